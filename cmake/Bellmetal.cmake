@@ -1,0 +1,61 @@
+# Helpers used by every folder: one static library per folder, one test program per folder.
+include_guard(GLOBAL)
+
+add_library(bm_options INTERFACE)
+target_compile_features(bm_options INTERFACE cxx_std_20)
+target_include_directories(bm_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(bm_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wswitch-enum -Wno-switch-default
+  -fno-semantic-interposition -fvisibility=hidden -fPIC)
+if(BM_WERROR)
+  target_compile_options(bm_options INTERFACE -Werror)
+endif()
+if(BM_SANITIZE)
+  target_compile_options(bm_options INTERFACE -fsanitize=${BM_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(bm_options INTERFACE -fsanitize=${BM_SANITIZE})
+  string(REPLACE "," "_" _bm_san "${BM_SANITIZE}")
+endif()
+
+# One precompiled header for the product, one with gtest on top for tests.
+function(bm_use_pch target)
+  if(NOT BM_PCH)
+    return()
+  endif()
+  if(NOT TARGET bm_pch)
+    file(WRITE ${CMAKE_BINARY_DIR}/pch/empty.cpp "")
+    add_library(bm_pch OBJECT ${CMAKE_BINARY_DIR}/pch/empty.cpp)
+    target_link_libraries(bm_pch PRIVATE bm_options bm_thirdparty)
+    target_precompile_headers(bm_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/pch.h)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM bm_pch)
+endfunction()
+
+# bm_library(NAME SOURCES a.cpp … HEADERS a.h … DEPS bm_base …)
+function(bm_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
+    FILES ${ARG_HEADERS})
+  target_link_libraries(${name} PUBLIC bm_options bm_thirdparty ${ARG_DEPS})
+  bm_use_pch(${name})
+  string(REPLACE "bm_" "" short ${name})
+  add_library(bm::${short} ALIAS ${name})
+endfunction()
+
+# bm_test(NAME SOURCES a_test.cpp … DEPS bm_base … [LABELS unit]): gtest program, one ctest per case.
+function(bm_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT BM_TESTS)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE bm_options ${ARG_DEPS} GTest::gtest GTest::gtest_main)
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  # One ctest entry per program: 2,000 process starts cost more than the tests themselves.
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600
+    ENVIRONMENT "BM_CACHE_DIR=${CMAKE_BINARY_DIR}/test-cache/${name};BM_PLUGIN_DIR=${CMAKE_BINARY_DIR}/lib")
+endfunction()

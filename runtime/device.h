@@ -1,0 +1,55 @@
+#pragma once
+// An opened device with everything the runtime keeps for it: allocator, stream, statistics.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/result.h"
+#include "runtime/hal/device.h"
+#include "runtime/target.h"
+
+namespace bm::runtime {
+
+class Allocator;
+class Stream;
+
+/// Thread: safe facade; opened once per canonical name and kept until process exit.
+class Device {
+ public:
+  virtual ~Device() = default;
+  /// Canonical name: "CPU", "CPU:1".
+  virtual const std::string& name() const = 0;
+  /// Renderer chosen for it, upper case: "LLVM", "CLANG"; empty for devices without one.
+  virtual const std::string& renderer() const = 0;
+  virtual hal::Device& hal() = 0;
+  virtual Allocator& allocator() = 0;
+  virtual Stream& stream() = 0;
+  /// Returns when all work queued so far is complete; the device's first error otherwise.
+  virtual Status synchronize() = 0;
+};
+
+/// Opens (once) the device a name such as "cpu", "CPU:1", "CPU:CLANG", "AMD" means. Never falls back.
+/// Errors: kInvalidArgument with a "did you mean", kNotFound with what is missing.
+Result<Device*> open_device(std::string_view name);
+
+/// The device DEV names, or the first driver of the table that opens.
+Result<Device*> default_device();
+
+/// Canonical form of a device name: upper case kind, no ":0". Idempotent.
+Result<std::string> canonical_name(std::string_view name);
+
+/// Devices opened so far (for statistics and synchronisation at exit).
+std::vector<Device*> opened_devices();
+
+/// One line per unit known to this build for `bellmetal devices`: name, description, usable or why not.
+struct DeviceListing {
+  std::string name, driver, description, renderer, arch, problem;
+  bool is_usable = false;
+  uint64_t memory_total = 0;
+};
+std::vector<DeviceListing> list_devices();
+
+}  // namespace bm::runtime

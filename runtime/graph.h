@@ -1,0 +1,71 @@
+#pragma once
+// Launching kernels one by one, and capturing a list of them for replay.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/result.h"
+#include "runtime/buffer.h"
+#include "runtime/hal/program.h"
+
+namespace bm::runtime {
+
+/// What a call touches: a fixed buffer, or input number `slot` (bytes [offset, offset+size) of it).
+struct Arg {
+  Buffer buffer;            ///< fixed; at capture the buffer bound to the slot
+  int32_t slot = -1;        ///< >= 0: replaced by inputs[slot] on replay
+  bool is_written = false;
+  bool is_read = true;
+};
+
+/// Kernel launch. `vars` index Graph variables: the value of variable v of the call is var_values[vars[v]].
+struct KernelCall {
+  std::shared_ptr<const hal::Program> program;
+  Device* device = nullptr;
+  std::vector<uint32_t> vars;
+  double flops = 0, bytes = 0;  ///< for statistics, at the variables' capture values
+};
+/// args[0] = destination, args[1] = source.
+struct CopyCall {};
+/// Function run on the host with the buffers' host pointers, in order (REF device, host callbacks).
+struct HostCall {
+  std::function<Status(std::span<std::byte* const> args, std::span<const int64_t> vars)> function;
+  Device* device = nullptr;
+  std::vector<uint32_t> vars;
+};
+
+struct Call {
+  std::string name;
+  std::variant<KernelCall, CopyCall, HostCall> what;
+  std::vector<Arg> args;
+};
+
+/// Runs one call now (asynchronously where the device is). `var_values`: all variables, indexed by Call vars.
+/// Updates statistics (stats.h) and the profiler.
+Status execute(const Call& call, std::span<const int64_t> var_values);
+
+/// Captured program: dependency analysis, one immutable recording per queue, patch table, slots.
+/// One run at a time per Graph; different Graphs may run on different threads.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  /// Replays with inputs (one per slot; same sizes as at capture) and variable values. On inline
+  /// devices returns with the work done. No allocation, no look-up, no system call.
+  virtual Status replay(std::span<const Buffer> inputs, std::span<const int64_t> var_values) = 0;
+  /// Waits for the last replay.
+  virtual Status wait() = 0;
+  virtual size_t num_calls() const = 0;
+};
+
+/// kUnsupported: this batch cannot be a graph (a HostCall on a queue device, …): run the calls with execute.
+Result<std::unique_ptr<Graph>> make_graph(std::vector<Call> calls, uint32_t num_inputs, uint32_t num_vars);
+
+/// Assigns byte ranges of shared arenas to buffers whose lifetimes (call index first…last) do not
+/// overlap. `kept` buffers are left alone. See planner.h.
+
+}  // namespace bm::runtime

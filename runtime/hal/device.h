@@ -1,0 +1,108 @@
+#pragma once
+// The contract every device implements. Drivers implement it and see nothing else of the runtime.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/result.h"
+#include "runtime/hal/arch.h"
+#include "runtime/hal/command.h"
+#include "runtime/hal/program.h"
+
+namespace bm::hal {
+
+/// How memory is to be placed. Compared by value: it is part of the allocator's cache key.
+struct BufferDesc {
+  uint64_t size = 0;            ///< bytes, > 0
+  bool host_visible = false;    ///< Buffer::host() must work
+  bool host_memory = false;     ///< backing is system memory
+  bool uncached = false;        ///< coherent: signals, rings, command pages
+  bool zero = false;            ///< contents are zero; never cached on free
+  bool no_cache = false;        ///< release at once when freed
+  void* external = nullptr;     ///< wrap caller memory (host pointer, cl_mem, …); never freed by the device
+  bool operator==(const BufferDesc&) const = default;
+};
+
+/// One allocation. Destroying it frees it at once; delaying that is the allocator's job.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  GpuVa va() const { return va_; }
+  uint64_t size() const { return desc_.size; }
+  const BufferDesc& desc() const { return desc_; }
+  /// Host view of the memory, or nullptr if it cannot be reached by the CPU.
+  std::byte* host() const { return host_; }
+
+ protected:
+  Buffer(const BufferDesc& desc, GpuVa va, std::byte* host) : desc_(desc), va_(va), host_(host) {}
+  BufferDesc desc_;
+  GpuVa va_{};
+  std::byte* host_ = nullptr;
+};
+
+/// Immutable command image of one queue, with patch table.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
+enum class QueueKind : uint8_t { kCompute, kCopy };
+
+class Queue {
+ public:
+  virtual ~Queue() = default;
+  /// Hands commands to the hardware in order; returns before they complete unless the device runs
+  /// inline (Device::is_inline). Back-pressure: blocks (bounded) while the ring is full.
+  virtual Status submit(std::span<const Command> commands) = 0;
+  /// Encodes once. kUnsupported: the caller falls back to submit.
+  virtual Result<std::unique_ptr<Recording>> record(std::span<const Command> commands,
+                                                    std::span<const Patch> patches) = 0;
+  /// Rewrites what changed since the last replay of this recording and starts it. The previous
+  /// replay of the same recording must have completed. No allocation, no system call on success.
+  virtual Status replay(Recording& recording, std::span<const uint64_t> values) = 0;
+};
+
+struct MemoryInfo {
+  uint64_t total = 0, used = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const Arch& arch() const = 0;
+  /// Human name: CPU model, card's marketing name.
+  virtual std::string description() const = 0;
+  virtual Result<std::unique_ptr<Buffer>> allocate(const BufferDesc& desc) = 0;
+  /// Makes another device's buffer reachable here; returns its address on this device.
+  virtual Result<GpuVa> map(Buffer& peer) = 0;
+  virtual Result<std::unique_ptr<Program>> load(const CodeObject& code) = 0;
+  virtual Queue& queue(QueueKind kind) = 0;
+  /// True: submit and replay return with all work done (CPU, REF, NULL); their Signals are already visible.
+  virtual bool is_inline() const { return false; }
+  /// Sticky: first fault after which every call fails with the same cause.
+  virtual Status status() = 0;
+  virtual MemoryInfo memory() const = 0;
+  /// Disassembly of a code object's kernel, or kUnsupported.
+  virtual Result<std::string> disassemble(const CodeObject& code) = 0;
+};
+
+/// One row of the table of drivers (drivers/builtin.cpp).
+struct DriverInfo {
+  const char* name;         ///< device name in DEV: "CPU", "AMD", …
+  const char* interfaces;   ///< space separated interface names in order of trial: "KFD PCI USB"; "" if none
+  const char* renderers;    ///< space separated renderer names, default first: "LLVM CLANG"
+  const char* help;         ///< what is missing when it cannot be opened, e.g. the package to install
+  /// Number of physical units; must not open or disturb them. `interface` empty: the first that works.
+  Result<uint32_t> (*count)(std::string_view interface);
+  /// Opens unit `index`. `arch`: requested architecture or empty.
+  Result<std::unique_ptr<Device>> (*open)(std::string_view interface, uint32_t index, std::string_view arch);
+};
+
+/// Every driver in this build, in order of preference as default device. Defined in drivers/builtin.cpp.
+std::span<const DriverInfo> builtin_drivers();
+
+}  // namespace bm::hal

@@ -1,0 +1,3 @@
+#include "runtime/hal/program.h"
+
+namespace bm::hal {}
