@@ -5,7 +5,7 @@ add_library(bm_options INTERFACE)
 target_compile_features(bm_options INTERFACE cxx_std_20)
 target_include_directories(bm_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(bm_options INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wswitch-enum -Wno-switch-default
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wswitch
   -fno-semantic-interposition -fvisibility=hidden -fPIC)
 if(BM_WERROR)
   target_compile_options(bm_options INTERFACE -Werror)

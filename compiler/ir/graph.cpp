@@ -47,13 +47,13 @@ struct Equal {
 };
 
 struct Bounds {
-  __int128 lo, hi;
+  Wide lo, hi;
 };
 
 Bounds of(const Node* n) { return {n->lo, n->hi}; }
 
 Bounds product(Bounds a, Bounds b) {
-  const __int128 p[] = {a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi};
+  const Wide p[] = {a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi};
   return {*std::min_element(p, p + 4), *std::max_element(p, p + 4)};
 }
 

@@ -6,7 +6,7 @@
 namespace bm::ir {
 namespace {
 
-int64_t saturating(__int128 v) {
+int64_t saturating(Wide v) {
   if (v > INT64_MAX) return INT64_MAX;
   if (v < INT64_MIN) return INT64_MIN;
   return static_cast<int64_t>(v);
@@ -73,12 +73,12 @@ Linear without_ranges(const Linear& l, int sign) {
 
 int64_t bound(const Linear& l, int sign) {
   const Linear plain = without_ranges(l, sign);
-  __int128 sum = plain.constant;
+  Wide sum = plain.constant;
   for (const Linear::Term& t : plain.terms) {
     const bool take_high = (t.coefficient > 0) == (sign > 0);
     const int64_t extreme = take_high ? t.atom->hi : t.atom->lo;
     if (extreme == INT64_MAX || extreme == INT64_MIN) return sign > 0 ? INT64_MAX : INT64_MIN;
-    sum += static_cast<__int128>(t.coefficient) * extreme;
+    sum += static_cast<Wide>(t.coefficient) * extreme;
   }
   return saturating(sum);
 }

@@ -8,6 +8,9 @@
 
 namespace bm::ir {
 
+/// 128-bit arithmetic for bounds, so that they cannot overflow.
+__extension__ typedef __int128 Wide;
+
 struct Linear {
   struct Term {
     const Node* atom;      ///< not an add, sub, neg, constant or product with a constant
