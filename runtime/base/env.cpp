@@ -1,0 +1,228 @@
+#include "runtime/base/env.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+
+#include "runtime/base/check.h"
+
+namespace bm {
+namespace {
+
+using Lookup = const char* (*)(const char* name);
+
+struct Row {
+  const char* name;
+  const char* fallback;  ///< as `bellmetal env` prints it
+  const char* help;
+  Status (*set)(Settings& settings, std::string_view text);
+  std::string (*get)(const Settings& settings);
+};
+
+template <class T>
+Result<T> parse_number(std::string_view text, T least, T most) {
+  T value{};
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc() || end != text.data() + text.size() || value < least || value > most)
+    return fail(Code::kInvalidArgument, "'{}' is not a number in {}..{}", text, least, most);
+  return value;
+}
+
+Result<bool> parse_bool(std::string_view text) {
+  if (text == "1" || text == "true" || text == "on" || text == "yes") return true;
+  if (text == "0" || text == "false" || text == "off" || text == "no" || text.empty()) return false;
+  // Any other number switches on, as the seeds' variables do.
+  if (parse_number<int64_t>(text, INT64_MIN, INT64_MAX)) return true;
+  return fail(Code::kInvalidArgument, "'{}' is neither 0 nor 1", text);
+}
+
+// Setters and getters by member; one instantiation per variable keeps the table declarative.
+template <auto Member, auto Least, auto Most>
+Status set_number(Settings& settings, std::string_view text) {
+  using T = std::remove_reference_t<decltype(settings.*Member)>;
+  settings.*Member = BM_TRY(parse_number<T>(text, T{Least}, T{Most}));
+  return {};
+}
+template <auto Member>
+Status set_bool(Settings& settings, std::string_view text) {
+  settings.*Member = BM_TRY(parse_bool(text));
+  return {};
+}
+template <auto Member>
+Status set_bytes(Settings& settings, std::string_view text) {
+  settings.*Member = BM_TRY(parse_bytes(text));
+  return {};
+}
+template <auto Member>
+Status set_text(Settings& settings, std::string_view text) {
+  settings.*Member = std::string(text);
+  return {};
+}
+template <auto Member>
+std::string get(const Settings& settings) {
+  if constexpr (std::is_same_v<std::remove_cvref_t<decltype(settings.*Member)>, bool>)
+    return settings.*Member ? "1" : "0";
+  else
+    return fmt::format("{}", settings.*Member);
+}
+
+Status set_seed(Settings& settings, std::string_view text) {
+  settings.seed = BM_TRY(parse_number<uint64_t>(text, 0, UINT64_MAX));
+  settings.has_seed = true;
+  return {};
+}
+std::string get_seed(const Settings& settings) {
+  return settings.has_seed ? fmt::format("{}", settings.seed) : "";
+}
+// https://no-color.org: any non-empty value, even "0".
+Status set_no_color(Settings& settings, std::string_view text) {
+  settings.no_color = !text.empty();
+  return {};
+}
+
+using S = Settings;
+constexpr Row kRows[] = {
+    {"DEV", "", "default device: [INTERFACE[:indices]+]DEVICE[:RENDERER[:ARCH]], several separated by ';'",
+     set_text<&S::dev>, get<&S::dev>},
+    {"DEBUG", "0", "0 quiet, 1 devices, 2 each kernel with times, 3 buffers, 4 source, 5 IR, 6 rewrites, 7 disassembly",
+     set_number<&S::debug, 0, 7>, get<&S::debug>},
+    {"JIT", "1", "0: never capture; 1: capture and replay as a graph; 2: capture, launch one by one",
+     set_number<&S::jit, 0, 2>, get<&S::jit>},
+    {"LRU", "1", "0: give freed memory back at once instead of keeping it for the next allocation",
+     set_bool<&S::lru>, get<&S::lru>},
+    {"BM_LOG", "", "log levels per component, e.g. 'amd=3,runtime=1' or '2' for all (0 error, 1 warning, 2 info, 3 trace)",
+     set_text<&S::log>, get<&S::log>},
+    {"BM_THREADS", "0", "worker threads of the CPU device and the compiler; 0: one per usable core",
+     set_number<&S::threads, 0u, 4096u>, get<&S::threads>},
+    {"BM_CACHE_DIR", "$XDG_CACHE_HOME/bellmetal or ~/.cache/bellmetal", "folder of compiled kernels and measurements",
+     set_text<&S::cache_dir>, get<&S::cache_dir>},
+    {"BM_CACHE", "1", "0: neither read nor write the cache folder", set_bool<&S::cache>, get<&S::cache>},
+    {"BM_PLUGIN_DIR", "", "folder searched first for compiler components", set_text<&S::plugin_dir>,
+     get<&S::plugin_dir>},
+    {"BM_MEMORY_CAP", "0", "most bytes one device may hold (K, M, G suffix); 0: no limit",
+     set_bytes<&S::memory_cap>, get<&S::memory_cap>},
+    {"BM_POOL_SOFT_CAP", "0", "idle memory is given back while a device holds more bytes than this; 0: no limit",
+     set_bytes<&S::pool_soft_cap>, get<&S::pool_soft_cap>},
+    {"BM_WAIT_TIMEOUT_MS", "30000", "a device without progress for so long counts as hung",
+     set_number<&S::wait_timeout_ms, 1u, UINT32_MAX>, get<&S::wait_timeout_ms>},
+    {"BM_PROFILE", "", "file that receives a Chrome trace of kernels and copies", set_text<&S::profile>,
+     get<&S::profile>},
+    {"BM_SEED", "", "seed of the random number generator; unset: drawn at start", set_seed, get_seed},
+    {"NO_COLOR", "", "any value: no colours in output", set_no_color, get<&S::no_color>},
+    {"NO_MEMORY_PLANNER", "0", "1: one allocation per intermediate buffer instead of shared arenas",
+     set_bool<&S::no_memory_planner>, get<&S::no_memory_planner>},
+    {"MAX_BUFFER_SIZE", "0", "largest single allocation in bytes (K, M, G suffix); 0: no limit",
+     set_bytes<&S::max_buffer_size>, get<&S::max_buffer_size>},
+};
+
+std::string default_cache_dir(Lookup lookup) {
+  if (const char* base = lookup("XDG_CACHE_HOME"); base != nullptr && *base == '/')
+    return std::string(base) + "/bellmetal";
+  if (const char* home = lookup("HOME"); home != nullptr && *home != '\0')
+    return std::string(home) + "/.cache/bellmetal";
+  return {};
+}
+
+const char* lookup_environment(const char* name) { return std::getenv(name); }
+
+Status apply(Settings& settings, const Row& row, std::string_view text) {
+  // An empty value means "not set" for everything but text, as shells cannot unset in one line.
+  if (text.empty()) return {};
+  const Status status = row.set(settings, text);
+  if (!status) return tl::unexpected<Error>(Error(status.error()).within(row.name));
+  return {};
+}
+
+struct Snapshot {
+  Settings settings;
+  std::vector<std::string> problems;  ///< parallel to kRows; empty text: accepted
+};
+
+Snapshot read_environment() {
+  Snapshot snapshot;
+  snapshot.settings.cache_dir = default_cache_dir(lookup_environment);
+  for (const Row& row : kRows) {
+    const char* text = lookup_environment(row.name);
+    const Status status = text ? apply(snapshot.settings, row, text) : Status{};
+    snapshot.problems.push_back(status ? "" : status.error().message);
+    if (!status) fmt::print(stderr, "bellmetal: ignored {}\n", status.error().message);
+  }
+  return snapshot;
+}
+
+// The process snapshot: a constant once made, so sharing it between threads needs no lock.
+const Snapshot& process_snapshot() {
+  static const Snapshot snapshot = read_environment();
+  return snapshot;
+}
+
+// Innermost ScopedSetting of this thread. Thread-local by design: a scope on one thread must never
+// change what another thread sees.
+const Settings*& scoped_settings() {
+  thread_local const Settings* current = nullptr;
+  return current;
+}
+
+}  // namespace
+
+const Settings& settings() {
+  const Settings* scoped = scoped_settings();
+  return scoped ? *scoped : process_snapshot().settings;
+}
+
+ScopedSetting::ScopedSetting(std::string_view name, std::string_view value)
+    : mine_(std::make_unique<Settings>(settings())), previous_(scoped_settings()) {
+  const Row* row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == name; });
+  BM_CHECK(row != std::end(kRows));
+  const Status status = row->set(*mine_, value);
+  BM_CHECK(status.has_value());
+  scoped_settings() = mine_.get();
+}
+
+ScopedSetting::~ScopedSetting() {
+  BM_CHECK(scoped_settings() == mine_.get());
+  scoped_settings() = previous_;
+}
+
+std::vector<EnvValue> all_env() {
+  std::vector<EnvValue> values;
+  const Snapshot& snapshot = process_snapshot();
+  for (size_t i = 0; i < std::size(kRows); ++i) {
+    const Row& row = kRows[i];
+    const char* text = lookup_environment(row.name);
+    const std::string value = row.get(settings());
+    const bool is_scoped = value != row.get(snapshot.settings);
+    const bool is_set = text && *text && snapshot.problems[i].empty();
+    values.push_back({.name = row.name, .value = value, .fallback = row.fallback, .help = row.help,
+                      .source = is_scoped ? "scope" : is_set ? "environment" : "default",
+                      .problem = snapshot.problems[i]});
+  }
+  return values;
+}
+
+Result<uint64_t> parse_bytes(std::string_view text) {
+  double number = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string suffix(end, text.data() + text.size());
+  for (char& c : suffix) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  if (suffix.ends_with("ib")) suffix.resize(suffix.size() - 2);
+  else if (suffix.ends_with('b')) suffix.pop_back();
+  const size_t power = suffix.empty() ? 0 : std::string_view("kmgt").find(suffix) + 1;
+  if (problem != std::errc() || suffix.size() > 1 || (!suffix.empty() && power == 0))
+    return fail(Code::kInvalidArgument, "'{}' is not a size such as 512M or 2G", text);
+  const double bytes = std::ldexp(number, static_cast<int>(10 * power));
+  if (!(bytes >= 0) || bytes >= 0x1p64) return fail(Code::kInvalidArgument, "size '{}' is out of range", text);
+  return static_cast<uint64_t>(bytes);
+}
+
+Result<Settings> parse_settings(Lookup lookup) {
+  Settings settings;
+  settings.cache_dir = default_cache_dir(lookup);
+  for (const Row& row : kRows)
+    if (const char* text = lookup(row.name)) BM_TRY(apply(settings, row, text));
+  return settings;
+}
+
+}  // namespace bm

@@ -1,0 +1,35 @@
+#pragma once
+// Read-only memory mapping of a file.
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "runtime/base/result.h"
+
+namespace bm {
+
+/// Unmapped on destruction. The file may be replaced (rename) while mapped; truncating it in place
+/// makes access past the new end a bus error, so files we write ourselves are replaced by rename.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  Mapping& operator=(Mapping&& other) noexcept;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping();
+
+  /// Maps the whole file; an empty file gives an empty span.
+  /// Errors: kNotFound, kPermission, kIo naming the path; kInvalidArgument for anything but a regular file.
+  static Result<Mapping> open_file(const std::string& path);
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  explicit Mapping(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace bm
