@@ -1,8 +1,13 @@
 #pragma once
 // One ordering primitive: a Timeline counts completed work of one device, a Point is a place on it.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
 
 #include "runtime/base/result.h"
 #include "runtime/hal/command.h"
@@ -16,5 +21,107 @@ struct Point {
   Timeline* timeline = nullptr;
   uint64_t value = 0;
 };
+
+/// True when the work up to `point` has completed. Never blocks.
+bool reached(const Point& point);
+
+/// Time source of waits, so that tests need no real time.
+class WaitClock {
+ public:
+  virtual ~WaitClock() = default;
+  virtual std::chrono::nanoseconds now() = 0;
+  virtual void sleep(std::chrono::nanoseconds duration) = 0;
+  /// The steady clock and real sleeps.
+  static WaitClock& system();
+};
+
+struct TimelineOptions {
+  /// Bits of a signal the hardware compares in Wait: 64, or 32 where the packet has no more.
+  uint32_t compare_bits = 64;
+  /// Called between polls of a wait with the time since the last progress; an error ends the wait
+  /// and poisons the timeline. Typically asks the driver for a fault.
+  std::function<Status(std::chrono::nanoseconds)> on_idle;
+  WaitClock* clock = nullptr;  ///< nullptr: WaitClock::system()
+};
+
+/// Counts work of one device. Values are 64-bit and only grow; the signal word in memory holds
+/// `value - base`, so that hardware which compares few bits never sees a wrap (see next()).
+///
+/// Thread: all functions from any thread; next() and the submission that signals its value must not
+/// be interleaved with another next(), so the stream calls both under its lock.
+class Timeline {
+ public:
+  /// `signal` is a 16-byte slot the device writes; `host` its CPU view, holding 0.
+  Timeline(hal::GpuVa signal, std::byte* host, TimelineOptions options = {});
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+
+  /// Reserves the next value, starting at 1. The caller must submit signal_command(value), or give
+  /// it back with cancel(). Before the hardware value would leave half of the compare range, waits
+  /// until all earlier work and everybody who waits for it is through, then restarts the signal at 0.
+  /// Errors: the poison; kTimeout from that wait.
+  Result<uint64_t> next();
+  /// Takes back the value next() returned last, after a submission that failed.
+  void cancel(uint64_t value);
+
+  /// Command that makes `value` reached.
+  hal::Signal signal_command(uint64_t value) const;
+  /// Command with which another queue waits for `value`, or nothing when it is reached already.
+  /// `waiter` is the Point of the work that waits: the signal is not restarted before it completed.
+  /// Default waiter: a queue of this same timeline, which next() waits for anyway.
+  std::optional<hal::Wait> wait_command(uint64_t value, Point waiter = {});
+  /// What the signal word holds when `value` is reached; for patch tables of recordings.
+  uint64_t hardware_value(uint64_t value) const;
+
+  /// Largest value reserved so far; everything submitted is done when it is reached.
+  uint64_t last() const { return last_.load(std::memory_order_acquire); }
+  Point last_point() { return {this, last()}; }
+  /// Largest value known to be reached; reads the signal.
+  uint64_t completed() const;
+  bool reached(uint64_t value) const {
+    return value <= completed_.load(std::memory_order_acquire) || value <= completed();
+  }
+
+  /// Waits until `value` is reached; spins, then yields, then sleeps. `deadline` is time without
+  /// progress: it restarts whenever the signal changes. Zero: BM_WAIT_TIMEOUT_MS.
+  /// Errors: the poison, if `value` was not reached before; kTimeout with wanted and actual values.
+  Status wait(uint64_t value, std::chrono::milliseconds deadline = {});
+
+  /// First error wins: every waiter, now and later, gets it. Values reached before stay reached.
+  void poison(const Error& error);
+  /// The poison, or success.
+  Status status() const;
+  bool is_poisoned() const { return is_poisoned_.load(std::memory_order_acquire); }
+
+  hal::GpuVa signal() const { return signal_; }
+
+ private:
+  uint64_t load_signal() const;
+  Status drain();
+  void restart();
+  void note_completed(uint64_t value) const;
+  Status pause(std::chrono::nanoseconds idle) const;
+
+  const hal::GpuVa signal_;
+  std::byte* const host_;
+  const TimelineOptions options_;
+  WaitClock& clock_;
+  const uint64_t mask_, limit_;
+
+  std::atomic<uint64_t> last_{0};
+  mutable std::atomic<uint64_t> completed_{0};
+  std::atomic<uint64_t> base_{0};
+  std::atomic<uint64_t> restarts_{0};  ///< odd while restart() changes base and signal together
+
+  std::mutex waiters_lock_;
+  std::vector<Point> waiters_;  ///< foreign work that waits for this signal on its device
+
+  std::atomic<bool> is_poisoned_{false};
+  mutable std::mutex poison_lock_;
+  std::optional<Error> poison_;
+};
+
+/// Waits for a Point; see Timeline::wait.
+Status wait(const Point& point, std::chrono::milliseconds deadline = {});
 
 }  // namespace bm::runtime
