@@ -1,0 +1,33 @@
+#pragma once
+// The tensor surface throws: operators must return tensors.
+
+#include <exception>
+
+#include "runtime/base/result.h"
+
+namespace bm {
+
+class Exception : public std::exception {
+ public:
+  explicit Exception(Error error) : error_(std::move(error)) {}
+  const char* what() const noexcept override { return error_.message.c_str(); }
+  Code code() const noexcept { return error_.code; }
+  const Error& error() const noexcept { return error_; }
+
+ private:
+  Error error_;
+};
+
+/// Value of a Result at the tensor surface, or Exception with its error.
+template <class T>
+T unwrap(Result<T>&& result) {
+  if (!result) throw Exception(std::move(result.error()));
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+template <class... Args>
+[[noreturn]] void raise(Code code, fmt::format_string<Args...> format, Args&&... args) {
+  throw Exception(Error{code, fmt::format(format, std::forward<Args>(args)...)});
+}
+
+}  // namespace bm

@@ -1,0 +1,71 @@
+#pragma once
+// Nodes of the lazy tensor graph. Immutable once made, except that realising one gives it a buffer.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "compiler/ir/dtype.h"
+#include "compiler/ir/node.h"
+#include "runtime/buffer.h"
+#include "runtime/device.h"
+#include "tensor/symint.h"
+
+namespace bm {
+
+enum class NodeKind : uint8_t {
+  kBuffer,      ///< has storage; row-major over the shape's largest values
+  kConst,       ///< shape []: `scalar`
+  kIota,        ///< shape [n], int64: 0, 1, …
+  kVarValue,    ///< shape [], int64: value of syms[0] when realised
+  kAlu,         ///< elementwise `op` on sources of equal shape
+  kCast,        ///< to `dtype`
+  kBitcast,     ///< to `dtype` of equal size
+  kReduce,      ///< `reduce_op` over axes `ints` (sorted); reduced axes stay with size 1
+  kReshape,
+  kPermute,     ///< ints[i] = source axis of axis i
+  kExpand,      ///< axes of size 1 grow
+  kPad,         ///< syms[2i], syms[2i+1] = elements before and after axis i; value `scalar`
+  kShrink,      ///< syms[2i], syms[2i+1] = begin and size of axis i
+  kFlip,        ///< ints = axes
+  kGather,      ///< src[0][…, src[1][…] on axis ints[0], …]; shape of src[1]; out of range → 0
+  kContiguous,  ///< same value, forced into its own storage
+  kCopy,        ///< same value on another device
+  kAssign,      ///< value of storage src[0] after `src[2]` was written through the view src[1] of it
+};
+
+struct Node;
+using NodePtr = std::shared_ptr<Node>;
+
+/// Constant as both kinds of number; dtype decides which one counts.
+struct Scalar {
+  int64_t i = 0;
+  double f = 0;
+};
+
+struct Node {
+  NodeKind kind = NodeKind::kConst;
+  ir::Op op = ir::Op::kConst;
+  ir::ReduceOp reduce_op = ir::ReduceOp::kSum;
+  DType dtype = DType::kF32;
+  runtime::Device* device = nullptr;
+  Shape shape;
+  std::vector<NodePtr> src;
+  std::vector<int64_t> ints;
+  std::vector<SymInt> syms;
+  Scalar scalar;
+
+  /// Set once realised; then src is empty and kind is kBuffer.
+  runtime::Buffer buffer;
+  /// Of a storage that was assigned to: the node that stands for its newest contents.
+  std::weak_ptr<Node> newest;
+  /// Unrealised nodes that read this storage's present contents; a later assign realises them first.
+  std::vector<std::weak_ptr<Node>> readers;
+
+  bool is_realized() const { return kind == NodeKind::kBuffer; }
+  ~Node();  // iterative: long chains must not recurse
+};
+
+bool is_movement(NodeKind kind);
+
+}  // namespace bm
