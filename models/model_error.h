@@ -1,0 +1,13 @@
+#pragma once
+// How names out of a model file are shown in error messages.
+
+#include <string>
+#include <string_view>
+
+namespace bm::models {
+
+/// `text` in double quotes, with everything but printable ASCII and whole UTF-8 characters escaped,
+/// cut after 80 bytes: names in a hostile file must not reach a terminal or a log as they are.
+std::string quoted(std::string_view text);
+
+}  // namespace bm::models
