@@ -1,0 +1,68 @@
+#pragma once
+// The cache file: one table of checked blobs. Policy (fallbacks, warnings) is disk_cache.h's.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/cache/sqlite.h"
+#include "runtime/base/result.h"
+
+namespace bm::compiler {
+
+/// One connection to the file. Thread: caller holds a lock. Errors of every call: those of Statement.
+class SqliteCache {
+ public:
+  /// Opens or creates the file. A damaged one is replaced by an empty one (`was_replaced`).
+  /// Errors: those of Statement; kTimeout when another process kept the opening lock for 2 s.
+  static Result<std::unique_ptr<SqliteCache>> open(const std::string& path);
+
+  /// Removes the file this connection has open, unless somebody already put a new one in its place.
+  /// Call while the connection is still open (its inode number cannot be reused before it closes).
+  Status discard_file();
+
+  struct Lookup {
+    std::optional<std::vector<std::byte>> blob = {};
+    bool was_damaged = false;  ///< the entry was there but failed its checks; it has been deleted
+  };
+  Result<Lookup> get(std::string_view kind, std::string_view key);
+  Status put(std::string_view kind, std::string_view key, std::span<const std::byte> blob);
+  Status clear();
+  Status trim(uint64_t max_bytes);
+
+  struct Totals {
+    uint64_t entries = 0, payload_bytes = 0, file_bytes = 0;
+  };
+  Result<Totals> totals();
+
+  const std::string& path() const { return path_; }
+  bool was_replaced() const { return was_replaced_; }
+
+ private:
+  struct Identity {
+    uint64_t device = 0, inode = 0;
+    bool operator==(const Identity&) const = default;
+  };
+  SqliteCache(std::string path, Database database);
+  static Result<std::unique_ptr<SqliteCache>> open_locked(const std::string& path);
+  static std::optional<Identity> identity_of(const std::string& path);
+  static void remove_files(const std::string& path);
+  Status create_table();
+  Status prepare_statements();
+  void note_use(int64_t row, int64_t last_used);
+  void write_uses();
+
+  std::string path_;
+  Database database_;
+  Statement select_, insert_, touch_, delete_;
+  std::vector<int64_t> used_rows_;  // rows whose last_used is to be refreshed by the next write
+  std::optional<Identity> identity_;
+  bool was_replaced_ = false;
+};
+
+}  // namespace bm::compiler
