@@ -1,0 +1,200 @@
+#include "runtime/timeline.h"
+
+#include <thread>
+
+#include "runtime/base/check.h"
+#include "runtime/base/env.h"
+
+namespace bm::runtime {
+namespace {
+
+using std::chrono::nanoseconds;
+using namespace std::chrono_literals;
+
+// A kernel launch round trip is a few microseconds: first poll without giving the core away, then
+// yield, then sleep in steps that stay small against the time already lost.
+constexpr uint32_t kSpins = 400;
+constexpr nanoseconds kYieldFor = 200us;
+constexpr nanoseconds kLongestSleep = 1ms;
+
+class SystemClock final : public WaitClock {
+ public:
+  nanoseconds now() override { return std::chrono::steady_clock::now().time_since_epoch(); }
+  void sleep(nanoseconds duration) override { std::this_thread::sleep_for(duration); }
+};
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+constexpr uint64_t low_bits(uint32_t bits) { return bits >= 64 ? UINT64_MAX : (uint64_t{1} << bits) - 1; }
+
+}  // namespace
+
+WaitClock& WaitClock::system() {
+  static SystemClock clock;  // stateless
+  return clock;
+}
+
+Timeline::Timeline(hal::GpuVa signal, std::byte* host, TimelineOptions options)
+    : signal_(signal),
+      host_(host),
+      options_(std::move(options)),
+      clock_(options_.clock ? *options_.clock : WaitClock::system()),
+      mask_(low_bits(options_.compare_bits)),
+      limit_(low_bits(options_.compare_bits - 1)) {
+  BM_CHECK(options_.compare_bits >= 2 && options_.compare_bits <= 64);
+  BM_CHECK(host != nullptr);
+}
+
+uint64_t Timeline::load_signal() const {
+  // The device writes this word: an atomic read keeps the compiler from caching it, and acquire
+  // orders our later reads of results after it.
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(host_)).load(std::memory_order_acquire) & mask_;
+}
+
+void Timeline::note_completed(uint64_t value) const {
+  uint64_t known = completed_.load(std::memory_order_relaxed);
+  while (known < value && !completed_.compare_exchange_weak(known, value, std::memory_order_acq_rel)) {
+  }
+}
+
+uint64_t Timeline::completed() const {
+  for (;;) {
+    const uint64_t before = restarts_.load(std::memory_order_acquire);
+    // During a restart everything reserved so far is done and noted.
+    if (before % 2 != 0) return completed_.load(std::memory_order_acquire);
+    const uint64_t value = base_.load(std::memory_order_acquire) + load_signal();
+    if (restarts_.load(std::memory_order_acquire) != before) continue;
+    // A value nobody reserved is what a lost device reads as (all ones), not progress.
+    if (value <= last()) note_completed(value);
+    return completed_.load(std::memory_order_acquire);
+  }
+}
+
+Result<uint64_t> Timeline::next() {
+  if (is_poisoned()) BM_TRY(status());
+  const uint64_t value = last() + 1;
+  if (value - base_.load(std::memory_order_relaxed) > limit_) {
+    BM_TRY(drain());
+    restart();
+  }
+  last_.store(value, std::memory_order_release);
+  return value;
+}
+
+void Timeline::cancel(uint64_t value) {
+  last_.compare_exchange_strong(value, value - 1, std::memory_order_acq_rel);
+}
+
+/// Waits for all reserved work and for foreign work that waits for it: a queue that has not yet
+/// looked at the signal would otherwise see the restarted, smaller value and hang.
+Status Timeline::drain() {
+  BM_TRY(wait(last()));
+  std::vector<Point> waiters;
+  {
+    const std::lock_guard lock(waiters_lock_);
+    waiters.swap(waiters_);
+  }
+  for (const Point& waiter : waiters)
+    // Beyond last(): that submission was cancelled and nothing waits any more.
+    if (waiter.value <= waiter.timeline->last()) BM_TRY(waiter.timeline->wait(waiter.value));
+  return {};
+}
+
+void Timeline::restart() {
+  note_completed(last());
+  restarts_.fetch_add(1, std::memory_order_acq_rel);
+  base_.store(last(), std::memory_order_release);
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(host_)).store(0, std::memory_order_release);
+  restarts_.fetch_add(1, std::memory_order_acq_rel);
+}
+
+uint64_t Timeline::hardware_value(uint64_t value) const {
+  const uint64_t base = base_.load(std::memory_order_acquire);
+  return value <= base ? 0 : value - base;
+}
+
+hal::Signal Timeline::signal_command(uint64_t value) const { return {signal_, hardware_value(value)}; }
+
+std::optional<hal::Wait> Timeline::wait_command(uint64_t value, Point waiter) {
+  // Under the lock: either drain() sees this waiter, or we see that `value` is reached.
+  const std::lock_guard lock(waiters_lock_);
+  if (reached(value)) return std::nullopt;
+  if (waiter.timeline != nullptr && waiter.timeline != this) {
+    std::erase_if(waiters_, [&](const Point& other) {
+      return other.timeline == waiter.timeline && other.value <= waiter.value;
+    });
+    waiters_.push_back(waiter);
+  }
+  return hal::Wait{signal_, hardware_value(value)};
+}
+
+Status Timeline::pause(nanoseconds idle) const {
+  if (idle < kYieldFor) {
+    std::this_thread::yield();
+    return {};
+  }
+  if (options_.on_idle) BM_TRY(options_.on_idle(idle));
+  clock_.sleep(std::min<nanoseconds>(idle / 8, kLongestSleep));
+  return {};
+}
+
+Status Timeline::wait(uint64_t value, std::chrono::milliseconds deadline) {
+  if (reached(value)) return {};
+  if (deadline.count() == 0) deadline = std::chrono::milliseconds(settings().wait_timeout_ms);
+  uint64_t seen = completed();
+  nanoseconds since = clock_.now();
+  for (uint32_t polls = 0;; ++polls) {
+    // The poison is read before the signal: work that finished before a fault counts as done.
+    const bool was_poisoned = is_poisoned();
+    const uint64_t now_completed = completed();
+    if (now_completed >= value) return {};
+    if (was_poisoned) return status();
+    const nanoseconds now = clock_.now();
+    if (now_completed != seen) {
+      seen = now_completed;
+      since = now;
+      polls = 0;
+    }
+    if (polls < kSpins) {
+      relax();
+      continue;
+    }
+    if (now - since >= deadline) {
+      // This thread may have slept through the end: look once more.
+      if (reached(value)) return {};
+      return fail(Code::kTimeout, "no progress for {} ms: waited for value {}, reached {} of {} submitted",
+                  deadline.count(), value, completed(), last());
+    }
+    if (const Status alive = pause(now - since); !alive) {
+      poison(alive.error());
+      if (reached(value)) return {};
+      return status();
+    }
+  }
+}
+
+void Timeline::poison(const Error& error) {
+  const std::lock_guard lock(poison_lock_);
+  if (!poison_) poison_ = error;
+  is_poisoned_.store(true, std::memory_order_release);
+}
+
+Status Timeline::status() const {
+  if (!is_poisoned()) return {};
+  const std::lock_guard lock(poison_lock_);
+  return tl::unexpected<Error>(*poison_);
+}
+
+bool reached(const Point& point) { return point.timeline == nullptr || point.timeline->reached(point.value); }
+
+Status wait(const Point& point, std::chrono::milliseconds deadline) {
+  return point.timeline == nullptr ? Status{} : point.timeline->wait(point.value, deadline);
+}
+
+}  // namespace bm::runtime
