@@ -35,22 +35,24 @@ NumberKind number_kind(GgufType type) {
 
 tl::unexpected<Error> wrong_type(std::string_view key, const char* wanted, const GgufValue& value) {
   if (value.type == GgufType::kArray)
-    return fail(Code::kCorrupt, "metadata key {}: {} expected, the file has an array of {}", quoted(key),
-                wanted, gguf_type_name(value.array.element));
-  return fail(Code::kCorrupt, "metadata key {}: {} expected, the file has {}", quoted(key), wanted,
-              gguf_type_name(value.type));
+    return fail(Code::kCorrupt, "metadata key {}: {} expected, the file has an array of {}",
+                quote_name(key), wanted, gguf_type_name(value.array.element));
+  return fail(Code::kCorrupt, "metadata key {}: {} expected, the file has {}", quote_name(key),
+              wanted, gguf_type_name(value.type));
 }
 
 /// T when an integer of `kind` with these (sign-extended) bits fits it.
 template <class T>
 Result<T> fit_integer(std::string_view key, NumberKind kind, uint64_t bits) {
   const bool is_negative = kind == NumberKind::kSigned && static_cast<int64_t>(bits) < 0;
-  const bool fits = is_negative ? static_cast<int64_t>(bits) >= int64_t{std::numeric_limits<T>::min()} &&
-                                      std::is_signed_v<T>
-                                : bits <= static_cast<uint64_t>(std::numeric_limits<T>::max());
+  const bool fits = is_negative
+                        ? static_cast<int64_t>(bits) >= int64_t{std::numeric_limits<T>::min()} &&
+                              std::is_signed_v<T>
+                        : bits <= static_cast<uint64_t>(std::numeric_limits<T>::max());
   if (fits) return static_cast<T>(bits);
-  return fail(Code::kCorrupt, "metadata key {}: value {} is out of range", quoted(key),
-              is_negative ? fmt::format("{}", static_cast<int64_t>(bits)) : fmt::format("{}", bits));
+  return fail(
+      Code::kCorrupt, "metadata key {}: value {} is out of range", quote_name(key),
+      is_negative ? fmt::format("{}", static_cast<int64_t>(bits)) : fmt::format("{}", bits));
 }
 
 template <class T>
@@ -62,8 +64,10 @@ Result<T> integer(std::string_view key, const GgufValue& value) {
 }
 
 Result<float> real(std::string_view key, const GgufValue& value) {
-  if (value.type == GgufType::kFloat32) return std::bit_cast<float>(static_cast<uint32_t>(value.bits));
-  if (value.type == GgufType::kFloat64) return static_cast<float>(std::bit_cast<double>(value.bits));
+  if (value.type == GgufType::kFloat32)
+    return std::bit_cast<float>(static_cast<uint32_t>(value.bits));
+  if (value.type == GgufType::kFloat64)
+    return static_cast<float>(std::bit_cast<double>(value.bits));
   return wrong_type(key, "a float", value);
 }
 
@@ -81,7 +85,8 @@ uint64_t element_bits(const GgufArray& array, size_t index) {
 template <class T>
 Result<std::vector<T>> integers(std::string_view key, const GgufValue& value) {
   const NumberKind kind = number_kind(value.array.element);
-  if (value.type != GgufType::kArray || (kind != NumberKind::kUnsigned && kind != NumberKind::kSigned))
+  if (value.type != GgufType::kArray ||
+      (kind != NumberKind::kUnsigned && kind != NumberKind::kSigned))
     return wrong_type(key, "an array of integers", value);
   std::vector<T> out(static_cast<size_t>(value.array.count));
   for (size_t i = 0; i < out.size(); ++i)
@@ -112,7 +117,8 @@ std::optional<ShardName> parse_shard_name(const std::string& path) {
   return ShardName{path.substr(0, path.size() - kPattern.size()), numbers[0], numbers[1]};
 }
 
-Result<uint64_t> unsigned_or(const GgufShard& shard, std::string_view key, uint64_t max, uint64_t fallback) {
+Result<uint64_t> unsigned_or(const GgufShard& shard, std::string_view key, uint64_t max,
+                             uint64_t fallback) {
   const auto found = shard.metadata.find(key);
   if (found == shard.metadata.end()) return fallback;
   return gguf_unsigned(key, found->second, max);
@@ -149,10 +155,11 @@ class GgufAssembler {
     file.version_ = shards[0].shard.version;
     file.shard_count_ = shards.size();
     for (size_t i = 0; i < shards.size(); ++i)
-      BM_TRY(add_shard(file, shards[i], i, shards.size())
-                 .map_error([&](Error e) { return std::move(e).within(shards[i].name); }));
-    const uint64_t total =
-        BM_TRY(unsigned_or(shards[0].shard, "split.tensors.count", INT32_MAX, file.tensors_.size()));
+      BM_TRY(add_shard(file, shards[i], i, shards.size()).map_error([&](Error e) {
+        return std::move(e).within(shards[i].name);
+      }));
+    const uint64_t total = BM_TRY(
+        unsigned_or(shards[0].shard, "split.tensors.count", INT32_MAX, file.tensors_.size()));
     if (total != file.tensors_.size())
       return fail(Code::kCorrupt, "{}: split.tensors.count says {} tensors, the shards hold {}",
                   shards[0].name, total, file.tensors_.size());
@@ -171,7 +178,7 @@ class GgufAssembler {
     for (GgufTensor& tensor : open.shard.tensors) {
       tensor.shard = static_cast<uint32_t>(index);
       if (!file.tensor_index_.emplace(tensor.name, file.tensors_.size()).second)
-        return fail(Code::kCorrupt, "tensor {} appears twice", quoted(tensor.name));
+        return fail(Code::kCorrupt, "tensor {} appears twice", quote_name(tensor.name));
       file.tensors_.push_back(std::move(tensor));
     }
     return {};
@@ -204,14 +211,15 @@ std::vector<uint64_t> GgufTensor::shape() const {
 Result<uint64_t> gguf_unsigned(std::string_view key, const GgufValue& value, uint64_t max) {
   const uint64_t number = BM_TRY(integer<uint64_t>(key, value));
   if (number > max)
-    return fail(Code::kCorrupt, "metadata key {}: value {} is more than {}", quoted(key), number, max);
+    return fail(Code::kCorrupt, "metadata key {}: value {} is more than {}", quote_name(key),
+                number, max);
   return number;
 }
 
 Result<GgufFile> GgufFile::open(const std::string& path) {
   OpenShard given = BM_TRY(open_shard(path));
-  const uint64_t count =
-      BM_TRY(split_count(given.shard).map_error([&](Error e) { return std::move(e).within(path); }));
+  const uint64_t count = BM_TRY(
+      split_count(given.shard).map_error([&](Error e) { return std::move(e).within(path); }));
   std::vector<OpenShard> shards;
   if (count == 1) {
     shards.push_back(std::move(given));
@@ -226,13 +234,15 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
   for (uint64_t i = 1; i <= count; ++i) {
     const bool is_given = i == name->number;
     shards.push_back(is_given ? std::move(given)
-                              : BM_TRY(open_shard(fmt::format("{}-{:05}-of-{:05}.gguf", name->prefix, i,
-                                                              count))));
+                              : BM_TRY(open_shard(fmt::format("{}-{:05}-of-{:05}.gguf",
+                                                              name->prefix, i, count))));
   }
   return GgufAssembler::assemble(std::move(shards));
 }
 
-Result<GgufFile> GgufFile::from_bytes(std::span<const std::byte> bytes) { return from_shards({bytes}); }
+Result<GgufFile> GgufFile::from_bytes(std::span<const std::byte> bytes) {
+  return from_shards({bytes});
+}
 
 Result<GgufFile> GgufFile::from_shards(const std::vector<std::span<const std::byte>>& shards) {
   if (shards.empty()) return fail(Code::kInvalidArgument, "no shards given");
@@ -251,7 +261,7 @@ const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
 
 Result<const GgufTensor*> GgufFile::tensor(std::string_view name) const {
   if (const GgufTensor* found = find_tensor(name)) return found;
-  return fail(Code::kNotFound, "the model has no tensor {}", quoted(name));
+  return fail(Code::kNotFound, "the model has no tensor {}", quote_name(name));
 }
 
 const GgufValue* GgufFile::find(std::string_view key) const {
@@ -263,7 +273,7 @@ namespace {
 
 Result<const GgufValue*> required(const GgufFile& file, std::string_view key) {
   if (const GgufValue* value = file.find(key)) return value;
-  return fail(Code::kNotFound, "metadata key {} is missing", quoted(key));
+  return fail(Code::kNotFound, "metadata key {} is missing", quote_name(key));
 }
 
 }  // namespace
@@ -311,7 +321,8 @@ Result<std::string_view> GgufFile::get_string(std::string_view key) const {
   if (value->type != GgufType::kString) return wrong_type(key, "a string", *value);
   return value->text;
 }
-Result<std::string_view> GgufFile::get_string(std::string_view key, std::string_view fallback) const {
+Result<std::string_view> GgufFile::get_string(std::string_view key,
+                                              std::string_view fallback) const {
   return find(key) ? get_string(key) : fallback;
 }
 
@@ -347,7 +358,8 @@ Result<std::vector<uint32_t>> GgufFile::get_u32s(std::string_view key) const {
 Result<std::span<const std::byte>> GgufFile::get_bytes(std::string_view key) const {
   const GgufValue* value = BM_TRY(required(*this, key));
   const GgufType element = value->array.element;
-  if (value->type != GgufType::kArray || (element != GgufType::kUint8 && element != GgufType::kInt8))
+  if (value->type != GgufType::kArray ||
+      (element != GgufType::kUint8 && element != GgufType::kInt8))
     return wrong_type(key, "an array of bytes", *value);
   return value->array.raw;
 }

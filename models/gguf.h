@@ -49,7 +49,7 @@ struct GgufArray {
 
 struct GgufValue {
   GgufType type = GgufType::kUint8;
-  uint64_t bits = 0;      ///< integers sign-extended to 64 bits; bool 0 or 1; floats: their bit pattern
+  uint64_t bits = 0;  ///< integers sign-extended to 64 bits; bool 0 or 1; floats: their bit pattern
   std::string_view text;  ///< when type is kString; any bytes
   GgufArray array;        ///< when type is kArray
 };
@@ -57,8 +57,8 @@ struct GgufValue {
 struct GgufTensor {
   std::string_view name;
   GgmlType type = GgmlType::kF32;
-  uint32_t rank = 0;                             ///< 0 to 4; 0 is a single value
-  std::array<uint64_t, 4> dims = {1, 1, 1, 1};   ///< ggml's order: dims[0] varies fastest
+  uint32_t rank = 0;                            ///< 0 to 4; 0 is a single value
+  std::array<uint64_t, 4> dims = {1, 1, 1, 1};  ///< ggml's order: dims[0] varies fastest
   uint64_t value_count = 0;
   uint32_t shard = 0;
   std::span<const std::byte> data;  ///< exactly the tensor's bytes; aligned as the file is

@@ -16,8 +16,8 @@ constexpr uint64_t kDefaultAlignment = 32, kMinAlignment = 8, kMaxAlignment = 1_
 constexpr uint64_t kMaxKeyBytes = 65535, kMaxNameBytes = 1024;
 constexpr uint32_t kMaxRank = 4;
 constexpr uint32_t kMaxArrayDepth = 4;
-// Smallest encodings: a count may not exceed what the rest of the file can hold (a 43-byte file that
-// announces 2^60 strings must not make us allocate or loop).
+// Smallest encodings: a count may not exceed what the rest of the file can hold (a 43-byte file
+// that announces 2^60 strings must not make us allocate or loop).
 constexpr uint64_t kMinStringBytes = 8;
 constexpr uint64_t kMinArrayBytes = 4 + 8;
 constexpr uint64_t kMinEntryBytes = kMinStringBytes + 4 + 1;
@@ -49,8 +49,10 @@ class Parser {
 
  private:
   template <class... Args>
-  tl::unexpected<Error> corrupt(uint64_t offset, fmt::format_string<Args...> format, Args&&... args) {
-    return fail(Code::kCorrupt, "offset {}: {}", offset, fmt::format(format, std::forward<Args>(args)...));
+  tl::unexpected<Error> corrupt(uint64_t offset, fmt::format_string<Args...> format,
+                                Args&&... args) {
+    return fail(Code::kCorrupt, "offset {}: {}", offset,
+                fmt::format(format, std::forward<Args>(args)...));
   }
 
   Result<uint32_t> read_version() {
@@ -60,7 +62,8 @@ class Parser {
     if ((version & 0xFFFF) == 0 && version != 0)
       return fail(Code::kUnsupported, "offset 4: big-endian GGUF files are not supported");
     if (version < kOldestVersion || version > kNewestVersion)
-      return fail(Code::kUnsupported, "offset 4: GGUF version {} is not supported (2 and 3 are)", version);
+      return fail(Code::kUnsupported, "offset 4: GGUF version {} is not supported (2 and 3 are)",
+                  version);
     return version;
   }
 
@@ -69,7 +72,8 @@ class Parser {
     const uint64_t at = reader_.offset();
     const auto count = BM_TRY(reader_.read<uint64_t>());
     if (count > reader_.remaining() / min_bytes)
-      return corrupt(at, "{} {} does not fit in the {} bytes left", what, count, reader_.remaining());
+      return corrupt(at, "{} {} does not fit in the {} bytes left", what, count,
+                     reader_.remaining());
     return count;
   }
 
@@ -97,10 +101,11 @@ class Parser {
       return corrupt(at, "metadata key of {} bytes (1 to {} allowed)", key.size(), kMaxKeyBytes);
     GgufValue value;
     value.type = BM_TRY(read_type());
-    BM_TRY(read_value(value).map_error(
-        [&](Error e) { return std::move(e).within(fmt::format("metadata key {}", quoted(key))); }));
+    BM_TRY(read_value(value).map_error([&](Error e) {
+      return std::move(e).within(fmt::format("metadata key {}", quote_name(key)));
+    }));
     if (!shard.metadata.emplace(key, std::move(value)).second)
-      return corrupt(at, "metadata key {} appears twice", quoted(key));
+      return corrupt(at, "metadata key {} appears twice", quote_name(key));
     return {};
   }
 
@@ -151,7 +156,8 @@ class Parser {
     } else {
       const size_t size = gguf_element_bytes(array.element);
       array.count = BM_TRY(read_count("element count", size));
-      array.raw = BM_TRY(reader_.bytes(array.count * size));  // cannot wrap: count ≤ remaining / size
+      array.raw =
+          BM_TRY(reader_.bytes(array.count * size));  // cannot wrap: count ≤ remaining / size
     }
     return {};
   }
@@ -162,8 +168,8 @@ class Parser {
     const uint64_t alignment =
         BM_TRY(gguf_unsigned("general.alignment", found->second, UINT32_MAX));
     if (!is_power_of_two(alignment) || alignment < kMinAlignment || alignment > kMaxAlignment)
-      return fail(Code::kCorrupt, "general.alignment {} is not a power of two from {} to {}", alignment,
-                  kMinAlignment, kMaxAlignment);
+      return fail(Code::kCorrupt, "general.alignment {} is not a power of two from {} to {}",
+                  alignment, kMinAlignment, kMaxAlignment);
     return alignment;
   }
 
@@ -173,18 +179,19 @@ class Parser {
     GgufTensor& tensor = entry.tensor;
     tensor.name = BM_TRY(read_string());
     if (tensor.name.empty() || tensor.name.size() > kMaxNameBytes)
-      return corrupt(at, "tensor name of {} bytes (1 to {} allowed)", tensor.name.size(), kMaxNameBytes);
+      return corrupt(at, "tensor name of {} bytes (1 to {} allowed)", tensor.name.size(),
+                     kMaxNameBytes);
     tensor.rank = BM_TRY(reader_.read<uint32_t>());
     if (tensor.rank > kMaxRank)
-      return corrupt(at, "tensor {} has {} dimensions (at most {} allowed)", quoted(tensor.name),
-                     tensor.rank, kMaxRank);
+      return corrupt(at, "tensor {} has {} dimensions (at most {} allowed)",
+                     quote_name(tensor.name), tensor.rank, kMaxRank);
     for (uint32_t i = 0; i < tensor.rank; ++i) tensor.dims[i] = BM_TRY(reader_.read<uint64_t>());
     const auto type = BM_TRY(reader_.read<uint32_t>());
     entry.offset = BM_TRY(reader_.read<uint64_t>());
     BM_TRY(measure(entry, type, at));
     if (!is_aligned(entry.offset, alignment))
-      return corrupt(at, "tensor {}: data offset {} is not a multiple of {}", quoted(tensor.name),
-                     entry.offset, alignment);
+      return corrupt(at, "tensor {}: data offset {} is not a multiple of {}",
+                     quote_name(tensor.name), entry.offset, alignment);
     return entry;
   }
 
@@ -192,21 +199,22 @@ class Parser {
     GgufTensor& tensor = entry.tensor;
     const GgmlTypeInfo* info = find_ggml_type(type_number);
     if (info == nullptr)
-      return fail(Code::kUnsupported, "offset {}: tensor {} is stored as {}, which is not supported", at,
-                  quoted(tensor.name), ggml_type_name(type_number));
+      return fail(Code::kUnsupported,
+                  "offset {}: tensor {} is stored as {}, which is not supported", at,
+                  quote_name(tensor.name), ggml_type_name(type_number));
     tensor.type = info->type;
     std::optional<uint64_t> count = 1;
     for (const uint64_t dim : tensor.dims) count = count ? checked_mul(*count, dim) : count;
     // Signed 63 bits, so that later code may compute with int64_t.
     if (!count || *count > INT64_MAX)
-      return corrupt(at, "tensor {}: dimensions {} multiply past 2^63", quoted(tensor.name),
+      return corrupt(at, "tensor {}: dimensions {} multiply past 2^63", quote_name(tensor.name),
                      fmt::join(tensor.dims, "×"));
     if (tensor.dims[0] % info->block_values != 0)
-      return corrupt(at, "tensor {}: rows of {} are not whole {} blocks of {}", quoted(tensor.name),
-                     tensor.dims[0], info->name, info->block_values);
+      return corrupt(at, "tensor {}: rows of {} are not whole {} blocks of {}",
+                     quote_name(tensor.name), tensor.dims[0], info->name, info->block_values);
     tensor.value_count = *count;
     const Result<uint64_t> bytes = ggml_row_bytes(info->type, *count);
-    if (!bytes) return corrupt(at, "tensor {}: {}", quoted(tensor.name), bytes.error().message);
+    if (!bytes) return corrupt(at, "tensor {}: {}", quote_name(tensor.name), bytes.error().message);
     entry.bytes = *bytes;
     return {};
   }
@@ -219,12 +227,14 @@ class Parser {
       const std::optional<uint64_t> begin = base ? checked_add(*base, entry.offset) : base;
       const std::optional<uint64_t> end = begin ? checked_add(*begin, entry.bytes) : begin;
       if (!end || *end > bytes_.size())
-        return fail(Code::kCorrupt,
-                    "tensor {}: its {} bytes at offset {} of the data section (file offset {}) lie beyond "
-                    "the end of the file ({} bytes)",
-                    quoted(entry.tensor.name), entry.bytes, entry.offset, begin.value_or(UINT64_MAX),
-                    bytes_.size());
-      entry.tensor.data = bytes_.subspan(static_cast<size_t>(*begin), static_cast<size_t>(entry.bytes));
+        return fail(
+            Code::kCorrupt,
+            "tensor {}: its {} bytes at offset {} of the data section (file offset {}) lie beyond "
+            "the end of the file ({} bytes)",
+            quote_name(entry.tensor.name), entry.bytes, entry.offset, begin.value_or(UINT64_MAX),
+            bytes_.size());
+      entry.tensor.data =
+          bytes_.subspan(static_cast<size_t>(*begin), static_cast<size_t>(entry.bytes));
     }
     return reject_overlaps(entries);
   }
@@ -238,7 +248,8 @@ class Parser {
     for (size_t i = 1; i < order.size(); ++i)
       if (order[i - 1]->offset + order[i - 1]->bytes > order[i]->offset)
         return fail(Code::kCorrupt, "tensors {} and {} overlap at offset {} of the data section",
-                    quoted(order[i - 1]->tensor.name), quoted(order[i]->tensor.name), order[i]->offset);
+                    quote_name(order[i - 1]->tensor.name), quote_name(order[i]->tensor.name),
+                    order[i]->offset);
     return {};
   }
 

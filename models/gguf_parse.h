@@ -14,7 +14,8 @@ namespace bm::models {
 struct GgufShard {
   uint32_t version = 0;
   std::map<std::string_view, GgufValue> metadata;
-  std::vector<GgufTensor> tensors;  ///< inside the file, aligned, free of overlap; names not compared
+  std::vector<GgufTensor>
+      tensors;  ///< inside the file, aligned, free of overlap; names not compared
 };
 
 /// Reads and checks one file; `name` is for messages.

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kShownBytes = 80;
 }
 
-std::string quoted(std::string_view text) {
+std::string quote_name(std::string_view text) {
   std::string out = "\"";
   size_t pos = 0;
   while (pos < text.size() && pos < kShownBytes) {

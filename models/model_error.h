@@ -8,6 +8,6 @@ namespace bm::models {
 
 /// `text` in double quotes, with everything but printable ASCII and whole UTF-8 characters escaped,
 /// cut after 80 bytes: names in a hostile file must not reach a terminal or a log as they are.
-std::string quoted(std::string_view text);
+std::string quote_name(std::string_view text);
 
 }  // namespace bm::models

@@ -14,14 +14,22 @@ namespace bm::models {
 namespace {
 
 constexpr std::array kTypes = {
-    GgmlTypeInfo{GgmlType::kF32, "F32", 1, 4},       GgmlTypeInfo{GgmlType::kF16, "F16", 1, 2},
-    GgmlTypeInfo{GgmlType::kQ4_0, "Q4_0", 32, 18},   GgmlTypeInfo{GgmlType::kQ4_1, "Q4_1", 32, 20},
-    GgmlTypeInfo{GgmlType::kQ5_0, "Q5_0", 32, 22},   GgmlTypeInfo{GgmlType::kQ5_1, "Q5_1", 32, 24},
-    GgmlTypeInfo{GgmlType::kQ8_0, "Q8_0", 32, 34},   GgmlTypeInfo{GgmlType::kQ4_K, "Q4_K", 256, 144},
-    GgmlTypeInfo{GgmlType::kQ5_K, "Q5_K", 256, 176}, GgmlTypeInfo{GgmlType::kQ6_K, "Q6_K", 256, 210},
-    GgmlTypeInfo{GgmlType::kI8, "I8", 1, 1},         GgmlTypeInfo{GgmlType::kI16, "I16", 1, 2},
-    GgmlTypeInfo{GgmlType::kI32, "I32", 1, 4},       GgmlTypeInfo{GgmlType::kI64, "I64", 1, 8},
-    GgmlTypeInfo{GgmlType::kF64, "F64", 1, 8},       GgmlTypeInfo{GgmlType::kBF16, "BF16", 1, 2},
+    GgmlTypeInfo{GgmlType::kF32, "F32", 1, 4},
+    GgmlTypeInfo{GgmlType::kF16, "F16", 1, 2},
+    GgmlTypeInfo{GgmlType::kQ4_0, "Q4_0", 32, 18},
+    GgmlTypeInfo{GgmlType::kQ4_1, "Q4_1", 32, 20},
+    GgmlTypeInfo{GgmlType::kQ5_0, "Q5_0", 32, 22},
+    GgmlTypeInfo{GgmlType::kQ5_1, "Q5_1", 32, 24},
+    GgmlTypeInfo{GgmlType::kQ8_0, "Q8_0", 32, 34},
+    GgmlTypeInfo{GgmlType::kQ4_K, "Q4_K", 256, 144},
+    GgmlTypeInfo{GgmlType::kQ5_K, "Q5_K", 256, 176},
+    GgmlTypeInfo{GgmlType::kQ6_K, "Q6_K", 256, 210},
+    GgmlTypeInfo{GgmlType::kI8, "I8", 1, 1},
+    GgmlTypeInfo{GgmlType::kI16, "I16", 1, 2},
+    GgmlTypeInfo{GgmlType::kI32, "I32", 1, 4},
+    GgmlTypeInfo{GgmlType::kI64, "I64", 1, 8},
+    GgmlTypeInfo{GgmlType::kF64, "F64", 1, 8},
+    GgmlTypeInfo{GgmlType::kBF16, "BF16", 1, 2},
 };
 
 struct OtherType {
@@ -31,11 +39,12 @@ struct OtherType {
 
 // Types that exist but that we cannot read, so that the refusal can name them.
 constexpr std::array kOtherTypes = {
-    OtherType{4, "Q4_2"},     OtherType{5, "Q4_3"},    OtherType{9, "Q8_1"},     OtherType{10, "Q2_K"},
-    OtherType{11, "Q3_K"},    OtherType{15, "Q8_K"},   OtherType{16, "IQ2_XXS"}, OtherType{17, "IQ2_XS"},
-    OtherType{18, "IQ3_XXS"}, OtherType{19, "IQ1_S"},  OtherType{20, "IQ4_NL"},  OtherType{21, "IQ3_S"},
-    OtherType{22, "IQ2_S"},   OtherType{23, "IQ4_XS"}, OtherType{29, "IQ1_M"},   OtherType{34, "TQ1_0"},
-    OtherType{35, "TQ2_0"},   OtherType{39, "MXFP4"},
+    OtherType{4, "Q4_2"},     OtherType{5, "Q4_3"},    OtherType{9, "Q8_1"},
+    OtherType{10, "Q2_K"},    OtherType{11, "Q3_K"},   OtherType{15, "Q8_K"},
+    OtherType{16, "IQ2_XXS"}, OtherType{17, "IQ2_XS"}, OtherType{18, "IQ3_XXS"},
+    OtherType{19, "IQ1_S"},   OtherType{20, "IQ4_NL"}, OtherType{21, "IQ3_S"},
+    OtherType{22, "IQ2_S"},   OtherType{23, "IQ4_XS"}, OtherType{29, "IQ1_M"},
+    OtherType{34, "TQ1_0"},   OtherType{35, "TQ2_0"},  OtherType{39, "MXFP4"},
 };
 
 template <class T>
@@ -47,7 +56,9 @@ T load(const std::byte* p) {
 
 float load_f16(const std::byte* p) { return f16_to_f32(load<uint16_t>(p)); }
 uint32_t u8(const std::byte* p, size_t i) { return std::to_integer<uint32_t>(p[i]); }
-float centered(uint32_t code, int zero) { return static_cast<float>(static_cast<int>(code) - zero); }
+float centered(uint32_t code, int zero) {
+  return static_cast<float>(static_cast<int>(code) - zero);
+}
 
 template <class T>
 void convert_numbers(const std::byte* src, std::span<float> dst) {
@@ -75,7 +86,8 @@ void q4_1_block(const std::byte* b, float* y) {
   }
 }
 
-// Fifth bits: bit j of `high` belongs to value j, so bits 0–15 to the low and 16–31 to the high halves.
+// Fifth bits: bit j of `high` belongs to value j, so bits 0–15 to the low and 16–31 to the high
+// halves.
 uint32_t fifth_bit(uint32_t high, size_t value) { return ((high >> value) & 1) << 4; }
 
 void q5_0_block(const std::byte* b, float* y) {
@@ -100,8 +112,9 @@ struct ScaleMin {
   float scale, min;
 };
 
-// Eight 6-bit scales and eight 6-bit minima in twelve bytes: the first four of each lie in the low six
-// bits of bytes 0–7; the last four have their low nibbles in bytes 8–11, their top bits in bytes 0–7.
+// Eight 6-bit scales and eight 6-bit minima in twelve bytes: the first four of each lie in the low
+// six bits of bytes 0–7; the last four have their low nibbles in bytes 8–11, their top bits in
+// bytes 0–7.
 ScaleMin k_scale_min(const std::byte* s, size_t j) {
   if (j < 4) return {static_cast<float>(u8(s, j) & 63), static_cast<float>(u8(s, j + 4) & 63)};
   return {static_cast<float>((u8(s, j + 4) & 15) | ((u8(s, j - 4) >> 6) << 4)),
@@ -128,7 +141,8 @@ void q5_k_block(const std::byte* b, float* y) {
     const float d1 = d * s.scale, m1 = dmin * s.min;
     const unsigned shift = j % 2 == 0 ? 0 : 4;
     for (size_t l = 0; l < 32; ++l) {
-      const uint32_t code = ((u8(q, j / 2 * 32 + l) >> shift) & 15) | (((u8(high, l) >> j) & 1) << 4);
+      const uint32_t code =
+          ((u8(q, j / 2 * 32 + l) >> shift) & 15) | (((u8(high, l) >> j) & 1) << 4);
       y[j * 32 + l] = d1 * static_cast<float>(code) - m1;
     }
   }
@@ -138,7 +152,8 @@ void q6_k_block(const std::byte* b, float* y) {
   const std::byte *low = b, *high = b + 128, *scales = b + 192;
   const float d = load_f16(b + 208);
   for (size_t half = 0; half < 2; ++half) {
-    for (size_t quarter = 0; quarter < 4; ++quarter) {  // 32 values: nibbles of one half of 64 bytes
+    for (size_t quarter = 0; quarter < 4;
+         ++quarter) {  // 32 values: nibbles of one half of 64 bytes
       for (size_t l = 0; l < 32; ++l) {
         const uint32_t nibbles = u8(low, half * 64 + (quarter % 2) * 32 + l);
         const uint32_t top = (u8(high, half * 32 + l) >> (2 * quarter)) & 3;
@@ -159,8 +174,8 @@ void each_block(const GgmlTypeInfo& info, const std::byte* src, std::span<float>
 Status check_sizes(const GgmlTypeInfo& info, uint64_t values, uint64_t bytes) {
   const uint64_t needed = BM_TRY(ggml_row_bytes(info.type, values));
   if (needed != bytes)
-    return fail(Code::kInvalidArgument, "{} values of {} need {} bytes, not {}", values, info.name, needed,
-                bytes);
+    return fail(Code::kInvalidArgument, "{} values of {} need {} bytes, not {}", values, info.name,
+                needed, bytes);
   return {};
 }
 
@@ -187,8 +202,11 @@ void quantize_q4_0(const float* x, std::byte* b) {
   const float d = extreme / -8.0f, inverse = reciprocal(d);
   const uint16_t stored = f32_to_f16(d);
   std::memcpy(b, &stored, 2);
-  const auto code = [&](float v) { return std::min(15u, static_cast<uint32_t>(v * inverse + 8.5f)); };
-  for (size_t j = 0; j < 16; ++j) b[2 + j] = static_cast<std::byte>(code(x[j]) | (code(x[j + 16]) << 4));
+  const auto code = [&](float v) {
+    return std::min(15u, static_cast<uint32_t>(v * inverse + 8.5f));
+  };
+  for (size_t j = 0; j < 16; ++j)
+    b[2 + j] = static_cast<std::byte>(code(x[j]) | (code(x[j + 16]) << 4));
 }
 
 }  // namespace
@@ -216,10 +234,11 @@ Result<uint64_t> ggml_row_bytes(GgmlType type, uint64_t values) {
   const GgmlTypeInfo& info = ggml_type_info(type);
   uint64_t bytes = 0;
   if (values % info.block_values != 0)
-    return fail(Code::kInvalidArgument, "{} values are not whole {} blocks of {}", values, info.name,
-                info.block_values);
+    return fail(Code::kInvalidArgument, "{} values are not whole {} blocks of {}", values,
+                info.name, info.block_values);
   if (__builtin_mul_overflow(values / info.block_values, uint64_t{info.block_bytes}, &bytes))
-    return fail(Code::kInvalidArgument, "{} values of {} need more than 2^64 bytes", values, info.name);
+    return fail(Code::kInvalidArgument, "{} values of {} need more than 2^64 bytes", values,
+                info.name);
   return bytes;
 }
 
@@ -268,9 +287,11 @@ Status quantize_row(GgmlType type, std::span<const float> src, std::span<std::by
   } else if (type == GgmlType::kBF16) {
     for (size_t i = 0; i < src.size(); ++i) store(i, f32_to_bf16(src[i]));
   } else if (type == GgmlType::kQ8_0) {
-    for (size_t i = 0; i < src.size(); i += 32) quantize_q8_0(&src[i], &dst[i / 32 * info.block_bytes]);
+    for (size_t i = 0; i < src.size(); i += 32)
+      quantize_q8_0(&src[i], &dst[i / 32 * info.block_bytes]);
   } else if (type == GgmlType::kQ4_0) {
-    for (size_t i = 0; i < src.size(); i += 32) quantize_q4_0(&src[i], &dst[i / 32 * info.block_bytes]);
+    for (size_t i = 0; i < src.size(); i += 32)
+      quantize_q4_0(&src[i], &dst[i / 32 * info.block_bytes]);
   } else {
     return fail(Code::kUnsupported, "no quantiser for {}", info.name);
   }

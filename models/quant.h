@@ -2,8 +2,8 @@
 // Number formats of GGUF tensors: sizes of their blocks, and their float32 values.
 //
 // Layouts and order of operations: ggml, ggml-common.h (block_q4_0 … block_q6_K) and ggml-quants.c
-// (dequantize_row_*). Every product and sum below is a separate float32 operation in the reference's
-// order, so results are bit-equal to it on any machine.
+// (dequantize_row_*). Every product and sum below is a separate float32 operation in the
+// reference's order, so results are bit-equal to it on any machine.
 
 #include <cstddef>
 #include <cstdint>

@@ -14,8 +14,8 @@ struct LeadByte {
   uint8_t second_low, second_high;
 };
 
-// Table 3-7 of the Unicode standard: the second byte's range excludes overlong forms, surrogates and
-// everything above U+10FFFF.
+// Table 3-7 of the Unicode standard: the second byte's range excludes overlong forms, surrogates
+// and everything above U+10FFFF.
 constexpr LeadByte lead_byte(uint8_t b) {
   if (b < 0x80) return {1, 0, 0};
   if (b < 0xC2) return {0, 0, 0};
@@ -101,7 +101,8 @@ CodePoint decode_utf8(std::string_view text, size_t pos) {
   const uint32_t good = good_prefix(text, pos, lead);
   if (good < lead.length) return {0xFFFD, good, false};
   char32_t value = first & (0xFFu >> (lead.length + 1));
-  for (uint32_t i = 1; i < lead.length; ++i) value = (value << 6) | (byte_at(text, pos + i) & 0x3Fu);
+  for (uint32_t i = 1; i < lead.length; ++i)
+    value = (value << 6) | (byte_at(text, pos + i) & 0x3Fu);
   return {value, lead.length, true};
 }
 

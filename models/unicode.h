@@ -15,8 +15,8 @@ struct CodePoint {
   bool is_valid = false;
 };
 
-/// The character at `pos` (< text.size()). Broken bytes are consumed as the "maximal subpart" of the
-/// Unicode standard, section 3.9, so that a scan gives one U+FFFD where browsers give one.
+/// The character at `pos` (< text.size()). Broken bytes are consumed as the "maximal subpart" of
+/// the Unicode standard, section 3.9, so that a scan gives one U+FFFD where browsers give one.
 CodePoint decode_utf8(std::string_view text, size_t pos);
 
 /// Number of bytes at the end of `text` that may be the start of a character still to be completed;
