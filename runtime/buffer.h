@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
@@ -28,7 +29,13 @@ class Storage {
   virtual std::byte* host() const = 0;
   /// Work that touches this storage completes at `point`.
   virtual void used_until(Point point) = 0;
+  /// The use recorded last. With work of several devices outstanding this is only one of them:
+  /// wait_idle() and uses() know all.
   virtual Point last_use() const = 0;
+  /// Points not reached yet, at most one per timeline.
+  virtual std::vector<Point> uses() const { return {last_use()}; }
+  /// Blocks until no queued work touches this storage. Errors: those of Timeline::wait.
+  virtual Status wait_idle() { return wait(last_use()); }
 };
 using StoragePtr = std::shared_ptr<Storage>;
 
