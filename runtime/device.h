@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,8 @@
 namespace bm::runtime {
 
 class Allocator;
+class KernargRing;
+class ProgramCache;
 class Stream;
 
 /// Thread: safe facade; opened once per canonical name and kept until process exit.
@@ -29,7 +32,15 @@ class Device {
   virtual Stream& stream() = 0;
   /// Returns when all work queued so far is complete; the device's first error otherwise.
   virtual Status synchronize() = 0;
+  /// Argument memory of eager launches; nullptr on inline devices, which read arguments in place.
+  virtual KernargRing* kernargs() { return nullptr; }
+  /// Loaded kernels; nullptr only for stand-ins in tests. Use load_program (program_cache.h).
+  virtual ProgramCache* programs() { return nullptr; }
 };
+
+/// Wraps an opened hal device. It appears in opened_devices() until destroyed.
+Result<std::unique_ptr<Device>> make_device(std::unique_ptr<hal::Device> hal, std::string name,
+                                            std::string renderer);
 
 /// Opens (once) the device a name such as "cpu", "CPU:1", "CPU:CLANG", "AMD" means. Never falls back.
 /// Errors: kInvalidArgument with a "did you mean", kNotFound with what is missing.
@@ -37,6 +48,10 @@ Result<Device*> open_device(std::string_view name);
 
 /// The device DEV names, or the first driver of the table that opens.
 Result<Device*> default_device();
+
+/// Same with another table of drivers than the built-in one: for tests and tools. Devices opened
+/// this way are cached per table.
+Result<Device*> open_device_with(std::span<const hal::DriverInfo> drivers, std::string_view name);
 
 /// Canonical form of a device name: upper case kind, no ":0". Idempotent.
 Result<std::string> canonical_name(std::string_view name);

@@ -21,7 +21,7 @@ struct ProfileRange {
   int64_t begin_ns = 0, end_ns = 0;
   double flops = 0, bytes = 0;
   uint64_t id = 0;               ///< Profiler::next_id(), or 0 when nothing depends on it
-  std::vector<uint64_t> after;   ///< ids of ranges this one waited for: drawn as arrows
+  std::vector<uint64_t> after = {};  ///< ids of ranges this one waited for: drawn as arrows
 };
 
 /// Monotonic host clock; zero is arbitrary.

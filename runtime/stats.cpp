@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/allocator.h"
 #include "runtime/base/env.h"
 #include "runtime/device.h"
 #include "runtime/profiler.h"
@@ -34,7 +35,7 @@ uint64_t to_count(double estimate) { return estimate > 0 ? static_cast<uint64_t>
 
 uint64_t memory_used() {
   uint64_t used = 0;
-  for (Device* device : opened_devices()) used += device->hal().memory().used;
+  for (Device* device : opened_devices()) used += device->allocator().stats().used;
   return used;
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 // Ordered submission of commands to one device.
 
+#include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
@@ -9,15 +12,48 @@
 
 namespace bm::runtime {
 
+/// Eager work of one device is totally ordered across its compute and copy queues:
+/// every submission is Wait(everything before), Barrier, commands, Signal(its Point).
+///
+/// Inline devices (hal::Device::is_inline) run the commands on the calling thread and return Points
+/// that are reached; streams take no lock for them, so independent threads do not wait for each
+/// other and the driver's queue must accept concurrent submit calls.
+///
+/// Thread: safe. After fork, every call in the child fails with kUnsupported.
 class Stream {
  public:
   virtual ~Stream() = default;
   /// Queues commands after all earlier work of this stream and signals the returned Point.
+  /// Errors: the device's first fault; a failed submission leaves the stream usable otherwise.
   virtual Result<Point> submit(hal::QueueKind kind, std::span<const hal::Command> commands) = 0;
+  /// As submit, and after the given Points of other devices' timelines too. The device waits for
+  /// them itself where it can reach their signals, otherwise the calling thread does.
+  virtual Result<Point> submit_after(hal::QueueKind kind, std::span<const hal::Command> commands,
+                                     std::span<const Point> points);
   virtual Status wait(Point point) = 0;
   virtual Timeline& timeline() = 0;
   /// Waits for everything submitted so far.
   virtual Status synchronize() = 0;
+
+  /// For submissions of several queues at once (graphs): while held, Timeline::next() and queue
+  /// calls of this device belong to the holder. Several streams: lock in address order. Empty for
+  /// inline devices.
+  virtual std::unique_lock<std::mutex> lock() { return {}; }
+  /// Address of this stream's timeline signal on another device. Errors: the driver's, when that
+  /// device cannot reach it.
+  virtual Result<hal::GpuVa> signal_on(hal::Device& waiter);
 };
+
+/// Stream of an opened device, inline or not. `device` must outlive it. `name` is for messages.
+Result<std::unique_ptr<Stream>> make_stream(hal::Device& device, std::string name);
+
+/// Whether any stream of a device with a queue was made in this process: while not, no Point can be
+/// outstanding and looking for one is a waste.
+bool any_queue_device();
+
+/// kUnsupported "forked …" in a child of a process that had opened devices before fork; cheap.
+Status check_not_forked();
+/// Arms check_not_forked() for children forked from now on.
+void watch_for_fork();
 
 }  // namespace bm::runtime

@@ -1,0 +1,241 @@
+#include "runtime/device_manager.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "runtime/base/env.h"
+#include "runtime/stream.h"
+
+namespace bm::runtime {
+namespace {
+
+/// Interfaces that stand in for hardware are used only when asked for by name.
+bool is_stand_in(std::string_view interface) {
+  return interface.starts_with("MOCK") || interface.starts_with("SIM");
+}
+
+Status check_choice(std::string_view what, const std::string& choice, const hal::DriverInfo& driver,
+                    std::string_view list) {
+  const std::vector<std::string_view> known = split_words(list);
+  if (choice.empty() || std::find(known.begin(), known.end(), choice) != known.end()) return {};
+  if (known.empty())
+    return fail(Code::kInvalidArgument, "{} has no {} to choose, \"{}\" was asked for", driver.name, what, choice);
+  return fail(Code::kInvalidArgument, "unknown {} \"{}\" for {}{} (there are: {})", what, choice,
+              driver.name, did_you_mean(choice, known), list);
+}
+
+/// Physical unit number of `unit` among those the target allows.
+Result<uint32_t> physical_unit(const Target& target, uint32_t count) {
+  for (const uint32_t index : target.indices) {
+    if (index >= count) {
+      return fail(Code::kNotFound, "unit {} of \"{}\" does not exist: there {} {}", index,
+                  to_string(target), count == 1 ? "is" : "are", count);
+    }
+  }
+  const size_t usable = target.indices.empty() ? count : target.indices.size();
+  if (target.unit >= usable) {
+    return fail(Code::kNotFound, "{}:{} does not exist: there {} {} {} unit{}", target.device,
+                target.unit, usable == 1 ? "is" : "are", usable, target.device, usable == 1 ? "" : "s");
+  }
+  return target.indices.empty() ? target.unit : target.indices[target.unit];
+}
+
+Result<std::unique_ptr<hal::Device>> open_interface(const hal::DriverInfo& driver,
+                                                    std::string_view interface, const Target& target) {
+  const uint32_t count = BM_TRY(driver.count(interface));
+  if (count == 0) {
+    const std::string_view help = driver.help ? driver.help : "";
+    return fail(Code::kNotFound, "no {} unit found{}{}", driver.name, help.empty() ? "" : ": ", help);
+  }
+  const uint32_t index = BM_TRY(physical_unit(target, count));
+  return driver.open(interface, index, target.arch);
+}
+
+/// Tries interfaces in the driver's order and keeps every reason.
+Result<std::unique_ptr<hal::Device>> open_hal(const hal::DriverInfo& driver, const Target& target) {
+  const std::vector<std::string_view> interfaces = split_words(driver.interfaces ? driver.interfaces : "");
+  if (!target.interface.empty() || interfaces.empty()) return open_interface(driver, target.interface, target);
+  std::string reasons;
+  Code code = Code::kNotFound;
+  for (const std::string_view interface : interfaces) {
+    if (is_stand_in(interface)) continue;
+    auto device = open_interface(driver, interface, target);
+    if (device) return device;
+    // The most telling kind of failure: anything but "not there".
+    if (code == Code::kNotFound) code = device.error().code;
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", interface, device.error().message);
+  }
+  return fail(code, "{} cannot be opened ({})", driver.name, reasons.empty() ? "no interface" : reasons);
+}
+
+DeviceManager& builtin_manager() {
+  // Process-wide by nature; never destroyed, so that buffers in static objects keep their device.
+  static auto* const manager = new DeviceManager(hal::builtin_drivers());
+  return *manager;
+}
+
+void finalize_at_exit() {
+  if (!check_not_forked()) return;  // the parent's work is not ours to wait for
+  for (Device* device : opened_devices()) {
+    if (const Status done = device->synchronize(); !done)
+      std::fprintf(stderr, "bellmetal: %s at exit: %s\n", device->name().c_str(), done.error().message.c_str());
+  }
+}
+
+void prepare_process() {
+  watch_for_fork();
+  static const int registered = std::atexit(finalize_at_exit);
+  static_cast<void>(registered);
+}
+
+}  // namespace
+
+std::vector<std::string_view> DeviceManager::driver_names() const {
+  std::vector<std::string_view> names;
+  for (const hal::DriverInfo& driver : drivers_) names.emplace_back(driver.name);
+  return names;
+}
+
+/// What DEV says about the device kind of `asked`; an empty target of that kind if nothing.
+Result<Target> DeviceManager::defaults_for(const Target& asked) const {
+  Target none;
+  none.device = asked.device;
+  if (settings().dev.empty()) return none;
+  auto targets = parse_targets(settings().dev, driver_names());
+  if (!targets) return tl::unexpected(std::move(targets.error()).within("DEV"));
+  for (Target& target : *targets)
+    if (target.device == asked.device) return std::move(target);
+  return none;
+}
+
+Result<ResolvedTarget> DeviceManager::resolve(std::string_view name) const {
+  ResolvedTarget resolved;
+  Target& target = resolved.target;
+  target = BM_TRY(parse_target(name, driver_names()));
+  for (const hal::DriverInfo& driver : drivers_)
+    if (target.device == driver.name) resolved.driver = &driver;
+  const hal::DriverInfo& driver = *resolved.driver;
+
+  Target defaults = BM_TRY(defaults_for(target));
+  const auto renderers = split_words(driver.renderers ? driver.renderers : "");
+  if (defaults.renderer.empty() && !renderers.empty()) defaults.renderer = renderers.front();
+  if (target.interface.empty()) {
+    target.interface = defaults.interface;
+    target.indices = defaults.indices;
+  }
+  if (target.renderer.empty()) target.renderer = defaults.renderer;
+  if (target.arch.empty()) target.arch = defaults.arch;
+  BM_TRY(check_choice("renderer", target.renderer, driver, driver.renderers ? driver.renderers : ""));
+  BM_TRY(check_choice("interface", target.interface, driver, driver.interfaces ? driver.interfaces : ""));
+
+  Target shortest = target;
+  if (target.interface == defaults.interface && target.indices == defaults.indices) {
+    shortest.interface.clear();
+    shortest.indices.clear();
+  }
+  if (target.arch == defaults.arch) shortest.arch.clear();
+  if (target.renderer == defaults.renderer) shortest.renderer.clear();
+  resolved.name = to_string(shortest);
+  return resolved;
+}
+
+Result<std::unique_ptr<Device>> DeviceManager::open_unit(const ResolvedTarget& resolved) const {
+  auto hal = open_hal(*resolved.driver, resolved.target);
+  if (!hal) return tl::unexpected(std::move(hal.error()).within(resolved.name));
+  return make_device(std::move(*hal), resolved.name, resolved.target.renderer);
+}
+
+Result<Device*> DeviceManager::open(std::string_view name) {
+  BM_TRY(check_not_forked());
+  const ResolvedTarget resolved = BM_TRY(resolve(name));
+  std::shared_ptr<Entry> entry;
+  {
+    const std::lock_guard lock(mutex_);
+    auto& slot = entries_[to_string(resolved.target)];
+    if (!slot) slot = std::make_shared<Entry>();
+    entry = slot;
+  }
+  const std::lock_guard lock(entry->mutex);
+  if (!entry->device) {
+    prepare_process();
+    entry->device = BM_TRY(open_unit(resolved));
+  }
+  return entry->device.get();
+}
+
+Result<Device*> DeviceManager::open_default() {
+  BM_TRY(check_not_forked());
+  if (!settings().dev.empty()) {
+    auto targets = parse_targets(settings().dev, driver_names());
+    if (!targets) return tl::unexpected(std::move(targets.error()).within("DEV"));
+    return open(to_string(targets->front()));  // no other device is ever tried in its place
+  }
+  std::string reasons;
+  for (const hal::DriverInfo& driver : drivers_) {
+    auto device = open(driver.name);
+    if (device) return device;
+    reasons += fmt::format("\n  {}", device.error().message);
+  }
+  return fail(Code::kNotFound, "no usable devices{}", reasons.empty() ? ": this build has no drivers" : reasons);
+}
+
+void DeviceManager::list_driver(const hal::DriverInfo& driver, std::vector<DeviceListing>& out) {
+  const Result<uint32_t> count = driver.count("");
+  if (!count || *count == 0) {
+    DeviceListing missing;
+    missing.name = missing.driver = driver.name;
+    missing.problem = count ? fmt::format("no unit found; {}", driver.help ? driver.help : "")
+                            : count.error().message;
+    out.push_back(std::move(missing));
+    return;
+  }
+  for (uint32_t unit = 0; unit < *count; ++unit) {
+    DeviceListing row;
+    row.name = unit == 0 ? driver.name : fmt::format("{}:{}", driver.name, unit);
+    row.driver = driver.name;
+    if (const auto device = open(row.name)) {
+      hal::Device& hal = (*device)->hal();
+      row.description = hal.description();
+      row.renderer = (*device)->renderer();
+      row.arch = hal.arch().name;
+      row.memory_total = hal.memory().total;
+      row.is_usable = true;
+    } else {
+      row.problem = device.error().message;
+    }
+    out.push_back(std::move(row));
+  }
+}
+
+std::vector<DeviceListing> DeviceManager::list() {
+  std::vector<DeviceListing> out;
+  for (const hal::DriverInfo& driver : drivers_) list_driver(driver, out);
+  return out;
+}
+
+Result<Device*> open_device(std::string_view name) { return builtin_manager().open(name); }
+Result<Device*> default_device() { return builtin_manager().open_default(); }
+std::vector<DeviceListing> list_devices() { return builtin_manager().list(); }
+
+Result<Device*> open_device_with(std::span<const hal::DriverInfo> drivers, std::string_view name) {
+  struct Managers {
+    std::mutex mutex;
+    std::map<const hal::DriverInfo*, std::unique_ptr<DeviceManager>> by_table;
+  };
+  static auto* const managers = new Managers;  // process-wide, as builtin_manager()
+  DeviceManager* manager = nullptr;
+  {
+    const std::lock_guard lock(managers->mutex);
+    auto& slot = managers->by_table[drivers.data()];
+    if (!slot) slot = std::make_unique<DeviceManager>(drivers);
+    manager = slot.get();
+  }
+  return manager->open(name);
+}
+
+Result<std::string> canonical_name(std::string_view name) {
+  return to_string(BM_TRY(parse_target(name)));
+}
+
+}  // namespace bm::runtime

@@ -1,0 +1,121 @@
+#include "runtime/graph_plan.h"
+
+#include <algorithm>
+
+namespace bm::runtime {
+namespace {
+
+/// Per lane: how many of its calls are known to be complete.
+using Clock = std::vector<uint32_t>;
+
+void merge(Clock& into, const Clock& from) {
+  for (size_t i = 0; i < into.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+
+class Planner {
+ public:
+  Planner(std::span<const PlanCall> calls, uint32_t num_lanes)
+      : calls_(calls), known_(num_lanes, Clock(num_lanes, 0)), length_(num_lanes, 0),
+        visible_(num_lanes, 0), finished_(calls.size()), position_(calls.size()),
+        is_producer_(calls.size(), false), producers_(calls.size()) {
+    plan_.calls.resize(calls.size());
+    plan_.num_signals.assign(num_lanes, 0);
+  }
+
+  GraphPlan run(std::span<const EndGroup> end_groups) {
+    DependencyTracker tracker;
+    std::vector<uint32_t> dependencies;
+    for (uint32_t call = 0; call < calls_.size(); ++call) {
+      tracker.add(call, calls_[call].accesses, dependencies);
+      place(call, dependencies);
+    }
+    std::vector<std::vector<uint32_t>> end_producers;
+    for (const EndGroup& group : end_groups) {
+      // Later calls first: they tend to imply the earlier ones.
+      std::vector<uint32_t> last = group.calls;
+      std::sort(last.begin(), last.end());
+      end_producers.push_back(needed(group.lane, last));
+    }
+    number_signals();
+    for (uint32_t call = 0; call < calls_.size(); ++call)
+      plan_.calls[call].waits = to_waits(producers_[call]);
+    for (const auto& producers : end_producers) plan_.epilogues.push_back(to_waits(producers));
+    return std::move(plan_);
+  }
+
+ private:
+  /// Cross-lane dependencies `lane` does not know to be complete yet; updates what it knows.
+  std::vector<uint32_t> needed(uint32_t lane, const std::vector<uint32_t>& dependencies) {
+    std::vector<uint32_t> kept;
+    Clock& known = known_[lane];
+    for (size_t i = dependencies.size(); i-- > 0;) {
+      const uint32_t producer = dependencies[i];
+      const uint32_t from = calls_[producer].lane;
+      if (from == lane || position_[producer] < known[from]) continue;
+      merge(known, finished_[producer]);
+      is_producer_[producer] = true;
+      kept.push_back(producer);
+    }
+    return kept;
+  }
+
+  void place(uint32_t call, const std::vector<uint32_t>& dependencies) {
+    const uint32_t lane = calls_[call].lane;
+    PlannedCall& planned = plan_.calls[call];
+    producers_[call] = needed(lane, dependencies);
+    planned.arrows = producers_[call];
+    bool has_local = false;
+    for (size_t i = dependencies.size(); i-- > 0 && !has_local;) {
+      const uint32_t producer = dependencies[i];
+      if (calls_[producer].lane != lane) continue;
+      has_local = true;  // the latest one: older ones are in order before it
+      planned.arrows.push_back(producer);
+      planned.needs_barrier = position_[producer] >= visible_[lane];
+    }
+    planned.needs_barrier |= !producers_[call].empty();
+    position_[call] = length_[lane];
+    if (planned.needs_barrier) visible_[lane] = position_[call];
+    known_[lane][lane] = ++length_[lane];
+    finished_[call] = known_[lane];
+  }
+
+  void number_signals() {
+    for (uint32_t call = 0; call < calls_.size(); ++call)
+      if (is_producer_[call]) plan_.calls[call].signal = ++plan_.num_signals[calls_[call].lane];
+  }
+
+  /// One wait per lane: the latest signal implies the earlier ones.
+  std::vector<LaneWait> to_waits(const std::vector<uint32_t>& producers) const {
+    std::vector<LaneWait> waits;
+    for (const uint32_t producer : producers) {
+      const LaneWait wait{calls_[producer].lane, plan_.calls[producer].signal};
+      const auto same = std::find_if(waits.begin(), waits.end(),
+                                     [&](const LaneWait& w) { return w.lane == wait.lane; });
+      if (same == waits.end()) {
+        waits.push_back(wait);
+      } else {
+        same->ordinal = std::max(same->ordinal, wait.ordinal);
+      }
+    }
+    return waits;
+  }
+
+  std::span<const PlanCall> calls_;
+  std::vector<Clock> known_;        // per lane: what its next command may rely on
+  std::vector<uint32_t> length_;    // per lane: calls placed
+  std::vector<uint32_t> visible_;   // per lane: calls whose results a barrier made visible
+  std::vector<Clock> finished_;     // per call: what holds once its signal was given
+  std::vector<uint32_t> position_;  // per call: index in its lane
+  std::vector<bool> is_producer_;
+  std::vector<std::vector<uint32_t>> producers_;
+  GraphPlan plan_;
+};
+
+}  // namespace
+
+GraphPlan plan_graph(std::span<const PlanCall> calls, uint32_t num_lanes,
+                     std::span<const EndGroup> end_groups) {
+  return Planner(calls, num_lanes).run(end_groups);
+}
+
+}  // namespace bm::runtime

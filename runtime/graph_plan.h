@@ -1,0 +1,53 @@
+#pragma once
+// Which lane runs each call of a graph, and the fewest waits and barriers that keep program order's
+// meaning. Pure: knows no device.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/tracker.h"
+
+namespace bm::runtime {
+
+/// One in-order executor. Lane kHostLane stands for all inline devices: the replaying thread runs
+/// their calls in program order. Every other lane is one hardware queue.
+inline constexpr uint32_t kHostLane = 0;
+
+struct PlanCall {
+  uint32_t lane = kHostLane;
+  std::vector<Access> accesses;
+};
+
+/// Wait until signal `ordinal` of `lane` was given.
+struct LaneWait {
+  uint32_t lane = 0;
+  uint32_t ordinal = 0;
+  bool operator==(const LaneWait&) const = default;
+};
+
+struct PlannedCall {
+  std::vector<LaneWait> waits;   ///< before the call
+  bool needs_barrier = false;    ///< results of earlier commands or waits must be visible to it
+  uint32_t signal = 0;           ///< ordinal given after the call, counted from 1 per lane; 0: none
+  std::vector<uint32_t> arrows;  ///< calls it directly depends on, for the profiler
+};
+
+struct GraphPlan {
+  std::vector<PlannedCall> calls;
+  std::vector<uint32_t> num_signals;             ///< per lane
+  std::vector<std::vector<LaneWait>> epilogues;  ///< per group of `end_waits`, in the same order
+};
+
+/// What one lane's end waits for: the last of these calls on each other lane.
+struct EndGroup {
+  uint32_t lane = 0;
+  std::vector<uint32_t> calls;
+};
+
+/// Waits are reduced transitively with one vector clock per call: a wait is dropped when the lane
+/// already knows, through any chain of earlier waits, that the producer is done.
+GraphPlan plan_graph(std::span<const PlanCall> calls, uint32_t num_lanes,
+                     std::span<const EndGroup> end_groups);
+
+}  // namespace bm::runtime

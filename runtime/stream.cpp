@@ -1,0 +1,193 @@
+#include "runtime/stream.h"
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <vector>
+
+#include "runtime/device.h"
+
+namespace bm::runtime {
+namespace {
+
+std::atomic<bool>& forked_flag() {
+  // Process-wide by nature: it tells a forked child apart from its parent.
+  static std::atomic<bool> flag{false};
+  return flag;
+}
+
+std::atomic<bool>& queue_device_flag() {
+  static std::atomic<bool> flag{false};  // process-wide: Points travel between all devices
+  return flag;
+}
+
+/// Devices without a queue: commands run inside submit().
+class InlineStream final : public Stream {
+ public:
+  explicit InlineStream(hal::Device& device) : device_(device), timeline_(hal::GpuVa{}, signal_.data()) {}
+
+  Result<Point> submit(hal::QueueKind kind, std::span<const hal::Command> commands) override {
+    BM_TRY(check_not_forked());
+    BM_TRY(device_.queue(kind).submit(commands));
+    return Point{};
+  }
+  Status wait(Point point) override {
+    BM_TRY(check_not_forked());
+    return runtime::wait(point);
+  }
+  Timeline& timeline() override { return timeline_; }
+  Status synchronize() override {
+    BM_TRY(check_not_forked());
+    return device_.status();
+  }
+
+ private:
+  hal::Device& device_;
+  alignas(16) std::array<std::byte, 16> signal_{};
+  Timeline timeline_;  // never advances: there is no work in flight
+};
+
+class QueueStream final : public Stream {
+ public:
+  QueueStream(hal::Device& device, std::string name, std::unique_ptr<hal::Buffer> signal)
+      : device_(device), name_(std::move(name)), signal_(std::move(signal)),
+        timeline_(signal_->va(), signal_->host(), timeline_options()) {}
+
+  Result<Point> submit(hal::QueueKind kind, std::span<const hal::Command> commands) override {
+    return submit_after(kind, commands, {});
+  }
+  Result<Point> submit_after(hal::QueueKind kind, std::span<const hal::Command> commands,
+                             std::span<const Point> points) override;
+  Status wait(Point point) override {
+    BM_TRY(check_not_forked());
+    return runtime::wait(point);
+  }
+  Timeline& timeline() override { return timeline_; }
+  Status synchronize() override {
+    BM_TRY(check_not_forked());
+    return timeline_.wait(timeline_.last());
+  }
+  std::unique_lock<std::mutex> lock() override { return std::unique_lock(mutex_); }
+  Result<hal::GpuVa> signal_on(hal::Device& waiter) override;
+
+ private:
+  TimelineOptions timeline_options() {
+    // Signals are compared in 32 bits by the narrowest hardware (AMD's WAIT_REG_MEM, NVIDIA's copy
+    // engine). Restarting there on wider hardware too costs one drain per 2^31 submissions.
+    return {.compare_bits = 32,
+            .on_idle = [this](std::chrono::nanoseconds) { return device_.status(); },
+            .clock = nullptr};
+  }
+
+  hal::Device& device_;
+  const std::string name_;
+  std::unique_ptr<hal::Buffer> signal_;
+  Timeline timeline_;
+
+  std::mutex mutex_;                    // the device lock
+  std::vector<hal::Command> commands_;  // scratch of submit_after, under mutex_
+
+  std::mutex peers_mutex_;
+  std::map<hal::Device*, hal::GpuVa> peers_;  // our signal's address on other devices
+};
+
+Result<hal::GpuVa> QueueStream::signal_on(hal::Device& waiter) {
+  if (&waiter == &device_) return timeline_.signal();
+  const std::lock_guard guard(peers_mutex_);
+  if (const auto known = peers_.find(&waiter); known != peers_.end()) return known->second;
+  const hal::GpuVa va = BM_TRY(waiter.map(*signal_));
+  peers_.emplace(&waiter, va);
+  return va;
+}
+
+/// Stream whose timeline this is, or nullptr when no opened device owns it.
+Stream* find_stream(const Timeline* timeline) {
+  for (Device* device : opened_devices())
+    if (&device->stream().timeline() == timeline) return &device->stream();
+  return nullptr;
+}
+
+Result<Point> QueueStream::submit_after(hal::QueueKind kind, std::span<const hal::Command> commands,
+                                        std::span<const Point> points) {
+  BM_TRY(check_not_forked());
+  struct Foreign {
+    Point point;
+    hal::GpuVa signal;
+  };
+  std::vector<Foreign> foreign;
+  for (const Point& point : points) {
+    if (point.timeline == &timeline_ || reached(point)) continue;
+    Stream* other = find_stream(point.timeline);
+    const Result<hal::GpuVa> signal =
+        other ? other->signal_on(device_) : fail(Code::kNotFound, "no device owns this timeline");
+    if (signal) {
+      foreign.push_back({point, *signal});
+    } else {
+      // This device cannot see that signal; the calling thread can always wait in its place.
+      BM_TRY(runtime::wait(point));
+    }
+  }
+
+  const std::lock_guard guard(mutex_);
+  const uint64_t value = BM_TRY(timeline_.next());
+  commands_.clear();
+  if (const auto wait = timeline_.wait_command(value - 1)) commands_.emplace_back(*wait);
+  for (const Foreign& f : foreign) {
+    if (auto wait = f.point.timeline->wait_command(f.point.value, {&timeline_, value})) {
+      wait->signal = f.signal;
+      commands_.emplace_back(*wait);
+    }
+  }
+  commands_.emplace_back(hal::Barrier{});
+  commands_.insert(commands_.end(), commands.begin(), commands.end());
+  commands_.emplace_back(timeline_.signal_command(value));
+  if (Status submitted = device_.queue(kind).submit(commands_); !submitted) {
+    timeline_.cancel(value);
+    // A faulted device will not complete what is in flight either: wake the waiters with the cause.
+    if (Status health = device_.status(); !health) timeline_.poison(health.error());
+    return tl::unexpected(std::move(submitted.error()).within(name_));
+  }
+  return Point{&timeline_, value};
+}
+
+}  // namespace
+
+Result<Point> Stream::submit_after(hal::QueueKind kind, std::span<const hal::Command> commands,
+                                   std::span<const Point> points) {
+  for (const Point& point : points)
+    if (!reached(point)) BM_TRY(runtime::wait(point));
+  return submit(kind, commands);
+}
+
+Result<hal::GpuVa> Stream::signal_on(hal::Device&) {
+  return fail(Code::kUnsupported, "an inline device has no signal to wait for");
+}
+
+Result<std::unique_ptr<Stream>> make_stream(hal::Device& device, std::string name) {
+  if (device.is_inline()) return std::unique_ptr<Stream>(new InlineStream(device));
+  constexpr uint64_t kSignalPage = 4096;  // the smallest unit every device can map for a peer
+  std::unique_ptr<hal::Buffer> signal = BM_TRY(device.allocate(
+      {.size = kSignalPage, .host_visible = true, .host_memory = true, .uncached = true, .zero = true}));
+  if (signal->host() == nullptr)
+    return fail(Code::kUnsupported, "{}: signal memory is not visible to the host", name);
+  queue_device_flag().store(true, std::memory_order_relaxed);
+  return std::unique_ptr<Stream>(new QueueStream(device, std::move(name), std::move(signal)));
+}
+
+bool any_queue_device() { return queue_device_flag().load(std::memory_order_relaxed); }
+
+Status check_not_forked() {
+  if (!forked_flag().load(std::memory_order_relaxed)) [[likely]] return {};
+  return fail(Code::kUnsupported,
+              "forked: devices opened before fork() belong to the parent process; start a new one");
+}
+
+void watch_for_fork() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forked_flag().store(true, std::memory_order_relaxed); });
+  static_cast<void>(registered);
+}
+
+}  // namespace bm::runtime
