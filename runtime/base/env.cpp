@@ -96,6 +96,7 @@ constexpr Row kRows[] = {
      set_text<&S::log>, get<&S::log>},
     {"BM_THREADS", "0", "worker threads of the CPU device and the compiler; 0: one per usable core",
      set_number<&S::threads, 0u, 4096u>, get<&S::threads>},
+    {"BM_PIN", "0", "1: each worker thread of the CPU device stays on one core", set_bool<&S::pin>, get<&S::pin>},
     {"BM_CACHE_DIR", "$XDG_CACHE_HOME/bellmetal or ~/.cache/bellmetal", "folder of compiled kernels and measurements",
      set_text<&S::cache_dir>, get<&S::cache_dir>},
     {"BM_CACHE", "1", "0: neither read nor write the cache folder", set_bool<&S::cache>, get<&S::cache>},

@@ -20,6 +20,7 @@ struct Settings {
   bool lru = true;                      ///< LRU
   std::string log;                      ///< BM_LOG
   uint32_t threads = 0;                 ///< BM_THREADS; 0: one per core this process may use
+  bool pin = false;                     ///< BM_PIN
   std::string cache_dir;                ///< BM_CACHE_DIR, resolved; empty when there is no home
   bool cache = true;                    ///< BM_CACHE
   std::string plugin_dir;               ///< BM_PLUGIN_DIR
