@@ -1,0 +1,50 @@
+#pragma once
+// Small helpers shared by the ops_*.cpp files.
+
+#include "tensor/primitives.h"
+
+namespace bm::ops {
+
+/// Tensor of x's shape and device filled with one value.
+inline Tensor full_like(const Tensor& x, double value, DType dtype) {
+  return constant(value, dtype, x.device()).expand(x.shape());
+}
+
+/// f on x as a float tensor. 16-bit floats are computed in float32 and rounded once at the end.
+template <class F>
+Tensor in_float(const Tensor& x, F&& f) {
+  const DType t = float_dtype(x.dtype());
+  if (is_half_like(t)) return f(x.cast(DType::kF32)).cast(t);
+  return f(x.cast(t));
+}
+
+/// float32 for 16-bit floats and non-floats, otherwise t: where intermediate results are kept.
+inline DType wide_float(DType t) { return is_half_like(t) ? DType::kF32 : float_dtype(t); }
+
+/// x != 0 as bool.
+Tensor truth(const Tensor& x);
+
+/// Sorted, distinct axes in [0, rank); no axes = all of them.
+Axes normalized(const Tensor& x, const Axes& axes, std::string_view what);
+/// Drops axes of size 1 that a reduction left (sorted).
+Tensor drop_axes(const Tensor& x, const Axes& axes);
+/// Product of dimensions, of which at most one may be symbolic.
+SymInt product(const Shape& shape, std::string_view what);
+/// A symbolic integer as an int64 scalar on x's device.
+Tensor number(const SymInt& n, const Tensor& like);
+/// 0, 1, … along one axis of a tensor of this rank (other axes have size 1).
+Tensor iota_along(const SymInt& n, int64_t axis, int64_t rank, runtime::Device& device);
+/// "float32 [2, 3]" for messages.
+std::string describe(const Tensor& x);
+/// Needs a common device, because shapes alone do not say which one is meant.
+void need_integer(const Tensor& x, std::string_view what);
+
+/// One value per spatial axis: `given` of size 1 counts for all.
+Axes spread(const Axes& given, int64_t count, std::string_view what);
+/// Windows over the last kernel.size() axes: [..., *s] → [..., *out, *kernel].
+Tensor windows(const Tensor& x, const Axes& kernel, const Axes& stride, const Axes& dilation, std::string_view what);
+
+/// Rows of threefry output: two uint32 words per uint64 counter. key and counter broadcast.
+std::pair<Tensor, Tensor> threefry(const Tensor& key, const Tensor& counter);
+
+}  // namespace bm::ops
