@@ -1,0 +1,40 @@
+// The table of drivers in this build: the only file that names them all.
+
+#include "drivers/cpu/device.h"
+#include "drivers/null/device.h"
+#include "drivers/ref/device.h"
+#include "runtime/hal/device.h"
+
+namespace bm::hal {
+namespace {
+
+// In order of preference. The CPU always opens, so rows below it are only taken when named:
+// NULL and REF must never become the default device.
+constexpr DriverInfo kDrivers[] = {
+    {.name = "CPU",
+     .interfaces = "",
+     .renderers = "LLVM CLANG",
+     .help =
+         "always there; compiling kernels needs the LLVM component (package libllvm19) or clang",
+     .count = cpu::count_units,
+     .open = cpu::open_device},
+    {.name = "NULL",
+     .interfaces = "",
+     .renderers = "LLVM CLANG",
+     .help = "does no work; only when named, e.g. DEV=NULL or DEV=NULL::gfx1100 to compile for "
+             "another target",
+     .count = null::count_units,
+     .open = null::open_device},
+    {.name = "REF",
+     .interfaces = "",
+     .renderers = "",
+     .help = "reference results by host functions; only when named, e.g. DEV=REF",
+     .count = ref::count_units,
+     .open = ref::open_device},
+};
+
+}  // namespace
+
+std::span<const DriverInfo> builtin_drivers() { return kDrivers; }
+
+}  // namespace bm::hal

@@ -1,0 +1,159 @@
+#include "drivers/cpu/cpu_info.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "drivers/cpu/x86_features.h"
+
+namespace bm::cpu {
+namespace {
+
+constexpr uint64_t kDefaultCacheBytes = 1 << 20;
+
+/// First line of a small system file; nothing if it cannot be read.
+std::optional<std::string> read_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  if (!file || !std::getline(file, line)) return std::nullopt;
+  return line;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(separator), text.size());
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+std::optional<int64_t> number(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end == text.data()) return std::nullopt;
+  return value;
+}
+
+uint32_t cores_of_time(int64_t quota, int64_t period) {
+  if (quota <= 0 || period <= 0) return 0;
+  return static_cast<uint32_t>(std::max<int64_t>((quota + period - 1) / period, 1));
+}
+
+/// Version 2 keeps limits per group: the tightest of our group and its parents counts.
+uint32_t cgroup_v2_cores() {
+  const auto line = read_line("/proc/self/cgroup");  // "0::/path"
+  std::string_view path = "/";
+  if (line && line->starts_with("0::")) path = std::string_view(*line).substr(3);
+  if (!path.starts_with('/')) path = "/";  // every step below ends at a slash
+  uint32_t cores = 0;
+  for (;;) {
+    const auto text = read_line(fmt::format("/sys/fs/cgroup{}/cpu.max", path));
+    const uint32_t here = text ? cores_of_quota(*text) : 0;
+    if (here != 0) cores = cores == 0 ? here : std::min(cores, here);
+    if (path.size() <= 1) return cores;
+    path = path.substr(0, std::max<size_t>(path.rfind('/'), 1));
+  }
+}
+
+uint32_t cgroup_v1_cores() {
+  for (const char* folder : {"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"}) {
+    const auto quota = read_line(fmt::format("{}/cpu.cfs_quota_us", folder));
+    const auto period = read_line(fmt::format("{}/cpu.cfs_period_us", folder));
+    if (quota && period)
+      return cores_of_time(number(*quota).value_or(0), number(*period).value_or(0));
+  }
+  return 0;
+}
+
+#if defined(__aarch64__)
+Result<hal::Arch> make_host_arch(std::span<const std::string_view> tokens) {
+  if (!tokens.empty() && tokens[0] != "native")
+    return fail(Code::kUnsupported, "processor '{}': only the baseline is generated on aarch64",
+                tokens[0]);
+  return hal::Arch{
+      .vendor = hal::Vendor::kCpu, .name = "aarch64", .cpu = "generic", .features = "+neon"};
+}
+#else
+Result<hal::Arch> make_host_arch(std::span<const std::string_view> tokens) {
+  return x86::make_arch(x86::host_cpuid(), tokens);
+}
+#endif
+
+}  // namespace
+
+std::string_view host_arch_name() {
+#if defined(__aarch64__)
+  return "aarch64";
+#else
+  return "x86_64";
+#endif
+}
+
+Result<hal::Arch> make_arch(std::string_view request) {
+  const std::vector<std::string_view> parts = split(request, ',');
+  std::span<const std::string_view> tokens(parts);
+  if (!tokens.empty() && tokens[0] != "native") {
+    if (tokens[0] != host_arch_name())
+      return fail(Code::kInvalidArgument, "architecture '{}': this machine is {}", tokens[0],
+                  host_arch_name());
+    tokens = tokens.subspan(1);
+  }
+  hal::Arch arch = BM_TRY(make_host_arch(tokens));
+  arch.cache_bytes = private_cache_bytes();
+  return arch;
+}
+
+std::string cpu_model_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name"))
+      if (const size_t colon = line.find(": "); colon != std::string::npos)
+        return line.substr(colon + 2);
+  return std::string(host_arch_name()) + " processor";
+}
+
+uint32_t cores_of_quota(std::string_view cpu_max) {
+  const auto parts = split(cpu_max, ' ');
+  if (parts.size() < 2 || parts[0] == "max") return 0;
+  return cores_of_time(number(parts[0]).value_or(0), number(parts[1]).value_or(0));
+}
+
+uint32_t usable_cores() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  // A mask of more than CPU_SETSIZE cores is refused with EINVAL: count what the system has
+  // instead.
+  uint32_t cores = sched_getaffinity(0, sizeof usable, &usable) == 0
+                       ? static_cast<uint32_t>(CPU_COUNT(&usable))
+                       : static_cast<uint32_t>(std::max<long>(sysconf(_SC_NPROCESSORS_ONLN), 1));
+  for (uint32_t quota : {cgroup_v2_cores(), cgroup_v1_cores()})
+    if (quota != 0) cores = std::min(cores, quota);
+  return std::max<uint32_t>(cores, 1);
+}
+
+uint64_t private_cache_bytes() {
+  constexpr std::string_view kCpu = "/sys/devices/system/cpu/cpu0";
+  const auto siblings = read_line(fmt::format("{}/topology/thread_siblings_list", kCpu));
+  uint64_t best = 0;
+  for (int index = 0; index < 8; ++index) {
+    const std::string cache = fmt::format("{}/cache/index{}/", kCpu, index);
+    const auto size = read_line(cache + "size"), shared = read_line(cache + "shared_cpu_list");
+    if (!size || !shared) break;
+    const auto type = read_line(cache + "type");
+    if (type && *type == "Instruction") continue;
+    if (*shared != "0" && (!siblings || *shared != *siblings)) continue;
+    const uint64_t unit = size->ends_with('M') ? 1 << 20 : size->ends_with('K') ? 1 << 10 : 1;
+    best = std::max(best, static_cast<uint64_t>(number(*size).value_or(0)) * unit);
+  }
+  return best != 0 ? best : kDefaultCacheBytes;
+}
+
+}  // namespace bm::cpu

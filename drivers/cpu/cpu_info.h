@@ -1,0 +1,36 @@
+#pragma once
+// What this machine's processor can do, in LLVM's words, and what a requested architecture makes of
+// it.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "runtime/base/result.h"
+#include "runtime/hal/arch.h"
+
+namespace bm::cpu {
+
+/// "x86_64" or "aarch64".
+std::string_view host_arch_name();
+
+/// Architecture of this machine: `cpu` as LLVM names it, `features` with every feature code
+/// generation depends on, present ("+") or not ("-"), so nothing is claimed that a hypervisor has
+/// masked. `request`: empty, "native", or "x86_64,znver2,avx2,-avx512f": a name, then optionally an
+/// LLVM cpu, then features to add or remove; removing one removes what builds on it. `units` is
+/// left at 1. Errors: kInvalidArgument (unknown name, cpu or feature); kUnsupported naming the
+/// feature this machine lacks.
+Result<hal::Arch> make_arch(std::string_view request);
+
+/// Processor's marketing name, e.g. from /proc/cpuinfo.
+std::string cpu_model_name();
+
+/// Cores this process may use: affinity mask limited by cgroup CPU quota, at least 1.
+uint32_t usable_cores();
+/// Cores a quota allows, from the contents of cpu.max ("200000 100000", "max 100000"); 0: no limit.
+uint32_t cores_of_quota(std::string_view cpu_max);
+
+/// Size of the largest cache a core does not share with other cores. Source: sysfs cache/index*/.
+uint64_t private_cache_bytes();
+
+}  // namespace bm::cpu
