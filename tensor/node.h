@@ -31,7 +31,6 @@ enum class NodeKind : uint8_t {
   kGather,      ///< src[0][…, src[1][…] on axis ints[0], …]; shape of src[1]; out of range → 0
   kContiguous,  ///< same value, forced into its own storage
   kCopy,        ///< same value on another device
-  kAssign,      ///< value of storage src[0] after `src[2]` was written through the view src[1] of it
 };
 
 struct Node;
@@ -55,11 +54,12 @@ struct Node {
   std::vector<SymInt> syms;
   Scalar scalar;
 
+  bool is_weak = false;  ///< kConst made from a C++ number: adapts to the other operand's dtype
+
   /// Set once realised; then src is empty and kind is kBuffer.
   runtime::Buffer buffer;
-  /// Of a storage that was assigned to: the node that stands for its newest contents.
-  std::weak_ptr<Node> newest;
-  /// Unrealised nodes that read this storage's present contents; a later assign realises them first.
+  /// Of storage and of views of it: unrealised nodes that read the present contents. An assign
+  /// realises those first, so they keep the old contents. Guarded by a striped lock (primitives.cpp).
   std::vector<std::weak_ptr<Node>> readers;
 
   bool is_realized() const { return kind == NodeKind::kBuffer; }

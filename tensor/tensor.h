@@ -41,8 +41,11 @@ class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(NodePtr node) : node_(std::move(node)) {}
-  /// Scalars take part in arithmetic without promoting the other side's category (weak types).
-  Tensor(double value, DType dtype = DType::kF32, std::string_view device = "");
+  /// C++ numbers are weak: they take the other operand's dtype when its category allows
+  /// (int tensor + 1 stays int; int tensor + 0.5 becomes float32). On their own: bool, int64, float32.
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  Tensor(T value) : Tensor(weak(value)) {}  // NOLINT(google-explicit-constructor)
 
   // --- creation (device "" = default device) -------------------------------------------------
   static Tensor full(const Shape& shape, double value, DType dtype = DType::kF32, std::string_view device = "");
@@ -105,7 +108,9 @@ class Tensor {
   T item() const;
   /// Writes `value` (broadcast, cast to this dtype) into this tensor's storage, which must be realised
   /// or a view of realised storage. Tensors computed from the old contents keep the old contents.
-  Tensor& assign(const Tensor& value);
+  /// Runs at once (in a capture: is recorded). Pass an rvalue to let it be fused in place.
+  Tensor& assign(Tensor&& value);
+  Tensor& assign(const Tensor& value) { return assign(Tensor(value)); }
   Tensor to(std::string_view device) const;
   Tensor contiguous() const;
   Tensor clone() const { return contiguous(); }
@@ -223,6 +228,13 @@ class Tensor {
   static void manual_seed(uint64_t seed);
 
  private:
+  static NodePtr weak_node(DType dtype, int64_t i, double f);
+  template <class T>
+  static NodePtr weak(T value) {
+    if constexpr (std::is_same_v<T, bool>) return weak_node(DType::kBool, value, value);
+    else if constexpr (std::is_floating_point_v<T>) return weak_node(DType::kF32, 0, static_cast<double>(value));
+    else return weak_node(DType::kI64, static_cast<int64_t>(value), static_cast<double>(value));
+  }
   NodePtr node_;
 };
 

@@ -1,0 +1,160 @@
+#include "tensor/fusion.h"
+
+#include <algorithm>
+
+namespace bm {
+namespace {
+
+// Costs are in rough scalar operations per element.
+constexpr int kMaxFusedCost = 160;      ///< a larger expression is cut: compile time and register pressure
+constexpr int kMaxSharedCost = 24;      ///< recomputed by several kernels rather than stored up to here
+constexpr int kMaxRepeatedCost = 2;     ///< recomputed per broadcast copy up to here
+constexpr int kMaxBuffers = 24;         ///< distinct storages one kernel reads
+
+bool is_elementwise(const Node& n) {
+  return n.kind == NodeKind::kAlu || n.kind == NodeKind::kCast || n.kind == NodeKind::kBitcast;
+}
+/// Every element of the source is used exactly once.
+bool is_bijective(const Node& n) {
+  return is_elementwise(n) || n.kind == NodeKind::kReshape || n.kind == NodeKind::kPermute || n.kind == NodeKind::kFlip;
+}
+
+int own_cost(const Node& n) {
+  if (n.kind == NodeKind::kCast || n.kind == NodeKind::kGather || n.kind == NodeKind::kPad) return 1;
+  if (n.kind != NodeKind::kAlu) return 0;
+  switch (n.op) {
+    case ir::Op::kExp2: case ir::Op::kLog2: case ir::Op::kSin: return 10;
+    case ir::Op::kDiv: case ir::Op::kMod: case ir::Op::kSqrt: case ir::Op::kRecip: return 3;
+    default: return 1;
+  }
+}
+
+struct Facts {
+  int cost = 0;              ///< of computing one element inside a kernel, sources included
+  int buffers = 0;           ///< upper bound of distinct storages read
+  bool reads_memory = false;
+  bool has_reduce = false;   ///< a reduction is reachable through bijective nodes only
+  const Node* sink = nullptr;///< the only stored node that uses it, element for element; null: none or several
+  double copies = 1;         ///< how often each element is evaluated
+  std::vector<const Node*> users;
+};
+
+class Planner {
+ public:
+  explicit Planner(std::span<const NodePtr> roots) : roots_(roots) {}
+
+  FusionPlan run() {
+    collect();
+    for (const NodePtr& r : roots_)
+      if (!r->is_realized()) store(r.get());
+    for (const NodePtr& n : plan_.order) look_up(n.get());
+    for (auto it = plan_.order.rbegin(); it != plan_.order.rend(); ++it) look_down(it->get());
+    return std::move(plan_);
+  }
+
+ private:
+  std::span<const NodePtr> roots_;
+  FusionPlan plan_;
+  std::unordered_map<const Node*, Facts> facts_;
+
+  bool is_stored(const Node* n) const { return plan_.stored.count(n) != 0; }
+  void store(const Node* n) { plan_.stored.insert(n); }
+
+  void collect() {
+    std::unordered_set<const Node*> seen;
+    std::vector<std::pair<NodePtr, size_t>> stack;
+    for (const NodePtr& r : roots_) {
+      if (r->is_realized() || !seen.insert(r.get()).second) continue;
+      stack.push_back({r, 0});
+      while (!stack.empty()) {
+        auto& [n, next] = stack.back();
+        if (next == n->src.size()) {
+          plan_.order.push_back(std::move(n));
+          stack.pop_back();
+          continue;
+        }
+        const NodePtr& s = n->src[next++];
+        if (!s->is_realized() && seen.insert(s.get()).second) stack.push_back({s, 0});
+      }
+    }
+    for (const NodePtr& n : plan_.order)
+      for (const NodePtr& s : n->src)
+        if (!s->is_realized()) {
+          auto& users = facts_[s.get()].users;
+          if (users.empty() || users.back() != n.get()) users.push_back(n.get());
+        }
+  }
+
+  /// Sources first: costs, forced storage, cuts of oversized expressions.
+  void look_up(const Node* n) {
+    Facts f = std::move(facts_[n]);
+    const bool is_interpreted = n->device->hal().arch().vendor == hal::Vendor::kRef;
+    if (is_interpreted || n->kind == NodeKind::kContiguous || n->kind == NodeKind::kCopy) store(n);
+    f.cost = own_cost(*n);
+    for (const NodePtr& s : n->src) {
+      // A copy between devices moves whole storages.
+      if (n->kind == NodeKind::kCopy && !s->is_realized()) store(s.get());
+      if (s->is_realized() || is_stored(s.get())) {
+        f.cost += 1;
+        f.buffers += 1;
+        f.reads_memory = true;
+        continue;
+      }
+      const Facts& sf = facts_[s.get()];
+      f.cost += sf.cost;
+      f.buffers += sf.buffers;
+      f.reads_memory |= sf.reads_memory;
+      f.has_reduce |= is_bijective(*n) && sf.has_reduce;
+    }
+    if (n->kind == NodeKind::kReduce) f.has_reduce = true;
+    const bool is_too_big = f.cost > kMaxFusedCost || f.buffers > kMaxBuffers;
+    if (is_too_big && is_elementwise(*n)) store(n);
+    if (is_stored(n)) f = Facts{.users = std::move(f.users)};
+    facts_[n] = std::move(f);
+  }
+
+  /// Users first: where reductions end, what is worth keeping.
+  void look_down(const Node* n) {
+    Facts& f = facts_[n];
+    if (is_stored(n)) {
+      f.sink = n;
+      f.copies = 1;
+      return;
+    }
+    bool is_single = !f.users.empty();
+    const Node* sink = nullptr;
+    double copies = 1;
+    for (const Node* u : f.users) {
+      const Facts& uf = facts_[u];
+      const Node* s = is_bijective(*u) ? uf.sink : nullptr;
+      if (!s || (sink && s != sink)) is_single = false;
+      sink = s;
+      copies = std::max(copies, (is_stored(u) ? 1.0 : uf.copies) * growth(*u, *n));
+    }
+    f.sink = is_single ? sink : nullptr;
+    f.copies = copies;
+    // A movement node is a way of indexing: storing its source serves every view of it.
+    if (!is_elementwise(*n) && n->kind != NodeKind::kReduce) return;
+    const bool is_end_of_reduction = f.has_reduce && !f.sink;
+    const bool is_repeated = copies > 1 && f.cost > kMaxRepeatedCost && (f.reads_memory || f.cost > kMaxSharedCost);
+    const bool is_shared = !f.sink && f.users.size() > 1 && f.cost > kMaxSharedCost;
+    if (is_end_of_reduction || is_repeated || is_shared) {
+      store(n);
+      f.sink = n;
+      f.copies = 1;
+    }
+  }
+
+  static double growth(const Node& user, const Node& source) {
+    if (user.kind == NodeKind::kGather && user.src[0].get() == &source) return 1;
+    if (user.kind != NodeKind::kExpand) return 1;
+    const double out = static_cast<double>(max_elements(user.shape)), in = static_cast<double>(max_elements(source.shape));
+    return in > 0 ? out / in : 1;
+  }
+};
+
+}  // namespace
+
+FusionPlan plan_fusion(std::span<const NodePtr> roots) { return Planner(roots).run(); }
+
+}  // namespace bm

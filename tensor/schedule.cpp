@@ -1,0 +1,324 @@
+#include "tensor/schedule.h"
+
+#include <mutex>
+#include <unordered_set>
+
+#include "compiler/compile.h"
+#include "runtime/base/env.h"
+#include "tensor/assign_host.h"
+#include "tensor/exception.h"
+#include "tensor/fusion.h"
+#include "tensor/interpret.h"
+#include "tensor/lower.h"
+
+namespace bm {
+namespace {
+
+thread_local CaptureScope* current_capture = nullptr;
+
+bool is_interpreted(const Node& n) { return n.device->hal().arch().vendor == hal::Vendor::kRef; }
+
+uint64_t bytes_of(const Node& n) {
+  return static_cast<uint64_t>(max_elements(n.shape) * item_size(n.dtype));
+}
+
+/// Node without its sources' history: what a host function needs to know.
+std::shared_ptr<Node> detached(const Node& n) {
+  auto copy = std::make_shared<Node>();
+  copy->kind = n.kind;
+  copy->op = n.op;
+  copy->reduce_op = n.reduce_op;
+  copy->dtype = n.dtype;
+  copy->device = n.device;
+  copy->shape = n.shape;
+  copy->ints = n.ints;
+  copy->syms = n.syms;
+  copy->scalar = n.scalar;
+  for (const NodePtr& s : n.src) {
+    auto source = std::make_shared<Node>();
+    source->kind = NodeKind::kBuffer;
+    source->dtype = s->dtype;
+    source->device = s->device;
+    source->shape = s->shape;
+    copy->src.push_back(std::move(source));
+  }
+  return copy;
+}
+
+class Builder {
+ public:
+  Schedule schedule;
+
+  /// Schedules everything `roots` need. `assigned`: root whose value is written through `target`.
+  void build(std::span<const NodePtr> roots, const Node* assigned, const NodePtr& target) {
+    const FusionPlan plan = plan_fusion(roots);
+    const auto is_stored = [&](const Node* n) { return plan.stored.count(n) != 0; };
+    for (const NodePtr& n : plan.order) {
+      if (!is_stored(n.get())) continue;
+      if (n.get() == assigned)
+        build_assign(n, target, is_stored);
+      else
+        build_node(n, is_stored);
+    }
+  }
+
+  /// Makes realised nodes of everything scheduled; their sources may go.
+  void commit() {
+    for (auto& [node, buffer] : made_) {
+      const std::vector<NodePtr> sources = std::move(node->src);
+      node->src.clear();
+      node->ints.clear();
+      node->syms.clear();
+      node->kind = NodeKind::kBuffer;
+      node->buffer = std::move(buffer);
+    }
+    made_.clear();
+    storage_.clear();
+  }
+
+ private:
+  std::vector<std::pair<NodePtr, runtime::Buffer>> made_;
+  std::unordered_map<const Node*, runtime::Buffer> storage_;
+
+  const runtime::Buffer& buffer_of(const Node* n) {
+    return n->is_realized() ? n->buffer : storage_.at(n);
+  }
+
+  runtime::Buffer make_storage(const NodePtr& n) {
+    runtime::Buffer buffer = unwrap(runtime::allocate(*n->device, {.size = std::max<uint64_t>(bytes_of(*n), 1)}));
+    storage_[n.get()] = buffer;
+    made_.emplace_back(n, buffer);
+    return buffer;
+  }
+
+  void build_node(const NodePtr& n, const std::function<bool(const Node*)>& is_stored) {
+    runtime::Buffer out = make_storage(n);
+    if (max_elements(n->shape) == 0) return;
+    if (n->kind == NodeKind::kCopy) {
+      const runtime::Buffer& in = buffer_of(n->src[0].get());
+      schedule.calls.push_back({fmt::format("copy {}", out.size), runtime::CopyCall{},
+                                {{.buffer = out, .is_written = true, .is_read = false}, {.buffer = in}}});
+      // Storages are rounded up; only the tensor's bytes move.
+      for (runtime::Arg& a : schedule.calls.back().args) a.buffer.size = bytes_of(*n);
+      return;
+    }
+    if (is_interpreted(*n)) return build_host_call(*n, out);
+    build_kernel(unwrap(lower(*n, nullptr, is_stored)), *n->device);
+  }
+
+  void build_assign(const NodePtr& n, const NodePtr& target, const std::function<bool(const Node*)>& is_stored) {
+    if (max_elements(n->shape) == 0) return;
+    if (is_interpreted(*n)) {
+      runtime::Buffer value = make_storage(n);
+      build_host_call(*n, value);
+      build_host_assign(*target, value);
+      made_.pop_back();
+      return;
+    }
+    LoweredKernel direct = unwrap(lower(*n, target.get(), is_stored));
+    if (!direct.reads_destination_elsewhere) return build_kernel(std::move(direct), *n->device);
+    // The value reads elements that the same kernel would overwrite: compute it aside, then store it.
+    build_node(n, is_stored);
+    made_.pop_back();
+    auto copy = std::make_shared<Node>();
+    copy->kind = NodeKind::kContiguous;
+    copy->dtype = n->dtype;
+    copy->device = n->device;
+    copy->shape = n->shape;
+    copy->src = {n};
+    build_kernel(unwrap(lower(*copy, target.get(), [&](const Node* x) { return x == n.get(); })), *n->device);
+  }
+
+  void build_kernel(LoweredKernel lowered, runtime::Device& device) {
+    runtime::KernelCall kernel;
+    kernel.program = unwrap(program_for(device, lowered.ir));
+    kernel.device = &device;
+    std::vector<int64_t> values;
+    for (const Var& v : lowered.vars) {
+      kernel.vars.push_back(schedule.var_slot(v));
+      values.push_back(v.value());
+    }
+    const ir::Cost cost = ir::estimate_cost(lowered.ir, values);
+    kernel.flops = cost.flops;
+    kernel.bytes = cost.bytes;
+    runtime::Call call{lowered.ir.name, std::move(kernel), {}};
+    for (size_t i = 0; i < lowered.params.size(); ++i) {
+      const ir::Param& p = lowered.ir.params[i];
+      call.args.push_back({.buffer = buffer_of(lowered.params[i]), .is_written = p.is_written, .is_read = p.is_read});
+    }
+    schedule.calls.push_back(std::move(call));
+  }
+
+  std::vector<uint32_t> vars_of(const Node& n) {
+    std::vector<uint32_t> slots;
+    const auto add = [&](const std::vector<SymInt>& list) {
+      for (const SymInt& s : list)
+        for (const SymInt::Term& t : s.terms()) slots.push_back(schedule.var_slot(t.var));
+    };
+    add(n.shape);
+    add(n.syms);
+    return slots;
+  }
+
+  void build_host_call(const Node& n, const runtime::Buffer& out) {
+    auto node = detached(n);
+    runtime::HostCall host;
+    host.device = n.device;
+    host.vars = vars_of(n);
+    host.function = [node](std::span<std::byte* const> args, std::span<const int64_t>) -> Status {
+      std::vector<const std::byte*> sources(args.begin() + 1, args.end());
+      return interpret(*node, sources, args[0]);
+    };
+    const std::string name = n.kind == NodeKind::kAlu ? std::string(ir::op_name(n.op)) : kind_name(n.kind);
+    runtime::Call call{name, std::move(host), {{.buffer = out, .is_written = true, .is_read = false}}};
+    for (const NodePtr& s : n.src) call.args.push_back({.buffer = buffer_of(s.get())});
+    schedule.calls.push_back(std::move(call));
+  }
+
+  void build_host_assign(const Node& target, const runtime::Buffer& value) {
+    std::vector<std::shared_ptr<Node>> chain;
+    const Node* base = &target;
+    for (; is_movement(base->kind); base = base->src[0].get()) chain.push_back(detached(*base));
+    auto shape = target.shape;
+    auto base_strides = strides_of(base->shape);
+    const int64_t item = item_size(target.dtype);
+    runtime::HostCall host;
+    host.device = target.device;
+    host.vars = vars_of(target);
+    host.function = [chain, shape, base_strides, item](std::span<std::byte* const> args, std::span<const int64_t>) -> Status {
+      return interpret_assign(chain, shape, base_strides, item, args[1], args[0]);
+    };
+    schedule.calls.push_back({"assign", std::move(host), {{.buffer = base->buffer, .is_written = true}, {.buffer = value}}});
+  }
+
+  static std::string kind_name(NodeKind kind) {
+    switch (kind) {
+      case NodeKind::kConst: return "const";
+      case NodeKind::kReduce: return "reduce";
+      case NodeKind::kGather: return "gather";
+      case NodeKind::kCast: return "cast";
+      default: return "move";
+    }
+  }
+};
+
+void run(Schedule& schedule) {
+  if (CaptureScope* capture = CaptureScope::current()) {
+    Schedule& into = capture->schedule();
+    for (runtime::Call& call : schedule.calls) {
+      const auto renumber = [&](std::vector<uint32_t>& vars) {
+        for (uint32_t& v : vars) v = into.var_slot(schedule.vars[v]);
+      };
+      if (auto* k = std::get_if<runtime::KernelCall>(&call.what)) renumber(k->vars);
+      if (auto* h = std::get_if<runtime::HostCall>(&call.what)) renumber(h->vars);
+      into.calls.push_back(std::move(call));
+    }
+    return;
+  }
+  std::vector<int64_t> values;
+  for (const Var& v : schedule.vars) values.push_back(v.value());
+  for (const runtime::Call& call : schedule.calls) unwrap(runtime::execute(call, values));
+}
+
+// --- assign: who still needs the old contents -------------------------------------------------
+
+using NodeSet = std::unordered_set<const Node*>;
+
+/// How often each node of the graph under `root` is held by other nodes of it.
+std::unordered_map<const Node*, long> inner_uses(const NodePtr& root) {
+  std::unordered_map<const Node*, long> uses;
+  std::vector<const Node*> stack{root.get()};
+  uses[root.get()] = 0;
+  while (!stack.empty()) {
+    const Node* n = stack.back();
+    stack.pop_back();
+    for (const NodePtr& s : n->src)
+      if (uses[s.get()]++ == 0 && !s->is_realized()) stack.push_back(s.get());
+  }
+  return uses;
+}
+
+void collect_readers(Node& storage, const NodeSet& chain, const std::unordered_map<const Node*, long>& inner, const Node* root,
+                     std::vector<NodePtr>& out) {
+  std::vector<std::weak_ptr<Node>> readers;
+  readers.swap(storage.readers);
+  for (std::weak_ptr<Node>& w : readers) {
+    NodePtr reader = w.lock();
+    if (!reader || reader->is_realized()) continue;
+    if (chain.count(reader.get())) {
+      collect_readers(*reader, chain, inner, root, out);
+      storage.readers.push_back(reader);
+      continue;
+    }
+    const auto it = inner.find(reader.get());
+    // `reader` above is one more holder than the graph itself has.
+    const long holders = reader.use_count() - 1;
+    const bool is_only_in_value = it != inner.end() && holders <= it->second + (reader.get() == root ? 1 : 0);
+    if (!is_only_in_value) out.push_back(reader);
+  }
+}
+
+}  // namespace
+
+uint32_t Schedule::var_slot(const Var& v) {
+  for (size_t i = 0; i < vars.size(); ++i)
+    if (vars[i] == v) return static_cast<uint32_t>(i);
+  vars.push_back(v);
+  return static_cast<uint32_t>(vars.size() - 1);
+}
+
+CaptureScope::CaptureScope() : outer_(current_capture) { current_capture = this; }
+CaptureScope::~CaptureScope() { current_capture = outer_; }
+CaptureScope* CaptureScope::current() { return current_capture; }
+
+void realize_nodes(std::span<const NodePtr> roots) {
+  Builder builder;
+  builder.build(roots, nullptr, nullptr);
+  run(builder.schedule);
+  builder.commit();
+}
+
+void assign_nodes(const NodePtr& target, const NodePtr& value) {
+  NodeSet chain;
+  Node* base = target.get();
+  for (; is_movement(base->kind); base = base->src[0].get()) {
+    if (base->kind == NodeKind::kExpand || base->kind == NodeKind::kPad)
+      raise(Code::kInvalidArgument, "assign: the target {} repeats or pads elements of its storage", to_string(target->shape));
+    chain.insert(base);
+  }
+  if (!base->is_realized())
+    raise(Code::kInvalidArgument, "assign: the target {} has no storage; realize() it first", to_string(target->shape));
+  const auto inner = inner_uses(value);
+  std::vector<NodePtr> roots;
+  collect_readers(*base, chain, inner, value.get(), roots);
+  auto root = std::make_shared<Node>();
+  root->kind = NodeKind::kContiguous;
+  root->dtype = value->dtype;
+  root->device = value->device;
+  root->shape = value->shape;
+  root->src = {value};
+  roots.push_back(root);
+  Builder builder;
+  builder.build(roots, root.get(), target);
+  run(builder.schedule);
+  builder.commit();
+}
+
+Result<std::shared_ptr<const hal::Program>> program_for(runtime::Device& device, const ir::KernelIr& kernel) {
+  struct Cache {
+    std::mutex mutex;
+    std::unordered_map<std::string, std::shared_ptr<const hal::Program>> programs;
+  };
+  static Cache& cache = *new Cache;  // lives as long as the devices: never destroyed
+  std::string key = device.name() + '\0' + device.renderer() + '\0' + ir::serialize(kernel);
+  {
+    std::lock_guard guard(cache.mutex);
+    if (auto it = cache.programs.find(key); it != cache.programs.end()) return it->second;
+  }
+  const hal::CodeObject code = BM_TRY(compiler::compile(kernel, device.hal().arch(), device.renderer()));
+  std::shared_ptr<const hal::Program> program = BM_TRY(device.hal().load(code));
+  std::lock_guard guard(cache.mutex);
+  return cache.programs.emplace(std::move(key), std::move(program)).first->second;
+}
+
+}  // namespace bm

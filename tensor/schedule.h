@@ -1,0 +1,48 @@
+#pragma once
+// Schedule: lazy nodes → calls in order, and running or recording them.
+
+#include <span>
+#include <vector>
+
+#include "compiler/ir/kernel.h"
+#include "runtime/graph.h"
+#include "tensor/node.h"
+
+namespace bm {
+
+/// Calls in execution order; Call vars index `vars`.
+struct Schedule {
+  std::vector<runtime::Call> calls;
+  std::vector<Var> vars;
+
+  uint32_t var_slot(const Var& v);
+};
+
+/// Gives every root storage (and with it the intermediate nodes worth keeping) and runs the calls, or
+/// appends them to the capture in progress on this thread. Throws bm::Exception.
+void realize_nodes(std::span<const NodePtr> roots);
+
+/// Writes `value` through `target`, a view of realised storage. The caller holds `value` exactly once;
+/// further holders are taken for tensors that must keep the old contents.
+void assign_nodes(const NodePtr& target, const NodePtr& value);
+
+/// Recording of one thread. While one is active nothing runs and tensor data cannot be read.
+class CaptureScope {
+ public:
+  CaptureScope();
+  ~CaptureScope();
+  CaptureScope(const CaptureScope&) = delete;
+  CaptureScope& operator=(const CaptureScope&) = delete;
+  Schedule take() { return std::move(schedule_); }
+  Schedule& schedule() { return schedule_; }
+  static CaptureScope* current();
+
+ private:
+  Schedule schedule_;
+  CaptureScope* outer_;
+};
+
+/// Compiled and loaded kernel, kept for the life of the process.
+Result<std::shared_ptr<const hal::Program>> program_for(runtime::Device& device, const ir::KernelIr& kernel);
+
+}  // namespace bm
