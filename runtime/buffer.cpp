@@ -42,10 +42,11 @@ bool overlaps(const Buffer& a, const Buffer& b) {
 
 Status copy_on_device(const Buffer& dst, const Buffer& src) {
   Stream& stream = dst.device().stream();
-  BM_TRY(wait_for_others(dst, stream));
-  BM_TRY(wait_for_others(src, stream));
+  std::vector<Point> earlier = dst.storage->uses();
+  const std::vector<Point> more = src.storage->uses();
+  earlier.insert(earlier.end(), more.begin(), more.end());
   const hal::Command command = hal::Copy{dst.va(), src.va(), dst.size};
-  const Point point = BM_TRY(stream.submit(hal::QueueKind::kCopy, {&command, 1}));
+  const Point point = BM_TRY(stream.submit_after(hal::QueueKind::kCopy, {&command, 1}, earlier));
   dst.storage->used_until(point);
   src.storage->used_until(point);
   return {};
