@@ -1,0 +1,233 @@
+#include "models/tokenizer.h"
+
+#include <algorithm>
+
+#include "models/model_error.h"
+#include "models/tokenizer_model.h"
+#include "models/tokenizer_split.h"
+#include "models/tokenizer_trie.h"
+#include "models/tokenizer_vocab.h"
+#include "models/unicode.h"
+
+namespace bm::models {
+
+struct TokenizerParts {
+  std::string model, pre;
+  Vocab vocab;
+  ByteTrie specials;  ///< control, unknown and user-defined tokens, found before anything else
+  std::vector<int32_t> end_tokens;
+  std::unique_ptr<TokenModel> algorithm;
+};
+
+namespace {
+
+constexpr size_t kMaxTextBytes = 64u << 20;
+// Special tokens are searched at every position of the text.
+constexpr size_t kMaxSpecialBytes = 256;
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+
+// Ends of a turn or message in the chat formats of Llama 3, ChatML, Gemma, GPT-2, DeepSeek and
+// others, for files that name only one of them.
+constexpr std::string_view kEndNames[] = {
+    "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",    "<|end_of_text|>",
+    "<|endoftext|>", "<end_of_turn>", "<|endofturn|>", "<｜end▁of▁sentence｜>",
+    "<EOT>",         "<|return|>",
+};
+
+Status check_pre_key(std::string_view pre) {
+  if (!pre.empty()) return {};
+  return fail(
+      Code::kUnsupported,
+      "tokenizer.ggml.pre is missing: the file does not say how its text is cut into words; "
+      "convert the model again with a current converter");
+}
+
+Result<VocabDefaults> defaults_for(const std::string& model, const std::string& pre) {
+  // Ids 0 to 2 are SentencePiece's own; see llama.cpp, llama_vocab::impl::load().
+  if (model == "llama")
+    return VocabDefaults{
+        .add_bos = true, .add_space_prefix = true, .bos = 1, .eos = 2, .unknown = 0};
+  if (model == "t5")
+    return VocabDefaults{.add_eos = true, .add_space_prefix = true, .eos = 1, .unknown = 2};
+  if (model == "gpt2") {
+    BM_TRY(check_pre_key(pre));
+    return VocabDefaults{.add_bos = BM_TRY(Splitter::create(pre)).adds_bos()};
+  }
+  return fail(Code::kUnsupported, "tokenizer.ggml.model {} is not supported", quote_name(model));
+}
+
+Result<std::unique_ptr<TokenModel>> make_model(const GgufFile& file, TokenizerParts& parts) {
+  if (parts.model == "llama") return make_spm_model(file, parts.vocab);
+  if (parts.model == "t5") return make_unigram_model(file, parts.vocab);
+  return make_bpe_model(file, parts.vocab, parts.pre);
+}
+
+Status index_specials(TokenizerParts& parts) {
+  const Vocab& vocab = parts.vocab;
+  for (size_t i = 0; i < vocab.tokens.size(); ++i) {
+    const Token& token = vocab.tokens[i];
+    const bool is_special = token.type == TokenType::kControl ||
+                            token.type == TokenType::kUnknown ||
+                            token.type == TokenType::kUserDefined;
+    if (!is_special || token.text.empty()) continue;
+    if (token.text.size() > kMaxSpecialBytes)
+      return fail(Code::kUnsupported, "special token {} has {} bytes (at most {} supported)", i,
+                  token.text.size(), kMaxSpecialBytes);
+    // The text of a user-defined token is searched as it appears in texts: with spaces for marks.
+    parts.specials.insert(token.bytes, static_cast<int32_t>(i));
+  }
+  return {};
+}
+
+void collect_end_tokens(TokenizerParts& parts) {
+  Vocab& vocab = parts.vocab;
+  for (const std::string_view name : kEndNames) {
+    const std::optional<int32_t> id = vocab.find(name);
+    if (!id) continue;
+    parts.end_tokens.push_back(*id);
+    const bool ends_turn = name == "<|eot_id|>" || name == "<|im_end|>" ||
+                           name == "<end_of_turn>" || name == "<EOT>" || name == "<|endofturn|>";
+    if (vocab.eot < 0 && ends_turn) vocab.eot = *id;
+  }
+  for (const int32_t id : {vocab.eos, vocab.eot, vocab.eom})
+    if (id >= 0) parts.end_tokens.push_back(id);
+  std::sort(parts.end_tokens.begin(), parts.end_tokens.end());
+}
+
+struct SpecialMatch {
+  size_t length = 0;
+  int32_t token = -1;
+};
+
+/// The longest special token at `pos`; control tokens only when `parse_special`.
+SpecialMatch special_at(const TokenizerParts& parts, std::string_view text, size_t pos,
+                        bool parse_special) {
+  SpecialMatch match;
+  parts.specials.prefixes(text, pos, [&](size_t length, int32_t token) {
+    if (parse_special || parts.vocab.at(token).type == TokenType::kUserDefined)
+      match = {length, token};
+  });
+  return match;
+}
+
+void encode_text(const TokenizerParts& parts, std::string_view text, bool parse_special,
+                 std::vector<int32_t>& out) {
+  size_t begin = 0;         // of the stretch without special tokens
+  bool starts_text = true;  // nothing but control tokens before `begin`'s stretch
+  const auto flush = [&](size_t end) {
+    if (begin < end) parts.algorithm->encode(text.substr(begin, end - begin), starts_text, out);
+  };
+  for (size_t pos = 0; pos < text.size();) {
+    const SpecialMatch match = special_at(parts, text, pos, parse_special);
+    if (match.length == 0) {
+      ++pos;
+      continue;
+    }
+    flush(pos);
+    out.push_back(match.token);
+    starts_text = parts.vocab.at(match.token).type != TokenType::kUserDefined;
+    begin = pos += match.length;
+  }
+  flush(text.size());
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::unique_ptr<TokenizerParts> parts) : parts_(std::move(parts)) {}
+Tokenizer::~Tokenizer() = default;
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const GgufFile& file) {
+  auto parts = std::make_unique<TokenizerParts>();
+  parts->model = BM_TRY(file.get_string("tokenizer.ggml.model"));
+  if (parts->model == "gpt2") parts->pre = BM_TRY(file.get_string("tokenizer.ggml.pre", ""));
+  const VocabDefaults defaults = BM_TRY(defaults_for(parts->model, parts->pre));
+  parts->vocab = BM_TRY(load_vocab(file, defaults, parts->model != "gpt2"));
+  parts->algorithm = BM_TRY(make_model(file, *parts));
+  BM_TRY(index_specials(*parts));
+  collect_end_tokens(*parts);
+  return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
+}
+
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
+                                               const EncodeOptions& options) const {
+  const Vocab& vocab = parts_->vocab;
+  const bool add_bos = options.add_bos.value_or(vocab.add_bos);
+  const bool add_eos = options.add_eos.value_or(vocab.add_eos);
+  if ((add_bos && vocab.bos < 0) || (add_eos && vocab.eos < 0))
+    return fail(Code::kInvalidArgument, "the vocabulary has no {} token",
+                add_bos && vocab.bos < 0 ? "BOS" : "EOS");
+  if (text.size() > kMaxTextBytes)
+    return fail(Code::kInvalidArgument, "text of {} bytes (at most {} allowed)", text.size(),
+                kMaxTextBytes);
+  std::vector<int32_t> out;
+  if (add_bos) out.push_back(vocab.bos);
+  if (is_valid_utf8(text))
+    encode_text(*parts_, text, options.parse_special, out);
+  else
+    encode_text(*parts_, sanitize_utf8(text), options.parse_special, out);
+  if (add_eos) out.push_back(vocab.eos);
+  return out;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> tokens, const DecodeOptions& options) const {
+  std::string out;
+  bool is_first = true;
+  for (const int32_t id : tokens) {
+    if (is_special(id) && !options.render_special) continue;
+    std::string text = piece(id);
+    const bool may_strip = is_first && options.strip_space_prefix &&
+                           parts_->vocab.add_space_prefix && parts_->vocab.is_valid(id) &&
+                           !is_special(id) && parts_->vocab.at(id).type != TokenType::kUserDefined;
+    if (may_strip && text.starts_with(' ')) text.erase(0, 1);
+    is_first = is_first && is_special(id);
+    out += text;
+  }
+  return sanitize_utf8(out);
+}
+
+std::string Tokenizer::piece(int32_t token) const {
+  return std::string(parts_->vocab.is_valid(token) ? std::string_view(parts_->vocab.at(token).bytes)
+                                                   : kReplacement);
+}
+
+size_t Tokenizer::size() const { return parts_->vocab.tokens.size(); }
+int32_t Tokenizer::bos() const { return parts_->vocab.bos; }
+int32_t Tokenizer::eos() const { return parts_->vocab.eos; }
+int32_t Tokenizer::eot() const { return parts_->vocab.eot; }
+int32_t Tokenizer::unknown() const { return parts_->vocab.unknown; }
+bool Tokenizer::adds_bos() const { return parts_->vocab.add_bos; }
+bool Tokenizer::adds_eos() const { return parts_->vocab.add_eos; }
+const std::string& Tokenizer::model() const { return parts_->model; }
+const std::string& Tokenizer::pre() const { return parts_->pre; }
+
+bool Tokenizer::is_special(int32_t token) const {
+  if (!parts_->vocab.is_valid(token)) return false;
+  const TokenType type = parts_->vocab.at(token).type;
+  return type == TokenType::kControl || type == TokenType::kUnknown;
+}
+
+bool Tokenizer::is_end_of_generation(int32_t token) const {
+  return std::binary_search(parts_->end_tokens.begin(), parts_->end_tokens.end(), token);
+}
+
+std::optional<int32_t> Tokenizer::find(std::string_view text) const {
+  return parts_->vocab.find(text);
+}
+
+std::string StreamDecoder::push(int32_t token) {
+  if (tokenizer_->is_special(token) && !render_special_) return {};
+  pending_ += tokenizer_->piece(token);
+  const size_t tail = incomplete_tail(pending_);
+  const size_t ready = pending_.size() - tail;
+  std::string out = sanitize_utf8(std::string_view(pending_).substr(0, ready));
+  pending_.erase(0, ready);
+  return out;
+}
+
+std::string StreamDecoder::finish() {
+  std::string out = sanitize_utf8(pending_);
+  pending_.clear();
+  return out;
+}
+
+}  // namespace bm::models

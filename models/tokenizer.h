@@ -1,0 +1,100 @@
+#pragma once
+// Text to token ids and back, with the vocabulary stored in a GGUF file.
+//
+// Models: "llama" (SentencePiece byte-pair merging by score), "t5" (SentencePiece unigram) and
+// "gpt2" (byte-level merging by rank after a pre-tokenizer). A model or pre-tokenizer that is not
+// known here is refused, never replaced by a similar one. Time is O(n log n) in the text; no call
+// recurses.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/gguf.h"
+#include "runtime/base/result.h"
+
+namespace bm::models {
+
+struct EncodeOptions {
+  std::optional<bool> add_bos;  ///< unset: as the model file says
+  std::optional<bool> add_eos;  ///< unset: as the model file says
+  /// Text of control tokens ("<|im_end|>") becomes these tokens. Only for text that we wrote
+  /// ourselves: a user could otherwise end the turn. User-defined tokens are always found.
+  bool parse_special = false;
+};
+
+struct DecodeOptions {
+  bool render_special = false;  ///< control tokens appear as their text instead of nothing
+  /// Drops the space that encode() puts before the first word. Off when decoding a continuation.
+  bool strip_space_prefix = true;
+};
+
+struct TokenizerParts;
+
+/// Thread: immutable after construction; any number of threads may use one object.
+class Tokenizer {
+ public:
+  /// Errors: kNotFound for missing keys; kCorrupt for wrong types, lengths or ids; kUnsupported
+  /// naming a tokenizer model or pre-tokenizer.
+  static Result<std::unique_ptr<Tokenizer>> from_gguf(const GgufFile& file);
+  ~Tokenizer();
+
+  /// Token ids of `text`. Bytes that are not UTF-8 become U+FFFD first.
+  /// Errors: kInvalidArgument for texts over 64 MiB, or add_bos/add_eos asked of a model without
+  /// one.
+  Result<std::vector<int32_t>> encode(std::string_view text,
+                                      const EncodeOptions& options = {}) const;
+
+  /// Text of `tokens`; always valid UTF-8 (U+FFFD for broken bytes and for ids out of range).
+  /// decode(encode(x)) == x for valid UTF-8, with these exceptions of the models themselves: a "▁"
+  /// in the text of a SentencePiece model becomes a space, and "t5" models normalise.
+  std::string decode(std::span<const int32_t> tokens, const DecodeOptions& options = {}) const;
+
+  /// Bytes of one token, perhaps a part of a character; the text of control tokens; U+FFFD for an
+  /// id out of range.
+  std::string piece(int32_t token) const;
+
+  size_t size() const;  ///< number of tokens; ids are 0 … size()−1
+  int32_t bos() const;  ///< −1 when there is none; likewise the others
+  int32_t eos() const;
+  int32_t eot() const;  ///< end of turn
+  int32_t unknown() const;
+  bool adds_bos() const;
+  bool adds_eos() const;
+  bool is_special(int32_t token) const;  ///< control or unknown: no text of its own
+  /// Whether generation stops at `token`: eos, eot, end of message, and their well-known names.
+  bool is_end_of_generation(int32_t token) const;
+  const std::string& model() const;  ///< "llama", "t5", "gpt2"
+  const std::string& pre() const;    ///< pre-tokenizer name of a "gpt2" model, else empty
+
+  /// Id of a token by its text as written in the file.
+  std::optional<int32_t> find(std::string_view text) const;
+
+ private:
+  explicit Tokenizer(std::unique_ptr<TokenizerParts> parts);
+  std::unique_ptr<TokenizerParts> parts_;
+};
+
+/// Turns tokens into text as they arrive and never emits a part of a character.
+/// The tokenizer must outlive it. Thread: belongs to one stream.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool render_special = false)
+      : tokenizer_(&tokenizer), render_special_(render_special) {}
+
+  /// The text that `token` completes; may be empty.
+  std::string push(int32_t token);
+  /// U+FFFD when the stream ended inside a character, else empty; starts afresh.
+  std::string finish();
+
+ private:
+  const Tokenizer* tokenizer_;
+  std::string pending_;
+  bool render_special_;
+};
+
+}  // namespace bm::models

@@ -1,0 +1,245 @@
+// Byte-level byte-pair encoding: words are cut by the pre-tokenizer, then their bytes are joined in
+// the order of the merge list. Source of the rules: openai/gpt-2, encoder.py (also the byte
+// alphabet); ignore_merges as in huggingface/tokenizers.
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "models/model_error.h"
+#include "models/tokenizer_model.h"
+#include "models/tokenizer_split.h"
+#include "models/unicode.h"
+
+namespace bm::models {
+namespace {
+
+constexpr uint32_t kNone = UINT32_MAX;
+
+/// The alphabet in which vocabularies spell bytes: printable Latin-1 stands for itself, the 68
+/// other bytes for U+0100 onwards.
+class ByteAlphabet {
+ public:
+  ByteAlphabet() {
+    bytes_.fill(-1);
+    size_t next = 256;
+    for (int b = 0; b < 256; ++b) {
+      const bool is_printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+      bytes_[is_printable ? static_cast<size_t>(b) : next++] = static_cast<int16_t>(b);
+    }
+  }
+
+  /// Bytes that `spelling` stands for; nothing when it uses another character.
+  std::optional<std::string> decode(std::string_view spelling) const {
+    std::string out;
+    for (size_t pos = 0; pos < spelling.size();) {
+      const CodePoint c = decode_utf8(spelling, pos);
+      if (!c.is_valid || c.value >= bytes_.size() || bytes_[c.value] < 0) return std::nullopt;
+      out += static_cast<char>(bytes_[c.value]);
+      pos += c.length;
+    }
+    return out;
+  }
+
+ private:
+  std::array<int16_t, 256 + 68> bytes_;  // by code point; −1: not in the alphabet
+};
+
+struct Merge {
+  uint32_t rank, result;
+};
+
+/// Strings that merging can produce, numbered: 0–255 are the single bytes.
+class Symbols {
+ public:
+  Symbols() {
+    for (int b = 0; b < 256; ++b) intern(std::string(1, static_cast<char>(b)));
+  }
+
+  uint32_t intern(std::string text) {
+    const auto [entry, is_new] = ids_.emplace(std::move(text), static_cast<uint32_t>(ids_.size()));
+    return entry->second;
+  }
+
+  /// Merge of rank `rank`, spelled "left right"; of two equal ones the first counts.
+  /// Errors: kCorrupt.
+  Status add_merge(const ByteAlphabet& alphabet, std::string_view merge, uint32_t rank) {
+    const size_t space = merge.find(' ', 1);
+    const std::string_view right_text =
+        space == merge.npos ? std::string_view() : merge.substr(space + 1);
+    const std::optional<std::string> left = alphabet.decode(merge.substr(0, space));
+    const std::optional<std::string> right = alphabet.decode(right_text);
+    if (!left || !right || left->empty() || right->empty())
+      return fail(Code::kCorrupt, "tokenizer.ggml.merges: element {} is {}", rank,
+                  quote_name(merge));
+    const uint64_t key = pair_key(intern(*left), intern(*right));
+    merges_.emplace(key, Merge{rank, intern(*left + *right)});
+    return {};
+  }
+
+  const Merge* find_merge(uint32_t left, uint32_t right) const {
+    const auto found = merges_.find(pair_key(left, right));
+    return found == merges_.end() ? nullptr : &found->second;
+  }
+
+  const std::unordered_map<std::string, uint32_t>& all() const { return ids_; }
+
+ private:
+  static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t{left} << 32) | right; }
+
+  std::unordered_map<std::string, uint32_t> ids_;
+  std::unordered_map<uint64_t, Merge> merges_;
+};
+
+struct Part {
+  uint32_t symbol;  // kNone: joined into its left neighbour
+  uint32_t previous, next;
+  uint32_t begin, length;
+};
+
+struct Candidate {
+  uint32_t rank, left, right;
+  uint32_t left_symbol, right_symbol;  // as queued; different now means outdated
+};
+
+struct LaterCandidate {
+  bool operator()(const Candidate& a, const Candidate& b) const {
+    return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
+  }
+};
+
+/// Joins the bytes of one word; buffers are kept from word to word.
+class WordMerger {
+ public:
+  explicit WordMerger(const Symbols& symbols) : symbols_(symbols) {}
+
+  const std::vector<Part>& merge(std::string_view word) {
+    parts_.clear();
+    heap_.clear();
+    const auto count = static_cast<uint32_t>(word.size());
+    for (uint32_t i = 0; i < count; ++i)
+      parts_.push_back({static_cast<uint8_t>(word[i]), i == 0 ? kNone : i - 1,
+                        i + 1 == count ? kNone : i + 1, i, 1});
+    for (uint32_t i = 1; i < count; ++i) collect(i - 1, i);
+    std::make_heap(heap_.begin(), heap_.end(), LaterCandidate());
+    while (!heap_.empty()) {
+      std::pop_heap(heap_.begin(), heap_.end(), LaterCandidate());
+      const Candidate next = heap_.back();
+      heap_.pop_back();
+      join(next);
+    }
+    return parts_;
+  }
+
+ private:
+  bool collect(uint32_t left, uint32_t right) {
+    if (left == kNone || right == kNone) return false;
+    const uint32_t a = parts_[left].symbol, b = parts_[right].symbol;
+    const Merge* merge = symbols_.find_merge(a, b);
+    if (merge != nullptr) heap_.push_back({merge->rank, left, right, a, b});
+    return merge != nullptr;
+  }
+
+  void queue(uint32_t left, uint32_t right) {
+    if (collect(left, right)) std::push_heap(heap_.begin(), heap_.end(), LaterCandidate());
+  }
+
+  void join(const Candidate& c) {
+    Part &left = parts_[c.left], &right = parts_[c.right];
+    // Neighbours never become neighbours of something else without one of them changing its symbol.
+    if (left.symbol != c.left_symbol || right.symbol != c.right_symbol || left.next != c.right)
+      return;
+    left.symbol = symbols_.find_merge(c.left_symbol, c.right_symbol)->result;
+    left.length += right.length;
+    left.next = right.next;
+    right.symbol = kNone;
+    if (right.next != kNone) parts_[right.next].previous = c.left;
+    queue(left.previous, c.left);
+    queue(c.left, left.next);
+  }
+
+  const Symbols& symbols_;
+  std::vector<Part> parts_;
+  std::vector<Candidate> heap_;
+};
+
+class BpeModel final : public TokenModel {
+ public:
+  BpeModel(const Vocab& vocab, Splitter splitter, Symbols symbols,
+           std::unordered_map<std::string_view, int32_t> words)
+      : vocab_(vocab),
+        splitter_(std::move(splitter)),
+        symbols_(std::move(symbols)),
+        words_(std::move(words)) {
+    token_of_symbol_.resize(symbols_.all().size(), -1);
+    for (const auto& [text, symbol] : symbols_.all())
+      if (const auto found = words_.find(text); found != words_.end())
+        token_of_symbol_[symbol] = found->second;
+  }
+
+  void encode(std::string_view text, bool, std::vector<int32_t>& out) const override {
+    WordMerger merger(symbols_);
+    for (const std::string_view word : splitter_.split(text)) {
+      if (splitter_.ignores_merges()) {
+        if (const auto found = words_.find(word); found != words_.end()) {
+          out.push_back(found->second);
+          continue;
+        }
+      }
+      for (const Part& part : merger.merge(word)) {
+        if (part.symbol == kNone) continue;
+        const int32_t token = token_of_symbol_[part.symbol];
+        if (token >= 0)
+          out.push_back(token);
+        else
+          append_byte_fallback(vocab_, word.substr(part.begin, part.length), out);
+      }
+    }
+  }
+
+ private:
+  const Vocab& vocab_;
+  Splitter splitter_;
+  Symbols symbols_;
+  std::unordered_map<std::string_view, int32_t> words_;  // keys view Token::bytes
+  std::vector<int32_t> token_of_symbol_;                 // −1: a merge without a token
+};
+
+/// Fills in Token::bytes and the byte tokens; gives the tokens that merging can reach, by their
+/// bytes.
+std::unordered_map<std::string_view, int32_t> decode_tokens(const ByteAlphabet& alphabet,
+                                                            Vocab& vocab) {
+  std::unordered_map<std::string_view, int32_t> words;
+  for (size_t i = 0; i < vocab.tokens.size(); ++i) {
+    Token& token = vocab.tokens[i];
+    const bool is_word = token.type == TokenType::kNormal || token.type == TokenType::kUndefined;
+    std::optional<std::string> bytes;
+    if (is_word) bytes = alphabet.decode(token.text);
+    token.bytes = bytes.value_or(token.text);  // added tokens are written as they are
+    if (!bytes || bytes->empty()) continue;
+    words.insert_or_assign(token.bytes, static_cast<int32_t>(i));
+    if (token.bytes.size() == 1)
+      vocab.byte_tokens[static_cast<uint8_t>(token.bytes[0])] = static_cast<int32_t>(i);
+  }
+  return words;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TokenModel>> make_bpe_model(const GgufFile& file, Vocab& vocab,
+                                                   std::string_view pre) {
+  const ByteAlphabet alphabet;
+  auto words = decode_tokens(alphabet, vocab);
+  if (!can_express_all_bytes(vocab))
+    return fail(Code::kUnsupported,
+                "the vocabulary has neither all 256 bytes nor an unknown token");
+  Splitter splitter = BM_TRY(Splitter::create(pre));
+  Symbols symbols;
+  const auto merges = BM_TRY(file.get_strings("tokenizer.ggml.merges"));
+  for (size_t i = 0; i < merges.size(); ++i)
+    BM_TRY(symbols.add_merge(alphabet, merges[i], static_cast<uint32_t>(i)));
+  return std::make_unique<BpeModel>(vocab, std::move(splitter), std::move(symbols),
+                                    std::move(words));
+}
+
+}  // namespace bm::models

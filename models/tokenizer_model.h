@@ -1,0 +1,35 @@
+#pragma once
+// The three algorithms behind Tokenizer, each on a stretch of text without special tokens.
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "models/gguf.h"
+#include "models/tokenizer_vocab.h"
+
+namespace bm::models {
+
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  /// Appends the tokens of `text` (not empty, valid UTF-8). `starts_text` says that nothing, or a
+  /// control token, comes before: models with a space prefix put it here.
+  virtual void encode(std::string_view text, bool starts_text, std::vector<int32_t>& out) const = 0;
+};
+
+/// "▁", which stands for a space in SentencePiece vocabularies (U+2581).
+inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
+
+// Each factory reads what the algorithm needs beside the vocabulary, fills in Token::bytes, and
+// returns a model that refers to `vocab`, which must stay where it is.
+// Errors: as Tokenizer::from_gguf().
+Result<std::unique_ptr<TokenModel>> make_spm_model(const GgufFile& file, Vocab& vocab);
+Result<std::unique_ptr<TokenModel>> make_unigram_model(const GgufFile& file, Vocab& vocab);
+Result<std::unique_ptr<TokenModel>> make_bpe_model(const GgufFile& file, Vocab& vocab,
+                                                   std::string_view pre);
+
+/// Token::bytes of a SentencePiece vocabulary: marks become spaces, byte tokens their byte.
+void fill_sentencepiece_bytes(Vocab& vocab);
+
+}  // namespace bm::models

@@ -1,0 +1,66 @@
+#pragma once
+// The vocabulary as stored in a model file: texts, scores, types and the ids with a role.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "models/gguf.h"
+
+namespace bm::models {
+
+/// Numbers of tokenizer.ggml.token_type. Source: llama.cpp, llama.h, enum llama_token_type.
+enum class TokenType : uint8_t {
+  kUndefined = 0,
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+
+struct Token {
+  std::string text;   ///< as in the file
+  std::string bytes;  ///< what it stands for in the output; for control tokens the text
+  float score = 0;
+  TokenType type = TokenType::kNormal;
+};
+
+/// What a tokenizer model does when the file does not say.
+struct VocabDefaults {
+  bool add_bos = false, add_eos = false, add_space_prefix = false;
+  int32_t bos = -1, eos = -1, unknown = -1;
+};
+
+struct Vocab {
+  std::vector<Token> tokens;
+  /// Text → id of what plain text may become: never control, unknown or byte tokens, so that a
+  /// prompt cannot smuggle them in. Keys view tokens[id].text.
+  std::unordered_map<std::string_view, int32_t> by_text;
+  std::unordered_map<std::string_view, int32_t> special_by_text;  ///< all the others
+  std::array<int32_t, 256> byte_tokens;                           ///< −1 where there is none
+  int32_t bos = -1, eos = -1, unknown = -1, eot = -1, eom = -1;
+  bool add_bos = false, add_eos = false, add_space_prefix = false;
+  size_t longest = 0;  ///< bytes of the longest text in by_text
+
+  bool is_valid(int64_t id) const { return id >= 0 && static_cast<uint64_t>(id) < tokens.size(); }
+  const Token& at(int32_t id) const { return tokens[static_cast<size_t>(id)]; }
+  std::optional<int32_t> find(std::string_view text) const;
+};
+
+/// Reads the tokenizer.ggml.* keys. Token::bytes is left empty: the models fill it in.
+/// Errors: kNotFound, kCorrupt naming the key and the token.
+Result<Vocab> load_vocab(const GgufFile& file, const VocabDefaults& defaults, bool needs_scores);
+
+/// Appends the byte tokens of `bytes`, or the unknown token once where some byte has none.
+void append_byte_fallback(const Vocab& vocab, std::string_view bytes, std::vector<int32_t>& out);
+
+/// Whether append_byte_fallback() has an answer for every byte of valid UTF-8.
+bool can_express_all_bytes(const Vocab& vocab);
+
+}  // namespace bm::models
