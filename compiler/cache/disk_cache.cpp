@@ -106,8 +106,8 @@ void DiskCache::use_memory_only(std::string reason) {
   file_.reset();
   is_memory_only_ = true;
   if (!reason.empty()) {
-    warn_once(fmt::format("{}; compiled kernels are kept in memory only (BM_CACHE=0: no cache file)",
-                          reason));
+    warn_once(fmt::format(
+        "{}; compiled kernels are kept in memory only (BM_CACHE=0: no cache file)", reason));
   }
   memory_reason_ = reason.empty() ? "turned off" : std::move(reason);
 }

@@ -40,7 +40,8 @@ class DiskCache {
  public:
   struct Options {
     std::string directory = {};  ///< empty: memory only
-    std::string problem = {};    ///< why `directory` is empty, shown in the warning; empty: say nothing
+    std::string problem =
+        {};  ///< why `directory` is empty, shown in the warning; empty: say nothing
     uint64_t max_bytes = uint64_t{1} << 30;
   };
 

@@ -12,7 +12,8 @@ std::string full_name(std::string_view kind, std::string_view key) {
 
 }  // namespace
 
-std::optional<std::vector<std::byte>> MemoryCache::get(std::string_view kind, std::string_view key) {
+std::optional<std::vector<std::byte>> MemoryCache::get(std::string_view kind,
+                                                       std::string_view key) {
   const auto found = index_.find(full_name(kind, key));
   if (found == index_.end()) return std::nullopt;
   entries_.splice(entries_.begin(), entries_, found->second);

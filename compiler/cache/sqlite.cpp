@@ -30,9 +30,7 @@ tl::unexpected<Error> failure(sqlite3* database, int result) {
 
 }  // namespace
 
-void Statement::Finalize::operator()(sqlite3_stmt* statement) const {
-  sqlite3_finalize(statement);
-}
+void Statement::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 
 // A failed bind (out of range, out of memory) leaves NULL behind; the row's checks then fail.
 Statement& Statement::bind(int parameter, int64_t value) {

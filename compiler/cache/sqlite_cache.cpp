@@ -135,10 +135,11 @@ Status SqliteCache::create_table() {
 }
 
 Status SqliteCache::prepare_statements() {
-  select_ = BM_TRY(database_.prepare(
-      "SELECT rowid, second_hash, key_bytes, checksum, last_used, size, payload"
-      " FROM blobs WHERE hash=?1"));
-  insert_ = BM_TRY(database_.prepare("INSERT OR REPLACE INTO blobs VALUES(?1,?2,?3,?4,?5,?6,?6,?7,?8)"));
+  select_ = BM_TRY(
+      database_.prepare("SELECT rowid, second_hash, key_bytes, checksum, last_used, size, payload"
+                        " FROM blobs WHERE hash=?1"));
+  insert_ =
+      BM_TRY(database_.prepare("INSERT OR REPLACE INTO blobs VALUES(?1,?2,?3,?4,?5,?6,?6,?7,?8)"));
   touch_ = BM_TRY(database_.prepare("UPDATE blobs SET last_used=?2 WHERE rowid=?1"));
   delete_ = BM_TRY(database_.prepare("DELETE FROM blobs WHERE rowid=?1"));
   return {};

@@ -15,7 +15,8 @@
 
 namespace bm::compiler {
 
-/// One connection to the file. Thread: caller holds a lock. Errors of every call: those of Statement.
+/// One connection to the file. Thread: caller holds a lock. Errors of every call: those of
+/// Statement.
 class SqliteCache {
  public:
   /// Opens or creates the file. A damaged one is replaced by an empty one (`was_replaced`).

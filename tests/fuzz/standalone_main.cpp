@@ -1,7 +1,8 @@
 // Runs a fuzz harness without libFuzzer: PROGRAM CORPUS_FOLDER [RUNS [SEED]].
 //
-// Replays every file of the folder, then RUNS inputs mutated from them. The same seed gives the same
-// inputs. An input that crashes is written to <program>.crash; `PROGRAM --replay FILE` runs one file.
+// Replays every file of the folder, then RUNS inputs mutated from them. The same seed gives the
+// same inputs. An input that crashes is written to <program>.crash; `PROGRAM --replay FILE` runs
+// one file.
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -41,7 +42,8 @@ char crash_path[4096];
 void save_crash(int signal_number) {
   const int fd = ::open(crash_path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
   if (fd >= 0 && ::write(fd, current_data, current_size) >= 0) {
-    constexpr std::string_view kText = "the input that crashed is beside this program, in *.crash\n";
+    constexpr std::string_view kText =
+        "the input that crashed is beside this program, in *.crash\n";
     (void)!::write(STDERR_FILENO, kText.data(), kText.size());
   }
   std::signal(signal_number, SIG_DFL);
@@ -106,9 +108,9 @@ class Mutator {
 
   // Lengths and counts near the edges of their types find more than random bytes do.
   void put_integer(Input& input, size_t at) {
-    static constexpr uint64_t kEdges[] = {0,          1,          0x7f,       0x80,      0xff,
-                                          0x7fff,     0xffff,     0x10000,    0x7fffffff, 0x80000000,
-                                          0xffffffff, 1ULL << 32, ~0ULL >> 1, ~0ULL,     1ULL << 63};
+    static constexpr uint64_t kEdges[] = {
+        0,          1,          0x7f,       0x80,       0xff,       0x7fff, 0xffff,    0x10000,
+        0x7fffffff, 0x80000000, 0xffffffff, 1ULL << 32, ~0ULL >> 1, ~0ULL,  1ULL << 63};
     const uint64_t value = kEdges[below(std::size(kEdges))] + (below(4) == 0 ? below(5) - 2 : 0);
     const size_t width = std::min(size_t{1} << below(4), input.size() - at);
     std::memcpy(input.data() + at, &value, width);
@@ -169,7 +171,7 @@ int main(int argc, char** argv) {
     run_one(mutator.next());
     ++done;
   }
-  std::printf("%zu inputs of the corpus, %d of %d mutations (seed %llu)\n", corpus.size(), done, runs,
-              static_cast<unsigned long long>(seed));
+  std::printf("%zu inputs of the corpus, %d of %d mutations (seed %llu)\n", corpus.size(), done,
+              runs, static_cast<unsigned long long>(seed));
   return 0;
 }

@@ -20,7 +20,8 @@ int main(int argc, char** argv) {
     const std::string name = "key" + std::to_string(key);
     const auto action = random() % 200;
     if (action < 60) {
-      if (!cache.put("hammer", name, hammer_payload(key, static_cast<uint32_t>(random())))) return 8;
+      if (!cache.put("hammer", name, hammer_payload(key, static_cast<uint32_t>(random()))))
+        return 8;
     } else if (action == 60) {
       if (!cache.trim(200'000)) return 8;
     } else {

@@ -27,7 +27,8 @@ Hammer start_hammer(const std::string& directory, int seed) {
   ::fcntl(ends[0], F_SETFD, FD_CLOEXEC);
   const std::string seed_text = std::to_string(seed), pipe_text = std::to_string(ends[1]);
   std::string program = BM_HAMMER, where = directory, seed_arg = seed_text, pipe_arg = pipe_text;
-  std::array<char*, 5> argv{program.data(), where.data(), seed_arg.data(), pipe_arg.data(), nullptr};
+  std::array<char*, 5> argv{program.data(), where.data(), seed_arg.data(), pipe_arg.data(),
+                            nullptr};
   pid_t pid = -1;
   EXPECT_EQ(::posix_spawn(&pid, program.c_str(), nullptr, nullptr, argv.data(), environ), 0);
   ::close(ends[1]);
@@ -38,14 +39,15 @@ Hammer start_hammer(const std::string& directory, int seed) {
 bool kill_after(Hammer& hammer, int operations) {
   char byte = 0;
   bool is_running = true;
-  for (int i = 0; i < operations && is_running; ++i) is_running = ::read(hammer.pipe, &byte, 1) == 1;
+  for (int i = 0; i < operations && is_running; ++i)
+    is_running = ::read(hammer.pipe, &byte, 1) == 1;
   ::kill(hammer.pid, SIGKILL);
   int status = 0;
   ::waitpid(hammer.pid, &status, 0);
   ::close(hammer.pipe);
   hammer.pid = -1;
-  EXPECT_TRUE(WIFSIGNALED(status)) << "exit status " << WEXITSTATUS(status)
-                                   << " (9: wrong payload, 8: error)";
+  EXPECT_TRUE(WIFSIGNALED(status))
+      << "exit status " << WEXITSTATUS(status) << " (9: wrong payload, 8: error)";
   return is_running;
 }
 

@@ -85,8 +85,9 @@ TEST_F(DiskCacheTest, PayloadOfAnotherKeyIsNotReturned) {
   DiskCache cache(options());
   ASSERT_TRUE(cache.put("elf", "a", blob(100, 1)));
   ASSERT_TRUE(cache.put("elf", "b", blob(100, 2)));
-  execute("UPDATE blobs SET payload = (SELECT payload FROM blobs WHERE rowid = 1),"
-          " checksum = (SELECT checksum FROM blobs WHERE rowid = 1) WHERE rowid = 2");
+  execute(
+      "UPDATE blobs SET payload = (SELECT payload FROM blobs WHERE rowid = 1),"
+      " checksum = (SELECT checksum FROM blobs WHERE rowid = 1) WHERE rowid = 2");
   EXPECT_EQ(get(cache, "b"), std::nullopt);
 }
 
@@ -285,8 +286,9 @@ TEST_F(DiskCacheTest, BothSidesOfAForkCanUseIt) {
     ASSERT_GE(child, 0);
     if (child == 0) {
       const std::string key = "child" + std::to_string(round);
-      const bool is_good = get(cache, "before") == blob(10, 1) && cache.put("elf", key, blob(10, 2)) &&
-                           get(cache, key) == blob(10, 2) && cache.stats().memory_reason.empty();
+      const bool is_good = get(cache, "before") == blob(10, 1) &&
+                           cache.put("elf", key, blob(10, 2)) && get(cache, key) == blob(10, 2) &&
+                           cache.stats().memory_reason.empty();
       ::_exit(is_good ? 0 : 1);
     }
     ASSERT_TRUE(cache.put("elf", "parent" + std::to_string(round), blob(10, 3)));

@@ -1,0 +1,114 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/env.h"
+#include "tools/bellmetal/commands.h"
+#include "tools/bellmetal/exit_code.h"
+
+namespace bm::cli {
+namespace {
+
+struct Outcome {
+  int exit = -1;
+  std::string out, err;
+};
+
+Outcome run(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "bellmetal");
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.exit = run_command_line(static_cast<int>(arguments.size()), arguments.data());
+  outcome.out = testing::internal::GetCapturedStdout();
+  outcome.err = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+TEST(CommandLine, WithoutACommandPrintsHelpAsAUsageError) {
+  const Outcome outcome = run({});
+  EXPECT_EQ(outcome.exit, kUsage);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_NE(outcome.err.find("generate"), std::string::npos);
+}
+
+TEST(CommandLine, UnknownCommandsAndOptionsAreUsageErrors) {
+  EXPECT_EQ(run({"fly"}).exit, kUsage);
+  EXPECT_EQ(run({"devices", "--colour"}).exit, kUsage);
+  EXPECT_EQ(run({"cache"}).exit, kUsage);
+  EXPECT_EQ(run({"bench", "everything"}).exit, kUsage);
+}
+
+TEST(CommandLine, GenerateRefusesValuesOutOfRange) {
+  EXPECT_EQ(run({"generate"}).exit, kUsage);
+  EXPECT_EQ(run({"generate", "m.gguf"}).exit, kUsage) << "the prompt is missing";
+  EXPECT_EQ(run({"generate", "m.gguf", "p", "--top-p", "1.5"}).exit, kUsage);
+  EXPECT_EQ(run({"generate", "m.gguf", "p", "--temperature", "-1"}).exit, kUsage);
+  EXPECT_EQ(run({"generate", "m.gguf", "p", "--temperature", "nan"}).exit, kUsage);
+  EXPECT_EQ(run({"generate", "m.gguf", "p", "--max-tokens", "0"}).exit, kUsage);
+  EXPECT_EQ(run({"generate", "m.gguf", "p", "--max-tokens", "-3"}).exit, kUsage);
+  EXPECT_EQ(run({"generate", "m.gguf", "p", "--top-k", "-1"}).exit, kUsage);
+  EXPECT_EQ(run({"generate", "m.gguf", "p", "--seed", "x"}).exit, kUsage);
+}
+
+TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
+  const std::vector<std::vector<const char*>> commands = {
+      {"generate"},      {"devices"}, {"bench", "replay"}, {"bench", "overhead"},
+      {"selftest"},      {"disasm"},  {"cache", "stats"},  {"cache", "clear"},
+      {"cache", "trim"}, {"env"},     {"version"}};
+  for (std::vector<const char*> command : commands) {
+    command.push_back("--help");
+    const Outcome outcome = run(command);
+    EXPECT_EQ(outcome.exit, kOk) << command[0];
+    EXPECT_NE(outcome.out.find("Examples:\n  "), std::string::npos) << outcome.out;
+    EXPECT_NE(outcome.out.find("--json"), std::string::npos) << outcome.out;
+  }
+  EXPECT_NE(run({"--help"}).out.find("Exit codes:"), std::string::npos);
+}
+
+TEST(CommandLine, VersionIsOneJsonObject) {
+  const Outcome outcome = run({"version", "--json"});
+  EXPECT_EQ(outcome.exit, kOk);
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["version"], "0.1.0");
+}
+
+TEST(CommandLine, EnvListsEveryVariableWithItsSource) {
+  const ScopedSetting debug("DEBUG", "2");
+  const Outcome outcome = run({"env", "--json"});
+  const auto rows = nlohmann::json::parse(outcome.out)["variables"];
+  ASSERT_EQ(rows.size(), all_env().size());
+  const auto found = std::find_if(rows.begin(), rows.end(),
+                                  [](const auto& row) { return row["name"] == "DEBUG"; });
+  ASSERT_NE(found, rows.end());
+  EXPECT_EQ((*found)["value"], "2");
+  EXPECT_EQ((*found)["source"], "scope");
+  for (const EnvValue& variable : all_env()) {
+    EXPECT_NE(run({"env"}).out.find(variable.name), std::string::npos);
+  }
+}
+
+TEST(CommandLine, DevicesListsTheCpuAsUsable) {
+  const Outcome outcome = run({"devices", "--json"});
+  EXPECT_EQ(outcome.exit, kOk);
+  const auto rows = nlohmann::json::parse(outcome.out)["devices"];
+  const auto is_cpu = [](const auto& row) { return row["name"] == "CPU" && row["usable"] == true; };
+  EXPECT_TRUE(std::any_of(rows.begin(), rows.end(), is_cpu)) << outcome.out;
+  EXPECT_NE(run({"devices"}).out.find("CPU"), std::string::npos);
+}
+
+TEST(CommandLine, CacheStatsTrimAndClearReportTheFile) {
+  for (const std::vector<const char*>& command :
+       {std::vector<const char*>{"cache", "stats", "--json"},
+        {"cache", "trim", "10M", "--json"},
+        {"cache", "clear", "--json"}}) {
+    const Outcome outcome = run(command);
+    EXPECT_EQ(outcome.exit, kOk) << outcome.out << outcome.err;
+    EXPECT_NE(nlohmann::json::parse(outcome.out)["path"], "") << outcome.out;
+  }
+  EXPECT_EQ(run({"cache", "trim", "lots"}).exit, kUsage);
+}
+
+}  // namespace
+}  // namespace bm::cli

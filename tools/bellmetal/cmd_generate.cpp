@@ -1,0 +1,47 @@
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "tools/bellmetal/commands.h"
+#include "tools/bellmetal/options.h"
+
+namespace bm::cli {
+
+void add_generate(CLI::App& app, Run& run) {
+  CLI::App* command = app.add_subcommand("generate", "Continue a text with a language model");
+  auto options = std::make_shared<GenerateOptions>();
+  GenerateOptions& o = *options;
+  command->add_option("MODEL", o.model, "A GGUF file")->required();
+  command->add_option("PROMPT", o.prompt, "The text to continue")->required();
+  command
+      ->add_option("--temperature", o.temperature,
+                   "0: always the most likely token; higher: wilder")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command->add_option("--top-k", o.top_k, "Choose among the K most likely tokens; 0: all")
+      ->capture_default_str();
+  command->add_option("--top-p", o.top_p, "Choose among the likeliest tokens that reach P; 1: all")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      ->add_option("--min-p", o.min_p,
+                   "Drop tokens less likely than P times the likeliest; 0: none")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--max-tokens", o.max_tokens, "Stop after N tokens")
+      ->check(CLI::Range(1U, 1U << 24))
+      ->capture_default_str();
+  command->add_option("--seed", o.seed, "Seed of the choices; the same seed gives the same text");
+  command->add_option("--device", o.device, "Device as in DEV, for example CPU");
+  command->add_option("--threads", o.threads, "Threads of the CPU device; 0: all cores")
+      ->check(CLI::Range(0U, 4096U))
+      ->capture_default_str();
+  command->add_flag("--json", o.json, "Print one JSON object with text and speed at the end");
+  command->footer(
+      examples("bellmetal generate models/bundled/licence.gguf \"Permission is hereby granted\"\n"
+               "bellmetal generate model.gguf \"Once upon a time\" --temperature 0.8 --seed 7\n"
+               "bellmetal generate model.gguf \"1, 2, 3,\" --max-tokens 20 --json"));
+  command->callback([&run, options] { run = [options] { return run_generate(*options); }; });
+}
+
+}  // namespace bm::cli

@@ -1,0 +1,3 @@
+#include "tools/bellmetal/commands.h"
+
+int main(int argc, char** argv) { return bm::cli::run_command_line(argc, argv); }

@@ -1,0 +1,52 @@
+#pragma once
+// What the larger commands were asked to do: filled by cmd_*.cpp, acted on by run_*.cpp.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace bm::cli {
+
+/// Writes tokens until max_tokens, an end-of-text token or Ctrl-C.
+struct GenerateOptions {
+  std::string model;  ///< path of a GGUF file
+  std::string prompt;
+  float temperature = 0;  ///< 0: always the most likely token
+  uint32_t top_k = 0;     ///< 0: all
+  float top_p = 1;
+  float min_p = 0;
+  uint32_t max_tokens = 128;
+  std::optional<uint64_t> seed;  ///< of sampling; empty: BM_SEED or 0
+  std::string device;            ///< empty: DEV or the first usable one
+  uint32_t threads = 0;          ///< of the CPU device; 0: BM_THREADS or all
+  bool json = false;
+};
+
+enum class BenchSuite { kReplay, kOverhead };
+struct BenchOptions {
+  BenchSuite suite = BenchSuite::kReplay;
+  std::string device;
+  bool json = false;
+};
+
+/// Runs small known computations on each device and compares with the host's results.
+struct SelftestOptions {
+  std::string device;  ///< empty: every usable one
+  bool json = false;
+};
+
+/// Prints the machine code of a cached kernel or a named example computation.
+struct DisasmOptions {
+  std::string kernel;  ///< name or part of it; empty: list the kernels there are
+  std::string device;
+  bool json = false;
+};
+
+// Each returns the exit code of the program (exit_code.h) and prints its own errors.
+int run_generate(const GenerateOptions& options);
+int run_bench(const BenchOptions& options);
+int run_selftest(const SelftestOptions& options);
+int run_disasm(const DisasmOptions& options);
+
+}  // namespace bm::cli

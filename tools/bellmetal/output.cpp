@@ -1,0 +1,124 @@
+#include "tools/bellmetal/output.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/check.h"
+#include "runtime/base/env.h"
+
+namespace bm::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* escape(Style style) {
+  switch (style) {
+    case Style::kBold: return "\x1b[1m";
+    case Style::kDim: return "\x1b[2m";
+    case Style::kRed: return "\x1b[31m";
+    case Style::kGreen: return "\x1b[32m";
+    case Style::kYellow: return "\x1b[33m";
+  }
+  return "";
+}
+
+size_t num_code_points(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+void append_cell(std::string& line, std::string_view cell, size_t width, Table::Align align) {
+  const size_t padding = width - num_code_points(cell);
+  if (align == Table::Align::kRight) line.append(padding, ' ');
+  line.append(cell);
+  if (align == Table::Align::kLeft) line.append(padding, ' ');
+}
+
+}  // namespace
+
+void print_json(const Json& value) {
+  const std::string text = value.dump(2, ' ', false, Json::error_handler_t::replace);
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+int report(const Error& error, ExitCode exit, bool as_json) {
+  if (as_json) {
+    print_json({{"error", {{"code", code_name(error.code)}, {"message", error.message}}}});
+  } else {
+    const std::string who = styled("bellmetal:", Style::kRed, has_color(stderr));
+    fmt::print(stderr, "{} {}\n", who, error.message);
+  }
+  return exit;
+}
+
+int report(const Error& error, bool as_json) {
+  return report(error, exit_code(error.code), as_json);
+}
+
+bool has_color(std::FILE* stream) {
+  if (settings().no_color || ::isatty(::fileno(stream)) == 0) return false;
+  const char* terminal = std::getenv("TERM");
+  return terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+std::string styled(std::string_view text, Style style, bool enabled) {
+  if (!enabled) return std::string(text);
+  return fmt::format("{}{}\x1b[0m", escape(style), text);
+}
+
+void Table::add(std::vector<std::string> cells) {
+  BM_CHECK(cells.size() <= columns_.size());
+  cells.resize(columns_.size());
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::text() const {
+  std::vector<size_t> widths;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    size_t width = num_code_points(columns_[c].title);
+    for (const auto& row : rows_) width = std::max(width, num_code_points(row[c]));
+    widths.push_back(width);
+  }
+  std::string text;
+  const auto append_line = [&](const auto& cell_of) {
+    std::string line;
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      if (c > 0) line.append("  ");
+      append_cell(line, cell_of(c), widths[c], columns_[c].align);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  };
+  append_line([&](size_t c) -> std::string_view { return columns_[c].title; });
+  for (const auto& row : rows_) {
+    append_line([&](size_t c) -> std::string_view { return row[c]; });
+  }
+  return text;
+}
+
+std::string human_bytes(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  // 1023.95 would print as 1024.0.
+  while (value >= 1023.95 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string human_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0 || seconds > 359'999) return "-";
+  const auto total = static_cast<int64_t>(std::llround(seconds));
+  const int64_t hours = total / 3600, minutes = total / 60 % 60;
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60);
+  return fmt::format("{}:{:02}", minutes, total % 60);
+}
+
+}  // namespace bm::cli

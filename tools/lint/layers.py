@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Who may include whom: the layer table of docs/architecture.md, enforced.
+
+usage: layers.py [ROOT]     prints file:line and the broken rule; exit 1 if there is any
+"""
+import os
+import re
+import sys
+
+# Folder -> what its files may include, as folders or single headers (their own folder always).
+# The longest matching folder decides. ANY: tests and tools see everything but each other's insides.
+ANY = None
+BASE = ["runtime/base"]
+HAL = BASE + ["runtime/hal"]
+DRIVER = HAL + ["firmware", "drivers/transport", "drivers/memory", "drivers/uapi"]
+# The devices without hardware run on the CPU device's memory and queue.
+HOST = DRIVER + [f"drivers/cpu/host_{part}.h"
+                 for part in ("addresses", "commands", "memory", "queue")]
+VENDOR_IO_HEADERS = ["kernel_interface.h", "rm_client.h", "chips.h"]
+ALLOWED = {
+    "runtime/base": [],
+    "runtime/hal": BASE,
+    "runtime": HAL,
+    "firmware": BASE,
+    "drivers/uapi": BASE,
+    "drivers/transport": BASE + ["drivers/uapi"],
+    "drivers/memory": HAL + ["drivers/transport"],
+    "drivers/cpu": DRIVER,
+    "drivers/null": HOST,
+    "drivers/ref": HOST,
+    "drivers/amd": DRIVER,
+    "drivers/nv": DRIVER,
+    "drivers": DRIVER + ["drivers"],
+    "compiler": BASE + ["runtime/hal/arch.h", "runtime/hal/program.h"],
+    "tensor": HAL + ["runtime", "compiler"],
+    "models": HAL + ["runtime", "compiler/ir/dtype.h", "tensor"],
+    "cmake": [],
+    "examples": ANY,
+    "tools": ANY,
+    "tests": ANY,
+}
+
+# Inside a vendor: pure encoders know no I/O, I/O knows no device.
+PURE = ["pm4", "sdma", "aql", "methods", "regs", "abi"]
+IO = ["kfd", "am", "rm_ioctl", "rm_gsp"]
+for vendor in ("drivers/amd", "drivers/nv"):
+    pure = [f"{vendor}/{folder}" for folder in PURE]
+    for folder in pure:
+        ALLOWED[folder] = HAL + pure
+    for folder in IO:
+        ALLOWED[f"{vendor}/{folder}"] = (
+            DRIVER + pure + [f"{vendor}/{header}" for header in VENDOR_IO_HEADERS])
+
+# A simulator that took its constants from the product would agree with the product's mistakes.
+SIM_FORBIDDEN = re.compile(
+    r"^drivers/.*(/(regs|pm4|sdma|aql|methods|abi)/|/chips\.h$)|^drivers/uapi/|\.gen\.(inc|h)$")
+
+# System headers with a wall around them: pattern -> folders or files that may include them.
+WALLS = [
+    (re.compile(r"^llvm-c/"), ["compiler/toolchain"]),
+    (re.compile(r"^(llvm|clang|lld)/"), []),
+    (re.compile(r"^nvrtc|^nvJitLink|^cuda|^CL/"), ["compiler/toolchain"]),
+    (re.compile(r"^pci/"), ["drivers/transport/pci_enumerate.cpp"]),
+    (re.compile(r"^libusb"), ["drivers/transport/usb_libusb.cpp"]),
+    (re.compile(r"^linux/vfio\.h$"), ["drivers/transport"]),
+    (re.compile(r"^sqlite3\.h$"), ["compiler/cache/sqlite.cpp"]),
+]
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
+SOURCES = (".h", ".cpp", ".inc", ".inl", ".c")
+TOP_FOLDERS = ("runtime", "drivers", "firmware", "compiler", "tensor", "models", "tools", "tests",
+               "examples", "cmake")
+
+
+def is_under(path, place):
+    return path == place or path.startswith(place + "/")
+
+
+def area_of(path):
+    """The longest folder of the table that holds `path`, or None."""
+    inside = [folder for folder in ALLOWED if is_under(path, folder)]
+    return max(inside, key=len) if inside else None
+
+
+def problem_with(path, kind, header):
+    """Why `path` may not include `header` (kind '"' or '<'), or None."""
+    if kind == "<":
+        for pattern, places in WALLS:
+            if pattern.search(header) and not is_under(path, "tests"):
+                if not any(is_under(path, place) for place in places):
+                    where = " and ".join(places) if places else "nowhere"
+                    return f"<{header}> may be included in {where} only"
+        return None
+    if area_of(header) is None:
+        return f'"{header}" is not a path from the repository root'
+    if is_under(path, "tests/sim") and SIM_FORBIDDEN.search(header):
+        return f"tests/sim may not include product tables ({header})"
+    if not is_under(path, "tests") and is_under(header, "tests"):
+        return f"only tests include tests ({header})"
+    if not is_under(path, "tests") and not is_under(path, "tools") and is_under(header, "tools"):
+        return f"only tools and tests include tools ({header})"
+    area = area_of(path)
+    allowed = ALLOWED[area]
+    if allowed is ANY:
+        return None
+    # The header's own folder decides, so that "runtime" does not open runtime's stricter insides.
+    if is_under(header, area) or any(place in (header, area_of(header)) for place in allowed):
+        return None
+    return f"{area} may not include {header} (allowed: {', '.join([area] + allowed)})"
+
+
+def check_file(root, path):
+    problems = []
+    with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            problem = problem_with(path, match.group(1), match.group(2))
+            if problem:
+                problems.append(f"{path}:{number}: {problem}")
+    return problems
+
+
+def sources(root):
+    for top in TOP_FOLDERS:
+        for folder, subfolders, names in os.walk(os.path.join(root, top)):
+            subfolders.sort()
+            for name in sorted(names):
+                if name.endswith(SOURCES):
+                    yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def check_tree(root):
+    return [problem for path in sources(root) for problem in check_file(root, path)]
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.dirname(here))
+    problems = check_tree(root)
+    for problem in problems:
+        print(problem)
+    print(f"layers: {len(list(sources(root)))} files, {len(problems)} broken rules")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
