@@ -1,6 +1,9 @@
 # Helpers used by every folder: one static library per folder, one test program per folder.
 include_guard(GLOBAL)
 
+# Target all_verify_interface_header_sets compiles every header of every library alone (lint.headers).
+set(CMAKE_VERIFY_INTERFACE_HEADER_SETS ON)
+
 add_library(bm_options INTERFACE)
 target_compile_features(bm_options INTERFACE cxx_std_20)
 target_include_directories(bm_options INTERFACE ${PROJECT_SOURCE_DIR})
@@ -56,10 +59,16 @@ function(bm_library name)
   add_library(${name} STATIC ${ARG_SOURCES})
   target_sources(${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
     FILES ${ARG_HEADERS})
-  target_link_libraries(${name} PUBLIC bm_options bm_thirdparty ${ARG_DEPS})
+  # Our warnings and source path are for building here, not for those who link an installed library.
+  target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:bm_options> bm_thirdparty ${ARG_DEPS})
+  target_compile_features(${name} PUBLIC cxx_std_20)
   bm_use_pch(${name})
   string(REPLACE "bm_" "" short ${name})
   add_library(bm::${short} ALIAS ${name})
+  # Tests' own libraries stay out of the installation (cmake/Install.cmake).
+  if(NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/tests/")
+    set_property(GLOBAL APPEND PROPERTY BM_INSTALLED_TARGETS ${name})
+  endif()
 endfunction()
 
 # bm_test(NAME SOURCES a_test.cpp … DEPS bm_base … [LABELS unit]): gtest program, one ctest per case.
