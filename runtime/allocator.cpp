@@ -27,6 +27,11 @@ class BlockStorage final : public Storage {
   hal::GpuVa va() const override { return va_; }
   uint64_t size() const override { return lease_.block.size; }
   std::byte* host() const override { return host_; }
+  Result<hal::GpuVa> va_on(Device& other) override {
+    if (&other == &device_) return va_;
+    const hal::GpuVa chunk = BM_TRY(other.hal().map(*lease_.block.chunk->memory));
+    return hal::offset(chunk, lease_.block.offset);
+  }
   void used_until(Point point) override { uses_.record(point); }
   Point last_use() const override { return uses_.latest(); }
   std::vector<Point> uses() const override { return uses_.outstanding(); }

@@ -27,6 +27,12 @@ class Storage {
   virtual uint64_t size() const = 0;
   /// Host pointer or nullptr when the CPU cannot reach it.
   virtual std::byte* host() const = 0;
+  /// Address of this storage on another device, mapped there on first use.
+  /// Errors: kUnsupported, or the driver's, when that device cannot reach it.
+  virtual Result<hal::GpuVa> va_on(Device& other) {
+    if (&other == &device()) return va();
+    return fail(Code::kUnsupported, "this memory cannot be mapped on another device");
+  }
   /// Work that touches this storage completes at `point`.
   virtual void used_until(Point point) = 0;
   /// The use recorded last. With work of several devices outstanding this is only one of them:

@@ -15,9 +15,9 @@
 
 namespace bm::runtime {
 
-/// What a call touches: a fixed buffer, or input number `slot` (bytes [offset, offset+size) of it).
+/// What a call touches: a fixed buffer, or a part of input number `slot`.
 struct Arg {
-  Buffer buffer;            ///< fixed; at capture the buffer bound to the slot
+  Buffer buffer;            ///< the bytes touched at capture; for a slot, within the input bound to it
   int32_t slot = -1;        ///< >= 0: replaced by inputs[slot] on replay
   bool is_written = false;
   bool is_read = true;
@@ -54,16 +54,25 @@ Status execute(const Call& call, std::span<const int64_t> var_values);
 class Graph {
  public:
   virtual ~Graph() = default;
-  /// Replays with inputs (one per slot; same sizes as at capture) and variable values. On inline
-  /// devices returns with the work done. No allocation, no look-up, no system call.
+  /// Replays with inputs (one per slot; same sizes and devices as at capture) and variable values. On
+  /// inline devices returns with the work done. No allocation, no look-up, no system call.
+  /// Waits for the previous replay first.
+  /// Errors: kInvalidArgument: inputs or variables do not fit. kUnsupported: an input overlaps written
+  /// memory of the graph, or a written input another one, in a way capture did not see; nothing ran:
+  /// copy the input or capture again. Anything else: a device failed.
   virtual Status replay(std::span<const Buffer> inputs, std::span<const int64_t> var_values) = 0;
   /// Waits for the last replay.
   virtual Status wait() = 0;
   virtual size_t num_calls() const = 0;
 };
 
-/// kUnsupported: this batch cannot be a graph (a HostCall on a queue device, …): run the calls with execute.
-Result<std::unique_ptr<Graph>> make_graph(std::vector<Call> calls, uint32_t num_inputs, uint32_t num_vars);
+/// `capture_inputs`: the inputs as bound at capture. An argument's place in its input is
+/// `arg.buffer.offset - capture_inputs[slot].offset`; when empty, inputs are taken to start at offset 0
+/// of their storage.
+/// Errors: kUnsupported: this batch cannot be a graph (a HostCall, memory a device cannot reach, …): run
+/// the calls with execute. kInvalidArgument: a call is malformed.
+Result<std::unique_ptr<Graph>> make_graph(std::vector<Call> calls, uint32_t num_inputs, uint32_t num_vars,
+                                          std::span<const Buffer> capture_inputs = {});
 
 /// Assigns byte ranges of shared arenas to buffers whose lifetimes (call index first…last) do not
 /// overlap. `kept` buffers are left alone. See planner.h.
