@@ -26,6 +26,10 @@ Tensor truth(const Tensor& x);
 
 /// Sorted, distinct axes in [0, rank); no axes = all of them.
 Axes normalized(const Tensor& x, const Axes& axes, std::string_view what);
+/// Value that leaves the other operand of a reduction unchanged, as a scalar of x's dtype.
+Tensor identity_like(const Tensor& x, ir::ReduceOp op);
+/// The reduction of two values.
+Tensor combine(ir::ReduceOp op, const Tensor& a, const Tensor& b);
 /// Drops axes of size 1 that a reduction left (sorted).
 Tensor drop_axes(const Tensor& x, const Axes& axes);
 /// Product of dimensions, of which at most one may be symbolic.
@@ -36,8 +40,14 @@ Tensor number(const SymInt& n, const Tensor& like);
 Tensor iota_along(const SymInt& n, int64_t axis, int64_t rank, runtime::Device& device);
 /// "float32 [2, 3]" for messages.
 std::string describe(const Tensor& x);
-/// Needs a common device, because shapes alone do not say which one is meant.
+/// Throws naming dtype and shape unless x holds integers.
 void need_integer(const Tensor& x, std::string_view what);
+
+/// Dtypes of a sum of products: operands are cast to `sum` before they are multiplied.
+struct Product {
+  DType sum, result;
+};
+Product product_types(const Tensor& a, const Tensor& b, std::optional<DType> accumulate = std::nullopt);
 
 /// One value per spatial axis: `given` of size 1 counts for all.
 Axes spread(const Axes& given, int64_t count, std::string_view what);

@@ -1,0 +1,228 @@
+// Reductions, and scans built from them.
+#include "tensor/ops_internal.h"
+
+namespace bm {
+
+using enum ir::Op;
+
+namespace ops {
+
+Axes normalized(const Tensor& x, const Axes& axes, std::string_view what) {
+  Axes out;
+  for (int64_t a : axes) out.push_back(x.axis(a));
+  if (axes.empty())
+    for (int64_t i = 0; i < x.rank(); ++i) out.push_back(i);
+  std::sort(out.begin(), out.end());
+  if (std::adjacent_find(out.begin(), out.end()) != out.end())
+    raise(Code::kInvalidArgument, "{} of {}: an axis is named twice", what, to_string(x.shape()));
+  return out;
+}
+
+Tensor drop_axes(const Tensor& x, const Axes& axes) {
+  Shape kept;
+  for (int64_t i = 0; i < x.rank(); ++i)
+    if (!std::binary_search(axes.begin(), axes.end(), i)) kept.push_back(x.size(i));
+  return x.reshape(kept);
+}
+
+Tensor identity_like(const Tensor& x, ir::ReduceOp op) {
+  const DType t = x.dtype();
+  switch (op) {
+    case ir::ReduceOp::kSum: return scalar_like(x, 0);
+    case ir::ReduceOp::kProd: return scalar_like(x, 1);
+    case ir::ReduceOp::kMax: return is_float(t) ? scalar_like(x, -HUGE_VAL) : constant_int(t == DType::kU64 ? 0 : int_min(t), t, x.device());
+    case ir::ReduceOp::kMin: return is_float(t) ? scalar_like(x, HUGE_VAL) : constant_int(t == DType::kU64 ? -1 : int_max(t), t, x.device());
+  }
+  return {};
+}
+
+Tensor combine(ir::ReduceOp op, const Tensor& a, const Tensor& b) {
+  switch (op) {
+    case ir::ReduceOp::kSum: return a + b;
+    case ir::ReduceOp::kProd: return a * b;
+    case ir::ReduceOp::kMax: return a.maximum(b);
+    case ir::ReduceOp::kMin: return a.minimum(b);
+  }
+  return {};
+}
+
+}  // namespace ops
+
+namespace {
+
+Tensor reduced(ir::ReduceOp op, const Tensor& x, const Axes& axes, bool keepdim, std::string_view what) {
+  const Axes list = ops::normalized(x, axes, what);
+  if (list.empty()) return x;
+  const bool needs_elements = op == ir::ReduceOp::kMax || op == ir::ReduceOp::kMin;
+  for (int64_t a : list)
+    if (needs_elements && x.size(a).min() == 0 && x.size(a).max() == 0)
+      raise(Code::kInvalidArgument, "{} over axis {} of {}: there are no elements", what, a, to_string(x.shape()));
+  const Tensor out = reduce(op, x, list);
+  return keepdim ? out : ops::drop_axes(out, list);
+}
+
+/// Number of elements that the axes hold, as a scalar of dtype t.
+Tensor count_of(const Tensor& x, const Axes& axes, DType t) {
+  Shape sizes;
+  for (int64_t a : axes) sizes.push_back(x.size(a));
+  const SymInt n = ops::product(sizes, "mean");
+  if (n.is_const()) return constant(static_cast<double>(n.constant()), t, x.device());
+  return ops::number(n, x).cast(t);
+}
+
+/// Mean at the width sums are kept in; reduced axes stay.
+Tensor wide_mean(const Tensor& x, const Axes& axes) {
+  const Tensor wide = x.cast(ops::wide_float(x.dtype()));
+  return reduce(ir::ReduceOp::kSum, wide, axes) / count_of(x, axes, wide.dtype());
+}
+
+/// Position of the largest (or smallest) element along one axis: the first where it is reached, or
+/// the first NaN.
+Tensor arg_extreme(const Tensor& x, std::optional<int64_t> axis, bool keepdim, ir::ReduceOp op, std::string_view what) {
+  if (!axis) {
+    const Tensor flat = x.rank() == 1 ? x : x.reshape({ops::product(x.shape(), what)});
+    const Tensor at = arg_extreme(flat, 0, false, op, what);
+    return keepdim ? at.reshape(Shape(x.shape().size(), SymInt(1))) : at;
+  }
+  const int64_t a = x.axis(*axis);
+  if (x.size(a).is(0)) raise(Code::kInvalidArgument, "{} over axis {} of {}: there are no elements", what, a, to_string(x.shape()));
+  if (is_bool(x.dtype())) return arg_extreme(x.cast(DType::kU8), a, keepdim, op, what);
+  Tensor is_hit = x == reduce(op, x, {a});
+  if (is_float(x.dtype())) is_hit = is_hit | x.isnan();
+  const Tensor place = ops::iota_along(x.size(a), a, x.rank(), x.device());
+  const Tensor first = reduce(ir::ReduceOp::kMin, select(is_hit, place, scalar_like(place, 0) + x.size(a).max()), {a});
+  return keepdim ? first : ops::drop_axes(first, {a});
+}
+
+/// Largest value along axes (kept), with 0 where that is -inf: a shift that leaves no inf - inf.
+Tensor safe_max(const Tensor& x, const Axes& axes) {
+  const Tensor m = reduce(ir::ReduceOp::kMax, x, axes);
+  return select(alu(kEq, m, scalar_like(m, -HUGE_VAL)), scalar_like(m, 0), m);
+}
+
+/// e^(x - max) and its sum along axes; the sum is 1 for lines of nothing but -inf.
+struct Exponentials {
+  Tensor shifted, values, sum;
+};
+Exponentials exponentials(const Tensor& x, const Axes& axes) {
+  Exponentials e;
+  e.shifted = x - safe_max(x, axes);
+  e.values = (e.shifted * (1 / std::log(2.0))).exp2();
+  const Tensor sum = reduce(ir::ReduceOp::kSum, e.values, axes);
+  e.sum = select(alu(kEq, sum, scalar_like(sum, 0)), scalar_like(sum, 1), sum);
+  return e;
+}
+
+}  // namespace
+
+Tensor Tensor::sum(const Axes& axes, bool keepdim, std::optional<DType> accumulate) const {
+  return reduced(ir::ReduceOp::kSum, cast(accumulate ? *accumulate : sum_dtype(dtype())), axes, keepdim, "sum");
+}
+Tensor Tensor::prod(const Axes& axes, bool keepdim) const {
+  return reduced(ir::ReduceOp::kProd, cast(sum_dtype(dtype())), axes, keepdim, "prod");
+}
+Tensor Tensor::max(const Axes& axes, bool keepdim) const { return reduced(ir::ReduceOp::kMax, *this, axes, keepdim, "max"); }
+Tensor Tensor::min(const Axes& axes, bool keepdim) const { return reduced(ir::ReduceOp::kMin, *this, axes, keepdim, "min"); }
+
+Tensor Tensor::any(const Axes& axes, bool keepdim) const {
+  const Tensor bits = ops::truth(*this).cast(DType::kI32);  // an empty line gives 0: the sum, not the largest
+  return ops::truth(reduced(ir::ReduceOp::kSum, bits, axes, keepdim, "any"));
+}
+Tensor Tensor::all(const Axes& axes, bool keepdim) const { return !(!*this).any(axes, keepdim); }
+
+Tensor Tensor::mean(const Axes& axes, bool keepdim) const {
+  const Axes list = ops::normalized(*this, axes, "mean");
+  const Tensor out = wide_mean(*this, list).cast(float_dtype(dtype()));
+  return keepdim ? out : ops::drop_axes(out, list);
+}
+
+Tensor Tensor::var(const Axes& axes, bool keepdim, int64_t correction) const {
+  const Axes list = ops::normalized(*this, axes, "var");
+  const Tensor wide = cast(ops::wide_float(dtype()));
+  const Tensor squares = reduce(ir::ReduceOp::kSum, (wide - wide_mean(*this, list)).square(), list);
+  const Tensor freedom = (count_of(*this, list, wide.dtype()) - correction).maximum(0);
+  const Tensor out = (squares / freedom).cast(float_dtype(dtype()));
+  return keepdim ? out : ops::drop_axes(out, list);
+}
+
+Tensor Tensor::std(const Axes& axes, bool keepdim, int64_t correction) const {
+  return cast(ops::wide_float(dtype())).var(axes, keepdim, correction).sqrt().cast(float_dtype(dtype()));
+}
+
+Tensor Tensor::argmax(std::optional<int64_t> axis, bool keepdim) const {
+  return arg_extreme(*this, axis, keepdim, ir::ReduceOp::kMax, "argmax");
+}
+Tensor Tensor::argmin(std::optional<int64_t> axis, bool keepdim) const {
+  return arg_extreme(*this, axis, keepdim, ir::ReduceOp::kMin, "argmin");
+}
+
+Tensor Tensor::logsumexp(const Axes& axes, bool keepdim) const {
+  const Axes list = ops::normalized(*this, axes, "logsumexp");
+  const Tensor wide = cast(ops::wide_float(dtype()));
+  const Tensor m = safe_max(wide, list);
+  // The largest is +inf: inf - inf would be NaN.
+  const Tensor powers = select(wide == HUGE_VAL, wide, (wide - m)).exp();
+  const Tensor out = (reduce(ir::ReduceOp::kSum, powers, list).log() + m).cast(float_dtype(dtype()));
+  return keepdim ? out : ops::drop_axes(out, list);
+}
+
+Tensor Tensor::softmax(int64_t axis_) const {
+  const Exponentials e = exponentials(cast(ops::wide_float(dtype())), {axis(axis_)});
+  return (e.values * e.sum.reciprocal()).cast(float_dtype(dtype()));
+}
+
+Tensor Tensor::log_softmax(int64_t axis_) const {
+  const Exponentials e = exponentials(cast(ops::wide_float(dtype())), {axis(axis_)});
+  return (e.shifted - e.sum.log()).cast(float_dtype(dtype()));
+}
+
+namespace {
+
+/// Lines up to this long are scanned by one reduction with a triangular mask, longer ones in blocks.
+constexpr int64_t kScanBlock = 64;
+
+/// out[i] = op over j <= i (or j < i) of x[j], along the last axis: n² steps in one kernel.
+Tensor scan_directly(ir::ReduceOp op, const Tensor& x, bool is_exclusive) {
+  const int64_t rank = x.rank();
+  const Tensor i = ops::iota_along(x.size(-1), rank - 1, rank + 1, x.device());
+  const Tensor j = ops::iota_along(x.size(-1), rank, rank + 1, x.device());
+  const Tensor masked = select(is_exclusive ? j < i : j <= i, x.unsqueeze(-2), ops::identity_like(x, op));
+  return reduce(op, masked, {-1}).squeeze(-1);
+}
+
+Tensor scan_last(ir::ReduceOp op, const Tensor& x, bool is_exclusive) {
+  const SymInt& n = x.size(-1);
+  if (n.is(1) && !is_exclusive) return x;
+  if (!n.is_const() || n.constant() <= kScanBlock) return scan_directly(op, x, is_exclusive);
+  const int64_t blocks = (n.constant() + kScanBlock - 1) / kScanBlock;
+  std::vector<SymInt> room(static_cast<size_t>(2 * x.rank()), SymInt(0));
+  room.back() = blocks * kScanBlock - n.constant();
+  const Tensor tiles = pad_raw(x, room, ops::identity_like(x, op).node()->scalar).unflatten(-1, {blocks, kScanBlock});
+  // Inside blocks; then what all earlier blocks give together.
+  const Tensor inside = scan_directly(op, tiles, is_exclusive);
+  const Tensor totals = reduce(op, tiles, {-1}).squeeze(-1).contiguous();
+  const Tensor before = scan_last(op, totals, true).contiguous().unsqueeze(-1);
+  return ops::combine(op, inside, before).flatten(-2, -1).slice(-1, {0, n, 1});
+}
+
+Tensor scan(ir::ReduceOp op, const Tensor& x, int64_t axis) {
+  if (x.size(axis).is(0)) return x;
+  return scan_last(op, x.transpose(axis, -1), false).transpose(axis, -1);
+}
+
+}  // namespace
+
+// 16-bit floats accumulate in float32 and are rounded once.
+Tensor Tensor::cumsum(int64_t axis_) const {
+  const DType t = sum_dtype(dtype());
+  return scan(ir::ReduceOp::kSum, cast(is_half_like(t) ? DType::kF32 : t), axis(axis_)).cast(t);
+}
+Tensor Tensor::cumprod(int64_t axis_) const {
+  const DType t = sum_dtype(dtype());
+  return scan(ir::ReduceOp::kProd, cast(is_half_like(t) ? DType::kF32 : t), axis(axis_)).cast(t);
+}
+Tensor Tensor::cummax(int64_t axis_) const {
+  return scan(ir::ReduceOp::kMax, *this, axis(axis_));
+}
+
+}  // namespace bm

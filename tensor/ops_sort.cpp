@@ -1,0 +1,146 @@
+// sort and topk. Keys become integers whose order is the wanted one, packed above the position of
+// the element: all are different, so every network is stable, and one minimum moves both.
+#include "tensor/ops_internal.h"
+
+namespace bm {
+
+using enum ir::Op;
+
+namespace {
+
+constexpr int64_t kPositionBits = 32;
+/// Up to this length counting smaller elements (n² steps, two kernels) beats the network.
+constexpr int64_t kRankLimit = 64;
+/// Up to this many results topk takes one minimum after the other instead of sorting.
+constexpr int64_t kTopByMinimum = 64;
+
+/// Float → signed integer of the same size with the same order: -0 = +0, every NaN above +inf.
+Tensor float_key(const Tensor& x) {
+  const DType bits = item_size(x.dtype()) == 2 ? DType::kI16 : item_size(x.dtype()) == 4 ? DType::kI32 : DType::kI64;
+  const Tensor plain = select(x == 0, scalar_like(x, 0), x);
+  const Tensor raw = plain.bitcast(bits);
+  const Tensor ordered = select(raw < 0, raw ^ constant_int(int_max(bits), bits, x.device()), raw);
+  return select(x.isnan(), constant_int(int_max(bits), bits, x.device()), ordered);
+}
+
+/// Signed integer key: ascending order of x, or descending with equal elements still equal.
+Tensor key_of(const Tensor& x, bool is_descending) {
+  Tensor key = is_float(x.dtype()) ? float_key(x) : x;
+  if (x.dtype() == DType::kU64) {
+    const Tensor bits = x.bitcast(DType::kI64);
+    key = bits ^ constant_int(INT64_MIN, DType::kI64, x.device());
+  }
+  key = key.cast(DType::kI64);
+  if (x.dtype() == DType::kU32) key = key - (int64_t{1} << 31);  // narrow keys must fit 32 signed bits
+  return is_descending ? ~key : key;
+}
+
+bool is_wide(DType t) { return item_size(t) == 8; }
+
+/// Element i of the last axis swapped to i ^ distance (a power of two).
+Tensor partner(const Tensor& x, int64_t distance) {
+  const int64_t n = x.size(-1).constant();
+  return x.unflatten(-1, {n / (2 * distance), 2, distance}).flip({-2}).flatten(-3, -1);
+}
+
+/// Batcher's bitonic network over the last axis, whose size is a power of two.
+Tensor bitonic(Tensor x) {
+  const int64_t n = x.size(-1).constant();
+  const Tensor i = iota(n, x.device());
+  int pending = 0;
+  for (int64_t block = 2; block <= n; block *= 2) {
+    for (int64_t distance = block / 2; distance >= 1; distance /= 2) {
+      const Tensor is_low = (i & distance) == 0, is_up = (i & block) == 0;
+      const Tensor other = partner(x, distance);
+      x = select(is_low == is_up, alu(kMin, x, other), alu(kMax, x, other));
+      // Two steps in one kernel read four elements each; more would repeat too much work.
+      if (++pending % 2 == 0) x = x.contiguous();
+    }
+  }
+  return x;
+}
+
+/// Different int64 values in ascending order along the last axis.
+Tensor sorted_packed(const Tensor& packed) {
+  const int64_t n = packed.size(-1).constant(), rank = packed.rank();
+  if (n <= 1) return packed;
+  if (n <= kRankLimit) {
+    const Tensor p = packed.contiguous();
+    const Tensor is_smaller = p.unsqueeze(-2) < p.unsqueeze(-1);
+    const Tensor place = reduce(ir::ReduceOp::kSum, is_smaller.cast(DType::kI64), {-1}).squeeze(-1).contiguous();
+    const Tensor is_here = place.unsqueeze(-2) == ops::iota_along(n, rank - 1, rank + 1, p.device());
+    return reduce(ir::ReduceOp::kSum, select(is_here, p.unsqueeze(-2), scalar_like(p, 0)), {-1}).squeeze(-1).contiguous();
+  }
+  int64_t size = 1;
+  while (size < n) size *= 2;
+  std::vector<SymInt> room(static_cast<size_t>(2 * rank), SymInt(0));
+  room.back() = size - n;
+  const Tensor padded = pad_raw(packed, room, {INT64_MAX, 0}).contiguous();
+  return bitonic(padded).slice(-1, {0, n, 1}).contiguous();
+}
+
+Tensor pack(const Tensor& key32, const Tensor& position) {
+  return (key32 << constant_int(kPositionBits, DType::kI64, key32.device())) | position;
+}
+Tensor position_of(const Tensor& packed) { return packed & constant_int((int64_t{1} << kPositionBits) - 1, DType::kI64, packed.device()); }
+
+/// Positions that bring the keys (last axis) into ascending order.
+Tensor order_of(const Tensor& key, bool has_64_bits) {
+  const Tensor place = iota(key.size(-1), key.device());
+  if (!has_64_bits) return position_of(sorted_packed(pack(key, place)));
+  // Low halves first, then high halves: the second sort keeps the order of the first.
+  const Tensor half = constant_int(32, DType::kI64, key.device());
+  const Tensor low = (key & constant_int(0xffffffff, DType::kI64, key.device())) - (int64_t{1} << 31);
+  const Tensor by_low = position_of(sorted_packed(pack(low, place)));
+  const Tensor high = gather_raw(key >> half, key.rank() - 1, by_low);
+  const Tensor by_high = position_of(sorted_packed(pack(high, place)));
+  return gather_raw(by_low.contiguous(), key.rank() - 1, by_high).contiguous();
+}
+
+void check_length(const Tensor& x, int64_t axis, std::string_view what) {
+  if (!x.size(axis).is_const()) raise(Code::kUnsupported, "{} of {}: axis {} is symbolic", what, ops::describe(x), axis);
+  if (x.size(axis).constant() >= int64_t{1} << 31)
+    raise(Code::kUnsupported, "{} of {}: axis {} has 2^31 elements or more", what, ops::describe(x), axis);
+}
+
+/// The k smallest of different values: each is the least of those above the last one.
+Tensor smallest_packed(const Tensor& packed, int64_t k) {
+  const Tensor p = packed.contiguous();
+  std::vector<Tensor> found;
+  Tensor last = reduce(ir::ReduceOp::kMin, p, {-1}).contiguous();
+  found.push_back(last);
+  for (int64_t i = 1; i < k; ++i) {
+    last = reduce(ir::ReduceOp::kMin, select(last < p, p, scalar_like(p, 0) + INT64_MAX), {-1}).contiguous();
+    found.push_back(last);
+  }
+  return Tensor::cat(found, -1).contiguous();
+}
+
+}  // namespace
+
+std::pair<Tensor, Tensor> Tensor::sort(int64_t axis_, bool descending) const {
+  if (rank() == 0) return {*this, full_int({}, 0, DType::kI64, device().name())};
+  const int64_t a = axis(axis_);
+  check_length(*this, a, "sort");
+  const Tensor lines = transpose(a, -1);
+  if (elements() == 0) return {*this, full_int(shape(), 0, DType::kI64, device().name())};
+  const Tensor order = order_of(key_of(lines, descending), is_wide(dtype()));
+  return {gather_raw(lines, rank() - 1, order).transpose(a, -1), order.transpose(a, -1)};
+}
+
+std::pair<Tensor, Tensor> Tensor::topk(int64_t k, int64_t axis_, bool largest) const {
+  const int64_t a = axis(axis_);
+  check_length(*this, a, "topk");
+  const int64_t n = size(a).constant();
+  if (k < 0 || k > n) raise(Code::kInvalidArgument, "topk of {}: k = {} is outside [0, {}]", ops::describe(*this), k, n);
+  if (k == 0 || k > kTopByMinimum || n <= kRankLimit || is_wide(dtype()) || elements() == 0) {
+    const auto [values, order] = sort(a, largest);
+    return {values.slice(a, {0, k, 1}), order.slice(a, {0, k, 1})};
+  }
+  const Tensor lines = transpose(a, -1);
+  const Tensor packed = pack(key_of(lines, largest), iota(n, device()));
+  const Tensor order = position_of(smallest_packed(packed, k));
+  return {gather_raw(lines, rank() - 1, order).transpose(a, -1), order.transpose(a, -1)};
+}
+
+}  // namespace bm
