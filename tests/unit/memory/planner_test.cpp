@@ -1,0 +1,128 @@
+#include "runtime/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace bm::runtime {
+namespace {
+
+uint64_t end_of(const PlanBuffer& b) {
+  const uint64_t length = uint64_t{b.last_use} - b.first_use + 1;
+  return b.first_use + (b.is_copied ? 2 * length : length);
+}
+
+void expect_valid(const std::vector<PlanBuffer>& buffers, const Plan& plan) {
+  ASSERT_EQ(plan.offsets.size(), buffers.size());
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const PlanBuffer& a = buffers[i];
+    ASSERT_EQ(plan.offsets[i] % 256, 0u);
+    ASSERT_LE(plan.offsets[i] + a.size, plan.arena_sizes[a.lane]);
+    for (size_t j = 0; j < i; ++j) {
+      const PlanBuffer& b = buffers[j];
+      const bool meet = a.lane == b.lane && a.first_use < end_of(b) && b.first_use < end_of(a);
+      const bool overlap = plan.offsets[i] < plan.offsets[j] + b.size && plan.offsets[j] < plan.offsets[i] + a.size;
+      ASSERT_FALSE(meet && overlap) << i << " and " << j;
+    }
+  }
+}
+
+/// Most bytes alive at one call: no plan can be smaller.
+uint64_t lower_bound(const std::vector<PlanBuffer>& buffers, uint32_t lane) {
+  uint64_t most = 0;
+  for (const PlanBuffer& at : buffers) {
+    uint64_t sum = 0;
+    for (const PlanBuffer& b : buffers)
+      if (b.lane == lane && b.first_use <= at.first_use && at.first_use < end_of(b)) sum += (b.size + 255) / 256 * 256;
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+TEST(Planner, ReusesMemoryOfBuffersThatAreThrough) {
+  // A chain: each buffer lives for two calls, so two places are enough.
+  std::vector<PlanBuffer> buffers;
+  for (uint32_t i = 0; i < 10; ++i) buffers.push_back({.size = 1000, .first_use = i, .last_use = i + 1});
+  const Plan plan = *plan_memory(buffers);
+  expect_valid(buffers, plan);
+  EXPECT_EQ(plan.arena_sizes, std::vector<uint64_t>{2048});
+}
+
+TEST(Planner, KeepsLanesApart) {
+  const std::vector<PlanBuffer> buffers{{.size = 256, .first_use = 0, .last_use = 0, .lane = 0},
+                                        {.size = 512, .first_use = 5, .last_use = 5, .lane = 2}};
+  const Plan plan = *plan_memory(buffers);
+  EXPECT_EQ(plan.arena_sizes, (std::vector<uint64_t>{256, 0, 512}));
+}
+
+TEST(Planner, HoldsCopiedBuffersTwiceAsLong) {
+  std::vector<PlanBuffer> buffers{{.size = 256, .first_use = 0, .last_use = 1},
+                                  {.size = 256, .first_use = 2, .last_use = 2}};
+  EXPECT_EQ(plan_memory(buffers)->arena_sizes[0], 256u);
+  buffers[0].is_copied = true;  // taken for calls 0..3
+  EXPECT_EQ(plan_memory(buffers)->arena_sizes[0], 512u);
+  buffers[1].first_use = buffers[1].last_use = 4;
+  EXPECT_EQ(plan_memory(buffers)->arena_sizes[0], 256u);
+}
+
+TEST(Planner, SurvivesAbsurdSizes) {
+  EXPECT_EQ(plan_memory({{{.size = UINT64_MAX, .first_use = 0, .last_use = 0}}}).error().code, Code::kOutOfMemory);
+  const std::vector<PlanBuffer> halves(2, {.size = uint64_t{1} << 63, .first_use = 0, .last_use = 0});
+  EXPECT_EQ(plan_memory(halves).error().code, Code::kOutOfMemory);
+  std::vector<PlanBuffer> in_turn = halves;
+  in_turn[1].first_use = in_turn[1].last_use = UINT32_MAX;
+  EXPECT_EQ(plan_memory(in_turn)->arena_sizes[0], uint64_t{1} << 63);
+  const std::vector<PlanBuffer> many(9000, {.size = uint64_t{1} << 60, .first_use = 0, .last_use = 9});
+  EXPECT_EQ(plan_memory(many).error().code, Code::kOutOfMemory);
+}
+
+TEST(Planner, RefusesLifetimesThatEndBeforeTheyBegin) {
+  const Result<Plan> plan = plan_memory({{{.size = 1, .first_use = 3, .last_use = 2}}});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, Code::kInvalidArgument);
+  EXPECT_FALSE(plan_memory({{{.size = 1, .lane = UINT32_MAX}}}));
+  EXPECT_TRUE(plan_memory({})->arena_sizes.empty());
+}
+
+TEST(Planner, IsValidAndNearTheLowerBoundOnRandomPrograms) {
+  uint64_t total_arena = 0, total_bound = 0;
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<PlanBuffer> buffers(1 + random() % 120);
+    for (PlanBuffer& b : buffers) {
+      b.size = random() % (random() % 5 == 0 ? 100'000 : 3000);
+      b.first_use = static_cast<uint32_t>(random() % 60);
+      b.last_use = b.first_use + static_cast<uint32_t>(random() % 12);
+      b.lane = static_cast<uint32_t>(random() % 2);
+      b.is_copied = random() % 8 == 0;
+    }
+    const Plan plan = *plan_memory(buffers);
+    expect_valid(buffers, plan);
+    for (uint32_t lane = 0; lane < plan.arena_sizes.size(); ++lane) {
+      const uint64_t bound = lower_bound(buffers, lane);
+      ASSERT_GE(plan.arena_sizes[lane], bound);
+      total_arena += plan.arena_sizes[lane];
+      total_bound += bound;
+    }
+  }
+  EXPECT_LT(static_cast<double>(total_arena), 1.1 * static_cast<double>(total_bound));
+}
+
+TEST(Planner, LongProgramsArePlacedInCallOrder) {
+  std::vector<PlanBuffer> buffers;
+  std::mt19937 random(3);
+  for (uint32_t i = 0; i < 9000; ++i)
+    buffers.push_back({.size = 1 + random() % 5000, .first_use = i, .last_use = i + static_cast<uint32_t>(random() % 9)});
+  const Plan plan = *plan_memory(buffers);
+  // Neighbours suffice for the overlap check: nothing lives longer than nine calls.
+  for (size_t i = 0; i < buffers.size(); i += 10) {
+    const size_t end = std::min(buffers.size(), i + 30);
+    const std::vector<PlanBuffer> part(buffers.begin() + static_cast<long>(i), buffers.begin() + static_cast<long>(end));
+    const Plan part_plan{{plan.offsets.begin() + static_cast<long>(i), plan.offsets.begin() + static_cast<long>(end)}, plan.arena_sizes};
+    expect_valid(part, part_plan);
+  }
+  EXPECT_LT(plan.arena_sizes[0], 16u * 5120) << "at most nine are alive; the rest is fragmentation";
+}
+
+}  // namespace
+}  // namespace bm::runtime
