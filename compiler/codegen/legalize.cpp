@@ -1,0 +1,273 @@
+// Meaning of ir::Op in machine operations: edges of casts, division and shifts, 16-bit floats.
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "compiler/codegen/builder.h"
+#include "runtime/base/check.h"
+
+namespace bm::compiler {
+namespace {
+
+int bit_width_of(DType t) { return static_cast<int>(item_size(t)) * 8; }
+
+}  // namespace
+
+ValueId Builder::neg(ValueId a) {
+  if (is_float(type(a).dtype)) return raw(Op::kNeg, type(a).dtype, {a});
+  return sub(like_int(a, 0), a);
+}
+
+ValueId Builder::alu(Op op, DType dtype, std::span<const ValueId> args) {
+  if (op == Op::kCast) return cast(args[0], dtype);
+  if (op == Op::kBitcast) return bitcast(args[0], dtype);
+  if (op == Op::kSelect) return select(args[0], args[1], args[2]);
+  const DType in = type(args[0]).dtype;
+  if (is_half_like(in)) {
+    std::array<ValueId, 3> wide{};
+    for (size_t i = 0; i < args.size(); ++i) wide[i] = widen_half(args[i]);
+    const ValueId r = float_alu(op, ir::is_comparison(op) ? DType::kBool : DType::kF32,
+                                std::span(wide).first(args.size()));
+    return is_half_like(dtype) ? narrow_half(r, dtype) : r;
+  }
+  if (is_float(in)) return float_alu(op, dtype, args);
+  if (is_bool(in)) return op == Op::kNot ? raw(Op::kNot, dtype, {args[0]})
+                          : args.size() == 1 ? args[0] : binary_bool(op, args[0], args[1]);
+  return int_alu(op, dtype, args);
+}
+
+ValueId Builder::binary_bool(Op op, ValueId a, ValueId b) {
+  const auto negate = [&](ValueId v) { return raw(Op::kNot, DType::kBool, {v}); };
+  switch (op) {
+    case Op::kAdd: case Op::kOr: case Op::kMax: return bit_or(a, b);
+    case Op::kMul: case Op::kAnd: case Op::kMin: case Op::kDiv: return bit_and(a, b);
+    case Op::kSub: case Op::kXor: case Op::kNe: return bit_xor(a, b);
+    case Op::kEq: return negate(bit_xor(a, b));
+    case Op::kLt: return bit_and(negate(a), b);
+    case Op::kMod: return like_int(a, 0);
+    case Op::kShl: return a;
+    case Op::kShr: return bit_and(a, negate(b));
+    default: break;
+  }
+  check_failed("operation is not defined on bool", __FILE__, __LINE__);
+  return kNone;
+}
+
+ValueId Builder::int_alu(Op op, DType dtype, std::span<const ValueId> args) {
+  const ValueId a = args[0], b = args.size() > 1 ? args[1] : kNone;
+  switch (op) {
+    case Op::kNeg: return neg(a);
+    case Op::kTrunc: return a;
+    case Op::kNot: return raw(Op::kNot, dtype, {a});
+    case Op::kAdd: case Op::kSub: case Op::kMul: case Op::kAnd: case Op::kOr: case Op::kXor:
+    case Op::kLt: case Op::kEq: case Op::kNe:
+      return raw(op, dtype, {a, b});
+    case Op::kMax: return select(lt(a, b), b, a);
+    case Op::kMin: return select(lt(b, a), b, a);
+    case Op::kShl: case Op::kShr: return shift(op, dtype, a, b);
+    case Op::kDiv: case Op::kMod: return int_divide(op, dtype, a, b);
+    default: break;
+  }
+  check_failed("operation is not defined on integers", __FILE__, __LINE__);
+  return kNone;
+}
+
+ValueId Builder::shift(Op op, DType dtype, ValueId a, ValueId b) {
+  const int width = bit_width_of(dtype);
+  const Value amount = program_.values[b];
+  const bool keeps_sign = op == Op::kShr && is_signed(dtype);
+  const ValueId all = keeps_sign ? raw(Op::kShr, dtype, {a, like_int(a, width - 1)}) : like_int(a, 0);
+  if (amount.op == ValueOp::kConst) {
+    const bool is_over = amount.imm < 0 || amount.imm >= width;
+    return is_over ? all : raw(op, dtype, {a, b});
+  }
+  const ValueId inside = bit_and(b, like_int(b, width - 1));
+  // Negative amounts have bits outside the mask, like too large ones.
+  const ValueId is_inside = eq(inside, b);
+  return select(is_inside, raw(op, dtype, {a, inside}), all);
+}
+
+ValueId Builder::int_divide(Op op, DType dtype, ValueId a, ValueId b) {
+  const bool is_div = op == Op::kDiv;
+  const Value divisor = program_.values[b];
+  if (divisor.op == ValueOp::kConst) {
+    if (divisor.imm == 0) return like_int(a, 0);
+    if (divisor.imm == -1 && is_signed(dtype)) return is_div ? neg(a) : like_int(a, 0);
+    return raw(op, dtype, {a, b});
+  }
+  const ValueId zero = like_int(a, 0), one = like_int(a, 1);
+  const ValueId by_zero = eq(b, zero);
+  if (!is_signed(dtype)) return select(by_zero, zero, raw(op, dtype, {a, select(by_zero, one, b)}));
+  const ValueId by_minus_one = eq(b, like_int(b, -1));
+  const ValueId safe = select(bit_or(by_zero, by_minus_one), one, b);
+  const ValueId special = is_div ? select(by_zero, zero, neg(a)) : zero;
+  return select(bit_or(by_zero, by_minus_one), special, raw(op, dtype, {a, safe}));
+}
+
+ValueId Builder::float_alu(Op op, DType dtype, std::span<const ValueId> args) {
+  const ValueId a = args[0], b = args.size() > 1 ? args[1] : kNone;
+  switch (op) {
+    case Op::kNeg: return neg(a);
+    case Op::kRecip: return raw(Op::kDiv, dtype, {like(a, 1), a});
+    case Op::kSqrt: return raw(Op::kSqrt, dtype, {a});
+    case Op::kTrunc: return truncate(a);
+    case Op::kExp2: return exp2(a);
+    case Op::kLog2: return log2(a);
+    case Op::kSin: return sine(a);
+    case Op::kAdd: case Op::kSub: case Op::kMul: case Op::kDiv: case Op::kLt: case Op::kEq: case Op::kNe:
+      return raw(op, dtype, {a, b});
+    case Op::kMod: return fmod(a, b);
+    // A NaN in b fails the first comparison and is taken as b; a NaN in a is taken by the second.
+    case Op::kMax: return select(bit_or(lt(b, a), ne(a, a)), a, b);
+    case Op::kMin: return select(bit_or(lt(a, b), ne(a, a)), a, b);
+    case Op::kFma: return fma(a, b, args[2]);
+    default: break;
+  }
+  check_failed("operation is not defined on floats", __FILE__, __LINE__);
+  return kNone;
+}
+
+ValueId Builder::truncate(ValueId a) {
+  const DType t = type(a).dtype;
+  if (target_.has_round) return raw(Op::kTrunc, t, {a});
+  // Values from 2^23 (2^52) on are integers already; smaller ones survive a trip through integers.
+  const bool is_f32 = t == DType::kF32;
+  const DType bits_type = is_f32 ? DType::kU32 : DType::kU64;
+  const ValueId sign = bit_and(bitcast(a, bits_type),
+                               constant({bits_type, type(a).lanes}, is_f32 ? int64_t{1} << 31 : INT64_MIN));
+  const ValueId magnitude = bitcast(bit_xor(bitcast(a, bits_type), sign), t);
+  const ValueId is_small = lt(magnitude, like(a, is_f32 ? 0x1p23 : 0x1p52));
+  const ValueId whole = convert(convert(select(is_small, magnitude, like(a, 0)),
+                                        is_f32 ? DType::kI32 : DType::kI64), t);
+  return select(is_small, bitcast(bit_or(bitcast(whole, bits_type), sign), t), a);
+}
+
+ValueId Builder::fma(ValueId a, ValueId b, ValueId c) {
+  if (target_.has_fma) return raw(Op::kFma, type(a).dtype, {a, b, c});
+  return type(a).dtype == DType::kF32 ? fma_f32_without_hardware(a, b, c) : fma_f64_without_hardware(a, b, c);
+}
+
+ValueId Builder::mad(ValueId a, ValueId b, ValueId c) {
+  if (target_.has_fma) return raw(Op::kFma, type(a).dtype, {a, b, c});
+  return add(mul(a, b), c);
+}
+
+ValueId Builder::fma_f32_without_hardware(ValueId a, ValueId b, ValueId c) {
+  // The product is exact in float64; the sum is rounded to odd there, so that the second rounding
+  // to float32 sees on which side of a tie it was.
+  const ValueId p = mul(convert(a, DType::kF64), convert(b, DType::kF64));
+  const ValueId w = convert(c, DType::kF64);
+  const ValueId s = add(p, w);
+  const ValueId back = sub(s, p);
+  const ValueId error = add(sub(p, sub(s, back)), sub(w, back));
+  const ValueId zero = like(s, 0);
+  const ValueId bits = bitcast(s, DType::kI64);
+  const ValueId is_even = eq(bit_and(bits, like_int(bits, 1)), like_int(bits, 0));
+  const ValueId away = bit_xor(lt(zero, error), lt(s, zero));
+  const ValueId moved = select(away, add(bits, like_int(bits, 1)), sub(bits, like_int(bits, 1)));
+  const ValueId is_inexact = bit_or(lt(error, zero), lt(zero, error));
+  const ValueId odd = bitcast(select(bit_and(is_inexact, is_even), moved, bits), DType::kF64);
+  return convert(odd, DType::kF32);
+}
+
+ValueId Builder::fma_f64_without_hardware(ValueId a, ValueId b, ValueId c) {
+  // Dekker's product, then a compensated sum: at most the last bit differs in ties; products
+  // beyond 2^996 fall back to two roundings.
+  const auto split = [&](ValueId v) {
+    const ValueId t = mul(v, like(v, 134217729.0));
+    const ValueId high = sub(t, sub(t, v));
+    return std::pair(high, sub(v, high));
+  };
+  const ValueId p = mul(a, b);
+  const auto [ah, al] = split(a);
+  const auto [bh, bl] = split(b);
+  const ValueId low = add(add(add(sub(mul(ah, bh), p), mul(ah, bl)), mul(al, bh)), mul(al, bl));
+  const ValueId s = add(p, c);
+  const ValueId back = sub(s, p);
+  const ValueId error = add(sub(p, sub(s, back)), sub(c, back));
+  const ValueId refined = add(s, add(error, low));
+  return select(eq(refined, refined), refined, s);
+}
+
+ValueId Builder::cast(ValueId a, DType to) {
+  const DType from = type(a).dtype;
+  if (from == to) return a;
+  if (is_half_like(from)) return cast(widen_half(a), to);
+  if (is_half_like(to)) return narrow_half(from == DType::kF32 ? a : convert(a, DType::kF32), to);
+  if (is_bool(to)) return ne(a, like_int(a, 0));
+  if (is_float(from) && is_int(to)) return float_to_int(a, to);
+  return convert(a, to);
+}
+
+ValueId Builder::float_to_int(ValueId a, DType to) {
+  const bool is_f32 = type(a).dtype == DType::kF32;
+  const int mantissa = is_f32 ? 24 : 53, width = bit_width_of(to);
+  const double high = std::ldexp(1.0, is_signed(to) ? width - 1 : width);
+  const auto step = [&](double v, double towards) {
+    return is_f32 ? static_cast<double>(std::nextafterf(static_cast<float>(v), static_cast<float>(towards)))
+                  : std::nextafter(v, towards);
+  };
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  // Exclusive lower bound: min - 1, or the next float below min where that does not exist.
+  const double low = !is_signed(to) ? -1.0 : width < mantissa ? -high - 1 : step(-high, -kInf);
+  const ValueId is_inside = bit_and(lt(like(a, low), a), lt(a, like(a, high)));
+  const ValueId value = convert(select(is_inside, a, like(a, 0)), to);
+  const Type t{to, type(a).lanes};
+  const int64_t max_value = to == DType::kU64 ? -1 : int_max(to);
+  const ValueId is_over = lt(like(a, step(high, 0)), a), is_under = lt(a, like(a, step(low, kInf)));
+  return select(is_over, constant(t, max_value), select(is_under, constant(t, int_min(to)), value));
+}
+
+ValueId Builder::widen_half(ValueId a) {
+  const DType from = type(a).dtype;
+  if (!is_half_like(from)) return a;
+  if (program_.values[a].op == ValueOp::kConst)
+    return constant_f({DType::kF32, type(a).lanes}, std::bit_cast<double>(program_.values[a].imm));
+  if (from == DType::kBF16)
+    return bitcast(shl(convert(bitcast(a, DType::kU16), DType::kU32), 16), DType::kF32);
+  if (target_.has_f16c) return convert(a, DType::kF32);
+  // Exponent and fraction moved in place, scaled by 2^112 to correct the bias (also for subnormals).
+  const ValueId h = convert(bitcast(a, DType::kU16), DType::kU32);
+  const ValueId shifted = shl(bit_and(h, like_int(h, 0x7fff)), 13);
+  const ValueId scaled = bitcast(mul(bitcast(shifted, DType::kF32),
+                                     constant_f({DType::kF32, type(a).lanes}, 0x1p112)), DType::kU32);
+  const ValueId is_special = eq(bit_and(h, like_int(h, 0x7c00)), like_int(h, 0x7c00));
+  const ValueId magnitude = select(is_special, bit_or(shifted, like_int(h, 0x7f800000)), scaled);
+  return bitcast(bit_or(magnitude, shl(bit_and(h, like_int(h, 0x8000)), 16)), DType::kF32);
+}
+
+ValueId Builder::narrow_half(ValueId a, DType to) {
+  if (to == DType::kF16 && target_.has_f16c) return convert(a, DType::kF16);
+  const ValueId bits = bitcast(a, DType::kU32);
+  const auto c = [&](int64_t v) { return like_int(bits, v); };
+  const ValueId magnitude = bit_and(bits, c(0x7fffffff));
+  const ValueId is_nan = lt(c(0x7f800000), magnitude);
+  if (to == DType::kBF16) {
+    const ValueId rounded = shr(add(bits, add(c(0x7fff), bit_and(shr(bits, 16), c(1)))), 16);
+    const ValueId result = select(is_nan, bit_or(shr(bits, 16), c(0x40)), rounded);
+    return bitcast(convert(result, DType::kU16), DType::kBF16);
+  }
+  const ValueId normal = sub(shr(add(magnitude, add(c(0xfff), bit_and(shr(magnitude, 13), c(1)))), 13), c(112 << 10));
+  // Adding 0.5 leaves multiples of 2^-24, rounded by the adder, in the fraction.
+  const ValueId half_one = constant_f({DType::kF32, type(a).lanes}, 0.5);
+  const ValueId tiny = sub(bitcast(add(bitcast(magnitude, DType::kF32), half_one), DType::kU32), c(0x3f000000));
+  const ValueId finite = select(lt(magnitude, c(0x38800000)), tiny, normal);
+  const ValueId with_inf = select(lt(magnitude, c(0x477ff000)), finite, c(0x7c00));
+  const ValueId nan = bit_or(bit_and(shr(magnitude, 13), c(0x3ff)), c(0x7e00));
+  const ValueId sign = bit_and(shr(bits, 16), c(0x8000));
+  return bitcast(convert(bit_or(select(is_nan, nan, with_inf), sign), DType::kU16), DType::kF16);
+}
+
+ValueId Builder::reduce_step(ir::ReduceOp op, ValueId accumulator, ValueId value) {
+  const std::array args{accumulator, value};
+  const DType t = type(accumulator).dtype;
+  switch (op) {
+    case ir::ReduceOp::kSum: return alu(Op::kAdd, t, args);
+    case ir::ReduceOp::kProd: return alu(Op::kMul, t, args);
+    case ir::ReduceOp::kMax: return alu(Op::kMax, t, args);
+    case ir::ReduceOp::kMin: return alu(Op::kMin, t, args);
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace bm::compiler

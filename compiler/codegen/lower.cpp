@@ -1,0 +1,256 @@
+#include "compiler/codegen/lower.h"
+
+#include <algorithm>
+#include <array>
+
+#include "compiler/codegen/lowerer.h"
+
+namespace bm::compiler {
+
+Lowerer::Lowerer(const ir::KernelIr& kernel, const Schedule& schedule, Program& program, const TargetInfo& target)
+    : kernel_(kernel), schedule_(schedule), program_(program), b_(program, target) {
+  bindings_.push_back({});  // number 0 means "not bound"
+}
+
+Status Lowerer::run() {
+  analyse();
+  if (ranges_.size() > 64) return fail(Code::kUnsupported, "kernel {}: {} loops, at most 64", kernel_.name, ranges_.size());
+  lower_grid(program_.root);
+  return {};
+}
+
+void Lowerer::analyse() {
+  std::vector<const Node*> roots(kernel_.ranges);
+  for (const ir::Store& s : kernel_.stores) {
+    roots.push_back(s.index);
+    roots.push_back(s.value);
+    if (s.gate) roots.push_back(s.gate);
+  }
+  for (const Node* n : ir::topological(roots)) {
+    uint64_t mask = 0;
+    uint32_t level = 0;
+    for (const Node* s : n->src) level = std::max(level, reduce_level_[s]);
+    if (n->op == Op::kRange) {
+      const auto number = static_cast<uint32_t>(ranges_.size());
+      range_number_[n] = number;
+      ranges_.push_back(n);
+      mask = number < 64 ? uint64_t{1} << number : 0;
+    } else if (n->op == Op::kReduce) {
+      mask = dependencies_[n->src[0]];
+      for (size_t i = 1; i < n->src.size(); ++i) mask &= ~dependencies_[n->src[i]];
+      reduces_.push_back(n);
+      ++level;
+    } else {
+      for (const Node* s : n->src) mask |= dependencies_[s];
+    }
+    dependencies_[n] = mask;
+    reduce_level_[n] = level;
+  }
+}
+
+uint32_t Lowerer::add_binding(Binding b) {
+  bindings_.push_back(b);
+  return static_cast<uint32_t>(bindings_.size() - 1);
+}
+
+/// Binding of `lanes` indices at base + offset. `origin` 0: a new origin is made (offset 0 only).
+uint32_t Lowerer::make_bindings(ValueId base, BlockId block, int64_t offset, uint32_t lanes, uint32_t origin) {
+  if (origin == 0) {
+    origin = add_binding({.base = base, .block = block});
+    bindings_[origin].first_lane = bindings_[origin].origin = origin;
+  }
+  uint32_t scalar = origin;
+  if (offset != 0) {
+    scalar = add_binding({.base = base, .offset = offset, .lanes = 1, .origin = origin, .block = block});
+    bindings_[scalar].first_lane = scalar;
+  }
+  if (lanes == 1) return scalar;
+  return add_binding({.base = base, .offset = offset, .lanes = lanes, .first_lane = scalar, .origin = origin, .block = block});
+}
+
+Env Lowerer::bound(const Env& env, const Node* range, uint32_t binding) const {
+  Env out = env;
+  out[number_of(range)] = binding;
+  return out;
+}
+
+Lowerer::Instances Lowerer::bind_axis(const Instances& instances, const Node* range, ValueId base, BlockId block,
+                                      uint32_t lanes, uint32_t jam) {
+  std::vector<uint32_t> copies;
+  uint32_t origin = 0;
+  for (uint32_t j = 0; j < jam; ++j) {
+    copies.push_back(make_bindings(base, block, int64_t{j} * lanes, lanes, origin));
+    origin = bindings_[copies[0]].origin;
+  }
+  Instances out;
+  for (const Env& env : instances)
+    for (uint32_t copy : copies) out.push_back(bound(env, range, copy));
+  return out;
+}
+
+uint32_t Lowerer::vector_range(uint64_t mask, const Env& env) const {
+  for (uint32_t r = 0; mask >> r; ++r)
+    if ((mask >> r & 1) && env[r] && bindings_[env[r]].lanes > 1) return r;
+  return kNone;
+}
+
+Strides& Lowerer::strides(uint32_t range, int64_t chunk) {
+  return strides_.try_emplace({range, chunk}, ranges_[range], chunk).first->second;
+}
+
+BlockId Lowerer::block_for(uint64_t mask, const Env& env) const {
+  BlockId block = program_.root;
+  for (uint32_t r = 0; r < ranges_.size(); ++r)
+    if ((mask >> r & 1) && env[r]) block = b_.deeper(block, bindings_[env[r]].block);
+  return block;
+}
+
+std::vector<uint32_t> Lowerer::key(const Node* n, const Env& env) const {
+  std::vector<uint32_t> k{n->id};
+  const uint64_t mask = dependencies(n);
+  for (uint32_t r = 0; r < ranges_.size(); ++r)
+    if (mask >> r & 1) k.push_back(env[r]);
+  return k;
+}
+
+void Lowerer::lower_grid(BlockId root) {
+  const Builder::Loop loop = b_.open_loop(root, LoopKind::kGrid);
+  grid_body_ = loop.body;
+  const Instances start{Env(ranges_.size(), 0)};
+  if (schedule_.grid_loops == 0) {
+    lower_inner(0, loop.body, start);
+  } else if (schedule_.grid_loops == 1) {
+    const AxisPlan& axis = schedule_.loops[0];
+    const ValueId width = b_.index(schedule_.chunk * axis.step());
+    const ValueId begin = b_.mul(loop.index, width);
+    const ValueId extent = emit(axis.range->src[0], start[0]);
+    const std::array ends{b_.add(begin, width), extent};
+    lower_axis(0, loop.body, start, begin, b_.alu(Op::kMin, DType::kI64, ends));
+  } else {
+    lower_merged(loop.body, loop.index);
+  }
+  b_.close_loop(loop, b_.bitcast(program_.block_begin, DType::kI64), b_.bitcast(program_.block_end, DType::kI64), 1);
+}
+
+/// Several leading loops as one: a linear trip number is taken apart, innermost loop fastest.
+void Lowerer::lower_merged(BlockId block, ValueId block_index) {
+  const Instances start{Env(ranges_.size(), 0)};
+  std::vector<ValueId> counts;
+  ValueId total = b_.index(1);
+  for (uint32_t d = 0; d < schedule_.grid_loops; ++d) {
+    const AxisPlan& axis = schedule_.loops[d];
+    const ValueId extent = emit(axis.range->src[0], start[0]);
+    // The schedule merges loops only where the step divides the extent.
+    const std::array args{extent, b_.index(axis.step())};
+    counts.push_back(axis.step() == 1 ? extent : b_.alu(Op::kDiv, DType::kI64, args));
+    total = b_.mul(total, counts.back());
+  }
+  const ValueId begin = b_.mul(block_index, b_.index(schedule_.chunk));
+  const std::array ends{b_.add(begin, b_.index(schedule_.chunk)), total};
+  const ValueId end = b_.alu(Op::kMin, DType::kI64, ends);
+  const Builder::Loop loop = b_.open_loop(block);
+  Instances instances = start;
+  ValueId rest = loop.index;
+  for (uint32_t d = schedule_.grid_loops; d-- > 0;) {
+    const AxisPlan& axis = schedule_.loops[d];
+    const ValueId count = counts[d];
+    const auto divide = [&](Op op) {
+      const std::array args{b_.bitcast(rest, DType::kU64), b_.bitcast(count, DType::kU64)};
+      return b_.bitcast(b_.alu(op, DType::kU64, args), DType::kI64);
+    };
+    const ValueId trip = d == 0 ? rest : divide(Op::kMod);
+    if (d > 0) rest = divide(Op::kDiv);
+    instances = bind_axis(instances, axis.range, b_.mul(trip, b_.index(axis.step())), loop.body, axis.lanes, axis.jam);
+  }
+  lower_inner(schedule_.grid_loops, loop.body, instances);
+  b_.close_loop(loop, begin, end, 1);
+}
+
+void Lowerer::lower_inner(size_t axis, BlockId block, const Instances& instances) {
+  if (axis == schedule_.loops.size()) return emit_stores(block, instances);
+  const ValueId extent = emit(schedule_.loops[axis].range->src[0], instances[0]);
+  lower_axis(axis, block, instances, b_.index(0), extent);
+}
+
+/// Trips of full width, then one vector at a time, then single iterations.
+void Lowerer::lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end) {
+  const AxisPlan& plan = schedule_.loops[axis];
+  const Node* extent = plan.range->src[0];
+  const auto is_multiple = [&](int64_t step) { return extent->is_const() && extent->imm % step == 0; };
+  std::vector<std::pair<uint32_t, uint32_t>> widths;
+  widths.emplace_back(plan.lanes, plan.jam);
+  if (!is_multiple(plan.step()) && plan.jam > 1) widths.emplace_back(plan.lanes, 1);
+  if (!is_multiple(plan.lanes)) widths.emplace_back(1, 1);
+  // Begin is a multiple of the widest step; see lower_grid.
+  ValueId from = begin;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    const int64_t step = int64_t{widths[i].first} * widths[i].second;
+    ValueId to = end;
+    if (i + 1 < widths.size()) {
+      const ValueId count = b_.sub(end, from);
+      const std::array positive{count, b_.index(0)};
+      const ValueId length = b_.alu(Op::kMax, DType::kI64, positive);
+      to = b_.add(from, b_.sub(length, b_.bit_and(length, b_.index(step - 1))));
+      if (step & (step - 1)) {
+        const ValueId whole = b_.bitcast(b_.raw(Op::kMod, DType::kU64, {b_.bitcast(length, DType::kU64),
+                                          b_.bitcast(b_.index(step), DType::kU64)}), DType::kI64);
+        to = b_.add(from, b_.sub(length, whole));
+      }
+    }
+    trips(axis, block, instances, from, to, widths[i].first, widths[i].second);
+    from = to;
+  }
+}
+
+void Lowerer::trips(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end, uint32_t lanes,
+                    uint32_t jam) {
+  const Builder::Loop loop = b_.open_loop(block);
+  const Node* range = schedule_.loops[axis].range;
+  lower_inner(axis + 1, loop.body, bind_axis(instances, range, loop.index, loop.body, lanes, jam));
+  b_.close_loop(loop, begin, end, int64_t{lanes} * jam);
+}
+
+void Lowerer::emit_stores(BlockId block, const Instances& instances) {
+  instances_ = &instances;
+  // All values before any store: a param may be read and written at the same element.
+  for (const Env& env : instances)
+    for (const ir::Store& s : kernel_.stores) {
+      emit(s.value, env);
+      if (s.gate) emit(s.gate, env);
+    }
+  for (const Env& env : instances)
+    for (const ir::Store& s : kernel_.stores) emit_store(block, s, env);
+  instances_ = nullptr;
+}
+
+void Lowerer::emit_store(BlockId block, const ir::Store& s, const Env& env) {
+  const ValueId value = emit(s.value, env);
+  const ValueId gate = s.gate ? emit(s.gate, env) : kNone;
+  const uint32_t r = vector_range(~uint64_t{0} >> (64 - std::max<size_t>(ranges_.size(), 1)), env);
+  if (r == kNone) return b_.store(block, s.param, emit(s.index, env), value, gate);
+  const Binding& binding = bindings_[env[r]];
+  Env first = env;
+  first[r] = binding.first_lane;
+  const uint32_t lanes = binding.lanes;
+  const std::optional<int64_t> stride = strides(r, lanes).stride(s.index);
+  if (stride == 1) return b_.store(block, s.param, emit(s.index, first), spread(value, lanes), gate);
+  const ValueId base = stride ? emit(s.index, first) : emit(s.index, env);
+  for (uint32_t lane = 0; lane < lanes; ++lane) {
+    const ValueId at = stride ? b_.add(base, b_.index(*stride * lane)) : b_.extract(base, lane);
+    b_.store(block, s.param, at, b_.extract(value, lane), gate == kNone ? kNone : b_.extract(gate, lane));
+  }
+}
+
+Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule, const TargetInfo& target) {
+  Program program;
+  program.name = kernel.name;
+  program.params = kernel.params;
+  program.num_vars = static_cast<uint32_t>(kernel.vars.size());
+  // "buffers first, then vars": params of the kernel are its buffers.
+  Lowerer lowerer(kernel, schedule, program, target);
+  BM_TRY(lowerer.run());
+  BM_TRY(verify(program));
+  return program;
+}
+
+}  // namespace bm::compiler

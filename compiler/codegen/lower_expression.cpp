@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <array>
+
+#include "compiler/codegen/lowerer.h"
+#include "runtime/base/check.h"
+
+namespace bm::compiler {
+namespace {
+
+uint64_t bit(uint32_t n) { return uint64_t{1} << n; }
+
+}  // namespace
+
+ValueId Lowerer::emit(const Node* n, const Env& env) {
+  std::vector<uint32_t> k = key(n, env);
+  if (const auto it = memo_.find(k); it != memo_.end()) return it->second;
+  const ValueId v = compute(n, env);
+  memo_.emplace(std::move(k), v);
+  return v;
+}
+
+ValueId Lowerer::compute(const Node* n, const Env& env) {
+  if (n->op == Op::kConst)
+    return is_float(n->dtype) ? b_.constant_f({n->dtype, 1}, n->fimm()) : b_.constant({n->dtype, 1}, n->imm);
+  if (n->op == Op::kVar) return b_.variable(static_cast<int>(n->imm));
+  const uint64_t mask = dependencies(n);
+  const uint32_t vr = vector_range(mask, env);
+  if (vr != kNone) {
+    const uint32_t lanes = bindings_[env[vr]].lanes;
+    Strides& along = strides(vr, lanes);
+    const bool is_uniform = along.is_uniform(n);
+    const std::optional<int64_t> stride = n->dtype == DType::kI64 ? along.stride(n) : std::nullopt;
+    if (is_uniform || stride) {
+      Env first = env;
+      first[vr] = bindings_[env[vr]].first_lane;
+      const ValueId base = emit(n, first);
+      if (is_uniform) return base;
+      return b_.add(spread(base, lanes), b_.iota(lanes, *stride));
+    }
+  } else if (n->dtype == DType::kI64) {
+    // Copies of a loop body share the index of the first and add a constant.
+    for (uint32_t r = 0; mask >> r; ++r) {
+      if (!(mask & bit(r)) || env[r] == 0 || bindings_[env[r]].offset == 0) continue;
+      const std::optional<int64_t> stride = strides(r, 0).stride(n);
+      if (!stride) continue;
+      const Binding binding = bindings_[env[r]];
+      Env origin = env;
+      origin[r] = binding.origin;
+      return b_.add(emit(n, origin), b_.index(*stride * binding.offset));
+    }
+  }
+  switch (n->op) {
+    case Op::kRange: {
+      const uint32_t number = env[number_of(n)];
+      BM_CHECK(number != 0);
+      const Binding& binding = bindings_[number];
+      return b_.add(binding.base, b_.index(binding.offset));
+    }
+    case Op::kLoad: return emit_load(n, env);
+    case Op::kReduce: return emit_reduce(n, env);
+    default: return emit_alu(n, env);
+  }
+}
+
+ValueId Lowerer::emit_alu(const Node* n, const Env& env) {
+  std::array<ValueId, 3> args{};
+  uint32_t lanes = 1;
+  for (size_t i = 0; i < n->src.size(); ++i) {
+    args[i] = emit(n->src[i], env);
+    lanes = std::max(lanes, b_.type(args[i]).lanes);
+  }
+  for (size_t i = 0; i < n->src.size(); ++i) args[i] = spread(args[i], lanes);
+  if (n->dtype == DType::kI64 && (n->op == Op::kDiv || n->op == Op::kMod) && n->src[0]->lo >= 0 && n->src[1]->lo >= 0)
+    return emit_index_division(n, args[0], args[1]);
+  return b_.alu(n->op, n->dtype, std::span<const ValueId>(args).first(n->src.size()));
+}
+
+/// Division of values known not to be negative: unsigned, and in 32 bits where lanes make it pay.
+ValueId Lowerer::emit_index_division(const Node* n, ValueId a, ValueId b) {
+  constexpr int64_t kMax32 = 0xffffffff;
+  const bool is_narrow = b_.type(a).lanes > 1 && n->src[0]->hi <= kMax32 && n->src[1]->hi <= kMax32;
+  const DType t = is_narrow ? DType::kU32 : DType::kU64;
+  const auto as = [&](ValueId v) { return is_narrow ? b_.convert(v, t) : b_.bitcast(v, t); };
+  // Conversion of a constant stays a constant, which the division looks at.
+  const ValueId divisor = n->src[1]->is_const() ? b_.constant({t, b_.type(b).lanes}, n->src[1]->imm) : as(b);
+  if (n->src[1]->lo > 0) {
+    const ValueId q = b_.raw(n->op, t, {as(a), divisor});
+    return is_narrow ? b_.convert(q, DType::kI64) : b_.bitcast(q, DType::kI64);
+  }
+  const std::array args{as(a), divisor};
+  const ValueId q = b_.alu(n->op, t, args);
+  return is_narrow ? b_.convert(q, DType::kI64) : b_.bitcast(q, DType::kI64);
+}
+
+ValueId Lowerer::emit_load(const Node* n, const Env& env) {
+  const uint32_t vr = vector_range(dependencies(n), env);
+  if (vr != kNone) return emit_load_lanes(n, env, vr);
+  const ValueId gate = n->src.size() > 1 ? emit(n->src[1], env) : kNone;
+  return b_.load(static_cast<int>(n->imm), n->dtype, 1, emit(n->src[0], env), gate);
+}
+
+ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
+  const int param = static_cast<int>(n->imm);
+  const Binding binding = bindings_[env[vr]];
+  const uint32_t lanes = binding.lanes;
+  Env first = env;
+  first[vr] = binding.first_lane;
+  const ValueId gate = n->src.size() > 1 ? emit(n->src[1], env) : kNone;
+  const bool has_vector_gate = gate != kNone && b_.type(gate).lanes > 1;
+  Strides& along = strides(vr, lanes);
+  const std::optional<int64_t> stride =
+      along.is_uniform(n->src[0]) ? std::optional<int64_t>{0} : along.stride(n->src[0]);
+  if (stride == 1) return b_.load(param, n->dtype, lanes, emit(n->src[0], first), gate);
+  if (stride == 0) {
+    const ValueId scalar_gate = gate == kNone ? kNone : b_.any(gate);
+    const ValueId loaded = b_.load(param, n->dtype, 1, emit(n->src[0], first), scalar_gate);
+    if (!has_vector_gate) return loaded;
+    const Type t{n->dtype, lanes};
+    return b_.select(gate, spread(loaded, lanes), is_float(t.dtype) ? b_.constant_f(t, 0) : b_.constant(t, 0));
+  }
+  if (stride == -1 && !has_vector_gate) {
+    const ValueId last = b_.add(emit(n->src[0], first), b_.index(-static_cast<int64_t>(lanes - 1)));
+    return b_.reverse(b_.load(param, n->dtype, lanes, last, gate));
+  }
+  const ValueId base = stride ? emit(n->src[0], first) : emit(n->src[0], env);
+  std::vector<ValueId> scalars;
+  for (uint32_t lane = 0; lane < lanes; ++lane) {
+    const ValueId at = stride ? b_.add(base, b_.index(*stride * lane)) : b_.extract(base, lane);
+    const ValueId lane_gate = gate == kNone ? kNone : b_.extract(gate, lane);
+    scalars.push_back(b_.load(param, n->dtype, 1, at, lane_gate));
+  }
+  return b_.build(scalars);
+}
+
+}  // namespace bm::compiler

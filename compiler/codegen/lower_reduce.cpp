@@ -1,0 +1,205 @@
+// Reductions: registers around loops. Order of additions is fixed by the plan, never by a renderer.
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "compiler/codegen/lowerer.h"
+#include "runtime/base/check.h"
+
+namespace bm::compiler {
+namespace {
+
+using ir::ReduceOp;
+
+/// 16-bit floats accumulate in float32.
+DType accumulator_type(DType t) { return is_half_like(t) ? DType::kF32 : t; }
+
+ValueId neutral(Builder& b, ReduceOp op, Type t) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const bool is_f = is_float(t.dtype);
+  switch (op) {
+    case ReduceOp::kSum: return b.constant(t, 0);
+    case ReduceOp::kProd: return b.constant(t, 1);
+    case ReduceOp::kMax: return is_f ? b.constant_f(t, -kInf) : b.constant(t, int_min(t.dtype));
+    case ReduceOp::kMin:
+      return is_f ? b.constant_f(t, kInf) : b.constant(t, t.dtype == DType::kU64 ? -1 : int_max(t.dtype));
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+/// Members of one group share loops. Registers are numbered [group member][instance][copy].
+struct Lowerer::ReduceState {
+  std::vector<const Node*> group;
+  std::vector<Env> envs;                 // instances, with reduce ranges bound as loops open
+  std::vector<const Node*> loops;        // outer to inner; the vector range is last
+  ReducePlan plan;
+  uint32_t value_lanes = 1;              // lanes of values that come from an output loop
+  std::vector<std::vector<uint32_t>> vector_registers, scalar_registers;  // [member·instance][copy]
+
+  size_t members() const { return group.size() * envs.size(); }
+  const Node* reduce(size_t member) const { return group[member / envs.size()]; }
+  const Env& env(size_t member) const { return envs[member % envs.size()]; }
+};
+
+ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
+  const auto plan_it = schedule_.reduces.find(n);
+  const ReducePlan plan = plan_it == schedule_.reduces.end() ? ReducePlan{} : plan_it->second;
+  const std::vector<uint32_t> own = key(n, env);
+  // All copies of the surrounding loop bodies share one set of loops.
+  std::vector<Env> envs;
+  std::vector<std::vector<uint32_t>> keys;
+  bool is_instance = false;
+  for (size_t i = 0; instances_ && i < instances_->size(); ++i) {
+    std::vector<uint32_t> k = key(n, (*instances_)[i]);
+    is_instance = is_instance || k == own;
+    if (std::find(keys.begin(), keys.end(), k) != keys.end()) continue;
+    keys.push_back(std::move(k));
+    envs.push_back((*instances_)[i]);
+  }
+  if (!is_instance) envs = {env};
+  // Reductions over the same loops that do not need each other run together.
+  std::vector<const Node*> group;
+  for (const Node* other : reduces_) {
+    const bool has_same_loops = std::equal(other->src.begin() + 1, other->src.end(), n->src.begin() + 1, n->src.end());
+    const auto p = schedule_.reduces.find(other);
+    const ReducePlan other_plan = p == schedule_.reduces.end() ? ReducePlan{} : p->second;
+    if (other == n || (is_instance && has_same_loops && dependencies(other) == dependencies(n) &&
+                       reduce_level_.at(other) == reduce_level_.at(n) && other_plan.lanes == plan.lanes &&
+                       other_plan.vector_range == plan.vector_range && !memo_.contains(key(other, env))))
+      group.push_back(other);
+  }
+  emit_reduce_group(group, envs, plan);
+  return memo_.at(own);
+}
+
+void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs,
+                                const ReducePlan& plan) {
+  const Node* n = group[0];
+  const uint64_t mask = dependencies(n);
+  ReduceState s{.group = group, .envs = envs, .loops = {}, .plan = plan, .value_lanes = 1,
+                .vector_registers = {}, .scalar_registers = {}};
+  const uint32_t vr = vector_range(mask, envs[0]);
+  if (vr != kNone) {
+    s.value_lanes = bindings_[envs[0][vr]].lanes;
+    s.plan = {};
+  }
+  for (size_t i = 1; i < n->src.size(); ++i)
+    if (n->src[i] != s.plan.vector_range) s.loops.push_back(n->src[i]);
+  if (s.plan.vector_range) s.loops.push_back(s.plan.vector_range);
+
+  const BlockId block = block_for(mask, envs[0]);
+  const uint32_t wide = s.plan.lanes > 1 ? s.plan.lanes : s.value_lanes;
+  const uint32_t copies = s.plan.vector_range ? s.plan.unroll : 1;
+  const bool has_tail = s.plan.lanes > 1;
+  for (size_t m = 0; m < s.members(); ++m) {
+    const Node* r = s.reduce(m);
+    const DType t = accumulator_type(r->dtype);
+    const auto make = [&](uint32_t lanes) {
+      const uint32_t reg = b_.add_register({t, lanes});
+      b_.assign(block, reg, neutral(b_, r->reduce_op(), {t, lanes}));
+      return reg;
+    };
+    std::vector<uint32_t> vectors;
+    for (uint32_t c = 0; c < copies; ++c) vectors.push_back(make(wide));
+    s.vector_registers.push_back(std::move(vectors));
+    s.scalar_registers.push_back(has_tail ? std::vector<uint32_t>{make(1)} : std::vector<uint32_t>{});
+  }
+  reduce_loops(s, 0, block);
+  for (size_t m = 0; m < s.members(); ++m) {
+    const Node* r = s.reduce(m);
+    // Bindings of reduce ranges do not take part in the key of the reduction itself.
+    memo_[key(r, envs[m % envs.size()])] = combine(s, m, block);
+  }
+}
+
+void Lowerer::reduce_loops(ReduceState& s, size_t depth, BlockId block) {
+  if (depth + 1 == s.loops.size()) return reduce_innermost(s, block);
+  const Node* range = s.loops[depth];
+  const ValueId extent = emit(range->src[0], s.envs[0]);
+  const Builder::Loop loop = b_.open_loop(block);
+  const uint32_t binding = make_bindings(loop.index, loop.body, 0, 1, 0);
+  for (Env& env : s.envs) env = bound(env, range, binding);
+  reduce_loops(s, depth + 1, loop.body);
+  b_.close_loop(loop, b_.index(0), extent, 1);
+}
+
+void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
+  const Node* range = s.loops.back();
+  const Node* extent_node = range->src[0];
+  const ValueId extent = emit(extent_node, s.envs[0]);
+  const auto run = [&](ValueId begin, ValueId end, uint32_t lanes, uint32_t copies) {
+    const Builder::Loop loop = b_.open_loop(block);
+    accumulate(s, loop.body, range, loop.index, lanes, copies);
+    b_.close_loop(loop, begin, end, int64_t{lanes} * copies);
+  };
+  const auto is_multiple = [&](int64_t step) { return extent_node->is_const() && extent_node->imm % step == 0; };
+  const auto up_to = [&](int64_t step) { return b_.sub(extent, b_.bit_and(extent, b_.index(step - 1))); };
+  const uint32_t lanes = s.plan.vector_range ? s.plan.lanes : 1;
+  const uint32_t copies = s.plan.vector_range ? s.plan.unroll : 1;
+  const int64_t step = int64_t{lanes} * copies;
+  if (step == 1) return run(b_.index(0), extent, 1, 1);
+  // Extents of symbolic loops are never negative where the kernel is launched.
+  ValueId from = is_multiple(step) ? extent : up_to(step);
+  run(b_.index(0), from, lanes, copies);
+  if (!is_multiple(step) && copies > 1) {
+    const ValueId to = is_multiple(lanes) ? extent : up_to(lanes);
+    run(from, to, lanes, 1);
+    from = to;
+  }
+  if (!is_multiple(lanes)) run(from, extent, 1, 1);
+}
+
+/// One loop body: `copies` vectors into registers of their own, or single values into the scalar
+/// registers when the plan has lanes but this loop does not.
+void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes, uint32_t copies) {
+  const bool is_tail = lanes == 1 && s.plan.lanes > 1;
+  uint32_t origin = 0;
+  struct Update { uint32_t reg; ValueId value; };
+  std::vector<Update> updates;
+  for (uint32_t c = 0; c < copies; ++c) {
+    const uint32_t binding = make_bindings(index, body, int64_t{c} * lanes, lanes, origin);
+    origin = bindings_[binding].origin;
+    for (size_t m = 0; m < s.members(); ++m) {
+      const uint32_t reg = is_tail ? s.scalar_registers[m][0] : s.vector_registers[m][c];
+      const Env env = bound(s.env(m), range, binding);
+      updates.push_back({reg, accumulate_one(s.reduce(m), env, b_.read(body, reg))});
+    }
+  }
+  for (const Update& u : updates) b_.assign(body, u.reg, u.value);
+}
+
+ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accumulator) {
+  const Node* value = reduce->src[0];
+  const Type t = b_.type(accumulator);
+  const bool is_product = value->op == Op::kMul && reduce->reduce_op() == ReduceOp::kSum &&
+                          (value->dtype == DType::kF32 || value->dtype == DType::kF64);
+  if (is_product) {
+    const ValueId a = emit(value->src[0], env), b = emit(value->src[1], env);
+    return b_.mad(spread(a, t.lanes), spread(b, t.lanes), accumulator);
+  }
+  const ValueId v = b_.cast(emit(value, env), t.dtype);
+  return b_.reduce_step(reduce->reduce_op(), accumulator, spread(v, t.lanes));
+}
+
+/// Copies pairwise, then halves of the vector pairwise, then the scalar tail.
+ValueId Lowerer::combine(ReduceState& s, size_t m, BlockId block) {
+  const Node* r = s.reduce(m);
+  std::vector<ValueId> parts;
+  for (uint32_t reg : s.vector_registers[m]) parts.push_back(b_.read(block, reg));
+  while (parts.size() > 1) {
+    std::vector<ValueId> next;
+    for (size_t i = 0; i + 1 < parts.size(); i += 2) next.push_back(b_.reduce_step(r->reduce_op(), parts[i], parts[i + 1]));
+    if (parts.size() % 2) next.push_back(parts.back());
+    parts = std::move(next);
+  }
+  ValueId v = parts[0];
+  if (s.plan.lanes > 1) {
+    while (b_.type(v).lanes > 1) v = b_.reduce_step(r->reduce_op(), b_.half(v, 0), b_.half(v, 1));
+    v = b_.reduce_step(r->reduce_op(), v, b_.read(block, s.scalar_registers[m][0]));
+  }
+  return b_.cast(v, r->dtype);
+}
+
+}  // namespace bm::compiler

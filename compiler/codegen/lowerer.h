@@ -1,0 +1,99 @@
+#pragma once
+// State of one lowering; private to lower*.cpp.
+
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "compiler/codegen/builder.h"
+#include "compiler/opt/affine.h"
+#include "compiler/opt/schedule.h"
+
+namespace bm::compiler {
+
+using ir::Node;
+
+/// What a range stands for at one place: `lanes` neighbouring indices from base + offset.
+struct Binding {
+  ValueId base = kNone;
+  int64_t offset = 0;
+  uint32_t lanes = 1;
+  uint32_t first_lane = 0;  ///< binding of the same index without lanes
+  uint32_t origin = 0;      ///< binding without lanes and offset
+  BlockId block = 0;
+};
+
+/// Binding number of every range, by dense range number; 0: not bound.
+using Env = std::vector<uint32_t>;
+
+/// Emits expressions at the outermost place where their loops are known, each once. A value that
+/// does not vary along the vector axis may come back without lanes; users spread it on demand.
+class Lowerer {
+ public:
+  Lowerer(const ir::KernelIr& kernel, const Schedule& schedule, Program& program, const TargetInfo& target);
+  Status run();
+
+ private:
+  using Instances = std::vector<Env>;
+  struct ReduceState;
+
+  // lower.cpp: output loops and stores.
+  void analyse();
+  void lower_grid(BlockId root);
+  void lower_merged(BlockId block, ValueId block_index);
+  void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end);
+  void lower_inner(size_t axis, BlockId block, const Instances& instances);
+  void emit_stores(BlockId block, const Instances& instances);
+  void emit_store(BlockId block, const ir::Store& store, const Env& env);
+  void trips(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end, uint32_t lanes,
+             uint32_t jam);
+  Instances bind_axis(const Instances& instances, const Node* range, ValueId base, BlockId block, uint32_t lanes,
+                      uint32_t jam);
+
+  // lower_expression.cpp.
+  ValueId emit(const Node* n, const Env& env);
+  ValueId compute(const Node* n, const Env& env);
+  ValueId emit_load(const Node* n, const Env& env);
+  ValueId emit_load_lanes(const Node* n, const Env& env, uint32_t vector_range);
+  ValueId emit_alu(const Node* n, const Env& env);
+  ValueId emit_index_division(const Node* n, ValueId a, ValueId b);
+
+  // lower_reduce.cpp.
+  ValueId emit_reduce(const Node* n, const Env& env);
+  void emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs, const ReducePlan& plan);
+  void reduce_loops(ReduceState& s, size_t depth, BlockId block);
+  void reduce_innermost(ReduceState& s, BlockId block);
+  void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes, uint32_t copies);
+  ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
+  ValueId combine(ReduceState& s, size_t member, BlockId block);
+
+  // Bindings and facts.
+  uint32_t number_of(const Node* range) const { return range_number_.at(range); }
+  uint32_t add_binding(Binding b);
+  Env bound(const Env& env, const Node* range, uint32_t binding) const;
+  uint32_t make_bindings(ValueId base, BlockId block, int64_t offset, uint32_t lanes, uint32_t origin);
+  uint64_t dependencies(const Node* n) const { return dependencies_.at(n); }
+  /// Number of the range among `mask` bound to lanes, or kNone.
+  uint32_t vector_range(uint64_t mask, const Env& env) const;
+  Strides& strides(uint32_t range, int64_t chunk);
+  BlockId block_for(uint64_t mask, const Env& env) const;
+  std::vector<uint32_t> key(const Node* n, const Env& env) const;
+  ValueId spread(ValueId v, uint32_t lanes) { return b_.splat(v, lanes); }
+
+  const ir::KernelIr& kernel_;
+  const Schedule& schedule_;
+  Program& program_;
+  Builder b_;
+  std::vector<const Node*> ranges_;                 // by dense number
+  std::unordered_map<const Node*, uint32_t> range_number_;
+  std::unordered_map<const Node*, uint64_t> dependencies_;
+  std::unordered_map<const Node*, uint32_t> reduce_level_;
+  std::vector<const Node*> reduces_;
+  std::vector<Binding> bindings_;
+  std::map<std::vector<uint32_t>, ValueId> memo_;
+  std::map<std::pair<uint32_t, int64_t>, Strides> strides_;
+  const Instances* instances_ = nullptr;            // of the innermost output block being filled
+  BlockId grid_body_ = kNone;
+};
+
+}  // namespace bm::compiler

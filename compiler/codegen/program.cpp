@@ -1,0 +1,188 @@
+#include "compiler/codegen/program.h"
+
+#include <fmt/format.h>
+
+namespace bm::compiler {
+namespace {
+
+std::string_view op_text(ValueOp op) {
+  switch (op) {
+    case ValueOp::kConst: return "const";
+    case ValueOp::kArgument: return "argument";
+    case ValueOp::kVar: return "var";
+    case ValueOp::kIndex: return "index";
+    case ValueOp::kIota: return "iota";
+    case ValueOp::kSplat: return "splat";
+    case ValueOp::kExtract: return "extract";
+    case ValueOp::kBuild: return "build";
+    case ValueOp::kInsert: return "insert";
+    case ValueOp::kHalf: return "half";
+    case ValueOp::kReverse: return "reverse";
+    case ValueOp::kLoad: return "load";
+    case ValueOp::kTable: return "table";
+    case ValueOp::kRead: return "read";
+    case ValueOp::kCall: return "call";
+    case ValueOp::kAny: return "any";
+    case ValueOp::kConvert: return "convert";
+    case ValueOp::kAlu: return "alu";
+  }
+  return "?";
+}
+
+std::string type_text(Type t) {
+  return t.lanes == 1 ? std::string(dtype_name(t.dtype)) : fmt::format("{}x{}", dtype_name(t.dtype), t.lanes);
+}
+
+class Printer {
+ public:
+  explicit Printer(const Program& p) : p_(p) {}
+
+  std::string run() {
+    out_ = fmt::format("program {}\n", p_.name);
+    for (size_t i = 0; i < p_.params.size(); ++i)
+      out_ += fmt::format("  param {}: {}[{}]{}{}\n", i, dtype_name(p_.params[i].dtype), p_.params[i].elements,
+                          p_.params[i].is_read ? " read" : "", p_.params[i].is_written ? " written" : "");
+    block(p_.root, 1);
+    for (const Function& f : p_.functions) {
+      out_ += fmt::format("function {}\n", f.name);
+      block(f.body, 1);
+      out_ += fmt::format("  return v{}\n", f.result);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void line(int depth, std::string_view text) { out_ += fmt::format("{:{}}{}\n", "", depth * 2, text); }
+
+  std::string value(ValueId id) {
+    const Value& v = p_.at(id);
+    std::string s = fmt::format("v{}: {} = {}", id, type_text(v.type),
+                                v.op == ValueOp::kAlu ? ir::op_name(v.alu) : op_text(v.op));
+    if (v.op == ValueOp::kConst && is_float(v.type.dtype)) s += fmt::format(" {}", std::bit_cast<double>(v.imm));
+    else if (v.op != ValueOp::kAlu && v.op != ValueOp::kSplat && v.op != ValueOp::kConvert) s += fmt::format(" #{}", v.imm);
+    for (ValueId a : v.args) s += fmt::format(" v{}", a);
+    return s;
+  }
+
+  void block(BlockId id, int depth) {
+    for (const Stmt& s : p_.blocks[id].stmts) {
+      switch (s.kind) {
+        case StmtKind::kLet: line(depth, value(s.value)); break;
+        case StmtKind::kAssign: line(depth, fmt::format("r{} <- v{}", s.target, s.value)); break;
+        case StmtKind::kStore:
+          line(depth, fmt::format("store p{}[v{}] = v{}{}", s.target, s.begin, s.value,
+                                  s.end == kNone ? "" : fmt::format(" if v{}", s.end)));
+          break;
+        case StmtKind::kIf:
+          line(depth, fmt::format("if v{}", s.value));
+          block(s.body, depth + 1);
+          break;
+        case StmtKind::kLoop:
+          line(depth, fmt::format("{} v{} = v{} to v{} step {}", s.loop == LoopKind::kGrid ? "grid" : "for", s.value,
+                                  s.begin, s.end, s.step));
+          block(s.body, depth + 1);
+          break;
+      }
+    }
+  }
+
+  const Program& p_;
+  std::string out_;
+};
+
+class Verifier {
+ public:
+  explicit Verifier(const Program& p) : p_(p), is_defined_(p.values.size(), false) {}
+
+  Status run() {
+    BM_TRY(block(p_.root));
+    for (const Function& f : p_.functions) {
+      BM_TRY(block(f.body));
+      if (!is_defined_[f.result]) return bad(f.result, "result is not defined");
+    }
+    return {};
+  }
+
+ private:
+  Status bad(ValueId v, std::string_view what) const {
+    return fail(Code::kInternal, "program {}: v{}: {}", p_.name, v, what);
+  }
+
+  Status use(ValueId v) const {
+    if (v >= p_.values.size()) return bad(v, "no such value");
+    return is_defined_[v] ? Status{} : bad(v, "used before its definition");
+  }
+
+  Status alu(ValueId id, const Value& v) const {
+    const auto t = [&](size_t i) { return p_.type(v.args[i]); };
+    const size_t arity = v.args.size();
+    if (arity == 0 || arity > 3) return bad(id, "wrong number of operands");
+    for (size_t i = 0; i < arity; ++i)
+      if (t(i).lanes != v.type.lanes) return bad(id, "operands differ in lanes");
+    if (v.alu == Op::kSelect)
+      return arity == 3 && t(0).dtype == DType::kBool && t(1) == v.type && t(2) == v.type ? Status{} : bad(id, "malformed select");
+    if (v.alu == Op::kBitcast)
+      return item_size(t(0).dtype) == item_size(v.type.dtype) ? Status{} : bad(id, "bitcast changes the size");
+    for (size_t i = 0; i < arity; ++i) {
+      if (t(i).dtype != t(0).dtype) return bad(id, "operands differ in dtype");
+      if (is_half_like(t(i).dtype)) return bad(id, "arithmetic on a 16-bit float");
+    }
+    const DType want = ir::is_comparison(v.alu) ? DType::kBool : t(0).dtype;
+    return v.type.dtype == want ? Status{} : bad(id, "result has the wrong dtype");
+  }
+
+  Status define(ValueId id) {
+    const Value& v = p_.at(id);
+    for (ValueId a : v.args) BM_TRY(use(a));
+    if (is_defined_[id]) return bad(id, "defined twice");
+    if (v.op == ValueOp::kAlu) BM_TRY(alu(id, v));
+    if (v.op == ValueOp::kLoad && (v.args.empty() || p_.type(v.args[0]) != Type{DType::kI64, 1}))
+      return bad(id, "load without an int64 index");
+    if (v.op == ValueOp::kSplat && p_.type(v.args[0]) != Type{v.type.dtype, 1}) return bad(id, "splat of a vector");
+    if (v.op == ValueOp::kConvert && p_.type(v.args[0]).lanes != v.type.lanes) return bad(id, "conversion changes lanes");
+    is_defined_[id] = true;
+    visible_.push_back(id);
+    return {};
+  }
+
+  Status block(BlockId id) {
+    const size_t mark = visible_.size();
+    for (const Stmt& s : p_.blocks[id].stmts) BM_TRY(statement(s));
+    while (visible_.size() > mark) {
+      if (id != p_.root && p_.blocks[id].parent != kNone) is_defined_[visible_.back()] = false;
+      visible_.pop_back();
+    }
+    return {};
+  }
+
+  Status statement(const Stmt& s) {
+    if (s.kind == StmtKind::kLet) return define(s.value);
+    if (s.kind == StmtKind::kLoop) {
+      BM_TRY(use(s.begin));
+      BM_TRY(use(s.end));
+      if (s.step <= 0) return bad(s.value, "loop without a positive step");
+      is_defined_[s.value] = true;
+      const Status inside = block(s.body);
+      is_defined_[s.value] = false;
+      return inside;
+    }
+    BM_TRY(use(s.value));
+    if (s.kind == StmtKind::kIf) return block(s.body);
+    if (s.kind == StmtKind::kAssign)
+      return p_.type(s.value) == p_.registers[s.target] ? Status{} : bad(s.value, "assigned to a register of another type");
+    BM_TRY(use(s.begin));
+    if (s.end != kNone) BM_TRY(use(s.end));
+    return p_.type(s.value).dtype == p_.params[s.target].dtype ? Status{} : bad(s.value, "stored to a param of another dtype");
+  }
+
+  const Program& p_;
+  std::vector<bool> is_defined_;
+  std::vector<ValueId> visible_;
+};
+
+}  // namespace
+
+std::string to_string(const Program& program) { return Printer(program).run(); }
+Status verify(const Program& program) { return Verifier(program).run(); }
+
+}  // namespace bm::compiler

@@ -1,0 +1,116 @@
+#pragma once
+// Program: the structured loop program between KernelIr and text. A tree of blocks holding typed
+// values (dtype × lanes), loops, conditions, mutable registers and stores. Numerical order is fixed
+// here: renderers translate one statement at a time and never reorder or contract floats.
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "compiler/ir/kernel.h"
+#include "compiler/ir/node.h"
+#include "runtime/base/result.h"
+
+namespace bm::compiler {
+
+using ir::Op;
+using ValueId = uint32_t;
+using BlockId = uint32_t;
+inline constexpr uint32_t kNone = ~0u;
+
+struct Type {
+  DType dtype = DType::kI64;
+  uint32_t lanes = 1;
+  bool operator==(const Type&) const = default;
+};
+
+/// What a value is. 16-bit floats are opaque bit patterns here: only kConvert, kSelect, kBitcast and
+/// data movement accept them. Machine semantics: see each entry; nothing here traps.
+enum class ValueOp : uint8_t {
+  kConst,     ///< imm as in ir::Node (floats: bits of a double), same in every lane
+  kArgument,  ///< scalar argument number imm of the function the value is in
+  kVar,       ///< symbolic variable number imm (int64)
+  kIndex,     ///< loop index; imm = block of the loop body
+  kIota,      ///< int64 vector 0, imm, 2·imm, …
+  kSplat,     ///< scalar → vector
+  kExtract,   ///< lane imm of a vector
+  kBuild,     ///< vector of `lanes` scalars
+  kInsert,    ///< vector args[0] with lane imm replaced by scalar args[1]
+  kHalf,      ///< lower (imm 0) or upper (imm 1) half of a vector
+  kReverse,   ///< lanes in opposite order
+  kLoad,      ///< param imm at element args[0] (int64 scalar), lanes contiguous; with args[1], a bool
+              ///< scalar or vector: 0 where false, and that memory is not touched
+  kTable,     ///< entry args[0] of constant uint64 table imm
+  kRead,      ///< current content of register imm
+  kCall,      ///< function imm of Program::functions on scalars
+  kAny,       ///< bool vector → scalar: true in any lane
+  kConvert,   ///< value conversion; the caller guarantees that float → int fits
+  kAlu,       ///< `alu`: sqrt, trunc (if the target has it), not, bitcast, add … xor, shl, shr (amount in
+              ///< range), div and mod of integers (non-zero divisor, no overflow), lt, eq, ne, select, fma
+};
+
+struct Value {
+  ValueOp op = ValueOp::kConst;
+  Op alu = Op::kConst;
+  Type type;
+  int64_t imm = 0;
+  std::vector<ValueId> args;
+};
+
+enum class StmtKind : uint8_t { kLet, kLoop, kIf, kAssign, kStore };
+enum class LoopKind : uint8_t { kGrid, kSerial };
+
+struct Stmt {
+  StmtKind kind = StmtKind::kLet;
+  LoopKind loop = LoopKind::kSerial;
+  ValueId value = kNone;    ///< kLet: defined; kLoop: the index; kIf: condition; kAssign, kStore: what is written
+  ValueId begin = kNone;    ///< kLoop: first index; kStore: element index
+  ValueId end = kNone;      ///< kLoop: index < end; kStore: gate (bool, scalar or vector) or kNone
+  int64_t step = 1;         ///< kLoop
+  uint32_t target = 0;      ///< kAssign: register; kStore: param
+  BlockId body = kNone;     ///< kLoop, kIf
+};
+
+struct Block {
+  BlockId parent = kNone;
+  uint32_t depth = 0;
+  std::vector<Stmt> stmts;
+};
+
+/// Helper of scalars, no memory: slow paths of transcendental functions.
+struct Function {
+  std::string name;
+  std::vector<Type> arguments;
+  BlockId body = kNone;
+  ValueId result = kNone;
+};
+
+struct Program {
+  std::string name;
+  std::vector<ir::Param> params;
+  uint32_t num_vars = 0;
+  std::vector<Value> values;
+  std::vector<BlockId> block_of;        ///< by value
+  std::deque<Block> blocks;
+  std::vector<Type> registers;
+  std::vector<BlockId> register_block;  ///< root block of the function a register belongs to
+  std::vector<Function> functions;
+  std::vector<std::vector<uint64_t>> tables;
+  BlockId root = kNone;
+  /// Values of the two implicit arguments of the kernel: first block and end of the blocks to run.
+  ValueId block_begin = kNone, block_end = kNone;
+
+  const Value& at(ValueId v) const { return values[v]; }
+  Type type(ValueId v) const { return values[v].type; }
+};
+
+/// Readable text, one statement per line.
+std::string to_string(const Program& program);
+
+/// Checks types, arities and that every value is defined before use on the path to its user.
+/// Errors: kInternal naming the value.
+Status verify(const Program& program);
+
+}  // namespace bm::compiler

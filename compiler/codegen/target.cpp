@@ -1,0 +1,69 @@
+#include "compiler/codegen/target.h"
+
+#include <array>
+#include <string_view>
+
+namespace bm::compiler {
+namespace {
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+/// Levels of the x86-64 psABI; 0 when the name says nothing.
+int x86_level(std::string_view cpu) {
+  if (cpu.starts_with("x86-64-v")) return cpu.size() > 8 ? cpu[8] - '0' : 1;
+  struct Row { std::string_view prefix; int level; };
+  // Longest names first where one is a prefix of another. Source: x86-64 psABI 1.0, 3.1.1.
+  static constexpr std::array kRows = {
+      Row{"znver4", 4}, Row{"znver5", 4}, Row{"znver", 3}, Row{"skylake-avx512", 4},
+      Row{"cascadelake", 4}, Row{"cooperlake", 4}, Row{"icelake", 4}, Row{"tigerlake", 4},
+      Row{"sapphirerapids", 4}, Row{"graniterapids", 4}, Row{"haswell", 3}, Row{"broadwell", 3},
+      Row{"skylake", 3}, Row{"alderlake", 3}, Row{"raptorlake", 3}, Row{"meteorlake", 3}};
+  for (const Row& row : kRows)
+    if (cpu.starts_with(row.prefix)) return row.level;
+  return 0;
+}
+
+TargetInfo x86_info(const hal::Arch& arch) {
+  const int level = x86_level(arch.cpu);
+  const std::string_view f = arch.features;
+  const auto has = [&](std::string_view name, int from_level) {
+    if (contains(f, std::string("-") + std::string(name))) return false;
+    return level >= from_level || contains(f, std::string("+") + std::string(name));
+  };
+  TargetInfo info;
+  info.triple = "x86_64-unknown-linux-gnu";
+  info.cpu = arch.cpu.empty() ? "x86-64" : arch.cpu;
+  info.features = arch.features;
+  info.has_fma = has("fma", 3);
+  info.has_f16c = has("f16c", 3);
+  info.has_round = has("sse4.1", 2) || has("avx", 3);
+  const bool has_avx512 = has("avx512f", 4);
+  info.vector_registers = has_avx512 ? 32 : 16;
+  // Wider vectors than the registers would only spill.
+  const uint32_t widest = has_avx512 ? 512 : has("avx", 3) ? 256 : 128;
+  info.vector_bits = std::min(arch.vector_bits, widest);
+  if (info.vector_bits >= 512) {
+    if (!info.features.empty()) info.features += ',';
+    info.features += "-prefer-256-bit";
+  }
+  return info;
+}
+
+}  // namespace
+
+TargetInfo target_info(const hal::Arch& arch) {
+  if (arch.name == "x86_64" || arch.name.empty()) return x86_info(arch);
+  TargetInfo info;
+  info.triple = arch.name + "-unknown-linux-gnu";
+  info.cpu = arch.cpu.empty() ? "generic" : arch.cpu;
+  info.features = arch.features;
+  info.vector_bits = arch.vector_bits;
+  const bool is_arm = arch.name == "aarch64";
+  info.vector_registers = is_arm ? 32 : 16;
+  info.has_fma = info.has_f16c = info.has_round = is_arm;
+  return info;
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,218 @@
+// The LLVM component. Built as a shared object of its own; nothing here may include our libraries.
+#include <llvm-c/Analysis.h>
+#include <llvm-c/Core.h>
+#include <llvm-c/Disassembler.h>
+#include <llvm-c/Error.h>
+#include <llvm-c/IRReader.h>
+#include <llvm-c/Object.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/TargetMachine.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "compiler/toolchain/llvm_plugin.h"
+
+#define BM_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+/// Enough to clean up what vectors in registers and loops with known trips need. Vectorisers stay
+/// out: lanes and the order of float operations were decided before.
+constexpr const char* kPasses =
+    "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),gvn,"
+    "instcombine<no-verify-fixpoint>,simplifycfg,loop(loop-deletion)),globaldce";
+
+void set(bm_llvm_buffer* buffer, const char* data, size_t size) {
+  buffer->data = static_cast<char*>(std::malloc(size + 1));
+  if (!buffer->data) std::abort();
+  if (size) std::memcpy(buffer->data, data, size);
+  buffer->data[size] = 0;
+  buffer->size = size;
+}
+
+int fail(bm_llvm_buffer* error, const std::string& text) {
+  set(error, text.data(), text.size());
+  return 1;
+}
+
+void initialize_targets() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    LLVMInitializeAllTargetInfos();
+    LLVMInitializeAllTargets();
+    LLVMInitializeAllTargetMCs();
+    LLVMInitializeAllAsmPrinters();
+    LLVMInitializeAllAsmParsers();
+    LLVMInitializeAllDisassemblers();
+  });
+}
+
+template <auto Fn>
+struct Deleter {
+  template <class T>
+  void operator()(T* p) const { Fn(p); }
+};
+using Context = std::unique_ptr<LLVMOpaqueContext, Deleter<LLVMContextDispose>>;
+using Module = std::unique_ptr<LLVMOpaqueModule, Deleter<LLVMDisposeModule>>;
+using Machine = std::unique_ptr<LLVMOpaqueTargetMachine, Deleter<LLVMDisposeTargetMachine>>;
+using Buffer = std::unique_ptr<LLVMOpaqueMemoryBuffer, Deleter<LLVMDisposeMemoryBuffer>>;
+using Options = std::unique_ptr<LLVMOpaquePassBuilderOptions, Deleter<LLVMDisposePassBuilderOptions>>;
+
+std::string take(char* message) {
+  std::string text = message ? message : "";
+  LLVMDisposeMessage(message);
+  return text;
+}
+
+/// Target machines are costly to make and may serve one thread at a time: one is kept per thread.
+struct MachineSlot {
+  std::string key;
+  Machine machine;
+};
+
+LLVMTargetMachineRef machine_for(const bm_llvm_request& r, std::string* error) {
+  thread_local MachineSlot slot;
+  const std::string key = std::string(r.triple) + '\n' + r.cpu + '\n' + r.features + (r.optimize ? "\n1" : "\n0");
+  if (slot.machine && slot.key == key) return slot.machine.get();
+  LLVMTargetRef target = nullptr;
+  char* message = nullptr;
+  if (LLVMGetTargetFromTriple(r.triple, &target, &message)) {
+    *error = take(message);
+    return nullptr;
+  }
+  slot.machine.reset(LLVMCreateTargetMachine(target, r.triple, r.cpu, r.features,
+                                             r.optimize ? LLVMCodeGenLevelDefault : LLVMCodeGenLevelNone,
+                                             LLVMRelocPIC, LLVMCodeModelSmall));
+  if (!slot.machine) *error = std::string("no target machine for ") + r.triple;
+  slot.key = key;
+  return slot.machine.get();
+}
+
+void keep_first_error(LLVMDiagnosticInfoRef info, void* where) {
+  auto* text = static_cast<std::string*>(where);
+  if (LLVMGetDiagInfoSeverity(info) != LLVMDSError || !text->empty()) return;
+  *text = take(LLVMGetDiagInfoDescription(info));
+}
+
+struct Disassembly {
+  std::string text;
+  LLVMDisasmContextRef context = nullptr;
+};
+
+void disassemble_section(Disassembly& d, uint8_t* bytes, uint64_t size,
+                         const std::vector<std::pair<uint64_t, std::string>>& symbols) {
+  char line[256];
+  for (uint64_t at = 0; at < size;) {
+    for (const auto& [address, name] : symbols)
+      if (address == at && !name.empty()) d.text += name + ":\n";
+    const size_t length = LLVMDisasmInstruction(d.context, bytes + at, size - at, at, line, sizeof line);
+    char prefix[24];
+    std::snprintf(prefix, sizeof prefix, "%6llx:", static_cast<unsigned long long>(at));
+    d.text += prefix;
+    d.text += length ? line : "\t.byte";
+    d.text += '\n';
+    at += length ? length : 1;
+  }
+}
+
+}  // namespace
+
+BM_EXPORT int bm_llvm_abi(void) { return BM_LLVM_ABI; }
+
+BM_EXPORT const char* bm_llvm_version(void) {
+  static const std::string kText = [] {
+    unsigned major = 0, minor = 0, patch = 0;
+    LLVMGetVersion(&major, &minor, &patch);
+    return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
+  }();
+  return kText.c_str();
+}
+
+BM_EXPORT void bm_llvm_free(bm_llvm_buffer* buffer) {
+  std::free(buffer->data);
+  *buffer = {nullptr, 0};
+}
+
+BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buffer* error) {
+  initialize_targets();
+  std::string problem;
+  LLVMTargetMachineRef machine = machine_for(*request, &problem);
+  if (!machine) return fail(error, problem);
+  Context context(LLVMContextCreate());
+  LLVMContextSetDiagnosticHandler(context.get(), keep_first_error, &problem);
+  // The parser takes ownership of the buffer; it wants a terminating zero after the text.
+  LLVMMemoryBufferRef text = LLVMCreateMemoryBufferWithMemoryRangeCopy(request->text, request->text_size, "kernel");
+  LLVMModuleRef parsed = nullptr;
+  char* message = nullptr;
+  if (LLVMParseIRInContext(context.get(), text, &parsed, &message)) return fail(error, take(message));
+  Module module(parsed);
+  LLVMSetTarget(module.get(), request->triple);
+  LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
+  LLVMSetModuleDataLayout(module.get(), layout);
+  LLVMDisposeTargetData(layout);
+  if (LLVMVerifyModule(module.get(), LLVMReturnStatusAction, &message)) return fail(error, take(message));
+  LLVMDisposeMessage(message);
+  message = nullptr;
+  if (request->optimize) {
+    Options options(LLVMCreatePassBuilderOptions());
+    LLVMPassBuilderOptionsSetLoopVectorization(options.get(), 0);
+    LLVMPassBuilderOptionsSetSLPVectorization(options.get(), 0);
+    const char* passes = std::getenv("BM_LLVM_PASSES");
+    if (LLVMErrorRef failed = LLVMRunPasses(module.get(), passes ? passes : kPasses, machine, options.get())) {
+      char* why = LLVMGetErrorMessage(failed);
+      const std::string copy = why;
+      LLVMDisposeErrorMessage(why);
+      return fail(error, copy);
+    }
+  }
+  LLVMMemoryBufferRef object = nullptr;
+  if (LLVMTargetMachineEmitToMemoryBuffer(machine, module.get(), LLVMObjectFile, &message, &object))
+    return fail(error, take(message));
+  Buffer owned(object);
+  if (!problem.empty()) return fail(error, problem);
+  set(out, LLVMGetBufferStart(object), LLVMGetBufferSize(object));
+  return 0;
+}
+
+BM_EXPORT int bm_llvm_disassemble(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buffer* error) {
+  initialize_targets();
+  Buffer bytes(LLVMCreateMemoryBufferWithMemoryRangeCopy(request->text, request->text_size, "object"));
+  Context context(LLVMContextCreate());
+  char* message = nullptr;
+  LLVMBinaryRef binary = LLVMCreateBinary(bytes.get(), context.get(), &message);
+  if (!binary) return fail(error, take(message));
+  Disassembly d;
+  d.context = LLVMCreateDisasmCPUFeatures(request->triple, request->cpu, request->features, nullptr, 0, nullptr, nullptr);
+  if (!d.context) {
+    LLVMDisposeBinary(binary);
+    return fail(error, std::string("no disassembler for ") + request->triple);
+  }
+  LLVMSetDisasmOptions(d.context, LLVMDisassembler_Option_PrintImmHex | LLVMDisassembler_Option_AsmPrinterVariant);
+  LLVMSectionIteratorRef section = LLVMObjectFileCopySectionIterator(binary);
+  for (; section && !LLVMObjectFileIsSectionIteratorAtEnd(binary, section); LLVMMoveToNextSection(section)) {
+    const char* name = LLVMGetSectionName(section);
+    if (!name || std::strncmp(name, ".text", 5) != 0 || LLVMGetSectionSize(section) == 0) continue;
+    std::vector<std::pair<uint64_t, std::string>> symbols;
+    LLVMSymbolIteratorRef symbol = LLVMObjectFileCopySymbolIterator(binary);
+    for (; symbol && !LLVMObjectFileIsSymbolIteratorAtEnd(binary, symbol); LLVMMoveToNextSymbol(symbol))
+      if (LLVMGetSectionContainsSymbol(section, symbol))
+        symbols.emplace_back(LLVMGetSymbolAddress(symbol), LLVMGetSymbolName(symbol));
+    LLVMDisposeSymbolIterator(symbol);
+    std::vector<uint8_t> code(LLVMGetSectionSize(section));
+    std::memcpy(code.data(), LLVMGetSectionContents(section), code.size());
+    disassemble_section(d, code.data(), code.size(), symbols);
+  }
+  LLVMDisposeSectionIterator(section);
+  LLVMDisasmDispose(d.context);
+  LLVMDisposeBinary(binary);
+  set(out, d.text.data(), d.text.size());
+  return 0;
+}

@@ -1,0 +1,33 @@
+#pragma once
+// Source text → object bytes.
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/codegen/target.h"
+#include "runtime/base/result.h"
+
+namespace bm::compiler {
+
+/// Version text of the loaded LLVM component, e.g. "19.1.7".
+/// Errors: kNotFound naming the places looked at and the package that provides it.
+Result<std::string> llvm_version();
+
+/// Compiles LLVM IR in this process. Thread: any.
+/// Errors: kNotFound (component missing); kCompile with LLVM's message.
+Result<std::vector<std::byte>> llvm_compile(std::string_view ir, const TargetInfo& target);
+
+/// Disassembles the code sections of a relocatable object.
+Result<std::string> llvm_disassemble(std::span<const std::byte> object, const TargetInfo& target);
+
+/// Compiles C by running clang (BM_CLANG, or the first of clang-22, clang-19, clang in PATH).
+/// Errors: kNotFound (no clang); kCompile with its log and the source line; kTimeout after 60 s.
+Result<std::vector<std::byte>> clang_compile(std::string_view source, const TargetInfo& target);
+
+/// Name and version of the clang that clang_compile runs; part of cache keys.
+Result<std::string> clang_version();
+
+}  // namespace bm::compiler

@@ -1,0 +1,82 @@
+#include "compiler/compile.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+
+#include "compiler/codegen/evaluate.h"
+#include "tests/unit/codegen/kernels.h"
+#include "tests/unit/codegen/runner.h"
+
+namespace bm::test {
+namespace {
+
+constexpr compiler::CompileOptions kNoCache{.use_cache = false};
+
+std::vector<float> ramp(size_t n, float scale) {
+  std::vector<float> v(n);
+  for (size_t i = 0; i < n; ++i) v[i] = scale * static_cast<float>(static_cast<int>(i * 7 % 23) - 11);
+  return v;
+}
+
+TEST(Compile, MatmulAgreesWithTheReference) {
+  const auto kernel = matmul_kernel(13, 37, 29, DType::kF32);
+  ASSERT_TRUE(ir::verify(kernel));
+  auto code = compiler::compile(kernel, native_arch(), "LLVM", kNoCache);
+  ASSERT_TRUE(code) << code.error().message;
+  auto loaded = LoadedKernel::load(*code);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  std::vector<float> out(13 * 37), expected(out), a = ramp(13 * 29, 0.25F), b = ramp(29 * 37, 0.5F);
+  const std::array<void*, 3> buffers{out.data(), a.data(), b.data()};
+  (*loaded)->run(buffers, {});
+  const auto bytes = [](std::vector<float>& v) { return std::as_writable_bytes(std::span(v)); };
+  const std::array<std::span<std::byte>, 3> spans{bytes(expected), bytes(a), bytes(b)};
+  ASSERT_TRUE(compiler::evaluate(kernel, spans, {}));
+  EXPECT_EQ(out, expected);  // exact: small multiples of 1/8
+}
+
+TEST(Compile, SoftmaxRowsSumToOne) {
+  const auto kernel = softmax_kernel(5, 100);
+  auto code = compiler::compile(kernel, native_arch(), "LLVM", kNoCache);
+  ASSERT_TRUE(code) << code.error().message;
+  auto loaded = LoadedKernel::load(*code);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  std::vector<float> out(500), in = ramp(500, 0.75F);
+  const std::array<void*, 2> buffers{out.data(), in.data()};
+  (*loaded)->run(buffers, {});
+  for (size_t i = 0; i < 5; ++i) {
+    float sum = 0;
+    for (size_t j = 0; j < 100; ++j) sum += out[i * 100 + j];
+    EXPECT_NEAR(sum, 1, 1e-5);
+  }
+}
+
+TEST(Compile, ExplainShowsEveryStage) {
+  auto text = compiler::explain(matmul_kernel(4, 4, 4, DType::kF32), native_arch(), "LLVM");
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_NE(text->ir.find("range"), std::string::npos);
+  EXPECT_NE(text->lowered.find("store p0"), std::string::npos);
+  EXPECT_NE(text->source.find("define void @matmul"), std::string::npos);
+  EXPECT_NE(text->assembly.find("matmul:"), std::string::npos);
+  if (getenv("BM_SHOW")) puts((text->lowered + text->source + text->assembly).c_str());
+}
+
+TEST(Compile, NullArchitectureGetsCountsAndNoImage) {
+  hal::Arch arch;
+  arch.vendor = hal::Vendor::kNull;
+  arch.name = "null";
+  auto code = compiler::compile(matmul_kernel(8, 8, 8, DType::kF32), arch, "LLVM", kNoCache);
+  ASSERT_TRUE(code) << code.error().message;
+  EXPECT_TRUE(code->image.empty());
+  EXPECT_EQ(code->num_buffers, 3u);
+}
+
+TEST(Compile, UnknownRendererIsUnsupported) {
+  auto code = compiler::compile(matmul_kernel(2, 2, 2, DType::kF32), native_arch(), "PTX", kNoCache);
+  ASSERT_FALSE(code);
+  EXPECT_EQ(code.error().code, Code::kUnsupported);
+}
+
+}  // namespace
+}  // namespace bm::test
