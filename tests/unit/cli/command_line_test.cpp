@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 
 #include <nlohmann/json.hpp>
 
@@ -96,6 +98,14 @@ TEST(CommandLine, DevicesListsTheCpuAsUsable) {
   const auto is_cpu = [](const auto& row) { return row["name"] == "CPU" && row["usable"] == true; };
   EXPECT_TRUE(std::any_of(rows.begin(), rows.end(), is_cpu)) << outcome.out;
   EXPECT_NE(run({"devices"}).out.find("CPU"), std::string::npos);
+}
+
+TEST(CommandLine, DevicesDoesNotLoadTheCompiler) {
+  EXPECT_EQ(run({"devices"}).exit, kOk);
+  std::ifstream maps("/proc/self/maps");
+  const std::string text{std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>()};
+  EXPECT_NE(text.find("libfmt"), std::string::npos) << "this test reads the wrong file";
+  EXPECT_EQ(text.find("LLVM"), std::string::npos);
 }
 
 TEST(CommandLine, CacheStatsTrimAndClearReportTheFile) {
