@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kGranule = 256;
 constexpr uint32_t kMostLanes = 65'536;
 /// Above this many buffers per lane the quadratic placement gives way to the one in call order.
-constexpr size_t kMostBySize = 8192;
+constexpr size_t kMostBySize = 4096;
 
 struct Item {
   size_t buffer = 0;            ///< index in the input
