@@ -226,7 +226,8 @@ void Lowerer::emit_stores(BlockId block, const Instances& instances) {
 void Lowerer::emit_store(BlockId block, const ir::Store& s, const Env& env) {
   const ValueId value = emit(s.value, env);
   const ValueId gate = s.gate ? emit(s.gate, env) : kNone;
-  const uint32_t r = vector_range(~uint64_t{0} >> (64 - std::max<size_t>(ranges_.size(), 1)), env);
+  // A kernel of a single element has no ranges at all.
+  const uint32_t r = ranges_.empty() ? kNone : vector_range(~uint64_t{0} >> (64 - ranges_.size()), env);
   if (r == kNone) return b_.store(block, s.param, emit(s.index, env), value, gate);
   const Binding& binding = bindings_[env[r]];
   Env first = env;
