@@ -1,11 +1,28 @@
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "tools/bellmetal/commands.h"
 #include "tools/bellmetal/options.h"
 
 namespace bm::cli {
+namespace {
+
+/// CLI::Range lets NaN through.
+CLI::Validator number_between(double low, double high) {
+  const std::string what = fmt::format("{}..{}", low, high);
+  return CLI::Validator(
+      [low, high, what](const std::string& text) {
+        double value = 0;
+        const bool is_number = CLI::detail::lexical_cast(text, value);
+        if (is_number && value >= low && value <= high) return std::string();
+        return fmt::format("'{}' is not a number in {}", text, what);
+      },
+      what);
+}
+
+}  // namespace
 
 void add_generate(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a language model");
@@ -16,17 +33,17 @@ void add_generate(CLI::App& app, Run& run) {
   command
       ->add_option("--temperature", o.temperature,
                    "0: always the most likely token; higher: wilder")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number_between(0, 100))
       ->capture_default_str();
   command->add_option("--top-k", o.top_k, "Choose among the K most likely tokens; 0: all")
       ->capture_default_str();
   command->add_option("--top-p", o.top_p, "Choose among the likeliest tokens that reach P; 1: all")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_between(0, 1))
       ->capture_default_str();
   command
       ->add_option("--min-p", o.min_p,
                    "Drop tokens less likely than P times the likeliest; 0: none")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number_between(0, 1))
       ->capture_default_str();
   command->add_option("--max-tokens", o.max_tokens, "Stop after N tokens")
       ->check(CLI::Range(1U, 1U << 24))
