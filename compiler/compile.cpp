@@ -1,7 +1,6 @@
 #include "compiler/compile.h"
 
 #include <cstdio>
-#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 #include "compiler/opt/schedule.h"
 #include "compiler/render/render.h"
 #include "compiler/toolchain/toolchain.h"
+#include "runtime/base/env.h"
 #ifdef BM_HAS_DISK_CACHE
 #include "compiler/cache/disk_cache.h"
 #endif
@@ -27,11 +27,6 @@ Result<Renderer> renderer_from_name(std::string_view name) {
   if (name.empty() || name == "LLVM") return Renderer::kLlvm;
   if (name == "CLANG") return Renderer::kClang;
   return fail(Code::kUnsupported, "renderer {}: the CPU compiler has LLVM and CLANG", name);
-}
-
-int debug_level() {
-  const char* text = std::getenv("DEBUG");
-  return text ? std::atoi(text) : 0;
 }
 
 struct Stages {
@@ -107,7 +102,7 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
   if (arch.vendor == hal::Vendor::kNull)
     return describe(kernel, arch, make_schedule(kernel, target_info(arch), arch.units));
   const Renderer renderer = BM_TRY(renderer_from_name(renderer_name));
-  const bool is_printing = debug_level() >= 4;
+  const bool is_printing = settings().debug >= 4;
   std::string key;
   if (options.use_cache) {
     key = BM_TRY(cache_key(kernel, arch, renderer));

@@ -1,4 +1,339 @@
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
 #include "compiler/render/render.h"
+#include "runtime/base/check.h"
+#include "runtime/base/half.h"
+
 namespace bm::compiler {
-std::string render_c(const Program&, const TargetInfo&) { return {}; }
+namespace {
+
+/// bool is a byte of 0 or 1, also in vectors; 16-bit floats travel as unsigned short.
+struct CType {
+  std::string_view tag, name;
+};
+CType c_type(DType t) {
+  switch (t) {
+    case DType::kBool: return {"b8", "unsigned char"};
+    case DType::kI8: return {"i8", "signed char"};
+    case DType::kU8: return {"u8", "unsigned char"};
+    case DType::kI16: return {"i16", "short"};
+    case DType::kU16: return {"u16", "unsigned short"};
+    case DType::kI32: return {"i32", "int"};
+    case DType::kU32: return {"u32", "unsigned"};
+    case DType::kI64: return {"i64", "long"};
+    case DType::kU64: return {"u64", "unsigned long"};
+    case DType::kF16: case DType::kBF16: return {"h16", "unsigned short"};
+    case DType::kF32: return {"f32", "float"};
+    case DType::kF64: return {"f64", "double"};
+  }
+  return {"?", "?"};
+}
+
+/// Signed integer as wide as `t`, for masks.
+DType mask_type(DType t) {
+  switch (item_size(t)) {
+    case 1: return DType::kI8;
+    case 2: return DType::kI16;
+    case 4: return DType::kI32;
+    default: return DType::kI64;
+  }
+}
+
+std::string scalar_literal(DType t, int64_t imm) {
+  if (!is_float(t)) {
+    if (t == DType::kU64) return fmt::format("{}ul", static_cast<uint64_t>(imm));
+    if (t == DType::kU32) return fmt::format("{}u", static_cast<uint32_t>(imm));
+    if (imm == INT64_MIN) return "(-9223372036854775807l - 1)";
+    if (imm == INT32_MIN) return "(-2147483647 - 1)";
+    return fmt::format("{}{}", imm, t == DType::kI64 ? "l" : "");
+  }
+  const double v = std::bit_cast<double>(imm);
+  if (t == DType::kF16) return fmt::format("{}", f32_to_f16(static_cast<float>(v)));
+  if (t == DType::kBF16) return fmt::format("{}", f32_to_bf16(static_cast<float>(v)));
+  const std::string_view f = t == DType::kF32 ? "f" : "";
+  if (std::isnan(v)) return fmt::format("__builtin_nan{}(\"\")", f);
+  if (std::isinf(v)) return fmt::format("({}__builtin_inf{}())", v < 0 ? "-" : "", f);
+  return fmt::format("{:a}{}", v, f);
+}
+
+class CRenderer {
+ public:
+  explicit CRenderer(const Program& p) : p_(p) {}
+
+  std::string run() {
+    for (const Function& f : p_.functions) helper(f);
+    kernel();
+    entry();
+    std::string text = "typedef _Float16 half;\n";
+    for (const auto& [lanes, tag, name] : vectors_)
+      text += fmt::format("typedef {} {}x{} __attribute__((vector_size(sizeof({}) * {})));\n", name, tag, lanes, name, lanes);
+    for (size_t i = 0; i < p_.tables.size(); ++i) {
+      text += fmt::format("static const unsigned long {}_table{}[] = {{", p_.name, i);
+      for (uint64_t w : p_.tables[i]) text += fmt::format("{}ul, ", w);
+      text += "};\n";
+    }
+    return text + out_;
+  }
+
+ private:
+  template <class... A>
+  void line(fmt::format_string<A...> f, A&&... args) {
+    out_.append(static_cast<size_t>(depth_) * 2, ' ');
+    fmt::format_to(std::back_inserter(out_), f, std::forward<A>(args)...);
+    out_ += '\n';
+  }
+
+  std::string type(Type t) {
+    const CType c = c_type(t.dtype);
+    if (t.lanes == 1) return std::string(c.name);
+    return vector(c, t.lanes);
+  }
+  std::string vector(CType c, uint32_t lanes) {
+    vectors_.insert({lanes, std::string(c.tag), std::string(c.name)});
+    return fmt::format("{}x{}", c.tag, lanes);
+  }
+  std::string half_vector(uint32_t lanes) { return vector({"half", "half"}, lanes); }
+
+  std::string list(Type t, const std::string& item) {
+    std::string s = fmt::format("({}){{", type(t));
+    for (uint32_t i = 0; i < t.lanes; ++i) s += (i ? ", " : "") + item;
+    return s + "}";
+  }
+
+  std::string ref(ValueId id) {
+    const Value& v = p_.at(id);
+    if (v.op == ValueOp::kConst) {
+      const std::string one = scalar_literal(v.type.dtype, v.imm);
+      return v.type.lanes == 1 ? fmt::format("({}){}", type(v.type), one) : list(v.type, one);
+    }
+    if (v.op == ValueOp::kArgument)
+      return v.imm == -2 ? "block_begin" : v.imm == -1 ? "block_end" : fmt::format("a{}", v.imm);
+    if (v.op == ValueOp::kVar) return fmt::format("var{}", v.imm);
+    if (v.op == ValueOp::kIota) {
+      std::string s = fmt::format("({}){{", type(v.type));
+      for (uint32_t i = 0; i < v.type.lanes; ++i) s += fmt::format("{}{}l", i ? ", " : "", v.imm * i);
+      return s + "}";
+    }
+    return fmt::format("v{}", id);
+  }
+
+  void registers(BlockId root) {
+    for (size_t i = 0; i < p_.registers.size(); ++i)
+      if (p_.register_block[i] == root) line("{} r{};", type(p_.registers[i]), i);
+  }
+
+  void helper(const Function& f) {
+    std::string args;
+    for (size_t i = 0; i < f.arguments.size(); ++i) args += fmt::format("{}{} a{}", i ? ", " : "", type(f.arguments[i]), i);
+    line("static __attribute__((noinline)) {} {}_{}({}) {{", type(p_.type(f.result)), p_.name, f.name, args);
+    ++depth_;
+    registers(f.body);
+    block(f.body);
+    line("return {};", ref(f.result));
+    --depth_;
+    line("}}");
+  }
+
+  void kernel() {
+    std::string args;
+    for (size_t i = 0; i < p_.params.size(); ++i)
+      args += fmt::format("{}{}* restrict p{}, ", p_.params[i].is_written ? "" : "const ", c_type(p_.params[i].dtype).name, i);
+    for (uint32_t i = 0; i < p_.num_vars; ++i) args += fmt::format("long var{}, ", i);
+    line("static void {}_blocks({}unsigned long block_begin, unsigned long block_end) {{", p_.name, args);
+    ++depth_;
+    registers(p_.root);
+    block(p_.root);
+    --depth_;
+    line("}}");
+  }
+
+  void entry() {
+    line("void {}(const unsigned long* args, unsigned long block_begin, unsigned long block_end) {{", p_.name);
+    std::string pass;
+    for (size_t i = 0; i < p_.params.size(); ++i)
+      pass += fmt::format("({}{}*)args[{}], ", p_.params[i].is_written ? "" : "const ", c_type(p_.params[i].dtype).name, i);
+    for (uint32_t i = 0; i < p_.num_vars; ++i) pass += fmt::format("(long)args[{}], ", p_.params.size() + i);
+    line("  {}_blocks({}block_begin, block_end);", p_.name, pass);
+    line("}}");
+  }
+
+  void block(BlockId id) {
+    for (const Stmt& s : p_.blocks[id].stmts) statement(s);
+  }
+
+  void statement(const Stmt& s) {
+    switch (s.kind) {
+      case StmtKind::kLet: let(s.value); break;
+      case StmtKind::kLoop:
+        line("for (long v{} = {}; v{} < {}; v{} += {}) {{", s.value, ref(s.begin), s.value, ref(s.end), s.value, s.step);
+        nested(s.body);
+        break;
+      case StmtKind::kIf:
+        line("if ({}) {{", ref(s.value));
+        nested(s.body);
+        break;
+      case StmtKind::kAssign: line("r{} = {};", s.target, ref(s.value)); break;
+      case StmtKind::kStore: store(s); break;
+    }
+  }
+
+  void nested(BlockId body) {
+    ++depth_;
+    block(body);
+    --depth_;
+    line("}}");
+  }
+
+  void store(const Stmt& s) {
+    const Type t = p_.type(s.value);
+    const bool has_mask = s.end != kNone && p_.type(s.end).lanes > 1;
+    std::string text;
+    if (t.lanes == 1)
+      text = fmt::format("p{}[{}] = {};", s.target, ref(s.begin), ref(s.value));
+    else
+      text = fmt::format("{{ {} t = {}; __builtin_memcpy(p{} + {}, &t, sizeof t); }}", type(t), ref(s.value), s.target, ref(s.begin));
+    if (s.end == kNone) return line("{}", text);
+    if (!has_mask) return line("if ({}) {}", ref(s.end), text);
+    line("if (__builtin_reduce_and({})) {}", ref(s.end), text);
+    line("else for (int l = 0; l < {}; ++l) if ({}[l]) p{}[{} + l] = {}[l];", t.lanes, ref(s.end), s.target, ref(s.begin),
+         ref(s.value));
+  }
+
+  void load(ValueId id, const Value& v) {
+    const std::string t = type(v.type), at = ref(v.args[0]);
+    const bool is_bool_type = is_bool(v.type.dtype);
+    if (v.type.lanes == 1) {
+      const std::string one = fmt::format("p{}[{}]{}", v.imm, at, is_bool_type ? " != 0" : "");
+      if (v.args.size() == 1) return line("{} v{} = {};", t, id, one);
+      return line("{} v{} = {} ? ({}){} : 0;", t, id, ref(v.args[1]), t, one);
+    }
+    const std::string copy = fmt::format("__builtin_memcpy(&v{}, p{} + {}, sizeof v{});", id, v.imm, at, id);
+    if (v.args.size() == 1) {
+      line("{} v{}; {}", t, id, copy);
+    } else if (p_.type(v.args[1]).lanes == 1) {
+      line("{} v{} = {{0}}; if ({}) {}", t, id, ref(v.args[1]), copy);
+    } else {
+      line("{} v{} = {{0}}; if (__builtin_reduce_and({})) {}", t, id, ref(v.args[1]), copy);
+      line("else for (int l = 0; l < {}; ++l) if ({}[l]) v{}[l] = p{}[{} + l];", v.type.lanes, ref(v.args[1]), id, v.imm, at);
+    }
+    if (is_bool_type) line("v{} = ({})(v{} != 0) & 1;", id, t, id);
+  }
+
+  void let(ValueId id) {
+    const Value& v = p_.at(id);
+    const auto set = [&](const std::string& text) { line("{} v{} = {};", type(v.type), id, text); };
+    const auto args = [&](std::string_view separator) {
+      std::string s;
+      for (size_t i = 0; i < v.args.size(); ++i) s += std::string(i ? separator : "") + ref(v.args[i]);
+      return s;
+    };
+    switch (v.op) {
+      case ValueOp::kConst: case ValueOp::kArgument: case ValueOp::kVar: case ValueOp::kIndex: case ValueOp::kIota: return;
+      case ValueOp::kSplat: return set(list(v.type, ref(v.args[0])));
+      case ValueOp::kExtract: return set(fmt::format("{}[{}]", ref(v.args[0]), v.imm));
+      case ValueOp::kInsert:
+        set(ref(v.args[0]));
+        return line("v{}[{}] = {};", id, v.imm, ref(v.args[1]));
+      case ValueOp::kBuild: return set(fmt::format("({}){{{}}}", type(v.type), args(", ")));
+      case ValueOp::kHalf: {
+        if (v.type.lanes == 1) return set(fmt::format("{}[{}]", ref(v.args[0]), v.imm));
+        std::string lanes;
+        for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format(", {}", static_cast<int64_t>(i) + v.imm * v.type.lanes);
+        return set(fmt::format("__builtin_shufflevector({}, {}{})", ref(v.args[0]), ref(v.args[0]), lanes));
+      }
+      case ValueOp::kReverse: {
+        std::string lanes;
+        for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format(", {}", v.type.lanes - 1 - i);
+        return set(fmt::format("__builtin_shufflevector({}, {}{})", ref(v.args[0]), ref(v.args[0]), lanes));
+      }
+      case ValueOp::kLoad: return load(id, v);
+      case ValueOp::kTable: return set(fmt::format("{}_table{}[{}]", p_.name, v.imm, ref(v.args[0])));
+      case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
+      case ValueOp::kCall:
+        return set(fmt::format("{}_{}({})", p_.name, p_.functions[static_cast<size_t>(v.imm)].name, args(", ")));
+      case ValueOp::kAny: return set(fmt::format("__builtin_reduce_or({}) != 0", ref(v.args[0])));
+      case ValueOp::kConvert: return set(convert(v));
+      case ValueOp::kAlu: return set(alu(v));
+    }
+  }
+
+  std::string convert(const Value& v) {
+    const DType from = p_.type(v.args[0]).dtype, to = v.type.dtype;
+    const std::string a = ref(v.args[0]), t = type(v.type);
+    const uint32_t lanes = v.type.lanes;
+    if (lanes == 1) {
+      if (from == DType::kF16) return fmt::format("(float)((union {{ unsigned short a; half b; }}){{.a = {}}}).b", a);
+      if (to == DType::kF16) return fmt::format("((union {{ half a; unsigned short b; }}){{.a = (half){}}}).b", a);
+      return fmt::format("({}){}", t, a);
+    }
+    if (from == DType::kF16) return fmt::format("__builtin_convertvector(({}){}, {})", half_vector(lanes), a, t);
+    if (to == DType::kF16) return fmt::format("({})__builtin_convertvector({}, {})", t, a, half_vector(lanes));
+    return fmt::format("__builtin_convertvector({}, {})", a, t);
+  }
+
+  std::string alu(const Value& v) {
+    const Type in = p_.type(v.args[0]);
+    const bool is_vector = v.type.lanes > 1;
+    const std::string t = type(v.type), a = ref(v.args[0]);
+    const std::string b = v.args.size() > 1 ? ref(v.args[1]) : "";
+    const auto binary = [&](std::string_view op) { return fmt::format("({})({} {} {})", t, a, op, b); };
+    const auto compare = [&](std::string_view op) {
+      if (!is_vector) return fmt::format("{} {} {}", a, op, b);
+      return fmt::format("__builtin_convertvector({} {} {}, {}) & 1", a, op, b, t);
+    };
+    const auto builtin = [&](std::string_view name) {
+      std::string args = a;
+      for (size_t i = 1; i < v.args.size(); ++i) args += ", " + ref(v.args[i]);
+      if (is_vector) return fmt::format("__builtin_elementwise_{}({})", name, args);
+      return fmt::format("__builtin_{}{}({})", name, v.type.dtype == DType::kF32 ? "f" : "", args);
+    };
+    switch (v.alu) {
+      case Op::kNeg: return fmt::format("-{}", a);
+      case Op::kSqrt: return builtin("sqrt");
+      case Op::kTrunc: return builtin("trunc");
+      case Op::kFma: return builtin("fma");
+      case Op::kNot: return is_bool(in.dtype) ? fmt::format("({})({} ^ 1)", t, a) : fmt::format("({})~{}", t, a);
+      case Op::kBitcast:
+        if (is_vector) return fmt::format("({}){}", t, a);
+        return fmt::format("((union {{ {} a; {} b; }}){{.a = {}}}).b", type(in), t, a);
+      case Op::kAdd: return binary("+");
+      case Op::kSub: return binary("-");
+      case Op::kMul: return binary("*");
+      case Op::kDiv: return binary("/");
+      case Op::kMod: return binary("%");
+      case Op::kAnd: return binary("&");
+      case Op::kOr: return binary("|");
+      case Op::kXor: return binary("^");
+      case Op::kShl: return binary("<<");
+      case Op::kShr: return binary(">>");
+      case Op::kLt: return compare("<");
+      case Op::kEq: return compare("==");
+      case Op::kNe: return compare("!=");
+      case Op::kSelect: {
+        const std::string c = ref(v.args[2]);
+        if (!is_vector) return fmt::format("{} ? {} : {}", a, b, c);
+        const std::string m = type({mask_type(v.type.dtype), v.type.lanes});
+        const std::string mask = fmt::format("(-__builtin_convertvector({}, {}))", a, m);
+        return fmt::format("({})((({}){} & {}) | (({}){} & ~{}))", t, m, b, mask, m, c, mask);
+      }
+      case Op::kConst: case Op::kVar: case Op::kRange: case Op::kLoad: case Op::kReduce: case Op::kRecip: case Op::kExp2:
+      case Op::kLog2: case Op::kSin: case Op::kCast: case Op::kMax: case Op::kMin:
+        break;
+    }
+    check_failed("operation was not legalised", __FILE__, __LINE__);
+  }
+
+  const Program& p_;
+  std::string out_;
+  std::set<std::tuple<uint32_t, std::string, std::string>> vectors_;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+std::string render_c(const Program& program, const TargetInfo&) { return CRenderer(program).run(); }
+
 }  // namespace bm::compiler

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <string>
 
 #include "compiler/toolchain/llvm_plugin.h"
 #include "compiler/toolchain/toolchain.h"
+#include "runtime/base/env.h"
 
 namespace bm::compiler {
 namespace {
@@ -31,7 +31,7 @@ std::string executable_folder() {
 
 std::vector<std::string> candidates() {
   std::vector<std::string> out;
-  if (const char* dir = std::getenv("BM_PLUGIN_DIR"); dir && *dir) out.push_back(std::string(dir) + "/" + kFile);
+  if (const std::string& dir = settings().plugin_dir; !dir.empty()) out.push_back(dir + "/" + kFile);
   const std::string here = executable_folder();
   out.push_back(here + "/" + kFile);
   out.push_back(here + "/../lib/" + kFile);

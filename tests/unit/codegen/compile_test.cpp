@@ -20,10 +20,12 @@ std::vector<float> ramp(size_t n, float scale) {
   return v;
 }
 
-TEST(Compile, MatmulAgreesWithTheReference) {
+class EachRenderer : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EachRenderer, MatmulAgreesWithTheReference) {
   const auto kernel = matmul_kernel(13, 37, 29, DType::kF32);
   ASSERT_TRUE(ir::verify(kernel));
-  auto code = compiler::compile(kernel, native_arch(), "LLVM", kNoCache);
+  auto code = compiler::compile(kernel, native_arch(), GetParam(), kNoCache);
   ASSERT_TRUE(code) << code.error().message;
   auto loaded = LoadedKernel::load(*code);
   ASSERT_TRUE(loaded) << loaded.error().message;
@@ -36,9 +38,9 @@ TEST(Compile, MatmulAgreesWithTheReference) {
   EXPECT_EQ(out, expected);  // exact: small multiples of 1/8
 }
 
-TEST(Compile, SoftmaxRowsSumToOne) {
+TEST_P(EachRenderer, SoftmaxRowsSumToOne) {
   const auto kernel = softmax_kernel(5, 100);
-  auto code = compiler::compile(kernel, native_arch(), "LLVM", kNoCache);
+  auto code = compiler::compile(kernel, native_arch(), GetParam(), kNoCache);
   ASSERT_TRUE(code) << code.error().message;
   auto loaded = LoadedKernel::load(*code);
   ASSERT_TRUE(loaded) << loaded.error().message;
@@ -51,6 +53,8 @@ TEST(Compile, SoftmaxRowsSumToOne) {
     EXPECT_NEAR(sum, 1, 1e-5);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, EachRenderer, ::testing::Values("LLVM", "CLANG"));
 
 TEST(Compile, ExplainShowsEveryStage) {
   auto text = compiler::explain(matmul_kernel(4, 4, 4, DType::kF32), native_arch(), "LLVM");
