@@ -1,0 +1,54 @@
+#include <atomic>
+#include <thread>
+
+#include "tests/cts/cts.h"
+
+namespace bm::cts {
+
+// TIMEOUT: simulators execute a case in milliseconds; 20 s covers a busy machine with sanitizers.
+constexpr std::chrono::seconds kDeadline{20};
+
+Result<Rig> Rig::open(const Subject& subject) {
+  auto device = BM_TRY(subject.open());
+  auto timeline = BM_TRY(device->allocate(
+      {.size = 64, .host_visible = true, .host_memory = true, .uncached = true, .zero = true}));
+  return Rig(subject, std::move(device), std::move(timeline));
+}
+
+Result<std::unique_ptr<hal::Buffer>> Rig::visible(uint64_t size) {
+  auto buffer = BM_TRY(device_->allocate({.size = size, .host_visible = true}));
+  CTS_CHECK(buffer->host() != nullptr);
+  return buffer;
+}
+
+Result<std::unique_ptr<hal::Program>> Rig::load(std::string_view kernel) {
+  if (subject_->kernel == nullptr)
+    return fail(Code::kUnsupported, "{} has no programs", subject_->name);
+  const hal::CodeObject code = BM_TRY(subject_->kernel(kernel, *device_));
+  return device_->load(code);
+}
+
+hal::Command Rig::end_signal(uint64_t value) const { return hal::Signal{timeline_->va(), value}; }
+
+Status Rig::run(std::vector<hal::Command> commands, hal::QueueKind kind) {
+  const uint64_t value = next_value();
+  commands.push_back(end_signal(value));
+  BM_TRY(queue(kind).submit(commands));
+  return finish(value);
+}
+
+Status Rig::finish(uint64_t value) {
+  const std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(timeline_->host()));
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (word.load(std::memory_order_acquire) < value) {
+    if (device_->is_inline())
+      return fail(Code::kInternal, "an inline queue returned before its signal");
+    BM_TRY(device_->status());
+    if (std::chrono::steady_clock::now() > deadline)
+      return fail(Code::kTimeout, "timeline waited for {}, it is {}", value, word.load());
+    std::this_thread::yield();
+  }
+  return {};
+}
+
+}  // namespace bm::cts

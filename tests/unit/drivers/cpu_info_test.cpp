@@ -1,0 +1,153 @@
+#include "drivers/cpu/cpu_info.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "drivers/cpu/x86_features.h"
+
+namespace bm::cpu {
+namespace {
+
+using x86::Cpuid;
+
+bool has(const std::string& features, const std::string& item) {
+  return ("," + features + ",").find("," + item + ",") != std::string::npos;
+}
+
+/// A Zen 5 server; `masked` features are hidden by a hypervisor.
+template <bool kHasAvx512, bool kIsVersion5 = true>
+uint32_t zen(uint32_t leaf, uint32_t subleaf, Cpuid::Register reg) {
+  if (leaf == 0 && reg == Cpuid::kEcx) return 0x444d4163;
+  if (leaf == 1 && reg == Cpuid::kEax) return kIsVersion5 ? 0x00b00f21 : 0x00a60f12;
+  if (leaf == 1 && reg == Cpuid::kEcx) return 0x7ed8320b;
+  if (leaf == 7 && subleaf == 0) {
+    constexpr uint32_t kAvx512 = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
+    if (reg == Cpuid::kEax) return 1;
+    if (reg == Cpuid::kEbx) return 0x128 | (kHasAvx512 ? kAvx512 : 0);
+  }
+  if (leaf == 7 && subleaf == 1 && reg == Cpuid::kEax) return kHasAvx512 ? 1u << 5 : 0;
+  if (leaf == 0x80000001 && reg == Cpuid::kEcx) return 0x21;
+  return 0;
+}
+constexpr uint64_t kAllState = 0xe7, kAvxState = 0x7;
+
+Result<hal::Arch> arch_of(const Cpuid& cpuid, std::vector<std::string_view> tokens) {
+  return x86::make_arch(cpuid, tokens);
+}
+
+TEST(CpuInfo, NamesAKnownProcessor) {
+  const auto arch = arch_of({zen<true>, kAllState}, {});
+  ASSERT_TRUE(arch);
+  EXPECT_EQ(arch->name, "x86_64");
+  EXPECT_EQ(arch->cpu, "znver5");
+  EXPECT_EQ(arch->vector_bits, 512u);
+  EXPECT_TRUE(has(arch->features, "+avx512f"));
+  EXPECT_TRUE(has(arch->features, "+avx512bf16"));
+  EXPECT_TRUE(has(arch->features, "-avx512fp16")) << "what the name implies but is not there";
+}
+
+TEST(CpuInfo, CrippledProcessorIsALevel) {
+  const auto arch = arch_of({zen<false>, kAllState}, {});
+  ASSERT_TRUE(arch);
+  EXPECT_EQ(arch->cpu, "x86-64-v3");
+  EXPECT_EQ(arch->vector_bits, 256u);
+  EXPECT_TRUE(has(arch->features, "-avx512f"));
+}
+
+TEST(CpuInfo, RegistersTheSystemDoesNotSaveAreNotClaimed) {
+  const auto avx_only = arch_of({zen<true>, kAvxState}, {});
+  ASSERT_TRUE(avx_only);
+  EXPECT_TRUE(has(avx_only->features, "-avx512f"));
+  EXPECT_TRUE(has(avx_only->features, "-avx512bf16"));
+  EXPECT_TRUE(has(avx_only->features, "+avx2"));
+  const auto none = arch_of({zen<true>, 0}, {});
+  ASSERT_TRUE(none);
+  EXPECT_EQ(none->cpu, "x86-64-v2");
+  EXPECT_EQ(none->vector_bits, 128u);
+}
+
+TEST(CpuInfo, RequestNarrows) {
+  const Cpuid machine{zen<true>, kAllState};
+  const auto zen2 = arch_of(machine, {"znver2"});
+  ASSERT_TRUE(zen2);
+  EXPECT_EQ(zen2->cpu, "znver2");
+  EXPECT_TRUE(has(zen2->features, "-avx512f"));
+  EXPECT_EQ(zen2->vector_bits, 256u);
+  const auto without = arch_of(machine, {"-avx512f"});
+  ASSERT_TRUE(without);
+  EXPECT_EQ(without->cpu, "znver5");
+  EXPECT_TRUE(has(without->features, "-avx512vl")) << "what builds on it goes too";
+  EXPECT_TRUE(has(without->features, "+avx2"));
+  const auto mixed = arch_of(machine, {"znver2", "avx512f", "-avx2"});
+  ASSERT_TRUE(mixed);
+  EXPECT_TRUE(has(mixed->features, "-avx512f"));
+  const auto no_fma = arch_of(machine, {"-fma"});
+  ASSERT_TRUE(no_fma);
+  EXPECT_TRUE(has(no_fma->features, "-avx512f")) << "LLVM would enable fma again with it";
+}
+
+TEST(CpuInfo, RequestBeyondTheMachineIsRefused) {
+  const Cpuid machine{zen<false>, kAllState};
+  const auto feature = arch_of(machine, {"avx512f"});
+  ASSERT_FALSE(feature);
+  EXPECT_EQ(feature.error().code, Code::kUnsupported);
+  EXPECT_NE(feature.error().message.find("avx512f"), std::string::npos);
+  const auto cpu = arch_of(machine, {"znver4"});
+  ASSERT_FALSE(cpu);
+  EXPECT_EQ(cpu.error().code, Code::kUnsupported);
+  EXPECT_FALSE(arch_of(machine, {"amx-tile"}));
+  const auto unknown = arch_of(machine, {"pentium9"});
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, Code::kInvalidArgument);
+  EXPECT_FALSE(arch_of(machine, {"znver2", "+flux"}));
+}
+
+TEST(CpuInfo, OtherArchitecturesAreRefused) {
+  EXPECT_FALSE(make_arch("gfx1100"));
+  EXPECT_TRUE(make_arch(""));
+  EXPECT_TRUE(make_arch("native"));
+  EXPECT_TRUE(make_arch(host_arch_name()));
+}
+
+TEST(CpuInfo, QuotaRoundsUp) {
+  EXPECT_EQ(cores_of_quota("max 100000"), 0u);
+  EXPECT_EQ(cores_of_quota("200000 100000"), 2u);
+  EXPECT_EQ(cores_of_quota("150000 100000"), 2u);
+  EXPECT_EQ(cores_of_quota("1000 100000"), 1u);
+  EXPECT_EQ(cores_of_quota(""), 0u);
+  EXPECT_EQ(cores_of_quota("x y"), 0u);
+  EXPECT_GE(usable_cores(), 1u);
+  EXPECT_GE(private_cache_bytes(), 4096u);
+  EXPECT_FALSE(cpu_model_name().empty());
+}
+
+#if defined(__x86_64__)
+TEST(CpuInfo, AgreesWithTheCompilersAndTheKernelsView) {
+  const auto arch = make_arch("");
+  ASSERT_TRUE(arch);
+  EXPECT_EQ(has(arch->features, "+avx2"), __builtin_cpu_supports("avx2") != 0);
+  EXPECT_EQ(has(arch->features, "+fma"), __builtin_cpu_supports("fma") != 0);
+  EXPECT_EQ(has(arch->features, "+avx512f"), __builtin_cpu_supports("avx512f") != 0);
+  EXPECT_EQ(has(arch->features, "+avx512vl"), __builtin_cpu_supports("avx512vl") != 0);
+  EXPECT_EQ(has(arch->features, "+avx512bf16"), __builtin_cpu_supports("avx512bf16") != 0);
+  EXPECT_EQ(has(arch->features, "+gfni"), __builtin_cpu_supports("gfni") != 0);
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("flags")) continue;
+    line += ' ';
+    for (const char* flag : {"f16c", "movbe", "bmi2", "adx", "avx512_vnni", "avx512_vpopcntdq"}) {
+      std::string llvm = flag;
+      if (const size_t at = llvm.find('_'); at != std::string::npos) llvm.erase(at, 1);
+      EXPECT_EQ(has(arch->features, "+" + llvm),
+                line.find(" " + std::string(flag) + " ") != std::string::npos)
+          << flag;
+    }
+    return;
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace bm::cpu

@@ -1,0 +1,124 @@
+#include "drivers/cpu/pool.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tests/unit/drivers/kernels.h"
+
+namespace bm::cpu {
+namespace {
+
+using test::address;
+
+/// args: counts. Not atomic: every block belongs to one thread, and the caller sees all of them.
+void count_block(const uint64_t* args, uint64_t begin, uint64_t end) {
+  auto* counts = reinterpret_cast<uint32_t*>(args[0]);
+  for (uint64_t block = begin; block < end; ++block) counts[block] += 1;
+}
+
+void expect_all(const std::vector<uint32_t>& counts, uint32_t value) {
+  for (size_t i = 0; i < counts.size(); ++i) ASSERT_EQ(counts[i], value) << "block " << i;
+}
+
+TEST(Pool, RunsEveryBlockOnce) {
+  Pool pool({.threads = 4});
+  for (uint64_t blocks : {1u, 2u, 3u, 7u, 31u, 32u, 33u, 1000u, 100'003u}) {
+    std::vector<uint32_t> counts(blocks);
+    const uint64_t args[] = {address(counts.data())};
+    pool.run(count_block, args, blocks);
+    expect_all(counts, 1);
+  }
+}
+
+TEST(Pool, StartsItsWorkersWithTheFirstRun) {
+  Pool pool({.threads = 3});
+  EXPECT_EQ(pool.workers_started(), 0u);
+  std::vector<uint32_t> counts(10);
+  const uint64_t args[] = {address(counts.data())};
+  pool.run(count_block, args, 0);
+  EXPECT_EQ(pool.workers_started(), 0u) << "nothing to do";
+  pool.run(count_block, args, 10);
+  EXPECT_EQ(pool.workers_started(), 2u);
+}
+
+TEST(Pool, OneThreadNeedsNoWorkers) {
+  Pool pool({.threads = 1});
+  std::vector<uint32_t> counts(10);
+  const uint64_t args[] = {address(counts.data())};
+  pool.run(count_block, args, 10);
+  EXPECT_EQ(pool.workers_started(), 0u);
+  expect_all(counts, 1);
+}
+
+TEST(Pool, ManyRunsInARowSeeEachOthersWrites) {
+  Pool pool({.threads = 4});
+  std::vector<uint32_t> counts(257);
+  const uint64_t args[] = {address(counts.data())};
+  for (int i = 0; i < 3000; ++i) pool.run(count_block, args, counts.size());
+  expect_all(counts, 3000);
+}
+
+TEST(Pool, FourThreadsMayRunAtOnce) {
+  Pool pool({.threads = 4, .pin = true});
+  std::vector<std::vector<uint32_t>> counts(4, std::vector<uint32_t>(97));
+  std::vector<std::thread> threads;
+  for (auto& mine : counts)
+    threads.emplace_back([&pool, &mine] {
+      const uint64_t args[] = {address(mine.data())};
+      for (int i = 0; i < 500; ++i) pool.run(count_block, args, mine.size());
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& mine : counts) expect_all(mine, 500);
+}
+
+TEST(Pool, AKernelMayRunAnother) {
+  struct Nested {
+    Pool* pool;
+    std::vector<uint32_t> inner[8];
+  };
+  Nested nested{};
+  Pool pool({.threads = 3});
+  nested.pool = &pool;
+  for (auto& inner : nested.inner) inner.resize(50);
+  const uint64_t args[] = {address(&nested)};
+  pool.run(
+      [](const uint64_t* a, uint64_t begin, uint64_t end) {
+        auto& mine = *reinterpret_cast<Nested*>(a[0]);
+        for (uint64_t block = begin; block < end; ++block) {
+          const uint64_t inner_args[] = {address(mine.inner[block].data())};
+          mine.pool->run(count_block, inner_args, mine.inner[block].size());
+        }
+      },
+      args, 8);
+  for (const auto& inner : nested.inner) expect_all(inner, 1);
+}
+
+TEST(Pool, IsNeverUsedInAForkedChild) {
+  Pool pool({.threads = 4});
+  std::vector<uint32_t> counts(1000);
+  const uint64_t args[] = {address(counts.data())};
+  pool.run(count_block, args, counts.size());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);  // a hang is the failure looked for
+    pool.run(count_block, args, counts.size());
+    bool good = true;
+    for (uint32_t count : counts) good = good && count == 2;
+    pool.~Pool();
+    _exit(good ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  pool.run(count_block, args, counts.size());
+  expect_all(counts, 2);
+}
+
+}  // namespace
+}  // namespace bm::cpu
