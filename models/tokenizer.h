@@ -20,8 +20,8 @@
 namespace bm::models {
 
 struct EncodeOptions {
-  std::optional<bool> add_bos;  ///< unset: as the model file says
-  std::optional<bool> add_eos;  ///< unset: as the model file says
+  std::optional<bool> add_bos = std::nullopt;  ///< unset: as the model file says
+  std::optional<bool> add_eos = std::nullopt;  ///< unset: as the model file says
   /// Text of control tokens ("<|im_end|>") becomes these tokens. Only for text that we wrote
   /// ourselves: a user could otherwise end the turn. User-defined tokens are always found.
   bool parse_special = false;

@@ -108,8 +108,10 @@ Status load_roles(const GgufFile& file, const VocabDefaults& defaults, Vocab& vo
       BM_TRY(token_id(file, "tokenizer.ggml.unknown_token_id", defaults.unknown, count));
   vocab.eot = BM_TRY(token_id(file, "tokenizer.ggml.eot_token_id", -1, count));
   vocab.eom = BM_TRY(token_id(file, "tokenizer.ggml.eom_token_id", -1, count));
-  vocab.add_bos = BM_TRY(file.get_bool("tokenizer.ggml.add_bos_token", defaults.add_bos));
-  vocab.add_eos = BM_TRY(file.get_bool("tokenizer.ggml.add_eos_token", defaults.add_eos));
+  vocab.add_bos =
+      BM_TRY(file.get_bool("tokenizer.ggml.add_bos_token", defaults.add_bos && vocab.bos >= 0));
+  vocab.add_eos =
+      BM_TRY(file.get_bool("tokenizer.ggml.add_eos_token", defaults.add_eos && vocab.eos >= 0));
   vocab.add_space_prefix =
       BM_TRY(file.get_bool("tokenizer.ggml.add_space_prefix", defaults.add_space_prefix));
   if (vocab.add_bos && vocab.bos < 0)

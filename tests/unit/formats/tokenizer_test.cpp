@@ -1,0 +1,334 @@
+#include "models/tokenizer.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <filesystem>
+
+#include "tests/unit/formats/test_support.h"
+#include "tests/unit/formats/vocab_builder.h"
+
+namespace bm::models {
+namespace {
+
+using test::bpe_file;
+using test::GgufBuilder;
+using test::spm_tokens;
+using test::TestToken;
+using test::tokenizer_file;
+using Ids = std::vector<int32_t>;
+
+std::unique_ptr<Tokenizer> open(const GgufBuilder& builder) {
+  const auto bytes = builder.build();
+  const GgufFile file = GgufFile::from_bytes(bytes).value();
+  auto tokenizer = Tokenizer::from_gguf(file);
+  if (!tokenizer) {
+    ADD_FAILURE() << tokenizer.error().message;
+    return nullptr;
+  }
+  return std::move(*tokenizer);
+}
+
+Ids encode(const Tokenizer& t, std::string_view text, bool parse_special = false) {
+  return t.encode(text, {.add_bos = false, .add_eos = false, .parse_special = parse_special})
+      .value();
+}
+
+std::vector<std::string> pieces(const Tokenizer& t, std::string_view text) {
+  std::vector<std::string> out;
+  for (const int32_t id : encode(t, text)) out.push_back(t.piece(id));
+  return out;
+}
+
+/// Tokens 259 and up of the SentencePiece vocabulary of these tests.
+std::vector<TestToken> spm_words() {
+  std::vector<TestToken> words;
+  for (const char* c : {"▁", "h", "e", "l", "o", "w"}) words.push_back({c, -20});
+  words.insert(words.end(), {{"he", -1},
+                             {"ll", -2},
+                             {"lo", -1.5f},
+                             {"hell", -3},
+                             {"▁he", -4},
+                             {"▁w", -5},
+                             {"<|im_end|>", 0, 3},
+                             {"<user>", 0, 4}});
+  return words;
+}
+
+using Strings = std::vector<std::string>;
+
+TEST(SpmTokenizer, MergesTheBestScoreFirst) {
+  const auto t = open(tokenizer_file("llama", spm_tokens(spm_words())));
+  // he (−1) before lo (−1.5), which takes the second l away from ll; then ▁he.
+  EXPECT_EQ(pieces(*t, "hello"), (Strings{" he", "l", "lo"}));
+  EXPECT_EQ(pieces(*t, "hell"), (Strings{" ", "hell"}));
+  EXPECT_EQ(pieces(*t, "lll"), (Strings{" ", "ll", "l"}));  // of equal scores the left one
+  EXPECT_EQ(pieces(*t, "w w"), (Strings{" w", " w"}));
+}
+
+TEST(SpmTokenizer, SpellsUnknownCharactersInBytes) {
+  const auto t = open(tokenizer_file("llama", spm_tokens(spm_words())));
+  EXPECT_EQ(encode(*t, "é"), (Ids{259, 3 + 0xC3, 3 + 0xA9}));
+  EXPECT_EQ(t->decode(encode(*t, "é")), "é");
+  EXPECT_EQ(t->piece(3 + 0xC3), "\xC3");
+}
+
+TEST(SpmTokenizer, UsesTheUnknownTokenWithoutByteTokens) {
+  const auto t = open(tokenizer_file(
+      "llama", {{"<unk>", 0, 2}, {"<s>", 0, 3}, {"</s>", 0, 3}, {"▁", -1}, {"a", -1}}));
+  EXPECT_EQ(encode(*t, "aéa"), (Ids{3, 4, 0, 4}));
+}
+
+TEST(SpmTokenizer, FollowsTheFlagsOfTheFile) {
+  const auto plain = open(tokenizer_file("llama", spm_tokens(spm_words())));
+  EXPECT_EQ(plain->encode("w").value(),
+            (Ids{1, 270}));  // add_bos and the space prefix are defaults
+  EXPECT_EQ(plain->encode("w", {.add_bos = false, .add_eos = true}).value(), (Ids{270, 2}));
+  EXPECT_EQ(plain->encode("").value(), (Ids{1}));
+  GgufBuilder b = tokenizer_file("llama", spm_tokens(spm_words()));
+  b.boolean("tokenizer.ggml.add_bos_token", false).boolean("tokenizer.ggml.add_eos_token", true);
+  b.boolean("tokenizer.ggml.add_space_prefix", false).u32("tokenizer.ggml.eos_token_id", 271);
+  const auto flags = open(b);
+  EXPECT_EQ(flags->encode("w").value(), (Ids{264, 271}));
+  EXPECT_FALSE(flags->adds_bos());
+  EXPECT_EQ(flags->decode(encode(*flags, " w")), " w");
+}
+
+TEST(SpmTokenizer, FindsControlTokensOnlyWhenAsked) {
+  const auto t = open(tokenizer_file("llama", spm_tokens(spm_words())));
+  EXPECT_EQ(encode(*t, "<|im_end|>", true), (Ids{271}));
+  for (const int32_t id : encode(*t, "<|im_end|></s><0x41><unk>"))
+    EXPECT_FALSE(t->is_special(id) || id == 3 + 0x41) << id;
+  // User-defined tokens are always found; the space prefix stays at the start of the text.
+  EXPECT_EQ(encode(*t, "w<user>w"), (Ids{270, 272, 264}));
+  EXPECT_EQ(t->decode(Ids{270, 272, 264}), "w<user>w");
+  EXPECT_EQ(encode(*t, "<s>w</s>w", true), (Ids{1, 270, 2, 270}));
+}
+
+TEST(SpmTokenizer, PrefersTheLongestSpecialToken) {
+  auto words = spm_words();
+  words.insert(words.end(), {{"<a>", 0, 4}, {"<a><b>", 0, 4}, {"<a><b><c>!", 0, 4}});
+  const auto t = open(tokenizer_file("llama", spm_tokens(words)));
+  EXPECT_EQ(encode(*t, "<a><b><c><a>"), (Ids{274, 3 + '<', 3 + 'c', 3 + '>', 273}));
+}
+
+TEST(SpmTokenizer, HidesControlTokensInText) {
+  const auto t = open(tokenizer_file("llama", spm_tokens(spm_words())));
+  const Ids ids = {1, 270, 271, 2};
+  EXPECT_EQ(t->decode(ids), "w");
+  EXPECT_EQ(t->decode(ids, {.render_special = true}), "<s>w<|im_end|></s>");
+  EXPECT_EQ(t->decode(Ids{270}, {.strip_space_prefix = false}), " w");
+  EXPECT_EQ(t->piece(271), "<|im_end|>");
+}
+
+TEST(SpmTokenizer, KnowsTokensWithARole) {
+  const auto t = open(tokenizer_file("llama", spm_tokens(spm_words())));
+  EXPECT_EQ(t->bos(), 1);
+  EXPECT_EQ(t->eos(), 2);
+  EXPECT_EQ(t->unknown(), 0);
+  EXPECT_EQ(t->eot(), 271);
+  EXPECT_TRUE(t->is_end_of_generation(2));
+  EXPECT_TRUE(t->is_end_of_generation(271));
+  EXPECT_FALSE(t->is_end_of_generation(1));
+  EXPECT_FALSE(t->is_end_of_generation(-1));
+  EXPECT_EQ(t->find("▁he"), 269);
+  EXPECT_EQ(t->find("nothing"), std::nullopt);
+  EXPECT_EQ(t->size(), 273u);
+}
+
+TEST(Tokenizer, ShowsIdsOutOfRangeAsReplacementCharacters) {
+  const auto t = open(tokenizer_file("llama", spm_tokens(spm_words())));
+  for (const int32_t id : {-1, 273, INT32_MAX, INT32_MIN}) {
+    EXPECT_EQ(t->piece(id), "\uFFFD");
+    EXPECT_EQ(t->decode(Ids{id}), "\uFFFD");
+    EXPECT_FALSE(t->is_special(id));
+  }
+}
+
+TEST(Tokenizer, ReplacesBytesThatAreNotUtf8) {
+  const auto t = open(tokenizer_file("llama", spm_tokens(spm_words())));
+  EXPECT_EQ(t->decode(encode(*t, "a\xFF\xE6\xB0z")), "a\uFFFD\uFFFDz");
+  EXPECT_EQ(t->decode(Ids{3 + 0xE6}), "\uFFFD");
+}
+
+TEST(Tokenizer, RefusesTextsOverItsLimit) {
+  const auto t = open(tokenizer_file("llama", spm_tokens(spm_words())));
+  const auto ids = t->encode(std::string((64u << 20) + 1, 'a'));
+  ASSERT_FALSE(ids);
+  EXPECT_EQ(ids.error().code, Code::kInvalidArgument);
+}
+
+GgufBuilder hello_bpe(std::string_view pre) {
+  return bpe_file(pre, {"he", "ll", "hell", "hello", " w", "12"},
+                  {{"h", "e"}, {"l", "l"}, {"he", "ll"}, {"hell", "o"}, {" ", "w"}, {"1", "2"}},
+                  {{"<|eot_id|>", 0, 3}, {"[U]", 0, 4}});
+}
+
+TEST(BpeTokenizer, MergesTheLowestRankFirst) {
+  const auto t = open(hello_bpe("gpt-2"));
+  EXPECT_EQ(encode(*t, "hello wl"), (Ids{259, 260, 'l'}));
+  EXPECT_EQ(encode(*t, "helll"), (Ids{258, 'l'}));
+  EXPECT_EQ(encode(*t, "12 é"), (Ids{261, ' ', 0xC3, 0xA9}));
+  // Rank 0 is taken first although it is not leftmost: "b c" before "a b".
+  const auto ranks = open(bpe_file("gpt-2", {"bc", "ab"}, {{"b", "c"}, {"a", "b"}}));
+  EXPECT_EQ(encode(*ranks, "abc"), (Ids{'a', 256}));
+  EXPECT_EQ(encode(*ranks, "aab"), (Ids{'a', 257}));
+}
+
+TEST(BpeTokenizer, MergesOnlyInsideWords) {
+  const auto joined = open(bpe_file("gpt-2", {"12"}, {{"1", "2"}}));
+  const auto single = open(bpe_file("qwen2", {"12"}, {{"1", "2"}}));
+  EXPECT_EQ(encode(*joined, "12"), (Ids{256}));
+  EXPECT_EQ(encode(*single, "12"), (Ids{'1', '2'}));
+}
+
+TEST(BpeTokenizer, TakesWholeWordsWhereTheModelIgnoresMerges) {
+  EXPECT_EQ(encode(*open(bpe_file("llama-bpe", {"word"}, {})), "word"), (Ids{256}));
+  EXPECT_EQ(encode(*open(bpe_file("gpt-2", {"word"}, {})), "word"), (Ids{'w', 'o', 'r', 'd'}));
+}
+
+TEST(BpeTokenizer, SpellsMergesWithoutATokenInBytes) {
+  const auto t = open(bpe_file("gpt-2", {}, {{"a", "b"}}));
+  EXPECT_EQ(encode(*t, "abab"), (Ids{'a', 'b', 'a', 'b'}));
+}
+
+TEST(BpeTokenizer, FindsSpecialTokens) {
+  const auto t = open(hello_bpe("gpt-2"));
+  EXPECT_EQ(encode(*t, "w<|eot_id|>[U]w", true), (Ids{'w', 262, 263, 'w'}));
+  EXPECT_EQ(encode(*t, "[U]"), (Ids{263}));
+  for (const int32_t id : encode(*t, "<|eot_id|>")) EXPECT_LT(id, 256);
+  EXPECT_EQ(t->eot(), 262);
+  EXPECT_EQ(t->decode(Ids{'w', 262, 263}), "w[U]");
+  EXPECT_EQ(t->decode(Ids{260}), " w");  // no space prefix to strip
+}
+
+TEST(BpeTokenizer, RefusesABosTokenThatDoesNotExist) {
+  const auto t = open(hello_bpe("gpt-2"));
+  EXPECT_EQ(t->bos(), -1);
+  EXPECT_EQ(t->encode("a", {.add_bos = true}).error().code, Code::kInvalidArgument);
+}
+
+TEST(BpeTokenizer, AddsBosByTheHabitOfThePreset) {
+  EXPECT_FALSE(open(hello_bpe("llama-bpe"))->adds_bos());  // no such token in this file
+  GgufBuilder b = hello_bpe("llama-bpe");
+  b.u32("tokenizer.ggml.bos_token_id", 262);
+  EXPECT_EQ(open(b)->encode("1").value(), (Ids{262, '1'}));
+}
+
+std::vector<TestToken> unigram_tokens() {
+  return {{"<pad>", 0, 3}, {"</s>", 0, 3}, {"<unk>", 0, 2}, {"▁", -3},   {"a", -3},    {"b", -3},
+          {"ab", -4},      {"▁a", -4},     {"ba", -7},      {"▁ab", -9}, {"<x>", 0, 4}};
+}
+
+TEST(UnigramTokenizer, FindsTheBestSegmentation) {
+  const auto t = open(tokenizer_file("t5", unigram_tokens()));
+  // ▁ab: ▁|ab −7, ▁a|b −7 (first found wins: ends are reached left to right), ▁ab −9, ▁|a|b −9.
+  const Ids ab = encode(*t, "ab");
+  EXPECT_EQ(ab.size(), 2u);
+  EXPECT_EQ(t->decode(ab), "ab");
+  // ▁aab: ▁a|ab −8 beats ▁|a|ab −10.
+  EXPECT_EQ(encode(*t, "aab"), (Ids{7, 6}));
+  EXPECT_EQ(t->encode("a").value(), (Ids{7, 1}));  // EOS is the default
+}
+
+TEST(UnigramTokenizer, JoinsUnknownCharactersIntoOneToken) {
+  const auto t = open(tokenizer_file("t5", unigram_tokens()));
+  EXPECT_EQ(encode(*t, "aзэa"), (Ids{7, 2, 4}));
+  EXPECT_EQ(encode(*t, "a<x>b"), (Ids{7, 10, 5}));
+}
+
+TEST(UnigramTokenizer, MergesSpacesWhenTheFileSaysSo) {
+  GgufBuilder b = tokenizer_file("t5", unigram_tokens());
+  b.boolean("tokenizer.ggml.remove_extra_whitespaces", true);
+  EXPECT_EQ(encode(*open(b), "  a   a "), (Ids{7, 7}));
+  EXPECT_EQ(encode(*open(tokenizer_file("t5", unigram_tokens())), "a  a"), (Ids{7, 3, 7}));
+}
+
+/// A trie with the one rule "A" → "a": root offset 1, node 1 ^ 'A', its value 3 further.
+std::vector<uint8_t> capital_a_rule() {
+  std::vector<uint32_t> units(0x44, 0);
+  units[0] = 1u << 10;
+  units[0x40] = 'A' | 1u << 8 | 3u << 10;
+  units[0x43] = 0x80000000u;
+  test::Bytes blob;
+  blob.put(static_cast<uint32_t>(units.size() * 4));
+  for (const uint32_t u : units) blob.put(u);
+  blob.raw(std::string_view("a\0", 2));
+  std::vector<uint8_t> out;
+  for (const std::byte b : blob.data()) out.push_back(static_cast<uint8_t>(b));
+  return out;
+}
+
+TEST(UnigramTokenizer, AppliesTheCharsmap) {
+  GgufBuilder b = tokenizer_file("t5", unigram_tokens());
+  b.array("tokenizer.ggml.precompiled_charsmap", 0, capital_a_rule());
+  EXPECT_EQ(encode(*open(b), "AaB"), (Ids{7, 4, 2}));
+}
+
+TEST(Tokenizer, GivesRandomTextsBack) {
+  test::Random random(4);
+  std::vector<std::unique_ptr<Tokenizer>> all;
+  all.push_back(open(tokenizer_file("llama", spm_tokens(spm_words()))));
+  GgufBuilder no_prefix = tokenizer_file("llama", spm_tokens(spm_words()));
+  no_prefix.boolean("tokenizer.ggml.add_space_prefix", false);
+  all.push_back(open(no_prefix));
+  for (const char* pre : {"default", "gpt-2", "llama-bpe", "qwen2", "tekken", "gpt-4o",
+                          "deepseek-v3", "falcon", "smollm"}) {
+    GgufBuilder b = hello_bpe(pre);
+    b.boolean("tokenizer.ggml.add_bos_token", false);
+    all.push_back(open(b));
+  }
+  for (int i = 0; i < 300; ++i) {
+    const std::string text = test::random_text(random, random.below(60));
+    for (const auto& t : all) {
+      const Ids ids = encode(*t, text);
+      ASSERT_EQ(t->decode(ids), text) << t->model() << " " << t->pre();
+      for (const int32_t id : ids) ASSERT_TRUE(id >= 0 && static_cast<size_t>(id) < t->size());
+    }
+  }
+}
+
+/// Runs `work` on a thread with a stack of 256 KiB; whatever recursed over the text would overflow
+/// it.
+void on_small_stack(void* (*work)(void*), void* argument) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 256 * 1024), 0);
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(&thread, &attributes, work, argument), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+void* encode_mebibytes(void* argument) {
+  const Tokenizer& t = *static_cast<const Tokenizer*>(argument);
+  for (const char c : {'l', ' ', '\n', '\xC3', '1'}) {
+    std::string text(1 << 20, c);
+    if (c == '\xC3') text = std::string(1 << 19, 'h') + std::string(1 << 19, 'e');
+    const Ids ids = encode(t, text);
+    EXPECT_EQ(t.decode(ids), text);
+  }
+  return nullptr;
+}
+
+TEST(Tokenizer, TakesAMebibyteOfOneCharacterOnASmallStack) {
+  GgufBuilder llama3 = hello_bpe("llama-bpe");
+  llama3.boolean("tokenizer.ggml.add_bos_token", false);
+  on_small_stack(encode_mebibytes, open(tokenizer_file("llama", spm_tokens(spm_words()))).get());
+  on_small_stack(encode_mebibytes, open(hello_bpe("gpt-2")).get());
+  on_small_stack(encode_mebibytes, open(llama3).get());
+  on_small_stack(encode_mebibytes, open(hello_bpe("gpt-4o")).get());
+}
+
+TEST(Tokenizer, ReadsTheBundledModel) {
+  const std::string path = "models/bundled/licence.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const GgufFile file = GgufFile::open(path).value();
+  const auto t = Tokenizer::from_gguf(file).value();
+  const std::string text = "Permission is hereby granted, free of charge — §1 «naïve»\n";
+  EXPECT_EQ(t->decode(t->encode(text).value()), text);
+  EXPECT_EQ(t->encode("a").value().front(), t->bos());
+}
+
+}  // namespace
+}  // namespace bm::models
