@@ -13,7 +13,8 @@ namespace {
 /// allocator has gone first.
 class BlockStorage final : public Storage {
  public:
-  BlockStorage(std::shared_ptr<AllocatorCore> core, Device& device, const Lease& lease, std::function<void()> release)
+  BlockStorage(std::shared_ptr<AllocatorCore> core, Device& device, const Lease& lease,
+               std::function<void()> release)
       : core_(std::move(core)),
         device_(device),
         lease_(lease),
@@ -51,12 +52,16 @@ class BlockStorage final : public Storage {
 
 AllocatorOptions AllocatorOptions::from_settings() {
   const Settings& now = settings();
-  return {.hard_cap = now.memory_cap, .soft_cap = now.pool_soft_cap, .max_buffer_size = now.max_buffer_size,
+  return {.hard_cap = now.memory_cap,
+          .soft_cap = now.pool_soft_cap,
+          .max_buffer_size = now.max_buffer_size,
           .lru = now.lru};
 }
 
 Allocator::Allocator(hal::Device& device, Device& owner, AllocatorOptions options)
-    : device_(device), owner_(owner), core_(std::make_shared<AllocatorCore>(device, owner, options)),
+    : device_(device),
+      owner_(owner),
+      core_(std::make_shared<AllocatorCore>(device, owner, options)),
       max_buffer_size_(options.max_buffer_size) {}
 
 Allocator::~Allocator() {
@@ -66,11 +71,12 @@ Allocator::~Allocator() {
 
 Result<StoragePtr> Allocator::allocate(const hal::BufferDesc& desc) {
   if (desc.external != nullptr) return wrap(desc.external, desc.size, {});
-  const std::optional<uint64_t> rounded = checked_align_up(std::max<uint64_t>(desc.size, 1), Pool::kGranule);
+  const std::optional<uint64_t> rounded =
+      checked_align_up(std::max<uint64_t>(desc.size, 1), Pool::kGranule);
   const bool is_too_large = max_buffer_size_ != 0 && desc.size > max_buffer_size_;
   if (!rounded || is_too_large)
-    return fail(Code::kInvalidArgument, "{}: one buffer of {} bytes is larger than {} allows", owner_.name(), desc.size,
-                is_too_large ? "MAX_BUFFER_SIZE" : "an address");
+    return fail(Code::kInvalidArgument, "{}: one buffer of {} bytes is larger than {} allows",
+                owner_.name(), desc.size, is_too_large ? "MAX_BUFFER_SIZE" : "an address");
   hal::BufferDesc normal = desc;
   normal.size = *rounded;
   const Lease lease = BM_TRY(core_->obtain(normal));
@@ -92,7 +98,8 @@ AllocatorStats Allocator::stats() const { return core_->stats(); }
 std::vector<BlockInfo> Allocator::snapshot() const { return core_->snapshot(); }
 
 Staging& Allocator::staging() {
-  std::call_once(staging_once_, [this] { staging_ = std::make_unique<Staging>(*this, owner_.stream()); });
+  std::call_once(staging_once_,
+                 [this] { staging_ = std::make_unique<Staging>(*this, owner_.stream()); });
   return *staging_;
 }
 

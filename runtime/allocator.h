@@ -19,8 +19,8 @@ class Device;
 class Staging;
 
 struct AllocatorOptions {
-  uint64_t hard_cap = 0;         ///< most bytes to hold from the device; 0: no limit
-  uint64_t soft_cap = 0;         ///< above this many bytes idle memory goes back when freed; 0: no limit
+  uint64_t hard_cap = 0;  ///< most bytes to hold from the device; 0: no limit
+  uint64_t soft_cap = 0;  ///< above this many bytes idle memory goes back when freed; 0: no limit
   uint64_t max_buffer_size = 0;  ///< largest single allocation in bytes; 0: no limit
   bool lru = true;               ///< keep freed memory for later allocations
   /// When set, a block whose only pending work is on this timeline may be handed out before that
@@ -39,12 +39,12 @@ struct AllocatorStats {
   uint64_t cached = 0;    ///< held and free
   uint64_t reserved = 0;  ///< held from the device: used + pending + cached
   uint64_t peak_used = 0, peak_reserved = 0;
-  uint64_t live = 0;             ///< storages
-  uint64_t allocations = 0;      ///< storages ever
-  uint64_t cache_hits = 0;       ///< served by the exact-size cache
+  uint64_t live = 0;         ///< storages
+  uint64_t allocations = 0;  ///< storages ever
+  uint64_t cache_hits = 0;   ///< served by the exact-size cache
   uint64_t device_allocations = 0, device_frees = 0;
-  uint64_t reclaims = 0;         ///< times the device or a cap refused and caches were dropped
-  double fragmentation = 0;      ///< 1 - largest free range / free bytes, over the pools
+  uint64_t reclaims = 0;     ///< times the device or a cap refused and caches were dropped
+  double fragmentation = 0;  ///< 1 - largest free range / free bytes, over the pools
 };
 
 struct BlockInfo {

@@ -21,7 +21,8 @@ BlockKind kind_of(const hal::BufferDesc& desc) {
 }
 
 bool all_reached(const std::vector<Point>& points) {
-  return std::all_of(points.begin(), points.end(), [](const Point& point) { return reached(point); });
+  return std::all_of(points.begin(), points.end(),
+                     [](const Point& point) { return reached(point); });
 }
 
 }  // namespace
@@ -43,8 +44,8 @@ class AllocatorCore::Section {
 };
 
 CacheKey CacheKey::of(const hal::BufferDesc& desc) {
-  return {(desc.size & ~uint64_t{7}) | (desc.host_visible ? 1u : 0u) | (desc.host_memory ? 2u : 0u) |
-          (desc.uncached ? 4u : 0u)};
+  return {(desc.size & ~uint64_t{7}) | (desc.host_visible ? 1u : 0u) |
+          (desc.host_memory ? 2u : 0u) | (desc.uncached ? 4u : 0u)};
 }
 
 AllocatorCore::AllocatorCore(hal::Device& device, Device& owner, const AllocatorOptions& options)
@@ -59,7 +60,8 @@ Result<Lease> AllocatorCore::obtain(hal::BufferDesc desc) {
     if (is_closed_) return fail(Code::kInvalidArgument, "allocation after the device was closed");
     collect_locked(section.hooks, kCollectPerCall);
     // Memory that is visible anyway is one kind, whatever the caller asked for.
-    if (kind == BlockKind::kPooled && desc.host_visible && plain_is_visible()) desc.host_visible = false;
+    if (kind == BlockKind::kPooled && desc.host_visible && plain_is_visible())
+      desc.host_visible = false;
     if (kind != BlockKind::kTransient)
       if (std::optional<Lease> hit = take_cached(CacheKey::of(desc))) return account(*hit);
     Result<Lease> fresh = take_or_grow(desc, kind);
@@ -75,7 +77,8 @@ Result<Lease> AllocatorCore::obtain(hal::BufferDesc desc) {
     if (pending_.empty()) return out_of_memory(requested, fresh.error());
     refused = fresh.error();
   }
-  // Waiting happens without the lock: other threads may go on and the device's progress may need them.
+  // Waiting happens without the lock: other threads may go on and the device's progress may need
+  // them.
   if (Status waited = wait_pending(); !waited)
     return tl::unexpected<Error>(std::move(waited.error()).within("waiting for freed memory"));
   Section section(*this);
@@ -87,7 +90,8 @@ Result<Lease> AllocatorCore::obtain(hal::BufferDesc desc) {
   return out_of_memory(requested, fresh.error());
 }
 
-/// Whether this device's ordinary memory has a host view; asks with a tiny allocation the first time.
+/// Whether this device's ordinary memory has a host view; asks with a tiny allocation the first
+/// time.
 bool AllocatorCore::plain_is_visible() {
   if (!is_plain_visible_) {
     const Result<std::unique_ptr<hal::Buffer>> probe = device_.allocate({.size = Pool::kGranule});
@@ -103,7 +107,8 @@ std::optional<Lease> AllocatorCore::take_cached(const CacheKey& key) {
   const Cached cached = bin->second.back();
   bin->second.pop_back();
   ++stats_.cache_hits;
-  return Lease{cached.block, cached.kind, key, reached(cached.last_use) ? Point{} : cached.last_use};
+  return Lease{cached.block, cached.kind, key,
+               reached(cached.last_use) ? Point{} : cached.last_use};
 }
 
 Result<Lease> AllocatorCore::take_or_grow(const hal::BufferDesc& desc, BlockKind kind) {
@@ -123,7 +128,8 @@ Result<Lease> AllocatorCore::grow(const hal::BufferDesc& desc, BlockKind kind) {
   const CacheKey key = CacheKey::of(desc);
   if (kind == BlockKind::kPooled) {
     Result<std::unique_ptr<hal::Buffer>> memory = ask_device(desc, Pool::chunk_bytes(desc.size));
-    if (!memory && memory.error().code == Code::kOutOfMemory && Pool::chunk_bytes(desc.size) != desc.size)
+    if (!memory && memory.error().code == Code::kOutOfMemory &&
+        Pool::chunk_bytes(desc.size) != desc.size)
       memory = ask_device(desc, desc.size);
     if (!memory) return tl::unexpected<Error>(std::move(memory.error()));
     if (!desc.host_visible) is_plain_visible_ = (*memory)->host() != nullptr;
@@ -136,7 +142,8 @@ Result<Lease> AllocatorCore::grow(const hal::BufferDesc& desc, BlockKind kind) {
   return Lease{block, kind, key, {}};
 }
 
-Result<std::unique_ptr<hal::Buffer>> AllocatorCore::ask_device(hal::BufferDesc desc, uint64_t bytes) {
+Result<std::unique_ptr<hal::Buffer>> AllocatorCore::ask_device(hal::BufferDesc desc,
+                                                               uint64_t bytes) {
   const bool is_counted = desc.external == nullptr;
   // The cap limits the device's own memory; staging and signals live in the host's.
   const bool is_capped = is_counted && !desc.host_memory && options_.hard_cap != 0;
@@ -145,7 +152,8 @@ Result<std::unique_ptr<hal::Buffer>> AllocatorCore::ask_device(hal::BufferDesc d
   desc.size = bytes;
   std::unique_ptr<hal::Buffer> memory = BM_TRY(device_.allocate(desc));
   if (desc.host_visible && memory->host() == nullptr)
-    return fail(Code::kUnsupported, "{} gave memory without the host view that was asked for", owner_.name());
+    return fail(Code::kUnsupported, "{} gave memory without the host view that was asked for",
+                owner_.name());
   if (is_counted) {
     ++stats_.device_allocations;
     stats_.reserved += memory->size();
@@ -165,11 +173,13 @@ Lease AllocatorCore::account(Lease lease) {
 
 Result<Lease> AllocatorCore::adopt(void* pointer, uint64_t bytes) {
   Section section(*this);
-  if (is_closed_) return fail(Code::kInvalidArgument, "wrapping memory after the device was closed");
+  if (is_closed_)
+    return fail(Code::kInvalidArgument, "wrapping memory after the device was closed");
   return account(BM_TRY(grow({.size = bytes, .external = pointer}, BlockKind::kExternal)));
 }
 
-void AllocatorCore::retire(const Lease& lease, const UseList& all_uses, std::function<void()> release) {
+void AllocatorCore::retire(const Lease& lease, const UseList& all_uses,
+                           std::function<void()> release) {
   Section section(*this);
   if (is_closed_) {
     // The timelines in `all_uses` may be gone: they are not looked at.
@@ -198,7 +208,8 @@ void AllocatorCore::retire(const Lease& lease, const UseList& all_uses, std::fun
 void AllocatorCore::recycle(Pending& done, Hooks& hooks) {
   const Lease& lease = done.lease;
   if (done.release) hooks.push_back(std::move(done.release));
-  if (lease.kind == BlockKind::kTransient || lease.kind == BlockKind::kExternal) return drop_chunk(lease.block.chunk);
+  if (lease.kind == BlockKind::kTransient || lease.kind == BlockKind::kExternal)
+    return drop_chunk(lease.block.chunk);
   if (options_.lru) {
     cache_[lease.key].push_back({lease.block, lease.kind, {}});
     return enforce_soft_cap();
@@ -244,7 +255,8 @@ void AllocatorCore::flush_cache() {
   std::erase_if(cache_, [](const auto& bin) { return bin.second.empty(); });
 }
 
-/// Gives at least `wanted` idle bytes back to the device if there are as many. Flush the cache first.
+/// Gives at least `wanted` idle bytes back to the device if there are as many. Flush the cache
+/// first.
 uint64_t AllocatorCore::release_idle(uint64_t wanted) {
   uint64_t released = 0;
   for (Pool& pool : pools_) {
@@ -297,7 +309,8 @@ Status AllocatorCore::wait_pending() {
   {
     Section section(*this);
     collect_locked(section.hooks, SIZE_MAX);
-    for (const Pending& entry : pending_) points.insert(points.end(), entry.uses.begin(), entry.uses.end());
+    for (const Pending& entry : pending_)
+      points.insert(points.end(), entry.uses.begin(), entry.uses.end());
   }
   for (const Point& point : points) BM_TRY(wait(point));
   collect();
@@ -330,7 +343,8 @@ AllocatorStats AllocatorCore::stats() const {
   result.cached = result.reserved - result.used - result.pending;
   const uint64_t free = pools_[0].free_bytes() + pools_[1].free_bytes();
   const uint64_t largest = std::max(pools_[0].largest_free(), pools_[1].largest_free());
-  result.fragmentation = free == 0 ? 0 : 1 - static_cast<double>(largest) / static_cast<double>(free);
+  result.fragmentation =
+      free == 0 ? 0 : 1 - static_cast<double>(largest) / static_cast<double>(free);
   return result;
 }
 
@@ -345,7 +359,9 @@ std::vector<BlockInfo> AllocatorCore::snapshot() const {
   uint32_t chunk_number = 0;
   const auto add = [&](hal::GpuVa va, uint64_t size, bool is_free) {
     const auto known = states.find(hal::raw(va));
-    const State state = is_free ? State::kFree : known == states.end() ? State::kUsed : known->second;
+    const State state = is_free                 ? State::kFree
+                        : known == states.end() ? State::kUsed
+                                                : known->second;
     blocks.push_back({va, size, state, chunk_number});
   };
   for (const Pool& pool : pools_)
@@ -364,7 +380,8 @@ std::vector<BlockInfo> AllocatorCore::snapshot() const {
 tl::unexpected<Error> AllocatorCore::out_of_memory(uint64_t size, const Error& cause) const {
   const uint64_t cached = stats_.reserved - stats_.used - stats_.pending;
   const std::string cap = options_.hard_cap ? fmt::format("{}", options_.hard_cap) : "none";
-  return fail(Code::kOutOfMemory, "{}: {} bytes requested, {} used, {} cached, {} waiting for the device, cap {}: {}",
+  return fail(Code::kOutOfMemory,
+              "{}: {} bytes requested, {} used, {} cached, {} waiting for the device, cap {}: {}",
               owner_.name(), size, stats_.used, cached, stats_.pending, cap, cause.message);
 }
 

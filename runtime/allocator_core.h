@@ -30,10 +30,13 @@ struct CacheKey {
   bool operator==(const CacheKey&) const = default;
 };
 struct CacheKeyHash {
-  size_t operator()(const CacheKey& key) const { return static_cast<size_t>(key.packed * 0x9e3779b97f4a7c15u); }
+  size_t operator()(const CacheKey& key) const {
+    return static_cast<size_t>(key.packed * 0x9e3779b97f4a7c15u);
+  }
 };
 
-/// A block on its way from storage to storage. `last_use` is set when handed out before it is reached.
+/// A block on its way from storage to storage. `last_use` is set when handed out before it is
+/// reached.
 struct Lease {
   Block block;
   BlockKind kind = BlockKind::kPooled;

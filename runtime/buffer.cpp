@@ -13,7 +13,8 @@ namespace bm::runtime {
 namespace {
 
 Status check_copy(const Buffer& buffer, uint64_t other_bytes) {
-  if (!buffer.has_storage()) return fail(Code::kInvalidArgument, "copy with a buffer that has no memory");
+  if (!buffer.has_storage())
+    return fail(Code::kInvalidArgument, "copy with a buffer that has no memory");
   if (buffer.size != other_bytes)
     return fail(Code::kInvalidArgument, "copy between {} and {} bytes", buffer.size, other_bytes);
   return {};
@@ -57,7 +58,8 @@ Status copy_on_device(const Buffer& dst, const Buffer& src) {
 Result<Buffer> Buffer::view(uint64_t byte_offset, uint64_t byte_size) const {
   if (!has_storage()) return fail(Code::kInvalidArgument, "view of a buffer that has no memory");
   if (byte_offset > size || byte_size > size - byte_offset)
-    return fail(Code::kInvalidArgument, "view of {} bytes at {} leaves a buffer of {}", byte_size, byte_offset, size);
+    return fail(Code::kInvalidArgument, "view of {} bytes at {} leaves a buffer of {}", byte_size,
+                byte_offset, size);
   return Buffer{storage, offset + byte_offset, byte_size};
 }
 
@@ -105,8 +107,8 @@ Status copy(const Buffer& dst, const Buffer& src) {
   if (dst.size == 0) return {};
   if (overlaps(dst, src)) {
     if (dst.offset == src.offset) return {};
-    return fail(Code::kInvalidArgument, "copy of {} bytes onto themselves, from offset {} to {}", dst.size, src.offset,
-                dst.offset);
+    return fail(Code::kInvalidArgument, "copy of {} bytes onto themselves, from offset {} to {}",
+                dst.size, src.offset, dst.offset);
   }
   if (&dst.device() == &src.device()) return copy_on_device(dst, src);
   if (std::byte* host = dst.host()) {

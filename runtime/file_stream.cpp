@@ -29,12 +29,15 @@ Result<FileStream> FileStream::open(std::string path, ReadAt read_at) {
 
 Status FileStream::read(std::span<std::byte> out, uint64_t offset) const {
   while (!out.empty()) {
-    if (offset > static_cast<uint64_t>(INT64_MAX)) return fail(Code::kIo, "{}: offset {} is out of range", path_, offset);
+    if (offset > static_cast<uint64_t>(INT64_MAX))
+      return fail(Code::kIo, "{}: offset {} is out of range", path_, offset);
     const size_t wanted = std::min(out.size(), kMostPerCall);
     const ssize_t got = read_at_(fd_.get(), out.data(), wanted, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail(Code::kIo, "{}: reading at offset {}: {}", path_, offset, errno_text(errno));
-    if (got == 0) return fail(Code::kIo, "{}: ends at offset {}, {} bytes short", path_, offset, out.size());
+    if (got < 0)
+      return fail(Code::kIo, "{}: reading at offset {}: {}", path_, offset, errno_text(errno));
+    if (got == 0)
+      return fail(Code::kIo, "{}: ends at offset {}, {} bytes short", path_, offset, out.size());
     out = out.subspan(static_cast<size_t>(got));
     offset += static_cast<uint64_t>(got);
   }

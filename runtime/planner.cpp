@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "runtime/base/bits.h"
 #include "runtime/base/tlsf.h"
@@ -27,17 +28,20 @@ struct Placed {
 };
 
 tl::unexpected<Error> too_large(const Item& item) {
-  return fail(Code::kOutOfMemory, "buffer {} of {} bytes does not fit a 64-bit arena", item.buffer, item.size);
+  return fail(Code::kOutOfMemory, "buffer {} of {} bytes does not fit a 64-bit arena", item.buffer,
+              item.size);
 }
 
 Result<Item> item_of(const PlanBuffer& buffer, size_t index) {
   if (buffer.first_use > buffer.last_use || buffer.lane >= kMostLanes)
-    return fail(Code::kInvalidArgument, "buffer {}: uses {}..{}, lane {}", index, buffer.first_use, buffer.last_use,
-                buffer.lane);
-  const std::optional<uint64_t> size = checked_align_up(std::max<uint64_t>(buffer.size, 1), kGranule);
+    return fail(Code::kInvalidArgument, "buffer {}: uses {}..{}, lane {}", index, buffer.first_use,
+                buffer.last_use, buffer.lane);
+  const std::optional<uint64_t> size =
+      checked_align_up(std::max<uint64_t>(buffer.size, 1), kGranule);
   if (!size) return too_large({.buffer = index, .size = buffer.size});
   const uint64_t length = uint64_t{buffer.last_use} - buffer.first_use + 1;
-  return Item{index, *size, buffer.first_use, buffer.first_use + (buffer.is_copied ? 2 * length : length)};
+  return Item{index, *size, buffer.first_use,
+              buffer.first_use + (buffer.is_copied ? 2 * length : length)};
 }
 
 /// The smallest gap between placed buffers alive at the same time that holds `item`, else behind
@@ -61,9 +65,12 @@ std::optional<uint64_t> best_gap(const std::vector<Placed>& placed, const Item& 
   return checked_add(top, item.size) ? std::optional(top) : std::nullopt;
 }
 
-/// Largest first: big buffers settle at the bottom and small ones fill the gaps they leave over time.
+/// Largest first: big buffers settle at the bottom and small ones fill the gaps they leave over
+/// time.
 Status place_by_size(std::vector<Item> items, Plan& plan, uint64_t& arena) {
-  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.size > b.size; });
+  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    return a.size != b.size ? a.size > b.size : a.buffer < b.buffer;
+  });
   std::vector<Placed> placed;
   placed.reserve(items.size());
   for (const Item& item : items) {
@@ -89,8 +96,12 @@ Status place_in_order(const std::vector<Item>& items, Plan& plan, uint64_t& aren
   std::vector<size_t> opens(items.size());
   std::iota(opens.begin(), opens.end(), size_t{0});
   std::vector<size_t> closes = opens;
-  std::stable_sort(opens.begin(), opens.end(), [&](size_t a, size_t b) { return items[a].begin < items[b].begin; });
-  std::stable_sort(closes.begin(), closes.end(), [&](size_t a, size_t b) { return items[a].end < items[b].end; });
+  std::sort(opens.begin(), opens.end(), [&](size_t a, size_t b) {
+    return std::pair(items[a].begin, a) < std::pair(items[b].begin, b);
+  });
+  std::sort(closes.begin(), closes.end(), [&](size_t a, size_t b) {
+    return std::pair(items[a].end, a) < std::pair(items[b].end, b);
+  });
   // Twice the total: never full for want of a large enough gap.
   const uint64_t range = total > (uint64_t{1} << 62) ? align_down(UINT64_MAX, kGranule) : 2 * total;
   Tlsf ranges = BM_TRY(Tlsf::create(0, range, kGranule));
@@ -118,8 +129,10 @@ Result<Plan> plan_memory(std::span<const PlanBuffer> buffers) {
   Plan plan{std::vector<uint64_t>(buffers.size()), std::vector<uint64_t>(lanes.size())};
   for (size_t lane = 0; lane < lanes.size(); ++lane) {
     const bool is_small = lanes[lane].size() <= kMostBySize;
-    if (is_small) BM_TRY(place_by_size(std::move(lanes[lane]), plan, plan.arena_sizes[lane]));
-    else BM_TRY(place_in_order(lanes[lane], plan, plan.arena_sizes[lane]));
+    if (is_small)
+      BM_TRY(place_by_size(std::move(lanes[lane]), plan, plan.arena_sizes[lane]));
+    else
+      BM_TRY(place_in_order(lanes[lane], plan, plan.arena_sizes[lane]));
   }
   return plan;
 }

@@ -11,10 +11,10 @@ namespace bm::runtime {
 
 /// One intermediate buffer. Uses are call indices of the captured list, both ends included.
 struct PlanBuffer {
-  uint64_t size = 0;       ///< bytes; placed at multiples of 256
+  uint64_t size = 0;  ///< bytes; placed at multiples of 256
   uint32_t first_use = 0;
   uint32_t last_use = 0;
-  uint32_t lane = 0;       ///< buffers share memory only within a lane (device, kind)
+  uint32_t lane = 0;  ///< buffers share memory only within a lane (device, kind)
   /// Touched by copies: its place stays taken for twice its lifetime, so that a copy engine running
   /// behind does not make the next user of the bytes wait.
   bool is_copied = false;

@@ -36,7 +36,8 @@ Block Pool::take_from(std::unique_ptr<hal::Buffer> memory, uint64_t size) {
 
 Status Pool::give_back(const Block& block) {
   for (const Chunks& chunks : chunks_)
-    if (std::any_of(chunks.begin(), chunks.end(), [&](const auto& chunk) { return chunk.get() == block.chunk; }))
+    if (std::any_of(chunks.begin(), chunks.end(),
+                    [&](const auto& chunk) { return chunk.get() == block.chunk; }))
       return block.chunk->ranges->free(block.offset);
   return fail(Code::kInvalidArgument, "free of a block that belongs to no chunk of this pool");
 }
@@ -55,7 +56,8 @@ uint64_t Pool::release_idle(uint64_t wanted) {
 
 uint64_t Pool::free_bytes() const {
   uint64_t bytes = 0;
-  for (const Chunk* chunk : chunks()) bytes += chunk->ranges->stats().capacity - chunk->ranges->stats().used;
+  for (const Chunk* chunk : chunks())
+    bytes += chunk->ranges->stats().capacity - chunk->ranges->stats().used;
   return bytes;
 }
 

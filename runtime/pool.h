@@ -22,7 +22,9 @@ struct Block {
   Chunk* chunk = nullptr;
   uint64_t offset = 0, size = 0;
   hal::GpuVa va() const { return hal::offset(chunk->memory->va(), offset); }
-  std::byte* host() const { return chunk->memory->host() ? chunk->memory->host() + offset : nullptr; }
+  std::byte* host() const {
+    return chunk->memory->host() ? chunk->memory->host() + offset : nullptr;
+  }
 };
 
 /// Chunks of one kind of memory. Small and large blocks live in different chunks, so that one

@@ -14,7 +14,8 @@ std::atomic_ref<uint64_t> word(std::byte* host) {
 
 }  // namespace
 
-SignalPool::SignalPool(hal::Device& device, uint64_t page_bytes) : device_(device), page_bytes_(page_bytes) {
+SignalPool::SignalPool(hal::Device& device, uint64_t page_bytes)
+    : device_(device), page_bytes_(page_bytes) {
   BM_CHECK(page_bytes >= kSignalBytes && page_bytes % kSignalBytes == 0);
 }
 
@@ -30,8 +31,12 @@ void SignalPool::Signal::swap(Signal& other) noexcept {
 }
 
 uint64_t SignalPool::Signal::value() const { return word(host_).load(std::memory_order_acquire); }
-void SignalPool::Signal::set_value(uint64_t value) { word(host_).store(value, std::memory_order_release); }
-uint64_t SignalPool::Signal::timestamp() const { return word(host_ + 8).load(std::memory_order_acquire); }
+void SignalPool::Signal::set_value(uint64_t value) {
+  word(host_).store(value, std::memory_order_release);
+}
+uint64_t SignalPool::Signal::timestamp() const {
+  return word(host_ + 8).load(std::memory_order_acquire);
+}
 
 Result<SignalPool::Signal> SignalPool::allocate() {
   const std::lock_guard lock(lock_);
@@ -49,12 +54,17 @@ Result<SignalPool::Signal> SignalPool::allocate() {
 }
 
 Status SignalPool::add_page() {
-  std::unique_ptr<hal::Buffer> page = BM_TRY(device_.allocate(
-      {.size = page_bytes_, .host_visible = true, .host_memory = true, .uncached = true, .zero = true}));
-  if (page->host() == nullptr) return fail(Code::kUnsupported, "the device has no memory shared with the CPU");
+  std::unique_ptr<hal::Buffer> page = BM_TRY(device_.allocate({.size = page_bytes_,
+                                                               .host_visible = true,
+                                                               .host_memory = true,
+                                                               .uncached = true,
+                                                               .zero = true}));
+  if (page->host() == nullptr)
+    return fail(Code::kUnsupported, "the device has no memory shared with the CPU");
   // Last slot first, so that slots are handed out in address order.
   for (uint64_t at = page_bytes_; at >= kSignalBytes; at -= kSignalBytes)
-    free_.push_back({hal::offset(page->va(), at - kSignalBytes), page->host() + at - kSignalBytes, {}});
+    free_.push_back(
+        {hal::offset(page->va(), at - kSignalBytes), page->host() + at - kSignalBytes, {}});
   pages_.push_back(std::move(page));
   return {};
 }

@@ -28,7 +28,8 @@ Result<Staging::Slot*> Staging::acquire_in_slot() {
     Result<Slot> fresh = new_slot();
     // No memory for one more slot: get by with those at hand.
     if (!fresh && slots.empty()) return tl::unexpected<Error>(std::move(fresh.error()));
-    if (fresh) slots.insert(slots.begin() + static_cast<std::ptrdiff_t>(in_.next), std::move(*fresh));
+    if (fresh)
+      slots.insert(slots.begin() + static_cast<std::ptrdiff_t>(in_.next), std::move(*fresh));
   }
   Slot& slot = slots[in_.next];
   BM_TRY(wait(slot.busy_until));
@@ -36,7 +37,8 @@ Result<Staging::Slot*> Staging::acquire_in_slot() {
   return &slot;
 }
 
-Status Staging::submit_copy(Slot& slot, hal::GpuVa dst, hal::GpuVa src, uint64_t bytes, const Buffer& user) {
+Status Staging::submit_copy(Slot& slot, hal::GpuVa dst, hal::GpuVa src, uint64_t bytes,
+                            const Buffer& user) {
   const hal::Command copy = hal::Copy{dst, src, bytes};
   const Point point = BM_TRY(stream_.submit(hal::QueueKind::kCopy, {&copy, 1}));
   slot.busy_until = point;
@@ -69,7 +71,8 @@ Status Staging::copy_out(const Buffer& src, const Drain& drain) {
     for (; queued < chunks && queued < drained + slots.size(); ++queued) {
       Slot& slot = slots[queued % slots.size()];
       const uint64_t offset = queued * options_.slot_bytes;
-      BM_TRY(submit_copy(slot, slot.memory->va(), hal::offset(src.va(), offset), chunk_at(offset, src.size), src));
+      BM_TRY(submit_copy(slot, slot.memory->va(), hal::offset(src.va(), offset),
+                         chunk_at(offset, src.size), src));
     }
     const Slot& slot = slots[drained % slots.size()];
     BM_TRY(wait(slot.busy_until));

@@ -18,7 +18,7 @@ class Stream;
 
 struct StagingOptions {
   uint64_t slot_bytes = 2ull << 20;
-  uint32_t in_slots = 8;   ///< most slots of a direction; made when the ones at hand are busy
+  uint32_t in_slots = 8;  ///< most slots of a direction; made when the ones at hand are busy
   uint32_t out_slots = 4;
 };
 
@@ -57,7 +57,8 @@ class Staging {
   Result<Slot*> acquire_in_slot();
   Status reserve_out_slots(uint64_t wanted);
   Result<Slot> new_slot();
-  Status submit_copy(Slot& slot, hal::GpuVa dst, hal::GpuVa src, uint64_t bytes, const Buffer& user);
+  Status submit_copy(Slot& slot, hal::GpuVa dst, hal::GpuVa src, uint64_t bytes,
+                     const Buffer& user);
   uint64_t chunk_at(uint64_t offset, uint64_t total) const;
 
   Allocator& allocator_;

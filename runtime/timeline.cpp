@@ -31,7 +31,9 @@ void relax() {
 #endif
 }
 
-constexpr uint64_t low_bits(uint32_t bits) { return bits >= 64 ? UINT64_MAX : (uint64_t{1} << bits) - 1; }
+constexpr uint64_t low_bits(uint32_t bits) {
+  return bits >= 64 ? UINT64_MAX : (uint64_t{1} << bits) - 1;
+}
 
 }  // namespace
 
@@ -54,13 +56,15 @@ Timeline::Timeline(hal::GpuVa signal, std::byte* host, TimelineOptions options)
 uint64_t Timeline::load_signal() const {
   // The device writes this word: an atomic read keeps the compiler from caching it, and acquire
   // orders our later reads of results after it.
-  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(host_)).load(std::memory_order_acquire) & mask_;
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(host_))
+             .load(std::memory_order_acquire) &
+         mask_;
 }
 
 void Timeline::note_completed(uint64_t value) const {
   uint64_t known = completed_.load(std::memory_order_relaxed);
-  while (known < value && !completed_.compare_exchange_weak(known, value, std::memory_order_acq_rel)) {
-  }
+  while (known < value &&
+         !completed_.compare_exchange_weak(known, value, std::memory_order_acq_rel)) {}
 }
 
 uint64_t Timeline::completed() const {
@@ -110,7 +114,8 @@ void Timeline::restart() {
   note_completed(last());
   restarts_.fetch_add(1, std::memory_order_acq_rel);
   base_.store(last(), std::memory_order_release);
-  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(host_)).store(0, std::memory_order_release);
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(host_))
+      .store(0, std::memory_order_release);
   restarts_.fetch_add(1, std::memory_order_acq_rel);
 }
 
@@ -119,7 +124,9 @@ uint64_t Timeline::hardware_value(uint64_t value) const {
   return value <= base ? 0 : value - base;
 }
 
-hal::Signal Timeline::signal_command(uint64_t value) const { return {signal_, hardware_value(value)}; }
+hal::Signal Timeline::signal_command(uint64_t value) const {
+  return {signal_, hardware_value(value)};
+}
 
 std::optional<hal::Wait> Timeline::wait_command(uint64_t value, Point waiter) {
   // Under the lock: either drain() sees this waiter, or we see that `value` is reached.
@@ -168,7 +175,8 @@ Status Timeline::wait(uint64_t value, std::chrono::milliseconds deadline) {
     if (now - since >= deadline) {
       // This thread may have slept through the end: look once more.
       if (reached(value)) return {};
-      return fail(Code::kTimeout, "no progress for {} ms: waited for value {}, reached {} of {} submitted",
+      return fail(Code::kTimeout,
+                  "no progress for {} ms: waited for value {}, reached {} of {} submitted",
                   deadline.count(), value, completed(), last());
     }
     if (const Status alive = pause(now - since); !alive) {
@@ -191,7 +199,9 @@ Status Timeline::status() const {
   return tl::unexpected<Error>(*poison_);
 }
 
-bool reached(const Point& point) { return point.timeline == nullptr || point.timeline->reached(point.value); }
+bool reached(const Point& point) {
+  return point.timeline == nullptr || point.timeline->reached(point.value);
+}
 
 Status wait(const Point& point, std::chrono::milliseconds deadline) {
   return point.timeline == nullptr ? Status{} : point.timeline->wait(point.value, deadline);

@@ -58,8 +58,8 @@ class Timeline {
 
   /// Reserves the next value, starting at 1. The caller must submit signal_command(value), or give
   /// it back with cancel(). Before the hardware value would leave half of the compare range, waits
-  /// until all earlier work and everybody who waits for it is through, then restarts the signal at 0.
-  /// Errors: the poison; kTimeout from that wait.
+  /// until all earlier work and everybody who waits for it is through, then restarts the signal at
+  /// 0. Errors: the poison; kTimeout from that wait.
   Result<uint64_t> next();
   /// Takes back the value next() returned last, after a submission that failed.
   void cancel(uint64_t value);

@@ -43,8 +43,7 @@ class UseList {
   class Guard {
    public:
     explicit Guard(const UseList& list) : busy_(list.busy_) {
-      while (busy_.test_and_set(std::memory_order_acquire)) {
-      }
+      while (busy_.test_and_set(std::memory_order_acquire)) {}
     }
     ~Guard() { busy_.clear(std::memory_order_release); }
     Guard(const Guard&) = delete;

@@ -1,5 +1,6 @@
 #pragma once
-// Bounds-checked little-endian reader: the only way to read lengths that come from a file or device.
+// Bounds-checked little-endian reader: the only way to read lengths that come from a file or
+// device.
 
 #include <bit>
 #include <cstddef>
@@ -25,7 +26,8 @@ class ByteReader {
   Result<T> read() {
     static_assert(std::is_trivially_copyable_v<T>);
     static_assert(std::endian::native == std::endian::little, "byte swapping is not written");
-    if (sizeof(T) > remaining()) [[unlikely]] return missing(sizeof(T));
+    if (sizeof(T) > remaining()) [[unlikely]]
+      return missing(sizeof(T));
     T value;
     std::memcpy(&value, bytes_.data() + offset_, sizeof(T));
     offset_ += sizeof(T);
@@ -34,7 +36,8 @@ class ByteReader {
 
   /// Next `count` bytes without copying.
   Result<std::span<const std::byte>> bytes(uint64_t count) {
-    if (count > remaining()) [[unlikely]] return missing(count);
+    if (count > remaining()) [[unlikely]]
+      return missing(count);
     const auto result = bytes_.subspan(offset_, static_cast<size_t>(count));
     offset_ += static_cast<size_t>(count);
     return result;
@@ -47,7 +50,8 @@ class ByteReader {
   }
 
   Status skip(uint64_t count) {
-    if (count > remaining()) [[unlikely]] return missing(count);
+    if (count > remaining()) [[unlikely]]
+      return missing(count);
     offset_ += static_cast<size_t>(count);
     return {};
   }
@@ -55,7 +59,8 @@ class ByteReader {
   /// Moves to an absolute position; the end itself is allowed.
   Status seek(uint64_t position) {
     if (position > bytes_.size()) [[unlikely]]
-      return fail(Code::kCorrupt, "offset {} lies past the end ({} bytes)", position, bytes_.size());
+      return fail(Code::kCorrupt, "offset {} lies past the end ({} bytes)", position,
+                  bytes_.size());
     offset_ = static_cast<size_t>(position);
     return {};
   }
@@ -66,7 +71,8 @@ class ByteReader {
 
  private:
   tl::unexpected<Error> missing(uint64_t wanted) const {
-    return fail(Code::kCorrupt, "offset {}: {} bytes wanted, {} left", offset_, wanted, remaining());
+    return fail(Code::kCorrupt, "offset {}: {} bytes wanted, {} left", offset_, wanted,
+                remaining());
   }
 
   std::span<const std::byte> bytes_;

@@ -84,33 +84,43 @@ Status set_no_color(Settings& settings, std::string_view text) {
 
 using S = Settings;
 constexpr Row kRows[] = {
-    {"DEV", "", "default device: [INTERFACE[:indices]+]DEVICE[:RENDERER[:ARCH]], several separated by ';'",
+    {"DEV", "",
+     "default device: [INTERFACE[:indices]+]DEVICE[:RENDERER[:ARCH]], several separated by ';'",
      set_text<&S::dev>, get<&S::dev>},
-    {"DEBUG", "0", "0 quiet, 1 devices, 2 each kernel with times, 3 buffers, 4 source, 5 IR, 6 rewrites, 7 disassembly",
+    {"DEBUG", "0",
+     "0 quiet, 1 devices, 2 each kernel with times, 3 buffers, 4 source, 5 IR, 6 rewrites, 7 "
+     "disassembly",
      set_number<&S::debug, 0, 7>, get<&S::debug>},
-    {"JIT", "1", "0: never capture; 1: capture and replay as a graph; 2: capture, launch one by one",
+    {"JIT", "1",
+     "0: never capture; 1: capture and replay as a graph; 2: capture, launch one by one",
      set_number<&S::jit, 0, 2>, get<&S::jit>},
     {"LRU", "1", "0: give freed memory back at once instead of keeping it for the next allocation",
      set_bool<&S::lru>, get<&S::lru>},
-    {"BM_LOG", "", "log levels per component, e.g. 'amd=3,runtime=1' or '2' for all (0 error, 1 warning, 2 info, 3 trace)",
+    {"BM_LOG", "",
+     "log levels per component, e.g. 'amd=3,runtime=1' or '2' for all (0 error, 1 warning, 2 info, "
+     "3 trace)",
      set_text<&S::log>, get<&S::log>},
     {"BM_THREADS", "0", "worker threads of the CPU device and the compiler; 0: one per usable core",
      set_number<&S::threads, 0u, 4096u>, get<&S::threads>},
-    {"BM_PIN", "0", "1: each worker thread of the CPU device stays on one core", set_bool<&S::pin>, get<&S::pin>},
-    {"BM_CACHE_DIR", "$XDG_CACHE_HOME/bellmetal or ~/.cache/bellmetal", "folder of compiled kernels and measurements",
-     set_text<&S::cache_dir>, get<&S::cache_dir>},
-    {"BM_CACHE", "1", "0: neither read nor write the cache folder", set_bool<&S::cache>, get<&S::cache>},
+    {"BM_PIN", "0", "1: each worker thread of the CPU device stays on one core", set_bool<&S::pin>,
+     get<&S::pin>},
+    {"BM_CACHE_DIR", "$XDG_CACHE_HOME/bellmetal or ~/.cache/bellmetal",
+     "folder of compiled kernels and measurements", set_text<&S::cache_dir>, get<&S::cache_dir>},
+    {"BM_CACHE", "1", "0: neither read nor write the cache folder", set_bool<&S::cache>,
+     get<&S::cache>},
     {"BM_PLUGIN_DIR", "", "folder searched first for compiler components", set_text<&S::plugin_dir>,
      get<&S::plugin_dir>},
     {"BM_MEMORY_CAP", "0", "most bytes one device may hold (K, M, G suffix); 0: no limit",
      set_bytes<&S::memory_cap>, get<&S::memory_cap>},
-    {"BM_POOL_SOFT_CAP", "0", "idle memory is given back while a device holds more bytes than this; 0: no limit",
+    {"BM_POOL_SOFT_CAP", "0",
+     "idle memory is given back while a device holds more bytes than this; 0: no limit",
      set_bytes<&S::pool_soft_cap>, get<&S::pool_soft_cap>},
     {"BM_WAIT_TIMEOUT_MS", "30000", "a device without progress for so long counts as hung",
      set_number<&S::wait_timeout_ms, 1u, UINT32_MAX>, get<&S::wait_timeout_ms>},
-    {"BM_PROFILE", "", "file that receives a Chrome trace of kernels and copies", set_text<&S::profile>,
-     get<&S::profile>},
-    {"BM_SEED", "", "seed of the random number generator; unset: drawn at start", set_seed, get_seed},
+    {"BM_PROFILE", "", "file that receives a Chrome trace of kernels and copies",
+     set_text<&S::profile>, get<&S::profile>},
+    {"BM_SEED", "", "seed of the random number generator; unset: drawn at start", set_seed,
+     get_seed},
     {"NO_COLOR", "", "any value: no colours in output", set_no_color, get<&S::no_color>},
     {"NO_MEMORY_PLANNER", "0", "1: one allocation per intermediate buffer instead of shared arenas",
      set_bool<&S::no_memory_planner>, get<&S::no_memory_planner>},
@@ -175,7 +185,8 @@ const Settings& settings() {
 
 ScopedSetting::ScopedSetting(std::string_view name, std::string_view value)
     : mine_(std::make_unique<Settings>(settings())), previous_(scoped_settings()) {
-  const Row* row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == name; });
+  const Row* row = std::find_if(std::begin(kRows), std::end(kRows),
+                                [&](const Row& r) { return r.name == name; });
   BM_CHECK(row != std::end(kRows));
   const Status status = row->set(*mine_, value);
   BM_CHECK(status.has_value());
@@ -196,8 +207,13 @@ std::vector<EnvValue> all_env() {
     const std::string value = row.get(settings());
     const bool is_scoped = value != row.get(snapshot.settings);
     const bool is_set = text && *text && snapshot.problems[i].empty();
-    values.push_back({.name = row.name, .value = value, .fallback = row.fallback, .help = row.help,
-                      .source = is_scoped ? "scope" : is_set ? "environment" : "default",
+    values.push_back({.name = row.name,
+                      .value = value,
+                      .fallback = row.fallback,
+                      .help = row.help,
+                      .source = is_scoped ? "scope"
+                                : is_set  ? "environment"
+                                          : "default",
                       .problem = snapshot.problems[i]});
   }
   return values;
@@ -208,13 +224,16 @@ Result<uint64_t> parse_bytes(std::string_view text) {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string suffix(end, text.data() + text.size());
   for (char& c : suffix) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  if (suffix.ends_with("ib")) suffix.resize(suffix.size() - 2);
-  else if (suffix.ends_with('b')) suffix.pop_back();
+  if (suffix.ends_with("ib"))
+    suffix.resize(suffix.size() - 2);
+  else if (suffix.ends_with('b'))
+    suffix.pop_back();
   const size_t power = suffix.empty() ? 0 : std::string_view("kmgt").find(suffix) + 1;
   if (problem != std::errc() || suffix.size() > 1 || (!suffix.empty() && power == 0))
     return fail(Code::kInvalidArgument, "'{}' is not a size such as 512M or 2G", text);
   const double bytes = std::ldexp(number, static_cast<int>(10 * power));
-  if (!(bytes >= 0) || bytes >= 0x1p64) return fail(Code::kInvalidArgument, "size '{}' is out of range", text);
+  if (!(bytes >= 0) || bytes >= 0x1p64)
+    return fail(Code::kInvalidArgument, "size '{}' is out of range", text);
   return static_cast<uint64_t>(bytes);
 }
 

@@ -14,25 +14,25 @@ namespace bm {
 /// Typed values of every variable; the initialisers are the defaults. What each one means is in
 /// the table of env.cpp, which `bellmetal env` prints.
 struct Settings {
-  std::string dev;                      ///< DEV
-  int debug = 0;                        ///< DEBUG
-  int jit = 1;                          ///< JIT
-  bool lru = true;                      ///< LRU
-  std::string log;                      ///< BM_LOG
-  uint32_t threads = 0;                 ///< BM_THREADS; 0: one per core this process may use
-  bool pin = false;                     ///< BM_PIN
-  std::string cache_dir;                ///< BM_CACHE_DIR, resolved; empty when there is no home
-  bool cache = true;                    ///< BM_CACHE
-  std::string plugin_dir;               ///< BM_PLUGIN_DIR
-  uint64_t memory_cap = 0;              ///< BM_MEMORY_CAP, bytes; 0: none
-  uint64_t pool_soft_cap = 0;           ///< BM_POOL_SOFT_CAP, bytes; 0: none
-  uint32_t wait_timeout_ms = 30'000;    ///< BM_WAIT_TIMEOUT_MS
-  std::string profile;                  ///< BM_PROFILE
-  uint64_t seed = 0;                    ///< BM_SEED
-  bool has_seed = false;                ///< BM_SEED is set
-  bool no_color = false;                ///< NO_COLOR
-  bool no_memory_planner = false;       ///< NO_MEMORY_PLANNER
-  uint64_t max_buffer_size = 0;         ///< MAX_BUFFER_SIZE, bytes; 0: none
+  std::string dev;                    ///< DEV
+  int debug = 0;                      ///< DEBUG
+  int jit = 1;                        ///< JIT
+  bool lru = true;                    ///< LRU
+  std::string log;                    ///< BM_LOG
+  uint32_t threads = 0;               ///< BM_THREADS; 0: one per core this process may use
+  bool pin = false;                   ///< BM_PIN
+  std::string cache_dir;              ///< BM_CACHE_DIR, resolved; empty when there is no home
+  bool cache = true;                  ///< BM_CACHE
+  std::string plugin_dir;             ///< BM_PLUGIN_DIR
+  uint64_t memory_cap = 0;            ///< BM_MEMORY_CAP, bytes; 0: none
+  uint64_t pool_soft_cap = 0;         ///< BM_POOL_SOFT_CAP, bytes; 0: none
+  uint32_t wait_timeout_ms = 30'000;  ///< BM_WAIT_TIMEOUT_MS
+  std::string profile;                ///< BM_PROFILE
+  uint64_t seed = 0;                  ///< BM_SEED
+  bool has_seed = false;              ///< BM_SEED is set
+  bool no_color = false;              ///< NO_COLOR
+  bool no_memory_planner = false;     ///< NO_MEMORY_PLANNER
+  uint64_t max_buffer_size = 0;       ///< MAX_BUFFER_SIZE, bytes; 0: none
 };
 
 /// Settings of this thread: the innermost ScopedSetting's, else the process snapshot. The snapshot
@@ -65,8 +65,9 @@ std::vector<EnvValue> all_env();
 /// Errors: kInvalidArgument naming the text.
 Result<uint64_t> parse_bytes(std::string_view text);
 
-/// Settings from any source of texts, defaults where `lookup` gives nullptr. Errors: kInvalidArgument
-/// naming the variable and what it takes. Pure: the snapshot and tests are built on it.
+/// Settings from any source of texts, defaults where `lookup` gives nullptr. Errors:
+/// kInvalidArgument naming the variable and what it takes. Pure: the snapshot and tests are built
+/// on it.
 Result<Settings> parse_settings(const char* (*lookup)(const char* name));
 
 }  // namespace bm

@@ -33,10 +33,13 @@ LogLevel log_level(std::string_view spec, std::string_view component) {
     const std::string_view entry = spec.substr(0, comma);
     spec = comma == spec.npos ? std::string_view() : spec.substr(comma + 1);
     const size_t equals = entry.find('=');
-    const std::optional<LogLevel> level = parse_level(equals == entry.npos ? entry : entry.substr(equals + 1));
+    const std::optional<LogLevel> level =
+        parse_level(equals == entry.npos ? entry : entry.substr(equals + 1));
     if (!level) continue;
-    if (equals == entry.npos) all = *level;
-    else if (entry.substr(0, equals) == component) named = level;
+    if (equals == entry.npos)
+      all = *level;
+    else if (entry.substr(0, equals) == component)
+      named = level;
   }
   return named.value_or(all);
 }

@@ -23,8 +23,10 @@ void log_line(std::string_view component, LogLevel level, std::string_view messa
 
 /// `log("amd", LogLevel::kInfo, "ring {} has {} dwords", i, n);` formats only when enabled.
 template <class... Args>
-void log(std::string_view component, LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
-  if (log_enabled(component, level)) log_line(component, level, fmt::format(format, std::forward<Args>(args)...));
+void log(std::string_view component, LogLevel level, fmt::format_string<Args...> format,
+         Args&&... args) {
+  if (log_enabled(component, level))
+    log_line(component, level, fmt::format(format, std::forward<Args>(args)...));
 }
 
 }  // namespace bm

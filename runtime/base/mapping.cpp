@@ -36,7 +36,8 @@ Result<Mapping> Mapping::open_file(const std::string& path) {
   if (info.st_size == 0) return Mapping();
   const size_t size = static_cast<size_t>(info.st_size);
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-  if (address == MAP_FAILED) return fail(code_from_errno(errno), "map {}: {}", path, errno_text(errno));
+  if (address == MAP_FAILED)
+    return fail(code_from_errno(errno), "map {}: {}", path, errno_text(errno));
   return Mapping(std::span(static_cast<const std::byte*>(address), size));
 }
 

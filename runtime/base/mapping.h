@@ -22,7 +22,8 @@ class Mapping {
   ~Mapping();
 
   /// Maps the whole file; an empty file gives an empty span.
-  /// Errors: kNotFound, kPermission, kIo naming the path; kInvalidArgument for anything but a regular file.
+  /// Errors: kNotFound, kPermission, kIo naming the path; kInvalidArgument for anything but a
+  /// regular file.
   static Result<Mapping> open_file(const std::string& path);
 
   std::span<const std::byte> bytes() const { return bytes_; }

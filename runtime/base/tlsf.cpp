@@ -32,12 +32,14 @@ uint64_t hash(uint64_t start) { return (start * 0x9e3779b97f4a7c15u) >> 20; }
 }  // namespace
 
 Result<Tlsf> Tlsf::create(uint64_t base, uint64_t size, uint64_t granule) {
-  if (!is_power_of_two(granule)) return fail(Code::kInvalidArgument, "granule {} is not a power of two", granule);
+  if (!is_power_of_two(granule))
+    return fail(Code::kInvalidArgument, "granule {} is not a power of two", granule);
   if (!is_aligned(base, granule))
     return fail(Code::kInvalidArgument, "base {:#x} is not a multiple of {}", base, granule);
   // A range may end exactly at 2^64.
   if (size != 0 && base + (size - 1) < base)
-    return fail(Code::kInvalidArgument, "{} bytes from {:#x} pass the end of the address space", size, base);
+    return fail(Code::kInvalidArgument, "{} bytes from {:#x} pass the end of the address space",
+                size, base);
   const uint32_t shift = floor_log2(granule);
   return Tlsf(base, size >> shift, shift);
 }
@@ -56,8 +58,9 @@ Result<uint64_t> Tlsf::allocate(uint64_t size, uint64_t alignment) {
   if (size == 0 || !is_power_of_two(alignment))
     return fail(Code::kInvalidArgument, "cannot place {} bytes aligned to {}", size, alignment);
   if (const std::optional<uint64_t> address = try_allocate(size, alignment)) return *address;
-  return fail(Code::kOutOfMemory, "no room for {} bytes aligned to {}: {} of {} used, largest gap {}", size,
-              alignment, stats_.used, stats_.capacity, largest_free());
+  return fail(Code::kOutOfMemory,
+              "no room for {} bytes aligned to {}: {} of {} used, largest gap {}", size, alignment,
+              stats_.used, stats_.capacity, largest_free());
 }
 
 std::optional<uint64_t> Tlsf::try_allocate(uint64_t size, uint64_t alignment) {
@@ -72,7 +75,8 @@ std::optional<uint64_t> Tlsf::try_allocate(uint64_t size, uint64_t alignment) {
 /// Where `granules` would start inside free block `index`, if they fit.
 std::optional<Tlsf::Fit> Tlsf::fit(Index index, uint64_t granules, uint64_t alignment) const {
   const Block& block = blocks_[index];
-  const std::optional<uint64_t> aligned = checked_align_up(base_ + (block.start << shift_), alignment);
+  const std::optional<uint64_t> aligned =
+      checked_align_up(base_ + (block.start << shift_), alignment);
   if (!aligned) return std::nullopt;
   const uint64_t start = (*aligned - base_) >> shift_;
   const uint64_t skipped = start - block.start;
@@ -105,7 +109,8 @@ Tlsf::Index Tlsf::first_in_class_from(uint32_t size_class) const {
   if (size_class >= heads_.size()) return kNone;
   const uint32_t row = size_class / kColumns;
   const uint32_t columns = used_columns_[row] & (UINT32_MAX << (size_class % kColumns));
-  if (columns != 0) return heads_[row * kColumns + static_cast<uint32_t>(std::countr_zero(columns))];
+  if (columns != 0)
+    return heads_[row * kColumns + static_cast<uint32_t>(std::countr_zero(columns))];
   const uint64_t rows = row >= 63 ? 0 : used_rows_ & (UINT64_MAX << (row + 1));
   if (rows == 0) return kNone;
   const auto next = static_cast<uint32_t>(std::countr_zero(rows));
@@ -131,7 +136,8 @@ Status Tlsf::free(uint64_t address) {
   const uint64_t offset = address - base_;
   const size_t slot = live_slot(offset >> shift_);
   if (address < base_ || !is_aligned(offset, uint64_t{1} << shift_) || live_[slot] == kNone)
-    return fail(Code::kInvalidArgument, "free of {:#x}, which is not the start of a live block", address);
+    return fail(Code::kInvalidArgument, "free of {:#x}, which is not the start of a live block",
+                address);
   Index index = live_[slot];
   live_erase(slot);
   stats_.used -= blocks_[index].size << shift_;
@@ -154,7 +160,8 @@ Status Tlsf::free(uint64_t address) {
 std::optional<uint64_t> Tlsf::size_of(uint64_t address) const {
   const uint64_t offset = address - base_;
   const Index index = live_[live_slot(offset >> shift_)];
-  if (address < base_ || !is_aligned(offset, uint64_t{1} << shift_) || index == kNone) return std::nullopt;
+  if (address < base_ || !is_aligned(offset, uint64_t{1} << shift_) || index == kNone)
+    return std::nullopt;
   return blocks_[index].size << shift_;
 }
 
@@ -195,8 +202,10 @@ void Tlsf::remove_free(Index index) {
   Block& block = blocks_[index];
   const uint32_t size_class = class_of(block.size);
   if (block.next_free != kNone) blocks_[block.next_free].previous_free = block.previous_free;
-  if (block.previous_free != kNone) blocks_[block.previous_free].next_free = block.next_free;
-  else heads_[size_class] = block.next_free;
+  if (block.previous_free != kNone)
+    blocks_[block.previous_free].next_free = block.next_free;
+  else
+    heads_[size_class] = block.next_free;
   if (heads_[size_class] == kNone) {
     uint32_t& columns = used_columns_[size_class / kColumns];
     columns &= ~(1u << (size_class % kColumns));
@@ -221,8 +230,10 @@ Tlsf::Index Tlsf::new_block(const Block& block) {
 /// Cuts block `index` to `granules`; returns the new block that holds the rest.
 Tlsf::Index Tlsf::split_after(Index index, uint64_t granules) {
   const Block whole = blocks_[index];
-  const Index rest = new_block({.start = whole.start + granules, .size = whole.size - granules,
-                                .before = index, .after = whole.after});
+  const Index rest = new_block({.start = whole.start + granules,
+                                .size = whole.size - granules,
+                                .before = index,
+                                .after = whole.after});
   if (whole.after != kNone) blocks_[whole.after].before = rest;
   blocks_[index].size = granules;
   blocks_[index].after = rest;

@@ -57,7 +57,8 @@ class Tlsf {
   using Index = uint32_t;
   static constexpr Index kNone = UINT32_MAX;
 
-  // Sizes and starts in granules. Neighbours by address form one list, free blocks of a class another.
+  // Sizes and starts in granules. Neighbours by address form one list, free blocks of a class
+  // another.
   struct Block {
     uint64_t start = 0, size = 0;
     Index before = kNone, after = kNone;

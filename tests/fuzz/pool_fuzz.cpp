@@ -1,4 +1,5 @@
-// Random programs against Pool: blocks stay inside their chunk, never overlap, and all memory comes back.
+// Random programs against Pool: blocks stay inside their chunk, never overlap, and all memory comes
+// back.
 #include <cstdlib>
 #include <map>
 #include <vector>
@@ -37,7 +38,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       BM_CHECK(!pool.give_back(victim->second).has_value());
       live.erase(victim);
     } else {
-      const uint64_t bytes = bm::align_up((input.read<uint16_t>().value_or(0) + uint64_t{1}) << (what >> 4), Pool::kGranule);
+      const uint64_t bytes = bm::align_up(
+          (input.read<uint16_t>().value_or(0) + uint64_t{1}) << (what >> 4), Pool::kGranule);
       std::optional<Block> block = pool.take(bytes);
       if (!block) {
         const uint64_t chunk = what & 8 ? bytes : Pool::chunk_bytes(bytes);
@@ -48,7 +50,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const auto after = live.lower_bound(va);
       BM_CHECK(va % Pool::kGranule == 0 && block->offset + bytes <= block->chunk->memory->size());
       BM_CHECK(after == live.end() || va + bytes <= after->first);
-      BM_CHECK(after == live.begin() || std::prev(after)->first + std::prev(after)->second.size <= va);
+      BM_CHECK(after == live.begin() ||
+               std::prev(after)->first + std::prev(after)->second.size <= va);
       live[va] = *block;
     }
   }

@@ -10,7 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bm::ByteReader input(std::as_bytes(std::span(data, size)));
   const uint32_t shift = input.read<uint8_t>().value_or(0) % 16;
   const uint64_t base = uint64_t{input.read<uint32_t>().value_or(0)} << shift;
-  bm::Result<bm::Tlsf> made = bm::Tlsf::create(base, input.read<uint64_t>().value_or(0), uint64_t{1} << shift);
+  bm::Result<bm::Tlsf> made =
+      bm::Tlsf::create(base, input.read<uint64_t>().value_or(0), uint64_t{1} << shift);
   if (!made) return 0;
   bm::Tlsf& tlsf = *made;
   std::map<uint64_t, uint64_t> live;
@@ -25,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       BM_CHECK(tlsf.free(address).has_value());
       live.erase(address);
     } else {
-      const uint64_t bytes = what % 4 == 2 ? input.read<uint64_t>().value_or(1) : input.read<uint16_t>().value_or(1);
+      const uint64_t bytes =
+          what % 4 == 2 ? input.read<uint64_t>().value_or(1) : input.read<uint16_t>().value_or(1);
       const uint64_t alignment = uint64_t{1} << (what >> 2);
       const std::optional<uint64_t> address = tlsf.try_allocate(bytes, alignment);
       if (!address) continue;
@@ -34,7 +36,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       BM_CHECK(length >= bytes && *address % alignment == 0 && *address >= base);
       BM_CHECK(*address - base <= tlsf.stats().capacity - length);
       BM_CHECK(after == live.end() || after->first - *address >= length);
-      BM_CHECK(after == live.begin() || *address - std::prev(after)->first >= std::prev(after)->second);
+      BM_CHECK(after == live.begin() ||
+               *address - std::prev(after)->first >= std::prev(after)->second);
       live[*address] = length;
     }
     BM_CHECK(tlsf.stats().allocations == live.size());

@@ -14,8 +14,9 @@
 namespace bm {
 namespace {
 
-constexpr std::array<std::byte, 7> kBytes{std::byte{0x78}, std::byte{0x56}, std::byte{0x34}, std::byte{0x12},
-                                          std::byte{'a'},  std::byte{'b'},  std::byte{0xff}};
+constexpr std::array<std::byte, 7> kBytes{std::byte{0x78}, std::byte{0x56}, std::byte{0x34},
+                                          std::byte{0x12}, std::byte{'a'},  std::byte{'b'},
+                                          std::byte{0xff}};
 
 TEST(ByteReader, ReadsLittleEndianWithoutAlignment) {
   ByteReader reader(kBytes);

@@ -12,7 +12,8 @@ namespace bm {
 namespace {
 
 TEST(Env, DefaultsHoldWithoutAnEnvironment) {
-  const Result<Settings> settings = parse_settings([](const char*) -> const char* { return nullptr; });
+  const Result<Settings> settings =
+      parse_settings([](const char*) -> const char* { return nullptr; });
   ASSERT_TRUE(settings);
   EXPECT_EQ(settings->wait_timeout_ms, 30'000u);
   EXPECT_TRUE(settings->lru);
@@ -44,7 +45,9 @@ TEST(Env, ReadsEveryKindOfValue) {
 
 TEST(Env, XdgCacheHomeWinsOverHome) {
   const Result<Settings> settings = parse_settings([](const char* name) -> const char* {
-    return std::string_view(name) == "XDG_CACHE_HOME" ? "/c" : std::string_view(name) == "HOME" ? "/h" : nullptr;
+    return std::string_view(name) == "XDG_CACHE_HOME" ? "/c"
+           : std::string_view(name) == "HOME"         ? "/h"
+                                                      : nullptr;
   });
   EXPECT_EQ(settings->cache_dir, "/c/bellmetal");
 }
@@ -55,7 +58,8 @@ TEST(Env, NamesTheVariableItCannotRead) {
   });
   ASSERT_FALSE(settings);
   EXPECT_EQ(settings.error().code, Code::kInvalidArgument);
-  EXPECT_NE(settings.error().message.find("DEBUG: '8'"), std::string::npos) << settings.error().message;
+  EXPECT_NE(settings.error().message.find("DEBUG: '8'"), std::string::npos)
+      << settings.error().message;
 }
 
 TEST(Env, ScopesNestAndStayOnTheirThread) {

@@ -36,8 +36,10 @@ uint16_t nearest_half(float value) {
   uint16_t low = 0, high = 0x7bff;
   while (low < high) {
     const auto middle = static_cast<uint16_t>((low + high + 1) / 2);
-    if (static_cast<double>(f16_to_f32(middle)) <= magnitude) low = middle;
-    else high = static_cast<uint16_t>(middle - 1);
+    if (static_cast<double>(f16_to_f32(middle)) <= magnitude)
+      low = middle;
+    else
+      high = static_cast<uint16_t>(middle - 1);
   }
   if (low == 0x7bff) return sign | low;
   const double below = magnitude - static_cast<double>(f16_to_f32(low));

@@ -55,7 +55,8 @@ TEST(Tlsf, SaysWhyItIsFull) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kOutOfMemory);
   EXPECT_NE(refused.error().message.find("768"), std::string::npos);
-  EXPECT_NE(refused.error().message.find("largest gap 512"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().message.find("largest gap 512"), std::string::npos)
+      << refused.error().message;
 }
 
 TEST(Tlsf, RefusesNonsense) {
@@ -131,7 +132,8 @@ TEST(Tlsf, AgreesWithBruteForceOnRandomPrograms) {
         oracle.live[*got] = rounded;
         used += rounded;
       } else if (!oracle.live.empty()) {
-        auto victim = std::next(oracle.live.begin(), static_cast<long>(random() % oracle.live.size()));
+        auto victim =
+            std::next(oracle.live.begin(), static_cast<long>(random() % oracle.live.size()));
         ASSERT_EQ(tlsf.size_of(victim->first), victim->second);
         ASSERT_TRUE(tlsf.free(victim->first));
         ASSERT_FALSE(tlsf.free(victim->first));

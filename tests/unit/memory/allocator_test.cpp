@@ -89,8 +89,10 @@ TEST(Allocator, TakesItsOptionsFromTheEnvironment) {
 
 TEST(Allocator, SpecialMemoryIsItsOwnDeviceAllocation) {
   FakeDevice device;
-  const hal::BufferDesc special[] = {{.size = 512, .zero = true}, {.size = 512, .no_cache = true},
-                                     {.size = 512, .uncached = true}, {.size = 512, .host_memory = true}};
+  const hal::BufferDesc special[] = {{.size = 512, .zero = true},
+                                     {.size = 512, .no_cache = true},
+                                     {.size = 512, .uncached = true},
+                                     {.size = 512, .host_memory = true}};
   for (const hal::BufferDesc& desc : special) {
     get(device, desc);
     EXPECT_EQ(device.fake.descs.back(), desc);
@@ -118,7 +120,8 @@ TEST(Allocator, FreeCacheGivesIdleMemoryBackButKeepsWhatLives) {
 TEST(Allocator, TrimStopsAtItsTarget) {
   FakeDevice device;
   {
-    const StoragePtr a = get(device, {.size = 20_MiB}), b = get(device, {.size = 20_MiB}), c = get(device, {.size = 20_MiB});
+    const StoragePtr a = get(device, {.size = 20_MiB}), b = get(device, {.size = 20_MiB}),
+                     c = get(device, {.size = 20_MiB});
   }
   EXPECT_EQ(device.allocator().trim(45_MiB), 20_MiB);
   EXPECT_EQ(device.allocator().stats().reserved, 40_MiB);
@@ -137,7 +140,8 @@ TEST(Allocator, CachedBlocksOfOtherSizesMergeBeforeTheDeviceIsAsked) {
 }
 
 TEST(Allocator, ReservesLittleMoreThanIsLiveOnMixedSizes) {
-  // Upstream kept twelve times the live bytes on such a program: one cached block per size ever seen.
+  // Upstream kept twelve times the live bytes on such a program: one cached block per size ever
+  // seen.
   FakeDevice device;
   std::mt19937 random(5);
   std::vector<StoragePtr> live;
@@ -179,8 +183,10 @@ TEST(Allocator, OutOfMemoryNamesTheNumbers) {
   const Result<StoragePtr> refused = device.allocator().allocate({.size = 30_MiB});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kOutOfMemory);
-  for (const char* part : {"FAKE:3", "31457280 bytes requested", "41943040 used", "0 cached", "cap 67108864"})
-    EXPECT_NE(refused.error().message.find(part), std::string::npos) << part << " in " << refused.error().message;
+  for (const char* part :
+       {"FAKE:3", "31457280 bytes requested", "41943040 used", "0 cached", "cap 67108864"})
+    EXPECT_NE(refused.error().message.find(part), std::string::npos)
+        << part << " in " << refused.error().message;
   EXPECT_EQ(live->size(), 40_MiB);
 }
 
@@ -197,8 +203,10 @@ TEST(Allocator, TheHardCapIsNeverPassed) {
   std::vector<StoragePtr> live;
   for (int i = 0; i < 500; ++i) {
     Result<StoragePtr> storage = device.allocator().allocate({.size = 1 + random() % 3_MiB});
-    if (storage) live.push_back(std::move(*storage));
-    else live.clear();
+    if (storage)
+      live.push_back(std::move(*storage));
+    else
+      live.clear();
     ASSERT_LE(device.fake.bytes, 10_MiB);
   }
 }
@@ -226,7 +234,8 @@ TEST(Allocator, RefusesSizesThatCannotBeRounded) {
   FakeDevice device;
   EXPECT_EQ(device.allocator().allocate({.size = UINT64_MAX}).error().code, Code::kInvalidArgument);
   device.fake.capacity = 1_GiB;
-  EXPECT_EQ(device.allocator().allocate({.size = UINT64_MAX - 4095}).error().code, Code::kOutOfMemory);
+  EXPECT_EQ(device.allocator().allocate({.size = UINT64_MAX - 4095}).error().code,
+            Code::kOutOfMemory);
 }
 
 TEST(Allocator, FreeingInFlightNeitherBlocksNorReuses) {
@@ -334,9 +343,8 @@ TEST(Allocator, AReleaseHookMayUseTheAllocator) {
   FakeDevice device;
   std::array<std::byte, 16> memory{};
   bool called = false;
-  Buffer buffer = *wrap(device, memory.data(), memory.size(), [&] {
-    called = device.allocator().allocate({.size = 256}).has_value();
-  });
+  Buffer buffer = *wrap(device, memory.data(), memory.size(),
+                        [&] { called = device.allocator().allocate({.size = 256}).has_value(); });
   buffer = {};
   EXPECT_TRUE(called);
 }
@@ -367,7 +375,8 @@ TEST(Allocator, SnapshotTilesEveryChunk) {
   pending = {};
   const StoragePtr dedicated = get(device, {.size = 4096, .host_memory = true});
   uint64_t bytes[4] = {};
-  for (const BlockInfo& block : device.allocator().snapshot()) bytes[static_cast<size_t>(block.state)] += block.size;
+  for (const BlockInfo& block : device.allocator().snapshot())
+    bytes[static_cast<size_t>(block.state)] += block.size;
   const AllocatorStats stats = device.allocator().stats();
   EXPECT_EQ(bytes[0], 1024u + 4096u);
   EXPECT_EQ(bytes[0], stats.used);
@@ -401,13 +410,15 @@ TEST(Allocator, ManyThreadsNeverShareABlock) {
       const auto mark = static_cast<std::byte>(t + 1);
       for (int i = 0; i < 2000; ++i) {
         StoragePtr storage = get(device, {.size = 1 + random() % 3000});
-        if (random() % 8 == 0) storage->used_until(*device.stream().submit(hal::QueueKind::kCompute, {}));
+        if (random() % 8 == 0)
+          storage->used_until(*device.stream().submit(hal::QueueKind::kCompute, {}));
         std::fill_n(storage->host(), storage->size(), mark);
         live.push_back(std::move(storage));
         if (live.size() < 20) continue;
         const size_t victim = random() % live.size();
         const std::span<std::byte> bytes(live[victim]->host(), live[victim]->size());
-        ASSERT_TRUE(std::all_of(bytes.begin(), bytes.end(), [&](std::byte b) { return b == mark; }));
+        ASSERT_TRUE(
+            std::all_of(bytes.begin(), bytes.end(), [&](std::byte b) { return b == mark; }));
         live.erase(live.begin() + static_cast<long>(victim));
         if (i % 500 == 0) device.allocator().free_cache();
       }

@@ -17,7 +17,8 @@ namespace {
 
 std::vector<std::byte> pattern(size_t bytes, uint32_t seed = 1) {
   std::vector<std::byte> data(bytes);
-  for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>((i * 2654435761u + seed) >> 7);
+  for (size_t i = 0; i < bytes; ++i)
+    data[i] = static_cast<std::byte>((i * 2654435761u + seed) >> 7);
   return data;
 }
 
@@ -84,14 +85,17 @@ TEST(Buffer, HostVisibleCopiesWaitForTheDevice) {
     const Point point = device.use(buffer);
     ASSERT_FALSE(reached(point));
     const auto data = pattern(64);
-    if (direction == 0) ASSERT_TRUE(copy_in(buffer, data));
-    else read_back(buffer);
+    if (direction == 0)
+      ASSERT_TRUE(copy_in(buffer, data));
+    else
+      read_back(buffer);
     EXPECT_TRUE(reached(point));
   }
 }
 
 TEST(Buffer, StagedCopiesCarryEveryByteBothWays) {
-  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{2_MiB}, size_t{2_MiB + 1}, size_t{37_MiB + 13}}) {
+  for (const size_t bytes :
+       {size_t{1}, size_t{4096}, size_t{2_MiB}, size_t{2_MiB + 1}, size_t{37_MiB + 13}}) {
     FakeDevice device;
     const Buffer buffer = *allocate(device, {.size = bytes});
     ASSERT_EQ(buffer.host(), nullptr);
@@ -283,7 +287,8 @@ TEST(Buffer, ThreadsMayStageThroughOneDevice) {
 
 /// File with `bytes`, deleted at the end of the test.
 struct TemporaryFile {
-  explicit TemporaryFile(std::span<const std::byte> bytes) : path(testing::TempDir() + "bm_stream_XXXXXX") {
+  explicit TemporaryFile(std::span<const std::byte> bytes)
+      : path(testing::TempDir() + "bm_stream_XXXXXX") {
     const int fd = ::mkstemp(path.data());
     EXPECT_EQ(::write(fd, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
     ::close(fd);
@@ -301,7 +306,8 @@ TEST(Buffer, StreamsAFileIntoEitherKindOfMemory) {
     device.fake.holds = true;
     const Status status = copy_from_file(buffer, file.path, 777);
     ASSERT_TRUE(status) << status.error().message;
-    EXPECT_EQ(read_back(buffer), std::vector<std::byte>(data.begin() + 777, data.begin() + 777 + 8_MiB + 100));
+    EXPECT_EQ(read_back(buffer),
+              std::vector<std::byte>(data.begin() + 777, data.begin() + 777 + 8_MiB + 100));
     EXPECT_EQ(device.stream().submissions == 0, visible);
   }
 }
@@ -314,7 +320,8 @@ TEST(Buffer, AShortFileIsAnErrorWithTheOffset) {
     const Status status = copy_from_file(buffer, file.path, 1);
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, Code::kIo);
-    EXPECT_NE(status.error().message.find("ends at offset 3145728, 1 bytes short"), std::string::npos)
+    EXPECT_NE(status.error().message.find("ends at offset 3145728, 1 bytes short"),
+              std::string::npos)
         << status.error().message;
   }
 }
@@ -322,14 +329,15 @@ TEST(Buffer, AShortFileIsAnErrorWithTheOffset) {
 TEST(FileStream, ContinuesShortReadsAndInterruptions) {
   const auto data = pattern(10'000);
   const TemporaryFile file(data);
-  const Result<FileStream> stream = FileStream::open(file.path, [](int fd, void* out, size_t bytes, off_t offset) {
-    static int calls = 0;  // NOLINT: the callback has no state of its own
-    if (++calls % 3 == 0) {
-      errno = EINTR;
-      return ssize_t{-1};
-    }
-    return ::pread(fd, out, std::min<size_t>(bytes, 997), offset);
-  });
+  const Result<FileStream> stream =
+      FileStream::open(file.path, [](int fd, void* out, size_t bytes, off_t offset) {
+        static int calls = 0;  // NOLINT: the callback has no state of its own
+        if (++calls % 3 == 0) {
+          errno = EINTR;
+          return ssize_t{-1};
+        }
+        return ::pread(fd, out, std::min<size_t>(bytes, 997), offset);
+      });
   ASSERT_TRUE(stream);
   EXPECT_EQ(stream->size(), 10'000u);
   std::vector<std::byte> out(9'000);

@@ -24,14 +24,14 @@ constexpr uint64_t kVaShift = uint64_t{1} << 56;
 class FakeHal final : public hal::Device, public hal::Queue {
  public:
   // Knobs.
-  bool plain_is_visible = false;  ///< ordinary memory has a host view
-  bool can_be_visible = true;     ///< host_visible is honoured
-  bool holds = false;             ///< submissions wait for step()
-  uint64_t capacity = UINT64_MAX; ///< bytes; more is refused with kOutOfMemory
-  int fail_allocation = 0;        ///< n: the n-th allocation from now is refused with `failure`
+  bool plain_is_visible = false;   ///< ordinary memory has a host view
+  bool can_be_visible = true;      ///< host_visible is honoured
+  bool holds = false;              ///< submissions wait for step()
+  uint64_t capacity = UINT64_MAX;  ///< bytes; more is refused with kOutOfMemory
+  int fail_allocation = 0;         ///< n: the n-th allocation from now is refused with `failure`
   Error failure{Code::kOutOfMemory, "no such luck"};
-  int fail_submission = 0;        ///< n: the n-th submission from now is refused
-  uint32_t compare_bits = 64;     ///< bits of a signal a Wait looks at
+  int fail_submission = 0;     ///< n: the n-th submission from now is refused
+  uint32_t compare_bits = 64;  ///< bits of a signal a Wait looks at
   Status health;
 
   // What happened.
@@ -44,25 +44,31 @@ class FakeHal final : public hal::Device, public hal::Queue {
   std::string description() const override { return "fake"; }
   Result<std::unique_ptr<hal::Buffer>> allocate(const hal::BufferDesc& desc) override;
   Result<hal::GpuVa> map(hal::Buffer& peer) override { return peer.va(); }
-  Result<std::unique_ptr<hal::Program>> load(const hal::CodeObject&) override { return fail(Code::kUnsupported, "fake"); }
+  Result<std::unique_ptr<hal::Program>> load(const hal::CodeObject&) override {
+    return fail(Code::kUnsupported, "fake");
+  }
   hal::Queue& queue(hal::QueueKind) override { return *this; }
   Status status() override { return health; }
   hal::MemoryInfo memory() const override { return {capacity, bytes}; }
-  Result<std::string> disassemble(const hal::CodeObject&) override { return fail(Code::kUnsupported, "fake"); }
-
-  Status submit(std::span<const hal::Command> commands) override;
-  Result<std::unique_ptr<hal::Recording>> record(std::span<const hal::Command>, std::span<const hal::Patch>) override {
+  Result<std::string> disassemble(const hal::CodeObject&) override {
     return fail(Code::kUnsupported, "fake");
   }
-  Status replay(hal::Recording&, std::span<const uint64_t>) override { return fail(Code::kUnsupported, "fake"); }
+
+  Status submit(std::span<const hal::Command> commands) override;
+  Result<std::unique_ptr<hal::Recording>> record(std::span<const hal::Command>,
+                                                 std::span<const hal::Patch>) override {
+    return fail(Code::kUnsupported, "fake");
+  }
+  Status replay(hal::Recording&, std::span<const uint64_t>) override {
+    return fail(Code::kUnsupported, "fake");
+  }
 
   /// Runs the oldest held submission up to its end or the first Wait that does not hold; false when
   /// nothing was held or it got nowhere.
   bool step();
   /// Runs held submissions until none can go on.
   void run() {
-    while (step()) {
-    }
+    while (step()) {}
   }
   size_t num_held() const {
     const std::lock_guard guard(lock_);
@@ -83,7 +89,8 @@ class FakeHal::Memory final : public hal::Buffer {
   Memory(FakeHal& hal, const hal::BufferDesc& desc, void* memory, bool is_visible)
       : Buffer(desc, hal::GpuVa{reinterpret_cast<uint64_t>(memory) + kVaShift},
                is_visible ? static_cast<std::byte*>(memory) : nullptr),
-        hal_(hal), memory_(memory) {}
+        hal_(hal),
+        memory_(memory) {}
   ~Memory() override {
     if (desc_.external) return;
     const std::lock_guard guard(hal_.lock_);
@@ -102,7 +109,8 @@ inline Result<std::unique_ptr<hal::Buffer>> FakeHal::allocate(const hal::BufferD
   descs.push_back(desc);
   if (fail_allocation != 0 && --fail_allocation == 0) return tl::unexpected<Error>(failure);
   if (desc.external) return std::make_unique<Memory>(*this, desc, desc.external, true);
-  if (desc.size > capacity || bytes > capacity - desc.size) return fail(Code::kOutOfMemory, "{} of {} in use", bytes, capacity);
+  if (desc.size > capacity || bytes > capacity - desc.size)
+    return fail(Code::kOutOfMemory, "{} of {} in use", bytes, capacity);
   // Lazily backed, so that tests may take gigabytes of it.
   void* memory = std::aligned_alloc(4096, (desc.size + 4095) / 4096 * 4096);
   if (memory == nullptr) return fail(Code::kOutOfMemory, "host memory");
@@ -113,7 +121,9 @@ inline Result<std::unique_ptr<hal::Buffer>> FakeHal::allocate(const hal::BufferD
   return std::make_unique<Memory>(*this, desc, memory, is_visible);
 }
 
-inline std::byte* host_of(hal::GpuVa va) { return reinterpret_cast<std::byte*>(hal::raw(va) - kVaShift); }
+inline std::byte* host_of(hal::GpuVa va) {
+  return reinterpret_cast<std::byte*>(hal::raw(va) - kVaShift);
+}
 
 inline std::atomic_ref<uint64_t> word_of(hal::GpuVa va) {
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(host_of(va)));
@@ -122,7 +132,8 @@ inline std::atomic_ref<uint64_t> word_of(hal::GpuVa va) {
 inline Status FakeHal::submit(std::span<const hal::Command> commands) {
   {
     const std::lock_guard guard(lock_);
-    if (fail_submission != 0 && --fail_submission == 0) return fail(Code::kDeviceLost, "submission refused");
+    if (fail_submission != 0 && --fail_submission == 0)
+      return fail(Code::kDeviceLost, "submission refused");
     held_.emplace_back(commands.begin(), commands.end());
   }
   if (!holds) run();
@@ -148,8 +159,10 @@ inline bool FakeHal::execute(const hal::Command& command) {
     const uint64_t mask = compare_bits == 64 ? UINT64_MAX : (uint64_t{1} << compare_bits) - 1;
     return (word_of(wait->signal).load() & mask) >= (wait->value & mask);
   }
-  if (const auto* signal = std::get_if<hal::Signal>(&command)) word_of(signal->signal).store(signal->value);
-  if (const auto* write = std::get_if<hal::Write>(&command)) word_of(write->dst).store(write->value);
+  if (const auto* signal = std::get_if<hal::Signal>(&command))
+    word_of(signal->signal).store(signal->value);
+  if (const auto* write = std::get_if<hal::Write>(&command))
+    word_of(write->dst).store(write->value);
   if (const auto* copy = std::get_if<hal::Copy>(&command)) {
     std::memcpy(host_of(copy->dst), host_of(copy->src), copy->bytes);
     ++copies;
@@ -180,8 +193,13 @@ class FakeStream final : public Stream {
  public:
   FakeStream(FakeHal& hal, uint32_t compare_bits, WaitClock* clock)
       : hal_(hal),
-        page_(std::move(*hal.allocate({.size = 4096, .host_visible = true, .host_memory = true, .uncached = true, .zero = true}))),
-        timeline_(page_->va(), page_->host(), {.compare_bits = compare_bits, .on_idle = {}, .clock = clock}) {}
+        page_(std::move(*hal.allocate({.size = 4096,
+                                       .host_visible = true,
+                                       .host_memory = true,
+                                       .uncached = true,
+                                       .zero = true}))),
+        timeline_(page_->va(), page_->host(),
+                  {.compare_bits = compare_bits, .on_idle = {}, .clock = clock}) {}
 
   Result<Point> submit(hal::QueueKind kind, std::span<const hal::Command> commands) override {
     const std::lock_guard guard(lock_);
@@ -213,8 +231,11 @@ class FakeStream final : public Stream {
 /// Everything a Buffer needs. The fake clock steps this device's queue while a wait sleeps.
 class FakeDevice final : public Device {
  public:
-  explicit FakeDevice(AllocatorOptions options = {}, std::string name = "FAKE", uint32_t compare_bits = 64)
-      : name_(std::move(name)), stream_(fake, compare_bits, &clock), allocator_(fake, *this, options) {
+  explicit FakeDevice(AllocatorOptions options = {}, std::string name = "FAKE",
+                      uint32_t compare_bits = 64)
+      : name_(std::move(name)),
+        stream_(fake, compare_bits, &clock),
+        allocator_(fake, *this, options) {
     clock.runs = {&fake};
     fake.descs.clear();
     fake.allocations = 0;

@@ -21,7 +21,8 @@ void expect_valid(const std::vector<PlanBuffer>& buffers, const Plan& plan) {
     for (size_t j = 0; j < i; ++j) {
       const PlanBuffer& b = buffers[j];
       const bool meet = a.lane == b.lane && a.first_use < end_of(b) && b.first_use < end_of(a);
-      const bool overlap = plan.offsets[i] < plan.offsets[j] + b.size && plan.offsets[j] < plan.offsets[i] + a.size;
+      const bool overlap =
+          plan.offsets[i] < plan.offsets[j] + b.size && plan.offsets[j] < plan.offsets[i] + a.size;
       ASSERT_FALSE(meet && overlap) << i << " and " << j;
     }
   }
@@ -33,7 +34,8 @@ uint64_t lower_bound(const std::vector<PlanBuffer>& buffers, uint32_t lane) {
   for (const PlanBuffer& at : buffers) {
     uint64_t sum = 0;
     for (const PlanBuffer& b : buffers)
-      if (b.lane == lane && b.first_use <= at.first_use && at.first_use < end_of(b)) sum += (b.size + 255) / 256 * 256;
+      if (b.lane == lane && b.first_use <= at.first_use && at.first_use < end_of(b))
+        sum += (b.size + 255) / 256 * 256;
     most = std::max(most, sum);
   }
   return most;
@@ -42,7 +44,8 @@ uint64_t lower_bound(const std::vector<PlanBuffer>& buffers, uint32_t lane) {
 TEST(Planner, ReusesMemoryOfBuffersThatAreThrough) {
   // A chain: each buffer lives for two calls, so two places are enough.
   std::vector<PlanBuffer> buffers;
-  for (uint32_t i = 0; i < 10; ++i) buffers.push_back({.size = 1000, .first_use = i, .last_use = i + 1});
+  for (uint32_t i = 0; i < 10; ++i)
+    buffers.push_back({.size = 1000, .first_use = i, .last_use = i + 1});
   const Plan plan = *plan_memory(buffers);
   expect_valid(buffers, plan);
   EXPECT_EQ(plan.arena_sizes, std::vector<uint64_t>{2048});
@@ -66,13 +69,16 @@ TEST(Planner, HoldsCopiedBuffersTwiceAsLong) {
 }
 
 TEST(Planner, SurvivesAbsurdSizes) {
-  EXPECT_EQ(plan_memory({{{.size = UINT64_MAX, .first_use = 0, .last_use = 0}}}).error().code, Code::kOutOfMemory);
-  const std::vector<PlanBuffer> halves(2, {.size = uint64_t{1} << 63, .first_use = 0, .last_use = 0});
+  EXPECT_EQ(plan_memory({{{.size = UINT64_MAX, .first_use = 0, .last_use = 0}}}).error().code,
+            Code::kOutOfMemory);
+  const std::vector<PlanBuffer> halves(2,
+                                       {.size = uint64_t{1} << 63, .first_use = 0, .last_use = 0});
   EXPECT_EQ(plan_memory(halves).error().code, Code::kOutOfMemory);
   std::vector<PlanBuffer> in_turn = halves;
   in_turn[1].first_use = in_turn[1].last_use = UINT32_MAX;
   EXPECT_EQ(plan_memory(in_turn)->arena_sizes[0], uint64_t{1} << 63);
-  const std::vector<PlanBuffer> many(9000, {.size = uint64_t{1} << 60, .first_use = 0, .last_use = 9});
+  const std::vector<PlanBuffer> many(9000,
+                                     {.size = uint64_t{1} << 60, .first_use = 0, .last_use = 9});
   EXPECT_EQ(plan_memory(many).error().code, Code::kOutOfMemory);
 }
 
@@ -112,13 +118,18 @@ TEST(Planner, LongProgramsArePlacedInCallOrder) {
   std::vector<PlanBuffer> buffers;
   std::mt19937 random(3);
   for (uint32_t i = 0; i < 9000; ++i)
-    buffers.push_back({.size = 1 + random() % 5000, .first_use = i, .last_use = i + static_cast<uint32_t>(random() % 9)});
+    buffers.push_back({.size = 1 + random() % 5000,
+                       .first_use = i,
+                       .last_use = i + static_cast<uint32_t>(random() % 9)});
   const Plan plan = *plan_memory(buffers);
   // Neighbours suffice for the overlap check: nothing lives longer than nine calls.
   for (size_t i = 0; i < buffers.size(); i += 10) {
     const size_t end = std::min(buffers.size(), i + 30);
-    const std::vector<PlanBuffer> part(buffers.begin() + static_cast<long>(i), buffers.begin() + static_cast<long>(end));
-    const Plan part_plan{{plan.offsets.begin() + static_cast<long>(i), plan.offsets.begin() + static_cast<long>(end)}, plan.arena_sizes};
+    const std::vector<PlanBuffer> part(buffers.begin() + static_cast<long>(i),
+                                       buffers.begin() + static_cast<long>(end));
+    const Plan part_plan{{plan.offsets.begin() + static_cast<long>(i),
+                          plan.offsets.begin() + static_cast<long>(end)},
+                         plan.arena_sizes};
     expect_valid(part, part_plan);
   }
   EXPECT_LT(plan.arena_sizes[0], 16u * 5120) << "at most nine are alive; the rest is fragmentation";

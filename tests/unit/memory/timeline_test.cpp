@@ -17,13 +17,16 @@ using namespace std::chrono_literals;
 /// A signal without a device behind it.
 struct Word {
   alignas(16) std::array<std::byte, 16> bytes{};
-  std::atomic_ref<uint64_t> value() { return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(bytes.data())); }
+  std::atomic_ref<uint64_t> value() {
+    return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(bytes.data()));
+  }
   hal::GpuVa va() { return hal::GpuVa{reinterpret_cast<uint64_t>(bytes.data())}; }
 };
 
 struct Fixture {
   explicit Fixture(uint32_t bits = 64)
-      : timeline(word.va(), word.bytes.data(), {.compare_bits = bits, .on_idle = {}, .clock = &clock}) {}
+      : timeline(word.va(), word.bytes.data(),
+                 {.compare_bits = bits, .on_idle = {}, .clock = &clock}) {}
   Word word;
   FakeClock clock;
   Timeline timeline;
@@ -61,14 +64,16 @@ TEST(Timeline, TimeoutNamesWantedAndReached) {
   const Status status = f.timeline.wait(2, 40ms);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, Code::kTimeout);
-  EXPECT_NE(status.error().message.find("value 2, reached 1"), std::string::npos) << status.error().message;
+  EXPECT_NE(status.error().message.find("value 2, reached 1"), std::string::npos)
+      << status.error().message;
   EXPECT_FALSE(f.timeline.is_poisoned());
 }
 
 TEST(Timeline, ProgressRestartsTheTimeout) {
   Fixture f;
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(f.timeline.next());
-  // One step per 20 sleeps of at most 1 ms: 100 values take far longer than the 60 ms allowed without progress.
+  // One step per 20 sleeps of at most 1 ms: 100 values take far longer than the 60 ms allowed
+  // without progress.
   f.clock.on_sleep = [&] {
     if (f.clock.sleeps % 20 == 0) f.word.value() += 1;
   };
@@ -91,7 +96,8 @@ TEST(Timeline, LooksOnceMoreAfterTheDeadline) {
     void sleep(std::chrono::nanoseconds) override {}
   } clock;
   clock.word = &f.word;
-  Timeline timeline(f.word.va(), f.word.bytes.data(), {.compare_bits = 64, .on_idle = {}, .clock = &clock});
+  Timeline timeline(f.word.va(), f.word.bytes.data(),
+                    {.compare_bits = 64, .on_idle = {}, .clock = &clock});
   ASSERT_TRUE(timeline.next());
   EXPECT_TRUE(timeline.wait(1, 10ms));
 }
@@ -188,14 +194,17 @@ TEST(Timeline, RestartWaitsForForeignWaiters) {
   Point b_point;
   for (int i = 0; i < 7; ++i) b_point = *stream_b.submit(hal::QueueKind::kCompute, {});
   const uint64_t value = *stream_a.timeline().next();
-  const auto wait_for_b = stream_b.timeline().wait_command(b_point.value, {&stream_a.timeline(), value});
+  const auto wait_for_b =
+      stream_b.timeline().wait_command(b_point.value, {&stream_a.timeline(), value});
   ASSERT_TRUE(wait_for_b);
-  const std::array<hal::Command, 2> commands{*wait_for_b, stream_a.timeline().signal_command(value)};
+  const std::array<hal::Command, 2> commands{*wait_for_b,
+                                             stream_a.timeline().signal_command(value)};
   ASSERT_TRUE(a.submit(commands));
   b.run();
   EXPECT_TRUE(reached(b_point));
   EXPECT_FALSE(stream_a.timeline().reached(value));
-  // B's eighth value restarts the signal: only possible once A, which runs while we sleep, is through.
+  // B's eighth value restarts the signal: only possible once A, which runs while we sleep, is
+  // through.
   clock.runs = {&a};
   ASSERT_TRUE(stream_b.submit(hal::QueueKind::kCompute, {}));
   EXPECT_TRUE(stream_a.timeline().reached(value));
