@@ -89,9 +89,9 @@ TEST(Timeline, LooksOnceMoreAfterTheDeadline) {
     Word* word = nullptr;
     int calls = 0;
     std::chrono::nanoseconds now() override {
-      // The thread is away for an hour; meanwhile the device finishes.
-      if (++calls == 3) word->value() = 1;
-      return calls < 3 ? 0ns : std::chrono::nanoseconds(3600s);
+      // Long past the spinning phase the thread is away for an hour; meanwhile the device finishes.
+      if (++calls == 1000) word->value() = 1;
+      return calls < 1000 ? 0ns : std::chrono::nanoseconds(3600s);
     }
     void sleep(std::chrono::nanoseconds) override {}
   } clock;
