@@ -14,7 +14,8 @@ using nlohmann::json;
 
 std::vector<json> events(const Profiler& profiler, const std::string& phase) {
   std::vector<json> found;
-  for (const json& event : json::parse(profiler.to_json())["traceEvents"])
+  const json trace = json::parse(profiler.to_json());
+  for (const json& event : trace["traceEvents"])
     if (event["ph"] == phase) found.push_back(event);
   return found;
 }
