@@ -1,10 +1,182 @@
+// Host cost of the runtime, beside a hand-written loop over the same work, interleaved in one run.
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/buffer.h"
+#include "runtime/device.h"
+#include "tensor/jit.h"
+#include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
+#include "tools/bellmetal/progress.h"
 
 namespace bm::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Row {
+  std::string name;
+  double ours_us = 0;
+  double peer_us = 0;     ///< 0: no peer for this row
+  std::string peer_name, goal;
+};
+
+double median(std::vector<double>& samples) {
+  std::nth_element(samples.begin(), samples.begin() + static_cast<long>(samples.size() / 2), samples.end());
+  return samples[samples.size() / 2];
+}
+
+double time_us(const std::function<void()>& work) {
+  const auto start = Clock::now();
+  work();
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+/// Medians of both sides, one after the other in every repetition.
+Row compare(std::string name, int repeats, const std::function<void()>& ours, std::string peer_name,
+            const std::function<void()>& peer, std::string goal) {
+  std::vector<double> a, b;
+  for (int i = 0; i < repeats / 10 + 2; ++i) {  // warm caches and pools
+    ours();
+    if (peer) peer();
+  }
+  for (int i = 0; i < repeats && !is_interrupted(); ++i) {
+    a.push_back(time_us(ours));
+    if (peer) b.push_back(time_us(peer));
+  }
+  return {std::move(name), a.empty() ? 0 : median(a), b.empty() ? 0 : median(b), std::move(peer_name), std::move(goal)};
+}
+
+constexpr size_t kWidth = 16;
+
+/// The peer's kernel: what a C programmer would call in a loop.
+__attribute__((noinline)) void add16(const float* a, const float* b, float* out) {
+  for (size_t i = 0; i < kWidth; ++i) out[i] = a[i] + b[i];
+}
+
+class HandWritten {
+ public:
+  explicit HandWritten(size_t kernels) : storage_(kernels + 1, std::vector<float>(kWidth, 1.0F)) {}
+  void run(const float* input) {
+    auto* volatile kernel = &add16;  // a real indirect call, as any runtime makes
+    for (size_t i = 0; i + 1 < storage_.size(); ++i) kernel(storage_[i].data(), input, storage_[i + 1].data());
+  }
+
+ private:
+  std::vector<std::vector<float>> storage_;
+};
+
+auto chain(int kernels) {
+  return [kernels](const Tensor& x, const Tensor& y) {
+    Tensor t = x;
+    for (int i = 0; i < kernels; ++i) t = (t + y).contiguous();
+    return t;
+  };
+}
+
+std::vector<Row> bench_replay(const std::string& device) {
+  std::vector<Row> rows;
+  const auto make = [&](float v) { return Tensor::from(std::vector<float>(kWidth, v), {kWidth}, device); };
+  std::vector<Tensor> inputs;
+  for (int i = 0; i < 8; ++i) inputs.push_back(make(static_cast<float>(i)));
+  std::vector<std::vector<float>> host(8, std::vector<float>(kWidth, 1.0F));
+  runtime::Device& opened = inputs[0].device();
+  const auto wait = [&] { unwrap(opened.synchronize()); };
+  for (int kernels : {1, 10, 100, 1000}) {
+    Jit step(chain(kernels));
+    step.capture(inputs[0], inputs[1]);
+    HandWritten peer(static_cast<size_t>(kernels));
+    const std::string peer_name = "hand-written loop over function pointers";
+    const int repeats = kernels == 1000 ? 500 : 3000;
+    rows.push_back(compare(
+        fmt::format("replay {} kernels of 16 floats", kernels), repeats,
+        [&] {
+          step(inputs[0], inputs[1]);
+          wait();
+        },
+        peer_name, [&] { peer.run(host[0].data()); }, kernels == 100 ? "<= 20 us" : ""));
+    size_t turn = 0;
+    rows.push_back(compare(
+        fmt::format("replay {} kernels, all inputs new", kernels), repeats,
+        [&] {
+          ++turn;
+          step(inputs[turn % 8], inputs[(turn + 3) % 8]);
+          wait();
+        },
+        peer_name, [&] { peer.run(host[turn % 8].data()); }, kernels == 100 ? "<= 25 us" : ""));
+  }
+  return rows;
+}
+
+std::vector<Row> bench_overhead(const std::string& device) {
+  std::vector<Row> rows;
+  Tensor x = Tensor::from(std::vector<float>(kWidth, 1.0F), {kWidth}, device);
+  runtime::Device& opened = x.device();
+  std::vector<float> a(kWidth, 1.0F), b(kWidth);
+  rows.push_back(compare("eager (x + 1).realize()", 2000, [&] { (x + 1).realize(); }, "the same loop in C++",
+                         [&] { add16(a.data(), a.data(), b.data()); }, ""));
+  rows.push_back(compare("allocate and free 1 MiB", 5000, [&] { unwrap(runtime::allocate(opened, {.size = 1 << 20})); }, "malloc and free",
+                         [] {
+                           void* volatile p = std::malloc(1 << 20);
+                           std::free(p);
+                         },
+                         ""));
+  std::vector<std::byte> bytes(64);
+  runtime::Buffer small = unwrap(runtime::allocate(opened, {.size = 64}));
+  small.size = 64;
+  std::vector<std::byte> target(64);
+  rows.push_back(compare("copy 64 bytes to the device", 5000, [&] { unwrap(runtime::copy_in(small, bytes)); }, "memcpy",
+                         [&] { std::memcpy(target.data(), bytes.data(), 64); }, ""));
+  std::vector<std::byte> big(64 << 20), big_target(64 << 20);
+  runtime::Buffer large = unwrap(runtime::allocate(opened, {.size = 64 << 20}));
+  large.size = 64 << 20;
+  rows.push_back(compare("read back 64 MiB", 10, [&] { unwrap(runtime::copy_out(big, large)); }, "memcpy",
+                         [&] { std::memcpy(big_target.data(), big.data(), big.size()); }, ">= 0.9x"));
+  rows.push_back(compare("synchronize an idle device", 5000, [&] { unwrap(opened.synchronize()); }, "", {}, ""));
+  rows.push_back(compare("capture 100 kernels (compiled before)", 20,
+                         [&] {
+                           Jit step(chain(100));
+                           step.capture(x, x + 0.5);
+                         },
+                         "", {}, ""));
+  return rows;
+}
+
+int print(const std::vector<Row>& rows, const runtime::Device& device, const BenchOptions& options) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  Table table({{"NAME"}, {"OURS", Table::Align::kRight}, {"PEER", Table::Align::kRight}, {"RATIO", Table::Align::kRight}, {"GOAL"}, {"PEER IS"}});
+  for (const Row& r : rows) {
+    const bool has_peer = r.peer_us > 0 && r.ours_us > 0;
+    nlohmann::ordered_json row = {{"name", r.name}, {"ours", r.ours_us}, {"peer", nullptr}, {"peer_name", r.peer_name}, {"ratio", nullptr}, {"goal", r.goal}, {"unit", "us"}};
+    if (has_peer) {
+      row["peer"] = r.peer_us;
+      row["ratio"] = r.peer_us / r.ours_us;
+    }
+    list.push_back(std::move(row));
+    table.add({r.name, fmt::format("{:.2f} us", r.ours_us), has_peer ? fmt::format("{:.2f} us", r.peer_us) : "-",
+               has_peer ? fmt::format("{:.2f}", r.peer_us / r.ours_us) : "-", r.goal, r.peer_name});
+  }
+  if (options.json) print_json({{"suite", options.suite == BenchSuite::kReplay ? "replay" : "overhead"}, {"device", device.name()}, {"rows", list}});
+  else fmt::print("{} on {}; medians; ratio above 1: ours is faster\n{}", options.suite == BenchSuite::kReplay ? "replay" : "overhead", device.name(), table.text());
+  return is_interrupted() ? kInterrupted : kOk;
+}
+
+}  // namespace
 
 int run_bench(const BenchOptions& options) {
-  return report(Error{Code::kUnsupported, "bench is not part of this build yet"}, options.json);
+  auto device = options.device.empty() ? runtime::default_device() : runtime::open_device(options.device);
+  if (!device) return report(device.error(), options.json);
+  InterruptScope interrupt;
+  try {
+    const std::vector<Row> rows = options.suite == BenchSuite::kReplay ? bench_replay(options.device) : bench_overhead(options.device);
+    return print(rows, **device, options);
+  } catch (const Exception& e) {
+    return report(e.error(), options.json);
+  }
 }
 
 }  // namespace bm::cli
