@@ -25,8 +25,8 @@ Status copy_exactly(Rig& rig, uint64_t dst_at, uint64_t src_at, uint64_t bytes,
 }
 
 Status exact(Rig& rig) {
-  for (uint64_t bytes : {1, 3, 4, 7, 64, 255, 4096, 5000})
-    for (uint64_t at : {0, 1, 4, 13})
+  for (uint64_t bytes : Sizes{1, 3, 4, 7, 64, 255, 4096, 5000})
+    for (uint64_t at : Sizes{0, 1, 4, 13})
       BM_TRY(copy_exactly(rig, at, 17 - at, bytes, hal::QueueKind::kCompute));
   return {};
 }

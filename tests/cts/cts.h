@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,6 +71,9 @@ std::span<const Case> dispatch_cases();
 
 /// Devices of one test program; defined by the program.
 std::vector<Subject> subjects();
+
+/// Byte counts to go through: `for (uint64_t size : Sizes{1, 64})`.
+using Sizes = std::initializer_list<uint64_t>;
 
 /// Host view of a buffer as T.
 template <class T>

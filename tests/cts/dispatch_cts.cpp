@@ -23,7 +23,7 @@ uint64_t va(const std::unique_ptr<hal::Buffer>& buffer) { return hal::raw(buffer
 
 Status saxpy(Rig& rig) {
   const auto program = BM_TRY(rig.load("saxpy"));
-  for (uint64_t n : {1, 63, 64, 65, 1000, 100'000}) {
+  for (uint64_t n : Sizes{1, 63, 64, 65, 1000, 100'000}) {
     auto x = BM_TRY(rig.visible(n * 4)), y = BM_TRY(rig.visible(n * 4)),
          out = BM_TRY(rig.visible(n * 4 + 4));
     for (uint64_t i = 0; i < n; ++i) {

@@ -1,5 +1,5 @@
-// Kernels of the conformance suite for the CPU's entry convention (runtime/hal/program.h). Compiled to
-// objects with several code models, as a compiler for kernels would.
+// Kernels of the conformance suite for the CPU entry convention (runtime/hal/program.h). Compiled
+// to objects with several code models, as a compiler for kernels would.
 
 #include <stdint.h>
 

@@ -10,7 +10,7 @@ constexpr uint64_t kAlignment = 64;
 
 Status sizes(Rig& rig) {
   std::vector<std::unique_ptr<hal::Buffer>> buffers;
-  for (uint64_t size : {1, 63, 64, 65, 4095, 4096, (2 << 20) - 1, 2 << 20, (5 << 20) + 3}) {
+  for (uint64_t size : Sizes{1, 63, 64, 65, 4095, 4096, (2 << 20) - 1, 2 << 20, (5 << 20) + 3}) {
     auto buffer = BM_TRY(rig.visible(size));
     CTS_CHECK(buffer->size() == size);
     CTS_CHECK(hal::raw(buffer->va()) % kAlignment == 0);
@@ -26,7 +26,7 @@ Status sizes(Rig& rig) {
 }
 
 Status zero(Rig& rig) {
-  for (uint64_t size : {100, 4096, 3 << 20}) {
+  for (uint64_t size : Sizes{100, 4096, 3 << 20}) {
     {
       auto dirty = BM_TRY(rig.visible(size));
       std::ranges::fill(view<uint8_t>(*dirty), uint8_t{0xff});

@@ -47,7 +47,7 @@ Status patched_signal_address(Rig& rig) {
       {.command = 1, .field = PatchField::kSignalAddress, .slot = 0, .addend = 8},
       {.command = 2, .field = PatchField::kSignalValue, .slot = 1}};
   auto recording = BM_TRY(rig.queue().record(commands, patches));
-  for (uint64_t at : {0, 16, 64}) {
+  for (uint64_t at : Sizes{0, 16, 64}) {
     const uint64_t value = rig.next_value();
     BM_TRY(replay_and_finish(rig, *recording, {hal::raw(memory->va()) + at, value}));
     const auto words = view<uint64_t>(*memory);
