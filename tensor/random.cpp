@@ -8,6 +8,7 @@
 #include <array>
 #include <numbers>
 
+#include "runtime/base/env.h"
 #include "runtime/device.h"
 #include "tensor/ops_internal.h"
 
@@ -52,7 +53,7 @@ namespace {
 struct Generators {
   std::mutex lock;
   std::map<std::string, Tensor> states;
-  uint64_t seed = 0;
+  uint64_t seed = settings().seed;
 };
 Generators& generators() {
   static Generators g;
@@ -73,10 +74,10 @@ std::pair<Tensor, Tensor> draw(const Shape& shape, std::string_view device_name)
   Tensor& state = it->second;
   // A copy of the two words: the numbers stay lazy, the assignment below only has to wait for this.
   const Tensor before = state.contiguous();
-  const Tensor advance = Tensor::from(std::vector<uint64_t>{0, 1}, {2}, device.name()) * ops::number(ops::product(shape, "rand"), state).cast(DType::kU64);
+  const SymInt count = ops::product(shape, "rand");
+  const Tensor advance = (iota(2, device) * ops::number(count, state)).cast(DType::kU64);  // {0, n}
   state.assign(before + advance);
   const Tensor key = before.index({0}), counter = before.index({1});
-  const SymInt count = ops::product(shape, "rand");
   const auto [x0, x1] = ops::threefry(key, iota(count, device).cast(DType::kU64) + counter);
   return {x0.reshape(shape), x1.reshape(shape)};
 }
