@@ -11,7 +11,7 @@ void add_selftest(CLI::App& app, Run& run) {
   CLI::App* command =
       app.add_subcommand("selftest", "Run small known computations and compare their results");
   auto options = std::make_shared<SelftestOptions>();
-  command->add_option("--device", options->device, "One device; without it, every usable one");
+  command->add_option("--device", options->device, "Device as in DEV; without it, the default one");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(examples("bellmetal selftest\nbellmetal selftest --device CPU --json"));
   command->callback([&run, options] { run = [options] { return run_selftest(*options); }; });

@@ -30,9 +30,9 @@ struct BenchOptions {
   bool json = false;
 };
 
-/// Runs small known computations on each device and compares with the host's results.
+/// Runs small known computations on a device and compares with the host's results.
 struct SelftestOptions {
-  std::string device;  ///< empty: every usable one
+  std::string device;  ///< empty: DEV or the first usable one
   bool json = false;
 };
 

@@ -88,14 +88,18 @@ TEST_F(DiskCacheTest, PayloadOfAnotherKeyIsNotReturned) {
   execute(
       "UPDATE blobs SET payload = (SELECT payload FROM blobs WHERE rowid = 1),"
       " checksum = (SELECT checksum FROM blobs WHERE rowid = 1) WHERE rowid = 2");
+  testing::internal::CaptureStderr();
   EXPECT_EQ(get(cache, "b"), std::nullopt);
+  testing::internal::GetCapturedStderr();
 }
 
 TEST_F(DiskCacheTest, RowOfACollidingKeyIsNotReturned) {
   DiskCache cache(options());
   ASSERT_TRUE(cache.put("elf", "a", blob(100, 1)));
   execute("UPDATE blobs SET second_hash = second_hash + 1");
+  testing::internal::CaptureStderr();
   EXPECT_EQ(get(cache, "a"), std::nullopt);
+  testing::internal::GetCapturedStderr();
 }
 
 TEST_F(DiskCacheTest, FileThatIsNoDatabaseIsReplaced) {
