@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "models/gguf_parse.h"
 #include "models/model_error.h"

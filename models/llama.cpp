@@ -28,16 +28,20 @@ KvCache Llama::make_cache() const {
 }
 
 void Llama::make_rope_tables(std::span<const float> frequency_factors) {
-  const size_t half = config_.head_length / 2, rotated = config_.rope_length / 2, width = config_.head_length;
+  const size_t half = config_.head_length / 2, rotated = config_.rope_length / 2,
+               width = config_.head_length;
   std::vector<float> cosines(size_t{context_} * width, 1.0F), sines(size_t{context_} * width, 0.0F);
   for (size_t i = 0; i < rotated; ++i) {
-    double frequency = std::pow(static_cast<double>(config_.rope_base), -2.0 * static_cast<double>(i) / config_.rope_length);
+    double frequency = std::pow(static_cast<double>(config_.rope_base),
+                                -2.0 * static_cast<double>(i) / config_.rope_length);
     if (!frequency_factors.empty()) frequency /= static_cast<double>(frequency_factors[i]);
     const size_t first = config_.rope_style == RopeStyle::kInterleaved ? 2 * i : i;
     const size_t second = config_.rope_style == RopeStyle::kInterleaved ? 2 * i + 1 : i + half;
     for (size_t p = 0; p < context_; ++p) {
-      const double angle = static_cast<double>(p) / static_cast<double>(config_.rope_scale) * frequency;
-      cosines[p * width + first] = cosines[p * width + second] = static_cast<float>(std::cos(angle));
+      const double angle =
+          static_cast<double>(p) / static_cast<double>(config_.rope_scale) * frequency;
+      cosines[p * width + first] = cosines[p * width + second] =
+          static_cast<float>(std::cos(angle));
       // (a, b) → (a·cos − b·sin, b·cos + a·sin): the partner's factor carries the sign.
       sines[p * width + first] = static_cast<float>(-std::sin(angle));
       sines[p * width + second] = static_cast<float>(std::sin(angle));
@@ -61,8 +65,10 @@ Tensor Llama::rotate(const Tensor& x, const SymInt& count, const SymInt& positio
   return x * rows(cosines_) + partner * rows(sines_);
 }
 
-Tensor Llama::attend(const Block& b, const Tensor& x, const SymInt& count, const SymInt& position, Tensor& keys, Tensor& values) const {
-  const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv, width = config_.head_length;
+Tensor Llama::attend(const Block& b, const Tensor& x, const SymInt& count, const SymInt& position,
+                     Tensor& keys, Tensor& values) const {
+  const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv,
+                width = config_.head_length;
   const int64_t group = heads / kv_heads;
   Tensor q = project(x, b.query, b.query_bias).reshape({count, heads, width});
   Tensor k = project(x, b.key, b.key_bias).reshape({count, kv_heads, width});
@@ -81,10 +87,14 @@ Tensor Llama::attend(const Block& b, const Tensor& x, const SymInt& count, const
 
   // [kv, group, count, width] · [kv, 1, width, end] → scores of every position so far.
   const Tensor grouped = q.reshape({count, kv_heads, group, width}).permute({1, 2, 0, 3});
-  const Tensor past_keys = rows(keys, 0, end).unsqueeze(1), past_values = rows(values, 0, end).unsqueeze(1);
-  Tensor scores = grouped.matmul(past_keys.transpose()) * (1.0 / std::sqrt(static_cast<double>(width)));
+  const Tensor past_keys = rows(keys, 0, end).unsqueeze(1),
+               past_values = rows(values, 0, end).unsqueeze(1);
+  Tensor scores =
+      grouped.matmul(past_keys.transpose()) * (1.0 / std::sqrt(static_cast<double>(width)));
   if (!count.is(1)) {
-    const Tensor query_at = (Tensor::arange(count, DType::kI64, device_) + Tensor::value_of(position, device_)).unsqueeze(1);
+    const Tensor query_at =
+        (Tensor::arange(count, DType::kI64, device_) + Tensor::value_of(position, device_))
+            .unsqueeze(1);
     const Tensor is_visible = Tensor::arange(end, DType::kI64, device_).unsqueeze(0) <= query_at;
     scores = is_visible.where(scores, -std::numeric_limits<double>::infinity());
   }
@@ -98,16 +108,19 @@ Tensor Llama::feed_forward(const Block& b, const Tensor& x) const {
   return project(active * project(x, b.up), b.down);
 }
 
-Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& position, KvCache& cache) const {
+Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& position,
+                      KvCache& cache) const {
   Tensor x = embedding_.take(tokens.shrink({{0, count}})).cast(DType::kF32);
   if (config_.embedding_scale != 1.0F) x = x * static_cast<double>(config_.embedding_scale);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];
-    x = x + attend(b, norm(x, b.attention_norm, config_.norm_epsilon), count, position, cache.keys[i], cache.values[i]);
+    x = x + attend(b, norm(x, b.attention_norm, config_.norm_epsilon), count, position,
+                   cache.keys[i], cache.values[i]);
     x = x + feed_forward(b, norm(x, b.feed_forward_norm, config_.norm_epsilon));
   }
   const Tensor last = x.shrink({{count - 1, count}, {0, config_.embedding_length}});
-  const Tensor logits = project(norm(last, output_norm_, config_.norm_epsilon), output_.is_valid() ? output_ : embedding_);
+  const Tensor logits = project(norm(last, output_norm_, config_.norm_epsilon),
+                                output_.is_valid() ? output_ : embedding_);
   return logits.reshape({config_.vocab_size}).contiguous();
 }
 

@@ -31,12 +31,15 @@ Result<const Family*> find_family(std::string_view name) {
     if (name == f.name) return &f;
     known += std::string(known.empty() ? "" : ", ") + f.name;
   }
-  return fail(Code::kUnsupported, "model architecture \"{}\" is not supported (known: {})", name, known);
+  return fail(Code::kUnsupported, "model architecture \"{}\" is not supported (known: {})", name,
+              known);
 }
 
-Result<uint32_t> ranged(const GgufFile& file, const std::string& key, uint32_t value, uint32_t max) {
+Result<uint32_t> ranged(const GgufFile& file, const std::string& key, uint32_t value,
+                        uint32_t max) {
   (void)file;
-  if (value == 0 || value > max) return fail(Code::kCorrupt, "metadata {}: {} is outside 1 to {}", key, value, max);
+  if (value == 0 || value > max)
+    return fail(Code::kCorrupt, "metadata {}: {} is outside 1 to {}", key, value, max);
   return value;
 }
 
@@ -44,20 +47,34 @@ Result<uint32_t> need(const GgufFile& file, const std::string& key, uint32_t max
   return ranged(file, key, BM_TRY(file.get_u32(key)), max);
 }
 
-Result<uint32_t> need_or(const GgufFile& file, const std::string& key, uint32_t fallback, uint32_t max) {
+Result<uint32_t> need_or(const GgufFile& file, const std::string& key, uint32_t fallback,
+                         uint32_t max) {
   return ranged(file, key, BM_TRY(file.get_u32(key, fallback)), max);
 }
 
 Status check_consistency(const LlamaConfig& c, const std::string& p) {
   if (c.head_count % c.head_count_kv != 0)
-    return fail(Code::kCorrupt, "metadata {0}attention.head_count {1} is not a multiple of {0}attention.head_count_kv {2}", p, c.head_count, c.head_count_kv);
-  if (c.head_length % 2 != 0) return fail(Code::kCorrupt, "head length {} is odd; rotary positions need pairs", c.head_length);
+    return fail(
+        Code::kCorrupt,
+        "metadata {0}attention.head_count {1} is not a multiple of {0}attention.head_count_kv {2}",
+        p, c.head_count, c.head_count_kv);
+  if (c.head_length % 2 != 0)
+    return fail(Code::kCorrupt, "head length {} is odd; rotary positions need pairs",
+                c.head_length);
   if (c.rope_length > c.head_length || c.rope_length % 2 != 0)
-    return fail(Code::kCorrupt, "metadata {}rope.dimension_count {} does not fit the head length {}", p, c.rope_length, c.head_length);
+    return fail(Code::kCorrupt,
+                "metadata {}rope.dimension_count {} does not fit the head length {}", p,
+                c.rope_length, c.head_length);
   if (c.rope_style == RopeStyle::kHalves && c.rope_length != c.head_length)
-    return fail(Code::kUnsupported, "metadata {}rope.dimension_count {}: rotating a part of a head ({}) is not supported for {}", p, c.rope_length, c.head_length, c.architecture);
-  if (!(c.norm_epsilon > 0) || !(c.norm_epsilon < 1)) return fail(Code::kCorrupt, "metadata {}attention.layer_norm_rms_epsilon {} is not in (0, 1)", p, c.norm_epsilon);
-  if (!(c.rope_base > 0) || !std::isfinite(c.rope_base)) return fail(Code::kCorrupt, "metadata {}rope.freq_base {} is not positive", p, c.rope_base);
+    return fail(Code::kUnsupported,
+                "metadata {}rope.dimension_count {}: rotating a part of a head ({}) is not "
+                "supported for {}",
+                p, c.rope_length, c.head_length, c.architecture);
+  if (!(c.norm_epsilon > 0) || !(c.norm_epsilon < 1))
+    return fail(Code::kCorrupt, "metadata {}attention.layer_norm_rms_epsilon {} is not in (0, 1)",
+                p, c.norm_epsilon);
+  if (!(c.rope_base > 0) || !std::isfinite(c.rope_base))
+    return fail(Code::kCorrupt, "metadata {}rope.freq_base {} is not positive", p, c.rope_base);
   return {};
 }
 
@@ -69,7 +86,8 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   const Family& family = *BM_TRY(find_family(c.architecture));
   const std::string p = c.architecture + ".";
   if (BM_TRY(file.get_u32(p + "expert_count", 0)) > 0)
-    return fail(Code::kUnsupported, "metadata {}expert_count: mixture-of-experts models are not supported", p);
+    return fail(Code::kUnsupported,
+                "metadata {}expert_count: mixture-of-experts models are not supported", p);
   c.context_length = BM_TRY(need(file, p + "context_length", kMaxContext));
   c.embedding_length = BM_TRY(need(file, p + "embedding_length", kMaxWidth));
   c.block_count = BM_TRY(need(file, p + "block_count", kMaxBlocks));
@@ -77,24 +95,34 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   c.head_count = BM_TRY(need(file, p + "attention.head_count", kMaxWidth));
   c.head_count_kv = BM_TRY(need_or(file, p + "attention.head_count_kv", c.head_count, kMaxWidth));
   if (!file.find(p + "attention.key_length") && c.embedding_length % c.head_count != 0)
-    return fail(Code::kCorrupt, "metadata {0}embedding_length {1} is not a multiple of {0}attention.head_count {2}", p, c.embedding_length, c.head_count);
-  c.head_length = BM_TRY(need_or(file, p + "attention.key_length", c.embedding_length / c.head_count, kMaxWidth));
+    return fail(Code::kCorrupt,
+                "metadata {0}embedding_length {1} is not a multiple of {0}attention.head_count {2}",
+                p, c.embedding_length, c.head_count);
+  c.head_length = BM_TRY(
+      need_or(file, p + "attention.key_length", c.embedding_length / c.head_count, kMaxWidth));
   const uint32_t value_length = BM_TRY(file.get_u32(p + "attention.value_length", c.head_length));
   if (value_length != c.head_length)
-    return fail(Code::kUnsupported, "metadata {}attention.value_length {} differs from the key length {}", p, value_length, c.head_length);
+    return fail(Code::kUnsupported,
+                "metadata {}attention.value_length {} differs from the key length {}", p,
+                value_length, c.head_length);
   c.rope_length = BM_TRY(need_or(file, p + "rope.dimension_count", c.head_length, kMaxWidth));
   c.norm_epsilon = BM_TRY(file.get_f32(p + "attention.layer_norm_rms_epsilon", 1e-5F));
   c.rope_base = BM_TRY(file.get_f32(p + "rope.freq_base", 10000.0F));
   const std::string_view scaling = BM_TRY(file.get_string(p + "rope.scaling.type", "none"));
   if (scaling == "linear") {
     c.rope_scale = BM_TRY(file.get_f32(p + "rope.scaling.factor", 1.0F));
-    if (!(c.rope_scale > 0)) return fail(Code::kCorrupt, "metadata {}rope.scaling.factor {} is not positive", p, c.rope_scale);
+    if (!(c.rope_scale > 0))
+      return fail(Code::kCorrupt, "metadata {}rope.scaling.factor {} is not positive", p,
+                  c.rope_scale);
   } else if (scaling != "none" && scaling != "") {
-    return fail(Code::kUnsupported, "metadata {}rope.scaling.type: \"{}\" is not supported (known: none, linear)", p, scaling);
+    return fail(Code::kUnsupported,
+                "metadata {}rope.scaling.type: \"{}\" is not supported (known: none, linear)", p,
+                scaling);
   }
   c.rope_style = family.rope_style;
   c.activation = family.activation;
-  if (family.has_scaled_embedding) c.embedding_scale = std::sqrt(static_cast<float>(c.embedding_length));
+  if (family.has_scaled_embedding)
+    c.embedding_scale = std::sqrt(static_cast<float>(c.embedding_length));
   c.has_tied_output = file.find_tensor("output.weight") == nullptr;
   const GgufTensor& embedding = *BM_TRY(file.tensor("token_embd.weight"));
   if (embedding.rank != 2 || embedding.dims[1] == 0 || embedding.dims[1] > kMaxContext)

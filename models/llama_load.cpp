@@ -24,13 +24,16 @@ std::string dims_text(std::span<const uint64_t> dims) {
   return out + "]";
 }
 
-std::string mib(uint64_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 1048576.0); }
+std::string mib(uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / 1048576.0);
+}
 
 }  // namespace
 
 class LlamaLoader {
  public:
-  LlamaLoader(std::shared_ptr<const GgufFile> file, const Llama::LoadOptions& options) : file_(std::move(file)), options_(options) {}
+  LlamaLoader(std::shared_ptr<const GgufFile> file, const Llama::LoadOptions& options)
+      : file_(std::move(file)), options_(options) {}
 
   Result<std::shared_ptr<const Llama>> run() {
     auto model = std::make_shared<Llama>();
@@ -38,16 +41,21 @@ class LlamaLoader {
     LlamaConfig& c = model_->config_;
     c = BM_TRY(LlamaConfig::from_gguf(*file_));
     model_->device_ = options_.device;
-    device_ = BM_TRY(options_.device.empty() ? runtime::default_device() : runtime::open_device(options_.device));
-    model_->context_ = options_.context ? options_.context : std::min<uint32_t>(c.context_length, 4096);
+    device_ = BM_TRY(options_.device.empty() ? runtime::default_device()
+                                             : runtime::open_device(options_.device));
+    model_->context_ =
+        options_.context ? options_.context : std::min<uint32_t>(c.context_length, 4096);
     if (model_->context_ > c.context_length)
-      return fail(Code::kInvalidArgument, "context {} exceeds the {} positions the model was made for", model_->context_, c.context_length);
+      return fail(Code::kInvalidArgument,
+                  "context {} exceeds the {} positions the model was made for", model_->context_,
+                  c.context_length);
     BM_TRY(check_memory());
     BM_TRY(load_all());
     std::vector<float> factors;
     if (const GgufTensor* t = file_->find_tensor("rope_freqs.weight")) {
       if (t->value_count != c.rope_length / 2)
-        return fail(Code::kCorrupt, "tensor rope_freqs.weight has {} values, the model needs {}", t->value_count, c.rope_length / 2);
+        return fail(Code::kCorrupt, "tensor rope_freqs.weight has {} values, the model needs {}",
+                    t->value_count, c.rope_length / 2);
       factors.resize(t->value_count);
       BM_TRY(dequantize_row(t->type, t->data, factors));
     }
@@ -65,7 +73,9 @@ class LlamaLoader {
   bool can_use_in_place(const GgufTensor& t, DType dtype) const {
     const hal::Vendor vendor = device_->hal().arch().vendor;
     const bool is_host = vendor == hal::Vendor::kCpu || vendor == hal::Vendor::kRef;
-    return is_host && reinterpret_cast<uintptr_t>(t.data.data()) % static_cast<uintptr_t>(item_size(dtype)) == 0;
+    return is_host &&
+           reinterpret_cast<uintptr_t>(t.data.data()) % static_cast<uintptr_t>(item_size(dtype)) ==
+               0;
   }
 
   /// Refuses a model that cannot fit before a byte is allocated.
@@ -78,12 +88,16 @@ class LlamaLoader {
       if (dtype && can_use_in_place(t, *dtype)) continue;
       needed += dtype ? t.data.size() : t.value_count * sizeof(float);
     }
-    const uint64_t cache = uint64_t{2} * c.block_count * c.head_count_kv * model_->context_ * c.head_length * sizeof(float);
+    const uint64_t cache = uint64_t{2} * c.block_count * c.head_count_kv * model_->context_ *
+                           c.head_length * sizeof(float);
     const hal::MemoryInfo memory = device_->hal().memory();
     const uint64_t available = memory.total > memory.used ? memory.total - memory.used : 0;
     if (needed + cache > available)
-      return fail(Code::kOutOfMemory, "the model needs {} for weights and {} for {} positions of keys and values; {} has {} free of {}",
-                  mib(needed), mib(cache), model_->context_, device_->name(), mib(available), mib(memory.total));
+      return fail(Code::kOutOfMemory,
+                  "the model needs {} for weights and {} for {} positions of keys and values; {} "
+                  "has {} free of {}",
+                  mib(needed), mib(cache), model_->context_, device_->name(), mib(available),
+                  mib(memory.total));
     return {};
   }
 
@@ -92,7 +106,8 @@ class LlamaLoader {
     const GgufTensor& t = *BM_TRY(file_->tensor(name));
     const std::span<const uint64_t> have(t.dims.data(), t.rank), want(dims.begin(), dims.size());
     if (!std::equal(have.begin(), have.end(), want.begin(), want.end()))
-      return fail(Code::kCorrupt, "tensor {} has dimensions {}, the hyper-parameters ask for {}", name, dims_text(have), dims_text(want));
+      return fail(Code::kCorrupt, "tensor {} has dimensions {}, the hyper-parameters ask for {}",
+                  name, dims_text(have), dims_text(want));
     Shape shape;
     for (uint64_t d : t.shape()) shape.push_back(static_cast<int64_t>(d));
     Tensor out = make(t, shape);
@@ -103,14 +118,16 @@ class LlamaLoader {
 
   Tensor make(const GgufTensor& t, const Shape& shape) {
     if (const auto dtype = direct_dtype(t.type)) {
-      if (!can_use_in_place(t, *dtype)) return Tensor::from_bytes(t.data, shape, *dtype, options_.device);
+      if (!can_use_in_place(t, *dtype))
+        return Tensor::from_bytes(t.data, shape, *dtype, options_.device);
       // Kernels only read weights; the mapping lives as long as the tensor.
       void* pointer = const_cast<std::byte*>(t.data.data());
       return Tensor::from_blob(pointer, shape, *dtype, options_.device, [keep = file_] {});
     }
     Tensor out = Tensor::empty(shape, DType::kF32, options_.device);
     if (std::byte* host = out.buffer().host()) {
-      unwrap(dequantize_row(t.type, t.data, {reinterpret_cast<float*>(host), static_cast<size_t>(t.value_count)}));
+      unwrap(dequantize_row(t.type, t.data,
+                            {reinterpret_cast<float*>(host), static_cast<size_t>(t.value_count)}));
       return out;
     }
     std::vector<float> values(t.value_count);
@@ -118,7 +135,8 @@ class LlamaLoader {
     return Tensor::from(values, shape, options_.device);
   }
 
-  Status load_optional(Tensor& into, const std::string& name, std::initializer_list<uint64_t> dims) {
+  Status load_optional(Tensor& into, const std::string& name,
+                       std::initializer_list<uint64_t> dims) {
     if (file_->find_tensor(name)) into = BM_TRY(load(name, dims));
     return {};
   }
@@ -126,7 +144,8 @@ class LlamaLoader {
   Status load_all() {
     const LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
-    const uint64_t q = uint64_t{c.head_count} * c.head_length, kv = uint64_t{c.head_count_kv} * c.head_length;
+    const uint64_t q = uint64_t{c.head_count} * c.head_length,
+                   kv = uint64_t{c.head_count_kv} * c.head_length;
     model_->embedding_ = BM_TRY(load("token_embd.weight", {width, c.vocab_size}));
     model_->output_norm_ = BM_TRY(load("output_norm.weight", {width}));
     BM_TRY(load_optional(model_->output_, "output.weight", {width, c.vocab_size}));
@@ -153,7 +172,8 @@ class LlamaLoader {
   }
 };
 
-Result<std::shared_ptr<const Llama>> Llama::load(std::shared_ptr<const GgufFile> file, const LoadOptions& options) {
+Result<std::shared_ptr<const Llama>> Llama::load(std::shared_ptr<const GgufFile> file,
+                                                 const LoadOptions& options) {
   try {
     return LlamaLoader(std::move(file), options).run();
   } catch (const Exception& e) {

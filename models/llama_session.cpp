@@ -16,7 +16,7 @@ struct LlamaSession::Impl {
   uint32_t position = 0;
   std::vector<float> logits;
 
-  uint32_t chunk;                 ///< 0: the context is too short for chunks
+  uint32_t chunk;  ///< 0: the context is too short for chunks
   Var chunk_count, chunk_position, step_position;
   Tensor chunk_tokens, step_token;
 
@@ -31,9 +31,12 @@ struct LlamaSession::Impl {
         chunk_count("count", 1, std::max<int64_t>(chunk, 1)),
         chunk_position("position", 0, std::max<int64_t>(int64_t{model->context()} - chunk, 0)),
         step_position("position", 0, int64_t{model->context()} - 1),
-        chunk_tokens(Tensor::from(std::vector<int32_t>(std::max<uint32_t>(chunk, 1)), {std::max<int64_t>(chunk, 1)}, model->device())),
+        chunk_tokens(Tensor::from(std::vector<int32_t>(std::max<uint32_t>(chunk, 1)),
+                                  {std::max<int64_t>(chunk, 1)}, model->device())),
         step_token(Tensor::from(std::vector<int32_t>(1), {1}, model->device())),
-        run_chunk([this](const Tensor& t) { return model->forward(t, chunk_count, chunk_position, cache); }),
+        run_chunk([this](const Tensor& t) {
+          return model->forward(t, chunk_count, chunk_position, cache);
+        }),
         run_step([this](const Tensor& t) { return model->forward(t, 1, step_position, cache); }) {}
 
   void write_tokens(Tensor& into, std::span<const int32_t> tokens) {
@@ -51,7 +54,8 @@ struct LlamaSession::Impl {
   void feed(std::span<const int32_t> tokens) {
     while (!tokens.empty()) {
       size_t n = 1;
-      const bool fits_chunk = chunk > 1 && tokens.size() > 1 && position + chunk <= model->context();
+      const bool fits_chunk =
+          chunk > 1 && tokens.size() > 1 && position + chunk <= model->context();
       if (fits_chunk) {
         n = std::min<size_t>(tokens.size(), chunk);
         chunk_count.set(static_cast<int64_t>(n));
@@ -62,7 +66,8 @@ struct LlamaSession::Impl {
         write_tokens(step_token, tokens.first(1));
       }
       // capture() on first use: the plain first call would compile and run the same kernels twice.
-      const Tensor& out = fits_chunk ? run_chunk.capture(chunk_tokens) : run_step.capture(step_token);
+      const Tensor& out =
+          fits_chunk ? run_chunk.capture(chunk_tokens) : run_step.capture(step_token);
       position += static_cast<uint32_t>(n);
       tokens = tokens.subspan(n);
       if (tokens.empty()) read_logits(out);
@@ -70,7 +75,8 @@ struct LlamaSession::Impl {
   }
 };
 
-LlamaSession::LlamaSession(std::shared_ptr<const Llama> model) : impl_(std::make_unique<Impl>(std::move(model))) {}
+LlamaSession::LlamaSession(std::shared_ptr<const Llama> model)
+    : impl_(std::make_unique<Impl>(std::move(model))) {}
 LlamaSession::~LlamaSession() = default;
 
 std::span<const float> LlamaSession::logits() const { return impl_->logits; }
@@ -81,10 +87,12 @@ void LlamaSession::reset() { impl_->position = 0; }
 Status LlamaSession::feed(std::span<const int32_t> tokens) {
   if (tokens.empty()) return fail(Code::kInvalidArgument, "no tokens to feed");
   if (tokens.size() > room())
-    return fail(Code::kInvalidArgument, "{} tokens do not fit: {} of the {} positions are left", tokens.size(), room(), impl_->model->context());
+    return fail(Code::kInvalidArgument, "{} tokens do not fit: {} of the {} positions are left",
+                tokens.size(), room(), impl_->model->context());
   for (int32_t t : tokens)
     if (t < 0 || static_cast<uint32_t>(t) >= impl_->model->config().vocab_size)
-      return fail(Code::kInvalidArgument, "token {} is outside the vocabulary of {}", t, impl_->model->config().vocab_size);
+      return fail(Code::kInvalidArgument, "token {} is outside the vocabulary of {}", t,
+                  impl_->model->config().vocab_size);
   try {
     impl_->feed(tokens);
   } catch (const Exception& e) {

@@ -1,6 +1,7 @@
 #include "models/tokenizer.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "models/model_error.h"
 #include "models/tokenizer_model.h"

@@ -2,6 +2,7 @@
 // The input is one file, or two shards when its first byte is 0xFF: then two bytes of length of the
 // first.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -39,7 +40,7 @@ void use(const GgufFile& file) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
   if (size > 3 && data[0] == 0xFF) {
-    const size_t first = std::min<size_t>(data[1] | (data[2] << 8), size - 3);
+    const size_t first = std::min<size_t>(data[1] + size_t{256} * data[2], size - 3);
     const auto file = GgufFile::from_shards({bytes.subspan(3, first), bytes.subspan(3 + first)});
     if (file) use(*file);
   } else if (const auto file = GgufFile::from_bytes(bytes)) {

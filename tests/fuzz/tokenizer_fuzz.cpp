@@ -32,7 +32,7 @@ void check(const bm::models::Tokenizer& tokenizer, std::string_view text, bool p
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace bm::models;
   if (size < 2) return 0;
-  const size_t length = std::min<size_t>(data[0] | (data[1] << 8), size - 2);
+  const size_t length = std::min<size_t>(data[0] + size_t{256} * data[1], size - 2);
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, length);
   const auto file = GgufFile::from_bytes(
       std::span(reinterpret_cast<const std::byte*>(data), size).subspan(2 + length));
