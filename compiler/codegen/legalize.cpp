@@ -117,9 +117,9 @@ ValueId Builder::float_alu(Op op, DType dtype, std::span<const ValueId> args) {
     case Op::kAdd: case Op::kSub: case Op::kMul: case Op::kDiv: case Op::kLt: case Op::kEq: case Op::kNe:
       return raw(op, dtype, {a, b});
     case Op::kMod: return fmod(a, b);
-    // A NaN in b fails the first comparison and is taken as b; a NaN in a is taken by the second.
-    case Op::kMax: return select(bit_or(lt(b, a), ne(a, a)), a, b);
-    case Op::kMin: return select(bit_or(lt(a, b), ne(a, a)), a, b);
+    // A NaN in a fails the comparison and stays; one in b is taken by the second condition.
+    case Op::kMax: return select(bit_or(lt(a, b), ne(b, b)), b, a);
+    case Op::kMin: return select(bit_or(lt(b, a), ne(b, b)), b, a);
     case Op::kFma: return fma(a, b, args[2]);
     default: break;
   }

@@ -6,8 +6,16 @@
 namespace bm::compiler {
 namespace {
 
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
+/// '+' or '-' as the comma separated list says of `name`; 0 if it does not.
+char sign_of(std::string_view list, std::string_view name) {
+  while (!list.empty()) {
+    const size_t comma = list.find(',');
+    const std::string_view item = list.substr(0, comma);
+    if (item.size() > 1 && item.substr(1) == name) return item[0];
+    if (comma == std::string_view::npos) break;
+    list.remove_prefix(comma + 1);
+  }
+  return 0;
 }
 
 /// Levels of the x86-64 psABI; 0 when the name says nothing.
@@ -29,8 +37,8 @@ TargetInfo x86_info(const hal::Arch& arch) {
   const int level = x86_level(arch.cpu);
   const std::string_view f = arch.features;
   const auto has = [&](std::string_view name, int from_level) {
-    if (contains(f, std::string("-") + std::string(name))) return false;
-    return level >= from_level || contains(f, std::string("+") + std::string(name));
+    const char sign = sign_of(f, name);
+    return sign == '+' || (sign == 0 && level >= from_level);
   };
   TargetInfo info;
   info.triple = "x86_64-unknown-linux-gnu";

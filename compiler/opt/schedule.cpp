@@ -1,12 +1,265 @@
 #include "compiler/opt/schedule.h"
 
-namespace bm::compiler {
+#include <algorithm>
+#include <cmath>
+#include <optional>
 
-Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo&, uint32_t) {
-  Schedule s;
-  for (const ir::Node* r : kernel.ranges) s.loops.push_back({.range = r});
-  s.grid.constant = 1;
-  return s;
+#include "compiler/ir/linear.h"
+#include "compiler/opt/cost.h"
+
+namespace bm::compiler {
+namespace {
+
+using ir::Node;
+using ir::Op;
+
+/// Cost (scalar operations) that makes a block worth handing to another processor.
+constexpr double kBlockWork = 4'096;
+/// CodeObject::work_per_block counts operations at vector speed.
+constexpr double kWorkPerCost = 8;
+constexpr uint32_t kBlocksPerUnit = 8;
+/// Merged copies of a body beyond this many nodes cost more to compile than they save.
+constexpr double kMaxMergedNodes = 500;
+
+/// One way to merge copies of loop bodies around the heaviest reduction.
+struct Tile {
+  size_t first = 0, second = 0;       // positions in Schedule::loops
+  uint32_t first_jam = 1, second_jam = 1;
+  double cost = 0;
+};
+
+class Scheduler {
+ public:
+  Scheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units)
+      : kernel_(kernel), target_(target), units_(std::max(units, 1u)), model_(kernel, target) {}
+
+  Schedule run() {
+    choose_lanes();
+    choose_tile();
+    choose_unroll();
+    choose_grid();
+    return std::move(s_);
+  }
+
+ private:
+  void choose_lanes() {
+    cost_ = model_.output_cost({}, &s_.reduces);
+    LaneChoice best;
+    for (const Node* r : kernel_.ranges) {
+      const LaneChoice c = model_.best_lanes(r, &cost_, &s_.reduces);
+      if (c.range) best = c;
+    }
+    for (const Node* r : kernel_.ranges)
+      if (r != best.range) s_.loops.push_back({.range = r});
+    if (best.range) s_.loops.push_back({.range = best.range, .lanes = best.lanes});
+    lanes_ = best;
+  }
+
+  const Node* heaviest_reduce() const {
+    const Node* best = nullptr;
+    double most = 8;  // shorter reductions are not worth a tile
+    for (const Node* n : model_.reduces()) {
+      double count = 1;
+      for (size_t i = 1; i < n->src.size(); ++i) count *= CostModel::trips(n->src[i]);
+      bool has_output = false;
+      for (const AxisPlan& a : s_.loops) has_output = has_output || model_.depends(n, a.range);
+      if (has_output && count > most) {
+        most = count;
+        best = n;
+      }
+    }
+    return best;
+  }
+
+  uint32_t lanes_of(const Node* reduce) const {
+    const auto it = s_.reduces.find(reduce);
+    if (it != s_.reduces.end() && it->second.lanes > 1) return it->second.lanes;
+    return lanes_.range && model_.depends(reduce, lanes_.range) ? lanes_.lanes : 1;
+  }
+
+  double registers_per_value(uint32_t lanes) const {
+    return std::max(1.0, std::ceil(lanes * static_cast<double>(model_.widest()) * 8 / target_.vector_bits));
+  }
+
+  void choose_tile() {
+    const Node* reduce = heaviest_reduce();
+    if (!reduce) return;
+    std::vector<size_t> axes;
+    for (size_t i = 0; i < s_.loops.size(); ++i)
+      if (model_.depends(reduce, s_.loops[i].range)) axes.push_back(i);
+    const std::vector<const Node*> body = model_.body(reduce);
+    std::optional<Tile> best;
+    for (size_t x = 0; x < axes.size(); ++x)
+      for (size_t y = x; y < axes.size(); ++y) consider(reduce, body, axes[x], axes[y], &best);
+    if (!best) return;
+    s_.loops[best->first].jam = best->first_jam;
+    if (best->second != best->first) s_.loops[best->second].jam = best->second_jam;
+  }
+
+  void consider(const Node* reduce, const std::vector<const Node*>& body, size_t first, size_t second,
+                std::optional<Tile>* best) {
+    static constexpr uint32_t kJams[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    for (uint32_t a : kJams)
+      for (uint32_t b : kJams) {
+        if (first == second && b != 1) continue;
+        Tile t{first, second, a, b, 0};
+        const std::optional<double> cost = tile_cost(reduce, body, t);
+        if (!cost) continue;
+        t.cost = *cost;
+        // A larger tile must be clearly better.
+        if (!*best || t.cost < (*best)->cost * 0.97) *best = t;
+      }
+  }
+
+  /// Share of iterations that run in full tiles, or nothing if the loop is too short.
+  std::optional<double> coverage(size_t loop, uint32_t jam) const {
+    if (jam == 1) return 1;
+    const AxisPlan& a = s_.loops[loop];
+    const double extent = CostModel::trips(a.range), step = double{1} * a.lanes * jam;
+    if (extent < step) return std::nullopt;
+    if (!a.range->src[0]->is_const()) return jam > 4 ? std::nullopt : std::optional<double>(0.9);
+    return std::floor(extent / step) * step / extent;
+  }
+
+  /// Cycles per output value of one trip of the reduction, for two vector loads and two operations
+  /// per cycle and four cycles of latency.
+  std::optional<double> tile_cost(const Node* reduce, const std::vector<const Node*>& body, const Tile& t) const {
+    const auto share_a = coverage(t.first, t.first_jam), share_b = coverage(t.second, t.second_jam);
+    if (!share_a || !share_b) return std::nullopt;
+    const Node* a = s_.loops[t.first].range;
+    const Node* b = s_.loops[t.second].range;
+    const double per_value = registers_per_value(lanes_of(reduce)), copies = t.first_jam * t.second_jam;
+    double loads = 0, work = copies, nodes = 0, live = copies * per_value;
+    double widest_row = 0;
+    for (const Node* n : body) {
+      if (n->op == Op::kConst || n->op == Op::kVar || n->op == Op::kRange) continue;
+      double n_copies = 1;
+      if (model_.depends(n, a)) n_copies *= t.first_jam;
+      if (a != b && model_.depends(n, b)) n_copies *= t.second_jam;
+      nodes += n_copies;
+      if (n->op == Op::kLoad) {
+        loads += n_copies * per_value;
+        widest_row = std::max(widest_row, n_copies == copies ? 1 : std::min(t.first_jam * 1.0, n_copies));
+      } else if (n->op != Op::kMul || n != reduce->src[0]) {
+        work += n_copies;
+      }
+    }
+    live += (widest_row + 2) * per_value;
+    if (live > target_.vector_registers || nodes > kMaxMergedNodes) return copies == 1 ? std::optional<double>(4) : std::nullopt;
+    const double unrolled = std::max(1.0, own_lanes(reduce) ? 4 / copies : 1.0);
+    const double cycles = std::max({work * per_value / 2, loads / 2, 4 / unrolled});
+    const double single = std::max({1.0, loads / copies / 2, 4 / std::max(unrolled, 1.0)});
+    const double share = *share_a * *share_b;
+    return cycles / copies * share + single * (1 - share);
+  }
+
+  bool own_lanes(const Node* reduce) const {
+    const auto it = s_.reduces.find(reduce);
+    return it != s_.reduces.end() && it->second.lanes > 1;
+  }
+
+  void choose_unroll() {
+    for (auto& [reduce, plan] : s_.reduces) {
+      if (plan.lanes <= 1) continue;
+      double copies = 1;
+      for (const AxisPlan& a : s_.loops)
+        if (model_.depends(reduce, a.range)) copies *= a.jam;
+      const double trips = CostModel::trips(plan.vector_range) / plan.lanes;
+      const double nodes = static_cast<double>(model_.body(reduce).size());
+      uint32_t unroll = copies >= 8 ? 1 : copies >= 4 ? 2 : 4;
+      while (unroll > 1 && (unroll > trips || unroll * copies * nodes > kMaxMergedNodes ||
+                            unroll * copies * registers_per_value(plan.lanes) > target_.vector_registers / 2.0))
+        unroll /= 2;
+      plan.unroll = unroll;
+    }
+  }
+
+  bool can_merge(const AxisPlan& a) const {
+    if (a.step() == 1) return true;
+    return a.range->src[0]->is_const() && a.range->src[0]->imm % a.step() == 0;
+  }
+
+  void choose_grid() {
+    double iterations = 1;
+    for (const AxisPlan& a : s_.loops) iterations *= CostModel::trips(a.range);
+    const double total = iterations * cost_;
+    s_.grid.constant = 1;
+    s_.work_per_block = static_cast<uint64_t>(std::min(total * kWorkPerCost, 1e18));
+    if (s_.loops.empty() || total < 2 * kBlockWork) return;
+    double trips = 1;
+    uint32_t count = 0, symbolic = 0;
+    const double wanted = double{kBlocksPerUnit} * units_;
+    while (count < s_.loops.size() && trips < wanted) {
+      const AxisPlan& a = s_.loops[count];
+      const bool is_symbolic = !a.range->src[0]->is_const();
+      if (count > 0 && (!can_merge(a) || (is_symbolic && symbolic > 0))) break;
+      // The first loop alone may have ragged ends; it can only be merged without them.
+      if (count == 1 && !can_merge(s_.loops[0])) break;
+      symbolic += is_symbolic;
+      trips *= std::ceil(CostModel::trips(a.range) / static_cast<double>(a.step()));
+      ++count;
+    }
+    set_grid(count, trips, total);
+  }
+
+  void set_grid(uint32_t count, double trips, double total) {
+    bool has_symbol = false;
+    for (uint32_t i = 0; i < count; ++i) has_symbol = has_symbol || !s_.loops[i].range->src[0]->is_const();
+    const double per_trip = total / trips;
+    double chunk = std::ceil(kBlockWork / per_trip);
+    // With a known size there is no point in many more blocks than processors.
+    if (!has_symbol) chunk = std::max(chunk, std::ceil(trips / (double{kBlocksPerUnit} * units_)));
+    s_.grid_loops = count;
+    s_.chunk = static_cast<int64_t>(std::max(chunk, 1.0));
+    s_.work_per_block = static_cast<uint64_t>(
+        std::min(per_trip * static_cast<double>(s_.chunk) * kWorkPerCost, 1e18));
+    hal::DimExpr dim{.constant = 1, .terms = {}, .divisor = s_.chunk};
+    for (uint32_t i = 0; i < count; ++i) {
+      const AxisPlan& a = s_.loops[i];
+      if (count == 1) dim.divisor *= a.step();
+      const int64_t step = count == 1 ? 1 : a.step();
+      multiply(&dim, a.range->src[0], step);
+    }
+    s_.grid = dim;
+  }
+
+  /// dim · (extent / step). Extents that are not linear in the variables count with their bound:
+  /// surplus blocks find nothing to do.
+  static void multiply(hal::DimExpr* dim, const Node* extent, int64_t step) {
+    if (extent->is_const()) {
+      const int64_t factor = extent->imm / step;
+      dim->constant *= factor;
+      for (auto& t : dim->terms) t.coefficient *= factor;
+      return;
+    }
+    const ir::Linear l = ir::linear(extent);
+    bool is_linear = true;
+    for (const auto& t : l.terms) is_linear = is_linear && t.atom->op == Op::kVar;
+    if (!is_linear) {
+      dim->constant *= std::max<int64_t>(extent->hi, 1);
+      for (auto& t : dim->terms) t.coefficient *= std::max<int64_t>(extent->hi, 1);
+      return;
+    }
+    // At most one factor is symbolic, so what is there so far is a constant.
+    const int64_t before = dim->constant;
+    dim->constant = before * l.constant;
+    for (const auto& t : l.terms)
+      dim->terms.push_back({.var = static_cast<uint32_t>(t.atom->imm), .coefficient = before * t.coefficient});
+  }
+
+  const ir::KernelIr& kernel_;
+  TargetInfo target_;
+  uint32_t units_;
+  CostModel model_;
+  Schedule s_;
+  LaneChoice lanes_;
+  double cost_ = 0;
+};
+
+}  // namespace
+
+Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units) {
+  return Scheduler(kernel, target, units).run();
 }
 
 }  // namespace bm::compiler

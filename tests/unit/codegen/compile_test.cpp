@@ -12,8 +12,6 @@
 namespace bm::test {
 namespace {
 
-constexpr compiler::CompileOptions kNoCache{.use_cache = false};
-
 std::vector<float> ramp(size_t n, float scale) {
   std::vector<float> v(n);
   for (size_t i = 0; i < n; ++i) v[i] = scale * static_cast<float>(static_cast<int>(i * 7 % 23) - 11);
@@ -24,14 +22,11 @@ class EachRenderer : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EachRenderer, MatmulAgreesWithTheReference) {
   const auto kernel = matmul_kernel(13, 37, 29, DType::kF32);
-  ASSERT_TRUE(ir::verify(kernel));
-  auto code = compiler::compile(kernel, native_arch(), GetParam(), kNoCache);
-  ASSERT_TRUE(code) << code.error().message;
-  auto loaded = LoadedKernel::load(*code);
-  ASSERT_TRUE(loaded) << loaded.error().message;
+  auto program = build_kernel(kernel, native_arch(), GetParam());
+  ASSERT_TRUE(program) << program.error().message;
   std::vector<float> out(13 * 37), expected(out), a = ramp(13 * 29, 0.25F), b = ramp(29 * 37, 0.5F);
   const std::array<void*, 3> buffers{out.data(), a.data(), b.data()};
-  (*loaded)->run(buffers, {});
+  run_kernel(**program, buffers, {});
   const auto bytes = [](std::vector<float>& v) { return std::as_writable_bytes(std::span(v)); };
   const std::array<std::span<std::byte>, 3> spans{bytes(expected), bytes(a), bytes(b)};
   ASSERT_TRUE(compiler::evaluate(kernel, spans, {}));
@@ -39,14 +34,11 @@ TEST_P(EachRenderer, MatmulAgreesWithTheReference) {
 }
 
 TEST_P(EachRenderer, SoftmaxRowsSumToOne) {
-  const auto kernel = softmax_kernel(5, 100);
-  auto code = compiler::compile(kernel, native_arch(), GetParam(), kNoCache);
-  ASSERT_TRUE(code) << code.error().message;
-  auto loaded = LoadedKernel::load(*code);
-  ASSERT_TRUE(loaded) << loaded.error().message;
+  auto program = build_kernel(softmax_kernel(5, 100), native_arch(), GetParam());
+  ASSERT_TRUE(program) << program.error().message;
   std::vector<float> out(500), in = ramp(500, 0.75F);
   const std::array<void*, 2> buffers{out.data(), in.data()};
-  (*loaded)->run(buffers, {});
+  run_kernel(**program, buffers, {});
   for (size_t i = 0; i < 5; ++i) {
     float sum = 0;
     for (size_t j = 0; j < 100; ++j) sum += out[i * 100 + j];
@@ -63,21 +55,20 @@ TEST(Compile, ExplainShowsEveryStage) {
   EXPECT_NE(text->lowered.find("store p0"), std::string::npos);
   EXPECT_NE(text->source.find("define void @matmul"), std::string::npos);
   EXPECT_NE(text->assembly.find("matmul:"), std::string::npos);
-  if (getenv("BM_SHOW")) puts((text->lowered + text->source + text->assembly).c_str());
 }
 
 TEST(Compile, NullArchitectureGetsCountsAndNoImage) {
   hal::Arch arch;
   arch.vendor = hal::Vendor::kNull;
   arch.name = "null";
-  auto code = compiler::compile(matmul_kernel(8, 8, 8, DType::kF32), arch, "LLVM", kNoCache);
+  auto code = compiler::compile(matmul_kernel(8, 8, 8, DType::kF32), arch, "LLVM", {.use_cache = false});
   ASSERT_TRUE(code) << code.error().message;
   EXPECT_TRUE(code->image.empty());
   EXPECT_EQ(code->num_buffers, 3u);
 }
 
 TEST(Compile, UnknownRendererIsUnsupported) {
-  auto code = compiler::compile(matmul_kernel(2, 2, 2, DType::kF32), native_arch(), "PTX", kNoCache);
+  auto code = compiler::compile(matmul_kernel(2, 2, 2, DType::kF32), native_arch(), "PTX", {.use_cache = false});
   ASSERT_FALSE(code);
   EXPECT_EQ(code.error().code, Code::kUnsupported);
 }

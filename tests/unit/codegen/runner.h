@@ -1,34 +1,25 @@
 #pragma once
-// Runs compiled kernels in the test process: the object is linked by the system's compiler driver and
-// opened with dlopen, so these tests need no driver of ours.
+// Runs compiled kernels in the test process.
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "compiler/compile.h"
+#include "drivers/cpu/program.h"
 
 namespace bm::test {
 
-/// Architecture of the machine the tests run on, as wide as it goes.
+/// Architecture of the machine the tests run on.
 hal::Arch native_arch();
 /// x86-64 without any extension: no FMA, no float16 conversions, no rounding instruction.
 hal::Arch baseline_arch();
 
-class LoadedKernel {
- public:
-  ~LoadedKernel();
-  static Result<std::unique_ptr<LoadedKernel>> load(const hal::CodeObject& code);
-  /// Runs all blocks of the grid.
-  void run(std::span<void* const> buffers, std::span<const int64_t> vars) const;
-  const hal::CodeObject& code() const { return code_; }
+/// Runs all blocks of the grid, later ones first: blocks must not depend on each other.
+void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers, std::span<const int64_t> vars);
 
- private:
-  hal::CodeObject code_;
-  void* handle_ = nullptr;
-  void (*entry_)(const uint64_t*, uint64_t, uint64_t) = nullptr;
-};
+/// Compiles without the cache and loads.
+Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel, const hal::Arch& arch,
+                                                      std::string_view renderer);
 
 }  // namespace bm::test

@@ -1,0 +1,197 @@
+#include "compiler/opt/cost.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace bm::compiler {
+namespace {
+
+using ir::Node;
+using ir::Op;
+
+/// Operations of one scalar evaluation.
+double weight(const Node* n) {
+  switch (n->op) {
+    case Op::kExp2: return 14;
+    case Op::kLog2: case Op::kSin: return 25;
+    case Op::kDiv: case Op::kRecip: case Op::kSqrt: return is_float(n->dtype) ? 4 : 12;
+    case Op::kMod: return is_float(n->dtype) ? 30 : 12;
+    default: return is_half_like(n->dtype) ? 2 : 1;
+  }
+}
+
+}  // namespace
+
+CostModel::CostModel(const ir::KernelIr& kernel, const TargetInfo& target) : kernel_(kernel), target_(target) {
+  std::vector<const Node*> roots(kernel.ranges);
+  std::vector<const Node*> values;
+  for (const ir::Store& s : kernel.stores) {
+    roots.push_back(s.index);
+    roots.push_back(s.value);
+    values.push_back(s.value);
+    if (s.gate) roots.push_back(s.gate);
+  }
+  for (const Node* n : ir::topological(roots)) {
+    std::vector<const Node*> free;
+    if (n->op == Op::kRange) free.push_back(n);
+    for (size_t i = 0; i < n->src.size(); ++i)
+      if (n->op != Op::kReduce || i == 0)
+        for (const Node* r : free_ranges_[n->src[i]])
+          if (std::find(free.begin(), free.end(), r) == free.end()) free.push_back(r);
+    if (n->op == Op::kReduce) {
+      std::erase_if(free, [&](const Node* r) { return std::find(n->src.begin() + 1, n->src.end(), r) != n->src.end(); });
+      reduces_.push_back(n);
+      values.push_back(n->src[0]);
+    }
+    free_ranges_[n] = std::move(free);
+  }
+  std::vector<const Node*> nodes;
+  collect(values, &nodes);
+  for (const Node* n : nodes)
+    widest_ = std::max(widest_, is_half_like(n->dtype) && n->op != Op::kLoad ? int64_t{4} : item_size(n->dtype));
+}
+
+bool CostModel::depends(const Node* n, const Node* range) const {
+  const auto& free = free_ranges_.at(n);
+  return std::find(free.begin(), free.end(), range) != free.end();
+}
+
+Strides& CostModel::strides(const Node* range, int64_t chunk) {
+  return strides_.try_emplace({range, chunk}, range, chunk).first->second;
+}
+
+double CostModel::trips(const Node* range) {
+  const Node* extent = range->src[0];
+  if (extent->is_const()) return std::max(static_cast<double>(extent->imm), 1.0);
+  return std::max((static_cast<double>(std::max<int64_t>(extent->lo, 0)) + static_cast<double>(extent->hi)) / 2, 1.0);
+}
+
+/// Values reachable without entering reductions or index expressions.
+void CostModel::collect(const std::vector<const Node*>& roots, std::vector<const Node*>* nodes) const {
+  std::unordered_set<const Node*> seen;
+  std::vector<const Node*> stack = roots;
+  while (!stack.empty()) {
+    const Node* n = stack.back();
+    stack.pop_back();
+    if (!seen.insert(n).second) continue;
+    nodes->push_back(n);
+    if (n->op == Op::kReduce || n->op == Op::kRange) continue;
+    if (n->op == Op::kLoad) {
+      if (n->src.size() > 1) stack.push_back(n->src[1]);
+      continue;
+    }
+    for (const Node* s : n->src) stack.push_back(s);
+  }
+}
+
+std::vector<const Node*> CostModel::body(const Node* reduce) const {
+  std::vector<const Node*> nodes;
+  collect({reduce->src[0]}, &nodes);
+  return nodes;
+}
+
+double CostModel::load_cost(const Node* n, const LaneChoice& c) {
+  if (!c.range) return 1;
+  Strides& along = strides(c.range, c.lanes);
+  const double lanes = c.lanes;
+  const double gate = n->src.size() > 1 && !along.is_uniform(n->src[1]) ? 2 / lanes : 0;
+  if (along.is_uniform(n->src[0])) return 1.3 / lanes + gate;
+  const std::optional<int64_t> stride = along.stride(n->src[0]);
+  const double registers = std::max(1.0, lanes * static_cast<double>(item_size(n->dtype)) * 8 / target_.vector_bits);
+  if (stride == 1) return registers / lanes + gate;
+  // One by one: a load and an insertion per lane; a computed index has to leave its vector as well.
+  return stride ? 2.2 : 3.5;
+}
+
+double CostModel::node_cost(const Node* n, const LaneChoice& c) {
+  if (n->op == Op::kConst || n->op == Op::kVar || n->op == Op::kRange) return 0;
+  if (n->op == Op::kLoad) return load_cost(n, c);
+  if (!c.range) return weight(n);
+  if (strides(c.range, c.lanes).is_uniform(n)) return weight(n) / c.lanes;
+  int64_t size = item_size(n->dtype);
+  for (const Node* s : n->src) size = std::max(size, item_size(s->dtype));
+  const double registers = std::max(1.0, static_cast<double>(size) * c.lanes * 8 / target_.vector_bits);
+  // Vector division of integers is done lane by lane.
+  if ((n->op == Op::kDiv || n->op == Op::kMod) && is_int(n->dtype)) return weight(n) * 1.3;
+  return weight(n) * registers / c.lanes;
+}
+
+double CostModel::scope_cost(const std::vector<const Node*>& roots, const LaneChoice& choice, ReducePlans* plans) {
+  std::vector<const Node*> nodes;
+  collect(roots, &nodes);
+  double cost = 0;
+  for (const Node* n : nodes)
+    cost += n->op == Op::kReduce ? reduce_cost(n, choice, plans) : node_cost(n, choice);
+  return cost;
+}
+
+double CostModel::reduce_cost(const Node* n, const LaneChoice& choice, ReducePlans* plans) {
+  double count = 1;
+  for (size_t i = 1; i < n->src.size(); ++i) count *= trips(n->src[i]);
+  if (choice.range && depends(n, choice.range) && !strides(choice.range, choice.lanes).is_uniform(n)) {
+    (*plans)[n] = {};
+    return count * (scope_cost({n->src[0]}, choice, plans) + 1.0 / choice.lanes);
+  }
+  // Its own lanes, or none. What does not depend on the surrounding vector loop runs once per trip of it.
+  const double share = choice.range ? 1.0 / trips(choice.range) : 1;
+  ReducePlans best_plans;
+  double best = count * (scope_cost({n->src[0]}, {}, &best_plans) + 1);
+  best_plans[n] = {};
+  for (size_t i = 1; i < n->src.size(); ++i) {
+    const Node* r = n->src[i];
+    const double extent = trips(r);
+    for (uint32_t lanes = std::clamp<uint32_t>(target_.vector_bits / 8 / static_cast<uint32_t>(widest_), 4, 64); lanes >= 4; lanes /= 2) {
+      if (extent < lanes) continue;
+      ReducePlans inner;
+      const double wide = scope_cost({n->src[0]}, {r, lanes}, &inner) + 1.0 / lanes;
+      ReducePlans ignored;
+      const double single = scope_cost({n->src[0]}, {}, &ignored) + 1;
+      const double left = r->src[0]->is_const() ? static_cast<double>(r->src[0]->imm % lanes) : lanes / 2.0;
+      // The horizontal combination costs about two operations per halving.
+      const double cost = count / extent * ((extent - left) * wide + left * single) + 10;
+      if (cost >= best) continue;
+      best = cost;
+      best_plans = std::move(inner);
+      best_plans[n] = {.vector_range = r, .lanes = lanes, .unroll = 1};
+    }
+  }
+  for (auto& [reduce, plan] : best_plans) (*plans)[reduce] = plan;
+  return best * share;
+}
+
+double CostModel::output_cost(const LaneChoice& choice, ReducePlans* plans) {
+  std::vector<const Node*> roots;
+  double cost = 0;
+  for (const ir::Store& s : kernel_.stores) {
+    roots.push_back(s.value);
+    if (s.gate) roots.push_back(s.gate);
+    if (!choice.range) {
+      cost += 1;
+      continue;
+    }
+    const std::optional<int64_t> stride = strides(choice.range, choice.lanes).stride(s.index);
+    cost += stride == 1 ? 1.0 / choice.lanes : 2.5;
+  }
+  return cost + scope_cost(roots, choice, plans);
+}
+
+LaneChoice CostModel::best_lanes(const Node* range, double* cost, ReducePlans* plans) {
+  LaneChoice best;
+  const double extent = trips(range);
+  ReducePlans scalar_plans;
+  const double single = output_cost({}, &scalar_plans);
+  for (uint32_t lanes = std::clamp<uint32_t>(target_.vector_bits / 8 / static_cast<uint32_t>(widest_), 4, 64); lanes >= 4; lanes /= 2) {
+    if (extent < lanes) continue;
+    ReducePlans inner;
+    const double wide = output_cost({range, lanes}, &inner);
+    const double left = range->src[0]->is_const() ? static_cast<double>(range->src[0]->imm % lanes) : lanes / 2.0;
+    const double total = ((extent - left) * wide + left * single) / extent;
+    if (total >= *cost) continue;
+    *cost = total;
+    *plans = std::move(inner);
+    best = {range, lanes};
+  }
+  return best;
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,59 @@
+#pragma once
+// What one evaluation of an expression costs, roughly, with a given loop in lanes; and with it the
+// choice of the loop for every reduction. Units: one scalar operation.
+
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "compiler/codegen/target.h"
+#include "compiler/ir/kernel.h"
+#include "compiler/opt/affine.h"
+#include "compiler/opt/schedule.h"
+
+namespace bm::compiler {
+
+/// A loop in lanes; range nullptr: none.
+struct LaneChoice {
+  const ir::Node* range = nullptr;
+  uint32_t lanes = 1;
+};
+
+using ReducePlans = std::unordered_map<const ir::Node*, ReducePlan>;
+
+class CostModel {
+ public:
+  CostModel(const ir::KernelIr& kernel, const TargetInfo& target);
+
+  /// Cost of one output iteration with `choice` in lanes; plans of reductions are added to `plans`.
+  double output_cost(const LaneChoice& choice, ReducePlans* plans);
+  /// Widest lanes for a loop of `extent`, and its cost weighted with the iterations left over.
+  LaneChoice best_lanes(const ir::Node* range, double* cost, ReducePlans* plans);
+  /// Trips of a loop; symbolic ones at half of the largest value.
+  static double trips(const ir::Node* range);
+
+  /// Bytes of the widest value computed (not of indices).
+  int64_t widest() const { return widest_; }
+  const std::vector<const ir::Node*>& reduces() const { return reduces_; }
+  /// Loads and arithmetic nodes of a reduction's body, nested reductions left out.
+  std::vector<const ir::Node*> body(const ir::Node* reduce) const;
+  bool depends(const ir::Node* n, const ir::Node* range) const;
+  Strides& strides(const ir::Node* range, int64_t chunk);
+
+ private:
+  double scope_cost(const std::vector<const ir::Node*>& roots, const LaneChoice& choice, ReducePlans* plans);
+  double node_cost(const ir::Node* n, const LaneChoice& choice);
+  double load_cost(const ir::Node* n, const LaneChoice& choice);
+  double reduce_cost(const ir::Node* n, const LaneChoice& choice, ReducePlans* plans);
+  void collect(const std::vector<const ir::Node*>& roots, std::vector<const ir::Node*>* nodes) const;
+
+  const ir::KernelIr& kernel_;
+  TargetInfo target_;
+  std::vector<const ir::Node*> reduces_;
+  std::unordered_map<const ir::Node*, std::vector<const ir::Node*>> free_ranges_;
+  std::map<std::pair<const ir::Node*, int64_t>, Strides> strides_;
+  int64_t widest_ = 1;
+};
+
+}  // namespace bm::compiler
