@@ -32,7 +32,9 @@ DiskCache::Options options_from_environment() {
 class ForkGuard {
  public:
   static ForkGuard& instance() {
-    static ForkGuard* const guard = new ForkGuard;  // never destroyed: atfork handlers stay
+    // Never destroyed: atfork handlers stay.
+    // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+    static ForkGuard* const guard = new ForkGuard;
     return *guard;
   }
   void add(DiskCache* cache) {
@@ -74,6 +76,7 @@ DiskCache::~DiskCache() { ForkGuard::instance().remove(this); }
 
 DiskCache& DiskCache::instance() {
   // Never destroyed: other threads may still compile while the process exits.
+  // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
   static DiskCache* const cache = new DiskCache(options_from_environment());
   return *cache;
 }
@@ -191,7 +194,7 @@ Status DiskCache::clear() {
   memory_.clear();
   SqliteCache* const cache = file();
   if (cache == nullptr) return {};
-  const Status cleared = cache->clear();
+  Status cleared = cache->clear();
   if (!cleared && cleared.error().code == Code::kCorrupt) {
     replace_damaged_file();
     return {};
@@ -204,7 +207,7 @@ Status DiskCache::trim(uint64_t max_bytes) {
   memory_.trim(max_bytes);
   SqliteCache* const cache = file();
   if (cache == nullptr) return {};
-  const Status trimmed = cache->trim(max_bytes);
+  Status trimmed = cache->trim(max_bytes);
   if (!trimmed && trimmed.error().code == Code::kCorrupt) {
     replace_damaged_file();
     return {};

@@ -22,7 +22,7 @@ namespace {
 constexpr int kBusyTimeoutMs = 2000;
 constexpr int64_t kSchemaVersion = 1;
 // last_used is refreshed at most this often: a hit must not cost a write.
-constexpr int64_t kUseGranularitySeconds = 24 * 3600;
+constexpr int64_t kUseGranularitySeconds = int64_t{24} * 3600;
 constexpr size_t kMaxPendingUses = 64;
 
 /// What identifies an entry: a 128-bit hash to find it, a second hash and the length to be sure.

@@ -35,9 +35,11 @@ constexpr int kDefaultRuns = 20'000;
 constexpr std::chrono::seconds kTimeLimit{4};
 
 // What the signal handler needs; it may not allocate.
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 const uint8_t* current_data = nullptr;
 size_t current_size = 0;
 char crash_path[4096];
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 void save_crash(int signal_number) {
   const int fd = ::open(crash_path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
