@@ -1,0 +1,157 @@
+// The network against an independent PyTorch implementation, in every weight format.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "models/gguf.h"
+#include "models/llama_session.h"
+#include "models/tokenizer.h"
+#include "tests/unit/formats/test_support.h"
+
+namespace bm::models {
+namespace {
+
+constexpr const char* kModel = "models/bundled/licence.gguf";
+constexpr const char* kPython = "/usr/bin/python3";
+
+std::shared_ptr<const GgufFile> open(const std::string& path) {
+  auto file = GgufFile::open(path);
+  if (!file) throw std::runtime_error(file.error().message);
+  return std::make_shared<const GgufFile>(std::move(*file));
+}
+
+std::shared_ptr<const Llama> load(const std::string& path, const std::string& device, uint32_t context = 0) {
+  auto model = Llama::load(open(path), {.device = device, .context = context, .progress = {}});
+  if (!model) throw std::runtime_error(model.error().message);
+  return *model;
+}
+
+bool has_torch() {
+  static const bool found = std::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") == 0;
+  return found;
+}
+
+/// Logits of every position, [tokens][vocabulary], computed by tests/oracle/llama_reference.py.
+std::vector<float> reference(const std::string& model, const std::vector<int32_t>& tokens, size_t vocabulary, const test::TempFolder& folder) {
+  const std::string out = folder.file("logits.f32");
+  std::string list;
+  for (int32_t t : tokens) list += (list.empty() ? "" : ",") + std::to_string(t);
+  const std::string command = fmt::format("{} tests/oracle/llama_reference.py {} --tokens {} --out {} >/dev/null", kPython, model, list, out);
+  if (std::system(command.c_str()) != 0) throw std::runtime_error(command);
+  std::vector<float> values(tokens.size() * vocabulary);
+  std::ifstream in(out, std::ios::binary);
+  in.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+  if (!in) throw std::runtime_error("short file " + out);
+  return values;
+}
+
+/// Largest difference relative to the largest logit.
+double distance(std::span<const float> a, std::span<const float> b) {
+  double worst = 0, scale = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+    scale = std::max(scale, std::abs(static_cast<double>(b[i])));
+  }
+  return worst / scale;
+}
+
+std::vector<int32_t> prompt_tokens(const std::string& model, size_t count) {
+  const auto file = open(model);
+  const auto tokenizer = Tokenizer::from_gguf(*file);
+  auto tokens = (*tokenizer)->encode("Permission is hereby granted, free of charge, to any person obtaining a copy of this software");
+  tokens->resize(std::min(count, tokens->size()));
+  return *tokens;
+}
+
+TEST(Llama, LogitsEqualThePyTorchReferenceInEveryFormat) {
+  if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
+  const test::TempFolder folder;
+  const std::vector<int32_t> tokens = prompt_tokens(kModel, 40);
+  for (const char* type : {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"}) {
+    const std::string path = folder.file(std::string(type) + ".gguf");
+    const std::string command = fmt::format("{} tests/oracle/quantize_gguf.py {} {} {} >/dev/null", kPython, kModel, path, type);
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+    const auto model = load(path, "CPU");
+    const size_t vocabulary = model->config().vocab_size;
+    const std::vector<float> want = reference(path, tokens, vocabulary, folder);
+    LlamaSession by_one(model), by_chunk(model);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const auto status = by_one.feed({&tokens[i], 1});
+      ASSERT_TRUE(status) << status.error().message;
+      EXPECT_LT(distance(by_one.logits(), std::span(want).subspan(i * vocabulary, vocabulary)), 1e-4) << type << " token " << i;
+    }
+    for (size_t n : {size_t{40}, size_t{7}, size_t{1}}) {
+      by_chunk.reset();
+      const auto status = by_chunk.feed(std::span(tokens).first(n));
+      ASSERT_TRUE(status) << status.error().message;
+      EXPECT_LT(distance(by_chunk.logits(), std::span(want).subspan((n - 1) * vocabulary, vocabulary)), 1e-4) << type << " prompt of " << n;
+    }
+  }
+}
+
+TEST(Llama, BothRenderersAndTheReferenceDeviceAgree) {
+  const std::vector<int32_t> tokens = prompt_tokens(kModel, 3);
+  std::vector<float> first;
+  for (const char* device : {"REF", "CPU", "CPU:CLANG"}) {
+    LlamaSession session(load(kModel, device, 16));
+    const auto status = session.feed(tokens);
+    if (!status && status.error().code == Code::kNotFound) continue;  // no clang on this machine
+    ASSERT_TRUE(status) << status.error().message;
+    if (first.empty()) first.assign(session.logits().begin(), session.logits().end());
+    EXPECT_LT(distance(session.logits(), first), 1e-4) << device;
+  }
+}
+
+TEST(Llama, AResetSessionRepeatsItself) {
+  const std::vector<int32_t> tokens = prompt_tokens(kModel, 10);
+  LlamaSession session(load(kModel, "CPU", 64));
+  ASSERT_TRUE(session.feed(tokens));
+  const std::vector<float> first(session.logits().begin(), session.logits().end());
+  session.reset();
+  EXPECT_EQ(session.position(), 0u);
+  ASSERT_TRUE(session.feed(tokens));
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), session.logits().begin()));
+}
+
+TEST(Llama, TwoSessionsOfOneModelDoNotDisturbEachOther) {
+  const std::vector<int32_t> tokens = prompt_tokens(kModel, 12);
+  const auto model = load(kModel, "CPU", 64);
+  LlamaSession alone(model), a(model), b(model);
+  ASSERT_TRUE(alone.feed(tokens));
+  for (int32_t t : tokens) {
+    ASSERT_TRUE(a.feed({&t, 1}));
+    const int32_t other = (t + 7) % 250 + 3;
+    ASSERT_TRUE(b.feed({&other, 1}));
+  }
+  EXPECT_LT(distance(a.logits(), alone.logits()), 1e-5);
+}
+
+TEST(Llama, TheContextFillsToItsLastPosition) {
+  const auto model = load(kModel, "CPU", 20);
+  const std::vector<int32_t> tokens = prompt_tokens(kModel, 20);
+  LlamaSession session(model);
+  ASSERT_TRUE(session.feed(std::span(tokens).first(15)));
+  EXPECT_EQ(session.room(), 5u);
+  ASSERT_TRUE(session.feed(std::span(tokens).subspan(15, 5)));
+  EXPECT_EQ(session.room(), 0u);
+  const auto status = session.feed(std::span(tokens).first(1));
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kInvalidArgument);
+}
+
+TEST(Llama, TokensOutsideTheVocabularyAreRefused) {
+  LlamaSession session(load(kModel, "CPU", 16));
+  for (int32_t bad : {-1, 288, INT32_MAX}) EXPECT_FALSE(session.feed({&bad, 1}));
+  EXPECT_FALSE(session.feed({}));
+  EXPECT_EQ(session.position(), 0u);
+}
+
+TEST(Llama, AContextBeyondTheModelsIsRefused) {
+  const auto model = Llama::load(open(kModel), {.device = "CPU", .context = 100'000, .progress = {}});
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code, Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace bm::models
