@@ -1,4 +1,5 @@
 // Random numbers: the published test vectors, reproducibility, distribution.
+#include "tensor/jit.h"
 #include "tensor/ops_internal.h"
 #include "tests/unit/tensor/support.h"
 
@@ -80,6 +81,18 @@ TEST_P(Random, IntegersStayInRange) {
   EXPECT_EQ(Tensor::randint({3}, 5, 6, DType::kU8, device()).dtype(), DType::kU8);
   EXPECT_THAT(message_of([&] { Tensor::randint({1}, 5, 5, DType::kI64, device()); }), ::testing::HasSubstr("[5, 5)"));
   EXPECT_THAT(message_of([&] { Tensor::rand({1}, DType::kI32, device()); }), ::testing::HasSubstr("int32"));
+}
+
+TEST_P(Random, ReplaysOfACapturedDrawAdvanceAndObeyTheSeed) {
+  Tensor::manual_seed(9);
+  std::vector<std::vector<float>> plain, captured;
+  for (int i = 0; i < 5; ++i) plain.push_back((Tensor::rand({3}, DType::kF32, device()) + 1).data<float>());
+  Jit step([&](const Tensor& x) { return Tensor::rand({3}, DType::kF32, device()) + x; });
+  Tensor::manual_seed(9);
+  for (int i = 0; i < 5; ++i) captured.push_back(step(f32({1, 1, 1})).data<float>());
+  EXPECT_EQ(captured, plain);
+  Tensor::manual_seed(9);
+  EXPECT_EQ(step(f32({1, 1, 1})).data<float>(), plain[0]);
 }
 
 TEST(RandomAcrossDevices, EveryDeviceDrawsTheSameNumbers) {
