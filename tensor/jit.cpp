@@ -210,7 +210,6 @@ void JitCore::capture(const JitArguments& a, const std::function<void(std::vecto
     schedule = scope.take();
   }
   entry_ = index;
-  if (schedule.calls.empty()) raise(Code::kInvalidArgument, "Jit: the function ran no tensor work (didn't JIT anything!)");
   for (runtime::Call& call : schedule.calls)
     for (runtime::Arg& arg : call.args)
       for (size_t i = 0; i < e.bound.size(); ++i)
@@ -218,9 +217,13 @@ void JitCore::capture(const JitArguments& a, const std::function<void(std::vecto
           arg.slot = static_cast<int32_t>(i);
           arg.buffer.offset -= e.bound[i].offset;
         }
+  e.passed_through.clear();
   for (Tensor* t : outputs)
     for (size_t i = 0; i < e.bound.size(); ++i)
       if (t->buffer().storage == e.bound[i].storage) e.passed_through.emplace_back(t->node(), i);
+  // Handing an input through is work enough; a result that depends on nothing would be frozen.
+  if (schedule.calls.empty() && e.passed_through.size() != outputs.size())
+    raise(Code::kInvalidArgument, "Jit: the function ran no tensor work (didn't JIT anything!)");
   plan_memory(schedule.calls);
   e.written.clear();
   for (const runtime::Call& call : schedule.calls)
@@ -235,7 +238,7 @@ void JitCore::capture(const JitArguments& a, const std::function<void(std::vecto
   e.values.resize(e.vars.size());
   e.shadow.resize(e.bound.size());
   e.num_calls = schedule.calls.size();
-  if (settings().jit == 1) {
+  if (settings().jit == 1 && !schedule.calls.empty()) {
     auto graph = runtime::make_graph(schedule.calls, static_cast<uint32_t>(e.bound.size()), static_cast<uint32_t>(e.vars.size()));
     if (graph) e.graph = std::move(*graph);
     else if (graph.error().code != Code::kUnsupported) throw Exception(std::move(graph.error()));

@@ -14,6 +14,9 @@ using ir::Op;
 constexpr std::array kAllTypes = {DType::kBool, DType::kI8,  DType::kU8,  DType::kI16, DType::kU16, DType::kI32, DType::kU32,
                                   DType::kI64,  DType::kU64, DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
 
+/// The reference interprets every iteration.
+constexpr int64_t kMaxIterations = 20'000;
+
 class Generator {
  public:
   explicit Generator(uint64_t seed) : random_(seed) {
@@ -48,14 +51,15 @@ class Generator {
 
   const Node* new_range() {
     static constexpr std::array<int64_t, 16> kExtents = {1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 24, 31, 33, 64, 67, 100};
-    if (!out_.vars.empty() && chance(40)) {
+    if (!out_.vars.empty() && chance(40) && budget_ * out_.kernel.vars[0].max <= kMaxIterations) {
       const ir::VarDecl& v = out_.kernel.vars[0];
+      budget_ *= v.max;
       const Node* n = g().var(0, v.min, v.max);
       return g().range(chance(50) ? n : g().add(n, static_cast<int64_t>(pick(5))));
     }
     // The product of all extents stays small enough for the reference.
     int64_t extent = kExtents[pick(kExtents.size())];
-    while (extent > 1 && budget_ * extent > 20'000) extent /= 2;
+    while (extent > 1 && budget_ * extent > kMaxIterations) extent /= 2;
     budget_ *= extent;
     return g().range(g().index(extent));
   }

@@ -1,5 +1,6 @@
 #include "tests/unit/drivers/allocation_counter.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -7,13 +8,15 @@ namespace {
 // The only way to see every operator new of a program is to be it.
 thread_local uint64_t allocations = 0;
 
+constexpr std::size_t kPlain = 16;
+
 void* allocate(std::size_t size, std::size_t alignment) {
   ++allocations;
   void* memory = nullptr;
+  alignment = std::max(alignment, kPlain);  // posix_memalign refuses less than a pointer
   if (posix_memalign(&memory, alignment, size == 0 ? 1 : size) != 0) throw std::bad_alloc();
   return memory;
 }
-constexpr std::size_t kPlain = 16;
 }  // namespace
 
 namespace bm::test {

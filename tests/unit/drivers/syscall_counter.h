@@ -64,7 +64,7 @@ SyscallCount count_syscalls(const Make& make, const Work& work) {
   }
   if (child == 0) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(250);
-    raise(SIGSTOP);
+    ::raise(SIGSTOP);
     auto made = make();
     syscall(detail::kMarker);
     const int code = work(made);

@@ -105,6 +105,15 @@ void World::set(const Knobs& knobs) {
   wake_.notify_all();
 }
 
+void World::drain() {
+  std::unique_lock lock(mutex_);
+  while (std::any_of(queues_.begin(), queues_.end(), [](FakeQueue* q) { return !q->items_.empty(); })) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+}
+
 std::string World::fault() const {
   const std::lock_guard lock(mutex_);
   return fault_;
@@ -138,7 +147,7 @@ bool World::step() {
   std::vector<FakeQueue*> order = queues_;
   std::shuffle(order.begin(), order.end(), random_);
   const auto prefer = [&](bool is_copy) {
-    std::stable_partition(order.begin(), order.end(), [&](FakeQueue* q) { return q->is_copy_ == is_copy; });
+    std::partition(order.begin(), order.end(), [&](FakeQueue* q) { return q->is_copy_ == is_copy; });
   };
   if (knobs_.prefer_copies) prefer(true);
   if (knobs_.prefer_compute) prefer(false);
@@ -148,6 +157,13 @@ bool World::step() {
 /// Executes one command of a queue if one can run.
 bool World::try_execute(FakeQueue& queue) {
   if (queue.items_.empty()) return false;
+  if (queue.device_.is_lost) {
+    // A lost device executes nothing any more.
+    for (const FakeQueue::Item& item : queue.items_)
+      if (item.last_of != nullptr) item.last_of->in_flight.store(0, std::memory_order_release);
+    queue.items_.clear();
+    return true;
+  }
   // Kernels and copies up to the next ordering command may run in any order.
   const auto ignored = [&](const hal::Command& c) {
     return knobs_.ignore_barriers && std::holds_alternative<hal::Barrier>(c);

@@ -40,6 +40,8 @@ class World {
 
   /// Applies a change of knobs between two commands.
   void set(const Knobs& knobs);
+  /// Returns when every queue is empty; the world must not be held.
+  void drain();
   /// First broken promise seen: an address of another device, a recording replayed while running.
   std::string fault() const;
   void report_fault(const std::string& what);
@@ -97,8 +99,8 @@ class FakeQueue final : public hal::Queue {
                                                  std::span<const hal::Patch> patches) override;
   Status replay(hal::Recording& recording, std::span<const uint64_t> values) override;
 
-  size_t waits = 0, barriers = 0, signals = 0;  ///< in recordings made so far
-  size_t replays = 0;
+  std::atomic<size_t> waits{0}, barriers{0}, signals{0};  ///< in recordings made so far
+  std::atomic<size_t> replays{0};
 
  private:
   friend class World;

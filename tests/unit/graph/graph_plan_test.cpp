@@ -68,5 +68,13 @@ TEST(GraphPlan, EndNeedsNoWaitForWhatItsLaneWaitedForAlready) {
   EXPECT_TRUE(plan.epilogues[0].empty());
 }
 
+TEST(GraphPlan, EndDoesNotRelyOnAThirdLane) {
+  // Lane 1 waited for lane 3, which waited for lane 2; the end waits for lane 2 all the same.
+  const std::vector<PlanCall> calls = {call(2, {0}, {}), call(3, {1}, {0}), call(1, {2}, {1})};
+  const GraphPlan plan = plan_graph(calls, 4, std::vector<EndGroup>{{1, {0, 1, 2}}});
+  EXPECT_EQ(plan.calls[2].waits, (Waits{{3, 1}}));
+  EXPECT_EQ(plan.epilogues[0], (Waits{{2, 1}}));
+}
+
 }  // namespace
 }  // namespace bm::runtime

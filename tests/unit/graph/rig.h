@@ -42,6 +42,7 @@ struct Rig {
   }
   ~Rig() {
     world.set({});
+    world.drain();     // also what a failed submission left behind
     devices.clear();  // before the world their queues run in
     EXPECT_EQ(world.fault(), "");
   }

@@ -151,9 +151,15 @@ TEST(Jit, ReadingDataInsideACaptureIsAnError) {
 }
 
 TEST(Jit, CapturingNothingIsAnError) {
-  Jit step([](const Tensor& x) { return x; });
+  const Tensor frozen = of({5});
+  Jit step([&](const Tensor&) { return frozen; });
   step(of({1}));
   EXPECT_THROW(step(of({1})), Exception);
+}
+
+TEST(Jit, AnInputHandedThroughIsTheInputOfEachCall) {
+  Jit step([](const Tensor& x) { return x; });
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(step(of({static_cast<float>(i)})).data<float>()[0], static_cast<float>(i));
 }
 
 TEST(Jit, ANestedJitBecomesPartOfTheOuterCapture) {

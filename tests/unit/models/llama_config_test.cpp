@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"hidden_differs_from_tensors", [](Values& v) { v.hidden = 32; }, Code::kCorrupt, "ffn_gate"},
         Bad{"query_shape", [](Values& v) { v.query_dims = {8, 4}; }, Code::kCorrupt, "attn_q"},
         Bad{"width_differs_from_tensors", [](Values& v) { v.width = 16; }, Code::kCorrupt, "token_embd"}),
-    [](const auto& info) { return info.param.name; });
+    [](const ::testing::TestParamInfo<Bad>& one) { return one.param.name; });
 
 }  // namespace
 }  // namespace bm::models

@@ -112,7 +112,7 @@ TEST_P(Elementwise, ClassifiesNumbers) {
 
 TEST_P(Elementwise, WhereAndLerp) {
   EXPECT_TRUE(has_values(flags({1, 0}).where(f32({1, 2}), 9), {2}, {1, 9}));
-  EXPECT_TRUE(has_values(flags({1, 0}).where(f32({{1}}, {1, 1}), i32({7, 8})), {1, 2}, {1, 8}));
+  EXPECT_TRUE(has_values(flags({1, 0}).where(f32({1}, {1, 1}), i32({7, 8})), {1, 2}, {1, 8}));
   EXPECT_TRUE(has_values(f32({0, 10}).lerp(f32({4, 20}), 0.25), {2}, {1, 12.5}));
 }
 
