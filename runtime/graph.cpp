@@ -21,6 +21,18 @@ namespace {
 constexpr uint64_t kSignalLimit = uint64_t{1} << 30;
 constexpr uint64_t kSignalStride = 64;
 
+/// What the hardware may still read must not be freed: where nobody can tell when it is done, memory
+/// is the smaller loss.
+void keep_forever(std::unique_ptr<GraphState> state) {
+  struct Graveyard {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<GraphState>> states;
+  };
+  static auto* const graveyard = new Graveyard;  // outlives everything on purpose
+  const std::lock_guard lock(graveyard->mutex);
+  graveyard->states.push_back(std::move(state));
+}
+
 class RecordedGraph final : public Graph {
  public:
   explicit RecordedGraph(std::unique_ptr<GraphState> state)
@@ -34,9 +46,7 @@ class RecordedGraph final : public Graph {
 
   ~RecordedGraph() override {
     const std::lock_guard lock(mutex_);
-    // What the hardware may still read must not be freed: if it never finishes, memory is the
-    // smaller loss.
-    if (!wait_done()) static_cast<void>(state_.release());
+    if (!wait_done() || is_abandoned_) keep_forever(std::move(state_));
   }
 
   Status replay(std::span<const Buffer> inputs, std::span<const int64_t> var_values) override;
@@ -71,7 +81,8 @@ class RecordedGraph final : public Graph {
 
   std::unique_ptr<GraphState> state_;
   GraphState& s_;
-  std::mutex mutex_;  // one run at a time
+  std::mutex mutex_;           // one run at a time
+  bool is_abandoned_ = false;  // a device may still run a part that nobody can wait for
   std::vector<uint32_t> lock_order_;
   std::vector<std::unique_lock<std::mutex>> locks_;
 };
@@ -227,6 +238,7 @@ Status RecordedGraph::abandon(size_t submitted, Error error) {
     if (will_signal) continue;
     if (has_work) {
       d.done.timeline->poison(error);
+      is_abandoned_ = true;
     } else {
       d.done.timeline->cancel(d.done.value);
     }
@@ -310,8 +322,8 @@ void RecordedGraph::trace(int64_t begin_ns, int64_t end_ns) const {
 
 Result<std::unique_ptr<Graph>> make_graph(std::vector<Call> calls, uint32_t num_inputs, uint32_t num_vars,
                                           std::span<const Buffer> capture_inputs) {
-  return std::unique_ptr<Graph>(
-      new RecordedGraph(BM_TRY(build_graph(std::move(calls), num_inputs, num_vars, capture_inputs))));
+  auto state = BM_TRY(build_graph(std::move(calls), num_inputs, num_vars, capture_inputs));
+  return std::unique_ptr<Graph>(new RecordedGraph(std::move(state)));
 }
 
 }  // namespace bm::runtime

@@ -15,7 +15,7 @@ void merge(Clock& into, const Clock& from) {
 class Planner {
  public:
   Planner(std::span<const PlanCall> calls, uint32_t num_lanes)
-      : calls_(calls), known_(num_lanes, Clock(num_lanes, 0)), length_(num_lanes, 0),
+      : calls_(calls), known_(num_lanes, Clock(num_lanes, 0)), direct_(num_lanes, Clock(num_lanes, 0)), length_(num_lanes, 0),
         visible_(num_lanes, 0), finished_(calls.size()), position_(calls.size()),
         is_producer_(calls.size(), false), producers_(calls.size()) {
     plan_.calls.resize(calls.size());
@@ -30,12 +30,7 @@ class Planner {
       place(call, dependencies);
     }
     std::vector<std::vector<uint32_t>> end_producers;
-    for (const EndGroup& group : end_groups) {
-      // Later calls first: they tend to imply the earlier ones.
-      std::vector<uint32_t> last = group.calls;
-      std::sort(last.begin(), last.end());
-      end_producers.push_back(needed(group.lane, last));
-    }
+    for (const EndGroup& group : end_groups) end_producers.push_back(needed_at_end(group));
     number_signals();
     for (uint32_t call = 0; call < calls_.size(); ++call)
       plan_.calls[call].waits = to_waits(producers_[call]);
@@ -53,10 +48,28 @@ class Planner {
       const uint32_t from = calls_[producer].lane;
       if (from == lane || position_[producer] < known[from]) continue;
       merge(known, finished_[producer]);
-      is_producer_[producer] = true;
-      kept.push_back(producer);
+      keep(lane, producer, kept);
     }
     return kept;
+  }
+
+  /// Last call of every other lane that `group.lane` has not itself waited for. Knowledge through a
+  /// third lane does not count here: when that lane's submission fails, its signals are given
+  /// without its work, and still the end must not come before what runs.
+  std::vector<uint32_t> needed_at_end(const EndGroup& group) {
+    std::vector<uint32_t> kept;
+    for (auto call = group.calls.rbegin(); call != group.calls.rend(); ++call) {
+      const uint32_t from = calls_[*call].lane;
+      if (from != group.lane && position_[*call] >= direct_[group.lane][from]) keep(group.lane, *call, kept);
+    }
+    return kept;
+  }
+
+  void keep(uint32_t lane, uint32_t producer, std::vector<uint32_t>& kept) {
+    uint32_t& waited = direct_[lane][calls_[producer].lane];
+    waited = std::max(waited, position_[producer] + 1);
+    is_producer_[producer] = true;
+    kept.push_back(producer);
   }
 
   void place(uint32_t call, const std::vector<uint32_t>& dependencies) {
@@ -102,6 +115,7 @@ class Planner {
 
   std::span<const PlanCall> calls_;
   std::vector<Clock> known_;        // per lane: what its next command may rely on
+  std::vector<Clock> direct_;       // the part of it that the lane waited for itself
   std::vector<uint32_t> length_;    // per lane: calls placed
   std::vector<uint32_t> visible_;   // per lane: calls whose results a barrier made visible
   std::vector<Clock> finished_;     // per call: what holds once its signal was given

@@ -42,7 +42,7 @@ struct GraphPlan {
 /// What one lane's end waits for: the last of these calls on each other lane.
 struct EndGroup {
   uint32_t lane = 0;
-  std::vector<uint32_t> calls;
+  std::vector<uint32_t> calls;  ///< ascending
 };
 
 /// Waits are reduced transitively with one vector clock per call: a wait is dropped when the lane

@@ -128,8 +128,8 @@ std::string Profiler::to_json() const {
       ranges.insert(ranges.end(), log->ranges.begin(), log->ranges.end());
     }
   }
-  std::stable_sort(ranges.begin(), ranges.end(),
-                   [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
+  std::sort(ranges.begin(), ranges.end(),
+            [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
   const Rows rows = number_rows(ranges);
   std::unordered_map<uint64_t, const ProfileRange*> by_id;
   for (const ProfileRange& range : ranges)
