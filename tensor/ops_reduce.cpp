@@ -161,7 +161,8 @@ Tensor Tensor::logsumexp(const Axes& axes, bool keepdim) const {
   const Tensor wide = cast(ops::wide_float(dtype()));
   const Tensor m = safe_max(wide, list);
   // The largest is +inf: inf - inf would be NaN.
-  const Tensor powers = select(wide == HUGE_VAL, wide, (wide - m)).exp();
+  const Tensor shifted = select(wide == HUGE_VAL, wide, wide - m);
+  const Tensor powers = (shifted * (1 / std::log(2.0))).exp2();
   const Tensor out = (reduce(ir::ReduceOp::kSum, powers, list).log() + m).cast(float_dtype(dtype()));
   return keepdim ? out : ops::drop_axes(out, list);
 }
@@ -200,8 +201,8 @@ Tensor scan_last(ir::ReduceOp op, const Tensor& x, bool is_exclusive) {
   const Tensor tiles = pad_raw(x, room, ops::identity_like(x, op).node()->scalar).unflatten(-1, {blocks, kScanBlock});
   // Inside blocks; then what all earlier blocks give together.
   const Tensor inside = scan_directly(op, tiles, is_exclusive);
-  const Tensor totals = reduce(op, tiles, {-1}).squeeze(-1).contiguous();
-  const Tensor before = scan_last(op, totals, true).contiguous().unsqueeze(-1);
+  const Tensor totals = reduce(op, tiles, {-1}).squeeze(-1);
+  const Tensor before = scan_last(op, totals, true).unsqueeze(-1);
   return ops::combine(op, inside, before).flatten(-2, -1).slice(-1, {0, n, 1});
 }
 

@@ -107,10 +107,10 @@ void check_length(const Tensor& x, int64_t axis, std::string_view what) {
 Tensor smallest_packed(const Tensor& packed, int64_t k) {
   const Tensor p = packed.contiguous();
   std::vector<Tensor> found;
-  Tensor last = reduce(ir::ReduceOp::kMin, p, {-1}).contiguous();
+  Tensor last = reduce(ir::ReduceOp::kMin, p, {-1});
   found.push_back(last);
   for (int64_t i = 1; i < k; ++i) {
-    last = reduce(ir::ReduceOp::kMin, select(last < p, p, scalar_like(p, 0) + INT64_MAX), {-1}).contiguous();
+    last = reduce(ir::ReduceOp::kMin, select(last < p, p, constant_int(INT64_MAX, DType::kI64, p.device())), {-1});
     found.push_back(last);
   }
   return Tensor::cat(found, -1).contiguous();

@@ -58,7 +58,7 @@ class Oracle : public OnDevice {
  protected:
   void SetUp() override {
     OnDevice::SetUp();
-    if (expectations().empty()) GTEST_SKIP() << "/usr/bin/python3 has no NumPy";
+    if (expectations().empty()) GTEST_SKIP() << "tests/oracle/ops_reference.py did not run: it needs /usr/bin/python3 with NumPy";
   }
   Tensor g(const Shape& shape, int64_t k = 0) const { return grid(shape, device(), k); }
   void expect(const std::string& name, const Tensor& actual, double tolerance = 0) {
