@@ -26,8 +26,12 @@ class OpenDevice final : public Device {
  public:
   OpenDevice(std::unique_ptr<hal::Device> hal, std::string name, std::string renderer,
              std::unique_ptr<Stream> stream, std::unique_ptr<KernargRing> kernargs)
-      : name_(std::move(name)), renderer_(std::move(renderer)), hal_(std::move(hal)),
-        stream_(std::move(stream)), kernargs_(std::move(kernargs)), programs_(*hal_),
+      : name_(std::move(name)),
+        renderer_(std::move(renderer)),
+        hal_(std::move(hal)),
+        stream_(std::move(stream)),
+        kernargs_(std::move(kernargs)),
+        programs_(*hal_),
         allocator_(*hal_, *this, allocator_options()) {
     LiveDevices& live = live_devices();
     const std::lock_guard lock(live.mutex);
@@ -82,8 +86,9 @@ Result<std::unique_ptr<Device>> make_device(std::unique_ptr<hal::Device> hal, st
   std::unique_ptr<Stream> stream = BM_TRY(make_stream(*hal, name));
   std::unique_ptr<KernargRing> kernargs;
   if (!hal->is_inline()) kernargs = BM_TRY(KernargRing::create(*hal));
-  return std::unique_ptr<Device>(new OpenDevice(std::move(hal), std::move(name), std::move(renderer),
-                                                std::move(stream), std::move(kernargs)));
+  return std::unique_ptr<Device>(new OpenDevice(std::move(hal), std::move(name),
+                                                std::move(renderer), std::move(stream),
+                                                std::move(kernargs)));
 }
 
 std::vector<Device*> opened_devices() {

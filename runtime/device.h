@@ -42,8 +42,8 @@ class Device {
 Result<std::unique_ptr<Device>> make_device(std::unique_ptr<hal::Device> hal, std::string name,
                                             std::string renderer);
 
-/// Opens (once) the device a name such as "cpu", "CPU:1", "CPU:CLANG", "AMD" means. Never falls back.
-/// Errors: kInvalidArgument with a "did you mean", kNotFound with what is missing.
+/// Opens (once) the device a name such as "cpu", "CPU:1", "CPU:CLANG", "AMD" means. Never falls
+/// back. Errors: kInvalidArgument with a "did you mean", kNotFound with what is missing.
 Result<Device*> open_device(std::string_view name);
 
 /// The device DEV names, or the first driver of the table that opens.
@@ -59,7 +59,8 @@ Result<std::string> canonical_name(std::string_view name);
 /// Devices opened so far (for statistics and synchronisation at exit).
 std::vector<Device*> opened_devices();
 
-/// One line per unit known to this build for `bellmetal devices`: name, description, usable or why not.
+/// One line per unit known to this build for `bellmetal devices`: name, description, usable or why
+/// not.
 struct DeviceListing {
   std::string name, driver, description, renderer, arch, problem;
   bool is_usable = false;

@@ -20,7 +20,8 @@ Status check_choice(std::string_view what, const std::string& choice, const hal:
   const std::vector<std::string_view> known = split_words(list);
   if (choice.empty() || std::find(known.begin(), known.end(), choice) != known.end()) return {};
   if (known.empty())
-    return fail(Code::kInvalidArgument, "{} has no {} to choose, \"{}\" was asked for", driver.name, what, choice);
+    return fail(Code::kInvalidArgument, "{} has no {} to choose, \"{}\" was asked for", driver.name,
+                what, choice);
   return fail(Code::kInvalidArgument, "unknown {} \"{}\" for {}{} (there are: {})", what, choice,
               driver.name, did_you_mean(choice, known), list);
 }
@@ -36,17 +37,20 @@ Result<uint32_t> physical_unit(const Target& target, uint32_t count) {
   const size_t usable = target.indices.empty() ? count : target.indices.size();
   if (target.unit >= usable) {
     return fail(Code::kNotFound, "{}:{} does not exist: there {} {} {} unit{}", target.device,
-                target.unit, usable == 1 ? "is" : "are", usable, target.device, usable == 1 ? "" : "s");
+                target.unit, usable == 1 ? "is" : "are", usable, target.device,
+                usable == 1 ? "" : "s");
   }
   return target.indices.empty() ? target.unit : target.indices[target.unit];
 }
 
 Result<std::unique_ptr<hal::Device>> open_interface(const hal::DriverInfo& driver,
-                                                    std::string_view interface, const Target& target) {
+                                                    std::string_view interface,
+                                                    const Target& target) {
   const uint32_t count = BM_TRY(driver.count(interface));
   if (count == 0) {
     const std::string_view help = driver.help ? driver.help : "";
-    return fail(Code::kNotFound, "no {} unit found{}{}", driver.name, help.empty() ? "" : ": ", help);
+    return fail(Code::kNotFound, "no {} unit found{}{}", driver.name, help.empty() ? "" : ": ",
+                help);
   }
   const uint32_t index = BM_TRY(physical_unit(target, count));
   return driver.open(interface, index, target.arch);
@@ -54,8 +58,10 @@ Result<std::unique_ptr<hal::Device>> open_interface(const hal::DriverInfo& drive
 
 /// Tries interfaces in the driver's order and keeps every reason.
 Result<std::unique_ptr<hal::Device>> open_hal(const hal::DriverInfo& driver, const Target& target) {
-  const std::vector<std::string_view> interfaces = split_words(driver.interfaces ? driver.interfaces : "");
-  if (!target.interface.empty() || interfaces.empty()) return open_interface(driver, target.interface, target);
+  const std::vector<std::string_view> interfaces =
+      split_words(driver.interfaces ? driver.interfaces : "");
+  if (!target.interface.empty() || interfaces.empty())
+    return open_interface(driver, target.interface, target);
   std::string reasons;
   Code code = Code::kNotFound;
   for (const std::string_view interface : interfaces) {
@@ -64,9 +70,11 @@ Result<std::unique_ptr<hal::Device>> open_hal(const hal::DriverInfo& driver, con
     if (device) return device;
     // The most telling kind of failure: anything but "not there".
     if (code == Code::kNotFound) code = device.error().code;
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", interface, device.error().message);
+    reasons +=
+        fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", interface, device.error().message);
   }
-  return fail(code, "{} cannot be opened ({})", driver.name, reasons.empty() ? "no interface" : reasons);
+  return fail(code, "{} cannot be opened ({})", driver.name,
+              reasons.empty() ? "no interface" : reasons);
 }
 
 DeviceManager& builtin_manager() {
@@ -79,7 +87,8 @@ void finalize_at_exit() {
   if (!check_not_forked()) return;  // the parent's work is not ours to wait for
   for (Device* device : opened_devices()) {
     if (const Status done = device->synchronize(); !done)
-      std::fprintf(stderr, "bellmetal: %s at exit: %s\n", device->name().c_str(), done.error().message.c_str());
+      std::fprintf(stderr, "bellmetal: %s at exit: %s\n", device->name().c_str(),
+                   done.error().message.c_str());
   }
 }
 
@@ -126,8 +135,10 @@ Result<ResolvedTarget> DeviceManager::resolve(std::string_view name) const {
   }
   if (target.renderer.empty()) target.renderer = defaults.renderer;
   if (target.arch.empty()) target.arch = defaults.arch;
-  BM_TRY(check_choice("renderer", target.renderer, driver, driver.renderers ? driver.renderers : ""));
-  BM_TRY(check_choice("interface", target.interface, driver, driver.interfaces ? driver.interfaces : ""));
+  BM_TRY(
+      check_choice("renderer", target.renderer, driver, driver.renderers ? driver.renderers : ""));
+  BM_TRY(check_choice("interface", target.interface, driver,
+                      driver.interfaces ? driver.interfaces : ""));
 
   Target shortest = target;
   if (target.interface == defaults.interface && target.indices == defaults.indices) {
@@ -177,7 +188,8 @@ Result<Device*> DeviceManager::open_default() {
     if (device) return device;
     reasons += fmt::format("\n  {}", device.error().message);
   }
-  return fail(Code::kNotFound, "no usable devices{}", reasons.empty() ? ": this build has no drivers" : reasons);
+  return fail(Code::kNotFound, "no usable devices{}",
+              reasons.empty() ? ": this build has no drivers" : reasons);
 }
 
 void DeviceManager::list_driver(const hal::DriverInfo& driver, std::vector<DeviceListing>& out) {

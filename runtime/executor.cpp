@@ -50,16 +50,21 @@ void fill_arguments(std::span<uint64_t> words, const Call& call, std::span<const
 }
 
 int64_t ticks_to_ns(uint64_t ticks, uint64_t ticks_per_second) {
-  return static_cast<int64_t>(static_cast<double>(ticks) * 1e9 / static_cast<double>(ticks_per_second));
+  return static_cast<int64_t>(static_cast<double>(ticks) * 1e9 /
+                              static_cast<double>(ticks_per_second));
 }
 
 /// Duration of a launch that has just completed, for statistics and trace.
 void report(const Launch& launch, const char* category, int64_t end_ns) {
   update_stats(launch);
   if (launch.duration_ns < 0 || !profiler().is_on()) return;
-  profiler().record({.name = std::string(launch.name), .row = std::string(launch.device),
-                     .category = category, .begin_ns = end_ns - launch.duration_ns, .end_ns = end_ns,
-                     .flops = launch.flops, .bytes = launch.bytes});
+  profiler().record({.name = std::string(launch.name),
+                     .row = std::string(launch.device),
+                     .category = category,
+                     .begin_ns = end_ns - launch.duration_ns,
+                     .end_ns = end_ns,
+                     .flops = launch.flops,
+                     .bytes = launch.bytes});
 }
 
 /// Runs on the calling thread; arguments are read where they are. Returns nanoseconds, or -1.
@@ -89,9 +94,9 @@ Result<int64_t> launch_queued(Device& device, const Call& call, hal::Dispatch di
   const std::array<hal::Command, 3> commands{hal::Timestamp{stamps}, dispatch,
                                              hal::Timestamp{hal::offset(stamps, sizeof(uint64_t))}};
   const std::span<const hal::Command> all(commands);
-  const Point point = BM_TRY(device.stream().submit_after(
-      hal::QueueKind::kCompute, timed ? all : all.subspan(1, 1),
-      foreign_points(call, device.stream().timeline())));
+  const Point point =
+      BM_TRY(device.stream().submit_after(hal::QueueKind::kCompute, timed ? all : all.subspan(1, 1),
+                                          foreign_points(call, device.stream().timeline())));
   for (const Arg& arg : call.args) arg.buffer.storage->used_until(point);
   if (!timed) {
     block.commit(point);
@@ -107,7 +112,8 @@ Result<int64_t> launch_queued(Device& device, const Call& call, hal::Dispatch di
   return ticks_to_ns(ticks, device.hal().arch().clock_hz);
 }
 
-Status execute_kernel(const Call& call, const KernelCall& kernel, std::span<const int64_t> var_values) {
+Status execute_kernel(const Call& call, const KernelCall& kernel,
+                      std::span<const int64_t> var_values) {
   BM_TRY(check_kernel_call(call, kernel, var_values.size()));
   SmallArray<int64_t, kStackVars> vars(kernel.vars.size());
   for (size_t i = 0; i < kernel.vars.size(); ++i) vars.span()[i] = var_values[kernel.vars[i]];
@@ -123,8 +129,12 @@ Status execute_kernel(const Call& call, const KernelCall& kernel, std::span<cons
   const int64_t duration_ns = device.hal().is_inline()
                                   ? BM_TRY(launch_inline(device, call, dispatch, vars.span()))
                                   : BM_TRY(launch_queued(device, call, dispatch, vars.span()));
-  report({.kind = Launch::Kind::kKernel, .device = device.name(), .name = call.name,
-          .num_args = call.args.size(), .flops = kernel.flops, .bytes = kernel.bytes,
+  report({.kind = Launch::Kind::kKernel,
+          .device = device.name(),
+          .name = call.name,
+          .num_args = call.args.size(),
+          .flops = kernel.flops,
+          .bytes = kernel.bytes,
           .duration_ns = duration_ns},
          "kernel", duration_ns < 0 ? 0 : host_time_ns());
   return {};
@@ -142,8 +152,12 @@ Status execute_copy(const Call& call) {
     BM_TRY(dst.device().synchronize());
     duration_ns = host_time_ns() - begin_ns;
   }
-  report({.kind = Launch::Kind::kCopy, .device = src.device().name(), .name = call.name, .num_args = 2,
-          .bytes = 2.0 * static_cast<double>(dst.size), .duration_ns = duration_ns},
+  report({.kind = Launch::Kind::kCopy,
+          .device = src.device().name(),
+          .name = call.name,
+          .num_args = 2,
+          .bytes = 2.0 * static_cast<double>(dst.size),
+          .duration_ns = duration_ns},
          "copy", duration_ns < 0 ? 0 : begin_ns + duration_ns);
   return {};
 }
@@ -152,8 +166,9 @@ Status execute_host(const Call& call, const HostCall& host, std::span<const int6
   std::vector<std::byte*> pointers;
   for (const Arg& arg : call.args) {
     if (!arg.buffer.has_storage() || arg.buffer.host() == nullptr) {
-      return fail(Code::kInvalidArgument, "{}: argument {} of a host function is not visible to the host",
-                  call.name, pointers.size());
+      return fail(Code::kInvalidArgument,
+                  "{}: argument {} of a host function is not visible to the host", call.name,
+                  pointers.size());
     }
     BM_TRY(arg.buffer.device().synchronize());
     BM_TRY(arg.buffer.storage->wait_idle());
@@ -162,14 +177,18 @@ Status execute_host(const Call& call, const HostCall& host, std::span<const int6
   std::vector<int64_t> vars;
   for (const uint32_t var : host.vars) {
     if (var >= var_values.size())
-      return fail(Code::kInvalidArgument, "{}: variable {} of {} does not exist", call.name, var, var_values.size());
+      return fail(Code::kInvalidArgument, "{}: variable {} of {} does not exist", call.name, var,
+                  var_values.size());
     vars.push_back(var_values[var]);
   }
   const int64_t begin_ns = is_timing() ? host_time_ns() : -1;
   BM_TRY(host.function(pointers, vars));
   const int64_t duration_ns = begin_ns < 0 ? -1 : host_time_ns() - begin_ns;
-  report({.kind = Launch::Kind::kHost, .device = host.device ? std::string_view(host.device->name()) : "HOST",
-          .name = call.name, .num_args = call.args.size(), .duration_ns = duration_ns},
+  report({.kind = Launch::Kind::kHost,
+          .device = host.device ? std::string_view(host.device->name()) : "HOST",
+          .name = call.name,
+          .num_args = call.args.size(),
+          .duration_ns = duration_ns},
          "host", begin_ns + duration_ns);
   return {};
 }
@@ -181,12 +200,14 @@ Status check_kernel_call(const Call& call, const KernelCall& kernel, size_t num_
     return fail(Code::kInvalidArgument, "{}: kernel call without program or device", call.name);
   const hal::CodeObject& code = kernel.program->code();
   if (call.args.size() != code.num_buffers || kernel.vars.size() != code.num_vars) {
-    return fail(Code::kInvalidArgument, "{}: {} buffers and {} variables given, the kernel takes {} and {}",
-                call.name, call.args.size(), kernel.vars.size(), code.num_buffers, code.num_vars);
+    return fail(Code::kInvalidArgument,
+                "{}: {} buffers and {} variables given, the kernel takes {} and {}", call.name,
+                call.args.size(), kernel.vars.size(), code.num_buffers, code.num_vars);
   }
   for (const uint32_t var : kernel.vars) {
     if (var >= num_vars)
-      return fail(Code::kInvalidArgument, "{}: variable {} of {} does not exist", call.name, var, num_vars);
+      return fail(Code::kInvalidArgument, "{}: variable {} of {} does not exist", call.name, var,
+                  num_vars);
   }
   for (const Arg& arg : call.args) {
     if (!arg.buffer.has_storage())
@@ -200,18 +221,20 @@ Status check_kernel_call(const Call& call, const KernelCall& kernel, size_t num_
 }
 
 Status check_copy_call(const Call& call) {
-  if (call.args.size() != 2 || !call.args[0].buffer.has_storage() || !call.args[1].buffer.has_storage())
+  if (call.args.size() != 2 || !call.args[0].buffer.has_storage() ||
+      !call.args[1].buffer.has_storage())
     return fail(Code::kInvalidArgument, "{}: a copy takes destination and source", call.name);
   if (call.args[0].buffer.size != call.args[1].buffer.size) {
-    return fail(Code::kInvalidArgument, "{}: copy of {} bytes into {}", call.name, call.args[1].buffer.size,
-                call.args[0].buffer.size);
+    return fail(Code::kInvalidArgument, "{}: copy of {} bytes into {}", call.name,
+                call.args[1].buffer.size, call.args[0].buffer.size);
   }
   return {};
 }
 
 Result<uint32_t> grid_dim(const hal::DimExpr& dim, std::span<const int64_t> vars) {
   const int64_t value = dim.evaluate(vars);
-  if (value > UINT32_MAX) return fail(Code::kInvalidArgument, "grid dimension {} exceeds 32 bits", value);
+  if (value > UINT32_MAX)
+    return fail(Code::kInvalidArgument, "grid dimension {} exceeds 32 bits", value);
   return static_cast<uint32_t>(value);
 }
 
@@ -220,8 +243,10 @@ Result<ClockMap> calibrate_clock(Device& device) {
   BM_TRY(device.synchronize());
   const auto memory = BM_TRY(device.hal().allocate(
       {.size = 4096, .host_visible = true, .host_memory = true, .uncached = true, .zero = true}));
-  if (memory->host() == nullptr) return fail(Code::kUnsupported, "{}: timestamps are not visible", device.name());
-  ClockMap map{.ticks_per_second = std::max<uint64_t>(device.hal().arch().clock_hz, 1), .offset_ns = 0};
+  if (memory->host() == nullptr)
+    return fail(Code::kUnsupported, "{}: timestamps are not visible", device.name());
+  ClockMap map{.ticks_per_second = std::max<uint64_t>(device.hal().arch().clock_hz, 1),
+               .offset_ns = 0};
   std::array<int64_t, kProbes> offsets{};
   const std::array<hal::Command, 1> commands{hal::Timestamp{memory->va()}};
   for (int64_t& offset : offsets) {
@@ -239,8 +264,10 @@ Result<ClockMap> calibrate_clock(Device& device) {
 }
 
 Status execute(const Call& call, std::span<const int64_t> var_values) {
-  if (const auto* kernel = std::get_if<KernelCall>(&call.what)) return execute_kernel(call, *kernel, var_values);
-  if (const auto* host = std::get_if<HostCall>(&call.what)) return execute_host(call, *host, var_values);
+  if (const auto* kernel = std::get_if<KernelCall>(&call.what))
+    return execute_kernel(call, *kernel, var_values);
+  if (const auto* host = std::get_if<HostCall>(&call.what))
+    return execute_host(call, *host, var_values);
   return execute_copy(call);
 }
 

@@ -11,8 +11,8 @@
 
 namespace bm::runtime {
 
-/// Checks that a kernel call's buffers and variables are those its code object takes, and that every
-/// buffer lives on the call's device. `num_vars`: how many variables exist to be indexed.
+/// Checks that a kernel call's buffers and variables are those its code object takes, and that
+/// every buffer lives on the call's device. `num_vars`: how many variables exist to be indexed.
 /// Errors: kInvalidArgument naming the call.
 Status check_kernel_call(const Call& call, const KernelCall& kernel, size_t num_vars);
 /// Checks destination and source of a copy. Errors: kInvalidArgument naming the call.

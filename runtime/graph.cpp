@@ -19,10 +19,9 @@ namespace {
 
 // Signals restart from zero here: half of what 32-bit comparing hardware can tell apart.
 constexpr uint64_t kSignalLimit = uint64_t{1} << 30;
-constexpr uint64_t kSignalStride = 64;
 
-/// What the hardware may still read must not be freed: where nobody can tell when it is done, memory
-/// is the smaller loss.
+/// What the hardware may still read must not be freed: where nobody can tell when it is done,
+/// memory is the smaller loss.
 void keep_forever(std::unique_ptr<GraphState> state) {
   struct Graveyard {
     std::mutex mutex;
@@ -71,7 +70,8 @@ class RecordedGraph final : public Graph {
   Status wait_done();
 
   std::atomic_ref<uint64_t> signal(uint32_t lane) const {
-    return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(s_.signals->host() + lane * kSignalStride));
+    return std::atomic_ref<uint64_t>(
+        *reinterpret_cast<uint64_t*>(s_.signals->host() + lane * kSignalStride));
   }
   void start_signals();
   void release_signal(size_t lane);
@@ -87,9 +87,11 @@ class RecordedGraph final : public Graph {
   std::vector<std::unique_lock<std::mutex>> locks_;
 };
 
-Status RecordedGraph::fill_values(std::span<const Buffer> inputs, std::span<const int64_t> var_values) {
+Status RecordedGraph::fill_values(std::span<const Buffer> inputs,
+                                  std::span<const int64_t> var_values) {
   if (var_values.size() != s_.num_vars) {
-    return fail(Code::kInvalidArgument, "{} variables given, the graph takes {}", var_values.size(), s_.num_vars);
+    return fail(Code::kInvalidArgument, "{} variables given, the graph takes {}", var_values.size(),
+                s_.num_vars);
   }
   BM_TRY(s_.inputs.bind(inputs, s_.values));
   for (uint32_t i = 0; i < s_.num_vars; ++i)
@@ -99,7 +101,8 @@ Status RecordedGraph::fill_values(std::span<const Buffer> inputs, std::span<cons
     const Buffer& input = inputs[peer.input];
     if (peer.device->hal().is_inline()) {
       if (input.host() == nullptr)
-        return fail(Code::kUnsupported, "input {} is not visible to {}", peer.input, peer.device->name());
+        return fail(Code::kUnsupported, "input {} is not visible to {}", peer.input,
+                    peer.device->name());
       s_.values[peer.slot] = reinterpret_cast<uintptr_t>(input.host());
     } else {
       s_.values[peer.slot] = hal::raw(BM_TRY(input.storage->va_on(*peer.device))) + input.offset;
@@ -115,8 +118,13 @@ Status RecordedGraph::replay(std::span<const Buffer> inputs, std::span<const int
   BM_TRY(fill_values(inputs, var_values));
   if (!is_timing()) [[likely]] {
     BM_TRY(run(inputs));
-    update_stats({.kind = Launch::Kind::kGraph, .device = s_.device_name, .name = s_.name,
-                  .calls = s_.num_calls, .num_args = s_.num_args, .flops = s_.flops, .bytes = s_.bytes});
+    update_stats({.kind = Launch::Kind::kGraph,
+                  .device = s_.device_name,
+                  .name = s_.name,
+                  .calls = s_.num_calls,
+                  .num_args = s_.num_args,
+                  .flops = s_.flops,
+                  .bytes = s_.bytes});
     return {};
   }
   const int64_t begin_ns = host_time_ns();
@@ -127,10 +135,10 @@ Status RecordedGraph::replay(std::span<const Buffer> inputs, std::span<const int
 }
 
 Status RecordedGraph::run(std::span<const Buffer> inputs) {
-  if (any_queue_device()) [[unlikely]] BM_TRY(wait_for_foreign_work(inputs));
+  if (any_queue_device()) [[unlikely]]
+    BM_TRY(wait_for_foreign_work(inputs));
   if (!s_.lanes.empty()) return run_queues(inputs);
-  for (const HostStep& step : s_.host_steps)
-    BM_TRY(step.queue->replay(*step.recording, s_.values));
+  for (const HostStep& step : s_.host_steps) BM_TRY(step.queue->replay(*step.recording, s_.values));
   return {};
 }
 
@@ -145,9 +153,9 @@ Status RecordedGraph::wait_for_foreign_work(std::span<const Buffer> inputs) {
 
 Status RecordedGraph::wait_foreign(Storage& storage) {
   for (const Point& point : storage.uses()) {
-    const bool is_ours = std::any_of(s_.devices.begin(), s_.devices.end(), [&](const GraphDevice& d) {
-      return &d.device->stream().timeline() == point.timeline;
-    });
+    const bool is_ours = std::any_of(
+        s_.devices.begin(), s_.devices.end(),
+        [&](const GraphDevice& d) { return &d.device->stream().timeline() == point.timeline; });
     if (!is_ours || storage.device().hal().is_inline()) BM_TRY(runtime::wait(point));
   }
   return {};
@@ -168,7 +176,8 @@ void RecordedGraph::start_signals() {
   // The previous replay is complete, so nobody waits for the old values.
   s_.signal_base += s_.most_signals;
   if (s_.signal_base >= kSignalLimit) {
-    for (uint32_t lane = 0; lane <= s_.lanes.size(); ++lane) signal(lane).store(0, std::memory_order_release);
+    for (uint32_t lane = 0; lane <= s_.lanes.size(); ++lane)
+      signal(lane).store(0, std::memory_order_release);
     s_.signal_base = 0;
   }
   s_.values[s_.base_slot] = s_.signal_base;
@@ -177,7 +186,8 @@ void RecordedGraph::start_signals() {
 /// Lets everybody through who waits for a lane that will not run.
 void RecordedGraph::release_signal(size_t lane) {
   if (s_.signals)
-    signal(static_cast<uint32_t>(lane)).store(s_.signal_base + s_.most_signals, std::memory_order_release);
+    signal(static_cast<uint32_t>(lane))
+        .store(s_.signal_base + s_.most_signals, std::memory_order_release);
 }
 
 /// Under the locks of all devices: takes their next timeline values and fills the slots for them.
@@ -215,7 +225,8 @@ Status RecordedGraph::reserve_points() {
 
 Status RecordedGraph::submit_lanes() {
   locks_.clear();
-  for (const uint32_t device : lock_order_) locks_.push_back(s_.devices[device].device->stream().lock());
+  for (const uint32_t device : lock_order_)
+    locks_.push_back(s_.devices[device].device->stream().lock());
   Status status = reserve_points();
   for (size_t lane = 0; status && lane < s_.lanes.size(); ++lane) {
     Status submitted = s_.lanes[lane].queue->replay(*s_.lanes[lane].recording, s_.values);
@@ -233,8 +244,9 @@ Status RecordedGraph::abandon(size_t submitted, Error error) {
   for (uint32_t i = 0; i < s_.devices.size(); ++i) {
     GraphDevice& d = s_.devices[i];
     const bool will_signal = d.end_lane <= submitted;
-    const bool has_work = std::any_of(s_.lanes.begin(), s_.lanes.begin() + static_cast<ptrdiff_t>(submitted),
-                                      [&](const GraphLane& lane) { return lane.device == i; });
+    const bool has_work =
+        std::any_of(s_.lanes.begin(), s_.lanes.begin() + static_cast<ptrdiff_t>(submitted),
+                    [&](const GraphLane& lane) { return lane.device == i; });
     if (will_signal) continue;
     if (has_work) {
       d.done.timeline->poison(error);
@@ -259,15 +271,16 @@ Status RecordedGraph::wait_signal(const LaneWait& wait) const {
     if (polls < kSpins) continue;
     std::this_thread::yield();
     const int64_t now_ns = host_time_ns();
-    if (progress_ns < 0 || value != seen) progress_ns = now_ns;  // the deadline restarts on progress
+    if (progress_ns < 0 || value != seen)
+      progress_ns = now_ns;  // the deadline restarts on progress
     seen = value;
     for (const GraphDevice& d : s_.devices) {
       BM_TRY(d.device->hal().status());
       BM_TRY(d.device->stream().timeline().status());
     }
     if (now_ns - progress_ns > limit_ns) {
-      return fail(Code::kTimeout, "{}: no progress for {} ms, signal of lane {} is {}, wanted {}", s_.name,
-                  limit_ns / 1'000'000, wait.lane, value, wanted);
+      return fail(Code::kTimeout, "{}: no progress for {} ms, signal of lane {} is {}, wanted {}",
+                  s_.name, limit_ns / 1'000'000, wait.lane, value, wanted);
     }
   }
 }
@@ -283,8 +296,10 @@ Status RecordedGraph::run_host_steps() {
 }
 
 void RecordedGraph::note_uses(std::span<const Buffer> inputs) {
-  for (const StorageUse& use : s_.storage_uses) use.storage->used_until(s_.devices[use.device].done);
-  for (const InputUse& use : s_.input_uses) inputs[use.input].storage->used_until(s_.devices[use.device].done);
+  for (const StorageUse& use : s_.storage_uses)
+    use.storage->used_until(s_.devices[use.device].done);
+  for (const InputUse& use : s_.input_uses)
+    inputs[use.input].storage->used_until(s_.devices[use.device].done);
 }
 
 Status RecordedGraph::wait_done() {
@@ -293,14 +308,25 @@ Status RecordedGraph::wait_done() {
 }
 
 void RecordedGraph::report(int64_t begin_ns, int64_t end_ns) const {
-  update_stats({.kind = Launch::Kind::kGraph, .device = s_.device_name, .name = s_.name, .calls = s_.num_calls,
-                .num_args = s_.num_args, .flops = s_.flops, .bytes = s_.bytes, .duration_ns = end_ns - begin_ns});
+  update_stats({.kind = Launch::Kind::kGraph,
+                .device = s_.device_name,
+                .name = s_.name,
+                .calls = s_.num_calls,
+                .num_args = s_.num_args,
+                .flops = s_.flops,
+                .bytes = s_.bytes,
+                .duration_ns = end_ns - begin_ns});
   if (profiler().is_on()) trace(begin_ns, end_ns);
 }
 
 void RecordedGraph::trace(int64_t begin_ns, int64_t end_ns) const {
-  profiler().record({.name = s_.name, .row = s_.device_name + ":GRAPH", .category = "graph", .begin_ns = begin_ns,
-                     .end_ns = end_ns, .flops = s_.flops, .bytes = s_.bytes});
+  profiler().record({.name = s_.name,
+                     .row = s_.device_name + ":GRAPH",
+                     .category = "graph",
+                     .begin_ns = begin_ns,
+                     .end_ns = end_ns,
+                     .flops = s_.flops,
+                     .bytes = s_.bytes});
   std::vector<uint64_t> ids(s_.stamps.size());
   for (uint64_t& id : ids) id = profiler().next_id();
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -309,10 +335,14 @@ void RecordedGraph::trace(int64_t begin_ns, int64_t end_ns) const {
       return std::atomic_ref<uint64_t>(*(reinterpret_cast<uint64_t*>(stamp.host) + end))
           .load(std::memory_order_acquire);
     };
-    ProfileRange range{.name = stamp.name, .row = stamp.row, .category = stamp.category,
+    ProfileRange range{.name = stamp.name,
+                       .row = stamp.row,
+                       .category = stamp.category,
                        .begin_ns = s_.clocks[stamp.clock].to_host_ns(ticks(0)),
                        .end_ns = s_.clocks[stamp.clock].to_host_ns(ticks(1)),
-                       .flops = stamp.flops, .bytes = stamp.bytes, .id = ids[i]};
+                       .flops = stamp.flops,
+                       .bytes = stamp.bytes,
+                       .id = ids[i]};
     for (const uint32_t earlier : stamp.after) range.after.push_back(ids[earlier]);
     profiler().record(std::move(range));
   }
@@ -320,7 +350,8 @@ void RecordedGraph::trace(int64_t begin_ns, int64_t end_ns) const {
 
 }  // namespace
 
-Result<std::unique_ptr<Graph>> make_graph(std::vector<Call> calls, uint32_t num_inputs, uint32_t num_vars,
+Result<std::unique_ptr<Graph>> make_graph(std::vector<Call> calls, uint32_t num_inputs,
+                                          uint32_t num_vars,
                                           std::span<const Buffer> capture_inputs) {
   auto state = BM_TRY(build_graph(std::move(calls), num_inputs, num_vars, capture_inputs));
   return std::unique_ptr<Graph>(new RecordedGraph(std::move(state)));

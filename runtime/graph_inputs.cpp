@@ -17,11 +17,12 @@ bool before(const Device* a, const Device* b) { return std::less<>()(a, b); }
 Result<InputTable> InputTable::create(uint32_t num_inputs, std::span<const Buffer> capture_inputs) {
   InputTable table;
   if (!capture_inputs.empty() && capture_inputs.size() != num_inputs) {
-    return fail(Code::kInvalidArgument, "{} inputs at capture for a graph of {}", capture_inputs.size(),
-                num_inputs);
+    return fail(Code::kInvalidArgument, "{} inputs at capture for a graph of {}",
+                capture_inputs.size(), num_inputs);
   }
   table.slots_.resize(num_inputs);
-  for (size_t i = 0; i < capture_inputs.size(); ++i) table.slots_[i].capture_offset = capture_inputs[i].offset;
+  for (size_t i = 0; i < capture_inputs.size(); ++i)
+    table.slots_[i].capture_offset = capture_inputs[i].offset;
   table.bound_.resize(num_inputs);
   return table;
 }
@@ -61,7 +62,8 @@ void InputTable::merge(std::vector<Range>& ranges) {
   });
   size_t kept = 0;
   for (const Range& range : ranges) {
-    if (kept > 0 && ranges[kept - 1].device == range.device && range.begin <= ranges[kept - 1].end) {
+    if (kept > 0 && ranges[kept - 1].device == range.device &&
+        range.begin <= ranges[kept - 1].end) {
       ranges[kept - 1].end = std::max(ranges[kept - 1].end, range.end);
     } else {
       ranges[kept++] = range;
@@ -82,8 +84,8 @@ Status InputTable::check_slot(size_t slot, const Buffer& input) const {
   const Slot& expected = slots_[slot];
   if (!input.has_storage()) return fail(Code::kInvalidArgument, "input {} has no memory", slot);
   if (input.size < expected.bytes) {
-    return fail(Code::kInvalidArgument, "input {} has {} bytes, the graph uses {}", slot, input.size,
-                expected.bytes);
+    return fail(Code::kInvalidArgument, "input {} has {} bytes, the graph uses {}", slot,
+                input.size, expected.bytes);
   }
   if (&input.device() != expected.device) {
     return fail(Code::kInvalidArgument, "input {} is on {}, the graph was captured on {}", slot,
@@ -94,7 +96,8 @@ Status InputTable::check_slot(size_t slot, const Buffer& input) const {
 
 Status InputTable::bind(std::span<const Buffer> inputs, std::span<uint64_t> addresses) {
   if (inputs.size() != slots_.size())
-    return fail(Code::kInvalidArgument, "{} inputs given, the graph takes {}", inputs.size(), slots_.size());
+    return fail(Code::kInvalidArgument, "{} inputs given, the graph takes {}", inputs.size(),
+                slots_.size());
   bool is_changed = !is_bound_;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (slots_[i].device == nullptr) continue;
@@ -102,7 +105,8 @@ Status InputTable::bind(std::span<const Buffer> inputs, std::span<uint64_t> addr
     addresses[i] = hal::raw(inputs[i].va());
     is_changed |= addresses[i] != bound_[i];
   }
-  if (!is_changed) [[likely]] return {};
+  if (!is_changed) [[likely]]
+    return {};
   is_bound_ = false;
   BM_TRY(check_aliases(addresses));
   std::copy_n(addresses.begin(), bound_.size(), bound_.begin());
@@ -116,7 +120,8 @@ Status InputTable::check_captured(size_t slot, uint64_t address) const {
   const Range range{s.device, address, address + s.bytes};
   // A written input must not touch what the graph reads either.
   if (!overlaps(s.is_written ? touched_ : written_, range)) return {};
-  return fail(Code::kUnsupported, "input {} overlaps memory of the graph that it did not overlap at capture", slot);
+  return fail(Code::kUnsupported,
+              "input {} overlaps memory of the graph that it did not overlap at capture", slot);
 }
 
 Status InputTable::check_pair(size_t a, size_t b, std::span<const uint64_t> addresses) const {
@@ -124,7 +129,8 @@ Status InputTable::check_pair(size_t a, size_t b, std::span<const uint64_t> addr
   if (!sa.is_written && !sb.is_written) return {};
   // Same distance as at capture: the overlap is the one capture saw. Unsigned wrap-around is fine.
   if (addresses[a] - addresses[b] == sa.capture_va - sb.capture_va) return {};
-  return fail(Code::kUnsupported, "inputs {} and {} overlap differently than at capture and one is written", a, b);
+  return fail(Code::kUnsupported,
+              "inputs {} and {} overlap differently than at capture and one is written", a, b);
 }
 
 Status InputTable::check_aliases(std::span<const uint64_t> addresses) {

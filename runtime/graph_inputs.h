@@ -1,5 +1,6 @@
 #pragma once
-// What a graph expects of its inputs, and the check that they do not alias in ways capture did not see.
+// What a graph expects of its inputs, and the check that they do not alias in ways capture did not
+// see.
 
 #include <cstdint>
 #include <span>
@@ -12,7 +13,8 @@ namespace bm::runtime {
 
 class InputTable {
  public:
-  /// `capture_inputs`: see make_graph. Errors: kInvalidArgument when there are not `num_inputs` or none.
+  /// `capture_inputs`: see make_graph. Errors: kInvalidArgument when there are not `num_inputs` or
+  /// none.
   static Result<InputTable> create(uint32_t num_inputs, std::span<const Buffer> capture_inputs);
 
   /// Notes an argument of a call. For a slot, returns its byte offset within the input.

@@ -15,9 +15,15 @@ void merge(Clock& into, const Clock& from) {
 class Planner {
  public:
   Planner(std::span<const PlanCall> calls, uint32_t num_lanes)
-      : calls_(calls), known_(num_lanes, Clock(num_lanes, 0)), direct_(num_lanes, Clock(num_lanes, 0)), length_(num_lanes, 0),
-        visible_(num_lanes, 0), finished_(calls.size()), position_(calls.size()),
-        is_producer_(calls.size(), false), producers_(calls.size()) {
+      : calls_(calls),
+        known_(num_lanes, Clock(num_lanes, 0)),
+        direct_(num_lanes, Clock(num_lanes, 0)),
+        length_(num_lanes, 0),
+        visible_(num_lanes, 0),
+        finished_(calls.size()),
+        position_(calls.size()),
+        is_producer_(calls.size(), false),
+        producers_(calls.size()) {
     plan_.calls.resize(calls.size());
     plan_.num_signals.assign(num_lanes, 0);
   }
@@ -60,7 +66,8 @@ class Planner {
     std::vector<uint32_t> kept;
     for (auto call = group.calls.rbegin(); call != group.calls.rend(); ++call) {
       const uint32_t from = calls_[*call].lane;
-      if (from != group.lane && position_[*call] >= direct_[group.lane][from]) keep(group.lane, *call, kept);
+      if (from != group.lane && position_[*call] >= direct_[group.lane][from])
+        keep(group.lane, *call, kept);
     }
     return kept;
   }

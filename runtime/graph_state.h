@@ -17,16 +17,18 @@
 namespace bm::runtime {
 
 inline constexpr uint32_t kNoSlot = UINT32_MAX;
+/// Bytes between the signals of two lanes: a cache line, because lanes poll each other's words.
+inline constexpr uint64_t kSignalStride = 64;
 
 /// A device with queues that the graph runs on or whose memory it touches.
 struct GraphDevice {
   Device* device = nullptr;
-  uint32_t end_lane = 0;            ///< lane that signals the device's timeline at the end
-  uint32_t previous_slot = kNoSlot; ///< hardware value of the work before this replay
-  uint32_t done_slot = kNoSlot;     ///< hardware value this replay signals
-  std::vector<uint32_t> waiters;    ///< other devices whose lanes wait for our earlier work
-  Point done;                       ///< of the last replay
-  uint64_t previous = 0;            ///< timeline value before the replay in progress
+  uint32_t end_lane = 0;             ///< lane that signals the device's timeline at the end
+  uint32_t previous_slot = kNoSlot;  ///< hardware value of the work before this replay
+  uint32_t done_slot = kNoSlot;      ///< hardware value this replay signals
+  std::vector<uint32_t> waiters;     ///< other devices whose lanes wait for our earlier work
+  Point done;                        ///< of the last replay
+  uint64_t previous = 0;             ///< timeline value before the replay in progress
 };
 
 /// One hardware queue and what it runs.
@@ -70,10 +72,10 @@ struct CallStamp {
   uint32_t call = 0;
   std::string name, row;
   const char* category = "kernel";
-  uint32_t clock = 0;            ///< index into GraphState::clocks
-  std::byte* host = nullptr;     ///< begin, end ticks
+  uint32_t clock = 0;         ///< index into GraphState::clocks
+  std::byte* host = nullptr;  ///< begin, end ticks
   double flops = 0, bytes = 0;
-  std::vector<uint32_t> after;   ///< earlier calls' positions in GraphState::stamps
+  std::vector<uint32_t> after;  ///< earlier calls' positions in GraphState::stamps
 };
 
 struct GraphState {
@@ -109,6 +111,7 @@ struct GraphState {
 
 /// The sealed state of make_graph; same arguments and errors.
 Result<std::unique_ptr<GraphState>> build_graph(std::vector<Call> calls, uint32_t num_inputs,
-                                                uint32_t num_vars, std::span<const Buffer> capture_inputs);
+                                                uint32_t num_vars,
+                                                std::span<const Buffer> capture_inputs);
 
 }  // namespace bm::runtime

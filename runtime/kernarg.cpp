@@ -21,7 +21,9 @@ Result<std::unique_ptr<KernargRing>> KernargRing::create(hal::Device& device, Op
 }
 
 KernargRing::Block::Block(Block&& other) noexcept
-    : ring_(std::exchange(other.ring_, nullptr)), segment_(other.segment_), va_(other.va_),
+    : ring_(std::exchange(other.ring_, nullptr)),
+      segment_(other.segment_),
+      va_(other.va_),
       words_(other.words_) {}
 
 KernargRing::Block::~Block() {
@@ -35,8 +37,8 @@ void KernargRing::Block::commit(Point point) {
 Result<KernargRing::Block> KernargRing::reserve(size_t words) {
   const uint64_t bytes = align_up(words * sizeof(uint64_t), kBlockAlign);
   if (bytes > options_.segment_bytes) {
-    return fail(Code::kInvalidArgument, "{} bytes of kernel arguments exceed the limit of {}", bytes,
-                options_.segment_bytes);
+    return fail(Code::kInvalidArgument, "{} bytes of kernel arguments exceed the limit of {}",
+                bytes, options_.segment_bytes);
   }
   std::unique_lock lock(mutex_);
   while (segments_[current_].used + bytes > options_.segment_bytes) {

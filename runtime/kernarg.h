@@ -15,8 +15,8 @@
 
 namespace bm::runtime {
 
-/// The ring is divided into segments. A segment is refilled only when every block reserved in it was
-/// committed and the Points they were committed with have passed; otherwise reserve() waits.
+/// The ring is divided into segments. A segment is refilled only when every block reserved in it
+/// was committed and the Points they were committed with have passed; otherwise reserve() waits.
 /// Thread: safe. A thread must not hold one block while it reserves another.
 class KernargRing {
  public:

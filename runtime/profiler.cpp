@@ -32,7 +32,9 @@ std::string escape(const std::string& text) {
   return out;
 }
 
-double microseconds(int64_t ns, int64_t origin_ns) { return static_cast<double>(ns - origin_ns) * 1e-3; }
+double microseconds(int64_t ns, int64_t origin_ns) {
+  return static_cast<double>(ns - origin_ns) * 1e-3;
+}
 
 using Rows = std::map<std::string, size_t>;
 
@@ -59,7 +61,8 @@ std::string range_event(const ProfileRange& range, size_t row, int64_t origin_ns
       static_cast<double>(duration_ns) * 1e-3, args);
 }
 
-/// One end of an arrow: "s" leaves the earlier range at its end, "f" enters the later one at its begin.
+/// One end of an arrow: "s" leaves the earlier range at its end, "f" enters the later one at its
+/// begin.
 std::string flow_event(const char* phase, uint64_t flow, size_t row, double at_us) {
   return fmt::format(
       R"({{"ph":"{}","name":"dependency","cat":"dependency","id":{},"pid":1,"tid":{},"ts":{:.3f}{}}})",
@@ -77,7 +80,8 @@ int64_t ClockMap::to_host_ns(uint64_t ticks) const {
   // Split so that neither the multiplication overflows nor precision is lost for long uptimes.
   const uint64_t seconds = ticks / ticks_per_second, rest = ticks % ticks_per_second;
   const auto fraction_ns = static_cast<double>(rest) * 1e9 / static_cast<double>(ticks_per_second);
-  return static_cast<int64_t>(seconds * 1'000'000'000) + static_cast<int64_t>(fraction_ns) + offset_ns;
+  return static_cast<int64_t>(seconds * 1'000'000'000) + static_cast<int64_t>(fraction_ns) +
+         offset_ns;
 }
 
 Profiler::Profiler(std::string path)
@@ -101,7 +105,8 @@ void Profiler::stop() { is_on_.store(false, std::memory_order_relaxed); }
 Profiler::ThreadLog& Profiler::this_thread_log() {
   struct Cache {
     uint64_t serial = 0;
-    std::shared_ptr<ThreadLog> log;  // shared with logs_: a thread may end before the trace is written
+    std::shared_ptr<ThreadLog>
+        log;  // shared with logs_: a thread may end before the trace is written
   };
   thread_local Cache cache;
   if (cache.serial != serial_) {
@@ -139,8 +144,10 @@ std::string Profiler::to_json() const {
   std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
   out += R"({"ph":"M","name":"process_name","pid":1,"args":{"name":"bellmetal"}})";
   for (const auto& [name, number] : rows) {
-    out += fmt::format(",\n{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},"
-                       "\"args\":{{\"name\":\"{}\"}}}}", number, escape(name));
+    out += fmt::format(
+        ",\n{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},"
+        "\"args\":{{\"name\":\"{}\"}}}}",
+        number, escape(name));
   }
   uint64_t flow = 0;
   for (const ProfileRange& range : ranges) {
@@ -166,7 +173,8 @@ Status Profiler::write() const {
   }
   const std::string text = to_json();
   std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return fail(Code::kIo, "cannot write the trace {}: {}", path, errno_text(errno));
+  if (file == nullptr)
+    return fail(Code::kIo, "cannot write the trace {}: {}", path, errno_text(errno));
   const bool ok = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) != 0 || !ok)
     return fail(Code::kIo, "cannot write the trace {}: {}", path, errno_text(errno));

@@ -16,11 +16,11 @@ namespace bm::runtime {
 /// One thing that ran. Times in nanoseconds of host_time_ns().
 struct ProfileRange {
   std::string name;
-  std::string row;               ///< device, with ":COPY" for its copy queue
+  std::string row;                  ///< device, with ":COPY" for its copy queue
   const char* category = "kernel";  ///< "kernel", "copy", "graph", "host"; static storage
   int64_t begin_ns = 0, end_ns = 0;
   double flops = 0, bytes = 0;
-  uint64_t id = 0;               ///< Profiler::next_id(), or 0 when nothing depends on it
+  uint64_t id = 0;                   ///< Profiler::next_id(), or 0 when nothing depends on it
   std::vector<uint64_t> after = {};  ///< ids of ranges this one waited for: drawn as arrows
 };
 

@@ -33,7 +33,8 @@ size_t ProgramCache::size() const {
   return programs_.size();
 }
 
-Result<std::shared_ptr<const hal::Program>> load_program(Device& device, const hal::CodeObject& code) {
+Result<std::shared_ptr<const hal::Program>> load_program(Device& device,
+                                                         const hal::CodeObject& code) {
   if (ProgramCache* cache = device.programs()) return cache->load(code);
   return std::shared_ptr<const hal::Program>(BM_TRY(device.hal().load(code)));
 }

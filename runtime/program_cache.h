@@ -40,6 +40,7 @@ class ProgramCache {
 };
 
 /// Loads through the device's cache.
-Result<std::shared_ptr<const hal::Program>> load_program(Device& device, const hal::CodeObject& code);
+Result<std::shared_ptr<const hal::Program>> load_program(Device& device,
+                                                         const hal::CodeObject& code);
 
 }  // namespace bm::runtime

@@ -18,7 +18,8 @@
 namespace bm::runtime {
 namespace {
 
-/// Counters change on every launch from any thread: relaxed is enough, nothing is published by them.
+/// Counters change on every launch from any thread: relaxed is enough, nothing is published by
+/// them.
 struct State {
   std::atomic<uint64_t> kernels{0}, operations{0}, bytes{0}, timed_ns{0};
   std::mutex mutex;  // the rest is only touched when DEBUG >= 2
@@ -41,7 +42,8 @@ uint64_t memory_used() {
 
 const char* color_of(Launch::Kind kind, bool is_first) {
   switch (kind) {
-    case Launch::Kind::kKernel: return is_first ? "\033[32m" : "\033[37m";  // green once, then white
+    case Launch::Kind::kKernel:
+      return is_first ? "\033[32m" : "\033[37m";  // green once, then white
     case Launch::Kind::kCopy: return "\033[33m";
     case Launch::Kind::kGraph: return "\033[36m";
     case Launch::Kind::kHost: return "\033[35m";
@@ -55,7 +57,8 @@ void print(const Launch& launch, uint64_t sequence, int64_t total_ns) {
   const uint64_t used = memory_used();
   const std::lock_guard lock(s.mutex);
   const bool is_first = s.seen.emplace(launch.name).second;
-  const std::string line = format_launch(launch, sequence, total_ns, used, is_first, use_color) + "\n";
+  const std::string line =
+      format_launch(launch, sequence, total_ns, used, is_first, use_color) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

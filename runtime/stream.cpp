@@ -26,7 +26,8 @@ std::atomic<bool>& queue_device_flag() {
 /// Devices without a queue: commands run inside submit().
 class InlineStream final : public Stream {
  public:
-  explicit InlineStream(hal::Device& device) : device_(device), timeline_(hal::GpuVa{}, signal_.data()) {}
+  explicit InlineStream(hal::Device& device)
+      : device_(device), timeline_(hal::GpuVa{}, signal_.data()) {}
 
   Result<Point> submit(hal::QueueKind kind, std::span<const hal::Command> commands) override {
     BM_TRY(check_not_forked());
@@ -52,7 +53,9 @@ class InlineStream final : public Stream {
 class QueueStream final : public Stream {
  public:
   QueueStream(hal::Device& device, std::string name, std::unique_ptr<hal::Buffer> signal)
-      : device_(device), name_(std::move(name)), signal_(std::move(signal)),
+      : device_(device),
+        name_(std::move(name)),
+        signal_(std::move(signal)),
         timeline_(signal_->va(), signal_->host(), timeline_options()) {}
 
   Result<Point> submit(hal::QueueKind kind, std::span<const hal::Command> commands) override {
@@ -168,8 +171,11 @@ Result<hal::GpuVa> Stream::signal_on(hal::Device&) {
 Result<std::unique_ptr<Stream>> make_stream(hal::Device& device, std::string name) {
   if (device.is_inline()) return std::unique_ptr<Stream>(new InlineStream(device));
   constexpr uint64_t kSignalPage = 4096;  // the smallest unit every device can map for a peer
-  std::unique_ptr<hal::Buffer> signal = BM_TRY(device.allocate(
-      {.size = kSignalPage, .host_visible = true, .host_memory = true, .uncached = true, .zero = true}));
+  std::unique_ptr<hal::Buffer> signal = BM_TRY(device.allocate({.size = kSignalPage,
+                                                                .host_visible = true,
+                                                                .host_memory = true,
+                                                                .uncached = true,
+                                                                .zero = true}));
   if (signal->host() == nullptr)
     return fail(Code::kUnsupported, "{}: signal memory is not visible to the host", name);
   queue_device_flag().store(true, std::memory_order_relaxed);
@@ -179,14 +185,15 @@ Result<std::unique_ptr<Stream>> make_stream(hal::Device& device, std::string nam
 bool any_queue_device() { return queue_device_flag().load(std::memory_order_relaxed); }
 
 Status check_not_forked() {
-  if (!forked_flag().load(std::memory_order_relaxed)) [[likely]] return {};
+  if (!forked_flag().load(std::memory_order_relaxed)) [[likely]]
+    return {};
   return fail(Code::kUnsupported,
               "forked: devices opened before fork() belong to the parent process; start a new one");
 }
 
 void watch_for_fork() {
-  static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { forked_flag().store(true, std::memory_order_relaxed); });
+  static const int registered = pthread_atfork(
+      nullptr, nullptr, [] { forked_flag().store(true, std::memory_order_relaxed); });
   static_cast<void>(registered);
 }
 

@@ -8,7 +8,9 @@ namespace {
 
 // Locale-free on purpose: names are ASCII and a Turkish locale must not change what "cli" means.
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
-constexpr char to_upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
+constexpr char to_upper(char c) {
+  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+}
 constexpr bool is_letter(char c) { return to_upper(c) >= 'A' && to_upper(c) <= 'Z'; }
 
 bool is_number(std::string_view text) {
@@ -28,22 +30,26 @@ std::string_view cut(std::string_view text, char separator, std::optional<std::s
   return text.substr(0, at);
 }
 
-Result<std::string> parse_name(std::string_view what, std::string_view name, std::string_view whole) {
-  if (name.empty()) return fail(Code::kInvalidArgument, "target \"{}\" has no {} name", whole, what);
+Result<std::string> parse_name(std::string_view what, std::string_view name,
+                               std::string_view whole) {
+  if (name.empty())
+    return fail(Code::kInvalidArgument, "target \"{}\" has no {} name", whole, what);
   const bool ok = is_letter(name.front()) && std::all_of(name.begin(), name.end(), [](char c) {
                     return is_letter(c) || is_digit(c) || c == '_';
                   });
   if (!ok) {
-    return fail(Code::kInvalidArgument,
-                "\"{}\" in target \"{}\" is not a {} name: letters, digits and '_' only, letter first",
-                name, whole, what);
+    return fail(
+        Code::kInvalidArgument,
+        "\"{}\" in target \"{}\" is not a {} name: letters, digits and '_' only, letter first",
+        name, whole, what);
   }
   return upper_case(name);
 }
 
 Result<uint32_t> parse_number(std::string_view text, std::string_view whole) {
   if (!is_number(text))
-    return fail(Code::kInvalidArgument, "\"{}\" in target \"{}\" is not a unit number", text, whole);
+    return fail(Code::kInvalidArgument, "\"{}\" in target \"{}\" is not a unit number", text,
+                whole);
   uint32_t value = 0;
   for (const char c : text) {
     value = value * 10 + static_cast<uint32_t>(c - '0');
@@ -65,43 +71,50 @@ Result<std::vector<uint32_t>> parse_indices(std::string_view text, std::string_v
     const uint32_t first = BM_TRY(parse_number(cut(item, '-', last_text), whole));
     const uint32_t last = last_text ? BM_TRY(parse_number(*last_text, whole)) : first;
     if (last < first) {
-      return fail(Code::kInvalidArgument, "range \"{}\" in target \"{}\" runs backwards", item, whole);
+      return fail(Code::kInvalidArgument, "range \"{}\" in target \"{}\" runs backwards", item,
+                  whole);
     }
     for (uint32_t index = first; index <= last; ++index) {
       if (std::find(indices.begin(), indices.end(), index) != indices.end())
-        return fail(Code::kInvalidArgument, "unit {} is named twice in target \"{}\"", index, whole);
+        return fail(Code::kInvalidArgument, "unit {} is named twice in target \"{}\"", index,
+                    whole);
       indices.push_back(index);
     }
   }
   return indices;
 }
 
-/// Where the interface part ends: the first '+' with at most one colon before it. An arch may hold '+'
-/// too ("gfx90a:sramecc+"), but at least two colons come before an arch.
+/// Where the interface part ends: the first '+' with at most one colon before it. An arch may hold
+/// '+' too ("gfx90a:sramecc+"), but at least two colons come before an arch.
 size_t interface_end(std::string_view text) {
   const size_t plus = text.find('+');
   if (plus == text.npos) return text.npos;
-  return std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(plus), ':') <= 1 ? plus : text.npos;
+  return std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(plus), ':') <= 1
+             ? plus
+             : text.npos;
 }
 
 Status check_known(std::string_view device, std::span<const std::string_view> known) {
   if (known.empty()) return {};
   for (const std::string_view name : known)
     if (upper_case(name) == device) return {};
-  return fail(Code::kInvalidArgument, "unknown device \"{}\"{}", device, did_you_mean(device, known));
+  return fail(Code::kInvalidArgument, "unknown device \"{}\"{}", device,
+              did_you_mean(device, known));
 }
 
 Result<Target> parse_one(std::string_view whole, std::span<const std::string_view> known) {
   Target target;
   for (const char c : whole) {
     if (static_cast<unsigned char>(c) <= ' ' || c == 0x7f) {
-      return fail(Code::kInvalidArgument, "target \"{}\" holds a blank or control character", whole);
+      return fail(Code::kInvalidArgument, "target \"{}\" holds a blank or control character",
+                  whole);
     }
   }
   std::string_view text = whole;
   if (const size_t plus = interface_end(text); plus != text.npos) {
     std::optional<std::string_view> indices;
-    target.interface = BM_TRY(parse_name("interface", cut(text.substr(0, plus), ':', indices), whole));
+    target.interface =
+        BM_TRY(parse_name("interface", cut(text.substr(0, plus), ':', indices), whole));
     if (indices) target.indices = BM_TRY(parse_indices(*indices, whole));
     text.remove_prefix(plus + 1);
   }
@@ -194,10 +207,12 @@ Result<std::vector<Target>> parse_targets(std::string_view text,
   return targets;
 }
 
-Result<Target> parse_target(std::string_view text, std::span<const std::string_view> known_devices) {
+Result<Target> parse_target(std::string_view text,
+                            std::span<const std::string_view> known_devices) {
   auto targets = BM_TRY(parse_targets(text, known_devices));
   if (targets.size() != 1)
-    return fail(Code::kInvalidArgument, "\"{}\" names {} targets, expected one", text, targets.size());
+    return fail(Code::kInvalidArgument, "\"{}\" names {} targets, expected one", text,
+                targets.size());
   return std::move(targets.front());
 }
 

@@ -16,7 +16,7 @@ struct Target {
   std::string interface;
   std::vector<uint32_t> indices;  ///< physical units the interface may use; empty: all
   std::string device;
-  uint32_t unit = 0;              ///< "CPU:1" → 1 (a number in the renderer's place names the unit)
+  uint32_t unit = 0;  ///< "CPU:1" → 1 (a number in the renderer's place names the unit)
   std::string renderer;
   std::string arch;
   bool operator==(const Target&) const = default;
@@ -25,10 +25,10 @@ struct Target {
 /// Largest unit number and length of an index list; a longer one is a typing mistake.
 inline constexpr uint32_t kMaxUnits = 1024;
 
-/// Parses one or more targets. Case of kinds does not matter, ":0" is dropped, blanks around a target
-/// are ignored. The arch is the rest of a target after the renderer's colon, commas and colons included.
-/// `known_devices`: when not empty, a device name outside of it is an error with a "did you mean".
-/// Errors: kInvalidArgument quoting the offending part.
+/// Parses one or more targets. Case of kinds does not matter, ":0" is dropped, blanks around a
+/// target are ignored. The arch is the rest of a target after the renderer's colon, commas and
+/// colons included. `known_devices`: when not empty, a device name outside of it is an error with a
+/// "did you mean". Errors: kInvalidArgument quoting the offending part.
 Result<std::vector<Target>> parse_targets(std::string_view text,
                                           std::span<const std::string_view> known_devices = {});
 /// Exactly one target.
@@ -37,7 +37,8 @@ Result<Target> parse_target(std::string_view text,
 /// Canonical text; parse(print(t)) == t.
 std::string to_string(const Target& target);
 
-/// `, did you mean "X"?` for the nearest candidate (edit distance, case ignored), or "" when none is near.
+/// `, did you mean "X"?` for the nearest candidate (edit distance, case ignored), or "" when none
+/// is near.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
 /// The words of a space separated list such as hal::DriverInfo::renderers.
 std::vector<std::string_view> split_words(std::string_view list);

@@ -51,7 +51,8 @@ void DependencyTracker::record_write(Intervals& intervals, uint32_t call, const 
   const size_t first = split(intervals, access.begin);
   const size_t last = split(intervals, access.end);
   const auto begin = intervals.begin();
-  const auto at = intervals.erase(begin + static_cast<ptrdiff_t>(first), begin + static_cast<ptrdiff_t>(last));
+  const auto at =
+      intervals.erase(begin + static_cast<ptrdiff_t>(first), begin + static_cast<ptrdiff_t>(last));
   intervals.insert(at, Interval{access.begin, access.end, call, {}});
 }
 
@@ -66,7 +67,8 @@ void DependencyTracker::add(uint32_t call, std::span<const Access> accesses,
   for (const Access& access : accesses)
     if (access.begin < access.end && access.is_read) record_read(bases_[access.base], call, access);
   for (const Access& access : accesses)
-    if (access.begin < access.end && access.is_written) record_write(bases_[access.base], call, access);
+    if (access.begin < access.end && access.is_written)
+      record_write(bases_[access.base], call, access);
 }
 
 }  // namespace bm::runtime

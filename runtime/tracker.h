@@ -8,8 +8,8 @@
 
 namespace bm::runtime {
 
-/// One access of a call: bytes [begin, end) of the memory `base` identifies. Views of one allocation
-/// share `base`, so that overlaps between them are seen.
+/// One access of a call: bytes [begin, end) of the memory `base` identifies. Views of one
+/// allocation share `base`, so that overlaps between them are seen.
 struct Access {
   const void* base = nullptr;
   uint64_t begin = 0, end = 0;
@@ -22,9 +22,9 @@ struct Access {
 class DependencyTracker {
  public:
   /// Replaces `dependencies` with the calls that `call` must come after, ascending, each once, then
-  /// records its accesses. All reads and writes of the call are looked up before any is recorded, so
-  /// a call never depends on itself. `call` must be larger than every earlier one. Empty ranges are
-  /// ignored.
+  /// records its accesses. All reads and writes of the call are looked up before any is recorded,
+  /// so a call never depends on itself. `call` must be larger than every earlier one. Empty ranges
+  /// are ignored.
   void add(uint32_t call, std::span<const Access> accesses, std::vector<uint32_t>& dependencies);
 
  private:

@@ -1,4 +1,5 @@
-// The DEV grammar: any text either parses and prints back to the same target, or fails with a message.
+// The DEV grammar: any text either parses and prints back to the same target, or fails with a
+// message.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "alloc_count.h"
+#include "tests/unit/graph/alloc_count.h"
 
 #include <cstddef>
 #include <cstdlib>
@@ -8,7 +8,8 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define BM_COUNT_ALLOCATIONS 0
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer)
 #define BM_COUNT_ALLOCATIONS 0
 #endif
 #endif
@@ -23,7 +24,8 @@ thread_local uint64_t count = 0;
 void* counted(std::size_t size, std::size_t align) {
   ++count;
   const std::size_t rounded = (size + align - 1) / align * align;
-  void* memory = align > __STDCPP_DEFAULT_NEW_ALIGNMENT__ ? std::aligned_alloc(align, rounded) : std::malloc(size ? size : 1);
+  void* memory = align > __STDCPP_DEFAULT_NEW_ALIGNMENT__ ? std::aligned_alloc(align, rounded)
+                                                          : std::malloc(size ? size : 1);
   if (memory == nullptr) std::abort();
   return memory;
 }
@@ -33,8 +35,12 @@ void* operator new(std::size_t size) { return counted(size, 1); }
 void* operator new[](std::size_t size) { return counted(size, 1); }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return counted(size, 1); }
 void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return counted(size, 1); }
-void* operator new(std::size_t size, std::align_val_t align) { return counted(size, static_cast<std::size_t>(align)); }
-void* operator new[](std::size_t size, std::align_val_t align) { return counted(size, static_cast<std::size_t>(align)); }
+void* operator new(std::size_t size, std::align_val_t align) {
+  return counted(size, static_cast<std::size_t>(align));
+}
+void* operator new[](std::size_t size, std::align_val_t align) {
+  return counted(size, static_cast<std::size_t>(align));
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

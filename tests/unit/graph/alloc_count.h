@@ -6,4 +6,4 @@
 namespace bm::fake {
 /// Nothing in builds with sanitizers.
 std::optional<uint64_t> allocations_on_this_thread();
-}
+}  // namespace bm::fake

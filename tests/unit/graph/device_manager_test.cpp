@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include "rig.h"
+#include "tests/unit/graph/rig.h"
 #include "runtime/base/env.h"
 #include "runtime/stream.h"
 
@@ -29,7 +29,8 @@ World& driver_world() {
   return *world;
 }
 
-Result<std::unique_ptr<hal::Device>> open_fake(std::string_view interface, uint32_t index, std::string_view arch) {
+Result<std::unique_ptr<hal::Device>> open_fake(std::string_view interface, uint32_t index,
+                                               std::string_view arch) {
   DriverLog& log = driver_log();
   log.opens.fetch_add(1);
   if (log.broken) return fail(Code::kPermission, "/dev/fake: permission denied");
@@ -37,11 +38,13 @@ Result<std::unique_ptr<hal::Device>> open_fake(std::string_view interface, uint3
   log.last = fmt::format("{}|{}|{}", interface, index, arch);
   return std::unique_ptr<hal::Device>(new FakeDevice(driver_world(), index + 1, kInline));
 }
-Result<std::unique_ptr<hal::Device>> open_pci_only(std::string_view interface, uint32_t index, std::string_view arch) {
+Result<std::unique_ptr<hal::Device>> open_pci_only(std::string_view interface, uint32_t index,
+                                                   std::string_view arch) {
   if (interface != "PCI") return fail(Code::kIo, "{} does not answer", interface);
   return open_fake(interface, index, arch);
 }
-Result<std::unique_ptr<hal::Device>> open_never(std::string_view interface, uint32_t, std::string_view) {
+Result<std::unique_ptr<hal::Device>> open_never(std::string_view interface, uint32_t,
+                                                std::string_view) {
   return fail(Code::kIo, "{} does not answer", interface);
 }
 Result<uint32_t> count_none(std::string_view) { return 0u; }
@@ -90,7 +93,8 @@ class Manager : public testing::Test {
 
 TEST_F(Manager, OpensEachCanonicalNameOnce) {
   auto* cpu = must(manager_.open("cpu"));
-  for (const char* name : {"CPU", "cpu:0", "CPU:LLVM", "Cpu:llvm"}) EXPECT_EQ(must(manager_.open(name)), cpu) << name;
+  for (const char* name : {"CPU", "cpu:0", "CPU:LLVM", "Cpu:llvm"})
+    EXPECT_EQ(must(manager_.open(name)), cpu) << name;
   EXPECT_EQ(driver_log().opens, 1);
   EXPECT_EQ(cpu->name(), "CPU");
   EXPECT_EQ(cpu->renderer(), "LLVM");
@@ -119,17 +123,20 @@ TEST_F(Manager, ConcurrentOpensOfOneNameOpenOnce) {
 }
 
 TEST_F(Manager, UnknownNamesOfferTheNearest) {
-  EXPECT_EQ(error_of(manager_, "CPUU", Code::kInvalidArgument), "unknown device \"CPUU\", did you mean \"CPU\"?");
+  EXPECT_EQ(error_of(manager_, "CPUU", Code::kInvalidArgument),
+            "unknown device \"CPUU\", did you mean \"CPU\"?");
   EXPECT_EQ(error_of(manager_, "CPU:CLAN", Code::kInvalidArgument),
             "unknown renderer \"CLAN\" for CPU, did you mean \"CLANG\"? (there are: LLVM CLANG)");
-  EXPECT_EQ(error_of(manager_, "PCE+AMD", Code::kInvalidArgument),
-            "unknown interface \"PCE\" for AMD, did you mean \"PCI\"? (there are: KFD PCI MOCKKFD)");
+  EXPECT_EQ(
+      error_of(manager_, "PCE+AMD", Code::kInvalidArgument),
+      "unknown interface \"PCE\" for AMD, did you mean \"PCI\"? (there are: KFD PCI MOCKKFD)");
   EXPECT_EQ(error_of(manager_, "PCI+CPU", Code::kInvalidArgument),
             "CPU has no interface to choose, \"PCI\" was asked for");
 }
 
 TEST_F(Manager, UnitOutOfRangeSaysHowManyExist) {
-  EXPECT_EQ(error_of(manager_, "CPU:7", Code::kNotFound), "CPU:7: CPU:7 does not exist: there are 4 CPU units");
+  EXPECT_EQ(error_of(manager_, "CPU:7", Code::kNotFound),
+            "CPU:7: CPU:7 does not exist: there are 4 CPU units");
   const std::string indices = error_of(manager_, "PCI:0,9+AMD", Code::kNotFound);
   EXPECT_NE(indices.find("unit 9"), indices.npos) << indices;
   EXPECT_NE(indices.find("there are 2"), indices.npos) << indices;
@@ -209,7 +216,8 @@ TEST(Devices, FreeFunctionsUseTheBuiltInTable) {
   EXPECT_EQ(runtime::list_devices().size(), 4u);
   // Another table is another set of devices.
   EXPECT_NE(must(runtime::open_device_with(kDrivers, "CPU")), device);
-  EXPECT_EQ(must(runtime::open_device_with(kDrivers, "CPU")), must(runtime::open_device_with(kDrivers, "cpu:0")));
+  EXPECT_EQ(must(runtime::open_device_with(kDrivers, "CPU")),
+            must(runtime::open_device_with(kDrivers, "cpu:0")));
 }
 
 TEST(Devices, CanonicalNameIsIdempotent) {

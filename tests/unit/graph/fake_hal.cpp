@@ -1,4 +1,4 @@
-#include "fake_hal.h"
+#include "tests/unit/graph/fake_hal.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,7 +19,8 @@ std::atomic_ref<uint64_t> word(std::byte* memory) {
 }
 
 bool is_movable(const hal::Command& command) {
-  return std::holds_alternative<hal::Dispatch>(command) || std::holds_alternative<hal::Copy>(command);
+  return std::holds_alternative<hal::Dispatch>(command) ||
+         std::holds_alternative<hal::Copy>(command);
 }
 
 void apply(hal::Command& command, const hal::Patch& patch, uint64_t value, FakeDevice& device) {
@@ -27,7 +28,8 @@ void apply(hal::Command& command, const hal::Patch& patch, uint64_t value, FakeD
   const auto narrow = static_cast<uint32_t>(value);
   switch (patch.field) {
     case kKernarg: {
-      auto* words = reinterpret_cast<uint64_t*>(device.translate(std::get<hal::Dispatch>(command).kernarg));
+      auto* words =
+          reinterpret_cast<uint64_t*>(device.translate(std::get<hal::Dispatch>(command).kernarg));
       words[patch.word] = value;
       break;
     }
@@ -47,7 +49,8 @@ void apply(hal::Command& command, const hal::Patch& patch, uint64_t value, FakeD
 
 }  // namespace
 
-// ---- kernels --------------------------------------------------------------------------------------
+// ---- kernels
+// --------------------------------------------------------------------------------------
 
 hal::CodeObject mix_kernel(uint32_t buffers, uint32_t vars, hal::DimExpr grid_x) {
   hal::CodeObject code;
@@ -68,7 +71,8 @@ void mix(std::vector<uint64_t*> buffers, const int64_t* vars, uint32_t num_vars,
   }
 }
 
-// ---- memory ---------------------------------------------------------------------------------------
+// ---- memory
+// ---------------------------------------------------------------------------------------
 
 FakeBuffer::FakeBuffer(const hal::BufferDesc& desc, uint32_t device_id)
     : Buffer(desc, {}, nullptr),
@@ -86,7 +90,8 @@ std::byte* peek(const runtime::Buffer& buffer) {
   return reinterpret_cast<std::byte*>(hal::raw(buffer.va()) & kAddressMask);
 }
 
-// ---- world ----------------------------------------------------------------------------------------
+// ---- world
+// ----------------------------------------------------------------------------------------
 
 World::World(uint32_t seed) : random_(seed), thread_([this] { run(); }) {}
 
@@ -107,7 +112,8 @@ void World::set(const Knobs& knobs) {
 
 void World::drain() {
   std::unique_lock lock(mutex_);
-  while (std::any_of(queues_.begin(), queues_.end(), [](FakeQueue* q) { return !q->items_.empty(); })) {
+  while (std::any_of(queues_.begin(), queues_.end(),
+                     [](FakeQueue* q) { return !q->items_.empty(); })) {
     lock.unlock();
     std::this_thread::yield();
     lock.lock();
@@ -130,7 +136,8 @@ void World::run() {
   std::unique_lock lock(mutex_);
   while (!is_stopping_) {
     if (!knobs_.is_held && step()) continue;
-    const bool has_work = std::any_of(queues_.begin(), queues_.end(), [](FakeQueue* q) { return !q->items_.empty(); });
+    const bool has_work = std::any_of(queues_.begin(), queues_.end(),
+                                      [](FakeQueue* q) { return !q->items_.empty(); });
     if (!has_work || knobs_.is_held) {
       wake_.wait(lock);
     } else {
@@ -147,11 +154,13 @@ bool World::step() {
   std::vector<FakeQueue*> order = queues_;
   std::shuffle(order.begin(), order.end(), random_);
   const auto prefer = [&](bool is_copy) {
-    std::partition(order.begin(), order.end(), [&](FakeQueue* q) { return q->is_copy_ == is_copy; });
+    std::partition(order.begin(), order.end(),
+                   [&](FakeQueue* q) { return q->is_copy_ == is_copy; });
   };
   if (knobs_.prefer_copies) prefer(true);
   if (knobs_.prefer_compute) prefer(false);
-  return std::any_of(order.begin(), order.end(), [&](FakeQueue* queue) { return try_execute(*queue); });
+  return std::any_of(order.begin(), order.end(),
+                     [&](FakeQueue* queue) { return try_execute(*queue); });
 }
 
 /// Executes one command of a queue if one can run.
@@ -169,13 +178,15 @@ bool World::try_execute(FakeQueue& queue) {
     return knobs_.ignore_barriers && std::holds_alternative<hal::Barrier>(c);
   };
   size_t movable = 0;
-  while (movable < queue.items_.size() && (is_movable(queue.items_[movable].command) || ignored(queue.items_[movable].command)))
+  while (movable < queue.items_.size() &&
+         (is_movable(queue.items_[movable].command) || ignored(queue.items_[movable].command)))
     ++movable;
   const size_t at = movable == 0 ? 0 : random_() % movable;
   const FakeQueue::Item item = queue.items_[at];
   if (const auto* wait = std::get_if<hal::Wait>(&item.command); wait && !knobs_.ignore_waits) {
     std::byte* signal = queue.device_.translate(wait->signal);
-    if (signal != nullptr && word(signal).load(std::memory_order_acquire) < wait->value) return false;
+    if (signal != nullptr && word(signal).load(std::memory_order_acquire) < wait->value)
+      return false;
   }
   queue.items_.erase(queue.items_.begin() + static_cast<ptrdiff_t>(at));
   // Before the command: it may be the signal after which the recording is destroyed.
@@ -184,7 +195,8 @@ bool World::try_execute(FakeQueue& queue) {
   return true;
 }
 
-// ---- queue ----------------------------------------------------------------------------------------
+// ---- queue
+// ----------------------------------------------------------------------------------------
 
 FakeQueue::FakeQueue(World& world, FakeDevice& device, bool is_copy)
     : world_(world), device_(device), is_copy_(is_copy) {}
@@ -217,7 +229,8 @@ Result<std::unique_ptr<hal::Recording>> FakeQueue::record(std::span<const hal::C
 Status FakeQueue::replay(hal::Recording& recording, std::span<const uint64_t> values) {
   auto& fake = static_cast<FakeRecording&>(recording);
   if (device_.is_refusing) return fail(Code::kIo, "fake: refused");
-  if (fake.in_flight.load(std::memory_order_acquire) != 0) world_.report_fault("recording replayed while running");
+  if (fake.in_flight.load(std::memory_order_acquire) != 0)
+    world_.report_fault("recording replayed while running");
   for (const hal::Patch& patch : fake.patches)
     apply(fake.commands[patch.command], patch, values[patch.slot] + patch.addend, device_);
   ++replays;
@@ -237,10 +250,15 @@ Status FakeQueue::replay(hal::Recording& recording, std::span<const uint64_t> va
   return {};
 }
 
-// ---- device ---------------------------------------------------------------------------------------
+// ---- device
+// ---------------------------------------------------------------------------------------
 
 FakeDevice::FakeDevice(World& world, uint32_t id, FakeOptions options)
-    : world_(world), id_(id), options_(options), compute_(world, *this, false), copy_(world, *this, true) {
+    : world_(world),
+      id_(id),
+      options_(options),
+      compute_(world, *this, false),
+      copy_(world, *this, true) {
   arch_.name = "fake";
   if (options_.is_inline) return;
   const std::lock_guard lock(world_.mutex_);
@@ -269,7 +287,8 @@ Result<std::unique_ptr<hal::Program>> FakeDevice::load(const hal::CodeObject& co
 }
 
 hal::Queue& FakeDevice::queue(hal::QueueKind kind) {
-  return kind == hal::QueueKind::kCopy && options_.has_copy_queue && !options_.is_inline ? copy_ : compute_;
+  return kind == hal::QueueKind::kCopy && options_.has_copy_queue && !options_.is_inline ? copy_
+                                                                                         : compute_;
 }
 
 Status FakeDevice::status() {
@@ -280,7 +299,8 @@ Status FakeDevice::status() {
 std::byte* FakeDevice::translate(hal::GpuVa va) {
   const uint64_t raw = hal::raw(va);
   if (raw >> kTagShift != (options_.is_inline ? 0 : id_)) {
-    world_.report_fault(fmt::format("device {} given an address of device {}", id_, raw >> kTagShift));
+    world_.report_fault(
+        fmt::format("device {} given an address of device {}", id_, raw >> kTagShift));
     return nullptr;
   }
   return reinterpret_cast<std::byte*>(raw & kAddressMask);
@@ -288,11 +308,14 @@ std::byte* FakeDevice::translate(hal::GpuVa va) {
 
 void FakeDevice::execute(const hal::Command& command) {
   if (const auto* signal = std::get_if<hal::Signal>(&command)) {
-    if (std::byte* at = translate(signal->signal)) word(at).store(signal->value, std::memory_order_release);
+    if (std::byte* at = translate(signal->signal))
+      word(at).store(signal->value, std::memory_order_release);
   } else if (const auto* stamp = std::get_if<hal::Timestamp>(&command)) {
-    if (std::byte* at = translate(stamp->dst)) word(at).store(clock_.fetch_add(1000), std::memory_order_release);
+    if (std::byte* at = translate(stamp->dst))
+      word(at).store(clock_.fetch_add(1000), std::memory_order_release);
   } else if (const auto* write = std::get_if<hal::Write>(&command)) {
-    if (std::byte* at = translate(write->dst)) word(at).store(write->value, std::memory_order_release);
+    if (std::byte* at = translate(write->dst))
+      word(at).store(write->value, std::memory_order_release);
   } else if (const auto* copy = std::get_if<hal::Copy>(&command)) {
     std::byte *dst = translate(copy->dst), *src = translate(copy->src);
     if (dst && src) std::memmove(dst, src, copy->bytes);

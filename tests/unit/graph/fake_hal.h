@@ -28,7 +28,7 @@ struct Knobs {
   bool ignore_barriers = false;  ///< Barrier commands keep nothing apart
   bool prefer_copies = false;    ///< copy queues run whenever they can, before compute queues
   bool prefer_compute = false;
-  bool is_held = false;          ///< queue devices execute nothing
+  bool is_held = false;  ///< queue devices execute nothing
 };
 
 class World {
@@ -73,7 +73,8 @@ class FakeBuffer final : public hal::Buffer {
   std::byte* memory_;
 };
 
-/// out[i] = out[i] * 31 + sum over k of in_k[i] * (2 k + 3) + sum of variables, for i < grid.x words.
+/// out[i] = out[i] * 31 + sum over k of in_k[i] * (2 k + 3) + sum of variables, for i < grid.x
+/// words.
 class FakeProgram final : public hal::Program {
  public:
   explicit FakeProgram(hal::CodeObject code) : Program(std::move(code)) {}

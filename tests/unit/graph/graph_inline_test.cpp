@@ -2,8 +2,8 @@
 
 #include <thread>
 
-#include "alloc_count.h"
-#include "rig.h"
+#include "tests/unit/graph/alloc_count.h"
+#include "tests/unit/graph/rig.h"
 #include "runtime/base/env.h"
 #include "runtime/stats.h"
 
@@ -20,7 +20,9 @@ Code code_of(const Status& status) {
 }
 
 /// What mix(out, in) with variables adding up to `vars` leaves in word i.
-uint64_t mixed(uint64_t out, uint64_t in, int64_t vars = 0) { return out * 31 + in * 5 + static_cast<uint64_t>(vars); }
+uint64_t mixed(uint64_t out, uint64_t in, int64_t vars = 0) {
+  return out * 31 + in * 5 + static_cast<uint64_t>(vars);
+}
 
 TEST(GraphInline, ReplaysWithNewInputsAndVariables) {
   Rig rig({kInline});
@@ -39,7 +41,8 @@ TEST(GraphInline, IsOneRecordingWithoutSignals) {
   Rig rig({kInline});
   const Buffer a = rig.words(4), b = rig.words(4);
   std::vector<Call> calls;
-  for (int i = 0; i < 10; ++i) calls.push_back(rig.kernel({fixed(i % 2 ? a : b), fixed(i % 2 ? b : a)}));
+  for (int i = 0; i < 10; ++i)
+    calls.push_back(rig.kernel({fixed(i % 2 ? a : b), fixed(i % 2 ? b : a)}));
   auto graph = must(make_graph(std::move(calls), 0, 0));
   must(graph->replay({}, {}));
   const FakeQueue& queue = rig.hals[0]->fake_queue(hal::QueueKind::kCompute);
@@ -60,7 +63,10 @@ TEST(GraphInline, ReplayAllocatesNothing) {
   const std::vector<int64_t> vars{5};
   must(graph->replay(first, vars));
   const uint64_t before = *allocations_on_this_thread();
-  { const auto probe = std::make_unique<std::atomic<int>>(1); EXPECT_EQ(*probe, 1); }  // the counter counts
+  {
+    const auto probe = std::make_unique<std::atomic<int>>(1);
+    EXPECT_EQ(*probe, 1);
+  }  // the counter counts
   ASSERT_GT(*allocations_on_this_thread(), before);
   const uint64_t start = *allocations_on_this_thread();
   for (int i = 0; i < 10; ++i) {
@@ -74,7 +80,7 @@ TEST(GraphInline, ReplayAllocatesNothing) {
 TEST(GraphInline, ViewsOfAnInputKeepTheirPlace) {
   Rig rig({kInline});
   const Buffer storage = rig.words(64), out = rig.words(4);
-  const Buffer whole = must(storage.view(16 * 8, 16 * 8));   // the input starts inside its storage
+  const Buffer whole = must(storage.view(16 * 8, 16 * 8));  // the input starts inside its storage
   const Buffer part = must(whole.view(4 * 8, 4 * 8));
   const std::vector<Buffer> capture{whole};
   auto graph = must(make_graph({rig.kernel({fixed(out), input(0, part)})}, 1, 0, capture));
@@ -98,7 +104,8 @@ TEST(GraphInline, EmptyGridLaunchesNothing) {
   const Buffer out = rig.words(4);
   hal::DimExpr none;
   none.constant = 0;
-  auto graph = must(make_graph({rig.kernel({fixed(out)}, {}, none), rig.kernel({fixed(out)}, {0}, dim_of_var(1))}, 0, 1));
+  auto graph = must(make_graph(
+      {rig.kernel({fixed(out)}, {}, none), rig.kernel({fixed(out)}, {0}, dim_of_var(1))}, 0, 1));
   must(graph->replay({}, std::vector<int64_t>{0}));
   must(graph->replay({}, std::vector<int64_t>{-5}));
   EXPECT_EQ(rig.hals[0]->dispatches, 0);
@@ -109,7 +116,8 @@ TEST(GraphInline, EmptyGridLaunchesNothing) {
 TEST(GraphInline, GridBeyond32BitsIsAnError) {
   Rig rig({kInline});
   const Buffer out = rig.words(4);
-  auto graph = must(make_graph({rig.kernel({fixed(out)}, {0}, dim_of_var(int64_t{1} << 32))}, 0, 1));
+  auto graph =
+      must(make_graph({rig.kernel({fixed(out)}, {0}, dim_of_var(int64_t{1} << 32))}, 0, 1));
   EXPECT_EQ(code_of(graph->replay({}, std::vector<int64_t>{1})), Code::kInvalidArgument);
   EXPECT_EQ(rig.hals[0]->dispatches, 0);
 }
@@ -122,7 +130,8 @@ TEST(GraphInline, InputsThatDoNotFitAreErrors) {
   EXPECT_EQ(code_of(graph->replay({}, vars)), Code::kInvalidArgument);
   EXPECT_EQ(code_of(graph->replay(std::vector{in, in}, vars)), Code::kInvalidArgument);
   EXPECT_EQ(code_of(graph->replay(std::vector{Buffer{}}, vars)), Code::kInvalidArgument);
-  EXPECT_EQ(code_of(graph->replay(std::vector{must(in.view(0, 56))}, vars)), Code::kInvalidArgument);
+  EXPECT_EQ(code_of(graph->replay(std::vector{must(in.view(0, 56))}, vars)),
+            Code::kInvalidArgument);
   EXPECT_EQ(code_of(graph->replay(std::vector{rig.words(8, 1)}, vars)), Code::kInvalidArgument);
   EXPECT_EQ(code_of(graph->replay(std::vector{in}, {})), Code::kInvalidArgument);
   must(graph->replay(std::vector{in}, vars));
@@ -136,9 +145,11 @@ TEST(GraphInline, InputOverlappingWrittenMemoryOfTheGraphIsRefused) {
   EXPECT_EQ(code_of(graph->replay(std::vector{out}, {})), Code::kUnsupported);
   EXPECT_EQ(code_of(graph->replay(std::vector{must(arena.view(56, 64))}, {})), Code::kUnsupported);
   EXPECT_EQ(rig.hals[0]->dispatches, 0);
-  must(graph->replay(std::vector{must(arena.view(64, 64))}, {}));  // another part of the same storage
-  must(graph->replay(std::vector{weights}, {}));                   // only read by both
-  EXPECT_EQ(code_of(graph->replay(std::vector{out}, {})), Code::kUnsupported);  // again after a success
+  must(graph->replay(std::vector{must(arena.view(64, 64))},
+                     {}));                        // another part of the same storage
+  must(graph->replay(std::vector{weights}, {}));  // only read by both
+  EXPECT_EQ(code_of(graph->replay(std::vector{out}, {})),
+            Code::kUnsupported);  // again after a success
 }
 
 TEST(GraphInline, AliasThatCaptureSawIsAccepted) {
@@ -191,8 +202,9 @@ TEST(GraphInline, MalformedCallsAreErrors) {
 TEST(GraphInline, TwoInlineDevicesRunInProgramOrder) {
   Rig rig({kInline, kInline});
   const Buffer a = rig.words(4, 0), b = rig.words(4, 1);
-  auto graph = must(make_graph({rig.kernel({fixed(a)}), Rig::copy(fixed(b), fixed(a)), rig.kernel({fixed(b)}),
-                                Rig::copy(fixed(a), fixed(b))}, 0, 0));
+  auto graph = must(make_graph({rig.kernel({fixed(a)}), Rig::copy(fixed(b), fixed(a)),
+                                rig.kernel({fixed(b)}), Rig::copy(fixed(a), fixed(b))},
+                               0, 0));
   must(graph->replay({}, {}));
   for (uint64_t i = 0; i < 4; ++i) EXPECT_EQ(Rig::data(a)[i], i * 31 * 31);
 }

@@ -16,7 +16,8 @@ PlanCall call(uint32_t lane, std::vector<uint64_t> writes, std::vector<uint64_t>
 using Waits = std::vector<LaneWait>;
 
 TEST(GraphPlan, SameLaneNeedsABarrierOnlyForFreshResults) {
-  const std::vector<PlanCall> calls = {call(1, {0}, {}), call(1, {1}, {}), call(1, {2}, {0}), call(1, {3}, {1})};
+  const std::vector<PlanCall> calls = {call(1, {0}, {}), call(1, {1}, {}), call(1, {2}, {0}),
+                                       call(1, {3}, {1})};
   const GraphPlan plan = plan_graph(calls, 2, {});
   EXPECT_FALSE(plan.calls[0].needs_barrier);
   EXPECT_FALSE(plan.calls[1].needs_barrier);
@@ -35,7 +36,8 @@ TEST(GraphPlan, CrossLaneDependencyIsOneSignalAndOneWait) {
 }
 
 TEST(GraphPlan, WaitOnALaterCallImpliesEarlierOnesOfItsLane) {
-  const std::vector<PlanCall> calls = {call(1, {0}, {}), call(1, {1}, {}), call(2, {2}, {0, 1}), call(2, {3}, {0})};
+  const std::vector<PlanCall> calls = {call(1, {0}, {}), call(1, {1}, {}), call(2, {2}, {0, 1}),
+                                       call(2, {3}, {0})};
   const GraphPlan plan = plan_graph(calls, 3, {});
   EXPECT_EQ(plan.calls[0].signal, 0u);
   EXPECT_EQ(plan.calls[2].waits, (Waits{{1, 1}}));
@@ -44,7 +46,8 @@ TEST(GraphPlan, WaitOnALaterCallImpliesEarlierOnesOfItsLane) {
 
 TEST(GraphPlan, WaitsAreDroppedThroughAThirdLane) {
   // Lane 3 reads what lane 1 wrote, but has already waited for lane 2, which waited for lane 1.
-  const std::vector<PlanCall> calls = {call(1, {0}, {}), call(2, {1}, {0}), call(3, {2}, {1}), call(3, {3}, {0})};
+  const std::vector<PlanCall> calls = {call(1, {0}, {}), call(2, {1}, {0}), call(3, {2}, {1}),
+                                       call(3, {3}, {0})};
   const GraphPlan plan = plan_graph(calls, 4, {});
   EXPECT_EQ(plan.calls[2].waits, (Waits{{2, 1}}));
   EXPECT_TRUE(plan.calls[3].waits.empty());
@@ -54,7 +57,8 @@ TEST(GraphPlan, WaitsAreDroppedThroughAThirdLane) {
 }
 
 TEST(GraphPlan, EndWaitsForEveryLaneOnce) {
-  const std::vector<PlanCall> calls = {call(1, {0}, {}), call(2, {1}, {}), call(2, {2}, {}), call(1, {3}, {1})};
+  const std::vector<PlanCall> calls = {call(1, {0}, {}), call(2, {1}, {}), call(2, {2}, {}),
+                                       call(1, {3}, {1})};
   const std::vector<EndGroup> ends = {{1, {0, 1, 2, 3}}};
   const GraphPlan plan = plan_graph(calls, 3, ends);
   ASSERT_EQ(plan.epilogues.size(), 1u);

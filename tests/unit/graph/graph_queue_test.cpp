@@ -5,7 +5,7 @@
 #include <optional>
 #include <thread>
 
-#include "rig.h"
+#include "tests/unit/graph/rig.h"
 #include "runtime/profiler.h"
 #include "runtime/stream.h"
 
@@ -18,7 +18,8 @@ using runtime::Call;
 using runtime::execute;
 using runtime::make_graph;
 
-// ---- random programs ------------------------------------------------------------------------------
+// ---- random programs
+// ------------------------------------------------------------------------------
 
 struct Operand {
   size_t buffer = 0;
@@ -94,7 +95,9 @@ class Program {
     const size_t num_devices = owner_.size() / 3;
     Op op;
     op.words = 8 + pick(kWords - 8 + 1);
-    const auto operand = [&](size_t buffer) { return Operand{buffer, pick(kWords - op.words + 1)}; };
+    const auto operand = [&](size_t buffer) {
+      return Operand{buffer, pick(kWords - op.words + 1)};
+    };
     const size_t device = pick(num_devices);
     if (pick(3) == 0) {
       op.is_copy = true;
@@ -118,12 +121,15 @@ class Program {
 
 /// Runs a random program as a graph three times, with fresh inputs and eager work in between;
 /// returns whether all memory is as sequential execution leaves it.
-bool matches_sequential(const std::vector<FakeOptions>& options, uint32_t seed, const Knobs& knobs = {}) {
+bool matches_sequential(const std::vector<FakeOptions>& options, uint32_t seed,
+                        const Knobs& knobs = {}) {
   Rig rig(options, seed);
   const Program program(seed, options.size(), 30);
   std::vector<Buffer> buffers;
-  for (size_t i = 0; i < program.num_buffers(); ++i) buffers.push_back(rig.words(kWords, program.owner(i), 100 * i));
-  auto graph = must(make_graph(program.calls(rig, buffers), static_cast<uint32_t>(options.size()), kVars));
+  for (size_t i = 0; i < program.num_buffers(); ++i)
+    buffers.push_back(rig.words(kWords, program.owner(i), 100 * i));
+  auto graph =
+      must(make_graph(program.calls(rig, buffers), static_cast<uint32_t>(options.size()), kVars));
   rig.world.set(knobs);
 
   bool is_equal = true;
@@ -136,7 +142,8 @@ bool matches_sequential(const std::vector<FakeOptions>& options, uint32_t seed, 
     }
     std::vector<std::vector<uint64_t>> expected;
     for (const Buffer& b : buffers) expected.emplace_back(Rig::data(b), Rig::data(b) + kWords);
-    const std::vector<int64_t> vars{static_cast<int64_t>(3 + round), static_cast<int64_t>(5 - round)};
+    const std::vector<int64_t> vars{static_cast<int64_t>(3 + round),
+                                    static_cast<int64_t>(5 - round)};
 
     // Eager work right before and right after, without waiting: order must hold there too.
     Call eager = rig.kernel({fixed(buffers[1]), fixed(buffers[2])});
@@ -158,15 +165,23 @@ bool matches_sequential(const std::vector<FakeOptions>& options, uint32_t seed, 
 }
 
 const std::vector<std::vector<FakeOptions>> kSetups = {
-    {kInline},          {kQueue},          {kOneQueue},           {kInline, kInline},
-    {kQueue, kInline},  {kQueue, kQueue},  {kOneQueue, kQueue},   {kQueue, kQueue, kInline},
-    {kInline, kQueue, kInline}, {kQueue, kQueue, kQueue},
+    {kInline},
+    {kQueue},
+    {kOneQueue},
+    {kInline, kInline},
+    {kQueue, kInline},
+    {kQueue, kQueue},
+    {kOneQueue, kQueue},
+    {kQueue, kQueue, kInline},
+    {kInline, kQueue, kInline},
+    {kQueue, kQueue, kQueue},
 };
 
 TEST(GraphQueue, RandomProgramsMatchSequentialExecution) {
   for (size_t setup = 0; setup < kSetups.size(); ++setup)
     for (uint32_t seed = 0; seed < 25; ++seed)
-      ASSERT_TRUE(matches_sequential(kSetups[setup], seed)) << "setup " << setup << " seed " << seed;
+      ASSERT_TRUE(matches_sequential(kSetups[setup], seed))
+          << "setup " << setup << " seed " << seed;
 }
 
 TEST(GraphQueue, RandomProgramsMatchUnderSkewedSchedules) {
@@ -178,22 +193,26 @@ TEST(GraphQueue, RandomProgramsMatchUnderSkewedSchedules) {
 // The next two keep the tests above honest: without waits or barriers, they must fail.
 TEST(GraphQueue, MissingWaitsWouldBeNoticed) {
   size_t noticed = 0;
-  for (uint32_t seed = 0; seed < 10; ++seed) noticed += !matches_sequential({kQueue, kQueue}, seed, {.ignore_waits = true});
+  for (uint32_t seed = 0; seed < 10; ++seed)
+    noticed += !matches_sequential({kQueue, kQueue}, seed, {.ignore_waits = true});
   EXPECT_GE(noticed, 8u);
 }
 
 TEST(GraphQueue, MissingBarriersWouldBeNoticed) {
   size_t noticed = 0;
-  for (uint32_t seed = 0; seed < 10; ++seed) noticed += !matches_sequential({kOneQueue}, seed, {.ignore_barriers = true});
+  for (uint32_t seed = 0; seed < 10; ++seed)
+    noticed += !matches_sequential({kOneQueue}, seed, {.ignore_barriers = true});
   EXPECT_GE(noticed, 8u);
 }
 
-// ---- shapes ---------------------------------------------------------------------------------------
+// ---- shapes
+// ---------------------------------------------------------------------------------------
 
 TEST(GraphQueue, OneQueueNeedsOneWaitAndOneSignal) {
   Rig rig({kQueue});
   const Buffer a = rig.words(4), b = rig.words(4), c = rig.words(4), d = rig.words(4);
-  auto graph = must(make_graph({rig.kernel({fixed(a), fixed(b)}), rig.kernel({fixed(c), fixed(d)})}, 0, 0));
+  auto graph =
+      must(make_graph({rig.kernel({fixed(a), fixed(b)}), rig.kernel({fixed(c), fixed(d)})}, 0, 0));
   const FakeQueue& queue = rig.hals[0]->fake_queue(QueueKind::kCompute);
   EXPECT_EQ(queue.waits, 1u);
   EXPECT_EQ(queue.signals, 1u);
@@ -277,7 +296,8 @@ TEST(GraphQueue, RefusedQueueFailsTheReplayAndHangsNobody) {
     rig.hals[refusing]->is_refusing = true;
     EXPECT_FALSE(graph->replay({}, {}).has_value());
     rig.hals[refusing]->is_refusing = false;
-    // Whatever was submitted ends; a device left with work no Point covers says so instead of hanging.
+    // Whatever was submitted ends; a device left with work no Point covers says so instead of
+    // hanging.
     for (size_t d = 0; d < 2; ++d) static_cast<void>(rig.device(d).synchronize());
   }
 }
@@ -285,8 +305,9 @@ TEST(GraphQueue, RefusedQueueFailsTheReplayAndHangsNobody) {
 TEST(GraphQueue, FailedHostStepFailsTheReplayAndHangsNobody) {
   Rig rig({kQueue, kInline});
   const Buffer a = rig.words(4, 0), b = rig.words(4, 1);
-  auto graph = must(make_graph({rig.kernel({fixed(a)}), Rig::copy(fixed(b), fixed(a)), rig.kernel({fixed(b)}),
-                                Rig::copy(fixed(a), fixed(b))}, 0, 0));
+  auto graph = must(make_graph({rig.kernel({fixed(a)}), Rig::copy(fixed(b), fixed(a)),
+                                rig.kernel({fixed(b)}), Rig::copy(fixed(a), fixed(b))},
+                               0, 0));
   rig.hals[1]->is_refusing = true;
   EXPECT_FALSE(graph->replay({}, {}).has_value());
   rig.hals[1]->is_refusing = false;
@@ -298,7 +319,8 @@ TEST(GraphQueue, FailedHostStepFailsTheReplayAndHangsNobody) {
 TEST(GraphQueue, LostDeviceEndsTheWaitWithItsCause) {
   Rig rig({kQueue, kInline});
   const Buffer a = rig.words(4, 0), b = rig.words(4, 1);
-  auto graph = must(make_graph({rig.kernel({fixed(a)}), Rig::copy(fixed(b), fixed(a)), rig.kernel({fixed(b)})}, 0, 0));
+  auto graph = must(make_graph(
+      {rig.kernel({fixed(a)}), Rig::copy(fixed(b), fixed(a)), rig.kernel({fixed(b)})}, 0, 0));
   rig.world.set({.is_held = true});
   rig.hals[0]->is_lost = true;
   const Status replayed = graph->replay({}, {});
@@ -314,9 +336,10 @@ TEST(GraphQueue, ManyGraphsOnManyThreadsOverSharedDevices) {
   for (uint64_t t = 0; t < 4; ++t) {
     threads.emplace_back([&rig, t] {
       const Buffer a = rig.words(8, 0, t), b = rig.words(8, 1), c = rig.words(8, 2);
-      auto graph = must(make_graph({rig.kernel({fixed(a)}), Rig::copy(fixed(b), fixed(a)), rig.kernel({fixed(b)}),
-                                    Rig::copy(fixed(c), fixed(b)), rig.kernel({fixed(c)}),
-                                    Rig::copy(fixed(a), fixed(c))}, 0, 0));
+      auto graph = must(make_graph(
+          {rig.kernel({fixed(a)}), Rig::copy(fixed(b), fixed(a)), rig.kernel({fixed(b)}),
+           Rig::copy(fixed(c), fixed(b)), rig.kernel({fixed(c)}), Rig::copy(fixed(a), fixed(c))},
+          0, 0));
       uint64_t expected = t + 1;
       for (int round = 0; round < 10; ++round) {
         must(graph->replay({}, {}));
@@ -333,8 +356,9 @@ TEST(GraphQueue, ProfiledGraphHasARangePerCallAndArrows) {
   runtime::profiler().start("");
   Rig rig({kQueue, kInline});
   const Buffer a = rig.words(4, 0), b = rig.words(4, 1);
-  auto graph = must(make_graph({rig.kernel({fixed(a)}), Rig::copy(fixed(b), fixed(a)), rig.kernel({fixed(b)}),
-                                Rig::copy(fixed(a), fixed(b))}, 0, 0));
+  auto graph = must(make_graph({rig.kernel({fixed(a)}), Rig::copy(fixed(b), fixed(a)),
+                                rig.kernel({fixed(b)}), Rig::copy(fixed(a), fixed(b))},
+                               0, 0));
   must(graph->replay({}, {}));
   runtime::profiler().stop();
   const std::string json = runtime::profiler().to_json();

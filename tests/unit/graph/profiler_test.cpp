@@ -30,8 +30,12 @@ TEST(Profiler, RecordsNothingWhileOff) {
 TEST(Profiler, WritesRangesInMicrosecondsPerDeviceRow) {
   Profiler profiler("unused.json");
   profiler.record({.name = "a", .row = "CPU", .begin_ns = 5'000, .end_ns = 7'500});
-  profiler.record({.name = "b \"quoted\"", .row = "AMD:COPY", .category = "copy", .begin_ns = 6'000,
-                   .end_ns = 9'000, .bytes = 3'000});
+  profiler.record({.name = "b \"quoted\"",
+                   .row = "AMD:COPY",
+                   .category = "copy",
+                   .begin_ns = 6'000,
+                   .end_ns = 9'000,
+                   .bytes = 3'000});
   const auto ranges = events(profiler, "X");
   ASSERT_EQ(ranges.size(), 2u);
   EXPECT_EQ(ranges[0]["ts"], 0.0);
@@ -47,7 +51,11 @@ TEST(Profiler, DrawsOneArrowPerDependency) {
   Profiler profiler("unused.json");
   const uint64_t first = profiler.next_id(), second = profiler.next_id();
   profiler.record({.name = "a", .row = "CPU", .begin_ns = 0, .end_ns = 1'000, .id = first});
-  profiler.record({.name = "b", .row = "CPU", .begin_ns = 2'000, .end_ns = 3'000, .id = second,
+  profiler.record({.name = "b",
+                   .row = "CPU",
+                   .begin_ns = 2'000,
+                   .end_ns = 3'000,
+                   .id = second,
                    .after = {first, 999}});
   const auto leaves = events(profiler, "s"), enters = events(profiler, "f");
   ASSERT_EQ(leaves.size(), 1u);
@@ -110,8 +118,13 @@ TEST(Stats, ColorTellsFirstFromRepeatAndGraphAndMovesNoColumn) {
 TEST(Stats, CountersAddUp) {
   reset_counters();
   update_stats({.device = "CPU", .name = "a", .flops = 10, .bytes = 20});
-  update_stats({.kind = Launch::Kind::kGraph, .device = "CPU", .name = "g", .calls = 5, .flops = 1,
-                .bytes = 2, .duration_ns = 1000});
+  update_stats({.kind = Launch::Kind::kGraph,
+                .device = "CPU",
+                .name = "g",
+                .calls = 5,
+                .flops = 1,
+                .bytes = 2,
+                .duration_ns = 1000});
   const Counters now = counters();
   EXPECT_EQ(now.kernels, 6u);
   EXPECT_EQ(now.operations, 11u);

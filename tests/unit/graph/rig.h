@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fake_hal.h"
+#include "tests/unit/graph/fake_hal.h"
 #include "runtime/device.h"
 #include "runtime/graph.h"
 #include "runtime/program_cache.h"
@@ -24,7 +24,8 @@ T must(Result<T> result) {
   return std::move(*result);
 }
 inline void must(Status status) {
-  ASSERT_TRUE(status.has_value()) << code_name(status.error().code) << ": " << status.error().message;
+  ASSERT_TRUE(status.has_value()) << code_name(status.error().code) << ": "
+                                  << status.error().message;
 }
 
 inline constexpr FakeOptions kInline{.is_inline = true};
@@ -42,7 +43,7 @@ struct Rig {
   }
   ~Rig() {
     world.set({});
-    world.drain();     // also what a failed submission left behind
+    world.drain();    // also what a failed submission left behind
     devices.clear();  // before the world their queues run in
     EXPECT_EQ(world.fault(), "");
   }
@@ -54,7 +55,9 @@ struct Rig {
     for (size_t i = 0; i < count; ++i) data(buffer)[i] = first + i;
     return buffer;
   }
-  static uint64_t* data(const runtime::Buffer& buffer) { return reinterpret_cast<uint64_t*>(peek(buffer)); }
+  static uint64_t* data(const runtime::Buffer& buffer) {
+    return reinterpret_cast<uint64_t*>(peek(buffer));
+  }
 
   /// out = mix(out, in…) over the out buffer's words, or over `grid` if given.
   runtime::Call kernel(std::vector<runtime::Arg> args, std::vector<uint32_t> vars = {},
@@ -66,8 +69,8 @@ struct Rig {
     runtime::Device& on = args[0].buffer.device();
     hal::DimExpr whole;
     whole.constant = static_cast<int64_t>(args[0].buffer.size / 8);
-    const auto code = mix_kernel(static_cast<uint32_t>(args.size()), static_cast<uint32_t>(vars.size()),
-                                 grid ? *grid : whole);
+    const auto code = mix_kernel(static_cast<uint32_t>(args.size()),
+                                 static_cast<uint32_t>(vars.size()), grid ? *grid : whole);
     runtime::KernelCall call;
     call.program = must(runtime::load_program(on, code));
     call.device = &on;
@@ -86,7 +89,9 @@ struct Rig {
 };
 
 inline runtime::Arg fixed(runtime::Buffer buffer) { return {std::move(buffer)}; }
-inline runtime::Arg input(int32_t slot, runtime::Buffer buffer) { return {std::move(buffer), slot}; }
+inline runtime::Arg input(int32_t slot, runtime::Buffer buffer) {
+  return {std::move(buffer), slot};
+}
 
 /// Makes a symbolic dimension of `coefficient`·(the kernel's variable 0) + constant.
 inline hal::DimExpr dim_of_var(int64_t coefficient, int64_t constant = 0) {

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "rig.h"
+#include "tests/unit/graph/rig.h"
 #include "runtime/base/env.h"
 #include "runtime/kernarg.h"
 #include "runtime/profiler.h"
@@ -19,7 +19,9 @@ using runtime::execute;
 using runtime::KernargRing;
 using runtime::Point;
 
-hal::Command write_to(const Buffer& buffer, uint64_t value) { return hal::Write{buffer.va(), value}; }
+hal::Command write_to(const Buffer& buffer, uint64_t value) {
+  return hal::Write{buffer.va(), value};
+}
 
 TEST(Stream, InlineWorkIsDoneOnReturn) {
   Rig rig({kInline});
@@ -62,10 +64,12 @@ TEST(Stream, WaitsForPointsOfOtherDevices) {
   rig.world.set({.prefer_copies = true});
   const Buffer a = rig.words(1);
   const hal::Command first = write_to(a, 1);
-  const hal::Command copies[] = {hal::Copy{must(a.storage->va_on(rig.device(1))), must(a.storage->va_on(rig.device(1))), 8}};
+  const hal::Command copies[] = {
+      hal::Copy{must(a.storage->va_on(rig.device(1))), must(a.storage->va_on(rig.device(1))), 8}};
   rig.world.set({.is_held = true});
   const Point produced = must(rig.device(0).stream().submit(QueueKind::kCompute, {&first, 1}));
-  const Point consumed = must(rig.device(1).stream().submit_after(QueueKind::kCopy, copies, std::vector{produced}));
+  const Point consumed =
+      must(rig.device(1).stream().submit_after(QueueKind::kCopy, copies, std::vector{produced}));
   EXPECT_FALSE(runtime::reached(consumed));
   rig.world.set({.prefer_copies = true});
   must(runtime::wait(consumed));
@@ -77,7 +81,8 @@ TEST(Stream, HostWaitsWhereTheDeviceCannotSeeTheSignal) {
   const Buffer a = rig.words(1), b = rig.words(1, 1);
   const hal::Command first = write_to(a, 1), second = write_to(b, 2);
   const Point produced = must(rig.device(0).stream().submit(QueueKind::kCompute, {&first, 1}));
-  must(rig.device(1).stream().submit_after(QueueKind::kCompute, {&second, 1}, std::vector{produced}));
+  must(rig.device(1).stream().submit_after(QueueKind::kCompute, {&second, 1},
+                                           std::vector{produced}));
   EXPECT_TRUE(runtime::reached(produced));
 }
 
@@ -198,7 +203,8 @@ TEST(Execute, InlineDeviceWaitsForQueuesThatUseItsMemory) {
   const hal::GpuVa seen = must(target.storage->va_on(rig.device(0)));
   const hal::Command command = hal::Write{seen, 1000};
   rig.world.set({.is_held = true});
-  target.storage->used_until(must(rig.device(0).stream().submit(QueueKind::kCompute, {&command, 1})));
+  target.storage->used_until(
+      must(rig.device(0).stream().submit(QueueKind::kCompute, {&command, 1})));
   std::thread release([&] { rig.world.set({}); });
   must(execute(rig.kernel({fixed(out), fixed(target)}), {}));
   release.join();

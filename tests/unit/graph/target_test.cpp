@@ -48,8 +48,12 @@ TEST(Target, PrintsTheCanonicalForm) {
 TEST(Target, FillsEveryField) {
   const auto target = parse_target("pci:2-3+nv:1:ptx:sm_90a");
   ASSERT_TRUE(target.has_value());
-  EXPECT_EQ(*target, (Target{.interface = "PCI", .indices = {2, 3}, .device = "NV", .unit = 1,
-                             .renderer = "PTX", .arch = "sm_90a"}));
+  EXPECT_EQ(*target, (Target{.interface = "PCI",
+                             .indices = {2, 3},
+                             .device = "NV",
+                             .unit = 1,
+                             .renderer = "PTX",
+                             .arch = "sm_90a"}));
 }
 
 TEST(Target, SplitsSeveralAtSemicolons) {
