@@ -140,8 +140,8 @@ Tensor pow_int(const Tensor& base, const Tensor& exponent) {
   const Tensor one = scalar_like(base, 1), zero = scalar_like(base, 0);
   Tensor result = one, square = base;
   for (int i = 0; i < bits; ++i) {
-    const Tensor bit = alu(kAnd, alu(kShr, exponent, constant_int(i, t, base.device())), one);
-    result = select(alu(kEq, bit, one), result * square, result);
+    const Tensor bit = alu(kAnd, exponent, constant_int(static_cast<int64_t>(uint64_t{1} << i), t, base.device()));
+    result = select(alu(kNe, bit, zero), result * square, result);
     if (i + 1 < bits) square = square * square;
   }
   if (!is_signed(t)) return result;

@@ -31,7 +31,10 @@ Tensor rotated(const Tensor& x, int by) { return alu(kOr, x << word(by, x), x >>
 
 std::pair<Tensor, Tensor> threefry(const Tensor& key, const Tensor& counter) {
   const std::array first{low_word(key), high_word(key)};
-  const std::array keys{first[0], first[1], word(kParity, key) ^ first[0] ^ first[1]};
+  // Stored: the rounds read them a dozen times.
+  const std::array schedule{first[0], first[1], word(kParity, key) ^ first[0] ^ first[1]};
+  const Tensor stored = Tensor::stack(schedule).contiguous();
+  const std::array keys{stored.index({0}), stored.index({1}), stored.index({2})};
   Tensor x0 = low_word(counter) + keys[0], x1 = high_word(counter) + keys[1];
   for (int round = 0; round < 20; ++round) {
     x0 = x0 + x1;
@@ -127,8 +130,10 @@ Tensor Tensor::randn(const Shape& shape, DType dtype, std::string_view device) {
   need_float_dtype(dtype, "randn");
   const auto [x0, x1] = draw(shape, device);
   const DType wide = ops::wide_float(dtype);
-  const Tensor u = x0.cast(wide) * 0x1p-32 + 0x1p-33;
-  const Tensor angle = (x1 >> constant_int(8, DType::kU32, x1.device())).cast(wide) * (2 * std::numbers::pi * 0x1p-24);
+  // Stored once: the rounds and what follows are too much for one kernel.
+  const Tensor words = wide_word(x0, x1).contiguous();
+  const Tensor u = ops::low_word(words).cast(wide) * 0x1p-32 + 0x1p-33;
+  const Tensor angle = (ops::high_word(words) >> constant_int(8, DType::kU32, x1.device())).cast(wide) * (2 * std::numbers::pi * 0x1p-24);
   // float32: x0 near 2^32 rounds u up to 1, whose logarithm is 0; -log2 keeps the root real.
   const Tensor radius = alu(kSqrt, (alu(kLog2, u) * (-2 * std::numbers::ln2)).maximum(0));
   return (radius * angle.cos()).cast(dtype);
