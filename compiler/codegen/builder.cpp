@@ -109,6 +109,10 @@ void Builder::store(BlockId block, int param, ValueId at, ValueId value, ValueId
                                           .target = static_cast<uint32_t>(param)});
 }
 
+void Builder::prefetch(BlockId block, int param, ValueId at) {
+  program_.blocks[block].stmts.push_back({.kind = StmtKind::kPrefetch, .begin = at, .target = static_cast<uint32_t>(param)});
+}
+
 BlockId Builder::set_floor(BlockId block) { return std::exchange(floor_, block); }
 
 ValueId Builder::call(BlockId block, uint32_t function, std::span<const ValueId> args) {
@@ -179,6 +183,10 @@ ValueId Builder::half(ValueId vector, int which) {
 
 ValueId Builder::reverse(ValueId vector) {
   return intern({.op = ValueOp::kReverse, .alu = Op::kConst, .type = type(vector), .imm = 0, .args = {vector}});
+}
+
+ValueId Builder::interleave(ValueId a, ValueId b, int which) {
+  return intern({.op = ValueOp::kInterleave, .alu = Op::kConst, .type = type(a), .imm = which, .args = {a, b}});
 }
 
 ValueId Builder::any(ValueId mask) {

@@ -40,6 +40,8 @@ class Builder {
   void assign(BlockId block, uint32_t reg, ValueId value);
   ValueId read(BlockId block, uint32_t reg);
   void store(BlockId block, int param, ValueId index, ValueId value, ValueId gate = kNone);
+  /// Asks for the memory of an element that may lie outside the param; never faults.
+  void prefetch(BlockId block, int param, ValueId index);
   /// Values made while a floor is set are placed in that block or deeper, never hoisted above it.
   BlockId set_floor(BlockId block);
   BlockId floor() const { return floor_; }
@@ -58,6 +60,7 @@ class Builder {
   ValueId build(std::span<const ValueId> scalars);
   ValueId half(ValueId vector, int which);
   ValueId reverse(ValueId vector);
+  ValueId interleave(ValueId a, ValueId b, int which);
   ValueId any(ValueId mask);
   ValueId load(int param, DType dtype, uint32_t lanes, ValueId index, ValueId gate = kNone);
   ValueId table(uint32_t number, ValueId index);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 
 #include "compiler/codegen/lowerer.h"
 
@@ -39,12 +40,29 @@ void Lowerer::analyse() {
       mask = dependencies_[n->src[0]];
       for (size_t i = 1; i < n->src.size(); ++i) mask &= ~dependencies_[n->src[i]];
       reduces_.push_back(n);
+      collect_loads(n);
       ++level;
     } else {
       for (const Node* s : n->src) mask |= dependencies_[s];
     }
     dependencies_[n] = mask;
     reduce_level_[n] = level;
+  }
+}
+
+/// Loads in the body of a reduction, without gates and nested reductions.
+void Lowerer::collect_loads(const Node* reduce) {
+  std::vector<const Node*> stack{reduce->src[0]};
+  std::unordered_set<const Node*> seen;
+  while (!stack.empty()) {
+    const Node* n = stack.back();
+    stack.pop_back();
+    if (n->op == Op::kReduce || !seen.insert(n).second) continue;
+    if (n->op == Op::kLoad) {
+      if (n->src.size() == 1) body_loads_[reduce].push_back(n);
+    } else {
+      stack.insert(stack.end(), n->src.begin(), n->src.end());
+    }
   }
 }
 

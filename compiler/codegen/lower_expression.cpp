@@ -122,6 +122,7 @@ ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
     const ValueId last = b_.add(emit(n->src[0], first), b_.index(-static_cast<int64_t>(lanes - 1)));
     return b_.reverse(b_.load(param, n->dtype, lanes, last, gate));
   }
+  if (stride && gate == kNone && emit_transposed(n, env, vr, *stride)) return memo_.at(key(n, env));
   const ValueId base = stride ? emit(n->src[0], first) : emit(n->src[0], env);
   std::vector<ValueId> scalars;
   for (uint32_t lane = 0; lane < lanes; ++lane) {
@@ -130,6 +131,45 @@ ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
     scalars.push_back(b_.load(param, n->dtype, 1, at, lane_gate));
   }
   return b_.build(scalars);
+}
+
+/// A load that is strided along the lanes but contiguous along a loop merged as many times as there
+/// are lanes: rows are loaded along that loop and transposed in registers, for all copies at once.
+bool Lowerer::emit_transposed(const Node* n, const Env& env, uint32_t vr, int64_t stride) {
+  const uint32_t lanes = bindings_[env[vr]].lanes;
+  const uint64_t mask = dependencies(n);
+  for (uint32_t u = 0; instances_ && mask >> u; ++u) {
+    if (u == vr || !(mask & bit(u)) || env[u] == 0 || bindings_[env[u]].lanes != 1) continue;
+    if (strides(u, 0).stride(n->src[0]) != 1) continue;
+    const uint32_t origin = bindings_[env[u]].origin;
+    std::vector<uint32_t> copies;   // bindings of the merged loop, by offset
+    for (const Env& instance : *instances_) {
+      if (instance[u] == 0 || bindings_[instance[u]].origin != origin) continue;
+      if (std::find(copies.begin(), copies.end(), instance[u]) == copies.end()) copies.push_back(instance[u]);
+    }
+    if (copies.size() != lanes) continue;
+    Env corner = env;
+    corner[vr] = bindings_[env[vr]].first_lane;
+    corner[u] = origin;
+    const ValueId at = emit(n->src[0], corner);
+    std::vector<ValueId> rows, next(lanes);
+    for (uint32_t l = 0; l < lanes; ++l)
+      rows.push_back(b_.load(static_cast<int>(n->imm), n->dtype, lanes, b_.add(at, b_.index(stride * l))));
+    // Every stage moves one bit of the row number into the lane number and one the other way.
+    for (uint32_t stage = 1; stage < lanes; stage *= 2) {
+      for (uint32_t i = 0; i < lanes / 2; ++i)
+        for (int which = 0; which < 2; ++which)
+          next[2 * i + static_cast<uint32_t>(which)] = b_.interleave(rows[i], rows[i + lanes / 2], which);
+      rows.swap(next);
+    }
+    for (uint32_t copy : copies) {
+      Env out = env;
+      out[u] = copy;
+      memo_[key(n, out)] = rows[static_cast<size_t>(bindings_[copy].offset)];
+    }
+    return true;
+  }
+  return false;
 }
 
 }  // namespace bm::compiler

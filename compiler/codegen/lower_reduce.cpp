@@ -11,6 +11,10 @@ namespace {
 
 using ir::ReduceOp;
 
+/// Bytes between rows from which a loop over rows asks for them in advance, and how far.
+constexpr int64_t kFarRow = 512;
+constexpr int64_t kPrefetchCycles = 200;
+
 /// 16-bit floats accumulate in float32.
 DType accumulator_type(DType t) { return is_half_like(t) ? DType::kF32 : t; }
 
@@ -168,6 +172,36 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
     }
   }
   for (const Update& u : updates) b_.assign(body, u.reg, u.value);
+  if (lanes == 1 && copies == 1 && !is_tail) prefetch_rows(s, body, range, origin);
+}
+
+/// Loops that step from row to row outrun the hardware's prefetchers: rows ahead are asked for.
+void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding) {
+  const auto per_trip = static_cast<int64_t>(s.members());
+  const int64_t distance = std::clamp<int64_t>(kPrefetchCycles * 2 / per_trip, 4, 64);
+  const uint32_t number = number_of(range);
+  std::vector<std::pair<int64_t, ValueId>> seen;
+  std::vector<ValueId> rows;
+  for (size_t m = 0; m < s.members(); ++m) {
+    const Env env = bound(s.env(m), range, binding);
+    for (const Node* load : body_loads_[s.reduce(m)]) {
+      const std::optional<int64_t> stride = strides(number, 0).stride(load->src[0]);
+      if (!stride || std::abs(*stride) * item_size(load->dtype) < kFarRow) continue;
+      const uint32_t vr = vector_range(dependencies(load), env);
+      if (vr == kNone || strides(vr, bindings_[env[vr]].lanes).stride(load->src[0]) != 1) continue;
+      Env first = env;
+      first[vr] = bindings_[env[vr]].first_lane;
+      // One request per cache line.
+      if (bindings_[env[vr]].offset * item_size(load->dtype) % 64 != 0) continue;
+      const ValueId at = emit(load->src[0], first);
+      const std::pair<int64_t, ValueId> key{load->imm, at};
+      // Rows that several members share are reused from a cache; asking again costs more than it brings.
+      if (std::find(seen.begin(), seen.end(), key) != seen.end()) return;
+      seen.push_back(key);
+      rows.push_back(b_.add(at, b_.index(*stride * distance)));
+    }
+  }
+  for (size_t i = 0; i < rows.size(); ++i) b_.prefetch(body, static_cast<int>(seen[i].first), rows[i]);
 }
 
 ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accumulator) {

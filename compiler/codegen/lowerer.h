@@ -39,6 +39,7 @@ class Lowerer {
 
   // lower.cpp: output loops and stores.
   void analyse();
+  void collect_loads(const Node* reduce);
   void lower_grid(BlockId root);
   void lower_merged(BlockId block, ValueId block_index);
   void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end);
@@ -55,6 +56,7 @@ class Lowerer {
   ValueId compute(const Node* n, const Env& env);
   ValueId emit_load(const Node* n, const Env& env);
   ValueId emit_load_lanes(const Node* n, const Env& env, uint32_t vector_range);
+  bool emit_transposed(const Node* n, const Env& env, uint32_t vector_range, int64_t stride);
   ValueId emit_alu(const Node* n, const Env& env);
   ValueId emit_index_division(const Node* n, ValueId a, ValueId b);
 
@@ -64,6 +66,7 @@ class Lowerer {
   void reduce_loops(ReduceState& s, size_t depth, BlockId block);
   void reduce_innermost(ReduceState& s, BlockId block);
   void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes, uint32_t copies);
+  void prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
   ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
   ValueId combine(ReduceState& s, size_t member, BlockId block);
 
@@ -89,6 +92,7 @@ class Lowerer {
   std::unordered_map<const Node*, uint64_t> dependencies_;
   std::unordered_map<const Node*, uint32_t> reduce_level_;
   std::vector<const Node*> reduces_;
+  std::unordered_map<const Node*, std::vector<const Node*>> body_loads_;  // of a reduction, not of nested ones
   std::vector<Binding> bindings_;
   std::map<std::vector<uint32_t>, ValueId> memo_;
   std::map<std::pair<uint32_t, int64_t>, Strides> strides_;

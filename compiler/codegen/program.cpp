@@ -18,6 +18,7 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kInsert: return "insert";
     case ValueOp::kHalf: return "half";
     case ValueOp::kReverse: return "reverse";
+    case ValueOp::kInterleave: return "interleave";
     case ValueOp::kLoad: return "load";
     case ValueOp::kTable: return "table";
     case ValueOp::kRead: return "read";
@@ -73,6 +74,7 @@ class Printer {
           line(depth, fmt::format("store p{}[v{}] = v{}{}", s.target, s.begin, s.value,
                                   s.end == kNone ? "" : fmt::format(" if v{}", s.end)));
           break;
+        case StmtKind::kPrefetch: line(depth, fmt::format("prefetch p{}[v{}]", s.target, s.begin)); break;
         case StmtKind::kIf:
           line(depth, fmt::format("if v{}", s.value));
           block(s.body, depth + 1);
@@ -166,6 +168,7 @@ class Verifier {
       is_defined_[s.value] = false;
       return inside;
     }
+    if (s.kind == StmtKind::kPrefetch) return use(s.begin);
     BM_TRY(use(s.value));
     if (s.kind == StmtKind::kIf) return block(s.body);
     if (s.kind == StmtKind::kAssign)

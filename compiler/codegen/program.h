@@ -40,6 +40,7 @@ enum class ValueOp : uint8_t {
   kInsert,    ///< vector args[0] with lane imm replaced by scalar args[1]
   kHalf,      ///< lower (imm 0) or upper (imm 1) half of a vector
   kReverse,   ///< lanes in opposite order
+  kInterleave,///< lanes of the lower (imm 0) or upper (imm 1) halves of two vectors in turn
   kLoad,      ///< param imm at element args[0] (int64 scalar), lanes contiguous; with args[1], a bool
               ///< scalar or vector: 0 where false, and that memory is not touched
   kTable,     ///< entry args[0] of constant uint64 table imm
@@ -59,17 +60,17 @@ struct Value {
   std::vector<ValueId> args;
 };
 
-enum class StmtKind : uint8_t { kLet, kLoop, kIf, kAssign, kStore };
+enum class StmtKind : uint8_t { kLet, kLoop, kIf, kAssign, kStore, kPrefetch };
 enum class LoopKind : uint8_t { kGrid, kSerial };
 
 struct Stmt {
   StmtKind kind = StmtKind::kLet;
   LoopKind loop = LoopKind::kSerial;
   ValueId value = kNone;    ///< kLet: defined; kLoop: the index; kIf: condition; kAssign, kStore: what is written
-  ValueId begin = kNone;    ///< kLoop: first index; kStore: element index
+  ValueId begin = kNone;    ///< kLoop: first index; kStore, kPrefetch: element index, for the latter anywhere
   ValueId end = kNone;      ///< kLoop: index < end; kStore: gate (bool, scalar or vector) or kNone
   int64_t step = 1;         ///< kLoop
-  uint32_t target = 0;      ///< kAssign: register; kStore: param
+  uint32_t target = 0;      ///< kAssign: register; kStore, kPrefetch: param
   BlockId body = kNone;     ///< kLoop, kIf
 };
 

@@ -1,6 +1,7 @@
 #include "compiler/opt/cost.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 namespace bm::compiler {
@@ -116,12 +117,34 @@ double CostModel::node_cost(const Node* n, const LaneChoice& c) {
   return weight(n) * registers / c.lanes;
 }
 
-double CostModel::scope_cost(const std::vector<const Node*>& roots, const LaneChoice& choice, ReducePlans* plans) {
+const Node* CostModel::transposing_range(const Node* n, const LaneChoice& c) {
+  if (!c.range || c.lanes > 16 || n->src.size() > 1) return nullptr;
+  const std::optional<int64_t> stride = strides(c.range, c.lanes).stride(n->src[0]);
+  if (!stride || std::abs(*stride) <= 1) return nullptr;
+  for (const Node* u : kernel_.ranges)
+    if (u != c.range && trips(u) >= c.lanes && strides(u, 0).stride(n->src[0]) == 1) return u;
+  return nullptr;
+}
+
+std::vector<const Node*> CostModel::output_loads() const {
+  std::vector<const Node*> roots, nodes;
+  for (const ir::Store& s : kernel_.stores) roots.push_back(s.value);
+  collect(roots, &nodes);
+  std::erase_if(nodes, [](const Node* n) { return n->op != Op::kLoad; });
+  return nodes;
+}
+
+double CostModel::scope_cost(const std::vector<const Node*>& roots, const LaneChoice& choice, ReducePlans* plans,
+                             bool is_output) {
   std::vector<const Node*> nodes;
   collect(roots, &nodes);
   double cost = 0;
-  for (const Node* n : nodes)
-    cost += n->op == Op::kReduce ? reduce_cost(n, choice, plans) : node_cost(n, choice);
+  for (const Node* n : nodes) {
+    if (is_output && n->op == Op::kLoad && transposing_range(n, choice))
+      cost += (2 + std::log2(choice.lanes)) / choice.lanes;
+    else
+      cost += n->op == Op::kReduce ? reduce_cost(n, choice, plans) : node_cost(n, choice);
+  }
   return cost;
 }
 
@@ -130,12 +153,12 @@ double CostModel::reduce_cost(const Node* n, const LaneChoice& choice, ReducePla
   for (size_t i = 1; i < n->src.size(); ++i) count *= trips(n->src[i]);
   if (choice.range && depends(n, choice.range) && !strides(choice.range, choice.lanes).is_uniform(n)) {
     (*plans)[n] = {};
-    return count * (scope_cost({n->src[0]}, choice, plans) + 1.0 / choice.lanes);
+    return count * (scope_cost({n->src[0]}, choice, plans, false) + 1.0 / choice.lanes);
   }
   // Its own lanes, or none. What does not depend on the surrounding vector loop runs once per trip of it.
   const double share = choice.range ? 1.0 / trips(choice.range) : 1;
   ReducePlans best_plans;
-  double best = count * (scope_cost({n->src[0]}, {}, &best_plans) + 1);
+  double best = count * (scope_cost({n->src[0]}, {}, &best_plans, false) + 1);
   best_plans[n] = {};
   for (size_t i = 1; i < n->src.size(); ++i) {
     const Node* r = n->src[i];
@@ -143,9 +166,9 @@ double CostModel::reduce_cost(const Node* n, const LaneChoice& choice, ReducePla
     for (uint32_t lanes = std::clamp<uint32_t>(target_.vector_bits / 8 / static_cast<uint32_t>(widest_), 4, 64); lanes >= 4; lanes /= 2) {
       if (extent < lanes) continue;
       ReducePlans inner;
-      const double wide = scope_cost({n->src[0]}, {r, lanes}, &inner) + 1.0 / lanes;
+      const double wide = scope_cost({n->src[0]}, {r, lanes}, &inner, false) + 1.0 / lanes;
       ReducePlans ignored;
-      const double single = scope_cost({n->src[0]}, {}, &ignored) + 1;
+      const double single = scope_cost({n->src[0]}, {}, &ignored, false) + 1;
       const double left = r->src[0]->is_const() ? static_cast<double>(r->src[0]->imm % lanes) : lanes / 2.0;
       // The horizontal combination costs about two operations per halving.
       const double cost = count / extent * ((extent - left) * wide + left * single) + 10;
@@ -172,7 +195,7 @@ double CostModel::output_cost(const LaneChoice& choice, ReducePlans* plans) {
     const std::optional<int64_t> stride = strides(choice.range, choice.lanes).stride(s.index);
     cost += stride == 1 ? 1.0 / choice.lanes : 2.5;
   }
-  return cost + scope_cost(roots, choice, plans);
+  return cost + scope_cost(roots, choice, plans, true);
 }
 
 LaneChoice CostModel::best_lanes(const Node* range, double* cost, ReducePlans* plans) {

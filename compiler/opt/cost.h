@@ -40,9 +40,14 @@ class CostModel {
   std::vector<const ir::Node*> body(const ir::Node* reduce) const;
   bool depends(const ir::Node* n, const ir::Node* range) const;
   Strides& strides(const ir::Node* range, int64_t chunk);
+  /// Output loop along which a load outside reductions is contiguous although it is strided along
+  /// `choice`: merging as many copies of it as there are lanes allows a transposition in registers.
+  const ir::Node* transposing_range(const ir::Node* load, const LaneChoice& choice);
+  /// Loads outside reductions.
+  std::vector<const ir::Node*> output_loads() const;
 
  private:
-  double scope_cost(const std::vector<const ir::Node*>& roots, const LaneChoice& choice, ReducePlans* plans);
+  double scope_cost(const std::vector<const ir::Node*>& roots, const LaneChoice& choice, ReducePlans* plans, bool is_output);
   double node_cost(const ir::Node* n, const LaneChoice& choice);
   double load_cost(const ir::Node* n, const LaneChoice& choice);
   double reduce_cost(const ir::Node* n, const LaneChoice& choice, ReducePlans* plans);

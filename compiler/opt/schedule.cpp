@@ -21,6 +21,12 @@ constexpr uint32_t kBlocksPerUnit = 8;
 /// Merged copies of a body beyond this many nodes cost more to compile than they save.
 constexpr double kMaxMergedNodes = 500;
 
+/// Cycles for the cache traffic of one load, and per output of iterations outside full tiles.
+constexpr double kVectorTraffic = 0.35, kScalarTraffic = 0.15, kRaggedCost = 1.0;
+/// Cycles to start on a row in another page: translation, and caches whose sets such rows share.
+constexpr double kFarRowCost = 4;
+constexpr int64_t kPage = 4096;
+
 /// One way to merge copies of loop bodies around the heaviest reduction.
 struct Tile {
   size_t first = 0, second = 0;       // positions in Schedule::loops
@@ -36,6 +42,7 @@ class Scheduler {
   Schedule run() {
     choose_lanes();
     choose_tile();
+    choose_transposition();
     choose_unroll();
     choose_grid();
     return std::move(s_);
@@ -49,9 +56,12 @@ class Scheduler {
       const LaneChoice c = model_.best_lanes(r, &cost_, &s_.reduces);
       if (c.range) best = c;
     }
-    for (const Node* r : kernel_.ranges)
-      if (r != best.range) s_.loops.push_back({.range = r});
-    if (best.range) s_.loops.push_back({.range = best.range, .lanes = best.lanes});
+    // Loops of one trip go last: they are nothing to share out or to tile.
+    for (const bool is_single : {false, true}) {
+      for (const Node* r : kernel_.ranges)
+        if (r != best.range && r->src[0]->is_const(1) == is_single) s_.loops.push_back({.range = r});
+      if (best.range && !is_single) s_.loops.push_back({.range = best.range, .lanes = best.lanes});
+    }
     lanes_ = best;
   }
 
@@ -98,17 +108,28 @@ class Scheduler {
 
   void consider(const Node* reduce, const std::vector<const Node*>& body, size_t first, size_t second,
                 std::optional<Tile>* best) {
-    static constexpr uint32_t kJams[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    static constexpr uint32_t kJams[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16};
     for (uint32_t a : kJams)
       for (uint32_t b : kJams) {
         if (first == second && b != 1) continue;
         Tile t{first, second, a, b, 0};
+        // Without a load to share, unrolling the reduction itself hides latency with less code.
+        if (own_lanes(reduce) && !(shares(body, first, a) && shares(body, second, b))) continue;
+        // Rows of their own are streams of their own: prefetchers follow about eight.
+        if (own_lanes(reduce) && std::max(a, b) > 8) continue;
         const std::optional<double> cost = tile_cost(reduce, body, t);
         if (!cost) continue;
         t.cost = *cost;
         // A larger tile must be clearly better.
-        if (!*best || t.cost < (*best)->cost * 0.97) *best = t;
+        const bool is_larger = *best && a * b > (*best)->first_jam * (*best)->second_jam;
+        if (!*best || t.cost < (*best)->cost * (is_larger ? 0.97 : 1)) *best = t;
       }
+  }
+
+  bool shares(const std::vector<const Node*>& body, size_t loop, uint32_t jam) const {
+    for (const Node* n : body)
+      if (n->op == Op::kLoad && !model_.depends(n, s_.loops[loop].range)) return true;
+    return jam == 1;
   }
 
   /// Share of iterations that run in full tiles, or nothing if the loop is too short.
@@ -121,36 +142,83 @@ class Scheduler {
     return std::floor(extent / step) * step / extent;
   }
 
-  /// Cycles per output value of one trip of the reduction, for two vector loads and two operations
-  /// per cycle and four cycles of latency.
-  std::optional<double> tile_cost(const Node* reduce, const std::vector<const Node*>& body, const Tile& t) const {
-    const auto share_a = coverage(t.first, t.first_jam), share_b = coverage(t.second, t.second_jam);
-    if (!share_a || !share_b) return std::nullopt;
+  /// Copies of the nodes of a reduction body under a tile.
+  struct TileCounts {
+    double work = 0, vector_loads = 0, scalar_loads = 0, nodes = 0;
+    double far_rows = 0;   // groups of neighbouring vectors that are in a new page on every trip
+    double kept = 0;   // loads that stay in registers while the other axis runs
+  };
+
+  /// Whether neighbouring trips of the reduction read `load` from different pages.
+  bool is_far(const Node* reduce, const Node* load) {
+    for (size_t i = 1; i < reduce->src.size(); ++i) {
+      const std::optional<int64_t> stride = model_.strides(reduce->src[i], 0).stride(load->src[0]);
+      if (stride && std::abs(*stride) * item_size(load->dtype) >= kPage) return true;
+    }
+    return false;
+  }
+
+  TileCounts count(const Node* reduce, const std::vector<const Node*>& body, const Tile& t) {
+    TileCounts c;
+    c.work = double{1} * t.first_jam * t.second_jam;
     const Node* a = s_.loops[t.first].range;
     const Node* b = s_.loops[t.second].range;
-    const double per_value = registers_per_value(lanes_of(reduce)), copies = t.first_jam * t.second_jam;
-    double loads = 0, work = copies, nodes = 0, live = copies * per_value;
-    double widest_row = 0;
+    double only_a = 0, only_b = 0;
     for (const Node* n : body) {
       if (n->op == Op::kConst || n->op == Op::kVar || n->op == Op::kRange) continue;
-      double n_copies = 1;
-      if (model_.depends(n, a)) n_copies *= t.first_jam;
-      if (a != b && model_.depends(n, b)) n_copies *= t.second_jam;
-      nodes += n_copies;
-      if (n->op == Op::kLoad) {
-        loads += n_copies * per_value;
-        widest_row = std::max(widest_row, n_copies == copies ? 1 : std::min(t.first_jam * 1.0, n_copies));
-      } else if (n->op != Op::kMul || n != reduce->src[0]) {
-        work += n_copies;
+      const bool on_a = model_.depends(n, a), on_b = a != b && model_.depends(n, b);
+      const double copies = (on_a ? t.first_jam : 1.0) * (on_b ? t.second_jam : 1.0);
+      c.nodes += copies;
+      if (n->op != Op::kLoad) {
+        if (n != reduce->src[0] || n->op != Op::kMul) c.work += copies;
+        continue;
       }
+      const bool is_vector = own_lanes(reduce) || (lanes_.range && model_.depends(n, lanes_.range));
+      (is_vector ? c.vector_loads : c.scalar_loads) += copies;
+      if (is_vector && is_far(reduce, n)) {
+        const double along = (a == lanes_.range ? t.first_jam : 1.0) * (b == lanes_.range && a != b ? t.second_jam : 1.0);
+        c.far_rows += copies / along;
+      }
+      if (on_a && !on_b) only_a += copies;
+      if (on_b && !on_a) only_b += copies;
     }
-    live += (widest_row + 2) * per_value;
-    if (live > target_.vector_registers || nodes > kMaxMergedNodes) return copies == 1 ? std::optional<double>(4) : std::nullopt;
-    const double unrolled = std::max(1.0, own_lanes(reduce) ? 4 / copies : 1.0);
-    const double cycles = std::max({work * per_value / 2, loads / 2, 4 / unrolled});
-    const double single = std::max({1.0, loads / copies / 2, 4 / std::max(unrolled, 1.0)});
-    const double share = *share_a * *share_b;
-    return cycles / copies * share + single * (1 - share);
+    c.kept = std::min(only_a, only_b);
+    return c;
+  }
+
+  /// Cycles per output value of one trip of the reduction, for two loads and two operations per
+  /// cycle and four cycles of latency; data is taken to come from the second cache level.
+  std::optional<double> tile_cost(const Node* reduce, const std::vector<const Node*>& body, const Tile& t) {
+    const auto share_a = coverage(t.first, t.first_jam), share_b = coverage(t.second, t.second_jam);
+    if (!share_a || !share_b) return std::nullopt;
+    const double per_value = registers_per_value(lanes_of(reduce)), copies = t.first_jam * t.second_jam;
+    const TileCounts c = count(reduce, body, t);
+    const double live = (copies + c.kept + 2) * per_value;
+    if (copies > 1 && (live > target_.vector_registers || c.nodes > kMaxMergedNodes)) return std::nullopt;
+    const double unrolled = own_lanes(reduce) ? std::max(1.0, 4 / copies) : 1.0;
+    const double loads = c.vector_loads * per_value + c.scalar_loads;
+    const double traffic = c.vector_loads * per_value * kVectorTraffic + c.scalar_loads * kScalarTraffic + c.far_rows * kFarRowCost;
+    const double cycles = std::max({c.work * per_value / 2, loads / 2, 4 / unrolled}) + traffic;
+    // Iterations beyond the second axis' tiles still run in tiles of the first.
+    double cost = cycles / copies;
+    if (*share_b < 1) {
+      const std::optional<double> rest = tile_cost(reduce, body, {t.first, t.second, t.first_jam, 1});
+      cost = cost * *share_b + rest.value_or(kRaggedCost) * (1 - *share_b);
+    }
+    if (*share_a < 1) cost = cost * *share_a + kRaggedCost * per_value * (1 - *share_a);
+    return cost + (*share_a < 1 ? 0.03 : 0) + (*share_b < 1 ? 0.03 : 0);
+  }
+
+  /// Loads across the lanes want the loop they are contiguous along merged `lanes` times.
+  void choose_transposition() {
+    for (const Node* load : model_.output_loads()) {
+      const Node* u = model_.transposing_range(load, lanes_);
+      if (!u) continue;
+      bool is_free = true;
+      for (const AxisPlan& a : s_.loops) is_free = is_free && a.jam == 1;
+      for (AxisPlan& a : s_.loops)
+        if (a.range == u && is_free) a.jam = lanes_.lanes;
+    }
   }
 
   bool own_lanes(const Node* reduce) const {

@@ -177,6 +177,7 @@ class CRenderer {
         break;
       case StmtKind::kAssign: line("r{} = {};", s.target, ref(s.value)); break;
       case StmtKind::kStore: store(s); break;
+      case StmtKind::kPrefetch: line("__builtin_prefetch(p{} + {}, 0, 3);", s.target, ref(s.begin)); break;
     }
   }
 
@@ -248,6 +249,12 @@ class CRenderer {
         std::string lanes;
         for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format(", {}", v.type.lanes - 1 - i);
         return set(fmt::format("__builtin_shufflevector({}, {}{})", ref(v.args[0]), ref(v.args[0]), lanes));
+      }
+      case ValueOp::kInterleave: {
+        std::string lanes;
+        for (uint32_t i = 0; i < v.type.lanes; ++i)
+          lanes += fmt::format(", {}", i / 2 + (v.imm ? v.type.lanes / 2 : 0) + (i % 2 ? v.type.lanes : 0));
+        return set(fmt::format("__builtin_shufflevector({}{})", args(", "), lanes));
       }
       case ValueOp::kLoad: return load(id, v);
       case ValueOp::kTable: return set(fmt::format("{}_table{}[{}]", p_.name, v.imm, ref(v.args[0])));

@@ -182,6 +182,10 @@ class LlvmRenderer {
       }
       case StmtKind::kAssign: line("store {}, ptr %r{}", typed(s.value), s.target); break;
       case StmtKind::kStore: store(s); break;
+      case StmtKind::kPrefetch:
+        declarations_.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
+        line("call void @llvm.prefetch.p0(ptr {}, i32 0, i32 3, i32 1)", address(s.target, s.begin));
+        break;
     }
   }
 
@@ -290,6 +294,12 @@ class LlvmRenderer {
         std::string lanes;
         for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format("{}i32 {}", i ? ", " : "", v.type.lanes - 1 - i);
         return line("%v{} = shufflevector {}, {} poison, <{} x i32> <{}>", id, typed(v.args[0]), type, v.type.lanes, lanes);
+      }
+      case ValueOp::kInterleave: {
+        std::string lanes;
+        for (uint32_t i = 0; i < v.type.lanes; ++i)
+          lanes += fmt::format("{}i32 {}", i ? ", " : "", i / 2 + (v.imm ? v.type.lanes / 2 : 0) + (i % 2 ? v.type.lanes : 0));
+        return line("%v{} = shufflevector {}, {}, <{} x i32> <{}>", id, typed(v.args[0]), typed(v.args[1]), v.type.lanes, lanes);
       }
       case ValueOp::kLoad: return load(id, v);
       case ValueOp::kTable: {

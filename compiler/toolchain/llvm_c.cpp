@@ -165,8 +165,7 @@ BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* ou
     Options options(LLVMCreatePassBuilderOptions());
     LLVMPassBuilderOptionsSetLoopVectorization(options.get(), 0);
     LLVMPassBuilderOptionsSetSLPVectorization(options.get(), 0);
-    const char* passes = std::getenv("BM_LLVM_PASSES");
-    if (LLVMErrorRef failed = LLVMRunPasses(module.get(), passes ? passes : kPasses, machine, options.get())) {
+    if (LLVMErrorRef failed = LLVMRunPasses(module.get(), kPasses, machine, options.get())) {
       char* why = LLVMGetErrorMessage(failed);
       const std::string copy = why;
       LLVMDisposeErrorMessage(why);

@@ -112,6 +112,14 @@ TEST_P(Edges, CastsSaturateAndKeepNan) {
       if (from != to && is_sampled(i++)) check(Op::kCast, to, {from}, {awkward(from)}, arch(), renderer());
 }
 
+TEST_P(Edges, BitcastsKeepEveryBit) {
+  size_t i = 0;
+  for (DType from : kAllTypes)
+    for (DType to : kAllTypes)
+      if (from != to && item_size(from) == item_size(to) && !is_bool(from) && !is_bool(to) && is_sampled(i++))
+        check(Op::kBitcast, to, {from}, {awkward(from)}, arch(), renderer());
+}
+
 TEST_P(Edges, BinaryOperationsFollowTheReference) {
   static constexpr std::array kOps = {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv, Op::kMod, Op::kMax, Op::kMin, Op::kAnd,
                                       Op::kOr,  Op::kXor, Op::kShl, Op::kShr, Op::kLt,  Op::kEq,  Op::kNe};

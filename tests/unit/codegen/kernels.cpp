@@ -86,4 +86,50 @@ KernelIr softmax_kernel(int64_t rows, int64_t columns) {
   return k;
 }
 
+KernelIr transpose_kernel(int64_t rows, int64_t columns, DType t) {
+  KernelIr k = empty_kernel("transpose");
+  ir::Graph& g = *k.graph;
+  const Node* i = g.range(g.index(rows));
+  const Node* j = g.range(g.index(columns));
+  k.ranges = {i, j};
+  k.params = {output(t, rows * columns), input(t, rows * columns)};
+  k.stores.push_back({.param = 0, .index = g.add(g.mul(i, columns), j), .value = g.load(1, t, g.add(g.mul(j, rows), i))});
+  return k;
+}
+
+KernelIr convolution_kernel(int64_t filters, int64_t c, int64_t h, int64_t w) {
+  KernelIr k = empty_kernel("convolution");
+  ir::Graph& g = *k.graph;
+  const Node* f = g.range(g.index(filters));
+  const Node* y = g.range(g.index(h));
+  const Node* x = g.range(g.index(w));
+  const Node* ci = g.range(g.index(c));
+  const Node* dy = g.range(g.index(3));
+  const Node* dx = g.range(g.index(3));
+  k.ranges = {f, y, x};
+  k.params = {output(DType::kF32, filters * h * w), input(DType::kF32, c * h * w), input(DType::kF32, filters * c * 9)};
+  const Node* yy = g.add(g.add(y, dy), -1);
+  const Node* xx = g.add(g.add(x, dx), -1);
+  const auto is_inside = [&](const Node* v, int64_t n) { return g.both(g.less(g.index(-1), v), g.less(v, g.index(n))); };
+  const Node* gate = g.both(is_inside(yy, h), is_inside(xx, w));
+  const Node* a = g.load(1, DType::kF32, g.add(g.add(g.mul(ci, h * w), g.mul(yy, w)), xx), gate);
+  const Node* b = g.load(2, DType::kF32, g.add(g.add(g.mul(g.add(g.mul(f, c), ci), 9), g.mul(dy, 3)), dx));
+  const Node* sum = g.reduce(ir::ReduceOp::kSum, g.binary(Op::kMul, a, b), std::array{ci, dy, dx});
+  k.stores.push_back({.param = 0, .index = g.add(g.add(g.mul(f, h * w), g.mul(y, w)), x), .value = sum});
+  return k;
+}
+
+KernelIr symbolic_row_sums(int64_t max_n, int64_t max_m) {
+  KernelIr k = empty_kernel("rows");
+  ir::Graph& g = *k.graph;
+  k.vars = {{.name = "n", .min = 0, .max = max_n}, {.name = "m", .min = 0, .max = max_m}};
+  const Node* i = g.range(g.var(1, 0, max_m));
+  const Node* j = g.range(g.var(0, 0, max_n));
+  k.ranges = {i};
+  k.params = {output(DType::kF32, max_m), input(DType::kF32, max_m * max_n)};
+  k.stores.push_back({.param = 0, .index = i,
+                      .value = g.reduce(ir::ReduceOp::kSum, g.load(1, DType::kF32, g.add(g.mul(i, max_n), j)), std::array{j})});
+  return k;
+}
+
 }  // namespace bm::test

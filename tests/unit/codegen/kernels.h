@@ -14,4 +14,11 @@ ir::KernelIr reduce_kernel(ir::ReduceOp op, DType t, int64_t rows, int64_t colum
 /// Row-wise softmax of float32 [rows][columns] in one kernel (base 2 exponential).
 ir::KernelIr softmax_kernel(int64_t rows, int64_t columns);
 
+/// out[i][j] = in[j][i].
+ir::KernelIr transpose_kernel(int64_t rows, int64_t columns, DType t);
+/// 3×3 convolution with padding 1 over float32 [c][h][w] with weights [k][c][3][3].
+ir::KernelIr convolution_kernel(int64_t k, int64_t c, int64_t h, int64_t w);
+/// out[i] = Σ over j < n of in[i·max + j], i < m: both extents are variables (n, m).
+ir::KernelIr symbolic_row_sums(int64_t max_n, int64_t max_m);
+
 }  // namespace bm::test
