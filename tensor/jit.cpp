@@ -123,7 +123,7 @@ void JitCore::replay(Entry& e, const JitArguments& a) {
       if (arg.slot < 0) continue;
       const uint64_t size = arg.buffer.size, offset = arg.buffer.offset;
       arg.buffer = e.bound[static_cast<size_t>(arg.slot)];
-      arg.buffer.offset = offset;
+      arg.buffer.offset += offset;
       arg.buffer.size = size;
     }
     unwrap(runtime::execute(call, e.values));
@@ -213,10 +213,7 @@ void JitCore::capture(const JitArguments& a, const std::function<void(std::vecto
   for (runtime::Call& call : schedule.calls)
     for (runtime::Arg& arg : call.args)
       for (size_t i = 0; i < e.bound.size(); ++i)
-        if (arg.buffer.storage == e.bound[i].storage) {
-          arg.slot = static_cast<int32_t>(i);
-          arg.buffer.offset -= e.bound[i].offset;
-        }
+        if (overlaps(arg.buffer, e.bound[i])) arg.slot = static_cast<int32_t>(i);
   e.passed_through.clear();
   for (Tensor* t : outputs)
     for (size_t i = 0; i < e.bound.size(); ++i)
@@ -239,11 +236,16 @@ void JitCore::capture(const JitArguments& a, const std::function<void(std::vecto
   e.shadow.resize(e.bound.size());
   e.num_calls = schedule.calls.size();
   if (settings().jit == 1 && !schedule.calls.empty()) {
-    auto graph = runtime::make_graph(schedule.calls, static_cast<uint32_t>(e.bound.size()), static_cast<uint32_t>(e.vars.size()));
+    auto graph = runtime::make_graph(schedule.calls, static_cast<uint32_t>(e.bound.size()), static_cast<uint32_t>(e.vars.size()), e.bound);
     if (graph) e.graph = std::move(*graph);
     else if (graph.error().code != Code::kUnsupported) throw Exception(std::move(graph.error()));
   }
-  if (!e.graph) e.calls = std::move(schedule.calls);
+  if (!e.graph) {  // replayed call by call: keep where in its input each argument lies
+    e.calls = std::move(schedule.calls);
+    for (runtime::Call& call : e.calls)
+      for (runtime::Arg& arg : call.args)
+        if (arg.slot >= 0) arg.buffer.offset -= e.bound[static_cast<size_t>(arg.slot)].offset;
+  }
   e.is_captured = true;
   replay(e, a);
 }

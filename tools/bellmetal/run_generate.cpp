@@ -140,7 +140,8 @@ class Generator {
   int report_file(const Error& error) const {
     Error named = error;
     if (named.message.find(options_.model) == std::string::npos) named.message = options_.model + ": " + named.message;
-    return report(named, file_exit_code(error.code), options_.json);
+    // Whatever is wrong with the named file (a folder, a device node), the file is the subject.
+    return report(named, error.code == Code::kInvalidArgument ? kBadFile : file_exit_code(error.code), options_.json);
   }
 
   /// Rows of the embedding table beyond the vocabulary are padding and never chosen.
