@@ -27,7 +27,9 @@ struct Layout {
     }
   }
   size_t rank() const { return sizes.size(); }
-  int64_t count() const { return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>()); }
+  int64_t count() const {
+    return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  }
   int64_t at(const Index& index) const {
     return std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0});
   }
@@ -63,11 +65,14 @@ struct Work {
   Value read(size_t source, const Index& index) const {
     return reference::load(source_dtype(source), sources[source], source_layouts[source].at(index));
   }
-  void write(const Index& index, const Value& v) const { reference::store(node.dtype, out, layout.at(index), v); }
+  void write(const Index& index, const Value& v) const {
+    reference::store(node.dtype, out, layout.at(index), v);
+  }
   Value scalar() const { return {node.scalar.i, node.scalar.f}; }
   void copy_element(const Index& to, const Index& from) const {
     const auto size = item_size(node.dtype);
-    std::memcpy(out + layout.at(to) * size, sources[0] + source_layouts[0].at(from) * size, static_cast<size_t>(size));
+    std::memcpy(out + layout.at(to) * size, sources[0] + source_layouts[0].at(from) * size,
+                static_cast<size_t>(size));
   }
 };
 
@@ -87,7 +92,8 @@ Status run_var_value(const Work& w) {
 }
 
 Status run_select(const Work& w) {
-  for_each_index(w.layout.sizes, [&](const Index& i) { w.write(i, w.read(w.read(0, i).i != 0 ? 1 : 2, i)); });
+  for_each_index(w.layout.sizes,
+                 [&](const Index& i) { w.write(i, w.read(w.read(0, i).i != 0 ? 1 : 2, i)); });
   return {};
 }
 
@@ -95,7 +101,8 @@ Status run_alu(const Work& w) {
   if (w.node.op == ir::Op::kSelect) return run_select(w);
   const reference::AluFunction f = reference::alu_function(w.node.op, w.source_dtype(0));
   if (f == nullptr)
-    return fail(Code::kInvalidArgument, "{} does not exist on {}", ir::op_name(w.node.op), dtype_name(w.source_dtype(0)));
+    return fail(Code::kInvalidArgument, "{} does not exist on {}", ir::op_name(w.node.op),
+                dtype_name(w.source_dtype(0)));
   const size_t count = w.node.src.size();
   std::array<Value, 3> args{};
   for_each_index(w.layout.sizes, [&](const Index& i) {
@@ -106,8 +113,9 @@ Status run_alu(const Work& w) {
 }
 
 Status run_cast(const Work& w) {
-  for_each_index(w.layout.sizes,
-                 [&](const Index& i) { w.write(i, reference::convert(w.read(0, i), w.source_dtype(0), w.node.dtype)); });
+  for_each_index(w.layout.sizes, [&](const Index& i) {
+    w.write(i, reference::convert(w.read(0, i), w.source_dtype(0), w.node.dtype));
+  });
   return {};
 }
 
@@ -137,7 +145,8 @@ Status run_reduce(const Work& w) {
   const DType t = w.source_dtype(0);
   const reference::AluFunction combine = reference::alu_function(combiner_of(w.node.reduce_op), t);
   Index inner(w.layout.rank(), 1);
-  for (int64_t axis : w.node.ints) inner[static_cast<size_t>(axis)] = w.source_layouts[0].sizes[static_cast<size_t>(axis)];
+  for (int64_t axis : w.node.ints)
+    inner[static_cast<size_t>(axis)] = w.source_layouts[0].sizes[static_cast<size_t>(axis)];
   for_each_index(w.layout.sizes, [&](const Index& o) {
     std::array<Value, 2> pair{identity_of(w.node.reduce_op, t), Value{}};
     for_each_index(inner, [&](const Index& r) {
@@ -156,8 +165,8 @@ Status run_reduce(const Work& w) {
 Status run_reshape(const Work& w) {
   const Layout& source = w.source_layouts[0];
   if (source.count() != w.layout.count())
-    return fail(Code::kInvalidArgument, "reshape of {} to {}: element counts differ", to_string(w.node.src[0]->shape),
-                to_string(w.node.shape));
+    return fail(Code::kInvalidArgument, "reshape of {} to {}: element counts differ",
+                to_string(w.node.src[0]->shape), to_string(w.node.shape));
   int64_t number = 0;
   for_each_index(w.layout.sizes, [&](const Index& o) {
     Index from(source.rank());
@@ -254,7 +263,8 @@ Row row_of(const Node& node) {
     case NodeKind::kConst: return {0, run_const};
     case NodeKind::kIota: return {0, run_iota};
     case NodeKind::kVarValue: return {0, run_var_value};
-    case NodeKind::kAlu: return {ir::is_unary(node.op) ? 1u : ir::is_binary(node.op) ? 2u : 3u, run_alu};
+    case NodeKind::kAlu:
+      return {ir::is_unary(node.op) ? 1u : ir::is_binary(node.op) ? 2u : 3u, run_alu};
     case NodeKind::kCast: return {1, run_cast};
     case NodeKind::kBitcast: return {1, run_same_bytes};
     case NodeKind::kReduce: return {1, run_reduce};
@@ -266,7 +276,8 @@ Row row_of(const Node& node) {
     case NodeKind::kFlip: return {1, run_flip};
     case NodeKind::kGather: return {2, run_gather};
     case NodeKind::kContiguous: return {1, run_same_bytes};
-    case NodeKind::kBuffer: case NodeKind::kCopy: return {0, nullptr};
+    case NodeKind::kBuffer:
+    case NodeKind::kCopy: return {0, nullptr};
   }
   return {0, nullptr};
 }
@@ -275,7 +286,8 @@ Row row_of(const Node& node) {
 
 Status interpret(const Node& node, std::span<const std::byte* const> sources, std::byte* out) {
   const Row row = row_of(node);
-  if (row.function == nullptr) return fail(Code::kInvalidArgument, "this kind of node has no value to compute");
+  if (row.function == nullptr)
+    return fail(Code::kInvalidArgument, "this kind of node has no value to compute");
   if (sources.size() != row.sources || node.src.size() != row.sources)
     return fail(Code::kInvalidArgument, "expected {} sources, got {}", row.sources, sources.size());
   Work work{node, sources, out, Layout(node.shape), {}};

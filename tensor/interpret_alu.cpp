@@ -9,7 +9,9 @@ namespace {
 uint64_t bits_of(int64_t v) { return static_cast<uint64_t>(v); }
 int64_t signed_of(uint64_t v) { return static_cast<int64_t>(v); }
 int width_of(DType t) { return static_cast<int>(item_size(t)) * 8; }
-bool is_less(DType t, int64_t a, int64_t b) { return t == DType::kU64 ? bits_of(a) < bits_of(b) : a < b; }
+bool is_less(DType t, int64_t a, int64_t b) {
+  return t == DType::kU64 ? bits_of(a) < bits_of(b) : a < b;
+}
 
 // Each function gets the operands' dtype and up to three values; the caller rounds or wraps.
 using Args = std::span<const Value>;
@@ -55,12 +57,16 @@ Value or_(DType, Args a) { return {a[0].i | a[1].i, 0}; }
 Value xor_(DType, Args a) { return {a[0].i ^ a[1].i, 0}; }
 
 bool is_too_far(DType t, int64_t count) { return count < 0 || count >= width_of(t); }
-Value shl(DType t, Args a) { return {is_too_far(t, a[1].i) ? 0 : signed_of(bits_of(a[0].i) << a[1].i), 0}; }
+Value shl(DType t, Args a) {
+  return {is_too_far(t, a[1].i) ? 0 : signed_of(bits_of(a[0].i) << a[1].i), 0};
+}
 Value shr(DType t, Args a) {
   if (is_too_far(t, a[1].i)) return {is_signed(t) && a[0].i < 0 ? -1 : 0, 0};
   return {t == DType::kU64 ? signed_of(bits_of(a[0].i) >> a[1].i) : a[0].i >> a[1].i, 0};
 }
-Value lt(DType t, Args a) { return {is_float(t) ? a[0].f < a[1].f : is_less(t, a[0].i, a[1].i), 0}; }
+Value lt(DType t, Args a) {
+  return {is_float(t) ? a[0].f < a[1].f : is_less(t, a[0].i, a[1].i), 0};
+}
 Value eq(DType t, Args a) { return {is_float(t) ? a[0].f == a[1].f : a[0].i == a[1].i, 0}; }
 Value ne(DType t, Args a) { return {is_float(t) ? a[0].f != a[1].f : a[0].i != a[1].i, 0}; }
 Value fma_(DType, Args a) { return {0, std::fma(a[0].f, a[1].f, a[2].f)}; }
@@ -132,7 +138,8 @@ Value convert(const Value& v, DType from, DType to) {
   if (!is_float(to)) return {wrap(to, v.i), 0};
   // float32 straight from 64-bit integers: through float64 it would round twice.
   if (to == DType::kF32)
-    return {0, static_cast<double>(from == DType::kU64 ? static_cast<float>(bits_of(v.i)) : static_cast<float>(v.i))};
+    return {0, static_cast<double>(from == DType::kU64 ? static_cast<float>(bits_of(v.i))
+                                                       : static_cast<float>(v.i))};
   return {0, from == DType::kU64 ? static_cast<double>(bits_of(v.i)) : static_cast<double>(v.i)};
 }
 

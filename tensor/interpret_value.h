@@ -27,8 +27,12 @@ inline int64_t wrap(DType t, int64_t v) {
     case DType::kU16: return static_cast<uint16_t>(v);
     case DType::kI32: return static_cast<int32_t>(v);
     case DType::kU32: return static_cast<uint32_t>(v);
-    case DType::kI64: case DType::kU64:
-    case DType::kF16: case DType::kBF16: case DType::kF32: case DType::kF64: return v;
+    case DType::kI64:
+    case DType::kU64:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kF64: return v;
   }
   return v;
 }
@@ -41,8 +45,12 @@ inline double round_to_spacing(double v, int bits, int min_exponent) {
   return std::nearbyint(v / spacing) * spacing;
 }
 
-inline uint16_t to_f16(double v) { return f32_to_f16(static_cast<float>(round_to_spacing(v, 10, -14))); }
-inline uint16_t to_bf16(double v) { return f32_to_bf16(static_cast<float>(round_to_spacing(v, 7, -126))); }
+inline uint16_t to_f16(double v) {
+  return f32_to_f16(static_cast<float>(round_to_spacing(v, 10, -14)));
+}
+inline uint16_t to_bf16(double v) {
+  return f32_to_bf16(static_cast<float>(round_to_spacing(v, 7, -126)));
+}
 
 template <class T>
 T read_as(const std::byte* p, int64_t index) {
@@ -64,7 +72,8 @@ inline Value load(DType t, const std::byte* p, int64_t at) {
     case DType::kU16: return {read_as<uint16_t>(p, at), 0};
     case DType::kI32: return {read_as<int32_t>(p, at), 0};
     case DType::kU32: return {read_as<uint32_t>(p, at), 0};
-    case DType::kI64: case DType::kU64: return {read_as<int64_t>(p, at), 0};
+    case DType::kI64:
+    case DType::kU64: return {read_as<int64_t>(p, at), 0};
     case DType::kF16: return {0, static_cast<double>(f16_to_f32(read_as<uint16_t>(p, at)))};
     case DType::kBF16: return {0, static_cast<double>(bf16_to_f32(read_as<uint16_t>(p, at)))};
     case DType::kF32: return {0, static_cast<double>(read_as<float>(p, at))};
@@ -77,10 +86,14 @@ inline Value load(DType t, const std::byte* p, int64_t at) {
 inline void store(DType t, std::byte* p, int64_t at, const Value& v) {
   switch (t) {
     case DType::kBool: return write_as<uint8_t>(p, at, v.i != 0 ? 1 : 0);
-    case DType::kI8: case DType::kU8: return write_as(p, at, static_cast<uint8_t>(v.i));
-    case DType::kI16: case DType::kU16: return write_as(p, at, static_cast<uint16_t>(v.i));
-    case DType::kI32: case DType::kU32: return write_as(p, at, static_cast<uint32_t>(v.i));
-    case DType::kI64: case DType::kU64: return write_as(p, at, v.i);
+    case DType::kI8:
+    case DType::kU8: return write_as(p, at, static_cast<uint8_t>(v.i));
+    case DType::kI16:
+    case DType::kU16: return write_as(p, at, static_cast<uint16_t>(v.i));
+    case DType::kI32:
+    case DType::kU32: return write_as(p, at, static_cast<uint32_t>(v.i));
+    case DType::kI64:
+    case DType::kU64: return write_as(p, at, v.i);
     case DType::kF16: return write_as(p, at, to_f16(v.f));
     case DType::kBF16: return write_as(p, at, to_bf16(v.f));
     case DType::kF32: return write_as(p, at, static_cast<float>(v.f));

@@ -49,7 +49,9 @@ Labels labels_of(const std::string& term, int64_t ellipsis, std::string_view for
   return out;
 }
 
-bool contains(const Labels& labels, int label) { return std::find(labels.begin(), labels.end(), label) != labels.end(); }
+bool contains(const Labels& labels, int label) {
+  return std::find(labels.begin(), labels.end(), label) != labels.end();
+}
 
 struct Operand {
   Tensor x;
@@ -65,14 +67,17 @@ void take_diagonals(Operand& o, std::string_view formula) {
         continue;
       }
       const auto a = static_cast<int64_t>(i), b = static_cast<int64_t>(j);
-      if (o.x.size(a) != o.x.size(b)) raise_formula(formula, fmt::format("axes {} and {} of {} share a letter but not a size", a, b, ops::describe(o.x)));
+      if (o.x.size(a) != o.x.size(b))
+        raise_formula(formula, fmt::format("axes {} and {} of {} share a letter but not a size", a,
+                                           b, ops::describe(o.x)));
       Axes order;
       for (int64_t k = 0; k < o.x.rank(); ++k)
         if (k != a && k != b) order.push_back(k);
       order.insert(order.end(), {a, b});
       Tensor d = o.x.permute(order).diagonal();  // the shared axis is last now
       Axes back;
-      for (int64_t k = 0; k < d.rank(); ++k) back.push_back(k < a ? k : k == a ? d.rank() - 1 : k - 1);
+      for (int64_t k = 0; k < d.rank(); ++k)
+        back.push_back(k < a ? k : k == a ? d.rank() - 1 : k - 1);
       o.x = d.permute(back);
       o.labels.erase(o.labels.begin() + b);
     }
@@ -97,8 +102,10 @@ Operand summed(Operand o, const Labels& kept) {
   Axes axes;
   Labels left;
   for (size_t i = 0; i < o.labels.size(); ++i) {
-    if (contains(kept, o.labels[i])) left.push_back(o.labels[i]);
-    else axes.push_back(static_cast<int64_t>(i));
+    if (contains(kept, o.labels[i]))
+      left.push_back(o.labels[i]);
+    else
+      axes.push_back(static_cast<int64_t>(i));
   }
   if (axes.empty()) return o;
   return {ops::drop_axes(reduce(ir::ReduceOp::kSum, o.x, axes), axes), left};
@@ -113,8 +120,10 @@ void check_sizes(const std::vector<Operand>& operands, std::string_view formula)
       if (n.is(1)) continue;
       const auto [it, is_new] = sizes.try_emplace(label, n, i);
       if (is_new || it->second.first == n) continue;
-      raise_formula(formula, fmt::format("{} and {} disagree on an axis: {} and {}", ops::describe(operands[it->second.second].x),
-                                         ops::describe(operands[i].x), it->second.first.to_string(), n.to_string()));
+      raise_formula(formula, fmt::format("{} and {} disagree on an axis: {} and {}",
+                                         ops::describe(operands[it->second.second].x),
+                                         ops::describe(operands[i].x), it->second.first.to_string(),
+                                         n.to_string()));
     }
   }
 }
@@ -138,23 +147,28 @@ Labels implied_output(const std::vector<Operand>& operands, int64_t ellipsis) {
 Tensor Tensor::einsum(std::string_view formula, std::span<const Tensor> operands) {
   const Formula f = split_formula(formula);
   if (f.inputs.size() != operands.size())
-    raise_formula(formula, fmt::format("names {} operands, {} given", f.inputs.size(), operands.size()));
+    raise_formula(formula,
+                  fmt::format("names {} operands, {} given", f.inputs.size(), operands.size()));
   std::vector<Operand> list;
   int64_t ellipsis = 0;
   DType common = operands[0].dtype();
   for (size_t i = 0; i < operands.size(); ++i) {
     const bool has_ellipsis = f.inputs[i].find("...") != std::string::npos;
-    const int64_t unnamed = operands[i].rank() - static_cast<int64_t>(f.inputs[i].size()) + (has_ellipsis ? 3 : 0);
+    const int64_t unnamed =
+        operands[i].rank() - static_cast<int64_t>(f.inputs[i].size()) + (has_ellipsis ? 3 : 0);
     if (unnamed < 0 || (!has_ellipsis && unnamed != 0))
-      raise_formula(formula, fmt::format("\"{}\" does not name the axes of {}", f.inputs[i], ops::describe(operands[i])));
+      raise_formula(formula, fmt::format("\"{}\" does not name the axes of {}", f.inputs[i],
+                                         ops::describe(operands[i])));
     ellipsis = std::max(ellipsis, unnamed);
     list.push_back({operands[i], labels_of(f.inputs[i], unnamed, formula)});
     common = promote(common, operands[i].dtype());
   }
   check_sizes(list, formula);
-  const Labels output = f.output ? labels_of(*f.output, ellipsis, formula) : implied_output(list, ellipsis);
+  const Labels output =
+      f.output ? labels_of(*f.output, ellipsis, formula) : implied_output(list, ellipsis);
   for (size_t i = 0; i < output.size(); ++i) {
-    const bool is_known = std::any_of(list.begin(), list.end(), [&](const Operand& o) { return contains(o.labels, output[i]); });
+    const bool is_known = std::any_of(
+        list.begin(), list.end(), [&](const Operand& o) { return contains(o.labels, output[i]); });
     if (!is_known || std::count(output.begin(), output.end(), output[i]) != 1)
       raise_formula(formula, "each letter of the result must be one of an operand and occur once");
   }
@@ -165,7 +179,8 @@ Tensor Tensor::einsum(std::string_view formula, std::span<const Tensor> operands
   }
   const auto needed_after = [&](size_t i) {
     Labels kept = output;
-    for (size_t k = i + 1; k < list.size(); ++k) kept.insert(kept.end(), list[k].labels.begin(), list[k].labels.end());
+    for (size_t k = i + 1; k < list.size(); ++k)
+      kept.insert(kept.end(), list[k].labels.begin(), list[k].labels.end());
     return kept;
   };
   Operand result = list[0];

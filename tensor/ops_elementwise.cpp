@@ -9,12 +9,15 @@ using ops::full_like;
 
 namespace ops {
 
-std::string describe(const Tensor& x) { return fmt::format("{} {}", dtype_name(x.dtype()), to_string(x.shape())); }
+std::string describe(const Tensor& x) {
+  return fmt::format("{} {}", dtype_name(x.dtype()), to_string(x.shape()));
+}
 
 Tensor truth(const Tensor& x) { return x.cast(DType::kBool); }
 
 void need_integer(const Tensor& x, std::string_view what) {
-  if (!is_int(x.dtype())) raise(Code::kInvalidArgument, "{} needs an integer dtype, not {}", what, describe(x));
+  if (!is_int(x.dtype()))
+    raise(Code::kInvalidArgument, "{} needs an integer dtype, not {}", what, describe(x));
 }
 
 }  // namespace ops
@@ -24,7 +27,8 @@ namespace {
 /// Operands of a bitwise operator.
 void need_bits(const Tensor& a, const Tensor& b, std::string_view what) {
   if (is_float(a.dtype()) || is_float(b.dtype()))
-    raise(Code::kInvalidArgument, "{} needs integer or bool operands, not {} and {}", what, ops::describe(a), ops::describe(b));
+    raise(Code::kInvalidArgument, "{} needs integer or bool operands, not {} and {}", what,
+          ops::describe(a), ops::describe(b));
 }
 
 Tensor bitwise(ir::Op op, const Tensor& a, const Tensor& b, std::string_view what) {
@@ -36,7 +40,9 @@ Tensor bitwise(ir::Op op, const Tensor& a, const Tensor& b, std::string_view wha
 
 Tensor shift(ir::Op op, const Tensor& a, const Tensor& b, std::string_view what) {
   need_bits(a, b, what);
-  if (is_bool(a.dtype())) raise(Code::kInvalidArgument, "{} needs an integer left operand, not {}", what, ops::describe(a));
+  if (is_bool(a.dtype()))
+    raise(Code::kInvalidArgument, "{} needs an integer left operand, not {}", what,
+          ops::describe(a));
   Tensor x = a, y = b;
   match(x, y, what);
   return alu(op, x, y);
@@ -68,7 +74,9 @@ Operands widened(const Tensor& a, const Tensor& b, std::string_view what) {
   Operands o{a, b, DType::kF32};
   match(o.a, o.b, what);
   o.result = o.a.dtype();
-  if (is_bool(o.result)) raise(Code::kInvalidArgument, "{} is not defined on bool: {} and {}", what, ops::describe(a), ops::describe(b));
+  if (is_bool(o.result))
+    raise(Code::kInvalidArgument, "{} is not defined on bool: {} and {}", what, ops::describe(a),
+          ops::describe(b));
   if (is_half_like(o.result)) {
     o.a = o.a.cast(DType::kF32);
     o.b = o.b.cast(DType::kF32);
@@ -85,8 +93,10 @@ Tensor floor_div_float(const Tensor& a, const Tensor& b) {
   // (a - rest) / b is within half a unit of an integer; zero keeps the sign of a/b.
   const Tensor ratio = alu(kDiv, a, b);
   const Tensor rounded = q.floor();
-  const Tensor nearest = select(alu(kLt, scalar_like(q, 0.5), alu(kSub, q, rounded)), rounded + 1, rounded);
-  return select(alu(kEq, b, scalar_like(b, 0)), ratio, select(alu(kEq, q, scalar_like(q, 0)), ratio * 0, nearest));
+  const Tensor nearest =
+      select(alu(kLt, scalar_like(q, 0.5), alu(kSub, q, rounded)), rounded + 1, rounded);
+  return select(alu(kEq, b, scalar_like(b, 0)), ratio,
+                select(alu(kEq, q, scalar_like(q, 0)), ratio * 0, nearest));
 }
 
 Tensor floor_div_int(const Tensor& a, const Tensor& b) {
@@ -110,7 +120,8 @@ Tensor operator-(const Tensor& a, const Tensor& b) {
   Tensor x = a, y = b;
   match(x, y, "subtract");
   if (is_bool(x.dtype()))
-    raise(Code::kInvalidArgument, "subtract is not defined on bool: {} and {}; use ^ or cast", ops::describe(a), ops::describe(b));
+    raise(Code::kInvalidArgument, "subtract is not defined on bool: {} and {}; use ^ or cast",
+          ops::describe(a), ops::describe(b));
   return alu(kSub, x, y);
 }
 
@@ -134,14 +145,17 @@ Tensor operator<<(const Tensor& a, const Tensor& b) { return shift(kShl, a, b, "
 Tensor operator>>(const Tensor& a, const Tensor& b) { return shift(kShr, a, b, "shift right"); }
 
 Tensor Tensor::operator-() const {
-  if (is_bool(dtype())) raise(Code::kInvalidArgument, "negate is not defined on {}; use !", ops::describe(*this));
+  if (is_bool(dtype()))
+    raise(Code::kInvalidArgument, "negate is not defined on {}; use !", ops::describe(*this));
   return alu(kNeg, *this);
 }
 
 Tensor Tensor::operator!() const { return alu(kNot, ops::truth(*this)); }
 
 Tensor Tensor::operator~() const {
-  if (is_float(dtype())) raise(Code::kInvalidArgument, "bitwise not needs an integer or bool dtype, not {}", ops::describe(*this));
+  if (is_float(dtype()))
+    raise(Code::kInvalidArgument, "bitwise not needs an integer or bool dtype, not {}",
+          ops::describe(*this));
   return alu(kNot, *this);
 }
 
@@ -153,15 +167,19 @@ Tensor operator<(const Tensor& a, const Tensor& b) {
 Tensor operator>(const Tensor& a, const Tensor& b) {
   return compare(a, b, "greater", [](const Tensor& x, const Tensor& y) { return alu(kLt, y, x); });
 }
-Tensor operator<=(const Tensor& a, const Tensor& b) { return compare(a, b, "less or equal", less_equal); }
+Tensor operator<=(const Tensor& a, const Tensor& b) {
+  return compare(a, b, "less or equal", less_equal);
+}
 Tensor operator>=(const Tensor& a, const Tensor& b) {
-  return compare(a, b, "greater or equal", [](const Tensor& x, const Tensor& y) { return less_equal(y, x); });
+  return compare(a, b, "greater or equal",
+                 [](const Tensor& x, const Tensor& y) { return less_equal(y, x); });
 }
 Tensor operator==(const Tensor& a, const Tensor& b) {
   return compare(a, b, "equal", [](const Tensor& x, const Tensor& y) { return alu(kEq, x, y); });
 }
 Tensor operator!=(const Tensor& a, const Tensor& b) {
-  return compare(a, b, "not equal", [](const Tensor& x, const Tensor& y) { return alu(kNe, x, y); });
+  return compare(a, b, "not equal",
+                 [](const Tensor& x, const Tensor& y) { return alu(kNe, x, y); });
 }
 
 Tensor Tensor::isnan() const {
@@ -198,7 +216,9 @@ Tensor Tensor::clip(std::optional<double> lo, std::optional<double> hi) const {
   return out;
 }
 
-Tensor Tensor::where(const Tensor& a, const Tensor& b) const { return select(ops::truth(*this), a, b); }
+Tensor Tensor::where(const Tensor& a, const Tensor& b) const {
+  return select(ops::truth(*this), a, b);
+}
 
 Tensor Tensor::lerp(const Tensor& end, const Tensor& weight) const {
   Operands o = widened(*this, end, "lerp");
@@ -237,7 +257,9 @@ Tensor Tensor::abs() const {
   if (is_bool(dtype()) || is_unsigned(dtype())) return *this;
   if (!is_float(dtype())) return select(*this < 0, alu(kNeg, *this), *this);
   // Clearing the sign bit also takes -0 and negative NaN.
-  const DType bits = item_size(dtype()) == 2 ? DType::kI16 : item_size(dtype()) == 4 ? DType::kI32 : DType::kI64;
+  const DType bits = item_size(dtype()) == 2   ? DType::kI16
+                     : item_size(dtype()) == 4 ? DType::kI32
+                                               : DType::kI64;
   const Tensor mask = constant_int(int_max(bits), bits, device());
   return alu(kAnd, bitcast(bits), mask).bitcast(dtype());
 }
@@ -271,11 +293,14 @@ Tensor Tensor::round() const {
   const Tensor fraction = alu(kSub, *this, t).abs();  // exact
   const Tensor half_of_t = t * 0.5, half = scalar_like(*this, 0.5);
   const Tensor is_odd = alu(kNe, half_of_t, half_of_t.trunc());
-  const Tensor moves = alu(kOr, alu(kLt, half, fraction), alu(kAnd, alu(kEq, fraction, half), is_odd));
+  const Tensor moves =
+      alu(kOr, alu(kLt, half, fraction), alu(kAnd, alu(kEq, fraction, half), is_odd));
   return select(moves, t + sign(), t);
 }
 
 Tensor Tensor::square() const { return *this * *this; }
-Tensor Tensor::relu() const { return is_bool(dtype()) ? *this : alu(kMax, *this, scalar_like(*this, 0)); }
+Tensor Tensor::relu() const {
+  return is_bool(dtype()) ? *this : alu(kMax, *this, scalar_like(*this, 0));
+}
 
 }  // namespace bm

@@ -47,12 +47,14 @@ void need_integer(const Tensor& x, std::string_view what);
 struct Product {
   DType sum, result;
 };
-Product product_types(const Tensor& a, const Tensor& b, std::optional<DType> accumulate = std::nullopt);
+Product product_types(const Tensor& a, const Tensor& b,
+                      std::optional<DType> accumulate = std::nullopt);
 
 /// One value per spatial axis: `given` of size 1 counts for all.
 Axes spread(const Axes& given, int64_t count, std::string_view what);
 /// Windows over the last kernel.size() axes: [..., *s] → [..., *out, *kernel].
-Tensor windows(const Tensor& x, const Axes& kernel, const Axes& stride, const Axes& dilation, std::string_view what);
+Tensor windows(const Tensor& x, const Axes& kernel, const Axes& stride, const Axes& dilation,
+               std::string_view what);
 
 /// Rows of threefry output: two uint32 words per uint64 counter. key and counter broadcast.
 std::pair<Tensor, Tensor> threefry(const Tensor& key, const Tensor& counter);

@@ -50,7 +50,8 @@ Tensor cos_of(const Tensor& x) {
   return 1 - s * s * 2;
 }
 
-/// Argument to [0, 1] by 1/x, halved twice by tan(θ/2) = t / (1 + √(1 + t²)), then the power series.
+/// Argument to [0, 1] by 1/x, halved twice by tan(θ/2) = t / (1 + √(1 + t²)), then the power
+/// series.
 Tensor atan_of(const Tensor& x) {
   const Tensor ax = x.abs(), is_big = ax > 1;
   const Tensor start = select(is_big, alu(kRecip, ax), ax);
@@ -69,15 +70,18 @@ Tensor atan_of(const Tensor& x) {
 /// Taylor series on [-1, 1]; beyond that 1 - e^(-x²)·q(x), q from tests/oracle/erf_coefficients.py.
 Tensor erf_of(const Tensor& x) {
   static constexpr std::array kShort = {
-      0.25539567631050575, -0.42718598976848671, 0.2416582015255602, -0.078968306127934734,
+      0.25539567631050575,   -0.42718598976848671,  0.2416582015255602,     -0.078968306127934734,
       0.0037323717589395444, 0.0068111401310856348, -0.00083797543870231344};
   static constexpr std::array kLong = {
-      0.25539567631050569, -0.42718584741395849, 0.24165819424248763, -0.078978581015712687,
-      0.0037328924016564484, 0.0069974617392005748, -0.00084714312294153333, -0.00098197711147407149,
-      4.3552653598178827e-05, 0.00017436477257256738, 2.7560352756678313e-05, -2.7640727821912852e-05,
-      -1.4166339069117108e-05, 1.8594273874294019e-06, 4.1463021832684878e-06, -2.2281295763723501e-07};
+      0.25539567631050569,     -0.42718584741395849,    0.24165819424248763,
+      -0.078978581015712687,   0.0037328924016564484,   0.0069974617392005748,
+      -0.00084714312294153333, -0.00098197711147407149, 4.3552653598178827e-05,
+      0.00017436477257256738,  2.7560352756678313e-05,  -2.7640727821912852e-05,
+      -1.4166339069117108e-05, 1.8594273874294019e-06,  4.1463021832684878e-06,
+      -2.2281295763723501e-07};
   const bool is_f64 = x.dtype() == DType::kF64;
-  const std::span<const double> q = is_f64 ? std::span<const double>(kLong) : std::span<const double>(kShort);
+  const std::span<const double> q =
+      is_f64 ? std::span<const double>(kLong) : std::span<const double>(kShort);
   const int terms = is_f64 ? 19 : 11;
   const Tensor z = x * x;
   double factor = 2 / std::sqrt(kPi);
@@ -96,7 +100,9 @@ Tensor erf_of(const Tensor& x) {
   return select(x.abs() < 1, inner * x, select(x < 0, -tail, tail));
 }
 
-Tensor sigmoid_of(const Tensor& x) { return alu(kRecip, quick_exp(-x) + 1); }  // e^(-x) = inf gives 0
+Tensor sigmoid_of(const Tensor& x) {
+  return alu(kRecip, quick_exp(-x) + 1);
+}  // e^(-x) = inf gives 0
 Tensor softplus_of(const Tensor& x) {
   return alu(kMax, x, scalar_like(x, 0)) + log1p_of(quick_exp(-x.abs()));
 }
@@ -140,7 +146,8 @@ Tensor pow_int(const Tensor& base, const Tensor& exponent) {
   const Tensor one = scalar_like(base, 1), zero = scalar_like(base, 0);
   Tensor result = one, square = base;
   for (int i = 0; i < bits; ++i) {
-    const Tensor bit = alu(kAnd, exponent, constant_int(static_cast<int64_t>(uint64_t{1} << i), t, base.device()));
+    const Tensor bit =
+        alu(kAnd, exponent, constant_int(static_cast<int64_t>(uint64_t{1} << i), t, base.device()));
     result = select(alu(kNe, bit, zero), result * square, result);
     if (i + 1 < bits) square = square * square;
   }
@@ -177,33 +184,52 @@ std::optional<double> known_exponent(const Tensor& e) {
 
 }  // namespace
 
-Tensor Tensor::exp2() const { return in_float(*this, [](const Tensor& x) { return alu(kExp2, x); }); }
+Tensor Tensor::exp2() const {
+  return in_float(*this, [](const Tensor& x) { return alu(kExp2, x); });
+}
 Tensor Tensor::exp() const { return in_float(*this, exp_of); }
 Tensor Tensor::expm1() const { return in_float(*this, expm1_of); }
-Tensor Tensor::log2() const { return in_float(*this, [](const Tensor& x) { return alu(kLog2, x); }); }
+Tensor Tensor::log2() const {
+  return in_float(*this, [](const Tensor& x) { return alu(kLog2, x); });
+}
 Tensor Tensor::log() const { return in_float(*this, log_of); }
 Tensor Tensor::log1p() const { return in_float(*this, log1p_of); }
 Tensor Tensor::log10() const {
-  return in_float(*this, [](const Tensor& x) { return alu(kLog2, x) * (kLn2 / std::numbers::ln10); });
+  return in_float(*this,
+                  [](const Tensor& x) { return alu(kLog2, x) * (kLn2 / std::numbers::ln10); });
 }
-Tensor Tensor::sin() const { return in_float(*this, [](const Tensor& x) { return alu(kSin, x); }); }
+Tensor Tensor::sin() const {
+  return in_float(*this, [](const Tensor& x) { return alu(kSin, x); });
+}
 Tensor Tensor::cos() const { return in_float(*this, cos_of); }
-Tensor Tensor::tan() const { return in_float(*this, [](const Tensor& x) { return alu(kSin, x) / cos_of(x); }); }
+Tensor Tensor::tan() const {
+  return in_float(*this, [](const Tensor& x) { return alu(kSin, x) / cos_of(x); });
+}
 Tensor Tensor::asin() const { return in_float(*this, asin_of); }
 Tensor Tensor::acos() const { return in_float(*this, acos_of); }
 Tensor Tensor::atan() const { return in_float(*this, atan_of); }
 Tensor Tensor::sinh() const { return in_float(*this, sinh_of); }
 Tensor Tensor::cosh() const { return in_float(*this, cosh_of); }
 Tensor Tensor::tanh() const { return in_float(*this, tanh_of); }
-Tensor Tensor::sqrt() const { return in_float(*this, [](const Tensor& x) { return alu(kSqrt, x); }); }
-Tensor Tensor::rsqrt() const { return in_float(*this, [](const Tensor& x) { return alu(kRecip, alu(kSqrt, x)); }); }
-Tensor Tensor::reciprocal() const { return in_float(*this, [](const Tensor& x) { return alu(kRecip, x); }); }
+Tensor Tensor::sqrt() const {
+  return in_float(*this, [](const Tensor& x) { return alu(kSqrt, x); });
+}
+Tensor Tensor::rsqrt() const {
+  return in_float(*this, [](const Tensor& x) { return alu(kRecip, alu(kSqrt, x)); });
+}
+Tensor Tensor::reciprocal() const {
+  return in_float(*this, [](const Tensor& x) { return alu(kRecip, x); });
+}
 Tensor Tensor::erf() const { return in_float(*this, erf_of); }
 
 Tensor Tensor::sigmoid() const { return in_float(*this, sigmoid_of); }
-Tensor Tensor::silu() const { return in_float(*this, [](const Tensor& x) { return x * sigmoid_of(x); }); }
+Tensor Tensor::silu() const {
+  return in_float(*this, [](const Tensor& x) { return x * sigmoid_of(x); });
+}
 Tensor Tensor::softplus() const { return in_float(*this, softplus_of); }
-Tensor Tensor::mish() const { return in_float(*this, [](const Tensor& x) { return x * tanh_of(softplus_of(x)); }); }
+Tensor Tensor::mish() const {
+  return in_float(*this, [](const Tensor& x) { return x * tanh_of(softplus_of(x)); });
+}
 
 Tensor Tensor::gelu(bool tanh_form) const {
   return in_float(*this, [&](const Tensor& x) {
@@ -230,17 +256,22 @@ Tensor Tensor::pow(const Tensor& exponent) const {
   Tensor base = *this, e = exponent;
   match(base, e, "pow");
   const DType t = base.dtype();
-  if (is_bool(t)) raise(Code::kInvalidArgument, "pow is not defined on bool: {} and {}", ops::describe(*this), ops::describe(exponent));
+  if (is_bool(t))
+    raise(Code::kInvalidArgument, "pow is not defined on bool: {} and {}", ops::describe(*this),
+          ops::describe(exponent));
   const std::optional<double> known = known_exponent(exponent);
   const bool is_small_whole = known && *known == std::trunc(*known) && std::fabs(*known) <= 64;
   if (!is_float(t))
-    return is_small_whole && *known >= 1 ? power_by_squaring(base, static_cast<int64_t>(*known)) : pow_int(base, e);
+    return is_small_whole && *known >= 1 ? power_by_squaring(base, static_cast<int64_t>(*known))
+                                         : pow_int(base, e);
   const DType wide = ops::wide_float(t);
   base = base.cast(wide);
   e = e.cast(wide);
   if (known && *known == 0.5) return alu(kSqrt, base).cast(t);
-  if (is_small_whole && *known >= 1) return power_by_squaring(base, static_cast<int64_t>(*known)).cast(t);
-  if (is_small_whole && *known <= -1) return alu(kRecip, power_by_squaring(base, static_cast<int64_t>(-*known))).cast(t);
+  if (is_small_whole && *known >= 1)
+    return power_by_squaring(base, static_cast<int64_t>(*known)).cast(t);
+  if (is_small_whole && *known <= -1)
+    return alu(kRecip, power_by_squaring(base, static_cast<int64_t>(-*known))).cast(t);
   return pow_float(base, e).cast(t);
 }
 

@@ -16,7 +16,8 @@ SymInt product(const Shape& shape, std::string_view what) {
   SymInt out = 1;
   for (const SymInt& d : shape) {
     if (!d.is_const() && !out.is_const())
-      raise(Code::kUnsupported, "{} of {}: two symbolic axes cannot be merged", what, to_string(shape));
+      raise(Code::kUnsupported, "{} of {}: two symbolic axes cannot be merged", what,
+            to_string(shape));
     out = d.is_const() ? out * d.constant() : d * out.constant();
   }
   return out;
@@ -31,7 +32,8 @@ Tensor iota_along(const SymInt& n, int64_t axis, int64_t rank, runtime::Device& 
 Axes spread(const Axes& given, int64_t count, std::string_view what) {
   if (static_cast<int64_t>(given.size()) == count) return given;
   if (given.size() == 1) return Axes(static_cast<size_t>(count), given[0]);
-  raise(Code::kInvalidArgument, "{}: {} values given for {} spatial axes", what, given.size(), count);
+  raise(Code::kInvalidArgument, "{}: {} values given for {} spatial axes", what, given.size(),
+        count);
 }
 
 namespace {
@@ -45,12 +47,15 @@ int64_t known_size(const Tensor& x, int64_t axis, std::string_view what) {
 }
 
 /// One axis [n] → two axes [kernel, out]: element (k, o) is x[o·stride + k·dilation].
-Tensor window_axis(const Tensor& x, int64_t axis, int64_t kernel, int64_t stride, int64_t dilation, std::string_view what) {
+Tensor window_axis(const Tensor& x, int64_t axis, int64_t kernel, int64_t stride, int64_t dilation,
+                   std::string_view what) {
   const int64_t n = known_size(x, axis, what), reach = dilation * (kernel - 1) + 1;
   if (kernel < 1 || stride < 1 || dilation < 1)
-    raise(Code::kInvalidArgument, "{}: kernel {}, stride {} and dilation {} must be positive", what, kernel, stride, dilation);
+    raise(Code::kInvalidArgument, "{}: kernel {}, stride {} and dilation {} must be positive", what,
+          kernel, stride, dilation);
   if (n < reach)
-    raise(Code::kInvalidArgument, "{} of {}: a window of {} does not fit axis {}", what, describe(x), reach, axis);
+    raise(Code::kInvalidArgument, "{} of {}: a window of {} does not fit axis {}", what,
+          describe(x), reach, axis);
   const int64_t out = (n - reach) / stride + 1;
   const auto a = static_cast<size_t>(axis);
   Shape shape = x.shape();
@@ -71,9 +76,12 @@ Tensor window_axis(const Tensor& x, int64_t axis, int64_t kernel, int64_t stride
 }
 
 /// Windows that do not overlap: [n] → [kernel, out] by cutting.
-Tensor cut_axis(const Tensor& x, int64_t axis, int64_t kernel, int64_t stride, std::string_view what) {
+Tensor cut_axis(const Tensor& x, int64_t axis, int64_t kernel, int64_t stride,
+                std::string_view what) {
   const int64_t n = known_size(x, axis, what);
-  if (n < kernel) raise(Code::kInvalidArgument, "{} of {}: a window of {} does not fit axis {}", what, describe(x), kernel, axis);
+  if (n < kernel)
+    raise(Code::kInvalidArgument, "{} of {}: a window of {} does not fit axis {}", what,
+          describe(x), kernel, axis);
   const int64_t out = (n - kernel) / stride + 1;
   std::vector<std::pair<SymInt, SymInt>> room(static_cast<size_t>(x.rank()), {0, 0});
   room[static_cast<size_t>(axis)].second = std::max<int64_t>(out * stride - n, 0);
@@ -83,9 +91,12 @@ Tensor cut_axis(const Tensor& x, int64_t axis, int64_t kernel, int64_t stride, s
 
 }  // namespace
 
-Tensor windows(const Tensor& x, const Axes& kernel, const Axes& stride, const Axes& dilation, std::string_view what) {
+Tensor windows(const Tensor& x, const Axes& kernel, const Axes& stride, const Axes& dilation,
+               std::string_view what) {
   const auto spatial = static_cast<int64_t>(kernel.size()), first = x.rank() - spatial;
-  if (first < 0) raise(Code::kInvalidArgument, "{} of {}: {} spatial axes are too many", what, describe(x), spatial);
+  if (first < 0)
+    raise(Code::kInvalidArgument, "{} of {}: {} spatial axes are too many", what, describe(x),
+          spatial);
   Tensor y = x;
   for (int64_t i = 0; i < spatial; ++i) {
     const auto k = static_cast<size_t>(i);
@@ -107,7 +118,8 @@ namespace {
 /// Where a slice bound lies: from the end when negative, never outside [0, n].
 SymInt place(const SymInt& v, const SymInt& n, const Tensor& x, int64_t axis) {
   const auto undecided = [&]() -> SymInt {
-    raise(Code::kUnsupported, "slice of axis {} of {}: whether {} lies inside depends on the variables", axis,
+    raise(Code::kUnsupported,
+          "slice of axis {} of {}: whether {} lies inside depends on the variables", axis,
           to_string(x.shape()), v.to_string());
   };
   if (v.max() >= 0 && v.min() < 0) return undecided();
@@ -140,8 +152,11 @@ Tensor every(const Tensor& x, int64_t axis, int64_t step) {
 
 Tensor slice_backwards(const Tensor& x, int64_t axis, const Slice& s) {
   const SymInt& n = x.size(axis);
-  const bool is_static = n.is_const() && (!s.begin || s.begin->is_const()) && (!s.end || s.end->is_const());
-  if (!is_static) raise(Code::kUnsupported, "slice of axis {} of {}: a negative step needs fixed bounds", axis, to_string(x.shape()));
+  const bool is_static =
+      n.is_const() && (!s.begin || s.begin->is_const()) && (!s.end || s.end->is_const());
+  if (!is_static)
+    raise(Code::kUnsupported, "slice of axis {} of {}: a negative step needs fixed bounds", axis,
+          to_string(x.shape()));
   const int64_t size = n.constant();
   const auto at = [&](const std::optional<SymInt>& v, int64_t otherwise) {
     if (!v) return otherwise;
@@ -149,7 +164,9 @@ Tensor slice_backwards(const Tensor& x, int64_t axis, const Slice& s) {
     return std::clamp<int64_t>(c < 0 ? c + size : c, -1, size - 1);
   };
   const int64_t first = size - 1 - at(s.begin, size - 1), last = size - 1 - at(s.end, -1);
-  return every(shrink_axis(x.flip({axis}), axis, std::min(first, size), std::max<int64_t>(last - first, 0)), axis, -s.step);
+  return every(
+      shrink_axis(x.flip({axis}), axis, std::min(first, size), std::max<int64_t>(last - first, 0)),
+      axis, -s.step);
 }
 
 }  // namespace
@@ -163,7 +180,9 @@ Tensor Tensor::transpose(int64_t a, int64_t b) const {
 
 Tensor Tensor::slice(int64_t axis_, const Slice& s) const {
   const int64_t a = axis(axis_);
-  if (s.step == 0) raise(Code::kInvalidArgument, "slice of axis {} of {}: the step is zero", a, bm::to_string(shape()));
+  if (s.step == 0)
+    raise(Code::kInvalidArgument, "slice of axis {} of {}: the step is zero", a,
+          bm::to_string(shape()));
   if (s.step < 0) return slice_backwards(*this, a, s);
   const SymInt& n = size(a);
   const SymInt begin = s.begin ? place(*s.begin, n, *this, a) : SymInt(0);
@@ -171,17 +190,20 @@ Tensor Tensor::slice(int64_t axis_, const Slice& s) const {
   SymInt length = end - begin;
   if (length.max() <= 0) length = 0;
   if (length.min() < 0)
-    raise(Code::kUnsupported, "slice of axis {} of {}: {} may exceed {}", a, bm::to_string(shape()), begin.to_string(), end.to_string());
+    raise(Code::kUnsupported, "slice of axis {} of {}: {} may exceed {}", a, bm::to_string(shape()),
+          begin.to_string(), end.to_string());
   const Tensor cut = shrink_axis(*this, a, begin, length);
   if (s.step == 1) return cut;
   if (!length.is_const())
-    raise(Code::kUnsupported, "slice of axis {} of {}: a step of {} needs fixed bounds", a, bm::to_string(shape()), s.step);
+    raise(Code::kUnsupported, "slice of axis {} of {}: a step of {} needs fixed bounds", a,
+          bm::to_string(shape()), s.step);
   return every(cut, a, s.step);
 }
 
 Tensor Tensor::index(const std::vector<Index>& indices) const {
   if (static_cast<int64_t>(indices.size()) > rank())
-    raise(Code::kInvalidArgument, "index of {}: {} indices are too many", ops::describe(*this), indices.size());
+    raise(Code::kInvalidArgument, "index of {}: {} indices are too many", ops::describe(*this),
+          indices.size());
   Tensor out = *this;
   Shape kept;
   for (size_t i = 0; i < indices.size(); ++i) {
@@ -194,7 +216,8 @@ Tensor Tensor::index(const std::vector<Index>& indices) const {
     const SymInt& n = shape()[i];
     const SymInt at = indices[i].at->max() < 0 ? *indices[i].at + n : *indices[i].at;
     if (at.min() < 0 || (n - at).min() < 1)
-      raise(Code::kInvalidArgument, "index {} is out of range for axis {} of {}", indices[i].at->to_string(), i, bm::to_string(shape()));
+      raise(Code::kInvalidArgument, "index {} is out of range for axis {} of {}",
+            indices[i].at->to_string(), i, bm::to_string(shape()));
     out = shrink_axis(out, a, at, 1);
   }
   kept.insert(kept.end(), shape().begin() + static_cast<int64_t>(indices.size()), shape().end());
@@ -212,7 +235,9 @@ Tensor Tensor::squeeze(std::optional<int64_t> axis_) const {
 
 Tensor Tensor::unsqueeze(int64_t axis_) const {
   const int64_t a = axis_ < 0 ? axis_ + rank() + 1 : axis_;
-  if (a < 0 || a > rank()) raise(Code::kInvalidArgument, "unsqueeze of {}: axis {} is out of range", bm::to_string(shape()), axis_);
+  if (a < 0 || a > rank())
+    raise(Code::kInvalidArgument, "unsqueeze of {}: axis {} is out of range",
+          bm::to_string(shape()), axis_);
   Shape grown = shape();
   grown.insert(grown.begin() + a, SymInt(1));
   return reshape(grown);
@@ -221,7 +246,9 @@ Tensor Tensor::unsqueeze(int64_t axis_) const {
 Tensor Tensor::flatten(int64_t first, int64_t last) const {
   if (rank() == 0) return reshape({1});
   const int64_t a = axis(first), b = axis(last);
-  if (a > b) raise(Code::kInvalidArgument, "flatten of {}: axis {} lies behind axis {}", bm::to_string(shape()), first, last);
+  if (a > b)
+    raise(Code::kInvalidArgument, "flatten of {}: axis {} lies behind axis {}",
+          bm::to_string(shape()), first, last);
   Shape merged(shape().begin(), shape().begin() + a);
   merged.push_back(ops::product(Shape(shape().begin() + a, shape().begin() + b + 1), "flatten"));
   merged.insert(merged.end(), shape().begin() + b + 1, shape().end());
@@ -238,11 +265,14 @@ Tensor Tensor::unflatten(int64_t axis_, const Shape& sizes) const {
 
 Tensor Tensor::repeat(const std::vector<int64_t>& counts) const {
   if (static_cast<int64_t>(counts.size()) < rank())
-    raise(Code::kInvalidArgument, "repeat of {}: {} counts are too few", ops::describe(*this), counts.size());
+    raise(Code::kInvalidArgument, "repeat of {}: {} counts are too few", ops::describe(*this),
+          counts.size());
   Tensor out = *this;
   while (out.rank() < static_cast<int64_t>(counts.size())) out = out.unsqueeze(0);
   for (size_t i = 0; i < counts.size(); ++i) {
-    if (counts[i] < 0) raise(Code::kInvalidArgument, "repeat of {}: count {} is negative", ops::describe(*this), counts[i]);
+    if (counts[i] < 0)
+      raise(Code::kInvalidArgument, "repeat of {}: count {} is negative", ops::describe(*this),
+            counts[i]);
     if (counts[i] == 1) continue;
     const auto a = static_cast<int64_t>(i);
     Shape grown = out.shape(), merged = out.shape();
@@ -255,7 +285,9 @@ Tensor Tensor::repeat(const std::vector<int64_t>& counts) const {
 
 Tensor Tensor::repeat_interleave(int64_t count, int64_t axis_) const {
   const int64_t a = axis(axis_);
-  if (count < 0) raise(Code::kInvalidArgument, "repeat_interleave of {}: count {} is negative", ops::describe(*this), count);
+  if (count < 0)
+    raise(Code::kInvalidArgument, "repeat_interleave of {}: count {} is negative",
+          ops::describe(*this), count);
   Shape grown = shape(), merged = shape();
   grown.insert(grown.begin() + a + 1, SymInt(count));
   merged[static_cast<size_t>(a)] = merged[static_cast<size_t>(a)] * count;
@@ -272,9 +304,11 @@ Tensor Tensor::roll(int64_t shift, int64_t axis_) const {
 
 std::vector<Tensor> Tensor::split(int64_t size, int64_t axis_) const {
   const int64_t a = axis(axis_), n = ops::known_size(*this, a, "split");
-  if (size < 1) raise(Code::kInvalidArgument, "split of {}: pieces of {} elements", ops::describe(*this), size);
+  if (size < 1)
+    raise(Code::kInvalidArgument, "split of {}: pieces of {} elements", ops::describe(*this), size);
   std::vector<Tensor> pieces;
-  for (int64_t at = 0; at < n || pieces.empty(); at += size) pieces.push_back(slice(a, {at, std::min(at + size, n), 1}));
+  for (int64_t at = 0; at < n || pieces.empty(); at += size)
+    pieces.push_back(slice(a, {at, std::min(at + size, n), 1}));
   return pieces;
 }
 
@@ -288,11 +322,12 @@ namespace {
 
 /// Tensors [lo, hi) placed in the whole, as a balanced tree of selections: each element passes
 /// log2(count) comparisons, and only the tensor it comes from is read.
-Tensor join(const std::vector<Tensor>& placed, const std::vector<SymInt>& offsets, const Tensor& position, size_t lo, size_t hi) {
+Tensor join(const std::vector<Tensor>& placed, const std::vector<SymInt>& offsets,
+            const Tensor& position, size_t lo, size_t hi) {
   if (hi - lo == 1) return placed[lo];
   const size_t mid = (lo + hi) / 2;
-  return select(position < ops::number(offsets[mid], position), join(placed, offsets, position, lo, mid),
-                join(placed, offsets, position, mid, hi));
+  return select(position < ops::number(offsets[mid], position),
+                join(placed, offsets, position, lo, mid), join(placed, offsets, position, mid, hi));
 }
 
 void check_cat(std::span<const Tensor> tensors, int64_t axis) {
@@ -301,9 +336,11 @@ void check_cat(std::span<const Tensor> tensors, int64_t axis) {
     bool fits = t.rank() == first.rank();
     for (int64_t i = 0; fits && i < t.rank(); ++i) fits = i == axis || t.size(i) == first.size(i);
     if (!fits)
-      raise(Code::kInvalidArgument, "cat along axis {}: {} and {} differ outside it", axis, ops::describe(first), ops::describe(t));
+      raise(Code::kInvalidArgument, "cat along axis {}: {} and {} differ outside it", axis,
+            ops::describe(first), ops::describe(t));
     if (&t.device() != &first.device())
-      raise(Code::kInvalidArgument, "cat: operands are on {} and {}; move one with to()", first.device().name(), t.device().name());
+      raise(Code::kInvalidArgument, "cat: operands are on {} and {}; move one with to()",
+            first.device().name(), t.device().name());
   }
 }
 
@@ -342,7 +379,8 @@ Tensor Tensor::stack(std::span<const Tensor> tensors, int64_t axis_) {
   std::vector<Tensor> grown;
   for (const Tensor& t : tensors) {
     if (t.shape() != tensors[0].shape())
-      raise(Code::kInvalidArgument, "stack: shapes {} and {} differ", bm::to_string(tensors[0].shape()), bm::to_string(t.shape()));
+      raise(Code::kInvalidArgument, "stack: shapes {} and {} differ",
+            bm::to_string(tensors[0].shape()), bm::to_string(t.shape()));
     grown.push_back(t.unsqueeze(axis_));
   }
   return cat(grown, axis_ < 0 ? axis_ + tensors[0].rank() + 1 : axis_);
@@ -353,7 +391,8 @@ namespace {
 /// Keeps the elements whose column minus row satisfies `keep`.
 template <class F>
 Tensor triangle(const Tensor& x, std::string_view what, F&& keep) {
-  if (x.rank() < 2) raise(Code::kInvalidArgument, "{} needs at least two axes, not {}", what, ops::describe(x));
+  if (x.rank() < 2)
+    raise(Code::kInvalidArgument, "{} needs at least two axes, not {}", what, ops::describe(x));
   const Tensor row = ops::iota_along(x.size(-2), x.rank() - 2, x.rank(), x.device());
   const Tensor column = ops::iota_along(x.size(-1), x.rank() - 1, x.rank(), x.device());
   return select(keep(column - row), x, scalar_like(x, 0));
@@ -370,13 +409,19 @@ Tensor Tensor::triu(int64_t diagonal) const {
 
 /// Rows laid end to end with one element added each: the diagonal becomes the first column.
 Tensor Tensor::diagonal() const {
-  if (rank() < 2) raise(Code::kInvalidArgument, "diagonal needs at least two axes, not {}", ops::describe(*this));
-  const int64_t n = std::min(ops::known_size(*this, -2, "diagonal"), ops::known_size(*this, -1, "diagonal"));
+  if (rank() < 2)
+    raise(Code::kInvalidArgument, "diagonal needs at least two axes, not {}", ops::describe(*this));
+  const int64_t n =
+      std::min(ops::known_size(*this, -2, "diagonal"), ops::known_size(*this, -1, "diagonal"));
   Tensor square = slice(-2, {0, n, 1}).slice(-1, {0, n, 1});
   if (n == 0) return square.flatten(-2, -1);
   std::vector<std::pair<SymInt, SymInt>> room(static_cast<size_t>(rank()) - 1, {0, 0});
   room.back().second = n;
-  return square.flatten(-2, -1).pad(room).unflatten(-1, {n, n + 1}).slice(-1, {0, 1, 1}).squeeze(-1);
+  return square.flatten(-2, -1)
+      .pad(room)
+      .unflatten(-1, {n, n + 1})
+      .slice(-1, {0, 1, 1})
+      .squeeze(-1);
 }
 
 }  // namespace bm

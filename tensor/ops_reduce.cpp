@@ -30,8 +30,12 @@ Tensor identity_like(const Tensor& x, ir::ReduceOp op) {
   switch (op) {
     case ir::ReduceOp::kSum: return scalar_like(x, 0);
     case ir::ReduceOp::kProd: return scalar_like(x, 1);
-    case ir::ReduceOp::kMax: return is_float(t) ? scalar_like(x, -HUGE_VAL) : constant_int(t == DType::kU64 ? 0 : int_min(t), t, x.device());
-    case ir::ReduceOp::kMin: return is_float(t) ? scalar_like(x, HUGE_VAL) : constant_int(t == DType::kU64 ? -1 : int_max(t), t, x.device());
+    case ir::ReduceOp::kMax:
+      return is_float(t) ? scalar_like(x, -HUGE_VAL)
+                         : constant_int(t == DType::kU64 ? 0 : int_min(t), t, x.device());
+    case ir::ReduceOp::kMin:
+      return is_float(t) ? scalar_like(x, HUGE_VAL)
+                         : constant_int(t == DType::kU64 ? -1 : int_max(t), t, x.device());
   }
   return {};
 }
@@ -50,13 +54,15 @@ Tensor combine(ir::ReduceOp op, const Tensor& a, const Tensor& b) {
 
 namespace {
 
-Tensor reduced(ir::ReduceOp op, const Tensor& x, const Axes& axes, bool keepdim, std::string_view what) {
+Tensor reduced(ir::ReduceOp op, const Tensor& x, const Axes& axes, bool keepdim,
+               std::string_view what) {
   const Axes list = ops::normalized(x, axes, what);
   if (list.empty()) return x;
   const bool needs_elements = op == ir::ReduceOp::kMax || op == ir::ReduceOp::kMin;
   for (int64_t a : list)
     if (needs_elements && x.size(a).min() == 0 && x.size(a).max() == 0)
-      raise(Code::kInvalidArgument, "{} over axis {} of {}: there are no elements", what, a, to_string(x.shape()));
+      raise(Code::kInvalidArgument, "{} over axis {} of {}: there are no elements", what, a,
+            to_string(x.shape()));
   const Tensor out = reduce(op, x, list);
   return keepdim ? out : ops::drop_axes(out, list);
 }
@@ -78,19 +84,23 @@ Tensor wide_mean(const Tensor& x, const Axes& axes) {
 
 /// Position of the largest (or smallest) element along one axis: the first where it is reached, or
 /// the first NaN.
-Tensor arg_extreme(const Tensor& x, std::optional<int64_t> axis, bool keepdim, ir::ReduceOp op, std::string_view what) {
+Tensor arg_extreme(const Tensor& x, std::optional<int64_t> axis, bool keepdim, ir::ReduceOp op,
+                   std::string_view what) {
   if (!axis) {
     const Tensor flat = x.rank() == 1 ? x : x.reshape({ops::product(x.shape(), what)});
     const Tensor at = arg_extreme(flat, 0, false, op, what);
     return keepdim ? at.reshape(Shape(x.shape().size(), SymInt(1))) : at;
   }
   const int64_t a = x.axis(*axis);
-  if (x.size(a).is(0)) raise(Code::kInvalidArgument, "{} over axis {} of {}: there are no elements", what, a, to_string(x.shape()));
+  if (x.size(a).is(0))
+    raise(Code::kInvalidArgument, "{} over axis {} of {}: there are no elements", what, a,
+          to_string(x.shape()));
   if (is_bool(x.dtype())) return arg_extreme(x.cast(DType::kU8), a, keepdim, op, what);
   Tensor is_hit = x == reduce(op, x, {a});
   if (is_float(x.dtype())) is_hit = is_hit | x.isnan();
   const Tensor place = ops::iota_along(x.size(a), a, x.rank(), x.device());
-  const Tensor first = reduce(ir::ReduceOp::kMin, select(is_hit, place, scalar_like(place, 0) + x.size(a).max()), {a});
+  const Tensor first = reduce(ir::ReduceOp::kMin,
+                              select(is_hit, place, scalar_like(place, 0) + x.size(a).max()), {a});
   return keepdim ? first : ops::drop_axes(first, {a});
 }
 
@@ -116,16 +126,22 @@ Exponentials exponentials(const Tensor& x, const Axes& axes) {
 }  // namespace
 
 Tensor Tensor::sum(const Axes& axes, bool keepdim, std::optional<DType> accumulate) const {
-  return reduced(ir::ReduceOp::kSum, cast(accumulate ? *accumulate : sum_dtype(dtype())), axes, keepdim, "sum");
+  return reduced(ir::ReduceOp::kSum, cast(accumulate ? *accumulate : sum_dtype(dtype())), axes,
+                 keepdim, "sum");
 }
 Tensor Tensor::prod(const Axes& axes, bool keepdim) const {
   return reduced(ir::ReduceOp::kProd, cast(sum_dtype(dtype())), axes, keepdim, "prod");
 }
-Tensor Tensor::max(const Axes& axes, bool keepdim) const { return reduced(ir::ReduceOp::kMax, *this, axes, keepdim, "max"); }
-Tensor Tensor::min(const Axes& axes, bool keepdim) const { return reduced(ir::ReduceOp::kMin, *this, axes, keepdim, "min"); }
+Tensor Tensor::max(const Axes& axes, bool keepdim) const {
+  return reduced(ir::ReduceOp::kMax, *this, axes, keepdim, "max");
+}
+Tensor Tensor::min(const Axes& axes, bool keepdim) const {
+  return reduced(ir::ReduceOp::kMin, *this, axes, keepdim, "min");
+}
 
 Tensor Tensor::any(const Axes& axes, bool keepdim) const {
-  const Tensor bits = ops::truth(*this).cast(DType::kI32);  // an empty line gives 0: the sum, not the largest
+  const Tensor bits =
+      ops::truth(*this).cast(DType::kI32);  // an empty line gives 0: the sum, not the largest
   return ops::truth(reduced(ir::ReduceOp::kSum, bits, axes, keepdim, "any"));
 }
 Tensor Tensor::all(const Axes& axes, bool keepdim) const { return !(!*this).any(axes, keepdim); }
@@ -146,7 +162,10 @@ Tensor Tensor::var(const Axes& axes, bool keepdim, int64_t correction) const {
 }
 
 Tensor Tensor::std(const Axes& axes, bool keepdim, int64_t correction) const {
-  return cast(ops::wide_float(dtype())).var(axes, keepdim, correction).sqrt().cast(float_dtype(dtype()));
+  return cast(ops::wide_float(dtype()))
+      .var(axes, keepdim, correction)
+      .sqrt()
+      .cast(float_dtype(dtype()));
 }
 
 Tensor Tensor::argmax(std::optional<int64_t> axis, bool keepdim) const {
@@ -163,7 +182,8 @@ Tensor Tensor::logsumexp(const Axes& axes, bool keepdim) const {
   // The largest is +inf: inf - inf would be NaN.
   const Tensor shifted = select(wide == HUGE_VAL, wide, wide - m);
   const Tensor powers = (shifted * (1 / std::log(2.0))).exp2();
-  const Tensor out = (reduce(ir::ReduceOp::kSum, powers, list).log() + m).cast(float_dtype(dtype()));
+  const Tensor out =
+      (reduce(ir::ReduceOp::kSum, powers, list).log() + m).cast(float_dtype(dtype()));
   return keepdim ? out : ops::drop_axes(out, list);
 }
 
@@ -179,7 +199,8 @@ Tensor Tensor::log_softmax(int64_t axis_) const {
 
 namespace {
 
-/// Lines up to this long are scanned by one reduction with a triangular mask, longer ones in blocks.
+/// Lines up to this long are scanned by one reduction with a triangular mask, longer ones in
+/// blocks.
 constexpr int64_t kScanBlock = 64;
 
 /// out[i] = op over j <= i (or j < i) of x[j], along the last axis: n² steps in one kernel.
@@ -187,7 +208,8 @@ Tensor scan_directly(ir::ReduceOp op, const Tensor& x, bool is_exclusive) {
   const int64_t rank = x.rank();
   const Tensor i = ops::iota_along(x.size(-1), rank - 1, rank + 1, x.device());
   const Tensor j = ops::iota_along(x.size(-1), rank, rank + 1, x.device());
-  const Tensor masked = select(is_exclusive ? j < i : j <= i, x.unsqueeze(-2), ops::identity_like(x, op));
+  const Tensor masked =
+      select(is_exclusive ? j < i : j <= i, x.unsqueeze(-2), ops::identity_like(x, op));
   return reduce(op, masked, {-1}).squeeze(-1);
 }
 
@@ -198,7 +220,8 @@ Tensor scan_last(ir::ReduceOp op, const Tensor& x, bool is_exclusive) {
   const int64_t blocks = (n.constant() + kScanBlock - 1) / kScanBlock;
   std::vector<SymInt> room(static_cast<size_t>(2 * x.rank()), SymInt(0));
   room.back() = blocks * kScanBlock - n.constant();
-  const Tensor tiles = pad_raw(x, room, ops::identity_like(x, op).node()->scalar).unflatten(-1, {blocks, kScanBlock});
+  const Tensor tiles = pad_raw(x, room, ops::identity_like(x, op).node()->scalar)
+                           .unflatten(-1, {blocks, kScanBlock});
   // Inside blocks; then what all earlier blocks give together.
   const Tensor inside = scan_directly(op, tiles, is_exclusive);
   const Tensor totals = reduce(op, tiles, {-1}).squeeze(-1);
@@ -222,8 +245,6 @@ Tensor Tensor::cumprod(int64_t axis_) const {
   const DType t = sum_dtype(dtype());
   return scan(ir::ReduceOp::kProd, cast(is_half_like(t) ? DType::kF32 : t), axis(axis_)).cast(t);
 }
-Tensor Tensor::cummax(int64_t axis_) const {
-  return scan(ir::ReduceOp::kMax, *this, axis(axis_));
-}
+Tensor Tensor::cummax(int64_t axis_) const { return scan(ir::ReduceOp::kMax, *this, axis(axis_)); }
 
 }  // namespace bm

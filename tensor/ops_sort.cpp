@@ -16,7 +16,9 @@ constexpr int64_t kTopByMinimum = 64;
 
 /// Float → signed integer of the same size with the same order: -0 = +0, every NaN above +inf.
 Tensor float_key(const Tensor& x) {
-  const DType bits = item_size(x.dtype()) == 2 ? DType::kI16 : item_size(x.dtype()) == 4 ? DType::kI32 : DType::kI64;
+  const DType bits = item_size(x.dtype()) == 2   ? DType::kI16
+                     : item_size(x.dtype()) == 4 ? DType::kI32
+                                                 : DType::kI64;
   const Tensor plain = select(x == 0, scalar_like(x, 0), x);
   const Tensor raw = plain.bitcast(bits);
   const Tensor ordered = select(raw < 0, raw ^ constant_int(int_max(bits), bits, x.device()), raw);
@@ -31,7 +33,8 @@ Tensor key_of(const Tensor& x, bool is_descending) {
     key = bits ^ constant_int(INT64_MIN, DType::kI64, x.device());
   }
   key = key.cast(DType::kI64);
-  if (x.dtype() == DType::kU32) key = key - (int64_t{1} << 31);  // narrow keys must fit 32 signed bits
+  if (x.dtype() == DType::kU32)
+    key = key - (int64_t{1} << 31);  // narrow keys must fit 32 signed bits
   return is_descending ? ~key : key;
 }
 
@@ -67,9 +70,13 @@ Tensor sorted_packed(const Tensor& packed) {
   if (n <= kRankLimit) {
     const Tensor p = packed.contiguous();
     const Tensor is_smaller = p.unsqueeze(-2) < p.unsqueeze(-1);
-    const Tensor place = reduce(ir::ReduceOp::kSum, is_smaller.cast(DType::kI64), {-1}).squeeze(-1).contiguous();
-    const Tensor is_here = place.unsqueeze(-2) == ops::iota_along(n, rank - 1, rank + 1, p.device());
-    return reduce(ir::ReduceOp::kSum, select(is_here, p.unsqueeze(-2), scalar_like(p, 0)), {-1}).squeeze(-1).contiguous();
+    const Tensor place =
+        reduce(ir::ReduceOp::kSum, is_smaller.cast(DType::kI64), {-1}).squeeze(-1).contiguous();
+    const Tensor is_here =
+        place.unsqueeze(-2) == ops::iota_along(n, rank - 1, rank + 1, p.device());
+    return reduce(ir::ReduceOp::kSum, select(is_here, p.unsqueeze(-2), scalar_like(p, 0)), {-1})
+        .squeeze(-1)
+        .contiguous();
   }
   int64_t size = 1;
   while (size < n) size *= 2;
@@ -82,7 +89,9 @@ Tensor sorted_packed(const Tensor& packed) {
 Tensor pack(const Tensor& key32, const Tensor& position) {
   return (key32 << constant_int(kPositionBits, DType::kI64, key32.device())) | position;
 }
-Tensor position_of(const Tensor& packed) { return packed & constant_int((int64_t{1} << kPositionBits) - 1, DType::kI64, packed.device()); }
+Tensor position_of(const Tensor& packed) {
+  return packed & constant_int((int64_t{1} << kPositionBits) - 1, DType::kI64, packed.device());
+}
 
 /// Positions that bring the keys (last axis) into ascending order.
 Tensor order_of(const Tensor& key, bool has_64_bits) {
@@ -90,7 +99,8 @@ Tensor order_of(const Tensor& key, bool has_64_bits) {
   if (!has_64_bits) return position_of(sorted_packed(pack(key, place)));
   // Low halves first, then high halves: the second sort keeps the order of the first.
   const Tensor half = constant_int(32, DType::kI64, key.device());
-  const Tensor low = (key & constant_int(0xffffffff, DType::kI64, key.device())) - (int64_t{1} << 31);
+  const Tensor low =
+      (key & constant_int(0xffffffff, DType::kI64, key.device())) - (int64_t{1} << 31);
   const Tensor by_low = position_of(sorted_packed(pack(low, place)));
   const Tensor high = gather_raw(key >> half, key.rank() - 1, by_low);
   const Tensor by_high = position_of(sorted_packed(pack(high, place)));
@@ -98,9 +108,11 @@ Tensor order_of(const Tensor& key, bool has_64_bits) {
 }
 
 void check_length(const Tensor& x, int64_t axis, std::string_view what) {
-  if (!x.size(axis).is_const()) raise(Code::kUnsupported, "{} of {}: axis {} is symbolic", what, ops::describe(x), axis);
+  if (!x.size(axis).is_const())
+    raise(Code::kUnsupported, "{} of {}: axis {} is symbolic", what, ops::describe(x), axis);
   if (x.size(axis).constant() >= int64_t{1} << 31)
-    raise(Code::kUnsupported, "{} of {}: axis {} has 2^31 elements or more", what, ops::describe(x), axis);
+    raise(Code::kUnsupported, "{} of {}: axis {} has 2^31 elements or more", what, ops::describe(x),
+          axis);
 }
 
 /// The k smallest of different values: each is the least of those above the last one.
@@ -110,7 +122,8 @@ Tensor smallest_packed(const Tensor& packed, int64_t k) {
   Tensor last = reduce(ir::ReduceOp::kMin, p, {-1});
   found.push_back(last);
   for (int64_t i = 1; i < k; ++i) {
-    last = reduce(ir::ReduceOp::kMin, select(last < p, p, constant_int(INT64_MAX, DType::kI64, p.device())), {-1});
+    last = reduce(ir::ReduceOp::kMin,
+                  select(last < p, p, constant_int(INT64_MAX, DType::kI64, p.device())), {-1});
     found.push_back(last);
   }
   return Tensor::cat(found, -1).contiguous();
@@ -132,7 +145,9 @@ std::pair<Tensor, Tensor> Tensor::topk(int64_t k, int64_t axis_, bool largest) c
   const int64_t a = axis(axis_);
   check_length(*this, a, "topk");
   const int64_t n = size(a).constant();
-  if (k < 0 || k > n) raise(Code::kInvalidArgument, "topk of {}: k = {} is outside [0, {}]", ops::describe(*this), k, n);
+  if (k < 0 || k > n)
+    raise(Code::kInvalidArgument, "topk of {}: k = {} is outside [0, {}]", ops::describe(*this), k,
+          n);
   if (k == 0 || k > kTopByMinimum || n <= kRankLimit || is_wide(dtype()) || elements() == 0) {
     const auto [values, order] = sort(a, largest);
     return {values.slice(a, {0, k, 1}), order.slice(a, {0, k, 1})};

@@ -23,9 +23,15 @@ constexpr int kRotations[8] = {13, 15, 26, 6, 17, 29, 16, 24};
 constexpr int64_t kParity = 0x1BD11BDA;  // key schedule constant of the 32-bit variants
 
 Tensor low_word(const Tensor& v) { return v.cast(DType::kU32); }
-Tensor high_word(const Tensor& v) { return (v >> constant_int(32, DType::kU64, v.device())).cast(DType::kU32); }
-Tensor word(int64_t value, const Tensor& like) { return constant_int(value, DType::kU32, like.device()); }
-Tensor rotated(const Tensor& x, int by) { return alu(kOr, x << word(by, x), x >> word(32 - by, x)); }
+Tensor high_word(const Tensor& v) {
+  return (v >> constant_int(32, DType::kU64, v.device())).cast(DType::kU32);
+}
+Tensor word(int64_t value, const Tensor& like) {
+  return constant_int(value, DType::kU32, like.device());
+}
+Tensor rotated(const Tensor& x, int by) {
+  return alu(kOr, x << word(by, x), x >> word(32 - by, x));
+}
 
 }  // namespace
 
@@ -69,7 +75,8 @@ Tensor fresh_state(uint64_t seed, runtime::Device& device) {
 
 /// Two words of random bits for each element, and the state moved on.
 std::pair<Tensor, Tensor> draw(const Shape& shape, std::string_view device_name) {
-  runtime::Device& device = *(device_name.empty() ? unwrap(runtime::default_device()) : unwrap(runtime::open_device(device_name)));
+  runtime::Device& device = *(device_name.empty() ? unwrap(runtime::default_device())
+                                                  : unwrap(runtime::open_device(device_name)));
   Generators& g = generators();
   std::lock_guard guard(g.lock);
   auto it = g.states.find(device.name());
@@ -96,11 +103,13 @@ int precision_of(DType t) {
 }
 
 Tensor wide_word(const Tensor& x0, const Tensor& x1) {
-  return x0.cast(DType::kU64) | (x1.cast(DType::kU64) << constant_int(32, DType::kU64, x0.device()));
+  return x0.cast(DType::kU64) |
+         (x1.cast(DType::kU64) << constant_int(32, DType::kU64, x0.device()));
 }
 
 void need_float_dtype(DType t, std::string_view what) {
-  if (!is_float(t)) raise(Code::kInvalidArgument, "{} needs a floating dtype, not {}", what, dtype_name(t));
+  if (!is_float(t))
+    raise(Code::kInvalidArgument, "{} needs a floating dtype, not {}", what, dtype_name(t));
 }
 
 }  // namespace
@@ -133,15 +142,19 @@ Tensor Tensor::randn(const Shape& shape, DType dtype, std::string_view device) {
   // Stored once: the rounds and what follows are too much for one kernel.
   const Tensor words = wide_word(x0, x1).contiguous();
   const Tensor u = ops::low_word(words).cast(wide) * 0x1p-32 + 0x1p-33;
-  const Tensor angle = (ops::high_word(words) >> constant_int(8, DType::kU32, x1.device())).cast(wide) * (2 * std::numbers::pi * 0x1p-24);
+  const Tensor angle =
+      (ops::high_word(words) >> constant_int(8, DType::kU32, x1.device())).cast(wide) *
+      (2 * std::numbers::pi * 0x1p-24);
   // float32: x0 near 2^32 rounds u up to 1, whose logarithm is 0; -log2 keeps the root real.
   const Tensor radius = alu(kSqrt, (alu(kLog2, u) * (-2 * std::numbers::ln2)).maximum(0));
   return (radius * angle.cos()).cast(dtype);
 }
 
-Tensor Tensor::randint(const Shape& shape, int64_t low, int64_t high, DType dtype, std::string_view device) {
+Tensor Tensor::randint(const Shape& shape, int64_t low, int64_t high, DType dtype,
+                       std::string_view device) {
   if (low >= high) raise(Code::kInvalidArgument, "randint: the range [{}, {}) is empty", low, high);
-  if (!is_int(dtype)) raise(Code::kInvalidArgument, "randint needs an integer dtype, not {}", dtype_name(dtype));
+  if (!is_int(dtype))
+    raise(Code::kInvalidArgument, "randint needs an integer dtype, not {}", dtype_name(dtype));
   const auto [x0, x1] = draw(shape, device);
   // 64 random bits modulo the span: the bias is below span / 2^64.
   const auto span = static_cast<int64_t>(static_cast<uint64_t>(high) - static_cast<uint64_t>(low));
@@ -149,8 +162,10 @@ Tensor Tensor::randint(const Shape& shape, int64_t low, int64_t high, DType dtyp
   return (offset.cast(DType::kI64) + constant_int(low, DType::kI64, x0.device())).cast(dtype);
 }
 
-Tensor Tensor::uniform(const Shape& shape, double low, double high, DType dtype, std::string_view device) {
-  if (!(low <= high)) raise(Code::kInvalidArgument, "uniform: the range [{}, {}) is empty", low, high);
+Tensor Tensor::uniform(const Shape& shape, double low, double high, DType dtype,
+                       std::string_view device) {
+  if (!(low <= high))
+    raise(Code::kInvalidArgument, "uniform: the range [{}, {}) is empty", low, high);
   return rand(shape, dtype, device) * (high - low) + low;
 }
 

@@ -7,22 +7,27 @@ namespace {
 class Elementwise : public OnDevice {
  protected:
   /// Function values against libm over a grid.
-  void expect_like(Tensor (Tensor::*op)() const, double (*libm)(double), const std::vector<double>& at, double factor = 4) {
+  void expect_like(Tensor (Tensor::*op)() const, double (*libm)(double),
+                   const std::vector<double>& at, double factor = 4) {
     for (DType t : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
       const Tensor x = tensor_of(at, {static_cast<int64_t>(at.size())}, t, device());
       std::vector<double> expected;
       for (double v : numbers(x)) expected.push_back(libm(v));
       Tolerance tolerance = tolerance_of(t, is_half_like(t) ? 1 : factor);
-      tolerance.absolute *= is_half_like(t) ? 0x1p-5 : 0x1p-10;  // results near zero are accurate too
+      tolerance.absolute *=
+          is_half_like(t) ? 0x1p-5 : 0x1p-10;  // results near zero are accurate too
       EXPECT_TRUE(are_close(expected, numbers((x.*op)()), tolerance)) << dtype_name(t);
     }
   }
 };
 BM_ON_DEVICES(Elementwise);
 
-const std::vector<double> kGrid = {-7.5, -3, -1.25, -1, -0.5, -0.1, -0.0009765625, 0, 0.0009765625, 0.1, 0.5, 0.75, 1, 1.25, 2, 3, 7.5};
+const std::vector<double> kGrid = {
+    -7.5, -3, -1.25, -1, -0.5, -0.1, -0.0009765625, 0, 0.0009765625, 0.1, 0.5,
+    0.75, 1,  1.25,  2,  3,    7.5};
 const std::vector<double> kPositive = {0.0009765625, 0.1, 0.5, 0.75, 1, 1.25, 2, 3, 7.5, 100, 1000};
-const std::vector<double> kUnit = {-1, -0.96875, -0.75, -0.5, -0.25, -0.0009765625, 0, 0.0009765625, 0.25, 0.5, 0.75, 0.96875, 1};
+const std::vector<double> kUnit = {
+    -1, -0.96875, -0.75, -0.5, -0.25, -0.0009765625, 0, 0.0009765625, 0.25, 0.5, 0.75, 0.96875, 1};
 
 TEST_P(Elementwise, OperatorsPromoteAndBroadcast) {
   EXPECT_TRUE(has_values(count({2, 1}) + count({3}), {2, 3}, {0, 1, 2, 1, 2, 3}));
@@ -90,7 +95,8 @@ TEST_P(Elementwise, FloatDivisionRules) {
 }
 
 TEST_P(Elementwise, RoundingAndSigns) {
-  const Tensor x = f32({-2.5, -1.5, -0.5, -0.2, 0.5, 0.49999997, 1.5, 2.5, 3.7, 8388609, kInf, kNan});
+  const Tensor x =
+      f32({-2.5, -1.5, -0.5, -0.2, 0.5, 0.49999997, 1.5, 2.5, 3.7, 8388609, kInf, kNan});
   EXPECT_TRUE(has_values(x.round(), {12}, {-2, -2, 0, 0, 0, 0, 2, 2, 4, 8388609, kInf, kNan}));
   EXPECT_TRUE(has_values(x.floor(), {12}, {-3, -2, -1, -1, 0, 0, 1, 2, 3, 8388609, kInf, kNan}));
   EXPECT_TRUE(has_values(x.ceil(), {12}, {-2, -1, 0, 0, 1, 1, 2, 3, 4, 8388609, kInf, kNan}));
@@ -123,7 +129,8 @@ TEST_P(Elementwise, FunctionsAgreeWithLibm) {
   expect_like(&Tensor::log, std::log, kPositive);
   expect_like(&Tensor::log2, std::log2, kPositive);
   expect_like(&Tensor::log10, std::log10, kPositive);
-  expect_like(&Tensor::log1p, std::log1p, {-0.5, -0.1, -0.0009765625, 0, 0.0009765625, 0.1, 0.5, 1, 7.5, 100}, 6);
+  expect_like(&Tensor::log1p, std::log1p,
+              {-0.5, -0.1, -0.0009765625, 0, 0.0009765625, 0.1, 0.5, 1, 7.5, 100}, 6);
   expect_like(&Tensor::sin, std::sin, kGrid);
   expect_like(&Tensor::sinh, std::sinh, kGrid, 8);
   expect_like(&Tensor::cosh, std::cosh, kGrid, 8);
@@ -148,7 +155,8 @@ TEST_P(Elementwise, CosineAndItsKinAreAccurateInAbsoluteTerms) {
 TEST_P(Elementwise, ExponentialsReachTheEndsOfTheRange) {
   const Tensor x = f32({-kInf, -104, -88, 88.7, 89, kInf, kNan});
   std::vector<double> expected;
-  for (double v : numbers(x)) expected.push_back(static_cast<double>(static_cast<float>(std::exp(v))));
+  for (double v : numbers(x))
+    expected.push_back(static_cast<double>(static_cast<float>(std::exp(v))));
   EXPECT_TRUE(are_close(expected, numbers(x.exp()), {1e-44, 4e-7}));
   EXPECT_TRUE(has_values(f32({-kInf, kInf, kNan}).expm1(), {3}, {-1, kInf, kNan}));
   EXPECT_TRUE(has_values(f32({-1, kInf, -2, 0}).log1p(), {4}, {-kInf, kInf, kNan, 0}));
@@ -163,24 +171,33 @@ TEST_P(Elementwise, ExponentialsReachTheEndsOfTheRange) {
 
 TEST_P(Elementwise, ActivationsAreStable) {
   const Tensor x = f32({-1000, -2, 0, 2, 1000});
-  EXPECT_TRUE(has_values(x.sigmoid(), {5}, {0, 0.11920292202, 0.5, 0.88079707798, 1}, {1e-7, 1e-6}));
+  EXPECT_TRUE(
+      has_values(x.sigmoid(), {5}, {0, 0.11920292202, 0.5, 0.88079707798, 1}, {1e-7, 1e-6}));
   EXPECT_TRUE(has_values(x.silu(), {5}, {0, -0.23840584404, 0, 1.76159415596, 1000}, {1e-7, 1e-6}));
-  EXPECT_TRUE(has_values(x.softplus(), {5}, {0, 0.12692801104, 0.69314718056, 2.12692801104, 1000}, {1e-7, 1e-6}));
+  EXPECT_TRUE(has_values(x.softplus(), {5}, {0, 0.12692801104, 0.69314718056, 2.12692801104, 1000},
+                         {1e-7, 1e-6}));
   EXPECT_TRUE(has_values(x.relu(), {5}, {0, 0, 0, 2, 1000}));
   EXPECT_TRUE(has_values(x.leaky_relu(0.1), {5}, {-100, -0.2, 0, 2, 1000}, {0, 1e-6}));
   EXPECT_TRUE(has_values(x.elu(2), {5}, {-2, -1.72932943353, 0, 2, 1000}, {0, 1e-6}));
   EXPECT_TRUE(has_values(x.gelu(), {5}, {0, -0.04540230591, 0, 1.95459769409, 1000}, {1e-6, 1e-6}));
-  EXPECT_TRUE(has_values(x.gelu(false), {5}, {0, -0.04550026390, 0, 1.95449973610, 1000}, {1e-6, 1e-6}));
+  EXPECT_TRUE(
+      has_values(x.gelu(false), {5}, {0, -0.04550026390, 0, 1.95449973610, 1000}, {1e-6, 1e-6}));
   EXPECT_TRUE(has_values(x.mish(), {5}, {0, -0.25250148270, 0, 1.94395895953, 1000}, {1e-6, 1e-6}));
-  EXPECT_TRUE(has_values(x.hardsigmoid(), {5}, {0, 0.16666666667, 0.5, 0.83333333333, 1}, {1e-7, 0}));
-  EXPECT_TRUE(has_values(x.hardswish(), {5}, {0, -0.33333333333, 0, 1.66666666667, 1000}, {1e-6, 0}));
+  EXPECT_TRUE(
+      has_values(x.hardsigmoid(), {5}, {0, 0.16666666667, 0.5, 0.83333333333, 1}, {1e-7, 0}));
+  EXPECT_TRUE(
+      has_values(x.hardswish(), {5}, {0, -0.33333333333, 0, 1.66666666667, 1000}, {1e-6, 0}));
 }
 
 TEST_P(Elementwise, PowOfIntegersIsExact) {
   EXPECT_TRUE(has_values(i64({3, -2, 10, 7}).pow(i64({4, 3, 18, 0})), {4}, {81, -8, 1e18, 1}));
-  EXPECT_TRUE(has_values(i64({2, 1, -1, -1, 0}).pow(i64({-1, -5, -3, -2, 0})), {5}, {0, 1, -1, 1, 1}));
+  EXPECT_TRUE(
+      has_values(i64({2, 1, -1, -1, 0}).pow(i64({-1, -5, -3, -2, 0})), {5}, {0, 1, -1, 1, 1}));
   EXPECT_TRUE(has_values(i64({5, -3}).pow(3), {2}, {125, -27}));
-  EXPECT_EQ(Tensor::from({uint8_t{3}}, device()).pow(Tensor::from({uint8_t{6}}, device())).item<uint8_t>(), 217);  // 729 mod 256
+  EXPECT_EQ(Tensor::from({uint8_t{3}}, device())
+                .pow(Tensor::from({uint8_t{6}}, device()))
+                .item<uint8_t>(),
+            217);  // 729 mod 256
 }
 
 TEST_P(Elementwise, PowOfFloatsFollowsC) {
@@ -196,11 +213,13 @@ TEST_P(Elementwise, PowOfFloatsFollowsC) {
 }
 
 TEST_P(Elementwise, CastsSaturateAndTruncate) {
-  EXPECT_TRUE(has_values(f32({-1.9, 1.9, 300, -300, kNan, kInf}).cast(DType::kI8), {6}, {-1, 1, 127, -128, 0, 127}));
+  EXPECT_TRUE(has_values(f32({-1.9, 1.9, 300, -300, kNan, kInf}).cast(DType::kI8), {6},
+                         {-1, 1, 127, -128, 0, 127}));
   EXPECT_TRUE(has_values(f32({-1.9, 300, 1e20}).cast(DType::kU8), {3}, {0, 255, 255}));
   EXPECT_TRUE(has_values(i32({300, -1}).cast(DType::kU8), {2}, {44, 255}));
   EXPECT_TRUE(has_values(f32({0, 0.5, kNan}).cast(DType::kBool), {3}, {0, 1, 1}));
-  EXPECT_TRUE(has_values(f32({1.0009765625, 65520, 1e-8}).cast(DType::kF16), {3}, {1.0009765625, kInf, 0}));
+  EXPECT_TRUE(
+      has_values(f32({1.0009765625, 65520, 1e-8}).cast(DType::kF16), {3}, {1.0009765625, kInf, 0}));
 }
 
 TEST_P(Elementwise, ErrorsNameOperationShapesAndTypes) {
@@ -211,10 +230,12 @@ TEST_P(Elementwise, ErrorsNameOperationShapesAndTypes) {
   const std::string bits = message_of([&] { f32({1}) & i32({1}); });
   EXPECT_THAT(bits, ::testing::HasSubstr("float32 [1]"));
   EXPECT_THAT(bits, ::testing::HasSubstr("int32 [1]"));
-  EXPECT_THAT(message_of([&] { flags({1}) - flags({1}); }), ::testing::HasSubstr("subtract is not defined on bool"));
+  EXPECT_THAT(message_of([&] { flags({1}) - flags({1}); }),
+              ::testing::HasSubstr("subtract is not defined on bool"));
   EXPECT_THAT(message_of([&] { -flags({1}); }), ::testing::HasSubstr("bool"));
   EXPECT_THAT(message_of([&] { ~f32({1}); }), ::testing::HasSubstr("float32"));
-  EXPECT_THAT(message_of([&] { flags({1}).mod(flags({1})); }), ::testing::HasSubstr("mod is not defined on bool"));
+  EXPECT_THAT(message_of([&] { flags({1}).mod(flags({1})); }),
+              ::testing::HasSubstr("mod is not defined on bool"));
 }
 
 }  // namespace

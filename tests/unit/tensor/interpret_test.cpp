@@ -69,7 +69,8 @@ TEST(Interpret, RefusesWhatHasNoValue) {
   node.kind = NodeKind::kAlu;
   node.op = ir::Op::kAnd;
   node.src = {source(DType::kF32, {}), source(DType::kF32, {})};
-  const std::byte* sources[] = {reinterpret_cast<std::byte*>(&out), reinterpret_cast<std::byte*>(&out)};
+  const std::byte* sources[] = {reinterpret_cast<std::byte*>(&out),
+                                reinterpret_cast<std::byte*>(&out)};
   const Status status = interpret(node, sources, reinterpret_cast<std::byte*>(&out));
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message, "and does not exist on float32");

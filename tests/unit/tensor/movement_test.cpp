@@ -49,7 +49,8 @@ TEST_P(Movement, IndexDropsAxes) {
   EXPECT_TRUE(has_values(x.index({1}), {3, 4}, {12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}));
   EXPECT_TRUE(has_values(x.index({-1, Slice{}, 2}), {3}, {14, 18, 22}));
   EXPECT_TRUE(has_values(x.index({0, 2, -1}), {}, {11}));
-  EXPECT_TRUE(has_values(x.index({Slice{}, Slice{1, {}, 1}, Slice{{}, {}, 3}}), {2, 2, 2}, {4, 7, 8, 11, 16, 19, 20, 23}));
+  EXPECT_TRUE(has_values(x.index({Slice{}, Slice{1, {}, 1}, Slice{{}, {}, 3}}), {2, 2, 2},
+                         {4, 7, 8, 11, 16, 19, 20, 23}));
 }
 
 TEST_P(Movement, SqueezeAndUnsqueeze) {
@@ -94,9 +95,11 @@ TEST_P(Movement, SplitAndChunk) {
 
 TEST_P(Movement, CatAndStackKeepEveryValue) {
   const Tensor a = f32({-0.0, kInf, kNan}), b = count({2});
-  EXPECT_TRUE(has_values(Tensor::cat(std::array{a, b, a}), {8}, {-0.0, kInf, kNan, 0, 1, -0.0, kInf, kNan}));
+  EXPECT_TRUE(has_values(Tensor::cat(std::array{a, b, a}), {8},
+                         {-0.0, kInf, kNan, 0, 1, -0.0, kInf, kNan}));
   EXPECT_TRUE(std::signbit(numbers(Tensor::cat(std::array{b, a}))[2]));
-  EXPECT_TRUE(has_values(Tensor::cat(std::array{count({2, 1}), count({2, 2})}, -1), {2, 3}, {0, 0, 1, 1, 2, 3}));
+  EXPECT_TRUE(has_values(Tensor::cat(std::array{count({2, 1}), count({2, 2})}, -1), {2, 3},
+                         {0, 0, 1, 1, 2, 3}));
   EXPECT_TRUE(has_values(Tensor::stack(std::array{b, b + 5}), {2, 2}, {0, 1, 5, 6}));
   EXPECT_TRUE(has_values(Tensor::stack(std::array{b, b + 5}, -1), {2, 2}, {0, 5, 1, 6}));
   EXPECT_EQ(Tensor::cat(std::array{i64({1}), f32({0.5})}).dtype(), DType::kF32);
@@ -106,7 +109,8 @@ TEST_P(Movement, CatOfSymbolicLengths) {
   const Var n("n", 0, 3);
   n.set(2);
   const Tensor prefix = count({3}).slice(0, {0, SymInt(n), 1});
-  EXPECT_TRUE(are_close({0, 1, 10, 11}, numbers(Tensor::cat(std::array{prefix, count({2}) + 10})), {}));
+  EXPECT_TRUE(
+      are_close({0, 1, 10, 11}, numbers(Tensor::cat(std::array{prefix, count({2}) + 10})), {}));
 }
 
 TEST_P(Movement, GatherReadsAlongAnAxis) {
@@ -119,7 +123,8 @@ TEST_P(Movement, GatherReadsAlongAnAxis) {
 TEST_P(Movement, TakeReadsRows) {
   const Tensor x = count({4, 2});
   EXPECT_TRUE(has_values(x.take(i64({3, 0, -2}, {3})), {3, 2}, {6, 7, 0, 1, 4, 5}));
-  EXPECT_TRUE(has_values(x.take(i64({1, 0, 0, 1}, {2, 2}), 1), {4, 2, 2}, {1, 0, 0, 1, 3, 2, 2, 3, 5, 4, 4, 5, 7, 6, 6, 7}));
+  EXPECT_TRUE(has_values(x.take(i64({1, 0, 0, 1}, {2, 2}), 1), {4, 2, 2},
+                         {1, 0, 0, 1, 3, 2, 2, 3, 5, 4, 4, 5, 7, 6, 6, 7}));
   EXPECT_TRUE(has_values(x.take(i64({2}, {})), {2}, {4, 5}));
 }
 
@@ -127,8 +132,10 @@ TEST_P(Movement, ScatterSetsWithTheLastWriter) {
   const Tensor x = count({5}), at = i64({1, 3, 1, -1});
   EXPECT_TRUE(has_values(x.scatter(0, at, f32({10, 20, 30, 40})), {5}, {0, 30, 2, 20, 40}));
   EXPECT_TRUE(has_values(x.scatter(0, at, 7), {5}, {0, 7, 2, 7, 7}));
-  EXPECT_TRUE(has_values(count({2, 3}).scatter(1, i64({2, 0}, {2, 1}), f32({-1, -2}, {2, 1})), {2, 3}, {0, 1, -1, -2, 4, 5}));
-  EXPECT_TRUE(has_values(count({3, 2}).scatter(0, i64({2}, {1, 1}), f32({9}, {1, 1})), {3, 2}, {0, 1, 2, 3, 9, 5}));
+  EXPECT_TRUE(has_values(count({2, 3}).scatter(1, i64({2, 0}, {2, 1}), f32({-1, -2}, {2, 1})),
+                         {2, 3}, {0, 1, -1, -2, 4, 5}));
+  EXPECT_TRUE(has_values(count({3, 2}).scatter(0, i64({2}, {1, 1}), f32({9}, {1, 1})), {3, 2},
+                         {0, 1, 2, 3, 9, 5}));
 }
 
 TEST_P(Movement, ScatterReduces) {
@@ -150,19 +157,32 @@ TEST_P(Movement, TrianglesAndDiagonal) {
 
 TEST_P(Movement, ErrorsNameWhatDoesNotFit) {
   const Tensor x = count({2, 3});
-  EXPECT_THAT(message_of([&] { x.index({2}); }), ::testing::HasSubstr("index 2 is out of range for axis 0 of [2, 3]"));
+  EXPECT_THAT(message_of([&] { x.index({2}); }),
+              ::testing::HasSubstr("index 2 is out of range for axis 0 of [2, 3]"));
   EXPECT_THAT(message_of([&] { x.slice(0, {{}, {}, 0}); }), ::testing::HasSubstr("step is zero"));
   const std::string cat = message_of([&] { Tensor::cat(std::array{x, count({2, 2})}); });
   EXPECT_THAT(cat, ::testing::HasSubstr("[2, 3]"));
   EXPECT_THAT(cat, ::testing::HasSubstr("[2, 2]"));
   EXPECT_THAT(message_of([&] { x.gather(0, f32({1})); }), ::testing::HasSubstr("gather"));
-  EXPECT_THAT(message_of([&] { x.gather(0, f32({1, 1}, {1, 2})); }), ::testing::HasSubstr("integer dtype"));
-  EXPECT_THAT(message_of([&] { x.scatter(0, i64({0, 0}, {1, 2}), f32({1}, {1, 1})); }), ::testing::HasSubstr("[1, 2]"));
-  EXPECT_THAT(message_of([&] { x.scatter(0, i64({0}, {1, 1}), 1, "mean"); }), ::testing::HasSubstr("mean"));
+  EXPECT_THAT(message_of([&] {
+                x.gather(0, f32({1, 1}, {1, 2}));
+              }),
+              ::testing::HasSubstr("integer dtype"));
+  EXPECT_THAT(message_of([&] {
+                x.scatter(0, i64({0, 0}, {1, 2}), f32({1}, {1, 1}));
+              }),
+              ::testing::HasSubstr("[1, 2]"));
+  EXPECT_THAT(message_of([&] {
+                x.scatter(0, i64({0}, {1, 1}), 1, "mean");
+              }),
+              ::testing::HasSubstr("mean"));
   EXPECT_THAT(message_of([&] { count({3}).tril(); }), ::testing::HasSubstr("two axes"));
   EXPECT_THAT(message_of([&] { x.split(0); }), ::testing::HasSubstr("split"));
   const Var n("n", 1, 9);
-  EXPECT_THAT(message_of([&] { count({5}).slice(0, {0, SymInt(n), 1}); }), ::testing::HasSubstr("depends on the variables"));
+  EXPECT_THAT(message_of([&] {
+                count({5}).slice(0, {0, SymInt(n), 1});
+              }),
+              ::testing::HasSubstr("depends on the variables"));
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ const std::map<std::string, Expected>& expectations() {
 /// The script's inputs.
 Tensor grid(const Shape& shape, const std::string& device, int64_t k = 0) {
   std::vector<double> v(static_cast<size_t>(max_elements(shape)));
-  for (size_t i = 0; i < v.size(); ++i) v[i] = (static_cast<double>((static_cast<int64_t>(i) * 37 + k * 11) % 64) - 32) / 16;
+  for (size_t i = 0; i < v.size(); ++i)
+    v[i] = (static_cast<double>((static_cast<int64_t>(i) * 37 + k * 11) % 64) - 32) / 16;
   return tensor_of(v, shape, DType::kF32, device);
 }
 
@@ -58,7 +59,9 @@ class Oracle : public OnDevice {
  protected:
   void SetUp() override {
     OnDevice::SetUp();
-    if (expectations().empty()) GTEST_SKIP() << "tests/oracle/ops_reference.py did not run: it needs /usr/bin/python3 with NumPy";
+    if (expectations().empty())
+      GTEST_SKIP()
+          << "tests/oracle/ops_reference.py did not run: it needs /usr/bin/python3 with NumPy";
   }
   Tensor g(const Shape& shape, int64_t k = 0) const { return grid(shape, device(), k); }
   void expect(const std::string& name, const Tensor& actual, double tolerance = 0) {
@@ -67,14 +70,16 @@ class Oracle : public OnDevice {
       ++missing_;
       return;
     }
-    EXPECT_TRUE(has_values(actual, it->second.shape, it->second.values, {tolerance, tolerance})) << name;
+    EXPECT_TRUE(has_values(actual, it->second.shape, it->second.values, {tolerance, tolerance}))
+        << name;
   }
   int missing_ = 0;
 };
 BM_ON_DEVICES(Oracle);
 
 TEST_P(Oracle, NumPyElementwise) {
-  const Tensor x = g({3, 7}), y = g({3, 7}, 1), i = (x * 16).cast(DType::kI32), j = (y * 16).cast(DType::kI32);
+  const Tensor x = g({3, 7}), y = g({3, 7}, 1), i = (x * 16).cast(DType::kI32),
+               j = (y * 16).cast(DType::kI32);
   const Tensor d = (y == 0).where(1, y), e = (j == 0).where(1, j), p = x.abs() + 0.25;
   expect("add", x + y);
   expect("true_divide", i / e, 1e-7);
@@ -86,12 +91,17 @@ TEST_P(Oracle, NumPyElementwise) {
   expect("round", (x * 4).round());
   expect("power", p.pow(y), 2e-6);
   const std::pair<const char*, Tensor (Tensor::*)() const> on_all[] = {
-      {"exp", &Tensor::exp}, {"expm1", &Tensor::expm1}, {"sin", &Tensor::sin}, {"cos", &Tensor::cos}, {"tanh", &Tensor::tanh},
-      {"arctan", &Tensor::atan}, {"sinh", &Tensor::sinh}, {"cosh", &Tensor::cosh}, {"floor", &Tensor::floor}, {"ceil", &Tensor::ceil},
-      {"trunc", &Tensor::trunc}, {"sign", &Tensor::sign}};
+      {"exp", &Tensor::exp},   {"expm1", &Tensor::expm1}, {"sin", &Tensor::sin},
+      {"cos", &Tensor::cos},   {"tanh", &Tensor::tanh},   {"arctan", &Tensor::atan},
+      {"sinh", &Tensor::sinh}, {"cosh", &Tensor::cosh},   {"floor", &Tensor::floor},
+      {"ceil", &Tensor::ceil}, {"trunc", &Tensor::trunc}, {"sign", &Tensor::sign}};
   for (const auto& [name, op] : on_all) expect(name, (x.*op)(), 5e-7);
   const std::pair<const char*, Tensor (Tensor::*)() const> on_positive[] = {
-      {"log", &Tensor::log}, {"log2", &Tensor::log2}, {"log10", &Tensor::log10}, {"log1p", &Tensor::log1p}, {"sqrt", &Tensor::sqrt}};
+      {"log", &Tensor::log},
+      {"log2", &Tensor::log2},
+      {"log10", &Tensor::log10},
+      {"log1p", &Tensor::log1p},
+      {"sqrt", &Tensor::sqrt}};
   for (const auto& [name, op] : on_positive) expect(name, (p.*op)(), 5e-7);
   expect("arcsin", (x / 2.5).asin(), 5e-7);
   expect("arccos", (x / 2.5).acos(), 5e-7);
@@ -128,8 +138,14 @@ TEST_P(Oracle, PyTorchNetworks) {
   expect("gelu_tanh", x.gelu(), 1e-6);
   expect("gelu", x.gelu(false), 1e-6);
   const std::pair<const char*, Tensor (Tensor::*)() const> plain[] = {
-      {"silu", &Tensor::silu}, {"mish", &Tensor::mish}, {"softplus", &Tensor::softplus}, {"hardswish", &Tensor::hardswish},
-      {"hardsigmoid", &Tensor::hardsigmoid}, {"relu", &Tensor::relu}, {"sigmoid", &Tensor::sigmoid}, {"erf", &Tensor::erf}};
+      {"silu", &Tensor::silu},
+      {"mish", &Tensor::mish},
+      {"softplus", &Tensor::softplus},
+      {"hardswish", &Tensor::hardswish},
+      {"hardsigmoid", &Tensor::hardsigmoid},
+      {"relu", &Tensor::relu},
+      {"sigmoid", &Tensor::sigmoid},
+      {"erf", &Tensor::erf}};
   for (const auto& [name, op] : plain) expect(name, (x.*op)(), 1e-6);
   expect("elu", x.elu(), 1e-6);
   expect("leaky_relu", x.leaky_relu(), 1e-6);
@@ -139,9 +155,13 @@ TEST_P(Oracle, PyTorchNetworks) {
   expect("layer_norm", x.layer_norm({}, {}, 1e-5, 2), 1e-5);
   expect("group_norm", x.group_norm(3), 1e-5);
   expect("conv1d", x.conv(g({4, 3, 3}, 1), g({4}, 2), {2}, {1}, {1}, 2), 1e-5);
-  expect("conv2d", g({2, 4, 7, 6}).conv(g({6, 2, 3, 2}, 1), g({6}, 2), {2, 1}, {1, 0}, {1, 2}, 2), 1e-5);
+  expect("conv2d", g({2, 4, 7, 6}).conv(g({6, 2, 3, 2}, 1), g({6}, 2), {2, 1}, {1, 0}, {1, 2}, 2),
+         1e-5);
   expect("conv3d", g({1, 2, 4, 3, 5}).conv(g({3, 2, 2, 2, 2}, 1)), 1e-5);
-  expect("conv_transpose2d", g({1, 4, 3, 4}).conv_transpose(g({4, 3, 3, 2}, 1), g({6}, 2), {2, 3}, {1, 0}, {1, 2}, {1, 2}, 2), 1e-5);
+  expect("conv_transpose2d",
+         g({1, 4, 3, 4})
+             .conv_transpose(g({4, 3, 3, 2}, 1), g({6}, 2), {2, 3}, {1, 0}, {1, 2}, {1, 2}, 2),
+         1e-5);
   expect("max_pool2d", g({2, 3, 8, 7}).max_pool({3, 2}, {2}, {1, 0}));
   expect("max_pool2d_dilated", g({1, 2, 9, 9}).max_pool({3, 3}, {2}, {1}, {2}));
   expect("avg_pool2d", g({2, 3, 8, 7}).avg_pool({3, 2}, {2}, {1, 0}), 1e-6);

@@ -12,13 +12,13 @@ namespace bm::test {
 /// How input values are drawn. Ranges keep comparisons meaningful: no overflow, no division near
 /// zero, no logarithm of negative numbers.
 enum class Draw : uint8_t {
-  kAny,       ///< floats in [-3, 3], integers in [-9, 9] (unsigned [0, 9])
-  kPositive,  ///< [0.25, 4]; integers [1, 9]
-  kUnit,      ///< [-0.95, 0.95]
-  kNonZero,   ///< kAny without (-0.25, 0.25)
-  kCount,     ///< whole numbers in [0, 3]
-  kPositions, ///< int64 in [-n, n), n = size of input 0 along axis 0
-  kFlags,     ///< bool
+  kAny,        ///< floats in [-3, 3], integers in [-9, 9] (unsigned [0, 9])
+  kPositive,   ///< [0.25, 4]; integers [1, 9]
+  kUnit,       ///< [-0.95, 0.95]
+  kNonZero,    ///< kAny without (-0.25, 0.25)
+  kCount,      ///< whole numbers in [0, 3]
+  kPositions,  ///< int64 in [-n, n), n = size of input 0 along axis 0
+  kFlags,      ///< bool
 };
 
 enum class Types : uint8_t { kAll, kNumbers, kFloats, kIntegers, kBits };
@@ -43,6 +43,7 @@ std::vector<ParityCase> parity_cases();
 /// Dtypes a row exists on.
 std::vector<DType> dtypes_of(Types types);
 /// Seeded input of one row.
-Tensor draw_input(const ParityInput& input, DType dtype, const ParityCase& row, uint64_t seed, const std::string& device);
+Tensor draw_input(const ParityInput& input, DType dtype, const ParityCase& row, uint64_t seed,
+                  const std::string& device);
 
 }  // namespace bm::test

@@ -19,7 +19,8 @@ class Parity : public ::testing::TestWithParam<const char*> {
       reference.push_back(draw_input(row.inputs[i], t, row, seed + i, "REF"));
       compiled.push_back(draw_input(row.inputs[i], t, row, seed + i, GetParam()));
     }
-    SCOPED_TRACE(fmt::format("{} of {}, seed {}, on {}", row.name, dtype_name(t), seed, GetParam()));
+    SCOPED_TRACE(
+        fmt::format("{} of {}, seed {}, on {}", row.name, dtype_name(t), seed, GetParam()));
     const Tensor expected = row.run(reference), actual = row.run(compiled);
     ASSERT_EQ(expected.shape(), actual.shape());
     ASSERT_EQ(expected.dtype(), actual.dtype());
@@ -31,7 +32,8 @@ class Parity : public ::testing::TestWithParam<const char*> {
     double scale = 1;
     for (double v : values) scale = std::isfinite(v) ? std::max(scale, std::fabs(v)) : scale;
     Tolerance tolerance = tolerance_of(expected.dtype(), row.factor);
-    if (is_half_like(expected.dtype())) tolerance = tolerance_of(expected.dtype(), 2);  // computed in float32, rounded at the end
+    if (is_half_like(expected.dtype()))
+      tolerance = tolerance_of(expected.dtype(), 2);  // computed in float32, rounded at the end
     tolerance.absolute *= scale;
     EXPECT_TRUE(are_close(values, numbers(actual), tolerance));
   }
@@ -41,7 +43,8 @@ class Parity : public ::testing::TestWithParam<const char*> {
     for (size_t i = first; i < rows.size(); i += step) {
       const std::vector<DType> dtypes = dtypes_of(rows[i].types);
       for (size_t k = 0; k < dtypes.size(); ++k) {
-        if (is_clang && effort() == 1 && (i / step % 2 != 0 || k != (i / step / 2) % dtypes.size())) continue;
+        if (is_clang && effort() == 1 && (i / step % 2 != 0 || k != (i / step / 2) % dtypes.size()))
+          continue;
         for (int round = 0; round < (effort() > 1 ? 3 : 1); ++round) {
           check(rows[i], dtypes[k], 1000 * i + static_cast<uint64_t>(round));
           if (HasFatalFailure()) return;

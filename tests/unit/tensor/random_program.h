@@ -34,6 +34,7 @@ std::vector<Tensor> program_inputs(uint64_t seed, const std::string& device);
 
 /// Runs the steps; slots 0 … 3 are the inputs. `is_eager`: realises after every step.
 /// `log`, if given, receives one line per step.
-std::vector<Slot> run_program(const Program& p, const std::vector<Tensor>& inputs, bool is_eager, std::string* log = nullptr);
+std::vector<Slot> run_program(const Program& p, const std::vector<Tensor>& inputs, bool is_eager,
+                              std::string* log = nullptr);
 
 }  // namespace bm::test

@@ -15,7 +15,8 @@ using Values = std::vector<std::vector<double>>;
 /// The newest slots, which depend on most of the others.
 std::vector<Tensor> outputs_of(const std::vector<Slot>& slots) {
   std::vector<Tensor> out;
-  for (size_t i = slots.size() >= 7 ? slots.size() - 3 : 4; i < slots.size(); ++i) out.push_back(slots[i].x.contiguous());
+  for (size_t i = slots.size() >= 7 ? slots.size() - 3 : 4; i < slots.size(); ++i)
+    out.push_back(slots[i].x.contiguous());
   return out;
 }
 
@@ -26,10 +27,13 @@ Values values_of(const std::vector<Tensor>& tensors) {
 }
 
 Values run_on(const Program& p, uint64_t input_seed, const std::string& device, Mode mode) {
-  if (mode != Mode::kCaptured) return values_of(outputs_of(run_program(p, program_inputs(input_seed, device), mode == Mode::kEager)));
+  if (mode != Mode::kCaptured)
+    return values_of(
+        outputs_of(run_program(p, program_inputs(input_seed, device), mode == Mode::kEager)));
   Jit step([&](const std::vector<Tensor>& in) { return outputs_of(run_program(p, in, false)); });
   for (uint64_t other = 1; other <= 2; ++other) step(program_inputs(input_seed + other, device));
-  return values_of(step(program_inputs(input_seed, device)));  // the replay sees other inputs than the capture
+  return values_of(
+      step(program_inputs(input_seed, device)));  // the replay sees other inputs than the capture
 }
 
 /// "" or what differs between REF and a device.
@@ -44,7 +48,8 @@ std::string difference(const Program& p, const std::string& device, Mode mode) {
   }
   for (size_t i = 0; i < expected.size(); ++i) {
     const bool is_exact = slots[slots.size() - expected.size() + i].is_exact;
-    const auto result = are_close(expected[i], actual[i], is_exact ? Tolerance{} : Tolerance{1e-4, 1e-4});
+    const auto result =
+        are_close(expected[i], actual[i], is_exact ? Tolerance{} : Tolerance{1e-4, 1e-4});
     if (!result) return fmt::format("output {}: {}", i, result.message());
   }
   return "";
@@ -75,15 +80,19 @@ class RandomProgram : public ::testing::TestWithParam<Where> {};
 
 std::string where_name(const ::testing::TestParamInfo<Where>& info) {
   static constexpr const char* kModes[] = {"Fused", "Eager", "Captured"};
-  std::string name = fmt::format("{}_{}", info.param.device, kModes[static_cast<int>(info.param.mode)]);
+  std::string name =
+      fmt::format("{}_{}", info.param.device, kModes[static_cast<int>(info.param.mode)]);
   for (char& c : name)
     if (c == ':') c = '_';
   return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Everywhere, RandomProgram,
-                         ::testing::Values(Where{"CPU", Mode::kFused, 100}, Where{"CPU", Mode::kEager, 30}, Where{"CPU", Mode::kCaptured, 50},
-                                           Where{"REF", Mode::kCaptured, 50}, Where{"CPU:CLANG", Mode::kFused, 4}),
+                         ::testing::Values(Where{"CPU", Mode::kFused, 100},
+                                           Where{"CPU", Mode::kEager, 30},
+                                           Where{"CPU", Mode::kCaptured, 50},
+                                           Where{"REF", Mode::kCaptured, 50},
+                                           Where{"CPU:CLANG", Mode::kFused, 4}),
                          where_name);
 
 TEST_P(RandomProgram, AgreesWithTheReferenceDevice) {
@@ -98,7 +107,8 @@ TEST_P(RandomProgram, AgreesWithTheReferenceDevice) {
     const Program small = reduced(p, w.device, w.mode);
     std::string listing;
     run_program(small, program_inputs(seed, "REF"), false, &listing);
-    FAIL() << "seed " << seed << ": " << difference(small, w.device, w.mode) << "\n(slots 0, 1: float32 [3, 4], [5]; 2, 3: int32 [3, 4], [2, 1, 4])\n"
+    FAIL() << "seed " << seed << ": " << difference(small, w.device, w.mode)
+           << "\n(slots 0, 1: float32 [3, 4], [5]; 2, 3: int32 [3, 4], [2, 1, 4])\n"
            << listing << "before reduction: " << first;
   }
 }

@@ -11,8 +11,10 @@ BM_ON_DEVICES(Random);
 
 // Random123 1.14, tests/kat_vectors, threefry2x32 with 20 rounds.
 TEST_P(Random, ThreefryMatchesItsPublishedVectors) {
-  const Tensor key = Tensor::from({uint64_t{0}, ~uint64_t{0}, uint64_t{0x0370734413198a2e}}, device());
-  const Tensor counter = Tensor::from({uint64_t{0}, ~uint64_t{0}, uint64_t{0x85a308d3243f6a88}}, device());
+  const Tensor key =
+      Tensor::from({uint64_t{0}, ~uint64_t{0}, uint64_t{0x0370734413198a2e}}, device());
+  const Tensor counter =
+      Tensor::from({uint64_t{0}, ~uint64_t{0}, uint64_t{0x85a308d3243f6a88}}, device());
   const auto [x0, x1] = ops::threefry(key, counter);
   EXPECT_EQ(x0.data<uint32_t>(), (std::vector<uint32_t>{0x6b200159, 0x1cb996fc, 0xc4923a9c}));
   EXPECT_EQ(x1.data<uint32_t>(), (std::vector<uint32_t>{0x99ba4efe, 0xbb002be7, 0x483df7a0}));
@@ -32,7 +34,8 @@ TEST_P(Random, SeedRepeatsTheSequence) {
 
 TEST_P(Random, LaziesDrawnTogetherDiffer) {
   Tensor::manual_seed(1);
-  const Tensor a = Tensor::rand({4}, DType::kF32, device()), b = Tensor::rand({4}, DType::kF32, device());
+  const Tensor a = Tensor::rand({4}, DType::kF32, device()),
+               b = Tensor::rand({4}, DType::kF32, device());
   const auto later = b.data<float>();
   EXPECT_NE(a.data<float>(), later);
   Tensor::manual_seed(1);
@@ -79,14 +82,17 @@ TEST_P(Random, IntegersStayInRange) {
   }
   for (int n : seen) EXPECT_NEAR(n, 100, 45);
   EXPECT_EQ(Tensor::randint({3}, 5, 6, DType::kU8, device()).dtype(), DType::kU8);
-  EXPECT_THAT(message_of([&] { Tensor::randint({1}, 5, 5, DType::kI64, device()); }), ::testing::HasSubstr("[5, 5)"));
-  EXPECT_THAT(message_of([&] { Tensor::rand({1}, DType::kI32, device()); }), ::testing::HasSubstr("int32"));
+  EXPECT_THAT(message_of([&] { Tensor::randint({1}, 5, 5, DType::kI64, device()); }),
+              ::testing::HasSubstr("[5, 5)"));
+  EXPECT_THAT(message_of([&] { Tensor::rand({1}, DType::kI32, device()); }),
+              ::testing::HasSubstr("int32"));
 }
 
 TEST_P(Random, ReplaysOfACapturedDrawAdvanceAndObeyTheSeed) {
   Tensor::manual_seed(9);
   std::vector<std::vector<float>> plain, captured;
-  for (int i = 0; i < 5; ++i) plain.push_back((Tensor::rand({3}, DType::kF32, device()) + 1).data<float>());
+  for (int i = 0; i < 5; ++i)
+    plain.push_back((Tensor::rand({3}, DType::kF32, device()) + 1).data<float>());
   Jit step([&](const Tensor& x) { return Tensor::rand({3}, DType::kF32, device()) + x; });
   Tensor::manual_seed(9);
   for (int i = 0; i < 5; ++i) captured.push_back(step(f32({1, 1, 1})).data<float>());

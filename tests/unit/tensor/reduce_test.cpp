@@ -77,9 +77,11 @@ TEST_P(Reduce, LogSumExpAndSoftmaxSurviveInfinities) {
   const Tensor x = f32({1000, 1000, -kInf, -kInf, -kInf, -kInf}, {2, 3});
   EXPECT_TRUE(has_values(x.logsumexp({1}), {2}, {1000.6931472, -kInf}, {0, 1e-6}));
   EXPECT_TRUE(has_values(x.softmax(), {2, 3}, {0.5, 0.5, 0, 0, 0, 0}, {1e-7, 0}));
-  EXPECT_TRUE(has_values(x.log_softmax(), {2, 3}, {-0.69314718, -0.69314718, -kInf, -kInf, -kInf, -kInf}, {1e-6, 0}));
+  EXPECT_TRUE(has_values(x.log_softmax(), {2, 3},
+                         {-0.69314718, -0.69314718, -kInf, -kInf, -kInf, -kInf}, {1e-6, 0}));
   EXPECT_TRUE(has_values(f32({1, kInf}).logsumexp(), {}, {kInf}));
-  EXPECT_TRUE(has_values(f32({0, 1, 2}).softmax(0), {3}, {0.09003057, 0.24472847, 0.66524096}, {1e-7, 0}));
+  EXPECT_TRUE(
+      has_values(f32({0, 1, 2}).softmax(0), {3}, {0.09003057, 0.24472847, 0.66524096}, {1e-7, 0}));
   EXPECT_TRUE(has_values(f32({0, 1}).logsumexp({}, true), {1}, {1.31326169}, {0, 1e-6}));
 }
 
@@ -119,9 +121,12 @@ TEST_P(Reduce, SortWorksAlongAnyAxisAndType) {
   const auto [v, at] = i64({5, 1, 2, 0, 5, 9}, {3, 2}).sort(0);
   EXPECT_TRUE(has_values(v, {3, 2}, {2, 0, 5, 1, 5, 9}));
   EXPECT_TRUE(has_values(at, {3, 2}, {1, 1, 0, 0, 2, 2}));
-  const Tensor wide = Tensor::from({uint64_t{1} << 63, uint64_t{5}, ~uint64_t{0}, uint64_t{1} << 32}, device());
+  const Tensor wide =
+      Tensor::from({uint64_t{1} << 63, uint64_t{5}, ~uint64_t{0}, uint64_t{1} << 32}, device());
   EXPECT_EQ(wide.sort().second.data<int64_t>(), (std::vector<int64_t>{1, 3, 0, 2}));
-  EXPECT_EQ(Tensor::from({uint32_t{4000000000u}, uint32_t{7}}, device()).sort().first.data<uint32_t>(), (std::vector<uint32_t>{7, 4000000000u}));
+  EXPECT_EQ(
+      Tensor::from({uint32_t{4000000000u}, uint32_t{7}}, device()).sort().first.data<uint32_t>(),
+      (std::vector<uint32_t>{7, 4000000000u}));
   EXPECT_TRUE(has_values(flags({1, 0, 1}).sort().first, {3}, {0, 1, 1}));
 }
 
@@ -130,7 +135,9 @@ TEST_P(Reduce, LongSortUsesTheNetwork) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>((i * 37) % 50);
   std::vector<size_t> order(values.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] < values[b]; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(values[a], a) < std::pair(values[b], b);
+  });
   std::vector<double> sorted, positions;
   for (size_t i : order) {
     sorted.push_back(values[i]);
@@ -151,7 +158,8 @@ TEST_P(Reduce, TopkOfShortAndLongLines) {
   const auto [top, top_at] = f32(values).topk(3);
   EXPECT_TRUE(has_values(top, {3}, {198, 197, 196}));
   for (int64_t i = 0; i < 3; ++i)
-    EXPECT_EQ(values[static_cast<size_t>(top_at.data<int64_t>()[static_cast<size_t>(i)])], 198 - static_cast<double>(i));
+    EXPECT_EQ(values[static_cast<size_t>(top_at.data<int64_t>()[static_cast<size_t>(i)])],
+              198 - static_cast<double>(i));
   EXPECT_THAT(message_of([&] { f32({1}).topk(2); }), ::testing::HasSubstr("k = 2"));
 }
 
@@ -166,7 +174,10 @@ TEST_P(Reduce, SymbolicLengths) {
 }
 
 TEST_P(Reduce, ErrorsNameAxesAndShapes) {
-  EXPECT_THAT(message_of([&] { count({2, 3}).sum({2}); }), ::testing::HasSubstr("axis 2 is out of range for shape [2, 3]"));
+  EXPECT_THAT(message_of([&] {
+                count({2, 3}).sum({2});
+              }),
+              ::testing::HasSubstr("axis 2 is out of range for shape [2, 3]"));
   EXPECT_THAT(message_of([&] { count({2, 3}).sum({0, -2}); }), ::testing::HasSubstr("named twice"));
 }
 

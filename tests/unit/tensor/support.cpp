@@ -12,15 +12,21 @@ std::vector<double> numbers(const Tensor& t) {
   std::vector<double> out(raw.size() / static_cast<size_t>(item_size(t.dtype())));
   for (size_t i = 0; i < out.size(); ++i) {
     const reference::Value v = reference::load(t.dtype(), raw.data(), static_cast<int64_t>(i));
-    out[i] = is_float(t.dtype()) ? v.f : t.dtype() == DType::kU64 ? static_cast<double>(static_cast<uint64_t>(v.i)) : static_cast<double>(v.i);
+    out[i] = is_float(t.dtype())        ? v.f
+             : t.dtype() == DType::kU64 ? static_cast<double>(static_cast<uint64_t>(v.i))
+                                        : static_cast<double>(v.i);
   }
   return out;
 }
 
-Tensor tensor_of(const std::vector<double>& values, const Shape& shape, DType dtype, const std::string& device) {
+Tensor tensor_of(const std::vector<double>& values, const Shape& shape, DType dtype,
+                 const std::string& device) {
   std::vector<std::byte> raw(values.size() * static_cast<size_t>(item_size(dtype)));
   for (size_t i = 0; i < values.size(); ++i) {
-    const int64_t whole = is_float(dtype) ? 0 : values[i] >= 0x1p63 ? static_cast<int64_t>(static_cast<uint64_t>(values[i])) : static_cast<int64_t>(values[i]);
+    const int64_t whole = is_float(dtype) ? 0
+                          : values[i] >= 0x1p63
+                              ? static_cast<int64_t>(static_cast<uint64_t>(values[i]))
+                              : static_cast<int64_t>(values[i]);
     reference::store(dtype, raw.data(), static_cast<int64_t>(i), {whole, values[i]});
   }
   return Tensor::from_bytes(raw, shape, dtype, device);
@@ -42,21 +48,29 @@ Tolerance tolerance_of(DType t, double factor) {
   }
 }
 
-::testing::AssertionResult are_close(const std::vector<double>& expected, const std::vector<double>& actual, Tolerance tolerance) {
+::testing::AssertionResult are_close(const std::vector<double>& expected,
+                                     const std::vector<double>& actual, Tolerance tolerance) {
   if (expected.size() != actual.size())
-    return ::testing::AssertionFailure() << expected.size() << " values expected, got " << actual.size();
+    return ::testing::AssertionFailure()
+           << expected.size() << " values expected, got " << actual.size();
   for (size_t i = 0; i < expected.size(); ++i) {
     const double e = expected[i], a = actual[i];
     const bool is_same = e == a || (std::isnan(e) && std::isnan(a));
-    if (is_same || (std::isfinite(e) && std::fabs(a - e) <= tolerance.absolute + tolerance.relative * std::fabs(e))) continue;
-    return ::testing::AssertionFailure() << fmt::format("element {} of {}: expected {}, got {} (difference {})", i, expected.size(), e, a, a - e);
+    if (is_same || (std::isfinite(e) &&
+                    std::fabs(a - e) <= tolerance.absolute + tolerance.relative * std::fabs(e)))
+      continue;
+    return ::testing::AssertionFailure()
+           << fmt::format("element {} of {}: expected {}, got {} (difference {})", i,
+                          expected.size(), e, a, a - e);
   }
   return ::testing::AssertionSuccess();
 }
 
-::testing::AssertionResult has_values(const Tensor& t, const Shape& shape, const std::vector<double>& expected, Tolerance tolerance) {
+::testing::AssertionResult has_values(const Tensor& t, const Shape& shape,
+                                      const std::vector<double>& expected, Tolerance tolerance) {
   if (t.shape() != shape)
-    return ::testing::AssertionFailure() << "shape " << to_string(t.shape()) << ", expected " << to_string(shape);
+    return ::testing::AssertionFailure()
+           << "shape " << to_string(t.shape()) << ", expected " << to_string(shape);
   return are_close(expected, numbers(t), tolerance);
 }
 

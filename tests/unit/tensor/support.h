@@ -16,7 +16,8 @@ namespace bm::test {
 /// Values as float64 (integers above 2^53 lose bits: compare bytes() instead).
 std::vector<double> numbers(const Tensor& t);
 /// Tensor of any dtype from float64 values, each rounded once.
-Tensor tensor_of(const std::vector<double>& values, const Shape& shape, DType dtype, const std::string& device);
+Tensor tensor_of(const std::vector<double>& values, const Shape& shape, DType dtype,
+                 const std::string& device);
 /// 0, 1, 2, … in a shape.
 Tensor counting(const Shape& shape, DType dtype, const std::string& device);
 
@@ -28,8 +29,11 @@ struct Tolerance {
 Tolerance tolerance_of(DType t, double factor = 4);
 
 /// Compares shape, then values; the failure names the first element that differs.
-::testing::AssertionResult has_values(const Tensor& t, const Shape& shape, const std::vector<double>& expected, Tolerance tolerance = {});
-::testing::AssertionResult are_close(const std::vector<double>& expected, const std::vector<double>& actual, Tolerance tolerance);
+::testing::AssertionResult has_values(const Tensor& t, const Shape& shape,
+                                      const std::vector<double>& expected,
+                                      Tolerance tolerance = {});
+::testing::AssertionResult are_close(const std::vector<double>& expected,
+                                     const std::vector<double>& actual, Tolerance tolerance);
 
 /// Message of the Exception that f throws; "" when it throws none.
 template <class F>
@@ -54,13 +58,27 @@ class OnDevice : public ::testing::TestWithParam<const char*> {
     if (const std::string reason = why_not(device()); !reason.empty()) GTEST_SKIP() << reason;
   }
   std::string device() const { return GetParam(); }
-  Tensor f32(const std::vector<double>& v, const Shape& shape) const { return tensor_of(v, shape, DType::kF32, device()); }
-  Tensor f32(const std::vector<double>& v) const { return f32(v, {static_cast<int64_t>(v.size())}); }
-  Tensor i64(const std::vector<double>& v, const Shape& shape) const { return tensor_of(v, shape, DType::kI64, device()); }
-  Tensor i64(const std::vector<double>& v) const { return i64(v, {static_cast<int64_t>(v.size())}); }
-  Tensor i32(const std::vector<double>& v) const { return tensor_of(v, {static_cast<int64_t>(v.size())}, DType::kI32, device()); }
-  Tensor flags(const std::vector<double>& v) const { return tensor_of(v, {static_cast<int64_t>(v.size())}, DType::kBool, device()); }
-  Tensor count(const Shape& shape, DType t = DType::kF32) const { return counting(shape, t, device()); }
+  Tensor f32(const std::vector<double>& v, const Shape& shape) const {
+    return tensor_of(v, shape, DType::kF32, device());
+  }
+  Tensor f32(const std::vector<double>& v) const {
+    return f32(v, {static_cast<int64_t>(v.size())});
+  }
+  Tensor i64(const std::vector<double>& v, const Shape& shape) const {
+    return tensor_of(v, shape, DType::kI64, device());
+  }
+  Tensor i64(const std::vector<double>& v) const {
+    return i64(v, {static_cast<int64_t>(v.size())});
+  }
+  Tensor i32(const std::vector<double>& v) const {
+    return tensor_of(v, {static_cast<int64_t>(v.size())}, DType::kI32, device());
+  }
+  Tensor flags(const std::vector<double>& v) const {
+    return tensor_of(v, {static_cast<int64_t>(v.size())}, DType::kBool, device());
+  }
+  Tensor count(const Shape& shape, DType t = DType::kF32) const {
+    return counting(shape, t, device());
+  }
 };
 
 inline std::string device_test_name(const ::testing::TestParamInfo<const char*>& info) {
@@ -70,8 +88,9 @@ inline std::string device_test_name(const ::testing::TestParamInfo<const char*>&
   return name;
 }
 
-#define BM_ON_DEVICES(suite) \
-  INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("REF", "CPU"), ::bm::test::device_test_name)
+#define BM_ON_DEVICES(suite)                                                \
+  INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("REF", "CPU"), \
+                           ::bm::test::device_test_name)
 
 inline const double kInf = HUGE_VAL;
 inline const double kNan = std::nan("");

@@ -19,7 +19,8 @@ TEST(Support, ComparisonSeesDifferences) {
 TEST(Support, ValuesOfEveryDtypeSurviveTheRoundTrip) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto t = static_cast<DType>(i);
-    EXPECT_EQ(numbers(tensor_of({0, 1}, {2}, t, "REF")), (std::vector<double>{0, 1})) << dtype_name(t);
+    EXPECT_EQ(numbers(tensor_of({0, 1}, {2}, t, "REF")), (std::vector<double>{0, 1}))
+        << dtype_name(t);
   }
   EXPECT_EQ(numbers(tensor_of({0x1p63}, {1}, DType::kU64, "REF")), (std::vector<double>{0x1p63}));
 }
