@@ -117,7 +117,7 @@ TEST_F(DiskCacheTest, FileThatIsNoDatabaseIsReplaced) {
 TEST_F(DiskCacheTest, OverwrittenPagesNeverGiveAWrongBlob) {
   constexpr int kEntries = 200;
   uint64_t num_dropped = 0;
-  for (uint64_t offset : {0, 100, 4096, 20000, 60000}) {
+  for (const int offset : {0, 100, 4096, 20000, 60000}) {
     {
       DiskCache cache(options());
       for (int i = 0; i < kEntries; ++i) {
@@ -126,7 +126,7 @@ TEST_F(DiskCacheTest, OverwrittenPagesNeverGiveAWrongBlob) {
     }
     execute("PRAGMA wal_checkpoint(TRUNCATE)");  // the log would hide what happens to the file
     std::fstream out(file(), std::ios::in | std::ios::out | std::ios::binary);
-    out.seekp(static_cast<std::streamoff>(offset));
+    out.seekp(offset);
     out << std::string(3000, '\x5a');
     out.close();
     testing::internal::CaptureStderr();
