@@ -1,5 +1,6 @@
 #include "compiler/compile.h"
 
+#include <array>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -21,6 +22,13 @@ namespace {
 constexpr int kCodegenVersion = 1;
 constexpr std::string_view kCacheKind = "kernel";
 
+/// Programs beyond this size take LLVM more than about 0.1 s; they are lowered again with less
+/// unrolling, in this order.
+constexpr size_t kMaxValues = 2500;
+constexpr std::array kLimits = {ScheduleLimits{}, ScheduleLimits{.max_lanes = 16, .has_tiles = false},
+                                ScheduleLimits{.max_lanes = 4, .has_tiles = false},
+                                ScheduleLimits{.max_lanes = 1, .has_tiles = false}};
+
 enum class Renderer : uint8_t { kLlvm, kClang };
 
 Result<Renderer> renderer_from_name(std::string_view name) {
@@ -38,8 +46,11 @@ struct Stages {
 Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer) {
   const TargetInfo target = target_info(arch);
   Stages s;
-  s.schedule = make_schedule(kernel, target, arch.units);
-  s.program = BM_TRY(lower(kernel, s.schedule, target));
+  for (const ScheduleLimits& limits : kLimits) {
+    s.schedule = make_schedule(kernel, target, arch.units, limits);
+    s.program = BM_TRY(lower(kernel, s.schedule, target));
+    if (s.program.values.size() <= kMaxValues) break;
+  }
   s.source = renderer == Renderer::kLlvm ? render_llvm(s.program, target) : render_c(s.program, target);
   return s;
 }
@@ -68,11 +79,10 @@ Status check_arch(const hal::Arch& arch) {
   return fail(Code::kUnsupported, "architecture {}: code is generated for CPU and NULL", arch.name);
 }
 
-/// The compiler's own version is part of the key: a new LLVM must not serve old objects.
-Result<std::string> cache_key(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer) {
-  const bool is_llvm = renderer == Renderer::kLlvm;
-  const std::string tool = BM_TRY(is_llvm ? llvm_version() : clang_version());
-  return fmt::format("{}\n{}\n{} {}\n{}\n{}", kCodegenVersion, arch.key(), is_llvm ? "LLVM" : "CLANG", tool,
+/// The version of LLVM or clang is left out on purpose: an object of an older one is as right, and a
+/// start from a full cache must not need a compiler at all.
+std::string cache_key(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer) {
+  return fmt::format("{}\n{}\n{}\n{}\n{}", kCodegenVersion, arch.key(), renderer == Renderer::kLlvm ? "LLVM" : "CLANG",
                      kernel.name, ir::serialize(kernel));
 }
 
@@ -105,7 +115,7 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
   const bool is_printing = settings().debug >= 4;
   std::string key;
   if (options.use_cache) {
-    key = BM_TRY(cache_key(kernel, arch, renderer));
+    key = cache_key(kernel, arch, renderer);
     if (auto hit = is_printing ? std::nullopt : cached(key)) return std::move(*hit);
   }
   const Stages stages = BM_TRY(generate(kernel, arch, renderer));

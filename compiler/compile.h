@@ -31,6 +31,7 @@ struct Explained {
 };
 Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_view renderer);
 
+/// Assembly text of a code object made by `compile`. Errors: kNotFound (LLVM component missing).
 Result<std::string> disassemble(const hal::CodeObject& code, const hal::Arch& arch);
 
 }  // namespace bm::compiler

@@ -132,7 +132,11 @@ void Lowerer::reduce_loops(ReduceState& s, size_t depth, BlockId block) {
 void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
   const Node* range = s.loops.back();
   const Node* extent_node = range->src[0];
-  const ValueId extent = emit(extent_node, s.envs[0]);
+  ValueId extent = emit(extent_node, s.envs[0]);
+  if (extent_node->lo < 0) {
+    const std::array args{extent, b_.index(0)};
+    extent = b_.alu(Op::kMax, DType::kI64, args);
+  }
   const auto run = [&](ValueId begin, ValueId end, uint32_t lanes, uint32_t copies) {
     const Builder::Loop loop = b_.open_loop(block);
     accumulate(s, loop.body, range, loop.index, lanes, copies);
@@ -144,7 +148,6 @@ void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
   const uint32_t copies = s.plan.vector_range ? s.plan.unroll : 1;
   const int64_t step = int64_t{lanes} * copies;
   if (step == 1) return run(b_.index(0), extent, 1, 1);
-  // Extents of symbolic loops are never negative where the kernel is launched.
   ValueId from = is_multiple(step) ? extent : up_to(step);
   run(b_.index(0), from, lanes, copies);
   if (!is_multiple(step) && copies > 1) {

@@ -23,7 +23,8 @@ double weight(const Node* n) {
 
 }  // namespace
 
-CostModel::CostModel(const ir::KernelIr& kernel, const TargetInfo& target) : kernel_(kernel), target_(target) {
+CostModel::CostModel(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t max_lanes)
+    : kernel_(kernel), target_(target), max_lanes_(max_lanes) {
   std::vector<const Node*> roots(kernel.ranges);
   std::vector<const Node*> values;
   for (const ir::Store& s : kernel.stores) {
@@ -50,6 +51,11 @@ CostModel::CostModel(const ir::KernelIr& kernel, const TargetInfo& target) : ker
   collect(values, &nodes);
   for (const Node* n : nodes)
     widest_ = std::max(widest_, is_half_like(n->dtype) && n->op != Op::kLoad ? int64_t{4} : item_size(n->dtype));
+}
+
+/// A register full of the widest value; at least 4.
+uint32_t CostModel::full_lanes() const {
+  return std::min(max_lanes_, std::clamp<uint32_t>(target_.vector_bits / 8 / static_cast<uint32_t>(widest_), 4, 64));
 }
 
 bool CostModel::depends(const Node* n, const Node* range) const {
@@ -163,7 +169,7 @@ double CostModel::reduce_cost(const Node* n, const LaneChoice& choice, ReducePla
   for (size_t i = 1; i < n->src.size(); ++i) {
     const Node* r = n->src[i];
     const double extent = trips(r);
-    for (uint32_t lanes = std::clamp<uint32_t>(target_.vector_bits / 8 / static_cast<uint32_t>(widest_), 4, 64); lanes >= 4; lanes /= 2) {
+    for (uint32_t lanes = full_lanes(); lanes >= 4; lanes /= 2) {
       if (extent < lanes) continue;
       ReducePlans inner;
       const double wide = scope_cost({n->src[0]}, {r, lanes}, &inner, false) + 1.0 / lanes;
@@ -203,7 +209,7 @@ LaneChoice CostModel::best_lanes(const Node* range, double* cost, ReducePlans* p
   const double extent = trips(range);
   ReducePlans scalar_plans;
   const double single = output_cost({}, &scalar_plans);
-  for (uint32_t lanes = std::clamp<uint32_t>(target_.vector_bits / 8 / static_cast<uint32_t>(widest_), 4, 64); lanes >= 4; lanes /= 2) {
+  for (uint32_t lanes = full_lanes(); lanes >= 4; lanes /= 2) {
     if (extent < lanes) continue;
     ReducePlans inner;
     const double wide = output_cost({range, lanes}, &inner);

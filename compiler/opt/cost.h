@@ -24,7 +24,7 @@ using ReducePlans = std::unordered_map<const ir::Node*, ReducePlan>;
 
 class CostModel {
  public:
-  CostModel(const ir::KernelIr& kernel, const TargetInfo& target);
+  CostModel(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t max_lanes);
 
   /// Cost of one output iteration with `choice` in lanes; plans of reductions are added to `plans`.
   double output_cost(const LaneChoice& choice, ReducePlans* plans);
@@ -58,6 +58,9 @@ class CostModel {
   std::vector<const ir::Node*> reduces_;
   std::unordered_map<const ir::Node*, std::vector<const ir::Node*>> free_ranges_;
   std::map<std::pair<const ir::Node*, int64_t>, Strides> strides_;
+  uint32_t full_lanes() const;
+
+  uint32_t max_lanes_;
   int64_t widest_ = 1;
 };
 

@@ -36,14 +36,17 @@ struct Tile {
 
 class Scheduler {
  public:
-  Scheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units)
-      : kernel_(kernel), target_(target), units_(std::max(units, 1u)), model_(kernel, target) {}
+  Scheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units, ScheduleLimits limits)
+      : kernel_(kernel), target_(target), units_(std::max(units, 1u)), limits_(limits),
+        model_(kernel, target, limits.max_lanes) {}
 
   Schedule run() {
     choose_lanes();
-    choose_tile();
-    choose_transposition();
-    choose_unroll();
+    if (limits_.has_tiles) {
+      choose_tile();
+      choose_transposition();
+      choose_unroll();
+    }
     choose_grid();
     return std::move(s_);
   }
@@ -318,6 +321,7 @@ class Scheduler {
   const ir::KernelIr& kernel_;
   TargetInfo target_;
   uint32_t units_;
+  ScheduleLimits limits_;
   CostModel model_;
   Schedule s_;
   LaneChoice lanes_;
@@ -326,8 +330,8 @@ class Scheduler {
 
 }  // namespace
 
-Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units) {
-  return Scheduler(kernel, target, units).run();
+Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units, ScheduleLimits limits) {
+  return Scheduler(kernel, target, units, limits).run();
 }
 
 }  // namespace bm::compiler

@@ -36,7 +36,13 @@ struct Schedule {
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
 };
 
+/// Bounds for kernels whose code would grow out of hand.
+struct ScheduleLimits {
+  uint32_t max_lanes = 64;
+  bool has_tiles = true;
+};
+
 /// Chooses a schedule from shapes and the target. `units`: processors that can share the work.
-Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units);
+Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units, ScheduleLimits limits = {});
 
 }  // namespace bm::compiler

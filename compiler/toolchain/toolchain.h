@@ -27,7 +27,7 @@ Result<std::string> llvm_disassemble(std::span<const std::byte> object, const Ta
 /// Errors: kNotFound (no clang); kCompile with its log and the source line; kTimeout after 60 s.
 Result<std::vector<std::byte>> clang_compile(std::string_view source, const TargetInfo& target);
 
-/// Name and version of the clang that clang_compile runs; part of cache keys.
+/// Path and version of the clang that clang_compile runs.
 Result<std::string> clang_version();
 
 }  // namespace bm::compiler

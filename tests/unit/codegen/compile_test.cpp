@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <thread>
 
 #include "compiler/codegen/evaluate.h"
 #include "tests/unit/codegen/kernels.h"
@@ -65,6 +66,49 @@ TEST(Compile, NullArchitectureGetsCountsAndNoImage) {
   ASSERT_TRUE(code) << code.error().message;
   EXPECT_TRUE(code->image.empty());
   EXPECT_EQ(code->num_buffers, 3u);
+}
+
+TEST(Compile, ManyThreadsCompileAtOnce) {
+  std::vector<std::thread> threads;
+  std::array<bool, 4> is_ok{};
+  for (size_t t = 0; t < is_ok.size(); ++t)
+    threads.emplace_back([&, t] {
+      is_ok[t] = true;
+      for (int64_t n = 1; n < 8; ++n) {
+        const auto kernel = matmul_kernel(n, 20 + static_cast<int64_t>(t), n, DType::kF32);
+        is_ok[t] = is_ok[t] && compiler::compile(kernel, native_arch(), "LLVM", {.use_cache = false}).has_value();
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(is_ok, (std::array<bool, 4>{true, true, true, true}));
+}
+
+TEST(Compile, SecondCompilationComesFromTheCache) {
+  const auto kernel = matmul_kernel(3, 5, 7, DType::kF64);
+  auto first = compiler::compile(kernel, native_arch(), "LLVM");
+  auto second = compiler::compile(kernel, native_arch(), "LLVM");
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->serialize(), second->serialize());
+}
+
+TEST(Compile, HugeBodiesStayCheapToCompile) {
+  // Sixty-four gathers per lane of bytes would make an enormous vector body.
+  ir::KernelIr k;
+  k.name = "huge";
+  k.graph = std::make_unique<ir::Graph>();
+  ir::Graph& g = *k.graph;
+  const ir::Node* i = g.range(g.index(640));
+  k.ranges = {i};
+  k.params = {{.dtype = DType::kI8, .elements = 640, .is_written = true}, {.dtype = DType::kI8, .elements = 64 * 700, .is_read = true}};
+  const ir::Node* sum = g.constant(DType::kI8, 0);
+  for (int64_t t = 0; t < 64; ++t) {
+    const ir::Node* at = g.load(1, DType::kI8, g.add(g.mod(g.mul(i, 7 + t), 640), 700 * t / 2));
+    sum = g.binary(ir::Op::kXor, g.binary(ir::Op::kMul, sum, at), at);
+  }
+  k.stores.push_back({.param = 0, .index = i, .value = sum});
+  auto text = compiler::explain(k, native_arch(), "LLVM");
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_LT(text->source.size(), 400'000u);
 }
 
 TEST(Compile, UnknownRendererIsUnsupported) {

@@ -1,0 +1,33 @@
+// Lowered programs of a few kernels as text: shows a reviewer what a change of schedule does.
+// BM_UPDATE_GOLDEN=1 rewrites the files.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "tests/unit/codegen/kernels.h"
+#include "tests/unit/codegen/runner.h"
+
+namespace bm::test {
+namespace {
+
+void check(const char* name, const ir::KernelIr& kernel) {
+  auto text = compiler::explain(kernel, baseline_arch(), "LLVM");
+  ASSERT_TRUE(text) << text.error().message;
+  const std::string path = std::string("tests/golden/codegen/") + name + ".txt";
+  if (std::getenv("BM_UPDATE_GOLDEN")) {
+    std::ofstream(path) << text->lowered;
+    return;
+  }
+  std::ostringstream want;
+  want << std::ifstream(path).rdbuf();
+  EXPECT_EQ(text->lowered, want.str()) << path;
+}
+
+TEST(Golden, TiledMatmul) { check("matmul", matmul_kernel(64, 64, 64, DType::kF32)); }
+TEST(Golden, RowSumWithTail) { check("row_sum", reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 3, 37, false)); }
+TEST(Golden, SymbolicRows) { check("symbolic_rows", symbolic_row_sums(64, 4096)); }
+
+}  // namespace
+}  // namespace bm::test
