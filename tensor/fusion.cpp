@@ -1,6 +1,8 @@
 #include "tensor/fusion.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 namespace bm {
 namespace {
@@ -85,6 +87,32 @@ class Planner {
         }
   }
 
+  /// Cost and buffers of the expression at `root` with shared parts counted once, as lowering shares
+  /// them: a node seen through the same chain of views. Stops past the limits.
+  std::pair<int, int> shared_cost(const Node* root) const {
+    struct Visit {
+      const Node* node;
+      uint64_t view;  ///< which chain of movement nodes leads here
+    };
+    std::set<std::pair<const Node*, uint64_t>> seen;
+    std::vector<Visit> stack{{root, 0}};
+    int cost = 0, buffers = 0;
+    while (!stack.empty() && cost <= kMaxFusedCost && buffers <= kMaxBuffers) {
+      const auto [n, view] = stack.back();
+      stack.pop_back();
+      if (!seen.emplace(n, view).second) continue;
+      if (n != root && (n->is_realized() || is_stored(n))) {
+        cost += 1;
+        buffers += 1;
+        continue;
+      }
+      cost += own_cost(*n);
+      const uint64_t inner = is_elementwise(*n) ? view : (view + reinterpret_cast<uintptr_t>(n)) * 0x9e3779b97f4a7c15ULL;
+      for (const NodePtr& s : n->src) stack.push_back({s.get(), inner});
+    }
+    return {cost, buffers};
+  }
+
   /// Sources first: costs, forced storage, cuts of oversized expressions.
   void look_up(const Node* n) {
     Facts f = std::move(facts_[n]);
@@ -107,8 +135,10 @@ class Planner {
       f.has_reduce |= is_bijective(*n) && sf.has_reduce;
     }
     if (n->kind == NodeKind::kReduce) f.has_reduce = true;
-    const bool is_too_big = f.cost > kMaxFusedCost || f.buffers > kMaxBuffers;
-    if (is_too_big && is_elementwise(*n)) store(n);
+    // The sums above count shared parts once per use: only a hint. Look closely before cutting.
+    const auto is_too_big = [&] { return f.cost > kMaxFusedCost || f.buffers > kMaxBuffers; };
+    if (is_elementwise(*n) && is_too_big()) std::tie(f.cost, f.buffers) = shared_cost(n);
+    if (is_elementwise(*n) && is_too_big()) store(n);
     if (is_stored(n)) f = Facts{.users = std::move(f.users)};
     facts_[n] = std::move(f);
   }
@@ -126,7 +156,8 @@ class Planner {
     double copies = 1;
     for (const Node* u : f.users) {
       const Facts& uf = facts_[u];
-      const Node* s = is_bijective(*u) ? uf.sink : nullptr;
+      const bool passes_through = is_bijective(*u) || u->kind == NodeKind::kContiguous;
+      const Node* s = passes_through ? uf.sink : nullptr;
       if (!s || (sink && s != sink)) is_single = false;
       sink = s;
       copies = std::max(copies, (is_stored(u) ? 1.0 : uf.copies) * growth(*u, *n));

@@ -1,4 +1,6 @@
 // einsum: letters name axes, "..." stands for axes that broadcast.
+#include <map>
+
 #include "tensor/ops_internal.h"
 
 namespace bm {

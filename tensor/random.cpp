@@ -6,6 +6,7 @@
 // advances the state on every replay. manual_seed assigns to the same storage, which captured
 // programs therefore see too.
 #include <array>
+#include <map>
 #include <numbers>
 
 #include "runtime/base/env.h"

@@ -136,7 +136,7 @@ Scalar fold_int(Op op, DType t, std::span<const Scalar> s) {
     case Op::kNe: return integer(DType::kBool, a != b);
     default: break;
   }
-  BM_CHECK(!"operation is not defined on integers");
+  BM_CHECK(false && "operation is not defined on integers");
   return {};
 }
 
@@ -169,7 +169,7 @@ Scalar fold_float(Op op, DType t, std::span<const Scalar> s) {
       return floating(t, std::fma(a, b, s[2].f));
     default: break;
   }
-  BM_CHECK(!"operation is not defined on floats");
+  BM_CHECK(false && "operation is not defined on floats");
   return {};
 }
 

@@ -1,4 +1,6 @@
 // Graph: the arena, hash-consing, value bounds and simplification rules.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
 #include <numeric>

@@ -1,5 +1,6 @@
 #include "compiler/ir/node.h"
 
+#include <algorithm>
 #include <array>
 #include <unordered_set>
 
