@@ -16,7 +16,8 @@ bm::Status run() {
   Sampler sampler = BM_TRY(Sampler::create({.temperature = 0}));
   StreamDecoder decoder(*tokenizer);
 
-  BM_TRY(session.feed(BM_TRY(tokenizer->encode("You may"))));
+  const std::vector<int32_t> prompt = BM_TRY(tokenizer->encode("You may"));
+  BM_TRY(session.feed(prompt));
   std::printf("You may");
   for (int i = 0; i < 40; ++i) {
     const int32_t token = BM_TRY(sampler.sample(session.logits().first(tokenizer->size())));
