@@ -106,6 +106,9 @@ class Builder {
   ValueId shift(Op op, DType dtype, ValueId a, ValueId b);
   ValueId int_divide(Op op, DType dtype, ValueId a, ValueId b);
   ValueId truncate(ValueId a);
+  struct Pair { ValueId high, low; };
+  Pair two_sum(ValueId a, ValueId b);
+  ValueId add_to_odd(ValueId a, ValueId b);
   ValueId fma_f32_without_hardware(ValueId a, ValueId b, ValueId c);
   ValueId fma_f64_without_hardware(ValueId a, ValueId b, ValueId c);
   ValueId float_to_int(ValueId a, DType dtype);

@@ -152,27 +152,37 @@ ValueId Builder::mad(ValueId a, ValueId b, ValueId c) {
   return add(mul(a, b), c);
 }
 
-ValueId Builder::fma_f32_without_hardware(ValueId a, ValueId b, ValueId c) {
-  // The product is exact in float64; the sum is rounded to odd there, so that the second rounding
-  // to float32 sees on which side of a tie it was.
-  const ValueId p = mul(convert(a, DType::kF64), convert(b, DType::kF64));
-  const ValueId w = convert(c, DType::kF64);
-  const ValueId s = add(p, w);
-  const ValueId back = sub(s, p);
-  const ValueId error = add(sub(p, sub(s, back)), sub(w, back));
+/// Rounded sum and what rounding lost: high + low = a + b exactly.
+Builder::Pair Builder::two_sum(ValueId a, ValueId b) {
+  const ValueId s = add(a, b);
+  const ValueId back = sub(s, a);
+  return {s, add(sub(a, sub(s, back)), sub(b, back))};
+}
+
+/// a + b in float64, rounded to odd: an inexact sum gets an odd last bit. A second rounding to
+/// fewer digits then sees on which side of a tie the exact sum was.
+ValueId Builder::add_to_odd(ValueId a, ValueId b) {
+  const auto [s, error] = two_sum(a, b);
   const ValueId zero = like(s, 0);
   const ValueId bits = bitcast(s, DType::kI64);
-  const ValueId is_even = eq(bit_and(bits, like_int(bits, 1)), like_int(bits, 0));
-  const ValueId away = bit_xor(lt(zero, error), lt(s, zero));
-  const ValueId moved = select(away, add(bits, like_int(bits, 1)), sub(bits, like_int(bits, 1)));
+  const ValueId one = like_int(bits, 1);
+  const ValueId is_even = eq(bit_and(bits, one), like_int(bits, 0));
+  const ValueId is_away = bit_xor(lt(zero, error), lt(s, zero));
+  const ValueId moved = select(is_away, add(bits, one), sub(bits, one));
   const ValueId is_inexact = bit_or(lt(error, zero), lt(zero, error));
-  const ValueId odd = bitcast(select(bit_and(is_inexact, is_even), moved, bits), DType::kF64);
-  return convert(odd, DType::kF32);
+  return bitcast(select(bit_and(is_inexact, is_even), moved, bits), DType::kF64);
+}
+
+ValueId Builder::fma_f32_without_hardware(ValueId a, ValueId b, ValueId c) {
+  // The product is exact in float64.
+  const ValueId p = mul(convert(a, DType::kF64), convert(b, DType::kF64));
+  return convert(add_to_odd(p, convert(c, DType::kF64)), DType::kF32);
 }
 
 ValueId Builder::fma_f64_without_hardware(ValueId a, ValueId b, ValueId c) {
-  // Dekker's product, then a compensated sum: at most the last bit differs in ties; products
-  // beyond 2^996 fall back to two roundings.
+  // Exact product in two parts (Dekker), then their sum with c rounded once (Boldo and Melquiond,
+  // "Emulation of FMA and correctly rounded sums", 2008). Operands beyond 2^996 and results near
+  // the smallest numbers fall back to two roundings.
   const auto split = [&](ValueId v) {
     const ValueId t = mul(v, like(v, 134217729.0));
     const ValueId high = sub(t, sub(t, v));
@@ -182,11 +192,13 @@ ValueId Builder::fma_f64_without_hardware(ValueId a, ValueId b, ValueId c) {
   const auto [ah, al] = split(a);
   const auto [bh, bl] = split(b);
   const ValueId low = add(add(add(sub(mul(ah, bh), p), mul(ah, bl)), mul(al, bh)), mul(al, bl));
-  const ValueId s = add(p, c);
-  const ValueId back = sub(s, p);
-  const ValueId error = add(sub(p, sub(s, back)), sub(c, back));
-  const ValueId refined = add(s, add(error, low));
-  return select(eq(refined, refined), refined, s);
+  const auto [t, t_low] = two_sum(c, low);
+  const auto [v, v_low] = two_sum(p, t);
+  const ValueId exact = add(v, add_to_odd(t_low, v_low));
+  // The plain sum has the right sign of zero, and infinities instead of NaN.
+  const ValueId plain = add(p, c), zero = like(p, 0);
+  const ValueId is_zero = bit_and(eq(exact, zero), eq(plain, zero));
+  return select(bit_or(ne(exact, exact), is_zero), plain, exact);
 }
 
 ValueId Builder::cast(ValueId a, DType to) {

@@ -194,7 +194,7 @@ void Lowerer::lower_inner(size_t axis, BlockId block, const Instances& instances
 void Lowerer::lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end) {
   const AxisPlan& plan = schedule_.loops[axis];
   const Node* extent = plan.range->src[0];
-  const auto is_multiple = [&](int64_t step) { return extent->is_const() && extent->imm % step == 0; };
+  const auto is_multiple = [&](int64_t step) { return step == 1 || (extent->is_const() && extent->imm % step == 0); };
   std::vector<std::pair<uint32_t, uint32_t>> widths;
   widths.emplace_back(plan.lanes, plan.jam);
   if (!is_multiple(plan.step()) && plan.jam > 1) widths.emplace_back(plan.lanes, 1);

@@ -132,6 +132,16 @@ const Node* CostModel::transposing_range(const Node* n, const LaneChoice& c) {
   return nullptr;
 }
 
+double CostModel::output_nodes() const {
+  std::vector<const Node*> roots, nodes;
+  for (const ir::Store& s : kernel_.stores) roots.push_back(s.value);
+  collect(roots, &nodes);
+  double sum = 0;
+  for (const Node* n : nodes)
+    if (n->op != Op::kConst) sum += weight(n);
+  return sum;
+}
+
 std::vector<const Node*> CostModel::output_loads() const {
   std::vector<const Node*> roots, nodes;
   for (const ir::Store& s : kernel_.stores) roots.push_back(s.value);

@@ -43,6 +43,8 @@ class CostModel {
   /// Output loop along which a load outside reductions is contiguous although it is strided along
   /// `choice`: merging as many copies of it as there are lanes allows a transposition in registers.
   const ir::Node* transposing_range(const ir::Node* load, const LaneChoice& choice);
+  /// Values computed per output iteration outside reductions.
+  double output_nodes() const;
   /// Loads outside reductions.
   std::vector<const ir::Node*> output_loads() const;
 

@@ -46,6 +46,7 @@ class Scheduler {
       choose_tile();
       choose_transposition();
       choose_unroll();
+      choose_vector_unroll();
     }
     choose_grid();
     return std::move(s_);
@@ -243,6 +244,20 @@ class Scheduler {
         unroll /= 2;
       plan.unroll = unroll;
     }
+  }
+
+  /// Short bodies without a reduction: several vectors per trip, so that the loop itself costs little.
+  void choose_vector_unroll() {
+    if (!lanes_.range || !model_.reduces().empty()) return;
+    for (const AxisPlan& a : s_.loops)
+      if (a.jam > 1) return;
+    const double nodes = model_.output_nodes(), vectors = CostModel::trips(lanes_.range) / lanes_.lanes;
+    const uint32_t jam = nodes <= 16 ? 4 : nodes <= 40 ? 2 : 1;
+    const Node* extent = lanes_.range->src[0];
+    const bool has_rest = !extent->is_const() || extent->imm % (int64_t{lanes_.lanes} * jam) != 0;
+    if (vectors < (has_rest ? 16.0 : 2.0) * jam) return;
+    for (AxisPlan& a : s_.loops)
+      if (a.range == lanes_.range) a.jam = jam;
   }
 
   bool can_merge(const AxisPlan& a) const {
