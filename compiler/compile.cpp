@@ -25,7 +25,8 @@ constexpr std::string_view kCacheKind = "kernel";
 /// Programs beyond this size take LLVM more than about 0.1 s; they are lowered again with less
 /// unrolling, in this order.
 constexpr size_t kMaxValues = 2500;
-constexpr std::array kLimits = {ScheduleLimits{}, ScheduleLimits{.max_lanes = 16, .has_tiles = false},
+constexpr std::array kLimits = {ScheduleLimits{},
+                                ScheduleLimits{.max_lanes = 16, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 4, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 1, .has_tiles = false}};
 
@@ -51,16 +52,19 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Rende
     s.program = BM_TRY(lower(kernel, s.schedule, target));
     if (s.program.values.size() <= kMaxValues) break;
   }
-  s.source = renderer == Renderer::kLlvm ? render_llvm(s.program, target) : render_c(s.program, target);
+  s.source =
+      renderer == Renderer::kLlvm ? render_llvm(s.program, target) : render_c(s.program, target);
   return s;
 }
 
-Result<std::vector<std::byte>> assemble(const std::string& source, const hal::Arch& arch, Renderer renderer) {
+Result<std::vector<std::byte>> assemble(const std::string& source, const hal::Arch& arch,
+                                        Renderer renderer) {
   const TargetInfo target = target_info(arch);
   return renderer == Renderer::kLlvm ? llvm_compile(source, target) : clang_compile(source, target);
 }
 
-hal::CodeObject describe(const ir::KernelIr& kernel, const hal::Arch& arch, const Schedule& schedule) {
+hal::CodeObject describe(const ir::KernelIr& kernel, const hal::Arch& arch,
+                         const Schedule& schedule) {
   hal::CodeObject code;
   code.entry = kernel.name;
   code.arch = arch.name;
@@ -73,17 +77,22 @@ hal::CodeObject describe(const ir::KernelIr& kernel, const hal::Arch& arch, cons
 
 Status check_arch(const hal::Arch& arch) {
   switch (arch.vendor) {
-    case hal::Vendor::kCpu: case hal::Vendor::kNull: return {};
-    case hal::Vendor::kRef: case hal::Vendor::kAmd: case hal::Vendor::kNv: case hal::Vendor::kOpenCl: break;
+    case hal::Vendor::kCpu:
+    case hal::Vendor::kNull: return {};
+    case hal::Vendor::kRef:
+    case hal::Vendor::kAmd:
+    case hal::Vendor::kNv:
+    case hal::Vendor::kOpenCl: break;
   }
   return fail(Code::kUnsupported, "architecture {}: code is generated for CPU and NULL", arch.name);
 }
 
-/// The version of LLVM or clang is left out on purpose: an object of an older one is as right, and a
-/// start from a full cache must not need a compiler at all.
+/// The version of LLVM or clang is left out on purpose: an object of an older one is as right, and
+/// a start from a full cache must not need a compiler at all.
 std::string cache_key(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}", kCodegenVersion, arch.key(), renderer == Renderer::kLlvm ? "LLVM" : "CLANG",
-                     kernel.name, ir::serialize(kernel));
+  return fmt::format("{}\n{}\n{}\n{}\n{}", kCodegenVersion, arch.key(),
+                     renderer == Renderer::kLlvm ? "LLVM" : "CLANG", kernel.name,
+                     ir::serialize(kernel));
 }
 
 #ifdef BM_HAS_DISK_CACHE
@@ -106,8 +115,8 @@ void remember(const std::string&, const hal::CodeObject&) {}
 
 }  // namespace
 
-Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_view renderer_name,
-                                CompileOptions options) {
+Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch,
+                                std::string_view renderer_name, CompileOptions options) {
   BM_TRY(check_arch(arch));
   if (arch.vendor == hal::Vendor::kNull)
     return describe(kernel, arch, make_schedule(kernel, target_info(arch), arch.units));
@@ -122,17 +131,21 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
   if (is_printing) std::fprintf(stderr, "%s\n", stages.source.c_str());
   hal::CodeObject code = describe(kernel, arch, stages.schedule);
   auto image = assemble(stages.source, arch, renderer);
-  if (!image) return tl::unexpected(std::move(image.error()).within(fmt::format("kernel {}", kernel.name)));
+  if (!image)
+    return tl::unexpected(std::move(image.error()).within(fmt::format("kernel {}", kernel.name)));
   code.image = std::move(*image);
   if (options.use_cache) remember(key, code);
   return code;
 }
 
-Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_view renderer_name) {
+Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
+                          std::string_view renderer_name) {
   BM_TRY(check_arch(arch));
   const Renderer renderer = BM_TRY(renderer_from_name(renderer_name));
   Stages stages = BM_TRY(generate(kernel, arch, renderer));
-  Explained out{.ir = ir::to_string(kernel), .lowered = to_string(stages.program), .source = std::move(stages.source),
+  Explained out{.ir = ir::to_string(kernel),
+                .lowered = to_string(stages.program),
+                .source = std::move(stages.source),
                 .assembly = {}};
   if (arch.vendor == hal::Vendor::kNull) return out;
   const std::vector<std::byte> object = BM_TRY(assemble(out.source, arch, renderer));

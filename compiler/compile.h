@@ -12,15 +12,15 @@
 namespace bm::compiler {
 
 struct CompileOptions {
-  bool use_cache = true;       ///< look in the disk cache first and store there
+  bool use_cache = true;  ///< look in the disk cache first and store there
 };
 
-/// Compiles `kernel` for `arch`. `renderer`: "LLVM" (in process) or "CLANG" (C text, clang as a process);
-/// empty: "LLVM". Both give bit-identical results. With DEBUG >= 4 the source goes to stderr.
-/// Thread: any; `kernel` is only read.
-/// Errors: kNotFound (compiler not installed), kUnsupported (arch or renderer), kCompile with the log.
-Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_view renderer,
-                                CompileOptions options = {});
+/// Compiles `kernel` for `arch`. `renderer`: "LLVM" (in process) or "CLANG" (C text, clang as a
+/// process); empty: "LLVM". Both give bit-identical results. With DEBUG >= 4 the source goes to
+/// stderr. Thread: any; `kernel` is only read. Errors: kNotFound (compiler not installed),
+/// kUnsupported (arch or renderer), kCompile with the log.
+Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch,
+                                std::string_view renderer, CompileOptions options = {});
 
 /// Every stage as text.
 struct Explained {
@@ -29,7 +29,8 @@ struct Explained {
   std::string source;    ///< LLVM IR or C
   std::string assembly;  ///< disassembly of the object
 };
-Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_view renderer);
+Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
+                          std::string_view renderer);
 
 /// Assembly text of a code object made by `compile`. Errors: kNotFound (LLVM component missing).
 Result<std::string> disassemble(const hal::CodeObject& code, const hal::Arch& arch);

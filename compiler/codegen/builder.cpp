@@ -50,8 +50,13 @@ ValueId Builder::append(Value value, BlockId block) {
 ValueId Builder::intern(Value v) {
   const bool is_leaf = v.args.empty();
   const BlockId floor = is_leaf || floor_ == kNone ? kNone : floor_;
-  Key key{static_cast<uint8_t>(v.op), static_cast<uint8_t>(v.alu), static_cast<uint8_t>(v.type.dtype),
-          v.type.lanes, v.imm, is_leaf ? root_ : floor, v.args};
+  Key key{static_cast<uint8_t>(v.op),
+          static_cast<uint8_t>(v.alu),
+          static_cast<uint8_t>(v.type.dtype),
+          v.type.lanes,
+          v.imm,
+          is_leaf ? root_ : floor,
+          v.args};
   if (const auto it = known_.find(key); it != known_.end()) return it->second;
   BlockId block = root_;
   for (ValueId a : v.args) block = deeper(block, program_.block_of[a]);
@@ -62,7 +67,8 @@ ValueId Builder::intern(Value v) {
 }
 
 BlockId Builder::open_block(BlockId parent) {
-  program_.blocks.push_back({.parent = parent, .depth = program_.blocks[parent].depth + 1, .stmts = {}});
+  program_.blocks.push_back(
+      {.parent = parent, .depth = program_.blocks[parent].depth + 1, .stmts = {}});
   return static_cast<BlockId>(program_.blocks.size() - 1);
 }
 
@@ -70,8 +76,11 @@ Builder::Loop Builder::open_loop(BlockId parent, LoopKind kind) {
   const BlockId body = open_block(parent);
   // The kind is remembered in the index value until the loop is closed.
   const auto id = static_cast<ValueId>(program_.values.size());
-  program_.values.push_back({.op = ValueOp::kIndex, .alu = Op::kConst, .type = {DType::kI64, 1},
-                             .imm = static_cast<int64_t>(body) * 2 + (kind == LoopKind::kGrid), .args = {}});
+  program_.values.push_back({.op = ValueOp::kIndex,
+                             .alu = Op::kConst,
+                             .type = {DType::kI64, 1},
+                             .imm = static_cast<int64_t>(body) * 2 + (kind == LoopKind::kGrid),
+                             .args = {}});
   program_.block_of.push_back(body);
   return {body, id};
 }
@@ -80,8 +89,13 @@ void Builder::close_loop(const Loop& loop, ValueId begin, ValueId end, int64_t s
   const bool is_grid = program_.values[loop.index].imm & 1;
   program_.values[loop.index].imm >>= 1;
   program_.blocks[program_.blocks[loop.body].parent].stmts.push_back(
-      {.kind = StmtKind::kLoop, .loop = is_grid ? LoopKind::kGrid : LoopKind::kSerial,
-       .value = loop.index, .begin = begin, .end = end, .step = step, .body = loop.body});
+      {.kind = StmtKind::kLoop,
+       .loop = is_grid ? LoopKind::kGrid : LoopKind::kSerial,
+       .value = loop.index,
+       .begin = begin,
+       .end = end,
+       .step = step,
+       .body = loop.body});
 }
 
 void Builder::close_if(BlockId body, ValueId condition) {
@@ -96,21 +110,30 @@ uint32_t Builder::add_register(Type type) {
 }
 
 void Builder::assign(BlockId block, uint32_t reg, ValueId value) {
-  program_.blocks[block].stmts.push_back({.kind = StmtKind::kAssign, .value = value, .target = reg});
+  program_.blocks[block].stmts.push_back(
+      {.kind = StmtKind::kAssign, .value = value, .target = reg});
 }
 
 ValueId Builder::read(BlockId block, uint32_t reg) {
-  return append({.op = ValueOp::kRead, .alu = Op::kConst, .type = program_.registers[reg],
-                 .imm = reg, .args = {}}, block);
+  return append({.op = ValueOp::kRead,
+                 .alu = Op::kConst,
+                 .type = program_.registers[reg],
+                 .imm = reg,
+                 .args = {}},
+                block);
 }
 
 void Builder::store(BlockId block, int param, ValueId at, ValueId value, ValueId gate) {
-  program_.blocks[block].stmts.push_back({.kind = StmtKind::kStore, .value = value, .begin = at, .end = gate,
+  program_.blocks[block].stmts.push_back({.kind = StmtKind::kStore,
+                                          .value = value,
+                                          .begin = at,
+                                          .end = gate,
                                           .target = static_cast<uint32_t>(param)});
 }
 
 void Builder::prefetch(BlockId block, int param, ValueId at) {
-  program_.blocks[block].stmts.push_back({.kind = StmtKind::kPrefetch, .begin = at, .target = static_cast<uint32_t>(param)});
+  program_.blocks[block].stmts.push_back(
+      {.kind = StmtKind::kPrefetch, .begin = at, .target = static_cast<uint32_t>(param)});
 }
 
 BlockId Builder::set_floor(BlockId block) { return std::exchange(floor_, block); }
@@ -118,31 +141,51 @@ BlockId Builder::set_floor(BlockId block) { return std::exchange(floor_, block);
 ValueId Builder::call(BlockId block, uint32_t function, std::span<const ValueId> args) {
   const Function& f = program_.functions[function];
   const Type result = program_.values[f.result].type;
-  return append({.op = ValueOp::kCall, .alu = Op::kConst, .type = result, .imm = function,
-                 .args = {args.begin(), args.end()}}, block);
+  return append({.op = ValueOp::kCall,
+                 .alu = Op::kConst,
+                 .type = result,
+                 .imm = function,
+                 .args = {args.begin(), args.end()}},
+                block);
 }
 
 ValueId Builder::constant(Type t, int64_t value) {
   if (is_float(t.dtype)) return constant_f(t, static_cast<double>(value));
-  return intern({.op = ValueOp::kConst, .alu = Op::kConst, .type = t, .imm = wrap_constant(t.dtype, value), .args = {}});
+  return intern({.op = ValueOp::kConst,
+                 .alu = Op::kConst,
+                 .type = t,
+                 .imm = wrap_constant(t.dtype, value),
+                 .args = {}});
 }
 
 ValueId Builder::constant_f(Type t, double value) {
   if (!is_float(t.dtype)) return constant(t, static_cast<int64_t>(value));
-  return intern({.op = ValueOp::kConst, .alu = Op::kConst, .type = t,
-                 .imm = std::bit_cast<int64_t>(round_constant(t.dtype, value)), .args = {}});
+  return intern({.op = ValueOp::kConst,
+                 .alu = Op::kConst,
+                 .type = t,
+                 .imm = std::bit_cast<int64_t>(round_constant(t.dtype, value)),
+                 .args = {}});
 }
 
 ValueId Builder::variable(int number) {
-  return intern({.op = ValueOp::kVar, .alu = Op::kConst, .type = {DType::kI64, 1}, .imm = number, .args = {}});
+  return intern({.op = ValueOp::kVar,
+                 .alu = Op::kConst,
+                 .type = {DType::kI64, 1},
+                 .imm = number,
+                 .args = {}});
 }
 
 ValueId Builder::argument(Type t, int number) {
-  return intern({.op = ValueOp::kArgument, .alu = Op::kConst, .type = t, .imm = number, .args = {}});
+  return intern(
+      {.op = ValueOp::kArgument, .alu = Op::kConst, .type = t, .imm = number, .args = {}});
 }
 
 ValueId Builder::iota(uint32_t lanes, int64_t stride) {
-  return intern({.op = ValueOp::kIota, .alu = Op::kConst, .type = {DType::kI64, lanes}, .imm = stride, .args = {}});
+  return intern({.op = ValueOp::kIota,
+                 .alu = Op::kConst,
+                 .type = {DType::kI64, lanes},
+                 .imm = stride,
+                 .args = {}});
 }
 
 ValueId Builder::splat(ValueId scalar, uint32_t lanes) {
@@ -150,8 +193,16 @@ ValueId Builder::splat(ValueId scalar, uint32_t lanes) {
   if (lanes == 1 || v.type.lanes == lanes) return scalar;
   const DType dtype = v.type.dtype;
   if (v.op == ValueOp::kConst)
-    return intern({.op = ValueOp::kConst, .alu = Op::kConst, .type = {dtype, lanes}, .imm = v.imm, .args = {}});
-  return intern({.op = ValueOp::kSplat, .alu = Op::kConst, .type = {dtype, lanes}, .imm = 0, .args = {scalar}});
+    return intern({.op = ValueOp::kConst,
+                   .alu = Op::kConst,
+                   .type = {dtype, lanes},
+                   .imm = v.imm,
+                   .args = {}});
+  return intern({.op = ValueOp::kSplat,
+                 .alu = Op::kConst,
+                 .type = {dtype, lanes},
+                 .imm = 0,
+                 .args = {scalar}});
 }
 
 ValueId Builder::extract(ValueId vector, uint32_t lane) {
@@ -161,41 +212,68 @@ ValueId Builder::extract(ValueId vector, uint32_t lane) {
   if (v.op == ValueOp::kSplat) return v.args[0];
   if (v.op == ValueOp::kBuild) return v.args[lane];
   if (v.op == ValueOp::kConst)
-    return intern({.op = ValueOp::kConst, .alu = Op::kConst, .type = {dtype, 1}, .imm = v.imm, .args = {}});
-  return intern({.op = ValueOp::kExtract, .alu = Op::kConst, .type = {dtype, 1}, .imm = lane, .args = {vector}});
+    return intern(
+        {.op = ValueOp::kConst, .alu = Op::kConst, .type = {dtype, 1}, .imm = v.imm, .args = {}});
+  return intern({.op = ValueOp::kExtract,
+                 .alu = Op::kConst,
+                 .type = {dtype, 1},
+                 .imm = lane,
+                 .args = {vector}});
 }
 
 ValueId Builder::insert(ValueId vector, uint32_t lane, ValueId scalar) {
-  return intern({.op = ValueOp::kInsert, .alu = Op::kConst, .type = type(vector), .imm = lane, .args = {vector, scalar}});
+  return intern({.op = ValueOp::kInsert,
+                 .alu = Op::kConst,
+                 .type = type(vector),
+                 .imm = lane,
+                 .args = {vector, scalar}});
 }
 
 ValueId Builder::build(std::span<const ValueId> scalars) {
   if (scalars.size() == 1) return scalars[0];
-  return intern({.op = ValueOp::kBuild, .alu = Op::kConst,
+  return intern({.op = ValueOp::kBuild,
+                 .alu = Op::kConst,
                  .type = {type(scalars[0]).dtype, static_cast<uint32_t>(scalars.size())},
-                 .imm = 0, .args = {scalars.begin(), scalars.end()}});
+                 .imm = 0,
+                 .args = {scalars.begin(), scalars.end()}});
 }
 
 ValueId Builder::half(ValueId vector, int which) {
-  return intern({.op = ValueOp::kHalf, .alu = Op::kConst, .type = {type(vector).dtype, type(vector).lanes / 2},
-                 .imm = which, .args = {vector}});
+  return intern({.op = ValueOp::kHalf,
+                 .alu = Op::kConst,
+                 .type = {type(vector).dtype, type(vector).lanes / 2},
+                 .imm = which,
+                 .args = {vector}});
 }
 
 ValueId Builder::reverse(ValueId vector) {
-  return intern({.op = ValueOp::kReverse, .alu = Op::kConst, .type = type(vector), .imm = 0, .args = {vector}});
+  return intern({.op = ValueOp::kReverse,
+                 .alu = Op::kConst,
+                 .type = type(vector),
+                 .imm = 0,
+                 .args = {vector}});
 }
 
 ValueId Builder::interleave(ValueId a, ValueId b, int which) {
-  return intern({.op = ValueOp::kInterleave, .alu = Op::kConst, .type = type(a), .imm = which, .args = {a, b}});
+  return intern({.op = ValueOp::kInterleave,
+                 .alu = Op::kConst,
+                 .type = type(a),
+                 .imm = which,
+                 .args = {a, b}});
 }
 
 ValueId Builder::any(ValueId mask) {
   if (type(mask).lanes == 1) return mask;
-  return intern({.op = ValueOp::kAny, .alu = Op::kConst, .type = {DType::kBool, 1}, .imm = 0, .args = {mask}});
+  return intern({.op = ValueOp::kAny,
+                 .alu = Op::kConst,
+                 .type = {DType::kBool, 1},
+                 .imm = 0,
+                 .args = {mask}});
 }
 
 ValueId Builder::load(int param, DType dtype, uint32_t lanes, ValueId at, ValueId gate) {
-  Value v{.op = ValueOp::kLoad, .alu = Op::kConst, .type = {dtype, lanes}, .imm = param, .args = {at}};
+  Value v{
+      .op = ValueOp::kLoad, .alu = Op::kConst, .type = {dtype, lanes}, .imm = param, .args = {at}};
   if (gate != kNone) {
     const Value& g = program_.values[gate];
     if (g.op == ValueOp::kConst && g.imm == 0) return constant_f({dtype, lanes}, 0);
@@ -205,7 +283,11 @@ ValueId Builder::load(int param, DType dtype, uint32_t lanes, ValueId at, ValueI
 }
 
 ValueId Builder::table(uint32_t number, ValueId at) {
-  return intern({.op = ValueOp::kTable, .alu = Op::kConst, .type = {DType::kU64, 1}, .imm = number, .args = {at}});
+  return intern({.op = ValueOp::kTable,
+                 .alu = Op::kConst,
+                 .type = {DType::kU64, 1},
+                 .imm = number,
+                 .args = {at}});
 }
 
 ValueId Builder::raw(Op op, DType dtype, std::initializer_list<ValueId> args) {
@@ -231,13 +313,21 @@ ValueId Builder::raw(Op op, DType dtype, std::initializer_list<ValueId> args) {
   }
   if (op == Op::kBitcast && type(a[0]).dtype == dtype) return a[0];
   if (op == Op::kSelect && a[1] == a[2]) return a[1];
-  return intern({.op = ValueOp::kAlu, .alu = op, .type = {dtype, lanes}, .imm = 0, .args = {a.begin(), a.end()}});
+  return intern({.op = ValueOp::kAlu,
+                 .alu = op,
+                 .type = {dtype, lanes},
+                 .imm = 0,
+                 .args = {a.begin(), a.end()}});
 }
 
 ValueId Builder::convert(ValueId a, DType dtype) {
   const Value& v = program_.values[a];
   if (v.type.dtype == dtype) return a;
-  return intern({.op = ValueOp::kConvert, .alu = Op::kConst, .type = {dtype, v.type.lanes}, .imm = 0, .args = {a}});
+  return intern({.op = ValueOp::kConvert,
+                 .alu = Op::kConst,
+                 .type = {dtype, v.type.lanes},
+                 .imm = 0,
+                 .args = {a}});
 }
 
 }  // namespace bm::compiler

@@ -88,7 +88,9 @@ class Builder {
   ValueId lt(ValueId a, ValueId b) { return raw(Op::kLt, DType::kBool, {a, b}); }
   ValueId eq(ValueId a, ValueId b) { return raw(Op::kEq, DType::kBool, {a, b}); }
   ValueId ne(ValueId a, ValueId b) { return raw(Op::kNe, DType::kBool, {a, b}); }
-  ValueId select(ValueId c, ValueId a, ValueId b) { return raw(Op::kSelect, type(a).dtype, {c, a, b}); }
+  ValueId select(ValueId c, ValueId a, ValueId b) {
+    return raw(Op::kSelect, type(a).dtype, {c, a, b});
+  }
   ValueId bitcast(ValueId a, DType t) { return raw(Op::kBitcast, t, {a}); }
   ValueId neg(ValueId a);
   /// a·b + c in one rounding, whatever the hardware (slow without FMA).
@@ -106,7 +108,9 @@ class Builder {
   ValueId shift(Op op, DType dtype, ValueId a, ValueId b);
   ValueId int_divide(Op op, DType dtype, ValueId a, ValueId b);
   ValueId truncate(ValueId a);
-  struct Pair { ValueId high, low; };
+  struct Pair {
+    ValueId high, low;
+  };
   Pair two_sum(ValueId a, ValueId b);
   ValueId add_to_odd(ValueId a, ValueId b);
   ValueId fma_f32_without_hardware(ValueId a, ValueId b, ValueId c);
@@ -124,16 +128,20 @@ class Builder {
   uint32_t large_sine_function();
   uint32_t fmod_function();
   /// Replaces lanes of `value` where `mask` is set by `function` of the same lanes of `args`.
-  ValueId patch_lanes(ValueId value, ValueId mask, uint32_t function, std::span<const ValueId> args);
-  struct Reduced { ValueId high, low, quadrant; };
+  ValueId patch_lanes(ValueId value, ValueId mask, uint32_t function,
+                      std::span<const ValueId> args);
+  struct Reduced {
+    ValueId high, low, quadrant;
+  };
   ValueId sine_from(const Reduced& r, bool is_single);
 
-  using Key = std::tuple<uint8_t, uint8_t, uint8_t, uint32_t, int64_t, BlockId, std::vector<ValueId>>;
+  using Key =
+      std::tuple<uint8_t, uint8_t, uint8_t, uint32_t, int64_t, BlockId, std::vector<ValueId>>;
   Program& program_;
   TargetInfo target_;
   std::map<Key, ValueId> known_;
   BlockId floor_ = kNone;
-  BlockId root_ = kNone;     // of the function being built
+  BlockId root_ = kNone;  // of the function being built
   uint32_t large_sine_ = kNone, fmod_ = kNone;
 };
 

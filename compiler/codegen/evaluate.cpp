@@ -32,7 +32,8 @@ Scalar read_scalar(DType t, const std::byte* at) {
     case DType::kU16: return {t, raw<uint16_t>(at), 0};
     case DType::kI32: return {t, raw<int32_t>(at), 0};
     case DType::kU32: return {t, raw<uint32_t>(at), 0};
-    case DType::kI64: case DType::kU64: return {t, raw<int64_t>(at), 0};
+    case DType::kI64:
+    case DType::kU64: return {t, raw<int64_t>(at), 0};
     case DType::kF16: return {t, 0, static_cast<double>(f16_to_f32(raw<uint16_t>(at)))};
     case DType::kBF16: return {t, 0, static_cast<double>(bf16_to_f32(raw<uint16_t>(at)))};
     case DType::kF32: return {t, 0, static_cast<double>(raw<float>(at))};
@@ -54,7 +55,8 @@ void write_scalar(const Scalar& s, std::byte* at) {
 
 class Evaluator {
  public:
-  Evaluator(const ir::KernelIr& k, std::span<const std::span<std::byte>> buffers, std::span<const int64_t> vars)
+  Evaluator(const ir::KernelIr& k, std::span<const std::span<std::byte>> buffers,
+            std::span<const int64_t> vars)
       : k_(k), buffers_(buffers), vars_(vars) {
     std::vector<const Node*> roots(k.ranges);
     for (const ir::Store& s : k.stores) {
@@ -96,7 +98,11 @@ class Evaluator {
   }
 
   void stores() {
-    struct Pending { const ir::Store* store; int64_t index; Scalar value; };
+    struct Pending {
+      const ir::Store* store;
+      int64_t index;
+      Scalar value;
+    };
     std::vector<Pending> pending;
     for (const ir::Store& s : k_.stores) {
       if (s.gate && !eval(s.gate).i) continue;
@@ -125,7 +131,8 @@ class Evaluator {
 
   Scalar compute(const Node* n) {
     switch (n->op) {
-      case Op::kConst: return is_float(n->dtype) ? Scalar{n->dtype, 0, n->fimm()} : Scalar{n->dtype, n->imm, 0};
+      case Op::kConst:
+        return is_float(n->dtype) ? Scalar{n->dtype, 0, n->fimm()} : Scalar{n->dtype, n->imm, 0};
       case Op::kVar: return {DType::kI64, vars_[static_cast<size_t>(n->imm)], 0};
       case Op::kRange: return {DType::kI64, index_[n], 0};
       case Op::kLoad: {
@@ -186,7 +193,8 @@ class Evaluator {
 Status evaluate(const ir::KernelIr& kernel, std::span<const std::span<std::byte>> buffers,
                 std::span<const int64_t> vars) {
   if (buffers.size() != kernel.params.size() || vars.size() != kernel.vars.size())
-    return fail(Code::kInvalidArgument, "kernel {} takes {} buffers and {} variables, got {} and {}", kernel.name,
+    return fail(Code::kInvalidArgument,
+                "kernel {} takes {} buffers and {} variables, got {} and {}", kernel.name,
                 kernel.params.size(), kernel.vars.size(), buffers.size(), vars.size());
   return Evaluator(kernel, buffers, vars).run();
 }

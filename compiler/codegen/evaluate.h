@@ -1,6 +1,6 @@
 #pragma once
-// Reference interpreter of KernelIr: loops literally, scalars through ir::fold. The oracle of tests;
-// slow by design.
+// Reference interpreter of KernelIr: loops literally, scalars through ir::fold. The oracle of
+// tests; slow by design.
 
 #include <cstddef>
 #include <span>

@@ -31,17 +31,26 @@ ValueId Builder::alu(Op op, DType dtype, std::span<const ValueId> args) {
     return is_half_like(dtype) ? narrow_half(r, dtype) : r;
   }
   if (is_float(in)) return float_alu(op, dtype, args);
-  if (is_bool(in)) return op == Op::kNot ? raw(Op::kNot, dtype, {args[0]})
-                          : args.size() == 1 ? args[0] : binary_bool(op, args[0], args[1]);
+  if (is_bool(in))
+    return op == Op::kNot     ? raw(Op::kNot, dtype, {args[0]})
+           : args.size() == 1 ? args[0]
+                              : binary_bool(op, args[0], args[1]);
   return int_alu(op, dtype, args);
 }
 
 ValueId Builder::binary_bool(Op op, ValueId a, ValueId b) {
   const auto negate = [&](ValueId v) { return raw(Op::kNot, DType::kBool, {v}); };
   switch (op) {
-    case Op::kAdd: case Op::kOr: case Op::kMax: return bit_or(a, b);
-    case Op::kMul: case Op::kAnd: case Op::kMin: case Op::kDiv: return bit_and(a, b);
-    case Op::kSub: case Op::kXor: case Op::kNe: return bit_xor(a, b);
+    case Op::kAdd:
+    case Op::kOr:
+    case Op::kMax: return bit_or(a, b);
+    case Op::kMul:
+    case Op::kAnd:
+    case Op::kMin:
+    case Op::kDiv: return bit_and(a, b);
+    case Op::kSub:
+    case Op::kXor:
+    case Op::kNe: return bit_xor(a, b);
     case Op::kEq: return negate(bit_xor(a, b));
     case Op::kLt: return bit_and(negate(a), b);
     case Op::kMod: return like_int(a, 0);
@@ -59,13 +68,21 @@ ValueId Builder::int_alu(Op op, DType dtype, std::span<const ValueId> args) {
     case Op::kNeg: return neg(a);
     case Op::kTrunc: return a;
     case Op::kNot: return raw(Op::kNot, dtype, {a});
-    case Op::kAdd: case Op::kSub: case Op::kMul: case Op::kAnd: case Op::kOr: case Op::kXor:
-    case Op::kLt: case Op::kEq: case Op::kNe:
-      return raw(op, dtype, {a, b});
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kAnd:
+    case Op::kOr:
+    case Op::kXor:
+    case Op::kLt:
+    case Op::kEq:
+    case Op::kNe: return raw(op, dtype, {a, b});
     case Op::kMax: return select(lt(a, b), b, a);
     case Op::kMin: return select(lt(b, a), b, a);
-    case Op::kShl: case Op::kShr: return shift(op, dtype, a, b);
-    case Op::kDiv: case Op::kMod: return int_divide(op, dtype, a, b);
+    case Op::kShl:
+    case Op::kShr: return shift(op, dtype, a, b);
+    case Op::kDiv:
+    case Op::kMod: return int_divide(op, dtype, a, b);
     default: break;
   }
   check_failed("operation is not defined on integers", __FILE__, __LINE__);
@@ -76,7 +93,8 @@ ValueId Builder::shift(Op op, DType dtype, ValueId a, ValueId b) {
   const int width = bit_width_of(dtype);
   const Value amount = program_.values[b];
   const bool keeps_sign = op == Op::kShr && is_signed(dtype);
-  const ValueId all = keeps_sign ? raw(Op::kShr, dtype, {a, like_int(a, width - 1)}) : like_int(a, 0);
+  const ValueId all =
+      keeps_sign ? raw(Op::kShr, dtype, {a, like_int(a, width - 1)}) : like_int(a, 0);
   if (amount.op == ValueOp::kConst) {
     const bool is_over = amount.imm < 0 || amount.imm >= width;
     return is_over ? all : raw(op, dtype, {a, b});
@@ -114,8 +132,13 @@ ValueId Builder::float_alu(Op op, DType dtype, std::span<const ValueId> args) {
     case Op::kExp2: return exp2(a);
     case Op::kLog2: return log2(a);
     case Op::kSin: return sine(a);
-    case Op::kAdd: case Op::kSub: case Op::kMul: case Op::kDiv: case Op::kLt: case Op::kEq: case Op::kNe:
-      return raw(op, dtype, {a, b});
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kDiv:
+    case Op::kLt:
+    case Op::kEq:
+    case Op::kNe: return raw(op, dtype, {a, b});
     case Op::kMod: return fmod(a, b);
     // A NaN in a fails the comparison and stays; one in b is taken by the second condition.
     case Op::kMax: return select(bit_or(lt(a, b), ne(b, b)), b, a);
@@ -133,18 +156,20 @@ ValueId Builder::truncate(ValueId a) {
   // Values from 2^23 (2^52) on are integers already; smaller ones survive a trip through integers.
   const bool is_f32 = t == DType::kF32;
   const DType bits_type = is_f32 ? DType::kU32 : DType::kU64;
-  const ValueId sign = bit_and(bitcast(a, bits_type),
-                               constant({bits_type, type(a).lanes}, is_f32 ? int64_t{1} << 31 : INT64_MIN));
+  const ValueId sign =
+      bit_and(bitcast(a, bits_type),
+              constant({bits_type, type(a).lanes}, is_f32 ? int64_t{1} << 31 : INT64_MIN));
   const ValueId magnitude = bitcast(bit_xor(bitcast(a, bits_type), sign), t);
   const ValueId is_small = lt(magnitude, like(a, is_f32 ? 0x1p23 : 0x1p52));
-  const ValueId whole = convert(convert(select(is_small, magnitude, like(a, 0)),
-                                        is_f32 ? DType::kI32 : DType::kI64), t);
+  const ValueId whole = convert(
+      convert(select(is_small, magnitude, like(a, 0)), is_f32 ? DType::kI32 : DType::kI64), t);
   return select(is_small, bitcast(bit_or(bitcast(whole, bits_type), sign), t), a);
 }
 
 ValueId Builder::fma(ValueId a, ValueId b, ValueId c) {
   if (target_.has_fma) return raw(Op::kFma, type(a).dtype, {a, b, c});
-  return type(a).dtype == DType::kF32 ? fma_f32_without_hardware(a, b, c) : fma_f64_without_hardware(a, b, c);
+  return type(a).dtype == DType::kF32 ? fma_f32_without_hardware(a, b, c)
+                                      : fma_f64_without_hardware(a, b, c);
 }
 
 ValueId Builder::mad(ValueId a, ValueId b, ValueId c) {
@@ -216,7 +241,8 @@ ValueId Builder::float_to_int(ValueId a, DType to) {
   const int mantissa = is_f32 ? 24 : 53, width = bit_width_of(to);
   const double high = std::ldexp(1.0, is_signed(to) ? width - 1 : width);
   const auto step = [&](double v, double towards) {
-    return is_f32 ? static_cast<double>(std::nextafterf(static_cast<float>(v), static_cast<float>(towards)))
+    return is_f32 ? static_cast<double>(
+                        std::nextafterf(static_cast<float>(v), static_cast<float>(towards)))
                   : std::nextafter(v, towards);
   };
   constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -238,11 +264,13 @@ ValueId Builder::widen_half(ValueId a) {
   if (from == DType::kBF16)
     return bitcast(shl(convert(bitcast(a, DType::kU16), DType::kU32), 16), DType::kF32);
   if (target_.has_f16c) return convert(a, DType::kF32);
-  // Exponent and fraction moved in place, scaled by 2^112 to correct the bias (also for subnormals).
+  // Exponent and fraction moved in place, scaled by 2^112 to correct the bias (also for
+  // subnormals).
   const ValueId h = convert(bitcast(a, DType::kU16), DType::kU32);
   const ValueId shifted = shl(bit_and(h, like_int(h, 0x7fff)), 13);
-  const ValueId scaled = bitcast(mul(bitcast(shifted, DType::kF32),
-                                     constant_f({DType::kF32, type(a).lanes}, 0x1p112)), DType::kU32);
+  const ValueId scaled =
+      bitcast(mul(bitcast(shifted, DType::kF32), constant_f({DType::kF32, type(a).lanes}, 0x1p112)),
+              DType::kU32);
   const ValueId is_special = eq(bit_and(h, like_int(h, 0x7c00)), like_int(h, 0x7c00));
   const ValueId magnitude = select(is_special, bit_or(shifted, like_int(h, 0x7f800000)), scaled);
   return bitcast(bit_or(magnitude, shl(bit_and(h, like_int(h, 0x8000)), 16)), DType::kF32);
@@ -259,10 +287,12 @@ ValueId Builder::narrow_half(ValueId a, DType to) {
     const ValueId result = select(is_nan, bit_or(shr(bits, 16), c(0x40)), rounded);
     return bitcast(convert(result, DType::kU16), DType::kBF16);
   }
-  const ValueId normal = sub(shr(add(magnitude, add(c(0xfff), bit_and(shr(magnitude, 13), c(1)))), 13), c(112 << 10));
+  const ValueId normal =
+      sub(shr(add(magnitude, add(c(0xfff), bit_and(shr(magnitude, 13), c(1)))), 13), c(112 << 10));
   // Adding 0.5 leaves multiples of 2^-24, rounded by the adder, in the fraction.
   const ValueId half_one = constant_f({DType::kF32, type(a).lanes}, 0.5);
-  const ValueId tiny = sub(bitcast(add(bitcast(magnitude, DType::kF32), half_one), DType::kU32), c(0x3f000000));
+  const ValueId tiny =
+      sub(bitcast(add(bitcast(magnitude, DType::kF32), half_one), DType::kU32), c(0x3f000000));
   const ValueId finite = select(lt(magnitude, c(0x38800000)), tiny, normal);
   const ValueId with_inf = select(lt(magnitude, c(0x477ff000)), finite, c(0x7c00));
   const ValueId nan = bit_or(bit_and(shr(magnitude, 13), c(0x3ff)), c(0x7e00));

@@ -8,14 +8,17 @@
 
 namespace bm::compiler {
 
-Lowerer::Lowerer(const ir::KernelIr& kernel, const Schedule& schedule, Program& program, const TargetInfo& target)
+Lowerer::Lowerer(const ir::KernelIr& kernel, const Schedule& schedule, Program& program,
+                 const TargetInfo& target)
     : kernel_(kernel), schedule_(schedule), program_(program), b_(program, target) {
   bindings_.push_back({});  // number 0 means "not bound"
 }
 
 Status Lowerer::run() {
   analyse();
-  if (ranges_.size() > 64) return fail(Code::kUnsupported, "kernel {}: {} loops, at most 64", kernel_.name, ranges_.size());
+  if (ranges_.size() > 64)
+    return fail(Code::kUnsupported, "kernel {}: {} loops, at most 64", kernel_.name,
+                ranges_.size());
   lower_grid(program_.root);
   return {};
 }
@@ -72,18 +75,25 @@ uint32_t Lowerer::add_binding(Binding b) {
 }
 
 /// Binding of `lanes` indices at base + offset. `origin` 0: a new origin is made (offset 0 only).
-uint32_t Lowerer::make_bindings(ValueId base, BlockId block, int64_t offset, uint32_t lanes, uint32_t origin) {
+uint32_t Lowerer::make_bindings(ValueId base, BlockId block, int64_t offset, uint32_t lanes,
+                                uint32_t origin) {
   if (origin == 0) {
     origin = add_binding({.base = base, .block = block});
     bindings_[origin].first_lane = bindings_[origin].origin = origin;
   }
   uint32_t scalar = origin;
   if (offset != 0) {
-    scalar = add_binding({.base = base, .offset = offset, .lanes = 1, .origin = origin, .block = block});
+    scalar =
+        add_binding({.base = base, .offset = offset, .lanes = 1, .origin = origin, .block = block});
     bindings_[scalar].first_lane = scalar;
   }
   if (lanes == 1) return scalar;
-  return add_binding({.base = base, .offset = offset, .lanes = lanes, .first_lane = scalar, .origin = origin, .block = block});
+  return add_binding({.base = base,
+                      .offset = offset,
+                      .lanes = lanes,
+                      .first_lane = scalar,
+                      .origin = origin,
+                      .block = block});
 }
 
 Env Lowerer::bound(const Env& env, const Node* range, uint32_t binding) const {
@@ -92,8 +102,8 @@ Env Lowerer::bound(const Env& env, const Node* range, uint32_t binding) const {
   return out;
 }
 
-Lowerer::Instances Lowerer::bind_axis(const Instances& instances, const Node* range, ValueId base, BlockId block,
-                                      uint32_t lanes, uint32_t jam) {
+Lowerer::Instances Lowerer::bind_axis(const Instances& instances, const Node* range, ValueId base,
+                                      BlockId block, uint32_t lanes, uint32_t jam) {
   std::vector<uint32_t> copies;
   uint32_t origin = 0;
   for (uint32_t j = 0; j < jam; ++j) {
@@ -147,7 +157,8 @@ void Lowerer::lower_grid(BlockId root) {
   } else {
     lower_merged(loop.body, loop.index);
   }
-  b_.close_loop(loop, b_.bitcast(program_.block_begin, DType::kI64), b_.bitcast(program_.block_end, DType::kI64), 1);
+  b_.close_loop(loop, b_.bitcast(program_.block_begin, DType::kI64),
+                b_.bitcast(program_.block_end, DType::kI64), 1);
 }
 
 /// Several leading loops as one: a linear trip number is taken apart, innermost loop fastest.
@@ -178,7 +189,8 @@ void Lowerer::lower_merged(BlockId block, ValueId block_index) {
     };
     const ValueId trip = d == 0 ? rest : divide(Op::kMod);
     if (d > 0) rest = divide(Op::kDiv);
-    instances = bind_axis(instances, axis.range, b_.mul(trip, b_.index(axis.step())), loop.body, axis.lanes, axis.jam);
+    instances = bind_axis(instances, axis.range, b_.mul(trip, b_.index(axis.step())), loop.body,
+                          axis.lanes, axis.jam);
   }
   lower_inner(schedule_.grid_loops, loop.body, instances);
   b_.close_loop(loop, begin, end, 1);
@@ -191,10 +203,13 @@ void Lowerer::lower_inner(size_t axis, BlockId block, const Instances& instances
 }
 
 /// Trips of full width, then one vector at a time, then single iterations.
-void Lowerer::lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end) {
+void Lowerer::lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                         ValueId end) {
   const AxisPlan& plan = schedule_.loops[axis];
   const Node* extent = plan.range->src[0];
-  const auto is_multiple = [&](int64_t step) { return step == 1 || (extent->is_const() && extent->imm % step == 0); };
+  const auto is_multiple = [&](int64_t step) {
+    return step == 1 || (extent->is_const() && extent->imm % step == 0);
+  };
   std::vector<std::pair<uint32_t, uint32_t>> widths;
   widths.emplace_back(plan.lanes, plan.jam);
   if (!is_multiple(plan.step()) && plan.jam > 1) widths.emplace_back(plan.lanes, 1);
@@ -210,8 +225,10 @@ void Lowerer::lower_axis(size_t axis, BlockId block, const Instances& instances,
       const ValueId length = b_.alu(Op::kMax, DType::kI64, positive);
       to = b_.add(from, b_.sub(length, b_.bit_and(length, b_.index(step - 1))));
       if (step & (step - 1)) {
-        const ValueId whole = b_.bitcast(b_.raw(Op::kMod, DType::kU64, {b_.bitcast(length, DType::kU64),
-                                          b_.bitcast(b_.index(step), DType::kU64)}), DType::kI64);
+        const ValueId whole = b_.bitcast(
+            b_.raw(Op::kMod, DType::kU64,
+                   {b_.bitcast(length, DType::kU64), b_.bitcast(b_.index(step), DType::kU64)}),
+            DType::kI64);
         to = b_.add(from, b_.sub(length, whole));
       }
     }
@@ -220,8 +237,8 @@ void Lowerer::lower_axis(size_t axis, BlockId block, const Instances& instances,
   }
 }
 
-void Lowerer::trips(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end, uint32_t lanes,
-                    uint32_t jam) {
+void Lowerer::trips(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                    ValueId end, uint32_t lanes, uint32_t jam) {
   const Builder::Loop loop = b_.open_loop(block);
   const Node* range = schedule_.loops[axis].range;
   lower_inner(axis + 1, loop.body, bind_axis(instances, range, loop.index, loop.body, lanes, jam));
@@ -245,22 +262,26 @@ void Lowerer::emit_store(BlockId block, const ir::Store& s, const Env& env) {
   const ValueId value = emit(s.value, env);
   const ValueId gate = s.gate ? emit(s.gate, env) : kNone;
   // A kernel of a single element has no ranges at all.
-  const uint32_t r = ranges_.empty() ? kNone : vector_range(~uint64_t{0} >> (64 - ranges_.size()), env);
+  const uint32_t r =
+      ranges_.empty() ? kNone : vector_range(~uint64_t{0} >> (64 - ranges_.size()), env);
   if (r == kNone) return b_.store(block, s.param, emit(s.index, env), value, gate);
   const Binding& binding = bindings_[env[r]];
   Env first = env;
   first[r] = binding.first_lane;
   const uint32_t lanes = binding.lanes;
   const std::optional<int64_t> stride = strides(r, lanes).stride(s.index);
-  if (stride == 1) return b_.store(block, s.param, emit(s.index, first), spread(value, lanes), gate);
+  if (stride == 1)
+    return b_.store(block, s.param, emit(s.index, first), spread(value, lanes), gate);
   const ValueId base = stride ? emit(s.index, first) : emit(s.index, env);
   for (uint32_t lane = 0; lane < lanes; ++lane) {
     const ValueId at = stride ? b_.add(base, b_.index(*stride * lane)) : b_.extract(base, lane);
-    b_.store(block, s.param, at, b_.extract(value, lane), gate == kNone ? kNone : b_.extract(gate, lane));
+    b_.store(block, s.param, at, b_.extract(value, lane),
+             gate == kNone ? kNone : b_.extract(gate, lane));
   }
 }
 
-Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule, const TargetInfo& target) {
+Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule,
+                      const TargetInfo& target) {
   Program program;
   program.name = kernel.name;
   program.params = kernel.params;

@@ -9,6 +9,7 @@
 namespace bm::compiler {
 
 /// Errors: kUnsupported for more than 64 loops in one kernel.
-Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule, const TargetInfo& target);
+Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule,
+                      const TargetInfo& target);
 
 }  // namespace bm::compiler

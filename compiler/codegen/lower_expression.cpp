@@ -21,7 +21,8 @@ ValueId Lowerer::emit(const Node* n, const Env& env) {
 
 ValueId Lowerer::compute(const Node* n, const Env& env) {
   if (n->op == Op::kConst)
-    return is_float(n->dtype) ? b_.constant_f({n->dtype, 1}, n->fimm()) : b_.constant({n->dtype, 1}, n->imm);
+    return is_float(n->dtype) ? b_.constant_f({n->dtype, 1}, n->fimm())
+                              : b_.constant({n->dtype, 1}, n->imm);
   if (n->op == Op::kVar) return b_.variable(static_cast<int>(n->imm));
   const uint64_t mask = dependencies(n);
   const uint32_t vr = vector_range(mask, env);
@@ -70,7 +71,8 @@ ValueId Lowerer::emit_alu(const Node* n, const Env& env) {
     lanes = std::max(lanes, b_.type(args[i]).lanes);
   }
   for (size_t i = 0; i < n->src.size(); ++i) args[i] = spread(args[i], lanes);
-  if (n->dtype == DType::kI64 && (n->op == Op::kDiv || n->op == Op::kMod) && n->src[0]->lo >= 0 && n->src[1]->lo >= 0)
+  if (n->dtype == DType::kI64 && (n->op == Op::kDiv || n->op == Op::kMod) && n->src[0]->lo >= 0 &&
+      n->src[1]->lo >= 0)
     return emit_index_division(n, args[0], args[1]);
   return b_.alu(n->op, n->dtype, std::span<const ValueId>(args).first(n->src.size()));
 }
@@ -82,7 +84,8 @@ ValueId Lowerer::emit_index_division(const Node* n, ValueId a, ValueId b) {
   const DType t = is_narrow ? DType::kU32 : DType::kU64;
   const auto as = [&](ValueId v) { return is_narrow ? b_.convert(v, t) : b_.bitcast(v, t); };
   // Conversion of a constant stays a constant, which the division looks at.
-  const ValueId divisor = n->src[1]->is_const() ? b_.constant({t, b_.type(b).lanes}, n->src[1]->imm) : as(b);
+  const ValueId divisor =
+      n->src[1]->is_const() ? b_.constant({t, b_.type(b).lanes}, n->src[1]->imm) : as(b);
   if (n->src[1]->lo > 0) {
     const ValueId q = b_.raw(n->op, t, {as(a), divisor});
     return is_narrow ? b_.convert(q, DType::kI64) : b_.bitcast(q, DType::kI64);
@@ -116,7 +119,8 @@ ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
     const ValueId loaded = b_.load(param, n->dtype, 1, emit(n->src[0], first), scalar_gate);
     if (!has_vector_gate) return loaded;
     const Type t{n->dtype, lanes};
-    return b_.select(gate, spread(loaded, lanes), is_float(t.dtype) ? b_.constant_f(t, 0) : b_.constant(t, 0));
+    return b_.select(gate, spread(loaded, lanes),
+                     is_float(t.dtype) ? b_.constant_f(t, 0) : b_.constant(t, 0));
   }
   if (stride == -1 && !has_vector_gate) {
     const ValueId last = b_.add(emit(n->src[0], first), b_.index(-static_cast<int64_t>(lanes - 1)));
@@ -142,10 +146,11 @@ bool Lowerer::emit_transposed(const Node* n, const Env& env, uint32_t vr, int64_
     if (u == vr || !(mask & bit(u)) || env[u] == 0 || bindings_[env[u]].lanes != 1) continue;
     if (strides(u, 0).stride(n->src[0]) != 1) continue;
     const uint32_t origin = bindings_[env[u]].origin;
-    std::vector<uint32_t> copies;   // bindings of the merged loop, by offset
+    std::vector<uint32_t> copies;  // bindings of the merged loop, by offset
     for (const Env& instance : *instances_) {
       if (instance[u] == 0 || bindings_[instance[u]].origin != origin) continue;
-      if (std::find(copies.begin(), copies.end(), instance[u]) == copies.end()) copies.push_back(instance[u]);
+      if (std::find(copies.begin(), copies.end(), instance[u]) == copies.end())
+        copies.push_back(instance[u]);
     }
     if (copies.size() != lanes) continue;
     Env corner = env;
@@ -154,12 +159,14 @@ bool Lowerer::emit_transposed(const Node* n, const Env& env, uint32_t vr, int64_
     const ValueId at = emit(n->src[0], corner);
     std::vector<ValueId> rows, next(lanes);
     for (uint32_t l = 0; l < lanes; ++l)
-      rows.push_back(b_.load(static_cast<int>(n->imm), n->dtype, lanes, b_.add(at, b_.index(stride * l))));
+      rows.push_back(
+          b_.load(static_cast<int>(n->imm), n->dtype, lanes, b_.add(at, b_.index(stride * l))));
     // Every stage moves one bit of the row number into the lane number and one the other way.
     for (uint32_t stage = 1; stage < lanes; stage *= 2) {
       for (uint32_t i = 0; i < lanes / 2; ++i)
         for (int which = 0; which < 2; ++which)
-          next[2 * i + static_cast<uint32_t>(which)] = b_.interleave(rows[i], rows[i + lanes / 2], which);
+          next[2 * i + static_cast<uint32_t>(which)] =
+              b_.interleave(rows[i], rows[i + lanes / 2], which);
       rows.swap(next);
     }
     for (uint32_t copy : copies) {

@@ -26,7 +26,8 @@ ValueId neutral(Builder& b, ReduceOp op, Type t) {
     case ReduceOp::kProd: return b.constant(t, 1);
     case ReduceOp::kMax: return is_f ? b.constant_f(t, -kInf) : b.constant(t, int_min(t.dtype));
     case ReduceOp::kMin:
-      return is_f ? b.constant_f(t, kInf) : b.constant(t, t.dtype == DType::kU64 ? -1 : int_max(t.dtype));
+      return is_f ? b.constant_f(t, kInf)
+                  : b.constant(t, t.dtype == DType::kU64 ? -1 : int_max(t.dtype));
   }
   __builtin_unreachable();
 }
@@ -36,10 +37,10 @@ ValueId neutral(Builder& b, ReduceOp op, Type t) {
 /// Members of one group share loops. Registers are numbered [group member][instance][copy].
 struct Lowerer::ReduceState {
   std::vector<const Node*> group;
-  std::vector<Env> envs;                 // instances, with reduce ranges bound as loops open
-  std::vector<const Node*> loops;        // outer to inner; the vector range is last
+  std::vector<Env> envs;           // instances, with reduce ranges bound as loops open
+  std::vector<const Node*> loops;  // outer to inner; the vector range is last
   ReducePlan plan;
-  uint32_t value_lanes = 1;              // lanes of values that come from an output loop
+  uint32_t value_lanes = 1;  // lanes of values that come from an output loop
   std::vector<std::vector<uint32_t>> vector_registers, scalar_registers;  // [member·instance][copy]
 
   size_t members() const { return group.size() * envs.size(); }
@@ -66,12 +67,14 @@ ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
   // Reductions over the same loops that do not need each other run together.
   std::vector<const Node*> group;
   for (const Node* other : reduces_) {
-    const bool has_same_loops = std::equal(other->src.begin() + 1, other->src.end(), n->src.begin() + 1, n->src.end());
+    const bool has_same_loops =
+        std::equal(other->src.begin() + 1, other->src.end(), n->src.begin() + 1, n->src.end());
     const auto p = schedule_.reduces.find(other);
     const ReducePlan other_plan = p == schedule_.reduces.end() ? ReducePlan{} : p->second;
-    if (other == n || (is_instance && has_same_loops && dependencies(other) == dependencies(n) &&
-                       reduce_level_.at(other) == reduce_level_.at(n) && other_plan.lanes == plan.lanes &&
-                       other_plan.vector_range == plan.vector_range && !memo_.contains(key(other, env))))
+    if (other == n ||
+        (is_instance && has_same_loops && dependencies(other) == dependencies(n) &&
+         reduce_level_.at(other) == reduce_level_.at(n) && other_plan.lanes == plan.lanes &&
+         other_plan.vector_range == plan.vector_range && !memo_.contains(key(other, env))))
       group.push_back(other);
   }
   emit_reduce_group(group, envs, plan);
@@ -82,8 +85,13 @@ void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std
                                 const ReducePlan& plan) {
   const Node* n = group[0];
   const uint64_t mask = dependencies(n);
-  ReduceState s{.group = group, .envs = envs, .loops = {}, .plan = plan, .value_lanes = 1,
-                .vector_registers = {}, .scalar_registers = {}};
+  ReduceState s{.group = group,
+                .envs = envs,
+                .loops = {},
+                .plan = plan,
+                .value_lanes = 1,
+                .vector_registers = {},
+                .scalar_registers = {}};
   const uint32_t vr = vector_range(mask, envs[0]);
   if (vr != kNone) {
     s.value_lanes = bindings_[envs[0][vr]].lanes;
@@ -108,7 +116,8 @@ void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std
     std::vector<uint32_t> vectors;
     for (uint32_t c = 0; c < copies; ++c) vectors.push_back(make(wide));
     s.vector_registers.push_back(std::move(vectors));
-    s.scalar_registers.push_back(has_tail ? std::vector<uint32_t>{make(1)} : std::vector<uint32_t>{});
+    s.scalar_registers.push_back(has_tail ? std::vector<uint32_t>{make(1)}
+                                          : std::vector<uint32_t>{});
   }
   reduce_loops(s, 0, block);
   for (size_t m = 0; m < s.members(); ++m) {
@@ -142,8 +151,12 @@ void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
     accumulate(s, loop.body, range, loop.index, lanes, copies);
     b_.close_loop(loop, begin, end, int64_t{lanes} * copies);
   };
-  const auto is_multiple = [&](int64_t step) { return extent_node->is_const() && extent_node->imm % step == 0; };
-  const auto up_to = [&](int64_t step) { return b_.sub(extent, b_.bit_and(extent, b_.index(step - 1))); };
+  const auto is_multiple = [&](int64_t step) {
+    return extent_node->is_const() && extent_node->imm % step == 0;
+  };
+  const auto up_to = [&](int64_t step) {
+    return b_.sub(extent, b_.bit_and(extent, b_.index(step - 1)));
+  };
   const uint32_t lanes = s.plan.vector_range ? s.plan.lanes : 1;
   const uint32_t copies = s.plan.vector_range ? s.plan.unroll : 1;
   const int64_t step = int64_t{lanes} * copies;
@@ -160,10 +173,14 @@ void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
 
 /// One loop body: `copies` vectors into registers of their own, or single values into the scalar
 /// registers when the plan has lanes but this loop does not.
-void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes, uint32_t copies) {
+void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index,
+                         uint32_t lanes, uint32_t copies) {
   const bool is_tail = lanes == 1 && s.plan.lanes > 1;
   uint32_t origin = 0;
-  struct Update { uint32_t reg; ValueId value; };
+  struct Update {
+    uint32_t reg;
+    ValueId value;
+  };
   std::vector<Update> updates;
   for (uint32_t c = 0; c < copies; ++c) {
     const uint32_t binding = make_bindings(index, body, int64_t{c} * lanes, lanes, origin);
@@ -179,7 +196,8 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
 }
 
 /// Loops that step from row to row outrun the hardware's prefetchers: rows ahead are asked for.
-void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding) {
+void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* range,
+                            uint32_t binding) {
   const auto per_trip = static_cast<int64_t>(s.members());
   const int64_t distance = std::clamp<int64_t>(kPrefetchCycles * 2 / per_trip, 4, 64);
   const uint32_t number = number_of(range);
@@ -198,13 +216,15 @@ void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* rang
       if (bindings_[env[vr]].offset * item_size(load->dtype) % 64 != 0) continue;
       const ValueId at = emit(load->src[0], first);
       const std::pair<int64_t, ValueId> key{load->imm, at};
-      // Rows that several members share are reused from a cache; asking again costs more than it brings.
+      // Rows that several members share are reused from a cache; asking again costs more than it
+      // brings.
       if (std::find(seen.begin(), seen.end(), key) != seen.end()) return;
       seen.push_back(key);
       rows.push_back(b_.add(at, b_.index(*stride * distance)));
     }
   }
-  for (size_t i = 0; i < rows.size(); ++i) b_.prefetch(body, static_cast<int>(seen[i].first), rows[i]);
+  for (size_t i = 0; i < rows.size(); ++i)
+    b_.prefetch(body, static_cast<int>(seen[i].first), rows[i]);
 }
 
 ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accumulator) {
@@ -227,7 +247,8 @@ ValueId Lowerer::combine(ReduceState& s, size_t m, BlockId block) {
   for (uint32_t reg : s.vector_registers[m]) parts.push_back(b_.read(block, reg));
   while (parts.size() > 1) {
     std::vector<ValueId> next;
-    for (size_t i = 0; i + 1 < parts.size(); i += 2) next.push_back(b_.reduce_step(r->reduce_op(), parts[i], parts[i + 1]));
+    for (size_t i = 0; i + 1 < parts.size(); i += 2)
+      next.push_back(b_.reduce_step(r->reduce_op(), parts[i], parts[i + 1]));
     if (parts.size() % 2) next.push_back(parts.back());
     parts = std::move(next);
   }

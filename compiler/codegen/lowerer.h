@@ -30,7 +30,8 @@ using Env = std::vector<uint32_t>;
 /// does not vary along the vector axis may come back without lanes; users spread it on demand.
 class Lowerer {
  public:
-  Lowerer(const ir::KernelIr& kernel, const Schedule& schedule, Program& program, const TargetInfo& target);
+  Lowerer(const ir::KernelIr& kernel, const Schedule& schedule, Program& program,
+          const TargetInfo& target);
   Status run();
 
  private:
@@ -42,14 +43,15 @@ class Lowerer {
   void collect_loads(const Node* reduce);
   void lower_grid(BlockId root);
   void lower_merged(BlockId block, ValueId block_index);
-  void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end);
+  void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                  ValueId end);
   void lower_inner(size_t axis, BlockId block, const Instances& instances);
   void emit_stores(BlockId block, const Instances& instances);
   void emit_store(BlockId block, const ir::Store& store, const Env& env);
-  void trips(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end, uint32_t lanes,
-             uint32_t jam);
-  Instances bind_axis(const Instances& instances, const Node* range, ValueId base, BlockId block, uint32_t lanes,
-                      uint32_t jam);
+  void trips(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end,
+             uint32_t lanes, uint32_t jam);
+  Instances bind_axis(const Instances& instances, const Node* range, ValueId base, BlockId block,
+                      uint32_t lanes, uint32_t jam);
 
   // lower_expression.cpp.
   ValueId emit(const Node* n, const Env& env);
@@ -62,10 +64,12 @@ class Lowerer {
 
   // lower_reduce.cpp.
   ValueId emit_reduce(const Node* n, const Env& env);
-  void emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs, const ReducePlan& plan);
+  void emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs,
+                         const ReducePlan& plan);
   void reduce_loops(ReduceState& s, size_t depth, BlockId block);
   void reduce_innermost(ReduceState& s, BlockId block);
-  void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes, uint32_t copies);
+  void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes,
+                  uint32_t copies);
   void prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
   ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
   ValueId combine(ReduceState& s, size_t member, BlockId block);
@@ -74,7 +78,8 @@ class Lowerer {
   uint32_t number_of(const Node* range) const { return range_number_.at(range); }
   uint32_t add_binding(Binding b);
   Env bound(const Env& env, const Node* range, uint32_t binding) const;
-  uint32_t make_bindings(ValueId base, BlockId block, int64_t offset, uint32_t lanes, uint32_t origin);
+  uint32_t make_bindings(ValueId base, BlockId block, int64_t offset, uint32_t lanes,
+                         uint32_t origin);
   uint64_t dependencies(const Node* n) const { return dependencies_.at(n); }
   /// Number of the range among `mask` bound to lanes, or kNone.
   uint32_t vector_range(uint64_t mask, const Env& env) const;
@@ -87,16 +92,17 @@ class Lowerer {
   const Schedule& schedule_;
   Program& program_;
   Builder b_;
-  std::vector<const Node*> ranges_;                 // by dense number
+  std::vector<const Node*> ranges_;  // by dense number
   std::unordered_map<const Node*, uint32_t> range_number_;
   std::unordered_map<const Node*, uint64_t> dependencies_;
   std::unordered_map<const Node*, uint32_t> reduce_level_;
   std::vector<const Node*> reduces_;
-  std::unordered_map<const Node*, std::vector<const Node*>> body_loads_;  // of a reduction, not of nested ones
+  std::unordered_map<const Node*, std::vector<const Node*>>
+      body_loads_;  // of a reduction, not of nested ones
   std::vector<Binding> bindings_;
   std::map<std::vector<uint32_t>, ValueId> memo_;
   std::map<std::pair<uint32_t, int64_t>, Strides> strides_;
-  const Instances* instances_ = nullptr;            // of the innermost output block being filled
+  const Instances* instances_ = nullptr;  // of the innermost output block being filled
   BlockId grid_body_ = kNone;
 };
 

@@ -13,10 +13,10 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct FloatLayout {
-  DType bits;          // signed integer of the same size
+  DType bits;  // signed integer of the same size
   int fraction_bits;
   int64_t bias;
-  double rint_magic;   // 1.5·2^fraction_bits: adding and subtracting rounds to an integer
+  double rint_magic;  // 1.5·2^fraction_bits: adding and subtracting rounds to an integer
 };
 
 FloatLayout layout_of(DType t) {
@@ -25,7 +25,8 @@ FloatLayout layout_of(DType t) {
 }
 
 int64_t magic_bits(DType t) {
-  return t == DType::kF32 ? int64_t{std::bit_cast<int32_t>(0x1.8p23F)} : std::bit_cast<int64_t>(0x1.8p52);
+  return t == DType::kF32 ? int64_t{std::bit_cast<int32_t>(0x1.8p23F)}
+                          : std::bit_cast<int64_t>(0x1.8p52);
 }
 
 // π/2 in three parts of 53 bits each.
@@ -67,7 +68,8 @@ ValueId Builder::log2(ValueId x) {
   const bool is_f32 = t == DType::kF32;
   // Subnormals are scaled up first.
   const ValueId is_tiny = lt(x, like(x, is_f32 ? 0x1p-126 : 0x1p-1022));
-  const ValueId bits = bitcast(select(is_tiny, mul(x, like(x, is_f32 ? 0x1p24 : 0x1p54)), x), f.bits);
+  const ValueId bits =
+      bitcast(select(is_tiny, mul(x, like(x, is_f32 ? 0x1p24 : 0x1p54)), x), f.bits);
   // x = m·2^e with m in [√½, √2).
   const int64_t root_half = is_f32 ? 0x3f3504f3 : 0x3fe6a09e667f3bcd;
   const ValueId e = shr(sub(bits, like_int(bits, root_half)), f.fraction_bits);
@@ -86,18 +88,20 @@ ValueId Builder::log2(ValueId x) {
   const ValueId high = sub(r, half_square);
   const ValueId low = mad(s, add(half_square, series), sub(sub(r, high), half_square));
   // 1/ln 2 in two parts.
-  const double c0 = is_f32 ? static_cast<double>(static_cast<float>(std::numbers::log2e)) : std::numbers::log2e;
+  const double c0 =
+      is_f32 ? static_cast<double>(static_cast<float>(std::numbers::log2e)) : std::numbers::log2e;
   const double c1 = is_f32 ? std::numbers::log2e - c0 : 0x1.777d0ffda0d24p-56;
   const ValueId tail = mad(low, like(x, c0), mul(high, like(x, c1)));
   const ValueId finite = add(exponent, mad(high, like(x, c0), tail));
   const ValueId zero = like(x, 0);
-  const ValueId positive = select(lt(x, like(x, kInf)), finite, x);   // +inf and NaN stay
+  const ValueId positive = select(lt(x, like(x, kInf)), finite, x);  // +inf and NaN stay
   const ValueId with_zero = select(eq(x, zero), like(x, -kInf), positive);
   return select(lt(x, zero), like(x, kNan), with_zero);
 }
 
 ValueId Builder::sine(ValueId x) {
-  if (type(x).dtype == DType::kF32) return convert(sine_f64(convert(x, DType::kF64), true), DType::kF32);
+  if (type(x).dtype == DType::kF32)
+    return convert(sine_f64(convert(x, DType::kF64), true), DType::kF32);
   return sine_f64(x, false);
 }
 
@@ -114,7 +118,7 @@ ValueId Builder::sine_f64(ValueId x, bool is_single) {
   const ValueId n = sub(shifted, like(x, 0x1.8p52));
   const ValueId minus_n = neg(n);
   Reduced r{.high = kNone, .low = kNone, .quadrant = bitcast(shifted, DType::kI64)};
-  const ValueId y = fma(minus_n, like(x, kHalfPi0), safe);   // exact
+  const ValueId y = fma(minus_n, like(x, kHalfPi0), safe);  // exact
   if (is_single) {
     r.high = fma(minus_n, like(x, kHalfPi1), y);
   } else {
@@ -140,7 +144,7 @@ ValueId Builder::sine_from(const Reduced& r, bool is_single) {
   const ValueId z = mul(x, x);
   // Alternating Taylor terms: sin to x^(2·terms+1), cos to x^(2·terms).
   const int terms = is_single ? 5 : 8;
-  const auto series = [&](int first_factor) {   // Σ over k >= first of (-1)^k z^k / (2k or 2k+1)!
+  const auto series = [&](int first_factor) {  // Σ over k >= first of (-1)^k z^k / (2k or 2k+1)!
     std::array<double, 10> c{};
     double factorial = 1, sign = 1;
     for (int k = 0; k <= terms; ++k) {
@@ -180,7 +184,8 @@ ValueId Builder::sine_from(const Reduced& r, bool is_single) {
 ValueId Builder::fmod(ValueId x, ValueId y) {
   const DType t = type(x).dtype;
   const DType u = t == DType::kF32 ? DType::kU32 : DType::kU64;
-  const ValueId sign_mask = constant({u, type(x).lanes}, t == DType::kF32 ? int64_t{1} << 31 : INT64_MIN);
+  const ValueId sign_mask =
+      constant({u, type(x).lanes}, t == DType::kF32 ? int64_t{1} << 31 : INT64_MIN);
   const ValueId sign = bit_and(bitcast(x, u), sign_mask);
   const ValueId ax = bitcast(bit_xor(bitcast(x, u), sign), t);
   const ValueId ay = bitcast(bit_and(bitcast(y, u), raw(Op::kNot, u, {sign_mask})), t);

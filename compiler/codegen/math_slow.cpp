@@ -9,19 +9,34 @@ namespace {
 
 /// Binary digits of 2/π after the point, first digit first (computed with Machin's formula),
 /// behind 64 zero bits so that small exponents need no special case.
-constexpr std::array<uint64_t, 21> kTwoOverPi = {
-    0,
-    0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb6295993c439041, 0xfe5163abdebbc561,
-    0xb7246e3a424dd2e0, 0x06492eea09d1921c, 0xfe1deb1cb129a73e, 0xe88235f52ebb4484,
-    0xe99c7026b45f7e41, 0x3991d639835339f4, 0x9c845f8bbdf9283b, 0x1ff897ffde05980f,
-    0xef2f118b5a0a6d1f, 0x6d367ecf27cb09b7, 0x4f463f669e5fea2d, 0x7527bac7ebe5f17b,
-    0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08, 0x56033046fc7b6bab, 0xf0cfbc209af4361d};
+constexpr std::array<uint64_t, 21> kTwoOverPi = {0,
+                                                 0xa2f9836e4e441529,
+                                                 0xfc2757d1f534ddc0,
+                                                 0xdb6295993c439041,
+                                                 0xfe5163abdebbc561,
+                                                 0xb7246e3a424dd2e0,
+                                                 0x06492eea09d1921c,
+                                                 0xfe1deb1cb129a73e,
+                                                 0xe88235f52ebb4484,
+                                                 0xe99c7026b45f7e41,
+                                                 0x3991d639835339f4,
+                                                 0x9c845f8bbdf9283b,
+                                                 0x1ff897ffde05980f,
+                                                 0xef2f118b5a0a6d1f,
+                                                 0x6d367ecf27cb09b7,
+                                                 0x4f463f669e5fea2d,
+                                                 0x7527bac7ebe5f17b,
+                                                 0x3d0739f78a5292ea,
+                                                 0x6bfb5fb11f8d5d08,
+                                                 0x56033046fc7b6bab,
+                                                 0xf0cfbc209af4361d};
 
 constexpr Type kF64{DType::kF64, 1};
 
 }  // namespace
 
-ValueId Builder::patch_lanes(ValueId value, ValueId mask, uint32_t function, std::span<const ValueId> args) {
+ValueId Builder::patch_lanes(ValueId value, ValueId mask, uint32_t function,
+                             std::span<const ValueId> args) {
   BlockId block = deeper(block_of(value), block_of(mask));
   for (ValueId a : args) block = deeper(block, block_of(a));
   if (floor_ != kNone) block = deeper(block, floor_);
@@ -87,7 +102,8 @@ uint32_t Builder::large_sine_function() {
   const ValueId quadrant = add(shr(p0, 62), convert(is_upper, DType::kU64));
   // Fractions from one half on count back from the next quadrant: two's complement of 128 bits.
   const ValueId g1 = select(is_upper, sub(c(0), f1), f1);
-  const ValueId inverted = add(raw(Op::kNot, DType::kU64, {f0}), convert(eq(f1, c(0)), DType::kU64));
+  const ValueId inverted =
+      add(raw(Op::kNot, DType::kU64, {f0}), convert(eq(f1, c(0)), DType::kU64));
   const ValueId g0 = select(is_upper, inverted, f0);
   const auto part = [&](ValueId v, double scale) {
     return mul(convert(bitcast(v, DType::kI64), DType::kF64), constant_f(kF64, scale));
@@ -98,16 +114,20 @@ uint32_t Builder::large_sine_function() {
   const ValueId h = add(d0, d1);
   const ValueId l = add(add(sub(d1, sub(h, d0)), d2), d3);
   const ValueId high = add(h, l), low = add(sub(h, high), l);
-  const ValueId half_pi = constant_f(kF64, 0x1.921fb54442d18p+0), half_pi_low = constant_f(kF64, 0x1.1a62633145c07p-54);
+  const ValueId half_pi = constant_f(kF64, 0x1.921fb54442d18p+0),
+                half_pi_low = constant_f(kF64, 0x1.1a62633145c07p-54);
   const ValueId r = mul(high, half_pi);
-  const ValueId r_low = add(fma(high, half_pi, neg(r)), add(mul(high, half_pi_low), mul(low, half_pi)));
+  const ValueId r_low =
+      add(fma(high, half_pi, neg(r)), add(mul(high, half_pi_low), mul(low, half_pi)));
   const ValueId sum = add(r, r_low);
   const ValueId sum_low = add(sub(r, sum), r_low);
-  Reduced reduced{.high = select(is_upper, neg(sum), sum), .low = select(is_upper, neg(sum_low), sum_low),
+  Reduced reduced{.high = select(is_upper, neg(sum), sum),
+                  .low = select(is_upper, neg(sum_low), sum_low),
                   .quadrant = bitcast(quadrant, DType::kI64)};
   const ValueId result = sine_from(reduced, false);
   large_sine_ = static_cast<uint32_t>(program_.functions.size());
-  program_.functions.push_back({.name = "sin_large", .arguments = {kF64}, .body = root_, .result = result});
+  program_.functions.push_back(
+      {.name = "sin_large", .arguments = {kF64}, .body = root_, .result = result});
   root_ = outer_root;
   set_floor(outer_floor);
   return large_sine_;
@@ -120,12 +140,15 @@ uint32_t Builder::fmod_function() {
   program_.blocks.push_back({});
   root_ = static_cast<BlockId>(program_.blocks.size() - 1);
   const auto c = [&](int64_t v) { return constant({DType::kU64, 1}, v); };
-  struct Parts { ValueId significand, exponent; };
+  struct Parts {
+    ValueId significand, exponent;
+  };
   const auto decode = [&](int number) {
     const ValueId bits = bitcast(argument(kF64, number), DType::kU64);
     const ValueId fraction = bit_and(bits, c((int64_t{1} << 52) - 1)), e = shr(bits, 52);
     const ValueId is_subnormal = eq(e, c(0));
-    return Parts{select(is_subnormal, fraction, bit_or(fraction, c(int64_t{1} << 52))), select(is_subnormal, c(1), e)};
+    return Parts{select(is_subnormal, fraction, bit_or(fraction, c(int64_t{1} << 52))),
+                 select(is_subnormal, c(1), e)};
   };
   const Parts x = decode(0), y = decode(1);
   const auto mod = [&](ValueId a) { return raw(Op::kMod, DType::kU64, {a, y.significand}); };
@@ -141,10 +164,14 @@ uint32_t Builder::fmod_function() {
   // r·2^(exponent - 1075) in two exact steps.
   const ValueId power = bitcast(sub(y.exponent, c(1075)), DType::kI64);
   const ValueId k0 = shr(power, 1), k1 = sub(power, k0);
-  const auto scale = [&](ValueId k) { return bitcast(shl(add(k, like_int(k, 1023)), 52), DType::kF64); };
-  const ValueId result = mul(mul(convert(bitcast(r, DType::kI64), DType::kF64), scale(k0)), scale(k1));
+  const auto scale = [&](ValueId k) {
+    return bitcast(shl(add(k, like_int(k, 1023)), 52), DType::kF64);
+  };
+  const ValueId result =
+      mul(mul(convert(bitcast(r, DType::kI64), DType::kF64), scale(k0)), scale(k1));
   fmod_ = static_cast<uint32_t>(program_.functions.size());
-  program_.functions.push_back({.name = "fmod_large", .arguments = {kF64, kF64}, .body = root_, .result = result});
+  program_.functions.push_back(
+      {.name = "fmod_large", .arguments = {kF64, kF64}, .body = root_, .result = result});
   root_ = outer_root;
   set_floor(outer_floor);
   return fmod_;

@@ -31,7 +31,8 @@ std::string_view op_text(ValueOp op) {
 }
 
 std::string type_text(Type t) {
-  return t.lanes == 1 ? std::string(dtype_name(t.dtype)) : fmt::format("{}x{}", dtype_name(t.dtype), t.lanes);
+  return t.lanes == 1 ? std::string(dtype_name(t.dtype))
+                      : fmt::format("{}x{}", dtype_name(t.dtype), t.lanes);
 }
 
 class Printer {
@@ -41,8 +42,9 @@ class Printer {
   std::string run() {
     out_ = fmt::format("program {}\n", p_.name);
     for (size_t i = 0; i < p_.params.size(); ++i)
-      out_ += fmt::format("  param {}: {}[{}]{}{}\n", i, dtype_name(p_.params[i].dtype), p_.params[i].elements,
-                          p_.params[i].is_read ? " read" : "", p_.params[i].is_written ? " written" : "");
+      out_ += fmt::format("  param {}: {}[{}]{}{}\n", i, dtype_name(p_.params[i].dtype),
+                          p_.params[i].elements, p_.params[i].is_read ? " read" : "",
+                          p_.params[i].is_written ? " written" : "");
     block(p_.root, 1);
     for (const Function& f : p_.functions) {
       out_ += fmt::format("function {}\n", f.name);
@@ -53,14 +55,18 @@ class Printer {
   }
 
  private:
-  void line(int depth, std::string_view text) { out_ += fmt::format("{:{}}{}\n", "", depth * 2, text); }
+  void line(int depth, std::string_view text) {
+    out_ += fmt::format("{:{}}{}\n", "", depth * 2, text);
+  }
 
   std::string value(ValueId id) {
     const Value& v = p_.at(id);
     std::string s = fmt::format("v{}: {} = {}", id, type_text(v.type),
                                 v.op == ValueOp::kAlu ? ir::op_name(v.alu) : op_text(v.op));
-    if (v.op == ValueOp::kConst && is_float(v.type.dtype)) s += fmt::format(" {}", std::bit_cast<double>(v.imm));
-    else if (v.op != ValueOp::kAlu && v.op != ValueOp::kSplat && v.op != ValueOp::kConvert) s += fmt::format(" #{}", v.imm);
+    if (v.op == ValueOp::kConst && is_float(v.type.dtype))
+      s += fmt::format(" {}", std::bit_cast<double>(v.imm));
+    else if (v.op != ValueOp::kAlu && v.op != ValueOp::kSplat && v.op != ValueOp::kConvert)
+      s += fmt::format(" #{}", v.imm);
     for (ValueId a : v.args) s += fmt::format(" v{}", a);
     return s;
   }
@@ -74,14 +80,17 @@ class Printer {
           line(depth, fmt::format("store p{}[v{}] = v{}{}", s.target, s.begin, s.value,
                                   s.end == kNone ? "" : fmt::format(" if v{}", s.end)));
           break;
-        case StmtKind::kPrefetch: line(depth, fmt::format("prefetch p{}[v{}]", s.target, s.begin)); break;
+        case StmtKind::kPrefetch:
+          line(depth, fmt::format("prefetch p{}[v{}]", s.target, s.begin));
+          break;
         case StmtKind::kIf:
           line(depth, fmt::format("if v{}", s.value));
           block(s.body, depth + 1);
           break;
         case StmtKind::kLoop:
-          line(depth, fmt::format("{} v{} = v{} to v{} step {}", s.loop == LoopKind::kGrid ? "grid" : "for", s.value,
-                                  s.begin, s.end, s.step));
+          line(depth, fmt::format("{} v{} = v{} to v{} step {}",
+                                  s.loop == LoopKind::kGrid ? "grid" : "for", s.value, s.begin,
+                                  s.end, s.step));
           block(s.body, depth + 1);
           break;
       }
@@ -122,9 +131,12 @@ class Verifier {
     for (size_t i = 0; i < arity; ++i)
       if (t(i).lanes != v.type.lanes) return bad(id, "operands differ in lanes");
     if (v.alu == Op::kSelect)
-      return arity == 3 && t(0).dtype == DType::kBool && t(1) == v.type && t(2) == v.type ? Status{} : bad(id, "malformed select");
+      return arity == 3 && t(0).dtype == DType::kBool && t(1) == v.type && t(2) == v.type
+                 ? Status{}
+                 : bad(id, "malformed select");
     if (v.alu == Op::kBitcast)
-      return item_size(t(0).dtype) == item_size(v.type.dtype) ? Status{} : bad(id, "bitcast changes the size");
+      return item_size(t(0).dtype) == item_size(v.type.dtype) ? Status{}
+                                                              : bad(id, "bitcast changes the size");
     for (size_t i = 0; i < arity; ++i) {
       if (t(i).dtype != t(0).dtype) return bad(id, "operands differ in dtype");
       if (is_half_like(t(i).dtype)) return bad(id, "arithmetic on a 16-bit float");
@@ -140,8 +152,10 @@ class Verifier {
     if (v.op == ValueOp::kAlu) BM_TRY(alu(id, v));
     if (v.op == ValueOp::kLoad && (v.args.empty() || p_.type(v.args[0]) != Type{DType::kI64, 1}))
       return bad(id, "load without an int64 index");
-    if (v.op == ValueOp::kSplat && p_.type(v.args[0]) != Type{v.type.dtype, 1}) return bad(id, "splat of a vector");
-    if (v.op == ValueOp::kConvert && p_.type(v.args[0]).lanes != v.type.lanes) return bad(id, "conversion changes lanes");
+    if (v.op == ValueOp::kSplat && p_.type(v.args[0]) != Type{v.type.dtype, 1})
+      return bad(id, "splat of a vector");
+    if (v.op == ValueOp::kConvert && p_.type(v.args[0]).lanes != v.type.lanes)
+      return bad(id, "conversion changes lanes");
     is_defined_[id] = true;
     visible_.push_back(id);
     return {};
@@ -172,10 +186,14 @@ class Verifier {
     BM_TRY(use(s.value));
     if (s.kind == StmtKind::kIf) return block(s.body);
     if (s.kind == StmtKind::kAssign)
-      return p_.type(s.value) == p_.registers[s.target] ? Status{} : bad(s.value, "assigned to a register of another type");
+      return p_.type(s.value) == p_.registers[s.target]
+                 ? Status{}
+                 : bad(s.value, "assigned to a register of another type");
     BM_TRY(use(s.begin));
     if (s.end != kNone) BM_TRY(use(s.end));
-    return p_.type(s.value).dtype == p_.params[s.target].dtype ? Status{} : bad(s.value, "stored to a param of another dtype");
+    return p_.type(s.value).dtype == p_.params[s.target].dtype
+               ? Status{}
+               : bad(s.value, "stored to a param of another dtype");
   }
 
   const Program& p_;

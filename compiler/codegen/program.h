@@ -26,30 +26,31 @@ struct Type {
   bool operator==(const Type&) const = default;
 };
 
-/// What a value is. 16-bit floats are opaque bit patterns here: only kConvert, kSelect, kBitcast and
-/// data movement accept them. Machine semantics: see each entry; nothing here traps.
+/// What a value is. 16-bit floats are opaque bit patterns here: only kConvert, kSelect, kBitcast
+/// and data movement accept them. Machine semantics: see each entry; nothing here traps.
 enum class ValueOp : uint8_t {
-  kConst,     ///< imm as in ir::Node (floats: bits of a double), same in every lane
-  kArgument,  ///< scalar argument number imm of the function the value is in
-  kVar,       ///< symbolic variable number imm (int64)
-  kIndex,     ///< loop index; imm = block of the loop body
-  kIota,      ///< int64 vector 0, imm, 2·imm, …
-  kSplat,     ///< scalar → vector
-  kExtract,   ///< lane imm of a vector
-  kBuild,     ///< vector of `lanes` scalars
-  kInsert,    ///< vector args[0] with lane imm replaced by scalar args[1]
-  kHalf,      ///< lower (imm 0) or upper (imm 1) half of a vector
-  kReverse,   ///< lanes in opposite order
-  kInterleave,///< lanes of the lower (imm 0) or upper (imm 1) halves of two vectors in turn
-  kLoad,      ///< param imm at element args[0] (int64 scalar), lanes contiguous; with args[1], a bool
-              ///< scalar or vector: 0 where false, and that memory is not touched
-  kTable,     ///< entry args[0] of constant uint64 table imm
-  kRead,      ///< current content of register imm
-  kCall,      ///< function imm of Program::functions on scalars
-  kAny,       ///< bool vector → scalar: true in any lane
-  kConvert,   ///< value conversion; the caller guarantees that float → int fits
-  kAlu,       ///< `alu`: sqrt, trunc (if the target has it), not, bitcast, add … xor, shl, shr (amount in
-              ///< range), div and mod of integers (non-zero divisor, no overflow), lt, eq, ne, select, fma
+  kConst,       ///< imm as in ir::Node (floats: bits of a double), same in every lane
+  kArgument,    ///< scalar argument number imm of the function the value is in
+  kVar,         ///< symbolic variable number imm (int64)
+  kIndex,       ///< loop index; imm = block of the loop body
+  kIota,        ///< int64 vector 0, imm, 2·imm, …
+  kSplat,       ///< scalar → vector
+  kExtract,     ///< lane imm of a vector
+  kBuild,       ///< vector of `lanes` scalars
+  kInsert,      ///< vector args[0] with lane imm replaced by scalar args[1]
+  kHalf,        ///< lower (imm 0) or upper (imm 1) half of a vector
+  kReverse,     ///< lanes in opposite order
+  kInterleave,  ///< lanes of the lower (imm 0) or upper (imm 1) halves of two vectors in turn
+  kLoad,   ///< param imm at element args[0] (int64 scalar), lanes contiguous; with args[1], a bool
+           ///< scalar or vector: 0 where false, and that memory is not touched
+  kTable,  ///< entry args[0] of constant uint64 table imm
+  kRead,   ///< current content of register imm
+  kCall,   ///< function imm of Program::functions on scalars
+  kAny,    ///< bool vector → scalar: true in any lane
+  kConvert,  ///< value conversion; the caller guarantees that float → int fits
+  kAlu,  ///< `alu`: sqrt, trunc (if the target has it), not, bitcast, add … xor, shl, shr (amount
+         ///< in range), div and mod of integers (non-zero divisor, no overflow), lt, eq, ne,
+         ///< select, fma
 };
 
 struct Value {
@@ -66,12 +67,14 @@ enum class LoopKind : uint8_t { kGrid, kSerial };
 struct Stmt {
   StmtKind kind = StmtKind::kLet;
   LoopKind loop = LoopKind::kSerial;
-  ValueId value = kNone;    ///< kLet: defined; kLoop: the index; kIf: condition; kAssign, kStore: what is written
-  ValueId begin = kNone;    ///< kLoop: first index; kStore, kPrefetch: element index, for the latter anywhere
-  ValueId end = kNone;      ///< kLoop: index < end; kStore: gate (bool, scalar or vector) or kNone
-  int64_t step = 1;         ///< kLoop
-  uint32_t target = 0;      ///< kAssign: register; kStore, kPrefetch: param
-  BlockId body = kNone;     ///< kLoop, kIf
+  ValueId value =
+      kNone;  ///< kLet: defined; kLoop: the index; kIf: condition; kAssign, kStore: what is written
+  ValueId begin =
+      kNone;  ///< kLoop: first index; kStore, kPrefetch: element index, for the latter anywhere
+  ValueId end = kNone;   ///< kLoop: index < end; kStore: gate (bool, scalar or vector) or kNone
+  int64_t step = 1;      ///< kLoop
+  uint32_t target = 0;   ///< kAssign: register; kStore, kPrefetch: param
+  BlockId body = kNone;  ///< kLoop, kIf
 };
 
 struct Block {
@@ -93,7 +96,7 @@ struct Program {
   std::vector<ir::Param> params;
   uint32_t num_vars = 0;
   std::vector<Value> values;
-  std::vector<BlockId> block_of;        ///< by value
+  std::vector<BlockId> block_of;  ///< by value
   std::deque<Block> blocks;
   std::vector<Type> registers;
   std::vector<BlockId> register_block;  ///< root block of the function a register belongs to

@@ -21,13 +21,18 @@ char sign_of(std::string_view list, std::string_view name) {
 /// Levels of the x86-64 psABI; 0 when the name says nothing.
 int x86_level(std::string_view cpu) {
   if (cpu.starts_with("x86-64-v")) return cpu.size() > 8 ? cpu[8] - '0' : 1;
-  struct Row { std::string_view prefix; int level; };
+  struct Row {
+    std::string_view prefix;
+    int level;
+  };
   // Longest names first where one is a prefix of another. Source: x86-64 psABI 1.0, 3.1.1.
   static constexpr std::array kRows = {
-      Row{"znver4", 4}, Row{"znver5", 4}, Row{"znver", 3}, Row{"skylake-avx512", 4},
-      Row{"cascadelake", 4}, Row{"cooperlake", 4}, Row{"icelake", 4}, Row{"tigerlake", 4},
-      Row{"sapphirerapids", 4}, Row{"graniterapids", 4}, Row{"haswell", 3}, Row{"broadwell", 3},
-      Row{"skylake", 3}, Row{"alderlake", 3}, Row{"raptorlake", 3}, Row{"meteorlake", 3}};
+      Row{"znver4", 4},         Row{"znver5", 4},      Row{"znver", 3},
+      Row{"skylake-avx512", 4}, Row{"cascadelake", 4}, Row{"cooperlake", 4},
+      Row{"icelake", 4},        Row{"tigerlake", 4},   Row{"sapphirerapids", 4},
+      Row{"graniterapids", 4},  Row{"haswell", 3},     Row{"broadwell", 3},
+      Row{"skylake", 3},        Row{"alderlake", 3},   Row{"raptorlake", 3},
+      Row{"meteorlake", 3}};
   for (const Row& row : kRows)
     if (cpu.starts_with(row.prefix)) return row.level;
   return 0;

@@ -24,8 +24,10 @@ Strides::Facts Strides::compute(const Node* n) {
   if (n->dtype != DType::kI64) return {};
   switch (n->op) {
     case Op::kConst: return {0, fits(n->imm) ? std::abs(n->imm) : 1};
-    case Op::kVar: case Op::kRange: return {0, 1};
-    case Op::kAdd: case Op::kSub: {
+    case Op::kVar:
+    case Op::kRange: return {0, 1};
+    case Op::kAdd:
+    case Op::kSub: {
       const Facts a = look(n->src[0]), b = look(n->src[1]);
       if (!a.stride || !b.stride) return {};
       const int64_t s = n->op == Op::kAdd ? *a.stride + *b.stride : *a.stride - *b.stride;
@@ -40,17 +42,21 @@ Strides::Facts Strides::compute(const Node* n) {
     case Op::kMul: {
       const Facts a = look(n->src[0]), b = look(n->src[1]);
       if (!a.stride || !b.stride) return {};
-      if (*a.stride == 0 && *b.stride == 0) return {0, fits(a.align * b.align) ? a.align * b.align : 1};
+      if (*a.stride == 0 && *b.stride == 0)
+        return {0, fits(a.align * b.align) ? a.align * b.align : 1};
       const Node* factor = n->src[1]->is_const() ? n->src[1] : n->src[0];
       const Facts& other = factor == n->src[1] ? a : b;
       if (!factor->is_const() || !fits(factor->imm) || !fits(other.align)) return {};
       __extension__ typedef __int128 Wide;
-      const Wide s = static_cast<Wide>(*other.stride) * factor->imm, g = static_cast<Wide>(other.align) * factor->imm;
+      const Wide s = static_cast<Wide>(*other.stride) * factor->imm,
+                 g = static_cast<Wide>(other.align) * factor->imm;
       if (s != static_cast<int64_t>(s) || !fits(static_cast<int64_t>(s))) return {};
       const auto align = static_cast<int64_t>(g);
-      return {static_cast<int64_t>(s), static_cast<Wide>(align) == g && fits(align) ? std::abs(align) : 1};
+      return {static_cast<int64_t>(s),
+              static_cast<Wide>(align) == g && fits(align) ? std::abs(align) : 1};
     }
-    case Op::kDiv: case Op::kMod: return divide(n);
+    case Op::kDiv:
+    case Op::kMod: return divide(n);
     default:
       if (is_uniform(n)) return {0, 1};
       return {};
@@ -62,7 +68,8 @@ Strides::Facts Strides::divide(const Node* n) {
   const bool is_div = n->op == Op::kDiv;
   if (a.stride && *a.stride == 0 && is_uniform(n->src[1])) {
     const Node* by = n->src[1];
-    if (is_div && by->is_const() && by->imm > 0 && a.align % by->imm == 0) return {0, a.align / by->imm};
+    if (is_div && by->is_const() && by->imm > 0 && a.align % by->imm == 0)
+      return {0, a.align / by->imm};
     if (!is_div && by->is_const() && by->imm > 0) return {0, gcd(a.align, by->imm)};
     return {0, 1};
   }
@@ -86,7 +93,8 @@ bool Strides::is_uniform(const Node* n) {
     if (n->src[i] == range_) return uniform_[n] = true;
   for (const Node* s : n->src) result = result && is_uniform(s);
   // Only chunk-wise division can make a uniform value of sources that move.
-  if (!result && chunk_ > 0 && n->dtype == DType::kI64 && (n->op == Op::kDiv || n->op == Op::kMod || n->op == Op::kSub || n->op == Op::kAdd)) {
+  if (!result && chunk_ > 0 && n->dtype == DType::kI64 &&
+      (n->op == Op::kDiv || n->op == Op::kMod || n->op == Op::kSub || n->op == Op::kAdd)) {
     const Facts f = look(n);
     result = f.stride && *f.stride == 0;
   }

@@ -25,7 +25,7 @@ class Strides {
  private:
   struct Facts {
     std::optional<int64_t> stride;
-    int64_t align = 1;   ///< value at the chunk's first index is a multiple of this; 0: it is zero
+    int64_t align = 1;  ///< value at the chunk's first index is a multiple of this; 0: it is zero
   };
   const Facts& look(const ir::Node* n);
   Facts compute(const ir::Node* n);

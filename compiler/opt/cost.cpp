@@ -14,8 +14,11 @@ using ir::Op;
 double weight(const Node* n) {
   switch (n->op) {
     case Op::kExp2: return 14;
-    case Op::kLog2: case Op::kSin: return 25;
-    case Op::kDiv: case Op::kRecip: case Op::kSqrt: return is_float(n->dtype) ? 4 : 12;
+    case Op::kLog2:
+    case Op::kSin: return 25;
+    case Op::kDiv:
+    case Op::kRecip:
+    case Op::kSqrt: return is_float(n->dtype) ? 4 : 12;
     case Op::kMod: return is_float(n->dtype) ? 30 : 12;
     default: return is_half_like(n->dtype) ? 2 : 1;
   }
@@ -41,7 +44,9 @@ CostModel::CostModel(const ir::KernelIr& kernel, const TargetInfo& target, uint3
         for (const Node* r : free_ranges_[n->src[i]])
           if (std::find(free.begin(), free.end(), r) == free.end()) free.push_back(r);
     if (n->op == Op::kReduce) {
-      std::erase_if(free, [&](const Node* r) { return std::find(n->src.begin() + 1, n->src.end(), r) != n->src.end(); });
+      std::erase_if(free, [&](const Node* r) {
+        return std::find(n->src.begin() + 1, n->src.end(), r) != n->src.end();
+      });
       reduces_.push_back(n);
       values.push_back(n->src[0]);
     }
@@ -50,12 +55,14 @@ CostModel::CostModel(const ir::KernelIr& kernel, const TargetInfo& target, uint3
   std::vector<const Node*> nodes;
   collect(values, &nodes);
   for (const Node* n : nodes)
-    widest_ = std::max(widest_, is_half_like(n->dtype) && n->op != Op::kLoad ? int64_t{4} : item_size(n->dtype));
+    widest_ = std::max(
+        widest_, is_half_like(n->dtype) && n->op != Op::kLoad ? int64_t{4} : item_size(n->dtype));
 }
 
 /// A register full of the widest value; at least 4.
 uint32_t CostModel::full_lanes() const {
-  return std::min(max_lanes_, std::clamp<uint32_t>(target_.vector_bits / 8 / static_cast<uint32_t>(widest_), 4, 64));
+  return std::min(max_lanes_, std::clamp<uint32_t>(
+                                  target_.vector_bits / 8 / static_cast<uint32_t>(widest_), 4, 64));
 }
 
 bool CostModel::depends(const Node* n, const Node* range) const {
@@ -70,11 +77,14 @@ Strides& CostModel::strides(const Node* range, int64_t chunk) {
 double CostModel::trips(const Node* range) {
   const Node* extent = range->src[0];
   if (extent->is_const()) return std::max(static_cast<double>(extent->imm), 1.0);
-  return std::max((static_cast<double>(std::max<int64_t>(extent->lo, 0)) + static_cast<double>(extent->hi)) / 2, 1.0);
+  return std::max(
+      (static_cast<double>(std::max<int64_t>(extent->lo, 0)) + static_cast<double>(extent->hi)) / 2,
+      1.0);
 }
 
 /// Values reachable without entering reductions or index expressions.
-void CostModel::collect(const std::vector<const Node*>& roots, std::vector<const Node*>* nodes) const {
+void CostModel::collect(const std::vector<const Node*>& roots,
+                        std::vector<const Node*>* nodes) const {
   std::unordered_set<const Node*> seen;
   std::vector<const Node*> stack = roots;
   while (!stack.empty()) {
@@ -104,7 +114,8 @@ double CostModel::load_cost(const Node* n, const LaneChoice& c) {
   const double gate = n->src.size() > 1 && !along.is_uniform(n->src[1]) ? 2 / lanes : 0;
   if (along.is_uniform(n->src[0])) return 1.3 / lanes + gate;
   const std::optional<int64_t> stride = along.stride(n->src[0]);
-  const double registers = std::max(1.0, lanes * static_cast<double>(item_size(n->dtype)) * 8 / target_.vector_bits);
+  const double registers =
+      std::max(1.0, lanes * static_cast<double>(item_size(n->dtype)) * 8 / target_.vector_bits);
   if (stride == 1) return registers / lanes + gate;
   // One by one: a load and an insertion per lane; a computed index has to leave its vector as well.
   return stride ? 2.2 : 3.5;
@@ -117,7 +128,8 @@ double CostModel::node_cost(const Node* n, const LaneChoice& c) {
   if (strides(c.range, c.lanes).is_uniform(n)) return weight(n) / c.lanes;
   int64_t size = item_size(n->dtype);
   for (const Node* s : n->src) size = std::max(size, item_size(s->dtype));
-  const double registers = std::max(1.0, static_cast<double>(size) * c.lanes * 8 / target_.vector_bits);
+  const double registers =
+      std::max(1.0, static_cast<double>(size) * c.lanes * 8 / target_.vector_bits);
   // Vector division of integers is done lane by lane.
   if ((n->op == Op::kDiv || n->op == Op::kMod) && is_int(n->dtype)) return weight(n) * 1.3;
   return weight(n) * registers / c.lanes;
@@ -150,8 +162,8 @@ std::vector<const Node*> CostModel::output_loads() const {
   return nodes;
 }
 
-double CostModel::scope_cost(const std::vector<const Node*>& roots, const LaneChoice& choice, ReducePlans* plans,
-                             bool is_output) {
+double CostModel::scope_cost(const std::vector<const Node*>& roots, const LaneChoice& choice,
+                             ReducePlans* plans, bool is_output) {
   std::vector<const Node*> nodes;
   collect(roots, &nodes);
   double cost = 0;
@@ -167,11 +179,13 @@ double CostModel::scope_cost(const std::vector<const Node*>& roots, const LaneCh
 double CostModel::reduce_cost(const Node* n, const LaneChoice& choice, ReducePlans* plans) {
   double count = 1;
   for (size_t i = 1; i < n->src.size(); ++i) count *= trips(n->src[i]);
-  if (choice.range && depends(n, choice.range) && !strides(choice.range, choice.lanes).is_uniform(n)) {
+  if (choice.range && depends(n, choice.range) &&
+      !strides(choice.range, choice.lanes).is_uniform(n)) {
     (*plans)[n] = {};
     return count * (scope_cost({n->src[0]}, choice, plans, false) + 1.0 / choice.lanes);
   }
-  // Its own lanes, or none. What does not depend on the surrounding vector loop runs once per trip of it.
+  // Its own lanes, or none. What does not depend on the surrounding vector loop runs once per trip
+  // of it.
   const double share = choice.range ? 1.0 / trips(choice.range) : 1;
   ReducePlans best_plans;
   double best = count * (scope_cost({n->src[0]}, {}, &best_plans, false) + 1);
@@ -185,7 +199,8 @@ double CostModel::reduce_cost(const Node* n, const LaneChoice& choice, ReducePla
       const double wide = scope_cost({n->src[0]}, {r, lanes}, &inner, false) + 1.0 / lanes;
       ReducePlans ignored;
       const double single = scope_cost({n->src[0]}, {}, &ignored, false) + 1;
-      const double left = r->src[0]->is_const() ? static_cast<double>(r->src[0]->imm % lanes) : lanes / 2.0;
+      const double left =
+          r->src[0]->is_const() ? static_cast<double>(r->src[0]->imm % lanes) : lanes / 2.0;
       // The horizontal combination costs about two operations per halving.
       const double cost = count / extent * ((extent - left) * wide + left * single) + 10;
       if (cost >= best) continue;
@@ -223,7 +238,8 @@ LaneChoice CostModel::best_lanes(const Node* range, double* cost, ReducePlans* p
     if (extent < lanes) continue;
     ReducePlans inner;
     const double wide = output_cost({range, lanes}, &inner);
-    const double left = range->src[0]->is_const() ? static_cast<double>(range->src[0]->imm % lanes) : lanes / 2.0;
+    const double left =
+        range->src[0]->is_const() ? static_cast<double>(range->src[0]->imm % lanes) : lanes / 2.0;
     const double total = ((extent - left) * wide + left * single) / extent;
     if (total >= *cost) continue;
     *cost = total;

@@ -49,11 +49,13 @@ class CostModel {
   std::vector<const ir::Node*> output_loads() const;
 
  private:
-  double scope_cost(const std::vector<const ir::Node*>& roots, const LaneChoice& choice, ReducePlans* plans, bool is_output);
+  double scope_cost(const std::vector<const ir::Node*>& roots, const LaneChoice& choice,
+                    ReducePlans* plans, bool is_output);
   double node_cost(const ir::Node* n, const LaneChoice& choice);
   double load_cost(const ir::Node* n, const LaneChoice& choice);
   double reduce_cost(const ir::Node* n, const LaneChoice& choice, ReducePlans* plans);
-  void collect(const std::vector<const ir::Node*>& roots, std::vector<const ir::Node*>* nodes) const;
+  void collect(const std::vector<const ir::Node*>& roots,
+               std::vector<const ir::Node*>* nodes) const;
 
   const ir::KernelIr& kernel_;
   TargetInfo target_;

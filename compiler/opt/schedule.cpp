@@ -29,15 +29,19 @@ constexpr int64_t kPage = 4096;
 
 /// One way to merge copies of loop bodies around the heaviest reduction.
 struct Tile {
-  size_t first = 0, second = 0;       // positions in Schedule::loops
+  size_t first = 0, second = 0;  // positions in Schedule::loops
   uint32_t first_jam = 1, second_jam = 1;
   double cost = 0;
 };
 
 class Scheduler {
  public:
-  Scheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units, ScheduleLimits limits)
-      : kernel_(kernel), target_(target), units_(std::max(units, 1u)), limits_(limits),
+  Scheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+            ScheduleLimits limits)
+      : kernel_(kernel),
+        target_(target),
+        units_(std::max(units, 1u)),
+        limits_(limits),
         model_(kernel, target, limits.max_lanes) {}
 
   Schedule run() {
@@ -63,7 +67,8 @@ class Scheduler {
     // Loops of one trip go last: they are nothing to share out or to tile.
     for (const bool is_single : {false, true}) {
       for (const Node* r : kernel_.ranges)
-        if (r != best.range && r->src[0]->is_const(1) == is_single) s_.loops.push_back({.range = r});
+        if (r != best.range && r->src[0]->is_const(1) == is_single)
+          s_.loops.push_back({.range = r});
       if (best.range && !is_single) s_.loops.push_back({.range = best.range, .lanes = best.lanes});
     }
     lanes_ = best;
@@ -92,7 +97,8 @@ class Scheduler {
   }
 
   double registers_per_value(uint32_t lanes) const {
-    return std::max(1.0, std::ceil(lanes * static_cast<double>(model_.widest()) * 8 / target_.vector_bits));
+    return std::max(
+        1.0, std::ceil(lanes * static_cast<double>(model_.widest()) * 8 / target_.vector_bits));
   }
 
   void choose_tile() {
@@ -110,8 +116,8 @@ class Scheduler {
     if (best->second != best->first) s_.loops[best->second].jam = best->second_jam;
   }
 
-  void consider(const Node* reduce, const std::vector<const Node*>& body, size_t first, size_t second,
-                std::optional<Tile>* best) {
+  void consider(const Node* reduce, const std::vector<const Node*>& body, size_t first,
+                size_t second, std::optional<Tile>* best) {
     static constexpr uint32_t kJams[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16};
     for (uint32_t a : kJams)
       for (uint32_t b : kJams) {
@@ -149,8 +155,8 @@ class Scheduler {
   /// Copies of the nodes of a reduction body under a tile.
   struct TileCounts {
     double work = 0, vector_loads = 0, scalar_loads = 0, nodes = 0;
-    double far_rows = 0;   // groups of neighbouring vectors that are in a new page on every trip
-    double kept = 0;   // loads that stay in registers while the other axis runs
+    double far_rows = 0;  // groups of neighbouring vectors that are in a new page on every trip
+    double kept = 0;      // loads that stay in registers while the other axis runs
   };
 
   /// Whether neighbouring trips of the reduction read `load` from different pages.
@@ -180,7 +186,8 @@ class Scheduler {
       const bool is_vector = own_lanes(reduce) || (lanes_.range && model_.depends(n, lanes_.range));
       (is_vector ? c.vector_loads : c.scalar_loads) += copies;
       if (is_vector && is_far(reduce, n)) {
-        const double along = (a == lanes_.range ? t.first_jam : 1.0) * (b == lanes_.range && a != b ? t.second_jam : 1.0);
+        const double along = (a == lanes_.range ? t.first_jam : 1.0) *
+                             (b == lanes_.range && a != b ? t.second_jam : 1.0);
         c.far_rows += copies / along;
       }
       if (on_a && !on_b) only_a += copies;
@@ -192,21 +199,26 @@ class Scheduler {
 
   /// Cycles per output value of one trip of the reduction, for two loads and two operations per
   /// cycle and four cycles of latency; data is taken to come from the second cache level.
-  std::optional<double> tile_cost(const Node* reduce, const std::vector<const Node*>& body, const Tile& t) {
+  std::optional<double> tile_cost(const Node* reduce, const std::vector<const Node*>& body,
+                                  const Tile& t) {
     const auto share_a = coverage(t.first, t.first_jam), share_b = coverage(t.second, t.second_jam);
     if (!share_a || !share_b) return std::nullopt;
-    const double per_value = registers_per_value(lanes_of(reduce)), copies = t.first_jam * t.second_jam;
+    const double per_value = registers_per_value(lanes_of(reduce)),
+                 copies = t.first_jam * t.second_jam;
     const TileCounts c = count(reduce, body, t);
     const double live = (copies + c.kept + 2) * per_value;
-    if (copies > 1 && (live > target_.vector_registers || c.nodes > kMaxMergedNodes)) return std::nullopt;
+    if (copies > 1 && (live > target_.vector_registers || c.nodes > kMaxMergedNodes))
+      return std::nullopt;
     const double unrolled = own_lanes(reduce) ? std::max(1.0, 4 / copies) : 1.0;
     const double loads = c.vector_loads * per_value + c.scalar_loads;
-    const double traffic = c.vector_loads * per_value * kVectorTraffic + c.scalar_loads * kScalarTraffic + c.far_rows * kFarRowCost;
+    const double traffic = c.vector_loads * per_value * kVectorTraffic +
+                           c.scalar_loads * kScalarTraffic + c.far_rows * kFarRowCost;
     const double cycles = std::max({c.work * per_value / 2, loads / 2, 4 / unrolled}) + traffic;
     // Iterations beyond the second axis' tiles still run in tiles of the first.
     double cost = cycles / copies;
     if (*share_b < 1) {
-      const std::optional<double> rest = tile_cost(reduce, body, {t.first, t.second, t.first_jam, 1});
+      const std::optional<double> rest =
+          tile_cost(reduce, body, {t.first, t.second, t.first_jam, 1});
       cost = cost * *share_b + rest.value_or(kRaggedCost) * (1 - *share_b);
     }
     if (*share_a < 1) cost = cost * *share_a + kRaggedCost * per_value * (1 - *share_a);
@@ -239,19 +251,22 @@ class Scheduler {
       const double trips = CostModel::trips(plan.vector_range) / plan.lanes;
       const double nodes = static_cast<double>(model_.body(reduce).size());
       uint32_t unroll = copies >= 8 ? 1 : copies >= 4 ? 2 : 4;
-      while (unroll > 1 && (unroll > trips || unroll * copies * nodes > kMaxMergedNodes ||
-                            unroll * copies * registers_per_value(plan.lanes) > target_.vector_registers / 2.0))
+      while (unroll > 1 &&
+             (unroll > trips || unroll * copies * nodes > kMaxMergedNodes ||
+              unroll * copies * registers_per_value(plan.lanes) > target_.vector_registers / 2.0))
         unroll /= 2;
       plan.unroll = unroll;
     }
   }
 
-  /// Short bodies without a reduction: several vectors per trip, so that the loop itself costs little.
+  /// Short bodies without a reduction: several vectors per trip, so that the loop itself costs
+  /// little.
   void choose_vector_unroll() {
     if (!lanes_.range || !model_.reduces().empty()) return;
     for (const AxisPlan& a : s_.loops)
       if (a.jam > 1) return;
-    const double nodes = model_.output_nodes(), vectors = CostModel::trips(lanes_.range) / lanes_.lanes;
+    const double nodes = model_.output_nodes(),
+                 vectors = CostModel::trips(lanes_.range) / lanes_.lanes;
     const uint32_t jam = nodes <= 16 ? 4 : nodes <= 40 ? 2 : 1;
     const Node* extent = lanes_.range->src[0];
     const bool has_rest = !extent->is_const() || extent->imm % (int64_t{lanes_.lanes} * jam) != 0;
@@ -290,7 +305,8 @@ class Scheduler {
 
   void set_grid(uint32_t count, double trips, double total) {
     bool has_symbol = false;
-    for (uint32_t i = 0; i < count; ++i) has_symbol = has_symbol || !s_.loops[i].range->src[0]->is_const();
+    for (uint32_t i = 0; i < count; ++i)
+      has_symbol = has_symbol || !s_.loops[i].range->src[0]->is_const();
     const double per_trip = total / trips;
     double chunk = std::ceil(kBlockWork / per_trip);
     // With a known size there is no point in many more blocks than processors.
@@ -330,7 +346,8 @@ class Scheduler {
     const int64_t before = dim->constant;
     dim->constant = before * l.constant;
     for (const auto& t : l.terms)
-      dim->terms.push_back({.var = static_cast<uint32_t>(t.atom->imm), .coefficient = before * t.coefficient});
+      dim->terms.push_back(
+          {.var = static_cast<uint32_t>(t.atom->imm), .coefficient = before * t.coefficient});
   }
 
   const ir::KernelIr& kernel_;
@@ -345,7 +362,8 @@ class Scheduler {
 
 }  // namespace
 
-Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units, ScheduleLimits limits) {
+Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                       ScheduleLimits limits) {
   return Scheduler(kernel, target, units, limits).run();
 }
 

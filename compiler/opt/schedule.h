@@ -24,14 +24,14 @@ struct AxisPlan {
 struct ReducePlan {
   const ir::Node* vector_range = nullptr;  ///< runs in lanes; nullptr: no lanes of its own
   uint32_t lanes = 1;
-  uint32_t unroll = 1;                     ///< independent accumulators
+  uint32_t unroll = 1;  ///< independent accumulators
 };
 
 struct Schedule {
-  std::vector<AxisPlan> loops;   ///< outer to inner
-  uint32_t grid_loops = 0;       ///< leading loops merged into the grid
-  int64_t chunk = 1;             ///< trips of the merged loop per block
-  hal::DimExpr grid;             ///< number of blocks
+  std::vector<AxisPlan> loops;  ///< outer to inner
+  uint32_t grid_loops = 0;      ///< leading loops merged into the grid
+  int64_t chunk = 1;            ///< trips of the merged loop per block
+  hal::DimExpr grid;            ///< number of blocks
   uint64_t work_per_block = 0;
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
 };
@@ -43,6 +43,7 @@ struct ScheduleLimits {
 };
 
 /// Chooses a schedule from shapes and the target. `units`: processors that can share the work.
-Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units, ScheduleLimits limits = {});
+Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                       ScheduleLimits limits = {});
 
 }  // namespace bm::compiler

@@ -1,6 +1,6 @@
 #pragma once
-// Program → source text. Renderers translate one statement at a time; every choice that could change
-// a result was made before.
+// Program → source text. Renderers translate one statement at a time; every choice that could
+// change a result was made before.
 
 #include <string>
 
@@ -9,7 +9,8 @@
 
 namespace bm::compiler {
 
-/// LLVM IR text (opaque pointers, LLVM 17 and later). Entry point: `program.name`, as CodeObject says.
+/// LLVM IR text (opaque pointers, LLVM 17 and later). Entry point: `program.name`, as CodeObject
+/// says.
 std::string render_llvm(const Program& program, const TargetInfo& target);
 
 /// C with vector extensions for clang 15 and later; needs no header.

@@ -25,7 +25,8 @@ CType c_type(DType t) {
     case DType::kU32: return {"u32", "unsigned"};
     case DType::kI64: return {"i64", "long"};
     case DType::kU64: return {"u64", "unsigned long"};
-    case DType::kF16: case DType::kBF16: return {"h16", "unsigned short"};
+    case DType::kF16:
+    case DType::kBF16: return {"h16", "unsigned short"};
     case DType::kF32: return {"f32", "float"};
     case DType::kF64: return {"f64", "double"};
   }
@@ -69,7 +70,8 @@ class CRenderer {
     entry();
     std::string text = "typedef _Float16 half;\n";
     for (const auto& [lanes, tag, name] : vectors_)
-      text += fmt::format("typedef {} {}x{} __attribute__((vector_size(sizeof({}) * {})));\n", name, tag, lanes, name, lanes);
+      text += fmt::format("typedef {} {}x{} __attribute__((vector_size(sizeof({}) * {})));\n", name,
+                          tag, lanes, name, lanes);
     for (size_t i = 0; i < p_.tables.size(); ++i) {
       text += fmt::format("static const unsigned long {}_table{}[] = {{", p_.name, i);
       for (uint64_t w : p_.tables[i]) text += fmt::format("{}ul, ", w);
@@ -114,7 +116,8 @@ class CRenderer {
     if (v.op == ValueOp::kVar) return fmt::format("var{}", v.imm);
     if (v.op == ValueOp::kIota) {
       std::string s = fmt::format("({}){{", type(v.type));
-      for (uint32_t i = 0; i < v.type.lanes; ++i) s += fmt::format("{}{}l", i ? ", " : "", v.imm * i);
+      for (uint32_t i = 0; i < v.type.lanes; ++i)
+        s += fmt::format("{}{}l", i ? ", " : "", v.imm * i);
       return s + "}";
     }
     return fmt::format("v{}", id);
@@ -127,8 +130,10 @@ class CRenderer {
 
   void helper(const Function& f) {
     std::string args;
-    for (size_t i = 0; i < f.arguments.size(); ++i) args += fmt::format("{}{} a{}", i ? ", " : "", type(f.arguments[i]), i);
-    line("static __attribute__((noinline)) {} {}_{}({}) {{", type(p_.type(f.result)), p_.name, f.name, args);
+    for (size_t i = 0; i < f.arguments.size(); ++i)
+      args += fmt::format("{}{} a{}", i ? ", " : "", type(f.arguments[i]), i);
+    line("static __attribute__((noinline)) {} {}_{}({}) {{", type(p_.type(f.result)), p_.name,
+         f.name, args);
     ++depth_;
     registers(f.body);
     block(f.body);
@@ -140,9 +145,11 @@ class CRenderer {
   void kernel() {
     std::string args;
     for (size_t i = 0; i < p_.params.size(); ++i)
-      args += fmt::format("{}{}* restrict p{}, ", p_.params[i].is_written ? "" : "const ", c_type(p_.params[i].dtype).name, i);
+      args += fmt::format("{}{}* restrict p{}, ", p_.params[i].is_written ? "" : "const ",
+                          c_type(p_.params[i].dtype).name, i);
     for (uint32_t i = 0; i < p_.num_vars; ++i) args += fmt::format("long var{}, ", i);
-    line("static void {}_blocks({}unsigned long block_begin, unsigned long block_end) {{", p_.name, args);
+    line("static void {}_blocks({}unsigned long block_begin, unsigned long block_end) {{", p_.name,
+         args);
     ++depth_;
     registers(p_.root);
     block(p_.root);
@@ -151,11 +158,15 @@ class CRenderer {
   }
 
   void entry() {
-    line("void {}(const unsigned long* args, unsigned long block_begin, unsigned long block_end) {{", p_.name);
+    line(
+        "void {}(const unsigned long* args, unsigned long block_begin, unsigned long block_end) {{",
+        p_.name);
     std::string pass;
     for (size_t i = 0; i < p_.params.size(); ++i)
-      pass += fmt::format("({}{}*)args[{}], ", p_.params[i].is_written ? "" : "const ", c_type(p_.params[i].dtype).name, i);
-    for (uint32_t i = 0; i < p_.num_vars; ++i) pass += fmt::format("(long)args[{}], ", p_.params.size() + i);
+      pass += fmt::format("({}{}*)args[{}], ", p_.params[i].is_written ? "" : "const ",
+                          c_type(p_.params[i].dtype).name, i);
+    for (uint32_t i = 0; i < p_.num_vars; ++i)
+      pass += fmt::format("(long)args[{}], ", p_.params.size() + i);
     line("  {}_blocks({}block_begin, block_end);", p_.name, pass);
     line("}}");
   }
@@ -168,7 +179,8 @@ class CRenderer {
     switch (s.kind) {
       case StmtKind::kLet: let(s.value); break;
       case StmtKind::kLoop:
-        line("for (long v{} = {}; v{} < {}; v{} += {}) {{", s.value, ref(s.begin), s.value, ref(s.end), s.value, s.step);
+        line("for (long v{} = {}; v{} < {}; v{} += {}) {{", s.value, ref(s.begin), s.value,
+             ref(s.end), s.value, s.step);
         nested(s.body);
         break;
       case StmtKind::kIf:
@@ -177,7 +189,9 @@ class CRenderer {
         break;
       case StmtKind::kAssign: line("r{} = {};", s.target, ref(s.value)); break;
       case StmtKind::kStore: store(s); break;
-      case StmtKind::kPrefetch: line("__builtin_prefetch(p{} + {}, 0, 3);", s.target, ref(s.begin)); break;
+      case StmtKind::kPrefetch:
+        line("__builtin_prefetch(p{} + {}, 0, 3);", s.target, ref(s.begin));
+        break;
     }
   }
 
@@ -195,12 +209,13 @@ class CRenderer {
     if (t.lanes == 1)
       text = fmt::format("p{}[{}] = {};", s.target, ref(s.begin), ref(s.value));
     else
-      text = fmt::format("{{ {} t = {}; __builtin_memcpy(p{} + {}, &t, sizeof t); }}", type(t), ref(s.value), s.target, ref(s.begin));
+      text = fmt::format("{{ {} t = {}; __builtin_memcpy(p{} + {}, &t, sizeof t); }}", type(t),
+                         ref(s.value), s.target, ref(s.begin));
     if (s.end == kNone) return line("{}", text);
     if (!has_mask) return line("if ({}) {}", ref(s.end), text);
     line("if (__builtin_reduce_and({})) {}", ref(s.end), text);
-    line("else for (int l = 0; l < {}; ++l) if ({}[l]) p{}[{} + l] = {}[l];", t.lanes, ref(s.end), s.target, ref(s.begin),
-         ref(s.value));
+    line("else for (int l = 0; l < {}; ++l) if ({}[l]) p{}[{} + l] = {}[l];", t.lanes, ref(s.end),
+         s.target, ref(s.begin), ref(s.value));
   }
 
   void load(ValueId id, const Value& v) {
@@ -211,14 +226,16 @@ class CRenderer {
       if (v.args.size() == 1) return line("{} v{} = {};", t, id, one);
       return line("{} v{} = {} ? ({}){} : 0;", t, id, ref(v.args[1]), t, one);
     }
-    const std::string copy = fmt::format("__builtin_memcpy(&v{}, p{} + {}, sizeof v{});", id, v.imm, at, id);
+    const std::string copy =
+        fmt::format("__builtin_memcpy(&v{}, p{} + {}, sizeof v{});", id, v.imm, at, id);
     if (v.args.size() == 1) {
       line("{} v{}; {}", t, id, copy);
     } else if (p_.type(v.args[1]).lanes == 1) {
       line("{} v{} = {{0}}; if ({}) {}", t, id, ref(v.args[1]), copy);
     } else {
       line("{} v{} = {{0}}; if (__builtin_reduce_and({})) {}", t, id, ref(v.args[1]), copy);
-      line("else for (int l = 0; l < {}; ++l) if ({}[l]) v{}[l] = p{}[{} + l];", v.type.lanes, ref(v.args[1]), id, v.imm, at);
+      line("else for (int l = 0; l < {}; ++l) if ({}[l]) v{}[l] = p{}[{} + l];", v.type.lanes,
+           ref(v.args[1]), id, v.imm, at);
     }
     if (is_bool_type) line("v{} = ({})(v{} != 0) & 1;", id, t, id);
   }
@@ -228,11 +245,16 @@ class CRenderer {
     const auto set = [&](const std::string& text) { line("{} v{} = {};", type(v.type), id, text); };
     const auto args = [&](std::string_view separator) {
       std::string s;
-      for (size_t i = 0; i < v.args.size(); ++i) s += std::string(i ? separator : "") + ref(v.args[i]);
+      for (size_t i = 0; i < v.args.size(); ++i)
+        s += std::string(i ? separator : "") + ref(v.args[i]);
       return s;
     };
     switch (v.op) {
-      case ValueOp::kConst: case ValueOp::kArgument: case ValueOp::kVar: case ValueOp::kIndex: case ValueOp::kIota: return;
+      case ValueOp::kConst:
+      case ValueOp::kArgument:
+      case ValueOp::kVar:
+      case ValueOp::kIndex:
+      case ValueOp::kIota: return;
       case ValueOp::kSplat: return set(list(v.type, ref(v.args[0])));
       case ValueOp::kExtract: return set(fmt::format("{}[{}]", ref(v.args[0]), v.imm));
       case ValueOp::kInsert:
@@ -242,25 +264,32 @@ class CRenderer {
       case ValueOp::kHalf: {
         if (v.type.lanes == 1) return set(fmt::format("{}[{}]", ref(v.args[0]), v.imm));
         std::string lanes;
-        for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format(", {}", static_cast<int64_t>(i) + v.imm * v.type.lanes);
-        return set(fmt::format("__builtin_shufflevector({}, {}{})", ref(v.args[0]), ref(v.args[0]), lanes));
+        for (uint32_t i = 0; i < v.type.lanes; ++i)
+          lanes += fmt::format(", {}", static_cast<int64_t>(i) + v.imm * v.type.lanes);
+        return set(fmt::format("__builtin_shufflevector({}, {}{})", ref(v.args[0]), ref(v.args[0]),
+                               lanes));
       }
       case ValueOp::kReverse: {
         std::string lanes;
-        for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format(", {}", v.type.lanes - 1 - i);
-        return set(fmt::format("__builtin_shufflevector({}, {}{})", ref(v.args[0]), ref(v.args[0]), lanes));
+        for (uint32_t i = 0; i < v.type.lanes; ++i)
+          lanes += fmt::format(", {}", v.type.lanes - 1 - i);
+        return set(fmt::format("__builtin_shufflevector({}, {}{})", ref(v.args[0]), ref(v.args[0]),
+                               lanes));
       }
       case ValueOp::kInterleave: {
         std::string lanes;
         for (uint32_t i = 0; i < v.type.lanes; ++i)
-          lanes += fmt::format(", {}", i / 2 + (v.imm ? v.type.lanes / 2 : 0) + (i % 2 ? v.type.lanes : 0));
+          lanes += fmt::format(", {}",
+                               i / 2 + (v.imm ? v.type.lanes / 2 : 0) + (i % 2 ? v.type.lanes : 0));
         return set(fmt::format("__builtin_shufflevector({}{})", args(", "), lanes));
       }
       case ValueOp::kLoad: return load(id, v);
-      case ValueOp::kTable: return set(fmt::format("{}_table{}[{}]", p_.name, v.imm, ref(v.args[0])));
+      case ValueOp::kTable:
+        return set(fmt::format("{}_table{}[{}]", p_.name, v.imm, ref(v.args[0])));
       case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
       case ValueOp::kCall:
-        return set(fmt::format("{}_{}({})", p_.name, p_.functions[static_cast<size_t>(v.imm)].name, args(", ")));
+        return set(fmt::format("{}_{}({})", p_.name, p_.functions[static_cast<size_t>(v.imm)].name,
+                               args(", ")));
       case ValueOp::kAny: return set(fmt::format("__builtin_reduce_or({}) != 0", ref(v.args[0])));
       case ValueOp::kConvert: return set(convert(v));
       case ValueOp::kAlu: return set(alu(v));
@@ -272,12 +301,16 @@ class CRenderer {
     const std::string a = ref(v.args[0]), t = type(v.type);
     const uint32_t lanes = v.type.lanes;
     if (lanes == 1) {
-      if (from == DType::kF16) return fmt::format("(float)((union {{ unsigned short a; half b; }}){{.a = {}}}).b", a);
-      if (to == DType::kF16) return fmt::format("((union {{ half a; unsigned short b; }}){{.a = (half){}}}).b", a);
+      if (from == DType::kF16)
+        return fmt::format("(float)((union {{ unsigned short a; half b; }}){{.a = {}}}).b", a);
+      if (to == DType::kF16)
+        return fmt::format("((union {{ half a; unsigned short b; }}){{.a = (half){}}}).b", a);
       return fmt::format("({}){}", t, a);
     }
-    if (from == DType::kF16) return fmt::format("__builtin_convertvector(({}){}, {})", half_vector(lanes), a, t);
-    if (to == DType::kF16) return fmt::format("({})__builtin_convertvector({}, {})", t, a, half_vector(lanes));
+    if (from == DType::kF16)
+      return fmt::format("__builtin_convertvector(({}){}, {})", half_vector(lanes), a, t);
+    if (to == DType::kF16)
+      return fmt::format("({})__builtin_convertvector({}, {})", t, a, half_vector(lanes));
     return fmt::format("__builtin_convertvector({}, {})", a, t);
   }
 
@@ -286,7 +319,9 @@ class CRenderer {
     const bool is_vector = v.type.lanes > 1;
     const std::string t = type(v.type), a = ref(v.args[0]);
     const std::string b = v.args.size() > 1 ? ref(v.args[1]) : "";
-    const auto binary = [&](std::string_view op) { return fmt::format("({})({} {} {})", t, a, op, b); };
+    const auto binary = [&](std::string_view op) {
+      return fmt::format("({})({} {} {})", t, a, op, b);
+    };
     const auto compare = [&](std::string_view op) {
       if (!is_vector) return fmt::format("{} {} {}", a, op, b);
       return fmt::format("__builtin_convertvector({} {} {}, {}) & 1", a, op, b, t);
@@ -302,7 +337,8 @@ class CRenderer {
       case Op::kSqrt: return builtin("sqrt");
       case Op::kTrunc: return builtin("trunc");
       case Op::kFma: return builtin("fma");
-      case Op::kNot: return is_bool(in.dtype) ? fmt::format("({})({} ^ 1)", t, a) : fmt::format("({})~{}", t, a);
+      case Op::kNot:
+        return is_bool(in.dtype) ? fmt::format("({})({} ^ 1)", t, a) : fmt::format("({})~{}", t, a);
       case Op::kBitcast:
         if (is_vector) return fmt::format("({}){}", t, a);
         return fmt::format("((union {{ {} a; {} b; }}){{.a = {}}}).b", type(in), t, a);
@@ -326,9 +362,18 @@ class CRenderer {
         const std::string mask = fmt::format("(-__builtin_convertvector({}, {}))", a, m);
         return fmt::format("({})((({}){} & {}) | (({}){} & ~{}))", t, m, b, mask, m, c, mask);
       }
-      case Op::kConst: case Op::kVar: case Op::kRange: case Op::kLoad: case Op::kReduce: case Op::kRecip: case Op::kExp2:
-      case Op::kLog2: case Op::kSin: case Op::kCast: case Op::kMax: case Op::kMin:
-        break;
+      case Op::kConst:
+      case Op::kVar:
+      case Op::kRange:
+      case Op::kLoad:
+      case Op::kReduce:
+      case Op::kRecip:
+      case Op::kExp2:
+      case Op::kLog2:
+      case Op::kSin:
+      case Op::kCast:
+      case Op::kMax:
+      case Op::kMin: break;
     }
     check_failed("operation was not legalised", __FILE__, __LINE__);
   }

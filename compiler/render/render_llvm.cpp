@@ -16,10 +16,16 @@ namespace {
 std::string_view scalar_name(DType t) {
   switch (t) {
     case DType::kBool: return "i1";
-    case DType::kI8: case DType::kU8: return "i8";
-    case DType::kI16: case DType::kU16: case DType::kF16: case DType::kBF16: return "i16";
-    case DType::kI32: case DType::kU32: return "i32";
-    case DType::kI64: case DType::kU64: return "i64";
+    case DType::kI8:
+    case DType::kU8: return "i8";
+    case DType::kI16:
+    case DType::kU16:
+    case DType::kF16:
+    case DType::kBF16: return "i16";
+    case DType::kI32:
+    case DType::kU32: return "i32";
+    case DType::kI64:
+    case DType::kU64: return "i64";
     case DType::kF32: return "float";
     case DType::kF64: return "double";
   }
@@ -31,7 +37,9 @@ std::string with_lanes(std::string_view scalar, uint32_t lanes) {
 }
 
 std::string type_name(Type t) { return with_lanes(scalar_name(t.dtype), t.lanes); }
-std::string memory_type(Type t) { return with_lanes(is_bool(t.dtype) ? "i8" : scalar_name(t.dtype), t.lanes); }
+std::string memory_type(Type t) {
+  return with_lanes(is_bool(t.dtype) ? "i8" : scalar_name(t.dtype), t.lanes);
+}
 
 /// Suffix of intrinsic names: f32, v16f32, v8i1.
 std::string suffix(Type t) {
@@ -44,9 +52,10 @@ std::string suffix(Type t) {
 std::string scalar_literal(DType t, int64_t imm) {
   if (t == DType::kBool) return imm ? "true" : "false";
   if (!is_float(t)) {
-    const int64_t v = item_size(t) == 8 ? imm
+    const int64_t v = item_size(t) == 8   ? imm
                       : item_size(t) == 4 ? static_cast<int32_t>(imm)
-                      : item_size(t) == 2 ? static_cast<int16_t>(imm) : static_cast<int8_t>(imm);
+                      : item_size(t) == 2 ? static_cast<int16_t>(imm)
+                                          : static_cast<int8_t>(imm);
     return fmt::format("{}", v);
   }
   const double v = std::bit_cast<double>(imm);
@@ -69,7 +78,8 @@ class LlvmRenderer {
     for (size_t i = 0; i < p_.tables.size(); ++i) text += table(i);
     for (const std::string& d : declarations_) text += d + "\n";
     return text + out_ +
-           "attributes #0 = { nounwind nofree nosync \"no-trapping-math\"=\"true\" \"prefer-vector-width\"=\"512\" }\n"
+           "attributes #0 = { nounwind nofree nosync \"no-trapping-math\"=\"true\" "
+           "\"prefer-vector-width\"=\"512\" }\n"
            "attributes #1 = { noinline nounwind nofree nosync }\n";
   }
 
@@ -90,8 +100,10 @@ class LlvmRenderer {
 
   std::string table(size_t i) const {
     std::string items;
-    for (uint64_t w : p_.tables[i]) items += fmt::format("{}i64 {}", items.empty() ? "" : ", ", static_cast<int64_t>(w));
-    return fmt::format("@{}.table{} = private unnamed_addr constant [{} x i64] [{}]\n", p_.name, i, p_.tables[i].size(), items);
+    for (uint64_t w : p_.tables[i])
+      items += fmt::format("{}i64 {}", items.empty() ? "" : ", ", static_cast<int64_t>(w));
+    return fmt::format("@{}.table{} = private unnamed_addr constant [{} x i64] [{}]\n", p_.name, i,
+                       p_.tables[i].size(), items);
   }
 
   /// Operand without its type.
@@ -103,7 +115,8 @@ class LlvmRenderer {
     if (v.op == ValueOp::kVar) return fmt::format("%var{}", v.imm);
     if (v.op == ValueOp::kIota) {
       std::string s;
-      for (uint32_t i = 0; i < v.type.lanes; ++i) s += fmt::format("{}i64 {}", i ? ", " : "<", v.imm * i);
+      for (uint32_t i = 0; i < v.type.lanes; ++i)
+        s += fmt::format("{}i64 {}", i ? ", " : "<", v.imm * i);
       return s + ">";
     }
     return fmt::format("%v{}", id);
@@ -114,7 +127,8 @@ class LlvmRenderer {
     if (t.lanes == 1) return one;
     if (imm == 0) return "zeroinitializer";
     std::string s;
-    for (uint32_t i = 0; i < t.lanes; ++i) s += fmt::format("{}{} {}", i ? ", " : "<", scalar_name(t.dtype), one);
+    for (uint32_t i = 0; i < t.lanes; ++i)
+      s += fmt::format("{}{} {}", i ? ", " : "<", scalar_name(t.dtype), one);
     return s + ">";
   }
 
@@ -142,7 +156,9 @@ class LlvmRenderer {
     std::string args;
     for (size_t i = 0; i < p_.params.size(); ++i) args += fmt::format("ptr noalias %p{}, ", i);
     for (uint32_t i = 0; i < p_.num_vars; ++i) args += fmt::format("i64 %var{}, ", i);
-    out_ += fmt::format("define internal void @{}.blocks({}i64 %block_begin, i64 %block_end) #0 {{\n", p_.name, args);
+    out_ +=
+        fmt::format("define internal void @{}.blocks({}i64 %block_begin, i64 %block_end) #0 {{\n",
+                    p_.name, args);
     label("entry");
     registers(p_.root);
     block(p_.root);
@@ -150,7 +166,8 @@ class LlvmRenderer {
   }
 
   void entry() {
-    out_ += fmt::format("define void @{}(ptr %args, i64 %block_begin, i64 %block_end) #0 {{\n", p_.name);
+    out_ += fmt::format("define void @{}(ptr %args, i64 %block_begin, i64 %block_end) #0 {{\n",
+                        p_.name);
     std::string pass;
     const auto load = [&](std::string_view type, std::string_view name, size_t i, size_t slot) {
       line("%{}{}.at = getelementptr i64, ptr %args, i64 {}", name, i, slot);
@@ -184,18 +201,21 @@ class LlvmRenderer {
       case StmtKind::kStore: store(s); break;
       case StmtKind::kPrefetch:
         declarations_.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
-        line("call void @llvm.prefetch.p0(ptr {}, i32 0, i32 3, i32 1)", address(s.target, s.begin));
+        line("call void @llvm.prefetch.p0(ptr {}, i32 0, i32 3, i32 1)",
+             address(s.target, s.begin));
         break;
     }
   }
 
   void loop(const Stmt& s) {
-    const std::string body = fresh("body"), latch = fresh("latch"), exit = fresh("exit"), from = current_;
+    const std::string body = fresh("body"), latch = fresh("latch"), exit = fresh("exit"),
+                      from = current_;
     const std::string guard = fresh("%c");
     line("{} = icmp slt i64 {}, {}", guard, ref(s.begin), ref(s.end));
     line("br i1 {}, label %{}, label %{}", guard, body, exit);
     label(body);
-    line("%v{} = phi i64 [ {}, %{} ], [ %v{}.next, %{} ]", s.value, ref(s.begin), from, s.value, latch);
+    line("%v{} = phi i64 [ {}, %{} ], [ %v{}.next, %{} ]", s.value, ref(s.begin), from, s.value,
+         latch);
     block(s.body);
     line("br label %{}", latch);
     label(latch);
@@ -208,7 +228,8 @@ class LlvmRenderer {
 
   std::string address(uint32_t param, ValueId index) {
     const std::string at = fresh("%at");
-    line("{} = getelementptr {}, ptr %p{}, i64 {}", at, memory_type({p_.params[param].dtype, 1}), param, ref(index));
+    line("{} = getelementptr {}, ptr %p{}, i64 {}", at, memory_type({p_.params[param].dtype, 1}),
+         param, ref(index));
     return at;
   }
 
@@ -222,14 +243,16 @@ class LlvmRenderer {
     }
     const std::string memory = memory_type(t);
     const auto plain = [&] {
-      line("store {} {}, ptr {}, align {}", memory, value, address(s.target, s.begin), item_size(t.dtype));
+      line("store {} {}, ptr {}, align {}", memory, value, address(s.target, s.begin),
+           item_size(t.dtype));
     };
     if (s.end == kNone) return plain();
     if (p_.type(s.end).lanes > 1) {
       const std::string name = fmt::format("llvm.masked.store.{}.p0", memory_suffix(t));
-      declarations_.insert(fmt::format("declare void @{}({}, ptr, i32, <{} x i1>)", name, memory, t.lanes));
-      line("call void @{}({} {}, ptr {}, i32 {}, {})", name, memory, value, address(s.target, s.begin),
-           item_size(t.dtype), typed(s.end));
+      declarations_.insert(
+          fmt::format("declare void @{}({}, ptr, i32, <{} x i1>)", name, memory, t.lanes));
+      line("call void @{}({} {}, ptr {}, i32 {}, {})", name, memory, value,
+           address(s.target, s.begin), item_size(t.dtype), typed(s.end));
       return;
     }
     const std::string then = fresh("then"), join = fresh("join");
@@ -240,23 +263,30 @@ class LlvmRenderer {
     label(join);
   }
 
-  static std::string memory_suffix(Type t) { return suffix({is_bool(t.dtype) ? DType::kI8 : t.dtype, t.lanes}); }
+  static std::string memory_suffix(Type t) {
+    return suffix({is_bool(t.dtype) ? DType::kI8 : t.dtype, t.lanes});
+  }
 
   void load(ValueId id, const Value& v) {
     const auto param = static_cast<uint32_t>(v.imm);
     const std::string memory = memory_type(v.type);
-    const std::string raw = is_bool(v.type.dtype) ? fmt::format("%v{}.byte", id) : fmt::format("%v{}", id);
+    const std::string raw =
+        is_bool(v.type.dtype) ? fmt::format("%v{}.byte", id) : fmt::format("%v{}", id);
     const auto align = item_size(v.type.dtype);
-    const std::string zero = v.type.lanes > 1 ? "zeroinitializer" : literal({is_bool(v.type.dtype) ? DType::kI8 : v.type.dtype, 1}, 0);
+    const std::string zero =
+        v.type.lanes > 1 ? "zeroinitializer"
+                         : literal({is_bool(v.type.dtype) ? DType::kI8 : v.type.dtype, 1}, 0);
     if (v.args.size() == 1) {
       line("{} = load {}, ptr {}, align {}", raw, memory, address(param, v.args[0]), align);
     } else if (p_.type(v.args[1]).lanes > 1) {
       const std::string name = fmt::format("llvm.masked.load.{}.p0", memory_suffix(v.type));
-      declarations_.insert(fmt::format("declare {} @{}(ptr, i32, <{} x i1>, {})", memory, name, v.type.lanes, memory));
-      line("{} = call {} @{}(ptr {}, i32 {}, {}, {} zeroinitializer)", raw, memory, name, address(param, v.args[0]), align,
-           typed(v.args[1]), memory);
+      declarations_.insert(fmt::format("declare {} @{}(ptr, i32, <{} x i1>, {})", memory, name,
+                                       v.type.lanes, memory));
+      line("{} = call {} @{}(ptr {}, i32 {}, {}, {} zeroinitializer)", raw, memory, name,
+           address(param, v.args[0]), align, typed(v.args[1]), memory);
     } else {
-      const std::string then = fresh("then"), join = fresh("join"), loaded = fresh("%g"), from = current_;
+      const std::string then = fresh("then"), join = fresh("join"), loaded = fresh("%g"),
+                        from = current_;
       line("br i1 {}, label %{}, label %{}", ref(v.args[1]), then, join);
       label(then);
       line("{} = load {}, ptr {}, align {}", loaded, memory, address(param, v.args[0]), align);
@@ -272,34 +302,48 @@ class LlvmRenderer {
     const Value& v = p_.at(id);
     const std::string type = type_name(v.type);
     switch (v.op) {
-      case ValueOp::kConst: case ValueOp::kArgument: case ValueOp::kVar: case ValueOp::kIndex: case ValueOp::kIota:
-        return;
+      case ValueOp::kConst:
+      case ValueOp::kArgument:
+      case ValueOp::kVar:
+      case ValueOp::kIndex:
+      case ValueOp::kIota: return;
       case ValueOp::kSplat: {
         const std::string one = fresh("%s");
         line("{} = insertelement {} poison, {}, i64 0", one, type, typed(v.args[0]));
-        return line("%v{} = shufflevector {} {}, {} poison, <{} x i32> zeroinitializer", id, type, one, type, v.type.lanes);
+        return line("%v{} = shufflevector {} {}, {} poison, <{} x i32> zeroinitializer", id, type,
+                    one, type, v.type.lanes);
       }
-      case ValueOp::kExtract: return line("%v{} = extractelement {}, i64 {}", id, typed(v.args[0]), v.imm);
-      case ValueOp::kInsert: return line("%v{} = insertelement {}, {}, i64 {}", id, typed(v.args[0]), typed(v.args[1]), v.imm);
+      case ValueOp::kExtract:
+        return line("%v{} = extractelement {}, i64 {}", id, typed(v.args[0]), v.imm);
+      case ValueOp::kInsert:
+        return line("%v{} = insertelement {}, {}, i64 {}", id, typed(v.args[0]), typed(v.args[1]),
+                    v.imm);
       case ValueOp::kBuild: return build(id, v);
       case ValueOp::kHalf: {
         std::string lanes;
         for (uint32_t i = 0; i < v.type.lanes; ++i)
-          lanes += fmt::format("{}i32 {}", i ? ", " : "", static_cast<int64_t>(i) + v.imm * v.type.lanes);
-        if (v.type.lanes == 1) return line("%v{} = extractelement {}, i64 {}", id, typed(v.args[0]), v.imm);
+          lanes += fmt::format("{}i32 {}", i ? ", " : "",
+                               static_cast<int64_t>(i) + v.imm * v.type.lanes);
+        if (v.type.lanes == 1)
+          return line("%v{} = extractelement {}, i64 {}", id, typed(v.args[0]), v.imm);
         const std::string in = type_name(p_.type(v.args[0]));
-        return line("%v{} = shufflevector {} {}, {} poison, <{} x i32> <{}>", id, in, ref(v.args[0]), in, v.type.lanes, lanes);
+        return line("%v{} = shufflevector {} {}, {} poison, <{} x i32> <{}>", id, in,
+                    ref(v.args[0]), in, v.type.lanes, lanes);
       }
       case ValueOp::kReverse: {
         std::string lanes;
-        for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format("{}i32 {}", i ? ", " : "", v.type.lanes - 1 - i);
-        return line("%v{} = shufflevector {}, {} poison, <{} x i32> <{}>", id, typed(v.args[0]), type, v.type.lanes, lanes);
+        for (uint32_t i = 0; i < v.type.lanes; ++i)
+          lanes += fmt::format("{}i32 {}", i ? ", " : "", v.type.lanes - 1 - i);
+        return line("%v{} = shufflevector {}, {} poison, <{} x i32> <{}>", id, typed(v.args[0]),
+                    type, v.type.lanes, lanes);
       }
       case ValueOp::kInterleave: {
         std::string lanes;
         for (uint32_t i = 0; i < v.type.lanes; ++i)
-          lanes += fmt::format("{}i32 {}", i ? ", " : "", i / 2 + (v.imm ? v.type.lanes / 2 : 0) + (i % 2 ? v.type.lanes : 0));
-        return line("%v{} = shufflevector {}, {}, <{} x i32> <{}>", id, typed(v.args[0]), typed(v.args[1]), v.type.lanes, lanes);
+          lanes += fmt::format("{}i32 {}", i ? ", " : "",
+                               i / 2 + (v.imm ? v.type.lanes / 2 : 0) + (i % 2 ? v.type.lanes : 0));
+        return line("%v{} = shufflevector {}, {}, <{} x i32> <{}>", id, typed(v.args[0]),
+                    typed(v.args[1]), v.type.lanes, lanes);
       }
       case ValueOp::kLoad: return load(id, v);
       case ValueOp::kTable: {
@@ -311,11 +355,13 @@ class LlvmRenderer {
       case ValueOp::kCall: {
         std::string args;
         for (ValueId a : v.args) args += (args.empty() ? "" : ", ") + typed(a);
-        return line("%v{} = call {} @{}.{}({})", id, type, p_.name, p_.functions[static_cast<size_t>(v.imm)].name, args);
+        return line("%v{} = call {} @{}.{}({})", id, type, p_.name,
+                    p_.functions[static_cast<size_t>(v.imm)].name, args);
       }
       case ValueOp::kAny: {
         const std::string name = "llvm.vector.reduce.or." + suffix(p_.type(v.args[0]));
-        declarations_.insert(fmt::format("declare i1 @{}({})", name, type_name(p_.type(v.args[0]))));
+        declarations_.insert(
+            fmt::format("declare i1 @{}({})", name, type_name(p_.type(v.args[0]))));
         return line("%v{} = call i1 @{}({})", id, name, typed(v.args[0]));
       }
       case ValueOp::kConvert: return convert(id, v);
@@ -348,7 +394,8 @@ class LlvmRenderer {
   }
 
   static std::string_view conversion(DType from, DType to) {
-    if (is_float(from) && is_float(to)) return item_size(to) > item_size(from) ? "fpext" : "fptrunc";
+    if (is_float(from) && is_float(to))
+      return item_size(to) > item_size(from) ? "fpext" : "fptrunc";
     if (is_float(from)) return is_signed(to) ? "fptosi" : "fptoui";
     if (is_float(to)) return is_signed(from) ? "sitofp" : "uitofp";
     if (is_bool(from)) return "zext";
@@ -358,7 +405,8 @@ class LlvmRenderer {
   }
 
   void intrinsic(ValueId id, const Value& v, std::string_view stem) {
-    const std::string type = type_name(v.type), name = fmt::format("llvm.{}.{}", stem, suffix(v.type));
+    const std::string type = type_name(v.type),
+                      name = fmt::format("llvm.{}.{}", stem, suffix(v.type));
     std::string types, args;
     for (ValueId a : v.args) {
       types += (types.empty() ? "" : ", ") + type;
@@ -371,14 +419,19 @@ class LlvmRenderer {
   void alu(ValueId id, const Value& v) {
     const Type in = p_.type(v.args[0]);
     const bool is_f = is_float(in.dtype), is_s = is_signed(in.dtype);
-    const auto binary = [&](std::string_view op) { line("%v{} = {} {}, {}", id, op, typed(v.args[0]), ref(v.args[1])); };
+    const auto binary = [&](std::string_view op) {
+      line("%v{} = {} {}, {}", id, op, typed(v.args[0]), ref(v.args[1]));
+    };
     switch (v.alu) {
       case Op::kNeg: return line("%v{} = fneg {}", id, typed(v.args[0]));
       case Op::kSqrt: return intrinsic(id, v, "sqrt");
       case Op::kTrunc: return intrinsic(id, v, "trunc");
       case Op::kFma: return intrinsic(id, v, "fma");
-      case Op::kNot: return line("%v{} = xor {}, {}", id, typed(v.args[0]), literal(in, is_bool(in.dtype) ? 1 : -1));
-      case Op::kBitcast: return line("%v{} = bitcast {} to {}", id, typed(v.args[0]), type_name(v.type));
+      case Op::kNot:
+        return line("%v{} = xor {}, {}", id, typed(v.args[0]),
+                    literal(in, is_bool(in.dtype) ? 1 : -1));
+      case Op::kBitcast:
+        return line("%v{} = bitcast {} to {}", id, typed(v.args[0]), type_name(v.type));
       case Op::kAdd: return binary(is_f ? "fadd" : "add");
       case Op::kSub: return binary(is_f ? "fsub" : "sub");
       case Op::kMul: return binary(is_f ? "fmul" : "mul");
@@ -393,10 +446,20 @@ class LlvmRenderer {
       case Op::kEq: return binary(is_f ? "fcmp oeq" : "icmp eq");
       case Op::kNe: return binary(is_f ? "fcmp une" : "icmp ne");
       case Op::kSelect:
-        return line("%v{} = select {}, {}, {}", id, typed(v.args[0]), typed(v.args[1]), typed(v.args[2]));
-      case Op::kConst: case Op::kVar: case Op::kRange: case Op::kLoad: case Op::kReduce: case Op::kRecip: case Op::kExp2:
-      case Op::kLog2: case Op::kSin: case Op::kCast: case Op::kMax: case Op::kMin:
-        break;
+        return line("%v{} = select {}, {}, {}", id, typed(v.args[0]), typed(v.args[1]),
+                    typed(v.args[2]));
+      case Op::kConst:
+      case Op::kVar:
+      case Op::kRange:
+      case Op::kLoad:
+      case Op::kReduce:
+      case Op::kRecip:
+      case Op::kExp2:
+      case Op::kLog2:
+      case Op::kSin:
+      case Op::kCast:
+      case Op::kMax:
+      case Op::kMin: break;
     }
     check_failed("operation was not legalised", __FILE__, __LINE__);
   }
@@ -409,6 +472,8 @@ class LlvmRenderer {
 
 }  // namespace
 
-std::string render_llvm(const Program& program, const TargetInfo&) { return LlvmRenderer(program).run(); }
+std::string render_llvm(const Program& program, const TargetInfo&) {
+  return LlvmRenderer(program).run();
+}
 
 }  // namespace bm::compiler

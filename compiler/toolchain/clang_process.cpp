@@ -27,7 +27,8 @@ class WorkFolder {
   static Result<WorkFolder> create() {
     const char* base = std::getenv("TMPDIR");
     std::string path = std::string(base && *base ? base : "/tmp") + "/bellmetal-XXXXXX";
-    if (!mkdtemp(path.data())) return fail(code_from_errno(errno), "mkdtemp {}: {}", path, errno_text(errno));
+    if (!mkdtemp(path.data()))
+      return fail(code_from_errno(errno), "mkdtemp {}: {}", path, errno_text(errno));
     return WorkFolder(std::move(path));
   }
   explicit WorkFolder(std::string path) : path_(std::move(path)) {}
@@ -85,9 +86,9 @@ Result<int> wait_bounded(pid_t pid) {
   }
   if (is_late) kill(pid, SIGKILL);
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (is_late) return fail(Code::kTimeout, "clang took longer than {} s and was stopped", kLimitMs / 1000);
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  if (is_late)
+    return fail(Code::kTimeout, "clang took longer than {} s and was stopped", kLimitMs / 1000);
   return status;
 }
 
@@ -127,7 +128,9 @@ Result<std::string> find_clang() {
   if (const char* wanted = std::getenv("BM_CLANG"); wanted && *wanted) return find_program(wanted);
   for (const char* name : {"clang-22", "clang-19", "clang"})
     if (auto found = find_program(name)) return found;
-  return fail(Code::kNotFound, "no clang in PATH (tried clang-22, clang-19, clang); install clang-19 or set BM_CLANG");
+  return fail(
+      Code::kNotFound,
+      "no clang in PATH (tried clang-22, clang-19, clang); install clang-19 or set BM_CLANG");
 }
 
 Result<std::string> ask_version(const std::string& program) {
@@ -137,13 +140,16 @@ Result<std::string> ask_version(const std::string& program) {
   return text.substr(0, text.find('\n'));
 }
 
-std::vector<std::string> command(const std::string& program, const TargetInfo& target, const WorkFolder& folder) {
+std::vector<std::string> command(const std::string& program, const TargetInfo& target,
+                                 const WorkFolder& folder) {
   std::vector<std::string> args = {
-      program, "--target=" + target.triple, "-x", "c", "-std=gnu11", "-O2", "-c", "-fPIC", "-ffreestanding", "-w",
-      // Numerics and code shape were decided before: nothing may be contracted, reordered or widened.
+      program, "--target=" + target.triple, "-x", "c", "-std=gnu11", "-O2", "-c", "-fPIC",
+      "-ffreestanding", "-w",
+      // Numerics and code shape were decided before: nothing may be contracted, reordered or
+      // widened.
       "-fno-math-errno", "-ffp-contract=off", "-fno-vectorize", "-fno-slp-vectorize", "-fwrapv",
-      "-fno-strict-aliasing", "-fno-stack-protector", "-fno-asynchronous-unwind-tables", "-fno-ident",
-      "-mprefer-vector-width=512", "-Xclang", "-target-cpu", "-Xclang", target.cpu};
+      "-fno-strict-aliasing", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
+      "-fno-ident", "-mprefer-vector-width=512", "-Xclang", "-target-cpu", "-Xclang", target.cpu};
   std::istringstream features(target.features);
   for (std::string f; std::getline(features, f, ',');) {
     if (f.empty() || f == "-prefer-256-bit") continue;
@@ -164,14 +170,15 @@ std::string describe_log(const std::string& log, std::string_view source) {
     if (begin != std::string_view::npos) ++begin;
   }
   if (wanted < 1 || begin == std::string_view::npos) return log;
-  return fmt::format("{}\nsource line {}: {}", log, wanted, source.substr(begin, source.find('\n', begin) - begin));
+  return fmt::format("{}\nsource line {}: {}", log, wanted,
+                     source.substr(begin, source.find('\n', begin) - begin));
 }
 
 }  // namespace
 
 Result<std::string> clang_version() {
   // One answer per process: the program does not change under us.
-  static const Result<std::string> known = [] () -> Result<std::string> {
+  static const Result<std::string> known = []() -> Result<std::string> {
     const std::string program = BM_TRY(find_clang());
     return program + " " + BM_TRY(ask_version(program));
   }();
@@ -185,7 +192,8 @@ Result<std::vector<std::byte>> clang_compile(std::string_view source, const Targ
   const int status = BM_TRY(run(command(program, target, folder), folder.file("log")));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     const std::string log = as_text(BM_TRY(read_file(folder.file("log"))));
-    if (WIFSIGNALED(status)) return fail(Code::kCompile, "{} died of signal {}: {}", program, WTERMSIG(status), log);
+    if (WIFSIGNALED(status))
+      return fail(Code::kCompile, "{} died of signal {}: {}", program, WTERMSIG(status), log);
     return fail(Code::kCompile, "{}: {}", program, describe_log(log, source));
   }
   return read_file(folder.file("k.o"));

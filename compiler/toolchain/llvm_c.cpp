@@ -58,13 +58,16 @@ void initialize_targets() {
 template <auto Fn>
 struct Deleter {
   template <class T>
-  void operator()(T* p) const { Fn(p); }
+  void operator()(T* p) const {
+    Fn(p);
+  }
 };
 using Context = std::unique_ptr<LLVMOpaqueContext, Deleter<LLVMContextDispose>>;
 using Module = std::unique_ptr<LLVMOpaqueModule, Deleter<LLVMDisposeModule>>;
 using Machine = std::unique_ptr<LLVMOpaqueTargetMachine, Deleter<LLVMDisposeTargetMachine>>;
 using Buffer = std::unique_ptr<LLVMOpaqueMemoryBuffer, Deleter<LLVMDisposeMemoryBuffer>>;
-using Options = std::unique_ptr<LLVMOpaquePassBuilderOptions, Deleter<LLVMDisposePassBuilderOptions>>;
+using Options =
+    std::unique_ptr<LLVMOpaquePassBuilderOptions, Deleter<LLVMDisposePassBuilderOptions>>;
 
 std::string take(char* message) {
   std::string text = message ? message : "";
@@ -80,7 +83,8 @@ struct MachineSlot {
 
 LLVMTargetMachineRef machine_for(const bm_llvm_request& r, std::string* error) {
   thread_local MachineSlot slot;
-  const std::string key = std::string(r.triple) + '\n' + r.cpu + '\n' + r.features + (r.optimize ? "\n1" : "\n0");
+  const std::string key =
+      std::string(r.triple) + '\n' + r.cpu + '\n' + r.features + (r.optimize ? "\n1" : "\n0");
   if (slot.machine && slot.key == key) return slot.machine.get();
   LLVMTargetRef target = nullptr;
   char* message = nullptr;
@@ -88,9 +92,10 @@ LLVMTargetMachineRef machine_for(const bm_llvm_request& r, std::string* error) {
     *error = take(message);
     return nullptr;
   }
-  slot.machine.reset(LLVMCreateTargetMachine(target, r.triple, r.cpu, r.features,
-                                             r.optimize ? LLVMCodeGenLevelDefault : LLVMCodeGenLevelNone,
-                                             LLVMRelocPIC, LLVMCodeModelSmall));
+  slot.machine.reset(
+      LLVMCreateTargetMachine(target, r.triple, r.cpu, r.features,
+                              r.optimize ? LLVMCodeGenLevelDefault : LLVMCodeGenLevelNone,
+                              LLVMRelocPIC, LLVMCodeModelSmall));
   if (!slot.machine) *error = std::string("no target machine for ") + r.triple;
   slot.key = key;
   return slot.machine.get();
@@ -113,7 +118,8 @@ void disassemble_section(Disassembly& d, uint8_t* bytes, uint64_t size,
   for (uint64_t at = 0; at < size;) {
     for (const auto& [address, name] : symbols)
       if (address == at && !name.empty()) d.text += name + ":\n";
-    const size_t length = LLVMDisasmInstruction(d.context, bytes + at, size - at, at, line, sizeof line);
+    const size_t length =
+        LLVMDisasmInstruction(d.context, bytes + at, size - at, at, line, sizeof line);
     char prefix[24];
     std::snprintf(prefix, sizeof prefix, "%6llx:", static_cast<unsigned long long>(at));
     d.text += prefix;
@@ -141,7 +147,8 @@ BM_EXPORT void bm_llvm_free(bm_llvm_buffer* buffer) {
   *buffer = {nullptr, 0};
 }
 
-BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buffer* error) {
+BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* out,
+                              bm_llvm_buffer* error) {
   initialize_targets();
   std::string problem;
   LLVMTargetMachineRef machine = machine_for(*request, &problem);
@@ -149,16 +156,19 @@ BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* ou
   Context context(LLVMContextCreate());
   LLVMContextSetDiagnosticHandler(context.get(), keep_first_error, &problem);
   // The parser takes ownership of the buffer; it wants a terminating zero after the text.
-  LLVMMemoryBufferRef text = LLVMCreateMemoryBufferWithMemoryRangeCopy(request->text, request->text_size, "kernel");
+  LLVMMemoryBufferRef text =
+      LLVMCreateMemoryBufferWithMemoryRangeCopy(request->text, request->text_size, "kernel");
   LLVMModuleRef parsed = nullptr;
   char* message = nullptr;
-  if (LLVMParseIRInContext(context.get(), text, &parsed, &message)) return fail(error, take(message));
+  if (LLVMParseIRInContext(context.get(), text, &parsed, &message))
+    return fail(error, take(message));
   Module module(parsed);
   LLVMSetTarget(module.get(), request->triple);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
   LLVMSetModuleDataLayout(module.get(), layout);
   LLVMDisposeTargetData(layout);
-  if (LLVMVerifyModule(module.get(), LLVMReturnStatusAction, &message)) return fail(error, take(message));
+  if (LLVMVerifyModule(module.get(), LLVMReturnStatusAction, &message))
+    return fail(error, take(message));
   LLVMDisposeMessage(message);
   message = nullptr;
   if (request->optimize) {
@@ -181,27 +191,33 @@ BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* ou
   return 0;
 }
 
-BM_EXPORT int bm_llvm_disassemble(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buffer* error) {
+BM_EXPORT int bm_llvm_disassemble(const bm_llvm_request* request, bm_llvm_buffer* out,
+                                  bm_llvm_buffer* error) {
   initialize_targets();
-  Buffer bytes(LLVMCreateMemoryBufferWithMemoryRangeCopy(request->text, request->text_size, "object"));
+  Buffer bytes(
+      LLVMCreateMemoryBufferWithMemoryRangeCopy(request->text, request->text_size, "object"));
   Context context(LLVMContextCreate());
   char* message = nullptr;
   LLVMBinaryRef binary = LLVMCreateBinary(bytes.get(), context.get(), &message);
   if (!binary) return fail(error, take(message));
   Disassembly d;
-  d.context = LLVMCreateDisasmCPUFeatures(request->triple, request->cpu, request->features, nullptr, 0, nullptr, nullptr);
+  d.context = LLVMCreateDisasmCPUFeatures(request->triple, request->cpu, request->features, nullptr,
+                                          0, nullptr, nullptr);
   if (!d.context) {
     LLVMDisposeBinary(binary);
     return fail(error, std::string("no disassembler for ") + request->triple);
   }
-  LLVMSetDisasmOptions(d.context, LLVMDisassembler_Option_PrintImmHex | LLVMDisassembler_Option_AsmPrinterVariant);
+  LLVMSetDisasmOptions(
+      d.context, LLVMDisassembler_Option_PrintImmHex | LLVMDisassembler_Option_AsmPrinterVariant);
   LLVMSectionIteratorRef section = LLVMObjectFileCopySectionIterator(binary);
-  for (; section && !LLVMObjectFileIsSectionIteratorAtEnd(binary, section); LLVMMoveToNextSection(section)) {
+  for (; section && !LLVMObjectFileIsSectionIteratorAtEnd(binary, section);
+       LLVMMoveToNextSection(section)) {
     const char* name = LLVMGetSectionName(section);
     if (!name || std::strncmp(name, ".text", 5) != 0 || LLVMGetSectionSize(section) == 0) continue;
     std::vector<std::pair<uint64_t, std::string>> symbols;
     LLVMSymbolIteratorRef symbol = LLVMObjectFileCopySymbolIterator(binary);
-    for (; symbol && !LLVMObjectFileIsSymbolIteratorAtEnd(binary, symbol); LLVMMoveToNextSymbol(symbol))
+    for (; symbol && !LLVMObjectFileIsSymbolIteratorAtEnd(binary, symbol);
+         LLVMMoveToNextSymbol(symbol))
       if (LLVMGetSectionContainsSymbol(section, symbol))
         symbols.emplace_back(LLVMGetSymbolAddress(symbol), LLVMGetSymbolName(symbol));
     LLVMDisposeSymbolIterator(symbol);

@@ -31,7 +31,8 @@ std::string executable_folder() {
 
 std::vector<std::string> candidates() {
   std::vector<std::string> out;
-  if (const std::string& dir = settings().plugin_dir; !dir.empty()) out.push_back(dir + "/" + kFile);
+  if (const std::string& dir = settings().plugin_dir; !dir.empty())
+    out.push_back(dir + "/" + kFile);
   const std::string here = executable_folder();
   out.push_back(here + "/" + kFile);
   out.push_back(here + "/../lib/" + kFile);
@@ -52,7 +53,9 @@ Result<Plugin> load() {
       if (text && access(path.c_str(), F_OK) == 0) why = std::string(" (") + text + ")";
       continue;
     }
-    const auto find = [&]<class F>(F*& fn, const char* name) { fn = reinterpret_cast<F*>(dlsym(handle, name)); };
+    const auto find = [&]<class F>(F*& fn, const char* name) {
+      fn = reinterpret_cast<F*>(dlsym(handle, name));
+    };
     bm_llvm_abi_fn* abi = nullptr;
     Plugin p;
     find(abi, "bm_llvm_abi");
@@ -65,8 +68,10 @@ Result<Plugin> load() {
     return p;
   }
   return fail(Code::kNotFound,
-              "LLVM component {} not found{}; install libllvm19 (or libllvm22) and the bellmetal-llvm component, "
-              "or set BM_PLUGIN_DIR; looked at {}", kFile, why, tried);
+              "LLVM component {} not found{}; install libllvm19 (or libllvm22) and the "
+              "bellmetal-llvm component, "
+              "or set BM_PLUGIN_DIR; looked at {}",
+              kFile, why, tried);
 }
 
 /// Loaded once per process and kept: unloading LLVM is not safe.
@@ -84,8 +89,12 @@ Result<std::string> llvm_version() {
 
 Result<std::vector<std::byte>> llvm_compile(std::string_view ir, const TargetInfo& target) {
   const Plugin p = BM_TRY(plugin());
-  const bm_llvm_request request{.text = ir.data(), .text_size = ir.size(), .triple = target.triple.c_str(),
-                                .cpu = target.cpu.c_str(), .features = target.features.c_str(), .optimize = 1};
+  const bm_llvm_request request{.text = ir.data(),
+                                .text_size = ir.size(),
+                                .triple = target.triple.c_str(),
+                                .cpu = target.cpu.c_str(),
+                                .features = target.features.c_str(),
+                                .optimize = 1};
   bm_llvm_buffer out{}, error{};
   if (p.compile(&request, &out, &error) != 0) {
     const std::string text(error.data, error.size);
@@ -100,9 +109,12 @@ Result<std::vector<std::byte>> llvm_compile(std::string_view ir, const TargetInf
 
 Result<std::string> llvm_disassemble(std::span<const std::byte> object, const TargetInfo& target) {
   const Plugin p = BM_TRY(plugin());
-  const bm_llvm_request request{.text = reinterpret_cast<const char*>(object.data()), .text_size = object.size(),
-                                .triple = target.triple.c_str(), .cpu = target.cpu.c_str(),
-                                .features = target.features.c_str(), .optimize = 0};
+  const bm_llvm_request request{.text = reinterpret_cast<const char*>(object.data()),
+                                .text_size = object.size(),
+                                .triple = target.triple.c_str(),
+                                .cpu = target.cpu.c_str(),
+                                .features = target.features.c_str(),
+                                .optimize = 0};
   bm_llvm_buffer out{}, error{};
   if (p.disassemble(&request, &out, &error) != 0) {
     const std::string text(error.data, error.size);

@@ -13,12 +13,12 @@ struct bm_llvm_buffer {
 };
 
 struct bm_llvm_request {
-  const char* text;       ///< IR text or object bytes
+  const char* text;  ///< IR text or object bytes
   size_t text_size;
   const char* triple;
   const char* cpu;
   const char* features;
-  int optimize;           ///< 0: none, 1: usual
+  int optimize;  ///< 0: none, 1: usual
 };
 
 #define BM_LLVM_ABI 1
@@ -27,8 +27,10 @@ typedef int bm_llvm_abi_fn(void);
 /// "19.1.7".
 typedef const char* bm_llvm_version_fn(void);
 /// IR text → relocatable object. 0: `out` holds it; otherwise `error` holds a message.
-typedef int bm_llvm_compile_fn(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buffer* error);
+typedef int bm_llvm_compile_fn(const bm_llvm_request* request, bm_llvm_buffer* out,
+                               bm_llvm_buffer* error);
 /// Object → text of its code sections.
-typedef int bm_llvm_disassemble_fn(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buffer* error);
+typedef int bm_llvm_disassemble_fn(const bm_llvm_request* request, bm_llvm_buffer* out,
+                                   bm_llvm_buffer* error);
 typedef void bm_llvm_free_fn(bm_llvm_buffer* buffer);
 }

@@ -15,7 +15,8 @@ namespace {
 
 std::vector<float> ramp(size_t n, float scale) {
   std::vector<float> v(n);
-  for (size_t i = 0; i < n; ++i) v[i] = scale * static_cast<float>(static_cast<int>(i * 7 % 23) - 11);
+  for (size_t i = 0; i < n; ++i)
+    v[i] = scale * static_cast<float>(static_cast<int>(i * 7 % 23) - 11);
   return v;
 }
 
@@ -62,7 +63,8 @@ TEST(Compile, NullArchitectureGetsCountsAndNoImage) {
   hal::Arch arch;
   arch.vendor = hal::Vendor::kNull;
   arch.name = "null";
-  auto code = compiler::compile(matmul_kernel(8, 8, 8, DType::kF32), arch, "LLVM", {.use_cache = false});
+  auto code =
+      compiler::compile(matmul_kernel(8, 8, 8, DType::kF32), arch, "LLVM", {.use_cache = false});
   ASSERT_TRUE(code) << code.error().message;
   EXPECT_TRUE(code->image.empty());
   EXPECT_EQ(code->num_buffers, 3u);
@@ -76,7 +78,9 @@ TEST(Compile, ManyThreadsCompileAtOnce) {
       is_ok[t] = true;
       for (int64_t n = 1; n < 8; ++n) {
         const auto kernel = matmul_kernel(n, 20 + static_cast<int64_t>(t), n, DType::kF32);
-        is_ok[t] = is_ok[t] && compiler::compile(kernel, native_arch(), "LLVM", {.use_cache = false}).has_value();
+        is_ok[t] =
+            is_ok[t] &&
+            compiler::compile(kernel, native_arch(), "LLVM", {.use_cache = false}).has_value();
       }
     });
   for (std::thread& t : threads) t.join();
@@ -99,7 +103,8 @@ TEST(Compile, HugeBodiesStayCheapToCompile) {
   ir::Graph& g = *k.graph;
   const ir::Node* i = g.range(g.index(640));
   k.ranges = {i};
-  k.params = {{.dtype = DType::kI8, .elements = 640, .is_written = true}, {.dtype = DType::kI8, .elements = 64 * 700, .is_read = true}};
+  k.params = {{.dtype = DType::kI8, .elements = 640, .is_written = true},
+              {.dtype = DType::kI8, .elements = 64 * 700, .is_read = true}};
   const ir::Node* sum = g.constant(DType::kI8, 0);
   for (int64_t t = 0; t < 64; ++t) {
     const ir::Node* at = g.load(1, DType::kI8, g.add(g.mod(g.mul(i, 7 + t), 640), 700 * t / 2));
@@ -112,7 +117,8 @@ TEST(Compile, HugeBodiesStayCheapToCompile) {
 }
 
 TEST(Compile, UnknownRendererIsUnsupported) {
-  auto code = compiler::compile(matmul_kernel(2, 2, 2, DType::kF32), native_arch(), "PTX", {.use_cache = false});
+  auto code = compiler::compile(matmul_kernel(2, 2, 2, DType::kF32), native_arch(), "PTX",
+                                {.use_cache = false});
   ASSERT_FALSE(code);
   EXPECT_EQ(code.error().code, Code::kUnsupported);
 }

@@ -16,8 +16,9 @@ namespace {
 
 using ir::Op;
 
-constexpr std::array kAllTypes = {DType::kBool, DType::kI8,  DType::kU8,  DType::kI16, DType::kU16, DType::kI32, DType::kU32,
-                                  DType::kI64,  DType::kU64, DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+constexpr std::array kAllTypes = {DType::kBool, DType::kI8,  DType::kU8,  DType::kI16, DType::kU16,
+                                  DType::kI32,  DType::kU32, DType::kI64, DType::kU64, DType::kF16,
+                                  DType::kBF16, DType::kF32, DType::kF64};
 
 /// Bit patterns of awkward values of a type.
 std::vector<uint64_t> awkward(DType t) {
@@ -25,24 +26,65 @@ std::vector<uint64_t> awkward(DType t) {
   if (is_bool(t)) return {0, 1};
   std::vector<uint64_t> v;
   if (is_float(t)) {
-    for (double d : {0.0, 1.0, 0.5, 2.0, 3.0, 7.0, 127.0, 128.0, 255.0, 256.0, 129.5, 32767.0, 32768.0, 65535.0, 65504.0, 65536.0,
-                     2147483520.0, 2147483647.0, 2147483648.0, 4294967295.0, 4294967296.0, 9223372036854774784.0,
-                     9223372036854775808.0, 18446744073709549568.0, 18446744073709551616.0, 1e-8, 6e-8, 3e-5, 1e-40, 5e-324, 1e30, 1e300,
-                     kInf, static_cast<double>(std::numeric_limits<float>::max()), 0.333333333, 1e-3, 65520.0, 65519.0})
+    for (double d : {0.0,
+                     1.0,
+                     0.5,
+                     2.0,
+                     3.0,
+                     7.0,
+                     127.0,
+                     128.0,
+                     255.0,
+                     256.0,
+                     129.5,
+                     32767.0,
+                     32768.0,
+                     65535.0,
+                     65504.0,
+                     65536.0,
+                     2147483520.0,
+                     2147483647.0,
+                     2147483648.0,
+                     4294967295.0,
+                     4294967296.0,
+                     9223372036854774784.0,
+                     9223372036854775808.0,
+                     18446744073709549568.0,
+                     18446744073709551616.0,
+                     1e-8,
+                     6e-8,
+                     3e-5,
+                     1e-40,
+                     5e-324,
+                     1e30,
+                     1e300,
+                     kInf,
+                     static_cast<double>(std::numeric_limits<float>::max()),
+                     0.333333333,
+                     1e-3,
+                     65520.0,
+                     65519.0})
       for (double s : {d, -d}) {
         const auto f = static_cast<float>(s);
         v.push_back(t == DType::kF64   ? std::bit_cast<uint64_t>(s)
                     : t == DType::kF32 ? std::bit_cast<uint32_t>(f)
-                    : t == DType::kF16 ? f32_to_f16(f) : f32_to_bf16(f));
+                    : t == DType::kF16 ? f32_to_f16(f)
+                                       : f32_to_bf16(f));
       }
-    v.push_back(t == DType::kF64 ? 0x7ff8000000000000 : t == DType::kF32 ? 0x7fc00000 : t == DType::kF16 ? 0x7e00 : 0x7fc0);
+    v.push_back(t == DType::kF64   ? 0x7ff8000000000000
+                : t == DType::kF32 ? 0x7fc00000
+                : t == DType::kF16 ? 0x7e00
+                                   : 0x7fc0);
     return v;
   }
   const int width = static_cast<int>(item_size(t)) * 8;
   const uint64_t mask = width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
-  for (uint64_t x : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{3}, uint64_t{7}, uint64_t{8}, uint64_t{15}, uint64_t{16}, uint64_t{31},
-                     uint64_t{32}, uint64_t{63}, uint64_t{64}, uint64_t{100}, uint64_t{16777217}, uint64_t{9007199254740993}, mask, mask - 1, mask >> 1,
-                     (mask >> 1) + 1, (mask >> 1) + 2, mask - 6})
+  for (uint64_t x :
+       {uint64_t{0},  uint64_t{1},  uint64_t{2},   uint64_t{3},        uint64_t{7},
+        uint64_t{8},  uint64_t{15}, uint64_t{16},  uint64_t{31},       uint64_t{32},
+        uint64_t{63}, uint64_t{64}, uint64_t{100}, uint64_t{16777217}, uint64_t{9007199254740993},
+        mask,         mask - 1,     mask >> 1,     (mask >> 1) + 1,    (mask >> 1) + 2,
+        mask - 6})
     v.push_back(x & mask);
   return v;
 }
@@ -65,13 +107,15 @@ bool is_nan_bits(DType t, uint64_t b) {
 }
 
 /// Runs `op` on columns of operands and compares each element with the reference.
-void check(Op op, DType out, const std::vector<DType>& in, const std::vector<std::vector<uint64_t>>& columns, const hal::Arch& arch,
+void check(Op op, DType out, const std::vector<DType>& in,
+           const std::vector<std::vector<uint64_t>>& columns, const hal::Arch& arch,
            const char* renderer) {
   const auto n = static_cast<int64_t>(columns[0].size());
   const auto kernel = map_kernel(op, out, in, n);
   auto program = build_kernel(kernel, arch, renderer);
   ASSERT_TRUE(program) << program.error().message;
-  std::vector<std::vector<std::byte>> got{std::vector<std::byte>(static_cast<size_t>(n * item_size(out)))};
+  std::vector<std::vector<std::byte>> got{
+      std::vector<std::byte>(static_cast<size_t>(n * item_size(out)))};
   for (size_t i = 0; i < in.size(); ++i) got.push_back(pack(columns[i], in[i]));
   auto want = got;
   std::vector<void*> pointers;
@@ -87,8 +131,10 @@ void check(Op op, DType out, const std::vector<DType>& in, const std::vector<std
     std::memcpy(&w, &want[0][i * size], size);
     if (g == w || (is_nan_bits(out, g) && is_nan_bits(out, w))) continue;
     ++shown;
-    ADD_FAILURE() << renderer << " " << arch.cpu << ": " << ir::op_name(op) << " " << dtype_name(in[0]) << " → " << dtype_name(out)
-                  << fmt::format(" of {:#x}, {:#x}: got {:#x}, want {:#x}", columns[0][i], columns.size() > 1 ? columns[1][i] : 0, g, w);
+    ADD_FAILURE() << renderer << " " << arch.cpu << ": " << ir::op_name(op) << " "
+                  << dtype_name(in[0]) << " → " << dtype_name(out)
+                  << fmt::format(" of {:#x}, {:#x}: got {:#x}, want {:#x}", columns[0][i],
+                                 columns.size() > 1 ? columns[1][i] : 0, g, w);
   }
 }
 
@@ -109,20 +155,23 @@ TEST_P(Edges, CastsSaturateAndKeepNan) {
   size_t i = 0;
   for (DType from : kAllTypes)
     for (DType to : kAllTypes)
-      if (from != to && is_sampled(i++)) check(Op::kCast, to, {from}, {awkward(from)}, arch(), renderer());
+      if (from != to && is_sampled(i++))
+        check(Op::kCast, to, {from}, {awkward(from)}, arch(), renderer());
 }
 
 TEST_P(Edges, BitcastsKeepEveryBit) {
   size_t i = 0;
   for (DType from : kAllTypes)
     for (DType to : kAllTypes)
-      if (from != to && item_size(from) == item_size(to) && !is_bool(from) && !is_bool(to) && is_sampled(i++))
+      if (from != to && item_size(from) == item_size(to) && !is_bool(from) && !is_bool(to) &&
+          is_sampled(i++))
         check(Op::kBitcast, to, {from}, {awkward(from)}, arch(), renderer());
 }
 
 TEST_P(Edges, BinaryOperationsFollowTheReference) {
-  static constexpr std::array kOps = {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv, Op::kMod, Op::kMax, Op::kMin, Op::kAnd,
-                                      Op::kOr,  Op::kXor, Op::kShl, Op::kShr, Op::kLt,  Op::kEq,  Op::kNe};
+  static constexpr std::array kOps = {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv, Op::kMod,
+                                      Op::kMax, Op::kMin, Op::kAnd, Op::kOr,  Op::kXor,
+                                      Op::kShl, Op::kShr, Op::kLt,  Op::kEq,  Op::kNe};
   size_t i = 0;
   for (DType t : kAllTypes) {
     std::vector<std::vector<uint64_t>> pairs(2);
@@ -132,8 +181,12 @@ TEST_P(Edges, BinaryOperationsFollowTheReference) {
         pairs[1].push_back(b);
       }
     for (Op op : kOps) {
-      if (is_float(t) && (op == Op::kAnd || op == Op::kOr || op == Op::kXor || op == Op::kShl || op == Op::kShr)) continue;
-      if (is_bool(t) && op != Op::kAnd && op != Op::kOr && op != Op::kXor && op != Op::kEq && op != Op::kNe && op != Op::kLt) continue;
+      if (is_float(t) &&
+          (op == Op::kAnd || op == Op::kOr || op == Op::kXor || op == Op::kShl || op == Op::kShr))
+        continue;
+      if (is_bool(t) && op != Op::kAnd && op != Op::kOr && op != Op::kXor && op != Op::kEq &&
+          op != Op::kNe && op != Op::kLt)
+        continue;
       if (!is_sampled(i++)) continue;
       check(op, ir::is_comparison(op) ? DType::kBool : t, {t, t}, pairs, arch(), renderer());
     }
@@ -168,9 +221,11 @@ TEST_P(Edges, FusedMultiplyAddRoundsOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Edges,
-                         testing::Values(Where{"LLVM", true}, Where{"LLVM", false}, Where{"CLANG", true}, Where{"CLANG", false}),
+                         testing::Values(Where{"LLVM", true}, Where{"LLVM", false},
+                                         Where{"CLANG", true}, Where{"CLANG", false}),
                          [](const auto& given) {
-                           return std::string(given.param.renderer) + (given.param.is_native ? "Native" : "Baseline");
+                           return std::string(given.param.renderer) +
+                                  (given.param.is_native ? "Native" : "Baseline");
                          });
 
 }  // namespace

@@ -26,7 +26,9 @@ void check(const char* name, const ir::KernelIr& kernel) {
 }
 
 TEST(Golden, TiledMatmul) { check("matmul", matmul_kernel(64, 64, 64, DType::kF32)); }
-TEST(Golden, RowSumWithTail) { check("row_sum", reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 3, 37, false)); }
+TEST(Golden, RowSumWithTail) {
+  check("row_sum", reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 3, 37, false));
+}
 TEST(Golden, SymbolicRows) { check("symbolic_rows", symbolic_row_sums(64, 4096)); }
 
 }  // namespace

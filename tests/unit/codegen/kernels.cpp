@@ -65,7 +65,8 @@ KernelIr reduce_kernel(ir::ReduceOp op, DType t, int64_t rows, int64_t columns, 
   k.ranges = {i};
   k.params = {output(t, is_over_rows ? columns : rows), input(t, rows * columns)};
   const Node* at = is_over_rows ? g.add(g.mul(r, columns), i) : g.add(g.mul(i, columns), r);
-  k.stores.push_back({.param = 0, .index = i, .value = g.reduce(op, g.load(1, t, at), std::array{r})});
+  k.stores.push_back(
+      {.param = 0, .index = i, .value = g.reduce(op, g.load(1, t, at), std::array{r})});
   return k;
 }
 
@@ -82,7 +83,8 @@ KernelIr softmax_kernel(int64_t rows, int64_t columns) {
   const Node* top = g.reduce(ir::ReduceOp::kMax, x(r), std::array{r});
   const auto e = [&](const Node* c) { return g.unary(Op::kExp2, g.binary(Op::kSub, x(c), top)); };
   const Node* sum = g.reduce(ir::ReduceOp::kSum, e(q), std::array{q});
-  k.stores.push_back({.param = 0, .index = g.add(g.mul(i, columns), j), .value = g.binary(Op::kDiv, e(j), sum)});
+  k.stores.push_back(
+      {.param = 0, .index = g.add(g.mul(i, columns), j), .value = g.binary(Op::kDiv, e(j), sum)});
   return k;
 }
 
@@ -93,7 +95,9 @@ KernelIr transpose_kernel(int64_t rows, int64_t columns, DType t) {
   const Node* j = g.range(g.index(columns));
   k.ranges = {i, j};
   k.params = {output(t, rows * columns), input(t, rows * columns)};
-  k.stores.push_back({.param = 0, .index = g.add(g.mul(i, columns), j), .value = g.load(1, t, g.add(g.mul(j, rows), i))});
+  k.stores.push_back({.param = 0,
+                      .index = g.add(g.mul(i, columns), j),
+                      .value = g.load(1, t, g.add(g.mul(j, rows), i))});
   return k;
 }
 
@@ -107,15 +111,20 @@ KernelIr convolution_kernel(int64_t filters, int64_t c, int64_t h, int64_t w) {
   const Node* dy = g.range(g.index(3));
   const Node* dx = g.range(g.index(3));
   k.ranges = {f, y, x};
-  k.params = {output(DType::kF32, filters * h * w), input(DType::kF32, c * h * w), input(DType::kF32, filters * c * 9)};
+  k.params = {output(DType::kF32, filters * h * w), input(DType::kF32, c * h * w),
+              input(DType::kF32, filters * c * 9)};
   const Node* yy = g.add(g.add(y, dy), -1);
   const Node* xx = g.add(g.add(x, dx), -1);
-  const auto is_inside = [&](const Node* v, int64_t n) { return g.both(g.less(g.index(-1), v), g.less(v, g.index(n))); };
+  const auto is_inside = [&](const Node* v, int64_t n) {
+    return g.both(g.less(g.index(-1), v), g.less(v, g.index(n)));
+  };
   const Node* gate = g.both(is_inside(yy, h), is_inside(xx, w));
   const Node* a = g.load(1, DType::kF32, g.add(g.add(g.mul(ci, h * w), g.mul(yy, w)), xx), gate);
-  const Node* b = g.load(2, DType::kF32, g.add(g.add(g.mul(g.add(g.mul(f, c), ci), 9), g.mul(dy, 3)), dx));
+  const Node* b =
+      g.load(2, DType::kF32, g.add(g.add(g.mul(g.add(g.mul(f, c), ci), 9), g.mul(dy, 3)), dx));
   const Node* sum = g.reduce(ir::ReduceOp::kSum, g.binary(Op::kMul, a, b), std::array{ci, dy, dx});
-  k.stores.push_back({.param = 0, .index = g.add(g.add(g.mul(f, h * w), g.mul(y, w)), x), .value = sum});
+  k.stores.push_back(
+      {.param = 0, .index = g.add(g.add(g.mul(f, h * w), g.mul(y, w)), x), .value = sum});
   return k;
 }
 
@@ -127,8 +136,11 @@ KernelIr symbolic_row_sums(int64_t max_n, int64_t max_m) {
   const Node* j = g.range(g.var(0, 0, max_n));
   k.ranges = {i};
   k.params = {output(DType::kF32, max_m), input(DType::kF32, max_m * max_n)};
-  k.stores.push_back({.param = 0, .index = i,
-                      .value = g.reduce(ir::ReduceOp::kSum, g.load(1, DType::kF32, g.add(g.mul(i, max_n), j)), std::array{j})});
+  k.stores.push_back(
+      {.param = 0,
+       .index = i,
+       .value = g.reduce(ir::ReduceOp::kSum, g.load(1, DType::kF32, g.add(g.mul(i, max_n), j)),
+                         std::array{j})});
   return k;
 }
 

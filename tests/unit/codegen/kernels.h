@@ -10,7 +10,8 @@ ir::KernelIr map_kernel(ir::Op op, DType out, std::span<const DType> in, int64_t
 /// out[i][j] = Σ_k a[i][k]·b[k][j], or b[j][k] when `is_b_transposed`.
 ir::KernelIr matmul_kernel(int64_t m, int64_t n, int64_t k, DType t, bool is_b_transposed = false);
 /// out[i] = reduce over columns of in[rows][columns], or out[j] over rows.
-ir::KernelIr reduce_kernel(ir::ReduceOp op, DType t, int64_t rows, int64_t columns, bool is_over_rows);
+ir::KernelIr reduce_kernel(ir::ReduceOp op, DType t, int64_t rows, int64_t columns,
+                           bool is_over_rows);
 /// Row-wise softmax of float32 [rows][columns] in one kernel (base 2 exponential).
 ir::KernelIr softmax_kernel(int64_t rows, int64_t columns);
 

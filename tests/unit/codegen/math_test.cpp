@@ -1,4 +1,5 @@
-// Accuracy of the polynomial functions against long double libm, on dense samples and special values.
+// Accuracy of the polynomial functions against long double libm, on dense samples and special
+// values.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -38,7 +39,8 @@ double ulp_error(T got, long double want) {
   int exponent = 0;
   std::frexp(rounded, &exponent);
   const int digits = std::numeric_limits<T>::digits;
-  const long double ulp = std::ldexp(1.0L, std::max(exponent, std::numeric_limits<T>::min_exponent) - digits);
+  const long double ulp =
+      std::ldexp(1.0L, std::max(exponent, std::numeric_limits<T>::min_exponent) - digits);
   return static_cast<double>(std::fabs(static_cast<long double>(got) - want) / ulp);
 }
 
@@ -57,8 +59,11 @@ std::vector<T> samples(Op op, size_t n) {
     const double u = uniform(random);
     switch (i % 5) {
       case 0: v.push_back(static_cast<T>(u * reach)); break;
-      case 1: v.push_back(static_cast<T>(std::ldexp(u, static_cast<int>(random() % (sizeof(T) == 4 ? 250 : 2040)) -
-                                                            (sizeof(T) == 4 ? 125 : 1020)))); break;
+      case 1:
+        v.push_back(static_cast<T>(
+            std::ldexp(u, static_cast<int>(random() % (sizeof(T) == 4 ? 250 : 2040)) -
+                              (sizeof(T) == 4 ? 125 : 1020))));
+        break;
       case 2: v.push_back(static_cast<T>(1 + u * 0.3)); break;
       case 3: v.push_back(static_cast<T>(std::nearbyint(u * 1e6) * 1.5707963267948966)); break;
       default: v.push_back(static_cast<T>(u)); break;
@@ -97,13 +102,17 @@ TEST_P(Transcendental, StaysWithinItsErrorBound) {
     double at64 = 0;
     const double e64 = worst<double>(l.op, arch, 100'003, &at64);
     EXPECT_LE(e64, l.f64) << ir::op_name(l.op) << " float64 at " << at64 << " cpu " << arch.cpu;
-    RecordProperty(std::string(ir::op_name(l.op)) + arch.cpu, std::to_string(e32) + " " + std::to_string(e64));
+    RecordProperty(std::string(ir::op_name(l.op)) + arch.cpu,
+                   std::to_string(e32) + " " + std::to_string(e64));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Transcendental,
-                         testing::Values(Limit{Op::kExp2, 2, 4}, Limit{Op::kLog2, 2, 4}, Limit{Op::kSin, 2, 4}),
-                         [](const auto& given) { return std::string(ir::op_name(given.param.op)); });
+                         testing::Values(Limit{Op::kExp2, 2, 4}, Limit{Op::kLog2, 2, 4},
+                                         Limit{Op::kSin, 2, 4}),
+                         [](const auto& given) {
+                           return std::string(ir::op_name(given.param.op));
+                         });
 
 template <class T>
 void check_specials(Op op, const std::vector<std::pair<T, T>>& table) {
@@ -117,7 +126,8 @@ void check_specials(Op op, const std::vector<std::pair<T, T>>& table) {
         EXPECT_TRUE(std::isnan(out[i])) << ir::op_name(op) << "(" << in[i] << ") = " << out[i];
       } else {
         EXPECT_EQ(out[i], want) << ir::op_name(op) << "(" << in[i] << ")";
-        EXPECT_EQ(std::signbit(out[i]), std::signbit(want)) << ir::op_name(op) << "(" << in[i] << ")";
+        EXPECT_EQ(std::signbit(out[i]), std::signbit(want))
+            << ir::op_name(op) << "(" << in[i] << ")";
       }
     }
   }
@@ -127,21 +137,55 @@ template <class T>
 void check_all_specials() {
   constexpr T kInf = std::numeric_limits<T>::infinity(), kNan = std::numeric_limits<T>::quiet_NaN();
   constexpr T kTiny = std::numeric_limits<T>::denorm_min(), kMax = std::numeric_limits<T>::max();
-  const T small = static_cast<T>(std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits);
-  check_specials<T>(Op::kExp2, {{0, 1}, {-T{0}, 1}, {1, 2}, {-1, T(0.5)}, {10, 1024}, {kInf, kInf}, {-kInf, 0}, {kNan, kNan},
-                                {kMax, kInf}, {-kMax, 0}, {kTiny, 1}, {small, kTiny}, {small - 2, 0},
+  const T small =
+      static_cast<T>(std::numeric_limits<T>::min_exponent - std::numeric_limits<T>::digits);
+  check_specials<T>(Op::kExp2, {{0, 1},
+                                {-T{0}, 1},
+                                {1, 2},
+                                {-1, T(0.5)},
+                                {10, 1024},
+                                {kInf, kInf},
+                                {-kInf, 0},
+                                {kNan, kNan},
+                                {kMax, kInf},
+                                {-kMax, 0},
+                                {kTiny, 1},
+                                {small, kTiny},
+                                {small - 2, 0},
                                 {std::numeric_limits<T>::max_exponent, kInf}});
-  check_specials<T>(Op::kLog2, {{1, 0}, {2, 1}, {T(0.5), -1}, {0, -kInf}, {-T{0}, -kInf}, {-1, kNan}, {kInf, kInf},
-                                {-kInf, kNan}, {kNan, kNan}, {kTiny, small}, {1024, 10}});
-  check_specials<T>(Op::kSin, {{0, 0}, {-T{0}, -T{0}}, {kInf, kNan}, {-kInf, kNan}, {kNan, kNan}, {kTiny, kTiny}, {-kTiny, -kTiny}});
+  check_specials<T>(Op::kLog2, {{1, 0},
+                                {2, 1},
+                                {T(0.5), -1},
+                                {0, -kInf},
+                                {-T{0}, -kInf},
+                                {-1, kNan},
+                                {kInf, kInf},
+                                {-kInf, kNan},
+                                {kNan, kNan},
+                                {kTiny, small},
+                                {1024, 10}});
+  check_specials<T>(Op::kSin, {{0, 0},
+                               {-T{0}, -T{0}},
+                               {kInf, kNan},
+                               {-kInf, kNan},
+                               {kNan, kNan},
+                               {kTiny, kTiny},
+                               {-kTiny, -kTiny}});
 }
 
 TEST(Transcendental, SpecialValuesOfFloat32) { check_all_specials<float>(); }
 TEST(Transcendental, SpecialValuesOfFloat64) { check_all_specials<double>(); }
 
 TEST(Transcendental, SineOfHugeArgumentsKeepsItsDigits) {
-  std::vector<double> in = {0x1p27, 0x1.8p30, 0x1p100, 0x1p1000, std::numeric_limits<double>::max(), 6381956970095103.0 * 0x1p797,
-                            -0x1.5p500, 1e22, 0x1.921fb54442d18p+400};
+  std::vector<double> in = {0x1p27,
+                            0x1.8p30,
+                            0x1p100,
+                            0x1p1000,
+                            std::numeric_limits<double>::max(),
+                            6381956970095103.0 * 0x1p797,
+                            -0x1.5p500,
+                            1e22,
+                            0x1.921fb54442d18p+400};
   for (const hal::Arch& arch : {native_arch(), baseline_arch()}) {
     const std::vector<double> out = run_unary(Op::kSin, in, arch);
     for (size_t i = 0; i < in.size(); ++i)

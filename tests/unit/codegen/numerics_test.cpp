@@ -1,5 +1,5 @@
-// Sums of real-valued data: close to the exact answer, the same bits from every renderer, and the same
-// bits however the grid is split.
+// Sums of real-valued data: close to the exact answer, the same bits from every renderer, and the
+// same bits however the grid is split.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,13 +24,21 @@ std::vector<Named> kernels() {
   return {
       {"matmul", [] { return matmul_kernel(37, 67, 129, DType::kF32); }, {}},
       {"tiled matmul", [] { return matmul_kernel(64, 96, 64, DType::kF32); }, {}},
-      {"matmul with transposed weights", [] { return matmul_kernel(9, 50, 131, DType::kF32, true); }, {}},
+      {"matmul with transposed weights",
+       [] { return matmul_kernel(9, 50, 131, DType::kF32, true); },
+       {}},
       {"float64 matmul", [] { return matmul_kernel(17, 33, 65, DType::kF64); }, {}},
       {"float16 matmul", [] { return matmul_kernel(8, 48, 40, DType::kF16); }, {}},
       {"bfloat16 matmul", [] { return matmul_kernel(8, 48, 40, DType::kBF16, true); }, {}},
-      {"row sums", [] { return reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 31, 517, false); }, {}},
-      {"column sums", [] { return reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 201, 301, true); }, {}},
-      {"column maxima", [] { return reduce_kernel(ir::ReduceOp::kMax, DType::kF32, 40, 130, true); }, {}},
+      {"row sums",
+       [] { return reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 31, 517, false); },
+       {}},
+      {"column sums",
+       [] { return reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 201, 301, true); },
+       {}},
+      {"column maxima",
+       [] { return reduce_kernel(ir::ReduceOp::kMax, DType::kF32, 40, 130, true); },
+       {}},
       {"softmax", [] { return softmax_kernel(11, 133); }, {}},
       {"convolution", [] { return convolution_kernel(12, 3, 14, 21); }, {}},
       {"transposition", [] { return transpose_kernel(70, 90, DType::kF32); }, {}},
@@ -77,7 +85,10 @@ double element(DType t, const std::vector<std::byte>& bytes, size_t i) {
   const auto size = static_cast<size_t>(item_size(t));
   uint64_t bits = 0;
   std::memcpy(&bits, &bytes[i * size], size);
-  const DType as = size == 1 ? DType::kU8 : size == 2 ? DType::kU16 : size == 4 ? DType::kU32 : DType::kU64;
+  const DType as = size == 1   ? DType::kU8
+                   : size == 2 ? DType::kU16
+                   : size == 4 ? DType::kU32
+                               : DType::kU64;
   return ir::fold(ir::Op::kBitcast, t, std::array{ir::Scalar{as, static_cast<int64_t>(bits), 0}}).f;
 }
 
@@ -90,7 +101,10 @@ TEST(Numerics, SumsAreCloseToTheReference) {
     auto want = random_buffers(k);
     std::vector<std::span<std::byte>> spans(want.begin(), want.end());
     ASSERT_TRUE(compiler::evaluate(k, spans, n.vars));
-    const double tolerance = t == DType::kF64 ? 1e-13 : t == DType::kF32 ? 2e-5 : t == DType::kF16 ? 2e-2 : 1e-1;
+    const double tolerance = t == DType::kF64   ? 1e-13
+                             : t == DType::kF32 ? 2e-5
+                             : t == DType::kF16 ? 2e-2
+                                                : 1e-1;
     double most = 0;
     for (size_t i = 0; i < static_cast<size_t>(k.params[0].elements); ++i)
       most = std::max(most, std::abs(element(t, got, i) - element(t, want[0], i)));

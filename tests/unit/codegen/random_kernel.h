@@ -1,6 +1,6 @@
 #pragma once
-// Random kernels whose results are exactly defined: no transcendental functions, and float sums only
-// over small whole numbers, where every order of additions gives the same answer.
+// Random kernels whose results are exactly defined: no transcendental functions, and float sums
+// only over small whole numbers, where every order of additions gives the same answer.
 
 #include <cstdint>
 #include <random>
@@ -12,7 +12,7 @@ namespace bm::test {
 
 struct RandomKernel {
   ir::KernelIr kernel;
-  std::vector<std::vector<std::byte>> buffers;   ///< initial contents, by param
+  std::vector<std::vector<std::byte>> buffers;  ///< initial contents, by param
   std::vector<int64_t> vars;
 };
 

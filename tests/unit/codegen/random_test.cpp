@@ -12,7 +12,10 @@ namespace bm::test {
 namespace {
 
 bool is_nan(DType t, const std::byte* at) {
-  const auto load = [&](auto v) { std::memcpy(&v, at, sizeof v); return v; };
+  const auto load = [&](auto v) {
+    std::memcpy(&v, at, sizeof v);
+    return v;
+  };
   switch (t) {
     case DType::kF16: return (load(uint16_t{}) & 0x7fff) > 0x7c00;
     case DType::kBF16: return (load(uint16_t{}) & 0x7fff) > 0x7f80;
@@ -50,8 +53,9 @@ testing::AssertionResult same(const RandomKernel& k, const std::vector<std::vect
       uint64_t g = 0, w = 0;
       std::memcpy(&g, &got[p][i], size);
       std::memcpy(&w, &want[p][i], size);
-      return testing::AssertionFailure() << fmt::format("param {} ({}) element {}: got {:#x}, want {:#x}\n", p,
-                                                        dtype_name(t), i / size, g, w);
+      return testing::AssertionFailure()
+             << fmt::format("param {} ({}) element {}: got {:#x}, want {:#x}\n", p, dtype_name(t),
+                            i / size, g, w);
     }
   }
   return testing::AssertionSuccess();
@@ -71,7 +75,8 @@ TEST_P(RandomKernels, AgreeWithTheReference) {
   const char* seed_text = std::getenv("BM_RANDOM_SEED");
   const char* count_text = std::getenv("BM_RANDOM_COUNT");
   const uint64_t first = seed_text ? std::strtoull(seed_text, nullptr, 10) : 1;
-  const uint64_t count = count_text ? std::strtoull(count_text, nullptr, 10) : static_cast<uint64_t>(c.count);
+  const uint64_t count =
+      count_text ? std::strtoull(count_text, nullptr, 10) : static_cast<uint64_t>(c.count);
   const hal::Arch arch = c.is_native ? native_arch() : baseline_arch();
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const RandomKernel k = random_kernel(seed);
@@ -80,15 +85,17 @@ TEST_P(RandomKernels, AgreeWithTheReference) {
     const auto result = same(k, run(k, **program), reference(k));
     if (result) continue;
     auto text = compiler::explain(k.kernel, arch, c.renderer);
-    FAIL() << "seed " << seed << ": " << result.message() << (text ? text->ir : text.error().message);
+    FAIL() << "seed " << seed << ": " << result.message()
+           << (text ? text->ir : text.error().message);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RandomKernels,
-                         testing::Values(Case{"LLVM", true, 250}, Case{"LLVM", false, 60}, Case{"CLANG", true, 25},
-                                         Case{"CLANG", false, 10}),
+                         testing::Values(Case{"LLVM", true, 250}, Case{"LLVM", false, 60},
+                                         Case{"CLANG", true, 25}, Case{"CLANG", false, 10}),
                          [](const auto& given) {
-                           return std::string(given.param.renderer) + (given.param.is_native ? "Native" : "Baseline");
+                           return std::string(given.param.renderer) +
+                                  (given.param.is_native ? "Native" : "Baseline");
                          });
 
 }  // namespace

@@ -29,14 +29,17 @@ void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers, 
   for (void* b : buffers) args.push_back(reinterpret_cast<uint64_t>(b));
   for (int64_t v : vars) args.push_back(static_cast<uint64_t>(v));
   uint64_t blocks = 1;
-  for (const hal::DimExpr& dim : program.code().grid) blocks *= static_cast<uint64_t>(dim.evaluate(vars));
+  for (const hal::DimExpr& dim : program.code().grid)
+    blocks *= static_cast<uint64_t>(dim.evaluate(vars));
   for (uint64_t b = blocks; b-- > 0;) program.entry()(args.data(), b, b + 1);
 }
 
-Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel, const hal::Arch& arch,
+Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel,
+                                                      const hal::Arch& arch,
                                                       std::string_view renderer) {
   BM_TRY(ir::verify(kernel));
-  const hal::CodeObject code = BM_TRY(compiler::compile(kernel, arch, renderer, {.use_cache = false}));
+  const hal::CodeObject code =
+      BM_TRY(compiler::compile(kernel, arch, renderer, {.use_cache = false}));
   return cpu::CpuProgram::load(code, arch.name);
 }
 

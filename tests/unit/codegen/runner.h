@@ -16,10 +16,12 @@ hal::Arch native_arch();
 hal::Arch baseline_arch();
 
 /// Runs all blocks of the grid, later ones first: blocks must not depend on each other.
-void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers, std::span<const int64_t> vars);
+void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers,
+                std::span<const int64_t> vars);
 
 /// Compiles without the cache and loads.
-Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel, const hal::Arch& arch,
+Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel,
+                                                      const hal::Arch& arch,
                                                       std::string_view renderer);
 
 }  // namespace bm::test
