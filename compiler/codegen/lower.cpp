@@ -157,8 +157,9 @@ void Lowerer::lower_grid(BlockId root) {
   } else {
     lower_merged(loop.body, loop.index);
   }
-  b_.close_loop(loop, b_.bitcast(program_.block_begin, DType::kI64),
-                b_.bitcast(program_.block_end, DType::kI64), 1);
+  const ValueId begin = b_.bitcast(program_.block_begin, DType::kI64);
+  const ValueId end = b_.bitcast(program_.block_end, DType::kI64);
+  b_.close_loop(loop, begin, end, 1);
 }
 
 /// Several leading loops as one: a linear trip number is taken apart, innermost loop fastest.
@@ -270,13 +271,15 @@ void Lowerer::emit_store(BlockId block, const ir::Store& s, const Env& env) {
   first[r] = binding.first_lane;
   const uint32_t lanes = binding.lanes;
   const std::optional<int64_t> stride = strides(r, lanes).stride(s.index);
-  if (stride == 1)
-    return b_.store(block, s.param, emit(s.index, first), spread(value, lanes), gate);
+  if (stride == 1) {
+    const ValueId at = emit(s.index, first);
+    return b_.store(block, s.param, at, spread(value, lanes), gate);
+  }
   const ValueId base = stride ? emit(s.index, first) : emit(s.index, env);
   for (uint32_t lane = 0; lane < lanes; ++lane) {
     const ValueId at = stride ? b_.add(base, b_.index(*stride * lane)) : b_.extract(base, lane);
-    b_.store(block, s.param, at, b_.extract(value, lane),
-             gate == kNone ? kNone : b_.extract(gate, lane));
+    const ValueId lane_gate = gate == kNone ? kNone : b_.extract(gate, lane);
+    b_.store(block, s.param, at, b_.extract(value, lane), lane_gate);
   }
 }
 

@@ -36,7 +36,8 @@ ValueId Lowerer::compute(const Node* n, const Env& env) {
       first[vr] = bindings_[env[vr]].first_lane;
       const ValueId base = emit(n, first);
       if (is_uniform) return base;
-      return b_.add(spread(base, lanes), b_.iota(lanes, *stride));
+      const ValueId wide = spread(base, lanes);
+      return b_.add(wide, b_.iota(lanes, *stride));
     }
   } else if (n->dtype == DType::kI64) {
     // Copies of a loop body share the index of the first and add a constant.
@@ -47,7 +48,8 @@ ValueId Lowerer::compute(const Node* n, const Env& env) {
       const Binding binding = bindings_[env[r]];
       Env origin = env;
       origin[r] = binding.origin;
-      return b_.add(emit(n, origin), b_.index(*stride * binding.offset));
+      const ValueId base = emit(n, origin);
+      return b_.add(base, b_.index(*stride * binding.offset));
     }
   }
   switch (n->op) {

@@ -234,7 +234,8 @@ ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accu
                           (value->dtype == DType::kF32 || value->dtype == DType::kF64);
   if (is_product) {
     const ValueId a = emit(value->src[0], env), b = emit(value->src[1], env);
-    return b_.mad(spread(a, t.lanes), spread(b, t.lanes), accumulator);
+    const ValueId wide_a = spread(a, t.lanes), wide_b = spread(b, t.lanes);
+    return b_.mad(wide_a, wide_b, accumulator);
   }
   const ValueId v = b_.cast(emit(value, env), t.dtype);
   return b_.reduce_step(reduce->reduce_op(), accumulator, spread(v, t.lanes));
@@ -254,7 +255,10 @@ ValueId Lowerer::combine(ReduceState& s, size_t m, BlockId block) {
   }
   ValueId v = parts[0];
   if (s.plan.lanes > 1) {
-    while (b_.type(v).lanes > 1) v = b_.reduce_step(r->reduce_op(), b_.half(v, 0), b_.half(v, 1));
+    while (b_.type(v).lanes > 1) {
+      const ValueId low = b_.half(v, 0), high = b_.half(v, 1);
+      v = b_.reduce_step(r->reduce_op(), low, high);
+    }
     v = b_.reduce_step(r->reduce_op(), v, b_.read(block, s.scalar_registers[m][0]));
   }
   return b_.cast(v, r->dtype);

@@ -26,6 +26,9 @@ struct Binding {
 /// Binding number of every range, by dense range number; 0: not bound.
 using Env = std::vector<uint32_t>;
 
+// Makers of values never stand side by side in one argument list: their order would then be the
+// choice of the compiler that builds us, and so would the numbering in dumps.
+
 /// Emits expressions at the outermost place where their loops are known, each once. A value that
 /// does not vary along the vector axis may come back without lanes; users spread it on demand.
 class Lowerer {
