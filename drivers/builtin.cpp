@@ -1,5 +1,6 @@
 // The table of drivers in this build: the only file that names them all.
 
+#include "drivers/cl/device.h"
 #include "drivers/cpu/device.h"
 #include "drivers/null/device.h"
 #include "drivers/ref/device.h"
@@ -18,6 +19,13 @@ constexpr DriverInfo kDrivers[] = {
          "always there; compiling kernels needs the LLVM component (package libllvm19) or clang",
      .count = cpu::count_units,
      .open = cpu::open_device},
+    {.name = "CL",
+     .interfaces = "",
+     .renderers = "OPENCL",
+     .help = "OpenCL: package ocl-icd-libopencl1 and a driver for it, e.g. pocl-opencl-icd or the "
+             "vendor's ICD",
+     .count = cl::count_units,
+     .open = cl::open_device},
     {.name = "NULL",
      .interfaces = "",
      .renderers = "LLVM CLANG",

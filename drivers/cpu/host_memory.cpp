@@ -63,6 +63,8 @@ std::byte* map_aligned(uint64_t bytes) {
 Result<std::unique_ptr<hal::Buffer>> allocate_host(const hal::BufferDesc& desc) {
   if (desc.size == 0) return fail(Code::kInvalidArgument, "buffer of 0 bytes");
   if (desc.external != nullptr) {
+    if (desc.external_kind != hal::ExternalKind::kHostPointer)
+      return fail(Code::kUnsupported, "this device wraps host pointers only");
     if (desc.zero) std::memset(desc.external, 0, desc.size);
     return std::make_unique<ExternalBuffer>(desc);
   }

@@ -15,7 +15,8 @@ inline constexpr uint64_t kBufferAlignment = 64;
 inline constexpr uint64_t kHugePage = 2 << 20;
 
 /// Private memory of the process (a forked child gets copies). `external` memory is wrapped as
-/// given. Errors: kInvalidArgument for size 0; kOutOfMemory with requested, used and total bytes.
+/// given. Errors: kInvalidArgument for size 0; kUnsupported for external
+/// memory that is no host pointer; kOutOfMemory with requested, used and total bytes.
 Result<std::unique_ptr<hal::Buffer>> allocate_host(const hal::BufferDesc& desc);
 
 /// A peer's buffer is reachable if it has a host pointer. Errors: kUnsupported.

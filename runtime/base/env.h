@@ -27,6 +27,8 @@ struct Settings {
   uint64_t memory_cap = 0;            ///< BM_MEMORY_CAP, bytes; 0: none
   uint64_t pool_soft_cap = 0;         ///< BM_POOL_SOFT_CAP, bytes; 0: none
   uint32_t wait_timeout_ms = 30'000;  ///< BM_WAIT_TIMEOUT_MS
+  std::string cl_library;             ///< BM_CL_LIBRARY; empty: libOpenCL.so.1
+  int cl_svm = 2;                     ///< BM_CL_SVM
   std::string profile;                ///< BM_PROFILE
   uint64_t seed = 0;                  ///< BM_SEED
   bool has_seed = false;              ///< BM_SEED is set

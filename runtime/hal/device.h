@@ -15,6 +15,13 @@
 
 namespace bm::hal {
 
+/// What BufferDesc::external points to.
+enum class ExternalKind : uint8_t {
+  kHostPointer,  ///< memory of this process
+  kClMem,        ///< a cl_mem of the device's context; retained while wrapped (OpenCL only)
+  kSvmPointer,   ///< memory of clSVMAlloc; `host_visible` says it is fine-grained (OpenCL only)
+};
+
 /// How memory is to be placed. Compared by value: it is part of the allocator's cache key.
 struct BufferDesc {
   uint64_t size = 0;            ///< bytes, > 0
@@ -24,6 +31,7 @@ struct BufferDesc {
   bool zero = false;            ///< contents are zero; never cached on free
   bool no_cache = false;        ///< release at once when freed
   void* external = nullptr;     ///< wrap caller memory (host pointer, cl_mem, …); never freed by the device
+  ExternalKind external_kind = ExternalKind::kHostPointer;  ///< other kinds: kUnsupported where foreign
   bool operator==(const BufferDesc&) const = default;
 };
 

@@ -28,6 +28,7 @@ ALLOWED = {
     "drivers/cpu": DRIVER,
     "drivers/null": HOST,
     "drivers/ref": HOST,
+    "drivers/cl": HOST,
     "drivers/amd": DRIVER,
     "drivers/nv": DRIVER,
     "drivers": DRIVER + ["drivers"],
@@ -59,7 +60,8 @@ SIM_FORBIDDEN = re.compile(
 WALLS = [
     (re.compile(r"^llvm-c/"), ["compiler/toolchain"]),
     (re.compile(r"^(llvm|clang|lld)/"), []),
-    (re.compile(r"^nvrtc|^nvJitLink|^cuda|^CL/"), ["compiler/toolchain"]),
+    (re.compile(r"^nvrtc|^nvJitLink|^cuda"), ["compiler/toolchain"]),
+    (re.compile(r"^CL/"), ["drivers/cl"]),
     (re.compile(r"^pci/"), ["drivers/transport/pci_enumerate.cpp"]),
     (re.compile(r"^libusb"), ["drivers/transport/usb_libusb.cpp"]),
     (re.compile(r"^linux/vfio\.h$"), ["drivers/transport"]),

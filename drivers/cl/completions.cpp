@@ -1,0 +1,133 @@
+#include "drivers/cl/completions.h"
+
+#include <array>
+
+namespace bm::cl {
+
+Completions::Completions(const Api& api, Health& health, HostTasks& tasks, uint32_t wait_timeout_ms)
+    : api_(api), health_(health), tasks_(tasks), timeout_(wait_timeout_ms), ring_(kCapacity) {
+  for (Slot& slot : ring_) slot.owner = this;
+}
+
+/// Waits for `done`, anew whenever something is retired. False: not done, and the device is bad or
+/// stands still.
+template <class Done>
+bool Completions::wait_progress(std::unique_lock<std::mutex>& lock, const Done& done) {
+  // Health is looked at this often; it has no condition variable of its own.
+  constexpr std::chrono::milliseconds kLook{20};
+  using Clock = std::chrono::steady_clock;
+  is_watched_ = true;
+  uint64_t seen = retired();
+  Clock::time_point deadline = Clock::now() + timeout_;
+  while (!done() && !health_.is_bad()) {
+    if (retired() != seen) {
+      seen = retired();
+      deadline = Clock::now() + timeout_;
+    }
+    // TIMEOUT: BM_WAIT_TIMEOUT_MS without a completion, the bound of every wait for a device.
+    if (Clock::now() >= deadline) break;
+    moved_.wait_for(lock, kLook);
+  }
+  is_watched_ = false;
+  return done();
+}
+
+Status Completions::push(const Action& action, cl_event event) {
+  Slot* slot = nullptr;
+  {
+    std::unique_lock lock(mutex_);
+    const auto has_room = [this] { return pushed() - retired() < kCapacity; };
+    if (!has_room() && !wait_progress(lock, has_room)) {
+      BM_TRY(health_.status());
+      return fail(Code::kTimeout, "{} commands in flight, none completed for {} ms", kCapacity,
+                  timeout_.count());
+    }
+    slot = &ring_[pushed() % kCapacity];
+    slot->event = event;
+    slot->action = action;
+    slot->is_complete = false;
+    pushed_.store(pushed() + 1, std::memory_order_relaxed);
+  }
+  // Not under the lock: a completed event calls back at once.
+  cl_int error = api_.clRetainEvent(event);
+  if (error == CL_SUCCESS) error = api_.clSetEventCallback(event, CL_COMPLETE, on_event, slot);
+  if (error == CL_SUCCESS) return {};
+  // The slot will never complete, so the queue cannot go on.
+  const Status failed = check(error, "clSetEventCallback");
+  health_.fail(failed.error());
+  return failed;
+}
+
+bool Completions::wait_empty() {
+  std::unique_lock lock(mutex_);
+  const auto is_empty = [this] { return pushed() == retired() && callbacks_ == 0; };
+  return is_empty() || wait_progress(lock, is_empty);
+}
+
+void CL_CALLBACK Completions::on_event(cl_event, cl_int status, void* user) {
+  auto& slot = *static_cast<Slot*>(user);
+  slot.owner->complete(slot, status);
+}
+
+void Completions::complete(Slot& slot, cl_int status) {
+  if (status < 0)
+    health_.fail({Code::kDeviceLost, fmt::format("a command failed: {}", error_name(status))});
+  const bool is_stamp = slot.action.kind == Action::Kind::kStamp;
+  const uint64_t ticks = is_stamp && status >= 0 ? stamp(slot) : 0;
+  {
+    const std::lock_guard lock(mutex_);
+    ++callbacks_;
+    if (is_stamp) slot.action.value = ticks;
+    slot.is_complete = true;
+  }
+  while (retire_some()) {}
+  const std::lock_guard lock(mutex_);
+  --callbacks_;
+  if (is_watched_) moved_.notify_all();
+}
+
+/// Performs complete actions from the front; true if there may be more.
+bool Completions::retire_some() {
+  // Events are released outside of the lock: OpenCL's own locks may be held around callbacks.
+  constexpr size_t kMost = 16;
+  std::array<cl_event, kMost> released{};
+  size_t count = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (uint64_t next = retired(); count < kMost && next < pushed(); ++next) {
+      Slot& slot = ring_[next % kCapacity];
+      if (!slot.is_complete) break;
+      perform(slot.action);
+      released[count++] = slot.event;
+      retired_.store(next + 1, std::memory_order_release);
+    }
+  }
+  for (size_t i = 0; i < count; ++i) api_.clReleaseEvent(released[i]);
+  return count == kMost;
+}
+
+void Completions::perform(const Action& action) {
+  if (health_.is_bad()) return;
+  switch (action.kind) {
+    case Action::Kind::kNothing: break;
+    case Action::Kind::kStore:
+    case Action::Kind::kStamp:
+      std::atomic_ref(*action.word).store(action.value, std::memory_order_release);
+      break;
+    case Action::Kind::kTask: tasks_.post(action.task); break;
+  }
+}
+
+/// End of the event's command on the steady clock, in nanoseconds.
+uint64_t Completions::stamp(const Slot& slot) const {
+  cl_ulong ended = 0;
+  if (api_.clGetEventProfilingInfo(slot.event, CL_PROFILING_COMMAND_END, sizeof ended, &ended,
+                                   nullptr) == CL_SUCCESS &&
+      ended != 0)
+    return ended + static_cast<uint64_t>(slot.action.clock_offset_ns);
+  // Some drivers keep no times for markers: now is a little late, and still in order.
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+}  // namespace bm::cl

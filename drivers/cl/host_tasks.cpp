@@ -1,0 +1,107 @@
+#include "drivers/cl/host_tasks.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "drivers/cl/completions.h"
+
+namespace bm::cl {
+namespace {
+
+// Another device's signal comes in microseconds, a host's in any time: yield, then sleep.
+constexpr int kYields = 200;
+constexpr std::chrono::microseconds kSleep{50};
+constexpr size_t kUsualTasks = 256;
+
+}  // namespace
+
+HostTasks::HostTasks(const Api& api, Health& health, uint32_t wait_timeout_ms)
+    : api_(api), health_(health), timeout_(wait_timeout_ms), thread_([this] { run(); }) {}
+
+void HostTasks::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_closing_ = true;
+  }
+  posted_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void HostTasks::post(const HostTask& task) {
+  Pending pending{.task = task, .deadline = Clock::now() + timeout_};
+  if (task.kind == HostTask::Kind::kWait)
+    pending.seen = std::atomic_ref(*task.word).load(std::memory_order_acquire);
+  {
+    const std::lock_guard lock(mutex_);
+    incoming_.push_back(pending);
+  }
+  posted_.notify_one();
+}
+
+void HostTasks::run() {
+  std::vector<Pending> tasks;
+  tasks.reserve(kUsualTasks);
+  for (int idle = 0;;) {
+    {
+      std::unique_lock lock(mutex_);
+      if (tasks.empty()) posted_.wait(lock, [this] { return is_closing_ || !incoming_.empty(); });
+      if (is_closing_) return;
+      tasks.insert(tasks.end(), incoming_.begin(), incoming_.end());
+      incoming_.clear();
+    }
+    const size_t before = tasks.size();
+    std::erase_if(tasks, [this](Pending& pending) { return step(pending); });
+    idle = tasks.size() == before ? idle + 1 : 0;
+    if (idle == 0) continue;
+    if (idle < kYields)
+      sched_yield();
+    else
+      std::this_thread::sleep_for(kSleep);
+  }
+}
+
+/// True when the task is over.
+bool HostTasks::step(Pending& pending) {
+  HostTask& task = pending.task;
+  switch (task.kind) {
+    case HostTask::Kind::kWait: return step_wait(pending);
+    case HostTask::Kind::kStore:
+      std::atomic_ref(*task.word).store(task.value, std::memory_order_release);
+      break;
+    case HostTask::Kind::kCopy: std::memmove(task.dst, task.src, task.bytes); break;
+  }
+  finish(task);
+  return true;
+}
+
+bool HostTasks::step_wait(Pending& pending) {
+  HostTask& task = pending.task;
+  const uint64_t now_value = std::atomic_ref(*task.word).load(std::memory_order_acquire);
+  if (now_value >= task.value) {
+    finish(task);
+    return true;
+  }
+  const Clock::time_point now = Clock::now();
+  if (now_value != pending.seen || task.queue->retired() < task.after) {
+    pending.seen = now_value;
+    pending.deadline = now + timeout_;
+  }
+  if (now < pending.deadline) return false;
+  // TIMEOUT: BM_WAIT_TIMEOUT_MS without progress of the word while the queue stands at the wait.
+  health_.fail(
+      {Code::kTimeout, fmt::format("signal at {}: waited {} ms for value {}, it is {}",
+                                   fmt::ptr(task.word), timeout_.count(), task.value, now_value)});
+  return true;
+}
+
+void HostTasks::finish(const HostTask& task) {
+  const Status set =
+      check(api_.clSetUserEventStatus(task.done, CL_COMPLETE), "clSetUserEventStatus");
+  if (!set) health_.fail(set.error());
+  api_.clReleaseEvent(task.done);
+}
+
+}  // namespace bm::cl
