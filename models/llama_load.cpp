@@ -85,7 +85,7 @@ class LlamaLoader {
     for (const GgufTensor& t : file_->tensors()) {
       total_ += t.data.size();
       const auto dtype = direct_dtype(t.type);
-      if (dtype && can_use_in_place(t, *dtype)) continue;
+      // Weights used in place count too: reading them from disk for every token is no way to run.
       needed += dtype ? t.data.size() : t.value_count * sizeof(float);
     }
     const uint64_t cache = uint64_t{2} * c.block_count * c.head_count_kv * model_->context_ *

@@ -20,6 +20,21 @@ bool overlaps(const runtime::Buffer& a, const runtime::Buffer& b) {
   return a.storage == b.storage && a.offset < b.offset + b.size && b.offset < a.offset + a.size;
 }
 
+/// Call by call: for what is no graph, and to see each kernel once with DEBUG=2. Offsets of input
+/// arguments count from the start of the input.
+void run_calls(std::vector<runtime::Call>& calls, std::span<const runtime::Buffer> inputs, std::span<const int64_t> values) {
+  for (runtime::Call& call : calls) {
+    runtime::Call bound = call;
+    for (runtime::Arg& arg : bound.args) {
+      if (arg.slot < 0) continue;
+      const runtime::Buffer& input = inputs[static_cast<size_t>(arg.slot)];
+      arg.buffer.storage = input.storage;
+      arg.buffer.offset += input.offset;
+    }
+    unwrap(runtime::execute(bound, values));
+  }
+}
+
 }  // namespace
 
 struct JitCore::Entry {
@@ -118,16 +133,7 @@ void JitCore::replay(Entry& e, const JitArguments& a) {
     for (runtime::Buffer& b : e.bound) b.storage.reset();  // inputs belong to the caller
     return;
   }
-  for (runtime::Call& call : e.calls) {
-    for (runtime::Arg& arg : call.args) {
-      if (arg.slot < 0) continue;
-      const uint64_t size = arg.buffer.size, offset = arg.buffer.offset;
-      arg.buffer = e.bound[static_cast<size_t>(arg.slot)];
-      arg.buffer.offset += offset;
-      arg.buffer.size = size;
-    }
-    unwrap(runtime::execute(call, e.values));
-  }
+  run_calls(e.calls, e.bound, e.values);
 }
 
 namespace {
@@ -240,13 +246,16 @@ void JitCore::capture(const JitArguments& a, const std::function<void(std::vecto
     if (graph) e.graph = std::move(*graph);
     else if (graph.error().code != Code::kUnsupported) throw Exception(std::move(graph.error()));
   }
-  if (!e.graph) {  // replayed call by call: keep where in its input each argument lies
-    e.calls = std::move(schedule.calls);
-    for (runtime::Call& call : e.calls)
-      for (runtime::Arg& arg : call.args)
-        if (arg.slot >= 0) arg.buffer.offset -= e.bound[static_cast<size_t>(arg.slot)].offset;
-  }
+  for (runtime::Call& call : schedule.calls)
+    for (runtime::Arg& arg : call.args)
+      if (arg.slot >= 0) arg.buffer.offset -= e.bound[static_cast<size_t>(arg.slot)].offset;
   e.is_captured = true;
+  if (e.graph && settings().debug >= 2) {  // the graph reports one line for all; show its kernels once
+    for (size_t i = 0; i < e.vars.size(); ++i) e.values[i] = e.vars[i].value();
+    run_calls(schedule.calls, e.bound, e.values);
+    return;
+  }
+  if (!e.graph) e.calls = std::move(schedule.calls);
   replay(e, a);
 }
 

@@ -52,9 +52,13 @@ class Generator {
     if (const std::string& r = (*device)->renderer(); !r.empty()) result.device += ":" + r;
     models::Llama::LoadOptions load;
     load.device = options_.device;
-    Progress progress("loading " + options_.model, 0);
-    load.progress = [&](uint64_t done, uint64_t) { progress.update(done); };
+    std::optional<Progress> progress;
+    load.progress = [&](uint64_t done, uint64_t total) {
+      if (!progress) progress.emplace("loading " + options_.model, total);
+      progress->update(done);
+    };
     auto model = models::Llama::load(file_, load);
+    progress.reset();
     if (!model) return model.error().code == Code::kOutOfMemory ? report(model.error(), options_.json) : report_file(model.error());
     if (tokenizer_->size() > (*model)->config().vocab_size)
       return report_file(Error{Code::kCorrupt, fmt::format("the tokenizer has {} tokens, token_embd.weight only {}", tokenizer_->size(), (*model)->config().vocab_size)});
