@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The forward pass of a llama-architecture GGUF model in PyTorch: the oracle.
+"""The forward pass of a GGUF model in PyTorch: the oracle. Architectures llama, qwen2, qwen3, gemma.
 
     llama_reference.py FILE.gguf --tokens 1,2,3 --out logits.f32 [--dtype float64]
     llama_reference.py FILE.gguf --tokens 1,2,3 --greedy 32
@@ -29,24 +29,29 @@ class Llama:
     def __init__(self, path, dtype=torch.float32):
         g = gguf_numpy.GGUF(path)
         m = g.metadata
-        architecture = m["general.architecture"]
-        if architecture != "llama":
-            raise ValueError(f"{path}: architecture {architecture}, not llama")
-        if m.get("llama.rope.scaling.type", "none") != "none":
-            raise ValueError(f"{path}: scaled rotary positions are not supported")
-        self.layers = m["llama.block_count"]
-        self.heads = m["llama.attention.head_count"]
-        self.kv_heads = m.get("llama.attention.head_count_kv", self.heads)
-        self.eps = m["llama.attention.layer_norm_rms_epsilon"]
-        dim = m["llama.embedding_length"]
-        self.head_dim = m.get("llama.attention.key_length", dim // self.heads)
-        self.rotated = m.get("llama.rope.dimension_count", self.head_dim)
-        self.context = m["llama.context_length"]
+        a = m["general.architecture"]
+        if a not in ("llama", "qwen2", "qwen3", "gemma"):
+            raise ValueError(f"{path}: architecture {a} is not known here")
+        # llama rotates neighbours, the others rotate the halves of a head against each other.
+        self.rotates_halves = a != "llama"
+        self.is_gemma = a == "gemma"
+        self.layers = m[a + ".block_count"]
+        self.heads = m[a + ".attention.head_count"]
+        self.kv_heads = m.get(a + ".attention.head_count_kv", self.heads)
+        self.eps = m[a + ".attention.layer_norm_rms_epsilon"]
+        self.dim = m[a + ".embedding_length"]
+        self.head_dim = m.get(a + ".attention.key_length", self.dim // self.heads)
+        self.rotated = m.get(a + ".rope.dimension_count", self.head_dim)
+        self.context = m[a + ".context_length"]
+        scaling = m.get(a + ".rope.scaling.type", "none")
+        if scaling not in ("none", "linear"):
+            raise ValueError(f"{path}: rope scaling {scaling} is not known here")
+        self.position_scale = m.get(a + ".rope.scaling.factor", 1.0) if scaling == "linear" else 1.0
         self.dtype = dtype
         self.w = {name: torch.from_numpy(g.get(name)).to(dtype) for name in g.tensors}
 
         i = torch.arange(0, self.rotated, 2, dtype=torch.float64)
-        self.frequency = m.get("llama.rope.freq_base", 10000.0) ** (-i / self.rotated)
+        self.frequency = m.get(a + ".rope.freq_base", 10000.0) ** (-i / self.rotated)
         if "rope_freqs.weight" in self.w:
             self.frequency = self.frequency / self.w["rope_freqs.weight"].double()
 
@@ -55,10 +60,16 @@ class Llama:
         return x * scale * self.w[name]
 
     def rotate(self, x):
-        # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]).
-        angle = torch.arange(x.shape[0], dtype=torch.float64)[:, None] * self.frequency
+        # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
+        angle = torch.arange(x.shape[0], dtype=torch.float64)[:, None] / self.position_scale * self.frequency
         cos, sin = angle.cos().to(self.dtype)[:, None, :], angle.sin().to(self.dtype)[:, None, :]
         out = x.clone()
+        if self.rotates_halves:
+            half = self.rotated // 2
+            first, second = x[..., :half], x[..., half:self.rotated]
+            out[..., :half] = first * cos - second * sin
+            out[..., half:self.rotated] = first * sin + second * cos
+            return out
         even, odd = x[..., 0:self.rotated:2], x[..., 1:self.rotated:2]
         out[..., 0:self.rotated:2] = even * cos - odd * sin
         out[..., 1:self.rotated:2] = even * sin + odd * cos
@@ -66,9 +77,17 @@ class Llama:
 
     def attention(self, h, p):
         t = h.shape[0]
-        q = self.rotate((h @ self.w[p + "attn_q.weight"].T).view(t, self.heads, self.head_dim))
-        k = self.rotate((h @ self.w[p + "attn_k.weight"].T).view(t, self.kv_heads, self.head_dim))
-        v = (h @ self.w[p + "attn_v.weight"].T).view(t, self.kv_heads, self.head_dim)
+
+        def project(name, heads):
+            y = h @ self.w[p + name + ".weight"].T
+            if p + name + ".bias" in self.w:
+                y = y + self.w[p + name + ".bias"]
+            y = y.view(t, heads, self.head_dim)
+            return self.norm(y, p + name + "_norm.weight") if p + name + "_norm.weight" in self.w else y
+
+        q = self.rotate(project("attn_q", self.heads))
+        k = self.rotate(project("attn_k", self.kv_heads))
+        v = project("attn_v", self.kv_heads)
         hidden = torch.ones(t, t, dtype=torch.bool).triu(1)
         out = []
         for head in range(self.heads):
@@ -81,11 +100,18 @@ class Llama:
     def feed_forward(self, h, p):
         gate = h @ self.w[p + "ffn_gate.weight"].T
         up = h @ self.w[p + "ffn_up.weight"].T
-        return (gate * torch.sigmoid(gate) * up) @ self.w[p + "ffn_down.weight"].T
+        if self.is_gemma:  # the tanh form of gelu
+            inner = 0.7978845608028654 * (gate + 0.044715 * gate ** 3)
+            active = 0.5 * gate * (1 + torch.tanh(inner))
+        else:
+            active = gate * torch.sigmoid(gate)
+        return (active * up) @ self.w[p + "ffn_down.weight"].T
 
     @torch.no_grad()
     def logits(self, tokens):
         x = self.w["token_embd.weight"][torch.tensor(tokens)]
+        if self.is_gemma:
+            x = x * self.dim ** 0.5
         for n in range(self.layers):
             p = f"blk.{n}."
             x = x + self.attention(self.norm(x, p + "attn_norm.weight"), p)

@@ -90,6 +90,35 @@ TEST(Llama, LogitsEqualThePyTorchReferenceInEveryFormat) {
   }
 }
 
+TEST(Llama, RandomModelsOfEveryFamilyEqualTheReference) {
+  if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
+  const test::TempFolder folder;
+  for (const char* options : {
+           "--arch llama --kv-heads 6 --vocab 7",
+           "--arch llama --dim 72 --heads 3 --kv-heads 1 --head-dim 40 --ffn 33 --vocab 131 --untied --rope-factors --base 500000",
+           "--arch llama --linear-scale 4 --layers 3 --heads 8 --kv-heads 4",
+           "--arch qwen2 --untied",
+           "--arch qwen3 --head-dim 32 --kv-heads 3 --untied",
+           "--arch gemma --head-dim 16 --kv-heads 1 --ffn 96",
+       }) {
+    const std::string path = folder.file("random.gguf");
+    const std::string command = fmt::format("{} tests/oracle/random_llama.py {} {}", kPython, path, options);
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+    const auto model = load(path, "CPU");
+    const size_t vocabulary = model->config().vocab_size;
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < 21; ++i) tokens.push_back((i * 37 + 5) % static_cast<int32_t>(vocabulary));
+    const std::vector<float> want = reference(path, tokens, vocabulary, folder);
+    LlamaSession session(model);
+    ASSERT_TRUE(session.feed(std::span(tokens).first(13))) << options;
+    EXPECT_LT(distance(session.logits(), std::span(want).subspan(12 * vocabulary, vocabulary)), 1e-4) << options;
+    for (size_t i = 13; i < tokens.size(); ++i) {
+      ASSERT_TRUE(session.feed({&tokens[i], 1})) << options;
+      EXPECT_LT(distance(session.logits(), std::span(want).subspan(i * vocabulary, vocabulary)), 1e-4) << options << " token " << i;
+    }
+  }
+}
+
 TEST(Llama, BothRenderersAndTheReferenceDeviceAgree) {
   const std::vector<int32_t> tokens = prompt_tokens(kModel, 3);
   std::vector<float> first;
