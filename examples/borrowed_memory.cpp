@@ -1,4 +1,5 @@
-// Tensors over memory that someone else owns: nothing is copied, and the owner is told when it is free.
+// Tensors over memory that someone else owns: nothing is copied, and the owner is told when it is
+// free.
 #include <cstdio>
 #include <vector>
 
@@ -10,11 +11,13 @@ int main() {
     bool is_released = false;
     float sum = 0;
     {
-      bm::Tensor t = bm::Tensor::from_blob(theirs.data(), {2, 3}, bm::DType::kF32, "CPU", [&] { is_released = true; });
+      bm::Tensor t = bm::Tensor::from_blob(theirs.data(), {2, 3}, bm::DType::kF32, "CPU",
+                                           [&] { is_released = true; });
       t.assign(t * 10);  // writes straight into `theirs`
       sum = t.sum().item<float>();
     }
-    std::printf("sum %g, first element in their memory %g, released: %s\n", static_cast<double>(sum), static_cast<double>(theirs[0]),
+    std::printf("sum %g, first element in their memory %g, released: %s\n",
+                static_cast<double>(sum), static_cast<double>(theirs[0]),
                 is_released ? "yes" : "no");
     return sum == 210 && theirs[0] == 10 && is_released ? 0 : 1;
   } catch (const bm::Exception& error) {

@@ -9,7 +9,8 @@ namespace {
 
 bm::Status run() {
   using namespace bm::models;
-  auto file = std::make_shared<const GgufFile>(BM_TRY(GgufFile::open("models/bundled/licence.gguf")));
+  auto file =
+      std::make_shared<const GgufFile>(BM_TRY(GgufFile::open("models/bundled/licence.gguf")));
   const auto tokenizer = BM_TRY(Tokenizer::from_gguf(*file));
   const auto model = BM_TRY(Llama::load(file, {.device = "", .context = 128, .progress = {}}));
   LlamaSession session(model);

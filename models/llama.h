@@ -20,24 +20,26 @@ struct KvCache {
 class Llama {
  public:
   struct LoadOptions {
-    std::string device;                      ///< "" = default device
-    uint32_t context = 0;                    ///< positions to prepare for; 0: min(model's, 4096)
+    std::string device;    ///< "" = default device
+    uint32_t context = 0;  ///< positions to prepare for; 0: min(model's, 4096)
     std::function<void(uint64_t done, uint64_t total)> progress;  ///< bytes of weights
   };
-  /// F32, F16 and BF16 weights are used as stored (on the CPU without copying them out of the mapped
-  /// file); block formats are expanded to float32.
-  /// Errors: those of LlamaConfig; kCorrupt naming a tensor whose shape does not fit; kOutOfMemory
-  /// before anything is allocated when the device cannot hold the weights.
-  static Result<std::shared_ptr<const Llama>> load(std::shared_ptr<const GgufFile> file, const LoadOptions& options);
+  /// F32, F16 and BF16 weights are used as stored (on the CPU without copying them out of the
+  /// mapped file); block formats are expanded to float32. Errors: those of LlamaConfig; kCorrupt
+  /// naming a tensor whose shape does not fit; kOutOfMemory before anything is allocated when the
+  /// device cannot hold the weights.
+  static Result<std::shared_ptr<const Llama>> load(std::shared_ptr<const GgufFile> file,
+                                                   const LoadOptions& options);
 
   const LlamaConfig& config() const { return config_; }
   uint32_t context() const { return context_; }
   const std::string& device() const { return device_; }
   KvCache make_cache() const;
 
-  /// Logits after the last of `count` tokens that start at `position`; writes their keys and values.
-  /// Shapes: tokens [>= count] int32 → [vocabulary] float32.
-  Tensor forward(const Tensor& tokens, const SymInt& count, const SymInt& position, KvCache& cache) const;
+  /// Logits after the last of `count` tokens that start at `position`; writes their keys and
+  /// values. Shapes: tokens [>= count] int32 → [vocabulary] float32.
+  Tensor forward(const Tensor& tokens, const SymInt& count, const SymInt& position,
+                 KvCache& cache) const;
 
  private:
   struct Block {
@@ -50,12 +52,13 @@ class Llama {
   uint32_t context_ = 0;
   std::string device_;
   Tensor embedding_, output_norm_, output_;
-  Tensor cosines_, sines_;                    ///< [context, 1, head length]; sines carry the pair's sign
+  Tensor cosines_, sines_;  ///< [context, 1, head length]; sines carry the pair's sign
   std::vector<Block> blocks_;
 
   friend class LlamaLoader;
   Tensor rotate(const Tensor& x, const SymInt& count, const SymInt& position) const;
-  Tensor attend(const Block& b, const Tensor& x, const SymInt& count, const SymInt& position, Tensor& keys, Tensor& values) const;
+  Tensor attend(const Block& b, const Tensor& x, const SymInt& count, const SymInt& position,
+                Tensor& keys, Tensor& values) const;
   Tensor feed_forward(const Block& b, const Tensor& x) const;
   void make_rope_tables(std::span<const float> frequency_factors);
 };

@@ -24,11 +24,11 @@ struct LlamaConfig {
   uint32_t head_count = 0;
   uint32_t head_count_kv = 0;
   uint32_t head_length = 0;
-  uint32_t rope_length = 0;     ///< leading components of a head that are rotated
+  uint32_t rope_length = 0;  ///< leading components of a head that are rotated
   uint32_t vocab_size = 0;
   float norm_epsilon = 1e-5F;
   float rope_base = 10000.0F;
-  float rope_scale = 1.0F;      ///< positions are divided by it (linear scaling)
+  float rope_scale = 1.0F;  ///< positions are divided by it (linear scaling)
   RopeStyle rope_style = RopeStyle::kInterleaved;
   Activation activation = Activation::kSilu;
   float embedding_scale = 1.0F;

@@ -16,7 +16,8 @@ class LlamaSession {
   ~LlamaSession();
 
   /// Appends tokens and computes the logits after the last one.
-  /// Errors: kInvalidArgument (no tokens, id out of range, more tokens than room()); errors of the device.
+  /// Errors: kInvalidArgument (no tokens, id out of range, more tokens than room()); errors of the
+  /// device.
   Status feed(std::span<const int32_t> tokens);
   /// Logits after the last token fed, one per token of the vocabulary.
   std::span<const float> logits() const;

@@ -30,9 +30,9 @@ namespace {
 // Patterns: "pre_tokenizer" of the models' tokenizer.json; names, and which model uses which:
 // llama.cpp, llama-vocab.cpp. (?i:…) is written out.
 #define BM_CONTRACTION R"('(?:[sStTmMdD\x{17F}]|[rR][eE]|[vV][eE]|[lL][lL]))"
-#define BM_SPACES      R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"
-#define BM_UPPER       R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
-#define BM_LOWER       R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
+#define BM_SPACES R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"
+#define BM_UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
+#define BM_LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
 
 constexpr SplitStep kGpt2Step = {
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", scan_gpt2};

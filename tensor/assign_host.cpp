@@ -17,7 +17,9 @@ Position step_down(const Node& n, const Position& at) {
       return out;
     case NodeKind::kFlip:
       out = at;
-      for (int64_t a : n.ints) out[static_cast<size_t>(a)] = from[static_cast<size_t>(a)].value() - 1 - at[static_cast<size_t>(a)];
+      for (int64_t a : n.ints)
+        out[static_cast<size_t>(a)] =
+            from[static_cast<size_t>(a)].value() - 1 - at[static_cast<size_t>(a)];
       return out;
     case NodeKind::kReshape: {
       int64_t flat = 0;
@@ -35,8 +37,9 @@ Position step_down(const Node& n, const Position& at) {
 
 }  // namespace
 
-Status interpret_assign(std::span<const std::shared_ptr<Node>> chain, const Shape& shape, std::span<const int64_t> base_strides,
-                        int64_t item, const std::byte* value, std::byte* out) {
+Status interpret_assign(std::span<const std::shared_ptr<Node>> chain, const Shape& shape,
+                        std::span<const int64_t> base_strides, int64_t item, const std::byte* value,
+                        std::byte* out) {
   const std::vector<int64_t> strides = strides_of(shape);
   Position at(shape.size(), 0);
   const int64_t count = elements_now(shape);

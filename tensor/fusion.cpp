@@ -8,36 +8,45 @@ namespace bm {
 namespace {
 
 // Costs are in rough scalar operations per element.
-constexpr int kMaxFusedCost = 160;      ///< a larger expression is cut: compile time and register pressure
-constexpr int kMaxSharedCost = 24;      ///< recomputed by several kernels rather than stored up to here
-constexpr int kMaxRepeatedCost = 2;     ///< recomputed per broadcast copy up to here
-constexpr int kMaxBuffers = 24;         ///< distinct storages one kernel reads
+constexpr int kMaxFusedCost =
+    160;  ///< a larger expression is cut: compile time and register pressure
+constexpr int kMaxSharedCost = 24;  ///< recomputed by several kernels rather than stored up to here
+constexpr int kMaxRepeatedCost = 2;  ///< recomputed per broadcast copy up to here
+constexpr int kMaxBuffers = 24;      ///< distinct storages one kernel reads
 
 bool is_elementwise(const Node& n) {
   return n.kind == NodeKind::kAlu || n.kind == NodeKind::kCast || n.kind == NodeKind::kBitcast;
 }
 /// Every element of the source is used exactly once.
 bool is_bijective(const Node& n) {
-  return is_elementwise(n) || n.kind == NodeKind::kReshape || n.kind == NodeKind::kPermute || n.kind == NodeKind::kFlip;
+  return is_elementwise(n) || n.kind == NodeKind::kReshape || n.kind == NodeKind::kPermute ||
+         n.kind == NodeKind::kFlip;
 }
 
 int own_cost(const Node& n) {
-  if (n.kind == NodeKind::kCast || n.kind == NodeKind::kGather || n.kind == NodeKind::kPad) return 1;
+  if (n.kind == NodeKind::kCast || n.kind == NodeKind::kGather || n.kind == NodeKind::kPad)
+    return 1;
   if (n.kind != NodeKind::kAlu) return 0;
   switch (n.op) {
-    case ir::Op::kExp2: case ir::Op::kLog2: case ir::Op::kSin: return 10;
-    case ir::Op::kDiv: case ir::Op::kMod: case ir::Op::kSqrt: case ir::Op::kRecip: return 3;
+    case ir::Op::kExp2:
+    case ir::Op::kLog2:
+    case ir::Op::kSin: return 10;
+    case ir::Op::kDiv:
+    case ir::Op::kMod:
+    case ir::Op::kSqrt:
+    case ir::Op::kRecip: return 3;
     default: return 1;
   }
 }
 
 struct Facts {
-  int cost = 0;              ///< of computing one element inside a kernel, sources included
-  int buffers = 0;           ///< upper bound of distinct storages read
+  int cost = 0;     ///< of computing one element inside a kernel, sources included
+  int buffers = 0;  ///< upper bound of distinct storages read
   bool reads_memory = false;
-  bool has_reduce = false;   ///< a reduction is reachable through bijective nodes only
-  const Node* sink = nullptr;///< the only stored node that uses it, element for element; null: none or several
-  double copies = 1;         ///< how often each element is evaluated
+  bool has_reduce = false;  ///< a reduction is reachable through bijective nodes only
+  const Node* sink =
+      nullptr;  ///< the only stored node that uses it, element for element; null: none or several
+  double copies = 1;  ///< how often each element is evaluated
   std::vector<const Node*> users;
 };
 
@@ -87,8 +96,8 @@ class Planner {
         }
   }
 
-  /// Cost and buffers of the expression at `root` with shared parts counted once, as lowering shares
-  /// them: a node seen through the same chain of views. Stops past the limits.
+  /// Cost and buffers of the expression at `root` with shared parts counted once, as lowering
+  /// shares them: a node seen through the same chain of views. Stops past the limits.
   std::pair<int, int> shared_cost(const Node* root) const {
     struct Visit {
       const Node* node;
@@ -107,7 +116,9 @@ class Planner {
         continue;
       }
       cost += own_cost(*n);
-      const uint64_t inner = is_elementwise(*n) ? view : (view + reinterpret_cast<uintptr_t>(n)) * 0x9e3779b97f4a7c15ULL;
+      const uint64_t inner = is_elementwise(*n)
+                                 ? view
+                                 : (view + reinterpret_cast<uintptr_t>(n)) * 0x9e3779b97f4a7c15ULL;
       for (const NodePtr& s : n->src) stack.push_back({s.get(), inner});
     }
     return {cost, buffers};
@@ -167,7 +178,8 @@ class Planner {
     // A movement node is a way of indexing: storing its source serves every view of it.
     if (!is_elementwise(*n) && n->kind != NodeKind::kReduce) return;
     const bool is_end_of_reduction = f.has_reduce && !f.sink;
-    const bool is_repeated = copies > 1 && f.cost > kMaxRepeatedCost && (f.reads_memory || f.cost > kMaxSharedCost);
+    const bool is_repeated =
+        copies > 1 && f.cost > kMaxRepeatedCost && (f.reads_memory || f.cost > kMaxSharedCost);
     const bool is_shared = !f.sink && f.users.size() > 1 && f.cost > kMaxSharedCost;
     if (is_end_of_reduction || is_repeated || is_shared) {
       store(n);
@@ -179,7 +191,8 @@ class Planner {
   static double growth(const Node& user, const Node& source) {
     if (user.kind == NodeKind::kGather && user.src[0].get() == &source) return 1;
     if (user.kind != NodeKind::kExpand) return 1;
-    const double out = static_cast<double>(max_elements(user.shape)), in = static_cast<double>(max_elements(source.shape));
+    const double out = static_cast<double>(max_elements(user.shape)),
+                 in = static_cast<double>(max_elements(source.shape));
     return in > 0 ? out / in : 1;
   }
 };

@@ -12,8 +12,8 @@
 namespace bm {
 
 struct FusionPlan {
-  std::vector<NodePtr> order;                    ///< unrealised nodes, sources before users
-  std::unordered_set<const Node*> stored;        ///< nodes that get storage
+  std::vector<NodePtr> order;              ///< unrealised nodes, sources before users
+  std::unordered_set<const Node*> stored;  ///< nodes that get storage
 };
 
 /// `roots` always get storage. Nodes on an interpreting device (REF) all do.

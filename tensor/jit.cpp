@@ -22,7 +22,8 @@ bool overlaps(const runtime::Buffer& a, const runtime::Buffer& b) {
 
 /// Call by call: for what is no graph, and to see each kernel once with DEBUG=2. Offsets of input
 /// arguments count from the start of the input.
-void run_calls(std::vector<runtime::Call>& calls, std::span<const runtime::Buffer> inputs, std::span<const int64_t> values) {
+void run_calls(std::vector<runtime::Call>& calls, std::span<const runtime::Buffer> inputs,
+               std::span<const int64_t> values) {
   for (runtime::Call& call : calls) {
     runtime::Call bound = call;
     for (runtime::Arg& arg : bound.args) {
@@ -42,14 +43,14 @@ struct JitCore::Entry {
   std::vector<int64_t> scalars;
   bool is_captured = false;
 
-  std::vector<runtime::Call> calls;            ///< kept when there is no graph
+  std::vector<runtime::Call> calls;  ///< kept when there is no graph
   std::unique_ptr<runtime::Graph> graph;
   std::vector<Var> vars;
   size_t num_calls = 0;
-  std::vector<runtime::Buffer> written;        ///< captured storage the program writes (inputs excluded)
-  std::vector<runtime::Buffer> bound;          ///< scratch of replay: input buffers
-  std::vector<runtime::Buffer> shadow;         ///< copies of inputs that alias `written`, made on demand
-  std::vector<int64_t> values;                 ///< scratch of replay: variable values
+  std::vector<runtime::Buffer> written;  ///< captured storage the program writes (inputs excluded)
+  std::vector<runtime::Buffer> bound;    ///< scratch of replay: input buffers
+  std::vector<runtime::Buffer> shadow;   ///< copies of inputs that alias `written`, made on demand
+  std::vector<int64_t> values;           ///< scratch of replay: variable values
   std::vector<std::pair<NodePtr, size_t>> passed_through;  ///< outputs that are an input's storage
 };
 
@@ -65,20 +66,27 @@ size_t JitCore::num_captures() const {
   for (const auto& e : entries_) n += e->is_captured ? 1 : 0;
   return n;
 }
-size_t JitCore::num_calls() const { return entry_ < entries_.size() ? entries_[entry_]->num_calls : 0; }
-bool JitCore::is_graph() const { return entry_ < entries_.size() && entries_[entry_]->graph != nullptr; }
+size_t JitCore::num_calls() const {
+  return entry_ < entries_.size() ? entries_[entry_]->num_calls : 0;
+}
+bool JitCore::is_graph() const {
+  return entry_ < entries_.size() && entries_[entry_]->graph != nullptr;
+}
 
 bool JitCore::matches(const Entry& e, const JitArguments& a) const {
   if (e.inputs.size() != a.tensors.size() || e.scalars != a.scalars) return false;
   for (size_t i = 0; i < e.inputs.size(); ++i) {
     const Tensor& t = *a.tensors[i];
-    if (t.dtype() != e.inputs[i].dtype || &t.device() != e.inputs[i].device || !(t.shape() == e.inputs[i].shape)) return false;
+    if (t.dtype() != e.inputs[i].dtype || &t.device() != e.inputs[i].device ||
+        !(t.shape() == e.inputs[i].shape))
+      return false;
   }
   return true;
 }
 
 JitCore::Action JitCore::begin(const JitArguments& a, bool is_capture_forced) {
-  if (CaptureScope::current()) return Action::kPlain;  // a nested Jit is inlined into the outer capture
+  if (CaptureScope::current())
+    return Action::kPlain;  // a nested Jit is inlined into the outer capture
   const int level = settings().jit;
   bool is_known = entry_ < entries_.size() && matches(*entries_[entry_], a);
   for (size_t i = 0; !is_known && i < entries_.size(); ++i)
@@ -88,7 +96,9 @@ JitCore::Action JitCore::begin(const JitArguments& a, bool is_capture_forced) {
     }
   if (!is_known) {
     if (options_.is_strict && !entries_.empty())
-      raise(Code::kInvalidArgument, "Jit: the arguments differ from the captured ones in shape, dtype, device or scalar value (strict mode)");
+      raise(Code::kInvalidArgument,
+            "Jit: the arguments differ from the captured ones in shape, dtype, device or scalar "
+            "value (strict mode)");
     auto e = std::make_unique<Entry>();
     for (const Tensor* t : a.tensors) e->inputs.push_back({t->shape(), t->dtype(), &t->device()});
     e->scalars = a.scalars;
@@ -145,7 +155,8 @@ std::vector<runtime::Buffer> bind_inputs(const JitArguments& a) {
     t->realize();
     for (size_t i = 0; i < bound.size(); ++i)
       if (overlaps(bound[i], t->buffer()))
-        raise(Code::kInvalidArgument, "Jit: duplicate inputs to JIT: arguments {} and {} share memory", i, bound.size());
+        raise(Code::kInvalidArgument,
+              "Jit: duplicate inputs to JIT: arguments {} and {} share memory", i, bound.size());
     bound.push_back(t->buffer());
   }
   return bound;
@@ -178,19 +189,24 @@ void plan_memory(std::vector<runtime::Call>& calls) {
     // Held by nothing but these calls and this table, first touched by a write: an intermediate.
     if (u.storage.use_count() != u.count + 1 || u.is_copied) continue;
     const runtime::Call& first = calls[u.first];
-    const bool is_written_first = std::any_of(first.args.begin(), first.args.end(), [&](const runtime::Arg& arg) {
-      return arg.buffer.storage == u.storage && arg.is_written && !arg.is_read;
-    });
+    const bool is_written_first =
+        std::any_of(first.args.begin(), first.args.end(), [&](const runtime::Arg& arg) {
+          return arg.buffer.storage == u.storage && arg.is_written && !arg.is_read;
+        });
     if (is_written_first) lanes[&u.storage->device()].push_back(i);
   }
   for (auto& [device, members] : lanes) {
     std::vector<runtime::PlanBuffer> wanted;
-    for (size_t i : members) wanted.push_back({.size = uses[i].storage->size(), .first_use = uses[i].first, .last_use = uses[i].last});
+    for (size_t i : members)
+      wanted.push_back(
+          {.size = uses[i].storage->size(), .first_use = uses[i].first, .last_use = uses[i].last});
     const auto plan = runtime::plan_memory(wanted);
     if (!plan) continue;  // absurd sizes: the buffers stay as they are
-    const runtime::Buffer arena = unwrap(runtime::allocate(*device, {.size = std::max<uint64_t>(plan->arena_sizes.at(0), 1)}));
+    const runtime::Buffer arena = unwrap(
+        runtime::allocate(*device, {.size = std::max<uint64_t>(plan->arena_sizes.at(0), 1)}));
     std::unordered_map<const runtime::Storage*, uint64_t> offsets;
-    for (size_t k = 0; k < members.size(); ++k) offsets[uses[members[k]].storage.get()] = plan->offsets[k];
+    for (size_t k = 0; k < members.size(); ++k)
+      offsets[uses[members[k]].storage.get()] = plan->offsets[k];
     for (runtime::Call& call : calls)
       for (runtime::Arg& arg : call.args) {
         const auto it = offsets.find(arg.buffer.storage.get());
@@ -203,7 +219,8 @@ void plan_memory(std::vector<runtime::Call>& calls) {
 
 }  // namespace
 
-void JitCore::capture(const JitArguments& a, const std::function<void(std::vector<Tensor*>&)>& body) {
+void JitCore::capture(const JitArguments& a,
+                      const std::function<void(std::vector<Tensor*>&)>& body) {
   const size_t index = entry_;
   Entry& e = *entries_[index];
   e.bound = bind_inputs(a);
@@ -232,7 +249,9 @@ void JitCore::capture(const JitArguments& a, const std::function<void(std::vecto
   for (const runtime::Call& call : schedule.calls)
     for (const runtime::Arg& arg : call.args) {
       if (!arg.is_written || arg.slot >= 0) continue;
-      const bool is_known = std::any_of(e.written.begin(), e.written.end(), [&](const runtime::Buffer& w) { return w.storage == arg.buffer.storage; });
+      const bool is_known =
+          std::any_of(e.written.begin(), e.written.end(),
+                      [&](const runtime::Buffer& w) { return w.storage == arg.buffer.storage; });
       if (is_known) continue;
       runtime::Buffer whole{arg.buffer.storage, 0, arg.buffer.storage->size()};
       e.written.push_back(whole);
@@ -242,15 +261,19 @@ void JitCore::capture(const JitArguments& a, const std::function<void(std::vecto
   e.shadow.resize(e.bound.size());
   e.num_calls = schedule.calls.size();
   if (settings().jit == 1 && !schedule.calls.empty()) {
-    auto graph = runtime::make_graph(schedule.calls, static_cast<uint32_t>(e.bound.size()), static_cast<uint32_t>(e.vars.size()), e.bound);
-    if (graph) e.graph = std::move(*graph);
-    else if (graph.error().code != Code::kUnsupported) throw Exception(std::move(graph.error()));
+    auto graph = runtime::make_graph(schedule.calls, static_cast<uint32_t>(e.bound.size()),
+                                     static_cast<uint32_t>(e.vars.size()), e.bound);
+    if (graph)
+      e.graph = std::move(*graph);
+    else if (graph.error().code != Code::kUnsupported)
+      throw Exception(std::move(graph.error()));
   }
   for (runtime::Call& call : schedule.calls)
     for (runtime::Arg& arg : call.args)
       if (arg.slot >= 0) arg.buffer.offset -= e.bound[static_cast<size_t>(arg.slot)].offset;
   e.is_captured = true;
-  if (e.graph && settings().debug >= 2) {  // the graph reports one line for all; show its kernels once
+  if (e.graph &&
+      settings().debug >= 2) {  // the graph reports one line for all; show its kernels once
     for (size_t i = 0; i < e.vars.size(); ++i) e.values[i] = e.vars[i].value();
     run_calls(schedule.calls, e.bound, e.values);
     return;

@@ -21,28 +21,44 @@
 namespace bm {
 
 struct JitOptions {
-  size_t capacity = 8;   ///< captures kept, one per key (shapes, dtypes, devices, scalar arguments)
-  bool is_strict = false;///< a second key is an error instead of another capture
+  size_t capacity = 8;  ///< captures kept, one per key (shapes, dtypes, devices, scalar arguments)
+  bool is_strict = false;  ///< a second key is an error instead of another capture
 };
 
-/// Customisation point: calls f(Tensor&) for every tensor inside x. Overload it for your own structs.
-template <class F> void visit_tensors(Tensor& t, F&& f) { f(t); }
-template <class F> void visit_tensors(std::vector<Tensor>& list, F&& f) { for (Tensor& t : list) f(t); }
-template <class A, class B, class F> void visit_tensors(std::pair<A, B>& p, F&& f) { visit_tensors(p.first, f); visit_tensors(p.second, f); }
-template <class... T, class F> void visit_tensors(std::tuple<T...>& all, F&& f) {
+/// Customisation point: calls f(Tensor&) for every tensor inside x. Overload it for your own
+/// structs.
+template <class F>
+void visit_tensors(Tensor& t, F&& f) {
+  f(t);
+}
+template <class F>
+void visit_tensors(std::vector<Tensor>& list, F&& f) {
+  for (Tensor& t : list) f(t);
+}
+template <class A, class B, class F>
+void visit_tensors(std::pair<A, B>& p, F&& f) {
+  visit_tensors(p.first, f);
+  visit_tensors(p.second, f);
+}
+template <class... T, class F>
+void visit_tensors(std::tuple<T...>& all, F&& f) {
   std::apply([&](auto&... x) { (visit_tensors(x, f), ...); }, all);
 }
 template <class T, class F>
-  requires std::is_arithmetic_v<T>
+requires std::is_arithmetic_v<T>
 void visit_tensors(T&, F&&) {}
 
 namespace detail {
 
-/// What one argument list looks like to the cache: tensors by value of their description, scalars by value.
+/// What one argument list looks like to the cache: tensors by value of their description, scalars
+/// by value.
 struct JitArguments {
   std::vector<Tensor*> tensors;
   std::vector<int64_t> scalars;
-  void clear() { tensors.clear(); scalars.clear(); }
+  void clear() {
+    tensors.clear();
+    scalars.clear();
+  }
 };
 
 /// The part of Jit that does not depend on types.
@@ -54,13 +70,14 @@ class JitCore {
   enum class Action { kPlain, kCapture, kReplay };
   /// Chooses by key; after kReplay the outputs of entry() hold the results.
   Action begin(const JitArguments& arguments, bool is_capture_forced);
-  /// Runs `body` (which must call the user's function and hand every output to `outputs`) under capture,
-  /// builds the graph and runs it once.
-  void capture(const JitArguments& arguments, const std::function<void(std::vector<Tensor*>&)>& body);
+  /// Runs `body` (which must call the user's function and hand every output to `outputs`) under
+  /// capture, builds the graph and runs it once.
+  void capture(const JitArguments& arguments,
+               const std::function<void(std::vector<Tensor*>&)>& body);
   void reset();
   size_t num_captures() const;
-  size_t num_calls() const;     ///< kernels and copies of the capture used last
-  bool is_graph() const;        ///< capture used last replays as a graph (not call by call)
+  size_t num_calls() const;  ///< kernels and copies of the capture used last
+  bool is_graph() const;     ///< capture used last replays as a graph (not call by call)
   size_t entry() const { return entry_; }
 
  private:
@@ -72,11 +89,15 @@ class JitCore {
   void replay(Entry& e, const JitArguments& arguments);
 };
 
-template <class T> void describe(JitArguments& a, const T& x) {
-  if constexpr (std::is_floating_point_v<T>) a.scalars.push_back(std::bit_cast<int64_t>(static_cast<double>(x)));
-  else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) a.scalars.push_back(static_cast<int64_t>(x));
+template <class T>
+void describe(JitArguments& a, const T& x) {
+  if constexpr (std::is_floating_point_v<T>)
+    a.scalars.push_back(std::bit_cast<int64_t>(static_cast<double>(x)));
+  else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>)
+    a.scalars.push_back(static_cast<int64_t>(x));
   // Visiting does not change tensors; the customisation point is written once, for non-const.
-  else visit_tensors(const_cast<T&>(x), [&](Tensor& t) { a.tensors.push_back(&t); });
+  else
+    visit_tensors(const_cast<T&>(x), [&](Tensor& t) { a.tensors.push_back(&t); });
 }
 
 }  // namespace detail
@@ -85,11 +106,12 @@ template <class T> void describe(JitArguments& a, const T& x) {
 template <class F>
 class Jit {
  public:
-  explicit Jit(F function, JitOptions options = {}) : function_(std::move(function)), core_(options) {}
+  explicit Jit(F function, JitOptions options = {})
+      : function_(std::move(function)), core_(options) {}
 
-  /// Errors (Exception): overlapping inputs, nothing recorded, data read inside a capture, strict mode
-  /// with other shapes, dtypes, devices or scalars than captured; an output read after a later replay
-  /// sees the later values.
+  /// Errors (Exception): overlapping inputs, nothing recorded, data read inside a capture, strict
+  /// mode with other shapes, dtypes, devices or scalars than captured; an output read after a later
+  /// replay sees the later values.
   template <class... Args>
   const auto& operator()(const Args&... args) {
     return call(false, args...);
@@ -99,7 +121,10 @@ class Jit {
   const auto& capture(const Args&... args) {
     return call(true, args...);
   }
-  void reset() { core_.reset(); results_.clear(); }
+  void reset() {
+    core_.reset();
+    results_.clear();
+  }
   const detail::JitCore& core() const { return core_; }
 
  private:

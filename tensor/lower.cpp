@@ -75,7 +75,8 @@ class Lowering {
   int param_of(const Node* n) {
     for (size_t i = 0; i < out_.params.size(); ++i) {
       const Node* p = out_.params[i];
-      const bool is_same_storage = p->is_realized() && n->is_realized() && p->buffer.storage == n->buffer.storage &&
+      const bool is_same_storage = p->is_realized() && n->is_realized() &&
+                                   p->buffer.storage == n->buffer.storage &&
                                    p->buffer.offset == n->buffer.offset && p->dtype == n->dtype;
       if (p == n || is_same_storage) {
         auto& known = out_.ir.params[i].elements;
@@ -97,7 +98,8 @@ class Lowering {
         out_.vars.push_back(t.var);
         out_.ir.vars.push_back({t.var.name(), t.var.min(), t.var.max()});
       }
-      sum = g_->add(sum, g_->mul(g_->var(static_cast<int>(i), t.var.min(), t.var.max()), t.coefficient));
+      sum = g_->add(sum,
+                    g_->mul(g_->var(static_cast<int>(i), t.var.min(), t.var.max()), t.coefficient));
     }
     return sum;
   }
@@ -145,7 +147,8 @@ class Lowering {
         for (size_t i = 0; i < index.size(); ++i) out[static_cast<size_t>(n.ints[i])] = index[i];
         return out;
       case NodeKind::kExpand:
-        for (size_t i = 0; i < index.size(); ++i) out[i] = s.shape[i].is(1) ? g_->index(0) : index[i];
+        for (size_t i = 0; i < index.size(); ++i)
+          out[i] = s.shape[i].is(1) ? g_->index(0) : index[i];
         return out;
       case NodeKind::kFlip:
         out = index;
@@ -155,7 +158,8 @@ class Lowering {
         }
         return out;
       case NodeKind::kShrink:
-        for (size_t i = 0; i < index.size(); ++i) out[i] = g_->add(index[i], expression(n.syms[2 * i]));
+        for (size_t i = 0; i < index.size(); ++i)
+          out[i] = g_->add(index[i], expression(n.syms[2 * i]));
         return out;
       case NodeKind::kPad:
         for (size_t i = 0; i < index.size(); ++i) {
@@ -201,7 +205,8 @@ class Lowering {
   const ir::Node* emit(const Node& n, const Index& index, const ir::Node* gate) {
     MemoKey key{&n, index, gate};
     if (auto it = memo_.find(key); it != memo_.end()) return it->second;
-    const ir::Node* value = (n.is_realized() || is_stored_(&n)) ? load(n, index, gate) : emit_here(n, index, gate);
+    const ir::Node* value =
+        (n.is_realized() || is_stored_(&n)) ? load(n, index, gate) : emit_here(n, index, gate);
     memo_.emplace(std::move(key), value);
     return value;
   }
@@ -217,7 +222,8 @@ class Lowering {
   const ir::Node* emit_here(const Node& n, const Index& index, const ir::Node* gate) {
     switch (n.kind) {
       case NodeKind::kConst:
-        return is_float(n.dtype) ? g_->constant_f(n.dtype, n.scalar.f) : g_->constant(n.dtype, n.scalar.i);
+        return is_float(n.dtype) ? g_->constant_f(n.dtype, n.scalar.f)
+                                 : g_->constant(n.dtype, n.scalar.i);
       case NodeKind::kIota: return index[0];
       case NodeKind::kVarValue: return expression(n.syms[0]);
       case NodeKind::kAlu: return emit_alu(n, index, gate);
@@ -229,16 +235,22 @@ class Lowering {
       case NodeKind::kPad: {
         const ir::Node* inside = nullptr;
         const Index at = source_index(n, index, inside);
-        const ir::Node* fill = is_float(n.dtype) ? g_->constant_f(n.dtype, n.scalar.f) : g_->constant(n.dtype, n.scalar.i);
+        const ir::Node* fill = is_float(n.dtype) ? g_->constant_f(n.dtype, n.scalar.f)
+                                                 : g_->constant(n.dtype, n.scalar.i);
         if (inside && inside->is_const(0)) return fill;
         const ir::Node* value = emit(*n.src[0], at, g_->both(gate, inside));
         return inside ? g_->select(inside, value, fill) : value;
       }
-      case NodeKind::kReshape: case NodeKind::kPermute: case NodeKind::kExpand: case NodeKind::kShrink: case NodeKind::kFlip: {
+      case NodeKind::kReshape:
+      case NodeKind::kPermute:
+      case NodeKind::kExpand:
+      case NodeKind::kShrink:
+      case NodeKind::kFlip: {
         const ir::Node* unused = nullptr;
         return emit(*n.src[0], source_index(n, index, unused), gate);
       }
-      case NodeKind::kBuffer: case NodeKind::kCopy: break;
+      case NodeKind::kBuffer:
+      case NodeKind::kCopy: break;
     }
     return load(n, index, gate);
   }
@@ -257,7 +269,8 @@ class Lowering {
     std::vector<const ir::Node*> ranges;
     for (int64_t a : n.ints) {
       const auto i = static_cast<size_t>(a);
-      if (n.src[0]->shape[i].max() == 0)  // nothing to reduce: the identity (max and min are refused earlier)
+      if (n.src[0]->shape[i].max() ==
+          0)  // nothing to reduce: the identity (max and min are refused earlier)
         return g_->constant(n.dtype, n.reduce_op == ir::ReduceOp::kProd ? 1 : 0);
       inner[i] = loop(n.src[0]->shape[i]);
       if (inner[i]->is_const()) continue;
@@ -293,7 +306,8 @@ class Lowering {
 
 }  // namespace
 
-Result<LoweredKernel> lower(const Node& root, const Node* target, const std::function<bool(const Node*)>& is_stored) {
+Result<LoweredKernel> lower(const Node& root, const Node* target,
+                            const std::function<bool(const Node*)>& is_stored) {
   size_t num_axes = 0;
   for (const SymInt& d : root.shape) num_axes += d.is(1) ? 0 : 1;
   // One long loop vectorises and splits over threads best; it is only taken when it is free.
@@ -305,7 +319,8 @@ Result<LoweredKernel> lower(const Node& root, const Node* target, const std::fun
       for (const ir::Store& s : lowered->ir.stores) roots.insert(roots.end(), {s.index, s.value});
       const auto nodes = ir::topological(roots);
       const bool is_free = std::none_of(nodes.begin(), nodes.end(), [](const ir::Node* n) {
-        return n->op == ir::Op::kReduce || (n->dtype == DType::kI64 && (n->op == ir::Op::kDiv || n->op == ir::Op::kMod));
+        return n->op == ir::Op::kReduce ||
+               (n->dtype == DType::kI64 && (n->op == ir::Op::kDiv || n->op == ir::Op::kMod));
       });
       if (is_free) return lowered;
     }

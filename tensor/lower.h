@@ -13,15 +13,18 @@ namespace bm {
 /// Kernel plus what its arguments are.
 struct LoweredKernel {
   ir::KernelIr ir;
-  std::vector<const Node*> params;  ///< node whose storage each param is; params[0] is the destination
+  std::vector<const Node*>
+      params;  ///< node whose storage each param is; params[0] is the destination
   std::vector<Var> vars;
-  bool reads_destination_elsewhere = false;  ///< a load of the destination's storage at another element
+  bool reads_destination_elsewhere =
+      false;  ///< a load of the destination's storage at another element
 };
 
 /// `is_stored(n)`: n's storage is to be read instead of computing n.
 /// `target`: null, or a view (movement nodes over a realised node) the result is written through;
 /// params[0] is then the realised node under it.
 /// Errors: kInternal when the result does not verify.
-Result<LoweredKernel> lower(const Node& root, const Node* target, const std::function<bool(const Node*)>& is_stored);
+Result<LoweredKernel> lower(const Node& root, const Node* target,
+                            const std::function<bool(const Node*)>& is_stored);
 
 }  // namespace bm

@@ -14,21 +14,21 @@
 namespace bm {
 
 enum class NodeKind : uint8_t {
-  kBuffer,      ///< has storage; row-major over the shape's largest values
-  kConst,       ///< shape []: `scalar`
-  kIota,        ///< shape [n], int64: 0, 1, …
-  kVarValue,    ///< shape [], int64: value of syms[0] when realised
-  kAlu,         ///< elementwise `op` on sources of equal shape
-  kCast,        ///< to `dtype`
-  kBitcast,     ///< to `dtype` of equal size
-  kReduce,      ///< `reduce_op` over axes `ints` (sorted); reduced axes stay with size 1
+  kBuffer,    ///< has storage; row-major over the shape's largest values
+  kConst,     ///< shape []: `scalar`
+  kIota,      ///< shape [n], int64: 0, 1, …
+  kVarValue,  ///< shape [], int64: value of syms[0] when realised
+  kAlu,       ///< elementwise `op` on sources of equal shape
+  kCast,      ///< to `dtype`
+  kBitcast,   ///< to `dtype` of equal size
+  kReduce,    ///< `reduce_op` over axes `ints` (sorted); reduced axes stay with size 1
   kReshape,
-  kPermute,     ///< ints[i] = source axis of axis i
-  kExpand,      ///< axes of size 1 grow
-  kPad,         ///< syms[2i], syms[2i+1] = elements before and after axis i; value `scalar`
-  kShrink,      ///< syms[2i], syms[2i+1] = begin and size of axis i
-  kFlip,        ///< ints = axes
-  kGather,      ///< src[0][…, src[1][…] on axis ints[0], …]; shape of src[1]; out of range → 0
+  kPermute,  ///< ints[i] = source axis of axis i
+  kExpand,   ///< axes of size 1 grow
+  kPad,      ///< syms[2i], syms[2i+1] = elements before and after axis i; value `scalar`
+  kShrink,   ///< syms[2i], syms[2i+1] = begin and size of axis i
+  kFlip,     ///< ints = axes
+  kGather,   ///< src[0][…, src[1][…] on axis ints[0], …]; shape of src[1]; out of range → 0
   kContiguous,  ///< same value, forced into its own storage
   kCopy,        ///< same value on another device
 };
@@ -59,7 +59,8 @@ struct Node {
   /// Set once realised; then src is empty and kind is kBuffer.
   runtime::Buffer buffer;
   /// Of storage and of views of it: unrealised nodes that read the present contents. An assign
-  /// realises those first, so they keep the old contents. Guarded by a striped lock (primitives.cpp).
+  /// realises those first, so they keep the old contents. Guarded by a striped lock
+  /// (primitives.cpp).
   std::vector<std::weak_ptr<Node>> readers;
 
   bool is_realized() const { return kind == NodeKind::kBuffer; }

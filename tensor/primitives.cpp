@@ -29,11 +29,23 @@ bool is_view_of_storage(const Node* n) {
 
 bool is_movement(NodeKind kind) {
   switch (kind) {
-    case NodeKind::kReshape: case NodeKind::kPermute: case NodeKind::kExpand: case NodeKind::kPad:
-    case NodeKind::kShrink: case NodeKind::kFlip: return true;
-    case NodeKind::kBuffer: case NodeKind::kConst: case NodeKind::kIota: case NodeKind::kVarValue:
-    case NodeKind::kAlu: case NodeKind::kCast: case NodeKind::kBitcast: case NodeKind::kReduce:
-    case NodeKind::kGather: case NodeKind::kContiguous: case NodeKind::kCopy: return false;
+    case NodeKind::kReshape:
+    case NodeKind::kPermute:
+    case NodeKind::kExpand:
+    case NodeKind::kPad:
+    case NodeKind::kShrink:
+    case NodeKind::kFlip: return true;
+    case NodeKind::kBuffer:
+    case NodeKind::kConst:
+    case NodeKind::kIota:
+    case NodeKind::kVarValue:
+    case NodeKind::kAlu:
+    case NodeKind::kCast:
+    case NodeKind::kBitcast:
+    case NodeKind::kReduce:
+    case NodeKind::kGather:
+    case NodeKind::kContiguous:
+    case NodeKind::kCopy: return false;
   }
   return false;
 }
@@ -70,8 +82,8 @@ Tensor unary_node(NodeKind kind, const Tensor& a, DType dtype) {
   return make(std::move(n));
 }
 
-Tensor movement(NodeKind kind, const Tensor& a, Shape shape, std::vector<int64_t> ints = {}, std::vector<SymInt> syms = {},
-                Scalar scalar = {}) {
+Tensor movement(NodeKind kind, const Tensor& a, Shape shape, std::vector<int64_t> ints = {},
+                std::vector<SymInt> syms = {}, Scalar scalar = {}) {
   Node n;
   n.kind = kind;
   n.dtype = a.dtype();
@@ -86,12 +98,14 @@ Tensor movement(NodeKind kind, const Tensor& a, Shape shape, std::vector<int64_t
 
 void need_float(ir::Op op, const Tensor& a) {
   if (!is_float(a.dtype()))
-    raise(Code::kInvalidArgument, "{} needs a floating dtype, not {}", ir::op_name(op), dtype_name(a.dtype()));
+    raise(Code::kInvalidArgument, "{} needs a floating dtype, not {}", ir::op_name(op),
+          dtype_name(a.dtype()));
 }
 
 void need_bits(ir::Op op, const Tensor& a) {
   if (is_float(a.dtype()))
-    raise(Code::kInvalidArgument, "{} needs an integer or bool dtype, not {}", ir::op_name(op), dtype_name(a.dtype()));
+    raise(Code::kInvalidArgument, "{} needs an integer or bool dtype, not {}", ir::op_name(op),
+          dtype_name(a.dtype()));
 }
 
 Tensor alu_node(ir::Op op, DType dtype, std::vector<Tensor> operands) {
@@ -109,9 +123,11 @@ Tensor alu_node(ir::Op op, DType dtype, std::vector<Tensor> operands) {
 
 Tensor alu(ir::Op op, const Tensor& a) {
   switch (op) {
-    case ir::Op::kRecip: case ir::Op::kSqrt: case ir::Op::kExp2: case ir::Op::kLog2: case ir::Op::kSin:
-      need_float(op, a);
-      break;
+    case ir::Op::kRecip:
+    case ir::Op::kSqrt:
+    case ir::Op::kExp2:
+    case ir::Op::kLog2:
+    case ir::Op::kSin: need_float(op, a); break;
     case ir::Op::kNot: need_bits(op, a); break;
     case ir::Op::kTrunc:
       if (!is_float(a.dtype())) return a;
@@ -124,7 +140,11 @@ Tensor alu(ir::Op op, const Tensor& a) {
 Tensor alu(ir::Op op, Tensor a, Tensor b) {
   match(a, b, ir::op_name(op));
   switch (op) {
-    case ir::Op::kAnd: case ir::Op::kOr: case ir::Op::kXor: case ir::Op::kShl: case ir::Op::kShr: need_bits(op, a); break;
+    case ir::Op::kAnd:
+    case ir::Op::kOr:
+    case ir::Op::kXor:
+    case ir::Op::kShl:
+    case ir::Op::kShr: need_bits(op, a); break;
     default: break;
   }
   return alu_node(op, ir::is_comparison(op) ? DType::kBool : a.dtype(), {a, b});
@@ -132,12 +152,14 @@ Tensor alu(ir::Op op, Tensor a, Tensor b) {
 
 Tensor select(const Tensor& condition, Tensor a, Tensor b) {
   if (!is_bool(condition.dtype()))
-    raise(Code::kInvalidArgument, "where: the condition is {}, not bool", dtype_name(condition.dtype()));
+    raise(Code::kInvalidArgument, "where: the condition is {}, not bool",
+          dtype_name(condition.dtype()));
   if (is_weak(a) && is_weak(b)) {  // two numbers: they live where the condition does
     const DType t = promote(a.dtype(), b.dtype());
     const auto number = [&](const Tensor& x) {
       const Node& n = *x.node();
-      return is_float(n.dtype) ? constant(n.scalar.f, t, condition.device()) : constant_int(n.scalar.i, t, condition.device());
+      return is_float(n.dtype) ? constant(n.scalar.f, t, condition.device())
+                               : constant_int(n.scalar.i, t, condition.device());
     };
     a = number(a);
     b = number(b);
@@ -145,9 +167,10 @@ Tensor select(const Tensor& condition, Tensor a, Tensor b) {
   match(a, b, "where");
   const Shape shape = broadcast(condition.shape(), a.shape(), "where");
   if (&condition.device() != &a.device())
-    raise(Code::kInvalidArgument, "where: operands are on {} and {}; move one with to()", condition.device().name(),
-          a.device().name());
-  return alu_node(ir::Op::kSelect, a.dtype(), {condition.expand(shape), a.expand(shape), b.expand(shape)});
+    raise(Code::kInvalidArgument, "where: operands are on {} and {}; move one with to()",
+          condition.device().name(), a.device().name());
+  return alu_node(ir::Op::kSelect, a.dtype(),
+                  {condition.expand(shape), a.expand(shape), b.expand(shape)});
 }
 
 Tensor Tensor::cast(DType dtype) const {
@@ -158,14 +181,16 @@ Tensor Tensor::cast(DType dtype) const {
 Tensor Tensor::bitcast(DType dtype) const {
   if (dtype == this->dtype()) return *this;
   if (item_size(dtype) != item_size(this->dtype()))
-    raise(Code::kInvalidArgument, "bitcast: {} and {} differ in size", dtype_name(this->dtype()), dtype_name(dtype));
+    raise(Code::kInvalidArgument, "bitcast: {} and {} differ in size", dtype_name(this->dtype()),
+          dtype_name(dtype));
   return unary_node(NodeKind::kBitcast, *this, dtype);
 }
 
 Tensor Tensor::contiguous() const { return unary_node(NodeKind::kContiguous, *this, dtype()); }
 
 Tensor Tensor::to(std::string_view device) const {
-  runtime::Device* target = device.empty() ? unwrap(runtime::default_device()) : unwrap(runtime::open_device(device));
+  runtime::Device* target =
+      device.empty() ? unwrap(runtime::default_device()) : unwrap(runtime::open_device(device));
   if (target == &this->device()) return *this;
   Tensor out = unary_node(NodeKind::kCopy, *this, dtype());
   out.node_->device = target;
@@ -179,13 +204,15 @@ Tensor reduce(ir::ReduceOp op, const Tensor& a, const Axes& axes) {
     for (int64_t i = 0; i < a.rank(); ++i) sorted.push_back(i);
   std::sort(sorted.begin(), sorted.end());
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-    raise(Code::kInvalidArgument, "{} of {}: an axis is named twice", ir::reduce_op_name(op), to_string(a.shape()));
+    raise(Code::kInvalidArgument, "{} of {}: an axis is named twice", ir::reduce_op_name(op),
+          to_string(a.shape()));
   Shape shape = a.shape();
   std::vector<int64_t> real;
   for (int64_t i : sorted) {
     auto& d = shape[static_cast<size_t>(i)];
     if (d.max() == 0 && (op == ir::ReduceOp::kMax || op == ir::ReduceOp::kMin))
-      raise(Code::kInvalidArgument, "{} over axis {} of {}, which is empty", ir::reduce_op_name(op), i, to_string(a.shape()));
+      raise(Code::kInvalidArgument, "{} over axis {} of {}, which is empty", ir::reduce_op_name(op),
+            i, to_string(a.shape()));
     if (!d.is(1)) real.push_back(i);
     d = 1;
   }
@@ -207,7 +234,10 @@ Tensor constant(double value, DType dtype, runtime::Device& device) {
   Node n;
   n.dtype = dtype;
   n.device = &device;
-  n.scalar = {is_float(dtype) ? 0 : ir::fold(ir::Op::kCast, dtype, std::array{ir::Scalar{DType::kF64, 0, value}}).i, value};
+  n.scalar = {is_float(dtype)
+                  ? 0
+                  : ir::fold(ir::Op::kCast, dtype, std::array{ir::Scalar{DType::kF64, 0, value}}).i,
+              value};
   return make(std::move(n));
 }
 
@@ -215,12 +245,16 @@ Tensor constant_int(int64_t value, DType dtype, runtime::Device& device) {
   Node n;
   n.dtype = dtype;
   n.device = &device;
-  n.scalar = {is_float(dtype) ? value : ir::fold(ir::Op::kCast, dtype, std::array{ir::Scalar{DType::kI64, value, 0}}).i,
+  n.scalar = {is_float(dtype)
+                  ? value
+                  : ir::fold(ir::Op::kCast, dtype, std::array{ir::Scalar{DType::kI64, value, 0}}).i,
               static_cast<double>(value)};
   return make(std::move(n));
 }
 
-Tensor scalar_like(const Tensor& like, double value) { return constant(value, like.dtype(), like.device()); }
+Tensor scalar_like(const Tensor& like, double value) {
+  return constant(value, like.dtype(), like.device());
+}
 
 Tensor iota(const SymInt& n, runtime::Device& device) {
   Node node;
@@ -235,7 +269,8 @@ Tensor Tensor::value_of(const SymInt& v, std::string_view device) {
   Node node;
   node.kind = NodeKind::kVarValue;
   node.dtype = DType::kI64;
-  node.device = device.empty() ? unwrap(runtime::default_device()) : unwrap(runtime::open_device(device));
+  node.device =
+      device.empty() ? unwrap(runtime::default_device()) : unwrap(runtime::open_device(device));
   node.syms = {v};
   return make(std::move(node));
 }
@@ -246,10 +281,11 @@ Tensor gather_raw(const Tensor& src, int64_t axis, const Tensor& index) {
   for (int64_t i = 0; fits && i < src.rank(); ++i)
     if (i != axis && index.size(i).max() > src.size(i).max()) fits = false;
   if (!fits)
-    raise(Code::kInvalidArgument, "gather along axis {}: index {} {} does not fit {}", axis, dtype_name(index.dtype()),
-          to_string(index.shape()), to_string(src.shape()));
+    raise(Code::kInvalidArgument, "gather along axis {}: index {} {} does not fit {}", axis,
+          dtype_name(index.dtype()), to_string(index.shape()), to_string(src.shape()));
   if (&src.device() != &index.device())
-    raise(Code::kInvalidArgument, "gather: operands are on {} and {}", src.device().name(), index.device().name());
+    raise(Code::kInvalidArgument, "gather: operands are on {} and {}", src.device().name(),
+          index.device().name());
   Node n;
   n.kind = NodeKind::kGather;
   n.dtype = src.dtype();
@@ -282,13 +318,16 @@ Tensor Tensor::permute(const Axes& order) const {
   std::vector<bool> seen(static_cast<size_t>(rank()));
   for (int64_t a : order) {
     const int64_t i = axis(a);
-    if (seen[static_cast<size_t>(i)]) raise(Code::kInvalidArgument, "permute of {}: axis {} is named twice", bm::to_string(this->shape()), i);
+    if (seen[static_cast<size_t>(i)])
+      raise(Code::kInvalidArgument, "permute of {}: axis {} is named twice",
+            bm::to_string(this->shape()), i);
     seen[static_cast<size_t>(i)] = true;
     axes.push_back(i);
     shape.push_back(this->shape()[static_cast<size_t>(i)]);
   }
   if (static_cast<int64_t>(axes.size()) != rank())
-    raise(Code::kInvalidArgument, "permute of {} needs {} axes, not {}", bm::to_string(this->shape()), rank(), axes.size());
+    raise(Code::kInvalidArgument, "permute of {} needs {} axes, not {}",
+          bm::to_string(this->shape()), rank(), axes.size());
   if (std::is_sorted(axes.begin(), axes.end())) return *this;
   return movement(NodeKind::kPermute, *this, std::move(shape), std::move(axes));
 }
@@ -296,13 +335,15 @@ Tensor Tensor::permute(const Axes& order) const {
 Tensor Tensor::expand(const Shape& wanted) const {
   Shape shape = wanted;
   if (shape.size() < this->shape().size())
-    raise(Code::kInvalidArgument, "expand: {} has more axes than {}", bm::to_string(this->shape()), bm::to_string(wanted));
+    raise(Code::kInvalidArgument, "expand: {} has more axes than {}", bm::to_string(this->shape()),
+          bm::to_string(wanted));
   const size_t skip = shape.size() - this->shape().size();
   for (size_t i = 0; i < this->shape().size(); ++i) {
     const SymInt& have = this->shape()[i];
     if (shape[skip + i].is(-1)) shape[skip + i] = have;
     if (!(have == shape[skip + i]) && !have.is(1))
-      raise(Code::kInvalidArgument, "expand: {} does not expand to {}", bm::to_string(this->shape()), bm::to_string(wanted));
+      raise(Code::kInvalidArgument, "expand: {} does not expand to {}",
+            bm::to_string(this->shape()), bm::to_string(wanted));
   }
   if (shape == this->shape()) return *this;
   Tensor t = *this;
@@ -320,7 +361,8 @@ Tensor pad_raw(const Tensor& a, const std::vector<SymInt>& before_after, Scalar 
   bool is_identity = true;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (before_after[2 * i].min() < 0 || before_after[2 * i + 1].min() < 0)
-      raise(Code::kInvalidArgument, "pad of {}: negative amount on axis {}", to_string(a.shape()), i);
+      raise(Code::kInvalidArgument, "pad of {}: negative amount on axis {}", to_string(a.shape()),
+            i);
     is_identity &= before_after[2 * i].is(0) && before_after[2 * i + 1].is(0);
     shape[i] = shape[i] + before_after[2 * i] + before_after[2 * i + 1];
   }
@@ -335,8 +377,8 @@ Tensor shrink_raw(const Tensor& a, const std::vector<SymInt>& begin_size) {
     const SymInt &begin = begin_size[2 * i], &size = begin_size[2 * i + 1];
     // Compare ends as expressions first: n - (s + t) may be a constant although each part varies.
     if (begin.min() < 0 || size.min() < 0 || (shape[i] - begin - size).min() < 0)
-      raise(Code::kInvalidArgument, "axis {} of {}: range [{}, {}) leaves it", i, to_string(a.shape()), begin.to_string(),
-            (begin + size).to_string());
+      raise(Code::kInvalidArgument, "axis {} of {}: range [{}, {}) leaves it", i,
+            to_string(a.shape()), begin.to_string(), (begin + size).to_string());
     is_identity &= begin.is(0) && size == shape[i];
     shape[i] = size;
   }
@@ -346,23 +388,30 @@ Tensor shrink_raw(const Tensor& a, const std::vector<SymInt>& begin_size) {
 
 Tensor Tensor::pad(const std::vector<std::pair<SymInt, SymInt>>& before_after, double value) const {
   if (static_cast<int64_t>(before_after.size()) != rank())
-    raise(Code::kInvalidArgument, "pad of {} needs {} pairs, not {}", bm::to_string(shape()), rank(), before_after.size());
+    raise(Code::kInvalidArgument, "pad of {} needs {} pairs, not {}", bm::to_string(shape()),
+          rank(), before_after.size());
   std::vector<SymInt> grow, cut;
   for (size_t i = 0; i < before_after.size(); ++i) {
     const auto& [before, after] = before_after[i];
-    const SymInt cut_before = before.max() < 0 ? before * -1 : SymInt(0), cut_after = after.max() < 0 ? after * -1 : SymInt(0);
+    const SymInt cut_before = before.max() < 0 ? before * -1 : SymInt(0),
+                 cut_after = after.max() < 0 ? after * -1 : SymInt(0);
     cut.push_back(cut_before);
     cut.push_back(shape()[i] - cut_before - cut_after);
     grow.push_back(before.max() < 0 ? SymInt(0) : before);
     grow.push_back(after.max() < 0 ? SymInt(0) : after);
   }
-  Scalar fill{is_float(dtype()) ? 0 : ir::fold(ir::Op::kCast, dtype(), std::array{ir::Scalar{DType::kF64, 0, value}}).i, value};
+  Scalar fill{
+      is_float(dtype())
+          ? 0
+          : ir::fold(ir::Op::kCast, dtype(), std::array{ir::Scalar{DType::kF64, 0, value}}).i,
+      value};
   return pad_raw(shrink_raw(*this, cut), grow, fill);
 }
 
 Tensor Tensor::shrink(const std::vector<std::pair<SymInt, SymInt>>& begin_end) const {
   if (static_cast<int64_t>(begin_end.size()) != rank())
-    raise(Code::kInvalidArgument, "shrink of {} needs {} pairs, not {}", bm::to_string(shape()), rank(), begin_end.size());
+    raise(Code::kInvalidArgument, "shrink of {} needs {} pairs, not {}", bm::to_string(shape()),
+          rank(), begin_end.size());
   std::vector<SymInt> flat;
   for (const auto& [begin, end] : begin_end) {
     flat.push_back(begin);
@@ -376,7 +425,8 @@ Tensor Tensor::flip(const Axes& axes) const {
   for (int64_t a : axes) {
     const int64_t i = axis(a);
     if (std::find(list.begin(), list.end(), i) != list.end())
-      raise(Code::kInvalidArgument, "flip of {}: axis {} is named twice", bm::to_string(shape()), i);
+      raise(Code::kInvalidArgument, "flip of {}: axis {} is named twice", bm::to_string(shape()),
+            i);
     if (!size(i).is(1)) list.push_back(i);
   }
   if (list.empty()) return *this;

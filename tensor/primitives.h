@@ -16,7 +16,8 @@ Tensor scalar_like(const Tensor& like, double value);
 Tensor constant(double value, DType dtype, runtime::Device& device);
 Tensor constant_int(int64_t value, DType dtype, runtime::Device& device);
 Tensor iota(const SymInt& n, runtime::Device& device);
-/// src[0] indexed along `axis` by int64 `index` (same rank; other axes of index not larger than src's).
+/// src[0] indexed along `axis` by int64 `index` (same rank; other axes of index not larger than
+/// src's).
 Tensor gather_raw(const Tensor& src, int64_t axis, const Tensor& index);
 /// Pad with non-negative amounts; a constant fill.
 Tensor pad_raw(const Tensor& a, const std::vector<SymInt>& before_after, Scalar value);
@@ -29,7 +30,8 @@ DType promote(DType a, DType b);
 DType sum_dtype(DType t);
 /// float types unchanged, everything else float32.
 DType float_dtype(DType t);
-/// A tensor made from a C++ number (weak): takes the other operand's dtype when its category allows.
+/// A tensor made from a C++ number (weak): takes the other operand's dtype when its category
+/// allows.
 bool is_weak(const Tensor& t);
 /// Both promoted to a common dtype and broadcast to a common shape.
 void match(Tensor& a, Tensor& b, std::string_view what);

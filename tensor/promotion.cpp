@@ -56,13 +56,15 @@ void match(Tensor& a, Tensor& b, std::string_view what) {
   for (Tensor* x : {&a, &b}) {
     const Node& n = *x->node();
     if (!n.is_weak) continue;
-    *x = is_float(t) ? constant(n.dtype == DType::kF32 ? n.scalar.f : static_cast<double>(n.scalar.i), t, device)
+    *x = is_float(t)
+             ? constant(n.dtype == DType::kF32 ? n.scalar.f : static_cast<double>(n.scalar.i), t,
+                        device)
          : is_float(n.dtype) ? constant(n.scalar.f, t, device)
                              : constant_int(n.scalar.i, t, device);
   }
   if (&a.device() != &b.device())
-    raise(Code::kInvalidArgument, "{}: operands are on {} and {}; move one with to()", what, a.device().name(),
-          b.device().name());
+    raise(Code::kInvalidArgument, "{}: operands are on {} and {}; move one with to()", what,
+          a.device().name(), b.device().name());
   const Shape shape = broadcast(a.shape(), b.shape(), what);
   a = a.cast(t).expand(shape);
   b = b.cast(t).expand(shape);

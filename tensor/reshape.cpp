@@ -17,7 +17,8 @@ bool multiply(SymInt& product, const SymInt& d) {
 }
 
 tl::unexpected<Error> mismatch(const Shape& src, const Shape& dst) {
-  return fail(Code::kInvalidArgument, "reshape: {} does not have as many elements as {}", to_string(src), to_string(dst));
+  return fail(Code::kInvalidArgument, "reshape: {} does not have as many elements as {}",
+              to_string(src), to_string(dst));
 }
 
 bool has_inner_symbol(const Shape& shape, size_t begin, size_t end) {
@@ -33,7 +34,8 @@ bool has_inner_symbol(const Shape& shape, size_t begin, size_t end) {
 
 Result<std::vector<ReshapeGroup>> reshape_groups(const Shape& src, const Shape& dst) {
   std::vector<ReshapeGroup> groups;
-  const bool is_empty = std::any_of(src.begin(), src.end(), [](const SymInt& d) { return d.max() == 0; });
+  const bool is_empty =
+      std::any_of(src.begin(), src.end(), [](const SymInt& d) { return d.max() == 0; });
   if (is_empty) {
     if (max_elements(dst) != 0) return mismatch(src, dst);
     groups.push_back({0, src.size(), 0, dst.size()});
@@ -45,7 +47,9 @@ Result<std::vector<ReshapeGroup>> reshape_groups(const Shape& src, const Shape& 
     SymInt left = 1, right = 1;
     do {
       // Grow the side that is behind; a symbolic product counts by its largest value.
-      const bool grow_left = i < src.size() && (left.max() < right.max() || (left.max() == right.max() && (j == dst.size() || g.src_begin == i)));
+      const bool grow_left =
+          i < src.size() && (left.max() < right.max() ||
+                             (left.max() == right.max() && (j == dst.size() || g.src_begin == i)));
       if (grow_left) {
         if (!multiply(left, src[i++])) return mismatch(src, dst);
       } else if (j < dst.size()) {
@@ -60,8 +64,11 @@ Result<std::vector<ReshapeGroup>> reshape_groups(const Shape& src, const Shape& 
     while (i < src.size() && src[i].is(1) && j == dst.size()) g.src_end = ++i;
     while (j < dst.size() && dst[j].is(1) && i == src.size()) g.dst_end = ++j;
     const bool is_one_to_one = g.src_end - g.src_begin == 1 && g.dst_end - g.dst_begin == 1;
-    if (!is_one_to_one && (has_inner_symbol(src, g.src_begin, g.src_end) || has_inner_symbol(dst, g.dst_begin, g.dst_end)))
-      return fail(Code::kUnsupported, "reshape from {} to {} would merge or split a symbolic axis behind another", to_string(src), to_string(dst));
+    if (!is_one_to_one && (has_inner_symbol(src, g.src_begin, g.src_end) ||
+                           has_inner_symbol(dst, g.dst_begin, g.dst_end)))
+      return fail(Code::kUnsupported,
+                  "reshape from {} to {} would merge or split a symbolic axis behind another",
+                  to_string(src), to_string(dst));
     groups.push_back(g);
   }
   return groups;
@@ -73,10 +80,15 @@ SymInt infer_dimension(const Shape& src, const Shape& wanted, size_t at) {
   for (const SymInt& d : src) is_simple &= multiply(have, d);
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (i == at) continue;
-    if (wanted[i].is(-1)) raise(Code::kInvalidArgument, "reshape of {} to {}: only one dimension may be -1", to_string(src), to_string(wanted));
+    if (wanted[i].is(-1))
+      raise(Code::kInvalidArgument, "reshape of {} to {}: only one dimension may be -1",
+            to_string(src), to_string(wanted));
     is_simple &= multiply(known, wanted[i]);
   }
-  const auto give_up = [&] { raise(Code::kInvalidArgument, "reshape of {} to {}: cannot infer the -1", to_string(src), to_string(wanted)); };
+  const auto give_up = [&] {
+    raise(Code::kInvalidArgument, "reshape of {} to {}: cannot infer the -1", to_string(src),
+          to_string(wanted));
+  };
   if (!is_simple) give_up();
   if (known.is_const()) {
     const int64_t k = known.constant();

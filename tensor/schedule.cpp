@@ -85,7 +85,8 @@ class Builder {
   }
 
   runtime::Buffer make_storage(const NodePtr& n) {
-    runtime::Buffer buffer = unwrap(runtime::allocate(*n->device, {.size = std::max<uint64_t>(bytes_of(*n), 1)}));
+    runtime::Buffer buffer =
+        unwrap(runtime::allocate(*n->device, {.size = std::max<uint64_t>(bytes_of(*n), 1)}));
     storage_[n.get()] = buffer;
     made_.emplace_back(n, buffer);
     return buffer;
@@ -96,8 +97,10 @@ class Builder {
     if (max_elements(n->shape) == 0) return;
     if (n->kind == NodeKind::kCopy) {
       const runtime::Buffer& in = buffer_of(n->src[0].get());
-      schedule.calls.push_back({fmt::format("copy {}", out.size), runtime::CopyCall{},
-                                {{.buffer = out, .is_written = true, .is_read = false}, {.buffer = in}}});
+      schedule.calls.push_back(
+          {fmt::format("copy {}", out.size),
+           runtime::CopyCall{},
+           {{.buffer = out, .is_written = true, .is_read = false}, {.buffer = in}}});
       // Storages are rounded up; only the tensor's bytes move.
       for (runtime::Arg& a : schedule.calls.back().args) a.buffer.size = bytes_of(*n);
       return;
@@ -106,7 +109,8 @@ class Builder {
     build_kernel(unwrap(lower(*n, nullptr, is_stored)), *n->device);
   }
 
-  void build_assign(const NodePtr& n, const NodePtr& target, const std::function<bool(const Node*)>& is_stored) {
+  void build_assign(const NodePtr& n, const NodePtr& target,
+                    const std::function<bool(const Node*)>& is_stored) {
     if (max_elements(n->shape) == 0) return;
     if (is_interpreted(*n)) {
       runtime::Buffer value = make_storage(n);
@@ -117,7 +121,8 @@ class Builder {
     }
     LoweredKernel direct = unwrap(lower(*n, target.get(), is_stored));
     if (!direct.reads_destination_elsewhere) return build_kernel(std::move(direct), *n->device);
-    // The value reads elements that the same kernel would overwrite: compute it aside, then store it.
+    // The value reads elements that the same kernel would overwrite: compute it aside, then store
+    // it.
     build_node(n, is_stored);
     made_.pop_back();
     auto copy = std::make_shared<Node>();
@@ -126,7 +131,8 @@ class Builder {
     copy->device = n->device;
     copy->shape = n->shape;
     copy->src = {n};
-    build_kernel(unwrap(lower(*copy, target.get(), [&](const Node* x) { return x == n.get(); })), *n->device);
+    build_kernel(unwrap(lower(*copy, target.get(), [&](const Node* x) { return x == n.get(); })),
+                 *n->device);
   }
 
   void build_kernel(LoweredKernel lowered, runtime::Device& device) {
@@ -144,7 +150,9 @@ class Builder {
     runtime::Call call{lowered.ir.name, std::move(kernel), {}};
     for (size_t i = 0; i < lowered.params.size(); ++i) {
       const ir::Param& p = lowered.ir.params[i];
-      call.args.push_back({.buffer = buffer_of(lowered.params[i]), .is_written = p.is_written, .is_read = p.is_read});
+      call.args.push_back({.buffer = buffer_of(lowered.params[i]),
+                           .is_written = p.is_written,
+                           .is_read = p.is_read});
     }
     schedule.calls.push_back(std::move(call));
   }
@@ -169,8 +177,10 @@ class Builder {
       std::vector<const std::byte*> sources(args.begin() + 1, args.end());
       return interpret(*node, sources, args[0]);
     };
-    const std::string name = n.kind == NodeKind::kAlu ? std::string(ir::op_name(n.op)) : kind_name(n.kind);
-    runtime::Call call{name, std::move(host), {{.buffer = out, .is_written = true, .is_read = false}}};
+    const std::string name =
+        n.kind == NodeKind::kAlu ? std::string(ir::op_name(n.op)) : kind_name(n.kind);
+    runtime::Call call{
+        name, std::move(host), {{.buffer = out, .is_written = true, .is_read = false}}};
     for (const NodePtr& s : n.src) call.args.push_back({.buffer = buffer_of(s.get())});
     schedule.calls.push_back(std::move(call));
   }
@@ -185,10 +195,13 @@ class Builder {
     runtime::HostCall host;
     host.device = target.device;
     host.vars = vars_of(target);
-    host.function = [chain, shape, base_strides, item](std::span<std::byte* const> args, std::span<const int64_t>) -> Status {
+    host.function = [chain, shape, base_strides, item](std::span<std::byte* const> args,
+                                                       std::span<const int64_t>) -> Status {
       return interpret_assign(chain, shape, base_strides, item, args[1], args[0]);
     };
-    schedule.calls.push_back({"assign", std::move(host), {{.buffer = base->buffer, .is_written = true}, {.buffer = value}}});
+    schedule.calls.push_back({"assign",
+                              std::move(host),
+                              {{.buffer = base->buffer, .is_written = true}, {.buffer = value}}});
   }
 
   static std::string kind_name(NodeKind kind) {
@@ -238,7 +251,8 @@ std::unordered_map<const Node*, long> inner_uses(const NodePtr& root) {
   return uses;
 }
 
-void collect_readers(Node& storage, const NodeSet& chain, const std::unordered_map<const Node*, long>& inner, const Node* root,
+void collect_readers(Node& storage, const NodeSet& chain,
+                     const std::unordered_map<const Node*, long>& inner, const Node* root,
                      std::vector<NodePtr>& out) {
   std::vector<std::weak_ptr<Node>> readers;
   readers.swap(storage.readers);
@@ -253,7 +267,8 @@ void collect_readers(Node& storage, const NodeSet& chain, const std::unordered_m
     const auto it = inner.find(reader.get());
     // `reader` above is one more holder than the graph itself has.
     const long holders = reader.use_count() - 1;
-    const bool is_only_in_value = it != inner.end() && holders <= it->second + (reader.get() == root ? 1 : 0);
+    const bool is_only_in_value =
+        it != inner.end() && holders <= it->second + (reader.get() == root ? 1 : 0);
     if (!is_only_in_value) out.push_back(reader);
   }
 }
@@ -283,11 +298,13 @@ void assign_nodes(const NodePtr& target, const NodePtr& value) {
   Node* base = target.get();
   for (; is_movement(base->kind); base = base->src[0].get()) {
     if (base->kind == NodeKind::kExpand || base->kind == NodeKind::kPad)
-      raise(Code::kInvalidArgument, "assign: the target {} repeats or pads elements of its storage", to_string(target->shape));
+      raise(Code::kInvalidArgument, "assign: the target {} repeats or pads elements of its storage",
+            to_string(target->shape));
     chain.insert(base);
   }
   if (!base->is_realized())
-    raise(Code::kInvalidArgument, "assign: the target {} has no storage; realize() it first", to_string(target->shape));
+    raise(Code::kInvalidArgument, "assign: the target {} has no storage; realize() it first",
+          to_string(target->shape));
   const auto inner = inner_uses(value);
   std::vector<NodePtr> roots;
   collect_readers(*base, chain, inner, value.get(), roots);
@@ -304,7 +321,8 @@ void assign_nodes(const NodePtr& target, const NodePtr& value) {
   builder.commit();
 }
 
-Result<std::shared_ptr<const hal::Program>> program_for(runtime::Device& device, const ir::KernelIr& kernel) {
+Result<std::shared_ptr<const hal::Program>> program_for(runtime::Device& device,
+                                                        const ir::KernelIr& kernel) {
   struct Cache {
     std::mutex mutex;
     std::unordered_map<std::string, std::shared_ptr<const hal::Program>> programs;
@@ -315,7 +333,8 @@ Result<std::shared_ptr<const hal::Program>> program_for(runtime::Device& device,
     std::lock_guard guard(cache.mutex);
     if (auto it = cache.programs.find(key); it != cache.programs.end()) return it->second;
   }
-  const hal::CodeObject code = BM_TRY(compiler::compile(kernel, device.hal().arch(), device.renderer()));
+  const hal::CodeObject code =
+      BM_TRY(compiler::compile(kernel, device.hal().arch(), device.renderer()));
   std::shared_ptr<const hal::Program> program = BM_TRY(device.hal().load(code));
   std::lock_guard guard(cache.mutex);
   return cache.programs.emplace(std::move(key), std::move(program)).first->second;

@@ -18,12 +18,12 @@ struct Schedule {
   uint32_t var_slot(const Var& v);
 };
 
-/// Gives every root storage (and with it the intermediate nodes worth keeping) and runs the calls, or
-/// appends them to the capture in progress on this thread. Throws bm::Exception.
+/// Gives every root storage (and with it the intermediate nodes worth keeping) and runs the calls,
+/// or appends them to the capture in progress on this thread. Throws bm::Exception.
 void realize_nodes(std::span<const NodePtr> roots);
 
-/// Writes `value` through `target`, a view of realised storage. The caller holds `value` exactly once;
-/// further holders are taken for tensors that must keep the old contents.
+/// Writes `value` through `target`, a view of realised storage. The caller holds `value` exactly
+/// once; further holders are taken for tensors that must keep the old contents.
 void assign_nodes(const NodePtr& target, const NodePtr& value);
 
 /// Recording of one thread. While one is active nothing runs and tensor data cannot be read.
@@ -43,6 +43,7 @@ class CaptureScope {
 };
 
 /// Compiled and loaded kernel, kept for the life of the process.
-Result<std::shared_ptr<const hal::Program>> program_for(runtime::Device& device, const ir::KernelIr& kernel);
+Result<std::shared_ptr<const hal::Program>> program_for(runtime::Device& device,
+                                                        const ir::KernelIr& kernel);
 
 }  // namespace bm

@@ -14,7 +14,8 @@ struct Var::State {
 };
 
 Var::Var(std::string name, int64_t min, int64_t max) : state_(std::make_shared<State>()) {
-  if (min > max) raise(Code::kInvalidArgument, "variable {}: minimum {} exceeds maximum {}", name, min, max);
+  if (min > max)
+    raise(Code::kInvalidArgument, "variable {}: minimum {} exceeds maximum {}", name, min, max);
   static std::atomic<uint64_t> next_id{1};  // identity only, never read back
   state_->name = std::move(name);
   state_->min = min;
@@ -31,8 +32,8 @@ uint64_t Var::id() const { return state_->id; }
 
 void Var::set(int64_t value) const {
   if (value < state_->min || value > state_->max)
-    raise(Code::kInvalidArgument, "variable {} is declared in [{}, {}] and cannot be {}", state_->name, state_->min,
-          state_->max, value);
+    raise(Code::kInvalidArgument, "variable {} is declared in [{}, {}] and cannot be {}",
+          state_->name, state_->min, state_->max, value);
   state_->value.store(value, std::memory_order_relaxed);
 }
 
@@ -59,7 +60,8 @@ std::string SymInt::to_string() const {
     if (t.coefficient != 1) out += fmt::format("{}*", t.coefficient);
     out += t.var.name();
   }
-  if (constant_ != 0 || out.empty()) out += fmt::format("{}{}", out.empty() || constant_ < 0 ? "" : "+", constant_);
+  if (constant_ != 0 || out.empty())
+    out += fmt::format("{}{}", out.empty() || constant_ < 0 ? "" : "+", constant_);
   return out;
 }
 
@@ -97,7 +99,8 @@ std::string to_string(const Shape& shape) {
 int64_t max_elements(const Shape& shape) {
   int64_t n = 1;
   for (const SymInt& d : shape) {
-    if (d.max() < 0) raise(Code::kInvalidArgument, "shape {} has a negative dimension", to_string(shape));
+    if (d.max() < 0)
+      raise(Code::kInvalidArgument, "shape {} has a negative dimension", to_string(shape));
     if (__builtin_mul_overflow(n, d.max(), &n) || n > (int64_t{1} << 62))
       raise(Code::kInvalidArgument, "shape {} has more than 2^62 elements", to_string(shape));
   }
@@ -134,8 +137,10 @@ Shape broadcast(const Shape& a, const Shape& b, std::string_view what) {
   for (size_t i = 0; i < shorter.size(); ++i) {
     if (out[skip + i] == shorter[i] || shorter[i].is(1)) continue;
     if (!out[skip + i].is(1))
-      raise(Code::kInvalidArgument, "{}: shapes {} and {} do not broadcast (axis {} from the end: {} and {})", what,
-            to_string(a), to_string(b), shorter.size() - i, out[skip + i].to_string(), shorter[i].to_string());
+      raise(Code::kInvalidArgument,
+            "{}: shapes {} and {} do not broadcast (axis {} from the end: {} and {})", what,
+            to_string(a), to_string(b), shorter.size() - i, out[skip + i].to_string(),
+            shorter[i].to_string());
     out[skip + i] = shorter[i];
   }
   return out;

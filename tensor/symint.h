@@ -31,8 +31,9 @@ class Var {
 
 class SymInt {
  public:
-  SymInt(int64_t value = 0) : constant_(value) {}  // NOLINT(google-explicit-constructor): an integer is a SymInt
-  SymInt(const Var& var) : terms_{{var, 1}} {}     // NOLINT(google-explicit-constructor)
+  SymInt(int64_t value = 0)
+      : constant_(value) {}  // NOLINT(google-explicit-constructor): an integer is a SymInt
+  SymInt(const Var& var) : terms_{{var, 1}} {}  // NOLINT(google-explicit-constructor)
 
   struct Term {
     Var var;

@@ -27,7 +27,8 @@ uint64_t byte_size(const Shape& shape, DType dtype) {
 }
 
 void need_static(std::string_view what, const Shape& shape) {
-  if (!is_static(shape)) raise(Code::kInvalidArgument, "{}: shape {} is symbolic", what, to_string(shape));
+  if (!is_static(shape))
+    raise(Code::kInvalidArgument, "{}: shape {} is symbolic", what, to_string(shape));
 }
 
 }  // namespace
@@ -47,11 +48,16 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, std::string_v
 Tensor Tensor::full_int(const Shape& shape, int64_t value, DType dtype, std::string_view device) {
   return constant_int(value, dtype, device_named(device)).expand(shape);
 }
-Tensor Tensor::zeros(const Shape& shape, DType dtype, std::string_view device) { return full_int(shape, 0, dtype, device); }
-Tensor Tensor::ones(const Shape& shape, DType dtype, std::string_view device) { return full_int(shape, 1, dtype, device); }
+Tensor Tensor::zeros(const Shape& shape, DType dtype, std::string_view device) {
+  return full_int(shape, 0, dtype, device);
+}
+Tensor Tensor::ones(const Shape& shape, DType dtype, std::string_view device) {
+  return full_int(shape, 1, dtype, device);
+}
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, std::string_view device) {
-  runtime::Buffer buffer = unwrap(runtime::allocate(device_named(device), {.size = std::max<uint64_t>(byte_size(shape, dtype), 1)}));
+  runtime::Buffer buffer = unwrap(runtime::allocate(
+      device_named(device), {.size = std::max<uint64_t>(byte_size(shape, dtype), 1)}));
   return storage_node(std::move(buffer), shape, dtype);
 }
 
@@ -59,11 +65,12 @@ Tensor Tensor::arange(const SymInt& n, DType dtype, std::string_view device) {
   return iota(n, device_named(device)).cast(dtype);
 }
 
-Tensor Tensor::from_bytes(std::span<const std::byte> bytes, const Shape& shape, DType dtype, std::string_view device) {
+Tensor Tensor::from_bytes(std::span<const std::byte> bytes, const Shape& shape, DType dtype,
+                          std::string_view device) {
   need_static("from", shape);
   if (bytes.size() != byte_size(shape, dtype))
-    raise(Code::kInvalidArgument, "from: {} of {} needs {} bytes, not {}", to_string(shape), dtype_name(dtype),
-          byte_size(shape, dtype), bytes.size());
+    raise(Code::kInvalidArgument, "from: {} of {} needs {} bytes, not {}", to_string(shape),
+          dtype_name(dtype), byte_size(shape, dtype), bytes.size());
   Tensor t = empty(shape, dtype, device);
   runtime::Buffer dst = t.buffer();
   dst.size = bytes.size();
@@ -71,18 +78,22 @@ Tensor Tensor::from_bytes(std::span<const std::byte> bytes, const Shape& shape, 
   return t;
 }
 
-Tensor Tensor::from_blob(void* pointer, const Shape& shape, DType dtype, std::string_view device, std::function<void()> release) {
+Tensor Tensor::from_blob(void* pointer, const Shape& shape, DType dtype, std::string_view device,
+                         std::function<void()> release) {
   need_static("from_blob", shape);
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   if (address % static_cast<uintptr_t>(item_size(dtype)) != 0)
-    raise(Code::kInvalidArgument, "from_blob: {} is not aligned to the {} bytes of {}", pointer, item_size(dtype), dtype_name(dtype));
-  return storage_node(unwrap(runtime::wrap(device_named(device), pointer, byte_size(shape, dtype), std::move(release))), shape, dtype);
+    raise(Code::kInvalidArgument, "from_blob: {} is not aligned to the {} bytes of {}", pointer,
+          item_size(dtype), dtype_name(dtype));
+  return storage_node(unwrap(runtime::wrap(device_named(device), pointer, byte_size(shape, dtype),
+                                           std::move(release))),
+                      shape, dtype);
 }
 
 Tensor Tensor::from_buffer(runtime::Buffer buffer, const Shape& shape, DType dtype) {
   if (buffer.size < byte_size(shape, dtype))
-    raise(Code::kInvalidArgument, "from_buffer: {} of {} needs {} bytes, the buffer has {}", to_string(shape), dtype_name(dtype),
-          byte_size(shape, dtype), buffer.size);
+    raise(Code::kInvalidArgument, "from_buffer: {} of {} needs {} bytes, the buffer has {}",
+          to_string(shape), dtype_name(dtype), byte_size(shape, dtype), buffer.size);
   return storage_node(std::move(buffer), shape, dtype);
 }
 
@@ -90,7 +101,8 @@ const SymInt& Tensor::size(int64_t a) const { return node_->shape[static_cast<si
 
 int64_t Tensor::axis(int64_t a) const {
   if (a < -rank() || a >= rank())
-    raise(Code::kInvalidArgument, "axis {} is out of range for shape {}", a, bm::to_string(shape()));
+    raise(Code::kInvalidArgument, "axis {} is out of range for shape {}", a,
+          bm::to_string(shape()));
   return a < 0 ? a + rank() : a;
 }
 
@@ -107,13 +119,17 @@ void Tensor::realize(std::span<Tensor* const> tensors) {
 }
 
 const runtime::Buffer& Tensor::buffer() const {
-  if (!is_realized()) raise(Code::kInvalidArgument, "tensor {} has no storage; realize() it first", bm::to_string(shape()));
+  if (!is_realized())
+    raise(Code::kInvalidArgument, "tensor {} has no storage; realize() it first",
+          bm::to_string(shape()));
   return node_->buffer;
 }
 
 std::vector<std::byte> Tensor::bytes() const {
   if (CaptureScope::current())
-    raise(Code::kInvalidArgument, "tensor data cannot be read while a capture records: nothing has run yet; return the tensor instead");
+    raise(Code::kInvalidArgument,
+          "tensor data cannot be read while a capture records: nothing has run yet; return the "
+          "tensor instead");
   Tensor t = *this;
   t.realize();
   const auto item = static_cast<size_t>(item_size(dtype()));
@@ -144,11 +160,13 @@ Tensor& Tensor::assign(Tensor&& given) {
   Tensor value = std::move(given);
   if (is_weak(value)) {  // a number takes this tensor's dtype
     const Node& n = *value.node();
-    value = is_float(n.dtype) ? constant(n.scalar.f, dtype(), device()) : constant_int(n.scalar.i, dtype(), device());
+    value = is_float(n.dtype) ? constant(n.scalar.f, dtype(), device())
+                              : constant_int(n.scalar.i, dtype(), device());
   }
   if (&value.device() != &device()) value = value.to(device().name());
   if (!(broadcast(shape(), value.shape(), "assign") == shape()))
-    raise(Code::kInvalidArgument, "assign: a value of shape {} does not fit into {}", bm::to_string(value.shape()), bm::to_string(shape()));
+    raise(Code::kInvalidArgument, "assign: a value of shape {} does not fit into {}",
+          bm::to_string(value.shape()), bm::to_string(shape()));
   value = value.cast(dtype()).expand(shape());
   assign_nodes(node_, value.node_);
   return *this;
@@ -158,12 +176,15 @@ namespace detail {
 
 void check_dtype(const Tensor& t, DType wanted) {
   if (t.dtype() != wanted)
-    raise(Code::kInvalidArgument, "data: the tensor holds {}, not {}; cast() it first", dtype_name(t.dtype()), dtype_name(wanted));
+    raise(Code::kInvalidArgument, "data: the tensor holds {}, not {}; cast() it first",
+          dtype_name(t.dtype()), dtype_name(wanted));
 }
 
 int64_t check_single(const Tensor& t) {
   const int64_t n = elements_now(t.shape());
-  if (n != 1) raise(Code::kInvalidArgument, "item: tensor {} has {} elements, not one", to_string(t.shape()), n);
+  if (n != 1)
+    raise(Code::kInvalidArgument, "item: tensor {} has {} elements, not one", to_string(t.shape()),
+          n);
   return n;
 }
 

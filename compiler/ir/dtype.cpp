@@ -34,8 +34,15 @@ int64_t int_min(DType t) {
     case DType::kI16: return INT16_MIN;
     case DType::kI32: return INT32_MIN;
     case DType::kI64: return INT64_MIN;
-    case DType::kBool: case DType::kU8: case DType::kU16: case DType::kU32: case DType::kU64:
-    case DType::kF16: case DType::kBF16: case DType::kF32: case DType::kF64: return 0;
+    case DType::kBool:
+    case DType::kU8:
+    case DType::kU16:
+    case DType::kU32:
+    case DType::kU64:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kF64: return 0;
   }
   return 0;
 }
@@ -49,8 +56,12 @@ int64_t int_max(DType t) {
     case DType::kU16: return UINT16_MAX;
     case DType::kI32: return INT32_MAX;
     case DType::kU32: return UINT32_MAX;
-    case DType::kI64: case DType::kU64: return INT64_MAX;
-    case DType::kF16: case DType::kBF16: case DType::kF32: case DType::kF64: return 0;
+    case DType::kI64:
+    case DType::kU64: return INT64_MAX;
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kF64: return 0;
   }
   return 0;
 }

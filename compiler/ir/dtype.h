@@ -9,17 +9,38 @@ namespace bm {
 
 /// Order is promotion order within a category; values are stored in caches, do not renumber.
 enum class DType : uint8_t {
-  kBool, kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kBF16, kF32, kF64,
+  kBool,
+  kI8,
+  kU8,
+  kI16,
+  kU16,
+  kI32,
+  kU32,
+  kI64,
+  kU64,
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
 };
 inline constexpr int kNumDTypes = 13;
 
 /// Bytes of one element; bool is one byte holding 0 or 1.
 constexpr int64_t item_size(DType t) {
   switch (t) {
-    case DType::kBool: case DType::kI8: case DType::kU8: return 1;
-    case DType::kI16: case DType::kU16: case DType::kF16: case DType::kBF16: return 2;
-    case DType::kI32: case DType::kU32: case DType::kF32: return 4;
-    case DType::kI64: case DType::kU64: case DType::kF64: return 8;
+    case DType::kBool:
+    case DType::kI8:
+    case DType::kU8: return 1;
+    case DType::kI16:
+    case DType::kU16:
+    case DType::kF16:
+    case DType::kBF16: return 2;
+    case DType::kI32:
+    case DType::kU32:
+    case DType::kF32: return 4;
+    case DType::kI64:
+    case DType::kU64:
+    case DType::kF64: return 8;
   }
   return 0;
 }
@@ -36,10 +57,12 @@ constexpr bool is_half_like(DType t) { return t == DType::kF16 || t == DType::kB
 
 /// "bool", "int8", "uint8", …, "float16", "bfloat16", "float32", "float64".
 std::string_view dtype_name(DType t);
-/// Inverse of dtype_name; also accepts the field's short names ("half", "float", "double", "int", "long").
+/// Inverse of dtype_name; also accepts the field's short names ("half", "float", "double", "int",
+/// "long").
 std::optional<DType> dtype_from_name(std::string_view name);
 
-/// Smallest and largest value of an integer type or bool (as int64; kU64 max saturates to INT64_MAX).
+/// Smallest and largest value of an integer type or bool (as int64; kU64 max saturates to
+/// INT64_MAX).
 int64_t int_min(DType t);
 int64_t int_max(DType t);
 

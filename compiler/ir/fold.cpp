@@ -18,8 +18,12 @@ int64_t wrap(DType t, int64_t v) {
     case DType::kU16: return static_cast<uint16_t>(v);
     case DType::kI32: return static_cast<int32_t>(v);
     case DType::kU32: return static_cast<uint32_t>(v);
-    case DType::kI64: case DType::kU64: return v;
-    case DType::kF16: case DType::kBF16: case DType::kF32: case DType::kF64: return v;
+    case DType::kI64:
+    case DType::kU64: return v;
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kF64: return v;
   }
   return v;
 }
@@ -59,11 +63,14 @@ Scalar fold_cast(const Scalar& a, DType to) {
   if (is_bool(to)) return integer(to, is_float(a.dtype) ? a.f != 0 : a.i != 0);
   if (!is_float(to)) return integer(to, is_float(a.dtype) ? saturate(to, a.f) : a.i);
   // Integers go through float32 for 16-bit floats exactly as generated code does.
-  if (!is_float(a.dtype) && is_half_like(to)) return floating(to, round_to(DType::kF32, as_double(a)));
+  if (!is_float(a.dtype) && is_half_like(to))
+    return floating(to, round_to(DType::kF32, as_double(a)));
   if (!is_float(a.dtype) && to == DType::kF32) {
     // One rounding from 64-bit integers, not two.
-    return {to, 0, a.dtype == DType::kU64 ? static_cast<double>(static_cast<float>(static_cast<uint64_t>(a.i)))
-                                          : static_cast<double>(static_cast<float>(a.i))};
+    return {to, 0,
+            a.dtype == DType::kU64
+                ? static_cast<double>(static_cast<float>(static_cast<uint64_t>(a.i)))
+                : static_cast<double>(static_cast<float>(a.i))};
   }
   if (is_half_like(to)) return floating(to, round_to(DType::kF32, a.f));
   return floating(to, as_double(a));
@@ -83,7 +90,8 @@ Scalar from_bits(DType t, uint64_t bits) {
   switch (t) {
     case DType::kF16: return {t, 0, static_cast<double>(f16_to_f32(static_cast<uint16_t>(bits)))};
     case DType::kBF16: return {t, 0, static_cast<double>(bf16_to_f32(static_cast<uint16_t>(bits)))};
-    case DType::kF32: return {t, 0, static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits)))};
+    case DType::kF32:
+      return {t, 0, static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits)))};
     case DType::kF64: return {t, 0, std::bit_cast<double>(bits)};
     default: return integer(t, static_cast<int64_t>(bits));
   }
@@ -93,7 +101,8 @@ int width(DType t) { return static_cast<int>(item_size(t)) * 8; }
 
 Scalar fold_shift(Op op, DType t, int64_t a, int64_t b) {
   const bool is_over = b < 0 || b >= width(t);
-  if (op == Op::kShl) return integer(t, is_over ? 0 : static_cast<int64_t>(static_cast<uint64_t>(a) << b));
+  if (op == Op::kShl)
+    return integer(t, is_over ? 0 : static_cast<int64_t>(static_cast<uint64_t>(a) << b));
   if (is_over) return integer(t, is_signed(t) && a < 0 ? -1 : 0);
   if (t == DType::kU64) return integer(t, static_cast<int64_t>(static_cast<uint64_t>(a) >> b));
   return integer(t, a >> b);
@@ -105,7 +114,8 @@ Scalar fold_int_div(Op op, DType t, int64_t a, int64_t b) {
     const auto ua = static_cast<uint64_t>(a), ub = static_cast<uint64_t>(b);
     return integer(t, static_cast<int64_t>(op == Op::kDiv ? ua / ub : ua % ub));
   }
-  if (b == -1) return integer(t, op == Op::kDiv ? static_cast<int64_t>(0 - static_cast<uint64_t>(a)) : 0);
+  if (b == -1)
+    return integer(t, op == Op::kDiv ? static_cast<int64_t>(0 - static_cast<uint64_t>(a)) : 0);
   return integer(t, op == Op::kDiv ? a / b : a % b);
 }
 
@@ -124,13 +134,15 @@ Scalar fold_int(Op op, DType t, std::span<const Scalar> s) {
     case Op::kAdd: return integer(t, static_cast<int64_t>(ua + ub));
     case Op::kSub: return integer(t, static_cast<int64_t>(ua - ub));
     case Op::kMul: return integer(t, static_cast<int64_t>(ua * ub));
-    case Op::kDiv: case Op::kMod: return fold_int_div(op, t, a, b);
+    case Op::kDiv:
+    case Op::kMod: return fold_int_div(op, t, a, b);
     case Op::kMax: return integer(t, int_less(from, a, b) ? b : a);
     case Op::kMin: return integer(t, int_less(from, b, a) ? b : a);
     case Op::kAnd: return integer(t, a & b);
     case Op::kOr: return integer(t, a | b);
     case Op::kXor: return integer(t, a ^ b);
-    case Op::kShl: case Op::kShr: return fold_shift(op, t, a, b);
+    case Op::kShl:
+    case Op::kShr: return fold_shift(op, t, a, b);
     case Op::kLt: return integer(DType::kBool, int_less(from, a, b));
     case Op::kEq: return integer(DType::kBool, a == b);
     case Op::kNe: return integer(DType::kBool, a != b);
@@ -164,8 +176,9 @@ Scalar fold_float(Op op, DType t, std::span<const Scalar> s) {
     // rounding is possible in rare ties; std::fma on float gives the exact answer).
     case Op::kFma:
       if (t == DType::kF32)
-        return floating(t, static_cast<double>(std::fma(static_cast<float>(a), static_cast<float>(b),
-                                                        static_cast<float>(s[2].f))));
+        return floating(t,
+                        static_cast<double>(std::fma(static_cast<float>(a), static_cast<float>(b),
+                                                     static_cast<float>(s[2].f))));
       return floating(t, std::fma(a, b, s[2].f));
     default: break;
   }

@@ -29,7 +29,8 @@ uint64_t mix(uint64_t h, uint64_t v) {
 struct Hash {
   using is_transparent = void;
   size_t operator()(const Key& k) const {
-    uint64_t h = mix(static_cast<uint64_t>(k.op) << 8 | static_cast<uint64_t>(k.dtype), static_cast<uint64_t>(k.imm));
+    uint64_t h = mix(static_cast<uint64_t>(k.op) << 8 | static_cast<uint64_t>(k.dtype),
+                     static_cast<uint64_t>(k.imm));
     for (const Node* s : k.src) h = mix(h, s->id);
     return h;
   }
@@ -131,7 +132,8 @@ const Node* Graph::make(Op op, DType dtype, int64_t imm, std::span<const Node* c
     if (op == Op::kRange) b = {0, std::max<int64_t>(src[0]->hi - 1, 0)};
     // A result that may wrap, or an unsigned 64-bit one, has no useful bounds.
     const bool may_wrap = b.lo < int_min(dtype) || b.hi > int_max(dtype);
-    if (may_wrap || (dtype == DType::kU64 && op != Op::kConst)) b = {int_min(dtype), int_max(dtype)};
+    if (may_wrap || (dtype == DType::kU64 && op != Op::kConst))
+      b = {int_min(dtype), int_max(dtype)};
     if (dtype == DType::kU64 && op != Op::kConst) b.lo = INT64_MIN;  // bits, not a number line
     n.lo = static_cast<int64_t>(b.lo);
     n.hi = static_cast<int64_t>(b.hi);
@@ -283,7 +285,8 @@ bool recombine_once(Graph& g, Linear& l) {
     for (size_t d = 0; d < l.terms.size(); ++d) {
       if (d == m || l.terms[d].coefficient != k * c) continue;
       const Node* high = l.terms[d].atom;
-      const bool is_div = high->op == Op::kDiv && high->src[0] == mod->src[0] && high->src[1]->is_const(c);
+      const bool is_div =
+          high->op == Op::kDiv && high->src[0] == mod->src[0] && high->src[1]->is_const(c);
       const Node* inner = high->op == Op::kMod ? high->src[0] : nullptr;
       const bool is_digit = inner && high->src[1]->is_const() && inner->op == Op::kDiv &&
                             inner->src[0] == mod->src[0] && inner->src[1]->is_const(c);
@@ -306,8 +309,7 @@ bool recombine_once(Graph& g, Linear& l) {
 }  // namespace
 
 const Node* Graph::Impl::rebuild(Graph& g, Linear l) {
-  while (recombine_once(g, l)) {
-  }
+  while (recombine_once(g, l)) {}
   const Node* sum = nullptr;
   for (const Linear::Term& t : l.terms) {
     const Node* term = t.atom;
@@ -443,8 +445,10 @@ const Node* Graph::simplify_binary(Op op, const Node* a, const Node* b) {
       if (t != DType::kI64) return nullptr;
       Linear l = linear(other);
       for (Linear::Term& term : l.terms)
-        term.coefficient = static_cast<int64_t>(static_cast<uint64_t>(term.coefficient) * static_cast<uint64_t>(c->imm));
-      l.constant = static_cast<int64_t>(static_cast<uint64_t>(l.constant) * static_cast<uint64_t>(c->imm));
+        term.coefficient = static_cast<int64_t>(static_cast<uint64_t>(term.coefficient) *
+                                                static_cast<uint64_t>(c->imm));
+      l.constant =
+          static_cast<int64_t>(static_cast<uint64_t>(l.constant) * static_cast<uint64_t>(c->imm));
       std::erase_if(l.terms, [](const Linear::Term& x) { return x.coefficient == 0; });
       return impl_->rebuild(*this, l);
     }
@@ -472,7 +476,9 @@ const Node* Graph::simplify_binary(Op op, const Node* a, const Node* b) {
     case Op::kAnd:
       if (a == b || b->is_const(0)) return b;
       if (a->is_const(0)) return a;
-      if (t != DType::kU64 && b->is_const() && a->lo >= 0 && b->imm >= a->hi && is_power_of_two(b->imm + 1)) return a;
+      if (t != DType::kU64 && b->is_const() && a->lo >= 0 && b->imm >= a->hi &&
+          is_power_of_two(b->imm + 1))
+        return a;
       return nullptr;
     case Op::kOr:
     case Op::kXor:
@@ -502,7 +508,8 @@ const Node* Graph::simplify_binary(Op op, const Node* a, const Node* b) {
   }
 }
 
-const Node* Graph::substitute(const Node* root, std::span<const Node* const> from, std::span<const Node* const> to) {
+const Node* Graph::substitute(const Node* root, std::span<const Node* const> from,
+                              std::span<const Node* const> to) {
   std::unordered_map<const Node*, const Node*> map;
   for (size_t i = 0; i < from.size(); ++i) map[from[i]] = to[i];
   for (const Node* n : topological({&root, 1})) {
@@ -515,15 +522,24 @@ const Node* Graph::substitute(const Node* root, std::span<const Node* const> fro
     }
     const Node* out = n;
     if (is_changed) {
-      if (n->op == Op::kLoad) out = load(static_cast<int>(n->imm), n->dtype, s[0], s.size() > 1 ? s[1] : nullptr);
-      else if (n->op == Op::kReduce) out = reduce(n->reduce_op(), s[0], std::span(s).subspan(1));
-      else if (n->op == Op::kRange) out = range_with_id(n->imm, s[0]);
-      else if (n->op == Op::kCast) out = cast(s[0], n->dtype);
-      else if (n->op == Op::kBitcast) out = bitcast(s[0], n->dtype);
-      else if (is_unary(n->op)) out = unary(n->op, s[0]);
-      else if (is_binary(n->op)) out = binary(n->op, s[0], s[1]);
-      else if (n->op == Op::kSelect) out = select(s[0], s[1], s[2]);
-      else out = fma(s[0], s[1], s[2]);
+      if (n->op == Op::kLoad)
+        out = load(static_cast<int>(n->imm), n->dtype, s[0], s.size() > 1 ? s[1] : nullptr);
+      else if (n->op == Op::kReduce)
+        out = reduce(n->reduce_op(), s[0], std::span(s).subspan(1));
+      else if (n->op == Op::kRange)
+        out = range_with_id(n->imm, s[0]);
+      else if (n->op == Op::kCast)
+        out = cast(s[0], n->dtype);
+      else if (n->op == Op::kBitcast)
+        out = bitcast(s[0], n->dtype);
+      else if (is_unary(n->op))
+        out = unary(n->op, s[0]);
+      else if (is_binary(n->op))
+        out = binary(n->op, s[0], s[1]);
+      else if (n->op == Op::kSelect)
+        out = select(s[0], s[1], s[2]);
+      else
+        out = fma(s[0], s[1], s[2]);
     }
     map[n] = out;
   }

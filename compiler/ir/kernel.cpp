@@ -24,8 +24,9 @@ double evaluate_extent(const Node* n, std::span<const int64_t> vars) {
   const Linear l = linear(n);
   double sum = static_cast<double>(l.constant);
   for (const Linear::Term& t : l.terms) {
-    const double v = t.atom->op == Op::kVar ? static_cast<double>(vars[static_cast<size_t>(t.atom->imm)])
-                                            : static_cast<double>(t.atom->hi);
+    const double v = t.atom->op == Op::kVar
+                         ? static_cast<double>(vars[static_cast<size_t>(t.atom->imm)])
+                         : static_cast<double>(t.atom->hi);
     sum += v * static_cast<double>(t.coefficient);
   }
   return std::max(sum, 0.0);
@@ -53,7 +54,9 @@ std::unordered_map<const Node*, RangeSet> free_ranges(std::span<const Node* cons
     for (size_t i = 0; i < n->src.size(); ++i)
       if (n->op != Op::kReduce || i == 0) merge(set, out[n->src[i]]);
     if (n->op == Op::kReduce)
-      std::erase_if(set, [&](const Node* r) { return std::find(n->src.begin() + 1, n->src.end(), r) != n->src.end(); });
+      std::erase_if(set, [&](const Node* r) {
+        return std::find(n->src.begin() + 1, n->src.end(), r) != n->src.end();
+      });
     out[n] = std::move(set);
   }
   return out;
@@ -61,17 +64,21 @@ std::unordered_map<const Node*, RangeSet> free_ranges(std::span<const Node* cons
 
 Status check_node(const KernelIr& k, const Node* n) {
   const auto bad = [&](std::string_view what) {
-    return fail(Code::kInternal, "kernel {}: node {} ({}): {}", k.name, n->id, op_name(n->op), what);
+    return fail(Code::kInternal, "kernel {}: node {} ({}): {}", k.name, n->id, op_name(n->op),
+                what);
   };
   const size_t arity = n->src.size();
   switch (n->op) {
     case Op::kConst: return arity == 0 ? Status{} : bad("constant with sources");
     case Op::kVar:
-      if (n->imm < 0 || n->imm >= static_cast<int64_t>(k.vars.size())) return bad("unknown variable");
+      if (n->imm < 0 || n->imm >= static_cast<int64_t>(k.vars.size()))
+        return bad("unknown variable");
       return {};
-    case Op::kRange: return arity == 1 && n->src[0]->dtype == DType::kI64 ? Status{} : bad("malformed range");
+    case Op::kRange:
+      return arity == 1 && n->src[0]->dtype == DType::kI64 ? Status{} : bad("malformed range");
     case Op::kLoad: {
-      if (n->imm < 0 || n->imm >= static_cast<int64_t>(k.params.size())) return bad("unknown param");
+      if (n->imm < 0 || n->imm >= static_cast<int64_t>(k.params.size()))
+        return bad("unknown param");
       const Param& p = k.params[static_cast<size_t>(n->imm)];
       if (p.dtype != n->dtype) return bad("dtype differs from its param");
       if (!p.is_read) return bad("load from a param not marked as read");
@@ -79,9 +86,10 @@ Status check_node(const KernelIr& k, const Node* n) {
       if (arity == 2 && n->src[1]->dtype != DType::kBool) return bad("gate is not bool");
       if (arity == 1) {
         const Linear l = linear(n->src[0]);
-        if (std::max(l.lower(), n->src[0]->lo) < 0 || std::min(l.upper(), n->src[0]->hi) >= p.elements)
-          return bad(fmt::format("index in [{}, {}] leaves the {} elements of param {}", l.lower(), l.upper(),
-                                 p.elements, n->imm));
+        if (std::max(l.lower(), n->src[0]->lo) < 0 ||
+            std::min(l.upper(), n->src[0]->hi) >= p.elements)
+          return bad(fmt::format("index in [{}, {}] leaves the {} elements of param {}", l.lower(),
+                                 l.upper(), p.elements, n->imm));
       }
       return {};
     }
@@ -90,7 +98,8 @@ Status check_node(const KernelIr& k, const Node* n) {
         if (n->src[i]->op != Op::kRange) return bad("reduction over something that is no range");
       return arity >= 2 ? Status{} : bad("reduction without ranges");
     case Op::kSelect:
-      if (arity != 3 || n->src[0]->dtype != DType::kBool || n->src[1]->dtype != n->src[2]->dtype) return bad("malformed select");
+      if (arity != 3 || n->src[0]->dtype != DType::kBool || n->src[1]->dtype != n->src[2]->dtype)
+        return bad("malformed select");
       return {};
     default: break;
   }
@@ -98,7 +107,8 @@ Status check_node(const KernelIr& k, const Node* n) {
   if (is_binary(n->op)) {
     if (arity != 2) return bad("wrong number of operands");
     if (n->src[0]->dtype != n->src[1]->dtype) return bad("operand dtypes differ");
-    if (n->dtype != (is_comparison(n->op) ? DType::kBool : n->src[0]->dtype)) return bad("result dtype");
+    if (n->dtype != (is_comparison(n->op) ? DType::kBool : n->src[0]->dtype))
+      return bad("result dtype");
   }
   return {};
 }
@@ -117,19 +127,25 @@ Status verify(const KernelIr& k) {
   }
   auto free = free_ranges(order);
   for (const Store& s : k.stores) {
-    if (s.param < 0 || s.param >= static_cast<int>(k.params.size()) || !k.params[static_cast<size_t>(s.param)].is_written)
-      return fail(Code::kInternal, "kernel {}: store to param {} which is not written", k.name, s.param);
+    if (s.param < 0 || s.param >= static_cast<int>(k.params.size()) ||
+        !k.params[static_cast<size_t>(s.param)].is_written)
+      return fail(Code::kInternal, "kernel {}: store to param {} which is not written", k.name,
+                  s.param);
     const Param& p = k.params[static_cast<size_t>(s.param)];
     if (p.dtype != s.value->dtype)
-      return fail(Code::kInternal, "kernel {}: store of {} into {}", k.name, dtype_name(s.value->dtype), dtype_name(p.dtype));
+      return fail(Code::kInternal, "kernel {}: store of {} into {}", k.name,
+                  dtype_name(s.value->dtype), dtype_name(p.dtype));
     const Linear l = linear(s.index);
-    if (!s.gate && (std::max(l.lower(), s.index->lo) < 0 || std::min(l.upper(), s.index->hi) >= p.elements))
-      return fail(Code::kInternal, "kernel {}: store index in [{}, {}] leaves {} elements", k.name, l.lower(), l.upper(), p.elements);
+    if (!s.gate &&
+        (std::max(l.lower(), s.index->lo) < 0 || std::min(l.upper(), s.index->hi) >= p.elements))
+      return fail(Code::kInternal, "kernel {}: store index in [{}, {}] leaves {} elements", k.name,
+                  l.lower(), l.upper(), p.elements);
     for (const Node* root : {s.index, s.value, s.gate}) {
       if (!root) continue;
       for (const Node* r : free[root])
         if (std::find(k.ranges.begin(), k.ranges.end(), r) == k.ranges.end())
-          return fail(Code::kInternal, "kernel {}: range {} is not bound by a loop or reduction", k.name, r->imm);
+          return fail(Code::kInternal, "kernel {}: range {} is not bound by a loop or reduction",
+                      k.name, r->imm);
     }
   }
   return {};
@@ -174,23 +190,29 @@ Cost estimate_cost(const KernelIr& k, std::span<const int64_t> vars) {
   std::sort(out.begin(), out.end(), [](const Node* a, const Node* b) { return a->id < b->id; });
   for (const Store& s : k.stores)
     cost.bytes += iterations(out) * static_cast<double>(item_size(s.value->dtype));
-  for (size_t p = 0; p < read.size(); ++p) cost.bytes += read[p] * static_cast<double>(item_size(k.params[p].dtype));
+  for (size_t p = 0; p < read.size(); ++p)
+    cost.bytes += read[p] * static_cast<double>(item_size(k.params[p].dtype));
   return cost;
 }
 
 std::string to_string(const KernelIr& k) {
   std::string out = fmt::format("kernel {}\n", k.name);
   for (size_t i = 0; i < k.params.size(); ++i)
-    out += fmt::format("  param {}: {}[{}]{}{}\n", i, dtype_name(k.params[i].dtype), k.params[i].elements,
-                       k.params[i].is_read ? " read" : "", k.params[i].is_written ? " write" : "");
+    out += fmt::format("  param {}: {}[{}]{}{}\n", i, dtype_name(k.params[i].dtype),
+                       k.params[i].elements, k.params[i].is_read ? " read" : "",
+                       k.params[i].is_written ? " write" : "");
   for (size_t i = 0; i < k.vars.size(); ++i)
-    out += fmt::format("  var {}: {} in [{}, {}]\n", i, k.vars[i].name, k.vars[i].min, k.vars[i].max);
+    out +=
+        fmt::format("  var {}: {} in [{}, {}]\n", i, k.vars[i].name, k.vars[i].min, k.vars[i].max);
   const std::vector<const Node*> roots = roots_of(k);
   for (const Node* n : topological(roots)) {
     out += fmt::format("  %{} = {} {}", n->id, op_name(n->op), dtype_name(n->dtype));
-    if (n->op == Op::kReduce) out += fmt::format(" {}", reduce_op_name(n->reduce_op()));
-    else if (n->op == Op::kConst && is_float(n->dtype)) out += fmt::format(" {}", n->fimm());
-    else if (n->op == Op::kConst || n->op == Op::kVar || n->op == Op::kRange || n->op == Op::kLoad) out += fmt::format(" #{}", n->imm);
+    if (n->op == Op::kReduce)
+      out += fmt::format(" {}", reduce_op_name(n->reduce_op()));
+    else if (n->op == Op::kConst && is_float(n->dtype))
+      out += fmt::format(" {}", n->fimm());
+    else if (n->op == Op::kConst || n->op == Op::kVar || n->op == Op::kRange || n->op == Op::kLoad)
+      out += fmt::format(" #{}", n->imm);
     for (const Node* s : n->src) out += fmt::format(" %{}", s->id);
     if (!is_float(n->dtype) && n->op != Op::kConst && n->dtype == DType::kI64 && n->lo != INT64_MIN)
       out += fmt::format("   ; [{}, {}]", n->lo, n->hi);

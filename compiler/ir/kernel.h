@@ -16,7 +16,7 @@ namespace bm::ir {
 
 struct Param {
   DType dtype = DType::kF32;
-  int64_t elements = 0;   ///< largest number of elements that may be addressed
+  int64_t elements = 0;  ///< largest number of elements that may be addressed
   bool is_written = false;
   bool is_read = false;
 };
@@ -26,9 +26,10 @@ struct VarDecl {
   int64_t min = 0, max = 0;
 };
 
-/// `params[param][index] = value` for every iteration of KernelIr::ranges (where gate, if any, is true).
-/// Two iterations never store to the same element. Params never alias each other, except that a
-/// param both written and read is read and written at the same element in the same iteration only.
+/// `params[param][index] = value` for every iteration of KernelIr::ranges (where gate, if any, is
+/// true). Two iterations never store to the same element. Params never alias each other, except
+/// that a param both written and read is read and written at the same element in the same iteration
+/// only.
 struct Store {
   int param = 0;
   const Node* index = nullptr;
@@ -37,18 +38,18 @@ struct Store {
 };
 
 struct KernelIr {
-  std::string name;                   ///< C identifier, e.g. "r_64_128_f32"
-  std::unique_ptr<Graph> graph;       ///< owns every node
-  std::vector<Param> params;          ///< kernel arguments in order: buffers first, then vars (int64)
+  std::string name;              ///< C identifier, e.g. "r_64_128_f32"
+  std::unique_ptr<Graph> graph;  ///< owns every node
+  std::vector<Param> params;     ///< kernel arguments in order: buffers first, then vars (int64)
   std::vector<VarDecl> vars;
-  std::vector<const Node*> ranges;    ///< output loops, outer to inner (kRange nodes)
+  std::vector<const Node*> ranges;  ///< output loops, outer to inner (kRange nodes)
   std::vector<Store> stores;
 };
 
 /// Work of one launch for statistics; `vars` are the values of KernelIr::vars.
 struct Cost {
-  double flops = 0;   ///< arithmetic on floats (and on integers of stored values), indices excluded
-  double bytes = 0;   ///< distinct elements read plus written, as if each were touched once
+  double flops = 0;  ///< arithmetic on floats (and on integers of stored values), indices excluded
+  double bytes = 0;  ///< distinct elements read plus written, as if each were touched once
 };
 Cost estimate_cost(const KernelIr& kernel, std::span<const int64_t> vars);
 

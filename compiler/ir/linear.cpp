@@ -32,8 +32,10 @@ void accumulate(const Node* n, int64_t scale, Linear& out) {
       return;
     case Op::kNeg: accumulate(n->src[0], wrapping_mul(scale, -1), out); return;
     case Op::kMul:
-      if (n->src[1]->is_const()) return accumulate(n->src[0], wrapping_mul(scale, n->src[1]->imm), out);
-      if (n->src[0]->is_const()) return accumulate(n->src[1], wrapping_mul(scale, n->src[0]->imm), out);
+      if (n->src[1]->is_const())
+        return accumulate(n->src[0], wrapping_mul(scale, n->src[1]->imm), out);
+      if (n->src[0]->is_const())
+        return accumulate(n->src[1], wrapping_mul(scale, n->src[0]->imm), out);
       break;
     default: break;
   }
@@ -53,7 +55,8 @@ void normalise(Linear& l) {
   l.terms.resize(kept);
 }
 
-/// Replaces loop indices by their largest (sign > 0) or smallest contribution as linear expressions.
+/// Replaces loop indices by their largest (sign > 0) or smallest contribution as linear
+/// expressions.
 Linear without_ranges(const Linear& l, int sign) {
   Linear out;
   out.constant = l.constant;
@@ -112,7 +115,8 @@ Linear linear(const Node* n) {
 Linear subtract(const Linear& a, const Linear& b) {
   Linear out = a;
   out.constant = wrapping_add(a.constant, wrapping_mul(b.constant, -1));
-  for (const Linear::Term& t : b.terms) out.terms.push_back({t.atom, wrapping_mul(t.coefficient, -1)});
+  for (const Linear::Term& t : b.terms)
+    out.terms.push_back({t.atom, wrapping_mul(t.coefficient, -1)});
   normalise(out);
   return out;
 }

@@ -1,5 +1,6 @@
 #pragma once
-// Linear view of an integer expression: constant + Σ coefficient·atom. The base of all index arithmetic.
+// Linear view of an integer expression: constant + Σ coefficient·atom. The base of all index
+// arithmetic.
 
 #include <cstdint>
 #include <vector>
@@ -13,10 +14,10 @@ __extension__ typedef __int128 Wide;
 
 struct Linear {
   struct Term {
-    const Node* atom;      ///< not an add, sub, neg, constant or product with a constant
-    int64_t coefficient;   ///< never 0
+    const Node* atom;     ///< not an add, sub, neg, constant or product with a constant
+    int64_t coefficient;  ///< never 0
   };
-  std::vector<Term> terms; ///< sorted by atom id, each atom once
+  std::vector<Term> terms;  ///< sorted by atom id, each atom once
   int64_t constant = 0;
 
   /// Inclusive bounds over all iterations; loop indices are replaced by their (symbolic) extents

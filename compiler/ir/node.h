@@ -15,32 +15,49 @@ namespace bm::ir {
 
 /// Operations. Integer arithmetic wraps (two's complement); integer kDiv/kMod truncate toward zero
 /// (C semantics) and are undefined only for a zero divisor, which renderers must not turn into a
-/// trap: x/0 = 0 and x%0 = 0. Shifts by >= width give 0 (kShr of a negative value: -1 … all sign bits).
-/// Float operations are IEEE; no reassociation, no contraction except the explicit kFma.
+/// trap: x/0 = 0 and x%0 = 0. Shifts by >= width give 0 (kShr of a negative value: -1 … all sign
+/// bits). Float operations are IEEE; no reassociation, no contraction except the explicit kFma.
 enum class Op : uint8_t {
   // Leaves.
-  kConst,    ///< value in imm (bool, ints) or fimm (floats)
-  kVar,      ///< symbolic variable number imm of KernelIr::vars; dtype int64
-  kRange,    ///< loop index 0 … src[0]-1; imm = range id, unique in the kernel; dtype int64
+  kConst,  ///< value in imm (bool, ints) or fimm (floats)
+  kVar,    ///< symbolic variable number imm of KernelIr::vars; dtype int64
+  kRange,  ///< loop index 0 … src[0]-1; imm = range id, unique in the kernel; dtype int64
   // Memory.
-  kLoad,     ///< param imm at element src[0]; with src[1] (bool gate): 0 when the gate is false and memory is not touched
-  // Reduction over ranges: src[0] = value, src[1…] = kRange nodes; imm = ReduceOp. Accumulates in dtype.
+  kLoad,  ///< param imm at element src[0]; with src[1] (bool gate): 0 when the gate is false and
+          ///< memory is not touched
+  // Reduction over ranges: src[0] = value, src[1…] = kRange nodes; imm = ReduceOp. Accumulates in
+  // dtype.
   kReduce,
   // Unary.
-  kNeg, kRecip, kSqrt, kExp2, kLog2, kSin, kTrunc,
-  kNot,      ///< bitwise; logical for bool
-  kCast,     ///< value conversion; float → int truncates and saturates (NaN → 0); → bool is (x != 0)
+  kNeg,
+  kRecip,
+  kSqrt,
+  kExp2,
+  kLog2,
+  kSin,
+  kTrunc,
+  kNot,  ///< bitwise; logical for bool
+  kCast,  ///< value conversion; float → int truncates and saturates (NaN → 0); → bool is (x != 0)
   kBitcast,  ///< same size
   // Binary (both operands and the result have one dtype, comparisons give bool).
-  kAdd, kSub, kMul,
-  kDiv,      ///< float: IEEE division; integer: truncating
-  kMod,      ///< integer remainder with the sign of the dividend; float: C fmod
-  kMax, kMin,///< float: NaN if either operand is NaN
-  kAnd, kOr, kXor, kShl, kShr,
-  kLt, kEq, kNe,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,  ///< float: IEEE division; integer: truncating
+  kMod,  ///< integer remainder with the sign of the dividend; float: C fmod
+  kMax,
+  kMin,  ///< float: NaN if either operand is NaN
+  kAnd,
+  kOr,
+  kXor,
+  kShl,
+  kShr,
+  kLt,
+  kEq,
+  kNe,
   // Ternary.
-  kSelect,   ///< src[0] bool ? src[1] : src[2]
-  kFma,      ///< fused a*b+c, one rounding (float32, float64)
+  kSelect,  ///< src[0] bool ? src[1] : src[2]
+  kFma,     ///< fused a*b+c, one rounding (float32, float64)
 };
 inline constexpr int kNumOps = static_cast<int>(Op::kFma) + 1;
 
@@ -58,10 +75,10 @@ constexpr bool is_alu(Op op) { return op >= Op::kNeg; }
 struct Node {
   Op op = Op::kConst;
   DType dtype = DType::kI64;
-  uint32_t id = 0;        ///< creation order in the Graph: sources have smaller ids
-  int64_t imm = 0;        ///< constant, var, range id, param or ReduceOp; float constants: bits of fimm
+  uint32_t id = 0;  ///< creation order in the Graph: sources have smaller ids
+  int64_t imm = 0;  ///< constant, var, range id, param or ReduceOp; float constants: bits of fimm
   std::span<const Node* const> src;
-  int64_t lo = INT64_MIN; ///< for integer and bool values: bounds (inclusive) over all iterations
+  int64_t lo = INT64_MIN;  ///< for integer and bool values: bounds (inclusive) over all iterations
   int64_t hi = INT64_MAX;
 
   double fimm() const { return std::bit_cast<double>(imm); }
@@ -80,8 +97,10 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  const Node* constant(DType dtype, int64_t value);   ///< any dtype; wraps integers, converts for floats
-  const Node* constant_f(DType dtype, double value);  ///< any dtype; rounds to float32/16 where narrower
+  const Node* constant(DType dtype,
+                       int64_t value);  ///< any dtype; wraps integers, converts for floats
+  const Node* constant_f(DType dtype,
+                         double value);  ///< any dtype; rounds to float32/16 where narrower
   const Node* index(int64_t value) { return constant(DType::kI64, value); }
   const Node* boolean(bool value) { return constant(DType::kBool, value ? 1 : 0); }
   const Node* var(int index, int64_t min, int64_t max);
@@ -106,11 +125,12 @@ class Graph {
   const Node* mul(const Node* a, int64_t b) { return mul(a, index(b)); }
   const Node* div(const Node* a, int64_t b) { return binary(Op::kDiv, a, index(b)); }
   const Node* mod(const Node* a, int64_t b) { return binary(Op::kMod, a, index(b)); }
-  const Node* both(const Node* a, const Node* b);     ///< logical and; nullptr means true
+  const Node* both(const Node* a, const Node* b);  ///< logical and; nullptr means true
   const Node* less(const Node* a, const Node* b) { return binary(Op::kLt, a, b); }
 
   /// Rebuilds `n` with `from[i]` replaced by `to[i]`, simplifying again.
-  const Node* substitute(const Node* n, std::span<const Node* const> from, std::span<const Node* const> to);
+  const Node* substitute(const Node* n, std::span<const Node* const> from,
+                         std::span<const Node* const> to);
 
   size_t size() const;
 

@@ -26,7 +26,8 @@ class Reader {
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
   template <class T>
   Result<T> get() {
-    if (bytes_.size() - at_ < sizeof(T)) return fail(Code::kCorrupt, "kernel blob ends at byte {}", at_);
+    if (bytes_.size() - at_ < sizeof(T))
+      return fail(Code::kCorrupt, "kernel blob ends at byte {}", at_);
     T value;
     std::memcpy(&value, bytes_.data() + at_, sizeof value);
     at_ += sizeof value;
@@ -34,7 +35,8 @@ class Reader {
   }
   Result<uint32_t> count() {
     const uint32_t n = BM_TRY(get<uint32_t>());
-    if (n > kMaxCount || n > bytes_.size()) return fail(Code::kCorrupt, "kernel blob: count {} at byte {}", n, at_);
+    if (n > kMaxCount || n > bytes_.size())
+      return fail(Code::kCorrupt, "kernel blob: count {} at byte {}", n, at_);
     return n;
   }
   bool at_end() const { return at_ == bytes_.size(); }
@@ -73,7 +75,8 @@ std::string serialize(const KernelIr& k) {
   for (const Node* n : order) {
     number.emplace(n, static_cast<uint32_t>(number.size()));
     int64_t imm = n->imm;
-    if (n->op == Op::kRange) imm = range_number.emplace(imm, static_cast<int64_t>(range_number.size())).first->second;
+    if (n->op == Op::kRange)
+      imm = range_number.emplace(imm, static_cast<int64_t>(range_number.size())).first->second;
     w.put(n->op);
     w.put(n->dtype);
     w.put(imm);
@@ -95,19 +98,26 @@ std::string serialize(const KernelIr& k) {
 namespace {
 
 /// Rebuilds one node through the graph's makers after checking what they assume.
-Result<const Node*> rebuild(const KernelIr& k, Op op, DType dtype, int64_t imm, std::span<const Node* const> s) {
+Result<const Node*> rebuild(const KernelIr& k, Op op, DType dtype, int64_t imm,
+                            std::span<const Node* const> s) {
   Graph& g = *k.graph;
-  const auto bad = [&] { return fail(Code::kCorrupt, "kernel blob: malformed {} node", op_name(op)); };
+  const auto bad = [&] {
+    return fail(Code::kCorrupt, "kernel blob: malformed {} node", op_name(op));
+  };
   switch (op) {
-    case Op::kConst: return is_float(dtype) ? g.constant_f(dtype, std::bit_cast<double>(imm)) : g.constant(dtype, imm);
+    case Op::kConst:
+      return is_float(dtype) ? g.constant_f(dtype, std::bit_cast<double>(imm))
+                             : g.constant(dtype, imm);
     case Op::kVar:
       if (imm < 0 || imm >= static_cast<int64_t>(k.vars.size())) return bad();
-      return g.var(static_cast<int>(imm), k.vars[static_cast<size_t>(imm)].min, k.vars[static_cast<size_t>(imm)].max);
+      return g.var(static_cast<int>(imm), k.vars[static_cast<size_t>(imm)].min,
+                   k.vars[static_cast<size_t>(imm)].max);
     case Op::kRange:
       if (s.size() != 1 || imm < 0 || imm > kMaxCount) return bad();
       return g.range_with_id(imm, s[0]);
     case Op::kLoad:
-      if (s.empty() || s.size() > 2 || imm < 0 || imm >= static_cast<int64_t>(k.params.size())) return bad();
+      if (s.empty() || s.size() > 2 || imm < 0 || imm >= static_cast<int64_t>(k.params.size()))
+        return bad();
       return g.load(static_cast<int>(imm), dtype, s[0], s.size() == 2 ? s[1] : nullptr);
     case Op::kReduce:
       if (s.size() < 2 || imm < 0 || imm > static_cast<int64_t>(ReduceOp::kMin)) return bad();
@@ -125,12 +135,17 @@ Result<const Node*> rebuild(const KernelIr& k, Op op, DType dtype, int64_t imm, 
     default: break;
   }
   if (is_unary(op)) {
-    const bool needs_float = op == Op::kRecip || op == Op::kSqrt || op == Op::kExp2 || op == Op::kLog2 || op == Op::kSin;
-    if (s.size() != 1 || (needs_float && !is_float(s[0]->dtype)) || (op == Op::kNot && is_float(s[0]->dtype))) return bad();
+    const bool needs_float =
+        op == Op::kRecip || op == Op::kSqrt || op == Op::kExp2 || op == Op::kLog2 || op == Op::kSin;
+    if (s.size() != 1 || (needs_float && !is_float(s[0]->dtype)) ||
+        (op == Op::kNot && is_float(s[0]->dtype)))
+      return bad();
     return g.unary(op, s[0]);
   }
-  const bool needs_int = op == Op::kAnd || op == Op::kOr || op == Op::kXor || op == Op::kShl || op == Op::kShr;
-  if (s.size() != 2 || s[0]->dtype != s[1]->dtype || (needs_int && is_float(s[0]->dtype))) return bad();
+  const bool needs_int =
+      op == Op::kAnd || op == Op::kOr || op == Op::kXor || op == Op::kShl || op == Op::kShr;
+  if (s.size() != 2 || s[0]->dtype != s[1]->dtype || (needs_int && is_float(s[0]->dtype)))
+    return bad();
   return g.binary(op, s[0], s[1]);
 }
 
@@ -148,7 +163,8 @@ Result<KernelIr> deserialize(std::string_view bytes) {
     p.dtype = BM_TRY(r.get<DType>());
     p.elements = BM_TRY(r.get<int64_t>());
     const uint8_t flags = BM_TRY(r.get<uint8_t>());
-    if (static_cast<int>(p.dtype) >= kNumDTypes) return fail(Code::kCorrupt, "kernel blob: dtype of param {}", i);
+    if (static_cast<int>(p.dtype) >= kNumDTypes)
+      return fail(Code::kCorrupt, "kernel blob: dtype of param {}", i);
     p.is_read = flags & 1;
     p.is_written = flags & 2;
     k.params.push_back(p);
@@ -192,7 +208,8 @@ Result<KernelIr> deserialize(std::string_view bytes) {
     s.value = node(BM_TRY(r.get<uint32_t>()));
     const uint32_t gate = BM_TRY(r.get<uint32_t>());
     s.gate = gate == UINT32_MAX ? nullptr : node(gate);
-    if (!s.index || !s.value || (gate != UINT32_MAX && !s.gate)) return fail(Code::kCorrupt, "kernel blob: store {}", i);
+    if (!s.index || !s.value || (gate != UINT32_MAX && !s.gate))
+      return fail(Code::kCorrupt, "kernel blob: store {}", i);
     k.stores.push_back(s);
   }
   if (!r.at_end()) return fail(Code::kCorrupt, "kernel blob: bytes after the end");

@@ -13,23 +13,46 @@ enum class GpuVa : uint64_t {};
 constexpr uint64_t raw(GpuVa va) { return static_cast<uint64_t>(va); }
 constexpr GpuVa offset(GpuVa va, uint64_t bytes) { return GpuVa{raw(va) + bytes}; }
 
-struct Wait { GpuVa signal; uint64_t value; };    ///< hold the queue until *signal >= value
-struct Signal { GpuVa signal; uint64_t value; };  ///< after all earlier commands are visible: *signal = value
-struct Timestamp { GpuVa dst; };                  ///< device clock, 64-bit ticks of Arch::clock_hz
-struct Barrier {};                                ///< later commands see writes of host, peers and earlier commands
-struct Copy { GpuVa dst, src; uint64_t bytes; };
+struct Wait {
+  GpuVa signal;
+  uint64_t value;
+};  ///< hold the queue until *signal >= value
+struct Signal {
+  GpuVa signal;
+  uint64_t value;
+};  ///< after all earlier commands are visible: *signal = value
+struct Timestamp {
+  GpuVa dst;
+};                  ///< device clock, 64-bit ticks of Arch::clock_hz
+struct Barrier {};  ///< later commands see writes of host, peers and earlier commands
+struct Copy {
+  GpuVa dst, src;
+  uint64_t bytes;
+};
 /// `kernarg` holds CodeObject's argument block (num_buffers + num_vars words of 8 bytes) and must
 /// stay valid and unchanged until the commands complete.
-struct Dispatch { const Program* program; GpuVa kernarg; Dim3 grid; };
-struct Write { GpuVa dst; uint64_t value; };
+struct Dispatch {
+  const Program* program;
+  GpuVa kernarg;
+  Dim3 grid;
+};
+struct Write {
+  GpuVa dst;
+  uint64_t value;
+};
 using Command = std::variant<Wait, Signal, Timestamp, Barrier, Copy, Dispatch, Write>;
 
 /// A place in a recorded command list that replay rewrites with `values[slot] + addend`.
 enum class PatchField : uint8_t {
-  kKernarg,      ///< word `word` of the Dispatch's argument block
-  kGridX, kGridY, kGridZ,
-  kCopyDst, kCopySrc, kCopyBytes,
-  kSignalAddress, kSignalValue,  ///< of Wait, Signal; of Timestamp/Write: dst, value
+  kKernarg,  ///< word `word` of the Dispatch's argument block
+  kGridX,
+  kGridY,
+  kGridZ,
+  kCopyDst,
+  kCopySrc,
+  kCopyBytes,
+  kSignalAddress,
+  kSignalValue,  ///< of Wait, Signal; of Timestamp/Write: dst, value
 };
 struct Patch {
   uint32_t command = 0;

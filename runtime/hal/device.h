@@ -24,14 +24,16 @@ enum class ExternalKind : uint8_t {
 
 /// How memory is to be placed. Compared by value: it is part of the allocator's cache key.
 struct BufferDesc {
-  uint64_t size = 0;            ///< bytes, > 0
-  bool host_visible = false;    ///< Buffer::host() must work
-  bool host_memory = false;     ///< backing is system memory
-  bool uncached = false;        ///< coherent: signals, rings, command pages
-  bool zero = false;            ///< contents are zero; never cached on free
-  bool no_cache = false;        ///< release at once when freed
-  void* external = nullptr;     ///< wrap caller memory (host pointer, cl_mem, …); never freed by the device
-  ExternalKind external_kind = ExternalKind::kHostPointer;  ///< other kinds: kUnsupported where foreign
+  uint64_t size = 0;          ///< bytes, > 0
+  bool host_visible = false;  ///< Buffer::host() must work
+  bool host_memory = false;   ///< backing is system memory
+  bool uncached = false;      ///< coherent: signals, rings, command pages
+  bool zero = false;          ///< contents are zero; never cached on free
+  bool no_cache = false;      ///< release at once when freed
+  void* external =
+      nullptr;  ///< wrap caller memory (host pointer, cl_mem, …); never freed by the device
+  ExternalKind external_kind =
+      ExternalKind::kHostPointer;  ///< other kinds: kUnsupported where foreign
   bool operator==(const BufferDesc&) const = default;
 };
 
@@ -89,7 +91,8 @@ class Device {
   virtual Result<GpuVa> map(Buffer& peer) = 0;
   virtual Result<std::unique_ptr<Program>> load(const CodeObject& code) = 0;
   virtual Queue& queue(QueueKind kind) = 0;
-  /// True: submit and replay return with all work done (CPU, REF, NULL); their Signals are already visible.
+  /// True: submit and replay return with all work done (CPU, REF, NULL); their Signals are already
+  /// visible.
   virtual bool is_inline() const { return false; }
   /// Sticky: first fault after which every call fails with the same cause.
   virtual Status status() = 0;
@@ -100,17 +103,21 @@ class Device {
 
 /// One row of the table of drivers (drivers/builtin.cpp).
 struct DriverInfo {
-  const char* name;         ///< device name in DEV: "CPU", "AMD", …
-  const char* interfaces;   ///< space separated interface names in order of trial: "KFD PCI USB"; "" if none
-  const char* renderers;    ///< space separated renderer names, default first: "LLVM CLANG"
-  const char* help;         ///< what is missing when it cannot be opened, e.g. the package to install
-  /// Number of physical units; must not open or disturb them. `interface` empty: the first that works.
+  const char* name;  ///< device name in DEV: "CPU", "AMD", …
+  const char*
+      interfaces;  ///< space separated interface names in order of trial: "KFD PCI USB"; "" if none
+  const char* renderers;  ///< space separated renderer names, default first: "LLVM CLANG"
+  const char* help;       ///< what is missing when it cannot be opened, e.g. the package to install
+  /// Number of physical units; must not open or disturb them. `interface` empty: the first that
+  /// works.
   Result<uint32_t> (*count)(std::string_view interface);
   /// Opens unit `index`. `arch`: requested architecture or empty.
-  Result<std::unique_ptr<Device>> (*open)(std::string_view interface, uint32_t index, std::string_view arch);
+  Result<std::unique_ptr<Device>> (*open)(std::string_view interface, uint32_t index,
+                                          std::string_view arch);
 };
 
-/// Every driver in this build, in order of preference as default device. Defined in drivers/builtin.cpp.
+/// Every driver in this build, in order of preference as default device. Defined in
+/// drivers/builtin.cpp.
 std::span<const DriverInfo> builtin_drivers();
 
 }  // namespace bm::hal

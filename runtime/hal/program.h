@@ -36,21 +36,23 @@ struct DimExpr {
   }
 };
 
-/// Compiled kernel. Arguments: `num_buffers` 64-bit addresses, then `num_vars` int64 scalars, 8 bytes each.
+/// Compiled kernel. Arguments: `num_buffers` 64-bit addresses, then `num_vars` int64 scalars, 8
+/// bytes each.
 ///
 /// CPU entry point (exported from the image under `entry`):
 ///   extern "C" void entry(const uint64_t* args, uint64_t block_begin, uint64_t block_end);
 /// runs blocks [block_begin, block_end) of the linearised grid (x fastest).
 struct CodeObject {
   std::string entry;
-  std::string arch;                  ///< Arch::name it was made for; checked by Device::load
-  std::vector<std::byte> image;      ///< ELF relocatable object (CPU), code object (GPU), text (API devices)
+  std::string arch;  ///< Arch::name it was made for; checked by Device::load
+  std::vector<std::byte>
+      image;  ///< ELF relocatable object (CPU), code object (GPU), text (API devices)
   uint32_t num_buffers = 0;
   uint32_t num_vars = 0;
-  std::array<DimExpr, 3> grid;       ///< blocks in x, y, z
-  Dim3 block;                        ///< threads per block (1,1,1 on CPU)
+  std::array<DimExpr, 3> grid;  ///< blocks in x, y, z
+  Dim3 block;                   ///< threads per block (1,1,1 on CPU)
   uint32_t local_memory_bytes = 0;
-  uint64_t work_per_block = 0;       ///< rough operations per block; decides inline or pool on the CPU
+  uint64_t work_per_block = 0;  ///< rough operations per block; decides inline or pool on the CPU
 
   /// Flat checked encoding for caches and bundles.
   std::vector<std::byte> serialize() const;

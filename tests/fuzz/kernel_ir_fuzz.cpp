@@ -1,4 +1,5 @@
-// Kernels read back from caches and bundles: any bytes either give a kernel that verifies or an error.
+// Kernels read back from caches and bundles: any bytes either give a kernel that verifies or an
+// error.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -21,12 +21,13 @@ using Clock = std::chrono::steady_clock;
 struct Row {
   std::string name;
   double ours_us = 0;
-  double peer_us = 0;     ///< 0: no peer for this row
+  double peer_us = 0;  ///< 0: no peer for this row
   std::string peer_name, goal;
 };
 
 double median(std::vector<double>& samples) {
-  std::nth_element(samples.begin(), samples.begin() + static_cast<long>(samples.size() / 2), samples.end());
+  std::nth_element(samples.begin(), samples.begin() + static_cast<long>(samples.size() / 2),
+                   samples.end());
   return samples[samples.size() / 2];
 }
 
@@ -48,7 +49,8 @@ Row compare(std::string name, int repeats, const std::function<void()>& ours, st
     a.push_back(time_us(ours));
     if (peer) b.push_back(time_us(peer));
   }
-  return {std::move(name), a.empty() ? 0 : median(a), b.empty() ? 0 : median(b), std::move(peer_name), std::move(goal)};
+  return {std::move(name), a.empty() ? 0 : median(a), b.empty() ? 0 : median(b),
+          std::move(peer_name), std::move(goal)};
 }
 
 constexpr size_t kWidth = 16;
@@ -63,7 +65,8 @@ class HandWritten {
   explicit HandWritten(size_t kernels) : storage_(kernels + 1, std::vector<float>(kWidth, 1.0F)) {}
   void run(const float* input) {
     auto* volatile kernel = &add16;  // a real indirect call, as any runtime makes
-    for (size_t i = 0; i + 1 < storage_.size(); ++i) kernel(storage_[i].data(), input, storage_[i + 1].data());
+    for (size_t i = 0; i + 1 < storage_.size(); ++i)
+      kernel(storage_[i].data(), input, storage_[i + 1].data());
   }
 
  private:
@@ -80,7 +83,9 @@ auto chain(int kernels) {
 
 std::vector<Row> bench_replay(const std::string& device) {
   std::vector<Row> rows;
-  const auto make = [&](float v) { return Tensor::from(std::vector<float>(kWidth, v), {kWidth}, device); };
+  const auto make = [&](float v) {
+    return Tensor::from(std::vector<float>(kWidth, v), {kWidth}, device);
+  };
   std::vector<Tensor> inputs;
   for (int i = 0; i < 8; ++i) inputs.push_back(make(static_cast<float>(i)));
   std::vector<std::vector<float>> host(8, std::vector<float>(kWidth, 1.0F));
@@ -117,62 +122,87 @@ std::vector<Row> bench_overhead(const std::string& device) {
   Tensor x = Tensor::from(std::vector<float>(kWidth, 1.0F), {kWidth}, device);
   runtime::Device& opened = x.device();
   std::vector<float> a(kWidth, 1.0F), b(kWidth);
-  rows.push_back(compare("eager (x + 1).realize()", 2000, [&] { (x + 1).realize(); }, "the same loop in C++",
-                         [&] { add16(a.data(), a.data(), b.data()); }, ""));
-  rows.push_back(compare("allocate and free 1 MiB", 5000, [&] { unwrap(runtime::allocate(opened, {.size = 1 << 20})); }, "malloc and free",
-                         [] {
-                           void* volatile p = std::malloc(1 << 20);
-                           std::free(p);
-                         },
-                         ""));
+  rows.push_back(compare(
+      "eager (x + 1).realize()", 2000, [&] { (x + 1).realize(); }, "the same loop in C++",
+      [&] { add16(a.data(), a.data(), b.data()); }, ""));
+  rows.push_back(compare(
+      "allocate and free 1 MiB", 5000,
+      [&] { unwrap(runtime::allocate(opened, {.size = 1 << 20})); }, "malloc and free",
+      [] {
+        void* volatile p = std::malloc(1 << 20);
+        std::free(p);
+      },
+      ""));
   std::vector<std::byte> bytes(64);
   runtime::Buffer small = unwrap(runtime::allocate(opened, {.size = 64}));
   small.size = 64;
   std::vector<std::byte> target(64);
-  rows.push_back(compare("copy 64 bytes to the device", 5000, [&] { unwrap(runtime::copy_in(small, bytes)); }, "memcpy",
-                         [&] { std::memcpy(target.data(), bytes.data(), 64); }, ""));
+  rows.push_back(compare(
+      "copy 64 bytes to the device", 5000, [&] { unwrap(runtime::copy_in(small, bytes)); },
+      "memcpy", [&] { std::memcpy(target.data(), bytes.data(), 64); }, ""));
   std::vector<std::byte> big(64 << 20), big_target(64 << 20);
   runtime::Buffer large = unwrap(runtime::allocate(opened, {.size = 64 << 20}));
   large.size = 64 << 20;
-  rows.push_back(compare("read back 64 MiB", 10, [&] { unwrap(runtime::copy_out(big, large)); }, "memcpy",
-                         [&] { std::memcpy(big_target.data(), big.data(), big.size()); }, ">= 0.9x"));
-  rows.push_back(compare("synchronize an idle device", 5000, [&] { unwrap(opened.synchronize()); }, "", {}, ""));
-  rows.push_back(compare("capture 100 kernels (compiled before)", 20,
-                         [&] {
-                           Jit step(chain(100));
-                           step.capture(x, x + 0.5);
-                         },
-                         "", {}, ""));
+  rows.push_back(compare(
+      "read back 64 MiB", 10, [&] { unwrap(runtime::copy_out(big, large)); }, "memcpy",
+      [&] { std::memcpy(big_target.data(), big.data(), big.size()); }, ">= 0.9x"));
+  rows.push_back(compare(
+      "synchronize an idle device", 5000, [&] { unwrap(opened.synchronize()); }, "", {}, ""));
+  rows.push_back(compare(
+      "capture 100 kernels (compiled before)", 20,
+      [&] {
+        Jit step(chain(100));
+        step.capture(x, x + 0.5);
+      },
+      "", {}, ""));
   return rows;
 }
 
-int print(const std::vector<Row>& rows, const runtime::Device& device, const BenchOptions& options) {
+int print(const std::vector<Row>& rows, const runtime::Device& device,
+          const BenchOptions& options) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  Table table({{"NAME"}, {"OURS", Table::Align::kRight}, {"PEER", Table::Align::kRight}, {"RATIO", Table::Align::kRight}, {"GOAL"}, {"PEER IS"}});
+  Table table({{"NAME"},
+               {"OURS", Table::Align::kRight},
+               {"PEER", Table::Align::kRight},
+               {"RATIO", Table::Align::kRight},
+               {"GOAL"},
+               {"PEER IS"}});
   for (const Row& r : rows) {
     const bool has_peer = r.peer_us > 0 && r.ours_us > 0;
-    nlohmann::ordered_json row = {{"name", r.name}, {"ours", r.ours_us}, {"peer", nullptr}, {"peer_name", r.peer_name}, {"ratio", nullptr}, {"goal", r.goal}, {"unit", "us"}};
+    nlohmann::ordered_json row = {
+        {"name", r.name},   {"ours", r.ours_us}, {"peer", nullptr}, {"peer_name", r.peer_name},
+        {"ratio", nullptr}, {"goal", r.goal},    {"unit", "us"}};
     if (has_peer) {
       row["peer"] = r.peer_us;
       row["ratio"] = r.peer_us / r.ours_us;
     }
     list.push_back(std::move(row));
-    table.add({r.name, fmt::format("{:.2f} us", r.ours_us), has_peer ? fmt::format("{:.2f} us", r.peer_us) : "-",
+    table.add({r.name, fmt::format("{:.2f} us", r.ours_us),
+               has_peer ? fmt::format("{:.2f} us", r.peer_us) : "-",
                has_peer ? fmt::format("{:.2f}", r.peer_us / r.ours_us) : "-", r.goal, r.peer_name});
   }
-  if (options.json) print_json({{"suite", options.suite == BenchSuite::kReplay ? "replay" : "overhead"}, {"device", device.name()}, {"rows", list}});
-  else fmt::print("{} on {}; medians; ratio above 1: ours is faster\n{}", options.suite == BenchSuite::kReplay ? "replay" : "overhead", device.name(), table.text());
+  if (options.json)
+    print_json({{"suite", options.suite == BenchSuite::kReplay ? "replay" : "overhead"},
+                {"device", device.name()},
+                {"rows", list}});
+  else
+    fmt::print("{} on {}; medians; ratio above 1: ours is faster\n{}",
+               options.suite == BenchSuite::kReplay ? "replay" : "overhead", device.name(),
+               table.text());
   return is_interrupted() ? kInterrupted : kOk;
 }
 
 }  // namespace
 
 int run_bench(const BenchOptions& options) {
-  auto device = options.device.empty() ? runtime::default_device() : runtime::open_device(options.device);
+  auto device =
+      options.device.empty() ? runtime::default_device() : runtime::open_device(options.device);
   if (!device) return report(device.error(), options.json);
   InterruptScope interrupt;
   try {
-    const std::vector<Row> rows = options.suite == BenchSuite::kReplay ? bench_replay(options.device) : bench_overhead(options.device);
+    const std::vector<Row> rows = options.suite == BenchSuite::kReplay
+                                      ? bench_replay(options.device)
+                                      : bench_overhead(options.device);
     return print(rows, **device, options);
   } catch (const Exception& e) {
     return report(e.error(), options.json);

@@ -32,13 +32,16 @@ struct Generated {
   std::string device, finish_reason = "length";
 };
 
-double rate(size_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
+double rate(size_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
 
 class Generator {
  public:
   explicit Generator(const GenerateOptions& options) : options_(options) {}
 
-  /// Opens file, tokenizer, device and weights. Errors of the file get kBadFile, others their own code.
+  /// Opens file, tokenizer, device and weights. Errors of the file get kBadFile, others their own
+  /// code.
   int prepare() {
     auto file = models::GgufFile::open(options_.model);
     if (!file) return report_file(file.error());
@@ -46,7 +49,8 @@ class Generator {
     auto tokenizer = models::Tokenizer::from_gguf(*file_);
     if (!tokenizer) return report_file(tokenizer.error());
     tokenizer_ = std::move(*tokenizer);
-    auto device = options_.device.empty() ? runtime::default_device() : runtime::open_device(options_.device);
+    auto device =
+        options_.device.empty() ? runtime::default_device() : runtime::open_device(options_.device);
     if (!device) return report(device.error(), options_.json);
     result.device = (*device)->name();
     if (const std::string& r = (*device)->renderer(); !r.empty()) result.device += ":" + r;
@@ -59,9 +63,13 @@ class Generator {
     };
     auto model = models::Llama::load(file_, load);
     progress.reset();
-    if (!model) return model.error().code == Code::kOutOfMemory ? report(model.error(), options_.json) : report_file(model.error());
+    if (!model)
+      return model.error().code == Code::kOutOfMemory ? report(model.error(), options_.json)
+                                                      : report_file(model.error());
     if (tokenizer_->size() > (*model)->config().vocab_size)
-      return report_file(Error{Code::kCorrupt, fmt::format("the tokenizer has {} tokens, token_embd.weight only {}", tokenizer_->size(), (*model)->config().vocab_size)});
+      return report_file(Error{Code::kCorrupt,
+                               fmt::format("the tokenizer has {} tokens, token_embd.weight only {}",
+                                           tokenizer_->size(), (*model)->config().vocab_size)});
     try {
       session_ = std::make_unique<models::LlamaSession>(*model);
     } catch (const Exception& e) {
@@ -72,13 +80,15 @@ class Generator {
 
   Status run(Clock::time_point start) {
     const std::vector<int32_t> prompt = BM_TRY(tokenizer_->encode(options_.prompt));
-    if (prompt.empty()) return fail(Code::kInvalidArgument, "the prompt is empty and the model adds no first token");
+    if (prompt.empty())
+      return fail(Code::kInvalidArgument, "the prompt is empty and the model adds no first token");
     result.prompt_tokens = prompt.size();
-    models::Sampler sampler = BM_TRY(models::Sampler::create({.temperature = options_.temperature,
-                                                              .top_k = options_.top_k,
-                                                              .top_p = options_.top_p,
-                                                              .min_p = options_.min_p,
-                                                              .seed = options_.seed.value_or(settings().seed)}));
+    models::Sampler sampler =
+        BM_TRY(models::Sampler::create({.temperature = options_.temperature,
+                                        .top_k = options_.top_k,
+                                        .top_p = options_.top_p,
+                                        .min_p = options_.min_p,
+                                        .seed = options_.seed.value_or(settings().seed)}));
     models::StreamDecoder decoder(*tokenizer_);
     emit_prompt();
     const Clock::time_point prefill = Clock::now();
@@ -114,7 +124,8 @@ class Generator {
   }
 
   int print() const {
-    const double decode_rate = rate(result.tokens.empty() ? 0 : result.tokens.size() - 1, result.decode_s);
+    const double decode_rate =
+        rate(result.tokens.empty() ? 0 : result.tokens.size() - 1, result.decode_s);
     const double prefill_rate = rate(result.prompt_tokens, result.prefill_s);
     if (options_.json) {
       print_json({{"text", result.text},
@@ -126,9 +137,12 @@ class Generator {
                   {"device", result.device},
                   {"finish_reason", result.finish_reason}});
     } else {
-      fmt::print("\n\n{}prefill {:.1f} tokens/s ({} tokens), decode {:.1f} tokens/s ({} tokens), first token after {:.0f} ms, {}\n",
-                 result.finish_reason == "context_full" ? "context full; " : "", prefill_rate, result.prompt_tokens, decode_rate,
-                 result.tokens.size(), result.first_token_s * 1e3, result.device);
+      fmt::print(
+          "\n\n{}prefill {:.1f} tokens/s ({} tokens), decode {:.1f} tokens/s ({} tokens), first "
+          "token after {:.0f} ms, {}\n",
+          result.finish_reason == "context_full" ? "context full; " : "", prefill_rate,
+          result.prompt_tokens, decode_rate, result.tokens.size(), result.first_token_s * 1e3,
+          result.device);
     }
     return result.finish_reason == "interrupted" ? kInterrupted : kOk;
   }
@@ -143,13 +157,18 @@ class Generator {
 
   int report_file(const Error& error) const {
     Error named = error;
-    if (named.message.find(options_.model) == std::string::npos) named.message = options_.model + ": " + named.message;
+    if (named.message.find(options_.model) == std::string::npos)
+      named.message = options_.model + ": " + named.message;
     // Whatever is wrong with the named file (a folder, a device node), the file is the subject.
-    return report(named, error.code == Code::kInvalidArgument ? kBadFile : file_exit_code(error.code), options_.json);
+    return report(named,
+                  error.code == Code::kInvalidArgument ? kBadFile : file_exit_code(error.code),
+                  options_.json);
   }
 
   /// Rows of the embedding table beyond the vocabulary are padding and never chosen.
-  std::span<const float> usable_logits() const { return session_->logits().first(tokenizer_->size()); }
+  std::span<const float> usable_logits() const {
+    return session_->logits().first(tokenizer_->size());
+  }
 
   void emit_prompt() const {
     if (options_.json) return;

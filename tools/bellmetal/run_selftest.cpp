@@ -1,4 +1,5 @@
-// Self-test: a fixed list of checks that takes seconds and is the first thing to run on a new device.
+// Self-test: a fixed list of checks that takes seconds and is the first thing to run on a new
+// device.
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -38,13 +39,19 @@ struct Context {
     for (std::byte& b : v) b = static_cast<std::byte>(random());
     return v;
   }
-  Tensor tensor(const std::vector<float>& v, const Shape& shape) { return Tensor::from(v, shape, name); }
+  Tensor tensor(const std::vector<float>& v, const Shape& shape) {
+    return Tensor::from(v, shape, name);
+  }
 };
 
-[[noreturn]] void wrong(std::string what) { throw Exception(Error{Code::kInternal, std::move(what)}); }
+[[noreturn]] void wrong(std::string what) {
+  throw Exception(Error{Code::kInternal, std::move(what)});
+}
 
-void expect_close(const std::vector<float>& got, const std::vector<double>& want, double tolerance, std::string_view what) {
-  if (got.size() != want.size()) wrong(fmt::format("{}: {} values instead of {}", what, got.size(), want.size()));
+void expect_close(const std::vector<float>& got, const std::vector<double>& want, double tolerance,
+                  std::string_view what) {
+  if (got.size() != want.size())
+    wrong(fmt::format("{}: {} values instead of {}", what, got.size(), want.size()));
   for (size_t i = 0; i < got.size(); ++i)
     if (!(std::abs(static_cast<double>(got[i]) - want[i]) <= tolerance * (1 + std::abs(want[i]))))
       wrong(fmt::format("{}: element {} is {}, expected {}", what, i, got[i], want[i]));
@@ -70,13 +77,15 @@ void check_allocate(Context& c) {
   unwrap(runtime::copy_out(data, view));
   for (std::byte b : data)
     if (b != std::byte{0}) wrong("zeroed memory is not zero");
-  for (int i = 0; i < 1000; ++i) unwrap(runtime::allocate(c.device, {.size = static_cast<uint64_t>(1 + i * 37)}));
+  for (int i = 0; i < 1000; ++i)
+    unwrap(runtime::allocate(c.device, {.size = static_cast<uint64_t>(1 + i * 37)}));
 }
 
 void check_copy(Context& c) {
   for (size_t size : {size_t{1}, size_t{63}, size_t{4096}, (size_t{5} << 20) + 123}) {
     const std::vector<std::byte> data = c.bytes(size);
-    runtime::Buffer a = unwrap(runtime::allocate(c.device, {.size = size})), b = unwrap(runtime::allocate(c.device, {.size = size}));
+    runtime::Buffer a = unwrap(runtime::allocate(c.device, {.size = size})),
+                    b = unwrap(runtime::allocate(c.device, {.size = size}));
     a.size = b.size = size;
     unwrap(runtime::copy_in(a, data));
     unwrap(runtime::copy(b, a));
@@ -90,7 +99,8 @@ void check_copy(Context& c) {
   unwrap(runtime::copy_in(whole, data));
   std::vector<std::byte> part(777);
   unwrap(runtime::copy_out(part, unwrap(whole.view(1234, 777))));
-  if (!std::equal(part.begin(), part.end(), data.begin() + 1234)) wrong("a view of a buffer reads other bytes");
+  if (!std::equal(part.begin(), part.end(), data.begin() + 1234))
+    wrong("a view of a buffer reads other bytes");
 }
 
 void check_dispatch(Context& c) {
@@ -98,7 +108,8 @@ void check_dispatch(Context& c) {
     const auto a = c.floats(static_cast<size_t>(n)), b = c.floats(static_cast<size_t>(n));
     std::vector<double> want;
     for (size_t i = 0; i < a.size(); ++i) want.push_back(static_cast<double>(a[i] * b[i] + a[i]));
-    expect_close(((c.tensor(a, {n}) * c.tensor(b, {n})) + c.tensor(a, {n})).data<float>(), want, 1e-6, "a*b+a");
+    expect_close(((c.tensor(a, {n}) * c.tensor(b, {n})) + c.tensor(a, {n})).data<float>(), want,
+                 1e-6, "a*b+a");
   }
 }
 
@@ -111,7 +122,8 @@ void check_integers(Context& c) {
     if (got[i] != ((a[i] * 3 - 7) ^ (a[i] >> 5))) wrong(fmt::format("int64 element {} differs", i));
   const auto bytes = t.cast(DType::kU8).data<uint8_t>();
   for (size_t i = 0; i < a.size(); ++i)
-    if (bytes[i] != static_cast<uint8_t>(a[i])) wrong(fmt::format("cast to uint8 of element {} differs", i));
+    if (bytes[i] != static_cast<uint8_t>(a[i]))
+      wrong(fmt::format("cast to uint8 of element {} differs", i));
 }
 
 void check_matmul(Context& c) {
@@ -120,7 +132,8 @@ void check_matmul(Context& c) {
   std::vector<double> want(m * n, 0.0);
   for (size_t i = 0; i < m; ++i)
     for (size_t p = 0; p < k; ++p)
-      for (size_t j = 0; j < n; ++j) want[i * n + j] += static_cast<double>(a[i * k + p]) * static_cast<double>(b[p * n + j]);
+      for (size_t j = 0; j < n; ++j)
+        want[i * n + j] += static_cast<double>(a[i * k + p]) * static_cast<double>(b[p * n + j]);
   expect_close(c.tensor(a, {m, k}).matmul(c.tensor(b, {k, n})).data<float>(), want, 1e-5, "matmul");
 }
 
@@ -132,8 +145,10 @@ void check_math(Context& c) {
     for (float v : x) want.push_back(f(static_cast<double>(v)));
     expect_close(got.data<float>(), want, 2e-6, what);
   };
-  against(t.exp(), [](double v) { return std::exp(v); }, "exp");
-  against(t.sin(), [](double v) { return std::sin(v); }, "sin");
+  against(
+      t.exp(), [](double v) { return std::exp(v); }, "exp");
+  against(
+      t.sin(), [](double v) { return std::sin(v); }, "sin");
   against((t * t + 1).log(), [](double v) { return std::log(v * v + 1); }, "log");
   against((t * t + 1).sqrt(), [](double v) { return std::sqrt(v * v + 1); }, "sqrt");
   double sum = 0;
@@ -149,13 +164,17 @@ void check_math(Context& c) {
 void check_movement(Context& c) {
   const auto v = c.floats(60);
   const Tensor t = c.tensor(v, {3, 4, 5});
-  const auto got = t.permute({2, 0, 1}).flip({1}).pad({{1, 0}, {0, 0}, {0, 2}}, 9).contiguous().data<float>();
+  const auto got =
+      t.permute({2, 0, 1}).flip({1}).pad({{1, 0}, {0, 0}, {0, 2}}, 9).contiguous().data<float>();
   size_t at = 0;
   for (int i = 0; i < 6; ++i)
     for (int j = 0; j < 3; ++j)
       for (int k = 0; k < 6; ++k, ++at) {
-        const float want = i == 0 || k >= 4 ? 9.0F : v[static_cast<size_t>((2 - j) * 20 + k * 5 + (i - 1))];
-        if (got[at] != want) wrong(fmt::format("permute, flip, pad: element {} is {}, expected {}", at, got[at], want));
+        const float want =
+            i == 0 || k >= 4 ? 9.0F : v[static_cast<size_t>((2 - j) * 20 + k * 5 + (i - 1))];
+        if (got[at] != want)
+          wrong(
+              fmt::format("permute, flip, pad: element {} is {}, expected {}", at, got[at], want));
       }
 }
 
@@ -169,8 +188,10 @@ void check_graph_replay(Context& c) {
     n.set(1 + i % 8);
     const auto a = c.floats(8), b = c.floats(8);
     double want = 0;
-    for (size_t k = 0; k < static_cast<size_t>(n.value()); ++k) want += static_cast<double>((a[k] + b[k]) * a[k]);
-    expect_close({step(c.tensor(a, {8}), c.tensor(b, {8})).item<float>()}, {want}, 1e-5, fmt::format("replay {}", i));
+    for (size_t k = 0; k < static_cast<size_t>(n.value()); ++k)
+      want += static_cast<double>((a[k] + b[k]) * a[k]);
+    expect_close({step(c.tensor(a, {8}), c.tensor(b, {8})).item<float>()}, {want}, 1e-5,
+                 fmt::format("replay {}", i));
   }
 }
 
@@ -184,7 +205,8 @@ void check_state(Context& c) {
   for (int i = 1; i <= 50; ++i) {
     const auto got = step(one).data<int32_t>();
     for (int k = 0; k < 4; ++k)
-      if (got[static_cast<size_t>(k)] != i * (k + 1)) wrong(fmt::format("after {} steps element {} is {}", i, k, got[static_cast<size_t>(k)]));
+      if (got[static_cast<size_t>(k)] != i * (k + 1))
+        wrong(fmt::format("after {} steps element {} is {}", i, k, got[static_cast<size_t>(k)]));
   }
 }
 
@@ -194,16 +216,20 @@ void check_queues(Context& c) {
   auto memory = unwrap(device.allocate({.size = 4096, .host_visible = true, .uncached = true}));
   if (!memory->host()) wrong("host-visible memory has no host address");
   std::memset(memory->host(), 0, 4096);
-  const hal::GpuVa signal = memory->va(), a = hal::offset(memory->va(), 1024), b = hal::offset(memory->va(), 2048);
+  const hal::GpuVa signal = memory->va(), a = hal::offset(memory->va(), 1024),
+                   b = hal::offset(memory->va(), 2048);
   const uint64_t pattern = 0x0123456789abcdefULL;
-  const hal::Command first[] = {hal::Write{a, pattern}, hal::Timestamp{hal::offset(signal, 8)}, hal::Signal{signal, 1}};
+  const hal::Command first[] = {hal::Write{a, pattern}, hal::Timestamp{hal::offset(signal, 8)},
+                                hal::Signal{signal, 1}};
   unwrap(device.queue(hal::QueueKind::kCompute).submit(first));
-  const hal::Command second[] = {hal::Wait{signal, 1}, hal::Barrier{}, hal::Copy{b, a, 8}, hal::Timestamp{hal::offset(signal, 16)}, hal::Signal{signal, 2}};
+  const hal::Command second[] = {hal::Wait{signal, 1}, hal::Barrier{}, hal::Copy{b, a, 8},
+                                 hal::Timestamp{hal::offset(signal, 16)}, hal::Signal{signal, 2}};
   unwrap(device.queue(hal::QueueKind::kCopy).submit(second));
   const auto* words = reinterpret_cast<const std::atomic<uint64_t>*>(memory->host());
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (words[0].load() < 2) {
-    if (std::chrono::steady_clock::now() > deadline) wrong(fmt::format("queues: signal is {} after 5 s, expected 2", words[0].load()));
+    if (std::chrono::steady_clock::now() > deadline)
+      wrong(fmt::format("queues: signal is {} after 5 s, expected 2", words[0].load()));
     std::this_thread::yield();
   }
   if (words[256].load() != pattern) wrong("queues: the copy ran before the write it waits for");
@@ -223,7 +249,9 @@ void check_threads(Context& c) {
   for (size_t k = 0; k < problems.size(); ++k)
     threads.emplace_back([&, k] {
       try {
-        Tensor t = Tensor::full({1000}, static_cast<double>(k), DType::kF32, c.name).contiguous().realize();
+        Tensor t = Tensor::full({1000}, static_cast<double>(k), DType::kF32, c.name)
+                       .contiguous()
+                       .realize();
         for (int i = 0; i < 50; ++i) t = (t * 1 + 2).realize();
         for (float v : t.data<float>())
           if (v != static_cast<float>(k + 100)) problems[k] = fmt::format("thread {} got {}", k, v);
@@ -254,7 +282,8 @@ constexpr Check kChecks[] = {
 }  // namespace
 
 int run_selftest(const SelftestOptions& options) {
-  auto device = options.device.empty() ? runtime::default_device() : runtime::open_device(options.device);
+  auto device =
+      options.device.empty() ? runtime::default_device() : runtime::open_device(options.device);
   if (!device) return report(device.error(), options.json);
   InterruptScope interrupt;
   const std::string name = options.device.empty() ? std::string() : options.device;
@@ -281,14 +310,22 @@ int run_selftest(const SelftestOptions& options) {
         ++failed;
       }
     }
-    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    const double ms =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     rows.push_back({{"name", check.name}, {"status", status}, {"ms", ms}, {"detail", detail}});
     if (options.json) continue;
-    const Style style = status == "pass" ? Style::kGreen : status == "fail" ? Style::kRed : Style::kYellow;
+    const Style style = status == "pass"   ? Style::kGreen
+                        : status == "fail" ? Style::kRed
+                                           : Style::kYellow;
     fmt::print("{} {:<16} {:>8.1f} ms  {}\n", styled(status, style, color), check.name, ms, detail);
   }
   if (options.json)
-    print_json({{"device", (*device)->name()}, {"description", (*device)->hal().description()}, {"passed", passed}, {"failed", failed}, {"ok", failed == 0}, {"checks", rows}});
+    print_json({{"device", (*device)->name()},
+                {"description", (*device)->hal().description()},
+                {"passed", passed},
+                {"failed", failed},
+                {"ok", failed == 0},
+                {"checks", rows}});
   else
     fmt::print("{} passed, {} failed\n", passed, failed);
   return failed ? kFailure : kOk;

@@ -39,7 +39,8 @@ int64_t evaluate(const std::vector<Expr>& t, int i, const std::vector<int64_t>& 
   return 0;
 }
 
-int64_t evaluate(const Node* n, const std::vector<const Node*>& ranges, const std::vector<int64_t>& at) {
+int64_t evaluate(const Node* n, const std::vector<const Node*>& ranges,
+                 const std::vector<int64_t>& at) {
   for (size_t i = 0; i < ranges.size(); ++i)
     if (n == ranges[i]) return at[i];
   if (n->is_const()) return n->imm;
@@ -51,7 +52,9 @@ int64_t evaluate(const Node* n, const std::vector<const Node*>& ranges, const st
 TEST(Index, SimplifiedExpressionsKeepTheirValue) {
   for (uint32_t seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
-    const auto pick = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
+    const auto pick = [&](int64_t n) {
+      return static_cast<int64_t>(random() % static_cast<uint32_t>(n));
+    };
     Graph g;
     std::vector<int64_t> extents;
     std::vector<const Node*> ranges;
@@ -65,7 +68,8 @@ TEST(Index, SimplifiedExpressionsKeepTheirValue) {
     for (int step = 0; step < 12; ++step) {
       const int a = static_cast<int>(pick(static_cast<int64_t>(both.tree.size())));
       Expr e{static_cast<Expr::Kind>(Expr::kAdd + pick(7)), 0, a, -1};
-      const bool is_constant = e.kind == Expr::kDiv || e.kind == Expr::kMod || e.kind == Expr::kMul || pick(2) == 0;
+      const bool is_constant =
+          e.kind == Expr::kDiv || e.kind == Expr::kMod || e.kind == Expr::kMul || pick(2) == 0;
       if (is_constant) {
         const int64_t low = e.kind == Expr::kDiv || e.kind == Expr::kMod ? 1 : -6;
         both.tree.push_back({Expr::kConst, low + pick(12), -1, -1});
@@ -75,7 +79,8 @@ TEST(Index, SimplifiedExpressionsKeepTheirValue) {
         e.b = static_cast<int>(pick(static_cast<int64_t>(both.tree.size())));
       }
       constexpr Op kOps[] = {Op::kAdd, Op::kSub, Op::kMul, Op::kDiv, Op::kMod, Op::kMin, Op::kMax};
-      const Node* n = g.binary(kOps[e.kind - Expr::kAdd], both.nodes[static_cast<size_t>(e.a)], both.nodes[static_cast<size_t>(e.b)]);
+      const Node* n = g.binary(kOps[e.kind - Expr::kAdd], both.nodes[static_cast<size_t>(e.a)],
+                               both.nodes[static_cast<size_t>(e.b)]);
       both.tree.push_back(e);
       both.nodes.push_back(n);
     }
@@ -86,7 +91,8 @@ TEST(Index, SimplifiedExpressionsKeepTheirValue) {
         for (at[2] = 0; at[2] < extents[2]; ++at[2]) {
           const Node* n = both.nodes[static_cast<size_t>(root)];
           const int64_t want = evaluate(both.tree, root, at), got = evaluate(n, ranges, at);
-          ASSERT_EQ(got, want) << "seed " << seed << " at " << at[0] << ' ' << at[1] << ' ' << at[2];
+          ASSERT_EQ(got, want) << "seed " << seed << " at " << at[0] << ' ' << at[1] << ' '
+                               << at[2];
           ASSERT_LE(n->lo, got) << "seed " << seed;
           ASSERT_GE(n->hi, got) << "seed " << seed;
           const Linear l = linear(n);

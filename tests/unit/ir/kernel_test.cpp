@@ -69,7 +69,8 @@ TEST(Kernel, DamagedBytesAreRefusedOrMeanAValidKernel) {
   for (uint32_t seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
     std::string damaged = bytes;
-    for (int i = 0; i < 1 + static_cast<int>(random() % 4); ++i) damaged[random() % damaged.size()] = static_cast<char>(random());
+    for (int i = 0; i < 1 + static_cast<int>(random() % 4); ++i)
+      damaged[random() % damaged.size()] = static_cast<char>(random());
     if (random() % 4 == 0) damaged.resize(random() % damaged.size());
     const auto back = deserialize(damaged);
     if (!back) {

@@ -9,8 +9,12 @@ namespace {
 
 class Assign : public ::testing::TestWithParam<const char*> {
  protected:
-  Tensor of(std::vector<float> v) const { return Tensor::from(v, {static_cast<int64_t>(v.size())}, GetParam()); }
-  Tensor grid() const { return Tensor::arange(12, DType::kF32, GetParam()).reshape({3, 4}).contiguous().realize(); }
+  Tensor of(std::vector<float> v) const {
+    return Tensor::from(v, {static_cast<int64_t>(v.size())}, GetParam());
+  }
+  Tensor grid() const {
+    return Tensor::arange(12, DType::kF32, GetParam()).reshape({3, 4}).contiguous().realize();
+  }
 };
 using Floats = std::vector<float>;
 
@@ -82,7 +86,8 @@ TEST_P(Assign, SymbolicRows) {
   Var row("row", 0, 2);
   for (int64_t r = 0; r < 3; ++r) {
     row.set(r);
-    x.shrink({{SymInt(row), SymInt(row) + 1}, {0, 4}}).assign(Tensor::value_of(row, GetParam()).cast(DType::kF32) * 10);
+    x.shrink({{SymInt(row), SymInt(row) + 1}, {0, 4}})
+        .assign(Tensor::value_of(row, GetParam()).cast(DType::kF32) * 10);
   }
   EXPECT_EQ(x.data<float>(), (Floats{0, 0, 0, 0, 10, 10, 10, 10, 20, 20, 20, 20}));
 }

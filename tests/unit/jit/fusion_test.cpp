@@ -44,7 +44,8 @@ TEST(Fusion, MovementNeedsNoKernel) {
 
 TEST(Fusion, ExpensiveValuesAreNotRecomputedPerBroadcastCopy) {
   const Tensor row = input({1, 64}) * input({1, 64}) + 1;
-  const Tensor product = row.reshape({1, 1, 64}).expand({32, 16, 64}) * input({1, 16, 64}).expand({32, 16, 64});
+  const Tensor product =
+      row.reshape({1, 1, 64}).expand({32, 16, 64}) * input({1, 16, 64}).expand({32, 16, 64});
   EXPECT_EQ(kernels(sum(product, {2})), 2u);
 }
 

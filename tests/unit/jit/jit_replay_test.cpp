@@ -15,7 +15,8 @@ Tensor chain(const Tensor& x, const Tensor& y) {
 
 std::vector<Tensor> inputs() {
   std::vector<Tensor> list;
-  for (int i = 0; i < 4; ++i) list.push_back(Tensor::from(std::vector<float>(16, static_cast<float>(i)), {16}));
+  for (int i = 0; i < 4; ++i)
+    list.push_back(Tensor::from(std::vector<float>(16, static_cast<float>(i)), {16}));
   return list;
 }
 

@@ -20,7 +20,8 @@ TEST(Jit, PlainThenCaptureThenReplay) {
     ++runs;
     return x + 1;
   });
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(step(of({static_cast<float>(i)})).data<float>()[0], static_cast<float>(i + 1));
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(step(of({static_cast<float>(i)})).data<float>()[0], static_cast<float>(i + 1));
   EXPECT_EQ(runs, 2);
   EXPECT_TRUE(step.core().is_graph());
 }
@@ -50,7 +51,9 @@ TEST(Jit, ResultsEqualPlainExecution) {
     const Tensor a = Tensor::from(x, {5, 7}), b = Tensor::from(y, {5, 7});
     const auto& got = step(a, b);
     const auto want = body(a, b);
-    for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[i].data<float>(), want[i].data<float>()) << "round " << round << " output " << i;
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_EQ(got[i].data<float>(), want[i].data<float>())
+          << "round " << round << " output " << i;
   }
 }
 
@@ -72,7 +75,8 @@ TEST(Jit, StrictModeRefusesOtherShapes) {
 TEST(Jit, CapacityBoundsTheCaptures) {
   Jit step([](const Tensor& x) { return total(x); }, {.capacity = 2});
   for (size_t n = 1; n < 6; ++n)
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(step(of(std::vector<float>(n, 1.0F))).item<float>(), static_cast<float>(n));
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(step(of(std::vector<float>(n, 1.0F))).item<float>(), static_cast<float>(n));
   EXPECT_LE(step.core().num_captures(), 2u);
 }
 
@@ -103,7 +107,8 @@ TEST(Jit, OutputsOfSymbolicShapeFollowTheVariable) {
   const Tensor x = of({0, 1, 2, 3, 4, 5});
   for (int64_t i = 0; i <= 4; ++i) {
     n.set(i);
-    EXPECT_EQ(step(x).data<float>(), (std::vector<float>{static_cast<float>(i), static_cast<float>(i + 1)}));
+    EXPECT_EQ(step(x).data<float>(),
+              (std::vector<float>{static_cast<float>(i), static_cast<float>(i + 1)}));
   }
 }
 
@@ -113,7 +118,8 @@ TEST(Jit, AssignedStateAdvancesOnEveryReplay) {
     count.assign(count + by);
     return count * 1;
   });
-  for (int i = 1; i <= 8; ++i) EXPECT_EQ(step(of({1, 2, 3})).data<float>()[2], static_cast<float>(3 * i));
+  for (int i = 1; i <= 8; ++i)
+    EXPECT_EQ(step(of({1, 2, 3})).data<float>()[2], static_cast<float>(3 * i));
 }
 
 TEST(Jit, AnOutputFedBackAsInputIsNotOverwrittenWhileRead) {
@@ -159,13 +165,15 @@ TEST(Jit, CapturingNothingIsAnError) {
 
 TEST(Jit, AnInputHandedThroughIsTheInputOfEachCall) {
   Jit step([](const Tensor& x) { return x; });
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(step(of({static_cast<float>(i)})).data<float>()[0], static_cast<float>(i));
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(step(of({static_cast<float>(i)})).data<float>()[0], static_cast<float>(i));
 }
 
 TEST(Jit, ANestedJitBecomesPartOfTheOuterCapture) {
   Jit inner([](const Tensor& x) { return x + 1; });
   Jit outer([&](const Tensor& x) { return inner(x) * 2; });
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(outer(of({static_cast<float>(i)})).data<float>()[0], static_cast<float>((i + 1) * 2));
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(outer(of({static_cast<float>(i)})).data<float>()[0], static_cast<float>((i + 1) * 2));
 }
 
 TEST(Jit, ResetForgetsCaptures) {
@@ -188,7 +196,8 @@ TEST(Jit, Jit0RunsPlainAndJit2ReplaysCallByCall) {
       ++runs;
       return x + 1;
     });
-    for (int i = 0; i < 4; ++i) EXPECT_EQ(step(of({static_cast<float>(i)})).data<float>()[0], static_cast<float>(i + 1));
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(step(of({static_cast<float>(i)})).data<float>()[0], static_cast<float>(i + 1));
     EXPECT_EQ(runs, level[0] == '0' ? 4 : 2);
     EXPECT_FALSE(step.core().is_graph());
   }
@@ -198,7 +207,8 @@ TEST(Jit, RefDeviceReplaysCallByCall) {
   Jit step([](const Tensor& x) { return x + 1; });
   for (int i = 0; i < 4; ++i) {
     const float v[] = {static_cast<float>(i)};
-    EXPECT_EQ(step(Tensor::from(std::span<const float>(v), {1}, "REF")).data<float>()[0], static_cast<float>(i + 1));
+    EXPECT_EQ(step(Tensor::from(std::span<const float>(v), {1}, "REF")).data<float>()[0],
+              static_cast<float>(i + 1));
   }
   EXPECT_FALSE(step.core().is_graph());
 }

@@ -1,4 +1,5 @@
-// Hyper-parameters that are missing, absurd or inconsistent are refused before anything is allocated.
+// Hyper-parameters that are missing, absurd or inconsistent are refused before anything is
+// allocated.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -22,10 +23,16 @@ struct Values {
 std::vector<std::byte> file(const Values& v) {
   test::GgufBuilder b;
   const std::string p = v.architecture + ".";
-  b.text("general.architecture", v.architecture).u32(p + "context_length", v.context).u32(p + "block_count", v.blocks);
+  b.text("general.architecture", v.architecture)
+      .u32(p + "context_length", v.context)
+      .u32(p + "block_count", v.blocks);
   if (v.has_width) b.u32(p + "embedding_length", v.width);
-  b.u32(p + "feed_forward_length", v.hidden).u32(p + "attention.head_count", v.heads).u32(p + "attention.head_count_kv", v.kv_heads);
-  b.u32(p + "rope.dimension_count", v.rope).f32(p + "attention.layer_norm_rms_epsilon", v.epsilon).f32(p + "rope.freq_base", v.base);
+  b.u32(p + "feed_forward_length", v.hidden)
+      .u32(p + "attention.head_count", v.heads)
+      .u32(p + "attention.head_count_kv", v.kv_heads);
+  b.u32(p + "rope.dimension_count", v.rope)
+      .f32(p + "attention.layer_norm_rms_epsilon", v.epsilon)
+      .f32(p + "rope.freq_base", v.base);
   if (v.experts) b.u32(p + "expert_count", v.experts);
   if (!v.scaling.empty()) b.text(p + "rope.scaling.type", v.scaling);
   const auto matrix = [&](const std::string& name, std::vector<uint64_t> dims) {
@@ -78,29 +85,40 @@ TEST_P(LlamaConfigRefuses, AndNamesTheCause) {
   const auto model = load(v);
   ASSERT_FALSE(model);
   EXPECT_EQ(model.error().code, GetParam().code) << model.error().message;
-  EXPECT_NE(model.error().message.find(GetParam().mentions), std::string::npos) << model.error().message;
+  EXPECT_NE(model.error().message.find(GetParam().mentions), std::string::npos)
+      << model.error().message;
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Values, LlamaConfigRefuses,
     ::testing::Values(
-        Bad{"architecture", [](Values& v) { v.architecture = "mamba"; }, Code::kUnsupported, "mamba"},
+        Bad{"architecture", [](Values& v) { v.architecture = "mamba"; }, Code::kUnsupported,
+            "mamba"},
         Bad{"experts", [](Values& v) { v.experts = 8; }, Code::kUnsupported, "expert_count"},
-        Bad{"no_width", [](Values& v) { v.has_width = false; }, Code::kNotFound, "embedding_length"},
+        Bad{"no_width", [](Values& v) { v.has_width = false; }, Code::kNotFound,
+            "embedding_length"},
         Bad{"zero_heads", [](Values& v) { v.heads = 0; }, Code::kCorrupt, "head_count"},
         Bad{"zero_kv_heads", [](Values& v) { v.kv_heads = 0; }, Code::kCorrupt, "head_count_kv"},
-        Bad{"kv_heads_do_not_divide", [](Values& v) { v.kv_heads = 3; }, Code::kCorrupt, "multiple"},
+        Bad{"kv_heads_do_not_divide", [](Values& v) { v.kv_heads = 3; }, Code::kCorrupt,
+            "multiple"},
         Bad{"heads_do_not_divide", [](Values& v) { v.heads = 3; }, Code::kCorrupt, "multiple"},
-        Bad{"too_many_blocks", [](Values& v) { v.blocks = 4000000000U; }, Code::kCorrupt, "block_count"},
+        Bad{"too_many_blocks", [](Values& v) { v.blocks = 4000000000U; }, Code::kCorrupt,
+            "block_count"},
         Bad{"missing_block", [](Values& v) { v.blocks = 2; }, Code::kNotFound, "blk.1."},
         Bad{"context", [](Values& v) { v.context = 0; }, Code::kCorrupt, "context_length"},
         Bad{"rope_too_long", [](Values& v) { v.rope = 6; }, Code::kCorrupt, "rope.dimension_count"},
         Bad{"scaling", [](Values& v) { v.scaling = "yarn"; }, Code::kUnsupported, "yarn"},
         Bad{"epsilon", [](Values& v) { v.epsilon = 0; }, Code::kCorrupt, "epsilon"},
         Bad{"base", [](Values& v) { v.base = -1; }, Code::kCorrupt, "freq_base"},
-        Bad{"hidden_differs_from_tensors", [](Values& v) { v.hidden = 32; }, Code::kCorrupt, "ffn_gate"},
-        Bad{"query_shape", [](Values& v) { v.query_dims = {8, 4}; }, Code::kCorrupt, "attn_q"},
-        Bad{"width_differs_from_tensors", [](Values& v) { v.width = 16; }, Code::kCorrupt, "token_embd"}),
+        Bad{"hidden_differs_from_tensors", [](Values& v) { v.hidden = 32; }, Code::kCorrupt,
+            "ffn_gate"},
+        Bad{"query_shape",
+            [](Values& v) {
+              v.query_dims = {8, 4};
+            },
+            Code::kCorrupt, "attn_q"},
+        Bad{"width_differs_from_tensors", [](Values& v) { v.width = 16; }, Code::kCorrupt,
+            "token_embd"}),
     [](const ::testing::TestParamInfo<Bad>& one) { return one.param.name; });
 
 }  // namespace

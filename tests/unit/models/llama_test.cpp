@@ -21,7 +21,8 @@ std::shared_ptr<const GgufFile> open(const std::string& path) {
   return std::make_shared<const GgufFile>(std::move(*file));
 }
 
-std::shared_ptr<const Llama> load(const std::string& path, const std::string& device, uint32_t context = 0) {
+std::shared_ptr<const Llama> load(const std::string& path, const std::string& device,
+                                  uint32_t context = 0) {
   auto model = Llama::load(open(path), {.device = device, .context = context, .progress = {}});
   if (!model) throw std::runtime_error(model.error().message);
   return *model;
@@ -33,15 +34,19 @@ bool has_torch() {
 }
 
 /// Logits of every position, [tokens][vocabulary], computed by tests/oracle/llama_reference.py.
-std::vector<float> reference(const std::string& model, const std::vector<int32_t>& tokens, size_t vocabulary, const test::TempFolder& folder) {
+std::vector<float> reference(const std::string& model, const std::vector<int32_t>& tokens,
+                             size_t vocabulary, const test::TempFolder& folder) {
   const std::string out = folder.file("logits.f32");
   std::string list;
   for (int32_t t : tokens) list += (list.empty() ? "" : ",") + std::to_string(t);
-  const std::string command = fmt::format("{} tests/oracle/llama_reference.py {} --tokens {} --out {} >/dev/null", kPython, model, list, out);
+  const std::string command =
+      fmt::format("{} tests/oracle/llama_reference.py {} --tokens {} --out {} >/dev/null", kPython,
+                  model, list, out);
   if (std::system(command.c_str()) != 0) throw std::runtime_error(command);
   std::vector<float> values(tokens.size() * vocabulary);
   std::ifstream in(out, std::ios::binary);
-  in.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+  in.read(reinterpret_cast<char*>(values.data()),
+          static_cast<std::streamsize>(values.size() * sizeof(float)));
   if (!in) throw std::runtime_error("short file " + out);
   return values;
 }
@@ -59,7 +64,10 @@ double distance(std::span<const float> a, std::span<const float> b) {
 std::vector<int32_t> prompt_tokens(const std::string& model, size_t count) {
   const auto file = open(model);
   const auto tokenizer = Tokenizer::from_gguf(*file);
-  auto tokens = (*tokenizer)->encode("Permission is hereby granted, free of charge, to any person obtaining a copy of this software");
+  auto tokens = (*tokenizer)
+                    ->encode(
+                        "Permission is hereby granted, free of charge, to any person obtaining a "
+                        "copy of this software");
   tokens->resize(std::min(count, tokens->size()));
   return *tokens;
 }
@@ -70,7 +78,8 @@ TEST(Llama, LogitsEqualThePyTorchReferenceInEveryFormat) {
   const std::vector<int32_t> tokens = prompt_tokens(kModel, 40);
   for (const char* type : {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"}) {
     const std::string path = folder.file(std::string(type) + ".gguf");
-    const std::string command = fmt::format("{} tests/oracle/quantize_gguf.py {} {} {} >/dev/null", kPython, kModel, path, type);
+    const std::string command = fmt::format("{} tests/oracle/quantize_gguf.py {} {} {} >/dev/null",
+                                            kPython, kModel, path, type);
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
     const auto model = load(path, "CPU");
     const size_t vocabulary = model->config().vocab_size;
@@ -79,13 +88,18 @@ TEST(Llama, LogitsEqualThePyTorchReferenceInEveryFormat) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       const auto status = by_one.feed({&tokens[i], 1});
       ASSERT_TRUE(status) << status.error().message;
-      EXPECT_LT(distance(by_one.logits(), std::span(want).subspan(i * vocabulary, vocabulary)), 1e-4) << type << " token " << i;
+      EXPECT_LT(distance(by_one.logits(), std::span(want).subspan(i * vocabulary, vocabulary)),
+                1e-4)
+          << type << " token " << i;
     }
     for (size_t n : {size_t{40}, size_t{7}, size_t{1}}) {
       by_chunk.reset();
       const auto status = by_chunk.feed(std::span(tokens).first(n));
       ASSERT_TRUE(status) << status.error().message;
-      EXPECT_LT(distance(by_chunk.logits(), std::span(want).subspan((n - 1) * vocabulary, vocabulary)), 1e-4) << type << " prompt of " << n;
+      EXPECT_LT(
+          distance(by_chunk.logits(), std::span(want).subspan((n - 1) * vocabulary, vocabulary)),
+          1e-4)
+          << type << " prompt of " << n;
     }
   }
 }
@@ -95,26 +109,33 @@ TEST(Llama, RandomModelsOfEveryFamilyEqualTheReference) {
   const test::TempFolder folder;
   for (const char* options : {
            "--arch llama --kv-heads 6 --vocab 7",
-           "--arch llama --dim 72 --heads 3 --kv-heads 1 --head-dim 40 --ffn 33 --vocab 131 --untied --rope-factors --base 500000",
+           "--arch llama --dim 72 --heads 3 --kv-heads 1 --head-dim 40 --ffn 33 --vocab 131 "
+           "--untied --rope-factors --base 500000",
            "--arch llama --linear-scale 4 --layers 3 --heads 8 --kv-heads 4",
            "--arch qwen2 --untied",
            "--arch qwen3 --head-dim 32 --kv-heads 3 --untied",
            "--arch gemma --head-dim 16 --kv-heads 1 --ffn 96",
        }) {
     const std::string path = folder.file("random.gguf");
-    const std::string command = fmt::format("{} tests/oracle/random_llama.py {} {}", kPython, path, options);
+    const std::string command =
+        fmt::format("{} tests/oracle/random_llama.py {} {}", kPython, path, options);
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
     const auto model = load(path, "CPU");
     const size_t vocabulary = model->config().vocab_size;
     std::vector<int32_t> tokens;
-    for (int32_t i = 0; i < 21; ++i) tokens.push_back((i * 37 + 5) % static_cast<int32_t>(vocabulary));
+    for (int32_t i = 0; i < 21; ++i)
+      tokens.push_back((i * 37 + 5) % static_cast<int32_t>(vocabulary));
     const std::vector<float> want = reference(path, tokens, vocabulary, folder);
     LlamaSession session(model);
     ASSERT_TRUE(session.feed(std::span(tokens).first(13))) << options;
-    EXPECT_LT(distance(session.logits(), std::span(want).subspan(12 * vocabulary, vocabulary)), 1e-4) << options;
+    EXPECT_LT(distance(session.logits(), std::span(want).subspan(12 * vocabulary, vocabulary)),
+              1e-4)
+        << options;
     for (size_t i = 13; i < tokens.size(); ++i) {
       ASSERT_TRUE(session.feed({&tokens[i], 1})) << options;
-      EXPECT_LT(distance(session.logits(), std::span(want).subspan(i * vocabulary, vocabulary)), 1e-4) << options << " token " << i;
+      EXPECT_LT(distance(session.logits(), std::span(want).subspan(i * vocabulary, vocabulary)),
+                1e-4)
+          << options << " token " << i;
     }
   }
 }
@@ -177,7 +198,8 @@ TEST(Llama, TokensOutsideTheVocabularyAreRefused) {
 }
 
 TEST(Llama, AContextBeyondTheModelsIsRefused) {
-  const auto model = Llama::load(open(kModel), {.device = "CPU", .context = 100'000, .progress = {}});
+  const auto model =
+      Llama::load(open(kModel), {.device = "CPU", .context = 100'000, .progress = {}});
   ASSERT_FALSE(model);
   EXPECT_EQ(model.error().code, Code::kInvalidArgument);
 }
