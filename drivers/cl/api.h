@@ -21,12 +21,13 @@ struct Api {
 // Members and the symbols they are loaded from must agree: one list makes both (api.cpp).
 #define BM_CL_FUNCTIONS(X)                                                                         \
   X(clGetPlatformIDs)                                                                              \
-  X(clGetPlatformInfo) X(clGetDeviceIDs) X(clGetDeviceInfo) X(clCreateContext) X(clRetainContext)  \
-      X(clReleaseContext) X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clFlush) X(clFinish)  \
-          X(clCreateBuffer) X(clCreateSubBuffer) X(clRetainMemObject) X(clReleaseMemObject)        \
-              X(clGetMemObjectInfo) X(clCreateProgramWithSource) X(clCreateProgramWithBinary) X(   \
-                  clBuildProgram) X(clGetProgramInfo) X(clGetProgramBuildInfo) X(clReleaseProgram) \
-                  X(clCreateKernel) X(clReleaseKernel) X(clSetKernelArg) X(clGetKernelInfo)        \
+  X(clGetPlatformInfo)                                                                             \
+  X(clGetDeviceIDs) X(clGetDeviceInfo) X(clCreateContext) X(clRetainContext) X(clReleaseContext)   \
+      X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clFlush) X(clFinish) X(clCreateBuffer)    \
+          X(clCreateSubBuffer) X(clRetainMemObject) X(clReleaseMemObject) X(clGetMemObjectInfo)    \
+              X(clCreateProgramWithSource) X(clCreateProgramWithBinary) X(clBuildProgram) X(       \
+                  clGetProgramInfo) X(clGetProgramBuildInfo) X(clReleaseProgram) X(clCreateKernel) \
+                  X(clReleaseKernel) X(clSetKernelArg) X(clGetKernelInfo)                          \
                       X(clGetKernelWorkGroupInfo) X(clEnqueueNDRangeKernel) X(clEnqueueReadBuffer) \
                           X(clEnqueueWriteBuffer) X(clEnqueueCopyBuffer) X(clEnqueueFillBuffer)    \
                               X(clEnqueueMapBuffer) X(clEnqueueUnmapMemObject)                     \
@@ -35,10 +36,11 @@ struct Api {
                                           X(clSetEventCallback) X(clRetainEvent) X(clReleaseEvent) \
                                               X(clWaitForEvents) X(clGetEventProfilingInfo)
 /// Of OpenCL 2.0; all there or all null.
-#define BM_CL_SVM_FUNCTIONS(X)                                                          \
-  X(clSVMAlloc)                                                                         \
-  X(clSVMFree) X(clSetKernelArgSVMPointer) X(clEnqueueSVMMemcpy) X(clEnqueueSVMMemFill) \
-      X(clEnqueueSVMMap) X(clEnqueueSVMUnmap)
+#define BM_CL_SVM_FUNCTIONS(X)                                                                \
+  X(clSVMAlloc)                                                                               \
+  X(clSVMFree)                                                                                \
+  X(clSetKernelArgSVMPointer) X(clEnqueueSVMMemcpy) X(clEnqueueSVMMemFill) X(clEnqueueSVMMap) \
+      X(clEnqueueSVMUnmap)
 #define BM_CL_MEMBER(name) decltype(&::name) name = nullptr;
   BM_CL_FUNCTIONS(BM_CL_MEMBER)
   BM_CL_SVM_FUNCTIONS(BM_CL_MEMBER)

@@ -248,10 +248,16 @@ Status ClQueue::host_task(HostTask task, bool is_ordered) {
 
 Status ClQueue::wait(const Step& step) {
   const uint64_t wanted = step.words[1];
-  if (std::atomic_ref(*step.host).load(std::memory_order_acquire) >= wanted) return {};
+  const std::atomic_ref word(*step.host);
+  if (word.load(std::memory_order_acquire) >= wanted) return {};
   for (ClQueue* queue : shared_.queues) {
     const Produced* produced = queue->find_produced(step.host);
     if (produced == nullptr || produced->value < wanted) continue;
+    if (queue->completions_.retired() > produced->sequence) {
+      // It has been stored. If it is not there any more, the host began to count anew.
+      if (word.load(std::memory_order_acquire) >= wanted) return {};
+      continue;
+    }
     return queue == this ? Status{} : barrier(produced->event.get());
   }
   HostTask task;
@@ -303,15 +309,14 @@ Status ClQueue::barrier(cl_event event) {
 
 void ClQueue::note_produced(const uint64_t* word, uint64_t value, cl_event event) {
   api_.clRetainEvent(event);
-  OwnedEvent owned(api_, event);
+  Produced fresh{word, value, OwnedEvent(api_, event), completions_.pushed() - 1};
   for (Produced& produced : produced_) {
     if (produced.word != word) continue;
-    produced.value = value;
-    produced.event = std::move(owned);
+    produced = std::move(fresh);
     return;
   }
   if (produced_.size() == kMostProduced) produced_.erase(produced_.begin());
-  produced_.push_back({word, value, std::move(owned)});
+  produced_.push_back(std::move(fresh));
 }
 
 const ClQueue::Produced* ClQueue::find_produced(const uint64_t* word) const {

@@ -58,6 +58,7 @@ class ClQueue final : public hal::Queue {
     const uint64_t* word;
     uint64_t value;
     OwnedEvent event;
+    uint64_t sequence;  ///< of the action that stores the value
   };
 
   ClQueue(QueueShared& shared, OwnedQueue queue);

@@ -1,0 +1,131 @@
+// Finding and naming devices.
+
+#include "runtime/device_manager.h"
+#include "tests/unit/cl/rig.h"
+
+namespace bm::cl {
+namespace {
+
+using namespace test;
+
+TEST(OpenClDevice, AbsentLoaderNamesThePackages) {
+  const ScopedSetting library("BM_CL_LIBRARY", "libNoSuchOpenCL.so.1");
+  const auto count = count_units("");
+  ASSERT_FALSE(count);
+  EXPECT_EQ(count.error().code, Code::kNotFound);
+  EXPECT_NE(count.error().message.find("pocl-opencl-icd"), std::string::npos);
+  EXPECT_NE(count.error().message.find("libNoSuchOpenCL.so.1"), std::string::npos);
+  EXPECT_FALSE(open_device("", 0, ""));
+}
+
+TEST(OpenClDevice, AbsentLoaderIsListedWithTheRemedy) {
+  const ScopedSetting library("BM_CL_LIBRARY", "libNoSuchOpenCL.so.1");
+  runtime::DeviceManager manager(hal::builtin_drivers());
+  bool is_listed = false;
+  for (const runtime::DeviceListing& row : manager.list()) {
+    if (row.driver != "CL") continue;
+    is_listed = true;
+    EXPECT_FALSE(row.is_usable);
+    EXPECT_NE(row.problem.find("pocl-opencl-icd"), std::string::npos);
+  }
+  EXPECT_TRUE(is_listed);
+}
+
+TEST(OpenClDevice, LibraryThatIsNoLoaderIsRefusedByName) {
+  const ScopedSetting library("BM_CL_LIBRARY", "libm.so.6");
+  const auto count = count_units("");
+  ASSERT_FALSE(count);
+  EXPECT_EQ(count.error().code, Code::kUnsupported);
+  EXPECT_NE(count.error().message.find("lacks cl"), std::string::npos);
+}
+
+cl_int no_platforms(cl_uint, cl_platform_id*, cl_uint*) { return -1001; }
+
+TEST(OpenClDevice, LoaderWithoutPlatformsNamesThePackages) {
+  BM_NEEDS_OPENCL();
+  const auto api = real_api();
+  api->clGetPlatformIDs = no_platforms;
+  const auto device = open_device_on(api, 0, "");
+  ASSERT_FALSE(device);
+  EXPECT_EQ(device.error().code, Code::kNotFound);
+  EXPECT_NE(device.error().message.find("pocl-opencl-icd"), std::string::npos);
+}
+
+/// The first platform, twice.
+cl_int same_platform_twice(cl_uint capacity, cl_platform_id* platforms, cl_uint* count) {
+  if (count != nullptr) *count = 2;
+  for (cl_uint i = 0; i < capacity && platforms != nullptr; ++i)
+    if (const cl_int error = (*load_api())->clGetPlatformIDs(1, platforms + i, nullptr))
+      return error;
+  return CL_SUCCESS;
+}
+
+TEST(OpenClDevice, PlatformsOfOneNameAreToldApart) {
+  BM_NEEDS_OPENCL();
+  const auto api = real_api();
+  api->clGetPlatformIDs = same_platform_twice;
+  const auto a = open_on(api, 0), b = open_on(api, 1);
+  ASSERT_TRUE(a && b);
+  EXPECT_EQ(a->arch().cpu, b->arch().cpu);
+  EXPECT_NE(a->description(), b->description());
+  EXPECT_NE(a->description().find("[0:0]"), std::string::npos) << a->description();
+  EXPECT_NE(b->description().find("[1:0]"), std::string::npos) << b->description();
+}
+
+TEST(OpenClDevice, UnitBeyondTheLastIsNotFound) {
+  BM_NEEDS_OPENCL();
+  const auto device = open_device("", 99, "");
+  ASSERT_FALSE(device);
+  EXPECT_EQ(device.error().code, Code::kNotFound);
+}
+
+TEST(OpenClDevice, NamesResolveAsForOtherDevices) {
+  BM_NEEDS_OPENCL();
+  runtime::DeviceManager manager(hal::builtin_drivers());
+  const auto plain = manager.open("CL"), long_name = manager.open("cl:0:opencl");
+  ASSERT_TRUE(plain) << plain.error().message;
+  ASSERT_TRUE(long_name) << long_name.error().message;
+  EXPECT_EQ(*plain, *long_name);
+  EXPECT_EQ((*plain)->name(), "CL");
+  EXPECT_EQ((*plain)->renderer(), "OPENCL");
+  EXPECT_EQ(manager.open("CL:LLVM").error().code, Code::kInvalidArgument);
+  EXPECT_EQ(manager.open("CL:99").error().code, Code::kNotFound);
+}
+
+TEST(OpenClDevice, ArchIsOpenClCOfAVersion) {
+  BM_NEEDS_OPENCL();
+  const auto newest = open();
+  EXPECT_TRUE(newest->arch().name.starts_with("opencl_c_"));
+  EXPECT_EQ(newest->arch().vendor, hal::Vendor::kOpenCl);
+  EXPECT_EQ(newest->arch().clock_hz, 1'000'000'000u);
+  EXPECT_GT(newest->arch().max_block, 1u);
+  EXPECT_GT(newest->arch().local_memory_bytes, 0u);
+  const auto older = open_device("", 0, "opencl_c_1.2");
+  ASSERT_TRUE(older) << older.error().message;
+  EXPECT_EQ((*older)->arch().name, "opencl_c_1.2");
+  EXPECT_TRUE((*older)->load(add_code(**older)));
+  const auto unknown = open_device("", 0, "opencl_c_9.9");
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, Code::kInvalidArgument);
+  EXPECT_NE(unknown.error().message.find("opencl_c_1.2"), std::string::npos);
+  EXPECT_EQ(open_device("ICD", 0, "").error().code, Code::kInvalidArgument);
+}
+
+cl_int no_svm(cl_device_id device, cl_device_info what, size_t bytes, void* value, size_t* size) {
+  if (what == CL_DEVICE_SVM_CAPABILITIES) return CL_INVALID_VALUE;
+  return (*load_api())->clGetDeviceInfo(device, what, bytes, value, size);
+}
+
+TEST(OpenClDevice, WithoutSharedVirtualMemoryUsesMemoryObjects) {
+  BM_NEEDS_OPENCL();
+  const auto api = real_api();
+  api->clGetDeviceInfo = no_svm;
+  api->clSVMAlloc = nullptr;
+  const auto device = open_on(api);
+  const auto buffer = allocate(*device, {.size = 4096});
+  EXPECT_EQ(buffer->host(), nullptr);
+  EXPECT_GE(hal::raw(buffer->va()), uint64_t{1} << 63);
+}
+
+}  // namespace
+}  // namespace bm::cl
