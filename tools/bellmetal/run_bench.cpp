@@ -8,6 +8,7 @@
 #include "runtime/buffer.h"
 #include "runtime/device.h"
 #include "tensor/jit.h"
+#include "tools/bellmetal/bench_opencl.h"
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
@@ -117,6 +118,77 @@ std::vector<Row> bench_replay(const std::string& device) {
   return rows;
 }
 
+/// Host time of handing the work over, for devices with queues; completion is awaited untimed.
+Row compare_submission(std::string name, int repeats, const std::function<void()>& ours,
+                       const std::function<void()>& ours_wait, std::string peer_name,
+                       const std::function<void()>& peer, const std::function<void()>& peer_wait,
+                       std::string goal) {
+  std::vector<double> a, b;
+  for (int i = 0; i < repeats + repeats / 10 && !is_interrupted(); ++i) {
+    const double mine = time_us(ours);
+    ours_wait();
+    const double theirs = time_us(peer);
+    peer_wait();
+    if (i < repeats / 10) continue;
+    a.push_back(mine);
+    b.push_back(theirs);
+  }
+  return {std::move(name), a.empty() ? 0 : median(a), b.empty() ? 0 : median(b),
+          std::move(peer_name), std::move(goal)};
+}
+
+/// The unit that DEV=CL:n names.
+uint32_t unit_of(const runtime::Device& device) {
+  const std::string& name = device.name();
+  const size_t colon = name.find(':');
+  return colon == std::string::npos ? 0
+                                    : static_cast<uint32_t>(std::stoul(name.substr(colon + 1)));
+}
+
+std::vector<Row> bench_replay_opencl(const std::string& device) {
+  std::vector<Row> rows;
+  std::vector<Tensor> inputs;
+  for (int i = 0; i < 4; ++i)
+    inputs.push_back(
+        Tensor::from(std::vector<float>(kWidth, static_cast<float>(i)), {kWidth}, device));
+  runtime::Device& opened = inputs[0].device();
+  const auto wait = [&] { unwrap(opened.synchronize()); };
+  for (uint32_t kernels : {10U, 100U}) {
+    Jit step(chain(static_cast<int>(kernels)));
+    step.capture(inputs[0], inputs[1]);
+    wait();
+    const auto peer = unwrap(OpenClLoop::create(unit_of(opened), kernels));
+    size_t turn = 0;
+    for (bool is_new : {false, true}) {
+      Row row = compare_submission(
+          fmt::format("host time per kernel, {} kernels{}", kernels, is_new ? ", new input" : ""),
+          300,
+          [&] {
+            turn += is_new ? 1 : 0;
+            step(inputs[0], inputs[1 + turn % 3]);
+          },
+          wait, "hand-written clEnqueueNDRangeKernel loop", [&] { peer->submit(is_new); },
+          [&] { peer->wait(); }, "ratio >= 0.91");
+      row.ours_us /= kernels;
+      row.peer_us /= kernels;
+      rows.push_back(std::move(row));
+    }
+    rows.push_back(compare(
+        fmt::format("submit and complete {} kernels", kernels), 300,
+        [&] {
+          step(inputs[0], inputs[1]);
+          wait();
+        },
+        "hand-written loop and clFinish",
+        [&] {
+          peer->submit(false);
+          peer->wait();
+        },
+        ""));
+  }
+  return rows;
+}
+
 std::vector<Row> bench_overhead(const std::string& device) {
   std::vector<Row> rows;
   Tensor x = Tensor::from(std::vector<float>(kWidth, 1.0F), {kWidth}, device);
@@ -200,9 +272,11 @@ int run_bench(const BenchOptions& options) {
   if (!device) return report(device.error(), options.json);
   InterruptScope interrupt;
   try {
-    const std::vector<Row> rows = options.suite == BenchSuite::kReplay
-                                      ? bench_replay(options.device)
-                                      : bench_overhead(options.device);
+    const bool is_opencl = (*device)->hal().arch().vendor == hal::Vendor::kOpenCl;
+    const std::vector<Row> rows =
+        options.suite == BenchSuite::kOverhead ? bench_overhead(options.device)
+        : is_opencl                            ? bench_replay_opencl(options.device)
+                                               : bench_replay(options.device);
     return print(rows, **device, options);
   } catch (const Exception& e) {
     return report(e.error(), options.json);
