@@ -22,7 +22,8 @@ struct Api {
 #define BM_CL_FUNCTIONS(X)                                                                         \
   X(clGetPlatformIDs)                                                                              \
   X(clGetPlatformInfo)                                                                             \
-  X(clGetDeviceIDs) X(clGetDeviceInfo) X(clCreateContext) X(clRetainContext) X(clReleaseContext)   \
+  X(clGetDeviceIDs)                                                                                \
+  X(clGetDeviceInfo) X(clCreateContext) X(clRetainContext) X(clReleaseContext)                     \
       X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clFlush) X(clFinish) X(clCreateBuffer)    \
           X(clCreateSubBuffer) X(clRetainMemObject) X(clReleaseMemObject) X(clGetMemObjectInfo)    \
               X(clCreateProgramWithSource) X(clCreateProgramWithBinary) X(clBuildProgram) X(       \
@@ -36,11 +37,11 @@ struct Api {
                                           X(clSetEventCallback) X(clRetainEvent) X(clReleaseEvent) \
                                               X(clWaitForEvents) X(clGetEventProfilingInfo)
 /// Of OpenCL 2.0; all there or all null.
-#define BM_CL_SVM_FUNCTIONS(X)                                                                \
-  X(clSVMAlloc)                                                                               \
-  X(clSVMFree)                                                                                \
-  X(clSetKernelArgSVMPointer) X(clEnqueueSVMMemcpy) X(clEnqueueSVMMemFill) X(clEnqueueSVMMap) \
-      X(clEnqueueSVMUnmap)
+#define BM_CL_SVM_FUNCTIONS(X) \
+  X(clSVMAlloc)                \
+  X(clSVMFree)                 \
+  X(clSetKernelArgSVMPointer)  \
+  X(clEnqueueSVMMemcpy) X(clEnqueueSVMMemFill) X(clEnqueueSVMMap) X(clEnqueueSVMUnmap)
 #define BM_CL_MEMBER(name) decltype(&::name) name = nullptr;
   BM_CL_FUNCTIONS(BM_CL_MEMBER)
   BM_CL_SVM_FUNCTIONS(BM_CL_MEMBER)

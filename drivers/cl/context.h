@@ -12,27 +12,6 @@
 
 namespace bm::cl {
 
-/// An OpenCL context on one device. Kept alive by the device and by each of its buffers and
-/// programs.
-struct Context {
-  Context(ApiPtr functions, const Unit& the_unit, DeviceInfo the_info, cl_context the_handle)
-      : table(std::move(functions)),
-        api(*table),
-        unit(the_unit),
-        info(std::move(the_info)),
-        handle(the_handle) {}
-  ~Context() { api.clReleaseContext(handle); }
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-
-  const ApiPtr table;
-  const Api& api;
-  const Unit unit;
-  const DeviceInfo info;
-  const cl_context handle;
-};
-using ContextPtr = std::shared_ptr<const Context>;
-
 /// First fault of a device, for ever. Thread: safe.
 class Health {
  public:
@@ -53,5 +32,27 @@ class Health {
   mutable std::mutex mutex_;
   std::optional<Error> error_;
 };
+
+/// An OpenCL context on one device. Kept alive by the device and by each of its buffers and
+/// programs.
+struct Context {
+  Context(ApiPtr functions, const Unit& the_unit, DeviceInfo the_info, cl_context the_handle)
+      : table(std::move(functions)),
+        api(*table),
+        unit(the_unit),
+        info(std::move(the_info)),
+        handle(the_handle) {}
+  ~Context() { api.clReleaseContext(handle); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const ApiPtr table;
+  const Api& api;
+  const Unit unit;
+  const DeviceInfo info;
+  const cl_context handle;
+  mutable Health health;  ///< the one thing that changes
+};
+using ContextPtr = std::shared_ptr<const Context>;
 
 }  // namespace bm::cl

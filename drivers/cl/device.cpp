@@ -1,8 +1,10 @@
 #include "drivers/cl/device.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "drivers/cl/api.h"
 #include "drivers/cl/context.h"
@@ -22,6 +24,18 @@ struct Queues {
   std::unique_ptr<ClQueue> compute, copy;
 };
 
+/// What waits for an event that never comes can be neither cancelled nor freed in OpenCL, and its
+/// callbacks point into the queues: these stay for ever.
+void keep_forever(std::unique_ptr<Queues> queues) {
+  struct Graveyard {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<Queues>> stuck;
+  };
+  static auto* const graveyard = new Graveyard;  // outlives everything on purpose
+  const std::lock_guard lock(graveyard->mutex);
+  graveyard->stuck.push_back(std::move(queues));
+}
+
 class ClDevice final : public hal::Device {
  public:
   ClDevice(ContextPtr context, std::unique_ptr<Queues> queues)
@@ -30,8 +44,7 @@ class ClDevice final : public hal::Device {
   ~ClDevice() override {
     const bool is_idle = queues_->compute->drain() && queues_->copy->drain();
     queues_->shared.tasks.close();
-    // What waits for an event that never comes can be neither cancelled nor freed in OpenCL.
-    if (!is_idle) static_cast<void>(queues_.release());
+    if (!is_idle) keep_forever(std::move(queues_));
   }
 
   const hal::Arch& arch() const override { return context_->info.arch; }

@@ -21,6 +21,12 @@ constexpr size_t kUsualTasks = 256;
 HostTasks::HostTasks(const Api& api, Health& health, uint32_t wait_timeout_ms)
     : api_(api), health_(health), timeout_(wait_timeout_ms), thread_([this] { run(); }) {}
 
+HostTasks::~HostTasks() {
+  close();
+  for (const auto* left : {&tasks_, &incoming_})
+    for (const Pending& pending : *left) api_.clReleaseEvent(pending.task.done);
+}
+
 void HostTasks::close() {
   {
     const std::lock_guard lock(mutex_);
@@ -42,19 +48,18 @@ void HostTasks::post(const HostTask& task) {
 }
 
 void HostTasks::run() {
-  std::vector<Pending> tasks;
-  tasks.reserve(kUsualTasks);
+  tasks_.reserve(kUsualTasks);
   for (int idle = 0;;) {
     {
       std::unique_lock lock(mutex_);
-      if (tasks.empty()) posted_.wait(lock, [this] { return is_closing_ || !incoming_.empty(); });
+      if (tasks_.empty()) posted_.wait(lock, [this] { return is_closing_ || !incoming_.empty(); });
       if (is_closing_) return;
-      tasks.insert(tasks.end(), incoming_.begin(), incoming_.end());
+      tasks_.insert(tasks_.end(), incoming_.begin(), incoming_.end());
       incoming_.clear();
     }
-    const size_t before = tasks.size();
-    std::erase_if(tasks, [this](Pending& pending) { return step(pending); });
-    idle = tasks.size() == before ? idle + 1 : 0;
+    const size_t before = tasks_.size();
+    std::erase_if(tasks_, [this](Pending& pending) { return step(pending); });
+    idle = tasks_.size() == before ? idle + 1 : 0;
     if (idle == 0) continue;
     if (idle < kYields)
       sched_yield();

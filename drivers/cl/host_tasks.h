@@ -35,13 +35,14 @@ struct HostTask {
 class HostTasks {
  public:
   HostTasks(const Api& api, Health& health, uint32_t wait_timeout_ms);
-  ~HostTasks() { close(); }
+  /// Only when no command waits for a task any more.
+  ~HostTasks();
   HostTasks(const HostTasks&) = delete;
   HostTasks& operator=(const HostTasks&) = delete;
 
   /// Thread: any, also an OpenCL callback.
   void post(const HostTask& task);
-  /// Stops; tasks that are left are dropped.
+  /// Stops; tasks that are left stay undone.
   void close();
 
  private:
@@ -62,6 +63,7 @@ class HostTasks {
   std::mutex mutex_;
   std::condition_variable posted_;
   std::vector<Pending> incoming_;
+  std::vector<Pending> tasks_;  ///< of the thread
   bool is_closing_ = false;
   std::thread thread_;
 };

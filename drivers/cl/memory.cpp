@@ -30,6 +30,8 @@ Region::Region(std::shared_ptr<Memory> memory, const hal::BufferDesc& desc, hal:
 Region::~Region() {
   memory_->remove(*this);
   sub_buffers_.clear();
+  // A mapping keeps the object alive, and the object must not outlive the memory around it.
+  if (was_mapped && is_mapped) memory_->unmap(parts_.mem.get(), host());
   parts_.mem = {};  // before the memory it may be made around
   if (parts_.svm != nullptr)
     memory_->context().api.clSVMFree(memory_->context().handle, parts_.svm);
@@ -188,19 +190,35 @@ hal::GpuVa Memory::invent_address(uint64_t bytes) {
                     next_address_.fetch_add(step, std::memory_order_relaxed)};
 }
 
-Status Memory::fill_zero(void* svm, cl_mem mem, uint64_t bytes) {
+/// Enqueues and waits, on a queue of its own: the device's queues may be waiting for the host.
+template <class Enqueue>
+Status Memory::run_aside(const char* what, const Enqueue& enqueue) {
   const Api& api = context_->api;
   cl_int error = CL_SUCCESS;
-  // A queue of its own: the device's queues may be waiting for the host.
   const OwnedQueue queue(
       api, api.clCreateCommandQueue(context_->handle, context_->unit.device, 0, &error));
-  BM_TRY(check(error, "clCreateCommandQueue"));
-  const uint8_t zero = 0;
-  error = svm != nullptr
-              ? api.clEnqueueSVMMemFill(queue.get(), svm, &zero, 1, bytes, 0, nullptr, nullptr)
-              : api.clEnqueueFillBuffer(queue.get(), mem, &zero, 1, 0, bytes, 0, nullptr, nullptr);
-  BM_TRY(check(error, "filling a buffer with zero"));
-  return check(api.clFinish(queue.get()), "filling a buffer with zero");
+  BM_TRY(check(error, what));
+  BM_TRY(check(enqueue(api, queue.get()), what));
+  return check(api.clFinish(queue.get()), what);
+}
+
+Status Memory::fill_zero(void* svm, cl_mem mem, uint64_t bytes) {
+  return run_aside("filling a buffer with zero", [=](const Api& api, cl_command_queue queue) {
+    const uint8_t zero = 0;
+    if (svm != nullptr)
+      return api.clEnqueueSVMMemFill(queue, svm, &zero, 1, bytes, 0, nullptr, nullptr);
+    return api.clEnqueueFillBuffer(queue, mem, &zero, 1, 0, bytes, 0, nullptr, nullptr);
+  });
+}
+
+/// Best effort: the memory goes whether the device still answers or not. One that is stuck might
+/// never come to it.
+void Memory::unmap(cl_mem mem, void* pointer) {
+  if (context_->health.is_bad()) return;
+  const Status done = run_aside("unmapping", [=](const Api& api, cl_command_queue queue) {
+    return api.clEnqueueUnmapMemObject(queue, mem, pointer, 0, nullptr, nullptr);
+  });
+  static_cast<void>(done);
 }
 
 Result<hal::GpuVa> Memory::map(const hal::Buffer& peer) {

@@ -101,6 +101,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   Status check_size(uint64_t bytes) const;
   hal::GpuVa invent_address(uint64_t bytes);
   Status fill_zero(void* svm, cl_mem mem, uint64_t bytes);
+  void unmap(cl_mem mem, void* pointer);
+  template <class Enqueue>
+  Status run_aside(const char* what, const Enqueue& enqueue);
   void add(Region& region);
   void remove(Region& region);
 

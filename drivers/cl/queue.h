@@ -23,12 +23,13 @@ struct QueueShared {
       : context(std::move(the_context)),
         memory(std::move(the_memory)),
         wait_timeout_ms(timeout_ms),
+        health(context->health),
         tasks(context->api, health, timeout_ms) {}
 
   const ContextPtr context;
   const std::shared_ptr<Memory> memory;
   const uint32_t wait_timeout_ms;
-  Health health;
+  Health& health;
   HostTasks tasks;
   std::mutex mutex;  ///< the submission lock: kernels' arguments, views, queues' bookkeeping
   std::vector<ClQueue*> queues;

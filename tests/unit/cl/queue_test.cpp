@@ -97,13 +97,13 @@ TEST(OpenClQueue, WithoutTheWaitTheCopyComesTooEarly) {
   api->clEnqueueBarrierWithWaitList = [](cl_command_queue, cl_uint, const cl_event*, cl_event*) {
     return cl_int{CL_SUCCESS};
   };
-  const auto device = open_on(api);
+  auto device = open_on(api);
   HeldCopy held(*device);
   // This never happens with the wait in place: nobody has signalled.
   EXPECT_OK(held.finish());
   word(*held.source) = 2;
   EXPECT_EQ(word(*held.target), 1u);
-  word(*held.signals, 0).store(1, std::memory_order_release);
+  device.reset();  // still looks at the signal, which a queue would have kept alive
 }
 
 TEST(OpenClQueue, QueuesOfADeviceWaitForEachOthersEvents) {
@@ -194,6 +194,29 @@ TEST(OpenClQueue, WaitThatTimesOutPoisonsTheDevice) {
   EXPECT_EQ(later.error().message, status.error().message);
   EXPECT_EQ(device->allocate({.size = 64}).error().code, Code::kTimeout);
   EXPECT_EQ(word(*held.target), 0u) << "what stands behind the wait never runs";
+}
+
+TEST(OpenClQueue, StuckDeviceCanBeClosedWithEverythingOnIt) {
+  BM_NEEDS_OPENCL();
+  const ScopedSetting timeout("BM_WAIT_TIMEOUT_MS", "30");
+  for (const char* mode : kSvmModes) {
+    const auto device = open(mode);
+    const auto program = device->load(add_code(*device));
+    ASSERT_TRUE(program);
+    const auto x = visible(*device, 512), y = allocate(*device, {.size = 512}),
+               arguments = words(*device), signals = words(*device);
+    word(*arguments, 0) = address(*x);
+    word(*arguments, 1) = 64;
+    word(*arguments, 2) = 1;
+    const hal::Command add = hal::Dispatch{program->get(), arguments->va(), {}};
+    EXPECT_OK(run(*device, {add}));
+    EXPECT_OK(device->queue(QueueKind::kCompute)
+                  .submit(std::vector<hal::Command>{
+                      hal::Wait{at(*signals, 0), 1}, add, hal::Copy{y->va(), x->va(), 512},
+                      hal::Timestamp{at(*signals, 2)}, hal::Signal{at(*signals, 1), 1}}));
+    EXPECT_EQ(wait_for(*device, word(*signals, 1), 1).error().code, Code::kTimeout);
+    EXPECT_EQ(word(*x), 1u) << mode;
+  }
 }
 
 TEST(OpenClQueue, FullQueueBlocksAndGivesUp) {
