@@ -109,5 +109,5 @@ function(bm_test name)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600
     # An OpenCL platform that is merely listed leaks at exit; the file names its libraries, not ours.
-    ENVIRONMENT "BM_CACHE_DIR=${CMAKE_BINARY_DIR}/test-cache/${name};BM_PLUGIN_DIR=${CMAKE_BINARY_DIR}/lib;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/cts/cl.lsan:print_suppressions=0")
+    ENVIRONMENT "BM_CACHE_DIR=${CMAKE_BINARY_DIR}/test-cache/${name};BM_PLUGIN_DIR=${CMAKE_BINARY_DIR}/lib;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.lsan:print_suppressions=0")
 endfunction()
