@@ -24,16 +24,20 @@ Result<ApiPtr> open_library(const std::string& library) {
   }
   auto api = std::make_shared<Api>();
   const char* missing = nullptr;
-#define BM_CL_LOAD(name)                                                   \
-  api->name = reinterpret_cast<decltype(api->name)>(dlsym(handle, #name)); \
-  if (api->name == nullptr) missing = #name;
-  BM_CL_FUNCTIONS(BM_CL_LOAD)
+  const char* missing_svm = nullptr;
+  const auto load = [handle]<class F>(F& function, const char* name, const char*& problem) {
+    function = reinterpret_cast<F>(dlsym(handle, name));
+    if (function == nullptr && problem == nullptr) problem = name;
+  };
+#define BM_CL_REQUIRED(name) load(api->name, #name, missing);
+#define BM_CL_SVM(name) load(api->name, #name, missing_svm);
+#include "drivers/cl/functions.inc"
+#undef BM_CL_REQUIRED
+#undef BM_CL_SVM
   if (missing != nullptr)
     return fail(Code::kUnsupported, "{} lacks {}: a loader for OpenCL 1.2 or later is needed",
                 library, missing);
-  BM_CL_SVM_FUNCTIONS(BM_CL_LOAD)
-#undef BM_CL_LOAD
-  if (missing != nullptr) api->clSVMAlloc = nullptr;
+  if (missing_svm != nullptr) api->clSVMAlloc = nullptr;
   return ApiPtr(std::move(api));
 }
 

@@ -19,33 +19,11 @@ namespace bm::cl {
 /// Function pointers under the vendor's names. Tests copy a table and replace entries.
 struct Api {
 // Members and the symbols they are loaded from must agree: one list makes both (api.cpp).
-#define BM_CL_FUNCTIONS(X)                                                                         \
-  X(clGetPlatformIDs)                                                                              \
-  X(clGetPlatformInfo)                                                                             \
-  X(clGetDeviceIDs)                                                                                \
-  X(clGetDeviceInfo) X(clCreateContext) X(clRetainContext) X(clReleaseContext)                     \
-      X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clFlush) X(clFinish) X(clCreateBuffer)    \
-          X(clCreateSubBuffer) X(clRetainMemObject) X(clReleaseMemObject) X(clGetMemObjectInfo)    \
-              X(clCreateProgramWithSource) X(clCreateProgramWithBinary) X(clBuildProgram) X(       \
-                  clGetProgramInfo) X(clGetProgramBuildInfo) X(clReleaseProgram) X(clCreateKernel) \
-                  X(clReleaseKernel) X(clSetKernelArg) X(clGetKernelInfo)                          \
-                      X(clGetKernelWorkGroupInfo) X(clEnqueueNDRangeKernel) X(clEnqueueReadBuffer) \
-                          X(clEnqueueWriteBuffer) X(clEnqueueCopyBuffer) X(clEnqueueFillBuffer)    \
-                              X(clEnqueueMapBuffer) X(clEnqueueUnmapMemObject)                     \
-                                  X(clEnqueueMarkerWithWaitList) X(clEnqueueBarrierWithWaitList)   \
-                                      X(clCreateUserEvent) X(clSetUserEventStatus)                 \
-                                          X(clSetEventCallback) X(clRetainEvent) X(clReleaseEvent) \
-                                              X(clWaitForEvents) X(clGetEventProfilingInfo)
-/// Of OpenCL 2.0; all there or all null.
-#define BM_CL_SVM_FUNCTIONS(X) \
-  X(clSVMAlloc)                \
-  X(clSVMFree)                 \
-  X(clSetKernelArgSVMPointer)  \
-  X(clEnqueueSVMMemcpy) X(clEnqueueSVMMemFill) X(clEnqueueSVMMap) X(clEnqueueSVMUnmap)
-#define BM_CL_MEMBER(name) decltype(&::name) name = nullptr;
-  BM_CL_FUNCTIONS(BM_CL_MEMBER)
-  BM_CL_SVM_FUNCTIONS(BM_CL_MEMBER)
-#undef BM_CL_MEMBER
+#define BM_CL_REQUIRED(name) decltype(&::name) name = nullptr;
+#define BM_CL_SVM(name) decltype(&::name) name = nullptr;
+#include "drivers/cl/functions.inc"
+#undef BM_CL_REQUIRED
+#undef BM_CL_SVM
 };
 using ApiPtr = std::shared_ptr<const Api>;
 

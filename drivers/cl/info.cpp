@@ -30,8 +30,8 @@ T device_value(const Api& api, cl_device_id device, cl_device_info what, T fallb
 }
 
 /// Text of a query function; empty when it is not answered.
-template <class Function, class Object, class What>
-std::string text_of(Function query, Object object, What what) {
+template <class Function, class Object>
+std::string text_of(Function query, Object object, cl_uint what) {
   size_t bytes = 0;
   if (query(object, what, 0, nullptr, &bytes) != CL_SUCCESS || bytes <= 1) return {};
   std::string text(bytes, '\0');

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <variant>
 
 namespace bm::cl {
@@ -194,8 +195,9 @@ Status ClRecording::sort_patches(std::span<const hal::Patch> patches) {
     if (place(patches_[i - 1]) == place(patches_[i]))
       return fail(Code::kInvalidArgument, "slots {} and {} both patch command {}",
                   patches_[i - 1].slot, patches_[i].slot, patches_[i].command);
-  std::stable_sort(patches_.begin(), patches_.end(),
-                   [](const hal::Patch& a, const hal::Patch& b) { return a.slot < b.slot; });
+  std::sort(patches_.begin(), patches_.end(), [&](const hal::Patch& a, const hal::Patch& b) {
+    return a.slot != b.slot ? a.slot < b.slot : place(a) < place(b);
+  });
   const uint32_t slots = patches_.empty() ? 0 : patches_.back().slot + 1;
   last_.resize(slots);
   first_patch_.assign(slots + 1, 0);
