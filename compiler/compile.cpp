@@ -1,5 +1,6 @@
 #include "compiler/compile.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -30,12 +31,25 @@ constexpr std::array kLimits = {ScheduleLimits{},
                                 ScheduleLimits{.max_lanes = 4, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 1, .has_tiles = false}};
 
-enum class Renderer : uint8_t { kLlvm, kClang };
+enum class Renderer : uint8_t { kLlvm, kClang, kOpenCl };
 
-Result<Renderer> renderer_from_name(std::string_view name) {
+Result<Renderer> choose_renderer(const hal::Arch& arch, std::string_view name) {
+  if (arch.vendor == hal::Vendor::kOpenCl) {
+    if (name.empty() || name == "OPENCL") return Renderer::kOpenCl;
+    return fail(Code::kUnsupported, "renderer {}: OpenCL devices have OPENCL", name);
+  }
   if (name.empty() || name == "LLVM") return Renderer::kLlvm;
   if (name == "CLANG") return Renderer::kClang;
   return fail(Code::kUnsupported, "renderer {}: the CPU compiler has LLVM and CLANG", name);
+}
+
+std::string_view renderer_name(Renderer renderer) {
+  switch (renderer) {
+    case Renderer::kLlvm: return "LLVM";
+    case Renderer::kClang: return "CLANG";
+    case Renderer::kOpenCl: return "OPENCL";
+  }
+  __builtin_unreachable();
 }
 
 struct Stages {
@@ -43,6 +57,30 @@ struct Stages {
   Program program;
   std::string source;
 };
+
+/// What the architecture lacks although the program needs it.
+Status check_program(const Program& program, const TargetInfo& target, const hal::Arch& arch) {
+  const auto is_f64 = [](const auto& of) { return of.dtype == DType::kF64; };
+  const bool needs_f64 = std::any_of(program.params.begin(), program.params.end(), is_f64) ||
+                         std::any_of(program.values.begin(), program.values.end(),
+                                     [&](const Value& v) { return is_f64(v.type); });
+  if (needs_f64 && !target.has_f64)
+    return fail(Code::kUnsupported, "kernel {}: {} has no {}", program.name, arch.name,
+                dtype_name(DType::kF64));
+  if (local_bytes(program) > target.local_memory_bytes)
+    return fail(Code::kUnsupported, "kernel {}: {} bytes of local memory, {} has {}", program.name,
+                local_bytes(program), arch.name, target.local_memory_bytes);
+  return {};
+}
+
+std::string render(const Program& program, const TargetInfo& target, Renderer renderer) {
+  switch (renderer) {
+    case Renderer::kLlvm: return render_llvm(program, target);
+    case Renderer::kClang: return render_c(program, target);
+    case Renderer::kOpenCl: return render_opencl(program);
+  }
+  __builtin_unreachable();
+}
 
 Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer) {
   const TargetInfo target = target_info(arch);
@@ -52,25 +90,34 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Rende
     s.program = BM_TRY(lower(kernel, s.schedule, target));
     if (s.program.values.size() <= kMaxValues) break;
   }
-  s.source =
-      renderer == Renderer::kLlvm ? render_llvm(s.program, target) : render_c(s.program, target);
+  BM_TRY(check_program(s.program, target, arch));
+  s.source = render(s.program, target, renderer);
   return s;
 }
 
 Result<std::vector<std::byte>> assemble(const std::string& source, const hal::Arch& arch,
                                         Renderer renderer) {
-  const TargetInfo target = target_info(arch);
-  return renderer == Renderer::kLlvm ? llvm_compile(source, target) : clang_compile(source, target);
+  switch (renderer) {
+    case Renderer::kLlvm: return llvm_compile(source, target_info(arch));
+    case Renderer::kClang: return clang_compile(source, target_info(arch));
+    case Renderer::kOpenCl: {  // the device's driver compiles the text
+      const auto bytes = std::as_bytes(std::span(source));
+      return std::vector<std::byte>(bytes.begin(), bytes.end());
+    }
+  }
+  __builtin_unreachable();
 }
 
 hal::CodeObject describe(const ir::KernelIr& kernel, const hal::Arch& arch,
-                         const Schedule& schedule) {
+                         const Schedule& schedule, uint64_t local_memory_bytes = 0) {
   hal::CodeObject code;
   code.entry = kernel.name;
   code.arch = arch.name;
   code.num_buffers = static_cast<uint32_t>(kernel.params.size());
   code.num_vars = static_cast<uint32_t>(kernel.vars.size());
-  code.grid[0] = schedule.grid;
+  code.grid = schedule.grid;
+  code.block.x = std::max(schedule.block, 1u);
+  code.local_memory_bytes = static_cast<uint32_t>(local_memory_bytes);
   code.work_per_block = schedule.work_per_block;
   return code;
 }
@@ -78,21 +125,21 @@ hal::CodeObject describe(const ir::KernelIr& kernel, const hal::Arch& arch,
 Status check_arch(const hal::Arch& arch) {
   switch (arch.vendor) {
     case hal::Vendor::kCpu:
-    case hal::Vendor::kNull: return {};
+    case hal::Vendor::kNull:
+    case hal::Vendor::kOpenCl: return {};
     case hal::Vendor::kRef:
     case hal::Vendor::kAmd:
-    case hal::Vendor::kNv:
-    case hal::Vendor::kOpenCl: break;
+    case hal::Vendor::kNv: break;
   }
-  return fail(Code::kUnsupported, "architecture {}: code is generated for CPU and NULL", arch.name);
+  return fail(Code::kUnsupported, "architecture {}: code is generated for CPU, CL and NULL",
+              arch.name);
 }
 
 /// The version of LLVM or clang is left out on purpose: an object of an older one is as right, and
 /// a start from a full cache must not need a compiler at all.
 std::string cache_key(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}", kCodegenVersion, arch.key(),
-                     renderer == Renderer::kLlvm ? "LLVM" : "CLANG", kernel.name,
-                     ir::serialize(kernel));
+  return fmt::format("{}\n{}\n{}\n{}\n{}", kCodegenVersion, arch.key(), renderer_name(renderer),
+                     kernel.name, ir::serialize(kernel));
 }
 
 #ifdef BM_HAS_DISK_CACHE
@@ -116,11 +163,11 @@ void remember(const std::string&, const hal::CodeObject&) {}
 }  // namespace
 
 Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch,
-                                std::string_view renderer_name, CompileOptions options) {
+                                std::string_view wanted, CompileOptions options) {
   BM_TRY(check_arch(arch));
   if (arch.vendor == hal::Vendor::kNull)
     return describe(kernel, arch, make_schedule(kernel, target_info(arch), arch.units));
-  const Renderer renderer = BM_TRY(renderer_from_name(renderer_name));
+  const Renderer renderer = BM_TRY(choose_renderer(arch, wanted));
   const bool is_printing = settings().debug >= 4;
   std::string key;
   if (options.use_cache) {
@@ -129,7 +176,7 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
   }
   const Stages stages = BM_TRY(generate(kernel, arch, renderer));
   if (is_printing) std::fprintf(stderr, "%s\n", stages.source.c_str());
-  hal::CodeObject code = describe(kernel, arch, stages.schedule);
+  hal::CodeObject code = describe(kernel, arch, stages.schedule, local_bytes(stages.program));
   auto image = assemble(stages.source, arch, renderer);
   if (!image)
     return tl::unexpected(std::move(image.error()).within(fmt::format("kernel {}", kernel.name)));
@@ -139,21 +186,28 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
 }
 
 Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
-                          std::string_view renderer_name) {
+                          std::string_view wanted) {
   BM_TRY(check_arch(arch));
-  const Renderer renderer = BM_TRY(renderer_from_name(renderer_name));
+  const Renderer renderer = BM_TRY(choose_renderer(arch, wanted));
   Stages stages = BM_TRY(generate(kernel, arch, renderer));
   Explained out{.ir = ir::to_string(kernel),
                 .lowered = to_string(stages.program),
                 .source = std::move(stages.source),
                 .assembly = {}};
   if (arch.vendor == hal::Vendor::kNull) return out;
+  if (renderer == Renderer::kOpenCl) {
+    out.assembly = "; the device's driver compiles the source: ask the device to disassemble\n";
+    return out;
+  }
   const std::vector<std::byte> object = BM_TRY(assemble(out.source, arch, renderer));
   out.assembly = BM_TRY(llvm_disassemble(object, target_info(arch)));
   return out;
 }
 
 Result<std::string> disassemble(const hal::CodeObject& code, const hal::Arch& arch) {
+  if (arch.vendor == hal::Vendor::kOpenCl)
+    return fail(Code::kUnsupported, "kernel {}: source text; the device can disassemble it",
+                code.entry);
   return llvm_disassemble(code.image, target_info(arch));
 }
 

@@ -31,6 +31,7 @@ int64_t wrap_constant(DType t, int64_t v) {
 Builder::Builder(Program& program, const TargetInfo& target) : program_(program), target_(target) {
   program_.blocks.push_back({});
   root_ = program_.root = 0;
+  if (target.has_groups) return;
   program_.block_begin = argument({DType::kU64, 1}, -2);
   program_.block_end = argument({DType::kU64, 1}, -1);
 }
@@ -74,28 +75,68 @@ BlockId Builder::open_block(BlockId parent) {
 
 Builder::Loop Builder::open_loop(BlockId parent, LoopKind kind) {
   const BlockId body = open_block(parent);
-  // The kind is remembered in the index value until the loop is closed.
   const auto id = static_cast<ValueId>(program_.values.size());
   program_.values.push_back({.op = ValueOp::kIndex,
                              .alu = Op::kConst,
                              .type = {DType::kI64, 1},
-                             .imm = static_cast<int64_t>(body) * 2 + (kind == LoopKind::kGrid),
+                             .imm = body,
                              .args = {}});
   program_.block_of.push_back(body);
-  return {body, id};
+  return {body, id, kind};
 }
 
 void Builder::close_loop(const Loop& loop, ValueId begin, ValueId end, int64_t step) {
-  const bool is_grid = program_.values[loop.index].imm & 1;
-  program_.values[loop.index].imm >>= 1;
-  program_.blocks[program_.blocks[loop.body].parent].stmts.push_back(
-      {.kind = StmtKind::kLoop,
-       .loop = is_grid ? LoopKind::kGrid : LoopKind::kSerial,
-       .value = loop.index,
-       .begin = begin,
-       .end = end,
-       .step = step,
-       .body = loop.body});
+  program_.blocks[program_.blocks[loop.body].parent].stmts.push_back({.kind = StmtKind::kLoop,
+                                                                      .loop = loop.kind,
+                                                                      .value = loop.index,
+                                                                      .begin = begin,
+                                                                      .end = end,
+                                                                      .step = step,
+                                                                      .body = loop.body});
+}
+
+void Builder::close_groups(const Loop& loop, uint32_t axis, ValueId end) {
+  const ValueId begin = index(0);
+  program_.blocks[program_.blocks[loop.body].parent].stmts.push_back({.kind = StmtKind::kLoop,
+                                                                      .loop = LoopKind::kGroup,
+                                                                      .value = loop.index,
+                                                                      .begin = begin,
+                                                                      .end = end,
+                                                                      .axis = axis,
+                                                                      .body = loop.body});
+}
+
+void Builder::close_items(const Loop& loop, ValueId begin, ValueId end, int64_t trips) {
+  program_.blocks[program_.blocks[loop.body].parent].stmts.push_back({.kind = StmtKind::kLoop,
+                                                                      .loop = LoopKind::kItem,
+                                                                      .value = loop.index,
+                                                                      .begin = begin,
+                                                                      .end = end,
+                                                                      .trips = trips,
+                                                                      .body = loop.body});
+}
+
+uint32_t Builder::add_local(DType dtype, uint32_t count) {
+  program_.locals.push_back({dtype, count});
+  return static_cast<uint32_t>(program_.locals.size() - 1);
+}
+
+void Builder::local_store(BlockId block, uint32_t array, ValueId at, ValueId value) {
+  program_.blocks[block].stmts.push_back(
+      {.kind = StmtKind::kLocalStore, .value = value, .begin = at, .target = array});
+}
+
+ValueId Builder::local_load(BlockId block, uint32_t array, ValueId at) {
+  return append({.op = ValueOp::kLocalLoad,
+                 .alu = Op::kConst,
+                 .type = {program_.locals[array].dtype, 1},
+                 .imm = array,
+                 .args = {at}},
+                block);
+}
+
+void Builder::barrier(BlockId block) {
+  program_.blocks[block].stmts.push_back({.kind = StmtKind::kBarrier});
 }
 
 void Builder::close_if(BlockId body, ValueId condition) {
@@ -178,6 +219,11 @@ ValueId Builder::variable(int number) {
 ValueId Builder::argument(Type t, int number) {
   return intern(
       {.op = ValueOp::kArgument, .alu = Op::kConst, .type = t, .imm = number, .args = {}});
+}
+
+ValueId Builder::item() {
+  return intern(
+      {.op = ValueOp::kItem, .alu = Op::kConst, .type = {DType::kI64, 1}, .imm = 0, .args = {}});
 }
 
 ValueId Builder::iota(uint32_t lanes, int64_t stride) {

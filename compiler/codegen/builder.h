@@ -31,15 +31,24 @@ class Builder {
   struct Loop {
     BlockId body = kNone;
     ValueId index = kNone;
+    LoopKind kind = LoopKind::kSerial;
   };
   Loop open_loop(BlockId parent, LoopKind kind = LoopKind::kSerial);
   void close_loop(const Loop& loop, ValueId begin, ValueId end, int64_t step);
+  /// `end` kNone: there are never more groups than iterations.
+  void close_groups(const Loop& loop, uint32_t axis, ValueId end);
+  /// As Stmt says of kItem loops.
+  void close_items(const Loop& loop, ValueId begin, ValueId end, int64_t trips);
   BlockId open_block(BlockId parent);
   void close_if(BlockId body, ValueId condition);
   uint32_t add_register(Type type);
   void assign(BlockId block, uint32_t reg, ValueId value);
   ValueId read(BlockId block, uint32_t reg);
   void store(BlockId block, int param, ValueId index, ValueId value, ValueId gate = kNone);
+  uint32_t add_local(DType dtype, uint32_t count);
+  void local_store(BlockId block, uint32_t array, ValueId index, ValueId value);
+  ValueId local_load(BlockId block, uint32_t array, ValueId index);
+  void barrier(BlockId block);
   /// Asks for the memory of an element that may lie outside the param; never faults.
   void prefetch(BlockId block, int param, ValueId index);
   /// Values made while a floor is set are placed in that block or deeper, never hoisted above it.
@@ -53,6 +62,7 @@ class Builder {
   ValueId index(int64_t value) { return constant({DType::kI64, 1}, value); }
   ValueId variable(int number);
   ValueId argument(Type type, int number);
+  ValueId item();
   ValueId iota(uint32_t lanes, int64_t stride);
   ValueId splat(ValueId scalar, uint32_t lanes);
   ValueId extract(ValueId vector, uint32_t lane);
@@ -117,6 +127,7 @@ class Builder {
   ValueId fma_f64_without_hardware(ValueId a, ValueId b, ValueId c);
   ValueId float_to_int(ValueId a, DType dtype);
   ValueId widen_half(ValueId a);
+  ValueId widen_f16_in_integers(ValueId bits);
   ValueId narrow_half(ValueId a, DType dtype);
 
   // math.cpp: polynomial expansions; math_slow.cpp: helper functions.
@@ -126,7 +137,8 @@ class Builder {
   ValueId sine_f64(ValueId x, bool is_single);
   ValueId fmod(ValueId x, ValueId y);
   uint32_t large_sine_function();
-  uint32_t fmod_function();
+  uint32_t fmod_function(DType dtype);
+  ValueId sine_f32(ValueId x);
   /// Replaces lanes of `value` where `mask` is set by `function` of the same lanes of `args`.
   ValueId patch_lanes(ValueId value, ValueId mask, uint32_t function,
                       std::span<const ValueId> args);
@@ -142,7 +154,7 @@ class Builder {
   std::map<Key, ValueId> known_;
   BlockId floor_ = kNone;
   BlockId root_ = kNone;  // of the function being built
-  uint32_t large_sine_ = kNone, fmod_ = kNone;
+  uint32_t large_sine_ = kNone, fmod_ = kNone, two_over_pi_ = kNone;
 };
 
 }  // namespace bm::compiler

@@ -267,6 +267,7 @@ ValueId Builder::widen_half(ValueId a) {
   // Exponent and fraction moved in place, scaled by 2^112 to correct the bias (also for
   // subnormals).
   const ValueId h = convert(bitcast(a, DType::kU16), DType::kU32);
+  if (!target_.keeps_subnormals) return widen_f16_in_integers(h);
   const ValueId shifted = shl(bit_and(h, like_int(h, 0x7fff)), 13);
   const ValueId scaled =
       bitcast(mul(bitcast(shifted, DType::kF32), constant_f({DType::kF32, type(a).lanes}, 0x1p112)),
@@ -274,6 +275,19 @@ ValueId Builder::widen_half(ValueId a) {
   const ValueId is_special = eq(bit_and(h, like_int(h, 0x7c00)), like_int(h, 0x7c00));
   const ValueId magnitude = select(is_special, bit_or(shifted, like_int(h, 0x7f800000)), scaled);
   return bitcast(bit_or(magnitude, shl(bit_and(h, like_int(h, 0x8000)), 16)), DType::kF32);
+}
+
+/// No operand is ever a subnormal float32. `h`: the bits as uint32.
+ValueId Builder::widen_f16_in_integers(ValueId h) {
+  const auto c = [&](int64_t v) { return like_int(h, v); };
+  const ValueId magnitude = bit_and(h, c(0x7fff));
+  const ValueId normal = add(shl(magnitude, 13), c(112 << 23));
+  const ValueId whole = convert(magnitude, DType::kF32);
+  const ValueId tiny = bitcast(mul(whole, like(whole, 0x1p-24)), DType::kU32);
+  const ValueId special = bit_or(shl(magnitude, 13), c(0x7f800000));
+  const ValueId finite = select(lt(magnitude, c(0x400)), tiny, normal);
+  const ValueId bits = select(lt(magnitude, c(0x7c00)), finite, special);
+  return bitcast(bit_or(bits, shl(bit_and(h, c(0x8000)), 16)), DType::kF32);
 }
 
 ValueId Builder::narrow_half(ValueId a, DType to) {

@@ -19,7 +19,10 @@ Status Lowerer::run() {
   if (ranges_.size() > 64)
     return fail(Code::kUnsupported, "kernel {}: {} loops, at most 64", kernel_.name,
                 ranges_.size());
-  lower_grid(program_.root);
+  if (schedule_.block)
+    lower_groups(program_.root);
+  else
+    lower_grid(program_.root);
   return {};
 }
 
@@ -103,11 +106,12 @@ Env Lowerer::bound(const Env& env, const Node* range, uint32_t binding) const {
 }
 
 Lowerer::Instances Lowerer::bind_axis(const Instances& instances, const Node* range, ValueId base,
-                                      BlockId block, uint32_t lanes, uint32_t jam) {
+                                      BlockId block, uint32_t lanes, uint32_t jam,
+                                      int64_t spacing) {
   std::vector<uint32_t> copies;
   uint32_t origin = 0;
   for (uint32_t j = 0; j < jam; ++j) {
-    copies.push_back(make_bindings(base, block, int64_t{j} * lanes, lanes, origin));
+    copies.push_back(make_bindings(base, block, int64_t{j} * spacing, lanes, origin));
     origin = bindings_[copies[0]].origin;
   }
   Instances out;
@@ -184,17 +188,28 @@ void Lowerer::lower_merged(BlockId block, ValueId block_index) {
   for (uint32_t d = schedule_.grid_loops; d-- > 0;) {
     const AxisPlan& axis = schedule_.loops[d];
     const ValueId count = counts[d];
-    const auto divide = [&](Op op) {
-      const std::array args{b_.bitcast(rest, DType::kU64), b_.bitcast(count, DType::kU64)};
-      return b_.bitcast(b_.alu(op, DType::kU64, args), DType::kI64);
-    };
-    const ValueId trip = d == 0 ? rest : divide(Op::kMod);
-    if (d > 0) rest = divide(Op::kDiv);
+    const ValueId trip = d == 0 ? rest : divide_index(Op::kMod, rest, count, false);
+    if (d > 0) rest = divide_index(Op::kDiv, rest, count, false);
     instances = bind_axis(instances, axis.range, b_.mul(trip, b_.index(axis.step())), loop.body,
-                          axis.lanes, axis.jam);
+                          axis.lanes, axis.jam, axis.lanes);
   }
   lower_inner(schedule_.grid_loops, loop.body, instances);
   b_.close_loop(loop, begin, end, 1);
+}
+
+/// Of numbers that are not negative; `is_narrow`: and below 2^32.
+ValueId Lowerer::divide_index(Op op, ValueId a, ValueId b, bool is_narrow) {
+  if (!is_narrow) {
+    const std::array args{b_.bitcast(a, DType::kU64), b_.bitcast(b, DType::kU64)};
+    return b_.bitcast(b_.alu(op, DType::kU64, args), DType::kI64);
+  }
+  const Value divisor = program_.at(b);
+  const ValueId narrow_a = b_.convert(a, DType::kU32);
+  const ValueId narrow_b = divisor.op == ValueOp::kConst
+                               ? b_.constant({DType::kU32, 1}, divisor.imm)
+                               : b_.convert(b, DType::kU32);
+  const std::array args{narrow_a, narrow_b};
+  return b_.convert(b_.alu(op, DType::kU32, args), DType::kI64);
 }
 
 void Lowerer::lower_inner(size_t axis, BlockId block, const Instances& instances) {
@@ -242,7 +257,8 @@ void Lowerer::trips(size_t axis, BlockId block, const Instances& instances, Valu
                     ValueId end, uint32_t lanes, uint32_t jam) {
   const Builder::Loop loop = b_.open_loop(block);
   const Node* range = schedule_.loops[axis].range;
-  lower_inner(axis + 1, loop.body, bind_axis(instances, range, loop.index, loop.body, lanes, jam));
+  lower_inner(axis + 1, loop.body,
+              bind_axis(instances, range, loop.index, loop.body, lanes, jam, lanes));
   b_.close_loop(loop, begin, end, int64_t{lanes} * jam);
 }
 
@@ -289,6 +305,7 @@ Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule,
   program.name = kernel.name;
   program.params = kernel.params;
   program.num_vars = static_cast<uint32_t>(kernel.vars.size());
+  program.block = schedule.block;
   // "buffers first, then vars": params of the kernel are its buffers.
   Lowerer lowerer(kernel, schedule, program, target);
   BM_TRY(lowerer.run());

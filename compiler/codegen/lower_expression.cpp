@@ -79,10 +79,12 @@ ValueId Lowerer::emit_alu(const Node* n, const Env& env) {
   return b_.alu(n->op, n->dtype, std::span<const ValueId>(args).first(n->src.size()));
 }
 
-/// Division of values known not to be negative: unsigned, and in 32 bits where lanes make it pay.
+/// Division of values known not to be negative: unsigned, and in 32 bits where that pays: in lanes,
+/// and on GPUs, which build 64-bit division from many instructions.
 ValueId Lowerer::emit_index_division(const Node* n, ValueId a, ValueId b) {
   constexpr int64_t kMax32 = 0xffffffff;
-  const bool is_narrow = b_.type(a).lanes > 1 && n->src[0]->hi <= kMax32 && n->src[1]->hi <= kMax32;
+  const bool is_cheaper = b_.type(a).lanes > 1 || b_.target().has_groups;
+  const bool is_narrow = is_cheaper && n->src[0]->hi <= kMax32 && n->src[1]->hi <= kMax32;
   const DType t = is_narrow ? DType::kU32 : DType::kU64;
   const auto as = [&](ValueId v) { return is_narrow ? b_.convert(v, t) : b_.bitcast(v, t); };
   // Conversion of a constant stays a constant, which the division looks at.

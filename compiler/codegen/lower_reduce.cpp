@@ -34,20 +34,6 @@ ValueId neutral(Builder& b, ReduceOp op, Type t) {
 
 }  // namespace
 
-/// Members of one group share loops. Registers are numbered [group member][instance][copy].
-struct Lowerer::ReduceState {
-  std::vector<const Node*> group;
-  std::vector<Env> envs;           // instances, with reduce ranges bound as loops open
-  std::vector<const Node*> loops;  // outer to inner; the vector range is last
-  ReducePlan plan;
-  uint32_t value_lanes = 1;  // lanes of values that come from an output loop
-  std::vector<std::vector<uint32_t>> vector_registers, scalar_registers;  // [member·instance][copy]
-
-  size_t members() const { return group.size() * envs.size(); }
-  const Node* reduce(size_t member) const { return group[member / envs.size()]; }
-  const Env& env(size_t member) const { return envs[member % envs.size()]; }
-};
-
 ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
   const auto plan_it = schedule_.reduces.find(n);
   const ReducePlan plan = plan_it == schedule_.reduces.end() ? ReducePlan{} : plan_it->second;
@@ -74,7 +60,8 @@ ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
     if (other == n ||
         (is_instance && has_same_loops && dependencies(other) == dependencies(n) &&
          reduce_level_.at(other) == reduce_level_.at(n) && other_plan.lanes == plan.lanes &&
-         other_plan.vector_range == plan.vector_range && !memo_.contains(key(other, env))))
+         other_plan.is_shared == plan.is_shared && other_plan.vector_range == plan.vector_range &&
+         !memo_.contains(key(other, env))))
       group.push_back(other);
   }
   emit_reduce_group(group, envs, plan);
@@ -91,7 +78,8 @@ void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std
                 .plan = plan,
                 .value_lanes = 1,
                 .vector_registers = {},
-                .scalar_registers = {}};
+                .scalar_registers = {},
+                .arrays = {}};
   const uint32_t vr = vector_range(mask, envs[0]);
   if (vr != kNone) {
     s.value_lanes = bindings_[envs[0][vr]].lanes;
@@ -119,7 +107,10 @@ void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std
     s.scalar_registers.push_back(has_tail ? std::vector<uint32_t>{make(1)}
                                           : std::vector<uint32_t>{});
   }
-  reduce_loops(s, 0, block);
+  if (s.plan.is_shared)
+    reduce_shared(s, block);
+  else
+    reduce_loops(s, 0, block);
   for (size_t m = 0; m < s.members(); ++m) {
     const Node* r = s.reduce(m);
     // Bindings of reduce ranges do not take part in the key of the reduction itself.
@@ -192,7 +183,8 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
     }
   }
   for (const Update& u : updates) b_.assign(body, u.reg, u.value);
-  if (lanes == 1 && copies == 1 && !is_tail) prefetch_rows(s, body, range, origin);
+  const bool is_plain = lanes == 1 && copies == 1 && !is_tail;
+  if (is_plain && !b_.target().has_groups) prefetch_rows(s, body, range, origin);
 }
 
 /// Loops that step from row to row outrun the hardware's prefetchers: rows ahead are asked for.
@@ -244,6 +236,7 @@ ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accu
 /// Copies pairwise, then halves of the vector pairwise, then the scalar tail.
 ValueId Lowerer::combine(ReduceState& s, size_t m, BlockId block) {
   const Node* r = s.reduce(m);
+  if (s.plan.is_shared) return b_.cast(b_.local_load(block, s.arrays[m], b_.index(0)), r->dtype);
   std::vector<ValueId> parts;
   for (uint32_t reg : s.vector_registers[m]) parts.push_back(b_.read(block, reg));
   while (parts.size() > 1) {

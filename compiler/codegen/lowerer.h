@@ -39,13 +39,35 @@ class Lowerer {
 
  private:
   using Instances = std::vector<Env>;
-  struct ReduceState;
+  /// Members of one group share loops. Registers are numbered [group member][instance][copy].
+  struct ReduceState {
+    std::vector<const Node*> group;
+    std::vector<Env> envs;           // instances, with reduce ranges bound as loops open
+    std::vector<const Node*> loops;  // outer to inner; the vector range is last
+    ReducePlan plan;
+    uint32_t value_lanes = 1;  // lanes of values that come from an output loop
+    std::vector<std::vector<uint32_t>> vector_registers,
+        scalar_registers;          // [member·instance][copy]
+    std::vector<uint32_t> arrays;  // local ones of a shared reduction, by member
+
+    size_t members() const { return group.size() * envs.size(); }
+    const Node* reduce(size_t member) const { return group[member / envs.size()]; }
+    const Env& env(size_t member) const { return envs[member % envs.size()]; }
+  };
 
   // lower.cpp: output loops and stores.
   void analyse();
   void collect_loads(const Node* reduce);
   void lower_grid(BlockId root);
   void lower_merged(BlockId block, ValueId block_index);
+  // lower_groups.cpp: the same for targets with work-groups, and reductions shared by a group.
+  void lower_groups(BlockId root);
+  void lower_items(BlockId block, Instances instances, ValueId chunk);
+  Instances split_index(ValueId index, const std::vector<size_t>& loops,
+                        const std::vector<ValueId>& counts, bool is_narrow, BlockId block,
+                        const Instances& instances);
+  ValueId divide_index(Op op, ValueId a, ValueId b, bool is_narrow);
+  void reduce_shared(ReduceState& s, BlockId block);
   void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                   ValueId end);
   void lower_inner(size_t axis, BlockId block, const Instances& instances);
@@ -54,7 +76,7 @@ class Lowerer {
   void trips(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end,
              uint32_t lanes, uint32_t jam);
   Instances bind_axis(const Instances& instances, const Node* range, ValueId base, BlockId block,
-                      uint32_t lanes, uint32_t jam);
+                      uint32_t lanes, uint32_t jam, int64_t spacing);
 
   // lower_expression.cpp.
   ValueId emit(const Node* n, const Env& env);

@@ -100,6 +100,7 @@ ValueId Builder::log2(ValueId x) {
 }
 
 ValueId Builder::sine(ValueId x) {
+  if (type(x).dtype == DType::kF32 && !target_.has_f64) return sine_f32(x);
   if (type(x).dtype == DType::kF32)
     return convert(sine_f64(convert(x, DType::kF64), true), DType::kF32);
   return sine_f64(x, false);
@@ -138,7 +139,8 @@ ValueId Builder::sine_f64(ValueId x, bool is_single) {
   return select(lt(ax, like(x, kInf)), result, like(x, kNan));
 }
 
-/// sin(quadrant·π/2 + high + low), |high| <= π/4 and a little; low may be kNone.
+/// sin(quadrant·π/2 + high + low), |high| <= π/4 and a little; low may be kNone. The quadrant is an
+/// integer as wide as the floats.
 ValueId Builder::sine_from(const Reduced& r, bool is_single) {
   const ValueId x = r.high;
   const ValueId z = mul(x, x);
@@ -174,11 +176,12 @@ ValueId Builder::sine_from(const Reduced& r, bool is_single) {
     const ValueId rest = sub(mul(mul(z, z), cos_tail), mul(x, r.low));
     cos_value = add(w, add(lost, rest));
   }
+  const FloatLayout f = layout_of(type(x).dtype);
   const ValueId q = r.quadrant;
   const ValueId is_odd = ne(bit_and(q, like_int(q, 1)), like_int(q, 0));
   const ValueId value = select(is_odd, cos_value, sin_value);
-  const ValueId sign = shl(bit_and(q, like_int(q, 2)), 62);
-  return bitcast(bit_xor(bitcast(value, DType::kI64), sign), DType::kF64);
+  const ValueId sign = shl(bit_and(q, like_int(q, 2)), item_size(f.bits) * 8 - 2);
+  return bitcast(bit_xor(bitcast(value, f.bits), sign), type(x).dtype);
 }
 
 ValueId Builder::fmod(ValueId x, ValueId y) {
@@ -199,7 +202,8 @@ ValueId Builder::fmod(ValueId x, ValueId y) {
   const ValueId is_regular = bit_and(bit_and(lt(ax, inf), lt(zero, ay)), lt(ay, inf));
   const ValueId needs_loop = bit_and(raw(Op::kNot, DType::kBool, {is_small}), is_regular);
   const std::array args{ax, ay};
-  result = patch_lanes(result, needs_loop, fmod_function(), args);
+  const DType wide = target_.has_f64 ? DType::kF64 : DType::kF32;
+  result = patch_lanes(result, needs_loop, fmod_function(wide), args);
   result = select(is_regular, result, select(bit_and(lt(ax, inf), eq(ay, inf)), ax, like(x, kNan)));
   return bitcast(bit_or(bitcast(result, u), sign), t);
 }

@@ -1,5 +1,6 @@
 // Scalar helper functions for the rare arguments that the vector code of math.cpp does not cover.
 #include <array>
+#include <cmath>
 #include <numbers>
 
 #include "compiler/codegen/builder.h"
@@ -49,7 +50,8 @@ ValueId Builder::patch_lanes(ValueId value, ValueId mask, uint32_t function,
     const BlockId one = open_block(body);
     const BlockId outer_floor = set_floor(one);
     std::vector<ValueId> scalars;
-    for (ValueId a : args) scalars.push_back(convert(extract(a, lane), DType::kF64));
+    const DType wide = program_.functions[function].arguments[0].dtype;
+    for (ValueId a : args) scalars.push_back(convert(extract(a, lane), wide));
     const ValueId result = convert(call(one, function, scalars), t.dtype);
     assign(one, reg, t.lanes == 1 ? result : insert(read(one, reg), lane, result));
     set_floor(body);
@@ -133,9 +135,70 @@ uint32_t Builder::large_sine_function() {
   return large_sine_;
 }
 
+/// sin of float32 without float64: the argument times 128 digits of 2/π in integers, whatever its
+/// size; below 3/4 no reduction is needed.
+ValueId Builder::sine_f32(ValueId x) {
+  if (two_over_pi_ == kNone) {
+    two_over_pi_ = static_cast<uint32_t>(program_.tables.size());
+    program_.tables.emplace_back(kTwoOverPi.begin(), kTwoOverPi.end());
+  }
+  const auto c = [&](int64_t v) { return constant({DType::kU64, 1}, v); };
+  const ValueId bits = bitcast(x, DType::kU32);
+  const ValueId sign = bit_and(bits, like_int(bits, int64_t{1} << 31));
+  const ValueId magnitude = bit_xor(bits, sign);
+  const ValueId ax = bitcast(magnitude, DType::kF32);
+  const ValueId is_small = lt(ax, like(ax, 0.75)), is_finite = lt(ax, like(ax, HUGE_VAL));
+  // Arguments that take another way are replaced by one that stays inside the table.
+  const ValueId is_reduced = bit_and(is_finite, raw(Op::kNot, DType::kBool, {is_small}));
+  const ValueId word_bits =
+      convert(select(is_reduced, magnitude, like_int(bits, 0x3f800000)), DType::kU64);
+  const ValueId m = bit_or(bit_and(word_bits, c(0x7fffff)), c(0x800000));
+  // First digit to use: exponent - 150 - 2 + 64 zero bits in front.
+  const ValueId start = sub(shr(word_bits, 23), c(150 + 2 - 64));
+  const ValueId word = shr(start, 6), bit = bit_and(start, c(63)), rest = sub(c(63), bit);
+  const auto digits = [&](int k) {
+    const auto entry = [&](int j) {
+      return table(two_over_pi_, bitcast(add(word, c(j)), DType::kI64));
+    };
+    const ValueId high = raw(Op::kShl, DType::kU64, {entry(k), bit});
+    return bit_or(high, raw(Op::kShr, DType::kU64, {shr(entry(k + 1), 1), rest}));
+  };
+  const ValueId a0 = digits(0), a1 = digits(1);
+  // m·A modulo 2^128: top two bits are the quadrant, the rest its fraction.
+  const ValueId p1 = mul(m, a1);
+  const ValueId above =
+      shr(add(mul(m, shr(a1, 32)), shr(mul(m, bit_and(a1, c(0xffffffff))), 32)), 32);
+  const ValueId p0 = add(mul(m, a0), above);
+  const ValueId fraction = bit_or(shl(p0, 2), shr(p1, 62));
+  const ValueId is_upper = ne(shr(fraction, 63), c(0));
+  const ValueId quadrant = add(shr(p0, 62), convert(is_upper, DType::kU64));
+  const ValueId distance = select(is_upper, sub(c(0), fraction), fraction);
+  const ValueId h = convert(distance, DType::kF32);
+  const ValueId left = bitcast(sub(distance, convert(h, DType::kU64)), DType::kI64);
+  const ValueId high = mul(h, like(x, 0x1p-64));
+  const ValueId low = mul(convert(left, DType::kF32), like(x, 0x1p-64));
+  const ValueId half_pi = like(x, 0x1.921fb6p+0), half_pi_low = like(x, -0x1.777a5cp-25);
+  const ValueId r = mul(high, half_pi);
+  const ValueId r_low =
+      add(fma(high, half_pi, neg(r)), add(mul(high, half_pi_low), mul(low, half_pi)));
+  const ValueId sum = add(r, r_low);
+  const ValueId sum_low = add(sub(r, sum), r_low);
+  const ValueId zero = like(x, 0);
+  const ValueId turned = bitcast(convert(quadrant, DType::kU32), DType::kI32);
+  const Reduced reduced{.high = select(is_reduced, select(is_upper, neg(sum), sum), ax),
+                        .low = select(is_reduced, select(is_upper, neg(sum_low), sum_low), zero),
+                        .quadrant = select(is_reduced, turned, constant({DType::kI32, 1}, 0))};
+  const ValueId result = bitcast(sine_from(reduced, true), DType::kU32);
+  return select(is_finite, bitcast(bit_xor(result, sign), DType::kF32), like(x, std::nan("")));
+}
+
 /// Remainder of finite x >= y > 0 by long division of the significands, eleven bits at a time.
-uint32_t Builder::fmod_function() {
+/// `t`: float64, or float32 where there is no float64.
+uint32_t Builder::fmod_function(DType t) {
   if (fmod_ != kNone) return fmod_;
+  const bool is_f32 = t == DType::kF32;
+  const DType u = is_f32 ? DType::kU32 : DType::kU64, s = is_f32 ? DType::kI32 : DType::kI64;
+  const int fraction_bits = is_f32 ? 23 : 52, bias = is_f32 ? 127 : 1023;
   const BlockId outer_root = root_, outer_floor = set_floor(kNone);
   program_.blocks.push_back({});
   root_ = static_cast<BlockId>(program_.blocks.size() - 1);
@@ -144,10 +207,11 @@ uint32_t Builder::fmod_function() {
     ValueId significand, exponent;
   };
   const auto decode = [&](int number) {
-    const ValueId bits = bitcast(argument(kF64, number), DType::kU64);
-    const ValueId fraction = bit_and(bits, c((int64_t{1} << 52) - 1)), e = shr(bits, 52);
+    const ValueId bits = convert(bitcast(argument({t, 1}, number), u), DType::kU64);
+    const ValueId fraction = bit_and(bits, c((int64_t{1} << fraction_bits) - 1));
+    const ValueId e = shr(bits, fraction_bits);
     const ValueId is_subnormal = eq(e, c(0));
-    return Parts{select(is_subnormal, fraction, bit_or(fraction, c(int64_t{1} << 52))),
+    return Parts{select(is_subnormal, fraction, bit_or(fraction, c(int64_t{1} << fraction_bits))),
                  select(is_subnormal, c(1), e)};
   };
   const Parts x = decode(0), y = decode(1);
@@ -161,17 +225,16 @@ uint32_t Builder::fmod_function() {
   assign(loop.body, reg, mod(shl(read(loop.body, reg), 11)));
   close_loop(loop, index(0), steps, 1);
   const ValueId r = mod(raw(Op::kShl, DType::kU64, {read(root_, reg), rest}));
-  // r·2^(exponent - 1075) in two exact steps.
-  const ValueId power = bitcast(sub(y.exponent, c(1075)), DType::kI64);
+  // r·2^(exponent - bias - fraction bits) in two exact steps.
+  const ValueId power = bitcast(sub(y.exponent, c(bias + fraction_bits)), DType::kI64);
   const ValueId k0 = shr(power, 1), k1 = sub(power, k0);
   const auto scale = [&](ValueId k) {
-    return bitcast(shl(add(k, like_int(k, 1023)), 52), DType::kF64);
+    return bitcast(convert(shl(add(k, like_int(k, bias)), fraction_bits), s), t);
   };
-  const ValueId result =
-      mul(mul(convert(bitcast(r, DType::kI64), DType::kF64), scale(k0)), scale(k1));
+  const ValueId result = mul(mul(convert(bitcast(r, DType::kI64), t), scale(k0)), scale(k1));
   fmod_ = static_cast<uint32_t>(program_.functions.size());
   program_.functions.push_back(
-      {.name = "fmod_large", .arguments = {kF64, kF64}, .body = root_, .result = result});
+      {.name = "fmod_large", .arguments = {{t, 1}, {t, 1}}, .body = root_, .result = result});
   root_ = outer_root;
   set_floor(outer_floor);
   return fmod_;

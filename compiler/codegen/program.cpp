@@ -21,6 +21,8 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kInterleave: return "interleave";
     case ValueOp::kLoad: return "load";
     case ValueOp::kTable: return "table";
+    case ValueOp::kItem: return "item";
+    case ValueOp::kLocalLoad: return "local";
     case ValueOp::kRead: return "read";
     case ValueOp::kCall: return "call";
     case ValueOp::kAny: return "any";
@@ -45,6 +47,10 @@ class Printer {
       out_ += fmt::format("  param {}: {}[{}]{}{}\n", i, dtype_name(p_.params[i].dtype),
                           p_.params[i].elements, p_.params[i].is_read ? " read" : "",
                           p_.params[i].is_written ? " written" : "");
+    if (p_.block) out_ += fmt::format("  block of {} work-items\n", p_.block);
+    for (size_t i = 0; i < p_.locals.size(); ++i)
+      out_ += fmt::format("  local {}: {}[{}]\n", i, dtype_name(p_.locals[i].dtype),
+                          p_.locals[i].count);
     block(p_.root, 1);
     for (const Function& f : p_.functions) {
       out_ += fmt::format("function {}\n", f.name);
@@ -87,14 +93,31 @@ class Printer {
           line(depth, fmt::format("if v{}", s.value));
           block(s.body, depth + 1);
           break;
+        case StmtKind::kLocalStore:
+          line(depth, fmt::format("local {}[v{}] = v{}", s.target, s.begin, s.value));
+          break;
+        case StmtKind::kBarrier: line(depth, "barrier"); break;
         case StmtKind::kLoop:
-          line(depth, fmt::format("{} v{} = v{} to v{} step {}",
-                                  s.loop == LoopKind::kGrid ? "grid" : "for", s.value, s.begin,
-                                  s.end, s.step));
+          line(depth, loop(s));
           block(s.body, depth + 1);
           break;
       }
     }
+  }
+
+  static std::string loop(const Stmt& s) {
+    const std::string end = s.end == kNone ? "" : fmt::format(" to v{}", s.end);
+    switch (s.loop) {
+      case LoopKind::kGrid:
+        return fmt::format("grid v{} = v{}{} step {}", s.value, s.begin, end, s.step);
+      case LoopKind::kSerial:
+        return fmt::format("for v{} = v{}{} step {}", s.value, s.begin, end, s.step);
+      case LoopKind::kGroup: return fmt::format("groups v{} along {}{}", s.value, s.axis, end);
+      case LoopKind::kItem:
+        return fmt::format("items v{} = v{}{}{}", s.value, s.begin, end,
+                           s.trips ? fmt::format(", {} each", s.trips) : "");
+    }
+    return {};
   }
 
   const Program& p_;
@@ -103,7 +126,8 @@ class Printer {
 
 class Verifier {
  public:
-  explicit Verifier(const Program& p) : p_(p), is_defined_(p.values.size(), false) {}
+  explicit Verifier(const Program& p)
+      : p_(p), is_defined_(p.values.size(), false), is_own_(p.values.size(), false) {}
 
   Status run() {
     BM_TRY(block(p_.root));
@@ -156,7 +180,14 @@ class Verifier {
       return bad(id, "splat of a vector");
     if (v.op == ValueOp::kConvert && p_.type(v.args[0]).lanes != v.type.lanes)
       return bad(id, "conversion changes lanes");
+    if (v.op == ValueOp::kLocalLoad &&
+        (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
+         v.type != Type{p_.locals[static_cast<size_t>(v.imm)].dtype, 1}))
+      return bad(id, "malformed access to a local array");
     is_defined_[id] = true;
+    // Registers are taken to differ between work-items.
+    is_own_[id] = v.op == ValueOp::kItem || v.op == ValueOp::kRead;
+    for (ValueId a : v.args) is_own_[id] = is_own_[id] || is_own_[a];
     visible_.push_back(id);
     return {};
   }
@@ -173,35 +204,72 @@ class Verifier {
 
   Status statement(const Stmt& s) {
     if (s.kind == StmtKind::kLet) return define(s.value);
-    if (s.kind == StmtKind::kLoop) {
-      BM_TRY(use(s.begin));
-      BM_TRY(use(s.end));
-      if (s.step <= 0) return bad(s.value, "loop without a positive step");
-      is_defined_[s.value] = true;
-      const Status inside = block(s.body);
-      is_defined_[s.value] = false;
-      return inside;
-    }
+    if (s.kind == StmtKind::kLoop) return loop(s);
     if (s.kind == StmtKind::kPrefetch) return use(s.begin);
+    if (s.kind == StmtKind::kBarrier)
+      return divergence_ == 0
+                 ? Status{}
+                 : fail(Code::kInternal, "program {}: barrier that some work-items may not reach",
+                        p_.name);
     BM_TRY(use(s.value));
-    if (s.kind == StmtKind::kIf) return block(s.body);
+    if (s.kind == StmtKind::kIf) return nested(s.body, is_own_[s.value]);
     if (s.kind == StmtKind::kAssign)
       return p_.type(s.value) == p_.registers[s.target]
                  ? Status{}
                  : bad(s.value, "assigned to a register of another type");
     BM_TRY(use(s.begin));
+    if (s.kind == StmtKind::kLocalStore)
+      return s.target < p_.locals.size() && p_.type(s.value) == Type{p_.locals[s.target].dtype, 1}
+                 ? Status{}
+                 : bad(s.value, "stored to a local array of another dtype");
     if (s.end != kNone) BM_TRY(use(s.end));
     return p_.type(s.value).dtype == p_.params[s.target].dtype
                ? Status{}
                : bad(s.value, "stored to a param of another dtype");
   }
 
+  /// `is_own`: whether the work-items of a group may take different ways.
+  Status nested(BlockId body, bool is_own) {
+    divergence_ += is_own;
+    const Status inside = block(body);
+    divergence_ -= is_own;
+    return inside;
+  }
+
+  Status loop(const Stmt& s) {
+    BM_TRY(use(s.begin));
+    if (s.end != kNone) BM_TRY(use(s.end));
+    const bool is_dealt = s.loop == LoopKind::kGroup || s.loop == LoopKind::kItem;
+    if (s.step <= 0 || (is_dealt && s.step != 1))
+      return bad(s.value, "loop without a positive step");
+    if (!is_dealt && s.end == kNone) return bad(s.value, "loop without an end");
+    if (is_dealt && p_.block == 0) return bad(s.value, "work-items without a block");
+    if (s.loop == LoopKind::kItem && s.end == kNone && s.trips == 0)
+      return bad(s.value, "loop without an end");
+    const bool is_own =
+        s.loop == LoopKind::kItem || is_own_[s.begin] || (s.end != kNone && is_own_[s.end]);
+    is_defined_[s.value] = true;
+    is_own_[s.value] = is_own;
+    const Status inside = nested(s.body, is_own);
+    is_defined_[s.value] = false;
+    return inside;
+  }
+
   const Program& p_;
   std::vector<bool> is_defined_;
+  std::vector<bool> is_own_;  ///< differs between the work-items of a group
+  int divergence_ = 0;
   std::vector<ValueId> visible_;
 };
 
 }  // namespace
+
+uint64_t local_bytes(const Program& program) {
+  uint64_t sum = 0;
+  for (const LocalArray& a : program.locals)
+    sum += a.count * static_cast<uint64_t>(item_size(a.dtype));
+  return sum;
+}
 
 std::string to_string(const Program& program) { return Printer(program).run(); }
 Status verify(const Program& program) { return Verifier(program).run(); }

@@ -44,10 +44,12 @@ enum class ValueOp : uint8_t {
   kLoad,   ///< param imm at element args[0] (int64 scalar), lanes contiguous; with args[1], a bool
            ///< scalar or vector: 0 where false, and that memory is not touched
   kTable,  ///< entry args[0] of constant uint64 table imm
-  kRead,   ///< current content of register imm
-  kCall,   ///< function imm of Program::functions on scalars
-  kAny,    ///< bool vector → scalar: true in any lane
-  kConvert,  ///< value conversion; the caller guarantees that float → int fits
+  kItem,   ///< number of this work-item in its group
+  kLocalLoad,  ///< element args[0] of local array imm, as it is at this place
+  kRead,       ///< current content of register imm
+  kCall,       ///< function imm of Program::functions on scalars
+  kAny,        ///< bool vector → scalar: true in any lane
+  kConvert,    ///< value conversion; the caller guarantees that float → int fits
   kAlu,  ///< `alu`: sqrt, trunc (if the target has it), not, bitcast, add … xor, shl, shr (amount
          ///< in range), div and mod of integers (non-zero divisor, no overflow), lt, eq, ne,
          ///< select, fma
@@ -61,8 +63,25 @@ struct Value {
   std::vector<ValueId> args;
 };
 
-enum class StmtKind : uint8_t { kLet, kLoop, kIf, kAssign, kStore, kPrefetch };
-enum class LoopKind : uint8_t { kGrid, kSerial };
+enum class StmtKind : uint8_t {
+  kLet,
+  kLoop,
+  kIf,
+  kAssign,
+  kStore,
+  kPrefetch,
+  kLocalStore,
+  kBarrier,  ///< all work-items of a group arrive, and see each other's local stores so far
+};
+
+/// Programs of targets with work-groups run once per work-item: statements outside kItem loops are
+/// executed by every work-item, kItem loops are dealt out.
+enum class LoopKind : uint8_t {
+  kGrid,  ///< blocks [begin, end) of one call (targets without work-groups)
+  kSerial,
+  kGroup,  ///< index = number of this group along `axis`; the body runs if it is < end
+  kItem,   ///< index = begin + item + n·block for n = 0, 1, … while < end
+};
 
 struct Stmt {
   StmtKind kind = StmtKind::kLet;
@@ -71,9 +90,13 @@ struct Stmt {
       kNone;  ///< kLet: defined; kLoop: the index; kIf: condition; kAssign, kStore: what is written
   ValueId begin =
       kNone;  ///< kLoop: first index; kStore, kPrefetch: element index, for the latter anywhere
-  ValueId end = kNone;   ///< kLoop: index < end; kStore: gate (bool, scalar or vector) or kNone
-  int64_t step = 1;      ///< kLoop
-  uint32_t target = 0;   ///< kAssign: register; kStore, kPrefetch: param
+  /// kLoop: index < end, in kGroup and kItem loops kNone when that holds anyway; kStore: gate
+  /// (bool, scalar or vector) or kNone
+  ValueId end = kNone;
+  int64_t step = 1;   ///< kLoop; 1 in kGroup and kItem loops
+  int64_t trips = 0;  ///< kItem: most trips of one work-item, 0 if not known (then there is an end)
+  uint32_t axis = 0;  ///< kGroup
+  uint32_t target = 0;   ///< kAssign: register; kStore, kPrefetch: param; kLocalStore: local array
   BlockId body = kNone;  ///< kLoop, kIf
 };
 
@@ -91,6 +114,12 @@ struct Function {
   ValueId result = kNone;
 };
 
+/// Memory that the work-items of one group share.
+struct LocalArray {
+  DType dtype = DType::kF32;
+  uint32_t count = 0;
+};
+
 struct Program {
   std::string name;
   std::vector<ir::Param> params;
@@ -103,7 +132,10 @@ struct Program {
   std::vector<Function> functions;
   std::vector<std::vector<uint64_t>> tables;
   BlockId root = kNone;
-  /// Values of the two implicit arguments of the kernel: first block and end of the blocks to run.
+  uint32_t block = 0;  ///< work-items per group; 0: the target has no work-groups
+  std::vector<LocalArray> locals;
+  /// Without work-groups: values of the two implicit arguments, first block and end of the blocks
+  /// to run.
   ValueId block_begin = kNone, block_end = kNone;
 
   const Value& at(ValueId v) const { return values[v]; }
@@ -113,7 +145,11 @@ struct Program {
 /// Readable text, one statement per line.
 std::string to_string(const Program& program);
 
-/// Checks types, arities and that every value is defined before use on the path to its user.
+/// Bytes of all local arrays.
+uint64_t local_bytes(const Program& program);
+
+/// Checks types, arities, that every value is defined before use on the path to its user, and that
+/// barriers are reached by all work-items of a group or by none.
 /// Errors: kInternal naming the value.
 Status verify(const Program& program);
 

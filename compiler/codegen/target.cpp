@@ -1,5 +1,6 @@
 #include "compiler/codegen/target.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -64,9 +65,25 @@ TargetInfo x86_info(const hal::Arch& arch) {
   return info;
 }
 
+/// An API that takes source text. fma() is one rounding on every device; subnormal float32 may be
+/// flushed. Source: OpenCL C 3.0, 7.2 and 7.5.3.
+TargetInfo api_info(const hal::Arch& arch) {
+  TargetInfo info;
+  info.vector_registers = 64;  // scalars of one work-item that stay cheap on every GPU
+  info.has_fma = info.has_round = true;
+  info.has_f16c = arch.has_f16;
+  info.has_f64 = arch.has_f64;
+  info.keeps_subnormals = false;
+  info.has_groups = true;
+  info.max_block = std::max(arch.max_block, 1u);
+  info.local_memory_bytes = arch.local_memory_bytes;
+  return info;
+}
+
 }  // namespace
 
 TargetInfo target_info(const hal::Arch& arch) {
+  if (arch.vendor == hal::Vendor::kOpenCl) return api_info(arch);
   if (arch.name == "x86_64" || arch.name.empty()) return x86_info(arch);
   TargetInfo info;
   info.triple = arch.name + "-unknown-linux-gnu";

@@ -1,5 +1,5 @@
 #pragma once
-// What code generation wants to know of a CPU, derived from hal::Arch.
+// What code generation wants to know of a processor, derived from hal::Arch.
 
 #include <cstdint>
 #include <string>
@@ -11,10 +11,15 @@ namespace bm::compiler {
 struct TargetInfo {
   uint32_t vector_bits = 128;
   uint32_t vector_registers = 16;
-  bool has_fma = false;               ///< fused multiply-add of float32 and float64
-  bool has_f16c = false;              ///< conversions float16 ↔ float32
-  bool has_round = false;             ///< truncation of floats in one instruction
-  std::string triple, cpu, features;  ///< for LLVM and clang; never empty triple and cpu
+  bool has_fma = false;          ///< fused multiply-add of float32 and float64
+  bool has_f16c = false;         ///< conversions float16 ↔ float32
+  bool has_round = false;        ///< truncation of floats in one instruction
+  bool has_f64 = true;           ///< float64 arithmetic
+  bool keeps_subnormals = true;  ///< float32 arithmetic on subnormal numbers is certain
+  bool has_groups = false;       ///< kernels run in work-groups of up to max_block work-items
+  uint32_t max_block = 1;
+  uint32_t local_memory_bytes = 0;
+  std::string triple, cpu, features;  ///< for LLVM and clang: never empty triple and cpu
 };
 
 TargetInfo target_info(const hal::Arch& arch);

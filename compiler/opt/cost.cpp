@@ -10,8 +10,9 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-/// Operations of one scalar evaluation.
-double weight(const Node* n) {
+}  // namespace
+
+double CostModel::weight(const Node* n) {
   switch (n->op) {
     case Op::kExp2: return 14;
     case Op::kLog2:
@@ -23,8 +24,6 @@ double weight(const Node* n) {
     default: return is_half_like(n->dtype) ? 2 : 1;
   }
 }
-
-}  // namespace
 
 CostModel::CostModel(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t max_lanes)
     : kernel_(kernel), target_(target), max_lanes_(max_lanes) {

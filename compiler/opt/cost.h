@@ -33,6 +33,8 @@ class CostModel {
   /// Trips of a loop; symbolic ones at half of the largest value.
   static double trips(const ir::Node* range);
 
+  /// Operations of one scalar evaluation of a node.
+  static double weight(const ir::Node* n);
   /// Bytes of the widest value computed (not of indices).
   int64_t widest() const { return widest_; }
   const std::vector<const ir::Node*>& reduces() const { return reduces_; }

@@ -284,7 +284,7 @@ class Scheduler {
     double iterations = 1;
     for (const AxisPlan& a : s_.loops) iterations *= CostModel::trips(a.range);
     const double total = iterations * cost_;
-    s_.grid.constant = 1;
+    s_.grid[0].constant = 1;
     s_.work_per_block = static_cast<uint64_t>(std::min(total * kWorkPerCost, 1e18));
     if (s_.loops.empty() || total < 2 * kBlockWork) return;
     double trips = 1;
@@ -322,32 +322,7 @@ class Scheduler {
       const int64_t step = count == 1 ? 1 : a.step();
       multiply(&dim, a.range->src[0], step);
     }
-    s_.grid = dim;
-  }
-
-  /// dim · (extent / step). Extents that are not linear in the variables count with their bound:
-  /// surplus blocks find nothing to do.
-  static void multiply(hal::DimExpr* dim, const Node* extent, int64_t step) {
-    if (extent->is_const()) {
-      const int64_t factor = extent->imm / step;
-      dim->constant *= factor;
-      for (auto& t : dim->terms) t.coefficient *= factor;
-      return;
-    }
-    const ir::Linear l = ir::linear(extent);
-    bool is_linear = true;
-    for (const auto& t : l.terms) is_linear = is_linear && t.atom->op == Op::kVar;
-    if (!is_linear) {
-      dim->constant *= std::max<int64_t>(extent->hi, 1);
-      for (auto& t : dim->terms) t.coefficient *= std::max<int64_t>(extent->hi, 1);
-      return;
-    }
-    // At most one factor is symbolic, so what is there so far is a constant.
-    const int64_t before = dim->constant;
-    dim->constant = before * l.constant;
-    for (const auto& t : l.terms)
-      dim->terms.push_back(
-          {.var = static_cast<uint32_t>(t.atom->imm), .coefficient = before * t.coefficient});
+    s_.grid[0] = dim;
   }
 
   const ir::KernelIr& kernel_;
@@ -362,8 +337,33 @@ class Scheduler {
 
 }  // namespace
 
+bool multiply(hal::DimExpr* dim, const Node* extent, int64_t step) {
+  if (extent->is_const()) {
+    const int64_t factor = extent->imm / step;
+    dim->constant *= factor;
+    for (auto& t : dim->terms) t.coefficient *= factor;
+    return true;
+  }
+  const ir::Linear l = ir::linear(extent);
+  bool is_linear = true;
+  for (const auto& t : l.terms) is_linear = is_linear && t.atom->op == Op::kVar;
+  if (!is_linear) {
+    dim->constant *= std::max<int64_t>(extent->hi, 1);
+    for (auto& t : dim->terms) t.coefficient *= std::max<int64_t>(extent->hi, 1);
+    return false;
+  }
+  // At most one factor is symbolic, so what is there so far is a constant.
+  const int64_t before = dim->constant;
+  dim->constant = before * l.constant;
+  for (const auto& t : l.terms)
+    dim->terms.push_back(
+        {.var = static_cast<uint32_t>(t.atom->imm), .coefficient = before * t.coefficient});
+  return true;
+}
+
 Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                        ScheduleLimits limits) {
+  if (target.has_groups) return make_group_schedule(kernel, target, units, limits);
   return Scheduler(kernel, target, units, limits).run();
 }
 

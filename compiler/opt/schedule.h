@@ -1,6 +1,7 @@
 #pragma once
 // Schedule: which loops become the grid, which one runs in vector lanes, what is unrolled.
 
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -24,15 +25,29 @@ struct AxisPlan {
 struct ReducePlan {
   const ir::Node* vector_range = nullptr;  ///< runs in lanes; nullptr: no lanes of its own
   uint32_t lanes = 1;
-  uint32_t unroll = 1;  ///< independent accumulators
+  uint32_t unroll = 1;     ///< independent accumulators
+  bool is_shared = false;  ///< the work-items of a group do it together; no lanes then
+};
+
+/// What one digit of a group's number along an axis of the grid stands for.
+struct GroupFactor {
+  uint32_t loop = ~0u;      ///< position in Schedule::loops; ~0u: chunks of the item loops
+  int64_t count = 0;        ///< number of chunks; 0: known at launch
+  bool is_bounded = false;  ///< more groups than iterations may be launched
 };
 
 struct Schedule {
-  std::vector<AxisPlan> loops;  ///< outer to inner
-  uint32_t grid_loops = 0;      ///< leading loops merged into the grid
-  int64_t chunk = 1;            ///< trips of the merged loop per block
-  hal::DimExpr grid;            ///< number of blocks
+  std::vector<AxisPlan> loops;       ///< outer to inner
+  uint32_t grid_loops = 0;           ///< leading loops merged into the grid
+  int64_t chunk = 1;                 ///< trips of the merged loop per block
+  std::array<hal::DimExpr, 3> grid;  ///< number of blocks
   uint64_t work_per_block = 0;
+  // Targets with work-groups: the leading grid_loops are spread over groups, the others, merged,
+  // over chunks and their iterations over the group's work-items.
+  uint32_t block = 0;                            ///< work-items per group; 0: no groups
+  std::array<std::vector<GroupFactor>, 3> axes;  ///< lowest digit first
+  int64_t trips = 0;                             ///< most iterations of one work-item; 0: not known
+  bool is_exact = false;                         ///< no work-item is left without its trips
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
 };
 
@@ -42,8 +57,15 @@ struct ScheduleLimits {
   bool has_tiles = true;
 };
 
+/// dim · (extent / step). Extents that are not linear in the variables count with their bound:
+/// surplus blocks find nothing to do, and the result is false. At most one factor is symbolic.
+bool multiply(hal::DimExpr* dim, const ir::Node* extent, int64_t step);
+
 /// Chooses a schedule from shapes and the target. `units`: processors that can share the work.
 Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                        ScheduleLimits limits = {});
+/// The same for targets with work-groups.
+Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                             ScheduleLimits limits);
 
 }  // namespace bm::compiler

@@ -16,4 +16,9 @@ std::string render_llvm(const Program& program, const TargetInfo& target);
 /// C with vector extensions for clang 15 and later; needs no header.
 std::string render_c(const Program& program, const TargetInfo& target);
 
+/// OpenCL C 1.2 of a program with work-groups. The kernel is `program.name`; arguments are its
+/// params as __global pointers, then its variables as long. float64 and conversions of float16
+/// appear only where the target has them.
+std::string render_opencl(const Program& program);
+
 }  // namespace bm::compiler

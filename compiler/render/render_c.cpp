@@ -192,6 +192,8 @@ class CRenderer {
       case StmtKind::kPrefetch:
         line("__builtin_prefetch(p{} + {}, 0, 3);", s.target, ref(s.begin));
         break;
+      case StmtKind::kLocalStore:
+      case StmtKind::kBarrier: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
     }
   }
 
@@ -286,6 +288,8 @@ class CRenderer {
       case ValueOp::kLoad: return load(id, v);
       case ValueOp::kTable:
         return set(fmt::format("{}_table{}[{}]", p_.name, v.imm, ref(v.args[0])));
+      case ValueOp::kItem:
+      case ValueOp::kLocalLoad: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
       case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
       case ValueOp::kCall:
         return set(fmt::format("{}_{}({})", p_.name, p_.functions[static_cast<size_t>(v.imm)].name,

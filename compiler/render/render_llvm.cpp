@@ -204,6 +204,8 @@ class LlvmRenderer {
         line("call void @llvm.prefetch.p0(ptr {}, i32 0, i32 3, i32 1)",
              address(s.target, s.begin));
         break;
+      case StmtKind::kLocalStore:
+      case StmtKind::kBarrier: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
     }
   }
 
@@ -351,6 +353,8 @@ class LlvmRenderer {
         line("{} = getelementptr i64, ptr @{}.table{}, i64 {}", at, p_.name, v.imm, ref(v.args[0]));
         return line("%v{} = load i64, ptr {}, align 8", id, at);
       }
+      case ValueOp::kItem:
+      case ValueOp::kLocalLoad: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
       case ValueOp::kRead: return line("%v{} = load {}, ptr %r{}", id, type, v.imm);
       case ValueOp::kCall: {
         std::string args;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -108,19 +109,15 @@ bool is_nan_bits(DType t, uint64_t b) {
 
 /// Runs `op` on columns of operands and compares each element with the reference.
 void check(Op op, DType out, const std::vector<DType>& in,
-           const std::vector<std::vector<uint64_t>>& columns, const hal::Arch& arch,
-           const char* renderer) {
+           const std::vector<std::vector<uint64_t>>& columns, const Where& where) {
   const auto n = static_cast<int64_t>(columns[0].size());
   const auto kernel = map_kernel(op, out, in, n);
-  auto program = build_kernel(kernel, arch, renderer);
-  ASSERT_TRUE(program) << program.error().message;
   std::vector<std::vector<std::byte>> got{
       std::vector<std::byte>(static_cast<size_t>(n * item_size(out)))};
   for (size_t i = 0; i < in.size(); ++i) got.push_back(pack(columns[i], in[i]));
   auto want = got;
-  std::vector<void*> pointers;
-  for (auto& b : got) pointers.push_back(b.data());
-  run_kernel(**program, pointers, {});
+  const Status done = run_on(where, kernel, got, {});
+  ASSERT_TRUE(done) << done.error().message;
   std::vector<std::span<std::byte>> spans(want.begin(), want.end());
   ASSERT_TRUE(compiler::evaluate(kernel, spans, {}));
   const auto size = static_cast<size_t>(item_size(out));
@@ -131,32 +128,31 @@ void check(Op op, DType out, const std::vector<DType>& in,
     std::memcpy(&w, &want[0][i * size], size);
     if (g == w || (is_nan_bits(out, g) && is_nan_bits(out, w))) continue;
     ++shown;
-    ADD_FAILURE() << renderer << " " << arch.cpu << ": " << ir::op_name(op) << " "
-                  << dtype_name(in[0]) << " → " << dtype_name(out)
+    ADD_FAILURE() << where_name(where) << ": " << ir::op_name(op) << " " << dtype_name(in[0])
+                  << " → " << dtype_name(out)
                   << fmt::format(" of {:#x}, {:#x}: got {:#x}, want {:#x}", columns[0][i],
                                  columns.size() > 1 ? columns[1][i] : 0, g, w);
   }
 }
 
-struct Where {
-  const char* renderer;
-  bool is_native;
-};
-
 class Edges : public testing::TestWithParam<Where> {
  protected:
-  hal::Arch arch() const { return GetParam().is_native ? native_arch() : baseline_arch(); }
-  const char* renderer() const { return GetParam().renderer; }
-  /// clang takes long for each kernel: it sees a part of the table.
-  bool is_sampled(size_t i) const { return std::string_view(renderer()) == "LLVM" || i % 7 == 0; }
+  void SetUp() override {
+    if (const std::string reason = why_not(where()); !reason.empty()) GTEST_SKIP() << reason;
+  }
+  const Where& where() const { return GetParam(); }
+  /// clang and OpenCL compilers take long for each kernel: they see a part of the table.
+  bool is_sampled(size_t i) const {
+    return std::string_view(where().renderer) == "LLVM" || i % 7 == 0 ||
+           std::getenv("BM_TEST_LONG") != nullptr;
+  }
 };
 
 TEST_P(Edges, CastsSaturateAndKeepNan) {
   size_t i = 0;
   for (DType from : kAllTypes)
     for (DType to : kAllTypes)
-      if (from != to && is_sampled(i++))
-        check(Op::kCast, to, {from}, {awkward(from)}, arch(), renderer());
+      if (from != to && is_sampled(i++)) check(Op::kCast, to, {from}, {awkward(from)}, where());
 }
 
 TEST_P(Edges, BitcastsKeepEveryBit) {
@@ -165,7 +161,7 @@ TEST_P(Edges, BitcastsKeepEveryBit) {
     for (DType to : kAllTypes)
       if (from != to && item_size(from) == item_size(to) && !is_bool(from) && !is_bool(to) &&
           is_sampled(i++))
-        check(Op::kBitcast, to, {from}, {awkward(from)}, arch(), renderer());
+        check(Op::kBitcast, to, {from}, {awkward(from)}, where());
 }
 
 TEST_P(Edges, BinaryOperationsFollowTheReference) {
@@ -188,7 +184,7 @@ TEST_P(Edges, BinaryOperationsFollowTheReference) {
           op != Op::kNe && op != Op::kLt)
         continue;
       if (!is_sampled(i++)) continue;
-      check(op, ir::is_comparison(op) ? DType::kBool : t, {t, t}, pairs, arch(), renderer());
+      check(op, ir::is_comparison(op) ? DType::kBool : t, {t, t}, pairs, where());
     }
   }
 }
@@ -200,7 +196,7 @@ TEST_P(Edges, UnaryOperationsFollowTheReference) {
       const bool is_float_only = op == Op::kRecip || op == Op::kSqrt || op == Op::kTrunc;
       if (is_float_only != is_float(t) && op != Op::kNeg) continue;
       if ((op == Op::kNeg && is_bool(t)) || !is_sampled(i++)) continue;
-      check(op, t, {t}, {awkward(t)}, arch(), renderer());
+      check(op, t, {t}, {awkward(t)}, where());
     }
 }
 
@@ -215,18 +211,16 @@ TEST_P(Edges, FusedMultiplyAddRoundsOnce) {
         triples[2].push_back(values[(a * 7 + b * 3) % values.size()]);
       }
     // Without hardware, float64 may differ in the last bit of ties and near the ends of the range.
-    if (t == DType::kF64 && !GetParam().is_native) continue;
-    check(Op::kFma, t, {t, t, t}, triples, arch(), renderer());
+    if (t == DType::kF64 && !where().is_native) continue;
+    check(Op::kFma, t, {t, t, t}, triples, where());
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Edges,
                          testing::Values(Where{"LLVM", true}, Where{"LLVM", false},
-                                         Where{"CLANG", true}, Where{"CLANG", false}),
-                         [](const auto& given) {
-                           return std::string(given.param.renderer) +
-                                  (given.param.is_native ? "Native" : "Baseline");
-                         });
+                                         Where{"CLANG", true}, Where{"CLANG", false},
+                                         Where{"OPENCL"}),
+                         [](const auto& given) { return where_name(given.param); });
 
 }  // namespace
 }  // namespace bm::test

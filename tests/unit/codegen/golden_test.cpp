@@ -12,9 +12,11 @@
 namespace bm::test {
 namespace {
 
-void check(const char* name, const ir::KernelIr& kernel) {
-  auto text = compiler::explain(kernel, baseline_arch(), "LLVM");
+void check(const char* name, const ir::KernelIr& kernel, const hal::Arch& arch = baseline_arch()) {
+  const bool is_opencl = arch.vendor == hal::Vendor::kOpenCl;
+  auto text = compiler::explain(kernel, arch, "");
   ASSERT_TRUE(text) << text.error().message;
+  if (is_opencl) text->lowered += "\n" + text->source;
   const std::string path = std::string("tests/golden/codegen/") + name + ".txt";
   if (std::getenv("BM_UPDATE_GOLDEN")) {
     std::ofstream(path) << text->lowered;
@@ -30,6 +32,17 @@ TEST(Golden, RowSumWithTail) {
   check("row_sum", reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 3, 37, false));
 }
 TEST(Golden, SymbolicRows) { check("symbolic_rows", symbolic_row_sums(64, 4096)); }
+
+/// With the OpenCL C behind it.
+TEST(Golden, SharedRowMaxima) {
+  hal::Arch arch;
+  arch.vendor = hal::Vendor::kOpenCl;
+  arch.name = "opencl_c_1.2";
+  arch.units = 8;
+  arch.max_block = 64;
+  arch.local_memory_bytes = 32 << 10;
+  check("shared_row_maxima", reduce_kernel(ir::ReduceOp::kMax, DType::kF32, 6, 1000, false), arch);
+}
 
 }  // namespace
 }  // namespace bm::test

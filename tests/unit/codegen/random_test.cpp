@@ -33,15 +33,6 @@ std::vector<std::vector<std::byte>> reference(const RandomKernel& k) {
   return buffers;
 }
 
-/// Buffers end at the end of the vector's storage: sanitizers see accesses beyond it.
-std::vector<std::vector<std::byte>> run(const RandomKernel& k, const cpu::CpuProgram& program) {
-  auto buffers = k.buffers;
-  std::vector<void*> pointers;
-  for (auto& b : buffers) pointers.push_back(b.data());
-  run_kernel(program, pointers, k.vars);
-  return buffers;
-}
-
 testing::AssertionResult same(const RandomKernel& k, const std::vector<std::vector<std::byte>>& got,
                               const std::vector<std::vector<std::byte>>& want) {
   for (size_t p = 0; p < want.size(); ++p) {
@@ -62,8 +53,7 @@ testing::AssertionResult same(const RandomKernel& k, const std::vector<std::vect
 }
 
 struct Case {
-  const char* renderer;
-  bool is_native;
+  Where where;
   int count;
 };
 
@@ -72,31 +62,31 @@ class RandomKernels : public testing::TestWithParam<Case> {};
 /// BM_RANDOM_SEED starts elsewhere and BM_RANDOM_COUNT runs more.
 TEST_P(RandomKernels, AgreeWithTheReference) {
   const Case c = GetParam();
+  if (const std::string reason = why_not(c.where); !reason.empty()) GTEST_SKIP() << reason;
   const char* seed_text = std::getenv("BM_RANDOM_SEED");
   const char* count_text = std::getenv("BM_RANDOM_COUNT");
   const uint64_t first = seed_text ? std::strtoull(seed_text, nullptr, 10) : 1;
   const uint64_t count =
       count_text ? std::strtoull(count_text, nullptr, 10) : static_cast<uint64_t>(c.count);
-  const hal::Arch arch = c.is_native ? native_arch() : baseline_arch();
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const RandomKernel k = random_kernel(seed);
-    auto program = build_kernel(k.kernel, arch, c.renderer);
-    ASSERT_TRUE(program) << "seed " << seed << ": " << program.error().message;
-    const auto result = same(k, run(k, **program), reference(k));
+    // Buffers end at the end of the vector's storage: sanitizers see accesses beyond it.
+    auto buffers = k.buffers;
+    const Status done = run_on(c.where, k.kernel, buffers, k.vars);
+    ASSERT_TRUE(done) << "seed " << seed << ": " << done.error().message;
+    const auto result = same(k, buffers, reference(k));
     if (result) continue;
-    auto text = compiler::explain(k.kernel, arch, c.renderer);
+    auto text = compiler::explain(k.kernel, arch_of(c.where), c.where.renderer);
     FAIL() << "seed " << seed << ": " << result.message()
            << (text ? text->ir : text.error().message);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RandomKernels,
-                         testing::Values(Case{"LLVM", true, 250}, Case{"LLVM", false, 60},
-                                         Case{"CLANG", true, 25}, Case{"CLANG", false, 10}),
-                         [](const auto& given) {
-                           return std::string(given.param.renderer) +
-                                  (given.param.is_native ? "Native" : "Baseline");
-                         });
+                         testing::Values(Case{{"LLVM", true}, 250}, Case{{"LLVM", false}, 60},
+                                         Case{{"CLANG", true}, 25}, Case{{"CLANG", false}, 10},
+                                         Case{{"OPENCL"}, 25}),
+                         [](const auto& given) { return where_name(given.param.where); });
 
 }  // namespace
 }  // namespace bm::test

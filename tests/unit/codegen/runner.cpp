@@ -4,6 +4,7 @@
 
 #include "drivers/cpu/cpu_info.h"
 #include "runtime/base/check.h"
+#include "tests/unit/codegen/cl_runner.h"
 
 namespace bm::test {
 
@@ -41,6 +42,38 @@ Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel
   const hal::CodeObject code =
       BM_TRY(compiler::compile(kernel, arch, renderer, {.use_cache = false}));
   return cpu::CpuProgram::load(code, arch.name);
+}
+
+std::string where_name(const Where& where) {
+  const std::string name = where.renderer;
+  return name == "OPENCL" ? name : name + (where.is_native ? "Native" : "Baseline");
+}
+
+std::string why_not(const Where& where) {
+  return where.renderer == std::string_view("OPENCL") ? why_no_cl() : "";
+}
+
+hal::Arch arch_of(const Where& where) {
+  if (where.renderer != std::string_view("OPENCL"))
+    return where.is_native ? native_arch() : baseline_arch();
+  const auto device = cl_device();
+  BM_CHECK(device.has_value());
+  return (*device)->arch();
+}
+
+Status run_on(const Where& where, const ir::KernelIr& kernel,
+              std::span<std::vector<std::byte>> buffers, std::span<const int64_t> vars) {
+  const hal::Arch arch = arch_of(where);
+  if (arch.vendor == hal::Vendor::kOpenCl) {
+    BM_TRY(ir::verify(kernel));
+    return run_on_cl(BM_TRY(compiler::compile(kernel, arch, where.renderer, {.use_cache = false})),
+                     buffers, vars);
+  }
+  const auto program = BM_TRY(build_kernel(kernel, arch, where.renderer));
+  std::vector<void*> pointers;
+  for (auto& b : buffers) pointers.push_back(b.data());
+  run_kernel(*program, pointers, vars);
+  return {};
 }
 
 }  // namespace bm::test

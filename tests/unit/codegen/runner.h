@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "compiler/compile.h"
 #include "drivers/cpu/program.h"
@@ -23,5 +25,20 @@ void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers,
 Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel,
                                                       const hal::Arch& arch,
                                                       std::string_view renderer);
+
+/// Where a kernel is compiled for and run.
+struct Where {
+  const char* renderer;
+  bool is_native = true;  ///< CPU: this machine's, else the baseline
+};
+/// "LLVMNative", "CLANGBaseline", "OPENCL".
+std::string where_name(const Where& where);
+/// "" or why nothing runs there (then the test skips).
+std::string why_not(const Where& where);
+hal::Arch arch_of(const Where& where);
+
+/// Compiles without the cache and runs the kernel once on `buffers`, by param.
+Status run_on(const Where& where, const ir::KernelIr& kernel,
+              std::span<std::vector<std::byte>> buffers, std::span<const int64_t> vars);
 
 }  // namespace bm::test

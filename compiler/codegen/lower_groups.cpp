@@ -1,0 +1,166 @@
+// Output loops on work-groups, and reductions that the work-items of a group share.
+#include <algorithm>
+#include <array>
+
+#include "compiler/codegen/lowerer.h"
+
+namespace bm::compiler {
+namespace {
+
+constexpr int64_t kMax32 = 0xffffffff;
+
+/// Largest value of an extent, at least 1.
+int64_t largest(const Node* extent) { return std::max<int64_t>(extent->hi, 1); }
+
+}  // namespace
+
+/// Binds `loops` to the digits of `index` in the mixed base `counts`, last digit lowest. Copies of
+/// a merged loop are count iterations apart, so that neighbouring work-items stay neighbours.
+Lowerer::Instances Lowerer::split_index(ValueId index, const std::vector<size_t>& loops,
+                                        const std::vector<ValueId>& counts, bool is_narrow,
+                                        BlockId block, const Instances& instances) {
+  Instances out = instances;
+  ValueId rest = index;
+  for (size_t d = loops.size(); d-- > 0;) {
+    const AxisPlan& axis = schedule_.loops[loops[d]];
+    const bool is_single = axis.range->src[0]->is_const(1);
+    ValueId digit = b_.index(0);
+    if (d == 0) {
+      digit = rest;
+    } else if (!is_single) {
+      digit = divide_index(Op::kMod, rest, counts[d], is_narrow);
+      rest = divide_index(Op::kDiv, rest, counts[d], is_narrow);
+    }
+    const int64_t spacing = axis.jam > 1 ? axis.range->src[0]->imm / axis.jam : 1;
+    out = bind_axis(out, axis.range, digit, block, 1, axis.jam, spacing);
+  }
+  return out;
+}
+
+void Lowerer::lower_groups(BlockId root) {
+  struct Open {
+    Builder::Loop loop;
+    uint32_t axis;
+    ValueId end;
+  };
+  std::vector<Open> open;
+  Instances instances{Env(ranges_.size(), 0)};
+  BlockId block = root;
+  ValueId chunk = b_.index(0);
+  for (uint32_t axis = 0; axis < schedule_.axes.size(); ++axis) {
+    const std::vector<GroupFactor>& factors = schedule_.axes[axis];
+    if (factors.empty()) continue;
+    const Builder::Loop loop = b_.open_loop(block, LoopKind::kGroup);
+    block = loop.body;
+    ValueId rest = loop.index, total = b_.index(1), end = kNone;
+    for (size_t i = 0; i < factors.size(); ++i) {
+      const GroupFactor& f = factors[i];
+      const bool is_last = i + 1 == factors.size(), is_chunk = f.loop == kNone;
+      // The number of chunks is a constant unless it is the only factor.
+      ValueId count = b_.index(f.count);
+      if (!is_chunk) count = emit(schedule_.loops[f.loop].range->src[0], instances[0]);
+      ValueId digit = rest;
+      if (!is_last) {
+        digit = divide_index(Op::kMod, rest, count, false);
+        rest = divide_index(Op::kDiv, rest, count, false);
+      }
+      total = b_.mul(total, count);
+      if (f.is_bounded) end = total;
+      if (is_chunk)
+        chunk = digit;
+      else
+        instances = bind_axis(instances, schedule_.loops[f.loop].range, digit, block, 1, 1, 1);
+    }
+    open.push_back({loop, axis, end});
+  }
+  lower_items(block, std::move(instances), chunk);
+  for (size_t i = open.size(); i-- > 0;) b_.close_groups(open[i].loop, open[i].axis, open[i].end);
+}
+
+/// The other loops, merged: one chunk of their iterations per group.
+void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
+  std::vector<size_t> loops;
+  std::vector<ValueId> counts;
+  ValueId total = b_.index(1);
+  int64_t most = 1;
+  for (size_t i = schedule_.grid_loops; i < schedule_.loops.size(); ++i) {
+    const AxisPlan& axis = schedule_.loops[i];
+    const Node* extent = axis.range->src[0];
+    loops.push_back(i);
+    counts.push_back(axis.jam > 1 ? b_.index(extent->imm / axis.jam) : emit(extent, instances[0]));
+    if (extent->lo < 0) {
+      const std::array args{counts.back(), b_.index(0)};
+      counts.back() = b_.alu(Op::kMax, DType::kI64, args);
+    }
+    total = b_.mul(total, counts.back());
+    if (__builtin_mul_overflow(most, largest(extent), &most)) most = INT64_MAX;
+  }
+  const Builder::Loop loop = b_.open_loop(block, LoopKind::kItem);
+  instances = split_index(loop.index, loops, counts, most <= kMax32, loop.body, instances);
+  emit_stores(loop.body, instances);
+  const ValueId begin = b_.mul(chunk, b_.index(schedule_.chunk));
+  b_.close_items(loop, begin, schedule_.is_exact ? kNone : total, schedule_.trips);
+}
+
+/// Every work-item reduces every block-th iteration; a tree in local memory combines their results
+/// in an order that depends on the block size alone.
+void Lowerer::reduce_shared(ReduceState& s, BlockId block) {
+  const uint32_t items = schedule_.block;
+  ValueId total = b_.index(1);
+  std::vector<ValueId> counts;
+  int64_t most = 1;
+  for (const Node* range : s.loops) {
+    const Node* extent = range->src[0];
+    ValueId count = emit(extent, s.envs[0]);
+    if (extent->lo < 0) {
+      const std::array args{count, b_.index(0)};
+      count = b_.alu(Op::kMax, DType::kI64, args);
+    }
+    counts.push_back(count);
+    total = b_.mul(total, count);
+    if (__builtin_mul_overflow(most, largest(extent), &most)) most = INT64_MAX;
+  }
+  const Builder::Loop loop = b_.open_loop(block, LoopKind::kItem);
+  ValueId rest = loop.index;
+  for (size_t d = s.loops.size(); d-- > 0;) {
+    const bool is_narrow = most <= kMax32;
+    const ValueId digit = d == 0 ? rest : divide_index(Op::kMod, rest, counts[d], is_narrow);
+    if (d > 0) rest = divide_index(Op::kDiv, rest, counts[d], is_narrow);
+    const uint32_t binding = make_bindings(digit, loop.body, 0, 1, 0);
+    for (Env& env : s.envs) env = bound(env, s.loops[d], binding);
+  }
+  std::vector<ValueId> partial;
+  for (size_t m = 0; m < s.members(); ++m) {
+    const uint32_t reg = s.vector_registers[m][0];
+    partial.push_back(accumulate_one(s.reduce(m), s.env(m), b_.read(loop.body, reg)));
+  }
+  for (size_t m = 0; m < s.members(); ++m)
+    b_.assign(loop.body, s.vector_registers[m][0], partial[m]);
+  const Value count = program_.at(total);
+  const bool is_exact = count.op == ValueOp::kConst && count.imm % items == 0 && count.imm > 0;
+  b_.close_items(loop, b_.index(0), is_exact ? kNone : total, is_exact ? count.imm / items : 0);
+
+  const ValueId item = b_.item();
+  for (size_t m = 0; m < s.members(); ++m) {
+    const uint32_t reg = s.vector_registers[m][0];
+    s.arrays.push_back(b_.add_local(program_.registers[reg].dtype, items));
+    b_.local_store(block, s.arrays[m], item, b_.read(block, reg));
+  }
+  b_.barrier(block);
+  for (uint32_t half = items / 2; half > 0; half /= 2) {
+    const ValueId is_active = b_.lt(item, b_.index(half)), other = b_.add(item, b_.index(half));
+    const BlockId body = b_.open_block(block);
+    const BlockId outer_floor = b_.set_floor(body);
+    for (size_t m = 0; m < s.members(); ++m) {
+      const ValueId mine = b_.local_load(body, s.arrays[m], item);
+      const ValueId theirs = b_.local_load(body, s.arrays[m], other);
+      b_.local_store(body, s.arrays[m], item,
+                     b_.reduce_step(s.reduce(m)->reduce_op(), mine, theirs));
+    }
+    b_.set_floor(outer_floor);
+    b_.close_if(body, is_active);
+    b_.barrier(block);
+  }
+}
+
+}  // namespace bm::compiler
