@@ -53,7 +53,7 @@ Status Completions::push(const Action& action, cl_event event) {
   if (error == CL_SUCCESS) error = api_.clSetEventCallback(event, CL_COMPLETE, on_event, slot);
   if (error == CL_SUCCESS) return {};
   // The slot will never complete, so the queue cannot go on.
-  const Status failed = check(error, "clSetEventCallback");
+  Status failed = check(error, "clSetEventCallback");
   health_.fail(failed.error());
   return failed;
 }

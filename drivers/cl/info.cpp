@@ -90,6 +90,11 @@ std::string pci_place(const Api& api, cl_device_id device, std::string_view exte
   return fmt::format(", PCI {:02x}:{:02x}.{}", bus, slot >> 3, slot & 7);
 }
 
+/// "OpenCL 3.0 PoCL 3.1+debian" without the build options some vendors append.
+std::string_view short_version(std::string_view version) {
+  return version.substr(0, std::min(version.find("  "), version.find(',')));
+}
+
 Result<std::string> choose_version(const Api& api, cl_device_id device, std::string_view arch) {
   const std::vector<std::string> versions = c_versions(api, device);
   if (versions.empty()) return fail(Code::kUnsupported, "the device has no OpenCL C 1.2");
@@ -206,9 +211,9 @@ Result<DeviceInfo> read_info(const Api& api, const Unit& unit, std::string_view 
   const std::string platform_name = text_of(api.clGetPlatformInfo, unit.platform, CL_PLATFORM_NAME),
                     platform_version =
                         text_of(api.clGetPlatformInfo, unit.platform, CL_PLATFORM_VERSION);
-  info.description =
-      fmt::format("{} ({} [{}:{}], {}{})", info.arch.cpu, platform_name, unit.platform_index,
-                  unit.device_index, platform_version, pci_place(api, device, extensions));
+  info.description = fmt::format(
+      "{} ({} [{}:{}], {}{})", info.arch.cpu, platform_name, unit.platform_index, unit.device_index,
+      short_version(platform_version), pci_place(api, device, extensions));
   info.identity =
       fmt::format("{}|{}|{}", info.arch.cpu,
                   text_of(api.clGetDeviceInfo, device, CL_DRIVER_VERSION), platform_version);
