@@ -9,8 +9,8 @@ namespace {
 
 /// Commands without any action are bounded too.
 constexpr size_t kMostUnmarked = Completions::kCapacity;
-/// Words one queue signals: its timeline and one per lane of each graph. The oldest is forgotten;
-/// waiting for it then goes by its word.
+/// Signals one queue remembers with their events. The oldest is forgotten; waiting for it then goes
+/// by its word.
 constexpr size_t kMostProduced = 64;
 constexpr int kClockProbes = 9;
 
@@ -251,8 +251,8 @@ Status ClQueue::wait(const Step& step) {
   const std::atomic_ref word(*step.host);
   if (word.load(std::memory_order_acquire) >= wanted) return {};
   for (ClQueue* queue : shared_.queues) {
-    const Produced* produced = queue->find_produced(step.host);
-    if (produced == nullptr || produced->value < wanted) continue;
+    const Produced* produced = queue->find_produced(step.host, wanted);
+    if (produced == nullptr) continue;
     if (queue->completions_.retired() > produced->sequence) {
       // It has been stored. If it is not there any more, the host began to count anew.
       if (word.load(std::memory_order_acquire) >= wanted) return {};
@@ -310,19 +310,23 @@ Status ClQueue::barrier(cl_event event) {
 void ClQueue::note_produced(const uint64_t* word, uint64_t value, cl_event event) {
   api_.clRetainEvent(event);
   Produced fresh{word, value, OwnedEvent(api_, event), completions_.pushed() - 1};
-  for (Produced& produced : produced_) {
-    if (produced.word != word) continue;
-    produced = std::move(fresh);
-    return;
-  }
   if (produced_.size() == kMostProduced) produced_.erase(produced_.begin());
   produced_.push_back(std::move(fresh));
 }
 
-const ClQueue::Produced* ClQueue::find_produced(const uint64_t* word) const {
-  for (const Produced& produced : produced_)
-    if (produced.word == word) return &produced;
-  return nullptr;
+/// The first signal that satisfies a wait. A later one may itself stand behind the waiter, so without
+/// certainty that it is the first (an exact match, or the one before is known) the word is watched.
+const ClQueue::Produced* ClQueue::find_produced(const uint64_t* word, uint64_t wanted) const {
+  const Produced* first = nullptr;
+  bool knows_earlier = false;
+  for (const Produced& produced : produced_) {
+    if (produced.word != word) continue;
+    if (produced.value < wanted)
+      knows_earlier = true;
+    else if (first == nullptr || produced.value < first->value)
+      first = &produced;
+  }
+  return first != nullptr && (knows_earlier || first->value == wanted) ? first : nullptr;
 }
 
 // ---- Clock

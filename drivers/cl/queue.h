@@ -84,7 +84,7 @@ class ClQueue final : public hal::Queue {
   Status enable_profiling();
   Result<int64_t> measure_clock_offset(cl_command_queue queue) const;
   void note_produced(const uint64_t* word, uint64_t value, cl_event event);
-  const Produced* find_produced(const uint64_t* word) const;
+  const Produced* find_produced(const uint64_t* word, uint64_t wanted) const;
   cl_event* event_for(const Step& step);
   Status done(cl_int error, const char* what);
 
