@@ -70,7 +70,7 @@ Allocator::~Allocator() {
 }
 
 Result<StoragePtr> Allocator::allocate(const hal::BufferDesc& desc) {
-  if (desc.external != nullptr) return wrap(desc.external, desc.size, {});
+  if (desc.external != nullptr) return wrap(desc, {});
   const std::optional<uint64_t> rounded =
       checked_align_up(std::max<uint64_t>(desc.size, 1), Pool::kGranule);
   const bool is_too_large = max_buffer_size_ != 0 && desc.size > max_buffer_size_;
@@ -83,10 +83,11 @@ Result<StoragePtr> Allocator::allocate(const hal::BufferDesc& desc) {
   return std::make_shared<BlockStorage>(core_, owner_, lease, nullptr);
 }
 
-Result<StoragePtr> Allocator::wrap(void* pointer, uint64_t bytes, std::function<void()> release) {
-  if (pointer == nullptr || bytes == 0)
-    return fail(Code::kInvalidArgument, "cannot wrap {} bytes at {}", bytes, fmt::ptr(pointer));
-  const Lease lease = BM_TRY(core_->adopt(pointer, bytes));
+Result<StoragePtr> Allocator::wrap(const hal::BufferDesc& desc, std::function<void()> release) {
+  if (desc.external == nullptr || desc.size == 0)
+    return fail(Code::kInvalidArgument, "cannot wrap {} bytes at {}", desc.size,
+                fmt::ptr(desc.external));
+  const Lease lease = BM_TRY(core_->adopt(desc));
   return std::make_shared<BlockStorage>(core_, owner_, lease, std::move(release));
 }
 

@@ -72,7 +72,7 @@ class Allocator {
   Result<StoragePtr> allocate(const hal::BufferDesc& desc);
   /// Wraps memory of the caller; not counted, not cached. `release` (may be empty) runs once after
   /// the last use, on the thread that observes it: in a later call of this class.
-  Result<StoragePtr> wrap(void* pointer, uint64_t bytes, std::function<void()> release);
+  Result<StoragePtr> wrap(const hal::BufferDesc& desc, std::function<void()> release);
 
   /// Gives every idle byte back to the device. Does not wait for pending work.
   void free_cache();

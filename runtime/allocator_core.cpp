@@ -171,11 +171,11 @@ Lease AllocatorCore::account(Lease lease) {
   return lease;
 }
 
-Result<Lease> AllocatorCore::adopt(void* pointer, uint64_t bytes) {
+Result<Lease> AllocatorCore::adopt(const hal::BufferDesc& desc) {
   Section section(*this);
   if (is_closed_)
     return fail(Code::kInvalidArgument, "wrapping memory after the device was closed");
-  return account(BM_TRY(grow({.size = bytes, .external = pointer}, BlockKind::kExternal)));
+  return account(BM_TRY(grow(desc, BlockKind::kExternal)));
 }
 
 void AllocatorCore::retire(const Lease& lease, const UseList& all_uses,

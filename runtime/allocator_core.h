@@ -51,7 +51,7 @@ class AllocatorCore {
   AllocatorCore(hal::Device& device, Device& owner, const AllocatorOptions& options);
 
   Result<Lease> obtain(hal::BufferDesc desc);
-  Result<Lease> adopt(void* pointer, uint64_t bytes);
+  Result<Lease> adopt(const hal::BufferDesc& desc);
   /// Takes a block back, to be reused when `uses` are reached. Never blocks on the device.
   void retire(const Lease& lease, const UseList& uses, std::function<void()> release);
 

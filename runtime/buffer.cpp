@@ -68,8 +68,10 @@ Result<Buffer> allocate(Device& device, const hal::BufferDesc& desc) {
   return Buffer{std::move(storage), 0, desc.size == 0 ? Pool::kGranule : desc.size};
 }
 
-Result<Buffer> wrap(Device& device, void* pointer, uint64_t bytes, std::function<void()> release) {
-  StoragePtr storage = BM_TRY(device.allocator().wrap(pointer, bytes, std::move(release)));
+Result<Buffer> wrap(Device& device, void* pointer, uint64_t bytes, std::function<void()> release,
+                    hal::ExternalKind kind) {
+  const hal::BufferDesc desc{.size = bytes, .external = pointer, .external_kind = kind};
+  StoragePtr storage = BM_TRY(device.allocator().wrap(desc, std::move(release)));
   return Buffer{std::move(storage), 0, bytes};
 }
 

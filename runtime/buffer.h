@@ -62,7 +62,8 @@ struct Buffer {
 /// Fresh memory on a device. `desc.size` in bytes; size 0 is rounded up to one granule.
 Result<Buffer> allocate(Device& device, const hal::BufferDesc& desc);
 /// Wraps caller memory; `release` (may be empty) runs once after the last use completed.
-Result<Buffer> wrap(Device& device, void* pointer, uint64_t bytes, std::function<void()> release);
+Result<Buffer> wrap(Device& device, void* pointer, uint64_t bytes, std::function<void()> release,
+                    hal::ExternalKind kind = hal::ExternalKind::kHostPointer);
 
 /// Host → device and device → host of exactly the given bytes; staged and double-buffered where the
 /// memory is not host visible. Both return when the host memory may be reused / holds the data.

@@ -79,14 +79,14 @@ Tensor Tensor::from_bytes(std::span<const std::byte> bytes, const Shape& shape, 
 }
 
 Tensor Tensor::from_blob(void* pointer, const Shape& shape, DType dtype, std::string_view device,
-                         std::function<void()> release) {
+                         std::function<void()> release, hal::ExternalKind kind) {
   need_static("from_blob", shape);
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  if (address % static_cast<uintptr_t>(item_size(dtype)) != 0)
+  if (kind != hal::ExternalKind::kClMem && address % static_cast<uintptr_t>(item_size(dtype)) != 0)
     raise(Code::kInvalidArgument, "from_blob: {} is not aligned to the {} bytes of {}", pointer,
           item_size(dtype), dtype_name(dtype));
   return storage_node(unwrap(runtime::wrap(device_named(device), pointer, byte_size(shape, dtype),
-                                           std::move(release))),
+                                           std::move(release), kind)),
                       shape, dtype);
 }
 

@@ -83,9 +83,11 @@ class Tensor {
                 {static_cast<int64_t>(values.size())}, device);
   }
   /// Wraps memory owned by someone else: valid until `release` runs, which is after the last use.
-  /// On the CPU device `pointer` is a host pointer aligned to the item size.
+  /// `pointer` is a host pointer aligned to the item size, or what `kind` says: on an OpenCL device
+  /// a cl_mem of its context (cl::native_handles) or memory of clSVMAlloc.
   static Tensor from_blob(void* pointer, const Shape& shape, DType dtype,
-                          std::string_view device = "", std::function<void()> release = {});
+                          std::string_view device = "", std::function<void()> release = {},
+                          hal::ExternalKind kind = hal::ExternalKind::kHostPointer);
   /// Wraps a runtime buffer (row-major).
   static Tensor from_buffer(runtime::Buffer buffer, const Shape& shape, DType dtype);
 

@@ -1,6 +1,10 @@
-// One program over two devices: the CPU and an OpenCL device, copies and kernels ordered by timelines.
+// One program over two devices: the CPU and an OpenCL device, copies and kernels ordered by
+// timelines.
 #include <gtest/gtest.h>
 
+#include "drivers/cl/api.h"
+#include "drivers/cl/device.h"
+#include "runtime/allocator.h"
 #include "tensor/jit.h"
 
 namespace bm {
@@ -62,6 +66,47 @@ TEST_F(CrossDevice, ACapturedProgramSpansBoth) {
       ASSERT_EQ(got[k], square - v[k] + square) << "call " << i << " element " << k;
     }
   }
+}
+
+TEST_F(CrossDevice, AClMemOfAnotherProgramIsUsedInPlace) {
+  const auto api = unwrap(cl::load_api());
+  runtime::Device& device = *unwrap(runtime::open_device("CL"));
+  const auto context = static_cast<cl_context>(cl::native_handles(device.hal()).context);
+  std::vector<float> values = numbers(64, 3);
+  cl_int error = CL_SUCCESS;
+  cl_mem theirs = api->clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, 256,
+                                      values.data(), &error);
+  ASSERT_EQ(error, CL_SUCCESS);
+  bool is_released = false;
+  {
+    Tensor t = Tensor::from_blob(
+        theirs, {8, 8}, DType::kF32, "CL", [&] { is_released = true; }, hal::ExternalKind::kClMem);
+    EXPECT_EQ((t + 1).data<float>()[63], values[63] + 1);
+    t.assign(t * 2);
+    EXPECT_EQ(t.data<float>()[5], values[5] * 2);
+  }
+  unwrap(device.synchronize());
+  device.allocator().collect();
+  EXPECT_TRUE(is_released);
+  api->clReleaseMemObject(theirs);
+}
+
+TEST_F(CrossDevice, SvmMemoryOfAnotherProgramIsUsedInPlace) {
+  const auto api = unwrap(cl::load_api());
+  if (api->clSVMAlloc == nullptr) GTEST_SKIP() << "this OpenCL has no shared virtual memory";
+  runtime::Device& device = *unwrap(runtime::open_device("CL"));
+  const auto context = static_cast<cl_context>(cl::native_handles(device.hal()).context);
+  void* theirs = api->clSVMAlloc(context, CL_MEM_READ_WRITE, 4096, 64);
+  if (theirs == nullptr) GTEST_SKIP() << "clSVMAlloc gave nothing";
+  {
+    Tensor t =
+        Tensor::from_blob(theirs, {100}, DType::kI32, "CL", {}, hal::ExternalKind::kSvmPointer);
+    t.assign(Tensor::arange(100, DType::kI32, "CL") * 3);
+    EXPECT_EQ(t.data<int32_t>()[99], 297);
+  }
+  unwrap(device.synchronize());
+  device.allocator().collect();
+  api->clSVMFree(context, theirs);
 }
 
 TEST_F(CrossDevice, StateOnTheOtherDeviceAdvancesOnReplay) {

@@ -357,7 +357,7 @@ TEST(Allocator, StoragesMayOutliveIt) {
     FakeDevice device;
     survivor = get(device, {.size = 4096});
     survivor->used_until(*device.stream().submit(hal::QueueKind::kCompute, {}));
-    wrapped = *device.allocator().wrap(&memory, 1, [&] { ++released; });
+    wrapped = *device.allocator().wrap({.size = 1, .external = &memory}, [&] { ++released; });
   }
   EXPECT_EQ(survivor->size(), 4096u);
   survivor.reset();
