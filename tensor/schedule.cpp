@@ -3,6 +3,7 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "compiler/cache/disk_cache.h"
 #include "compiler/compile.h"
 #include "runtime/base/env.h"
 #include "tensor/assign_host.h"
@@ -321,6 +322,31 @@ void assign_nodes(const NodePtr& target, const NodePtr& value) {
   builder.commit();
 }
 
+namespace {
+
+/// Loads a kernel; text that the device's own compiler turns into code is compiled once per device,
+/// driver version and source, and kept with the other compiled kernels.
+Result<std::shared_ptr<const hal::Program>> load_program(hal::Device& device,
+                                                         const hal::CodeObject& code) {
+  if (device.arch().vendor != hal::Vendor::kOpenCl) return BM_TRY(device.load(code));
+  compiler::DiskCache& cache = compiler::DiskCache::instance();
+  const std::string key =
+      device.arch().key() + '\0' + device.description() + '\0' +
+      std::string(reinterpret_cast<const char*>(code.image.data()), code.image.size());
+  auto stored = cache.get("native", key);
+  if (stored && stored->has_value()) {
+    hal::CodeObject native = code;
+    native.image = std::move(**stored);
+    if (auto program = device.load(native))
+      return std::shared_ptr<const hal::Program>(std::move(*program));
+  }
+  std::shared_ptr<const hal::Program> program = BM_TRY(device.load(code));
+  if (const auto image = program->native_image()) BM_TRY(cache.put("native", key, *image));
+  return program;
+}
+
+}  // namespace
+
 Result<std::shared_ptr<const hal::Program>> program_for(runtime::Device& device,
                                                         const ir::KernelIr& kernel) {
   struct Cache {
@@ -335,7 +361,7 @@ Result<std::shared_ptr<const hal::Program>> program_for(runtime::Device& device,
   }
   const hal::CodeObject code =
       BM_TRY(compiler::compile(kernel, device.hal().arch(), device.renderer()));
-  std::shared_ptr<const hal::Program> program = BM_TRY(device.hal().load(code));
+  std::shared_ptr<const hal::Program> program = BM_TRY(load_program(device.hal(), code));
   std::lock_guard guard(cache.mutex);
   return cache.programs.emplace(std::move(key), std::move(program)).first->second;
 }

@@ -26,6 +26,7 @@ class ClProgram final : public hal::Program {
   /// The driver's binary behind a header that names device, driver and platform: load() takes it in
   /// place of the text, and refuses it elsewhere.
   Result<std::vector<std::byte>> binary() const;
+  Result<std::vector<std::byte>> native_image() const override { return binary(); }
   /// The driver's binary as it is.
   Result<std::vector<std::byte>> raw_binary() const;
   const Context& context() const { return *context_; }

@@ -64,6 +64,12 @@ class Program {
  public:
   virtual ~Program() = default;
   const CodeObject& code() const { return code_; }
+  /// What the device's own compiler made of a textual image: Device::load takes it in place of
+  /// CodeObject::image on the same device and driver and refuses it elsewhere.
+  /// Errors: kUnsupported where the image is machine code already.
+  virtual Result<std::vector<std::byte>> native_image() const {
+    return fail(Code::kUnsupported, "kernel '{}' is machine code already", code_.entry);
+  }
 
  protected:
   explicit Program(CodeObject code) : code_(std::move(code)) {}
