@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "compiler/toolchain/toolchain.h"
+#include "runtime/base/env.h"
 #include "runtime/base/scoped_fd.h"
 
 extern char** environ;  // POSIX leaves its declaration to the program
@@ -125,7 +126,7 @@ Result<std::string> find_program(std::string_view name) {
 }
 
 Result<std::string> find_clang() {
-  if (const char* wanted = std::getenv("BM_CLANG"); wanted && *wanted) return find_program(wanted);
+  if (const std::string& wanted = settings().clang; !wanted.empty()) return find_program(wanted);
   for (const char* name : {"clang-22", "clang-19", "clang"})
     if (auto found = find_program(name)) return found;
   return fail(

@@ -24,6 +24,7 @@ struct Settings {
   std::string cache_dir;              ///< BM_CACHE_DIR, resolved; empty when there is no home
   bool cache = true;                  ///< BM_CACHE
   std::string plugin_dir;             ///< BM_PLUGIN_DIR
+  std::string clang;                  ///< BM_CLANG; empty: the first of several in PATH
   uint64_t memory_cap = 0;            ///< BM_MEMORY_CAP, bytes; 0: none
   uint64_t pool_soft_cap = 0;         ///< BM_POOL_SOFT_CAP, bytes; 0: none
   uint32_t wait_timeout_ms = 30'000;  ///< BM_WAIT_TIMEOUT_MS

@@ -87,13 +87,13 @@ std::string where_name(const ::testing::TestParamInfo<Where>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Everywhere, RandomProgram,
-                         ::testing::Values(Where{"CPU", Mode::kFused, 100},
-                                           Where{"CPU", Mode::kEager, 30},
-                                           Where{"CPU", Mode::kCaptured, 50},
-                                           Where{"REF", Mode::kCaptured, 50},
-                                           Where{"CPU:CLANG", Mode::kFused, 4}),
-                         where_name);
+INSTANTIATE_TEST_SUITE_P(
+    Everywhere, RandomProgram,
+    ::testing::Values(Where{"CPU", Mode::kFused, 100}, Where{"CPU", Mode::kEager, 30},
+                      Where{"CPU", Mode::kCaptured, 50}, Where{"REF", Mode::kCaptured, 50},
+                      Where{"CPU:CLANG", Mode::kFused, 4}, Where{"CL", Mode::kFused, 10},
+                      Where{"CL", Mode::kCaptured, 5}),
+    where_name);
 
 TEST_P(RandomProgram, AgreesWithTheReferenceDevice) {
   const Where& w = GetParam();

@@ -88,8 +88,8 @@ inline std::string device_test_name(const ::testing::TestParamInfo<const char*>&
   return name;
 }
 
-#define BM_ON_DEVICES(suite)                                                \
-  INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("REF", "CPU"), \
+#define BM_ON_DEVICES(suite)                                                      \
+  INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("REF", "CPU", "CL"), \
                            ::bm::test::device_test_name)
 
 inline const double kInf = HUGE_VAL;
