@@ -69,9 +69,11 @@ Result<Buffer> wrap(Device& device, void* pointer, uint64_t bytes, std::function
 /// memory is not host visible. Both return when the host memory may be reused / holds the data.
 Status copy_in(const Buffer& dst, std::span<const std::byte> src);
 Status copy_out(std::span<std::byte> dst, const Buffer& src);
-/// Device → device, same or different devices; sizes must match. Ordered after earlier work on both.
+/// Device → device, same or different devices; sizes must match. Ordered after earlier work on
+/// both.
 Status copy(const Buffer& dst, const Buffer& src);
-/// Streams file bytes [file_offset, file_offset + dst.size) into a buffer. Short file: kIo with the offset.
+/// Streams file bytes [file_offset, file_offset + dst.size) into a buffer. Short file: kIo with the
+/// offset.
 Status copy_from_file(const Buffer& dst, const std::string& path, uint64_t file_offset);
 
 }  // namespace bm::runtime

@@ -314,8 +314,9 @@ void ClQueue::note_produced(const uint64_t* word, uint64_t value, cl_event event
   produced_.push_back(std::move(fresh));
 }
 
-/// The first signal that satisfies a wait. A later one may itself stand behind the waiter, so without
-/// certainty that it is the first (an exact match, or the one before is known) the word is watched.
+/// The first signal that satisfies a wait. A later one may itself stand behind the waiter, so
+/// without certainty that it is the first (an exact match, or the one before is known) the word is
+/// watched.
 const ClQueue::Produced* ClQueue::find_produced(const uint64_t* word, uint64_t wanted) const {
   const Produced* first = nullptr;
   bool knows_earlier = false;

@@ -51,20 +51,11 @@ Status HostQueue::execute(std::span<const Call> calls) {
   uint64_t counted = 0;
   for (const Call& call : calls) {
     switch (call.kind) {
-      case CallKind::kNothing:
-        break;
-      case CallKind::kKernel:
-        entry_of(call)(args_of(call), 0, call.words[2]);
-        break;
-      case CallKind::kPoolKernel:
-        pool_->run(entry_of(call), args_of(call), call.words[2]);
-        break;
-      case CallKind::kCounted:
-        ++counted;
-        break;
-      case CallKind::kBarrier:
-        perform(hal::Barrier{});
-        break;
+      case CallKind::kNothing: break;
+      case CallKind::kKernel: entry_of(call)(args_of(call), 0, call.words[2]); break;
+      case CallKind::kPoolKernel: pool_->run(entry_of(call), args_of(call), call.words[2]); break;
+      case CallKind::kCounted: ++counted; break;
+      case CallKind::kBarrier: perform(hal::Barrier{}); break;
       case CallKind::kCopy:
         BM_TRY(perform(
             hal::Copy{hal::GpuVa{call.words[0]}, hal::GpuVa{call.words[1]}, call.words[2]}));
@@ -72,9 +63,7 @@ Status HostQueue::execute(std::span<const Call> calls) {
       case CallKind::kWait:
       case CallKind::kSignal:
       case CallKind::kWrite:
-      case CallKind::kTimestamp:
-        BM_TRY(execute_word(call));
-        break;
+      case CallKind::kTimestamp: BM_TRY(execute_word(call)); break;
     }
   }
   if (rules_.counts_only) counted_.fetch_add(counted, std::memory_order_relaxed);
@@ -85,21 +74,16 @@ Status HostQueue::execute_word(const Call& call) const {
   const hal::GpuVa va{call.words[0]};
   if (rules_.counts_only && !is_host_address(va)) return {};
   switch (call.kind) {
-    case CallKind::kWait:
-      return perform(hal::Wait{va, call.words[1]}, wait_timeout_ms_);
-    case CallKind::kSignal:
-      return perform(hal::Signal{va, call.words[1]});
-    case CallKind::kWrite:
-      return perform(hal::Write{va, call.words[1]});
-    case CallKind::kTimestamp:
-      return perform(hal::Timestamp{va});
+    case CallKind::kWait: return perform(hal::Wait{va, call.words[1]}, wait_timeout_ms_);
+    case CallKind::kSignal: return perform(hal::Signal{va, call.words[1]});
+    case CallKind::kWrite: return perform(hal::Write{va, call.words[1]});
+    case CallKind::kTimestamp: return perform(hal::Timestamp{va});
     case CallKind::kNothing:
     case CallKind::kKernel:
     case CallKind::kPoolKernel:
     case CallKind::kCounted:
     case CallKind::kBarrier:
-    case CallKind::kCopy:
-      break;
+    case CallKind::kCopy: break;
   }
   __builtin_unreachable();
 }

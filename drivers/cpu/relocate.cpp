@@ -63,40 +63,26 @@ constexpr uint64_t page(uint64_t address) { return address & ~uint64_t{0xfff}; }
 uint64_t value_of(RelocationValue value, const RelocationPlace& at) {
   const auto addend = static_cast<uint64_t>(at.addend);
   switch (value) {
-    case V::kNone:
-      return 0;
-    case V::kAbsolute:
-      return at.symbol + addend;
-    case V::kRelative:
-      return at.symbol + addend - at.place;
-    case V::kCall:
-      return at.trampoline + addend - at.place;
-    case V::kSlotRelative:
-      return at.slot + addend - at.place;
-    case V::kSlotOffset:
-      return at.slot + addend - at.table;
-    case V::kTableOffset:
-      return at.symbol + addend - at.table;
-    case V::kTableRelative:
-      return at.table + addend - at.place;
-    case V::kCallOffset:
-      return at.trampoline + addend - at.table;
-    case V::kPage:
-      return page(at.symbol + addend) - page(at.place);
-    case V::kSlotPage:
-      return page(at.slot + addend) - page(at.place);
-    case V::kSlotAbsolute:
-      return at.slot + addend;
+    case V::kNone: return 0;
+    case V::kAbsolute: return at.symbol + addend;
+    case V::kRelative: return at.symbol + addend - at.place;
+    case V::kCall: return at.trampoline + addend - at.place;
+    case V::kSlotRelative: return at.slot + addend - at.place;
+    case V::kSlotOffset: return at.slot + addend - at.table;
+    case V::kTableOffset: return at.symbol + addend - at.table;
+    case V::kTableRelative: return at.table + addend - at.place;
+    case V::kCallOffset: return at.trampoline + addend - at.table;
+    case V::kPage: return page(at.symbol + addend) - page(at.place);
+    case V::kSlotPage: return page(at.slot + addend) - page(at.place);
+    case V::kSlotAbsolute: return at.slot + addend;
   }
   __builtin_unreachable();
 }
 
 uint64_t field_bytes(RelocationField field) {
   switch (field) {
-    case F::kNone:
-      return 0;
-    case F::kWord64:
-      return 8;
+    case F::kNone: return 0;
+    case F::kWord64: return 8;
     case F::kUnsigned32:
     case F::kSigned32:
     case F::kAdrHi21:
@@ -106,8 +92,7 @@ uint64_t field_bytes(RelocationField field) {
     case F::kLoad32:
     case F::kLoad64:
     case F::kLoad128:
-    case F::kBranch26:
-      return 4;
+    case F::kBranch26: return 4;
   }
   __builtin_unreachable();
 }
@@ -167,11 +152,8 @@ Status apply_relocation(const RelocationRule& rule, const RelocationPlace& at,
                 at.place);
   const uint64_t value = value_of(rule.value, at);
   switch (rule.field) {
-    case F::kNone:
-      return {};
-    case F::kWord64:
-      std::memcpy(bytes.data(), &value, 8);
-      return {};
+    case F::kNone: return {};
+    case F::kWord64: std::memcpy(bytes.data(), &value, 8); return {};
     case F::kUnsigned32:
       if (value > std::numeric_limits<uint32_t>::max()) return out_of_range(rule, at, value);
       std::memcpy(bytes.data(), &value, 4);
@@ -187,16 +169,11 @@ Status apply_relocation(const RelocationRule& rule, const RelocationPlace& at,
       return {};
     }
     case F::kAddLo12:
-    case F::kLoad8:
-      return set_scaled(rule, at, value, 0, bytes);
-    case F::kLoad16:
-      return set_scaled(rule, at, value, 1, bytes);
-    case F::kLoad32:
-      return set_scaled(rule, at, value, 2, bytes);
-    case F::kLoad64:
-      return set_scaled(rule, at, value, 3, bytes);
-    case F::kLoad128:
-      return set_scaled(rule, at, value, 4, bytes);
+    case F::kLoad8: return set_scaled(rule, at, value, 0, bytes);
+    case F::kLoad16: return set_scaled(rule, at, value, 1, bytes);
+    case F::kLoad32: return set_scaled(rule, at, value, 2, bytes);
+    case F::kLoad64: return set_scaled(rule, at, value, 3, bytes);
+    case F::kLoad128: return set_scaled(rule, at, value, 4, bytes);
     case F::kBranch26:
       if (!fits_signed(value, 28) || value % 4 != 0) return out_of_range(rule, at, value);
       set_bits(bytes, 0x03ffffffu, static_cast<uint32_t>(value >> 2));

@@ -6,8 +6,8 @@ namespace bm {
 [[noreturn]] void check_failed(const char* what, const char* file, int line);
 }  // namespace bm
 
-#define BM_CHECK(condition)                                   \
-  do {                                                        \
-    if (!(condition)) [[unlikely]]                            \
-      ::bm::check_failed(#condition, __FILE__, __LINE__);     \
+#define BM_CHECK(condition)                               \
+  do {                                                    \
+    if (!(condition)) [[unlikely]]                        \
+      ::bm::check_failed(#condition, __FILE__, __LINE__); \
   } while (false)

@@ -49,7 +49,8 @@ using Status = Result<void>;
 
 /// Makes an error from a fmt format string: `return fail(Code::kIo, "read {}: {}", path, why);`
 template <class... Args>
-[[nodiscard]] tl::unexpected<Error> fail(Code code, fmt::format_string<Args...> format, Args&&... args) {
+[[nodiscard]] tl::unexpected<Error> fail(Code code, fmt::format_string<Args...> format,
+                                         Args&&... args) {
   return tl::unexpected<Error>(Error{code, fmt::format(format, std::forward<Args>(args)...)});
 }
 
@@ -70,10 +71,10 @@ inline void take(Result<void>&) {}
 
 /// Value of a Result expression, or return of its error to our caller.
 /// `auto x = BM_TRY(open(path));`  `BM_TRY(write(x));`
-#define BM_TRY(...)                                                       \
-  __extension__({                                                         \
-    auto bm_try_result_ = (__VA_ARGS__);                                  \
-    if (!bm_try_result_) [[unlikely]]                                     \
+#define BM_TRY(...)                                                            \
+  __extension__({                                                              \
+    auto bm_try_result_ = (__VA_ARGS__);                                       \
+    if (!bm_try_result_) [[unlikely]]                                          \
       return ::tl::unexpected<::bm::Error>(std::move(bm_try_result_.error())); \
-    ::bm::detail::take(bm_try_result_);                                   \
+    ::bm::detail::take(bm_try_result_);                                        \
   })

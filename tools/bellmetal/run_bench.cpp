@@ -141,8 +141,7 @@ Row compare_submission(std::string name, int repeats, const std::function<void()
 uint32_t unit_of(const runtime::Device& device) {
   const std::string& name = device.name();
   const size_t colon = name.find(':');
-  return colon == std::string::npos ? 0
-                                    : static_cast<uint32_t>(std::stoul(name.substr(colon + 1)));
+  return colon == std::string::npos ? 0 : static_cast<uint32_t>(std::stoul(name.substr(colon + 1)));
 }
 
 std::vector<Row> bench_replay_opencl(const std::string& device) {
@@ -273,10 +272,10 @@ int run_bench(const BenchOptions& options) {
   InterruptScope interrupt;
   try {
     const bool is_opencl = (*device)->hal().arch().vendor == hal::Vendor::kOpenCl;
-    const std::vector<Row> rows =
-        options.suite == BenchSuite::kOverhead ? bench_overhead(options.device)
-        : is_opencl                            ? bench_replay_opencl(options.device)
-                                               : bench_replay(options.device);
+    const std::vector<Row> rows = options.suite == BenchSuite::kOverhead
+                                      ? bench_overhead(options.device)
+                                  : is_opencl ? bench_replay_opencl(options.device)
+                                              : bench_replay(options.device);
     return print(rows, **device, options);
   } catch (const Exception& e) {
     return report(e.error(), options.json);

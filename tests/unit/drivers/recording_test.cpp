@@ -106,12 +106,8 @@ TEST(Recording, PatchesAreTheSameAsSubmittingThePatchedCommands) {
           case 1:
             commands.push_back(hal::Copy{va(&world.memory[p.a]), va(&world.memory[p.b]), p.n * 8});
             break;
-          case 2:
-            commands.push_back(hal::Signal{va(&world.words[p.a % 16]), p.b});
-            break;
-          default:
-            commands.push_back(hal::Write{va(&world.memory[p.a]), p.b});
-            break;
+          case 2: commands.push_back(hal::Signal{va(&world.words[p.a % 16]), p.b}); break;
+          default: commands.push_back(hal::Write{va(&world.memory[p.a]), p.b}); break;
         }
       }
       return commands;
@@ -138,30 +134,17 @@ TEST(Recording, PatchesAreTheSameAsSubmittingThePatchedCommands) {
         const uint64_t value = value_in(submitted, p.patch.slot) + p.patch.addend;
         Command& command = expected[p.patch.command];
         switch (p.patch.field) {
-          case PatchField::kKernarg:
-            submitted.args[p.patch.command][p.patch.word] = value;
-            break;
+          case PatchField::kKernarg: submitted.args[p.patch.command][p.patch.word] = value; break;
           case PatchField::kGridX:
             std::get<hal::Dispatch>(command).grid.x = static_cast<uint32_t>(value);
             break;
           case PatchField::kGridY:
-          case PatchField::kGridZ:
-            break;
-          case PatchField::kCopyDst:
-            std::get<hal::Copy>(command).dst = GpuVa{value};
-            break;
-          case PatchField::kCopySrc:
-            std::get<hal::Copy>(command).src = GpuVa{value};
-            break;
-          case PatchField::kCopyBytes:
-            std::get<hal::Copy>(command).bytes = value;
-            break;
-          case PatchField::kSignalAddress:
-            std::get<hal::Write>(command).dst = GpuVa{value};
-            break;
-          case PatchField::kSignalValue:
-            std::get<hal::Signal>(command).value = value;
-            break;
+          case PatchField::kGridZ: break;
+          case PatchField::kCopyDst: std::get<hal::Copy>(command).dst = GpuVa{value}; break;
+          case PatchField::kCopySrc: std::get<hal::Copy>(command).src = GpuVa{value}; break;
+          case PatchField::kCopyBytes: std::get<hal::Copy>(command).bytes = value; break;
+          case PatchField::kSignalAddress: std::get<hal::Write>(command).dst = GpuVa{value}; break;
+          case PatchField::kSignalValue: std::get<hal::Signal>(command).value = value; break;
         }
       }
       ASSERT_TRUE(queue.submit(expected));

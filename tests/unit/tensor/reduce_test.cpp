@@ -135,9 +135,8 @@ TEST_P(Reduce, LongSortUsesTheNetwork) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>((i * 37) % 50);
   std::vector<size_t> order(values.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::pair(values[a], a) < std::pair(values[b], b);
-  });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return std::pair(values[a], a) < std::pair(values[b], b); });
   std::vector<double> sorted, positions;
   for (size_t i : order) {
     sorted.push_back(values[i]);
