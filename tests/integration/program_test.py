@@ -50,6 +50,14 @@ class Generate(unittest.TestCase):
         self.assertEqual(run_json("generate", MODEL, "The", "--max-tokens", "2", "--device", "REF")["tokens"],
                          run_json("generate", MODEL, "The", "--max-tokens", "2", "--device", "CPU")["tokens"])
 
+    def test_greedy_text_on_opencl_is_the_same(self):
+        if not any(d["name"] == "CL" and d["usable"] for d in run_json("devices")["devices"]):
+            self.skipTest("no OpenCL device")
+        want = run_json("generate", MODEL, PROMPT, "--max-tokens", "24", env={"DEV": "CPU"})["tokens"]
+        got = run_json("generate", MODEL, PROMPT, "--max-tokens", "24", env={"DEV": "CL"})
+        self.assertEqual(got["tokens"], want)
+        self.assertTrue(got["device"].startswith("CL"))
+
     def test_a_seed_repeats_itself_and_another_does_not(self):
         args = ("generate", MODEL, PROMPT, "--max-tokens", "40", "--temperature", "1.5")
         a = run_json(*args, "--seed", "1")["tokens"]
