@@ -141,8 +141,11 @@ ValueId Builder::float_alu(Op op, DType dtype, std::span<const ValueId> args) {
     case Op::kNe: return raw(op, dtype, {a, b});
     case Op::kMod: return fmod(a, b);
     // A NaN in a fails the comparison and stays; one in b is taken by the second condition.
-    case Op::kMax: return select(bit_or(lt(a, b), ne(b, b)), b, a);
-    case Op::kMin: return select(bit_or(lt(b, a), ne(b, b)), b, a);
+    case Op::kMax:
+    case Op::kMin: {
+      const ValueId is_better = op == Op::kMax ? lt(a, b) : lt(b, a), is_nan = ne(b, b);
+      return select(bit_or(is_better, is_nan), b, a);
+    }
     case Op::kFma: return fma(a, b, args[2]);
     default: break;
   }
