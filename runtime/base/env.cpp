@@ -82,6 +82,25 @@ Status set_no_color(Settings& settings, std::string_view text) {
   return {};
 }
 
+Status set_nv_code(Settings& settings, std::string_view text) {
+  if (!text.empty() && text != "ptx")
+    return fail(Code::kInvalidArgument, "'{}' is neither empty nor 'ptx'", text);
+  settings.nv_code = std::string(text);
+  return {};
+}
+template <auto Member>
+Status set_address(Settings& settings, std::string_view text) {
+  const bool is_hex = text.starts_with("0x");
+  const std::string_view digits = is_hex ? text.substr(2) : text;
+  uint64_t value = 0;
+  const auto [end, problem] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, is_hex ? 16 : 10);
+  if (problem != std::errc() || end != digits.data() + digits.size())
+    return fail(Code::kInvalidArgument, "'{}' is not an address", text);
+  settings.*Member = value;
+  return {};
+}
+
 using S = Settings;
 constexpr Row kRows[] = {
     {"DEV", "",
@@ -125,6 +144,20 @@ constexpr Row kRows[] = {
     {"BM_CL_SVM", "2",
      "shared virtual memory of OpenCL devices: 0 none (cl_mem), 1 coarse-grained, 2 all there is",
      set_number<&S::cl_svm, 0, 2>, get<&S::cl_svm>},
+    {"BM_NV_CODE", "",
+     "ptx: hand PTX text to DEV=NV as the program, for models of GPUs that execute PTX",
+     set_nv_code, get<&S::nv_code>},
+    {"BM_NV_WINDOW", "0",
+     "first GPU address of memory the CPU sees too (decimal or 0x…), 64 GiB below 2^40; 0: "
+     "0x1000000000",
+     set_address<&S::nv_window>, get<&S::nv_window>},
+    {"BM_NV_VERSION", "",
+     "release of the nvidia kernel driver to assume, e.g. 580.105.08; empty: what it says itself",
+     set_text<&S::nv_version>, get<&S::nv_version>},
+    {"BM_CUDA_LIBRARY", "", "CUDA driver library to use in place of libcuda.so.1",
+     set_text<&S::cuda_library>, get<&S::cuda_library>},
+    {"CUDA_PATH", "", "CUDA toolkit whose nvrtc and nvJitLink are tried first",
+     set_text<&S::cuda_path>, get<&S::cuda_path>},
     {"BM_PROFILE", "", "file that receives a Chrome trace of kernels and copies",
      set_text<&S::profile>, get<&S::profile>},
     {"BM_SEED", "", "seed of the random number generator; unset: drawn at start", set_seed,

@@ -30,6 +30,11 @@ struct Settings {
   uint32_t wait_timeout_ms = 30'000;  ///< BM_WAIT_TIMEOUT_MS
   std::string cl_library;             ///< BM_CL_LIBRARY; empty: libOpenCL.so.1
   int cl_svm = 2;                     ///< BM_CL_SVM
+  std::string nv_code;                ///< BM_NV_CODE: empty or "ptx"
+  uint64_t nv_window = 0;             ///< BM_NV_WINDOW; 0: the driver's choice
+  std::string nv_version;             ///< BM_NV_VERSION; empty: what the driver says
+  std::string cuda_library;           ///< BM_CUDA_LIBRARY; empty: libcuda.so.1 and usual places
+  std::string cuda_path;              ///< CUDA_PATH
   std::string profile;                ///< BM_PROFILE
   uint64_t seed = 0;                  ///< BM_SEED
   bool has_seed = false;              ///< BM_SEED is set

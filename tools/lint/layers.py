@@ -31,6 +31,7 @@ ALLOWED = {
     "drivers/cl": HOST,
     "drivers/amd": DRIVER,
     "drivers/nv": DRIVER,
+    "drivers/cuda": DRIVER,
     "drivers": DRIVER + ["drivers"],
     "compiler": BASE + ["runtime/hal/arch.h", "runtime/hal/program.h"],
     "tensor": HAL + ["runtime", "compiler"],

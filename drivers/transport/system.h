@@ -1,0 +1,39 @@
+#pragma once
+// The operating system as a driver sees it: the seam at which kernel drivers can be replaced,
+// recorded or made to fail.
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace bm {
+
+/// Calls return what the kernel returns, failures as -errno, so that a driver decides what an error
+/// means. Thread: any. A fake overrides what its device needs.
+class System {
+ public:
+  virtual ~System() = default;
+  /// open(2) with O_CLOEXEC added; descriptor or -errno.
+  virtual int open(const std::string& path, int flags);
+  virtual int close(int fd);
+  /// ioctl(2), repeated while the kernel says EINTR or EAGAIN (bounded); result or -errno.
+  virtual int ioctl(int fd, unsigned long request, void* argument);
+  /// mmap(2); MAP_FAILED is never returned: *out holds the address on 0, else -errno.
+  virtual int mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t offset,
+                   void** out);
+  virtual int munmap(void* address, size_t bytes);
+  virtual int poll(pollfd* fds, size_t count, int timeout_ms);
+  /// Whole file (procfs and sysfs included, at most 1 MiB) into *out; 0 or -errno.
+  virtual int read_file(const std::string& path, std::string* out);
+  /// Names in a folder, sorted; 0 or -errno.
+  virtual int list(const std::string& path, std::vector<std::string>* out);
+};
+
+/// The machine this runs on.
+System& real_system();
+
+}  // namespace bm
