@@ -23,6 +23,8 @@ T load(std::span<const std::byte> bytes, uint64_t offset) {
   return value;
 }
 
+bool is_processor_specific(uint32_t type) { return type >= 0x70000000 && type <= 0x7fffffff; }
+
 bool lies_inside(uint64_t offset, uint64_t size, uint64_t whole) {
   return offset <= whole && size <= whole - offset;
 }
@@ -219,8 +221,9 @@ Status File::check_overlap(const Header& header) const {
     ranges.push_back({header.segment_offset,
                       header.segment_offset + header.segment_count * kSegmentBytes,
                       "program headers"});
+  // Sections of the processor's own types may: cubins describe the same constants twice.
   for (const Section& section : sections_)
-    if (!section.bytes.empty())
+    if (!section.bytes.empty() && !is_processor_specific(section.type))
       ranges.push_back({section.offset, section.offset + section.size, section.name});
   std::sort(ranges.begin(), ranges.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
