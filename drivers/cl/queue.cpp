@@ -314,20 +314,14 @@ void ClQueue::note_produced(const uint64_t* word, uint64_t value, cl_event event
   produced_.push_back(std::move(fresh));
 }
 
-/// The first signal that satisfies a wait. A later one may itself stand behind the waiter, so
-/// without certainty that it is the first (an exact match, or the one before is known) the word is
-/// watched.
+/// The latest signal of exactly this value. A larger one would satisfy the wait too, but may itself
+/// stand behind the waiter: with several queues signalling one word nobody here knows which is the
+/// first that will do, so without an exact match the word is watched.
 const ClQueue::Produced* ClQueue::find_produced(const uint64_t* word, uint64_t wanted) const {
-  const Produced* first = nullptr;
-  bool knows_earlier = false;
-  for (const Produced& produced : produced_) {
-    if (produced.word != word) continue;
-    if (produced.value < wanted)
-      knows_earlier = true;
-    else if (first == nullptr || produced.value < first->value)
-      first = &produced;
-  }
-  return first != nullptr && (knows_earlier || first->value == wanted) ? first : nullptr;
+  const auto found = std::find_if(
+      produced_.rbegin(), produced_.rend(),
+      [&](const Produced& produced) { return produced.word == word && produced.value == wanted; });
+  return found == produced_.rend() ? nullptr : &*found;
 }
 
 // ---- Clock
