@@ -53,11 +53,11 @@ Status in_order(Rig& rig) {
   return {};
 }
 
-constexpr Case kCases[] = {{"copy.exact", exact},
-                           {"copy.copy_queue", copy_queue},
-                           {"copy.large", large},
+constexpr Case kCases[] = {{"copy.exact", exact, Needs::kCopies},
+                           {"copy.copy_queue", copy_queue, Needs::kCopies},
+                           {"copy.large", large, Needs::kCopies},
                            {"copy.nothing", nothing},
-                           {"copy.in_order", in_order}};
+                           {"copy.in_order", in_order, Needs::kCopies}};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #pragma once
-// Conformance suite of the device contract (runtime/hal). A case is a function over one device; a
-// device joins by one row in a list, which also names what it cannot do and why.
+// Conformance suite of the device contract (runtime/hal) and of the runtime over it. A case is a
+// function over one device; a device joins all of them by one row in a list, which also names what
+// it cannot do and why.
 
 #include <chrono>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "runtime/base/result.h"
@@ -16,7 +18,8 @@
 
 namespace bm::cts {
 
-/// Case name, or a prefix ending in '*', and the reason.
+/// Which cases, and the reason. `cases`: a case's name, a prefix ending in '*', or the tag of what
+/// the cases need: "#copies", "#kernels" (Needs).
 struct Exemption {
   std::string_view cases;
   std::string_view reason;
@@ -25,10 +28,12 @@ struct Exemption {
 struct Subject {
   const char* name;
   Result<std::unique_ptr<hal::Device>> (*open)();
-  /// Kernel of kernels.c by name, compiled for the device; nullptr: the device has no programs.
+  /// Kernel of the table in kernels.h by name, compiled for the device; nullptr: no programs.
   Result<hal::CodeObject> (*kernel)(std::string_view name, const hal::Device& device);
   std::vector<Exemption> unsupported;        ///< not run
   std::vector<Exemption> expected_failures;  ///< run; passing is an error of the list
+  /// Another instance for cross.peer_*: a second unit. nullptr: `open` works twice.
+  Result<std::unique_ptr<hal::Device>> (*open_peer)() = nullptr;
 };
 
 /// One opened device with what every case needs.
@@ -36,11 +41,16 @@ class Rig {
  public:
   static Result<Rig> open(const Subject& subject);
 
+  const Subject& subject() const { return *subject_; }
   hal::Device& device() { return *device_; }
   hal::Queue& queue(hal::QueueKind kind = hal::QueueKind::kCompute) { return device_->queue(kind); }
   /// Memory the host sees.
   Result<std::unique_ptr<hal::Buffer>> visible(uint64_t size);
+  /// 32 zeroed words for signals.
+  Result<std::unique_ptr<hal::Buffer>> words();
   Result<std::unique_ptr<hal::Program>> load(std::string_view kernel);
+  /// Argument block in device memory.
+  Result<std::unique_ptr<hal::Buffer>> pack(const std::vector<uint64_t>& values);
   /// Submits and returns when everything is done.
   Status run(std::vector<hal::Command> commands, hal::QueueKind kind = hal::QueueKind::kCompute);
   /// The commands that end a recording so that finish() can wait for it.
@@ -59,18 +69,34 @@ class Rig {
   uint64_t value_ = 0;
 };
 
+class World;  // the same device opened by the runtime: world.h
+
+/// What a device must be able to do for a case to mean anything.
+enum class Needs : uint8_t {
+  kNothing,  ///< holds for a device that does no work, too
+  kCopies,   ///< looks at data that copies moved
+  kKernels,  ///< launches kernels and looks at what they wrote
+};
+
 struct Case {
   std::string_view name;  ///< "memory.sizes"
-  Status (*run)(Rig& rig);
+  std::variant<Status (*)(Rig& rig), Status (*)(World& world)> run;
+  Needs needs = Needs::kNothing;
+  uint32_t wait_timeout_ms = 0;  ///< BM_WAIT_TIMEOUT_MS while it runs; 0: as it is
 };
 std::span<const Case> memory_cases();
 std::span<const Case> copy_cases();
 std::span<const Case> timeline_cases();
 std::span<const Case> queue_cases();
 std::span<const Case> dispatch_cases();
+std::span<const Case> graph_cases();
 
 /// Devices of one test program; defined by the program.
 std::vector<Subject> subjects();
+
+/// TIMEOUT: devices here execute a case in milliseconds; 20 s covers a busy machine with
+/// sanitizers.
+inline constexpr std::chrono::seconds kDeadline{20};
 
 /// Byte counts to go through: `for (uint64_t size : Sizes{1, 64})`.
 using Sizes = std::initializer_list<uint64_t>;
@@ -79,6 +105,10 @@ using Sizes = std::initializer_list<uint64_t>;
 template <class T>
 std::span<T> view(hal::Buffer& buffer) {
   return {reinterpret_cast<T*>(buffer.host()), buffer.size() / sizeof(T)};
+}
+inline uint64_t va(const std::unique_ptr<hal::Buffer>& buffer) { return hal::raw(buffer->va()); }
+inline hal::GpuVa word_va(const hal::Buffer& buffer, uint64_t index) {
+  return hal::offset(buffer.va(), index * 8);
 }
 
 /// Ends the case with file, line and condition unless it holds.

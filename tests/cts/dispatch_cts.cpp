@@ -3,23 +3,14 @@
 #include <cmath>
 
 #include "tests/cts/cts.h"
+#include "tests/cts/kernels.h"
 
 namespace bm::cts {
 namespace {
 
-/// Items of one block in kernels.c.
-constexpr uint64_t kBlock = 64;
 hal::Dim3 grid_for(uint64_t items) {
   return {.x = static_cast<uint32_t>((items + kBlock - 1) / kBlock)};
 }
-
-/// Argument block in device memory.
-Result<std::unique_ptr<hal::Buffer>> pack(Rig& rig, std::vector<uint64_t> values) {
-  auto buffer = BM_TRY(rig.visible(values.size() * 8));
-  std::ranges::copy(values, view<uint64_t>(*buffer).begin());
-  return buffer;
-}
-uint64_t va(const std::unique_ptr<hal::Buffer>& buffer) { return hal::raw(buffer->va()); }
 
 Status saxpy(Rig& rig) {
   const auto program = BM_TRY(rig.load("saxpy"));
@@ -31,7 +22,7 @@ Status saxpy(Rig& rig) {
       view<float>(*y)[i] = 0.5f;
     }
     std::ranges::fill(view<float>(*out), -1.0f);
-    auto args = BM_TRY(pack(rig, {va(out), va(x), va(y), n, std::bit_cast<uint32_t>(2.0f)}));
+    auto args = BM_TRY(rig.pack({va(out), va(x), va(y), n, std::bit_cast<uint32_t>(2.0f)}));
     BM_TRY(rig.run({hal::Barrier{}, hal::Dispatch{program.get(), args->va(), grid_for(n)}}));
     const auto result = view<float>(*out);
     for (uint64_t i = 0; i < n; ++i) CTS_CHECK(result[i] == 2.0f * static_cast<float>(i) + 0.5f);
@@ -43,7 +34,7 @@ Status saxpy(Rig& rig) {
 Status variables(Rig& rig) {
   const auto program = BM_TRY(rig.load("iota"));
   auto out = BM_TRY(rig.visible(100 * 8));
-  auto args = BM_TRY(pack(rig, {va(out), 100, static_cast<uint64_t>(-50)}));
+  auto args = BM_TRY(rig.pack({va(out), 100, static_cast<uint64_t>(-50)}));
   BM_TRY(rig.run({hal::Barrier{}, hal::Dispatch{program.get(), args->va(), grid_for(100)}}));
   for (int64_t i = 0; i < 100; ++i)
     CTS_CHECK(view<int64_t>(*out)[static_cast<size_t>(i)] == i - 50);
@@ -54,7 +45,7 @@ Status constant_tables(Rig& rig) {
   const auto program = BM_TRY(rig.load("look_up"));
   auto in = BM_TRY(rig.visible(128 * 4)), out = BM_TRY(rig.visible(128 * 4));
   for (int32_t i = 0; i < 128; ++i) view<int32_t>(*in)[static_cast<size_t>(i)] = i;
-  auto args = BM_TRY(pack(rig, {va(out), va(in), 128}));
+  auto args = BM_TRY(rig.pack({va(out), va(in), 128}));
   BM_TRY(rig.run({hal::Barrier{}, hal::Dispatch{program.get(), args->va(), grid_for(128)}}));
   constexpr int32_t kPrimes[] = {2, 3, 5, 7, 11, 13, 17, 19};
   for (int32_t i = 0; i < 128; ++i) {
@@ -69,8 +60,8 @@ Status library_calls(Rig& rig) {
   auto in = BM_TRY(rig.visible(400)), out = BM_TRY(rig.visible(400)),
        moved = BM_TRY(rig.visible(400));
   for (size_t i = 0; i < 100; ++i) view<float>(*in)[i] = static_cast<float>(i) / 10;
-  auto sines_args = BM_TRY(pack(rig, {va(out), va(in), 100})),
-       move_args = BM_TRY(pack(rig, {va(moved), va(out), 400}));
+  auto sines_args = BM_TRY(rig.pack({va(out), va(in), 100})),
+       move_args = BM_TRY(rig.pack({va(moved), va(out), 400}));
   BM_TRY(rig.run({hal::Barrier{}, hal::Dispatch{sines.get(), sines_args->va(), grid_for(100)},
                   hal::Barrier{}, hal::Dispatch{move.get(), move_args->va(), {}}}));
   for (size_t i = 0; i < 100; ++i)
@@ -92,7 +83,7 @@ Status grids(Rig& rig) {
     const uint64_t blocks = uint64_t{grid.x} * grid.y * grid.z;
     auto counts = BM_TRY(
         rig.device().allocate({.size = (blocks + 1) * 4, .host_visible = true, .zero = true}));
-    auto args = BM_TRY(pack(rig, {va(counts)}));
+    auto args = BM_TRY(rig.pack({va(counts)}));
     BM_TRY(rig.run({hal::Barrier{}, hal::Dispatch{program.get(), args->va(), grid}}));
     const auto seen = view<uint32_t>(*counts);
     CTS_CHECK(std::all_of(seen.begin(), seen.end() - 1, [](uint32_t count) { return count == 1; }));
@@ -104,7 +95,7 @@ Status grids(Rig& rig) {
 Status dependent_kernels(Rig& rig) {
   const auto program = BM_TRY(rig.load("increment"));
   auto x = BM_TRY(rig.device().allocate({.size = 64, .host_visible = true, .zero = true}));
-  auto args = BM_TRY(pack(rig, {va(x), 16}));
+  auto args = BM_TRY(rig.pack({va(x), 16}));
   std::vector<hal::Command> commands(100, hal::Dispatch{program.get(), args->va(), {}});
   BM_TRY(rig.run(commands));
   for (float value : view<float>(*x)) CTS_CHECK(value == 100.0f);
@@ -116,7 +107,7 @@ Status replayed_kernels(Rig& rig) {
   using hal::PatchField;
   const auto program = BM_TRY(rig.load("iota"));
   auto a = BM_TRY(rig.visible(1024 * 8)), b = BM_TRY(rig.visible(1024 * 8));
-  auto args = BM_TRY(pack(rig, {0, 1024, 0}));
+  auto args = BM_TRY(rig.pack({0, 1024, 0}));
   const hal::Command commands[] = {hal::Barrier{}, hal::Dispatch{program.get(), args->va(), {}},
                                    rig.end_signal(0)};
   const hal::Patch patches[] = {
@@ -147,15 +138,15 @@ Status wrong_architecture(Rig& rig) {
   return {};
 }
 
-constexpr Case kCases[] = {{"dispatch.saxpy", saxpy},
-                           {"dispatch.variables", variables},
-                           {"dispatch.constant_tables", constant_tables},
-                           {"dispatch.library_calls", library_calls},
-                           {"dispatch.undefined_symbol", undefined_symbol},
-                           {"dispatch.grids", grids},
-                           {"dispatch.dependent_kernels", dependent_kernels},
-                           {"dispatch.replayed_kernels", replayed_kernels},
-                           {"dispatch.wrong_architecture", wrong_architecture}};
+constexpr Case kCases[] = {{"dispatch.saxpy", saxpy, Needs::kKernels},
+                           {"dispatch.variables", variables, Needs::kKernels},
+                           {"dispatch.constant_tables", constant_tables, Needs::kKernels},
+                           {"dispatch.library_calls", library_calls, Needs::kKernels},
+                           {"dispatch.undefined_symbol", undefined_symbol, Needs::kKernels},
+                           {"dispatch.grids", grids, Needs::kKernels},
+                           {"dispatch.dependent_kernels", dependent_kernels, Needs::kKernels},
+                           {"dispatch.replayed_kernels", replayed_kernels, Needs::kKernels},
+                           {"dispatch.wrong_architecture", wrong_architecture, Needs::kKernels}};
 
 }  // namespace
 

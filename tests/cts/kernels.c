@@ -1,5 +1,6 @@
-// Kernels of the conformance suite for the CPU entry convention (runtime/hal/program.h). Compiled
-// to objects with several code models, as a compiler for kernels would.
+// Kernels of the conformance suite (the table in kernels.h) for the CPU entry convention
+// (runtime/hal/program.h). Compiled to objects with several code models, as a compiler for kernels
+// would.
 
 #include <stdint.h>
 
@@ -71,6 +72,13 @@ void increment(const uint64_t* args, uint64_t begin, uint64_t end) {
   float* x = (float*)args[0];
   const int64_t last = smaller((int64_t)end * BLOCK, (int64_t)args[1]);
   for (int64_t i = (int64_t)begin * BLOCK; i < last; ++i) x[i] += 1.0f;
+}
+
+// out, in, by: out[i] = out[i] * 3 + in[i] + by, over the whole grid: any other order shows
+void fold(const uint64_t* args, uint64_t begin, uint64_t end) {
+  uint64_t* out = (uint64_t*)args[0];
+  const uint64_t* in = (const uint64_t*)args[1];
+  for (uint64_t i = begin * BLOCK; i < end * BLOCK; ++i) out[i] = out[i] * 3 + in[i] + args[2];
 }
 
 // counts: each block adds 1 to its own count

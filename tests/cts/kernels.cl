@@ -1,4 +1,4 @@
-// Kernels of the conformance suite in OpenCL C; the same as kernels.c. Buffers first, then
+// Kernels of the conformance suite in OpenCL C; the table in kernels.h. Buffers first, then
 // variables as long.
 
 #define BLOCK 64
@@ -39,6 +39,12 @@ kernel void move(global uchar* out, global const uchar* in, long bytes) {
 kernel void increment(global float* x, long n) {
   const long i = get_global_id(0);
   if (i < n) x[i] += 1.0f;
+}
+
+// out, in, by: out[i] = out[i] * 3 + in[i] + by, over the whole grid: any other order shows
+kernel void fold(global ulong* out, global const ulong* in, long by) {
+  const size_t i = get_global_id(0);
+  out[i] = out[i] * 3 + in[i] + (ulong)by;
 }
 
 // counts: each block adds 1 to its own count; blocks of one thread

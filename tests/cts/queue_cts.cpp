@@ -37,8 +37,7 @@ Status patched_copy(Rig& rig) {
 }
 
 Status patched_signal_address(Rig& rig) {
-  auto memory = BM_TRY(rig.device().allocate(
-      {.size = 256, .host_visible = true, .host_memory = true, .uncached = true, .zero = true}));
+  auto memory = BM_TRY(rig.words());
   const hal::Command commands[] = {hal::Signal{memory->va(), 0}, hal::Timestamp{memory->va()},
                                    rig.end_signal(0)};
   const Patch patches[] = {
@@ -90,9 +89,9 @@ Status bad_patches(Rig& rig) {
   return {};
 }
 
-constexpr Case kCases[] = {{"queue.patched_copy", patched_copy},
+constexpr Case kCases[] = {{"queue.patched_copy", patched_copy, Needs::kCopies},
                            {"queue.patched_signal_address", patched_signal_address},
-                           {"queue.repeated_replay", repeated_replay},
+                           {"queue.repeated_replay", repeated_replay, Needs::kCopies},
                            {"queue.bad_patches", bad_patches}};
 
 }  // namespace

@@ -1,12 +1,10 @@
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
 #include "tests/cts/cts.h"
 
 namespace bm::cts {
-
-// TIMEOUT: simulators execute a case in milliseconds; 20 s covers a busy machine with sanitizers.
-constexpr std::chrono::seconds kDeadline{20};
 
 Result<Rig> Rig::open(const Subject& subject) {
   auto device = BM_TRY(subject.open());
@@ -21,11 +19,22 @@ Result<std::unique_ptr<hal::Buffer>> Rig::visible(uint64_t size) {
   return buffer;
 }
 
+Result<std::unique_ptr<hal::Buffer>> Rig::words() {
+  return device_->allocate(
+      {.size = 256, .host_visible = true, .host_memory = true, .uncached = true, .zero = true});
+}
+
 Result<std::unique_ptr<hal::Program>> Rig::load(std::string_view kernel) {
   if (subject_->kernel == nullptr)
     return fail(Code::kUnsupported, "{} has no programs", subject_->name);
   const hal::CodeObject code = BM_TRY(subject_->kernel(kernel, *device_));
   return device_->load(code);
+}
+
+Result<std::unique_ptr<hal::Buffer>> Rig::pack(const std::vector<uint64_t>& values) {
+  auto buffer = BM_TRY(visible(values.size() * 8));
+  std::ranges::copy(values, view<uint64_t>(*buffer).begin());
+  return buffer;
 }
 
 hal::Command Rig::end_signal(uint64_t value) const { return hal::Signal{timeline_->va(), value}; }

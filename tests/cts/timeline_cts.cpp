@@ -6,16 +6,8 @@
 namespace bm::cts {
 namespace {
 
-Result<std::unique_ptr<hal::Buffer>> words(Rig& rig) {
-  return rig.device().allocate(
-      {.size = 256, .host_visible = true, .host_memory = true, .uncached = true, .zero = true});
-}
-hal::GpuVa word_va(const hal::Buffer& buffer, uint64_t index) {
-  return hal::offset(buffer.va(), index * 8);
-}
-
 Status signal_and_write(Rig& rig) {
-  auto memory = BM_TRY(words(rig));
+  auto memory = BM_TRY(rig.words());
   constexpr uint64_t kBig = 0x0123456789abcdef;
   BM_TRY(rig.run({hal::Signal{word_va(*memory, 0), 41}, hal::Write{word_va(*memory, 1), kBig},
                   hal::Barrier{}, hal::Signal{word_va(*memory, 0), 42}}));
@@ -27,13 +19,13 @@ Status signal_and_write(Rig& rig) {
 }
 
 Status wait_for_earlier_signal(Rig& rig) {
-  auto memory = BM_TRY(words(rig));
+  auto memory = BM_TRY(rig.words());
   return rig.run({hal::Signal{word_va(*memory, 0), 5}, hal::Wait{word_va(*memory, 0), 5},
                   hal::Wait{word_va(*memory, 0), 3}, hal::Wait{word_va(*memory, 1), 0}});
 }
 
 Status wait_for_host(Rig& rig) {
-  auto memory = BM_TRY(words(rig));
+  auto memory = BM_TRY(rig.words());
   const auto values = view<uint64_t>(*memory);
   // The host answers the device's first word: the queue is already waiting, or soon will be.
   std::thread host([&] {
@@ -52,7 +44,7 @@ Status wait_for_host(Rig& rig) {
 }
 
 Status timestamps_grow(Rig& rig) {
-  auto memory = BM_TRY(words(rig));
+  auto memory = BM_TRY(rig.words());
   BM_TRY(rig.run(
       {hal::Timestamp{word_va(*memory, 0)}, hal::Barrier{}, hal::Timestamp{word_va(*memory, 1)}}));
   BM_TRY(rig.run({hal::Timestamp{word_va(*memory, 2)}}));
@@ -64,7 +56,7 @@ Status timestamps_grow(Rig& rig) {
 }
 
 Status many_submissions(Rig& rig) {
-  auto memory = BM_TRY(words(rig));
+  auto memory = BM_TRY(rig.words());
   constexpr uint64_t kCount = 2000;
   for (uint64_t i = 1; i <= kCount; ++i) {
     const hal::Command commands[] = {hal::Wait{word_va(*memory, 0), i - 1},
