@@ -48,7 +48,7 @@ IO = ["kfd", "am", "rm_ioctl", "rm_gsp"]
 for vendor in ("drivers/amd", "drivers/nv"):
     pure = [f"{vendor}/{folder}" for folder in PURE]
     for folder in pure:
-        ALLOWED[folder] = HAL + pure
+        ALLOWED[folder] = HAL + pure + [f"{vendor}/chips.h"]
     for folder in IO:
         ALLOWED[f"{vendor}/{folder}"] = (
             DRIVER + pure + [f"{vendor}/{header}" for header in VENDOR_IO_HEADERS])
