@@ -73,6 +73,11 @@ function(bm_test_options target)
   target_precompile_headers(${target} REUSE_FROM bm_test_pch)
 endfunction()
 
+# What every test runs under. An OpenCL platform that is merely listed leaks at exit; the file names
+# its libraries, not ours.
+set(BM_TEST_ENVIRONMENT "BM_PLUGIN_DIR=${CMAKE_BINARY_DIR}/lib"
+  "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.lsan:print_suppressions=0")
+
 # bm_test(NAME SOURCES a_test.cpp … DEPS bm_base … [LABELS unit]): gtest program, one ctest per case.
 function(bm_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
@@ -88,6 +93,5 @@ function(bm_test name)
   # One ctest entry per program: 2,000 process starts cost more than the tests themselves.
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600
-    # An OpenCL platform that is merely listed leaks at exit; the file names its libraries, not ours.
-    ENVIRONMENT "BM_CACHE_DIR=${CMAKE_BINARY_DIR}/test-cache/${name};BM_PLUGIN_DIR=${CMAKE_BINARY_DIR}/lib;LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.lsan:print_suppressions=0")
+    ENVIRONMENT "BM_CACHE_DIR=${CMAKE_BINARY_DIR}/test-cache/${name};${BM_TEST_ENVIRONMENT}")
 endfunction()
