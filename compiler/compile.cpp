@@ -10,6 +10,9 @@
 #include "compiler/codegen/target.h"
 #include "compiler/opt/schedule.h"
 #include "compiler/render/render.h"
+#include "compiler/toolchain/cuda_disassembler.h"
+#include "compiler/toolchain/nvjitlink.h"
+#include "compiler/toolchain/nvrtc.h"
 #include "compiler/toolchain/toolchain.h"
 #include "runtime/base/env.h"
 #ifdef BM_HAS_DISK_CACHE
@@ -31,12 +34,19 @@ constexpr std::array kLimits = {ScheduleLimits{},
                                 ScheduleLimits{.max_lanes = 4, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 1, .has_tiles = false}};
 
-enum class Renderer : uint8_t { kLlvm, kClang, kOpenCl };
+enum class Renderer : uint8_t { kLlvm, kClang, kOpenCl, kNvrtc, kPtx };
 
 Result<Renderer> choose_renderer(const hal::Arch& arch, std::string_view name) {
   if (arch.vendor == hal::Vendor::kOpenCl) {
     if (name.empty() || name == "OPENCL") return Renderer::kOpenCl;
     return fail(Code::kUnsupported, "renderer {}: OpenCL devices have OPENCL", name);
+  }
+  if (is_cuda(arch)) {
+    if (name == "PTX") return Renderer::kPtx;
+    // NULL gives its devices the CPU's names.
+    if (name.empty() || name == "NVRTC" || arch.vendor == hal::Vendor::kNull)
+      return Renderer::kNvrtc;
+    return fail(Code::kUnsupported, "renderer {}: NVIDIA devices have NVRTC and PTX", name);
   }
   if (name.empty() || name == "LLVM") return Renderer::kLlvm;
   if (name == "CLANG") return Renderer::kClang;
@@ -48,6 +58,8 @@ std::string_view renderer_name(Renderer renderer) {
     case Renderer::kLlvm: return "LLVM";
     case Renderer::kClang: return "CLANG";
     case Renderer::kOpenCl: return "OPENCL";
+    case Renderer::kNvrtc: return "NVRTC";
+    case Renderer::kPtx: return "PTX";
   }
   __builtin_unreachable();
 }
@@ -78,6 +90,8 @@ std::string render(const Program& program, const TargetInfo& target, Renderer re
     case Renderer::kLlvm: return render_llvm(program, target);
     case Renderer::kClang: return render_c(program, target);
     case Renderer::kOpenCl: return render_opencl(program);
+    case Renderer::kNvrtc: return render_cuda(program);
+    case Renderer::kPtx: return render_ptx(program, target);
   }
   __builtin_unreachable();
 }
@@ -95,15 +109,31 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Rende
   return s;
 }
 
+std::vector<std::byte> bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Whether devices are handed PTX text instead of machine code.
+bool wants_ptx() { return settings().nv_code == "ptx"; }
+
+/// PTX stays text, ending in NUL, where that is wanted or nothing can assemble it.
+Result<std::vector<std::byte>> assemble_ptx(const std::string& ptx, const hal::Arch& arch) {
+  if (!wants_ptx()) {
+    auto cubin = nvjitlink_assemble(ptx, arch.name);
+    if (cubin || cubin.error().code != Code::kNotFound) return cubin;
+  }
+  return bytes_of({ptx.c_str(), ptx.size() + 1});
+}
+
 Result<std::vector<std::byte>> assemble(const std::string& source, const hal::Arch& arch,
                                         Renderer renderer) {
   switch (renderer) {
     case Renderer::kLlvm: return llvm_compile(source, target_info(arch));
     case Renderer::kClang: return clang_compile(source, target_info(arch));
-    case Renderer::kOpenCl: {  // the device's driver compiles the text
-      const auto bytes = std::as_bytes(std::span(source));
-      return std::vector<std::byte>(bytes.begin(), bytes.end());
-    }
+    case Renderer::kOpenCl: return bytes_of(source);  // the device's driver compiles the text
+    case Renderer::kNvrtc: return nvrtc_compile(source, arch.name, wants_ptx());
+    case Renderer::kPtx: return assemble_ptx(source, arch);
   }
   __builtin_unreachable();
 }
@@ -126,20 +156,30 @@ Status check_arch(const hal::Arch& arch) {
   switch (arch.vendor) {
     case hal::Vendor::kCpu:
     case hal::Vendor::kNull:
+    case hal::Vendor::kNv:
     case hal::Vendor::kOpenCl: return {};
     case hal::Vendor::kRef:
-    case hal::Vendor::kAmd:
-    case hal::Vendor::kNv: break;
+    case hal::Vendor::kAmd: break;
   }
-  return fail(Code::kUnsupported, "architecture {}: code is generated for CPU, CL and NULL",
+  return fail(Code::kUnsupported, "architecture {}: code is generated for CPU, CL, NV and NULL",
               arch.name);
+}
+
+/// What of a CUDA toolkit the code depends on. Mixed toolkits have given programs that a driver
+/// refuses, so their versions count.
+std::string toolkit(Renderer renderer) {
+  if (renderer != Renderer::kNvrtc && renderer != Renderer::kPtx) return "";
+  const std::string code = wants_ptx() ? "ptx" : "cubin";
+  if (renderer == Renderer::kPtx && wants_ptx()) return code;
+  const auto version = renderer == Renderer::kNvrtc ? nvrtc_version() : nvjitlink_version();
+  return code + " " + version.value_or("none");
 }
 
 /// The version of LLVM or clang is left out on purpose: an object of an older one is as right, and
 /// a start from a full cache must not need a compiler at all.
 std::string cache_key(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}", kCodegenVersion, arch.key(), renderer_name(renderer),
-                     kernel.name, ir::serialize(kernel));
+  return fmt::format("{}\n{}\n{}{}\n{}\n{}", kCodegenVersion, arch.key(), renderer_name(renderer),
+                     toolkit(renderer), kernel.name, ir::serialize(kernel));
 }
 
 #ifdef BM_HAS_DISK_CACHE
@@ -185,6 +225,21 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
   return code;
 }
 
+namespace {
+
+/// Machine code as text, or what it was made from where nothing can take it apart.
+Result<std::string> cuda_assembly(std::span<const std::byte> image, const std::string& source,
+                                  const hal::Arch& arch, Renderer renderer) {
+  auto text = cuda_disassemble(image);
+  if (text || text.error().code != Code::kNotFound) return text;
+  const std::string note = fmt::format("// PTX: {}\n", text.error().message);
+  if (renderer == Renderer::kPtx) return note + source;
+  const auto ptx = BM_TRY(nvrtc_compile(source, arch.name, true));
+  return note + reinterpret_cast<const char*>(ptx.data());
+}
+
+}  // namespace
+
 Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
                           std::string_view wanted) {
   BM_TRY(check_arch(arch));
@@ -200,7 +255,10 @@ Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
     return out;
   }
   const std::vector<std::byte> object = BM_TRY(assemble(out.source, arch, renderer));
-  out.assembly = BM_TRY(llvm_disassemble(object, target_info(arch)));
+  if (is_cuda(arch))
+    out.assembly = BM_TRY(cuda_assembly(object, out.source, arch, renderer));
+  else
+    out.assembly = BM_TRY(llvm_disassemble(object, target_info(arch)));
   return out;
 }
 
@@ -208,6 +266,7 @@ Result<std::string> disassemble(const hal::CodeObject& code, const hal::Arch& ar
   if (arch.vendor == hal::Vendor::kOpenCl)
     return fail(Code::kUnsupported, "kernel {}: source text; the device can disassemble it",
                 code.entry);
+  if (is_cuda(arch)) return cuda_disassemble(code.image);
   return llvm_disassemble(code.image, target_info(arch));
 }
 

@@ -16,9 +16,11 @@ struct CompileOptions {
 };
 
 /// Compiles `kernel` for `arch`. `renderer`: "LLVM" (in process) or "CLANG" (C text, clang as a
-/// process), which give bit-identical results, empty: "LLVM"; for OpenCL "OPENCL" (text). With
-/// DEBUG >= 4 the source goes to stderr. Thread: any; `kernel` is only read. Errors: kNotFound
-/// (compiler not installed), kUnsupported (arch or renderer), kCompile with the log.
+/// process), which give bit-identical results, empty: "LLVM"; for OpenCL "OPENCL" (text); for
+/// NVIDIA "NVRTC" (CUDA C, the default) or "PTX", both to a cubin, or with BM_NV_CODE=ptx to PTX
+/// text that ends in NUL, as PTX is too where no nvJitLink is installed. With DEBUG >= 4 the source
+/// goes to stderr. Thread: any; `kernel` is only read. Errors: kNotFound (compiler not installed),
+/// kUnsupported (arch or renderer), kCompile with the log.
 Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch,
                                 std::string_view renderer, CompileOptions options = {});
 
@@ -26,14 +28,15 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
 struct Explained {
   std::string ir;        ///< KernelIr
   std::string lowered;   ///< loop program
-  std::string source;    ///< LLVM IR, C or OpenCL C
+  std::string source;    ///< LLVM IR, C, OpenCL C, CUDA C or PTX
   std::string assembly;  ///< disassembly of the object
 };
 Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
                           std::string_view renderer);
 
-/// Assembly text of a code object made by `compile`. Errors: kNotFound (LLVM component missing);
-/// kUnsupported (OpenCL: the device's driver compiles, see hal::Device::disassemble).
+/// Assembly text of a code object made by `compile`. Errors: kNotFound (LLVM component or NVIDIA's
+/// disassembler missing); kUnsupported (OpenCL: the device's driver compiles, see
+/// hal::Device::disassemble).
 Result<std::string> disassemble(const hal::CodeObject& code, const hal::Arch& arch);
 
 }  // namespace bm::compiler

@@ -299,13 +299,33 @@ void Lowerer::emit_store(BlockId block, const ir::Store& s, const Env& env) {
   }
 }
 
+namespace {
+
+/// Largest value of a launch dimension for the variables a kernel is given, saturated.
+int64_t largest(const hal::DimExpr& dim, const std::vector<ir::VarDecl>& vars) {
+  int64_t sum = dim.constant;
+  for (const hal::DimExpr::Term& t : dim.terms) {
+    const int64_t value = t.coefficient > 0 ? vars[t.var].max : vars[t.var].min;
+    int64_t product = 0;
+    if (__builtin_mul_overflow(t.coefficient, value, &product) ||
+        __builtin_add_overflow(sum, product, &sum))
+      return INT32_MAX;
+  }
+  return std::clamp<int64_t>(sum / dim.divisor + 1, 1, INT32_MAX);
+}
+
+}  // namespace
+
 Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule,
                       const TargetInfo& target) {
   Program program;
   program.name = kernel.name;
   program.params = kernel.params;
   program.num_vars = static_cast<uint32_t>(kernel.vars.size());
+  for (const ir::VarDecl& v : kernel.vars) program.var_ranges.emplace_back(v.min, v.max);
   program.block = schedule.block;
+  for (size_t axis = 0; axis < schedule.grid.size(); ++axis)
+    program.max_groups[axis] = largest(schedule.grid[axis], kernel.vars);
   // "buffers first, then vars": params of the kernel are its buffers.
   Lowerer lowerer(kernel, schedule, program, target);
   BM_TRY(lowerer.run());

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/ir/kernel.h"
@@ -124,6 +125,7 @@ struct Program {
   std::string name;
   std::vector<ir::Param> params;
   uint32_t num_vars = 0;
+  std::vector<std::pair<int64_t, int64_t>> var_ranges;  ///< least and largest value, by variable
   std::vector<Value> values;
   std::vector<BlockId> block_of;  ///< by value
   std::deque<Block> blocks;
@@ -133,6 +135,8 @@ struct Program {
   std::vector<std::vector<uint64_t>> tables;
   BlockId root = kNone;
   uint32_t block = 0;  ///< work-items per group; 0: the target has no work-groups
+  /// Most groups along each axis that are ever launched.
+  std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};
   std::vector<LocalArray> locals;
   /// Without work-groups: values of the two implicit arguments, first block and end of the blocks
   /// to run.

@@ -80,9 +80,27 @@ TargetInfo api_info(const hal::Arch& arch) {
   return info;
 }
 
+/// Everything rounds as IEEE 754 says and keeps subnormals unless told otherwise. Source: CUDA C++
+/// Programming Guide 13.0, "Compute Capabilities".
+TargetInfo cuda_info(const hal::Arch& arch) {
+  TargetInfo info = api_info(arch);
+  info.has_f16c = info.has_f64 = info.keeps_subnormals = true;
+  info.max_block = arch.max_block > 1 ? arch.max_block : 1024;
+  info.local_memory_bytes = arch.local_memory_bytes ? arch.local_memory_bytes : 48 << 10;
+  info.max_groups = {INT32_MAX, 65535, 65535};
+  info.cpu = arch.name;
+  return info;
+}
+
 }  // namespace
 
+bool is_cuda(const hal::Arch& arch) {
+  return arch.vendor == hal::Vendor::kNv ||
+         (arch.vendor == hal::Vendor::kNull && arch.name.starts_with("sm_"));
+}
+
 TargetInfo target_info(const hal::Arch& arch) {
+  if (is_cuda(arch)) return cuda_info(arch);
   if (arch.vendor == hal::Vendor::kOpenCl) return api_info(arch);
   if (arch.name == "x86_64" || arch.name.empty()) return x86_info(arch);
   TargetInfo info;

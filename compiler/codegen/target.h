@@ -1,6 +1,7 @@
 #pragma once
 // What code generation wants to know of a processor, derived from hal::Arch.
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -19,9 +20,15 @@ struct TargetInfo {
   bool has_groups = false;       ///< kernels run in work-groups of up to max_block work-items
   uint32_t max_block = 1;
   uint32_t local_memory_bytes = 0;
-  std::string triple, cpu, features;  ///< for LLVM and clang: never empty triple and cpu
+  /// Largest number of groups along each axis of a grid.
+  std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};
+  std::string triple, cpu, features;  ///< for LLVM and clang: never empty triple and cpu; cpu is
+                                      ///< "sm_90" for CUDA
 };
 
 TargetInfo target_info(const hal::Arch& arch);
+
+/// Whether kernels for `arch` are CUDA programs: NVIDIA's devices, and NULL in place of one.
+bool is_cuda(const hal::Arch& arch);
 
 }  // namespace bm::compiler

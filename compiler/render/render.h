@@ -21,4 +21,12 @@ std::string render_c(const Program& program, const TargetInfo& target);
 /// appear only where the target has them.
 std::string render_opencl(const Program& program);
 
+/// CUDA C++ of a program with work-groups, to be compiled without contraction. The kernel is
+/// `program.name` with C linkage; arguments as render_ptx has them. Needs no header.
+std::string render_cuda(const Program& program);
+
+/// PTX of a program with work-groups, for target.cpu ("sm_90"). One entry, `program.name`, whose
+/// parameters are 64-bit words: its params' addresses, then its variables.
+std::string render_ptx(const Program& program, const TargetInfo& target);
+
 }  // namespace bm::compiler

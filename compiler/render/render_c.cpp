@@ -1,8 +1,7 @@
 #include <cmath>
 #include <set>
 
-#include <fmt/format.h>
-
+#include "compiler/render/c_like.h"
 #include "compiler/render/render.h"
 #include "runtime/base/check.h"
 #include "runtime/base/half.h"
@@ -43,29 +42,12 @@ DType mask_type(DType t) {
   }
 }
 
-std::string scalar_literal(DType t, int64_t imm) {
-  if (!is_float(t)) {
-    if (t == DType::kU64) return fmt::format("{}ul", static_cast<uint64_t>(imm));
-    if (t == DType::kU32) return fmt::format("{}u", static_cast<uint32_t>(imm));
-    if (imm == INT64_MIN) return "(-9223372036854775807l - 1)";
-    if (imm == INT32_MIN) return "(-2147483647 - 1)";
-    return fmt::format("{}{}", imm, t == DType::kI64 ? "l" : "");
-  }
-  const double v = std::bit_cast<double>(imm);
-  if (t == DType::kF16) return fmt::format("{}", f32_to_f16(static_cast<float>(v)));
-  if (t == DType::kBF16) return fmt::format("{}", f32_to_bf16(static_cast<float>(v)));
-  const std::string_view f = t == DType::kF32 ? "f" : "";
-  if (std::isnan(v)) return fmt::format("__builtin_nan{}(\"\")", f);
-  if (std::isinf(v)) return fmt::format("({}__builtin_inf{}())", v < 0 ? "-" : "", f);
-  return fmt::format("{:a}{}", v, f);
-}
-
-class CRenderer {
+class CRenderer final : public CLike {
  public:
-  explicit CRenderer(const Program& p) : p_(p) {}
+  explicit CRenderer(const Program& p) : CLike(p) {}
 
   std::string run() {
-    for (const Function& f : p_.functions) helper(f);
+    for (const Function& f : p_.functions) helper(f, "static __attribute__((noinline)) ", false);
     kernel();
     entry();
     std::string text = "typedef _Float16 half;\n";
@@ -81,14 +63,7 @@ class CRenderer {
   }
 
  private:
-  template <class... A>
-  void line(fmt::format_string<A...> f, A&&... args) {
-    out_.append(static_cast<size_t>(depth_) * 2, ' ');
-    fmt::format_to(std::back_inserter(out_), f, std::forward<A>(args)...);
-    out_ += '\n';
-  }
-
-  std::string type(Type t) {
+  std::string type(Type t) override {
     const CType c = c_type(t.dtype);
     if (t.lanes == 1) return std::string(c.name);
     return vector(c, t.lanes);
@@ -99,13 +74,24 @@ class CRenderer {
   }
   std::string half_vector(uint32_t lanes) { return vector({"half", "half"}, lanes); }
 
+  static std::string scalar_literal(DType t, int64_t imm) {
+    if (!is_float(t)) return integer_literal(t, imm);
+    const double v = std::bit_cast<double>(imm);
+    if (t == DType::kF16) return fmt::format("{}", f32_to_f16(static_cast<float>(v)));
+    if (t == DType::kBF16) return fmt::format("{}", f32_to_bf16(static_cast<float>(v)));
+    const std::string_view f = t == DType::kF32 ? "f" : "";
+    if (std::isnan(v)) return fmt::format("__builtin_nan{}(\"\")", f);
+    if (std::isinf(v)) return fmt::format("({}__builtin_inf{}())", v < 0 ? "-" : "", f);
+    return fmt::format("{:a}{}", v, f);
+  }
+
   std::string list(Type t, const std::string& item) {
     std::string s = fmt::format("({}){{", type(t));
     for (uint32_t i = 0; i < t.lanes; ++i) s += (i ? ", " : "") + item;
     return s + "}";
   }
 
-  std::string ref(ValueId id) {
+  std::string ref(ValueId id) override {
     const Value& v = p_.at(id);
     if (v.op == ValueOp::kConst) {
       const std::string one = scalar_literal(v.type.dtype, v.imm);
@@ -121,25 +107,6 @@ class CRenderer {
       return s + "}";
     }
     return fmt::format("v{}", id);
-  }
-
-  void registers(BlockId root) {
-    for (size_t i = 0; i < p_.registers.size(); ++i)
-      if (p_.register_block[i] == root) line("{} r{};", type(p_.registers[i]), i);
-  }
-
-  void helper(const Function& f) {
-    std::string args;
-    for (size_t i = 0; i < f.arguments.size(); ++i)
-      args += fmt::format("{}{} a{}", i ? ", " : "", type(f.arguments[i]), i);
-    line("static __attribute__((noinline)) {} {}_{}({}) {{", type(p_.type(f.result)), p_.name,
-         f.name, args);
-    ++depth_;
-    registers(f.body);
-    block(f.body);
-    line("return {};", ref(f.result));
-    --depth_;
-    line("}}");
   }
 
   void kernel() {
@@ -171,40 +138,18 @@ class CRenderer {
     line("}}");
   }
 
-  void block(BlockId id) {
-    for (const Stmt& s : p_.blocks[id].stmts) statement(s);
+  void dealt_loop(const Stmt&) override { no_groups(); }
+  void local_store(const Stmt&) override { no_groups(); }
+  void barrier() override { no_groups(); }
+  [[noreturn]] static void no_groups() {
+    check_failed("no work-groups on a CPU", __FILE__, __LINE__);
   }
 
-  void statement(const Stmt& s) {
-    switch (s.kind) {
-      case StmtKind::kLet: let(s.value); break;
-      case StmtKind::kLoop:
-        line("for (long v{} = {}; v{} < {}; v{} += {}) {{", s.value, ref(s.begin), s.value,
-             ref(s.end), s.value, s.step);
-        nested(s.body);
-        break;
-      case StmtKind::kIf:
-        line("if ({}) {{", ref(s.value));
-        nested(s.body);
-        break;
-      case StmtKind::kAssign: line("r{} = {};", s.target, ref(s.value)); break;
-      case StmtKind::kStore: store(s); break;
-      case StmtKind::kPrefetch:
-        line("__builtin_prefetch(p{} + {}, 0, 3);", s.target, ref(s.begin));
-        break;
-      case StmtKind::kLocalStore:
-      case StmtKind::kBarrier: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
-    }
+  void prefetch(const Stmt& s) override {
+    line("__builtin_prefetch(p{} + {}, 0, 3);", s.target, ref(s.begin));
   }
 
-  void nested(BlockId body) {
-    ++depth_;
-    block(body);
-    --depth_;
-    line("}}");
-  }
-
-  void store(const Stmt& s) {
+  void store(const Stmt& s) override {
     const Type t = p_.type(s.value);
     const bool has_mask = s.end != kNone && p_.type(s.end).lanes > 1;
     std::string text;
@@ -242,15 +187,9 @@ class CRenderer {
     if (is_bool_type) line("v{} = ({})(v{} != 0) & 1;", id, t, id);
   }
 
-  void let(ValueId id) {
+  void let(ValueId id) override {
     const Value& v = p_.at(id);
     const auto set = [&](const std::string& text) { line("{} v{} = {};", type(v.type), id, text); };
-    const auto args = [&](std::string_view separator) {
-      std::string s;
-      for (size_t i = 0; i < v.args.size(); ++i)
-        s += std::string(i ? separator : "") + ref(v.args[i]);
-      return s;
-    };
     switch (v.op) {
       case ValueOp::kConst:
       case ValueOp::kArgument:
@@ -262,7 +201,7 @@ class CRenderer {
       case ValueOp::kInsert:
         set(ref(v.args[0]));
         return line("v{}[{}] = {};", id, v.imm, ref(v.args[1]));
-      case ValueOp::kBuild: return set(fmt::format("({}){{{}}}", type(v.type), args(", ")));
+      case ValueOp::kBuild: return set(fmt::format("({}){{{}}}", type(v.type), arguments(v)));
       case ValueOp::kHalf: {
         if (v.type.lanes == 1) return set(fmt::format("{}[{}]", ref(v.args[0]), v.imm));
         std::string lanes;
@@ -283,17 +222,15 @@ class CRenderer {
         for (uint32_t i = 0; i < v.type.lanes; ++i)
           lanes += fmt::format(", {}",
                                i / 2 + (v.imm ? v.type.lanes / 2 : 0) + (i % 2 ? v.type.lanes : 0));
-        return set(fmt::format("__builtin_shufflevector({}{})", args(", "), lanes));
+        return set(fmt::format("__builtin_shufflevector({}{})", arguments(v), lanes));
       }
       case ValueOp::kLoad: return load(id, v);
       case ValueOp::kTable:
         return set(fmt::format("{}_table{}[{}]", p_.name, v.imm, ref(v.args[0])));
       case ValueOp::kItem:
-      case ValueOp::kLocalLoad: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
+      case ValueOp::kLocalLoad: no_groups();
       case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
-      case ValueOp::kCall:
-        return set(fmt::format("{}_{}({})", p_.name, p_.functions[static_cast<size_t>(v.imm)].name,
-                               args(", ")));
+      case ValueOp::kCall: return set(call(v));
       case ValueOp::kAny: return set(fmt::format("__builtin_reduce_or({}) != 0", ref(v.args[0])));
       case ValueOp::kConvert: return set(convert(v));
       case ValueOp::kAlu: return set(alu(v));
@@ -382,10 +319,7 @@ class CRenderer {
     check_failed("operation was not legalised", __FILE__, __LINE__);
   }
 
-  const Program& p_;
-  std::string out_;
   std::set<std::tuple<uint32_t, std::string, std::string>> vectors_;
-  int depth_ = 0;
 };
 
 }  // namespace

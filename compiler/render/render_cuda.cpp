@@ -1,0 +1,139 @@
+// CUDA C++ for NVRTC; needs no header.
+#include <cmath>
+
+#include "compiler/codegen/narrow.h"
+#include "compiler/render/render.h"
+#include "compiler/render/render_work_items.h"
+#include "runtime/base/half.h"
+
+namespace bm::compiler {
+namespace {
+
+class CudaRenderer final : public WorkItemC {
+ public:
+  explicit CudaRenderer(const Program& p) : WorkItemC(p), narrow_(narrow_values(p)) {}
+
+  std::string run() {
+    half_conversions();
+    for (size_t i = 0; i < p_.tables.size(); ++i) table(i);
+    // Calls would need a stack.
+    for (const Function& f : p_.functions) helper(f, "static __device__ __forceinline__ ", false);
+    kernel();
+    return std::move(out_);
+  }
+
+ private:
+  bool is_narrow(ValueId v) const override { return narrow_[v]; }
+
+  std::string_view type_name(DType t) const override {
+    switch (t) {
+      case DType::kBool:
+      case DType::kU8: return "unsigned char";
+      case DType::kI8: return "signed char";
+      case DType::kI16: return "short";
+      case DType::kF16:
+      case DType::kBF16:
+      case DType::kU16: return "unsigned short";
+      case DType::kI32: return "int";
+      case DType::kU32: return "unsigned";
+      case DType::kI64: return "long";
+      case DType::kU64: return "unsigned long";
+      case DType::kF32: return "float";
+      case DType::kF64: return "double";
+    }
+    return "?";
+  }
+
+  std::string literal(DType t, int64_t imm) const override {
+    if (!is_float(t)) return integer_literal(t, imm);
+    const double v = std::bit_cast<double>(imm);
+    if (t == DType::kF16) return fmt::format("{}", f32_to_f16(static_cast<float>(v)));
+    if (t == DType::kBF16) return fmt::format("{}", f32_to_bf16(static_cast<float>(v)));
+    if (t == DType::kF32)
+      return std::isfinite(v) ? fmt::format("({:a}f)", v)
+                              : fmt::format("__uint_as_float({}u)",
+                                            std::bit_cast<uint32_t>(static_cast<float>(v)));
+    return std::isfinite(v) ? fmt::format("({:a})", v)
+                            : fmt::format("__longlong_as_double({}l)", imm);
+  }
+
+  std::string pointer(size_t param) const override {
+    return fmt::format("{}{}* __restrict__", p_.params[param].is_written ? "" : "const ",
+                       type_name(p_.params[param].dtype));
+  }
+  std::string group_number(uint32_t axis) const override {
+    return fmt::format("blockIdx.{}", "xyz"[axis]);
+  }
+  std::string half_to_float(const std::string& bits) const override {
+    return fmt::format("bm_half_to_float({})", bits);
+  }
+  std::string float_to_half(const std::string& value) const override {
+    return fmt::format("bm_float_to_half({})", value);
+  }
+  std::string reinterpret(DType to, DType from, const std::string& a) const override {
+    const std::string_view t = type_name(to);
+    if (from == DType::kF32) return fmt::format("({})__float_as_uint({})", t, a);
+    if (to == DType::kF32) return fmt::format("__uint_as_float((unsigned){})", a);
+    if (from == DType::kF64) return fmt::format("({})__double_as_longlong({})", t, a);
+    if (to == DType::kF64) return fmt::format("__longlong_as_double((long){})", a);
+    return fmt::format("({}){}", t, a);
+  }
+  std::string function(std::string_view name, DType t) const override {
+    const bool is_f32 = t == DType::kF32;
+    if (name == "sqrt") return is_f32 ? "__fsqrt_rn" : "__dsqrt_rn";
+    if (name == "fma") return is_f32 ? "__fmaf_rn" : "__fma_rn";
+    return is_f32 ? "truncf" : "trunc";
+  }
+  void barrier() override { line("__syncthreads();"); }
+
+  /// The types of cuda_fp16.h are not needed for two conversions.
+  void half_conversions() {
+    bool widens = false, narrows = false;
+    for (const Value& v : p_.values) {
+      if (v.op != ValueOp::kConvert) continue;
+      widens = widens || p_.type(v.args[0]).dtype == DType::kF16;
+      narrows = narrows || v.type.dtype == DType::kF16;
+    }
+    if (widens) {
+      line("static __device__ __forceinline__ float bm_half_to_float(unsigned short a) {{");
+      line("  float f;");
+      line("  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(a));");
+      line("  return f;");
+      line("}}");
+    }
+    if (narrows) {
+      line("static __device__ __forceinline__ unsigned short bm_float_to_half(float a) {{");
+      line("  unsigned short h;");
+      line("  asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(a));");
+      line("  return h;");
+      line("}}");
+    }
+  }
+
+  void table(size_t number) {
+    std::string words;
+    for (uint64_t w : p_.tables[number])
+      words += fmt::format("{}{}ul", words.empty() ? "" : ", ", w);
+    line("static __device__ const unsigned long {}_table{}[] = {{{}}};", p_.name, number, words);
+  }
+
+  void kernel() {
+    line("extern \"C\" __global__ void __launch_bounds__({})", p_.block);
+    line("{}({}) {{", p_.name, parameters());
+    ++depth_;
+    local_arrays("__shared__");
+    line("const int item = (int)threadIdx.x;");
+    registers(p_.root);
+    block(p_.root);
+    --depth_;
+    line("}}");
+  }
+
+  const std::vector<bool> narrow_;
+};
+
+}  // namespace
+
+std::string render_cuda(const Program& program) { return CudaRenderer(program).run(); }
+
+}  // namespace bm::compiler

@@ -1,0 +1,56 @@
+#pragma once
+// C for one work-item of a group: what OpenCL C and CUDA C share. Scalars only: neighbouring
+// work-items are the device's lanes. Private to render_opencl.cpp and render_cuda.cpp.
+
+#include <vector>
+
+#include "compiler/render/c_like.h"
+
+namespace bm::compiler {
+
+class WorkItemC : public CLike {
+ protected:
+  explicit WorkItemC(const Program& p) : CLike(p) {}
+
+  /// bool is a byte of 0 or 1; 16-bit floats travel as their bits.
+  virtual std::string_view type_name(DType t) const = 0;
+  virtual std::string literal(DType t, int64_t imm) const = 0;
+  /// Pointer to a param's elements.
+  virtual std::string pointer(size_t param) const = 0;
+  virtual std::string group_number(uint32_t axis) const = 0;
+  virtual std::string half_to_float(const std::string& bits) const = 0;
+  virtual std::string float_to_half(const std::string& value) const = 0;
+  /// Bits of a value of type `from` as `to`.
+  virtual std::string reinterpret(DType to, DType from, const std::string& a) const = 0;
+  /// sqrt, trunc, fma of `t`.
+  virtual std::string function(std::string_view name, DType t) const = 0;
+  /// A 64-bit integer that is computed in 32 bits.
+  virtual bool is_narrow(ValueId) const { return false; }
+
+  /// "T* p0, …, long var0, …".
+  std::string parameters() const;
+  /// Local arrays with `qualifier`.
+  void local_arrays(std::string_view qualifier);
+
+  std::string type(Type t) override { return std::string(type_name(t.dtype)); }
+  std::string index_type(ValueId v) override { return std::string(value_type(v)); }
+  std::string ref(ValueId id) override;
+  void let(ValueId id) override;
+  void dealt_loop(const Stmt& s) override;
+  void store(const Stmt& s) override;
+  void prefetch(const Stmt&) override {}
+  void local_store(const Stmt& s) override;
+  void barrier() override = 0;
+
+  std::string_view value_type(ValueId v) const;
+  std::string load(const Value& v);
+  std::string convert(ValueId id);
+  std::string alu(ValueId id);
+
+ private:
+  void guarded(const Stmt& s);
+  void items(const Stmt& s);
+  std::string_view wrapping_type(ValueId id) const;
+};
+
+}  // namespace bm::compiler

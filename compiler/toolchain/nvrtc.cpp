@@ -1,0 +1,169 @@
+// Own declarations of the few functions used. Source: nvrtc.h of CUDA 13.0.
+#include "compiler/toolchain/nvrtc.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include "compiler/toolchain/cuda_library.h"
+
+namespace bm::compiler {
+namespace {
+
+using Handle = void*;
+constexpr int kSuccess = 0, kInvalidOption = 5;
+
+struct Api {
+  int (*version)(int* major, int* minor) = nullptr;
+  int (*create)(Handle*, const char* source, const char* name, int num_headers,
+                const char* const* headers, const char* const* names) = nullptr;
+  int (*destroy)(Handle*) = nullptr;
+  int (*compile)(Handle, int count, const char* const* options) = nullptr;
+  int (*ptx_size)(Handle, size_t*) = nullptr;
+  int (*ptx)(Handle, char*) = nullptr;
+  int (*cubin_size)(Handle, size_t*) = nullptr;
+  int (*cubin)(Handle, char*) = nullptr;
+  int (*log_size)(Handle, size_t*) = nullptr;
+  int (*log)(Handle, char*) = nullptr;
+  std::string path;
+  int major = 0, minor = 0;
+
+  bool is_at_least(int wanted_major, int wanted_minor) const {
+    return major > wanted_major || (major == wanted_major && minor >= wanted_minor);
+  }
+};
+
+/// NVRTC asks the loader for its built-ins by name: from a folder that the loader does not search,
+/// they are found only if they are there already.
+void load_builtins(const Api& api) {
+  const size_t slash = api.path.rfind('/');
+  if (slash == std::string::npos) return;
+  const std::string file =
+      fmt::format("{}/libnvrtc-builtins.so.{}.{}", api.path.substr(0, slash), api.major, api.minor);
+  (void)dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
+}
+
+Result<Api> load() {
+  const CudaLibrary library = BM_TRY(open_cuda_library("nvrtc"));
+  Api api;
+  api.path = library.path;
+  bool is_complete = true;
+  const auto bind = [&]<class F>(F*& fn, const char* name) {
+    fn = reinterpret_cast<F*>(library.symbol(name));
+    is_complete = is_complete && fn;
+  };
+  bind(api.version, "nvrtcVersion");
+  bind(api.create, "nvrtcCreateProgram");
+  bind(api.destroy, "nvrtcDestroyProgram");
+  bind(api.compile, "nvrtcCompileProgram");
+  bind(api.ptx_size, "nvrtcGetPTXSize");
+  bind(api.ptx, "nvrtcGetPTX");
+  bind(api.cubin_size, "nvrtcGetCUBINSize");
+  bind(api.cubin, "nvrtcGetCUBIN");
+  bind(api.log_size, "nvrtcGetProgramLogSize");
+  bind(api.log, "nvrtcGetProgramLog");
+  if (!is_complete || api.version(&api.major, &api.minor) != kSuccess)
+    return fail(Code::kUnsupported, "{} lacks functions of NVRTC 12 and 13; install one of them",
+                api.path);
+  load_builtins(api);
+  return api;
+}
+
+const Result<Api>& api() {
+  static const Result<Api> loaded = load();
+  return loaded;
+}
+
+class Compilation {
+ public:
+  explicit Compilation(const Api& used) : api_(used) {}
+  Compilation(const Compilation&) = delete;
+  Compilation& operator=(const Compilation&) = delete;
+  ~Compilation() {
+    if (handle_) api_.destroy(&handle_);
+  }
+
+  Result<std::vector<std::byte>> run(std::string_view source, std::string_view target,
+                                     bool wants_ptx) {
+    const std::string text(source);
+    if (const int s = api_.create(&handle_, text.c_str(), "kernel.cu", 0, nullptr, nullptr))
+      return fail(Code::kCompile, "NVRTC {}.{}: status {} for a new program", api_.major,
+                  api_.minor, s);
+    BM_TRY(compile(source, target, wants_ptx));
+    size_t size = 0;
+    if ((wants_ptx ? api_.ptx_size : api_.cubin_size)(handle_, &size) != kSuccess || size == 0)
+      return fail(Code::kCompile, "NVRTC {}.{} made no code for {}", api_.major, api_.minor,
+                  target);
+    std::vector<std::byte> out(size);
+    (wants_ptx ? api_.ptx : api_.cubin)(handle_, reinterpret_cast<char*>(out.data()));
+    return out;
+  }
+
+ private:
+  Status compile(std::string_view source, std::string_view target, bool wants_ptx) {
+    const std::string number(target.substr(target.find('_') + 1));
+    const std::string arch =
+        fmt::format("--gpu-architecture={}_{}", wants_ptx ? "compute" : "sm", number);
+    // What the program says is what is computed: no contraction, no flushing of small numbers.
+    std::vector<const char*> options{arch.c_str(),      "--fmad=false",     "--ftz=false",
+                                     "--prec-div=true", "--prec-sqrt=true", "--disable-warnings"};
+    // Without NVRTC's own headers, which no kernel needs.
+    if (api_.is_at_least(12, 4)) options.push_back("--minimal");
+    const int status = api_.compile(handle_, static_cast<int>(options.size()), options.data());
+    if (status == kSuccess) return {};
+    if (status == kInvalidOption)
+      return fail(Code::kUnsupported,
+                  "NVRTC {}.{} ({}) does not compile for {}; install a newer CUDA toolkit: {}",
+                  api_.major, api_.minor, api_.path, target, log());
+    return fail(Code::kCompile, "NVRTC {}.{} (status {}): {}", api_.major, api_.minor, status,
+                with_source_line(log(), source));
+  }
+
+  std::string log() {
+    size_t size = 0;
+    if (api_.log_size(handle_, &size) != kSuccess || size == 0) return "no log";
+    std::string text(size, '\0');
+    if (api_.log(handle_, text.data()) != kSuccess) return "no log";
+    return text.c_str();
+  }
+
+  const Api& api_;
+  Handle handle_ = nullptr;
+};
+
+/// Number behind `before` in a log; 0 if there is none.
+int number_behind(const std::string& log, std::string_view before) {
+  const size_t at = log.find(before);
+  return at == std::string::npos ? 0 : std::atoi(log.c_str() + at + before.size());
+}
+
+}  // namespace
+
+std::string with_source_line(const std::string& log, std::string_view source) {
+  // "kernel.cu(12): error: …", "ptxas kernel, line 12; error : …".
+  int wanted = number_behind(log, "kernel.cu(");
+  if (wanted < 1) wanted = number_behind(log, "line ");
+  size_t begin = 0;
+  for (int n = 1; n < wanted && begin != std::string_view::npos; ++n) {
+    begin = source.find('\n', begin);
+    if (begin != std::string_view::npos) ++begin;
+  }
+  if (wanted < 1 || begin == std::string_view::npos) return log;
+  return fmt::format("{}\nsource line {}: {}", log, wanted,
+                     source.substr(begin, source.find('\n', begin) - begin));
+}
+
+Result<std::string> nvrtc_version() {
+  const Result<Api>& loaded = api();
+  if (!loaded) return tl::unexpected(loaded.error());
+  return fmt::format("{}.{}", loaded->major, loaded->minor);
+}
+
+Result<std::vector<std::byte>> nvrtc_compile(std::string_view source, std::string_view target,
+                                             bool wants_ptx) {
+  const Result<Api>& loaded = api();
+  if (!loaded) return tl::unexpected(loaded.error());
+  return Compilation(*loaded).run(source, target, wants_ptx);
+}
+
+}  // namespace bm::compiler
