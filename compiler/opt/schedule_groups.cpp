@@ -65,6 +65,7 @@ class GroupScheduler {
     shape_ = best_shape(is_group_);
     share_reductions();
     set_launch();
+    if (!fit_grid()) merge_all();
     return std::move(s_);
   }
 
@@ -389,6 +390,46 @@ class GroupScheduler {
     const bool is_exact = multiply(&s_.grid[axis_], extent, 1);
     s_.axes[axis_].push_back({.loop = loop, .is_bounded = !is_exact});
     is_closed_ = !is_exact;
+  }
+
+  /// Most groups along an axis.
+  double most_groups(size_t axis) const {
+    double most = 1;
+    for (const GroupFactor& f : s_.axes[axis]) {
+      bool is_const = false;
+      if (f.loop != ~0u)
+        most *= static_cast<double>(std::max<int64_t>(s_.loops[f.loop].range->src[0]->hi, 1));
+      else
+        most *=
+            std::ceil(static_cast<double>(count_items(&is_const)) / static_cast<double>(s_.chunk));
+    }
+    return most;
+  }
+
+  /// Puts the longest axis where most groups are allowed, the first; false if another one is still
+  /// too long for the target.
+  bool fit_grid() {
+    const auto is_short = [&](size_t axis, size_t place) {
+      return most_groups(axis) <= static_cast<double>(target_.max_groups[place]);
+    };
+    for (size_t axis = 1; axis < s_.axes.size(); ++axis)
+      if (!is_short(axis, axis) && is_short(0, axis)) {
+        std::swap(s_.axes[0], s_.axes[axis]);
+        std::swap(s_.grid[0], s_.grid[axis]);
+      }
+    return is_short(0, 0) && is_short(1, 1) && is_short(2, 2);
+  }
+
+  /// Starts again with all loops in chunks, which need one axis.
+  void merge_all() {
+    s_ = {};
+    is_group_.assign(loops_.size(), false);
+    jams_.assign(loops_.size(), 1);
+    is_tiled_ = is_closed_ = false;
+    axis_ = 0;
+    shape_ = best_shape(is_group_);
+    share_reductions();
+    set_launch();
   }
 
   const ir::KernelIr& kernel_;
