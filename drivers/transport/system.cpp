@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/klog.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -82,6 +83,15 @@ int System::list(const std::string& path, std::vector<std::string>* out) {
   ::closedir(folder);
   std::sort(out->begin(), out->end());
   return 0;
+}
+
+int System::kernel_log(std::string* out) {
+  constexpr int kReadAll = 3;  // syslog(2), SYSLOG_ACTION_READ_ALL: the newest bytes, none consumed
+  out->resize(kMaxFile);
+  const int got = ::klogctl(kReadAll, out->data(), static_cast<int>(out->size()));
+  const int error = errno;
+  out->resize(got < 0 ? 0 : static_cast<size_t>(got));
+  return got < 0 ? -error : 0;
 }
 
 System& real_system() {

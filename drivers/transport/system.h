@@ -31,6 +31,8 @@ class System {
   virtual int read_file(const std::string& path, std::string* out);
   /// Names in a folder, sorted; 0 or -errno.
   virtual int list(const std::string& path, std::vector<std::string>* out);
+  /// What the kernel's log buffer holds, where this user may read it; 0 or -errno.
+  virtual int kernel_log(std::string* out);
 };
 
 /// The machine this runs on.
