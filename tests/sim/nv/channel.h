@@ -1,0 +1,71 @@
+#pragma once
+// A channel: ring of push-buffer entries, the engine state behind it, and where faults go.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/sim/nv/address_space.h"
+
+namespace bm::sim::nv {
+
+struct MmuFault {
+  uint64_t address = 0;
+  uint32_t type = 0, access = 0;  ///< as READ_MMU_FAULT_INFO numbers them
+};
+
+struct SmError {
+  uint32_t global = 0, warp = 0;  ///< exception registers
+  uint64_t pc = 0, address = 0;
+};
+
+/// Channels that share a time slice and a fate.
+struct ChannelGroup {
+  uint32_t engine = 1;  ///< NV2080_ENGINE_TYPE
+  std::atomic<bool> is_scheduled{false};
+  std::atomic<bool> is_dead{false};
+  std::mutex mutex;
+  std::vector<MmuFault> mmu_faults;
+  std::vector<SmError> sm_errors;
+};
+
+/// Registers of one subchannel: methods as last written, by method number / 4.
+struct Subchannel {
+  uint32_t object_class = 0;
+  std::array<uint32_t, 0x1000> methods{};
+};
+
+struct Channel {
+  // Set when the channel is created.
+  uint32_t id = 0, token = 0, channel_class = 0, handle = 0;
+  std::shared_ptr<ChannelGroup> group;
+  std::shared_ptr<AddressSpace> space;
+  uint64_t ring = 0;  ///< GPU address of the entries
+  uint32_t entries = 0;
+  std::shared_ptr<Backing> userd;
+  uint64_t userd_offset = 0;
+  std::shared_ptr<Backing> notifier;  ///< may be null
+  std::vector<uint32_t> objects;      ///< engine classes allocated under it; guarded by Gpu
+
+  std::atomic<bool> is_bound{false};  ///< registered with the unified memory module
+  std::atomic<bool> is_rung{false};   ///< the doorbell has been written since the last look
+  std::atomic<bool> is_stopping{false};
+
+  // Engine thread only.
+  uint32_t get = 0;
+  std::vector<uint32_t> push;  ///< words of the entry being executed
+  size_t push_at = 0;
+  struct Burst {  ///< method header being consumed
+    uint32_t count = 0, method = 0, subchannel = 0, opcode = 0, done = 0;
+  } burst;
+  std::array<uint32_t, 0x40> host{};  ///< host methods, by number / 4
+  std::array<Subchannel, 8> subchannels{};
+  std::vector<std::byte> inline_data;
+  std::vector<uint32_t> inline_qmd;
+};
+
+}  // namespace bm::sim::nv
