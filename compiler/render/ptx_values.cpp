@@ -162,8 +162,9 @@ void Values::compare(ValueId id, std::string_view relation) {
   const auto is_small = [&](ValueId v) { return file(v) == File::kB32 || narrow_[v]; };
   const bool is_wide = !is_small(a) || !is_small(b);
   const std::string x = sized(a, is_wide), y = sized(b, is_wide), d = define(id);
-  out_.line("setp.{}.{} {}, {}, {};", relation, arithmetic_type(t, !is_wide && item_size(t) == 8),
-            d, x, y);
+  std::string_view type = arithmetic_type(t, !is_wide && item_size(t) == 8);
+  if (relation != "lt") type = is_wide ? "s64" : "s32";
+  out_.line("setp.{}.{} {}, {}, {};", relation, type, d, x, y);
 }
 
 void Values::select(ValueId id) {
@@ -212,8 +213,12 @@ void Values::arithmetic(ValueId id, std::string_view integer_op, std::string_vie
   const Value& v = p_.at(id);
   const DType t = v.type.dtype;
   const std::string_view op = is_float(t) ? float_op : integer_op;
-  const std::string_view type = arithmetic_type(t, narrow_[id]);
   const bool is_wide = file(id) == File::kB64;
+  // Sums and products wrap alike with and without a sign.
+  const bool has_sign = integer_op == "div" || integer_op == "rem";
+  const std::string_view type = is_float(t) || has_sign ? arithmetic_type(t, narrow_[id])
+                                : is_wide               ? "s64"
+                                                        : "s32";
   std::string sources;
   for (ValueId a : v.args) sources += ", " + (is_float(t) ? operand(a) : sized(a, is_wide));
   const bool must_wrap = !is_float(t) && item_size(t) < 4;

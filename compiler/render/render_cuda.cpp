@@ -110,11 +110,17 @@ class CudaRenderer final : public WorkItemC {
     }
   }
 
+  /// A table is short: its entries are chosen among, so that the kernel needs no data of its own.
   void table(size_t number) {
-    std::string words;
-    for (uint64_t w : p_.tables[number])
-      words += fmt::format("{}{}ul", words.empty() ? "" : ", ", w);
-    line("static __device__ const unsigned long {}_table{}[] = {{{}}};", p_.name, number, words);
+    line("static __device__ __forceinline__ unsigned long {}_table{}(long i) {{", p_.name, number);
+    const std::vector<uint64_t>& words = p_.tables[number];
+    line("  unsigned long w = {}ul;", words[0]);
+    for (size_t i = 1; i < words.size(); ++i) line("  w = i == {} ? {}ul : w;", i, words[i]);
+    line("  return w;");
+    line("}}");
+  }
+  std::string entry(size_t table, const std::string& index) const override {
+    return fmt::format("{}_table{}({})", p_.name, table, index);
   }
 
   void kernel() {

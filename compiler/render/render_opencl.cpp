@@ -74,6 +74,9 @@ class OpenClRenderer final : public WorkItemC {
     return fmt::format("as_{}({})", type_name(to), a);
   }
   std::string function(std::string_view name, DType) const override { return std::string(name); }
+  std::string entry(size_t table, const std::string& index) const override {
+    return fmt::format("{}_table{}[{}]", p_.name, table, index);
+  }
   void barrier() override { line("barrier(CLK_LOCAL_MEM_FENCE);"); }
 
   bool uses(DType t) const {

@@ -97,7 +97,7 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kItem:
     case ValueOp::kIndex: return;
     case ValueOp::kLoad: return set(load(v));
-    case ValueOp::kTable: return set(fmt::format("{}_table{}[{}]", p_.name, v.imm, ref(v.args[0])));
+    case ValueOp::kTable: return set(entry(static_cast<size_t>(v.imm), ref(v.args[0])));
     case ValueOp::kLocalLoad: return set(fmt::format("local{}[{}]", v.imm, ref(v.args[0])));
     case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
     case ValueOp::kCall: return set(call(v));

@@ -24,6 +24,8 @@ class WorkItemC : public CLike {
   virtual std::string reinterpret(DType to, DType from, const std::string& a) const = 0;
   /// sqrt, trunc, fma of `t`.
   virtual std::string function(std::string_view name, DType t) const = 0;
+  /// An entry of a constant table.
+  virtual std::string entry(size_t table, const std::string& index) const = 0;
   /// A 64-bit integer that is computed in 32 bits.
   virtual bool is_narrow(ValueId) const { return false; }
 
