@@ -1,9 +1,13 @@
 // NVIDIA's targets: what is generated is accepted by the toolkit that is found, for every card.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
-#include <functional>
+#include <filesystem>
+#include <fstream>
 
+#include "compiler/toolchain/cuda_disassembler.h"
+#include "compiler/toolchain/cuda_library.h"
 #include "compiler/toolchain/nvjitlink.h"
 #include "compiler/toolchain/nvrtc.h"
 #include "runtime/base/env.h"
@@ -128,6 +132,96 @@ TEST(Nv, CudaIsCompiledForEveryCard) {
     expect_cubin(kernels[i], kTargets[i % kTargets.size()], "NVRTC");
     if (testing::Test::HasFatalFailure()) return;
   }
+}
+
+/// Machine code by default; text that ends in NUL where it is asked for.
+TEST(Nv, PtxTextIsHandedOutOnRequest) {
+  const auto kernel = matmul_kernel(8, 8, 8, DType::kF32);
+  for (const char* renderer : {"PTX", "NVRTC"}) {
+    if (const auto v = compiler::nvrtc_version(); !v && renderer == std::string_view("NVRTC"))
+      continue;
+    const ScopedSetting code("BM_NV_CODE", "ptx");
+    const auto made = compiler::compile(kernel, nv_arch("sm_90"), renderer, {.use_cache = false});
+    ASSERT_TRUE(made) << made.error().message;
+    const std::string text = text_of(made->image);
+    EXPECT_EQ(text.find('\0'), text.size() - 1) << renderer;
+    EXPECT_NE(text.find(".visible .entry matmul("), std::string::npos) << text;
+    EXPECT_EQ(made->arch, "sm_90");
+    EXPECT_EQ(made->entry, "matmul");
+    EXPECT_EQ(made->num_buffers, 3u);
+  }
+}
+
+/// The first compile of a kernel must not decide what later settings get.
+TEST(Nv, CacheKeepsTextAndMachineCodeApart) {
+  if (const auto v = compiler::nvjitlink_version(); !v) GTEST_SKIP() << v.error().message;
+  const auto kernel = matmul_kernel(8, 8, 24, DType::kF32);
+  for (int round = 0; round < 2; ++round) {
+    const auto cubin = compiler::compile(kernel, nv_arch("sm_90"), "PTX");
+    ASSERT_TRUE(cubin) << cubin.error().message;
+    EXPECT_EQ(text_of(cubin->image).substr(1, 3), "ELF");
+    const ScopedSetting code("BM_NV_CODE", "ptx");
+    const auto text = compiler::compile(kernel, nv_arch("sm_90"), "PTX");
+    ASSERT_TRUE(text) << text.error().message;
+    EXPECT_EQ(text_of(text->image).substr(0, 8), ".version");
+  }
+}
+
+TEST(Nv, UnknownRenderersAreNamed) {
+  const auto code =
+      compiler::compile(matmul_kernel(8, 8, 8, DType::kF32), nv_arch("sm_90"), "LLVM");
+  ASSERT_FALSE(code);
+  EXPECT_NE(code.error().message.find("NVRTC and PTX"), std::string::npos);
+}
+
+TEST(CudaToolchain, MissingLibrariesAreLookedForWhereToolkitsAre) {
+  const ScopedSetting path("CUDA_PATH", "/nowhere/cuda");
+  const auto places = compiler::cuda_library_candidates("nvrtc");
+  ASSERT_FALSE(places.empty());
+  EXPECT_EQ(places[0], "/nowhere/cuda/lib64/libnvrtc.so.13");
+  for (const char* wanted : {"/usr/local/cuda/lib64/libnvrtc.so.12", "libnvrtc.so.13"})
+    EXPECT_NE(std::find(places.begin(), places.end(), wanted), places.end()) << wanted;
+  const auto library = compiler::open_cuda_library("nosuchthing");
+  ASSERT_FALSE(library);
+  EXPECT_EQ(library.error().code, Code::kNotFound);
+  for (const char* wanted : {"libnosuchthing", "CUDA_PATH", "/nowhere/cuda/lib64", "install"})
+    EXPECT_NE(library.error().message.find(wanted), std::string::npos) << library.error().message;
+}
+
+TEST(CudaToolchain, ErrorsShowTheLineOfTheSource) {
+  if (const auto v = compiler::nvrtc_version(); !v) GTEST_SKIP() << v.error().message;
+  const auto code = compiler::nvrtc_compile(
+      "extern \"C\" __global__ void f(int* p) {\n  p[0] = ;\n}\n", "sm_90", false);
+  ASSERT_FALSE(code);
+  EXPECT_EQ(code.error().code, Code::kCompile);
+  EXPECT_NE(code.error().message.find("source line 2:   p[0] = ;"), std::string::npos)
+      << code.error().message;
+  const auto unknown = compiler::nvrtc_compile("", "sm_20", false);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, Code::kUnsupported) << unknown.error().message;
+}
+
+TEST(CudaToolchain, AssemblerErrorsShowTheLineOfThePtx) {
+  if (const auto v = compiler::nvjitlink_version(); !v) GTEST_SKIP() << v.error().message;
+  const auto code = compiler::nvjitlink_assemble(
+      ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry f()\n{\n\tnonsense;\n}\n",
+      "sm_90");
+  ASSERT_FALSE(code);
+  EXPECT_EQ(code.error().code, Code::kCompile) << code.error().message;
+  EXPECT_NE(code.error().message.find("nonsense"), std::string::npos) << code.error().message;
+}
+
+TEST(CudaToolchain, DisassemblesWithTheToolkitsProgram) {
+  const auto text = std::as_bytes(std::span(".version 7.8\n", 14));
+  EXPECT_EQ(compiler::cuda_disassemble(text).value_or("?"), ".version 7.8\n");
+  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "fake_cuda";
+  std::filesystem::create_directories(root / "bin");
+  std::ofstream(root / "bin/nvdisasm") << "#!/bin/sh\necho \"$1\"; cat \"$2\" | wc -c\n";
+  std::filesystem::permissions(root / "bin/nvdisasm", std::filesystem::perms::owner_all);
+  const ScopedSetting path("CUDA_PATH", root.string());
+  const auto elf = std::as_bytes(std::span("\177ELFabc", 8));
+  EXPECT_EQ(compiler::cuda_disassemble(elf).value_or("?"), "-c\n8\n");
+  std::filesystem::remove_all(root);
 }
 
 }  // namespace
