@@ -52,6 +52,7 @@ Status ClQueue::submit(std::span<const hal::Command> commands) {
 Result<std::unique_ptr<hal::Recording>> ClQueue::record(std::span<const hal::Command> commands,
                                                         std::span<const hal::Patch> patches) {
   const std::lock_guard lock(shared_.mutex);
+  BM_TRY(shared_.health.status());
   return BM_TRY(ClRecording::build(commands, patches, memory_));
 }
 

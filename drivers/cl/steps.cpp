@@ -20,6 +20,20 @@ Launch& new_launch(StepList& list) {
   return list.launches[list.num_launches++];
 }
 
+/// Errors: kInvalidArgument beyond 2^63 threads: drivers differ in what they make of it, from a
+/// refusal to years of work.
+Status check_grid(const Launch& launch) {
+  const hal::CodeObject& code = launch.program->code();
+  uint64_t threads = uint64_t{code.block.x} * code.block.y * code.block.z;
+  bool is_over = false;
+  for (const uint64_t blocks : launch.grid)
+    is_over = __builtin_mul_overflow(threads, blocks, &threads) || is_over;
+  const bool is_empty = launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0;
+  if (is_empty || (!is_over && threads <= uint64_t{std::numeric_limits<int64_t>::max()})) return {};
+  return fail(Code::kInvalidArgument, "kernel '{}': grid of {} x {} x {} blocks", code.entry,
+              launch.grid[0], launch.grid[1], launch.grid[2]);
+}
+
 Status add_launch(const hal::Dispatch& dispatch, Memory& memory, StepList& list, Step& step) {
   // The one checked downcast: programs of other devices have no kernel here.
   const auto* program = dynamic_cast<const ClProgram*>(dispatch.program);
@@ -30,6 +44,7 @@ Status add_launch(const hal::Dispatch& dispatch, Memory& memory, StepList& list,
   Launch& launch = new_launch(list);
   launch.program = program;
   launch.grid = {dispatch.grid.x, dispatch.grid.y, dispatch.grid.z};
+  BM_TRY(check_grid(launch));
   launch.views.assign(program->code().num_buffers, nullptr);
   launch.has_views = false;
   launch.arguments = nullptr;
@@ -223,6 +238,9 @@ Status ClRecording::patch(std::span<const uint64_t> values, Memory& memory) {
       BM_TRY(apply(patches_[i], values[slot] + patches_[i].addend, memory));
   }
   if (is_changed) BM_TRY(resolve_stale(memory));
+  if (has_new_grid_)
+    for (const Launch& launch : list_.launches) BM_TRY(check_grid(launch));
+  has_new_grid_ = false;
   generation_ = generation;
   must_apply_all_ = false;
   return {};
@@ -241,6 +259,7 @@ Status ClRecording::apply(const hal::Patch& patch, uint64_t value, Memory& memor
       return fail(Code::kInvalidArgument, "launch dimension {} of command {} exceeds 32 bits",
                   value, patch.command);
     list_.launches[step.launch].grid[axis] = value;
+    has_new_grid_ = true;
     return {};
   };
   switch (patch.field) {

@@ -93,6 +93,7 @@ class ClRecording final : public hal::Recording {
   std::vector<uint64_t> last_;         ///< values of the last replay
   uint64_t generation_ = 0;            ///< of the memory when everything was resolved
   bool must_apply_all_ = true;
+  bool has_new_grid_ = false;
 };
 
 }  // namespace bm::cl

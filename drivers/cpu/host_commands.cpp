@@ -21,6 +21,11 @@ Status check_word(hal::GpuVa va, const char* command) {
               command, hal::raw(va));
 }
 
+Status check_copy(const hal::Copy& copy) {
+  if (copy.bytes == 0 || (hal::raw(copy.dst) != 0 && hal::raw(copy.src) != 0)) return {};
+  return fail(Code::kInvalidArgument, "Copy of {} bytes with a null address", copy.bytes);
+}
+
 Status wait_slowly(hal::GpuVa signal, uint64_t value, uint32_t timeout_ms) {
   using Clock = std::chrono::steady_clock;
   const auto word = word_at(signal);

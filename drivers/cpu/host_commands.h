@@ -23,6 +23,9 @@ inline bool is_word(hal::GpuVa va) {
 /// kInvalidArgument unless `va` is a non-null multiple of 8.
 Status check_word(hal::GpuVa va, const char* command);
 
+/// kInvalidArgument for bytes from or to address 0.
+Status check_copy(const hal::Copy& copy);
+
 /// `va` must be a word (is_word).
 inline std::atomic_ref<uint64_t> word_at(hal::GpuVa va) {
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(hal::raw(va)));
@@ -73,7 +76,7 @@ inline void perform(const hal::Barrier&) { std::atomic_thread_fence(std::memory_
 inline Status perform(const hal::Copy& copy) {
   if (copy.bytes == 0) return {};
   if (hal::raw(copy.dst) == 0 || hal::raw(copy.src) == 0) [[unlikely]]
-    return fail(Code::kInvalidArgument, "Copy of {} bytes with a null address", copy.bytes);
+    return check_copy(copy);
   std::memmove(reinterpret_cast<void*>(hal::raw(copy.dst)),
                reinterpret_cast<const void*>(hal::raw(copy.src)), copy.bytes);
   return {};

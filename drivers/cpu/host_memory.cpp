@@ -65,6 +65,9 @@ Result<std::unique_ptr<hal::Buffer>> allocate_host(const hal::BufferDesc& desc) 
   if (desc.external != nullptr) {
     if (desc.external_kind != hal::ExternalKind::kHostPointer)
       return fail(Code::kUnsupported, "this device wraps host pointers only");
+    if (desc.size > UINTPTR_MAX - reinterpret_cast<uintptr_t>(desc.external))
+      return fail(Code::kInvalidArgument, "{} bytes at {} end beyond the address space", desc.size,
+                  desc.external);
     if (desc.zero) std::memset(desc.external, 0, desc.size);
     return std::make_unique<ExternalBuffer>(desc);
   }

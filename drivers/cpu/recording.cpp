@@ -5,12 +5,26 @@
 #include <variant>
 
 #include "drivers/cpu/host_addresses.h"
+#include "drivers/cpu/host_commands.h"
 #include "drivers/cpu/program.h"
 
 namespace bm::cpu {
 namespace {
 
 using hal::raw;
+
+Status check_command(const hal::Command& command) {
+  struct Visitor {
+    Status operator()(const hal::Wait& c) const { return check_word(c.signal, "Wait"); }
+    Status operator()(const hal::Signal& c) const { return check_word(c.signal, "Signal"); }
+    Status operator()(const hal::Timestamp& c) const { return check_word(c.dst, "Timestamp"); }
+    Status operator()(const hal::Write& c) const { return check_word(c.dst, "Write"); }
+    Status operator()(const hal::Copy& c) const { return check_copy(c); }
+    Status operator()(const hal::Barrier&) const { return {}; }
+    Status operator()(const hal::Dispatch&) const { return {}; }
+  };
+  return std::visit(Visitor{}, command);
+}
 
 /// Blocks of a grid. Errors: kInvalidArgument beyond 2^63, which the pool's counters could not
 /// hold.
@@ -75,6 +89,7 @@ Result<Call> make_call(const hal::Command& command, const CallRules& rules) {
       return Call{CallKind::kWrite, {raw(c.dst), c.value}};
     }
   };
+  BM_TRY(check_command(command));
   return std::visit(Visitor{rules}, command);
 }
 
@@ -94,6 +109,11 @@ Result<std::unique_ptr<CallRecording>> CallRecording::build(std::span<const hal:
     slots = std::max(slots, patch.slot + 1);
     uint64_t* target = BM_TRY(recording->target_of(commands, patch));
     if (target != nullptr) recording->stores_.push_back({patch.slot, target, patch.addend});
+    const bool is_address = patch.field == hal::PatchField::kSignalAddress ||
+                            patch.field == hal::PatchField::kCopyDst ||
+                            patch.field == hal::PatchField::kCopySrc ||
+                            patch.field == hal::PatchField::kCopyBytes;
+    if (is_address) recording->addressed_.push_back(patch.command);
   }
   recording->last_.resize(slots);
   BM_TRY(recording->sort_stores());
@@ -197,13 +217,25 @@ Status CallRecording::patch(std::span<const uint64_t> values) {
     for (uint32_t i = first_store_[slot]; i < first_store_[slot + 1]; ++i)
       *stores_[i].target = value + stores_[i].addend;
   }
-  if (!changed || launches_.empty()) {
-    must_write_all_ = false;
-    return {};
-  }
-  must_write_all_ = true;  // stays so if a dimension is refused
+  if (!changed) return {};
+  must_write_all_ = true;  // stays so if something is refused
+  BM_TRY(check_addresses());
   BM_TRY(update_launches());
   must_write_all_ = false;
+  return {};
+}
+
+/// Before anything runs, as at record.
+Status CallRecording::check_addresses() const {
+  for (const uint32_t index : addressed_) {
+    const Call& call = calls_[index];
+    const hal::GpuVa first{call.words[0]};
+    if (call.kind == CallKind::kCopy || call.kind == CallKind::kCounted) {
+      BM_TRY(check_copy({first, hal::GpuVa{call.words[1]}, call.words[2]}));
+    } else {
+      BM_TRY(check_word(first, "a command"));
+    }
+  }
   return {};
 }
 

@@ -42,7 +42,8 @@ struct CallRules {
 /// handing over to a parked worker costs.
 inline constexpr uint64_t kPoolWork = 1 << 17;
 
-/// Errors: kInvalidArgument (program of another device, more than 2^63 blocks, no argument block).
+/// Errors: kInvalidArgument (program of another device, more than 2^63 blocks, no argument block,
+/// an address that cannot be one).
 Result<Call> make_call(const hal::Command& command, const CallRules& rules);
 
 /// Immutable list of calls and where each slot's value goes, grouped by slot (CSR).
@@ -56,7 +57,8 @@ class CallRecording final : public hal::Recording {
 
   std::span<const Call> calls() const { return calls_; }
   /// Rewrites the places of every slot whose value differs from the last replay.
-  /// Errors: kInvalidArgument (too few values, launch dimension beyond 32 bits).
+  /// Errors: kInvalidArgument (too few values, launch dimension beyond 32 bits, an address that
+  /// cannot be one).
   Status patch(std::span<const uint64_t> values);
 
  private:
@@ -76,10 +78,12 @@ class CallRecording final : public hal::Recording {
   uint64_t* grid_target(uint32_t command, size_t axis, const hal::Dispatch& dispatch);
   Status sort_stores();
   Status update_launches();
+  Status check_addresses() const;
 
   CallRules rules_;
   std::vector<Call> calls_;
   std::vector<Launch> launches_;       ///< kernels whose grid is patched; never grows after build
+  std::vector<uint32_t> addressed_;    ///< commands whose addresses are patched
   std::vector<Store> stores_;          ///< by slot, then destination
   std::vector<uint32_t> first_store_;  ///< slot → index into stores_; one more than slots
   std::vector<uint64_t> last_;         ///< values of the last replay

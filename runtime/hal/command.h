@@ -13,10 +13,15 @@ enum class GpuVa : uint64_t {};
 constexpr uint64_t raw(GpuVa va) { return static_cast<uint64_t>(va); }
 constexpr GpuVa offset(GpuVa va, uint64_t bytes) { return GpuVa{raw(va) + bytes}; }
 
+/// Hold the queue until *signal >= value. Gives up when the word stands still for
+/// BM_WAIT_TIMEOUT_MS. An inline device then returns kTimeout with wanted and actual value, runs
+/// nothing behind the wait, and is usable. A queue either makes that its device's fault
+/// (Device::status) and never runs what is behind the wait, or goes on standing there: the host's
+/// own waits time out, and a late signal lets the queue go on.
 struct Wait {
   GpuVa signal;
   uint64_t value;
-};  ///< hold the queue until *signal >= value
+};
 struct Signal {
   GpuVa signal;
   uint64_t value;

@@ -67,12 +67,23 @@ class Queue {
   virtual ~Queue() = default;
   /// Hands commands to the hardware in order; returns before they complete unless the device runs
   /// inline (Device::is_inline). Back-pressure: blocks (bounded) while the ring is full.
+  ///
+  /// Errors: kInvalidArgument, and nothing of the list runs, for what cannot be right: Wait,
+  /// Signal, Timestamp or Write at address 0 or one that is no multiple of 8; Copy of bytes from or
+  /// to address 0; Dispatch without a program, of a program this device did not load, without an
+  /// aligned argument block where the kernel takes arguments, or of more blocks than the device can
+  /// launch (never more than 2^63). An address that is wrong otherwise is refused where the device
+  /// knows its ranges and a fault where it does not. kTimeout: the ring stayed full, or an inline
+  /// device's Wait gave up (Wait). The device's sticky fault.
   virtual Status submit(std::span<const Command> commands) = 0;
-  /// Encodes once. kUnsupported: the caller falls back to submit.
+  /// Encodes once. Errors: as submit; kInvalidArgument also for a patch of a command, field or word
+  /// that does not exist, or two slots of one place. kUnsupported: the caller falls back to submit.
   virtual Result<std::unique_ptr<Recording>> record(std::span<const Command> commands,
                                                     std::span<const Patch> patches) = 0;
   /// Rewrites what changed since the last replay of this recording and starts it. The previous
   /// replay of the same recording must have completed. No allocation, no system call on success.
+  /// Errors: as submit, for the values patched in, too; a launch dimension beyond 32 bits and too
+  /// few values are kInvalidArgument. After a refusal the recording is as good as before.
   virtual Status replay(Recording& recording, std::span<const uint64_t> values) = 0;
 };
 
@@ -82,19 +93,27 @@ struct MemoryInfo {
 
 class Device {
  public:
+  /// After everything made by it. Waits for work in flight, bounded; what is stuck is given up.
   virtual ~Device() = default;
   virtual const Arch& arch() const = 0;
   /// Human name: CPU model, card's marketing name.
   virtual std::string description() const = 0;
+  /// Errors: kInvalidArgument: no bytes, or `external` reaches beyond the address space or, where
+  /// the device looks, is not the caller's memory; kUnsupported: a foreign `external_kind`;
+  /// kOutOfMemory with requested and used bytes: the device stays as good as before.
   virtual Result<std::unique_ptr<Buffer>> allocate(const BufferDesc& desc) = 0;
   /// Makes another device's buffer reachable here; returns its address on this device.
   virtual Result<GpuVa> map(Buffer& peer) = 0;
+  /// Errors, before anything of it runs: kInvalidArgument: made for another arch (names both), a
+  /// block without threads or of more than Arch::max_block; kUnsupported: more local memory than
+  /// Arch::local_memory_bytes, symbols nobody has; kCorrupt, kCompile or those: a damaged image.
   virtual Result<std::unique_ptr<Program>> load(const CodeObject& code) = 0;
   virtual Queue& queue(QueueKind kind) = 0;
   /// True: submit and replay return with all work done (CPU, REF, NULL); their Signals are already
   /// visible.
   virtual bool is_inline() const { return false; }
-  /// Sticky: first fault after which every call fails with the same cause.
+  /// Sticky: first fault after which every call fails with the same cause: allocate, load, submit,
+  /// record and replay return this very error. Bad input never causes one.
   virtual Status status() = 0;
   virtual MemoryInfo memory() const = 0;
   /// Disassembly of a code object's kernel, or kUnsupported.

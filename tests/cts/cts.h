@@ -3,6 +3,7 @@
 // function over one device; a device joins all of them by one row in a list, which also names what
 // it cannot do and why.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
@@ -57,6 +58,9 @@ class Rig {
   hal::Command end_signal(uint64_t value) const;
   /// Waits until end_signal(value) has been performed.
   Status finish(uint64_t value);
+  /// Waits until the word is at least `value`. Errors: the device's fault; kTimeout after
+  /// kDeadline.
+  Status wait_for(std::atomic_ref<uint64_t> word, uint64_t value);
   uint64_t next_value() { return ++value_; }
 
  private:
@@ -80,7 +84,9 @@ enum class Needs : uint8_t {
 
 struct Case {
   std::string_view name;  ///< "memory.sizes"
-  std::variant<Status (*)(Rig& rig), Status (*)(World& world)> run;
+  /// On the opened device, on the device opened by the runtime, or opening it as it needs.
+  std::variant<Status (*)(Rig& rig), Status (*)(World& world), Status (*)(const Subject& subject)>
+      run;
   Needs needs = Needs::kNothing;
   uint32_t wait_timeout_ms = 0;  ///< BM_WAIT_TIMEOUT_MS while it runs; 0: as it is
 };
@@ -90,6 +96,9 @@ std::span<const Case> timeline_cases();
 std::span<const Case> queue_cases();
 std::span<const Case> dispatch_cases();
 std::span<const Case> graph_cases();
+std::span<const Case> cross_cases();
+std::span<const Case> fault_cases();
+std::span<const Case> runtime_fault_cases();
 
 /// Devices of one test program; defined by the program.
 std::vector<Subject> subjects();
@@ -105,6 +114,10 @@ using Sizes = std::initializer_list<uint64_t>;
 template <class T>
 std::span<T> view(hal::Buffer& buffer) {
   return {reinterpret_cast<T*>(buffer.host()), buffer.size() / sizeof(T)};
+}
+/// Word of a buffer the host sees.
+inline std::atomic_ref<uint64_t> word(hal::Buffer& buffer, uint64_t index = 0) {
+  return std::atomic_ref<uint64_t>(view<uint64_t>(buffer)[index]);
 }
 inline uint64_t va(const std::unique_ptr<hal::Buffer>& buffer) { return hal::raw(buffer->va()); }
 inline hal::GpuVa word_va(const hal::Buffer& buffer, uint64_t index) {

@@ -31,8 +31,9 @@ const Exemption* find(const std::vector<Exemption>& list, const Case& test) {
 
 std::vector<const Case*> all_cases() {
   std::vector<const Case*> all;
-  for (const auto cases : {memory_cases(), copy_cases(), timeline_cases(), queue_cases(),
-                           dispatch_cases(), graph_cases()})
+  for (const auto cases :
+       {memory_cases(), copy_cases(), timeline_cases(), queue_cases(), dispatch_cases(),
+        graph_cases(), cross_cases(), fault_cases(), runtime_fault_cases()})
     for (const Case& test : cases) all.push_back(&test);
   return all;
 }
@@ -45,6 +46,8 @@ Status run(const Subject& subject, const Case& test) {
     Rig rig = BM_TRY(Rig::open(subject));
     return (*on_rig)(rig);
   }
+  if (const auto* on_subject = std::get_if<Status (*)(const Subject&)>(&test.run))
+    return (*on_subject)(subject);
   const auto world = BM_TRY(World::open(subject));
   return std::get<Status (*)(World&)>(test.run)(*world);
 }

@@ -130,14 +130,6 @@ Status replayed_kernels(Rig& rig) {
   return {};
 }
 
-Status wrong_architecture(Rig& rig) {
-  hal::CodeObject code;
-  code.entry = "kernel";
-  code.arch = "no_such_architecture";
-  CTS_REFUSED(Code::kInvalidArgument, rig.device().load(code));
-  return {};
-}
-
 constexpr Case kCases[] = {{"dispatch.saxpy", saxpy, Needs::kKernels},
                            {"dispatch.variables", variables, Needs::kKernels},
                            {"dispatch.constant_tables", constant_tables, Needs::kKernels},
@@ -145,8 +137,7 @@ constexpr Case kCases[] = {{"dispatch.saxpy", saxpy, Needs::kKernels},
                            {"dispatch.undefined_symbol", undefined_symbol, Needs::kKernels},
                            {"dispatch.grids", grids, Needs::kKernels},
                            {"dispatch.dependent_kernels", dependent_kernels, Needs::kKernels},
-                           {"dispatch.replayed_kernels", replayed_kernels, Needs::kKernels},
-                           {"dispatch.wrong_architecture", wrong_architecture, Needs::kKernels}};
+                           {"dispatch.replayed_kernels", replayed_kernels, Needs::kKernels}};
 
 }  // namespace
 

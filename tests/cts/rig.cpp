@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <thread>
 
 #include "tests/cts/cts.h"
@@ -47,14 +46,18 @@ Status Rig::run(std::vector<hal::Command> commands, hal::QueueKind kind) {
 }
 
 Status Rig::finish(uint64_t value) {
-  const std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(timeline_->host()));
+  const auto done = word(*timeline_);
+  if (device_->is_inline() && done.load(std::memory_order_acquire) < value)
+    return fail(Code::kInternal, "an inline queue returned before its signal");
+  return wait_for(done, value);
+}
+
+Status Rig::wait_for(std::atomic_ref<uint64_t> word, uint64_t value) {
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
   while (word.load(std::memory_order_acquire) < value) {
-    if (device_->is_inline())
-      return fail(Code::kInternal, "an inline queue returned before its signal");
     BM_TRY(device_->status());
     if (std::chrono::steady_clock::now() > deadline)
-      return fail(Code::kTimeout, "timeline waited for {}, it is {}", value, word.load());
+      return fail(Code::kTimeout, "the suite waited for {}, it is {}", value, word.load());
     std::this_thread::yield();
   }
   return {};

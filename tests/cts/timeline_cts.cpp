@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "tests/cts/cts.h"
+#include "tests/cts/mischief.h"
 
 namespace bm::cts {
 namespace {
@@ -43,6 +44,50 @@ Status wait_for_host(Rig& rig) {
   return {};
 }
 
+/// A wait nobody has answered yet, a copy behind it, and a signal that tells when it is done.
+struct HeldCopy {
+  static Result<HeldCopy> make(Rig& rig) {
+    HeldCopy held;
+    held.signals = BM_TRY(rig.words());
+    held.source = BM_TRY(rig.visible(64));
+    held.target = BM_TRY(rig.visible(64));
+    word(*held.source).store(1);
+    word(*held.target).store(0);
+    return held;
+  }
+  Status submit(hal::Queue& queue) const {
+    const hal::Command commands[] = {hal::Wait{word_va(*signals, 0), 1}, hal::Barrier{},
+                                     hal::Copy{target->va(), source->va(), 8},
+                                     hal::Signal{word_va(*signals, 1), 1}};
+    return queue.submit(commands);
+  }
+  std::unique_ptr<hal::Buffer> signals, source, target;
+};
+
+Status held_copy(Rig& rig) {
+  const HeldCopy held = BM_TRY(HeldCopy::make(rig));
+  Status submitted;
+  std::thread host([&] { submitted = held.submit(rig.queue()); });
+  word(*held.source).store(2);  // late, but before the signal
+  word(*held.signals, 0).store(1, std::memory_order_release);
+  host.join();
+  BM_TRY(submitted);
+  BM_TRY(rig.wait_for(word(*held.signals, 1), 1));
+  CTS_CHECK(word(*held.target) == 2);
+  return {};
+}
+
+/// The case above can fail: without its wait the copy is done before anybody signals.
+Status removed_wait(Rig& rig) {
+  const auto queue = queue_without_waits(rig.queue());
+  const HeldCopy held = BM_TRY(HeldCopy::make(rig));
+  BM_TRY(held.submit(*queue));
+  BM_TRY(rig.wait_for(word(*held.signals, 1), 1));
+  word(*held.source).store(2);
+  CTS_CHECK(word(*held.target) == 1);
+  return {};
+}
+
 Status timestamps_grow(Rig& rig) {
   auto memory = BM_TRY(rig.words());
   BM_TRY(rig.run(
@@ -76,6 +121,8 @@ Status empty_submission(Rig& rig) {
 constexpr Case kCases[] = {{"timeline.signal_and_write", signal_and_write},
                            {"timeline.wait_for_earlier_signal", wait_for_earlier_signal},
                            {"timeline.wait_for_host", wait_for_host},
+                           {"timeline.held_copy", held_copy, Needs::kCopies},
+                           {"timeline.removed_wait", removed_wait, Needs::kCopies},
                            {"timeline.timestamps_grow", timestamps_grow},
                            {"timeline.many_submissions", many_submissions},
                            {"timeline.empty_submission", empty_submission}};

@@ -82,7 +82,7 @@ Status Model::check(uint32_t memory) const {
   BM_TRY(runtime::copy_out(seen, m.buffer));
   for (size_t at = 0; at < seen.size(); ++at)
     if (seen[at] != m.wanted[at])
-      return fail(Code::kInternal, "memory {} on {}: byte {} of {} is {:#x}, wanted {:#x}", memory,
+      return fail(Code::kCorrupt, "memory {} on {}: byte {} of {} is {:#x}, wanted {:#x}", memory,
                   m.buffer.device().name(), at, seen.size(), static_cast<unsigned>(seen[at]),
                   static_cast<unsigned>(m.wanted[at]));
   return {};
@@ -103,6 +103,10 @@ uint32_t Tape::input(uint32_t memory) {
 
 uint32_t Tape::memory_of(uint32_t place, std::span<const uint32_t> bound) const {
   return (place & kInput) != 0 ? bound[place & ~kInput] : place;
+}
+
+runtime::Device& Tape::device_of(uint32_t place) const {
+  return model_.buffer(memory_of(place, captured_)).device();
 }
 
 Arg Tape::arg(Part part, bool is_written) const {
@@ -151,7 +155,9 @@ Status Tape::scramble(std::span<const uint32_t> places, size_t count, uint64_t s
     const uint64_t bytes = kFoldBytes * (1 + random() % 2);
     const auto part = [&] { return kPartAlign * (random() % 4); };
     const auto anywhere = [&] { return random() % (4096 - bytes); };
-    if (random() % 3 != 0 && world_.subject().kernel != nullptr) {
+    const bool can_fold =
+        world_.subject().kernel != nullptr && &device_of(places[to]) == &device_of(places[from]);
+    if (can_fold && random() % 3 != 0) {
       BM_TRY(fold({places[to], part(), bytes}, {places[from], part(), bytes}));
     } else {
       BM_TRY(copy({places[to], anywhere(), bytes - 3}, {places[from], anywhere(), bytes - 3}));

@@ -67,7 +67,8 @@ class Model {
 
   const runtime::Buffer& buffer(uint32_t memory) const { return memories_[memory].buffer; }
   std::byte* wanted(uint32_t memory) { return memories_[memory].wanted.data(); }
-  /// Compares one memory, or all, byte for byte; waits for what is still running.
+  /// Compares one memory, or all, byte for byte; waits for what is still running. Errors: kCorrupt
+  /// naming the first byte that differs.
   Status check(uint32_t memory) const;
   Status check() const;
 
@@ -103,7 +104,8 @@ class Tape {
   /// The same over another grid; 0 on an axis: nothing happens.
   Status fold_grid(Part dst, Part src, hal::Dim3 grid);
   Status copy(Part dst, Part src);
-  /// `count` calls between parts of different places of at least 4096 bytes on one device.
+  /// `count` calls between parts of different places of at least 4096 bytes: copies, and folds
+  /// where the subject has kernels and both places are on one device.
   Status scramble(std::span<const uint32_t> places, size_t count, uint64_t seed);
 
   Result<std::unique_ptr<runtime::Graph>> capture() const;
@@ -119,6 +121,7 @@ class Tape {
     uint64_t bytes = 0;
   };
   static constexpr uint32_t kInput = 1u << 31;
+  runtime::Device& device_of(uint32_t place) const;
   runtime::Arg arg(Part part, bool is_written) const;
   uint32_t memory_of(uint32_t place, std::span<const uint32_t> bound) const;
   void advance(int64_t by, std::span<const uint32_t> bound);

@@ -295,18 +295,5 @@ TEST(OpenClInterop, SharedVirtualMemoryIsWrapped) {
   EXPECT_EQ(open("0")->allocate(desc).error().code, Code::kUnsupported);
 }
 
-TEST(OpenClInterop, OtherDevicesRefuseWhatTheyCannotKnow) {
-  for (const hal::DriverInfo& driver : hal::builtin_drivers()) {
-    if (std::string_view(driver.name) != "CPU") continue;
-    const auto cpu = driver.open("", 0, "");
-    ASSERT_TRUE(cpu);
-    int anything = 0;
-    const auto wrapped =
-        (*cpu)->allocate({.size = 4, .external = &anything, .external_kind = ExternalKind::kClMem});
-    ASSERT_FALSE(wrapped);
-    EXPECT_EQ(wrapped.error().code, Code::kUnsupported);
-  }
-}
-
 }  // namespace
 }  // namespace bm::cl

@@ -45,28 +45,14 @@ TEST(OpenClProgram, MissingEntryIsACompileError) {
   EXPECT_NE(program.error().message.find("other"), std::string::npos);
 }
 
-TEST(OpenClProgram, LimitsAreCheckedBeforeTheLaunch) {
+TEST(OpenClProgram, KernelAndCodeObjectMustAgreeOnArguments) {
   BM_NEEDS_OPENCL();
   const auto device = open();
-  const auto refused = [&](const hal::CodeObject& object, Code wanted) {
-    const auto program = device->load(object);
-    ASSERT_FALSE(program);
-    EXPECT_EQ(program.error().code, wanted) << program.error().message;
-  };
   hal::CodeObject object = add_code(*device);
-  object.block = {.x = device->arch().max_block + 1};
-  refused(object, Code::kInvalidArgument);
-  object.block = {.x = 0};
-  refused(object, Code::kInvalidArgument);
-  object.block = {.x = device->arch().max_block, .y = 2};
-  refused(object, Code::kInvalidArgument);
-  object = add_code(*device);
   object.num_vars = 1;
-  refused(object, Code::kInvalidArgument);
-  object = add_code(*device);
-  object.local_memory_bytes = device->arch().local_memory_bytes + 1;
-  refused(object, Code::kUnsupported);
-  EXPECT_TRUE(device->load(add_code(*device)));
+  const auto program = device->load(object);
+  ASSERT_FALSE(program);
+  EXPECT_EQ(program.error().code, Code::kInvalidArgument) << program.error().message;
 }
 
 TEST(OpenClProgram, LocalMemoryInTheTextCounts) {
