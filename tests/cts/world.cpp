@@ -80,12 +80,12 @@ Status Model::check(uint32_t memory) const {
   if (!m.buffer.has_storage()) return {};
   std::vector<std::byte> seen(m.wanted.size());
   BM_TRY(runtime::copy_out(seen, m.buffer));
-  for (size_t at = 0; at < seen.size(); ++at)
-    if (seen[at] != m.wanted[at])
-      return fail(Code::kCorrupt, "memory {} on {}: byte {} of {} is {:#x}, wanted {:#x}", memory,
-                  m.buffer.device().name(), at, seen.size(), static_cast<unsigned>(seen[at]),
-                  static_cast<unsigned>(m.wanted[at]));
-  return {};
+  if (seen.empty() || std::memcmp(seen.data(), m.wanted.data(), seen.size()) == 0) return {};
+  size_t at = 0;
+  while (seen[at] == m.wanted[at]) ++at;
+  return fail(Code::kCorrupt, "memory {} on {}: byte {} of {} is {:#x}, wanted {:#x}", memory,
+              m.buffer.device().name(), at, seen.size(), static_cast<unsigned>(seen[at]),
+              static_cast<unsigned>(m.wanted[at]));
 }
 
 Status Model::check() const {
