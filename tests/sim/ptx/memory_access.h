@@ -1,0 +1,39 @@
+#pragma once
+// From the addresses of an instruction's threads to host pointers, with every check on the way.
+
+#include "tests/sim/ptx/exec.h"
+
+namespace bm::sim::ptx {
+
+/// Operand of a memory instruction that holds the address; Inst::imm is the offset added to it.
+inline constexpr uint32_t kAddressOp = kMaxOperands - 1;
+
+/// Fills x.pointers[lane] for every active lane: `bytes` naturally aligned bytes each. False after
+/// raising the fault of the first lane that may not.
+bool resolve(Exec& x, const Inst& in, uint32_t address_op, uint32_t bytes, Access access);
+
+/// Who touched each byte of shared memory since the last barrier (Launch::checks).
+struct SharedCells {
+  struct Touch {
+    uint16_t lane = 0xffff;
+    uint32_t epoch = 0, warp_epoch = 0;
+  };
+  struct Cell {
+    Touch writer, readers[2];
+    bool is_initialised = false, writer_is_atomic = false;
+  };
+  std::vector<Cell> cells;
+  std::array<uint32_t, kMaxBlock / kWarp> warp_epochs{};
+  uint32_t epoch = 0;
+  Checks checks;
+
+  void start(uint32_t bytes, const Checks& what);
+  /// False after raising a fault.
+  bool touch(Exec& x, const Inst& in, uint32_t lane, uint64_t address, uint32_t bytes,
+             Access access);
+
+ private:
+  bool is_concurrent(const Touch& other, uint32_t lane) const;
+};
+
+}  // namespace bm::sim::ptx

@@ -1,0 +1,7 @@
+#include "tests/sim/ptx/dispatch.h"
+
+namespace bm::sim::ptx {
+
+std::span<const Operation> atomic_operations() { return {}; }
+
+}  // namespace bm::sim::ptx
