@@ -58,10 +58,15 @@ def take_facts(folder):
         layouts = [row for row in csv.DictReader(file) if row["struct"] in wanted]
     with open(os.path.join(folder, "nv-struct-variants.csv"), encoding="utf-8") as file:
         variants = [row for row in csv.DictReader(file) if row["struct"] in wanted]
+    # What the extraction lacks was put into data by hand, from the headers: it stays.
+    known = {row["struct"] for row in variants}
+    kept = [row for row in read_data("structs.csv") if row["struct"] not in known]
+    kept_fields = [row for row in read_data("fields.csv") if row["struct"] not in known]
     with open(os.path.join(DATA, "structs.csv"), "w", encoding="utf-8", newline="\n") as out:
         out.write("struct,variant,sizeof,releases\n")
         for row in variants:
             out.write(f"{row['struct']},{row['variant']},{row['sizeof']},{row['tags']}\n")
+        out.writelines(",".join(row.values()) + "\n" for row in kept)
     with open(os.path.join(DATA, "fields.csv"), "w", encoding="utf-8", newline="\n") as out:
         out.write("struct,variant,field,offset,size\n")
         for row in layouts:
@@ -71,15 +76,19 @@ def take_facts(folder):
             if name in fields or (is_parent and bound(row["field"].rsplit(".", 1)[-1])):
                 out.write(f"{row['struct']},{row['variant']},{row['field']},{row['offset']},"
                           f"{row['size']}\n")
+        out.writelines(",".join(row.values()) + "\n" for row in kept_fields)
     values = {vendor for _, vendor in listed("constants.txt")}
     with open(os.path.join(folder, "nv-constants.csv"), encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["name"] in values]
+    names = {row["name"] for row in rows}
+    kept = [row for row in read_data("constants.csv") if row["name"] not in names]
     with open(os.path.join(DATA, "constants.csv"), "w", encoding="utf-8", newline="\n") as out:
         out.write("name,value\n")
         for row in rows:
             if sum(1 for other in rows if other["name"] == row["name"]) > 1:
                 fail(f"{row['name']} is not the same in all releases")
             out.write(f"{row['name']},{int(row['value']):#x}\n")
+        out.writelines(f"{row['name']},{row['value']}\n" for row in kept)
 
 
 def read_data(name):

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "drivers/nv/rm_ioctl/status.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/log.h"
 
@@ -138,8 +139,8 @@ Status Addresses::map_cpu(uint64_t address, uint64_t bytes, int fd) {
   const int result =
       system_.mmap(pointer(address), bytes, PROT_READ | PROT_WRITE, flags, fd, 0, &at);
   if (result < 0)
-    return fail(code_from_errno(-result), "mmap of {} bytes at {:#x}: {}", bytes, address,
-                errno_text(-result));
+    return tl::unexpected(errno_error(
+        Stage::kMap, fmt::format("mmap of {} bytes at {:#x}", bytes, address), -result));
   return {};
 }
 

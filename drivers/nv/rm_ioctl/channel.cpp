@@ -78,7 +78,7 @@ Status RmChannel::make(const ChannelRequest& request, uint32_t engine) {
   BM_TRY(make_group(engine));
   BM_TRY(make_channel(request, engine));
   BM_TRY(make_engine_object(request, engine));
-  const uint64_t bytes = request.engine == Engine::kCompute ? kContextWindow : kCopyWindow;
+  const uint64_t bytes = engine == abi::kEngineGraphics ? kContextWindow : kCopyWindow;
   window_ = BM_TRY(gpu_.session().addresses().take_low(bytes, kCopyWindow));
   BM_TRY(gpu_.session().uvm().register_channel(gpu_.uuid(), channel_.handle(), window_, bytes));
   is_registered_ = true;

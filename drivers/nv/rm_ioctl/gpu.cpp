@@ -21,9 +21,8 @@ constexpr uint64_t kClockLow = 0x80, kClockHigh = 0x84, kDoorbell = 0x90;
 constexpr uint64_t kVaSpaceFlags = 0x08 | 0x40;
 constexpr uint64_t kVaBase = 0x1000, kVaSize = 0x1'ffff'fb00'0000;
 
-constexpr uint64_t kGidBinary = 2;  // ctrl2080gpu.h: NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT
-constexpr uint32_t kCtrlFbInfo = 0x20801301;  // ctrl2080fb.h: NV2080_CTRL_CMD_FB_GET_INFO
-constexpr uint32_t kFbTotalKib = 8;           // NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE
+constexpr uint64_t kGidBinary = 2;   // ctrl2080gpu.h: NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT
+constexpr uint32_t kFbTotalKib = 8;  // ctrl2080fb.h: NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE
 
 /// Copy engines 0 and 1 share the channels' runlist with graphics on chips that have such.
 constexpr uint32_t kGraphicsCopies = 2;
@@ -192,7 +191,7 @@ void RmGpu::read_optional_facts() {
   abi::Params<abi::FbInfoList> fb(rm.abi());
   fb.set(abi::FbInfoList::fbInfoListSize, 1);
   fb.set(abi::FbInfoList::fbInfoList, reinterpret_cast<uint64_t>(&total));
-  if (rm.control(Stage::kFacts, object, kCtrlFbInfo, "FB_GET_INFO", fb) && total.data != 0)
+  if (rm.control(Stage::kFacts, object, abi::kCtrlFbInfo, "FB_GET_INFO", fb) && total.data != 0)
     facts_.video_memory = uint64_t{total.data} << 10;
 
   abi::Params<abi::NameString> name(rm.abi());
@@ -202,19 +201,25 @@ void RmGpu::read_optional_facts() {
     if (*first != '\0') facts_.name.assign(first, ::strnlen(first, text.size()));
   }
 
-  abi::Params<abi::EngineList> engines(rm.abi());
-  const auto is_copy = [](uint32_t type) {
-    return (type >= abi::kEngineCopy0 && type <= abi::kEngineCopy9) ||
-           (type >= abi::kEngineCopy10 && type <= abi::kEngineCopy19);
-  };
-  if (rm.control(Stage::kFacts, object, abi::kCtrlEngines, "GPU_GET_ENGINES_V2", engines)) {
-    const uint32_t room =
-        rm.abi().layout(abi::StructId::kEngineList).fields[abi::EngineList::engineList].count;
-    const uint64_t count = std::min<uint64_t>(engines.get(abi::EngineList::engineCount), room);
-    for (uint32_t i = 0; i < count; ++i) {
-      const uint32_t type = static_cast<uint32_t>(engines.get(abi::EngineList::engineList, i));
-      if (is_copy(type)) copy_engines_.push_back(type);
-    }
+  read_copy_engines();
+}
+
+void RmGpu::read_copy_engines() {
+  RmClient& rm = client();
+  std::array<uint32_t, 256> list = {};
+  abi::Params<abi::EngineList> query(rm.abi());
+  query.set(abi::EngineList::engineCount, list.size());
+  query.set(abi::EngineList::engineList, reinterpret_cast<uint64_t>(list.data()));
+  const bool is_told =
+      rm.control(Stage::kFacts, subdevice_.handle(), abi::kCtrlEngines, "GPU_GET_ENGINES", query)
+          .has_value();
+  const uint64_t count =
+      is_told ? std::min<uint64_t>(query.get(abi::EngineList::engineCount), list.size()) : 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint32_t type = list[i];
+    if ((type >= abi::kEngineCopy0 && type <= abi::kEngineCopy9) ||
+        (type >= abi::kEngineCopy10 && type <= abi::kEngineCopy19))
+      copy_engines_.push_back(type);
   }
   if (copy_engines_.empty())  // the fewest any chip has
     for (uint32_t i = 0; i < 4; ++i) copy_engines_.push_back(abi::kEngineCopy0 + i);

@@ -50,6 +50,7 @@ class RmGpu final : public KernelInterface {
   Status read_facts();
   Result<std::array<uint32_t, 5>> read_gr_info();
   void read_optional_facts();
+  void read_copy_engines();
 
   std::shared_ptr<RmSession> session_;
   Card card_;

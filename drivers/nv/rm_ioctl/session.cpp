@@ -1,6 +1,7 @@
 #include "drivers/nv/rm_ioctl/session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <map>
 
@@ -35,7 +36,8 @@ Result<std::shared_ptr<RmSession>> RmSession::open(System& system, uint64_t wind
   session->client_ = BM_TRY(RmClient::open(system, version));
   session->uvm_ = BM_TRY(UvmSpace::open(*session->client_));
   session->addresses_ = BM_TRY(Addresses::create(system, window));
-  if (is_administrator(system))
+  static std::atomic<bool> has_warned{false};
+  if (is_administrator(system) && !has_warned.exchange(true))
     log("nv", LogLevel::kWarning,
         "this process holds CAP_SYS_ADMIN, so the driver gives it privileged channels, which may "
         "touch any memory; run as an ordinary user");
