@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "compiler/compile.h"
+#include "compiler/toolchain/nvrtc.h"
+#include "runtime/base/env.h"
 #include "tensor/fusion.h"
 #include "tensor/jit.h"
 #include "tensor/lower.h"
@@ -125,7 +127,17 @@ class Rig {
   uint64_t value_ = 0;
 };
 
-/// The smallest kernel the compiler makes: one element, one store.
+/// Does nothing: CUDA C, which nvrtc compiles.
+Result<hal::CodeObject> empty_kernel(const hal::Arch& arch) {
+  hal::CodeObject code;
+  code.entry = "empty";
+  code.arch = arch.name;
+  code.image = BM_TRY(compiler::nvrtc_compile("extern \"C\" __global__ void empty() {}\n",
+                                              arch.name, settings().nv_code == "ptx"));
+  return code;
+}
+
+/// The smallest kernel our compiler makes: one element, one store.
 Result<hal::CodeObject> smallest_kernel(runtime::Device& device, const std::string& name) {
   const Tensor t = Tensor::empty({1}, DType::kF32, name) + 1;
   const NodePtr root = t.node();
@@ -162,14 +174,22 @@ Result<GpuReport> bench_latency(runtime::Device& device, const BenchOptions& opt
   constexpr uint32_t kMany = 100;
   constexpr int kRepeats = 2000;
   GpuReport report;
-  const hal::CodeObject code = BM_TRY(smallest_kernel(device, options.device));
+  const bool is_nv = device.hal().arch().vendor == hal::Vendor::kNv;
+  Result<hal::CodeObject> empty;
+  if (is_nv) {
+    empty = empty_kernel(device.hal().arch());
+    if (!empty) report.notes.push_back("no empty kernel: " + empty.error().message);
+  }
+  const bool is_empty = is_nv && empty;
+  const std::string what = is_empty ? "empty kernel" : "smallest kernel";
+  const hal::CodeObject code =
+      is_empty ? std::move(*empty) : BM_TRY(smallest_kernel(device, options.device));
   auto one = BM_TRY(Rig::open(device, hal::QueueKind::kCompute));
   auto many = BM_TRY(Rig::open(device, hal::QueueKind::kCompute));
   BM_TRY(one->load(code));
   BM_TRY(many->load(code));
   BM_TRY(one->record(1));
   BM_TRY(many->record(kMany));
-  const bool is_nv = device.hal().arch().vendor == hal::Vendor::kNv;
   const auto peer_with = [&](uint32_t kernels) {
     return is_nv ? open_peer(device, report,
                              [&](CudaPeer& p) { return p.prepare_kernel(code, kernels); })
@@ -190,7 +210,7 @@ Result<GpuReport> bench_latency(runtime::Device& device, const BenchOptions& opt
       },
       "", {});
   add(
-      "smallest kernel, submit to signal",
+      what + ", submit to signal",
       [&] {
         const hal::Command commands[] = {one->dispatch(), one->next_signal()};
         one->submit(commands);
@@ -202,7 +222,7 @@ Result<GpuReport> bench_latency(runtime::Device& device, const BenchOptions& opt
         peer->wait();
       });
   add(
-      "smallest kernel, replay to signal",
+      what + ", replay to signal",
       [&] {
         one->replay();
         one->wait();
