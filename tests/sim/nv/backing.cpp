@@ -48,6 +48,7 @@ class LocalBacking : public Backing {
   std::byte* at(uint64_t offset, uint64_t bytes) override {
     return offset <= size_ && bytes <= size_ - offset ? data_ + offset : nullptr;
   }
+  std::byte* local(uint64_t offset, uint64_t bytes) override { return at(offset, bytes); }
   bool read(uint64_t offset, void* out, uint64_t bytes) override {
     std::byte* const from = at(offset, bytes);
     if (from != nullptr) load_words(out, from, bytes);

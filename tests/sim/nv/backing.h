@@ -24,6 +24,8 @@ class Backing {
   virtual int fd() const { return -1; }
   /// Pointer to [offset, offset + bytes), valid until flush(); nullptr when it cannot be had.
   virtual std::byte* at(uint64_t offset, uint64_t bytes) = 0;
+  /// The same, but only for memory that is in this process and needs no flush().
+  virtual std::byte* local(uint64_t, uint64_t) { return nullptr; }
   /// Makes what was written through at() visible to the owner of the memory.
   virtual void flush() {}
   /// Copies; false when the memory is gone (the client has unmapped it).

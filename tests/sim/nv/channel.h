@@ -4,8 +4,11 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +34,14 @@ struct ChannelGroup {
   std::mutex mutex;
   std::vector<MmuFault> mmu_faults;
   std::vector<SmError> sm_errors;
+};
+
+/// Why a channel dies.
+struct EngineFault {
+  uint32_t code = 0;
+  std::string what;
+  std::optional<MmuFault> mmu = std::nullopt;
+  std::optional<SmError> sm = std::nullopt;
 };
 
 /// Registers of one subchannel: methods as last written, by method number / 4.
@@ -65,7 +76,11 @@ struct Channel {
   std::array<uint32_t, 0x40> host{};  ///< host methods, by number / 4
   std::array<Subchannel, 8> subchannels{};
   std::vector<std::byte> inline_data;
-  std::vector<uint32_t> inline_qmd;
+  uint64_t inline_left = 0;  ///< bytes of inline data still to come
+  /// What the engines were given and have not done: it happens when something waits for it, or when
+  /// the host has nothing else to do, so that a missing wait shows.
+  std::deque<std::function<std::optional<EngineFault>()>> pending;
+  bool needs_idle = false;
 };
 
 }  // namespace bm::sim::nv

@@ -1,5 +1,7 @@
 #include "tests/sim/nv/gpu.h"
 
+#include "tests/sim/nv/engine.h"
+
 #include <time.h>
 
 #include <algorithm>
@@ -114,12 +116,33 @@ HostKernel Gpu::host_kernel(uint64_t program_address) {
   return found == host_kernels_.end() ? HostKernel{} : found->second;
 }
 
+std::shared_ptr<const ptx::Module> Gpu::cached_module(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  const auto found = modules_.find(text);
+  return found == modules_.end() ? nullptr : found->second;
+}
+
+void Gpu::cache_module(const std::string& text, std::shared_ptr<const ptx::Module> module) {
+  const std::lock_guard lock(mutex_);
+  modules_.emplace(text, std::move(module));
+}
+
 void Gpu::interrupt(uint32_t notify_index) {
   ++counts_.interrupts;
   const std::lock_guard lock(mutex_);
   for (const Listener& listener : listeners_)
     if (listener.index == notify_index)
       listener.queue->post({.object = listener.object, .index = listener.index});
+}
+
+void Gpu::report_fault(std::string what) {
+  const std::lock_guard lock(mutex_);
+  faults_.push_back(std::move(what));
+}
+
+std::vector<std::string> Gpu::faults() {
+  const std::lock_guard lock(mutex_);
+  return faults_;
 }
 
 void Gpu::kill(Channel& channel, uint32_t code) {

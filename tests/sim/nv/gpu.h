@@ -11,12 +11,17 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "tests/sim/nv/channel.h"
 #include "tests/sim/nv/chip.h"
 #include "tests/sim/nv/event.h"
 #include "tests/sim/nv/options.h"
+
+namespace bm::sim::ptx {
+class Module;
+}
 
 namespace bm::sim::nv {
 
@@ -49,6 +54,8 @@ class Gpu {
   /// 64 KiB that clients map to ring the doorbell and read the clock.
   const std::shared_ptr<Backing>& usermode() const { return usermode_; }
   EngineCounts& counts() { return counts_; }
+  /// What killed channels, in words, oldest first.
+  std::vector<std::string> faults();
 
   /// Gives the channel number and token, and lets the engines see it.
   void attach(const std::shared_ptr<Channel>& channel);
@@ -65,10 +72,14 @@ class Gpu {
   /// Seen by engines before they try the PTX interpreter: program bytes at this GPU address.
   void set_host_kernel(uint64_t program_address, HostKernel kernel);
   HostKernel host_kernel(uint64_t program_address);
+  /// Parsed programs by their text.
+  std::shared_ptr<const ptx::Module> cached_module(const std::string& text);
+  void cache_module(const std::string& text, std::shared_ptr<const ptx::Module> module);
 
   // For the engines (engine thread only).
   Knobs& knobs() { return knobs_; }
   void complain(std::string what) { complain_(std::move(what)); }
+  void report_fault(std::string what);
   void interrupt(uint32_t notify_index);
   /// Writes the error notifier of every channel of the group and stops them.
   void kill(Channel& channel, uint32_t robust_channel_code);
@@ -93,6 +104,8 @@ class Gpu {
   uint32_t next_channel_ = 8;
   std::map<uint64_t, HostKernel> host_kernels_;
   std::vector<Listener> listeners_;
+  std::vector<std::string> faults_;
+  std::unordered_map<std::string, std::shared_ptr<const ptx::Module>> modules_;
 
   std::atomic<bool> is_stopping_{false};
   std::thread thread_;
