@@ -211,6 +211,14 @@ class Selftest(unittest.TestCase):
                 for key in ("name", "ours", "peer", "peer_name", "ratio", "goal"):
                     self.assertIn(key, row)
 
+    def test_bench_of_a_driver(self):
+        for command in (("latency",), ("bandwidth", "--mib", "1"), ("matmul", "--size", "64")):
+            got = run_json("bench", *command, "--device", "CPU")
+            self.assertTrue(got["rows"])
+            for row in got["rows"]:
+                self.assertGreater(row["ours"], 0, row)
+                self.assertIn(row["unit"], ("us", "GB/s", "TFLOP/s"))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -23,11 +23,13 @@ struct GenerateOptions {
   bool json = false;
 };
 
-enum class BenchSuite { kReplay, kOverhead };
+enum class BenchSuite { kReplay, kOverhead, kLatency, kBandwidth, kMatmul };
 struct BenchOptions {
   BenchSuite suite = BenchSuite::kReplay;
   std::string device;
   bool json = false;
+  uint32_t mib = 256;    ///< bandwidth: size of the large copies
+  uint32_t size = 8192;  ///< matmul: rows and columns
 };
 
 /// Runs small known computations on a device and compares with the host's results.

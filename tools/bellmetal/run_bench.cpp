@@ -8,6 +8,7 @@
 #include "runtime/buffer.h"
 #include "runtime/device.h"
 #include "tensor/jit.h"
+#include "tools/bellmetal/bench_gpu.h"
 #include "tools/bellmetal/bench_opencl.h"
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/options.h"
@@ -263,6 +264,42 @@ int print(const std::vector<Row>& rows, const runtime::Device& device,
   return is_interrupted() ? kInterrupted : kOk;
 }
 
+int print_gpu(const GpuReport& report, const runtime::Device& device, const BenchOptions& options) {
+  const char* suite = options.suite == BenchSuite::kLatency     ? "latency"
+                      : options.suite == BenchSuite::kBandwidth ? "bandwidth"
+                                                                : "matmul";
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  Table table({{"NAME"},
+               {"OURS", Table::Align::kRight},
+               {"PEER", Table::Align::kRight},
+               {"RATIO", Table::Align::kRight},
+               {"GOAL"},
+               {"PEER IS"}});
+  for (const Measurement& m : report.rows) {
+    const bool has_peer = m.ratio() > 0;
+    nlohmann::ordered_json row = {
+        {"name", m.name},   {"ours", m.ours}, {"peer", nullptr}, {"peer_name", m.peer_name},
+        {"ratio", nullptr}, {"goal", m.goal}, {"unit", m.unit}};
+    if (has_peer) {
+      row["peer"] = m.peer;
+      row["ratio"] = m.ratio();
+    }
+    list.push_back(std::move(row));
+    table.add({m.name, fmt::format("{:.2f} {}", m.ours, m.unit),
+               has_peer ? fmt::format("{:.2f} {}", m.peer, m.unit) : "-",
+               has_peer ? fmt::format("{:.2f}", m.ratio()) : "-", m.goal, m.peer_name});
+  }
+  if (options.json) {
+    print_json(
+        {{"suite", suite}, {"device", device.name()}, {"rows", list}, {"notes", report.notes}});
+  } else {
+    fmt::print("{} on {}; medians; ratio above 1: ours is better\n{}", suite, device.name(),
+               table.text());
+    for (const std::string& note : report.notes) fmt::print("note: {}\n", note);
+  }
+  return is_interrupted() ? kInterrupted : kOk;
+}
+
 }  // namespace
 
 int run_bench(const BenchOptions& options) {
@@ -271,6 +308,11 @@ int run_bench(const BenchOptions& options) {
   if (!device) return report(device.error(), options.json);
   InterruptScope interrupt;
   try {
+    if (options.suite != BenchSuite::kReplay && options.suite != BenchSuite::kOverhead) {
+      const auto measured = bench_gpu(**device, options);
+      return measured ? print_gpu(*measured, **device, options)
+                      : report(measured.error(), options.json);
+    }
     const bool is_opencl = (*device)->hal().arch().vendor == hal::Vendor::kOpenCl;
     const std::vector<Row> rows = options.suite == BenchSuite::kOverhead
                                       ? bench_overhead(options.device)

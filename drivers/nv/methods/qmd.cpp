@@ -120,7 +120,7 @@ void encode_resources(Qmd& qmd, const LaunchShape& shape) {
   qmd.with(QmdKey::kRegisters, shape.registers)
       .with(QmdKey::kBarriers, shape.barriers)
       .with(QmdKey::kSharedBytes, shape.shared_bytes)
-      .with(QmdKey::kMinSharedConfig, config_code(shape.shared_config_kib))
+      .with(QmdKey::kMinSharedConfig, config_code(shape.min_shared_config_kib))
       .with(QmdKey::kTargetSharedConfig, config_code(shape.shared_config_kib))
       .with(QmdKey::kMaxSharedConfig, config_code(shape.max_shared_config_kib))
       .with(QmdKey::kLocalHighBytes, shape.local_bytes);

@@ -132,7 +132,8 @@ struct LaunchShape {
   uint64_t program_bytes = 0;  ///< for prefetching
   uint32_t registers = 0, barriers = 0;
   uint32_t shared_bytes = 0;  ///< multiple of 128
-  uint32_t shared_config_kib = 0, max_shared_config_kib = 0;
+  /// Splits of L1: the least that holds a block, the wanted one, the chip's largest.
+  uint32_t min_shared_config_kib = 0, shared_config_kib = 0, max_shared_config_kib = 0;
   uint32_t local_bytes = 0;  ///< per thread, multiple of 16
   uint32_t sass_version = 0;
   hal::Dim3 block, grid;

@@ -56,10 +56,20 @@ TEST(CommandLine, GenerateRefusesValuesOutOfRange) {
 }
 
 TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
-  const std::vector<std::vector<const char*>> commands = {
-      {"generate"},      {"devices"}, {"bench", "replay"}, {"bench", "overhead"},
-      {"selftest"},      {"disasm"},  {"cache", "stats"},  {"cache", "clear"},
-      {"cache", "trim"}, {"env"},     {"version"}};
+  const std::vector<std::vector<const char*>> commands = {{"generate"},
+                                                          {"devices"},
+                                                          {"bench", "replay"},
+                                                          {"bench", "overhead"},
+                                                          {"selftest"},
+                                                          {"disasm"},
+                                                          {"cache", "stats"},
+                                                          {"cache", "clear"},
+                                                          {"cache", "trim"},
+                                                          {"env"},
+                                                          {"version"},
+                                                          {"bench", "latency"},
+                                                          {"bench", "bandwidth"},
+                                                          {"bench", "matmul"}};
   for (std::vector<const char*> command : commands) {
     command.push_back("--help");
     const Outcome outcome = run(command);

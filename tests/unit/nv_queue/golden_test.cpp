@@ -157,8 +157,9 @@ LaunchShape full_shape() {
   shape.registers = 168;
   shape.barriers = 3;
   shape.shared_bytes = 0x4480;
-  shape.shared_config_kib = 32;
-  shape.max_shared_config_kib = 64;
+  shape.min_shared_config_kib = 32;
+  shape.shared_config_kib = 64;
+  shape.max_shared_config_kib = 100;
   shape.local_bytes = 0x260;
   shape.sass_version = 0x90;
   shape.block = {32, 8, 4};

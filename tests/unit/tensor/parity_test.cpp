@@ -57,7 +57,8 @@ class Parity : public ::testing::TestWithParam<const char*> {
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Devices, Parity, ::testing::Values("CPU", "CPU:CLANG", "CL"),
+INSTANTIATE_TEST_SUITE_P(Devices, Parity,
+                         ::testing::ValuesIn(devices_and({"CPU", "CPU:CLANG", "CL"})),
                          device_test_name);
 
 // In quarters, so that a failure leaves the rest running.

@@ -1,6 +1,8 @@
 #include "tests/unit/tensor/support.h"
 
 #include <cstdlib>
+#include <deque>
+#include <sstream>
 
 #include "runtime/device.h"
 #include "tensor/interpret_value.h"
@@ -77,6 +79,16 @@ Tolerance tolerance_of(DType t, double factor) {
 int effort() {
   const char* wanted = std::getenv("BM_TEST_LONG");
   return wanted != nullptr && std::string_view(wanted) == "1" ? 20 : 1;
+}
+
+std::vector<const char*> devices_and(std::vector<const char*> names) {
+  // gtest keeps the pointers: the texts live as long as the program.
+  static std::deque<std::string> more;
+  const char* list = std::getenv("BM_TEST_DEVICES");
+  std::stringstream parts(list == nullptr ? "" : list);
+  for (std::string name; std::getline(parts, name, ',');)
+    if (!name.empty()) names.push_back(more.emplace_back(name).c_str());
+  return names;
 }
 
 std::string why_not(const std::string& device) {

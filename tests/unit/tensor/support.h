@@ -88,8 +88,12 @@ inline std::string device_test_name(const ::testing::TestParamInfo<const char*>&
   return name;
 }
 
-#define BM_ON_DEVICES(suite)                                                      \
-  INSTANTIATE_TEST_SUITE_P(Devices, suite, ::testing::Values("REF", "CPU", "CL"), \
+/// `names` and those in BM_TEST_DEVICES ("NV,CUDA"): devices a normal run does not have.
+std::vector<const char*> devices_and(std::vector<const char*> names);
+
+#define BM_ON_DEVICES(suite)                                                                   \
+  INSTANTIATE_TEST_SUITE_P(Devices, suite,                                                     \
+                           ::testing::ValuesIn(::bm::test::devices_and({"REF", "CPU", "CL"})), \
                            ::bm::test::device_test_name)
 
 inline const double kInf = HUGE_VAL;

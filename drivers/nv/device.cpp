@@ -1,0 +1,264 @@
+#include "drivers/nv/device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "drivers/nv/fault.h"
+#include "drivers/nv/gpu.h"
+#include "drivers/nv/loaded_program.h"
+#include "drivers/nv/local_memory.h"
+#include "drivers/nv/mapped.h"
+#include "drivers/nv/queue.h"
+#include "runtime/base/bits.h"
+#include "runtime/base/env.h"
+#include "runtime/base/log.h"
+
+namespace bm::nv {
+namespace {
+
+class NvBuffer final : public hal::Buffer {
+ public:
+  NvBuffer(const hal::BufferDesc& desc, std::shared_ptr<Gpu> gpu, Allocation allocation,
+           std::byte* host)
+      : Buffer(desc, hal::GpuVa{allocation.va()}, host),
+        gpu_(std::move(gpu)),
+        allocation_(std::move(allocation)) {}
+  ~NvBuffer() override {
+    const std::lock_guard lock(gpu_->mutex);
+    allocation_.reset();
+  }
+  Gpu& gpu() const { return *gpu_; }
+  const Memory& memory() const { return allocation_.memory(); }
+
+ private:
+  std::shared_ptr<Gpu> gpu_;
+  Allocation allocation_;
+};
+
+hal::Arch make_arch(const Gpu& gpu) {
+  hal::Arch arch;
+  arch.vendor = hal::Vendor::kNv;
+  arch.name = fmt::format("sm_{}", gpu.kernel->facts().sm_version);
+  arch.units = gpu.sm_count();
+  arch.max_block = 1024;
+  arch.local_memory_bytes = gpu.chip().static_shared_limit;
+  return arch;
+}
+
+class NvDevice final : public hal::Device {
+ public:
+  explicit NvDevice(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)), arch_(make_arch(*gpu_)) {}
+  ~NvDevice() override;
+  Status open(const DeviceOptions& options);
+
+  const hal::Arch& arch() const override { return arch_; }
+  std::string description() const override;
+  Result<std::unique_ptr<hal::Buffer>> allocate(const hal::BufferDesc& desc) override;
+  Result<hal::GpuVa> map(hal::Buffer& peer) override;
+  Result<std::unique_ptr<hal::Program>> load(const hal::CodeObject& code) override;
+  hal::Queue& queue(hal::QueueKind kind) override {
+    return kind == hal::QueueKind::kCompute ? *compute_ : *copies_;
+  }
+  Status status() override { return gpu_->health(); }
+  hal::MemoryInfo memory() const override;
+  Result<std::string> disassemble(const hal::CodeObject& code) override {
+    return fail(Code::kUnsupported, "kernel '{}': disassemble with nvdisasm of the CUDA toolkit",
+                code.entry);
+  }
+
+ private:
+  Result<std::unique_ptr<Lane>> make_lane(Engine engine, uint32_t copy_index,
+                                          const DeviceOptions& options);
+  Result<std::unique_ptr<hal::Buffer>> wrap(const hal::BufferDesc& desc);
+  Status zero(const Allocation& allocation);
+  Result<hal::GpuVa> map_foreign(const hal::Buffer& peer);
+  Result<ProgramImage> read_image(const hal::CodeObject& code) const;
+  Lane& compute_lane() { return *gpu_->lanes[0]; }
+
+  std::shared_ptr<Gpu> gpu_;
+  const hal::Arch arch_;
+  std::unique_ptr<NvQueue> compute_, copies_;
+  LocalMemory local_memory_;
+  std::map<const std::byte*, Allocation> foreign_;  ///< signals of other devices, by address
+};
+
+Status NvDevice::open(const DeviceOptions& options) {
+  {
+    const std::lock_guard lock(gpu_->mutex);
+    gpu_->lanes.push_back(BM_TRY(make_lane(Engine::kCompute, 0, options)));
+    gpu_->lanes.push_back(BM_TRY(make_lane(Engine::kCopy, 0, options)));
+    gpu_->lanes.push_back(BM_TRY(make_lane(Engine::kCopy, 1, options)));
+  }
+  compute_ = BM_TRY(NvQueue::create(gpu_, gpu_->lanes[0].get(), gpu_->lanes[2].get()));
+  copies_ = BM_TRY(NvQueue::create(gpu_, nullptr, gpu_->lanes[1].get()));
+  return {};
+}
+
+Result<std::unique_ptr<Lane>> NvDevice::make_lane(Engine engine, uint32_t copy_index,
+                                                  const DeviceOptions& options) {
+  return Lane::create(*gpu_->kernel, gpu_->pool,
+                      {.engine = engine,
+                       .copy_index = copy_index,
+                       .entries = options.ring_entries,
+                       .command_bytes = options.command_bytes});
+}
+
+NvDevice::~NvDevice() {
+  {
+    const std::lock_guard lock(gpu_->mutex);
+    // Work that nobody waited for still reads command memory; a dead channel reads nothing.
+    if (gpu_->health_locked()) {
+      for (const auto& lane : gpu_->lanes)
+        if (const Status done = lane->drain(); !done)
+          log("nv", LogLevel::kWarning, "closing the device: {}", done.error().message);
+    }
+  }
+  compute_.reset();
+  copies_.reset();
+  const std::lock_guard lock(gpu_->mutex);
+  gpu_->lanes.clear();
+  local_memory_.reset();
+  foreign_.clear();
+  gpu_->pool.trim();
+}
+
+std::string NvDevice::description() const {
+  const GpuFacts& facts = gpu_->kernel->facts();
+  return fmt::format("{} ({}, {}, {} SMs, driver {})",
+                     facts.name.empty() ? "NVIDIA GPU" : facts.name, gpu_->chip().name, arch_.name,
+                     arch_.units, facts.driver_version);
+}
+
+hal::MemoryInfo NvDevice::memory() const {
+  const std::lock_guard lock(gpu_->mutex);
+  const uint64_t total = gpu_->kernel->facts().video_memory;
+  return {.total = total, .used = std::min(gpu_->pool.video_bytes(), total)};
+}
+
+Result<std::unique_ptr<hal::Buffer>> NvDevice::allocate(const hal::BufferDesc& desc) {
+  BM_TRY(status());
+  if (desc.external != nullptr) return wrap(desc);
+  // What the CPU sees is system memory: it reads there as often as it writes, and reads through the
+  // BAR take a microsecond each.
+  const bool is_system = desc.host_visible || desc.host_memory || desc.uncached;
+  Allocation allocation;
+  {
+    const std::lock_guard lock(gpu_->mutex);
+    allocation = BM_TRY(gpu_->pool.allocate(desc.size, is_system ? Place::kSystem : Place::kVideo));
+    if (desc.zero) {
+      if (const Status zeroed = zero(allocation); !zeroed) {
+        allocation.reset();
+        return tl::unexpected(zeroed.error());
+      }
+    }
+  }
+  std::byte* host = allocation.host();
+  return std::make_unique<NvBuffer>(desc, gpu_, std::move(allocation), host);
+}
+
+Status NvDevice::zero(const Allocation& allocation) {
+  if (allocation.host() != nullptr) {
+    std::memset(allocation.host(), 0, allocation.size());
+    return {};
+  }
+  return copies_->fill(allocation.va(), align_up(allocation.size(), 4), 0);
+}
+
+Result<std::unique_ptr<hal::Buffer>> NvDevice::wrap(const hal::BufferDesc& desc) {
+  if (desc.external_kind != hal::ExternalKind::kHostPointer)
+    return fail(Code::kUnsupported, "DEV=NV wraps host pointers only");
+  const std::lock_guard lock(gpu_->mutex);
+  Allocation allocation = BM_TRY(gpu_->pool.wrap(desc.external, desc.size));
+  return std::make_unique<NvBuffer>(desc, gpu_, std::move(allocation),
+                                    static_cast<std::byte*>(desc.external));
+}
+
+Result<hal::GpuVa> NvDevice::map(hal::Buffer& peer) {
+  BM_TRY(status());
+  const auto* other = dynamic_cast<const NvBuffer*>(&peer);
+  if (other == nullptr) return map_foreign(peer);
+  if (&other->gpu() == gpu_.get()) return peer.va();
+  const std::scoped_lock locks(gpu_->mutex, other->gpu().mutex);
+  BM_TRY(gpu_->kernel->map_peer(other->memory(), *other->gpu().kernel));
+  return peer.va();
+}
+
+/// Signals live as long as their device, so they may be registered once. Other memory may be freed
+/// and its address used again while our registration still holds the old pages: the caller goes
+/// through staging instead.
+Result<hal::GpuVa> NvDevice::map_foreign(const hal::Buffer& peer) {
+  const hal::BufferDesc& desc = peer.desc();
+  if (peer.host() == nullptr || !desc.host_memory || !desc.uncached)
+    return fail(Code::kUnsupported, "DEV=NV does not reach this memory of another device");
+  const std::lock_guard lock(gpu_->mutex);
+  auto known = foreign_.find(peer.host());
+  if (known == foreign_.end()) {
+    Allocation allocation = BM_TRY(gpu_->pool.wrap(peer.host(), peer.size()));
+    known = foreign_.emplace(peer.host(), std::move(allocation)).first;
+  }
+  return hal::GpuVa{known->second.va()};
+}
+
+Result<ProgramImage> NvDevice::read_image(const hal::CodeObject& code) const {
+  const uint32_t sm = gpu_->kernel->facts().sm_version;
+  if (settings().nv_code == "ptx" && !code.image.empty() && code.image.front() != std::byte{0x7f})
+    return load_ptx(code.image, code.entry, sm);
+  return load_cubin(code.image, code.entry, sm);
+}
+
+Result<std::unique_ptr<hal::Program>> NvDevice::load(const hal::CodeObject& code) {
+  if (code.arch != arch_.name)
+    return fail(Code::kInvalidArgument, "kernel '{}' was made for {}, this device is {}",
+                code.entry, code.arch, arch_.name);
+  BM_TRY(status());
+  ProgramImage image = BM_TRY(read_image(code));
+  const GpuFacts& facts = gpu_->kernel->facts();
+  LaunchPlan plan = BM_TRY(plan_launch(
+      gpu_->chip(), {.sm = facts.sm_version, .warps_per_sm = std::max(facts.warps_per_sm, 1u)},
+      image.kernel(), code));
+  Allocation memory;
+  {
+    const std::lock_guard lock(gpu_->mutex);
+    BM_TRY(local_memory_.ensure(*gpu_, compute_lane(), plan.shape.local_bytes));
+    memory = BM_TRY(gpu_->pool.allocate(image.bytes().size(), Place::kVideoMapped));
+    if (const Status relocated = image.relocate(memory.va()); !relocated) {
+      memory.reset();
+      return tl::unexpected(relocated.error());
+    }
+    std::memcpy(memory.host(), image.bytes().data(), image.bytes().size());
+    store_fence();
+  }
+  return std::make_unique<NvProgram>(gpu_, code, std::move(plan), std::move(memory));
+}
+
+}  // namespace
+
+NvProgram::NvProgram(std::shared_ptr<Gpu> gpu, hal::CodeObject code, LaunchPlan plan,
+                     Allocation image)
+    : Program(std::move(code)),
+      gpu_(std::move(gpu)),
+      plan_(std::move(plan)),
+      image_(std::move(image)) {
+  plan_.shape.program += image_.va();
+  for (BankRange& bank : plan_.shape.banks)
+    if (bank.bytes != 0) bank.address += image_.va();
+  const std::lock_guard lock(gpu_->mutex);
+  gpu_->programs.push_back(this);
+}
+
+NvProgram::~NvProgram() {
+  const std::lock_guard lock(gpu_->mutex);
+  std::erase(gpu_->programs, this);
+  image_.reset();
+}
+
+Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<KernelInterface> kernel,
+                                                 const DeviceOptions& options) {
+  auto device =
+      std::make_unique<NvDevice>(std::make_shared<Gpu>(std::move(kernel), options.slab_bytes));
+  BM_TRY(device->open(options));
+  return std::unique_ptr<hal::Device>(std::move(device));
+}
+
+}  // namespace bm::nv

@@ -1,0 +1,31 @@
+#pragma once
+// NVIDIA GPUs: memory, programs, queues and faults over a KernelInterface.
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "drivers/nv/kernel_interface.h"
+#include "drivers/nv/memory_pool.h"
+#include "runtime/base/result.h"
+#include "runtime/hal/device.h"
+
+namespace bm::nv {
+
+/// GPUs that the nvidia kernel driver lists. Errors: kNotFound, kPermission naming the node.
+Result<uint32_t> count_units(std::string_view interface);
+/// `arch`: empty, or "sm_90" to insist. Errors: as open_rm(); kInvalidArgument for another `arch`.
+Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
+                                                 std::string_view arch);
+
+struct DeviceOptions {
+  uint64_t slab_bytes = MemoryPool::kSlabBytes;
+  uint32_t ring_entries = 1024;
+  uint64_t command_bytes = 4 << 20;
+};
+
+/// A device over any owner of a GPU. Errors: what creating its channels returns.
+Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<KernelInterface> kernel,
+                                                 const DeviceOptions& options = {});
+
+}  // namespace bm::nv

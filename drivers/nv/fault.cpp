@@ -1,0 +1,154 @@
+#include "drivers/nv/fault.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "drivers/nv/loaded_program.h"
+
+namespace bm::nv {
+namespace {
+
+constexpr ChannelError kErrors[] = {
+    {1, "FIFO method error", "", false},
+    {2, "software method error", "", false},
+    {6, "push buffer error", "", false},
+    {13, "graphics engine exception", "a kernel accessed or executed something it must not", false},
+    {31, "MMU fault", "a kernel or copy used an address that is not mapped", false},
+    {32, "push buffer DMA error", "the channel found a broken push buffer", false},
+    {38, "driver firmware error", "", true},
+    {39, "copy engine 0 exception", "", false},
+    {40, "copy engine 1 exception", "", false},
+    {41, "copy engine 2 exception", "", false},
+    {43, "channel reset", "the driver stopped the channel", false},
+    {44, "fault during a context switch", "", false},
+    {45, "preemptive removal", "another channel of the group failed", false},
+    {48, "double-bit ECC error", "the memory of this GPU is damaged", true},
+    {56, "display engine error", "", false},
+    {61, "internal microcontroller breakpoint", "", true},
+    {62, "internal microcontroller halt", "", true},
+    {63, "row remapping recorded", "", false},
+    {64, "row remapping failed", "the memory of this GPU is damaged", true},
+    {68, "video decoder exception", "", false},
+    {69, "graphics engine class error", "a method the class does not take", false},
+    {74, "NVLink error", "", true},
+    {79, "GPU has fallen off the bus", "power, cable or slot; the machine needs a restart", true},
+    {85, "copy engine 3 exception", "", false},
+    {86, "copy engine 4 exception", "", false},
+    {87, "copy engine 5 exception", "", false},
+    {88, "copy engine 6 exception", "", false},
+    {89, "copy engine 7 exception", "", false},
+    {90, "copy engine 8 exception", "", false},
+    {91, "copy engine 9 exception", "", false},
+    {94, "contained memory error", "", false},
+    {95, "uncontained memory error", "the GPU must be reset", true},
+    {109, "context switch timeout", "a kernel could not be preempted", false},
+    {119, "GSP RPC timeout", "the GPU's firmware does not answer; reload the driver", true},
+    {120, "GSP error", "the GPU's firmware failed; reload the driver", true},
+    {140, "unrecovered ECC error", "", true},
+    {143, "GPU initialization failure", "", true},
+    {154, "recovery action changed", "see the kernel log for the action", true},
+    {160, "channel retired after uncorrectable memory error", "", false},
+};
+
+/// Kernel whose code holds `pc`, with the offset.
+std::string place_of(const Gpu& gpu, uint64_t pc) {
+  for (const NvProgram* program : gpu.programs)
+    if (program->holds(pc))
+      return fmt::format(" in kernel '{}' + {:#x}", program->code().entry,
+                         pc - program->plan().shape.program);
+  return "";
+}
+
+std::string details_text(Gpu& gpu, const FaultDetails& details) {
+  std::string text;
+  for (const FaultDetails::Mmu& fault : details.mmu)
+    text += fmt::format(
+        "; {} of {} address {:#x} ({})", fault.access.empty() ? "use" : fault.access,
+        fault.kind.empty() ? "bad" : fault.kind, fault.address, gpu.pool.describe(fault.address));
+  constexpr size_t kMostSms = 4;
+  for (size_t i = 0; i < std::min(details.sms.size(), kMostSms); ++i) {
+    const FaultDetails::Sm& sm = details.sms[i];
+    text += fmt::format("; SM {}: {} at {:#x}{}", sm.sm, sm.text.empty() ? "exception" : sm.text,
+                        sm.pc, place_of(gpu, sm.pc));
+  }
+  if (details.sms.size() > kMostSms) text += fmt::format("; {} SMs in all", details.sms.size());
+  return text;
+}
+
+}  // namespace
+
+ChannelError channel_error(uint32_t code) {
+  const auto* row = std::ranges::find(kErrors, code, &ChannelError::code);
+  return row == std::end(kErrors) ? ChannelError{code, "", "", false} : *row;
+}
+
+Error describe_fault(Gpu& gpu, Lane& lane) {
+  const uint32_t code = lane.channel().error->code;
+  const ChannelError row = channel_error(code);
+  const FaultDetails details = gpu.kernel->fault_details(lane.channel());
+  std::string text = fmt::format("channel error {} ({})", code,
+                                 row.name.empty() ? "a code this program does not know" : row.name);
+  if (!row.hint.empty()) text += fmt::format(": {}", row.hint);
+  text += details_text(gpu, details);
+  text += fmt::format("; last kernels: {}; {}", gpu.launches.text(), lane.state());
+  if (!details.kernel_log.empty()) text += fmt::format("; kernel log: {}", details.kernel_log);
+  return {row.loses_device ? Code::kDeviceLost : Code::kDeviceFault, std::move(text)};
+}
+
+void LaunchLog::note(std::string_view kernel) {
+  std::array<char, kBytes>& name = names_[next_];
+  const size_t length = std::min(kernel.size(), kBytes - 1);
+  std::memcpy(name.data(), kernel.data(), length);
+  name[length] = '\0';
+  next_ = (next_ + 1) % kNames;
+  is_replay_last_ = false;
+}
+
+void LaunchLog::note(std::shared_ptr<const std::string> names) {
+  replayed_ = std::move(names);
+  is_replay_last_ = true;
+}
+
+std::string LaunchLog::text() const {
+  std::string text;
+  for (size_t i = 0; i < kNames; ++i) {
+    const char* name = names_[(next_ + i) % kNames].data();
+    if (*name != '\0') text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
+  }
+  if (replayed_ && is_replay_last_)
+    text = text.empty() ? *replayed_ : fmt::format("{}, then {}", text, *replayed_);
+  return text.empty() ? "none yet" : text;
+}
+
+uint32_t Gpu::sm_count() const {
+  const GpuFacts& facts = kernel->facts();
+  const uint32_t all = facts.gpcs * facts.tpcs_per_gpc * facts.sms_per_tpc;
+  return std::max(facts.enabled_sms != 0 ? facts.enabled_sms : all, 1u);
+}
+
+Status Gpu::health() {
+  const bool is_well = !has_fault.load(std::memory_order_acquire) &&
+                       std::ranges::none_of(lanes, [](const auto& l) { return l->has_error(); });
+  if (is_well) [[likely]]
+    return {};
+  const std::lock_guard lock(mutex);
+  return health_locked();
+}
+
+Status Gpu::health_locked() {
+  if (!has_fault.load(std::memory_order_relaxed)) {
+    // The earliest record is the cause: a dead group takes its neighbours with it.
+    Lane* first = nullptr;
+    for (const auto& lane : lanes)
+      if (lane->has_error() &&
+          (first == nullptr || lane->channel().error->time_ns < first->channel().error->time_ns))
+        first = lane.get();
+    if (first == nullptr) [[likely]]
+      return {};
+    fault = describe_fault(*this, *first);
+    has_fault.store(true, std::memory_order_release);
+  }
+  return tl::unexpected<Error>(*fault);
+}
+
+}  // namespace bm::nv

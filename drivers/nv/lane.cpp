@@ -1,0 +1,217 @@
+#include "drivers/nv/lane.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "drivers/nv/mapped.h"
+#include "drivers/nv/methods/compute.h"
+#include "drivers/nv/methods/copy.h"
+#include "runtime/base/bits.h"
+#include "runtime/base/env.h"
+
+namespace bm::nv {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A fence is due each time an eighth of the command space was used; larger pieces get memory of
+// their own. Without a fence are at most 1/8 + 2/8 (data and words of one submission); with the
+// next piece and what is skipped at the end of the space that is 5/8, so waiting for marks makes
+// room.
+constexpr uint64_t kFenceEvery = 8;
+constexpr uint64_t kLargestPart = 8;
+constexpr size_t kMarks = 2 * kFenceEvery + 2;
+constexpr uint32_t kSpins = 2000;
+
+}  // namespace
+
+Lane::Lane(KernelInterface& kernel, MemoryPool& pool, const LaneOptions& options)
+    : kernel_(kernel), pool_(pool), options_(options), marks_(kMarks) {}
+
+Result<std::unique_ptr<Lane>> Lane::create(KernelInterface& kernel, MemoryPool& pool,
+                                           const LaneOptions& options) {
+  BM_CHECK(is_power_of_two(options.entries) && options.entries >= 4);
+  std::unique_ptr<Lane> lane(new Lane(kernel, pool, options));
+  BM_TRY(lane->open());
+  return lane;
+}
+
+Status Lane::open() {
+  const uint64_t userd = align_up(uint64_t{options_.entries} * 8, kUserdBytes);
+  ring_ = BM_TRY(kernel_.allocate(
+      {.size = userd + kUserdBytes, .place = Place::kVideoMapped, .is_contiguous = true}));
+  commands_ = BM_TRY(pool_.allocate(options_.command_bytes, Place::kVideoMapped));
+  fence_ = BM_TRY(pool_.allocate(16, Place::kSystem));
+  store64(fence_.host(), 0);
+  for (uint64_t at = 0; at < userd + kUserdBytes; at += 8) store64(ring_->host + at, 0);
+  store_fence();
+  channel_ = BM_TRY(kernel_.create_channel({.engine = options_.engine,
+                                            .copy_index = options_.copy_index,
+                                            .ring = ring_.get(),
+                                            .ring_offset = 0,
+                                            .entries = options_.entries,
+                                            .userd_offset = userd}));
+  classes_.channel = kernel_.facts().channel_class;
+  (options_.engine == Engine::kCompute ? classes_.compute : classes_.copy) = channel_->engine_class;
+  std::vector<uint32_t> words;
+  Push push(words, classes_);
+  if (options_.engine == Engine::kCompute) {
+    setup_compute(push, kernel_.shared_window(), kernel_.local_window());
+  } else {
+    setup_copy(push);
+  }
+  BM_TRY(submit(words));
+  return {};
+}
+
+/// Polls with the CPU, then yields. TIMEOUT: BM_WAIT_TIMEOUT_MS, the bound of every wait for a
+/// device; a healthy ring moves within microseconds of the work before it.
+Status Lane::wait_until(const std::function<bool()>& is_done, const char* what) const {
+  const auto limit = std::chrono::milliseconds(settings().wait_timeout_ms);
+  const auto start = std::chrono::steady_clock::now();
+  for (uint32_t polls = 0;; ++polls) {
+    if (is_done()) return {};
+    if (has_error()) return fail(Code::kDeviceFault, "the channel died while {}", what);
+    if (polls < kSpins) {
+      relax();
+      continue;
+    }
+    if (std::chrono::steady_clock::now() - start >= limit)
+      return fail(Code::kTimeout, "no progress for {} ms while {} ({})", limit.count(), what,
+                  state());
+    std::this_thread::sleep_for(20us);
+  }
+}
+
+uint32_t Lane::read_get() const {
+  const uint64_t userd = align_up(uint64_t{options_.entries} * 8, kUserdBytes);
+  return load32(ring_->host + userd + kUserdGet) & (options_.entries - 1);
+}
+
+bool Lane::has_room() {
+  const uint32_t next = (put_ + 1) & (options_.entries - 1);
+  if (next != get_) return true;
+  get_ = read_get();
+  return next != get_;
+}
+
+Status Lane::make_room() {
+  if (has_room()) [[likely]]
+    return {};
+  // What is queued must be known to the GPU, or it never makes room.
+  ring_doorbell();
+  return wait_until([this] { return has_room(); }, "the ring is full");
+}
+
+void Lane::enqueue(uint64_t va, uint32_t words) {
+  BM_CHECK(words > 0 && words <= kMaxEntryWords && has_room());
+  store64(ring_->host + uint64_t{put_} * 8, ring_entry(va, words));
+  put_ = (put_ + 1) & (options_.entries - 1);
+  is_published_ = false;
+  ++submissions_;
+}
+
+void Lane::ring_doorbell() {
+  if (is_published_) return;
+  is_published_ = true;
+  const uint64_t userd = align_up(uint64_t{options_.entries} * 8, kUserdBytes);
+  store_fence();
+  store32(ring_->host + userd + kUserdPut, put_);
+  store_fence();
+  *kernel_.doorbell() = channel_->token;
+}
+
+void Lane::collect() {
+  const uint64_t passed = load_semaphore(fence_.host());
+  while (num_marks_ > 0 && marks_[first_mark_].fence <= passed) {
+    begin_ = marks_[first_mark_].position;
+    first_mark_ = (first_mark_ + 1) % kMarks;
+    --num_marks_;
+  }
+  std::erase_if(apart_, [&](const Apart& apart) { return apart.fence <= passed; });
+}
+
+Result<CommandSpace> Lane::reserve(uint64_t bytes) {
+  bytes = align_up(bytes, MemoryPool::kAlignment);
+  const uint64_t size = options_.command_bytes;
+  if (bytes > size / kLargestPart) return reserve_apart(bytes);
+  const uint64_t left = size - next_ % size;
+  const uint64_t skipped = left < bytes ? left : 0;
+  if (!fits(skipped + bytes)) collect();
+  if (!fits(skipped + bytes)) {
+    BM_TRY(wait_until(
+        [&] {
+          collect();
+          return fits(skipped + bytes);
+        },
+        "all command space is in use"));
+  }
+  next_ += skipped;
+  const uint64_t at = next_ % size;
+  next_ += bytes;
+  return CommandSpace{commands_.va() + at, commands_.host() + at};
+}
+
+Result<CommandSpace> Lane::reserve_apart(uint64_t bytes) {
+  collect();
+  Allocation memory = BM_TRY(pool_.allocate(bytes, Place::kVideoMapped));
+  const CommandSpace space{memory.va(), memory.host()};
+  apart_.push_back({std::move(memory), fence_value_ + 1});
+  has_apart_ = true;
+  return space;
+}
+
+uint64_t Lane::add_fence(Push& push) {
+  release(push, fence_.va(), ++fence_value_);
+  return fence_value_;
+}
+
+void Lane::finish(Push& push) {
+  const bool is_due = next_ - fenced_ >= options_.command_bytes / kFenceEvery;
+  if ((!is_due && !has_apart_) || num_marks_ == kMarks) return;
+  has_apart_ = false;
+  const uint64_t fence = add_fence(push);
+  // The words that hold this very fence are reserved after it and belong to the next mark.
+  marks_[(first_mark_ + num_marks_++) % kMarks] = {next_, fence};
+  fenced_ = next_;
+}
+
+Result<uint64_t> Lane::submit(std::span<const uint32_t> words) {
+  scratch_.assign(words.begin(), words.end());
+  Push push(scratch_, classes_);
+  const uint64_t fence = add_fence(push);
+  const CommandSpace space = BM_TRY(reserve(scratch_.size() * sizeof(uint32_t)));
+  BM_TRY(make_room());
+  store_words(space.host, scratch_);
+  enqueue(space.va, static_cast<uint32_t>(scratch_.size()));
+  ring_doorbell();
+  return fence;
+}
+
+bool Lane::has_passed(uint64_t fence) const { return load_semaphore(fence_.host()) >= fence; }
+
+Status Lane::drain() {
+  const uint64_t fence = BM_TRY(submit({}));
+  return wait_until([&] { return has_passed(fence); }, "waiting for the queue to run empty");
+}
+
+bool Lane::is_busy() const { return read_get() != put_ || !has_passed(fence_value_); }
+
+Status Lane::request_interrupt() {
+  if (interrupted_ == submissions_) return {};
+  std::vector<uint32_t> words;
+  Push push(words, classes_);
+  add_fence(push);  // waits for the engine, so that the interrupt comes after its work
+  interrupt(push);
+  BM_TRY(submit(words));
+  interrupted_ = submissions_;
+  return {};
+}
+
+std::string Lane::state() const {
+  return fmt::format("{} ring: put {}, get {} of {}; fence {} of {}",
+                     options_.engine == Engine::kCompute ? "compute" : "copy", put_, read_get(),
+                     options_.entries, load_semaphore(fence_.host()), fence_value_);
+}
+
+}  // namespace bm::nv

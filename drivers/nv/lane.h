@@ -1,0 +1,111 @@
+#pragma once
+// One hardware channel as a stream of push buffers: ring with tracked consumption, command space
+// that is reused only after the GPU has passed it, and the doorbell.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "drivers/nv/kernel_interface.h"
+#include "drivers/nv/memory_pool.h"
+#include "drivers/nv/methods/push.h"
+#include "runtime/base/result.h"
+
+namespace bm::nv {
+
+struct LaneOptions {
+  Engine engine = Engine::kCompute;
+  uint32_t copy_index = 0;
+  uint32_t entries = 1024;           ///< of the ring; power of two
+  uint64_t command_bytes = 4 << 20;  ///< space for submissions in flight
+};
+
+/// Where one submission's words or data lie until the lane's fence passes them.
+struct CommandSpace {
+  uint64_t va = 0;
+  std::byte* host = nullptr;  ///< write-combined: only write, in order
+};
+
+/// Thread: callers serialise.
+class Lane {
+ public:
+  static Result<std::unique_ptr<Lane>> create(KernelInterface& kernel, MemoryPool& pool,
+                                              const LaneOptions& options);
+
+  const ChannelClasses& classes() const { return classes_; }
+  Channel& channel() { return *channel_; }
+
+  /// `bytes` of command space, 256-byte aligned, valid until finish() of this submission has passed
+  /// on the GPU. Waits, bounded, for the GPU when all is in use.
+  /// Errors: what the wait returns; kOutOfMemory.
+  Result<CommandSpace> reserve(uint64_t bytes);
+  /// To be called once per submission after its last word: adds a fence when one is due.
+  void finish(Push& push);
+  /// Waits, bounded, until the ring has room for one entry.
+  /// Errors: kTimeout when the GPU takes nothing; the channel's fault.
+  Status make_room();
+  /// Puts `words` dwords at `va` into the ring, after make_room(). The GPU does not look before
+  /// ring_doorbell().
+  void enqueue(uint64_t va, uint32_t words);
+  /// Publishes everything enqueued.
+  void ring_doorbell();
+  /// Submits `words` at once, with a fence behind them; returns its value for has_passed().
+  Result<uint64_t> submit(std::span<const uint32_t> words);
+  bool has_passed(uint64_t fence) const;
+  /// Waits, bounded, until everything enqueued so far has been executed.
+  Status drain();
+
+  bool has_error() const { return channel_->error->status == 0xffff; }
+  /// True while work may be in flight.
+  bool is_busy() const;
+  /// Appends an interrupt behind all work in flight, unless it is there already.
+  Status request_interrupt();
+  /// "compute ring: put 5, get 3 of 1024", for messages about hangs.
+  std::string state() const;
+
+ private:
+  struct Mark {
+    uint64_t position, fence;
+  };
+  Lane(KernelInterface& kernel, MemoryPool& pool, const LaneOptions& options);
+  Status open();
+  Status wait_until(const std::function<bool()>& is_done, const char* what) const;
+  uint32_t read_get() const;
+  bool has_room();
+  void collect();
+  bool fits(uint64_t bytes) const { return next_ + bytes - begin_ <= options_.command_bytes; }
+  uint64_t add_fence(Push& push);
+  Result<CommandSpace> reserve_apart(uint64_t bytes);
+
+  KernelInterface& kernel_;
+  MemoryPool& pool_;
+  const LaneOptions options_;
+  ChannelClasses classes_;
+
+  std::unique_ptr<Memory> ring_;
+  std::unique_ptr<Channel> channel_;
+  uint32_t put_ = 0, get_ = 0;  ///< our copies; the GPU's get is read only when they seem full
+  bool is_published_ = true;
+
+  // Command space: positions only grow, the place is position modulo size.
+  Allocation commands_;
+  uint64_t begin_ = 0, next_ = 0, fenced_ = 0;
+  std::vector<Mark> marks_;  ///< circular
+  size_t first_mark_ = 0, num_marks_ = 0;
+  struct Apart {
+    Allocation memory;
+    uint64_t fence;
+  };
+  std::vector<Apart> apart_;  ///< submissions too large for the ring
+  bool has_apart_ = false;    ///< the submission being built has one
+
+  Allocation fence_;  ///< in system memory
+  uint64_t fence_value_ = 0;
+  uint64_t submissions_ = 0, interrupted_ = 0;
+  std::vector<uint32_t> scratch_;
+};
+
+}  // namespace bm::nv

@@ -1,0 +1,58 @@
+#pragma once
+// A kernel in GPU memory with everything its launches share.
+
+#include <memory>
+
+#include "drivers/nv/chips.h"
+#include "drivers/nv/memory_pool.h"
+#include "drivers/nv/methods/qmd.h"
+#include "drivers/nv/program.h"
+#include "runtime/hal/program.h"
+
+namespace bm::nv {
+
+struct Gpu;
+
+/// What launches of a kernel need, without its memory: a pure function of chip and kernel.
+struct LaunchPlan {
+  QmdVersion version = QmdVersion::k3_0;
+  LaunchMethod method = LaunchMethod::kPcas2B;
+  LaunchShape shape;  ///< addresses relative to the image, grid 1
+  Bank0Layout bank0;
+  uint32_t bank0_bytes = 0;  ///< multiple of 16
+  bool is_ptx = false;
+};
+
+/// What an SM has, beside the chip's row.
+struct SmLimits {
+  uint32_t sm = 0;  ///< 90 for sm_90
+  uint32_t warps_per_sm = 64;
+};
+
+/// Errors: kInvalidArgument naming the resource (threads, registers, shared memory, block
+/// dimensions, parameters) that no launch of this kernel could have, with limit and remedy.
+Result<LaunchPlan> plan_launch(const ChipRow& chip, const SmLimits& limits,
+                               const KernelInfo& kernel, const hal::CodeObject& code);
+
+/// Errors: kInvalidArgument for a grid beyond what the descriptor and the hardware take.
+Status check_grid(const hal::CodeObject& code, const hal::Dim3& grid);
+inline constexpr uint32_t kLargestGridX = 0x7fffffff, kLargestGridYZ = 0xffff;
+
+class NvProgram final : public hal::Program {
+ public:
+  NvProgram(std::shared_ptr<Gpu> gpu, hal::CodeObject code, LaunchPlan plan, Allocation image);
+  ~NvProgram() override;
+
+  const LaunchPlan& plan() const { return plan_; }
+  const Gpu* gpu() const { return gpu_.get(); }
+  bool holds(uint64_t address) const {
+    return address >= image_.va() && address - image_.va() < image_.size();
+  }
+
+ private:
+  std::shared_ptr<Gpu> gpu_;
+  LaunchPlan plan_;
+  Allocation image_;
+};
+
+}  // namespace bm::nv

@@ -1,0 +1,51 @@
+#pragma once
+// Access to memory shared with the GPU: plain loads and stores that the compiler neither drops nor
+// joins, and the fence between write-combined stores and the doorbell.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace bm::nv {
+
+inline void store32(std::byte* to, uint32_t value) {
+  *reinterpret_cast<volatile uint32_t*>(to) = value;
+}
+inline void store64(std::byte* to, uint64_t value) {
+  *reinterpret_cast<volatile uint64_t*>(to) = value;
+}
+inline uint32_t load32(const std::byte* from) {
+  return *reinterpret_cast<const volatile uint32_t*>(from);
+}
+/// A semaphore in cached system memory: later reads of results stay behind it.
+inline uint64_t load_semaphore(std::byte* from) {
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(from))
+      .load(std::memory_order_acquire);
+}
+/// Sequential copy into write-combined memory.
+inline void store_words(std::byte* to, std::span<const uint32_t> words) {
+  if (!words.empty()) std::memcpy(to, words.data(), words.size_bytes());
+}
+/// All stores before it reach the GPU before any store after it.
+inline void store_fence() {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_sfence();
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace bm::nv

@@ -1,0 +1,357 @@
+#include "drivers/nv/script.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "drivers/nv/methods/bank0.h"
+#include "drivers/nv/methods/compute.h"
+#include "drivers/nv/methods/copy.h"
+#include "runtime/base/bits.h"
+
+namespace bm::nv {
+namespace {
+
+using hal::raw;
+
+constexpr uint64_t kStampBytes = 16;
+constexpr uint32_t kNoLaunch = UINT32_MAX;
+
+Result<const NvProgram*> own_program(const hal::Dispatch& dispatch, const ScriptContext& context) {
+  // The one checked downcast: programs of other devices have no image here.
+  const auto* program = dynamic_cast<const NvProgram*>(dispatch.program);
+  if (program == nullptr || program->gpu() != context.gpu)
+    return fail(Code::kInvalidArgument, "Dispatch of kernel '{}', which this device did not load",
+                dispatch.program == nullptr ? "" : dispatch.program->code().entry);
+  return program;
+}
+
+uint64_t launch_bytes(const LaunchPlan& plan) {
+  return align_up(uint64_t{plan.bank0_bytes}, kQmdAlignment) +
+         align_up(uint64_t{qmd_format(plan.version).dwords} * 4, kQmdAlignment);
+}
+
+Status check_aligned(uint64_t address, const char* command) {
+  if (address % 8 == 0) return {};
+  return fail(Code::kInvalidArgument, "{} at {:#x}: not aligned to 8 bytes", command, address);
+}
+
+class Encoder {
+ public:
+  Encoder(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
+      : patched_(patched),
+        context_(context),
+        script_(script),
+        pushes_{Push(script.words[0], context.classes[0]),
+                Push(script.words[1], context.classes[1])},
+        lane_(context.has_compute ? kComputeLane : kCopyLane) {}
+
+  Status run(std::span<const hal::Command> commands) {
+    if (context_.waits_for_copies)
+      note_handover(kComputeLane,
+                    acquire(pushes_[kComputeLane], context_.to_compute, context_.handovers));
+    for (const hal::Command& command : commands) {
+      script_.spots.emplace_back();
+      BM_TRY(std::visit([this](const auto& c) { return encode(c); }, command));
+    }
+    if (!stamps_.empty()) BM_TRY(write_stamps());
+    if (context_.has_compute && lane_ == kCopyLane) {
+      hand_back();
+      script_.ends_on_copies = true;
+    }
+    flush();
+    script_.handovers = ordinal_;
+    return {};
+  }
+
+ private:
+  Spot& spot() { return script_.spots.back(); }
+  uint32_t command() const { return static_cast<uint32_t>(script_.spots.size() - 1); }
+  bool is_patched(uint8_t bit) const {
+    return !patched_.empty() && (patched_[command()] & bit) != 0;
+  }
+  Push& push() { return pushes_[lane_]; }
+
+  Status encode(const hal::Wait& c) {
+    BM_TRY(check_aligned(raw(c.signal), "Wait"));
+    spot() = {.kind = Spot::Kind::kSemaphore,
+              .lane = lane_,
+              .at = acquire(push(), raw(c.signal), c.value)};
+    end_chain();
+    return {};
+  }
+  Status encode(const hal::Signal& c) {
+    BM_TRY(check_aligned(raw(c.signal), "Signal"));
+    if (signal_in_launch(c)) return {};
+    return release_at(raw(c.signal), c.value);
+  }
+  Status encode(const hal::Write& c) {
+    BM_TRY(check_aligned(raw(c.dst), "Write"));
+    return release_at(raw(c.dst), c.value);
+  }
+  /// Nothing: a launch that starts a chain waits and invalidates, links of a chain do so by
+  /// themselves, and the copy engine has no caches.
+  Status encode(const hal::Barrier&) { return {}; }
+  Status encode(const hal::Timestamp& c);
+  Status encode(const hal::Copy& c);
+  Status encode(const hal::Dispatch& c);
+
+  bool signal_in_launch(const hal::Signal& c);
+  Status release_at(uint64_t address, uint64_t value);
+  Status write_stamps();
+  void copy_stamp(uint64_t dst, uint64_t stamp);
+  Status fill_launch(const hal::Dispatch& c, const NvProgram& program, LaunchPart& part);
+  Status copy_arguments(const hal::Dispatch& c, const NvProgram& program, std::byte* bank);
+  void start(LaunchPart& part);
+
+  void to_lane(size_t lane);
+  void hand_back();
+  void flush();
+  void note_handover(size_t lane, uint32_t semaphore) {
+    script_.handover_spots.push_back({lane, semaphore + 2, ordinal_});
+  }
+
+  void end_chain() { last_ = kNoLaunch; }
+  void mark_idle() {
+    end_chain();
+    needs_idle_ = false;
+  }
+  uint32_t take_data(uint64_t bytes) {
+    const auto at = static_cast<uint32_t>(script_.data.size());
+    script_.data.resize(at + align_up(bytes, kQmdAlignment) / 4);
+    return at;
+  }
+  uint64_t data_va(uint32_t dword) const { return context_.data_va + uint64_t{dword} * 4; }
+
+  struct Stamp {
+    uint64_t dst, source;
+    uint32_t command;
+  };
+  std::span<const uint8_t> patched_;
+  const ScriptContext& context_;
+  Script& script_;
+  std::array<Push, kLanes> pushes_;
+  size_t lane_;
+  bool needs_idle_ = true;     ///< grids may run that no method has waited for
+  bool is_dirty_ = false;      ///< copies that no flush has made visible
+  uint32_t last_ = kNoLaunch;  ///< launch the next one may be linked to
+  uint64_t ordinal_ = 0;
+  std::vector<Stamp> stamps_;  ///< taken on the compute lane, still to be written
+};
+
+/// As part of the grid's end, when the signal comes directly after it.
+bool Encoder::signal_in_launch(const hal::Signal& c) {
+  if (lane_ != kComputeLane || last_ == kNoLaunch || !stamps_.empty()) return false;
+  if (is_patched(kPatchedAddress)) return false;
+  LaunchPart& part = script_.launches[last_];
+  const QmdVersion version = part.program->plan().version;
+  if (part.releases == kQmdReleases || !has_exact_release(version)) return false;
+  const QmdFormat& format = qmd_format(version);
+  if (!format[QmdKey::kReleaseAddress].fits(raw(c.signal))) return false;
+  add_release(version, std::span(script_.data).subspan(part.qmd, format.dwords), part.releases,
+              raw(c.signal), c.value);
+  spot() = {.kind = Spot::Kind::kRelease, .lane = lane_, .first = last_, .count = part.releases};
+  ++part.releases;
+  return true;
+}
+
+Status Encoder::release_at(uint64_t address, uint64_t value) {
+  if (!stamps_.empty()) BM_TRY(write_stamps());
+  if (lane_ == kCopyLane) flush();
+  spot() = {.kind = Spot::Kind::kSemaphore, .lane = lane_, .at = release(push(), address, value)};
+  if (lane_ == kComputeLane) mark_idle();
+  return {};
+}
+
+/// A release with timestamp writes 16 bytes, so it goes to a place of ours and the 8 bytes wanted
+/// are copied from there: at once on the copy lane, before the next signal on the compute lane.
+Status Encoder::encode(const hal::Timestamp& c) {
+  const uint32_t at = take_data(kStampBytes);
+  if (lane_ == kComputeLane) {
+    release(push(), data_va(at), 0, true);
+    mark_idle();
+    stamps_.push_back({raw(c.dst), data_va(at), command()});
+    return {};
+  }
+  flush_and_release(push(), data_va(at), 0);
+  copy_stamp(raw(c.dst), data_va(at));
+  spot() = {
+      .kind = Spot::Kind::kTimestamp, .lane = kCopyLane, .at = script_.copies.back().addresses + 2};
+  return {};
+}
+
+void Encoder::copy_stamp(uint64_t dst, uint64_t stamp) {
+  const CopyWords words = copy_piece(pushes_[kCopyLane], dst, stamp + 8, 8);
+  script_.copies.push_back({words.addresses, words.bytes, words.launch_header, 0});
+  is_dirty_ = true;
+}
+
+Status Encoder::write_stamps() {
+  to_lane(kCopyLane);
+  for (const Stamp& stamp : stamps_) {
+    copy_stamp(stamp.dst, stamp.source);
+    script_.spots[stamp.command] = {.kind = Spot::Kind::kTimestamp,
+                                    .lane = kCopyLane,
+                                    .at = script_.copies.back().addresses + 2};
+  }
+  stamps_.clear();
+  return {};
+}
+
+Status Encoder::encode(const hal::Copy& c) {
+  const auto first = static_cast<uint32_t>(script_.copies.size());
+  // A patched size may become anything up to one piece.
+  if (c.bytes == 0 && !is_patched(kPatchedCopy)) return {};
+  to_lane(kCopyLane);
+  uint64_t at = 0;
+  do {
+    const uint64_t bytes = std::min(c.bytes - at, kLargestCopy);
+    const CopyWords words = copy_piece(push(), raw(c.dst) + at, raw(c.src) + at, bytes);
+    if (bytes == 0) script_.words[lane_][words.launch_header] = kCopyNopHeader;
+    script_.copies.push_back({words.addresses, words.bytes, words.launch_header, at});
+    at += bytes;
+  } while (at < c.bytes);
+  is_dirty_ = true;
+  spot() = {.kind = Spot::Kind::kCopy,
+            .lane = kCopyLane,
+            .first = first,
+            .count = static_cast<uint32_t>(script_.copies.size()) - first};
+  return {};
+}
+
+Status Encoder::encode(const hal::Dispatch& c) {
+  const NvProgram* program = BM_TRY(own_program(c, context_));
+  if (!context_.has_compute)
+    return fail(Code::kUnsupported, "kernel '{}' on a copy queue", program->code().entry);
+  const bool is_empty = c.grid.x == 0 || c.grid.y == 0 || c.grid.z == 0;
+  if (is_empty && !is_patched(kPatchedGrid)) return {};
+  BM_TRY(check_grid(program->code(), c.grid));
+  to_lane(kComputeLane);
+  LaunchPart part;
+  part.program = program;
+  part.command = command();
+  part.grid = c.grid;
+  BM_TRY(fill_launch(c, *program, part));
+  start(part);
+  spot() = {.kind = Spot::Kind::kLaunch,
+            .lane = lane_,
+            .first = static_cast<uint32_t>(script_.launches.size())};
+  script_.launches.push_back(part);
+  // A launch that may be empty starts nothing then, so nothing can hang on its end.
+  last_ = is_patched(kPatchedGrid) ? kNoLaunch : spot().first;
+  needs_idle_ = true;
+  return {};
+}
+
+Status Encoder::fill_launch(const hal::Dispatch& c, const NvProgram& program, LaunchPart& part) {
+  const LaunchPlan& plan = program.plan();
+  part.bank = take_data(plan.bank0_bytes);
+  part.qmd = take_data(uint64_t{qmd_format(plan.version).dwords} * 4);
+  const auto bank =
+      std::as_writable_bytes(std::span(script_.data).subspan(part.bank, plan.bank0_bytes / 4));
+  encode_bank0(plan.bank0,
+               {.block = plan.shape.block,
+                .grid = c.grid,
+                .shared_window = context_.shared_window,
+                .local_window = context_.local_window,
+                .sm_count = context_.sm_count},
+               bank);
+  if (plan.is_ptx) encode_ptx_counts(program.code().num_buffers, program.code().num_vars, bank);
+  BM_TRY(copy_arguments(c, program, bank.data() + plan.bank0.params));
+  LaunchShape shape = plan.shape;
+  shape.grid = c.grid;
+  shape.banks[0] = {data_va(part.bank), plan.bank0_bytes};
+  encode_qmd(plan.version, shape,
+             std::span(script_.data).subspan(part.qmd, qmd_format(plan.version).dwords));
+  return {};
+}
+
+Status Encoder::copy_arguments(const hal::Dispatch& c, const NvProgram& program, std::byte* to) {
+  const uint64_t bytes = uint64_t{program.code().num_buffers + program.code().num_vars} * 8;
+  if (bytes == 0) return {};
+  const uint64_t* words = context_.arguments(raw(c.kernarg), bytes);
+  if (words == nullptr)
+    return fail(Code::kInvalidArgument,
+                "kernel '{}': no argument block of {} bytes at {:#x} that the CPU can read",
+                program.code().entry, bytes, raw(c.kernarg));
+  std::memcpy(to, words, bytes);
+  return {};
+}
+
+/// Linked to the launch before it where one directly precedes, else by method.
+void Encoder::start(LaunchPart& part) {
+  const LaunchPlan& plan = part.program->plan();
+  if (last_ != kNoLaunch && !is_patched(kPatchedGrid)) {
+    const LaunchPart& before = script_.launches[last_];
+    const QmdVersion version = before.program->plan().version;
+    if (version == plan.version) {
+      link_qmd(version, std::span(script_.data).subspan(before.qmd, qmd_format(version).dwords),
+               data_va(part.qmd));
+      part.is_linked = true;
+      return;
+    }
+  }
+  if (needs_idle_) wait_for_idle(push());
+  invalidate_caches(push());
+  part.header = launch(push(), plan.method, data_va(part.qmd));
+  const bool is_empty = part.grid.x == 0 || part.grid.y == 0 || part.grid.z == 0;
+  if (is_empty) script_.words[kComputeLane][part.header] = kComputeNoOperationHeader;
+}
+
+void Encoder::to_lane(size_t lane) {
+  if (lane == lane_) return;
+  if (lane == kComputeLane) {
+    hand_back();
+    const uint64_t value = context_.handovers + ordinal_;
+    note_handover(kComputeLane, acquire(pushes_[kComputeLane], context_.to_compute, value));
+  } else {
+    const uint64_t value = context_.handovers + ++ordinal_;
+    note_handover(kComputeLane, release(pushes_[kComputeLane], context_.to_copies, value));
+    note_handover(kCopyLane, acquire(pushes_[kCopyLane], context_.to_copies, value));
+    mark_idle();
+  }
+  lane_ = lane;
+}
+
+/// The copy lane's end of a stretch; who waits for it is the caller's matter.
+void Encoder::hand_back() {
+  flush();
+  const uint64_t value = context_.handovers + ordinal_;
+  note_handover(kCopyLane, release(pushes_[kCopyLane], context_.to_compute, value));
+}
+
+void Encoder::flush() {
+  if (!is_dirty_) return;
+  flush_and_release(pushes_[kCopyLane], context_.flushed, 0);
+  is_dirty_ = false;
+}
+
+}  // namespace
+
+void Script::clear() {
+  for (std::vector<uint32_t>& lane : words) lane.clear();
+  data.clear();
+  launches.clear();
+  spots.clear();
+  copies.clear();
+  handover_spots.clear();
+  handovers = 0;
+  ends_on_copies = false;
+}
+
+Result<uint64_t> data_bytes(std::span<const hal::Command> commands, const ScriptContext& context) {
+  uint64_t bytes = 0;
+  for (const hal::Command& command : commands) {
+    if (std::holds_alternative<hal::Timestamp>(command)) bytes += kQmdAlignment;
+    if (const auto* dispatch = std::get_if<hal::Dispatch>(&command))
+      bytes += launch_bytes(BM_TRY(own_program(*dispatch, context))->plan());
+  }
+  return bytes;
+}
+
+Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,
+              const ScriptContext& context, Script& script) {
+  script.clear();
+  return Encoder(patched, context, script).run(commands);
+}
+
+}  // namespace bm::nv

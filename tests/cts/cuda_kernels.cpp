@@ -1,0 +1,68 @@
+#include "tests/cts/cuda_kernels.h"
+
+#include "compiler/toolchain/nvrtc.h"
+#include "runtime/base/env.h"
+#include "tests/cts/kernels.h"
+
+namespace bm::cts {
+namespace {
+
+// Buffers first, then variables as 64-bit integers; the table in kernels.h says what each does.
+constexpr std::string_view kSource = R"cuda(
+typedef long long i64;
+typedef unsigned long long u64;
+
+__device__ static i64 item() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+
+extern "C" __global__ void saxpy(float* out, const float* x, const float* y, i64 n, i64 a) {
+  const i64 i = item();
+  if (i < n) out[i] = __fadd_rn(__fmul_rn(__int_as_float((int)a), x[i]), y[i]);
+}
+
+extern "C" __global__ void iota(i64* out, i64 n, i64 start) {
+  const i64 i = item();
+  if (i < n) out[i] = start + i;
+}
+
+// A table in constant memory and one in global memory: relocations of both kinds.
+__constant__ int primes[8] = {2, 3, 5, 7, 11, 13, 17, 19};
+__device__ int squares[8] = {0, 1, 4, 9, 16, 25, 36, 49};
+
+extern "C" __global__ void look_up(int* out, const int* in, i64 n) {
+  const i64 i = item();
+  if (i < n) out[i] = ((i & 1) ? squares[in[i] & 7] : primes[in[i] & 7]) + 1000;
+}
+
+extern "C" __global__ void sines(float* out, const float* in, i64 n) {
+  const i64 i = item();
+  if (i < n) out[i] = sinf(in[i]);
+}
+
+extern "C" __global__ void move(unsigned char* out, const unsigned char* in, i64 bytes) {
+  for (i64 i = threadIdx.x; i < bytes; i += blockDim.x) out[i] = in[i];
+}
+
+extern "C" __global__ void increment(float* x, i64 n) {
+  const i64 i = item();
+  if (i < n) x[i] += 1.0f;
+}
+
+extern "C" __global__ void fold(u64* out, const u64* in, i64 by) {
+  const i64 i = item();
+  out[i] = out[i] * 3 + in[i] + (u64)by;
+}
+
+extern "C" __global__ void mark(unsigned* counts) {
+  counts[blockIdx.x + (u64)gridDim.x * (blockIdx.y + (u64)gridDim.y * blockIdx.z)] += 1;
+}
+)cuda";
+
+}  // namespace
+
+Result<hal::CodeObject> cuda_kernel(std::string_view name, const hal::Device& device) {
+  const auto image =
+      BM_TRY(compiler::nvrtc_compile(kSource, device.arch().name, settings().nv_code == "ptx"));
+  return make_code(name, device, image);
+}
+
+}  // namespace bm::cts
