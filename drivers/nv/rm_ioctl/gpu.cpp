@@ -223,14 +223,16 @@ void RmGpu::read_copy_engines() {
   }
   if (copy_engines_.empty())  // the fewest any chip has
     for (uint32_t i = 0; i < 4; ++i) copy_engines_.push_back(abi::kEngineCopy0 + i);
-  std::sort(copy_engines_.begin(), copy_engines_.end());
-  std::stable_partition(copy_engines_.begin(), copy_engines_.end(),
-                        [](uint32_t type) { return type >= abi::kEngineCopy0 + kGraphicsCopies; });
+  std::sort(copy_engines_.begin(), copy_engines_.end(), [](uint32_t a, uint32_t b) {
+    const auto is_shared = [](uint32_t type) { return type < abi::kEngineCopy0 + kGraphicsCopies; };
+    return std::pair(is_shared(a), a) < std::pair(is_shared(b), b);
+  });
 }
 
 RmGpu::~RmGpu() {
+  // Closing the nodes does the same; a sandbox may not know these calls.
   const auto report = [](const Status& status) {
-    if (!status) log("nv", LogLevel::kWarning, "{}", status.error().message);
+    if (!status) log("nv", LogLevel::kInfo, "{}", status.error().message);
   };
   if (is_space_registered_) report(session_->uvm().unregister_va_space(facts_.uuid));
   if (is_gpu_registered_) {

@@ -130,10 +130,12 @@ Status RmMemory::map_gpu(RmGpu& gpu) {
 }
 
 RmMemory::~RmMemory() {
-  if (has_range_) report(session_.uvm().free_range(va, size));
+  const Status freed = has_range_ ? session_.uvm().free_range(va, size) : Status();
+  report(freed);
   object_.reset();
   if (is_cpu_mapped_) session_.addresses().unmap_cpu(va, size);
-  if (has_addresses_) session_.addresses().give_back(va);
+  // Addresses whose range is still there cannot be mapped again: they are lost, not reused.
+  if (has_addresses_ && freed) session_.addresses().give_back(va);
 }
 
 Status RmGpu::map_peer(const Memory& memory, KernelInterface& owner) {

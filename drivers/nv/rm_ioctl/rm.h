@@ -12,8 +12,8 @@
 namespace bm::nv {
 
 struct RmOptions {
-  uint32_t index = 0;            ///< among the cards the driver lists
-  uint64_t window = 0;           ///< base of the low GPU address window; 0: the driver's choice
+  uint32_t index = 0;   ///< among the cards the driver lists
+  uint64_t window = 0;  ///< base of the low GPU address window; 0: the driver's choice
   std::string version_override = {};  ///< "580.105.08"; empty: what the driver says
 };
 

@@ -145,7 +145,7 @@ RmClient::~RmClient() {
   // Closing the descriptor would free it too, but not before the last duplicate of it is closed.
   if (root_ != 0)
     if (const Status freed = free(root_, root_); !freed)
-      log("nv", LogLevel::kWarning, "{}", freed.error().message);
+      log("nv", LogLevel::kInfo, "{}", freed.error().message);
 }
 
 Status RmClient::escape(Stage stage, int fd, uint32_t number, std::string_view what,
