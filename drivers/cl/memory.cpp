@@ -154,6 +154,8 @@ Result<std::unique_ptr<hal::Buffer>> Memory::wrap(const hal::BufferDesc& desc) {
       return make_region(desc, va_of(desc.external), host, std::move(parts));
     }
     case hal::ExternalKind::kClMem: return adopt_mem(desc);
+    case hal::ExternalKind::kCudaPointer:
+      return fail(Code::kUnsupported, "OpenCL cannot wrap a CUDA pointer");
   }
   __builtin_unreachable();
 }

@@ -20,6 +20,7 @@ enum class ExternalKind : uint8_t {
   kHostPointer,  ///< memory of this process
   kClMem,        ///< a cl_mem of the device's context; retained while wrapped (OpenCL only)
   kSvmPointer,   ///< memory of clSVMAlloc; `host_visible` says it is fine-grained (OpenCL only)
+  kCudaPointer,  ///< a CUdeviceptr of the device's GPU and primary context (CUDA only)
 };
 
 /// How memory is to be placed. Compared by value: it is part of the allocator's cache key.

@@ -1,0 +1,80 @@
+#include "drivers/cuda/completions.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace bm::cuda {
+
+Completions::~Completions() {
+  for (const Slot& slot : ring_)
+    for (const CuEvent event : {slot.plain, slot.timed})
+      if (event != nullptr) context_.api.cuEventDestroy(event);
+}
+
+Result<bool> Completions::push(const Action& action, CuStream stream) {
+  const Api& api = context_.api;
+  if (pushed_ - retired_ == kCapacity) {
+    BM_TRY(retire());
+    if (pushed_ - retired_ == kCapacity) return false;
+  }
+  Slot& slot = ring_[pushed_ % kCapacity];
+  const bool is_stamp = action.kind == Action::Kind::kStamp;
+  CuEvent& event = is_stamp ? slot.timed : slot.plain;
+  if (event == nullptr)
+    BM_TRY(context_.done(api.cuEventCreate(&event, is_stamp ? kEventDefault : kEventDisableTiming),
+                         "cuEventCreate"));
+  if (is_stamp) slot.clock_base = BM_TRY(clock_.acquire());
+  const CuResult error = api.cuEventRecord(event, stream);
+  if (error != kSuccess && is_stamp) clock_.release(slot.clock_base);
+  BM_TRY(context_.done(error, "cuEventRecord"));
+  slot.action = action;
+  ++pushed_;
+  ++(action.kind == Action::Kind::kMark ? marks_ : actions_);
+  return true;
+}
+
+Status Completions::retire() {
+  while (retired_ != pushed_) {
+    const Slot& slot = ring_[retired_ % kCapacity];
+    const CuResult state = context_.api.cuEventQuery(slot.event());
+    if (state == kErrorNotReady) return {};
+    BM_TRY(context_.done(state, "work in flight"));
+    BM_TRY(context_.health.status());
+    BM_TRY(perform(slot));
+    ++retired_;
+    --(slot.action.kind == Action::Kind::kMark ? marks_ : actions_);
+  }
+  return {};
+}
+
+Status Completions::perform(const Slot& slot) {
+  const Action& action = slot.action;
+  switch (action.kind) {
+    case Action::Kind::kMark: return {};
+    case Action::Kind::kStore:
+      std::atomic_ref(*action.word).store(action.value, std::memory_order_release);
+      return {};
+    case Action::Kind::kStamp:
+      // Bases differ by what their measurements do: time must not go back for that.
+      last_stamp_ns_ =
+          std::max(last_stamp_ns_, BM_TRY(clock_.time_of(slot.timed, slot.clock_base)));
+      clock_.release(slot.clock_base);
+      std::atomic_ref(*action.word)
+          .store(static_cast<uint64_t>(last_stamp_ns_), std::memory_order_release);
+      return {};
+  }
+  __builtin_unreachable();
+}
+
+CuEvent Completions::find_store(const uint64_t* word, uint64_t at_least) const {
+  if (actions_ == 0) return nullptr;
+  for (uint64_t i = retired_; i != pushed_; ++i) {
+    const Slot& slot = ring_[i % kCapacity];
+    const Action& action = slot.action;
+    if (action.kind == Action::Kind::kStore && action.word == word && action.value >= at_least)
+      return slot.plain;
+  }
+  return nullptr;
+}
+
+}  // namespace bm::cuda

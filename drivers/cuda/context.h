@@ -1,0 +1,95 @@
+#pragma once
+// What every part of one opened device shares.
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "drivers/cuda/api.h"
+#include "drivers/cuda/errors.h"
+#include "drivers/cuda/info.h"
+#include "runtime/base/result.h"
+
+namespace bm::cuda {
+
+/// First fault of a device, for ever. Thread: safe.
+class Health {
+ public:
+  bool is_bad() const { return is_bad_.load(std::memory_order_acquire); }
+  Status status() const {
+    if (!is_bad()) [[likely]]
+      return {};
+    const std::lock_guard lock(mutex_);
+    return tl::unexpected<Error>(*error_);
+  }
+  void fail(Error error) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::move(error);
+    is_bad_.store(true, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<bool> is_bad_{false};
+  mutable std::mutex mutex_;
+  std::optional<Error> error_;
+};
+
+/// The primary context of one GPU, which other users of CUDA in the process share. Kept alive by
+/// the device and by each of its buffers and programs.
+struct Context {
+  Context(ApiPtr functions, DeviceInfo the_info, CuContext the_handle)
+      : table(std::move(functions)), api(*table), info(std::move(the_info)), handle(the_handle) {}
+  /// A context that is lost is given back too: the last user's release destroys it, so that the GPU
+  /// can be opened again.
+  ~Context() { api.cuDevicePrimaryCtxRelease(info.device); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  /// Success, or the error with what it means. One after which the context is unusable becomes the
+  /// device's first fault.
+  Status done(CuResult error, std::string_view what) const {
+    if (error == kSuccess) [[likely]]
+      return {};
+    return failed(error, what);
+  }
+  Status failed(CuResult error, std::string_view what) const {
+    BM_TRY(health.status());
+    Status problem = check(api, error, what);
+    if (is_sticky(error)) health.fail(problem.error());
+    return problem;
+  }
+
+  const ApiPtr table;
+  const Api& api;
+  const DeviceInfo info;
+  const CuContext handle;
+  mutable Health health;  ///< the one thing that changes
+};
+using ContextPtr = std::shared_ptr<const Context>;
+
+/// Makes the context this thread's current one for a scope. The caller's own comes back where the
+/// driver can tell it.
+class Current {
+ public:
+  explicit Current(const Context& context) : api_(context.api) {
+    if (has_stack())
+      api_.cuCtxPushCurrent(context.handle);
+    else
+      api_.cuCtxSetCurrent(context.handle);
+  }
+  ~Current() {
+    CuContext mine = nullptr;
+    if (has_stack()) api_.cuCtxPopCurrent(&mine);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  bool has_stack() const {
+    return api_.cuCtxPushCurrent != nullptr && api_.cuCtxPopCurrent != nullptr;
+  }
+  const Api& api_;
+};
+
+}  // namespace bm::cuda

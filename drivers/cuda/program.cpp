@@ -1,0 +1,147 @@
+#include "drivers/cuda/program.h"
+
+#include <array>
+#include <cstring>
+
+#include "runtime/base/elf.h"
+
+namespace bm::cuda {
+namespace {
+
+constexpr size_t kLogBytes = 16 << 10;
+
+bool is_cubin(std::span<const std::byte> image) {
+  return image.size() >= 4 && std::memcmp(image.data(), "\x7f" "ELF", 4) == 0;
+}
+
+/// The driver is told no size: what it will read must lie inside.
+Status check_image(const hal::CodeObject& code) {
+  if (!is_cubin(code.image)) {
+    if (code.image.empty())
+      return fail(Code::kInvalidArgument, "kernel '{}' has no image", code.entry);
+    return {};
+  }
+  auto parsed = elf::File::parse(code.image);
+  if (!parsed)
+    return tl::unexpected(
+        std::move(parsed.error()).within(fmt::format("kernel '{}'", code.entry)));
+  if (parsed->machine() == elf::kMachineCuda) return {};
+  return fail(Code::kInvalidArgument, "kernel '{}': an ELF file of machine {}, not a cubin",
+              code.entry, parsed->machine());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaProgram>> CudaProgram::load(ContextPtr context,
+                                                       const hal::CodeObject& code) {
+  const hal::Arch& arch = context->info.arch;
+  if (code.arch != arch.name)
+    return fail(Code::kInvalidArgument, "kernel '{}' was made for '{}', this device is '{}'",
+                code.entry, code.arch, arch.name);
+  BM_TRY(check_image(code));
+  const Current current(*context);
+  std::unique_ptr<CudaProgram> program(new CudaProgram(std::move(context), code));
+  BM_TRY(program->load_module());
+  BM_TRY(program->check_arguments());
+  BM_TRY(program->check_limits());
+  return program;
+}
+
+CudaProgram::~CudaProgram() {
+  if (module_ == nullptr) return;
+  const Current current(*context_);
+  context_->api.cuModuleUnload(module_);
+}
+
+Status CudaProgram::load_module() {
+  const Api& api = context_->api;
+  // Text ends where a zero is, and the program's own copy of it may.
+  if (!is_cubin(code_.image) && code_.image.back() != std::byte{0})
+    code_.image.push_back(std::byte{0});
+  std::string log;
+  CuResult error = kSuccess;
+  if (api.cuModuleLoadDataEx != nullptr) {
+    log.resize(kLogBytes);
+    std::array<int, 2> options{kJitErrorLog, kJitErrorLogBytes};
+    // Numbers are passed as if they were pointers.
+    std::array<void*, 2> values{log.data(), reinterpret_cast<void*>(uintptr_t{kLogBytes})};
+    error = api.cuModuleLoadDataEx(&module_, code_.image.data(), options.size(), options.data(),
+                                   values.data());
+    log.resize(log.find('\0') == std::string::npos ? log.size() : log.find('\0'));
+  } else {
+    error = api.cuModuleLoadData(&module_, code_.image.data());
+  }
+  if (error != kSuccess) {
+    module_ = nullptr;
+    Status failed = context_->failed(
+        error, fmt::format("kernel '{}' ({}) does not load", code_.entry,
+                           is_cubin(code_.image) ? "cubin" : "PTX"));
+    // Whatever else it may be, an image the driver does not take has not been compiled well.
+    if (failed.error().code == Code::kInvalidArgument) failed.error().code = Code::kCompile;
+    if (!log.empty()) failed.error().message += "\n" + log;
+    return failed;
+  }
+  return context_->done(api.cuModuleGetFunction(&function_, module_, code_.entry.c_str()),
+                        fmt::format("kernel '{}'", code_.entry));
+}
+
+/// Since CUDA 12.4 the driver tells the parameters.
+Status CudaProgram::check_arguments() const {
+  const Api& api = context_->api;
+  if (api.cuFuncGetParamInfo == nullptr) return {};
+  const uint32_t wanted = argument_words();
+  uint32_t count = 0;
+  size_t offset = 0, bytes = 0;
+  while (count <= wanted &&
+         api.cuFuncGetParamInfo(function_, count, &offset, &bytes) == kSuccess) {
+    if (offset != count * sizeof(uint64_t) || bytes != sizeof(uint64_t))
+      return fail(Code::kInvalidArgument,
+                  "kernel '{}': argument {} is {} bytes at {}, not a word of 8 at {}", code_.entry,
+                  count, bytes, offset, count * sizeof(uint64_t));
+    ++count;
+  }
+  if (count == wanted) return {};
+  return fail(Code::kInvalidArgument, "kernel '{}' takes {}{} arguments, its code object says {}",
+              code_.entry, count > wanted ? "more than " : "", count > wanted ? wanted : count,
+              wanted);
+}
+
+Status CudaProgram::check_limits() const {
+  const Api& api = context_->api;
+  const DeviceInfo& info = context_->info;
+  const auto ask = [&](FunctionAttribute what, int& value) {
+    return context_->done(api.cuFuncGetAttribute(&value, what, function_), "cuFuncGetAttribute");
+  };
+  int most_threads = 0, shared_bytes = 0, registers = 0;
+  BM_TRY(ask(kFuncMaxThreads, most_threads));
+  BM_TRY(ask(kFuncSharedBytes, shared_bytes));
+  BM_TRY(ask(kFuncRegisters, registers));
+  const hal::Dim3 block = code_.block;
+  const uint64_t threads = uint64_t{block.x} * block.y * block.z;
+  if (threads == 0 || block.x > info.max_block[0] || block.y > info.max_block[1] ||
+      block.z > info.max_block[2])
+    return fail(Code::kInvalidArgument,
+                "kernel '{}': blocks of {} x {} x {} threads; at most {} x {} x {}", code_.entry,
+                block.x, block.y, block.z, info.max_block[0], info.max_block[1],
+                info.max_block[2]);
+  if (threads > static_cast<uint64_t>(most_threads))
+    return fail(Code::kInvalidArgument,
+                "kernel '{}': blocks of {} threads; with its {} registers a thread at most {}",
+                code_.entry, threads, registers, most_threads);
+  if (static_cast<uint32_t>(shared_bytes) > info.arch.local_memory_bytes)
+    return fail(Code::kUnsupported, "kernel '{}' needs {} bytes of shared memory, the limit is {}",
+                code_.entry, shared_bytes, info.arch.local_memory_bytes);
+  return {};
+}
+
+Status CudaProgram::check_grid(hal::Dim3 grid) const {
+  const std::array<uint32_t, 3>& most = context_->info.max_grid;
+  const std::array<uint32_t, 3> wanted{grid.x, grid.y, grid.z};
+  for (size_t axis = 0; axis < 3; ++axis)
+    if (wanted[axis] > most[axis])
+      return fail(Code::kInvalidArgument, "kernel '{}': {} blocks along {}, at most {}",
+                  code_.entry, wanted[axis], "xyz"[axis], most[axis]);
+  return {};
+}
+
+}  // namespace bm::cuda

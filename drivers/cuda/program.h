@@ -1,0 +1,39 @@
+#pragma once
+// Kernels: a cubin, or PTX text that the driver compiles.
+
+#include <cstdint>
+#include <memory>
+
+#include "drivers/cuda/context.h"
+#include "runtime/base/result.h"
+#include "runtime/hal/program.h"
+
+namespace bm::cuda {
+
+class CudaProgram final : public hal::Program {
+ public:
+  /// Everything a launch could be refused for is checked here, but for the grid. Errors: kCompile
+  /// with the driver's log; kCorrupt (a cubin that leaves its own bytes); kInvalidArgument
+  /// (architecture, block, arguments); kUnsupported (more shared memory than there is).
+  static Result<std::unique_ptr<CudaProgram>> load(ContextPtr context, const hal::CodeObject& code);
+  ~CudaProgram() override;
+
+  CuFunction function() const { return function_; }
+  const Context& context() const { return *context_; }
+  uint32_t argument_words() const { return code_.num_buffers + code_.num_vars; }
+  /// Errors: kInvalidArgument naming the axis and the limit. A grid of nothing is fine.
+  Status check_grid(hal::Dim3 grid) const;
+
+ private:
+  CudaProgram(ContextPtr context, hal::CodeObject code)
+      : Program(std::move(code)), context_(std::move(context)) {}
+  Status load_module();
+  Status check_arguments() const;
+  Status check_limits() const;
+
+  const ContextPtr context_;
+  CuModule module_ = nullptr;
+  CuFunction function_ = nullptr;
+};
+
+}  // namespace bm::cuda

@@ -1,0 +1,54 @@
+#include "drivers/cuda/pump.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace bm::cuda {
+namespace {
+
+// Another device's signal comes in microseconds, a host's in any time: yield, then sleep.
+constexpr int kYields = 200;
+constexpr std::chrono::microseconds kSleep{50};
+
+}  // namespace
+
+Pump::Pump(QueueShared& shared) : shared_(shared), thread_([this] { run(); }) {}
+
+Pump::~Pump() { close(); }
+
+void Pump::close() {
+  {
+    const std::lock_guard lock(shared_.mutex);
+    is_closing_ = true;
+  }
+  woken_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Pump::run() {
+  const Current current(*shared_.context);
+  std::unique_lock lock(shared_.mutex);
+  const auto has_business = [this] {
+    return !shared_.context->health.is_bad() &&
+           std::any_of(shared_.queues.begin(), shared_.queues.end(),
+                       [](const CudaQueue* queue) { return queue->has_business(); });
+  };
+  for (int idle = 0; !is_closing_;) {
+    if (!has_business()) woken_.wait(lock, [&] { return is_closing_ || has_business(); });
+    bool moved = false;
+    for (CudaQueue* queue : shared_.queues) moved = queue->advance() || moved;
+    idle = moved ? 0 : idle + 1;
+    lock.unlock();
+    if (idle == 0) {
+      shared_.moved.notify_all();
+    } else if (idle < kYields) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(kSleep);
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace bm::cuda

@@ -1,0 +1,224 @@
+#include "drivers/cuda/recording.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <tuple>
+
+#include "runtime/base/log.h"
+
+namespace bm::cuda {
+namespace {
+
+/// A single command is launched faster than a graph of it.
+constexpr uint32_t kFewestNodes = 2;
+
+bool holds_words(const Step& step) {
+  return step.kind == StepKind::kWait || step.kind == StepKind::kSignal ||
+         step.kind == StepKind::kWrite;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaRecording>> CudaRecording::build(std::span<const hal::Command> commands,
+                                                            std::span<const hal::Patch> patches,
+                                                            const Memory& memory,
+                                                            CuStream stream) {
+  auto recording = std::make_unique<CudaRecording>();
+  recording->generation_ = memory.generation();
+  BM_TRY(translate(commands, memory, recording->steps_));
+  for (const hal::Patch& patch : patches) BM_TRY(recording->check_patch(commands, patch));
+  BM_TRY(recording->sort_patches(patches));
+  recording->keep_arguments();
+  BM_TRY(recording->make_parts(memory.context(), stream));
+  return recording;
+}
+
+void CudaRecording::keep_arguments() {
+  size_t words = 0;
+  for (const Step& step : steps_)
+    if (step.arguments != nullptr) words += step.program->argument_words();
+  arguments_.resize(words);
+  uint64_t* next = arguments_.data();
+  for (uint32_t i = 0; i < steps_.size(); ++i) {
+    Step& step = steps_[i];
+    if (step.kind == StepKind::kCopy) copies_.push_back(i);
+    if (step.arguments == nullptr) continue;
+    const uint32_t count = step.program->argument_words();
+    std::memcpy(next, step.arguments, count * sizeof(uint64_t));
+    step.arguments = reinterpret_cast<std::byte*>(next);
+    next += count;
+  }
+  stale_.reserve(steps_.size());
+}
+
+/// Cuts where something cannot be a node. Barriers in between are what a chain is anyway.
+Status CudaRecording::make_parts(const Context& context, CuStream stream) {
+  part_of_.assign(steps_.size(), kNoPart);
+  for (uint32_t first = 0; first < steps_.size();) {
+    uint32_t end = first, nodes = 0;
+    while (end < steps_.size() &&
+           (steps_[end].kind == StepKind::kNothing || can_be_node(steps_[end]))) {
+      nodes += steps_[end].kind == StepKind::kNothing ? 0 : 1;
+      ++end;
+    }
+    Part part{.first = first, .count = std::max(end - first, 1u), .graph = nullptr};
+    if (nodes >= kFewestNodes && context.api.has_graphs()) {
+      auto graph = GraphSegment::build(context, std::span(steps_).subspan(first, part.count), stream);
+      if (graph) {
+        part.graph = std::move(*graph);
+        std::fill_n(part_of_.begin() + first, part.count, static_cast<uint32_t>(parts_.size()));
+      } else if (graph.error().code != Code::kUnsupported) {
+        return tl::unexpected(std::move(graph.error()));
+      } else {
+        log("cuda", LogLevel::kInfo, "no graph of {} commands, they run one by one: {}", nodes,
+            graph.error().message);
+      }
+    }
+    first += part.count;
+    parts_.push_back(std::move(part));
+  }
+  return {};
+}
+
+// ---- Patches
+// --------------------------------------------------------------------------------------
+
+Status CudaRecording::check_patch(std::span<const hal::Command> commands,
+                                  const hal::Patch& patch) const {
+  using hal::PatchField;
+  if (patch.command >= commands.size() || patch.slot == std::numeric_limits<uint32_t>::max())
+    return fail(Code::kInvalidArgument, "patch of command {} of {}, slot {}", patch.command,
+                commands.size(), patch.slot);
+  const Step& step = steps_[patch.command];
+  bool exists = false;
+  switch (patch.field) {
+    case PatchField::kKernarg:
+      exists = step.kind == StepKind::kLaunch && patch.word < step.program->argument_words();
+      break;
+    case PatchField::kGridX:
+    case PatchField::kGridY:
+    case PatchField::kGridZ: exists = step.kind == StepKind::kLaunch; break;
+    case PatchField::kCopyDst:
+    case PatchField::kCopySrc:
+    case PatchField::kCopyBytes: exists = step.kind == StepKind::kCopy; break;
+    case PatchField::kSignalAddress:
+      exists = holds_words(step) || step.kind == StepKind::kTimestamp;
+      break;
+    case PatchField::kSignalValue: exists = holds_words(step); break;
+  }
+  if (exists) return {};
+  return fail(
+      Code::kInvalidArgument, "patch field {} (word {}) does not exist in command {} (kind {})",
+      static_cast<int>(patch.field), patch.word, patch.command, commands[patch.command].index());
+}
+
+Status CudaRecording::sort_patches(std::span<const hal::Patch> patches) {
+  patches_.assign(patches.begin(), patches.end());
+  const auto place = [](const hal::Patch& p) {
+    return std::tuple(p.command, p.field, p.field == hal::PatchField::kKernarg ? p.word : 0);
+  };
+  std::sort(patches_.begin(), patches_.end(),
+            [&](const hal::Patch& a, const hal::Patch& b) { return place(a) < place(b); });
+  for (size_t i = 1; i < patches_.size(); ++i)
+    // Only changed slots are applied, so the later of two would not always win.
+    if (place(patches_[i - 1]) == place(patches_[i]))
+      return fail(Code::kInvalidArgument, "slots {} and {} both patch command {}",
+                  patches_[i - 1].slot, patches_[i].slot, patches_[i].command);
+  std::sort(patches_.begin(), patches_.end(), [&](const hal::Patch& a, const hal::Patch& b) {
+    return a.slot != b.slot ? a.slot < b.slot : place(a) < place(b);
+  });
+  const uint32_t slots = patches_.empty() ? 0 : patches_.back().slot + 1;
+  last_.resize(slots);
+  first_patch_.assign(slots + 1, 0);
+  for (const hal::Patch& patch : patches_) ++first_patch_[patch.slot + 1];
+  for (size_t i = 1; i < first_patch_.size(); ++i) first_patch_[i] += first_patch_[i - 1];
+  return {};
+}
+
+Status CudaRecording::patch(std::span<const uint64_t> values, const Memory& memory) {
+  if (values.size() < last_.size())
+    return fail(Code::kInvalidArgument, "replay with {} values, {} wanted", values.size(),
+                last_.size());
+  const bool all = must_apply_all_;
+  for (size_t slot = 0; slot < last_.size(); ++slot) {
+    if (values[slot] == last_[slot] && !all) continue;
+    must_apply_all_ = true;  // until everything is applied
+    last_[slot] = values[slot];
+    for (uint32_t i = first_patch_[slot]; i < first_patch_[slot + 1]; ++i)
+      BM_TRY(apply(patches_[i], values[slot] + patches_[i].addend));
+  }
+  // A buffer went since: its address may be that of memory of another kind now.
+  const uint64_t generation = memory.generation();
+  BM_TRY(resolve_stale(memory, generation != generation_));
+  generation_ = generation;
+  must_apply_all_ = false;
+  return {};
+}
+
+Status CudaRecording::apply(const hal::Patch& patch, uint64_t value) {
+  using hal::PatchField;
+  Step& step = steps_[patch.command];
+  const auto set_word = [&](size_t word, bool is_address) {
+    if (step.words[word] == value) return Status{};
+    step.words[word] = value;
+    if (is_address && (stale_.empty() || stale_.back() != patch.command))
+      stale_.push_back(patch.command);
+    return Status{};
+  };
+  const auto set_grid = [&](uint32_t hal::Dim3::* axis) -> Status {
+    if (value > std::numeric_limits<uint32_t>::max())
+      return fail(Code::kInvalidArgument, "launch dimension {} of command {} exceeds 32 bits",
+                  value, patch.command);
+    hal::Dim3 grid = step.grid;
+    grid.*axis = static_cast<uint32_t>(value);
+    if (grid == step.grid) return {};
+    BM_TRY(step.program->check_grid(grid));
+    step.grid = grid;
+    touch(patch.command);
+    return {};
+  };
+  switch (patch.field) {
+    case PatchField::kKernarg: {
+      uint64_t& word = reinterpret_cast<uint64_t*>(step.arguments)[patch.word];
+      if (word == value) return {};
+      word = value;
+      touch(patch.command);
+      return {};
+    }
+    case PatchField::kGridX: return set_grid(&hal::Dim3::x);
+    case PatchField::kGridY: return set_grid(&hal::Dim3::y);
+    case PatchField::kGridZ: return set_grid(&hal::Dim3::z);
+    case PatchField::kCopyDst: return set_word(0, true);
+    case PatchField::kCopySrc: return set_word(1, true);
+    case PatchField::kCopyBytes: return set_word(2, true);
+    case PatchField::kSignalAddress: return set_word(0, true);
+    case PatchField::kSignalValue: return set_word(1, false);
+  }
+  __builtin_unreachable();
+}
+
+Status CudaRecording::resolve_stale(const Memory& memory, bool all_copies) {
+  for (const uint32_t index : stale_) {
+    BM_TRY(resolve(steps_[index], memory));
+    touch(index);
+  }
+  stale_.clear();
+  if (!all_copies) return {};
+  for (const uint32_t index : copies_) {
+    Step& step = steps_[index];
+    const Space dst = step.dst.space, src = step.src.space;
+    BM_TRY(resolve(step, memory));
+    if (step.dst.space != dst || step.src.space != src) touch(index);
+  }
+  return {};
+}
+
+/// The step's node must be set again.
+void CudaRecording::touch(uint32_t step) {
+  if (part_of_[step] == kNoPart) return;
+  Part& part = parts_[part_of_[step]];
+  part.graph->mark(step - part.first);
+}
+
+}  // namespace bm::cuda
