@@ -2,6 +2,7 @@
 
 #include "drivers/cl/device.h"
 #include "drivers/cpu/device.h"
+#include "drivers/cuda/device.h"
 #include "drivers/null/device.h"
 #include "drivers/ref/device.h"
 #include "runtime/hal/device.h"
@@ -19,6 +20,13 @@ constexpr DriverInfo kDrivers[] = {
          "always there; compiling kernels needs the LLVM component (package libllvm19) or clang",
      .count = cpu::count_units,
      .open = cpu::open_device},
+    {.name = "CUDA",
+     .interfaces = "",
+     .renderers = "NVRTC PTX",
+     .help = "CUDA: the NVIDIA driver with libcuda.so.1 (Debian: libcuda1), and access to "
+             "/dev/nvidia*",
+     .count = cuda::count_units,
+     .open = cuda::open_device},
     {.name = "CL",
      .interfaces = "",
      .renderers = "OPENCL",

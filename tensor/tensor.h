@@ -84,7 +84,8 @@ class Tensor {
   }
   /// Wraps memory owned by someone else: valid until `release` runs, which is after the last use.
   /// `pointer` is a host pointer aligned to the item size, or what `kind` says: on an OpenCL device
-  /// a cl_mem of its context (cl::native_handles) or memory of clSVMAlloc.
+  /// a cl_mem of its context (cl::native_handles) or memory of clSVMAlloc, on a CUDA device a
+  /// CUdeviceptr of its GPU and primary context.
   static Tensor from_blob(void* pointer, const Shape& shape, DType dtype,
                           std::string_view device = "", std::function<void()> release = {},
                           hal::ExternalKind kind = hal::ExternalKind::kHostPointer);

@@ -61,9 +61,8 @@ Status Clock::measure(Base& base) {
 
 Result<int64_t> Clock::time_of(CuEvent event, uint32_t base) const {
   float milliseconds = 0;
-  BM_TRY(context_.done(
-      context_.api.cuEventElapsedTime(&milliseconds, bases_[base].event, event),
-      "cuEventElapsedTime"));
+  BM_TRY(context_.done(context_.api.cuEventElapsedTime(&milliseconds, bases_[base].event, event),
+                       "cuEventElapsedTime"));
   return bases_[base].ns + static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
 }
 

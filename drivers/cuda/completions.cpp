@@ -66,12 +66,20 @@ Status Completions::perform(const Slot& slot) {
   __builtin_unreachable();
 }
 
-CuEvent Completions::find_store(const uint64_t* word, uint64_t at_least) const {
-  if (actions_ == 0) return nullptr;
-  for (uint64_t i = retired_; i != pushed_; ++i) {
-    const Slot& slot = ring_[i % kCapacity];
-    const Action& action = slot.action;
+bool Completions::has_store(const uint64_t* word, uint64_t at_least) const {
+  for (uint64_t i = retired_; actions_ != 0 && i != pushed_; ++i) {
+    const Action& action = ring_[i % kCapacity].action;
     if (action.kind == Action::Kind::kStore && action.word == word && action.value >= at_least)
+      return true;
+  }
+  return false;
+}
+
+CuEvent Completions::find_store(const uint64_t* word, uint64_t value) const {
+  for (uint64_t i = pushed_; actions_ != 0 && i != retired_; --i) {
+    const Slot& slot = ring_[(i - 1) % kCapacity];
+    const Action& action = slot.action;
+    if (action.kind == Action::Kind::kStore && action.word == word && action.value == value)
       return slot.plain;
   }
   return nullptr;

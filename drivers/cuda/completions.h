@@ -44,9 +44,11 @@ class Completions {
   bool has_actions() const { return actions_ != 0; }
   uint32_t marks() const { return marks_; }
   uint64_t retired() const { return retired_; }
-  /// Event of the first store not performed yet that satisfies a wait, or nullptr. A later one may
-  /// itself stand behind the waiter.
-  CuEvent find_store(const uint64_t* word, uint64_t at_least) const;
+  /// Whether a store not performed yet satisfies a wait of the same stream.
+  bool has_store(const uint64_t* word, uint64_t at_least) const;
+  /// Event of the latest store of exactly this value not performed yet, or nullptr. A larger one
+  /// may itself stand behind the waiter.
+  CuEvent find_store(const uint64_t* word, uint64_t value) const;
 
  private:
   struct Slot {

@@ -87,7 +87,8 @@ class CudaDevice final : public hal::Device {
 Result<std::string> CudaDevice::disassemble(const hal::CodeObject& code) {
   std::string text(reinterpret_cast<const char*>(code.image.data()), code.image.size());
   while (!text.empty() && text.back() == '\0') text.pop_back();
-  if (text.starts_with("\x7f" "ELF"))
+  if (text.starts_with("\x7f"
+                       "ELF"))
     return fail(Code::kUnsupported, "kernel '{}' is a cubin: see it with `nvdisasm` or `cuobjdump`",
                 code.entry);
   return text;

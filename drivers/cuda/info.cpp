@@ -45,8 +45,8 @@ Result<uint32_t> choose_arch(std::string_view wanted, uint32_t own) {
   }
   if (number != 0 && number <= own && number / 10 == own / 10) return number;
   return fail(Code::kInvalidArgument,
-              "unknown architecture '{}': this GPU is sm_{} and runs code of sm_{}0 to sm_{}", wanted,
-              own, own / 10, own);
+              "unknown architecture '{}': this GPU is sm_{} and runs code of sm_{}0 to sm_{}",
+              wanted, own, own / 10, own);
 }
 
 uint64_t physical_memory() {

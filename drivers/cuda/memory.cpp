@@ -146,8 +146,8 @@ Result<Region::Owner> Memory::register_host(std::byte* host, uint64_t bytes) {
       context_->info.has_read_only_register)
     error = api.cuMemHostRegister(host, bytes, flags | kHostRegisterReadOnly);
   if (error == kErrorAlreadyRegistered) return Region::Owner::kCaller;
-  BM_TRY(context_->done(error, fmt::format("registering {} bytes of host memory at {}", bytes,
-                                           fmt::ptr(host))));
+  BM_TRY(context_->done(
+      error, fmt::format("registering {} bytes of host memory at {}", bytes, fmt::ptr(host))));
   registered_.emplace(host, Registration{bytes, 1});
   return Region::Owner::kRegistered;
 }
@@ -225,8 +225,7 @@ Status Memory::enable_peer(const Context& peer) {
       "cuDeviceCanAccessPeer"));
   if (can_access == 0) return refused("the hardware or its driver does not offer it");
   const CuResult error = api.cuCtxEnablePeerAccess(peer.handle, 0);
-  if (error != kSuccess && error != kErrorPeerAlreadyEnabled)
-    return refused(explain(api, error));
+  if (error != kSuccess && error != kErrorPeerAlreadyEnabled) return refused(explain(api, error));
   enabled_.insert(peer.handle);
   return {};
 }
@@ -243,8 +242,7 @@ Result<hal::GpuVa> Memory::map(const hal::Buffer& peer) {
     entry.space = region->space();  // pinned memory is portable among contexts
     va = peer.va();
   } else if (peer.host() == nullptr) {
-    return fail(Code::kUnsupported,
-                "CUDA reaches other devices' memory only where the host does");
+    return fail(Code::kUnsupported, "CUDA reaches other devices' memory only where the host does");
   }
   const std::unique_lock lock(mutex_);
   peers_.insert_or_assign(hal::raw(va), entry);

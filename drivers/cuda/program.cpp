@@ -11,7 +11,10 @@ namespace {
 constexpr size_t kLogBytes = 16 << 10;
 
 bool is_cubin(std::span<const std::byte> image) {
-  return image.size() >= 4 && std::memcmp(image.data(), "\x7f" "ELF", 4) == 0;
+  return image.size() >= 4 && std::memcmp(image.data(),
+                                          "\x7f"
+                                          "ELF",
+                                          4) == 0;
 }
 
 /// The driver is told no size: what it will read must lie inside.
@@ -23,8 +26,7 @@ Status check_image(const hal::CodeObject& code) {
   }
   auto parsed = elf::File::parse(code.image);
   if (!parsed)
-    return tl::unexpected(
-        std::move(parsed.error()).within(fmt::format("kernel '{}'", code.entry)));
+    return tl::unexpected(std::move(parsed.error()).within(fmt::format("kernel '{}'", code.entry)));
   if (parsed->machine() == elf::kMachineCuda) return {};
   return fail(Code::kInvalidArgument, "kernel '{}': an ELF file of machine {}, not a cubin",
               code.entry, parsed->machine());
@@ -73,9 +75,9 @@ Status CudaProgram::load_module() {
   }
   if (error != kSuccess) {
     module_ = nullptr;
-    Status failed = context_->failed(
-        error, fmt::format("kernel '{}' ({}) does not load", code_.entry,
-                           is_cubin(code_.image) ? "cubin" : "PTX"));
+    Status failed =
+        context_->failed(error, fmt::format("kernel '{}' ({}) does not load", code_.entry,
+                                            is_cubin(code_.image) ? "cubin" : "PTX"));
     // Whatever else it may be, an image the driver does not take has not been compiled well.
     if (failed.error().code == Code::kInvalidArgument) failed.error().code = Code::kCompile;
     if (!log.empty()) failed.error().message += "\n" + log;
@@ -92,8 +94,7 @@ Status CudaProgram::check_arguments() const {
   const uint32_t wanted = argument_words();
   uint32_t count = 0;
   size_t offset = 0, bytes = 0;
-  while (count <= wanted &&
-         api.cuFuncGetParamInfo(function_, count, &offset, &bytes) == kSuccess) {
+  while (count <= wanted && api.cuFuncGetParamInfo(function_, count, &offset, &bytes) == kSuccess) {
     if (offset != count * sizeof(uint64_t) || bytes != sizeof(uint64_t))
       return fail(Code::kInvalidArgument,
                   "kernel '{}': argument {} is {} bytes at {}, not a word of 8 at {}", code_.entry,
@@ -122,8 +123,7 @@ Status CudaProgram::check_limits() const {
       block.z > info.max_block[2])
     return fail(Code::kInvalidArgument,
                 "kernel '{}': blocks of {} x {} x {} threads; at most {} x {} x {}", code_.entry,
-                block.x, block.y, block.z, info.max_block[0], info.max_block[1],
-                info.max_block[2]);
+                block.x, block.y, block.z, info.max_block[0], info.max_block[1], info.max_block[2]);
   if (threads > static_cast<uint64_t>(most_threads))
     return fail(Code::kInvalidArgument,
                 "kernel '{}': blocks of {} threads; with its {} registers a thread at most {}",

@@ -149,10 +149,10 @@ void CudaQueue::check_patience(const Step& step) {
   if (now < deadline_) return;
   if (!completions_.is_empty() || !is_stream_idle()) return restart();
   // TIMEOUT: BM_WAIT_TIMEOUT_MS without progress of the word while the queue stands at the wait.
-  context_.health.fail({Code::kTimeout,
-                        fmt::format("signal at {:#x}: waited {} ms for value {}, it is {}",
-                                    step.words[0], shared_.timeout.count(), step.words[1],
-                                    now_value)});
+  context_.health.fail(
+      {Code::kTimeout,
+       fmt::format("signal at {:#x}: waited {} ms for value {}, it is {}", step.words[0],
+                   shared_.timeout.count(), step.words[1], now_value)});
 }
 
 // ---- Steps
@@ -190,9 +190,7 @@ Result<bool> CudaQueue::has_room() {
   return true;
 }
 
-Result<bool> CudaQueue::push(const Action& action) {
-  return completions_.push(action, stream_);
-}
+Result<bool> CudaQueue::push(const Action& action) { return completions_.push(action, stream_); }
 
 Result<bool> CudaQueue::launch(const Step& step) {
   if (step.is_empty_grid()) return true;
@@ -200,9 +198,9 @@ Result<bool> CudaQueue::launch(const Step& step) {
   const hal::Dim3 block = step.program->code().block;
   size_t bytes = step.program->argument_words() * sizeof(uint64_t);
   void* extra[] = {kParamPointer, step.arguments, kParamSize, &bytes, kParamEnd};
-  const CuResult error = api_.cuLaunchKernel(
-      step.program->function(), step.grid.x, step.grid.y, step.grid.z, block.x, block.y, block.z, 0,
-      stream_, nullptr, bytes == 0 ? nullptr : extra);
+  const CuResult error =
+      api_.cuLaunchKernel(step.program->function(), step.grid.x, step.grid.y, step.grid.z, block.x,
+                          block.y, block.z, 0, stream_, nullptr, bytes == 0 ? nullptr : extra);
   if (error == kSuccess) [[likely]]
     return true;
   BM_TRY(context_.failed(error, fmt::format("kernel '{}'", step.program->code().entry)));
@@ -228,8 +226,8 @@ Result<bool> CudaQueue::copy(const Step& step) {
     BM_TRY(context_.done(api_.cuMemcpyDtoHAsync(dst.host, src.va, bytes, stream_),
                          "cuMemcpyDtoHAsync"));
   } else {
-    BM_TRY(context_.done(api_.cuMemcpyDtoDAsync(dst.va, src.va, bytes, stream_),
-                         "cuMemcpyDtoDAsync"));
+    BM_TRY(
+        context_.done(api_.cuMemcpyDtoDAsync(dst.va, src.va, bytes, stream_), "cuMemcpyDtoDAsync"));
   }
   return true;
 }
@@ -266,17 +264,17 @@ Result<bool> CudaQueue::wait(const Step& step) {
   if (has_host && step.word().load(std::memory_order_acquire) >= wanted) return true;
   if (context_.info.has_mem_ops && step.dst.is_device_reachable()) {
     if (!BM_TRY(has_room())) return false;
-    BM_TRY(context_.done(
-        api_.cuStreamWaitValue64(stream_, step.dst.va, wanted, kWaitGreaterOrEqual),
-        "cuStreamWaitValue64"));
+    BM_TRY(
+        context_.done(api_.cuStreamWaitValue64(stream_, step.dst.va, wanted, kWaitGreaterOrEqual),
+                      "cuStreamWaitValue64"));
     return true;
   }
   // A store of one of our own queues is known by its event; any other word is looked at.
   const auto* word = reinterpret_cast<const uint64_t*>(step.dst.host);
+  if (completions_.has_store(word, wanted)) return true;
   for (const CudaQueue* queue : shared_.queues) {
     const CuEvent event = queue->completions_.find_store(word, wanted);
     if (event == nullptr) continue;
-    if (queue == this) return true;
     if (!BM_TRY(has_room())) return false;
     BM_TRY(context_.done(api_.cuStreamWaitEvent(stream_, event, 0), "cuStreamWaitEvent"));
     return true;
@@ -290,9 +288,9 @@ Result<bool> CudaQueue::signal(const Step& step) {
   // Signals must not overtake a timestamp or signal that the host has yet to store.
   if (by_stream && (!completions_.has_actions() || step.dst.host == nullptr)) {
     if (!BM_TRY(has_room())) return false;
-    BM_TRY(context_.done(
-        api_.cuStreamWriteValue64(stream_, step.dst.va, step.words[1], kWriteDefault),
-        "cuStreamWriteValue64"));
+    BM_TRY(
+        context_.done(api_.cuStreamWriteValue64(stream_, step.dst.va, step.words[1], kWriteDefault),
+                      "cuStreamWriteValue64"));
     return true;
   }
   Action action;
@@ -319,9 +317,8 @@ Result<bool> CudaQueue::write(const Step& step) {
   }
   if (api_.cuMemsetD32Async == nullptr)
     return fail(Code::kUnsupported, "this driver has no call that writes a word");
-  BM_TRY(context_.done(
-      api_.cuMemsetD32Async(step.dst.va, static_cast<uint32_t>(value), 1, stream_),
-      "cuMemsetD32Async"));
+  BM_TRY(context_.done(api_.cuMemsetD32Async(step.dst.va, static_cast<uint32_t>(value), 1, stream_),
+                       "cuMemsetD32Async"));
   BM_TRY(context_.done(
       api_.cuMemsetD32Async(step.dst.va + 4, static_cast<uint32_t>(value >> 32), 1, stream_),
       "cuMemsetD32Async"));

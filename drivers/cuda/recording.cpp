@@ -22,8 +22,7 @@ bool holds_words(const Step& step) {
 
 Result<std::unique_ptr<CudaRecording>> CudaRecording::build(std::span<const hal::Command> commands,
                                                             std::span<const hal::Patch> patches,
-                                                            const Memory& memory,
-                                                            CuStream stream) {
+                                                            const Memory& memory, CuStream stream) {
   auto recording = std::make_unique<CudaRecording>();
   recording->generation_ = memory.generation();
   BM_TRY(translate(commands, memory, recording->steps_));
@@ -64,7 +63,8 @@ Status CudaRecording::make_parts(const Context& context, CuStream stream) {
     }
     Part part{.first = first, .count = std::max(end - first, 1u), .graph = nullptr};
     if (nodes >= kFewestNodes && context.api.has_graphs()) {
-      auto graph = GraphSegment::build(context, std::span(steps_).subspan(first, part.count), stream);
+      auto graph =
+          GraphSegment::build(context, std::span(steps_).subspan(first, part.count), stream);
       if (graph) {
         part.graph = std::move(*graph);
         std::fill_n(part_of_.begin() + first, part.count, static_cast<uint32_t>(parts_.size()));
@@ -166,7 +166,7 @@ Status CudaRecording::apply(const hal::Patch& patch, uint64_t value) {
       stale_.push_back(patch.command);
     return Status{};
   };
-  const auto set_grid = [&](uint32_t hal::Dim3::* axis) -> Status {
+  const auto set_grid = [&](uint32_t hal::Dim3::*axis) -> Status {
     if (value > std::numeric_limits<uint32_t>::max())
       return fail(Code::kInvalidArgument, "launch dimension {} of command {} exceeds 32 bits",
                   value, patch.command);
