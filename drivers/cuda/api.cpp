@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -83,11 +84,17 @@ std::string module_version(System& system) {
   if (system.read_file(kModuleVersionFile, &text) != 0)
     return fmt::format("unknown: no {}, the module is not loaded or not of this container",
                        kModuleVersionFile);
-  // "NVRM version: NVIDIA UNIX … Kernel Module  580.105.08  Release Build …"
-  const size_t at = text.find("Module");
-  const size_t begin = at == std::string::npos ? at : text.find_first_of("0123456789", at);
-  if (begin == std::string::npos) return text.substr(0, text.find('\n'));
-  return text.substr(begin, text.find_first_not_of("0123456789.", begin) - begin);
+  // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.105.08  Release Build …": the
+  // first word of digits and dots.
+  constexpr std::string_view kDigits = "0123456789.";
+  for (size_t at = 0; (at = text.find_first_not_of(" \n", at)) != std::string::npos;) {
+    const size_t end = std::min(text.find_first_of(" \n", at), text.size());
+    const std::string word = text.substr(at, end - at);
+    if (word.find_first_not_of(kDigits) == std::string::npos && word.find('.') != std::string::npos)
+      return word;
+    at = end;
+  }
+  return text.substr(0, text.find('\n'));
 }
 
 }  // namespace

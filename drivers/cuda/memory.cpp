@@ -55,6 +55,10 @@ Result<std::unique_ptr<hal::Buffer>> Memory::allocate(const hal::BufferDesc& des
   if (desc.size == 0) return fail(Code::kInvalidArgument, "buffer of 0 bytes");
   const Current current(*context_);
   if (desc.external != nullptr) {
+    const auto address = reinterpret_cast<uintptr_t>(desc.external);
+    if (desc.size > UINTPTR_MAX - address)
+      return fail(Code::kInvalidArgument, "{} bytes at {:#x} leave the address space", desc.size,
+                  address);
     switch (desc.external_kind) {
       case hal::ExternalKind::kHostPointer: return wrap_host(desc);
       case hal::ExternalKind::kCudaPointer: return wrap_cuda(desc);

@@ -1,5 +1,6 @@
 #include "drivers/cuda/program.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -83,8 +84,10 @@ Status CudaProgram::load_module() {
     if (!log.empty()) failed.error().message += "\n" + log;
     return failed;
   }
-  return context_->done(api.cuModuleGetFunction(&function_, module_, code_.entry.c_str()),
-                        fmt::format("kernel '{}'", code_.entry));
+  error = api.cuModuleGetFunction(&function_, module_, code_.entry.c_str());
+  if (error == kErrorNotFound)
+    return fail(Code::kInvalidArgument, "the image has no kernel '{}'", code_.entry);
+  return context_->done(error, fmt::format("kernel '{}'", code_.entry));
 }
 
 /// Since CUDA 12.4 the driver tells the parameters.
@@ -128,9 +131,10 @@ Status CudaProgram::check_limits() const {
     return fail(Code::kInvalidArgument,
                 "kernel '{}': blocks of {} threads; with its {} registers a thread at most {}",
                 code_.entry, threads, registers, most_threads);
-  if (static_cast<uint32_t>(shared_bytes) > info.arch.local_memory_bytes)
+  const uint32_t shared = std::max(static_cast<uint32_t>(shared_bytes), code_.local_memory_bytes);
+  if (shared > info.arch.local_memory_bytes)
     return fail(Code::kUnsupported, "kernel '{}' needs {} bytes of shared memory, the limit is {}",
-                code_.entry, shared_bytes, info.arch.local_memory_bytes);
+                code_.entry, shared, info.arch.local_memory_bytes);
   return {};
 }
 

@@ -49,6 +49,7 @@ void CudaRecording::keep_arguments() {
     next += count;
   }
   stale_.reserve(steps_.size());
+  is_stale_.assign(steps_.size(), 0);
 }
 
 /// Cuts where something cannot be a node. Barriers in between are what a chain is anyway.
@@ -162,8 +163,10 @@ Status CudaRecording::apply(const hal::Patch& patch, uint64_t value) {
   const auto set_word = [&](size_t word, bool is_address) {
     if (step.words[word] == value) return Status{};
     step.words[word] = value;
-    if (is_address && (stale_.empty() || stale_.back() != patch.command))
+    if (is_address && is_stale_[patch.command] == 0) {
+      is_stale_[patch.command] = 1;
       stale_.push_back(patch.command);
+    }
     return Status{};
   };
   const auto set_grid = [&](uint32_t hal::Dim3::*axis) -> Status {
@@ -203,6 +206,8 @@ Status CudaRecording::resolve_stale(const Memory& memory, bool all_copies) {
     BM_TRY(resolve(steps_[index], memory));
     touch(index);
   }
+  // Only now: after a refusal all of them are resolved again.
+  for (const uint32_t index : stale_) is_stale_[index] = 0;
   stale_.clear();
   if (!all_copies) return {};
   for (const uint32_t index : copies_) {

@@ -53,7 +53,8 @@ class CudaRecording final : public hal::Recording {
   std::vector<Part> parts_;
   std::vector<uint32_t> part_of_;      ///< step → part with a graph, or kNoPart
   std::vector<uint32_t> copies_;       ///< steps
-  std::vector<uint32_t> stale_;        ///< steps whose addresses changed
+  std::vector<uint32_t> stale_;        ///< steps whose addresses changed, each once
+  std::vector<uint8_t> is_stale_;      ///< step → whether it is one of them
   std::vector<hal::Patch> patches_;    ///< by slot
   std::vector<uint32_t> first_patch_;  ///< slot → index into patches_; one more than slots
   std::vector<uint64_t> last_;         ///< values of the last replay

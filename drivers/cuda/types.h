@@ -22,7 +22,7 @@ using CuGraphExec = struct CuGraphExecObject*;
 /// CUresult. Those this driver decides on; names and advice for more are in errors.cpp.
 inline constexpr CuResult kSuccess = 0, kErrorInvalidValue = 1, kErrorOutOfMemory = 2,
                           kErrorStubLibrary = 34, kErrorNoDevice = 100, kErrorNoBinary = 209,
-                          kErrorNotReady = 600, kErrorIllegalAddress = 700,
+                          kErrorNotFound = 500, kErrorNotReady = 600, kErrorIllegalAddress = 700,
                           kErrorPeerAlreadyEnabled = 704, kErrorAlreadyRegistered = 712;
 
 /// CUdevice_attribute

@@ -123,7 +123,7 @@ inline Status run(hal::Device& device, Commands commands,
 
 #define EXPECT_REFUSED(code_, ...)                                                             \
   do {                                                                                         \
-    const auto status_ = (__VA_ARGS__);                                                        \
+    const auto& status_ = (__VA_ARGS__);                                                       \
     EXPECT_FALSE(status_);                                                                     \
     if (!status_) {                                                                            \
       EXPECT_EQ(code_name(status_.error().code), code_name(code_)) << status_.error().message; \
