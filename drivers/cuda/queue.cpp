@@ -342,11 +342,12 @@ bool CudaQueue::drain() {
       const std::lock_guard lock(shared_.mutex);
       advance();
       const bool is_done = num_standing_ == 0 && completions_.is_empty();
-      // What stands behind a fault never runs; it is ours to forget.
-      if ((is_done || context_.health.is_bad()) && is_stream_idle()) return true;
+      // TIMEOUT: BM_WAIT_TIMEOUT_MS, the bound of every wait for a device.
+      const bool is_late = Clock_::now() >= deadline;
+      // What stands here, behind a fault or a wait that never ends, is ours to forget.
+      if ((is_done || is_late || context_.health.is_bad()) && is_stream_idle()) return true;
+      if (is_late) return false;
     }
-    // TIMEOUT: BM_WAIT_TIMEOUT_MS, the bound of every wait for a device.
-    if (Clock_::now() >= deadline) return false;
     std::this_thread::yield();
   }
 }
