@@ -1,6 +1,7 @@
 // Two devices: the subject with the CPU, and with another instance of itself (cross.peer_*).
 // Copies, kernels and graphs over both, ordered by timelines.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -147,12 +148,12 @@ Status freed_inputs(World& world) {
   BM_TRY(tape.copy({out, 0, kBytes}, {input, 0, kBytes}));
   const auto graph = BM_TRY(tape.capture());
   model.drop(first);
-  for (int round = 0; round < 10; ++round) {
+  Gate gate = BM_TRY(Gate::make(world.device()));
+  for (int round = 0; round < 8; ++round) {
     const uint32_t mine = BM_TRY(model.add(world.cpu(), kBytes));
+    BM_TRY(gate.hold());
     BM_TRY(tape.replay(*graph, 0, {mine}));
-    model.drop(mine);
-    const uint32_t next = BM_TRY(model.add(world.cpu(), kBytes));  // writes it at once
-    model.drop(next);
+    BM_TRY(model.reuse(mine, gate));
     BM_TRY(model.check());
   }
   return {};

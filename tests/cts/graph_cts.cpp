@@ -2,11 +2,9 @@
 // after the other, its graph computes at every replay.
 
 #include <algorithm>
-#include <atomic>
 #include <thread>
 
 #include "runtime/planner.h"
-#include "runtime/stream.h"
 #include "tests/cts/kernels.h"
 #include "tests/cts/world.h"
 
@@ -263,7 +261,6 @@ Status eager_work_between(World& world) {
 Status behind_held_work(World& world) {
   Model model;
   const auto m = BM_TRY(memories(world, model, 3));
-  runtime::Device& device = world.device();
   Tape before(world, model), tape(world, model);
   BM_TRY(before.fold({m[0]}, {m[1]}));
   BM_TRY(tape.fold({m[0]}, {m[1]}));
@@ -271,18 +268,12 @@ Status behind_held_work(World& world) {
   BM_TRY(tape.fold({m[1]}, {m[2]}));
   BM_TRY(tape.copy({m[0], 1, 700}, {m[1], 5, 700}));
   const auto graph = BM_TRY(tape.capture());
-  const Buffer gate = BM_TRY(runtime::allocate(
-      device,
-      {.size = 64, .host_visible = true, .host_memory = true, .uncached = true, .zero = true}));
-  const std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(gate.host()));
-  for (uint64_t round = 1; round <= 10; ++round) {
+  Gate gate = BM_TRY(Gate::make(world.device(), hal::QueueKind::kCopy));
+  for (int64_t round = 1; round <= 10; ++round) {
     BM_TRY(before.execute(7));
-    const hal::Command held = hal::Wait{gate.va(), round};
-    // An inline device would stand at the wait itself.
-    if (device.hal().is_inline()) word.store(round, std::memory_order_release);
-    BM_TRY(device.stream().submit(hal::QueueKind::kCopy, {&held, 1}));
-    const Status replayed = tape.replay(*graph, static_cast<int64_t>(round));
-    word.store(round, std::memory_order_release);
+    BM_TRY(gate.hold());
+    const Status replayed = tape.replay(*graph, round);
+    gate.open();
     BM_TRY(replayed);
     BM_TRY(model.check());
   }
@@ -341,12 +332,12 @@ Status freed_inputs(World& world) {
   BM_TRY(tape.fold({state, 0, kBytes}, {input, 0, kBytes}));
   const auto graph = BM_TRY(tape.capture());
   model.drop(first);
-  for (int64_t round = 0; round < 12; ++round) {
+  Gate gate = BM_TRY(Gate::make(world.device()));
+  for (int64_t round = 0; round < 8; ++round) {
     const uint32_t mine = BM_TRY(model.add(world.device(), kBytes));
+    BM_TRY(gate.hold());
     BM_TRY(tape.replay(*graph, round, {mine}));
-    model.drop(mine);
-    const uint32_t next = BM_TRY(model.add(world.device(), kBytes));  // writes it at once
-    model.drop(next);
+    BM_TRY(model.reuse(mine, gate));
   }
   return model.check();
 }

@@ -1,8 +1,13 @@
 #include "tests/cts/world.h"
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "runtime/program_cache.h"
+#include "runtime/stream.h"
 #include "tests/cts/kernels.h"
 #include "tests/cts/mischief.h"
 
@@ -51,6 +56,28 @@ Result<runtime::KernelCall> World::kernel(runtime::Device& on, std::string_view 
   return call;
 }
 
+Result<Gate> Gate::make(runtime::Device& device, hal::QueueKind kind) {
+  return Gate(device, kind,
+              BM_TRY(runtime::allocate(device, {.size = 64,
+                                                .host_visible = true,
+                                                .host_memory = true,
+                                                .uncached = true,
+                                                .zero = true})));
+}
+
+Status Gate::hold() {
+  ++value_;
+  if (device_->hal().is_inline()) return {};
+  const hal::Command wait = hal::Wait{memory_.va(), value_};
+  memory_.storage->used_until(BM_TRY(device_->stream().submit(kind_, {&wait, 1})));
+  return {};
+}
+
+void Gate::open() {
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(memory_.host()))
+      .store(value_, std::memory_order_release);
+}
+
 // ---- Model
 // ----------------------------------------------------------------------------------------
 
@@ -73,6 +100,23 @@ Status Model::refill(uint32_t memory) {
     std::memcpy(m.wanted.data() + at, &number, std::min<uint64_t>(8, m.wanted.size() - at));
   }
   return runtime::copy_in(m.buffer, m.wanted);
+}
+
+Status Model::reuse(uint32_t memory, Gate& gate) {
+  runtime::Device& device = buffer(memory).device();
+  const uint64_t bytes = buffer(memory).size;
+  drop(memory);
+  // Whoever writes must wait for the held work and so for this thread; who does not wait is through
+  // long before. A late start of the thread only makes the case blind, never wrong.
+  std::thread opener([&gate] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    gate.open();
+  });
+  const auto again = add(device, bytes);
+  opener.join();
+  if (!again) return tl::unexpected(again.error());
+  drop(*again);
+  return {};
 }
 
 Status Model::check(uint32_t memory) const {

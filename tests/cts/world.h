@@ -2,6 +2,7 @@
 // What cases at the level of the runtime share: the device beside the CPU, and programs of calls
 // together with a model of what they must compute.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,6 +47,23 @@ class World {
   std::unique_ptr<runtime::Device> cpu_, device_, peer_;
 };
 
+/// Holds up what is submitted to a device after hold(), until open(). Devices that run inline are
+/// never held: they would stand at the gate themselves.
+class Gate {
+ public:
+  static Result<Gate> make(runtime::Device& device, hal::QueueKind kind = hal::QueueKind::kCompute);
+  Status hold();
+  void open();
+
+ private:
+  Gate(runtime::Device& device, hal::QueueKind kind, runtime::Buffer memory)
+      : device_(&device), kind_(kind), memory_(std::move(memory)) {}
+  runtime::Device* device_;
+  hal::QueueKind kind_;
+  runtime::Buffer memory_;
+  uint64_t value_ = 0;
+};
+
 /// Launch dimension that is always `value`.
 inline hal::DimExpr constant(int64_t value) {
   hal::DimExpr dim;
@@ -62,6 +80,9 @@ class Model {
   uint32_t adopt(runtime::Buffer buffer);
   /// Fills it with new numbers, from the host.
   Status refill(uint32_t memory);
+  /// Frees a memory and, while what used it may be held at the gate, writes to new memory of the
+  /// same size, which may be the same.
+  Status reuse(uint32_t memory, Gate& gate);
   /// Gives the memory back; nobody looks at it any more.
   void drop(uint32_t memory) { memories_[memory] = {}; }
 
