@@ -97,7 +97,7 @@ bool BlockRunner::converge(Group& g, const Inst& in) {
     return true;
   }
   std::array<uint32_t, kMaxBlock / kWarp> here{}, wanted{};
-  const uint32_t* mask = x_.reg<uint32_t>(in.op[in.imm]);
+  const uint32_t* mask = x_.reg<uint32_t>(in.op[in.mask_op]);
   for (uint32_t k = 0; k < x_.count; ++k) {
     const uint32_t lane = x_.active[k];
     here[lane / kWarp] |= 1u << (lane % kWarp);

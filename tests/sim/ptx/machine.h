@@ -16,7 +16,7 @@ namespace bm::sim::ptx {
 inline constexpr uint32_t kNone = ~0u;
 inline constexpr uint32_t kWarp = 32;
 inline constexpr uint32_t kMaxBlock = 1024;
-inline constexpr uint32_t kMaxOperands = 20;
+inline constexpr uint32_t kMaxOperands = 24;
 
 /// Generic addresses: windows above anything a device maps; everything else is global.
 inline constexpr uint64_t kSharedWindow = uint64_t{0x4000} << 48;
@@ -42,7 +42,7 @@ enum class Flow : uint8_t {
   kBarrier,      ///< op[0] number, op[1] thread count or kNone; waits
   kArrive,       ///< the same without waiting
   kReduce,       ///< barrier with reduction: op[2] result, op[3] predicate; imm ReduceKind
-  kWarpPlain,    ///< op[imm] holds the lane mask: waits for those lanes, then runs the handler
+  kWarpPlain,    ///< op[mask_op] is the lane mask: waits for those lanes, then runs the handler
   kWarpBarrier,  ///< op[0] mask
 };
 
@@ -59,6 +59,7 @@ struct Inst {
   bool flag = false;    ///< handlers' own
   Space space = Space::kGlobal;
   uint8_t count = 0;  ///< handlers' own: vector elements
+  uint8_t mask_op = 0;
   uint32_t guard = kNone;
   uint32_t target = 0;
   uint32_t line = 0;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tests/sim/ptx/dispatch.h"
+#include "tests/sim/ptx/formats.h"
 
 namespace bm::sim::ptx {
 namespace {
@@ -66,21 +67,6 @@ uint32_t encode_small(double v, int mantissa, int min_exponent, uint32_t nan, ui
   const uint32_t hidden = 1u << mantissa;
   return sign | (scaled < hidden ? scaled : ((biased << mantissa) | (scaled - hidden)));
 }
-double decode_small(uint32_t bits, int mantissa, int exponent_bits, int bias, bool has_infinity) {
-  const uint32_t fraction = bits & ((1u << mantissa) - 1);
-  const uint32_t exponent = (bits >> mantissa) & ((1u << exponent_bits) - 1);
-  const bool is_negative = (bits >> (mantissa + exponent_bits)) & 1;
-  const uint32_t top = (1u << exponent_bits) - 1;
-  double v = 0;
-  if (exponent == top && (has_infinity ? true : fraction == (1u << mantissa) - 1))
-    v = has_infinity && fraction == 0 ? HUGE_VAL : std::nan("");
-  else if (exponent == 0)
-    v = std::ldexp(fraction, 1 - bias - mantissa);
-  else
-    v = std::ldexp(fraction + (1u << mantissa), static_cast<int>(exponent) - bias - mantissa);
-  return is_negative ? -v : v;
-}
-
 /// How a conversion was asked for, packed into Inst::imm.
 struct Options {
   Mode mode = Mode::kNearest;
@@ -168,7 +154,7 @@ struct Codec<Tf32> {
 template <>
 struct Codec<E4M3> {
   using Storage = uint8_t;
-  static long double get(uint8_t bits) { return decode_small(bits, 3, 4, 7, false); }
+  static long double get(uint8_t bits) { return decode_e4m3(bits); }
   static uint8_t put(long double v, const Options& o, bool) {
     const auto r = static_cast<double>(round_to(v, kE4M3Format, o.mode, true));
     return static_cast<uint8_t>(encode_small(r, 3, -6, 0x7f, 0x7f, 0x80));
@@ -177,7 +163,7 @@ struct Codec<E4M3> {
 template <>
 struct Codec<E5M2> {
   using Storage = uint8_t;
-  static long double get(uint8_t bits) { return decode_small(bits, 2, 5, 15, true); }
+  static long double get(uint8_t bits) { return decode_e5m2(bits); }
   static uint8_t put(long double v, const Options& o, bool) {
     const auto r = static_cast<double>(round_to(v, kE5M2Format, o.mode, true));
     return static_cast<uint8_t>(encode_small(r, 2, -14, 0x7f, 0x7c, 0x80));
