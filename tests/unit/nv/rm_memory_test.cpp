@@ -63,9 +63,9 @@ TEST(RmMemory, NothingHandedOutOverlaps) {
   const auto gpu = open_gpu(*system);
   std::map<uint64_t, uint64_t> ranges;
   std::vector<std::unique_ptr<Memory>> held;
-  for (int i = 0; i < 60; ++i) {
+  for (uint32_t i = 0; i < 60; ++i) {
     const Place place = static_cast<Place>(i % 3);
-    held.push_back(gpu->allocate({.size = 4096u * (1 + i * 37u), .place = place}).value());
+    held.push_back(gpu->allocate({.size = 4096u * (1 + i * 37), .place = place}).value());
     ranges[held.back()->va] = held.back()->size;
     if (i % 5 == 4) {
       const size_t gone = (i * 7) % held.size();
