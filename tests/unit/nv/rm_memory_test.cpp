@@ -178,10 +178,15 @@ TEST(RmChannel, CanBeMadeAgainOnTheSameRing) {
     const auto kept = gpu->allocate({.size = kMiB, .place = Place::kVideoMapped}).value();
     const auto ring = gpu->allocate({.size = 65536, .place = Place::kVideoMapped}).value();
     kept->host[100] = std::byte{42};
+    const auto next_address = [&] {
+      return gpu->allocate({.size = 4096, .place = Place::kSystem}).value()->va;
+    };
+    const uint64_t free_before = next_address();
     for (int i = 0; i < 20; ++i) {
       const auto channel = gpu->create_channel(request_on(*ring));
       ASSERT_TRUE(channel) << channel.error().message;
     }
+    EXPECT_EQ(next_address(), free_before);  // channels give their addresses back
     EXPECT_EQ(kept->host[100], std::byte{42});
   }
   expect_clean(*system);
