@@ -139,6 +139,14 @@ void Builder::barrier(BlockId block) {
   program_.blocks[block].stmts.push_back({.kind = StmtKind::kBarrier});
 }
 
+void Builder::matrix(BlockId block, DType in, uint32_t first_register,
+                     std::vector<ValueId> operands) {
+  Stmt s{.kind = StmtKind::kMatrix, .target = first_register};
+  s.matrix = in;
+  s.operands = std::move(operands);
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
 void Builder::close_if(BlockId body, ValueId condition) {
   program_.blocks[program_.blocks[body].parent].stmts.push_back(
       {.kind = StmtKind::kIf, .value = condition, .body = body});
@@ -326,6 +334,22 @@ ValueId Builder::load(int param, DType dtype, uint32_t lanes, ValueId at, ValueI
     if (g.op != ValueOp::kConst) v.args.push_back(gate);
   }
   return intern(std::move(v));
+}
+
+ValueId Builder::words(int param, uint32_t count, ValueId at, bool is_aligned) {
+  return intern({.op = is_aligned ? ValueOp::kWords : ValueOp::kAnyWords,
+                 .alu = Op::kConst,
+                 .type = {DType::kU32, count},
+                 .imm = param,
+                 .args = {at}});
+}
+
+ValueId Builder::is_aligned(int param) {
+  return intern({.op = ValueOp::kIsAligned,
+                 .alu = Op::kConst,
+                 .type = {DType::kBool, 1},
+                 .imm = param,
+                 .args = {}});
 }
 
 ValueId Builder::table(uint32_t number, ValueId at) {

@@ -49,6 +49,7 @@ class Builder {
   void local_store(BlockId block, uint32_t array, ValueId index, ValueId value);
   ValueId local_load(BlockId block, uint32_t array, ValueId index);
   void barrier(BlockId block);
+  void matrix(BlockId block, DType in, uint32_t first_register, std::vector<ValueId> operands);
   /// Asks for the memory of an element that may lie outside the param; never faults.
   void prefetch(BlockId block, int param, ValueId index);
   /// Values made while a floor is set are placed in that block or deeper, never hoisted above it.
@@ -73,6 +74,9 @@ class Builder {
   ValueId interleave(ValueId a, ValueId b, int which);
   ValueId any(ValueId mask);
   ValueId load(int param, DType dtype, uint32_t lanes, ValueId index, ValueId gate = kNone);
+  /// `is_aligned`: the address is known to be a multiple of 4·count bytes.
+  ValueId words(int param, uint32_t count, ValueId index, bool is_aligned);
+  ValueId is_aligned(int param);
   ValueId table(uint32_t number, ValueId index);
 
   // Machine operations (as ValueOp::kAlu and kConvert say), same lanes everywhere.

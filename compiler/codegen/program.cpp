@@ -20,6 +20,9 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kReverse: return "reverse";
     case ValueOp::kInterleave: return "interleave";
     case ValueOp::kLoad: return "load";
+    case ValueOp::kWords: return "words";
+    case ValueOp::kAnyWords: return "any_words";
+    case ValueOp::kIsAligned: return "is_aligned";
     case ValueOp::kTable: return "table";
     case ValueOp::kItem: return "item";
     case ValueOp::kLocalLoad: return "local";
@@ -96,6 +99,12 @@ class Printer {
         case StmtKind::kLocalStore:
           line(depth, fmt::format("local {}[v{}] = v{}", s.target, s.begin, s.value));
           break;
+        case StmtKind::kMatrix: {
+          std::string words;
+          for (ValueId w : s.operands) words += fmt::format(" v{}", w);
+          line(depth, fmt::format("matrix {} r{}{}", dtype_name(s.matrix), s.target, words));
+          break;
+        }
         case StmtKind::kBarrier: line(depth, "barrier"); break;
         case StmtKind::kLoop:
           line(depth, loop(s));
@@ -226,6 +235,25 @@ class Verifier {
     return p_.type(s.value).dtype == p_.params[s.target].dtype
                ? Status{}
                : bad(s.value, "stored to a param of another dtype");
+  }
+
+  Status matrix(const Stmt& s) const {
+    if (divergence_ != 0)
+      return fail(Code::kInternal, "program {}: matrix product that some work-items may not reach",
+                  p_.name);
+    const DType sum = is_float(s.matrix) ? DType::kF32 : DType::kI32;
+    for (uint32_t r = s.target; r < s.target + 4; ++r)
+      if (r >= p_.registers.size() || p_.registers[r] != Type{sum, 1})
+        return fail(Code::kInternal, "program {}: register {} cannot hold a matrix product",
+                    p_.name, r);
+    for (ValueId w : s.operands) {
+      BM_TRY(use(w));
+      if (p_.type(w) != Type{DType::kU32, 1}) return bad(w, "fragment of a matrix is no word");
+    }
+    return s.operands.size() == 6 || s.operands.size() == 3
+               ? Status{}
+               : fail(Code::kInternal, "program {}: matrix product of {} words", p_.name,
+                      s.operands.size());
   }
 
   /// `is_own`: whether the work-items of a group may take different ways.

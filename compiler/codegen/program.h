@@ -44,8 +44,12 @@ enum class ValueOp : uint8_t {
   kInterleave,  ///< lanes of the lower (imm 0) or upper (imm 1) halves of two vectors in turn
   kLoad,   ///< param imm at element args[0] (int64 scalar), lanes contiguous; with args[1], a bool
            ///< scalar or vector: 0 where false, and that memory is not touched
-  kTable,  ///< entry args[0] of constant uint64 table imm
-  kItem,   ///< number of this work-item in its group
+  kWords,  ///< `lanes` neighbouring 32-bit words of param imm from element args[0] on, where its
+           ///< address is a multiple of all of them
+  kAnyWords,   ///< the same at any address
+  kIsAligned,  ///< bool: the address of param imm is a multiple of 16
+  kTable,      ///< entry args[0] of constant uint64 table imm
+  kItem,       ///< number of this work-item in its group
   kLocalLoad,  ///< element args[0] of local array imm, as it is at this place
   kRead,       ///< current content of register imm
   kCall,       ///< function imm of Program::functions on scalars
@@ -72,6 +76,8 @@ enum class StmtKind : uint8_t {
   kStore,
   kPrefetch,
   kLocalStore,
+  kMatrix,   ///< registers target … target+3 += product of the fragments `operands` of all 32
+             ///< work-items of a sub-group, which arrive together; see MatrixInfo
   kBarrier,  ///< all work-items of a group arrive, and see each other's local stores so far
 };
 
@@ -99,6 +105,12 @@ struct Stmt {
   uint32_t axis = 0;  ///< kGroup
   uint32_t target = 0;   ///< kAssign: register; kStore, kPrefetch: param; kLocalStore: local array
   BlockId body = kNone;  ///< kLoop, kIf
+  DType matrix = DType::kF16;  ///< kMatrix: of the operands
+  /// kMatrix: words of the left operand, then of the right. Work-item 4·g + t holds, of a tile 8
+  /// words deep, words t and t+4 of row g and of row g+8 (order: t of both, then t+4 of both), and
+  /// words t and t+4 of column g; results of columns 2t and 2t+1 in row g, then in row g+8. A tile
+  /// 4 words deep has no words t+4. Source: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16".
+  std::vector<ValueId> operands = {};
 };
 
 struct Block {

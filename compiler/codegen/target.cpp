@@ -4,6 +4,8 @@
 #include <array>
 #include <string_view>
 
+#include "runtime/base/env.h"
+
 namespace bm::compiler {
 namespace {
 
@@ -80,6 +82,30 @@ TargetInfo api_info(const hal::Arch& arch) {
   return info;
 }
 
+/// Number of "sm_90" and "sm_90a"; 0 for other names.
+int compute_capability(std::string_view name) {
+  int number = 0;
+  if (!name.starts_with("sm_")) return 0;
+  for (const char c : name.substr(3)) {
+    if (c < '0' || c > '9') break;
+    number = number * 10 + (c - '0');
+  }
+  return number;
+}
+
+/// Shapes of mma.sync and the first cards that have them. Source: PTX ISA 9.0, "mma".
+struct MatrixRow {
+  int from_capability;
+  MatrixInfo info;
+  bool is_rounding;  ///< operands lose digits
+};
+constexpr std::array kMatrixRows = {MatrixRow{80, {DType::kF16, DType::kF32, 8}, false},
+                                    MatrixRow{80, {DType::kBF16, DType::kF32, 8}, false},
+                                    MatrixRow{80, {DType::kI8, DType::kI32, 8}, false},
+                                    MatrixRow{80, {DType::kU8, DType::kI32, 8}, false},
+                                    MatrixRow{80, {DType::kF32, DType::kF32, 8}, true},
+                                    MatrixRow{75, {DType::kF16, DType::kF32, 4}, false}};
+
 /// Everything rounds as IEEE 754 says and keeps subnormals unless told otherwise. Source: CUDA C++
 /// Programming Guide 13.0, "Compute Capabilities".
 TargetInfo cuda_info(const hal::Arch& arch) {
@@ -89,6 +115,10 @@ TargetInfo cuda_info(const hal::Arch& arch) {
   info.local_memory_bytes = arch.local_memory_bytes ? arch.local_memory_bytes : 48 << 10;
   info.max_groups = {INT32_MAX, 65535, 65535};
   info.cpu = arch.name;
+  const int capability = compute_capability(arch.name);
+  for (const MatrixRow& row : kMatrixRows)
+    if (capability >= row.from_capability && (!row.is_rounding || settings().allow_tf32))
+      info.matrix.push_back(row.info);
   return info;
 }
 

@@ -4,10 +4,20 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "compiler/ir/dtype.h"
 #include "runtime/hal/arch.h"
 
 namespace bm::compiler {
+
+/// An instruction with which 32 work-items multiply a 16-row by an 8-column tile. Operands are
+/// words of 32 bits along the depth, `depth_words` per row and column.
+struct MatrixInfo {
+  DType in = DType::kF16;    ///< of both operands
+  DType sum = DType::kF32;   ///< of accumulator and result
+  uint32_t depth_words = 8;  ///< 8: 16 numbers of 16 bits deep
+};
 
 struct TargetInfo {
   uint32_t vector_bits = 128;
@@ -20,6 +30,7 @@ struct TargetInfo {
   bool has_groups = false;       ///< kernels run in work-groups of up to max_block work-items
   uint32_t max_block = 1;
   uint32_t local_memory_bytes = 0;
+  std::vector<MatrixInfo> matrix;  ///< matrix instructions, best first
   /// Largest number of groups along each axis of a grid.
   std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};
   std::string triple, cpu, features;  ///< for LLVM and clang: never empty triple and cpu; cpu is

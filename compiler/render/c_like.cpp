@@ -71,6 +71,7 @@ void CLike::statement(const Stmt& s) {
     case StmtKind::kStore: return store(s);
     case StmtKind::kPrefetch: return prefetch(s);
     case StmtKind::kLocalStore: return local_store(s);
+    case StmtKind::kMatrix: return matrix(s);
     case StmtKind::kBarrier: return barrier();
   }
 }

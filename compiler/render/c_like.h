@@ -51,6 +51,7 @@ class CLike {
   virtual void prefetch(const Stmt& s) = 0;
   virtual void local_store(const Stmt& s) = 0;
   virtual void barrier() = 0;
+  virtual void matrix(const Stmt& s) = 0;
 
   const Program& p_;
   std::string out_;

@@ -29,4 +29,7 @@ std::string render_cuda(const Program& program);
 /// parameters are 64-bit words: its params' addresses, then its variables.
 std::string render_ptx(const Program& program, const TargetInfo& target);
 
+/// Name of the PTX instruction of a kMatrix statement: "mma.sync.aligned.m16n8k16…".
+std::string mma_name(const Stmt& s);
+
 }  // namespace bm::compiler

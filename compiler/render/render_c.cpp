@@ -141,6 +141,7 @@ class CRenderer final : public CLike {
   void dealt_loop(const Stmt&) override { no_groups(); }
   void local_store(const Stmt&) override { no_groups(); }
   void barrier() override { no_groups(); }
+  void matrix(const Stmt&) override { no_groups(); }
   [[noreturn]] static void no_groups() {
     check_failed("no work-groups on a CPU", __FILE__, __LINE__);
   }
@@ -227,6 +228,9 @@ class CRenderer final : public CLike {
       case ValueOp::kLoad: return load(id, v);
       case ValueOp::kTable:
         return set(fmt::format("{}_table{}[{}]", p_.name, v.imm, ref(v.args[0])));
+      case ValueOp::kWords:
+      case ValueOp::kAnyWords:
+      case ValueOp::kIsAligned:
       case ValueOp::kItem:
       case ValueOp::kLocalLoad: no_groups();
       case ValueOp::kRead: return set(fmt::format("r{}", v.imm));

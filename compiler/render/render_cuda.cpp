@@ -1,5 +1,6 @@
 // CUDA C++ for NVRTC; needs no header.
 #include <cmath>
+#include <set>
 
 #include "compiler/codegen/narrow.h"
 #include "compiler/render/render.h"
@@ -15,6 +16,7 @@ class CudaRenderer final : public WorkItemC {
 
   std::string run() {
     half_conversions();
+    word_loads();
     for (size_t i = 0; i < p_.tables.size(); ++i) table(i);
     // Calls would need a stack.
     for (const Function& f : p_.functions) helper(f, "static __device__ __forceinline__ ", false);
@@ -85,6 +87,68 @@ class CudaRenderer final : public WorkItemC {
     return is_f32 ? "truncf" : "trunc";
   }
   void barrier() override { line("__syncthreads();"); }
+
+  static std::string_view vector_name(uint32_t words) {
+    return words == 1 ? "unsigned" : words == 2 ? "uint2" : "uint4";
+  }
+  std::string_view vector_type(Type t) const override { return vector_name(t.lanes); }
+
+  std::string words(const Value& v) override {
+    if (v.op == ValueOp::kIsAligned) return fmt::format("((unsigned long)p{} & 15) == 0", v.imm);
+    const std::string at = fmt::format("p{} + {}", v.imm, ref(v.args[0]));
+    if (v.op == ValueOp::kWords)
+      return fmt::format("*(const {}*)({})", vector_name(v.type.lanes), at);
+    return fmt::format("bm_words{}({})", v.type.lanes, at);
+  }
+
+  /// Words at any address are put together from elements.
+  void word_loads() {
+    std::set<std::pair<uint32_t, DType>> wanted;
+    for (const Value& v : p_.values)
+      if (v.op == ValueOp::kAnyWords)
+        wanted.insert({v.type.lanes, p_.params[static_cast<size_t>(v.imm)].dtype});
+    for (const auto& [lanes, t] : wanted) {
+      const int64_t size = item_size(t), per_word = 4 / size;
+      const std::string_view vector = vector_name(lanes);
+      line("static __device__ __forceinline__ {} bm_words{}(const {}* p) {{", vector, lanes,
+           type_name(t));
+      line("  {} w;", vector);
+      for (uint32_t l = 0; l < lanes; ++l) {
+        std::string word;
+        for (int64_t i = 0; i < per_word; ++i) {
+          const auto at = static_cast<int64_t>(l) * per_word + i;
+          const std::string bits = t == DType::kF32
+                                       ? fmt::format("__float_as_uint(p[{}])", at)
+                                       : fmt::format("((unsigned)(p[{}] & {}) << {})", at,
+                                                     (1 << (8 * size)) - 1, 8 * size * i);
+          word += (word.empty() ? "" : " | ") + bits;
+        }
+        line("  w{}{} = {};", lanes > 1 ? "." : "", lanes > 1 ? std::string(1, "xyzw"[l]) : "",
+             word);
+      }
+      line("  return w;");
+      line("}}");
+    }
+  }
+
+  void matrix(const Stmt& s) override {
+    const bool is_float_sum = is_float(s.matrix);
+    std::string text = fmt::format("asm volatile(\"{} {{%0, %1, %2, %3}}, ", mma_name(s));
+    const size_t a = s.operands.size() * 2 / 3;
+    const auto list = [](size_t first, size_t count) {
+      std::string out;
+      for (size_t i = first; i < first + count; ++i)
+        out += fmt::format("{}%{}", out.empty() ? "" : ", ", i);
+      return "{" + out + "}";
+    };
+    text += list(4, a) + ", " + list(4 + a, s.operands.size() - a) + ", {%0, %1, %2, %3};\" : ";
+    for (uint32_t r = 0; r < 4; ++r)
+      text += fmt::format("{}\"+{}\"(r{})", r ? ", " : "", is_float_sum ? "f" : "r", s.target + r);
+    text += " : ";
+    for (size_t i = 0; i < s.operands.size(); ++i)
+      text += fmt::format("{}\"r\"({})", i ? ", " : "", ref(s.operands[i]));
+    line("{});", text);
+  }
 
   /// The types of cuda_fp16.h are not needed for two conversions.
   void half_conversions() {

@@ -205,6 +205,7 @@ class LlvmRenderer {
              address(s.target, s.begin));
         break;
       case StmtKind::kLocalStore:
+      case StmtKind::kMatrix:
       case StmtKind::kBarrier: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
     }
   }
@@ -353,6 +354,9 @@ class LlvmRenderer {
         line("{} = getelementptr i64, ptr @{}.table{}, i64 {}", at, p_.name, v.imm, ref(v.args[0]));
         return line("%v{} = load i64, ptr {}, align 8", id, at);
       }
+      case ValueOp::kWords:
+      case ValueOp::kAnyWords:
+      case ValueOp::kIsAligned:
       case ValueOp::kItem:
       case ValueOp::kLocalLoad: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
       case ValueOp::kRead: return line("%v{} = load {}, ptr %r{}", id, type, v.imm);

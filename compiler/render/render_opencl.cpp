@@ -3,6 +3,7 @@
 
 #include "compiler/render/render.h"
 #include "compiler/render/render_work_items.h"
+#include "runtime/base/check.h"
 #include "runtime/base/half.h"
 
 namespace bm::compiler {
@@ -76,6 +77,11 @@ class OpenClRenderer final : public WorkItemC {
   std::string function(std::string_view name, DType) const override { return std::string(name); }
   std::string entry(size_t table, const std::string& index) const override {
     return fmt::format("{}_table{}[{}]", p_.name, table, index);
+  }
+  std::string words(const Value&) override { no_matrices(); }
+  void matrix(const Stmt&) override { no_matrices(); }
+  [[noreturn]] static void no_matrices() {
+    check_failed("OpenCL has no matrix instructions", __FILE__, __LINE__);
   }
   void barrier() override { line("barrier(CLK_LOCAL_MEM_FENCE);"); }
 

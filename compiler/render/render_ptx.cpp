@@ -1,7 +1,8 @@
 // PTX. One work-item is one thread; rounding is spelled out wherever an assembler could contract,
 // and subnormal numbers are kept. Helper functions are written out where they are called.
 #include <map>
-#include <optional>
+#include <unordered_map>
+#include <vector>
 
 #include "compiler/render/ptx_text.h"
 #include "compiler/render/ptx_values.h"
@@ -116,6 +117,7 @@ class PtxRenderer {
       case StmtKind::kPrefetch: return;
       case StmtKind::kLocalStore:
         return store("shared", local_address(s.target, s.begin), s.value, kNone);
+      case StmtKind::kMatrix: return matrix(s);
       case StmtKind::kBarrier: return out_.line("bar.sync 0;");
     }
   }
@@ -338,6 +340,70 @@ class PtxRenderer {
     if (is_bool(t)) out_.line("setp.ne.s32 {}, {}, 0;", v_.define(id), to);
   }
 
+  // Matrix products.
+
+  static std::string braced(const std::vector<std::string>& registers) {
+    return fmt::format("{{{}}}", fmt::join(registers, ", "));
+  }
+
+  std::vector<std::string>& fresh_words(ValueId id) {
+    std::vector<std::string>& words = words_[id];
+    words.clear();
+    for (uint32_t i = 0; i < p_.type(id).lanes; ++i) words.push_back(out_.fresh(File::kB32));
+    if (words.size() == 1) v_.alias(id, words[0]);
+    return words;
+  }
+
+  void words(ValueId id) {
+    const Value& v = p_.at(id);
+    const std::string address = global_address(static_cast<uint32_t>(v.imm), v.args[0]);
+    const std::vector<std::string>& to = fresh_words(id);
+    if (to.size() == 1) return out_.line("ld.global.u32 {}, {};", to[0], address);
+    out_.line("ld.global.v{}.u32 {}, {};", to.size(), braced(to), address);
+  }
+
+  /// Words at any address are put together from elements.
+  void any_words(ValueId id) {
+    const Value& v = p_.at(id);
+    const auto param = static_cast<uint32_t>(v.imm);
+    const int64_t size = item_size(p_.params[param].dtype);
+    const std::string_view type = size == 1 ? "u8" : size == 2 ? "u16" : "u32";
+    const std::string address = global_address(param, v.args[0]);
+    const std::string start = out_.fresh(File::kB64);
+    const size_t plus = address.find('+');
+    const std::string reg = address.substr(1, std::min(plus, address.size() - 1) - 1);
+    const std::string offset =
+        plus == std::string::npos ? "0" : address.substr(plus + 1, address.size() - plus - 2);
+    out_.line("add.s64 {}, {}, {};", start, reg, offset);
+    int64_t at = 0;
+    for (const std::string& word : fresh_words(id)) {
+      out_.line("ld.global.{} {}, {};", type, word, bracket(start, at));
+      for (int64_t i = size; i < 4; i += size) {
+        const std::string part = out_.fresh(File::kB32), moved = out_.fresh(File::kB32);
+        out_.line("ld.global.{} {}, {};", type, part, bracket(start, at + i));
+        out_.line("shl.b32 {}, {}, {};", moved, part, 8 * i);
+        out_.line("or.b32 {}, {}, {};", word, word, moved);
+      }
+      at += 4;
+    }
+  }
+
+  void is_aligned(ValueId id) {
+    const std::string& address = params_[static_cast<size_t>(p_.at(id).imm)];
+    const std::string rest = out_.fresh(File::kB64);
+    out_.line("and.b64 {}, {}, 15;", rest, address);
+    out_.line("setp.eq.s64 {}, {}, 0;", v_.define(id), rest);
+  }
+
+  void matrix(const Stmt& s) {
+    std::vector<std::string> a, b,
+        sums(registers_.begin() + s.target, registers_.begin() + s.target + 4);
+    const size_t left = s.operands.size() * 2 / 3;
+    for (size_t i = 0; i < s.operands.size(); ++i)
+      (i < left ? a : b).push_back(v_.in_register(s.operands[i]));
+    out_.line("{} {}, {}, {}, {};", mma_name(s), braced(sums), braced(a), braced(b), braced(sums));
+  }
+
   /// A table is short: its entries are chosen among, so that the kernel needs no data of its own.
   void table(ValueId id) {
     const Value& v = p_.at(id);
@@ -372,6 +438,10 @@ class PtxRenderer {
                     v.args.size() > 1 ? v.args[1] : kNone);
       case ValueOp::kLocalLoad:
         return load(id, "shared", local_address(static_cast<uint32_t>(v.imm), v.args[0]), kNone);
+      case ValueOp::kWords: return words(id);
+      case ValueOp::kAnyWords: return any_words(id);
+      case ValueOp::kIsAligned: return is_aligned(id);
+      case ValueOp::kExtract: return v_.alias(id, words_.at(v.args[0])[static_cast<size_t>(v.imm)]);
       case ValueOp::kTable: return table(id);
       case ValueOp::kRead: {
         const std::string to = v_.define(id);
@@ -382,7 +452,6 @@ class PtxRenderer {
       case ValueOp::kAlu: return v_.emit(id);
       case ValueOp::kIota:
       case ValueOp::kSplat:
-      case ValueOp::kExtract:
       case ValueOp::kBuild:
       case ValueOp::kInsert:
       case ValueOp::kHalf:
@@ -420,9 +489,21 @@ class PtxRenderer {
   std::vector<std::string> registers_;  // by Program::registers
   std::string item_;
   std::vector<std::map<AddressKey, std::string>> addresses_;  // by open block
+  std::unordered_map<ValueId, std::vector<std::string>> words_;
 };
 
 }  // namespace
+
+std::string mma_name(const Stmt& s) {
+  std::string_view type = "f16";
+  if (s.matrix == DType::kBF16) type = "bf16";
+  if (s.matrix == DType::kF32) type = "tf32";
+  if (s.matrix == DType::kI8) type = "s8";
+  if (s.matrix == DType::kU8) type = "u8";
+  const std::string_view sum = is_float(s.matrix) ? "f32" : "s32";
+  const auto depth = static_cast<int64_t>(s.operands.size() / 3 * 16) / item_size(s.matrix);
+  return fmt::format("mma.sync.aligned.m16n8k{}.row.col.{}.{}.{}.{}", depth, sum, type, type, sum);
+}
 
 std::string render_ptx(const Program& program, const TargetInfo& target) {
   return PtxRenderer(program, target).run();

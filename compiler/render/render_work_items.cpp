@@ -5,6 +5,7 @@
 namespace bm::compiler {
 
 std::string_view WorkItemC::value_type(ValueId v) const {
+  if (p_.type(v).lanes > 1) return vector_type(p_.type(v));
   return is_narrow(v) ? type_name(DType::kI32) : type_name(p_.type(v).dtype);
 }
 
@@ -97,6 +98,10 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kItem:
     case ValueOp::kIndex: return;
     case ValueOp::kLoad: return set(load(v));
+    case ValueOp::kWords:
+    case ValueOp::kAnyWords:
+    case ValueOp::kIsAligned: return set(words(v));
+    case ValueOp::kExtract: return set(fmt::format("v{}.{}", v.args[0], "xyzw"[v.imm]));
     case ValueOp::kTable: return set(entry(static_cast<size_t>(v.imm), ref(v.args[0])));
     case ValueOp::kLocalLoad: return set(fmt::format("local{}[{}]", v.imm, ref(v.args[0])));
     case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
@@ -105,7 +110,6 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kAlu: return set(alu(id));
     case ValueOp::kIota:
     case ValueOp::kSplat:
-    case ValueOp::kExtract:
     case ValueOp::kBuild:
     case ValueOp::kInsert:
     case ValueOp::kHalf:

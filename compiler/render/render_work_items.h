@@ -26,6 +26,10 @@ class WorkItemC : public CLike {
   virtual std::string function(std::string_view name, DType t) const = 0;
   /// An entry of a constant table.
   virtual std::string entry(size_t table, const std::string& index) const = 0;
+  /// Of kWords and kAnyWords.
+  virtual std::string_view vector_type(Type) const { return "?"; }
+  /// kWords, kAnyWords and kIsAligned.
+  virtual std::string words(const Value& v) = 0;
   /// A 64-bit integer that is computed in 32 bits.
   virtual bool is_narrow(ValueId) const { return false; }
 
@@ -42,7 +46,6 @@ class WorkItemC : public CLike {
   void store(const Stmt& s) override;
   void prefetch(const Stmt&) override {}
   void local_store(const Stmt& s) override;
-  void barrier() override = 0;
 
   std::string_view value_type(ValueId v) const;
   std::string load(const Value& v);

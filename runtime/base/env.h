@@ -39,6 +39,7 @@ struct Settings {
   uint64_t seed = 0;                  ///< BM_SEED
   bool has_seed = false;              ///< BM_SEED is set
   bool no_color = false;              ///< NO_COLOR
+  bool allow_tf32 = false;            ///< ALLOW_TF32
   bool no_memory_planner = false;     ///< NO_MEMORY_PLANNER
   uint64_t max_buffer_size = 0;       ///< MAX_BUFFER_SIZE, bytes; 0: none
 };

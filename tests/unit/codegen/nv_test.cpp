@@ -2,15 +2,19 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
+#include "compiler/codegen/evaluate.h"
+#include "compiler/codegen/target.h"
 #include "compiler/toolchain/cuda_disassembler.h"
 #include "compiler/toolchain/cuda_library.h"
 #include "compiler/toolchain/nvjitlink.h"
 #include "compiler/toolchain/nvrtc.h"
 #include "runtime/base/env.h"
+#include "runtime/base/half.h"
 #include "tests/unit/codegen/kernels.h"
 #include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"
@@ -173,6 +177,139 @@ TEST(Nv, UnknownRenderersAreNamed) {
   ASSERT_FALSE(code);
   EXPECT_NE(code.error().message.find("NVRTC and PTX"), std::string::npos);
 }
+
+// --- on the interpreter -------------------------------------------------------------------------
+
+using Buffers = std::vector<std::vector<std::byte>>;
+
+void put(DType t, double v, std::byte* at) {
+  const auto store = [&](auto x) { std::memcpy(at, &x, sizeof x); };
+  switch (t) {
+    case DType::kF16: return store(f32_to_f16(static_cast<float>(v)));
+    case DType::kBF16: return store(f32_to_bf16(static_cast<float>(v)));
+    case DType::kF32: return store(static_cast<float>(v));
+    case DType::kF64: return store(v);
+    default: {
+      const auto whole = static_cast<int64_t>(v);
+      std::memcpy(at, &whole, static_cast<size_t>(item_size(t)));
+    }
+  }
+}
+
+double get(DType t, const std::byte* at) {
+  const auto load = [&]<class T>(T x) {
+    std::memcpy(&x, at, sizeof x);
+    return x;
+  };
+  switch (t) {
+    case DType::kF16: return static_cast<double>(f16_to_f32(load(uint16_t{})));
+    case DType::kBF16: return static_cast<double>(bf16_to_f32(load(uint16_t{})));
+    case DType::kF32: return static_cast<double>(load(float{}));
+    case DType::kF64: return load(double{});
+    default: {
+      int64_t whole = 0;
+      std::memcpy(&whole, at, static_cast<size_t>(item_size(t)));
+      return static_cast<double>(whole);
+    }
+  }
+}
+
+/// Outputs of zeros, inputs of small numbers: 1 … 13.
+Buffers small_numbers(const ir::KernelIr& kernel) {
+  Buffers out;
+  for (const ir::Param& p : kernel.params) {
+    const auto size = static_cast<size_t>(item_size(p.dtype));
+    out.emplace_back(static_cast<size_t>(p.elements) * size);
+    if (!p.is_read) continue;
+    for (size_t i = 0; i < static_cast<size_t>(p.elements); ++i)
+      put(p.dtype, static_cast<double>(1 + i * 7 % 13), &out.back()[i * size]);
+  }
+  return out;
+}
+
+/// Largest difference of the written params from what the reference gives, relative to results
+/// above 1.
+double worst_difference(const ir::KernelIr& kernel, const Buffers& got, const Buffers& start,
+                        std::span<const int64_t> vars) {
+  Buffers want = start;
+  const std::vector<std::span<std::byte>> spans(want.begin(), want.end());
+  const Status done = compiler::evaluate(kernel, spans, vars);
+  EXPECT_TRUE(done) << done.error().message;
+  double worst = 0;
+  for (size_t p = 0; p < want.size(); ++p) {
+    const DType t = kernel.params[p].dtype;
+    const auto size = static_cast<size_t>(item_size(t));
+    for (size_t i = 0; i < want[p].size(); i += size) {
+      const double a = get(t, &got[p][i]), b = get(t, &want[p][i]);
+      worst = std::max(worst, std::abs(a - b) / std::max(1.0, std::abs(b)));
+    }
+  }
+  return worst;
+}
+
+double tolerance(const ir::KernelIr& kernel) {
+  const DType t = kernel.params[0].dtype;
+  return t == DType::kF16 ? 2e-3 : t == DType::kBF16 ? 2e-2 : is_float(t) ? 1e-6 : 0;
+}
+
+class OnInterpreter : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_not({GetParam()}); !reason.empty()) GTEST_SKIP() << reason;
+  }
+};
+
+TEST_P(OnInterpreter, KernelsGiveWhatTheReferenceGives) {
+  std::vector<ir::KernelIr> kernels = corpus();
+  std::erase_if(kernels, [](const ir::KernelIr& k) { return k.params[0].elements > 500'000; });
+  kernels.push_back(reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 1, 31, false));
+  kernels.push_back(reduce_kernel(ir::ReduceOp::kSum, DType::kI64, 2, 10'001, false));
+  for (const ir::KernelIr& kernel : kernels) {
+    const Buffers start = small_numbers(kernel);
+    Buffers got = start;
+    std::vector<int64_t> vars;
+    for (const ir::VarDecl& v : kernel.vars) vars.push_back(v.max / 3);
+    const Status done = run_on({GetParam()}, kernel, got, vars);
+    ASSERT_TRUE(done) << kernel.name << ": " << done.error().message;
+    EXPECT_LE(worst_difference(kernel, got, start, vars), tolerance(kernel))
+        << ir::to_string(kernel);
+  }
+}
+
+/// The program fixes every rounding, so machines that have the same instructions agree bit by bit.
+TEST_P(OnInterpreter, FunctionsGiveTheBitsOfTheCpu) {
+  const auto native = compiler::target_info(native_arch());
+  if (!native.has_fma || !native.has_f16c) GTEST_SKIP() << "this machine has no FMA or F16C";
+  std::vector<double> in{0.0, -0.0, 1.0, 0.5, -3.0, 1e-40, 1e30, 3e38, 1e9, INFINITY, -INFINITY};
+  for (int i = 0; i < 2000; ++i) in.push_back(std::ldexp(1 + i * 0.618, i % 60 - 30) * (i % 3 - 1));
+  for (const ir::Op op : {ir::Op::kExp2, ir::Op::kLog2, ir::Op::kSin, ir::Op::kSqrt, ir::Op::kRecip,
+                          ir::Op::kTrunc, ir::Op::kMod})
+    for (const DType t : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
+      std::vector<DType> types(op == ir::Op::kMod ? 2 : 1, t);
+      const auto kernel = map_kernel(op, t, types, static_cast<int64_t>(in.size()));
+      const auto size = static_cast<size_t>(item_size(t));
+      Buffers got{std::vector<std::byte>(in.size() * size)};
+      for (size_t c = 0; c < types.size(); ++c) {
+        got.emplace_back(in.size() * size);
+        for (size_t i = 0; i < in.size(); ++i)
+          put(t, in[(i + 57 * c) % in.size()], &got.back()[i * size]);
+      }
+      Buffers want = got;
+      const Status done = run_on({GetParam()}, kernel, got, {});
+      ASSERT_TRUE(done) << done.error().message;
+      ASSERT_TRUE(run_on({"LLVM"}, kernel, want, {}));
+      for (size_t i = 0; i < in.size(); ++i) {
+        const double a = get(t, &got[0][i * size]), b = get(t, &want[0][i * size]);
+        EXPECT_TRUE((std::isnan(a) && std::isnan(b)) ||
+                    std::memcmp(&got[0][i * size], &want[0][i * size], size) == 0)
+            << ir::op_name(op) << " of " << dtype_name(t) << " " << in[i] << ": " << a << ", CPU "
+            << b;
+      }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nv, OnInterpreter, testing::Values("PTX", "NVRTC"),
+                         [](const auto& given) { return std::string(given.param); });
 
 TEST(CudaToolchain, MissingLibrariesAreLookedForWhereToolkitsAre) {
   const ScopedSetting path("CUDA_PATH", "/nowhere/cuda");

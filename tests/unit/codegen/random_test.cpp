@@ -85,7 +85,8 @@ TEST_P(RandomKernels, AgreeWithTheReference) {
 INSTANTIATE_TEST_SUITE_P(All, RandomKernels,
                          testing::Values(Case{{"LLVM", true}, 250}, Case{{"LLVM", false}, 60},
                                          Case{{"CLANG", true}, 25}, Case{{"CLANG", false}, 10},
-                                         Case{{"OPENCL"}, 25}),
+                                         Case{{"OPENCL"}, 25}, Case{{"PTX"}, 150},
+                                         Case{{"NVRTC"}, 25}),
                          [](const auto& given) { return where_name(given.param.where); });
 
 }  // namespace

@@ -2,9 +2,12 @@
 
 #include <vector>
 
+#include "compiler/toolchain/nvrtc.h"
 #include "drivers/cpu/cpu_info.h"
 #include "runtime/base/check.h"
+#include "runtime/base/env.h"
 #include "tests/unit/codegen/cl_runner.h"
+#include "tests/unit/codegen/ptx_runner.h"
 
 namespace bm::test {
 
@@ -44,16 +47,27 @@ Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel
   return cpu::CpuProgram::load(code, arch.name);
 }
 
+bool is_nv(const Where& where) {
+  const std::string_view name = where.renderer;
+  return name == "PTX" || name == "NVRTC";
+}
+
 std::string where_name(const Where& where) {
   const std::string name = where.renderer;
-  return name == "OPENCL" ? name : name + (where.is_native ? "Native" : "Baseline");
+  return name == "OPENCL" || is_nv(where) ? name : name + (where.is_native ? "Native" : "Baseline");
 }
 
 std::string why_not(const Where& where) {
-  return where.renderer == std::string_view("OPENCL") ? why_no_cl() : "";
+  const std::string_view name = where.renderer;
+  if (name == "NVRTC") {
+    const auto version = compiler::nvrtc_version();
+    return version ? "" : version.error().message;
+  }
+  return name == "OPENCL" ? why_no_cl() : "";
 }
 
 hal::Arch arch_of(const Where& where) {
+  if (is_nv(where)) return ptx_arch();
   if (where.renderer != std::string_view("OPENCL"))
     return where.is_native ? native_arch() : baseline_arch();
   const auto device = cl_device();
@@ -68,6 +82,13 @@ Status run_on(const Where& where, const ir::KernelIr& kernel,
     BM_TRY(ir::verify(kernel));
     return run_on_cl(BM_TRY(compiler::compile(kernel, arch, where.renderer, {.use_cache = false})),
                      buffers, vars);
+  }
+  if (is_nv(where)) {
+    BM_TRY(ir::verify(kernel));
+    const ScopedSetting text("BM_NV_CODE", "ptx");
+    const auto code = BM_TRY(compiler::compile(kernel, arch, where.renderer, {.use_cache = false}));
+    BM_TRY(run_on_ptx(code, buffers, vars));
+    return {};
   }
   const auto program = BM_TRY(build_kernel(kernel, arch, where.renderer));
   std::vector<void*> pointers;

@@ -26,12 +26,12 @@ Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel
                                                       const hal::Arch& arch,
                                                       std::string_view renderer);
 
-/// Where a kernel is compiled for and run.
+/// Where a kernel is compiled for and run; "PTX" and "NVRTC" as PTX text on an interpreter.
 struct Where {
   const char* renderer;
   bool is_native = true;  ///< CPU: this machine's, else the baseline
 };
-/// "LLVMNative", "CLANGBaseline", "OPENCL".
+/// "LLVMNative", "CLANGBaseline", "OPENCL", "PTX".
 std::string where_name(const Where& where);
 /// "" or why nothing runs there (then the test skips).
 std::string why_not(const Where& where);
