@@ -4,6 +4,7 @@
 #include "drivers/cpu/device.h"
 #include "drivers/cuda/device.h"
 #include "drivers/null/device.h"
+#include "drivers/nv/device.h"
 #include "drivers/ref/device.h"
 #include "runtime/hal/device.h"
 
@@ -20,6 +21,14 @@ constexpr DriverInfo kDrivers[] = {
          "always there; compiling kernels needs the LLVM component (package libllvm19) or clang",
      .count = cpu::count_units,
      .open = cpu::open_device},
+    {.name = "NV",
+     .interfaces = "NVK",
+     .renderers = "NVRTC PTX",
+     .help = "an NVIDIA GPU of Turing or later with NVIDIA's kernel driver, release 535 or later "
+             "(/dev/nvidiactl, /dev/nvidia0, /dev/nvidia-uvm must be there and writable); compiling "
+             "kernels needs libnvrtc of the CUDA toolkit",
+     .count = nv::count_units,
+     .open = nv::open_device},
     {.name = "CUDA",
      .interfaces = "",
      .renderers = "NVRTC PTX",

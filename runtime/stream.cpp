@@ -2,15 +2,20 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <map>
 #include <vector>
 
 #include "runtime/device.h"
+#include "runtime/hal/waiting.h"
 
 namespace bm::runtime {
 namespace {
+
+// An event ends it early; faults are asked for in between.
+constexpr std::chrono::milliseconds kLongestEventSleep{5};
 
 std::atomic<bool>& forked_flag() {
   // Process-wide by nature: it tells a forked child apart from its parent.
@@ -65,12 +70,12 @@ class QueueStream final : public Stream {
                              std::span<const Point> points) override;
   Status wait(Point point) override {
     BM_TRY(check_not_forked());
-    return runtime::wait(point);
+    return explained(runtime::wait(point));
   }
   Timeline& timeline() override { return timeline_; }
   Status synchronize() override {
     BM_TRY(check_not_forked());
-    return timeline_.wait(timeline_.last());
+    return explained(timeline_.wait(timeline_.last()));
   }
   std::unique_lock<std::mutex> lock() override { return std::unique_lock(mutex_); }
   Result<hal::GpuVa> signal_on(hal::Device& waiter) override;
@@ -80,11 +85,26 @@ class QueueStream final : public Stream {
     // Signals are compared in 32 bits by the narrowest hardware (AMD's WAIT_REG_MEM, NVIDIA's copy
     // engine). Restarting there on wider hardware too costs one drain per 2^31 submissions.
     return {.compare_bits = 32,
-            .on_idle = [this](std::chrono::nanoseconds) { return device_.status(); },
+            .on_idle = [this](std::chrono::nanoseconds idle) { return when_idle(idle); },
             .clock = nullptr};
+  }
+  /// Asks for a fault; a device with interrupts sleeps here until it has something to tell.
+  Status when_idle(std::chrono::nanoseconds idle) {
+    BM_TRY(device_.status());
+    if (waiting_ != nullptr)
+      waiting_->sleep_until_event(static_cast<uint64_t>(
+          std::min<std::chrono::nanoseconds>(idle, kLongestEventSleep).count()));
+    return {};
+  }
+  /// A wait that ran out of time says what the hardware is doing.
+  Status explained(Status status) {
+    if (!status && status.error().code == Code::kTimeout && waiting_ != nullptr)
+      status.error().message += fmt::format("; {}", waiting_->activity());
+    return status;
   }
 
   hal::Device& device_;
+  hal::Waiting* const waiting_ = dynamic_cast<hal::Waiting*>(&device_);  ///< may be null
   const std::string name_;
   std::unique_ptr<hal::Buffer> signal_;
   Timeline timeline_;

@@ -146,7 +146,11 @@ Status Timeline::pause(nanoseconds idle) const {
     std::this_thread::yield();
     return {};
   }
+  const nanoseconds before = clock_.now();
   if (options_.on_idle) BM_TRY(options_.on_idle(idle));
+  // The device may have slept until an event of its own: then it is time to look, not to sleep
+  // more.
+  if (clock_.now() - before >= kYieldFor) return {};
   clock_.sleep(std::min<nanoseconds>(idle / 8, kLongestSleep));
   return {};
 }

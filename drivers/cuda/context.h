@@ -64,9 +64,7 @@ struct Context {
   const Api& api;
   const DeviceInfo info;
   const CuContext handle;
-  mutable Health health;
-  /// A stream waits for ever: calls that give something back would wait for it, so nothing is.
-  mutable std::atomic<bool> is_stuck{false};
+  mutable Health health;  ///< the one thing that changes
 };
 using ContextPtr = std::shared_ptr<const Context>;
 

@@ -13,6 +13,7 @@
 #include "runtime/base/bits.h"
 #include "runtime/base/env.h"
 #include "runtime/base/log.h"
+#include "runtime/hal/waiting.h"
 
 namespace bm::nv {
 namespace {
@@ -46,7 +47,7 @@ hal::Arch make_arch(const Gpu& gpu) {
   return arch;
 }
 
-class NvDevice final : public hal::Device {
+class NvDevice final : public hal::Device, public hal::Waiting {
  public:
   explicit NvDevice(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)), arch_(make_arch(*gpu_)) {}
   ~NvDevice() override;
@@ -61,6 +62,8 @@ class NvDevice final : public hal::Device {
     return kind == hal::QueueKind::kCompute ? *compute_ : *copies_;
   }
   Status status() override { return gpu_->health(); }
+  bool sleep_until_event(uint64_t longest_ns) override;
+  std::string activity() override;
   hal::MemoryInfo memory() const override;
   Result<std::string> disassemble(const hal::CodeObject& code) override {
     return fail(Code::kUnsupported, "kernel '{}': disassemble with nvdisasm of the CUDA toolkit",
@@ -80,6 +83,7 @@ class NvDevice final : public hal::Device {
   const hal::Arch arch_;
   std::unique_ptr<NvQueue> compute_, copies_;
   LocalMemory local_memory_;
+  bool has_events_ = true;  ///< until the driver says otherwise; under the mutex
   std::map<const std::byte*, Allocation> foreign_;  ///< signals of other devices, by address
 };
 
@@ -134,6 +138,35 @@ hal::MemoryInfo NvDevice::memory() const {
   const std::lock_guard lock(gpu_->mutex);
   const uint64_t total = gpu_->kernel->facts().video_memory;
   return {.total = total, .used = std::min(gpu_->pool.video_bytes(), total)};
+}
+
+/// Interrupts are asked for only here, by somebody about to sleep: launches pay nothing for them.
+bool NvDevice::sleep_until_event(uint64_t longest_ns) {
+  constexpr uint64_t kNsPerMs = 1'000'000;
+  if (longest_ns < kNsPerMs) return false;
+  Channel* channel = nullptr;
+  {
+    const std::lock_guard lock(gpu_->mutex);
+    if (!has_events_ || !gpu_->health_locked()) return false;
+    for (const auto& lane : gpu_->lanes) {
+      if (!lane->is_busy()) continue;
+      has_events_ = gpu_->kernel->event_fd(lane->channel()).has_value() &&
+                    lane->request_interrupt().has_value();
+      if (!has_events_) return false;
+      channel = &lane->channel();
+      break;
+    }
+  }
+  if (channel == nullptr) return false;
+  const auto woken = gpu_->kernel->wait_event(*channel, static_cast<int>(longest_ns / kNsPerMs));
+  return woken.has_value();
+}
+
+std::string NvDevice::activity() {
+  const std::lock_guard lock(gpu_->mutex);
+  std::string text = fmt::format("last kernels: {}", gpu_->launches.text());
+  for (const auto& lane : gpu_->lanes) text += fmt::format("; {}", lane->state());
+  return text;
 }
 
 Result<std::unique_ptr<hal::Buffer>> NvDevice::allocate(const hal::BufferDesc& desc) {

@@ -7,6 +7,7 @@
 #include "drivers/nv/local_memory.h"
 #include "drivers/nv/loaded_program.h"
 #include "runtime/base/bits.h"
+#include "runtime/hal/waiting.h"
 #include "tests/unit/nv_queue/rig.h"
 
 namespace bm::nv {
@@ -130,6 +131,30 @@ TEST(NvDevice, LoadsOnlyWhatItCanRun) {
   EXPECT_EQ(refused(code), "accepted");
   const ScopedSetting plain("BM_NV_CODE", "");
   EXPECT_NE(refused(code).find("BM_NV_CODE"), std::string::npos) << refused(code);
+}
+
+TEST(NvDevice, SleepersAreWokenByAnInterruptBehindTheWork) {
+  Rig rig({.has_events = true});
+  auto& waiting = dynamic_cast<hal::Waiting&>(*rig.device);
+  ASSERT_TRUE(rig.run({}));
+  EXPECT_FALSE(waiting.sleep_until_event(100'000)) << "too short for an event";
+  const auto gate = rig.allocate(64);
+  const hal::Command commands[] = {hal::Wait{gate->va(), 1}, rig.next()};
+  ASSERT_TRUE(rig.queue().submit(commands));
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::atomic_ref<uint64_t>(Rig::words(*gate)[0]).store(1);
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(waiting.sleep_until_event(5'000'000'000));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+  opener.join();
+  EXPECT_TRUE(rig.wait(rig.value));
+  EXPECT_NE(waiting.activity().find("compute ring"), std::string::npos);
+  Rig silent;
+  ASSERT_TRUE(silent.queue().submit(std::vector<hal::Command>{silent.next()}));
+  EXPECT_FALSE(silent.gpu->live_allocations() == 0);
+  EXPECT_FALSE(dynamic_cast<hal::Waiting&>(*silent.device).sleep_until_event(5'000'000));
 }
 
 KernelInfo plain_kernel(uint32_t param_base) {
