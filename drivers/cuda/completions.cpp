@@ -11,12 +11,9 @@ Completions::~Completions() {
       if (event != nullptr) context_.api.cuEventDestroy(event);
 }
 
-Result<bool> Completions::push(const Action& action, CuStream stream) {
+Result<bool> Completions::push(const Action& action, CuStream stream, uint64_t order) {
   const Api& api = context_.api;
-  if (pushed_ - retired_ == kCapacity) {
-    BM_TRY(retire());
-    if (pushed_ - retired_ == kCapacity) return false;
-  }
+  if (is_full()) return false;
   Slot& slot = ring_[pushed_ % kCapacity];
   const bool is_stamp = action.kind == Action::Kind::kStamp;
   CuEvent& event = is_stamp ? slot.timed : slot.plain;
@@ -28,22 +25,27 @@ Result<bool> Completions::push(const Action& action, CuStream stream) {
   if (error != kSuccess && is_stamp) clock_.release(slot.clock_base);
   BM_TRY(context_.done(error, "cuEventRecord"));
   slot.action = action;
+  slot.order = order;
   ++pushed_;
   ++(action.kind == Action::Kind::kMark ? marks_ : actions_);
   return true;
 }
 
-Status Completions::retire() {
-  while (retired_ != pushed_) {
-    const Slot& slot = ring_[retired_ % kCapacity];
-    const CuResult state = context_.api.cuEventQuery(slot.event());
-    if (state == kErrorNotReady) return {};
+Result<bool> Completions::look() {
+  const uint64_t before = complete_;
+  for (; complete_ != pushed_; ++complete_) {
+    const CuResult state = context_.api.cuEventQuery(ring_[complete_ % kCapacity].event());
+    if (state == kErrorNotReady) break;
     BM_TRY(context_.done(state, "work in flight"));
-    BM_TRY(context_.health.status());
-    BM_TRY(perform(slot));
-    ++retired_;
-    --(slot.action.kind == Action::Kind::kMark ? marks_ : actions_);
   }
+  return complete_ != before;
+}
+
+Status Completions::perform_next() {
+  const Slot& slot = ring_[retired_ % kCapacity];
+  BM_TRY(perform(slot));
+  ++retired_;
+  --(slot.action.kind == Action::Kind::kMark ? marks_ : actions_);
   return {};
 }
 

@@ -22,8 +22,8 @@ struct Action {
   uint64_t value = 0;
 };
 
-/// Ring of actions of one stream, performed in order when their events are complete. After a fault
-/// nothing is performed any more. Thread: under the submission lock, context current.
+/// Ring of actions of one stream, performed in order when their events are complete. Thread: under
+/// the submission lock, context current.
 class Completions {
  public:
   static constexpr size_t kCapacity = 512;
@@ -34,16 +34,23 @@ class Completions {
   Completions(const Completions&) = delete;
   Completions& operator=(const Completions&) = delete;
 
-  /// Records the place. False: no room now.
-  Result<bool> push(const Action& action, CuStream stream);
-  /// Performs what is complete. Errors: the device's, which become its first fault.
-  Status retire();
+  /// Records the place. False: no room now. `order` grows from action to action of the device.
+  Result<bool> push(const Action& action, CuStream stream, uint64_t order);
+  bool is_full() const { return pushed_ - retired_ == kCapacity; }
+
+  /// Asks which actions are complete. True: more than before. Errors: the device's.
+  Result<bool> look();
+  /// The order of the next action known to be complete, or UINT64_MAX.
+  uint64_t next_complete() const {
+    return retired_ == complete_ ? UINT64_MAX : ring_[retired_ % kCapacity].order;
+  }
+  /// Performs that action.
+  Status perform_next();
 
   bool is_empty() const { return pushed_ == retired_; }
   /// Stores and timestamps not performed yet: later signals must not overtake them.
   bool has_actions() const { return actions_ != 0; }
   uint32_t marks() const { return marks_; }
-  uint64_t retired() const { return retired_; }
   /// Whether a store not performed yet satisfies a wait of the same stream.
   bool has_store(const uint64_t* word, uint64_t at_least) const;
   /// Event of the latest store of exactly this value not performed yet, or nullptr. A larger one
@@ -54,6 +61,7 @@ class Completions {
   struct Slot {
     CuEvent plain = nullptr, timed = nullptr;  ///< made when first needed
     Action action;
+    uint64_t order = 0;
     uint32_t clock_base = 0;
     CuEvent event() const { return action.kind == Action::Kind::kStamp ? timed : plain; }
   };
@@ -62,7 +70,7 @@ class Completions {
   const Context& context_;
   Clock& clock_;
   std::vector<Slot> ring_;
-  uint64_t pushed_ = 0, retired_ = 0;
+  uint64_t pushed_ = 0, complete_ = 0, retired_ = 0;
   uint32_t actions_ = 0, marks_ = 0;
   int64_t last_stamp_ns_ = 0;
 };

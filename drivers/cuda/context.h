@@ -64,7 +64,9 @@ struct Context {
   const Api& api;
   const DeviceInfo info;
   const CuContext handle;
-  mutable Health health;  ///< the one thing that changes
+  mutable Health health;
+  /// A stream waits for ever: calls that give something back would wait for it, so nothing is.
+  mutable std::atomic<bool> is_stuck{false};
 };
 using ContextPtr = std::shared_ptr<const Context>;
 

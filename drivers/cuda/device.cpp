@@ -45,10 +45,12 @@ class CudaDevice final : public hal::Device {
     const Current current(*context_);
     const bool is_idle = queues_->compute->drain() && queues_->copy->drain();
     queues_->pump->close();
-    if (is_idle)
+    if (is_idle) {
       queues_.reset();  // with the context current
-    else
+    } else {
+      context_->is_stuck = true;
       keep_forever(std::move(queues_));
+    }
   }
 
   const hal::Arch& arch() const override { return context_->info.arch; }

@@ -159,7 +159,7 @@ Result<Region::Owner> Memory::register_host(std::byte* host, uint64_t bytes) {
 void Memory::unregister_host(const std::byte* host) {
   const std::lock_guard lock(registered_mutex_);
   const auto at = std::prev(registered_.upper_bound(host));
-  if (--at->second.users != 0) return;
+  if (--at->second.users != 0 || context_->is_stuck) return;
   context_->api.cuMemHostUnregister(const_cast<std::byte*>(at->first));
   registered_.erase(at);
 }

@@ -51,7 +51,7 @@ Result<std::unique_ptr<CudaProgram>> CudaProgram::load(ContextPtr context,
 }
 
 CudaProgram::~CudaProgram() {
-  if (module_ == nullptr) return;
+  if (module_ == nullptr || context_->is_stuck) return;
   const Current current(*context_);
   context_->api.cuModuleUnload(module_);
 }

@@ -20,6 +20,29 @@ constexpr std::chrono::milliseconds kLook{20};
 
 QueueShared::~QueueShared() = default;
 
+/// One action may stand behind another queue's, and both may store to one word. The other may have
+/// been asked about before it was complete and this one after: only when asking all of them again
+/// brings nothing new is everything known that the known ones stand behind.
+Status QueueShared::retire() {
+  for (bool is_news = true; is_news;) {
+    is_news = false;
+    for (CudaQueue* queue : queues) is_news |= BM_TRY(queue->completions().look());
+  }
+  BM_TRY(context->health.status());
+  for (;;) {
+    Completions* first = nullptr;
+    for (CudaQueue* queue : queues) {
+      Completions& next = queue->completions();
+      if (next.next_complete() != UINT64_MAX &&
+          (first == nullptr || next.next_complete() < first->next_complete()))
+        first = &next;
+    }
+    if (first == nullptr) return {};
+    BM_TRY(first->perform_next());
+    ++performed;
+  }
+}
+
 CudaQueue::CudaQueue(QueueShared& shared, CuStream stream)
     : shared_(shared),
       context_(*shared.context),
@@ -94,14 +117,14 @@ Status CudaQueue::enqueue(std::unique_lock<std::mutex>& lock, const Step& step) 
 }
 
 Status CudaQueue::wait_for_room(std::unique_lock<std::mutex>& lock) {
-  uint64_t seen = progress_;
+  uint64_t seen = progress_ + shared_.performed;
   Clock_::time_point deadline = Clock_::now() + shared_.timeout;
   for (;;) {
     advance();
     BM_TRY(context_.health.status());
     if (num_standing_ < kMostStanding) return {};
-    if (progress_ != seen) {
-      seen = progress_;
+    if (progress_ + shared_.performed != seen) {
+      seen = progress_ + shared_.performed;
       deadline = Clock_::now() + shared_.timeout;
     }
     // TIMEOUT: BM_WAIT_TIMEOUT_MS without progress, the bound of every wait for a device.
@@ -114,8 +137,8 @@ Status CudaQueue::wait_for_room(std::unique_lock<std::mutex>& lock) {
 }
 
 bool CudaQueue::advance() {
-  const uint64_t before = progress_ + completions_.retired();
-  Status status = completions_.retire();
+  const uint64_t before = progress_ + shared_.performed;
+  Status status = shared_.retire();
   while (status && num_standing_ != 0) {
     const Step& step = standing_[first_standing_];
     const Result<bool> done = run(step);
@@ -133,7 +156,7 @@ bool CudaQueue::advance() {
   }
   // Nobody is there to be told, and what follows must not run without it.
   if (!status) context_.health.fail(std::move(status.error()));
-  return progress_ + completions_.retired() != before;
+  return progress_ + shared_.performed != before;
 }
 
 /// The clock runs while the word stands still and nothing before the wait is running.
@@ -182,7 +205,7 @@ Result<bool> CudaQueue::has_room() {
   if (++unmarked_ < kMarkEvery) [[likely]]
     return true;
   if (completions_.marks() >= kMostMarks) {
-    BM_TRY(completions_.retire());
+    BM_TRY(shared_.retire());
     if (completions_.marks() >= kMostMarks) return false;
   }
   if (!BM_TRY(push({}))) return false;
@@ -190,7 +213,10 @@ Result<bool> CudaQueue::has_room() {
   return true;
 }
 
-Result<bool> CudaQueue::push(const Action& action) { return completions_.push(action, stream_); }
+Result<bool> CudaQueue::push(const Action& action) {
+  if (completions_.is_full()) BM_TRY(shared_.retire());
+  return completions_.push(action, stream_, ++shared_.pushed);
+}
 
 Result<bool> CudaQueue::launch(const Step& step) {
   if (step.is_empty_grid()) return true;
@@ -235,7 +261,7 @@ Result<bool> CudaQueue::copy(const Step& step) {
 /// One side is memory the GPU does not reach. The driver would make the caller wait for everything
 /// before; so the queue stands until it is done.
 Result<bool> CudaQueue::copy_by_host(const Step& step) {
-  BM_TRY(completions_.retire());
+  BM_TRY(shared_.retire());
   if (!completions_.is_empty() || !is_stream_idle()) return false;
   const uint64_t bytes = step.words[2];
   const Place &dst = step.dst, &src = step.src;
@@ -283,7 +309,7 @@ Result<bool> CudaQueue::wait(const Step& step) {
 }
 
 Result<bool> CudaQueue::signal(const Step& step) {
-  if (completions_.has_actions()) BM_TRY(completions_.retire());
+  if (completions_.has_actions()) BM_TRY(shared_.retire());
   const bool by_stream = context_.info.has_mem_ops && step.dst.is_device_reachable();
   // Signals must not overtake a timestamp or signal that the host has yet to store.
   if (by_stream && (!completions_.has_actions() || step.dst.host == nullptr)) {

@@ -30,6 +30,10 @@ struct QueueShared {
         clock(*context) {}
   ~QueueShared();
 
+  /// Performs what is complete on all queues. After a fault nothing is performed any more. Under
+  /// the lock, context current. Errors: the device's.
+  Status retire();
+
   const ContextPtr context;
   const std::shared_ptr<Memory> memory;
   const std::chrono::milliseconds timeout;
@@ -38,6 +42,7 @@ struct QueueShared {
   Clock clock;
   std::vector<CudaQueue*> queues;
   Pump* pump = nullptr;
+  uint64_t pushed = 0, performed = 0;  ///< actions of all queues so far
 };
 
 /// Where streams wait for and write words themselves, commands go straight to the stream. What a
@@ -65,6 +70,7 @@ class CudaQueue final : public hal::Queue {
   /// destroyed.
   bool drain();
   CuStream stream() const { return stream_; }
+  Completions& completions() { return completions_; }
 
  private:
   using Clock_ = std::chrono::steady_clock;

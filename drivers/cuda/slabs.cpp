@@ -53,6 +53,7 @@ Result<Piece> Slabs::from_driver(uint64_t bytes) {
 }
 
 void Slabs::to_driver(const Piece& piece) {
+  if (context_.is_stuck) return;
   // A context that is lost refuses; its memory goes with it.
   if (backing_ == Backing::kVideo)
     context_.api.cuMemFree(piece.va);

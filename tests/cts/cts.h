@@ -19,6 +19,10 @@
 
 namespace bm::cts {
 
+/// TIMEOUT: devices here execute a case in milliseconds; 20 s covers a busy machine with
+/// sanitizers.
+inline constexpr std::chrono::seconds kDeadline{20};
+
 /// Which cases, and the reason. `cases`: a case's name, a prefix ending in '*', or the tag of what
 /// the cases need: "#copies", "#kernels" (Needs).
 struct Exemption {
@@ -59,8 +63,9 @@ class Rig {
   /// Waits until end_signal(value) has been performed.
   Status finish(uint64_t value);
   /// Waits until the word is at least `value`. Errors: the device's fault; kTimeout after
-  /// kDeadline.
-  Status wait_for(std::atomic_ref<uint64_t> word, uint64_t value);
+  /// `patience`.
+  Status wait_for(std::atomic_ref<uint64_t> word, uint64_t value,
+                  std::chrono::milliseconds patience = kDeadline);
   uint64_t next_value() { return ++value_; }
 
  private:
@@ -102,10 +107,6 @@ std::span<const Case> runtime_fault_cases();
 
 /// Devices of one test program; defined by the program.
 std::vector<Subject> subjects();
-
-/// TIMEOUT: devices here execute a case in milliseconds; 20 s covers a busy machine with
-/// sanitizers.
-inline constexpr std::chrono::seconds kDeadline{20};
 
 /// Byte counts to go through: `for (uint64_t size : Sizes{1, 64})`.
 using Sizes = std::initializer_list<uint64_t>;

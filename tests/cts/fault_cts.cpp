@@ -228,7 +228,9 @@ Status submit_stuck(Rig& rig, hal::Buffer& words) {
   BM_TRY(rig.queue().submit(commands));
   if (rig.device().is_inline()) return {};
   BM_TRY(rig.queue(hal::QueueKind::kCopy).submit(other));
-  return rig.wait_for(word(words, 2), 1);
+  // Long for a device that gives up in kShortWaitMs; one that does not stands for ever.
+  constexpr std::chrono::seconds kPatience{2};
+  return rig.wait_for(word(words, 2), 1, kPatience);
 }
 
 /// Every call of a device that is lost names the same cause.

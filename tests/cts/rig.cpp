@@ -52,8 +52,9 @@ Status Rig::finish(uint64_t value) {
   return wait_for(done, value);
 }
 
-Status Rig::wait_for(std::atomic_ref<uint64_t> word, uint64_t value) {
-  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+Status Rig::wait_for(std::atomic_ref<uint64_t> word, uint64_t value,
+                     std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   while (word.load(std::memory_order_acquire) < value) {
     BM_TRY(device_->status());
     if (std::chrono::steady_clock::now() > deadline)

@@ -58,7 +58,8 @@ int main(void) {
   ioctl(uvm, 0x30000001, initialize);
   const uint32_t client = allocate(0, 0, 0x41, NULL, 0);
   uint32_t device_parameters[14] = {0, 0xabcd};
-  const uint32_t device = allocate(client, client, 0x80, device_parameters, sizeof device_parameters);
+  const uint32_t device =
+      allocate(client, client, 0x80, device_parameters, sizeof device_parameters);
   uint32_t subdevice_parameters[1] = {0};
   const uint32_t subdevice = allocate(client, device, 0x2080, subdevice_parameters, 4);
   uint32_t gid[67] = {0, 2, 16};
@@ -79,8 +80,14 @@ int main(void) {
   allocate(client, device, 0xc86f, channel, sizeof channel);
 
   // SET_OBJECT on subchannel 1, then a semaphore release; later an immediate wait for idle.
-  const uint32_t first[] = {1u << 29 | 1u << 16 | 1u << 13, 0xcbc0,
-                            1u << 29 | 5u << 16 | 0x5c / 4, 0x1000, 0, 7, 0, 0x1000001};
+  const uint32_t first[] = {1u << 29 | 1u << 16 | 1u << 13,
+                            0xcbc0,
+                            1u << 29 | 5u << 16 | 0x5c / 4,
+                            0x1000,
+                            0,
+                            7,
+                            0,
+                            0x1000001};
   const uint32_t second[] = {4u << 29 | 1u << 16 | 1u << 13 | 0x110 / 4};
   submit(ring, 0, first, 8, page + 0x90 / 4);
   submit(ring, 1, second, 1, page + 0x90 / 4);

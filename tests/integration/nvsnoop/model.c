@@ -1,5 +1,5 @@
-// Stands in for the nvidia kernel driver, preloaded behind libnvsnoop.so: nodes are memory files, calls
-// succeed, allocations get the handle they ask for or a counted one.
+// Stands in for the nvidia kernel driver, preloaded behind libnvsnoop.so: nodes are memory files,
+// calls succeed, allocations get the handle they ask for or a counted one.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +34,8 @@ int ioctl(int fd, unsigned long request, ...) {
   void* argument = va_arg(list, void*);
   va_end(list);
   if (fd < 0 || fd >= kMaxFds || !is_node[fd]) {
-    int (*real)(int, unsigned long, ...) = (int (*)(int, unsigned long, ...))dlsym(RTLD_NEXT, "ioctl");
+    int (*real)(int, unsigned long, ...) =
+        (int (*)(int, unsigned long, ...))dlsym(RTLD_NEXT, "ioctl");
     return real(fd, request, argument);
   }
   uint32_t* words = (uint32_t*)argument;

@@ -482,6 +482,27 @@ void set_graph_functions(Api& api) {
 
 FakeDriver& fake() { return *slot(); }
 
+void FakeDriver::run_in_background() {
+  background = std::thread([this] {
+    while (!is_ending) {
+      {
+        const std::lock_guard lock(mutex);
+        progress();
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  });
+}
+
+FakeDriver::~FakeDriver() {
+  is_ending = true;
+  if (background.joinable()) background.join();
+  // What a stuck device left behind.
+  for (const auto& [address, entry] : memory)
+    if (!entry.is_registered) std::free(reinterpret_cast<void*>(address));
+  for (FakeStream* stream : streams) delete stream;
+}
+
 void FakeDriver::progress() {
   for (bool moved = !is_lazy; moved && fault == kSuccess;) {
     moved = false;

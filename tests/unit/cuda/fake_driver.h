@@ -2,6 +2,7 @@
 // A CUDA driver in this process: streams, events, graphs and memory without a GPU. Work is done by
 // whatever call comes next, never by a thread of its own. Kernels are functions of the test.
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -9,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "drivers/cuda/api.h"
@@ -80,6 +82,11 @@ struct FakeDriver {
 
   std::recursive_mutex mutex;
   void progress();
+  /// From now on work is also done by a thread, as a GPU does.
+  void run_in_background();
+  ~FakeDriver();
+  std::atomic<bool> is_ending = false;
+  std::thread background;
   int count(const std::string& member) const {
     const auto at = calls.find(member);
     return at == calls.end() ? 0 : at->second;

@@ -208,6 +208,40 @@ TEST_P(CudaQueueTest, ADeviceThatIsStuckIsLeftAloneAtItsEnd) {
   fake().progress();
 }
 
+/// What the pump sees of two signals that complete while it looks.
+struct LateLook {
+  static LateLook& state() {
+    static LateLook look;
+    return look;
+  }
+  std::atomic<bool> is_armed = false;
+  CuResult (*query)(CuEvent) = nullptr;
+};
+
+TEST(CudaQueue, ASignalBehindAnotherQueuesIsNeverStoredBeforeIt) {
+  const auto api = usual_api(false);
+  LateLook::state().is_armed = false;
+  LateLook::state().query = api->cuEventQuery;
+  api->cuEventQuery = [](CuEvent event) -> CuResult {
+    if (!LateLook::state().is_armed) return kErrorNotReady;
+    const std::lock_guard lock(fake().mutex);
+    // The first event asked about was not complete; then, at once, everything is.
+    if (std::exchange(fake().is_lazy, false)) return kErrorNotReady;
+    return LateLook::state().query(event);
+  };
+  const auto device = open_on(api);
+  const auto signals = words(*device);
+  fake().is_lazy = true;
+  EXPECT_OK(device->queue(QueueKind::kCompute).submit(Commands{hal::Signal{signals->va(), 3}}));
+  EXPECT_OK(device->queue(QueueKind::kCopy)
+                .submit(Commands{hal::Wait{signals->va(), 3}, hal::Signal{signals->va(), 4},
+                                 hal::Signal{at(*signals, 1), 1}}));
+  EXPECT_EQ(fake().count("cuStreamWaitEvent"), 1);
+  LateLook::state().is_armed = true;
+  EXPECT_OK(wait_for(*device, word(*signals, 1), 1));
+  EXPECT_EQ(word(*signals), 4u) << "3 was stored after it";
+}
+
 TEST(CudaQueue, NothingOfOursIsCalledThatTheDriverHasToAllocateFor) {
   const auto api = usual_api();
   const auto device = open_on(api);
