@@ -166,6 +166,33 @@ TEST(RmErrors, SandboxesThatRefuseTheUnneededCallsAreFine) {
   (*opened)->fault_details(**channel);
 }
 
+TEST(RmErrors, OptionalCallsMayAllBeRefused) {
+  for (const int error : {0, EINVAL}) {
+    const auto system = FakeNvSystem::create({.chip = "ad102"});
+    for (const char* call :
+         {"RM_CONTROL:20800123", "RM_CONTROL:20801301", "RM_CONTROL:20800110", "RM_ALLOC:83de",
+          "RM_ALLOC:79", "ALLOC_OS_EVENT", "UVM:28", "UVM:26", "UVM:38"})
+      system->kernel().plan({.call = call,
+                             .status = sim::nv::RmStatus::kNotSupported,
+                             .error = error,
+                             .times = 1000});
+    Result<std::unique_ptr<KernelInterface>> opened = open_rm(*system, {});
+    ASSERT_TRUE(opened) << opened.error().message;
+    KernelInterface& gpu = **opened;
+    EXPECT_FALSE(gpu.facts().name.empty());
+    EXPECT_GE(gpu.facts().copy_engines, 2u);
+    auto ring = gpu.allocate({.size = 64 << 10, .place = Place::kVideoMapped}).value();
+    for (const Engine engine : {Engine::kCompute, Engine::kCopy}) {
+      auto channel = gpu.create_channel(
+          {.engine = engine, .ring = ring.get(), .entries = 1024, .userd_offset = 8192});
+      ASSERT_TRUE(channel) << channel.error().message;
+      EXPECT_TRUE(gpu.fault_details(**channel).sms.empty());
+      EXPECT_EQ(gpu.event_fd(**channel).error().code, Code::kUnsupported);
+      EXPECT_FALSE(gpu.wait_event(**channel, 0));
+    }
+  }
+}
+
 TEST(RmErrors, ARefusedCallSpeaksOfSandboxes) {
   const auto system = FakeNvSystem::create({});
   system->kernel().plan({.call = "RM_ALLOC:90f1", .error = EINVAL});
