@@ -29,7 +29,7 @@ constexpr std::string_view kCacheKind = "kernel";
 /// Programs beyond this size take LLVM more than about 0.1 s; they are lowered again with less
 /// unrolling, in this order.
 constexpr size_t kMaxValues = 2500;
-constexpr std::array kLimits = {ScheduleLimits{},
+constexpr std::array kLimits = {ScheduleLimits{}, ScheduleLimits{.max_sums = 32},
                                 ScheduleLimits{.max_lanes = 16, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 4, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 1, .has_tiles = false}};
@@ -100,6 +100,8 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Rende
   const TargetInfo target = target_info(arch);
   Stages s;
   for (const ScheduleLimits& limits : kLimits) {
+    const bool is_same = limits.max_sums < ScheduleLimits{}.max_sums && !s.schedule.matrix;
+    if (is_same && !s.program.values.empty()) continue;
     s.schedule = make_schedule(kernel, target, arch.units, limits);
     s.program = BM_TRY(lower(kernel, s.schedule, target));
     if (s.program.values.size() <= kMaxValues) break;
@@ -165,11 +167,12 @@ Status check_arch(const hal::Arch& arch) {
               arch.name);
 }
 
-/// What of a CUDA toolkit the code depends on. Mixed toolkits have given programs that a driver
-/// refuses, so their versions count.
+/// What of a CUDA toolkit and of settings the code depends on. Mixed toolkits have given programs
+/// that a driver refuses, so their versions count.
 std::string toolkit(Renderer renderer) {
   if (renderer != Renderer::kNvrtc && renderer != Renderer::kPtx) return "";
-  const std::string code = wants_ptx() ? "ptx" : "cubin";
+  std::string code = wants_ptx() ? "ptx" : "cubin";
+  if (settings().allow_tf32) code += " tf32";
   if (renderer == Renderer::kPtx && wants_ptx()) return code;
   const auto version = renderer == Renderer::kNvrtc ? nvrtc_version() : nvjitlink_version();
   return code + " " + version.value_or("none");

@@ -19,7 +19,9 @@ Status Lowerer::run() {
   if (ranges_.size() > 64)
     return fail(Code::kUnsupported, "kernel {}: {} loops, at most 64", kernel_.name,
                 ranges_.size());
-  if (schedule_.block)
+  if (schedule_.matrix)
+    lower_matrix(program_.root);
+  else if (schedule_.block)
     lower_groups(program_.root);
   else
     lower_grid(program_.root);

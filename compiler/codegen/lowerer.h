@@ -68,6 +68,20 @@ class Lowerer {
                         const Instances& instances);
   ValueId divide_index(Op op, ValueId a, ValueId b, bool is_narrow);
   void reduce_shared(ReduceState& s, BlockId block);
+  // lower_matrix.cpp: products by matrix instructions.
+  struct Tile;
+  void lower_matrix(BlockId root);
+  Tile place_tile(ValueId group, BlockId block);
+  ValueId next_digit(ValueId* rest, ValueId count, bool is_last);
+  void bind_tile(Tile* tile, BlockId block);
+  void multiply_tiles(const Tile& tile, BlockId block, bool is_aligned);
+  std::vector<std::vector<ValueId>> fragments(const MatrixOperand& operand,
+                                              const std::vector<uint32_t>& slots, const Env& env,
+                                              ValueId depth, BlockId block, bool is_aligned);
+  void issue_products(const Tile& tile, BlockId block,
+                      const std::vector<std::vector<ValueId>>& left,
+                      const std::vector<std::vector<ValueId>>& right);
+  void store_tile(const Tile& tile, BlockId block);
   void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                   ValueId end);
   void lower_inner(size_t axis, BlockId block, const Instances& instances);

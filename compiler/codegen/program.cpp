@@ -215,6 +215,7 @@ class Verifier {
     if (s.kind == StmtKind::kLet) return define(s.value);
     if (s.kind == StmtKind::kLoop) return loop(s);
     if (s.kind == StmtKind::kPrefetch) return use(s.begin);
+    if (s.kind == StmtKind::kMatrix) return matrix(s);
     if (s.kind == StmtKind::kBarrier)
       return divergence_ == 0
                  ? Status{}

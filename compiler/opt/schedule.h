@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -36,6 +37,32 @@ struct GroupFactor {
   bool is_bounded = false;  ///< more groups than iterations may be launched
 };
 
+/// One factor of a product of matrices. A slot is 8 rows of the left or 8 columns of the right one.
+struct MatrixOperand {
+  const ir::Node* load = nullptr;
+  const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
+  /// Neighbours in memory are neighbours in depth; otherwise along the rows or columns, and slots
+  /// come in groups of as many as there are numbers in 16 bytes, interleaved.
+  bool is_deep = true;
+  uint32_t slots = 1;  ///< of one sub-group's tile
+
+  uint32_t per_load() const { return 16 / static_cast<uint32_t>(item_size(load->dtype)); }
+  uint32_t rows() const { return slots * 8; }
+};
+
+/// A sum of products done by matrix instructions: every sub-group of 32 work-items has a tile.
+struct MatrixPlan {
+  const ir::Node* reduce = nullptr;
+  const ir::Node* depth = nullptr;  ///< loop of the reduction that the instructions run along
+  MatrixInfo info;
+  MatrixOperand left, right;
+  uint32_t tiles_down = 1, tiles_across = 1;  ///< sub-groups of a group; powers of two
+  /// Rows of groups that are done side by side, so that what they read stays in a cache.
+  int64_t band = 1;
+  static constexpr int64_t kChunkBytes = 64;  ///< of depth, per trip
+  int64_t chunk() const { return kChunkBytes / item_size(info.in); }
+};
+
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
   uint32_t grid_loops = 0;           ///< leading loops merged into the grid
@@ -49,12 +76,15 @@ struct Schedule {
   int64_t trips = 0;                             ///< most iterations of one work-item; 0: not known
   bool is_exact = false;                         ///< no work-item is left without its trips
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
+  /// Set: `loops` are those besides the rows and columns of the product, one per group.
+  std::optional<MatrixPlan> matrix;
 };
 
 /// Bounds for kernels whose code would grow out of hand.
 struct ScheduleLimits {
   uint32_t max_lanes = 64;
   bool has_tiles = true;
+  uint32_t max_sums = 128;  ///< accumulators of a work-item in products of matrices
 };
 
 /// dim · (extent / step). Extents that are not linear in the variables count with their bound:
@@ -67,5 +97,9 @@ Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uin
 /// The same for targets with work-groups.
 Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                              ScheduleLimits limits);
+
+/// For kernels around a product of matrices that the target has instructions for.
+std::optional<Schedule> make_matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                             uint32_t units, ScheduleLimits limits);
 
 }  // namespace bm::compiler

@@ -452,6 +452,7 @@ class GroupScheduler {
 
 Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                              ScheduleLimits limits) {
+  if (auto matrix = make_matrix_schedule(kernel, target, units, limits)) return std::move(*matrix);
   return GroupScheduler(kernel, target, units, limits).run();
 }
 

@@ -14,12 +14,13 @@ namespace {
 
 using ptx::File;
 
-/// Lowest version of the language that knows a target. Source: PTX ISA 9.0, "Release Notes".
+/// Lowest version of the language that knows a target and its matrix instructions. Source: PTX
+/// ISA 9.0, "Release Notes".
 struct VersionRow {
   std::string_view target, version;
 };
 constexpr std::array kVersions = {
-    VersionRow{"sm_75", "6.3"},  VersionRow{"sm_80", "7.0"},  VersionRow{"sm_86", "7.1"},
+    VersionRow{"sm_75", "6.5"},  VersionRow{"sm_80", "7.0"},  VersionRow{"sm_86", "7.1"},
     VersionRow{"sm_87", "7.4"},  VersionRow{"sm_88", "9.0"},  VersionRow{"sm_89", "7.8"},
     VersionRow{"sm_90", "7.8"},  VersionRow{"sm_90a", "8.0"}, VersionRow{"sm_100", "8.6"},
     VersionRow{"sm_103", "8.8"}, VersionRow{"sm_110", "9.0"}, VersionRow{"sm_120", "8.7"},

@@ -16,6 +16,7 @@
 #include "runtime/base/env.h"
 #include "runtime/base/half.h"
 #include "tests/unit/codegen/kernels.h"
+#include "tests/unit/codegen/ptx_runner.h"
 #include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"
 
@@ -35,6 +36,47 @@ hal::Arch nv_arch(const char* name) {
   return arch;
 }
 
+struct Product {
+  DType in = DType::kF16, sum = DType::kF32, out = DType::kF32;
+  int64_t m = 64, n = 64, k = 64, batches = 1;
+  bool is_left_transposed = false;  ///< [k][m] in memory
+  bool is_right_deep = false;       ///< [n][k] in memory
+  bool has_epilogue = false;        ///< max(sum + bias[column], 0)
+};
+
+/// out[b][i][j] = Σ_k left[b][i][k]·right[b][k][j], operands widened before they are multiplied.
+ir::KernelIr product_kernel(const Product& p) {
+  ir::KernelIr kernel;
+  kernel.name = "product";
+  kernel.graph = std::make_unique<ir::Graph>();
+  ir::Graph& g = *kernel.graph;
+  const ir::Node *b = g.range(g.index(p.batches)), *i = g.range(g.index(p.m)),
+                 *j = g.range(g.index(p.n)), *k = g.range(g.index(p.k));
+  kernel.ranges = p.batches > 1 ? std::vector{b, i, j} : std::vector{i, j};
+  const auto at = [&](const ir::Node* x, int64_t stride, const ir::Node* y, int64_t size) {
+    const ir::Node* index = g.add(g.mul(x, stride), y);
+    return p.batches > 1 ? g.add(index, g.mul(b, size)) : index;
+  };
+  const ir::Node* left = p.is_left_transposed ? at(k, p.m, i, p.m * p.k) : at(i, p.k, k, p.m * p.k);
+  const ir::Node* right = p.is_right_deep ? at(j, p.k, k, p.n * p.k) : at(k, p.n, j, p.n * p.k);
+  const auto wide = [&](int param, const ir::Node* index) {
+    return g.cast(g.load(param, p.in, index), p.sum);
+  };
+  const ir::Node* sum = g.reduce(
+      ir::ReduceOp::kSum, g.binary(ir::Op::kMul, wide(1, left), wide(2, right)), std::array{k});
+  kernel.params = {{.dtype = p.out, .elements = p.batches * p.m * p.n, .is_written = true},
+                   {.dtype = p.in, .elements = p.batches * p.m * p.k, .is_read = true},
+                   {.dtype = p.in, .elements = p.batches * p.n * p.k, .is_read = true}};
+  if (p.has_epilogue) {
+    kernel.params.push_back({.dtype = p.sum, .elements = p.n, .is_read = true});
+    sum = g.binary(ir::Op::kAdd, sum, g.load(3, p.sum, j));
+    sum = g.binary(ir::Op::kMax, sum, g.constant(p.sum, 0));
+  }
+  kernel.stores.push_back(
+      {.param = 0, .index = at(i, p.n, j, p.m * p.n), .value = g.cast(sum, p.out)});
+  return kernel;
+}
+
 std::vector<ir::KernelIr> corpus() {
   std::vector<ir::KernelIr> out;
   for (const DType t :
@@ -45,6 +87,10 @@ std::vector<ir::KernelIr> corpus() {
     out.push_back(reduce_kernel(op, DType::kF32, 3, 100'000, false));
     out.push_back(reduce_kernel(op, DType::kI16, 300, 1000, true));
   }
+  out.push_back(product_kernel({.n = 128, .has_epilogue = true}));
+  out.push_back(product_kernel({.in = DType::kBF16, .m = 32, .is_right_deep = true}));
+  out.push_back(product_kernel(
+      {.in = DType::kI8, .sum = DType::kI32, .out = DType::kI32, .is_right_deep = true}));
   out.push_back(softmax_kernel(7, 3000));
   out.push_back(transpose_kernel(300, 200, DType::kI8));
   out.push_back(convolution_kernel(8, 4, 16, 16));
@@ -53,6 +99,14 @@ std::vector<ir::KernelIr> corpus() {
     for (const DType t : {DType::kF32, DType::kF64, DType::kF16})
       out.push_back(map_kernel(op, t, std::array{t}, 1000));
   return out;
+}
+
+bool uses_matrices(const ir::KernelIr& kernel, const char* target) {
+  auto arch = nv_arch(target);
+  arch.vendor = hal::Vendor::kNull;
+  const auto text = compiler::explain(kernel, arch, "PTX");
+  EXPECT_TRUE(text) << text.error().message;
+  return text && text->source.find("mma.sync") != std::string::npos;
 }
 
 std::string text_of(const std::vector<std::byte>& image) {
@@ -119,6 +173,16 @@ TEST(Nv, PtxIsAssembledForEveryCard) {
       expect_cubin(kernels[i], kTargets[t], "PTX");
       if (testing::Test::HasFatalFailure()) return;
     }
+}
+
+TEST(Nv, MatrixInstructionsAreUsedWhereTheyExist) {
+  EXPECT_TRUE(uses_matrices(product_kernel({}), "sm_75"));
+  EXPECT_TRUE(uses_matrices(product_kernel({.in = DType::kBF16}), "sm_80"));
+  EXPECT_FALSE(uses_matrices(product_kernel({.in = DType::kBF16}), "sm_75"));
+  EXPECT_FALSE(uses_matrices(product_kernel({.k = 40}), "sm_90")) << "odd depth";
+  EXPECT_FALSE(uses_matrices(product_kernel({.in = DType::kF32}), "sm_90")) << "not allowed";
+  const ScopedSetting tf32("ALLOW_TF32", "1");
+  EXPECT_TRUE(uses_matrices(product_kernel({.in = DType::kF32}), "sm_90"));
 }
 
 TEST(Nv, RandomKernelsAreAssembled) {
@@ -227,14 +291,8 @@ Buffers small_numbers(const ir::KernelIr& kernel) {
   return out;
 }
 
-/// Largest difference of the written params from what the reference gives, relative to results
-/// above 1.
-double worst_difference(const ir::KernelIr& kernel, const Buffers& got, const Buffers& start,
-                        std::span<const int64_t> vars) {
-  Buffers want = start;
-  const std::vector<std::span<std::byte>> spans(want.begin(), want.end());
-  const Status done = compiler::evaluate(kernel, spans, vars);
-  EXPECT_TRUE(done) << done.error().message;
+/// Largest difference of the written params, relative to results above 1.
+double difference(const ir::KernelIr& kernel, const Buffers& got, const Buffers& want) {
   double worst = 0;
   for (size_t p = 0; p < want.size(); ++p) {
     const DType t = kernel.params[p].dtype;
@@ -245,6 +303,24 @@ double worst_difference(const ir::KernelIr& kernel, const Buffers& got, const Bu
     }
   }
   return worst;
+}
+
+/// From what the reference gives.
+double worst_difference(const ir::KernelIr& kernel, const Buffers& got, const Buffers& start,
+                        std::span<const int64_t> vars) {
+  Buffers want = start;
+  const std::vector<std::span<std::byte>> spans(want.begin(), want.end());
+  const Status done = compiler::evaluate(kernel, spans, vars);
+  EXPECT_TRUE(done) << done.error().message;
+  return difference(kernel, got, want);
+}
+
+/// From what the CPU gives: the reference takes long for large products.
+double difference_from_cpu(const ir::KernelIr& kernel, const Buffers& got, const Buffers& start) {
+  Buffers want = start;
+  const Status done = run_on({"LLVM"}, kernel, want, {});
+  EXPECT_TRUE(done) << done.error().message;
+  return difference(kernel, got, want);
 }
 
 double tolerance(const ir::KernelIr& kernel) {
@@ -306,6 +382,62 @@ TEST_P(OnInterpreter, FunctionsGiveTheBitsOfTheCpu) {
             << b;
       }
     }
+}
+
+TEST_P(OnInterpreter, MatrixProductsGiveWhatTheReferenceGives) {
+  const ScopedSetting tf32("ALLOW_TF32", "1");
+  std::vector<Product> products;
+  for (const auto& [in, sum] : {std::pair{DType::kF16, DType::kF32},
+                                {DType::kBF16, DType::kF32},
+                                {DType::kF32, DType::kF32},
+                                {DType::kI8, DType::kI32}})
+    for (const bool is_left_transposed : {false, true})
+      for (const bool is_right_deep : {false, true})
+        products.push_back({.in = in,
+                            .sum = sum,
+                            .out = sum,
+                            .is_left_transposed = is_left_transposed,
+                            .is_right_deep = is_right_deep});
+  products.push_back({.m = 16, .n = 8, .k = 32, .is_right_deep = true});
+  products.push_back({.out = DType::kF16, .m = 128, .n = 192, .k = 96, .has_epilogue = true});
+  products.push_back({.m = 32, .n = 24, .k = 160, .batches = 3, .is_right_deep = true});
+  products.push_back({.in = DType::kBF16,
+                      .out = DType::kBF16,
+                      .m = 256,
+                      .n = 256,
+                      .k = 64,
+                      .is_right_deep = true});
+  // NVRTC takes its time.
+  const size_t step = GetParam() == std::string_view("NVRTC") ? 5 : 1;
+  for (size_t i = 0; i < products.size(); i += step) {
+    const Product& p = products[i];
+    const ir::KernelIr kernel = product_kernel(p);
+    ASSERT_TRUE(ir::verify(kernel)) << ir::verify(kernel).error().message;
+    const bool is_whole = p.in == DType::kI8 && (p.is_left_transposed || !p.is_right_deep);
+    EXPECT_EQ(uses_matrices(kernel, "sm_90"), !is_whole) << ir::to_string(kernel);
+    const Buffers start = small_numbers(kernel);
+    Buffers got = start;
+    const Status done = run_on({GetParam()}, kernel, got, {});
+    ASSERT_TRUE(done) << done.error().message << ir::to_string(kernel);
+    EXPECT_EQ(difference_from_cpu(kernel, got, start), 0) << ir::to_string(kernel);
+  }
+}
+
+/// Memory of others may start anywhere.
+TEST_P(OnInterpreter, MatrixProductsTakeParamsAtAnyAddress) {
+  const ScopedSetting text("BM_NV_CODE", "ptx");
+  for (const bool is_right_deep : {false, true}) {
+    const auto kernel = product_kernel({.out = DType::kF16, .is_right_deep = is_right_deep});
+    const auto code = compiler::compile(kernel, ptx_arch(), GetParam(), {.use_cache = false});
+    ASSERT_TRUE(code) << code.error().message;
+    const Buffers start = small_numbers(kernel);
+    for (const uint64_t shift : {0, 1, 4}) {
+      Buffers got = start;
+      const auto done = run_on_ptx(*code, got, {}, shift * 2);
+      ASSERT_TRUE(done) << done.error().message;
+      EXPECT_EQ(difference_from_cpu(kernel, got, start), 0) << shift;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Nv, OnInterpreter, testing::Values("PTX", "NVRTC"),

@@ -1,0 +1,232 @@
+// Products of matrices on instructions that 32 work-items execute together; see MatrixPlan and
+// StmtKind::kMatrix.
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "compiler/codegen/lowerer.h"
+
+namespace bm::compiler {
+
+/// Where the tile of a sub-group is, and what holds its sums.
+struct Lowerer::Tile {
+  ValueId row = kNone, column = kNone;       // first of the tile
+  ValueId quad = kNone, in_quad = kNone;     // g and t of this work-item
+  Env env;                                   // loops besides rows and columns
+  std::vector<uint32_t> left, right;         // bindings of the rows and columns that are loaded
+  std::vector<std::array<uint32_t, 2>> out;  // of the columns whose sums this work-item holds
+  std::vector<uint32_t> sums;                // first register of [pair of left slots][right slot]
+};
+
+namespace {
+
+/// Distance of a slot's rows or columns from those of work-items with g = 0.
+int64_t slot_offset(const MatrixOperand& o, uint32_t slot) {
+  if (o.is_deep) return int64_t{slot} * 8;
+  return int64_t{slot / o.per_load()} * 8 * o.per_load() + slot % o.per_load();
+}
+
+/// Distance between neighbouring rows or columns of a slot.
+int64_t slot_step(const MatrixOperand& o) { return o.is_deep ? 1 : o.per_load(); }
+
+}  // namespace
+
+/// Lowest digit of *rest in base `count`.
+ValueId Lowerer::next_digit(ValueId* rest, ValueId count, bool is_last) {
+  if (is_last) return *rest;
+  const ValueId digit = divide_index(Op::kMod, *rest, count, true);
+  *rest = divide_index(Op::kDiv, *rest, count, true);
+  return digit;
+}
+
+Lowerer::Tile Lowerer::place_tile(ValueId group, BlockId block) {
+  const MatrixPlan& p = *schedule_.matrix;
+  const int64_t down = int64_t{p.left.rows()} * p.tiles_down;
+  const int64_t across = int64_t{p.right.rows()} * p.tiles_across;
+  const int64_t rows = p.left.along->src[0]->imm / down;
+  const int64_t columns = p.right.along->src[0]->imm / across;
+  Tile tile;
+  tile.env = Env(ranges_.size(), 0);
+  ValueId rest = group;
+  const bool has_more = !schedule_.loops.empty();
+  const ValueId in_band = next_digit(&rest, b_.index(p.band), false);
+  const ValueId column = next_digit(&rest, b_.index(columns), false);
+  const ValueId band = next_digit(&rest, b_.index(rows / p.band), !has_more);
+  for (size_t i = 0; i < schedule_.loops.size(); ++i) {
+    const Node* range = schedule_.loops[i].range;
+    const ValueId count = emit(range->src[0], tile.env);
+    const ValueId digit = next_digit(&rest, count, i + 1 == schedule_.loops.size());
+    tile.env = bound(tile.env, range, make_bindings(digit, block, 0, 1, 0));
+  }
+  const ValueId item = b_.item(), sub_group = b_.shr(item, 5);
+  const ValueId lane = b_.bit_and(item, b_.index(31));
+  tile.quad = b_.shr(lane, 2);
+  tile.in_quad = b_.bit_and(item, b_.index(3));
+  const ValueId tile_down = b_.bit_and(sub_group, b_.index(p.tiles_down - 1));
+  const ValueId tile_across = b_.shr(sub_group, std::countr_zero(p.tiles_down));
+  const ValueId row = b_.add(b_.mul(band, b_.index(p.band)), in_band);
+  const ValueId row_start = b_.mul(row, b_.index(down));
+  tile.row = b_.add(row_start, b_.mul(tile_down, b_.index(p.left.rows())));
+  const ValueId column_start = b_.mul(column, b_.index(across));
+  tile.column = b_.add(column_start, b_.mul(tile_across, b_.index(p.right.rows())));
+  return tile;
+}
+
+void Lowerer::bind_tile(Tile* tile, BlockId block) {
+  const MatrixPlan& p = *schedule_.matrix;
+  const auto bind = [&](const MatrixOperand& o, ValueId first, std::vector<uint32_t>* out) {
+    const ValueId base = b_.add(first, b_.mul(tile->quad, b_.index(slot_step(o))));
+    uint32_t origin = 0;
+    for (uint32_t slot = 0; slot < o.slots; ++slot) {
+      out->push_back(make_bindings(base, block, slot_offset(o, slot), 1, origin));
+      origin = bindings_[out->front()].origin;
+    }
+  };
+  bind(p.left, tile->row, &tile->left);
+  bind(p.right, tile->column, &tile->right);
+  const ValueId step = b_.index(2 * slot_step(p.right));
+  const ValueId base = b_.add(tile->column, b_.mul(tile->in_quad, step));
+  uint32_t origin = 0;
+  for (uint32_t slot = 0; slot < p.right.slots; ++slot) {
+    std::array<uint32_t, 2> pair{};
+    for (uint32_t e = 0; e < 2; ++e) {
+      const int64_t offset = slot_offset(p.right, slot) + slot_step(p.right) * e;
+      pair[e] = make_bindings(base, block, offset, 1, origin);
+      origin = bindings_[pair[e]].origin;
+    }
+    tile->out.push_back(pair);
+  }
+  const Type type{p.info.sum, 1};
+  for (uint32_t i = 0; i < p.left.slots / 2 * p.right.slots; ++i)
+    for (uint32_t c = 0; c < 4; ++c) {
+      const uint32_t reg = b_.add_register(type);
+      if (c == 0) tile->sums.push_back(reg);
+      b_.assign(block, reg, b_.constant(type, 0));
+    }
+}
+
+/// Four words of depth for every slot: those of this work-item, which start at `depth`.
+std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
+                                                     const std::vector<uint32_t>& slots,
+                                                     const Env& env, ValueId depth, BlockId block,
+                                                     bool is_aligned) {
+  const auto param = static_cast<int>(o.load->imm);
+  const Node* range = schedule_.matrix->depth;
+  const auto load = [&](uint32_t slot, uint32_t at) {
+    const ValueId index = emit(o.load->src[0], bound(bound(env, o.along, slots[slot]), range, at));
+    const ValueId words = b_.words(param, 4, index, is_aligned);
+    std::vector<ValueId> out;
+    for (uint32_t w = 0; w < 4; ++w) out.push_back(b_.extract(words, w));
+    return out;
+  };
+  const uint32_t first = make_bindings(depth, block, 0, 1, 0);
+  std::vector<std::vector<ValueId>> out;
+  if (o.is_deep) {
+    for (uint32_t slot = 0; slot < o.slots; ++slot) out.push_back(load(slot, first));
+    return out;
+  }
+  // Rows of memory are one number deep: those of neighbouring depths are put together.
+  const uint32_t per_load = o.per_load(), per_word = per_load / 4;
+  const auto half = [&](ValueId word, uint32_t from, uint32_t to) {
+    if (from == to)
+      return b_.bit_and(word, b_.constant({DType::kU32, 1}, to ? 0xffff0000 : 0xffff));
+    return to ? b_.shl(word, 16) : b_.shr(word, 16);
+  };
+  for (uint32_t group = 0; group < o.slots; group += per_load) {
+    std::vector<std::vector<ValueId>> rows;
+    for (uint32_t r = 0; r < per_load; ++r)
+      rows.push_back(load(group, make_bindings(depth, block, r, 1, first)));
+    for (uint32_t slot = 0; slot < per_load; ++slot) {
+      std::vector<ValueId> words;
+      for (uint32_t w = 0; w < 4; ++w) {
+        if (per_word == 1) {
+          words.push_back(rows[w][slot]);
+          continue;
+        }
+        const ValueId low = half(rows[2 * w][slot / 2], slot % 2, 0);
+        words.push_back(b_.bit_or(low, half(rows[2 * w + 1][slot / 2], slot % 2, 1)));
+      }
+      out.push_back(std::move(words));
+    }
+  }
+  return out;
+}
+
+void Lowerer::issue_products(const Tile& tile, BlockId block,
+                             const std::vector<std::vector<ValueId>>& left,
+                             const std::vector<std::vector<ValueId>>& right) {
+  const MatrixPlan& p = *schedule_.matrix;
+  const uint32_t halves = p.info.depth_words / 4;
+  for (uint32_t w = 0; w < 4; w += halves)
+    for (uint32_t i = 0; i < p.left.slots / 2; ++i)
+      for (uint32_t j = 0; j < p.right.slots; ++j) {
+        std::vector<ValueId> operands;
+        for (uint32_t h = 0; h < halves; ++h)
+          for (uint32_t row = 0; row < 2; ++row) operands.push_back(left[2 * i + row][w + h]);
+        for (uint32_t h = 0; h < halves; ++h) operands.push_back(right[j][w + h]);
+        b_.matrix(block, p.info.in, tile.sums[i * p.right.slots + j], std::move(operands));
+      }
+}
+
+void Lowerer::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
+  const MatrixPlan& p = *schedule_.matrix;
+  struct Open {
+    Builder::Loop loop;
+    ValueId end;
+  };
+  std::vector<Open> open;
+  Env env = tile.env;
+  for (size_t i = 1; i < p.reduce->src.size(); ++i) {
+    const Node* range = p.reduce->src[i];
+    if (range == p.depth) continue;
+    const ValueId end = emit(range->src[0], env);
+    open.push_back({b_.open_loop(block), end});
+    block = open.back().loop.body;
+    env = bound(env, range, make_bindings(open.back().loop.index, block, 0, 1, 0));
+  }
+  const Builder::Loop loop = b_.open_loop(block);
+  const ValueId own = b_.mul(tile.in_quad, b_.index(p.left.per_load()));
+  const ValueId depth = b_.add(loop.index, own);
+  const auto left = fragments(p.left, tile.left, env, depth, loop.body, is_aligned);
+  const auto right = fragments(p.right, tile.right, env, depth, loop.body, is_aligned);
+  issue_products(tile, loop.body, left, right);
+  b_.close_loop(loop, b_.index(0), b_.index(p.depth->src[0]->imm), p.chunk());
+  for (size_t i = open.size(); i-- > 0;) b_.close_loop(open[i].loop, b_.index(0), open[i].end, 1);
+}
+
+void Lowerer::store_tile(const Tile& tile, BlockId block) {
+  const MatrixPlan& p = *schedule_.matrix;
+  Instances instances;
+  for (uint32_t slot = 0; slot < p.left.slots; ++slot)
+    for (uint32_t j = 0; j < p.right.slots; ++j)
+      for (uint32_t e = 0; e < 2; ++e) {
+        const Env row = bound(tile.env, p.left.along, tile.left[slot]);
+        instances.push_back(bound(row, p.right.along, tile.out[j][e]));
+        const uint32_t first = tile.sums[slot / 2 * p.right.slots + j];
+        memo_[key(p.reduce, instances.back())] = b_.read(block, first + slot % 2 * 2 + e);
+      }
+  emit_stores(block, instances);
+}
+
+void Lowerer::lower_matrix(BlockId root) {
+  const MatrixPlan& p = *schedule_.matrix;
+  const Builder::Loop groups = b_.open_loop(root, LoopKind::kGroup);
+  Tile tile = place_tile(groups.index, groups.body);
+  bind_tile(&tile, groups.body);
+  // Loads of 16 bytes need params that start at a multiple of them; memory that a program was given
+  // may not.
+  const ValueId left = b_.is_aligned(static_cast<int>(p.left.load->imm));
+  const ValueId right = b_.is_aligned(static_cast<int>(p.right.load->imm));
+  const ValueId is_aligned = b_.bit_and(left, right);
+  const ValueId is_not = b_.raw(Op::kNot, DType::kBool, {is_aligned});
+  const BlockId fast = b_.open_block(groups.body);
+  multiply_tiles(tile, fast, true);
+  b_.close_if(fast, is_aligned);
+  const BlockId slow = b_.open_block(groups.body);
+  multiply_tiles(tile, slow, false);
+  b_.close_if(slow, is_not);
+  store_tile(tile, groups.body);
+  b_.close_groups(groups, 0, kNone);
+}
+
+}  // namespace bm::compiler

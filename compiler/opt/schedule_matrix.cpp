@@ -1,0 +1,215 @@
+// Schedule for kernels whose one reduction is a product of matrices: tiles of sub-groups, fragments
+// loaded straight from memory, 16 bytes at a time. Depth may be summed in any order, so work-items
+// take words that are neighbours in memory where the instruction wants words from two halves.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "compiler/ir/linear.h"
+#include "compiler/opt/cost.h"
+#include "compiler/opt/schedule.h"
+
+namespace bm::compiler {
+namespace {
+
+using ir::Node;
+using ir::Op;
+
+constexpr uint32_t kSubGroup = 32;
+/// Accumulators of one work-item; more would not fit into its registers with the fragments.
+constexpr uint32_t kMostSums = 128;
+/// Values behind the product that a work-item computes; more make too much code.
+constexpr double kMostEpilogue = 1200;
+// Rough cycles of one multiprocessor. Source: measurements of mma.sync in arXiv 2402.13499.
+constexpr double kProductCycles = 2;    ///< one instruction of 16·8 results, 32 bytes deep
+constexpr double kLoadCycles = 4;       ///< 16 bytes for each of 32 work-items
+constexpr double kLatencyCycles = 600;  ///< of a trip with nothing beside it
+constexpr double kFarCycles = 16;       ///< the same beyond the multiprocessor's own cache
+constexpr double kOtherRegisters = 48;
+constexpr double kRegisters = 65536.0 / kSubGroup;
+constexpr int64_t kMostBand = 8;
+
+class MatrixScheduler {
+ public:
+  MatrixScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                  ScheduleLimits limits)
+      : kernel_(kernel),
+        target_(target),
+        units_(std::max(units, 1u)),
+        limits_(limits),
+        model_(kernel, target, 1) {}
+
+  std::optional<Schedule> run() {
+    if (!find_product()) return std::nullopt;
+    for (size_t i = 1; i < plan_.reduce->src.size(); ++i)
+      for (const Node* x : kernel_.ranges)
+        for (const Node* y : kernel_.ranges)
+          if (x != y) consider(plan_.reduce->src[i], x, y);
+    if (!best_) return std::nullopt;
+    return finish();
+  }
+
+ private:
+  /// A load without a gate, perhaps widened to the type of the sum.
+  static const Node* factor(const Node* n, DType sum) {
+    if (n->op == Op::kCast && n->dtype == sum) n = n->src[0];
+    return n->op == Op::kLoad && n->src.size() == 1 ? n : nullptr;
+  }
+
+  bool find_product() {
+    if (model_.reduces().size() != 1) return false;
+    const Node* reduce = model_.reduces()[0];
+    if (reduce->reduce_op() != ir::ReduceOp::kSum || reduce->src[0]->op != Op::kMul) return false;
+    for (int side = 0; side < 2; ++side)
+      loads_[side] = factor(reduce->src[0]->src[static_cast<size_t>(side)], reduce->dtype);
+    if (!loads_[0] || !loads_[1] || loads_[0]->dtype != loads_[1]->dtype) return false;
+    for (const MatrixInfo& info : target_.matrix)
+      if (info.in == loads_[0]->dtype && info.sum == reduce->dtype) {
+        plan_.reduce = reduce;
+        plan_.info = info;
+        return true;
+      }
+    return false;
+  }
+
+  /// How `load` can be read: `along` and `depth` must appear as such in its index, and 16 bytes
+  /// from every place that is read must start at a multiple of 16 if the param does.
+  std::optional<MatrixOperand> operand(const Node* load, const Node* along, const Node* depth,
+                                       const Node* other) const {
+    if (!model_.depends(load, along) || !model_.depends(load, depth) || model_.depends(load, other))
+      return std::nullopt;
+    MatrixOperand out{.load = load, .along = along};
+    const ir::Linear index = ir::linear(load->src[0]);
+    const auto is_row = [&](const Node* direction) {
+      if (index.constant % out.per_load() != 0) return false;
+      bool is_unit = false;
+      for (const ir::Linear::Term& t : index.terms) {
+        if (t.atom == direction) {
+          is_unit = t.coefficient == 1;
+          if (!is_unit) return false;
+        } else if (t.coefficient % out.per_load() != 0 || ir::depends_on(t.atom, direction)) {
+          return false;
+        }
+      }
+      return is_unit;
+    };
+    out.is_deep = is_row(depth);
+    // Bytes of four rows would have to be interleaved.
+    if (!out.is_deep && (item_size(load->dtype) == 1 || !is_row(along))) return std::nullopt;
+    return out;
+  }
+
+  static bool divides(const Node* range, int64_t step) {
+    const Node* extent = range->src[0];
+    return extent->is_const() && extent->imm > 0 && extent->imm % step == 0;
+  }
+
+  void consider(const Node* depth, const Node* rows, const Node* columns) {
+    if (!divides(depth, plan_.chunk())) return;
+    for (int side = 0; side < 2; ++side) {
+      const auto left = operand(loads_[side], rows, depth, columns);
+      const auto right = operand(loads_[1 - side], columns, depth, rows);
+      if (!left || !right) continue;
+      MatrixPlan plan = plan_;
+      plan.depth = depth;
+      plan.left = *left;
+      plan.right = *right;
+      for (const uint32_t down : {8u, 4u, 2u})
+        for (const uint32_t across : {8u, 4u, 2u, 1u})
+          for (const auto& [tiles_down, tiles_across] :
+               {std::pair{2u, 2u}, {1u, 4u}, {4u, 1u}, {1u, 2u}, {2u, 1u}, {1u, 1u}}) {
+            plan.left.slots = down;
+            plan.right.slots = across;
+            plan.tiles_down = tiles_down;
+            plan.tiles_across = tiles_across;
+            consider_tile(plan);
+          }
+    }
+  }
+
+  static int64_t down(const MatrixPlan& p) { return int64_t{p.left.rows()} * p.tiles_down; }
+  static int64_t across(const MatrixPlan& p) { return int64_t{p.right.rows()} * p.tiles_across; }
+
+  void consider_tile(const MatrixPlan& p) {
+    for (const MatrixOperand* o : {&p.left, &p.right})
+      if (!o->is_deep && o->slots % o->per_load() != 0) return;
+    const uint32_t sums = 2 * p.left.slots * p.right.slots;
+    if (!divides(p.left.along, down(p)) || !divides(p.right.along, across(p)) || sums > kMostSums ||
+        kSubGroup * p.tiles_down * p.tiles_across > target_.max_block ||
+        (model_.output_nodes() + 1) * sums > kMostEpilogue)
+      return;
+    const double cost = time(p, sums);
+    if (best_ && cost >= least_ * 0.99) return;
+    best_ = p;
+    least_ = cost;
+  }
+
+  /// Of one trip through all groups.
+  double time(const MatrixPlan& p, uint32_t sums) {
+    double groups = 1;
+    for (const Node* r : kernel_.ranges) groups *= CostModel::trips(r);
+    groups /= static_cast<double>(down(p) * across(p));
+    const double sub_groups = p.tiles_down * p.tiles_across;
+    const double products = p.left.slots / 2.0 * p.right.slots * 2;
+    const double loads = p.left.slots + p.right.slots;
+    // Neighbours among the sub-groups of a group read the same rows or columns.
+    // Sub-groups of one group read the same rows or columns at about the same time.
+    const double far = p.left.slots / p.tiles_across + p.right.slots / p.tiles_down;
+    const double busy =
+        std::max({products * kProductCycles, loads * kLoadCycles, far * kFarCycles});
+    const double room = std::floor(kRegisters / (sums + 4 * loads + kOtherRegisters) / sub_groups);
+    const double waves = std::ceil(groups / units_) * sub_groups;
+    const double resident = std::min(std::max(1.0, room) * sub_groups, waves);
+    double t =
+        std::max(waves * busy, std::ceil(waves / resident) * (kLatencyCycles + resident * busy));
+    if (model_.strides(p.right.along, 0).stride(kernel_.stores[0].index) != 1) t *= 1.2;
+    return t;
+  }
+
+  std::optional<Schedule> finish() {
+    Schedule s;
+    MatrixPlan& p = *best_;
+    const int64_t rows = p.left.along->src[0]->imm / down(p);
+    const int64_t columns = p.right.along->src[0]->imm / across(p);
+    p.band = kMostBand;
+    while (rows % p.band != 0) p.band /= 2;
+    s.block = kSubGroup * p.tiles_down * p.tiles_across;
+    s.grid[0].constant = rows * columns;
+    double most = static_cast<double>(rows) * static_cast<double>(columns);
+    size_t symbolic = 0;
+    // Constants first: at most one extent is known at launch only.
+    for (const bool is_const : {true, false})
+      for (const Node* r : kernel_.ranges) {
+        if (r == p.left.along || r == p.right.along || r->src[0]->is_const() != is_const) continue;
+        symbolic += !is_const;
+        if (symbolic > 1 || !multiply(&s.grid[0], r->src[0], 1)) return std::nullopt;
+        most *= static_cast<double>(std::max<int64_t>(r->src[0]->hi, 1));
+        s.loops.push_back({.range = r});
+      }
+    if (most > static_cast<double>(target_.max_groups[0])) return std::nullopt;
+    s.grid_loops = static_cast<uint32_t>(s.loops.size());
+    s.work_per_block = static_cast<uint64_t>(down(p) * across(p) * p.depth->src[0]->imm);
+    s.matrix = p;
+    return s;
+  }
+
+  const ir::KernelIr& kernel_;
+  const TargetInfo& target_;
+  double units_;
+  ScheduleLimits limits_;
+  CostModel model_;
+  MatrixPlan plan_;
+  const Node* loads_[2] = {};
+  std::optional<MatrixPlan> best_;
+  double least_ = 0;
+};
+
+}  // namespace
+
+std::optional<Schedule> make_matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                             uint32_t units, ScheduleLimits limits) {
+  if (target.matrix.empty() || !limits.has_tiles) return std::nullopt;
+  return MatrixScheduler(kernel, target, units, limits).run();
+}
+
+}  // namespace bm::compiler
