@@ -22,6 +22,7 @@ struct MmuFault {
 };
 
 struct SmError {
+  uint32_t sm = 0;                ///< which one, of all of the chip
   uint32_t global = 0, warp = 0;  ///< exception registers
   uint64_t pc = 0, address = 0;
 };
@@ -33,7 +34,7 @@ struct ChannelGroup {
   std::atomic<bool> is_dead{false};
   std::mutex mutex;
   std::vector<MmuFault> mmu_faults;
-  std::vector<SmError> sm_errors;
+  std::vector<SmError> sm_errors;  ///< by SM, up to the last that has one
 };
 
 /// Why a channel dies.
@@ -81,6 +82,7 @@ struct Channel {
   /// the host has nothing else to do, so that a missing wait shows.
   std::deque<std::function<std::optional<EngineFault>()>> pending;
   bool needs_idle = false;
+  bool has_complained = false;  ///< of acquires that hold the runlist
 };
 
 }  // namespace bm::sim::nv

@@ -155,6 +155,7 @@ Outcome run_descriptor(Gpu& gpu, Channel& channel, const Subchannel& subchannel,
     if (channel.is_stopping) return {};
     Descriptor descriptor;
     if (Outcome outcome = run_one(gpu, channel, subchannel, address, &descriptor)) return outcome;
+    if (channel.is_stopping) return {};  // cut short: nothing is signalled
     // The last of a chain is followed in this loop, the first dependent of two by a call.
     if (Outcome outcome = release_all(gpu, channel, descriptor)) return outcome;
     uint64_t next = 0;

@@ -28,13 +28,6 @@ uint32_t make_token(TokenForm form, uint32_t channel, uint32_t runlist) {
   return channel;
 }
 
-// Source: nvgputypes.h, NvNotification: nanoseconds, info32, info16, status.
-struct NotifierRecord {
-  uint64_t time;
-  uint32_t code;
-  uint16_t engine, status;
-};
-
 }  // namespace
 
 Gpu::Gpu(const Chip& chip, uint32_t index, Knobs& knobs, std::function<void(std::string)> complain)
@@ -149,17 +142,34 @@ void Gpu::kill(Channel& channel, uint32_t code) {
   ++counts_.faults;
   channel.group->is_dead = true;
   const std::lock_guard lock(mutex_);
-  for (const auto& other : channels_) {
-    if (other->group != channel.group || other->notifier == nullptr) continue;
+  for (const auto& other : channels_)
     // 45: another channel of the group has failed (nverror.h, PREEMPTIVE_REMOVAL).
-    const bool is_culprit = other.get() == &channel;
-    NotifierRecord record{tick(), is_culprit ? code : 45,
-                          static_cast<uint16_t>(channel.group->engine), 0};
-    other->notifier->write(0, &record.time, 8);
-    other->notifier->write(8, &record.code, 4);
-    const uint32_t last = record.engine | 0xffffu << 16;
-    other->notifier->write(12, &last, 4);
+    if (other->group == channel.group) write_notifier(*other, other.get() == &channel ? code : 45);
+}
+
+/// Robust-channel code 79: the GPU has fallen off the bus; every channel hears of it.
+void Gpu::lose() {
+  is_lost_ = true;
+  std::vector<std::shared_ptr<Channel>> channels;
+  {
+    const std::lock_guard lock(mutex_);
+    channels = channels_;
   }
+  for (const auto& channel : channels) {
+    channel->group->is_dead = true;
+    write_notifier(*channel, 79);
+  }
+}
+
+// Source: nvgputypes.h, NvNotification: nanoseconds, info32, info16, status.
+void Gpu::write_notifier(const Channel& channel, uint32_t code) {
+  if (channel.notifier == nullptr) return;
+  const uint64_t now = tick();
+  const uint32_t last = channel.group->engine | 0xffffu << 16;
+  channel.notifier->write(0, &now, sizeof now);
+  channel.notifier->write(8, &code, sizeof code);
+  // Last: the status is what clients poll.
+  channel.notifier->write(12, &last, sizeof last);
 }
 
 bool Gpu::take_doorbell() {
@@ -207,6 +217,7 @@ void Gpu::run() {
   auto last_work = std::chrono::steady_clock::now();
   while (!is_stopping_) {
     tick();
+    if (knobs_.is_lost && !is_lost_) lose();
     bool is_busy = take_doorbell();
     if (!knobs_.is_stalled && !knobs_.is_lost) is_busy |= step_all();
     const auto time = std::chrono::steady_clock::now();

@@ -89,6 +89,8 @@ class Gpu {
   void run();
   bool step_all();
   bool take_doorbell();
+  void lose();
+  void write_notifier(const Channel& channel, uint32_t code);
 
   const Chip& chip_;
   uint32_t index_;
@@ -108,6 +110,7 @@ class Gpu {
   std::unordered_map<std::string, std::shared_ptr<const ptx::Module>> modules_;
 
   std::atomic<bool> is_stopping_{false};
+  bool is_lost_ = false;  ///< engine thread only
   std::thread thread_;
 };
 

@@ -86,7 +86,10 @@ void Host::die(const EngineFault& fault) {
   {
     const std::lock_guard lock(group.mutex);
     if (fault.mmu) group.mmu_faults.push_back(*fault.mmu);
-    if (fault.sm) group.sm_errors.push_back(*fault.sm);
+    if (fault.sm) {
+      if (group.sm_errors.size() <= fault.sm->sm) group.sm_errors.resize(fault.sm->sm + 1);
+      group.sm_errors[fault.sm->sm] = *fault.sm;
+    }
   }
   gpu_.report_fault(fmt::format("channel {}: {} (code {})", channel_.id, fault.what, fault.code));
   gpu_.kill(channel_, fault.code);

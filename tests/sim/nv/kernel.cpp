@@ -71,7 +71,7 @@ int Kernel::open(std::string_view path, std::shared_ptr<File>* out) {
     file->gpu = static_cast<uint32_t>(digits[0] - '0');
   }
   if (!options_.is_permitted) return -EACCES;
-  if (file->kind == FileKind::kDevice && knobs_.is_lost) return -EIO;
+  if (file->kind == FileKind::kDevice && (knobs_.is_lost || !options_.is_bootable)) return -EIO;
   const std::lock_guard lock(mutex_);
   files_.push_back(file);
   *out = std::move(file);

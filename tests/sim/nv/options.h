@@ -20,7 +20,7 @@ struct Options {
   bool has_nodes = true;                      ///< false: /dev/nvidia* does not exist
   bool is_permitted = true;                   ///< false: opening a node fails with EACCES
   bool is_sandboxed = false;  ///< calls that gVisor's nvproxy refuses fail with EINVAL
-  bool is_mig = false;        ///< reserved: MIG is reported on
+  bool is_bootable = true;    ///< false: firmware is missing, opening a GPU fails with EIO
 };
 
 /// One planned failure: the `nth` (from 1) call whose name starts with `call` fails.

@@ -47,14 +47,23 @@ bool read_text(GpuMemory& memory, uint64_t address, std::string* out) {
 }
 
 Outcome exception(const Descriptor& descriptor, uint32_t warp_error, std::string what,
-                  uint64_t address = 0) {
+                  uint64_t address = 0, uint32_t sm = 0) {
   return EngineFault{
       kGraphicsException, std::move(what), std::nullopt,
-      SmError{.global = 1, .warp = warp_error, .pc = descriptor.program, .address = address}};
+      SmError{
+          .sm = sm, .global = 1, .warp = warp_error, .pc = descriptor.program, .address = address}};
 }
 
-Outcome to_outcome(const Descriptor& descriptor, GpuMemory& memory, const ptx::Fault& fault) {
+/// Blocks are dealt to multiprocessors in turn.
+uint32_t sm_of(const Gpu& gpu, const ptx::Fault& fault) {
+  const Chip& chip = gpu.chip();
+  return fault.block.x % (chip.gpcs * chip.tpcs_per_gpc * chip.sms_per_tpc);
+}
+
+Outcome to_outcome(const Gpu& gpu, const Descriptor& descriptor, GpuMemory& memory,
+                   const ptx::Fault& fault) {
   using Kind = ptx::Fault::Kind;
+  const uint32_t sm = sm_of(gpu, fault);
   switch (fault.kind) {
     case Kind::kCancelled: return {};
     case Kind::kUnmapped: {
@@ -63,16 +72,19 @@ Outcome to_outcome(const Descriptor& descriptor, GpuMemory& memory, const ptx::F
                       : fault.access == ptx::Access::kWrite ? Use::kWrite
                                                             : Use::kAtomic;
       memory.at(fault.address, 1, use);
-      return EngineFault{
-          kMmuFault, fault.text(), memory.fault(),
-          SmError{.global = 1, .warp = 0, .pc = descriptor.program, .address = fault.address}};
+      return EngineFault{kMmuFault, fault.text(), memory.fault(),
+                         SmError{.sm = sm,
+                                 .global = 1,
+                                 .warp = 0,
+                                 .pc = descriptor.program,
+                                 .address = fault.address}};
     }
     case Kind::kMisaligned:
-      return exception(descriptor, kMisalignedAddress, fault.text(), fault.address);
+      return exception(descriptor, kMisalignedAddress, fault.text(), fault.address, sm);
     case Kind::kSharedOutOfRange:
     case Kind::kLocalOutOfRange:
     case Kind::kParamOutOfRange:
-      return exception(descriptor, kOutOfRangeAddress, fault.text(), fault.address);
+      return exception(descriptor, kOutOfRangeAddress, fault.text(), fault.address, sm);
     case Kind::kInvalidLaunch:
     case Kind::kUninitialisedShared:
     case Kind::kSharedRace:
@@ -80,7 +92,7 @@ Outcome to_outcome(const Descriptor& descriptor, GpuMemory& memory, const ptx::F
     case Kind::kBarrierDeadlock:
     case Kind::kInstructionLimit: break;
   }
-  return exception(descriptor, kIllegalInstruction, fault.text(), fault.address);
+  return exception(descriptor, kIllegalInstruction, fault.text(), fault.address, sm);
 }
 
 /// Arguments as the kernel's parameters want them, from the eight-byte slots of bank 0.
@@ -141,7 +153,7 @@ Outcome run_program(Gpu& gpu, Channel& channel, GpuMemory& memory, const Descrip
   launch.max_instructions = gpu.knobs().max_instructions;
   launch.cancel = &channel.is_stopping;
   const auto result = ptx::run(*module, launch, ptx_memory);
-  return result ? Outcome{} : to_outcome(descriptor, memory, result.error());
+  return result ? Outcome{} : to_outcome(gpu, descriptor, memory, result.error());
 }
 
 }  // namespace bm::sim::nv
