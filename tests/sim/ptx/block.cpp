@@ -273,8 +273,10 @@ bool BlockRunner::run_group(Group& g) {
       ++g.pc;
       continue;
     }
+    const uint32_t before = g.pc;
     if (!step_flow(g, in)) return false;
-    limit = limit_after(g.pc);
+    // A jump forward over waiting groups must not leave them behind.
+    limit = limit_after(std::min(before, g.pc));
   }
   return true;
 }

@@ -101,17 +101,17 @@ struct Checks {
 };
 
 struct Launch {
-  std::string_view kernel;
-  Dim3 grid, block;
+  std::string_view kernel = {};
+  Dim3 grid = {}, block = {};
   uint32_t dynamic_shared = 0;
-  std::span<const std::byte> params;  ///< naturally aligned; at least KernelInfo::param_bytes
+  std::span<const std::byte> params = {};  ///< naturally aligned; at least KernelInfo::param_bytes
   uint64_t image = 0;             ///< address of the module's variables; 0: a fresh private copy
   uint64_t max_instructions = 0;  ///< steps of all blocks together, 0: no limit. One step executes
                                   ///< an instruction for all threads of a block that are there.
   const std::atomic<bool>* cancel = nullptr;
   uint32_t threads = 1;  ///< host threads that run blocks; 1 also fixes the order of blocks
   uint32_t max_shared = 227 * 1024;  ///< static and dynamic together
-  Checks checks;
+  Checks checks = {};
 };
 
 struct Fault {
