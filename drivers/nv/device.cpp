@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "drivers/nv/fault.h"
+#include "drivers/nv/foreign_memory.h"
 #include "drivers/nv/gpu.h"
 #include "drivers/nv/loaded_program.h"
 #include "drivers/nv/local_memory.h"
@@ -49,7 +49,8 @@ hal::Arch make_arch(const Gpu& gpu) {
 
 class NvDevice final : public hal::Device, public hal::Waiting {
  public:
-  explicit NvDevice(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)), arch_(make_arch(*gpu_)) {}
+  explicit NvDevice(std::shared_ptr<Gpu> gpu)
+      : gpu_(std::move(gpu)), arch_(make_arch(*gpu_)), takes_ptx_(settings().nv_code == "ptx") {}
   ~NvDevice() override;
   Status open(const DeviceOptions& options);
 
@@ -81,10 +82,11 @@ class NvDevice final : public hal::Device, public hal::Waiting {
 
   std::shared_ptr<Gpu> gpu_;
   const hal::Arch arch_;
+  const bool takes_ptx_;  ///< a model of a GPU: programs may be PTX text
   std::unique_ptr<NvQueue> compute_, copies_;
   LocalMemory local_memory_;
   bool has_events_ = true;  ///< until the driver says otherwise; under the mutex
-  std::map<const std::byte*, Allocation> foreign_;  ///< signals of other devices, by address
+  ForeignMemory foreign_;
 };
 
 Status NvDevice::open(const DeviceOptions& options) {
@@ -217,25 +219,17 @@ Result<hal::GpuVa> NvDevice::map(hal::Buffer& peer) {
   return peer.va();
 }
 
-/// Signals live as long as their device, so they may be registered once. Other memory may be freed
-/// and its address used again while our registration still holds the old pages: the caller goes
-/// through staging instead.
 Result<hal::GpuVa> NvDevice::map_foreign(const hal::Buffer& peer) {
-  const hal::BufferDesc& desc = peer.desc();
-  if (peer.host() == nullptr || !desc.host_memory || !desc.uncached)
-    return fail(Code::kUnsupported, "DEV=NV does not reach this memory of another device");
+  if (peer.host() == nullptr)
+    return fail(Code::kUnsupported,
+                "DEV=NV reaches other devices' memory only where the host does");
   const std::lock_guard lock(gpu_->mutex);
-  auto known = foreign_.find(peer.host());
-  if (known == foreign_.end()) {
-    Allocation allocation = BM_TRY(gpu_->pool.wrap(peer.host(), peer.size()));
-    known = foreign_.emplace(peer.host(), std::move(allocation)).first;
-  }
-  return hal::GpuVa{known->second.va()};
+  return hal::GpuVa{BM_TRY(foreign_.map(*gpu_, peer.host(), peer.size()))};
 }
 
 Result<ProgramImage> NvDevice::read_image(const hal::CodeObject& code) const {
   const uint32_t sm = gpu_->kernel->facts().sm_version;
-  if (settings().nv_code == "ptx" && !code.image.empty() && code.image.front() != std::byte{0x7f})
+  if (takes_ptx_ && !code.image.empty() && code.image.front() != std::byte{0x7f})
     return load_ptx(code.image, code.entry, sm);
   return load_cubin(code.image, code.entry, sm);
 }

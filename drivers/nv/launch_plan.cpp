@@ -71,10 +71,12 @@ Status plan_shared(const ChipRow& chip, const SmLimits& limits, const KernelInfo
   const uint32_t declared =
       kernel.is_ptx ? std::max(kernel.shared_bytes, code.local_memory_bytes) : kernel.shared_bytes;
   const uint32_t own = declared - std::min(declared, kernel.shared_reserved_bytes);
-  if (own > chip.max_shared_per_block())
-    return fail(Code::kInvalidArgument,
-                "kernel '{}': {} bytes of shared memory per block, {} has {}", code.entry, own,
-                chip.name, chip.max_shared_per_block());
+  if (code.local_memory_bytes > chip.static_shared_limit || own > chip.max_shared_per_block())
+    return fail(Code::kUnsupported,
+                "kernel '{}': {} bytes of shared memory per block, {} has {} ({} in code that was "
+                "not made for it alone)",
+                code.entry, std::max(own, code.local_memory_bytes), chip.name,
+                chip.max_shared_per_block(), chip.static_shared_limit);
   shape.shared_bytes = align_up(declared, kSharedUnit);
   const uint32_t blocks = resident_blocks(limits, shape.registers, threads_of(code.block));
   shape.max_shared_config_kib = chip.shared_configs_kib.back();

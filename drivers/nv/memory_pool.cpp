@@ -90,8 +90,9 @@ Result<Allocation> MemoryPool::wrap(void* host, uint64_t size) {
   if (size == 0) return fail(Code::kInvalidArgument, "a wrapped range of 0 bytes");
   const auto address = reinterpret_cast<uintptr_t>(host);
   const uint64_t first = align_down(uint64_t{address}, page_bytes());
-  const auto last = checked_align_up(uint64_t{address} + size, page_bytes());
-  if (!last)
+  const auto past = checked_add(uint64_t{address}, size);
+  const auto last = past ? checked_align_up(*past, page_bytes()) : std::nullopt;
+  if (!last || *last == 0)
     return fail(Code::kInvalidArgument, "{} bytes at {} pass the end of memory", size, host);
   auto memory = BM_TRY(kernel_.allocate(
       {.size = *last - first, .place = Place::kSystem, .host = reinterpret_cast<void*>(first)}));

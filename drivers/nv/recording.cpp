@@ -109,6 +109,7 @@ Status NvRecording::add_patch(const Script& script, const hal::Patch& patch) {
     case PatchField::kCopySrc: {
       if (spot.kind != Spot::Kind::kCopy) return no_such_place(patch, script.spots.size());
       store.kind = Kind::kHighLow;
+      store.rule = Rule::kAddress;
       for (uint32_t i = spot.first; i < spot.first + spot.count; ++i) {
         const CopyPart& copy = script.copies[i];
         const uint32_t half = patch.field == PatchField::kCopyDst ? 2 : 0;
@@ -128,6 +129,7 @@ Status NvRecording::add_patch(const Script& script, const hal::Patch& patch) {
       return {};
     }
     case PatchField::kSignalAddress:
+      store.rule = Rule::kWordAddress;
       if (spot.kind == Spot::Kind::kSemaphore) {
         store.at = place(spot.lane, spot.at);
       } else if (spot.kind == Spot::Kind::kTimestamp) {
@@ -178,18 +180,32 @@ void NvRecording::set(uint32_t at, uint32_t value) {
   store32(memory_.host() + uint64_t{at} * 4, value);
 }
 
-Status NvRecording::set_grid(const Store& store, uint64_t value) {
-  LaunchPart& part = launches_[store.what];
-  if (value > kLargestGridX || (store.axis > 0 && value > kLargestGridYZ))
+Status NvRecording::check(const Store& store, uint64_t value) const {
+  switch (store.rule) {
+    case Rule::kAny: break;
+    case Rule::kWordAddress: return check_word(value, "a replayed signal");
+    case Rule::kAddress:
+      if (value != 0) return {};
+      return fail(Code::kInvalidArgument, "a replayed copy from or to address 0");
+  }
+  if (store.kind == Kind::kGrid &&
+      (value > kLargestGridX || (store.axis > 0 && value > kLargestGridYZ)))
     return fail(Code::kInvalidArgument, "kernel '{}': {} blocks in dimension {}",
-                part.program->code().entry, value, store.axis);
+                launches_[store.what].program->code().entry, value, store.axis);
+  if (store.kind == Kind::kCopyBytes && value > kLargestCopy)
+    return fail(Code::kInvalidArgument, "a replayed copy of {} bytes; at most {}", value,
+                kLargestCopy);
+  return {};
+}
+
+void NvRecording::set_grid(const Store& store, uint64_t value) {
+  LaunchPart& part = launches_[store.what];
   const auto blocks = static_cast<uint32_t>(value);
   uint32_t* const dims[] = {&part.grid.x, &part.grid.y, &part.grid.z};
   *dims[store.axis] = blocks;
   const LaunchPlan& plan = part.program->plan();
-  const QmdFormat& format = qmd_format(plan.version);
   const auto key = static_cast<QmdKey>(static_cast<uint8_t>(QmdKey::kGridX) + store.axis);
-  const QmdField& field = format[key];
+  const QmdField& field = qmd_format(plan.version)[key];
   const uint32_t shift = field.low % 32u;
   const uint32_t mask = field.bits == 32 ? UINT32_MAX : (1u << field.bits) - 1;
   if (plan.bank0.grid_dims != kNoWord)
@@ -198,28 +214,23 @@ Status NvRecording::set_grid(const Store& store, uint64_t value) {
   const bool is_empty = part.grid.x == 0 || part.grid.y == 0 || part.grid.z == 0;
   set(place(kComputeLane, part.header),
       is_empty ? kComputeNoOperationHeader : launch_header(plan.method));
-  return {};
 }
 
-Status NvRecording::set_copy_bytes(const Store& store, uint64_t value) {
-  if (value > kLargestCopy)
-    return fail(Code::kInvalidArgument, "a replayed copy of {} bytes; at most {}", value,
-                kLargestCopy);
+void NvRecording::set_copy_bytes(const Store& store, uint64_t value) {
   set(store.at, static_cast<uint32_t>(value));
   set(copies_[store.what].header, value == 0 ? kCopyNopHeader : kCopyLaunchHeader);
-  return {};
 }
 
-Status NvRecording::apply(const Store& store, uint64_t value) {
+void NvRecording::apply(const Store& store, uint64_t value) {
   switch (store.kind) {
     case Kind::kLowHigh:
       set(store.at, lo32(value));
       set(store.at + 1, hi32(value));
-      return {};
+      return;
     case Kind::kHighLow:
       set(store.at, hi32(value));
       set(store.at + 1, lo32(value));
-      return {};
+      return;
     case Kind::kGrid: return set_grid(store, value);
     case Kind::kCopyBytes: return set_copy_bytes(store, value);
   }
@@ -230,10 +241,17 @@ Status NvRecording::patch(std::span<const uint64_t> values, uint64_t handovers) 
   if (values.size() < num_slots_)
     return fail(Code::kInvalidArgument, "{} values given, the recording has {} slots",
                 values.size(), num_slots_);
+  const auto is_new = [&](const Store& store, uint64_t value) {
+    return !store.was_written || value != store.last;
+  };
+  for (const Store& store : stores_) {
+    const uint64_t value = values[store.slot] + store.addend;
+    if (is_new(store, value)) BM_TRY(check(store, value));
+  }
   for (Store& store : stores_) {
     const uint64_t value = values[store.slot] + store.addend;
-    if (store.was_written && value == store.last) continue;
-    BM_TRY(apply(store, value));
+    if (!is_new(store, value)) continue;
+    apply(store, value);
     store.last = value;
     store.was_written = true;
   }

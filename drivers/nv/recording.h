@@ -32,7 +32,8 @@ class NvRecording final : public hal::Recording {
   static uint64_t bytes_for(const Script& script);
 
   /// Writes the words whose value changed. `handovers`: the queue's last hand-over value.
-  /// Errors: kInvalidArgument (too few values, a grid or copy beyond the limits).
+  /// Errors: kInvalidArgument (too few values, a grid or copy beyond the limits, an address that
+  /// cannot be one); then nothing has changed.
   Status patch(std::span<const uint64_t> values, uint64_t handovers);
 
   uint64_t lane_va(size_t lane) const { return memory_.va() + uint64_t{first_[lane]} * 4; }
@@ -44,9 +45,12 @@ class NvRecording final : public hal::Recording {
 
  private:
   enum class Kind : uint8_t { kLowHigh, kHighLow, kGrid, kCopyBytes };
+  /// What a value must be.
+  enum class Rule : uint8_t { kAny, kWordAddress, kAddress };
   struct Store {
     uint32_t at;  ///< dword; kGrid: in the descriptor, kCopyBytes: the length
     Kind kind;
+    Rule rule = Rule::kAny;
     uint8_t axis = 0;   ///< kGrid
     uint32_t what = 0;  ///< kGrid: launch; kCopyBytes: copy
     uint32_t slot = 0;
@@ -70,9 +74,10 @@ class NvRecording final : public hal::Recording {
   Status sort_stores();
   uint32_t place(size_t lane, uint32_t word) const { return first_[lane] + word; }
   void set(uint32_t at, uint32_t value);
-  Status apply(const Store& store, uint64_t value);
-  Status set_grid(const Store& store, uint64_t value);
-  Status set_copy_bytes(const Store& store, uint64_t value);
+  Status check(const Store& store, uint64_t value) const;
+  void apply(const Store& store, uint64_t value);
+  void set_grid(const Store& store, uint64_t value);
+  void set_copy_bytes(const Store& store, uint64_t value);
 
   std::shared_ptr<Gpu> gpu_;
   Allocation memory_;

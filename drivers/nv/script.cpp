@@ -30,11 +30,6 @@ uint64_t launch_bytes(const LaunchPlan& plan) {
          align_up(uint64_t{qmd_format(plan.version).dwords} * 4, kQmdAlignment);
 }
 
-Status check_aligned(uint64_t address, const char* command) {
-  if (address % 8 == 0) return {};
-  return fail(Code::kInvalidArgument, "{} at {:#x}: not aligned to 8 bytes", command, address);
-}
-
 class Encoder {
  public:
   Encoder(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
@@ -72,7 +67,7 @@ class Encoder {
   Push& push() { return pushes_[lane_]; }
 
   Status encode(const hal::Wait& c) {
-    BM_TRY(check_aligned(raw(c.signal), "Wait"));
+    if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.signal), "Wait"));
     spot() = {.kind = Spot::Kind::kSemaphore,
               .lane = lane_,
               .at = acquire(push(), raw(c.signal), c.value)};
@@ -80,12 +75,12 @@ class Encoder {
     return {};
   }
   Status encode(const hal::Signal& c) {
-    BM_TRY(check_aligned(raw(c.signal), "Signal"));
+    if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.signal), "Signal"));
     if (signal_in_launch(c)) return {};
     return release_at(raw(c.signal), c.value);
   }
   Status encode(const hal::Write& c) {
-    BM_TRY(check_aligned(raw(c.dst), "Write"));
+    if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.dst), "Write"));
     return release_at(raw(c.dst), c.value);
   }
   /// Nothing: a launch that starts a chain waits and invalidates, links of a chain do so by
@@ -165,6 +160,7 @@ Status Encoder::release_at(uint64_t address, uint64_t value) {
 /// A release with timestamp writes 16 bytes, so it goes to a place of ours and the 8 bytes wanted
 /// are copied from there: at once on the copy lane, before the next signal on the compute lane.
 Status Encoder::encode(const hal::Timestamp& c) {
+  if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.dst), "Timestamp"));
   const uint32_t at = take_data(kStampBytes);
   if (lane_ == kComputeLane) {
     release(push(), data_va(at), 0, true);
@@ -201,6 +197,9 @@ Status Encoder::encode(const hal::Copy& c) {
   const auto first = static_cast<uint32_t>(script_.copies.size());
   // A patched size may become anything up to one piece.
   if (c.bytes == 0 && !is_patched(kPatchedCopy)) return {};
+  if (!is_patched(kPatchedCopy) && (raw(c.dst) == 0 || raw(c.src) == 0))
+    return fail(Code::kInvalidArgument, "Copy of {} bytes from {:#x} to {:#x}", c.bytes, raw(c.src),
+                raw(c.dst));
   to_lane(kCopyLane);
   uint64_t at = 0;
   do {
@@ -268,7 +267,8 @@ Status Encoder::fill_launch(const hal::Dispatch& c, const NvProgram& program, La
 Status Encoder::copy_arguments(const hal::Dispatch& c, const NvProgram& program, std::byte* to) {
   const uint64_t bytes = uint64_t{program.code().num_buffers + program.code().num_vars} * 8;
   if (bytes == 0) return {};
-  const uint64_t* words = context_.arguments(raw(c.kernarg), bytes);
+  const bool is_aligned = raw(c.kernarg) % sizeof(uint64_t) == 0;
+  const uint64_t* words = is_aligned ? context_.arguments(raw(c.kernarg), bytes) : nullptr;
   if (words == nullptr)
     return fail(Code::kInvalidArgument,
                 "kernel '{}': no argument block of {} bytes at {:#x} that the CPU can read",
@@ -326,6 +326,12 @@ void Encoder::flush() {
 }
 
 }  // namespace
+
+Status check_word(uint64_t address, const char* command) {
+  if (address != 0 && address % sizeof(uint64_t) == 0) return {};
+  return fail(Code::kInvalidArgument, "{} at {:#x}: no address of 8 aligned bytes", command,
+              address);
+}
 
 void Script::clear() {
   for (std::vector<uint32_t>& lane : words) lane.clear();

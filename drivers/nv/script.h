@@ -82,6 +82,9 @@ struct Script {
 /// Bytes of Script::data for these commands. Errors: kInvalidArgument for programs of others.
 Result<uint64_t> data_bytes(std::span<const hal::Command> commands, const ScriptContext& context);
 
+/// Errors: kInvalidArgument unless `address` may be that of a signal.
+Status check_word(uint64_t address, const char* command);
+
 /// How a command may be patched later, which forbids some shapes.
 enum PatchedBits : uint8_t { kPatchedGrid = 1, kPatchedAddress = 2, kPatchedCopy = 4 };
 

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <numeric>
 
 #include "drivers/nv/chips.h"
+#include "drivers/nv/foreign_memory.h"
 #include "drivers/nv/local_memory.h"
 #include "drivers/nv/loaded_program.h"
 #include "runtime/base/bits.h"
@@ -127,10 +130,51 @@ TEST(NvDevice, LoadsOnlyWhatItCanRun) {
   code.block = {.x = 32};
   code.local_memory_bytes = 100 << 10;
   EXPECT_NE(refused(code).find("shared memory"), std::string::npos);
-  code.local_memory_bytes = 99 << 10;
+  code.local_memory_bytes = 48 << 10;
   EXPECT_EQ(refused(code), "accepted");
+}
+
+TEST(NvDevice, PtxTextNeedsTheSettingAtOpen) {
   const ScopedSetting plain("BM_NV_CODE", "");
-  EXPECT_NE(refused(code).find("BM_NV_CODE"), std::string::npos) << refused(code);
+  auto device = make_device(std::make_unique<StubGpu>(), {.slab_bytes = 8 << 20});
+  ASSERT_TRUE(device);
+  Rig rig;
+  const auto program = (*device)->load(rig.code("store", 1, 1));
+  ASSERT_FALSE(program);
+  EXPECT_NE(program.error().message.find("BM_NV_CODE"), std::string::npos);
+}
+
+TEST(NvDevice, ForeignMemoryIsRegisteredAnewWhenItIsOtherMemory) {
+  constexpr uint64_t kBytes = 1 << 20;
+  const auto map_pages = [](void* where) {
+    return mmap(where, kBytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | (where != nullptr ? MAP_FIXED : 0), -1, 0);
+  };
+  void* pages = map_pages(nullptr);
+  ASSERT_NE(pages, MAP_FAILED);
+  EXPECT_FALSE(are_pages_marked(pages, kBytes));
+  ASSERT_TRUE(mark_pages(pages, 4096));
+  EXPECT_TRUE(are_pages_marked(pages, 100));
+  EXPECT_FALSE(are_pages_marked(pages, kBytes)) << "only its first page is";
+
+  class Peer final : public hal::Buffer {
+   public:
+    Peer(void* host, uint64_t size)
+        : Buffer({.size = size}, hal::GpuVa{1}, static_cast<std::byte*>(host)) {}
+  } peer(pages, kBytes);
+  Rig rig;
+  const uint64_t before = rig.gpu->live_allocations();
+  const auto first = rig.device->map(peer);
+  ASSERT_TRUE(first) << first.error().message;
+  ASSERT_TRUE(rig.device->map(peer));
+  EXPECT_EQ(rig.gpu->live_allocations(), before + 1) << "the same memory is registered once";
+  EXPECT_TRUE(are_pages_marked(pages, kBytes));
+  ASSERT_EQ(map_pages(pages), pages);
+  EXPECT_FALSE(are_pages_marked(pages, kBytes));
+  const uint64_t registered = rig.gpu->registrations();
+  ASSERT_TRUE(rig.device->map(peer));
+  EXPECT_EQ(rig.gpu->registrations(), registered + 1);
+  munmap(pages, kBytes);
 }
 
 TEST(NvDevice, SleepersAreWokenByAnInterruptBehindTheWork) {

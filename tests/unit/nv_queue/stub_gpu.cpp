@@ -112,9 +112,11 @@ Result<std::unique_ptr<Memory>> StubGpu::allocate(const MemoryRequest& request) 
   memory->size = (request.size + kPage - 1) & ~(kPage - 1);
   if (request.host != nullptr) {
     memory->is_registered = true;
+    ++num_registrations_;
     memory->size = request.size;
     memory->host = static_cast<std::byte*>(request.host);
     memory->va = reinterpret_cast<uintptr_t>(request.host);
+    if (mapped_.contains(memory->va)) return fail(Code::kInvalidArgument, "registered twice");
   } else {
     if (memory->size > facts_.video_memory)
       return fail(Code::kOutOfMemory, "the stub has {} bytes", facts_.video_memory);

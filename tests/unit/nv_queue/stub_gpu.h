@@ -56,6 +56,7 @@ class StubGpu final : public KernelInterface {
   uint64_t entries() const { return num_entries_; }
   uint64_t doorbells() const { return num_doorbells_; }
   uint64_t live_allocations() const { return live_; }
+  uint64_t registrations() const { return num_registrations_; }
   /// The first thing a real GPU would have refused; empty if none.
   std::string problem() const;
   FaultDetails details;
@@ -102,7 +103,7 @@ class StubGpu final : public KernelInterface {
   volatile uint32_t doorbell_ = UINT32_MAX;
   std::atomic<uint64_t> clock_{1000}, num_launches_{0}, num_entries_{0}, num_doorbells_{0},
       live_{0};
-  std::atomic<uint64_t> interrupts_{0};
+  std::atomic<uint64_t> interrupts_{0}, num_registrations_{0};
   std::atomic<bool> is_stopped_{false}, is_paused_{false};
   std::thread thread_;
 };

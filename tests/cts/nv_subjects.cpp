@@ -1,0 +1,75 @@
+// NVIDIA without a GPU: the driver over a simulated kernel driver whose GPUs execute PTX, for each
+// generation and layout of the calls.
+
+#include <array>
+
+#include "drivers/nv/device.h"
+#include "drivers/nv/rm_ioctl/rm.h"
+#include "runtime/base/env.h"
+#include "tests/cts/cts.h"
+#include "tests/cts/kernels.h"
+#include "tests/sim/nv/fake_system.h"
+
+namespace bm::cts {
+namespace {
+
+struct Machine {
+  const char* name;
+  const char* chip;
+  const char* release;
+};
+constexpr std::array kMachines = {
+    Machine{"NV_AD102_550", "ad102", "550"}, Machine{"NV_AD102_570", "ad102", "570"},
+    Machine{"NV_GH100_580", "gh100", "580"}, Machine{"NV_GH100_610", "gh100", "610"},
+    Machine{"NV_GB202_610", "gb202", "610"}, Machine{"NV_TU102_535", "tu102", "535"},
+    Machine{"NV_GA100_580", "ga100", "580"}};
+
+// Sanitizers refuse the driver's own choice (ADR 7).
+constexpr uint64_t kWindow = 0x4000000000;
+
+/// A machine for the whole run, as the real one is: devices may come and go on it.
+sim::nv::FakeNvSystem& machine(size_t index) {
+  static std::array<std::unique_ptr<sim::nv::FakeNvSystem>, kMachines.size()> machines;
+  auto& made = machines[index];
+  if (!made)
+    made = sim::nv::FakeNvSystem::create(
+        {.chip = kMachines[index].chip, .release = kMachines[index].release, .gpus = 2});
+  return *made;
+}
+
+template <size_t kIndex, uint32_t kUnit>
+Result<std::unique_ptr<hal::Device>> open() {
+  auto kernel = BM_TRY(nv::open_rm(machine(kIndex), {.index = kUnit, .window = kWindow}));
+  return nv::make_device(std::move(kernel));
+}
+
+/// The text up to the first kernel, and the kernel: a launch finds one entry at its address.
+Result<hal::CodeObject> ptx_kernel(std::string_view name, const hal::Device& device) {
+  constexpr std::string_view kEntry = ".visible .entry ";
+  const std::vector<std::byte> file = BM_TRY(read_image(BM_CTS_PTX));
+  const std::string_view all(reinterpret_cast<const char*>(file.data()), file.size());
+  const size_t begin = all.find(fmt::format("{}{}(", kEntry, name));
+  if (begin == std::string_view::npos) return fail(Code::kNotFound, "no kernel '{}'", name);
+  const size_t end = std::min(all.find(kEntry, begin + 1), all.size());
+  std::string text(all.substr(0, all.find(kEntry)));
+  text += all.substr(begin, end - begin);
+  return make_code(name, device, std::as_bytes(std::span(text.c_str(), text.size() + 1)));
+}
+
+template <size_t... kIndex>
+std::vector<Subject> all(std::index_sequence<kIndex...>) {
+  const std::vector<Exemption> unsupported = {
+      {"dispatch.undefined_symbol", "the simulator's programs are PTX text, linked by nobody"},
+      {"fault.damaged_code", "the simulator's programs are PTX text"}};
+  return {Subject{
+      kMachines[kIndex].name, open<kIndex, 0>, ptx_kernel, unsupported, {}, open<kIndex, 1>}...};
+}
+
+}  // namespace
+
+std::vector<Subject> subjects() {
+  static const ScopedSetting text("BM_NV_CODE", "ptx");
+  return all(std::make_index_sequence<kMachines.size()>());
+}
+
+}  // namespace bm::cts
