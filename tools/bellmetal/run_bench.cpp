@@ -9,6 +9,7 @@
 #include "runtime/device.h"
 #include "tensor/jit.h"
 #include "tools/bellmetal/bench_gpu.h"
+#include "tools/bellmetal/cuda_loop.h"
 #include "tools/bellmetal/bench_opencl.h"
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/options.h"
@@ -138,7 +139,7 @@ Row compare_submission(std::string name, int repeats, const std::function<void()
           std::move(peer_name), std::move(goal)};
 }
 
-/// The unit that DEV=CL:n names.
+/// The unit that DEV=CL:n or CUDA:n names.
 uint32_t unit_of(const runtime::Device& device) {
   const std::string& name = device.name();
   const size_t colon = name.find(':');
@@ -182,6 +183,51 @@ std::vector<Row> bench_replay_opencl(const std::string& device) {
         "hand-written loop and clFinish",
         [&] {
           peer->submit(false);
+          peer->wait();
+        },
+        ""));
+  }
+  return rows;
+}
+
+std::vector<Row> bench_replay_cuda(const std::string& device) {
+  std::vector<Row> rows;
+  std::vector<Tensor> inputs;
+  for (int i = 0; i < 4; ++i)
+    inputs.push_back(
+        Tensor::from(std::vector<float>(kWidth, static_cast<float>(i)), {kWidth}, device));
+  runtime::Device& opened = inputs[0].device();
+  const auto wait = [&] { unwrap(opened.synchronize()); };
+  for (const uint32_t kernels : {10U, 100U}) {
+    Jit step(chain(static_cast<int>(kernels)));
+    step.capture(inputs[0], inputs[1]);
+    wait();
+    const auto peer = unwrap(CudaLoop::create(unit_of(opened), kernels));
+    size_t turn = 0;
+    for (const bool is_new : {false, true}) {
+      const auto ours = [&] {
+        turn += is_new ? 1 : 0;
+        step(inputs[0], inputs[1 + turn % 3]);
+      };
+      const std::string name =
+          fmt::format("host time of {} kernels{}", kernels, is_new ? ", new input" : "");
+      const auto peer_wait = [&] { peer->wait(); };
+      rows.push_back(compare_submission(
+          name, 300, ours, wait, is_new ? "graph by hand, every node set" : "graph by hand",
+          [&] { peer->launch_graph(is_new); }, peer_wait, ""));
+      rows.push_back(compare_submission(
+          name, 300, ours, wait, "hand-written cuLaunchKernel loop", [&] { peer->launch(is_new); },
+          peer_wait, ""));
+    }
+    rows.push_back(compare(
+        fmt::format("submit and complete {} kernels", kernels), 300,
+        [&] {
+          step(inputs[0], inputs[1]);
+          wait();
+        },
+        "graph by hand and cuStreamSynchronize",
+        [&] {
+          peer->launch_graph(false);
           peer->wait();
         },
         ""));
@@ -314,9 +360,11 @@ int run_bench(const BenchOptions& options) {
                       : report(measured.error(), options.json);
     }
     const bool is_opencl = (*device)->hal().arch().vendor == hal::Vendor::kOpenCl;
+    const bool is_cuda = (*device)->name().starts_with("CUDA");
     const std::vector<Row> rows = options.suite == BenchSuite::kOverhead
                                       ? bench_overhead(options.device)
                                   : is_opencl ? bench_replay_opencl(options.device)
+                                  : is_cuda   ? bench_replay_cuda(options.device)
                                               : bench_replay(options.device);
     return print(rows, **device, options);
   } catch (const Exception& e) {
