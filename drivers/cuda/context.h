@@ -2,9 +2,12 @@
 // What every part of one opened device shares.
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "drivers/cuda/api.h"
 #include "drivers/cuda/errors.h"
@@ -37,7 +40,8 @@ class Health {
 
 /// The primary context of one GPU, which other users of CUDA in the process share. Kept alive by
 /// the device and by each of its buffers and programs.
-struct Context {
+class Context {
+ public:
   Context(ApiPtr functions, DeviceInfo the_info, CuContext the_handle)
       : table(std::move(functions)), api(*table), info(std::move(the_info)), handle(the_handle) {}
   /// A context that is lost is given back too: the last user's release destroys it, so that the GPU
@@ -53,20 +57,35 @@ struct Context {
       return {};
     return failed(error, what);
   }
-  Status failed(CuResult error, std::string_view what) const {
-    BM_TRY(health.status());
-    Status problem = check(api, error, what);
-    if (is_sticky(error)) health.fail(problem.error());
-    return problem;
-  }
+  Status failed(CuResult error, std::string_view what) const;
+
+  // The driver's calls that give something back wait for all work of the context, for ever when a
+  // stream waits for a word that never comes. All below with the context current.
+
+  void add_stream(CuStream stream) const;
+  void remove_stream(CuStream stream) const;
+  /// Whether nothing is in flight on our streams.
+  bool is_idle() const;
+  /// The same after a wait, bounded.
+  bool wait_idle() const;
+  /// Gives something back now, or with a later call when nothing is in flight any more.
+  void give_back(std::function<void()> call) const;
+  /// Makes the calls put off, if nothing is in flight.
+  void settle() const;
+  /// A stream is known to wait for ever: from now on nothing is given back.
+  void give_up() const { is_stuck_ = true; }
 
   const ApiPtr table;
   const Api& api;
   const DeviceInfo info;
   const CuContext handle;
   mutable Health health;
-  /// A stream waits for ever: calls that give something back would wait for it, so nothing is.
-  mutable std::atomic<bool> is_stuck{false};
+
+ private:
+  mutable std::atomic<bool> is_stuck_{false};
+  mutable std::mutex mutex_;
+  mutable std::vector<CuStream> streams_;
+  mutable std::vector<std::function<void()>> put_off_;
 };
 using ContextPtr = std::shared_ptr<const Context>;
 

@@ -47,8 +47,9 @@ class CudaDevice final : public hal::Device {
     queues_->pump->close();
     if (is_idle) {
       queues_.reset();  // with the context current
+      context_->settle();
     } else {
-      context_->is_stuck = true;
+      context_->give_up();
       keep_forever(std::move(queues_));
     }
   }

@@ -159,8 +159,10 @@ Result<Region::Owner> Memory::register_host(std::byte* host, uint64_t bytes) {
 void Memory::unregister_host(const std::byte* host) {
   const std::lock_guard lock(registered_mutex_);
   const auto at = std::prev(registered_.upper_bound(host));
-  if (--at->second.users != 0 || context_->is_stuck) return;
-  context_->api.cuMemHostUnregister(const_cast<std::byte*>(at->first));
+  if (--at->second.users != 0) return;
+  // Behind a stream that waits for ever it stays registered; later would be wrong: the memory is
+  // the caller's again.
+  if (context_->wait_idle()) context_->api.cuMemHostUnregister(const_cast<std::byte*>(at->first));
   registered_.erase(at);
 }
 

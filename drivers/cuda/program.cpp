@@ -51,9 +51,10 @@ Result<std::unique_ptr<CudaProgram>> CudaProgram::load(ContextPtr context,
 }
 
 CudaProgram::~CudaProgram() {
-  if (module_ == nullptr || context_->is_stuck) return;
+  if (module_ == nullptr) return;
   const Current current(*context_);
-  context_->api.cuModuleUnload(module_);
+  context_->give_back(
+      [context = context_.get(), module = module_] { context->api.cuModuleUnload(module); });
 }
 
 Status CudaProgram::load_module() {

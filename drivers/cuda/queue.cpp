@@ -49,9 +49,14 @@ CudaQueue::CudaQueue(QueueShared& shared, CuStream stream)
       api_(context_.api),
       stream_(stream),
       completions_(context_, shared.clock),
-      standing_(kMostStanding) {}
+      standing_(kMostStanding) {
+  context_.add_stream(stream_);
+}
 
-CudaQueue::~CudaQueue() { api_.cuStreamDestroy(stream_); }
+CudaQueue::~CudaQueue() {
+  context_.remove_stream(stream_);
+  api_.cuStreamDestroy(stream_);
+}
 
 Result<std::unique_ptr<CudaQueue>> CudaQueue::create(QueueShared& shared) {
   const Context& context = *shared.context;

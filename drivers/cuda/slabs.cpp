@@ -20,6 +20,7 @@ uint64_t Slabs::slab_bytes() const {
 Slabs::~Slabs() {
   const Current current(context_);
   for (const auto& [va, slab] : slabs_) to_driver(slab.piece);
+  context_.settle();  // no stream is left, so nothing stays put off
 }
 
 Result<Piece> Slabs::from_driver(uint64_t bytes) {
@@ -53,31 +54,34 @@ Result<Piece> Slabs::from_driver(uint64_t bytes) {
 }
 
 void Slabs::to_driver(const Piece& piece) {
-  if (context_.is_stuck) return;
-  // A context that is lost refuses; its memory goes with it.
-  if (backing_ == Backing::kVideo)
-    context_.api.cuMemFree(piece.va);
-  else
-    context_.api.cuMemFreeHost(piece.host);
-  held_.fetch_sub(piece.size, std::memory_order_relaxed);
+  context_.give_back([this, piece] {
+    // A context that is lost refuses; its memory goes with it.
+    if (backing_ == Backing::kVideo)
+      context_.api.cuMemFree(piece.va);
+    else
+      context_.api.cuMemFreeHost(piece.host);
+    held_.fetch_sub(piece.size, std::memory_order_relaxed);
+  });
 }
 
-/// True if anything was given back.
-bool Slabs::free_empty(const Slab* but) {
-  return std::erase_if(slabs_, [&](const auto& entry) {
-           const Slab& slab = entry.second;
-           if (&slab == but || !slab.ranges.is_empty()) return false;
-           to_driver(slab.piece);
-           return true;
-         }) != 0;
+void Slabs::free_empty(const Slab* but) {
+  std::erase_if(slabs_, [&](const auto& entry) {
+    const Slab& slab = entry.second;
+    if (&slab == but || !slab.ranges.is_empty()) return false;
+    to_driver(slab.piece);
+    return true;
+  });
 }
 
 Result<Piece> Slabs::allocate(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto exactly = [&]() -> Result<Piece> {
+    const uint64_t before = held();
     Result<Piece> piece = from_driver(bytes);
-    if (!piece && piece.error().code == Code::kOutOfMemory && free_empty(nullptr))
-      piece = from_driver(bytes);
+    if (piece || piece.error().code != Code::kOutOfMemory) return piece;
+    free_empty(nullptr);
+    if (context_.wait_idle()) context_.settle();  // what was freed while the GPU was busy
+    if (held() != before) piece = from_driver(bytes);
     return piece;
   };
   if (bytes > slab_bytes() / kLargestShare) return exactly();

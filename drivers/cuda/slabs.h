@@ -34,6 +34,7 @@ class Slabs {
 
   /// 256-byte aligned. Errors: kOutOfMemory with the numbers the driver tells.
   Result<Piece> allocate(uint64_t bytes);
+  /// Never waits: while work is in flight the driver gets it back later.
   void free(const Piece& piece);
   /// Bytes held from the driver.
   uint64_t held() const { return held_.load(std::memory_order_relaxed); }
@@ -46,7 +47,7 @@ class Slabs {
   uint64_t slab_bytes() const;
   Result<Piece> from_driver(uint64_t bytes);
   void to_driver(const Piece& piece);
-  bool free_empty(const Slab* but);
+  void free_empty(const Slab* but);
 
   const Context& context_;
   const Backing backing_;

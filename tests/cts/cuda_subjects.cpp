@@ -1,11 +1,13 @@
-// CUDA without a GPU: on a driver inside this program whose kernels are functions of C++, with each
-// way signals may be done.
+// CUDA without a GPU: on the fake libcuda.so.1, which executes PTX, and on a driver inside this
+// program whose kernels are functions of C++, with each way signals and graphs may be done.
 
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "drivers/cuda/device.h"
+#include "runtime/base/env.h"
 #include "tests/cts/cts.h"
 #include "tests/cts/kernels.h"
 #include "tests/unit/cuda/fake_driver.h"
@@ -96,16 +98,41 @@ Result<hal::CodeObject> any_kernel(std::string_view name, const hal::Device& dev
   return make_code(name, device, std::as_bytes(std::span(kText)));
 }
 
+#ifdef BM_FAKE_CUDA
+template <uint32_t kUnit>
+Result<std::unique_ptr<hal::Device>> open_fake() {
+  const ScopedSetting library("BM_CUDA_LIBRARY", BM_FAKE_CUDA);
+  return cuda::open_device("", kUnit, "");
+}
+
+Result<hal::CodeObject> ptx_kernel(std::string_view name, const hal::Device& device) {
+  return make_code(name, device, BM_TRY(read_image(BM_PTX_KERNELS)));
+}
+#endif
+
 }  // namespace
 
 std::vector<Subject> subjects() {
+  std::vector<Subject> all;
+#ifdef BM_FAKE_CUDA
+  setenv("FAKE_CUDA_DEVICES", "2", 1);
+  setenv("FAKE_CUDA_QUIET", "1", 1);
+  all.push_back({"CUDA_PTX",
+                 open_fake<0>,
+                 ptx_kernel,
+                 {{"dispatch.undefined_symbol", "PTX refuses undeclared names"}},
+                 {},
+                 open_fake<1>});
+#endif
   const std::vector<Exemption> unsupported = {
       {"dispatch.undefined_symbol", "kernels are functions of this program"},
       {"fault.damaged_code", "kernels are functions of this program"}};
-  return {
-      {"CUDA", open<true, true, 0>, any_kernel, unsupported, {}, open<true, true, 1>},
-      {"CUDA_HOST_WORDS", open<false, true, 0>, any_kernel, unsupported, {}, open<false, true, 1>},
-      {"CUDA_NO_GRAPHS", open<true, false, 0>, any_kernel, unsupported, {}, open<true, false, 1>}};
+  all.push_back({"CUDA", open<true, true, 0>, any_kernel, unsupported, {}, open<true, true, 1>});
+  all.push_back(
+      {"CUDA_HOST_WORDS", open<false, true, 0>, any_kernel, unsupported, {}, open<false, true, 1>});
+  all.push_back(
+      {"CUDA_NO_GRAPHS", open<true, false, 0>, any_kernel, unsupported, {}, open<true, false, 1>});
+  return all;
 }
 
 }  // namespace bm::cts

@@ -220,6 +220,37 @@ TEST_F(CudaMemory, RefusedPeersDegradeInsteadOfFailing) {
   EXPECT_TRUE(device->map(*signal)) << "pinned memory is portable";
 }
 
+TEST_F(CudaMemory, FreeingNeverWaitsForAQueueThatStands) {
+  // The driver's free waits for all work, so it must not be called now.
+  const auto signals = words(*device);
+  auto big = allocate(*device, {.size = 48 << 20});
+  auto add = load(*device, code("add", 1, 2));
+  EXPECT_OK(device->queue(hal::QueueKind::kCompute).submit(Commands{hal::Wait{signals->va(), 1}}));
+  big = nullptr;
+  add = nullptr;
+  EXPECT_EQ(fake().count("cuMemFree"), 0);
+  EXPECT_EQ(fake().count("cuModuleUnload"), 0);
+  EXPECT_EQ(device->memory().used, 0u);
+  word(*signals) = 1;
+  EXPECT_OK(run(*device, {}));
+  allocate(*device, {.size = 48 << 20});  // freed at once, and the other with it
+  EXPECT_EQ(fake().count("cuMemFree"), 2);
+  EXPECT_EQ(fake().count("cuModuleUnload"), 1);
+}
+
+TEST_F(CudaMemory, WhatWasFreedWhileTheGpuWasBusyIsThereForTheNextBuffer) {
+  fake().memory_limit = 64 << 20;
+  device = nullptr;
+  device = open_on(api);
+  const auto signals = words(*device);
+  auto big = allocate(*device, {.size = 48 << 20});
+  EXPECT_OK(device->queue(hal::QueueKind::kCompute).submit(Commands{hal::Wait{signals->va(), 1}}));
+  big = nullptr;
+  EXPECT_REFUSED(Code::kOutOfMemory, device->allocate({.size = 48 << 20}));
+  word(*signals) = 1;
+  EXPECT_TRUE(device->allocate({.size = 48 << 20}));
+}
+
 TEST_F(CudaMemory, BuffersMayOutliveTheirDevice) {
   auto buffer = allocate(*device, {.size = 64});
   device = nullptr;
