@@ -1,5 +1,6 @@
 #include "tests/unit/tensor/support.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <sstream>
@@ -87,7 +88,8 @@ std::vector<const char*> devices_and(std::vector<const char*> names) {
   const char* list = std::getenv("BM_TEST_DEVICES");
   std::stringstream parts(list == nullptr ? "" : list);
   for (std::string name; std::getline(parts, name, ',');)
-    if (!name.empty()) names.push_back(more.emplace_back(name).c_str());
+    if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(more.emplace_back(name).c_str());
   return names;
 }
 
