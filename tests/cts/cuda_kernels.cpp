@@ -1,5 +1,10 @@
 #include "tests/cts/cuda_kernels.h"
 
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
 #include "compiler/toolchain/nvrtc.h"
 #include "runtime/base/env.h"
 #include "tests/cts/kernels.h"
@@ -60,9 +65,15 @@ extern "C" __global__ void mark(unsigned* counts) {
 }  // namespace
 
 Result<hal::CodeObject> cuda_kernel(std::string_view name, const hal::Device& device) {
-  const auto image =
-      BM_TRY(compiler::nvrtc_compile(kSource, device.arch().name, settings().nv_code == "ptx"));
-  return make_code(name, device, image);
+  // Compiling takes longer than most cases.
+  static std::mutex mutex;
+  static std::map<std::string, std::vector<std::byte>> images;
+  const bool is_ptx = settings().nv_code == "ptx";
+  const std::string key = device.arch().name + (is_ptx ? " ptx" : "");
+  const std::lock_guard lock(mutex);
+  if (!images.contains(key))
+    images[key] = BM_TRY(compiler::nvrtc_compile(kSource, device.arch().name, is_ptx));
+  return make_code(name, device, images[key]);
 }
 
 }  // namespace bm::cts

@@ -111,6 +111,9 @@ Result<CudaApi> load_cuda() {
 }
 
 Result<BlasApi> load_blas() {
+  // cuBLAS brings a runtime of its own, which needs more of libcuda than stand-ins for it have.
+  if (!settings().cuda_library.empty())
+    return fail(Code::kUnsupported, "cuBLAS only beside the system's libcuda, not BM_CUDA_LIBRARY");
   const std::string& toolkit = settings().cuda_path;
   const std::string folder = (toolkit.empty() ? "/usr/local/cuda" : toolkit) + "/lib64/";
   void* library = open_first({"libcublas.so.13", "libcublas.so.12", folder + "libcublas.so.13",

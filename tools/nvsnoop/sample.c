@@ -206,8 +206,8 @@ static void copies(size_t bytes) {
   memset(host, 0x5a, bytes);
   CALL(cuMemcpyHtoDAsync_v2, a, host, bytes, stream);
   CALL(cuMemcpyDtoDAsync_v2, b, a, bytes, stream);
-  memset(host, 0, bytes);
   CALL(cuStreamSynchronize, stream);
+  memset(host, 0, bytes);
   CALL(cuMemcpyDtoHAsync_v2, host, b, bytes, stream);
   CALL(cuStreamSynchronize, stream);
   if (((unsigned char*)host)[bytes - 1] != 0x5a) {
