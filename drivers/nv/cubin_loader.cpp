@@ -17,6 +17,9 @@ constexpr uint64_t kMaxImageBytes = 64ULL << 20;
 constexpr uint64_t kMaxBankBytes = 64 << 10;
 // One of four register files per multiprocessor, and how a warp's share of it is rounded.
 constexpr uint32_t kRegistersPerQuarter = 16384, kRegisterGranule = 8, kWarp = 32;
+// Functions that recurse or are called by address have no depth that the compiler could tell: they
+// get what CUDA gives every thread (default of cudaLimitStackSize).
+constexpr uint32_t kCallStackBytes = 1024;
 constexpr uint32_t kMaxThreads = 1024, kMaxBarriers = 16, kMaxRegisters = 255;
 // nvlink and ptxas count the system's share of shared memory in from sm_90 on.
 constexpr uint32_t kFirstReservingSm = 80, kFirstCountingSm = 90, kSystemSharedBytes = 0x400;
@@ -44,6 +47,7 @@ Result<ProgramImage> CubinLoader::load(std::string_view kernel) {
   BM_TRY(include(text_));
   BM_TRY(include_banks());
   BM_TRY(follow_relocations());
+  reserve_calls();
   limit_threads();
   BM_TRY(lay_out());
   for (const Patch& patch : patches_) BM_TRY(add_fixup(patch));
@@ -142,6 +146,18 @@ Status CubinLoader::read_kernel_info() {
                 info().name, size, info().param_base + info().param_bytes);
   info().banks[0].bytes = static_cast<uint32_t>(align_up(size, 16));
   return {};
+}
+
+void CubinLoader::reserve_calls() {
+  for (const elf::Symbol& symbol : file_.symbols()) {
+    if (symbol.type != elf::SymbolType::kFunction || &symbol == &file_.symbols()[symbol_]) continue;
+    if (std::find(included_.begin(), included_.end(), symbol.section) == included_.end()) continue;
+    // The compiler's own ("$kernel$__internal_…", "$__internal_0_$__cuda_…") are in its figure.
+    if (symbol.name.find("__internal") != symbol.name.npos ||
+        symbol.name.find("__cuda") != symbol.name.npos)
+      continue;
+    info().stack_bytes = std::max(info().stack_bytes, kCallStackBytes);
+  }
 }
 
 void CubinLoader::limit_threads() {

@@ -44,6 +44,7 @@ class CubinLoader {
   Status read_module_info();
   Status read_kernel_info();
   void apply(const InfoRecord& record);
+  void reserve_calls();
   void limit_threads();
   Status read_shared();
   Status include(uint32_t section);

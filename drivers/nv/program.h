@@ -43,8 +43,9 @@ struct KernelInfo {
   uint32_t barriers = 0;               ///< named barriers in use, 0 … 16
   uint32_t shared_bytes = 0;           ///< per block, the system's share included; not rounded
   uint32_t shared_reserved_bytes = 0;  ///< that share
-  /// Per thread, frames of called functions included, as the compiler reports it. What lies above
-  /// the initial stack pointer (chips.h, kStackReserve) comes on top.
+  /// Per thread, frames of called functions included, as the compiler reports it, or 1 KiB where
+  /// more functions are called than it can follow. What lies above the initial stack pointer
+  /// (chips.h, kStackReserve) comes on top.
   uint32_t stack_bytes = 0;
 
   uint32_t param_base = 0;   ///< offset of the first parameter in constant bank 0

@@ -70,7 +70,7 @@ TEST_P(Cubin, FactsBelongToTheKernelAskedFor) {
   EXPECT_FALSE(k.is_ptx);
   EXPECT_EQ(k.registers, 40u);
   EXPECT_EQ(k.barriers, 3u);
-  EXPECT_EQ(k.stack_bytes, 96u);
+  EXPECT_EQ(k.stack_bytes, 1024u) << "it calls functions";
   EXPECT_EQ(k.shared_bytes, GetParam().shared);
   EXPECT_EQ(k.shared_reserved_bytes, GetParam().sm < 80 ? 0u : 0x400u);
   EXPECT_EQ(k.param_base, GetParam().param_base);
@@ -186,6 +186,23 @@ TEST(CubinArch, SpecificCodeRunsOnItsOwnChipOnly) {
   EXPECT_TRUE(hopper->kernel().is_sm_specific);
   EXPECT_TRUE(load_cubin(cuda13.build(), "first", 100));
   EXPECT_HAS(refusal(cuda13, "first", 103, Code::kUnsupported), "sm_100a");
+}
+
+TEST(CubinStack, IsWhatTheCompilerSaysWithoutCallsOfTheUsers) {
+  CubinBuilder cubin = sample_cubin(90, false);
+  const uint32_t first = cubin.symbol("first");
+  cubin.section(".nv.info").bytes =
+      join({info_sized(0x2f, pack(first, 24u)), info_sized(0x11, pack(first, 64u)),
+            info_sized(0x12, pack(first, 96u))});
+  const auto stack = [](const CubinBuilder& made) {
+    const auto image = load_cubin(made.build(), "first", 90);
+    return image ? image->kernel().stack_bytes : 0;
+  };
+  EXPECT_EQ(stack(cubin), 96u);
+  cubin.add_symbol("$first$__internal_accurate_pow", cubin.index(".text.first"), 128, 2);
+  EXPECT_EQ(stack(cubin), 96u);
+  cubin.add_symbol("$first$_Z4deepi", cubin.index(".text.first"), 192, 2);
+  EXPECT_EQ(stack(cubin), 1024u);
 }
 
 TEST(CubinErrors, NameTheKernelsThereAre) {
