@@ -33,13 +33,14 @@ constexpr std::string_view kUsage =
     "  --sandbox         calls that gVisor refuses fail\n"
     "  --fail CALL[,N[,STATUS]]  the N-th call whose name starts with CALL fails (default 1, "
     "0x56)\n"
-    "  --stats           print calls, faults, leaks and complaints at the end\n"
+    "  --stats           print calls, faults and complaints at the end\n"
+    "  --leaks           print what was still there when the program closed the driver\n"
     "  --strict          exit 3 when there were faults or complaints\n";
 
 struct Arguments {
   nv::Options options;
   std::vector<nv::Failure> failures;
-  bool has_stats = false, is_strict = false, has_help = false;
+  bool has_stats = false, has_leaks = false, is_strict = false, has_help = false;
   std::vector<std::string> command;
   std::string problem;
 };
@@ -97,6 +98,8 @@ Arguments parse(int count, char** words) {
       out.failures.push_back(parse_failure(value()));
     else if (word == "--stats")
       out.has_stats = true;
+    else if (word == "--leaks")
+      out.has_leaks = true;
     else if (word == "--strict")
       out.is_strict = true;
     else if (word == "--help")
@@ -126,12 +129,11 @@ void print_stats(nv::Kernel& kernel, const notify::Counts& counts) {
   }
 }
 
-/// Faults, complaints and leaks on stderr; how many of the first two.
+/// Faults and complaints on stderr; how many.
 size_t print_findings(nv::Kernel& kernel) {
   const nv::Report report = kernel.report();
   size_t findings = report.complaints.size();
   for (const auto& text : report.complaints) fmt::print(stderr, "sim-nv: complaint: {}\n", text);
-  for (const auto& text : report.leaks) fmt::print(stderr, "sim-nv: leak: {}\n", text);
   for (uint32_t i = 0; i < kernel.options().gpus; ++i)
     for (const auto& text : kernel.gpu(i).faults()) {
       fmt::print(stderr, "sim-nv: gpu {}: {}\n", i, text);
@@ -161,6 +163,7 @@ int main(int count, char** words) {
     return 2;
   }
   for (const nv::Failure& failure : arguments.failures) (*kernel)->plan(failure);
+  setenv("DEV", "NV", 0);
   setenv("BM_NV_CODE", "ptx", 0);
   nv::NvDevices devices(**kernel);
   notify::Counts counts;
