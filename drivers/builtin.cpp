@@ -24,9 +24,10 @@ constexpr DriverInfo kDrivers[] = {
     {.name = "NV",
      .interfaces = "NVK",
      .renderers = "NVRTC PTX",
-     .help = "an NVIDIA GPU of Turing or later with NVIDIA's kernel driver, release 535 or later "
-             "(/dev/nvidiactl, /dev/nvidia0, /dev/nvidia-uvm must be there and writable); compiling "
-             "kernels needs libnvrtc of the CUDA toolkit",
+     .help =
+         "an NVIDIA GPU of Turing or later with NVIDIA's kernel driver, release 535 or later "
+         "(/dev/nvidiactl, /dev/nvidia0, /dev/nvidia-uvm must be there and writable); compiling "
+         "kernels needs libnvrtc of the CUDA toolkit",
      .count = nv::count_units,
      .open = nv::open_device},
     {.name = "CUDA",

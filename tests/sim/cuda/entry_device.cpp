@@ -373,8 +373,8 @@ BM_FAKE_CUDA cuGetProcAddress_v2(const char* symbol, void** function, int, uint6
   if (status) *status = *function ? 0 : 1;  // found, or no such symbol
   return *function ? kSuccess : kNotFound;
 }
-/// Private tables of functions, starting with their size. NVRTC 13 asks a driver library that is loaded
-/// for one and looks only at its size, even when told there is none: so one that ends there.
+/// Private tables of functions, starting with their size. NVRTC 13 asks a driver library that is
+/// loaded for one and looks only at its size, even when told there is none: so one that ends there.
 BM_FAKE_CUDA cuGetExportTable(const void** table, const void*) {
   static constexpr uint64_t kEmpty[] = {sizeof(uint64_t)};
   if (!table) return kInvalidValue;

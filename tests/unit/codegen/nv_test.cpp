@@ -431,7 +431,7 @@ TEST_P(OnInterpreter, MatrixProductsTakeParamsAtAnyAddress) {
     const auto code = compiler::compile(kernel, ptx_arch(), GetParam(), {.use_cache = false});
     ASSERT_TRUE(code) << code.error().message;
     const Buffers start = small_numbers(kernel);
-    for (const uint64_t shift : {0, 1, 4}) {
+    for (const uint64_t shift : {0u, 1u, 4u}) {
       Buffers got = start;
       const auto done = run_on_ptx(*code, got, {}, shift * 2);
       ASSERT_TRUE(done) << done.error().message;
