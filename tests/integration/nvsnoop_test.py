@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SNOOP, MODEL, CLIENT = sys.argv[1:4] if len(sys.argv) > 3 else (None, None, None)
+SNOOP, MODEL, CLIENT, SIMULATOR, PROGRAM = (sys.argv[1:6] + [""] * 5)[:5]
 del sys.argv[1:]
 
 
@@ -43,22 +43,24 @@ class Snoop(unittest.TestCase):
 
     def test_doorbells_show_what_was_submitted_and_still_ring(self):
         got, trace = record(self.folder.name)
-        self.assertEqual(got.stdout, "doorbell 0x1235\n", "the store itself must have happened")
+        self.assertEqual(got.stdout, "doorbell 0x1236\n", "the store itself must have happened")
         text = decode(trace)
-        self.assertEqual(text.count("doorbell, offset 0x90"), 2)
+        self.assertEqual(text.count("doorbell, offset 0x90"), 3)
         for part in ("8 words at", "SET_OBJECT (HOPPER_COMPUTE_A) = 0xcbc0", "SEM_ADDR_LO = 0x1000",
                      "SEM_EXECUTE = 0x1000001", "WAIT_FOR_IDLE = 0x1"):
             self.assertIn(part, text)
         self.assertLess(text.index("SEM_EXECUTE"), text.index("WAIT_FOR_IDLE"))
+        for part in ("SEND_PCAS_A = ", "launch descriptor 3.0", "CTA_RASTER_WIDTH = 0x2a"):
+            self.assertIn(part, text)
 
     def test_without_the_trap(self):
         got, trace = record(self.folder.name, NVSNOOP_DOORBELL="0")
-        self.assertEqual(got.stdout, "doorbell 0x1235\n")
+        self.assertEqual(got.stdout, "doorbell 0x1236\n")
         self.assertNotIn("doorbell", trace.read_text())
 
     def test_every_line_is_json_and_numbered(self):
         _, trace = record(self.folder.name)
-        numbers = [json.loads(line)["n"] for line in trace.read_text().splitlines()]
+        numbers = sorted(json.loads(line)["n"] for line in trace.read_text().splitlines())
         self.assertEqual(numbers, list(range(len(numbers))))
 
     def test_two_runs_of_one_program_do_not_differ(self):
@@ -69,6 +71,23 @@ class Snoop(unittest.TestCase):
         other = pathlib.Path(self.folder.name) / "other.jsonl"
         other.write_text(traces[0].read_text().replace('"class":"0xc86f"', '"class":"0xc56f"'))
         self.assertIn("AMPERE_CHANNEL_GPFIFO_A", decode("--diff", traces[0], other))
+
+    @unittest.skipUnless(SIMULATOR and PROGRAM, "needs sim-nv and bellmetal")
+    def test_our_driver_over_the_simulated_kernel(self):
+        trace = pathlib.Path(self.folder.name) / "ours.jsonl"
+        got = subprocess.run(
+            [SIMULATOR, "env", f"LD_PRELOAD={SNOOP}", PROGRAM, "bench", "bandwidth", "--mib", "1",
+             "--device", "NV"], capture_output=True, text=True, timeout=120, check=False,
+            env={**os.environ, "NVSNOOP_OUT": str(trace)})
+        self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
+        text = decode(trace)
+        for part in ("NV_ESC_CHECK_VERSION_STR", "NV_ESC_RM_ALLOC FERMI_VASPACE_A",
+                     "UVM_MAP_EXTERNAL_ALLOCATION", "UVM_REGISTER_CHANNEL",
+                     "GPFIFO_GET_WORK_SUBMIT_TOKEN of HOPPER_CHANNEL_GPFIFO_A",
+                     "SET_OBJECT (HOPPER_COMPUTE_A)", "SET_OBJECT (HOPPER_DMA_COPY_A)",
+                     "LINE_LENGTH_IN = 0x1000", "LAUNCH_DMA = "):
+            self.assertIn(part, text)
+        self.assertNotIn("opaque", trace.read_text())
 
 
 if __name__ == "__main__":

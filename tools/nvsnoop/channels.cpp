@@ -64,6 +64,31 @@ const Mapping* mapping_of(uint32_t memory) {
   return nullptr;
 }
 
+// Source: class headers clc5c0.h … clcec0.h: SEND_PCAS_A holds the address of a launch descriptor
+// >> 8.
+constexpr uint32_t kSendPcas = 0x2b4, kComputeSubchannel = 1;
+constexpr size_t kDescriptorBytes = 384;
+
+/// A line for each launch descriptor that a push buffer points to.
+void record_descriptors(const uint32_t* words, size_t count) {
+  for (size_t i = 0; i < count;) {
+    const uint32_t header = words[i++], kind = header >> 29, length = (header >> 16) & 0x1fff;
+    if (kind == 4) continue;  // the value is in the header
+    const uint32_t first = (header & 0xfff) * 4;
+    const bool is_compute = ((header >> 13) & 7) == kComputeSubchannel;
+    for (uint32_t k = 0; k < length && i < count; ++k, ++i) {
+      if (!is_compute || first + (kind == 1 ? 4 * k : 0) != kSendPcas) continue;
+      const uint64_t address = uint64_t{words[i]} << 8;
+      Line line("descriptor");
+      line.hex("address", address);
+      if (is_mapped(address, kDescriptorBytes))
+        line.bytes("words", reinterpret_cast<const void*>(address), kDescriptorBytes);
+      else
+        line.text("opaque", "not mapped by the CPU at its GPU address");
+    }
+  }
+}
+
 void record_ring(ChannelState& channel) {
   const Mapping* userd = mapping_of(channel.userd_memory);
   if (userd == nullptr || userd->begin + channel.userd_offset + kPutOffset + 4 > userd->end) return;
@@ -85,10 +110,12 @@ void record_ring(ChannelState& channel) {
     line.number("index", i).hex("entry", entry).hex("address", address).number("bytes", bytes);
     const uint64_t shown = std::min<uint64_t>(bytes, kMaxPushBytes);
     // GPU and CPU addresses agree wherever both sides map a push buffer.
-    if (is_mapped(address, shown))
+    if (is_mapped(address, shown)) {
       line.bytes("words", reinterpret_cast<const void*>(address), shown);
-    else
+      record_descriptors(reinterpret_cast<const uint32_t*>(address), shown / 4);
+    } else {
       line.text("opaque", "not mapped by the CPU at its GPU address");
+    }
   }
   channel.last_put = put;
 }

@@ -4,6 +4,9 @@
 usage: names.py KERNEL_MODULES METHODS    KERNEL_MODULES: git directory of NVIDIA's
                                           open-gpu-kernel-modules; METHODS: CSV with the columns kind,
                                           class, method, offset, extracted from open-gpu-doc/classes
+       names.py --descriptors FIELDS      fields of launch descriptors: version,field,lo,hi,stride.
+                                          FIELDS: CSV with the columns class, qmd_version, field, hi, lo,
+                                          index_stride_bits, of the same origin
 
 kinds: escape, uvm, class, control; host, compute, copy (methods of the newest class that has them).
 """
@@ -29,7 +32,24 @@ def text_of(folder, pattern):
                                        capture_output=True, text=True, errors="replace").stdout
 
 
+def descriptors(path):
+    newest = {}
+    with open(path, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            version = re.fullmatch(r"QMDV0(\d)_0(\d)", row["qmd_version"])
+            key = f"{version.group(1)}.{version.group(2)}"
+            if key in ("2.3", "3.0", "4.0", "5.0"):
+                newest.setdefault(key, {}).setdefault(row["class"], []).append(row)
+    print("version,field,lo,hi,stride")
+    for version, classes in sorted(newest.items()):
+        for row in classes[max(classes)]:
+            print(f"{version},{row['field']},{row['lo']},{row['hi']},{row['index_stride_bits']}")
+
+
 def main():
+    if sys.argv[1] == "--descriptors":
+        descriptors(sys.argv[2])
+        return
     modules, methods = sys.argv[1:3]
     rows = {}
 
@@ -57,6 +77,7 @@ def main():
                 add("control", int(value.rstrip("U"), 0), name)
     # Headers that define a name of another object with the same number.
     rows["class", 0x41] = "NV01_ROOT_CLIENT"
+    rows["class", 0x3e] = "NV01_MEMORY_SYSTEM"
     with open(methods, newline="", encoding="utf-8") as file:
         arrays = []
         for row in csv.DictReader(file):

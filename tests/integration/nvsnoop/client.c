@@ -1,4 +1,4 @@
-// The calls a driver makes, as few as a recorder needs: objects, a channel, a doorbell, two pushes.
+// The calls a driver makes, as few as a recorder needs: objects, a channel, a doorbell, three pushes.
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -89,8 +89,15 @@ int main(void) {
                             0,
                             0x1000001};
   const uint32_t second[] = {4u << 29 | 1u << 16 | 1u << 13 | 0x110 / 4};
+  // A launch descriptor of version 3.0 whose grid is 42 blocks wide.
+  unsigned char* descriptor = ring + 0x8000;
+  descriptor[72] = 0x30;
+  descriptor[48] = 42;
+  const uint32_t third[] = {1u << 29 | 1u << 16 | 1u << 13 | 0x2b4 / 4,
+                            (uint32_t)((uintptr_t)descriptor >> 8)};
   submit(ring, 0, first, 8, page + 0x90 / 4);
   submit(ring, 1, second, 1, page + 0x90 / 4);
+  submit(ring, 2, third, 2, page + 0x90 / 4);
   printf("doorbell %#x\n", page[0x90 / 4]);
   return 0;
 }
