@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <mutex>
 
 #include <fmt/format.h>
 
@@ -15,6 +16,8 @@
 #include "compiler/toolchain/nvrtc.h"
 #include "compiler/toolchain/toolchain.h"
 #include "runtime/base/env.h"
+#include "runtime/base/log.h"
+#include "runtime/base/paired_image.h"
 #ifdef BM_HAS_DISK_CACHE
 #include "compiler/cache/disk_cache.h"
 #endif
@@ -51,6 +54,24 @@ Result<Renderer> choose_renderer(const hal::Arch& arch, std::string_view name) {
   if (name.empty() || name == "LLVM") return Renderer::kLlvm;
   if (name == "CLANG") return Renderer::kClang;
   return fail(Code::kUnsupported, "renderer {}: the CPU compiler has LLVM and CLANG", name);
+}
+
+/// Whether the device's driver compiles PTX itself: then the text goes behind the machine code, in
+/// case the driver is too old for the latter.
+bool takes_text(const hal::Arch& arch) { return arch.features == "ptx"; }
+
+/// The renderer that needs no toolkit, for devices whose driver compiles its text, where NVRTC
+/// cannot be used.
+Renderer usable(Renderer renderer, const hal::Arch& arch) {
+  if (renderer != Renderer::kNvrtc || !takes_text(arch)) return renderer;
+  const auto version = nvrtc_version();
+  if (version) return renderer;
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    log("compiler", LogLevel::kWarning, "{}; kernels come from the PTX renderer instead",
+        version.error().message);
+  });
+  return Renderer::kPtx;
 }
 
 std::string_view renderer_name(Renderer renderer) {
@@ -123,9 +144,17 @@ bool wants_ptx() { return settings().nv_code == "ptx"; }
 Result<std::vector<std::byte>> assemble_ptx(const std::string& ptx, const hal::Arch& arch) {
   if (!wants_ptx()) {
     auto cubin = nvjitlink_assemble(ptx, arch.name);
+    if (cubin && takes_text(arch)) return pair_image(*cubin, ptx);
     if (cubin || cubin.error().code != Code::kNotFound) return cubin;
   }
   return bytes_of({ptx.c_str(), ptx.size() + 1});
+}
+
+Result<std::vector<std::byte>> assemble_cuda(const std::string& source, const hal::Arch& arch) {
+  std::string ptx;
+  const bool is_pair = takes_text(arch) && !wants_ptx();
+  auto image = BM_TRY(nvrtc_compile(source, arch.name, wants_ptx(), is_pair ? &ptx : nullptr));
+  return ptx.empty() ? std::move(image) : pair_image(image, ptx);
 }
 
 Result<std::vector<std::byte>> assemble(const std::string& source, const hal::Arch& arch,
@@ -134,7 +163,7 @@ Result<std::vector<std::byte>> assemble(const std::string& source, const hal::Ar
     case Renderer::kLlvm: return llvm_compile(source, target_info(arch));
     case Renderer::kClang: return clang_compile(source, target_info(arch));
     case Renderer::kOpenCl: return bytes_of(source);  // the device's driver compiles the text
-    case Renderer::kNvrtc: return nvrtc_compile(source, arch.name, wants_ptx());
+    case Renderer::kNvrtc: return assemble_cuda(source, arch);
     case Renderer::kPtx: return assemble_ptx(source, arch);
   }
   __builtin_unreachable();
@@ -210,7 +239,7 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
   BM_TRY(check_arch(arch));
   if (arch.vendor == hal::Vendor::kNull)
     return describe(kernel, arch, make_schedule(kernel, target_info(arch), arch.units));
-  const Renderer renderer = BM_TRY(choose_renderer(arch, wanted));
+  const Renderer renderer = usable(BM_TRY(choose_renderer(arch, wanted)), arch);
   const bool is_printing = settings().debug >= 4;
   std::string key;
   if (options.use_cache) {
@@ -246,7 +275,7 @@ Result<std::string> cuda_assembly(std::span<const std::byte> image, const std::s
 Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
                           std::string_view wanted) {
   BM_TRY(check_arch(arch));
-  const Renderer renderer = BM_TRY(choose_renderer(arch, wanted));
+  const Renderer renderer = usable(BM_TRY(choose_renderer(arch, wanted)), arch);
   Stages stages = BM_TRY(generate(kernel, arch, renderer));
   Explained out{.ir = ir::to_string(kernel),
                 .lowered = to_string(stages.program),
@@ -259,7 +288,7 @@ Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
   }
   const std::vector<std::byte> object = BM_TRY(assemble(out.source, arch, renderer));
   if (is_cuda(arch))
-    out.assembly = BM_TRY(cuda_assembly(object, out.source, arch, renderer));
+    out.assembly = BM_TRY(cuda_assembly(split_image(object).code, out.source, arch, renderer));
   else
     out.assembly = BM_TRY(llvm_disassemble(object, target_info(arch)));
   return out;
@@ -269,7 +298,7 @@ Result<std::string> disassemble(const hal::CodeObject& code, const hal::Arch& ar
   if (arch.vendor == hal::Vendor::kOpenCl)
     return fail(Code::kUnsupported, "kernel {}: source text; the device can disassemble it",
                 code.entry);
-  if (is_cuda(arch)) return cuda_disassemble(code.image);
+  if (is_cuda(arch)) return cuda_disassemble(split_image(code.image).code);
   return llvm_disassemble(code.image, target_info(arch));
 }
 

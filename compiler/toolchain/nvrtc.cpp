@@ -43,7 +43,18 @@ void load_builtins(const Api& api) {
   (void)dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
 }
 
+/// NVRTC asks the CUDA driver it finds for a table of functions, and crashes where a library under
+/// the driver's name has none to give (models of GPUs).
+Status check_driver() {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver == nullptr || dlsym(driver, "cuGetExportTable") != nullptr) return {};
+  return fail(Code::kUnsupported,
+              "the libcuda.so.1 here lacks cuGetExportTable, without which NVRTC crashes; use the "
+              "PTX renderer (DEV=CUDA:PTX)");
+}
+
 Result<Api> load() {
+  BM_TRY(check_driver());
   const CudaLibrary library = BM_TRY(open_cuda_library("nvrtc"));
   Api api;
   api.path = library.path;
@@ -84,7 +95,7 @@ class Compilation {
   }
 
   Result<std::vector<std::byte>> run(std::string_view source, std::string_view target,
-                                     bool wants_ptx) {
+                                     bool wants_ptx, std::string* ptx) {
     const std::string text(source);
     if (const int s = api_.create(&handle_, text.c_str(), "kernel.cu", 0, nullptr, nullptr))
       return fail(Code::kCompile, "NVRTC {}.{}: status {} for a new program", api_.major,
@@ -96,6 +107,11 @@ class Compilation {
                   target);
     std::vector<std::byte> out(size);
     (wants_ptx ? api_.ptx : api_.cubin)(handle_, reinterpret_cast<char*>(out.data()));
+    if (ptx != nullptr && api_.ptx_size(handle_, &size) == kSuccess && size != 0) {
+      ptx->resize(size);
+      api_.ptx(handle_, ptx->data());
+      ptx->resize(size - 1);  // without the NUL
+    }
     return out;
   }
 
@@ -160,10 +176,10 @@ Result<std::string> nvrtc_version() {
 }
 
 Result<std::vector<std::byte>> nvrtc_compile(std::string_view source, std::string_view target,
-                                             bool wants_ptx) {
+                                             bool wants_ptx, std::string* ptx) {
   const Result<Api>& loaded = api();
   if (!loaded) return tl::unexpected(loaded.error());
-  return Compilation(*loaded).run(source, target, wants_ptx);
+  return Compilation(*loaded).run(source, target, wants_ptx, ptx);
 }
 
 }  // namespace bm::compiler

@@ -14,11 +14,11 @@ namespace bm::compiler {
 Result<std::string> nvrtc_version();
 
 /// Compiles for `target` ("sm_90"): machine code, or with `wants_ptx` PTX text for that target
-/// ending in NUL. Thread: any.
+/// ending in NUL. `ptx`: receives the text the machine code was made from. Thread: any.
 /// Errors: kNotFound; kUnsupported (this NVRTC does not know the target); kCompile with the log and
 /// the source line it names.
 Result<std::vector<std::byte>> nvrtc_compile(std::string_view source, std::string_view target,
-                                             bool wants_ptx);
+                                             bool wants_ptx, std::string* ptx = nullptr);
 
 /// `log` with the line of `source` that its first "NAME(12)" or "line 12" points at.
 std::string with_source_line(const std::string& log, std::string_view source);

@@ -83,6 +83,7 @@ Result<DeviceInfo> read_info(const Api& api, uint32_t index, std::string_view ar
   info.host_bytes = physical_memory();
   info.arch.vendor = hal::Vendor::kNv;
   info.arch.name = fmt::format("sm_{}", BM_TRY(choose_arch(arch, info.capability)));
+  info.arch.features = "ptx";  // the driver compiles text too
   info.arch.units = std::max(value(kMultiprocessors, 1), 1u);
   info.arch.max_block = std::max(value(kMaxThreadsPerBlock, 1024), 1u);
   info.arch.local_memory_bytes = std::min(value(kMaxSharedPerBlock, kStaticShared), kStaticShared);

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "runtime/base/elf.h"
+#include "runtime/base/log.h"
+#include "runtime/base/paired_image.h"
 
 namespace bm::cuda {
 namespace {
@@ -25,7 +27,7 @@ Status check_image(const hal::CodeObject& code) {
       return fail(Code::kInvalidArgument, "kernel '{}' has no image", code.entry);
     return {};
   }
-  auto parsed = elf::File::parse(code.image);
+  auto parsed = elf::File::parse(split_image(code.image).code);
   if (!parsed)
     return tl::unexpected(std::move(parsed.error()).within(fmt::format("kernel '{}'", code.entry)));
   if (parsed->machine() == elf::kMachineCuda) return {};
@@ -59,9 +61,25 @@ CudaProgram::~CudaProgram() {
 
 Status CudaProgram::load_module() {
   const Api& api = context_->api;
+  const bool is_text = !is_cubin(code_.image);
   // Text ends where a zero is, and the program's own copy of it may.
-  if (!is_cubin(code_.image) && code_.image.back() != std::byte{0})
-    code_.image.push_back(std::byte{0});
+  if (is_text && code_.image.back() != std::byte{0}) code_.image.push_back(std::byte{0});
+  Status loaded = load_image(code_.image.data(), is_text);
+  const PairedImage pair = split_image(code_.image);
+  if (!loaded && !pair.text.empty() && !context_->health.is_bad() &&
+      loaded.error().code != Code::kOutOfMemory) {
+    log("cuda", LogLevel::kInfo, "{}; its PTX is loaded instead", loaded.error().message);
+    loaded = load_image(reinterpret_cast<const std::byte*>(pair.text.data()), true);
+  }
+  BM_TRY(std::move(loaded));
+  const CuResult error = api.cuModuleGetFunction(&function_, module_, code_.entry.c_str());
+  if (error == kErrorNotFound)
+    return fail(Code::kInvalidArgument, "the image has no kernel '{}'", code_.entry);
+  return context_->done(error, fmt::format("kernel '{}'", code_.entry));
+}
+
+Status CudaProgram::load_image(const std::byte* image, bool is_text) {
+  const Api& api = context_->api;
   std::string log;
   CuResult error = kSuccess;
   if (api.cuModuleLoadDataEx != nullptr) {
@@ -69,26 +87,19 @@ Status CudaProgram::load_module() {
     std::array<int, 2> options{kJitErrorLog, kJitErrorLogBytes};
     // Numbers are passed as if they were pointers.
     std::array<void*, 2> values{log.data(), reinterpret_cast<void*>(uintptr_t{kLogBytes})};
-    error = api.cuModuleLoadDataEx(&module_, code_.image.data(), options.size(), options.data(),
-                                   values.data());
-    log.resize(log.find('\0') == std::string::npos ? log.size() : log.find('\0'));
+    error = api.cuModuleLoadDataEx(&module_, image, options.size(), options.data(), values.data());
+    log.resize(std::min(log.find('\0'), log.size()));
   } else {
-    error = api.cuModuleLoadData(&module_, code_.image.data());
+    error = api.cuModuleLoadData(&module_, image);
   }
-  if (error != kSuccess) {
-    module_ = nullptr;
-    Status failed =
-        context_->failed(error, fmt::format("kernel '{}' ({}) does not load", code_.entry,
-                                            is_cubin(code_.image) ? "cubin" : "PTX"));
-    // Whatever else it may be, an image the driver does not take has not been compiled well.
-    if (failed.error().code == Code::kInvalidArgument) failed.error().code = Code::kCompile;
-    if (!log.empty()) failed.error().message += "\n" + log;
-    return failed;
-  }
-  error = api.cuModuleGetFunction(&function_, module_, code_.entry.c_str());
-  if (error == kErrorNotFound)
-    return fail(Code::kInvalidArgument, "the image has no kernel '{}'", code_.entry);
-  return context_->done(error, fmt::format("kernel '{}'", code_.entry));
+  if (error == kSuccess) return {};
+  module_ = nullptr;
+  Status failed = context_->failed(
+      error, fmt::format("kernel '{}' ({}) does not load", code_.entry, is_text ? "PTX" : "cubin"));
+  // Whatever else it may be, an image the driver does not take has not been compiled well.
+  if (failed.error().code == Code::kInvalidArgument) failed.error().code = Code::kCompile;
+  if (!log.empty()) failed.error().message += "\n" + log;
+  return failed;
 }
 
 /// Since CUDA 12.4 the driver tells the parameters.

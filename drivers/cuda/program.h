@@ -1,5 +1,6 @@
 #pragma once
-// Kernels: a cubin, or PTX text that the driver compiles.
+// Kernels: a cubin, PTX text that the driver compiles, or the one with the other behind it
+// (runtime/base/paired_image.h): then the text is taken where the driver refuses the cubin.
 
 #include <cstdint>
 #include <memory>
@@ -28,6 +29,7 @@ class CudaProgram final : public hal::Program {
   CudaProgram(ContextPtr context, hal::CodeObject code)
       : Program(std::move(code)), context_(std::move(context)) {}
   Status load_module();
+  Status load_image(const std::byte* image, bool is_text);
   Status check_arguments() const;
   Status check_limits() const;
 

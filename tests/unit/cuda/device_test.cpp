@@ -3,6 +3,7 @@
 #include "drivers/cuda/api.h"
 #include "drivers/cuda/errors.h"
 #include "drivers/transport/system.h"
+#include "runtime/base/paired_image.h"
 #include "tests/unit/cuda/rig.h"
 
 namespace bm::cuda {
@@ -211,6 +212,31 @@ TEST_F(CudaPrograms, ADamagedCubinNeverReachesTheDriver) {
   EXPECT_EQ(fake().count("cuModuleLoadDataEx"), 0);
   object.image.clear();
   EXPECT_REFUSED(Code::kInvalidArgument, device->load(object));
+}
+
+TEST_F(CudaPrograms, ThePtxBehindACubinIsForDriversThatRefuseTheCubin) {
+  std::vector<std::byte> cubin(64);  // a header of an empty file
+  const auto set = [&](size_t at, std::initializer_list<int> bytes) {
+    for (const int byte : bytes) cubin[at++] = static_cast<std::byte>(byte);
+  };
+  set(0, {0x7f, 'E', 'L', 'F', 2, 1, 1});
+  set(16, {2, 0, 190, 0, 1});
+  set(52, {64, 0, 56, 0, 0, 0, 64, 0});
+  hal::CodeObject object = code("add", 1, 2);
+  object.image = pair_image(cubin, ".version 8.0");
+  EXPECT_OK(device->load(object));
+  EXPECT_EQ(fake().count("cuModuleLoadDataEx"), 1) << "the cubin will do";
+  api->cuModuleLoadDataEx = [](CuModule* module, const void* image, unsigned, int*,
+                               void**) -> CuResult {
+    ++fake().calls["loads"];
+    if (std::string_view(static_cast<const char*>(image)) != ".version 8.0") return kErrorNoBinary;
+    *module = reinterpret_cast<CuModule>(uintptr_t{1});
+    return kSuccess;
+  };
+  EXPECT_OK(device->load(object));
+  EXPECT_EQ(fake().count("loads"), 2);
+  object.image = cubin;
+  EXPECT_TRUE(has(refused(object, Code::kCompile), "kernel 'add' (cubin) does not load"));
 }
 
 TEST_F(CudaPrograms, AnOldDriverLoadsWithoutALog) {

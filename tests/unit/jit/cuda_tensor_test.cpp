@@ -1,0 +1,121 @@
+// Tensors on DEV=CUDA:PTX over the fake libcuda.so.1, which executes PTX.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "drivers/cuda/api.h"
+#include "drivers/cuda/device.h"
+#include "runtime/allocator.h"
+#include "runtime/base/env.h"
+#include "runtime/device.h"
+#include "tensor/jit.h"
+#include "tensor/exception.h"
+#include "tensor/tensor.h"
+
+namespace bm {
+namespace {
+
+constexpr const char* kDevice = "CUDA:PTX";
+
+class CudaTensor : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = runtime::open_device(kDevice);
+    ASSERT_TRUE(opened) << opened.error().message;
+    device_ = *opened;
+  }
+  const ScopedSetting library_{"BM_CUDA_LIBRARY", BM_FAKE_CUDA};
+  runtime::Device* device_ = nullptr;
+};
+
+std::vector<float> numbers(size_t count, int seed) {
+  std::vector<float> out(count);
+  for (size_t i = 0; i < count; ++i)
+    out[i] = static_cast<float>((static_cast<int>(i) * 37 + seed * 11) % 101) / 16.0F - 3.0F;
+  return out;
+}
+
+TEST_F(CudaTensor, ComputesWhatTheCpuDoes) {
+  const auto run = [](const char* device) {
+    const Tensor a = Tensor::from(numbers(24 * 40, 1), {24, 40}, device),
+                 b = Tensor::from(numbers(40 * 12, 2), {40, 12}, device);
+    const Tensor c = a.matmul(b);
+    return std::vector{c.data<float>(), (c - c.max({1}, true)).exp().sum({1}).data<float>(),
+                       (a * 2 + 1).transpose(0, 1).contiguous().data<float>(),
+                       a.sum({0}).data<float>()};
+  };
+  const auto want = run("CPU"), got = run(kDevice);
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_EQ(got[i].size(), want[i].size());
+    for (size_t k = 0; k < want[i].size(); ++k)
+      EXPECT_NEAR(got[i][k], want[i][k], 1e-4F * (1 + std::abs(want[i][k]))) << i << ", " << k;
+  }
+}
+
+TEST_F(CudaTensor, GoesToOtherDevicesAndBack) {
+  const auto v = numbers(1000, 3);
+  const Tensor there = Tensor::from(v, {1000}, "CPU").to(kDevice);
+  EXPECT_EQ((there + 1).to("CPU").data<float>()[999], v[999] + 1);
+  EXPECT_EQ(there.to("CPU").data<float>(), v);
+}
+
+TEST_F(CudaTensor, ACapturedStepIsReplayedWithNewInputsAndKeepsItsState) {
+  Tensor total = Tensor::zeros({64}, DType::kF32, kDevice).contiguous().realize();
+  Jit step([&](const Tensor& x) {
+    total.assign(total + x * 2);
+    return (total + 1).contiguous();
+  });
+  float want = 0;
+  for (int i = 0; i < 6; ++i) {
+    const auto v = numbers(64, i);
+    want += v[7] * 2;
+    const auto out = step(Tensor::from(v, {64}, kDevice));
+    EXPECT_EQ(out.data<float>()[7], want + 1) << i;
+  }
+}
+
+TEST_F(CudaTensor, AnotherFrameworksPointerIsUsedInPlace) {
+  const cuda::ApiPtr api = unwrap(cuda::load_api(BM_FAKE_CUDA));
+  const auto context = static_cast<cuda::CuContext>(cuda::native_handles(device_->hal()).context);
+  ASSERT_EQ(api->cuCtxSetCurrent(context), cuda::kSuccess);
+  const auto values = numbers(64, 3);
+  cuda::CuDevicePtr theirs = 0;
+  ASSERT_EQ(api->cuMemAlloc(&theirs, 256), cuda::kSuccess);
+  cuda::CuStream stream = nullptr;
+  ASSERT_EQ(api->cuStreamCreate(&stream, 0), cuda::kSuccess);
+  api->cuMemcpyHtoDAsync(theirs, values.data(), 256, stream);
+  ASSERT_EQ(api->cuStreamSynchronize(stream), cuda::kSuccess);
+  bool is_released = false;
+  {
+    Tensor t = Tensor::from_blob(
+        reinterpret_cast<void*>(theirs), {8, 8}, DType::kF32, kDevice, [&] { is_released = true; },
+        hal::ExternalKind::kCudaPointer);
+    EXPECT_EQ((t + 1).data<float>()[63], values[63] + 1);
+    t.assign(t * 2);
+    EXPECT_EQ(t.data<float>()[5], values[5] * 2);
+  }
+  unwrap(device_->synchronize());
+  device_->allocator().collect();
+  EXPECT_TRUE(is_released);
+  std::vector<float> seen(64);
+  api->cuMemcpyDtoHAsync(seen.data(), theirs, 256, stream);
+  ASSERT_EQ(api->cuStreamSynchronize(stream), cuda::kSuccess);
+  EXPECT_EQ(seen[5], values[5] * 2) << "it was their memory that changed";
+  EXPECT_EQ(api->cuMemFree(theirs), cuda::kSuccess) << "and it is still theirs to free";
+  api->cuStreamDestroy(stream);
+}
+
+TEST_F(CudaTensor, APointerThatIsNotOneIsRefused) {
+  std::vector<float> host(16);
+  try {
+    Tensor::from_blob(host.data(), {16}, DType::kF32, kDevice, {}, hal::ExternalKind::kCudaPointer);
+    FAIL() << "accepted";
+  } catch (const Exception& e) {
+    EXPECT_NE(std::string(e.what()).find("no CUDA pointer"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace bm
