@@ -216,20 +216,31 @@ uint32_t BlockRunner::limit_after(uint32_t pc) const {
   return kNone;
 }
 
+/// Threads whose predicate holds; all of them or none is the usual case.
+void BlockRunner::select_guarded(const Group& g, const Inst& in) {
+  const uint8_t* p = x_.reg<uint8_t>(in.guard);
+  const bool negated = in.guard_negated;
+  uint32_t holds = 0;
+  if (x_.count == x_.lanes)
+    for (uint32_t i = 0; i < x_.lanes; ++i) holds += (p[i] != 0) != negated;
+  else
+    for (const uint16_t lane : g.lanes) holds += (p[lane] != 0) != negated;
+  if (holds == x_.count) return;
+  subset_.resize(g.lanes.size());
+  uint32_t n = 0;
+  for (const uint16_t lane : g.lanes) {
+    subset_[n] = lane;
+    n += (p[lane] != 0) != negated;
+  }
+  x_.active = subset_.data();
+  x_.count = holds;
+}
+
 /// Which threads of the group the instruction is for.
 void BlockRunner::select(const Group& g, const Inst& in) {
   x_.active = g.lanes.data();
   x_.count = static_cast<uint32_t>(g.lanes.size());
-  if (in.guard != kNone) {
-    const uint8_t* p = x_.reg<uint8_t>(in.guard);
-    subset_.clear();
-    for (const uint16_t lane : g.lanes)
-      if ((p[lane] != 0) != in.guard_negated) subset_.push_back(lane);
-    if (subset_.size() != g.lanes.size()) {
-      x_.active = subset_.data();
-      x_.count = static_cast<uint32_t>(subset_.size());
-    }
-  }
+  if (in.guard != kNone) select_guarded(g, in);
   x_.is_dense = x_.count == x_.lanes;
 }
 

@@ -58,6 +58,7 @@ class BlockRunner {
   bool step_flow(Group& g, const Inst& in);
   bool account(uint32_t pc);
   void select(const Group& g, const Inst& in);
+  void select_guarded(const Group& g, const Inst& in);
   void insert(uint32_t pc, Lanes lanes);
   void park_active(Group& g);
   uint32_t limit_after(uint32_t pc) const;
@@ -65,6 +66,7 @@ class BlockRunner {
   bool scatter(Group& g, const Inst& in);
   bool leave(Group& g, const Inst& in);
   bool arrive(Group& g, const Inst& in);
+  bool pass_together(Group& g, const Inst& in);
   bool arrive_one(uint16_t lane, const Inst& in, uint32_t pc);
   void release_complete();
   void release(Barrier& b);

@@ -5,7 +5,21 @@
 
 namespace bm::sim::ptx {
 
+/// The usual barrier: the whole block comes at once to one that nobody waits at.
+bool BlockRunner::pass_together(Group& g, const Inst& in) {
+  if (in.flow != Flow::kBarrier || in.op[1] != kNone || x_.count != live_) return false;
+  const uint32_t* number = x_.reg<uint32_t>(in.op[0]);
+  const uint32_t first = number[x_.active[0]];
+  bool is_uniform = true;
+  each_thread(x_, [&](uint32_t i) { is_uniform &= number[i] == first; });
+  if (!is_uniform || first >= barriers_.size() || barriers_[first].arrived) return false;
+  if (x_.cells) ++cells_.epoch;
+  ++g.pc;
+  return true;
+}
+
 bool BlockRunner::arrive(Group& g, const Inst& in) {
+  if (pass_together(g, in)) return true;
   Lanes arrived = new_lanes();
   arrived.assign(x_.active, x_.active + x_.count);
   const uint32_t pc = g.pc;

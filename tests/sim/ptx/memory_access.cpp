@@ -92,6 +92,19 @@ bool resolve_shared(Exec& x, const Inst& in, uint32_t op, uint32_t bytes) {
   return true;
 }
 
+/// Parameters of a kernel are at one address for all, nearly always.
+bool resolve_param(Exec& x, const Inst& in, uint32_t op, uint32_t bytes) {
+  const uint64_t first = address_of(x, in, op, x.active[0]);
+  if (first % bytes || first >= x.params.size() || x.params.size() - first < bytes) return false;
+  auto* p = const_cast<std::byte*>(x.params.data()) + first;
+  bool is_uniform = true;
+  each_thread(x, [&](uint32_t i) {
+    is_uniform &= address_of(x, in, op, i) == first;
+    x.pointers[i] = p;
+  });
+  return is_uniform;
+}
+
 }  // namespace
 
 bool resolve(Exec& x, const Inst& in, uint32_t address_op, uint32_t bytes, Access access) {
@@ -99,6 +112,8 @@ bool resolve(Exec& x, const Inst& in, uint32_t address_op, uint32_t bytes, Acces
   if (is_global && in.is_wide && resolve_span(x, in, address_op, bytes, access)) return true;
   if (in.space == Space::kShared && !x.cells && resolve_shared(x, in, address_op, bytes))
     return true;
+  const bool is_param = in.space == Space::kParam && access == Access::kRead;
+  if (is_param && resolve_param(x, in, address_op, bytes)) return true;
   for (uint32_t k = 0; k < x.count; ++k) {
     const uint32_t lane = x.active[k];
     const uint64_t address = address_of(x, in, address_op, lane);

@@ -391,6 +391,10 @@ class Parser {
     out.kind = Operand::Kind::kName;
     out.name = BM_TRY(word("operand"));
     if (accept("|")) out.second = BM_TRY(word("operand"));
+    if (accept("[")) {  // name[0], the address of an array
+      if (BM_TRY(integer()) != 0) return error("only element 0 of an array has a name here");
+      BM_TRY(expect("]"));
+    }
     if (is("+") || is("-")) out.bits = BM_TRY(offset());
     return out;
   }

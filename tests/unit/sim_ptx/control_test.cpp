@@ -285,6 +285,17 @@ TEST(PtxMemory, VectorsAndDynamicShared) {
     ASSERT_EQ(out[i], ((i | (i + 1) << 32) ^ ((i + 2) | (i + 3) << 32)) + 128);
 }
 
+TEST(PtxMemory, FirstElementOfAnArrayIsItsAddress) {
+  const auto out = run_one(kernel_text(R"(
+    .shared .align 16 .b8 tile[64];
+    mov.u64 %rd1, tile[0]; st.shared.u64 [%rd1+8], %index; ld.shared.u64 %rd2, [tile+8];
+    st.global.u64 [%at0], %rd2;)",
+                                       1),
+                           1);
+  EXPECT_EQ(out[0], 0u);
+  EXPECT_FALSE(parse(kernel_text(" .shared .b8 tile[64]; mov.u64 %rd1, tile[8];", 1)).has_value());
+}
+
 TEST(PtxMemory, AsynchronousCopiesArriveAndPadWithZeros) {
   const auto out = run_one(kernel_text(R"(
     .shared .align 16 .b8 tile[1024];
