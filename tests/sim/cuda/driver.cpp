@@ -74,9 +74,13 @@ void notify_progress() {
 }
 
 void wait_until(const std::function<bool()>& is_done) {
-  // Memory that the host writes wakes nobody, so look again every so often.
   std::unique_lock lock(progress().mutex);
-  while (!is_done()) progress().changed.wait_for(lock, std::chrono::microseconds(200));
+  progress().changed.wait(lock, is_done);
+}
+
+void poll_until(const std::function<bool()>& is_done) {
+  std::unique_lock lock(progress().mutex);
+  while (!is_done()) progress().changed.wait_for(lock, std::chrono::microseconds(50));
 }
 
 Stream::Stream(Context& c, unsigned f, int p)

@@ -171,8 +171,10 @@ class Driver {
 
 /// Wakes those who wait for a Point, a value or a stream's work.
 void notify_progress();
-/// Returns when is_done() holds; looked at after every progress and every millisecond.
+/// Returns when is_done() holds; looked at after every notify_progress().
 void wait_until(const std::function<bool()>& is_done);
+/// The same for memory that the host writes, which wakes nobody: looked at every so often too.
+void poll_until(const std::function<bool()>& is_done);
 
 /// The calling thread's stack of contexts; null when empty.
 Context* current_context();

@@ -49,7 +49,7 @@ int wait_value(Driver& d, Context& c, void* stream, uint64_t address, T value, u
   std::byte* p = d.memory.at(address, sizeof(T));
   if (!p || address % sizeof(T) || (flags & ~0x40000003u)) return kInvalidValue;
   submit(c, *s, [p, value, flags, &c] {
-    wait_until([&] {
+    poll_until([&] {
       return is_met(__atomic_load_n(reinterpret_cast<T*>(p), __ATOMIC_ACQUIRE), value, flags) ||
              c.cancel;
     });
