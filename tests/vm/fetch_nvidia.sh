@@ -26,14 +26,12 @@ if [[ ! -s $vm_cache/nvidia/nvidia-uvm.ko ]]; then
     -exec sed -i "s#\(^\|[^a-zA-Z0-9_.]\)/usr/src/linux-headers#\1$kernel/usr/src/linux-headers#g
                   s#\(^\|[^a-zA-Z0-9_.]\)/usr/lib/linux-kbuild#\1$kernel/usr/lib/linux-kbuild#g" {} +
   build=$kernel/usr/src/linux-headers-$release
-  for link in scripts tools; do
-    ln -sfn "$(ls -d "$kernel"/usr/lib/linux-kbuild-*)/$link" "$build/$link"
-  done
+  rm -rf "$vm_cache/nvidia/src"
   mkdir -p "$vm_cache/nvidia/src"
   tar -C "$vm_cache/nvidia/src" -xJf "$vm_cache/nvidia/usr/src/nvidia-open-kernel.tar.xz"
   source_dir=$(dirname "$(find "$vm_cache/nvidia/src" -name Kbuild -path '*kernel*' | head -1)")
   rest='nvidia-drm nvidia-modeset nvidia-peermem'
-  make -C "$source_dir" -j"$(nproc)" KERNEL_UNAME="$release" SYSSRC="$build" SYSOUT="$build" \
+  make -C "$source_dir" -j"$(nproc)" KERNEL_UNAME="$release" SYSSRC="${build%-amd64}-common" SYSOUT="$build" \
     NV_EXCLUDE_KERNEL_MODULES="$rest" NV_EXCLUDE_BUILD_MODULES="$rest" modules \
     >"$vm_cache/nvidia/build.log" 2>&1 || vm_skip "NVIDIA's modules do not build: $vm_cache/nvidia/build.log"
   for module in nvidia nvidia-uvm; do

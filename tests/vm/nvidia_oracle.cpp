@@ -48,6 +48,11 @@ class Oracle {
   int call(uint32_t number, std::vector<std::byte>& data) {
     return system_.ioctl(ctl_, escape(number, data.size()), data.data());
   }
+  /// Makes the call, then reads the status out of it.
+  void ask(std::string_view what, uint32_t number, std::vector<std::byte>& data, size_t status) {
+    const int result = call(number, data);
+    say(what, result, get(data, status));
+  }
   static std::vector<std::byte> words(std::initializer_list<uint32_t> values, size_t bytes) {
     std::vector<std::byte> out(bytes);
     size_t at = 0;
@@ -58,7 +63,7 @@ class Oracle {
                  uint32_t object_class, const void* params = nullptr) {
     auto data = words({root, parent, handle, object_class}, 48);
     put<uint64_t>(data, 16, reinterpret_cast<uint64_t>(params));
-    say(what, call(0x2b, data), get(data, 40));
+    ask(what, 0x2b, data, 40);
     return get(data, 8);
   }
   void control(std::string_view what, uint32_t client, uint32_t object, uint32_t command,
@@ -66,24 +71,26 @@ class Oracle {
     auto data = words({client, object, command, 0}, 32);
     put<uint64_t>(data, 16, reinterpret_cast<uint64_t>(params));
     put<uint32_t>(data, 24, size);
-    say(what, call(0x2a, data), get(data, 28));
+    ask(what, 0x2a, data, 28);
   }
   void free(std::string_view what, uint32_t client, uint32_t handle) {
     auto data = words({client, 0, handle, 0}, 16);
-    say(what, call(0x29, data), get(data, 12));
+    ask(what, 0x29, data, 12);
   }
 
   void transport() {
     std::vector<std::byte> version(72);
     version[0] = std::byte{'2'};
-    say("version, asked", call(210, version), get(version, 4));
-    say("version, the same", (version[0] = std::byte{0}, call(210, version)), get(version, 4));
+    ask("version, asked", 210, version, 4);
+    version[0] = std::byte{0};
+    ask("version, the same", 210, version, 4);
     version[8] = std::byte{'9'};
-    say("version, another", call(210, version), get(version, 4));
+    ask("version, another", 210, version, 4);
     std::vector<std::byte> small(64);
     say("version, wrong size", call(210, small), 0);
     std::vector<std::byte> cards(72 * 32);
-    say("card info", call(200, cards), get(cards, 0) & 0xff);
+    const int listed = call(200, cards);
+    say("card info", listed, get(cards, 0) & 0xff);
     std::vector<std::byte> none(8);
     say("card info, no room", call(200, none), 0);
     std::vector<std::byte> odd(20);
@@ -139,19 +146,19 @@ class Oracle {
   void objects() {
     auto map = words({root_, 0xcf000001, 0xcf000002}, 56);
     put<uint32_t>(map, 48, ~0u);
-    say("mapping of nothing", call(0x4e, map), get(map, 40));
+    ask("mapping of nothing", 0x4e, map, 40);
     auto event = words({root_, 0, static_cast<uint32_t>(ctl_), 0}, 16);
-    say("event", call(206, event), get(event, 12));
+    ask("event", 206, event, 12);
     event = words({root_, 0, static_cast<uint32_t>(ctl_), 0}, 16);
-    say("event again", call(206, event), get(event, 12));
+    ask("event again", 206, event, 12);
     std::array<std::byte, 16> record{};
     std::vector<std::byte> taken(16);
     put<uint64_t>(taken, 0, reinterpret_cast<uint64_t>(record.data()));
-    say("event data, none", call(0x52, taken), get(taken, 12));
+    ask("event data, none", 0x52, taken, 12);
     event = words({root_, 0, static_cast<uint32_t>(ctl_), 0}, 16);
-    say("event freed", call(207, event), get(event, 12));
+    ask("event freed", 207, event, 12);
     event = words({root_, 0, static_cast<uint32_t>(ctl_), 0}, 16);
-    say("event freed again", call(207, event), get(event, 12));
+    ask("event freed again", 207, event, 12);
     free("client freed", root_, root_);
     free("client freed again", root_, root_);
   }

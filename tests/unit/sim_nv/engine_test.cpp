@@ -330,6 +330,51 @@ TEST_F(SimNvEngine, BrokenPushBuffersDieWithTheRightCode) {
             31u);
 }
 
+TEST_F(SimNvEngine, ALostGpuTellsEveryChannel) {
+  start("gh100");
+  system->kernel().knobs().is_lost = true;
+  EXPECT_EQ(wait_for_error(compute), 79u);
+  EXPECT_EQ(wait_for_error(copy), 79u);
+  uint32_t token = 0;
+  EXPECT_EQ(client->control(compute.handle, 0xc36f0108, &token, 4), 0x0fu);
+}
+
+TEST_F(SimNvEngine, ReleasesCanBeWithheldAndDelayed) {
+  start("ad102");
+  system->kernel().knobs().withheld_release = 1;
+  semaphore(compute, signal.va, 1, kRelease);
+  semaphore(compute, signal.va + 8, 1, kRelease);
+  semaphore(compute, signal.va + 16, 1, kRelease);
+  go(compute);
+  ASSERT_TRUE(wait_for(signal.host + 16, 1));
+  EXPECT_EQ(word(signal, 0), 1u);
+  EXPECT_EQ(word(signal, 8), 0u);
+}
+
+TEST_F(SimNvEngine, TheRingWrapsAndGetFollows) {
+  start("tu102");
+  for (uint32_t i = 1; i <= 200; ++i) {
+    semaphore(compute, signal.va, i, kRelease);
+    go(compute);
+    ASSERT_TRUE(wait_for(signal.host, i));
+  }
+  EXPECT_EQ(word(compute.ring, 0x8088) & 0xffffffff, 200u % 64);
+}
+
+TEST_F(SimNvEngine, ChannelsOfAGroupDieTogetherAndAGroupCanBeMadeAgain) {
+  start("gh100");
+  compute.words.push_back(6u << 29);
+  go(compute);
+  EXPECT_EQ(wait_for_error(compute), 32u);
+  EXPECT_EQ(client->free(compute.group), 0u);
+  compute = client->channel(1, 0xc86f, row->compute_class);
+  keep.insert(keep.end(), {compute.ring, compute.push, compute.notifier});
+  Client::method(compute, 1, 0, {row->compute_class});
+  semaphore(compute, signal.va, 3, kRelease);
+  go(compute);
+  EXPECT_TRUE(wait_for(signal.host, 3));
+}
+
 TEST_F(SimNvEngine, AnEventWakesAPoller) {
   start("gh100");
   const int fd = system->open("/dev/nvidia0", 2);
