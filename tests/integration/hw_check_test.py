@@ -7,7 +7,8 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else None
+BUILD, SIMULATOR = (sys.argv[1:3] + ["", ""])[:2]
+del sys.argv[1:]
 
 
 @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "this machine has an NVIDIA device")
@@ -35,6 +36,32 @@ class WithoutAGpu(unittest.TestCase):
         self.assertIn("--pack DIR", run("--help").stdout)
         self.assertEqual(run("--bogus").returncode, 2)
         self.assertNotEqual(run("--no-build", "--build", "/nowhere").returncode, 0)
+
+
+@unittest.skipUnless(SIMULATOR, "needs sim-nv")
+class OverTheSimulatedKernel(unittest.TestCase):
+    def setUp(self):
+        environment = {**os.environ, "BM_NV_CODE": "ptx"}
+        probe = subprocess.run([SIMULATOR, f"{BUILD}/bin/bellmetal", "selftest", "--device", "NV"],
+                               capture_output=True, text=True, timeout=120, check=False,
+                               env=environment)
+        if "CUDA toolkit" in probe.stdout + probe.stderr or "NVRTC" in probe.stdout:
+            self.skipTest("needs libnvrtc")
+        self.environment = environment
+
+    def test_steps_run_and_are_measured(self):
+        with tempfile.TemporaryDirectory() as out:
+            got = subprocess.run(
+                [SIMULATOR, ROOT / "tools/hw-check", "--no-build", "--build", BUILD, "--out", out,
+                 "--devices", "NV", "--sizes", "1,32", "--time", "200", "--only",
+                 "opens|selftest|conformance copy|latency|bandwidth|matmul"],
+                capture_output=True, text=True, timeout=280, check=False, env=self.environment)
+            self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
+            for step in ("opens", "selftest", "latency", "bandwidth", "matmul"):
+                self.assertRegex(got.stdout, rf"\| NV {step} \| pass \|", got.stdout)
+            self.assertIn("empty kernel, submit to signal", got.stdout)
+            self.assertIn("host to device, 1 MiB", got.stdout)
+            self.assertNotIn("| FAIL |", got.stdout)
 
 
 if __name__ == "__main__":

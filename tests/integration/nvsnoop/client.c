@@ -1,4 +1,5 @@
-// The calls a driver makes, as few as a recorder needs: objects, a channel, a doorbell, three pushes.
+// The calls a driver makes, as few as a recorder needs: objects, a channel, a doorbell, three
+// pushes.
 
 #include <fcntl.h>
 #include <stdint.h>
