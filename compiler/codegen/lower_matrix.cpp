@@ -105,11 +105,11 @@ void Lowerer::bind_tile(Tile* tile, BlockId block) {
     }
 }
 
-/// Four words of depth for every slot: those of this work-item, which start at `depth`.
+/// Four words of depth for every slot: those of this work-item, which start at depth + offset.
 std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
                                                      const std::vector<uint32_t>& slots,
-                                                     const Env& env, ValueId depth, BlockId block,
-                                                     bool is_aligned) {
+                                                     const Env& env, ValueId depth, int64_t offset,
+                                                     BlockId block, bool is_aligned) {
   const auto param = static_cast<int>(o.load->imm);
   const Node* range = schedule_.matrix->depth;
   const auto load = [&](uint32_t slot, uint32_t at) {
@@ -119,10 +119,13 @@ std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
     for (uint32_t w = 0; w < 4; ++w) out.push_back(b_.extract(words, w));
     return out;
   };
-  const uint32_t first = make_bindings(depth, block, 0, 1, 0);
+  const uint32_t origin = make_bindings(depth, block, 0, 1, 0);
+  const auto at_depth = [&](int64_t r) {
+    return make_bindings(depth, block, offset + r, 1, origin);
+  };
   std::vector<std::vector<ValueId>> out;
   if (o.is_deep) {
-    for (uint32_t slot = 0; slot < o.slots; ++slot) out.push_back(load(slot, first));
+    for (uint32_t slot = 0; slot < o.slots; ++slot) out.push_back(load(slot, at_depth(0)));
     return out;
   }
   // Rows of memory are one number deep: those of neighbouring depths are put together.
@@ -134,8 +137,7 @@ std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
   };
   for (uint32_t group = 0; group < o.slots; group += per_load) {
     std::vector<std::vector<ValueId>> rows;
-    for (uint32_t r = 0; r < per_load; ++r)
-      rows.push_back(load(group, make_bindings(depth, block, r, 1, first)));
+    for (uint32_t r = 0; r < per_load; ++r) rows.push_back(load(group, at_depth(r)));
     for (uint32_t slot = 0; slot < per_load; ++slot) {
       std::vector<ValueId> words;
       for (uint32_t w = 0; w < 4; ++w) {
@@ -187,10 +189,17 @@ void Lowerer::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
   const Builder::Loop loop = b_.open_loop(block);
   const ValueId own = b_.mul(tile.in_quad, b_.index(p.left.per_load()));
   const ValueId depth = b_.add(loop.index, own);
-  const auto left = fragments(p.left, tile.left, env, depth, loop.body, is_aligned);
-  const auto right = fragments(p.right, tile.right, env, depth, loop.body, is_aligned);
-  issue_products(tile, loop.body, left, right);
-  b_.close_loop(loop, b_.index(0), b_.index(p.depth->src[0]->imm), p.chunk());
+  struct Chunk {
+    std::vector<std::vector<ValueId>> left, right;
+  };
+  std::vector<Chunk> chunks(p.chunks);
+  for (uint32_t c = 0; c < p.chunks; ++c) {
+    const int64_t offset = c * p.chunk();
+    chunks[c].left = fragments(p.left, tile.left, env, depth, offset, loop.body, is_aligned);
+    chunks[c].right = fragments(p.right, tile.right, env, depth, offset, loop.body, is_aligned);
+  }
+  for (const Chunk& c : chunks) issue_products(tile, loop.body, c.left, c.right);
+  b_.close_loop(loop, b_.index(0), b_.index(p.depth->src[0]->imm), p.trip());
   for (size_t i = open.size(); i-- > 0;) b_.close_loop(open[i].loop, b_.index(0), open[i].end, 1);
 }
 

@@ -77,7 +77,8 @@ class Lowerer {
   void multiply_tiles(const Tile& tile, BlockId block, bool is_aligned);
   std::vector<std::vector<ValueId>> fragments(const MatrixOperand& operand,
                                               const std::vector<uint32_t>& slots, const Env& env,
-                                              ValueId depth, BlockId block, bool is_aligned);
+                                              ValueId depth, int64_t offset, BlockId block,
+                                              bool is_aligned);
   void issue_products(const Tile& tile, BlockId block,
                       const std::vector<std::vector<ValueId>>& left,
                       const std::vector<std::vector<ValueId>>& right);

@@ -59,8 +59,10 @@ struct MatrixPlan {
   uint32_t tiles_down = 1, tiles_across = 1;  ///< sub-groups of a group; powers of two
   /// Rows of groups that are done side by side, so that what they read stays in a cache.
   int64_t band = 1;
-  static constexpr int64_t kChunkBytes = 64;  ///< of depth, per trip
+  uint32_t chunks = 1;                        ///< per trip, loaded before any of them is multiplied
+  static constexpr int64_t kChunkBytes = 64;  ///< of depth
   int64_t chunk() const { return kChunkBytes / item_size(info.in); }
+  int64_t trip() const { return chunk() * chunks; }
 };
 
 struct Schedule {

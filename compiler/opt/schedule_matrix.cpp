@@ -18,6 +18,8 @@ using ir::Op;
 constexpr uint32_t kSubGroup = 32;
 /// Accumulators of one work-item; more would not fit into its registers with the fragments.
 constexpr uint32_t kMostSums = 128;
+/// Words that are loaded per trip.
+constexpr uint32_t kMostFragments = 64;
 /// Values behind the product that a work-item computes; more make too much code.
 constexpr double kMostEpilogue = 1200;
 // Rough cycles of one multiprocessor. Source: measurements of mma.sync in arXiv 2402.13499.
@@ -122,13 +124,20 @@ class MatrixScheduler {
             plan.right.slots = across;
             plan.tiles_down = tiles_down;
             plan.tiles_across = tiles_across;
-            consider_tile(plan);
+            for (const uint32_t chunks : {1u, 2u, 4u}) {
+              plan.chunks = chunks;
+              if (divides(depth, plan.trip())) consider_tile(plan);
+            }
           }
     }
   }
 
   static int64_t down(const MatrixPlan& p) { return int64_t{p.left.rows()} * p.tiles_down; }
   static int64_t across(const MatrixPlan& p) { return int64_t{p.right.rows()} * p.tiles_across; }
+
+  static uint32_t fragment_words(const MatrixPlan& p) {
+    return 4 * (p.left.slots + p.right.slots) * p.chunks;
+  }
 
   void consider_tile(const MatrixPlan& p) {
     for (const MatrixOperand* o : {&p.left, &p.right})
@@ -144,7 +153,7 @@ class MatrixScheduler {
     least_ = cost;
   }
 
-  /// Of one trip through all groups.
+  /// Of one chunk in all groups.
   double time(const MatrixPlan& p, uint32_t sums) {
     double groups = 1;
     for (const Node* r : kernel_.ranges) groups *= CostModel::trips(r);
@@ -157,11 +166,12 @@ class MatrixScheduler {
     const double far = p.left.slots / p.tiles_across + p.right.slots / p.tiles_down;
     const double busy =
         std::max({products * kProductCycles, loads * kLoadCycles, far * kFarCycles});
-    const double room = std::floor(kRegisters / (sums + 4 * loads + kOtherRegisters) / sub_groups);
+    const double room =
+        std::floor(kRegisters / (sums + fragment_words(p) + kOtherRegisters) / sub_groups);
     const double waves = std::ceil(groups / units_) * sub_groups;
     const double resident = std::min(std::max(1.0, room) * sub_groups, waves);
-    double t =
-        std::max(waves * busy, std::ceil(waves / resident) * (kLatencyCycles + resident * busy));
+    double t = std::max(
+        waves * busy, std::ceil(waves / resident) * (kLatencyCycles / p.chunks + resident * busy));
     if (model_.strides(p.right.along, 0).stride(kernel_.stores[0].index) != 1) t *= 1.2;
     return t;
   }
