@@ -32,6 +32,8 @@ constexpr std::string_view kCacheKind = "kernel";
 /// Programs beyond this size take LLVM more than about 0.1 s; they are lowered again with less
 /// unrolling, in this order.
 constexpr size_t kMaxValues = 2500;
+/// Products of matrices are worth NVIDIA's assembler a second.
+constexpr size_t kMaxMatrixValues = 6000;
 constexpr std::array kLimits = {ScheduleLimits{}, ScheduleLimits{.max_sums = 32},
                                 ScheduleLimits{.max_lanes = 16, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 4, .has_tiles = false},
@@ -125,7 +127,7 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Rende
     if (is_same && !s.program.values.empty()) continue;
     s.schedule = make_schedule(kernel, target, arch.units, limits);
     s.program = BM_TRY(lower(kernel, s.schedule, target));
-    if (s.program.values.size() <= kMaxValues) break;
+    if (s.program.values.size() <= (s.schedule.matrix ? kMaxMatrixValues : kMaxValues)) break;
   }
   BM_TRY(check_program(s.program, target, arch));
   s.source = render(s.program, target, renderer);

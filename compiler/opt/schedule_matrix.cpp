@@ -143,7 +143,8 @@ class MatrixScheduler {
     for (const MatrixOperand* o : {&p.left, &p.right})
       if (!o->is_deep && o->slots % o->per_load() != 0) return;
     const uint32_t sums = 2 * p.left.slots * p.right.slots;
-    if (!divides(p.left.along, down(p)) || !divides(p.right.along, across(p)) || sums > kMostSums ||
+    if (!divides(p.left.along, down(p)) || !divides(p.right.along, across(p)) ||
+        sums > std::min(kMostSums, limits_.max_sums) || fragment_words(p) > kMostFragments ||
         kSubGroup * p.tiles_down * p.tiles_across > target_.max_block ||
         (model_.output_nodes() + 1) * sums > kMostEpilogue)
       return;

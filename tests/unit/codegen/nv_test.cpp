@@ -180,6 +180,14 @@ TEST(Nv, MatrixInstructionsAreUsedWhereTheyExist) {
   EXPECT_TRUE(uses_matrices(product_kernel({.in = DType::kBF16}), "sm_80"));
   EXPECT_FALSE(uses_matrices(product_kernel({.in = DType::kBF16}), "sm_75"));
   EXPECT_FALSE(uses_matrices(product_kernel({.k = 40}), "sm_90")) << "odd depth";
+  for (const bool is_left_transposed : {false, true}) {
+    const Product large{.m = 4096,
+                        .n = 4096,
+                        .k = 4096,
+                        .is_left_transposed = is_left_transposed,
+                        .has_epilogue = true};
+    EXPECT_TRUE(uses_matrices(product_kernel(large), "sm_90"));
+  }
   EXPECT_FALSE(uses_matrices(product_kernel({.in = DType::kF32}), "sm_90")) << "not allowed";
   const ScopedSetting tf32("ALLOW_TF32", "1");
   EXPECT_TRUE(uses_matrices(product_kernel({.in = DType::kF32}), "sm_90"));
