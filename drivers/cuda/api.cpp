@@ -19,6 +19,15 @@ constexpr const char* kPlaces[] = {"libcuda.so.1", "/usr/local/nvidia/lib64/libc
                                    "/usr/lib/wsl/lib/libcuda.so.1"};
 constexpr const char* kModuleVersionFile = "/proc/driver/nvidia/version";
 
+/// Stand-ins for what a model of a driver may lack: waiting in place of asking, a stream that
+/// stays.
+void stand_in(Api& api) {
+  if (api.cuStreamQuery == nullptr) api.cuStreamQuery = api.cuStreamSynchronize;
+  if (api.cuEventQuery == nullptr) api.cuEventQuery = api.cuEventSynchronize;
+  if (api.cuStreamDestroy == nullptr)
+    api.cuStreamDestroy = [](CuStream) -> CuResult { return kSuccess; };
+}
+
 /// What became of one place. `is_absent`: another may do better.
 struct Attempt {
   ApiPtr api;
@@ -49,16 +58,19 @@ Attempt try_library(const std::string& library) {
 #undef BM_CUDA_OPTIONAL
 #undef BM_CUDA_GRAPH
   if (lacks_graphs) api->cuGraphCreate = nullptr;
-  if (!missing.empty())
-    return {nullptr,
-            fmt::format("{} lacks {}: a driver of CUDA 11.2 or later is needed", library, missing),
-            false};
-  if (api->cuInit(0) == kErrorStubLibrary) {
+  if (api->cuMemcpyDtoHAsync == nullptr && api->cuMemcpyDtoH == nullptr)
+    missing += missing.empty() ? "cuMemcpyDtoHAsync_v2" : ", cuMemcpyDtoHAsync_v2";
+  stand_in(*api);
+  if (api->cuInit != nullptr && api->cuInit(0) == kErrorStubLibrary) {
     dlclose(handle);
     return {nullptr,
             fmt::format("{} is the toolkit's stub: no NVIDIA driver is installed there", library),
             true};
   }
+  if (!missing.empty())
+    return {nullptr,
+            fmt::format("{} lacks {}: a driver of CUDA 11.2 or later is needed", library, missing),
+            false};
   return {std::move(api), {}, false};
 }
 

@@ -77,10 +77,11 @@ Result<DeviceInfo> read_info(const Api& api, uint32_t index, std::string_view ar
   info.capability = value(kCapabilityMajor) * 10 + value(kCapabilityMinor);
   if (info.capability == 0)
     return fail(Code::kUnsupported, "CUDA device {} does not tell its compute capability", index);
-  size_t bytes = 0;
-  BM_TRY(check(api, api.cuDeviceTotalMem(&bytes, info.device), "cuDeviceTotalMem"));
-  info.memory_bytes = bytes;
   info.host_bytes = physical_memory();
+  size_t bytes = info.host_bytes;
+  if (api.cuDeviceTotalMem != nullptr)
+    BM_TRY(check(api, api.cuDeviceTotalMem(&bytes, info.device), "cuDeviceTotalMem"));
+  info.memory_bytes = bytes;
   info.arch.vendor = hal::Vendor::kNv;
   info.arch.name = fmt::format("sm_{}", BM_TRY(choose_arch(arch, info.capability)));
   info.arch.features = "ptx";  // the driver compiles text too

@@ -254,13 +254,21 @@ Result<bool> CudaQueue::copy(const Step& step) {
     BM_TRY(context_.done(api_.cuMemcpyHtoDAsync(dst.va, src.host, bytes, stream_),
                          "cuMemcpyHtoDAsync"));
   } else if (dst.space == Space::kShared && src.space == Space::kDevice) {
-    BM_TRY(context_.done(api_.cuMemcpyDtoHAsync(dst.host, src.va, bytes, stream_),
-                         "cuMemcpyDtoHAsync"));
+    BM_TRY(copy_to_host(step));
   } else {
     BM_TRY(
         context_.done(api_.cuMemcpyDtoDAsync(dst.va, src.va, bytes, stream_), "cuMemcpyDtoDAsync"));
   }
   return true;
+}
+
+Status CudaQueue::copy_to_host(const Step& step) {
+  const uint64_t bytes = step.words[2];
+  if (api_.cuMemcpyDtoHAsync != nullptr)
+    return context_.done(api_.cuMemcpyDtoHAsync(step.dst.host, step.src.va, bytes, stream_),
+                         "cuMemcpyDtoHAsync");
+  BM_TRY(context_.done(api_.cuStreamSynchronize(stream_), "cuStreamSynchronize"));
+  return context_.done(api_.cuMemcpyDtoH(step.dst.host, step.src.va, bytes), "cuMemcpyDtoH");
 }
 
 /// One side is memory the GPU does not reach. The driver would make the caller wait for everything
@@ -278,8 +286,7 @@ Result<bool> CudaQueue::copy_by_host(const Step& step) {
   BM_TRY(dst.space == Space::kDevice
              ? context_.done(api_.cuMemcpyHtoDAsync(dst.va, src.host, bytes, stream_),
                              "cuMemcpyHtoDAsync")
-             : context_.done(api_.cuMemcpyDtoHAsync(dst.host, src.va, bytes, stream_),
-                             "cuMemcpyDtoHAsync"));
+             : copy_to_host(step));
   BM_TRY(context_.done(api_.cuStreamSynchronize(stream_), "copy of host memory"));
   return true;
 }

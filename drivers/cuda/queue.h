@@ -85,6 +85,7 @@ class CudaQueue final : public hal::Queue {
   Result<bool> launch_graph(const Step& step);
   Result<bool> copy(const Step& step);
   Result<bool> copy_by_host(const Step& step);
+  Status copy_to_host(const Step& step);
   Result<bool> wait(const Step& step);
   Result<bool> signal(const Step& step);
   Result<bool> write(const Step& step);

@@ -1,5 +1,8 @@
 // Order, words, faults. Each test runs with streams that wait for words themselves and without.
 
+#include <cstring>
+#include <utility>
+
 #include "tests/unit/cuda/rig.h"
 
 namespace bm::cuda {
@@ -240,6 +243,20 @@ TEST(CudaQueue, ASignalBehindAnotherQueuesIsNeverStoredBeforeIt) {
   LateLook::state().is_armed = true;
   EXPECT_OK(wait_for(*device, word(*signals, 1), 1));
   EXPECT_EQ(word(*signals), 4u) << "3 was stored after it";
+}
+
+TEST(CudaQueue, WithoutAnAsynchronousCopyToTheHostTheCallWaits) {
+  const auto api = usual_api();
+  api->cuMemcpyDtoHAsync = nullptr;
+  api->cuMemcpyDtoH = [](void* dst, CuDevicePtr src, size_t bytes) -> CuResult {
+    std::memcpy(dst, reinterpret_cast<void*>(src), bytes);
+    return kSuccess;
+  };
+  const auto device = open_on(api);
+  const auto x = words(*device, {7}), video = allocate(*device, {.size = 8});
+  EXPECT_OK(
+      run(*device, {hal::Copy{video->va(), x->va(), 8}, hal::Copy{at(*x, 1), video->va(), 8}}));
+  EXPECT_EQ(word(*x, 1), 7u);
 }
 
 TEST(CudaQueue, NothingOfOursIsCalledThatTheDriverHasToAllocateFor) {
