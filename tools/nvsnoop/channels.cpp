@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kUsermode[] = {0xc361, 0xc461, 0xc561, 0xc661, 0xc761};
 constexpr uint32_t kChannel[] = {0xc36f, 0xc46f, 0xc56f, 0xc86f, 0xc96f, 0xca6f};
 constexpr size_t kPutOffset = 0x8c;
-constexpr size_t kMaxObjects = 8192, kMaxMappings = 8192, kMaxChannels = 256, kMaxFds = 4096;
+constexpr size_t kMaxMappings = 8192, kMaxChannels = 256, kMaxFds = 4096;
 constexpr size_t kMaxPushBytes = 64 * 1024;
 
 struct Mapping {
