@@ -198,8 +198,9 @@ Result<uint32_t> Builder::out(const Operand& o, Type type) {
 }
 
 Result<Builder::Register> Builder::out_any(const Operand& o, Type at_least) {
-  if (o.kind == Operand::Kind::kSink) return Register{temporary(type_bytes(at_least)), at_least};
-  if (o.kind != Operand::Kind::kName || o.is_negated || !o.second.empty() || o.bits)
+  if (o.kind == Operand::Kind::kSink && o.second.empty())
+    return Register{temporary(type_bytes(at_least)), at_least};
+  if (o.kind != Operand::Kind::kName || o.is_negated || !o.second.empty() || o.bits != 0)
     return error("register expected as destination");
   const Symbol* s = find(o.name);
   if (!s || s->kind != Symbol::Kind::kRegister)

@@ -202,6 +202,11 @@ struct Max {
     return a > b ? a : b;
   }
 };
+/// sm_100 and later.
+template <class F>
+struct OfThree {
+  float operator()(float a, float b, float c) const { return F{}(F{}(a, b), c); }
+};
 template <class F>
 struct WithNan {
   template <class T>
@@ -460,6 +465,9 @@ Status lower_extreme(Builder& b) {
     run = is_nan ? for_float<Binary<XorSign<WithNan<F>>>>(t) : for_float<Binary<XorSign<F>>>(t);
   else
     run = is_nan ? for_float<Binary<WithNan<F>>>(t) : for_float<Binary<F>>(t);
+  if (b.operand_count() == 4 && t == Type::kF32)
+    return emit_float(b, is_nan ? &map3<OfThree<WithNan<F>>, float> : &map3<OfThree<F>, float>, t,
+                      3, m);
   return emit_float(b, run, t, 2, m);
 }
 
@@ -543,6 +551,8 @@ std::span<const Operation> arithmetic_operations() { return kOperations; }
 
 void emit_flush(Builder& b, Type t, uint32_t to, uint32_t from) {
   if (t == Type::kF32) b.emit(&map1<Flush, float>, {to, from});
+  if (t == Type::kBF16) b.emit(&map1<Flush, Brain>, {to, from});
+  if (t == Type::kBF16x2) b.emit(&map1<Flush, Brain2>, {to, from});
   if (t == Type::kF16) b.emit(&map1<FlushHalf, Half>, {to, from});
   if (t == Type::kF16x2) b.emit(&map1<FlushHalf, Half2>, {to, from});
 }
@@ -561,7 +571,7 @@ FloatModifiers take_float_modifiers(Builder& b) {
 
 Status emit_float(Builder& b, Handler run, Type t, size_t sources, const FloatModifiers& m) {
   if (!run) return b.unknown_form();
-  if (m.flush && t != Type::kF32 && t != Type::kF16 && t != Type::kF16x2) return b.unknown_form();
+  if (m.flush && t == Type::kF64) return b.unknown_form();
   BM_TRY(b.expect_operands(sources + 1, sources + 1));
   uint32_t op[4] = {};
   for (size_t i = 1; i <= sources; ++i) {

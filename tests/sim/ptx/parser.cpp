@@ -387,7 +387,10 @@ class Parser {
     if (is("-") || peek().kind == Kind::kInteger || peek().kind == Kind::kFloat32 ||
         peek().kind == Kind::kFloat64)
       return literal();
-    if (accept("_")) return out;
+    if (accept("_")) {  // kSink, perhaps one of a pair
+      if (accept("|")) out.second = BM_TRY(word("operand"));
+      return out;
+    }
     out.kind = Operand::Kind::kName;
     out.name = BM_TRY(word("operand"));
     if (accept("|")) out.second = BM_TRY(word("operand"));

@@ -129,6 +129,13 @@ TEST(PtxFloat, ExtremesPreferNumbersAndOrderZeros) {
   f32_two("min.f32", low);
   f32_two("max.f32", high);
   f64_two("min.f64", low);
+  check_op({"max.f32 $d, $a, $b, $c;",
+            {32, 32, 32, 32},
+            [=](U a, U b, U c) { return bits(high(high(f32(a), f32(b)), f32(c))); },
+            kF32,
+            nullptr,
+            "sm_100",
+            f32_patterns()});
   f64_two("max.f64", high);
   f32_two("min.NaN.f32", [=](float a, float b) {
     return std::isnan(a + b) && (std::isnan(a) || std::isnan(b)) ? std::nanf("") : low(a, b);

@@ -197,6 +197,15 @@ TEST(PtxWarp, VotesMatchesAndReductions) {
   }
 }
 
+TEST(PtxWarp, OneLaneIsElected) {
+  const std::vector<U> none(64);
+  const auto out = run_threads(R"( and.b32 %r1, %r0, 1; setp.ne.u32 %p1, %r1, 0; @!%p1 bra $end;
+    elect.sync _|%p2, 0xaaaaaaaa; selp.u64 %rd9, 7, 1, %p2;
+    $end: bar.warp.sync -1;)",
+                               none, none, 64);
+  for (size_t i = 0; i < 64; ++i) ASSERT_EQ(out[i], i % 2 == 0 ? 0u : i % 32 == 1 ? 7u : 1u) << i;
+}
+
 TEST(PtxWarp, LanesOfTheMaskWaitForEachOther) {
   // The second half arrives later; the shuffle still sees all 32 values.
   const auto a = random_values(32, 0xffff);
