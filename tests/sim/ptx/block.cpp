@@ -203,10 +203,11 @@ void BlockRunner::insert(uint32_t pc, Lanes lanes) {
     ready_.insert(at, Group{pc, std::move(lanes)});
     return;
   }
-  const size_t middle = at->lanes.size();
-  at->lanes.insert(at->lanes.end(), lanes.begin(), lanes.end());
-  std::inplace_merge(at->lanes.begin(), at->lanes.begin() + static_cast<std::ptrdiff_t>(middle),
-                     at->lanes.end());
+  Lanes both = new_lanes();
+  both.resize(at->lanes.size() + lanes.size());
+  std::merge(at->lanes.begin(), at->lanes.end(), lanes.begin(), lanes.end(), both.begin());
+  std::swap(at->lanes, both);
+  recycle(std::move(both));
   recycle(std::move(lanes));
 }
 

@@ -7,7 +7,7 @@ namespace {
 std::vector<uint64_t> run_one(const std::string& text, uint32_t threads, Launch options = {},
                               uint32_t blocks = 1) {
   const auto module = parsed(text);
-  if (!module) return {};
+  if (!module) return std::vector<uint64_t>(threads * blocks);
   FlatMemory memory;
   const uint64_t out = memory.put(std::vector<uint64_t>(threads * blocks));
   const Outcome outcome = launch(*module, memory, {out}, {blocks}, {threads}, options);
@@ -334,6 +334,14 @@ TEST(PtxFault, AddressesAreReportedExactly) {
   EXPECT_EQ(shared.kind, Fault::Kind::kSharedOutOfRange);
   EXPECT_EQ(shared.address, 64u);
   EXPECT_EQ(shared.thread.x, 16u);
+
+  // Half inside is outside, to the byte.
+  const Fault partly = fault_of(
+      kernel_text(
+          " .shared .align 4 .b8 s[62]; st.shared.u32 [s+56], %r0; st.shared.u32 [s+60], %r0;", 1),
+      1);
+  EXPECT_EQ(partly.kind, Fault::Kind::kSharedOutOfRange);
+  EXPECT_EQ(partly.address, 60u);
 
   const Fault local = fault_of(
       kernel_text(" .local .align 4 .b8 l[16]; mov.u64 %rd1, l; st.local.u32 [%rd1+16], %r0;", 1),

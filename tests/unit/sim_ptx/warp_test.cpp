@@ -16,7 +16,7 @@ std::vector<U> run_threads(const std::string& code, const std::vector<U>& a,
                          "%r7, %rd7; cvt.u32.u64 %r8, %rd8; mov.u64 %rd9, 0;\n" +
                              code + "\n st.global.u64 [%at2], %rd9;",
                          3));
-  if (!module) return {};
+  if (!module) return std::vector<U>(threads);
   FlatMemory memory;
   const U pa = memory.put(a), pb = memory.put(b), out = memory.put(std::vector<U>(threads));
   const Outcome outcome = launch(*module, memory, {pa, pb, out}, {1}, {threads});
