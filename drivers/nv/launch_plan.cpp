@@ -104,7 +104,7 @@ Status plan_parameters(const KernelInfo& kernel, const hal::CodeObject& code, La
 Result<LaunchPlan> plan_launch(const ChipRow& chip, const SmLimits& limits,
                                const KernelInfo& kernel, const hal::CodeObject& code) {
   LaunchPlan plan;
-  plan.version = kernel.cluster ? chip.qmd : chip.qmd_compat;
+  plan.version = kernel.cluster || limits.has_native_descriptors ? chip.qmd : chip.qmd_compat;
   plan.method = chip.launch;
   plan.is_ptx = kernel.is_ptx;
   plan.bank0 = bank0_layout(chip, kernel.is_ptx);

@@ -27,6 +27,7 @@ struct LaunchPlan {
 struct SmLimits {
   uint32_t sm = 0;  ///< 90 for sm_90
   uint32_t warps_per_sm = 64;
+  bool has_native_descriptors = false;  ///< ChipRow::qmd also where qmd_compat would do
 };
 
 /// Errors: kInvalidArgument naming the resource (threads, registers, shared memory, block

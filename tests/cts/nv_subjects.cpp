@@ -17,15 +17,20 @@ struct Machine {
   const char* name;
   const char* chip;
   const char* release;
+  bool has_native_descriptors = false;
 };
-constexpr std::array kMachines = {
-    Machine{"NV_AD102_550", "ad102", "550"}, Machine{"NV_AD102_570", "ad102", "570"},
-    Machine{"NV_GH100_580", "gh100", "580"}, Machine{"NV_GH100_610", "gh100", "610"},
-    Machine{"NV_GB202_610", "gb202", "610"}, Machine{"NV_TU102_535", "tu102", "535"},
-    Machine{"NV_GA100_580", "ga100", "580"}};
+constexpr std::array kMachines = {Machine{"NV_AD102_550", "ad102", "550"},
+                                  Machine{"NV_AD102_570", "ad102", "570"},
+                                  Machine{"NV_GH100_580", "gh100", "580"},
+                                  Machine{"NV_GH100_610", "gh100", "610"},
+                                  Machine{"NV_GH100_580_QMD4", "gh100", "580", true},
+                                  Machine{"NV_GB202_610", "gb202", "610"},
+                                  Machine{"NV_TU102_535", "tu102", "535"},
+                                  Machine{"NV_GA100_580", "ga100", "580"}};
 
-// Sanitizers refuse the driver's own choice (ADR 7).
-constexpr uint64_t kWindow = 0x4000000000;
+// Sanitizers refuse the driver's own choice (ADR 7). Each machine has a window of its own: all live
+// until the program ends.
+constexpr uint64_t kFirstWindow = 0x4000000000, kWindowBytes = uint64_t{64} << 30;
 
 /// A machine for the whole run, as the real one is: devices may come and go on it.
 sim::nv::FakeNvSystem& machine(size_t index) {
@@ -39,8 +44,10 @@ sim::nv::FakeNvSystem& machine(size_t index) {
 
 template <size_t kIndex, uint32_t kUnit>
 Result<std::unique_ptr<hal::Device>> open() {
-  auto kernel = BM_TRY(nv::open_rm(machine(kIndex), {.index = kUnit, .window = kWindow}));
-  return nv::make_device(std::move(kernel));
+  auto kernel = BM_TRY(nv::open_rm(
+      machine(kIndex), {.index = kUnit, .window = kFirstWindow + kIndex * kWindowBytes}));
+  return nv::make_device(std::move(kernel),
+                         {.has_native_descriptors = kMachines[kIndex].has_native_descriptors});
 }
 
 /// The text up to the first kernel, and the kernel: a launch finds one entry at its address.
