@@ -174,6 +174,8 @@ TEST(NvDevice, ForeignMemoryIsRegisteredAnewWhenItIsOtherMemory) {
   const uint64_t registered = rig.gpu->registrations();
   ASSERT_TRUE(rig.device->map(peer));
   EXPECT_EQ(rig.gpu->registrations(), registered + 1);
+  ASSERT_TRUE(rig.run({hal::Write{*rig.device->map(peer), 6}}));
+  EXPECT_EQ(*static_cast<uint64_t*>(pages), 6u);
   munmap(pages, kBytes);
 }
 

@@ -27,7 +27,7 @@ class StubMemory final : public Memory {
   ~StubMemory() override {
     const std::lock_guard lock(gpu_.mutex_);
     gpu_.mapped_.erase(va);
-    if (!is_registered) munmap(reinterpret_cast<void*>(va), size);
+    if (!is_registered && va != 0) munmap(reinterpret_cast<void*>(va), size);
     --gpu_.live_;
   }
   bool is_registered = false;
@@ -106,17 +106,19 @@ std::string StubGpu::problem() const {
 }
 
 Result<std::unique_ptr<Memory>> StubGpu::allocate(const MemoryRequest& request) {
+  auto memory = std::make_unique<StubMemory>(*this);  // freed without the lock
   const std::lock_guard lock(mutex_);
-  auto memory = std::make_unique<StubMemory>(*this);
   memory->place = request.place;
   memory->size = (request.size + kPage - 1) & ~(kPage - 1);
   if (request.host != nullptr) {
     memory->is_registered = true;
     ++num_registrations_;
     memory->size = request.size;
+    // Elsewhere than in the process, as the driver may do.
     memory->host = static_cast<std::byte*>(request.host);
-    memory->va = reinterpret_cast<uintptr_t>(request.host);
-    if (mapped_.contains(memory->va)) return fail(Code::kInvalidArgument, "registered twice");
+    memory->va = kWindow + next_va_;
+    next_va_ += (memory->size + 2 * kPage) & ~(kPage - 1);
+    mapped_[memory->va] = {memory->size, memory->host};
   } else {
     if (memory->size > facts_.video_memory)
       return fail(Code::kOutOfMemory, "the stub has {} bytes", facts_.video_memory);
@@ -128,14 +130,15 @@ Result<std::unique_ptr<Memory>> StubGpu::allocate(const MemoryRequest& request) 
     memory->va = reinterpret_cast<uintptr_t>(where);
     if (request.place != Place::kVideo) memory->host = reinterpret_cast<std::byte*>(where);
   }
-  mapped_[memory->va] = memory->size;
+  if (!memory->is_registered)
+    mapped_[memory->va] = {memory->size, reinterpret_cast<std::byte*>(memory->va)};
   return std::unique_ptr<Memory>(std::move(memory));
 }
 
 Status StubGpu::map_peer(const Memory& memory, KernelInterface&) {
   if (!options_.has_peers) return fail(Code::kUnsupported, "no peer access");
   const std::lock_guard lock(mutex_);
-  mapped_[memory.va] = memory.size;
+  mapped_[memory.va] = {memory.size, reinterpret_cast<std::byte*>(memory.va)};
   return {};
 }
 
@@ -169,15 +172,14 @@ void StubGpu::fail_channels(Engine engine, uint32_t code) {
   }
 }
 
-bool StubGpu::is_mapped(uint64_t va, uint64_t bytes) const {
-  auto found = mapped_.upper_bound(va);
-  if (found == mapped_.begin()) return false;
-  --found;
-  return va - found->first <= found->second && bytes <= found->second - (va - found->first);
-}
-
 std::byte* StubGpu::at(uint64_t va, uint64_t bytes) {
-  if (is_mapped(va, bytes)) return reinterpret_cast<std::byte*>(va);
+  auto found = mapped_.upper_bound(va);
+  if (found != mapped_.begin()) {
+    --found;
+    const uint64_t offset = va - found->first;
+    if (offset <= found->second.bytes && bytes <= found->second.bytes - offset)
+      return found->second.host + offset;
+  }
   complain(fmt::format("{} bytes at {:#x} are not mapped", bytes, va));
   return nullptr;
 }

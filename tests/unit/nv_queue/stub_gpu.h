@@ -86,7 +86,6 @@ class StubGpu final : public KernelInterface {
   void launch(StubChannel& channel);
   uint64_t run_descriptor(uint64_t address);
   void complain(std::string text);
-  bool is_mapped(uint64_t va, uint64_t bytes) const;
   std::byte* at(uint64_t va, uint64_t bytes);
 
   const StubOptions options_;
@@ -96,7 +95,11 @@ class StubGpu final : public KernelInterface {
 
   mutable std::mutex mutex_;
   std::vector<class StubChannel*> channels_;
-  std::map<uint64_t, uint64_t> mapped_;  ///< va → bytes
+  struct Range {
+    uint64_t bytes;
+    std::byte* host;
+  };
+  std::map<uint64_t, Range> mapped_;  ///< by address
   uint64_t next_va_ = 0;
   std::string problem_;
 
