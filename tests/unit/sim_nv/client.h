@@ -17,7 +17,19 @@
 
 namespace bm::sim::nv::test {
 
-constexpr uint64_t kWindow = 0x4000000000;  ///< free under every sanitizer
+/// Where the GPU's and the process's addresses are the same. AddressSanitizer owns everything from
+/// 2 GiB to far beyond the 2^40 that push buffers must stay below.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kWindow = 0x20000000;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr uint64_t kWindow = 0x20000000;
+#else
+constexpr uint64_t kWindow = 0x4000000000;
+#endif
+#else
+constexpr uint64_t kWindow = 0x4000000000;
+#endif
 
 class Client {
  public:

@@ -26,7 +26,7 @@ class SimNvRemote : public testing::Test {
     client = std::make_unique<Client>(real_system(), *find_release(release));
     // What earlier tests mapped stays mapped: every test has a window of its own.
     static uint64_t test = 0;
-    client->next_va += test++ << 32;
+    client->next_va += test++ << 28;
     client->open();
     compute = client->channel(1, 0xc46f, row->compute_class);
     signal = client->host(0x1000);
