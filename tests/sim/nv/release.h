@@ -5,10 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "tests/sim/nv/status.h"
+
 namespace bm::sim::nv {
 
-/// Sizes and offsets in bytes that differ among releases; what never moved is written where it is
-/// used.
+/// Sizes and offsets in bytes, and answers, that differ among releases; what never moved is written
+/// where it is used.
 struct Release {
   int major = 0;
   std::string_view version;  ///< string the module reports unless a test overrides it
@@ -17,6 +19,7 @@ struct Release {
   uint32_t map_external, map_external_gpus;  ///< size; attribute records in it
   uint32_t uvm_free, uvm_free_status, unregister_channel, unregister_channel_status;
   uint32_t group_schedule;
+  RmStatus no_gpu, no_device_params;  ///< of a device allocation without either
   uint32_t probed_ids, build_version, name_string, class_list_v2, fb_info_v2, gpu_info_v2;
 };
 

@@ -231,7 +231,8 @@ int RmCalls::free(Bytes data) {
   } else if (!may_use(*client)) {
     status = RmStatus::kInvalidClient;
   } else if (client->find(handle) == nullptr) {
-    status = RmStatus::kObjectNotFound;
+    // The kernel says OK to what is not there; a client that does so has lost count.
+    kernel_.complain(fmt::format("free of {:#x}, which is no object", handle));
   } else {
     kernel_.free_tree(*client, handle, false);
     if (handle == root) kernel_.clients_.erase(root);

@@ -173,11 +173,11 @@ RmStatus RmCalls::create(Client& client, Object* parent, const Request& request,
 
 // Source: alloc_free.c, resservResourceFactory(): a device needs an attached (opened) GPU.
 RmStatus RmCalls::create_device(Client& client, const Request& request, Bytes params) {
-  if (request.params_address == 0) return RmStatus::kInvalidArgument;
+  if (request.params_address == 0) return kernel_.release_->no_device_params;
   const uint32_t instance = get(params, 0);
   if (instance >= 32) return RmStatus::kInvalidArgument;
   if (instance >= kernel_.gpus_.size() || !kernel_.is_open(instance))
-    return RmStatus::kInvalidState;
+    return kernel_.release_->no_gpu;
   const uint32_t share = get(params, 4);
   if (share != 0 && share != client.handle && kernel_.find_client(share) == nullptr)
     return RmStatus::kInvalidClient;

@@ -39,6 +39,7 @@ enum class RmStatus : uint32_t {
   kOutOfRange = 0x5b,
   kStateInUse = 0x63,
   kUvmAddressInUse = 0x68,
+  kGeneric = 0xffff,
   kNothingToDo = 0x10006,  ///< NV_WARN_NOTHING_TO_DO
 };
 

@@ -121,7 +121,8 @@ RmStatus UvmCalls::mm_initialize(Bytes params) {
 // Source: uvm_va_space.c, uvm_va_space_register_gpu().
 RmStatus UvmCalls::register_gpu(Bytes params) {
   const auto gpu = gpu_of(params, 0);
-  if (!gpu) return RmStatus::kUuidNotFound;
+  // A GPU that does not open might have been the one (nv.c, nvidia_dev_get_uuid()).
+  if (!gpu) return kernel_.options_.is_bootable ? RmStatus::kUuidNotFound : RmStatus::kGeneric;
   if (kernel_.knobs_.is_lost) return RmStatus::kGpuIsLost;
   if (file_.uvm->gpus.contains(*gpu)) return RmStatus::kInvalidDevice;
   file_.uvm->gpus[*gpu] = {};
