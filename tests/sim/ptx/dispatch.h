@@ -37,6 +37,14 @@ Handler for_integer(Type t) {
   }
 }
 
+/// The same and two 16-bit integers at once.
+template <class Op>
+Handler for_integer_or_pair(Type t) {
+  if (t == Type::kU16x2) return Op::template of<Pair16<uint16_t>>;
+  if (t == Type::kS16x2) return Op::template of<Pair16<int16_t>>;
+  return for_integer<Op>(t);
+}
+
 template <class Op>
 Handler for_float(Type t) {
   switch (t) {

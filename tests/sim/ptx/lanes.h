@@ -17,6 +17,8 @@ struct Brain {};
 struct Half2 {};
 struct Brain2 {};
 struct Pred {};
+template <class T>
+struct Pair16 {};
 
 template <class T>
 struct Lane {
@@ -68,6 +70,18 @@ template <>
 struct Lane<Half2> : PackedLane<Half> {};
 template <>
 struct Lane<Brain2> : PackedLane<Brain> {};
+
+template <class T>
+struct Lane<Pair16<T>> {
+  using Storage = uint32_t;
+  using Value = T;
+  static constexpr int kParts = 2;
+  static T get(uint32_t bits, int part) { return static_cast<T>(bits >> (16 * part)); }
+  static void set(uint32_t& bits, int part, T value) {
+    const uint32_t half = static_cast<uint16_t>(value);
+    bits = part ? ((bits & 0xffffu) | (half << 16)) : half;
+  }
+};
 
 /// d = f(a…), all of type T. Operands: destination, sources.
 template <class F, class T>

@@ -87,10 +87,13 @@ class Lexer {
   }
 
   void word() {
+    // Directives do not need a space after them: .reg.b16 is two.
+    const bool is_directive = peek() == '.';
+    if (is_directive) ++at_;
     for (;; ++at_) {
       const char c = peek();
       if (is_word(c)) continue;
-      if (c == '.' && is_word(peek(1))) continue;
+      if (c == '.' && is_word(peek(1)) && !is_directive) continue;
       if (c == ':' && peek(1) == ':' && is_word(peek(2))) {
         ++at_;
         continue;

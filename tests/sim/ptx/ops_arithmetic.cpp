@@ -292,7 +292,7 @@ Status lower_add_sub(Builder& b, Rounded op, Handler saturating) {
   const Type t = b.next_type();
   if (type_class(t) != TypeClass::kFloat) {
     if (has_mode || m.flush || m.relu || (m.saturate && t != Type::kS32)) return b.unknown_form();
-    return emit_uniform(b, m.saturate ? saturating : for_integer<Binary<F>>(t), t, 2);
+    return emit_uniform(b, m.saturate ? saturating : for_integer_or_pair<Binary<F>>(t), t, 2);
   }
   const Handler run = mode == Rounding::kNearest ? for_float<Binary<F>>(t) : rounded(op, t, mode);
   return emit_float(b, run, t, 2, m);
@@ -457,8 +457,13 @@ Status lower_extreme(Builder& b) {
   const bool is_nan = b.has(".NaN"), is_xor = b.has(".xorsign") && b.has(".abs");
   const Type t = b.next_type();
   if (type_class(t) != TypeClass::kFloat) {
-    if (m.flush || m.saturate || m.relu || is_nan) return b.unknown_form();
-    return emit_uniform(b, for_integer<Binary<F>>(t), t, 2);
+    if (m.flush || m.saturate || is_nan) return b.unknown_form();
+    BM_TRY(emit_uniform(b, for_integer_or_pair<Binary<F>>(t), t, 2));
+    if (!m.relu) return {};
+    const uint32_t place = b.last().op[0];
+    if (t != Type::kS32 && t != Type::kS16x2) return b.unknown_form();
+    b.emit(for_integer_or_pair<Binary<Max>>(t), {place, place, b.constant(0, 4)});
+    return {};
   }
   Handler run = nullptr;
   if (is_xor)

@@ -26,7 +26,8 @@ constexpr std::array kRows{
     Row{Type::kF32, "f32", 4, kFloat},       Row{Type::kF64, "f64", 8, kFloat},
     Row{Type::kTF32, "tf32", 4, kFloat},     Row{Type::kE4M3, "e4m3", 1, kFloat},
     Row{Type::kE5M2, "e5m2", 1, kFloat},     Row{Type::kE4M3x2, "e4m3x2", 2, kFloat},
-    Row{Type::kE5M2x2, "e5m2x2", 2, kFloat},
+    Row{Type::kE5M2x2, "e5m2x2", 2, kFloat}, Row{Type::kU16x2, "u16x2", 4, kUnsigned},
+    Row{Type::kS16x2, "s16x2", 4, kSigned},
 };
 
 const Row* find(Type type) {

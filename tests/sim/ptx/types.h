@@ -36,6 +36,8 @@ enum class Type : uint8_t {
   kE5M2,
   kE4M3x2,
   kE5M2x2,
+  kU16x2,
+  kS16x2,
 };
 
 enum class TypeClass : uint8_t { kPredicate, kBits, kUnsigned, kSigned, kFloat };

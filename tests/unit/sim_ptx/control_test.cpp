@@ -294,6 +294,8 @@ TEST(PtxMemory, FirstElementOfAnArrayIsItsAddress) {
                            1);
   EXPECT_EQ(out[0], 0u);
   EXPECT_FALSE(parse(kernel_text(" .shared .b8 tile[64]; mov.u64 %rd1, tile[8];", 1)).has_value());
+  // Headers of CUDA write directives without spaces.
+  EXPECT_TRUE(parse(kernel_text(" { .reg.b16 low; mov.b16 low, 1; }", 1)).has_value());
 }
 
 TEST(PtxMemory, AsynchronousCopiesArriveAndPadWithZeros) {

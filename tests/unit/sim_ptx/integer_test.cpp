@@ -162,6 +162,22 @@ TEST(PtxInteger32, WideProductsKeepEverything) {
             }});
 }
 
+TEST(PtxInteger32, PairsOf16Bits) {
+  const auto pair = [](const std::string& text, auto f) {
+    check_op({text, {32, 32, 32}, [f](U a, U b, U) {
+                const U low = f(a & 0xffff, b & 0xffff) & 0xffff,
+                        high = f(a >> 16, b >> 16) & 0xffff;
+                return low | (high << 16);
+              }});
+  };
+  const auto s = [](U v) { return as<int16_t>(v); };
+  pair("add.u16x2 $d, $a, $b;", [](U a, U b) { return a + b; });
+  pair("min.u16x2 $d, $a, $b;", [](U a, U b) { return std::min(a, b); });
+  pair("max.s16x2 $d, $a, $b;", [=](U a, U b) { return s(a) > s(b) ? a : b; });
+  pair("min.relu.s16x2 $d, $a, $b;",
+       [=](U a, U b) { return static_cast<U>(std::max<int>(std::min(s(a), s(b)), 0)); });
+}
+
 TEST(PtxInteger32, SaturatesWhenAsked) {
   const auto clamp = [](int64_t v) {
     return static_cast<U>(std::min<int64_t>(std::max<int64_t>(v, INT32_MIN), INT32_MAX));
