@@ -378,14 +378,14 @@ bool CudaQueue::drain() {
   for (;;) {
     {
       const std::lock_guard lock(shared_.mutex);
+      // Kernels and buffers are gone before their device: what stands here has lost its own.
+      num_standing_ = 0;
       advance();
-      const bool is_done = num_standing_ == 0 && completions_.is_empty();
-      // TIMEOUT: BM_WAIT_TIMEOUT_MS, the bound of every wait for a device.
-      const bool is_late = Clock_::now() >= deadline;
-      // What stands here, behind a fault or a wait that never ends, is ours to forget.
-      if ((is_done || is_late || context_.health.is_bad()) && is_stream_idle()) return true;
-      if (is_late) return false;
+      const bool is_done = completions_.is_empty() || context_.health.is_bad();
+      if (is_done && is_stream_idle()) return true;
     }
+    // TIMEOUT: BM_WAIT_TIMEOUT_MS, the bound of every wait for a device.
+    if (Clock_::now() >= deadline) return false;
     std::this_thread::yield();
   }
 }

@@ -66,8 +66,8 @@ class CudaQueue final : public hal::Queue {
   bool has_business() const { return num_standing_ != 0 || completions_.has_actions(); }
   /// What the stream says of the device. Thread: any; context current.
   Status check_stream() const;
-  /// Waits until nothing is in flight. False: something is stuck, and the stream must not be
-  /// destroyed.
+  /// Forgets what stands and waits until nothing is in flight. False: something is stuck, and the
+  /// stream must not be destroyed.
   bool drain();
   CuStream stream() const { return stream_; }
   Completions& completions() { return completions_; }

@@ -67,6 +67,8 @@ struct FakeDriver {
   std::map<std::string, FakeKernel> kernels;
   std::map<std::string, FakeFunction> functions;  ///< attributes, where not the usual ones
   std::string log;                                ///< of the JIT
+  int fail_in = 0;                                ///< the n-th call from now fails …
+  CuResult fail_code = kSuccess;                  ///< … like this
   size_t memory_limit = size_t{1} << 30;
   bool peers_may = true;
 
