@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "drivers/nv/rm_ioctl/rm.h"
 #include "drivers/transport/system.h"
 #include "tests/sim/nv/bytes.h"
 #include "tests/sim/nv/fake_system.h"
@@ -35,6 +36,7 @@ class Oracle {
     controls();
     objects();
     unified();
+    client();
   }
 
  private:
@@ -210,6 +212,15 @@ class Oracle {
     uvm("range freed again", fd, 34, range(kHigh, k2M), 16);
     say("unknown request", system_.ioctl(fd, 200, map.data()), 0);
     system_.close(fd);
+  }
+
+  /// Our own client as far as it gets: what it says must be the same too.
+  void client() {
+    const auto cards = nv::count_rm(system_);
+    std::printf("ask: cards: %s\n",
+                cards ? std::to_string(*cards).c_str() : cards.error().message.c_str());
+    const auto gpu = nv::open_rm(system_, {});
+    std::printf("ask: client opened: %s\n", gpu ? "yes" : gpu.error().message.c_str());
   }
 
   System& system_;
