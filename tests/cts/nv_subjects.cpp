@@ -28,9 +28,19 @@ constexpr std::array kMachines = {Machine{"NV_AD102_550", "ad102", "550"},
                                   Machine{"NV_TU102_535", "tu102", "535"},
                                   Machine{"NV_GA100_580", "ga100", "580"}};
 
-// Sanitizers refuse the driver's own choice (ADR 7). Each machine has a window of its own: all live
-// until the program ends.
+// Each machine has a window of its own: all live until the program ends. ASan takes nearly all
+// addresses that a push buffer may have: there is room for one machine, where the driver finds it.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kHasRoom = false;
+#elif defined(__has_feature)
+constexpr bool kHasRoom = !__has_feature(address_sanitizer);
+#else
+constexpr bool kHasRoom = true;
+#endif
 constexpr uint64_t kFirstWindow = 0x4000000000, kWindowBytes = uint64_t{64} << 30;
+constexpr uint64_t window(size_t index) {
+  return kHasRoom ? kFirstWindow + index * kWindowBytes : 0;
+}
 
 /// A machine for the whole run, as the real one is: devices may come and go on it.
 sim::nv::FakeNvSystem& machine(size_t index) {
@@ -44,8 +54,7 @@ sim::nv::FakeNvSystem& machine(size_t index) {
 
 template <size_t kIndex, uint32_t kUnit>
 Result<std::unique_ptr<hal::Device>> open() {
-  auto kernel = BM_TRY(nv::open_rm(
-      machine(kIndex), {.index = kUnit, .window = kFirstWindow + kIndex * kWindowBytes}));
+  auto kernel = BM_TRY(nv::open_rm(machine(kIndex), {.index = kUnit, .window = window(kIndex)}));
   return nv::make_device(std::move(kernel),
                          {.has_native_descriptors = kMachines[kIndex].has_native_descriptors});
 }
@@ -76,7 +85,8 @@ std::vector<Subject> all(std::index_sequence<kIndex...>) {
 
 std::vector<Subject> subjects() {
   static const ScopedSetting text("BM_NV_CODE", "ptx");
-  return all(std::make_index_sequence<kMachines.size()>());
+  constexpr size_t kUsed = kHasRoom ? kMachines.size() : 1;
+  return all(std::make_index_sequence<kUsed>());
 }
 
 }  // namespace bm::cts
