@@ -164,7 +164,7 @@ Status NvRecording::add_value(const Script& script, const Spot& spot, const hal:
 
 /// Writes go to the mapping in address order; equal places would fight.
 Status NvRecording::sort_stores() {
-  std::ranges::stable_sort(stores_, {}, &Store::at);
+  std::ranges::sort(stores_, {}, &Store::at);
   const auto same = std::ranges::adjacent_find(
       stores_, [](const Store& a, const Store& b) { return a.at == b.at; });
   if (same != stores_.end())
