@@ -140,20 +140,20 @@ TEST(NvQueue, BadCommandsAreRefusedWhole) {
   EXPECT_EQ(Rig::words(*other)[0], 0u) << "a refused submission leaves nothing behind";
 }
 
-TEST(NvQueue, NothingIsOverwrittenWhenTheRingWraps) {
-  // A ring of four entries and a few submissions' command space, a GPU that stalls at random.
-  Rig rig({.stall_one_in = 3}, {.ring_entries = 4, .command_bytes = 1 << 20});
+/// 100 launches a list, on a GPU that stalls at random.
+void launch_lists(uint32_t ring_entries, uint64_t lists) {
+  Rig rig({.stall_one_in = 3}, {.ring_entries = ring_entries, .command_bytes = 1 << 20});
   const auto add = rig.load("add");
   const auto out = rig.allocate(64);
   const auto args = rig.allocate(1 << 16);
-  constexpr uint64_t kPerList = 100, kLists = 10'000;
+  constexpr uint64_t kPerList = 100;
   for (uint64_t i = 0; i < kPerList; ++i) {
     Rig::words(*args)[2 * i] = hal::raw(out->va());
     Rig::words(*args)[2 * i + 1] = i + 1;
   }
   uint64_t expected = 0;
   std::vector<hal::Command> commands;
-  for (uint64_t list = 0; list < kLists; ++list) {
+  for (uint64_t list = 0; list < lists; ++list) {
     commands.clear();
     for (uint64_t i = 0; i < kPerList; ++i) {
       commands.emplace_back(hal::Dispatch{add.get(), word(*args, 2 * i), {}});
@@ -164,8 +164,12 @@ TEST(NvQueue, NothingIsOverwrittenWhenTheRingWraps) {
   }
   ASSERT_TRUE(rig.wait(rig.value));
   EXPECT_EQ(Rig::words(*out)[0], expected);
-  EXPECT_EQ(rig.gpu->launches(), kPerList * kLists);
+  EXPECT_EQ(rig.gpu->launches(), kPerList * lists);
 }
+
+TEST(NvQueue, NothingIsOverwrittenWhenTheRingWraps) { launch_lists(4, 10'000); }
+/// A list takes 77 KB: the space of 1 MiB is used up long before the ring.
+TEST(NvQueue, NothingIsOverwrittenWhenTheCommandSpaceWraps) { launch_lists(256, 1'000); }
 
 TEST(NvQueue, AFullRingWaitsInsteadOfOverwriting) {
   Rig rig({}, {.ring_entries = 4});
