@@ -1,7 +1,9 @@
 // Recordings as graphs: what is set again, what falls back, what it costs.
 
 #include "tests/unit/cuda/rig.h"
+#ifdef BM_COUNTS_ALLOCATIONS
 #include "tests/unit/drivers/allocation_counter.h"
+#endif
 
 namespace bm::cuda {
 namespace {
@@ -204,6 +206,7 @@ TEST_F(CudaReplay, TwoSlotsOfOnePlaceAndTooFewValuesAreRefused) {
                  device->queue(hal::QueueKind::kCompute).replay(*recording, {}));
 }
 
+#ifdef BM_COUNTS_ALLOCATIONS
 TEST_F(CudaReplay, NoCallOfOursAllocates) {
   // The fake driver allocates: only our part of the call is counted, with its functions replaced.
   auto end_value = signal;
@@ -230,6 +233,7 @@ TEST_F(CudaReplay, NoCallOfOursAllocates) {
   EXPECT_EQ(bm::test::allocations_of_this_thread(), before);
   EXPECT_TRUE(is_good);
 }
+#endif
 
 }  // namespace
 }  // namespace bm::cuda
