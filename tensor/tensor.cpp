@@ -1,6 +1,8 @@
 // Creation, properties and running of tensors.
 #include "tensor/tensor.h"
 
+#include <atomic>
+
 #include "runtime/buffer.h"
 #include "tensor/primitives.h"
 #include "tensor/schedule.h"
@@ -36,10 +38,17 @@ void need_static(std::string_view what, const Shape& shape) {
 NodePtr Tensor::weak_node(DType dtype, int64_t i, double f) {
   auto n = std::make_shared<Node>();
   n->dtype = dtype;
-  n->device = unwrap(runtime::default_device());
   n->scalar = {i, f};
-  n->is_weak = true;
+  n->is_weak = true;  // the device is the other operand's
   return n;
+}
+
+runtime::Device& Tensor::device() const {
+  const std::atomic_ref device(node_->device);
+  if (runtime::Device* known = device.load(std::memory_order_relaxed)) return *known;
+  runtime::Device* const fallback = unwrap(runtime::default_device());
+  device.store(fallback, std::memory_order_relaxed);
+  return *fallback;
 }
 
 Tensor Tensor::full(const Shape& shape, double value, DType dtype, std::string_view device) {
@@ -107,14 +116,17 @@ int64_t Tensor::axis(int64_t a) const {
 }
 
 Tensor& Tensor::realize() {
+  device();  // a number on its own needs one now
   if (!node_->is_realized()) realize_nodes({&node_, 1});
   return *this;
 }
 
 void Tensor::realize(std::span<Tensor* const> tensors) {
   std::vector<NodePtr> roots;
-  for (Tensor* t : tensors)
+  for (Tensor* t : tensors) {
+    t->device();
     if (!t->is_realized()) roots.push_back(t->node_);
+  }
   if (!roots.empty()) realize_nodes(roots);
 }
 

@@ -99,7 +99,8 @@ class Tensor {
   const SymInt& size(int64_t axis) const;
   int64_t rank() const { return static_cast<int64_t>(node_->shape.size()); }
   DType dtype() const { return node_->dtype; }
-  runtime::Device& device() const { return *node_->device; }
+  /// A number on its own is on the default device, which is opened only then.
+  runtime::Device& device() const;
   int64_t elements() const { return max_elements(node_->shape); }
   bool is_realized() const { return node_->is_realized(); }
   const NodePtr& node() const { return node_; }
