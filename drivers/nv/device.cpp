@@ -171,6 +171,7 @@ bool NvDevice::sleep_until_event(uint64_t longest_ns) {
 std::string NvDevice::activity() {
   const std::lock_guard lock(gpu_->mutex);
   std::string text = fmt::format("last kernels: {}", gpu_->launches.text());
+  text += gpu_->waits.unmet(gpu_->pool);
   for (const auto& lane : gpu_->lanes) text += fmt::format("; {}", lane->state());
   return text;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "drivers/nv/loaded_program.h"
+#include "drivers/nv/mapped.h"
 
 namespace bm::nv {
 namespace {
@@ -30,20 +31,31 @@ constexpr ChannelError kErrors[] = {
     {64, "row remapping failed", "the memory of this GPU is damaged", true},
     {68, "video decoder exception", "", false},
     {69, "graphics engine class error", "a method the class does not take", false},
+    {70, "copy engine 3 exception", "", false},
+    {71, "copy engine 4 exception", "", false},
+    {72, "copy engine 5 exception", "", false},
     {74, "NVLink error", "", true},
+    {75, "copy engine 6 exception", "", false},
+    {76, "copy engine 7 exception", "", false},
+    {77, "copy engine 8 exception", "", false},
     {79, "GPU has fallen off the bus", "power, cable or slot; the machine needs a restart", true},
-    {85, "copy engine 3 exception", "", false},
-    {86, "copy engine 4 exception", "", false},
-    {87, "copy engine 5 exception", "", false},
-    {88, "copy engine 6 exception", "", false},
-    {89, "copy engine 7 exception", "", false},
-    {90, "copy engine 8 exception", "", false},
-    {91, "copy engine 9 exception", "", false},
+    {80, "push buffer checksum mismatch", "the channel found a broken push buffer", false},
+    {85, "copy engine 9 exception", "", false},
     {94, "contained memory error", "", false},
     {95, "uncontained memory error", "the GPU must be reset", true},
     {109, "context switch timeout", "a kernel could not be preempted", false},
     {119, "GSP RPC timeout", "the GPU's firmware does not answer; reload the driver", true},
     {120, "GSP error", "the GPU's firmware failed; reload the driver", true},
+    {126, "copy engine 10 exception", "", false},
+    {127, "copy engine 11 exception", "", false},
+    {128, "copy engine 12 exception", "", false},
+    {129, "copy engine 13 exception", "", false},
+    {130, "copy engine 14 exception", "", false},
+    {131, "copy engine 15 exception", "", false},
+    {132, "copy engine 16 exception", "", false},
+    {133, "copy engine 17 exception", "", false},
+    {134, "copy engine 18 exception", "", false},
+    {135, "copy engine 19 exception", "", false},
     {140, "unrecovered ECC error", "", true},
     {143, "GPU initialization failure", "", true},
     {154, "recovery action changed", "see the kernel log for the action", true},
@@ -90,6 +102,7 @@ Error describe_fault(Gpu& gpu, Lane& lane) {
                                  row.name.empty() ? "a code this program does not know" : row.name);
   if (!row.hint.empty()) text += fmt::format(": {}", row.hint);
   text += details_text(gpu, details);
+  if (lane.classes().copy != 0) text += gpu.copies.suspects(gpu.pool);
   text += fmt::format("; last kernels: {}; {}", gpu.launches.text(), lane.state());
   if (!details.kernel_log.empty()) text += fmt::format("; kernel log: {}", details.kernel_log);
   return {row.loses_device ? Code::kDeviceLost : Code::kDeviceFault, std::move(text)};
@@ -118,6 +131,33 @@ std::string LaunchLog::text() const {
   if (replayed_ && is_replay_last_)
     text = text.empty() ? *replayed_ : fmt::format("{}, then {}", text, *replayed_);
   return text.empty() ? "none yet" : text;
+}
+
+std::string CopyLog::suspects(const MemoryPool& pool) const {
+  std::string text;
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    const hal::Copy& copy = copies_[(next_ + i) % copies_.size()];
+    const uint64_t from = hal::raw(copy.src), to = hal::raw(copy.dst);
+    for (const uint64_t side : {from, to}) {
+      const uint64_t gap = pool.first_gap(side, copy.bytes);
+      if (gap == side + copy.bytes) continue;
+      text += fmt::format("; copy of {} bytes from {:#x} to {:#x} touches {:#x} ({})", copy.bytes,
+                          from, to, gap, pool.describe(gap));
+    }
+  }
+  return text;
+}
+
+std::string WaitLog::unmet(const MemoryPool& pool) const {
+  std::string text;
+  for (size_t i = 0; i < waits_.size(); ++i) {
+    const hal::Wait& wait = waits_[(next_ + i) % waits_.size()];
+    std::byte* const word = pool.readable(hal::raw(wait.signal), sizeof(uint64_t));
+    if (word == nullptr || load_semaphore(word) >= wait.value) continue;
+    text += fmt::format("; a queue may wait at {:#x} for value {}, it is {}", hal::raw(wait.signal),
+                        wait.value, load_semaphore(word));
+  }
+  return text;
 }
 
 uint32_t Gpu::sm_count() const {

@@ -14,6 +14,7 @@
 #include "drivers/nv/lane.h"
 #include "drivers/nv/memory_pool.h"
 #include "runtime/base/result.h"
+#include "runtime/hal/command.h"
 
 namespace bm::nv {
 
@@ -36,6 +37,33 @@ class LaunchLog {
   bool is_replay_last_ = false;
 };
 
+/// Copies submitted last, for fault messages: nothing tells which address a copy engine missed.
+/// Noting costs no allocation. Copies of replays are not noted.
+class CopyLog {
+ public:
+  void note(const hal::Copy& copy) { copies_[next_++ % copies_.size()] = copy; }
+  /// Those that touch what is no memory of the pool, oldest first: "copy of 64 bytes from 0x… to
+  /// 0x… touches 0x… (12 bytes past …)"; empty when there is none.
+  std::string suspects(const MemoryPool& pool) const;
+
+ private:
+  std::array<hal::Copy, 8> copies_{};
+  size_t next_ = 0;
+};
+
+/// Waits submitted last, for messages about hangs. As CopyLog.
+class WaitLog {
+ public:
+  void note(const hal::Wait& wait) { waits_[next_++ % waits_.size()] = wait; }
+  /// Those whose word is the host's to read and still too small, oldest first: "; a queue may wait
+  /// at 0x… for value 7, it is 0"; empty when there is none.
+  std::string unmet(const MemoryPool& pool) const;
+
+ private:
+  std::array<hal::Wait, 4> waits_{};
+  size_t next_ = 0;
+};
+
 /// Thread: `mutex` protects everything but what is atomic; buffers and programs take it when freed.
 struct Gpu {
   Gpu(std::unique_ptr<KernelInterface> the_kernel, uint64_t slab_bytes)
@@ -56,6 +84,8 @@ struct Gpu {
   std::vector<std::unique_ptr<Lane>> lanes;
   std::vector<const NvProgram*> programs;
   LaunchLog launches;
+  CopyLog copies;
+  WaitLog waits;
   std::atomic<bool> has_fault{false};
   std::optional<Error> fault;  ///< under mutex
 };

@@ -12,6 +12,7 @@ namespace {
 
 // Frees a fault report looks back on.
 constexpr size_t kRemembered = 256;
+constexpr uint64_t kNear = 1_GiB;                        ///< farther ones explain nothing
 constexpr uint64_t kLargestRequest = uint64_t{1} << 46;  // what an address window could ever hold
 
 uint64_t page_bytes() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
@@ -150,6 +151,16 @@ std::byte* MemoryPool::readable(uint64_t va, uint64_t bytes) const {
   return memory.host + offset;
 }
 
+uint64_t MemoryPool::first_gap(uint64_t va, uint64_t bytes) const {
+  const uint64_t end = va + bytes;
+  while (va < end) {
+    const auto at = slab_at(va);
+    if (at == slabs_.end()) return va;
+    va = at->first + at->second.memory->size;
+  }
+  return end;
+}
+
 std::string MemoryPool::describe(uint64_t va) const {
   struct Nearest {
     uint64_t distance = UINT64_MAX;
@@ -171,7 +182,7 @@ std::string MemoryPool::describe(uint64_t va) const {
       if (!range.is_free) consider(range.address, range.size, true);
   }
   for (const Freed& range : freed_) consider(range.va, range.size, false);
-  if (nearest.distance == UINT64_MAX) return "no allocation is near";
+  if (nearest.distance > kNear) return "no allocation is near";
   const std::string what =
       fmt::format("{} allocation of {} bytes at {:#x}", nearest.is_live ? "a live" : "a freed",
                   nearest.size, nearest.va);

@@ -75,6 +75,8 @@ class MemoryPool {
 
   /// The CPU's view of [va, va + bytes), or nullptr when it must not or cannot read there.
   std::byte* readable(uint64_t va, uint64_t bytes) const;
+  /// First address of [va, va + bytes) that is no memory of this pool; va + bytes when all is.
+  uint64_t first_gap(uint64_t va, uint64_t bytes) const;
   /// "12 bytes past the end of a live allocation of 4096 bytes at 0x…", for messages.
   std::string describe(uint64_t va) const;
 

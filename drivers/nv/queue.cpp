@@ -92,7 +92,12 @@ Status NvQueue::submit(std::span<const hal::Command> commands) {
   base_.waits_for_copies = base_.has_compute && words_to_skip() == 0;
   BM_TRY(encode(commands, {}, base_, script_));
   BM_CHECK(script_.data.size() * 4 <= bytes);
-  return submit_script(data);
+  BM_TRY(submit_script(data));
+  for (const hal::Command& command : commands) {
+    if (const auto* copy = std::get_if<hal::Copy>(&command)) gpu_->copies.note(*copy);
+    if (const auto* wait = std::get_if<hal::Wait>(&command)) gpu_->waits.note(*wait);
+  }
+  return {};
 }
 
 /// Everything that may fail comes before the first ring entry: a submission runs whole or not.

@@ -1,0 +1,253 @@
+// Kernels and copies that go wrong, and engines that stand still.
+
+#include <cstring>
+
+#include "tests/unit/nv_faults/bench.h"
+
+namespace bm::nv::faults {
+namespace {
+
+using hal::QueueKind;
+
+constexpr uint64_t kNowhere = 0xdead'0000'0000;
+constexpr uint64_t kOwnBytes = 40 << 20;  // more than a slab: its end is the end of the mapping
+
+constexpr KernelText kReader = {"reader",
+                                "  ld.global.u64 %d2, [%d1];\n  st.global.u64 [%d1], %d2;"};
+constexpr KernelText kWriter = {"writer", "  st.global.u64 [%d1], %d1;"};
+constexpr KernelText kAdder = {"adder", "  atom.global.add.u64 %d2, [%d1], 1;"};
+constexpr KernelText kSpinner = {"spinner", "again:\n  bra again;"};
+constexpr KernelText kTrapper = {"trapper", "  trap;"};
+
+/// "… of unmapped address 0x…": how the message names an access.
+std::string access(std::string_view kind, uint64_t address) {
+  return fmt::format("{} of unmapped address {:#x}", kind, address);
+}
+
+Status reads_unmapped(Bench& bench) {
+  bench.also = {access("read", kNowhere), "no allocation is near"};
+  return bench.launch(kReader, kNowhere);
+}
+
+Status writes_unmapped(Bench& bench) {
+  bench.also = {access("write", kNowhere)};
+  return bench.launch(kWriter, kNowhere);
+}
+
+Status adds_unmapped(Bench& bench) {
+  bench.also = {access("atomic", kNowhere)};
+  return bench.launch(kAdder, kNowhere);
+}
+
+Status writes_past_end(Bench& bench) {
+  hal::Buffer* const memory = BM_TRY(bench.allocate(kOwnBytes));
+  const uint64_t va = hal::raw(memory->va());
+  const uint64_t at = va + kOwnBytes + 4096;
+  bench.also = {access("write", at),
+                fmt::format("4096 bytes past the end of a live allocation of {} bytes at {:#x}",
+                            kOwnBytes, va)};
+  return bench.launch(kWriter, at);
+}
+
+Status reads_before_begin(Bench& bench) {
+  hal::Buffer* const memory = BM_TRY(bench.allocate(kOwnBytes));
+  const uint64_t va = hal::raw(memory->va()), at = va - 8;
+  bench.also = {
+      access("read", at),
+      fmt::format("8 bytes before a live allocation of {} bytes at {:#x}", kOwnBytes, va)};
+  return bench.launch(kReader, at);
+}
+
+Status reads_freed(Bench& bench) {
+  auto memory = BM_TRY(bench.hal().allocate({.size = kOwnBytes}));
+  const uint64_t va = hal::raw(memory->va());
+  memory.reset();
+  bench.also = {access("read", va + 64),
+                fmt::format("inside a freed allocation of {} bytes at {:#x}", kOwnBytes, va)};
+  return bench.launch(kReader, va + 64);
+}
+
+Status misaligned(Bench& bench) {
+  hal::Buffer* const memory = BM_TRY(bench.allocate(64));
+  return bench.launch(kReader, hal::raw(memory->va()) + 4);
+}
+
+Status traps(Bench& bench) { return bench.launch(kTrapper, 0); }
+
+Status not_ptx(Bench& bench) {
+  constexpr KernelText kNonsense = {"nonsense", "  frobnicate.u64 %d1, %d1;"};
+  return bench.launch(kNonsense, 0);
+}
+
+Status shared_out_of_range(Bench& bench) {
+  constexpr KernelText kShared = {"sharer",
+                                  "  .shared .align 8 .b8 room[64];\n"
+                                  "  mov.u32 %r1, room;\n"
+                                  "  st.shared.u64 [%r1+65536], %d1;",
+                                  {.x = 32},
+                                  64};
+  return bench.launch(kShared, 0);
+}
+
+Status barrier_deadlock(Bench& bench) {
+  constexpr KernelText kWaiter = {"waiter", "  bar.sync 1, 128;"};
+  return bench.launch(kWaiter, 0);
+}
+
+/// The second of two kernels fails; its program counter tells them apart.
+Status second_kernel(Bench& bench) {
+  hal::Buffer* const memory = BM_TRY(bench.allocate(64));
+  BM_TRY(bench.launch(kWriter, hal::raw(memory->va())));
+  bench.also = {access("read", kNowhere)};
+  return bench.launch(kReader, kNowhere);
+}
+
+/// Without the debugger object the driver still knows code and kernel.
+Status without_details(Bench& bench) {
+  bench.system().kernel().plan(
+      {.call = "RM_ALLOC:83de", .status = sim::nv::RmStatus::kNotSupported, .times = 1000});
+  BM_TRY(bench.open());
+  return bench.launch(kReader, kNowhere);
+}
+
+Status later_fault(Bench& bench) {
+  bench.also = {access("write", kNowhere)};
+  const Status first = bench.launch(kWriter, kNowhere);
+  const Status second = bench.copy(QueueKind::kCopy, kNowhere, kNowhere + 4096, 4096);
+  if (first || second || second.error().message != first.error().message)
+    return fail(Code::kInternal, "the second fault told something else");
+  return first;
+}
+
+Status copies_from_unmapped(Bench& bench) {
+  hal::Buffer* const to = BM_TRY(bench.allocate(4096));
+  bench.also = {fmt::format("copy of 4096 bytes from {:#x} to {:#x} touches {:#x}", kNowhere,
+                            hal::raw(to->va()), kNowhere)};
+  return bench.copy(QueueKind::kCopy, hal::raw(to->va()), kNowhere, 4096);
+}
+
+Status copies_to_unmapped(Bench& bench) {
+  hal::Buffer* const from = BM_TRY(bench.allocate(4096));
+  bench.also = {fmt::format("to {:#x} touches {:#x}", kNowhere, kNowhere)};
+  return bench.copy(QueueKind::kCopy, kNowhere, hal::raw(from->va()), 4096);
+}
+
+Status copies_past_end(Bench& bench) {
+  // The last allocation, so that none lies behind it.
+  hal::Buffer* const to = BM_TRY(bench.allocate(kOwnBytes));
+  hal::Buffer* const from = BM_TRY(bench.allocate(kOwnBytes));
+  const uint64_t va = hal::raw(from->va());
+  bench.also = {fmt::format("touches {:#x} (0 bytes past the end of a live allocation of {} bytes",
+                            va + kOwnBytes, kOwnBytes)};
+  return bench.copy(QueueKind::kCompute, hal::raw(to->va()), va + 64, kOwnBytes);
+}
+
+/// The copy engine rejects what no address can be; only that channel's group dies of it.
+Status copy_engine_refuses(Bench& bench) {
+  hal::Buffer* const from = BM_TRY(bench.allocate(4096));
+  const Status status = bench.copy(QueueKind::kCopy, uint64_t{1} << 60, hal::raw(from->va()), 4096);
+  const size_t faults = bench.system().kernel().gpu(0).faults().size();
+  if (faults != 1) return fail(Code::kInternal, "{} channels failed", faults);
+  return status;
+}
+
+Status spins(Bench& bench) { return bench.launch(kSpinner, 0); }
+
+Status hangs(Bench& bench) {
+  bench.knobs().is_hung = true;
+  hal::Buffer* const memory = BM_TRY(bench.allocate(64));
+  return bench.launch(kWriter, hal::raw(memory->va()));
+}
+
+Status stalls(Bench& bench) {
+  BM_TRY(bench.works());
+  bench.knobs().is_stalled = true;
+  hal::Buffer* const memory = BM_TRY(bench.allocate(64));
+  return bench.launch(kWriter, hal::raw(memory->va()));
+}
+
+Status withholds_release(Bench& bench) {
+  BM_TRY(bench.works());
+  bench.knobs().withheld_release = 0;
+  return bench.run(QueueKind::kCompute, {});
+}
+
+Status wait_never_comes(Bench& bench) {
+  hal::Buffer* const word = BM_TRY(bench.allocate(64, true));
+  std::memset(word->host(), 0, 64);
+  bench.also = {
+      fmt::format("a queue may wait at {:#x} for value 7, it is 0", hal::raw(word->va()))};
+  return bench.run(QueueKind::kCompute, {hal::Wait{word->va(), 7}});
+}
+
+Status falls_off_the_bus(Bench& bench) {
+  BM_TRY(bench.works());
+  hal::Buffer* const memory = BM_TRY(bench.allocate(64));
+  bench.knobs().is_lost = true;
+  return bench.launch(kWriter, hal::raw(memory->va()));
+}
+
+constexpr const char* kMmu = "channel error 31 (MMU fault)";
+constexpr const char* kException = "channel error 13 (graphics engine exception)";
+
+}  // namespace
+
+std::vector<Planted> device_faults() {
+  const auto fault = [](const char* name, Status (*plant)(Bench&), std::vector<std::string> says) {
+    return Planted{.name = name, .plant = plant, .says = std::move(says), .is_sticky = true};
+  };
+  const auto hang = [](const char* name, Status (*plant)(Bench&), std::vector<std::string> says,
+                       std::string pattern) {
+    return Planted{.name = name,
+                   .plant = plant,
+                   .code = Code::kTimeout,
+                   .says = std::move(says),
+                   .pattern = std::move(pattern)};
+  };
+  const std::string waited = fmt::format("no progress for {} ms", kWaitMs);
+  // No wait is to blame.
+  const std::string itself = "^(?!.*may wait)";
+  // What was fetched last is still running, or was not fetched at all.
+  const std::string behind = R"(compute ring: put (\d+), get (?!\1 )\d+ of)";
+  const std::string caught_up = R"(compute ring: put (\d+), get \1 of)";
+  std::vector<Planted> all = {
+      fault("KernelReadsUnmapped", reads_unmapped, {kMmu, "in kernel 'reader'"}),
+      fault("KernelWritesUnmapped", writes_unmapped, {kMmu, "in kernel 'writer'"}),
+      fault("KernelAddsToUnmapped", adds_unmapped, {kMmu, "in kernel 'adder'"}),
+      fault("KernelWritesPastTheEnd", writes_past_end, {kMmu, "in kernel 'writer'"}),
+      fault("KernelReadsBeforeTheBegin", reads_before_begin, {kMmu, "in kernel 'reader'"}),
+      fault("KernelReadsFreedMemory", reads_freed, {kMmu, "in kernel 'reader'"}),
+      fault("KernelIsMisaligned", misaligned,
+            {kException, "misaligned address", "in kernel 'reader'"}),
+      fault("KernelTraps", traps, {kException, "SM 0: ", "in kernel 'trapper'"}),
+      fault("KernelIsNonsense", not_ptx,
+            {kException, "illegal instruction", "in kernel 'nonsense'"}),
+      fault("KernelLeavesSharedMemory", shared_out_of_range,
+            {kException, "address out of range", "in kernel 'sharer'"}),
+      fault("KernelWaitsAtABarrier", barrier_deadlock, {kException, "in kernel 'waiter'"}),
+      fault("TheSecondKernelFails", second_kernel,
+            {kMmu, "in kernel 'reader'", "last kernels: writer, reader"}),
+      fault("FaultWithoutDetails", without_details, {kMmu, "last kernels: reader"}),
+      fault("ALaterFaultChangesNothing", later_fault, {kMmu, "in kernel 'writer'"}),
+      fault("CopyFromUnmapped", copies_from_unmapped, {kMmu, "copy ring"}),
+      fault("CopyToUnmapped", copies_to_unmapped, {kMmu, "copy ring"}),
+      fault("CopyPastTheEnd", copies_past_end, {kMmu, "copy ring"}),
+      fault("CopyEngineRefuses", copy_engine_refuses, {"copy engine", "exception", "copy ring"}),
+      hang("KernelSpins", spins, {waited, "last kernels: spinner"}, itself),
+      hang("EngineHangs", hangs, {waited, "last kernels: writer"}, itself),
+      hang("EngineStalls", stalls, {waited, "last kernels: numbers, writer"}, behind),
+      hang("ReleaseIsWithheld", withholds_release, {waited, "waited for value"}, caught_up),
+      hang("WaitNeverComes", wait_never_comes, {waited, "waited for value"}, ""),
+      Planted{.name = "GpuFallsOffTheBus",
+              .plant = falls_off_the_bus,
+              .code = Code::kDeviceLost,
+              .says = {"channel error 79 (GPU has fallen off the bus)", "restart",
+                       "last kernels: numbers"},
+              .is_sticky = true,
+              .is_repairable = false}};
+  for (Planted& row : all)
+    if (row.plant == without_details) row.needs_device = false;
+  return all;
+}
+
+}  // namespace bm::nv::faults
