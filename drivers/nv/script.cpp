@@ -200,6 +200,13 @@ Status Encoder::encode(const hal::Copy& c) {
   if (!is_patched(kPatchedCopy) && (raw(c.dst) == 0 || raw(c.src) == 0))
     return fail(Code::kInvalidArgument, "Copy of {} bytes from {:#x} to {:#x}", c.bytes, raw(c.src),
                 raw(c.dst));
+  // OFFSET_IN_UPPER and OFFSET_OUT_UPPER: 17 bits in clc7b5.h, 25 in clc8b5.h.
+  const uint64_t end = uint64_t{1} << (context_.classes[kCopyLane].copy >= 0xc8b5 ? 57 : 49);
+  for (const uint64_t address : {raw(c.src), raw(c.dst)})
+    if (!is_patched(kPatchedCopy) && (address >= end || c.bytes > end - address))
+      return fail(Code::kInvalidArgument,
+                  "Copy of {} bytes from {:#x} to {:#x}: addresses end at {:#x}", c.bytes,
+                  raw(c.src), raw(c.dst), end);
   to_lane(kCopyLane);
   uint64_t at = 0;
   do {

@@ -75,6 +75,10 @@ void Gpu::detach(Channel& channel) {
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [&] { return running_ != &channel; });
   std::erase_if(channels_, [&](const auto& entry) { return entry.get() == &channel; });
+  // Rung while the channel was there, heard only now because a kernel ran until just before.
+  uint32_t token = channel.token;
+  std::atomic_ref(*reinterpret_cast<uint32_t*>(usermode_->at(kDoorbell, 4)))
+      .compare_exchange_strong(token, kNobody);
 }
 
 void Gpu::add_object(Channel& channel, uint32_t object_class) {
@@ -174,10 +178,11 @@ void Gpu::write_notifier(const Channel& channel, uint32_t code) {
 
 bool Gpu::take_doorbell() {
   auto* const word = reinterpret_cast<uint32_t*>(usermode_->at(kDoorbell, 4));
+  if (std::atomic_ref(*word).load(std::memory_order_relaxed) == kNobody) return false;
+  const std::lock_guard lock(mutex_);
   const uint32_t token = std::atomic_ref(*word).exchange(kNobody, std::memory_order_acquire);
   if (token == kNobody) return false;
   ++counts_.doorbells;
-  const std::lock_guard lock(mutex_);
   bool is_known = false;
   for (const auto& channel : channels_) {
     is_known |= channel->token == token;

@@ -16,7 +16,7 @@
 
 namespace bm::nv::faults {
 
-/// BM_WAIT_TIMEOUT_MS of every case.
+/// BM_WAIT_TIMEOUT_MS where a wait is to run out.
 inline constexpr uint32_t kWaitMs = 300;
 
 /// A kernel: the instructions of its body. `%d1` holds its only argument, "at".
@@ -63,6 +63,9 @@ class Bench {
   std::vector<std::unique_ptr<hal::Program>> programs_;
 };
 
+/// What the message says of the compute ring: all was fetched, or some was not.
+enum class Ring : uint8_t { kAny, kFetched, kBehind };
+
 /// One planted fault.
 struct Planted {
   const char* name;
@@ -71,9 +74,10 @@ struct Planted {
   Status (*plant)(Bench& bench) = nullptr;
   Code code = Code::kDeviceFault;
   std::vector<std::string> says;  ///< all of it must be in the message
-  std::string pattern = {};       ///< a regular expression that must be found there, if any
-  bool is_sticky = false;         ///< every later call must tell the same
-  bool is_repairable = true;      ///< the same machine works again once the knobs are back
+  std::string says_not = {};      ///< and this must not, if any
+  Ring ring = Ring::kAny;
+  bool is_sticky = false;     ///< every later call must tell the same
+  bool is_repairable = true;  ///< the same machine works again once the knobs are back
 };
 
 /// The name, for the test program's messages.
