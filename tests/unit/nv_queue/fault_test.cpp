@@ -84,6 +84,16 @@ TEST(NvFault, TheNextDeviceWorks) {
   EXPECT_TRUE(rig.run({}));
 }
 
+// nverror.h, ROBUST_CHANNEL_CE_ERROR: the codes of the copy engines are in four pieces.
+TEST(NvFault, CodesOfTheCopyEngines) {
+  constexpr uint32_t kCodes[] = {39, 40, 41, 70, 71, 72, 75, 76, 77, 85, 126, 127, 135};
+  constexpr uint32_t kEngines[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19};
+  for (size_t i = 0; i < std::size(kCodes); ++i)
+    EXPECT_EQ(channel_error(kCodes[i]).name, fmt::format("copy engine {} exception", kEngines[i]));
+  for (const uint32_t code : {42u, 69u, 73u, 78u, 86u, 125u, 136u})
+    EXPECT_EQ(channel_error(code).name.find("copy engine"), std::string_view::npos) << code;
+}
+
 TEST(NvFault, CodesThatLoseTheGpu) {
   EXPECT_EQ(channel_error(31).name, "MMU fault");
   EXPECT_FALSE(channel_error(31).loses_device);
