@@ -161,8 +161,8 @@ Status freed_inputs(World& world) {
 
 /// Returns when both queues of the device have done everything they were given, waited for or not.
 Status drain(hal::Device& device) {
-  const auto memory = BM_TRY(
-      device.allocate({.size = 4096, .host_visible = true, .uncached = true, .zero = true}));
+  const auto memory =
+      BM_TRY(device.allocate({.size = 4096, .host_visible = true, .uncached = true, .zero = true}));
   auto* const words = reinterpret_cast<uint64_t*>(memory->host());
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
   for (uint64_t i = 0; i < 2; ++i) {
