@@ -83,6 +83,10 @@ class Builder {
   ValueId raw(Op op, DType dtype, std::initializer_list<ValueId> args);
   ValueId convert(ValueId a, DType dtype);
 
+  /// `acc` plus the products of the numbers in words `a` and `b` (uint32), lane by lane; by the
+  /// target's instruction where there is one for these lanes.
+  ValueId dot(DotKind kind, ValueId acc, ValueId a, ValueId b);
+
   // Operations of ir::Op with their full meaning.
   ValueId alu(Op op, DType dtype, std::span<const ValueId> args);
   ValueId cast(ValueId a, DType dtype);
@@ -133,6 +137,8 @@ class Builder {
   ValueId widen_half(ValueId a);
   ValueId widen_f16_in_integers(ValueId bits);
   ValueId narrow_half(ValueId a, DType dtype);
+
+  ValueId plain_dot(DotKind kind, ValueId acc, ValueId a, ValueId b);
 
   // math.cpp: polynomial expansions; math_slow.cpp: helper functions.
   ValueId exp2(ValueId x);

@@ -28,6 +28,7 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kLocalLoad: return "local";
     case ValueOp::kRead: return "read";
     case ValueOp::kCall: return "call";
+    case ValueOp::kDot: return "dot";
     case ValueOp::kAny: return "any";
     case ValueOp::kConvert: return "convert";
     case ValueOp::kAlu: return "alu";
@@ -178,6 +179,15 @@ class Verifier {
     return v.type.dtype == want ? Status{} : bad(id, "result has the wrong dtype");
   }
 
+  Status dot(ValueId id, const Value& v) const {
+    const DType sum = dot_sum(static_cast<DotKind>(v.imm));
+    const Type words{DType::kU32, v.type.lanes};
+    return v.args.size() == 3 && v.type.dtype == sum && p_.type(v.args[0]) == v.type &&
+                   p_.type(v.args[1]) == words && p_.type(v.args[2]) == words
+               ? Status{}
+               : bad(id, "malformed dot product");
+  }
+
   Status define(ValueId id) {
     const Value& v = p_.at(id);
     for (ValueId a : v.args) BM_TRY(use(a));
@@ -189,6 +199,7 @@ class Verifier {
       return bad(id, "splat of a vector");
     if (v.op == ValueOp::kConvert && p_.type(v.args[0]).lanes != v.type.lanes)
       return bad(id, "conversion changes lanes");
+    if (v.op == ValueOp::kDot) BM_TRY(dot(id, v));
     if (v.op == ValueOp::kLocalLoad &&
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
          v.type != Type{p_.locals[static_cast<size_t>(v.imm)].dtype, 1}))

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/codegen/dot.h"
 #include "compiler/ir/kernel.h"
 #include "compiler/ir/node.h"
 #include "runtime/base/result.h"
@@ -53,8 +54,9 @@ enum class ValueOp : uint8_t {
   kLocalLoad,  ///< element args[0] of local array imm, as it is at this place
   kRead,       ///< current content of register imm
   kCall,       ///< function imm of Program::functions on scalars
-  kAny,        ///< bool vector → scalar: true in any lane
-  kConvert,    ///< value conversion; the caller guarantees that float → int fits
+  kDot,  ///< args[0] plus, in every lane, the products of the numbers in two words; imm = DotKind
+  kAny,  ///< bool vector → scalar: true in any lane
+  kConvert,  ///< value conversion; the caller guarantees that float → int fits
   kAlu,  ///< `alu`: sqrt, trunc (if the target has it), not, bitcast, add … xor, shl, shr (amount
          ///< in range), div and mod of integers (non-zero divisor, no overflow), lt, eq, ne,
          ///< select, fma

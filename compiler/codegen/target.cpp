@@ -41,6 +41,25 @@ int x86_level(std::string_view cpu) {
   return 0;
 }
 
+/// Dot products, widest first. Source: Intel SDM 2C, VPDPBUSD, VDPBF16PS and (V)PMADDWD.
+struct X86DotRow {
+  DotInfo info;
+  std::string_view needs, also;  ///< features
+  int level;                     ///< of the psABI that has them; 5: none
+};
+constexpr std::array kX86DotRows = {
+    X86DotRow{{DotKind::kU8S8, 512}, "avx512vnni", "", 5},
+    X86DotRow{{DotKind::kU8S8, 256}, "avx512vnni", "avx512vl", 5},
+    X86DotRow{{DotKind::kU8S8, 256}, "avxvnni", "", 5},
+    X86DotRow{{DotKind::kU8S8, 128}, "avx512vnni", "avx512vl", 5},
+    X86DotRow{{DotKind::kU8S8, 128}, "avxvnni", "", 5},
+    X86DotRow{{DotKind::kS16S16, 512}, "avx512bw", "", 4},
+    X86DotRow{{DotKind::kS16S16, 256}, "avx2", "", 3},
+    X86DotRow{{DotKind::kS16S16, 128}, "sse2", "", 0},
+    X86DotRow{{DotKind::kBF16BF16, 512}, "avx512bf16", "", 5},
+    X86DotRow{{DotKind::kBF16BF16, 256}, "avx512bf16", "avx512vl", 5},
+    X86DotRow{{DotKind::kBF16BF16, 128}, "avx512bf16", "avx512vl", 5}};
+
 TargetInfo x86_info(const hal::Arch& arch) {
   const int level = x86_level(arch.cpu);
   const std::string_view f = arch.features;
@@ -60,6 +79,10 @@ TargetInfo x86_info(const hal::Arch& arch) {
   // Wider vectors than the registers would only spill.
   const uint32_t widest = has_avx512 ? 512 : has("avx", 3) ? 256 : 128;
   info.vector_bits = std::min(arch.vector_bits, widest);
+  for (const X86DotRow& row : kX86DotRows)
+    if (row.info.bits <= info.vector_bits && has(row.needs, row.level) &&
+        (row.also.empty() || has(row.also, 4)))
+      info.dots.push_back(row.info);
   if (info.vector_bits >= 512) {
     if (!info.features.empty()) info.features += ',';
     info.features += "-prefer-256-bit";

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/codegen/dot.h"
 #include "compiler/ir/dtype.h"
 #include "runtime/hal/arch.h"
 
@@ -30,6 +31,7 @@ struct TargetInfo {
   bool has_groups = false;       ///< kernels run in work-groups of up to max_block work-items
   uint32_t max_block = 1;
   uint32_t local_memory_bytes = 0;
+  std::vector<DotInfo> dots;       ///< instructions for dot products of small numbers
   std::vector<MatrixInfo> matrix;  ///< matrix instructions, best first
   /// Largest number of groups along each axis of a grid.
   std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};

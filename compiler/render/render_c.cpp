@@ -230,6 +230,9 @@ class CRenderer final : public CLike {
         return set(fmt::format("{}_table{}[{}]", p_.name, v.imm, ref(v.args[0])));
       case ValueOp::kWords:
       case ValueOp::kAnyWords:
+        return line("{} v{}; __builtin_memcpy(&v{}, p{} + {}, sizeof v{});", type(v.type), id, id,
+                    v.imm, ref(v.args[0]), id);
+      case ValueOp::kDot: return set(dot(v));
       case ValueOp::kIsAligned:
       case ValueOp::kItem:
       case ValueOp::kLocalLoad: no_groups();
@@ -239,6 +242,26 @@ class CRenderer final : public CLike {
       case ValueOp::kConvert: return set(convert(v));
       case ValueOp::kAlu: return set(alu(v));
     }
+  }
+
+  /// Builtins of clang; operands in the types they ask for.
+  std::string dot(const Value& v) {
+    const uint32_t bits = v.type.lanes * 32;
+    const std::string acc = ref(v.args[0]), a = ref(v.args[1]), b = ref(v.args[2]),
+                      t = type(v.type);
+    switch (static_cast<DotKind>(v.imm)) {
+      case DotKind::kU8S8:
+        return fmt::format("__builtin_ia32_vpdpbusd{}({}, ({}){}, ({}){})", bits, acc, t, a, t, b);
+      case DotKind::kS16S16: {
+        const std::string w = type({DType::kI16, bits / 16});
+        return fmt::format("{} + __builtin_ia32_pmaddwd{}(({}){}, ({}){})", acc, bits, w, a, w, b);
+      }
+      case DotKind::kBF16BF16: {
+        const std::string w = vector({"brain", "__bf16"}, bits / 16);
+        return fmt::format("__builtin_ia32_dpbf16ps_{}({}, ({}){}, ({}){})", bits, acc, w, a, w, b);
+      }
+    }
+    __builtin_unreachable();
   }
 
   std::string convert(const Value& v) {

@@ -356,6 +356,10 @@ class LlvmRenderer {
       }
       case ValueOp::kWords:
       case ValueOp::kAnyWords:
+        return line("%v{} = load {}, ptr {}, align {}", id, type,
+                    address(static_cast<uint32_t>(v.imm), v.args[0]),
+                    v.op == ValueOp::kWords ? 4 * v.type.lanes : 1);
+      case ValueOp::kDot: return dot(id, v);
       case ValueOp::kIsAligned:
       case ValueOp::kItem:
       case ValueOp::kLocalLoad: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
@@ -375,6 +379,44 @@ class LlvmRenderer {
       case ValueOp::kConvert: return convert(id, v);
       case ValueOp::kAlu: return alu(id, v);
     }
+  }
+
+  void dot(ValueId id, const Value& v) {
+    const auto kind = static_cast<DotKind>(v.imm);
+    const uint32_t bits = v.type.lanes * 32;
+    const std::string sum = type_name(v.type);
+    // Operands in the type that the intrinsic names; its own type does not matter to the machine.
+    std::string name, operand;
+    switch (kind) {
+      case DotKind::kU8S8:
+        name = fmt::format("llvm.x86.avx512.vpdpbusd.{}", bits);
+        operand = type_name({DType::kU32, v.type.lanes});
+        break;
+      case DotKind::kS16S16:
+        name = bits == 512   ? "llvm.x86.avx512.pmaddw.d.512"
+               : bits == 256 ? "llvm.x86.avx2.pmadd.wd"
+                             : "llvm.x86.sse2.pmadd.wd";
+        operand = with_lanes("i16", bits / 16);
+        break;
+      case DotKind::kBF16BF16:
+        name = fmt::format("llvm.x86.avx512bf16.dpbf16ps.{}", bits);
+        operand = with_lanes("bfloat", bits / 16);
+        break;
+    }
+    const std::string a = fresh("%d"), b = fresh("%d");
+    line("{} = bitcast {} to {}", a, typed(v.args[1]), operand);
+    line("{} = bitcast {} to {}", b, typed(v.args[2]), operand);
+    const bool takes_sum = kind != DotKind::kS16S16;
+    const std::string first = takes_sum ? sum + ", " : "";
+    declarations_.insert(
+        fmt::format("declare {} @{}({}{}, {})", sum, name, first, operand, operand));
+    const std::string call =
+        fmt::format("call {} @{}({}{} {}, {} {})", sum, name,
+                    takes_sum ? typed(v.args[0]) + ", " : "", operand, a, operand, b);
+    if (takes_sum) return line("%v{} = {}", id, call);
+    const std::string products = fresh("%d");
+    line("{} = {}", products, call);
+    line("%v{} = add {}, {}", id, typed(v.args[0]), products);
   }
 
   void build(ValueId id, const Value& v) {

@@ -458,6 +458,7 @@ class PtxRenderer {
       case ValueOp::kHalf:
       case ValueOp::kReverse:
       case ValueOp::kInterleave:
+      case ValueOp::kDot:
       case ValueOp::kAny: break;
     }
     check_failed("vectors are not for work-items", __FILE__, __LINE__);

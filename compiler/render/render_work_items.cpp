@@ -115,6 +115,7 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kHalf:
     case ValueOp::kReverse:
     case ValueOp::kInterleave:
+    case ValueOp::kDot:
     case ValueOp::kAny: break;
   }
   check_failed("vectors are not for work-items", __FILE__, __LINE__);
