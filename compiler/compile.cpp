@@ -26,7 +26,7 @@ namespace bm::compiler {
 namespace {
 
 /// Raise whenever the same kernel would be compiled to different code.
-constexpr int kCodegenVersion = 1;
+constexpr int kCodegenVersion = 2;
 constexpr std::string_view kCacheKind = "kernel";
 
 /// Programs beyond this size take LLVM more than about 0.1 s; they are lowered again with less
@@ -172,7 +172,8 @@ Result<std::vector<std::byte>> assemble(const std::string& source, const hal::Ar
 }
 
 hal::CodeObject describe(const ir::KernelIr& kernel, const hal::Arch& arch,
-                         const Schedule& schedule, uint64_t local_memory_bytes = 0) {
+                         const Schedule& schedule, uint64_t local_memory_bytes = 0,
+                         uint64_t scratch_bytes = 0) {
   hal::CodeObject code;
   code.entry = kernel.name;
   code.arch = arch.name;
@@ -181,6 +182,7 @@ hal::CodeObject describe(const ir::KernelIr& kernel, const hal::Arch& arch,
   code.grid = schedule.grid;
   code.block.x = std::max(schedule.block, 1u);
   code.local_memory_bytes = static_cast<uint32_t>(local_memory_bytes);
+  code.scratch_bytes = scratch_bytes;
   code.work_per_block = schedule.work_per_block;
   return code;
 }
@@ -250,7 +252,8 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
   }
   const Stages stages = BM_TRY(generate(kernel, arch, renderer));
   if (is_printing) std::fprintf(stderr, "%s\n", stages.source.c_str());
-  hal::CodeObject code = describe(kernel, arch, stages.schedule, local_bytes(stages.program));
+  hal::CodeObject code = describe(kernel, arch, stages.schedule, local_bytes(stages.program),
+                                  scratch_bytes(stages.program));
   auto image = assemble(stages.source, arch, renderer);
   if (!image)
     return tl::unexpected(std::move(image.error()).within(fmt::format("kernel {}", kernel.name)));

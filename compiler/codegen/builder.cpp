@@ -116,7 +116,7 @@ void Builder::close_items(const Loop& loop, ValueId begin, ValueId end, int64_t 
                                                                       .body = loop.body});
 }
 
-uint32_t Builder::add_local(DType dtype, uint32_t count) {
+uint32_t Builder::add_local(DType dtype, uint64_t count) {
   program_.locals.push_back({dtype, count});
   return static_cast<uint32_t>(program_.locals.size() - 1);
 }
@@ -126,10 +126,10 @@ void Builder::local_store(BlockId block, uint32_t array, ValueId at, ValueId val
       {.kind = StmtKind::kLocalStore, .value = value, .begin = at, .target = array});
 }
 
-ValueId Builder::local_load(BlockId block, uint32_t array, ValueId at) {
+ValueId Builder::local_load(BlockId block, uint32_t array, ValueId at, uint32_t lanes) {
   return append({.op = ValueOp::kLocalLoad,
                  .alu = Op::kConst,
-                 .type = {program_.locals[array].dtype, 1},
+                 .type = {program_.locals[array].dtype, lanes},
                  .imm = array,
                  .args = {at}},
                 block);

@@ -45,9 +45,9 @@ class Builder {
   void assign(BlockId block, uint32_t reg, ValueId value);
   ValueId read(BlockId block, uint32_t reg);
   void store(BlockId block, int param, ValueId index, ValueId value, ValueId gate = kNone);
-  uint32_t add_local(DType dtype, uint32_t count);
+  uint32_t add_local(DType dtype, uint64_t count);
   void local_store(BlockId block, uint32_t array, ValueId index, ValueId value);
-  ValueId local_load(BlockId block, uint32_t array, ValueId index);
+  ValueId local_load(BlockId block, uint32_t array, ValueId index, uint32_t lanes = 1);
   void barrier(BlockId block);
   void matrix(BlockId block, DType in, uint32_t first_register, std::vector<ValueId> operands);
   /// Asks for the memory of an element that may lie outside the param; never faults.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/base/bits.h"
+
 namespace bm::compiler {
 namespace {
 
@@ -202,7 +204,9 @@ class Verifier {
     if (v.op == ValueOp::kDot) BM_TRY(dot(id, v));
     if (v.op == ValueOp::kLocalLoad &&
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
-         v.type != Type{p_.locals[static_cast<size_t>(v.imm)].dtype, 1}))
+         static_cast<size_t>(v.imm) >= p_.locals.size() ||
+         v.type.dtype != p_.locals[static_cast<size_t>(v.imm)].dtype ||
+         (p_.block != 0 && v.type.lanes != 1)))
       return bad(id, "malformed access to a local array");
     is_defined_[id] = true;
     // Registers are taken to differ between work-items.
@@ -240,9 +244,11 @@ class Verifier {
                  : bad(s.value, "assigned to a register of another type");
     BM_TRY(use(s.begin));
     if (s.kind == StmtKind::kLocalStore)
-      return s.target < p_.locals.size() && p_.type(s.value) == Type{p_.locals[s.target].dtype, 1}
+      return s.target < p_.locals.size() && p_.type(s.begin) == Type{DType::kI64, 1} &&
+                     p_.type(s.value).dtype == p_.locals[s.target].dtype &&
+                     (p_.block == 0 || p_.type(s.value).lanes == 1)
                  ? Status{}
-                 : bad(s.value, "stored to a local array of another dtype");
+                 : bad(s.value, "malformed store to a local array");
     if (s.end != kNone) BM_TRY(use(s.end));
     return p_.type(s.value).dtype == p_.params[s.target].dtype
                ? Status{}
@@ -306,9 +312,23 @@ class Verifier {
 
 uint64_t local_bytes(const Program& program) {
   uint64_t sum = 0;
+  if (program.block == 0) return sum;
   for (const LocalArray& a : program.locals)
     sum += a.count * static_cast<uint64_t>(item_size(a.dtype));
   return sum;
+}
+
+uint64_t scratch_offset(const Program& program, size_t array) {
+  uint64_t offset = 0;
+  for (size_t i = 0; i < array; ++i) {
+    const LocalArray& a = program.locals[i];
+    offset = align_up(offset + a.count * static_cast<uint64_t>(item_size(a.dtype)), 64);
+  }
+  return offset;
+}
+
+uint64_t scratch_bytes(const Program& program) {
+  return program.block == 0 ? scratch_offset(program, program.locals.size()) : 0;
 }
 
 std::string to_string(const Program& program) { return Printer(program).run(); }

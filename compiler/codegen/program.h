@@ -51,7 +51,7 @@ enum class ValueOp : uint8_t {
   kIsAligned,  ///< bool: the address of param imm is a multiple of 16
   kTable,      ///< entry args[0] of constant uint64 table imm
   kItem,       ///< number of this work-item in its group
-  kLocalLoad,  ///< element args[0] of local array imm, as it is at this place
+  kLocalLoad,  ///< `lanes` elements of local array imm from args[0] on, as they are at this place
   kRead,       ///< current content of register imm
   kCall,       ///< function imm of Program::functions on scalars
   kDot,  ///< args[0] plus, in every lane, the products of the numbers in two words; imm = DotKind
@@ -129,10 +129,11 @@ struct Function {
   ValueId result = kNone;
 };
 
-/// Memory that the work-items of one group share.
+/// Memory that the work-items of one group share; on targets without groups, working memory of the
+/// executing thread (hal::CodeObject::scratch_bytes).
 struct LocalArray {
   DType dtype = DType::kF32;
-  uint32_t count = 0;
+  uint64_t count = 0;
 };
 
 struct Program {
@@ -163,8 +164,13 @@ struct Program {
 /// Readable text, one statement per line.
 std::string to_string(const Program& program);
 
-/// Bytes of all local arrays.
+/// Bytes of all local arrays of a program with work-groups, else 0.
 uint64_t local_bytes(const Program& program);
+/// Bytes of all local arrays of a program without work-groups, else 0. They lie one after the
+/// other, each at a multiple of 64 bytes.
+uint64_t scratch_bytes(const Program& program);
+/// Bytes between the start of the scratch memory and that of local array `array`.
+uint64_t scratch_offset(const Program& program, size_t array);
 
 /// Checks types, arities, that every value is defined before use on the path to its user, and that
 /// barriers are reached by all work-items of a group or by none.

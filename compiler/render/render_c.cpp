@@ -115,6 +115,8 @@ class CRenderer final : public CLike {
       args += fmt::format("{}{}* restrict p{}, ", p_.params[i].is_written ? "" : "const ",
                           c_type(p_.params[i].dtype).name, i);
     for (uint32_t i = 0; i < p_.num_vars; ++i) args += fmt::format("long var{}, ", i);
+    for (size_t i = 0; i < p_.locals.size(); ++i)
+      args += fmt::format("{}* restrict local{}, ", c_type(p_.locals[i].dtype).name, i);
     line("static void {}_blocks({}unsigned long block_begin, unsigned long block_end) {{", p_.name,
          args);
     ++depth_;
@@ -126,7 +128,8 @@ class CRenderer final : public CLike {
 
   void entry() {
     line(
-        "void {}(const unsigned long* args, unsigned long block_begin, unsigned long block_end) {{",
+        "void {}(const unsigned long* args, unsigned long block_begin, unsigned long block_end, "
+        "void* scratch) {{",
         p_.name);
     std::string pass;
     for (size_t i = 0; i < p_.params.size(); ++i)
@@ -134,12 +137,20 @@ class CRenderer final : public CLike {
                           c_type(p_.params[i].dtype).name, i);
     for (uint32_t i = 0; i < p_.num_vars; ++i)
       pass += fmt::format("(long)args[{}], ", p_.params.size() + i);
+    for (size_t i = 0; i < p_.locals.size(); ++i)
+      pass += fmt::format("({}*)((char*)scratch + {}), ", c_type(p_.locals[i].dtype).name,
+                          scratch_offset(p_, i));
     line("  {}_blocks({}block_begin, block_end);", p_.name, pass);
     line("}}");
   }
 
   void dealt_loop(const Stmt&) override { no_groups(); }
-  void local_store(const Stmt&) override { no_groups(); }
+  void local_store(const Stmt& s) override {
+    const Type t = p_.type(s.value);
+    if (t.lanes == 1) return line("local{}[{}] = {};", s.target, ref(s.begin), ref(s.value));
+    line("{{ {} t = {}; __builtin_memcpy(local{} + {}, &t, sizeof t); }}", type(t), ref(s.value),
+         s.target, ref(s.begin));
+  }
   void barrier() override { no_groups(); }
   void matrix(const Stmt&) override { no_groups(); }
   [[noreturn]] static void no_groups() {
@@ -234,8 +245,11 @@ class CRenderer final : public CLike {
                     v.imm, ref(v.args[0]), id);
       case ValueOp::kDot: return set(dot(v));
       case ValueOp::kIsAligned:
-      case ValueOp::kItem:
-      case ValueOp::kLocalLoad: no_groups();
+      case ValueOp::kItem: no_groups();
+      case ValueOp::kLocalLoad:
+        if (v.type.lanes == 1) return set(fmt::format("local{}[{}]", v.imm, ref(v.args[0])));
+        return line("{} v{}; __builtin_memcpy(&v{}, local{} + {}, sizeof v{});", type(v.type), id,
+                    id, v.imm, ref(v.args[0]), id);
       case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
       case ValueOp::kCall: return set(call(v));
       case ValueOp::kAny: return set(fmt::format("__builtin_reduce_or({}) != 0", ref(v.args[0])));

@@ -156,6 +156,8 @@ class LlvmRenderer {
     std::string args;
     for (size_t i = 0; i < p_.params.size(); ++i) args += fmt::format("ptr noalias %p{}, ", i);
     for (uint32_t i = 0; i < p_.num_vars; ++i) args += fmt::format("i64 %var{}, ", i);
+    for (size_t i = 0; i < p_.locals.size(); ++i)
+      args += fmt::format("ptr noalias align 64 %local{}, ", i);
     out_ +=
         fmt::format("define internal void @{}.blocks({}i64 %block_begin, i64 %block_end) #0 {{\n",
                     p_.name, args);
@@ -166,8 +168,9 @@ class LlvmRenderer {
   }
 
   void entry() {
-    out_ += fmt::format("define void @{}(ptr %args, i64 %block_begin, i64 %block_end) #0 {{\n",
-                        p_.name);
+    out_ += fmt::format(
+        "define void @{}(ptr %args, i64 %block_begin, i64 %block_end, ptr %scratch) #0 {{\n",
+        p_.name);
     std::string pass;
     const auto load = [&](std::string_view type, std::string_view name, size_t i, size_t slot) {
       line("%{}{}.at = getelementptr i64, ptr %args, i64 {}", name, i, slot);
@@ -176,6 +179,10 @@ class LlvmRenderer {
     };
     for (size_t i = 0; i < p_.params.size(); ++i) load("ptr", "p", i, i);
     for (uint32_t i = 0; i < p_.num_vars; ++i) load("i64", "var", i, p_.params.size() + i);
+    for (size_t i = 0; i < p_.locals.size(); ++i) {
+      line("%local{} = getelementptr i8, ptr %scratch, i64 {}", i, scratch_offset(p_, i));
+      pass += fmt::format("ptr %local{}, ", i);
+    }
     line("call void @{}.blocks({}i64 %block_begin, i64 %block_end)", p_.name, pass);
     out_ += "  ret void\n}\n";
   }
@@ -204,7 +211,7 @@ class LlvmRenderer {
         line("call void @llvm.prefetch.p0(ptr {}, i32 0, i32 3, i32 1)",
              address(s.target, s.begin));
         break;
-      case StmtKind::kLocalStore:
+      case StmtKind::kLocalStore: local_store(s); break;
       case StmtKind::kMatrix:
       case StmtKind::kBarrier: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
     }
@@ -236,14 +243,40 @@ class LlvmRenderer {
     return at;
   }
 
+  std::string local_address(size_t array, ValueId index) {
+    const std::string at = fresh("%at");
+    line("{} = getelementptr {}, ptr %local{}, i64 {}", at,
+         memory_type({p_.locals[array].dtype, 1}), array, ref(index));
+    return at;
+  }
+
+  void local_store(const Stmt& s) {
+    const Type t = p_.type(s.value);
+    line("store {} {}, ptr {}, align {}", memory_type(t), in_memory(s.value),
+         local_address(s.target, s.begin), item_size(t.dtype));
+  }
+
+  void local_load(ValueId id, const Value& v) {
+    const bool is_byte = is_bool(v.type.dtype);
+    const std::string memory = memory_type(v.type),
+                      raw = fmt::format("%v{}{}", id, is_byte ? ".byte" : "");
+    line("{} = load {}, ptr {}, align {}", raw, memory,
+         local_address(static_cast<size_t>(v.imm), v.args[0]), item_size(v.type.dtype));
+    if (is_byte)
+      line("%v{} = icmp ne {} {}, {}", id, memory, raw, v.type.lanes > 1 ? "zeroinitializer" : "0");
+  }
+
+  /// A value as it is stored.
+  std::string in_memory(ValueId v) {
+    if (!is_bool(p_.type(v).dtype)) return ref(v);
+    const std::string byte = fresh("%b");
+    line("{} = zext {} to {}", byte, typed(v), memory_type(p_.type(v)));
+    return byte;
+  }
+
   void store(const Stmt& s) {
     const Type t = p_.type(s.value);
-    std::string value = ref(s.value);
-    if (is_bool(t.dtype)) {
-      const std::string byte = fresh("%b");
-      line("{} = zext {} to {}", byte, typed(s.value), memory_type(t));
-      value = byte;
-    }
+    const std::string value = in_memory(s.value);
     const std::string memory = memory_type(t);
     const auto plain = [&] {
       line("store {} {}, ptr {}, align {}", memory, value, address(s.target, s.begin),
@@ -349,6 +382,7 @@ class LlvmRenderer {
                     typed(v.args[1]), v.type.lanes, lanes);
       }
       case ValueOp::kLoad: return load(id, v);
+      case ValueOp::kLocalLoad: return local_load(id, v);
       case ValueOp::kTable: {
         const std::string at = fresh("%at");
         line("{} = getelementptr i64, ptr @{}.table{}, i64 {}", at, p_.name, v.imm, ref(v.args[0]));
@@ -361,8 +395,7 @@ class LlvmRenderer {
                     v.op == ValueOp::kWords ? 4 * v.type.lanes : 1);
       case ValueOp::kDot: return dot(id, v);
       case ValueOp::kIsAligned:
-      case ValueOp::kItem:
-      case ValueOp::kLocalLoad: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
+      case ValueOp::kItem: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
       case ValueOp::kRead: return line("%v{} = load {}, ptr %r{}", id, type, v.imm);
       case ValueOp::kCall: {
         std::string args;

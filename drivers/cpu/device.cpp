@@ -28,7 +28,9 @@ class CpuDevice final : public hal::Device {
   }
   Result<hal::GpuVa> map(hal::Buffer& peer) override { return map_host(peer); }
   Result<std::unique_ptr<hal::Program>> load(const hal::CodeObject& code) override {
-    return BM_TRY(CpuProgram::load(code, arch_.name));
+    auto program = BM_TRY(CpuProgram::load(code, arch_.name));
+    BM_TRY(pool_.reserve_scratch(code.scratch_bytes));
+    return program;
   }
   hal::Queue& queue(hal::QueueKind) override { return queue_; }
   bool is_inline() const override { return true; }

@@ -21,6 +21,7 @@ HostQueue::HostQueue(const Options& options)
     : pool_(options.pool),
       wait_timeout_ms_(options.wait_timeout_ms),
       rules_{.counts_only = options.counts_only,
+             .has_pool = options.pool != nullptr,
              .pool_threads = options.pool == nullptr ? 1 : options.pool->threads()} {}
 
 Status HostQueue::submit(std::span<const hal::Command> commands) {
@@ -52,8 +53,15 @@ Status HostQueue::execute(std::span<const Call> calls) {
   for (const Call& call : calls) {
     switch (call.kind) {
       case CallKind::kNothing: break;
-      case CallKind::kKernel: entry_of(call)(args_of(call), 0, call.words[2]); break;
-      case CallKind::kPoolKernel: pool_->run(entry_of(call), args_of(call), call.words[2]); break;
+      case CallKind::kKernel:
+        if (call.words[3] == 0)
+          entry_of(call)(args_of(call), 0, call.words[2], nullptr);
+        else
+          pool_->run_inline(entry_of(call), args_of(call), call.words[2], call.words[3]);
+        break;
+      case CallKind::kPoolKernel:
+        pool_->run(entry_of(call), args_of(call), call.words[2], call.words[3]);
+        break;
       case CallKind::kCounted: ++counted; break;
       case CallKind::kBarrier: perform(hal::Barrier{}); break;
       case CallKind::kCopy:

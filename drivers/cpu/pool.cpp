@@ -63,7 +63,9 @@ Pool::Pool(const Options& options)
     : threads_(std::clamp<uint32_t>(options.threads, 1, kMaxThreads)),
       pin_(options.pin),
       fork_generation_(current_fork_generation()),
-      shares_(std::make_unique<Share[]>(threads_)) {}
+      shares_(std::make_unique<Share[]>(threads_)),
+      // Callers that find the pool busy run on their own.
+      scratch_(2 * threads_) {}
 
 Pool::~Pool() {
   if (in_forked_child()) {
@@ -80,18 +82,23 @@ bool Pool::in_forked_child() const {
   return fork_counter().load(std::memory_order_relaxed) != fork_generation_;
 }
 
-void Pool::run(KernelEntry entry, const uint64_t* args, uint64_t blocks) {
+void Pool::run(KernelEntry entry, const uint64_t* args, uint64_t blocks, uint64_t scratch_bytes) {
   if (blocks == 0) return;
   if (threads_ == 1 || blocks == 1 || in_forked_child() ||
       busy_.exchange(true, std::memory_order_acquire)) {
-    entry(args, 0, blocks);
-    return;
+    return run_inline(entry, args, blocks, scratch_bytes);
   }
   std::call_once(start_once_, [this] { start_workers(); });
-  publish(entry, args, blocks);
+  publish(entry, args, blocks, scratch_bytes);
   take_chunks(0);
   finish();
   busy_.store(false, std::memory_order_release);
+}
+
+void Pool::run_inline(KernelEntry entry, const uint64_t* args, uint64_t blocks,
+                      uint64_t scratch_bytes) {
+  const Scratch::Lease lease(scratch_, 0, scratch_bytes);
+  entry(args, 0, blocks, lease.memory());
 }
 
 void Pool::start_workers() {
@@ -123,7 +130,9 @@ void* Pool::worker_main(void* argument) {
   return nullptr;
 }
 
-void Pool::publish(KernelEntry entry, const uint64_t* args, uint64_t blocks) {
+void Pool::publish(KernelEntry entry, const uint64_t* args, uint64_t blocks,
+                   uint64_t scratch_bytes) {
+  scratch_bytes_ = scratch_bytes;
   entry_ = entry;
   args_ = args;
   const uint64_t shares = threads_;
@@ -157,13 +166,14 @@ void Pool::finish() {
 }
 
 void Pool::take_chunks(uint32_t index) {
+  const Scratch::Lease lease(scratch_, index, scratch_bytes_);
   for (uint32_t i = 0; i < threads_; ++i) {
     const uint32_t victim = index + i < threads_ ? index + i : index + i - threads_;
     Share& share = shares_[victim];
     while (share.next.load(std::memory_order_relaxed) < share.end) {
       const uint64_t begin = share.next.fetch_add(chunk_, std::memory_order_relaxed);
       if (begin >= share.end) break;
-      entry_(args_, begin, std::min(begin + chunk_, share.end));
+      entry_(args_, begin, std::min(begin + chunk_, share.end), lease.memory());
     }
   }
 }

@@ -9,10 +9,13 @@
 #include <mutex>
 #include <vector>
 
+#include "drivers/cpu/scratch.h"
+
 namespace bm::cpu {
 
 /// Entry point of a kernel; see hal::CodeObject.
-using KernelEntry = void (*)(const uint64_t* args, uint64_t block_begin, uint64_t block_end);
+using KernelEntry = void (*)(const uint64_t* args, uint64_t block_begin, uint64_t block_end,
+                             void* scratch);
 
 /// Threads start at the first run() and are joined by the destructor. Between kernels a worker
 /// spins for about 50 us, so the kernels of one replay find it awake, then parks.
@@ -32,7 +35,13 @@ class Pool {
   /// Runs every block of [0, blocks) exactly once and returns when all have run; their writes are
   /// visible. Thread: any. While another thread's run() is in progress, and from inside a kernel,
   /// the calling thread runs all blocks itself rather than oversubscribing the cores.
-  void run(KernelEntry entry, const uint64_t* args, uint64_t blocks);
+  /// `scratch_bytes`: what each participating thread gets; reserved before.
+  void run(KernelEntry entry, const uint64_t* args, uint64_t blocks, uint64_t scratch_bytes = 0);
+  /// All blocks on the calling thread.
+  void run_inline(KernelEntry entry, const uint64_t* args, uint64_t blocks, uint64_t scratch_bytes);
+  /// Makes `bytes` of working memory ready for every thread, now rather than in a run. Thread: any.
+  /// Errors: kOutOfMemory.
+  Status reserve_scratch(uint64_t bytes) { return scratch_.reserve(bytes); }
 
   uint32_t threads() const { return threads_; }
   /// Threads started so far, without the caller; 0 before the first run().
@@ -56,7 +65,7 @@ class Pool {
   uint64_t next_gate(uint64_t seen);
   /// Takes chunks, first of its own share, then of the others', until none is left.
   void take_chunks(uint32_t index);
-  void publish(KernelEntry entry, const uint64_t* args, uint64_t blocks);
+  void publish(KernelEntry entry, const uint64_t* args, uint64_t blocks, uint64_t scratch_bytes);
   void finish();
   bool in_forked_child() const;
 
@@ -68,11 +77,13 @@ class Pool {
   std::atomic<uint32_t> started_{0};
   std::vector<Worker> workers_;
   std::unique_ptr<Share[]> shares_;
+  Scratch scratch_;
 
   // The job. Written only while the gate is closed and nobody is inside.
   KernelEntry entry_ = nullptr;
   const uint64_t* args_ = nullptr;
   uint64_t chunk_ = 1;
+  uint64_t scratch_bytes_ = 0;
 
   /// bit 63: closing down; bit 62: a job may be entered; bits 61..16: job number; bits 15..0:
   /// workers inside. A worker that wakes late finds the gate closed and never looks at the job.

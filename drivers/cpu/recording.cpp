@@ -51,7 +51,7 @@ Result<Call> launch_call(const hal::Dispatch& dispatch, const CallRules& rules) 
   const hal::CodeObject& code = dispatch.program->code();
   const uint64_t blocks = BM_TRY(count_blocks({dispatch.grid.x, dispatch.grid.y, dispatch.grid.z}));
   Call call{.kind = kind_of_launch(blocks, code.work_per_block, rules),
-            .words = {0, raw(dispatch.kernarg), blocks}};
+            .words = {0, raw(dispatch.kernarg), blocks, code.scratch_bytes}};
   if (rules.counts_only) return call;
   // The one checked downcast: a program of another device would be called at a wild address.
   const auto* program = dynamic_cast<const CpuProgram*>(dispatch.program);
@@ -61,6 +61,9 @@ Result<Call> launch_call(const hal::Dispatch& dispatch, const CallRules& rules) 
       (raw(dispatch.kernarg) == 0 || raw(dispatch.kernarg) % 8 != 0))
     return fail(Code::kInvalidArgument, "kernel '{}': argument block at {:#x}", code.entry,
                 raw(dispatch.kernarg));
+  if (code.scratch_bytes != 0 && !rules.has_pool)
+    return fail(Code::kUnsupported, "kernel '{}' wants {} bytes of scratch; this queue has none",
+                code.entry, code.scratch_bytes);
   call.words[0] = reinterpret_cast<uint64_t>(program->entry());
   return call;
 }

@@ -16,7 +16,7 @@ namespace bm::cpu {
 
 enum class CallKind : uint8_t {
   kNothing,     ///< kernel without blocks, copy without bytes
-  kKernel,      ///< words: entry, argument block, blocks
+  kKernel,      ///< words: entry, argument block, blocks, bytes of scratch
   kPoolKernel,  ///< the same, big enough for the pool
   kCounted,     ///< kernel or copy of a device that only counts
   kWait,        ///< words: address, value
@@ -29,12 +29,13 @@ enum class CallKind : uint8_t {
 
 struct Call {
   CallKind kind = CallKind::kNothing;
-  std::array<uint64_t, 3> words{};
+  std::array<uint64_t, 4> words{};
 };
 
 /// How commands become calls; part of the queue.
 struct CallRules {
-  bool counts_only = false;   ///< kernels and copies are counted, not run (NULL)
+  bool counts_only = false;  ///< kernels and copies are counted, not run (NULL)
+  bool has_pool = false;
   uint32_t pool_threads = 1;  ///< 1: no pool
 };
 
@@ -43,7 +44,8 @@ struct CallRules {
 inline constexpr uint64_t kPoolWork = 1 << 17;
 
 /// Errors: kInvalidArgument (program of another device, more than 2^63 blocks, no argument block,
-/// an address that cannot be one).
+/// an address that cannot be one); kUnsupported (kernel that wants scratch on a queue without a
+/// pool).
 Result<Call> make_call(const hal::Command& command, const CallRules& rules);
 
 /// Immutable list of calls and where each slot's value goes, grouped by slot (CSR).

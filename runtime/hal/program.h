@@ -40,8 +40,10 @@ struct DimExpr {
 /// bytes each.
 ///
 /// CPU entry point (exported from the image under `entry`):
-///   extern "C" void entry(const uint64_t* args, uint64_t block_begin, uint64_t block_end);
-/// runs blocks [block_begin, block_end) of the linearised grid (x fastest).
+///   extern "C" void entry(const uint64_t* args, uint64_t block_begin, uint64_t block_end,
+///                         void* scratch);
+/// runs blocks [block_begin, block_end) of the linearised grid (x fastest). `scratch`:
+/// `scratch_bytes` of any content, aligned to 64, that no other call uses meanwhile.
 struct CodeObject {
   std::string entry;
   std::string arch;  ///< Arch::name it was made for; checked by Device::load
@@ -52,6 +54,7 @@ struct CodeObject {
   std::array<DimExpr, 3> grid;  ///< blocks in x, y, z
   Dim3 block;                   ///< threads per block (1,1,1 on CPU)
   uint32_t local_memory_bytes = 0;
+  uint64_t scratch_bytes = 0;   ///< CPU: working memory of one executing thread
   uint64_t work_per_block = 0;  ///< rough operations per block; decides inline or pool on the CPU
 
   /// Flat checked encoding for caches and bundles.

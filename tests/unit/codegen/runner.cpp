@@ -1,5 +1,6 @@
 #include "tests/unit/codegen/runner.h"
 
+#include <cstring>
 #include <vector>
 
 #include "compiler/toolchain/nvrtc.h"
@@ -35,7 +36,13 @@ void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers, 
   uint64_t blocks = 1;
   for (const hal::DimExpr& dim : program.code().grid)
     blocks *= static_cast<uint64_t>(dim.evaluate(vars));
-  for (uint64_t b = blocks; b-- > 0;) program.entry()(args.data(), b, b + 1);
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  // What is in the scratch before must not matter.
+  std::vector<Line> scratch((program.code().scratch_bytes + 63) / 64);
+  std::memset(static_cast<void*>(scratch.data()), 0xff, scratch.size() * sizeof(Line));
+  for (uint64_t b = blocks; b-- > 0;) program.entry()(args.data(), b, b + 1, scratch.data());
 }
 
 Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel,

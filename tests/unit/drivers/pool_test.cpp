@@ -16,7 +16,7 @@ namespace {
 using test::address;
 
 /// args: counts. Not atomic: every block belongs to one thread, and the caller sees all of them.
-void count_block(const uint64_t* args, uint64_t begin, uint64_t end) {
+void count_block(const uint64_t* args, uint64_t begin, uint64_t end, void*) {
   auto* counts = reinterpret_cast<uint32_t*>(args[0]);
   for (uint64_t block = begin; block < end; ++block) counts[block] += 1;
 }
@@ -87,7 +87,7 @@ TEST(Pool, AKernelMayRunAnother) {
   for (auto& inner : nested.inner) inner.resize(50);
   const uint64_t args[] = {address(&nested)};
   pool.run(
-      [](const uint64_t* a, uint64_t begin, uint64_t end) {
+      [](const uint64_t* a, uint64_t begin, uint64_t end, void*) {
         auto& mine = *reinterpret_cast<Nested*>(a[0]);
         for (uint64_t block = begin; block < end; ++block) {
           const uint64_t inner_args[] = {address(mine.inner[block].data())};
@@ -96,6 +96,48 @@ TEST(Pool, AKernelMayRunAnother) {
       },
       args, 8);
   for (const auto& inner : nested.inner) expect_all(inner, 1);
+}
+
+/// args: counts. Fills its scratch, lets others run, and looks for what they left in it.
+void use_scratch(const uint64_t* args, uint64_t begin, uint64_t end, void* scratch) {
+  auto* counts = reinterpret_cast<uint32_t*>(args[0]);
+  auto* words = static_cast<volatile uint64_t*>(scratch);
+  const bool is_good = scratch != nullptr && reinterpret_cast<uint64_t>(scratch) % 64 == 0;
+  for (uint64_t block = begin; block < end; ++block) {
+    bool is_mine = is_good;
+    for (uint64_t i = 0; is_good && i < 512; ++i) words[i] = block ^ args[0];
+    std::this_thread::yield();
+    for (uint64_t i = 0; is_good && i < 512; ++i)
+      is_mine = is_mine && words[i] == (block ^ args[0]);
+    counts[block] += is_mine ? 1 : 100;
+  }
+}
+
+TEST(Pool, EveryThreadHasItsOwnScratch) {
+  Pool pool({.threads = 4});
+  ASSERT_TRUE(pool.reserve_scratch(4096).has_value());
+  std::vector<std::vector<uint32_t>> counts(12, std::vector<uint32_t>(97));
+  std::vector<std::thread> threads;
+  // More callers than blocks of scratch.
+  for (auto& mine : counts)
+    threads.emplace_back([&pool, &mine] {
+      const uint64_t args[] = {address(mine.data())};
+      for (int i = 0; i < 50; ++i) pool.run(use_scratch, args, mine.size(), 4096);
+    });
+  for (uint64_t bytes = 1 << 12; bytes <= 4 << 20; bytes *= 2)
+    EXPECT_TRUE(pool.reserve_scratch(bytes).has_value());
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& mine : counts) expect_all(mine, 50);
+}
+
+TEST(Pool, ScratchBeyondTheMachineIsRefused) {
+  Pool pool({.threads = 2});
+  for (uint64_t bytes : {uint64_t{1} << 60, ~uint64_t{0}, ~uint64_t{0} - (3 << 20)}) {
+    const Status status = pool.reserve_scratch(bytes);
+    ASSERT_FALSE(status.has_value()) << bytes;
+    EXPECT_EQ(status.error().code, Code::kOutOfMemory);
+  }
+  ASSERT_TRUE(pool.reserve_scratch(64).has_value());
 }
 
 TEST(Pool, IsNeverUsedInAForkedChild) {

@@ -46,7 +46,7 @@ TEST_P(EveryCodeModel, RunsConstantsTablesAndData) {
   std::vector<int32_t> in(200), out(200, -1);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i * 3);
   const uint64_t args[] = {address(out.data()), address(in.data()), 200};
-  program->entry()(args, 0, 4);
+  program->entry()(args, 0, 4, nullptr);
   const int32_t primes[] = {2, 3, 5, 7, 11, 13, 17, 19};
   for (size_t i = 0; i < in.size(); ++i) {
     const int32_t row = in[i] & 7;
@@ -60,7 +60,7 @@ TEST_P(EveryCodeModel, CallsTheMathLibrary) {
   std::vector<float> in(100), out(100);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i) * 0.37f;
   const uint64_t args[] = {address(out.data()), address(in.data()), 100};
-  program->entry()(args, 0, 2);
+  program->entry()(args, 0, 2, nullptr);
   for (size_t i = 0; i < in.size(); ++i) ASSERT_EQ(out[i], std::sin(in[i])) << i;
 }
 
@@ -70,7 +70,7 @@ TEST_P(EveryCodeModel, CallsThroughAStoredFunctionAddress) {
   const std::string in = "relocated";
   std::string out(in.size(), ' ');
   const uint64_t args[] = {address(out.data()), address(in.data()), in.size()};
-  program->entry()(args, 0, 1);
+  program->entry()(args, 0, 1, nullptr);
   EXPECT_EQ(out, in);
 }
 
@@ -80,7 +80,7 @@ TEST_P(EveryCodeModel, RunsAPartOfTheGrid) {
   std::vector<float> x(300, 2), y(300, 1), out(300, -1);
   const uint64_t args[] = {address(out.data()), address(x.data()), address(y.data()), 300,
                            0x40400000};
-  program->entry()(args, 1, 5);
+  program->entry()(args, 1, 5, nullptr);
   EXPECT_EQ(out[63], -1);
   EXPECT_EQ(out[64], 7);
   EXPECT_EQ(out[299], 7);
