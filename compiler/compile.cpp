@@ -39,7 +39,7 @@ constexpr std::array kLimits = {ScheduleLimits{}, ScheduleLimits{.max_sums = 32}
                                 ScheduleLimits{.max_lanes = 4, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 1, .has_tiles = false}};
 
-enum class Renderer : uint8_t { kLlvm, kClang, kOpenCl, kNvrtc, kPtx };
+enum class Renderer : uint8_t { kLlvm, kClang, kOpenCl, kNvrtc, kPtx, kNvptx };
 
 Result<Renderer> choose_renderer(const hal::Arch& arch, std::string_view name) {
   if (arch.vendor == hal::Vendor::kOpenCl) {
@@ -48,10 +48,11 @@ Result<Renderer> choose_renderer(const hal::Arch& arch, std::string_view name) {
   }
   if (is_cuda(arch)) {
     if (name == "PTX") return Renderer::kPtx;
+    if (name == "LLVM" && arch.vendor != hal::Vendor::kNull) return Renderer::kNvptx;
     // NULL gives its devices the CPU's names.
     if (name.empty() || name == "NVRTC" || arch.vendor == hal::Vendor::kNull)
       return Renderer::kNvrtc;
-    return fail(Code::kUnsupported, "renderer {}: NVIDIA devices have NVRTC and PTX", name);
+    return fail(Code::kUnsupported, "renderer {}: NVIDIA devices have NVRTC, PTX and LLVM", name);
   }
   if (name.empty() || name == "LLVM") return Renderer::kLlvm;
   if (name == "CLANG") return Renderer::kClang;
@@ -83,6 +84,7 @@ std::string_view renderer_name(Renderer renderer) {
     case Renderer::kOpenCl: return "OPENCL";
     case Renderer::kNvrtc: return "NVRTC";
     case Renderer::kPtx: return "PTX";
+    case Renderer::kNvptx: return "NVPTX";
   }
   __builtin_unreachable();
 }
@@ -115,6 +117,7 @@ std::string render(const Program& program, const TargetInfo& target, Renderer re
     case Renderer::kOpenCl: return render_opencl(program);
     case Renderer::kNvrtc: return render_cuda(program);
     case Renderer::kPtx: return render_ptx(program, target);
+    case Renderer::kNvptx: return render_nvptx(program);
   }
   __builtin_unreachable();
 }
@@ -167,6 +170,7 @@ Result<std::vector<std::byte>> assemble(const std::string& source, const hal::Ar
     case Renderer::kOpenCl: return bytes_of(source);  // the device's driver compiles the text
     case Renderer::kNvrtc: return assemble_cuda(source, arch);
     case Renderer::kPtx: return assemble_ptx(source, arch);
+    case Renderer::kNvptx: return assemble_ptx(BM_TRY(llvm_ptx(source, target_info(arch))), arch);
   }
   __builtin_unreachable();
 }
@@ -203,10 +207,11 @@ Status check_arch(const hal::Arch& arch) {
 /// What of a CUDA toolkit and of settings the code depends on. Mixed toolkits have given programs
 /// that a driver refuses, so their versions count.
 std::string toolkit(Renderer renderer) {
-  if (renderer != Renderer::kNvrtc && renderer != Renderer::kPtx) return "";
+  if (renderer != Renderer::kNvrtc && renderer != Renderer::kPtx && renderer != Renderer::kNvptx)
+    return "";
   std::string code = wants_ptx() ? "ptx" : "cubin";
   if (settings().allow_tf32) code += " tf32";
-  if (renderer == Renderer::kPtx && wants_ptx()) return code;
+  if (renderer != Renderer::kNvrtc && wants_ptx()) return code;
   const auto version = renderer == Renderer::kNvrtc ? nvrtc_version() : nvjitlink_version();
   return code + " " + version.value_or("none");
 }
@@ -271,6 +276,7 @@ Result<std::string> cuda_assembly(std::span<const std::byte> image, const std::s
   if (text || text.error().code != Code::kNotFound) return text;
   const std::string note = fmt::format("// PTX: {}\n", text.error().message);
   if (renderer == Renderer::kPtx) return note + source;
+  if (renderer == Renderer::kNvptx) return note + BM_TRY(llvm_ptx(source, target_info(arch)));
   const auto ptx = BM_TRY(nvrtc_compile(source, arch.name, true));
   return note + reinterpret_cast<const char*>(ptx.data());
 }

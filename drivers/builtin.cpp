@@ -23,7 +23,7 @@ constexpr DriverInfo kDrivers[] = {
      .open = cpu::open_device},
     {.name = "NV",
      .interfaces = "NVK",
-     .renderers = "NVRTC PTX",
+     .renderers = "NVRTC PTX LLVM",
      .help =
          "an NVIDIA GPU of Turing or later with NVIDIA's kernel driver, release 535 or later "
          "(/dev/nvidiactl, /dev/nvidia0, /dev/nvidia-uvm must be there and writable); compiling "
@@ -32,7 +32,7 @@ constexpr DriverInfo kDrivers[] = {
      .open = nv::open_device},
     {.name = "CUDA",
      .interfaces = "",
-     .renderers = "NVRTC PTX",
+     .renderers = "NVRTC PTX LLVM",
      .help = "CUDA: the NVIDIA driver with libcuda.so.1 (Debian: libcuda1), and access to "
              "/dev/nvidia*",
      .count = cuda::count_units,

@@ -30,6 +30,11 @@ constexpr const char* kPasses =
     "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),gvn,"
     "instcombine<no-verify-fixpoint>,simplifycfg,loop(loop-deletion)),globaldce";
 
+/// Assembly that another compiler optimises again: calls are dissolved first.
+constexpr const char* kAssemblyPasses =
+    "always-inline,globaldce,function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,"
+    "loop-mssa(licm),gvn,instcombine<no-verify-fixpoint>,simplifycfg,loop(loop-deletion))";
+
 void set(bm_llvm_buffer* buffer, const char* data, size_t size) {
   buffer->data = static_cast<char*>(std::malloc(size + 1));
   if (!buffer->data) std::abort();
@@ -38,9 +43,9 @@ void set(bm_llvm_buffer* buffer, const char* data, size_t size) {
   buffer->size = size;
 }
 
-int fail(bm_llvm_buffer* error, const std::string& text) {
+int fail(bm_llvm_buffer* error, const std::string& text, int code = 1) {
   set(error, text.data(), text.size());
-  return 1;
+  return code;
 }
 
 void initialize_targets() {
@@ -151,6 +156,10 @@ BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* ou
                               bm_llvm_buffer* error) {
   initialize_targets();
   std::string problem;
+  LLVMTargetRef known = nullptr;
+  char* unknown = nullptr;
+  if (LLVMGetTargetFromTriple(request->triple, &known, &unknown))
+    return fail(error, take(unknown), 2);
   LLVMTargetMachineRef machine = machine_for(*request, &problem);
   if (!machine) return fail(error, problem);
   Context context(LLVMContextCreate());
@@ -173,9 +182,10 @@ BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* ou
   message = nullptr;
   if (request->optimize) {
     Options options(LLVMCreatePassBuilderOptions());
+    const char* passes = request->is_assembly ? kAssemblyPasses : kPasses;
     LLVMPassBuilderOptionsSetLoopVectorization(options.get(), 0);
     LLVMPassBuilderOptionsSetSLPVectorization(options.get(), 0);
-    if (LLVMErrorRef failed = LLVMRunPasses(module.get(), kPasses, machine, options.get())) {
+    if (LLVMErrorRef failed = LLVMRunPasses(module.get(), passes, machine, options.get())) {
       char* why = LLVMGetErrorMessage(failed);
       const std::string copy = why;
       LLVMDisposeErrorMessage(why);
@@ -183,7 +193,8 @@ BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* ou
     }
   }
   LLVMMemoryBufferRef object = nullptr;
-  if (LLVMTargetMachineEmitToMemoryBuffer(machine, module.get(), LLVMObjectFile, &message, &object))
+  const LLVMCodeGenFileType kind = request->is_assembly ? LLVMAssemblyFile : LLVMObjectFile;
+  if (LLVMTargetMachineEmitToMemoryBuffer(machine, module.get(), kind, &message, &object))
     return fail(error, take(message));
   Buffer owned(object);
   if (!problem.empty()) return fail(error, problem);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <string>
 
 #include "compiler/toolchain/llvm_plugin.h"
@@ -80,6 +81,45 @@ const Result<Plugin>& plugin() {
   return loaded;
 }
 
+/// First major release of LLVM that knows a card, oldest card first. Source: NVPTX.td of LLVM 17 to
+/// 21, "class Proc".
+struct NvptxRow {
+  std::string_view target;
+  int from_release;
+};
+constexpr std::array kNvptxRows = {
+    NvptxRow{"sm_75", 17},  NvptxRow{"sm_80", 17},  NvptxRow{"sm_86", 17},  NvptxRow{"sm_87", 17},
+    NvptxRow{"sm_89", 17},  NvptxRow{"sm_90", 17},  NvptxRow{"sm_90a", 18}, NvptxRow{"sm_100", 20},
+    NvptxRow{"sm_103", 21}, NvptxRow{"sm_120", 21}, NvptxRow{"sm_121", 21}};
+
+/// What a card runs of what this LLVM can name: the card itself or the last one before it.
+std::string_view nvptx_target(std::string_view card, int release) {
+  std::string_view last = kNvptxRows[0].target;
+  const auto number = [](std::string_view name) { return std::atoi(name.data() + 3); };
+  for (const NvptxRow& row : kNvptxRows) {
+    if (row.from_release > release) continue;
+    if (row.target == card) return row.target;
+    // Code for an "a" target runs on that card alone.
+    if (number(row.target) <= number(card) && row.target.back() != 'a') last = row.target;
+  }
+  return last;
+}
+
+Result<std::string> run(const Plugin& p, const bm_llvm_request& request) {
+  bm_llvm_buffer out{}, error{};
+  if (const int failed = p.compile(&request, &out, &error); failed != 0) {
+    const std::string text(error.data, error.size);
+    p.free(&error);
+    if (failed == 2)
+      return fail(Code::kNotFound, "LLVM {} was built without the target {}: {}", p.version(),
+                  request.triple, text);
+    return fail(Code::kCompile, "LLVM {}: {}", p.version(), text);
+  }
+  std::string made(out.data, out.size);
+  p.free(&out);
+  return made;
+}
+
 }  // namespace
 
 Result<std::string> llvm_version() {
@@ -94,17 +134,24 @@ Result<std::vector<std::byte>> llvm_compile(std::string_view ir, const TargetInf
                                 .triple = target.triple.c_str(),
                                 .cpu = target.cpu.c_str(),
                                 .features = target.features.c_str(),
-                                .optimize = 1};
-  bm_llvm_buffer out{}, error{};
-  if (p.compile(&request, &out, &error) != 0) {
-    const std::string text(error.data, error.size);
-    p.free(&error);
-    return fail(Code::kCompile, "LLVM {}: {}", p.version(), text);
-  }
-  const auto* bytes = reinterpret_cast<const std::byte*>(out.data);
-  std::vector<std::byte> object(bytes, bytes + out.size);
-  p.free(&out);
-  return object;
+                                .optimize = 1,
+                                .is_assembly = 0};
+  const std::string object = BM_TRY(run(p, request));
+  const auto bytes = std::as_bytes(std::span(object));
+  return std::vector<std::byte>(bytes.begin(), bytes.end());
+}
+
+Result<std::string> llvm_ptx(std::string_view ir, const TargetInfo& target) {
+  const Plugin p = BM_TRY(plugin());
+  const std::string card(nvptx_target(target.cpu, std::atoi(p.version())));
+  const bm_llvm_request request{.text = ir.data(),
+                                .text_size = ir.size(),
+                                .triple = "nvptx64-nvidia-cuda",
+                                .cpu = card.c_str(),
+                                .features = "",
+                                .optimize = 1,
+                                .is_assembly = 1};
+  return run(p, request);
 }
 
 Result<std::string> llvm_disassemble(std::span<const std::byte> object, const TargetInfo& target) {
@@ -114,7 +161,8 @@ Result<std::string> llvm_disassemble(std::span<const std::byte> object, const Ta
                                 .triple = target.triple.c_str(),
                                 .cpu = target.cpu.c_str(),
                                 .features = target.features.c_str(),
-                                .optimize = 0};
+                                .optimize = 0,
+                                .is_assembly = 0};
   bm_llvm_buffer out{}, error{};
   if (p.disassemble(&request, &out, &error) != 0) {
     const std::string text(error.data, error.size);

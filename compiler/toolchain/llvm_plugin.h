@@ -18,15 +18,17 @@ struct bm_llvm_request {
   const char* triple;
   const char* cpu;
   const char* features;
-  int optimize;  ///< 0: none, 1: usual
+  int optimize;     ///< 0: none, 1: usual
+  int is_assembly;  ///< compile: 1: text of an assembler instead of an object
 };
 
-#define BM_LLVM_ABI 1
+#define BM_LLVM_ABI 2
 
 typedef int bm_llvm_abi_fn(void);
 /// "19.1.7".
 typedef const char* bm_llvm_version_fn(void);
-/// IR text → relocatable object. 0: `out` holds it; otherwise `error` holds a message.
+/// IR text → relocatable object or assembly. 0: `out` holds it; otherwise `error` holds a message.
+/// 2: this LLVM was built without the target.
 typedef int bm_llvm_compile_fn(const bm_llvm_request* request, bm_llvm_buffer* out,
                                bm_llvm_buffer* error);
 /// Object → text of its code sections.

@@ -20,6 +20,12 @@ Result<std::string> llvm_version();
 /// Errors: kNotFound (component missing); kCompile with LLVM's message.
 Result<std::vector<std::byte>> llvm_compile(std::string_view ir, const TargetInfo& target);
 
+/// Makes PTX of LLVM IR in this process, for target.cpu ("sm_90"). Thread: any.
+/// Cards newer than this LLVM get what the last one it knows takes.
+/// Errors: kNotFound (component missing, or its LLVM was built without NVPTX); kCompile with
+/// LLVM's message.
+Result<std::string> llvm_ptx(std::string_view ir, const TargetInfo& target);
+
 /// Disassembles the code sections of a relocatable object.
 Result<std::string> llvm_disassemble(std::span<const std::byte> object, const TargetInfo& target);
 

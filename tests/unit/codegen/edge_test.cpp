@@ -219,7 +219,8 @@ TEST_P(Edges, FusedMultiplyAddRoundsOnce) {
 INSTANTIATE_TEST_SUITE_P(All, Edges,
                          testing::Values(Where{"LLVM", true}, Where{"LLVM", false},
                                          Where{"CLANG", true}, Where{"CLANG", false},
-                                         Where{"OPENCL"}, Where{"PTX"}, Where{"NVRTC"}),
+                                         Where{"OPENCL"}, Where{"PTX"}, Where{"NVRTC"},
+                                         Where{"NVPTX"}),
                          [](const auto& given) { return where_name(given.param); });
 
 }  // namespace

@@ -175,6 +175,17 @@ TEST(Nv, PtxIsAssembledForEveryCard) {
     }
 }
 
+/// LLVM knows fewer cards than the toolkit: what it makes for the last one before is assembled.
+TEST(Nv, PtxOfLlvmIsAssembledForEveryCard) {
+  if (const auto v = compiler::nvjitlink_version(); !v) GTEST_SKIP() << v.error().message;
+  if (const std::string reason = why_not({"NVPTX"}); !reason.empty()) GTEST_SKIP() << reason;
+  const std::vector<ir::KernelIr> kernels = corpus();
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    expect_cubin(kernels[i], kTargets[i % kTargets.size()], "LLVM");
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
 TEST(Nv, MatrixInstructionsAreUsedWhereTheyExist) {
   EXPECT_TRUE(uses_matrices(product_kernel({}), "sm_75"));
   EXPECT_TRUE(uses_matrices(product_kernel({.in = DType::kBF16}), "sm_80"));
@@ -213,9 +224,9 @@ TEST(Nv, CudaIsCompiledForEveryCard) {
 /// Machine code by default; text that ends in NUL where it is asked for.
 TEST(Nv, PtxTextIsHandedOutOnRequest) {
   const auto kernel = matmul_kernel(8, 8, 8, DType::kF32);
-  for (const char* renderer : {"PTX", "NVRTC"}) {
-    if (const auto v = compiler::nvrtc_version(); !v && renderer == std::string_view("NVRTC"))
-      continue;
+  for (const char* name : {"PTX", "NVRTC", "NVPTX"}) {
+    if (!why_not({name}).empty()) continue;
+    const char* renderer = renderer_of({name});
     const ScopedSetting code("BM_NV_CODE", "ptx");
     const auto made = compiler::compile(kernel, nv_arch("sm_90"), renderer, {.use_cache = false});
     ASSERT_TRUE(made) << made.error().message;
@@ -245,9 +256,9 @@ TEST(Nv, CacheKeepsTextAndMachineCodeApart) {
 
 TEST(Nv, UnknownRenderersAreNamed) {
   const auto code =
-      compiler::compile(matmul_kernel(8, 8, 8, DType::kF32), nv_arch("sm_90"), "LLVM");
+      compiler::compile(matmul_kernel(8, 8, 8, DType::kF32), nv_arch("sm_90"), "CLANG");
   ASSERT_FALSE(code);
-  EXPECT_NE(code.error().message.find("NVRTC and PTX"), std::string::npos);
+  EXPECT_NE(code.error().message.find("NVRTC, PTX and LLVM"), std::string::npos);
 }
 
 // --- on the interpreter -------------------------------------------------------------------------
@@ -436,7 +447,8 @@ TEST_P(OnInterpreter, MatrixProductsTakeParamsAtAnyAddress) {
   const ScopedSetting text("BM_NV_CODE", "ptx");
   for (const bool is_right_deep : {false, true}) {
     const auto kernel = product_kernel({.out = DType::kF16, .is_right_deep = is_right_deep});
-    const auto code = compiler::compile(kernel, ptx_arch(), GetParam(), {.use_cache = false});
+    const auto code =
+        compiler::compile(kernel, ptx_arch(), renderer_of({GetParam()}), {.use_cache = false});
     ASSERT_TRUE(code) << code.error().message;
     const Buffers start = small_numbers(kernel);
     for (const uint64_t shift : {0u, 1u, 4u}) {
@@ -448,7 +460,7 @@ TEST_P(OnInterpreter, MatrixProductsTakeParamsAtAnyAddress) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Nv, OnInterpreter, testing::Values("PTX", "NVRTC"),
+INSTANTIATE_TEST_SUITE_P(Nv, OnInterpreter, testing::Values("PTX", "NVRTC", "NVPTX"),
                          [](const auto& given) { return std::string(given.param); });
 
 TEST(CudaToolchain, MissingLibrariesAreLookedForWhereToolkitsAre) {

@@ -76,7 +76,7 @@ TEST_P(RandomKernels, AgreeWithTheReference) {
     ASSERT_TRUE(done) << "seed " << seed << ": " << done.error().message;
     const auto result = same(k, buffers, reference(k));
     if (result) continue;
-    auto text = compiler::explain(k.kernel, arch_of(c.where), c.where.renderer);
+    auto text = compiler::explain(k.kernel, arch_of(c.where), renderer_of(c.where));
     FAIL() << "seed " << seed << ": " << result.message()
            << (text ? text->ir : text.error().message);
   }
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(All, RandomKernels,
                          testing::Values(Case{{"LLVM", true}, 250}, Case{{"LLVM", false}, 60},
                                          Case{{"CLANG", true}, 25}, Case{{"CLANG", false}, 10},
                                          Case{{"OPENCL"}, 25}, Case{{"PTX"}, 150},
-                                         Case{{"NVRTC"}, 25}),
+                                         Case{{"NVRTC"}, 25}, Case{{"NVPTX"}, 120}),
                          [](const auto& given) { return where_name(given.param.where); });
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <cstring>
 #include <vector>
 
+#include "compiler/codegen/target.h"
 #include "compiler/toolchain/nvrtc.h"
+#include "compiler/toolchain/toolchain.h"
 #include "drivers/cpu/cpu_info.h"
 #include "runtime/base/check.h"
 #include "runtime/base/env.h"
@@ -56,7 +58,7 @@ Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel
 
 bool is_nv(const Where& where) {
   const std::string_view name = where.renderer;
-  return name == "PTX" || name == "NVRTC";
+  return name == "PTX" || name == "NVRTC" || name == "NVPTX";
 }
 
 std::string where_name(const Where& where) {
@@ -70,7 +72,15 @@ std::string why_not(const Where& where) {
     const auto version = compiler::nvrtc_version();
     return version ? "" : version.error().message;
   }
+  if (name == "NVPTX") {
+    const auto made = compiler::llvm_ptx("", compiler::target_info(ptx_arch()));
+    return made ? "" : made.error().message;
+  }
   return name == "OPENCL" ? why_no_cl() : "";
+}
+
+const char* renderer_of(const Where& where) {
+  return where.renderer == std::string_view("NVPTX") ? "LLVM" : where.renderer;
 }
 
 hal::Arch arch_of(const Where& where) {
@@ -93,7 +103,8 @@ Status run_on(const Where& where, const ir::KernelIr& kernel,
   if (is_nv(where)) {
     BM_TRY(ir::verify(kernel));
     const ScopedSetting text("BM_NV_CODE", "ptx");
-    const auto code = BM_TRY(compiler::compile(kernel, arch, where.renderer, {.use_cache = false}));
+    const auto code =
+        BM_TRY(compiler::compile(kernel, arch, renderer_of(where), {.use_cache = false}));
     BM_TRY(run_on_ptx(code, buffers, vars));
     return {};
   }

@@ -26,7 +26,8 @@ Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel
                                                       const hal::Arch& arch,
                                                       std::string_view renderer);
 
-/// Where a kernel is compiled for and run; "PTX" and "NVRTC" as PTX text on an interpreter.
+/// Where a kernel is compiled for and run; "PTX", "NVRTC" and "NVPTX" (of LLVM) as PTX text on an
+/// interpreter.
 struct Where {
   const char* renderer;
   bool is_native = true;  ///< CPU: this machine's, else the baseline
@@ -36,6 +37,8 @@ std::string where_name(const Where& where);
 /// "" or why nothing runs there (then the test skips).
 std::string why_not(const Where& where);
 hal::Arch arch_of(const Where& where);
+/// What the compiler calls the renderer.
+const char* renderer_of(const Where& where);
 
 /// Compiles without the cache and runs the kernel once on `buffers`, by param.
 Status run_on(const Where& where, const ir::KernelIr& kernel,
