@@ -132,7 +132,7 @@ Status NvRecording::add_patch(const Script& script, const hal::Patch& patch) {
       store.rule = Rule::kWordAddress;
       if (spot.kind == Spot::Kind::kSemaphore) {
         store.at = place(spot.lane, spot.at);
-      } else if (spot.kind == Spot::Kind::kTimestamp) {
+      } else if (spot.kind == Spot::Kind::kTimestamp || spot.kind == Spot::Kind::kWrite) {
         store.kind = Kind::kHighLow;
         store.at = place(spot.lane, spot.at);
       } else {
@@ -149,6 +149,8 @@ Status NvRecording::add_value(const Script& script, const Spot& spot, const hal:
   Store store{.at = 0, .kind = Kind::kLowHigh, .slot = patch.slot, .addend = patch.addend};
   if (spot.kind == Spot::Kind::kSemaphore) {
     store.at = place(spot.lane, spot.at + 2);
+  } else if (spot.kind == Spot::Kind::kWrite) {
+    store.at = place(spot.lane, spot.first);
   } else if (spot.kind == Spot::Kind::kRelease) {
     const LaunchPart& part = launches_[spot.first];
     const QmdField& payload = qmd_format(part.program->plan().version)[QmdKey::kReleasePayload];

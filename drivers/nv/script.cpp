@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "drivers/nv/gpu.h"
 #include "drivers/nv/methods/bank0.h"
 #include "drivers/nv/methods/compute.h"
 #include "drivers/nv/methods/copy.h"
@@ -15,6 +16,8 @@ using hal::raw;
 
 constexpr uint64_t kStampBytes = 16;
 constexpr uint32_t kNoLaunch = UINT32_MAX;
+/// Of one inline write; more go into the next.
+constexpr uint32_t kMostInlineWords = 4096;
 
 Result<const NvProgram*> own_program(const hal::Dispatch& dispatch, const ScriptContext& context) {
   // The one checked downcast: programs of other devices have no image here.
@@ -67,7 +70,7 @@ class Encoder {
   Push& push() { return pushes_[lane_]; }
 
   Status encode(const hal::Wait& c) {
-    if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.signal), "Wait"));
+    if (!is_patched(kPatchedAddress)) BM_TRY(check_signal(raw(c.signal), "Wait"));
     spot() = {.kind = Spot::Kind::kSemaphore,
               .lane = lane_,
               .at = acquire(push(), raw(c.signal), c.value)};
@@ -75,14 +78,11 @@ class Encoder {
     return {};
   }
   Status encode(const hal::Signal& c) {
-    if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.signal), "Signal"));
+    if (!is_patched(kPatchedAddress)) BM_TRY(check_signal(raw(c.signal), "Signal"));
     if (signal_in_launch(c)) return {};
     return release_at(raw(c.signal), c.value);
   }
-  Status encode(const hal::Write& c) {
-    if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.dst), "Write"));
-    return release_at(raw(c.dst), c.value);
-  }
+  Status encode(const hal::Write& c);
   /// Nothing: a launch that starts a chain waits and invalidates, links of a chain do so by
   /// themselves, and the copy engine has no caches.
   Status encode(const hal::Barrier&) { return {}; }
@@ -90,6 +90,14 @@ class Encoder {
   Status encode(const hal::Copy& c);
   Status encode(const hal::Dispatch& c);
 
+  Status check_signal(uint64_t address, const char* command) const;
+  /// OFFSET_IN_UPPER and OFFSET_OUT_UPPER: 17 bits in clc7b5.h, 25 in clc8b5.h; likewise those of
+  /// inline data in clc7c0.h and clcbc0.h.
+  uint64_t address_end() const {
+    return uint64_t{1} << (context_.classes[kCopyLane].copy >= 0xc8b5 ? 57 : 49);
+  }
+  void write_inline(const hal::Write& c);
+  bool extend_inline(const hal::Write& c);
   bool signal_in_launch(const hal::Signal& c);
   Status release_at(uint64_t address, uint64_t value);
   Status write_stamps();
@@ -108,7 +116,7 @@ class Encoder {
   void end_chain() { last_ = kNoLaunch; }
   void mark_idle() {
     end_chain();
-    needs_idle_ = false;
+    needs_idle_ = has_inline_ = false;
   }
   uint32_t take_data(uint64_t bytes) {
     const auto at = static_cast<uint32_t>(script_.data.size());
@@ -126,12 +134,77 @@ class Encoder {
   Script& script_;
   std::array<Push, kLanes> pushes_;
   size_t lane_;
-  bool needs_idle_ = true;     ///< grids may run that no method has waited for
+  bool needs_idle_ = true;   ///< grids may run that no method has waited for
+  bool has_inline_ = false;  ///< the same of inline data
+  struct OpenInline {        ///< the inline write that ends the compute lane's words
+    InlineWords words{};
+    uint32_t end = 0;
+    uint64_t next = 0;
+  } inline_;
   bool is_dirty_ = false;      ///< copies that no flush has made visible
   uint32_t last_ = kNoLaunch;  ///< launch the next one may be linked to
   uint64_t ordinal_ = 0;
   std::vector<Stamp> stamps_;  ///< taken on the compute lane, still to be written
 };
+
+/// Host semaphores reach less than the address space on older channels.
+Status Encoder::check_signal(uint64_t address, const char* command) const {
+  BM_TRY(check_word(address, command));
+  const ChipRow& chip = context_.gpu->chip();
+  if (address >> chip.sem_va_bits == 0) return {};
+  return fail(Code::kInvalidArgument,
+              "{} at {:#x}: semaphores of {} lie below 2^{}; allocate them visible to the host",
+              command, address, chip.name, chip.sem_va_bits);
+}
+
+/// Data that comes with the commands: no semaphore, so any memory will do, and neighbours go
+/// together. On the copy lane the engine's constants are that data.
+Status Encoder::encode(const hal::Write& c) {
+  if (!is_patched(kPatchedAddress)) {
+    BM_TRY(check_word(raw(c.dst), "Write"));
+    if (raw(c.dst) >= address_end())
+      return fail(Code::kInvalidArgument, "Write at {:#x}: addresses end at {:#x}", raw(c.dst),
+                  address_end());
+  }
+  if (!stamps_.empty()) BM_TRY(write_stamps());
+  if (lane_ == kCopyLane) {
+    const ConstantWords words = write_constant(push(), raw(c.dst), c.value);
+    is_dirty_ = true;
+    spot() = {
+        .kind = Spot::Kind::kWrite, .lane = lane_, .at = words.addresses, .first = words.value};
+    return {};
+  }
+  if (!extend_inline(c)) write_inline(c);
+  inline_.end = push().position();
+  inline_.next = is_patched(kPatchedAddress) ? 0 : raw(c.dst) + sizeof c.value;
+  spot() = {.kind = Spot::Kind::kWrite,
+            .lane = lane_,
+            .at = inline_.words.addresses,
+            .first = inline_.end - 2};
+  end_chain();
+  has_inline_ = true;
+  return {};
+}
+
+void Encoder::write_inline(const hal::Write& c) {
+  if (needs_idle_) wait_for_idle(push());
+  needs_idle_ = false;
+  const uint32_t value[] = {lo32(c.value), hi32(c.value)};
+  inline_.words = nv::write_inline(push(), raw(c.dst), value);
+}
+
+/// As more data of the write directly before, when `c` is its neighbour.
+bool Encoder::extend_inline(const hal::Write& c) {
+  const uint32_t words = inline_.end - inline_.words.header - 1;
+  if (inline_.next == 0 || inline_.end != push().position() || inline_.next != raw(c.dst) ||
+      is_patched(kPatchedAddress) || words + 2 > kMostInlineWords)
+    return false;
+  std::vector<uint32_t>& stream = script_.words[kComputeLane];
+  stream.insert(stream.end(), {lo32(c.value), hi32(c.value)});
+  stream[inline_.words.header] = inline_header(words + 2);
+  stream[inline_.words.bytes] = (words + 2) * sizeof(uint32_t);
+  return true;
+}
 
 /// As part of the grid's end, when the signal comes directly after it.
 bool Encoder::signal_in_launch(const hal::Signal& c) {
@@ -200,8 +273,7 @@ Status Encoder::encode(const hal::Copy& c) {
   if (!is_patched(kPatchedCopy) && (raw(c.dst) == 0 || raw(c.src) == 0))
     return fail(Code::kInvalidArgument, "Copy of {} bytes from {:#x} to {:#x}", c.bytes, raw(c.src),
                 raw(c.dst));
-  // OFFSET_IN_UPPER and OFFSET_OUT_UPPER: 17 bits in clc7b5.h, 25 in clc8b5.h.
-  const uint64_t end = uint64_t{1} << (context_.classes[kCopyLane].copy >= 0xc8b5 ? 57 : 49);
+  const uint64_t end = address_end();
   for (const uint64_t address : {raw(c.src), raw(c.dst)})
     if (!is_patched(kPatchedCopy) && (address >= end || c.bytes > end - address))
       return fail(Code::kInvalidArgument,
@@ -297,7 +369,7 @@ void Encoder::start(LaunchPart& part) {
       return;
     }
   }
-  if (needs_idle_) wait_for_idle(push());
+  if (needs_idle_ || has_inline_) wait_for_idle(push());
   invalidate_caches(push());
   part.header = launch(push(), plan.method, data_va(part.qmd));
   const bool is_empty = part.grid.x == 0 || part.grid.y == 0 || part.grid.z == 0;

@@ -49,11 +49,12 @@ struct LaunchPart {
 
 /// Where a command's address and value lie, for patches.
 struct Spot {
-  enum class Kind : uint8_t { kNone, kSemaphore, kRelease, kCopy, kTimestamp, kLaunch };
+  enum class Kind : uint8_t { kNone, kSemaphore, kRelease, kCopy, kTimestamp, kLaunch, kWrite };
   Kind kind = Kind::kNone;
   size_t lane = 0;
-  uint32_t at = 0;     ///< kSemaphore: address low word; kTimestamp: destination words
-  uint32_t first = 0;  ///< kCopy: first piece; kLaunch, kRelease: the launch
+  /// kSemaphore: address low word; kTimestamp, kWrite: destination words, the upper one first
+  uint32_t at = 0;
+  uint32_t first = 0;  ///< kCopy: first piece; kLaunch, kRelease: the launch; kWrite: value words
   uint32_t count = 0;  ///< kCopy: pieces; kRelease: which release
 };
 struct CopyPart {

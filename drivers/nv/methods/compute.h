@@ -65,12 +65,27 @@ constexpr uint32_t launch_header(LaunchMethod form) {
 inline constexpr uint32_t kComputeNoOperationHeader =
     push_header(PushOp::kIncrement, Subchannel::kCompute, kComputeNoOperation, 1);
 
+/// Where the words of an inline write lie.
+struct InlineWords {
+  uint32_t bytes;      ///< LINE_LENGTH_IN
+  uint32_t addresses;  ///< upper, then lower
+  uint32_t header;     ///< of the data, which follows it
+};
+
 /// Writes `words` to `address` in order with the grids' launches (not with their ends).
-inline void write_inline(Push& push, uint64_t address, std::span<const uint32_t> words) {
-  push.incr(Subchannel::kCompute, kComputeLineLengthIn, words.size() * sizeof(uint32_t), 1,
-            hi32(address), lo32(address));
+inline InlineWords write_inline(Push& push, uint64_t address, std::span<const uint32_t> words) {
+  InlineWords at{};
+  at.bytes = push.incr(Subchannel::kCompute, kComputeLineLengthIn, words.size() * sizeof(uint32_t),
+                       1, hi32(address), lo32(address));
+  at.addresses = at.bytes + 2;
   push.incr(Subchannel::kCompute, kComputeLaunchDma, kInlineWrite);
+  at.header = push.position();
   push.non_incr(Subchannel::kCompute, kComputeLoadInlineData, words);
+  return at;
+}
+/// Header of the data of an inline write.
+constexpr uint32_t inline_header(uint32_t words) {
+  return push_header(PushOp::kNonIncrement, Subchannel::kCompute, kComputeLoadInlineData, words);
 }
 
 struct LocalMemorySetup {

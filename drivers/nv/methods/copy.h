@@ -29,6 +29,9 @@ inline constexpr uint32_t kFlushAndRelease = 0x14;
 /// SET_REMAP_COMPONENTS: four bytes of constant A to one component.
 inline constexpr uint32_t kFillWords = 4 | 3u << 16;
 
+/// SET_REMAP_COMPONENTS: four bytes of constant A, then four of constant B.
+inline constexpr uint32_t kFillPairs = 4 | 5u << 4 | 3u << 16 | 1u << 24;
+
 inline constexpr uint64_t kLargestCopy = uint64_t{1} << 31;
 
 /// Where the words of one plain copy lie.
@@ -63,6 +66,21 @@ inline void fill(Push& push, uint64_t dst, uint64_t bytes, uint32_t word) {
     push.incr(Subchannel::kCopy, kCopyLineLengthIn, std::min(bytes - at, kLargestCopy) / 4);
     push.incr(Subchannel::kCopy, kCopyLaunchDma, kFillCopy);
   }
+}
+
+/// Where the words of a constant written by the copy engine lie.
+struct ConstantWords {
+  uint32_t value;      ///< lower, then upper
+  uint32_t addresses;  ///< upper, then lower
+};
+/// Writes one 64-bit word in order with the copies.
+inline ConstantWords write_constant(Push& push, uint64_t address, uint64_t value) {
+  ConstantWords at{};
+  at.value = push.incr(Subchannel::kCopy, kCopyRemapConstA, lo32(value), hi32(value), kFillPairs);
+  at.addresses = push.incr(Subchannel::kCopy, kCopyOffsetOutUpper, hi32(address), lo32(address));
+  push.incr(Subchannel::kCopy, kCopyLineLengthIn, 1);
+  push.incr(Subchannel::kCopy, kCopyLaunchDma, kFillCopy);
+  return at;
 }
 
 /// When all copies so far are visible everywhere: 16 bytes at `address` (a multiple of 16) =

@@ -144,6 +144,9 @@ TEST(NvGolden, Copy) {
        [](Push& p) { fill(p, kFirst, 64, 0x01020304); });
   copy("fill of 2 GiB and 4 bytes: two launches", "clc7b5.h NVC7B5_LINE_LENGTH_IN",
        [](Push& p) { fill(p, kFirst, kLargestCopy + 4, 0); });
+  copy("one 64-bit word from constants A and B",
+       "clc7b5.h NVC7B5_SET_REMAP_CONST_A, SET_REMAP_COMPONENTS NUM_DST_COMPONENTS_TWO",
+       [](Push& p) { write_constant(p, kFirst, 0x1122'3344'5566'7788); });
   const uint32_t nop[] = {kCopyNopHeader};
   golden.words("header of a copy that is switched off", "clc7b5.h NVC7B5_NOP", nop);
   golden.check();

@@ -25,6 +25,46 @@ TEST(NvQueue, SignalsWritesAndWaits) {
   EXPECT_EQ(Rig::words(*memory)[2], 0u) << "a release writes one word";
 }
 
+TEST(NvQueue, NeighbouringWritesGoTogetherAndKeepTheirPlaceAmongKernels) {
+  Rig rig;
+  const auto add = rig.load("add");
+  const auto memory = rig.allocate(1 << 17), args = rig.allocate(64);
+  Rig::words(*args)[0] = hal::raw(memory->va());
+  Rig::words(*args)[1] = 5;
+  const hal::Dispatch dispatch{add.get(), args->va(), {}};
+  ASSERT_TRUE(rig.run({hal::Write{word(*memory, 0), 2}, dispatch, dispatch,
+                       hal::Write{word(*memory, 1), 7}, hal::Write{word(*memory, 2), 8},
+                       hal::Copy{word(*memory, 3), word(*memory, 0), 24}}));
+  const uint64_t after = (2 * 3 + 5) * 3 + 5;
+  for (const uint64_t at : {0u, 3u}) {
+    EXPECT_EQ(Rig::words(*memory)[at], after);
+    EXPECT_EQ(Rig::words(*memory)[at + 1], 7u);
+    EXPECT_EQ(Rig::words(*memory)[at + 2], 8u);
+  }
+  // More than one inline write may hold, then one with a gap before it.
+  std::vector<hal::Command> commands;
+  for (uint64_t i = 0; i < 5000; ++i) commands.emplace_back(hal::Write{word(*memory, i), i * i});
+  commands.emplace_back(hal::Write{word(*memory, 6000), 1});
+  for (const auto kind : {hal::QueueKind::kCompute, hal::QueueKind::kCopy}) {
+    std::fill_n(Rig::words(*memory), 6001, ~uint64_t{0});
+    ASSERT_TRUE(rig.run(commands, kind));
+    for (uint64_t i = 0; i < 5000; ++i) ASSERT_EQ(Rig::words(*memory)[i], i * i);
+    EXPECT_EQ(Rig::words(*memory)[5000], ~uint64_t{0});
+    EXPECT_EQ(Rig::words(*memory)[6000], 1u);
+  }
+}
+
+TEST(NvQueue, AddressesBeyondTheEnginesAreRefused) {
+  Rig rig;
+  const auto refused = [&](const hal::Command& command) {
+    const Status done = rig.queue().submit(std::span(&command, 1));
+    return !done && done.error().code == Code::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused(hal::Write{hal::GpuVa{uint64_t{1} << 49}, 1}));
+  EXPECT_TRUE(refused(hal::Signal{hal::GpuVa{uint64_t{1} << 40}, 1}));
+  EXPECT_TRUE(refused(hal::Wait{hal::GpuVa{uint64_t{1} << 40}, 1}));
+}
+
 TEST(NvQueue, CopiesOnEitherQueueAreExact) {
   Rig rig;
   const auto memory = rig.allocate(1 << 20);

@@ -319,14 +319,17 @@ void StubGpu::copy(StubChannel& channel, uint32_t flags) {
   const uint32_t length = channel.state[0x418];
   if ((flags & 3) != 0) {
     const bool is_fill = (flags >> 10 & 1) != 0;
-    const uint64_t bytes = is_fill ? uint64_t{length} * 4 : length;
+    // SET_REMAP_COMPONENTS: one component of four bytes, or constants A and B.
+    const bool is_pair = is_fill && channel.state[0x708] == 0x01030054;
+    const uint64_t bytes = is_fill ? uint64_t{length} * (is_pair ? 8 : 4) : length;
     if (bytes == 0) complain("a copy of nothing");
     std::byte* to = at(pair(0x408), bytes);
     const std::byte* from = is_fill ? to : at(pair(0x400), bytes);
     if (to == nullptr || from == nullptr) return;
     if (is_fill) {
       const uint32_t word = channel.state[0x700];
-      for (uint64_t i = 0; i < length; ++i) std::memcpy(to + i * 4, &word, 4);
+      for (uint64_t i = 0; i < bytes / 4; ++i)
+        std::memcpy(to + i * 4, is_pair && i % 2 ? &channel.state[0x704] : &word, 4);
     } else {
       std::memmove(to, from, bytes);
     }
