@@ -64,15 +64,21 @@ class Evaluator {
       roots.push_back(s.value);
       if (s.gate) roots.push_back(s.gate);
     }
-    order_ = ir::topological(roots);
-    for (const Node* n : order_) {
-      auto& d = depends_[n];
-      d.assign(1, n->op == Op::kRange ? n : nullptr);
-      for (const Node* s : n->src) d.insert(d.end(), depends_[s].begin(), depends_[s].end());
+    uint32_t last = 0;
+    const std::vector<const Node*> order = ir::topological(roots);
+    for (const Node* n : order) last = std::max(last, n->id);
+    values_.resize(last + 1);
+    is_known_.resize(last + 1);
+    index_.resize(last + 1);
+    users_.resize(last + 1);
+    std::unordered_map<const Node*, std::vector<const Node*>> depends;
+    for (const Node* n : order) {
+      auto& d = depends[n];
+      if (n->op == Op::kRange) d.push_back(n);
+      for (const Node* s : n->src) d.insert(d.end(), depends[s].begin(), depends[s].end());
       std::sort(d.begin(), d.end());
       d.erase(std::unique(d.begin(), d.end()), d.end());
-      for (const Node* r : d)
-        if (r) users_[r].push_back(n);
+      for (const Node* r : d) users_[r->id].push_back(n->id);
     }
   }
 
@@ -83,8 +89,8 @@ class Evaluator {
 
  private:
   void set(const Node* range, int64_t value) {
-    index_[range] = value;
-    for (const Node* n : users_[range]) known_.erase(n);
+    index_[range->id] = value;
+    for (uint32_t user : users_[range->id]) is_known_[user] = 0;
   }
 
   void loop(size_t depth) {
@@ -122,11 +128,11 @@ class Evaluator {
     return buffers_[p].data() + index * size;
   }
 
-  Scalar eval(const Node* n) {
-    if (const auto it = known_.find(n); it != known_.end()) return it->second;
-    const Scalar v = compute(n);
-    known_[n] = v;
-    return v;
+  const Scalar& eval(const Node* n) {
+    if (is_known_[n->id]) return values_[n->id];
+    values_[n->id] = compute(n);
+    is_known_[n->id] = 1;
+    return values_[n->id];
   }
 
   Scalar compute(const Node* n) {
@@ -134,7 +140,7 @@ class Evaluator {
       case Op::kConst:
         return is_float(n->dtype) ? Scalar{n->dtype, 0, n->fimm()} : Scalar{n->dtype, n->imm, 0};
       case Op::kVar: return {DType::kI64, vars_[static_cast<size_t>(n->imm)], 0};
-      case Op::kRange: return {DType::kI64, index_[n], 0};
+      case Op::kRange: return {DType::kI64, index_[n->id], 0};
       case Op::kLoad: {
         if (n->src.size() > 1 && !eval(n->src[1]).i) return {n->dtype, 0, 0};
         const std::byte* at = address(static_cast<int>(n->imm), eval(n->src[0]).i);
@@ -181,10 +187,11 @@ class Evaluator {
   const ir::KernelIr& k_;
   std::span<const std::span<std::byte>> buffers_;
   std::span<const int64_t> vars_;
-  std::vector<const Node*> order_;
-  std::unordered_map<const Node*, std::vector<const Node*>> depends_, users_;
-  std::unordered_map<const Node*, int64_t> index_;
-  std::unordered_map<const Node*, Scalar> known_;
+  // By node id.
+  std::vector<Scalar> values_;
+  std::vector<uint8_t> is_known_;
+  std::vector<int64_t> index_;
+  std::vector<std::vector<uint32_t>> users_;
   std::optional<std::string> problem_;
 };
 

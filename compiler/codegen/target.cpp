@@ -60,6 +60,13 @@ constexpr std::array kX86DotRows = {
     X86DotRow{{DotKind::kBF16BF16, 256}, "avx512bf16", "avx512vl", 5},
     X86DotRow{{DotKind::kBF16BF16, 128}, "avx512bf16", "avx512vl", 5}};
 
+/// Sizes of the machine's caches.
+void set_caches(const hal::Arch& arch, TargetInfo* info) {
+  info->first_cache_bytes = arch.first_cache_bytes;
+  info->private_cache_bytes = std::max(arch.cache_bytes, arch.first_cache_bytes);
+  info->last_cache_bytes = std::max(arch.shared_cache_bytes, info->private_cache_bytes);
+}
+
 TargetInfo x86_info(const hal::Arch& arch) {
   const int level = x86_level(arch.cpu);
   const std::string_view f = arch.features;
@@ -68,6 +75,7 @@ TargetInfo x86_info(const hal::Arch& arch) {
     return sign == '+' || (sign == 0 && level >= from_level);
   };
   TargetInfo info;
+  set_caches(arch, &info);
   info.triple = "x86_64-unknown-linux-gnu";
   info.cpu = arch.cpu.empty() ? "x86-64" : arch.cpu;
   info.features = arch.features;
@@ -157,6 +165,7 @@ TargetInfo target_info(const hal::Arch& arch) {
   if (arch.vendor == hal::Vendor::kOpenCl) return api_info(arch);
   if (arch.name == "x86_64" || arch.name.empty()) return x86_info(arch);
   TargetInfo info;
+  set_caches(arch, &info);
   info.triple = arch.name + "-unknown-linux-gnu";
   info.cpu = arch.cpu.empty() ? "generic" : arch.cpu;
   info.features = arch.features;

@@ -23,10 +23,16 @@ struct MatrixInfo {
 struct TargetInfo {
   uint32_t vector_bits = 128;
   uint32_t vector_registers = 16;
-  bool has_fma = false;          ///< fused multiply-add of float32 and float64
-  bool has_f16c = false;         ///< conversions float16 ↔ float32
-  bool has_round = false;        ///< truncation of floats in one instruction
-  bool has_f64 = true;           ///< float64 arithmetic
+  // Data caches in bytes. Without work-groups only.
+  uint64_t first_cache_bytes = 32 << 10;
+  uint64_t private_cache_bytes = 1 << 20;  ///< last level that one core has to itself
+  uint64_t last_cache_bytes = 8 << 20;     ///< last level of all
+  uint32_t cache_line_bytes = 64;
+  uint32_t page_bytes = 4096;  ///< least distance of addresses that need translations of their own
+  bool has_fma = false;        ///< fused multiply-add of float32 and float64
+  bool has_f16c = false;       ///< conversions float16 ↔ float32
+  bool has_round = false;      ///< truncation of floats in one instruction
+  bool has_f64 = true;         ///< float64 arithmetic
   bool keeps_subnormals = true;  ///< float32 arithmetic on subnormal numbers is certain
   bool has_groups = false;       ///< kernels run in work-groups of up to max_block work-items
   uint32_t max_block = 1;

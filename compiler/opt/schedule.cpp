@@ -25,7 +25,6 @@ constexpr double kMaxMergedNodes = 500;
 constexpr double kVectorTraffic = 0.35, kScalarTraffic = 0.15, kRaggedCost = 1.0;
 /// Cycles to start on a row in another page: translation, and caches whose sets such rows share.
 constexpr double kFarRowCost = 4;
-constexpr int64_t kPage = 4096;
 
 /// One way to merge copies of loop bodies around the heaviest reduction.
 struct Tile {
@@ -163,7 +162,8 @@ class Scheduler {
   bool is_far(const Node* reduce, const Node* load) {
     for (size_t i = 1; i < reduce->src.size(); ++i) {
       const std::optional<int64_t> stride = model_.strides(reduce->src[i], 0).stride(load->src[0]);
-      if (stride && std::abs(*stride) * item_size(load->dtype) >= kPage) return true;
+      if (stride && std::abs(*stride) * item_size(load->dtype) >= int64_t{target_.page_bytes})
+        return true;
     }
     return false;
   }

@@ -15,8 +15,6 @@
 namespace bm::cpu {
 namespace {
 
-constexpr uint64_t kDefaultCacheBytes = 1 << 20;
-
 /// First line of a small system file; nothing if it cannot be read.
 std::optional<std::string> read_line(const std::string& path) {
   std::ifstream file(path);
@@ -107,7 +105,10 @@ Result<hal::Arch> make_arch(std::string_view request) {
     tokens = tokens.subspan(1);
   }
   hal::Arch arch = BM_TRY(make_host_arch(tokens));
-  arch.cache_bytes = private_cache_bytes();
+  const CacheSizes caches = cache_sizes();
+  arch.first_cache_bytes = caches.first;
+  arch.cache_bytes = caches.private_one;
+  arch.shared_cache_bytes = caches.last;
   return arch;
 }
 
@@ -139,21 +140,28 @@ uint32_t usable_cores() {
   return std::max<uint32_t>(cores, 1);
 }
 
-uint64_t private_cache_bytes() {
-  constexpr std::string_view kCpu = "/sys/devices/system/cpu/cpu0";
-  const auto siblings = read_line(fmt::format("{}/topology/thread_siblings_list", kCpu));
-  uint64_t best = 0;
+CacheSizes cache_sizes(const std::string& folder) {
+  const auto siblings = read_line(folder + "/topology/thread_siblings_list");
+  CacheSizes sizes;
   for (int index = 0; index < 8; ++index) {
-    const std::string cache = fmt::format("{}/cache/index{}/", kCpu, index);
+    const std::string cache = fmt::format("{}/cache/index{}/", folder, index);
     const auto size = read_line(cache + "size"), shared = read_line(cache + "shared_cpu_list");
     if (!size || !shared) break;
-    const auto type = read_line(cache + "type");
+    const auto type = read_line(cache + "type"), level = read_line(cache + "level");
     if (type && *type == "Instruction") continue;
-    if (*shared != "0" && (!siblings || *shared != *siblings)) continue;
     const uint64_t unit = size->ends_with('M') ? 1 << 20 : size->ends_with('K') ? 1 << 10 : 1;
-    best = std::max(best, static_cast<uint64_t>(number(*size).value_or(0)) * unit);
+    const uint64_t bytes = static_cast<uint64_t>(number(*size).value_or(0)) * unit;
+    if (level && *level == "1") sizes.first = std::max(sizes.first, bytes);
+    sizes.last = std::max(sizes.last, bytes);
+    const bool is_private = number(*shared) && shared->find_first_of(",-") == std::string::npos;
+    if (is_private || (siblings && *shared == *siblings))
+      sizes.private_one = std::max(sizes.private_one, bytes);
   }
-  return best != 0 ? best : kDefaultCacheBytes;
+  const hal::Arch usual;
+  if (sizes.first == 0) sizes.first = usual.first_cache_bytes;
+  if (sizes.private_one == 0) sizes.private_one = usual.cache_bytes;
+  if (sizes.last == 0) sizes.last = usual.shared_cache_bytes;
+  return sizes;
 }
 
 }  // namespace bm::cpu

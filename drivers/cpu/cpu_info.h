@@ -30,7 +30,13 @@ uint32_t usable_cores();
 /// Cores a quota allows, from the contents of cpu.max ("200000 100000", "max 100000"); 0: no limit.
 uint32_t cores_of_quota(std::string_view cpu_max);
 
-/// Size of the largest cache a core does not share with other cores. Source: sysfs cache/index*/.
-uint64_t private_cache_bytes();
+/// Data caches of a core, in bytes; where the system does not say, the sizes hal::Arch starts with.
+struct CacheSizes {
+  uint64_t first = 0;        ///< first level
+  uint64_t private_one = 0;  ///< largest that a core does not share with other cores
+  uint64_t last = 0;         ///< largest of all
+};
+/// Source: sysfs cache/index*/ of `folder`, a core's.
+CacheSizes cache_sizes(const std::string& folder = "/sys/devices/system/cpu/cpu0");
 
 }  // namespace bm::cpu

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "compiler/ir/kernel.h"
@@ -14,9 +15,18 @@ struct RandomKernel {
   ir::KernelIr kernel;
   std::vector<std::vector<std::byte>> buffers;  ///< initial contents, by param
   std::vector<int64_t> vars;
+  /// Most a float may differ, relative to the largest value of its buffer; 0: to the last bit.
+  double tolerance = 0;
 };
 
-/// `size` scales extents and depth; the same seed gives the same kernel.
+/// The same seed gives the same kernel.
 RandomKernel random_kernel(uint64_t seed);
+
+/// Kernels of the shapes that have schedules of their own, sizes and layouts drawn: products of
+/// matrices with prologues and epilogues, convolutions, row kernels (softmax, norms), attention,
+/// sums along columns, transpositions, gathers, scans, quantised products.
+RandomKernel random_pattern(uint64_t seed);
+/// Name of the pattern `seed` draws: "matmul", "convolution", …
+std::string_view pattern_name(uint64_t seed);
 
 }  // namespace bm::test

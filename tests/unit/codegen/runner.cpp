@@ -1,6 +1,10 @@
 #include "tests/unit/codegen/runner.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include "compiler/codegen/target.h"
@@ -25,6 +29,50 @@ hal::Arch baseline_arch() {
   hal::Arch arch;
   arch.name = "x86_64";
   return arch;
+}
+
+hal::Arch varied(hal::Arch arch, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto pick = [&](std::initializer_list<uint64_t> list) {
+    return list.begin()[random() % list.size()];
+  };
+  arch.first_cache_bytes = pick({1 << 10, 4 << 10, 32 << 10, 48 << 10});
+  arch.cache_bytes = pick({2 << 10, 16 << 10, 512 << 10, 2 << 20});
+  arch.shared_cache_bytes = pick({4 << 10, 64 << 10, 8 << 20, 256 << 20});
+  arch.vector_bits =
+      static_cast<uint32_t>(std::min<uint64_t>(pick({128, 256, 512}), arch.vector_bits));
+  arch.units = static_cast<uint32_t>(pick({1, 2, 3, 16, 96}));
+  return arch;
+}
+
+GuardedBuffers::GuardedBuffers(std::span<const std::vector<std::byte>> contents) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  for (const std::vector<std::byte>& c : contents) {
+    const size_t inside = (c.size() / page + 1) * page;  // at least one byte in front
+    void* const base =
+        mmap(nullptr, inside + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    BM_CHECK(base != MAP_FAILED);
+    auto* const bytes = static_cast<std::byte*>(base);
+    BM_CHECK(mprotect(bytes + inside, page, PROT_NONE) == 0);
+    std::fill(bytes, bytes + inside, std::byte{0xa5});
+    std::copy(c.begin(), c.end(), bytes + inside - c.size());
+    mappings_.push_back({bytes, inside + page});
+    pointers_.push_back(bytes + inside - c.size());
+  }
+}
+
+GuardedBuffers::~GuardedBuffers() {
+  for (const Mapping& m : mappings_) munmap(m.base, m.bytes);
+}
+
+bool GuardedBuffers::copy_out(std::span<std::vector<std::byte>> contents) const {
+  bool is_good = true;
+  for (size_t i = 0; i < contents.size(); ++i) {
+    const auto* const at = static_cast<const std::byte*>(pointers_[i]);
+    std::copy(at, at + contents[i].size(), contents[i].begin());
+    for (const std::byte* b = mappings_[i].base; b < at; ++b) is_good &= *b == std::byte{0xa5};
+  }
+  return is_good;
 }
 
 // Generated code carries no type information for -fsanitize=function.
@@ -63,7 +111,14 @@ bool is_nv(const Where& where) {
 
 std::string where_name(const Where& where) {
   const std::string name = where.renderer;
-  return name == "OPENCL" || is_nv(where) ? name : name + (where.is_native ? "Native" : "Baseline");
+  if (!is_cpu(where)) return name;
+  std::string text = name + (where.is_native ? "Native" : "Baseline");
+  for (const char* c = where.without; *c; ++c) text += std::isalnum(*c) ? *c : '_';
+  return text;
+}
+
+bool is_cpu(const Where& where) {
+  return where.renderer != std::string_view("OPENCL") && !is_nv(where);
 }
 
 std::string why_not(const Where& where) {
@@ -85,8 +140,13 @@ const char* renderer_of(const Where& where) {
 
 hal::Arch arch_of(const Where& where) {
   if (is_nv(where)) return ptx_arch();
-  if (where.renderer != std::string_view("OPENCL"))
-    return where.is_native ? native_arch() : baseline_arch();
+  if (is_cpu(where)) {
+    if (!*where.without) return where.is_native ? native_arch() : baseline_arch();
+    auto arch = cpu::make_arch(std::string("native,") + where.without);
+    BM_CHECK(arch.has_value());
+    arch->units = 2;
+    return *arch;
+  }
   const auto device = cl_device();
   BM_CHECK(device.has_value());
   return (*device)->arch();
@@ -108,10 +168,16 @@ Status run_on(const Where& where, const ir::KernelIr& kernel,
     BM_TRY(run_on_ptx(code, buffers, vars));
     return {};
   }
-  const auto program = BM_TRY(build_kernel(kernel, arch, where.renderer));
-  std::vector<void*> pointers;
-  for (auto& b : buffers) pointers.push_back(b.data());
-  run_kernel(*program, pointers, vars);
+  return run_on_cpu(arch, where.renderer, kernel, buffers, vars);
+}
+
+Status run_on_cpu(const hal::Arch& arch, std::string_view renderer, const ir::KernelIr& kernel,
+                  std::span<std::vector<std::byte>> buffers, std::span<const int64_t> vars) {
+  const auto program = BM_TRY(build_kernel(kernel, arch, renderer));
+  const GuardedBuffers guarded(buffers);
+  run_kernel(*program, guarded.pointers(), vars);
+  if (!guarded.copy_out(buffers))
+    return fail(Code::kInternal, "kernel {} wrote in front of a buffer", kernel.name);
   return {};
 }
 

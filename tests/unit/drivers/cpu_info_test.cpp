@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "drivers/cpu/x86_features.h"
 
@@ -119,8 +122,43 @@ TEST(CpuInfo, QuotaRoundsUp) {
   EXPECT_EQ(cores_of_quota(""), 0u);
   EXPECT_EQ(cores_of_quota("x y"), 0u);
   EXPECT_GE(usable_cores(), 1u);
-  EXPECT_GE(private_cache_bytes(), 4096u);
   EXPECT_FALSE(cpu_model_name().empty());
+}
+
+/// A core's folder as sysfs has it: {level, type, size, cores that share it}.
+std::string write_core(const std::string& name, std::vector<std::array<const char*, 4>> caches) {
+  const std::string folder = testing::TempDir() + name;
+  const auto write = [&](const std::string& file, const char* text) {
+    const std::filesystem::path path = folder + "/" + file;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text << '\n';
+  };
+  write("topology/thread_siblings_list", "0,4");
+  for (size_t i = 0; i < caches.size(); ++i) {
+    const std::string at = fmt::format("cache/index{}/", i);
+    static constexpr std::array kFiles = {"level", "type", "size", "shared_cpu_list"};
+    for (size_t k = 0; k < kFiles.size(); ++k) write(at + kFiles[k], caches[i][k]);
+  }
+  return folder;
+}
+
+TEST(CpuInfo, CachesAreWhatTheSystemSays) {
+  const CacheSizes sizes = cache_sizes(write_core("core", {{"1", "Data", "48K", "0,4"},
+                                                           {"1", "Instruction", "64K", "0,4"},
+                                                           {"2", "Unified", "2M", "0,4"},
+                                                           {"3", "Unified", "32M", "0-7"}}));
+  EXPECT_EQ(sizes.first, 48u << 10);
+  EXPECT_EQ(sizes.private_one, 2u << 20);
+  EXPECT_EQ(sizes.last, 32u << 20);
+  const CacheSizes shared = cache_sizes(
+      write_core("core2", {{"1", "Data", "32K", "0"}, {"2", "Unified", "4096K", "0-3"}}));
+  EXPECT_EQ(shared.private_one, 32u << 10);
+  EXPECT_EQ(shared.last, 4u << 20);
+  const CacheSizes unknown = cache_sizes("/nowhere");
+  EXPECT_EQ(unknown.first, hal::Arch{}.first_cache_bytes);
+  EXPECT_EQ(unknown.private_one, hal::Arch{}.cache_bytes);
+  EXPECT_EQ(unknown.last, hal::Arch{}.shared_cache_bytes);
+  EXPECT_GE(cache_sizes().first, 4096u);
 }
 
 #if defined(__x86_64__)
