@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/codegen/checks.h"
 #include "compiler/codegen/lower.h"
 #include "compiler/codegen/target.h"
 #include "compiler/opt/schedule.h"
@@ -122,6 +123,11 @@ std::string render(const Program& program, const TargetInfo& target, Renderer re
   __builtin_unreachable();
 }
 
+/// Whether kernels check their accesses: text for devices' own compilers has nobody to report to.
+bool is_checked(const hal::Arch& arch) {
+  return settings().checked && arch.vendor == hal::Vendor::kCpu;
+}
+
 Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer) {
   const TargetInfo target = target_info(arch);
   Stages s;
@@ -133,6 +139,10 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Rende
     if (s.program.values.size() <= (s.schedule.matrix ? kMaxMatrixValues : kMaxValues)) break;
   }
   BM_TRY(check_program(s.program, target, arch));
+  if (is_checked(arch)) {
+    insert_checks(s.program);
+    BM_TRY(verify(s.program));
+  }
   s.source = render(s.program, target, renderer);
   return s;
 }
@@ -219,8 +229,9 @@ std::string toolkit(Renderer renderer) {
 /// The version of LLVM or clang is left out on purpose: an object of an older one is as right, and
 /// a start from a full cache must not need a compiler at all.
 std::string cache_key(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer) {
-  return fmt::format("{}\n{}\n{}{}\n{}\n{}", kCodegenVersion, arch.key(), renderer_name(renderer),
-                     toolkit(renderer), kernel.name, ir::serialize(kernel));
+  return fmt::format("{}\n{}\n{}{}{}\n{}\n{}", kCodegenVersion, arch.key(), renderer_name(renderer),
+                     toolkit(renderer), is_checked(arch) ? " checked" : "", kernel.name,
+                     ir::serialize(kernel));
 }
 
 #ifdef BM_HAS_DISK_CACHE

@@ -109,6 +109,9 @@ class Printer {
           break;
         }
         case StmtKind::kBarrier: line(depth, "barrier"); break;
+        case StmtKind::kFault:
+          line(depth, fmt::format("fault at v{}: {}", s.begin, p_.faults[s.target]));
+          break;
         case StmtKind::kLoop:
           line(depth, loop(s));
           block(s.body, depth + 1);
@@ -231,6 +234,7 @@ class Verifier {
     if (s.kind == StmtKind::kLoop) return loop(s);
     if (s.kind == StmtKind::kPrefetch) return use(s.begin);
     if (s.kind == StmtKind::kMatrix) return matrix(s);
+    if (s.kind == StmtKind::kFault) return use(s.begin);
     if (s.kind == StmtKind::kBarrier)
       return divergence_ == 0
                  ? Status{}

@@ -81,6 +81,7 @@ enum class StmtKind : uint8_t {
   kMatrix,   ///< registers target … target+3 += product of the fragments `operands` of all 32
              ///< work-items of a sub-group, which arrive together; see MatrixInfo
   kBarrier,  ///< all work-items of a group arrive, and see each other's local stores so far
+  kFault,    ///< reports Program::faults[target] at element `begin` and ends the process
 };
 
 /// Programs of targets with work-groups run once per work-item: statements outside kItem loops are
@@ -148,6 +149,7 @@ struct Program {
   std::vector<BlockId> register_block;  ///< root block of the function a register belongs to
   std::vector<Function> functions;
   std::vector<std::vector<uint64_t>> tables;
+  std::vector<std::string> faults;  ///< texts of kFault statements
   BlockId root = kNone;
   uint32_t block = 0;  ///< work-items per group; 0: the target has no work-groups
   /// Most groups along each axis that are ever launched.

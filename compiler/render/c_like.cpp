@@ -1,6 +1,10 @@
 #include "compiler/render/c_like.h"
 
+#include "runtime/base/check.h"
+
 namespace bm::compiler {
+
+void CLike::fault(const Stmt&) { check_failed("checks are for CPUs", __FILE__, __LINE__); }
 
 void CLike::block(BlockId id) {
   for (const Stmt& s : p_.blocks[id].stmts) statement(s);
@@ -71,6 +75,7 @@ void CLike::statement(const Stmt& s) {
     case StmtKind::kStore: return store(s);
     case StmtKind::kPrefetch: return prefetch(s);
     case StmtKind::kLocalStore: return local_store(s);
+    case StmtKind::kFault: return fault(s);
     case StmtKind::kMatrix: return matrix(s);
     case StmtKind::kBarrier: return barrier();
   }

@@ -52,6 +52,8 @@ class CLike {
   virtual void local_store(const Stmt& s) = 0;
   virtual void barrier() = 0;
   virtual void matrix(const Stmt& s) = 0;
+  /// Where programs may have checks.
+  virtual void fault(const Stmt& s);
 
   const Program& p_;
   std::string out_;

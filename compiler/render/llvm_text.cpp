@@ -139,6 +139,7 @@ void LlvmText::statement(const Stmt& s) {
     case StmtKind::kPrefetch:
     case StmtKind::kLocalStore:
     case StmtKind::kMatrix:
+    case StmtKind::kFault:
     case StmtKind::kBarrier: return memory_statement(s);
   }
 }

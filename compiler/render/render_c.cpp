@@ -59,6 +59,7 @@ class CRenderer final : public CLike {
       for (uint64_t w : p_.tables[i]) text += fmt::format("{}ul, ", w);
       text += "};\n";
     }
+    if (!p_.faults.empty()) text += "_Noreturn void bm_kernel_fault(const char*, long);\n";
     return text + out_;
   }
 
@@ -153,6 +154,9 @@ class CRenderer final : public CLike {
   }
   void barrier() override { no_groups(); }
   void matrix(const Stmt&) override { no_groups(); }
+  void fault(const Stmt& s) override {
+    line("bm_kernel_fault(\"{}\", {});", p_.faults[s.target], ref(s.begin));
+  }
   [[noreturn]] static void no_groups() {
     check_failed("no work-groups on a CPU", __FILE__, __LINE__);
   }

@@ -76,6 +76,7 @@ class CpuRenderer final : public LlvmText {
         declarations_.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
         return line("call void @llvm.prefetch.p0({}, i32 0, i32 3, i32 1)",
                     address(s.target, s.begin));
+      case StmtKind::kFault: return fault(s);
       case StmtKind::kLet:
       case StmtKind::kLoop:
       case StmtKind::kIf:
@@ -106,6 +107,15 @@ class CpuRenderer final : public LlvmText {
     line("{} = getelementptr {}, ptr %p{}, i64 {}", at, memory_type({p_.params[param].dtype, 1}),
          param, ref(index));
     return "ptr " + at;
+  }
+
+  void fault(const Stmt& s) {
+    declarations_.insert("declare void @bm_kernel_fault(ptr, i64) noreturn nounwind");
+    const std::string& text = p_.faults[s.target];
+    declarations_.insert(
+        fmt::format("@{}.fault{} = private unnamed_addr constant [{} x i8] c\"{}\\00\"", p_.name,
+                    s.target, text.size() + 1, text));
+    line("call void @bm_kernel_fault(ptr @{}.fault{}, i64 {})", p_.name, s.target, ref(s.begin));
   }
 
   std::string local_address(size_t array, ValueId index) {

@@ -155,6 +155,7 @@ class NvptxRenderer final : public LlvmText {
       case StmtKind::kLet:
       case StmtKind::kLoop:
       case StmtKind::kIf:
+      case StmtKind::kFault:
       case StmtKind::kAssign: break;
     }
     check_failed("no statement that touches memory", __FILE__, __LINE__);

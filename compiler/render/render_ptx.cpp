@@ -120,6 +120,7 @@ class PtxRenderer {
         return store("shared", local_address(s.target, s.begin), s.value, kNone);
       case StmtKind::kMatrix: return matrix(s);
       case StmtKind::kBarrier: return out_.line("bar.sync 0;");
+      case StmtKind::kFault: check_failed("checks are for CPUs", __FILE__, __LINE__);
     }
   }
 

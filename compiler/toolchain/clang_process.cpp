@@ -44,6 +44,9 @@ std::vector<std::string> command(const std::string& program, const TargetInfo& t
     if (f.empty() || f == "-prefer-256-bit") continue;
     args.insert(args.end(), {"-Xclang", "-target-feature", "-Xclang", f});
   }
+  if (settings().checked)
+    args.insert(args.end(), {"-fsanitize=undefined,float-cast-overflow,integer-divide-by-zero",
+                             "-fno-sanitize=function", "-fsanitize-trap=all"});
   args.insert(args.end(), {"-o", folder.file("k.o"), folder.file("k.c")});
   return args;
 }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 
 namespace bm::cpu {
 namespace {
@@ -33,6 +35,13 @@ uint128 divide_unsigned(uint128 a, uint128 b) { return a / b; }
 uint128 modulo_unsigned(uint128 a, uint128 b) { return a % b; }
 int128 multiply(int128 a, int128 b) {
   return static_cast<int128>(static_cast<uint128>(a) * static_cast<uint128>(b));
+}
+
+/// Called by kernels compiled with BM_CHECKED.
+void kernel_fault(const char* text, int64_t element) {
+  std::fprintf(stderr, "bellmetal: %s at element %lld: outside\n", text,
+               static_cast<long long>(element));
+  std::abort();
 }
 
 #if defined(__x86_64__)
@@ -99,6 +108,7 @@ std::span<const External> externals() {
     f32("atanf", atanf),
     f64("atanh", atanh),
     f32("atanhf", atanhf),
+    bind("bm_kernel_fault", kernel_fault),
     f64("cbrt", cbrt),
     f32("cbrtf", cbrtf),
     f64("ceil", ceil),

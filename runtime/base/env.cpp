@@ -127,6 +127,19 @@ constexpr Row kRows[] = {
      "folder of compiled kernels and measurements", set_text<&S::cache_dir>, get<&S::cache_dir>},
     {"BM_CACHE", "1", "0: neither read nor write the cache folder", set_bool<&S::cache>,
      get<&S::cache>},
+    {"BM_CHECKED", "0",
+     "1: kernels of the CPU check every load and store against the size of its buffer; the first "
+     "that leaves it is reported and ends the process",
+     set_bool<&S::checked>, get<&S::checked>},
+    {"BM_TUNE", "0",
+     "search for faster schedules of each new kernel, keeping the best N at every step; 0: use "
+     "what "
+     "is known",
+     set_number<&S::tune, 0u, 64u>, get<&S::tune>},
+    {"BM_TUNE_MS", "2000", "longest search for one kernel in milliseconds, begun steps included",
+     set_number<&S::tune_ms, 1u, 3'600'000u>, get<&S::tune_ms>},
+    {"BM_BUNDLE", "", "files of `bellmetal bake` to take kernels from, separated by ':'",
+     set_text<&S::bundle>, get<&S::bundle>},
     {"BM_PLUGIN_DIR", "", "folder searched first for compiler components", set_text<&S::plugin_dir>,
      get<&S::plugin_dir>},
     {"BM_CLANG", "",

@@ -23,6 +23,10 @@ struct Settings {
   bool pin = false;                   ///< BM_PIN
   std::string cache_dir;              ///< BM_CACHE_DIR, resolved; empty when there is no home
   bool cache = true;                  ///< BM_CACHE
+  bool checked = false;               ///< BM_CHECKED
+  uint32_t tune = 0;                  ///< BM_TUNE; 0: no search
+  uint32_t tune_ms = 2'000;           ///< BM_TUNE_MS
+  std::string bundle;                 ///< BM_BUNDLE; several separated by ':'
   std::string plugin_dir;             ///< BM_PLUGIN_DIR
   std::string clang;                  ///< BM_CLANG; empty: the first of several in PATH
   uint64_t memory_cap = 0;            ///< BM_MEMORY_CAP, bytes; 0: none

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "compiler/codegen/evaluate.h"
+#include "runtime/base/env.h"
 #include "runtime/base/half.h"
 #include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"
@@ -94,7 +95,7 @@ void say_what_ran(int number) {
   raise(number);
 }
 
-enum class Kind : uint8_t { kKernel, kPattern, kFacts };
+enum class Kind : uint8_t { kKernel, kPattern, kFacts, kCheckedKernel, kChecked };
 
 struct Case {
   Where where;
@@ -103,12 +104,15 @@ struct Case {
 };
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  static constexpr const char* kNames[] = {"Kernels", "Patterns", "PatternsOnOddMachines"};
+  static constexpr const char* kNames[] = {"Kernels", "Patterns", "PatternsOnOddMachines",
+                                           "CheckedKernels", "CheckedPatterns"};
   return where_name(info.param.where) + "_" + kNames[static_cast<int>(info.param.kind)];
 }
 
+bool is_pattern(Kind kind) { return kind != Kind::kKernel && kind != Kind::kCheckedKernel; }
+
 RandomKernel draw(Kind kind, uint64_t seed) {
-  return kind == Kind::kKernel ? random_kernel(seed) : random_pattern(seed);
+  return is_pattern(kind) ? random_pattern(seed) : random_kernel(seed);
 }
 
 class Random : public testing::TestWithParam<Case> {
@@ -116,12 +120,14 @@ class Random : public testing::TestWithParam<Case> {
   void check(uint64_t seed) {
     const Case& c = GetParam();
     const RandomKernel k = draw(c.kind, seed);
-    const std::string_view name = c.kind == Kind::kKernel ? "kernel" : pattern_name(seed);
+    const std::string_view name = is_pattern(c.kind) ? pattern_name(seed) : "kernel";
     const std::string what = fmt::format("seed {} ({})", seed, name);
     std::snprintf(g_running, sizeof g_running, "\n%s: crashed in %s\n", what.c_str(),
                   case_name({c, 0}).c_str());
     hal::Arch arch = arch_of(c.where);
     if (c.kind == Kind::kFacts) arch = varied(arch, seed);
+    const bool is_checked = c.kind == Kind::kChecked || c.kind == Kind::kCheckedKernel;
+    const ScopedSetting checked("BM_CHECKED", is_checked ? "1" : "0");
     auto buffers = k.buffers;
     const Status done = is_cpu(c.where)
                             ? run_on_cpu(arch, c.where.renderer, k.kernel, buffers, k.vars)
@@ -162,9 +168,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{kSse, Kind::kPattern, 60}, Case{{"LLVM", false}, Kind::kKernel, 60},
                     Case{{"LLVM", false}, Kind::kPattern, 60}, Case{{"CLANG"}, Kind::kKernel, 25},
                     Case{{"CLANG"}, Kind::kPattern, 36}, Case{{"CLANG", false}, Kind::kKernel, 10},
+                    Case{{"LLVM"}, Kind::kCheckedKernel, 60}, Case{{"LLVM"}, Kind::kChecked, 60},
+                    Case{{"CLANG"}, Kind::kChecked, 24}, Case{{"CLANG"}, Kind::kCheckedKernel, 12},
                     Case{{"OPENCL"}, Kind::kKernel, 25}, Case{{"OPENCL"}, Kind::kPattern, 12},
                     Case{{"PTX"}, Kind::kKernel, 150}, Case{{"PTX"}, Kind::kPattern, 36},
-                    Case{{"NVRTC"}, Kind::kKernel, 25}, Case{{"NVPTX"}, Kind::kKernel, 120}, Case{{"NVPTX"}, Kind::kPattern, 24}),
+                    Case{{"NVRTC"}, Kind::kKernel, 25}, Case{{"NVPTX"}, Kind::kKernel, 120},
+                    Case{{"NVPTX"}, Kind::kPattern, 24}),
     case_name);
 
 }  // namespace
