@@ -16,7 +16,8 @@ constexpr SaveArea kSaveLarge{0x60000, 0x4000, 12}, kSaveSmall{0x40000, 0x4000, 
 
 // The forms a generation is made of. Scratch units and register granules: LLVM,
 // AMDGPUUsage.rst, "compute_pgm_rsrc1 for GFX6-GFX12" and "Private Segment Buffer"; LDS: the same,
-// "Address Spaces".
+// "Address Spaces". Register files: LLVM, AMDGPUBaseInfo.cpp, getTotalNumVGPRs() and
+// getVGPRAllocGranule(); GCNProcessors.td for which chips have the large one.
 constexpr ChipRow kGfx9{
     .name = "",
     .target_version = 0,
@@ -28,7 +29,12 @@ constexpr ChipRow kGfx9{
     .has_wave32 = false,
     .max_vgprs = 512,
     .vgpr_granule32 = 8,
+    .vgprs_per_simd = 512,
+    .vgpr_unit = 8,
+    .waves_per_simd = 8,
+    .simds_per_cu = 4,
     .lds_bytes = 65536,
+    .lds_unit = 512,
     .scratch_unit = 1024,
     .scratch_wave_size = kGc943ComputeTmpringSizeWavesize,
     .is_scratch_per_engine = false,
@@ -47,7 +53,12 @@ constexpr ChipRow kGfx11{
     .has_wave32 = true,
     .max_vgprs = 256,
     .vgpr_granule32 = 8,
+    .vgprs_per_simd = 1024,
+    .vgpr_unit = 16,
+    .waves_per_simd = 16,
+    .simds_per_cu = 2,
     .lds_bytes = 65536,
+    .lds_unit = 512,
     .scratch_unit = 256,
     .scratch_wave_size = kGc1100ComputeTmpringSizeWavesize,
     .is_scratch_per_engine = true,
@@ -66,7 +77,12 @@ constexpr ChipRow kGfx12{
     .has_wave32 = true,
     .max_vgprs = 256,
     .vgpr_granule32 = 8,
+    .vgprs_per_simd = 1536,
+    .vgpr_unit = 24,
+    .waves_per_simd = 16,
+    .simds_per_cu = 2,
     .lds_bytes = 65536,
+    .lds_unit = 512,
     .scratch_unit = 256,
     .scratch_wave_size = kGc1200ComputeTmpringSizeWavesize,
     .is_scratch_per_engine = true,
@@ -81,25 +97,29 @@ constexpr ChipRow chip(ChipRow row, std::string_view name, uint32_t version, uin
   row.elf_machine = machine;
   return row;
 }
-constexpr ChipRow saved(ChipRow row, SaveArea save) {
-  row.save = save;
+/// Chips with half as many registers again, which are saved, too.
+constexpr ChipRow large(ChipRow row) {
+  row.save = kSaveLarge;
+  row.vgprs_per_simd = 1536;
+  row.vgpr_unit = 24;
   return row;
 }
-constexpr ChipRow with_lds(ChipRow row, uint32_t bytes) {
+constexpr ChipRow with_lds(ChipRow row, uint32_t bytes, uint32_t unit) {
   row.lds_bytes = bytes;
+  row.lds_unit = unit;
   return row;
 }
 
 // Machine numbers: LLVM, llvm/BinaryFormat/ELF.h, EF_AMDGPU_MACH_AMDGCN_*.
 constexpr std::array kChips{
     chip(kGfx9, "gfx942", 90402, 0x4c),
-    chip(with_lds(kGfx9, 163840), "gfx950", 90500, 0x4f),
-    chip(saved(kGfx11, kSaveLarge), "gfx1100", 110000, 0x41),
-    chip(saved(kGfx11, kSaveLarge), "gfx1101", 110001, 0x46),
+    chip(with_lds(kGfx9, 163840, 1280), "gfx950", 90500, 0x4f),
+    chip(large(kGfx11), "gfx1100", 110000, 0x41),
+    chip(large(kGfx11), "gfx1101", 110001, 0x46),
     chip(kGfx11, "gfx1102", 110002, 0x47),
     chip(kGfx11, "gfx1103", 110003, 0x44),
     chip(kGfx11, "gfx1150", 110500, 0x43),
-    chip(saved(kGfx11, kSaveLarge), "gfx1151", 110501, 0x4a),
+    chip(large(kGfx11), "gfx1151", 110501, 0x4a),
     chip(kGfx12, "gfx1200", 120000, 0x48),
     chip(kGfx12, "gfx1201", 120001, 0x4e),
 };

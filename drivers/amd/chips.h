@@ -49,8 +49,13 @@ struct ChipRow {
   bool has_wave32;          ///< DISPATCH_INITIATOR.CS_W32_EN
   uint16_t max_vgprs;       ///< per lane
   uint16_t vgpr_granule32;  ///< registers per step of RSRC1.VGPRS in wave32 (wave64 where alone)
-  uint32_t lds_bytes;       ///< of one work-group
-  uint32_t scratch_unit;    ///< bytes; steps of a wave's scratch
+  uint16_t vgprs_per_simd;  ///< wave-wide registers that a SIMD's waves share
+  uint16_t vgpr_unit;       ///< steps in which a wave takes them
+  uint8_t waves_per_simd;
+  uint8_t simds_per_cu;   ///< twice as many for work-groups of WGP mode, where there is one
+  uint32_t lds_bytes;     ///< of one work-group
+  uint32_t lds_unit;      ///< bytes; steps of RSRC2.LDS_SIZE
+  uint32_t scratch_unit;  ///< bytes; steps of a wave's scratch
   RegisterField scratch_wave_size;  ///< of COMPUTE_TMPRING_SIZE
   bool is_scratch_per_engine;       ///< TMPRING_SIZE.WAVES counts per shader engine
   bool needs_privilege;             ///< RSRC1.PRIV: waves can be saved on gfx11 only with it
