@@ -81,6 +81,12 @@ class OpenDevice final : public Device {
 
 }  // namespace
 
+Status Device::recover() {
+  Status done = stream().recover();
+  if (!done) return tl::unexpected(std::move(done.error()).within(name()));
+  return done;
+}
+
 Result<std::unique_ptr<Device>> make_device(std::unique_ptr<hal::Device> hal, std::string name,
                                             std::string renderer) {
   std::unique_ptr<Stream> stream = BM_TRY(make_stream(*hal, name));

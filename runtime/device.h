@@ -32,6 +32,8 @@ class Device {
   virtual Stream& stream() = 0;
   /// Returns when all work queued so far is complete; the device's first error otherwise.
   virtual Status synchronize() = 0;
+  /// Makes a device that failed or hangs usable again; see Stream::recover.
+  Status recover();
   /// Argument memory of eager launches; nullptr on inline devices, which read arguments in place.
   virtual KernargRing* kernargs() { return nullptr; }
   /// Loaded kernels; nullptr only for stand-ins in tests. Use load_program (program_cache.h).

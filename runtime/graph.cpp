@@ -45,7 +45,7 @@ class RecordedGraph final : public Graph {
 
   ~RecordedGraph() override {
     const std::lock_guard lock(mutex_);
-    if (!wait_done() || is_abandoned_) keep_forever(std::move(state_));
+    if (!settle_done() || is_abandoned_) keep_forever(std::move(state_));
   }
 
   Status replay(std::span<const Buffer> inputs, std::span<const int64_t> var_values) override;
@@ -68,6 +68,7 @@ class RecordedGraph final : public Graph {
   Status run_host_steps();
   void note_uses(std::span<const Buffer> inputs);
   Status wait_done();
+  Status settle_done();  ///< the same, work that was dropped included
 
   std::atomic_ref<uint64_t> signal(uint32_t lane) const {
     return std::atomic_ref<uint64_t>(
@@ -114,7 +115,7 @@ Status RecordedGraph::fill_values(std::span<const Buffer> inputs,
 Status RecordedGraph::replay(std::span<const Buffer> inputs, std::span<const int64_t> var_values) {
   const std::lock_guard lock(mutex_);
   BM_TRY(check_not_forked());
-  BM_TRY(wait_done());
+  BM_TRY(settle_done());
   BM_TRY(fill_values(inputs, var_values));
   if (!is_timing()) [[likely]] {
     BM_TRY(run(inputs));
@@ -300,6 +301,11 @@ void RecordedGraph::note_uses(std::span<const Buffer> inputs) {
     use.storage->used_until(s_.devices[use.device].done);
   for (const InputUse& use : s_.input_uses)
     inputs[use.input].storage->used_until(s_.devices[use.device].done);
+}
+
+Status RecordedGraph::settle_done() {
+  for (const GraphDevice& d : s_.devices) BM_TRY(runtime::settle(d.done));
+  return {};
 }
 
 Status RecordedGraph::wait_done() {

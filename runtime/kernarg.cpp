@@ -62,7 +62,7 @@ Status KernargRing::recycle(std::unique_lock<std::mutex>& lock, size_t segment) 
   if (current_ != seen) return {};
   if (const Point user = next.last_user; !reached(user)) {
     lock.unlock();  // committing and independent reservations must not wait for the device
-    Status waited = wait(user);
+    Status waited = settle(user);
     lock.lock();
     return waited;
   }

@@ -32,7 +32,7 @@ Result<Staging::Slot*> Staging::acquire_in_slot() {
       slots.insert(slots.begin() + static_cast<std::ptrdiff_t>(in_.next), std::move(*fresh));
   }
   Slot& slot = slots[in_.next];
-  BM_TRY(wait(slot.busy_until));
+  BM_TRY(settle(slot.busy_until));
   in_.next = (in_.next + 1) % slots.size();
   return &slot;
 }

@@ -48,6 +48,10 @@ class InlineStream final : public Stream {
     BM_TRY(check_not_forked());
     return device_.status();
   }
+  Status recover() override {
+    BM_TRY(check_not_forked());
+    return device_.status() ? Status{} : device_.recover();
+  }
 
  private:
   hal::Device& device_;
@@ -77,6 +81,7 @@ class QueueStream final : public Stream {
     BM_TRY(check_not_forked());
     return explained(timeline_.wait(timeline_.last()));
   }
+  Status recover() override;
   std::unique_lock<std::mutex> lock() override { return std::unique_lock(mutex_); }
   Result<hal::GpuVa> signal_on(hal::Device& waiter) override;
 
@@ -123,6 +128,21 @@ Result<hal::GpuVa> QueueStream::signal_on(hal::Device& waiter) {
   const hal::GpuVa va = BM_TRY(waiter.map(*signal_));
   peers_.emplace(&waiter, va);
   return va;
+}
+
+Status QueueStream::recover() {
+  BM_TRY(check_not_forked());
+  const std::lock_guard guard(mutex_);
+  Error cause{Code::kDeviceFault, "dropped when the device was recovered"};
+  if (const Status told = timeline_.status(); !told)
+    cause = told.error();
+  else if (const Status health = device_.status(); !health)
+    cause = health.error();
+  else if (timeline_.reached(timeline_.last()))
+    return {};  // nothing is wrong
+  BM_TRY(device_.recover());
+  timeline_.revive(cause);
+  return {};
 }
 
 /// Stream whose timeline this is, or nullptr when no opened device owns it.

@@ -34,6 +34,10 @@ class Stream {
   virtual Timeline& timeline() = 0;
   /// Waits for everything submitted so far.
   virtual Status synchronize() = 0;
+  /// Makes a failed device usable again (hal::Device::recover). Work in flight is dropped: who
+  /// waits for its Points gets the first cause, also later; everybody else may go on, graphs
+  /// included. Errors: as there.
+  virtual Status recover() { return fail(Code::kUnsupported, "this stream cannot recover"); }
 
   /// For submissions of several queues at once (graphs): while held, Timeline::next() and queue
   /// calls of this device belong to the holder. Several streams: lock in address order. Empty for

@@ -98,7 +98,7 @@ void Timeline::cancel(uint64_t value) {
 /// Waits for all reserved work and for foreign work that waits for it: a queue that has not yet
 /// looked at the signal would otherwise see the restarted, smaller value and hang.
 Status Timeline::drain() {
-  BM_TRY(wait(last()));
+  BM_TRY(settle(last()));
   std::vector<Point> waiters;
   {
     const std::lock_guard lock(waiters_lock_);
@@ -106,7 +106,7 @@ Status Timeline::drain() {
   }
   for (const Point& waiter : waiters)
     // Beyond last(): that submission was cancelled and nothing waits any more.
-    if (waiter.value <= waiter.timeline->last()) BM_TRY(waiter.timeline->wait(waiter.value));
+    if (waiter.value <= waiter.timeline->last()) BM_TRY(waiter.timeline->settle(waiter.value));
   return {};
 }
 
@@ -156,6 +156,13 @@ Status Timeline::pause(nanoseconds idle) const {
 }
 
 Status Timeline::wait(uint64_t value, std::chrono::milliseconds deadline) {
+  BM_TRY(settle(value, deadline));
+  if (!has_dropped_.load(std::memory_order_acquire)) [[likely]]
+    return {};
+  return outcome(value);
+}
+
+Status Timeline::settle(uint64_t value, std::chrono::milliseconds deadline) {
   if (reached(value)) return {};
   if (deadline.count() == 0) deadline = std::chrono::milliseconds(settings().wait_timeout_ms);
   uint64_t seen = completed();
@@ -165,7 +172,11 @@ Status Timeline::wait(uint64_t value, std::chrono::milliseconds deadline) {
     const bool was_poisoned = is_poisoned();
     const uint64_t now_completed = completed();
     if (now_completed >= value) return {};
-    if (was_poisoned) return status();
+    if (was_poisoned) {
+      // None any more: revived since, and everything reserved before that is reached.
+      BM_TRY(status());
+      continue;
+    }
     const nanoseconds now = clock_.now();
     if (now_completed != seen) {
       seen = now_completed;
@@ -183,16 +194,23 @@ Status Timeline::wait(uint64_t value, std::chrono::milliseconds deadline) {
                   "no progress for {} ms: waited for value {}, reached {} of {} submitted",
                   deadline.count(), value, completed(), last());
     }
+    const uint64_t life = revivals_.load(std::memory_order_acquire);
     if (const Status alive = pause(now - since); !alive) {
-      poison(alive.error());
+      poison_in_life(life, alive.error());
       if (reached(value)) return {};
-      return status();
+      BM_TRY(status());
     }
   }
 }
 
 void Timeline::poison(const Error& error) {
+  poison_in_life(revivals_.load(std::memory_order_acquire), error);
+}
+
+/// What the device said before it was revived is no news.
+void Timeline::poison_in_life(uint64_t life, const Error& error) {
   const std::lock_guard lock(poison_lock_);
+  if (revivals_.load(std::memory_order_relaxed) != life) return;
   if (!poison_) poison_ = error;
   is_poisoned_.store(true, std::memory_order_release);
 }
@@ -200,11 +218,37 @@ void Timeline::poison(const Error& error) {
 Status Timeline::status() const {
   if (!is_poisoned()) return {};
   const std::lock_guard lock(poison_lock_);
-  return tl::unexpected<Error>(*poison_);
+  return poison_ ? tl::unexpected<Error>(*poison_) : Status{};
+}
+
+Status Timeline::outcome(uint64_t value) const {
+  const std::lock_guard lock(poison_lock_);
+  for (const Dropped& d : dropped_)
+    if (value > d.after && value <= d.last) return tl::unexpected<Error>(d.cause);
+  return {};
+}
+
+void Timeline::revive(const Error& cause) {
+  const uint64_t after = completed();
+  const std::lock_guard lock(poison_lock_);
+  // In this order: who finds the value reached finds that it was dropped, and who finds no poison
+  // finds the value reached.
+  if (after < last()) dropped_.push_back({after, last(), poison_ ? *poison_ : cause});
+  has_dropped_.store(!dropped_.empty(), std::memory_order_release);
+  note_completed(last());
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(host_))
+      .store(hardware_value(last()), std::memory_order_release);
+  revivals_.fetch_add(1, std::memory_order_acq_rel);
+  poison_.reset();
+  is_poisoned_.store(false, std::memory_order_release);
 }
 
 bool reached(const Point& point) {
   return point.timeline == nullptr || point.timeline->reached(point.value);
+}
+
+Status settle(const Point& point, std::chrono::milliseconds deadline) {
+  return point.timeline == nullptr ? Status{} : point.timeline->settle(point.value, deadline);
 }
 
 Status wait(const Point& point, std::chrono::milliseconds deadline) {

@@ -85,12 +85,20 @@ class Timeline {
   /// Waits until `value` is reached; spins, then yields, then sleeps. `deadline` is time without
   /// progress: it restarts whenever the signal changes. Zero: BM_WAIT_TIMEOUT_MS.
   /// Errors: the poison, if `value` was not reached before; kTimeout with wanted and actual values.
+  /// Values dropped by revive() are errors with its cause.
   Status wait(uint64_t value, std::chrono::milliseconds deadline = {});
 
   /// First error wins: every waiter, now and later, gets it. Values reached before stay reached.
   void poison(const Error& error);
   /// The poison, or success.
   Status status() const;
+  /// After the device dropped what was in flight: what was reserved and not reached counts as
+  /// reached, so that its memory may be used again, but who waits for it gets the poison (or
+  /// `cause`, when there is none), now and later. New work is possible. The caller holds the
+  /// stream's lock, and nothing signals meanwhile.
+  void revive(const Error& cause);
+  /// As wait(), and success also for dropped work: for those who only reuse its memory.
+  Status settle(uint64_t value, std::chrono::milliseconds deadline = {});
   bool is_poisoned() const { return is_poisoned_.load(std::memory_order_acquire); }
 
   hal::GpuVa signal() const { return signal_; }
@@ -98,6 +106,8 @@ class Timeline {
  private:
   uint64_t load_signal() const;
   Status drain();
+  Status outcome(uint64_t value) const;
+  void poison_in_life(uint64_t life, const Error& error);
   void restart();
   void note_completed(uint64_t value) const;
   Status pause(std::chrono::nanoseconds idle) const;
@@ -119,9 +129,18 @@ class Timeline {
   std::atomic<bool> is_poisoned_{false};
   mutable std::mutex poison_lock_;
   std::optional<Error> poison_;
+  /// Values that were dropped, (after, last], and why.
+  struct Dropped {
+    uint64_t after, last;
+    Error cause;
+  };
+  std::vector<Dropped> dropped_;  ///< under poison_lock_
+  std::atomic<bool> has_dropped_{false};
+  std::atomic<uint64_t> revivals_{0};
 };
 
-/// Waits for a Point; see Timeline::wait.
+/// Waits for a Point; see Timeline::wait and settle.
 Status wait(const Point& point, std::chrono::milliseconds deadline = {});
+Status settle(const Point& point, std::chrono::milliseconds deadline = {});
 
 }  // namespace bm::runtime

@@ -65,6 +65,7 @@ class NvDevice final : public hal::Device, public hal::Waiting {
     return kind == hal::QueueKind::kCompute ? *compute_ : *copies_;
   }
   Status status() override { return gpu_->health(); }
+  Status recover() override;
   bool sleep_until_event(uint64_t longest_ns) override;
   std::string activity() override;
   hal::MemoryInfo memory() const override;
@@ -74,6 +75,7 @@ class NvDevice final : public hal::Device, public hal::Waiting {
   }
 
  private:
+  Status rebuild();
   Result<std::unique_ptr<Lane>> make_lane(Engine engine, uint32_t copy_index,
                                           const DeviceOptions& options);
   Result<std::unique_ptr<hal::Buffer>> wrap(const hal::BufferDesc& desc);
@@ -151,6 +153,7 @@ bool NvDevice::sleep_until_event(uint64_t longest_ns) {
   constexpr uint64_t kNsPerMs = 1'000'000;
   if (longest_ns < kNsPerMs) return false;
   Channel* channel = nullptr;
+  std::shared_lock sleeping(gpu_->channels, std::defer_lock);
   {
     const std::lock_guard lock(gpu_->mutex);
     if (!has_events_ || !gpu_->health_locked()) return false;
@@ -160,12 +163,40 @@ bool NvDevice::sleep_until_event(uint64_t longest_ns) {
                     lane->request_interrupt().has_value();
       if (!has_events_) return false;
       channel = &lane->channel();
+      sleeping.lock();
       break;
     }
   }
   if (channel == nullptr) return false;
   const auto woken = gpu_->kernel->wait_event(*channel, static_cast<int>(longest_ns / kNsPerMs));
   return woken.has_value();
+}
+
+/// Engines are not told apart: a lane that lives may be waiting for one that died.
+Status NvDevice::recover() {
+  const std::lock_guard lock(gpu_->mutex);
+  const Status health = gpu_->health_locked();
+  if (!health && health.error().code == Code::kDeviceLost) return health;
+  if (Status rebuilt = rebuild(); !rebuilt) {
+    // Without all its channels the device is of no use.
+    if (!gpu_->fault) gpu_->fault = rebuilt.error();
+    gpu_->has_fault.store(true, std::memory_order_release);
+    return rebuilt;
+  }
+  log("nv", LogLevel::kWarning, "channels were rebuilt after: {}",
+      health ? "work that did not end" : health.error().message);
+  gpu_->fault.reset();
+  gpu_->has_fault.store(false, std::memory_order_release);
+  return {};
+}
+
+Status NvDevice::rebuild() {
+  const std::lock_guard replacing(gpu_->channels);
+  for (const auto& lane : gpu_->lanes) lane->stop();
+  compute_->restart();
+  copies_->restart();
+  for (const auto& lane : gpu_->lanes) BM_TRY(lane->restart());
+  return local_memory_.restore(*gpu_, compute_lane());
 }
 
 std::string NvDevice::activity() {

@@ -167,10 +167,12 @@ uint32_t Gpu::sm_count() const {
 }
 
 Status Gpu::health() {
-  const bool is_well = !has_fault.load(std::memory_order_acquire) &&
-                       std::ranges::none_of(lanes, [](const auto& l) { return l->has_error(); });
-  if (is_well) [[likely]]
-    return {};
+  // Channels are replaced only while there is a fault.
+  if (!has_fault.load(std::memory_order_acquire)) [[likely]] {
+    const std::shared_lock looking(channels);
+    if (std::ranges::none_of(lanes, [](const auto& l) { return l->has_error(); })) [[likely]]
+      return {};
+  }
   const std::lock_guard lock(mutex);
   return health_locked();
 }

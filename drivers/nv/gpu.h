@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,9 @@ struct Gpu {
   Status health_locked();
 
   std::mutex mutex;
+  /// Taken after `mutex`: exclusive while channels are replaced; shared by those who look at them
+  /// without `mutex`.
+  std::shared_mutex channels;
   std::unique_ptr<KernelInterface> kernel;
   MemoryPool pool;
   /// Compute, copies of the copy queue, copies of the compute queue.

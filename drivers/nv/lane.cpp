@@ -36,13 +36,32 @@ Result<std::unique_ptr<Lane>> Lane::create(KernelInterface& kernel, MemoryPool& 
   return lane;
 }
 
+uint64_t Lane::userd_offset() const {
+  return align_up(uint64_t{options_.entries} * 8, kUserdBytes);
+}
+
 Status Lane::open() {
-  const uint64_t userd = align_up(uint64_t{options_.entries} * 8, kUserdBytes);
   ring_ = BM_TRY(kernel_.allocate(
-      {.size = userd + kUserdBytes, .place = Place::kVideoMapped, .is_contiguous = true}));
+      {.size = userd_offset() + kUserdBytes, .place = Place::kVideoMapped, .is_contiguous = true}));
   commands_ = BM_TRY(pool_.allocate(options_.command_bytes, Place::kVideoMapped));
   fence_ = BM_TRY(pool_.allocate(16, Place::kSystem));
   store64(fence_.host(), 0);
+  return start();
+}
+
+Status Lane::restart() {
+  put_ = get_ = 0;
+  is_published_ = true;
+  begin_ = fenced_ = next_;
+  num_marks_ = 0;
+  apart_.clear();
+  has_apart_ = false;
+  store64(fence_.host(), fence_value_);
+  return start();
+}
+
+Status Lane::start() {
+  const uint64_t userd = userd_offset();
   for (uint64_t at = 0; at < userd + kUserdBytes; at += 8) store64(ring_->host + at, 0);
   store_fence();
   channel_ = BM_TRY(kernel_.create_channel({.engine = options_.engine,
@@ -84,8 +103,7 @@ Status Lane::wait_until(const std::function<bool()>& is_done, const char* what) 
 }
 
 uint32_t Lane::read_get() const {
-  const uint64_t userd = align_up(uint64_t{options_.entries} * 8, kUserdBytes);
-  return load32(ring_->host + userd + kUserdGet) & (options_.entries - 1);
+  return load32(ring_->host + userd_offset() + kUserdGet) & (options_.entries - 1);
 }
 
 bool Lane::has_room() {
@@ -114,9 +132,8 @@ void Lane::enqueue(uint64_t va, uint32_t words) {
 void Lane::ring_doorbell() {
   if (is_published_) return;
   is_published_ = true;
-  const uint64_t userd = align_up(uint64_t{options_.entries} * 8, kUserdBytes);
   store_fence();
-  store32(ring_->host + userd + kUserdPut, put_);
+  store32(ring_->host + userd_offset() + kUserdPut, put_);
   store_fence();
   *kernel_.doorbell() = channel_->token;
 }

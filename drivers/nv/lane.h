@@ -58,7 +58,12 @@ class Lane {
   /// Waits, bounded, until everything enqueued so far has been executed.
   Status drain();
 
-  bool has_error() const { return channel_->error->status == 0xffff; }
+  /// Gives the channel back; what it has not done is dropped. Then only restart() is allowed.
+  void stop() { channel_.reset(); }
+  /// A new channel on the same memory, everything so far counted as done.
+  Status restart();
+
+  bool has_error() const { return channel_ != nullptr && channel_->error->status == 0xffff; }
   /// True while work may be in flight.
   bool is_busy() const;
   /// Appends an interrupt behind all work in flight, unless it is there already.
@@ -72,6 +77,8 @@ class Lane {
   };
   Lane(KernelInterface& kernel, MemoryPool& pool, const LaneOptions& options);
   Status open();
+  Status start();
+  uint64_t userd_offset() const;
   Status wait_until(const std::function<bool()>& is_done, const char* what) const;
   uint32_t read_get() const;
   bool has_room();

@@ -38,16 +38,28 @@ Status LocalMemory::ensure(Gpu& gpu, Lane& compute, uint32_t per_thread) {
                 "{} bytes of stack for each thread are {} bytes in all: {}; compile with fewer "
                 "spills or free memory",
                 per_thread, local_memory_size(facts, wanted).total, memory.error().message);
-  std::vector<uint32_t> words;
-  Push push(words, compute.classes());
-  wait_for_idle(push);
-  set_local_memory(push, {.address = memory->va(),
-                          .bytes_per_tpc = local_memory_size(facts, wanted).per_tpc,
-                          .max_sms = gpu.chip().sm_count_bits});
-  const uint64_t fence = BM_TRY(compute.submit(words));
+  const uint64_t fence = BM_TRY(announce(gpu, compute, *memory, wanted));
   if (memory_) retired_.push_back({std::move(memory_), fence});
   memory_ = std::move(*memory);
   per_thread_ = static_cast<uint32_t>(wanted);
+  return {};
+}
+
+Result<uint64_t> LocalMemory::announce(Gpu& gpu, Lane& compute, const Allocation& memory,
+                                       uint64_t per_thread) {
+  std::vector<uint32_t> words;
+  Push push(words, compute.classes());
+  wait_for_idle(push);
+  set_local_memory(push,
+                   {.address = memory.va(),
+                    .bytes_per_tpc = local_memory_size(gpu.kernel->facts(), per_thread).per_tpc,
+                    .max_sms = gpu.chip().sm_count_bits});
+  return compute.submit(words);
+}
+
+Status LocalMemory::restore(Gpu& gpu, Lane& compute) {
+  retired_.clear();
+  if (memory_) BM_TRY(announce(gpu, compute, memory_, per_thread_));
   return {};
 }
 

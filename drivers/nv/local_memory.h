@@ -21,9 +21,13 @@ class LocalMemory {
   /// keep the buffer they began with. Errors: kOutOfMemory naming the size.
   Status ensure(Gpu& gpu, Lane& compute, uint32_t per_thread);
   uint32_t per_thread() const { return per_thread_; }
+  /// Tells a new channel of the memory that is there.
+  Status restore(Gpu& gpu, Lane& compute);
   void reset();
 
  private:
+  static Result<uint64_t> announce(Gpu& gpu, Lane& compute, const Allocation& memory,
+                                   uint64_t per_thread);
   struct Retired {
     Allocation memory;
     uint64_t fence;

@@ -173,6 +173,11 @@ Status NvQueue::replay(hal::Recording& recording, std::span<const uint64_t> valu
   return {};
 }
 
+void NvQueue::restart() {
+  store64(semaphores_.host() + kToCopies, handovers_);
+  store64(semaphores_.host() + kToCompute, handovers_);
+}
+
 Status NvQueue::fill(uint64_t va, uint64_t bytes, uint32_t word) {
   std::vector<uint32_t> words;
   Push push(words, base_.classes[kCopyLane]);

@@ -30,6 +30,9 @@ class NvQueue final : public hal::Queue {
   /// Fills memory with a word and waits for it. `bytes`: multiple of 4. Caller holds the mutex.
   Status fill(uint64_t va, uint64_t bytes, uint32_t word);
 
+  /// After its lanes were restarted: all hand-overs so far count as made. Caller holds the mutex.
+  void restart();
+
  private:
   NvQueue(std::shared_ptr<Gpu> gpu, Lane* compute, Lane* copies);
   ScriptContext context(uint64_t data_va, uint64_t handovers) const;

@@ -116,6 +116,15 @@ class Device {
   /// Sticky: first fault after which every call fails with the same cause: allocate, load, submit,
   /// record and replay return this very error. Bad input never causes one.
   virtual Status status() = 0;
+  /// Makes a device whose work failed or hangs usable again: what was in flight is dropped,
+  /// wherever it was; buffers keep address and contents, programs and recordings stay good;
+  /// status() is well. Signals of dropped work never come: who counts on them moves the words
+  /// himself, between this and the next submission. Thread: no other call may submit meanwhile.
+  /// Errors: kUnsupported: open the device again; kDeviceLost: there is nothing to recover; what
+  /// rebuilding returns: the device stays failed and may be tried again.
+  virtual Status recover() {
+    return fail(Code::kUnsupported, "this device cannot recover: open it again");
+  }
   virtual MemoryInfo memory() const = 0;
   /// Disassembly of a code object's kernel, or kUnsupported.
   virtual Result<std::string> disassemble(const CodeObject& code) = 0;

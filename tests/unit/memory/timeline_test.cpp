@@ -127,6 +127,35 @@ TEST(Timeline, EveryWaiterGetsTheFirstError) {
   EXPECT_EQ(f.timeline.next().error().code, Code::kDeviceFault);
 }
 
+TEST(Timeline, ARevivedTimelineGoesOnAndRemembersWhatWasDropped) {
+  Fixture f;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(f.timeline.next());
+  f.word.value() = 1;
+  f.timeline.poison({Code::kDeviceFault, "page fault"});
+  f.timeline.revive({Code::kTimeout, "not this"});
+  EXPECT_TRUE(f.timeline.status());
+  EXPECT_TRUE(f.timeline.wait(1));
+  for (const uint64_t value : {2u, 3u}) {
+    EXPECT_TRUE(f.timeline.reached(value)) << "its memory is free";
+    EXPECT_TRUE(f.timeline.settle(value));
+    const Status status = f.timeline.wait(value);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().message, "page fault");
+  }
+  EXPECT_EQ(*f.timeline.next(), 4u);
+  EXPECT_FALSE(f.timeline.reached(4));
+  EXPECT_EQ(f.timeline.hardware_value(3), f.word.value().load());
+  // Without a poison the given cause is told; with nothing in flight nothing is.
+  f.timeline.revive({Code::kTimeout, "it hung"});
+  EXPECT_EQ(f.timeline.wait(4).error().message, "it hung");
+  EXPECT_EQ(f.timeline.wait(3).error().message, "page fault");
+  EXPECT_EQ(*f.timeline.next(), 5u);
+  f.word.value() = f.timeline.hardware_value(5);
+  EXPECT_TRUE(f.timeline.wait(5));
+  f.timeline.revive({Code::kTimeout, "nothing was dropped"});
+  EXPECT_TRUE(f.timeline.wait(5));
+}
+
 TEST(Timeline, AFaultFoundWhileWaitingPoisons) {
   Word word;
   FakeClock clock;
