@@ -211,6 +211,15 @@ class Selftest(unittest.TestCase):
                 for key in ("name", "ours", "peer", "peer_name", "ratio", "goal"):
                     self.assertIn(key, row)
 
+    def test_bench_cpu_measures_every_row_without_peers(self):
+        names = run_json("bench", "cpu", "--list")["cases"]
+        rows = run_json("bench", "cpu", "--tiny", "--no-peers", "--threads", "1,2")["rows"]
+        self.assertEqual([r["name"] for r in rows], [n for n in names for _ in (1, 2)])
+        self.assertEqual([r["threads"] for r in rows], [1, 2] * len(names))
+        for row in rows:
+            self.assertNotIn("problem", row)
+            self.assertGreater(row["ours"], 0, row)
+
     def test_bench_of_a_driver(self):
         for command in (("latency",), ("bandwidth", "--mib", "1"), ("matmul", "--size", "64")):
             got = run_json("bench", *command, "--device", "CPU")

@@ -1,4 +1,5 @@
 #include <memory>
+#include <thread>
 
 #include <CLI/CLI.hpp>
 
@@ -6,6 +7,41 @@
 #include "tools/bellmetal/options.h"
 
 namespace bm::cli {
+
+namespace {
+
+void add_cpu_bench(CLI::App& bench, Run& run) {
+  CLI::App* command = bench.add_subcommand(
+      "cpu", "Kernels from this compiler beside the CPU libraries found on this machine");
+  auto o = std::make_shared<CpuBenchOptions>();
+  o->threads = std::thread::hardware_concurrency() > 1 ? std::vector<uint32_t>{1, 2}
+                                                       : std::vector<uint32_t>{1};
+  command->add_option("--only", o->only, "Rows whose name holds this text; several with commas")
+      ->delimiter(',');
+  command->add_option("--threads", o->threads, "Numbers of threads, for example 1,2")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--peer", o->peers,
+                      "Where a peer is, NAME=PATH; for example python=/usr/bin/python3");
+  command->add_option("--seconds", o->seconds, "Seconds of measuring per row")
+      ->check(CLI::Range(0.0, 3600.0));
+  command->add_option("--device", o->device, "Device as in DEV, for example CPU:CLANG");
+  command->add_flag("!--no-peers", o->has_peers, "Measure this build alone");
+  command->add_flag("--tiny", o->is_tiny,
+                    "Small shapes, hardly repeated: whether everything works");
+  command->add_flag("--list", o->is_listing, "Name the rows");
+  command->add_flag("--child", o->is_child)->group("");
+  command->add_flag(
+      "--json", o->json,
+      "Print one JSON object; rows: name, threads, unit, ours, spread, peers, bounds, "
+      "goal, is_met, ratio");
+  command->footer(
+      examples("bellmetal bench cpu\n"
+               "bellmetal bench cpu --only sgemm,softmax --threads 1 --json"));
+  command->callback([&run, o] { run = [o] { return run_cpu_bench(*o); }; });
+}
+
+}  // namespace
 
 void add_bench(CLI::App& app, Run& run) {
   CLI::App* command =
@@ -34,6 +70,7 @@ void add_bench(CLI::App& app, Run& run) {
             BenchSuite::kLatency);
   add_suite("bandwidth", "Copies between host and device, beside CUDA's", BenchSuite::kBandwidth);
   add_suite("matmul", "A bfloat16 matmul, beside cuBLAS", BenchSuite::kMatmul);
+  add_cpu_bench(*command, run);
   command->footer(examples("bellmetal bench replay\nbellmetal bench overhead --json --device CPU"));
 }
 

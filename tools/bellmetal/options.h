@@ -32,6 +32,20 @@ struct BenchOptions {
   uint32_t size = 8192;  ///< matmul: rows and columns
 };
 
+/// The compiler's table: this build beside the libraries found on the machine.
+struct CpuBenchOptions {
+  std::vector<std::string> only;   ///< parts of names; empty: every row
+  std::vector<uint32_t> threads;   ///< one measuring process for each
+  std::vector<std::string> peers;  ///< NAME=PATH
+  std::string device;              ///< empty: CPU
+  double seconds = 1;              ///< of measuring, per row and number of threads
+  bool has_peers = true;
+  bool is_tiny = false;     ///< small shapes, hardly repeated: whether everything works
+  bool is_child = false;    ///< this is a measuring process
+  bool is_listing = false;  ///< only name the rows
+  bool json = false;
+};
+
 /// Runs small known computations on a device and compares with the host's results.
 struct SelftestOptions {
   std::string device;  ///< empty: DEV or the first usable one
@@ -48,6 +62,7 @@ struct DisasmOptions {
 // Each returns the exit code of the program (exit_code.h) and prints its own errors.
 int run_generate(const GenerateOptions& options);
 int run_bench(const BenchOptions& options);
+int run_cpu_bench(const CpuBenchOptions& options);
 int run_selftest(const SelftestOptions& options);
 int run_disasm(const DisasmOptions& options);
 

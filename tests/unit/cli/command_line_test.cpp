@@ -69,7 +69,8 @@ TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
                                                           {"version"},
                                                           {"bench", "latency"},
                                                           {"bench", "bandwidth"},
-                                                          {"bench", "matmul"}};
+                                                          {"bench", "matmul"},
+                                                          {"bench", "cpu"}};
   for (std::vector<const char*> command : commands) {
     command.push_back("--help");
     const Outcome outcome = run(command);

@@ -1,0 +1,243 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/env.h"
+#include "tools/bellmetal/cpu_bench/cases.h"
+#include "tools/bellmetal/cpu_bench/cpu_run.h"
+#include "tools/bellmetal/cpu_bench/limit_loops.h"
+
+namespace bm::cli {
+namespace {
+
+TEST(Stats, MedianAndQuartilesAreInterpolated) {
+  const Summary s = summarize({4, 1, 3, 2});
+  EXPECT_EQ(s.count, 4U);
+  EXPECT_DOUBLE_EQ(s.median, 2.5);
+  EXPECT_DOUBLE_EQ(s.low, 1.75);
+  EXPECT_DOUBLE_EQ(s.high, 3.25);
+  EXPECT_DOUBLE_EQ(s.least, 1);
+  EXPECT_DOUBLE_EQ(s.spread(), 0.6);
+}
+
+TEST(Stats, OneSampleHasNoSpreadAndNoneIsZero) {
+  EXPECT_DOUBLE_EQ(summarize({7}).median, 7);
+  EXPECT_DOUBLE_EQ(summarize({7}).spread(), 0);
+  EXPECT_DOUBLE_EQ(summarize({}).median, 0);
+  EXPECT_DOUBLE_EQ(summarize({}).spread(), 0);
+}
+
+/// A contender that always says the same and counts its calls.
+Contender fixed(std::string name, double seconds, int* calls = nullptr) {
+  return {std::move(name), [=](int n) {
+            if (calls) *calls += n;
+            return seconds * n;
+          }};
+}
+
+Outcome outcome_of(Unit unit, double ours, std::vector<Score> peers, std::vector<Score> bounds,
+                   Goal goal) {
+  Outcome o;
+  o.name = "x";
+  o.unit = unit;
+  o.ours = {"ours", ours, 0.1};
+  o.peers = std::move(peers);
+  o.bounds = std::move(bounds);
+  o.goal = goal;
+  return o;
+}
+
+TEST(Contest, TheBestPeerIsTheFastestInEitherUnit) {
+  const Outcome rate = outcome_of(Unit::kGbytes, 30, {{"a", 20, 0}, {"b", 25, 0}}, {}, {});
+  EXPECT_EQ(rate.best_peer()->name, "b");
+  EXPECT_DOUBLE_EQ(rate.ratio_to(rate.best_peer()), 1.2);
+  const Outcome time = outcome_of(Unit::kMillis, 30, {{"a", 20, 0}, {"b", 25, 0}}, {}, {});
+  EXPECT_EQ(time.best_peer()->name, "a");
+  EXPECT_NEAR(time.ratio_to(time.best_peer()), 2.0 / 3, 1e-12);
+}
+
+TEST(Contest, APeerThatMeasuredNothingIsNoPeer) {
+  const Outcome o = outcome_of(Unit::kMillis, 30, {{"a", 0, 0}}, {}, {.of_peer = 1});
+  EXPECT_EQ(o.best_peer(), nullptr);
+  EXPECT_EQ(o.ratio_to(nullptr), 0);
+  EXPECT_EQ(o.is_met(), std::nullopt);
+}
+
+TEST(Contest, AGoalIsMetOnlyWhenAllItsPartsAre) {
+  const Goal goal{.of_peer = 1.0, .of_bound = 0.85, .at_most = 0};
+  const auto met = [&](double ours) {
+    return *outcome_of(Unit::kGbytes, ours, {{"p", 20, 0}}, {{"copy", 30, 0}}, goal).is_met();
+  };
+  EXPECT_FALSE(met(19));
+  EXPECT_FALSE(met(25)) << "below 0.85 of 30";
+  EXPECT_TRUE(met(26));
+  EXPECT_FALSE(*outcome_of(Unit::kMicros, 21, {}, {}, {.at_most = 20}).is_met());
+  EXPECT_TRUE(*outcome_of(Unit::kMicros, 20, {}, {}, {.at_most = 20}).is_met());
+}
+
+TEST(Contest, GoalsReadLikeTheTable) {
+  EXPECT_EQ((Goal{.of_peer = 1.05, .of_bound = 0.9, .at_most = 0}.text(Unit::kGbytes)),
+            ">= 1.05x, >= 0.90 of bound");
+  EXPECT_EQ((Goal{.of_peer = 0, .of_bound = 0, .at_most = 20}.text(Unit::kMicros)), "<= 20 us");
+  EXPECT_EQ(Goal{}.text(Unit::kMicros), "");
+}
+
+TEST(Contest, RatesAndTimesComeFromTheMedian) {
+  const std::atomic<bool> stop{false};
+  Contest c;
+  c.unit = Unit::kGflops;
+  c.amount = 2e9;
+  int ours = 0, peers = 0;
+  c.ours = [&] { ++ours; };
+  c.peers = {fixed("peer", 0.5, &peers)};
+  c.bounds = {fixed("bound", 0.25)};
+  const Pace pace{.seconds = 0, .min_repeats = 3, .max_repeats = 3, .sample_ms = 0};
+  const auto o = hold(c, "case", 2, pace, stop);
+  ASSERT_TRUE(o) << o.error().message;
+  EXPECT_DOUBLE_EQ(o->best_peer()->value, 4);
+  EXPECT_DOUBLE_EQ(o->best_bound()->value, 8);
+  EXPECT_EQ(o->threads, 2U);
+  EXPECT_EQ(peers, 2 + 3 * 2) << "two calls to choose the sample, then a warm and a timed one";
+  EXPECT_EQ(ours, 1 + 2 + 3 * 2) << "and ours once before the check";
+}
+
+TEST(Contest, ShortWorkIsRepeatedWithinASample) {
+  const std::atomic<bool> stop{false};
+  Contest c;
+  int peers = 0;
+  c.ours = [] {};
+  c.peers = {fixed("peer", 1e-4, &peers)};
+  const Pace pace{.seconds = 0, .min_repeats = 1, .max_repeats = 1, .sample_ms = 2};
+  ASSERT_TRUE(hold(c, "case", 1, pace, stop));
+  EXPECT_EQ(peers, 2 + 1 + 20);
+}
+
+TEST(Contest, AWrongResultIsAnErrorAndNotMeasured) {
+  const std::atomic<bool> stop{false};
+  for (const double error : {0.1, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    int ours = 0;
+    Contest c;
+    c.ours = [&] { ++ours; };
+    c.check = [error]() -> Result<double> { return error; };
+    c.tolerance = 0.01;
+    const auto o = hold(c, "case", 1, {}, stop);
+    ASSERT_FALSE(o);
+    EXPECT_NE(o.error().message.find("case: wrong result"), std::string::npos);
+    EXPECT_EQ(ours, 1);
+  }
+}
+
+TEST(Contest, RelativeErrorIsOfTheLargestValueAndStrictAboutSizesAndNan) {
+  const std::vector<float> want{1, -4}, near{1, -4.04F}, nan{1, NAN};
+  EXPECT_NEAR(relative_error(near, want), 0.01, 1e-6);
+  EXPECT_TRUE(std::isinf(relative_error(nan, want)));
+  EXPECT_TRUE(std::isinf(relative_error({near.data(), 1}, want)));
+}
+
+TEST(CpuRows, SurviveJson) {
+  CpuRow row;
+  row.outcome = outcome_of(Unit::kGbytes, 26, {{"p", 20, 0.2}}, {{"copy", 30, 0.1}},
+                           {.of_peer = 1, .of_bound = 0.85, .at_most = 3});
+  row.outcome.error = 1e-7;
+  row.outcome.busy_elsewhere = 0.25;
+  row.outcome.notes = {"n"};
+  const auto json = to_json(row);
+  EXPECT_DOUBLE_EQ(json["ratio"], 1.3);
+  EXPECT_EQ(json["peer_name"], "p");
+  const auto back = cpu_row_from_json(nlohmann::ordered_json::parse(json.dump()));
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(to_json(*back), json);
+  CpuRow bad;
+  bad.outcome.name = "y";
+  bad.problem = "why";
+  EXPECT_EQ(cpu_row_from_json(to_json(bad))->problem, "why");
+  EXPECT_FALSE(cpu_row_from_json({{"name", "x"}}));
+}
+
+TEST(CpuRows, TheRatioIsTheLastColumn) {
+  CpuRow row;
+  row.outcome = outcome_of(Unit::kGbytes, 26, {{"slow", 2, 0}, {"fast", 20, 0}}, {}, {});
+  const std::string table = cpu_table({row});
+  EXPECT_NE(table.find("RATIO\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("fast 20.0, slow 2.00"), std::string::npos) << table;
+  EXPECT_NE(table.find("1.30\n"), std::string::npos) << table;
+}
+
+TEST(CpuOptions, WhatMatchesNothingIsRefused) {
+  CpuBenchOptions o;
+  EXPECT_TRUE(check_cpu_options(o));
+  o.only = {"sgemm"};
+  EXPECT_TRUE(check_cpu_options(o));
+  EXPECT_TRUE(is_chosen(o, "sgemm 512"));
+  EXPECT_FALSE(is_chosen(o, "softmax"));
+  o.only = {"sgemm", "nonsense"};
+  EXPECT_EQ(check_cpu_options(o).error().code, Code::kInvalidArgument);
+  o.only = {};
+  o.peers = {"openblas=/x"};
+  EXPECT_TRUE(check_cpu_options(o));
+  o.peers = {"openblas"};
+  EXPECT_FALSE(check_cpu_options(o));
+  o.peers = {"mkl=/x"};
+  EXPECT_FALSE(check_cpu_options(o));
+}
+
+TEST(CpuPeers, AMissingOneIsNamedWithWhatToDo) {
+  CpuBenchOptions o;
+  o.peers = {"openblas=/nowhere/a.so", "onednn=/nowhere/b.so", "python=/nowhere/python"};
+  World world(o, 1);
+  EXPECT_EQ(world.openblas(), nullptr);
+  EXPECT_EQ(world.onednn(), nullptr);
+  EXPECT_EQ(world.python(), nullptr);
+  EXPECT_EQ(world.python(), nullptr) << "asked again: noted once";
+  ASSERT_EQ(world.notes().size(), 3U);
+  EXPECT_NE(world.notes()[0].find("/nowhere/a.so"), std::string::npos);
+  EXPECT_NE(world.notes()[0].find("install libopenblas0-pthread"), std::string::npos);
+  EXPECT_NE(world.notes()[2].find("install python3-torch"), std::string::npos);
+}
+
+TEST(Limits, LoopsTouchEveryNumber) {
+  const LimitLoops& loops = limit_loops();
+  constexpr size_t kCount = 16 * 7;
+  const Arena from(kCount * 4), to(kCount * 4);
+  for (size_t i = 0; i < kCount; ++i) from.data()[i] = static_cast<float>(i);
+  loops.read(from.data(), kCount);
+  for (const auto copy : {loops.copy, loops.stream}) {
+    std::fill(to.data(), to.data() + kCount, -1.0F);
+    copy(to.data(), from.data(), kCount);
+    EXPECT_TRUE(std::equal(from.data(), from.data() + kCount, to.data()));
+  }
+}
+
+TEST(Limits, ATeamRunsEveryPartEachTime) {
+  Team team(3);
+  for (int turn = 0; turn < 50; ++turn) {
+    std::atomic<int> parts{0};
+    team.run([&](uint32_t i) { parts.fetch_add(1 << (8 * i)); });
+    ASSERT_EQ(parts.load(), 0x10101);
+  }
+}
+
+TEST(CpuCases, RunTinyWithoutPeersAndAreRight) {
+  CpuBenchOptions o;
+  o.is_tiny = true;
+  o.has_peers = false;
+  o.only = {"sgemm 127", "u8s8 gemm 512", "softmax", "column sum", "sgemv"};
+  int rows = 0;
+  std::vector<std::string> notes;
+  run_cpu_cases(
+      o, settings().threads == 0 ? 1 : settings().threads,
+      [&](const CpuRow& row) {
+        ++rows;
+        EXPECT_EQ(row.problem, "") << row.outcome.name;
+        EXPECT_GT(row.outcome.ours.value, 0) << row.outcome.name;
+        EXPECT_TRUE(row.outcome.error) << row.outcome.name << " is not checked";
+        EXPECT_TRUE(row.outcome.peers.empty());
+      },
+      notes);
+  EXPECT_EQ(rows, 6);
+}
+
+}  // namespace
+}  // namespace bm::cli
