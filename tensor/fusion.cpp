@@ -12,6 +12,7 @@ constexpr int kMaxFusedCost =
     160;  ///< a larger expression is cut: compile time and register pressure
 constexpr int kMaxSharedCost = 24;  ///< recomputed by several kernels rather than stored up to here
 constexpr int kMaxRepeatedCost = 2;  ///< recomputed per broadcast copy up to here
+constexpr int kMaxInnerSum = 64;     ///< products of an inner sum
 constexpr int kMaxBuffers = 24;      ///< distinct storages one kernel reads
 
 bool is_elementwise(const Node& n) {
@@ -37,6 +38,24 @@ int own_cost(const Node& n) {
     case ir::Op::kRecip: return 3;
     default: return 1;
   }
+}
+
+/// Short integer sums of products of 8-bit numbers, as blocks of quantised matrices have: part of
+/// the sum around them, and nothing on their own.
+bool is_inner_sum(const Node& n) {
+  const Node& product = *n.src[0];
+  if (n.kind != NodeKind::kReduce || n.dtype != DType::kI32 || product.kind != NodeKind::kAlu ||
+      product.op != ir::Op::kMul)
+    return false;
+  for (const NodePtr& factor : product.src)
+    if (factor->kind != NodeKind::kCast || item_size(factor->src[0]->dtype) != 1) return false;
+  int64_t length = 1;
+  for (const int64_t axis : n.ints) {
+    const SymInt& extent = product.shape[static_cast<size_t>(axis)];
+    if (!extent.is_const() || extent.constant() > kMaxInnerSum) return false;
+    length *= extent.constant();
+  }
+  return length <= kMaxInnerSum;
 }
 
 struct Facts {
@@ -145,7 +164,7 @@ class Planner {
       f.reads_memory |= sf.reads_memory;
       f.has_reduce |= is_bijective(*n) && sf.has_reduce;
     }
-    if (n->kind == NodeKind::kReduce) f.has_reduce = true;
+    if (n->kind == NodeKind::kReduce) f.has_reduce = !is_inner_sum(*n);
     // The sums above count shared parts once per use: only a hint. Look closely before cutting.
     const auto is_too_big = [&] { return f.cost > kMaxFusedCost || f.buffers > kMaxBuffers; };
     if (is_elementwise(*n) && is_too_big()) std::tie(f.cost, f.buffers) = shared_cost(n);

@@ -35,6 +35,10 @@ ValueId neutral(Builder& b, ReduceOp op, Type t) {
 }  // namespace
 
 ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
+  if (schedule_.dots.contains(n)) {
+    emit_dots(n, {env}, nullptr);
+    return memo_.at(key(n, env));
+  }
   const auto plan_it = schedule_.reduces.find(n);
   const ReducePlan plan = plan_it == schedule_.reduces.end() ? ReducePlan{} : plan_it->second;
   const std::vector<uint32_t> own = key(n, env);
@@ -176,6 +180,7 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
   for (uint32_t c = 0; c < copies; ++c) {
     const uint32_t binding = make_bindings(index, body, int64_t{c} * lanes, lanes, origin);
     origin = bindings_[binding].origin;
+    emit_dots_of(s, range, binding);
     for (size_t m = 0; m < s.members(); ++m) {
       const uint32_t reg = is_tail ? s.scalar_registers[m][0] : s.vector_registers[m][c];
       const Env env = bound(s.env(m), range, binding);

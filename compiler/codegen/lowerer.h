@@ -114,6 +114,16 @@ class Lowerer {
   ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
   ValueId combine(ReduceState& s, size_t member, BlockId block);
 
+  // lower_dots.cpp: inner sums of products of 8-bit numbers.
+  const std::vector<const Node*>& dot_sums(const Node* reduce);
+  void emit_dots_of(const ReduceState& s, const Node* range, uint32_t binding);
+  void emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream);
+  size_t dot_steps(const Node* dot) const;
+  Env bind_step(const Node* dot, size_t step, const Env& env);
+  ValueId emit_word(const Node* n, const Env& env, const Node* stream);
+  ValueId load_word(const Node* n, const Env& env, const Node* stream);
+  void prefetch_words(const Node* load, ValueId index, const Node* stream);
+
   // Bindings and facts.
   uint32_t number_of(const Node* range) const { return range_number_.at(range); }
   uint32_t add_binding(Binding b);
@@ -142,6 +152,10 @@ class Lowerer {
   std::vector<Binding> bindings_;
   std::map<std::vector<uint32_t>, ValueId> memo_;
   std::map<std::pair<uint32_t, int64_t>, Strides> strides_;
+  std::unordered_map<const Node*, std::vector<const Node*>> dot_sums_;  // by outer reduction
+  std::map<std::vector<uint32_t>, ValueId> words_;                      // as memo_, of words
+  std::unordered_map<const Node*, uint32_t> step_origins_;
+  std::map<std::pair<const Node*, int64_t>, uint32_t> step_bindings_;
   const Instances* instances_ = nullptr;  // of the innermost output block being filled
   BlockId grid_body_ = kNone;
 };

@@ -364,6 +364,7 @@ bool multiply(hal::DimExpr* dim, const Node* extent, int64_t step) {
 Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                        ScheduleLimits limits) {
   if (target.has_groups) return make_group_schedule(kernel, target, units, limits);
+  if (auto dots = make_dot_schedule(kernel, target, units, limits)) return std::move(*dots);
   return Scheduler(kernel, target, units, limits).run();
 }
 

@@ -65,6 +65,14 @@ struct MatrixPlan {
   int64_t trip() const { return chunk() * chunks; }
 };
 
+/// An inner sum over products of uint8 (`left`) and int8 numbers, written out as dot products of
+/// words: four neighbours along the loop `along`.
+struct DotPlan {
+  const ir::Node* left = nullptr;
+  const ir::Node* right = nullptr;
+  const ir::Node* along = nullptr;
+};
+
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
   uint32_t grid_loops = 0;           ///< leading loops merged into the grid
@@ -78,6 +86,7 @@ struct Schedule {
   int64_t trips = 0;                             ///< most iterations of one work-item; 0: not known
   bool is_exact = false;                         ///< no work-item is left without its trips
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
+  std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
   /// Set: `loops` are those besides the rows and columns of the product, one per group.
   std::optional<MatrixPlan> matrix;
 };
@@ -99,6 +108,10 @@ Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uin
 /// The same for targets with work-groups.
 Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                              ScheduleLimits limits);
+
+/// For kernels around inner sums of products of 8-bit numbers, on targets without work-groups.
+std::optional<Schedule> make_dot_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                          uint32_t units, ScheduleLimits limits);
 
 /// For kernels around a product of matrices that the target has instructions for.
 std::optional<Schedule> make_matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,

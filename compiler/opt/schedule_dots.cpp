@@ -1,0 +1,216 @@
+// Kernels around inner sums of products of 8-bit numbers, as quantised matrices have: rows of the
+// matrix in lanes, a tile of rows and columns in registers, inner sums as dot products.
+#include <algorithm>
+#include <cmath>
+
+#include "compiler/ir/linear.h"
+#include "compiler/opt/affine.h"
+#include "compiler/opt/cost.h"
+#include "compiler/opt/schedule.h"
+
+namespace bm::compiler {
+namespace {
+
+using ir::Node;
+using ir::Op;
+
+/// Longest inner sum that is written out.
+constexpr int64_t kMaxInner = 64;
+/// Multiplications of 8-bit numbers worth a block of their own.
+constexpr double kBlockProducts = 1 << 17;
+constexpr double kBlocksPerUnit = 8;
+/// CodeObject::work_per_block counts vector operations; one is this many products.
+constexpr double kProductsPerWork = 32;
+/// Registers besides sums: words of the matrix, scales, what is being computed.
+constexpr uint32_t kOtherRegisters = 6;
+
+const Node* without_cast(const Node* n) {
+  return n->op == Op::kCast && item_size(n->src[0]->dtype) == 1 && !is_bool(n->src[0]->dtype)
+             ? n->src[0]
+             : nullptr;
+}
+
+/// Whether four neighbours along `along` can be computed as one word: loads of neighbours, and
+/// bitwise operations and shifts by constants on them. `loads` takes what is loaded.
+bool is_bytewise(const Node* n, const Node* along, std::vector<const Node*>* loads) {
+  switch (n->op) {
+    case Op::kConst: return true;
+    case Op::kLoad: {
+      loads->push_back(n);
+      return n->src.size() == 1 && Strides(along, 0).stride(n->src[0]) == 1;
+    }
+    case Op::kAnd:
+    case Op::kOr:
+    case Op::kXor:
+      return is_bytewise(n->src[0], along, loads) && is_bytewise(n->src[1], along, loads);
+    case Op::kShl:
+    case Op::kShr:
+      return n->dtype == DType::kU8 && n->src[1]->is_const() && n->src[1]->imm >= 0 &&
+             n->src[1]->imm < 8 && is_bytewise(n->src[0], along, loads);
+    default: return false;
+  }
+}
+
+struct Candidate {
+  DotPlan plan;
+  std::vector<const Node*> left_loads, right_loads;
+};
+
+std::optional<Candidate> find_dot(const Node* reduce) {
+  const Node* product = reduce->src[0];
+  if (reduce->reduce_op() != ir::ReduceOp::kSum || reduce->dtype != DType::kI32 ||
+      product->op != Op::kMul)
+    return std::nullopt;
+  Candidate c;
+  c.plan.left = without_cast(product->src[0]);
+  c.plan.right = without_cast(product->src[1]);
+  if (!c.plan.left || !c.plan.right) return std::nullopt;
+  if (c.plan.left->dtype != DType::kU8) std::swap(c.plan.left, c.plan.right);
+  if (c.plan.left->dtype != DType::kU8 || c.plan.right->dtype != DType::kI8) return std::nullopt;
+  int64_t inner = 1;
+  for (size_t i = 1; i < reduce->src.size(); ++i) {
+    const Node* extent = reduce->src[i]->src[0];
+    if (!extent->is_const() || extent->imm < 1 || extent->imm > kMaxInner) return std::nullopt;
+    inner *= extent->imm;
+  }
+  if (inner > kMaxInner) return std::nullopt;
+  for (size_t i = 1; i < reduce->src.size(); ++i) {
+    const Node* range = reduce->src[i];
+    c.left_loads.clear();
+    c.right_loads.clear();
+    if (range->src[0]->imm % 4 == 0 && is_bytewise(c.plan.left, range, &c.left_loads) &&
+        is_bytewise(c.plan.right, range, &c.right_loads)) {
+      c.plan.along = range;
+      return c;
+    }
+  }
+  return std::nullopt;
+}
+
+class DotScheduler {
+ public:
+  DotScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+               ScheduleLimits limits)
+      : kernel_(kernel),
+        target_(target),
+        units_(std::max(units, 1u)),
+        lanes_(std::min(target.vector_bits / 32, limits.max_lanes)),
+        has_tiles_(limits.has_tiles) {}
+
+  std::optional<Schedule> run() {
+    if (!find_dots() || lanes_ < 2) return std::nullopt;
+    const auto is_row = [&](const Node* r) { return runs_in_lanes(r); };
+    const auto row = std::find_if(kernel_.ranges.begin(), kernel_.ranges.end(), is_row);
+    if (row == kernel_.ranges.end()) return std::nullopt;
+    choose_loops(*row);
+    choose_grid();
+    return std::move(s_);
+  }
+
+ private:
+  bool find_dots() {
+    std::vector<const Node*> roots;
+    for (const ir::Store& s : kernel_.stores) roots.push_back(s.value);
+    for (const Node* n : ir::topological(roots)) {
+      if (n->op != Op::kReduce) continue;
+      auto found = find_dot(n);
+      if (!found) continue;
+      s_.dots.emplace(n, found->plan);
+      dots_.push_back({n, std::move(*found)});
+    }
+    return !dots_.empty();
+  }
+
+  /// Whether neighbours of `range` have neighbouring words of the matrix and share the vector.
+  bool runs_in_lanes(const Node* range) {
+    const Node* extent = range->src[0];
+    if (!extent->is_const() || extent->imm < lanes_) return false;
+    Strides along(range, lanes_);
+    for (const auto& [reduce, dot] : dots_) {
+      for (const Node* load : dot.left_loads)
+        if (along.stride(load->src[0]) != 4) return false;
+      for (const Node* load : dot.right_loads)
+        if (!along.is_uniform(load->src[0])) return false;
+    }
+    return true;
+  }
+
+  /// Output loop over vectors that the matrix is multiplied with, the longest one.
+  const Node* vectors_range(const Node* row) const {
+    const Node* best = nullptr;
+    for (const Node* r : kernel_.ranges) {
+      if (r == row || (best && CostModel::trips(r) <= CostModel::trips(best))) continue;
+      bool is_shared = true;
+      for (const auto& [reduce, dot] : dots_)
+        for (const Node* load : dot.left_loads)
+          is_shared = is_shared && Strides(r, 0).is_uniform(load->src[0]);
+      if (is_shared) best = r;
+    }
+    return best;
+  }
+
+  void choose_loops(const Node* row) {
+    const Node* vectors = vectors_range(row);
+    const int64_t groups = row->src[0]->imm / lanes_;
+    // A sum of floats and one of integers for every number of the tile.
+    const uint32_t sums = (target_.vector_registers - kOtherRegisters) / 2;
+    uint32_t down = 1, across = 1;
+    if (has_tiles_) {
+      if (vectors && CostModel::trips(vectors) >= 4)
+        across = static_cast<uint32_t>(std::min(4.0, CostModel::trips(vectors)));
+      down = std::min(4u, sums / across);
+      // Groups left over run one at a time: slower than a smaller tile that leaves none.
+      while (down > 1 && groups % down != 0) --down;
+    }
+    s_.loops.push_back({.range = row, .lanes = lanes_, .jam = down});
+    for (const Node* r : kernel_.ranges)
+      if (r != row && r != vectors) s_.loops.push_back({.range = r});
+    if (vectors) s_.loops.push_back({.range = vectors, .jam = across});
+  }
+
+  /// Blocks are runs of rows; every block goes through all vectors, so that rows stay in a cache.
+  void choose_grid() {
+    s_.grid[0].constant = 1;
+    double products = 0;
+    for (const auto& [reduce, dot] : dots_) {
+      double count = 1;
+      for (const Node* n : ir::topological(std::vector{reduce->src[0]}))
+        if (n->op == Op::kRange) count *= CostModel::trips(n);
+      products += count;
+    }
+    for (const Node* r : kernel_.ranges)
+      if (std::none_of(dots_.begin(), dots_.end(),
+                       [&](const auto& d) { return ir::depends_on(d.first, r); }))
+        products *= CostModel::trips(r);
+    s_.work_per_block = static_cast<uint64_t>(std::min(products / kProductsPerWork, 1e18));
+    if (products < 2 * kBlockProducts) return;
+    const AxisPlan& axis = s_.loops[0];
+    const double trips =
+        std::ceil(static_cast<double>(axis.range->src[0]->imm) / static_cast<double>(axis.step()));
+    const double chunk = std::max(std::ceil(kBlockProducts / (products / trips)),
+                                  std::ceil(trips / (kBlocksPerUnit * units_)));
+    s_.grid_loops = 1;
+    s_.chunk = static_cast<int64_t>(chunk);
+    s_.work_per_block =
+        static_cast<uint64_t>(std::min(products / trips * chunk / kProductsPerWork, 1e18));
+    s_.grid[0] = {
+        .constant = axis.range->src[0]->imm, .terms = {}, .divisor = s_.chunk * axis.step()};
+  }
+
+  const ir::KernelIr& kernel_;
+  const TargetInfo& target_;
+  uint32_t units_, lanes_;
+  bool has_tiles_;
+  std::vector<std::pair<const Node*, Candidate>> dots_;
+  Schedule s_;
+};
+
+}  // namespace
+
+std::optional<Schedule> make_dot_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                          uint32_t units, ScheduleLimits limits) {
+  if (target.has_groups) return std::nullopt;
+  return DotScheduler(kernel, target, units, limits).run();
+}
+
+}  // namespace bm::compiler

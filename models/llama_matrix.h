@@ -1,0 +1,58 @@
+#pragma once
+// Weight matrices: plain numbers, or quantised blocks that kernels multiply with as they are.
+
+#include <memory>
+#include <optional>
+
+#include "models/quant.h"
+#include "tensor/tensor.h"
+
+namespace bm::models {
+
+/// Vectors that matrices are multiplied with. What quantised matrices need of them is made once and
+/// shared: every 32 numbers of a vector become int8 codes with one scale.
+class Vectors {
+ public:
+  /// `x` [m, columns] float32.
+  explicit Vectors(Tensor x) : x_(std::move(x)) {}
+  const Tensor& values() const { return x_; }
+  const Tensor& codes() const;   ///< [m, columns] int8, −127 … 127
+  const Tensor& scales() const;  ///< [m, columns/32] float32: value ≈ code·scale, off by scale/2
+  /// Sums of `length` (16 or 32) neighbouring codes: [m, columns/length] int32.
+  const Tensor& sums(int64_t length) const;
+
+ private:
+  void quantize() const;
+  mutable Tensor x_, codes_, scales_, sums16_, sums32_;
+};
+
+/// Immutable matrix [rows, columns]. Blocks are kept in the order kernels read them: 16 rows side
+/// by side, four columns of each at a time; see llama_matrix.cpp.
+class Matrix {
+ public:
+  Matrix() = default;
+  /// `weight` [rows, columns] of any float type.
+  explicit Matrix(Tensor weight) : weight_(std::move(weight)) {}
+
+  /// Whether pack() takes such blocks: Q8_0, Q4_0, Q4_K, Q6_K, rows in sixteens.
+  static bool can_pack(GgmlType type, uint64_t rows, uint64_t columns);
+  /// Bytes on the device after pack().
+  static uint64_t packed_bytes(GgmlType type, uint64_t rows, uint64_t columns);
+  /// `data`: rows as in a GGUF file. Throws: Exception (kOutOfMemory, device errors).
+  static Matrix pack(GgmlType type, std::span<const std::byte> data, int64_t rows, int64_t columns,
+                     std::string_view device);
+
+  bool is_valid() const { return weight_.is_valid() || packed_ != nullptr; }
+  /// x [m, columns] → [m, rows] float32. Packed matrices are multiplied with the codes of x: the
+  /// result is off by at most Σ |w|·scale/2 over the columns, besides rounding of float32 sums.
+  Tensor linear(const Vectors& x) const;
+  /// Rows by number, exact: index [n] → [n, columns] float32.
+  Tensor take(const Tensor& index) const;
+
+ private:
+  struct Packed;
+  Tensor weight_;
+  std::shared_ptr<const Packed> packed_;
+};
+
+}  // namespace bm::models
