@@ -6,9 +6,9 @@
 namespace bm::models {
 namespace {
 
-/// Weights stay in their stored type; the conversion is fused into the kernel that uses them.
-Tensor project(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
-  return x.linear(weight.cast(DType::kF32), bias.is_valid() ? bias.cast(DType::kF32) : bias);
+Tensor project(const Vectors& x, const Matrix& weight, const Tensor& bias = {}) {
+  const Tensor out = weight.linear(x);
+  return bias.is_valid() ? out + bias.cast(DType::kF32) : out;
 }
 
 Tensor norm(const Tensor& x, const Tensor& weight, float epsilon) {
@@ -70,9 +70,11 @@ Tensor Llama::attend(const Block& b, const Tensor& x, const SymInt& count, const
   const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv,
                 width = config_.head_length;
   const int64_t group = heads / kv_heads;
-  Tensor q = project(x, b.query, b.query_bias).reshape({count, heads, width});
-  Tensor k = project(x, b.key, b.key_bias).reshape({count, kv_heads, width});
-  const Tensor v = project(x, b.value, b.value_bias).reshape({count, kv_heads, width});
+  const Vectors in(x);
+  // Stored: a rotation reads every number twice.
+  Tensor q = project(in, b.query, b.query_bias).contiguous().reshape({count, heads, width});
+  Tensor k = project(in, b.key, b.key_bias).contiguous().reshape({count, kv_heads, width});
+  const Tensor v = project(in, b.value, b.value_bias).reshape({count, kv_heads, width});
   if (b.query_norm.is_valid()) q = norm(q, b.query_norm, config_.norm_epsilon);
   if (b.key_norm.is_valid()) k = norm(k, b.key_norm, config_.norm_epsilon);
   q = rotate(q, count, position);
@@ -99,18 +101,20 @@ Tensor Llama::attend(const Block& b, const Tensor& x, const SymInt& count, const
     scores = is_visible.where(scores, -std::numeric_limits<double>::infinity());
   }
   const Tensor mixed = scores.softmax(-1).matmul(past_values);
-  return project(mixed.permute({2, 0, 1, 3}).reshape({count, heads * width}), b.output);
+  const Tensor joined = mixed.permute({2, 0, 1, 3}).reshape({count, heads * width});
+  return project(Vectors(joined), b.output);
 }
 
 Tensor Llama::feed_forward(const Block& b, const Tensor& x) const {
-  const Tensor gate = project(x, b.gate);
+  const Vectors in(x);
+  const Tensor gate = project(in, b.gate);
   const Tensor active = config_.activation == Activation::kSilu ? gate.silu() : gate.gelu();
-  return project(active * project(x, b.up), b.down);
+  return project(Vectors(active * project(in, b.up)), b.down);
 }
 
 Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& position,
                       KvCache& cache) const {
-  Tensor x = embedding_.take(tokens.shrink({{0, count}})).cast(DType::kF32);
+  Tensor x = embedding_.take(tokens.shrink({{0, count}}));
   if (config_.embedding_scale != 1.0F) x = x * static_cast<double>(config_.embedding_scale);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const Block& b = blocks_[i];
@@ -119,7 +123,7 @@ Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& p
     x = x + feed_forward(b, norm(x, b.feed_forward_norm, config_.norm_epsilon));
   }
   const Tensor last = x.shrink({{count - 1, count}, {0, config_.embedding_length}});
-  const Tensor logits = project(norm(last, output_norm_, config_.norm_epsilon),
+  const Tensor logits = project(Vectors(norm(last, output_norm_, config_.norm_epsilon)),
                                 output_.is_valid() ? output_ : embedding_);
   return logits.reshape({config_.vocab_size}).contiguous();
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/llama_config.h"
+#include "models/llama_matrix.h"
 #include "tensor/tensor.h"
 
 namespace bm::models {
@@ -23,9 +24,12 @@ class Llama {
     std::string device;    ///< "" = default device
     uint32_t context = 0;  ///< positions to prepare for; 0: min(model's, 4096)
     std::function<void(uint64_t done, uint64_t total)> progress;  ///< bytes of weights
+    bool keep_blocks = true;  ///< false: expand block formats to float32 on every device
   };
   /// F32, F16 and BF16 weights are used as stored (on the CPU without copying them out of the
-  /// mapped file); block formats are expanded to float32. Errors: those of LlamaConfig; kCorrupt
+  /// mapped file). Q8_0, Q4_0, Q4_K and Q6_K stay blocks on the CPU and are multiplied with int8
+  /// codes of the activations (see Matrix); elsewhere, and in other formats, blocks are expanded to
+  /// float32. Errors: those of LlamaConfig; kCorrupt
   /// naming a tensor whose shape does not fit; kOutOfMemory before anything is allocated when the
   /// device cannot hold the weights.
   static Result<std::shared_ptr<const Llama>> load(std::shared_ptr<const GgufFile> file,
@@ -43,15 +47,18 @@ class Llama {
 
  private:
   struct Block {
-    Tensor attention_norm, query, key, value, output;
+    Tensor attention_norm;
+    Matrix query, key, value, output;
     Tensor query_bias, key_bias, value_bias;  ///< invalid when the model has none
     Tensor query_norm, key_norm;              ///< per head; likewise
-    Tensor feed_forward_norm, gate, up, down;
+    Tensor feed_forward_norm;
+    Matrix gate, up, down;
   };
   LlamaConfig config_;
   uint32_t context_ = 0;
   std::string device_;
-  Tensor embedding_, output_norm_, output_;
+  Tensor output_norm_;
+  Matrix embedding_, output_;
   Tensor cosines_, sines_;  ///< [context, 1, head length]; sines carry the pair's sign
   std::vector<Block> blocks_;
 

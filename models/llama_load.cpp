@@ -78,15 +78,25 @@ class LlamaLoader {
                0;
   }
 
+  /// Whether the matrix stays blocks. Only the CPU multiplies 8-bit numbers faster than float32.
+  bool keeps_blocks(const GgufTensor& t) const {
+    return options_.keep_blocks && device_->hal().arch().vendor == hal::Vendor::kCpu &&
+           t.rank == 2 && Matrix::can_pack(t.type, t.dims[1], t.dims[0]);
+  }
+
+  uint64_t bytes_of(const GgufTensor& t) const {
+    if (keeps_blocks(t)) return Matrix::packed_bytes(t.type, t.dims[1], t.dims[0]);
+    // Weights used in place count too: reading them from disk for every token is no way to run.
+    return direct_dtype(t.type) ? t.data.size() : t.value_count * sizeof(float);
+  }
+
   /// Refuses a model that cannot fit before a byte is allocated.
   Status check_memory() {
     const LlamaConfig& c = model_->config_;
     uint64_t needed = 0;
     for (const GgufTensor& t : file_->tensors()) {
       total_ += t.data.size();
-      const auto dtype = direct_dtype(t.type);
-      // Weights used in place count too: reading them from disk for every token is no way to run.
-      needed += dtype ? t.data.size() : t.value_count * sizeof(float);
+      needed += bytes_of(t);
     }
     const uint64_t cache = uint64_t{2} * c.block_count * c.head_count_kv * model_->context_ *
                            c.head_length * sizeof(float);
@@ -102,21 +112,39 @@ class LlamaLoader {
   }
 
   /// `dims` in the file's order (fastest first).
-  Result<Tensor> load(const std::string& name, std::initializer_list<uint64_t> dims) {
+  Result<const GgufTensor*> find(const std::string& name, std::initializer_list<uint64_t> dims) {
     const GgufTensor& t = *BM_TRY(file_->tensor(name));
     const std::span<const uint64_t> have(t.dims.data(), t.rank), want(dims.begin(), dims.size());
     if (!std::equal(have.begin(), have.end(), want.begin(), want.end()))
       return fail(Code::kCorrupt, "tensor {} has dimensions {}, the hyper-parameters ask for {}",
                   name, dims_text(have), dims_text(want));
-    Shape shape;
-    for (uint64_t d : t.shape()) shape.push_back(static_cast<int64_t>(d));
-    Tensor out = make(t, shape);
+    return &t;
+  }
+
+  void report(const GgufTensor& t) {
     done_ += t.data.size();
     if (options_.progress) options_.progress(done_, total_);
+  }
+
+  Result<Tensor> load(const std::string& name, std::initializer_list<uint64_t> dims) {
+    const GgufTensor& t = *BM_TRY(find(name, dims));
+    Tensor out = make(t);
+    report(t);
     return out;
   }
 
-  Tensor make(const GgufTensor& t, const Shape& shape) {
+  Result<Matrix> load_matrix(const std::string& name, uint64_t columns, uint64_t rows) {
+    const GgufTensor& t = *BM_TRY(find(name, {columns, rows}));
+    Matrix out = keeps_blocks(t) ? Matrix::pack(t.type, t.data, static_cast<int64_t>(rows),
+                                                static_cast<int64_t>(columns), options_.device)
+                                 : Matrix(make(t));
+    report(t);
+    return out;
+  }
+
+  Tensor make(const GgufTensor& t) {
+    Shape shape;
+    for (uint64_t d : t.shape()) shape.push_back(static_cast<int64_t>(d));
     if (const auto dtype = direct_dtype(t.type)) {
       if (!can_use_in_place(t, *dtype))
         return Tensor::from_bytes(t.data, shape, *dtype, options_.device);
@@ -146,26 +174,27 @@ class LlamaLoader {
     const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
     const uint64_t q = uint64_t{c.head_count} * c.head_length,
                    kv = uint64_t{c.head_count_kv} * c.head_length;
-    model_->embedding_ = BM_TRY(load("token_embd.weight", {width, c.vocab_size}));
+    model_->embedding_ = BM_TRY(load_matrix("token_embd.weight", width, c.vocab_size));
     model_->output_norm_ = BM_TRY(load("output_norm.weight", {width}));
-    BM_TRY(load_optional(model_->output_, "output.weight", {width, c.vocab_size}));
+    if (file_->find_tensor("output.weight"))
+      model_->output_ = BM_TRY(load_matrix("output.weight", width, c.vocab_size));
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const std::string p = fmt::format("blk.{}.", i);
       Llama::Block b;
       b.attention_norm = BM_TRY(load(p + "attn_norm.weight", {width}));
-      b.query = BM_TRY(load(p + "attn_q.weight", {width, q}));
-      b.key = BM_TRY(load(p + "attn_k.weight", {width, kv}));
-      b.value = BM_TRY(load(p + "attn_v.weight", {width, kv}));
-      b.output = BM_TRY(load(p + "attn_output.weight", {q, width}));
+      b.query = BM_TRY(load_matrix(p + "attn_q.weight", width, q));
+      b.key = BM_TRY(load_matrix(p + "attn_k.weight", width, kv));
+      b.value = BM_TRY(load_matrix(p + "attn_v.weight", width, kv));
+      b.output = BM_TRY(load_matrix(p + "attn_output.weight", q, width));
       BM_TRY(load_optional(b.query_bias, p + "attn_q.bias", {q}));
       BM_TRY(load_optional(b.key_bias, p + "attn_k.bias", {kv}));
       BM_TRY(load_optional(b.value_bias, p + "attn_v.bias", {kv}));
       BM_TRY(load_optional(b.query_norm, p + "attn_q_norm.weight", {c.head_length}));
       BM_TRY(load_optional(b.key_norm, p + "attn_k_norm.weight", {c.head_length}));
       b.feed_forward_norm = BM_TRY(load(p + "ffn_norm.weight", {width}));
-      b.gate = BM_TRY(load(p + "ffn_gate.weight", {width, hidden}));
-      b.up = BM_TRY(load(p + "ffn_up.weight", {width, hidden}));
-      b.down = BM_TRY(load(p + "ffn_down.weight", {hidden, width}));
+      b.gate = BM_TRY(load_matrix(p + "ffn_gate.weight", width, hidden));
+      b.up = BM_TRY(load_matrix(p + "ffn_up.weight", width, hidden));
+      b.down = BM_TRY(load_matrix(p + "ffn_down.weight", hidden, width));
       model_->blocks_.push_back(std::move(b));
     }
     return {};

@@ -359,7 +359,6 @@ Tensor Matrix::Packed::linear_q6_k(const Vectors& x) const {
 
 /// [rows, columns] float32, never stored: rows are taken from it.
 Tensor Matrix::Packed::values() const {
-  const Shape per{groups(), blocks(), 1, 1, kRows, 1};
   const auto numbers = [](const Tensor& t) { return t.cast(DType::kF32); };
   const auto whole = [&](const Tensor& t) {  // [R, C, …, groups, 16, 4] → [rows, columns]
     return t.reshape({groups(), blocks(), kBlock / 4, kRows, 4})

@@ -10,6 +10,8 @@ namespace {
 /// Memory asked for ahead of a stream of words.
 constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kCacheLine = 64;
+/// Sums that are written out step by step.
+constexpr size_t kMaxWrittenOut = 4;
 
 int64_t in_all_bytes(int64_t byte) { return (byte & 0xff) * 0x01010101; }
 
@@ -79,22 +81,69 @@ void Lowerer::emit_dots(const Node* sum, const std::vector<Env>& envs, const Nod
     }
     sums.push_back(spread(start, lanes));
   }
+  if (envs.size() > kMaxWrittenOut && loop_dots(sum, dots, envs, stream, sums)) return;
   size_t steps = 0;
   for (const Node* dot : dots) steps = std::max(steps, dot_steps(dot));
   for (size_t step = 0; step < steps; ++step)
     for (const Node* dot : dots) {
       if (step >= dot_steps(dot)) continue;
-      const DotPlan& plan = schedule_.dots.at(dot);
-      for (size_t e = 0; e < envs.size(); ++e) {
-        const Env inner = bind_step(dot, step, envs[e]);
-        const ValueId a = emit_word(plan.left, inner, stream);
-        const ValueId b = emit_word(plan.right, inner, nullptr);
-        const uint32_t lanes = b_.type(sums[e]).lanes;
-        const ValueId wide_a = spread(a, lanes), wide_b = spread(b, lanes);
-        sums[e] = b_.dot(DotKind::kU8S8, sums[e], wide_a, wide_b);
-      }
+      for (size_t e = 0; e < envs.size(); ++e)
+        sums[e] = emit_dot(dot, bind_step(dot, step, envs[e]), sums[e], stream);
     }
   for (size_t e = 0; e < envs.size(); ++e) memo_[key(sum, envs[e])] = sums[e];
+}
+
+/// The same with a loop over the steps of the dot products, if they all have one and equally many:
+/// in a loop, code generators keep the sums of a tile in registers instead of fetching all words of
+/// the tile first.
+bool Lowerer::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
+                        const std::vector<Env>& envs, const Node* stream,
+                        const std::vector<ValueId>& starts) {
+  struct Step {
+    const Node* range;
+    int64_t width;
+  };
+  const auto steps_of = [&](const Node* dot) {
+    std::vector<Step> steps;
+    for (size_t i = 1; i < dot->src.size(); ++i) {
+      const int64_t width = dot->src[i] == schedule_.dots.at(dot).along ? 4 : 1;
+      if (dot->src[i]->src[0]->imm > width) steps.push_back({dot->src[i], width});
+    }
+    return steps;
+  };
+  for (const Node* dot : dots)
+    if (steps_of(dot).size() != 1 || dot_steps(dot) != dot_steps(dots[0])) return false;
+  const BlockId block = block_for(dependencies(sum), envs[0]);
+  std::vector<uint32_t> registers;
+  for (const ValueId start : starts) {
+    registers.push_back(b_.add_register(b_.type(start)));
+    b_.assign(block, registers.back(), start);
+  }
+  const Builder::Loop loop = b_.open_loop(block);
+  std::vector<ValueId> sums;
+  for (const uint32_t r : registers) sums.push_back(b_.read(loop.body, r));
+  for (const Node* dot : dots) {
+    const Step step = steps_of(dot)[0];
+    const ValueId at = b_.mul(loop.index, b_.index(step.width));
+    const uint32_t binding = make_bindings(at, loop.body, 0, 1, 0);
+    for (size_t e = 0; e < envs.size(); ++e) {
+      const Env inner = bound(bind_step(dot, 0, envs[e]), step.range, binding);
+      sums[e] = emit_dot(dot, inner, sums[e], stream);
+    }
+  }
+  for (size_t e = 0; e < envs.size(); ++e) b_.assign(loop.body, registers[e], sums[e]);
+  b_.close_loop(loop, b_.index(0), b_.index(static_cast<int64_t>(dot_steps(dots[0]))), 1);
+  for (size_t e = 0; e < envs.size(); ++e) memo_[key(sum, envs[e])] = b_.read(block, registers[e]);
+  return true;
+}
+
+/// One step: `sum` and four products per lane.
+ValueId Lowerer::emit_dot(const Node* dot, const Env& env, ValueId sum, const Node* stream) {
+  const DotPlan& plan = schedule_.dots.at(dot);
+  const ValueId a = emit_word(plan.left, env, stream), b = emit_word(plan.right, env, nullptr);
+  const uint32_t lanes = b_.type(sum).lanes;
+  const ValueId wide_a = spread(a, lanes), wide_b = spread(b, lanes);
+  return b_.dot(DotKind::kU8S8, sum, wide_a, wide_b);
 }
 
 size_t Lowerer::dot_steps(const Node* dot) const {

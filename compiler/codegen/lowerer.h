@@ -118,6 +118,10 @@ class Lowerer {
   const std::vector<const Node*>& dot_sums(const Node* reduce);
   void emit_dots_of(const ReduceState& s, const Node* range, uint32_t binding);
   void emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream);
+  bool loop_dots(const Node* sum, const std::vector<const Node*>& dots,
+                 const std::vector<Env>& envs, const Node* stream,
+                 const std::vector<ValueId>& starts);
+  ValueId emit_dot(const Node* dot, const Env& env, ValueId sum, const Node* stream);
   size_t dot_steps(const Node* dot) const;
   Env bind_step(const Node* dot, size_t step, const Env& env);
   ValueId emit_word(const Node* n, const Env& env, const Node* stream);

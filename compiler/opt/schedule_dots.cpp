@@ -21,6 +21,8 @@ constexpr double kBlockProducts = 1 << 17;
 constexpr double kBlocksPerUnit = 8;
 /// CodeObject::work_per_block counts vector operations; one is this many products.
 constexpr double kProductsPerWork = 32;
+/// Tiles from which on groups left over do not count.
+constexpr int64_t kManyTiles = 12;
 /// Registers besides sums: words of the matrix, scales, what is being computed.
 constexpr uint32_t kOtherRegisters = 6;
 
@@ -159,8 +161,8 @@ class DotScheduler {
       if (vectors && CostModel::trips(vectors) >= 4)
         across = static_cast<uint32_t>(std::min(4.0, CostModel::trips(vectors)));
       down = std::min(4u, sums / across);
-      // Groups left over run one at a time: slower than a smaller tile that leaves none.
-      while (down > 1 && groups % down != 0) --down;
+      // Groups left over run one at a time: where they would be many, a smaller tile leaves none.
+      while (down > 1 && groups % down != 0 && groups < kManyTiles * down) --down;
     }
     s_.loops.push_back({.range = row, .lanes = lanes_, .jam = down});
     for (const Node* r : kernel_.ranges)

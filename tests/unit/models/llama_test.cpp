@@ -22,8 +22,10 @@ std::shared_ptr<const GgufFile> open(const std::string& path) {
 }
 
 std::shared_ptr<const Llama> load(const std::string& path, const std::string& device,
-                                  uint32_t context = 0) {
-  auto model = Llama::load(open(path), {.device = device, .context = context, .progress = {}});
+                                  uint32_t context = 0, bool keep_blocks = true) {
+  auto model = Llama::load(
+      open(path),
+      {.device = device, .context = context, .progress = {}, .keep_blocks = keep_blocks});
   if (!model) throw std::runtime_error(model.error().message);
   return *model;
 }
@@ -81,10 +83,12 @@ TEST(Llama, LogitsEqualThePyTorchReferenceInEveryFormat) {
     const std::string command = fmt::format("{} tests/oracle/quantize_gguf.py {} {} {} >/dev/null",
                                             kPython, kModel, path, type);
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
-    const auto model = load(path, "CPU");
+    const auto model = load(path, "CPU", 0, false);
     const size_t vocabulary = model->config().vocab_size;
     const std::vector<float> want = reference(path, tokens, vocabulary, folder);
-    LlamaSession by_one(model), by_chunk(model);
+    LlamaSession by_one(model), by_chunk(model), by_blocks(load(path, "CPU"));
+    ASSERT_TRUE(by_blocks.feed(tokens));
+    EXPECT_LT(distance(by_blocks.logits(), std::span(want).last(vocabulary)), 0.02) << type;
     for (size_t i = 0; i < tokens.size(); ++i) {
       const auto status = by_one.feed({&tokens[i], 1});
       ASSERT_TRUE(status) << status.error().message;
@@ -101,6 +105,41 @@ TEST(Llama, LogitsEqualThePyTorchReferenceInEveryFormat) {
           1e-4)
           << type << " prompt of " << n;
     }
+  }
+}
+
+/// exp of the mean surprise at every token but the first.
+double perplexity(const std::string& path, std::span<const int32_t> tokens, bool keep_blocks) {
+  LlamaSession session(load(path, "CPU", 0, keep_blocks));
+  double sum = 0;
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+    EXPECT_TRUE(session.feed({&tokens[i], 1}));
+    const std::span<const float> logits = session.logits();
+    const double largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+    double total = 0;
+    for (const float l : logits) total += std::exp(static_cast<double>(l) - largest);
+    const auto next = static_cast<size_t>(tokens[i + 1]);
+    sum += std::log(total) + largest - static_cast<double>(logits[next]);
+  }
+  return std::exp(sum / static_cast<double>(tokens.size() - 1));
+}
+
+TEST(Llama, BlocksDoNotMoveThePerplexity) {
+  const test::TempFolder folder;
+  const auto tokenizer = Tokenizer::from_gguf(*open(kModel));
+  std::ifstream in("LICENSE");
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  auto tokens = (*tokenizer)->encode(text);
+  ASSERT_TRUE(tokens);
+  tokens->resize(std::min<size_t>(tokens->size(), 300));
+  for (const char* type : {"Q8_0", "Q4_0", "Q4_K", "Q6_K"}) {
+    const std::string path = folder.file(std::string(type) + ".gguf");
+    const std::string command = fmt::format("{} tests/oracle/quantize_gguf.py {} {} {} >/dev/null",
+                                            kPython, kModel, path, type);
+    if (std::system(command.c_str()) != 0) GTEST_SKIP() << command;
+    const double expanded = perplexity(path, *tokens, false),
+                 kept = perplexity(path, *tokens, true);
+    EXPECT_NEAR(kept / expanded, 1, 0.005) << type << ": " << expanded << " and " << kept;
   }
 }
 
