@@ -52,6 +52,16 @@ int System::mmap(void* address, size_t bytes, int protection, int flags, int fd,
 
 int System::munmap(void* address, size_t bytes) { return or_errno(::munmap(address, bytes)); }
 
+ssize_t System::read(int fd, void* to, size_t bytes) {
+  const ssize_t got = ::read(fd, to, bytes);
+  return got < 0 ? -errno : got;
+}
+
+ssize_t System::write(int fd, const void* from, size_t bytes) {
+  const ssize_t put = ::write(fd, from, bytes);
+  return put < 0 ? -errno : put;
+}
+
 int System::poll(pollfd* fds, size_t count, int timeout_ms) {
   return or_errno(::poll(fds, static_cast<nfds_t>(count), timeout_ms));
 }

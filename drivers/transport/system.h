@@ -26,6 +26,9 @@ class System {
   virtual int mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t offset,
                    void** out);
   virtual int munmap(void* address, size_t bytes);
+  /// read(2), write(2): bytes or -errno. Never repeated.
+  virtual ssize_t read(int fd, void* to, size_t bytes);
+  virtual ssize_t write(int fd, const void* from, size_t bytes);
   virtual int poll(pollfd* fds, size_t count, int timeout_ms);
   /// Whole file (procfs and sysfs included, at most 1 MiB) into *out; 0 or -errno.
   virtual int read_file(const std::string& path, std::string* out);

@@ -1,0 +1,118 @@
+#pragma once
+// AMD's waist: what device and queues need from whatever owns the GPU. Implemented over the amdgpu
+// kernel driver's compute interface (kfd/).
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "drivers/amd/regs/registers.h"
+#include "runtime/base/result.h"
+
+namespace bm::amd {
+
+struct ChipRow;  // chips.h
+
+/// What the opened GPU is. Counts are per chiplet (XCC) where they say so.
+struct GpuFacts {
+  const ChipRow* chip = nullptr;
+  std::string name;            ///< what the driver calls it
+  std::string driver_version;  ///< "KFD 1.17"
+  uint32_t gpu_id = 0;
+  RegisterMap registers;  ///< bus registers only where this card's are known
+  uint32_t xccs = 1;
+  uint32_t engines_per_xcc = 1;  ///< shader engines
+  uint32_t cus_per_xcc = 1;
+  uint32_t simds_per_cu = 2;
+  uint32_t waves_per_simd = 16;
+  uint32_t scratch_slots_per_cu = 32;
+  uint32_t lds_bytes = 65536;   ///< of one compute unit
+  uint64_t l2_bytes = 4 << 20;  ///< 4 MiB where the driver does not tell
+  uint32_t sdma_engines = 0;
+  uint64_t video_memory = 0;           ///< bytes
+  uint64_t clock_hz = 100'000'000;     ///< of timestamps
+  std::vector<uint32_t> near_gpu_ids;  ///< peers with a direct link
+};
+
+enum class Place : uint8_t {
+  kVideo,           ///< video memory, not seen by the CPU
+  kVideoMapped,     ///< video memory, write-combined through the BAR; the CPU must only write
+  kSystem,          ///< system memory, cached by the CPU, coherent
+  kSystemUncached,  ///< the same, never cached by the GPU: signals, rings, command words
+};
+
+struct MemoryRequest {
+  uint64_t size = 0;  ///< bytes; rounded up to whole pages
+  Place place = Place::kVideo;
+  void* host = nullptr;  ///< register this page-aligned memory of the process (kSystem)
+};
+
+/// One allocation, mapped to its GPU; freed (unmapped everywhere) on destruction. Where the CPU
+/// sees it, its address there equals `va`.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  uint64_t va = 0, size = 0;
+  std::byte* host = nullptr;
+  Place place = Place::kVideo;
+};
+
+enum class QueueType : uint8_t { kPm4, kAql, kSdma };
+
+struct QueueRequest {
+  QueueType type = QueueType::kPm4;
+  const Memory* ring = nullptr;  ///< its size is the ring's: a power of two
+  uint32_t priority = 7;         ///< 0 … 15
+  uint32_t sdma_engine = 0;      ///< preference among copy engines; not binding
+};
+
+/// One hardware queue. Destroying it stops the queue before anything it uses is freed.
+class HardwareQueue {
+ public:
+  virtual ~HardwareQueue() = default;
+  std::byte* object = nullptr;  ///< aql::kQueueBytes at the start of the page with the pointers
+  uint64_t object_va = 0;
+  std::byte* write_pointer = nullptr;       ///< 64 bits, ours
+  const std::byte* read_pointer = nullptr;  ///< 64 bits, the GPU's
+  volatile uint64_t* doorbell = nullptr;
+  /// Interrupts: the queue writes `event_id` to `mailbox`, then raises one with it as context.
+  uint64_t mailbox = 0;
+  uint32_t event_id = 0;
+};
+
+/// Why the GPU gave up.
+struct GpuFault {
+  enum class Kind : uint8_t { kMemory, kHardware };
+  Kind kind = Kind::kMemory;
+  uint64_t address = 0;  ///< kMemory, page granular
+  bool is_not_present = false, is_read_only = false, is_no_execute = false, is_imprecise = false;
+  bool is_whole_reset = false;  ///< kHardware: the whole GPU, not one engine
+  bool is_ecc = false;          ///< kHardware: memory error, not a hang
+  bool is_memory_lost = false;  ///< kHardware: contents of video memory are gone
+  std::string log{};            ///< what the driver's event log says, may be empty
+};
+
+/// One GPU. Thread: callers serialise, except for wait_event() and take_fault(). Errors name the
+/// call and what to do.
+class KernelInterface {
+ public:
+  virtual ~KernelInterface() = default;
+  virtual const GpuFacts& facts() const = 0;
+  virtual Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) = 0;
+  /// Makes memory of another GPU of the same process reachable here at the same address.
+  /// kUnsupported where the pair has no peer access: the caller copies through the host.
+  virtual Status map_peer(Memory& memory, KernelInterface& owner) = 0;
+  virtual Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) = 0;
+  /// Blocks until a queue's interrupt or a fault, at most `timeout_ms`; false: time ran out.
+  virtual Result<bool> wait_event(uint32_t timeout_ms) = 0;
+  /// The first fault since opening, if there was one. One system call.
+  virtual std::optional<GpuFault> take_fault() = 0;
+  /// Bytes of video memory that can still be allocated.
+  virtual uint64_t available_memory() = 0;
+};
+
+}  // namespace bm::amd

@@ -1,0 +1,79 @@
+#pragma once
+// A GPU owned by the amdgpu kernel driver: the waist of drivers/amd over its ioctls.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "drivers/amd/kernel_interface.h"
+#include "drivers/amd/kfd/session.h"
+#include "drivers/amd/kfd/topology.h"
+#include "drivers/transport/system.h"
+#include "runtime/base/result.h"
+
+namespace bm::amd::kfd {
+
+struct Options {
+  uint32_t index = 0;   ///< among the GPUs this process may use
+  uint64_t window = 0;  ///< first GPU address of memory; 0: wherever the process has room
+};
+
+/// Opens a GPU. `system` must outlive it. GPUs opened on the same System share a session, so that
+/// map_peer() works between them.
+/// Errors: kNotFound (no driver, no nodes, no such GPU), kPermission (which group or rule is
+/// missing), kUnsupported (kernel too old, unknown chip); each with the remedy where one is known.
+Result<std::unique_ptr<KernelInterface>> open_gpu(System& system, const Options& options);
+
+/// GPUs this process may use; 0 where there is no driver. Disturbs nothing.
+Result<uint32_t> count_gpus(System& system);
+
+class KfdGpu final : public KernelInterface {
+ public:
+  static Result<std::unique_ptr<KfdGpu>> open(std::shared_ptr<Session> session, Node node,
+                                              std::vector<uint32_t> near_gpu_ids);
+  ~KfdGpu() override;
+
+  const GpuFacts& facts() const override { return facts_; }
+  Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override;
+  Status map_peer(Memory& memory, KernelInterface& owner) override;
+  Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) override;
+  Result<bool> wait_event(uint32_t timeout_ms) override;
+  std::optional<GpuFault> take_fault() override;
+  uint64_t available_memory() override;
+
+  Session& session() { return *session_; }
+  const std::shared_ptr<Session>& shared_session() const { return session_; }
+  int render() const { return render_.get(); }
+  SaveSizes save() const { return save_; }
+  /// 64-bit doorbells of this process on this GPU; mapped on the first queue.
+  Result<volatile uint64_t*> doorbell(uint64_t offset);
+  void add_event(uint32_t id);
+  void remove_event(uint32_t id);
+
+ private:
+  KfdGpu(std::shared_ptr<Session> session, Node node)
+      : session_(std::move(session)), node_(std::move(node)) {}
+  Status start();
+  Status read_facts(std::vector<uint32_t> near_gpu_ids);
+  void watch_log();
+  std::string read_log();
+  /// Remembers the first fault among the records of a wait.
+  void note_faults(const EventData* records);
+
+  std::shared_ptr<Session> session_;
+  Node node_;
+  GpuFacts facts_;
+  SaveSizes save_;
+  Descriptor render_, log_;
+  bool shares_page_ = false;
+  Event memory_event_, hardware_event_;
+  uint64_t doorbells_ = 0;
+  std::mutex mutex_;  ///< events_, fault_
+  std::vector<uint32_t> events_;
+  std::optional<GpuFault> fault_;
+};
+
+}  // namespace bm::amd::kfd

@@ -1,0 +1,196 @@
+#include "drivers/amd/kfd/memory.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "drivers/amd/aql/packets.h"
+#include "runtime/base/bits.h"
+#include "runtime/base/check.h"
+#include "runtime/base/log.h"
+
+namespace bm::amd::kfd {
+namespace {
+
+constexpr uint64_t kPage = 4096, kHugePage = 2_MiB;
+constexpr uint64_t kMost = uint64_t{1} << 46;
+
+uint32_t flags_of(const MemoryRequest& request) {
+  constexpr uint32_t kAlways = kAllocWritable | kAllocExecutable | kAllocNoSubstitute;
+  if (request.host != nullptr) return kAlways | kAllocUserPointer | kAllocCoherent | kAllocUncached;
+  switch (request.place) {
+    case Place::kVideo: return kAlways | kAllocVram;
+    case Place::kVideoMapped: return kAlways | kAllocVram | kAllocPublic;
+    case Place::kSystem: return kAlways | kAllocGtt | kAllocCoherent;
+    case Place::kSystemUncached: return kAlways | kAllocGtt | kAllocCoherent | kAllocUncached;
+  }
+  __builtin_unreachable();
+}
+
+std::string hint_of(KfdGpu& gpu, const MemoryRequest& request, int error) {
+  if (error == EINVAL && request.place == Place::kVideoMapped && request.host == nullptr)
+    return "video memory the CPU sees needs a BAR as large as the memory: enable Resizable BAR "
+           "(Above 4G Decoding) in the firmware setup";
+  if (error == ENOMEM && request.host == nullptr)
+    return fmt::format("{} bytes wanted, {} bytes of video memory are free", request.size,
+                       gpu.available_memory());
+  if (error == EFAULT && request.host != nullptr)
+    return "the memory to register is no ordinary memory of this process";
+  return "";
+}
+
+void report(const Status& status) {
+  if (!status) log("amd", LogLevel::kWarning, "{}", status.error().message);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Memory>> KfdGpu::allocate(const MemoryRequest& request) {
+  return std::unique_ptr<Memory>(BM_TRY(KfdMemory::allocate(*this, request)));
+}
+
+Result<std::unique_ptr<KfdMemory>> KfdMemory::allocate(KfdGpu& gpu, const MemoryRequest& request) {
+  if (request.size == 0 || request.size > kMost)
+    return fail(Code::kInvalidArgument, "{} bytes of GPU memory asked for", request.size);
+  std::unique_ptr<KfdMemory> memory(new KfdMemory(gpu.shared_session()));
+  BM_TRY(memory->make(gpu, request));
+  return memory;
+}
+
+Status KfdMemory::make(KfdGpu& gpu, const MemoryRequest& request) {
+  place = request.host != nullptr ? Place::kSystem : request.place;
+  size = align_up(request.size, kPage);
+  if (request.host != nullptr) {
+    va = reinterpret_cast<uint64_t>(request.host);
+    if (va % kPage != 0 || request.size % kPage != 0)
+      return fail(Code::kInvalidArgument, "{} bytes at {:#x} are not whole pages", request.size,
+                  va);
+    host = static_cast<std::byte*>(request.host);
+  } else {
+    va = BM_TRY(session_->take_addresses(size, size >= kHugePage ? kHugePage : kPage));
+    has_addresses_ = true;
+  }
+  AllocMemory memory{};
+  memory.va = va;
+  memory.bytes = size;
+  memory.mmap_offset = reinterpret_cast<uint64_t>(request.host);
+  memory.gpu_id = gpu.facts().gpu_id;
+  memory.flags = flags_of(request);
+  if (const int failed = session_->try_call(AllocMemory::kRequest, &memory); failed < 0) {
+    Error error = call_error("ALLOC_MEMORY_OF_GPU", fmt::format("{} bytes", request.size), -failed,
+                             hint_of(gpu, request, -failed));
+    if (failed == -EINVAL && place == Place::kVideoMapped) error.code = Code::kUnsupported;
+    return tl::unexpected(std::move(error));
+  }
+  handle_ = memory.handle;
+  has_handle_ = true;
+  BM_TRY(map_to(gpu.facts().gpu_id));
+  if (place == Place::kVideo || request.host != nullptr) return {};
+  BM_TRY(session_->map_cpu(va, size, gpu.render(), memory.mmap_offset));
+  host = reinterpret_cast<std::byte*>(va);
+  return {};
+}
+
+Status KfdMemory::map_to(uint32_t gpu_id) {
+  if (std::ranges::find(gpu_ids_, gpu_id) != gpu_ids_.end()) return {};
+  MapMemory map{handle_, reinterpret_cast<uint64_t>(&gpu_id), 1, 0};
+  BM_TRY(session_->call(map, "MAP_MEMORY_TO_GPU", fmt::format("{} bytes at {:#x}", size, va)));
+  if (map.succeeded != 1)
+    return fail(Code::kIo, "KFD MAP_MEMORY_TO_GPU: mapped to {} of 1 GPUs", map.succeeded);
+  gpu_ids_.push_back(gpu_id);
+  return {};
+}
+
+KfdMemory::~KfdMemory() {
+  if (!gpu_ids_.empty()) {
+    MapMemory map{handle_, reinterpret_cast<uint64_t>(gpu_ids_.data()),
+                  static_cast<uint32_t>(gpu_ids_.size()), 0};
+    report(session_->raw_call(MapMemory::kUnmapRequest, &map, "UNMAP_MEMORY_FROM_GPU", "", ""));
+  }
+  if (has_addresses_) session_->give_back(va, size);
+  if (has_handle_) {
+    FreeMemory memory{handle_};
+    report(session_->call(memory, "FREE_MEMORY_OF_GPU"));
+  }
+}
+
+Status KfdGpu::map_peer(Memory& memory, KernelInterface& owner) {
+  auto* mine = dynamic_cast<KfdMemory*>(&memory);
+  auto* gpu = dynamic_cast<KfdGpu*>(&owner);
+  if (mine == nullptr || gpu == nullptr || mine->session() != session_.get())
+    return fail(Code::kUnsupported, "memory of a GPU of another driver");
+  const Status mapped = mine->map_to(node_.gpu_id);
+  if (mapped || mapped.error().code != Code::kIo) return mapped;
+  return fail(Code::kUnsupported, "{} (GPUs {} and {} may have no access to each other)",
+              mapped.error().message, node_.gpu_id, gpu->facts().gpu_id);
+}
+
+Result<std::unique_ptr<HardwareQueue>> KfdGpu::create_queue(const QueueRequest& request) {
+  return std::unique_ptr<HardwareQueue>(BM_TRY(KfdQueue::create(*this, request)));
+}
+
+Result<std::unique_ptr<KfdQueue>> KfdQueue::create(KfdGpu& gpu, const QueueRequest& request) {
+  std::unique_ptr<KfdQueue> queue(new KfdQueue(gpu));
+  BM_TRY(queue->make(request));
+  return queue;
+}
+
+Status KfdQueue::make(const QueueRequest& request) {
+  const Memory& ring = *request.ring;
+  BM_CHECK(is_power_of_two(ring.size) && request.priority <= 15);
+  page_ = BM_TRY(gpu_.allocate({.size = kPage, .place = Place::kSystemUncached}));
+  std::memset(page_->host, 0, kPage);
+  CreateQueue create{};
+  create.ring_base = ring.va;
+  create.ring_bytes = static_cast<uint32_t>(ring.size);
+  create.write_pointer = page_->va + aql::kWriteIndexOffset;
+  create.read_pointer = page_->va + aql::kReadIndexOffset;
+  create.gpu_id = gpu_.facts().gpu_id;
+  create.percentage = 100;
+  create.priority = request.priority;
+  create.sdma_engine = request.sdma_engine;
+  const char* what = "an SDMA queue";
+  create.type = kQueueSdma;
+  if (request.type != QueueType::kSdma) {
+    // The kernel compares every one of these sizes, and says EINVAL without more.
+    const SaveSizes sizes = gpu_.save();
+    eop_ = BM_TRY(gpu_.allocate({.size = kEopBytes, .place = Place::kVideo}));
+    save_ = BM_TRY(gpu_.allocate({.size = sizes.total(gpu_.facts().xccs), .place = Place::kVideo}));
+    create.eop_address = eop_->va;
+    create.eop_bytes = kEopBytes;
+    create.save_address = save_->va;
+    create.save_bytes = sizes.save;
+    create.control_stack_bytes = sizes.control_stack;
+    what = request.type == QueueType::kAql ? "an AQL queue" : "a PM4 queue";
+    create.type = request.type == QueueType::kAql ? kQueueComputeAql : kQueueCompute;
+  }
+  event_ = BM_TRY(gpu_.session().create_event(kEventSignal, true));
+  BM_TRY(gpu_.session().call(
+      create, "CREATE_QUEUE", what,
+      create.type == kQueueSdma
+          ? "too many copy queues may be open"
+          : "this kernel may want other sizes of the save area than this program computes; kernels "
+            "from 7.2 on publish them"));
+  queue_id_ = create.queue_id;
+  is_created_ = true;
+  doorbell = BM_TRY(gpu_.doorbell(create.doorbell_offset));
+  object = page_->host;
+  object_va = page_->va;
+  write_pointer = page_->host + aql::kWriteIndexOffset;
+  read_pointer = page_->host + aql::kReadIndexOffset;
+  mailbox = gpu_.session().slot_address(event_);
+  event_id = event_.id;
+  gpu_.add_event(event_.id);
+  return {};
+}
+
+KfdQueue::~KfdQueue() {
+  if (is_created_) {
+    DestroyQueue destroy{queue_id_, 0};
+    report(gpu_.session().call(destroy, "DESTROY_QUEUE"));
+    gpu_.remove_event(event_.id);
+  }
+  if (event_.id != 0) gpu_.session().destroy_event(event_);
+}
+
+}  // namespace bm::amd::kfd

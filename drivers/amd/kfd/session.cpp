@@ -1,0 +1,214 @@
+#include "drivers/amd/kfd/session.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+
+#include "runtime/base/bits.h"
+#include "runtime/base/log.h"
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+namespace bm::amd::kfd {
+namespace {
+
+// Linux 6.1 has 1.11; older ones lack AVAILABLE_MEMORY and were never tried.
+constexpr uint32_t kMajor = 1, kLeastMinor = 11, kRuntimeMinor = 14;
+constexpr uint64_t kWindowBytes = 64_GiB, kSmallWindowBytes = 1_GiB;
+constexpr int kKeep = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+void* pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+Result<std::shared_ptr<Session>> Session::share(System& system, uint64_t window) {
+  // The table of drivers opens each GPU on its own, so what they share has to be found. Nothing is
+  // kept alive here.
+  static std::mutex mutex;
+  static std::map<System*, std::weak_ptr<Session>> open_sessions;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<Session>& known = open_sessions[&system];
+  if (std::shared_ptr<Session> session = known.lock()) return session;
+  std::shared_ptr<Session> session = BM_TRY(open(system, window));
+  known = session;
+  return session;
+}
+
+Result<std::shared_ptr<Session>> Session::open(System& system, uint64_t window) {
+  std::shared_ptr<Session> session(new Session(system));
+  BM_TRY(session->start(window));
+  return session;
+}
+
+Status Session::start(uint64_t window) {
+  const int fd = system_.open("/dev/kfd", O_RDWR);
+  if (fd < 0) return tl::unexpected(open_error(system_, "/dev/kfd", -fd));
+  kfd_ = Descriptor(system_, fd);
+  GetVersion version{};
+  BM_TRY(call(version, "GET_VERSION"));
+  if (version.major != kMajor || version.minor < kLeastMinor)
+    return fail(Code::kUnsupported,
+                "the kernel's compute interface is version {}.{}; {}.{} or later of major {} is "
+                "needed (Linux 6.1)",
+                version.major, version.minor, kMajor, kLeastMinor, kMajor);
+  minor_ = version.minor;
+  if (minor_ >= kRuntimeMinor) {
+    // Without a debugger; says that this process handles its own exceptions. Refusals (EBUSY: done
+    // already, EPERM: a debugger decides) leave everything usable.
+    RuntimeEnable enable{};
+    try_call(RuntimeEnable::kRequest, &enable);
+  }
+  return window == 0 ? Status{} : take_window(window);
+}
+
+Status Session::take_window(uint64_t base) {
+  if (!is_aligned(base, 2_MiB))
+    return fail(Code::kInvalidArgument, "BM_AMD_WINDOW {:#x} is not a multiple of 2 MiB", base);
+  for (const uint64_t bytes : {kWindowBytes, kSmallWindowBytes}) {
+    void* at = nullptr;
+    if (system_.mmap(pointer(base), bytes, PROT_NONE, kKeep | MAP_FIXED_NOREPLACE, -1, 0, &at) < 0)
+      continue;
+    if (at != pointer(base)) {
+      system_.munmap(at, bytes);
+      continue;
+    }
+    auto ranges = Tlsf::create(base, bytes, 4096);
+    if (!ranges) {
+      system_.munmap(at, bytes);
+      return tl::unexpected(std::move(ranges.error()));
+    }
+    ranges_ = std::move(*ranges);
+    window_ = base;
+    window_bytes_ = bytes;
+    return {};
+  }
+  return fail(Code::kUnsupported,
+              "BM_AMD_WINDOW {:#x}: the process has mappings there; choose another address", base);
+}
+
+Session::~Session() {
+  free_event_page();
+  if (ranges_) system_.munmap(pointer(window_), window_bytes_);
+}
+
+Status Session::make_event_page(uint32_t gpu_id, int render) {
+  const uint64_t address = BM_TRY(take_addresses(kEventPageBytes, 4096));
+  AllocMemory memory{};
+  memory.va = address;
+  memory.bytes = kEventPageBytes;
+  memory.gpu_id = gpu_id;
+  memory.flags = kAllocGtt | kAllocWritable | kAllocExecutable | kAllocNoSubstitute |
+                 kAllocCoherent | kAllocUncached;
+  Status made = call(memory, "ALLOC_MEMORY_OF_GPU", "the event page");
+  if (!made) {
+    give_back(address, kEventPageBytes);
+    return made;
+  }
+  page_handle_ = memory.handle;
+  page_address_ = address;
+  return map_cpu(address, kEventPageBytes, render, memory.mmap_offset);
+}
+
+Status Session::share_event_page(uint32_t gpu_id, int render) {
+  const std::lock_guard lock(page_mutex_);
+  if (page_handle_ == 0) BM_TRY(make_event_page(gpu_id, render));
+  MapMemory map{page_handle_, reinterpret_cast<uint64_t>(&gpu_id), 1, 0};
+  BM_TRY(call(map, "MAP_MEMORY_TO_GPU", "the event page"));
+  if (first_event_.id == 0)
+    // The one call that tells the kernel where the slots are.
+    first_event_ = BM_TRY(create_event(kEventSignal, true, page_handle_));
+  return {};
+}
+
+void Session::leave_event_page(uint32_t gpu_id) {
+  const std::lock_guard lock(page_mutex_);
+  if (page_handle_ == 0) return;
+  MapMemory map{page_handle_, reinterpret_cast<uint64_t>(&gpu_id), 1, 0};
+  const Status done =
+      raw_call(MapMemory::kUnmapRequest, &map, "UNMAP_MEMORY_FROM_GPU", "the event page", "");
+  if (!done) log("amd", LogLevel::kWarning, "{}", done.error().message);
+}
+
+void Session::free_event_page() {
+  if (first_event_.id != 0) destroy_event(first_event_);
+  if (page_handle_ == 0) return;
+  give_back(page_address_, kEventPageBytes);
+  // The kernel refuses (EBUSY) to free the page it signals on; it goes with the process then.
+  FreeMemory memory{page_handle_};
+  try_call(FreeMemory::kRequest, &memory);
+}
+
+Status Session::raw_call(unsigned long request, void* arguments, std::string_view name,
+                         std::string_view what, std::string_view hint) {
+  const int result = system_.ioctl(kfd_.get(), request, arguments);
+  if (result >= 0) return {};
+  if (result == -EBADF)
+    hint =
+        "a descriptor of /dev/kfd works only in the process that opened it: after fork() open "
+        "the device anew";
+  return tl::unexpected(call_error(name, what, -result, hint));
+}
+
+Result<uint64_t> Session::take_addresses(uint64_t bytes, uint64_t alignment) {
+  if (ranges_) {
+    const std::lock_guard lock(mutex_);
+    return ranges_->allocate(bytes, alignment);
+  }
+  // More than wanted, then the edges are given back: mmap aligns to pages only.
+  const uint64_t extra = alignment > 4096 ? alignment : 0;
+  void* at = nullptr;
+  const int failed = system_.mmap(nullptr, bytes + extra, PROT_NONE, kKeep, -1, 0, &at);
+  if (failed < 0)
+    return fail(Code::kOutOfMemory, "no addresses for {} bytes of GPU memory: {}", bytes,
+                errno_text(-failed));
+  const auto begin = reinterpret_cast<uint64_t>(at);
+  const uint64_t first = align_up(begin, std::max<uint64_t>(alignment, 4096));
+  if (first > begin) system_.munmap(at, first - begin);
+  if (const uint64_t end = begin + bytes + extra; end > first + bytes)
+    system_.munmap(pointer(first + bytes), end - first - bytes);
+  return first;
+}
+
+Status Session::map_cpu(uint64_t address, uint64_t bytes, int fd, uint64_t offset) {
+  void* at = nullptr;
+  const int failed =
+      fd >= 0 ? system_.mmap(pointer(address), bytes, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(offset), &at)
+              : system_.mmap(pointer(address), bytes, PROT_NONE, kKeep | MAP_FIXED, -1, 0, &at);
+  if (failed >= 0) return {};
+  return fail(code_from_errno(-failed), "mmap of {} bytes of GPU memory: {}", bytes,
+              errno_text(-failed));
+}
+
+void Session::give_back(uint64_t address, uint64_t bytes) {
+  if (!ranges_) {
+    system_.munmap(pointer(address), bytes);
+    return;
+  }
+  (void)map_cpu(address, bytes, -1, 0);
+  const std::lock_guard lock(mutex_);
+  if (const Status freed = ranges_->free(address); !freed)
+    log("amd", LogLevel::kError, "GPU addresses: {}", freed.error().message);
+}
+
+Result<Event> Session::create_event(uint32_t type, bool resets, uint64_t page_handle) {
+  CreateEvent create{};
+  create.page_offset = page_handle;
+  create.type = type;
+  create.auto_reset = resets ? 1 : 0;
+  BM_TRY(call(create, "CREATE_EVENT"));
+  return Event{create.event_id, create.slot};
+}
+
+void Session::destroy_event(const Event& event) {
+  DestroyEvent destroy{event.id, 0};
+  const Status done = call(destroy, "DESTROY_EVENT");
+  if (!done) log("amd", LogLevel::kWarning, "{}", done.error().message);
+}
+
+}  // namespace bm::amd::kfd

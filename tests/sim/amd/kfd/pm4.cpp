@@ -1,0 +1,128 @@
+// PM4 as the compute micro engine runs it. Source: Linux, amdgpu/soc15d.h and nvd.h, PACKET3_*;
+// register offsets: asic_reg/gc/gc_11_0_0_offset.h (and gc_9_4_3, gc_12_0_0: the same addresses
+// once the segment base is added).
+
+#include <cstring>
+
+#include "tests/sim/amd/kfd/engine.h"
+
+namespace bm::sim::amd {
+namespace {
+
+// Dword offsets from 0x2c00 of the COMPUTE_* registers.
+constexpr uint32_t kNumThreadX = 0x207, kPgmLo = 0x20c, kScratchLo = 0x210, kRsrc1 = 0x212,
+                   kRsrc2 = 0x213, kTmpring = 0x218, kRsrc3Gfx9 = 0x22d, kRsrc3 = 0x228,
+                   kUserData = 0x240;
+
+}  // namespace
+
+void Queue::run_pm4_buffer(uint64_t address, uint32_t dwords) {
+  check(address % 4 == 0 && dwords != 0, "bad indirect buffer");
+  std::vector<uint32_t> words(dwords);
+  std::memcpy(words.data(), memory_at(address, uint64_t{dwords} * 4, false), words.size() * 4);
+  std::span<const uint32_t> left(words);
+  while (!left.empty()) {
+    const uint32_t used = run_pm4(left, true);
+    check(used <= left.size(), "a packet passes the end of its buffer");
+    left = left.subspan(used);
+  }
+}
+
+uint32_t Queue::run_pm4(std::span<const uint32_t> words, bool is_indirect) {
+  const uint32_t header = words[0];
+  if (header == 0xffff1000) return 1;
+  check(header >> 30 == 3, "no type-3 packet");
+  const uint32_t op = header >> 8 & 0xff, payload = (header >> 16 & 0x3fff) + 1;
+  check(payload < words.size(), "a packet is longer than what is there");
+  const auto body = words.subspan(1, payload);
+  const auto pair = [&](size_t i) { return uint64_t{body[i + 1]} << 32 | body[i]; };
+  switch (op) {
+    case 0x10: break;
+    case 0x15: dispatch(body); break;
+    case 0x23: {  // PRED_EXEC: this model is its first chiplet
+      check(is_indirect, "PRED_EXEC in a ring");
+      check(payload == 1, "PRED_EXEC's length");
+      const uint32_t count = body[0] & 0x3fff;
+      if ((body[0] >> 24 & 1) == 0) return payload + 1 + count;
+      break;
+    }
+    case 0x37:
+      check((body[0] & 0xf00) == 0x500, "WRITE_DATA to what is no memory");
+      for (size_t i = 3; i < body.size(); ++i) store32(pair(1) + (i - 3) * 4, body[i]);
+      break;
+    case 0x3c: wait_reg_mem(body); break;
+    case 0x3f:
+      check(payload == 3 && (body[2] & 1u << 23) != 0, "INDIRECT_BUFFER is not valid");
+      check(!is_indirect, "an indirect buffer in an indirect buffer");
+      run_pm4_buffer(pair(0), body[2] & 0xfffff);
+      break;
+    case 0x46: check(payload == 1, "EVENT_WRITE's length"); break;
+    case 0x49: release_mem(body); break;
+    case 0x58: check(payload == (setup_.is_gfx9 ? 6u : 7u), "ACQUIRE_MEM's length"); break;
+    case 0x76:
+      check(body[0] + payload - 1 <= sh_.size(), "SET_SH_REG leaves its window");
+      for (size_t i = 1; i < body.size(); ++i) sh_[body[0] + i - 1] = body[i];
+      break;
+    default: check(false, "unknown PM4 packet");
+  }
+  return payload + 1;
+}
+
+void Queue::wait_reg_mem(std::span<const uint32_t> body) {
+  check(body.size() == 6, "WAIT_REG_MEM's length");
+  const uint32_t function = body[0] & 7;
+  if ((body[0] >> 6 & 3) == 1) {  // a write and its answer: done at once
+    check((body[0] >> 4 & 3) == 0 && function == 3, "WAIT_REG_MEM of another kind");
+    return;
+  }
+  check((body[0] >> 4 & 3) == 1 && body[0] >> 6 == 0, "WAIT_REG_MEM of another kind");
+  const uint64_t address = uint64_t{body[2]} << 32 | body[1];
+  wait_until([&] {
+    const uint32_t value = load32(address) & body[4];
+    switch (function) {
+      case 0: return true;
+      case 3: return value == body[3];
+      case 4: return value != body[3];
+      case 5: return value >= body[3];
+      default: check(false, "WAIT_REG_MEM function"); return true;
+    }
+  });
+}
+
+void Queue::release_mem(std::span<const uint32_t> body) {
+  check(body.size() == 7 && (body[0] & 0x3f) == 0x14 && (body[0] >> 8 & 0xf) == 5,
+        "RELEASE_MEM of another event");
+  const uint64_t address = uint64_t{body[3]} << 32 | body[2];
+  switch (body[1] >> 29) {
+    case 0: break;
+    case 1: store32(address, body[4]); break;
+    case 2: store64(address, uint64_t{body[5]} << 32 | body[4]); break;
+    case 3: store64(address, clock()); break;
+    default: check(false, "RELEASE_MEM data");
+  }
+  const uint32_t interrupt = body[1] >> 24 & 7;
+  check(interrupt == 0 || interrupt == 2, "RELEASE_MEM interrupt");
+  if (interrupt == 2) setup_.interrupt(body[6]);
+}
+
+void Queue::dispatch(std::span<const uint32_t> body) {
+  check(body.size() == 4, "DISPATCH_DIRECT's length");
+  check((body[3] & 1) != 0, "DISPATCH_DIRECT without COMPUTE_SHADER_EN");
+  Launch l;
+  l.gpu = setup_.gpu;
+  l.entry = (uint64_t{sh_[kPgmLo + 1] & 0xff} << 32 | sh_[kPgmLo]) << 8;
+  l.groups = {body[0], body[1], body[2]};
+  l.threads = {sh_[kNumThreadX], sh_[kNumThreadX + 1], sh_[kNumThreadX + 2]};
+  l.rsrc1 = sh_[kRsrc1];
+  l.rsrc2 = sh_[kRsrc2];
+  l.rsrc3 = sh_[setup_.is_gfx9 ? kRsrc3Gfx9 : kRsrc3];
+  const uint32_t users = l.rsrc2 >> 1 & 0x1f;
+  for (uint32_t i = 0; i < users && i < 16; ++i) l.user_data.push_back(sh_[kUserData + i]);
+  l.scratch = (uint64_t{sh_[kScratchLo + 1] & 0xff} << 32 | sh_[kScratchLo]) << 8;
+  l.scratch_wave_bytes = (sh_[kTmpring] >> 12) * (setup_.is_gfx9 ? 1024 : 256);
+  l.is_wave32 = (body[3] & 1 << 15) != 0;
+  check(!(setup_.is_gfx9 && l.is_wave32), "waves of 32 lanes on gfx9");
+  launch(l);
+}
+
+}  // namespace bm::sim::amd

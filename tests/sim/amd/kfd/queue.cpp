@@ -1,0 +1,202 @@
+#include <chrono>
+#include <cstring>
+
+#include "tests/sim/amd/kfd/engine.h"
+
+namespace bm::sim::amd {
+namespace {
+
+constexpr uint32_t kCompute = 0, kSdma = 1, kAql = 2;
+
+uint64_t load_shared(const std::byte* at) {
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(const_cast<std::byte*>(at)))
+      .load(std::memory_order_acquire);
+}
+void store_shared(std::byte* at, uint64_t value) {
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(at))
+      .store(value, std::memory_order_release);
+}
+
+}  // namespace
+
+Queue::Queue(Memory& memory, const Options& options, QueueSetup setup)
+    : memory_(memory), options_(options), setup_(std::move(setup)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+Queue::~Queue() {
+  stops_ = true;
+  thread_.join();
+}
+
+void Queue::pause() {
+  if (stops_.load(std::memory_order_relaxed)) throw Stop{};
+  std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+void Queue::wait_until(const std::function<bool()>& is_done) {
+  while (!is_done()) pause();
+}
+
+void Queue::check(bool is_right, const char* what) {
+  if (is_right) return;
+  setup_.die({Death::Kind::kBadPacket, 0, false, what});
+  throw Stop{};
+}
+
+std::byte* Queue::memory_at(uint64_t va, uint64_t bytes, bool is_write) {
+  std::byte* const at = memory_.at(setup_.gpu_id, va, bytes);
+  if (at != nullptr) return at;
+  setup_.die({Death::Kind::kMemory, va, is_write, "no mapping"});
+  throw Stop{};
+}
+uint32_t Queue::load32(uint64_t va) {
+  check(va % 4 == 0, "misaligned 32-bit load");
+  return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(memory_at(va, 4, false)))
+      .load(std::memory_order_acquire);
+}
+uint64_t Queue::load64(uint64_t va) {
+  check(va % 8 == 0, "misaligned 64-bit load");
+  return load_shared(memory_at(va, 8, false));
+}
+void Queue::store32(uint64_t va, uint32_t value) {
+  check(va % 4 == 0, "misaligned 32-bit store");
+  std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(memory_at(va, 4, true)))
+      .store(value, std::memory_order_release);
+}
+void Queue::store64(uint64_t va, uint64_t value) {
+  check(va % 8 == 0, "misaligned 64-bit store");
+  store_shared(memory_at(va, 8, true), value);
+}
+
+uint64_t Queue::clock() {
+  // 100 MHz.
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) / 10;
+}
+
+void Queue::run() {
+  try {
+    while (options_.is_stalled) pause();
+    run_ring();
+  } catch (const Stop&) {}
+}
+
+/// Counters: PM4 rings in dwords, SDMA rings in bytes, AQL rings in packets; the doorbell must
+/// agree with the write pointer in memory (AQL: one less).
+void Queue::run_ring() {
+  const bool is_aql = setup_.type == kAql;
+  const uint64_t unit = is_aql ? 64 : setup_.type == kSdma ? 1 : 4;
+  const uint64_t size = setup_.ring_bytes / unit;
+  std::vector<uint32_t> words;
+  uint64_t read = 0;
+  for (;;) {
+    uint64_t rung = 0;
+    wait_until([&] {
+      rung = std::atomic_ref<uint64_t>(*const_cast<uint64_t*>(setup_.doorbell))
+                 .load(std::memory_order_acquire);
+      if (is_aql) ++rung;  // never rung: the model's doorbells start at -1 for AQL
+      return rung != read;
+    });
+    check(rung - read <= size, "the doorbell is further than the ring is long");
+    check(rung <= load64(setup_.write_pointer), "the doorbell is ahead of the write pointer");
+    const std::byte* const ring = memory_at(setup_.ring, setup_.ring_bytes, false);
+    while (read != rung) {
+      if (options_.delay_us != 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(options_.delay_us));
+      if (is_aql) {
+        run_aql(read);
+        ++read;
+      } else {
+        // A view that may pass the ring's end, as hardware's does.
+        const uint64_t first = read % size * unit / 4, all = setup_.ring_bytes / 4;
+        const uint64_t left = (rung - read) * unit / 4;
+        words.resize(left);
+        for (uint64_t i = 0; i < left; ++i) std::memcpy(&words[i], ring + (first + i) % all * 4, 4);
+        const uint32_t dwords =
+            setup_.type == kCompute ? run_pm4(words, false) : run_sdma(words, false);
+        check(dwords <= left, "a packet passes the write pointer");
+        // Indirect buffers end at a multiple of 8 dwords in SDMA rings (sdma_v6_0_ring_emit_ib).
+        if (setup_.type == kSdma && (words[0] & 0xff) == 4)
+          check((read / 4 + dwords) % 8 == 0, "INDIRECT ends off an 8-dword boundary");
+        read += dwords * 4 / unit;
+      }
+      ++packets_;
+      store_shared(memory_at(setup_.read_pointer, 8, true), is_aql ? read : read % size);
+    }
+  }
+}
+
+/// HSA 1.2, 2.9: type, barrier and scopes in the first half-word.
+void Queue::run_aql(uint64_t index) {
+  const uint64_t slot = setup_.ring + index % (setup_.ring_bytes / 64) * 64;
+  wait_until([&] { return (load32(slot) & 0xff) != 1; });  // INVALID: not filled yet
+  std::array<uint32_t, 16> w{};
+  std::memcpy(w.data(), memory_at(slot, 64, false), 64);
+  const auto pair = [&](size_t i) { return uint64_t{w[i + 1]} << 32 | w[i]; };
+  const uint32_t type = w[0] & 0xff;
+  if (type == 0) {
+    check(w[0] >> 16 == 1 && w[5] == 10, "vendor packet is no PM4 buffer");
+    check((w[1] >> 8 & 0xff) == 0x3f, "vendor packet without INDIRECT_BUFFER");
+    check((w[4] & 1u << 23) != 0, "INDIRECT_BUFFER is not valid");
+    run_pm4_buffer(pair(2), w[4] & 0xfffff);
+  } else if (type == 2) {
+    const uint64_t descriptor = pair(8);
+    check(descriptor % 64 == 0, "misaligned kernel descriptor");
+    std::array<uint32_t, 16> d{};
+    std::memcpy(d.data(), memory_at(descriptor, 64, false), 64);
+    Launch l;
+    l.gpu = setup_.gpu;
+    l.entry = descriptor + (uint64_t{d[5]} << 32 | d[4]);
+    l.threads = {w[1] & 0xffff, w[1] >> 16, w[2] & 0xffff};
+    for (size_t i = 0; i < 3; ++i) {
+      check(l.threads[i] != 0 && w[3 + i] % l.threads[i] == 0, "a partial work-group");
+      l.groups[i] = w[3 + i] / l.threads[i];
+    }
+    l.rsrc3 = d[11];
+    l.rsrc1 = d[12];
+    l.rsrc2 = d[13];
+    const uint32_t properties = d[14] & 0xffff;
+    if ((properties & 2) != 0)
+      l.user_data.insert(l.user_data.end(),
+                         {static_cast<uint32_t>(slot), static_cast<uint32_t>(slot >> 32)});
+    if ((properties & 4) != 0) {
+      const uint64_t object = setup_.write_pointer - 56;
+      l.user_data.insert(l.user_data.end(),
+                         {static_cast<uint32_t>(object), static_cast<uint32_t>(object >> 32)});
+    }
+    if ((properties & 8) != 0) l.user_data.insert(l.user_data.end(), {w[10], w[11]});
+    if ((properties & 16) != 0)
+      l.user_data.insert(l.user_data.end(),
+                         {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32)});
+    if ((properties & 64) != 0) l.user_data.push_back(w[6]);
+    l.is_wave32 = (properties & 1 << 10) != 0;
+    // Scratch comes from the queue object, whose start is 56 bytes before the write index.
+    const uint64_t object = setup_.write_pointer - 56;
+    l.scratch = load64(object + 160);
+    l.scratch_wave_bytes = load32(object + 176) * 64;
+    check(w[6] == 0 || uint64_t{w[6]} * (l.is_wave32 ? 32 : 64) <= l.scratch_wave_bytes,
+          "a kernel needs more scratch than the queue has");
+    launch(l);
+    if (pair(14) != 0) store64(pair(14) + 8, load64(pair(14) + 8) - 1);
+  } else {
+    check(type == 3, "unknown AQL packet");
+    for (size_t i = 2; i < 12; i += 2)
+      if (pair(i) != 0) wait_until([&] { return load64(pair(i) + 8) == 0; });
+  }
+  // A consumed slot becomes invalid, so that a stale one is never run again.
+  store32(slot, 1);
+}
+
+void Queue::launch(const Launch& l) {
+  check(l.entry % 256 == 0, "misaligned kernel entry");
+  memory_at(l.entry, 4, false);
+  const uint64_t threads = uint64_t{l.threads[0]} * l.threads[1] * l.threads[2];
+  check(threads >= 1 && threads <= 1024, "a work-group of a size there is not");
+  if (l.groups[0] == 0 || l.groups[1] == 0 || l.groups[2] == 0) return;
+  if (!options_.execute) return;
+  if (options_.execute(memory_, l)) return;
+  setup_.die({Death::Kind::kException, l.entry, false, "illegal instruction"});
+  throw Stop{};
+}
+
+}  // namespace bm::sim::amd

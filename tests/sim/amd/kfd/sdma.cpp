@@ -1,0 +1,84 @@
+// SDMA packets. Source: Linux, amdgpu/vega10_sdma_pkt_open.h, sdma_v6_0_0_pkt_open.h.
+
+#include <cstring>
+
+#include "tests/sim/amd/kfd/engine.h"
+
+namespace bm::sim::amd {
+
+void Queue::run_sdma_buffer(uint64_t address, uint32_t dwords) {
+  check(address % 32 == 0 && dwords % 8 == 0 && dwords != 0, "bad indirect buffer");
+  std::vector<uint32_t> words(dwords);
+  std::memcpy(words.data(), memory_at(address, uint64_t{dwords} * 4, false), words.size() * 4);
+  std::span<const uint32_t> left(words);
+  while (!left.empty()) {
+    const uint32_t used = run_sdma(left, true);
+    check(used <= left.size(), "a packet passes the end of its buffer");
+    left = left.subspan(used);
+  }
+}
+
+uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
+  const auto need = [&](size_t count) {
+    check(words.size() >= count, "a packet is longer than what is there");
+    return static_cast<uint32_t>(count);
+  };
+  const auto pair = [&](size_t i) { return uint64_t{words[i + 1]} << 32 | words[i]; };
+  const uint32_t op = words[0] & 0xff, sub = words[0] >> 8 & 0xff;
+  switch (op) {
+    case 0: return 1;
+    case 1: {
+      const uint32_t used = need(7);
+      check(sub == 0 && words[0] >> 16 == 0, "a copy of another kind");
+      const uint64_t bytes = uint64_t{words[1] & (setup_.is_gfx9 ? 0x3fffff : 0x3fffffff)} + 1;
+      check(bytes == uint64_t{words[1]} + 1, "a copy's count has too many bits");
+      std::memmove(memory_at(pair(5), bytes, true), memory_at(pair(3), bytes, false), bytes);
+      return used;
+    }
+    case 2: {
+      need(5);
+      const uint32_t count = words[3] + 1;
+      const uint32_t used = need(4 + uint64_t{count});
+      for (uint32_t i = 0; i < count; ++i) store32(pair(1) + uint64_t{i} * 4, words[4 + i]);
+      return used;
+    }
+    case 4: {
+      const uint32_t used = need(6);
+      check(!is_indirect, "an indirect buffer in an indirect buffer");
+      run_sdma_buffer(pair(1), words[3]);
+      return used;
+    }
+    case 5: {
+      const uint32_t used = need(4);
+      check((words[0] >> 16 & 7) == (setup_.is_gfx9 ? 0u : 3u), "FENCE's memory type");
+      store32(pair(1), words[3]);
+      return used;
+    }
+    case 6: {
+      const uint32_t used = need(2);
+      setup_.interrupt(words[1]);
+      return used;
+    }
+    case 8: {
+      const uint32_t used = need(6);
+      check(words[0] >> 28 == 0xd, "POLL_REGMEM of another kind");  // memory, >=
+      wait_until([&] { return (load32(pair(1)) & words[4]) >= words[3]; });
+      return used;
+    }
+    case 11: {
+      const uint32_t used = need(5);
+      const uint64_t bytes = uint64_t{words[4]} + 1;
+      std::memset(memory_at(pair(1), bytes, true), static_cast<int>(words[3] & 0xff), bytes);
+      return used;
+    }
+    case 13: {
+      const uint32_t used = need(3);
+      check(sub == 2, "TIMESTAMP of another kind");
+      store64(pair(1), clock());
+      return used;
+    }
+    default: check(false, "unknown SDMA packet"); return 1;
+  }
+}
+
+}  // namespace bm::sim::amd
