@@ -1,0 +1,416 @@
+#include "tests/sim/amd/isa/instruction.h"
+
+namespace bm::sim::amd {
+namespace {
+
+uint32_t bits(uint64_t word, uint32_t first, uint32_t count) {
+  return static_cast<uint32_t>(word >> first & ((uint64_t{1} << count) - 1));
+}
+int32_t sign_extend(uint32_t value, uint32_t count) {
+  return static_cast<int32_t>(value << (32 - count)) >> (32 - count);
+}
+uint16_t narrow(uint32_t value) { return static_cast<uint16_t>(value); }
+
+constexpr uint32_t kDpp8Code = 233, kDpp8FiCode = 234, kDpp16Code = 250;
+
+/// Reads words one after another; the state of one decode.
+class Decoder {
+ public:
+  Decoder(std::span<const uint32_t> words, Isa isa) : words_(words), isa_(isa) {}
+
+  std::optional<Instruction> run() {
+    if (words_.empty()) return std::nullopt;
+    w0_ = words_[0];
+    used_ = 1;
+    if (!dispatch()) return std::nullopt;
+    out_.bytes = static_cast<uint8_t>(used_ * 4);
+    return out_;
+  }
+
+ private:
+  bool dispatch() {
+    if (w0_ >> 31 == 0) return vop12c();
+    if (w0_ >> 30 == 2) return scalar();
+    switch (w0_ >> 26) {
+      case 0x31: return isa_ == Isa::kGfx12 && buffer12();
+      case 0x32: return vopd();
+      case 0x33: return w0_ >> 23 == 0x198 && vop3(Format::kVop3P, bits(w0_, 16, 7), true);
+      case 0x35: return vop3(Format::kVop3, bits(w0_, 16, 10), false);
+      case 0x36: return ds();
+      case 0x37: return isa_ != Isa::kGfx12 && flat11();
+      case 0x38: return isa_ != Isa::kGfx12 && buffer11();
+      case 0x3b: return isa_ == Isa::kGfx12 && flat12();
+      case 0x3d: return isa_ == Isa::kGfx12 ? smem12() : smem11();
+      default: return false;
+    }
+  }
+
+  bool row(Format format, uint32_t code) {
+    out_.row = find_row(isa_, format, code);
+    return out_.row != nullptr;
+  }
+  bool word(uint32_t& value) {
+    if (used_ >= words_.size()) return false;
+    value = words_[used_++];
+    return true;
+  }
+  bool literal_for(const Slot& slot) {
+    if (slot.code != kLiteral || has_literal_) return true;
+    has_literal_ = true;
+    return word(out_.literal);
+  }
+
+  /// Slot `index` of the row (0: destination) holding `code`; false where the class refuses it.
+  bool slot(Slot& slot, uint32_t index, uint32_t code) {
+    const std::string_view operands = out_.row->operands;
+    if (operands.size() < 2 * index + 2 || operands[2 * index] == '-') return true;
+    if (!class_allows(operands[2 * index], code)) return false;
+    return plain(slot, operands[2 * index + 1], code);
+  }
+  static bool plain(Slot& slot, char width, uint32_t code) {
+    if (width == '-') return true;
+    slot = {narrow(code), static_cast<uint8_t>(width_dwords(width)), width};
+    if (code >= kVgpr) return code + slot.dwords <= 512;
+    // Pairs of SGPRs start at even ones, wider ranges at multiples of four.
+    const uint32_t alignment = slot.dwords > 2 ? 4 : slot.dwords > 1 ? 2 : 1;
+    return code >= kNull || code % alignment == 0;
+  }
+  char width_at(uint32_t index) const { return out_.row->operands[2 * index + 1]; }
+  bool present(uint32_t index) const {
+    return out_.row->operands.size() >= 2 * index + 2 && out_.row->operands[2 * index] != '-';
+  }
+
+  // ---- scalar ----
+  bool scalar() {
+    switch (w0_ >> 23) {
+      case 0x17d:
+        return row(Format::kSop1, bits(w0_, 8, 8)) && slot(out_.dst, 0, bits(w0_, 16, 7)) &&
+               slot(out_.src[0], 1, bits(w0_, 0, 8)) &&
+               // A message's number is no operand: 255 names no literal.
+               (out_.row->operands[2] == 'G' || literal_for(out_.src[0]));
+      case 0x17e:
+        return row(Format::kSopc, bits(w0_, 16, 7)) && slot(out_.src[0], 1, bits(w0_, 0, 8)) &&
+               slot(out_.src[1], 2, bits(w0_, 8, 8)) && literal_for(out_.src[0]) &&
+               literal_for(out_.src[1]);
+      case 0x17f:
+        out_.imm = narrow(w0_);
+        return row(Format::kSopp, bits(w0_, 16, 7)) && (out_.row->has('i') || out_.imm == 0);
+      default: break;
+    }
+    if (w0_ >> 28 == 0xb) {
+      out_.imm = narrow(w0_);
+      return row(Format::kSopk, bits(w0_, 23, 5)) && slot(out_.dst, 0, bits(w0_, 16, 7)) &&
+             (!out_.row->has('K') || word(out_.literal));
+    }
+    if (!row(Format::kSop2, bits(w0_, 23, 7)) || !slot(out_.dst, 0, bits(w0_, 16, 7)) ||
+        !slot(out_.src[0], 1, bits(w0_, 0, 8)) || !slot(out_.src[1], 2, bits(w0_, 8, 8)))
+      return false;
+    if (out_.row->has('K')) {
+      has_literal_ = true;
+      return word(out_.literal);
+    }
+    return literal_for(out_.src[0]) && literal_for(out_.src[1]);
+  }
+
+  // ---- scalar memory ----
+  bool smem_operands(uint32_t sdata, uint32_t sbase) {
+    if (!present(1)) return !out_.mem.glc && !out_.mem.dlc;
+    return slot(out_.dst, 0, sdata) &&
+           (!present(1) || (class_allows(out_.row->operands[2], sbase) &&
+                            plain(out_.src[0], width_at(1), sbase * 2)));
+  }
+  bool smem11() {
+    uint32_t w1 = 0;
+    if (!row(Format::kSmem, bits(w0_, 18, 8)) || !word(w1)) return false;
+    out_.mem.glc = bits(w0_, 14, 1);
+    out_.mem.dlc = bits(w0_, 13, 1);
+    out_.mem.offset = sign_extend(bits(w1, 0, 21), 21);
+    out_.mem.soffset = narrow(bits(w1, 25, 7));
+    return smem_operands(bits(w0_, 6, 7), bits(w0_, 0, 6));
+  }
+  bool smem12() {
+    uint32_t w1 = 0;
+    if (!row(Format::kSmem, bits(w0_, 13, 6)) || !word(w1)) return false;
+    out_.mem.scope = static_cast<uint8_t>(bits(w0_, 21, 2));
+    out_.mem.th = static_cast<uint8_t>(bits(w0_, 23, 2));
+    out_.mem.offset = sign_extend(bits(w1, 0, 24), 24);
+    out_.mem.soffset = narrow(bits(w1, 25, 7));
+    return smem_operands(bits(w0_, 6, 7), bits(w0_, 0, 6));
+  }
+
+  // ---- vector ----
+  static bool is_dpp_code(uint32_t code) {
+    return code == kDpp8Code || code == kDpp8FiCode || code == kDpp16Code;
+  }
+  /// Reads the DPP dword where src0's field asks for one; `code` becomes the VGPR it names.
+  bool dpp(uint32_t& code, std::string_view modifier_bits) {
+    if (!is_dpp_code(code)) return true;
+    uint32_t w = 0;
+    if (!word(w)) return false;
+    Dpp& d = out_.dpp;
+    if (code != kDpp16Code) {
+      d.kind = DppKind::kDpp8;
+      d.fetch_invalid = code == kDpp8FiCode;
+      d.control = bits(w, 8, 24);
+    } else {
+      d.kind = DppKind::kDpp16;
+      d.control = bits(w, 8, 9);
+      d.fetch_invalid = bits(w, 18, 1);
+      d.bound_zero = bits(w, 19, 1);
+      d.bank_mask = static_cast<uint8_t>(bits(w, 24, 4));
+      d.row_mask = static_cast<uint8_t>(bits(w, 28, 4));
+      for (uint32_t i = 0; i < 4; ++i) {
+        const char meaning = modifier_bits.size() == 4 ? modifier_bits[i] : '.';
+        if (!bits(w, 20 + i, 1) || meaning == '.') continue;
+        if (meaning == 'x') return false;
+        uint8_t& field = i & 1 ? out_.abs : out_.neg;
+        field = static_cast<uint8_t>(field | 1u << (i / 2));
+      }
+    }
+    code = kVgpr + bits(w, 0, 8);
+    return true;
+  }
+
+  bool vop12c() {
+    const uint32_t op6 = bits(w0_, 25, 6);
+    const Format format = op6 == 0x3f ? Format::kVop1 : op6 == 0x3e ? Format::kVopc : Format::kVop2;
+    const uint32_t code = format == Format::kVop1   ? bits(w0_, 9, 8)
+                          : format == Format::kVopc ? bits(w0_, 17, 8)
+                                                    : op6;
+    if (!row(format, code)) return false;
+    uint32_t src0 = bits(w0_, 0, 9);
+    const std::string_view b = out_.row->bits;
+    const bool has_dpp = !b.empty() && b[0] == 'd';
+    if (present(1) && is_dpp_code(src0) && has_dpp) {
+      if (!dpp(src0, b.substr(1, 4)) || !slot(out_.src[0], 1, src0)) return false;
+    } else if (!slot(out_.src[0], 1, src0)) {
+      return false;
+    }
+    if (format != Format::kVop1 && !slot(out_.src[1], 2, kVgpr + bits(w0_, 9, 8))) return false;
+    if (format != Format::kVopc) {
+      const bool scalar = present(0) && out_.row->operands[0] == 's';
+      if (!slot(out_.dst, 0, (scalar ? 0 : kVgpr) + bits(w0_, 17, 8))) return false;
+    }
+    if (out_.row->has('K')) {
+      has_literal_ = true;
+      return word(out_.literal);
+    }
+    return literal_for(out_.src[0]);
+  }
+
+  bool vop3(Format format, uint32_t code, bool packed) {
+    uint32_t w1 = 0;
+    if (!row(format, code) || !word(w1)) return false;
+    const std::string_view b = out_.row->bits;
+    const uint64_t w = uint64_t{w1} << 32 | w0_;
+    for (uint32_t i = 0; i < 13; ++i) {
+      const uint32_t bit = i < 8 ? 8 + i : 59 + (i - 8);
+      if (b[i] == (bits(w, bit, 1) ? 'x' : '1')) return false;
+    }
+    if (b[0] == 'S') {
+      const uint32_t sdst = bits(w0_, 8, 7);
+      if (!class_allows('s', sdst)) return false;
+      out_.sdst = {narrow(sdst), 1, '1'};
+    }
+    vop3_modifiers(w, packed);
+    const uint32_t dst = bits(w0_, 0, 8);
+    const bool scalar = present(0) && out_.row->operands[0] == 's';
+    if (!slot(out_.dst, 0, (scalar ? 0 : kVgpr) + dst)) return false;
+    uint32_t src[3] = {bits(w, 32, 9), bits(w, 41, 9), bits(w, 50, 9)};
+    for (uint32_t i = 0; i < 3; ++i)
+      if (present(i + 1) ? !class_allows(out_.row->operands[2 * i + 2], src[i]) : src[i] != 0)
+        return false;
+    if (packed && present(1) && is_dpp_code(src[0]) && src[1] < kVgpr) return false;
+    if (present(1) && !dpp(src[0], "")) return false;
+    for (uint32_t i = 0; i < 3; ++i)
+      if (present(i + 1) && !plain(out_.src[i], width_at(i + 1), src[i])) return false;
+    for (const Slot& s : out_.src)
+      if (s.dwords && !literal_for(s)) return false;
+    return true;
+  }
+
+  void vop3_modifiers(uint64_t w, bool packed) {
+    const std::string_view b = out_.row->bits;
+    const auto field = [&](uint32_t bit, uint32_t count) {
+      uint32_t value = 0;
+      for (uint32_t i = 0; i < count; ++i) {
+        const uint32_t at = bit + i < 16 ? bit + i - 8 : bit + i - 59 + 8;
+        if (b[at] == 's') value |= bits(w, bit + i, 1) << i;
+      }
+      return static_cast<uint8_t>(value);
+    };
+    out_.clamp = field(15, 1) != 0;
+    out_.neg = field(61, 3);
+    if (packed) {
+      out_.neg_hi = field(8, 3);
+      out_.op_sel = field(11, 3);
+      out_.op_sel_hi = static_cast<uint8_t>(field(59, 2) | field(14, 1) << 2);
+    } else {
+      out_.abs = field(8, 3);
+      out_.op_sel = field(11, 4);
+      out_.omod = field(59, 2);
+    }
+  }
+
+  bool vopd() {
+    uint32_t w1 = 0;
+    if (!row(Format::kVopdX, bits(w0_, 22, 4)) || !word(w1)) return false;
+    out_.row_y = find_row(isa_, Format::kVopdY, bits(w0_, 17, 5));
+    if (!out_.row_y) return false;
+    const uint32_t vdst_x = bits(w1, 24, 8);
+    // The lowest bit of Y's destination is the complement of X's: they are in different banks.
+    const uint32_t vdst_y = bits(w1, 17, 7) << 1 | ((vdst_x & 1) ^ 1);
+    return half(*out_.row, out_.dst, out_.src, vdst_x, bits(w0_, 0, 9), bits(w0_, 9, 8)) &&
+           half(*out_.row_y, out_.dst_y, out_.src_y, vdst_y, bits(w1, 0, 9), bits(w1, 9, 8));
+  }
+  bool half(const OpcodeRow& r, Slot& dst, Slot* src, uint32_t vdst, uint32_t src0, uint32_t v1) {
+    const bool is_move = r.name == "v_dual_mov_b32";
+    if (!class_allows('R', src0) || (is_move && v1 != 0)) return false;
+    dst = {narrow(kVgpr + vdst), 1, '1'};
+    src[0] = {narrow(src0), 1, '1'};
+    if (!is_move) src[1] = {narrow(kVgpr + v1), 1, '1'};
+    if (r.name.find("_fmaak_") != std::string_view::npos ||
+        r.name.find("_fmamk_") != std::string_view::npos) {
+      src[2] = {kLiteral, 1, '1'};
+      if (!literal_for(src[2])) return false;
+    }
+    return literal_for(src[0]);
+  }
+
+  // ---- vector memory ----
+  bool ds() {
+    uint32_t w1 = 0;
+    if (!row(Format::kDs, bits(w0_, 18, 8)) || !word(w1)) return false;
+    MemoryFields& m = out_.mem;
+    m.offset = static_cast<int32_t>(bits(w0_, 0, 16));
+    m.offset0 = static_cast<uint8_t>(bits(w0_, 0, 8));
+    m.offset1 = static_cast<uint8_t>(bits(w0_, 8, 8));
+    m.gds = bits(w0_, 17, 1);
+    m.returns = present(0);
+    for (uint32_t i = 0; i < 4; ++i)
+      if (!present(i) && bits(w1, i == 0 ? 24 : 8 * (i - 1), 8)) return false;
+    if (m.gds) return false;  // compute has no global data share since gfx11
+    return slot(out_.dst, 0, kVgpr + bits(w1, 24, 8)) &&
+           slot(out_.src[0], 1, kVgpr + bits(w1, 0, 8)) &&
+           slot(out_.src[1], 2, kVgpr + bits(w1, 8, 8)) &&
+           slot(out_.src[2], 3, kVgpr + bits(w1, 16, 8));
+  }
+
+  /// Slots of FLAT, SCRATCH and GLOBAL; `glc` asks an atomic for the old value.
+  bool flat_operands(uint32_t vdst, uint32_t vaddr, uint32_t vdata, uint32_t saddr, bool glc) {
+    MemoryFields& m = out_.mem;
+    m.saddr = narrow(saddr);
+    const std::string_view b = out_.row->bits;
+    m.returns = present(0);
+    if (!b.empty()) {
+      m.returns = glc || b[0] == 'R';
+      if (m.returns && !plain(out_.dst, b[1], kVgpr + vdst)) return false;
+    }
+    char address = present(1) ? width_at(1) : '-';
+    if (saddr != kNull && address == '2' && out_.row->format == Format::kGlobal) address = '1';
+    if (!m.use_vaddr) address = '-';
+    const bool base_fits = out_.row->format == Format::kGlobal
+                               ? class_allows('J', saddr) && saddr % 2 == 0
+                               : saddr <= kM0;
+    return base_fits && slot(out_.dst, 0, kVgpr + vdst) &&
+           plain(out_.src[0], address, kVgpr + vaddr) && slot(out_.src[1], 2, kVgpr + vdata);
+  }
+  bool flat11() {
+    const uint32_t segment = bits(w0_, 16, 2);
+    if (segment > 2) return false;
+    const Format format = segment == 0   ? Format::kFlat
+                          : segment == 1 ? Format::kScratch
+                                         : Format::kGlobal;
+    uint32_t w1 = 0;
+    if (!row(format, bits(w0_, 18, 7)) || !word(w1)) return false;
+    MemoryFields& m = out_.mem;
+    m.offset =
+        segment == 0 ? static_cast<int32_t>(bits(w0_, 0, 12)) : sign_extend(bits(w0_, 0, 13), 13);
+    m.dlc = bits(w0_, 13, 1);
+    m.glc = bits(w0_, 14, 1);
+    m.slc = bits(w0_, 15, 1);
+    const uint32_t saddr = bits(w1, 16, 7);
+    if ((segment == 0 && saddr != kNull) || (segment != 1 && bits(w1, 23, 1))) return false;
+    m.use_vaddr = format != Format::kScratch || bits(w1, 23, 1);
+    return flat_operands(bits(w1, 24, 8), bits(w1, 0, 8), bits(w1, 8, 8), saddr, m.glc);
+  }
+  bool flat12() {
+    const uint32_t segment = bits(w0_, 24, 2);
+    if (segment > 2) return false;
+    const Format format = segment == 0   ? Format::kFlat
+                          : segment == 1 ? Format::kScratch
+                                         : Format::kGlobal;
+    uint32_t w1 = 0, w2 = 0;
+    if (!row(format, bits(w0_, 14, 8)) || !word(w1) || !word(w2)) return false;
+    MemoryFields& m = out_.mem;
+    m.offset = sign_extend(bits(w2, 8, 24), 24);
+    m.scope = static_cast<uint8_t>(bits(w1, 18, 2));
+    m.th = static_cast<uint8_t>(bits(w1, 20, 3));
+    m.use_vaddr = format != Format::kScratch || bits(w1, 17, 1);
+    const uint32_t saddr = bits(w0_, 0, 7);
+    if ((segment == 0 || !present(1)) && saddr != kNull) return false;
+    if (segment != 1 && bits(w1, 17, 1)) return false;
+    if (!present(0) && !present(1) && !present(2) && (w2 || w1 & ~0x7c0000u)) return false;
+    return flat_operands(bits(w1, 0, 8), bits(w2, 0, 8), bits(w1, 23, 8), saddr, m.th & 1);
+  }
+
+  bool buffer_operands(uint32_t vdata, uint32_t vaddr, bool glc) {
+    MemoryFields& m = out_.mem;
+    const bool atomic = out_.row->has('r');
+    m.returns = !atomic || glc;
+    if (m.tfe || !class_allows('D', m.soffset) || m.soffset == kLiteral ||
+        !class_allows('K', m.saddr))
+      return false;
+    m.use_vaddr = m.offen || m.idxen;
+    if (m.use_vaddr && !plain(out_.src[0], m.offen && m.idxen ? '2' : '1', kVgpr + vaddr))
+      return false;
+    if (!present(0) && (w0_ & 0x3ffff || vdata || vaddr)) return false;
+    // Loads and atomics that return write the data register.
+    return slot(out_.dst, 0, kVgpr + vdata);
+  }
+  bool buffer11() {
+    uint32_t w1 = 0;
+    if (!row(Format::kBuffer, bits(w0_, 18, 8)) || !word(w1)) return false;
+    MemoryFields& m = out_.mem;
+    m.offset = static_cast<int32_t>(bits(w0_, 0, 12));
+    m.slc = bits(w0_, 12, 1);
+    m.dlc = bits(w0_, 13, 1);
+    m.glc = bits(w0_, 14, 1);
+    m.saddr = narrow(bits(w1, 16, 5) * 4);
+    m.tfe = bits(w1, 21, 1);
+    m.offen = bits(w1, 22, 1);
+    m.idxen = bits(w1, 23, 1);
+    m.soffset = narrow(bits(w1, 24, 8));
+    return buffer_operands(bits(w1, 8, 8), bits(w1, 0, 8), m.glc);
+  }
+  bool buffer12() {
+    uint32_t w1 = 0, w2 = 0;
+    if (!row(Format::kBuffer, bits(w0_, 14, 8)) || !word(w1) || !word(w2)) return false;
+    MemoryFields& m = out_.mem;
+    m.soffset = narrow(bits(w0_, 0, 7));
+    m.tfe = bits(w0_, 22, 1);
+    m.saddr = narrow(bits(w1, 9, 9));
+    m.scope = static_cast<uint8_t>(bits(w1, 18, 2));
+    m.th = static_cast<uint8_t>(bits(w1, 20, 3));
+    m.offen = bits(w1, 30, 1);
+    m.idxen = bits(w1, 31, 1);
+    m.offset = sign_extend(bits(w2, 8, 24), 24);
+    return m.saddr < 124 && m.saddr % 4 == 0 &&
+           buffer_operands(bits(w1, 0, 8), bits(w2, 0, 8), m.th & 1);
+  }
+
+  std::span<const uint32_t> words_;
+  Isa isa_;
+  uint32_t w0_ = 0;
+  size_t used_ = 0;
+  bool has_literal_ = false;
+  Instruction out_;
+};
+
+}  // namespace
+
+std::optional<Instruction> decode(std::span<const uint32_t> words, Isa isa) {
+  return Decoder(words, isa).run();
+}
+
+}  // namespace bm::sim::amd

@@ -1,0 +1,73 @@
+#pragma once
+// A decoded instruction: fields by meaning, whatever encoding they came from.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "tests/sim/amd/isa/opcodes.h"
+
+namespace bm::sim::amd {
+
+// Operand codes as in a 9-bit source field.
+inline constexpr uint16_t kVccLo = 106, kTtmp0 = 108, kNull = 124, kM0 = 125, kExecLo = 126;
+inline constexpr uint16_t kLiteral = 255, kVgpr = 256;
+inline constexpr uint16_t kNone = 0xffff;
+
+struct Slot {
+  uint16_t code = kNone;
+  uint8_t dwords = 0;  ///< 0: the operation has no such operand
+  char width = '-';    ///< as in OpcodeRow::operands
+
+  bool is_vgpr() const { return code >= kVgpr && code != kNone; }
+};
+
+enum class DppKind : uint8_t { kOff, kDpp8, kDpp16 };
+
+struct Dpp {
+  DppKind kind = DppKind::kOff;
+  bool fetch_invalid = false;  ///< FI: lanes that are off are read too
+  bool bound_zero = false;     ///< BC: lanes out of bounds read 0
+  uint8_t bank_mask = 0xf, row_mask = 0xf;
+  uint32_t control = 0;  ///< DPP16: 9-bit DPP_CTRL; DPP8: eight 3-bit lane selects
+};
+
+/// Address of a memory instruction and its cache policy.
+struct MemoryFields {
+  int32_t offset = 0;  ///< bytes, sign extended; DS: unsigned 16 bits
+  uint8_t offset0 = 0, offset1 = 0;
+  uint16_t saddr = kNull;    ///< SGPR base, SRSRC of a buffer, SOFFSET of SMEM is `soffset`
+  uint16_t soffset = kNull;  ///< SMEM and BUFFER
+  bool use_vaddr = true;     ///< SCRATCH: SVE; BUFFER: offen or idxen
+  bool idxen = false, offen = false, gds = false, tfe = false;
+  bool glc = false, slc = false, dlc = false;  ///< gfx11
+  uint8_t scope = 0, th = 0;                   ///< gfx12
+  bool returns = false;                        ///< atomic that returns the old value
+};
+
+struct Instruction {
+  const OpcodeRow* row = nullptr;
+  const OpcodeRow* row_y = nullptr;  ///< second half of a VOPD
+  uint8_t bytes = 0;
+  Slot dst, sdst, src[3];
+  Slot dst_y, src_y[3];
+  uint32_t literal = 0;
+  uint16_t imm = 0;  ///< SOPK, SOPP
+  uint8_t neg = 0, abs = 0, op_sel = 0, op_sel_hi = 0, neg_hi = 0, omod = 0;
+  bool clamp = false;
+  Dpp dpp;
+  MemoryFields mem;
+
+  Format format() const { return row->format; }
+};
+
+/// Decodes the instruction at the start of `words`.
+/// Errors (nothing): not an instruction of `isa` that is modelled, or `words` ends inside it.
+std::optional<Instruction> decode(std::span<const uint32_t> words, Isa isa);
+
+/// LLVM's spelling without encoding suffixes (_e32, _e64, _dpp); immediates of waits, messages and
+/// hardware registers are plain numbers.
+std::string to_text(const Instruction& instruction, Isa isa);
+
+}  // namespace bm::sim::amd

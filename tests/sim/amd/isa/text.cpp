@@ -1,0 +1,353 @@
+#include <array>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "tests/sim/amd/isa/instruction.h"
+
+namespace bm::sim::amd {
+namespace {
+
+constexpr std::string_view kNamed[] = {"vcc_lo", "vcc_hi"};
+constexpr std::string_view kApertures[] = {"src_shared_base", "src_shared_limit",
+                                           "src_private_base", "src_private_limit",
+                                           "src_pops_exiting_wave_id"};
+constexpr std::string_view kFloats[] = {"0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0"};
+constexpr uint32_t kFloats32[] = {0x3f000000, 0xbf000000, 0x3f800000, 0xbf800000, 0x40000000,
+                                  0xc0000000, 0x40800000, 0xc0800000, 0x3e22f983};
+constexpr uint32_t kFloats16[] = {0x3800, 0xb800, 0x3c00, 0xbc00, 0x4000,
+                                  0xc000, 0x4400, 0xc400, 0x3118};
+
+bool is_wide_constant(char width) { return width == '2' || width == '4' || width == '8'; }
+
+std::string scalar_name(uint32_t code, uint32_t dwords) {
+  const auto range = [&](std::string_view letter, uint32_t first) {
+    return dwords == 1 ? fmt::format("{}{}", letter, first)
+                       : fmt::format("{}[{}:{}]", letter, first, first + dwords - 1);
+  };
+  if (code < kVccLo) return range("s", code);
+  if (code < kTtmp0) return dwords == 2 ? "vcc" : std::string(kNamed[code - kVccLo]);
+  if (code < kNull) return range("ttmp", code - kTtmp0);
+  if (code == kNull) return "null";
+  if (code == kM0) return "m0";
+  return dwords == 2 ? "exec" : code == kExecLo ? "exec_lo" : "exec_hi";
+}
+
+/// How LLVM prints a 32-bit immediate: as the inline constant it equals, else in hexadecimal.
+std::string immediate_text(uint32_t value) {
+  const auto number = static_cast<int32_t>(value);
+  if (number >= -16 && number <= 64) return fmt::format("{}", number);
+  for (size_t i = 0; i < std::size(kFloats32); ++i)
+    if (kFloats32[i] == value) return i == 8 ? "0.15915494" : std::string(kFloats[i]);
+  return fmt::format("0x{:x}", value);
+}
+std::string immediate16_text(uint32_t value, bool is_float) {
+  value &= 0xffff;
+  const auto number = static_cast<int16_t>(value);
+  if (number >= -16 && number <= 64) return fmt::format("{}", number);
+  for (size_t i = 0; is_float && i < std::size(kFloats16); ++i)
+    if (kFloats16[i] == value) return i == 8 ? "0.15915494" : std::string(kFloats[i]);
+  return fmt::format("0x{:x}", value);
+}
+
+std::string operand_text(const Slot& slot, const Instruction& in) {
+  const uint32_t code = slot.code;
+  if (code >= kVgpr)
+    return slot.dwords == 1 ? fmt::format("v{}", code - kVgpr)
+                            : fmt::format("v[{}:{}]", code - kVgpr, code - kVgpr + slot.dwords - 1);
+  if (code < 128) return scalar_name(code, slot.dwords);
+  if (code <= 192) return fmt::format("{}", code - 128);
+  if (code <= 208) return fmt::format("{}", 192 - static_cast<int32_t>(code));
+  if (code >= 235 && code <= 239) return std::string(kApertures[code - 235]);
+  if (code >= 240 && code <= 248) {
+    if (slot.width == 'i') return fmt::format("0x{:x}", kFloats16[code - 240]);
+    if (code < 248) return std::string(kFloats[code - 240]);
+    return is_wide_constant(slot.width) ? "0.15915494309189532" : "0.15915494";
+  }
+  if (code == 251) return "src_vccz";
+  if (code == 252) return "src_execz";
+  if (code == 253) return "src_scc";
+  if (code == 254) return "src_lds_direct";
+  if (slot.width == 'h' || slot.width == 'i')
+    return immediate16_text(in.literal, slot.width == 'h');
+  return immediate_text(in.literal);
+}
+
+std::string source_text(const Instruction& in, uint32_t index) {
+  const Slot& slot = in.src[index];
+  std::string text = operand_text(slot, in);
+  if (in.format() == Format::kVop3P && in.row->name.find("fma_mix") == std::string_view::npos)
+    return text;
+  const bool mix = in.format() == Format::kVop3P;
+  const uint32_t abs = mix ? in.neg_hi : in.abs;
+  const bool constant = slot.code >= 128 && slot.code < kVgpr &&
+                        !(slot.code >= 235 && slot.code <= 239) &&
+                        !(slot.code >= 251 && slot.code <= 253);
+  if (abs >> index & 1) text = fmt::format("|{}|", text);
+  if (in.neg >> index & 1)
+    text = constant && !(abs >> index & 1) ? fmt::format("neg({})", text) : "-" + text;
+  return text;
+}
+
+std::string bit_list(std::string_view name, uint32_t bits, uint32_t count) {
+  std::string text = fmt::format(" {}:[", name);
+  for (uint32_t i = 0; i < count; ++i) text += fmt::format("{}{}", i ? "," : "", bits >> i & 1);
+  return text + "]";
+}
+
+std::string dpp_control_text(uint32_t control) {
+  if (control < 0x100)
+    return fmt::format("quad_perm:[{},{},{},{}]", control & 3, control >> 2 & 3, control >> 4 & 3,
+                       control >> 6 & 3);
+  struct Row {
+    uint32_t base;
+    std::string_view name;
+  };
+  constexpr Row kRows[] = {{0x100, "row_shl"},
+                           {0x110, "row_shr"},
+                           {0x120, "row_ror"},
+                           {0x150, "row_share"},
+                           {0x160, "row_xmask"}};
+  for (const Row& row : kRows)
+    if ((control & ~15u) == row.base && (control & 15 || row.base >= 0x150))
+      return fmt::format("{}:{}", row.name, control & 15);
+  if (control == 0x140) return "row_mirror";
+  if (control == 0x141) return "row_half_mirror";
+  return "/* invalid dpp_ctrl */";
+}
+
+std::string dpp_text(const Dpp& dpp) {
+  std::string text;
+  if (dpp.kind == DppKind::kOff) return text;
+  if (dpp.kind == DppKind::kDpp8) {
+    text = " dpp8:[";
+    for (uint32_t i = 0; i < 8; ++i)
+      text += fmt::format("{}{}", i ? "," : "", dpp.control >> (3 * i) & 7);
+    text += "]";
+  } else {
+    text = fmt::format(" {} row_mask:0x{:x} bank_mask:0x{:x}", dpp_control_text(dpp.control),
+                       dpp.row_mask, dpp.bank_mask);
+    if (dpp.bound_zero) text += " bound_ctrl:1";
+  }
+  if (dpp.fetch_invalid) text += " fi:1";
+  return text;
+}
+
+/// Operands in order, joined by commas.
+class Line {
+ public:
+  explicit Line(std::string_view name) : text_(name) {}
+  void add(std::string_view operand) {
+    text_ += first_ ? " " : ", ";
+    text_ += operand;
+    first_ = false;
+  }
+  void add(const Slot& slot, const Instruction& in) {
+    if (slot.dwords) add(operand_text(slot, in));
+  }
+  void suffix(std::string_view modifier) { text_ += modifier; }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+  bool first_ = true;
+};
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+void cache_policy(Line& line, const Instruction& in, Isa isa) {
+  const MemoryFields& m = in.mem;
+  if (isa == Isa::kGfx12) {
+    constexpr std::string_view kScopes[] = {"", " scope:SCOPE_SE", " scope:SCOPE_DEV",
+                                            " scope:SCOPE_SYS"};
+    line.suffix(kScopes[m.scope]);
+    return;
+  }
+  if (m.glc) line.suffix(" glc");
+  if (m.slc) line.suffix(" slc");
+  if (m.dlc) line.suffix(" dlc");
+}
+
+void scalar_operands(Line& line, const Instruction& in) {
+  const std::string_view name = in.row->name;
+  switch (in.format()) {
+    case Format::kSopp:
+      if (in.row->has('i'))
+        line.add(name.find("branch") == std::string_view::npos ? immediate_text(in.imm)
+                                                               : fmt::format("{}", in.imm));
+      return;
+    case Format::kSopk:
+      if (name == "s_setreg_b32" || name == "s_setreg_imm32_b32") {
+        line.add(fmt::format("0x{:x}", in.imm));
+        if (in.dst.dwords)
+          line.add(in.dst, in);
+        else
+          line.add(immediate_text(in.literal));
+        return;
+      }
+      line.add(in.dst, in);
+      line.add(name == "s_call_b64" ? fmt::format("{}", in.imm) : fmt::format("0x{:x}", in.imm));
+      return;
+    default: break;
+  }
+  line.add(in.dst, in);
+  line.add(in.src[0], in);
+  if (in.row->has('K') && contains(name, "fmamk")) line.add(immediate_text(in.literal));
+  line.add(in.src[1], in);
+  if (in.row->has('K') && contains(name, "fmaak")) line.add(immediate_text(in.literal));
+}
+
+void smem_operands(Line& line, const Instruction& in, Isa isa) {
+  if (!in.src[0].dwords) return;
+  line.add(in.dst, in);
+  line.add(in.src[0], in);
+  const MemoryFields& m = in.mem;
+  const std::string offset =
+      m.offset < 0 ? fmt::format("-0x{:x}", -m.offset) : fmt::format("0x{:x}", m.offset);
+  if (m.soffset == kNull) {
+    line.add(offset);
+  } else {
+    line.add(scalar_name(m.soffset, 1));
+    if (m.offset) line.suffix(" offset:" + offset);
+  }
+  cache_policy(line, in, isa);
+}
+
+std::string carry_text(const Slot& slot) { return scalar_name(slot.code, slot.dwords); }
+
+void vop12c_operands(Line& line, const Instruction& in) {
+  const std::string_view name = in.row->name;
+  if (in.format() == Format::kVopc && !name.starts_with("v_cmpx")) line.add("vcc_lo");
+  line.add(in.dst, in);
+  const bool carry = contains(name, "_co_ci_");
+  if (carry) line.add("vcc_lo");
+  if (in.src[0].dwords) line.add(source_text(in, 0));
+  const std::string k = immediate_text(in.literal);
+  if (in.row->has('K') && contains(name, "fmamk")) line.add(k);
+  if (in.src[1].dwords) line.add(source_text(in, 1));
+  if (in.row->has('K') && contains(name, "fmaak")) line.add(k);
+  if (carry || name == "v_cndmask_b32") line.add("vcc_lo");
+}
+
+void vop3_modifiers(Line& line, const Instruction& in) {
+  uint32_t sources = 0;
+  for (const Slot& slot : in.src) sources += slot.dwords != 0;
+  if (in.format() == Format::kVop3P) {
+    const bool mix = contains(in.row->name, "fma_mix");
+    const uint32_t all = (1u << sources) - 1;
+    if (in.op_sel) line.suffix(bit_list("op_sel", in.op_sel, sources));
+    const uint32_t default_hi = mix ? 0 : all;
+    // Where bits 14, 59 and 60 are no modifiers, nothing is said of them.
+    const bool shows_hi = in.row->bits[6] == 's' || in.row->bits[8] == 's';
+    if (shows_hi && (in.op_sel_hi & all) != default_hi)
+      line.suffix(bit_list("op_sel_hi", in.op_sel_hi, sources));
+    if (!mix && in.neg & all) line.suffix(bit_list("neg_lo", in.neg, sources));
+    if (!mix && in.neg_hi & all) line.suffix(bit_list("neg_hi", in.neg_hi, sources));
+  } else if (in.op_sel && in.row->name.starts_with("v_permlane")) {
+    line.suffix(bit_list("op_sel", in.op_sel, 2));
+  } else if (in.op_sel) {
+    line.suffix(bit_list("op_sel",
+                         (in.op_sel & ((1u << sources) - 1)) | (in.op_sel >> 3 & 1) << sources,
+                         sources + 1));
+  }
+  if (in.clamp) line.suffix(" clamp");
+  constexpr std::string_view kOmod[] = {"", " mul:2", " mul:4", " div:2"};
+  line.suffix(kOmod[in.omod]);
+}
+
+void vop3_operands(Line& line, const Instruction& in) {
+  line.add(in.dst, in);
+  if (in.sdst.dwords) line.add(carry_text(in.sdst));
+  for (uint32_t i = 0; i < 3; ++i)
+    if (in.src[i].dwords) line.add(source_text(in, i));
+  vop3_modifiers(line, in);
+}
+
+void vopd_half(Line& line, const OpcodeRow& row, const Slot& dst, const Slot* src,
+               const Instruction& in) {
+  line.add(dst, in);
+  line.add(src[0], in);
+  if (contains(row.name, "fmamk")) line.add(immediate_text(in.literal));
+  line.add(src[1], in);
+  if (contains(row.name, "fmaak")) line.add(immediate_text(in.literal));
+}
+
+void ds_operands(Line& line, const Instruction& in) {
+  line.add(in.dst, in);
+  for (const Slot& slot : in.src) line.add(slot, in);
+  const MemoryFields& m = in.mem;
+  if (in.row->has('2')) {
+    if (m.offset0) line.suffix(fmt::format(" offset0:{}", m.offset0));
+    if (m.offset1) line.suffix(fmt::format(" offset1:{}", m.offset1));
+  } else if (in.src[0].dwords && m.offset) {
+    line.suffix(fmt::format(" offset:{}", m.offset));
+  }
+}
+
+void flat_operands(Line& line, const Instruction& in, Isa isa) {
+  const MemoryFields& m = in.mem;
+  line.add(in.dst, in);
+  if (in.format() == Format::kScratch && !m.use_vaddr) line.add("off");
+  line.add(in.src[0], in);
+  line.add(in.src[1], in);
+  const bool addressed = in.row->operands[2] != '-';
+  if (in.format() != Format::kFlat && addressed)
+    line.add(m.saddr == kNull ? "off"
+                              : scalar_name(m.saddr, in.format() == Format::kGlobal ? 2 : 1));
+  if (m.offset && addressed) line.suffix(fmt::format(" offset:{}", m.offset));
+  cache_policy(line, in, isa);
+}
+
+void buffer_operands(Line& line, const Instruction& in, Isa isa) {
+  const MemoryFields& m = in.mem;
+  if (!in.dst.dwords) return;
+  line.add(in.dst, in);
+  if (m.use_vaddr)
+    line.add(in.src[0], in);
+  else
+    line.add("off");
+  line.add(scalar_name(m.saddr, 4));
+  line.add(operand_text({m.soffset, 1, '1'}, in));
+  if (m.idxen) line.suffix(" idxen");
+  if (m.offen) line.suffix(" offen");
+  if (m.offset) line.suffix(fmt::format(" offset:{}", m.offset));
+  cache_policy(line, in, isa);
+}
+
+}  // namespace
+
+std::string to_text(const Instruction& in, Isa isa) {
+  Line line(in.row->name);
+  switch (in.format()) {
+    case Format::kSop2:
+    case Format::kSopk:
+    case Format::kSop1:
+    case Format::kSopc:
+    case Format::kSopp: scalar_operands(line, in); break;
+    case Format::kSmem: smem_operands(line, in, isa); break;
+    case Format::kVop1:
+    case Format::kVop2:
+    case Format::kVopc: vop12c_operands(line, in); break;
+    case Format::kVop3:
+    case Format::kVop3P: vop3_operands(line, in); break;
+    case Format::kVopdX:
+    case Format::kVopdY: {
+      vopd_half(line, *in.row, in.dst, in.src, in);
+      Line second(in.row_y->name);
+      vopd_half(second, *in.row_y, in.dst_y, in.src_y, in);
+      return line.take() + " :: " + second.take();
+    }
+    case Format::kDs: ds_operands(line, in); break;
+    case Format::kFlat:
+    case Format::kScratch:
+    case Format::kGlobal: flat_operands(line, in, isa); break;
+    case Format::kBuffer: buffer_operands(line, in, isa); break;
+  }
+  line.suffix(dpp_text(in.dpp));
+  return line.take();
+}
+
+}  // namespace bm::sim::amd
