@@ -209,6 +209,16 @@ const Tensor& Vectors::sums(int64_t length) const {
   return sums;
 }
 
+const Tensor& Vectors::totals() const {
+  if (!totals_.is_valid()) {
+    const SymInt m = codes().size(0);
+    const int64_t blocks = codes().size(1).constant() / kBlock;
+    const Tensor sums = codes().reshape({m, blocks, kBlock}).cast(DType::kI32);
+    totals_ = (sums.sum({2}, false, DType::kI32).cast(DType::kF32) * scales_).contiguous();
+  }
+  return totals_;
+}
+
 // --- matrices ----------------------------------------------------------------------------------
 
 bool Matrix::can_pack(GgmlType type, uint64_t rows, uint64_t columns) {
@@ -330,9 +340,8 @@ Tensor Matrix::Packed::linear_q4_k(const Vectors& x) const {
   const Tensor sum = dot(w & 15, codes_of(x, 0, 4, all)) + dot(w >> 4, codes_of(x, 16, 4, all));
   const Tensor scale = per_row(scales, per) * per_row(per_block(factors), per);
   const Tensor minimum = per_row(minima, per) * per_row(per_block(minimum_factors), per);
-  const Tensor total = per_vector(x.sums(32), per).cast(DType::kF32) * per_vector(x.scales(), per);
   return finish(sum.cast(DType::kF32) * scale * per_vector(x.scales(), per), m, rows) -
-         finish(minimum * total, m, rows);
+         finish(minimum * per_vector(x.totals(), per), m, rows);
 }
 
 Tensor Matrix::Packed::linear_q6_k(const Vectors& x) const {

@@ -20,10 +20,12 @@ class Vectors {
   const Tensor& scales() const;  ///< [m, columns/32] float32: value ≈ code·scale, off by scale/2
   /// Sums of `length` (16 or 32) neighbouring codes: [m, columns/length] int32.
   const Tensor& sums(int64_t length) const;
+  /// Sums of the numbers that blocks of 32 codes stand for: [m, columns/32] float32.
+  const Tensor& totals() const;
 
  private:
   void quantize() const;
-  mutable Tensor x_, codes_, scales_, sums16_, sums32_;
+  mutable Tensor x_, codes_, scales_, sums16_, sums32_, totals_;
 };
 
 /// Immutable matrix [rows, columns]. Blocks are kept in the order kernels read them: 16 rows side

@@ -230,6 +230,7 @@ void Lowerer::lower_axis(size_t axis, BlockId block, const Instances& instances,
   };
   std::vector<std::pair<uint32_t, uint32_t>> widths;
   widths.emplace_back(plan.lanes, plan.jam);
+  if (!is_multiple(plan.step()) && plan.rest > 1) widths.emplace_back(plan.lanes, plan.rest);
   if (!is_multiple(plan.step()) && plan.jam > 1) widths.emplace_back(plan.lanes, 1);
   if (!is_multiple(plan.lanes)) widths.emplace_back(1, 1);
   // Begin is a multiple of the widest step; see lower_grid.

@@ -19,6 +19,7 @@ struct AxisPlan {
   const ir::Node* range = nullptr;
   uint32_t lanes = 1;
   uint32_t jam = 1;
+  uint32_t rest = 1;  ///< merged vectors where fewer than `jam` are left; 0, 1: one at a time
   int64_t step() const { return int64_t{lanes} * jam; }
 };
 

@@ -23,9 +23,6 @@ constexpr double kBlocksPerUnit = 8;
 constexpr double kProductsPerWork = 32;
 /// Tiles from which on groups left over do not count.
 constexpr int64_t kManyTiles = 12;
-/// Registers besides sums: words of the matrix, scales, what is being computed.
-constexpr uint32_t kOtherRegisters = 6;
-
 const Node* without_cast(const Node* n) {
   return n->op == Op::kCast && item_size(n->src[0]->dtype) == 1 && !is_bool(n->src[0]->dtype)
              ? n->src[0]
@@ -154,12 +151,15 @@ class DotScheduler {
   void choose_loops(const Node* row) {
     const Node* vectors = vectors_range(row);
     const int64_t groups = row->src[0]->imm / lanes_;
-    // A sum of floats and one of integers for every number of the tile.
-    const uint32_t sums = (target_.vector_registers - kOtherRegisters) / 2;
+    // Integer sums of a tile fill half of the registers; words of the matrix, and as many sums of
+    // floats as there is room for, the other half. More vectors rather than more rows: a word is
+    // then used more often for each time it comes from the second cache level.
+    const uint32_t sums = target_.vector_registers / 2;
     uint32_t down = 1, across = 1;
     if (has_tiles_) {
-      if (vectors && CostModel::trips(vectors) >= 4)
-        across = static_cast<uint32_t>(std::min(4.0, CostModel::trips(vectors)));
+      const double count = vectors ? CostModel::trips(vectors) : 1;
+      for (const uint32_t jam : {2u, 4u, 8u})
+        if (jam <= count && jam <= sums) across = jam;
       down = std::min(4u, sums / across);
       // Groups left over run one at a time: where they would be many, a smaller tile leaves none.
       while (down > 1 && groups % down != 0 && groups < kManyTiles * down) --down;
@@ -167,7 +167,7 @@ class DotScheduler {
     s_.loops.push_back({.range = row, .lanes = lanes_, .jam = down});
     for (const Node* r : kernel_.ranges)
       if (r != row && r != vectors) s_.loops.push_back({.range = r});
-    if (vectors) s_.loops.push_back({.range = vectors, .jam = across});
+    if (vectors) s_.loops.push_back({.range = vectors, .jam = across, .rest = across / 2});
   }
 
   /// Blocks are runs of rows; every block goes through all vectors, so that rows stay in a cache.

@@ -88,7 +88,8 @@ std::vector<Planted> recoverable() {
   std::vector<Planted> out;
   for (Planted& fault : device_faults())
     // What lies before an allocation is another one here.
-    if (fault.needs_device && fault.name != std::string_view("KernelReadsBeforeTheBegin") && fault.is_repairable && fault.code != Code::kInvalidArgument)
+    if (fault.needs_device && fault.name != std::string_view("KernelReadsBeforeTheBegin") &&
+        fault.is_repairable && fault.code != Code::kInvalidArgument)
       out.push_back(std::move(fault));
   return out;
 }
