@@ -19,7 +19,9 @@ Status Lowerer::run() {
   if (ranges_.size() > 64)
     return fail(Code::kUnsupported, "kernel {}: {} loops, at most 64", kernel_.name,
                 ranges_.size());
-  if (schedule_.matrix)
+  if (schedule_.panels)
+    lower_panels(program_.root);
+  else if (schedule_.matrix)
     lower_matrix(program_.root);
   else if (schedule_.block)
     lower_groups(program_.root);
@@ -35,6 +37,7 @@ void Lowerer::analyse() {
     roots.push_back(s.value);
     if (s.gate) roots.push_back(s.gate);
   }
+  if (schedule_.panels) add_panel_roots(&roots);
   for (const Node* n : ir::topological(roots)) {
     uint64_t mask = 0;
     uint32_t level = 0;
@@ -215,7 +218,7 @@ ValueId Lowerer::divide_index(Op op, ValueId a, ValueId b, bool is_narrow) {
 }
 
 void Lowerer::lower_inner(size_t axis, BlockId block, const Instances& instances) {
-  if (axis == schedule_.loops.size()) return emit_stores(block, instances);
+  if (axis == schedule_.loops.size()) return emit_stores(block, instances, kernel_.stores);
   const ValueId extent = emit(schedule_.loops[axis].range->src[0], instances[0]);
   lower_axis(axis, block, instances, b_.index(0), extent);
 }
@@ -265,16 +268,17 @@ void Lowerer::trips(size_t axis, BlockId block, const Instances& instances, Valu
   b_.close_loop(loop, begin, end, int64_t{lanes} * jam);
 }
 
-void Lowerer::emit_stores(BlockId block, const Instances& instances) {
+void Lowerer::emit_stores(BlockId block, const Instances& instances,
+                          const std::vector<ir::Store>& stores) {
   instances_ = &instances;
   // All values before any store: a param may be read and written at the same element.
   for (const Env& env : instances)
-    for (const ir::Store& s : kernel_.stores) {
+    for (const ir::Store& s : stores) {
       emit(s.value, env);
       if (s.gate) emit(s.gate, env);
     }
   for (const Env& env : instances)
-    for (const ir::Store& s : kernel_.stores) emit_store(block, s, env);
+    for (const ir::Store& s : stores) emit_store(block, s, env);
   instances_ = nullptr;
 }
 
@@ -330,7 +334,7 @@ Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule,
   for (size_t axis = 0; axis < schedule.grid.size(); ++axis)
     program.max_groups[axis] = largest(schedule.grid[axis], kernel.vars);
   // "buffers first, then vars": params of the kernel are its buffers.
-  Lowerer lowerer(kernel, schedule, program, target);
+  Lowerer lowerer(schedule.panels ? *schedule.panels->kernel : kernel, schedule, program, target);
   BM_TRY(lowerer.run());
   BM_TRY(verify(program));
   return program;

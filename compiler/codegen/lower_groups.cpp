@@ -97,7 +97,7 @@ void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
   }
   const Builder::Loop loop = b_.open_loop(block, LoopKind::kItem);
   instances = split_index(loop.index, loops, counts, most <= kMax32, loop.body, instances);
-  emit_stores(loop.body, instances);
+  emit_stores(loop.body, instances, kernel_.stores);
   const ValueId begin = b_.mul(chunk, b_.index(schedule_.chunk));
   b_.close_items(loop, begin, schedule_.is_exact ? kNone : total, schedule_.trips);
 }

@@ -214,7 +214,7 @@ void Lowerer::store_tile(const Tile& tile, BlockId block) {
         const uint32_t first = tile.sums[slot / 2 * p.right.slots + j];
         memo_[key(p.reduce, instances.back())] = b_.read(block, first + slot % 2 * 2 + e);
       }
-  emit_stores(block, instances);
+  emit_stores(block, instances, kernel_.stores);
 }
 
 void Lowerer::lower_matrix(BlockId root) {

@@ -1,12 +1,14 @@
 #pragma once
 // State of one lowering; private to lower*.cpp.
 
+#include <functional>
 #include <map>
 #include <unordered_map>
 #include <vector>
 
 #include "compiler/codegen/builder.h"
 #include "compiler/opt/affine.h"
+#include "compiler/opt/panels.h"
 #include "compiler/opt/schedule.h"
 
 namespace bm::compiler {
@@ -57,6 +59,7 @@ class Lowerer {
 
   // lower.cpp: output loops and stores.
   void analyse();
+  void add_panel_roots(std::vector<const Node*>* roots) const;
   void collect_loads(const Node* reduce);
   void lower_grid(BlockId root);
   void lower_merged(BlockId block, ValueId block_index);
@@ -83,10 +86,33 @@ class Lowerer {
                       const std::vector<std::vector<ValueId>>& left,
                       const std::vector<std::vector<ValueId>>& right);
   void store_tile(const Tile& tile, BlockId block);
+  // lower_panels.cpp: sums of products from operands copied into scratch.
+  struct PanelStore;
+  struct PanelBlock;
+  struct PanelCopyState;
+  void lower_panels(BlockId root);
+  PanelStore panel_store(size_t index);
+  void split_edge(ValueId column, const PanelBlock& block, BlockId parent,
+                  const std::function<void(BlockId, bool)>& body);
+  void multiply_panels(const PanelBlock& block, const std::vector<PanelStore>& stores, size_t index,
+                       BlockId parent);
+  void copy_right(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                  ValueId first, ValueId trips, BlockId parent);
+  void copy_depth(const PanelCopyState& state, const Instances& columns, BlockId parent,
+                  size_t level, ValueId inner);
+  void copy_lines(const PanelCopyState& state, const Instances& columns, BlockId parent,
+                  ValueId inner);
+  void copy_left(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                 ValueId first, ValueId row, ValueId height, ValueId length, BlockId parent);
+  void multiply_tile(const PanelProduct& product, const PanelStore& s, ValueId sums, ValueId first,
+                     ValueId column, ValueId length, BlockId block);
+  void store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
+                    const std::vector<ValueId>& sums, ValueId row, ValueId column, ValueId height,
+                    BlockId parent);
   void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                   ValueId end);
   void lower_inner(size_t axis, BlockId block, const Instances& instances);
-  void emit_stores(BlockId block, const Instances& instances);
+  void emit_stores(BlockId block, const Instances& instances, const std::vector<ir::Store>& stores);
   void emit_store(BlockId block, const ir::Store& store, const Env& env);
   void trips(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end,
              uint32_t lanes, uint32_t jam);

@@ -6,6 +6,7 @@
 
 #include "compiler/ir/linear.h"
 #include "compiler/opt/cost.h"
+#include "compiler/opt/panels.h"
 
 namespace bm::compiler {
 namespace {
@@ -365,6 +366,7 @@ Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uin
                        ScheduleLimits limits) {
   if (target.has_groups) return make_group_schedule(kernel, target, units, limits);
   if (auto dots = make_dot_schedule(kernel, target, units, limits)) return std::move(*dots);
+  if (auto panels = make_panel_schedule(kernel, target, units, limits)) return std::move(*panels);
   return Scheduler(kernel, target, units, limits).run();
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -73,6 +74,7 @@ struct DotPlan {
   const ir::Node* right = nullptr;
   const ir::Node* along = nullptr;
 };
+struct PanelPlan;
 
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
@@ -90,6 +92,8 @@ struct Schedule {
   std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
   /// Set: `loops` are those besides the rows and columns of the product, one per group.
   std::optional<MatrixPlan> matrix;
+  /// Set: the kernel is lowered as opt/panels.h says; nothing above but the grid counts.
+  std::shared_ptr<const PanelPlan> panels;
 };
 
 /// Bounds for kernels whose code would grow out of hand.

@@ -1,0 +1,61 @@
+#pragma once
+// PanelPlan: sums of products (matrix products, convolutions, …) in tiles of vector registers.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "compiler/codegen/target.h"
+#include "compiler/ir/kernel.h"
+#include "compiler/opt/schedule.h"
+
+namespace bm::compiler {
+
+/// How an operand is copied.
+enum class PanelCopy : uint8_t {
+  kVectors,     ///< neighbours in memory are neighbours in the copy
+  kTransposed,  ///< neighbours in memory are neighbours in depth
+  kSingle,      ///< element by element
+};
+
+/// Σ over depth of left · right, where `left` varies along the rows and `right` along the columns.
+struct PanelProduct {
+  const ir::Node *reduce = nullptr, *edge_reduce = nullptr;
+  const ir::Node *left = nullptr, *right = nullptr, *edge_right = nullptr;
+  const ir::Node* left_depth = nullptr;  ///< all loops of the reduction as one
+  /// The loops as `right` sees them, outer to inner; all but the first have constant extents, whose
+  /// product is `inner`.
+  std::vector<const ir::Node*> right_depth;
+  int64_t inner = 1;
+  int64_t block = 1;        ///< iterations of right_depth[0] whose operands are copied at a time
+  bool is_single = true;    ///< that is all of them
+  uint32_t left_lanes = 1;  ///< copied at a time along the depth
+  PanelCopy right_copy = PanelCopy::kSingle;
+  int64_t depth_block() const { return block * inner; }
+};
+
+/// Blocks of rows and columns are dealt to threads. For a block, the operands are copied into
+/// scratch in the order they are read in: the right one in panels of tile_columns() columns, depth
+/// by depth, the left one row by row.
+struct PanelPlan {
+  /// The kernel with all rows and all columns in one loop each; all nodes here are its own.
+  std::shared_ptr<const ir::KernelIr> kernel;
+  const ir::Node *row = nullptr, *column = nullptr;
+  std::vector<const ir::Node*> batch;  ///< the other output loops
+  /// For tiles that reach beyond the last column: its loop ends later, and nothing is read or
+  /// written there.
+  const ir::Node* edge_column = nullptr;
+  std::vector<ir::Store> edge_stores;
+  std::vector<PanelProduct> products;
+  uint32_t lanes = 1, vectors = 1, rows = 1;  ///< tile: rows × vectors·lanes
+  int64_t row_block = 1, column_block = 1;    ///< multiples of the tile's
+  int64_t tile_columns() const { return int64_t{vectors} * lanes; }
+};
+
+/// For kernels that are worth it: enough rows, columns and depth for the copies to pay. Targets
+/// without work-groups.
+std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                            uint32_t units, ScheduleLimits limits);
+
+}  // namespace bm::compiler
