@@ -313,10 +313,8 @@ class PanelScheduler {
     if (reduces.size() != found_.size()) return false;
     const Node* extent = plan_.column->src[0];
     lanes_ = static_cast<uint32_t>(lane_count());
-    // The widest tile is four vectors.
-    const int64_t most = int64_t{4} * lanes_;
-    plan_.edge_column =
-        g.range(extent->is_const() ? g.index(round_up(extent->imm, most)) : g.add(extent, most));
+    // The widest tile is four vectors; how wide this one will be is not known yet.
+    plan_.edge_column = g.range(g.add(extent, int64_t{4} * lanes_));
     Gater gated(g, plan_.edge_column, g.less(plan_.edge_column, extent));
     const auto to_edge = [&](const Node* n) {
       const Node* from[] = {plan_.column};
@@ -456,8 +454,9 @@ class PanelScheduler {
     }
     const double rows = extent(plan_.row), columns = extent(plan_.column), batch = trips(batch_);
     const int64_t item = item_size(plan_.products[0].reduce->dtype);
-    const int64_t most_columns = std::max<int64_t>(
-        static_cast<int64_t>(target_.private_cache_bytes) / 2 / (deepest * item), plan_.tile_columns());
+    const int64_t most_columns =
+        std::max<int64_t>(static_cast<int64_t>(target_.private_cache_bytes) / 2 / (deepest * item),
+                          plan_.tile_columns());
     double least = 0;
     const double tile = plan_.rows * plan_.vectors / 2.0 + 0.5;
     const int64_t parts = int64_t{4} * units_;

@@ -39,7 +39,8 @@ class CaseMaker {
     c_.kernel.params.push_back({sum_, 0, true, false});
     const auto batch = loops(pick({0, 0, 1, 2}), {1, 2, 3}, "batch");
     const auto rows = loops(pick({1, 1, 2}), {4, 5, 7, 13, 14, 17, 29, 31, 64}, "rows");
-    const auto columns = loops(pick({1, 1, 2}), {5, 16, 17, 31, 32, 33, 48, 67}, "columns");
+    const auto columns =
+        loops(pick({1, 1, 2}), {5, 16, 17, 31, 32, 33, 48, 64, 67, 128}, "columns");
     const auto depth = loops(pick({1, 1, 2, 3}), {1, 3, 5, 8, 16, 19, 37}, "depth");
     std::vector<const Node*> outputs = batch;
     outputs.insert(outputs.end(), rows.begin(), rows.end());
@@ -189,7 +190,7 @@ TEST(Panels, RandomProductsEqualTheReference) {
 }
 
 TEST(Panels, RandomProductsInC) {
-  EXPECT_GT(panel_cases(1000, 12, test::native_arch(), "CLANG"), 2);
+  EXPECT_GT(panel_cases(1000, 20, test::native_arch(), "CLANG"), 0);
 }
 
 TEST(Panels, RandomProductsWithoutExtensions) {
