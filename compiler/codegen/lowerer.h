@@ -106,6 +106,9 @@ class Lowerer {
                  ValueId first, ValueId row, ValueId height, ValueId length, BlockId parent);
   void multiply_tile(const PanelProduct& product, const PanelStore& s, ValueId sums, ValueId first,
                      ValueId column, ValueId length, BlockId block);
+  void lower_strips(PanelBlock& block, BlockId parent);
+  void add_strip(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                 ValueId begin, ValueId end, uint32_t depths, BlockId parent);
   void store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
                     const std::vector<ValueId>& sums, ValueId row, ValueId column, ValueId height,
                     BlockId parent);

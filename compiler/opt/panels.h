@@ -41,7 +41,11 @@ struct PanelProduct {
 struct PanelPlan {
   /// The kernel with all rows and all columns in one loop each; all nodes here are its own.
   std::shared_ptr<const ir::KernelIr> kernel;
-  const ir::Node *row = nullptr, *column = nullptr;
+  const ir::Node *row = nullptr, *column = nullptr;  ///< row nullptr: one row
+  /// Few rows: nothing is copied. A few depths at a time are added to the sums of a whole block of
+  /// columns, which are in scratch, so that the right operand is read in its own order.
+  bool is_strip = false;
+  static constexpr uint32_t kStripDepths = 8;
   std::vector<const ir::Node*> batch;  ///< the other output loops
   /// For tiles that reach beyond the last column: its loop ends later, and nothing is read or
   /// written there.

@@ -86,8 +86,12 @@ class PanelScheduler {
   std::optional<Schedule> run() {
     if (!find_products() || !choose_sides() || !is_worth_it()) return std::nullopt;
     if (!rebuild()) return std::nullopt;
-    choose_tile();
-    choose_blocks();
+    if (plan_.is_strip) {
+      if (!choose_strip()) return std::nullopt;
+    } else {
+      choose_tile();
+      choose_blocks();
+    }
     return finish();
   }
 
@@ -141,7 +145,7 @@ class PanelScheduler {
       if (a == b) batch_.push_back(r);
       if (!a && !b) return false;
     }
-    if (exclusive_[0].empty() || exclusive_[1].empty()) return false;
+    if (exclusive_[0].empty() && exclusive_[1].empty()) return false;
     for (Product& p : found_) {
       if (same_sides(p.factors[0], p.factors[1])) continue;
       std::swap(p.factors[0], p.factors[1]);
@@ -151,7 +155,8 @@ class PanelScheduler {
     const double lanes = lane_count();
     const int contiguous = contiguous_side();
     right_ = contiguous >= 0 ? contiguous : trips(exclusive_[1]) >= trips(exclusive_[0]) ? 1 : 0;
-    if (trips(exclusive_[right_]) < lanes && trips(exclusive_[1 - right_]) >= lanes)
+    if (exclusive_[right_].empty() ||
+        (trips(exclusive_[right_]) < lanes && trips(exclusive_[1 - right_]) >= lanes))
       right_ = 1 - right_;
     choose_columns();
     rows_ = exclusive_[1 - right_];
@@ -240,7 +245,11 @@ class PanelScheduler {
       if (depth_of(p) < kLeastDepth) return false;
       work += depth_of(p) * rows * columns * trips(batch_);
     }
-    return rows >= kLeastRows && columns >= lane_count() && work >= kLeastProducts;
+    plan_.is_strip = rows < kLeastRows;
+    if (rows_.size() > 1 && plan_.is_strip) return false;
+    for (const Node* r : rows_) plan_.is_strip = plan_.is_strip && r->src[0]->is_const();
+    return (rows >= kLeastRows || plan_.is_strip) && columns >= lane_count() &&
+           work >= kLeastProducts;
   }
 
   // --- the kernel with one loop for all rows, columns and depths -------------------------------
@@ -282,7 +291,7 @@ class PanelScheduler {
     map_all(&columns_);
     map_all(&batch_);
     std::vector<const Node*> digits;
-    plan_.row = merge(g, rows_, &digits);
+    if (!rows_.empty()) plan_.row = merge(g, rows_, &digits);
     from = rows_;
     to = digits;
     plan_.column = merge(g, columns_, &digits);
@@ -290,7 +299,7 @@ class PanelScheduler {
     to.insert(to.end(), digits.begin(), digits.end());
     substitute_stores(g, from, to);
     kernel_->ranges = batch_;
-    kernel_->ranges.push_back(plan_.row);
+    if (plan_.row) kernel_->ranges.push_back(plan_.row);
     kernel_->ranges.push_back(plan_.column);
     plan_.batch = batch_;
     return rebuild_products(g);
@@ -335,11 +344,11 @@ class PanelScheduler {
       PanelProduct p;
       p.reduce = reduce;
       p.edge_reduce = to_edge(reduce);
-      const bool is_first = ir::depends_on(body->src[0], plan_.row);
+      const bool is_first = !ir::depends_on(body->src[0], plan_.column);
       p.left = body->src[is_first ? 0 : 1];
       p.right = body->src[is_first ? 1 : 0];
-      if (ir::depends_on(p.right, plan_.row) || ir::depends_on(p.left, plan_.column) ||
-          p.edge_reduce->op != Op::kReduce)
+      if ((plan_.row && ir::depends_on(p.right, plan_.row)) ||
+          ir::depends_on(p.left, plan_.column) || p.edge_reduce->op != Op::kReduce)
         return false;
       merge_depth(g, &p);
       p.edge_right = to_edge(p.right);
@@ -397,7 +406,28 @@ class PanelScheduler {
 
   // --- sizes -----------------------------------------------------------------------------------
 
-  double extent(const Node* range) const { return CostModel::trips(range); }
+  static double extent(const Node* range) { return range ? CostModel::trips(range) : 1; }
+
+  /// Columns are shared out; the depth is one loop and read as the right operand lies.
+  bool choose_strip() {
+    plan_.lanes = lanes_;
+    plan_.vectors = 4;
+    plan_.rows = static_cast<uint32_t>(extent(plan_.row));
+    if (plan_.rows > 1) plan_.vectors = 2;
+    plan_.row_block = plan_.rows;
+    for (PanelProduct& p : plan_.products) {
+      if (p.right_depth.size() > 1 || p.right_copy != PanelCopy::kVectors) return false;
+      p.block = PanelPlan::kStripDepths;
+      p.is_single = false;
+    }
+    const double columns = std::ceil(extent(plan_.column) / std::max(1.0, units_ / trips(batch_)));
+    const int64_t most = static_cast<int64_t>(target_.first_cache_bytes) / 2 /
+                         (item_size(plan_.products[0].reduce->dtype) * plan_.rows);
+    plan_.column_block =
+        round_up(std::clamp<int64_t>(static_cast<int64_t>(columns), 1, std::max<int64_t>(most, 1)),
+                 plan_.tile_columns());
+    return true;
+  }
 
   /// Tiles of as many sums as registers hold, chosen for little waste at the edges.
   void choose_tile() {
@@ -489,7 +519,7 @@ class PanelScheduler {
   std::optional<Schedule> finish() {
     Schedule s;
     s.grid[0] = blocks(plan_.column->src[0], plan_.column_block);
-    s.grid[1] = blocks(plan_.row->src[0], plan_.row_block);
+    if (!plan_.is_strip) s.grid[1] = blocks(plan_.row->src[0], plan_.row_block);
     s.grid[2].constant = 1;
     for (const bool is_const : {true, false})
       for (const Node* r : batch_)
