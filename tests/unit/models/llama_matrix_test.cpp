@@ -114,7 +114,8 @@ TEST(LlamaMatrix, DevicesAndRenderersAgree) {
   for (const GgmlType type : kFormats) {
     const std::vector<float> x = random_vectors(3 * 256, 4);
     std::vector<float> first;
-    for (const char* device : {"REF", "CPU", "CPU:CLANG"}) {
+    for (const char* device :
+         {"REF", "CPU", "CPU:CLANG", "CPU:LLVM:x86_64,-avx512f,-avxvnni", "CPU:LLVM:x86_64,-avx"}) {
       const Case c = make_case(type, 32, 256, device);
       const std::vector<float> got =
           c.matrix.linear(Vectors(Tensor::from(x, {3, 256}, device))).data<float>();
