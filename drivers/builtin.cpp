@@ -1,5 +1,6 @@
 // The table of drivers in this build: the only file that names them all.
 
+#include "drivers/amd/device.h"
 #include "drivers/cl/device.h"
 #include "drivers/cpu/device.h"
 #include "drivers/cuda/device.h"
@@ -30,6 +31,13 @@ constexpr DriverInfo kDrivers[] = {
          "kernels needs libnvrtc of the CUDA toolkit",
      .count = nv::count_units,
      .open = nv::open_device},
+    {.name = "AMD",
+     .interfaces = "KFD",
+     .renderers = "LLVM",
+     .help = "an AMD GPU of gfx942, gfx11 or gfx12 with the amdgpu kernel driver of Linux 6.1 or "
+             "later; /dev/kfd and /dev/dri/renderD* must be there and writable (group render)",
+     .count = amd::count_units,
+     .open = amd::open_device},
     {.name = "CUDA",
      .interfaces = "",
      .renderers = "NVRTC PTX LLVM",

@@ -88,6 +88,12 @@ Status set_nv_code(Settings& settings, std::string_view text) {
   settings.nv_code = std::string(text);
   return {};
 }
+Status set_amd_queue(Settings& settings, std::string_view text) {
+  if (!text.empty() && text != "pm4" && text != "aql")
+    return fail(Code::kInvalidArgument, "'{}' is neither empty nor 'pm4' nor 'aql'", text);
+  settings.amd_queue = std::string(text);
+  return {};
+}
 template <auto Member>
 Status set_address(Settings& settings, std::string_view text) {
   const bool is_hex = text.starts_with("0x");
@@ -167,6 +173,18 @@ constexpr Row kRows[] = {
     {"BM_NV_VERSION", "",
      "release of the nvidia kernel driver to assume, e.g. 580.105.08; empty: what it says itself",
      set_text<&S::nv_version>, get<&S::nv_version>},
+    {"BM_AMD_CUMODE", "1",
+     "kernels for AMD run their work-groups on one compute unit; 0: on a pair of them, gfx11 and "
+     "later",
+     set_bool<&S::amd_cumode>, get<&S::amd_cumode>},
+    {"BM_AMD_QUEUE", "",
+     "packets of AMD compute queues: pm4 or aql; empty: aql on GPUs of several chiplets, else pm4",
+     set_amd_queue, get<&S::amd_queue>},
+    {"BM_AMD_WINDOW", "0",
+     "first GPU address of memory of AMD GPUs (decimal or 0x…); 0: wherever the process has room",
+     set_address<&S::amd_window>, get<&S::amd_window>},
+    {"BM_AMD_DUMP", "", "folder that receives every code object loaded on an AMD GPU",
+     set_text<&S::amd_dump>, get<&S::amd_dump>},
     {"BM_CUDA_LIBRARY", "", "CUDA driver library to use in place of libcuda.so.1",
      set_text<&S::cuda_library>, get<&S::cuda_library>},
     {"CUDA_PATH", "", "CUDA toolkit whose nvrtc and nvJitLink are tried first",

@@ -37,6 +37,10 @@ struct Settings {
   std::string nv_code;                ///< BM_NV_CODE: empty or "ptx"
   uint64_t nv_window = 0;             ///< BM_NV_WINDOW; 0: the driver's choice
   std::string nv_version;             ///< BM_NV_VERSION; empty: what the driver says
+  bool amd_cumode = true;             ///< BM_AMD_CUMODE
+  std::string amd_queue;              ///< BM_AMD_QUEUE: empty, "pm4" or "aql"
+  uint64_t amd_window = 0;            ///< BM_AMD_WINDOW; 0: wherever there is room
+  std::string amd_dump;               ///< BM_AMD_DUMP; empty: none
   std::string cuda_library;           ///< BM_CUDA_LIBRARY; empty: libcuda.so.1 and usual places
   std::string cuda_path;              ///< CUDA_PATH
   std::string profile;                ///< BM_PROFILE

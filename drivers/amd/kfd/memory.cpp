@@ -61,15 +61,14 @@ Status KfdMemory::make(KfdGpu& gpu, const MemoryRequest& request) {
   place = request.host != nullptr ? Place::kSystem : request.place;
   size = align_up(request.size, kPage);
   if (request.host != nullptr) {
-    va = reinterpret_cast<uint64_t>(request.host);
-    if (va % kPage != 0 || request.size % kPage != 0)
-      return fail(Code::kInvalidArgument, "{} bytes at {:#x} are not whole pages", request.size,
-                  va);
+    if (reinterpret_cast<uint64_t>(request.host) % kPage != 0 || request.size % kPage != 0)
+      return fail(Code::kInvalidArgument, "{} bytes at {} are not whole pages", request.size,
+                  request.host);
     host = static_cast<std::byte*>(request.host);
-  } else {
-    va = BM_TRY(session_->take_addresses(size, size >= kHugePage ? kHugePage : kPage));
-    has_addresses_ = true;
   }
+  // Registered memory, too: buffers of the process may share pages, GPU mappings may not overlap.
+  va = BM_TRY(session_->take_addresses(size, size >= kHugePage ? kHugePage : kPage));
+  has_addresses_ = true;
   AllocMemory memory{};
   memory.va = va;
   memory.bytes = size;

@@ -20,7 +20,7 @@ struct Launch {
   uint32_t rsrc1 = 0, rsrc2 = 0, rsrc3 = 0;
   uint32_t tmpring = 0;
   /// Scratch of each chiplet, multiples of 256; empty: registers stay as they are.
-  std::span<const uint64_t> scratch;
+  std::span<const uint64_t> scratch{};
   std::array<uint32_t, kMaxUserData> user_data{};
   uint32_t num_user_data = 0;
   std::array<uint32_t, 3> threads{1, 1, 1};  ///< of a work-group

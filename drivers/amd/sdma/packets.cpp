@@ -21,6 +21,7 @@ constexpr uint32_t kStampGlobal = 2 << 8;  // SDMA_SUBOP_TIMESTAMP_GET_GLOBAL
 constexpr uint32_t kUncachedFence = 3 << 16;
 constexpr uint32_t kPollMemory = 1u << 31, kPollGreaterEqual = 5u << 28;
 constexpr uint32_t kRetryForever = 0xfff << 16;
+constexpr uint32_t kMaxSkip = 0x3fff;  // SDMA_PKT_NOP_HEADER_count
 constexpr uint32_t kMaxWrite = 0xfffff, kMaxIndirect = 0xfffff, kMaxContext = 0xfffffff;
 
 /// COUNT of copies and fills: 22 bits up to version 5, then 30.
@@ -95,7 +96,7 @@ Result<Packet> decode_write(std::span<const uint32_t> w) {
 /// Dwords of the packet, 0: unknown.
 Result<uint32_t> length_of(std::span<const uint32_t> words) {
   switch (words[0] & 0xff) {
-    case kNop: return 1;
+    case kNop: return (words[0] >> 16 & kMaxSkip) + 1;
     case kCopy: return kCopyDwords;
     case kWrite:
       if (words.size() < 4) return 5;
@@ -114,7 +115,8 @@ Result<uint32_t> length_of(std::span<const uint32_t> words) {
 Result<Packet> decode_body(std::span<const uint32_t> w, SdmaForm form) {
   switch (w[0] & 0xff) {
     case kNop:
-      if (w[0] != 0) return bad("NOP", "header", w[0]);
+      if ((w[0] & ~(kMaxSkip << 16)) != 0) return bad("NOP", "header", w[0]);
+      if (w[0] != 0) return Skip{w.subspan(1)};
       return Nop{};
     case kCopy: return decode_copy(w, form);
     case kWrite: return decode_write(w);
@@ -143,6 +145,13 @@ uint64_t max_piece(SdmaForm form) {
 }
 
 uint32_t Writer::put(const Nop&) { return add(kNop); }
+
+uint32_t Writer::put(const Skip& p) {
+  BM_CHECK(!p.hidden.empty() && p.hidden.size() <= kMaxSkip);
+  const uint32_t at = add(kNop | p.hidden.size() << 16);
+  words_.insert(words_.end(), p.hidden.begin(), p.hidden.end());
+  return at;
+}
 
 uint32_t Writer::put(const Copy& p) {
   BM_CHECK(p.bytes >= 1 && p.bytes <= max_piece(form_));
@@ -204,6 +213,9 @@ Result<Decoded> decode(std::span<const uint32_t> words, SdmaForm form) {
 std::string describe(const Packet& packet) {
   struct Text {
     std::string operator()(const Nop&) { return "NOP"; }
+    std::string operator()(const Skip& p) {
+      return fmt::format("NOP over {} dwords", p.hidden.size());
+    }
     std::string operator()(const Copy& p) {
       return fmt::format("COPY {} bytes from {:#x} to {:#x}", p.bytes, p.source, p.target);
     }

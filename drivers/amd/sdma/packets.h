@@ -22,6 +22,10 @@ uint64_t max_piece(SdmaForm form);
 struct Nop {
   bool operator==(const Nop&) const = default;
 };
+/// Words the engine passes over.
+struct Skip {
+  std::span<const uint32_t> hidden;
+};
 struct Copy {
   uint64_t source = 0, target = 0;
   uint64_t bytes = 0;  ///< 1 … max_piece()
@@ -67,10 +71,13 @@ struct Timestamp {
   bool operator==(const Timestamp&) const = default;
 };
 
-using Packet = std::variant<Nop, Copy, Write, Fill, Indirect, Fence, Trap, WaitMemory, Timestamp>;
+using Packet =
+    std::variant<Nop, Skip, Copy, Write, Fill, Indirect, Fence, Trap, WaitMemory, Timestamp>;
 
 /// Dwords of a packet.
 inline constexpr uint32_t kCopyDwords = 7, kIndirectDwords = 6, kFenceDwords = 4, kWaitDwords = 6;
+/// Headers of a copy, and of the same words passed over.
+inline constexpr uint32_t kCopyHeader = 1, kSkippedCopyHeader = (kCopyDwords - 1) << 16;
 /// Indices of patchable words in a packet.
 inline constexpr uint32_t kCopyCount = 1, kCopySource = 3, kCopyTarget = 5;
 inline constexpr uint32_t kFenceAddress = 1, kFenceValue = 3;
@@ -88,6 +95,7 @@ class Writer {
   SdmaForm form() const { return form_; }
 
   uint32_t put(const Nop& packet);
+  uint32_t put(const Skip& packet);
   uint32_t put(const Copy& packet);
   uint32_t put(const Write& packet);
   uint32_t put(const Fill& packet);

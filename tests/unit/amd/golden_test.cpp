@@ -219,6 +219,7 @@ TEST(AmdGolden, Sdma) {
       golden.words(fmt::format("{}: {}", name, title), source, words);
     };
     add("nothing", "SDMA_OP_NOP", sdma::Nop{});
+    add("two dwords passed over", "SDMA_PKT_NOP_HEADER_count", sdma::Skip{kValues});
     add("copy of 4096 bytes", "SDMA_PKT_COPY_LINEAR_*", sdma::Copy{kFirst, kSecond, 4096});
     add("largest copy", "SDMA_PKT_COPY_LINEAR_COUNT_count_mask",
         sdma::Copy{kFirst, kSecond, sdma::max_piece(form)});

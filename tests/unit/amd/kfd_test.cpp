@@ -165,7 +165,9 @@ TEST(Kfd, MemoryOfTheProcessIsRegistered) {
   alignas(4096) static std::byte pages[8192];
   auto memory = gpu->allocate({.size = sizeof pages, .place = Place::kSystem, .host = pages});
   ASSERT_TRUE(memory) << memory.error().message;
-  EXPECT_EQ((*memory)->va, reinterpret_cast<uint64_t>(pages));
+  EXPECT_EQ((*memory)->host, pages);
+  EXPECT_EQ(system.memory().at(gpu->facts().gpu_id, (*memory)->va + 5000, 1), pages + 5000);
+  EXPECT_TRUE(gpu->allocate({.size = 4096, .place = Place::kSystem, .host = pages})) << "twice";
   EXPECT_FALSE(gpu->allocate({.size = 100, .place = Place::kSystem, .host = pages}));
 }
 

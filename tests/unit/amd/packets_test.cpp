@@ -153,6 +153,7 @@ TEST(AmdPackets, RandomSdmaPacketsSurviveTheirWords) {
       for (uint32_t& value : values) value = static_cast<uint32_t>(r.bits(32));
       const sdma::Packet all[] = {
           sdma::Nop{},
+          sdma::Skip{values},
           sdma::Copy{r.bits(48), r.bits(48), r.bits(21) + 1},
           sdma::Write{r.address(4), values},
           sdma::Fill{r.address(4), (r.bits(18) + 1) * 4},

@@ -26,7 +26,7 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
   const auto pair = [&](size_t i) { return uint64_t{words[i + 1]} << 32 | words[i]; };
   const uint32_t op = words[0] & 0xff, sub = words[0] >> 8 & 0xff;
   switch (op) {
-    case 0: return 1;
+    case 0: return need((words[0] >> 16 & 0x3fff) + 1);
     case 1: {
       const uint32_t used = need(7);
       check(sub == 0 && words[0] >> 16 == 0, "a copy of another kind");

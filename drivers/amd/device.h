@@ -1,0 +1,36 @@
+#pragma once
+// AMD GPUs: memory, programs, queues and faults over a KernelInterface.
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "drivers/amd/kernel_interface.h"
+#include "drivers/amd/memory_pool.h"
+#include "runtime/base/result.h"
+#include "runtime/hal/device.h"
+
+namespace bm::amd {
+
+/// GPUs that the amdgpu kernel driver shows this process.
+Result<uint32_t> count_units(std::string_view interface);
+/// `arch`: empty, or "gfx1100" to insist. Errors: as kfd::open_gpu(); kInvalidArgument for another
+/// `arch`.
+Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
+                                                 std::string_view arch);
+
+enum class PacketMode : uint8_t { kAutomatic, kPm4, kAql };
+
+struct DeviceOptions {
+  PacketMode packets = PacketMode::kAutomatic;  ///< AQL where a grid must be spread over chiplets
+  bool cumode = true;
+  uint64_t slab_bytes = MemoryPool::kSlabBytes;
+  uint32_t ring_entries = 1024;
+  uint64_t command_bytes = 4 << 20;
+};
+
+/// A device over any owner of a GPU. Errors: what creating its queues returns.
+Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<KernelInterface> kernel,
+                                                 const DeviceOptions& options = {});
+
+}  // namespace bm::amd

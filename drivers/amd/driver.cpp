@@ -1,0 +1,38 @@
+// What the table of drivers calls: the amdgpu kernel driver of this machine.
+
+#include "drivers/amd/chips.h"
+#include "drivers/amd/device.h"
+#include "drivers/amd/kfd/gpu.h"
+#include "runtime/base/env.h"
+
+namespace bm::amd {
+namespace {
+
+/// The only interface so far: "KFD", the kernel driver's compute interface.
+Status check_interface(std::string_view interface) {
+  if (interface.empty() || interface == "KFD") return {};
+  return fail(Code::kInvalidArgument, "DEV=AMD has no interface '{}'", interface);
+}
+
+}  // namespace
+
+Result<uint32_t> count_units(std::string_view interface) {
+  BM_TRY(check_interface(interface));
+  return kfd::count_gpus(real_system());
+}
+
+Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
+                                                 std::string_view arch) {
+  BM_TRY(check_interface(interface));
+  const Settings& now = settings();
+  auto kernel = BM_TRY(kfd::open_gpu(real_system(), {.index = index, .window = now.amd_window}));
+  const std::string_view name = kernel->facts().chip->name;
+  if (!arch.empty() && arch != name)
+    return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, name);
+  DeviceOptions options{.cumode = now.amd_cumode};
+  if (now.amd_queue == "pm4") options.packets = PacketMode::kPm4;
+  if (now.amd_queue == "aql") options.packets = PacketMode::kAql;
+  return make_device(std::move(kernel), options);
+}
+
+}  // namespace bm::amd

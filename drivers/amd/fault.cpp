@@ -1,0 +1,141 @@
+// What went wrong on the GPU, in words.
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "drivers/amd/gpu.h"
+#include "drivers/amd/mapped.h"
+
+namespace bm::amd {
+namespace {
+
+/// Program whose code holds an address.
+std::string code_at(const Gpu& gpu, uint64_t address) {
+  for (const AmdProgram* program : gpu.programs)
+    if (program->holds(address)) return fmt::format(", code of kernel '{}'", program->code().entry);
+  return "";
+}
+
+std::string memory_text(const Gpu& gpu, const GpuFault& fault) {
+  std::string kind;
+  if (fault.is_read_only) kind = "write to a read-only page";
+  if (fault.is_no_execute) kind = "execution of a page without code";
+  if (fault.is_not_present) kind = kind.empty() ? "unmapped page" : kind + ", unmapped";
+  if (kind.empty()) kind = "access refused";
+  // Faults are reported by page: an allocation that ends in it is the likely one.
+  return fmt::format(
+      "memory fault at {:#x} ({}{}): {}{}; the address is that of a page of 4096 bytes",
+      fault.address, kind, fault.is_imprecise ? ", imprecise" : "",
+      gpu.pool.describe(fault.address), code_at(gpu, fault.address));
+}
+
+std::string reset_text(const GpuFault& fault) {
+  std::string text = fault.is_ecc ? "uncorrectable memory error (ECC)" : "hang or exception";
+  text +=
+      fault.is_whole_reset ? "; the driver reset the whole GPU" : "; the driver reset an engine";
+  if (fault.is_memory_lost) text += ", its video memory is lost";
+  return text + "; open the device again";
+}
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Error describe_fault(Gpu& gpu, const GpuFault& fault) {
+  const bool is_memory = fault.kind == GpuFault::Kind::kMemory;
+  std::string text = is_memory ? memory_text(gpu, fault) : reset_text(fault);
+  text += gpu.log.suspects(gpu.pool);
+  text += fmt::format("; last kernels: {}", gpu.log.kernels());
+  for (const auto& lane : gpu.lanes)
+    if (lane->is_busy()) text += fmt::format("; {}", lane->state());
+  if (!fault.log.empty()) text += fmt::format("; driver's log: {}", fault.log);
+  if (is_memory)
+    text += "; a kernel or copy used an address that is not its buffer's: check sizes and indices";
+  const bool is_lost = !is_memory && (fault.is_whole_reset || fault.is_ecc);
+  return {is_lost ? Code::kDeviceLost : Code::kDeviceFault, std::move(text)};
+}
+
+Status Gpu::health_locked() const {
+  if (!fault) [[likely]]
+    return {};
+  return tl::unexpected<Error>(*fault);
+}
+
+Status Gpu::look_for_fault() {
+  if (fault) return health_locked();
+  if (const auto found = kernel->take_fault()) {
+    fault = describe_fault(*this, *found);
+    has_fault.store(true, std::memory_order_release);
+  }
+  return health_locked();
+}
+
+Status Gpu::health() {
+  constexpr int64_t kBetweenLooks = 5'000'000;  // asking is a system call; waiters ask all the time
+  if (!has_fault.load(std::memory_order_acquire)) [[likely]] {
+    const int64_t now = now_ns();
+    int64_t last = last_look_ns.load(std::memory_order_relaxed);
+    if (now - last < kBetweenLooks || !last_look_ns.compare_exchange_strong(last, now)) return {};
+  }
+  const std::lock_guard lock(mutex);
+  return look_for_fault();
+}
+
+void WorkLog::note_kernel(std::string_view name) {
+  std::array<char, kBytes>& place = names_[dispatches_++ % kNames];
+  const size_t length = std::min(name.size(), kBytes - 1);
+  std::memcpy(place.data(), name.data(), length);
+  place[length] = '\0';
+  is_replay_last_ = false;
+}
+
+void WorkLog::note_replay(std::shared_ptr<const std::string> names) {
+  replayed_ = std::move(names);
+  is_replay_last_ = true;
+}
+
+std::string WorkLog::kernels() const {
+  std::string text;
+  for (size_t i = 0; i < kNames; ++i) {
+    const char* name = names_[(dispatches_ + i) % kNames].data();
+    if (*name != '\0') text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
+  }
+  if (!text.empty()) text += fmt::format(" (dispatch {})", dispatches_);
+  if (replayed_ && is_replay_last_)
+    text = text.empty() ? *replayed_ : fmt::format("{}, then {}", text, *replayed_);
+  return text.empty() ? "none yet" : text;
+}
+
+std::string WorkLog::suspects(const MemoryPool& pool) const {
+  std::string text;
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    const hal::Copy& copy = copies_[(next_copy_ + i) % copies_.size()];
+    const uint64_t from = hal::raw(copy.src), to = hal::raw(copy.dst);
+    for (const uint64_t side : {from, to}) {
+      const uint64_t gap = pool.first_gap(side, copy.bytes);
+      if (gap == side + copy.bytes) continue;
+      text += fmt::format("; copy of {} bytes from {:#x} to {:#x} touches {:#x} ({})", copy.bytes,
+                          from, to, gap, pool.describe(gap));
+    }
+  }
+  return text;
+}
+
+std::string WorkLog::unmet(const MemoryPool& pool) const {
+  std::string text;
+  for (size_t i = 0; i < waits_.size(); ++i) {
+    const hal::Wait& wait = waits_[(next_wait_ + i) % waits_.size()];
+    const std::byte* const word = pool.readable(hal::raw(wait.signal), sizeof(uint64_t));
+    if (word == nullptr || load_word(word) >= wait.value) continue;
+    text += fmt::format("; a queue may wait at {:#x} for value {}, it is {}", hal::raw(wait.signal),
+                        wait.value, load_word(word));
+  }
+  return text;
+}
+
+}  // namespace bm::amd

@@ -1,0 +1,222 @@
+#include "drivers/amd/lane.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "drivers/amd/chips.h"
+#include "drivers/amd/mapped.h"
+#include "drivers/amd/pm4/packets.h"
+#include "drivers/amd/sdma/packets.h"
+#include "runtime/base/bits.h"
+#include "runtime/base/check.h"
+#include "runtime/base/env.h"
+
+namespace bm::amd {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A buffer and what fills the entry: entries never wrap, and SDMA's end where its engine wants
+// them.
+constexpr uint32_t kBufferEntryDwords = 8;
+constexpr uint64_t kLargestPart = 8;  ///< of the command space; larger pieces get their own memory
+constexpr uint32_t kSpins = 2000;
+
+}  // namespace
+
+Lane::Lane(KernelInterface& kernel, MemoryPool& pool, const LaneOptions& options)
+    : kernel_(kernel), pool_(pool), options_(options) {}
+
+Result<std::unique_ptr<Lane>> Lane::create(KernelInterface& kernel, MemoryPool& pool,
+                                           const LaneOptions& options) {
+  BM_CHECK(is_power_of_two(options.entries) && options.entries >= 4);
+  std::unique_ptr<Lane> lane(new Lane(kernel, pool, options));
+  BM_TRY(lane->open());
+  return lane;
+}
+
+uint32_t Lane::entry_bytes() const {
+  return options_.type == QueueType::kAql ? static_cast<uint32_t>(aql::kPacketBytes)
+                                          : kBufferEntryDwords * 4;
+}
+
+Status Lane::open() {
+  // Rings are whole pages; entries fill them.
+  const uint64_t bytes = std::max<uint64_t>(uint64_t{options_.entries} * entry_bytes(), 4096);
+  BM_CHECK(bytes == uint64_t{options_.entries} * entry_bytes());
+  ring_ = BM_TRY(kernel_.allocate({.size = bytes, .place = Place::kSystemUncached}));
+  for (uint64_t at = 0; at < bytes; at += 4)
+    store32(ring_->host + at, options_.type == QueueType::kAql && at % aql::kPacketBytes == 0
+                                  ? aql::kInvalidWord
+                                  : 0);
+  commands_ = BM_TRY(pool_.allocate(options_.command_bytes, Place::kSystemUncached));
+  fence_ = BM_TRY(pool_.allocate(16, Place::kSystemUncached));
+  publish64(fence_.host(), 0);
+  store_fence();
+  queue_ = BM_TRY(kernel_.create_queue(
+      {.type = options_.type, .ring = ring_.get(), .sdma_engine = options_.sdma_engine}));
+  return {};
+}
+
+/// Polls with the CPU, then yields. TIMEOUT: BM_WAIT_TIMEOUT_MS, the bound of every wait for a
+/// device; a healthy ring moves within microseconds of the work before it.
+template <class IsDone>
+Status Lane::wait_until(const IsDone& is_done, const char* what) const {
+  const auto limit = std::chrono::milliseconds(settings().wait_timeout_ms);
+  const auto start = std::chrono::steady_clock::now();
+  uint32_t faults_asked = 0;
+  for (uint32_t polls = 0;; ++polls) {
+    if (is_done()) return {};
+    if (polls < kSpins) {
+      relax();
+      continue;
+    }
+    const auto waited = std::chrono::steady_clock::now() - start;
+    // A dead queue never moves: ask now and then, it is a system call.
+    if (waited > faults_asked * 10ms) {
+      ++faults_asked;
+      if (kernel_.take_fault()) return fail(Code::kDeviceFault, "the GPU faulted while {}", what);
+    }
+    if (waited >= limit)
+      return fail(Code::kTimeout, "no progress for {} ms while {} ({})", limit.count(), what,
+                  state());
+    std::this_thread::sleep_for(20us);
+  }
+}
+
+/// Entries read, modulo the ring. The hardware reports dwords (PM4), bytes (SDMA) or packets (AQL),
+/// wrapped at the ring's end or not.
+uint64_t Lane::read_entries() const {
+  const uint64_t raw = load_word(queue_->read_pointer);
+  uint64_t entries = raw;
+  switch (options_.type) {
+    case QueueType::kPm4: entries = raw / kBufferEntryDwords; break;
+    case QueueType::kSdma: entries = raw / (kBufferEntryDwords * 4); break;
+    case QueueType::kAql: break;
+  }
+  return entries & (options_.entries - 1);
+}
+
+bool Lane::has_room(uint32_t count) {
+  const uint64_t used = (put_ - read_entries()) & (options_.entries - 1);
+  return used + count < options_.entries;
+}
+
+Status Lane::wait_room(uint32_t count) {
+  BM_CHECK(count < options_.entries);
+  publish();  // what is enqueued must be known to the GPU, or it never makes room
+  return wait_until([&] { return has_room(count); }, "the ring is full");
+}
+
+std::byte* Lane::slot() const {
+  return ring_->host + (put_ & (options_.entries - 1)) * entry_bytes();
+}
+
+void Lane::enqueue(uint64_t va, uint32_t dwords) {
+  BM_CHECK(has_room(1) && options_.type != QueueType::kAql);
+  std::array<uint32_t, kBufferEntryDwords> words{};
+  if (options_.type == QueueType::kPm4) {
+    words = {
+        pm4::header(pm4::Op::kIndirectBuffer, 3),           lo32(va), hi32(va), dwords | 1u << 23,
+        pm4::header(pm4::Op::kNop, kBufferEntryDwords - 5), 0,        0,        0};
+  } else {
+    // Two NOPs first: the packet ends at the entry's end.
+    words = {0, 0, 4, lo32(va), hi32(va), dwords, 0, 0};
+  }
+  store_words(slot(), words);
+  ++put_;
+}
+
+/// The first word makes a packet valid, so it is written last.
+void Lane::enqueue(const aql::Words& packet) {
+  BM_CHECK(has_room(1) && options_.type == QueueType::kAql);
+  std::byte* const to = slot();
+  store_words(to + 4, std::span(packet).subspan(1));
+  publish32(to, packet[0]);
+  ++put_;
+}
+
+void Lane::publish() {
+  if (published_ == put_) return;
+  published_ = put_;
+  uint64_t pointer = put_, doorbell = put_ - 1;
+  switch (options_.type) {
+    case QueueType::kPm4: doorbell = pointer = put_ * kBufferEntryDwords; break;
+    case QueueType::kSdma: doorbell = pointer = put_ * kBufferEntryDwords * 4; break;
+    case QueueType::kAql: break;  // the doorbell names the last packet, not the next
+  }
+  publish64(queue_->write_pointer, pointer);
+  store_fence();
+  *queue_->doorbell = doorbell;
+}
+
+void Lane::collect() {
+  const uint64_t passed = load_word(fence_.host());
+  while (num_marks_ > 0 && marks_[first_mark_].fence <= passed) {
+    begin_ = marks_[first_mark_].position;
+    first_mark_ = (first_mark_ + 1) % kMarks;
+    --num_marks_;
+  }
+  std::erase_if(apart_, [&](const Apart& apart) { return apart.fence <= passed; });
+}
+
+bool Lane::has_space(uint64_t bytes) {
+  bytes = align_up(bytes, MemoryPool::kAlignment);
+  if (bytes > options_.command_bytes / kLargestPart) return true;
+  // With what is skipped at the end, at most twice as much.
+  if (!fits(2 * bytes)) collect();
+  return fits(2 * bytes);
+}
+
+Result<CommandSpace> Lane::reserve(uint64_t bytes) {
+  bytes = align_up(bytes, MemoryPool::kAlignment);
+  const uint64_t size = options_.command_bytes;
+  if (bytes > size / kLargestPart) {
+    collect();
+    Allocation memory = BM_TRY(pool_.allocate(bytes, Place::kSystemUncached));
+    const CommandSpace space{memory.va(), memory.host()};
+    apart_.push_back({std::move(memory), next_fence()});
+    return space;
+  }
+  const uint64_t left = size - next_ % size;
+  const uint64_t skipped = left < bytes ? left : 0;
+  if (!fits(skipped + bytes)) {
+    BM_TRY(wait_until(
+        [&] {
+          collect();
+          return fits(skipped + bytes);
+        },
+        "all command space is in use"));
+  }
+  next_ += skipped;
+  const uint64_t at = next_ % size;
+  next_ += bytes;
+  return CommandSpace{commands_.va() + at, commands_.host() + at};
+}
+
+void Lane::finish() {
+  ++fence_value_;
+  if (num_marks_ == kMarks) {
+    // Space is then given back a little later.
+    marks_[(first_mark_ + kMarks - 1) % kMarks] = {next_, fence_value_};
+    return;
+  }
+  marks_[(first_mark_ + num_marks_++) % kMarks] = {next_, fence_value_};
+}
+
+bool Lane::has_passed(uint64_t fence) const { return load_word(fence_.host()) >= fence; }
+
+Status Lane::drain() {
+  publish();
+  return wait_until([&] { return has_passed(fence_value_); }, "waiting for the queue to run empty");
+}
+
+std::string Lane::state() const {
+  const char* name = options_.type == QueueType::kSdma ? "copy" : "compute";
+  return fmt::format("{} ring: {} written, {} read, of {}; fence {} of {}", name,
+                     put_ & (options_.entries - 1), read_entries(), options_.entries,
+                     load_word(fence_.host()), fence_value_);
+}
+
+}  // namespace bm::amd

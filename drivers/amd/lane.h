@@ -1,0 +1,105 @@
+#pragma once
+// One hardware queue as a stream of submissions: ring with tracked consumption, command space that
+// is reused only after the GPU has passed it, and the doorbell.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "drivers/amd/aql/packets.h"
+#include "drivers/amd/kernel_interface.h"
+#include "drivers/amd/memory_pool.h"
+#include "runtime/base/result.h"
+
+namespace bm::amd {
+
+struct LaneOptions {
+  QueueType type = QueueType::kPm4;
+  uint32_t entries = 1024;           ///< of the ring; power of two
+  uint64_t command_bytes = 4 << 20;  ///< space for submissions in flight
+  uint32_t sdma_engine = 0;
+};
+
+/// Where one submission's words or data lie until its fence.
+struct CommandSpace {
+  uint64_t va = 0;
+  std::byte* host = nullptr;
+};
+
+/// The ring holds entries of one size: PM4 and SDMA rings buffers to run, AQL rings packets. No
+/// entry is written before the GPU has read the one that was there. Thread: callers serialise.
+class Lane {
+ public:
+  static Result<std::unique_ptr<Lane>> create(KernelInterface& kernel, MemoryPool& pool,
+                                              const LaneOptions& options);
+
+  QueueType type() const { return options_.type; }
+  uint32_t entries() const { return options_.entries; }
+  HardwareQueue& queue() { return *queue_; }
+
+  /// `bytes` of command space, 256-byte aligned, valid until the fence of the submission it is for.
+  /// Waits, bounded, for the GPU when all is in use: everything enqueued must be published then.
+  /// Errors: kTimeout; kOutOfMemory.
+  Result<CommandSpace> reserve(uint64_t bytes);
+  bool has_space(uint64_t bytes);
+
+  /// Value the next submission's words must write to fence_va() at their end.
+  uint64_t next_fence() const { return fence_value_ + 1; }
+  uint64_t fence_va() const { return fence_.va(); }
+  /// To be called once per submission whose words hold next_fence().
+  void finish();
+
+  bool has_room(uint32_t count);
+  /// Waits, bounded, until the ring has room for `count` entries. Errors: kTimeout when the GPU
+  /// takes nothing.
+  Status wait_room(uint32_t count);
+  /// Puts a buffer into the ring, after has_room(). The GPU does not look before publish().
+  void enqueue(uint64_t va, uint32_t dwords);
+  /// The same for a packet of an AQL lane.
+  void enqueue(const aql::Words& packet);
+  void publish();
+
+  bool has_passed(uint64_t fence) const;
+  bool is_busy() const { return !has_passed(fence_value_); }
+  /// Waits, bounded, until everything finished so far has been executed.
+  Status drain();
+  uint64_t published() const { return put_; }
+  /// "compute ring: 7 written, 5 read of 1024; fence 3 of 4", for messages about hangs.
+  std::string state() const;
+
+ private:
+  struct Mark {
+    uint64_t position, fence;
+  };
+  struct Apart {
+    Allocation memory;
+    uint64_t fence;
+  };
+  Lane(KernelInterface& kernel, MemoryPool& pool, const LaneOptions& options);
+  Status open();
+  uint32_t entry_bytes() const;
+  uint64_t read_entries() const;
+  std::byte* slot() const;
+  void collect();
+  bool fits(uint64_t bytes) const { return next_ + bytes - begin_ <= options_.command_bytes; }
+  template <class IsDone>
+  Status wait_until(const IsDone& is_done, const char* what) const;
+
+  KernelInterface& kernel_;
+  MemoryPool& pool_;
+  const LaneOptions options_;
+  std::unique_ptr<Memory> ring_;
+  std::unique_ptr<HardwareQueue> queue_;
+  Allocation commands_, fence_;
+  uint64_t put_ = 0, published_ = 0;  ///< entries
+  uint64_t fence_value_ = 0;
+  uint64_t next_ = 0, begin_ = 0;  ///< command space, bytes since the start
+  static constexpr size_t kMarks = 256;
+  std::array<Mark, kMarks> marks_{};
+  size_t first_mark_ = 0, num_marks_ = 0;
+  std::vector<Apart> apart_;
+};
+
+}  // namespace bm::amd

@@ -1,0 +1,259 @@
+#include "drivers/amd/queue.h"
+
+#include <algorithm>
+
+#include "drivers/amd/mapped.h"
+#include "runtime/base/bits.h"
+#include "runtime/base/check.h"
+
+namespace bm::amd {
+namespace {
+
+// Each in a cache line of its own: two engines poll them.
+constexpr uint64_t kToCopies = 0, kToCompute = 64, kWordBytes = 128;
+constexpr uint64_t kLastHandover = uint64_t{1} << 31;
+
+/// What of each command will change, for the encoder.
+Result<std::vector<uint8_t>> patched_bits(std::span<const hal::Command> commands,
+                                          std::span<const hal::Patch> patches) {
+  using hal::PatchField;
+  std::vector<uint8_t> bits(commands.size());
+  for (const hal::Patch& patch : patches) {
+    if (patch.command >= commands.size())
+      return fail(Code::kInvalidArgument, "patch of command {} of {}", patch.command,
+                  commands.size());
+    switch (patch.field) {
+      case PatchField::kGridX:
+      case PatchField::kGridY:
+      case PatchField::kGridZ: bits[patch.command] |= kPatchedGrid; break;
+      case PatchField::kSignalAddress: bits[patch.command] |= kPatchedAddress; break;
+      case PatchField::kCopyDst:
+      case PatchField::kCopySrc:
+      case PatchField::kCopyBytes: bits[patch.command] |= kPatchedCopy; break;
+      case PatchField::kSignalValue: bits[patch.command] |= kPatchedValue; break;
+      case PatchField::kKernarg: break;
+    }
+  }
+  return bits;
+}
+
+/// Upper bound of Script::data. Programs of others count nothing: encoding refuses them.
+uint64_t data_bound(std::span<const hal::Command> commands) {
+  uint64_t bytes = 0;
+  for (const hal::Command& command : commands) {
+    const auto* dispatch = std::get_if<hal::Dispatch>(&command);
+    if (dispatch == nullptr) continue;
+    const auto* program = dynamic_cast<const AmdProgram*>(dispatch->program);
+    if (program == nullptr || !program->plan().needs_block()) continue;
+    bytes += align_up(uint64_t{program->plan().kernarg_bytes}, 256) + 256;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+AmdQueue::AmdQueue(std::shared_ptr<Gpu> gpu, Lane* compute, Lane* copies)
+    : gpu_(std::move(gpu)), lanes_{compute, copies} {
+  base_.gpu = gpu_.get();
+  base_.has_compute = compute != nullptr;
+  base_.is_aql = compute != nullptr && compute->type() == QueueType::kAql;
+  if (compute != nullptr) base_.queue_object = compute->queue().object_va;
+  for (size_t lane = 0; lane < kLanes; ++lane)
+    if (lanes_[lane] != nullptr) base_.fence_va[lane] = lanes_[lane]->fence_va();
+  base_.arguments = [pool = &gpu_->pool](uint64_t va, uint64_t bytes) {
+    return pool->readable(va, bytes);
+  };
+}
+
+Result<std::unique_ptr<AmdQueue>> AmdQueue::create(std::shared_ptr<Gpu> gpu, Lane* compute,
+                                                   Lane* copies) {
+  std::unique_ptr<AmdQueue> queue(new AmdQueue(std::move(gpu), compute, copies));
+  queue->words_ = BM_TRY(queue->gpu_->pool.allocate(kWordBytes, Place::kSystemUncached));
+  publish64(queue->words_.host() + kToCopies, 0);
+  publish64(queue->words_.host() + kToCompute, 0);
+  queue->base_.to_copies = queue->words_.va() + kToCopies;
+  queue->base_.to_compute = queue->words_.va() + kToCompute;
+  return queue;
+}
+
+AmdQueue::~AmdQueue() {
+  const std::lock_guard lock(gpu_->mutex);
+  words_.reset();
+}
+
+ScriptContext AmdQueue::context() const {
+  ScriptContext context = base_;
+  context.handovers = handovers_;
+  context.scratch = gpu_->scratch.area().get();
+  for (size_t lane = 0; lane < kLanes; ++lane)
+    if (lanes_[lane] != nullptr) context.fence[lane] = lanes_[lane]->next_fence();
+  return context;
+}
+
+Status AmdQueue::rebase_handovers(uint64_t coming) {
+  if (handovers_ + coming < kLastHandover) [[likely]]
+    return {};
+  for (Lane* lane : lanes_)
+    if (lane != nullptr) BM_TRY(lane->drain());
+  publish64(words_.host() + kToCopies, 0);
+  publish64(words_.host() + kToCompute, 0);
+  handovers_ = 0;
+  return {};
+}
+
+void AmdQueue::publish_all() {
+  for (Lane* lane : lanes_)
+    if (lane != nullptr) lane->publish();
+}
+
+/// All of a short list, so that it is enqueued whole or not at all.
+Status AmdQueue::make_room(const std::array<uint32_t, kLanes>& counts) {
+  for (size_t i = 0; i < kLanes; ++i) {
+    if (lanes_[i] == nullptr) continue;
+    const uint32_t wanted = std::min(counts[i], lanes_[i]->entries() / 2);
+    if (wanted != 0 && !lanes_[i]->has_room(wanted)) BM_TRY(lanes_[i]->wait_room(wanted));
+  }
+  return {};
+}
+
+/// In the order of submission: whatever a full ring waits for has been announced by then.
+template <class Enqueue>
+Status AmdQueue::enqueue_all(std::span<const Entry> entries, const Enqueue& enqueue) {
+  for (const Entry& entry : entries) {
+    Lane& lane = *lanes_[entry.lane];
+    if (!lane.has_room(1)) {
+      publish_all();
+      BM_TRY(lane.wait_room(1));
+    }
+    enqueue(lane, entry);
+  }
+  publish_all();
+  return {};
+}
+
+void AmdQueue::finish(const std::array<bool, kLanes>& used) {
+  for (size_t lane = 0; lane < kLanes; ++lane)
+    if (used[lane]) lanes_[lane]->finish();
+}
+
+Status AmdQueue::submit(std::span<const hal::Command> commands) {
+  const std::lock_guard lock(gpu_->mutex);
+  BM_TRY(gpu_->health_locked());
+  BM_TRY(rebase_handovers(commands.size() + 1));
+  ScriptContext where = context();
+  CommandSpace data;
+  if (const uint64_t bytes = data_bound(commands); bytes != 0) {
+    data = BM_TRY((lanes_[kComputeLane] != nullptr ? lanes_[kComputeLane] : lanes_[kCopyLane])
+                      ->reserve(bytes));
+    where.data_va = data.va;
+  }
+  where.waits_for_copies = where.has_compute && load_word(words_.host() + kToCompute) < handovers_;
+  BM_TRY(encode(commands, {}, where, script_));
+  if (script_.entries.empty()) return {};
+  store_words(data.host, script_.data);
+  BM_TRY(submit_script());
+  for (const hal::Command& command : commands) {
+    if (const auto* wait = std::get_if<hal::Wait>(&command)) gpu_->log.note(*wait);
+    if (const auto* copy = std::get_if<hal::Copy>(&command)) gpu_->log.note(*copy);
+  }
+  for (const LaunchPart& part : script_.launches) gpu_->log.note_kernel(part.program->code().entry);
+  return {};
+}
+
+Status AmdQueue::submit_script() {
+  std::array<uint32_t, kLanes> counts{};
+  for (const Entry& entry : script_.entries) ++counts[entry.lane];
+  std::array<CommandSpace, kLanes> spaces;
+  for (size_t lane = 0; lane < kLanes; ++lane)
+    if (!script_.words[lane].empty())
+      spaces[lane] = BM_TRY(lanes_[lane]->reserve(script_.words[lane].size() * 4));
+  BM_TRY(make_room(counts));
+  for (size_t lane = 0; lane < kLanes; ++lane) store_words(spaces[lane].host, script_.words[lane]);
+  const Status enqueued = enqueue_all(script_.entries, [&](Lane& lane, const Entry& entry) {
+    if (entry.is_packet)
+      lane.enqueue(script_.packets[entry.first]);
+    else if (lane.type() == QueueType::kAql)
+      lane.enqueue(aql::encode(aql::Pm4Indirect{
+          .address = spaces[entry.lane].va + uint64_t{entry.first} * 4, .dwords = entry.dwords}));
+    else
+      lane.enqueue(spaces[entry.lane].va + uint64_t{entry.first} * 4, entry.dwords);
+  });
+  handovers_ += script_.handovers;
+  finish(script_.lane_used);
+  return enqueued;
+}
+
+Result<std::unique_ptr<hal::Recording>> AmdQueue::record(std::span<const hal::Command> commands,
+                                                         std::span<const hal::Patch> patches) {
+  const std::vector<uint8_t> patched = BM_TRY(patched_bits(commands, patches));
+  Script script;
+  Allocation memory;
+  std::shared_ptr<ScratchArea> scratch;
+  {
+    const std::lock_guard lock(gpu_->mutex);
+    BM_TRY(gpu_->health_locked());
+    // Once to learn the size, once with the address.
+    ScriptContext where = context();
+    where.keeps_arguments = true;
+    where.handovers = 0;
+    where.waits_for_copies = where.has_compute;
+    BM_TRY(encode(commands, patched, where, script));
+    memory = BM_TRY(gpu_->pool.allocate(AmdRecording::bytes_for(script), Place::kSystemUncached));
+    where.data_va = memory.va();
+    const Status again = encode(commands, patched, where, script);
+    BM_CHECK(again.has_value());
+    scratch = gpu_->scratch.area();
+  }
+  auto recording = BM_TRY(AmdRecording::build(gpu_, std::move(memory), std::move(script), patches,
+                                              lanes_, std::move(scratch)));
+  return std::unique_ptr<hal::Recording>(std::move(recording));
+}
+
+Status AmdQueue::replay(hal::Recording& recording, std::span<const uint64_t> values) {
+  auto* mine = dynamic_cast<AmdRecording*>(&recording);
+  if (mine == nullptr || mine->gpu() != gpu_.get())
+    return fail(Code::kInvalidArgument, "a recording of another device");
+  const std::lock_guard lock(gpu_->mutex);
+  BM_TRY(gpu_->health_locked());
+  BM_TRY(rebase_handovers(mine->handovers() + 1));
+  BM_TRY(make_room({mine->count(kComputeLane), mine->count(kCopyLane)}));
+  std::array<uint64_t, kLanes> fences{};
+  std::array<bool, kLanes> used{};
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    used[lane] = mine->count(lane) != 0;
+    if (lanes_[lane] != nullptr) fences[lane] = lanes_[lane]->next_fence();
+  }
+  BM_TRY(mine->patch(values, handovers_, fences));
+  const Status enqueued = enqueue_all(mine->entries(), [&](Lane& lane, const Entry& entry) {
+    if (entry.is_packet)
+      lane.enqueue(mine->packet(entry));
+    else if (lane.type() == QueueType::kAql)
+      lane.enqueue(
+          aql::encode(aql::Pm4Indirect{.address = mine->entry_va(entry), .dwords = entry.dwords}));
+    else
+      lane.enqueue(mine->entry_va(entry), entry.dwords);
+  });
+  handovers_ += mine->handovers();
+  finish(used);
+  mine->mark_used();
+  gpu_->log.note_replay(mine->names());
+  return enqueued;
+}
+
+Status AmdQueue::run_copies(const std::function<void(sdma::Writer&)>& emit) {
+  Lane& lane = *lanes_[kCopyLane];
+  scratch_words_.clear();
+  sdma::Writer writer(scratch_words_, gpu_->chip().sdma);
+  emit(writer);
+  writer.put(sdma::Fence{lane.fence_va(), lo32(lane.next_fence())});
+  writer.put(sdma::Fence{lane.fence_va() + 4, hi32(lane.next_fence())});
+  writer.pad();
+  const CommandSpace space = BM_TRY(lane.reserve(scratch_words_.size() * 4));
+  BM_TRY(lane.wait_room(1));
+  store_words(space.host, scratch_words_);
+  lane.enqueue(space.va, static_cast<uint32_t>(scratch_words_.size()));
+  lane.finish();
+  return lane.drain();
+}
+
+}  // namespace bm::amd

@@ -1,0 +1,399 @@
+#include "drivers/amd/script.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "drivers/amd/pm4/compute.h"
+#include "drivers/amd/pm4/packets.h"
+#include "drivers/amd/sdma/packets.h"
+#include "runtime/base/bits.h"
+
+namespace bm::amd {
+namespace {
+
+using hal::raw;
+
+constexpr uint32_t kAlignDwords = 64;         // of blocks in Script::data
+constexpr uint32_t kLongSegment = 128 << 10;  // dwords; buffers hold up to 2^20
+constexpr uint64_t kEndOfAddresses = uint64_t{1} << 48;
+
+Result<const AmdProgram*> own_program(const hal::Dispatch& dispatch, const ScriptContext& context) {
+  // The one checked downcast: programs of other devices have no image here.
+  const auto* program = dynamic_cast<const AmdProgram*>(dispatch.program);
+  if (program == nullptr || program->gpu() != context.gpu)
+    return fail(Code::kInvalidArgument, "Dispatch of kernel '{}', which this device did not load",
+                dispatch.program == nullptr ? "" : dispatch.program->code().entry);
+  return program;
+}
+
+class Encoder {
+ public:
+  Encoder(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
+      : patched_(patched),
+        context_(context),
+        script_(script),
+        chip_(context.gpu->chip()),
+        pm4_(script.words[kComputeLane], chip_.caches),
+        sdma_(script.words[kCopyLane], chip_.sdma),
+        lane_(context.has_compute ? kComputeLane : kCopyLane) {}
+
+  Status run(std::span<const hal::Command> commands) {
+    if (context_.waits_for_copies) wait_for_copies(0);
+    for (const hal::Command& command : commands) {
+      script_.spots.emplace_back();
+      BM_TRY(std::visit([this](const auto& c) { return encode(c); }, command));
+      if (words().size() - segment_[lane_] > kLongSegment) close(lane_);
+    }
+    if (context_.has_compute && lane_ == kCopyLane) {
+      hand_back();
+      script_.ends_on_copies = true;
+    }
+    for (size_t lane = 0; lane < kLanes; ++lane) end(lane);
+    script_.handovers = ordinal_;
+    return {};
+  }
+
+ private:
+  Spot& spot() { return script_.spots.back(); }
+  bool is_patched(uint8_t bit) const {
+    return !patched_.empty() && (patched_[script_.spots.size() - 1] & bit) != 0;
+  }
+  std::vector<uint32_t>& words() { return script_.words[lane_]; }
+
+  Status encode(const hal::Wait& c);
+  Status encode(const hal::Signal& c) { return store(raw(c.signal), c.value, "Signal"); }
+  Status encode(const hal::Write& c) { return store(raw(c.dst), c.value, "Write"); }
+  Status encode(const hal::Barrier&) {
+    if (lane_ == kComputeLane) acquire_all();
+    return {};
+  }
+  Status encode(const hal::Timestamp& c);
+  Status encode(const hal::Copy& c);
+  Status encode(const hal::Dispatch& c);
+
+  Status store(uint64_t address, uint64_t value, const char* what);
+  uint32_t put_fences(uint64_t address, uint64_t value);
+  void acquire_all();
+  Status make_blocks(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part);
+  void launch_pm4(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part);
+  void launch_aql(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part);
+  aql::Words dispatch_packet(const hal::Dispatch& c, const AmdProgram& program,
+                             const LaunchPart& part) const;
+  uint64_t kernarg_of(const hal::Dispatch& c, const LaunchPart& part) const {
+    return part.block == LaunchPart::kNoBlock ? raw(c.kernarg) : data_va(part.block);
+  }
+
+  void to_lane(size_t lane);
+  void hand_back();
+  void wait_for_copies(uint64_t ordinal);
+  void close(size_t lane);
+  void end(size_t lane);
+
+  uint32_t take_data(uint64_t bytes) {
+    const auto at = static_cast<uint32_t>(script_.data.size());
+    script_.data.resize(at + align_up(ceil_div(bytes, 4), uint64_t{kAlignDwords}));
+    return at;
+  }
+  uint64_t data_va(uint32_t dword) const { return context_.data_va + uint64_t{dword} * 4; }
+
+  std::span<const uint8_t> patched_;
+  const ScriptContext& context_;
+  Script& script_;
+  const ChipRow& chip_;
+  pm4::Writer pm4_;
+  sdma::Writer sdma_;
+  size_t lane_;
+  std::array<uint32_t, kLanes> segment_{};  ///< first word of the segment being written
+  uint64_t ordinal_ = 0;
+};
+
+void Encoder::acquire_all() {
+  pm4_.put(pm4::AcquireMem{pm4::cache_actions(chip_.caches).acquire_all});
+}
+
+/// The hardware compares 32 bits: the upper half first where there is one. Signals only grow, so
+/// that is exact until the upper half moves past the one waited for.
+Status Encoder::encode(const hal::Wait& c) {
+  if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.signal), "Wait"));
+  const bool is_patch = is_patched(kPatchedAddress | kPatchedValue);
+  const bool has_high = hi32(c.value) != 0 && !is_patch;
+  const uint64_t address = raw(c.signal);
+  if (lane_ == kComputeLane) {
+    if (has_high) pm4_.put(pm4::WaitMemory{.address = address + 4, .value = hi32(c.value)});
+    spot() = {
+        .kind = Spot::Kind::kWait,
+        .lane = lane_,
+        .at = pm4_.put(pm4::WaitMemory{.address = address & ~uint64_t{3}, .value = lo32(c.value)})};
+    acquire_all();
+  } else {
+    if (has_high) sdma_.put(sdma::WaitMemory{.address = address + 4, .value = hi32(c.value)});
+    spot() = {.kind = Spot::Kind::kWait,
+              .lane = lane_,
+              .at = sdma_.put(
+                  sdma::WaitMemory{.address = address & ~uint64_t{3}, .value = lo32(c.value)})};
+  }
+  return {};
+}
+
+/// Low half first: a reader then never sees more than was signalled.
+uint32_t Encoder::put_fences(uint64_t address, uint64_t value) {
+  const uint32_t at = sdma_.put(sdma::Fence{address, lo32(value)});
+  sdma_.put(sdma::Fence{address + 4, hi32(value)});
+  return at;
+}
+
+Status Encoder::store(uint64_t address, uint64_t value, const char* what) {
+  if (!is_patched(kPatchedAddress)) BM_TRY(check_word(address, what));
+  address &= ~uint64_t{7};
+  if (lane_ == kComputeLane) {
+    spot() = {.kind = Spot::Kind::kSignal,
+              .lane = lane_,
+              .at = pm4_.put(pm4::ReleaseMem{.caches = pm4::cache_actions(chip_.caches).release,
+                                             .address = address,
+                                             .value = value})};
+  } else {
+    spot() = {.kind = Spot::Kind::kFences, .lane = lane_, .at = put_fences(address, value)};
+  }
+  return {};
+}
+
+Status Encoder::encode(const hal::Timestamp& c) {
+  if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.dst), "Timestamp"));
+  const uint64_t address = raw(c.dst) & ~uint64_t{7};
+  if (lane_ == kComputeLane) {
+    spot() = {
+        .kind = Spot::Kind::kSignal,
+        .lane = lane_,
+        .at = pm4_.put(pm4::ReleaseMem{.data = pm4::ReleaseData::kClock, .address = address})};
+  } else {
+    spot() = {.kind = Spot::Kind::kStamp, .lane = lane_, .at = sdma_.put(sdma::Timestamp{address})};
+  }
+  return {};
+}
+
+Status Encoder::encode(const hal::Copy& c) {
+  const auto first = static_cast<uint32_t>(script_.copies.size());
+  const bool is_patch = is_patched(kPatchedCopy);
+  // A patched size may become anything up to one piece.
+  if (c.bytes == 0 && !is_patch) return {};
+  const uint64_t from = raw(c.src), to = raw(c.dst);
+  for (const uint64_t address : {from, to})
+    if (!is_patch &&
+        (address == 0 || address >= kEndOfAddresses || c.bytes > kEndOfAddresses - address))
+      return fail(Code::kInvalidArgument, "Copy of {} bytes from {:#x} to {:#x}", c.bytes, from,
+                  to);
+  to_lane(kCopyLane);
+  uint64_t at = 0;
+  do {
+    const uint64_t bytes = std::min(c.bytes - at, sdma::max_piece(chip_.sdma));
+    const uint32_t word = sdma_.put(sdma::Copy{from + at, to + at, std::max<uint64_t>(bytes, 1)});
+    if (bytes == 0) words()[word] = sdma::kSkippedCopyHeader;
+    script_.copies.push_back({word, at});
+    at += bytes;
+  } while (at < c.bytes);
+  spot() = {.kind = Spot::Kind::kCopy,
+            .lane = kCopyLane,
+            .first = first,
+            .count = static_cast<uint32_t>(script_.copies.size()) - first};
+  return {};
+}
+
+Status Encoder::encode(const hal::Dispatch& c) {
+  const AmdProgram* program = BM_TRY(own_program(c, context_));
+  if (!context_.has_compute)
+    return fail(Code::kUnsupported, "kernel '{}' on a copy queue", program->code().entry);
+  const bool is_empty = c.grid.x == 0 || c.grid.y == 0 || c.grid.z == 0;
+  BM_TRY(check_grid(program->plan(), c.grid));
+  LaunchPart part;
+  part.program = program;
+  part.grid = c.grid;
+  BM_TRY(make_blocks(c, *program, part));
+  if (is_empty && !is_patched(kPatchedGrid)) return {};
+  to_lane(kComputeLane);
+  if (context_.is_aql) {
+    launch_aql(c, *program, part);
+  } else {
+    launch_pm4(c, *program, part);
+  }
+  spot() = {.kind = Spot::Kind::kLaunch,
+            .lane = kComputeLane,
+            .first = static_cast<uint32_t>(script_.launches.size())};
+  script_.launches.push_back(part);
+  return {};
+}
+
+/// An argument block of ours where the caller's is too short or may change, and a dispatch packet
+/// for kernels that read it (on PM4 lanes nobody else makes one).
+Status Encoder::make_blocks(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
+  const LaunchPlan& plan = program.plan();
+  const std::byte* arguments = nullptr;
+  if (plan.explicit_bytes != 0) {
+    const bool is_aligned = raw(c.kernarg) != 0 && raw(c.kernarg) % sizeof(uint64_t) == 0;
+    arguments = is_aligned ? context_.arguments(raw(c.kernarg), plan.explicit_bytes) : nullptr;
+    if (arguments == nullptr)
+      return fail(Code::kInvalidArgument,
+                  "kernel '{}': no argument block of {} bytes at {:#x} that the CPU can read",
+                  program.code().entry, plan.explicit_bytes, raw(c.kernarg));
+  }
+  if (plan.has_hidden_arguments() || (context_.keeps_arguments && plan.kernarg_bytes != 0)) {
+    part.block = take_data(plan.kernarg_bytes);
+    const auto block = std::as_writable_bytes(std::span(script_.data).subspan(part.block))
+                           .first(plan.kernarg_bytes);
+    if (arguments != nullptr) std::memcpy(block.data(), arguments, plan.explicit_bytes);
+    fill_hidden_arguments(plan, c.grid, block);
+  }
+  if (plan.kernel.takes_dispatch_packet && !context_.is_aql) {
+    part.dispatch = take_data(aql::kPacketBytes);
+    std::ranges::copy(dispatch_packet(c, program, part), script_.data.begin() + part.dispatch);
+  }
+  return {};
+}
+
+aql::Words Encoder::dispatch_packet(const hal::Dispatch& c, const AmdProgram& program,
+                                    const LaunchPart& part) const {
+  const LaunchPlan& plan = program.plan();
+  const auto narrow = [](uint32_t value) { return static_cast<uint16_t>(value); };
+  return aql::encode(aql::Dispatch{
+      .dimensions = narrow(plan.dimensions),
+      .threads = {narrow(plan.block.x), narrow(plan.block.y), narrow(plan.block.z)},
+      .grid = {c.grid.x * plan.block.x, c.grid.y * plan.block.y, c.grid.z * plan.block.z},
+      .private_bytes = plan.private_bytes,
+      .group_bytes = plan.group_bytes,
+      .descriptor = program.descriptor(),
+      .kernarg = kernarg_of(c, part)});
+}
+
+void Encoder::launch_aql(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
+  close(kComputeLane);
+  part.packet = static_cast<uint32_t>(script_.packets.size());
+  script_.packets.push_back(dispatch_packet(c, program, part));
+  script_.entries.push_back({.lane = kComputeLane, .is_packet = true, .first = part.packet});
+  script_.lane_used[kComputeLane] = true;
+}
+
+void Encoder::launch_pm4(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
+  const LaunchPlan& plan = program.plan();
+  const KernelFacts& kernel = plan.kernel;
+  pm4::Launch launch{.entry = program.entry(),
+                     .rsrc1 = plan.rsrc1,
+                     .rsrc2 = plan.rsrc2,
+                     .rsrc3 = plan.rsrc3,
+                     .threads = {plan.block.x, plan.block.y, plan.block.z},
+                     .groups = {c.grid.x, c.grid.y, c.grid.z},
+                     .is_wave32 = kernel.is_wave32};
+  if (plan.private_bytes != 0 && context_.scratch != nullptr) {
+    launch.tmpring = context_.scratch->size.tmpring;
+    launch.scratch = context_.scratch->bases;
+  }
+  const auto user64 = [&](uint64_t value) {
+    launch.user_data[launch.num_user_data++] = lo32(value);
+    launch.user_data[launch.num_user_data++] = hi32(value);
+  };
+  // The order the ABI gives them. Source: AMDGPUUsage.rst, "SGPR Register Set Up Order".
+  if (kernel.takes_dispatch_packet) user64(data_va(part.dispatch));
+  if (kernel.takes_queue) user64(context_.queue_object);
+  if (kernel.takes_kernarg) user64(kernarg_of(c, part));
+  if (kernel.takes_dispatch_id) user64(script_.launches.size());
+  if (kernel.takes_private_size) launch.user_data[launch.num_user_data++] = plan.private_bytes;
+  const pm4::LaunchWords at =
+      pm4::launch(pm4_, context_.gpu->kernel->facts().registers, chip_.registers, launch);
+  part.groups = at.groups;
+  if (c.grid.x == 0 || c.grid.y == 0 || c.grid.z == 0)
+    words()[part.groups - 1] = pm4::header(pm4::Op::kNop, 4);
+}
+
+void Encoder::wait_for_copies(uint64_t ordinal) {
+  const uint32_t at = pm4_.put(
+      pm4::WaitMemory{.address = context_.to_compute, .value = lo32(context_.handovers + ordinal)});
+  acquire_all();
+  script_.handover_spots.push_back({.lane = kComputeLane, .low = at + 3, .ordinal = ordinal});
+}
+
+void Encoder::to_lane(size_t lane) {
+  if (lane == lane_) return;
+  if (lane == kComputeLane) {
+    hand_back();
+    lane_ = lane;
+    wait_for_copies(ordinal_);
+    return;
+  }
+  const uint64_t value = context_.handovers + ++ordinal_;
+  const uint32_t at = pm4_.put(pm4::ReleaseMem{.caches = pm4::cache_actions(chip_.caches).release,
+                                               .address = context_.to_copies,
+                                               .value = value});
+  script_.handover_spots.push_back(
+      {.lane = kComputeLane, .low = at + 4, .high = at + 5, .ordinal = ordinal_});
+  // What was written so far must be in its ring before the copies that wait for it.
+  close(kComputeLane);
+  const uint32_t wait =
+      sdma_.put(sdma::WaitMemory{.address = context_.to_copies, .value = lo32(value)});
+  script_.handover_spots.push_back(
+      {.lane = kCopyLane, .low = wait + sdma::kWaitValue, .ordinal = ordinal_});
+  lane_ = lane;
+}
+
+/// The copy lane's end of a stretch; who waits for it is the caller's matter.
+void Encoder::hand_back() {
+  const uint32_t at = put_fences(context_.to_compute, context_.handovers + ordinal_);
+  script_.handover_spots.push_back({.lane = kCopyLane,
+                                    .low = at + sdma::kFenceValue,
+                                    .high = at + sdma::kFenceDwords + sdma::kFenceValue,
+                                    .ordinal = ordinal_});
+  close(kCopyLane);
+}
+
+/// Ends a segment, so that what follows gets an entry of its own.
+void Encoder::close(size_t lane) {
+  if (script_.words[lane].size() == segment_[lane]) return;
+  if (lane == kCopyLane) sdma_.pad();
+  const auto end = static_cast<uint32_t>(script_.words[lane].size());
+  script_.entries.push_back(
+      {.lane = lane, .is_packet = false, .first = segment_[lane], .dwords = end - segment_[lane]});
+  script_.lane_used[lane] = true;
+  segment_[lane] = end;
+}
+
+void Encoder::end(size_t lane) {
+  if (!script_.lane_used[lane] && script_.words[lane].size() == segment_[lane]) return;
+  if (lane == kComputeLane) {
+    script_.fence_at[lane] =
+        pm4_.put(pm4::ReleaseMem{.caches = pm4::cache_actions(chip_.caches).release,
+                                 .address = context_.fence_va[lane],
+                                 .value = context_.fence[lane]}) +
+        4;
+  } else {
+    script_.fence_at[lane] =
+        put_fences(context_.fence_va[lane], context_.fence[lane]) + sdma::kFenceValue;
+  }
+  close(lane);
+}
+
+}  // namespace
+
+Status check_word(uint64_t address, const char* command) {
+  if (address != 0 && address % sizeof(uint64_t) == 0) return {};
+  return fail(Code::kInvalidArgument, "{} at {:#x}: no address of 8 aligned bytes", command,
+              address);
+}
+
+void Script::clear() {
+  for (std::vector<uint32_t>& lane : words) lane.clear();
+  data.clear();
+  packets.clear();
+  entries.clear();
+  launches.clear();
+  spots.clear();
+  copies.clear();
+  handover_spots.clear();
+  lane_used = {};
+  handovers = 0;
+  ends_on_copies = false;
+}
+
+Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,
+              const ScriptContext& context, Script& script) {
+  script.clear();
+  return Encoder(patched, context, script).run(commands);
+}
+
+}  // namespace bm::amd

@@ -1,0 +1,114 @@
+#pragma once
+// Commands as packets: a pure function of chip, addresses and commands.
+//
+// A compute queue has two lanes, because copies run on a copy engine: two words in memory keep the
+// order. A copy queue has the second lane only. A lane's words come in segments, each an entry of
+// its ring; on AQL lanes launches are entries of their own.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "drivers/amd/aql/packets.h"
+#include "drivers/amd/gpu.h"
+#include "runtime/hal/command.h"
+
+namespace bm::amd {
+
+inline constexpr size_t kComputeLane = 0, kCopyLane = 1, kLanes = 2;
+
+/// Addresses and facts that encoding needs.
+struct ScriptContext {
+  const Gpu* gpu = nullptr;  ///< programs of other devices are refused
+  bool has_compute = true;
+  bool is_aql = false;            ///< of the compute lane
+  bool keeps_arguments = false;   ///< argument blocks are copied to Script::data
+  uint64_t to_copies = 0;         ///< word: the compute lane hands over
+  uint64_t to_compute = 0;        ///< word: the copy lane hands back
+  uint64_t handovers = 0;         ///< last value of either
+  bool waits_for_copies = false;  ///< the compute lane begins by waiting for `handovers`
+  uint64_t data_va = 0;           ///< where Script::data will lie; multiple of 256
+  uint64_t queue_object = 0;
+  std::array<uint64_t, kLanes> fence_va{}, fence{};  ///< written at the end of each lane used
+  const ScratchArea* scratch = nullptr;
+  /// The CPU's view of an argument block, or nullptr.
+  std::function<const std::byte*(uint64_t va, uint64_t bytes)> arguments;
+};
+
+/// Where a command's patchable words lie.
+struct Spot {
+  enum class Kind : uint8_t { kNone, kWait, kSignal, kFences, kCopy, kStamp, kLaunch };
+  Kind kind = Kind::kNone;
+  size_t lane = 0;
+  uint32_t at = 0;     ///< first payload word (PM4) or header (SDMA)
+  uint32_t first = 0;  ///< kCopy: first piece; kLaunch: the launch
+  uint32_t count = 0;  ///< kCopy: pieces
+};
+struct LaunchPart {
+  const AmdProgram* program = nullptr;
+  hal::Dim3 grid;
+  uint32_t groups = 0;           ///< PM4: DISPATCH_DIRECT's first payload word
+  uint32_t packet = 0;           ///< AQL: index in Script::packets
+  uint32_t block = kNoBlock;     ///< dword in Script::data of the argument block
+  uint32_t dispatch = kNoBlock;  ///< of the dispatch packet's copy
+  static constexpr uint32_t kNoBlock = UINT32_MAX;
+};
+struct CopyPart {
+  uint32_t at = 0;      ///< header in the copy lane
+  uint64_t offset = 0;  ///< of the piece in its copy
+};
+/// A 32-bit word (waits) or a pair of them that holds a hand-over value.
+struct HandoverSpot {
+  size_t lane = 0;
+  uint32_t low = 0, high = UINT32_MAX;  ///< word indices; no high word in waits
+  uint64_t ordinal = 0;                 ///< value: handovers of the submission + ordinal
+};
+/// An entry of a ring, in the order of submission.
+struct Entry {
+  size_t lane = 0;
+  bool is_packet = false;  ///< AQL launch: `first` in Script::packets
+  uint32_t first = 0, dwords = 0;
+};
+
+struct Script {
+  std::array<std::vector<uint32_t>, kLanes> words;
+  std::vector<uint32_t> data;  ///< argument blocks and dispatch packets
+  std::vector<aql::Words> packets;
+  std::vector<Entry> entries;
+  std::vector<LaunchPart> launches;
+  std::vector<Spot> spots;  ///< one per command
+  std::vector<CopyPart> copies;
+  std::vector<HandoverSpot> handover_spots;
+  std::array<uint32_t, kLanes> fence_at{};  ///< of the fence's low word; valid where lane_used
+  std::array<bool, kLanes> lane_used{};
+  uint64_t handovers = 0;       ///< made by this script
+  bool ends_on_copies = false;  ///< the compute lane must wait before later work
+  void clear();
+};
+
+/// Words between the low and the high half of a fence's value: 1 on the compute lane, 4 on the copy
+/// lane, where each half is a packet.
+constexpr uint32_t fence_high(size_t lane, uint32_t low) {
+  return low + (lane == kCopyLane ? 4 : 1);
+}
+
+/// Errors: kInvalidArgument unless `address` may be that of a signal.
+Status check_word(uint64_t address, const char* command);
+
+/// How a command may be patched later, which forbids some shapes.
+enum PatchedBits : uint8_t {
+  kPatchedGrid = 1,
+  kPatchedAddress = 2,
+  kPatchedCopy = 4,
+  kPatchedValue = 8
+};
+
+/// Replaces `script`. `patched`: PatchedBits per command, or empty.
+/// Errors: kInvalidArgument (grid, alignment, argument block), kUnsupported (kernel on a copy
+/// queue).
+Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,
+              const ScriptContext& context, Script& script);
+
+}  // namespace bm::amd
