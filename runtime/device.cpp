@@ -24,7 +24,7 @@ LiveDevices& live_devices() {
 
 class OpenDevice final : public Device {
  public:
-  OpenDevice(std::unique_ptr<hal::Device> hal, std::string name, std::string renderer,
+  OpenDevice(std::shared_ptr<hal::Device> hal, std::string name, std::string renderer,
              std::unique_ptr<Stream> stream, std::unique_ptr<KernargRing> kernargs)
       : name_(std::move(name)),
         renderer_(std::move(renderer)),
@@ -72,7 +72,7 @@ class OpenDevice final : public Device {
   const std::string name_, renderer_;
   // Destroyed bottom up: memory and programs before the stream whose timeline guards them, all
   // before the device.
-  std::unique_ptr<hal::Device> hal_;
+  std::shared_ptr<hal::Device> hal_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<KernargRing> kernargs_;
   ProgramCache programs_;
@@ -87,7 +87,7 @@ Status Device::recover() {
   return done;
 }
 
-Result<std::unique_ptr<Device>> make_device(std::unique_ptr<hal::Device> hal, std::string name,
+Result<std::unique_ptr<Device>> make_device(std::shared_ptr<hal::Device> hal, std::string name,
                                             std::string renderer) {
   std::unique_ptr<Stream> stream = BM_TRY(make_stream(*hal, name));
   std::unique_ptr<KernargRing> kernargs;

@@ -41,7 +41,9 @@ class Device {
 };
 
 /// Wraps an opened hal device. It appears in opened_devices() until destroyed.
-Result<std::unique_ptr<Device>> make_device(std::unique_ptr<hal::Device> hal, std::string name,
+/// Several may share one hal device (kernels of different renderers on one unit), each with
+/// a stream of its own.
+Result<std::unique_ptr<Device>> make_device(std::shared_ptr<hal::Device> hal, std::string name,
                                             std::string renderer);
 
 /// Opens (once) the device a name such as "cpu", "CPU:1", "CPU:CLANG", "AMD" means. Never falls

@@ -151,10 +151,26 @@ Result<ResolvedTarget> DeviceManager::resolve(std::string_view name) const {
   return resolved;
 }
 
-Result<std::unique_ptr<Device>> DeviceManager::open_unit(const ResolvedTarget& resolved) const {
-  auto hal = open_hal(*resolved.driver, resolved.target);
-  if (!hal) return tl::unexpected(std::move(hal.error()).within(resolved.name));
-  return make_device(std::move(*hal), resolved.name, resolved.target.renderer);
+Result<std::unique_ptr<Device>> DeviceManager::open_unit(const ResolvedTarget& resolved) {
+  // Renderers make kernels for one and the same unit, which many drivers open once per process.
+  Target unit_target = resolved.target;
+  unit_target.renderer.clear();
+  std::shared_ptr<Unit> unit;
+  {
+    const std::lock_guard lock(mutex_);
+    auto& slot = units_[to_string(unit_target)];
+    if (!slot) slot = std::make_shared<Unit>();
+    unit = slot;
+  }
+  const std::lock_guard lock(unit->mutex);
+  std::shared_ptr<hal::Device> hal = unit->hal.lock();
+  if (!hal) {
+    auto opened = open_hal(*resolved.driver, resolved.target);
+    if (!opened) return tl::unexpected(std::move(opened.error()).within(resolved.name));
+    hal = std::move(*opened);
+    unit->hal = hal;
+  }
+  return make_device(std::move(hal), resolved.name, resolved.target.renderer);
 }
 
 Result<Device*> DeviceManager::open(std::string_view name) {

@@ -47,11 +47,18 @@ class DeviceManager {
   };
   std::vector<std::string_view> driver_names() const;
   Result<Target> defaults_for(const Target& asked) const;
-  Result<std::unique_ptr<Device>> open_unit(const ResolvedTarget& resolved) const;
+  Result<std::unique_ptr<Device>> open_unit(const ResolvedTarget& resolved);
   void list_driver(const hal::DriverInfo& driver, std::vector<DeviceListing>& out);
+
+  /// What targets that differ in their renderer share.
+  struct Unit {
+    std::mutex mutex;  // held while opening
+    std::weak_ptr<hal::Device> hal;
+  };
 
   const std::span<const hal::DriverInfo> drivers_;
   std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Unit>> units_;     ///< by target without renderer
   std::map<std::string, std::shared_ptr<Entry>> entries_;  ///< by canonical resolved target
 };
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/base/env.h"
+#include "runtime/base/keep_forever.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "runtime/graph_state.h"
@@ -19,18 +20,6 @@ namespace {
 
 // Signals restart from zero here: half of what 32-bit comparing hardware can tell apart.
 constexpr uint64_t kSignalLimit = uint64_t{1} << 30;
-
-/// What the hardware may still read must not be freed: where nobody can tell when it is done,
-/// memory is the smaller loss.
-void keep_forever(std::unique_ptr<GraphState> state) {
-  struct Graveyard {
-    std::mutex mutex;
-    std::vector<std::unique_ptr<GraphState>> states;
-  };
-  static auto* const graveyard = new Graveyard;  // outlives everything on purpose
-  const std::lock_guard lock(graveyard->mutex);
-  graveyard->states.push_back(std::move(state));
-}
 
 class RecordedGraph final : public Graph {
  public:
@@ -45,6 +34,7 @@ class RecordedGraph final : public Graph {
 
   ~RecordedGraph() override {
     const std::lock_guard lock(mutex_);
+    // What the hardware may still read must not be freed.
     if (!settle_done() || is_abandoned_) keep_forever(std::move(state_));
   }
 

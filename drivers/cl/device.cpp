@@ -11,6 +11,7 @@
 #include "drivers/cl/memory.h"
 #include "drivers/cl/program.h"
 #include "drivers/cl/queue.h"
+#include "runtime/base/keep_forever.h"
 #include "runtime/base/env.h"
 
 namespace bm::cl {
@@ -24,18 +25,6 @@ struct Queues {
   std::unique_ptr<ClQueue> compute, copy;
 };
 
-/// What waits for an event that never comes can be neither cancelled nor freed in OpenCL, and its
-/// callbacks point into the queues: these stay for ever.
-void keep_forever(std::unique_ptr<Queues> queues) {
-  struct Graveyard {
-    std::mutex mutex;
-    std::vector<std::unique_ptr<Queues>> stuck;
-  };
-  static auto* const graveyard = new Graveyard;  // outlives everything on purpose
-  const std::lock_guard lock(graveyard->mutex);
-  graveyard->stuck.push_back(std::move(queues));
-}
-
 class ClDevice final : public hal::Device {
  public:
   ClDevice(ContextPtr context, std::unique_ptr<Queues> queues)
@@ -44,6 +33,8 @@ class ClDevice final : public hal::Device {
   ~ClDevice() override {
     const bool is_idle = queues_->compute->drain() && queues_->copy->drain();
     queues_->shared.tasks.close();
+    // What waits for an event that never comes can be neither cancelled nor freed in OpenCL, and
+    // its callbacks point into the queues.
     if (!is_idle) keep_forever(std::move(queues_));
   }
 

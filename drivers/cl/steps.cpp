@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
-#include <variant>
+
+#include "runtime/hal/patch_table.h"
 
 namespace bm::cl {
 namespace {
@@ -69,40 +69,18 @@ void find_observed(std::span<Step> steps) {
 Status translate(std::span<const hal::Command> commands, Memory& memory, StepList& list) {
   list.clear();
   list.steps.reserve(commands.size());
-  struct Visitor {
-    Step& step;
-    Memory& memory;
-    StepList& list;
-    Status words(StepKind kind, std::array<uint64_t, 3> words) const {
-      step.kind = kind;
-      step.words = words;
-      return resolve(step, memory);
-    }
-    Status operator()(const hal::Wait& c) const {
-      return words(StepKind::kWait, {raw(c.signal), c.value});
-    }
-    Status operator()(const hal::Signal& c) const {
-      return words(StepKind::kSignal, {raw(c.signal), c.value});
-    }
-    Status operator()(const hal::Timestamp& c) const {
-      return words(StepKind::kTimestamp, {raw(c.dst)});
-    }
-    /// Queues are in order, and OpenCL makes memory consistent between commands.
-    Status operator()(const hal::Barrier&) const { return {}; }
-    Status operator()(const hal::Copy& c) const {
-      return words(StepKind::kCopy, {raw(c.dst), raw(c.src), c.bytes});
-    }
-    Status operator()(const hal::Dispatch& c) const {
-      step.kind = StepKind::kDispatch;
-      return add_launch(c, memory, list, step);
-    }
-    Status operator()(const hal::Write& c) const {
-      return words(StepKind::kWrite, {raw(c.dst), c.value});
-    }
-  };
   for (const hal::Command& command : commands) {
     Step& step = list.steps.emplace_back();
-    BM_TRY(std::visit(Visitor{step, memory, list}, command));
+    const auto words = [&](StepKind kind, std::array<uint64_t, 3> given) {
+      step.kind = kind;
+      step.words = given;
+      return resolve(step, memory);
+    };
+    // Queues are in order, and OpenCL makes memory consistent between commands.
+    BM_TRY(hal::take_apart<StepKind>(command, words, [&](const hal::Dispatch& c) {
+      step.kind = StepKind::kDispatch;
+      return add_launch(c, memory, list, step);
+    }));
   }
   find_observed(list.steps);
   return {};
@@ -163,86 +141,22 @@ Result<std::unique_ptr<ClRecording>> ClRecording::build(std::span<const hal::Com
     launch.own_kernel = BM_TRY(launch.program->new_kernel());
     BM_TRY(bind_arguments(launch, memory));
   }
-  for (const hal::Patch& patch : patches) BM_TRY(recording->check_patch(commands, patch));
-  BM_TRY(recording->sort_patches(patches));
+  recording->patches_ = BM_TRY(hal::PatchTable::build(commands, patches));
   return recording;
 }
 
-Status ClRecording::check_patch(std::span<const hal::Command> commands,
-                                const hal::Patch& patch) const {
-  using hal::PatchField;
-  if (patch.command >= commands.size() || patch.slot == std::numeric_limits<uint32_t>::max())
-    return fail(Code::kInvalidArgument, "patch of command {} of {}, slot {}", patch.command,
-                commands.size(), patch.slot);
-  const Step& step = list_.steps[patch.command];
-  const bool has_value = step.kind == StepKind::kWait || step.kind == StepKind::kSignal ||
-                         step.kind == StepKind::kWrite;
-  bool exists = false;
-  switch (patch.field) {
-    case PatchField::kKernarg:
-      exists = step.kind == StepKind::kDispatch &&
-               patch.word < num_arguments(list_.launches[step.launch]);
-      break;
-    case PatchField::kGridX:
-    case PatchField::kGridY:
-    case PatchField::kGridZ: exists = step.kind == StepKind::kDispatch; break;
-    case PatchField::kCopyDst:
-    case PatchField::kCopySrc:
-    case PatchField::kCopyBytes: exists = step.kind == StepKind::kCopy; break;
-    case PatchField::kSignalAddress: exists = has_value || step.kind == StepKind::kTimestamp; break;
-    case PatchField::kSignalValue: exists = has_value; break;
-  }
-  if (exists) return {};
-  return fail(
-      Code::kInvalidArgument, "patch field {} (word {}) does not exist in command {} (kind {})",
-      static_cast<int>(patch.field), patch.word, patch.command, commands[patch.command].index());
-}
-
-Status ClRecording::sort_patches(std::span<const hal::Patch> patches) {
-  patches_.assign(patches.begin(), patches.end());
-  const auto place = [](const hal::Patch& p) {
-    return std::tuple(p.command, p.field, p.field == hal::PatchField::kKernarg ? p.word : 0);
-  };
-  std::sort(patches_.begin(), patches_.end(),
-            [&](const hal::Patch& a, const hal::Patch& b) { return place(a) < place(b); });
-  for (size_t i = 1; i < patches_.size(); ++i)
-    // Only changed slots are applied, so the later of two would not always win.
-    if (place(patches_[i - 1]) == place(patches_[i]))
-      return fail(Code::kInvalidArgument, "slots {} and {} both patch command {}",
-                  patches_[i - 1].slot, patches_[i].slot, patches_[i].command);
-  std::sort(patches_.begin(), patches_.end(), [&](const hal::Patch& a, const hal::Patch& b) {
-    return a.slot != b.slot ? a.slot < b.slot : place(a) < place(b);
-  });
-  const uint32_t slots = patches_.empty() ? 0 : patches_.back().slot + 1;
-  last_.resize(slots);
-  first_patch_.assign(slots + 1, 0);
-  for (const hal::Patch& patch : patches_) ++first_patch_[patch.slot + 1];
-  for (size_t i = 1; i < first_patch_.size(); ++i) first_patch_[i] += first_patch_[i - 1];
-  return {};
-}
-
 Status ClRecording::patch(std::span<const uint64_t> values, Memory& memory) {
-  if (values.size() < last_.size())
-    return fail(Code::kInvalidArgument, "replay with {} values, {} wanted", values.size(),
-                last_.size());
   // A buffer went since: an address that looks unchanged may be another buffer's now.
   const uint64_t generation = memory.generation();
-  const bool all = must_apply_all_ || generation != generation_;
-  bool is_changed = false;
-  for (size_t slot = 0; slot < last_.size(); ++slot) {
-    if (values[slot] == last_[slot] && !all) continue;
-    must_apply_all_ = true;  // until everything is applied
-    is_changed = true;
-    last_[slot] = values[slot];
-    for (uint32_t i = first_patch_[slot]; i < first_patch_[slot + 1]; ++i)
-      BM_TRY(apply(patches_[i], values[slot] + patches_[i].addend, memory));
-  }
+  const bool is_changed = BM_TRY(patches_.update(
+      values, generation != generation_,
+      [&](const hal::Patch& patch, uint64_t value) { return apply(patch, value, memory); }));
   if (is_changed) BM_TRY(resolve_stale(memory));
   if (has_new_grid_)
     for (const Launch& launch : list_.launches) BM_TRY(check_grid(launch));
   has_new_grid_ = false;
   generation_ = generation;
-  must_apply_all_ = false;
+  patches_.finish();
   return {};
 }
 

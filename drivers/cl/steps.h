@@ -12,6 +12,7 @@
 #include "runtime/base/result.h"
 #include "runtime/hal/command.h"
 #include "runtime/hal/device.h"
+#include "runtime/hal/patch_table.h"
 
 namespace bm::cl {
 
@@ -82,17 +83,12 @@ class ClRecording final : public hal::Recording {
   StepList& list() { return list_; }
 
  private:
-  Status check_patch(std::span<const hal::Command> commands, const hal::Patch& patch) const;
-  Status sort_patches(std::span<const hal::Patch> patches);
   Status apply(const hal::Patch& patch, uint64_t value, Memory& memory);
   Status resolve_stale(Memory& memory);
 
   StepList list_;
-  std::vector<hal::Patch> patches_;    ///< by slot
-  std::vector<uint32_t> first_patch_;  ///< slot → index into patches_; one more than slots
-  std::vector<uint64_t> last_;         ///< values of the last replay
-  uint64_t generation_ = 0;            ///< of the memory when everything was resolved
-  bool must_apply_all_ = true;
+  hal::PatchTable patches_;
+  uint64_t generation_ = 0;  ///< of the memory when everything was resolved
   bool has_new_grid_ = false;
 };
 

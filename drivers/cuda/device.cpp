@@ -10,6 +10,7 @@
 #include "drivers/cuda/program.h"
 #include "drivers/cuda/pump.h"
 #include "drivers/cuda/queue.h"
+#include "runtime/base/keep_forever.h"
 #include "runtime/base/env.h"
 
 namespace bm::cuda {
@@ -23,18 +24,6 @@ struct Queues {
   std::unique_ptr<CudaQueue> compute, copy;
   std::unique_ptr<Pump> pump;
 };
-
-/// A stream that waits for a word that never comes can be neither cancelled nor destroyed, and the
-/// driver may still write what its commands name: all of it stays for ever.
-void keep_forever(std::unique_ptr<Queues> queues) {
-  struct Graveyard {
-    std::mutex mutex;
-    std::vector<std::unique_ptr<Queues>> stuck;
-  };
-  static auto* const graveyard = new Graveyard;  // outlives everything on purpose
-  const std::lock_guard lock(graveyard->mutex);
-  graveyard->stuck.push_back(std::move(queues));
-}
 
 class CudaDevice final : public hal::Device {
  public:
@@ -50,6 +39,8 @@ class CudaDevice final : public hal::Device {
       context_->settle();
     } else {
       context_->give_up();
+      // A stream that waits for a word that never comes can be neither cancelled nor destroyed, and
+      // the driver may still write what its commands name.
       keep_forever(std::move(queues_));
     }
   }

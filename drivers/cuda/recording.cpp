@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <tuple>
 
 #include "runtime/base/log.h"
 
@@ -13,11 +12,6 @@ namespace {
 /// A single command is launched faster than a graph of it.
 constexpr uint32_t kFewestNodes = 2;
 
-bool holds_words(const Step& step) {
-  return step.kind == StepKind::kWait || step.kind == StepKind::kSignal ||
-         step.kind == StepKind::kWrite;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<CudaRecording>> CudaRecording::build(std::span<const hal::Command> commands,
@@ -26,8 +20,7 @@ Result<std::unique_ptr<CudaRecording>> CudaRecording::build(std::span<const hal:
   auto recording = std::make_unique<CudaRecording>();
   recording->generation_ = memory.generation();
   BM_TRY(translate(commands, memory, recording->steps_));
-  for (const hal::Patch& patch : patches) BM_TRY(recording->check_patch(commands, patch));
-  BM_TRY(recording->sort_patches(patches));
+  recording->patches_ = BM_TRY(hal::PatchTable::build(commands, patches));
   recording->keep_arguments();
   BM_TRY(recording->make_parts(memory.context(), stream));
   return recording;
@@ -85,75 +78,15 @@ Status CudaRecording::make_parts(const Context& context, CuStream stream) {
 // ---- Patches
 // --------------------------------------------------------------------------------------
 
-Status CudaRecording::check_patch(std::span<const hal::Command> commands,
-                                  const hal::Patch& patch) const {
-  using hal::PatchField;
-  if (patch.command >= commands.size() || patch.slot == std::numeric_limits<uint32_t>::max())
-    return fail(Code::kInvalidArgument, "patch of command {} of {}, slot {}", patch.command,
-                commands.size(), patch.slot);
-  const Step& step = steps_[patch.command];
-  bool exists = false;
-  switch (patch.field) {
-    case PatchField::kKernarg:
-      exists = step.kind == StepKind::kLaunch && patch.word < step.program->argument_words();
-      break;
-    case PatchField::kGridX:
-    case PatchField::kGridY:
-    case PatchField::kGridZ: exists = step.kind == StepKind::kLaunch; break;
-    case PatchField::kCopyDst:
-    case PatchField::kCopySrc:
-    case PatchField::kCopyBytes: exists = step.kind == StepKind::kCopy; break;
-    case PatchField::kSignalAddress:
-      exists = holds_words(step) || step.kind == StepKind::kTimestamp;
-      break;
-    case PatchField::kSignalValue: exists = holds_words(step); break;
-  }
-  if (exists) return {};
-  return fail(
-      Code::kInvalidArgument, "patch field {} (word {}) does not exist in command {} (kind {})",
-      static_cast<int>(patch.field), patch.word, patch.command, commands[patch.command].index());
-}
-
-Status CudaRecording::sort_patches(std::span<const hal::Patch> patches) {
-  patches_.assign(patches.begin(), patches.end());
-  const auto place = [](const hal::Patch& p) {
-    return std::tuple(p.command, p.field, p.field == hal::PatchField::kKernarg ? p.word : 0);
-  };
-  std::sort(patches_.begin(), patches_.end(),
-            [&](const hal::Patch& a, const hal::Patch& b) { return place(a) < place(b); });
-  for (size_t i = 1; i < patches_.size(); ++i)
-    // Only changed slots are applied, so the later of two would not always win.
-    if (place(patches_[i - 1]) == place(patches_[i]))
-      return fail(Code::kInvalidArgument, "slots {} and {} both patch command {}",
-                  patches_[i - 1].slot, patches_[i].slot, patches_[i].command);
-  std::sort(patches_.begin(), patches_.end(), [&](const hal::Patch& a, const hal::Patch& b) {
-    return a.slot != b.slot ? a.slot < b.slot : place(a) < place(b);
-  });
-  const uint32_t slots = patches_.empty() ? 0 : patches_.back().slot + 1;
-  last_.resize(slots);
-  first_patch_.assign(slots + 1, 0);
-  for (const hal::Patch& patch : patches_) ++first_patch_[patch.slot + 1];
-  for (size_t i = 1; i < first_patch_.size(); ++i) first_patch_[i] += first_patch_[i - 1];
-  return {};
-}
-
 Status CudaRecording::patch(std::span<const uint64_t> values, const Memory& memory) {
-  if (values.size() < last_.size())
-    return fail(Code::kInvalidArgument, "replay with {} values, {} wanted", values.size(),
-                last_.size());
-  const bool all = must_apply_all_;
-  for (size_t slot = 0; slot < last_.size(); ++slot) {
-    if (values[slot] == last_[slot] && !all) continue;
-    must_apply_all_ = true;  // until everything is applied
-    last_[slot] = values[slot];
-    for (uint32_t i = first_patch_[slot]; i < first_patch_[slot + 1]; ++i)
-      BM_TRY(apply(patches_[i], values[slot] + patches_[i].addend));
-  }
+  BM_TRY(patches_.update(values, false, [this](const hal::Patch& patch, uint64_t value) {
+    return apply(patch, value);
+  }));
   // A buffer went since: its address may be that of memory of another kind now.
   const uint64_t generation = memory.generation();
   BM_TRY(resolve_stale(memory, generation != generation_));
   generation_ = generation;
-  must_apply_all_ = false;
+  patches_.finish();
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include "drivers/cuda/steps.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
+#include "runtime/hal/patch_table.h"
 
 namespace bm::cuda {
 
@@ -42,8 +43,6 @@ class CudaRecording final : public hal::Recording {
   static constexpr uint32_t kNoPart = UINT32_MAX;
   void keep_arguments();
   Status make_parts(const Context& context, CuStream stream);
-  Status check_patch(std::span<const hal::Command> commands, const hal::Patch& patch) const;
-  Status sort_patches(std::span<const hal::Patch> patches);
   Status apply(const hal::Patch& patch, uint64_t value);
   Status resolve_stale(const Memory& memory, bool all_copies);
   void touch(uint32_t step);
@@ -51,15 +50,12 @@ class CudaRecording final : public hal::Recording {
   std::vector<Step> steps_;
   std::vector<uint64_t> arguments_;  ///< of all launches
   std::vector<Part> parts_;
-  std::vector<uint32_t> part_of_;      ///< step → part with a graph, or kNoPart
-  std::vector<uint32_t> copies_;       ///< steps
-  std::vector<uint32_t> stale_;        ///< steps whose addresses changed, each once
-  std::vector<uint8_t> is_stale_;      ///< step → whether it is one of them
-  std::vector<hal::Patch> patches_;    ///< by slot
-  std::vector<uint32_t> first_patch_;  ///< slot → index into patches_; one more than slots
-  std::vector<uint64_t> last_;         ///< values of the last replay
-  uint64_t generation_ = 0;            ///< of the memory when everything was resolved
-  bool must_apply_all_ = true;
+  std::vector<uint32_t> part_of_;  ///< step → part with a graph, or kNoPart
+  std::vector<uint32_t> copies_;   ///< steps
+  std::vector<uint32_t> stale_;    ///< steps whose addresses changed, each once
+  std::vector<uint8_t> is_stale_;  ///< step → whether it is one of them
+  hal::PatchTable patches_;
+  uint64_t generation_ = 0;  ///< of the memory when everything was resolved
 };
 
 }  // namespace bm::cuda

@@ -1,6 +1,6 @@
 #include "drivers/cuda/steps.h"
 
-#include <variant>
+#include "runtime/hal/patch_table.h"
 
 namespace bm::cuda {
 namespace {
@@ -48,35 +48,17 @@ Status translate(std::span<const hal::Command> commands, const Memory& memory,
                  std::vector<Step>& steps) {
   steps.clear();
   steps.reserve(commands.size());
-  struct Visitor {
-    Step& step;
-    const Memory& memory;
-    Status words(StepKind kind, std::array<uint64_t, 3> words) const {
+  for (const hal::Command& command : commands) {
+    Step& step = steps.emplace_back();
+    const auto words = [&](StepKind kind, std::array<uint64_t, 3> given) {
       step.kind = kind;
-      step.words = words;
+      step.words = given;
       return resolve(step, memory);
-    }
-    Status operator()(const hal::Wait& c) const {
-      return words(StepKind::kWait, {raw(c.signal), c.value});
-    }
-    Status operator()(const hal::Signal& c) const {
-      return words(StepKind::kSignal, {raw(c.signal), c.value});
-    }
-    Status operator()(const hal::Timestamp& c) const {
-      return words(StepKind::kTimestamp, {raw(c.dst)});
-    }
-    /// Streams are in order and make memory consistent between commands.
-    Status operator()(const hal::Barrier&) const { return {}; }
-    Status operator()(const hal::Copy& c) const {
-      return words(StepKind::kCopy, {raw(c.dst), raw(c.src), c.bytes});
-    }
-    Status operator()(const hal::Dispatch& c) const { return add_launch(c, memory, step); }
-    Status operator()(const hal::Write& c) const {
-      return words(StepKind::kWrite, {raw(c.dst), c.value});
-    }
-  };
-  for (const hal::Command& command : commands)
-    BM_TRY(std::visit(Visitor{steps.emplace_back(), memory}, command));
+    };
+    // Streams are in order and make memory consistent between commands: barriers are nothing.
+    BM_TRY(hal::take_apart<StepKind>(
+        command, words, [&](const hal::Dispatch& c) { return add_launch(c, memory, step); }));
+  }
   return {};
 }
 

@@ -27,6 +27,33 @@ struct Layout {
   Field dependent_enable[2], dependent_action[2], dependent_pointer[2];
 };
 
+/// First bit of the address, how many bits it has above 32, first bit of the 64-bit payload.
+struct ReleasePlace {
+  uint16_t address, upper_bits, payload;
+};
+constexpr Field bits_from(int low, int count) {
+  return {static_cast<uint16_t>(low + count - 1), static_cast<uint16_t>(low)};
+}
+constexpr ReleaseFields release_at(int enable, int words, int wide, ReleasePlace at) {
+  return {.enable = bits_from(enable, 1),
+          .words = bits_from(words, 2),
+          .wide = bits_from(wide, 1),
+          .address_low = bits_from(at.address, 32),
+          .address_high = bits_from(at.address + 32, at.upper_bits),
+          .payload_low = bits_from(at.payload, 32),
+          .payload_high = bits_from(at.payload + 32, 32)};
+}
+/// Of Turing: no enable bit, 32-bit payloads, and one bit says four words or one.
+constexpr ReleaseFields old_release(int address) {
+  return {.enable = {},
+          .words = bits_from(address + 63, 1),
+          .wide = {},
+          .address_low = bits_from(address, 32),
+          .address_high = bits_from(address + 32, 8),
+          .payload_low = bits_from(address + 64, 32),
+          .payload_high = {}};
+}
+
 // Source: open-gpu-doc c8607fe, classes/compute/clc5c0qmd.h, NVC5C0_QMDV02_03_*. Releases have no
 // enable bit: an address of zero is none.
 constexpr Layout kTuring = {
@@ -50,21 +77,7 @@ constexpr Layout kTuring = {
     .bank_low = {1055, 1024, 64},
     .bank_high = {1072, 1056, 64},
     .bank_size = {1087, 1075, 64, 4},
-    .releases = {{.enable = {},
-                  .words = {799, 799},
-                  .wide = {},
-                  .address_low = {767, 736},
-                  .address_high = {775, 768},
-                  .payload_low = {831, 800},
-                  .payload_high = {}},
-                 {.enable = {},
-                  .words = {895, 895},
-                  .wide = {},
-                  .address_low = {863, 832},
-                  .address_high = {871, 864},
-                  .payload_low = {927, 896},
-                  .payload_high = {}},
-                 {}},
+    .releases = {old_release(736), old_release(832), {}},
     // DEPENDENT_QMD_SCHEDULE_ENABLE; there is one, and its action is to schedule.
     .dependent_enable = {{141, 141}, {}},
     .dependent_action = {},
@@ -72,53 +85,25 @@ constexpr Layout kTuring = {
 };
 
 // Source: clc6c0qmd.h and clc9c0qmd.h, NVC6C0_QMDV03_00_*, NVC9C0_QMDV03_00_*: alike in these
-// fields.
-constexpr Layout kAmpere = {
-    .major = {583, 580},
-    .minor = {579, 576},
-    .type = {},
-    .group = {133, 128},
-    .grid = {{415, 384}, {431, 416}, {463, 448}},
-    .block = {{607, 592}, {623, 608}, {639, 624}},
-    .registers = {656, 648},
-    .barriers = {767, 763},
-    .shared = {561, 544},
-    .min_config = {567, 562},
-    .max_config = {574, 569},
-    .target_config = {662, 657},
-    .program_low = {1567, 1536},
-    .program_high = {1584, 1568},
-    .local_low = {759, 736},
-    .local_high = {1623, 1600},
-    .bank_valid = {640, 640, 1},
-    .bank_low = {1055, 1024, 64},
-    .bank_high = {1072, 1056, 64},
-    .bank_size = {1087, 1075, 64, 4},
-    .releases = {{.enable = {823, 823},
-                  .words = {831, 830},
-                  .wide = {829, 829},
-                  .address_low = {799, 768},
-                  .address_high = {807, 800},
-                  .payload_low = {863, 832},
-                  .payload_high = {895, 864}},
-                 {.enable = {951, 951},
-                  .words = {959, 958},
-                  .wide = {957, 957},
-                  .address_low = {927, 896},
-                  .address_high = {935, 928},
-                  .payload_low = {991, 960},
-                  .payload_high = {1023, 992}},
-                 {.enable = {1719, 1719},
-                  .words = {1727, 1726},
-                  .wide = {1725, 1725},
-                  .address_low = {1695, 1664},
-                  .address_high = {1703, 1696},
-                  .payload_low = {1759, 1728},
-                  .payload_high = {1791, 1760}}},
-    .dependent_enable = {{512, 512}, {517, 517}},
-    .dependent_action = {{515, 513}, {520, 518}},
-    .dependent_pointer = {{511, 480}, {}},
-};
+// fields, and like Turing's but for these.
+constexpr Layout ampere() {
+  Layout l = kTuring;
+  l.barriers = {767, 763};
+  l.min_config = {567, 562};
+  l.max_config = {574, 569};
+  l.target_config = {662, 657};
+  l.local_low = {759, 736};
+  l.local_high = {1623, 1600};
+  l.releases[0] = release_at(823, 830, 829, {768, 8, 832});
+  l.releases[1] = release_at(951, 958, 957, {896, 8, 960});
+  l.releases[2] = release_at(1719, 1726, 1725, {1664, 8, 1728});
+  l.dependent_enable[0] = {512, 512};
+  l.dependent_enable[1] = {517, 517};
+  l.dependent_action[0] = {515, 513};
+  l.dependent_action[1] = {520, 518};
+  return l;
+}
+constexpr Layout kAmpere = ampere();
 
 // Source: clcbc0qmd.h, NVCBC0_QMDV04_00_*.
 constexpr Layout kHopper = {
@@ -142,27 +127,9 @@ constexpr Layout kHopper = {
     .bank_low = {1567, 1536, 64, 6},
     .bank_high = {1586, 1568, 64, 6},
     .bank_size = {1599, 1587, 64, 4},
-    .releases = {{.enable = {320, 320},
-                  .words = {322, 321},
-                  .wide = {332, 332},
-                  .address_low = {671, 640},
-                  .address_high = {696, 672},
-                  .payload_low = {735, 704},
-                  .payload_high = {767, 736}},
-                 {.enable = {336, 336},
-                  .words = {338, 337},
-                  .wide = {348, 348},
-                  .address_low = {799, 768},
-                  .address_high = {824, 800},
-                  .payload_low = {863, 832},
-                  .payload_high = {895, 864}},
-                 {.enable = {352, 352},
-                  .words = {354, 353},
-                  .wide = {364, 364},
-                  .address_low = {927, 896},
-                  .address_high = {952, 928},
-                  .payload_low = {991, 960},
-                  .payload_high = {1023, 992}}},
+    .releases = {release_at(320, 321, 332, {640, 25, 704}),
+                 release_at(336, 337, 348, {768, 25, 832}),
+                 release_at(352, 353, 364, {896, 25, 960})},
     .dependent_enable = {{368, 368}, {373, 373}},
     .dependent_action = {{371, 369}, {376, 374}},
     .dependent_pointer = {{479, 448}, {511, 480}},
@@ -190,27 +157,9 @@ constexpr Layout kBlackwell = {
     .bank_low = {1375, 1344, 64, 6},
     .bank_high = {1394, 1376, 64, 6},
     .bank_size = {1407, 1395, 64, 4},
-    .releases = {{.enable = {288, 288},
-                  .words = {290, 289},
-                  .wide = {300, 300},
-                  .address_low = {511, 480},
-                  .address_high = {536, 512},
-                  .payload_low = {575, 544},
-                  .payload_high = {607, 576}},
-                 {.enable = {304, 304},
-                  .words = {306, 305},
-                  .wide = {316, 316},
-                  .address_low = {799, 768},
-                  .address_high = {824, 800},
-                  .payload_low = {863, 832},
-                  .payload_high = {895, 864}},
-                 {.enable = {320, 320},
-                  .words = {322, 321},
-                  .wide = {332, 332},
-                  .address_low = {927, 896},
-                  .address_high = {952, 928},
-                  .payload_low = {991, 960},
-                  .payload_high = {1023, 992}}},
+    .releases = {release_at(288, 289, 300, {480, 25, 544}),
+                 release_at(304, 305, 316, {768, 25, 832}),
+                 release_at(320, 321, 332, {896, 25, 960})},
     .dependent_enable = {{336, 336}, {344, 344}},
     .dependent_action = {{339, 337}, {347, 345}},
     .dependent_pointer = {{415, 384}, {447, 416}},

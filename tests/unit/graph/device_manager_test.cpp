@@ -112,6 +112,15 @@ TEST_F(Manager, OtherUnitsAndRenderersAreOtherDevices) {
   EXPECT_EQ(must(manager_.open(clang->name())), clang);
 }
 
+TEST_F(Manager, RenderersOfOneUnitShareItsDevice) {
+  auto* llvm = must(manager_.open("CPU"));
+  auto* clang = must(manager_.open("CPU:CLANG"));
+  EXPECT_EQ(&llvm->hal(), &clang->hal());
+  EXPECT_EQ(driver_log().opens, 1);
+  EXPECT_NE(&must(manager_.open("CPU:1:CLANG"))->hal(), &clang->hal());
+  EXPECT_EQ(driver_log().opens, 2);
+}
+
 TEST_F(Manager, ConcurrentOpensOfOneNameOpenOnce) {
   std::vector<std::thread> threads;
   std::vector<runtime::Device*> found(16);

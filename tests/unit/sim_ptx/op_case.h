@@ -105,6 +105,9 @@ inline std::string register_of(int width, int index) {
   return (width == 32 ? "%r" : "%rd") + std::to_string(index + 20);
 }
 
+/// What .sat makes of a result; NaN becomes 0.
+inline float saturated(float v) { return v > 0 ? std::min(v, 1.0f) : 0.0f; }
+
 inline void check_op(const OpCase& c) {
   SCOPED_TRACE(c.text);
   const size_t sources = c.widths.size() - 1;
