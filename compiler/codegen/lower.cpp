@@ -23,6 +23,8 @@ Status Lowerer::run() {
     lower_panels(program_.root);
   else if (schedule_.matrix)
     lower_matrix(program_.root);
+  else if (schedule_.staged)
+    lower_staged(program_.root);
   else if (schedule_.block)
     lower_groups(program_.root);
   else

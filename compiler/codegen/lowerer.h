@@ -112,6 +112,14 @@ class Lowerer {
   void store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
                     const std::vector<ValueId>& sums, ValueId row, ValueId column, ValueId height,
                     BlockId parent);
+  // lower_staged.cpp: products through local memory.
+  struct Staged;
+  void lower_staged(BlockId root);
+  Staged place_staged(ValueId group, BlockId block);
+  std::vector<std::pair<ValueId, ValueId>> staged_share(const StagedOperand& operand, ValueId first,
+                                                        const Env& env, ValueId depth,
+                                                        BlockId block);
+  void multiply_staged(const Staged& staged, BlockId block);
   void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                   ValueId end);
   void lower_inner(size_t axis, BlockId block, const Instances& instances);

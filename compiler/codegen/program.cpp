@@ -209,7 +209,7 @@ class Verifier {
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
          static_cast<size_t>(v.imm) >= p_.locals.size() ||
          v.type.dtype != p_.locals[static_cast<size_t>(v.imm)].dtype ||
-         (p_.block != 0 && v.type.lanes != 1)))
+         (p_.block != 0 && v.type.lanes * item_size(v.type.dtype) > 16)))
       return bad(id, "malformed access to a local array");
     is_defined_[id] = true;
     // Registers are taken to differ between work-items.

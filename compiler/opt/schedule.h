@@ -76,6 +76,26 @@ struct DotPlan {
 };
 struct PanelPlan;
 
+/// One factor of a product whose tiles go through local memory.
+struct StagedOperand {
+  const ir::Node* value = nullptr;
+  const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
+  bool is_deep = false;             ///< neighbours in memory are neighbours in depth
+  uint32_t tile = 64;               ///< rows or columns of a group
+  uint32_t per_item = 4;            ///< of a work-item; a multiple of 16 bytes
+  /// Elements between the steps of depth in local memory: no multiple of its banks.
+  uint64_t row() const { return tile + 16 / static_cast<uint64_t>(item_size(value->dtype)); }
+};
+
+/// A sum of products by groups that keep tiles of both factors in local memory.
+struct StagedPlan {
+  const ir::Node* reduce = nullptr;
+  const ir::Node* depth = nullptr;  ///< loop of the reduction that is taken in steps
+  StagedOperand left, right;
+  uint32_t steps = 16;  ///< of depth in local memory
+  uint32_t items() const { return left.tile / left.per_item * (right.tile / right.per_item); }
+};
+
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
   uint32_t grid_loops = 0;           ///< leading loops merged into the grid
@@ -92,6 +112,7 @@ struct Schedule {
   std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
   /// Set: `loops` are those besides the rows and columns of the product, one per group.
   std::optional<MatrixPlan> matrix;
+  std::optional<StagedPlan> staged;  ///< the same
   /// Set: the kernel is lowered as opt/panels.h says; nothing above but the grid counts.
   std::shared_ptr<const PanelPlan> panels;
 };
@@ -120,6 +141,10 @@ std::optional<Schedule> make_dot_schedule(const ir::KernelIr& kernel, const Targ
 
 /// For kernels around a product of matrices that the target has instructions for.
 std::optional<Schedule> make_matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                             uint32_t units, ScheduleLimits limits);
+
+/// The same without such instructions, where that pays.
+std::optional<Schedule> make_staged_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                              uint32_t units, ScheduleLimits limits);
 
 }  // namespace bm::compiler

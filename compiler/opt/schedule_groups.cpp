@@ -453,6 +453,7 @@ class GroupScheduler {
 Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                              ScheduleLimits limits) {
   if (auto matrix = make_matrix_schedule(kernel, target, units, limits)) return std::move(*matrix);
+  if (auto staged = make_staged_schedule(kernel, target, units, limits)) return std::move(*staged);
   return GroupScheduler(kernel, target, units, limits).run();
 }
 

@@ -191,7 +191,7 @@ class CudaRenderer final : public WorkItemC {
     line("extern \"C\" __global__ void __launch_bounds__({})", p_.block);
     line("{}({}) {{", p_.name, parameters());
     ++depth_;
-    local_arrays("__shared__");
+    local_arrays("__shared__ __align__(16)");
     line("const int item = (int)threadIdx.x;");
     registers(p_.root);
     block(p_.root);

@@ -168,6 +168,11 @@ class NvptxRenderer final : public LlvmText {
         return load(id, v.args.size() > 1 ? v.args[1] : kNone,
                     [&] { return address(number, v.args[0]); });
       case ValueOp::kLocalLoad:
+        if (v.type.lanes > 1) {
+          const std::string at = local_address(number, v.args[0]);
+          return line("%v{} = load {}, {}, align {}", id, type_name(v.type), at,
+                      v.type.lanes * item_size(v.type.dtype));
+        }
         return load(id, kNone, [&] { return local_address(number, v.args[0]); });
       case ValueOp::kItem: return line("%v{} = add nsw i64 {}, 0", id, item_);
       case ValueOp::kWords: return words(id, v, 4 * v.type.lanes);

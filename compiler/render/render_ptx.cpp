@@ -364,6 +364,16 @@ class PtxRenderer {
     out_.line("ld.global.v{}.u32 {}, {};", to.size(), braced(to), address);
   }
 
+  void local_lanes(ValueId id) {
+    const Value& v = p_.at(id);
+    std::vector<std::string>& to = words_[id];
+    to.clear();
+    for (uint32_t i = 0; i < v.type.lanes; ++i)
+      to.push_back(out_.fresh(ptx::file_of(v.type.dtype)));
+    out_.line("ld.shared.v{}.{} {}, {};", to.size(), ptx::memory_type(v.type.dtype), braced(to),
+              local_address(static_cast<uint32_t>(v.imm), v.args[0]));
+  }
+
   /// Words at any address are put together from elements.
   void any_words(ValueId id) {
     const Value& v = p_.at(id);
@@ -439,6 +449,7 @@ class PtxRenderer {
         return load(id, "global", global_address(static_cast<uint32_t>(v.imm), v.args[0]),
                     v.args.size() > 1 ? v.args[1] : kNone);
       case ValueOp::kLocalLoad:
+        if (v.type.lanes > 1) return local_lanes(id);
         return load(id, "shared", local_address(static_cast<uint32_t>(v.imm), v.args[0]), kNone);
       case ValueOp::kWords: return words(id);
       case ValueOp::kAnyWords: return any_words(id);

@@ -101,9 +101,18 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kWords:
     case ValueOp::kAnyWords:
     case ValueOp::kIsAligned: return set(words(v));
-    case ValueOp::kExtract: return set(fmt::format("v{}.{}", v.args[0], "xyzw"[v.imm]));
+    case ValueOp::kExtract:
+      if (p_.at(v.args[0]).op == ValueOp::kLocalLoad)
+        return set(fmt::format("v{}_{}", v.args[0], v.imm));
+      return set(fmt::format("v{}.{}", v.args[0], "xyzw"[v.imm]));
     case ValueOp::kTable: return set(entry(static_cast<size_t>(v.imm), ref(v.args[0])));
-    case ValueOp::kLocalLoad: return set(fmt::format("local{}[{}]", v.imm, ref(v.args[0])));
+    case ValueOp::kLocalLoad:
+      // One by one: compilers see that they are neighbours.
+      for (uint32_t i = 0; i < v.type.lanes && v.type.lanes > 1; ++i)
+        line("const {} v{}_{} = local{}[{} + {}];", type_name(v.type.dtype), id, i, v.imm,
+             ref(v.args[0]), i);
+      if (v.type.lanes > 1) return;
+      return set(fmt::format("local{}[{}]", v.imm, ref(v.args[0])));
     case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
     case ValueOp::kCall: return set(call(v));
     case ValueOp::kConvert: return set(convert(id));

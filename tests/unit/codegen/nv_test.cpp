@@ -442,6 +442,81 @@ TEST_P(OnInterpreter, MatrixProductsGiveWhatTheReferenceGives) {
   }
 }
 
+std::vector<Product> staged_products() {
+  std::vector<Product> products;
+  for (const bool is_left_transposed : {false, true})
+    for (const bool is_right_deep : {false, true})
+      products.push_back({.in = DType::kF32,
+                          .m = 256,
+                          .n = 256,
+                          .is_left_transposed = is_left_transposed,
+                          .is_right_deep = is_right_deep});
+  products.push_back({.in = DType::kF32, .m = 128, .n = 384, .k = 24, .has_epilogue = true});
+  products.push_back({.in = DType::kF32, .m = 96, .n = 160, .k = 32, .batches = 5});
+  products.push_back(
+      {.in = DType::kF64, .sum = DType::kF64, .out = DType::kF64, .m = 128, .n = 256, .k = 32});
+  products.push_back(
+      {.in = DType::kI32, .sum = DType::kI32, .out = DType::kI32, .m = 256, .n = 128, .k = 16});
+  // A depth that the matrix instructions do not take.
+  products.push_back({.out = DType::kF16, .m = 128, .n = 256, .k = 40});
+  return products;
+}
+
+TEST_P(OnInterpreter, ProductsGoThroughLocalMemory) {
+  const std::vector<Product> products = staged_products();
+  const size_t step = GetParam() == std::string_view("NVRTC") ? 4 : 1;
+  for (size_t i = 0; i < products.size(); i += step) {
+    const ir::KernelIr kernel = product_kernel(products[i]);
+    ASSERT_TRUE(ir::verify(kernel)) << ir::verify(kernel).error().message;
+    const auto text = compiler::explain(kernel, arch_of({GetParam()}), renderer_of({GetParam()}));
+    ASSERT_TRUE(text) << text.error().message;
+    EXPECT_NE(text->lowered.find("barrier"), std::string::npos) << i;
+    const Buffers start = small_numbers(kernel);
+    Buffers got = start;
+    const Status done = run_on({GetParam()}, kernel, got, {});
+    ASSERT_TRUE(done) << done.error().message << ir::to_string(kernel);
+    EXPECT_EQ(difference_from_cpu(kernel, got, start), 0) << ir::to_string(kernel);
+  }
+}
+
+/// Instructions of all threads for each multiplication; docs/nvidia-compiler.md has the numbers.
+TEST(Nv, ProductsTakeFewInstructions) {
+  struct Row {
+    Product product;
+    double most;
+  };
+  const Row rows[] = {
+      {{.in = DType::kF32, .m = 256, .n = 256, .k = 256}, 1.9},
+      {{.in = DType::kF32, .m = 512, .n = 512, .k = 128}, 1.6},
+      {{.in = DType::kF32, .m = 512, .n = 512, .k = 128, .is_right_deep = true}, 1.6},
+      {{.m = 256, .n = 256, .k = 256}, 0.2},
+      {{.in = DType::kI8,
+        .sum = DType::kI32,
+        .out = DType::kI32,
+        .m = 256,
+        .n = 256,
+        .k = 256,
+        .is_right_deep = true},
+       0.2}};
+  const ScopedSetting text("BM_NV_CODE", "ptx");
+  for (const Row& row : rows) {
+    const Product& p = row.product;
+    const auto kernel = product_kernel(p);
+    const auto code = compiler::compile(kernel, ptx_arch(), "PTX", {.use_cache = false});
+    ASSERT_TRUE(code) << code.error().message;
+    Buffers buffers = small_numbers(kernel);
+    const auto done = run_on_ptx(*code, buffers, {});
+    ASSERT_TRUE(done) << done.error().message;
+    const double each =
+        static_cast<double>(done->lane_instructions) / static_cast<double>(p.m * p.n * p.k);
+    std::printf("%s %ldx%ldx%ld%s: %.3f instructions per multiplication\n",
+                std::string(dtype_name(p.in)).c_str(), static_cast<long>(p.m),
+                static_cast<long>(p.n), static_cast<long>(p.k), p.is_right_deep ? " deep" : "",
+                each);
+    EXPECT_LT(each, row.most);
+  }
+}
+
 /// Memory of others may start anywhere.
 TEST_P(OnInterpreter, MatrixProductsTakeParamsAtAnyAddress) {
   const ScopedSetting text("BM_NV_CODE", "ptx");
