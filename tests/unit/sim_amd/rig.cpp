@@ -1,4 +1,4 @@
-#include "tests/unit/sim_amd/rig.h"
+#include "tests/unit/sim_amd/one_wave.h"
 
 #include <unistd.h>
 
@@ -79,6 +79,16 @@ Object read_object(const std::vector<uint8_t>& file) {
 }
 
 }  // namespace
+
+namespace {
+std::vector<std::string>& names() {
+  static std::vector<std::string> list;
+  return list;
+}
+}  // namespace
+
+void covers(std::string_view name) { names().emplace_back(name); }
+const std::vector<std::string>& covered() { return names(); }
 
 std::optional<std::string> find_tool(const char* name) {
   for (const std::string folder : {"/usr/bin/", "/usr/local/bin/", "/usr/lib/llvm-19/bin/"})

@@ -187,6 +187,7 @@ class Decoder {
       return false;
     }
     if (format != Format::kVop1 && !slot(out_.src[1], 2, kVgpr + bits(w0_, 9, 8))) return false;
+    if (!present(0) && !present(1) && bits(w0_, 0, 9) + bits(w0_, 17, 8)) return false;
     if (format != Format::kVopc) {
       const bool scalar = present(0) && out_.row->operands[0] == 's';
       if (!slot(out_.dst, 0, (scalar ? 0 : kVgpr) + bits(w0_, 17, 8))) return false;
@@ -220,7 +221,9 @@ class Decoder {
     for (uint32_t i = 0; i < 3; ++i)
       if (present(i + 1) ? !class_allows(out_.row->operands[2 * i + 2], src[i]) : src[i] != 0)
         return false;
-    if (packed && present(1) && is_dpp_code(src[0]) && src[1] < kVgpr) return false;
+    // With DPP the second source of a packed operation is no SGPR and no literal.
+    if (packed && present(1) && is_dpp_code(src[0]) && (src[1] < 128 || src[1] == kLiteral))
+      return false;
     if (present(1) && !dpp(src[0], "")) return false;
     for (uint32_t i = 0; i < 3; ++i)
       if (present(i + 1) && !plain(out_.src[i], width_at(i + 1), src[i])) return false;
@@ -330,7 +333,9 @@ class Decoder {
     m.glc = bits(w0_, 14, 1);
     m.slc = bits(w0_, 15, 1);
     const uint32_t saddr = bits(w1, 16, 7);
-    if ((segment == 0 && saddr != kNull) || (segment != 1 && bits(w1, 23, 1))) return false;
+    // FLAT's offset has no sign: bit 12 stays clear.
+    if ((segment == 0 && (saddr != kNull || bits(w0_, 12, 1))) || (segment != 1 && bits(w1, 23, 1)))
+      return false;
     m.use_vaddr = format != Format::kScratch || bits(w1, 23, 1);
     return flat_operands(bits(w1, 24, 8), bits(w1, 0, 8), bits(w1, 8, 8), saddr, m.glc);
   }
