@@ -113,7 +113,7 @@ TEST(AmdProgram, WrongFilesAreNamedForWhatTheyAre) {
   expect_error(load_code_object(good, "lookup", chip("gfx1201")), Code::kInvalidArgument,
                "compiled for gfx1100, this GPU is gfx1201");
   expect_error(load_code_object(good, "other", chip("gfx1100")), Code::kNotFound,
-               "it has 'lookup' 'stack'");
+               "it has 'lookup' 'stack' 'scale'");
   Bytes bad = good;
   bad[8] = std::byte{9};
   expect_error(load_code_object(bad, "lookup", chip("gfx1100")), Code::kUnsupported,

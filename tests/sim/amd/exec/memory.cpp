@@ -155,7 +155,8 @@ void find_places(Wave& w, const Step& in, U32 bytes, Access access, Places& out)
       const U32* v = w.reg(in.src[0].code - kVgpr);
       return each_lane(w.exec(), [&](U32 l) {
         if (!w.failed)
-          out.at[l] = lds_place(w, U64{v[l]} + static_cast<U64>(m.offset), bytes, l, access);
+          // 32-bit sum: compilers put negative bases beside positive offsets.
+          out.at[l] = lds_place(w, v[l] + static_cast<U32>(m.offset), bytes, l, access);
       });
     }
   }
@@ -291,7 +292,7 @@ void two_addresses(Wave& w, const Step& in) {
   for (U32 i = 0; i < 2; ++i) {
     const U32 offset = (i ? in.mem.offset1 : in.mem.offset0) * k.stride;
     each_lane(w.exec(), [&](U32 l) {
-      if (!w.failed) places[i].at[l] = lds_place(w, U64{v[l]} + offset, k.bytes, l, access);
+      if (!w.failed) places[i].at[l] = lds_place(w, v[l] + offset, k.bytes, l, access);
     });
   }
   if (w.failed) return;

@@ -15,14 +15,6 @@
 
 namespace bm::sim::amd {
 
-/// What a dying queue tells the driver.
-struct Death {
-  enum class Kind { kMemory, kBadPacket, kException } kind = Kind::kBadPacket;
-  uint64_t address = 0;
-  bool is_write = false;
-  std::string text;
-};
-
 struct QueueSetup {
   uint32_t gpu = 0, gpu_id = 0;
   uint32_t type = 0;  ///< KFD_IOC_QUEUE_TYPE_*
@@ -37,7 +29,7 @@ struct QueueSetup {
 
 class Queue {
  public:
-  Queue(Memory& memory, const Options& options, QueueSetup setup);
+  Queue(DeviceMemory& memory, const Options& options, QueueSetup setup);
   ~Queue();
   uint64_t packets() const { return packets_.load(); }
 
@@ -67,7 +59,7 @@ class Queue {
   void pause();
   static uint64_t clock();
 
-  Memory& memory_;
+  DeviceMemory& memory_;
   const Options& options_;
   const QueueSetup setup_;
   std::array<uint32_t, 0x400> sh_{};  ///< registers 0x2c00 …

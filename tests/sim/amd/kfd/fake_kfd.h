@@ -34,7 +34,7 @@ class FakeKfd : public System {
   int read_file(const std::string& path, std::string* out) override;
   int list(const std::string& path, std::vector<std::string>* out) override;
 
-  Memory& memory() { return memory_; }
+  DeviceMemory& memory() { return memory_; }
   /// Changes what goes wrong from now on: whether queues execute is read when they are created.
   Options& options() { return options_; }
   /// Raises a memory fault or a reset as the hardware's interrupts would.
@@ -71,7 +71,7 @@ class FakeKfd : public System {
 
   Options options_;
   std::map<std::string, std::string> sysfs_;
-  Memory memory_;
+  DeviceMemory memory_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int, File> files_;

@@ -16,7 +16,7 @@ constexpr uint64_t kArena = uint64_t{8} << 30;
 
 }  // namespace
 
-Memory::Memory(uint64_t vram_bytes, uint32_t) : vram_bytes_(vram_bytes) {
+DeviceMemory::DeviceMemory(uint64_t vram_bytes, uint32_t) : vram_bytes_(vram_bytes) {
   fd_ = memfd_create("bm-sim-amd", MFD_CLOEXEC);
   if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(kArena)) != 0) abort();
   void* const at =
@@ -25,12 +25,12 @@ Memory::Memory(uint64_t vram_bytes, uint32_t) : vram_bytes_(vram_bytes) {
   base_ = static_cast<std::byte*>(at);
 }
 
-Memory::~Memory() {
+DeviceMemory::~DeviceMemory() {
   munmap(base_, kArena);
   close(fd_);
 }
 
-int Memory::allocate(Object object, uint64_t address, Object* out) {
+int DeviceMemory::allocate(Object object, uint64_t address, Object* out) {
   const std::lock_guard lock(mutex_);
   if (object.bytes == 0 || (object.bytes & kPageMask) != 0 || (object.va & kPageMask) != 0)
     return -EINVAL;
@@ -59,7 +59,7 @@ int Memory::allocate(Object object, uint64_t address, Object* out) {
   return 0;
 }
 
-int Memory::free(uint64_t handle) {
+int DeviceMemory::free(uint64_t handle) {
   const std::lock_guard lock(mutex_);
   const auto at = objects_.find(handle);
   if (at == objects_.end()) return -EINVAL;
@@ -75,7 +75,7 @@ int Memory::free(uint64_t handle) {
   return 0;
 }
 
-int Memory::map(uint64_t handle, uint32_t gpu_id) {
+int DeviceMemory::map(uint64_t handle, uint32_t gpu_id) {
   const std::lock_guard lock(mutex_);
   const auto at = objects_.find(handle);
   if (at == objects_.end()) return -ENOMEM;
@@ -83,7 +83,7 @@ int Memory::map(uint64_t handle, uint32_t gpu_id) {
   return 0;
 }
 
-int Memory::unmap(uint64_t handle, uint32_t gpu_id) {
+int DeviceMemory::unmap(uint64_t handle, uint32_t gpu_id) {
   const std::lock_guard lock(mutex_);
   const auto at = objects_.find(handle);
   if (at == objects_.end()) return -EINVAL;
@@ -92,20 +92,20 @@ int Memory::unmap(uint64_t handle, uint32_t gpu_id) {
   return 0;
 }
 
-std::optional<Object> Memory::find(uint64_t handle) const {
+std::optional<Object> DeviceMemory::find(uint64_t handle) const {
   const std::lock_guard lock(mutex_);
   const auto at = objects_.find(handle);
   return at == objects_.end() ? std::nullopt : std::optional(at->second);
 }
 
-std::optional<Object> Memory::find_offset(uint64_t mmap_offset) const {
+std::optional<Object> DeviceMemory::find_offset(uint64_t mmap_offset) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [handle, object] : objects_)
     if (!object.is_registered && object.mmap_offset == mmap_offset) return object;
   return std::nullopt;
 }
 
-std::optional<Object> Memory::mapping_at(uint32_t gpu_id, uint64_t va) const {
+std::optional<Object> DeviceMemory::mapping_at(uint32_t gpu_id, uint64_t va) const {
   const std::lock_guard lock(mutex_);
   const auto at = by_va_.find(va);
   if (at == by_va_.end()) return std::nullopt;
@@ -113,13 +113,13 @@ std::optional<Object> Memory::mapping_at(uint32_t gpu_id, uint64_t va) const {
   return object.mapped.contains(gpu_id) ? std::optional(object) : std::nullopt;
 }
 
-void Memory::use(uint64_t va, int change) {
+void DeviceMemory::use(uint64_t va, int change) {
   const std::lock_guard lock(mutex_);
   const auto at = by_va_.find(va);
   if (at != by_va_.end()) objects_.at(at->second).queue_uses += static_cast<uint32_t>(change);
 }
 
-std::byte* Memory::at(uint32_t gpu_id, uint64_t va, uint64_t bytes) const {
+std::byte* DeviceMemory::at(uint32_t gpu_id, uint64_t va, uint64_t bytes) const {
   const std::lock_guard lock(mutex_);
   auto after = by_va_.upper_bound(va);
   if (after == by_va_.begin()) return nullptr;
@@ -128,13 +128,13 @@ std::byte* Memory::at(uint32_t gpu_id, uint64_t va, uint64_t bytes) const {
   return object.mapped.contains(gpu_id) ? object.host + (va - object.va) : nullptr;
 }
 
-uint64_t Memory::available(uint32_t gpu_id) const {
+uint64_t DeviceMemory::available(uint32_t gpu_id) const {
   const std::lock_guard lock(mutex_);
   const auto used = used_.find(gpu_id);
   return vram_bytes_ - (used == used_.end() ? 0 : used->second);
 }
 
-size_t Memory::objects() const {
+size_t DeviceMemory::objects() const {
   const std::lock_guard lock(mutex_);
   return objects_.size();
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Memory objects of the modelled driver and the GPU page tables over them.
+// DeviceMemory objects of the modelled driver and the GPU page tables over them.
 
 #include <atomic>
 #include <cstdint>
@@ -21,10 +21,10 @@ struct Object {
 };
 
 /// Thread: any.
-class Memory {
+class DeviceMemory {
  public:
-  explicit Memory(uint64_t vram_bytes, uint32_t gpus);
-  ~Memory();
+  explicit DeviceMemory(uint64_t vram_bytes, uint32_t gpus);
+  ~DeviceMemory();
   /// 0 and *out, or -errno. `address`: of registered memory.
   int allocate(Object object, uint64_t address, Object* out);
   int free(uint64_t handle);

@@ -4,23 +4,33 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace bm::sim::amd {
 
-class Memory;
+class DeviceMemory;
 
 /// A kernel launch as the command processor hands it to the compute units.
 struct Launch {
-  uint32_t gpu = 0;
+  uint32_t gpu = 0, gpu_id = 0;
   uint64_t entry = 0;
   std::array<uint32_t, 3> groups{}, threads{};
   uint32_t rsrc1 = 0, rsrc2 = 0, rsrc3 = 0;
   std::vector<uint32_t> user_data;  ///< initial scalar registers
   uint64_t scratch = 0;             ///< base, 0: none
   uint32_t scratch_wave_bytes = 0;
+  uint32_t lds_bytes = 0;
   bool is_wave32 = false;
+};
+
+/// What a dying queue tells the driver.
+struct Death {
+  enum class Kind { kMemory, kBadPacket, kException } kind = Kind::kBadPacket;
+  uint64_t address = 0;
+  bool is_write = false;
+  std::string text;
 };
 
 struct Options {
@@ -38,8 +48,8 @@ struct Options {
   int failing_error = 12;   // ENOMEM
   bool is_stalled = false;  ///< queues exist and never move
   uint32_t delay_us = 0;    ///< before each packet
-  /// Runs kernels; false: illegal instruction. Empty: launches do nothing.
-  std::function<bool(Memory&, const Launch&)> execute = {};
+  /// Runs kernels; what it returns kills the queue. Empty: launches do nothing.
+  std::function<std::optional<Death>(DeviceMemory&, const Launch&)> execute = {};
 };
 
 }  // namespace bm::sim::amd

@@ -110,11 +110,13 @@ void Queue::dispatch(std::span<const uint32_t> body) {
   check((body[3] & 1) != 0, "DISPATCH_DIRECT without COMPUTE_SHADER_EN");
   Launch l;
   l.gpu = setup_.gpu;
+  l.gpu_id = setup_.gpu_id;
   l.entry = (uint64_t{sh_[kPgmLo + 1] & 0xff} << 32 | sh_[kPgmLo]) << 8;
   l.groups = {body[0], body[1], body[2]};
   l.threads = {sh_[kNumThreadX], sh_[kNumThreadX + 1], sh_[kNumThreadX + 2]};
   l.rsrc1 = sh_[kRsrc1];
   l.rsrc2 = sh_[kRsrc2];
+  l.lds_bytes = (l.rsrc2 >> 15 & 0x1ff) * 512;  // COMPUTE_PGM_RSRC2.LDS_SIZE
   l.rsrc3 = sh_[setup_.is_gfx9 ? kRsrc3Gfx9 : kRsrc3];
   const uint32_t users = l.rsrc2 >> 1 & 0x1f;
   for (uint32_t i = 0; i < users && i < 16; ++i) l.user_data.push_back(sh_[kUserData + i]);

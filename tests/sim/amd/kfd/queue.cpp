@@ -19,7 +19,7 @@ void store_shared(std::byte* at, uint64_t value) {
 
 }  // namespace
 
-Queue::Queue(Memory& memory, const Options& options, QueueSetup setup)
+Queue::Queue(DeviceMemory& memory, const Options& options, QueueSetup setup)
     : memory_(memory), options_(options), setup_(std::move(setup)) {
   thread_ = std::thread([this] { run(); });
 }
@@ -146,6 +146,8 @@ void Queue::run_aql(uint64_t index) {
     std::memcpy(d.data(), memory_at(descriptor, 64, false), 64);
     Launch l;
     l.gpu = setup_.gpu;
+    l.gpu_id = setup_.gpu_id;
+    l.lds_bytes = w[7];
     l.entry = descriptor + (uint64_t{d[5]} << 32 | d[4]);
     l.threads = {w[1] & 0xffff, w[1] >> 16, w[2] & 0xffff};
     for (size_t i = 0; i < 3; ++i) {
@@ -194,8 +196,9 @@ void Queue::launch(const Launch& l) {
   check(threads >= 1 && threads <= 1024, "a work-group of a size there is not");
   if (l.groups[0] == 0 || l.groups[1] == 0 || l.groups[2] == 0) return;
   if (!options_.execute) return;
-  if (options_.execute(memory_, l)) return;
-  setup_.die({Death::Kind::kException, l.entry, false, "illegal instruction"});
+  const auto death = options_.execute(memory_, l);
+  if (!death) return;
+  setup_.die(*death);
   throw Stop{};
 }
 

@@ -33,6 +33,32 @@ define amdgpu_kernel void @stack(ptr addrspace(1) %out, i64 %i) #1 {
   ret void
 }
 
+; out[i] = n + 3 * i through LDS, one element a thread, blocks of 64.
+@turn = internal addrspace(3) global [64 x i64] undef, align 16
+define amdgpu_kernel void @scale(ptr addrspace(1) %out, i64 %n) #0 {
+  %i = call i32 @llvm.amdgcn.workitem.id.x()
+  %g = call i32 @llvm.amdgcn.workgroup.id.x()
+  %b = mul i32 %g, 64
+  %k = add i32 %b, %i
+  %k64 = zext i32 %k to i64
+  %t = mul i64 %k64, 3
+  %v = add i64 %t, %n
+  %l = getelementptr [64 x i64], ptr addrspace(3) @turn, i32 0, i32 %i
+  store i64 %v, ptr addrspace(3) %l
+  fence syncscope("workgroup") release
+  call void @llvm.amdgcn.s.barrier()
+  fence syncscope("workgroup") acquire
+  %back = sub i32 63, %i
+  %m = getelementptr [64 x i64], ptr addrspace(3) @turn, i32 0, i32 %back
+  %w = load i64, ptr addrspace(3) %m
+  %at = add i32 %b, %back
+  %at64 = zext i32 %at to i64
+  %q = getelementptr i64, ptr addrspace(1) %out, i64 %at64
+  store i64 %w, ptr addrspace(1) %q
+  ret void
+}
+
+declare void @llvm.amdgcn.s.barrier()
 declare i32 @llvm.amdgcn.workitem.id.x()
 declare i32 @llvm.amdgcn.workgroup.id.x()
 ; The first kernel takes nothing but its arguments; the second all that compilers ask for by default.

@@ -1,0 +1,58 @@
+#include "tests/sim/amd/kfd/interpreter.h"
+
+#include "tests/sim/amd/exec/interpreter.h"
+#include "tests/sim/amd/kfd/memory.h"
+
+namespace bm::sim::amd {
+namespace {
+
+/// Page tables of one GPU. Every page allows everything, as the driver asks for.
+class Pages final : public Memory {
+ public:
+  Pages(DeviceMemory& memory, uint32_t gpu_id) : memory_(memory), gpu_id_(gpu_id) {}
+  Place at(uint64_t address, uint32_t bytes, Access) override {
+    return {memory_.at(gpu_id_, address, bytes), false};
+  }
+
+ private:
+  DeviceMemory& memory_;
+  uint32_t gpu_id_;
+};
+
+Death death_of(const Fault& fault) {
+  const bool is_memory =
+      fault.kind == Fault::Kind::kUnmapped || fault.kind == Fault::Kind::kPermission;
+  return {is_memory ? Death::Kind::kMemory : Death::Kind::kException, fault.address,
+          fault.access == Access::kWrite || fault.access == Access::kAtomic, fault.text()};
+}
+
+}  // namespace
+
+std::function<std::optional<Death>(DeviceMemory&, const Launch&)> interpreter(
+    const std::string& chip, uint64_t max_instructions) {
+  const Isa isa = chip.starts_with("gfx12") ? Isa::kGfx12 : Isa::kGfx11;
+  return
+      [isa, max_instructions](DeviceMemory& memory, const Launch& launch) -> std::optional<Death> {
+        Dispatch dispatch;
+        dispatch.isa = isa;
+        dispatch.entry = launch.entry;
+        dispatch.rsrc1 = launch.rsrc1;
+        dispatch.rsrc2 = launch.rsrc2;
+        dispatch.rsrc3 = launch.rsrc3;
+        dispatch.user_sgprs = launch.user_data;
+        // As many as the kernel has room for, whatever the packet brought.
+        dispatch.user_sgprs.resize(launch.rsrc2 >> 1 & 0x1f);
+        dispatch.grid = {launch.groups[0], launch.groups[1], launch.groups[2]};
+        dispatch.group = {launch.threads[0], launch.threads[1], launch.threads[2]};
+        dispatch.lds_bytes = launch.lds_bytes;
+        dispatch.wave_size = launch.is_wave32 ? 32 : 64;
+        dispatch.scratch_base = launch.scratch;
+        dispatch.scratch_per_lane = launch.scratch_wave_bytes / dispatch.wave_size;
+        dispatch.max_instructions = max_instructions;
+        Pages pages(memory, launch.gpu_id);
+        const auto ran = run(dispatch, pages);
+        return ran ? std::nullopt : std::optional(death_of(ran.error()));
+      };
+}
+
+}  // namespace bm::sim::amd
