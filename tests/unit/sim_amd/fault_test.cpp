@@ -153,18 +153,17 @@ TEST_F(Faults, RandomCodeEndsSomehow) {
     std::vector<uint32_t> code(64);
     for (uint32_t& w : code) w = static_cast<uint32_t>(random());
     for (size_t i = 0; i < code.size(); i += 2) {
-      const OpcodeRow& r = rows[random() % rows.size()];
-      if (r.format == Format::kVop1)
-        code[i] = 0x7e000000 | r.code << 9 | (random() & 7) << 17 | 0x100 | (random() & 7);
-      if (r.format == Format::kVop2)
-        code[i] =
-            r.code << 25 | (random() & 7) << 17 | (random() & 7) << 9 | 0x100 | (random() & 7);
+      const OpcodeRow& r = rows[static_cast<size_t>(random()) % rows.size()];
+      const uint32_t c = r.code;
+      const auto small = [&] { return static_cast<uint32_t>(random() & 7); };
+      const uint32_t vop = small() << 17 | small() << 9 | 0x100 | small();
+      if (r.format == Format::kVop1) code[i] = 0x7e000000 | c << 9 | (vop & 0xfe01ff);
+      if (r.format == Format::kVop2) code[i] = c << 25 | vop;
       if (r.format == Format::kVop3)
-        code[i] = 0xd4000000 | r.code << 16 | (random() & 7),
-        code[i + 1] = 0x100 | (random() & 7) | 0x100 << 9;
-      if (r.format == Format::kSop2) code[i] = 0x80000000 | r.code << 23 | (code[i] & 0x7fffff);
-      if (r.format == Format::kSopp) code[i] = 0xbf800000 | r.code << 16 | (code[i] & 15);
-      if (r.format == Format::kDs) code[i] = 0xd8000000 | r.code << 18, code[i + 1] &= 0x07070707;
+        code[i] = 0xd4000000 | c << 16 | small(), code[i + 1] = 0x100 | small() | 0x100 << 9;
+      if (r.format == Format::kSop2) code[i] = 0x80000000 | c << 23 | (code[i] & 0x7fffff);
+      if (r.format == Format::kSopp) code[i] = 0xbf800000 | c << 16 | (code[i] & 15);
+      if (r.format == Format::kDs) code[i] = 0xd8000000 | c << 18, code[i + 1] &= 0x07070707;
     }
     FlatMemory fresh(1 << 16);
     memory_ = fresh;

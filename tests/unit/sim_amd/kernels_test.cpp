@@ -240,6 +240,34 @@ kernel void k(global uint* o, global const uint* a, global uint* p) {
   }
 }
 
+TEST_P(Kernels, WavesOf64) {
+  BM_BUILD_OR_SKIP(std::string(kIndex) + R"(
+kernel void k(global float* o, global const float* a, global const uint* n) {
+  local float s[64];
+  size_t i = id(), l = __builtin_amdgcn_workitem_id_x();
+  float x = a[i], y = x;
+  for (uint m = 0; m < n[i]; ++m) y = y * 0.5f + x;
+  s[l] = y;
+  __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup");
+  o[i] = s[63 - l] / x;
+})",
+                   "-mwavefrontsize64 -cl-fp32-correctly-rounded-divide-sqrt -ffp-contract=off");
+  std::vector<float> a(kItems);
+  std::vector<uint32_t> n(kItems);
+  std::uniform_real_distribution<float> u(1, 2);
+  for (uint32_t i = 0; i < kItems; ++i) a[i] = u(random_), n[i] = i * 7 % 23;
+  const uint64_t o = memory_.allocate(kItems * 4);
+  run_kernel("k", kGrid, kGroup, {o, memory_.put(a), memory_.put(n)});
+  const auto got = memory_.get<float>(o, kItems);
+  std::vector<float> y = a;
+  for (uint32_t i = 0; i < kItems; ++i)
+    for (uint32_t m = 0; m < n[i]; ++m) y[i] = y[i] * 0.5f + a[i];
+  for (uint32_t i = 0; i < kItems; ++i)
+    EXPECT_EQ(got[i], y[(i & ~63u) + 63 - (i & 63)] / a[i]) << i;
+}
+
 TEST_P(Kernels, DivergentLoopsAndSubgroups) {
   BM_BUILD_OR_SKIP(std::string(kIndex) + R"(
 kernel void k(global uint* o, global const uint* a) {

@@ -392,7 +392,7 @@ TEST(Special, LanesAndDpp) {
 TEST(Special, DualIssue) {
   const auto floats = [](OneWave& o) {
     for (uint32_t l = 0; l < kLanes; ++l) {
-      for (uint32_t r : {2, 4, 3, 5})
+      for (uint32_t r : {2u, 4u, 3u, 5u})
         o.v(r, l) = bits(static_cast<float>(l) + static_cast<float>(r));
       o.v(8, l) = bits(1), o.v(9, l) = bits(2);
     }

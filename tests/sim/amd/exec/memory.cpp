@@ -24,6 +24,7 @@ bool is_aligned(const Wave& w, U64 address, U32 bytes, Access access) {
   return address % std::min<U32>(bytes, 4) == 0;
 }
 
+/// `offset` is the sum of a register and an immediate in 32 bits, as compilers rely on.
 std::byte* lds_place(Wave& w, U64 offset, U32 bytes, U32 lane, Access access) {
   if (offset + bytes > w.group->lds.size()) {
     w.fail(Fault::Kind::kLdsOutOfRange, offset, lane, access);
@@ -148,14 +149,15 @@ void find_places(Wave& w, const Step& in, U32 bytes, Access access, Places& out)
       const int64_t base =
           int64_t{m.offset} + (m.saddr == kNull ? 0 : int64_t{w.read32(m.saddr, 0, '1')});
       return each_lane(w.exec(), [&](U32 l) {
-        if (!w.failed) out.at[l] = scratch_place(w, base + (v ? v[l] : 0), bytes, l, access);
+        if (!w.failed)
+          out.at[l] = scratch_place(w, base + (v ? int64_t{static_cast<int32_t>(v[l])} : 0), bytes,
+                                    l, access);
       });
     }
     default: {
       const U32* v = w.reg(in.src[0].code - kVgpr);
       return each_lane(w.exec(), [&](U32 l) {
         if (!w.failed)
-          // 32-bit sum: compilers put negative bases beside positive offsets.
           out.at[l] = lds_place(w, v[l] + static_cast<U32>(m.offset), bytes, l, access);
       });
     }

@@ -250,7 +250,7 @@ void vop3_modifiers(Line& line, const Instruction& in) {
     line.suffix(bit_list("op_sel", in.op_sel, 2));
   } else if (in.op_sel) {
     line.suffix(bit_list("op_sel",
-                         (in.op_sel & ((1u << sources) - 1)) | (in.op_sel >> 3 & 1) << sources,
+                         (in.op_sel & ((1u << sources) - 1)) | (in.op_sel >> 3 & 1u) << sources,
                          sources + 1));
   }
   if (in.clamp) line.suffix(" clamp");
