@@ -59,31 +59,30 @@ std::vector<float> random_vectors(int64_t count, uint32_t seed) {
   return x;
 }
 
-void check_linear(const Case& c, int64_t m, const char* device) {
-  const std::vector<float> x = random_vectors(m * c.columns, 9);
-  const Vectors vectors(Tensor::from(x, {m, c.columns}, device));
+/// `is_exact`: codes hold the vectors without error.
+void check_linear(const Case& c, std::span<const float> x, int64_t m, bool is_exact) {
+  const Vectors vectors(Tensor::from(x, {m, c.columns}, "CPU"));
   const std::vector<float> got = c.matrix.linear(vectors).data<float>();
-  const auto columns = static_cast<size_t>(c.columns);
+  const auto columns = static_cast<size_t>(c.columns), rows = static_cast<size_t>(c.rows);
   for (size_t v = 0; v < static_cast<size_t>(m); ++v)
-    for (size_t row = 0; row < static_cast<size_t>(c.rows); ++row) {
+    for (size_t row = 0; row < rows; ++row) {
       // A code is off by half of its block's scale, largest/127; float32 sums and the scale itself
       // add their rounding.
       double want = 0, bound = 0, magnitude = 0;
       for (size_t begin = 0; begin < columns; begin += 32) {
         double largest = 0, weights = 0;
         for (size_t k = begin; k < begin + 32; ++k) {
-          const double w = static_cast<double>(c.values[row * columns + k]),
-                       a = static_cast<double>(x[v * columns + k]);
+          const auto w = static_cast<double>(c.values[row * columns + k]),
+                     a = static_cast<double>(x[v * columns + k]);
           want += w * a;
-          magnitude += std::abs(w) * (std::abs(a));
           weights += std::abs(w);
           largest = std::max(largest, std::abs(a));
         }
-        bound += weights * largest / 254;
-        magnitude += 16 * weights * largest;  // of minima and shifts that cancel
+        if (!is_exact) bound += weights * largest / 254;
+        magnitude += weights * largest;
       }
       bound += magnitude * 1e-6;
-      ASSERT_NEAR(static_cast<double>(got[v * static_cast<size_t>(c.rows) + row]), want, bound)
+      ASSERT_NEAR(static_cast<double>(got[v * rows + row]), want, bound)
           << ggml_type_info(c.type).name << " " << c.rows << "x" << c.columns << " vector " << v
           << " row " << row;
     }
@@ -94,8 +93,24 @@ TEST(LlamaMatrix, ProductsStayWithinTheErrorOfTheCodes) {
     for (const auto& [rows, columns] :
          {std::pair<int64_t, int64_t>{16, 256}, {48, 512}, {112, 768}, {320, 1024}, {64, 2048}}) {
       const Case c = make_case(type, rows, columns, "CPU");
-      for (const int64_t m : {1, 2, 7, 64}) check_linear(c, m, "CPU");
+      for (const int64_t m : {1, 2, 7, 64})
+        check_linear(c, random_vectors(m * columns, 9), m, false);
     }
+}
+
+TEST(LlamaMatrix, ProductsOfVectorsThatCodesHoldAreExact) {
+  std::mt19937 random(3);
+  for (const GgmlType type : kFormats) {
+    const Case c = make_case(type, 96, 512, "CPU");
+    for (const int64_t m : {1, 13}) {
+      std::vector<float> x(static_cast<size_t>(m * 512));
+      for (size_t i = 0; i < x.size(); ++i) {
+        const int code = i % 32 == 7 ? 127 : static_cast<int>(random() % 255) - 127;
+        x[i] = std::ldexp(static_cast<float>(code), static_cast<int>(i / 32 % 9) - 4);
+      }
+      check_linear(c, x, m, true);
+    }
+  }
 }
 
 TEST(LlamaMatrix, RowsAreExact) {
