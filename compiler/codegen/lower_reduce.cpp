@@ -14,6 +14,8 @@ using ir::ReduceOp;
 /// Bytes between rows from which a loop over rows asks for them in advance, and how far.
 constexpr int64_t kFarRow = 512;
 constexpr int64_t kPrefetchCycles = 200;
+/// Streams up to here end before the hardware's prefetchers follow them.
+constexpr int64_t kShortRow = 4096;
 
 /// 16-bit floats accumulate in float32.
 DType accumulator_type(DType t) { return is_half_like(t) ? DType::kF32 : t; }
@@ -186,6 +188,8 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
       const Env env = bound(s.env(m), range, binding);
       updates.push_back({reg, accumulate_one(s.reduce(m), env, b_.read(body, reg))});
     }
+    if (lanes > 1 && s.plan.lanes > 1 && !b_.target().has_groups)
+      prefetch_next_rows(s, body, range, binding);
   }
   for (const Update& u : updates) b_.assign(body, u.reg, u.value);
   const bool is_plain = lanes == 1 && copies == 1 && !is_tail;
@@ -222,6 +226,36 @@ void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* rang
   }
   for (size_t i = 0; i < rows.size(); ++i)
     b_.prefetch(body, static_cast<int>(seen[i].first), rows[i]);
+}
+
+/// Rows of a large matrix that merged copies of an output loop read side by side: each is too short
+/// a stream for the hardware's prefetchers, so the rows of the next trip are asked for.
+void Lowerer::prefetch_next_rows(const ReduceState& s, BlockId body, const Node* range,
+                                 uint32_t binding) {
+  std::vector<std::pair<int64_t, ValueId>> seen;
+  for (size_t m = 0; m < s.members(); ++m) {
+    Env first = bound(s.env(m), range, bindings_[binding].first_lane);
+    for (const Node* load : body_loads_[s.reduce(m)]) {
+      const auto param = static_cast<size_t>(load->imm);
+      const int64_t item = item_size(load->dtype);
+      const auto bytes = static_cast<uint64_t>(kernel_.params[param].elements * item);
+      if (bytes <= b_.target().private_cache_bytes ||
+          strides(number_of(range), bindings_[binding].lanes).stride(load->src[0]) != 1)
+        continue;
+      for (const AxisPlan& axis : schedule_.loops) {
+        if (axis.jam == 1 || axis.lanes > 1) continue;
+        const std::optional<int64_t> row = strides(number_of(axis.range), 0).stride(load->src[0]);
+        const int64_t apart = row ? std::abs(*row) * item : 0;
+        if (apart < kFarRow || apart > kShortRow) continue;
+        const ValueId at = emit(load->src[0], first);
+        const std::pair<int64_t, ValueId> key{load->imm, at};
+        if (std::find(seen.begin(), seen.end(), key) != seen.end()) break;
+        seen.push_back(key);
+        b_.prefetch(body, static_cast<int>(load->imm), b_.add(at, b_.index(*row * axis.jam)));
+        break;
+      }
+    }
+  }
 }
 
 ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accumulator) {

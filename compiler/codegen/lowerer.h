@@ -148,6 +148,7 @@ class Lowerer {
   void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes,
                   uint32_t copies);
   void prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
+  void prefetch_next_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
   ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
   ValueId combine(ReduceState& s, size_t member, BlockId block);
 
