@@ -316,6 +316,11 @@ ValueId Builder::interleave(ValueId a, ValueId b, int which) {
                  .args = {a, b}});
 }
 
+ValueId Builder::even(ValueId a, ValueId b, int which) {
+  return intern(
+      {.op = ValueOp::kEven, .alu = Op::kConst, .type = type(a), .imm = which, .args = {a, b}});
+}
+
 ValueId Builder::any(ValueId mask) {
   if (type(mask).lanes == 1) return mask;
   return intern({.op = ValueOp::kAny,

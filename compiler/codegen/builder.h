@@ -72,6 +72,7 @@ class Builder {
   ValueId half(ValueId vector, int which);
   ValueId reverse(ValueId vector);
   ValueId interleave(ValueId a, ValueId b, int which);
+  ValueId even(ValueId a, ValueId b, int which);
   ValueId any(ValueId mask);
   ValueId load(int param, DType dtype, uint32_t lanes, ValueId index, ValueId gate = kNone);
   /// `is_aligned`: the address is known to be a multiple of 4·count bytes.

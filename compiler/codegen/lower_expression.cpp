@@ -130,6 +130,19 @@ ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
     const ValueId last = b_.add(emit(n->src[0], first), b_.index(-static_cast<int64_t>(lanes - 1)));
     return b_.reverse(b_.load(param, n->dtype, lanes, last, gate));
   }
+  if (stride == 2 && has_masked_loads(lanes, n->dtype)) {
+    // Only every other element is touched: the ones between may be beyond the end.
+    const ValueId at = emit(n->src[0], first);
+    const Type mask{DType::kBool, lanes};
+    const ValueId own = gate == kNone ? b_.constant(mask, 1) : spread(gate, lanes);
+    std::array<ValueId, 2> halves{};
+    for (int which = 0; which < 2; ++which) {
+      const ValueId every_other = b_.interleave(own, b_.constant(mask, 0), which);
+      halves[static_cast<size_t>(which)] = b_.load(
+          param, n->dtype, lanes, b_.add(at, b_.index(which * int64_t{lanes})), every_other);
+    }
+    return b_.even(halves[0], halves[1], 0);
+  }
   if (stride && gate == kNone && emit_transposed(n, env, vr, *stride)) return memo_.at(key(n, env));
   const ValueId base = stride ? emit(n->src[0], first) : emit(n->src[0], env);
   std::vector<ValueId> scalars;
@@ -139,6 +152,12 @@ ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
     scalars.push_back(b_.load(param, n->dtype, 1, at, lane_gate));
   }
   return b_.build(scalars);
+}
+
+/// Whether the target loads some of these lanes at the price of all.
+bool Lowerer::has_masked_loads(uint32_t lanes, DType dtype) const {
+  const TargetInfo& t = b_.target();
+  return t.has_masks && lanes >= 4 && lanes * 32 <= t.vector_bits && item_size(dtype) == 4;
 }
 
 /// A load that is strided along the lanes but contiguous along a loop merged as many times as there

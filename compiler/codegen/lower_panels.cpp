@@ -31,6 +31,8 @@ struct Lowerer::PanelCopyState {
   ValueId panel = kNone;                 // where it goes
   const Node* value = nullptr;
   uint32_t copies = 1;  // iterations side by side, a power of two
+  // Column by column: the first one, and how many.
+  ValueId column = kNone, width = kNone;
 };
 
 /// What one call of the grid works on.
@@ -182,9 +184,9 @@ void Lowerer::copy_right(const PanelBlock& block, const PanelProduct& product, c
                          ValueId first, ValueId trips, BlockId parent) {
   const PanelPlan& p = *schedule_.panels;
   const Builder::Loop tiles = b_.open_loop(parent);
-  PanelCopyState state{product, s, first, trips};
-  state.panel = b_.mul(tiles.index, b_.index(product.depth_block()));
-  split_edge(tiles.index, block, tiles.body, [&](BlockId inside, bool is_edge) {
+  const ValueId panel = b_.mul(tiles.index, b_.index(product.depth_block()));
+  const auto copy = [&](BlockId inside, bool is_edge) {
+    PanelCopyState state{product, s, first, trips, panel};
     const ValueId base = b_.add(block.column, tiles.index);
     const bool is_single = product.right_copy == PanelCopy::kSingle ||
                            (is_edge && product.right_copy != PanelCopy::kVectors);
@@ -198,23 +200,32 @@ void Lowerer::copy_right(const PanelBlock& block, const PanelProduct& product, c
     }
     state.value = product.right;
     state.copies = kCopies;
-    const Builder::Loop loop = b_.open_loop(inside);
     const std::array widths{b_.sub(block.columns, tiles.index), b_.index(p.tile_columns())};
-    const ValueId width = b_.alu(Op::kMin, DType::kI64, widths);
-    const uint32_t binding = make_bindings(b_.add(base, loop.index), loop.body, 0, 1, 0);
-    const PanelCopyState one{
-        product,     s,           state.first, state.trips, b_.add(state.panel, loop.index),
-        state.value, state.copies};
-    copy_depth(one, {bound(block.env, p.column, binding)}, loop.body, 1, b_.index(0));
-    b_.close_loop(loop, b_.index(0), width, 1);
-  });
+    state.width = b_.alu(Op::kMin, DType::kI64, widths);
+    state.column = base;
+    copy_depth(state, {block.env}, inside, 1, b_.index(0));
+  };
+  if (product.right_copy == PanelCopy::kSingle)
+    copy(tiles.body, false);
+  else
+    split_edge(tiles.index, block, tiles.body, copy);
   b_.close_loop(tiles, b_.index(0), block.columns, p.tile_columns());
 }
 
 /// Inner loops of the depth first, so that what only depends on them stays out of the first one.
 void Lowerer::copy_depth(const PanelCopyState& state, const Instances& columns, BlockId parent,
                          size_t level, ValueId inner) {
-  if (level == state.product.right_depth.size()) return copy_lines(state, columns, parent, inner);
+  if (level == state.product.right_depth.size()) {
+    if (state.column == kNone) return copy_lines(state, columns, parent, inner);
+    // Column by column inside: few lines of a cache at a time.
+    const Builder::Loop loop = b_.open_loop(parent);
+    PanelCopyState one = state;
+    one.panel = b_.add(state.panel, loop.index);
+    const ValueId at = b_.add(state.column, loop.index);
+    const uint32_t binding = make_bindings(at, loop.body, 0, 1, 0);
+    copy_lines(one, {bound(columns[0], schedule_.panels->column, binding)}, loop.body, inner);
+    return b_.close_loop(loop, b_.index(0), state.width, 1);
+  }
   const Node* range = state.product.right_depth[level];
   const int64_t extent = range->src[0]->imm;
   const Builder::Loop loop = b_.open_loop(parent);

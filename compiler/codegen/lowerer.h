@@ -135,6 +135,7 @@ class Lowerer {
   ValueId compute(const Node* n, const Env& env);
   ValueId emit_load(const Node* n, const Env& env);
   ValueId emit_load_lanes(const Node* n, const Env& env, uint32_t vector_range);
+  bool has_masked_loads(uint32_t lanes, DType dtype) const;
   bool emit_transposed(const Node* n, const Env& env, uint32_t vector_range, int64_t stride);
   ValueId emit_alu(const Node* n, const Env& env);
   ValueId emit_index_division(const Node* n, ValueId a, ValueId b);

@@ -21,6 +21,7 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kHalf: return "half";
     case ValueOp::kReverse: return "reverse";
     case ValueOp::kInterleave: return "interleave";
+    case ValueOp::kEven: return "even";
     case ValueOp::kLoad: return "load";
     case ValueOp::kWords: return "words";
     case ValueOp::kAnyWords: return "any_words";

@@ -29,6 +29,7 @@ struct TargetInfo {
   uint64_t last_cache_bytes = 8 << 20;     ///< last level of all
   uint32_t cache_line_bytes = 64;
   uint32_t page_bytes = 4096;  ///< least distance of addresses that need translations of their own
+  bool has_masks = false;      ///< loads and stores of some lanes, at no cost
   bool has_fma = false;        ///< fused multiply-add of float32 and float64
   bool has_f16c = false;       ///< conversions float16 ↔ float32
   bool has_round = false;      ///< truncation of floats in one instruction

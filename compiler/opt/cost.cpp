@@ -116,6 +116,10 @@ double CostModel::load_cost(const Node* n, const LaneChoice& c) {
   const double registers =
       std::max(1.0, lanes * static_cast<double>(item_size(n->dtype)) * 8 / target_.vector_bits);
   if (stride == 1) return registers / lanes + gate;
+  // Two masked loads and a shuffle.
+  if (stride == 2 && target_.has_masks && item_size(n->dtype) == 4 && c.lanes >= 4 &&
+      c.lanes * 32 <= target_.vector_bits)
+    return 4 / lanes + gate;
   // One by one: a load and an insertion per lane; a computed index has to leave its vector as well.
   return stride ? 2.2 : 3.5;
 }

@@ -398,6 +398,9 @@ class PanelScheduler {
     for_loads(p.right, [&](const Node* n) {
       const auto step = columns.stride(n->src[0]);
       if (columns.is_uniform(n->src[0]) || step == 0 || step == 1) return;
+      if (step == 2 && target_.has_masks && item_size(n->dtype) == 4 &&
+          lanes_ * 32 == target_.vector_bits)
+        return;
       const bool is_across = step && depth.stride(n->src[0]) == 1 && n->src.size() == 1;
       worst = std::max(worst, is_across ? PanelCopy::kTransposed : PanelCopy::kSingle);
     });

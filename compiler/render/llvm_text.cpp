@@ -250,6 +250,13 @@ void LlvmText::let(ValueId id) {
       return line("%v{} = shufflevector {}, {} poison, <{} x i32> <{}>", id, typed(v.args[0]), type,
                   v.type.lanes, lanes);
     }
+    case ValueOp::kEven: {
+      std::string lanes;
+      for (uint32_t i = 0; i < v.type.lanes; ++i)
+        lanes += fmt::format("{}i32 {}", i ? ", " : "", 2 * i + v.imm);
+      return line("%v{} = shufflevector {}, {}, <{} x i32> <{}>", id, typed(v.args[0]),
+                  typed(v.args[1]), v.type.lanes, lanes);
+    }
     case ValueOp::kInterleave: {
       std::string lanes;
       for (uint32_t i = 0; i < v.type.lanes; ++i)

@@ -233,6 +233,11 @@ class CRenderer final : public CLike {
         return set(fmt::format("__builtin_shufflevector({}, {}{})", ref(v.args[0]), ref(v.args[0]),
                                lanes));
       }
+      case ValueOp::kEven: {
+        std::string lanes;
+        for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format(", {}", 2 * i + v.imm);
+        return set(fmt::format("__builtin_shufflevector({}{})", arguments(v), lanes));
+      }
       case ValueOp::kInterleave: {
         std::string lanes;
         for (uint32_t i = 0; i < v.type.lanes; ++i)

@@ -470,6 +470,7 @@ class PtxRenderer {
       case ValueOp::kHalf:
       case ValueOp::kReverse:
       case ValueOp::kInterleave:
+      case ValueOp::kEven:
       case ValueOp::kDot:
       case ValueOp::kAny: break;
     }

@@ -124,6 +124,7 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kHalf:
     case ValueOp::kReverse:
     case ValueOp::kInterleave:
+    case ValueOp::kEven:
     case ValueOp::kDot:
     case ValueOp::kAny: break;
   }

@@ -103,7 +103,7 @@ class CaseMaker {
   /// Index of element [ranges…]; makes room in the param.
   const Node* tensor_index(int param, const std::vector<const Node*>& ranges) {
     const Node* at = g_->index(0);
-    int64_t stride = 1;
+    int64_t stride = param != 0 && one_in(6) ? 2 : 1;
     for (size_t i = ranges.size(); i-- > 0;) {
       at = g_->add(at, g_->mul(ranges[i], stride));
       stride *= ranges[i]->src[0]->hi;
