@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "compiler/ir/linear.h"
+#include "compiler/opt/unify.h"
 #include "tensor/reshape.h"
 
 namespace bm {
@@ -56,6 +57,7 @@ class Lowering {
     for (const ir::Node* n : loads_of_destination_)
       if (n->src[0] != at) out_.reads_destination_elsewhere = true;
     out_.ir.name = name(is_flat);
+    if (has_reduce_) compiler::unify_ranges(&out_.ir);
     BM_TRY(ir::verify(out_.ir));
     return std::move(out_);
   }

@@ -172,12 +172,15 @@ ValueId Builder::read(BlockId block, uint32_t reg) {
                 block);
 }
 
-void Builder::store(BlockId block, int param, ValueId at, ValueId value, ValueId gate) {
-  program_.blocks[block].stmts.push_back({.kind = StmtKind::kStore,
-                                          .value = value,
-                                          .begin = at,
-                                          .end = gate,
-                                          .target = static_cast<uint32_t>(param)});
+void Builder::store(BlockId block, int param, ValueId at, ValueId value, ValueId gate,
+                    bool is_streamed) {
+  program_.blocks[block].stmts.push_back(
+      {.kind = StmtKind::kStore,
+       .value = value,
+       .begin = at,
+       .end = gate,
+       .target = static_cast<uint32_t>(param),
+       .is_streamed = is_streamed && gate == kNone && type(value).lanes > 1});
 }
 
 void Builder::prefetch(BlockId block, int param, ValueId at) {

@@ -44,7 +44,8 @@ class Builder {
   uint32_t add_register(Type type);
   void assign(BlockId block, uint32_t reg, ValueId value);
   ValueId read(BlockId block, uint32_t reg);
-  void store(BlockId block, int param, ValueId index, ValueId value, ValueId gate = kNone);
+  void store(BlockId block, int param, ValueId index, ValueId value, ValueId gate = kNone,
+             bool is_streamed = false);
   uint32_t add_local(DType dtype, uint64_t count);
   void local_store(BlockId block, uint32_t array, ValueId index, ValueId value);
   ValueId local_load(BlockId block, uint32_t array, ValueId index, uint32_t lanes = 1);

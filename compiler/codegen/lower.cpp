@@ -19,6 +19,7 @@ Status Lowerer::run() {
   if (ranges_.size() > 64)
     return fail(Code::kUnsupported, "kernel {}: {} loops, at most 64", kernel_.name,
                 ranges_.size());
+  prepare_stages();
   if (schedule_.panels)
     lower_panels(program_.root);
   else if (schedule_.matrix)
@@ -298,7 +299,8 @@ void Lowerer::emit_store(BlockId block, const ir::Store& s, const Env& env) {
   const std::optional<int64_t> stride = strides(r, lanes).stride(s.index);
   if (stride == 1) {
     const ValueId at = emit(s.index, first);
-    return b_.store(block, s.param, at, spread(value, lanes), gate);
+    const bool is_streamed = schedule_.streams.contains(s.param) && !is_bool(s.value->dtype);
+    return b_.store(block, s.param, at, spread(value, lanes), gate, is_streamed);
   }
   const ValueId base = stride ? emit(s.index, first) : emit(s.index, env);
   for (uint32_t lane = 0; lane < lanes; ++lane) {

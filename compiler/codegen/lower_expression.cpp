@@ -14,7 +14,8 @@ uint64_t bit(uint32_t n) { return uint64_t{1} << n; }
 ValueId Lowerer::emit(const Node* n, const Env& env) {
   std::vector<uint32_t> k = key(n, env);
   if (const auto it = memo_.find(k); it != memo_.end()) return it->second;
-  const ValueId v = compute(n, env);
+  const std::optional<ValueId> staged = emit_staged(n, env);
+  const ValueId v = staged ? *staged : compute(n, env);
   memo_.emplace(std::move(k), v);
   return v;
 }

@@ -182,6 +182,7 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
   for (uint32_t c = 0; c < copies; ++c) {
     const uint32_t binding = make_bindings(index, body, int64_t{c} * lanes, lanes, origin);
     origin = bindings_[binding].origin;
+    note_producer(s, binding);
     emit_dots_of(s, range, binding);
     for (size_t m = 0; m < s.members(); ++m) {
       const uint32_t reg = is_tail ? s.scalar_registers[m][0] : s.vector_registers[m][c];

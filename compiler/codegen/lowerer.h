@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -166,6 +167,16 @@ class Lowerer {
   ValueId emit_word(const Node* n, const Env& env, const Node* stream);
   ValueId load_word(const Node* n, const Env& env, const Node* stream);
   void prefetch_words(const Node* load, ValueId index, const Node* stream);
+  // lower_stages.cpp.
+  struct Stage {
+    const Node* producer = nullptr;
+    uint32_t array = 0;              // local one
+    std::vector<uint32_t> bindings;  // of the producer's innermost loop, in its own passes
+  };
+  void prepare_stages();
+  void note_producer(const ReduceState& s, uint32_t binding);
+  ValueId stage_index(const Stage& stage, const Env& env);
+  std::optional<ValueId> emit_staged(const Node* n, const Env& env);
 
   // Bindings and facts.
   uint32_t number_of(const Node* range) const { return range_number_.at(range); }
@@ -199,6 +210,7 @@ class Lowerer {
   std::map<std::vector<uint32_t>, ValueId> words_;                      // as memo_, of words
   std::unordered_map<const Node*, uint32_t> step_origins_;
   std::map<std::pair<const Node*, int64_t>, uint32_t> step_bindings_;
+  std::unordered_map<const Node*, Stage> stages_;
   const Instances* instances_ = nullptr;  // of the innermost output block being filled
   BlockId grid_body_ = kNone;
 };

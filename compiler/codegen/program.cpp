@@ -90,8 +90,9 @@ class Printer {
         case StmtKind::kLet: line(depth, value(s.value)); break;
         case StmtKind::kAssign: line(depth, fmt::format("r{} <- v{}", s.target, s.value)); break;
         case StmtKind::kStore:
-          line(depth, fmt::format("store p{}[v{}] = v{}{}", s.target, s.begin, s.value,
-                                  s.end == kNone ? "" : fmt::format(" if v{}", s.end)));
+          line(depth,
+               fmt::format("{} p{}[v{}] = v{}{}", s.is_streamed ? "stream" : "store", s.target,
+                           s.begin, s.value, s.end == kNone ? "" : fmt::format(" if v{}", s.end)));
           break;
         case StmtKind::kPrefetch:
           line(depth, fmt::format("prefetch p{}[v{}]", s.target, s.begin));
@@ -255,6 +256,8 @@ class Verifier {
                  ? Status{}
                  : bad(s.value, "malformed store to a local array");
     if (s.end != kNone) BM_TRY(use(s.end));
+    if (s.is_streamed && (s.end != kNone || p_.type(s.value).lanes == 1))
+      return bad(s.value, "streamed, but no whole vector");
     return p_.type(s.value).dtype == p_.params[s.target].dtype
                ? Status{}
                : bad(s.value, "stored to a param of another dtype");

@@ -108,8 +108,11 @@ struct Stmt {
   int64_t step = 1;   ///< kLoop; 1 in kGroup and kItem loops
   int64_t trips = 0;  ///< kItem: most trips of one work-item, 0 if not known (then there is an end)
   uint32_t axis = 0;  ///< kGroup
-  uint32_t target = 0;   ///< kAssign: register; kStore, kPrefetch: param; kLocalStore: local array
-  BlockId body = kNone;  ///< kLoop, kIf
+  uint32_t target = 0;  ///< kAssign: register; kStore, kPrefetch: param; kLocalStore: local array
+  /// kStore of a vector without a gate: around the caches where its address is a multiple of its
+  /// size. Visible to others when the call ends, like every store.
+  bool is_streamed = false;
+  BlockId body = kNone;        ///< kLoop, kIf
   DType matrix = DType::kF16;  ///< kMatrix: of the operands
   /// kMatrix: words of the left operand, then of the right. Work-item 4·g + t holds, of a tile 8
   /// words deep, words t and t+4 of row g and of row g+8 (order: t of both, then t+4 of both), and

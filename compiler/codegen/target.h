@@ -35,7 +35,11 @@ struct TargetInfo {
   bool has_round = false;      ///< truncation of floats in one instruction
   bool has_f64 = true;         ///< float64 arithmetic
   bool keeps_subnormals = true;  ///< float32 arithmetic on subnormal numbers is certain
-  bool has_groups = false;       ///< kernels run in work-groups of up to max_block work-items
+  /// Scratch for values of a row between the passes over it; they stay in a cache.
+  uint64_t row_bytes = 0;
+  /// Results of at least this many bytes are stored around the caches; 0: never.
+  uint64_t stream_bytes = 0;
+  bool has_groups = false;  ///< kernels run in work-groups of up to max_block work-items
   uint32_t max_block = 1;
   uint32_t local_memory_bytes = 0;
   std::vector<DotInfo> dots;       ///< instructions for dot products of small numbers

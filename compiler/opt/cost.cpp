@@ -148,50 +148,67 @@ const Node* CostModel::transposing_range(const Node* n, const LaneChoice& c) {
 }
 
 double CostModel::output_nodes() const {
-  std::vector<const Node*> roots, nodes;
-  for (const ir::Store& s : kernel_.stores) roots.push_back(s.value);
-  collect(roots, &nodes);
   double sum = 0;
-  for (const Node* n : nodes)
+  for (const Node* n : output_values())
     if (n->op != Op::kConst) sum += weight(n);
   return sum;
 }
 
-std::vector<const Node*> CostModel::output_loads() const {
+std::vector<const Node*> CostModel::output_values() const {
   std::vector<const Node*> roots, nodes;
   for (const ir::Store& s : kernel_.stores) roots.push_back(s.value);
   collect(roots, &nodes);
+  return nodes;
+}
+
+std::vector<const Node*> CostModel::output_loads() const {
+  std::vector<const Node*> nodes = output_values();
   std::erase_if(nodes, [](const Node* n) { return n->op != Op::kLoad; });
   return nodes;
 }
 
 double CostModel::scope_cost(const std::vector<const Node*>& roots, const LaneChoice& choice,
-                             ReducePlans* plans, bool is_output) {
+                             ReducePlans* plans, const Node* around) {
   std::vector<const Node*> nodes;
   collect(roots, &nodes);
   double cost = 0;
   for (const Node* n : nodes) {
-    if (is_output && n->op == Op::kLoad && transposing_range(n, choice))
+    if (!around && n->op == Op::kLoad && transposing_range(n, choice))
       cost += (2 + std::log2(choice.lanes)) / choice.lanes;
     else
-      cost += n->op == Op::kReduce ? reduce_cost(n, choice, plans) : node_cost(n, choice);
+      cost += n->op == Op::kReduce ? reduce_cost(n, choice, plans, around) : node_cost(n, choice);
   }
   return cost;
 }
 
-double CostModel::reduce_cost(const Node* n, const LaneChoice& choice, ReducePlans* plans) {
+/// A reduction runs outside the loops around it that it does not depend on: once for all their
+/// trips.
+double CostModel::share_of(const Node* reduce, const Node* around) const {
+  std::vector<const Node*> loops = kernel_.ranges;
+  if (around) {
+    loops = free_ranges_.at(around);
+    loops.insert(loops.end(), around->src.begin() + 1, around->src.end());
+  }
+  double share = 1;
+  for (const Node* r : loops)
+    if (!depends(reduce, r)) share /= trips(r);
+  return share;
+}
+
+double CostModel::reduce_cost(const Node* n, const LaneChoice& choice, ReducePlans* plans,
+                              const Node* around) {
   double count = 1;
   for (size_t i = 1; i < n->src.size(); ++i) count *= trips(n->src[i]);
   if (choice.range && depends(n, choice.range) &&
       !strides(choice.range, choice.lanes).is_uniform(n)) {
     (*plans)[n] = {};
-    return count * (scope_cost({n->src[0]}, choice, plans, false) + 1.0 / choice.lanes);
+    return count * (scope_cost({n->src[0]}, choice, plans, n) + 1.0 / choice.lanes) *
+           share_of(n, around);
   }
-  // Its own lanes, or none. What does not depend on the surrounding vector loop runs once per trip
-  // of it.
-  const double share = choice.range ? 1.0 / trips(choice.range) : 1;
+  // Its own lanes, or none.
+  const double share = share_of(n, around);
   ReducePlans best_plans;
-  double best = count * (scope_cost({n->src[0]}, {}, &best_plans, false) + 1);
+  double best = count * (scope_cost({n->src[0]}, {}, &best_plans, n) + 1);
   best_plans[n] = {};
   for (size_t i = 1; i < n->src.size(); ++i) {
     const Node* r = n->src[i];
@@ -199,9 +216,9 @@ double CostModel::reduce_cost(const Node* n, const LaneChoice& choice, ReducePla
     for (uint32_t lanes = full_lanes(); lanes >= 4; lanes /= 2) {
       if (extent < lanes) continue;
       ReducePlans inner;
-      const double wide = scope_cost({n->src[0]}, {r, lanes}, &inner, false) + 1.0 / lanes;
+      const double wide = scope_cost({n->src[0]}, {r, lanes}, &inner, n) + 1.0 / lanes;
       ReducePlans ignored;
-      const double single = scope_cost({n->src[0]}, {}, &ignored, false) + 1;
+      const double single = scope_cost({n->src[0]}, {}, &ignored, n) + 1;
       const double left =
           r->src[0]->is_const() ? static_cast<double>(r->src[0]->imm % lanes) : lanes / 2.0;
       // The horizontal combination costs about two operations per halving.
@@ -229,7 +246,7 @@ double CostModel::output_cost(const LaneChoice& choice, ReducePlans* plans) {
     const std::optional<int64_t> stride = strides(choice.range, choice.lanes).stride(s.index);
     cost += stride == 1 ? 1.0 / choice.lanes : 2.5;
   }
-  return cost + scope_cost(roots, choice, plans, true);
+  return cost + scope_cost(roots, choice, plans, nullptr);
 }
 
 LaneChoice CostModel::best_lanes(const Node* range, double* cost, ReducePlans* plans) {

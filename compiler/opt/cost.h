@@ -41,6 +41,8 @@ class CostModel {
   /// Loads and arithmetic nodes of a reduction's body, nested reductions left out.
   std::vector<const ir::Node*> body(const ir::Node* reduce) const;
   bool depends(const ir::Node* n, const ir::Node* range) const;
+  /// Values of the stores, reductions left out: what an output iteration computes itself.
+  std::vector<const ir::Node*> output_values() const;
   Strides& strides(const ir::Node* range, int64_t chunk);
   /// Output loop along which a load outside reductions is contiguous although it is strided along
   /// `choice`: merging as many copies of it as there are lanes allows a transposition in registers.
@@ -51,11 +53,14 @@ class CostModel {
   std::vector<const ir::Node*> output_loads() const;
 
  private:
+  /// `around`: nullptr for the output loops, else the reduction whose body it is.
   double scope_cost(const std::vector<const ir::Node*>& roots, const LaneChoice& choice,
-                    ReducePlans* plans, bool is_output);
+                    ReducePlans* plans, const ir::Node* around);
   double node_cost(const ir::Node* n, const LaneChoice& choice);
   double load_cost(const ir::Node* n, const LaneChoice& choice);
-  double reduce_cost(const ir::Node* n, const LaneChoice& choice, ReducePlans* plans);
+  double reduce_cost(const ir::Node* n, const LaneChoice& choice, ReducePlans* plans,
+                     const ir::Node* around);
+  double share_of(const ir::Node* reduce, const ir::Node* around) const;
   void collect(const std::vector<const ir::Node*>& roots,
                std::vector<const ir::Node*>* nodes) const;
 

@@ -7,6 +7,7 @@
 #include "compiler/ir/linear.h"
 #include "compiler/opt/cost.h"
 #include "compiler/opt/panels.h"
+#include "compiler/opt/schedule_rows.h"
 
 namespace bm::compiler {
 namespace {
@@ -27,6 +28,9 @@ constexpr double kVectorTraffic = 0.35, kScalarTraffic = 0.15, kRaggedCost = 1.0
 /// Cycles to start on a row in another page: translation, and caches whose sets such rows share.
 constexpr double kFarRowCost = 4;
 
+/// Vectors of a row that a sum over rows adds up at once.
+constexpr uint32_t kRowVectors = 8;
+
 /// One way to merge copies of loop bodies around the heaviest reduction.
 struct Tile {
   size_t first = 0, second = 0;  // positions in Schedule::loops
@@ -46,13 +50,16 @@ class Scheduler {
 
   Schedule run() {
     choose_lanes();
+    rows_ = order_rows(model_, &s_.loops);
     if (limits_.has_tiles) {
-      choose_tile();
+      if (!is_along_row()) choose_tile();
       choose_transposition();
+      choose_stages();
       choose_unroll();
       choose_vector_unroll();
     }
     choose_grid();
+    choose_streams();
     return std::move(s_);
   }
 
@@ -72,6 +79,14 @@ class Scheduler {
       if (best.range && !is_single) s_.loops.push_back({.range = best.range, .lanes = best.lanes});
     }
     lanes_ = best;
+  }
+
+  /// Whether lanes run along the rows of a row kernel: then each row is done on its own.
+  bool is_along_row() const {
+    if (!rows_.is_row_kernel || !lanes_.range) return rows_.is_row_kernel;
+    for (uint32_t i = 0; i < rows_.outer; ++i)
+      if (s_.loops[i].range == lanes_.range) return false;
+    return true;
   }
 
   const Node* heaviest_reduce() const {
@@ -263,17 +278,52 @@ class Scheduler {
   /// Short bodies without a reduction: several vectors per trip, so that the loop itself costs
   /// little.
   void choose_vector_unroll() {
-    if (!lanes_.range || !model_.reduces().empty()) return;
+    if (!lanes_.range || (!model_.reduces().empty() && !is_along_row())) return;
     for (const AxisPlan& a : s_.loops)
       if (a.jam > 1) return;
     const double nodes = model_.output_nodes(),
                  vectors = CostModel::trips(lanes_.range) / lanes_.lanes;
-    const uint32_t jam = nodes <= 16 ? 4 : nodes <= 40 ? 2 : 1;
+    // A reduction for each element goes over rows of others: the fewer times, the better.
+    const bool is_over_rows = std::any_of(
+        model_.reduces().begin(), model_.reduces().end(),
+        [&](const Node* n) { return model_.depends(n, lanes_.range) && !own_lanes(n); });
+    uint32_t jam = is_over_rows ? kRowVectors : nodes <= 16 ? 4 : nodes <= 40 ? 2 : 1;
+    while (is_over_rows && jam > 1 && std::fmod(vectors, jam) != 0) jam /= 2;
     const Node* extent = lanes_.range->src[0];
     const bool has_rest = !extent->is_const() || extent->imm % (int64_t{lanes_.lanes} * jam) != 0;
-    if (vectors < (has_rest ? 16.0 : 2.0) * jam) return;
+    if (!is_over_rows && vectors < (has_rest ? 16.0 : 2.0) * jam) return;
     for (AxisPlan& a : s_.loops)
       if (a.range == lanes_.range) a.jam = jam;
+  }
+
+  /// One row at a time: what it keeps is overwritten by the next.
+  void choose_stages() {
+    if (!is_along_row()) return;
+    for (const AxisPlan& a : s_.loops)
+      if (a.jam > 1) return;
+    s_.stages = plan_stages(kernel_, model_, target_.row_bytes);
+    // Lanes must run along the row or not at all.
+    std::erase_if(s_.stages, [&](const StagePlan& stage) {
+      const auto& loops = stage.producer->src;
+      return lanes_.range && model_.depends(stage.node, lanes_.range) &&
+             std::find(loops.begin() + 1, loops.end(), lanes_.range) == loops.end();
+    });
+  }
+
+  /// Results that would only push other things out of the caches.
+  void choose_streams() {
+    if (target_.stream_bytes == 0 || !lanes_.range) return;
+    double iterations = 1;
+    for (const AxisPlan& a : s_.loops) {
+      if (!a.range->src[0]->is_const()) return;
+      iterations *= CostModel::trips(a.range);
+    }
+    for (const ir::Store& s : kernel_.stores) {
+      const ir::Param& p = kernel_.params[static_cast<size_t>(s.param)];
+      const double bytes = iterations * static_cast<double>(item_size(p.dtype));
+      if (!p.is_read && bytes >= static_cast<double>(target_.stream_bytes))
+        s_.streams.insert(s.param);
+    }
   }
 
   bool can_merge(const AxisPlan& a) const {
@@ -292,6 +342,7 @@ class Scheduler {
     uint32_t count = 0, symbolic = 0;
     const double wanted = double{kBlocksPerUnit} * units_;
     while (count < s_.loops.size() && trips < wanted) {
+      if (rows_.is_row_kernel && count == rows_.outer) break;
       const AxisPlan& a = s_.loops[count];
       const bool is_symbolic = !a.range->src[0]->is_const();
       if (count > 0 && (!can_merge(a) || (is_symbolic && symbolic > 0))) break;
@@ -301,7 +352,7 @@ class Scheduler {
       trips *= std::ceil(CostModel::trips(a.range) / static_cast<double>(a.step()));
       ++count;
     }
-    set_grid(count, trips, total);
+    if (count > 0) set_grid(count, trips, total);
   }
 
   void set_grid(uint32_t count, double trips, double total) {
@@ -333,6 +384,7 @@ class Scheduler {
   CostModel model_;
   Schedule s_;
   LaneChoice lanes_;
+  RowFacts rows_;
   double cost_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -30,6 +31,13 @@ struct ReducePlan {
   uint32_t lanes = 1;
   uint32_t unroll = 1;     ///< independent accumulators
   bool is_shared = false;  ///< the work-items of a group do it together; no lanes then
+};
+
+/// A value of every element of a row that several passes over the row want: the first pass keeps it
+/// in scratch, later ones load it.
+struct StagePlan {
+  const ir::Node* node = nullptr;
+  const ir::Node* producer = nullptr;  ///< the reduction whose pass computes it
 };
 
 /// What one digit of a group's number along an axis of the grid stands for.
@@ -110,6 +118,8 @@ struct Schedule {
   bool is_exact = false;                         ///< no work-item is left without its trips
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
   std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
+  std::vector<StagePlan> stages;
+  std::set<int> streams;  ///< params whose stores go around the caches
   /// Set: `loops` are those besides the rows and columns of the product, one per group.
   std::optional<MatrixPlan> matrix;
   std::optional<StagedPlan> staged;  ///< the same

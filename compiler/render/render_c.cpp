@@ -123,6 +123,7 @@ class CRenderer final : public CLike {
     ++depth_;
     registers(p_.root);
     block(p_.root);
+    if (has_streams_) line("__builtin_ia32_sfence();");
     --depth_;
     line("}}");
   }
@@ -174,6 +175,14 @@ class CRenderer final : public CLike {
     else
       text = fmt::format("{{ {} t = {}; __builtin_memcpy(p{} + {}, &t, sizeof t); }}", type(t),
                          ref(s.value), s.target, ref(s.begin));
+    if (s.is_streamed) {
+      has_streams_ = true;
+      return line(
+          "{{ {0} t = {1}; if (((unsigned long)(p{2} + {3}) & {4}) == 0) "
+          "__builtin_nontemporal_store(t, ({0}*)(p{2} + {3})); else "
+          "__builtin_memcpy(p{2} + {3}, &t, sizeof t); }}",
+          type(t), ref(s.value), s.target, ref(s.begin), t.lanes * item_size(t.dtype) - 1);
+    }
     if (s.end == kNone) return line("{}", text);
     if (!has_mask) return line("if ({}) {}", ref(s.end), text);
     line("if (__builtin_reduce_and({})) {}", ref(s.end), text);
@@ -370,6 +379,7 @@ class CRenderer final : public CLike {
   }
 
   std::set<std::tuple<uint32_t, std::string, std::string>> vectors_;
+  bool has_streams_ = false;
 };
 
 }  // namespace

@@ -18,8 +18,11 @@ class CpuRenderer final : public LlvmText {
     for (size_t i = 0; i < p_.tables.size(); ++i) text += table(i);
     for (const std::string& d : declarations_) text += d + "\n";
     return text + out_ +
-           "attributes #0 = { nounwind nofree nosync \"no-trapping-math\"=\"true\" "
-           "\"prefer-vector-width\"=\"512\" }\n"
+           fmt::format(
+               "attributes #0 = {{ nounwind nofree {}\"no-trapping-math\"=\"true\" "
+               "\"prefer-vector-width\"=\"512\" }}\n",
+               has_streams_ ? "" : "nosync ") +
+           (has_streams_ ? "!0 = !{i32 1}\n" : "") +
            "attributes #1 = { noinline nounwind nofree nosync }\n";
   }
 
@@ -44,6 +47,11 @@ class CpuRenderer final : public LlvmText {
     label("entry");
     registers(p_.root);
     block(p_.root);
+    // Streamed stores are ordered by nothing else.
+    if (has_streams_) {
+      declarations_.insert("declare void @llvm.x86.sse.sfence()");
+      line("call void @llvm.x86.sse.sfence()");
+    }
     out_ += "  ret void\n}\n";
   }
 
@@ -129,7 +137,28 @@ class CpuRenderer final : public LlvmText {
     return suffix({is_bool(t.dtype) ? DType::kI8 : t.dtype, t.lanes});
   }
 
+  void stream(const Stmt& s) {
+    const Type t = p_.type(s.value);
+    const auto bytes = static_cast<int64_t>(t.lanes) * item_size(t.dtype);
+    const std::string at = address(s.target, s.begin), number = fresh("%n"), low = fresh("%n"),
+                      is_aligned = fresh("%c"), then = fresh("then"), other = fresh("other"),
+                      join = fresh("join");
+    has_streams_ = true;
+    line("{} = ptrtoint {} to i64", number, at);
+    line("{} = and i64 {}, {}", low, number, bytes - 1);
+    line("{} = icmp eq i64 {}, 0", is_aligned, low);
+    line("br i1 {}, label %{}, label %{}", is_aligned, then, other);
+    label(then);
+    line("store {}, {}, align {}, !nontemporal !0", typed(s.value), at, bytes);
+    line("br label %{}", join);
+    label(other);
+    line("store {}, {}, align {}", typed(s.value), at, item_size(t.dtype));
+    line("br label %{}", join);
+    label(join);
+  }
+
   void store_lanes(const Stmt& s) {
+    if (s.is_streamed) return stream(s);
     if (s.end == kNone || p_.type(s.end).lanes == 1)
       return store(s.value, s.end, [&] { return address(s.target, s.begin); });
     const Type t = p_.type(s.value);
@@ -196,6 +225,8 @@ class CpuRenderer final : public LlvmText {
     line("{} = {}", products, call);
     line("%v{} = add {}, {}", id, typed(v.args[0]), products);
   }
+
+  bool has_streams_ = false;
 };
 
 }  // namespace

@@ -27,9 +27,15 @@ TEST(Fusion, WorkBeforeAndAfterAReductionJoinsIt) {
   EXPECT_EQ(kernels(alu(ir::Op::kSqrt, sum(x * x, {1}) * 0.01 + 1)), 1u);
 }
 
-TEST(Fusion, AReductionUsedByABroadcastIsStored) {
+TEST(Fusion, AReductionUsedAlongItsOwnRowsStays) {
   const Tensor x = input({8, 100});
-  EXPECT_EQ(kernels(x - sum(x, {1})), 2u);
+  EXPECT_EQ(kernels(x - sum(x, {1})), 1u);
+}
+
+TEST(Fusion, ReductionsOfDifferentRowsDoNotMeet) {
+  const Tensor x = input({8, 100});
+  EXPECT_EQ(kernels(input({100, 8}) - sum(x, {1}).reshape({1, 8}) - sum(x, {0}).reshape({100, 1})),
+            2u);
 }
 
 TEST(Fusion, ABranchThatRejoinsStaysInTheReductionsKernel) {

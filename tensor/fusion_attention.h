@@ -1,0 +1,23 @@
+#pragma once
+// Attention: scores of one query, their softmax and the sum of values it weighs in one kernel, so
+// that no matrix of scores is stored.
+
+#include <functional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "tensor/fusion_rows.h"
+
+namespace bm {
+
+/// Nodes that stay in the kernel of another one, which must get storage.
+using KeptNodes = std::unordered_map<const Node*, const Node*>;
+
+/// Looks for softmax(f(q·k))·v in `order` (sources first). `is_dear(n)`: n is made by a reduction
+/// in the same kernel. Only for devices whose kernels keep rows in working memory: elsewhere scores
+/// would be computed once per element of the result.
+KeptNodes find_attention(std::span<const NodePtr> order, const FusionView& view,
+                         const std::function<bool(const Node*)>& is_dear);
+
+}  // namespace bm

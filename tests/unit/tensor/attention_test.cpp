@@ -1,0 +1,124 @@
+// Attention of few queries: one kernel, against sums in float64 with fresh random input.
+#include "tensor/fusion.h"
+#include "tests/unit/tensor/support.h"
+
+namespace bm::test {
+namespace {
+
+struct Sizes {
+  int64_t heads, shared_heads, queries, positions, width;
+};
+
+class Attention : public OnDevice {
+ protected:
+  std::mt19937 random{std::random_device{}()};
+
+  std::vector<double> values(int64_t n) {
+    std::normal_distribution<float> normal;
+    std::vector<double> v(static_cast<size_t>(n));
+    for (double& x : v) x = static_cast<double>(normal(random));
+    return v;
+  }
+
+  /// `bias`: added to the scores, [queries, positions]. Positions at `length` and after do not
+  /// exist.
+  static std::vector<double> expected(const Sizes& s, const std::vector<double>& q,
+                                      const std::vector<double>& k, const std::vector<double>& v,
+                                      const std::vector<double>& bias, int64_t length) {
+    const auto at = [](const std::vector<double>& x, int64_t i) {
+      return x[static_cast<size_t>(i)];
+    };
+    std::vector<double> out;
+    for (int64_t h = 0; h < s.heads; ++h)
+      for (int64_t i = 0; i < s.queries; ++i) {
+        const int64_t from = h * s.shared_heads / s.heads * s.positions * s.width;
+        std::vector<double> weights;
+        double most = -kInf, sum = 0;
+        for (int64_t p = 0; p < length; ++p) {
+          double score = 0;
+          for (int64_t d = 0; d < s.width; ++d)
+            score += at(q, (h * s.queries + i) * s.width + d) * at(k, from + p * s.width + d);
+          weights.push_back(score / std::sqrt(static_cast<double>(s.width)) +
+                            at(bias, i * s.positions + p));
+          most = std::max(most, weights.back());
+        }
+        for (double& w : weights) sum += w = most == -kInf ? 0 : std::exp(w - most);
+        for (int64_t d = 0; d < s.width; ++d) {
+          double mixed = 0;
+          for (int64_t p = 0; p < length; ++p)
+            mixed += weights[static_cast<size_t>(p)] * at(v, from + p * s.width + d);
+          out.push_back(sum == 0 ? 0 : mixed / sum);
+        }
+      }
+    return out;
+  }
+};
+BM_ON_DEVICES(Attention);
+
+TEST_P(Attention, FewQueriesOfGroupedHeadsWithMasksThatHideEverything) {
+  std::vector<Sizes> all{{4, 2, 3, 37, 16}};
+  // Lengths equal to widths and to numbers of queries must not be taken for each other.
+  if (device() == "CPU")
+    all = {{4, 2, 3, 37, 16}, {1, 1, 1, 1, 8},  {8, 8, 1, 130, 128}, {6, 2, 5, 64, 64},
+           {2, 1, 8, 8, 8},   {3, 3, 7, 19, 5}, {2, 2, 1, 500, 80}};
+  for (const Sizes& s : all) {
+    const auto q = values(s.heads * s.queries * s.width),
+               k = values(s.shared_heads * s.positions * s.width),
+               v = values(s.shared_heads * s.positions * s.width);
+    std::vector<double> bias(static_cast<size_t>(s.queries * s.positions));
+    std::uniform_real_distribution<double> uniform;
+    for (size_t i = 0; i < bias.size(); ++i)
+      if (uniform(random) < 0.3 || i < static_cast<size_t>(s.positions)) bias[i] = -kInf;
+    const Tensor query = f32(q, {s.heads, s.queries, s.width}),
+                 key = f32(k, {s.shared_heads, s.positions, s.width}),
+                 value = f32(v, {s.shared_heads, s.positions, s.width}),
+                 mask = f32(bias, {s.queries, s.positions});
+    const Shape shape{s.heads, s.queries, s.width};
+    EXPECT_TRUE(has_values(Tensor::attention(query, key, value, mask), shape,
+                           expected(s, q, k, v, bias, s.positions), {2e-6, 1e-5}))
+        << s.positions << " positions";
+    if (s.queries > s.positions) continue;
+    std::fill(bias.begin(), bias.end(), 0.0);
+    for (int64_t i = 0; i < s.queries; ++i)
+      for (int64_t p = i + 1; p < s.positions; ++p)
+        bias[static_cast<size_t>(i * s.positions + p)] = -kInf;
+    EXPECT_TRUE(has_values(Tensor::attention(query, key, value, {}, true), shape,
+                           expected(s, q, k, v, bias, s.positions), {2e-6, 1e-5}))
+        << s.positions << " positions, causal";
+  }
+}
+
+TEST_P(Attention, SymbolicLengths) {
+  const Sizes s{4, 2, 1, 300, 32};
+  const auto q = values(s.heads * s.width), k = values(s.shared_heads * s.positions * s.width),
+             v = values(s.shared_heads * s.positions * s.width);
+  const std::vector<double> bias(static_cast<size_t>(s.positions));
+  const Tensor query = f32(q, {s.heads, 1, s.width}),
+               keys = f32(k, {s.shared_heads, s.positions, s.width}).realize(),
+               all = f32(v, {s.shared_heads, s.positions, s.width}).realize();
+  Var length("length", 1, s.positions);
+  for (const int64_t n : {1, 7, 16, 129, 300}) {
+    length.set(n);
+    const auto rows = [&](const Tensor& t) {
+      return t.shrink({{0, s.shared_heads}, {0, SymInt(length)}, {0, s.width}});
+    };
+    EXPECT_TRUE(has_values(Tensor::attention(query, rows(keys), rows(all)), {s.heads, 1, s.width},
+                           expected(s, q, k, v, bias, n), {2e-6, 1e-5}))
+        << n;
+  }
+}
+
+TEST(AttentionKernels, FewQueriesTakeOneKernelAndManyDoNot) {
+  const auto kernels = [](int64_t queries) {
+    const auto input = [](const Shape& s) { return Tensor::empty(s, DType::kF32, "CPU"); };
+    const NodePtr root =
+        Tensor::attention(input({8, queries, 64}), input({2, 300, 64}), input({2, 300, 64})).node();
+    return plan_fusion({&root, 1}).stored.size();
+  };
+  EXPECT_EQ(kernels(1), 1u);
+  EXPECT_EQ(kernels(8), 1u);
+  EXPECT_GT(kernels(100), 1u);
+}
+
+}  // namespace
+}  // namespace bm::test
