@@ -6,7 +6,10 @@
 #include <mutex>
 
 #include <fmt/format.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
+#include "compiler/bundle.h"
 #include "compiler/codegen/checks.h"
 #include "compiler/codegen/lower.h"
 #include "compiler/codegen/target.h"
@@ -16,6 +19,7 @@
 #include "compiler/toolchain/nvjitlink.h"
 #include "compiler/toolchain/nvrtc.h"
 #include "compiler/toolchain/toolchain.h"
+#include "compiler/tune/tuned.h"
 #include "runtime/base/env.h"
 #include "runtime/base/log.h"
 #include "runtime/base/paired_image.h"
@@ -128,10 +132,12 @@ bool is_checked(const hal::Arch& arch) {
   return settings().checked && arch.vendor == hal::Vendor::kCpu;
 }
 
-Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer) {
+Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer,
+                        const Knobs& knobs = {}) {
   const TargetInfo target = target_info(arch);
   Stages s;
-  for (const ScheduleLimits& limits : kLimits) {
+  for (ScheduleLimits limits : kLimits) {
+    limits.knobs = knobs.empty() ? nullptr : &knobs;
     const bool is_same = limits.max_sums < ScheduleLimits{}.max_sums && !s.schedule.matrix;
     if (is_same && !s.program.values.empty()) continue;
     s.schedule = make_schedule(kernel, target, arch.units, limits);
@@ -234,6 +240,11 @@ std::string cache_key(const ir::KernelIr& kernel, const hal::Arch& arch, Rendere
                      ir::serialize(kernel));
 }
 
+std::string id_of(const std::string& key) {
+  const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
 #ifdef BM_HAS_DISK_CACHE
 std::optional<hal::CodeObject> cached(const std::string& key) {
   auto blob = DiskCache::instance().get(kCacheKind, key);
@@ -254,23 +265,40 @@ void remember(const std::string&, const hal::CodeObject&) {}
 
 }  // namespace
 
+Result<std::string> schedule_id(const ir::KernelIr& kernel, const hal::Arch& arch,
+                                std::string_view wanted) {
+  BM_TRY(check_arch(arch));
+  if (arch.vendor == hal::Vendor::kNull)
+    return fail(Code::kUnsupported, "kernel {}: nothing runs on {}", kernel.name, arch.name);
+  return id_of(cache_key(kernel, arch, usable(BM_TRY(choose_renderer(arch, wanted)), arch)));
+}
+
 Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch,
                                 std::string_view wanted, CompileOptions options) {
   BM_TRY(check_arch(arch));
   if (arch.vendor == hal::Vendor::kNull)
     return describe(kernel, arch, make_schedule(kernel, target_info(arch), arch.units));
+  if (options.use_cache && !settings().checked)
+    if (auto ready = BM_TRY(find_in_bundles(kernel, arch))) return std::move(*ready);
   const Renderer renderer = usable(BM_TRY(choose_renderer(arch, wanted)), arch);
   const bool is_printing = settings().debug >= 4;
   std::string key;
+  Knobs knobs = options.knobs ? *options.knobs : Knobs{};
   if (options.use_cache) {
     key = cache_key(kernel, arch, renderer);
+    if (const auto tuned = options.knobs ? std::nullopt : find_tuned(id_of(key)))
+      knobs = tuned->knobs;
+    if (!knobs.empty()) key += "\n" + knobs.text();
     if (auto hit = is_printing ? std::nullopt : cached(key)) return std::move(*hit);
   }
-  const Stages stages = BM_TRY(generate(kernel, arch, renderer));
+  const Stages stages = BM_TRY(generate(kernel, arch, renderer, knobs));
   if (is_printing) std::fprintf(stderr, "%s\n", stages.source.c_str());
   hal::CodeObject code = describe(kernel, arch, stages.schedule, local_bytes(stages.program),
                                   scratch_bytes(stages.program));
   auto image = assemble(stages.source, arch, renderer);
+  if (!image && image.error().code == Code::kNotFound && !settings().bundle.empty())
+    image = tl::unexpected(
+        std::move(image.error()).within(fmt::format("not in {}", settings().bundle)));
   if (!image)
     return tl::unexpected(std::move(image.error()).within(fmt::format("kernel {}", kernel.name)));
   code.image = std::move(*image);

@@ -11,8 +11,12 @@
 
 namespace bm::compiler {
 
+struct Knobs;
+
 struct CompileOptions {
   bool use_cache = true;  ///< look in the disk cache first and store there
+  /// Choices of the schedule; nullptr: those a search has found (with the cache only), if any.
+  const Knobs* knobs = nullptr;
 };
 
 /// Compiles `kernel` for `arch`. `renderer`: "LLVM" (in process) or "CLANG" (C text, clang as a
@@ -24,6 +28,11 @@ struct CompileOptions {
 /// log.
 Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch,
                                 std::string_view renderer, CompileOptions options = {});
+
+/// What stands for kernel, target and compiler version in lists of tuned schedules.
+/// Errors: kUnsupported (arch or renderer).
+Result<std::string> schedule_id(const ir::KernelIr& kernel, const hal::Arch& arch,
+                                std::string_view renderer);
 
 /// Every stage as text.
 struct Explained {

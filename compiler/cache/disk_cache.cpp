@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <pthread.h>
 
 #include "compiler/cache/cache_directory.h"
@@ -187,6 +188,16 @@ void DiskCache::trim_sometimes(SqliteCache& cache) {
   if (totals && totals->payload_bytes > options_.max_bytes) {
     (void)cache.trim(options_.max_bytes / 5 * 4);
   }
+}
+
+std::vector<std::vector<std::byte>> DiskCache::all(std::string_view kind) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::vector<std::byte>> blobs = memory_.all(kind);
+  if (SqliteCache* const cache = file(); cache != nullptr)
+    if (auto stored = cache->all(kind))
+      blobs.insert(blobs.end(), std::make_move_iterator(stored->begin()),
+                   std::make_move_iterator(stored->end()));
+  return blobs;
 }
 
 Status DiskCache::clear() {

@@ -57,6 +57,8 @@ class DiskCache {
   Result<std::optional<std::vector<std::byte>>> get(std::string_view kind, std::string_view key);
   /// Stores a copy of `blob`, replacing an older one. A blob that cannot be stored is not an error.
   Status put(std::string_view kind, std::string_view key, std::span<const std::byte> blob);
+  /// Intact blobs stored under `kind`, in no order.
+  std::vector<std::vector<std::byte>> all(std::string_view kind);
   /// Forgets every entry, on disk too. Errors: kIo when the file could not be emptied.
   Status clear();
   /// Drops the least recently used entries until the payloads take at most `max_bytes`.

@@ -36,6 +36,14 @@ void MemoryCache::put(std::string_view kind, std::string_view key,
   trim(max_bytes_);
 }
 
+std::vector<std::vector<std::byte>> MemoryCache::all(std::string_view kind) const {
+  std::vector<std::vector<std::byte>> blobs;
+  const std::string front = full_name(kind, "");
+  for (const Entry& e : entries_)
+    if (e.name.starts_with(front)) blobs.push_back(e.blob);
+  return blobs;
+}
+
 void MemoryCache::trim(uint64_t max_bytes) {
   while (!entries_.empty() && (bytes_ > max_bytes || max_bytes == 0)) {
     bytes_ -= entries_.back().blob.size();

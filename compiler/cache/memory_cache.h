@@ -21,6 +21,7 @@ class MemoryCache {
   std::optional<std::vector<std::byte>> get(std::string_view kind, std::string_view key);
   /// A blob larger than the whole cache is not kept.
   void put(std::string_view kind, std::string_view key, std::span<const std::byte> blob);
+  std::vector<std::vector<std::byte>> all(std::string_view kind) const;
   void trim(uint64_t max_bytes);
   void clear() { trim(0); }
 

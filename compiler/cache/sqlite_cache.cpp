@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <limits>
 #include <fcntl.h>
@@ -187,6 +188,24 @@ Status SqliteCache::put(std::string_view kind, std::string_view key,
              .run());
   write_uses();
   return {};
+}
+
+Result<std::vector<std::vector<std::byte>>> SqliteCache::all(std::string_view kind) {
+  Statement query =
+      BM_TRY(database_.prepare("SELECT hash, checksum, payload FROM blobs WHERE kind=?1"));
+  query.bind(1, kind);
+  std::vector<std::vector<std::byte>> blobs;
+  while (BM_TRY(query.step())) {
+    XXH128_canonical_t canonical;
+    const std::span<const std::byte> hash = query.blob(0), payload = query.blob(2);
+    if (hash.size() != sizeof canonical.digest) continue;
+    std::memcpy(canonical.digest, hash.data(), hash.size());
+    KeyHash key;
+    key.seed = XXH128_hashFromCanonical(&canonical).low64;
+    if (query.integer(1) == checksum(payload, key))
+      blobs.emplace_back(payload.begin(), payload.end());
+  }
+  return blobs;
 }
 
 void SqliteCache::note_use(int64_t row, int64_t last_used) {

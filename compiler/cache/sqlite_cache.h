@@ -33,6 +33,8 @@ class SqliteCache {
   };
   Result<Lookup> get(std::string_view kind, std::string_view key);
   Status put(std::string_view kind, std::string_view key, std::span<const std::byte> blob);
+  /// Blobs of a kind whose checksum is right.
+  Result<std::vector<std::vector<std::byte>>> all(std::string_view kind);
   Status clear();
   Status trim(uint64_t max_bytes);
 

@@ -1,11 +1,15 @@
 #include "compiler/opt/schedule.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "compiler/ir/linear.h"
 #include "compiler/opt/cost.h"
+#include "compiler/opt/knobs.h"
 #include "compiler/opt/panels.h"
 #include "compiler/opt/schedule_rows.h"
 
@@ -52,7 +56,7 @@ class Scheduler {
     choose_lanes();
     rows_ = order_rows(model_, &s_.loops);
     if (limits_.has_tiles) {
-      if (!is_along_row()) choose_tile();
+      if (!set_jams() && !is_along_row()) choose_tile();
       choose_transposition();
       choose_stages();
       choose_unroll();
@@ -60,17 +64,75 @@ class Scheduler {
     }
     choose_grid();
     choose_streams();
+    s_.predicted_cost = predict();
     return std::move(s_);
   }
 
  private:
+  std::optional<int64_t> knob(std::string_view name) const {
+    return limits_.knobs ? limits_.knobs->get(name) : std::nullopt;
+  }
+
+  /// The loop in lanes that a knob asks for, if it does.
+  bool set_lanes(LaneChoice* lanes) {
+    const auto axis = knob("axis");
+    if (!axis || *axis >= static_cast<int64_t>(kernel_.ranges.size())) return false;
+    *lanes = {};
+    const auto count = static_cast<uint32_t>(knob("lanes").value_or(1));
+    if (*axis >= 0 && count > 1)
+      *lanes = {kernel_.ranges[static_cast<size_t>(*axis)],
+                std::min(std::bit_floor(count), limits_.max_lanes)};
+    s_.reduces.clear();
+    cost_ = model_.output_cost(*lanes, &s_.reduces);
+    return true;
+  }
+
+  bool set_jams() {
+    bool is_set = false;
+    for (AxisPlan& a : s_.loops) {
+      const auto at = std::find(kernel_.ranges.begin(), kernel_.ranges.end(), a.range);
+      const auto jam = knob(fmt::format("jam{}", at - kernel_.ranges.begin()));
+      if (!jam) continue;
+      is_set = true;
+      a.jam = static_cast<uint32_t>(*jam);
+    }
+    return is_set;
+  }
+
+  /// Cost of an output iteration, scaled by what merging copies saves of the heaviest reduction.
+  double predict() {
+    const Node* reduce = heaviest_reduce();
+    if (!reduce) return cost_;
+    Tile t;
+    for (size_t i = 0; i < s_.loops.size(); ++i) {
+      if (s_.loops[i].jam == 1) continue;
+      if (t.first_jam == 1) {
+        t.first = i;
+        t.first_jam = s_.loops[i].jam;
+      } else {
+        t.second = i;
+        t.second_jam = s_.loops[i].jam;
+      }
+    }
+    if (t.first_jam == 1 || s_.loops.empty()) return cost_;
+    if (t.second_jam == 1) t.second = t.first;
+    const std::vector<const Node*> body = model_.body(reduce);
+    const auto plain = tile_cost(reduce, body, {t.first, t.first, 1, 1}),
+               tiled = tile_cost(reduce, body, t);
+    // Beyond the registers: spilling is about as dear as not merging at all.
+    return plain && tiled && *plain > 0 ? cost_ * *tiled / *plain : cost_ * 1.5;
+  }
+
   void choose_lanes() {
     cost_ = model_.output_cost({}, &s_.reduces);
     LaneChoice best;
-    for (const Node* r : kernel_.ranges) {
-      const LaneChoice c = model_.best_lanes(r, &cost_, &s_.reduces);
-      if (c.range) best = c;
-    }
+    if (!set_lanes(&best))
+      for (const Node* r : kernel_.ranges) {
+        const LaneChoice c = model_.best_lanes(r, &cost_, &s_.reduces);
+        if (c.range) best = c;
+      }
+    if (knob("rlanes") == 0)
+      for (auto& [reduce, plan] : s_.reduces) plan = {};
     // Loops of one trip go last: they are nothing to share out or to tile.
     for (const bool is_single : {false, true}) {
       for (const Node* r : kernel_.ranges)
@@ -271,7 +333,7 @@ class Scheduler {
              (unroll > trips || unroll * copies * nodes > kMaxMergedNodes ||
               unroll * copies * registers_per_value(plan.lanes) > target_.vector_registers / 2.0))
         unroll /= 2;
-      plan.unroll = unroll;
+      plan.unroll = static_cast<uint32_t>(knob("unroll").value_or(unroll));
     }
   }
 
@@ -294,6 +356,10 @@ class Scheduler {
     if (!is_over_rows && vectors < (has_rest ? 16.0 : 2.0) * jam) return;
     for (AxisPlan& a : s_.loops)
       if (a.range == lanes_.range) a.jam = jam;
+  }
+
+  double blocks_per_unit() const {
+    return static_cast<double>(knob("blocks").value_or(kBlocksPerUnit));
   }
 
   /// One row at a time: what it keeps is overwritten by the next.
@@ -340,7 +406,7 @@ class Scheduler {
     if (s_.loops.empty() || total < 2 * kBlockWork) return;
     double trips = 1;
     uint32_t count = 0, symbolic = 0;
-    const double wanted = double{kBlocksPerUnit} * units_;
+    const double wanted = blocks_per_unit() * units_;
     while (count < s_.loops.size() && trips < wanted) {
       if (rows_.is_row_kernel && count == rows_.outer) break;
       const AxisPlan& a = s_.loops[count];
@@ -362,7 +428,7 @@ class Scheduler {
     const double per_trip = total / trips;
     double chunk = std::ceil(kBlockWork / per_trip);
     // With a known size there is no point in many more blocks than processors.
-    if (!has_symbol) chunk = std::max(chunk, std::ceil(trips / (double{kBlocksPerUnit} * units_)));
+    if (!has_symbol) chunk = std::max(chunk, std::ceil(trips / (blocks_per_unit() * units_)));
     s_.grid_loops = count;
     s_.chunk = static_cast<int64_t>(std::max(chunk, 1.0));
     s_.work_per_block = static_cast<uint64_t>(
@@ -417,8 +483,11 @@ bool multiply(hal::DimExpr* dim, const Node* extent, int64_t step) {
 Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                        ScheduleLimits limits) {
   if (target.has_groups) return make_group_schedule(kernel, target, units, limits);
-  if (auto dots = make_dot_schedule(kernel, target, units, limits)) return std::move(*dots);
-  if (auto panels = make_panel_schedule(kernel, target, units, limits)) return std::move(*panels);
+  const bool is_plain = limits.knobs && limits.knobs->get("plain") == 1;
+  if (!is_plain) {
+    if (auto dots = make_dot_schedule(kernel, target, units, limits)) return std::move(*dots);
+    if (auto panels = make_panel_schedule(kernel, target, units, limits)) return std::move(*panels);
+  }
   return Scheduler(kernel, target, units, limits).run();
 }
 

@@ -15,6 +15,8 @@
 
 namespace bm::compiler {
 
+struct Knobs;
+
 /// One output loop. Each trip covers `lanes`·`jam` iterations: `jam` neighbouring vectors whose
 /// bodies are merged, so that what they share is loaded once.
 struct AxisPlan {
@@ -110,6 +112,7 @@ struct Schedule {
   int64_t chunk = 1;                 ///< trips of the merged loop per block
   std::array<hal::DimExpr, 3> grid;  ///< number of blocks
   uint64_t work_per_block = 0;
+  double predicted_cost = 0;  ///< by the cost model; compares schedules of one kernel
   // Targets with work-groups: the leading grid_loops are spread over groups, the others, merged,
   // over chunks and their iterations over the group's work-items.
   uint32_t block = 0;                            ///< work-items per group; 0: no groups
@@ -131,7 +134,8 @@ struct Schedule {
 struct ScheduleLimits {
   uint32_t max_lanes = 64;
   bool has_tiles = true;
-  uint32_t max_sums = 128;  ///< accumulators of a work-item in products of matrices
+  uint32_t max_sums = 128;       ///< accumulators of a work-item in products of matrices
+  const Knobs* knobs = nullptr;  ///< choices made elsewhere; nullptr: none
 };
 
 /// dim · (extent / step). Extents that are not linear in the variables count with their bound:

@@ -7,6 +7,7 @@
 
 #include "compiler/ir/linear.h"
 #include "compiler/opt/cost.h"
+#include "compiler/opt/knobs.h"
 #include "compiler/opt/schedule.h"
 
 namespace bm::compiler {
@@ -237,7 +238,14 @@ class GroupScheduler {
     return best;
   }
 
+  bool is_wanted(const Shape& s) const {
+    if (!limits_.knobs) return true;
+    return limits_.knobs->get("block").value_or(s.block) == s.block &&
+           limits_.knobs->get("items").value_or(s.per_item) == s.per_item;
+  }
+
   void consider(const Costs& c, Shape s, Shape* best) const {
+    if (!is_wanted(s)) return;
     if (s.per_item > 1 && (is_tiled_ || c.iterations < slots_ * static_cast<double>(s.per_item)))
       return;
     s.time = time(c, s);

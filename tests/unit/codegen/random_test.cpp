@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "compiler/codegen/evaluate.h"
+#include "compiler/opt/knobs.h"
 #include "runtime/base/env.h"
 #include "runtime/base/half.h"
 #include "tests/unit/codegen/random_kernel.h"
@@ -95,7 +96,7 @@ void say_what_ran(int number) {
   raise(number);
 }
 
-enum class Kind : uint8_t { kKernel, kPattern, kFacts, kCheckedKernel, kChecked };
+enum class Kind : uint8_t { kKernel, kPattern, kFacts, kCheckedKernel, kChecked, kKnobs };
 
 struct Case {
   Where where;
@@ -104,8 +105,9 @@ struct Case {
 };
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {
-  static constexpr const char* kNames[] = {"Kernels", "Patterns", "PatternsOnOddMachines",
-                                           "CheckedKernels", "CheckedPatterns"};
+  static constexpr const char* kNames[] = {
+      "Kernels",        "Patterns",        "PatternsOnOddMachines",
+      "CheckedKernels", "CheckedPatterns", "PatternsWithAnySchedule"};
   return where_name(info.param.where) + "_" + kNames[static_cast<int>(info.param.kind)];
 }
 
@@ -113,6 +115,17 @@ bool is_pattern(Kind kind) { return kind != Kind::kKernel && kind != Kind::kChec
 
 RandomKernel draw(Kind kind, uint64_t seed) {
   return is_pattern(kind) ? random_pattern(seed) : random_kernel(seed);
+}
+
+/// A few steps of a search in directions drawn.
+compiler::Knobs any_schedule(const ir::KernelIr& kernel, const hal::Arch& arch, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  compiler::Knobs knobs;
+  for (uint64_t steps = 1 + random() % 4; steps-- > 0;) {
+    const auto next = compiler::neighbours(kernel, compiler::target_info(arch), knobs);
+    if (!next.empty()) knobs = next[random() % next.size()];
+  }
+  return knobs;
 }
 
 class Random : public testing::TestWithParam<Case> {
@@ -129,14 +142,16 @@ class Random : public testing::TestWithParam<Case> {
     const bool is_checked = c.kind == Kind::kChecked || c.kind == Kind::kCheckedKernel;
     const ScopedSetting checked("BM_CHECKED", is_checked ? "1" : "0");
     auto buffers = k.buffers;
+    compiler::Knobs knobs;
+    if (c.kind == Kind::kKnobs) knobs = any_schedule(k.kernel, arch, seed);
     const Status done = is_cpu(c.where)
-                            ? run_on_cpu(arch, c.where.renderer, k.kernel, buffers, k.vars)
+                            ? run_on_cpu(arch, c.where.renderer, k.kernel, buffers, k.vars, &knobs)
                             : run_on(c.where, k.kernel, buffers, k.vars);
     ASSERT_TRUE(done) << what << ": " << done.error().message;
     const auto result = same(k, buffers, reference(k));
     if (result) return;
     auto text = compiler::explain(k.kernel, arch, renderer_of(c.where));
-    FAIL() << what << ", " << arch.key() << ": " << result.message()
+    FAIL() << what << ", '" << knobs.text() << "', " << arch.key() << ": " << result.message()
            << (text ? text->ir : text.error().message);
   }
 };
@@ -168,6 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{kSse, Kind::kPattern, 60}, Case{{"LLVM", false}, Kind::kKernel, 60},
                     Case{{"LLVM", false}, Kind::kPattern, 60}, Case{{"CLANG"}, Kind::kKernel, 25},
                     Case{{"CLANG"}, Kind::kPattern, 36}, Case{{"CLANG", false}, Kind::kKernel, 10},
+                    Case{{"LLVM"}, Kind::kKnobs, 150}, Case{kSse, Kind::kKnobs, 40},
                     Case{{"LLVM"}, Kind::kCheckedKernel, 60}, Case{{"LLVM"}, Kind::kChecked, 60},
                     Case{{"CLANG"}, Kind::kChecked, 24}, Case{{"CLANG"}, Kind::kCheckedKernel, 12},
                     Case{{"OPENCL"}, Kind::kKernel, 25}, Case{{"OPENCL"}, Kind::kPattern, 12},

@@ -97,10 +97,11 @@ void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers, 
 
 Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel,
                                                       const hal::Arch& arch,
-                                                      std::string_view renderer) {
+                                                      std::string_view renderer,
+                                                      const compiler::Knobs* knobs) {
   BM_TRY(ir::verify(kernel));
   const hal::CodeObject code =
-      BM_TRY(compiler::compile(kernel, arch, renderer, {.use_cache = false}));
+      BM_TRY(compiler::compile(kernel, arch, renderer, {.use_cache = false, .knobs = knobs}));
   return cpu::CpuProgram::load(code, arch.name);
 }
 
@@ -172,8 +173,9 @@ Status run_on(const Where& where, const ir::KernelIr& kernel,
 }
 
 Status run_on_cpu(const hal::Arch& arch, std::string_view renderer, const ir::KernelIr& kernel,
-                  std::span<std::vector<std::byte>> buffers, std::span<const int64_t> vars) {
-  const auto program = BM_TRY(build_kernel(kernel, arch, renderer));
+                  std::span<std::vector<std::byte>> buffers, std::span<const int64_t> vars,
+                  const compiler::Knobs* knobs) {
+  const auto program = BM_TRY(build_kernel(kernel, arch, renderer, knobs));
   const GuardedBuffers guarded(buffers);
   run_kernel(*program, guarded.pointers(), vars);
   if (!guarded.copy_out(buffers))

@@ -47,7 +47,8 @@ void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers,
 /// Compiles without the cache and loads.
 Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel,
                                                       const hal::Arch& arch,
-                                                      std::string_view renderer);
+                                                      std::string_view renderer,
+                                                      const compiler::Knobs* knobs = nullptr);
 
 /// Where a kernel is compiled for and run; "PTX", "NVRTC" and "NVPTX" (of LLVM) as PTX text on an
 /// interpreter.
@@ -70,7 +71,8 @@ Status run_on(const Where& where, const ir::KernelIr& kernel,
               std::span<std::vector<std::byte>> buffers, std::span<const int64_t> vars);
 /// The same on the CPU for any architecture that this machine executes.
 Status run_on_cpu(const hal::Arch& arch, std::string_view renderer, const ir::KernelIr& kernel,
-                  std::span<std::vector<std::byte>> buffers, std::span<const int64_t> vars);
+                  std::span<std::vector<std::byte>> buffers, std::span<const int64_t> vars,
+                  const compiler::Knobs* knobs = nullptr);
 bool is_cpu(const Where& where);
 
 }  // namespace bm::test

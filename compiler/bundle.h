@@ -1,0 +1,64 @@
+#pragma once
+// Kernels compiled ahead of time, in one file: a start from it needs no compiler.
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "compiler/ir/kernel.h"
+#include "runtime/base/mapping.h"
+#include "runtime/base/result.h"
+#include "runtime/hal/arch.h"
+#include "runtime/hal/program.h"
+
+namespace bm::compiler {
+
+/// What stands for a kernel in bundles: its name and structure, no target.
+struct BundleKey {
+  uint64_t high = 0, low = 0;
+  auto operator<=>(const BundleKey&) const = default;
+};
+BundleKey bundle_key(const ir::KernelIr& kernel);
+
+/// A parsed bundle. What it holds is executed: take one only from whom you would take a program.
+class Bundle {
+ public:
+  /// Errors: those of Mapping::open_file; those of parse, naming the file.
+  static Result<Bundle> open(const std::string& path);
+  /// `bytes` must outlive the bundle. Errors: kCorrupt (damaged or cut short); kUnsupported (made
+  /// by another version).
+  static Result<Bundle> parse(std::span<const std::byte> bytes);
+
+  /// Whether its kernels run on `arch`. Errors: kUnsupported naming what differs.
+  Status fits(const hal::Arch& arch) const;
+  /// Nothing: not in here. Errors: kCorrupt.
+  Result<std::optional<hal::CodeObject>> find(const BundleKey& key) const;
+  size_t size() const { return entries_.size(); }
+  const hal::Arch& arch() const { return arch_; }  ///< vendor, name, cpu and features only
+
+ private:
+  struct Entry {
+    BundleKey key;
+    uint64_t offset = 0, size = 0;
+  };
+  std::string path_ = "bundle";
+  Mapping file_;
+  std::span<const std::byte> bytes_;
+  hal::Arch arch_;
+  std::vector<Entry> entries_;  // by key
+};
+
+/// The file's bytes. Equal keys count once.
+std::vector<std::byte> write_bundle(const hal::Arch& arch,
+                                    std::span<const std::pair<BundleKey, hal::CodeObject>> kernels);
+
+/// The kernel from the files of BM_BUNDLE, which are opened once. Nothing: in none of them.
+/// Errors: of opening a file; kUnsupported when none fits `arch`.
+Result<std::optional<hal::CodeObject>> find_in_bundles(const ir::KernelIr& kernel,
+                                                       const hal::Arch& arch);
+
+}  // namespace bm::compiler
