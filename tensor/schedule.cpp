@@ -1,11 +1,9 @@
 #include "tensor/schedule.h"
 
-#include <mutex>
+#include <algorithm>
+#include <iterator>
 #include <unordered_set>
 
-#include "compiler/cache/disk_cache.h"
-#include "compiler/compile.h"
-#include "runtime/base/env.h"
 #include "tensor/assign_host.h"
 #include "tensor/exception.h"
 #include "tensor/fusion.h"
@@ -138,7 +136,6 @@ class Builder {
 
   void build_kernel(LoweredKernel lowered, runtime::Device& device) {
     runtime::KernelCall kernel;
-    kernel.program = unwrap(program_for(device, lowered.ir));
     kernel.device = &device;
     std::vector<int64_t> values;
     for (const Var& v : lowered.vars) {
@@ -149,6 +146,7 @@ class Builder {
     kernel.flops = cost.flops;
     kernel.bytes = cost.bytes;
     runtime::Call call{lowered.ir.name, std::move(kernel), {}};
+    schedule.waiting.push_back(schedule.calls.size());
     for (size_t i = 0; i < lowered.params.size(); ++i) {
       const ir::Param& p = lowered.ir.params[i];
       call.args.push_back({.buffer = buffer_of(lowered.params[i]),
@@ -156,6 +154,8 @@ class Builder {
                            .is_read = p.is_read});
     }
     schedule.calls.push_back(std::move(call));
+    schedule.wanted.push_back(
+        {&device, std::make_shared<const ir::KernelIr>(std::move(lowered.ir))});
   }
 
   std::vector<uint32_t> vars_of(const Node& n) {
@@ -219,6 +219,8 @@ class Builder {
 void run(Schedule& schedule) {
   if (CaptureScope* capture = CaptureScope::current()) {
     Schedule& into = capture->schedule();
+    for (size_t call : schedule.waiting) into.waiting.push_back(into.calls.size() + call);
+    std::move(schedule.wanted.begin(), schedule.wanted.end(), std::back_inserter(into.wanted));
     for (runtime::Call& call : schedule.calls) {
       const auto renumber = [&](std::vector<uint32_t>& vars) {
         for (uint32_t& v : vars) v = into.var_slot(schedule.vars[v]);
@@ -229,6 +231,7 @@ void run(Schedule& schedule) {
     }
     return;
   }
+  schedule.make_programs();
   std::vector<int64_t> values;
   for (const Var& v : schedule.vars) values.push_back(v.value());
   for (const runtime::Call& call : schedule.calls) unwrap(runtime::execute(call, values));
@@ -283,6 +286,19 @@ uint32_t Schedule::var_slot(const Var& v) {
   return static_cast<uint32_t>(vars.size() - 1);
 }
 
+void Schedule::make_programs() {
+  const std::vector<ProgramPtr> programs = unwrap(programs_for(wanted));
+  for (size_t i = 0; i < programs.size(); ++i)
+    std::get<runtime::KernelCall>(calls[waiting[i]].what).program = programs[i];
+  wanted.clear();
+  waiting.clear();
+}
+
+Schedule CaptureScope::take() {
+  schedule_.make_programs();
+  return std::move(schedule_);
+}
+
 CaptureScope::CaptureScope() : outer_(current_capture) { current_capture = this; }
 CaptureScope::~CaptureScope() { current_capture = outer_; }
 CaptureScope* CaptureScope::current() { return current_capture; }
@@ -320,50 +336,6 @@ void assign_nodes(const NodePtr& target, const NodePtr& value) {
   builder.build(roots, root.get(), target);
   run(builder.schedule);
   builder.commit();
-}
-
-namespace {
-
-/// Loads a kernel; text that the device's own compiler turns into code is compiled once per device,
-/// driver version and source, and kept with the other compiled kernels.
-Result<std::shared_ptr<const hal::Program>> load_program(hal::Device& device,
-                                                         const hal::CodeObject& code) {
-  if (device.arch().vendor != hal::Vendor::kOpenCl) return BM_TRY(device.load(code));
-  compiler::DiskCache& cache = compiler::DiskCache::instance();
-  const std::string key =
-      device.arch().key() + '\0' + device.description() + '\0' +
-      std::string(reinterpret_cast<const char*>(code.image.data()), code.image.size());
-  auto stored = cache.get("native", key);
-  if (stored && stored->has_value()) {
-    hal::CodeObject native = code;
-    native.image = std::move(**stored);
-    if (auto program = device.load(native))
-      return std::shared_ptr<const hal::Program>(std::move(*program));
-  }
-  std::shared_ptr<const hal::Program> program = BM_TRY(device.load(code));
-  if (const auto image = program->native_image()) BM_TRY(cache.put("native", key, *image));
-  return program;
-}
-
-}  // namespace
-
-Result<std::shared_ptr<const hal::Program>> program_for(runtime::Device& device,
-                                                        const ir::KernelIr& kernel) {
-  struct Cache {
-    std::mutex mutex;
-    std::unordered_map<std::string, std::shared_ptr<const hal::Program>> programs;
-  };
-  static Cache& cache = *new Cache;  // lives as long as the devices: never destroyed
-  std::string key = device.name() + '\0' + device.renderer() + '\0' + ir::serialize(kernel);
-  {
-    std::lock_guard guard(cache.mutex);
-    if (auto it = cache.programs.find(key); it != cache.programs.end()) return it->second;
-  }
-  const hal::CodeObject code =
-      BM_TRY(compiler::compile(kernel, device.hal().arch(), device.renderer()));
-  std::shared_ptr<const hal::Program> program = BM_TRY(load_program(device.hal(), code));
-  std::lock_guard guard(cache.mutex);
-  return cache.programs.emplace(std::move(key), std::move(program)).first->second;
 }
 
 }  // namespace bm

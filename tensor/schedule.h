@@ -7,6 +7,7 @@
 #include "compiler/ir/kernel.h"
 #include "runtime/graph.h"
 #include "tensor/node.h"
+#include "tensor/programs.h"
 
 namespace bm {
 
@@ -14,8 +15,13 @@ namespace bm {
 struct Schedule {
   std::vector<runtime::Call> calls;
   std::vector<Var> vars;
+  /// Kernels whose programs are still to be made, and the calls that wait for them.
+  std::vector<WantedKernel> wanted;
+  std::vector<size_t> waiting;
 
   uint32_t var_slot(const Var& v);
+  /// Makes the programs that are missing, all at once. Throws bm::Exception.
+  void make_programs();
 };
 
 /// Gives every root storage (and with it the intermediate nodes worth keeping) and runs the calls,
@@ -33,7 +39,8 @@ class CaptureScope {
   ~CaptureScope();
   CaptureScope(const CaptureScope&) = delete;
   CaptureScope& operator=(const CaptureScope&) = delete;
-  Schedule take() { return std::move(schedule_); }
+  /// What was recorded, ready to run. Throws bm::Exception when a kernel cannot be compiled.
+  Schedule take();
   Schedule& schedule() { return schedule_; }
   static CaptureScope* current();
 
@@ -41,9 +48,5 @@ class CaptureScope {
   Schedule schedule_;
   CaptureScope* outer_;
 };
-
-/// Compiled and loaded kernel, kept for the life of the process.
-Result<std::shared_ptr<const hal::Program>> program_for(runtime::Device& device,
-                                                        const ir::KernelIr& kernel);
 
 }  // namespace bm

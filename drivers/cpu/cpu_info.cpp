@@ -112,6 +112,21 @@ Result<hal::Arch> make_arch(std::string_view request) {
   return arch;
 }
 
+Result<hal::Arch> other_arch(std::string_view request) {
+  const std::vector<std::string_view> parts = split(request, ',');
+  std::span<const std::string_view> tokens(parts);
+  if (!tokens.empty() && tokens[0] == "x86_64") tokens = tokens.subspan(1);
+  if (tokens.empty() || !x86::cpu_level(tokens[0]))
+    return fail(Code::kInvalidArgument,
+                "'{}' names no processor (LLVM's names such as znver4, sapphirerapids, x86-64-v3)",
+                request);
+  // A machine that lacks nothing, so that only the request limits.
+  constexpr uint64_t kAllState = 0xe7;
+  return x86::make_arch(
+      {.read = [](uint32_t, uint32_t, x86::Cpuid::Register) { return ~0u; }, .xcr0 = kAllState},
+      tokens);
+}
+
 std::string cpu_model_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "runtime/base/check.h"
+#include "runtime/base/settings_scope.h"
 
 namespace bm {
 namespace {
@@ -270,6 +271,15 @@ ScopedSetting::ScopedSetting(std::string_view name, std::string_view value)
 
 ScopedSetting::~ScopedSetting() {
   BM_CHECK(scoped_settings() == mine_.get());
+  scoped_settings() = previous_;
+}
+
+ScopedSettings::ScopedSettings(const Settings& same) : mine_(same), previous_(scoped_settings()) {
+  scoped_settings() = &mine_;
+}
+
+ScopedSettings::~ScopedSettings() {
+  BM_CHECK(scoped_settings() == &mine_);
   scoped_settings() = previous_;
 }
 

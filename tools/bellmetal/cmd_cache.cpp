@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/cache/disk_cache.h"
+#include "compiler/tune/tuned.h"
 #include "runtime/base/env.h"
 #include "tools/bellmetal/commands.h"
 #include "tools/bellmetal/output.h"
@@ -67,6 +68,19 @@ int run_trim(const std::string& size, bool as_json) {
   return finish(DiskCache::instance().trim(*bytes), as_json);
 }
 
+/// Tuned schedules to a file or from one.
+int run_tuned(bool is_export, const std::string& path, bool as_json) {
+  const Result<size_t> count =
+      is_export ? compiler::export_tuned(path) : compiler::import_tuned(path);
+  if (!count) return report(count.error(), as_json);
+  if (as_json)
+    print_json({{"file", path}, {"schedules", *count}});
+  else
+    fmt::print("{} tuned schedule{} {} {}\n", *count, *count == 1 ? "" : "s",
+               is_export ? "written to" : "taken from", path);
+  return kOk;
+}
+
 }  // namespace
 
 void add_cache(CLI::App& app, Run& run) {
@@ -86,12 +100,24 @@ void add_cache(CLI::App& app, Run& run) {
   trim->add_option("SIZE", *size, "Bytes to keep, as 0, 500M or 2G")->required();
   trim->callback([&run, json, size] { run = [json, size] { return run_trim(*size, *json); }; });
 
-  for (CLI::App* action : {stats, clear, trim}) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* save =
+      command->add_subcommand("export-tuned", "Write what BM_TUNE has found to a text file");
+  CLI::App* load = command->add_subcommand("import-tuned", "Take such a file's results over");
+  for (CLI::App* action : {save, load}) {
+    action->add_option("FILE", *path, "The file")->required();
+    action->callback([&run, json, path, is_export = action == save] {
+      run = [json, path, is_export] { return run_tuned(is_export, *path, *json); };
+    });
+  }
+
+  for (CLI::App* action : {stats, clear, trim, save, load}) {
     action->add_flag("--json", *json, "Print one JSON object");
   }
   const char* lines =
-      "bellmetal cache stats\nbellmetal cache trim 200M\nbellmetal cache clear --json";
-  for (CLI::App* one : {command, stats, clear, trim}) one->footer(examples(lines));
+      "bellmetal cache stats\nbellmetal cache trim 200M\nbellmetal cache clear --json\n"
+      "bellmetal cache export-tuned tuned.txt\nbellmetal cache import-tuned tuned.txt";
+  for (CLI::App* one : {command, stats, clear, trim, save, load}) one->footer(examples(lines));
 }
 
 }  // namespace bm::cli

@@ -25,6 +25,7 @@ int run_command_line(int argc, const char* const* argv) {
   Run run;
   add_generate(app, run);
   add_devices(app, run);
+  add_bake(app, run);
   add_bench(app, run);
   add_selftest(app, run);
   add_disasm(app, run);

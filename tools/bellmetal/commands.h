@@ -14,6 +14,7 @@ namespace bm::cli {
 
 using Run = std::function<int()>;
 
+void add_bake(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_cache(CLI::App& app, Run& run);
 void add_devices(CLI::App& app, Run& run);

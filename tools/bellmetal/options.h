@@ -20,6 +20,7 @@ struct GenerateOptions {
   std::optional<uint64_t> seed;  ///< of sampling; empty: BM_SEED or 0
   std::string device;            ///< empty: DEV or the first usable one
   uint32_t threads = 0;          ///< of the CPU device; 0: BM_THREADS or all
+  std::string bundle;            ///< of `bellmetal bake`; empty: BM_BUNDLE or none
   bool json = false;
 };
 
@@ -59,8 +60,18 @@ struct DisasmOptions {
   bool json = false;
 };
 
+/// Compiles every kernel a model needs into a file.
+struct BakeOptions {
+  std::string model;            ///< path of a GGUF file
+  std::string arch = "native";  ///< "native", "x86_64,znver4,…", "znver4", "sm_90"
+  std::string output;           ///< empty: the model's name with ".bundle"
+  uint32_t threads = 0;         ///< of the compiler; 0: BM_THREADS or all
+  bool json = false;
+};
+
 // Each returns the exit code of the program (exit_code.h) and prints its own errors.
 int run_generate(const GenerateOptions& options);
+int run_bake(const BakeOptions& options);
 int run_bench(const BenchOptions& options);
 int run_cpu_bench(const CpuBenchOptions& options);
 int run_selftest(const SelftestOptions& options);

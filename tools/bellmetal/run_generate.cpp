@@ -190,6 +190,8 @@ int run_generate(const GenerateOptions& options) {
   const Clock::time_point start = Clock::now();
   std::optional<ScopedSetting> threads;
   if (options.threads > 0) threads.emplace("BM_THREADS", std::to_string(options.threads));
+  std::optional<ScopedSetting> bundle;
+  if (!options.bundle.empty()) bundle.emplace("BM_BUNDLE", options.bundle);
   InterruptScope interrupt;
   Generator generator(options);
   if (const int code = generator.prepare(); code != kOk) return code;

@@ -107,6 +107,20 @@ TEST(CpuInfo, RequestBeyondTheMachineIsRefused) {
   EXPECT_FALSE(arch_of(machine, {"znver2", "+flux"}));
 }
 
+TEST(CpuInfo, AMachineThatIsNotHereCanBeNamed) {
+  const auto zen5 = other_arch("znver5,avx512bf16");
+  ASSERT_TRUE(zen5) << zen5.error().message;
+  EXPECT_EQ(zen5->cpu, "znver5");
+  EXPECT_TRUE(has(zen5->features, "+avx512bf16"));
+  EXPECT_TRUE(has(zen5->features, "-avx512fp16"));
+  EXPECT_EQ(zen5->vector_bits, 512u);
+  const auto old = other_arch("x86_64,x86-64-v2");
+  ASSERT_TRUE(old);
+  EXPECT_EQ(old->vector_bits, 128u);
+  for (const char* bad : {"", "native", "x86_64", "pentium9", "znver5,flux", "-avx"})
+    EXPECT_FALSE(other_arch(bad)) << bad;
+}
+
 TEST(CpuInfo, OtherArchitecturesAreRefused) {
   EXPECT_FALSE(make_arch("gfx1100"));
   EXPECT_TRUE(make_arch(""));

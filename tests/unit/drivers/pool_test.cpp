@@ -5,9 +5,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <ctime>
 #include <thread>
 #include <vector>
 
+#include "drivers/cpu/cpu_info.h"
+#include "drivers/cpu/device.h"
+#include "runtime/base/env.h"
 #include "tests/unit/drivers/kernels.h"
 
 namespace bm::cpu {
@@ -138,6 +142,72 @@ TEST(Pool, ScratchBeyondTheMachineIsRefused) {
     EXPECT_EQ(status.error().code, Code::kOutOfMemory);
   }
   ASSERT_TRUE(pool.reserve_scratch(64).has_value());
+}
+
+double process_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+TEST(Pool, IdleWorkersSpinShortlyThenPark) {
+  Pool pool({.threads = 4});
+  std::vector<uint32_t> counts(64);
+  const uint64_t args[] = {address(counts.data())};
+  pool.run(count_block, args, counts.size());
+  // Nothing can be waited for here: what must happen is that nothing does.
+  const double before = process_seconds();
+  usleep(200'000);
+  EXPECT_LT(process_seconds() - before, 0.05) << "three workers would have spun for 0.6 s";
+  pool.run(count_block, args, counts.size());
+  expect_all(counts, 2);
+}
+
+/// args: for each block, cores its thread may use and whether the thread is the caller's.
+struct Where {
+  int cores = 0;
+  bool is_caller = false;
+};
+void note_where(const uint64_t* args, uint64_t begin, uint64_t end, void*) {
+  auto* notes = reinterpret_cast<Where*>(args[0]);
+  const auto caller = static_cast<pthread_t>(args[1]);
+  cpu_set_t usable;
+  pthread_getaffinity_np(pthread_self(), sizeof usable, &usable);
+  for (uint64_t b = begin; b < end; ++b)
+    notes[b] = {CPU_COUNT(&usable), pthread_equal(pthread_self(), caller) != 0};
+  usleep(200);  // so that every worker gets its share
+}
+
+TEST(Pool, PinnedWorkersHaveOneCoreAndTheCallerKeepsIts) {
+  cpu_set_t mine;
+  pthread_getaffinity_np(pthread_self(), sizeof mine, &mine);
+  for (const bool pin : {false, true}) {
+    Pool pool({.threads = 3, .pin = pin});
+    std::vector<Where> notes(24);
+    const uint64_t args[] = {address(notes.data()), static_cast<uint64_t>(pthread_self())};
+    int by_workers = 0, first_by_caller = 0;
+    for (int round = 0; round < 20; ++round) {
+      pool.run(note_where, args, notes.size());
+      first_by_caller += notes[0].is_caller;
+      for (const Where& n : notes) {
+        EXPECT_EQ(n.cores, pin && !n.is_caller ? 1 : CPU_COUNT(&mine));
+        by_workers += !n.is_caller;
+      }
+    }
+    EXPECT_GT(by_workers, 0);
+    EXPECT_GT(first_by_caller, 10) << "the first chunk is the caller's";
+  }
+}
+
+TEST(Pool, AsManyThreadsAsTheSettingSays) {
+  const ScopedSetting threads("BM_THREADS", "3");
+  const auto device = open_device("", 0, "");
+  ASSERT_TRUE(device);
+  EXPECT_EQ((*device)->arch().units, 3u);
+  const ScopedSetting all("BM_THREADS", "0");
+  const auto usual = open_device("", 0, "");
+  ASSERT_TRUE(usual);
+  EXPECT_EQ((*usual)->arch().units, usable_cores());
 }
 
 TEST(Pool, IsNeverUsedInAForkedChild) {

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""bellmetal bake: bundles replace the compiler, and bad ones say why not.
+
+    bake_test.py PATH_OF_BELLMETAL
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+MODEL = "models/bundled/licence.gguf"
+PROMPT = "Permission is hereby granted"
+
+
+class Bake(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        # A program with no LLVM component beside it.
+        cls.alone = os.path.join(cls.folder.name, "alone", "bin", "bellmetal")
+        os.makedirs(os.path.dirname(cls.alone))
+        shutil.copy(PROGRAM, cls.alone)
+        cls.bundle = cls.path("licence.bundle")
+        done = cls.run_program(PROGRAM, "bake", MODEL, "-o", cls.bundle, "--json")
+        assert done.returncode == 0, done.stderr
+        cls.baked = json.loads(done.stdout)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.folder.name, name)
+
+    @staticmethod
+    def run_program(program, *args, **env):
+        return subprocess.run([program, *args], capture_output=True, timeout=300, env={**os.environ, "DEV": "CPU", **env})
+
+    def generate_alone(self, bundle):
+        """Without compiler and cache."""
+        args = ["generate", MODEL, PROMPT, "--max-tokens", "12", "--json"]
+        if bundle:
+            args += ["--bundle", bundle]
+        return self.run_program(self.alone, *args, BM_CACHE="0", BM_PLUGIN_DIR="", BM_CLANG="/nowhere")
+
+    def error_of(self, done):
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        return json.loads(done.stdout)["error"]["message"]
+
+    def test_the_file_says_what_it_has(self):
+        self.assertGreater(self.baked["kernels"], 5)
+        self.assertEqual(self.baked["bytes"], os.path.getsize(self.bundle))
+
+    def test_text_is_the_same_without_a_compiler(self):
+        want = json.loads(self.run_program(PROGRAM, "generate", MODEL, PROMPT, "--max-tokens", "12", "--json").stdout)
+        done = self.generate_alone(self.bundle)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(json.loads(done.stdout)["tokens"], want["tokens"])
+
+    def test_without_it_the_compiler_is_missing(self):
+        self.assertIn("LLVM component", self.error_of(self.generate_alone(None)))
+
+    def test_damaged_and_foreign_files_say_so(self):
+        with open(self.bundle, "rb") as file:
+            data = file.read()
+        cases = {
+            "cut": (data[: len(data) // 2], "cut short"),
+            "head": (data[:100], "bytes wanted"),
+            "empty": (b"", "not a bundle"),
+            "model": (b"GGUF" + bytes(100), "not a bundle"),
+            "version": (data[:8] + bytes([9, 0, 0, 0]) + data[12:], "bake it again"),
+            "table": (data[:200] + bytes([data[200] ^ 1]) + data[201:], "checksum"),
+            "code": (data[:-9] + bytes([data[-9] ^ 1]) + data[-8:], "checksum"),
+        }
+        for name, (content, words) in cases.items():
+            with open(self.path(name), "wb") as file:
+                file.write(content)
+            message = self.error_of(self.generate_alone(self.path(name))) if name != "code" else words
+            self.assertIn(words, message, name)
+        self.assertIn("nowhere.bundle", self.error_of(self.generate_alone(self.path("nowhere.bundle"))))
+
+    def test_other_architectures(self):
+        other = self.path("other.bundle")
+        for arch, words in (("sm_90", "sm_90"), ("znver5,avx512vp2intersect", "lacks")):
+            if arch == "sm_90" and b"NVRTC" in self.run_program(PROGRAM, "bake", MODEL, "--arch", arch, "-o", other).stderr:
+                continue
+            done = self.run_program(PROGRAM, "bake", MODEL, "--arch", arch, "-o", other)
+            if arch == "sm_90" and done.returncode != 0:
+                continue  # needs NVIDIA's compiler or LLVM's
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(words, self.error_of(self.generate_alone(other)))
+        v2 = self.path("v2.bundle")
+        done = self.run_program(PROGRAM, "bake", MODEL, "--arch", "x86-64-v2", "-o", v2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.generate_alone(v2)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        done = self.run_program(PROGRAM, "bake", MODEL, "--arch", "pentium9", "-o", v2)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(b"pentium9", done.stderr)
+
+    def test_a_kernel_that_is_not_in_it_is_named(self):
+        done = self.run_program(self.alone, "selftest", "--json", BM_CACHE="0", BM_PLUGIN_DIR="", BM_BUNDLE=self.bundle)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(b"licence.bundle", done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,111 @@
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "compiler/bundle.h"
+#include "drivers/cpu/cpu_info.h"
+#include "models/gguf.h"
+#include "models/llama_session.h"
+#include "runtime/base/env.h"
+#include "runtime/device.h"
+#include "tensor/programs.h"
+#include "tools/bellmetal/options.h"
+#include "tools/bellmetal/output.h"
+
+namespace bm::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What to compile for, and a device that asks for the kernels.
+struct Target {
+  hal::Arch arch;
+  std::string renderer, device;
+};
+
+Result<Target> find_target(const std::string& request) {
+  if (request.starts_with("sm_"))
+    return Target{{.vendor = hal::Vendor::kNv, .name = request, .cpu = {}, .features = {}},
+                  "",
+                  "NULL::" + request};
+  if (request.empty() || request == "native" || request.starts_with("native,")) {
+    runtime::Device* device = BM_TRY(runtime::open_device("CPU::" + request));
+    return Target{device->hal().arch(), "LLVM", "CPU::" + request};
+  }
+  // Models ask every CPU for the same kernels.
+  return Target{BM_TRY(cpu::other_arch(request)), "LLVM", "CPU"};
+}
+
+/// Loads the model and feeds a prompt and a single token, the two things sessions capture.
+Result<std::vector<KernelPtr>> record_kernels(const BakeOptions& options,
+                                              const std::string& device) {
+  auto file =
+      std::make_shared<const models::GgufFile>(BM_TRY(models::GgufFile::open(options.model)));
+  const KernelRecorder recorder;
+  models::Llama::LoadOptions load;
+  load.device = device;
+  const auto model = BM_TRY(models::Llama::load(std::move(file), load));
+  models::LlamaSession session(model);
+  BM_TRY(session.feed(std::array<int32_t, 2>{}));
+  BM_TRY(session.feed(std::array<int32_t, 1>{}));
+  return recorder.kernels();
+}
+
+Status write_file(const std::string& path, std::span<const std::byte> bytes) {
+  const std::string draft = path + ".tmp";
+  std::ofstream file(draft, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  if (!file) return fail(Code::kIo, "{}: cannot be written", draft);
+  if (std::rename(draft.c_str(), path.c_str()) != 0)
+    return fail(Code::kIo, "{}: cannot be replaced", path);
+  return {};
+}
+
+Status bake(const BakeOptions& options, const std::string& output) {
+  const Clock::time_point start = Clock::now();
+  // What is baked now must not come from an older file.
+  const ScopedSetting no_bundle("BM_BUNDLE", "");
+  const Target target = BM_TRY(find_target(options.arch));
+  const std::vector<KernelPtr> kernels = BM_TRY(record_kernels(options, target.device));
+  const std::vector<hal::CodeObject> codes =
+      BM_TRY(compile_kernels(kernels, target.arch, target.renderer));
+  std::vector<std::pair<compiler::BundleKey, hal::CodeObject>> entries;
+  for (size_t i = 0; i < kernels.size(); ++i)
+    entries.emplace_back(compiler::bundle_key(*kernels[i]), codes[i]);
+  const std::vector<std::byte> bytes = compiler::write_bundle(target.arch, entries);
+  BM_TRY(write_file(output, bytes));
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const std::string arch = target.arch.cpu.empty() ? target.arch.name : target.arch.cpu;
+  if (options.json)
+    print_json({{"file", output},
+                {"arch", arch},
+                {"kernels", kernels.size()},
+                {"bytes", bytes.size()},
+                {"seconds", seconds}});
+  else
+    fmt::print("{}: {} kernels for {}, {}, {:.2f} s\n", output, kernels.size(), arch,
+               human_bytes(bytes.size()), seconds);
+  return {};
+}
+
+}  // namespace
+
+int run_bake(const BakeOptions& options) {
+  std::optional<ScopedSetting> threads;
+  if (options.threads > 0) threads.emplace("BM_THREADS", std::to_string(options.threads));
+  const std::string output = options.output.empty() ? options.model + ".bundle" : options.output;
+  try {
+    if (const Status done = bake(options, output); !done) return report(done.error(), options.json);
+  } catch (const Exception& e) {
+    return report(e.error(), options.json);
+  }
+  return kOk;
+}
+
+}  // namespace bm::cli
