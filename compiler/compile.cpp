@@ -328,6 +328,7 @@ Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
   const Renderer renderer = usable(BM_TRY(choose_renderer(arch, wanted)), arch);
   Stages stages = BM_TRY(generate(kernel, arch, renderer));
   Explained out{.ir = ir::to_string(kernel),
+                .schedule = to_string(stages.schedule),
                 .lowered = to_string(stages.program),
                 .source = std::move(stages.source),
                 .assembly = {}};

@@ -37,6 +37,7 @@ Result<std::string> schedule_id(const ir::KernelIr& kernel, const hal::Arch& arc
 /// Every stage as text.
 struct Explained {
   std::string ir;        ///< KernelIr
+  std::string schedule;  ///< which loops became what
   std::string lowered;   ///< loop program
   std::string source;    ///< LLVM IR, C, OpenCL C, CUDA C or PTX
   std::string assembly;  ///< disassembly of the object

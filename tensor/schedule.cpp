@@ -14,6 +14,7 @@ namespace bm {
 namespace {
 
 thread_local CaptureScope* current_capture = nullptr;
+thread_local KernelScope* current_kernels = nullptr;
 
 bool is_interpreted(const Node& n) { return n.device->hal().arch().vendor == hal::Vendor::kRef; }
 
@@ -288,8 +289,10 @@ uint32_t Schedule::var_slot(const Var& v) {
 
 void Schedule::make_programs() {
   const std::vector<ProgramPtr> programs = unwrap(programs_for(wanted));
-  for (size_t i = 0; i < programs.size(); ++i)
+  for (size_t i = 0; i < programs.size(); ++i) {
     std::get<runtime::KernelCall>(calls[waiting[i]].what).program = programs[i];
+    if (KernelScope* scope = KernelScope::current()) scope->add(programs[i].get(), wanted[i].kernel);
+  }
   wanted.clear();
   waiting.clear();
 }
@@ -302,6 +305,19 @@ Schedule CaptureScope::take() {
 CaptureScope::CaptureScope() : outer_(current_capture) { current_capture = this; }
 CaptureScope::~CaptureScope() { current_capture = outer_; }
 CaptureScope* CaptureScope::current() { return current_capture; }
+
+KernelScope::KernelScope() : outer_(current_kernels) { current_kernels = this; }
+KernelScope::~KernelScope() { current_kernels = outer_; }
+KernelScope* KernelScope::current() { return current_kernels; }
+
+void KernelScope::add(const hal::Program* program, std::shared_ptr<const ir::KernelIr> kernel) {
+  kernels_.insert_or_assign(program, std::move(kernel));
+}
+
+const ir::KernelIr* KernelScope::find(const hal::Program* program) const {
+  const auto it = kernels_.find(program);
+  return it == kernels_.end() ? nullptr : it->second.get();
+}
 
 void realize_nodes(std::span<const NodePtr> roots) {
   Builder builder;

@@ -2,6 +2,7 @@
 // Schedule: lazy nodes → calls in order, and running or recording them.
 
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "compiler/ir/kernel.h"
@@ -47,6 +48,23 @@ class CaptureScope {
  private:
   Schedule schedule_;
   CaptureScope* outer_;
+};
+
+/// What this thread had compiled or looked up while it lives, for tools that explain kernels.
+class KernelScope {
+ public:
+  KernelScope();
+  ~KernelScope();
+  KernelScope(const KernelScope&) = delete;
+  KernelScope& operator=(const KernelScope&) = delete;
+  /// The kernel behind a program; nullptr for one not seen here.
+  const ir::KernelIr* find(const hal::Program* program) const;
+  void add(const hal::Program* program, std::shared_ptr<const ir::KernelIr> kernel);
+  static KernelScope* current();
+
+ private:
+  std::unordered_map<const hal::Program*, std::shared_ptr<const ir::KernelIr>> kernels_;
+  KernelScope* outer_;
 };
 
 }  // namespace bm

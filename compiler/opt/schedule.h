@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -137,6 +138,9 @@ struct ScheduleLimits {
   uint32_t max_sums = 128;       ///< accumulators of a work-item in products of matrices
   const Knobs* knobs = nullptr;  ///< choices made elsewhere; nullptr: none
 };
+
+/// One line per loop and reduction, for people.
+std::string to_string(const Schedule& schedule);
 
 /// dim · (extent / step). Extents that are not linear in the variables count with their bound:
 /// surplus blocks find nothing to do, and the result is false. At most one factor is symbolic.

@@ -30,6 +30,10 @@ void add_cpu_bench(CLI::App& bench, Run& run) {
   command->add_flag("--tiny", o->is_tiny,
                     "Small shapes, hardly repeated: whether everything works");
   command->add_flag("--list", o->is_listing, "Name the rows");
+  command->add_option("--write-model", o->write_model,
+                      "Write the llama model with random weights to this file and end");
+  command->add_option("--format", o->format, "Of the model to write, for example Q4_K");
+  command->add_option("--compile-of", o->compile_of)->group("");
   command->add_flag("--child", o->is_child)->group("");
   command->add_flag(
       "--json", o->json,

@@ -29,6 +29,7 @@ int run_command_line(int argc, const char* const* argv) {
   add_bench(app, run);
   add_selftest(app, run);
   add_disasm(app, run);
+  add_explain(app, run);
   add_cache(app, run);
   add_env(app, run);
   add_version(app, run);

@@ -41,9 +41,12 @@ struct CpuBenchOptions {
   std::string device;              ///< empty: CPU
   double seconds = 1;              ///< of measuring, per row and number of threads
   bool has_peers = true;
-  bool is_tiny = false;     ///< small shapes, hardly repeated: whether everything works
-  bool is_child = false;    ///< this is a measuring process
-  bool is_listing = false;  ///< only name the rows
+  bool is_tiny = false;        ///< small shapes, hardly repeated: whether everything works
+  bool is_child = false;       ///< this is a measuring process
+  bool is_listing = false;     ///< only name the rows
+  std::string compile_of;      ///< a model: only measure the compilation of its kernels
+  std::string write_model;     ///< only write a model with random weights there
+  std::string format = "F32";  ///< of the model to write
   bool json = false;
 };
 
@@ -69,6 +72,16 @@ struct BakeOptions {
   bool json = false;
 };
 
+/// Shows kernels stage by stage, and how near the machine's limits they come.
+struct ExplainOptions {
+  std::string subject;              ///< an expression, or the path of a GGUF file
+  std::string kernel;               ///< show only kernels whose name holds this
+  std::vector<std::string> stages;  ///< "ir", "schedule", …; empty: all
+  std::string device;
+  bool is_measured = true;
+  bool json = false;
+};
+
 // Each returns the exit code of the program (exit_code.h) and prints its own errors.
 int run_generate(const GenerateOptions& options);
 int run_bake(const BakeOptions& options);
@@ -76,5 +89,6 @@ int run_bench(const BenchOptions& options);
 int run_cpu_bench(const CpuBenchOptions& options);
 int run_selftest(const SelftestOptions& options);
 int run_disasm(const DisasmOptions& options);
+int run_explain(const ExplainOptions& options);
 
 }  // namespace bm::cli

@@ -12,6 +12,7 @@
 #include "tools/bellmetal/cpu_bench/cases.h"
 #include "tools/bellmetal/cpu_bench/cpu_report.h"
 #include "tools/bellmetal/cpu_bench/cpu_run.h"
+#include "tools/bellmetal/cpu_bench/random_llama.h"
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
@@ -170,10 +171,34 @@ int run_as_child(const CpuBenchOptions& options) {
   return is_good ? kOk : kFailure;
 }
 
+int write_model(const CpuBenchOptions& options) {
+  RandomLlama model;
+  const auto format = random_llama_format(options.format);
+  if (!format) return report(format.error(), kUsage, options.json);
+  model.format = *format;
+  if (const auto done = write_random_llama(options.write_model, model); !done)
+    return report(done.error(), kBadFile, options.json);
+  if (options.json)
+    print_json({{"path", options.write_model}, {"parameters", model.parameters()}});
+  else
+    fmt::print("{}: {:.2f} billion random weights in {}\n", options.write_model,
+               static_cast<double>(model.parameters()) * 1e-9, options.format);
+  return kOk;
+}
+
+int measure_compilation(const CpuBenchOptions& options) {
+  const auto seconds = compile_seconds(options.compile_of, options.device);
+  if (!seconds) return report(seconds.error(), true);
+  print_json({{"compile_seconds", *seconds}});
+  return kOk;
+}
+
 }  // namespace
 
 int run_cpu_bench(const CpuBenchOptions& options) {
   if (options.is_listing) return list_cases(options.json);
+  if (!options.write_model.empty()) return write_model(options);
+  if (!options.compile_of.empty()) return measure_compilation(options);
   if (const auto known = check_cpu_options(options); !known)
     return report(known.error(), kUsage, options.json);
   InterruptScope interrupt;

@@ -62,6 +62,7 @@ TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
                                                           {"bench", "overhead"},
                                                           {"selftest"},
                                                           {"disasm"},
+                                                          {"explain"},
                                                           {"cache", "stats"},
                                                           {"cache", "clear"},
                                                           {"cache", "trim"},

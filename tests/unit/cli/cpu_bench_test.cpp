@@ -90,7 +90,7 @@ TEST(Contest, RatesAndTimesComeFromTheMedian) {
   c.unit = Unit::kGflops;
   c.amount = 2e9;
   int ours = 0, peers = 0;
-  c.ours = [&] { ++ours; };
+  c.ours = contender("ours", [&] { ++ours; });
   c.peers = {fixed("peer", 0.5, &peers)};
   c.bounds = {fixed("bound", 0.25)};
   const Pace pace{.seconds = 0, .min_repeats = 3, .max_repeats = 3, .sample_ms = 0};
@@ -107,7 +107,7 @@ TEST(Contest, ShortWorkIsRepeatedWithinASample) {
   const std::atomic<bool> stop{false};
   Contest c;
   int peers = 0;
-  c.ours = [] {};
+  c.ours = contender("ours", [] {});
   c.peers = {fixed("peer", 1e-4, &peers)};
   const Pace pace{.seconds = 0, .min_repeats = 1, .max_repeats = 1, .sample_ms = 2};
   ASSERT_TRUE(hold(c, "case", 1, pace, stop));
@@ -119,7 +119,7 @@ TEST(Contest, AWrongResultIsAnErrorAndNotMeasured) {
   for (const double error : {0.1, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
     int ours = 0;
     Contest c;
-    c.ours = [&] { ++ours; };
+    c.ours = contender("ours", [&] { ++ours; });
     c.check = [error]() -> Result<double> { return error; };
     c.tolerance = 0.01;
     const auto o = hold(c, "case", 1, {}, stop);

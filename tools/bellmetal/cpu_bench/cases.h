@@ -19,6 +19,15 @@ std::vector<Case> limit_cases();
 std::vector<Case> gemm_cases();
 std::vector<Case> gemv_cases();
 std::vector<Case> row_cases();
+std::vector<Case> net_cases();
+std::vector<Case> attention_cases();
+std::vector<Case> quant_cases();
+std::vector<Case> llama_cases();
+std::vector<Case> runtime_cases();
+
+/// Time of the first prompt and the first steps of a model minus that of later ones. Meant for a
+/// process of its own without a cache of kernels.
+Result<double> compile_seconds(const std::string& model, const std::string& device);
 
 /// Every row, in the order of the table.
 std::vector<Case> all_cases();

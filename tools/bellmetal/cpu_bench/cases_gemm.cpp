@@ -49,7 +49,7 @@ Result<Contest> sgemm(World& w, Extents e, double goal) {
   Contest c;
   c.unit = Unit::kGflops;
   c.amount = 2.0 * static_cast<double>(e.m * e.n) * static_cast<double>(e.k);
-  c.ours = [replay] { replay->run(); };
+  c.ours = contender("ours", [replay] { replay->run(); });
   if (auto* peer = w.openblas())
     c.peers.push_back(contender("OpenBLAS", [peer, e, a, b, out] {
       peer->gemm(e.m, e.n, e.k, floats(a), floats(b), out->data());
@@ -76,7 +76,7 @@ Result<Contest> narrow_gemm(World& w, Extents e, const Tensor& a, const Tensor& 
   Contest c;
   c.unit = out_type == DType::kI32 ? Unit::kGops : Unit::kGflops;
   c.amount = 2.0 * static_cast<double>(e.m * e.n) * static_cast<double>(e.k);
-  c.ours = [replay] { replay->run(); };
+  c.ours = contender("ours", [replay] { replay->run(); });
   if (auto* peer = w.onednn()) {
     auto out = std::make_shared<Arena>(static_cast<size_t>(e.m * e.n) * 4);
     auto packed = peer->prepacked(shape, a.buffer().host(), b.buffer().host(), out->data());
@@ -125,7 +125,7 @@ Result<Contest> sgemv(World& w, bool is_transposed) {
   Contest c;
   c.unit = Unit::kGbytes;
   c.amount = 4.0 * static_cast<double>(n * n);
-  c.ours = [replay] { replay->run(); };
+  c.ours = contender("ours", [replay] { replay->run(); });
   if (auto* peer = w.openblas())
     c.peers.push_back(contender("OpenBLAS", [peer, n, a, x, out, is_transposed] {
       peer->gemv(is_transposed, n, n, floats(a), floats(x), out->data());

@@ -30,6 +30,7 @@ void settle(const Pace& pace) {
 }
 
 void choose_calls(Runner& r, const Pace& pace) {
+  if (r.contender->is_whole) return;
   r.contender->seconds(1);
   const double once = std::max(r.contender->seconds(1), 1e-9);
   r.calls = static_cast<int>(std::clamp(std::ceil(pace.sample_ms * 1e-3 / once), 1.0, 1e5));
@@ -38,7 +39,7 @@ void choose_calls(Runner& r, const Pace& pace) {
 /// What `before` left in caches and clocks is made good by one call that does not count.
 void sample(Runner& r, const Pace& pace) {
   settle(pace);
-  r.contender->seconds(1);
+  if (!r.contender->is_whole) r.contender->seconds(1);
   r.seconds.push_back(r.contender->seconds(r.calls) / r.calls);
 }
 
@@ -137,11 +138,10 @@ Result<Outcome> hold(const Contest& contest, std::string name, uint32_t threads,
               .error = {},
               .busy_elsewhere = 0,
               .notes = contest.notes};
-  const Contender ours = contender("ours", contest.ours);
   try {
-    contest.ours();
+    if (!contest.ours.is_whole) contest.ours.seconds(1);
     BM_TRY(check(contest, out.name, out));
-    std::vector<Runner> runners{{&ours, 1, {}}};
+    std::vector<Runner> runners{{&contest.ours, 1, {}}};
     for (const Contender& p : contest.peers) runners.push_back({&p, 1, {}});
     for (const Contender& b : contest.bounds) runners.push_back({&b, 1, {}});
     for (Runner& r : runners) choose_calls(r, pace);

@@ -16,6 +16,8 @@ namespace bm::cli {
 struct Contender {
   std::string name;
   std::function<double(int calls)> seconds;
+  /// One call is one sample: it warms up by itself.
+  bool is_whole = false;
 };
 
 /// `work` called in a loop in this process.
@@ -38,7 +40,7 @@ struct Goal {
 struct Contest {
   Unit unit = Unit::kMillis;
   double amount = 1;  ///< per call: floating-point operations, bytes, tokens; unused for times
-  std::function<void()> ours;
+  Contender ours;
   std::vector<Contender> peers;
   /// What the machine could do at best, for example moving the same bytes.
   std::vector<Contender> bounds;

@@ -10,7 +10,8 @@
 namespace bm::cli {
 namespace {
 
-constexpr std::array kPeers = {"openblas", "onednn", "python"};
+constexpr std::array kPeers = {"openblas", "onednn",      "python",        "onnxruntime",
+                               "ggml",     "llama-bench", "ik-llama-bench"};
 
 /// OpenMP's idle threads spin for up to about 18 ms (libgomp, GOMP_SPINCOUNT of 300,000 pauses).
 constexpr double kSettleMs = 20;

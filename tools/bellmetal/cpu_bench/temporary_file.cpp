@@ -9,10 +9,10 @@
 
 namespace bm::cli {
 
-Result<std::unique_ptr<TemporaryFile>> TemporaryFile::create() {
+Result<std::unique_ptr<TemporaryFile>> TemporaryFile::create(bool is_large) {
   std::error_code error;
   std::string folder = "/dev/shm";
-  if (::access(folder.c_str(), W_OK) != 0)
+  if (is_large || ::access(folder.c_str(), W_OK) != 0)
     folder = std::filesystem::temp_directory_path(error).string();
   std::string path = folder + "/bellmetal-XXXXXX";
   const int fd = ::mkstemp(path.data());

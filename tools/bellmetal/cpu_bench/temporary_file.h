@@ -12,8 +12,9 @@ namespace bm::cli {
 
 class TemporaryFile {
  public:
-  /// In /dev/shm, where there is one, else in the folder of temporary files. Errors: kIo.
-  static Result<std::unique_ptr<TemporaryFile>> create();
+  /// In /dev/shm, where there is one, else, and when it is large, in the folder of temporary files.
+  /// Errors: kIo.
+  static Result<std::unique_ptr<TemporaryFile>> create(bool is_large = false);
   ~TemporaryFile();
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;

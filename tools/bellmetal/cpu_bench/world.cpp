@@ -33,6 +33,13 @@ T* World::open(Peer<T>& peer, const char* name) {
 OpenBlas* World::openblas() { return open(openblas_, "openblas"); }
 OneDnn* World::onednn() { return open(onednn_, "onednn"); }
 PythonPeer* World::python() { return open(python_, "python"); }
+OnnxRuntime* World::onnxruntime() { return open(onnxruntime_, "onnxruntime"); }
+Ggml* World::ggml() { return open(ggml_, "ggml"); }
+LlamaBench* World::llama_bench() { return open(llama_bench_, "llama-bench"); }
+LlamaBench* World::ik_llama_bench() {
+  if (path_of("ik-llama-bench").empty()) return nullptr;
+  return open(ik_llama_bench_, "ik-llama-bench");
+}
 
 std::string World::path_of(const std::string& peer) const {
   for (const std::string& given : options_.peers)
@@ -79,7 +86,8 @@ double relative_error(std::span<const float> got, std::span<const float> want) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> all;
-  for (const auto& part : {limit_cases, gemm_cases, gemv_cases, row_cases})
+  for (const auto& part : {limit_cases, gemm_cases, gemv_cases, row_cases, net_cases,
+                           attention_cases, quant_cases, llama_cases, runtime_cases})
     for (Case& c : part()) all.push_back(std::move(c));
   return all;
 }

@@ -8,10 +8,14 @@
 #include <vector>
 
 #include "tensor/jit.h"
+#include "tools/bellmetal/cpu_bench/ggml.h"
 #include "tools/bellmetal/cpu_bench/limits.h"
+#include "tools/bellmetal/cpu_bench/llama_bench.h"
 #include "tools/bellmetal/cpu_bench/onednn.h"
+#include "tools/bellmetal/cpu_bench/onnxruntime.h"
 #include "tools/bellmetal/cpu_bench/openblas.h"
 #include "tools/bellmetal/cpu_bench/python_peer.h"
+#include "tools/bellmetal/cpu_bench/temporary_file.h"
 #include "tools/bellmetal/options.h"
 
 namespace bm::cli {
@@ -33,6 +37,10 @@ class World {
   OpenBlas* openblas();
   OneDnn* onednn();
   PythonPeer* python();
+  OnnxRuntime* onnxruntime();
+  Ggml* ggml();
+  LlamaBench* llama_bench();
+  LlamaBench* ik_llama_bench();  ///< only where --peer says
   /// Path of a peer given with --peer NAME=PATH; empty: none was given.
   std::string path_of(const std::string& peer) const;
 
@@ -59,6 +67,9 @@ class World {
   Peer<OpenBlas> openblas_;
   Peer<OneDnn> onednn_;
   Peer<PythonPeer> python_;
+  Peer<OnnxRuntime> onnxruntime_;
+  Peer<Ggml> ggml_;
+  Peer<LlamaBench> llama_bench_, ik_llama_bench_;
   std::vector<std::string> notes_;
 };
 

@@ -1,0 +1,68 @@
+// Schedules as text, for people.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "compiler/opt/schedule.h"
+
+namespace bm::compiler {
+namespace {
+
+std::string range_name(const ir::Node* range) {
+  const ir::Node* extent = range->src[0];
+  return extent->is_const() ? fmt::format("r{} (0 … {})", range->imm, extent->imm - 1)
+                            : fmt::format("r{} (at most {})", range->imm, extent->hi);
+}
+
+std::string text_of(const hal::DimExpr& dim) {
+  std::string out = fmt::format("{}", dim.constant);
+  for (const hal::DimExpr::Term& t : dim.terms)
+    out += fmt::format(" + {}·v{}", t.coefficient, t.var);
+  return dim.divisor == 1 ? out : fmt::format("({}) / {}", out, dim.divisor);
+}
+
+std::string text_of(const AxisPlan& axis) {
+  std::string out = range_name(axis.range);
+  if (axis.lanes > 1) out += fmt::format(", {} lanes", axis.lanes);
+  if (axis.jam > 1) out += fmt::format(", {} vectors side by side", axis.jam);
+  return out;
+}
+
+std::string text_of(const ir::Node* reduce, const ReducePlan& plan) {
+  std::string out = fmt::format("{} over", ir::reduce_op_name(reduce->reduce_op()));
+  for (size_t i = 1; i < reduce->src.size(); ++i) out += " " + range_name(reduce->src[i]);
+  if (plan.vector_range)
+    out += fmt::format(", {} lanes along r{}", plan.lanes, plan.vector_range->imm);
+  if (plan.unroll > 1) out += fmt::format(", {} accumulators", plan.unroll);
+  if (plan.is_shared) out += ", shared by the work-items of a group";
+  return out;
+}
+
+}  // namespace
+
+std::string to_string(const Schedule& schedule) {
+  std::string out;
+  for (size_t i = 0; i < schedule.loops.size(); ++i)
+    out += fmt::format("loop {}: {}{}\n", i, text_of(schedule.loops[i]),
+                       i < schedule.grid_loops ? ", in the grid" : "");
+  std::vector<const ir::Node*> reduces;
+  for (const auto& [node, plan] : schedule.reduces) reduces.push_back(node);
+  std::sort(reduces.begin(), reduces.end(),
+            [](const ir::Node* a, const ir::Node* b) { return a->id < b->id; });
+  for (const ir::Node* r : reduces)
+    out += fmt::format("reduce: {}\n", text_of(r, schedule.reduces.at(r)));
+  if (!schedule.dots.empty())
+    out += fmt::format("dot products of 8-bit numbers: {} sums\n", schedule.dots.size());
+  if (schedule.matrix)
+    out += fmt::format("matrix instructions: {} × {} tiles of sub-groups of {} × {}, {} deep\n",
+                       schedule.matrix->tiles_down, schedule.matrix->tiles_across,
+                       schedule.matrix->left.rows(), schedule.matrix->right.rows(),
+                       schedule.matrix->trip());
+  out += fmt::format("blocks: {} × {} × {}", text_of(schedule.grid[0]), text_of(schedule.grid[1]),
+                     text_of(schedule.grid[2]));
+  if (schedule.chunk > 1) out += fmt::format(", {} trips each", schedule.chunk);
+  if (schedule.block > 0) out += fmt::format(", {} work-items each", schedule.block);
+  return out + fmt::format("; about {} operations per block\n", schedule.work_per_block);
+}
+
+}  // namespace bm::compiler

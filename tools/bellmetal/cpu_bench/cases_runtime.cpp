@@ -1,0 +1,101 @@
+// What does not depend on kernels being fast: compiling them and starting them.
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+
+#include <nlohmann/json.hpp>
+
+#include "models/llama_session.h"
+#include "runtime/base/env.h"
+#include "tools/bellmetal/cpu_bench/cases.h"
+#include "tools/bellmetal/cpu_bench/llama_bench.h"
+#include "tools/bellmetal/cpu_bench/random_llama.h"
+
+namespace bm::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_of(const std::function<void()>& work) {
+  const auto start = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Result<Contest> make_replay_case(World& w) {
+  const Tensor x = w.random({16}, 1), y = w.random({16}, 2);
+  auto replay = make_replay(
+      [](const std::vector<Tensor>& in) {
+        Tensor t = in[0];
+        for (int i = 0; i < 100; ++i) t = (t + in[1]).contiguous();
+        return t;
+      },
+      {x, y});
+  Contest c;
+  c.unit = Unit::kMicros;
+  c.ours = contender("ours", [replay] { replay->run(); });
+  c.check = [replay, x, y]() -> Result<double> {
+    std::vector<float> want = x.data<float>();
+    const std::vector<float> step = y.data<float>();
+    for (int i = 0; i < 100; ++i)
+      for (size_t j = 0; j < want.size(); ++j) want[j] += step[j];
+    return relative_error(replay->values(), want);
+  };
+  c.goal = {.of_peer = 0, .of_bound = 0, .at_most = 20};
+  return c;
+}
+
+/// Every kernel of the model is compiled in a process of its own, without a cache.
+Result<Contest> make_compile_case(World& w) {
+  const std::shared_ptr<TemporaryFile> file = BM_TRY(TemporaryFile::create(/*is_large=*/true));
+  RandomLlama model;
+  model.format = models::GgmlType::kQ8_0;
+  // As many kernels as the whole model has: layers share theirs.
+  model.layers = w.is_tiny() ? 1 : 4;
+  if (w.is_tiny()) model.vocabulary = 320;
+  BM_TRY(write_random_llama(file->path(), model));
+  const std::string command =
+      fmt::format("BM_CACHE=0 BM_THREADS={} /proc/{}/exe bench cpu --compile-of '{}' --device '{}'",
+                  w.threads(), ::getpid(), file->path(), w.device());
+  Contest c;
+  c.unit = Unit::kMillis;
+  c.ours = {"ours", [command, file](int) {
+              const auto json = nlohmann::json::parse(unwrap(run_command(command)), nullptr, false);
+              if (!json.is_object() || !json.contains("compile_seconds"))
+                raise(Code::kInternal, "{}: no time", command);
+              return json["compile_seconds"].get<double>();
+            }};
+  c.ours.is_whole = true;
+  c.goal = {.of_peer = 0, .of_bound = 0, .at_most = 3000};
+  return c;
+}
+
+}  // namespace
+
+Result<double> compile_seconds(const std::string& model, const std::string& device) {
+  auto file = std::make_shared<const models::GgufFile>(BM_TRY(models::GgufFile::open(model)));
+  const auto llama =
+      BM_TRY(models::Llama::load(file, {.device = device, .context = 0, .progress = {}}));
+  models::LlamaSession session(llama);
+  const std::vector<int32_t> prompt(128, 5);
+  const auto all = [&] {
+    session.reset();
+    unwrap(session.feed(prompt));
+    for (int i = 0; i < 3; ++i) unwrap(session.feed({prompt.data(), 1}));
+  };
+  try {
+    const double first = seconds_of(all);
+    all();
+    return first - seconds_of(all);
+  } catch (const Exception& e) {
+    return tl::unexpected(e.error());
+  }
+}
+
+std::vector<Case> runtime_cases() {
+  return {{"cold compile of a llama model's kernels", make_compile_case},
+          {"replay of 100 kernels of 16 floats", make_replay_case}};
+}
+
+}  // namespace bm::cli

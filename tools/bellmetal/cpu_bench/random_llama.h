@@ -1,0 +1,31 @@
+#pragma once
+// GGUF files of llama models with random weights: as large as asked for, of no use but for speed.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/quant.h"
+#include "runtime/base/result.h"
+
+namespace bm::cli {
+
+struct RandomLlama {
+  models::GgmlType format = models::GgmlType::kF32;  ///< of every matrix; vectors are F32
+  uint32_t embedding = 1024, layers = 16, heads = 16, kv_heads = 8;
+  uint32_t feed_forward = 2816, vocabulary = 32'000, context = 512;
+
+  uint64_t parameters() const;
+};
+
+/// "F32", "F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K". Errors: kInvalidArgument naming them.
+Result<models::GgmlType> random_llama_format(const std::string& name);
+
+/// Rows of random blocks, their values about 1 / sqrt(columns).
+std::vector<std::byte> random_blocks(models::GgmlType format, uint64_t rows, uint64_t columns);
+
+/// The same file for the same arguments. Errors: kIo; kInvalidArgument when rows are not whole
+/// blocks of the format.
+Status write_random_llama(const std::string& path, const RandomLlama& model);
+
+}  // namespace bm::cli

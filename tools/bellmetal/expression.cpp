@@ -1,0 +1,208 @@
+#include "tools/bellmetal/expression.h"
+
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <vector>
+
+namespace bm::cli {
+namespace {
+
+using Arguments = std::vector<Tensor>;
+
+/// Functions of tensors; the numbers after them in a call arrive as `n`.
+struct Function {
+  const char* name;
+  size_t tensors, numbers;  ///< how many of each; missing numbers are 0
+  Tensor (*apply)(const Arguments& t, const std::vector<int64_t>& n);
+};
+
+using Numbers = std::vector<int64_t>;
+
+constexpr Function kFunctions[] = {
+    {"relu", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].relu(); }},
+    {"exp", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].exp(); }},
+    {"log", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].log(); }},
+    {"sqrt", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].sqrt(); }},
+    {"abs", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].abs(); }},
+    {"sigmoid", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].sigmoid(); }},
+    {"silu", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].silu(); }},
+    {"gelu", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].gelu(); }},
+    {"tanh", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].tanh(); }},
+    {"f32", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].cast(DType::kF32); }},
+    {"f16", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].cast(DType::kF16); }},
+    {"i32", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].cast(DType::kI32); }},
+    {"sum", 1, 1, [](const Arguments& t, const Numbers& n) { return t[0].sum({n[0]}); }},
+    {"mean", 1, 1, [](const Arguments& t, const Numbers& n) { return t[0].mean({n[0]}); }},
+    {"max", 1, 1, [](const Arguments& t, const Numbers& n) { return t[0].max({n[0]}); }},
+    {"argmax", 1, 1, [](const Arguments& t, const Numbers& n) { return t[0].argmax(n[0]); }},
+    {"cumsum", 1, 1, [](const Arguments& t, const Numbers& n) { return t[0].cumsum(n[0]); }},
+    {"softmax", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].softmax(); }},
+    {"layernorm", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].layer_norm(); }},
+    {"rmsnorm", 1, 0, [](const Arguments& t, const Numbers&) { return t[0].rms_norm(); }},
+    {"transpose", 1, 0,
+     [](const Arguments& t, const Numbers&) { return t[0].transpose().contiguous(); }},
+    {"linear", 2, 0, [](const Arguments& t, const Numbers&) { return t[0].linear(t[1]); }},
+    {"take", 2, 0, [](const Arguments& t, const Numbers&) { return t[0].take(t[1]); }},
+    {"conv", 2, 2,
+     [](const Arguments& t, const Numbers& n) {
+       return t[0].conv(t[1], {}, {std::max<int64_t>(n[0], 1)}, {n[1]});
+     }},
+    {"attention", 3, 0,
+     [](const Arguments& t, const Numbers&) { return Tensor::attention(t[0], t[1], t[2]); }}};
+
+class Parser {
+ public:
+  Parser(std::string_view text, std::string_view device) : text_(text), device_(device) {}
+
+  Result<Tensor> all() {
+    Tensor t = BM_TRY(sum());
+    if (at_ != text_.size()) return wrong("an operator or the end");
+    return t;
+  }
+
+ private:
+  std::string_view text_, device_;
+  size_t at_ = 0;
+  int depth_ = 0;
+
+  tl::unexpected<Error> wrong(std::string_view wanted) {
+    return fail(Code::kInvalidArgument, "\"{}\": {} expected at character {}; {}", text_, wanted,
+                at_ + 1, expression_help());
+  }
+  char peek() {
+    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
+    return at_ < text_.size() ? text_[at_] : '\0';
+  }
+  bool take(char c) {
+    if (peek() != c) return false;
+    ++at_;
+    return true;
+  }
+  std::string_view word() {
+    peek();
+    const size_t start = at_;
+    while (at_ < text_.size() && std::isalnum(static_cast<unsigned char>(text_[at_]))) ++at_;
+    return text_.substr(start, at_ - start);
+  }
+
+  Result<Tensor> sum() {
+    Tensor left = BM_TRY(product());
+    for (;;) {
+      if (take('+'))
+        left = left + BM_TRY(product());
+      else if (take('-'))
+        left = left - BM_TRY(product());
+      else
+        return left;
+    }
+  }
+  Result<Tensor> product() {
+    Tensor left = BM_TRY(primary());
+    for (;;) {
+      if (take('*'))
+        left = left * BM_TRY(primary());
+      else if (take('/'))
+        left = left / BM_TRY(primary());
+      else if (take('@'))
+        left = left.matmul(BM_TRY(primary()));
+      else
+        return left;
+    }
+  }
+  Result<Tensor> primary() {
+    // A parenthesis is a call of this function: so many are more than anyone means.
+    if (++depth_ > 100) return wrong("fewer parentheses");
+    Result<Tensor> out = simple();
+    --depth_;
+    return out;
+  }
+  Result<Tensor> simple() {
+    if (take('(')) {
+      Tensor t = BM_TRY(sum());
+      if (!take(')')) return wrong("\")\"");
+      return t;
+    }
+    const char c = peek();
+    if (std::isdigit(static_cast<unsigned char>(c)) || c == '.') return number();
+    const size_t start = at_;
+    const std::string_view name = word();
+    if (take('[')) return input(name);
+    if (take('(')) return call(name);
+    at_ = start;
+    return wrong("a number, an input such as f32[64, 64], or a function");
+  }
+  Result<Tensor> number() {
+    const std::string rest(text_.substr(at_));
+    char* end = nullptr;
+    const double value = std::strtod(rest.c_str(), &end);
+    if (end == rest.c_str()) return wrong("a number");
+    at_ += static_cast<size_t>(end - rest.c_str());
+    return Tensor(value);
+  }
+  Result<int64_t> integer() {
+    peek();
+    int64_t value = 0;
+    const auto [end, error] =
+        std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
+    if (error != std::errc()) return wrong("a whole number");
+    at_ = static_cast<size_t>(end - text_.data());
+    return value;
+  }
+  Result<Tensor> input(std::string_view dtype) {
+    Shape shape;
+    if (!take(']')) do {
+        const int64_t n = BM_TRY(integer());
+        if (n < 0) return wrong("a size");
+        shape.push_back(n);
+      } while (take(','));
+    if (!shape.empty() && !take(']')) return wrong("\"]\"");
+    constexpr std::array kTypes = {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI8,
+                                   DType::kU8,  DType::kI16, DType::kU16,  DType::kI32, DType::kU32,
+                                   DType::kI64, DType::kU64, DType::kBool};
+    constexpr std::array kNames = {"f32", "f16", "bf16", "f64", "i8",  "u8",  "i16",
+                                   "u16", "i32", "u32",  "i64", "u64", "bool"};
+    for (size_t i = 0; i < kTypes.size(); ++i)
+      if (dtype == kNames[i]) {
+        Tensor t = Tensor::zeros(shape, kTypes[i], device_).contiguous();
+        return t.realize();
+      }
+    return fail(Code::kInvalidArgument, "\"{}\": no dtype is called \"{}\"", text_, dtype);
+  }
+  Result<Tensor> call(std::string_view name) {
+    for (const Function& f : kFunctions) {
+      if (name != f.name) continue;
+      Arguments tensors;
+      Numbers numbers;
+      for (size_t i = 0; i < f.tensors; ++i) {
+        if (i > 0 && !take(',')) return wrong("\",\"");
+        tensors.push_back(BM_TRY(sum()));
+      }
+      while (numbers.size() < f.numbers && take(',')) numbers.push_back(BM_TRY(integer()));
+      numbers.resize(f.numbers);
+      if (!take(')')) return wrong("\")\"");
+      return f.apply(tensors, numbers);
+    }
+    return fail(Code::kInvalidArgument, "\"{}\": no function is called \"{}\"; {}", text_, name,
+                expression_help());
+  }
+};
+
+}  // namespace
+
+std::string expression_help() {
+  std::string out = "functions:";
+  for (const Function& f : kFunctions) out += fmt::format(" {}", f.name);
+  return out;
+}
+
+Result<Tensor> parse_expression(std::string_view text, std::string_view device) {
+  try {
+    return Parser(text, device).all();
+  } catch (const Exception& e) {
+    return tl::unexpected(e.error());
+  }
+}
+
+}  // namespace bm::cli
