@@ -291,7 +291,8 @@ void Schedule::make_programs() {
   const std::vector<ProgramPtr> programs = unwrap(programs_for(wanted));
   for (size_t i = 0; i < programs.size(); ++i) {
     std::get<runtime::KernelCall>(calls[waiting[i]].what).program = programs[i];
-    if (KernelScope* scope = KernelScope::current()) scope->add(programs[i].get(), wanted[i].kernel);
+    if (KernelScope* scope = KernelScope::current())
+      scope->add(programs[i].get(), wanted[i].kernel);
   }
   wanted.clear();
   waiting.clear();
@@ -312,11 +313,6 @@ KernelScope* KernelScope::current() { return current_kernels; }
 
 void KernelScope::add(const hal::Program* program, std::shared_ptr<const ir::KernelIr> kernel) {
   kernels_.insert_or_assign(program, std::move(kernel));
-}
-
-const ir::KernelIr* KernelScope::find(const hal::Program* program) const {
-  const auto it = kernels_.find(program);
-  return it == kernels_.end() ? nullptr : it->second.get();
 }
 
 void realize_nodes(std::span<const NodePtr> roots) {

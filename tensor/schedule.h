@@ -57,13 +57,13 @@ class KernelScope {
   ~KernelScope();
   KernelScope(const KernelScope&) = delete;
   KernelScope& operator=(const KernelScope&) = delete;
-  /// The kernel behind a program; nullptr for one not seen here.
-  const ir::KernelIr* find(const hal::Program* program) const;
+  using Kernels = std::unordered_map<const hal::Program*, std::shared_ptr<const ir::KernelIr>>;
+  Kernels take() { return std::move(kernels_); }
   void add(const hal::Program* program, std::shared_ptr<const ir::KernelIr> kernel);
   static KernelScope* current();
 
  private:
-  std::unordered_map<const hal::Program*, std::shared_ptr<const ir::KernelIr>> kernels_;
+  Kernels kernels_;
   KernelScope* outer_;
 };
 

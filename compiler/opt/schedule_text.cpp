@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/opt/panels.h"
 #include "compiler/opt/schedule.h"
 
 namespace bm::compiler {
@@ -38,6 +39,16 @@ std::string text_of(const ir::Node* reduce, const ReducePlan& plan) {
   return out;
 }
 
+std::string text_of(const PanelPlan& p) {
+  std::string out = fmt::format("product: tiles of {} rows × {} vectors of {}, blocks of {} × {}",
+                                p.rows, p.vectors, p.lanes, p.row_block, p.column_block);
+  if (p.row) out += fmt::format("; rows {}", range_name(p.row));
+  if (p.column) out += fmt::format("; columns {}", range_name(p.column));
+  for (const ir::Node* b : p.batch) out += fmt::format("; for each {}", range_name(b));
+  return out + (p.is_strip ? "; sums in scratch, the matrix read in its own order\n"
+                           : "; operands copied into scratch\n");
+}
+
 }  // namespace
 
 std::string to_string(const Schedule& schedule) {
@@ -53,6 +64,7 @@ std::string to_string(const Schedule& schedule) {
     out += fmt::format("reduce: {}\n", text_of(r, schedule.reduces.at(r)));
   if (!schedule.dots.empty())
     out += fmt::format("dot products of 8-bit numbers: {} sums\n", schedule.dots.size());
+  if (schedule.panels) out += text_of(*schedule.panels);
   if (schedule.matrix)
     out += fmt::format("matrix instructions: {} × {} tiles of sub-groups of {} × {}, {} deep\n",
                        schedule.matrix->tiles_down, schedule.matrix->tiles_across,

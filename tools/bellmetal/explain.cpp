@@ -32,11 +32,12 @@ std::vector<std::string> explain_stages() {
 
 Result<std::unique_ptr<Recorded>> Recorded::record(const std::function<void()>& work) {
   auto out = std::make_unique<Recorded>();
-  out->scope_ = std::make_unique<KernelScope>();
   try {
+    KernelScope kernels;
     CaptureScope capture;
     work();
     out->schedule_ = capture.take();
+    out->irs_ = kernels.take();
   } catch (const Exception& e) {
     return tl::unexpected(e.error());
   }
@@ -55,7 +56,8 @@ Result<std::unique_ptr<Recorded>> Recorded::record(const std::function<void()>& 
 }
 
 const ir::KernelIr* Recorded::ir(const ExplainedKernel& kernel) const {
-  return scope_->find(kernel_of(kernel.call)->program.get());
+  const auto found = irs_.find(kernel_of(kernel.call)->program.get());
+  return found == irs_.end() ? nullptr : found->second.get();
 }
 
 Result<double> Recorded::measure(const ExplainedKernel& kernel) const {
@@ -78,8 +80,8 @@ Result<double> Recorded::measure(const ExplainedKernel& kernel) const {
 double Roofline::rate(const Contender& limit, double amount) {
   std::vector<double> samples;
   limit.seconds(1);
-  for (int i = 0; i < 7; ++i) samples.push_back(limit.seconds(1));
-  return amount / summarize(std::move(samples)).median;
+  for (int i = 0; i < 20; ++i) samples.push_back(limit.seconds(1));
+  return amount / summarize(std::move(samples)).least;
 }
 
 double Roofline::flops_per_second() {

@@ -36,7 +36,7 @@ class Recorded {
   Result<double> measure(const ExplainedKernel& kernel) const;
 
  private:
-  std::unique_ptr<KernelScope> scope_;
+  KernelScope::Kernels irs_;
   Schedule schedule_;
   std::vector<ExplainedKernel> kernels_;
 };
@@ -47,7 +47,7 @@ struct Roof {
   bool is_memory = false;  ///< memory is what limits
 };
 
-/// Limits of the CPU as measured when first asked.
+/// Limits of the CPU as measured when first asked: the best of several tries.
 class Roofline {
  public:
   explicit Roofline(uint32_t threads) : team_(threads) {}

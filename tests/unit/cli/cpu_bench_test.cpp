@@ -6,8 +6,10 @@
 
 #include "runtime/base/env.h"
 #include "tools/bellmetal/cpu_bench/cases.h"
+#include "tools/bellmetal/cpu_bench/convnet.h"
 #include "tools/bellmetal/cpu_bench/cpu_run.h"
 #include "tools/bellmetal/cpu_bench/limit_loops.h"
+#include "tools/bellmetal/cpu_bench/random_llama.h"
 
 namespace bm::cli {
 namespace {
@@ -197,6 +199,40 @@ TEST(CpuPeers, AMissingOneIsNamedWithWhatToDo) {
   EXPECT_NE(world.notes()[2].find("install python3-torch"), std::string::npos);
 }
 
+TEST(RandomLlama, BlocksOfEveryFormatStandForNumbersOfTheSameSize) {
+  constexpr uint64_t kRows = 16, kColumns = 1024;
+  for (const char* name : {"F32", "F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"}) {
+    const models::GgmlType type = *random_llama_format(name);
+    const std::vector<std::byte> data = random_blocks(type, kRows, kColumns);
+    ASSERT_EQ(data.size(), kRows * *models::ggml_row_bytes(type, kColumns)) << name;
+    std::vector<float> values(kRows * kColumns);
+    ASSERT_TRUE(models::dequantize_row(type, data, values));
+    double sum = 0, squares = 0;
+    for (const float v : values) {
+      sum += static_cast<double>(v);
+      squares += static_cast<double>(v) * static_cast<double>(v);
+    }
+    const double count = static_cast<double>(values.size());
+    EXPECT_NEAR(std::sqrt(squares / count), 1.0 / 32, 0.1 / 32) << name;
+    EXPECT_NEAR(sum / count, 0, 0.1 / 32) << name;
+  }
+  EXPECT_FALSE(random_llama_format("Q9"));
+}
+
+TEST(RandomLlama, HasAQuarterOfABillionParametersUnlessAskedOtherwise) {
+  EXPECT_NEAR(static_cast<double>(RandomLlama{}.parameters()), 0.25e9, 0.01e9);
+  RandomLlama odd;
+  odd.format = models::GgmlType::kQ4_K;
+  odd.embedding = 320;
+  EXPECT_EQ(write_random_llama("/dev/null", odd).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(write_random_llama("/nowhere/x", RandomLlama{}).error().code, Code::kIo);
+}
+
+TEST(ConvNets, HaveTheSizesOfTheirPapers) {
+  EXPECT_NEAR(resnet18(224).flops(), 3.63e9, 0.05e9);
+  EXPECT_NEAR(mobilenet(224).flops(), 0.60e9, 0.02e9);
+}
+
 TEST(Limits, LoopsTouchEveryNumber) {
   const LimitLoops& loops = limit_loops();
   constexpr size_t kCount = 16 * 7;
@@ -223,7 +259,8 @@ TEST(CpuCases, RunTinyWithoutPeersAndAreRight) {
   CpuBenchOptions o;
   o.is_tiny = true;
   o.has_peers = false;
-  o.only = {"sgemm 127", "u8s8 gemm 512", "softmax", "column sum", "sgemv"};
+  o.only = {"sgemm 127", "u8s8 gemm 512", "softmax",    "column sum",    "sgemv",
+            "MobileNet", "Q4_K decode",   "prefill 16", "Q8_0 gemv 4096"};
   int rows = 0;
   std::vector<std::string> notes;
   run_cpu_cases(
@@ -236,7 +273,7 @@ TEST(CpuCases, RunTinyWithoutPeersAndAreRight) {
         EXPECT_TRUE(row.outcome.peers.empty());
       },
       notes);
-  EXPECT_EQ(rows, 6);
+  EXPECT_EQ(rows, 10);
 }
 
 }  // namespace

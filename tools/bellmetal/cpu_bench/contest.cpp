@@ -145,10 +145,13 @@ Result<Outcome> hold(const Contest& contest, std::string name, uint32_t threads,
     for (const Contender& p : contest.peers) runners.push_back({&p, 1, {}});
     for (const Contender& b : contest.bounds) runners.push_back({&b, 1, {}});
     for (Runner& r : runners) choose_calls(r, pace);
+    const bool has_whole = std::any_of(runners.begin(), runners.end(),
+                                       [](const Runner& r) { return r.contender->is_whole; });
+    const int least = has_whole ? std::min(pace.min_repeats, 3) : pace.min_repeats;
     const MachineLoad load;
     const auto start = Clock::now();
     for (int i = 0; i < pace.max_repeats && !stop.load(); ++i) {
-      if (i >= pace.min_repeats && since(start) > pace.seconds) break;
+      if (i >= least && since(start) > pace.seconds) break;
       // Nobody is always behind the same one.
       for (size_t j = 0; j < runners.size(); ++j)
         sample(runners[(j + static_cast<size_t>(i)) % runners.size()], pace);
