@@ -99,11 +99,9 @@ double Roofline::bytes_per_second(double bytes) {
       std::clamp(static_cast<int>(std::lround(std::log2(std::max(bytes, 1.0)))), 14, 29);
   double& known = bytes_[size];
   if (known == 0) {
-    const Contender once = read_limit(team_, size_t{1} << size);
-    // Small arrays are read often enough for the clock.
-    const int calls = std::max(1, (1 << 22) >> std::min(size, 22));
-    const Contender limit{once.name, [&](int n) { return once.seconds(n * calls); }};
-    known = rate(limit, std::exp2(size) * calls);
+    // Small arrays often enough for the clock.
+    const int times = std::max(1, (1 << 24) >> std::min(size, 24));
+    known = rate(read_limit(team_, size_t{1} << size, times), std::exp2(size) * times);
   }
   return known;
 }

@@ -82,12 +82,12 @@ Part part_of(size_t floats, uint32_t index, uint32_t parts) {
 
 }  // namespace
 
-Contender read_limit(Team& team, size_t bytes) {
+Contender read_limit(Team& team, size_t bytes, int times) {
   auto memory = std::make_shared<Arena>(bytes);
-  return contender("plain read", [&team, memory] {
+  return contender("plain read", [&team, memory, times] {
     team.run([&](uint32_t i) {
       const Part p = part_of(memory->bytes() / 4, i, team.size());
-      limit_loops().read(memory->data() + p.begin, p.count);
+      for (int n = 0; n < times; ++n) limit_loops().read(memory->data() + p.begin, p.count);
     });
   });
 }

@@ -44,8 +44,8 @@ class Arena {
   size_t bytes_;
 };
 
-/// Reads `bytes` bytes once per call.
-Contender read_limit(Team& team, size_t bytes);
+/// Reads `bytes` bytes per call, `times` times.
+Contender read_limit(Team& team, size_t bytes, int times = 1);
 /// Copies `bytes` bytes per call, with stores through the cache or past it.
 Contender copy_limit(Team& team, size_t bytes, bool is_streaming);
 /// Fused multiply-adds of float32 in registers; `*flops`: how many operations one call does.
