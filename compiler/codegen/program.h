@@ -54,10 +54,10 @@ enum class ValueOp : uint8_t {
   kItem,       ///< number of this work-item in its group
   kLocalLoad,  ///< `lanes` elements of local array imm from args[0] on, as they are at this place;
                ///< in work-groups up to 16 bytes, from a multiple of as many on
-  kRead,  ///< current content of register imm
-  kCall,  ///< function imm of Program::functions on scalars
-  kDot,   ///< args[0] plus, in every lane, the products of the numbers in two words; imm = DotKind
-  kAny,   ///< bool vector → scalar: true in any lane
+  kRead,       ///< current content of register imm
+  kCall,       ///< function imm of Program::functions on scalars
+  kDot,  ///< args[0] plus, in every lane, the products of the numbers in two words; imm = DotKind
+  kAny,  ///< bool vector → scalar: true in any lane
   kConvert,  ///< value conversion; the caller guarantees that float → int fits
   kAlu,  ///< `alu`: sqrt, trunc (if the target has it), not, bitcast, add … xor, shl, shr (amount
          ///< in range), div and mod of integers (non-zero divisor, no overflow), lt, eq, ne,
