@@ -36,7 +36,7 @@ int main() {
   uint64_t step = 0;
   BM_CHECK(rig.replay(0).has_value());
   const double direct = best_ns([&] {
-    for (size_t i = 0; i < kKernels; ++i) entry(&rig.args[i * 2], 0, 1);
+    for (size_t i = 0; i < kKernels; ++i) entry(&rig.args[i * 2], 0, 1, nullptr);
   });
   const double replay = best_ns([&] { BM_CHECK(rig.replay(++step).has_value()); });
   const double patched = best_ns([&] {
