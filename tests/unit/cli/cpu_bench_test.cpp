@@ -214,7 +214,8 @@ TEST(RandomLlama, BlocksOfEveryFormatStandForNumbersOfTheSameSize) {
     }
     const double count = static_cast<double>(values.size());
     EXPECT_NEAR(std::sqrt(squares / count), 1.0 / 32, 0.1 / 32) << name;
-    EXPECT_NEAR(sum / count, 0, 0.1 / 32) << name;
+    // Codes of Q4_0 are -8 … 7: half a step below zero on average.
+    EXPECT_NEAR(sum / count, 0, 0.15 / 32) << name;
   }
   EXPECT_FALSE(random_llama_format("Q9"));
 }
