@@ -134,6 +134,12 @@ void collect() {
       }
 }
 
+/// Whether what a reduction gives is stored before `user` reads it, other than element for element.
+/// Without this a long network is one expression, and is cut wherever that grows too large.
+static bool is_end(const Node& user, const Facts& source) {
+  return source.has_reduce && !is_bijective(user);
+}
+
 /// Cost and buffers of the expression at `root` with shared parts counted once, as lowering
 /// shares them: a node seen through the same chain of views. Stops past the limits.
 std::pair<int, int> shared_cost(const Node* root) const {
@@ -156,7 +162,15 @@ std::pair<int, int> shared_cost(const Node* root) const {
     cost += own_cost(*n);
     const uint64_t inner =
         is_elementwise(*n) ? view : (view + reinterpret_cast<uintptr_t>(n)) * 0x9e3779b97f4a7c15ULL;
-    for (const NodePtr& s : n->src) stack.push_back({s.get(), inner});
+    for (const NodePtr& s : n->src) {
+      const auto facts = facts_.find(s.get());
+      if (facts != facts_.end() && is_end(*n, facts->second)) {
+        cost += 1;
+        buffers += 1;
+      } else {
+        stack.push_back({s.get(), inner});
+      }
+    }
   }
   return {cost, buffers};
 }
@@ -177,6 +191,12 @@ void look_up(const Node* n) {
       continue;
     }
     const Facts& sf = facts_[s.get()];
+    if (is_end(*n, sf)) {
+      f.cost += 1;
+      f.buffers += 1;
+      f.reads_memory = true;
+      continue;
+    }
     f.cost += sf.cost;
     f.buffers += sf.buffers;
     f.reads_memory |= sf.reads_memory;

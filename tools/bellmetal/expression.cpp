@@ -45,9 +45,10 @@ constexpr Function kFunctions[] = {
      [](const Arguments& t, const Numbers&) { return t[0].transpose().contiguous(); }},
     {"linear", 2, 0, [](const Arguments& t, const Numbers&) { return t[0].linear(t[1]); }},
     {"take", 2, 0, [](const Arguments& t, const Numbers&) { return t[0].take(t[1]); }},
-    {"conv", 2, 2,
+    {"conv", 2, 3,  // stride, padding, groups
      [](const Arguments& t, const Numbers& n) {
-       return t[0].conv(t[1], {}, {std::max<int64_t>(n[0], 1)}, {n[1]});
+       return t[0].conv(t[1], {}, {std::max<int64_t>(n[0], 1)}, {n[1]}, {1},
+                        std::max<int64_t>(n[2], 1));
      }},
     {"attention", 3, 0,
      [](const Arguments& t, const Numbers&) { return Tensor::attention(t[0], t[1], t[2]); }}};

@@ -21,6 +21,7 @@ TEST(Expression, ProductsOfMatricesAndFunctionsHaveTheirShapes) {
   EXPECT_EQ(shape("sum(f32[4, 8], 1)"), "[4]");
   EXPECT_EQ(shape("transpose(f32[4, 8])"), "[8, 4]");
   EXPECT_EQ(shape("conv(f32[1, 3, 8, 8], f32[5, 3, 3, 3], 2, 1)"), "[1, 5, 4, 4]");
+  EXPECT_EQ(shape("conv(f32[1, 4, 8, 8], f32[4, 1, 3, 3], 1, 1, 4)"), "[1, 4, 8, 8]");
   EXPECT_EQ(shape("attention(f32[2, 4, 8], f32[2, 6, 8], f32[2, 6, 8])"), "[2, 4, 8]");
   EXPECT_EQ(shape("take(f32[10, 4], i64[3])"), "[3, 4]");
 }

@@ -190,5 +190,16 @@ TEST(RowKernels, AreNotMadeOfRowsThatLeaveTheCachesOrMeetOtherRows) {
   EXPECT_EQ(kernels(product.softmax(-1)), 2u);
 }
 
+TEST(Fusion, ALongNetworkIsCutWhereItsSumsEnd) {
+  Tensor x = Tensor::zeros({1, 4, 8, 8}).contiguous();
+  x.realize();
+  const Tensor weight = Tensor::zeros({4, 4, 3, 3}).contiguous(), bias = Tensor::zeros({4});
+  Tensor w = weight;
+  w.realize();
+  constexpr int kLayers = 40;
+  for (int i = 0; i < kLayers; ++i) x = (x.conv(w, bias, {1}, {1}) + x).relu();
+  EXPECT_EQ(kernels(x), static_cast<size_t>(kLayers)) << "no product of a sum is stored";
+}
+
 }  // namespace
 }  // namespace bm::test
