@@ -344,6 +344,19 @@ void split_by(const Linear& a, int64_t c, Linear& quotient, Linear& remainder) {
   quotient.constant = (a.constant - remainder.constant) / c;
 }
 
+/// The same with coefficients beyond c taken apart, too, when what is left lies below c: windows of
+/// a padded row are (x + 59·k) % 58 with x + k < 58, which is x + k.
+bool split_all_by(const Linear& a, int64_t c, Linear& quotient, Linear& remainder) {
+  for (const Linear::Term& t : a.terms) {
+    const int64_t rest = ((t.coefficient % c) + c) % c;
+    if (rest != 0) remainder.terms.push_back({t.atom, rest});
+    if (t.coefficient != rest) quotient.terms.push_back({t.atom, (t.coefficient - rest) / c});
+  }
+  remainder.constant = ((a.constant % c) + c) % c;
+  quotient.constant = (a.constant - remainder.constant) / c;
+  return remainder.lower() >= 0 && remainder.upper() < c;
+}
+
 int64_t common_divisor(const Linear& l, int64_t c) {
   for (const Linear::Term& t : l.terms) c = std::gcd(c, t.coefficient);
   return c;
@@ -368,7 +381,9 @@ const Node* Graph::simplify_div(const Node* a, int64_t c) {
     return div(a->src[0], a->src[1]->imm * c);
   if (a->op == Op::kMod && a->src[1]->is_const() && a->src[1]->imm % c == 0 && a->src[0]->lo >= 0)
     return mod(div(a->src[0], c), a->src[1]->imm / c);
-  Linear quotient, remainder;
+  Linear quotient, remainder, all_quotient, all_remainder;
+  if (split_all_by(whole, c, all_quotient, all_remainder))
+    return impl_->rebuild(*this, all_quotient);
   split_by(whole, c, quotient, remainder);
   if (remainder.lower() < 0) return nullptr;
   const bool has_quotient = !quotient.terms.empty() || quotient.constant != 0;
@@ -386,7 +401,9 @@ const Node* Graph::simplify_mod(const Node* a, int64_t c) {
   if (std::min(whole.upper(), a->hi) < c) return a;
   if (a->op == Op::kMod && a->src[1]->is_const() && a->src[1]->imm % c == 0 && a->src[0]->lo >= 0)
     return mod(a->src[0], c);
-  Linear quotient, remainder;
+  Linear quotient, remainder, all_quotient, all_remainder;
+  if (split_all_by(whole, c, all_quotient, all_remainder))
+    return impl_->rebuild(*this, all_remainder);
   split_by(whole, c, quotient, remainder);
   if (remainder.lower() < 0) return nullptr;
   if (remainder.upper() < c) return impl_->rebuild(*this, remainder);

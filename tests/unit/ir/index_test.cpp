@@ -112,6 +112,19 @@ TEST(Index, FlatteningAndUnflatteningCancels) {
   EXPECT_EQ(g.mod(g.div(flat, 5), 7), g.div(j, 5));
 }
 
+TEST(Index, CoefficientsBeyondTheDivisorAreTakenApart) {
+  Graph g;
+  const Node* x = g.range(g.index(56));
+  const Node* k = g.range(g.index(3));
+  // Windows of three in rows of 58, as convolutions make them.
+  const Node* window = g.add(x, g.mul(k, 59));
+  EXPECT_EQ(g.mod(window, 58), g.add(x, k));
+  EXPECT_EQ(g.div(window, 58), k);
+  EXPECT_EQ(g.mod(g.sub(g.index(5), k), 10), g.sub(g.index(5), k)) << "what was below stays";
+  const Node* wide = g.range(g.index(57));
+  EXPECT_EQ(g.mod(g.add(wide, g.mul(k, 59)), 58)->op, Op::kMod) << "56 + 2 is not below 58";
+}
+
 TEST(Index, DigitsOfAnIndexRecombine) {
   Graph g;
   const Node* i = g.range(g.index(6 * 7 * 8));
