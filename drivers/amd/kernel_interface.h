@@ -45,6 +45,10 @@ enum class Place : uint8_t {
   kSystemUncached,  ///< the same, never cached by the GPU: signals, rings, command words
 };
 
+constexpr bool is_system(Place place) {
+  return place == Place::kSystem || place == Place::kSystemUncached;
+}
+
 struct MemoryRequest {
   uint64_t size = 0;  ///< bytes; rounded up to whole pages
   Place place = Place::kVideo;

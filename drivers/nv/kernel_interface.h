@@ -38,6 +38,8 @@ enum class Place : uint8_t {
   kSystem,       ///< system memory, cached and coherent; signals, staging, notifiers
 };
 
+constexpr bool is_system(Place place) { return place == Place::kSystem; }
+
 struct MemoryRequest {
   uint64_t size = 0;  ///< bytes; rounded up to the page size of the kind
   Place place = Place::kVideo;

@@ -1,0 +1,210 @@
+#pragma once
+// Bodies of slab_pool.h, for the one file of a vendor that instantiates them.
+
+#include <algorithm>
+
+#include "drivers/memory/slab_pool.h"
+#include "runtime/base/bits.h"
+#include "runtime/base/check.h"
+
+namespace bm::memory {
+namespace slab {
+
+// Frees a fault report looks back on.
+inline constexpr size_t kRemembered = 256;
+inline constexpr uint64_t kNear = 1_GiB;  ///< farther ones explain nothing
+inline constexpr uint64_t kLargestRequest = uint64_t{1}
+                                            << 46;  // what an address window could ever hold
+
+uint64_t page_bytes();
+uint64_t system_bytes();  ///< of the machine
+
+}  // namespace slab
+
+template <class Kernel>
+void SlabAllocation<Kernel>::reset() {
+  if (pool_ == nullptr) return;
+  std::exchange(pool_, nullptr)->release(*this);
+}
+
+template <class Kernel>
+SlabPool<Kernel>::~SlabPool() {
+  for (const auto& [va, slab] : slabs_) BM_CHECK(slab.live == 0);
+}
+
+template <class Kernel>
+auto SlabPool<Kernel>::ask(uint64_t bytes, Place place) -> Result<std::unique_ptr<Memory>> {
+  auto memory = BM_TRY(kernel_.allocate({.size = bytes, .place = place}));
+  if (!is_system(place)) video_bytes_ += memory->size;
+  return memory;
+}
+
+template <class Kernel>
+auto SlabPool<Kernel>::add_slab(uint64_t bytes, Place place, bool is_whole) -> Result<Slab*> {
+  auto memory = ask(bytes, place);
+  if (!memory && memory.error().code == Code::kOutOfMemory) {
+    trim();
+    memory = ask(bytes, place);
+  }
+  if (!memory) return tl::unexpected(std::move(memory.error()));
+  Slab slab;
+  if (!is_whole) slab.ranges = BM_TRY(Tlsf::create((*memory)->va, (*memory)->size, kAlignment));
+  slab.memory = std::move(*memory);
+  const uint64_t va = slab.memory->va;
+  return &slabs_.insert_or_assign(va, std::move(slab)).first->second;
+}
+
+template <class Kernel>
+auto SlabPool<Kernel>::make(Slab& slab, uint64_t va, uint64_t size) -> Allocation {
+  Allocation allocation;
+  allocation.pool_ = this;
+  allocation.memory_ = slab.memory.get();
+  allocation.va_ = va;
+  allocation.size_ = size;
+  if (slab.memory->host != nullptr) allocation.host_ = slab.memory->host + (va - slab.memory->va);
+  ++slab.live;
+  return allocation;
+}
+
+template <class Kernel>
+auto SlabPool<Kernel>::allocate(uint64_t size, Place place, uint64_t alignment)
+    -> Result<Allocation> {
+  if (size == 0) return fail(Code::kInvalidArgument, "an allocation of 0 bytes");
+  const bool is_of_system = is_system(place);
+  const uint64_t most = std::min(is_of_system ? slab::system_bytes() : kernel_.facts().video_memory,
+                                 slab::kLargestRequest);
+  if (size > most)
+    return fail(Code::kOutOfMemory, "{} bytes of {} memory requested, there are {}", size,
+                is_of_system ? "system" : "video", most);
+  const uint64_t bytes = align_up(size, kAlignment);
+  const bool is_whole = bytes > slab_bytes_ / 2;
+  if (!is_whole) {
+    for (auto& [base, slab] : slabs_) {
+      if (!slab.ranges || slab.memory->place != place) continue;
+      if (const auto va = slab.ranges->try_allocate(bytes, alignment)) return make(slab, *va, size);
+    }
+    if (auto slab = add_slab(slab_bytes_, place, false)) {
+      if (const auto va = (*slab)->ranges->try_allocate(bytes, alignment))
+        return make(**slab, *va, size);
+    } else if (slab.error().code != Code::kOutOfMemory) {
+      return tl::unexpected(std::move(slab.error()));
+    }
+  }
+  Slab* slab = BM_TRY(add_slab(bytes, place, true));
+  return make(*slab, slab->memory->va, size);
+}
+
+template <class Kernel>
+auto SlabPool<Kernel>::wrap(void* host, uint64_t size) -> Result<Allocation> {
+  if (size == 0) return fail(Code::kInvalidArgument, "a wrapped range of 0 bytes");
+  const auto address = reinterpret_cast<uintptr_t>(host);
+  const uint64_t first = align_down(uint64_t{address}, slab::page_bytes());
+  const auto past = checked_add(uint64_t{address}, size);
+  const auto last = past ? checked_align_up(*past, slab::page_bytes()) : std::nullopt;
+  if (!last || *last == 0)
+    return fail(Code::kInvalidArgument, "{} bytes at {} pass the end of memory", size, host);
+  auto memory = BM_TRY(kernel_.allocate(
+      {.size = *last - first, .place = Place::kSystem, .host = reinterpret_cast<void*>(first)}));
+  Slab slab;
+  slab.registered = host;
+  slab.memory = std::move(memory);
+  const uint64_t va = slab.memory->va;
+  Slab& kept = slabs_.insert_or_assign(va, std::move(slab)).first->second;
+  if (kept.memory->host == nullptr) kept.memory->host = reinterpret_cast<std::byte*>(first);
+  return make(kept, va + (address - first), size);
+}
+
+template <class Kernel>
+void SlabPool<Kernel>::drop(typename std::map<uint64_t, Slab>::iterator at) {
+  const Slab& slab = at->second;
+  if (!is_system(slab.memory->place)) video_bytes_ -= slab.memory->size;
+  slabs_.erase(at);
+}
+
+template <class Kernel>
+void SlabPool<Kernel>::release(const Allocation& allocation) {
+  const auto at = slabs_.find(allocation.memory_->va);
+  BM_CHECK(at != slabs_.end());
+  Slab& slab = at->second;
+  --slab.live;
+  freed_.push_back({allocation.va_, allocation.size_});
+  if (freed_.size() > slab::kRemembered) freed_.pop_front();
+  if (slab.ranges) {
+    BM_CHECK(slab.ranges->free(allocation.va_).has_value());
+  } else if (slab.live == 0) {
+    drop(at);
+  }
+}
+
+template <class Kernel>
+void SlabPool<Kernel>::trim() {
+  for (auto at = slabs_.begin(); at != slabs_.end();) {
+    const auto next = std::next(at);
+    if (at->second.live == 0) drop(at);
+    at = next;
+  }
+}
+
+template <class Kernel>
+auto SlabPool<Kernel>::slab_at(uint64_t va) const ->
+    typename std::map<uint64_t, Slab>::const_iterator {
+  auto at = slabs_.upper_bound(va);
+  if (at == slabs_.begin()) return slabs_.end();
+  --at;
+  return va - at->first < at->second.memory->size ? at : slabs_.end();
+}
+
+template <class Kernel>
+std::byte* SlabPool<Kernel>::readable(uint64_t va, uint64_t bytes) const {
+  const auto at = slab_at(va);
+  if (at == slabs_.end()) return nullptr;
+  const Memory& memory = *at->second.memory;
+  const uint64_t offset = va - memory.va;
+  if (!is_system(memory.place) || memory.host == nullptr || bytes > memory.size - offset)
+    return nullptr;
+  return memory.host + offset;
+}
+
+template <class Kernel>
+uint64_t SlabPool<Kernel>::first_gap(uint64_t va, uint64_t bytes) const {
+  const uint64_t end = va + bytes;
+  while (va < end) {
+    const auto at = slab_at(va);
+    if (at == slabs_.end()) return va;
+    va = at->first + at->second.memory->size;
+  }
+  return end;
+}
+
+template <class Kernel>
+std::string SlabPool<Kernel>::describe(uint64_t va) const {
+  struct Nearest {
+    uint64_t distance = UINT64_MAX;
+    uint64_t va = 0, size = 0;
+    bool is_live = false;
+  } nearest;
+  const auto consider = [&](uint64_t begin, uint64_t size, bool is_live) {
+    uint64_t distance = 0;
+    if (va < begin) distance = begin - va;
+    if (va >= begin + size) distance = va - (begin + size) + 1;
+    if (distance < nearest.distance) nearest = {distance, begin, size, is_live};
+  };
+  for (const auto& [base, slab] : slabs_) {
+    if (!slab.ranges) {
+      consider(base, slab.memory->size, true);
+      continue;
+    }
+    for (const Tlsf::Range& range : slab.ranges->ranges())
+      if (!range.is_free) consider(range.address, range.size, true);
+  }
+  for (const Freed& range : freed_) consider(range.va, range.size, false);
+  if (nearest.distance > slab::kNear) return "no allocation is near";
+  const std::string what =
+      fmt::format("{} allocation of {} bytes at {:#x}", nearest.is_live ? "a live" : "a freed",
+                  nearest.size, nearest.va);
+  if (nearest.distance == 0) return fmt::format("inside {}", what);
+  return va < nearest.va ? fmt::format("{} bytes before {}", nearest.distance, what)
+                         : fmt::format("{} bytes past the end of {}", nearest.distance - 1, what);
+}
+
+}  // namespace bm::memory
