@@ -168,7 +168,7 @@ void AmdDevice::write_queue_object() {
 Status AmdDevice::grow_scratch(const LaunchPlan& plan) {
   const uint64_t wave_bytes = uint64_t{plan.private_bytes} * (plan.kernel.is_wave32 ? 32 : 64);
   if (gpu_->scratch.holds(wave_bytes)) return {};
-  BM_TRY(compute_lane().drain());
+  BM_TRY(gpu_->with_cause(compute_lane().drain()));
   BM_TRY(gpu_->scratch.grow(gpu_->kernel->facts(), gpu_->pool, wave_bytes));
   write_queue_object();
   return {};

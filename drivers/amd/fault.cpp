@@ -75,6 +75,12 @@ Status Gpu::look_for_fault() {
   return health_locked();
 }
 
+Status Gpu::with_cause(Status status) {
+  if (status || status.error().code != Code::kDeviceFault) return status;
+  const Status cause = look_for_fault();
+  return cause ? status : cause;
+}
+
 Status Gpu::health() {
   constexpr int64_t kBetweenLooks = 5'000'000;  // asking is a system call; waiters ask all the time
   if (!has_fault.load(std::memory_order_acquire)) [[likely]] {

@@ -83,6 +83,8 @@ struct Gpu {
   Status health_locked() const;
   /// Asks the driver, under `mutex`.
   Status look_for_fault();
+  /// The same error, or the fault in full where it only says that there was one. Under `mutex`.
+  Status with_cause(Status status);
 
   std::mutex mutex;
   std::unique_ptr<KernelInterface> kernel;

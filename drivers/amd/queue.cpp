@@ -138,6 +138,10 @@ void AmdQueue::finish(const std::array<bool, kLanes>& used) {
 
 Status AmdQueue::submit(std::span<const hal::Command> commands) {
   const std::lock_guard lock(gpu_->mutex);
+  return gpu_->with_cause(submit_now(commands));
+}
+
+Status AmdQueue::submit_now(std::span<const hal::Command> commands) {
   BM_TRY(gpu_->health_locked());
   BM_TRY(rebase_handovers(commands.size() + 1));
   ScriptContext where = context();
@@ -214,29 +218,33 @@ Status AmdQueue::replay(hal::Recording& recording, std::span<const uint64_t> val
   if (mine == nullptr || mine->gpu() != gpu_.get())
     return fail(Code::kInvalidArgument, "a recording of another device");
   const std::lock_guard lock(gpu_->mutex);
+  return gpu_->with_cause(replay_now(*mine, values));
+}
+
+Status AmdQueue::replay_now(AmdRecording& recording, std::span<const uint64_t> values) {
   BM_TRY(gpu_->health_locked());
-  BM_TRY(rebase_handovers(mine->handovers() + 1));
-  BM_TRY(make_room({mine->count(kComputeLane), mine->count(kCopyLane)}));
+  BM_TRY(rebase_handovers(recording.handovers() + 1));
+  BM_TRY(make_room({recording.count(kComputeLane), recording.count(kCopyLane)}));
   std::array<uint64_t, kLanes> fences{};
   std::array<bool, kLanes> used{};
   for (size_t lane = 0; lane < kLanes; ++lane) {
-    used[lane] = mine->count(lane) != 0;
+    used[lane] = recording.count(lane) != 0;
     if (lanes_[lane] != nullptr) fences[lane] = lanes_[lane]->next_fence();
   }
-  BM_TRY(mine->patch(values, handovers_, fences));
-  const Status enqueued = enqueue_all(mine->entries(), [&](Lane& lane, const Entry& entry) {
+  BM_TRY(recording.patch(values, handovers_, fences));
+  const Status enqueued = enqueue_all(recording.entries(), [&](Lane& lane, const Entry& entry) {
     if (entry.is_packet)
-      lane.enqueue(mine->packet(entry));
+      lane.enqueue(recording.packet(entry));
     else if (lane.type() == QueueType::kAql)
       lane.enqueue(
-          aql::encode(aql::Pm4Indirect{.address = mine->entry_va(entry), .dwords = entry.dwords}));
+          aql::encode(aql::Pm4Indirect{.address = recording.entry_va(entry), .dwords = entry.dwords}));
     else
-      lane.enqueue(mine->entry_va(entry), entry.dwords);
+      lane.enqueue(recording.entry_va(entry), entry.dwords);
   });
-  handovers_ += mine->handovers();
+  handovers_ += recording.handovers();
   finish(used);
-  mine->mark_used();
-  gpu_->log.note_replay(mine->names());
+  recording.mark_used();
+  gpu_->log.note_replay(recording.names());
   return enqueued;
 }
 
@@ -253,7 +261,7 @@ Status AmdQueue::run_copies(const std::function<void(sdma::Writer&)>& emit) {
   store_words(space.host, scratch_words_);
   lane.enqueue(space.va, static_cast<uint32_t>(scratch_words_.size()));
   lane.finish();
-  return lane.drain();
+  return gpu_->with_cause(lane.drain());
 }
 
 }  // namespace bm::amd

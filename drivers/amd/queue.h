@@ -36,6 +36,8 @@ class AmdQueue final : public hal::Queue {
   ScriptContext context() const;
   /// The words compare 32 bits: long before they wrap the queue starts them anew.
   Status rebase_handovers(uint64_t coming);
+  Status submit_now(std::span<const hal::Command> commands);
+  Status replay_now(AmdRecording& recording, std::span<const uint64_t> values);
   Status make_room(const std::array<uint32_t, kLanes>& counts);
   Status submit_script();
   template <class Enqueue>

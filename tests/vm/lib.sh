@@ -34,7 +34,7 @@ vm_apt() {
   vm_options=(-qq -o "Dir::Etc::sourcelist=$dir/sources.list" -o "Dir::Etc::sourceparts=$dir/empty"
     -o "Dir::State::lists=$dir/lists" -o "Dir::State::status=$dir/status" -o "Dir::Cache=$dir/cache"
     -o APT::Install-Recommends=false -o "APT::Sandbox::User=$(id -un)" -o Debug::NoLocking=1
-    -o Acquire::Languages=none -o Acquire::Retries=3)
+    -o Acquire::Languages=none -o Acquire::Retries=3 -o Acquire::http::Timeout=15)
   if [[ ! -e $dir/updated-$2 ]]; then
     apt-get "${vm_options[@]}" update >"$dir/log" 2>&1 || return 1
     : >"$dir/updated-$2"
@@ -98,6 +98,67 @@ vm_boot() {
     -append 'console=ttyS0 quiet mitigations=off panic=-1' "$@" </dev/null || status=$?
   ((status % 2 == 1)) && return $((status / 2))
   return 99
+}
+
+# First of the paths that exists.
+vm_first_of() {
+  local path
+  for path in "$@"; do [[ -e $path ]] && echo "$path" && return; done
+  vm_skip "none of $* was fetched"
+}
+
+# Debian's kernel, its modules and what packs them, in vm_kernel; the release in $vm_cache/release.
+vm_kernel=$vm_cache/kernel
+vm_fetch_kernel() {
+  local image
+  if [[ ! -s $vm_cache/release ]]; then
+    image=$(vm_depends bookworm linux-image-amd64 'linux-image-[0-9][^ ,]*') || return 1
+    vm_unpack_only bookworm main "$vm_kernel" "$image" busybox-static kmod cpio || return 1
+    echo "${image#linux-image-}" >"$vm_cache/release"
+  fi
+}
+
+# vm_start_root DIR: an empty root file system of the guest, as vm_root. Result too: vm_tree, the modules.
+vm_start_root() {
+  local release kmod
+  vm_root=$1
+  release=$(<"$vm_cache/release")
+  kmod=$(vm_first_of "$vm_kernel"/{usr/,}bin/kmod)
+  mkdir -p "$vm_root"/{bin,modules} "$vm_root.tools"
+  ln -sf "$kmod" "$vm_root.tools/depmod"
+  ln -sf "$kmod" "$vm_root.tools/modinfo"
+  vm_tree=$(vm_first_of "$vm_kernel"/{usr/,}lib/modules/"$release")
+  [[ -s $vm_tree/modules.dep ]] || "$vm_root.tools/depmod" -b "${vm_tree%/lib/modules/*}" "$release"
+  : >"$vm_root/modules/order"
+}
+
+# vm_add_module NAME: a module of the kernel and what it needs, dependencies first. Nothing if there is none.
+vm_add_module() {
+  local line file
+  line=$(grep -E "/${1//[-_]/[-_]}\.ko:" "$vm_tree/modules.dep" | head -1) || return 0
+  for file in $(tr ' ' '\n' <<<"${line#*:}" | tac) "${line%%:*}"; do
+    [[ -n $file && ! -e $vm_root/modules/${file##*/} ]] || continue
+    cp "$vm_tree/$file" "$vm_root/modules/"
+    echo "${file##*/}" >>"$vm_root/modules/order"
+  done
+}
+
+# vm_add_libraries PROGRAM: the shared libraries it needs.
+vm_add_libraries() {
+  local library
+  while read -r library; do
+    mkdir -p "$vm_root${library%/*}"
+    cp -L "$library" "$vm_root$library"
+  done < <(ldd "$1" | grep -oE '/[^ ]+' | sort -u)
+}
+
+# vm_pack_root INIT OUT: the root file system as an initramfs with INIT as its first process.
+vm_pack_root() {
+  local cpio
+  cpio=$(vm_first_of "$vm_kernel"/{usr/,}bin/cpio)
+  cp "$(vm_first_of "$vm_kernel"/{usr/,}bin/busybox)" "$vm_root/bin/busybox"
+  install -m 755 "$1" "$vm_root/init"
+  (cd "$vm_root" && find . | "$cpio" -o -H newc --quiet) >"$2"
 }
 
 vm_mirror_url=$(vm_mirror)

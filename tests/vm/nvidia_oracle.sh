@@ -12,7 +12,6 @@ if [[ ! -s $vm_cache/nvidia/nvidia-uvm.ko ]]; then
   "$here/fetch_nvidia.sh" || exit $?
 fi
 
-kernel=$vm_cache/kernel
 release=$(<"$vm_cache/release")
 work=$(mktemp -d)
 stub=''
@@ -23,46 +22,18 @@ finish() {
 }
 trap finish EXIT
 
-first_of() {
-  local path
-  for path in "$@"; do [[ -e $path ]] && echo "$path" && return; done
-  vm_skip "none of $* was fetched"
-}
-kmod=$(first_of "$kernel"/{usr/,}bin/kmod)
-cpio=$(first_of "$kernel"/{usr/,}bin/cpio)
-busybox=$(first_of "$kernel"/{usr/,}bin/busybox)
-mkdir -p "$work/tools" "$work/root"/{bin,modules}
-ln -s "$kmod" "$work/tools/depmod"
-ln -s "$kmod" "$work/tools/modinfo"
-
+vm_start_root "$work/root"
 # Modules that nvidia.ko needs, dependencies first.
-tree=$(first_of "$kernel"/{usr/,}lib/modules/"$release")
-[[ -s $tree/modules.dep ]] || "$work/tools/depmod" -b "${tree%/lib/modules/*}" "$release"
-: >"$work/root/modules/order"
-add_module() {
-  local line file
-  line=$(grep -E "/${1//[-_]/[-_]}\.ko:" "$tree/modules.dep" | head -1) || return 0
-  for file in $(tr ' ' '\n' <<<"${line#*:}" | tac) "${line%%:*}"; do
-    [[ -n $file && ! -e $work/root/modules/${file##*/} ]] || continue
-    cp "$tree/$file" "$work/root/modules/"
-    echo "${file##*/}" >>"$work/root/modules/order"
-  done
-}
 for module in nvidia nvidia-uvm; do
   cp "$vm_cache/nvidia/$module.ko" "$work/root/modules/"
   while read -r needed; do
-    [[ -z $needed || $needed == nvidia ]] || add_module "$needed"
-  done < <("$work/tools/modinfo" -F depends "$vm_cache/nvidia/$module.ko" | tr ',' '\n')
+    [[ -z $needed || $needed == nvidia ]] || vm_add_module "$needed"
+  done < <("$vm_root.tools/modinfo" -F depends "$vm_cache/nvidia/$module.ko" | tr ',' '\n')
 done
 
-cp "$busybox" "$work/root/bin/busybox"
-install -m 755 "$here/guest_init.sh" "$work/root/init"
 cp "$bin/nvidia_oracle" "$work/root/oracle"
-while read -r library; do
-  mkdir -p "$work/root${library%/*}"
-  cp -L "$library" "$work/root$library"
-done < <(ldd "$bin/nvidia_oracle" | grep -oE '/[^ ]+' | sort -u)
-(cd "$work/root" && find . | "$cpio" -o -H newc --quiet) >"$work/initramfs"
+vm_add_libraries "$bin/nvidia_oracle"
+vm_pack_root "$here/guest_init.sh" "$work/initramfs"
 
 "$bin/stub_gpu" "$work/gpu.sock" &
 stub=$!
@@ -73,7 +44,7 @@ done
 status=0
 # shellcheck disable=SC2016
 timeout 300 bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_cache/qemu" \
-  "$(first_of "$kernel"/boot/vmlinuz-"$release")" "$work/initramfs" 2048 \
+  "$(vm_first_of "$vm_kernel"/boot/vmlinuz-"$release")" "$work/initramfs" 2048 \
   -machine q35,memory-backend=ram -object memory-backend-memfd,id=ram,size=2G,share=on \
   -device pcie-root-port,id=rp0,chassis=1 -device \
   "{\"driver\":\"vfio-user-pci\",\"bus\":\"rp0\",\"socket\":{\"path\":\"$work/gpu.sock\",\"type\":\"unix\"}}" \

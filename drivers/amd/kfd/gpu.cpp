@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "drivers/amd/chips.h"
+#include "drivers/amd/kfd/smi_log.h"
 #include "runtime/base/log.h"
 
 namespace bm::amd::kfd {
@@ -126,9 +127,7 @@ std::string KfdGpu::read_log() {
     if (got <= 0) break;
     text.append(chunk.data(), static_cast<size_t>(got));
   }
-  std::ranges::replace(text, '\n', ';');
-  std::erase_if(text, [](char c) { return c < ' '; });
-  return text;
+  return log_in_words(text);
 }
 
 Result<volatile uint64_t*> KfdGpu::doorbell(uint64_t offset) {
@@ -175,7 +174,7 @@ Result<bool> KfdGpu::wait_event(uint32_t timeout_ms) {
   BM_TRY(session_->call(wait, "WAIT_EVENTS"));
   if (wait.result == kWaitFail)
     return fail(Code::kDeviceLost, "KFD WAIT_EVENTS failed: an event was destroyed");
-  note_faults(records.data());
+  note_faults(records.data(), false);
   return wait.result == kWaitComplete;
 }
 
@@ -185,8 +184,11 @@ std::optional<GpuFault> KfdGpu::take_fault() {
     if (fault_) return fault_;
   }
   std::array<EventData, 2> records{};
-  records[0].event_id = memory_event_.id;
-  records[1].event_id = hardware_event_.id;
+  {
+    const std::lock_guard lock(mutex_);
+    records[0].event_id = memory_event_.id;
+    records[1].event_id = hardware_event_.id;
+  }
   WaitEvents wait{reinterpret_cast<uint64_t>(records.data()), 2, 0, 0, 0};
   const int result = session_->try_call(WaitEvents::kRequest, &wait);
   if (result == -EIO || result == -ENODEV) {
@@ -195,12 +197,25 @@ std::optional<GpuFault> KfdGpu::take_fault() {
     return fault_;
   }
   if (result < 0) return std::nullopt;
-  note_faults(records.data());
+  // Kernels before 2025 do not say what a reset was: something happened, and it was no memory fault.
+  note_faults(records.data(), wait.result == kWaitComplete);
   const std::lock_guard lock(mutex_);
   return fault_;
 }
 
-void KfdGpu::note_faults(const EventData* records) {
+/// An event told about another GPU of the process would be told at once in every later wait.
+void KfdGpu::renew(Event& event, uint32_t type) {
+  const auto made = session_->create_event(type, false);
+  if (!made) return;
+  Event old = *made;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(event, old);
+  }
+  session_->destroy_event(old);
+}
+
+void KfdGpu::note_faults(const EventData* records, bool is_certain) {
   const MemoryException& memory = records[0].memory;
   const HardwareException& hardware = records[1].hardware;
   std::optional<GpuFault> fault;
@@ -217,8 +232,14 @@ void KfdGpu::note_faults(const EventData* records) {
                      .is_whole_reset = hardware.reset_type == kResetWholeGpu,
                      .is_ecc = hardware.reset_cause == kCauseEcc,
                      .is_memory_lost = hardware.memory_lost != 0};
+  } else if (is_certain && memory.gpu_id == 0 && hardware.gpu_id == 0) {
+    fault = GpuFault{.kind = GpuFault::Kind::kHardware, .is_whole_reset = true};
   }
-  if (!fault) return;
+  if (!fault) {
+    if (memory.gpu_id != 0) renew(memory_event_, kEventMemory);
+    if (hardware.gpu_id != 0) renew(hardware_event_, kEventHardware);
+    return;
+  }
   const std::lock_guard lock(mutex_);
   if (fault_) return;
   fault->log = read_log();

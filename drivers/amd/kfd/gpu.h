@@ -60,8 +60,10 @@ class KfdGpu final : public KernelInterface {
   Status read_facts(std::vector<uint32_t> near_gpu_ids);
   void watch_log();
   std::string read_log();
-  /// Remembers the first fault among the records of a wait.
-  void note_faults(const EventData* records);
+  /// Remembers the first fault among the records of a wait. `is_certain`: one of the two fault
+  /// events ended the wait, whatever the records say.
+  void note_faults(const EventData* records, bool is_certain);
+  void renew(Event& event, uint32_t type);
 
   std::shared_ptr<Session> session_;
   Node node_;
@@ -71,7 +73,7 @@ class KfdGpu final : public KernelInterface {
   bool shares_page_ = false;
   Event memory_event_, hardware_event_;
   uint64_t doorbells_ = 0;
-  std::mutex mutex_;  ///< events_, fault_
+  std::mutex mutex_;  ///< events_, fault_, ids of the fault events
   std::vector<uint32_t> events_;
   std::optional<GpuFault> fault_;
 };

@@ -67,6 +67,10 @@ class NotifyServer final : public Server {
   void run(const std::atomic<bool>& is_over);
   const Counts& counts() const { return counts_; }
   std::shared_ptr<Node> node_of(pid_t process, int fd) override;
+  int give(uint64_t id, int source) override;
+  void answer(uint64_t id, int result) override {
+    reply(id, std::max(result, 0), result < 0 ? -result : 0);
+  }
 
  private:
   struct FileId {
@@ -76,7 +80,7 @@ class NotifyServer final : public Server {
   };
   using Descriptor = std::pair<pid_t, int>;
 
-  void answer(const seccomp_notif& call);
+  void handle(const seccomp_notif& call);
   void on_open(const seccomp_notif& call);
   void on_close(const seccomp_notif& call);
   void on_ioctl(const seccomp_notif& call);
@@ -148,7 +152,7 @@ void NotifyServer::on_open(const seccomp_notif& call) {
   forget_dead();
   ScopedFd fd;
   std::shared_ptr<Node> node;
-  if (const int error = devices_.open(path, flags, &fd, &node); error != 0)
+  if (const int error = devices_.open(process_of(call.pid), path, flags, &fd, &node); error != 0)
     return reply(call.id, 0, -error);
   seccomp_notif_addfd add{};
   add.id = call.id;
@@ -210,6 +214,15 @@ void NotifyServer::forget_dead() {
   for (const auto& node : lost) forget(node);
 }
 
+int NotifyServer::give(uint64_t id, int source) {
+  seccomp_notif_addfd add{};
+  add.id = id;
+  add.srcfd = static_cast<uint32_t>(source);
+  add.newfd_flags = O_CLOEXEC;
+  const int given = ::ioctl(listener_, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+  return given < 0 ? -errno : given;
+}
+
 void NotifyServer::on_ioctl(const seccomp_notif& call) {
   const pid_t process = process_of(call.pid);
   const int fd = static_cast<int>(call.data.args[0]);
@@ -218,7 +231,9 @@ void NotifyServer::on_ioctl(const seccomp_notif& call) {
   ++counts_.ioctls;
   Replace replace;
   const int result = devices_.ioctl(
-      *this, {process, fd, node, call.data.args[1] & 0xffffffff, call.data.args[2]}, &replace);
+      *this, {call.id, process, fd, node, call.data.args[1] & 0xffffffff, call.data.args[2]},
+      &replace);
+  if (result == kLater) return;
   if (replace.fd >= 0) {
     seccomp_notif_addfd add{};
     add.id = call.id;
@@ -228,10 +243,10 @@ void NotifyServer::on_ioctl(const seccomp_notif& call) {
     add.newfd_flags = O_CLOEXEC;
     if (::ioctl(listener_, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0) return reply(call.id, 0, errno);
   }
-  reply(call.id, std::max(result, 0), result < 0 ? -result : 0);
+  answer(call.id, result);
 }
 
-void NotifyServer::answer(const seccomp_notif& call) {
+void NotifyServer::handle(const seccomp_notif& call) {
   switch (call.data.nr) {
     case SYS_ioctl: return on_ioctl(call);
     case SYS_close: return on_close(call);
@@ -254,13 +269,14 @@ void NotifyServer::run(const std::atomic<bool>& is_over) {
     buffer.fill(0);
     auto* const call = reinterpret_cast<seccomp_notif*>(buffer.data());
     if (::ioctl(listener_, SECCOMP_IOCTL_NOTIF_RECV, call) == 0)
-      answer(*call);
+      handle(*call);
     else if (errno != EINTR && errno != ENOENT)
       break;
   }
   std::map<Descriptor, std::shared_ptr<Node>> rest;
   rest.swap(nodes_);
   for (const auto& [descriptor, node] : rest) forget(node);
+  devices_.finish();
 }
 
 [[noreturn]] void become(const Options& options, const std::vector<std::string>& arguments,

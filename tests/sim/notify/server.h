@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <climits>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@ class Node {
 
 /// One ioctl of the program.
 struct Ioctl {
+  uint64_t id = 0;  ///< of the call, for Server::give() and Server::answer()
   pid_t process = 0;
   int fd = -1;
   std::shared_ptr<Node> node;
@@ -43,15 +45,20 @@ class Devices {
   virtual ~Devices() = default;
   /// Whether opening this path is ours to answer.
   virtual bool owns(const std::string& path) const = 0;
-  /// Opens it: 0 or -errno. *fd is given to the program (a memfd, so that mmap and fstat work);
+  /// Opens it for a process: 0 or -errno. *fd is given to the program (a memfd, so that mmap and fstat work);
   /// *node may stay null for plain files, whose calls the kernel then answers.
-  virtual int open(const std::string& path, int flags, ScopedFd* fd,
+  virtual int open(pid_t process, const std::string& path, int flags, ScopedFd* fd,
                    std::shared_ptr<Node>* node) = 0;
   /// The last descriptor of the node is closed, or its process is gone.
   virtual void close(const std::shared_ptr<Node>& node) = 0;
-  /// 0 (or a positive result) or -errno.
+  /// 0 (or a positive result) or -errno; kLater: Server::answer() follows from another thread.
   virtual int ioctl(Server& server, const Ioctl& call, Replace* replace) = 0;
+  /// Everything is closed and the server goes: nothing may be answered any more.
+  virtual void finish() {}
 };
+
+/// The call blocks, other calls of the program go on.
+inline constexpr int kLater = INT_MIN;
 
 struct Options {
   /// ioctl "types" (bits 15:8 of the request) that are stopped.
@@ -69,6 +76,11 @@ class Server {
   virtual ~Server() = default;
   /// The node behind a descriptor of the program; null when it is none of ours.
   virtual std::shared_ptr<Node> node_of(pid_t process, int fd) = 0;
+  /// Opens `source`, a descriptor of ours, in the program while it waits for call `id`: its
+  /// descriptor there, closed on exec, or -errno.
+  virtual int give(uint64_t id, int source) = 0;
+  /// Ends a call that kLater was returned for. Thread: any.
+  virtual void answer(uint64_t id, int result) = 0;
 };
 
 /// Runs `arguments` (a command line; PATH is searched) with the devices and returns its exit status

@@ -14,7 +14,7 @@ struct NvNode final : notify::Node {
 
 }  // namespace
 
-int NvDevices::open(const std::string& path, int, ScopedFd* fd,
+int NvDevices::open(pid_t, const std::string& path, int, ScopedFd* fd,
                     std::shared_ptr<notify::Node>* node) {
   if (path.starts_with("/proc/")) {
     if (!kernel_.options().has_nodes || path != "/proc/driver/nvidia/version") return -ENOENT;

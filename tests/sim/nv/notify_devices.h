@@ -19,7 +19,7 @@ class NvDevices final : public notify::Devices {
   static notify::Options options() { return {.types = {'F'}, .has_bare_requests = true}; }
 
   bool owns(const std::string& path) const override { return Kernel::owns(path); }
-  int open(const std::string& path, int flags, ScopedFd* fd,
+  int open(pid_t process, const std::string& path, int flags, ScopedFd* fd,
            std::shared_ptr<notify::Node>* node) override;
   void close(const std::shared_ptr<notify::Node>& node) override;
   int ioctl(notify::Server& server, const notify::Ioctl& call, notify::Replace* replace) override;

@@ -9,6 +9,7 @@
 #include "drivers/amd/chips.h"
 #include "drivers/amd/kfd/abi.h"
 #include "drivers/amd/kfd/gpu.h"
+#include "drivers/amd/kfd/smi_log.h"
 #include "drivers/amd/kfd/topology.h"
 #include "runtime/base/env.h"
 #include "tests/sim/amd/kfd/fake_kfd.h"
@@ -230,6 +231,43 @@ TEST(Kfd, AFaultOfAnotherGpuIsNotOurs) {
   system.raise_memory_fault(1, 0x1000, false);
   EXPECT_FALSE(first->take_fault());
   EXPECT_TRUE(second->take_fault());
+}
+
+TEST(Kfd, AFaultOfAnotherGpuDoesNotKeepWaitsShort) {
+  FakeKfd system({.gpus = 2});
+  auto first = open_gpu(system, {.index = 0}).value();
+  auto second = open_gpu(system, {.index = 1}).value();
+  system.raise_memory_fault(1, 0x1000, false);
+  system.raise_reset(1, true);
+  static_cast<void>(first->wait_event(10));
+  EXPECT_FALSE(first->wait_event(10).value());
+  EXPECT_FALSE(first->take_fault());
+  EXPECT_TRUE(second->take_fault());
+  system.raise_memory_fault(0, 0x2000, false);
+  EXPECT_TRUE(first->take_fault()) << "deaf afterwards";
+}
+
+TEST(Kfd, ResetsAreNoticedWhereTheKernelTellsNothingOfThem) {
+  FakeKfd system({.tells_resets = false});
+  auto gpu = open_gpu(system, {}).value();
+  EXPECT_FALSE(gpu->take_fault());
+  system.raise_reset(0, true);
+  EXPECT_TRUE(gpu->wait_event(1000).value());
+  const auto fault = gpu->take_fault();
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->kind, GpuFault::Kind::kHardware);
+  EXPECT_TRUE(fault->is_whole_reset);
+  EXPECT_NE(fault->log.find("GPU reset 1 begins: the compute ring hung; GPU reset 1 is over"),
+            std::string::npos)
+      << fault->log;
+}
+
+TEST(Kfd, TheEventLogIsPutIntoWords) {
+  EXPECT_EQ(log_in_words("1 1267:bellmetal\n3 2 ring gfx timeout\n4 2\n2 8:3\n5 x @1\n"),
+            "VM fault of process 4711 (bellmetal); GPU reset 2 begins: ring gfx timeout; "
+            "GPU reset 2 is over; the GPU is too hot or draws too much (reasons 0x8); 5 x @1");
+  EXPECT_EQ(log_in_words("1\n\n3\n4 \x01z"), "VM fault; GPU reset 0 begins; GPU reset 0 is over: z");
+  EXPECT_EQ(log_in_words(""), "");
 }
 
 /// Opens, allocates, makes queues; whatever fails, nothing may be left and nothing may crash.

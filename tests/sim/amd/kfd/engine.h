@@ -10,14 +10,15 @@
 #include <string>
 #include <thread>
 
+#include "tests/sim/amd/kfd/machine.h"
 #include "tests/sim/amd/kfd/memory.h"
-#include "tests/sim/amd/kfd/options.h"
 
 namespace bm::sim::amd {
 
 struct QueueSetup {
   uint32_t gpu = 0, gpu_id = 0;
   uint32_t type = 0;  ///< KFD_IOC_QUEUE_TYPE_*
+  uint32_t priority = 7;
   uint64_t ring = 0, ring_bytes = 0;
   uint64_t write_pointer = 0, read_pointer = 0;  ///< GPU addresses
   volatile uint64_t* doorbell = nullptr;
@@ -29,9 +30,10 @@ struct QueueSetup {
 
 class Queue {
  public:
-  Queue(DeviceMemory& memory, const Options& options, QueueSetup setup);
+  Queue(DeviceMemory& memory, Machine& machine, QueueSetup setup);
   ~Queue();
-  uint64_t packets() const { return packets_.load(); }
+  /// It stops where it is, for good.
+  void evict() { stops_ = true; }
 
  private:
   struct Stop {};  // thrown: the queue is destroyed or dead
@@ -57,14 +59,15 @@ class Queue {
   void wait_until(const std::function<bool()>& is_done);
   void check(bool is_right, const char* what);
   void pause();
+  /// A fence: held back, late or lost as the knobs say. False: lost.
+  bool may_signal();
   static uint64_t clock();
 
   DeviceMemory& memory_;
-  const Options& options_;
+  Machine& machine_;
   const QueueSetup setup_;
   std::array<uint32_t, 0x400> sh_{};  ///< registers 0x2c00 …
   std::atomic<bool> stops_{false};
-  std::atomic<uint64_t> packets_{0};
   std::thread thread_;
 };
 

@@ -1,5 +1,7 @@
 #include "tests/sim/amd/kfd/interpreter.h"
 
+#include <array>
+
 #include "tests/sim/amd/exec/interpreter.h"
 #include "tests/sim/amd/kfd/memory.h"
 
@@ -10,20 +12,38 @@ namespace {
 class Pages final : public Memory {
  public:
   Pages(DeviceMemory& memory, uint32_t gpu_id) : memory_(memory), gpu_id_(gpu_id) {}
+  /// What was found last is most often found again, without asking anybody.
   Place at(uint64_t address, uint32_t bytes, Access) override {
-    return {memory_.at(gpu_id_, address, bytes), false};
+    Known& known = known_[address >> 21 & (kKnown - 1)];
+    const uint64_t generation = memory_.generation();
+    if (known.generation != generation || address - known.range.va >= known.range.bytes) {
+      const auto range = memory_.local_range(gpu_id_, address);
+      if (!range) return {memory_.at(gpu_id_, address, bytes), false};
+      known = {*range, generation};
+    }
+    const uint64_t offset = address - known.range.va;
+    if (bytes > known.range.bytes - offset) return {nullptr, false};
+    return {known.range.host + offset, false};
   }
 
  private:
+  static constexpr size_t kKnown = 16;
+  struct Known {
+    DeviceMemory::Range range{};
+    uint64_t generation = UINT64_MAX;
+  };
   DeviceMemory& memory_;
   uint32_t gpu_id_;
+  std::array<Known, kKnown> known_{};
 };
 
 Death death_of(const Fault& fault) {
-  const bool is_memory =
-      fault.kind == Fault::Kind::kUnmapped || fault.kind == Fault::Kind::kPermission;
-  return {is_memory ? Death::Kind::kMemory : Death::Kind::kException, fault.address,
-          fault.access == Access::kWrite || fault.access == Access::kAtomic, fault.text()};
+  Death::Kind kind = Death::Kind::kException;
+  if (fault.kind == Fault::Kind::kUnmapped || fault.kind == Fault::Kind::kPermission)
+    kind = Death::Kind::kMemory;
+  if (fault.kind == Fault::Kind::kCancelled) kind = Death::Kind::kCancelled;
+  return {kind, fault.address, fault.access == Access::kWrite || fault.access == Access::kAtomic,
+          fault.text()};
 }
 
 }  // namespace
@@ -49,6 +69,7 @@ std::function<std::optional<Death>(DeviceMemory&, const Launch&)> interpreter(
         dispatch.scratch_base = launch.scratch;
         dispatch.scratch_per_lane = launch.scratch_wave_bytes / dispatch.wave_size;
         dispatch.max_instructions = max_instructions;
+        dispatch.cancel = launch.cancel;
         Pages pages(memory, launch.gpu_id);
         const auto ran = run(dispatch, pages);
         return ran ? std::nullopt : std::optional(death_of(ran.error()));

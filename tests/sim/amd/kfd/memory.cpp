@@ -7,27 +7,70 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "tests/sim/amd/kfd/machine.h"
+
 namespace bm::sim::amd {
 namespace {
 
 // Linux 6.12, include/uapi/linux/kfd_ioctl.h, KFD_IOC_ALLOC_MEM_FLAGS_*.
 constexpr uint32_t kVram = 1, kPageMask = 4095;
-constexpr uint64_t kArena = uint64_t{8} << 30;
+constexpr uint64_t kArena = uint64_t{16} << 30;
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(uint64_t vram_bytes, uint32_t) : vram_bytes_(vram_bytes) {
-  fd_ = memfd_create("bm-sim-amd", MFD_CLOEXEC);
-  if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(kArena)) != 0) abort();
-  void* const at =
-      mmap(nullptr, kArena, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
-  if (at == MAP_FAILED) abort();
-  base_ = static_cast<std::byte*>(at);
+DeviceMemory::DeviceMemory(VideoMemory& video, std::shared_ptr<notify::Process> owner,
+                           const std::vector<uint32_t>& gpus)
+    : video_(video), owner_(std::move(owner)) {
+  for (const uint32_t gpu : gpus) {
+    Arena& arena = arenas_[gpu];
+    arena.fd = memfd_create("bm-sim-amd", MFD_CLOEXEC);
+    if (arena.fd < 0 || ftruncate(arena.fd, static_cast<off_t>(kArena)) != 0) abort();
+    void* const at =
+        mmap(nullptr, kArena, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena.fd, 0);
+    if (at == MAP_FAILED) abort();
+    arena.base = static_cast<std::byte*>(at);
+    arena.free[0] = kArena;
+  }
 }
 
 DeviceMemory::~DeviceMemory() {
-  munmap(base_, kArena);
-  close(fd_);
+  for (const auto& [handle, object] : objects_)
+    if (!object.is_registered && (object.flags & kVram) != 0)
+      video_.give_back(object.gpu_id, object.bytes);
+  for (const auto& [gpu, arena] : arenas_) {
+    munmap(arena.base, kArena);
+    close(arena.fd);
+  }
+}
+
+std::optional<uint64_t> DeviceMemory::take(Arena& arena, uint64_t bytes) {
+  for (auto at = arena.free.begin(); at != arena.free.end(); ++at) {
+    const auto [offset, room] = *at;
+    if (room < bytes) continue;
+    arena.free.erase(at);
+    if (room > bytes) arena.free[offset + bytes] = room - bytes;
+    return offset;
+  }
+  return std::nullopt;
+}
+
+void DeviceMemory::give_back(Arena& arena, uint64_t offset, uint64_t bytes) {
+  // What comes next starts empty, as the kernel driver clears memory.
+  fallocate(arena.fd, 3 /* punch a hole, keep the size */, static_cast<off_t>(offset),
+            static_cast<off_t>(bytes));
+  auto after = arena.free.lower_bound(offset);
+  if (after != arena.free.end() && after->first == offset + bytes) {
+    bytes += after->second;
+    after = arena.free.erase(after);
+  }
+  if (after != arena.free.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == offset) {
+      before->second += bytes;
+      return;
+    }
+  }
+  arena.free[offset] = bytes;
 }
 
 int DeviceMemory::allocate(Object object, uint64_t address, Object* out) {
@@ -42,15 +85,21 @@ int DeviceMemory::allocate(Object object, uint64_t address, Object* out) {
     if (before.va + before.bytes > object.va) return -EINVAL;
   }
   if (object.is_registered) {
-    object.host = reinterpret_cast<std::byte*>(address);
+    if ((address & kPageMask) != 0) return -EINVAL;
+    object.host = owner_->direct(address);
+    if (object.host == nullptr)
+      object.remote = std::make_shared<RemotePages>(owner_, address, object.bytes);
   } else {
-    if ((object.flags & kVram) != 0 && used_[object.gpu_id] + object.bytes > vram_bytes_)
+    const bool is_video = (object.flags & kVram) != 0;
+    if (is_video && !video_.take(object.gpu_id, object.bytes)) return -ENOMEM;
+    Arena& arena = arenas_.at(object.gpu_id);
+    const auto offset = take(arena, object.bytes);
+    if (!offset) {
+      if (is_video) video_.give_back(object.gpu_id, object.bytes);
       return -ENOMEM;
-    if (next_ + object.bytes > kArena) return -ENOMEM;
-    if ((object.flags & kVram) != 0) used_[object.gpu_id] += object.bytes;
-    object.mmap_offset = next_;
-    object.host = base_ + next_;
-    next_ += object.bytes;
+    }
+    object.mmap_offset = *offset;
+    object.host = arena.base + *offset;
   }
   object.handle = uint64_t{object.gpu_id} << 32 | next_handle_++;
   objects_[object.handle] = object;
@@ -66,12 +115,12 @@ int DeviceMemory::free(uint64_t handle) {
   Object& object = at->second;
   if (!object.mapped.empty()) return -EBUSY;
   if (!object.is_registered) {
-    if ((object.flags & kVram) != 0) used_[object.gpu_id] -= object.bytes;
-    fallocate(fd_, 3 /* punch a hole, keep the size */, static_cast<off_t>(object.mmap_offset),
-              static_cast<off_t>(object.bytes));
+    if ((object.flags & kVram) != 0) video_.give_back(object.gpu_id, object.bytes);
+    give_back(arenas_.at(object.gpu_id), object.mmap_offset, object.bytes);
   }
   by_va_.erase(object.va);
   objects_.erase(at);
+  ++generation_;
   return 0;
 }
 
@@ -89,6 +138,7 @@ int DeviceMemory::unmap(uint64_t handle, uint32_t gpu_id) {
   if (at == objects_.end()) return -EINVAL;
   if (at->second.queue_uses != 0) return -EBUSY;
   at->second.mapped.erase(gpu_id);
+  ++generation_;
   return 0;
 }
 
@@ -98,10 +148,11 @@ std::optional<Object> DeviceMemory::find(uint64_t handle) const {
   return at == objects_.end() ? std::nullopt : std::optional(at->second);
 }
 
-std::optional<Object> DeviceMemory::find_offset(uint64_t mmap_offset) const {
+std::optional<Object> DeviceMemory::find_offset(uint32_t gpu_id, uint64_t mmap_offset) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [handle, object] : objects_)
-    if (!object.is_registered && object.mmap_offset == mmap_offset) return object;
+    if (!object.is_registered && object.gpu_id == gpu_id && object.mmap_offset == mmap_offset)
+      return object;
   return std::nullopt;
 }
 
@@ -119,20 +170,48 @@ void DeviceMemory::use(uint64_t va, int change) {
   if (at != by_va_.end()) objects_.at(at->second).queue_uses += static_cast<uint32_t>(change);
 }
 
-std::byte* DeviceMemory::at(uint32_t gpu_id, uint64_t va, uint64_t bytes) const {
-  const std::lock_guard lock(mutex_);
+const Object* DeviceMemory::covering(uint32_t gpu_id, uint64_t va) const {
   auto after = by_va_.upper_bound(va);
   if (after == by_va_.begin()) return nullptr;
   const Object& object = objects_.at(std::prev(after)->second);
-  if (va - object.va >= object.bytes || bytes > object.bytes - (va - object.va)) return nullptr;
-  return object.mapped.contains(gpu_id) ? object.host + (va - object.va) : nullptr;
+  return va - object.va < object.bytes && object.mapped.contains(gpu_id) ? &object : nullptr;
 }
 
-uint64_t DeviceMemory::available(uint32_t gpu_id) const {
-  const std::lock_guard lock(mutex_);
-  const auto used = used_.find(gpu_id);
-  return vram_bytes_ - (used == used_.end() ? 0 : used->second);
+std::byte* DeviceMemory::at(uint32_t gpu_id, uint64_t va, uint64_t bytes) {
+  std::shared_ptr<RemotePages> remote;
+  uint64_t offset = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const Object* const object = covering(gpu_id, va);
+    if (object == nullptr || bytes > object->bytes - (va - object->va)) return nullptr;
+    offset = va - object->va;
+    if (object->host != nullptr) return object->host + offset;
+    remote = object->remote;
+  }
+  if (remote_holder_.load() != std::this_thread::get_id()) {
+    remote_mutex_.lock();
+    remote_holder_.store(std::this_thread::get_id());
+  }
+  touched_.insert(remote);
+  return remote->at(offset, bytes);
 }
+
+void DeviceMemory::release() {
+  if (remote_holder_.load(std::memory_order_relaxed) != std::this_thread::get_id()) return;
+  for (const auto& pages : touched_) pages->flush();
+  touched_.clear();
+  remote_holder_.store({});
+  remote_mutex_.unlock();
+}
+
+std::optional<DeviceMemory::Range> DeviceMemory::local_range(uint32_t gpu_id, uint64_t va) const {
+  const std::lock_guard lock(mutex_);
+  const Object* const object = covering(gpu_id, va);
+  if (object == nullptr || object->host == nullptr) return std::nullopt;
+  return Range{object->va, object->bytes, object->host};
+}
+
+uint64_t DeviceMemory::available(uint32_t gpu_id) const { return video_.available(gpu_id); }
 
 size_t DeviceMemory::objects() const {
   const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
 #pragma once
-// DeviceMemory objects of the modelled driver and the GPU page tables over them.
+// Memory objects of one process and the GPU page tables over them.
 
 #include <atomic>
 #include <cstdint>
@@ -8,22 +8,32 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <thread>
+
+#include "tests/sim/amd/kfd/remote_pages.h"
+#include "tests/sim/notify/process.h"
 
 namespace bm::sim::amd {
+
+class VideoMemory;
 
 struct Object {
   uint64_t handle = 0, va = 0, bytes = 0, mmap_offset = 0;
   uint32_t gpu_id = 0, flags = 0;
   std::byte* host = nullptr;  ///< our own view; for registered memory the owner's
   bool is_registered = false;
-  std::set<uint32_t> mapped;  ///< GPUs
-  uint32_t queue_uses = 0;    ///< by queues that run
+  std::shared_ptr<RemotePages> remote;  ///< registered memory of another process: no `host`
+  std::set<uint32_t> mapped;            ///< GPUs
+  uint32_t queue_uses = 0;              ///< by queues that run
 };
 
-/// Thread: any.
+/// Thread: any. Registered memory of another process is worked on in copies of its pages: a thread
+/// that got one through at() has them alone until its release().
 class DeviceMemory {
  public:
-  explicit DeviceMemory(uint64_t vram_bytes, uint32_t gpus);
+  /// `gpus`: ids of the GPUs, each with a file that its render node maps.
+  DeviceMemory(VideoMemory& video, std::shared_ptr<notify::Process> owner,
+               const std::vector<uint32_t>& gpus);
   ~DeviceMemory();
   /// 0 and *out, or -errno. `address`: of registered memory.
   int allocate(Object object, uint64_t address, Object* out);
@@ -31,28 +41,50 @@ class DeviceMemory {
   int map(uint64_t handle, uint32_t gpu_id);
   int unmap(uint64_t handle, uint32_t gpu_id);
   std::optional<Object> find(uint64_t handle) const;
-  std::optional<Object> find_offset(uint64_t mmap_offset) const;
+  std::optional<Object> find_offset(uint32_t gpu_id, uint64_t mmap_offset) const;
   /// The object mapped for a GPU that starts at `va`; nothing when none does.
   std::optional<Object> mapping_at(uint32_t gpu_id, uint64_t va) const;
   /// Marks objects that a queue uses: they cannot be unmapped meanwhile.
   void use(uint64_t va, int change);
 
   /// Host view of GPU memory, or nullptr where the GPU's page tables have nothing.
-  std::byte* at(uint32_t gpu_id, uint64_t va, uint64_t bytes) const;
-  int descriptor() const { return fd_; }
+  std::byte* at(uint32_t gpu_id, uint64_t va, uint64_t bytes);
+  /// A whole mapping that is plain memory here, as long as generation() stays the same.
+  struct Range {
+    uint64_t va = 0, bytes = 0;
+    std::byte* host = nullptr;
+  };
+  std::optional<Range> local_range(uint32_t gpu_id, uint64_t va) const;
+  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+  /// Writes what this thread changed in other processes back.
+  void release();
+
+  int descriptor(uint32_t gpu_id) const { return arenas_.at(gpu_id).fd; }
   uint64_t available(uint32_t gpu_id) const;
   size_t objects() const;
 
  private:
+  /// Bytes of a sparse file, given out first fit.
+  struct Arena {
+    int fd = -1;
+    std::byte* base = nullptr;
+    std::map<uint64_t, uint64_t> free;  ///< offset → bytes
+  };
+  static std::optional<uint64_t> take(Arena& arena, uint64_t bytes);
+  static void give_back(Arena& arena, uint64_t offset, uint64_t bytes);
+  const Object* covering(uint32_t gpu_id, uint64_t va) const;
+
+  VideoMemory& video_;
+  std::shared_ptr<notify::Process> owner_;
   mutable std::mutex mutex_;
-  int fd_ = -1;
-  std::byte* base_ = nullptr;  ///< all of our memory, sparsely backed
-  uint64_t next_ = 0;
-  uint64_t vram_bytes_;
-  std::map<uint32_t, uint64_t> used_;  ///< video memory by GPU
+  std::map<uint32_t, Arena> arenas_;
   std::map<uint64_t, Object> objects_;
   std::map<uint64_t, uint64_t> by_va_;  ///< handles
   uint64_t next_handle_ = 1;
+  std::atomic<uint64_t> generation_{0};
+  std::mutex remote_mutex_;  ///< held from at() to release()
+  std::atomic<std::thread::id> remote_holder_{};
+  std::set<std::shared_ptr<RemotePages>> touched_;  ///< under remote_mutex_
 };
 
 }  // namespace bm::sim::amd

@@ -2,6 +2,7 @@
 // What the modelled machine is, and what goes wrong in it.
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -23,11 +24,17 @@ struct Launch {
   uint32_t scratch_wave_bytes = 0;
   uint32_t lds_bytes = 0;
   bool is_wave32 = false;
+  const std::atomic<bool>* cancel = nullptr;  ///< set: the queue is being taken away
 };
 
 /// What a dying queue tells the driver.
 struct Death {
-  enum class Kind { kMemory, kBadPacket, kException } kind = Kind::kBadPacket;
+  enum class Kind {
+    kMemory,
+    kBadPacket,
+    kException,
+    kCancelled,  ///< nothing: its queue was destroyed meanwhile
+  } kind = Kind::kBadPacket;
   uint64_t address = 0;
   bool is_write = false;
   std::string text;
@@ -36,20 +43,40 @@ struct Death {
 struct Options {
   std::string chip = "gfx1100";  ///< gfx942, gfx1100, gfx1102, gfx1201
   uint32_t gpus = 1;
-  uint32_t minor = 17;  ///< of the interface's version
+  uint32_t major = 1, minor = 17;  ///< the interface's version
   uint32_t xccs = 1;
   uint64_t vram_bytes = uint64_t{1} << 30;
   bool has_large_bar = true;
+  bool has_peers = true;                ///< GPUs may map each other's memory
   bool publishes_sizes = false;         ///< cwsr_size and ctl_stack_size in sysfs, as from 7.2 on
   bool has_bus_block = true;            ///< in ip_discovery
+  bool tells_resets = true;             ///< waits return what a reset was, as from 2025 on
+  uint32_t target_version = 0;          ///< gfx_target_version that sysfs tells; 0: the chip's
   int kfd_error = 0, render_error = 0;  ///< errno of opening the nodes
-  /// Calls to /dev/kfd before the one that fails with `failed_call_error`; < 0: none fails.
+  /// Calls to /dev/kfd whose name starts with `failing_name` before the one that fails; < 0: none
+  /// fails. `failing_times`: of them in a row.
   int failing_call = -1;
-  int failing_error = 12;   // ENOMEM
-  bool is_stalled = false;  ///< queues exist and never move
-  uint32_t delay_us = 0;    ///< before each packet
+  int failing_error = 12;  // ENOMEM
+  int failing_times = 1;
+  std::string failing_name = {};
+  bool is_stalled = false;        ///< queues exist and never move
+  bool has_lost_doorbell = false;  ///< what is written to doorbells reaches nobody
+  uint32_t delay_us = 0;          ///< before each packet
   /// Runs kernels; what it returns kills the queue. Empty: launches do nothing.
   std::function<std::optional<Death>(DeviceMemory&, const Launch&)> execute = {};
 };
+
+/// Turned while the machine runs. Thread: any.
+struct Knobs {
+  std::atomic<bool> is_stalled{false};         ///< compute queues fetch nothing
+  std::atomic<bool> is_copy_stalled{false};    ///< SDMA queues fetch nothing
+  std::atomic<bool> is_hung{false};            ///< kernels start and never end
+  std::atomic<bool> is_lost{false};            ///< the GPU is gone: calls fail with ENODEV
+  std::atomic<int64_t> withheld_signal{-1};    ///< the n-th fence of a queue from now never comes
+  std::atomic<uint32_t> signal_delay_us{0};    ///< before each fence
+};
+
+/// Names of the calls, by number; nullptr for numbers that mean nothing.
+const char* call_name(uint32_t number);
 
 }  // namespace bm::sim::amd

@@ -23,6 +23,7 @@ void Queue::run_pm4_buffer(uint64_t address, uint32_t dwords) {
   std::span<const uint32_t> left(words);
   while (!left.empty()) {
     const uint32_t used = run_pm4(left, true);
+    memory_.release();
     check(used <= left.size(), "a packet passes the end of its buffer");
     left = left.subspan(used);
   }
@@ -95,8 +96,12 @@ void Queue::release_mem(std::span<const uint32_t> body) {
   const uint64_t address = uint64_t{body[3]} << 32 | body[2];
   switch (body[1] >> 29) {
     case 0: break;
-    case 1: store32(address, body[4]); break;
-    case 2: store64(address, uint64_t{body[5]} << 32 | body[4]); break;
+    case 1:
+      if (may_signal()) store32(address, body[4]);
+      break;
+    case 2:
+      if (may_signal()) store64(address, uint64_t{body[5]} << 32 | body[4]);
+      break;
     case 3: store64(address, clock()); break;
     default: check(false, "RELEASE_MEM data");
   }

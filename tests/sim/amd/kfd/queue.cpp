@@ -19,8 +19,8 @@ void store_shared(std::byte* at, uint64_t value) {
 
 }  // namespace
 
-Queue::Queue(DeviceMemory& memory, const Options& options, QueueSetup setup)
-    : memory_(memory), options_(options), setup_(std::move(setup)) {
+Queue::Queue(DeviceMemory& memory, Machine& machine, QueueSetup setup)
+    : memory_(memory), machine_(machine), setup_(std::move(setup)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -30,12 +30,18 @@ Queue::~Queue() {
 }
 
 void Queue::pause() {
+  memory_.release();
   if (stops_.load(std::memory_order_relaxed)) throw Stop{};
   std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
+/// Looks often at first; who has waited long can wait a little more.
 void Queue::wait_until(const std::function<bool()>& is_done) {
-  while (!is_done()) pause();
+  constexpr uint32_t kEager = 500;
+  for (uint32_t polls = 0; !is_done(); ++polls) {
+    pause();
+    if (polls > kEager) std::this_thread::sleep_for(std::chrono::microseconds(180));
+  }
 }
 
 void Queue::check(bool is_right, const char* what) {
@@ -74,11 +80,21 @@ uint64_t Queue::clock() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) / 10;
 }
 
+bool Queue::may_signal() {
+  Knobs& knobs = machine_.knobs;
+  if (const uint32_t delay = knobs.signal_delay_us; delay != 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(delay));
+  int64_t left = knobs.withheld_signal.load();
+  while (left >= 0 && !knobs.withheld_signal.compare_exchange_weak(left, left - 1)) {}
+  return left != 0;
+}
+
 void Queue::run() {
   try {
-    while (options_.is_stalled) pause();
+    while (machine_.options.is_stalled) pause();
     run_ring();
   } catch (const Stop&) {}
+  memory_.release();
 }
 
 /// Counters: PM4 rings in dwords, SDMA rings in bytes, AQL rings in packets; the doorbell must
@@ -95,14 +111,16 @@ void Queue::run_ring() {
       rung = std::atomic_ref<uint64_t>(*const_cast<uint64_t*>(setup_.doorbell))
                  .load(std::memory_order_acquire);
       if (is_aql) ++rung;  // never rung: the model's doorbells start at -1 for AQL
-      return rung != read;
+      const Knobs& knobs = machine_.knobs;
+      const bool is_stalled = setup_.type == kSdma ? knobs.is_copy_stalled : knobs.is_stalled;
+      return rung != read && !is_stalled && !knobs.is_lost;
     });
     check(rung - read <= size, "the doorbell is further than the ring is long");
     check(rung <= load64(setup_.write_pointer), "the doorbell is ahead of the write pointer");
     const std::byte* const ring = memory_at(setup_.ring, setup_.ring_bytes, false);
     while (read != rung) {
-      if (options_.delay_us != 0)
-        std::this_thread::sleep_for(std::chrono::microseconds(options_.delay_us));
+      if (machine_.options.delay_us != 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(machine_.options.delay_us));
       if (is_aql) {
         run_aql(read);
         ++read;
@@ -120,7 +138,8 @@ void Queue::run_ring() {
           check((read / 4 + dwords) % 8 == 0, "INDIRECT ends off an 8-dword boundary");
         read += dwords * 4 / unit;
       }
-      ++packets_;
+      ++machine_.packets;
+      memory_.release();
       store_shared(memory_at(setup_.read_pointer, 8, true), is_aql ? read : read % size);
     }
   }
@@ -195,10 +214,15 @@ void Queue::launch(const Launch& l) {
   const uint64_t threads = uint64_t{l.threads[0]} * l.threads[1] * l.threads[2];
   check(threads >= 1 && threads <= 1024, "a work-group of a size there is not");
   if (l.groups[0] == 0 || l.groups[1] == 0 || l.groups[2] == 0) return;
-  if (!options_.execute) return;
-  const auto death = options_.execute(memory_, l);
+  ++machine_.launches;
+  while (machine_.knobs.is_hung) pause();
+  if (!machine_.options.execute) return;
+  Launch launch = l;
+  launch.cancel = &stops_;
+  const auto death = machine_.options.execute(memory_, launch);
+  memory_.release();
   if (!death) return;
-  setup_.die(*death);
+  if (death->kind != Death::Kind::kCancelled) setup_.die(*death);
   throw Stop{};
 }
 

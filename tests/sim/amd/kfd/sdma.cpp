@@ -13,6 +13,7 @@ void Queue::run_sdma_buffer(uint64_t address, uint32_t dwords) {
   std::span<const uint32_t> left(words);
   while (!left.empty()) {
     const uint32_t used = run_sdma(left, true);
+    memory_.release();
     check(used <= left.size(), "a packet passes the end of its buffer");
     left = left.subspan(used);
   }
@@ -33,6 +34,7 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
       const uint64_t bytes = uint64_t{words[1] & (setup_.is_gfx9 ? 0x3fffff : 0x3fffffff)} + 1;
       check(bytes == uint64_t{words[1]} + 1, "a copy's count has too many bits");
       std::memmove(memory_at(pair(5), bytes, true), memory_at(pair(3), bytes, false), bytes);
+      machine_.copied_bytes += bytes;
       return used;
     }
     case 2: {
@@ -51,7 +53,7 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
     case 5: {
       const uint32_t used = need(4);
       check((words[0] >> 16 & 7) == (setup_.is_gfx9 ? 0u : 3u), "FENCE's memory type");
-      store32(pair(1), words[3]);
+      if (may_signal()) store32(pair(1), words[3]);
       return used;
     }
     case 6: {

@@ -20,10 +20,16 @@ uint32_t round_up(uint32_t value, uint32_t to) { return (value + to - 1) / to * 
 
 }  // namespace
 
-const Card& card_of(const std::string& chip) {
+const Card* find_card(const std::string& chip) {
   for (const Card& card : kCards)
-    if (chip == card.chip) return card;
-  abort();
+    if (chip == card.chip) return &card;
+  return nullptr;
+}
+
+const Card& card_of(const std::string& chip) {
+  const Card* const card = find_card(chip);
+  if (card == nullptr) abort();
+  return *card;
 }
 
 Sizes sizes_of(const Card& card, uint32_t xccs) {
@@ -62,7 +68,8 @@ std::map<std::string, std::string> sysfs_of(const Options& options) {
         "drm_render_minor {}\nnum_sdma_engines 2\nnum_xcc {}\nunique_id 12345\n",
         card.simds * options.xccs, card.waves_per_simd, card.target_version < 100000 ? 64 : 32,
         card.arrays * options.xccs, card.arrays_per_engine, card.simds_per_cu, card.scratch_slots,
-        card.target_version, render_minor_of(gpu), options.xccs);
+        options.target_version != 0 ? options.target_version : card.target_version,
+        render_minor_of(gpu), options.xccs);
     if (options.publishes_sizes)
       text += fmt::format("cwsr_size {}\nctl_stack_size {}\n", sizes.save, sizes.control_stack);
     files[node + "/properties"] = text;

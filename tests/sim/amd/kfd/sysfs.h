@@ -17,7 +17,8 @@ struct Card {
   uint32_t vgpr_bytes;  ///< saved per compute unit
   uint32_t wave_bytes;  ///< of the control stack
 };
-const Card& card_of(const std::string& chip);
+const Card* find_card(const std::string& chip);  ///< nullptr: none
+const Card& card_of(const std::string& chip);    ///< aborts where there is none
 
 /// Sizes the kernel compares a queue's with. Source: Linux 6.12, kfd_queue.c,
 /// kfd_queue_ctx_save_restore_size().

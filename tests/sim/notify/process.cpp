@@ -1,9 +1,9 @@
-#include "tests/sim/nv/process.h"
+#include "tests/sim/notify/process.h"
 
 #include <sys/uio.h>
 #include <unistd.h>
 
-namespace bm::sim::nv {
+namespace bm::sim::notify {
 namespace {
 
 class VmProcess final : public Process {
@@ -39,4 +39,4 @@ class VmProcess final : public Process {
 
 std::shared_ptr<Process> open_process(pid_t pid) { return std::make_shared<VmProcess>(pid); }
 
-}  // namespace bm::sim::nv
+}  // namespace bm::sim::notify

@@ -1,0 +1,129 @@
+#pragma once
+// What the amdgpu driver keeps for one process that opened /dev/kfd, and the calls it makes, with
+// the kernel's own argument checks.
+//
+// Source: Linux 6.12, drivers/gpu/drm/amd/amdkfd: kfd_chardev.c, kfd_queue.c, kfd_events.c,
+// kfd_smi_events.c.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tests/sim/amd/kfd/engine.h"
+#include "tests/sim/amd/kfd/machine.h"
+#include "tests/sim/amd/kfd/memory.h"
+#include "tests/sim/notify/process.h"
+
+namespace bm::sim::amd {
+
+/// A descriptor of one of the nodes.
+struct File {
+  enum class Kind { kKfd, kRender, kLog } kind = Kind::kKfd;
+  uint32_t gpu = 0;
+};
+
+/// The caller's descriptors.
+struct Caller {
+  std::function<const File*(int fd)> file;
+  /// Makes `source`, a descriptor of ours, one of the caller's: its number there, or -errno.
+  std::function<int(int source, File file)> give;
+};
+
+/// Opens a node: 0 or -errno. Errors: ENOENT for what is none, the planted ones.
+int open_node(const Machine& machine, const std::string& path, File* file);
+
+/// Thread: any.
+class Process {
+ public:
+  Process(Machine& machine, std::shared_ptr<notify::Process> client);
+  ~Process();
+
+  /// One ioctl on /dev/kfd: 0 or -errno.
+  int call(unsigned long request, uint64_t argument, const Caller& caller);
+  /// Whether call() may take long: others must not wait for it.
+  bool may_block(unsigned long request, uint64_t argument) const;
+  /// Ends waits of other threads for good.
+  void close();
+
+  DeviceMemory& memory() { return memory_; }
+  int doorbell_descriptor() const { return doorbell_fd_; }
+  /// Bytes of one GPU's doorbells, and the only length they are mapped with.
+  static constexpr uint64_t kDoorbellBytes = 0x2000;
+
+  void raise_memory_fault(uint32_t gpu, uint64_t address, bool is_write);
+  void raise_reset(uint32_t gpu, bool is_whole);
+  /// For tests: whether everything was given back, and what was called.
+  size_t queues() const;
+  size_t events() const;
+  uint64_t calls() const { return calls_.load(); }
+  std::string last_death() const;
+
+ private:
+  struct Event {
+    uint32_t type = 0;
+    bool resets = false, is_set = false;
+    uint32_t slot = 0;
+    std::vector<std::byte> data = std::vector<std::byte>(32);
+  };
+  struct OpenQueue {
+    uint32_t gpu = 0;
+    std::unique_ptr<Queue> queue;
+    std::vector<uint64_t> memory;  ///< addresses of the objects it uses
+  };
+  struct Log {
+    uint32_t gpu = 0;
+    int fd = -1;
+    uint64_t mask = 0;
+  };
+
+  bool is_planted(const char* name);
+  int dispatch(uint32_t number, std::byte* a, const Caller& caller);
+  int acquire_vm(const std::byte* a, const Caller& caller);
+  int alloc_memory(std::byte* a);
+  int free_memory(uint64_t handle);
+  int map_memory(std::byte* a, bool maps);
+  int create_queue(std::byte* a);
+  int check_queue(const std::byte* a, std::vector<uint64_t>* used);
+  int update_queue(const std::byte* a);
+  int destroy_queue(uint32_t id);
+  int create_event(std::byte* a);
+  int set_event_page(uint64_t handle);
+  int destroy_event(uint32_t id);
+  int set_event(uint32_t id, bool is_set);
+  int wait_events(std::byte* a);
+  int open_log(std::byte* a, const Caller& caller);
+  void interrupt(uint32_t event_id);
+  void die(uint32_t gpu, const Death& death);
+  void write_log(uint32_t gpu, uint32_t number, const std::string& text);
+  uint64_t* slot_of(uint32_t slot);
+  bool has_vm(uint32_t gpu_id) const;
+
+  Machine& machine_;
+  std::shared_ptr<notify::Process> client_;
+  DeviceMemory memory_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_closed_ = false;
+  std::map<uint32_t, bool> has_vm_;
+  std::map<uint32_t, Event> events_;
+  uint64_t event_page_ = 0;            ///< handle
+  std::vector<uint64_t> own_slots_;  ///< the kernel's, where the process gave no page
+  std::map<uint32_t, OpenQueue> queues_;
+  uint32_t next_queue_ = 0;
+  std::vector<Log> logs_;
+  uint32_t resets_ = 0;
+  int doorbell_fd_ = -1;
+  uint64_t* doorbells_ = nullptr;
+  uint64_t dead_doorbell_ = 0;
+  std::atomic<uint64_t> calls_{0};
+  std::atomic<int> planted_calls_{0};
+  std::string last_death_;
+};
+
+}  // namespace bm::sim::amd
