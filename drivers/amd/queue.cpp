@@ -236,8 +236,8 @@ Status AmdQueue::replay_now(AmdRecording& recording, std::span<const uint64_t> v
     if (entry.is_packet)
       lane.enqueue(recording.packet(entry));
     else if (lane.type() == QueueType::kAql)
-      lane.enqueue(
-          aql::encode(aql::Pm4Indirect{.address = recording.entry_va(entry), .dwords = entry.dwords}));
+      lane.enqueue(aql::encode(
+          aql::Pm4Indirect{.address = recording.entry_va(entry), .dwords = entry.dwords}));
     else
       lane.enqueue(recording.entry_va(entry), entry.dwords);
   });

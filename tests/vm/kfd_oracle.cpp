@@ -1,6 +1,6 @@
 // Asks the amdgpu driver's compute interface what needs no GPU, one line an answer, through our own
-// version, topology and event code. Run in a guest on the real module and on the model (--fake), the
-// answers must be the same text.
+// version, topology and event code. Run in a guest on the real module and on the model (--fake),
+// the answers must be the same text.
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -172,8 +172,8 @@ class Oracle {
     const int result = session_->try_call(WaitEvents::kRequest, &woken);
     const auto took = std::chrono::steady_clock::now() - start;
     later.join();
-    say("woken by it", fmt::format("{}, result {}, {}", result, woken.result,
-                                   took < 3s ? "soon" : "too late"));
+    say("woken by it",
+        fmt::format("{}, result {}, {}", result, woken.result, took < 3s ? "soon" : "too late"));
   }
 
   System& system_;

@@ -197,7 +197,8 @@ std::optional<GpuFault> KfdGpu::take_fault() {
     return fault_;
   }
   if (result < 0) return std::nullopt;
-  // Kernels before 2025 do not say what a reset was: something happened, and it was no memory fault.
+  // Kernels before 2025 do not say what a reset was: something happened, and it was no memory
+  // fault.
   note_faults(records.data(), wait.result == kWaitComplete);
   const std::lock_guard lock(mutex_);
   return fault_;

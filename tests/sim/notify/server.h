@@ -45,8 +45,8 @@ class Devices {
   virtual ~Devices() = default;
   /// Whether opening this path is ours to answer.
   virtual bool owns(const std::string& path) const = 0;
-  /// Opens it for a process: 0 or -errno. *fd is given to the program (a memfd, so that mmap and fstat work);
-  /// *node may stay null for plain files, whose calls the kernel then answers.
+  /// Opens it for a process: 0 or -errno. *fd is given to the program (a memfd, so that mmap and
+  /// fstat work); *node may stay null for plain files, whose calls the kernel then answers.
   virtual int open(pid_t process, const std::string& path, int flags, ScopedFd* fd,
                    std::shared_ptr<Node>* node) = 0;
   /// The last descriptor of the node is closed, or its process is gone.

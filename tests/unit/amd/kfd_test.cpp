@@ -266,7 +266,8 @@ TEST(Kfd, TheEventLogIsPutIntoWords) {
   EXPECT_EQ(log_in_words("1 1267:bellmetal\n3 2 ring gfx timeout\n4 2\n2 8:3\n5 x @1\n"),
             "VM fault of process 4711 (bellmetal); GPU reset 2 begins: ring gfx timeout; "
             "GPU reset 2 is over; the GPU is too hot or draws too much (reasons 0x8); 5 x @1");
-  EXPECT_EQ(log_in_words("1\n\n3\n4 \x01z"), "VM fault; GPU reset 0 begins; GPU reset 0 is over: z");
+  EXPECT_EQ(log_in_words("1\n\n3\n4 \x01z"),
+            "VM fault; GPU reset 0 begins; GPU reset 0 is over: z");
   EXPECT_EQ(log_in_words(""), "");
 }
 

@@ -117,8 +117,8 @@ TEST_F(AmdRemote, MemoryOfThisProcessIsReadAndWritten) {
   ASSERT_TRUE(run(hal::QueueKind::kCopy, {hal::Copy{video->va(), wrapped->va(), video->size()}}));
   std::fill(mine.begin() + 1, mine.end(), 1);
   mine[0] = 77;
-  ASSERT_TRUE(run(hal::QueueKind::kCompute,
-                  {hal::Copy{wrapped->va(), video->va(), video->size() - 8}}));
+  ASSERT_TRUE(
+      run(hal::QueueKind::kCompute, {hal::Copy{wrapped->va(), video->va(), video->size() - 8}}));
   EXPECT_EQ(mine[0], 77u) << "the page is shared with what is not registered";
   for (uint64_t i = 1; i + 1 < mine.size(); ++i) ASSERT_EQ(mine[i], 3 * i);
   EXPECT_EQ(mine.back(), 1u);
@@ -165,9 +165,9 @@ TEST_F(AmdRemote, GpusCopyFromEachOther) {
   const auto near = allocate(*device, {.size = 1 << 20});
   ASSERT_TRUE(device->map(*far));
   words()[1024] = 1234;
-  ASSERT_TRUE(run(hal::QueueKind::kCopy, {hal::Copy{near->va(), va(1024), 64},
-                                          hal::Copy{far->va(), near->va(), 64},
-                                          hal::Copy{va(2048), far->va(), 64}}));
+  ASSERT_TRUE(run(hal::QueueKind::kCopy,
+                  {hal::Copy{near->va(), va(1024), 64}, hal::Copy{far->va(), near->va(), 64},
+                   hal::Copy{va(2048), far->va(), 64}}));
   EXPECT_EQ(words()[2048], 1234u);
 }
 

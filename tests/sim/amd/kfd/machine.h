@@ -62,7 +62,7 @@ struct Machine {
   Knobs knobs;
   std::atomic<uint64_t> packets{0}, launches{0}, copied_bytes{0}, interrupts{0};
   mutable std::mutex mutex;
-  std::vector<std::string> findings;     ///< why queues died
+  std::vector<std::string> findings;      ///< why queues died
   std::map<std::string, uint64_t> calls;  ///< by name
 };
 

@@ -59,21 +59,21 @@ struct Options {
   int failing_error = 12;  // ENOMEM
   int failing_times = 1;
   std::string failing_name = {};
-  bool is_stalled = false;        ///< queues exist and never move
+  bool is_stalled = false;         ///< queues exist and never move
   bool has_lost_doorbell = false;  ///< what is written to doorbells reaches nobody
-  uint32_t delay_us = 0;          ///< before each packet
+  uint32_t delay_us = 0;           ///< before each packet
   /// Runs kernels; what it returns kills the queue. Empty: launches do nothing.
   std::function<std::optional<Death>(DeviceMemory&, const Launch&)> execute = {};
 };
 
 /// Turned while the machine runs. Thread: any.
 struct Knobs {
-  std::atomic<bool> is_stalled{false};         ///< compute queues fetch nothing
-  std::atomic<bool> is_copy_stalled{false};    ///< SDMA queues fetch nothing
-  std::atomic<bool> is_hung{false};            ///< kernels start and never end
-  std::atomic<bool> is_lost{false};            ///< the GPU is gone: calls fail with ENODEV
-  std::atomic<int64_t> withheld_signal{-1};    ///< the n-th fence of a queue from now never comes
-  std::atomic<uint32_t> signal_delay_us{0};    ///< before each fence
+  std::atomic<bool> is_stalled{false};       ///< compute queues fetch nothing
+  std::atomic<bool> is_copy_stalled{false};  ///< SDMA queues fetch nothing
+  std::atomic<bool> is_hung{false};          ///< kernels start and never end
+  std::atomic<bool> is_lost{false};          ///< the GPU is gone: calls fail with ENODEV
+  std::atomic<int64_t> withheld_signal{-1};  ///< the n-th fence of a queue from now never comes
+  std::atomic<uint32_t> signal_delay_us{0};  ///< before each fence
 };
 
 /// Names of the calls, by number; nullptr for numbers that mean nothing.

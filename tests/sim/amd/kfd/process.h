@@ -112,7 +112,7 @@ class Process {
   bool is_closed_ = false;
   std::map<uint32_t, bool> has_vm_;
   std::map<uint32_t, Event> events_;
-  uint64_t event_page_ = 0;            ///< handle
+  uint64_t event_page_ = 0;          ///< handle
   std::vector<uint64_t> own_slots_;  ///< the kernel's, where the process gave no page
   std::map<uint32_t, OpenQueue> queues_;
   uint32_t next_queue_ = 0;
