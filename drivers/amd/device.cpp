@@ -246,6 +246,8 @@ std::string AmdDevice::activity() {
   std::string text = fmt::format("last kernels: {}", gpu_->log.kernels());
   text += gpu_->log.unmet(gpu_->pool);
   for (const auto& lane : gpu_->lanes) text += fmt::format("; {}", lane->state());
+  if (const std::string errors = gpu_->kernel->recent_errors(); !errors.empty())
+    text += fmt::format("; driver's log: {}", errors);
   return text;
 }
 

@@ -115,6 +115,9 @@ class KernelInterface {
   virtual Result<bool> wait_event(uint32_t timeout_ms) = 0;
   /// The first fault since opening, if there was one. One system call.
   virtual std::optional<GpuFault> take_fault() = 0;
+  /// What the kernel driver has written down since opening about waves that went wrong; may be
+  /// empty. For hangs: an exception need not be a fault.
+  virtual std::string recent_errors() { return {}; }
   /// Bytes of video memory that can still be allocated.
   virtual uint64_t available_memory() = 0;
 };

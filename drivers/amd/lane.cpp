@@ -214,9 +214,16 @@ Status Lane::drain() {
 
 std::string Lane::state() const {
   const char* name = options_.type == QueueType::kSdma ? "copy" : "compute";
-  return fmt::format("{} ring: {} written, {} read, of {}; fence {} of {}", name,
-                     put_ & (options_.entries - 1), read_entries(), options_.entries,
-                     load_word(fence_.host()), fence_value_);
+  const uint64_t written = put_ & (options_.entries - 1), read = read_entries();
+  std::string text =
+      fmt::format("{} ring: {} written, {} read, of {}; fence {} of {}", name, written, read,
+                  options_.entries, load_word(fence_.host()), fence_value_);
+  if (read == written || !is_busy()) return text;
+  // Who reads waits at a packet or is halted; who never read may not have been told.
+  text += load_word(fence_.host()) == 0 && read == 0
+              ? ", nothing was ever read: its doorbell may not reach it, or the engine stands"
+              : ", nothing new was read: the engine stands or works on what it read";
+  return text;
 }
 
 }  // namespace bm::amd

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <ctime>
 
 #include "drivers/amd/chips.h"
 #include "drivers/amd/kfd/smi_log.h"
@@ -15,6 +16,13 @@ namespace bm::amd::kfd {
 namespace {
 
 constexpr uint64_t kDoorbellBytes = 0x2000;
+
+/// On the clock of the kernel's log.
+int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
 
 }  // namespace
 
@@ -95,6 +103,7 @@ Status KfdGpu::start() {
   memory_event_ = BM_TRY(session_->create_event(kEventMemory, false));
   hardware_event_ = BM_TRY(session_->create_event(kEventHardware, false));
   watch_log();
+  opened_ns_ = now_ns();
   return {};
 }
 
@@ -128,6 +137,11 @@ std::string KfdGpu::read_log() {
     text.append(chunk.data(), static_cast<size_t>(got));
   }
   return log_in_words(text);
+}
+
+std::string KfdGpu::recent_errors() {
+  std::string log;
+  return session_->system().kernel_log(&log) < 0 ? "" : errors_in_words(log, opened_ns_);
 }
 
 Result<volatile uint64_t*> KfdGpu::doorbell(uint64_t offset) {
@@ -244,6 +258,8 @@ void KfdGpu::note_faults(const EventData* records, bool is_certain) {
   const std::lock_guard lock(mutex_);
   if (fault_) return;
   fault->log = read_log();
+  if (const std::string errors = recent_errors(); !errors.empty())
+    fault->log += (fault->log.empty() ? "" : "; ") + errors;
   fault_ = std::move(fault);
 }
 

@@ -42,6 +42,7 @@ class KfdGpu final : public KernelInterface {
   Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) override;
   Result<bool> wait_event(uint32_t timeout_ms) override;
   std::optional<GpuFault> take_fault() override;
+  std::string recent_errors() override;
   uint64_t available_memory() override;
 
   Session& session() { return *session_; }
@@ -71,6 +72,7 @@ class KfdGpu final : public KernelInterface {
   SaveSizes save_;
   Descriptor render_, log_;
   bool shares_page_ = false;
+  int64_t opened_ns_ = 0;
   Event memory_event_, hardware_event_;
   uint64_t doorbells_ = 0;
   std::mutex mutex_;  ///< events_, fault_, ids of the fault events

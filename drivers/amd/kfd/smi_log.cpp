@@ -53,7 +53,60 @@ std::string line_text(std::string_view line) {
   }
 }
 
+/// Seconds since boot at the start of a line "<4>[  123.456789] …", in nanoseconds; -1: none.
+int64_t stamp_of(std::string_view line) {
+  const size_t open = line.find('['), close = line.find(']');
+  if (open == line.npos || close == line.npos || open > close) return -1;
+  std::string_view text = line.substr(open + 1, close - open - 1);
+  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  int64_t seconds = 0, micros = 0;
+  const char* const end = text.data() + text.size();
+  const auto whole = std::from_chars(text.data(), end, seconds);
+  if (whole.ec != std::errc() || whole.ptr == end || *whole.ptr != '.') return -1;
+  if (std::from_chars(whole.ptr + 1, end, micros).ec != std::errc()) return -1;
+  return seconds * 1'000'000'000 + micros * 1000;
+}
+
+/// "type 1" of a line about a wave's error; the numbers are the hardware's.
+std::string wave_error(std::string_view line) {
+  constexpr std::string_view kKey = ", type ";
+  const size_t at = line.find(kKey);
+  const char type =
+      at == line.npos || at + kKey.size() >= line.size() ? '?' : line[at + kKey.size()];
+  switch (type) {
+    case '0': return "uncorrectable memory error in a wave";
+    case '1': return "illegal instruction in a wave: is the code made for this GPU?";
+    case '2':
+      return "memory violation in a wave: an address out of LDS or scratch, or not aligned for its "
+             "access";
+    case '3': return "memory error in a wave";
+    default: return "error in a wave";
+  }
+}
+
 }  // namespace
+
+std::string errors_in_words(std::string_view kernel_log, int64_t since_ns) {
+  constexpr int kMost = 3;
+  std::string text;
+  for (int found = 0; !kernel_log.empty() && found < kMost;) {
+    while (kernel_log.ends_with('\n')) kernel_log.remove_suffix(1);
+    const size_t begin = kernel_log.rfind('\n') + 1;  // npos + 1: the first line
+    const std::string_view line = kernel_log.substr(begin);
+    kernel_log = kernel_log.substr(0, begin);
+    const int64_t stamp = stamp_of(line);
+    if (stamp >= 0 && stamp < since_ns) break;
+    if (stamp < 0) continue;
+    std::string words;
+    if (line.find("sq_intr: error") != line.npos) words = wave_error(line);
+    const size_t at = line.find("amdgpu") == line.npos ? line.npos : line.find("page fault (");
+    if (at != line.npos) words = std::string(line.substr(at));
+    if (words.empty() || text.find(words) != text.npos) continue;
+    text += (text.empty() ? "" : "; ") + words;
+    ++found;
+  }
+  return text;
+}
 
 std::string log_in_words(std::string_view lines) {
   std::string text;

@@ -25,6 +25,10 @@ class FakeKfd : public System {
            void** out) override;
   int read_file(const std::string& path, std::string* out) override;
   int list(const std::string& path, std::vector<std::string>* out) override;
+  int kernel_log(std::string* out) override {
+    *out = machine_.kernel_log();
+    return 0;
+  }
 
   Machine& machine() { return machine_; }
   Knobs& knobs() { return machine_.knobs; }

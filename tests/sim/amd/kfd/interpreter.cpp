@@ -37,13 +37,33 @@ class Pages final : public Memory {
   std::array<Known, kKnown> known_{};
 };
 
+/// SQ_INTERRUPT_ERROR_TYPE_ILLEGAL_INST and _MEMVIOL.
+int wave_error_of(Fault::Kind kind) {
+  constexpr int kIllegal = 1, kViolation = 2;
+  switch (kind) {
+    case Fault::Kind::kIllegalOpcode:
+    case Fault::Kind::kRegisterOutOfRange: return kIllegal;
+    case Fault::Kind::kMisaligned:
+    case Fault::Kind::kLdsOutOfRange:
+    case Fault::Kind::kScratchOutOfRange: return kViolation;
+    case Fault::Kind::kInvalidDispatch:
+    case Fault::Kind::kUnmapped:
+    case Fault::Kind::kPermission:
+    case Fault::Kind::kTrap:
+    case Fault::Kind::kBarrierDeadlock:
+    case Fault::Kind::kInstructionLimit:
+    case Fault::Kind::kCancelled: return -1;
+  }
+  __builtin_unreachable();
+}
+
 Death death_of(const Fault& fault) {
   Death::Kind kind = Death::Kind::kException;
   if (fault.kind == Fault::Kind::kUnmapped || fault.kind == Fault::Kind::kPermission)
     kind = Death::Kind::kMemory;
   if (fault.kind == Fault::Kind::kCancelled) kind = Death::Kind::kCancelled;
   return {kind, fault.address, fault.access == Access::kWrite || fault.access == Access::kAtomic,
-          fault.text()};
+          fault.text(), wave_error_of(fault.kind)};
 }
 
 }  // namespace

@@ -51,6 +51,12 @@ struct Machine {
     const std::lock_guard lock(mutex);
     return findings;
   }
+  /// A line of the kernel's log.
+  void log(const std::string& text);
+  std::string kernel_log() const {
+    const std::lock_guard lock(mutex);
+    return log_lines;
+  }
   void count(const char* call) {
     const std::lock_guard lock(mutex);
     ++calls[call];
@@ -62,6 +68,7 @@ struct Machine {
   Knobs knobs;
   std::atomic<uint64_t> packets{0}, launches{0}, copied_bytes{0}, interrupts{0};
   mutable std::mutex mutex;
+  std::string log_lines;
   std::vector<std::string> findings;      ///< why queues died
   std::map<std::string, uint64_t> calls;  ///< by name
 };

@@ -38,6 +38,7 @@ struct Death {
   uint64_t address = 0;
   bool is_write = false;
   std::string text;
+  int wave_error = -1;  ///< SQ_INTERRUPT_ERROR_TYPE_*; -1: none
 };
 
 struct Options {
@@ -51,6 +52,7 @@ struct Options {
   bool publishes_sizes = false;         ///< cwsr_size and ctl_stack_size in sysfs, as from 7.2 on
   bool has_bus_block = true;            ///< in ip_discovery
   bool tells_resets = true;             ///< waits return what a reset was, as from 2025 on
+  bool resets_on_exception = true;      ///< false: the wave halts, and only the log knows
   uint32_t target_version = 0;          ///< gfx_target_version that sysfs tells; 0: the chip's
   int kfd_error = 0, render_error = 0;  ///< errno of opening the nodes
   /// Calls to /dev/kfd whose name starts with `failing_name` before the one that fails; < 0: none

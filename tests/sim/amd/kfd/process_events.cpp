@@ -26,6 +26,13 @@ constexpr uint32_t kSmiFault = 1, kSmiPreReset = 3, kSmiPostReset = 4;
 
 }  // namespace
 
+void Machine::log(const std::string& text) {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+  const std::lock_guard lock(mutex);
+  log_lines += fmt::format("<4>[{:5}.{:06}] {}\n", micros / 1'000'000, micros % 1'000'000, text);
+}
+
 /// Without a page from the process the kernel has one of its own.
 uint64_t* Process::slot_of(uint32_t slot) {
   if (event_page_ == 0) return slot < own_slots_.size() ? &own_slots_[slot] : nullptr;
@@ -183,6 +190,13 @@ void Process::die(uint32_t gpu, const Death& death) {
   machine_.note(death.kind == Death::Kind::kMemory
                     ? fmt::format("{} at {:#x}", death.text, death.address)
                     : death.text);
+  // Source: amdkfd/kfd_int_process_v11.c, print_sq_intr_info_error().
+  if (death.wave_error >= 0)
+    machine_.log(fmt::format(
+        "amdgpu 0000:03:00.0: amdgpu: sq_intr: error, detail 0x00000000, type {}, sh 0, "
+        "priv 0, wave_id 3, simd_id 1, wgp_id 2",
+        death.wave_error));
+  if (death.kind == Death::Kind::kException && !machine_.options.resets_on_exception) return;
   if (death.kind == Death::Kind::kMemory)
     raise_memory_fault(gpu, death.address, death.is_write);
   else
