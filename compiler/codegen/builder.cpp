@@ -135,6 +135,15 @@ ValueId Builder::local_load(BlockId block, uint32_t array, ValueId at, uint32_t 
                 block);
 }
 
+ValueId Builder::local_words(BlockId block, uint32_t array, ValueId at) {
+  return append({.op = ValueOp::kLocalLoad,
+                 .alu = Op::kConst,
+                 .type = {DType::kU32, 1},
+                 .imm = array,
+                 .args = {at}},
+                block);
+}
+
 void Builder::barrier(BlockId block) {
   program_.blocks[block].stmts.push_back({.kind = StmtKind::kBarrier});
 }

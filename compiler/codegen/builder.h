@@ -49,6 +49,8 @@ class Builder {
   uint32_t add_local(DType dtype, uint64_t count);
   void local_store(BlockId block, uint32_t array, ValueId index, ValueId value);
   ValueId local_load(BlockId block, uint32_t array, ValueId index, uint32_t lanes = 1);
+  /// The 32-bit word from element `index` on, a multiple of as many as a word holds.
+  ValueId local_words(BlockId block, uint32_t array, ValueId index);
   void barrier(BlockId block);
   void matrix(BlockId block, DType in, uint32_t first_register, std::vector<ValueId> operands);
   /// Asks for the memory of an element that may lie outside the param; never faults.

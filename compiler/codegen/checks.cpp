@@ -63,6 +63,7 @@ class Checker {
       case ValueOp::kAnyWords: lanes = lanes * 4 / item_size(p_.params[number].dtype); break;
       case ValueOp::kLoad: break;
       case ValueOp::kLocalLoad:
+        lanes = lanes * item_size(v.type.dtype) / item_size(p_.locals[number].dtype);
         return check({local_text("load", number, lanes),
                       static_cast<int64_t>(p_.locals[number].count), lanes, v.args[0], kNone});
       default: return;

@@ -161,6 +161,20 @@ bool Lowerer::has_masked_loads(uint32_t lanes, DType dtype) const {
   return t.has_masks && lanes >= 4 && lanes * 32 <= t.vector_bits && item_size(dtype) == 4;
 }
 
+/// As many vectors as they have lanes.
+void Lowerer::transpose(std::vector<ValueId>* rows) {
+  const auto lanes = static_cast<uint32_t>(rows->size());
+  std::vector<ValueId> next(lanes);
+  // Every stage moves one bit of the row number into the lane number and one the other way.
+  for (uint32_t stage = 1; stage < lanes; stage *= 2) {
+    for (uint32_t i = 0; i < lanes / 2; ++i)
+      for (int which = 0; which < 2; ++which)
+        next[2 * i + static_cast<uint32_t>(which)] =
+            b_.interleave((*rows)[i], (*rows)[i + lanes / 2], which);
+    rows->swap(next);
+  }
+}
+
 /// A load that is strided along the lanes but contiguous along a loop merged as many times as there
 /// are lanes: rows are loaded along that loop and transposed in registers, for all copies at once.
 bool Lowerer::emit_transposed(const Node* n, const Env& env, uint32_t vr, int64_t stride) {
@@ -181,18 +195,11 @@ bool Lowerer::emit_transposed(const Node* n, const Env& env, uint32_t vr, int64_
     corner[vr] = bindings_[env[vr]].first_lane;
     corner[u] = origin;
     const ValueId at = emit(n->src[0], corner);
-    std::vector<ValueId> rows, next(lanes);
+    std::vector<ValueId> rows;
     for (uint32_t l = 0; l < lanes; ++l)
       rows.push_back(
           b_.load(static_cast<int>(n->imm), n->dtype, lanes, b_.add(at, b_.index(stride * l))));
-    // Every stage moves one bit of the row number into the lane number and one the other way.
-    for (uint32_t stage = 1; stage < lanes; stage *= 2) {
-      for (uint32_t i = 0; i < lanes / 2; ++i)
-        for (int which = 0; which < 2; ++which)
-          next[2 * i + static_cast<uint32_t>(which)] =
-              b_.interleave(rows[i], rows[i + lanes / 2], which);
-      rows.swap(next);
-    }
+    transpose(&rows);
     for (uint32_t copy : copies) {
       Env out = env;
       out[u] = copy;

@@ -87,7 +87,7 @@ class Lowerer {
                       const std::vector<std::vector<ValueId>>& left,
                       const std::vector<std::vector<ValueId>>& right);
   void store_tile(const Tile& tile, BlockId block);
-  // lower_panels.cpp: sums of products from operands copied into scratch.
+  // lower_panels.cpp, lower_panel_copies.cpp: sums of products from operands copied into scratch.
   struct PanelStore;
   struct PanelBlock;
   struct PanelCopyState;
@@ -103,10 +103,28 @@ class Lowerer {
                   size_t level, ValueId inner);
   void copy_lines(const PanelCopyState& state, const Instances& columns, BlockId parent,
                   ValueId inner);
+  void prefetch_rows_ahead(const Node* value, const Instances& all, const Node* depth,
+                           int64_t ahead, BlockId body);
   void copy_left(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                  ValueId first, ValueId row, ValueId height, ValueId length, BlockId parent);
+  void start_tile(const PanelProduct& product, const PanelStore& s, ValueId sums, ValueId first,
+                  ValueId column, BlockId block);
   void multiply_tile(const PanelProduct& product, const PanelStore& s, ValueId sums, ValueId first,
                      ValueId column, ValueId length, BlockId block);
+  // lower_panel_words.cpp: the same by dot products.
+  ValueId dot_panels(const PanelDot& dot, ValueId sum, ValueId left, ValueId right);
+  ValueId steps_of(const PanelProduct& product, ValueId length);
+  bool has_whole_words(const PanelProduct& product) const;
+  void fill_words(const PanelProduct& product, const PanelStore& s, ValueId line, ValueId length,
+                  BlockId parent);
+  ValueId place_in_word(ValueId v, ValueId amount);
+  void copy_words(const PanelCopyState& state, const Instances& columns, BlockId parent);
+  void copy_last_word(const PanelCopyState& state, const Instances& columns, uint32_t lanes,
+                      ValueId step, BlockId parent);
+  ValueId transpose_words(const PanelCopyState& state, const Instances& columns, BlockId parent);
+  void sum_panel(const PanelProduct& product, const PanelStore& s, ValueId column, ValueId trips,
+                 BlockId parent);
+  // lower_strips.cpp: products of few rows.
   void lower_strips(PanelBlock& block, BlockId parent);
   void add_strip(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                  ValueId begin, ValueId end, uint32_t depths, BlockId parent);
@@ -137,6 +155,7 @@ class Lowerer {
   ValueId emit_load(const Node* n, const Env& env);
   ValueId emit_load_lanes(const Node* n, const Env& env, uint32_t vector_range);
   bool has_masked_loads(uint32_t lanes, DType dtype) const;
+  void transpose(std::vector<ValueId>* rows);
   bool emit_transposed(const Node* n, const Env& env, uint32_t vector_range, int64_t stride);
   ValueId emit_alu(const Node* n, const Env& env);
   ValueId emit_index_division(const Node* n, ValueId a, ValueId b);

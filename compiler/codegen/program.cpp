@@ -195,6 +195,12 @@ class Verifier {
                : bad(id, "malformed dot product");
   }
 
+  /// Of a local array of narrower numbers.
+  bool is_word(const Value& v) const {
+    return p_.block == 0 && v.type == Type{DType::kU32, 1} &&
+           item_size(p_.locals[static_cast<size_t>(v.imm)].dtype) < 4;
+  }
+
   Status define(ValueId id) {
     const Value& v = p_.at(id);
     for (ValueId a : v.args) BM_TRY(use(a));
@@ -210,7 +216,7 @@ class Verifier {
     if (v.op == ValueOp::kLocalLoad &&
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
          static_cast<size_t>(v.imm) >= p_.locals.size() ||
-         v.type.dtype != p_.locals[static_cast<size_t>(v.imm)].dtype ||
+         (v.type.dtype != p_.locals[static_cast<size_t>(v.imm)].dtype && !is_word(v)) ||
          (p_.block != 0 && v.type.lanes * item_size(v.type.dtype) > 16)))
       return bad(id, "malformed access to a local array");
     is_defined_[id] = true;

@@ -53,7 +53,8 @@ enum class ValueOp : uint8_t {
   kTable,      ///< entry args[0] of constant uint64 table imm
   kItem,       ///< number of this work-item in its group
   kLocalLoad,  ///< `lanes` elements of local array imm from args[0] on, as they are at this place;
-               ///< in work-groups up to 16 bytes, from a multiple of as many on
+               ///< in work-groups up to 16 bytes, from a multiple of as many on. Without groups
+               ///< also one uint32 of an array of narrower numbers, from a multiple of 4 bytes on
   kRead,       ///< current content of register imm
   kCall,       ///< function imm of Program::functions on scalars
   kDot,  ///< args[0] plus, in every lane, the products of the numbers in two words; imm = DotKind

@@ -19,10 +19,22 @@ enum class PanelCopy : uint8_t {
   kSingle,      ///< element by element
 };
 
+/// How dot products of words stand for a product of narrow numbers.
+struct PanelDot {
+  DotKind kind = DotKind::kU8S8;
+  /// The left words are the first operand of DotKind (of kU8S8: the unsigned one).
+  bool is_left_first = true;
+  /// Both factors are signed, or neither is: the upper bits of the left numbers are flipped, and
+  /// what this adds to every column is taken away again.
+  bool flips_left = false;
+};
+
 /// Σ over depth of left · right, where `left` varies along the rows and `right` along the columns.
 struct PanelProduct {
   const ir::Node *reduce = nullptr, *edge_reduce = nullptr;
+  /// Of dot products without the conversions to the type of the sum.
   const ir::Node *left = nullptr, *right = nullptr, *edge_right = nullptr;
+  std::optional<PanelDot> dot;           ///< several depths at a time; then right_depth is one loop
   const ir::Node* left_depth = nullptr;  ///< all loops of the reduction as one
   /// The loops as `right` sees them, outer to inner; all but the first have constant extents, whose
   /// product is `inner`.
@@ -33,11 +45,14 @@ struct PanelProduct {
   uint32_t left_lanes = 1;  ///< copied at a time along the depth
   PanelCopy right_copy = PanelCopy::kSingle;
   int64_t depth_block() const { return block * inner; }
+  /// Depths that one step of the innermost loop takes.
+  int64_t pack() const { return dot ? dot_depth(dot->kind) : 1; }
+  int64_t steps_block() const { return (depth_block() + pack() - 1) / pack(); }
 };
 
 /// Blocks of rows and columns are dealt to threads. For a block, the operands are copied into
 /// scratch in the order they are read in: the right one in panels of tile_columns() columns, depth
-/// by depth, the left one row by row.
+/// by depth (of dot products: word by word), the left one row by row.
 struct PanelPlan {
   /// The kernel with all rows and all columns in one loop each; all nodes here are its own.
   std::shared_ptr<const ir::KernelIr> kernel;

@@ -265,7 +265,8 @@ class CRenderer final : public CLike {
       case ValueOp::kIsAligned:
       case ValueOp::kItem: no_groups();
       case ValueOp::kLocalLoad:
-        if (v.type.lanes == 1) return set(fmt::format("local{}[{}]", v.imm, ref(v.args[0])));
+        if (v.type == Type{p_.locals[static_cast<size_t>(v.imm)].dtype, 1})
+          return set(fmt::format("local{}[{}]", v.imm, ref(v.args[0])));
         return line("{} v{}; __builtin_memcpy(&v{}, local{} + {}, sizeof v{});", type(v.type), id,
                     id, v.imm, ref(v.args[0]), id);
       case ValueOp::kRead: return set(fmt::format("r{}", v.imm));

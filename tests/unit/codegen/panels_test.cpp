@@ -2,6 +2,8 @@
 // whole: every order of additions gives the same sums.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 
@@ -24,18 +26,24 @@ struct Case {
   std::string text;
 };
 
+/// What is multiplied: floats of any width, pairs of bfloat16, bytes of either sign.
+enum class Factors { kAny, kBF16, kBytes };
+
 /// A tensor over some of the loops, in a random order of its axes, perhaps with padding between
 /// rows.
 class CaseMaker {
  public:
-  explicit CaseMaker(uint64_t seed) : random_(seed) {}
+  explicit CaseMaker(uint64_t seed, Factors factors = Factors::kAny)
+      : random_(seed), factors_(factors) {}
 
   Case run() {
     c_.kernel.name = "panels";
     c_.kernel.graph = std::make_unique<Graph>();
     g_ = c_.kernel.graph.get();
     is_symbolic_ = one_in(3);
-    sum_ = one_in(6) ? DType::kF64 : DType::kF32;
+    sum_ = factors_ == Factors::kBytes              ? DType::kI32
+           : factors_ == Factors::kAny && one_in(6) ? DType::kF64
+                                                    : DType::kF32;
     c_.kernel.params.push_back({sum_, 0, true, false});
     const auto batch = loops(pick({0, 0, 1, 2}), {1, 2, 3}, "batch");
     const auto rows = loops(pick({1, 1, 2}), {4, 5, 7, 13, 14, 17, 29, 31, 64}, "rows");
@@ -57,7 +65,7 @@ class CaseMaker {
     }
     const Node* at = tensor_index(0, outputs);
     if (one_in(2)) value = g_->binary(Op::kAdd, value, operand({columns}));
-    if (one_in(3)) value = g_->binary(Op::kMax, value, g_->constant_f(sum_, 0));
+    if (one_in(3)) value = g_->binary(Op::kMax, value, g_->constant(sum_, 0));
     if (one_in(4)) {
       c_.kernel.params[0].is_read = true;
       value = g_->binary(Op::kSub, g_->load(0, sum_, at), value);
@@ -118,7 +126,10 @@ class CaseMaker {
     std::vector<const Node*> ranges;
     for (const auto& g : groups) ranges.insert(ranges.end(), g.begin(), g.end());
     if (one_in(2)) std::shuffle(ranges.begin(), ranges.end(), random_);
-    const DType t = pick({sum_, sum_, sum_, DType::kF16, DType::kBF16, DType::kI8});
+    const DType t = factors_ == Factors::kBytes ? pick({DType::kU8, DType::kI8})
+                    : factors_ == Factors::kBF16
+                        ? DType::kBF16
+                        : pick({sum_, sum_, sum_, DType::kF16, DType::kBF16, DType::kI8});
     c_.kernel.params.push_back({t, 1, false, true});
     const int param = static_cast<int>(c_.kernel.params.size()) - 1;
     const Node* at = tensor_index(param, ranges);
@@ -132,7 +143,8 @@ class CaseMaker {
       c_.text += " gate";
     }
     const Node* v = g_->cast(g_->load(param, t, at, gate), sum_);
-    if (one_in(5)) v = g_->binary(Op::kAdd, v, g_->constant_f(sum_, 1));
+    if (factors_ == Factors::kAny && one_in(5))
+      v = g_->binary(Op::kAdd, v, g_->constant_f(sum_, 1));
     return v;
   }
 
@@ -140,18 +152,22 @@ class CaseMaker {
     const auto size = static_cast<size_t>(item_size(p.dtype));
     std::vector<std::byte> bytes(static_cast<size_t>(p.elements) * size);
     for (size_t i = 0; i < bytes.size() / size; ++i) {
-      const int value = static_cast<int>(random_() % 7) - 3;
+      const bool is_small = factors_ != Factors::kBytes;
+      const int value = static_cast<int>(random_() % (is_small ? 7 : 256)) - (is_small ? 3 : 128);
       const auto put = [&](auto x) { std::memcpy(&bytes[i * size], &x, size); };
       if (p.dtype == DType::kF64) put(static_cast<double>(value));
       if (p.dtype == DType::kF32) put(static_cast<float>(value));
       if (p.dtype == DType::kF16) put(f32_to_f16(static_cast<float>(value)));
       if (p.dtype == DType::kBF16) put(f32_to_bf16(static_cast<float>(value)));
       if (p.dtype == DType::kI8) put(static_cast<int8_t>(value));
+      if (p.dtype == DType::kU8) put(static_cast<uint8_t>(value + 128));
+      if (p.dtype == DType::kI32) put(value);
     }
     c_.buffers.push_back(std::move(bytes));
   }
 
   std::mt19937_64 random_;
+  Factors factors_;
   Case c_;
   static constexpr int64_t kMostWork = 250'000;
   int64_t work_ = 1;
@@ -160,15 +176,17 @@ class CaseMaker {
   bool is_symbolic_ = false;
 };
 
-int64_t panel_cases(uint64_t first, uint64_t count, const hal::Arch& arch, const char* renderer) {
+int64_t panel_cases(uint64_t first, uint64_t count, const hal::Arch& arch, const char* renderer,
+                    Factors factors = Factors::kAny) {
   int64_t panels = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
-    Case c = CaseMaker(seed).run();
+    Case c = CaseMaker(seed, factors).run();
     const Status verified = ir::verify(c.kernel);
     EXPECT_TRUE(verified) << seed << c.text << verified.error().message;
     if (!verified) continue;
-    if (!make_panel_schedule(c.kernel, target_info(arch), 2, {})) continue;
-    ++panels;
+    const auto schedule = make_panel_schedule(c.kernel, target_info(arch), 2, {});
+    if (!schedule) continue;
+    panels += factors == Factors::kAny || schedule->panels->products[0].dot;
     std::vector<std::vector<std::byte>> want = c.buffers;
     std::vector<std::span<std::byte>> spans(want.begin(), want.end());
     const Status evaluated = evaluate(c.kernel, spans, c.vars);
@@ -201,6 +219,107 @@ TEST(Panels, SmallCachesMakeManyBlocks) {
   hal::Arch arch = test::native_arch();
   arch.cache_bytes = 4096;
   EXPECT_GT(panel_cases(3000, 60, arch, "LLVM"), 12);
+}
+
+hal::Arch without_avx512() {
+  return test::arch_of({.renderer = "LLVM", .is_native = true, .without = "avx512f"});
+}
+
+TEST(Panels, RandomProductsOfBytes) {
+  EXPECT_GT(panel_cases(4000, 150, test::native_arch(), "LLVM", Factors::kBytes), 30);
+}
+
+TEST(Panels, RandomProductsOfBytesInC) {
+  EXPECT_GT(panel_cases(5000, 20, test::native_arch(), "CLANG", Factors::kBytes), 4);
+}
+
+TEST(Panels, RandomProductsOfBytesWithoutInstructionsForThem) {
+  EXPECT_GT(panel_cases(6000, 40, without_avx512(), "LLVM", Factors::kBytes), 8);
+  EXPECT_GT(panel_cases(6500, 40, test::baseline_arch(), "LLVM", Factors::kBytes), 8);
+}
+
+TEST(Panels, ProductsOfBytesInManyBlocks) {
+  hal::Arch arch = test::native_arch();
+  arch.cache_bytes = 4096;
+  EXPECT_GT(panel_cases(7000, 60, arch, "LLVM", Factors::kBytes), 12);
+}
+
+bool has_bf16_dots() {
+  const TargetInfo target = target_info(test::native_arch());
+  return std::any_of(target.dots.begin(), target.dots.end(), [&](const DotInfo& d) {
+    return d.kind == DotKind::kBF16BF16 && d.bits == target.vector_bits;
+  });
+}
+
+TEST(Panels, RandomProductsOfBfloat16) {
+  const int64_t least = has_bf16_dots() ? 30 : -1;
+  EXPECT_GT(panel_cases(8000, 150, test::native_arch(), "LLVM", Factors::kBF16), least);
+}
+
+TEST(Panels, RandomProductsOfBfloat16InC) {
+  const int64_t least = has_bf16_dots() ? 4 : -1;
+  EXPECT_GT(panel_cases(9000, 20, test::native_arch(), "CLANG", Factors::kBF16), least);
+}
+
+/// out[i, j] = Σ a[i, k]·b[k, j] of bfloat16; `is_deep`: b's neighbours lie along k.
+ir::KernelIr bf16_product(int64_t m, int64_t n, int64_t k, bool is_deep) {
+  ir::KernelIr kernel;
+  kernel.name = "bf16_product";
+  kernel.graph = std::make_unique<Graph>();
+  Graph& g = *kernel.graph;
+  kernel.params = {{DType::kF32, m * n, true, false},
+                   {DType::kBF16, m * k, false, true},
+                   {DType::kBF16, k * n, false, true}};
+  const Node *i = g.range(g.index(m)), *j = g.range(g.index(n)), *d = g.range(g.index(k));
+  const auto load = [&](int param, const Node* at) {
+    return g.cast(g.load(param, DType::kBF16, at), DType::kF32);
+  };
+  const Node* a = load(1, g.add(g.mul(i, k), d));
+  const Node* b = load(2, is_deep ? g.add(g.mul(j, k), d) : g.add(g.mul(d, n), j));
+  const Node* sum = g.reduce(ir::ReduceOp::kSum, g.binary(Op::kMul, a, b), std::array{d});
+  kernel.ranges = {i, j};
+  kernel.stores.push_back({0, g.add(g.mul(i, n), j), sum});
+  return kernel;
+}
+
+TEST(Panels, Bfloat16SumsAreTheSameInEveryRenderer) {
+  std::mt19937_64 random(std::random_device{}());
+  for (const bool is_deep : {false, true}) {
+    const auto draw = [&](int64_t least, int64_t most) {
+      return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least));
+    };
+    const int64_t m = draw(5, 60), n = draw(33, 150), k = draw(100, 2200);
+    const ir::KernelIr kernel = bf16_product(m, n, k, is_deep);
+    std::vector<std::vector<std::byte>> inputs(3);
+    std::vector<std::vector<double>> numbers(3);
+    inputs[0].resize(static_cast<size_t>(m * n) * 4);
+    for (size_t p = 1; p < 3; ++p)
+      for (int64_t i = 0; i < kernel.params[p].elements; ++i) {
+        const float x = static_cast<float>(random() % 2'000'001) / 1e6F - 1;
+        const uint16_t half = f32_to_bf16(x);
+        numbers[p].push_back(static_cast<double>(bf16_to_f32(half)));
+        inputs[p].resize(inputs[p].size() + 2);
+        std::memcpy(&inputs[p][inputs[p].size() - 2], &half, 2);
+      }
+    std::vector<std::vector<std::byte>> results;
+    for (const char* renderer : {"LLVM", "CLANG"}) {
+      auto buffers = inputs;
+      const Status run = test::run_on_cpu(test::native_arch(), renderer, kernel, buffers, {});
+      ASSERT_TRUE(run) << run.error().message;
+      results.push_back(buffers[0]);
+    }
+    EXPECT_EQ(results[0], results[1]) << m << " " << n << " " << k;
+    for (int64_t i = 0; i < m; i += 3)
+      for (int64_t j = 0; j < n; ++j) {
+        double want = 0;
+        for (int64_t d = 0; d < k; ++d)
+          want += numbers[1][static_cast<size_t>(i * k + d)] *
+                  numbers[2][static_cast<size_t>(is_deep ? j * k + d : d * n + j)];
+        float got = 0;
+        std::memcpy(&got, &results[0][static_cast<size_t>(i * n + j) * 4], 4);
+        EXPECT_NEAR(static_cast<double>(got), want, 1e-4) << m << " " << n << " " << k;
+      }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,37 @@
+#pragma once
+// What the parts of lower_panel*.cpp and lower_strips.cpp hand each other.
+
+#include <vector>
+
+#include "compiler/codegen/lowerer.h"
+
+namespace bm::compiler {
+
+/// Arrays in scratch and registers of one product.
+struct Lowerer::PanelStore {
+  uint32_t left = 0, right = 0, sums = 0;
+  uint32_t corrections = 0;         // of PanelDot::flips_left: by column of the block
+  int64_t row_step = 0;             // of `left`
+  std::vector<uint32_t> registers;  // [row][vector]
+};
+
+/// What copies one panel, or one column of it, of the right operand.
+struct Lowerer::PanelCopyState {
+  const PanelProduct& product;
+  const PanelStore& store;
+  ValueId first = kNone, trips = kNone;  // iterations of the outermost loop of the depth
+  ValueId panel = kNone;                 // where it goes
+  const Node* value = nullptr;
+  uint32_t copies = 1;  // iterations side by side, a power of two
+  // Column by column: the first one, and how many.
+  ValueId column = kNone, width = kNone;
+};
+
+/// What one call of the grid works on.
+struct Lowerer::PanelBlock {
+  Env env;                                // loops besides rows and columns
+  ValueId row = kNone, column = kNone;    // first ones
+  ValueId rows = kNone, columns = kNone;  // how many
+};
+
+}  // namespace bm::compiler

@@ -1,0 +1,46 @@
+#pragma once
+// Finding sums of products, and rewriting a kernel around them; steps of make_panel_schedule.
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "compiler/codegen/target.h"
+#include "compiler/ir/kernel.h"
+#include "compiler/opt/panels.h"
+
+namespace bm::compiler {
+
+/// What the loops of a kernel mean to its products. Nodes are the kernel's.
+struct PanelSides {
+  struct Product {
+    const ir::Node* reduce = nullptr;
+    const ir::Node* factors[2] = {};  ///< varying along the rows, along the columns
+  };
+  std::vector<Product> products;
+  /// Loops that are one loop in the rewritten kernel, outer to inner; only the first of each may
+  /// have a symbolic extent.
+  std::vector<const ir::Node*> rows, columns;
+  std::vector<const ir::Node*> batch;  ///< the other output loops
+  bool is_strip = false;               ///< too few rows for tiles
+  uint32_t lanes = 1;
+};
+
+/// Nothing where there are no products, or too small ones.
+std::optional<PanelSides> find_panel_sides(const ir::KernelIr& kernel, const TargetInfo& target,
+                                           ScheduleLimits limits);
+
+/// The kernel with one loop each for rows, columns and depth. Sizes of tiles and blocks stay open.
+std::optional<PanelPlan> rebuild_for_panels(const ir::KernelIr& kernel, const PanelSides& sides,
+                                            const TargetInfo& target);
+
+/// Dot products that sums, of `lanes` lanes, of left · right can be done by: always those of 8-bit
+/// integers, others where there is an instruction.
+std::optional<PanelDot> dot_of(const ir::Node* left, const ir::Node* right,
+                               const TargetInfo& target, uint32_t lanes);
+
+inline bool contains(const std::vector<const ir::Node*>& list, const ir::Node* n) {
+  return std::find(list.begin(), list.end(), n) != list.end();
+}
+
+}  // namespace bm::compiler
