@@ -71,9 +71,10 @@ Lowerer::PanelStore Lowerer::panel_store(size_t index) {
   const int64_t vector = b_.target().vector_bits / 8 / item_size(left);
   s.row_step =
       (product.depth_block() + vector - 1) / vector * vector + kRowPadding / item_size(left);
-  s.left = b_.add_local(left, static_cast<uint64_t>(p.rows * s.row_step));
-  s.right = b_.add_local(product.dot ? DType::kU32 : t,
-                         static_cast<uint64_t>(p.column_block * product.steps_block()));
+  if (!p.reads_left) s.left = b_.add_local(left, static_cast<uint64_t>(p.rows * s.row_step));
+  if (!product.reads_right)
+    s.right = b_.add_local(product.dot ? DType::kU32 : t,
+                           static_cast<uint64_t>(p.column_block * product.steps_block()));
   if (product.dot && product.dot->flips_left)
     s.corrections = b_.add_local(t, static_cast<uint64_t>(p.column_block));
   const bool is_tile = product.is_single && index + 1 == p.products.size();
@@ -115,27 +116,35 @@ void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelSt
   const Builder::Loop depth = b_.open_loop(parent);
   const std::array sizes{b_.sub(extent, depth.index), b_.index(product.block)};
   const ValueId trips = b_.alu(Op::kMin, DType::kI64, sizes);
-  const ValueId length = b_.mul(trips, b_.index(product.inner));
-  copy_right(block, product, s, depth.index, trips, depth.body);
+  PanelTile tile;
+  tile.first = depth.index;
+  tile.length = b_.mul(trips, b_.index(product.inner));
+  if (!product.reads_right) copy_right(block, product, s, depth.index, trips, depth.body);
 
   const Builder::Loop rows = b_.open_loop(depth.body);
-  const std::array heights{b_.sub(block.rows, rows.index), b_.index(p.rows)};
+  const ValueId left_over = b_.sub(block.rows, rows.index);
+  const std::array heights{left_over, b_.index(p.rows)};
   const ValueId height = b_.alu(Op::kMin, DType::kI64, heights);
-  copy_left(block, product, s, depth.index, rows.index, height, length, rows.body);
+  tile.row = p.reads_left ? b_.sub(b_.add(rows.index, height), b_.index(p.rows)) : rows.index;
+  if (!p.reads_left)
+    copy_left(block, product, s, depth.index, rows.index, height, tile.length, rows.body);
 
   const Builder::Loop columns = b_.open_loop(rows.body);
+  tile.column = columns.index;
   const auto sums_at = [&](size_t i) {
     const bool is_tile = product.is_single && i + 1 == p.products.size();
     if (is_tile) return b_.index(0);
     const ValueId row = b_.mul(rows.index, b_.index(p.column_block));
     return b_.add(row, b_.mul(columns.index, b_.index(p.rows)));
   };
-  multiply_tile(product, s, sums_at(index), depth.index, columns.index, length, columns.body);
+  tile.sums = sums_at(index);
+  multiply_tile(block, product, s, tile, columns.body);
   if (index + 1 == p.products.size()) {
     std::vector<ValueId> sums;
     for (size_t i = 0; i < p.products.size(); ++i) sums.push_back(sums_at(i));
     const auto finish = [&](BlockId at) {
-      store_panels(block, stores, sums, rows.index, columns.index, height, at);
+      const ValueId begin = p.reads_left ? b_.sub(b_.index(p.rows), height) : b_.index(0);
+      store_panels(block, stores, sums, tile, begin, p.reads_left ? b_.index(p.rows) : height, at);
     };
     if (product.is_single) {
       finish(columns.body);
@@ -155,26 +164,15 @@ void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelSt
   b_.close_loop(depth, b_.index(0), extent, product.block);
 }
 
-void Lowerer::multiply_tile(const PanelProduct& product, const PanelStore& s, ValueId sums,
-                            ValueId first, ValueId column, ValueId length, BlockId block) {
+void Lowerer::multiply_tile(const PanelBlock& block, const PanelProduct& product,
+                            const PanelStore& s, const PanelTile& tile, BlockId parent) {
   const PanelPlan& p = *schedule_.panels;
-  const auto sum_at = [&](size_t i) {
-    return b_.add(sums, b_.index(static_cast<int64_t>(i) * p.lanes));
-  };
-  start_tile(product, s, sums, first, column, block);
-  const ValueId panel = b_.mul(column, b_.index(product.steps_block()));
-  const Builder::Loop loop = b_.open_loop(block);
-  const ValueId at = b_.add(panel, b_.mul(loop.index, b_.index(p.tile_columns())));
-  std::vector<ValueId> right;
-  for (uint32_t v = 0; v < p.vectors; ++v)
-    right.push_back(
-        b_.local_load(loop.body, s.right, b_.add(at, b_.index(int64_t{v} * p.lanes)), p.lanes));
-  const ValueId depth = b_.mul(loop.index, b_.index(product.pack()));
+  start_tile(product, s, tile, parent);
+  const Builder::Loop loop = b_.open_loop(parent);
+  const std::vector<ValueId> right = right_vectors(block, product, s, tile, loop.index, loop.body);
+  const std::vector<ValueId> left = left_numbers(block, product, s, tile, loop.index, loop.body);
   for (uint32_t i = 0; i < p.rows; ++i) {
-    const ValueId from = b_.add(depth, b_.index(i * s.row_step));
-    const ValueId a = product.dot ? b_.local_words(loop.body, s.left, from)
-                                  : b_.local_load(loop.body, s.left, from);
-    const ValueId wide = spread(a, p.lanes);
+    const ValueId wide = spread(left[i], p.lanes);
     for (uint32_t v = 0; v < p.vectors; ++v) {
       const uint32_t reg = s.registers[i * p.vectors + v];
       const ValueId sum = b_.read(loop.body, reg);
@@ -183,28 +181,82 @@ void Lowerer::multiply_tile(const PanelProduct& product, const PanelStore& s, Va
                             : b_.mad(wide, right[v], sum));
     }
   }
-  b_.close_loop(loop, b_.index(0), steps_of(product, length), 1);
+  b_.close_loop(loop, b_.index(0), steps_of(product, tile.length), 1);
   for (size_t i = 0; i < s.registers.size(); ++i)
-    b_.local_store(block, s.sums, sum_at(i), b_.read(block, s.registers[i]));
+    b_.local_store(parent, s.sums, b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p.lanes)),
+                   b_.read(parent, s.registers[i]));
+}
+
+std::vector<ValueId> Lowerer::right_vectors(const PanelBlock& block, const PanelProduct& product,
+                                            const PanelStore& s, const PanelTile& tile,
+                                            ValueId step, BlockId body) {
+  const PanelPlan& p = *schedule_.panels;
+  std::vector<ValueId> right;
+  if (product.reads_right) {
+    const ValueId depth = b_.add(tile.first, b_.mul(step, b_.index(product.pack())));
+    const uint32_t binding = make_bindings(depth, body, 0, 1, 0);
+    const Env env = bound(block.env, product.right_depth[0], binding);
+    const ValueId base = b_.add(block.column, tile.column);
+    const uint32_t column = number_of(p.column);
+    for (Env& e : bind_axis({env}, p.column, base, body, p.lanes, p.vectors, p.lanes)) {
+      if (product.dot) e[column] = bindings_[e[column]].first_lane;
+      right.push_back(product.dot ? b_.words(static_cast<int>(product.right->imm), p.lanes,
+                                             emit(product.right->src[0], e), false)
+                                  : spread(emit(product.right, e), p.lanes));
+    }
+    return right;
+  }
+  const ValueId panel = b_.mul(tile.column, b_.index(product.steps_block()));
+  const ValueId at = b_.add(panel, b_.mul(step, b_.index(p.tile_columns())));
+  for (uint32_t v = 0; v < p.vectors; ++v)
+    right.push_back(
+        b_.local_load(body, s.right, b_.add(at, b_.index(int64_t{v} * p.lanes)), p.lanes));
+  return right;
+}
+
+/// One for every row of the tile; of dot products words.
+std::vector<ValueId> Lowerer::left_numbers(const PanelBlock& block, const PanelProduct& product,
+                                           const PanelStore& s, const PanelTile& tile, ValueId step,
+                                           BlockId body) {
+  const PanelPlan& p = *schedule_.panels;
+  const ValueId depth = b_.mul(step, b_.index(product.pack()));
+  std::vector<ValueId> left;
+  if (p.reads_left) {
+    const ValueId start = b_.add(b_.mul(tile.first, b_.index(product.inner)), depth);
+    const uint32_t binding = make_bindings(start, body, 0, 1, 0);
+    const Env env = bound(block.env, product.left_depth, binding);
+    const ValueId base = b_.add(block.row, tile.row);
+    for (const Env& e : bind_axis({env}, p.row, base, body, 1, p.rows, 1))
+      left.push_back(product.dot ? b_.words(static_cast<int>(product.left->imm), 1,
+                                            emit(product.left->src[0], e), false)
+                                 : emit(product.left, e));
+    return left;
+  }
+  for (uint32_t i = 0; i < p.rows; ++i) {
+    const ValueId from = b_.add(depth, b_.index(i * s.row_step));
+    left.push_back(product.dot ? b_.local_words(body, s.left, from)
+                               : b_.local_load(body, s.left, from));
+  }
+  return left;
 }
 
 /// What the sums of a tile start from: those of the depth before, without corrections.
-void Lowerer::start_tile(const PanelProduct& product, const PanelStore& s, ValueId sums,
-                         ValueId first, ValueId column, BlockId block) {
+void Lowerer::start_tile(const PanelProduct& product, const PanelStore& s, const PanelTile& tile,
+                         BlockId block) {
   const PanelPlan& p = *schedule_.panels;
   const Type type{product.reduce->dtype, p.lanes};
   for (const uint32_t reg : s.registers) b_.assign(block, reg, b_.constant(type, 0));
   if (!product.is_single) {
     const BlockId later = b_.open_block(block);
     for (size_t i = 0; i < s.registers.size(); ++i) {
-      const ValueId at = b_.add(sums, b_.index(static_cast<int64_t>(i) * p.lanes));
+      const ValueId at = b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p.lanes));
       b_.assign(later, s.registers[i], b_.local_load(later, s.sums, at, p.lanes));
     }
-    b_.close_if(later, b_.lt(b_.index(0), first));
+    b_.close_if(later, b_.lt(b_.index(0), tile.first));
   }
   if (!product.dot || !product.dot->flips_left) return;
   for (uint32_t v = 0; v < p.vectors; ++v) {
-    const ValueId at = b_.add(column, b_.index(int64_t{v} * p.lanes));
+    const ValueId at = b_.add(tile.column, b_.index(int64_t{v} * p.lanes));
     const ValueId correction = b_.local_load(block, s.corrections, at, p.lanes);
     for (uint32_t i = 0; i < p.rows; ++i) {
       const uint32_t reg = s.registers[i * p.vectors + v];
@@ -215,17 +267,17 @@ void Lowerer::start_tile(const PanelProduct& product, const PanelStore& s, Value
 
 /// The rest of the kernel for one tile: sums become what the stores want.
 void Lowerer::store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
-                           const std::vector<ValueId>& sums, ValueId row, ValueId column,
-                           ValueId height, BlockId parent) {
+                           const std::vector<ValueId>& sums, const PanelTile& tile, ValueId begin,
+                           ValueId end, BlockId parent) {
   const PanelPlan& p = *schedule_.panels;
-  split_edge(column, block, parent, [&](BlockId inside, bool is_edge) {
+  split_edge(tile.column, block, parent, [&](BlockId inside, bool is_edge) {
     const Builder::Loop rows = b_.open_loop(inside);
     Env env = block.env;
     if (p.row) {
-      const ValueId at = b_.add(b_.add(block.row, row), rows.index);
+      const ValueId at = b_.add(b_.add(block.row, tile.row), rows.index);
       env = bound(env, p.row, make_bindings(at, rows.body, 0, 1, 0));
     }
-    const ValueId base = b_.add(block.column, column);
+    const ValueId base = b_.add(block.column, tile.column);
     const Node* range = is_edge ? p.edge_column : p.column;
     const Instances all = bind_axis({env}, range, base, inside, p.lanes, p.vectors, p.lanes);
     const ValueId line = b_.mul(rows.index, b_.index(p.tile_columns()));
@@ -238,7 +290,7 @@ void Lowerer::store_panels(const PanelBlock& block, const std::vector<PanelStore
       }
     }
     emit_stores(rows.body, all, is_edge ? p.edge_stores : kernel_.stores);
-    b_.close_loop(rows, b_.index(0), height, 1);
+    b_.close_loop(rows, begin, end, 1);
   });
 }
 

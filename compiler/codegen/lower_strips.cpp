@@ -22,7 +22,10 @@ void Lowerer::lower_strips(PanelBlock& block, BlockId parent) {
   }
   const Builder::Loop columns = b_.open_loop(parent);
   const std::vector<ValueId> sums(p.products.size(), b_.mul(columns.index, b_.index(p.rows)));
-  store_panels(block, stores, sums, b_.index(0), columns.index, b_.index(p.rows), columns.body);
+  PanelTile tile;
+  tile.row = b_.index(0);
+  tile.column = columns.index;
+  store_panels(block, stores, sums, tile, b_.index(0), b_.index(p.rows), columns.body);
   b_.close_loop(columns, b_.index(0), block.columns, p.tile_columns());
 }
 

@@ -90,6 +90,7 @@ class Lowerer {
   // lower_panels.cpp, lower_panel_copies.cpp: sums of products from operands copied into scratch.
   struct PanelStore;
   struct PanelBlock;
+  struct PanelTile;
   struct PanelCopyState;
   void lower_panels(BlockId root);
   PanelStore panel_store(size_t index);
@@ -107,10 +108,16 @@ class Lowerer {
                            int64_t ahead, BlockId body);
   void copy_left(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                  ValueId first, ValueId row, ValueId height, ValueId length, BlockId parent);
-  void start_tile(const PanelProduct& product, const PanelStore& s, ValueId sums, ValueId first,
-                  ValueId column, BlockId block);
-  void multiply_tile(const PanelProduct& product, const PanelStore& s, ValueId sums, ValueId first,
-                     ValueId column, ValueId length, BlockId block);
+  void start_tile(const PanelProduct& product, const PanelStore& s, const PanelTile& tile,
+                  BlockId block);
+  void multiply_tile(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                     const PanelTile& tile, BlockId parent);
+  std::vector<ValueId> right_vectors(const PanelBlock& block, const PanelProduct& product,
+                                     const PanelStore& s, const PanelTile& tile, ValueId step,
+                                     BlockId body);
+  std::vector<ValueId> left_numbers(const PanelBlock& block, const PanelProduct& product,
+                                    const PanelStore& s, const PanelTile& tile, ValueId step,
+                                    BlockId body);
   // lower_panel_words.cpp: the same by dot products.
   ValueId dot_panels(const PanelDot& dot, ValueId sum, ValueId left, ValueId right);
   ValueId steps_of(const PanelProduct& product, ValueId length);
@@ -129,8 +136,8 @@ class Lowerer {
   void add_strip(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                  ValueId begin, ValueId end, uint32_t depths, BlockId parent);
   void store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
-                    const std::vector<ValueId>& sums, ValueId row, ValueId column, ValueId height,
-                    BlockId parent);
+                    const std::vector<ValueId>& sums, const PanelTile& tile, ValueId begin,
+                    ValueId end, BlockId parent);
   // lower_staged.cpp: products through local memory.
   struct Staged;
   void lower_staged(BlockId root);

@@ -27,6 +27,13 @@ struct Lowerer::PanelCopyState {
   ValueId column = kNone, width = kNone;
 };
 
+/// What is added to one tile of sums at a time.
+struct Lowerer::PanelTile {
+  ValueId first = kNone, length = kNone;  // iterations of the depth
+  ValueId row = kNone, column = kNone;    // first ones, counted from those of the block
+  ValueId sums = kNone;                   // place in PanelStore::sums
+};
+
 /// What one call of the grid works on.
 struct Lowerer::PanelBlock {
   Env env;                                // loops besides rows and columns

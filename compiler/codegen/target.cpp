@@ -60,6 +60,19 @@ constexpr std::array kX86DotRows = {
     X86DotRow{{DotKind::kBF16BF16, 256}, "avx512bf16", "avx512vl", 5},
     X86DotRow{{DotKind::kBF16BF16, 128}, "avx512bf16", "avx512vl", 5}};
 
+/// Processors whose instruction takes longer than what it stands for. Seen on Emerald Rapids
+/// (November 2026): VDPBF16PS takes four times as long as VFMADD231PS.
+struct SlowDotRow {
+  std::string_view cpu;
+  DotKind kind;
+};
+constexpr std::array kSlowDotRows = {SlowDotRow{"sapphirerapids", DotKind::kBF16BF16}};
+
+bool is_slow(std::string_view cpu, DotKind kind) {
+  return std::any_of(kSlowDotRows.begin(), kSlowDotRows.end(),
+                     [&](const SlowDotRow& row) { return row.cpu == cpu && row.kind == kind; });
+}
+
 /// Sizes of the machine's caches.
 void set_caches(const hal::Arch& arch, TargetInfo* info) {
   info->first_cache_bytes = arch.first_cache_bytes;
@@ -97,7 +110,7 @@ TargetInfo x86_info(const hal::Arch& arch) {
   info.vector_bits = std::min(arch.vector_bits, widest);
   for (const X86DotRow& row : kX86DotRows)
     if (row.info.bits <= info.vector_bits && has(row.needs, row.level) &&
-        (row.also.empty() || has(row.also, 4)))
+        (row.also.empty() || has(row.also, 4)) && !is_slow(info.cpu, row.info.kind))
       info.dots.push_back(row.info);
   if (info.vector_bits >= 512) {
     if (!info.features.empty()) info.features += ',';

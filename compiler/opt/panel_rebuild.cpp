@@ -1,6 +1,7 @@
 // A kernel with one loop each for the rows, columns and depth of its products.
 #include <unordered_map>
 
+#include "compiler/ir/linear.h"
 #include "compiler/opt/affine.h"
 #include "compiler/opt/panel_sides.h"
 
@@ -10,8 +11,6 @@ namespace {
 using ir::Graph;
 using ir::Node;
 using ir::Op;
-
-int64_t round_up(int64_t v, int64_t step) { return (v + step - 1) / step * step; }
 
 /// Calls f for every load reachable from `root` without entering reductions.
 template <class F>

@@ -35,7 +35,7 @@ std::optional<PanelPlan> rebuild_for_panels(const ir::KernelIr& kernel, const Pa
                                             const TargetInfo& target);
 
 /// Dot products that sums, of `lanes` lanes, of left · right can be done by: always those of 8-bit
-/// integers, others where there is an instruction.
+/// integers, others where there is an instruction and it pays.
 std::optional<PanelDot> dot_of(const ir::Node* left, const ir::Node* right,
                                const TargetInfo& target, uint32_t lanes);
 

@@ -44,6 +44,7 @@ struct PanelProduct {
   bool is_single = true;    ///< that is all of them
   uint32_t left_lanes = 1;  ///< copied at a time along the depth
   PanelCopy right_copy = PanelCopy::kSingle;
+  bool reads_right = false;  ///< where it is: it lies in panels of tile_columns() already
   int64_t depth_block() const { return block * inner; }
   /// Depths that one step of the innermost loop takes.
   int64_t pack() const { return dot ? dot_depth(dot->kind) : 1; }
@@ -68,7 +69,11 @@ struct PanelPlan {
   std::vector<ir::Store> edge_stores;
   std::vector<PanelProduct> products;
   uint32_t lanes = 1, vectors = 1, rows = 1;  ///< tile: rows × vectors·lanes
-  int64_t row_block = 1, column_block = 1;    ///< multiples of the tile's
+  /// Left operands are read where they are. There are at least as many rows as a tile has; the last
+  /// tile begins at a row of the one before where it would end beyond the last row.
+  bool reads_left = false;
+  bool is_copying_dear = false;  ///< of right operands: it takes a noticeable part of the time
+  int64_t row_block = 1, column_block = 1;  ///< multiples of the tile's
   int64_t tile_columns() const { return int64_t{vectors} * lanes; }
 };
 

@@ -1,7 +1,11 @@
 // Sizes of tiles and blocks for sums of products.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdlib>
+#include <numeric>
 
+#include "compiler/opt/affine.h"
 #include "compiler/opt/cost.h"
 #include "compiler/opt/panel_sides.h"
 
@@ -13,8 +17,13 @@ using ir::Node;
 /// Cycles per vector copied: neighbours, transposed, element by element.
 constexpr double kCopyCycles = 3, kTransposeCycles = 8, kGatherCycles = 24;
 constexpr double kLatency = 4;  // of a multiply-add, two of which start per cycle
+/// Share of the time from which on copies are worth avoiding.
+constexpr double kDearCopy = 0.04;
 /// Arithmetic operations that CodeObject::work_per_block counts as one.
 constexpr double kOperationsPerWork = 8;
+/// Rows of a tile that may begin at the same place of their pages: a set of the first cache holds
+/// them with room for more.
+constexpr int64_t kRowsOfPlace = 8;
 /// Steps of a copied block of the depth: long enough that sums are rarely put aside.
 constexpr int64_t kMostSteps = 512;
 
@@ -30,6 +39,9 @@ class PanelScheduler {
       if (!choose_strip()) return std::nullopt;
     } else {
       choose_tile();
+      plan_.reads_left = std::all_of(plan_.products.begin(), plan_.products.end(),
+                                     [&](const PanelProduct& p) { return can_read_left(p); });
+      for (PanelProduct& p : plan_.products) p.reads_right = lies_in_panels(p);
       choose_blocks();
     }
     return finish();
@@ -37,6 +49,11 @@ class PanelScheduler {
 
  private:
   static double extent(const Node* range) { return range ? CostModel::trips(range) : 1; }
+  double batch_count() const {
+    double count = 1;
+    for (const Node* r : plan_.batch) count *= CostModel::trips(r);
+    return count;
+  }
 
   /// Steps of the innermost loop for one sum.
   static double steps(const PanelProduct& p) {
@@ -54,8 +71,7 @@ class PanelScheduler {
       p.block = PanelPlan::kStripDepths;
       p.is_single = false;
     }
-    const double columns =
-        std::ceil(extent(plan_.column) / std::max(1.0, units_ / trips(plan_.batch)));
+    const double columns = std::ceil(extent(plan_.column) / std::max(1.0, units_ / batch_count()));
     const int64_t most = static_cast<int64_t>(target_.first_cache_bytes) / 2 /
                          (item_size(plan_.products[0].reduce->dtype) * plan_.rows);
     plan_.column_block =
@@ -94,6 +110,45 @@ class PanelScheduler {
     });
   }
 
+  /// Whether the rows of a tile can be read where they are: one after the other in memory, of what
+  /// is multiplied, and not in so few sets of a cache that they drive each other out.
+  bool can_read_left(const PanelProduct& p) const {
+    const Node* extent = plan_.row->src[0];
+    const Node* load = p.left;
+    const bool is_plain = load->op == ir::Op::kLoad && load->src.size() == 1 &&
+                          (p.dot || load->dtype == p.reduce->dtype);
+    if (!is_plain || !extent->is_const() || extent->imm < plan_.rows) return false;
+    const Node* depth = p.right_depth[0]->src[0];
+    const bool has_whole_words =
+        depth->is_const() && depth->imm % p.pack() == 0 && !(p.dot && p.dot->flips_left);
+    if (p.dot && !has_whole_words) return false;
+    const auto row = Strides(plan_.row, 0).stride(load->src[0]);
+    if (Strides(p.left_depth, 0).stride(load->src[0]) != 1 || !row) return false;
+    const int64_t bytes = std::abs(*row) * item_size(load->dtype);
+    const int64_t apart = std::gcd(bytes, int64_t{target_.page_bytes});
+    return apart * plan_.rows <= kRowsOfPlace * target_.page_bytes;
+  }
+
+  /// Whether the right operand is in the order of panels, as pack_constants leaves it.
+  bool lies_in_panels(const PanelProduct& p) const {
+    const Node* load = p.right;
+    const bool is_plain = load->op == ir::Op::kLoad && load->src.size() == 1 &&
+                          (p.dot ? !p.dot->flips_left : load->dtype == p.reduce->dtype);
+    if (!is_plain || p.right_depth.size() > 1) return false;
+    const int64_t pack = p.pack(), tile = plan_.tile_columns();
+    const auto column = Strides(plan_.column, tile).stride(load->src[0]);
+    const auto depth = Strides(p.right_depth[0], pack == 1 ? 0 : pack).stride(load->src[0]);
+    // A matrix of as many columns as a tile has is in this order by itself.
+    if (column != pack || depth != (pack == 1 ? tile : 1)) return false;
+    // The last tile is read to its end.
+    const Node* extent = plan_.column->src[0];
+    if (!extent->is_const()) return false;
+    ir::Graph& g = *plan_.kernel->graph;
+    const std::array from{plan_.column}, to{g.range(g.index(round_up(extent->imm, tile)))};
+    return g.substitute(load->src[0], from, to)->hi <
+           plan_.kernel->params[static_cast<size_t>(load->imm)].elements;
+  }
+
   static double copy_cycles(PanelCopy copy) {
     switch (copy) {
       case PanelCopy::kVectors: return kCopyCycles;
@@ -126,10 +181,12 @@ class PanelScheduler {
       choose_depth(&p);
       deepest = std::max(deepest, p.steps_block());
       depth += steps(p);
-      copy_right += steps(p) * static_cast<double>(p.pack()) * copy_cycles(p.right_copy);
+      if (!p.reads_right)
+        copy_right += steps(p) * static_cast<double>(p.pack()) * copy_cycles(p.right_copy);
     }
-    const double rows = extent(plan_.row), columns = extent(plan_.column),
-                 batch = trips(plan_.batch);
+    // Every vector of the right operand is multiplied with every row.
+    plan_.is_copying_dear = copy_right > kDearCopy * depth * extent(plan_.row) / 2;
+    const double rows = extent(plan_.row), columns = extent(plan_.column), batch = batch_count();
     const int64_t item = item_size(plan_.products[0].reduce->dtype);
     const int64_t most_columns =
         std::max<int64_t>(static_cast<int64_t>(target_.private_cache_bytes) / 2 / (deepest * item),
@@ -151,7 +208,7 @@ class PanelScheduler {
         const double per_block =
             static_cast<double>(r / plan_.rows) *
                 (static_cast<double>(c / plan_.tile_columns()) * (tile * depth + kTileCycles) +
-                 plan_.rows * depth / plan_.lanes * kCopyCycles) +
+                 (plan_.reads_left ? 0 : plan_.rows * depth / plan_.lanes * kCopyCycles)) +
             static_cast<double>(c) / plan_.lanes * copy_right + kBlockCycles;
         const double cost = std::ceil(blocks / units_) * per_block;
         if (least != 0 && cost >= least) continue;

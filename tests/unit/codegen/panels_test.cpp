@@ -244,21 +244,28 @@ TEST(Panels, ProductsOfBytesInManyBlocks) {
   EXPECT_GT(panel_cases(7000, 60, arch, "LLVM", Factors::kBytes), 12);
 }
 
+/// This machine as a model whose dot products of bfloat16 are not known to be slow.
+hal::Arch bf16_arch() {
+  hal::Arch arch = test::native_arch();
+  arch.cpu = "x86-64-v4";
+  return arch;
+}
+
 bool has_bf16_dots() {
-  const TargetInfo target = target_info(test::native_arch());
+  const TargetInfo target = target_info(bf16_arch());
   return std::any_of(target.dots.begin(), target.dots.end(), [&](const DotInfo& d) {
     return d.kind == DotKind::kBF16BF16 && d.bits == target.vector_bits;
   });
 }
 
 TEST(Panels, RandomProductsOfBfloat16) {
-  const int64_t least = has_bf16_dots() ? 30 : -1;
-  EXPECT_GT(panel_cases(8000, 150, test::native_arch(), "LLVM", Factors::kBF16), least);
+  if (!has_bf16_dots()) GTEST_SKIP() << "this processor has no dot products of bfloat16";
+  EXPECT_GT(panel_cases(8000, 150, bf16_arch(), "LLVM", Factors::kBF16), 30);
 }
 
 TEST(Panels, RandomProductsOfBfloat16InC) {
-  const int64_t least = has_bf16_dots() ? 4 : -1;
-  EXPECT_GT(panel_cases(9000, 20, test::native_arch(), "CLANG", Factors::kBF16), least);
+  if (!has_bf16_dots()) GTEST_SKIP() << "this processor has no dot products of bfloat16";
+  EXPECT_GT(panel_cases(9000, 20, bf16_arch(), "CLANG", Factors::kBF16), 4);
 }
 
 /// out[i, j] = Σ a[i, k]·b[k, j] of bfloat16; `is_deep`: b's neighbours lie along k.
@@ -283,6 +290,7 @@ ir::KernelIr bf16_product(int64_t m, int64_t n, int64_t k, bool is_deep) {
 }
 
 TEST(Panels, Bfloat16SumsAreTheSameInEveryRenderer) {
+  if (!has_bf16_dots()) GTEST_SKIP() << "this processor has no dot products of bfloat16";
   std::mt19937_64 random(std::random_device{}());
   for (const bool is_deep : {false, true}) {
     const auto draw = [&](int64_t least, int64_t most) {
@@ -304,7 +312,7 @@ TEST(Panels, Bfloat16SumsAreTheSameInEveryRenderer) {
     std::vector<std::vector<std::byte>> results;
     for (const char* renderer : {"LLVM", "CLANG"}) {
       auto buffers = inputs;
-      const Status run = test::run_on_cpu(test::native_arch(), renderer, kernel, buffers, {});
+      const Status run = test::run_on_cpu(bf16_arch(), renderer, kernel, buffers, {});
       ASSERT_TRUE(run) << run.error().message;
       results.push_back(buffers[0]);
     }
