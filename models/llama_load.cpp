@@ -156,6 +156,7 @@ class LlamaLoader {
     if (std::byte* host = out.buffer().host()) {
       unwrap(dequantize_row(t.type, t.data,
                             {reinterpret_cast<float*>(host), static_cast<size_t>(t.value_count)}));
+      out.buffer().storage->note_write();
       return out;
     }
     std::vector<float> values(t.value_count);

@@ -72,12 +72,14 @@ Result<Buffer> wrap(Device& device, void* pointer, uint64_t bytes, std::function
                     hal::ExternalKind kind) {
   const hal::BufferDesc desc{.size = bytes, .external = pointer, .external_kind = kind};
   StoragePtr storage = BM_TRY(device.allocator().wrap(desc, std::move(release)));
+  storage->set_foreign();
   return Buffer{std::move(storage), 0, bytes};
 }
 
 Status copy_in(const Buffer& dst, std::span<const std::byte> src) {
   BM_TRY(check_copy(dst, src.size()));
   if (src.empty()) return {};
+  dst.storage->note_write();
   if (std::byte* host = dst.host()) {
     BM_TRY(dst.storage->wait_idle());
     std::memcpy(host, src.data(), src.size());
@@ -107,6 +109,7 @@ Status copy(const Buffer& dst, const Buffer& src) {
   BM_TRY(check_copy(dst, src.size));
   BM_TRY(check_copy(src, dst.size));
   if (dst.size == 0) return {};
+  dst.storage->note_write();
   if (overlaps(dst, src)) {
     if (dst.offset == src.offset) return {};
     return fail(Code::kInvalidArgument, "copy of {} bytes onto themselves, from offset {} to {}",
@@ -130,6 +133,7 @@ Status copy(const Buffer& dst, const Buffer& src) {
 Status copy_from_file(const Buffer& dst, const std::string& path, uint64_t file_offset) {
   BM_TRY(check_copy(dst, dst.size));
   const FileStream file = BM_TRY(FileStream::open(path));
+  dst.storage->note_write();
   if (std::byte* host = dst.host()) {
     BM_TRY(dst.storage->wait_idle());
     return file.read({host, dst.size}, file_offset);

@@ -1,6 +1,7 @@
 #pragma once
 // Storage: one allocation on one device. Buffer: a byte range of it, a value.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -42,6 +43,19 @@ class Storage {
   virtual std::vector<Point> uses() const { return {last_use()}; }
   /// Blocks until no queued work touches this storage. Errors: those of Timeline::wait.
   virtual Status wait_idle() { return wait(last_use()); }
+
+  /// Changes with every write by calls, replays and the functions below, so that what was derived
+  /// from the contents can tell whether it still holds. Whoever writes through host() calls
+  /// note_write() when he is done. Thread: any.
+  uint64_t version() const { return version_.load(std::memory_order_acquire); }
+  void note_write() { version_.fetch_add(1, std::memory_order_release); }
+  /// Memory of somebody else, who may write to it at any time.
+  bool is_foreign() const { return is_foreign_; }
+  void set_foreign() { is_foreign_ = true; }
+
+ private:
+  std::atomic<uint64_t> version_{0};
+  bool is_foreign_ = false;
 };
 using StoragePtr = std::shared_ptr<Storage>;
 

@@ -264,6 +264,8 @@ Result<ClockMap> calibrate_clock(Device& device) {
 }
 
 Status execute(const Call& call, std::span<const int64_t> var_values) {
+  for (const Arg& arg : call.args)
+    if (arg.is_written && arg.buffer.has_storage()) arg.buffer.storage->note_write();
   if (const auto* kernel = std::get_if<KernelCall>(&call.what))
     return execute_kernel(call, *kernel, var_values);
   if (const auto* host = std::get_if<HostCall>(&call.what))

@@ -1,10 +1,12 @@
 #include "tensor/jit.h"
 
+#include <set>
 #include <unordered_map>
 
 #include "runtime/base/env.h"
 #include "runtime/graph.h"
 #include "runtime/planner.h"
+#include "tensor/packed_operands.h"
 #include "tensor/schedule.h"
 
 namespace bm::detail {
@@ -52,6 +54,8 @@ struct JitCore::Entry {
   std::vector<runtime::Buffer> shadow;   ///< copies of inputs that alias `written`, made on demand
   std::vector<int64_t> values;           ///< scratch of replay: variable values
   std::vector<std::pair<NodePtr, size_t>> passed_through;  ///< outputs that are an input's storage
+  std::vector<size_t> written_inputs;
+  PackedOperands packed;
 };
 
 JitCore::JitCore(JitOptions options) : options_(options) {}
@@ -68,6 +72,9 @@ size_t JitCore::num_captures() const {
 }
 size_t JitCore::num_calls() const {
   return entry_ < entries_.size() ? entries_[entry_]->num_calls : 0;
+}
+uint64_t JitCore::packed_bytes() const {
+  return entry_ < entries_.size() ? entries_[entry_]->packed.bytes() : 0;
 }
 bool JitCore::is_graph() const {
   return entry_ < entries_.size() && entries_[entry_]->graph != nullptr;
@@ -138,8 +145,11 @@ void JitCore::replay(Entry& e, const JitArguments& a) {
   }
   for (size_t i = 0; i < e.vars.size(); ++i) e.values[i] = e.vars[i].value();
   for (auto& [node, input] : e.passed_through) node->buffer = e.bound[input];
+  e.packed.refresh();
   if (e.graph) {
     unwrap(e.graph->replay(e.bound, e.values));
+    for (const runtime::Buffer& w : e.written) w.storage->note_write();
+    for (const size_t i : e.written_inputs) e.bound[i].storage->note_write();
     for (runtime::Buffer& b : e.bound) b.storage.reset();  // inputs belong to the caller
     return;
   }
@@ -230,13 +240,20 @@ void JitCore::capture(const JitArguments& a,
     CaptureScope scope;
     body(outputs);
     Tensor::realize(outputs);
+    e.packed = {};
+    e.packed.split(&scope.schedule(), e.bound);
     schedule = scope.take();
   }
   entry_ = index;
+  std::set<size_t> written_inputs;
   for (runtime::Call& call : schedule.calls)
     for (runtime::Arg& arg : call.args)
       for (size_t i = 0; i < e.bound.size(); ++i)
-        if (overlaps(arg.buffer, e.bound[i])) arg.slot = static_cast<int32_t>(i);
+        if (overlaps(arg.buffer, e.bound[i])) {
+          arg.slot = static_cast<int32_t>(i);
+          if (arg.is_written) written_inputs.insert(i);
+        }
+  e.written_inputs.assign(written_inputs.begin(), written_inputs.end());
   e.passed_through.clear();
   for (Tensor* t : outputs)
     for (size_t i = 0; i < e.bound.size(); ++i)
@@ -275,6 +292,7 @@ void JitCore::capture(const JitArguments& a,
   if (e.graph &&
       settings().debug >= 2) {  // the graph reports one line for all; show its kernels once
     for (size_t i = 0; i < e.vars.size(); ++i) e.values[i] = e.vars[i].value();
+    e.packed.refresh();
     run_calls(schedule.calls, e.bound, e.values);
     return;
   }

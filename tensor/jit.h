@@ -78,6 +78,9 @@ class JitCore {
   size_t num_captures() const;
   size_t num_calls() const;  ///< kernels and copies of the capture used last
   bool is_graph() const;     ///< capture used last replays as a graph (not call by call)
+  /// Memory of packed copies of operands that the capture used last multiplies with and never
+  /// writes; they follow what is assigned to the originals.
+  uint64_t packed_bytes() const;
   size_t entry() const { return entry_; }
 
  private:

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "compiler/codegen/evaluate.h"
+#include "compiler/opt/pack_constants.h"
 #include "compiler/opt/panels.h"
 #include "runtime/base/half.h"
 #include "tests/unit/codegen/runner.h"
@@ -268,25 +269,71 @@ TEST(Panels, RandomProductsOfBfloat16InC) {
   EXPECT_GT(panel_cases(9000, 20, bf16_arch(), "CLANG", Factors::kBF16), 4);
 }
 
-/// out[i, j] = Σ a[i, k]·b[k, j] of bfloat16; `is_deep`: b's neighbours lie along k.
-ir::KernelIr bf16_product(int64_t m, int64_t n, int64_t k, bool is_deep) {
+struct Extents {
+  int64_t m, n, k;
+};
+
+/// out[i, j] = Σ a[i, k]·b[k, j]; `is_deep`: b's neighbours lie along k.
+ir::KernelIr product(Extents e, DType left, DType right, DType sum, bool is_deep) {
   ir::KernelIr kernel;
-  kernel.name = "bf16_product";
+  kernel.name = "product";
   kernel.graph = std::make_unique<Graph>();
   Graph& g = *kernel.graph;
-  kernel.params = {{DType::kF32, m * n, true, false},
-                   {DType::kBF16, m * k, false, true},
-                   {DType::kBF16, k * n, false, true}};
-  const Node *i = g.range(g.index(m)), *j = g.range(g.index(n)), *d = g.range(g.index(k));
-  const auto load = [&](int param, const Node* at) {
-    return g.cast(g.load(param, DType::kBF16, at), DType::kF32);
-  };
-  const Node* a = load(1, g.add(g.mul(i, k), d));
-  const Node* b = load(2, is_deep ? g.add(g.mul(j, k), d) : g.add(g.mul(d, n), j));
-  const Node* sum = g.reduce(ir::ReduceOp::kSum, g.binary(Op::kMul, a, b), std::array{d});
+  kernel.params = {{sum, e.m * e.n, true, false},
+                   {left, e.m * e.k, false, true},
+                   {right, e.k * e.n, false, true}};
+  const Node *i = g.range(g.index(e.m)), *j = g.range(g.index(e.n)), *d = g.range(g.index(e.k));
+  const Node* a = g.cast(g.load(1, left, g.add(g.mul(i, e.k), d)), sum);
+  const Node* at = is_deep ? g.add(g.mul(j, e.k), d) : g.add(g.mul(d, e.n), j);
+  const Node* b = g.cast(g.load(2, right, at), sum);
+  const Node* total = g.reduce(ir::ReduceOp::kSum, g.binary(Op::kMul, a, b), std::array{d});
   kernel.ranges = {i, j};
-  kernel.stores.push_back({0, g.add(g.mul(i, n), j), sum});
+  kernel.stores.push_back({0, g.add(g.mul(i, e.n), j), total});
   return kernel;
+}
+
+TEST(Panels, PackedOperandsAreReadInPlace) {
+  const auto run = [](const ir::KernelIr& kernel, std::vector<std::vector<std::byte>>* buffers) {
+    const Status done = test::run_on_cpu(test::native_arch(), "LLVM", kernel, *buffers, {});
+    ASSERT_TRUE(done) << done.error().message;
+  };
+  std::mt19937_64 random(7);
+  for (const Factors factors : {Factors::kAny, Factors::kBytes}) {
+    const bool is_bytes = factors == Factors::kBytes;
+    const DType left = is_bytes ? DType::kU8 : DType::kF32,
+                right = is_bytes ? DType::kI8 : DType::kF32,
+                sum = is_bytes ? DType::kI32 : DType::kF32;
+    const ir::KernelIr kernel = product({9, 77, 131}, left, right, sum, true);
+    const TargetInfo target = target_info(test::native_arch());
+    EXPECT_FALSE(pack_constants(kernel, target, 2, {false, true, false}));
+    const auto packed = pack_constants(kernel, target, 2, {false, false, true});
+    ASSERT_TRUE(packed);
+    EXPECT_EQ(packed->operand, 2);
+    const auto schedule = make_panel_schedule(packed->main, target, 2, {});
+    ASSERT_TRUE(schedule);
+    EXPECT_TRUE(schedule->panels->products[0].reads_right);
+    EXPECT_FALSE(pack_constants(packed->main, target, 2, {false, false, true, true}));
+    std::vector<std::vector<std::byte>> want;
+    for (const ir::Param& p : kernel.params) {
+      want.emplace_back(static_cast<size_t>(p.elements * item_size(p.dtype)));
+      for (size_t i = 0; i < want.back().size(); i += static_cast<size_t>(item_size(p.dtype))) {
+        const auto number = static_cast<int>(random() % 7);
+        const auto real = static_cast<float>(number);
+        std::memcpy(&want.back()[i], is_float(p.dtype) ? static_cast<const void*>(&real) : &number,
+                    static_cast<size_t>(item_size(p.dtype)));
+      }
+    }
+    auto got = want;
+    run(kernel, &want);
+    const ir::Param& panels = packed->pack.params[0];
+    std::vector<std::vector<std::byte>> operands{
+        std::vector<std::byte>(static_cast<size_t>(panels.elements * item_size(panels.dtype))),
+        got[2]};
+    run(packed->pack, &operands);
+    got.push_back(operands[0]);
+    run(packed->main, &got);
+    EXPECT_EQ(got[0], want[0]);
+  }
 }
 
 TEST(Panels, Bfloat16SumsAreTheSameInEveryRenderer) {
@@ -297,7 +344,8 @@ TEST(Panels, Bfloat16SumsAreTheSameInEveryRenderer) {
       return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least));
     };
     const int64_t m = draw(5, 60), n = draw(33, 150), k = draw(100, 2200);
-    const ir::KernelIr kernel = bf16_product(m, n, k, is_deep);
+    const ir::KernelIr kernel =
+        product({m, n, k}, DType::kBF16, DType::kBF16, DType::kF32, is_deep);
     std::vector<std::vector<std::byte>> inputs(3);
     std::vector<std::vector<double>> numbers(3);
     inputs[0].resize(static_cast<size_t>(m * n) * 4);
