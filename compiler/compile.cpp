@@ -44,7 +44,7 @@ constexpr std::array kLimits = {ScheduleLimits{}, ScheduleLimits{.max_sums = 32}
                                 ScheduleLimits{.max_lanes = 4, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 1, .has_tiles = false}};
 
-enum class Renderer : uint8_t { kLlvm, kClang, kOpenCl, kNvrtc, kPtx, kNvptx };
+enum class Renderer : uint8_t { kLlvm, kClang, kOpenCl, kNvrtc, kPtx, kNvptx, kAmdgpu };
 
 Result<Renderer> choose_renderer(const hal::Arch& arch, std::string_view name) {
   if (arch.vendor == hal::Vendor::kOpenCl) {
@@ -58,6 +58,12 @@ Result<Renderer> choose_renderer(const hal::Arch& arch, std::string_view name) {
     if (name.empty() || name == "NVRTC" || arch.vendor == hal::Vendor::kNull)
       return Renderer::kNvrtc;
     return fail(Code::kUnsupported, "renderer {}: NVIDIA devices have NVRTC, PTX and LLVM", name);
+  }
+  if (is_amd(arch)) {
+    // NULL gives its devices the CPU's names.
+    if (name.empty() || name == "LLVM" || arch.vendor == hal::Vendor::kNull)
+      return Renderer::kAmdgpu;
+    return fail(Code::kUnsupported, "renderer {}: AMD devices have LLVM", name);
   }
   if (name.empty() || name == "LLVM") return Renderer::kLlvm;
   if (name == "CLANG") return Renderer::kClang;
@@ -90,6 +96,7 @@ std::string_view renderer_name(Renderer renderer) {
     case Renderer::kNvrtc: return "NVRTC";
     case Renderer::kPtx: return "PTX";
     case Renderer::kNvptx: return "NVPTX";
+    case Renderer::kAmdgpu: return "AMDGPU";
   }
   __builtin_unreachable();
 }
@@ -123,6 +130,7 @@ std::string render(const Program& program, const TargetInfo& target, Renderer re
     case Renderer::kNvrtc: return render_cuda(program);
     case Renderer::kPtx: return render_ptx(program, target);
     case Renderer::kNvptx: return render_nvptx(program);
+    case Renderer::kAmdgpu: return render_amdgpu(program);
   }
   __builtin_unreachable();
 }
@@ -181,7 +189,8 @@ Result<std::vector<std::byte>> assemble_cuda(const std::string& source, const ha
 Result<std::vector<std::byte>> assemble(const std::string& source, const hal::Arch& arch,
                                         Renderer renderer) {
   switch (renderer) {
-    case Renderer::kLlvm: return llvm_compile(source, target_info(arch));
+    case Renderer::kLlvm:
+    case Renderer::kAmdgpu: return llvm_compile(source, target_info(arch));
     case Renderer::kClang: return clang_compile(source, target_info(arch));
     case Renderer::kOpenCl: return bytes_of(source);  // the device's driver compiles the text
     case Renderer::kNvrtc: return assemble_cuda(source, arch);
@@ -208,6 +217,7 @@ hal::CodeObject describe(const ir::KernelIr& kernel, const hal::Arch& arch,
 }
 
 Status check_arch(const hal::Arch& arch) {
+  if (is_amd(arch)) return check_amd(arch);
   switch (arch.vendor) {
     case hal::Vendor::kCpu:
     case hal::Vendor::kNull:
@@ -216,7 +226,7 @@ Status check_arch(const hal::Arch& arch) {
     case hal::Vendor::kRef:
     case hal::Vendor::kAmd: break;
   }
-  return fail(Code::kUnsupported, "architecture {}: code is generated for CPU, CL, NV and NULL",
+  return fail(Code::kUnsupported, "architecture {}: code is generated for CPU, CL, NV, AMD and NULL",
               arch.name);
 }
 

@@ -140,7 +140,7 @@ constexpr int64_t kMaxQueries = 8;
 bool is_worth(const Node& max) {
   const hal::Arch& arch = max.device->hal().arch();
   const bool is_cpu = arch.vendor == hal::Vendor::kCpu ||
-                      (arch.vendor == hal::Vendor::kNull && !arch.name.starts_with("sm_"));
+                      (arch.vendor == hal::Vendor::kNull && arch.max_block == 1);
   if (!is_cpu || max.reduce_op != ir::ReduceOp::kMax || max.ints.size() != 1) return false;
   const Shape& shape = max.src[0]->shape;
   const auto axis = static_cast<size_t>(max.ints[0]);

@@ -63,10 +63,13 @@ class Analysis {
   explicit Analysis(const Program& p)
       : p_(p), ranges_(p.values.size()), is_narrow_(p.values.size(), false) {}
 
-  std::vector<bool> run() {
+  NarrowValues run() {
     for (const Function& f : p_.functions) block(f.body);
     block(p_.root);
-    return std::move(is_narrow_);
+    NarrowValues out{std::move(is_narrow_), std::vector<bool>(ranges_.size(), false)};
+    for (size_t i = 0; i < ranges_.size(); ++i)
+      out.is_natural[i] = out.fits[i] && ranges_[i] && ranges_[i]->lo >= 0;
+    return out;
   }
 
  private:
@@ -228,6 +231,10 @@ class Analysis {
 
 }  // namespace
 
-std::vector<bool> narrow_values(const Program& program) { return Analysis(program).run(); }
+NarrowValues narrow_and_natural_values(const Program& program) { return Analysis(program).run(); }
+
+std::vector<bool> narrow_values(const Program& program) {
+  return narrow_and_natural_values(program).fits;
+}
 
 }  // namespace bm::compiler

@@ -12,4 +12,10 @@ namespace bm::compiler {
 /// also fit one step past their end. Values from memory, registers and calls never do.
 std::vector<bool> narrow_values(const Program& program);
 
+/// The same, and which of those values are never negative.
+struct NarrowValues {
+  std::vector<bool> fits, is_natural;
+};
+NarrowValues narrow_and_natural_values(const Program& program);
+
 }  // namespace bm::compiler

@@ -183,6 +183,7 @@ bool is_cuda(const hal::Arch& arch) {
 
 TargetInfo target_info(const hal::Arch& arch) {
   if (is_cuda(arch)) return cuda_info(arch);
+  if (is_amd(arch)) return amd_info(arch, api_info(arch));
   if (arch.vendor == hal::Vendor::kOpenCl) return api_info(arch);
   if (arch.name == "x86_64" || arch.name.empty()) return x86_info(arch);
   TargetInfo info;

@@ -8,6 +8,7 @@
 
 #include "compiler/codegen/dot.h"
 #include "compiler/ir/dtype.h"
+#include "runtime/base/result.h"
 #include "runtime/hal/arch.h"
 
 namespace bm::compiler {
@@ -42,17 +43,26 @@ struct TargetInfo {
   bool has_groups = false;  ///< kernels run in work-groups of up to max_block work-items
   uint32_t max_block = 1;
   uint32_t local_memory_bytes = 0;
+  uint32_t sub_group = 32;  ///< work-items of a group that run as one
   std::vector<DotInfo> dots;       ///< instructions for dot products of small numbers
   std::vector<MatrixInfo> matrix;  ///< matrix instructions, best first
   /// Largest number of groups along each axis of a grid.
   std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};
   std::string triple, cpu, features;  ///< for LLVM and clang: never empty triple and cpu; cpu is
                                       ///< "sm_90" for CUDA
+  int llvm_release = 0;  ///< first major release of LLVM that knows `cpu`; 0: any we load
 };
 
 TargetInfo target_info(const hal::Arch& arch);
 
 /// Whether kernels for `arch` are CUDA programs: NVIDIA's devices, and NULL in place of one.
 bool is_cuda(const hal::Arch& arch);
+
+/// Whether kernels for `arch` are AMD's code objects: AMD's devices, and NULL in place of one.
+bool is_amd(const hal::Arch& arch);
+/// Errors: kUnsupported naming the targets there are.
+Status check_amd(const hal::Arch& arch);
+/// Facts of an AMD GPU over those that every device with work-groups has.
+TargetInfo amd_info(const hal::Arch& arch, TargetInfo info);
 
 }  // namespace bm::compiler

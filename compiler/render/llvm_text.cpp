@@ -101,7 +101,8 @@ std::string LlvmText::ref(ValueId id) const {
 
 void LlvmText::registers(BlockId root) {
   for (size_t i = 0; i < p_.registers.size(); ++i)
-    if (p_.register_block[i] == root) line("%r{} = alloca {}", i, type_name(p_.registers[i]));
+    if (p_.register_block[i] == root)
+      line("%r{} = alloca {}{}", i, type_name(p_.registers[i]), stack_);
 }
 
 void LlvmText::helper(const Function& f) {
@@ -134,7 +135,7 @@ void LlvmText::statement(const Stmt& s) {
       label(join);
       break;
     }
-    case StmtKind::kAssign: line("store {}, ptr %r{}", typed(s.value), s.target); break;
+    case StmtKind::kAssign: line("store {}, {}", typed(s.value), register_at(s.target)); break;
     case StmtKind::kStore:
     case StmtKind::kPrefetch:
     case StmtKind::kLocalStore:
@@ -273,7 +274,7 @@ void LlvmText::let(ValueId id) {
     case ValueOp::kIsAligned:
     case ValueOp::kItem:
     case ValueOp::kLocalLoad: return memory_value(id, v);
-    case ValueOp::kRead: return line("%v{} = load {}, ptr %r{}", id, type, v.imm);
+    case ValueOp::kRead: return line("%v{} = load {}, {}", id, type, register_at(static_cast<uint32_t>(v.imm)));
     case ValueOp::kCall: {
       std::string args;
       for (ValueId a : v.args) args += (args.empty() ? "" : ", ") + typed(a);

@@ -16,7 +16,11 @@ namespace bm::compiler {
 /// 16-bit floats travel as i16; bool is i1 in values and i8 in memory.
 class LlvmText {
  public:
-  explicit LlvmText(const Program& p) : p_(p) {}
+  /// `stack`: address space of the target's stack, where registers begin.
+  explicit LlvmText(const Program& p, uint32_t stack = 0)
+      : p_(p),
+        stack_(stack == 0 ? "" : fmt::format(", addrspace({})", stack)),
+        register_type_(stack == 0 ? "ptr" : fmt::format("ptr addrspace({})", stack)) {}
   virtual ~LlvmText() = default;
 
  protected:
@@ -48,6 +52,7 @@ class LlvmText {
   void helper(const Function& f);
   void block(BlockId id);
   void serial_loop(const Stmt& s);
+  virtual void let(ValueId id);
   /// Writes what computes an address and returns it as "ptr %at1".
   using Address = std::function<std::string()>;
   /// A value as it is stored.
@@ -62,18 +67,23 @@ class LlvmText {
   /// Values that come from memory or from where the code runs.
   virtual void memory_value(ValueId id, const Value& v) = 0;
 
+  /// Register as an operand: "ptr %r1".
+  std::string register_at(uint32_t number) const {
+    return fmt::format("{} %r{}", register_type_, number);
+  }
+
   const Program& p_;
   std::string out_, current_;
   std::set<std::string> declarations_;
 
  private:
   void statement(const Stmt& s);
-  void let(ValueId id);
   void build(ValueId id, const Value& v);
   void convert(ValueId id, const Value& v);
   void intrinsic(ValueId id, const Value& v, std::string_view stem);
   void alu(ValueId id, const Value& v);
 
+  const std::string stack_, register_type_;
   uint32_t next_ = 0;
 };
 

@@ -32,6 +32,10 @@ std::string render_ptx(const Program& program, const TargetInfo& target);
 /// LLVM IR text of a program with work-groups, from which LLVM makes PTX as render_ptx says.
 std::string render_nvptx(const Program& program);
 
+/// LLVM IR text of a program with work-groups for AMD's GPUs. The kernel is `program.name`; its
+/// argument block is 64-bit words: its params' addresses, then its variables.
+std::string render_amdgpu(const Program& program);
+
 /// Name of the PTX instruction of a kMatrix statement: "mma.sync.aligned.m16n8k16…".
 std::string mma_name(const Stmt& s);
 

@@ -30,8 +30,8 @@ constexpr const char* kPasses =
     "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),gvn,"
     "instcombine<no-verify-fixpoint>,simplifycfg,loop(loop-deletion)),globaldce";
 
-/// Assembly that another compiler optimises again: calls are dissolved first.
-constexpr const char* kAssemblyPasses =
+/// For targets where calls cost a stack: they are dissolved first.
+constexpr const char* kInlinePasses =
     "always-inline,globaldce,function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,"
     "loop-mssa(licm),gvn,instcombine<no-verify-fixpoint>,simplifycfg,loop(loop-deletion))";
 
@@ -182,7 +182,7 @@ BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* ou
   message = nullptr;
   if (request->optimize) {
     Options options(LLVMCreatePassBuilderOptions());
-    const char* passes = request->is_assembly ? kAssemblyPasses : kPasses;
+    const char* passes = request->is_inlined ? kInlinePasses : kPasses;
     LLVMPassBuilderOptionsSetLoopVectorization(options.get(), 0);
     LLVMPassBuilderOptionsSetSLPVectorization(options.get(), 0);
     if (LLVMErrorRef failed = LLVMRunPasses(module.get(), passes, machine, options.get())) {

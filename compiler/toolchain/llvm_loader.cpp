@@ -129,13 +129,20 @@ Result<std::string> llvm_version() {
 
 Result<std::vector<std::byte>> llvm_compile(std::string_view ir, const TargetInfo& target) {
   const Plugin p = BM_TRY(plugin());
+  // LLVM itself takes a name it does not know for an old processor.
+  if (std::atoi(p.version()) < target.llvm_release)
+    return fail(Code::kNotFound,
+                "LLVM {} does not know {}: install libllvm{} or later and the bellmetal-llvm "
+                "component made with it",
+                p.version(), target.cpu, target.llvm_release);
   const bm_llvm_request request{.text = ir.data(),
                                 .text_size = ir.size(),
                                 .triple = target.triple.c_str(),
                                 .cpu = target.cpu.c_str(),
                                 .features = target.features.c_str(),
                                 .optimize = 1,
-                                .is_assembly = 0};
+                                .is_assembly = 0,
+                                .is_inlined = target.has_groups};
   const std::string object = BM_TRY(run(p, request));
   const auto bytes = std::as_bytes(std::span(object));
   return std::vector<std::byte>(bytes.begin(), bytes.end());
@@ -150,7 +157,8 @@ Result<std::string> llvm_ptx(std::string_view ir, const TargetInfo& target) {
                                 .cpu = card.c_str(),
                                 .features = "",
                                 .optimize = 1,
-                                .is_assembly = 1};
+                                .is_assembly = 1,
+                                .is_inlined = 1};
   return run(p, request);
 }
 
@@ -162,7 +170,8 @@ Result<std::string> llvm_disassemble(std::span<const std::byte> object, const Ta
                                 .cpu = target.cpu.c_str(),
                                 .features = target.features.c_str(),
                                 .optimize = 0,
-                                .is_assembly = 0};
+                                .is_assembly = 0,
+                                .is_inlined = 0};
   bm_llvm_buffer out{}, error{};
   if (p.disassemble(&request, &out, &error) != 0) {
     const std::string text(error.data, error.size);

@@ -20,9 +20,10 @@ struct bm_llvm_request {
   const char* features;
   int optimize;     ///< 0: none, 1: usual
   int is_assembly;  ///< compile: 1: text of an assembler instead of an object
+  int is_inlined;   ///< compile: 1: calls of alwaysinline functions are dissolved before all else
 };
 
-#define BM_LLVM_ABI 2
+#define BM_LLVM_ABI 3
 
 typedef int bm_llvm_abi_fn(void);
 /// "19.1.7".

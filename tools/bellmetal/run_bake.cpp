@@ -32,6 +32,10 @@ Result<Target> find_target(const std::string& request) {
     return Target{{.vendor = hal::Vendor::kNv, .name = request, .cpu = {}, .features = {}},
                   "",
                   "NULL::" + request};
+  if (request.starts_with("gfx"))
+    return Target{{.vendor = hal::Vendor::kAmd, .name = request, .cpu = {}, .features = {}},
+                  "LLVM",
+                  "NULL::" + request};
   if (request.empty() || request == "native" || request.starts_with("native,")) {
     runtime::Device* device = BM_TRY(runtime::open_device("CPU::" + request));
     return Target{device->hal().arch(), "LLVM", "CPU::" + request};

@@ -189,7 +189,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{{"OPENCL"}, Kind::kKernel, 25}, Case{{"OPENCL"}, Kind::kPattern, 12},
                     Case{{"PTX"}, Kind::kKernel, 150}, Case{{"PTX"}, Kind::kPattern, 36},
                     Case{{"NVRTC"}, Kind::kKernel, 25}, Case{{"NVPTX"}, Kind::kKernel, 120},
-                    Case{{"NVPTX"}, Kind::kPattern, 24}),
+                    Case{{"NVPTX"}, Kind::kPattern, 24}, Case{{"GFX1100"}, Kind::kKernel, 60},
+                    Case{{"GFX1100"}, Kind::kPattern, 24}, Case{{"GFX1201"}, Kind::kKernel, 60},
+                    Case{{"GFX1201"}, Kind::kPattern, 24}),
     case_name);
 
 }  // namespace

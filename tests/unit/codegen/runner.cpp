@@ -13,6 +13,7 @@
 #include "drivers/cpu/cpu_info.h"
 #include "runtime/base/check.h"
 #include "runtime/base/env.h"
+#include "tests/unit/codegen/amd_runner.h"
 #include "tests/unit/codegen/cl_runner.h"
 #include "tests/unit/codegen/ptx_runner.h"
 
@@ -110,6 +111,12 @@ bool is_nv(const Where& where) {
   return name == "PTX" || name == "NVRTC" || name == "NVPTX";
 }
 
+/// "gfx1100" of "GFX1100"; empty for others.
+std::string amd_chip(const Where& where) {
+  const std::string_view name = where.renderer;
+  return name.starts_with("GFX") ? "gfx" + std::string(name.substr(3)) : "";
+}
+
 std::string where_name(const Where& where) {
   const std::string name = where.renderer;
   if (!is_cpu(where)) return name;
@@ -119,7 +126,7 @@ std::string where_name(const Where& where) {
 }
 
 bool is_cpu(const Where& where) {
-  return where.renderer != std::string_view("OPENCL") && !is_nv(where);
+  return where.renderer != std::string_view("OPENCL") && !is_nv(where) && amd_chip(where).empty();
 }
 
 std::string why_not(const Where& where) {
@@ -132,15 +139,21 @@ std::string why_not(const Where& where) {
     const auto made = compiler::llvm_ptx("", compiler::target_info(ptx_arch()));
     return made ? "" : made.error().message;
   }
+  if (!amd_chip(where).empty()) {
+    const auto made = compiler::llvm_compile("", compiler::target_info(arch_of(where)));
+    return made ? "" : made.error().message;
+  }
   return name == "OPENCL" ? why_no_cl() : "";
 }
 
 const char* renderer_of(const Where& where) {
-  return where.renderer == std::string_view("NVPTX") ? "LLVM" : where.renderer;
+  const bool is_llvm = where.renderer == std::string_view("NVPTX") || !amd_chip(where).empty();
+  return is_llvm ? "LLVM" : where.renderer;
 }
 
 hal::Arch arch_of(const Where& where) {
   if (is_nv(where)) return ptx_arch();
+  if (const std::string chip = amd_chip(where); !chip.empty()) return amd_arch(chip);
   if (is_cpu(where)) {
     if (!*where.without) return where.is_native ? native_arch() : baseline_arch();
     auto arch = cpu::make_arch(std::string("native,") + where.without);
@@ -167,6 +180,12 @@ Status run_on(const Where& where, const ir::KernelIr& kernel,
     const auto code =
         BM_TRY(compiler::compile(kernel, arch, renderer_of(where), {.use_cache = false}));
     BM_TRY(run_on_ptx(code, buffers, vars));
+    return {};
+  }
+  if (arch.vendor == hal::Vendor::kAmd) {
+    BM_TRY(ir::verify(kernel));
+    BM_TRY(run_on_amd(BM_TRY(compiler::compile(kernel, arch, "LLVM", {.use_cache = false})),
+                      buffers, vars));
     return {};
   }
   return run_on_cpu(arch, where.renderer, kernel, buffers, vars);

@@ -87,13 +87,16 @@ std::string where_name(const ::testing::TestParamInfo<Where>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Everywhere, RandomProgram,
-    ::testing::Values(Where{"CPU", Mode::kFused, 100}, Where{"CPU", Mode::kEager, 30},
-                      Where{"CPU", Mode::kCaptured, 50}, Where{"REF", Mode::kCaptured, 50},
-                      Where{"CPU:CLANG", Mode::kFused, 4}, Where{"CL", Mode::kFused, 10},
-                      Where{"CL", Mode::kCaptured, 5}),
-    where_name);
+std::vector<Where> everywhere() {
+  std::vector<Where> list{Where{"CPU", Mode::kFused, 100},    Where{"CPU", Mode::kEager, 30},
+                          Where{"CPU", Mode::kCaptured, 50},  Where{"REF", Mode::kCaptured, 50},
+                          Where{"CPU:CLANG", Mode::kFused, 4}, Where{"CL", Mode::kFused, 10},
+                          Where{"CL", Mode::kCaptured, 5}};
+  for (const char* device : devices_and({}))
+    for (const Mode mode : {Mode::kFused, Mode::kCaptured}) list.push_back({device, mode, 8});
+  return list;
+}
+INSTANTIATE_TEST_SUITE_P(Everywhere, RandomProgram, ::testing::ValuesIn(everywhere()), where_name);
 
 TEST_P(RandomProgram, AgreesWithTheReferenceDevice) {
   const Where& w = GetParam();

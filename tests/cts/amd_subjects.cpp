@@ -1,0 +1,83 @@
+// AMD without a GPU: the driver over a simulated kernel driver whose GPUs execute the machine code
+// that LLVM makes, for both generations and both kinds of packets.
+
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "compiler/toolchain/toolchain.h"
+#include "drivers/amd/device.h"
+#include "drivers/amd/kfd/gpu.h"
+#include "tests/cts/cts.h"
+#include "tests/cts/kernels.h"
+#include "tests/sim/amd/kfd/fake_kfd.h"
+#include "tests/sim/amd/kfd/interpreter.h"
+
+namespace bm::cts {
+namespace {
+
+struct Machine {
+  const char* name;
+  const char* chip;
+  amd::PacketMode packets;
+};
+constexpr std::array kMachines = {Machine{"AMD_gfx1100_PM4", "gfx1100", amd::PacketMode::kPm4},
+                                  Machine{"AMD_gfx1100_AQL", "gfx1100", amd::PacketMode::kAql},
+                                  Machine{"AMD_gfx1201_PM4", "gfx1201", amd::PacketMode::kPm4},
+                                  Machine{"AMD_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql}};
+
+/// A machine for the whole run, as the real one is: devices may come and go on it.
+sim::amd::FakeKfd& machine(size_t index) {
+  static std::array<std::unique_ptr<sim::amd::FakeKfd>, kMachines.size()> machines;
+  auto& made = machines[index];
+  if (!made) {
+    const char* const chip = kMachines[index].chip;
+    made = std::make_unique<sim::amd::FakeKfd>(
+        sim::amd::Options{.chip = chip, .gpus = 2, .execute = sim::amd::interpreter(chip)});
+  }
+  return *made;
+}
+
+template <size_t kIndex, uint32_t kUnit>
+Result<std::unique_ptr<hal::Device>> open() {
+  auto kernel = BM_TRY(amd::kfd::open_gpu(machine(kIndex), {.index = kUnit}));
+  return amd::make_device(std::move(kernel), {.packets = kMachines[kIndex].packets});
+}
+
+/// Calls what no kernel may: the object is left with a symbol that nobody defines.
+constexpr std::string_view kUndefined = R"ll(
+target triple = "amdgcn-amd-amdhsa"
+declare i32 @system(ptr)
+define amdgpu_kernel void @undefined(ptr addrspace(1) %out) {
+  %done = call i32 @system(ptr null)
+  store i32 %done, ptr addrspace(1) %out
+  ret void
+}
+)ll";
+
+Result<hal::CodeObject> kernel(std::string_view name, const hal::Device& device) {
+  // Compiling takes longer than most cases.
+  static std::mutex mutex;
+  static std::map<std::string, std::vector<std::byte>> images;
+  const bool is_undefined = name == "undefined";
+  const std::string key = device.arch().name + (is_undefined ? " undefined" : "");
+  const std::lock_guard lock(mutex);
+  if (!images.contains(key)) {
+    const std::vector<std::byte> file = BM_TRY(read_image(BM_CTS_AMDGPU));
+    const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+    images[key] = BM_TRY(compiler::llvm_compile(is_undefined ? kUndefined : text,
+                                                compiler::target_info(device.arch())));
+  }
+  return make_code(name, device, images[key]);
+}
+
+template <size_t... kIndex>
+std::vector<Subject> all(std::index_sequence<kIndex...>) {
+  return {Subject{kMachines[kIndex].name, open<kIndex, 0>, kernel, {}, {}, open<kIndex, 1>}...};
+}
+
+}  // namespace
+
+std::vector<Subject> subjects() { return all(std::make_index_sequence<kMachines.size()>()); }
+
+}  // namespace bm::cts
