@@ -27,15 +27,21 @@ constexpr std::array kMachines = {Machine{"AMD_gfx1100_PM4", "gfx1100", amd::Pac
                                   Machine{"AMD_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql}};
 
 /// A machine for the whole run, as the real one is: devices may come and go on it.
+struct Running {
+  std::unique_ptr<sim::amd::FakeKfd> system;
+  /// The kernel driver takes one event page from a process and keeps it until the process ends.
+  std::unique_ptr<amd::KernelInterface> first;
+};
 sim::amd::FakeKfd& machine(size_t index) {
-  static std::array<std::unique_ptr<sim::amd::FakeKfd>, kMachines.size()> machines;
-  auto& made = machines[index];
-  if (!made) {
+  static std::array<Running, kMachines.size()> machines;
+  Running& made = machines[index];
+  if (!made.system) {
     const char* const chip = kMachines[index].chip;
-    made = std::make_unique<sim::amd::FakeKfd>(
+    made.system = std::make_unique<sim::amd::FakeKfd>(
         sim::amd::Options{.chip = chip, .gpus = 2, .execute = sim::amd::interpreter(chip)});
+    if (auto opened = amd::kfd::open_gpu(*made.system, {})) made.first = std::move(*opened);
   }
-  return *made;
+  return *made.system;
 }
 
 template <size_t kIndex, uint32_t kUnit>

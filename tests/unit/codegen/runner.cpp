@@ -184,8 +184,8 @@ Status run_on(const Where& where, const ir::KernelIr& kernel,
   }
   if (arch.vendor == hal::Vendor::kAmd) {
     BM_TRY(ir::verify(kernel));
-    BM_TRY(run_on_amd(BM_TRY(compiler::compile(kernel, arch, "LLVM", {.use_cache = false})),
-                      buffers, vars));
+    const auto code = BM_TRY(compiler::compile(kernel, arch, "LLVM", {.use_cache = false}));
+    BM_TRY(run_on_amd(code, buffers, vars));
     return {};
   }
   return run_on_cpu(arch, where.renderer, kernel, buffers, vars);
