@@ -107,7 +107,7 @@ Status AmdDevice::open(const DeviceOptions& options) {
     const std::lock_guard lock(gpu_->mutex);
     // Launches are entries of an AQL ring, so it is longer.
     const LaneOptions compute{.type = is_aql ? QueueType::kAql : QueueType::kPm4,
-                              .entries = options.ring_entries * (is_aql ? 4 : 1),
+                              .entries = options.ring_entries * (is_aql ? 8 : 1),
                               .command_bytes = options.command_bytes};
     gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->kernel, gpu_->pool, compute)));
     for (const uint32_t engine : {0u, 1u})

@@ -197,7 +197,7 @@ Result<uint64_t> CodeObjectLoader::address_of(const elf::Symbol& symbol) const {
 Status CodeObjectLoader::find_kernel() {
   const elf::Symbol* symbol = file_.find_symbol(std::string(name_) + ".kd");
   if (symbol == nullptr)
-    return fail(Code::kNotFound, "no kernel '{}' in the code object; it has{}", name_,
+    return fail(Code::kInvalidArgument, "no kernel '{}' in the code object; it has{}", name_,
                 kernel_names());
   const uint64_t at = BM_TRY(address_of(*symbol));
   if (at % kDescriptorBytes != 0 || at > image_.bytes_.size() ||

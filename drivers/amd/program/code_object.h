@@ -67,9 +67,10 @@ class ProgramImage {
 };
 
 /// Reads kernel `kernel` of a code object for `chip`.
-/// Errors: kNotFound (no such kernel; the message lists those there are), kUnsupported (of another
-/// chip, an ABI version we do not know, an undefined symbol, a relocation or start-up register we
-/// do not provide; the message names it and the remedy), kCorrupt with section and offset.
+/// Errors: kInvalidArgument (no such kernel; the message lists those there are), kUnsupported (of
+/// another chip, an ABI version we do not know, an undefined symbol, a relocation or start-up
+/// register we do not provide; the message names it and the remedy), kCorrupt with section and
+/// offset.
 Result<ProgramImage> load_code_object(std::span<const std::byte> file, std::string_view kernel,
                                       const ChipRow& chip);
 

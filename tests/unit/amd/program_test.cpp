@@ -112,7 +112,7 @@ TEST(AmdProgram, WrongFilesAreNamedForWhatTheyAre) {
   const Bytes good = read("gfx1100.o");
   expect_error(load_code_object(good, "lookup", chip("gfx1201")), Code::kInvalidArgument,
                "compiled for gfx1100, this GPU is gfx1201");
-  expect_error(load_code_object(good, "other", chip("gfx1100")), Code::kNotFound,
+  expect_error(load_code_object(good, "other", chip("gfx1100")), Code::kInvalidArgument,
                "it has 'lookup' 'stack' 'scale'");
   Bytes bad = good;
   bad[8] = std::byte{9};

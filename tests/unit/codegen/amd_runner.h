@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/result.h"
+#include "runtime/hal/arch.h"
 #include "runtime/hal/program.h"
 
 namespace bm::test {
