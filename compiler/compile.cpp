@@ -226,8 +226,8 @@ Status check_arch(const hal::Arch& arch) {
     case hal::Vendor::kRef:
     case hal::Vendor::kAmd: break;
   }
-  return fail(Code::kUnsupported, "architecture {}: code is generated for CPU, CL, NV, AMD and NULL",
-              arch.name);
+  return fail(Code::kUnsupported,
+              "architecture {}: code is generated for CPU, CL, NV, AMD and NULL", arch.name);
 }
 
 /// What of a CUDA toolkit and of settings the code depends on. Mixed toolkits have given programs

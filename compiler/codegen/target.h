@@ -43,7 +43,7 @@ struct TargetInfo {
   bool has_groups = false;  ///< kernels run in work-groups of up to max_block work-items
   uint32_t max_block = 1;
   uint32_t local_memory_bytes = 0;
-  uint32_t sub_group = 32;  ///< work-items of a group that run as one
+  uint32_t sub_group = 32;         ///< work-items of a group that run as one
   std::vector<DotInfo> dots;       ///< instructions for dot products of small numbers
   std::vector<MatrixInfo> matrix;  ///< matrix instructions, best first
   /// Largest number of groups along each axis of a grid.

@@ -13,17 +13,17 @@ namespace {
 /// to 20 for the first release that has a name.
 struct AmdRow {
   std::string_view name;
-  uint32_t wave;          ///< lanes of a wave of our kernels
-  bool has_cumode;        ///< work-groups on one compute unit or on a pair of them
-  uint32_t local_bytes;   ///< of a work-group
-  int from_release;       ///< of LLVM
+  uint32_t wave;         ///< lanes of a wave of our kernels
+  bool has_cumode;       ///< work-groups on one compute unit or on a pair of them
+  uint32_t local_bytes;  ///< of a work-group
+  int from_release;      ///< of LLVM
 };
 constexpr std::array kAmdRows = {
-    AmdRow{"gfx942", 64, false, 64 << 10, 17},  AmdRow{"gfx950", 64, false, 160 << 10, 20},
-    AmdRow{"gfx1100", 32, true, 64 << 10, 17},  AmdRow{"gfx1101", 32, true, 64 << 10, 17},
-    AmdRow{"gfx1102", 32, true, 64 << 10, 17},  AmdRow{"gfx1103", 32, true, 64 << 10, 17},
-    AmdRow{"gfx1150", 32, true, 64 << 10, 17},  AmdRow{"gfx1151", 32, true, 64 << 10, 17},
-    AmdRow{"gfx1200", 32, true, 64 << 10, 18},  AmdRow{"gfx1201", 32, true, 64 << 10, 18}};
+    AmdRow{"gfx942", 64, false, 64 << 10, 17}, AmdRow{"gfx950", 64, false, 160 << 10, 20},
+    AmdRow{"gfx1100", 32, true, 64 << 10, 17}, AmdRow{"gfx1101", 32, true, 64 << 10, 17},
+    AmdRow{"gfx1102", 32, true, 64 << 10, 17}, AmdRow{"gfx1103", 32, true, 64 << 10, 17},
+    AmdRow{"gfx1150", 32, true, 64 << 10, 17}, AmdRow{"gfx1151", 32, true, 64 << 10, 17},
+    AmdRow{"gfx1200", 32, true, 64 << 10, 18}, AmdRow{"gfx1201", 32, true, 64 << 10, 18}};
 
 const AmdRow* find_row(std::string_view name) {
   const auto* row = std::ranges::find(kAmdRows, name, &AmdRow::name);

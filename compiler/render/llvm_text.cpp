@@ -274,7 +274,8 @@ void LlvmText::let(ValueId id) {
     case ValueOp::kIsAligned:
     case ValueOp::kItem:
     case ValueOp::kLocalLoad: return memory_value(id, v);
-    case ValueOp::kRead: return line("%v{} = load {}, {}", id, type, register_at(static_cast<uint32_t>(v.imm)));
+    case ValueOp::kRead:
+      return line("%v{} = load {}, {}", id, type, register_at(static_cast<uint32_t>(v.imm)));
     case ValueOp::kCall: {
       std::string args;
       for (ValueId a : v.args) args += (args.empty() ? "" : ", ") + typed(a);

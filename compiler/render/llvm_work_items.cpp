@@ -77,10 +77,9 @@ bool LlvmWorkItems::narrow_alu(ValueId id) {
     return true;
   }
   const size_t first = v.alu == Op::kSelect ? 1 : 0;
-  const bool is_index =
-      v.op == ValueOp::kAlu && v.args.size() > first &&
-      std::all_of(v.args.begin() + static_cast<ptrdiff_t>(first), v.args.end(),
-                  [&](ValueId a) { return fits(a) && p_.type(a).lanes == 1; });
+  const bool is_index = v.op == ValueOp::kAlu && v.args.size() > first &&
+                        std::all_of(v.args.begin() + static_cast<ptrdiff_t>(first), v.args.end(),
+                                    [&](ValueId a) { return fits(a) && p_.type(a).lanes == 1; });
   if (!is_index) {
     if (!fits(id)) return false;
     LlvmText::let(id);
@@ -270,8 +269,7 @@ std::string LlvmWorkItems::local_address(uint32_t array, ValueId index) {
 
 void LlvmWorkItems::memory_statement(const Stmt& s) {
   switch (s.kind) {
-    case StmtKind::kStore:
-      return store(s.value, s.end, [&] { return address(s.target, s.begin); });
+    case StmtKind::kStore: return store(s.value, s.end, [&] { return address(s.target, s.begin); });
     case StmtKind::kLocalStore:
       return store(s.value, kNone, [&] { return local_address(s.target, s.begin); });
     case StmtKind::kMatrix: return matrix(s);

@@ -40,8 +40,8 @@ class AmdgpuRenderer final : public LlvmWorkItems {
   std::string kernel_attributes() const {
     std::string text = fmt::format("\"amdgpu-flat-work-group-size\"=\"{0},{0}\" ", p_.block);
     for (const std::string_view what :
-         {"dispatch-ptr", "queue-ptr", "dispatch-id", "implicitarg-ptr", "hostcall-ptr",
-          "heap-ptr", "multigrid-sync-arg", "default-queue", "completion-action", "lds-kernel-id",
+         {"dispatch-ptr", "queue-ptr", "dispatch-id", "implicitarg-ptr", "hostcall-ptr", "heap-ptr",
+          "multigrid-sync-arg", "default-queue", "completion-action", "lds-kernel-id",
           "workitem-id-y", "workitem-id-z"})
       text += fmt::format("\"amdgpu-no-{}\" ", what);
     for (uint32_t axis = 0; axis < 3; ++axis)
@@ -56,9 +56,8 @@ class AmdgpuRenderer final : public LlvmWorkItems {
   }
 
   std::string_view group_number(uint32_t axis) const override {
-    static constexpr std::array<std::string_view, 3> kAxes = {"llvm.amdgcn.workgroup.id.x",
-                                                              "llvm.amdgcn.workgroup.id.y",
-                                                              "llvm.amdgcn.workgroup.id.z"};
+    static constexpr std::array<std::string_view, 3> kAxes = {
+        "llvm.amdgcn.workgroup.id.x", "llvm.amdgcn.workgroup.id.y", "llvm.amdgcn.workgroup.id.z"};
     return kAxes[axis];
   }
   std::string_view item_number() const override { return "llvm.amdgcn.workitem.id.x"; }

@@ -11,7 +11,7 @@ import re
 import sys
 
 FOLDERS = ["compiler/opt", "compiler/codegen", "compiler/tune", "tensor"]
-FACTS = {"compiler/codegen/target.cpp", "compiler/codegen/target.h"}
+FACTS = {"compiler/codegen/target.cpp", "compiler/codegen/target.h", "compiler/codegen/target_amd.cpp"}
 
 RULES = [
     (re.compile(r"avx\d*|\bsse\d\w*|\b[xyz]mm\d*\b|\bvnni\b|__builtin_(cpu|ia32)\w*", re.I),

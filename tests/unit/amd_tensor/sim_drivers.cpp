@@ -20,19 +20,17 @@ struct Machine {
   const char* chip;
   amd::PacketMode packets;
 };
-constexpr std::array kMachines = {Machine{"gfx1100", amd::PacketMode::kPm4},
-                                  Machine{"gfx1100", amd::PacketMode::kAql},
-                                  Machine{"gfx1201", amd::PacketMode::kPm4},
-                                  Machine{"gfx1201", amd::PacketMode::kAql}};
+constexpr std::array kMachines = {
+    Machine{"gfx1100", amd::PacketMode::kPm4}, Machine{"gfx1100", amd::PacketMode::kAql},
+    Machine{"gfx1201", amd::PacketMode::kPm4}, Machine{"gfx1201", amd::PacketMode::kAql}};
 
 /// Lives as long as the program: devices opened by name are closed at its end.
 sim::amd::FakeKfd& machine(uint32_t index) {
   static std::array<std::unique_ptr<sim::amd::FakeKfd>, kMachines.size()> machines;
   auto& made = machines[index];
   if (!made)
-    made = std::make_unique<sim::amd::FakeKfd>(
-        sim::amd::Options{.chip = kMachines[index].chip,
-                          .execute = sim::amd::interpreter(kMachines[index].chip)});
+    made = std::make_unique<sim::amd::FakeKfd>(sim::amd::Options{
+        .chip = kMachines[index].chip, .execute = sim::amd::interpreter(kMachines[index].chip)});
   return *made;
 }
 

@@ -24,7 +24,8 @@ class Places final : public sim::amd::Memory {
 
   Place at(uint64_t where, uint32_t bytes, Access access) override {
     if (where < kArguments) return inside(code_, where, kCode, bytes, access != Access::kWrite);
-    if (where < kFirst) return inside(arguments_, where, kArguments, bytes, access == Access::kRead);
+    if (where < kFirst)
+      return inside(arguments_, where, kArguments, bytes, access == Access::kRead);
     const uint64_t i = (where - kFirst) / kApart;
     if (i >= buffers_.size()) return {};
     return inside(buffers_[i], where, kFirst + i * kApart + shift_, bytes,
@@ -66,8 +67,10 @@ Result<AmdRun> run_on_amd(const hal::CodeObject& code, std::span<std::vector<std
   BM_TRY(image.relocate(kCode));
   // Kernels ask for nothing but their arguments.
   if (plan.num_user_data != 2 || plan.private_bytes != 0 || plan.has_hidden_arguments())
-    return fail(Code::kInternal, "kernel {}: {} start-up registers, {} bytes of stack, {} of {} "
-                "bytes of arguments hidden", code.entry, plan.num_user_data, plan.private_bytes,
+    return fail(Code::kInternal,
+                "kernel {}: {} start-up registers, {} bytes of stack, {} of {} "
+                "bytes of arguments hidden",
+                code.entry, plan.num_user_data, plan.private_bytes,
                 plan.kernarg_bytes - plan.explicit_bytes, plan.kernarg_bytes);
   std::vector<uint64_t> words;
   for (size_t i = 0; i < buffers.size(); ++i) words.push_back(kFirst + i * kApart + shift);
@@ -87,6 +90,8 @@ Result<AmdRun> run_on_amd(const hal::CodeObject& code, std::span<std::vector<std
   launch.rsrc3 = plan.rsrc3;
   launch.user_sgprs = {static_cast<uint32_t>(kArguments & UINT32_MAX),
                        static_cast<uint32_t>(kArguments >> 32)};
+  // As many as the kernel has room for, whatever it asks for.
+  launch.user_sgprs.resize(plan.rsrc2 >> 1 & 0x1f);
   launch.grid = {size(0), size(1), size(2)};
   launch.group = {code.block.x, code.block.y, code.block.z};
   launch.lds_bytes = plan.group_bytes;

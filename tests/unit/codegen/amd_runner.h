@@ -17,7 +17,7 @@ namespace bm::test {
 hal::Arch amd_arch(std::string_view chip);
 
 struct AmdRun {
-  uint64_t instructions = 0;  ///< of all waves
+  uint64_t instructions = 0;                               ///< of all waves
   std::unordered_map<std::string_view, uint64_t> opcodes;  ///< executed, by name
 };
 

@@ -15,7 +15,9 @@
 #include "compiler/toolchain/nvrtc.h"
 #include "runtime/base/env.h"
 #include "runtime/base/half.h"
+#include "tests/unit/codegen/amd_runner.h"
 #include "tests/unit/codegen/kernels.h"
+#include "tests/unit/codegen/products.h"
 #include "tests/unit/codegen/ptx_runner.h"
 #include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"
@@ -36,77 +38,18 @@ hal::Arch nv_arch(const char* name) {
   return arch;
 }
 
-struct Product {
-  DType in = DType::kF16, sum = DType::kF32, out = DType::kF32;
-  int64_t m = 64, n = 64, k = 64, batches = 1;
-  bool is_left_transposed = false;  ///< [k][m] in memory
-  bool is_right_deep = false;       ///< [n][k] in memory
-  bool has_epilogue = false;        ///< max(sum + bias[column], 0)
-};
-
-/// out[b][i][j] = Σ_k left[b][i][k]·right[b][k][j], operands widened before they are multiplied.
-ir::KernelIr product_kernel(const Product& p) {
-  ir::KernelIr kernel;
-  kernel.name = "product";
-  kernel.graph = std::make_unique<ir::Graph>();
-  ir::Graph& g = *kernel.graph;
-  const ir::Node *b = g.range(g.index(p.batches)), *i = g.range(g.index(p.m)),
-                 *j = g.range(g.index(p.n)), *k = g.range(g.index(p.k));
-  kernel.ranges = p.batches > 1 ? std::vector{b, i, j} : std::vector{i, j};
-  const auto at = [&](const ir::Node* x, int64_t stride, const ir::Node* y, int64_t size) {
-    const ir::Node* index = g.add(g.mul(x, stride), y);
-    return p.batches > 1 ? g.add(index, g.mul(b, size)) : index;
-  };
-  const ir::Node* left = p.is_left_transposed ? at(k, p.m, i, p.m * p.k) : at(i, p.k, k, p.m * p.k);
-  const ir::Node* right = p.is_right_deep ? at(j, p.k, k, p.n * p.k) : at(k, p.n, j, p.n * p.k);
-  const auto wide = [&](int param, const ir::Node* index) {
-    return g.cast(g.load(param, p.in, index), p.sum);
-  };
-  const ir::Node* sum = g.reduce(
-      ir::ReduceOp::kSum, g.binary(ir::Op::kMul, wide(1, left), wide(2, right)), std::array{k});
-  kernel.params = {{.dtype = p.out, .elements = p.batches * p.m * p.n, .is_written = true},
-                   {.dtype = p.in, .elements = p.batches * p.m * p.k, .is_read = true},
-                   {.dtype = p.in, .elements = p.batches * p.n * p.k, .is_read = true}};
-  if (p.has_epilogue) {
-    kernel.params.push_back({.dtype = p.sum, .elements = p.n, .is_read = true});
-    sum = g.binary(ir::Op::kAdd, sum, g.load(3, p.sum, j));
-    sum = g.binary(ir::Op::kMax, sum, g.constant(p.sum, 0));
-  }
-  kernel.stores.push_back(
-      {.param = 0, .index = at(i, p.n, j, p.m * p.n), .value = g.cast(sum, p.out)});
-  return kernel;
-}
-
-std::vector<ir::KernelIr> corpus() {
-  std::vector<ir::KernelIr> out;
-  for (const DType t :
-       {DType::kF32, DType::kF16, DType::kBF16, DType::kF64, DType::kI32, DType::kI8, DType::kU64})
-    out.push_back(matmul_kernel(64, 64, 64, t));
-  out.push_back(matmul_kernel(1024, 1024, 512, DType::kF32));
-  for (const ir::ReduceOp op : {ir::ReduceOp::kSum, ir::ReduceOp::kMax}) {
-    out.push_back(reduce_kernel(op, DType::kF32, 3, 100'000, false));
-    out.push_back(reduce_kernel(op, DType::kI16, 300, 1000, true));
-  }
-  out.push_back(product_kernel({.n = 128, .has_epilogue = true}));
-  out.push_back(product_kernel({.in = DType::kBF16, .m = 32, .is_right_deep = true}));
-  out.push_back(product_kernel(
-      {.in = DType::kI8, .sum = DType::kI32, .out = DType::kI32, .is_right_deep = true}));
-  out.push_back(softmax_kernel(7, 3000));
-  out.push_back(transpose_kernel(300, 200, DType::kI8));
-  out.push_back(convolution_kernel(8, 4, 16, 16));
-  out.push_back(symbolic_row_sums(300, 5000));
-  for (const ir::Op op : {ir::Op::kExp2, ir::Op::kLog2, ir::Op::kSin, ir::Op::kSqrt})
-    for (const DType t : {DType::kF32, DType::kF64, DType::kF16})
-      out.push_back(map_kernel(op, t, std::array{t}, 1000));
-  return out;
-}
-
 bool uses_matrices(const ir::KernelIr& kernel, const char* target) {
   auto arch = nv_arch(target);
   arch.vendor = hal::Vendor::kNull;
   const auto text = compiler::explain(kernel, arch, "PTX");
   EXPECT_TRUE(text) << text.error().message;
   return text && text->source.find("mma.sync") != std::string::npos;
+}
+
+bool uses_amd_matrices(const ir::KernelIr& kernel, const char* where) {
+  const auto text = compiler::explain(kernel, arch_of({where}), "LLVM");
+  EXPECT_TRUE(text) << text.error().message;
+  return text && text->assembly.find("v_wmma") != std::string::npos;
 }
 
 std::string text_of(const std::vector<std::byte>& image) {
@@ -263,95 +206,12 @@ TEST(Nv, UnknownRenderersAreNamed) {
 
 // --- on the interpreter -------------------------------------------------------------------------
 
-using Buffers = std::vector<std::vector<std::byte>>;
-
-void put(DType t, double v, std::byte* at) {
-  const auto store = [&](auto x) { std::memcpy(at, &x, sizeof x); };
-  switch (t) {
-    case DType::kF16: return store(f32_to_f16(static_cast<float>(v)));
-    case DType::kBF16: return store(f32_to_bf16(static_cast<float>(v)));
-    case DType::kF32: return store(static_cast<float>(v));
-    case DType::kF64: return store(v);
-    default: {
-      const auto whole = static_cast<int64_t>(v);
-      std::memcpy(at, &whole, static_cast<size_t>(item_size(t)));
-    }
-  }
-}
-
-double get(DType t, const std::byte* at) {
-  const auto load = [&]<class T>(T x) {
-    std::memcpy(&x, at, sizeof x);
-    return x;
-  };
-  switch (t) {
-    case DType::kF16: return static_cast<double>(f16_to_f32(load(uint16_t{})));
-    case DType::kBF16: return static_cast<double>(bf16_to_f32(load(uint16_t{})));
-    case DType::kF32: return static_cast<double>(load(float{}));
-    case DType::kF64: return load(double{});
-    default: {
-      int64_t whole = 0;
-      std::memcpy(&whole, at, static_cast<size_t>(item_size(t)));
-      return static_cast<double>(whole);
-    }
-  }
-}
-
-/// Outputs of zeros, inputs of small numbers: 1 … 13.
-Buffers small_numbers(const ir::KernelIr& kernel) {
-  Buffers out;
-  for (const ir::Param& p : kernel.params) {
-    const auto size = static_cast<size_t>(item_size(p.dtype));
-    out.emplace_back(static_cast<size_t>(p.elements) * size);
-    if (!p.is_read) continue;
-    for (size_t i = 0; i < static_cast<size_t>(p.elements); ++i)
-      put(p.dtype, static_cast<double>(1 + i * 7 % 13), &out.back()[i * size]);
-  }
-  return out;
-}
-
-/// Largest difference of the written params, relative to results above 1.
-double difference(const ir::KernelIr& kernel, const Buffers& got, const Buffers& want) {
-  double worst = 0;
-  for (size_t p = 0; p < want.size(); ++p) {
-    const DType t = kernel.params[p].dtype;
-    const auto size = static_cast<size_t>(item_size(t));
-    for (size_t i = 0; i < want[p].size(); i += size) {
-      const double a = get(t, &got[p][i]), b = get(t, &want[p][i]);
-      worst = std::max(worst, std::abs(a - b) / std::max(1.0, std::abs(b)));
-    }
-  }
-  return worst;
-}
-
-/// From what the reference gives.
-double worst_difference(const ir::KernelIr& kernel, const Buffers& got, const Buffers& start,
-                        std::span<const int64_t> vars) {
-  Buffers want = start;
-  const std::vector<std::span<std::byte>> spans(want.begin(), want.end());
-  const Status done = compiler::evaluate(kernel, spans, vars);
-  EXPECT_TRUE(done) << done.error().message;
-  return difference(kernel, got, want);
-}
-
-/// From what the CPU gives: the reference takes long for large products.
-double difference_from_cpu(const ir::KernelIr& kernel, const Buffers& got, const Buffers& start) {
-  Buffers want = start;
-  const Status done = run_on({"LLVM"}, kernel, want, {});
-  EXPECT_TRUE(done) << done.error().message;
-  return difference(kernel, got, want);
-}
-
-double tolerance(const ir::KernelIr& kernel) {
-  const DType t = kernel.params[0].dtype;
-  return t == DType::kF16 ? 2e-3 : t == DType::kBF16 ? 2e-2 : is_float(t) ? 1e-6 : 0;
-}
-
 class OnInterpreter : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (const std::string reason = why_not({GetParam()}); !reason.empty()) GTEST_SKIP() << reason;
   }
+  static bool is_amd() { return std::string_view(GetParam()).starts_with("GFX"); }
 };
 
 TEST_P(OnInterpreter, KernelsGiveWhatTheReferenceGives) {
@@ -433,7 +293,10 @@ TEST_P(OnInterpreter, MatrixProductsGiveWhatTheReferenceGives) {
     const ir::KernelIr kernel = product_kernel(p);
     ASSERT_TRUE(ir::verify(kernel)) << ir::verify(kernel).error().message;
     const bool is_whole = p.in == DType::kI8 && (p.is_left_transposed || !p.is_right_deep);
-    EXPECT_EQ(uses_matrices(kernel, "sm_90"), !is_whole) << ir::to_string(kernel);
+    const bool is_rounding = is_amd() && p.in == DType::kF32;
+    EXPECT_EQ(is_amd() ? uses_amd_matrices(kernel, GetParam()) : uses_matrices(kernel, "sm_90"),
+              !is_whole && !is_rounding && !(is_amd() && p.n % 16 != 0))
+        << ir::to_string(kernel);
     const Buffers start = small_numbers(kernel);
     Buffers got = start;
     const Status done = run_on({GetParam()}, kernel, got, {});
@@ -522,20 +385,26 @@ TEST_P(OnInterpreter, MatrixProductsTakeParamsAtAnyAddress) {
   const ScopedSetting text("BM_NV_CODE", "ptx");
   for (const bool is_right_deep : {false, true}) {
     const auto kernel = product_kernel({.out = DType::kF16, .is_right_deep = is_right_deep});
-    const auto code =
-        compiler::compile(kernel, ptx_arch(), renderer_of({GetParam()}), {.use_cache = false});
+    const auto code = compiler::compile(kernel, arch_of({GetParam()}), renderer_of({GetParam()}),
+                                        {.use_cache = false});
     ASSERT_TRUE(code) << code.error().message;
     const Buffers start = small_numbers(kernel);
     for (const uint64_t shift : {0u, 1u, 4u}) {
       Buffers got = start;
-      const auto done = run_on_ptx(*code, got, {}, shift * 2);
-      ASSERT_TRUE(done) << done.error().message;
+      if (is_amd()) {
+        const auto done = run_on_amd(*code, got, {}, shift * 2);
+        ASSERT_TRUE(done) << done.error().message;
+      } else {
+        const auto done = run_on_ptx(*code, got, {}, shift * 2);
+        ASSERT_TRUE(done) << done.error().message;
+      }
       EXPECT_EQ(difference_from_cpu(kernel, got, start), 0) << shift;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Nv, OnInterpreter, testing::Values("PTX", "NVRTC", "NVPTX"),
+INSTANTIATE_TEST_SUITE_P(Gpus, OnInterpreter,
+                         testing::Values("PTX", "NVRTC", "NVPTX", "GFX1100", "GFX1201"),
                          [](const auto& given) { return std::string(given.param); });
 
 TEST(CudaToolchain, MissingLibrariesAreLookedForWhereToolkitsAre) {

@@ -185,8 +185,8 @@ Status run_on(const Where& where, const ir::KernelIr& kernel,
   if (arch.vendor == hal::Vendor::kAmd) {
     BM_TRY(ir::verify(kernel));
     const auto code = BM_TRY(compiler::compile(kernel, arch, "LLVM", {.use_cache = false}));
-    BM_TRY(run_on_amd(code, buffers, vars));
-    return {};
+    const auto done = run_on_amd(code, buffers, vars);
+    return done ? Status{} : tl::unexpected(done.error());
   }
   return run_on_cpu(arch, where.renderer, kernel, buffers, vars);
 }

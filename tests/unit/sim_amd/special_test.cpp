@@ -128,6 +128,15 @@ TEST(Special, MasksSelectAndCarry) {
          EXPECT_EQ(o.v(8, 1), bits(0x1p44f));
          EXPECT_EQ(o.v(8, 0), bits(3 * 0x1p64f));
        }},
+      {Isa::kGfx11, "v_div_scale_f32 v8, vcc_lo, v4, v4, v2",  // reciprocal and quotient denormal
+       [](OneWave& o) {
+         for (uint32_t l = 0; l < kLanes; ++l)
+           o.v(2, l) = bits(0.5f), o.v(4, l) = bits(0x1.7cp126f);
+       },
+       [](OneWave& o) {
+         EXPECT_EQ(o.wave.s[kVccLo], 0xffffffffu);
+         EXPECT_EQ(o.v(8, 3), bits(0x1.7cp62f));
+       }},
       {Isa::kGfx11, "v_div_scale_f64 v[8:9], vcc_lo, v[4:5], v[4:5], v[2:3]",
        [](OneWave& o) {
          for (uint32_t l = 0; l < kLanes; ++l)

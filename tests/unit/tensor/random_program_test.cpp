@@ -88,8 +88,8 @@ std::string where_name(const ::testing::TestParamInfo<Where>& info) {
 }
 
 std::vector<Where> everywhere() {
-  std::vector<Where> list{Where{"CPU", Mode::kFused, 100},    Where{"CPU", Mode::kEager, 30},
-                          Where{"CPU", Mode::kCaptured, 50},  Where{"REF", Mode::kCaptured, 50},
+  std::vector<Where> list{Where{"CPU", Mode::kFused, 100},     Where{"CPU", Mode::kEager, 30},
+                          Where{"CPU", Mode::kCaptured, 50},   Where{"REF", Mode::kCaptured, 50},
                           Where{"CPU:CLANG", Mode::kFused, 4}, Where{"CL", Mode::kFused, 10},
                           Where{"CL", Mode::kCaptured, 5}};
   for (const char* device : devices_and({}))

@@ -47,8 +47,10 @@ T div_scale(T a, T b, T c, bool& vcc) {
   const bool reciprocal_denormal = is_denormal(T{1} / b);
   const bool quotient_denormal = is_denormal(c / b);
   if (reciprocal_denormal && quotient_denormal) {
+    // The guides write + here, which would make every such denominator infinite; only - gives the
+    // quotients that division must have.
     vcc = true;
-    return a == b ? std::ldexp(a, R::kScale) : a;
+    return a == b ? std::ldexp(a, -R::kScale) : a;
   }
   if (reciprocal_denormal) return std::ldexp(a, -R::kScale);
   if (quotient_denormal) {

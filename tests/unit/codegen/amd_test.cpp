@@ -1,0 +1,141 @@
+// AMD's targets: every chip's code, exact arithmetic, what the instructions cost.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "compiler/compile.h"
+#include "compiler/toolchain/toolchain.h"
+#include "drivers/amd/program/code_object.h"
+#include "tests/unit/codegen/amd_runner.h"
+#include "tests/unit/codegen/kernels.h"
+#include "tests/unit/codegen/products.h"
+#include "tests/unit/codegen/runner.h"
+
+namespace bm::test {
+namespace {
+
+constexpr std::array kChips = {"gfx942",  "gfx950",  "gfx1100", "gfx1101", "gfx1102",
+                               "gfx1103", "gfx1150", "gfx1151", "gfx1200", "gfx1201"};
+
+class Amd : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_not({"GFX1100"}); !reason.empty()) GTEST_SKIP() << reason;
+  }
+  /// Not to be tried: this LLVM is too old for the chip, and says so.
+  static bool is_unknown(const char* chip) {
+    const auto made = compiler::llvm_compile("", compiler::target_info(amd_arch(chip)));
+    if (made) return false;
+    EXPECT_EQ(made.error().code, Code::kNotFound);
+    EXPECT_NE(made.error().message.find(chip), std::string::npos) << made.error().message;
+    return true;
+  }
+};
+
+TEST_F(Amd, EveryChipHasCodeThatItsLoaderTakes) {
+  std::vector<ir::KernelIr> kernels = corpus();
+  kernels.push_back(reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 1, 100'000, false));
+  for (size_t c = 0; c < kChips.size(); ++c) {
+    const char* const chip = kChips[c];
+    if (is_unknown(chip)) continue;
+    for (size_t i = c % 3; i < kernels.size(); i += 3) {
+      const auto code = compiler::compile(kernels[i], amd_arch(chip), "", {.use_cache = false});
+      ASSERT_TRUE(code) << chip << ": " << code.error().message;
+      const auto image = amd::load_code_object(code->image, code->entry, *amd::find_chip(chip));
+      ASSERT_TRUE(image) << image.error().message;
+      const amd::KernelFacts& facts = image->kernel();
+      EXPECT_EQ(facts.is_wave32, !std::string_view(chip).starts_with("gfx9"));
+      EXPECT_EQ(facts.private_bytes, 0u) << chip << ' ' << ir::to_string(kernels[i]);
+      EXPECT_EQ(facts.kernarg_bytes, 8 * (code->num_buffers + code->num_vars));
+      EXPECT_FALSE(facts.takes_dispatch_packet || facts.takes_queue || facts.takes_dispatch_id);
+    }
+  }
+}
+
+TEST_F(Amd, DisassemblyNamesTheKernelAndItsInstructions) {
+  for (const char* chip : {"gfx942", "gfx1100", "gfx1201"}) {
+    const auto kernel = matmul_kernel(64, 64, 64, DType::kF32);
+    const auto text = compiler::explain(kernel, amd_arch(chip), "");
+    ASSERT_TRUE(text) << text.error().message;
+    for (const std::string& wanted : {kernel.name + ":", std::string("s_endpgm")})
+      EXPECT_NE(text->assembly.find(wanted), std::string::npos) << chip;
+    const auto code = compiler::compile(kernel, amd_arch(chip), "", {.use_cache = false});
+    ASSERT_TRUE(code);
+    EXPECT_EQ(compiler::disassemble(*code, amd_arch(chip)).value_or("?"), text->assembly);
+  }
+}
+
+TEST_F(Amd, UnknownChipsAndRenderersAreNamed) {
+  const auto kernel = matmul_kernel(8, 8, 8, DType::kF32);
+  const auto chip = compiler::compile(kernel, amd_arch("gfx803"), "");
+  ASSERT_FALSE(chip);
+  EXPECT_NE(chip.error().message.find("gfx1201"), std::string::npos) << chip.error().message;
+  const auto renderer = compiler::compile(kernel, amd_arch("gfx1100"), "CLANG");
+  ASSERT_FALSE(renderer);
+  EXPECT_NE(renderer.error().message.find("LLVM"), std::string::npos) << renderer.error().message;
+}
+
+/// Divisions are sequences of steps that scale and correct: results of every size, down to
+/// subnormal ones.
+TEST_F(Amd, QuotientsOfAnySizeAreTheCpus) {
+  constexpr int64_t kCount = 6000;
+  std::mt19937_64 random(7);
+  for (const DType t : {DType::kF32, DType::kF64}) {
+    const auto kernel = map_kernel(ir::Op::kDiv, t, std::array{t, t}, kCount);
+    const auto size = static_cast<size_t>(item_size(t));
+    Buffers start{std::vector<std::byte>(kCount * size), std::vector<std::byte>(kCount * size),
+                  std::vector<std::byte>(kCount * size)};
+    const int most = t == DType::kF32 ? 149 : 1074;
+    for (size_t p = 1; p < 3; ++p)
+      for (size_t i = 0; i < kCount; ++i) {
+        const int exponent = static_cast<int>(random() % static_cast<uint64_t>(2 * most)) - most;
+        const double digits = 1 + static_cast<double>(random() >> 12) * 0x1p-52;
+        put(t, std::ldexp(random() % 2 ? digits : -digits, std::min(exponent, most - 52)),
+            &start[p][i * size]);
+      }
+    Buffers want = start;
+    ASSERT_TRUE(run_on({"LLVM"}, kernel, want, {}));
+    for (const char* where : {"GFX1100", "GFX1201"}) {
+      Buffers got = start;
+      const Status done = run_on({where}, kernel, got, {});
+      ASSERT_TRUE(done) << done.error().message;
+      for (size_t i = 0; i < kCount; ++i)
+        ASSERT_EQ(std::memcmp(&got[0][i * size], &want[0][i * size], size), 0)
+            << where << ' ' << dtype_name(t) << ": " << get(t, &start[1][i * size]) << " / "
+            << get(t, &start[2][i * size]) << " = " << get(t, &got[0][i * size]) << ", CPU "
+            << get(t, &want[0][i * size]);
+    }
+  }
+}
+
+/// Instructions of all lanes for each multiplication; docs/amd-compiler.md has the numbers.
+TEST_F(Amd, ProductsTakeFewInstructions) {
+  struct Row {
+    Product product;
+    double most;
+  };
+  const Row rows[] = {{{.in = DType::kF32, .m = 256, .n = 256, .k = 128}, 2.5},
+                      {{.m = 256, .n = 256, .k = 128, .is_right_deep = true}, 2.5}};
+  for (const char* chip : {"gfx1100", "gfx1201"})
+    for (const Row& row : rows) {
+      const Product& p = row.product;
+      const auto kernel = product_kernel(p);
+      const auto code = compiler::compile(kernel, amd_arch(chip), "", {.use_cache = false});
+      ASSERT_TRUE(code) << code.error().message;
+      Buffers buffers = small_numbers(kernel);
+      const auto done = run_on_amd(*code, buffers, {});
+      ASSERT_TRUE(done) << done.error().message;
+      const double each =
+          32 * static_cast<double>(done->instructions) / static_cast<double>(p.m * p.n * p.k);
+      std::printf("%s %s %ldx%ldx%ld: %.3f instructions per multiplication\n", chip,
+                  std::string(dtype_name(p.in)).c_str(), static_cast<long>(p.m),
+                  static_cast<long>(p.n), static_cast<long>(p.k), each);
+      EXPECT_LT(each, row.most);
+    }
+}
+
+}  // namespace
+}  // namespace bm::test
