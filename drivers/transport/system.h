@@ -7,6 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -36,6 +39,19 @@ class System {
   virtual int list(const std::string& path, std::vector<std::string>* out);
   /// What the kernel's log buffer holds, where this user may read it; 0 or -errno.
   virtual int kernel_log(std::string* out);
+  /// What a driver has to hold as long as the process lives, because the kernel gives it once: the
+  /// same object for every caller of `driver`, made by the first. Thread: any.
+  template <class Kept>
+  std::shared_ptr<Kept> keep(const std::string& driver) {
+    const std::lock_guard lock(kept_mutex_);
+    std::shared_ptr<void>& kept = kept_[driver];
+    if (kept == nullptr) kept = std::make_shared<Kept>();
+    return std::static_pointer_cast<Kept>(kept);
+  }
+
+ private:
+  std::mutex kept_mutex_;
+  std::map<std::string, std::shared_ptr<void>> kept_;
 };
 
 /// The machine this runs on.

@@ -90,15 +90,11 @@ Status KfdGpu::read_facts(std::vector<uint32_t> near_gpu_ids) {
 
 /// The order is the kernel's: a VM before memory, the event page before events and queues.
 Status KfdGpu::start() {
-  System& system = session_->system();
-  const std::string path = fmt::format("/dev/dri/renderD{}", node_.render_minor());
-  const int fd = system.open(path, O_RDWR);
-  if (fd < 0) return tl::unexpected(open_error(system, path, -fd));
-  render_ = Descriptor(system, fd);
-  AcquireVm acquire{static_cast<uint32_t>(fd), node_.gpu_id};
-  BM_TRY(session_->call(acquire, "ACQUIRE_VM", path,
+  render_ = BM_TRY(session_->render_node(node_.render_minor()));
+  AcquireVm acquire{static_cast<uint32_t>(render_), node_.gpu_id};
+  BM_TRY(session_->call(acquire, "ACQUIRE_VM", fmt::format("renderD{}", node_.render_minor()),
                         "EBUSY: this process has opened the GPU by another render node already"));
-  BM_TRY(session_->share_event_page(node_.gpu_id, fd));
+  BM_TRY(session_->share_event_page(node_.gpu_id, render_));
   shares_page_ = true;
   memory_event_ = BM_TRY(session_->create_event(kEventMemory, false));
   hardware_event_ = BM_TRY(session_->create_event(kEventHardware, false));

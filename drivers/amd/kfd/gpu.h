@@ -47,7 +47,7 @@ class KfdGpu final : public KernelInterface {
 
   Session& session() { return *session_; }
   const std::shared_ptr<Session>& shared_session() const { return session_; }
-  int render() const { return render_.get(); }
+  int render() const { return render_; }
   SaveSizes save() const { return save_; }
   /// 64-bit doorbells of this process on this GPU; mapped on the first queue.
   Result<volatile uint64_t*> doorbell(uint64_t offset);
@@ -70,7 +70,8 @@ class KfdGpu final : public KernelInterface {
   Node node_;
   GpuFacts facts_;
   SaveSizes save_;
-  Descriptor render_, log_;
+  int render_ = -1;
+  Descriptor log_;
   bool shares_page_ = false;
   int64_t opened_ns_ = 0;
   Event memory_event_, hardware_event_;

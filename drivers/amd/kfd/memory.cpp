@@ -100,17 +100,24 @@ Status KfdMemory::map_to(uint32_t gpu_id) {
   return {};
 }
 
+/// Addresses are free for others only when the kernel has nothing there any more; where it refuses,
+/// they stay taken.
 KfdMemory::~KfdMemory() {
+  Status gone;
   if (!gpu_ids_.empty()) {
     MapMemory map{handle_, reinterpret_cast<uint64_t>(gpu_ids_.data()),
                   static_cast<uint32_t>(gpu_ids_.size()), 0};
     report(session_->raw_call(MapMemory::kUnmapRequest, &map, "UNMAP_MEMORY_FROM_GPU", "", ""));
   }
-  if (has_addresses_) session_->give_back(va, size);
   if (has_handle_) {
+    // Not mapped by the CPU either, when it is freed.
+    if (host != nullptr && reinterpret_cast<uint64_t>(host) == va)
+      report(session_->map_cpu(va, size, -1, 0));
     FreeMemory memory{handle_};
-    report(session_->call(memory, "FREE_MEMORY_OF_GPU"));
+    gone = session_->call(memory, "FREE_MEMORY_OF_GPU");
+    report(gone);
   }
+  if (has_addresses_ && gone) session_->give_back(va, size);
 }
 
 Status KfdGpu::map_peer(Memory& memory, KernelInterface& owner) {

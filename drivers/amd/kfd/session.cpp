@@ -69,35 +69,48 @@ Status Session::start(uint64_t window) {
 Status Session::take_window(uint64_t base) {
   if (!is_aligned(base, 2_MiB))
     return fail(Code::kInvalidArgument, "BM_AMD_WINDOW {:#x} is not a multiple of 2 MiB", base);
+  const std::lock_guard lock(kept_->mutex);
+  std::unique_ptr<KeptForProcess::Window>& known = kept_->windows[base];
+  window_ = known.get();
   for (const uint64_t bytes : {kWindowBytes, kSmallWindowBytes}) {
     void* at = nullptr;
+    if (window_ != nullptr) return {};
     if (system_.mmap(pointer(base), bytes, PROT_NONE, kKeep | MAP_FIXED_NOREPLACE, -1, 0, &at) < 0)
       continue;
     if (at != pointer(base)) {
       system_.munmap(at, bytes);
       continue;
     }
-    auto ranges = Tlsf::create(base, bytes, 4096);
-    if (!ranges) {
-      system_.munmap(at, bytes);
-      return tl::unexpected(std::move(ranges.error()));
-    }
-    ranges_ = std::move(*ranges);
-    window_ = base;
-    window_bytes_ = bytes;
-    return {};
+    auto window = std::make_unique<KeptForProcess::Window>();
+    window->base = base;
+    window->bytes = bytes;
+    window->ranges = BM_TRY(Tlsf::create(base, bytes, 4096));
+    known = std::move(window);
+    window_ = known.get();
   }
+  if (window_ != nullptr) return {};
   return fail(Code::kUnsupported,
               "BM_AMD_WINDOW {:#x}: the process has mappings there; choose another address", base);
 }
 
-Session::~Session() {
-  free_event_page();
-  if (ranges_) system_.munmap(pointer(window_), window_bytes_);
+KeptForProcess::Window::~Window() {
+  if (bytes != 0) ::munmap(pointer(base), bytes);
 }
 
+Result<int> Session::render_node(uint32_t minor) {
+  const std::lock_guard lock(kept_->mutex);
+  const auto known = kept_->renders.find(minor);
+  if (known != kept_->renders.end()) return known->second;
+  const std::string path = fmt::format("/dev/dri/renderD{}", minor);
+  const int fd = system_.open(path, O_RDWR);
+  if (fd < 0) return tl::unexpected(open_error(system_, path, -fd));
+  kept_->renders[minor] = fd;
+  return fd;
+}
+
+/// Not in the window, which goes with the session.
 Status Session::make_event_page(uint32_t gpu_id, int render) {
-  const uint64_t address = BM_TRY(take_addresses(kEventPageBytes, 4096));
+  const uint64_t address = BM_TRY(take_anywhere(kEventPageBytes, 4096));
   AllocMemory memory{};
   memory.va = address;
   memory.bytes = kEventPageBytes;
@@ -105,42 +118,41 @@ Status Session::make_event_page(uint32_t gpu_id, int render) {
   memory.flags = kAllocGtt | kAllocWritable | kAllocExecutable | kAllocNoSubstitute |
                  kAllocCoherent | kAllocUncached;
   Status made = call(memory, "ALLOC_MEMORY_OF_GPU", "the event page");
+  if (made) {
+    made = map_cpu(address, kEventPageBytes, render, memory.mmap_offset);
+    // The one call that tells the kernel where the slots are; the event is not needed.
+    Result<Event> event =
+        made ? create_event(kEventSignal, true, memory.handle) : tl::unexpected(made.error());
+    if (event)
+      destroy_event(*event);
+    else
+      made = tl::unexpected(event.error());
+    FreeMemory free{memory.handle};
+    if (!made) try_call(FreeMemory::kRequest, &free);
+  }
   if (!made) {
-    give_back(address, kEventPageBytes);
+    system_.munmap(pointer(address), kEventPageBytes);
     return made;
   }
-  page_handle_ = memory.handle;
-  page_address_ = address;
-  return map_cpu(address, kEventPageBytes, render, memory.mmap_offset);
-}
-
-Status Session::share_event_page(uint32_t gpu_id, int render) {
-  const std::lock_guard lock(page_mutex_);
-  if (page_handle_ == 0) BM_TRY(make_event_page(gpu_id, render));
-  MapMemory map{page_handle_, reinterpret_cast<uint64_t>(&gpu_id), 1, 0};
-  BM_TRY(call(map, "MAP_MEMORY_TO_GPU", "the event page"));
-  if (first_event_.id == 0)
-    // The one call that tells the kernel where the slots are.
-    first_event_ = BM_TRY(create_event(kEventSignal, true, page_handle_));
+  kept_->page_handle = memory.handle;
+  kept_->page_address = address;
   return {};
 }
 
+Status Session::share_event_page(uint32_t gpu_id, int render) {
+  const std::lock_guard lock(kept_->mutex);
+  if (kept_->page_handle == 0) BM_TRY(make_event_page(gpu_id, render));
+  MapMemory map{kept_->page_handle, reinterpret_cast<uint64_t>(&gpu_id), 1, 0};
+  return call(map, "MAP_MEMORY_TO_GPU", "the event page");
+}
+
 void Session::leave_event_page(uint32_t gpu_id) {
-  const std::lock_guard lock(page_mutex_);
-  if (page_handle_ == 0) return;
-  MapMemory map{page_handle_, reinterpret_cast<uint64_t>(&gpu_id), 1, 0};
+  const std::lock_guard lock(kept_->mutex);
+  if (kept_->page_handle == 0) return;
+  MapMemory map{kept_->page_handle, reinterpret_cast<uint64_t>(&gpu_id), 1, 0};
   const Status done =
       raw_call(MapMemory::kUnmapRequest, &map, "UNMAP_MEMORY_FROM_GPU", "the event page", "");
   if (!done) log("amd", LogLevel::kWarning, "{}", done.error().message);
-}
-
-void Session::free_event_page() {
-  if (first_event_.id != 0) destroy_event(first_event_);
-  if (page_handle_ == 0) return;
-  give_back(page_address_, kEventPageBytes);
-  // The kernel refuses (EBUSY) to free the page it signals on; it goes with the process then.
-  FreeMemory memory{page_handle_};
-  try_call(FreeMemory::kRequest, &memory);
 }
 
 Status Session::raw_call(unsigned long request, void* arguments, std::string_view name,
@@ -155,10 +167,14 @@ Status Session::raw_call(unsigned long request, void* arguments, std::string_vie
 }
 
 Result<uint64_t> Session::take_addresses(uint64_t bytes, uint64_t alignment) {
-  if (ranges_) {
-    const std::lock_guard lock(mutex_);
-    return ranges_->allocate(bytes, alignment);
+  if (window_ != nullptr) {
+    const std::lock_guard lock(kept_->mutex);
+    return window_->ranges->allocate(bytes, alignment);
   }
+  return take_anywhere(bytes, alignment);
+}
+
+Result<uint64_t> Session::take_anywhere(uint64_t bytes, uint64_t alignment) {
   // More than wanted, then the edges are given back: mmap aligns to pages only.
   const uint64_t extra = alignment > 4096 ? alignment : 0;
   void* at = nullptr;
@@ -186,13 +202,13 @@ Status Session::map_cpu(uint64_t address, uint64_t bytes, int fd, uint64_t offse
 }
 
 void Session::give_back(uint64_t address, uint64_t bytes) {
-  if (!ranges_) {
+  if (window_ == nullptr) {
     system_.munmap(pointer(address), bytes);
     return;
   }
   (void)map_cpu(address, bytes, -1, 0);
-  const std::lock_guard lock(mutex_);
-  if (const Status freed = ranges_->free(address); !freed)
+  const std::lock_guard lock(kept_->mutex);
+  if (const Status freed = window_->ranges->free(address); !freed)
     log("amd", LogLevel::kError, "GPU addresses: {}", freed.error().message);
 }
 

@@ -44,6 +44,24 @@ struct Event {
   uint32_t id = 0, slot = 0;
 };
 
+/// The kernel knows a process until it ends: a GPU belongs to the render node it was first opened
+/// by, and the page of event slots is set once. Descriptors are numbers here, they go with the
+/// process. Source: Linux 6.12, kfd_chardev.c, kfd_ioctl_acquire_vm(); kfd_events.c,
+/// kfd_kmap_event_page(); kfd_process.c, kfd_create_process().
+struct KeptForProcess {
+  std::mutex mutex;
+  std::map<uint32_t, int> renders;  ///< by render minor
+  uint64_t page_handle = 0, page_address = 0;
+  /// Addresses of BM_AMD_WINDOW, by its start: what the kernel could not be made to free stays
+  /// taken.
+  struct Window {
+    uint64_t base = 0, bytes = 0;
+    std::optional<Tlsf> ranges;
+    ~Window();
+  };
+  std::map<uint64_t, std::unique_ptr<Window>> windows;
+};
+
 /// Thread: any.
 class Session {
  public:
@@ -52,7 +70,6 @@ class Session {
   /// only.
   static Result<std::shared_ptr<Session>> share(System& system, uint64_t window);
   static Result<std::shared_ptr<Session>> open(System& system, uint64_t window);
-  ~Session();
 
   System& system() { return system_; }
   uint32_t minor() const { return minor_; }
@@ -77,34 +94,35 @@ class Session {
   Status map_cpu(uint64_t address, uint64_t bytes, int fd, uint64_t offset);
   void give_back(uint64_t address, uint64_t bytes);
 
+  /// The process's descriptor of a render node; opened by the first who asks, closed by nobody.
+  Result<int> render_node(uint32_t minor);
+
   Result<Event> create_event(uint32_t type, bool resets, uint64_t page_handle = 0);
   void destroy_event(const Event& event);
 
-  /// Makes the page of event slots reachable for a GPU; the first GPU allocates it. `render`: its
-  /// render node.
+  /// Makes the page of event slots reachable for a GPU; the first GPU of the process allocates it,
+  /// for good. `render`: its render node.
   Status share_event_page(uint32_t gpu_id, int render);
   /// Undoes it before the GPU is closed.
   void leave_event_page(uint32_t gpu_id);
   /// GPU address of an event's slot.
   uint64_t slot_address(const Event& event) const {
-    return page_address_ + uint64_t{event.slot} * 8;
+    return kept_->page_address + uint64_t{event.slot} * 8;
   }
 
  private:
-  explicit Session(System& system) : system_(system) {}
+  explicit Session(System& system)
+      : system_(system), kept_(system.keep<KeptForProcess>("amdgpu")) {}
   Status start(uint64_t window);
   Status take_window(uint64_t base);
   Status make_event_page(uint32_t gpu_id, int render);
-  void free_event_page();
+  Result<uint64_t> take_anywhere(uint64_t bytes, uint64_t alignment);
 
   System& system_;
+  std::shared_ptr<KeptForProcess> kept_;
   Descriptor kfd_;
   uint32_t minor_ = 0;
-  std::mutex mutex_, page_mutex_;
-  uint64_t window_ = 0, window_bytes_ = 0;
-  std::optional<Tlsf> ranges_;  ///< of the window, where one was asked for
-  uint64_t page_handle_ = 0, page_address_ = 0;
-  Event first_event_;
+  KeptForProcess::Window* window_ = nullptr;  ///< where one was asked for
 };
 
 }  // namespace bm::amd::kfd

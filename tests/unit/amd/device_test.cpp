@@ -233,7 +233,10 @@ TEST_P(AmdDeviceTest, WaitsOfLargeValuesHold) {
                                hal::Signal{word_va(1), 1}};
   ASSERT_TRUE(compute().submit(list));
   ASSERT_TRUE(reaches(1, 1));
-  ASSERT_TRUE(copies().submit(list));
+  // Done before the word is written from here: its own signal would come after that and undo it.
+  const hal::Command again[] = {list[0], list[1], hal::Signal{word_va(1), 2}};
+  ASSERT_TRUE(copies().submit(again));
+  ASSERT_TRUE(reaches(2, 1));
   const hal::Command blocked[] = {hal::Wait{word_va(0), uint64_t{4} << 32},
                                   hal::Signal{word_va(2), 1}};
   ASSERT_TRUE(copies().submit(blocked));

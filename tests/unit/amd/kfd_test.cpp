@@ -189,6 +189,25 @@ TEST(Kfd, GpusShareASessionAndReachEachOther) {
   EXPECT_TRUE(second->create_queue({.type = QueueType::kSdma, .ring = ring.get()}));
 }
 
+TEST(Kfd, AGpuCanBeOpenedAgainAndTwiceInOneProcess) {
+  FakeKfd system({.gpus = 2});
+  for (int round = 0; round < 3; ++round) {
+    auto first = open_gpu(system, {.index = 0, .window = 0x7100'0000'0000});
+    ASSERT_TRUE(first) << first.error().message;
+    auto again = open_gpu(system, {.index = 0});
+    ASSERT_TRUE(again) << again.error().message;
+    auto second = open_gpu(system, {.index = 1});
+    ASSERT_TRUE(second) << second.error().message;
+    auto ring = (*second)->allocate({.size = 4096, .place = Place::kSystemUncached}).value();
+    auto queue = (*second)->create_queue({.type = QueueType::kSdma, .ring = ring.get()});
+    ASSERT_TRUE(queue) << queue.error().message;
+    SetEvent set{(*queue)->event_id, 0};
+    const int kfd = dynamic_cast<KfdGpu&>(**second).session().kfd();
+    ASSERT_EQ(system.ioctl(kfd, SetEvent::kRequest, &set), 0);
+    EXPECT_TRUE((*second)->wait_event(1000).value());
+  }
+}
+
 TEST(Kfd, AWindowOfAddressesIsKept) {
   FakeKfd system({});
   constexpr uint64_t kWindow = 0x7000'0000'0000;

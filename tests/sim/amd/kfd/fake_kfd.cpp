@@ -108,7 +108,9 @@ int FakeKfd::ioctl(int fd, unsigned long request, void* argument) {
 
 size_t FakeKfd::open_files() const {
   const std::lock_guard lock(mutex_);
-  return files_.size();
+  size_t count = 0;
+  for (const auto& [fd, file] : files_) count += file.kind == File::Kind::kRender ? 0 : 1;
+  return count;
 }
 
 }  // namespace bm::sim::amd

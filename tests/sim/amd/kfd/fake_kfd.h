@@ -41,7 +41,7 @@ class FakeKfd : public System {
   }
   void raise_reset(uint32_t gpu, bool is_whole) { process_.raise_reset(gpu, is_whole); }
   /// For tests: whether everything was given back, and what was called.
-  size_t open_files() const;
+  size_t open_files() const;  ///< render nodes, which are kept, not counted
   size_t queues() const { return process_.queues(); }
   size_t events() const { return process_.events(); }
   uint64_t calls() const { return process_.calls(); }

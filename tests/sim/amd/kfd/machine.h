@@ -66,6 +66,7 @@ struct Machine {
   const std::map<std::string, std::string> sysfs;  ///< path → contents
   VideoMemory video;
   Knobs knobs;
+  mutable std::atomic<uint64_t> opened{0};  ///< files
   std::atomic<uint64_t> packets{0}, launches{0}, copied_bytes{0}, interrupts{0};
   mutable std::mutex mutex;
   std::string log_lines;

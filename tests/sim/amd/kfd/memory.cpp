@@ -113,6 +113,7 @@ int DeviceMemory::free(uint64_t handle) {
   const auto at = objects_.find(handle);
   if (at == objects_.end()) return -EINVAL;
   Object& object = at->second;
+  if (object.is_event_page) return -EPERM;
   if (!object.mapped.empty()) return -EBUSY;
   if (!object.is_registered) {
     if ((object.flags & kVram) != 0) video_.give_back(object.gpu_id, object.bytes);
@@ -162,6 +163,11 @@ std::optional<Object> DeviceMemory::mapping_at(uint32_t gpu_id, uint64_t va) con
   if (at == by_va_.end()) return std::nullopt;
   const Object& object = objects_.at(at->second);
   return object.mapped.contains(gpu_id) ? std::optional(object) : std::nullopt;
+}
+
+void DeviceMemory::keep(uint64_t handle) {
+  const std::lock_guard lock(mutex_);
+  objects_.at(handle).is_event_page = true;
 }
 
 void DeviceMemory::use(uint64_t va, int change) {
@@ -215,7 +221,9 @@ uint64_t DeviceMemory::available(uint32_t gpu_id) const { return video_.availabl
 
 size_t DeviceMemory::objects() const {
   const std::lock_guard lock(mutex_);
-  return objects_.size();
+  size_t count = 0;
+  for (const auto& [handle, object] : objects_) count += object.is_event_page ? 0 : 1;
+  return count;
 }
 
 }  // namespace bm::sim::amd

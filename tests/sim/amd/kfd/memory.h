@@ -25,6 +25,7 @@ struct Object {
   std::shared_ptr<RemotePages> remote;  ///< registered memory of another process: no `host`
   std::set<uint32_t> mapped;            ///< GPUs
   uint32_t queue_uses = 0;              ///< by queues that run
+  bool is_event_page = false;           ///< stays while the process does
 };
 
 /// Thread: any. Registered memory of another process is worked on in copies of its pages: a thread
@@ -44,6 +45,8 @@ class DeviceMemory {
   std::optional<Object> find_offset(uint32_t gpu_id, uint64_t mmap_offset) const;
   /// The object mapped for a GPU that starts at `va`; nothing when none does.
   std::optional<Object> mapping_at(uint32_t gpu_id, uint64_t va) const;
+  /// The kernel signals on it from now on: it is not freed any more.
+  void keep(uint64_t handle);
   /// Marks objects that a queue uses: they cannot be unmapped meanwhile.
   void use(uint64_t va, int change);
 
@@ -61,7 +64,7 @@ class DeviceMemory {
 
   int descriptor(uint32_t gpu_id) const { return arenas_.at(gpu_id).fd; }
   uint64_t available(uint32_t gpu_id) const;
-  size_t objects() const;
+  size_t objects() const;  ///< the event page is not counted
 
  private:
   /// Bytes of a sparse file, given out first fit.

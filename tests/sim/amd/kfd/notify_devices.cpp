@@ -1,6 +1,7 @@
 #include "tests/sim/amd/kfd/notify_devices.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -18,7 +19,9 @@ namespace bm::sim::amd {
 
 /// One process that has nodes open.
 struct AmdDevices::Client {
-  Client(Machine& machine, pid_t pid) : process(machine, notify::open_process(pid)) {}
+  Client(Machine& machine, pid_t the_pid)
+      : pid(the_pid), process(machine, notify::open_process(the_pid)) {}
+  const pid_t pid;
   Process process;
   uint32_t open_nodes = 0;
 };
@@ -52,10 +55,11 @@ bool AmdDevices::owns(const std::string& path) const {
 }
 
 std::shared_ptr<AmdDevices::Client> AmdDevices::client(pid_t process) {
-  std::weak_ptr<Client>& known = clients_[process];
-  if (std::shared_ptr<Client> client = known.lock()) return client;
-  auto client = std::make_shared<Client>(machine_, process);
-  known = client;
+  std::erase_if(clients_, [](const auto& entry) {
+    return entry.second->open_nodes == 0 && kill(entry.first, 0) != 0 && errno == ESRCH;
+  });
+  std::shared_ptr<Client>& client = clients_[process];
+  if (client == nullptr) client = std::make_shared<Client>(machine_, process);
   return client;
 }
 
@@ -83,7 +87,8 @@ int AmdDevices::open(pid_t process, const std::string& path, int flags, ScopedFd
 
 void AmdDevices::close(const std::shared_ptr<notify::Node>& node) {
   Client& client = *static_cast<AmdNode&>(*node).client;
-  if (--client.open_nodes == 0) client.process.close();
+  // A process that lives may open the nodes again, and the kernel still knows it then.
+  if (--client.open_nodes == 0 && kill(client.pid, 0) != 0) client.process.close();
 }
 
 int AmdDevices::ioctl(notify::Server& server, const notify::Ioctl& call, notify::Replace*) {
@@ -129,6 +134,9 @@ void AmdDevices::collect(bool all) {
   }
 }
 
-void AmdDevices::finish() { collect(true); }
+void AmdDevices::finish() {
+  for (const auto& [pid, client] : clients_) client->process.close();
+  collect(true);
+}
 
 }  // namespace bm::sim::amd

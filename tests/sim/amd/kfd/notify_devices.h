@@ -46,8 +46,8 @@ class AmdDevices final : public notify::Devices {
 
   Machine& machine_;
   std::string folder_;
-  std::map<pid_t, std::weak_ptr<Client>> clients_;
-  std::list<Waiter> waiters_;  ///< calls that block
+  std::map<pid_t, std::shared_ptr<Client>> clients_;  ///< the kernel forgets none that lives
+  std::list<Waiter> waiters_;                         ///< calls that block
 };
 
 }  // namespace bm::sim::amd

@@ -77,6 +77,7 @@ int Machine::gpu_of(uint32_t gpu_id) const {
 int open_node(const Machine& machine, const std::string& path, File* file) {
   constexpr std::string_view kRender = "/dev/dri/renderD";
   const Options& options = machine.options;
+  file->serial = ++machine.opened;
   if (path == "/dev/kfd") return -options.kfd_error;
   if (!path.starts_with(kRender)) return -ENOENT;
   if (options.render_error != 0) return -options.render_error;
@@ -108,6 +109,8 @@ Process::~Process() {
 void Process::close() {
   const std::lock_guard lock(mutex_);
   is_closed_ = true;
+  for (auto& [id, open] : queues_)
+    if (open.queue != nullptr) open.queue->evict();
   changed_.notify_all();
 }
 
@@ -161,7 +164,7 @@ int Process::dispatch(uint32_t number, std::byte* a, const Caller& caller) {
     case 0x0c: return wait_events(a);
     case 0x15: return acquire_vm(a, caller);
     case 0x16: return alloc_memory(a);
-    case 0x17: return free_memory(get64(a, 0));
+    case 0x17: return memory_.free(get64(a, 0));
     case 0x18: return map_memory(a, true);
     case 0x19: return map_memory(a, false);
     case 0x1f: return open_log(a, caller);
@@ -188,8 +191,9 @@ int Process::acquire_vm(const std::byte* a, const Caller& caller) {
       file->gpu != static_cast<uint32_t>(gpu))
     return -EINVAL;
   const std::lock_guard lock(mutex_);
-  has_vm_[gpu_id] = true;
-  return 0;
+  // The first file is the GPU's as long as the process lives, whoever closes it.
+  const auto [known, is_new] = has_vm_.try_emplace(gpu_id, file->serial);
+  return is_new || known->second == file->serial ? 0 : -EBUSY;
 }
 
 int Process::alloc_memory(std::byte* a) {
@@ -212,13 +216,6 @@ int Process::alloc_memory(std::byte* a) {
   put64(a, 16, made.handle);
   put64(a, 24, made.mmap_offset);
   return 0;
-}
-
-/// The page the kernel signals on stays while the process does.
-int Process::free_memory(uint64_t handle) {
-  const int result = memory_.free(handle);
-  const std::lock_guard lock(mutex_);
-  return handle == event_page_ && result == 0 && !events_.empty() ? -EBUSY : result;
 }
 
 int Process::map_memory(std::byte* a, bool maps) {
@@ -287,8 +284,9 @@ int Process::create_queue(std::byte* a) {
   const uint32_t id = next_queue_++;
   const uint64_t index = id % (kDoorbellBytes / 8);
   uint64_t* const doorbell = doorbells_ + gpu * (kDoorbellBytes / 8) + index;
-  *doorbell = dead_doorbell_ = setup.type == kAqlQueue ? UINT64_MAX : 0;
-  setup.doorbell = machine_.options.has_lost_doorbell ? &dead_doorbell_ : doorbell;
+  uint64_t* const dead = &dead_doorbells_[setup.type == kAqlQueue ? 1 : 0];
+  *doorbell = *dead;
+  setup.doorbell = machine_.options.has_lost_doorbell ? dead : doorbell;
   for (const uint64_t va : made.memory) memory_.use(va, 1);
   made.queue = std::make_unique<Queue>(memory_, machine_, std::move(setup));
   queues_[id] = std::move(made);

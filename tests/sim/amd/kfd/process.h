@@ -5,6 +5,7 @@
 // Source: Linux 6.12, drivers/gpu/drm/amd/amdkfd: kfd_chardev.c, kfd_queue.c, kfd_events.c,
 // kfd_smi_events.c.
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -26,6 +27,7 @@ namespace bm::sim::amd {
 struct File {
   enum class Kind { kKfd, kRender, kLog } kind = Kind::kKfd;
   uint32_t gpu = 0;
+  uint64_t serial = 0;  ///< tells open files apart
 };
 
 /// The caller's descriptors.
@@ -48,7 +50,7 @@ class Process {
   int call(unsigned long request, uint64_t argument, const Caller& caller);
   /// Whether call() may take long: others must not wait for it.
   bool may_block(unsigned long request, uint64_t argument) const;
-  /// Ends waits of other threads for good.
+  /// The process is gone: its queues stop, and waits of other threads end, for good.
   void close();
 
   DeviceMemory& memory() { return memory_; }
@@ -86,7 +88,6 @@ class Process {
   int dispatch(uint32_t number, std::byte* a, const Caller& caller);
   int acquire_vm(const std::byte* a, const Caller& caller);
   int alloc_memory(std::byte* a);
-  int free_memory(uint64_t handle);
   int map_memory(std::byte* a, bool maps);
   int create_queue(std::byte* a);
   int check_queue(const std::byte* a, std::vector<uint64_t>* used);
@@ -110,7 +111,7 @@ class Process {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_closed_ = false;
-  std::map<uint32_t, bool> has_vm_;
+  std::map<uint32_t, uint64_t> has_vm_;  ///< by which file
   std::map<uint32_t, Event> events_;
   uint64_t event_page_ = 0;          ///< handle
   std::vector<uint64_t> own_slots_;  ///< the kernel's, where the process gave no page
@@ -120,7 +121,7 @@ class Process {
   uint32_t resets_ = 0;
   int doorbell_fd_ = -1;
   uint64_t* doorbells_ = nullptr;
-  uint64_t dead_doorbell_ = 0;
+  std::array<uint64_t, 2> dead_doorbells_{0, UINT64_MAX};  ///< never rung: AQL's start at -1
   std::atomic<uint64_t> calls_{0};
   std::atomic<int> planted_calls_{0};
   std::string last_death_;

@@ -45,6 +45,7 @@ int Process::set_event_page(uint64_t handle) {
   // The page may be set once, and must have room for every slot.
   if (event_page_ != 0 || !own_slots_.empty() || !page || page->bytes < kSlots * 8) return -EINVAL;
   event_page_ = handle;
+  memory_.keep(handle);
   std::fill_n(reinterpret_cast<uint64_t*>(page->host), kSlots, kUnsignaled);
   return 0;
 }

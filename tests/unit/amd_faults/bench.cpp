@@ -1,0 +1,104 @@
+#include "tests/unit/amd_faults/bench.h"
+
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <ostream>
+#include <span>
+
+#include "drivers/amd/kfd/gpu.h"
+#include "tests/sim/amd/kfd/interpreter.h"
+
+namespace bm::amd::faults {
+namespace {
+
+/// Allocations follow one another there, so that it is known what lies beside them.
+constexpr uint64_t kWindow = 0x6f00'0000'0000;
+
+sim::amd::Options with_code(sim::amd::Options machine) {
+  if (!machine.execute) machine.execute = sim::amd::interpreter(machine.chip);
+  return machine;
+}
+
+}  // namespace
+
+Bench::Bench(sim::amd::Options machine, PacketMode packets)
+    : system_(std::make_unique<sim::amd::FakeKfd>(with_code(std::move(machine)))),
+      packets_(packets) {}
+
+Result<std::unique_ptr<runtime::Device>> Bench::open_unit(uint32_t index) {
+  auto kernel = BM_TRY(kfd::open_gpu(*system_, {.index = index, .window = kWindow}));
+  auto made = BM_TRY(make_device(std::move(kernel), {.packets = packets_}));
+  return runtime::make_device(std::move(made), fmt::format("AMD:{}", index), "LLVM");
+}
+
+Status Bench::open(uint32_t index) {
+  device_ = BM_TRY(open_unit(index));
+  return {};
+}
+
+void Bench::close() {
+  programs_.clear();
+  buffers_.clear();
+  device_.reset();
+}
+
+Result<hal::Buffer*> Bench::allocate(uint64_t bytes, bool host_visible) {
+  buffers_.push_back(BM_TRY(hal().allocate({.size = bytes, .host_visible = host_visible})));
+  return buffers_.back().get();
+}
+
+hal::CodeObject Bench::code(std::string_view kernel) const {
+  const std::string chip = system_->machine().options.chip;
+  std::ifstream file("tests/unit/amd_faults/data/" + chip + ".o", std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto bytes = std::as_bytes(std::span(text));
+  hal::CodeObject code;
+  code.entry = kernel;
+  code.arch = chip;
+  code.image.assign(bytes.begin(), bytes.end());
+  code.num_buffers = 1;
+  code.block = {.x = 32};
+  return code;
+}
+
+Result<const hal::Program*> Bench::load(std::string_view kernel) {
+  programs_.push_back(BM_TRY(hal().load(code(kernel))));
+  return programs_.back().get();
+}
+
+Status Bench::run(hal::QueueKind kind, std::vector<hal::Command> commands) {
+  const runtime::Point point = BM_TRY(device_->stream().submit(kind, commands));
+  return device_->stream().wait(point);
+}
+
+Status Bench::launch(std::string_view kernel, uint64_t at, hal::Dim3 grid) {
+  const hal::Program* const program = BM_TRY(load(kernel));
+  hal::Buffer* const argument = BM_TRY(allocate(sizeof at, true));
+  std::memcpy(argument->host(), &at, sizeof at);
+  return run(hal::QueueKind::kCompute, {hal::Dispatch{program, argument->va(), grid}});
+}
+
+Status Bench::copy(hal::QueueKind kind, uint64_t to, uint64_t from, uint64_t bytes) {
+  return run(kind, {hal::Copy{hal::GpuVa{to}, hal::GpuVa{from}, bytes}});
+}
+
+Status Bench::works() {
+  constexpr uint64_t kBytes = 32 * 8;
+  hal::Buffer* const video = BM_TRY(allocate(kBytes));
+  hal::Buffer* const seen = BM_TRY(allocate(kBytes, true));
+  BM_TRY(launch("numbers", hal::raw(video->va())));
+  BM_TRY(copy(hal::QueueKind::kCopy, hal::raw(seen->va()), hal::raw(video->va()), kBytes));
+  BM_TRY(launch("step", hal::raw(seen->va())));
+  for (uint64_t i = 0; i < 32; ++i) {
+    uint64_t number = 0;
+    std::memcpy(&number, seen->host() + i * 8, 8);
+    const uint64_t wanted = i == 0 ? 7 * 3 + 1 : i * 8 + 7;
+    if (number != wanted) return fail(Code::kInternal, "number {} is {}", i, number);
+  }
+  return {};
+}
+
+void PrintTo(const Planted& fault, std::ostream* out) { *out << fault.name; }
+
+}  // namespace bm::amd::faults
