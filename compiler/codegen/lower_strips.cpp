@@ -15,9 +15,9 @@ void Lowerer::lower_strips(PanelBlock& block, BlockId parent) {
     b_.local_store(zero.body, stores[i].sums, zero.index, b_.constant({t, p.lanes}, 0));
     b_.close_loop(zero, b_.index(0), b_.index(p.rows * p.column_block), p.lanes);
     const ValueId extent = emit(p.products[i].right_depth[0]->src[0], block.env);
-    const ValueId rest = b_.bit_and(extent, b_.index(PanelPlan::kStripDepths - 1));
+    const ValueId rest = b_.bit_and(extent, b_.index(p.strip_depths - 1));
     const ValueId whole = b_.sub(extent, rest);
-    add_strip(block, p.products[i], stores[i], b_.index(0), whole, PanelPlan::kStripDepths, parent);
+    add_strip(block, p.products[i], stores[i], b_.index(0), whole, p.strip_depths, parent);
     add_strip(block, p.products[i], stores[i], whole, extent, 1, parent);
   }
   const Builder::Loop columns = b_.open_loop(parent);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "compiler/opt/cost.h"
+#include "compiler/opt/tile_knobs.h"
 
 namespace bm::compiler {
 namespace {
@@ -19,9 +20,11 @@ struct KnobRow {
   int64_t least, most;
 };
 constexpr std::array kKnobs = {
-    KnobRow{"axis", -1, 63}, KnobRow{"block", 1, 1024},      KnobRow{"blocks", 1, 4096},
-    KnobRow{"items", 1, 64}, KnobRow{"jam", 1, kMostCopies}, KnobRow{"lanes", 1, kMostLanes},
-    KnobRow{"plain", 0, 1},  KnobRow{"rlanes", 0, 1},        KnobRow{"unroll", 1, 16}};
+    KnobRow{"axis", -1, 63},        KnobRow{"block", 1, 1024},       KnobRow{"blocks", 1, 4096},
+    KnobRow{"ctiles", 1, 1024},     KnobRow{"depth", 8, 4096},       KnobRow{"items", 1, 64},
+    KnobRow{"jam", 1, kMostCopies}, KnobRow{"lanes", 1, kMostLanes}, KnobRow{"plain", 0, 1},
+    KnobRow{"rlanes", 0, 1},        KnobRow{"rtiles", 1, 1024},      KnobRow{"trows", 1, 16},
+    KnobRow{"tvectors", 1, 4},      KnobRow{"unroll", 1, 16}};
 
 std::optional<int64_t> number(std::string_view text) {
   int64_t value = 0;
@@ -87,6 +90,11 @@ class Neighbours {
       return std::move(out_);
     }
     add({{"plain", 1}});
+    const Schedule s = make_schedule(kernel_, target_, 1, {.knobs = &from_});
+    if (s.panels || !s.dots.empty()) {
+      for (Knobs& k : tile_neighbours(s, target_, from_)) out_.push_back(std::move(k));
+      return std::move(out_);
+    }
     lanes();
     jams();
     const CostModel model(kernel_, target_, kMostLanes);

@@ -61,7 +61,7 @@ struct PanelPlan {
   /// Few rows: nothing is copied. A few depths at a time are added to the sums of a whole block of
   /// columns, which are in scratch, so that the right operand is read in its own order.
   bool is_strip = false;
-  static constexpr uint32_t kStripDepths = 8;
+  uint32_t strip_depths = 8;           ///< a power of two
   std::vector<const ir::Node*> batch;  ///< the other output loops
   /// For tiles that reach beyond the last column: its loop ends later, and nothing is read or
   /// written there.

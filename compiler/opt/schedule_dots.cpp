@@ -2,11 +2,14 @@
 // matrix in lanes, a tile of rows and columns in registers, inner sums as dot products.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "compiler/ir/linear.h"
 #include "compiler/opt/affine.h"
 #include "compiler/opt/cost.h"
+#include "compiler/opt/knobs.h"
 #include "compiler/opt/schedule.h"
+#include "compiler/opt/tile_knobs.h"
 
 namespace bm::compiler {
 namespace {
@@ -21,6 +24,9 @@ constexpr double kBlockProducts = 1 << 17;
 constexpr double kBlocksPerUnit = 8;
 /// CodeObject::work_per_block counts vector operations; one is this many products.
 constexpr double kProductsPerWork = 32;
+/// One is as long as a byte of a matrix takes, whose rows are read once for each vector or tile:
+/// about 13 GB/s for a core.
+constexpr double kBytesPerWork = 1;
 /// Tiles from which on groups left over do not count.
 constexpr int64_t kManyTiles = 12;
 const Node* without_cast(const Node* n) {
@@ -94,7 +100,8 @@ class DotScheduler {
         target_(target),
         units_(std::max(units, 1u)),
         lanes_(std::min(target.vector_bits / 32, limits.max_lanes)),
-        has_tiles_(limits.has_tiles) {}
+        has_tiles_(limits.has_tiles),
+        knobs_(limits.knobs) {}
 
   std::optional<Schedule> run() {
     if (!find_dots() || lanes_ < 2) return std::nullopt;
@@ -163,6 +170,9 @@ class DotScheduler {
       down = std::min(4u, sums / across);
       // Groups left over run one at a time: where they would be many, a smaller tile leaves none.
       while (down > 1 && groups % down != 0 && groups < kManyTiles * down) --down;
+      const TileShape tile = tile_of(knobs_, target_, {across, down});
+      across = static_cast<uint32_t>(std::min<int64_t>(tile.rows, vectors ? tile.rows : 1));
+      down = static_cast<uint32_t>(tile.vectors);
     }
     s_.loops.push_back({.range = row, .lanes = lanes_, .jam = down});
     for (const Node* r : kernel_.ranges)
@@ -184,25 +194,40 @@ class DotScheduler {
       if (std::none_of(dots_.begin(), dots_.end(),
                        [&](const auto& d) { return ir::depends_on(d.first, r); }))
         products *= CostModel::trips(r);
-    s_.work_per_block = static_cast<uint64_t>(std::min(products / kProductsPerWork, 1e18));
+    const double work = std::max(products / kProductsPerWork, matrix_bytes() / kBytesPerWork);
+    s_.work_per_block = static_cast<uint64_t>(std::min(work, 1e18));
     if (products < 2 * kBlockProducts) return;
     const AxisPlan& axis = s_.loops[0];
     const double trips =
         std::ceil(static_cast<double>(axis.range->src[0]->imm) / static_cast<double>(axis.step()));
-    const double chunk = std::max(std::ceil(kBlockProducts / (products / trips)),
-                                  std::ceil(trips / (kBlocksPerUnit * units_)));
+    const auto blocks = knobs_ ? knobs_->get("blocks") : std::nullopt;
+    const double least = blocks ? 1 : std::ceil(kBlockProducts / (products / trips));
+    const double per_unit = blocks ? static_cast<double>(*blocks) : kBlocksPerUnit;
+    const double chunk = std::max(least, std::ceil(trips / (per_unit * units_)));
     s_.grid_loops = 1;
     s_.chunk = static_cast<int64_t>(chunk);
-    s_.work_per_block =
-        static_cast<uint64_t>(std::min(products / trips * chunk / kProductsPerWork, 1e18));
+    s_.work_per_block = static_cast<uint64_t>(std::min(work / trips * chunk, 1e18));
     s_.grid[0] = {
         .constant = axis.range->src[0]->imm, .terms = {}, .divisor = s_.chunk * axis.step()};
+  }
+
+  /// Of what dot products read of the left: weights, which other weights have pushed out of every
+  /// cache since the last time.
+  double matrix_bytes() const {
+    std::set<int64_t> params;
+    for (const auto& [reduce, dot] : dots_)
+      for (const Node* load : dot.left_loads) params.insert(load->imm);
+    double bytes = 0;
+    for (const int64_t p : params)
+      bytes += static_cast<double>(kernel_.params[static_cast<size_t>(p)].elements);
+    return bytes;
   }
 
   const ir::KernelIr& kernel_;
   const TargetInfo& target_;
   uint32_t units_, lanes_;
   bool has_tiles_;
+  const Knobs* knobs_;
   std::vector<std::pair<const Node*, Candidate>> dots_;
   Schedule s_;
 };

@@ -8,6 +8,7 @@
 #include "compiler/opt/affine.h"
 #include "compiler/opt/cost.h"
 #include "compiler/opt/panel_sides.h"
+#include "compiler/opt/tile_knobs.h"
 
 namespace bm::compiler {
 namespace {
@@ -31,8 +32,8 @@ int64_t round_up(int64_t v, int64_t step) { return (v + step - 1) / step * step;
 
 class PanelScheduler {
  public:
-  PanelScheduler(PanelPlan plan, const TargetInfo& target, uint32_t units)
-      : plan_(std::move(plan)), target_(target), units_(std::max(units, 1u)) {}
+  PanelScheduler(PanelPlan plan, const TargetInfo& target, uint32_t units, const Knobs* knobs)
+      : plan_(std::move(plan)), target_(target), units_(std::max(units, 1u)), knobs_(knobs) {}
 
   std::optional<Schedule> run() {
     if (plan_.is_strip) {
@@ -44,6 +45,7 @@ class PanelScheduler {
       for (PanelProduct& p : plan_.products) p.reads_right = lies_in_panels(p);
       choose_blocks();
     }
+    set_blocks(knobs_, target_, &plan_);
     return finish();
   }
 
@@ -60,15 +62,26 @@ class PanelScheduler {
     return static_cast<double>(p.inner) * extent(p.right_depth[0]) / static_cast<double>(p.pack());
   }
 
+  /// Whether a row of the matrix is one run of memory, not runs of a few columns.
+  bool lies_side_by_side(const Node* right) const {
+    Strides columns(plan_.column, 0);
+    bool result = true;
+    for_loads(right, [&](const Node* n) { result = result && columns.stride(n->src[0]); });
+    return result;
+  }
+
   /// Columns are shared out; the depth is one loop and read as the right operand lies.
   bool choose_strip() {
     plan_.vectors = 4;
     plan_.rows = static_cast<uint32_t>(extent(plan_.row));
     if (plan_.rows > 1) plan_.vectors = 2;
+    plan_.vectors =
+        static_cast<uint32_t>(tile_of(knobs_, target_, {1, plan_.vectors}).vectors);
     plan_.row_block = plan_.rows;
     for (PanelProduct& p : plan_.products) {
       if (p.right_depth.size() > 1 || p.right_copy != PanelCopy::kVectors) return false;
-      p.block = PanelPlan::kStripDepths;
+      if (!lies_side_by_side(p.right)) return false;
+      p.block = plan_.strip_depths;
       p.is_single = false;
     }
     const double columns = std::ceil(extent(plan_.column) / std::max(1.0, units_ / batch_count()));
@@ -95,6 +108,9 @@ class PanelScheduler {
         plan_.rows = r;
         plan_.vectors = v;
       }
+    const TileShape tile = tile_of(knobs_, target_, {plan_.rows, plan_.vectors});
+    plan_.rows = static_cast<uint32_t>(tile.rows);
+    plan_.vectors = static_cast<uint32_t>(tile.vectors);
   }
 
   /// Registers besides the sums' for a tile of `vectors` columns.
@@ -160,7 +176,8 @@ class PanelScheduler {
 
   void choose_depth(PanelProduct* p) const {
     const Node* outer = p->right_depth[0]->src[0];
-    const int64_t most = std::max<int64_t>(kMostSteps * p->pack() / p->inner, 1);
+    const int64_t most =
+        std::max<int64_t>(depth_of(knobs_, kMostSteps) * p->pack() / p->inner, 1);
     const int64_t trips = outer->is_const() ? outer->imm : INT64_MAX;
     if (trips <= most + most / 2) {
       p->block = trips;
@@ -248,6 +265,7 @@ class PanelScheduler {
   PanelPlan plan_;
   const TargetInfo& target_;
   uint32_t units_;
+  const Knobs* knobs_;  ///< or nullptr
 };
 
 }  // namespace
@@ -259,7 +277,7 @@ std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const Ta
   if (!sides) return std::nullopt;
   auto plan = rebuild_for_panels(kernel, *sides, target);
   if (!plan) return std::nullopt;
-  return PanelScheduler(std::move(*plan), target, units).run();
+  return PanelScheduler(std::move(*plan), target, units, limits.knobs).run();
 }
 
 }  // namespace bm::compiler

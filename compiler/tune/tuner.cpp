@@ -67,9 +67,13 @@ class Search {
       }
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
+    // Tiles have no cost here: they come first, and say nothing of the others.
+    double least = 0;
     std::vector<Knobs> out;
-    for (auto& [cost, knobs] : ranked)
-      if (cost <= ranked[0].first * kHopeless) out.push_back(std::move(knobs));
+    for (auto& [cost, knobs] : ranked) {
+      if (least == 0) least = cost;
+      if (cost <= least * kHopeless) out.push_back(std::move(knobs));
+    }
     return out;
   }
 
