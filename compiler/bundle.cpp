@@ -21,7 +21,7 @@ namespace {
 // everything up to there; code objects, which carry checksums of their own.
 constexpr uint64_t kMagic = 0x454c444e55424d42;  // "BMBUNDLE"
 /// Raise when code objects are called in another way, or laid out in another way here.
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kPrologue = sizeof kMagic + sizeof kVersion + sizeof(uint64_t);
 constexpr uint64_t kMostText = 4096;
 constexpr size_t kEntryBytes = 4 * sizeof(uint64_t);
@@ -81,7 +81,7 @@ std::string missing_features(std::string_view wanted, std::string_view have) {
 }  // namespace
 
 BundleKey bundle_key(const ir::KernelIr& kernel) {
-  const std::string text = kernel.name + '\0' + ir::serialize(kernel);
+  const std::string text = ir::serialize(kernel);
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   return {hash.high64, hash.low64};
 }

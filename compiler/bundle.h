@@ -17,7 +17,7 @@
 
 namespace bm::compiler {
 
-/// What stands for a kernel in bundles: its name and structure, no target.
+/// What stands for a kernel in bundles: its structure; neither name nor target.
 struct BundleKey {
   uint64_t high = 0, low = 0;
   auto operator<=>(const BundleKey&) const = default;

@@ -115,8 +115,10 @@ Result<int64_t> launch_queued(Device& device, const Call& call, hal::Dispatch di
 Status execute_kernel(const Call& call, const KernelCall& kernel,
                       std::span<const int64_t> var_values) {
   BM_TRY(check_kernel_call(call, kernel, var_values.size()));
-  SmallArray<int64_t, kStackVars> vars(kernel.vars.size());
-  for (size_t i = 0; i < kernel.vars.size(); ++i) vars.span()[i] = var_values[kernel.vars[i]];
+  const size_t count = kernel.vars.size();
+  SmallArray<int64_t, kStackVars> vars(count + kernel.constants.size());
+  for (size_t i = 0; i < count; ++i) vars.span()[i] = var_values[kernel.vars[i]];
+  std::copy(kernel.constants.begin(), kernel.constants.end(), vars.span().begin() + count);
 
   const auto& grid = kernel.program->code().grid;
   hal::Dispatch dispatch{kernel.program.get(), {}, {}};
@@ -199,10 +201,11 @@ Status check_kernel_call(const Call& call, const KernelCall& kernel, size_t num_
   if (kernel.program == nullptr || kernel.device == nullptr)
     return fail(Code::kInvalidArgument, "{}: kernel call without program or device", call.name);
   const hal::CodeObject& code = kernel.program->code();
-  if (call.args.size() != code.num_buffers || kernel.vars.size() != code.num_vars) {
+  const size_t given_vars = kernel.vars.size() + kernel.constants.size();
+  if (call.args.size() != code.num_buffers || given_vars != code.num_vars) {
     return fail(Code::kInvalidArgument,
                 "{}: {} buffers and {} variables given, the kernel takes {} and {}", call.name,
-                call.args.size(), kernel.vars.size(), code.num_buffers, code.num_vars);
+                call.args.size(), given_vars, code.num_buffers, code.num_vars);
   }
   for (const uint32_t var : kernel.vars) {
     if (var >= num_vars)

@@ -24,11 +24,12 @@ struct Arg {
 };
 
 /// Kernel launch. `vars` index Graph variables: the value of variable v of the call is
-/// var_values[vars[v]].
+/// var_values[vars[v]]. Further variables of the program have the values of `constants`.
 struct KernelCall {
   std::shared_ptr<const hal::Program> program;
   Device* device = nullptr;
   std::vector<uint32_t> vars;
+  std::vector<int64_t> constants;
   double flops = 0, bytes = 0;  ///< for statistics, at the variables' capture values
 };
 /// args[0] = destination, args[1] = source.

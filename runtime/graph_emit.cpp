@@ -111,6 +111,7 @@ Status GraphBuilder::emit_kernel(Script& script, const Call& call, const KernelC
     words[word] = 0;
     script.patch(hal::PatchField::kKernarg, state_->num_inputs + var, 0, word++);
   }
+  for (const int64_t constant : kernel.constants) words[word++] = static_cast<uint64_t>(constant);
   return {};
 }
 

@@ -104,10 +104,7 @@ Result<std::vector<ProgramPtr>> programs_for(std::span<const WantedKernel> wante
   std::vector<std::string> keys;
   std::vector<Job> jobs;
   std::unordered_map<std::string_view, ProgramPtr> made;
-  for (const WantedKernel& w : wanted) {
-    keys.push_back(key_of(w));
-    if (KernelRecorder* recorder = KernelRecorder::current()) recorder->add(w.kernel);
-  }
+  for (const WantedKernel& w : wanted) keys.push_back(key_of(w));
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (made.count(keys[i])) continue;
     ProgramPtr program = known.find(keys[i]);
@@ -133,6 +130,8 @@ Result<std::vector<ProgramPtr>> programs_for(std::span<const WantedKernel> wante
   }
   std::vector<ProgramPtr> programs;
   for (const std::string& key : keys) programs.push_back(made.at(key));
+  if (KernelRecorder* recorder = KernelRecorder::current())
+    for (size_t i = 0; i < wanted.size(); ++i) recorder->add(programs[i].get(), wanted[i].kernel);
   return programs;
 }
 
@@ -148,12 +147,12 @@ Result<std::vector<hal::CodeObject>> compile_kernels(std::span<const KernelPtr> 
   return codes;
 }
 
-KernelRecorder::KernelRecorder() { current_recorder = this; }
-KernelRecorder::~KernelRecorder() { current_recorder = nullptr; }
+KernelRecorder::KernelRecorder() : outer_(current_recorder) { current_recorder = this; }
+KernelRecorder::~KernelRecorder() { current_recorder = outer_; }
 KernelRecorder* KernelRecorder::current() { return current_recorder; }
 
-void KernelRecorder::add(const KernelPtr& kernel) {
-  if (seen_.insert(kernel->name + '\0' + ir::serialize(*kernel)).second) kernels_.push_back(kernel);
+void KernelRecorder::add(const hal::Program* program, const KernelPtr& kernel) {
+  if (programs_.emplace(program, kernel).second) kernels_.push_back(kernel);
 }
 
 }  // namespace bm

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "tensor/assign_host.h"
@@ -9,14 +10,20 @@
 #include "tensor/fusion.h"
 #include "tensor/interpret.h"
 #include "tensor/lower.h"
+#include "tensor/shared_kernel.h"
 
 namespace bm {
 namespace {
 
 thread_local CaptureScope* current_capture = nullptr;
-thread_local KernelScope* current_kernels = nullptr;
 
 bool is_interpreted(const Node& n) { return n.device->hal().arch().vendor == hal::Vendor::kRef; }
+
+/// Whether any byte of a buffer has an address that kernels may be given. NULL asks for the kernels
+/// of what it stands for.
+bool has_plain_addresses(runtime::Device& device) {
+  return device.hal().arch().vendor != hal::Vendor::kOpenCl;
+}
 
 uint64_t bytes_of(const Node& n) {
   return static_cast<uint64_t>(max_elements(n.shape) * item_size(n.dtype));
@@ -146,13 +153,18 @@ class Builder {
     const ir::Cost cost = ir::estimate_cost(lowered.ir, values);
     kernel.flops = cost.flops;
     kernel.bytes = cost.bytes;
+    KernelConstants constants = share_kernel(lowered.ir, has_plain_addresses(device));
+    kernel.constants = std::move(constants.values);
     runtime::Call call{lowered.ir.name, std::move(kernel), {}};
     schedule.waiting.push_back(schedule.calls.size());
     for (size_t i = 0; i < lowered.params.size(); ++i) {
       const ir::Param& p = lowered.ir.params[i];
-      call.args.push_back({.buffer = buffer_of(lowered.params[i]),
-                           .is_written = p.is_written,
-                           .is_read = p.is_read});
+      runtime::Buffer buffer = buffer_of(lowered.params[i]);
+      const auto skipped = static_cast<uint64_t>(constants.first[i] * item_size(p.dtype));
+      buffer.offset += skipped;
+      buffer.size -= skipped;
+      call.args.push_back(
+          {.buffer = std::move(buffer), .is_written = p.is_written, .is_read = p.is_read});
     }
     schedule.calls.push_back(std::move(call));
     schedule.wanted.push_back(
@@ -289,11 +301,8 @@ uint32_t Schedule::var_slot(const Var& v) {
 
 void Schedule::make_programs() {
   const std::vector<ProgramPtr> programs = unwrap(programs_for(wanted));
-  for (size_t i = 0; i < programs.size(); ++i) {
+  for (size_t i = 0; i < programs.size(); ++i)
     std::get<runtime::KernelCall>(calls[waiting[i]].what).program = programs[i];
-    if (KernelScope* scope = KernelScope::current())
-      scope->add(programs[i].get(), wanted[i].kernel);
-  }
   wanted.clear();
   waiting.clear();
 }
@@ -306,14 +315,6 @@ Schedule CaptureScope::take() {
 CaptureScope::CaptureScope() : outer_(current_capture) { current_capture = this; }
 CaptureScope::~CaptureScope() { current_capture = outer_; }
 CaptureScope* CaptureScope::current() { return current_capture; }
-
-KernelScope::KernelScope() : outer_(current_kernels) { current_kernels = this; }
-KernelScope::~KernelScope() { current_kernels = outer_; }
-KernelScope* KernelScope::current() { return current_kernels; }
-
-void KernelScope::add(const hal::Program* program, std::shared_ptr<const ir::KernelIr> kernel) {
-  kernels_.insert_or_assign(program, std::move(kernel));
-}
 
 void realize_nodes(std::span<const NodePtr> roots) {
   Builder builder;

@@ -2,7 +2,6 @@
 // Schedule: lazy nodes → calls in order, and running or recording them.
 
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "compiler/ir/kernel.h"
@@ -48,23 +47,6 @@ class CaptureScope {
  private:
   Schedule schedule_;
   CaptureScope* outer_;
-};
-
-/// What this thread had compiled or looked up while it lives, for tools that explain kernels.
-class KernelScope {
- public:
-  KernelScope();
-  ~KernelScope();
-  KernelScope(const KernelScope&) = delete;
-  KernelScope& operator=(const KernelScope&) = delete;
-  using Kernels = std::unordered_map<const hal::Program*, std::shared_ptr<const ir::KernelIr>>;
-  Kernels take() { return std::move(kernels_); }
-  void add(const hal::Program* program, std::shared_ptr<const ir::KernelIr> kernel);
-  static KernelScope* current();
-
- private:
-  Kernels kernels_;
-  KernelScope* outer_;
 };
 
 }  // namespace bm

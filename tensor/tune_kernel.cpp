@@ -14,6 +14,7 @@
 #include "runtime/base/half.h"
 #include "runtime/base/log.h"
 #include "runtime/graph.h"
+#include "tensor/shared_kernel.h"
 
 namespace bm {
 namespace {
@@ -133,6 +134,11 @@ class Bench {
       for (const ir::VarDecl& v : kernel_.vars)
         all.back().push_back(v.min + (v.max - v.min) / part + (v.max - v.min > 4 ? 1 : 0));
     }
+    // Whole numbers, so that sums stay exact.
+    for (size_t i = 0; i < all.size(); ++i)
+      for (size_t v = 0; v < kernel_.vars.size(); ++v)
+        if (kernel_.vars[v].name == kConstantName)
+          all[i][v] = std::bit_cast<int32_t>(static_cast<float>(2 + i + v));
     return all;
   }
 

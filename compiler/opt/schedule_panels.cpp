@@ -65,9 +65,10 @@ class PanelScheduler {
   /// Whether a row of the matrix is one run of memory, not runs of a few columns.
   bool lies_side_by_side(const Node* right) const {
     Strides columns(plan_.column, 0);
-    bool result = true;
-    for_loads(right, [&](const Node* n) { result = result && columns.stride(n->src[0]); });
-    return result;
+    const std::vector<const Node*> nodes = ir::topological({&right, 1});
+    return std::all_of(nodes.begin(), nodes.end(), [&](const Node* n) {
+      return n->op != ir::Op::kLoad || columns.stride(n->src[0]).has_value();
+    });
   }
 
   /// Columns are shared out; the depth is one loop and read as the right operand lies.

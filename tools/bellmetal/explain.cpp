@@ -33,11 +33,11 @@ std::vector<std::string> explain_stages() {
 Result<std::unique_ptr<Recorded>> Recorded::record(const std::function<void()>& work) {
   auto out = std::make_unique<Recorded>();
   try {
-    KernelScope kernels;
+    const KernelRecorder kernels;
     CaptureScope capture;
     work();
     out->schedule_ = capture.take();
-    out->irs_ = kernels.take();
+    out->irs_ = kernels.programs();
   } catch (const Exception& e) {
     return tl::unexpected(e.error());
   }

@@ -36,7 +36,7 @@ class Recorded {
   Result<double> measure(const ExplainedKernel& kernel) const;
 
  private:
-  KernelScope::Kernels irs_;
+  KernelRecorder::Programs irs_;
   Schedule schedule_;
   std::vector<ExplainedKernel> kernels_;
 };

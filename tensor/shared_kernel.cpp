@@ -1,0 +1,159 @@
+#include "tensor/shared_kernel.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "compiler/ir/linear.h"
+
+namespace bm {
+namespace {
+
+using ir::Node;
+using ir::Op;
+
+/// Offsets are moved in steps that no alignment a kernel relies on notices.
+constexpr int64_t kStepBytes = 256;
+/// More variables than this and launches would cost what compiling saves.
+constexpr size_t kMostConstants = 8;
+
+bool takes_numbers(Op op) {
+  return op == Op::kAdd || op == Op::kSub || op == Op::kMul || op == Op::kFma;
+}
+
+bool is_ordinary(const Node* n) {
+  if (!n->is_const() || n->dtype != DType::kF32) return false;
+  const double v = n->fimm();
+  return std::isfinite(v) && v != 0 && std::abs(v) != 1;
+}
+
+class Sharer {
+ public:
+  Sharer(ir::KernelIr& kernel, bool moves) : kernel_(kernel), moves_(moves) {}
+
+  KernelConstants run() {
+    out_.first.assign(kernel_.params.size(), 0);
+    find();
+    for (size_t p = 0; moves_ && p < kernel_.params.size(); ++p) move_param(p);
+    if (!constants_.empty() || has_moved_) rebuild_all();
+    return std::move(out_);
+  }
+
+ private:
+  std::vector<const Node*> order() const {
+    std::vector<const Node*> roots = kernel_.ranges;
+    for (const ir::Store& s : kernel_.stores) {
+      roots.push_back(s.index);
+      roots.push_back(s.value);
+      if (s.gate) roots.push_back(s.gate);
+    }
+    return ir::topological(roots);
+  }
+
+  void find() {
+    lowest_.assign(kernel_.params.size(), std::numeric_limits<int64_t>::max());
+    highest_.assign(kernel_.params.size(), -1);
+    is_gated_.assign(kernel_.params.size(), false);
+    for (const Node* n : order()) {
+      if (n->op == Op::kLoad) note_load(*n);
+      if (!takes_numbers(n->op)) continue;
+      for (const Node* s : n->src)
+        if (is_ordinary(s) && constants_.size() < kMostConstants) constants_.insert(s);
+    }
+  }
+
+  void note_load(const Node& load) {
+    const auto p = static_cast<size_t>(load.imm);
+    if (load.src.size() > 1) is_gated_[p] = true;
+    const ir::Linear at = ir::linear(load.src[0]);
+    lowest_[p] = std::min(lowest_[p], std::max(at.lower(), load.src[0]->lo));
+    highest_[p] = std::max(highest_[p], std::min(at.upper(), load.src[0]->hi));
+  }
+
+  /// What lies before the first and behind the last element read is none of the kernel's business.
+  void move_param(size_t p) {
+    ir::Param& param = kernel_.params[p];
+    if (param.is_written || is_gated_[p] || highest_[p] < 0) return;
+    const int64_t step = kStepBytes / item_size(param.dtype);
+    const int64_t first = std::max<int64_t>(lowest_[p], 0) / step * step;
+    has_moved_ = has_moved_ || first > 0;
+    out_.first[p] = first;
+    param.elements = highest_[p] + 1 - first;
+  }
+
+  /// In a new graph: operands are ordered by age, which must not depend on what was moved.
+  void rebuild_all() {
+    auto graph = std::make_unique<ir::Graph>();
+    for (const Node* n : order()) done_[n] = rebuild(*graph, n);
+    for (const Node*& r : kernel_.ranges) r = done_.at(r);
+    for (ir::Store& s : kernel_.stores) {
+      s.index = done_.at(s.index);
+      s.value = done_.at(s.value);
+      if (s.gate) s.gate = done_.at(s.gate);
+    }
+    kernel_.graph = std::move(graph);
+  }
+
+  const Node* rebuild(ir::Graph& g, const Node* n) {
+    if (constants_.contains(n)) add_variable(g, n);
+    std::vector<const Node*> sources;
+    for (const Node* s : n->src) {
+      const auto variable = takes_numbers(n->op) ? variable_.find(s) : variable_.end();
+      sources.push_back(variable != variable_.end() ? variable->second : done_.at(s));
+    }
+    const int64_t first = n->op == Op::kLoad ? out_.first[static_cast<size_t>(n->imm)] : 0;
+    if (first != 0) sources[0] = g.add(sources[0], -first);
+    return copy_of(g, *n, sources);
+  }
+
+  void add_variable(ir::Graph& g, const Node* constant) {
+    const auto number = static_cast<int>(kernel_.vars.size());
+    constexpr int64_t kLeast = std::numeric_limits<int32_t>::min(),
+                      kMost = std::numeric_limits<int32_t>::max();
+    kernel_.vars.push_back({.name = kConstantName, .min = kLeast, .max = kMost});
+    out_.values.push_back(std::bit_cast<int32_t>(static_cast<float>(constant->fimm())));
+    const Node* word = g.cast(g.var(number, kLeast, kMost), DType::kI32);
+    variable_[constant] = g.bitcast(word, DType::kF32);
+  }
+
+  const Node* copy_of(ir::Graph& g, const Node& n, std::span<const Node* const> s) const {
+    switch (n.op) {
+      case Op::kConst:
+        return is_float(n.dtype) ? g.constant_f(n.dtype, n.fimm()) : g.constant(n.dtype, n.imm);
+      case Op::kVar: {
+        const ir::VarDecl& v = kernel_.vars[static_cast<size_t>(n.imm)];
+        return g.var(static_cast<int>(n.imm), v.min, v.max);
+      }
+      case Op::kRange: return g.range_with_id(n.imm, s[0]);
+      case Op::kLoad:
+        return g.load(static_cast<int>(n.imm), n.dtype, s[0], s.size() > 1 ? s[1] : nullptr);
+      case Op::kReduce: return g.reduce(n.reduce_op(), s[0], s.subspan(1));
+      case Op::kCast: return g.cast(s[0], n.dtype);
+      case Op::kBitcast: return g.bitcast(s[0], n.dtype);
+      case Op::kSelect: return g.select(s[0], s[1], s[2]);
+      case Op::kFma: return g.fma(s[0], s[1], s[2]);
+      default: break;
+    }
+    return ir::is_unary(n.op) ? g.unary(n.op, s[0]) : g.binary(n.op, s[0], s[1]);
+  }
+
+  ir::KernelIr& kernel_;
+  const bool moves_;
+  KernelConstants out_;
+  std::unordered_set<const Node*> constants_;
+  std::vector<int64_t> lowest_, highest_;
+  std::vector<bool> is_gated_;
+  bool has_moved_ = false;
+  std::unordered_map<const Node*, const Node*> variable_, done_;
+};
+
+}  // namespace
+
+KernelConstants share_kernel(ir::KernelIr& kernel, bool moves) {
+  return Sharer(kernel, moves).run();
+}
+
+}  // namespace bm
