@@ -133,9 +133,9 @@ class Search {
   const Node* result_ = nullptr;
 };
 
-/// Queries of one head: with more, products of matrices that share what they load are faster, and
-/// their scores pay for being stored.
-constexpr int64_t kMaxQueries = 8;
+/// Queries of one head that have their scores in working memory, row by row; more of them are done
+/// in tiles of queries and keys, which take rows of any length.
+constexpr int64_t kFewQueries = 8;
 
 bool is_worth(const Node& max) {
   const hal::Arch& arch = max.device->hal().arch();
@@ -145,7 +145,8 @@ bool is_worth(const Node& max) {
   const Shape& shape = max.src[0]->shape;
   const auto axis = static_cast<size_t>(max.ints[0]);
   const SymInt& positions = shape[axis];
-  if (axis > 0 && shape[axis - 1].max() > kMaxQueries) return false;
+  if (axis > 0 && shape[axis - 1].max() > kFewQueries)
+    return max.dtype == DType::kF32 || max.dtype == DType::kF64;
   const auto bytes = static_cast<uint64_t>(positions.max() * item_size(max.dtype));
   return !positions.is(1) && bytes * kCacheShare <= arch.cache_bytes;
 }

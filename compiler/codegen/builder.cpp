@@ -333,6 +333,17 @@ ValueId Builder::even(ValueId a, ValueId b, int which) {
       {.op = ValueOp::kEven, .alu = Op::kConst, .type = type(a), .imm = which, .args = {a, b}});
 }
 
+bool Builder::can_scale(Type t) const {
+  const auto bits = t.lanes * static_cast<uint32_t>(item_size(t.dtype)) * 8;
+  return target_.has_scaling && is_float(t.dtype) && !is_half_like(t.dtype) && bits >= 128 &&
+         bits <= target_.vector_bits;
+}
+
+ValueId Builder::scale(ValueId a, ValueId b) {
+  return intern(
+      {.op = ValueOp::kScale, .alu = Op::kConst, .type = type(a), .imm = 0, .args = {a, b}});
+}
+
 ValueId Builder::any(ValueId mask) {
   if (type(mask).lanes == 1) return mask;
   return intern({.op = ValueOp::kAny,

@@ -91,6 +91,10 @@ class Builder {
   /// target's instruction where there is one for these lanes.
   ValueId dot(DotKind kind, ValueId acc, ValueId a, ValueId b);
 
+  /// a·2^b in one rounding, b whole; only where can_scale says so.
+  ValueId scale(ValueId a, ValueId b);
+  bool can_scale(Type t) const;
+
   // Operations of ir::Op with their full meaning.
   ValueId alu(Op op, DType dtype, std::span<const ValueId> args);
   ValueId cast(ValueId a, DType dtype);

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "compiler/codegen/lowerer.h"
+#include "compiler/opt/attention.h"
 
 namespace bm::compiler {
 
@@ -20,7 +21,9 @@ Status Lowerer::run() {
     return fail(Code::kUnsupported, "kernel {}: {} loops, at most 64", kernel_.name,
                 ranges_.size());
   prepare_stages();
-  if (schedule_.panels)
+  if (schedule_.attention)
+    lower_attention(program_.root);
+  else if (schedule_.panels)
     lower_panels(program_.root);
   else if (schedule_.matrix)
     lower_matrix(program_.root);
@@ -41,6 +44,7 @@ void Lowerer::analyse() {
     if (s.gate) roots.push_back(s.gate);
   }
   if (schedule_.panels) add_panel_roots(&roots);
+  if (schedule_.attention) add_attention_roots(&roots);
   for (const Node* n : ir::topological(roots)) {
     uint64_t mask = 0;
     uint32_t level = 0;
@@ -338,7 +342,10 @@ Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule,
   for (size_t axis = 0; axis < schedule.grid.size(); ++axis)
     program.max_groups[axis] = largest(schedule.grid[axis], kernel.vars);
   // "buffers first, then vars": params of the kernel are its buffers.
-  Lowerer lowerer(schedule.panels ? *schedule.panels->kernel : kernel, schedule, program, target);
+  const ir::KernelIr& lowered = schedule.attention ? *schedule.attention->parts.kernel
+                                : schedule.panels  ? *schedule.panels->kernel
+                                                   : kernel;
+  Lowerer lowerer(lowered, schedule, program, target);
   BM_TRY(lowerer.run());
   BM_TRY(verify(program));
   return program;

@@ -138,6 +138,38 @@ class Lowerer {
   void store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
                     const std::vector<ValueId>& sums, const PanelTile& tile, ValueId begin,
                     ValueId end, BlockId parent);
+  // lower_attention.cpp: attention in tiles of queries and keys.
+  struct AttentionState;
+  struct AttentionStrip;
+  struct AttentionTile;
+  void add_attention_roots(std::vector<const Node*>* roots) const;
+  void lower_attention(BlockId root);
+  AttentionState attention_state();
+  ValueId visible_keys(const AttentionState& s, ValueId rows, BlockId block);
+  void split_strip(const AttentionStrip& strip, const std::function<void(BlockId, bool)>& body);
+  void start_strip(const AttentionState& s, const AttentionStrip& strip);
+  void turn_queries(const AttentionState& s, const AttentionStrip& strip, BlockId block);
+  void copy_queries(const AttentionState& s, const AttentionStrip& strip, BlockId block);
+  void copy_side(const AttentionState& s, const Node* value, const Node* along, uint32_t array,
+                 int64_t step, ValueId first, ValueId count, BlockId parent);
+  void add_keys(const AttentionState& s, AttentionStrip strip);
+  void add_visible_keys(const AttentionState& s, const AttentionStrip& strip);
+  void add_values(const AttentionState& s, const AttentionStrip& strip,
+                  const std::vector<ValueId>& fading);
+  void multiply_rows(const AttentionState& s, BlockId block, const std::vector<ValueId>& start,
+                     const AttentionTile& tile);
+  void finish_scores(const AttentionState& s, const AttentionStrip& strip,
+                     const std::vector<uint32_t>& most, BlockId block, bool is_edge);
+  std::vector<ValueId> take_powers(const AttentionState& s, const AttentionStrip& strip,
+                                   const std::vector<uint32_t>& most);
+  void finish_strip(const AttentionState& s, const AttentionStrip& strip);
+  void turn_results(const AttentionState& s, const AttentionStrip& strip);
+  std::vector<ValueId> turned(std::vector<ValueId> lines);
+  void in_steps(ValueId count, uint32_t step,
+                const std::function<void(ValueId, ValueId, uint32_t)>& run);
+  ValueId scaled(ValueId v, int64_t factor);
+  ValueId moved(ValueId v, int64_t offset);
+  ValueId smaller(ValueId a, ValueId b);
   // lower_staged.cpp: products through local memory.
   struct Staged;
   void lower_staged(BlockId root);

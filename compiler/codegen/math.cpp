@@ -44,9 +44,8 @@ ValueId Builder::exp2(ValueId x) {
   const ValueId low = select(lt(x, like(x, -limit)), like(x, -limit), x);
   const ValueId xc = select(lt(like(x, limit), low), like(x, limit), low);
   const ValueId shifted = add(xc, like(x, f.rint_magic));
-  const ValueId fraction = sub(xc, sub(shifted, like(x, f.rint_magic)));
-  const ValueId bits = bitcast(shifted, f.bits);
-  const ValueId n = sub(bits, like_int(bits, magic_bits(t)));
+  const ValueId whole = sub(shifted, like(x, f.rint_magic));
+  const ValueId fraction = sub(xc, whole);
   // Σ (fraction·ln 2)^k / k!, |fraction| <= 1/2.
   const int degree = t == DType::kF32 ? 7 : 13;
   std::array<double, 14> c{1.0};
@@ -54,6 +53,9 @@ ValueId Builder::exp2(ValueId x) {
     c[static_cast<size_t>(k)] = c[static_cast<size_t>(k - 1)] * std::numbers::ln2 / k;
   ValueId p = like(x, c[static_cast<size_t>(degree)]);
   for (int k = degree - 1; k >= 0; --k) p = mad(p, fraction, c[static_cast<size_t>(k)]);
+  if (can_scale(type(x))) return scale(p, whole);
+  const ValueId bits = bitcast(shifted, f.bits);
+  const ValueId n = sub(bits, like_int(bits, magic_bits(t)));
   // Two factors, so that subnormal results and the step to infinity round once.
   const ValueId n0 = shr(n, 1), n1 = sub(n, n0);
   const auto power = [&](ValueId e) {

@@ -32,6 +32,7 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kRead: return "read";
     case ValueOp::kCall: return "call";
     case ValueOp::kDot: return "dot";
+    case ValueOp::kScale: return "scale";
     case ValueOp::kAny: return "any";
     case ValueOp::kConvert: return "convert";
     case ValueOp::kAlu: return "alu";
@@ -213,6 +214,9 @@ class Verifier {
     if (v.op == ValueOp::kConvert && p_.type(v.args[0]).lanes != v.type.lanes)
       return bad(id, "conversion changes lanes");
     if (v.op == ValueOp::kDot) BM_TRY(dot(id, v));
+    if (v.op == ValueOp::kScale && (v.args.size() != 2 || !is_float(v.type.dtype) ||
+                                    p_.type(v.args[0]) != v.type || p_.type(v.args[1]) != v.type))
+      return bad(id, "malformed scaling");
     if (v.op == ValueOp::kLocalLoad &&
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
          static_cast<size_t>(v.imm) >= p_.locals.size() ||

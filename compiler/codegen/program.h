@@ -57,8 +57,9 @@ enum class ValueOp : uint8_t {
                ///< also one uint32 of an array of narrower numbers, from a multiple of 4 bytes on
   kRead,       ///< current content of register imm
   kCall,       ///< function imm of Program::functions on scalars
-  kDot,  ///< args[0] plus, in every lane, the products of the numbers in two words; imm = DotKind
-  kAny,  ///< bool vector → scalar: true in any lane
+  kDot,    ///< args[0] plus, in every lane, the products of the numbers in two words; imm = DotKind
+  kScale,  ///< args[0]·2^args[1], rounded once; args[1] is whole, where args[0] is a number
+  kAny,    ///< bool vector → scalar: true in any lane
   kConvert,  ///< value conversion; the caller guarantees that float → int fits
   kAlu,  ///< `alu`: sqrt, trunc (if the target has it), not, bitcast, add … xor, shl, shr (amount
          ///< in range), div and mod of integers (non-zero divisor, no overflow), lt, eq, ne,

@@ -105,6 +105,7 @@ TargetInfo x86_info(const hal::Arch& arch) {
   const bool has_avx512 = has("avx512f", 4);
   info.vector_registers = has_avx512 ? 32 : 16;
   info.has_masks = has_avx512;
+  info.has_scaling = has_avx512 && has("avx512vl", 4);  // Source: Intel SDM 2C, VSCALEFPS
   // Wider vectors than the registers would only spill.
   const uint32_t widest = has_avx512 ? 512 : has("avx", 3) ? 256 : 128;
   info.vector_bits = std::min(arch.vector_bits, widest);

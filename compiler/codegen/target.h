@@ -31,6 +31,7 @@ struct TargetInfo {
   uint32_t cache_line_bytes = 64;
   uint32_t page_bytes = 4096;  ///< least distance of addresses that need translations of their own
   bool has_masks = false;      ///< loads and stores of some lanes, at no cost
+  bool has_scaling = false;    ///< vectors times powers of two in one instruction
   bool has_fma = false;        ///< fused multiply-add of float32 and float64
   bool has_f16c = false;       ///< conversions float16 ↔ float32
   bool has_round = false;      ///< truncation of floats in one instruction

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "compiler/ir/linear.h"
+#include "compiler/opt/attention.h"
 #include "compiler/opt/cost.h"
 #include "compiler/opt/knobs.h"
 #include "compiler/opt/panels.h"
@@ -486,6 +487,8 @@ Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uin
   const bool is_plain = limits.knobs && limits.knobs->get("plain") == 1;
   if (!is_plain) {
     if (auto dots = make_dot_schedule(kernel, target, units, limits)) return std::move(*dots);
+    if (auto attention = make_attention_schedule(kernel, target, units, limits))
+      return std::move(*attention);
     if (auto panels = make_panel_schedule(kernel, target, units, limits)) return std::move(*panels);
   }
   return Scheduler(kernel, target, units, limits).run();

@@ -86,6 +86,7 @@ struct DotPlan {
   const ir::Node* along = nullptr;
 };
 struct PanelPlan;
+struct AttentionPlan;
 
 /// One factor of a product whose tiles go through local memory.
 struct StagedOperand {
@@ -129,6 +130,7 @@ struct Schedule {
   std::optional<StagedPlan> staged;  ///< the same
   /// Set: the kernel is lowered as opt/panels.h says; nothing above but the grid counts.
   std::shared_ptr<const PanelPlan> panels;
+  std::shared_ptr<const AttentionPlan> attention;  ///< the same, as opt/attention.h says
 };
 
 /// Bounds for kernels whose code would grow out of hand.

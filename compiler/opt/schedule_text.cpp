@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/opt/attention.h"
 #include "compiler/opt/panels.h"
 #include "compiler/opt/schedule.h"
 
@@ -49,6 +50,16 @@ std::string text_of(const PanelPlan& p) {
                            : "; operands copied into scratch\n");
 }
 
+std::string text_of(const AttentionPlan& p) {
+  std::string out = fmt::format(
+      "attention: blocks of {} queries × {} keys, strips of {} vectors of {} queries, tiles of {} "
+      "keys and of {} elements; queries {}, keys {}",
+      p.row_block, p.key_block, p.vectors, p.lanes, p.key_tile, p.column_tile,
+      range_name(p.parts.row), range_name(p.parts.key));
+  for (const ir::Node* b : p.parts.batch) out += fmt::format("; for each {}", range_name(b));
+  return out + (p.parts.hidden_from ? "; hidden keys are skipped\n" : "\n");
+}
+
 }  // namespace
 
 std::string to_string(const Schedule& schedule) {
@@ -64,6 +75,7 @@ std::string to_string(const Schedule& schedule) {
     out += fmt::format("reduce: {}\n", text_of(r, schedule.reduces.at(r)));
   if (!schedule.dots.empty())
     out += fmt::format("dot products of 8-bit numbers: {} sums\n", schedule.dots.size());
+  if (schedule.attention) out += text_of(*schedule.attention);
   if (schedule.panels) out += text_of(*schedule.panels);
   if (schedule.matrix)
     out += fmt::format("matrix instructions: {} × {} tiles of sub-groups of {} × {}, {} deep\n",

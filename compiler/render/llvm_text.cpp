@@ -271,6 +271,7 @@ void LlvmText::let(ValueId id) {
     case ValueOp::kWords:
     case ValueOp::kAnyWords:
     case ValueOp::kDot:
+    case ValueOp::kScale:
     case ValueOp::kIsAligned:
     case ValueOp::kItem:
     case ValueOp::kLocalLoad: return memory_value(id, v);

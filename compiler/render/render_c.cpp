@@ -271,6 +271,7 @@ class CRenderer final : public CLike {
                     id, v.imm, ref(v.args[0]), id);
       case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
       case ValueOp::kCall: return set(call(v));
+      case ValueOp::kScale: return set(scale(v));
       case ValueOp::kAny: return set(fmt::format("__builtin_reduce_or({}) != 0", ref(v.args[0])));
       case ValueOp::kConvert: return set(convert(v));
       case ValueOp::kAlu: return set(alu(v));
@@ -295,6 +296,13 @@ class CRenderer final : public CLike {
       }
     }
     __builtin_unreachable();
+  }
+
+  std::string scale(const Value& v) {
+    const auto bits = v.type.lanes * static_cast<uint32_t>(item_size(v.type.dtype)) * 8;
+    return fmt::format("__builtin_ia32_scalefp{}{}_mask({}, {}, ({}){{0}}, -1{})",
+                       v.type.dtype == DType::kF32 ? "s" : "d", bits, ref(v.args[0]),
+                       ref(v.args[1]), type(v.type), bits == 512 ? ", 4" : "");
   }
 
   std::string convert(const Value& v) {

@@ -104,6 +104,7 @@ class CpuRenderer final : public LlvmText {
                   v.op == ValueOp::kWords ? 4 * v.type.lanes : 1);
     }
     if (v.op == ValueOp::kDot) return dot(id, v);
+    if (v.op == ValueOp::kScale) return scale(id, v);
     BM_CHECK(v.op == ValueOp::kTable);
     const std::string at = fresh("%at");
     line("{} = getelementptr i64, ptr @{}.table{}, i64 {}", at, p_.name, v.imm, ref(v.args[0]));
@@ -224,6 +225,22 @@ class CpuRenderer final : public LlvmText {
     const std::string products = fresh("%d");
     line("{} = {}", products, call);
     line("%v{} = add {}, {}", id, typed(v.args[0]), products);
+  }
+
+  /// The masked form with all lanes: there is no other. Rounding 4: as everything else.
+  void scale(ValueId id, const Value& v) {
+    const bool is_single = v.type.dtype == DType::kF32;
+    const auto bits = v.type.lanes * static_cast<uint32_t>(item_size(v.type.dtype)) * 8;
+    const std::string type = type_name(v.type),
+                      mask = fmt::format("i{}", std::max(v.type.lanes, 8U)),
+                      name = fmt::format("llvm.x86.avx512.mask.scalef.p{}.{}",
+                                         is_single ? "s" : "d", bits);
+    const std::string_view rounding = bits == 512 ? ", i32" : "",
+                           mode = bits == 512 ? ", i32 4" : "";
+    declarations_.insert(
+        fmt::format("declare {0} @{1}({0}, {0}, {0}, {2}{3})", type, name, mask, rounding));
+    line("%v{} = call {} @{}({}, {}, {} zeroinitializer, {} -1{})", id, type, name,
+         typed(v.args[0]), typed(v.args[1]), type, mask, mode);
   }
 
   bool has_streams_ = false;

@@ -472,6 +472,7 @@ class PtxRenderer {
       case ValueOp::kInterleave:
       case ValueOp::kEven:
       case ValueOp::kDot:
+      case ValueOp::kScale:
       case ValueOp::kAny: break;
     }
     check_failed("vectors are not for work-items", __FILE__, __LINE__);

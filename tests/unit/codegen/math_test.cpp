@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -175,6 +176,28 @@ void check_all_specials() {
 
 TEST(Transcendental, SpecialValuesOfFloat32) { check_all_specials<float>(); }
 TEST(Transcendental, SpecialValuesOfFloat64) { check_all_specials<double>(); }
+
+/// Any bits, so that every special value comes up in every lane.
+template <class T, class Bits>
+void check_scaling() {
+  std::mt19937_64 random(11);
+  std::vector<T> in(1 << 16);
+  for (size_t i = 0; i < in.size(); ++i)
+    in[i] = i % 2 ? std::bit_cast<T>(static_cast<Bits>(random()))
+                  : static_cast<T>(static_cast<double>(random() % 2400'000) * 1e-3 - 1200);
+  in[100] = std::numeric_limits<T>::infinity();
+  in[101] = -in[100];
+  const std::vector<T> with = run_unary(Op::kExp2, in, native_arch()),
+                       without = run_unary(Op::kExp2, in, arch_of({"LLVM", true, "avx512vl"}));
+  for (size_t i = 0; i < in.size(); ++i)
+    EXPECT_TRUE(with[i] == without[i] || (std::isnan(with[i]) && std::isnan(without[i])))
+        << in[i] << ": " << with[i] << " and " << without[i];
+}
+
+TEST(Transcendental, PowersHaveTheSameBitsWithoutTheScalingInstruction) {
+  check_scaling<float, uint32_t>();
+  check_scaling<double, uint64_t>();
+}
 
 TEST(Transcendental, SineOfHugeArgumentsKeepsItsDigits) {
   std::vector<double> in = {0x1p27,

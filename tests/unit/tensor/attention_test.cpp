@@ -1,4 +1,4 @@
-// Attention of few queries: one kernel, against sums in float64 with fresh random input.
+// Attention in one kernel, against sums in float64 with fresh random input.
 #include "tensor/fusion.h"
 #include "tests/unit/tensor/support.h"
 
@@ -108,16 +108,98 @@ TEST_P(Attention, SymbolicLengths) {
   }
 }
 
-TEST(AttentionKernels, FewQueriesTakeOneKernelAndManyDoNot) {
+TEST_P(Attention, ManyQueriesInTiles) {
+  std::vector<Sizes> all{{2, 1, 19, 37, 8}};
+  if (device() == "CPU")
+    all = {{4, 2, 33, 150, 16}, {1, 1, 100, 100, 64}, {6, 3, 17, 64, 80}, {2, 2, 300, 300, 5}};
+  for (const Sizes& s : all) {
+    const auto q = values(s.heads * s.queries * s.width),
+               k = values(s.shared_heads * s.positions * s.width),
+               v = values(s.shared_heads * s.positions * s.width);
+    const Tensor query = f32(q, {s.heads, s.queries, s.width}),
+                 key = f32(k, {s.shared_heads, s.positions, s.width}),
+                 value = f32(v, {s.shared_heads, s.positions, s.width});
+    const Shape shape{s.heads, s.queries, s.width};
+    std::vector<double> bias(static_cast<size_t>(s.queries * s.positions));
+    EXPECT_TRUE(has_values(Tensor::attention(query, key, value), shape,
+                           expected(s, q, k, v, bias, s.positions), {2e-6, 1e-5}));
+    std::uniform_real_distribution<double> uniform(-3, 3);
+    for (size_t i = 0; i < bias.size(); ++i) {
+      const auto row = static_cast<int64_t>(i) / s.positions,
+                 position = static_cast<int64_t>(i) % s.positions;
+      bias[i] = position > row || row == 3
+                    ? -kInf
+                    : static_cast<double>(static_cast<float>(uniform(random)));
+    }
+    const Tensor mask = f32(bias, {s.queries, s.positions});
+    for (const bool is_causal : {false, true})
+      EXPECT_TRUE(has_values(Tensor::attention(query, key, value, mask, is_causal), shape,
+                             expected(s, q, k, v, bias, s.positions), {2e-6, 1e-5}))
+          << s.positions << " positions";
+    const Tensor half = Tensor::attention(query.cast(DType::kF16), key.cast(DType::kF16),
+                                          value.cast(DType::kF16), mask);
+    EXPECT_TRUE(has_values(half.cast(DType::kF32), shape, expected(s, q, k, v, bias, s.positions),
+                           {2e-2, 2e-2}));
+  }
+}
+
+/// As the prompt of a language model does it: queries of a group side by side, keys in a cache.
+TEST_P(Attention, PromptsOfAnyLengthAtAnyPosition) {
+  const int64_t most = device() == "CPU" ? 150 : 20, group = 2, width = 16;
+  const Sizes s{2, 2, group * most, 2 * most, width};
+  const auto q = values(most * 2 * group * width), k = values(2 * 2 * most * width),
+             v = values(2 * 2 * most * width);
+  const Tensor queries = f32(q, {most, 2, group, width}).realize(),
+               keys = f32(k, {2, 2 * most, width}).realize(),
+               all = f32(v, {2, 2 * most, width}).realize();
+  Var count("count", 1, most), position("position", 0, most);
+  for (const auto& [n, from] : {std::pair<int64_t, int64_t>{most, 0},
+                                {1, 5},
+                                {most / 2 + 1, 3},
+                                {17, most},
+                                {most, most}}) {
+    count.set(n);
+    position.set(from);
+    const SymInt end = SymInt(position) + SymInt(count);
+    const auto rows = [&](const Tensor& t) {
+      return t.shrink({{0, 2}, {0, end}, {0, width}}).unsqueeze(1);
+    };
+    const Tensor grouped =
+        queries.shrink({{0, SymInt(count)}, {0, 2}, {0, group}, {0, width}}).permute({1, 2, 0, 3});
+    Tensor scores = grouped.matmul(rows(keys).transpose()) * 0.25;
+    const Tensor query_at =
+        (Tensor::arange(count, DType::kI64, device()) + Tensor::value_of(position, device()))
+            .unsqueeze(1);
+    scores =
+        (Tensor::arange(end, DType::kI64, device()).unsqueeze(0) <= query_at).where(scores, -kInf);
+    const Tensor mixed = scores.softmax(-1).matmul(rows(all));
+    // The same in the order that `expected` knows: heads, then group and query as one.
+    std::vector<double> ordered, bias;
+    for (int64_t h = 0; h < 2; ++h)
+      for (int64_t g = 0; g < group; ++g)
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t d = 0; d < width; ++d)
+            ordered.push_back(q[static_cast<size_t>(((i * 2 + h) * group + g) * width + d)]);
+    for (int64_t g = 0; g < group; ++g)
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t p = 0; p < s.positions; ++p) bias.push_back(p > i + from ? -kInf : 0);
+    Sizes now = s;
+    now.queries = group * n;
+    EXPECT_TRUE(has_values(mixed, {2, group, n, width},
+                           expected(now, ordered, k, v, bias, n + from), {2e-6, 1e-5}))
+        << n << " queries from " << from;
+  }
+}
+
+TEST(AttentionKernels, AnyNumberOfQueriesTakesOneKernel) {
   const auto kernels = [](int64_t queries) {
     const auto input = [](const Shape& s) { return Tensor::empty(s, DType::kF32, "CPU"); };
-    const NodePtr root =
-        Tensor::attention(input({8, queries, 64}), input({2, 300, 64}), input({2, 300, 64})).node();
+    const NodePtr root = Tensor::attention(input({8, queries, 64}), input({2, 300, 64}),
+                                           input({2, 300, 64}), {}, true)
+                             .node();
     return plan_fusion({&root, 1}).stored.size();
   };
-  EXPECT_EQ(kernels(1), 1u);
-  EXPECT_EQ(kernels(8), 1u);
-  EXPECT_GT(kernels(100), 1u);
+  for (const int64_t n : {1, 8, 9, 100}) EXPECT_EQ(kernels(n), 1u) << n;
 }
 
 }  // namespace

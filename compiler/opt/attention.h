@@ -1,0 +1,57 @@
+#pragma once
+// AttentionPlan: Σ over keys of softmax(f(q·k))·v for many queries, in tiles of queries × keys with
+// a running maximum and sum, so that no row of scores is ever whole.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "compiler/codegen/target.h"
+#include "compiler/ir/kernel.h"
+#include "compiler/opt/schedule.h"
+
+namespace bm::compiler {
+
+/// What the kernel is made of. All nodes belong to `kernel`, whose queries are one loop.
+struct AttentionParts {
+  std::shared_ptr<ir::KernelIr> kernel;
+  std::vector<const ir::Node*> batch;  ///< output loops that keys or values vary along
+  const ir::Node* row = nullptr;       ///< output loop over queries
+  const ir::Node* column = nullptr;    ///< output loop over the elements of a result
+  const ir::Node* key = nullptr;       ///< loop over the keys
+  const ir::Node* depth = nullptr;     ///< loop of the products q·k
+  const ir::Node *query = nullptr, *keys = nullptr, *values = nullptr;  ///< factors
+  const ir::Node* product = nullptr;                                    ///< q·k
+  const ir::Node* score = nullptr;                                      ///< f(q·k)
+  const ir::Node* total = nullptr;                                      ///< Σ of the powers
+  const ir::Node* mix = nullptr;    ///< Σ of power · value; the stores are made of this and total
+  const ir::Node* scale = nullptr;  ///< the power is 2^((score - maximum)·scale); nullptr: 1
+  /// Keys from this one on are hidden from the query and those before it; nullptr: none are.
+  const ir::Node* hidden_from = nullptr;
+  /// Where loads of the score vary with the query: the same for queries that may not exist.
+  const ir::Node *edge_row = nullptr, *edge_score = nullptr, *edge_product = nullptr;
+};
+
+/// Lanes run along the queries. A block of queries is dealt to a thread, which copies them, turned
+/// (depth × queries), and then, block by block of keys, copies keys and values, multiplies,
+/// replaces scores by powers of their distance from the maximum so far, and adds up values.
+struct AttentionPlan {
+  AttentionParts parts;
+  uint32_t lanes = 1, vectors = 1;         ///< queries of a strip: vectors·lanes
+  uint32_t key_tile = 1, column_tile = 1;  ///< rows of the register tiles of both products
+  int64_t row_block = 1, key_block = 1;    ///< multiples of the strip, of the key tile
+  bool is_turned_at_once = false;  ///< queries lie so that squares can be turned in registers
+  bool has_loads = false;          ///< scores read something for every query and key
+  uint32_t strip() const { return vectors * lanes; }
+};
+
+/// Finds attention in a kernel whatever its loops, masks and types; nothing: it is something else.
+std::optional<AttentionParts> find_attention_parts(const ir::KernelIr& kernel);
+
+/// For attention of enough queries per set of keys. Targets without work-groups.
+std::optional<Schedule> make_attention_schedule(const ir::KernelIr& kernel,
+                                                const TargetInfo& target, uint32_t units,
+                                                ScheduleLimits limits);
+
+}  // namespace bm::compiler
