@@ -248,6 +248,15 @@ void look_down(const Node* n) {
     f.copies = 1;
     return;
   }
+  if (n->kind == NodeKind::kScan || n->kind == NodeKind::kLeast) {
+    // Their loops are the kernel's own: at most the rounding of what they give joins them.
+    const bool is_rounded =
+        f.users.size() == 1 && f.users[0]->kind == NodeKind::kCast && is_stored(f.users[0]);
+    if (!is_rounded) store(n);
+    f.sink = f.kernel = is_rounded ? f.users[0] : n;
+    f.copies = 1;
+    return;
+  }
   // A movement node is a way of indexing: storing its source serves every view of it.
   if (!is_elementwise(*n) && n->kind != NodeKind::kReduce) return;
   const bool is_end_of_reduction = f.has_reduce && !f.sink;

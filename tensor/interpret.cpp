@@ -1,8 +1,10 @@
 #include "tensor/interpret.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "tensor/interpret_alu.h"
 
@@ -161,6 +163,43 @@ Status run_reduce(const Work& w) {
   return {};
 }
 
+/// In float64 or wrapped int64, as run_reduce; what is written is rounded, what goes on is not.
+Status run_scan(const Work& w) {
+  const DType t = w.source_dtype(0);
+  const reference::AluFunction combine = reference::alu_function(combiner_of(w.node.reduce_op), t);
+  const auto axis = static_cast<size_t>(w.node.ints[0]);
+  Index lines = w.layout.sizes;
+  const int64_t length = std::exchange(lines[axis], std::min<int64_t>(lines[axis], 1));
+  for_each_index(lines, [&](const Index& first) {
+    std::array<Value, 2> pair{identity_of(w.node.reduce_op, t), Value{}};
+    Index at = first;
+    for (at[axis] = 0; at[axis] < length; ++at[axis]) {
+      pair[1] = w.read(0, at);
+      pair[0] = combine(t, pair);
+      if (!is_float(t)) pair[0].i = reference::wrap(t, pair[0].i);
+      w.write(at, pair[0]);
+    }
+  });
+  return {};
+}
+
+Status run_least(const Work& w) {
+  const auto axis = static_cast<size_t>(w.node.ints[0]);
+  Index lines = w.layout.sizes;
+  const int64_t count = std::exchange(lines[axis], std::min<int64_t>(lines[axis], 1));
+  for_each_index(lines, [&](const Index& first) {
+    std::vector<int64_t> all;
+    Index at = first;
+    for (at[axis] = 0; at[axis] < w.source_layouts[0].sizes[axis]; ++at[axis])
+      all.push_back(w.read(0, at).i);
+    std::sort(all.begin(), all.end());
+    all.resize(static_cast<size_t>(count), INT64_MAX);
+    for (at[axis] = 0; at[axis] < count; ++at[axis])
+      w.write(at, {all[static_cast<size_t>(at[axis])], 0});
+  });
+  return {};
+}
+
 /// Both sides number their current elements in row-major order.
 Status run_reshape(const Work& w) {
   const Layout& source = w.source_layouts[0];
@@ -268,6 +307,8 @@ Row row_of(const Node& node) {
     case NodeKind::kCast: return {1, run_cast};
     case NodeKind::kBitcast: return {1, run_same_bytes};
     case NodeKind::kReduce: return {1, run_reduce};
+    case NodeKind::kScan: return {1, run_scan};
+    case NodeKind::kLeast: return {1, run_least};
     case NodeKind::kReshape: return {1, run_reshape};
     case NodeKind::kPermute: return {1, run_permute};
     case NodeKind::kExpand: return {1, run_expand};

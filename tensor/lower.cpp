@@ -71,6 +71,7 @@ class Lowering {
   std::unordered_map<MemoKey, const ir::Node*, MemoHash> memo_;
   std::vector<const ir::Node*> loads_of_destination_;
   bool has_reduce_ = false;
+  char kind_ = 'E';  // first letter of the kernel's name
   std::string reduce_dims_;
 
   // --- arguments ---------------------------------------------------------------------------
@@ -233,6 +234,8 @@ class Lowering {
       case NodeKind::kBitcast: return g_->bitcast(emit(*n.src[0], index, gate), n.dtype);
       case NodeKind::kContiguous: return emit(*n.src[0], index, gate);
       case NodeKind::kReduce: return emit_reduce(n, index, gate);
+      case NodeKind::kScan: return emit_scan(n, index, gate);
+      case NodeKind::kLeast: return emit_least(n, index, gate);
       case NodeKind::kGather: return emit_gather(n, index, gate);
       case NodeKind::kPad: {
         const ir::Node* inside = nullptr;
@@ -282,6 +285,21 @@ class Lowering {
     return g_->reduce(n.reduce_op, emit(*n.src[0], inner, gate), ranges);
   }
 
+  /// The fuser leaves scans in kernels whose loops are theirs.
+  const ir::Node* emit_scan(const Node& n, const Index& index, const ir::Node* gate) {
+    kind_ = 's';
+    const ir::Node* value = emit(*n.src[0], index, gate);
+    return g_->scan(n.reduce_op, value, index[static_cast<size_t>(n.ints[0])]);
+  }
+
+  const ir::Node* emit_least(const Node& n, const Index& index, const ir::Node* gate) {
+    kind_ = 'o';
+    const auto axis = static_cast<size_t>(n.ints[0]);
+    Index inner = index;
+    inner[axis] = loop(n.src[0]->shape[axis]);
+    return g_->least(emit(*n.src[0], inner, gate), inner[axis], index[axis]);
+  }
+
   const ir::Node* emit_gather(const Node& n, const Index& index, const ir::Node* gate) {
     const auto axis = static_cast<size_t>(n.ints[0]);
     const ir::Node* position = emit(*n.src[1], index, gate);
@@ -295,7 +313,7 @@ class Lowering {
   }
 
   std::string name(bool is_flat) const {
-    std::string out = has_reduce_ ? "r" : "E";
+    std::string out(1, has_reduce_ ? 'r' : kind_);
     if (is_flat) {
       out += fmt::format("_{}", max_elements(root_.shape));
     } else {
@@ -321,7 +339,7 @@ Result<LoweredKernel> lower(const Node& root, const Node* target,
       for (const ir::Store& s : lowered->ir.stores) roots.insert(roots.end(), {s.index, s.value});
       const auto nodes = ir::topological(roots);
       const bool is_free = std::none_of(nodes.begin(), nodes.end(), [](const ir::Node* n) {
-        return n->op == ir::Op::kReduce ||
+        return n->op == ir::Op::kReduce || n->op == ir::Op::kScan || n->op == ir::Op::kLeast ||
                (n->dtype == DType::kI64 && (n->op == ir::Op::kDiv || n->op == ir::Op::kMod));
       });
       if (is_free) return lowered;

@@ -30,6 +30,11 @@ Axes normalized(const Tensor& x, const Axes& axes, std::string_view what);
 Tensor identity_like(const Tensor& x, ir::ReduceOp op);
 /// The reduction of two values.
 Tensor combine(ir::ReduceOp op, const Tensor& a, const Tensor& b);
+/// Whether kernels for x's device run in work-groups, which share no running results.
+bool has_groups(const Tensor& x);
+/// Position of the first largest (smallest) element or NaN along an axis, which is kept with size
+/// 1, in one pass; nothing for 64-bit types and axes that are symbolic or too long.
+std::optional<Tensor> first_extreme(const Tensor& x, int64_t axis, bool is_largest);
 /// Drops axes of size 1 that a reduction left (sorted).
 Tensor drop_axes(const Tensor& x, const Axes& axes);
 /// Product of dimensions, of which at most one may be symbolic.

@@ -1,4 +1,5 @@
 // Reductions, and scans built from them.
+#include "compiler/codegen/target.h"
 #include "tensor/ops_internal.h"
 
 namespace bm {
@@ -50,6 +51,10 @@ Tensor combine(ir::ReduceOp op, const Tensor& a, const Tensor& b) {
   return {};
 }
 
+bool has_groups(const Tensor& x) {
+  return compiler::target_info(x.device().hal().arch()).has_groups;
+}
+
 }  // namespace ops
 
 namespace {
@@ -96,6 +101,9 @@ Tensor arg_extreme(const Tensor& x, std::optional<int64_t> axis, bool keepdim, i
     raise(Code::kInvalidArgument, "{} over axis {} of {}: there are no elements", what, a,
           to_string(x.shape()));
   if (is_bool(x.dtype())) return arg_extreme(x.cast(DType::kU8), a, keepdim, op, what);
+  if (!ops::has_groups(x))
+    if (const auto at = ops::first_extreme(x, a, op == ir::ReduceOp::kMax))
+      return keepdim ? *at : ops::drop_axes(*at, {a});
   Tensor is_hit = x == reduce(op, x, {a});
   if (is_float(x.dtype())) is_hit = is_hit | x.isnan();
   const Tensor place = ops::iota_along(x.size(a), a, x.rank(), x.device());
@@ -230,7 +238,8 @@ Tensor scan_last(ir::ReduceOp op, const Tensor& x, bool is_exclusive) {
 }
 
 Tensor scan(ir::ReduceOp op, const Tensor& x, int64_t axis) {
-  if (x.size(axis).is(0)) return x;
+  if (x.size(axis).is(0) || x.size(axis).is(1)) return x;
+  if (!ops::has_groups(x)) return scan_raw(op, x, axis);
   return scan_last(op, x.transpose(axis, -1), false).transpose(axis, -1);
 }
 

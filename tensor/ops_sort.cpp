@@ -14,20 +14,21 @@ constexpr int64_t kRankLimit = 64;
 /// Up to this many results topk takes one minimum after the other instead of sorting.
 constexpr int64_t kTopByMinimum = 64;
 
-/// Float → signed integer of the same size with the same order: -0 = +0, every NaN above +inf.
-Tensor float_key(const Tensor& x) {
+/// Float → signed integer of the same size with the same order: -0 = +0, NaNs at one end.
+Tensor float_key(const Tensor& x, bool is_nan_largest) {
   const DType bits = item_size(x.dtype()) == 2   ? DType::kI16
                      : item_size(x.dtype()) == 4 ? DType::kI32
                                                  : DType::kI64;
   const Tensor plain = select(x == 0, scalar_like(x, 0), x);
   const Tensor raw = plain.bitcast(bits);
   const Tensor ordered = select(raw < 0, raw ^ constant_int(int_max(bits), bits, x.device()), raw);
-  return select(x.isnan(), constant_int(int_max(bits), bits, x.device()), ordered);
+  const int64_t nan = is_nan_largest ? int_max(bits) : int_min(bits);
+  return select(x.isnan(), constant_int(nan, bits, x.device()), ordered);
 }
 
 /// Signed integer key: ascending order of x, or descending with equal elements still equal.
-Tensor key_of(const Tensor& x, bool is_descending) {
-  Tensor key = is_float(x.dtype()) ? float_key(x) : x;
+Tensor key_of(const Tensor& x, bool is_descending, bool is_nan_largest = true) {
+  Tensor key = is_float(x.dtype()) ? float_key(x, is_nan_largest) : x;
   if (x.dtype() == DType::kU64) {
     const Tensor bits = x.bitcast(DType::kI64);
     key = bits ^ constant_int(INT64_MIN, DType::kI64, x.device());
@@ -117,6 +118,7 @@ void check_length(const Tensor& x, int64_t axis, std::string_view what) {
 
 /// The k smallest of different values: each is the least of those above the last one.
 Tensor smallest_packed(const Tensor& packed, int64_t k) {
+  if (!ops::has_groups(packed)) return least_raw(packed, -1, k);
   const Tensor p = packed.contiguous();
   std::vector<Tensor> found;
   Tensor last = reduce(ir::ReduceOp::kMin, p, {-1});
@@ -130,6 +132,14 @@ Tensor smallest_packed(const Tensor& packed, int64_t k) {
 }
 
 }  // namespace
+
+std::optional<Tensor> ops::first_extreme(const Tensor& x, int64_t axis, bool is_largest) {
+  const SymInt& n = x.size(axis);
+  if (is_wide(x.dtype()) || !n.is_const() || n.constant() >= int64_t{1} << 31) return std::nullopt;
+  const Tensor place = ops::iota_along(n, axis, x.rank(), x.device());
+  return position_of(
+      reduce(ir::ReduceOp::kMin, pack(key_of(x, is_largest, is_largest), place), {axis}));
+}
 
 std::pair<Tensor, Tensor> Tensor::sort(int64_t axis_, bool descending) const {
   if (rank() == 0) return {*this, full_int({}, 0, DType::kI64, device().name())};
@@ -148,7 +158,8 @@ std::pair<Tensor, Tensor> Tensor::topk(int64_t k, int64_t axis_, bool largest) c
   if (k < 0 || k > n)
     raise(Code::kInvalidArgument, "topk of {}: k = {} is outside [0, {}]", ops::describe(*this), k,
           n);
-  if (k == 0 || k > kTopByMinimum || n <= kRankLimit || is_wide(dtype()) || elements() == 0) {
+  const bool is_short = n <= kRankLimit && ops::has_groups(*this);
+  if (k == 0 || k > kTopByMinimum || is_short || is_wide(dtype()) || elements() == 0) {
     const auto [values, order] = sort(a, largest);
     return {values.slice(a, {0, k, 1}), order.slice(a, {0, k, 1})};
   }

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "tensor/reduce_parts.h"
 #include "tensor/reshape.h"
 
 namespace bm {
@@ -43,6 +44,8 @@ bool is_movement(NodeKind kind) {
     case NodeKind::kCast:
     case NodeKind::kBitcast:
     case NodeKind::kReduce:
+    case NodeKind::kScan:
+    case NodeKind::kLeast:
     case NodeKind::kGather:
     case NodeKind::kContiguous:
     case NodeKind::kCopy: return false;
@@ -219,6 +222,7 @@ Tensor reduce(ir::ReduceOp op, const Tensor& a, const Axes& axes) {
   if (real.empty()) return a;
   if (is_half_like(a.dtype()) && (op == ir::ReduceOp::kSum || op == ir::ReduceOp::kProd))
     return reduce(op, a.cast(DType::kF32), real).cast(a.dtype());
+  if (auto out = reduce_in_parts(op, a, real)) return std::move(*out);
   Node n;
   n.kind = NodeKind::kReduce;
   n.reduce_op = op;
@@ -227,6 +231,33 @@ Tensor reduce(ir::ReduceOp op, const Tensor& a, const Axes& axes) {
   n.shape = std::move(shape);
   n.src = {a.node()};
   n.ints = std::move(real);
+  return make(std::move(n));
+}
+
+Tensor scan_raw(ir::ReduceOp op, const Tensor& a, int64_t axis) {
+  Node n;
+  n.kind = NodeKind::kScan;
+  n.reduce_op = op;
+  n.dtype = a.dtype();
+  n.device = &a.device();
+  n.shape = a.shape();
+  n.src = {a.node()};
+  n.ints = {a.axis(axis)};
+  return make(std::move(n));
+}
+
+Tensor least_raw(const Tensor& a, int64_t axis, int64_t count) {
+  if (a.dtype() != DType::kI64)
+    raise(Code::kInvalidArgument, "the smallest elements of {} {}: only int64 is ordered",
+          dtype_name(a.dtype()), to_string(a.shape()));
+  Node n;
+  n.kind = NodeKind::kLeast;
+  n.dtype = a.dtype();
+  n.device = &a.device();
+  n.shape = a.shape();
+  n.src = {a.node()};
+  n.ints = {a.axis(axis)};
+  n.shape[static_cast<size_t>(n.ints[0])] = count;
   return make(std::move(n));
 }
 

@@ -11,6 +11,11 @@ Tensor alu(ir::Op op, Tensor a, Tensor b);
 Tensor select(const Tensor& condition, Tensor a, Tensor b);
 /// Reduced axes stay with size 1; accumulates in the tensor's dtype (float16/bfloat16: in float32).
 Tensor reduce(ir::ReduceOp op, const Tensor& a, const Axes& axes);
+/// Results of the reduction of the elements so far along `axis`. Devices without work-groups.
+Tensor scan_raw(ir::ReduceOp op, const Tensor& a, int64_t axis);
+/// The `count` smallest elements of int64 `a` along `axis`, in order; INT64_MAX where there are
+/// fewer. Devices without work-groups.
+Tensor least_raw(const Tensor& a, int64_t axis, int64_t count);
 /// Constant of shape [].
 Tensor scalar_like(const Tensor& like, double value);
 Tensor constant(double value, DType dtype, runtime::Device& device);

@@ -222,6 +222,8 @@ class Builder {
     switch (kind) {
       case NodeKind::kConst: return "const";
       case NodeKind::kReduce: return "reduce";
+      case NodeKind::kScan: return "scan";
+      case NodeKind::kLeast: return "least";
       case NodeKind::kGather: return "gather";
       case NodeKind::kCast: return "cast";
       default: return "move";

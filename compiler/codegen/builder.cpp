@@ -320,6 +320,11 @@ ValueId Builder::reverse(ValueId vector) {
                  .args = {vector}});
 }
 
+ValueId Builder::slide(ValueId a, ValueId b, uint32_t lanes) {
+  return intern(
+      {.op = ValueOp::kSlide, .alu = Op::kConst, .type = type(a), .imm = lanes, .args = {a, b}});
+}
+
 ValueId Builder::interleave(ValueId a, ValueId b, int which) {
   return intern({.op = ValueOp::kInterleave,
                  .alu = Op::kConst,

@@ -74,6 +74,7 @@ class Builder {
   ValueId build(std::span<const ValueId> scalars);
   ValueId half(ValueId vector, int which);
   ValueId reverse(ValueId vector);
+  ValueId slide(ValueId a, ValueId b, uint32_t lanes);
   ValueId interleave(ValueId a, ValueId b, int which);
   ValueId even(ValueId a, ValueId b, int which);
   ValueId any(ValueId mask);
@@ -99,6 +100,8 @@ class Builder {
   ValueId alu(Op op, DType dtype, std::span<const ValueId> args);
   ValueId cast(ValueId a, DType dtype);
   ValueId reduce_step(ir::ReduceOp op, ValueId accumulator, ValueId value);
+  /// What a reduction starts with: it leaves the other operand of a step as it is.
+  ValueId neutral(ir::ReduceOp op, Type type);
 
   // Shorthands for expansions; scalar doubles become constants of the other operand's type.
   ValueId like(ValueId v, double value) { return constant_f(type(v), value); }

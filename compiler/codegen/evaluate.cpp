@@ -146,7 +146,9 @@ class Evaluator {
         const std::byte* at = address(static_cast<int>(n->imm), eval(n->src[0]).i);
         return at ? read_scalar(n->dtype, at) : Scalar{n->dtype, 0, 0};
       }
-      case Op::kReduce: return reduce(n);
+      case Op::kReduce:
+      case Op::kScan: return reduce(n);
+      case Op::kLeast: return least(n);
       default: {
         std::array<Scalar, 3> args{};
         for (size_t i = 0; i < n->src.size(); ++i) args[i] = eval(n->src[i]);
@@ -166,7 +168,10 @@ class Evaluator {
       case ir::ReduceOp::kMax: acc = {t, int_min(n->dtype), -kInf}; break;
       case ir::ReduceOp::kMin: acc = {t, t == DType::kU64 ? -1 : int_max(n->dtype), kInf}; break;
     }
-    accumulate(n, 1, acc);
+    if (n->op == Op::kReduce)
+      accumulate(n, 1, acc);
+    else
+      accumulate_so_far(n, acc);
     return ir::fold(Op::kCast, n->dtype, std::array{acc});
   }
 
@@ -179,9 +184,33 @@ class Evaluator {
       }
       return;
     }
+    accumulate_one(n, acc);
+  }
+
+  void accumulate_so_far(const Node* n, Scalar& acc) {
+    const int64_t last = index_[n->src[1]->id];
+    for (int64_t i = 0; i <= last && !problem_; ++i) {
+      set(n->src[1], i);
+      accumulate_one(n, acc);
+    }
+  }
+
+  void accumulate_one(const Node* n, Scalar& acc) {
     static constexpr std::array kOps = {Op::kAdd, Op::kMul, Op::kMax, Op::kMin};
     const Scalar v = ir::fold(Op::kCast, acc.dtype, std::array{eval(n->src[0])});
     acc = ir::fold(kOps[static_cast<size_t>(n->imm)], acc.dtype, std::array{acc, v});
+  }
+
+  Scalar least(const Node* n) {
+    const auto number = static_cast<size_t>(eval(n->src[2]).i);
+    const int64_t extent = eval(n->src[1]->src[0]).i;
+    std::vector<int64_t> all;
+    for (int64_t i = 0; i < extent && !problem_; ++i) {
+      set(n->src[1], i);
+      all.push_back(eval(n->src[0]).i);
+    }
+    std::sort(all.begin(), all.end());
+    return {DType::kI64, number < all.size() ? all[number] : INT64_MAX, 0};
   }
 
   const ir::KernelIr& k_;

@@ -317,6 +317,20 @@ ValueId Builder::narrow_half(ValueId a, DType to) {
   return bitcast(convert(bit_or(select(is_nan, nan, with_inf), sign), DType::kU16), DType::kF16);
 }
 
+ValueId Builder::neutral(ir::ReduceOp op, Type t) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const bool is_f = is_float(t.dtype);
+  switch (op) {
+    case ir::ReduceOp::kSum: return constant(t, 0);
+    case ir::ReduceOp::kProd: return constant(t, 1);
+    case ir::ReduceOp::kMax: return is_f ? constant_f(t, -kInf) : constant(t, int_min(t.dtype));
+    case ir::ReduceOp::kMin:
+      return is_f ? constant_f(t, kInf)
+                  : constant(t, t.dtype == DType::kU64 ? -1 : int_max(t.dtype));
+  }
+  __builtin_unreachable();
+}
+
 ValueId Builder::reduce_step(ir::ReduceOp op, ValueId accumulator, ValueId value) {
   const std::array args{accumulator, value};
   const DType t = type(accumulator).dtype;

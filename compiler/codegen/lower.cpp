@@ -20,6 +20,9 @@ Status Lowerer::run() {
   if (ranges_.size() > 64)
     return fail(Code::kUnsupported, "kernel {}: {} loops, at most 64", kernel_.name,
                 ranges_.size());
+  if (is_ordered_ && !schedule_.scan && !schedule_.least)
+    return fail(Code::kUnsupported,
+                "kernel {}: scans and orders are for targets without work-groups", kernel_.name);
   prepare_stages();
   if (schedule_.attention)
     lower_attention(program_.root);
@@ -56,13 +59,16 @@ void Lowerer::analyse() {
       mask = number < 64 ? uint64_t{1} << number : 0;
     } else if (n->op == Op::kReduce) {
       mask = dependencies_[n->src[0]];
-      for (size_t i = 1; i < n->src.size(); ++i) mask &= ~dependencies_[n->src[i]];
+      for (const Node* r : n->bound()) mask &= ~dependencies_[r];
       reduces_.push_back(n);
       collect_loads(n);
       ++level;
+    } else if (n->op == Op::kLeast) {
+      mask = (dependencies_[n->src[0]] & ~dependencies_[n->src[1]]) | dependencies_[n->src[2]];
     } else {
       for (const Node* s : n->src) mask |= dependencies_[s];
     }
+    is_ordered_ = is_ordered_ || n->op == Op::kScan || n->op == Op::kLeast;
     dependencies_[n] = mask;
     reduce_level_[n] = level;
   }
@@ -225,7 +231,12 @@ ValueId Lowerer::divide_index(Op op, ValueId a, ValueId b, bool is_narrow) {
 }
 
 void Lowerer::lower_inner(size_t axis, BlockId block, const Instances& instances) {
+  if (schedule_.least && axis == schedule_.least_axis) lower_least(block, instances[0]);
   if (axis == schedule_.loops.size()) return emit_stores(block, instances, kernel_.stores);
+  if (schedule_.scan && schedule_.loops[axis].range == schedule_.scan) {
+    scan_block_ = block;
+    scan_registers_.clear();
+  }
   const ValueId extent = emit(schedule_.loops[axis].range->src[0], instances[0]);
   lower_axis(axis, block, instances, b_.index(0), extent);
 }

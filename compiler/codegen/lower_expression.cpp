@@ -62,6 +62,8 @@ ValueId Lowerer::compute(const Node* n, const Env& env) {
     }
     case Op::kLoad: return emit_load(n, env);
     case Op::kReduce: return emit_reduce(n, env);
+    case Op::kScan: return emit_scan(n, env);
+    case Op::kLeast: return emit_least(n, env);
     default: return emit_alu(n, env);
   }
 }

@@ -9,8 +9,6 @@
 namespace bm::compiler {
 namespace {
 
-using ir::ReduceOp;
-
 /// Bytes between rows from which a loop over rows asks for them in advance, and how far.
 constexpr int64_t kFarRow = 512;
 constexpr int64_t kPrefetchCycles = 200;
@@ -19,20 +17,6 @@ constexpr int64_t kShortRow = 4096;
 
 /// 16-bit floats accumulate in float32.
 DType accumulator_type(DType t) { return is_half_like(t) ? DType::kF32 : t; }
-
-ValueId neutral(Builder& b, ReduceOp op, Type t) {
-  constexpr double kInf = std::numeric_limits<double>::infinity();
-  const bool is_f = is_float(t.dtype);
-  switch (op) {
-    case ReduceOp::kSum: return b.constant(t, 0);
-    case ReduceOp::kProd: return b.constant(t, 1);
-    case ReduceOp::kMax: return is_f ? b.constant_f(t, -kInf) : b.constant(t, int_min(t.dtype));
-    case ReduceOp::kMin:
-      return is_f ? b.constant_f(t, kInf)
-                  : b.constant(t, t.dtype == DType::kU64 ? -1 : int_max(t.dtype));
-  }
-  __builtin_unreachable();
-}
 
 }  // namespace
 
@@ -104,7 +88,7 @@ void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std
     const DType t = accumulator_type(r->dtype);
     const auto make = [&](uint32_t lanes) {
       const uint32_t reg = b_.add_register({t, lanes});
-      b_.assign(block, reg, neutral(b_, r->reduce_op(), {t, lanes}));
+      b_.assign(block, reg, b_.neutral(r->reduce_op(), {t, lanes}));
       return reg;
     };
     std::vector<uint32_t> vectors;
@@ -262,7 +246,7 @@ void Lowerer::prefetch_next_rows(const ReduceState& s, BlockId body, const Node*
 ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accumulator) {
   const Node* value = reduce->src[0];
   const Type t = b_.type(accumulator);
-  const bool is_product = value->op == Op::kMul && reduce->reduce_op() == ReduceOp::kSum &&
+  const bool is_product = value->op == Op::kMul && reduce->reduce_op() == ir::ReduceOp::kSum &&
                           (value->dtype == DType::kF32 || value->dtype == DType::kF64);
   if (is_product) {
     const ValueId a = emit(value->src[0], env), b = emit(value->src[1], env);

@@ -212,6 +212,17 @@ class Lowerer {
   ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
   ValueId combine(ReduceState& s, size_t member, BlockId block);
 
+  // lower_scan.cpp: running results of an output loop.
+  ValueId emit_scan(const Node* n, const Env& env);
+  ValueId scan_lanes(ir::ReduceOp op, ValueId values);
+  uint32_t scan_register(const Node* n, const Env& env, Type type);
+  // lower_least.cpp: the smallest values of a loop, in order.
+  struct LeastState;
+  void lower_least(BlockId block, const Env& env);
+  void compare_vectors(const LeastState& s, const Builder::Loop& loop, const Env& env);
+  void insert_if_less(const LeastState& s, BlockId block, ValueId value);
+  ValueId emit_least(const Node* n, const Env& env);
+
   // lower_dots.cpp: inner sums of products of 8-bit numbers.
   const std::vector<const Node*>& dot_sums(const Node* reduce);
   void emit_dots_of(const ReduceState& s, const Node* range, uint32_t binding);
@@ -269,7 +280,12 @@ class Lowerer {
   std::unordered_map<const Node*, uint32_t> step_origins_;
   std::map<std::pair<const Node*, int64_t>, uint32_t> step_bindings_;
   std::unordered_map<const Node*, Stage> stages_;
+  BlockId scan_block_ = kNone;  // around the loop that is scanned
+  std::map<std::vector<uint32_t>, uint32_t> scan_registers_;
+  uint32_t least_array_ = 0;              // local one
+  BlockId least_block_ = kNone;           // where it is filled
   const Instances* instances_ = nullptr;  // of the innermost output block being filled
+  bool is_ordered_ = false;               // the kernel has scans or orders
   BlockId grid_body_ = kNone;
 };
 

@@ -20,6 +20,7 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kInsert: return "insert";
     case ValueOp::kHalf: return "half";
     case ValueOp::kReverse: return "reverse";
+    case ValueOp::kSlide: return "slide";
     case ValueOp::kInterleave: return "interleave";
     case ValueOp::kEven: return "even";
     case ValueOp::kLoad: return "load";

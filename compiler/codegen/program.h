@@ -42,6 +42,7 @@ enum class ValueOp : uint8_t {
   kInsert,      ///< vector args[0] with lane imm replaced by scalar args[1]
   kHalf,        ///< lower (imm 0) or upper (imm 1) half of a vector
   kReverse,     ///< lanes in opposite order
+  kSlide,       ///< lanes imm, imm + 1, … of two vectors one after the other
   kInterleave,  ///< lanes of the lower (imm 0) or upper (imm 1) halves of two vectors in turn
   kEven,  ///< lanes 0, 2, 4, … (imm 0) or 1, 3, 5, … (imm 1) of two vectors one after the other
   kLoad,  ///< param imm at element args[0] (int64 scalar), lanes contiguous; with args[1], a bool

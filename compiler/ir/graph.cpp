@@ -91,9 +91,6 @@ Bounds integer_bounds(Op op, DType dtype, std::span<const Node* const> s) {
     case Op::kCast:
       if (is_float(s[0]->dtype)) return full;
       return a;
-    case Op::kReduce:
-      if (static_cast<int>(s.size()) > 0) return full;
-      return full;
     default: return full;
   }
 }
@@ -190,6 +187,18 @@ const Node* Graph::reduce(ReduceOp op, const Node* value, std::span<const Node* 
   std::vector<const Node*> src{value};
   src.insert(src.end(), ranges.begin(), ranges.end());
   return make(Op::kReduce, value->dtype, static_cast<int64_t>(op), src);
+}
+
+const Node* Graph::scan(ReduceOp op, const Node* value, const Node* range) {
+  if (range->is_const()) return value;  // a loop of one trip
+  const Node* src[] = {value, range};
+  return make(Op::kScan, value->dtype, static_cast<int64_t>(op), src);
+}
+
+const Node* Graph::least(const Node* value, const Node* range, const Node* number) {
+  if (range->is_const()) return select(binary(Op::kEq, number, index(0)), value, index(INT64_MAX));
+  const Node* src[] = {value, range, number};
+  return make(Op::kLeast, DType::kI64, 0, src);
 }
 
 const Node* Graph::both(const Node* a, const Node* b) {
@@ -543,6 +552,10 @@ const Node* Graph::substitute(const Node* root, std::span<const Node* const> fro
         out = load(static_cast<int>(n->imm), n->dtype, s[0], s.size() > 1 ? s[1] : nullptr);
       else if (n->op == Op::kReduce)
         out = reduce(n->reduce_op(), s[0], std::span(s).subspan(1));
+      else if (n->op == Op::kScan)
+        out = scan(n->reduce_op(), s[0], s[1]);
+      else if (n->op == Op::kLeast)
+        out = least(s[0], s[1], s[2]);
       else if (n->op == Op::kRange)
         out = range_with_id(n->imm, s[0]);
       else if (n->op == Op::kCast)

@@ -1,7 +1,9 @@
 #include "compiler/ir/kernel.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -45,18 +47,20 @@ void merge(RangeSet& into, const RangeSet& from) {
   into = std::move(out);
 }
 
+bool contains(std::span<const Node* const> list, const Node* n) {
+  return std::find(list.begin(), list.end(), n) != list.end();
+}
+
 /// Free ranges of every node: those it depends on and that no reduction below it has bound.
 std::unordered_map<const Node*, RangeSet> free_ranges(std::span<const Node* const> order) {
   std::unordered_map<const Node*, RangeSet> out;
   for (const Node* n : order) {
     RangeSet set;
     if (n->op == Op::kRange) set.push_back(n);
-    for (size_t i = 0; i < n->src.size(); ++i)
-      if (n->op != Op::kReduce || i == 0) merge(set, out[n->src[i]]);
-    if (n->op == Op::kReduce)
-      std::erase_if(set, [&](const Node* r) {
-        return std::find(n->src.begin() + 1, n->src.end(), r) != n->src.end();
-      });
+    const auto bound = n->bound();
+    for (const Node* s : n->src)
+      if (!contains(bound, s)) merge(set, out[s]);
+    std::erase_if(set, [&](const Node* r) { return contains(bound, r); });
     out[n] = std::move(set);
   }
   return out;
@@ -97,6 +101,15 @@ Status check_node(const KernelIr& k, const Node* n) {
       for (size_t i = 1; i < arity; ++i)
         if (n->src[i]->op != Op::kRange) return bad("reduction over something that is no range");
       return arity >= 2 ? Status{} : bad("reduction without ranges");
+    case Op::kScan:
+      if (arity != 2 || !contains(k.ranges, n->src[1])) return bad("scan along no output loop");
+      return n->src[0]->dtype == n->dtype ? Status{} : bad("scan changes the dtype");
+    case Op::kLeast:
+      if (arity != 3 || n->src[1]->op != Op::kRange || contains(k.ranges, n->src[1]))
+        return bad("malformed order");
+      return n->src[0]->dtype == DType::kI64 && n->src[2]->dtype == DType::kI64
+                 ? Status{}
+                 : bad("order of something that is no int64");
     case Op::kSelect:
       if (arity != 3 || n->src[0]->dtype != DType::kBool || n->src[1]->dtype != n->src[2]->dtype)
         return bad("malformed select");
@@ -124,6 +137,21 @@ Status verify(const KernelIr& k) {
     BM_TRY(check_node(k, n));
     if (n->op == Op::kRange && !range_ids.insert(n->imm).second)
       return fail(Code::kInternal, "kernel {}: two ranges with id {}", k.name, n->imm);
+  }
+  const Node* scanned = nullptr;
+  bool has_order = false;
+  for (const Node* n : order) {
+    if (n->op != Op::kReduce && n->op != Op::kScan && n->op != Op::kLeast) continue;
+    if (n->op == Op::kScan && (has_order || (scanned && scanned != n->src[1])))
+      return fail(Code::kInternal, "kernel {}: a scan beside one along another loop, or an order",
+                  k.name);
+    if (n->op == Op::kScan) scanned = n->src[1];
+    if (n->op == Op::kLeast && (scanned || std::exchange(has_order, true)))
+      return fail(Code::kInternal, "kernel {}: an order beside another or a scan", k.name);
+    for (const Node* inner : topological(n->src.first(1)))
+      if (inner->op == Op::kScan || inner->op == Op::kLeast)
+        return fail(Code::kInternal, "kernel {}: {} inside {}", k.name, op_name(inner->op),
+                    op_name(n->op));
   }
   auto free = free_ranges(order);
   for (const Store& s : k.stores) {
@@ -166,7 +194,7 @@ Cost estimate_cost(const KernelIr& k, std::span<const int64_t> vars) {
     if (!values.insert(n).second) continue;
     if (n->op == Op::kLoad || n->op == Op::kRange) continue;
     for (size_t i = 0; i < n->src.size(); ++i)
-      if (n->op != Op::kReduce || i == 0) stack.push_back(n->src[i]);
+      if (i == 0 || is_alu(n->op)) stack.push_back(n->src[i]);
   }
   const auto iterations = [&](const RangeSet& set) {
     double total = 1;
@@ -180,7 +208,7 @@ Cost estimate_cost(const KernelIr& k, std::span<const int64_t> vars) {
       const auto p = static_cast<size_t>(n->imm);
       const double touched = iterations(free[n->src[0]]);
       read[p] = std::max(read[p], std::min(touched, static_cast<double>(k.params[p].elements)));
-    } else if (n->op == Op::kReduce) {
+    } else if (n->op == Op::kReduce || n->op == Op::kScan || n->op == Op::kLeast) {
       cost.flops += iterations(free[n->src[0]]);
     } else if (is_arithmetic(n)) {
       cost.flops += iterations(free[n]) * (n->op == Op::kFma ? 2 : 1);
@@ -207,7 +235,7 @@ std::string to_string(const KernelIr& k) {
   const std::vector<const Node*> roots = roots_of(k);
   for (const Node* n : topological(roots)) {
     out += fmt::format("  %{} = {} {}", n->id, op_name(n->op), dtype_name(n->dtype));
-    if (n->op == Op::kReduce)
+    if (n->op == Op::kReduce || n->op == Op::kScan)
       out += fmt::format(" {}", reduce_op_name(n->reduce_op()));
     else if (n->op == Op::kConst && is_float(n->dtype))
       out += fmt::format(" {}", n->fimm());

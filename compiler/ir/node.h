@@ -28,6 +28,12 @@ enum class Op : uint8_t {
   // Reduction over ranges: src[0] = value, src[1…] = kRange nodes; imm = ReduceOp. Accumulates in
   // dtype.
   kReduce,
+  // Along an output loop src[1] of the kernel: src[0] of its trips so far, this one included,
+  // combined; imm = ReduceOp. 16-bit floats accumulate in float32.
+  kScan,
+  // Number src[2] (0, 1, …) of the values that int64 src[0] has over the kRange src[1], smallest
+  // first; INT64_MAX where there are fewer.
+  kLeast,
   // Unary.
   kNeg,
   kRecip,
@@ -85,6 +91,11 @@ struct Node {
   ReduceOp reduce_op() const { return static_cast<ReduceOp>(imm); }
   bool is_const() const { return op == Op::kConst; }
   bool is_const(int64_t v) const { return op == Op::kConst && !is_float(dtype) && imm == v; }
+  /// Ranges that loop inside this node; its src[0] alone depends on them.
+  std::span<const Node* const> bound() const {
+    if (op == Op::kReduce) return src.subspan(1);
+    return op == Op::kLeast ? src.subspan(1, 1) : std::span<const Node* const>{};
+  }
 };
 
 /// Arena and only maker of nodes. Every maker simplifies (constants, identities, index arithmetic
@@ -110,6 +121,8 @@ class Graph {
   const Node* range_with_id(int64_t id, const Node* extent);
   const Node* load(int param, DType dtype, const Node* index, const Node* gate = nullptr);
   const Node* reduce(ReduceOp op, const Node* value, std::span<const Node* const> ranges);
+  const Node* scan(ReduceOp op, const Node* value, const Node* range);
+  const Node* least(const Node* value, const Node* range, const Node* number);
   const Node* unary(Op op, const Node* a);
   const Node* cast(const Node* a, DType dtype);
   const Node* bitcast(const Node* a, DType dtype);

@@ -122,6 +122,12 @@ Result<const Node*> rebuild(const KernelIr& k, Op op, DType dtype, int64_t imm,
     case Op::kReduce:
       if (s.size() < 2 || imm < 0 || imm > static_cast<int64_t>(ReduceOp::kMin)) return bad();
       return g.reduce(static_cast<ReduceOp>(imm), s[0], s.subspan(1));
+    case Op::kScan:
+      if (s.size() != 2 || imm < 0 || imm > static_cast<int64_t>(ReduceOp::kMin)) return bad();
+      return g.scan(static_cast<ReduceOp>(imm), s[0], s[1]);
+    case Op::kLeast:
+      if (s.size() != 3 || s[0]->dtype != DType::kI64 || s[2]->dtype != DType::kI64) return bad();
+      return g.least(s[0], s[1], s[2]);
     case Op::kSelect:
       if (s.size() != 3 || s[0]->dtype != DType::kBool || s[1]->dtype != s[2]->dtype) return bad();
       return g.select(s[0], s[1], s[2]);

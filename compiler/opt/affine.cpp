@@ -89,8 +89,8 @@ bool Strides::is_uniform(const Node* n) {
   if (const auto it = uniform_.find(n); it != uniform_.end()) return it->second;
   bool result = true;
   // Inside a reduction over the range itself, the range is bound there.
-  for (size_t i = 1; n->op == Op::kReduce && i < n->src.size(); ++i)
-    if (n->src[i] == range_) return uniform_[n] = true;
+  for (const Node* r : n->bound())
+    if (r == range_) return uniform_[n] = true;
   for (const Node* s : n->src) result = result && is_uniform(s);
   // Only chunk-wise division can make a uniform value of sources that move.
   if (!result && chunk_ > 0 && n->dtype == DType::kI64 &&

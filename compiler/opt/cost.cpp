@@ -38,14 +38,16 @@ CostModel::CostModel(const ir::KernelIr& kernel, const TargetInfo& target, uint3
   for (const Node* n : ir::topological(roots)) {
     std::vector<const Node*> free;
     if (n->op == Op::kRange) free.push_back(n);
-    for (size_t i = 0; i < n->src.size(); ++i)
-      if (n->op != Op::kReduce || i == 0)
-        for (const Node* r : free_ranges_[n->src[i]])
+    const auto bound = n->bound();
+    const auto is_bound = [&](const Node* r) {
+      return std::find(bound.begin(), bound.end(), r) != bound.end();
+    };
+    for (const Node* s : n->src)
+      if (!is_bound(s))
+        for (const Node* r : free_ranges_[s])
           if (std::find(free.begin(), free.end(), r) == free.end()) free.push_back(r);
+    std::erase_if(free, is_bound);
     if (n->op == Op::kReduce) {
-      std::erase_if(free, [&](const Node* r) {
-        return std::find(n->src.begin() + 1, n->src.end(), r) != n->src.end();
-      });
       reduces_.push_back(n);
       values.push_back(n->src[0]);
     }
@@ -127,6 +129,8 @@ double CostModel::load_cost(const Node* n, const LaneChoice& c) {
 double CostModel::node_cost(const Node* n, const LaneChoice& c) {
   if (n->op == Op::kConst || n->op == Op::kVar || n->op == Op::kRange) return 0;
   if (n->op == Op::kLoad) return load_cost(n, c);
+  if (n->op == Op::kScan && n->src[1] == c.range)  // log2(lanes) shuffles and steps
+    return (2 * std::log2(c.lanes) + 4) * weight(n) / c.lanes;
   if (!c.range) return weight(n);
   if (strides(c.range, c.lanes).is_uniform(n)) return weight(n) / c.lanes;
   int64_t size = item_size(n->dtype);

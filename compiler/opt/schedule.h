@@ -110,6 +110,9 @@ struct StagedPlan {
 
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
+  const ir::Node* scan = nullptr;    ///< loop that the kernel's scans run along: the innermost
+  const ir::Node* least = nullptr;   ///< node whose pass goes in front of loop `least_axis`
+  uint32_t least_axis = 0;           ///< its value depends on the loops before
   uint32_t grid_loops = 0;           ///< leading loops merged into the grid
   int64_t chunk = 1;                 ///< trips of the merged loop per block
   std::array<hal::DimExpr, 3> grid;  ///< number of blocks
@@ -158,6 +161,10 @@ Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& targe
 /// For kernels around inner sums of products of 8-bit numbers, on targets without work-groups.
 std::optional<Schedule> make_dot_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                           uint32_t units, ScheduleLimits limits);
+
+/// For kernels with a kLeast node, on targets without work-groups.
+std::optional<Schedule> make_least_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                            uint32_t units, ScheduleLimits limits);
 
 /// For kernels around a product of matrices that the target has instructions for.
 std::optional<Schedule> make_matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,

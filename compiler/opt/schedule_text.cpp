@@ -67,6 +67,11 @@ std::string to_string(const Schedule& schedule) {
   for (size_t i = 0; i < schedule.loops.size(); ++i)
     out += fmt::format("loop {}: {}{}\n", i, text_of(schedule.loops[i]),
                        i < schedule.grid_loops ? ", in the grid" : "");
+  if (schedule.scan)
+    out += fmt::format("scan along {}: results so far in registers\n", range_name(schedule.scan));
+  if (schedule.least)
+    out += fmt::format("smallest values of {}: one pass, sorted in registers\n",
+                       range_name(schedule.least->src[1]));
   std::vector<const ir::Node*> reduces;
   for (const auto& [node, plan] : schedule.reduces) reduces.push_back(node);
   std::sort(reduces.begin(), reduces.end(),

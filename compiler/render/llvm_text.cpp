@@ -258,6 +258,13 @@ void LlvmText::let(ValueId id) {
       return line("%v{} = shufflevector {}, {}, <{} x i32> <{}>", id, typed(v.args[0]),
                   typed(v.args[1]), v.type.lanes, lanes);
     }
+    case ValueOp::kSlide: {
+      std::string lanes;
+      for (uint32_t i = 0; i < v.type.lanes; ++i)
+        lanes += fmt::format("{}i32 {}", i ? ", " : "", i + v.imm);
+      return line("%v{} = shufflevector {}, {}, <{} x i32> <{}>", id, typed(v.args[0]),
+                  typed(v.args[1]), v.type.lanes, lanes);
+    }
     case ValueOp::kInterleave: {
       std::string lanes;
       for (uint32_t i = 0; i < v.type.lanes; ++i)
@@ -366,6 +373,8 @@ void LlvmText::alu(ValueId id, const Value& v) {
     case Op::kRange:
     case Op::kLoad:
     case Op::kReduce:
+    case Op::kScan:
+    case Op::kLeast:
     case Op::kRecip:
     case Op::kExp2:
     case Op::kLog2:

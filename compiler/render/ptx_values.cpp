@@ -262,6 +262,8 @@ void Values::alu(ValueId id) {
     case Op::kRange:
     case Op::kLoad:
     case Op::kReduce:
+    case Op::kScan:
+    case Op::kLeast:
     case Op::kRecip:
     case Op::kExp2:
     case Op::kLog2:

@@ -247,6 +247,11 @@ class CRenderer final : public CLike {
         for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format(", {}", 2 * i + v.imm);
         return set(fmt::format("__builtin_shufflevector({}{})", arguments(v), lanes));
       }
+      case ValueOp::kSlide: {
+        std::string lanes;
+        for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format(", {}", i + v.imm);
+        return set(fmt::format("__builtin_shufflevector({}{})", arguments(v), lanes));
+      }
       case ValueOp::kInterleave: {
         std::string lanes;
         for (uint32_t i = 0; i < v.type.lanes; ++i)
@@ -376,6 +381,8 @@ class CRenderer final : public CLike {
       case Op::kRange:
       case Op::kLoad:
       case Op::kReduce:
+      case Op::kScan:
+      case Op::kLeast:
       case Op::kRecip:
       case Op::kExp2:
       case Op::kLog2:

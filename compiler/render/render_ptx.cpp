@@ -469,6 +469,7 @@ class PtxRenderer {
       case ValueOp::kInsert:
       case ValueOp::kHalf:
       case ValueOp::kReverse:
+      case ValueOp::kSlide:
       case ValueOp::kInterleave:
       case ValueOp::kEven:
       case ValueOp::kDot:

@@ -123,6 +123,7 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kInsert:
     case ValueOp::kHalf:
     case ValueOp::kReverse:
+    case ValueOp::kSlide:
     case ValueOp::kInterleave:
     case ValueOp::kEven:
     case ValueOp::kDot:
@@ -209,6 +210,8 @@ std::string WorkItemC::alu(ValueId id) {
     case Op::kRange:
     case Op::kLoad:
     case Op::kReduce:
+    case Op::kScan:
+    case Op::kLeast:
     case Op::kRecip:
     case Op::kExp2:
     case Op::kLog2:

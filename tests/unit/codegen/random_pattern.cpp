@@ -235,6 +235,40 @@ class Pattern {
     store(chance(50) ? picked : epilogue(picked, t, {outer, row, column}), t);
   }
 
+  /// Scans along any loop, with a prologue and an epilogue.
+  void running() {
+    using enum DType;
+    std::vector<Loop> loops;
+    const size_t count = 1 + pick(3);
+    for (size_t i = 0; i < count; ++i) loops.push_back(output(300));
+    const Loop along = loops[pick(count)];
+    const DType t = any_of({kF32, kF32, kF16, kBF16, kF64, kI8, kU8, kI16, kI32, kI64, kU64});
+    static constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin,
+                                        ReduceOp::kProd};
+    const ReduceOp op = kOps[pick(is_float(t) ? 3 : 4)];
+    const Node* x = load_dense(t, shuffled(loops));
+    if (chance(30)) x = g().binary(Op::kMax, x, load_dense(t, subset(loops)));
+    if (chance(5)) x = g().constant(t, 1);
+    if (is_half_like(t)) small_ = 1;
+    const Node* scanned = g().scan(op, x, along.range);
+    if (chance(10))
+      scanned = g().binary(Op::kAdd, scanned, g().scan(ReduceOp::kMax, x, along.range));
+    store(chance(60) ? scanned : epilogue(scanned, t, loops), t);
+  }
+
+  /// The first few of a row in order.
+  void least() {
+    const Loop outer = chance(80) ? output(40) : Loop{};
+    const Loop row = inner(300);
+    const Loop number = output_of(1 + static_cast<int64_t>(pick(chance(20) ? 70 : 12)));
+    const bool is_wide = chance(50);
+    const DType t = any_of({DType::kI32, DType::kI64, DType::kI8});
+    const Node* x = g().cast(load_dense(t, with({row}, {outer}), is_wide), DType::kI64);
+    if (chance(50)) x = g().binary(Op::kOr, g().binary(Op::kShl, x, g().index(32)), row.range);
+    const Node* found = g().least(x, row.range, number.range);
+    store(chance(50) ? found : g().binary(Op::kAnd, found, g().index(0xffff)), DType::kI64);
+  }
+
   /// Running sums and maxima: a reduction whose length is the place in the row.
   void scan() {
     const Loop outer = output(20), row = output(130);
@@ -510,6 +544,8 @@ constexpr std::array kPatterns = {Row{"matmul", &Pattern::matmul},
                                   Row{"elementwise", &Pattern::elementwise},
                                   Row{"gather", &Pattern::gather},
                                   Row{"scan", &Pattern::scan},
+                                  Row{"running", &Pattern::running},
+                                  Row{"least", &Pattern::least},
                                   Row{"matmul", &Pattern::matmul}};
 
 }  // namespace

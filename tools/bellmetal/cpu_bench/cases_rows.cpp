@@ -1,5 +1,7 @@
 // Work on a matrix that reads or writes every number once: chains, norms, sums, transposition.
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "tools/bellmetal/cpu_bench/cases.h"
 
@@ -85,6 +87,41 @@ Doubles transpose_line(const Values& x, const Values&, const Values&, int64_t n,
   return out;
 }
 
+Doubles cumsum_rows_line(const Values& x, const Values&, const Values&, int64_t n, int64_t i) {
+  Doubles out;
+  double sum = 0;
+  for (int64_t j = 0; j < n; ++j) out.push_back(sum += at(row_of(x, n, i), j));
+  return out;
+}
+
+Doubles cumsum_columns_line(const Values& x, const Values&, const Values&, int64_t n, int64_t i) {
+  Doubles out(static_cast<size_t>(n));
+  for (int64_t k = 0; k <= i; ++k)
+    for (int64_t j = 0; j < n; ++j) out[static_cast<size_t>(j)] += at(row_of(x, n, k), j);
+  return out;
+}
+
+constexpr int64_t kTop = 8;
+
+Doubles top_line(const Values& x, const Values&, const Values&, int64_t n, int64_t i) {
+  Doubles row(row_of(x, n, i), row_of(x, n, i + 1));
+  std::sort(row.begin(), row.end(), std::greater<>());
+  row.resize(static_cast<size_t>(std::min(kTop, n)));
+  return row;
+}
+
+Doubles argmax_line(const Values& x, const Values&, const Values&, int64_t n, int64_t i) {
+  const float* row = row_of(x, n, i);
+  return {static_cast<double>(std::max_element(row, row + n) - row)};
+}
+
+/// Rows in the order of w, which is in [-1, 1).
+Doubles gather_line(const Values& x, const Values& w, const Values&, int64_t n, int64_t i) {
+  const float place = std::abs(w[static_cast<size_t>(i)]) * static_cast<float>(n - 1);
+  const float* row = row_of(x, n, static_cast<int64_t>(place));
+  return {row, row + n};
+}
+
 constexpr RowCase kCases[] = {
     {"elementwise chain of 8", "((x * 1.1 + 0.3).abs().sqrt() * 0.7 - 0.2).relu().square()",
      [](const std::vector<Tensor>& in) {
@@ -105,7 +142,25 @@ constexpr RowCase kCases[] = {
     {"column sum", "x.sum(0)", [](const std::vector<Tensor>& in) { return in[0].sum({0}); },
      column_sum_line, true},
     {"transpose", "x.t().contiguous()",
-     [](const std::vector<Tensor>& in) { return in[0].transpose().contiguous(); }, transpose_line}};
+     [](const std::vector<Tensor>& in) { return in[0].transpose().contiguous(); }, transpose_line},
+    {"cumsum of rows", "x.cumsum(1)", [](const std::vector<Tensor>& in) { return in[0].cumsum(1); },
+     cumsum_rows_line},
+    {"cumsum of columns", "x.cumsum(0)",
+     [](const std::vector<Tensor>& in) { return in[0].cumsum(0); }, cumsum_columns_line},
+    {"top 8 of rows", "x.topk(min(8, x.shape[1]), 1)[0]",
+     [](const std::vector<Tensor>& in) {
+       return in[0].topk(std::min(kTop, in[0].size(1).constant()), 1).first;
+     },
+     top_line, true},
+    {"argmax of rows", "x.argmax(1).float()",
+     [](const std::vector<Tensor>& in) { return in[0].argmax(1).cast(DType::kF32); }, argmax_line,
+     true},
+    {"gather of rows", "x[(w.abs() * (x.shape[0] - 1)).long()]",
+     [](const std::vector<Tensor>& in) {
+       const auto last = static_cast<double>(in[0].size(0).constant() - 1);
+       return in[0].take((in[1].abs() * last).cast(DType::kI64), 0);
+     },
+     gather_line}};
 
 /// Error on at most 16 lines of the result.
 double line_error(const RowCase& row, const Values& got, const std::vector<Values>& in, int64_t n) {

@@ -1,0 +1,14 @@
+#pragma once
+// Long reductions to few results, in two steps.
+
+#include <optional>
+
+#include "tensor/primitives.h"
+
+namespace bm {
+
+/// reduce() over `axes` (sorted, of more than one element each) by way of results of parts that
+/// are stored; nothing where one step is as good.
+std::optional<Tensor> reduce_in_parts(ir::ReduceOp op, const Tensor& a, const Axes& axes);
+
+}  // namespace bm

@@ -1,0 +1,247 @@
+// Scans, the largest few and long reductions of fresh random input, against plain loops: shapes of
+// primes and ones, views, every dtype.
+#include <algorithm>
+#include <numeric>
+
+#include "tensor/fusion.h"
+#include "tests/unit/tensor/support.h"
+
+namespace bm::test {
+namespace {
+
+class Order : public OnDevice {
+ protected:
+  uint32_t seed = std::random_device{}();
+  std::mt19937 random{seed};
+
+  /// Small whole numbers: sums are exact in every dtype that counts to 2000.
+  std::vector<double> whole(int64_t n, int most = 3, bool is_signed = true) {
+    std::uniform_int_distribution<int> draw(is_signed ? -most : 0, most);
+    std::vector<double> v(static_cast<size_t>(n));
+    for (double& x : v) x = draw(random);
+    return v;
+  }
+  bool is_compiled() const { return device() == "CPU"; }
+};
+BM_ON_DEVICES(Order);
+
+struct Lines {
+  int64_t outer, length, inner;
+  int64_t count() const { return outer * length * inner; }
+  Shape shape() const { return {outer, length, inner}; }
+  size_t at(int64_t o, int64_t i, int64_t j) const {
+    return static_cast<size_t>((o * length + i) * inner + j);
+  }
+};
+
+/// f(line, index of the line's first element, distance of its elements).
+template <class F>
+void for_each_line(const Lines& l, F&& f) {
+  for (int64_t o = 0; o < l.outer; ++o)
+    for (int64_t j = 0; j < l.inner; ++j) f(o, j);
+}
+
+std::vector<Lines> some_lines(bool is_fast) {
+  if (!is_fast) return {{2, 5, 3}, {1, 67, 1}};
+  return {{1, 1, 1},   {1, 2, 1},  {3, 17, 1},  {2, 5, 3},   {1, 1000, 1}, {7, 67, 1}, {5, 64, 1},
+          {1, 31, 33}, {2, 9, 16}, {3, 13, 97}, {1, 129, 1}, {4, 63, 2},   {1, 3, 517}};
+}
+
+using Step = double (*)(double, double);
+
+std::vector<double> scanned(const std::vector<double>& v, const Lines& l, Step step) {
+  std::vector<double> out = v;
+  for_each_line(l, [&](int64_t o, int64_t j) {
+    for (int64_t i = 1; i < l.length; ++i)
+      out[l.at(o, i, j)] = step(out[l.at(o, i - 1, j)], out[l.at(o, i, j)]);
+  });
+  return out;
+}
+
+double add(double a, double b) { return a + b; }
+double multiply(double a, double b) { return a * b; }
+double larger(double a, double b) { return a > b ? a : b; }
+
+TEST_P(Order, ScansAlongEveryAxis) {
+  for (const Lines& l : some_lines(is_compiled())) {
+    SCOPED_TRACE(fmt::format("{} x {} x {}, seed {}", l.outer, l.length, l.inner, seed));
+    const std::vector<double> v = whole(l.count());
+    const Tensor x = f32(v, l.shape());
+    EXPECT_TRUE(has_values(x.cumsum(1), l.shape(), scanned(v, l, add)));
+    EXPECT_TRUE(has_values(x.cummax(1), l.shape(), scanned(v, l, larger)));
+    // The same lines last, first, and of a view that goes backwards with holes.
+    const auto moved = x.transpose(1, 2).contiguous().realize();
+    EXPECT_TRUE(has_values(moved.cumsum(2).transpose(1, 2), l.shape(), scanned(v, l, add)));
+    EXPECT_TRUE(has_values(moved.transpose(1, 2).cumsum(1), l.shape(), scanned(v, l, add)));
+    std::vector<double> signs = v;
+    for (double& s : signs) s = s < 0 ? -1 : 1;
+    EXPECT_TRUE(
+        has_values(f32(signs, l.shape()).cumprod(1), l.shape(), scanned(signs, l, multiply)));
+    const Tensor view = x.pad({{0, 0}, {1, 2}, {0, 1}}).flip({1}).contiguous().realize();
+    const Tensor back = view.flip({1}).slice(1, {1, l.length + 1, 1}).slice(2, {0, l.inner, 1});
+    EXPECT_TRUE(has_values(back.cumsum(1), l.shape(), scanned(v, l, add)));
+  }
+}
+
+TEST_P(Order, ScansOfEveryType) {
+  using enum DType;
+  const Lines l{2, 101, 3};
+  for (const DType t : {kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kBF16, kF32, kF64}) {
+    if (device() == "CL" && (t == kF64 || t == kF16)) continue;
+    SCOPED_TRACE(fmt::format("{}, seed {}", dtype_name(t), seed));
+    const std::vector<double> v = whole(l.count(), 1, !is_unsigned(t));
+    const Tensor x = tensor_of(v, l.shape(), t, device());
+    EXPECT_TRUE(has_values(x.cumsum(1), l.shape(), scanned(v, l, add)));
+    EXPECT_TRUE(has_values(x.cummax(1), l.shape(), scanned(v, l, larger)));
+    std::vector<double> ones(v.size(), 1);
+    EXPECT_TRUE(has_values(tensor_of(ones, l.shape(), t, device()).cumprod(1), l.shape(), ones));
+  }
+}
+
+TEST_P(Order, ScansKeepWhatIsNoNumber) {
+  std::vector<double> v(77, 1), want(77);
+  v[40] = kNan;
+  for (size_t i = 0; i < v.size(); ++i) want[i] = i < 40 ? static_cast<double>(i + 1) : kNan;
+  EXPECT_TRUE(has_values(f32(v).cumsum(0), {77}, want));
+  for (size_t i = 0; i < v.size(); ++i) want[i] = i < 40 ? 1 : kNan;
+  EXPECT_TRUE(has_values(f32(v).cummax(0), {77}, want));
+}
+
+TEST_P(Order, ScansOfWhatIsComputedAndOfTheirResults) {
+  const Lines l{3, 50, 5};
+  const std::vector<double> v = whole(l.count());
+  const Tensor x = f32(v, l.shape());
+  std::vector<double> twice = v;
+  for (double& s : twice) s = s * 2 + 1;
+  EXPECT_TRUE(has_values((x * 2 + 1).cumsum(1), l.shape(), scanned(twice, l, add)));
+  const std::vector<double> once = scanned(v, l, add);
+  EXPECT_TRUE(has_values(x.cumsum(1).cumsum(1), l.shape(), scanned(once, l, add)));
+  std::vector<double> sum = once;
+  const std::vector<double> most = scanned(v, l, larger);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += most[i] * 3;
+  EXPECT_TRUE(has_values(x.cumsum(1) + x.cummax(1) * 3, l.shape(), sum));
+  // Ones everywhere: nothing to load.
+  const Tensor ones = Tensor::ones({3, 50}, DType::kF32, device());
+  EXPECT_TRUE(has_values(ones.cumsum(1).slice(1, {49, 50, 1}), {3, 1}, {50, 50, 50}));
+}
+
+TEST_P(Order, ScansInPlace) {
+  const std::vector<double> v = whole(40 * 50);
+  Tensor x = f32(v, {40, 50}).contiguous().realize();
+  x.assign(x.cumsum(1));
+  EXPECT_TRUE(has_values(x, {40, 50}, scanned(v, {40, 50, 1}, add)));
+}
+
+TEST_P(Order, TheLargestAndSmallestInOrderWithTheirPlaces) {
+  struct Case {
+    Lines l;
+    int64_t k;
+  };
+  std::vector<Case> cases{{{2, 70, 3}, 3}};
+  if (is_compiled())
+    cases = {{{1, 1, 1}, 1},     {{3, 7, 1}, 7},   {{5, 70, 1}, 1},   {{2, 33, 4}, 9},
+             {{1, 1000, 1}, 64}, {{6, 97, 1}, 8},  {{2, 200, 3}, 17}, {{40, 512, 1}, 8},
+             {{1, 65, 1}, 65},   {{3, 128, 1}, 16}};
+  for (const auto& [l, k] : cases) {
+    // Few different values: equal ones must stay in order.
+    const std::vector<double> v = whole(l.count(), 50);
+    for (const bool is_largest : {true, false}) {
+      SCOPED_TRACE(fmt::format("{} of {} x {} x {}, seed {}", k, l.outer, l.length, l.inner, seed));
+      const Lines few{l.outer, k, l.inner};
+      std::vector<double> values(static_cast<size_t>(few.count())), places = values;
+      for_each_line(l, [&](int64_t o, int64_t j) {
+        std::vector<int64_t> order(static_cast<size_t>(l.length));
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+          const double x = v[l.at(o, a, j)], y = v[l.at(o, b, j)];
+          return is_largest ? x > y : x < y;
+        });
+        for (int64_t i = 0; i < k; ++i) {
+          values[few.at(o, i, j)] = v[l.at(o, order[static_cast<size_t>(i)], j)];
+          places[few.at(o, i, j)] = static_cast<double>(order[static_cast<size_t>(i)]);
+        }
+      });
+      const auto [top, at] = f32(v, l.shape()).topk(k, 1, is_largest);
+      EXPECT_TRUE(has_values(top, few.shape(), values));
+      EXPECT_TRUE(has_values(at, few.shape(), places));
+    }
+  }
+}
+
+TEST_P(Order, TheLargestOfEveryType) {
+  using enum DType;
+  for (const DType t :
+       {kBool, kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kBF16, kF32, kF64}) {
+    if (device() == "CL" && (t == kF64 || t == kF16)) continue;
+    SCOPED_TRACE(fmt::format("{}, seed {}", dtype_name(t), seed));
+    const bool is_flag = t == kBool;
+    const std::vector<double> v = whole(150, is_flag ? 1 : 100, !is_unsigned(t) && !is_flag);
+    std::vector<double> sorted = v;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    const Tensor x = tensor_of(v, {150}, t, device());
+    EXPECT_TRUE(
+        has_values(x.topk(9).first, {9}, std::vector<double>(sorted.begin(), sorted.begin() + 9)));
+    const auto first = std::max_element(v.begin(), v.end()) - v.begin();
+    const auto last = std::min_element(v.begin(), v.end()) - v.begin();
+    EXPECT_TRUE(has_values(x.argmax(0), {}, {static_cast<double>(first)}));
+    EXPECT_TRUE(has_values(x.argmin(0), {}, {static_cast<double>(last)}));
+  }
+}
+
+TEST_P(Order, ExtremesOfOddFloats) {
+  EXPECT_TRUE(has_values(f32({-0.0, 0.0, -1}).argmax(0), {}, {0}));
+  EXPECT_TRUE(has_values(f32({0.0, -0.0, 1}).argmin(0), {}, {0}));
+  EXPECT_TRUE(has_values(f32({1, kNan, kInf, kNan}).argmax(0), {}, {1}));
+  EXPECT_TRUE(has_values(f32({-kInf, 3, kNan}).argmin(0), {}, {2}));
+  EXPECT_TRUE(has_values(f32({-kInf, -kInf}).argmax(0), {}, {0}));
+  EXPECT_TRUE(has_values(f32({kInf, -kInf}).topk(2).second, {2}, {0, 1}));
+}
+
+TEST_P(Order, LongReductionsToFewResults) {
+  if (!is_compiled()) GTEST_SKIP() << "long input";
+  const std::vector<Lines> cases{{1, 1 << 19, 1},  {3, 300'007, 1}, {1, 300'007, 3},
+                                 {1, 262'144, 17}, {2, 524'288, 1}, {1, 524'287, 1}};
+  for (const Lines& l : cases) {
+    SCOPED_TRACE(fmt::format("{} x {} x {}, seed {}", l.outer, l.length, l.inner, seed));
+    std::vector<double> v = whole(l.count(), 9);
+    const Lines one{l.outer, 1, l.inner};
+    std::vector<double> sum(static_cast<size_t>(one.count())), most = sum, at = sum;
+    v[static_cast<size_t>(l.count() / 3)] = 77;
+    for_each_line(l, [&](int64_t o, int64_t j) {
+      double total = 0, best = -100;
+      for (int64_t i = 0; i < l.length; ++i) {
+        const double s = v[l.at(o, i, j)];
+        total += s;
+        if (s > best) at[one.at(o, 0, j)] = static_cast<double>(i);
+        best = std::max(best, s);
+      }
+      sum[one.at(o, 0, j)] = total;
+      most[one.at(o, 0, j)] = best;
+    });
+    const Tensor x = f32(v, l.shape()).realize();
+    EXPECT_TRUE(has_values(x.sum({1}, true), one.shape(), sum));
+    EXPECT_TRUE(has_values(x.max({1}, true), one.shape(), most));
+    EXPECT_TRUE(has_values(x.argmax(1, true), one.shape(), at));
+    EXPECT_TRUE(has_values(x.cast(DType::kBF16).cast(DType::kF32).sum(), {},
+                           {std::accumulate(sum.begin(), sum.end(), 0.0)}));
+  }
+  const Tensor square = count({1024, 1024}, DType::kI64);
+  EXPECT_TRUE(has_values(square.sum(), {}, {1048575.0 * 1048576 / 2}));
+  EXPECT_TRUE(has_values(count({5, 1 << 18}, DType::kI64).cast(DType::kF32).max(), {}, {1310719}));
+}
+
+TEST(OrderKernels, AreFew) {
+  const auto kernels = [](const Tensor& t) {
+    const NodePtr root = t.node();
+    return plan_fusion({&root, 1}).stored.size();
+  };
+  const Tensor x = Tensor::empty({64, 1000}, DType::kF32, "CPU");
+  EXPECT_EQ(kernels(x.cumsum(1)), 1u);
+  EXPECT_EQ(kernels(x.cumsum(0)), 1u);
+  EXPECT_EQ(kernels((x * 2).cast(DType::kF16).cumsum(1)), 1u);
+  EXPECT_EQ(kernels(x.argmax(1)), 1u);
+  EXPECT_EQ(kernels(x.topk(8).second), 2u);
+}
+
+}  // namespace
+}  // namespace bm::test
