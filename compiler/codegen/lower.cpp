@@ -208,6 +208,11 @@ void Lowerer::lower_merged(BlockId block, ValueId block_index) {
     const ValueId count = counts[d];
     const ValueId trip = d == 0 ? rest : divide_index(Op::kMod, rest, count, false);
     if (d > 0) rest = divide_index(Op::kDiv, rest, count, false);
+    if (axis.tile > 0) {
+      const ValueId first = b_.mul(trip, b_.index(axis.tile));
+      tiles_[axis.range] = {first, b_.add(first, b_.index(axis.tile))};
+      continue;
+    }
     instances = bind_axis(instances, axis.range, b_.mul(trip, b_.index(axis.step())), loop.body,
                           axis.lanes, axis.jam, axis.lanes);
   }
@@ -237,14 +242,29 @@ void Lowerer::lower_inner(size_t axis, BlockId block, const Instances& instances
     scan_block_ = block;
     scan_registers_.clear();
   }
-  const ValueId extent = emit(schedule_.loops[axis].range->src[0], instances[0]);
+  const Node* range = schedule_.loops[axis].range;
+  if (const auto tile = tiles_.find(range); tile != tiles_.end())
+    return lower_axis(axis, block, instances, tile->second.first, tile->second.second);
+  const ValueId extent = emit(range->src[0], instances[0]);
   lower_axis(axis, block, instances, b_.index(0), extent);
+}
+
+void Lowerer::lower_tiles(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                          ValueId end) {
+  const AxisPlan& plan = schedule_.loops[axis];
+  const Builder::Loop loop = b_.open_loop(block);
+  const std::array ends{b_.add(loop.index, b_.index(plan.tile)), end};
+  tiles_[plan.range] = {loop.index, b_.alu(Op::kMin, DType::kI64, ends)};
+  lower_inner(axis + 1, loop.body, instances);
+  tiles_.erase(plan.range);
+  b_.close_loop(loop, begin, end, plan.tile);
 }
 
 /// Trips of full width, then one vector at a time, then single iterations.
 void Lowerer::lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                          ValueId end) {
   const AxisPlan& plan = schedule_.loops[axis];
+  if (plan.tile > 0) return lower_tiles(axis, block, instances, begin, end);
   const Node* extent = plan.range->src[0];
   const auto is_multiple = [&](int64_t step) {
     return step == 1 || (extent->is_const() && extent->imm % step == 0);

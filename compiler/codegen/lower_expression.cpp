@@ -9,6 +9,8 @@ namespace {
 
 uint64_t bit(uint32_t n) { return uint64_t{1} << n; }
 
+bool is_narrow(const Node* n) { return n->lo >= INT32_MIN && n->hi <= INT32_MAX; }
+
 }  // namespace
 
 ValueId Lowerer::emit(const Node* n, const Env& env) {
@@ -76,6 +78,10 @@ ValueId Lowerer::emit_alu(const Node* n, const Env& env) {
     lanes = std::max(lanes, b_.type(args[i]).lanes);
   }
   for (size_t i = 0; i < n->src.size(); ++i) args[i] = spread(args[i], lanes);
+  // Places are compared in 32 bits where they fit: half the vectors.
+  if (lanes > 1 && ir::is_comparison(n->op) && n->src[0]->dtype == DType::kI64 &&
+      is_narrow(n->src[0]) && is_narrow(n->src[1]))
+    for (size_t i = 0; i < 2; ++i) args[i] = b_.convert(args[i], DType::kI32);
   if (n->dtype == DType::kI64 && (n->op == Op::kDiv || n->op == Op::kMod) && n->src[0]->lo >= 0 &&
       n->src[1]->lo >= 0)
     return emit_index_division(n, args[0], args[1]);

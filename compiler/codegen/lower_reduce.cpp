@@ -213,8 +213,18 @@ void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* rang
     b_.prefetch(body, static_cast<int>(seen[i].first), rows[i]);
 }
 
+/// Whether a pass before that of `reduce` has loaded the same: the memory idles meanwhile.
+bool Lowerer::is_read_again(const Node* reduce, const Node* load) const {
+  return std::any_of(reduces_.begin(), reduces_.end(), [&](const Node* other) {
+    const auto loads = body_loads_.find(other);
+    return reduce_level_.at(other) < reduce_level_.at(reduce) && loads != body_loads_.end() &&
+           std::find(loads->second.begin(), loads->second.end(), load) != loads->second.end();
+  });
+}
+
 /// Rows of a large matrix that merged copies of an output loop read side by side: each is too short
-/// a stream for the hardware's prefetchers, so the rows of the next trip are asked for.
+/// a stream for the hardware's prefetchers, so the rows of the next trip are asked for. So is the
+/// next row by a pass that reads one a second time.
 void Lowerer::prefetch_next_rows(const ReduceState& s, BlockId body, const Node* range,
                                  uint32_t binding) {
   std::vector<std::pair<int64_t, ValueId>> seen;
@@ -227,11 +237,12 @@ void Lowerer::prefetch_next_rows(const ReduceState& s, BlockId body, const Node*
       if (bytes <= b_.target().private_cache_bytes ||
           strides(number_of(range), bindings_[binding].lanes).stride(load->src[0]) != 1)
         continue;
+      const bool is_again = is_read_again(s.reduce(m), load);
       for (const AxisPlan& axis : schedule_.loops) {
-        if (axis.jam == 1 || axis.lanes > 1) continue;
+        if ((axis.jam == 1 && !is_again) || axis.lanes > 1) continue;
         const std::optional<int64_t> row = strides(number_of(axis.range), 0).stride(load->src[0]);
         const int64_t apart = row ? std::abs(*row) * item : 0;
-        if (apart < kFarRow || apart > kShortRow) continue;
+        if (apart < kFarRow || (apart > kShortRow && !is_again)) continue;
         const ValueId at = emit(load->src[0], first);
         const std::pair<int64_t, ValueId> key{load->imm, at};
         if (std::find(seen.begin(), seen.end(), key) != seen.end()) break;

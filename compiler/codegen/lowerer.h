@@ -180,6 +180,8 @@ class Lowerer {
   void multiply_staged(const Staged& staged, BlockId block);
   void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                   ValueId end);
+  void lower_tiles(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                   ValueId end);
   void lower_inner(size_t axis, BlockId block, const Instances& instances);
   void emit_stores(BlockId block, const Instances& instances, const std::vector<ir::Store>& stores);
   void emit_store(BlockId block, const ir::Store& store, const Env& env);
@@ -208,6 +210,7 @@ class Lowerer {
   void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes,
                   uint32_t copies);
   void prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
+  bool is_read_again(const Node* reduce, const Node* load) const;
   void prefetch_next_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
   ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
   ValueId combine(ReduceState& s, size_t member, BlockId block);
@@ -280,6 +283,8 @@ class Lowerer {
   std::unordered_map<const Node*, uint32_t> step_origins_;
   std::map<std::pair<const Node*, int64_t>, uint32_t> step_bindings_;
   std::unordered_map<const Node*, Stage> stages_;
+  /// Of ranges that a loop over tiles is open for: where the tile begins and ends.
+  std::unordered_map<const Node*, std::pair<ValueId, ValueId>> tiles_;
   BlockId scan_block_ = kNone;  // around the loop that is scanned
   std::map<std::vector<uint32_t>, uint32_t> scan_registers_;
   uint32_t least_array_ = 0;              // local one

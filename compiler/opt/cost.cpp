@@ -83,6 +83,12 @@ double CostModel::trips(const Node* range) {
       1.0);
 }
 
+double CostModel::iterations(const ir::KernelIr& kernel) {
+  double product = 1;
+  for (const Node* r : kernel.ranges) product *= trips(r);
+  return product;
+}
+
 /// Values reachable without entering reductions or index expressions.
 void CostModel::collect(const std::vector<const Node*>& roots,
                         std::vector<const Node*>* nodes) const {

@@ -32,6 +32,8 @@ class CostModel {
   LaneChoice best_lanes(const ir::Node* range, double* cost, ReducePlans* plans);
   /// Trips of a loop; symbolic ones at half of the largest value.
   static double trips(const ir::Node* range);
+  /// Iterations of all output loops.
+  static double iterations(const ir::KernelIr& kernel);
 
   /// Operations of one scalar evaluation of a node.
   static double weight(const ir::Node* n);

@@ -15,6 +15,7 @@
 #include "compiler/opt/schedule_rows.h"
 #include "compiler/opt/schedule_scan.h"
 #include "compiler/opt/schedule_tiles.h"
+#include "compiler/opt/schedule_transpose.h"
 
 namespace bm::compiler {
 namespace {
@@ -54,6 +55,7 @@ class Scheduler {
       choose_stages();
       choose_unroll();
       choose_vector_unroll();
+      tile_transposition(kernel_, target_, lanes_, &s_);
     }
     choose_grid();
     choose_streams();
@@ -191,11 +193,9 @@ class Scheduler {
   /// Results that would only push other things out of the caches.
   void choose_streams() {
     if (target_.stream_bytes == 0 || !lanes_.range) return;
-    double iterations = 1;
-    for (const AxisPlan& a : s_.loops) {
-      if (!a.range->src[0]->is_const()) return;
-      iterations *= CostModel::trips(a.range);
-    }
+    for (const Node* r : kernel_.ranges)
+      if (!r->src[0]->is_const()) return;
+    const double iterations = CostModel::iterations(kernel_);
     for (const ir::Store& s : kernel_.stores) {
       const ir::Param& p = kernel_.params[static_cast<size_t>(s.param)];
       const double bytes = iterations * static_cast<double>(item_size(p.dtype));
@@ -210,19 +210,19 @@ class Scheduler {
   }
 
   void choose_grid() {
-    double iterations = 1;
-    for (const AxisPlan& a : s_.loops) iterations *= CostModel::trips(a.range);
-    const double total = iterations * cost_;
+    const double total = CostModel::iterations(kernel_) * cost_;
     s_.grid[0].constant = 1;
     s_.work_per_block = static_cast<uint64_t>(std::min(total * kWorkPerCost, 1e18));
     if (s_.loops.empty() || total < 2 * kBlockWork) return;
     double trips = 1;
     uint32_t count = 0, symbolic = 0;
     const double wanted = blocks_per_unit() * units_;
+    const bool is_tiled =
+        std::any_of(s_.loops.begin(), s_.loops.end(), [](const AxisPlan& a) { return a.tile > 0; });
     while (count < s_.loops.size() && trips < wanted) {
       if (rows_.is_row_kernel && count == rows_.outer) break;
       const AxisPlan& a = s_.loops[count];
-      if (a.range == s_.scan) break;
+      if (a.range == s_.scan || (is_tiled && a.tile == 0)) break;
       const bool is_symbolic = !a.range->src[0]->is_const();
       if (count > 0 && (!can_merge(a) || (is_symbolic && symbolic > 0))) break;
       // The first loop alone may have ragged ends; it can only be merged without them.

@@ -25,7 +25,10 @@ struct AxisPlan {
   uint32_t lanes = 1;
   uint32_t jam = 1;
   uint32_t rest = 1;  ///< merged vectors where fewer than `jam` are left; 0, 1: one at a time
-  int64_t step() const { return int64_t{lanes} * jam; }
+  /// Not 0: a loop over tiles of so many iterations; a later loop over the same range goes through
+  /// one of them. A multiple of that loop's step.
+  int64_t tile = 0;
+  int64_t step() const { return tile > 0 ? tile : int64_t{lanes} * jam; }
 };
 
 /// How one reduction runs.

@@ -134,6 +134,8 @@ class Random : public testing::TestWithParam<Case> {
     const Case& c = GetParam();
     const RandomKernel k = draw(c.kind, seed);
     const std::string_view name = is_pattern(c.kind) ? pattern_name(seed) : "kernel";
+    const char* only = std::getenv("BM_RANDOM_PATTERN");
+    if (only && name != only) return;
     // Work-groups share no running results.
     if (!is_cpu(c.where) && (name == "running" || name == "least")) return;
     const std::string what = fmt::format("seed {} ({})", seed, name);
@@ -163,7 +165,8 @@ uint64_t number_from(const char* name, uint64_t fallback) {
   return text ? std::strtoull(text, nullptr, 10) : fallback;
 }
 
-/// BM_RANDOM_SEED starts elsewhere, BM_RANDOM_COUNT runs so many, BM_RANDOM_SCALE times as many.
+/// BM_RANDOM_PATTERN leaves one kind of patterns, BM_RANDOM_SEED starts elsewhere, BM_RANDOM_COUNT
+/// runs so many, BM_RANDOM_SCALE times as many.
 TEST_P(Random, AgreesWithTheReference) {
   const Case& c = GetParam();
   if (const std::string reason = why_not(c.where); !reason.empty()) GTEST_SKIP() << reason;
