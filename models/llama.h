@@ -24,14 +24,14 @@ class Llama {
     std::string device;    ///< "" = default device
     uint32_t context = 0;  ///< positions to prepare for; 0: min(model's, 4096)
     std::function<void(uint64_t done, uint64_t total)> progress;  ///< bytes of weights
-    bool keep_blocks = true;  ///< false: expand block formats to float32 on every device
+    bool keep_blocks = true;  ///< false: no matrix is packed, block formats become float32
   };
-  /// F32, F16 and BF16 weights are used as stored (on the CPU without copying them out of the
-  /// mapped file). Q8_0, Q4_0, Q4_K and Q6_K stay blocks on the CPU and are multiplied with int8
-  /// codes of the activations (see Matrix); elsewhere, and in other formats, blocks are expanded to
-  /// float32. Errors: those of LlamaConfig; kCorrupt
-  /// naming a tensor whose shape does not fit; kOutOfMemory before anything is allocated when the
-  /// device cannot hold the weights.
+  /// F32, F16 and BF16 weights are used as stored: on the CPU float32 without copying it out of the
+  /// mapped file, the other two with rows side by side. Q8_0, Q4_0, Q4_K and Q6_K stay blocks on
+  /// the CPU and are multiplied with int8 codes of the activations (see Matrix); elsewhere, and in
+  /// other formats, blocks are expanded to float32. Errors: those of LlamaConfig; kCorrupt naming a
+  /// tensor whose shape does not fit; kOutOfMemory before anything is allocated when the device
+  /// cannot hold the weights.
   static Result<std::shared_ptr<const Llama>> load(std::shared_ptr<const GgufFile> file,
                                                    const LoadOptions& options);
 

@@ -8,6 +8,8 @@
 namespace bm::models {
 namespace {
 
+constexpr const char *kEmbedding = "token_embd.weight", *kOutput = "output.weight";
+
 /// Stored type if kernels read it directly.
 std::optional<DType> direct_dtype(GgmlType type) {
   switch (type) {
@@ -78,14 +80,17 @@ class LlamaLoader {
                0;
   }
 
-  /// Whether the matrix stays blocks. Only the CPU multiplies 8-bit numbers faster than float32.
-  bool keeps_blocks(const GgufTensor& t) const {
+  /// Whether the matrix is packed. Only the CPU multiplies 8-bit numbers faster than float32, and
+  /// reads what lies in the order of its loops faster.
+  bool is_packed(const GgufTensor& t) const {
+    // Rows that are only taken are best where they are.
+    if (direct_dtype(t.type) && t.name == kEmbedding && file_->find_tensor(kOutput)) return false;
     return options_.keep_blocks && device_->hal().arch().vendor == hal::Vendor::kCpu &&
            t.rank == 2 && Matrix::can_pack(t.type, t.dims[1], t.dims[0]);
   }
 
   uint64_t bytes_of(const GgufTensor& t) const {
-    if (keeps_blocks(t)) return Matrix::packed_bytes(t.type, t.dims[1], t.dims[0]);
+    if (is_packed(t)) return Matrix::packed_bytes(t.type, t.dims[1], t.dims[0]);
     // Weights used in place count too: reading them from disk for every token is no way to run.
     return direct_dtype(t.type) ? t.data.size() : t.value_count * sizeof(float);
   }
@@ -135,9 +140,9 @@ class LlamaLoader {
 
   Result<Matrix> load_matrix(const std::string& name, uint64_t columns, uint64_t rows) {
     const GgufTensor& t = *BM_TRY(find(name, {columns, rows}));
-    Matrix out = keeps_blocks(t) ? Matrix::pack(t.type, t.data, static_cast<int64_t>(rows),
-                                                static_cast<int64_t>(columns), options_.device)
-                                 : Matrix(make(t));
+    Matrix out = is_packed(t) ? Matrix::pack(t.type, t.data, static_cast<int64_t>(rows),
+                                             static_cast<int64_t>(columns), options_.device)
+                              : Matrix(make(t));
     report(t);
     return out;
   }
@@ -175,10 +180,10 @@ class LlamaLoader {
     const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
     const uint64_t q = uint64_t{c.head_count} * c.head_length,
                    kv = uint64_t{c.head_count_kv} * c.head_length;
-    model_->embedding_ = BM_TRY(load_matrix("token_embd.weight", width, c.vocab_size));
+    model_->embedding_ = BM_TRY(load_matrix(kEmbedding, width, c.vocab_size));
     model_->output_norm_ = BM_TRY(load("output_norm.weight", {width}));
-    if (file_->find_tensor("output.weight"))
-      model_->output_ = BM_TRY(load_matrix("output.weight", width, c.vocab_size));
+    if (file_->find_tensor(kOutput))
+      model_->output_ = BM_TRY(load_matrix(kOutput, width, c.vocab_size));
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const std::string p = fmt::format("blk.{}.", i);
       Llama::Block b;

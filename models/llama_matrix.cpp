@@ -1,15 +1,6 @@
-// Layout of packed matrices, for R = rows/16 and C = columns/32. Bytes of four neighbouring columns
-// lie together, for 16 rows side by side: one load holds what one dot product instruction takes.
-//   Q8_0   codes [R, C, 8, 16, 4] uint8, shifted by 128; scales [R, C, 16] float16
-//   Q4_0   codes [R, C, 4, 16, 4]: low halves of bytes are columns 0 … 15 of a block, high halves
-//          columns 16 … 31; scales as above
-//   Q4_K   codes as Q4_0; scales, minima [R, C/8, 8, 16] uint8; their factors [R, C/8, 16] float16
-//   Q6_K   low four bits as Q4_0; high [R, C, 2, 16, 4]: bits 2q and 2q+1 belong to column
-//          8q + 4g + j; scales [R, C/8, 8, 2, 16] int8; factors [R, C/8, 16] float16
 #include "models/llama_matrix.h"
 
-#include <cstring>
-
+#include "models/llama_blocks.h"
 #include "runtime/base/check.h"
 #include "runtime/buffer.h"
 
@@ -28,99 +19,20 @@ struct Matrix::Packed {
   Tensor linear_q4_0(const Vectors& x) const;
   Tensor linear_q4_k(const Vectors& x) const;
   Tensor linear_q6_k(const Vectors& x) const;
+  Tensor linear_halves(const Tensor& x) const;
   int64_t groups() const { return rows / 16; }
   int64_t blocks() const { return columns / 32; }
 };
 
 namespace {
 
-constexpr int64_t kRows = 16;    ///< side by side
-constexpr int64_t kBlock = 32;   ///< columns that share a scale of the vectors
-constexpr int64_t kSuper = 256;  ///< columns of a block of Q4_K and Q6_K
+constexpr int64_t kRows = kPackedRows, kBlock = kPackedBlock, kSuper = kPackedSuper;
 constexpr float kCodes = 127;
 /// Scales below have no finite reciprocal; such blocks count as zero.
 constexpr double kLeastScale = 1e-37;
 
+bool is_half(GgmlType type) { return type == GgmlType::kF16 || type == GgmlType::kBF16; }
 bool has_super_blocks(GgmlType type) { return type == GgmlType::kQ4_K || type == GgmlType::kQ6_K; }
-
-uint8_t u8(const std::byte* p, int64_t i) { return std::to_integer<uint8_t>(p[i]); }
-
-// --- repacking: one block of one row -----------------------------------------------------------
-
-/// Where the parts of a matrix lie in host memory.
-struct Target {
-  uint8_t *codes = nullptr, *high = nullptr, *scales = nullptr, *minima = nullptr;
-  uint8_t *factors = nullptr, *minimum_factors = nullptr;
-};
-
-/// Position of columns 4g … 4g+3 of a row in a part with `groups` such groups per block.
-int64_t word_at(int64_t block, int64_t groups, int64_t g, int64_t row) {
-  return ((block * groups + g) * kRows + row) * 4;
-}
-
-void put_half(uint8_t* part, int64_t at, const std::byte* half) {
-  std::memcpy(part + 2 * at, half, 2);
-}
-
-/// 32 codes of four bits.
-void put_nibbles(uint8_t* codes, int64_t block, int64_t row, const uint8_t* values) {
-  for (int64_t k = 0; k < 16; ++k)
-    codes[word_at(block, 4, k / 4, row) + k % 4] =
-        static_cast<uint8_t>((values[k] & 15) | (values[k + 16] & 15) << 4);
-}
-
-void pack_q8_0(const Target& t, const std::byte* b, int64_t block, int64_t row) {
-  put_half(t.scales, block * kRows + row, b);
-  for (int64_t k = 0; k < kBlock; ++k)
-    t.codes[word_at(block, 8, k / 4, row) + k % 4] = static_cast<uint8_t>(u8(b + 2, k) ^ 0x80);
-}
-
-void pack_q4_0(const Target& t, const std::byte* b, int64_t block, int64_t row) {
-  put_half(t.scales, block * kRows + row, b);
-  for (int64_t k = 0; k < 16; ++k) t.codes[word_at(block, 4, k / 4, row) + k % 4] = u8(b + 2, k);
-}
-
-/// `block`: number of the block of 256. Source of the 6-bit fields: as in quant.cpp.
-void pack_q4_k(const Target& t, const std::byte* b, int64_t block, int64_t row) {
-  put_half(t.factors, block * kRows + row, b);
-  put_half(t.minimum_factors, block * kRows + row, b + 2);
-  const std::byte *fields = b + 4, *q = b + 16;
-  for (int64_t j = 0; j < 8; ++j) {
-    const int64_t sub = block * 8 + j;
-    uint8_t scale = u8(fields, j) & 63, minimum = u8(fields, j + 4) & 63;
-    if (j >= 4) {
-      scale = static_cast<uint8_t>((u8(fields, j + 4) & 15) | (u8(fields, j - 4) >> 6) << 4);
-      minimum = static_cast<uint8_t>((u8(fields, j + 4) >> 4) | (u8(fields, j) >> 6) << 4);
-    }
-    t.scales[sub * kRows + row] = scale;
-    t.minima[sub * kRows + row] = minimum;
-    uint8_t values[kBlock];
-    for (int64_t k = 0; k < kBlock; ++k)
-      values[k] = static_cast<uint8_t>(u8(q, j / 2 * 32 + k) >> (j % 2 * 4) & 15);
-    put_nibbles(t.codes, sub, row, values);
-  }
-}
-
-void pack_q6_k(const Target& t, const std::byte* b, int64_t block, int64_t row) {
-  put_half(t.factors, block * kRows + row, b + 208);
-  for (int64_t j = 0; j < 8; ++j) {  // 32 values: see q6_k_block in quant.cpp
-    const int64_t sub = block * 8 + j, half = j / 4, quarter = j % 4;
-    uint8_t values[kBlock];
-    for (int64_t k = 0; k < kBlock; ++k) {
-      const int nibbles = u8(b, half * 64 + quarter % 2 * 32 + k) >> (quarter / 2 * 4) & 15;
-      const int top = u8(b + 128, half * 32 + k) >> (2 * quarter) & 3;
-      values[k] = static_cast<uint8_t>(nibbles | top << 4);
-    }
-    put_nibbles(t.codes, sub, row, values);
-    for (int64_t k = 0; k < 8; ++k) {
-      int bits = 0;
-      for (int64_t q = 0; q < 4; ++q) bits |= values[8 * q + k] >> 4 << (2 * q);
-      t.high[word_at(sub, 2, k / 4, row) + k % 4] = static_cast<uint8_t>(bits);
-    }
-    for (int64_t h = 0; h < 2; ++h)
-      t.scales[(sub * 2 + h) * kRows + row] = u8(b + 192, half * 8 + quarter * 2 + h);
-  }
-}
 
 // --- expressions -------------------------------------------------------------------------------
 
@@ -225,6 +137,8 @@ bool Matrix::can_pack(GgmlType type, uint64_t rows, uint64_t columns) {
   switch (type) {
     case GgmlType::kQ8_0:
     case GgmlType::kQ4_0: return rows % kRows == 0 && columns % kBlock == 0 && rows * columns > 0;
+    case GgmlType::kF16:
+    case GgmlType::kBF16: return rows % kPackedHalves == 0 && rows * columns > 0;
     case GgmlType::kQ4_K:
     case GgmlType::kQ6_K: return rows % kRows == 0 && columns % kSuper == 0 && rows * columns > 0;
     default: return false;
@@ -234,6 +148,8 @@ bool Matrix::can_pack(GgmlType type, uint64_t rows, uint64_t columns) {
 uint64_t Matrix::packed_bytes(GgmlType type, uint64_t rows, uint64_t columns) {
   const uint64_t values = rows * columns;
   switch (type) {
+    case GgmlType::kF16:
+    case GgmlType::kBF16: return 2 * values;
     case GgmlType::kQ8_0: return values + values / 32 * 2;
     case GgmlType::kQ4_0: return values / 2 + values / 32 * 2;
     case GgmlType::kQ4_K: return values / 2 + values / 32 * 2 + values / 256 * 4;
@@ -261,10 +177,17 @@ Matrix Matrix::pack(GgmlType type, std::span<const std::byte> data, int64_t rows
         &t, std::vector<std::byte>(static_cast<size_t>(t.elements() * item_size(dtype))));
     return reinterpret_cast<uint8_t*>(copies.back().second.data());
   };
-  Target t;
-  const int64_t groups = type == GgmlType::kQ8_0 ? 8 : 4;
-  t.codes = part(packed->codes, {r, c, groups, kRows, 4}, DType::kU8);
-  if (!has_super_blocks(type)) {
+  PackedParts t;
+  if (is_half(type)) {
+    t.codes = part(packed->codes, {rows / kPackedHalves, columns, kPackedHalves},
+                   type == GgmlType::kF16 ? DType::kF16 : DType::kBF16);
+  } else {
+    const int64_t groups = type == GgmlType::kQ8_0 ? 8 : 4;
+    t.codes = part(packed->codes, {r, c, groups, kRows, 4}, DType::kU8);
+  }
+  if (is_half(type)) {
+    // The numbers are all there is.
+  } else if (!has_super_blocks(type)) {
     t.scales = part(packed->scales, {r, c, kRows}, DType::kF16);
   } else {
     t.factors = part(packed->factors, {r, s, kRows}, DType::kF16);
@@ -277,18 +200,7 @@ Matrix Matrix::pack(GgmlType type, std::span<const std::byte> data, int64_t rows
       t.minimum_factors = part(packed->minimum_factors, {r, s, kRows}, DType::kF16);
     }
   }
-  const GgmlTypeInfo& info = ggml_type_info(type);
-  const int64_t per_row = columns / info.block_values;
-  BM_CHECK(data.size() == static_cast<size_t>(rows * per_row) * info.block_bytes);
-  const std::byte* source = data.data();
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t b = 0; b < per_row; ++b, source += info.block_bytes) {
-      const int64_t block = row / kRows * per_row + b, lane = row % kRows;
-      if (type == GgmlType::kQ8_0) pack_q8_0(t, source, block, lane);
-      if (type == GgmlType::kQ4_0) pack_q4_0(t, source, block, lane);
-      if (type == GgmlType::kQ4_K) pack_q4_k(t, source, block, lane);
-      if (type == GgmlType::kQ6_K) pack_q6_k(t, source, block, lane);
-    }
+  pack_blocks(type, data, rows, columns, t);
   for (auto& [tensor, bytes] : copies) unwrap(runtime::copy_in(tensor->buffer(), bytes));
   Matrix out;
   out.packed_ = std::move(packed);
@@ -305,6 +217,8 @@ Tensor Matrix::take(const Tensor& index) const {
 
 Tensor Matrix::Packed::linear(const Vectors& x) const {
   switch (type) {
+    case GgmlType::kF16:
+    case GgmlType::kBF16: return linear_halves(x.values());
     case GgmlType::kQ8_0: return linear_q8_0(x);
     case GgmlType::kQ4_0: return linear_q4_0(x);
     case GgmlType::kQ4_K: return linear_q4_k(x);
@@ -366,6 +280,13 @@ Tensor Matrix::Packed::linear_q6_k(const Vectors& x) const {
   return finish(terms * per_row(per_block(factors), per) * per_vector(x.scales(), per), m, rows);
 }
 
+Tensor Matrix::Packed::linear_halves(const Tensor& x) const {
+  const SymInt m = x.size(0);
+  const Shape all{m, rows / kPackedHalves, kPackedHalves, columns};
+  const Tensor w = codes.permute({0, 2, 1}).unsqueeze(0).expand(all).cast(DType::kF32);
+  return (w * x.reshape({m, 1, 1, columns}).expand(all)).sum({3}).reshape({m, rows});
+}
+
 /// [rows, columns] float32, never stored: rows are taken from it.
 Tensor Matrix::Packed::values() const {
   const auto numbers = [](const Tensor& t) { return t.cast(DType::kF32); };
@@ -384,6 +305,8 @@ Tensor Matrix::Packed::values() const {
     return Tensor::stack(halves, 2).reshape({groups(), blocks(), kBlock / 4, kRows, 4});
   };
   switch (type) {
+    case GgmlType::kF16:
+    case GgmlType::kBF16: return numbers(codes).permute({0, 2, 1}).reshape({rows, columns});
     case GgmlType::kQ8_0: return whole((numbers(codes) - 128.0) * numbers(scaled(scales)));
     case GgmlType::kQ4_0: return whole((numbers(nibbles()) - 8.0) * numbers(scaled(scales)));
     case GgmlType::kQ4_K:

@@ -28,15 +28,16 @@ class Vectors {
   mutable Tensor x_, codes_, scales_, sums16_, sums32_, totals_;
 };
 
-/// Immutable matrix [rows, columns]. Blocks are kept in the order kernels read them: 16 rows side
-/// by side, four columns of each at a time; see llama_matrix.cpp.
+/// Immutable matrix [rows, columns]. Packed ones are kept in the order kernels read them, rows side
+/// by side; see llama_blocks.h.
 class Matrix {
  public:
   Matrix() = default;
   /// `weight` [rows, columns] of any float type.
   explicit Matrix(Tensor weight) : weight_(std::move(weight)) {}
 
-  /// Whether pack() takes such blocks: Q8_0, Q4_0, Q4_K, Q6_K, rows in sixteens.
+  /// Whether pack() takes such rows: Q8_0, Q4_0, Q4_K and Q6_K in sixteens, F16 and BF16 in
+  /// thirty-twos.
   static bool can_pack(GgmlType type, uint64_t rows, uint64_t columns);
   /// Bytes on the device after pack().
   static uint64_t packed_bytes(GgmlType type, uint64_t rows, uint64_t columns);
@@ -45,7 +46,7 @@ class Matrix {
                      std::string_view device);
 
   bool is_valid() const { return weight_.is_valid() || packed_ != nullptr; }
-  /// x [m, columns] → [m, rows] float32. Packed matrices are multiplied with the codes of x: the
+  /// x [m, columns] → [m, rows] float32. Packed blocks are multiplied with the codes of x: the
   /// result is off by at most Σ |w|·scale/2 over the columns, besides rounding of float32 sums.
   Tensor linear(const Vectors& x) const;
   /// Rows by number, exact: index [n] → [n, columns] float32.

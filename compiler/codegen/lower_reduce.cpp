@@ -12,6 +12,8 @@ namespace {
 /// Bytes between rows from which a loop over rows asks for them in advance, and how far.
 constexpr int64_t kFarRow = 512;
 constexpr int64_t kPrefetchCycles = 200;
+/// How far ahead of a stream memory is asked for.
+constexpr int64_t kStreamBytes = 4096;
 /// Streams up to here end before the hardware's prefetchers follow them.
 constexpr int64_t kShortRow = 4096;
 
@@ -181,6 +183,13 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
   if (is_plain && !b_.target().has_groups) prefetch_rows(s, body, range, origin);
 }
 
+/// Whether a loop reads whole cache lines one after another, of more than caches hold.
+bool Lowerer::is_stream(const Node* load, int64_t apart) const {
+  const ir::Param& p = kernel_.params[static_cast<size_t>(load->imm)];
+  const auto bytes = static_cast<uint64_t>(p.elements * item_size(p.dtype));
+  return apart == int64_t{b_.target().cache_line_bytes} && bytes > b_.target().first_cache_bytes;
+}
+
 /// Loops that step from row to row outrun the hardware's prefetchers: rows ahead are asked for.
 void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* range,
                             uint32_t binding) {
@@ -193,7 +202,8 @@ void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* rang
     const Env env = bound(s.env(m), range, binding);
     for (const Node* load : body_loads_[s.reduce(m)]) {
       const std::optional<int64_t> stride = strides(number, 0).stride(load->src[0]);
-      if (!stride || std::abs(*stride) * item_size(load->dtype) < kFarRow) continue;
+      const int64_t apart = stride ? std::abs(*stride) * item_size(load->dtype) : 0;
+      if (apart < kFarRow && !is_stream(load, apart)) continue;
       const uint32_t vr = vector_range(dependencies(load), env);
       if (vr == kNone || strides(vr, bindings_[env[vr]].lanes).stride(load->src[0]) != 1) continue;
       Env first = env;
@@ -206,7 +216,8 @@ void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* rang
       // brings.
       if (std::find(seen.begin(), seen.end(), key) != seen.end()) return;
       seen.push_back(key);
-      rows.push_back(b_.add(at, b_.index(*stride * distance)));
+      const int64_t ahead = apart < kFarRow ? kStreamBytes / apart : distance;
+      rows.push_back(b_.add(at, b_.index(*stride * ahead)));
     }
   }
   for (size_t i = 0; i < rows.size(); ++i)

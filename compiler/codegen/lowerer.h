@@ -209,6 +209,7 @@ class Lowerer {
   void reduce_innermost(ReduceState& s, BlockId block);
   void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes,
                   uint32_t copies);
+  bool is_stream(const Node* load, int64_t apart) const;
   void prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
   bool is_read_again(const Node* reduce, const Node* load) const;
   void prefetch_next_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);

@@ -201,7 +201,7 @@ TEST(CpuPeers, AMissingOneIsNamedWithWhatToDo) {
 
 TEST(RandomLlama, BlocksOfEveryFormatStandForNumbersOfTheSameSize) {
   constexpr uint64_t kRows = 16, kColumns = 1024;
-  for (const char* name : {"F32", "F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"}) {
+  for (const char* name : {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"}) {
     const models::GgmlType type = *random_llama_format(name);
     const std::vector<std::byte> data = random_blocks(type, kRows, kColumns);
     ASSERT_EQ(data.size(), kRows * *models::ggml_row_bytes(type, kColumns)) << name;

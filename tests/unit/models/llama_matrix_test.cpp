@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::array kFormats = {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_K,
                                  GgmlType::kQ6_K};
+constexpr std::array kHalves = {GgmlType::kF16, GgmlType::kBF16};
 
 /// Random blocks: any bits are codes; scales are small numbers of either sign.
 std::vector<std::byte> random_blocks(GgmlType type, size_t values, uint32_t seed) {
@@ -22,7 +23,8 @@ std::vector<std::byte> random_blocks(GgmlType type, size_t values, uint32_t seed
   for (std::byte& b : out) b = static_cast<std::byte>(random());
   std::uniform_real_distribution<float> uniform(-0.02F, 0.02F);
   const auto put = [&](size_t at) {
-    const uint16_t half = f32_to_f16(uniform(random));
+    const float value = uniform(random);
+    const uint16_t half = type == GgmlType::kBF16 ? f32_to_bf16(value) : f32_to_f16(value);
     std::memcpy(&out[at], &half, 2);
   };
   for (size_t i = 0; i < out.size(); i += info.block_bytes) {
@@ -71,7 +73,7 @@ void check_linear(const Case& c, std::span<const float> x, int64_t m, bool is_ex
       double want = 0, bound = 0, magnitude = 0;
       for (size_t begin = 0; begin < columns; begin += 32) {
         double largest = 0, weights = 0;
-        for (size_t k = begin; k < begin + 32; ++k) {
+        for (size_t k = begin; k < std::min(begin + 32, columns); ++k) {
           const auto w = static_cast<double>(c.values[row * columns + k]),
                      a = static_cast<double>(x[v * columns + k]);
           want += w * a;
@@ -113,10 +115,22 @@ TEST(LlamaMatrix, ProductsOfVectorsThatCodesHoldAreExact) {
   }
 }
 
+TEST(LlamaMatrix, HalvesAreMultipliedWithoutRoundingTheVectors) {
+  for (const GgmlType type : kHalves)
+    for (const auto& [rows, columns] :
+         {std::pair<int64_t, int64_t>{32, 1}, {96, 77}, {320, 1024}}) {
+      const Case c = make_case(type, rows, columns, "CPU");
+      for (const int64_t m : {1, 2, 7, 64})
+        check_linear(c, random_vectors(m * columns, 9), m, true);
+    }
+}
+
 TEST(LlamaMatrix, RowsAreExact) {
-  for (const GgmlType type : kFormats) {
-    const Case c = make_case(type, 48, 512, "CPU");
-    const std::vector<int32_t> index = {0, 47, 15, 16, 3};
+  std::vector<GgmlType> all(kFormats.begin(), kFormats.end());
+  all.insert(all.end(), kHalves.begin(), kHalves.end());
+  for (const GgmlType type : all) {
+    const Case c = make_case(type, 96, 512, "CPU");
+    const std::vector<int32_t> index = {0, 95, 15, 16, 33};
     const std::vector<float> got = c.matrix.take(Tensor::from(index, {5}, "CPU")).data<float>();
     for (size_t i = 0; i < index.size(); ++i)
       for (size_t k = 0; k < 512; ++k)
@@ -126,7 +140,9 @@ TEST(LlamaMatrix, RowsAreExact) {
 }
 
 TEST(LlamaMatrix, DevicesAndRenderersAgree) {
-  for (const GgmlType type : kFormats) {
+  std::vector<GgmlType> all(kFormats.begin(), kFormats.end());
+  all.insert(all.end(), kHalves.begin(), kHalves.end());
+  for (const GgmlType type : all) {
     const std::vector<float> x = random_vectors(3 * 256, 4);
     std::vector<float> first;
     for (const char* device :
@@ -154,6 +170,9 @@ TEST(LlamaMatrix, OddShapesAreNotPacked) {
   EXPECT_FALSE(Matrix::can_pack(GgmlType::kQ8_0, 33, 96));
   EXPECT_FALSE(Matrix::can_pack(GgmlType::kQ4_K, 32, 96));
   EXPECT_FALSE(Matrix::can_pack(GgmlType::kQ5_0, 32, 256));
+  EXPECT_TRUE(Matrix::can_pack(GgmlType::kF16, 32, 3));
+  EXPECT_FALSE(Matrix::can_pack(GgmlType::kBF16, 48, 64));
+  EXPECT_FALSE(Matrix::can_pack(GgmlType::kF32, 32, 64));
 }
 
 }  // namespace

@@ -90,7 +90,6 @@ Result<Contest> make_llama(World& w, GgmlType format, bool is_prompt) {
       largest = std::isfinite(x) ? std::max(largest, std::abs(static_cast<double>(x))) : INFINITY;
     return std::isfinite(largest) && largest > 0 ? 0.0 : INFINITY;
   };
-  // ik_llama.cpp is the faster one everywhere.
   c.goal = {.of_peer = w.ik_llama_bench() ? 1.0 : 1.1, .of_bound = 0, .at_most = 0};
   return c;
 }
@@ -99,8 +98,8 @@ Result<Contest> make_llama(World& w, GgmlType format, bool is_prompt) {
 
 std::vector<Case> llama_cases() {
   std::vector<Case> out;
-  for (const GgmlType format :
-       {GgmlType::kF32, GgmlType::kF16, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_K})
+  for (const GgmlType format : {GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16, GgmlType::kQ8_0,
+                                GgmlType::kQ4_0, GgmlType::kQ4_K})
     for (const bool is_prompt : {true, false})
       out.push_back({fmt::format("llama 0.25B {} {}", models::ggml_type_info(format).name,
                                  is_prompt ? "prompt 128" : "decode 64"),

@@ -46,28 +46,59 @@ Result<Contest> make_replay_case(World& w) {
   return c;
 }
 
-/// Every kernel of the model is compiled in a process of its own, without a cache.
-Result<Contest> make_compile_case(World& w) {
-  const std::shared_ptr<TemporaryFile> file = BM_TRY(TemporaryFile::create(/*is_large=*/true));
+/// A model of the size of the table, or a tiny one; as many kernels either way: layers share
+/// theirs.
+Result<std::shared_ptr<TemporaryFile>> write_model(World& w) {
+  std::shared_ptr<TemporaryFile> file = BM_TRY(TemporaryFile::create(/*is_large=*/true));
   RandomLlama model;
   model.format = models::GgmlType::kQ8_0;
-  // As many kernels as the whole model has: layers share theirs.
-  model.layers = w.is_tiny() ? 1 : 4;
-  if (w.is_tiny()) model.vocabulary = 320;
+  if (w.is_tiny()) {
+    model.layers = 1;
+    model.vocabulary = 320;
+  }
   BM_TRY(write_random_llama(file->path(), model));
-  const std::string command =
-      fmt::format("BM_CACHE=0 BM_THREADS={} /proc/{}/exe bench cpu --compile-of '{}' --device '{}'",
-                  w.threads(), ::getpid(), file->path(), w.device());
+  return file;
+}
+
+/// Seconds that making the programs of `model` takes in a process of its own without a cache.
+/// `more`: further settings of it.
+Contender first_use(World& w, const std::shared_ptr<TemporaryFile>& model, std::string device,
+                    const std::string& more) {
+  const std::string command = fmt::format(
+      "BM_CACHE=0 BM_THREADS={} {} /proc/{}/exe bench cpu --compile-of '{}' --device '{}'",
+      w.threads(), more, ::getpid(), model->path(), device);
+  return {.name = "ours",
+          .seconds =
+              [command, model](int) {
+                const auto json =
+                    nlohmann::json::parse(unwrap(run_command(command)), nullptr, false);
+                if (!json.is_object() || !json.contains("compile_seconds"))
+                  raise(Code::kInternal, "{}: no time", command);
+                return json["compile_seconds"].get<double>();
+              },
+          .is_whole = true};
+}
+
+Result<Contest> make_compile_case(World& w) {
   Contest c;
   c.unit = Unit::kMillis;
-  c.ours = {"ours", [command, file](int) {
-              const auto json = nlohmann::json::parse(unwrap(run_command(command)), nullptr, false);
-              if (!json.is_object() || !json.contains("compile_seconds"))
-                raise(Code::kInternal, "{}: no time", command);
-              return json["compile_seconds"].get<double>();
-            }};
-  c.ours.is_whole = true;
+  c.ours = first_use(w, BM_TRY(write_model(w)), w.device(), "");
   c.goal = {.of_peer = 0, .of_bound = 0, .at_most = 3000};
+  return c;
+}
+
+/// The same from a bundle. What is not in it would be asked of a compiler that is not there.
+Result<Contest> make_bundle_case(World& w) {
+  const auto model = BM_TRY(write_model(w));
+  const std::shared_ptr<TemporaryFile> bundle = BM_TRY(TemporaryFile::create());
+  BM_TRY(run_command(fmt::format("DEV= BM_THREADS={} /proc/{}/exe bake '{}' -o '{}' >/dev/null",
+                                 w.threads(), ::getpid(), model->path(), bundle->path())));
+  Contest c;
+  c.unit = Unit::kMillis;
+  c.ours = first_use(w, model, "CPU:CLANG",
+                     fmt::format("BM_BUNDLE='{}' BM_CLANG=/nowhere", bundle->path()));
+  c.check = [bundle]() -> Result<double> { return 0.0; };  // keeps the file
+  c.goal = {.of_peer = 0, .of_bound = 0, .at_most = 200};
   return c;
 }
 
@@ -95,6 +126,7 @@ Result<double> compile_seconds(const std::string& model, const std::string& devi
 
 std::vector<Case> runtime_cases() {
   return {{"cold compile of a llama model's kernels", make_compile_case},
+          {"the same kernels from a bundle", make_bundle_case},
           {"replay of 100 kernels of 16 floats", make_replay_case}};
 }
 

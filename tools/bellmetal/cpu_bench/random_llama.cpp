@@ -81,13 +81,15 @@ void make_row(GgmlType format, float size, Random& random, std::vector<std::byte
               uint64_t values) {
   const models::GgmlTypeInfo& info = models::ggml_type_info(format);
   row.resize(values / info.block_values * info.block_bytes);
-  if (format == GgmlType::kF32 || format == GgmlType::kF16) {
+  if (info.block_values == 1) {
     for (uint64_t i = 0; i < values; ++i) {
       const float v = size * 1.7F * random.even();
       if (format == GgmlType::kF32)
         Random::put(row.data() + 4 * i, v);
-      else
+      else if (format == GgmlType::kF16)
         Random::put(row.data() + 2 * i, short_float(v));
+      else  // BF16: the upper half
+        Random::put(row.data() + 2 * i, static_cast<uint16_t>(std::bit_cast<uint32_t>(v) >> 16));
     }
     return;
   }
@@ -232,10 +234,10 @@ uint64_t RandomLlama::parameters() const {
 }
 
 Result<GgmlType> random_llama_format(const std::string& name) {
-  for (const GgmlType t : {GgmlType::kF32, GgmlType::kF16, GgmlType::kQ8_0, GgmlType::kQ4_0,
-                           GgmlType::kQ4_K, GgmlType::kQ6_K})
+  for (const GgmlType t : {GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16, GgmlType::kQ8_0,
+                           GgmlType::kQ4_0, GgmlType::kQ4_K, GgmlType::kQ6_K})
     if (models::ggml_type_info(t).name == name) return t;
-  return fail(Code::kInvalidArgument, "format {}: F32, F16, Q8_0, Q4_0, Q4_K or Q6_K", name);
+  return fail(Code::kInvalidArgument, "format {}: F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K", name);
 }
 
 std::vector<std::byte> random_blocks(GgmlType format, uint64_t rows, uint64_t columns) {
