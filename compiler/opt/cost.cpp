@@ -10,6 +10,12 @@ namespace {
 using ir::Node;
 using ir::Op;
 
+/// Numbers handed over at launch, made of a variable once for all iterations.
+bool is_given(const Node* n) {
+  while (n->op == Op::kCast || n->op == Op::kBitcast) n = n->src[0];
+  return n->op == Op::kVar;
+}
+
 }  // namespace
 
 double CostModel::weight(const Node* n) {
@@ -89,7 +95,7 @@ double CostModel::iterations(const ir::KernelIr& kernel) {
   return product;
 }
 
-/// Values reachable without entering reductions or index expressions.
+/// Values computed per iteration, reachable without entering reductions or index expressions.
 void CostModel::collect(const std::vector<const Node*>& roots,
                         std::vector<const Node*>* nodes) const {
   std::unordered_set<const Node*> seen;
@@ -97,7 +103,7 @@ void CostModel::collect(const std::vector<const Node*>& roots,
   while (!stack.empty()) {
     const Node* n = stack.back();
     stack.pop_back();
-    if (!seen.insert(n).second) continue;
+    if (!seen.insert(n).second || is_given(n)) continue;
     nodes->push_back(n);
     if (n->op == Op::kReduce || n->op == Op::kRange) continue;
     if (n->op == Op::kLoad) {

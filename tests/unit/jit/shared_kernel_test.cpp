@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compiler/compile.h"
 #include "tensor/programs.h"
 #include "tensor/tensor.h"
 
@@ -71,6 +72,18 @@ TEST(SharedKernels, NumbersWithAMeaningStay) {
   const std::vector<float> relu = x.relu().data<float>();
   EXPECT_EQ(relu[0], 0.0F);
   EXPECT_EQ(relu[63], v[63]);
+}
+
+TEST(SharedKernels, LanesAreThoseOfTheNumbersComputed) {
+  const KernelRecorder recorder;
+  const Tensor x = Tensor::from(ramp(4096), {4096}, "CPU");
+  (void)(x * 0.7).data<float>();
+  ASSERT_EQ(recorder.kernels().size(), 1u);
+  const auto text = compiler::explain(*recorder.kernels()[0], x.device().hal().arch(), "LLVM");
+  ASSERT_TRUE(text) << text.error().message;
+  const uint32_t lanes = x.device().hal().arch().vector_bits / 32;
+  EXPECT_NE(text->schedule.find(fmt::format(", {} lanes", lanes)), std::string::npos)
+      << text->schedule;
 }
 
 TEST(SharedKernels, ComparedConstantsAndGatedLoadsStay) {
