@@ -9,6 +9,14 @@ namespace {
 /// Bytes between the rows of a copied left operand, beyond its depth: rows of a power of two would
 /// share few sets of a cache.
 constexpr int64_t kRowPadding = 64;
+/// Steps of the innermost loop written out: its own instructions take the place of products.
+constexpr int64_t kUnroll = 4;
+
+bool has_load(const Node* root) {
+  for (const Node* n : ir::topological({&root, 1}))
+    if (n->op == Op::kLoad) return true;
+  return false;
+}
 
 }  // namespace
 
@@ -138,6 +146,7 @@ void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelSt
     return b_.add(row, b_.mul(columns.index, b_.index(p.rows)));
   };
   tile.sums = sums_at(index);
+  if (index + 1 == p.products.size()) prefetch_results(block, tile, columns.body);
   multiply_tile(block, product, s, tile, columns.body);
   if (index + 1 == p.products.size()) {
     std::vector<ValueId> sums;
@@ -168,23 +177,62 @@ void Lowerer::multiply_tile(const PanelBlock& block, const PanelProduct& product
                             const PanelStore& s, const PanelTile& tile, BlockId parent) {
   const PanelPlan& p = *schedule_.panels;
   start_tile(product, s, tile, parent);
-  const Builder::Loop loop = b_.open_loop(parent);
-  const std::vector<ValueId> right = right_vectors(block, product, s, tile, loop.index, loop.body);
-  const std::vector<ValueId> left = left_numbers(block, product, s, tile, loop.index, loop.body);
+  const ValueId steps = steps_of(product, tile.length);
+  const auto run = [&](ValueId begin, ValueId end, int64_t unroll) {
+    const Builder::Loop loop = b_.open_loop(parent);
+    for (int64_t u = 0; u < unroll; ++u)
+      multiply_step(block, product, s, tile, b_.add(loop.index, b_.index(u)), loop.body);
+    b_.close_loop(loop, begin, end, unroll);
+  };
+  const ValueId whole = b_.sub(steps, b_.bit_and(steps, b_.index(kUnroll - 1)));
+  run(b_.index(0), whole, kUnroll);
+  const Node* extent = product.right_depth[0]->src[0];
+  const int64_t even = kUnroll * product.pack();
+  if (!extent->is_const() || extent->imm * product.inner % even != 0 ||
+      product.depth_block() % even != 0)
+    run(whole, steps, 1);
+  for (size_t i = 0; i < s.registers.size(); ++i)
+    b_.local_store(parent, s.sums, b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p.lanes)),
+                   b_.read(parent, s.registers[i]));
+}
+
+void Lowerer::multiply_step(const PanelBlock& block, const PanelProduct& product,
+                            const PanelStore& s, const PanelTile& tile, ValueId step,
+                            BlockId body) {
+  const PanelPlan& p = *schedule_.panels;
+  const std::vector<ValueId> right = right_vectors(block, product, s, tile, step, body);
+  const std::vector<ValueId> left = left_numbers(block, product, s, tile, step, body);
   for (uint32_t i = 0; i < p.rows; ++i) {
     const ValueId wide = spread(left[i], p.lanes);
     for (uint32_t v = 0; v < p.vectors; ++v) {
       const uint32_t reg = s.registers[i * p.vectors + v];
-      const ValueId sum = b_.read(loop.body, reg);
-      b_.assign(loop.body, reg,
+      const ValueId sum = b_.read(body, reg);
+      b_.assign(body, reg,
                 product.dot ? dot_panels(*product.dot, sum, wide, right[v])
                             : b_.mad(wide, right[v], sum));
     }
   }
-  b_.close_loop(loop, b_.index(0), steps_of(product, tile.length), 1);
-  for (size_t i = 0; i < s.registers.size(); ++i)
-    b_.local_store(parent, s.sums, b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p.lanes)),
-                   b_.read(parent, s.registers[i]));
+}
+
+/// The places of a tile's results on their way while its sums are made.
+void Lowerer::prefetch_results(const PanelBlock& block, const PanelTile& tile, BlockId parent) {
+  const PanelPlan& p = *schedule_.panels;
+  const uint32_t column = number_of(p.column);
+  const Builder::Loop rows = b_.open_loop(parent);
+  const ValueId at = b_.add(b_.add(block.row, tile.row), rows.index);
+  const Env env = bound(block.env, p.row, make_bindings(at, rows.body, 0, 1, 0));
+  const ValueId base = b_.add(block.column, tile.column);
+  for (const ir::Store& store : kernel_.stores) {
+    const auto param = static_cast<size_t>(store.param);
+    const int64_t line = b_.target().cache_line_bytes / item_size(kernel_.params[param].dtype);
+    if (strides(column, p.lanes).stride(store.index) != 1 || has_load(store.index)) continue;
+    const auto count = static_cast<uint32_t>((p.tile_columns() + line - 1) / line);
+    for (const Env& e : bind_axis({env}, p.column, base, rows.body, 1, count, line)) {
+      const ValueId index = emit(store.index, e);
+      b_.prefetch(rows.body, store.param, index);
+    }
+  }
+  b_.close_loop(rows, b_.index(0), b_.index(p.rows), 1);
 }
 
 std::vector<ValueId> Lowerer::right_vectors(const PanelBlock& block, const PanelProduct& product,

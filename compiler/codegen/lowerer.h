@@ -112,6 +112,9 @@ class Lowerer {
                   BlockId block);
   void multiply_tile(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                      const PanelTile& tile, BlockId parent);
+  void multiply_step(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                     const PanelTile& tile, ValueId step, BlockId body);
+  void prefetch_results(const PanelBlock& block, const PanelTile& tile, BlockId parent);
   std::vector<ValueId> right_vectors(const PanelBlock& block, const PanelProduct& product,
                                      const PanelStore& s, const PanelTile& tile, ValueId step,
                                      BlockId body);
