@@ -17,7 +17,8 @@ using ir::Node;
 
 /// Cycles per vector copied: neighbours, transposed, element by element.
 constexpr double kCopyCycles = 3, kTransposeCycles = 8, kGatherCycles = 24;
-constexpr double kLatency = 4;  // of a multiply-add, two of which start per cycle
+constexpr double kFarCycles = 8;  // more where it comes from beyond the private caches
+constexpr double kLatency = 4;    // of a multiply-add, two of which start per cycle
 /// Share of the time from which on copies are worth avoiding.
 constexpr double kDearCopy = 0.04;
 /// Arithmetic operations that CodeObject::work_per_block counts as one.
@@ -199,8 +200,12 @@ class PanelScheduler {
       choose_depth(&p);
       deepest = std::max(deepest, p.steps_block());
       depth += steps(p);
+      const double bytes = steps(p) * static_cast<double>(p.pack() * item_size(p.right->dtype)) *
+                           extent(plan_.column);
+      const bool is_far = bytes > static_cast<double>(target_.private_cache_bytes);
       if (!p.reads_right)
-        copy_right += steps(p) * static_cast<double>(p.pack()) * copy_cycles(p.right_copy);
+        copy_right += steps(p) * static_cast<double>(p.pack()) *
+                      (copy_cycles(p.right_copy) + (is_far ? kFarCycles : 0));
     }
     // Every vector of the right operand is multiplied with every row.
     plan_.is_copying_dear = copy_right > kDearCopy * depth * extent(plan_.row) / 2;
@@ -228,7 +233,8 @@ class PanelScheduler {
                 (static_cast<double>(c / plan_.tile_columns()) * (tile * depth + kTileCycles) +
                  (plan_.reads_left ? 0 : plan_.rows * depth / plan_.lanes * kCopyCycles)) +
             static_cast<double>(c) / plan_.lanes * copy_right + kBlockCycles;
-        const double cost = std::ceil(blocks / units_) * per_block;
+        const double share = std::ceil(blocks / units_) + (units_ > 1 ? kDisturbance : 0);
+        const double cost = share * per_block;
         if (least != 0 && cost >= least) continue;
         least = cost;
         plan_.row_block = r;
@@ -237,6 +243,9 @@ class PanelScheduler {
   }
   static constexpr int64_t kMostRows = 512;
   static constexpr double kTileCycles = 100, kBlockCycles = 500;
+  /// Part of a block that a core taken away for a while keeps the others waiting: small blocks go
+  /// to whoever is free.
+  static constexpr double kDisturbance = 0.1;
 
   std::optional<Schedule> finish() {
     Schedule s;

@@ -47,8 +47,10 @@ std::string text_of(const PanelPlan& p) {
   if (p.row) out += fmt::format("; rows {}", range_name(p.row));
   if (p.column) out += fmt::format("; columns {}", range_name(p.column));
   for (const ir::Node* b : p.batch) out += fmt::format("; for each {}", range_name(b));
-  return out + (p.is_strip ? "; sums in scratch, the matrix read in its own order\n"
-                           : "; operands copied into scratch\n");
+  if (p.is_strip) return out + "; sums in scratch, the matrix read in its own order\n";
+  if (p.products[0].dot) out += "; dot products of words";
+  out += p.reads_left ? "; left operand read in place" : "; left operand copied into scratch";
+  return out + (p.products[0].reads_right ? ", right one packed before\n" : ", right one copied\n");
 }
 
 std::string text_of(const AttentionPlan& p) {
