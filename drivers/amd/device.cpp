@@ -108,7 +108,8 @@ Status AmdDevice::open(const DeviceOptions& options) {
     // Launches are entries of an AQL ring, so it is longer.
     const LaneOptions compute{.type = is_aql ? QueueType::kAql : QueueType::kPm4,
                               .entries = options.ring_entries * (is_aql ? 8 : 1),
-                              .command_bytes = options.command_bytes};
+                              .command_bytes = options.command_bytes,
+                              .priority = options.priority};
     gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->kernel, gpu_->pool, compute)));
     for (const uint32_t engine : {0u, 1u})
       gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->kernel, gpu_->pool,

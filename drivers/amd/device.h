@@ -27,6 +27,7 @@ struct DeviceOptions {
   uint64_t slab_bytes = MemoryPool::kSlabBytes;
   uint32_t ring_entries = 1024;
   uint64_t command_bytes = 4 << 20;
+  uint32_t priority = 7;  ///< of the compute queue, 0 … 15; copy engines serve all alike
 };
 
 /// A device over any owner of a GPU. Errors: what creating its queues returns.

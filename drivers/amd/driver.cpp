@@ -29,7 +29,7 @@ Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uin
   const std::string_view name = kernel->facts().chip->name;
   if (!arch.empty() && arch != name)
     return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, name);
-  DeviceOptions options{.cumode = now.amd_cumode};
+  DeviceOptions options{.cumode = now.amd_cumode, .priority = now.amd_priority};
   if (now.amd_queue == "pm4") options.packets = PacketMode::kPm4;
   if (now.amd_queue == "aql") options.packets = PacketMode::kAql;
   return make_device(std::move(kernel), options);

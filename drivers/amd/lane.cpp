@@ -54,8 +54,10 @@ Status Lane::open() {
   fence_ = BM_TRY(pool_.allocate(16, Place::kSystemUncached));
   publish64(fence_.host(), 0);
   store_fence();
-  queue_ = BM_TRY(kernel_.create_queue(
-      {.type = options_.type, .ring = ring_.get(), .sdma_engine = options_.sdma_engine}));
+  queue_ = BM_TRY(kernel_.create_queue({.type = options_.type,
+                                        .ring = ring_.get(),
+                                        .priority = options_.priority,
+                                        .sdma_engine = options_.sdma_engine}));
   return {};
 }
 

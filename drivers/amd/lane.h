@@ -20,6 +20,7 @@ struct LaneOptions {
   uint32_t entries = 1024;           ///< of the ring; power of two
   uint64_t command_bytes = 4 << 20;  ///< space for submissions in flight
   uint32_t sdma_engine = 0;
+  uint32_t priority = 7;
 };
 
 /// Where one submission's words or data lie until its fence.

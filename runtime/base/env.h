@@ -39,6 +39,7 @@ struct Settings {
   std::string nv_version;             ///< BM_NV_VERSION; empty: what the driver says
   bool amd_cumode = true;             ///< BM_AMD_CUMODE
   std::string amd_queue;              ///< BM_AMD_QUEUE: empty, "pm4" or "aql"
+  uint32_t amd_priority = 7;          ///< BM_AMD_PRIORITY
   uint64_t amd_window = 0;            ///< BM_AMD_WINDOW; 0: wherever there is room
   std::string amd_dump;               ///< BM_AMD_DUMP; empty: none
   std::string cuda_library;           ///< BM_CUDA_LIBRARY; empty: libcuda.so.1 and usual places

@@ -182,6 +182,12 @@ TEST_P(AmdDeviceTest, SaysWhatItIs) {
   EXPECT_NE(device_->description().find(GetParam().chip), std::string::npos);
 }
 
+TEST_P(AmdDeviceTest, TheComputeQueueHasThePriorityAskedFor) {
+  EXPECT_EQ(system_->priorities(), (std::vector<uint32_t>{7, 7, 7}));
+  open({}, {.priority = 15});
+  EXPECT_EQ(system_->priorities(), (std::vector<uint32_t>{15, 7, 7}));
+}
+
 TEST_P(AmdDeviceTest, KernelsRunInOrderWithCopiesSignalsAndTime) {
   const hal::Program* lookup = load("lookup");
   hal::Buffer* out = allocate({.size = 4096});

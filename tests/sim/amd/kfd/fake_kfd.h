@@ -43,6 +43,7 @@ class FakeKfd : public System {
   /// For tests: whether everything was given back, and what was called.
   size_t open_files() const;  ///< render nodes, which are kept, not counted
   size_t queues() const { return process_.queues(); }
+  std::vector<uint32_t> priorities() const { return process_.priorities(); }
   size_t events() const { return process_.events(); }
   uint64_t calls() const { return process_.calls(); }
   std::string last_death() const { return process_.last_death(); }

@@ -275,7 +275,7 @@ int Process::create_queue(std::byte* a) {
   setup.ring_bytes = get32(a, 32);
   setup.gpu_id = get32(a, 36);
   setup.type = get32(a, 40);
-  setup.priority = get32(a, 48);
+  setup.priority = made.priority = get32(a, 48);
   setup.xccs = machine_.options.xccs;
   setup.is_gfx9 = card_of(machine_.options.chip).target_version < 100000;
   setup.interrupt = [this](uint32_t context) { interrupt(context); };
@@ -298,7 +298,10 @@ int Process::create_queue(std::byte* a) {
 int Process::update_queue(const std::byte* a) {
   if ((get32(a, 16) & 0xff) > 100 || get32(a, 20) > 15) return -EINVAL;
   const std::lock_guard lock(mutex_);
-  return queues_.contains(get32(a, 8)) ? 0 : -EINVAL;
+  const auto at = queues_.find(get32(a, 8));
+  if (at == queues_.end()) return -EINVAL;
+  at->second.priority = get32(a, 20);
+  return 0;
 }
 
 int Process::destroy_queue(uint32_t id) {
@@ -313,6 +316,13 @@ int Process::destroy_queue(uint32_t id) {
   queue.queue.reset();  // its thread ends here; it may be in the middle of an interrupt
   for (const uint64_t va : queue.memory) memory_.use(va, -1);
   return 0;
+}
+
+std::vector<uint32_t> Process::priorities() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<uint32_t> all;
+  for (const auto& [id, queue] : queues_) all.push_back(queue.priority);
+  return all;
 }
 
 size_t Process::queues() const {

@@ -62,6 +62,8 @@ class Process {
   void raise_reset(uint32_t gpu, bool is_whole);
   /// For tests: whether everything was given back, and what was called.
   size_t queues() const;
+  /// Of the queues there are, in the order they were made.
+  std::vector<uint32_t> priorities() const;
   size_t events() const;
   uint64_t calls() const { return calls_.load(); }
   std::string last_death() const;
@@ -74,7 +76,7 @@ class Process {
     std::vector<std::byte> data = std::vector<std::byte>(32);
   };
   struct OpenQueue {
-    uint32_t gpu = 0;
+    uint32_t gpu = 0, priority = 0;
     std::unique_ptr<Queue> queue;
     std::vector<uint64_t> memory;  ///< addresses of the objects it uses
   };
