@@ -12,8 +12,13 @@
 namespace bm::amd::faults {
 namespace {
 
-/// Allocations follow one another there, so that it is known what lies beside them.
+/// Allocations follow one another there, so that it is known what lies beside them. Below what the
+/// system hands out; ThreadSanitizer allows nothing that low.
+#if defined(__SANITIZE_THREAD__)
+constexpr uint64_t kWindow = 0x7e90'0000'0000;
+#else
 constexpr uint64_t kWindow = 0x6f00'0000'0000;
+#endif
 
 sim::amd::Options with_code(sim::amd::Options machine) {
   if (!machine.execute) machine.execute = sim::amd::interpreter(machine.chip);
