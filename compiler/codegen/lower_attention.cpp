@@ -29,7 +29,7 @@ ValueId Lowerer::smaller(ValueId a, ValueId b) {
 void Lowerer::add_attention_roots(std::vector<const Node*>* roots) const {
   const AttentionParts& a = schedule_.attention->parts;
   roots->insert(roots->end(), {a.query, a.keys, a.values, a.score, a.total, a.mix});
-  for (const Node* n : {a.hidden_from, a.edge_score})
+  for (const Node* n : {a.hidden_from, a.seen_score, a.edge_score})
     if (n) roots->push_back(n);
 }
 
@@ -113,8 +113,13 @@ ValueId Lowerer::visible_keys(const AttentionState& s, ValueId rows, BlockId blo
   const ValueId all = emit(a.key->src[0], s.env);
   if (!a.hidden_from) return all;
   const ValueId last = moved(b_.add(s.row, rows), -1);
-  const Env env = bound(s.env, a.row, make_bindings(last, block, 0, 1, 0));
-  return smaller(all, emit(a.hidden_from, env));
+  return smaller(all, hidden_from(s, last, block));
+}
+
+/// The first key that is hidden from a query.
+ValueId Lowerer::hidden_from(const AttentionState& s, ValueId row, BlockId block) {
+  const AttentionParts& a = schedule_.attention->parts;
+  return emit(a.hidden_from, bound(s.env, a.row, make_bindings(row, block, 0, 1, 0)));
 }
 
 /// Code for strips whose queries all exist, and code for the last one.

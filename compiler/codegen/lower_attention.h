@@ -43,4 +43,10 @@ struct Lowerer::AttentionTile {
   ValueId result_at = kNone;
 };
 
+/// Keys of a block whose scores are made in one way.
+struct Lowerer::AttentionScores {
+  ValueId begin = kNone, end = kNone;
+  const Node *value = nullptr, *product = nullptr, *row = nullptr;
+};
+
 }  // namespace bm::compiler

@@ -114,43 +114,64 @@ void Lowerer::finish_scores(const AttentionState& s, const AttentionStrip& strip
                             const std::vector<uint32_t>& most, BlockId block, bool is_edge) {
   const AttentionPlan& p = *schedule_.attention;
   const AttentionParts& a = p.parts;
-  const Node *row = is_edge ? a.edge_row : a.row, *score = is_edge ? a.edge_score : a.score,
-             *product = is_edge ? a.edge_product : a.product;
+  const uint32_t jam = !p.has_loads ? kCopies : is_edge ? 1 : p.lanes;
+  const ValueId zero = b_.index(0);
+  if (is_edge)
+    return finish_keys(s, strip, most,
+                       {zero, strip.count, a.edge_score, a.edge_product, a.edge_row}, block, jam);
+  ValueId from = zero;
+  if (a.seen_score) {
+    // What the first query sees, all see.
+    const ValueId hidden = hidden_from(s, b_.add(s.row, strip.at), block);
+    const ValueId seen = smaller(b_.sub(hidden, strip.first_key), strip.count);
+    const std::array args{seen, zero};
+    const ValueId positive = b_.alu(Op::kMax, DType::kI64, args);
+    const ValueId mask = b_.index(jam - 1);
+    from = b_.sub(positive, b_.bit_and(positive, mask));
+    finish_keys(s, strip, most, {zero, from, a.seen_score, a.product, a.row}, block, jam);
+  }
+  finish_keys(s, strip, most, {from, strip.count, a.score, a.product, a.row}, block, jam);
+}
+
+void Lowerer::finish_keys(const AttentionState& s, const AttentionStrip& strip,
+                          const std::vector<uint32_t>& most, const AttentionScores& scores,
+                          BlockId block, uint32_t step) {
+  const AttentionPlan& p = *schedule_.attention;
   const ValueId first = b_.add(s.row, strip.at);
-  const Instances rows = bind_axis({s.env}, row, first, block, p.lanes, p.vectors, p.lanes);
-  const auto run = [&](ValueId begin, ValueId end, uint32_t jam) {
+  const Instances rows = bind_axis({s.env}, scores.row, first, block, p.lanes, p.vectors, p.lanes);
+  in_steps(scores.begin, scores.end, step, [&](ValueId begin, ValueId end, uint32_t jam) {
     const Builder::Loop loop = b_.open_loop(block);
     const ValueId at = b_.add(strip.first_key, loop.index);
-    const Instances all = bind_axis(rows, a.key, at, loop.body, 1, jam, 1);
+    const Instances all = bind_axis(rows, p.parts.key, at, loop.body, 1, jam, 1);
     const ValueId line = scaled(loop.index, p.strip());
-    std::vector<ValueId> places, scores;
+    std::vector<ValueId> places, values;
     for (size_t i = 0; i < all.size(); ++i) {
       const size_t v = i / jam, copy = i % jam;
       places.push_back(moved(line, static_cast<int64_t>(copy * p.strip() + v * p.lanes)));
-      memo_[key(product, all[i])] = b_.local_load(loop.body, s.scores, places.back(), p.lanes);
+      memo_[key(scores.product, all[i])] =
+          b_.local_load(loop.body, s.scores, places.back(), p.lanes);
     }
     instances_ = &all;
-    for (const Env& env : all) scores.push_back(spread(emit(score, env), p.lanes));
+    for (const Env& env : all) values.push_back(spread(emit(scores.value, env), p.lanes));
     instances_ = nullptr;
     for (size_t i = 0; i < all.size(); ++i) {
       const uint32_t reg = most[i / jam];
       const ValueId before = b_.read(loop.body, reg);
-      b_.assign(loop.body, reg, b_.select(b_.lt(scores[i], before), before, scores[i]));
-      b_.local_store(loop.body, s.scores, places[i], scores[i]);
+      b_.assign(loop.body, reg, b_.select(b_.lt(values[i], before), before, values[i]));
+      b_.local_store(loop.body, s.scores, places[i], values[i]);
     }
     b_.close_loop(loop, begin, end, jam);
-  };
-  const uint32_t jam = !p.has_loads ? kCopies : is_edge ? 1 : p.lanes;
-  in_steps(strip.count, jam, run);
+  });
 }
 
-/// Whole steps, then single ones. `step`: a power of two.
-void Lowerer::in_steps(ValueId count, uint32_t step,
+/// Whole steps, then single ones. `step`: a power of two, of which `begin` is a multiple.
+void Lowerer::in_steps(ValueId begin, ValueId end, uint32_t step,
                        const std::function<void(ValueId, ValueId, uint32_t)>& run) {
-  const ValueId zero = b_.index(0), mask = b_.index(step - 1);
-  const ValueId whole = b_.sub(count, b_.bit_and(count, mask));
-  if (step > 1) run(zero, whole, step);
-  run(step > 1 ? whole : zero, count, 1);
+  if (step == 1) return run(begin, end, 1);
+  const ValueId mask = b_.index(step - 1);
+  const ValueId whole = b_.sub(end, b_.bit_and(end, mask));
+  run(begin, whole, step);
+  run(whole, end, 1);
 }
 
 /// Scores become powers of their distance from the maximum, and their sums grow. Returns what
@@ -178,7 +199,7 @@ std::vector<ValueId> Lowerer::take_powers(const AttentionState& s, const Attenti
     const ValueId total = b_.local_load(strip.block, s.totals, at, p.lanes);
     b_.assign(strip.block, totals[v], b_.mul(total, fading[v]));
   }
-  in_steps(strip.count, kCopies, [&](ValueId begin, ValueId end, uint32_t jam) {
+  in_steps(b_.index(0), strip.count, kCopies, [&](ValueId begin, ValueId end, uint32_t jam) {
     const Builder::Loop loop = b_.open_loop(strip.block);
     const ValueId line = scaled(loop.index, p.strip());
     for (uint32_t i = 0; i < jam * p.vectors; ++i) {

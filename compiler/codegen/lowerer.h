@@ -145,9 +145,11 @@ class Lowerer {
   struct AttentionState;
   struct AttentionStrip;
   struct AttentionTile;
+  struct AttentionScores;
   void add_attention_roots(std::vector<const Node*>* roots) const;
   void lower_attention(BlockId root);
   AttentionState attention_state();
+  ValueId hidden_from(const AttentionState& s, ValueId row, BlockId block);
   ValueId visible_keys(const AttentionState& s, ValueId rows, BlockId block);
   void split_strip(const AttentionStrip& strip, const std::function<void(BlockId, bool)>& body);
   void start_strip(const AttentionState& s, const AttentionStrip& strip);
@@ -168,7 +170,10 @@ class Lowerer {
   void finish_strip(const AttentionState& s, const AttentionStrip& strip);
   void turn_results(const AttentionState& s, const AttentionStrip& strip);
   std::vector<ValueId> turned(std::vector<ValueId> lines);
-  void in_steps(ValueId count, uint32_t step,
+  void finish_keys(const AttentionState& s, const AttentionStrip& strip,
+                   const std::vector<uint32_t>& most, const AttentionScores& scores, BlockId block,
+                   uint32_t step);
+  void in_steps(ValueId begin, ValueId end, uint32_t step,
                 const std::function<void(ValueId, ValueId, uint32_t)>& run);
   ValueId scaled(ValueId v, int64_t factor);
   ValueId moved(ValueId v, int64_t offset);

@@ -40,8 +40,11 @@ ValueId Builder::exp2(ValueId x) {
   const DType t = type(x).dtype;
   const FloatLayout f = layout_of(t);
   const double limit = t == DType::kF32 ? 160 : 1100;
-  // Beyond the limits the result is 0 or infinity; a NaN passes both selections.
-  const ValueId low = select(lt(x, like(x, -limit)), like(x, -limit), x);
+  // Beyond the limits the result is 0 or infinity; a NaN passes both selections. A product that
+  // vanishes takes processors hundreds of cycles: with the scaling instruction there is none.
+  const bool scales = can_scale(type(x));
+  const ValueId is_zero = lt(x, like(x, scales ? t == DType::kF32 ? -150 : -1075 : -limit));
+  const ValueId low = select(is_zero, like(x, scales ? 0 : -limit), x);
   const ValueId xc = select(lt(like(x, limit), low), like(x, limit), low);
   const ValueId shifted = add(xc, like(x, f.rint_magic));
   const ValueId whole = sub(shifted, like(x, f.rint_magic));
@@ -53,7 +56,7 @@ ValueId Builder::exp2(ValueId x) {
     c[static_cast<size_t>(k)] = c[static_cast<size_t>(k - 1)] * std::numbers::ln2 / k;
   ValueId p = like(x, c[static_cast<size_t>(degree)]);
   for (int k = degree - 1; k >= 0; --k) p = mad(p, fraction, c[static_cast<size_t>(k)]);
-  if (can_scale(type(x))) return scale(p, whole);
+  if (scales) return select(is_zero, like(x, 0), scale(p, whole));
   const ValueId bits = bitcast(shifted, f.bits);
   const ValueId n = sub(bits, like_int(bits, magic_bits(t)));
   // Two factors, so that subnormal results and the step to infinity round once.

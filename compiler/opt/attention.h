@@ -29,6 +29,7 @@ struct AttentionParts {
   const ir::Node* scale = nullptr;  ///< the power is 2^((score - maximum)·scale); nullptr: 1
   /// Keys from this one on are hidden from the query and those before it; nullptr: none are.
   const ir::Node* hidden_from = nullptr;
+  const ir::Node* seen_score = nullptr;  ///< of a key that is not hidden
   /// Where loads of the score vary with the query: the same for queries that may not exist.
   const ir::Node *edge_row = nullptr, *edge_score = nullptr, *edge_product = nullptr;
 };

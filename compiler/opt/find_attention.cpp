@@ -321,7 +321,9 @@ class Finder {
         const Node* first =
             is_wanted ? g().sub(n->src[1], n->src[0]) : g().add(g().sub(n->src[0], n->src[1]), 1);
         first = g().add(first, p_.key);
-        if (!varies(first, p_.key) && grows_with_queries(first)) p_.hidden_from = first;
+        if (varies(first, p_.key) || !grows_with_queries(first)) continue;
+        p_.hidden_from = first;
+        p_.seen_score = g().substitute(p_.score, std::array{n}, std::array{g().boolean(is_wanted)});
       }
     }
   }
@@ -357,8 +359,8 @@ class Finder {
     s.value = merged(g().substitute(s.value, std::array{old_mix_}, std::array{result}));
     s.index = merged(s.index);
     s.gate = merged(s.gate);
-    for (const Node** part :
-         {&p_.query, &p_.keys, &p_.values, &p_.product, &p_.score, &p_.total, &p_.hidden_from})
+    for (const Node** part : {&p_.query, &p_.keys, &p_.values, &p_.product, &p_.score,
+                              &p_.seen_score, &p_.total, &p_.hidden_from})
       *part = merged(*part);
     p_.kernel->ranges = p_.batch;
     p_.kernel->ranges.insert(p_.kernel->ranges.end(), {p_.row, p_.column});
