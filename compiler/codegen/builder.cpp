@@ -148,10 +148,11 @@ void Builder::barrier(BlockId block) {
   program_.blocks[block].stmts.push_back({.kind = StmtKind::kBarrier});
 }
 
-void Builder::matrix(BlockId block, DType in, uint32_t first_register,
+void Builder::matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
                      std::vector<ValueId> operands) {
   Stmt s{.kind = StmtKind::kMatrix, .target = first_register};
-  s.matrix = in;
+  s.matrix = info.in;
+  s.sums = info.sums;
   s.operands = std::move(operands);
   program_.blocks[block].stmts.push_back(std::move(s));
 }

@@ -52,7 +52,8 @@ class Builder {
   /// The 32-bit word from element `index` on, a multiple of as many as a word holds.
   ValueId local_words(BlockId block, uint32_t array, ValueId index);
   void barrier(BlockId block);
-  void matrix(BlockId block, DType in, uint32_t first_register, std::vector<ValueId> operands);
+  void matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
+              std::vector<ValueId> operands);
   /// Asks for the memory of an element that may lie outside the param; never faults.
   void prefetch(BlockId block, int param, ValueId index);
   /// Values made while a floor is set are placed in that block or deeper, never hoisted above it.

@@ -1,4 +1,4 @@
-// Products of matrices on instructions that 32 work-items execute together; see MatrixPlan and
+// Products of matrices on instructions that a sub-group executes together; see MatrixPlan and
 // StmtKind::kMatrix.
 #include <algorithm>
 #include <array>
@@ -10,24 +10,26 @@ namespace bm::compiler {
 
 /// Where the tile of a sub-group is, and what holds its sums.
 struct Lowerer::Tile {
-  ValueId row = kNone, column = kNone;       // first of the tile
-  ValueId quad = kNone, in_quad = kNone;     // g and t of this work-item
-  Env env;                                   // loops besides rows and columns
-  std::vector<uint32_t> left, right;         // bindings of the rows and columns that are loaded
-  std::vector<std::array<uint32_t, 2>> out;  // of the columns whose sums this work-item holds
-  std::vector<uint32_t> sums;                // first register of [pair of left slots][right slot]
+  ValueId row = kNone, column = kNone;  // first of the tile
+  ValueId place = kNone, part = kNone;  // g and p of this work-item
+  Env env;                              // loops besides rows and columns
+  std::vector<uint32_t> left, right;    // bindings of the rows and columns that are loaded
+  // Bindings of the sums of a work-item: rows of [left slots of an instruction][sum], columns of
+  // [right slot][sum].
+  std::vector<std::vector<uint32_t>> out_rows, out_columns;
+  std::vector<uint32_t> sums;  // first register of [left slots of an instruction][right slot]
 };
 
 namespace {
 
 /// Distance of a slot's rows or columns from those of work-items with g = 0.
 int64_t slot_offset(const MatrixOperand& o, uint32_t slot) {
-  if (o.is_deep) return int64_t{slot} * 8;
-  return int64_t{slot / o.per_load()} * 8 * o.per_load() + slot % o.per_load();
+  if (o.is_deep) return int64_t{slot} * o.slot;
+  return int64_t{slot / o.together()} * o.slot * o.together() + slot % o.together();
 }
 
 /// Distance between neighbouring rows or columns of a slot.
-int64_t slot_step(const MatrixOperand& o) { return o.is_deep ? 1 : o.per_load(); }
+int64_t slot_step(const MatrixOperand& o) { return o.is_deep ? 1 : o.together(); }
 
 }  // namespace
 
@@ -58,10 +60,15 @@ Lowerer::Tile Lowerer::place_tile(ValueId group, BlockId block) {
     const ValueId digit = next_digit(&rest, count, i + 1 == schedule_.loops.size());
     tile.env = bound(tile.env, range, make_bindings(digit, block, 0, 1, 0));
   }
-  const ValueId item = b_.item(), sub_group = b_.shr(item, 5);
-  const ValueId lane = b_.bit_and(item, b_.index(31));
-  tile.quad = b_.shr(lane, 2);
-  tile.in_quad = b_.bit_and(item, b_.index(3));
+  const ValueId item = b_.item(), sub_group = b_.shr(item, std::countr_zero(p.sub_group));
+  const ValueId lane = b_.bit_and(item, b_.index(p.sub_group - 1));
+  if (p.info.is_part_low) {
+    tile.place = b_.shr(lane, std::countr_zero(p.info.parts));
+    tile.part = b_.bit_and(item, b_.index(p.info.parts - 1));
+  } else {
+    tile.place = b_.bit_and(item, b_.index(p.info.slot - 1));
+    tile.part = b_.shr(lane, std::countr_zero(p.info.slot));
+  }
   const ValueId tile_down = b_.bit_and(sub_group, b_.index(p.tiles_down - 1));
   const ValueId tile_across = b_.shr(sub_group, std::countr_zero(p.tiles_down));
   const ValueId row = b_.add(b_.mul(band, b_.index(p.band)), in_band);
@@ -74,31 +81,42 @@ Lowerer::Tile Lowerer::place_tile(ValueId group, BlockId block) {
 
 void Lowerer::bind_tile(Tile* tile, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix;
-  const auto bind = [&](const MatrixOperand& o, ValueId first, std::vector<uint32_t>* out) {
-    const ValueId base = b_.add(first, b_.mul(tile->quad, b_.index(slot_step(o))));
-    uint32_t origin = 0;
-    for (uint32_t slot = 0; slot < o.slots; ++slot) {
-      out->push_back(make_bindings(base, block, slot_offset(o, slot), 1, origin));
-      origin = bindings_[out->front()].origin;
-    }
+  // Bindings of slots, one after the other from where this work-item starts.
+  const auto bind = [&](ValueId base, int64_t offset, uint32_t* origin) {
+    const uint32_t made = make_bindings(base, block, offset, 1, *origin);
+    *origin = bindings_[made].origin;
+    return made;
   };
-  bind(p.left, tile->row, &tile->left);
-  bind(p.right, tile->column, &tile->right);
-  const ValueId step = b_.index(2 * slot_step(p.right));
-  const ValueId base = b_.add(tile->column, b_.mul(tile->in_quad, step));
+  const auto slots = [&](const MatrixOperand& o, ValueId first, std::vector<uint32_t>* out) {
+    const ValueId base = b_.add(first, b_.mul(tile->place, b_.index(slot_step(o))));
+    uint32_t origin = 0;
+    for (uint32_t slot = 0; slot < o.slots; ++slot)
+      out->push_back(bind(base, slot_offset(o, slot), &origin));
+  };
+  slots(p.left, tile->row, &tile->left);
+  slots(p.right, tile->column, &tile->right);
+  const bool is_paired = p.info.row_step == 0;
+  const MatrixOperand& moved = is_paired ? p.right : p.left;
+  const int64_t part_step = is_paired ? 2 : p.info.row_part;
+  const ValueId step = b_.index(part_step * slot_step(moved));
+  const ValueId base = b_.add(is_paired ? tile->column : tile->row, b_.mul(tile->part, step));
   uint32_t origin = 0;
+  const auto result = [&](uint32_t slot, uint32_t number) {
+    return bind(base, slot_offset(moved, slot) + slot_step(moved) * number, &origin);
+  };
+  for (uint32_t slot = 0; slot < p.left.slots; slot += p.info.left_slots) {
+    std::vector<uint32_t>& rows = tile->out_rows.emplace_back();
+    for (uint32_t s = 0; s < p.info.sums; ++s)
+      rows.push_back(is_paired ? tile->left[slot + s / 2] : result(slot, s * p.info.row_step));
+  }
   for (uint32_t slot = 0; slot < p.right.slots; ++slot) {
-    std::array<uint32_t, 2> pair{};
-    for (uint32_t e = 0; e < 2; ++e) {
-      const int64_t offset = slot_offset(p.right, slot) + slot_step(p.right) * e;
-      pair[e] = make_bindings(base, block, offset, 1, origin);
-      origin = bindings_[pair[e]].origin;
-    }
-    tile->out.push_back(pair);
+    std::vector<uint32_t>& columns = tile->out_columns.emplace_back();
+    for (uint32_t s = 0; s < p.info.sums; ++s)
+      columns.push_back(!is_paired ? tile->right[slot] : s < 2 ? result(slot, s) : columns[s - 2]);
   }
   const Type type{p.info.sum, 1};
-  for (uint32_t i = 0; i < p.left.slots / 2 * p.right.slots; ++i)
-    for (uint32_t c = 0; c < 4; ++c) {
+  for (uint32_t i = 0; i < p.left.slots / p.info.left_slots * p.right.slots; ++i)
+    for (uint32_t c = 0; c < p.info.sums; ++c) {
       const uint32_t reg = b_.add_register(type);
       if (c == 0) tile->sums.push_back(reg);
       b_.assign(block, reg, b_.constant(type, 0));
@@ -112,11 +130,13 @@ std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
                                                      BlockId block, bool is_aligned) {
   const auto param = static_cast<int>(o.load->imm);
   const Node* range = schedule_.matrix->depth;
+  const uint32_t per_load = o.per_load(), per_word = per_load / 4;
+  const uint32_t count = o.is_deep ? 4 : o.together() / per_word;
   const auto load = [&](uint32_t slot, uint32_t at) {
     const ValueId index = emit(o.load->src[0], bound(bound(env, o.along, slots[slot]), range, at));
-    const ValueId words = b_.words(param, 4, index, is_aligned);
+    const ValueId words = b_.words(param, count, index, is_aligned);
     std::vector<ValueId> out;
-    for (uint32_t w = 0; w < 4; ++w) out.push_back(b_.extract(words, w));
+    for (uint32_t w = 0; w < count; ++w) out.push_back(b_.extract(words, w));
     return out;
   };
   const uint32_t origin = make_bindings(depth, block, 0, 1, 0);
@@ -129,16 +149,15 @@ std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
     return out;
   }
   // Rows of memory are one number deep: those of neighbouring depths are put together.
-  const uint32_t per_load = o.per_load(), per_word = per_load / 4;
   const auto half = [&](ValueId word, uint32_t from, uint32_t to) {
     if (from == to)
       return b_.bit_and(word, b_.constant({DType::kU32, 1}, to ? 0xffff0000 : 0xffff));
     return to ? b_.shl(word, 16) : b_.shr(word, 16);
   };
-  for (uint32_t group = 0; group < o.slots; group += per_load) {
+  for (uint32_t group = 0; group < o.slots; group += o.together()) {
     std::vector<std::vector<ValueId>> rows;
     for (uint32_t r = 0; r < per_load; ++r) rows.push_back(load(group, at_depth(r)));
-    for (uint32_t slot = 0; slot < per_load; ++slot) {
+    for (uint32_t slot = 0; slot < o.together(); ++slot) {
       std::vector<ValueId> words;
       for (uint32_t w = 0; w < 4; ++w) {
         if (per_word == 1) {
@@ -158,15 +177,16 @@ void Lowerer::issue_products(const Tile& tile, BlockId block,
                              const std::vector<std::vector<ValueId>>& left,
                              const std::vector<std::vector<ValueId>>& right) {
   const MatrixPlan& p = *schedule_.matrix;
-  const uint32_t halves = p.info.depth_words / 4;
-  for (uint32_t w = 0; w < 4; w += halves)
-    for (uint32_t i = 0; i < p.left.slots / 2; ++i)
+  const uint32_t each = p.info.words(), together = p.info.left_slots;
+  for (uint32_t w = 0; w < 4 * p.chunks; w += each)
+    for (uint32_t i = 0; i < p.left.slots / together; ++i)
       for (uint32_t j = 0; j < p.right.slots; ++j) {
         std::vector<ValueId> operands;
-        for (uint32_t h = 0; h < halves; ++h)
-          for (uint32_t row = 0; row < 2; ++row) operands.push_back(left[2 * i + row][w + h]);
-        for (uint32_t h = 0; h < halves; ++h) operands.push_back(right[j][w + h]);
-        b_.matrix(block, p.info.in, tile.sums[i * p.right.slots + j], std::move(operands));
+        for (uint32_t h = 0; h < each; ++h)
+          for (uint32_t row = 0; row < together; ++row)
+            operands.push_back(left[together * i + row][w + h]);
+        for (uint32_t h = 0; h < each; ++h) operands.push_back(right[j][w + h]);
+        b_.matrix(block, p.info, tile.sums[i * p.right.slots + j], std::move(operands));
       }
 }
 
@@ -187,18 +207,21 @@ void Lowerer::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
     env = bound(env, range, make_bindings(open.back().loop.index, block, 0, 1, 0));
   }
   const Builder::Loop loop = b_.open_loop(block);
-  const ValueId own = b_.mul(tile.in_quad, b_.index(p.left.per_load()));
-  const ValueId depth = b_.add(loop.index, own);
-  struct Chunk {
-    std::vector<std::vector<ValueId>> left, right;
+  ValueId depth = loop.index;
+  if (p.info.parts > 1) depth = b_.add(depth, b_.mul(tile.part, b_.index(p.left.per_load())));
+  // Words of every slot, all chunks of a trip one after the other.
+  std::vector<std::vector<ValueId>> left(p.left.slots), right(p.right.slots);
+  const auto append = [](std::vector<std::vector<ValueId>>* all,
+                         const std::vector<std::vector<ValueId>>& chunk) {
+    for (size_t slot = 0; slot < chunk.size(); ++slot)
+      (*all)[slot].insert((*all)[slot].end(), chunk[slot].begin(), chunk[slot].end());
   };
-  std::vector<Chunk> chunks(p.chunks);
   for (uint32_t c = 0; c < p.chunks; ++c) {
     const int64_t offset = c * p.chunk();
-    chunks[c].left = fragments(p.left, tile.left, env, depth, offset, loop.body, is_aligned);
-    chunks[c].right = fragments(p.right, tile.right, env, depth, offset, loop.body, is_aligned);
+    append(&left, fragments(p.left, tile.left, env, depth, offset, loop.body, is_aligned));
+    append(&right, fragments(p.right, tile.right, env, depth, offset, loop.body, is_aligned));
   }
-  for (const Chunk& c : chunks) issue_products(tile, loop.body, c.left, c.right);
+  issue_products(tile, loop.body, left, right);
   b_.close_loop(loop, b_.index(0), b_.index(p.depth->src[0]->imm), p.trip());
   for (size_t i = open.size(); i-- > 0;) b_.close_loop(open[i].loop, b_.index(0), open[i].end, 1);
 }
@@ -206,14 +229,17 @@ void Lowerer::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
 void Lowerer::store_tile(const Tile& tile, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix;
   Instances instances;
-  for (uint32_t slot = 0; slot < p.left.slots; ++slot)
-    for (uint32_t j = 0; j < p.right.slots; ++j)
-      for (uint32_t e = 0; e < 2; ++e) {
-        const Env row = bound(tile.env, p.left.along, tile.left[slot]);
-        instances.push_back(bound(row, p.right.along, tile.out[j][e]));
-        const uint32_t first = tile.sums[slot / 2 * p.right.slots + j];
-        memo_[key(p.reduce, instances.back())] = b_.read(block, first + slot % 2 * 2 + e);
-      }
+  const auto keep = [&](uint32_t i, uint32_t j, uint32_t s) {
+    const Env row = bound(tile.env, p.left.along, tile.out_rows[i][s]);
+    instances.push_back(bound(row, p.right.along, tile.out_columns[j][s]));
+    memo_[key(p.reduce, instances.back())] = b_.read(block, tile.sums[i * p.right.slots + j] + s);
+  };
+  // Row after row.
+  const uint32_t each = p.info.row_step == 0 ? 2 : 1;  // sums side by side in one row
+  for (uint32_t i = 0; i < tile.out_rows.size(); ++i)
+    for (uint32_t s = 0; s < p.info.sums; s += each)
+      for (uint32_t j = 0; j < p.right.slots; ++j)
+        for (uint32_t e = 0; e < each; ++e) keep(i, j, s + e);
   emit_stores(block, instances, kernel_.stores);
 }
 

@@ -279,7 +279,7 @@ class Verifier {
       return fail(Code::kInternal, "program {}: matrix product that some work-items may not reach",
                   p_.name);
     const DType sum = is_float(s.matrix) ? DType::kF32 : DType::kI32;
-    for (uint32_t r = s.target; r < s.target + 4; ++r)
+    for (uint32_t r = s.target; r < s.target + s.sums; ++r)
       if (r >= p_.registers.size() || p_.registers[r] != Type{sum, 1})
         return fail(Code::kInternal, "program {}: register {} cannot hold a matrix product",
                     p_.name, r);
@@ -287,7 +287,9 @@ class Verifier {
       BM_TRY(use(w));
       if (p_.type(w) != Type{DType::kU32, 1}) return bad(w, "fragment of a matrix is no word");
     }
-    return s.operands.size() == 6 || s.operands.size() == 3
+    // Twice as many words of the left operand as of the right, or equally many.
+    return s.operands.size() == 6 || s.operands.size() == 3 ||
+                   (!s.operands.empty() && s.operands.size() % 2 == 0 && s.operands.size() <= 16)
                ? Status{}
                : fail(Code::kInternal, "program {}: matrix product of {} words", p_.name,
                       s.operands.size());

@@ -83,8 +83,8 @@ enum class StmtKind : uint8_t {
   kStore,
   kPrefetch,
   kLocalStore,
-  kMatrix,   ///< registers target … target+3 += product of the fragments `operands` of all 32
-             ///< work-items of a sub-group, which arrive together; see MatrixInfo
+  kMatrix,   ///< registers from target on += product of the fragments `operands` of all work-items
+             ///< of a sub-group, which arrive together; see MatrixInfo
   kBarrier,  ///< all work-items of a group arrive, and see each other's local stores so far
   kFault,    ///< reports Program::faults[target] at element `begin` and ends the process
 };
@@ -117,10 +117,12 @@ struct Stmt {
   bool is_streamed = false;
   BlockId body = kNone;        ///< kLoop, kIf
   DType matrix = DType::kF16;  ///< kMatrix: of the operands
-  /// kMatrix: words of the left operand, then of the right. Work-item 4·g + t holds, of a tile 8
-  /// words deep, words t and t+4 of row g and of row g+8 (order: t of both, then t+4 of both), and
-  /// words t and t+4 of column g; results of columns 2t and 2t+1 in row g, then in row g+8. A tile
-  /// 4 words deep has no words t+4. Source: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16".
+  uint32_t sums = 4;           ///< kMatrix: registers
+  /// kMatrix: words of the left operand, then of the right, as MatrixInfo deals them out. For
+  /// mma.sync work-item 4·g + t holds, of a tile 8 words deep, words t and t+4 of row g and of row
+  /// g+8 (order: t of both, then t+4 of both), and words t and t+4 of column g; results of columns
+  /// 2t and 2t+1 in row g, then in row g+8. A tile 4 words deep has no words t+4. Source: PTX
+  /// ISA 9.0, "Matrix Fragments for mma.m16n8k16".
   std::vector<ValueId> operands = {};
 };
 

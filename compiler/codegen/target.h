@@ -13,12 +13,25 @@
 
 namespace bm::compiler {
 
-/// An instruction with which 32 work-items multiply a 16-row by an 8-column tile. Operands are
-/// words of 32 bits along the depth, `depth_words` per row and column.
+/// An instruction with which a sub-group multiplies two tiles. Operands are words of 32 bits along
+/// the depth, `depth_words` per row and column. A work-item has a place g in its slot, 0 … slot -
+/// 1, and a part p: it holds, of row g of the left and column g of the right operand, the words of
+/// part p of the depth. The defaults are those of mma.sync: 16 rows by 8 columns.
 struct MatrixInfo {
   DType in = DType::kF16;    ///< of both operands
   DType sum = DType::kF32;   ///< of accumulator and result
   uint32_t depth_words = 8;  ///< 8: 16 numbers of 16 bits deep
+  uint32_t slot = 8;         ///< rows or columns
+  uint32_t left_slots = 2;   ///< of one instruction; of the right operand it takes one
+  uint32_t parts = 4;        ///< of the depth; 1: work-items that share g hold the same
+  bool is_part_low = true;   ///< p is the low digit of a work-item's number, g the high one
+  uint32_t sums = 4;         ///< results of a work-item
+  /// Results, where not 0: number s lies in row s·row_step + p·row_part and column g. Where 0: in
+  /// row g of slot s / 2 and column 2·p + s % 2.
+  uint32_t row_step = 0, row_part = 0;
+
+  /// Of one work-item and slot.
+  uint32_t words() const { return depth_words / parts; }
 };
 
 struct TargetInfo {

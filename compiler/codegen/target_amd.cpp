@@ -11,23 +11,69 @@ namespace {
 
 /// Source: LLVM 19, AMDGPUUsage.rst, "Processors" and "Address Spaces"; GCNProcessors.td of LLVM 17
 /// to 20 for the first release that has a name.
+enum class MatrixForm : uint8_t { kWmma11, kWmma12, kMfma };
 struct AmdRow {
   std::string_view name;
   uint32_t wave;         ///< lanes of a wave of our kernels
   bool has_cumode;       ///< work-groups on one compute unit or on a pair of them
   uint32_t local_bytes;  ///< of a work-group
   int from_release;      ///< of LLVM
+  MatrixForm matrix;
 };
-constexpr std::array kAmdRows = {
-    AmdRow{"gfx942", 64, false, 64 << 10, 17}, AmdRow{"gfx950", 64, false, 160 << 10, 20},
-    AmdRow{"gfx1100", 32, true, 64 << 10, 17}, AmdRow{"gfx1101", 32, true, 64 << 10, 17},
-    AmdRow{"gfx1102", 32, true, 64 << 10, 17}, AmdRow{"gfx1103", 32, true, 64 << 10, 17},
-    AmdRow{"gfx1150", 32, true, 64 << 10, 17}, AmdRow{"gfx1151", 32, true, 64 << 10, 17},
-    AmdRow{"gfx1200", 32, true, 64 << 10, 18}, AmdRow{"gfx1201", 32, true, 64 << 10, 18}};
+constexpr std::array kAmdRows = {AmdRow{"gfx942", 64, false, 64 << 10, 17, MatrixForm::kMfma},
+                                 AmdRow{"gfx950", 64, false, 160 << 10, 20, MatrixForm::kMfma},
+                                 AmdRow{"gfx1100", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
+                                 AmdRow{"gfx1101", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
+                                 AmdRow{"gfx1102", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
+                                 AmdRow{"gfx1103", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
+                                 AmdRow{"gfx1150", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
+                                 AmdRow{"gfx1151", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
+                                 AmdRow{"gfx1200", 32, true, 64 << 10, 18, MatrixForm::kWmma12},
+                                 AmdRow{"gfx1201", 32, true, 64 << 10, 18, MatrixForm::kWmma12}};
 
 const AmdRow* find_row(std::string_view name) {
   const auto* row = std::ranges::find(kAmdRows, name, &AmdRow::name);
   return row == kAmdRows.end() ? nullptr : row;
+}
+
+/// Lane l of the wave is at place l % 16 of its slot. RDNA3: both halves of the wave hold the same
+/// rows and columns, results are in rows 2·s + l / 16. RDNA4: the halves hold halves of the depth,
+/// results are in rows s + 8·(l / 16). CDNA3: four quarters, rows s + 4·(l / 16). Source: AMD RDNA3
+/// and RDNA4 ISA guides, "WMMA"; CDNA3 ISA guide, "Matrix Arithmetic Instructions".
+struct MatrixShape {
+  MatrixForm form;
+  uint32_t parts, sums, row_step, row_part;
+};
+constexpr std::array kMatrixShapes = {MatrixShape{MatrixForm::kWmma11, 1, 8, 2, 1},
+                                      MatrixShape{MatrixForm::kWmma12, 2, 8, 1, 8},
+                                      MatrixShape{MatrixForm::kMfma, 4, 4, 1, 4}};
+/// One step of 16 numbers of 16 bits; of 8 bits 16, on CDNA3 32.
+struct MatrixType {
+  DType in, sum;
+  uint32_t depth_words;
+  bool has_mfma;
+};
+constexpr std::array kMatrixTypes = {
+    MatrixType{DType::kF16, DType::kF32, 8, true}, MatrixType{DType::kBF16, DType::kF32, 8, true},
+    MatrixType{DType::kI8, DType::kI32, 4, true}, MatrixType{DType::kU8, DType::kI32, 4, false}};
+
+std::vector<MatrixInfo> matrix_rows(MatrixForm form) {
+  const auto* shape = std::ranges::find(kMatrixShapes, form, &MatrixShape::form);
+  const bool is_mfma = form == MatrixForm::kMfma;
+  std::vector<MatrixInfo> rows;
+  for (const MatrixType& type : kMatrixTypes)
+    if (type.has_mfma || !is_mfma)
+      rows.push_back({.in = type.in,
+                      .sum = type.sum,
+                      .depth_words = is_mfma ? 8 : type.depth_words,
+                      .slot = 16,
+                      .left_slots = 1,
+                      .parts = shape->parts,
+                      .is_part_low = false,
+                      .sums = shape->sums,
+                      .row_step = shape->row_step,
+                      .row_part = shape->row_part});
+  return rows;
 }
 
 /// Work-items along an axis of a grid are counted in 32 bits, groups along the second and third
@@ -68,6 +114,7 @@ TargetInfo amd_info(const hal::Arch& arch, TargetInfo info) {
     info.features = settings().amd_cumode ? "+cumode" : "-cumode";
   info.llvm_release = row->from_release;
   info.sub_group = row->wave;
+  info.matrix = matrix_rows(row->matrix);
   return info;
 }
 

@@ -53,31 +53,36 @@ struct GroupFactor {
   bool is_bounded = false;  ///< more groups than iterations may be launched
 };
 
-/// One factor of a product of matrices. A slot is 8 rows of the left or 8 columns of the right one.
+/// One factor of a product of matrices. A slot is so many rows of the left or columns of the right
+/// one (MatrixInfo).
 struct MatrixOperand {
   const ir::Node* load = nullptr;
   const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
   /// Neighbours in memory are neighbours in depth; otherwise along the rows or columns, and slots
-  /// come in groups of as many as there are numbers in 16 bytes, interleaved.
+  /// come in groups, interleaved, of as many numbers as one load brings.
   bool is_deep = true;
   uint32_t slots = 1;  ///< of one sub-group's tile
+  uint32_t slot = 8;
 
   uint32_t per_load() const { return 16 / static_cast<uint32_t>(item_size(load->dtype)); }
-  uint32_t rows() const { return slots * 8; }
+  uint32_t rows() const { return slots * slot; }
+  /// Slots of a group where memory is not deep: of 16 bytes, or of as many as there are.
+  uint32_t together() const { return slots < per_load() ? slots : per_load(); }
 };
 
-/// A sum of products done by matrix instructions: every sub-group of 32 work-items has a tile.
+/// A sum of products done by matrix instructions: every sub-group has a tile.
 struct MatrixPlan {
   const ir::Node* reduce = nullptr;
   const ir::Node* depth = nullptr;  ///< loop of the reduction that the instructions run along
   MatrixInfo info;
+  uint32_t sub_group = 32;  ///< work-items
   MatrixOperand left, right;
   uint32_t tiles_down = 1, tiles_across = 1;  ///< sub-groups of a group; powers of two
   /// Rows of groups that are done side by side, so that what they read stays in a cache.
   int64_t band = 1;
-  uint32_t chunks = 1;                        ///< per trip, loaded before any of them is multiplied
-  static constexpr int64_t kChunkBytes = 64;  ///< of depth
-  int64_t chunk() const { return kChunkBytes / item_size(info.in); }
+  uint32_t chunks = 1;  ///< per trip, loaded before any of them is multiplied
+  /// Depth of which every work-item loads 16 bytes of a row.
+  int64_t chunk() const { return int64_t{16} * info.parts / item_size(info.in); }
   int64_t trip() const { return chunk() * chunks; }
 };
 

@@ -15,7 +15,6 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-constexpr uint32_t kSubGroup = 32;
 /// Accumulators of one work-item; more would not fit into its registers with the fragments.
 constexpr uint32_t kMostSums = 128;
 /// Words that are loaded per trip.
@@ -28,8 +27,10 @@ constexpr double kLoadCycles = 4;       ///< 16 bytes for each of 32 work-items
 constexpr double kLatencyCycles = 600;  ///< of a trip with nothing beside it
 constexpr double kFarCycles = 16;       ///< the same beyond the multiprocessor's own cache
 constexpr double kOtherRegisters = 48;
-constexpr double kRegisters = 65536.0 / kSubGroup;
+constexpr double kRegisters = 65536.0;
 constexpr int64_t kMostBand = 8;
+/// Of a tile whose neighbours in memory are its rows or columns; fewer would be loaded in crumbs.
+constexpr uint32_t kLeastRows = 64;
 
 class MatrixScheduler {
  public:
@@ -69,6 +70,7 @@ class MatrixScheduler {
       if (info.in == loads_[0]->dtype && info.sum == reduce->dtype) {
         plan_.reduce = reduce;
         plan_.info = info;
+        plan_.sub_group = target_.sub_group;
         return true;
       }
     return false;
@@ -80,7 +82,7 @@ class MatrixScheduler {
                                        const Node* other) const {
     if (!model_.depends(load, along) || !model_.depends(load, depth) || model_.depends(load, other))
       return std::nullopt;
-    MatrixOperand out{.load = load, .along = along};
+    MatrixOperand out{.load = load, .along = along, .slot = plan_.info.slot};
     const ir::Linear index = ir::linear(load->src[0]);
     const auto is_row = [&](const Node* direction) {
       if (index.constant % out.per_load() != 0) return false;
@@ -116,7 +118,7 @@ class MatrixScheduler {
       plan.depth = depth;
       plan.left = *left;
       plan.right = *right;
-      for (const uint32_t down : {8u, 4u, 2u})
+      for (const uint32_t down : {8u, 4u, 2u, 1u})
         for (const uint32_t across : {8u, 4u, 2u, 1u})
           for (const auto& [tiles_down, tiles_across] :
                {std::pair{2u, 2u}, {1u, 4u}, {4u, 1u}, {1u, 2u}, {2u, 1u}, {1u, 1u}}) {
@@ -126,7 +128,8 @@ class MatrixScheduler {
             plan.tiles_across = tiles_across;
             for (const uint32_t chunks : {1u, 2u, 4u}) {
               plan.chunks = chunks;
-              if (divides(depth, plan.trip())) consider_tile(plan);
+              if (4 * chunks % plan.info.words() == 0 && divides(depth, plan.trip()))
+                consider_tile(plan);
             }
           }
     }
@@ -141,11 +144,12 @@ class MatrixScheduler {
 
   void consider_tile(const MatrixPlan& p) {
     for (const MatrixOperand* o : {&p.left, &p.right})
-      if (!o->is_deep && o->slots % o->per_load() != 0) return;
-    const uint32_t sums = 2 * p.left.slots * p.right.slots;
+      if (!o->is_deep && o->slots % std::min(o->per_load(), kLeastRows / o->slot) != 0) return;
+    if (p.left.slots % p.info.left_slots != 0) return;
+    const uint32_t sums = p.info.sums * p.left.slots / p.info.left_slots * p.right.slots;
     if (!divides(p.left.along, down(p)) || !divides(p.right.along, across(p)) ||
         sums > std::min(kMostSums, limits_.max_sums) || fragment_words(p) > kMostFragments ||
-        kSubGroup * p.tiles_down * p.tiles_across > target_.max_block ||
+        p.sub_group * p.tiles_down * p.tiles_across > target_.max_block ||
         (model_.output_nodes() + 1) * sums > kMostEpilogue)
       return;
     const double cost = time(p, sums);
@@ -160,15 +164,16 @@ class MatrixScheduler {
     for (const Node* r : kernel_.ranges) groups *= CostModel::trips(r);
     groups /= static_cast<double>(down(p) * across(p));
     const double sub_groups = p.tiles_down * p.tiles_across;
-    const double products = p.left.slots / 2.0 * p.right.slots * 2;
+    const double products =
+        p.left.slots / static_cast<double>(p.info.left_slots) * p.right.slots * 4 / p.info.words();
     const double loads = p.left.slots + p.right.slots;
     // Neighbours among the sub-groups of a group read the same rows or columns.
     // Sub-groups of one group read the same rows or columns at about the same time.
     const double far = p.left.slots / p.tiles_across + p.right.slots / p.tiles_down;
     const double busy =
         std::max({products * kProductCycles, loads * kLoadCycles, far * kFarCycles});
-    const double room =
-        std::floor(kRegisters / (sums + fragment_words(p) + kOtherRegisters) / sub_groups);
+    const double room = std::floor(kRegisters / p.sub_group /
+                                   (sums + fragment_words(p) + kOtherRegisters) / sub_groups);
     const double waves = std::ceil(groups / units_) * sub_groups;
     const double resident = std::min(std::max(1.0, room) * sub_groups, waves);
     double t = std::max(
@@ -184,7 +189,7 @@ class MatrixScheduler {
     const int64_t columns = p.right.along->src[0]->imm / across(p);
     p.band = kMostBand;
     while (rows % p.band != 0) p.band /= 2;
-    s.block = kSubGroup * p.tiles_down * p.tiles_across;
+    s.block = p.sub_group * p.tiles_down * p.tiles_across;
     s.grid[0].constant = rows * columns;
     double most = static_cast<double>(rows) * static_cast<double>(columns);
     size_t symbolic = 0;

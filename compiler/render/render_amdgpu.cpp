@@ -4,6 +4,7 @@
 //
 // Source: LLVM 19, docs/AMDGPUUsage.rst: "LLVM IR Intrinsics", "LLVM IR Attributes", "Address
 // Spaces".
+#include <algorithm>
 #include <array>
 
 #include "compiler/render/llvm_work_items.h"
@@ -69,8 +70,90 @@ class AmdgpuRenderer final : public LlvmWorkItems {
     line("fence syncscope(\"workgroup\") acquire");
   }
 
-  void matrix(const Stmt&) override {
-    check_failed("no matrix instructions for this target", __FILE__, __LINE__);
+  /// Eight sums: WMMA, whose shape the words of an operand tell; four: MFMA.
+  struct MatrixRow {
+    uint32_t sums;
+    DType in;
+    std::string_view name;     ///< of the intrinsic; {} the operands' numbers
+    std::string_view element;  ///< of the operands, in `per_word` to a word; empty: one i64
+    uint32_t per_word;
+    std::string_view before;  ///< arguments before each operand
+    std::string_view after;   ///< arguments behind the sums
+  };
+  static const MatrixRow& matrix_row(const Stmt& s) {
+    static constexpr std::array kRows = {
+        MatrixRow{8, DType::kF16, "llvm.amdgcn.wmma.f32.16x16x16.f16.v8f32.v{}f16", "half", 2, "",
+                  ""},
+        MatrixRow{8, DType::kBF16, "llvm.amdgcn.wmma.f32.16x16x16.bf16.v8f32.v{}i16", "i16", 2, "",
+                  ""},
+        MatrixRow{8, DType::kI8, "llvm.amdgcn.wmma.i32.16x16x16.iu8.v8i32.v{}i32", "i32", 1,
+                  "i1 true, ", ", i1 false"},
+        MatrixRow{8, DType::kU8, "llvm.amdgcn.wmma.i32.16x16x16.iu8.v8i32.v{}i32", "i32", 1,
+                  "i1 false, ", ", i1 false"},
+        MatrixRow{4, DType::kF16, "llvm.amdgcn.mfma.f32.16x16x16f16", "half", 2, "",
+                  ", i32 0, i32 0, i32 0"},
+        MatrixRow{4, DType::kBF16, "llvm.amdgcn.mfma.f32.16x16x16bf16.1k", "i16", 2, "",
+                  ", i32 0, i32 0, i32 0"},
+        MatrixRow{4, DType::kI8, "llvm.amdgcn.mfma.i32.16x16x32.i8", "", 0, "",
+                  ", i32 0, i32 0, i32 0"}};
+    for (const MatrixRow& row : kRows)
+      if (row.sums == s.sums && row.in == s.matrix) return row;
+    check_failed("no such matrix instruction", __FILE__, __LINE__);
+  }
+
+  void matrix(const Stmt& s) override {
+    const MatrixRow& row = matrix_row(s);
+    const size_t words = s.operands.size() / 2, count = words * row.per_word;
+    const std::string name = fmt::format(fmt::runtime(row.name), count),
+                      in = row.element.empty() ? "i64"
+                                               : fmt::format("<{} x {}>", count, row.element),
+                      sum = fmt::format("<{} x {}>", s.sums, is_float(s.matrix) ? "float" : "i32");
+    const auto bare = [](std::string_view arguments) {
+      std::string types;
+      for (size_t at = 0; at < arguments.size();) {
+        const size_t end = std::min(arguments.find(", ", at), arguments.size());
+        const std::string_view one = arguments.substr(at, end - at);
+        types += std::string(one.substr(0, one.find(' '))) + (end < arguments.size() ? ", " : "");
+        at = end + 2;
+      }
+      return types;
+    };
+    declarations_.insert(fmt::format("declare {0} @{1}({2}{3}, {2}{3}, {0}{4})", sum, name,
+                                     bare(row.before), in, bare(row.after)));
+    const std::string left = fragment(s, 0, words, in), right = fragment(s, words, words, in);
+    const std::string sums = gather(s, sum), made = fresh("%m");
+    line("{0} = call {1} @{2}({3}{4} {5}, {3}{4} {6}, {1} {7}{8})", made, sum, name, row.before, in,
+         left, right, sums, row.after);
+    for (uint32_t i = 0; i < s.sums; ++i) {
+      const std::string one = fresh("%s");
+      line("{} = extractelement {} {}, i64 {}", one, sum, made, i);
+      line("store {} {}, {}", is_float(s.matrix) ? "float" : "i32", one, register_at(s.target + i));
+    }
+  }
+
+  /// Words of an operand as what the intrinsic takes.
+  std::string fragment(const Stmt& s, size_t first, size_t words, std::string_view type) {
+    std::string vector = "poison";
+    for (size_t i = 0; i < words; ++i) {
+      const std::string next = fresh("%w");
+      line("{} = insertelement <{} x i32> {}, i32 {}, i64 {}", next, words, vector,
+           ref(s.operands[first + i]), i);
+      vector = next;
+    }
+    const std::string out = fresh("%w");
+    line("{} = bitcast <{} x i32> {} to {}", out, words, vector, type);
+    return out;
+  }
+  std::string gather(const Stmt& s, std::string_view type) {
+    const std::string_view scalar = is_float(s.matrix) ? "float" : "i32";
+    std::string vector = "poison";
+    for (uint32_t i = 0; i < s.sums; ++i) {
+      const std::string one = fresh("%s"), next = fresh("%s");
+      line("{} = load {}, {}", one, scalar, register_at(s.target + i));
+      line("{} = insertelement {} {}, {} {}, i64 {}", next, type, vector, scalar, one, i);
+      vector = next;
+    }
+    return vector;
   }
 
   std::string constant_table(size_t number) const {

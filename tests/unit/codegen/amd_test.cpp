@@ -111,14 +111,88 @@ TEST_F(Amd, QuotientsOfAnySizeAreTheCpus) {
   }
 }
 
+TEST_F(Amd, MatrixInstructionsAreUsedWhereTheyExist) {
+  struct Row {
+    DType in;
+    const char *wmma, *mfma;
+  };
+  const Row rows[] = {{DType::kF16, "v_wmma_f32_16x16x16_f16", "v_mfma_f32_16x16x16_f16"},
+                      {DType::kBF16, "v_wmma_f32_16x16x16_bf16", "v_mfma_f32_16x16x16_bf16"},
+                      {DType::kI8, "v_wmma_i32_16x16x16_iu8", "v_mfma_i32_16x16x32_i8"},
+                      {DType::kF32, "v_", "v_"}};
+  for (const char* chip : kChips) {
+    if (is_unknown(chip)) continue;
+    const bool is_gfx9 = std::string_view(chip).starts_with("gfx9");
+    for (const Row& row : rows) {
+      const DType sum = is_float(row.in) ? DType::kF32 : DType::kI32;
+      const auto kernel = product_kernel({.in = row.in,
+                                          .sum = sum,
+                                          .out = sum,
+                                          .m = 128,
+                                          .n = 128,
+                                          .k = 128,
+                                          .is_right_deep = true});
+      const auto text = compiler::explain(kernel, amd_arch(chip), "");
+      ASSERT_TRUE(text) << text.error().message;
+      EXPECT_NE(text->assembly.find(is_gfx9 ? row.mfma : row.wmma), std::string::npos)
+          << chip << ' ' << dtype_name(row.in);
+      const bool is_matrix = text->assembly.find("_16x16x") != std::string::npos;
+      EXPECT_EQ(is_matrix, row.in != DType::kF32) << chip;
+      EXPECT_EQ(text->assembly.find("scratch_"), std::string::npos) << chip << ": spills";
+    }
+  }
+}
+
+/// Whole numbers at random: every product has its place, and sums are exact in any order.
+TEST_F(Amd, MatrixInstructionsGiveTheSumsOfTheCpu) {
+  std::mt19937 random(11);
+  for (const DType in : {DType::kF16, DType::kBF16, DType::kI8, DType::kU8})
+    for (const bool is_right_deep : {true, false}) {
+      const DType sum = is_float(in) ? DType::kF32 : DType::kI32;
+      if (!is_float(in) && !is_right_deep) continue;
+      const Product p{.in = in,
+                      .sum = sum,
+                      .out = sum,
+                      .m = 64,
+                      .n = 128,
+                      .k = 96,
+                      .is_left_transposed = is_float(in) && random() % 2 == 0,
+                      .is_right_deep = is_right_deep};
+      const auto kernel = product_kernel(p);
+      Buffers start = small_numbers(kernel);
+      const auto size = static_cast<size_t>(item_size(in));
+      for (size_t b = 1; b < 3; ++b)
+        for (size_t i = 0; i < start[b].size(); i += size)
+          put(in, static_cast<double>(random() % 17) - (in == DType::kU8 ? 0 : 8), &start[b][i]);
+      for (const char* where : {"GFX1100", "GFX1201"}) {
+        const auto text = compiler::explain(kernel, arch_of({where}), "");
+        ASSERT_TRUE(text) << text.error().message;
+        EXPECT_NE(text->assembly.find("v_wmma"), std::string::npos) << where << dtype_name(in);
+        Buffers got = start;
+        const Status done = run_on({where}, kernel, got, {});
+        ASSERT_TRUE(done) << done.error().message;
+        EXPECT_EQ(difference_from_cpu(kernel, got, start), 0) << where << ' ' << dtype_name(in);
+      }
+    }
+}
+
 /// Instructions of all lanes for each multiplication; docs/amd-compiler.md has the numbers.
 TEST_F(Amd, ProductsTakeFewInstructions) {
   struct Row {
     Product product;
     double most;
   };
-  const Row rows[] = {{{.in = DType::kF32, .m = 256, .n = 256, .k = 128}, 2.5},
-                      {{.m = 256, .n = 256, .k = 128, .is_right_deep = true}, 2.5}};
+  const Row rows[] = {{{.in = DType::kF32, .m = 256, .n = 256, .k = 128}, 1},
+                      {{.m = 256, .n = 256, .k = 128, .is_right_deep = true}, 0.2},
+                      {{.m = 256, .n = 256, .k = 128}, 0.3},
+                      {{.in = DType::kI8,
+                        .sum = DType::kI32,
+                        .out = DType::kI32,
+                        .m = 256,
+                        .n = 256,
+                        .k = 128,
+                        .is_right_deep = true},
+                       0.2}};
   for (const char* chip : {"gfx1100", "gfx1201"})
     for (const Row& row : rows) {
       const Product& p = row.product;
@@ -130,9 +204,10 @@ TEST_F(Amd, ProductsTakeFewInstructions) {
       ASSERT_TRUE(done) << done.error().message;
       const double each =
           32 * static_cast<double>(done->instructions) / static_cast<double>(p.m * p.n * p.k);
-      std::printf("%s %s %ldx%ldx%ld: %.3f instructions per multiplication\n", chip,
+      std::printf("%s %s %ldx%ldx%ld%s: %.3f instructions per multiplication\n", chip,
                   std::string(dtype_name(p.in)).c_str(), static_cast<long>(p.m),
-                  static_cast<long>(p.n), static_cast<long>(p.k), each);
+                  static_cast<long>(p.n), static_cast<long>(p.k), p.is_right_deep ? " deep" : "",
+                  each);
       EXPECT_LT(each, row.most);
     }
 }

@@ -46,6 +46,12 @@ bool uses_matrices(const ir::KernelIr& kernel, const char* target) {
   return text && text->source.find("mma.sync") != std::string::npos;
 }
 
+bool uses_amd_matrices(const ir::KernelIr& kernel, const char* where) {
+  const auto text = compiler::explain(kernel, arch_of({where}), "LLVM");
+  EXPECT_TRUE(text) << text.error().message;
+  return text && text->assembly.find("v_wmma") != std::string::npos;
+}
+
 std::string text_of(const std::vector<std::byte>& image) {
   return {reinterpret_cast<const char*>(image.data()), image.size()};
 }
@@ -287,9 +293,12 @@ TEST_P(OnInterpreter, MatrixProductsGiveWhatTheReferenceGives) {
     const ir::KernelIr kernel = product_kernel(p);
     ASSERT_TRUE(ir::verify(kernel)) << ir::verify(kernel).error().message;
     const bool is_whole = p.in == DType::kI8 && (p.is_left_transposed || !p.is_right_deep);
-    if (!is_amd()) {
+    if (is_amd())
+      EXPECT_EQ(uses_amd_matrices(kernel, GetParam()),
+                !is_whole && p.in != DType::kF32 && p.n % 16 == 0)
+          << ir::to_string(kernel);
+    else
       EXPECT_EQ(uses_matrices(kernel, "sm_90"), !is_whole) << ir::to_string(kernel);
-    }
     const Buffers start = small_numbers(kernel);
     Buffers got = start;
     const Status done = run_on({GetParam()}, kernel, got, {});
