@@ -9,9 +9,11 @@
 #include "compiler/compile.h"
 #include "compiler/toolchain/toolchain.h"
 #include "drivers/amd/program/code_object.h"
+#include "tests/unit/amd_opcodes/report.h"
 #include "tests/unit/codegen/amd_runner.h"
 #include "tests/unit/codegen/kernels.h"
 #include "tests/unit/codegen/products.h"
+#include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"
 
 namespace bm::test {
@@ -76,6 +78,27 @@ TEST_F(Amd, UnknownChipsAndRenderersAreNamed) {
   const auto renderer = compiler::compile(kernel, amd_arch("gfx1100"), "CLANG");
   ASSERT_FALSE(renderer);
   EXPECT_NE(renderer.error().message.find("LLVM"), std::string::npos) << renderer.error().message;
+}
+
+/// Every opcode that is emitted is decoded as LLVM decodes it, and executed.
+TEST_F(Amd, NothingIsEmittedThatIsNotVerified) {
+  OpcodeReport report;
+  const auto look = [&](const ir::KernelIr& kernel, const char* chip) {
+    const auto code = compiler::compile(kernel, amd_arch(chip), "", {.use_cache = false});
+    ASSERT_TRUE(code) << code.error().message;
+    const Status done = look_at(code->image, chip, report);
+    ASSERT_TRUE(done) << done.error().message;
+  };
+  for (const char* chip : {"gfx1100", "gfx1150", "gfx1201"}) {
+    for (const ir::KernelIr& kernel : corpus()) look(kernel, chip);
+    for (uint64_t seed = 1; seed <= 40; ++seed) {
+      look(random_kernel(seed).kernel, chip);
+      look(random_pattern(seed).kernel, chip);
+    }
+  }
+  std::printf("%s", to_string(report).c_str());
+  EXPECT_TRUE(report.unverified.empty());
+  EXPECT_GT(report.opcodes.size(), 150u);
 }
 
 /// Divisions are sequences of steps that scale and correct: results of every size, down to

@@ -195,9 +195,11 @@ void scalar_operands(Line& line, const Instruction& in) {
   }
   line.add(in.dst, in);
   line.add(in.src[0], in);
-  if (in.row->has('K') && contains(name, "fmamk")) line.add(immediate_text(in.literal));
+  // Written in full, even where an inline constant has the value.
+  const std::string constant = fmt::format("0x{:x}", in.literal);
+  if (in.row->has('K') && contains(name, "fmamk")) line.add(constant);
   line.add(in.src[1], in);
-  if (in.row->has('K') && contains(name, "fmaak")) line.add(immediate_text(in.literal));
+  if (in.row->has('K') && contains(name, "fmaak")) line.add(constant);
 }
 
 void smem_operands(Line& line, const Instruction& in, Isa isa) {
@@ -208,7 +210,7 @@ void smem_operands(Line& line, const Instruction& in, Isa isa) {
   const std::string offset =
       m.offset < 0 ? fmt::format("-0x{:x}", -m.offset) : fmt::format("0x{:x}", m.offset);
   if (m.soffset == kNull) {
-    line.add(offset);
+    line.add(m.offset == 0 && isa != Isa::kGfx12 ? "null" : offset);
   } else {
     line.add(scalar_name(m.soffset, 1));
     if (m.offset) line.suffix(" offset:" + offset);
