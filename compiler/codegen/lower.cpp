@@ -274,6 +274,7 @@ void Lowerer::lower_axis(size_t axis, BlockId block, const Instances& instances,
   if (!is_multiple(plan.step()) && plan.rest > 1) widths.emplace_back(plan.lanes, plan.rest);
   if (!is_multiple(plan.step()) && plan.jam > 1) widths.emplace_back(plan.lanes, 1);
   if (!is_multiple(plan.lanes)) widths.emplace_back(1, 1);
+  const bool is_masked = plan.is_masked && !is_multiple(plan.lanes);
   // Begin is a multiple of the widest step; see lower_grid.
   ValueId from = begin;
   for (size_t i = 0; i < widths.size(); ++i) {
@@ -292,7 +293,10 @@ void Lowerer::lower_axis(size_t axis, BlockId block, const Instances& instances,
         to = b_.add(from, b_.sub(length, whole));
       }
     }
-    trips(axis, block, instances, from, to, widths[i].first, widths[i].second);
+    if (is_masked && i + 1 == widths.size())
+      masked_trip(axis, block, instances, from, to);
+    else
+      trips(axis, block, instances, from, to, widths[i].first, widths[i].second);
     from = to;
   }
 }
@@ -304,6 +308,28 @@ void Lowerer::trips(size_t axis, BlockId block, const Instances& instances, Valu
   lower_inner(axis + 1, loop.body,
               bind_axis(instances, range, loop.index, loop.body, lanes, jam, lanes));
   b_.close_loop(loop, begin, end, int64_t{lanes} * jam);
+}
+
+/// Fewer iterations than lanes, if any.
+void Lowerer::masked_trip(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                          ValueId end) {
+  const AxisPlan& plan = schedule_.loops[axis];
+  const Builder::Loop loop = b_.open_loop(block);
+  const uint32_t binding = make_bindings(loop.index, loop.body, 0, plan.lanes, 0);
+  const ValueId left = b_.convert(b_.sub(end, loop.index), DType::kI32);
+  const ValueId lane = b_.convert(b_.iota(plan.lanes, 1), DType::kI32);
+  const ValueId most = spread(left, plan.lanes);
+  bindings_[binding].mask = b_.lt(lane, most);
+  Instances inside;
+  for (const Env& env : instances) inside.push_back(bound(env, plan.range, binding));
+  lower_inner(axis + 1, loop.body, inside);
+  b_.close_loop(loop, begin, end, plan.lanes);
+}
+
+/// `gate` (kNone: none) and the mask of the lanes.
+ValueId Lowerer::masked(ValueId gate, const Binding& binding) {
+  if (binding.mask == kNone) return gate;
+  return gate == kNone ? binding.mask : b_.bit_and(spread(gate, binding.lanes), binding.mask);
 }
 
 void Lowerer::emit_stores(BlockId block, const Instances& instances,
@@ -322,15 +348,16 @@ void Lowerer::emit_stores(BlockId block, const Instances& instances,
 
 void Lowerer::emit_store(BlockId block, const ir::Store& s, const Env& env) {
   const ValueId value = emit(s.value, env);
-  const ValueId gate = s.gate ? emit(s.gate, env) : kNone;
+  ValueId gate = s.gate ? emit(s.gate, env) : kNone;
   // A kernel of a single element has no ranges at all.
   const uint32_t r =
       ranges_.empty() ? kNone : vector_range(~uint64_t{0} >> (64 - ranges_.size()), env);
   if (r == kNone) return b_.store(block, s.param, emit(s.index, env), value, gate);
-  const Binding& binding = bindings_[env[r]];
+  const Binding binding = bindings_[env[r]];
   Env first = env;
   first[r] = binding.first_lane;
   const uint32_t lanes = binding.lanes;
+  gate = masked(gate, binding);
   const std::optional<int64_t> stride = strides(r, lanes).stride(s.index);
   if (stride == 1) {
     const ValueId at = emit(s.index, first);

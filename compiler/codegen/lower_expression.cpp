@@ -121,11 +121,15 @@ ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
   const uint32_t lanes = binding.lanes;
   Env first = env;
   first[vr] = binding.first_lane;
-  const ValueId gate = n->src.size() > 1 ? emit(n->src[1], env) : kNone;
-  const bool has_vector_gate = gate != kNone && b_.type(gate).lanes > 1;
+  ValueId gate = n->src.size() > 1 ? emit(n->src[1], env) : kNone;
+  bool has_vector_gate = gate != kNone && b_.type(gate).lanes > 1;
   Strides& along = strides(vr, lanes);
   const std::optional<int64_t> stride =
       along.is_uniform(n->src[0]) ? std::optional<int64_t>{0} : along.stride(n->src[0]);
+  if (binding.mask != kNone && (stride != 0 || has_vector_gate)) {
+    gate = masked(gate, binding);
+    has_vector_gate = true;
+  }
   if (stride == 1) return b_.load(param, n->dtype, lanes, emit(n->src[0], first), gate);
   if (stride == 0) {
     const ValueId scalar_gate = gate == kNone ? kNone : b_.any(gate);

@@ -24,6 +24,7 @@ struct Binding {
   uint32_t first_lane = 0;  ///< binding of the same index without lanes
   uint32_t origin = 0;      ///< binding without lanes and offset
   BlockId block = 0;
+  ValueId mask = kNone;  ///< lanes that are iterations of the loop; kNone: all
 };
 
 /// Binding number of every range, by dense range number; 0: not bound.
@@ -190,6 +191,9 @@ class Lowerer {
                   ValueId end);
   void lower_tiles(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                    ValueId end);
+  void masked_trip(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                   ValueId end);
+  ValueId masked(ValueId gate, const Binding& binding);
   void lower_inner(size_t axis, BlockId block, const Instances& instances);
   void emit_stores(BlockId block, const Instances& instances, const std::vector<ir::Store>& stores);
   void emit_store(BlockId block, const ir::Store& store, const Env& env);

@@ -16,6 +16,15 @@ bool is_given(const Node* n) {
   return n->op == Op::kVar;
 }
 
+bool compares_places(const Node* n) {
+  return ir::is_comparison(n->op) && n->src[0]->dtype == DType::kI64 &&
+         std::all_of(n->src.begin(), n->src.end(),
+                     [](const Node* s) { return s->lo >= INT32_MIN && s->hi <= INT32_MAX; });
+}
+
+/// Loops of more vectors than this lose little to single iterations at their end.
+constexpr int64_t kMaskedVectors = 4;
+
 }  // namespace
 
 double CostModel::weight(const Node* n) {
@@ -61,9 +70,17 @@ CostModel::CostModel(const ir::KernelIr& kernel, const TargetInfo& target, uint3
   }
   std::vector<const Node*> nodes;
   collect(values, &nodes);
-  for (const Node* n : nodes)
+  // Users first. Places that are only compared are compared in 32 bits.
+  std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) { return a->id > b->id; });
+  std::unordered_set<const Node*> used(values.begin(), values.end());
+  for (const Node* n : nodes) {
+    if (!used.contains(n)) continue;
     widest_ = std::max(
         widest_, is_half_like(n->dtype) && n->op != Op::kLoad ? int64_t{4} : item_size(n->dtype));
+    if (n->op == Op::kReduce || n->op == Op::kRange || compares_places(n)) continue;
+    const size_t first = n->op == Op::kLoad ? 1 : 0;
+    for (const Node* s : n->src.subspan(first)) used.insert(s);
+  }
 }
 
 /// A register full of the widest value; at least 4.
@@ -265,22 +282,36 @@ double CostModel::output_cost(const LaneChoice& choice, ReducePlans* plans) {
   return cost + scope_cost(roots, choice, plans, nullptr);
 }
 
+/// Short loops around reductions, of numbers that the target loads and stores some lanes of.
+bool CostModel::can_mask(const Node* range, uint32_t lanes) const {
+  const Node* extent = range->src[0];
+  const bool is_short = extent->is_const() && extent->imm % lanes != 0 && extent->imm > lanes / 2 &&
+                        extent->imm < kMaskedVectors * lanes;
+  const auto is_word = [](const ir::Param& p) { return item_size(p.dtype) == 4; };
+  return is_short && target_.has_masks && lanes * 32 <= target_.vector_bits && widest_ == 4 &&
+         !reduces_.empty() && std::all_of(kernel_.params.begin(), kernel_.params.end(), is_word) &&
+         std::all_of(reduces_.begin(), reduces_.end(),
+                     [&](const Node* n) { return depends(n, range); });
+}
+
 LaneChoice CostModel::best_lanes(const Node* range, double* cost, ReducePlans* plans) {
   LaneChoice best;
   const double extent = trips(range);
   ReducePlans scalar_plans;
   const double single = output_cost({}, &scalar_plans);
   for (uint32_t lanes = full_lanes(); lanes >= 4; lanes /= 2) {
-    if (extent < lanes) continue;
+    const bool is_masked = can_mask(range, lanes);
+    if (extent < lanes && !is_masked) continue;
     ReducePlans inner;
     const double wide = output_cost({range, lanes}, &inner);
     const double left =
         range->src[0]->is_const() ? static_cast<double>(range->src[0]->imm % lanes) : lanes / 2.0;
-    const double total = ((extent - left) * wide + left * single) / extent;
+    const double total = is_masked ? std::ceil(extent / lanes) * lanes * wide / extent
+                                   : ((extent - left) * wide + left * single) / extent;
     if (total >= *cost) continue;
     *cost = total;
     *plans = std::move(inner);
-    best = {range, lanes};
+    best = {range, lanes, is_masked};
   }
   return best;
 }

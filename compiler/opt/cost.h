@@ -18,6 +18,7 @@ namespace bm::compiler {
 struct LaneChoice {
   const ir::Node* range = nullptr;
   uint32_t lanes = 1;
+  bool is_masked = false;  ///< iterations left over run in lanes as well
 };
 
 using ReducePlans = std::unordered_map<const ir::Node*, ReducePlan>;
@@ -63,6 +64,7 @@ class CostModel {
   double reduce_cost(const ir::Node* n, const LaneChoice& choice, ReducePlans* plans,
                      const ir::Node* around);
   double share_of(const ir::Node* reduce, const ir::Node* around) const;
+  bool can_mask(const ir::Node* range, uint32_t lanes) const;
   void collect(const std::vector<const ir::Node*>& roots,
                std::vector<const ir::Node*>* nodes) const;
 

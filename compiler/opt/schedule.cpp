@@ -109,7 +109,8 @@ class Scheduler {
       for (const Node* r : kernel_.ranges)
         if (r != best.range && r->src[0]->is_const(1) == is_single)
           s_.loops.push_back({.range = r});
-      if (best.range && !is_single) s_.loops.push_back({.range = best.range, .lanes = best.lanes});
+      if (best.range && !is_single)
+        s_.loops.push_back({.range = best.range, .lanes = best.lanes, .is_masked = best.is_masked});
     }
     lanes_ = best;
   }
@@ -182,6 +183,8 @@ class Scheduler {
     for (const AxisPlan& a : s_.loops)
       if (a.jam > 1) return;
     s_.stages = plan_stages(kernel_, model_, target_.row_bytes);
+    // Scratch has room for the row, not for vectors that reach beyond it.
+    for (AxisPlan& a : s_.loops) a.is_masked = a.is_masked && s_.stages.empty();
     // Lanes must run along the row or not at all.
     std::erase_if(s_.stages, [&](const StagePlan& stage) {
       const auto& loops = stage.producer->src;

@@ -24,7 +24,8 @@ struct AxisPlan {
   const ir::Node* range = nullptr;
   uint32_t lanes = 1;
   uint32_t jam = 1;
-  uint32_t rest = 1;  ///< merged vectors where fewer than `jam` are left; 0, 1: one at a time
+  bool is_masked = false;  ///< what full vectors leave of the loop is one more, masked
+  uint32_t rest = 1;       ///< merged vectors where fewer than `jam` are left; 0, 1: one at a time
   /// Not 0: a loop over tiles of so many iterations; a later loop over the same range goes through
   /// one of them. A multiple of that loop's step.
   int64_t tile = 0;

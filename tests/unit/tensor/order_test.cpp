@@ -87,7 +87,8 @@ TEST_P(Order, ScansOfEveryType) {
   using enum DType;
   const Lines l{2, 101, 3};
   for (const DType t : {kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kBF16, kF32, kF64}) {
-    if (device() == "CL" && (t == kF64 || t == kF16)) continue;
+    // Compiling for OpenCL is slow.
+    if (device() == "CL" && t != kI8 && t != kF32) continue;
     SCOPED_TRACE(fmt::format("{}, seed {}", dtype_name(t), seed));
     const std::vector<double> v = whole(l.count(), 1, !is_unsigned(t));
     const Tensor x = tensor_of(v, l.shape(), t, device());
@@ -172,7 +173,8 @@ TEST_P(Order, TheLargestOfEveryType) {
   using enum DType;
   for (const DType t :
        {kBool, kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kBF16, kF32, kF64}) {
-    if (device() == "CL" && (t == kF64 || t == kF16)) continue;
+    // Compiling for OpenCL is slow.
+    if (device() == "CL" && t != kI8 && t != kF32) continue;
     SCOPED_TRACE(fmt::format("{}, seed {}", dtype_name(t), seed));
     const bool is_flag = t == kBool;
     const std::vector<double> v = whole(150, is_flag ? 1 : 100, !is_unsigned(t) && !is_flag);
