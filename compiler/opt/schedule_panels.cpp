@@ -77,8 +77,7 @@ class PanelScheduler {
     plan_.vectors = 4;
     plan_.rows = static_cast<uint32_t>(extent(plan_.row));
     if (plan_.rows > 1) plan_.vectors = 2;
-    plan_.vectors =
-        static_cast<uint32_t>(tile_of(knobs_, target_, {1, plan_.vectors}).vectors);
+    plan_.vectors = static_cast<uint32_t>(tile_of(knobs_, target_, {1, plan_.vectors}).vectors);
     plan_.row_block = plan_.rows;
     for (PanelProduct& p : plan_.products) {
       if (p.right_depth.size() > 1 || p.right_copy != PanelCopy::kVectors) return false;
@@ -178,8 +177,7 @@ class PanelScheduler {
 
   void choose_depth(PanelProduct* p) const {
     const Node* outer = p->right_depth[0]->src[0];
-    const int64_t most =
-        std::max<int64_t>(depth_of(knobs_, kMostSteps) * p->pack() / p->inner, 1);
+    const int64_t most = std::max<int64_t>(depth_of(knobs_, kMostSteps) * p->pack() / p->inner, 1);
     const int64_t trips = outer->is_const() ? outer->imm : INT64_MAX;
     if (trips <= most + most / 2) {
       p->block = trips;

@@ -66,11 +66,12 @@ class AmdPeers : public testing::TestWithParam<Mode> {
     return device.hal().load(code).value();
   }
   runtime::Call step(uint32_t gpu) {
-    return {
-        .name = "step",
-        .what =
-            runtime::KernelCall{.program = steps_[gpu], .device = devices_[gpu].get(), .vars = {}},
-        .args = {{.buffer = buffers_[gpu], .is_written = true}}};
+    runtime::KernelCall kernel;
+    kernel.program = steps_[gpu];
+    kernel.device = devices_[gpu].get();
+    return {.name = "step",
+            .what = std::move(kernel),
+            .args = {{.buffer = buffers_[gpu], .is_written = true}}};
   }
   runtime::Call copy(uint32_t to, uint32_t from) {
     return {.name = "copy",

@@ -212,9 +212,11 @@ TEST_P(NvRecoveryOf, GraphsOfBeforeRunAgain) {
   ASSERT_TRUE(runtime::copy_in(*memory, bytes));
   std::vector<runtime::Call> calls;
   for (int i = 0; i < 3; ++i)
-    calls.push_back({.name = "step",
-                     .what = runtime::KernelCall{.program = step, .device = &device, .vars = {}},
-                     .args = {{.buffer = *memory, .is_written = true}}});
+    calls.push_back(
+        {.name = "step",
+         .what =
+             runtime::KernelCall{.program = step, .device = &device, .vars = {}, .constants = {}},
+         .args = {{.buffer = *memory, .is_written = true}}});
   auto graph = runtime::make_graph(std::move(calls), 0, 0);
   ASSERT_TRUE(graph) << graph.error().message;
   uint64_t want = number;
