@@ -427,7 +427,7 @@ TEST_P(AmdDeviceTest, AStalledQueueTimesOutAndClosesInTime) {
   open({.is_stalled = true}, {.ring_entries = 128});
   const hal::Command list[] = {hal::Signal{word_va(), 1}};
   Status status;
-  for (int i = 0; i < 1000 && status; ++i) status = compute().submit(list);
+  for (int i = 0; i < 100'000 && status; ++i) status = compute().submit(list);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, Code::kTimeout);
   EXPECT_NE(status.error().message.find("the ring is full"), std::string::npos);

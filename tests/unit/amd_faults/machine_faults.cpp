@@ -206,7 +206,7 @@ std::vector<Planted> machine_faults() {
               {"compiled for gfx1201", "this GPU is gfx1100"}),
       refused("CutObject", cut_object, Code::kCorrupt, {"section"}),
       refused("NoObject", no_object, Code::kCorrupt, {"ELF"}),
-      refused("OtherEntry", other_entry, Code::kNotFound,
+      refused("OtherEntry", other_entry, Code::kInvalidArgument,
               {"no kernel 'something'", "numbers", "step"}),
       refused("TooMuchLds", too_much_lds, Code::kUnsupported,
               {"kernel 'numbers'", "65537 bytes of LDS", "65536"}),

@@ -213,7 +213,7 @@ void smem_operands(Line& line, const Instruction& in, Isa isa) {
     line.add(m.offset == 0 && isa != Isa::kGfx12 ? "null" : offset);
   } else {
     line.add(scalar_name(m.soffset, 1));
-    if (m.offset) line.suffix(" offset:" + offset);
+    if (m.offset || isa == Isa::kGfx12) line.suffix(" offset:" + offset);
   }
   cache_policy(line, in, isa);
 }
