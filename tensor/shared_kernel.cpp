@@ -131,6 +131,8 @@ class Sharer {
       case Op::kLoad:
         return g.load(static_cast<int>(n.imm), n.dtype, s[0], s.size() > 1 ? s[1] : nullptr);
       case Op::kReduce: return g.reduce(n.reduce_op(), s[0], s.subspan(1));
+      case Op::kScan: return g.scan(n.reduce_op(), s[0], s[1]);
+      case Op::kLeast: return g.least(s[0], s[1], s[2]);
       case Op::kCast: return g.cast(s[0], n.dtype);
       case Op::kBitcast: return g.bitcast(s[0], n.dtype);
       case Op::kSelect: return g.select(s[0], s[1], s[2]);
