@@ -15,6 +15,7 @@
 #include "compiler/codegen/target.h"
 #include "compiler/opt/schedule.h"
 #include "compiler/render/render.h"
+#include "compiler/toolchain/comgr.h"
 #include "compiler/toolchain/cuda_disassembler.h"
 #include "compiler/toolchain/nvjitlink.h"
 #include "compiler/toolchain/nvrtc.h"
@@ -44,7 +45,7 @@ constexpr std::array kLimits = {ScheduleLimits{}, ScheduleLimits{.max_sums = 32}
                                 ScheduleLimits{.max_lanes = 4, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 1, .has_tiles = false}};
 
-enum class Renderer : uint8_t { kLlvm, kClang, kOpenCl, kNvrtc, kPtx, kNvptx, kAmdgpu };
+enum class Renderer : uint8_t { kLlvm, kClang, kOpenCl, kNvrtc, kPtx, kNvptx, kAmdgpu, kHip };
 
 Result<Renderer> choose_renderer(const hal::Arch& arch, std::string_view name) {
   if (arch.vendor == hal::Vendor::kOpenCl) {
@@ -63,7 +64,8 @@ Result<Renderer> choose_renderer(const hal::Arch& arch, std::string_view name) {
     // NULL gives its devices the CPU's names.
     if (name.empty() || name == "LLVM" || arch.vendor == hal::Vendor::kNull)
       return Renderer::kAmdgpu;
-    return fail(Code::kUnsupported, "renderer {}: AMD devices have LLVM", name);
+    if (name == "HIP") return Renderer::kHip;
+    return fail(Code::kUnsupported, "renderer {}: AMD devices have LLVM and HIP", name);
   }
   if (name.empty() || name == "LLVM") return Renderer::kLlvm;
   if (name == "CLANG") return Renderer::kClang;
@@ -97,6 +99,7 @@ std::string_view renderer_name(Renderer renderer) {
     case Renderer::kPtx: return "PTX";
     case Renderer::kNvptx: return "NVPTX";
     case Renderer::kAmdgpu: return "AMDGPU";
+    case Renderer::kHip: return "HIP";
   }
   __builtin_unreachable();
 }
@@ -131,6 +134,7 @@ std::string render(const Program& program, const TargetInfo& target, Renderer re
     case Renderer::kPtx: return render_ptx(program, target);
     case Renderer::kNvptx: return render_nvptx(program);
     case Renderer::kAmdgpu: return render_amdgpu(program);
+    case Renderer::kHip: return render_hip(program);
   }
   __builtin_unreachable();
 }
@@ -142,7 +146,8 @@ bool is_checked(const hal::Arch& arch) {
 
 Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer,
                         const Knobs& knobs = {}) {
-  const TargetInfo target = target_info(arch);
+  TargetInfo target = target_info(arch);
+  if (renderer == Renderer::kHip) target.matrix.clear();  // nobody writes them as HIP
   Stages s;
   for (ScheduleLimits limits : kLimits) {
     limits.knobs = knobs.empty() ? nullptr : &knobs;
@@ -191,6 +196,7 @@ Result<std::vector<std::byte>> assemble(const std::string& source, const hal::Ar
   switch (renderer) {
     case Renderer::kLlvm:
     case Renderer::kAmdgpu: return llvm_compile(source, target_info(arch));
+    case Renderer::kHip: return comgr_compile(source, target_info(arch));
     case Renderer::kClang: return clang_compile(source, target_info(arch));
     case Renderer::kOpenCl: return bytes_of(source);  // the device's driver compiles the text
     case Renderer::kNvrtc: return assemble_cuda(source, arch);
@@ -233,6 +239,7 @@ Status check_arch(const hal::Arch& arch) {
 /// What of a CUDA toolkit and of settings the code depends on. Mixed toolkits have given programs
 /// that a driver refuses, so their versions count.
 std::string toolkit(Renderer renderer) {
+  if (renderer == Renderer::kHip) return comgr_version().value_or("none");
   if (renderer != Renderer::kNvrtc && renderer != Renderer::kPtx && renderer != Renderer::kNvptx)
     return "";
   std::string code = wants_ptx() ? "ptx" : "cubin";

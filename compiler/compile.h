@@ -20,12 +20,12 @@ struct CompileOptions {
 };
 
 /// Compiles `kernel` for `arch`. `renderer`: "LLVM" (in process) or "CLANG" (C text, clang as a
-/// process), which give bit-identical results, empty: "LLVM"; for AMD "LLVM"; for OpenCL "OPENCL"
-/// (text); for NVIDIA "NVRTC" (CUDA C, the default), "PTX" or "LLVM" (its NVPTX target), all to a
-/// cubin, or with BM_NV_CODE=ptx to PTX text that ends in NUL, as the latter two are too where no
-/// nvJitLink is installed. With DEBUG >= 4 the source goes to stderr. Thread: any; `kernel` is only
-/// read. Errors: kNotFound (compiler not installed), kUnsupported (arch or renderer), kCompile with
-/// the log.
+/// process), which give bit-identical results, empty: "LLVM"; for AMD "LLVM" or "HIP" (comgr); for
+/// OpenCL "OPENCL" (text); for NVIDIA "NVRTC" (CUDA C, the default), "PTX" or "LLVM" (its NVPTX
+/// target), all to a cubin, or with BM_NV_CODE=ptx to PTX text that ends in NUL, as the latter two
+/// are too where no nvJitLink is installed. With DEBUG >= 4 the source goes to stderr. Thread: any;
+/// `kernel` is only read. Errors: kNotFound (compiler not installed), kUnsupported (arch or
+/// renderer), kCompile with the log.
 Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch,
                                 std::string_view renderer, CompileOptions options = {});
 

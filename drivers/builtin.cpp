@@ -33,7 +33,7 @@ constexpr DriverInfo kDrivers[] = {
      .open = nv::open_device},
     {.name = "AMD",
      .interfaces = "KFD",
-     .renderers = "LLVM",
+     .renderers = "LLVM HIP",
      .help = "an AMD GPU of gfx942, gfx11 or gfx12 with the amdgpu kernel driver of Linux 6.1 or "
              "later; /dev/kfd and /dev/dri/renderD* must be there and writable (group render)",
      .count = amd::count_units,

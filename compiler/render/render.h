@@ -36,6 +36,10 @@ std::string render_nvptx(const Program& program);
 /// argument block is 64-bit words: its params' addresses, then its variables.
 std::string render_amdgpu(const Program& program);
 
+/// HIP C++ of a program with work-groups and without matrix instructions, to be compiled without
+/// contraction. Arguments as render_amdgpu has them. Needs no header.
+std::string render_hip(const Program& program);
+
 /// Name of the PTX instruction of a kMatrix statement: "mma.sync.aligned.m16n8k16…".
 std::string mma_name(const Stmt& s);
 
