@@ -57,12 +57,17 @@ class Sharer {
     lowest_.assign(kernel_.params.size(), std::numeric_limits<int64_t>::max());
     highest_.assign(kernel_.params.size(), -1);
     is_gated_.assign(kernel_.params.size(), false);
+    bool has_powers = false, has_reduces = false;
     for (const Node* n : order()) {
+      has_powers = has_powers || n->op == Op::kExp2;
+      has_reduces = has_reduces || n->op == Op::kReduce;
       if (n->op == Op::kLoad) note_load(*n);
       if (!takes_numbers(n->op)) continue;
       for (const Node* s : n->src)
         if (is_ordinary(s) && constants_.size() < kMostConstants) constants_.insert(s);
     }
+    // Schedules of attention must see that what its scores are multiplied with is positive.
+    if (has_powers && has_reduces) constants_.clear();
   }
 
   void note_load(const Node& load) {
