@@ -40,6 +40,16 @@ TEST(SharedKernels, OtherScalesAndOffsetsNeedNoOtherKernel) {
             1u);
 }
 
+// The schedule of attention needs to see that its scale is positive.
+TEST(SharedKernels, ScalesOfAttentionStayInTheKernel) {
+  const Tensor x = Tensor::from(ramp(320), {10, 32}, "CPU");
+  const KernelRecorder recorder;
+  ((x.matmul(x.transpose()) * 0.3).softmax(-1).matmul(x)).data<float>();
+  ASSERT_FALSE(recorder.kernels().empty());
+  for (const KernelPtr& kernel : recorder.kernels())
+    EXPECT_TRUE(kernel->vars.empty()) << ir::to_string(*kernel);
+}
+
 TEST(SharedKernels, LayersOfOneTensorShareTheirKernel) {
   const int64_t layers = 6, rows = 16, columns = 64;
   const std::vector<float> v = ramp(layers * rows * columns);
