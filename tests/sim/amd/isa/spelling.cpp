@@ -1,7 +1,7 @@
 #include "tests/sim/amd/isa/spelling.h"
 
+#include <algorithm>
 #include <cstring>
-#include <regex>
 #include <string_view>
 
 namespace bm::sim::amd {
@@ -34,10 +34,15 @@ std::string normal(std::string text) {
   for (const std::string_view plain : kNumbers)
     if (plain == name) return name;
   if (end == std::string::npos) return name;
-  static const std::regex hint(" th:\\S+"), spaces(" +");
-  std::string rest = std::regex_replace(text.substr(end), hint, "");
-  rest = std::regex_replace(rest, spaces, " ");
-  while (rest.ends_with(' ')) rest.pop_back();
+  std::string rest;
+  for (size_t at = end; at < text.size();) {
+    const size_t begin = text.find_first_not_of(' ', at);
+    if (begin == std::string::npos) break;
+    at = std::min(text.find(' ', begin), text.size());
+    const std::string_view word = std::string_view(text).substr(begin, at - begin);
+    // Temporal hints change no result.
+    if (!word.starts_with("th:")) rest.append(" ").append(word);
+  }
   // LLVM closes a bar behind the carry here.
   if (rest.find(", vcc_lo|") != std::string::npos) return name;
   return name + rest;
