@@ -92,7 +92,7 @@ void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers, 
   };
   // What is in the scratch before must not matter.
   std::vector<Line> scratch((program.code().scratch_bytes + 63) / 64);
-  std::memset(static_cast<void*>(scratch.data()), 0xff, scratch.size() * sizeof(Line));
+  for (Line& line : scratch) std::memset(line.bytes, 0xff, sizeof(line.bytes));
   for (uint64_t b = blocks; b-- > 0;) program.entry()(args.data(), b, b + 1, scratch.data());
 }
 

@@ -33,6 +33,12 @@ class Oracle {
     if (create && disassemble_)
       context_ = create("amdgcn-amd-amdhsa", chip, "", nullptr, 0, nullptr, nullptr);
   }
+  ~Oracle() {
+    if (auto* dispose = context_ ? find<void(void*)>("LLVMDisasmDispose") : nullptr)
+      dispose(context_);
+  }
+  Oracle(const Oracle&) = delete;
+  Oracle& operator=(const Oracle&) = delete;
   bool is_here() const { return context_ != nullptr; }
 
   /// Bytes of the instruction (0: none) and its text.
