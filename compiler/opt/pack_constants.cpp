@@ -155,7 +155,7 @@ class Packer {
 
 std::optional<PackedKernel> pack_constants(const ir::KernelIr& kernel, const TargetInfo& target,
                                            uint32_t units, const std::vector<bool>& is_constant) {
-  const auto schedule = make_panel_schedule(kernel, target, units, {});
+  const auto schedule = make_panel_schedule(kernel, target, units, {.has_strips = false});
   if (!schedule) return std::nullopt;
   const PanelPlan& plan = *schedule->panels;
   if (plan.is_strip || plan.products.size() != 1 || !plan.is_copying_dear) return std::nullopt;

@@ -239,7 +239,7 @@ class PanelScheduler {
         plan_.column_block = c;
       }
   }
-  static constexpr int64_t kMostRows = 512;
+  static constexpr int64_t kMostRows = 1024;
   static constexpr double kTileCycles = 100, kBlockCycles = 500;
   /// Part of a block that a core taken away for a while keeps the others waiting: small blocks go
   /// to whoever is free.
@@ -276,6 +276,21 @@ class PanelScheduler {
   const Knobs* knobs_;  ///< or nullptr
 };
 
+/// Rows up to which a matrix from memory is read once where it is: copying it would take as long as
+/// all products. As many vectors of the left operand as a trip has stay in the first cache.
+constexpr int64_t kMostStripRows = 24;
+
+bool is_better_in_place(const PanelPlan& plan, const TargetInfo& target) {
+  if (plan.is_strip || !plan.row || !plan.row->src[0]->is_const()) return false;
+  if (plan.row->src[0]->imm > kMostStripRows) return false;
+  return std::ranges::all_of(plan.products, [&](const PanelProduct& p) {
+    const double bytes = CostModel::trips(p.left_depth) * CostModel::trips(plan.column) *
+                         static_cast<double>(item_size(p.right->dtype));
+    return !p.dot && p.right_copy == PanelCopy::kVectors &&
+           bytes > static_cast<double>(target.private_cache_bytes);
+  });
+}
+
 }  // namespace
 
 std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
@@ -285,6 +300,13 @@ std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const Ta
   if (!sides) return std::nullopt;
   auto plan = rebuild_for_panels(kernel, *sides, target);
   if (!plan) return std::nullopt;
+  if (limits.has_strips && is_better_in_place(*plan, target)) {
+    PanelSides strip = *sides;
+    strip.is_strip = true;
+    auto in_place = rebuild_for_panels(kernel, strip, target);
+    if (!in_place) return std::nullopt;
+    if (auto s = PanelScheduler(std::move(*in_place), target, units, limits.knobs).run()) return s;
+  }
   return PanelScheduler(std::move(*plan), target, units, limits.knobs).run();
 }
 

@@ -106,6 +106,9 @@ void Pool::start_workers() {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
+  is_placing_ = !pin_ && sched_getaffinity(0, sizeof usable_, &usable_) == 0 &&
+                CPU_COUNT(&usable_) > 1;
+  given_ = usable_;
   workers_.resize(threads_ - 1);
   uint32_t started = 0;
   for (; started < workers_.size(); ++started) {
@@ -130,6 +133,20 @@ void* Pool::worker_main(void* argument) {
   return nullptr;
 }
 
+void Pool::leave_callers_core() {
+  const int core = sched_getcpu();
+  if (!is_placing_ || core == callers_core_ || core < 0 || workers_.empty()) return;
+  cpu_set_t now;
+  is_placing_ = pthread_getaffinity_np(workers_[0].thread, sizeof now, &now) == 0 &&
+                CPU_EQUAL(&now, &given_) != 0;
+  if (!is_placing_) return;
+  callers_core_ = core;
+  given_ = usable_;
+  CPU_CLR(core, &given_);
+  for (const Worker& worker : workers_)
+    pthread_setaffinity_np(worker.thread, sizeof given_, &given_);
+}
+
 void Pool::publish(KernelEntry entry, const uint64_t* args, uint64_t blocks,
                    uint64_t scratch_bytes) {
   scratch_bytes_ = scratch_bytes;
@@ -145,6 +162,7 @@ void Pool::publish(KernelEntry entry, const uint64_t* args, uint64_t blocks,
     shares_[i].next.store(begin, std::memory_order_relaxed);
     begin = end;
   }
+  if (parked_.load(std::memory_order_relaxed) != 0) leave_callers_core();
   // Only this thread changes the gate while it is closed and empty, except for closing down,
   // which the owner does after all runs.
   const uint64_t job = (gate_.load(std::memory_order_relaxed) + kJob) & (kOpen - 1) & ~kInside;
@@ -195,7 +213,9 @@ uint64_t Pool::next_gate(uint64_t seen) {
     const uint32_t bell = bell_.load(std::memory_order_acquire);
     const uint64_t gate = gate_.load(std::memory_order_acquire);
     if (differs(gate)) return gate;
+    parked_.fetch_add(1, std::memory_order_relaxed);
     bell_.wait(bell, std::memory_order_acquire);
+    parked_.fetch_sub(1, std::memory_order_relaxed);
   }
 }
 

@@ -2,6 +2,7 @@
 // Worker threads of one CPU device, shared by its queues: splits the blocks of one big kernel.
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <cstdint>
@@ -19,6 +20,12 @@ using KernelEntry = void (*)(const uint64_t* args, uint64_t block_begin, uint64_
 
 /// Threads start at the first run() and are joined by the destructor. Between kernels a worker
 /// spins for about 50 us, so the kernels of one replay find it awake, then parks.
+///
+/// Cores: workers may use what the first caller of run() may, except the core on which the caller is
+/// when it wakes them. A worker that the system queues there would wait for the caller, which waits
+/// for it: with all cores just busy Linux does not look for an idle one (kernel/sched/fair.c,
+/// select_idle_cpu), and kernels of a few milliseconds gain nothing from a second core. Whoever sets
+/// the workers' affinity from outside has the last word.
 ///
 /// Fork: a child has no workers; there every run() is inline and the destructor joins nothing.
 class Pool {
@@ -65,6 +72,8 @@ class Pool {
   uint64_t next_gate(uint64_t seen);
   /// Takes chunks, first of its own share, then of the others', until none is left.
   void take_chunks(uint32_t index);
+  /// Before parked workers are woken; a system call per worker when the caller has moved since.
+  void leave_callers_core();
   void publish(KernelEntry entry, const uint64_t* args, uint64_t blocks, uint64_t scratch_bytes);
   void finish();
   bool in_forked_child() const;
@@ -77,6 +86,10 @@ class Pool {
   std::atomic<uint32_t> started_{0};
   std::vector<Worker> workers_;
   std::unique_ptr<Share[]> shares_;
+  cpu_set_t usable_{};  ///< cores of the first caller
+  cpu_set_t given_{};   ///< what the workers were given of them
+  int callers_core_ = -1;
+  bool is_placing_ = false;  ///< until somebody else does
   Scratch scratch_;
 
   // The job. Written only while the gate is closed and nobody is inside.
@@ -89,6 +102,7 @@ class Pool {
   /// workers inside. A worker that wakes late finds the gate closed and never looks at the job.
   alignas(64) std::atomic<uint64_t> gate_{0};
   alignas(64) std::atomic<uint32_t> bell_{0};  ///< parked workers wait for it to change
+  std::atomic<uint32_t> parked_{0};
 };
 
 }  // namespace bm::cpu

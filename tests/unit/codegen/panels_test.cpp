@@ -1,11 +1,13 @@
 // Sums of products in tiles of registers, against the reference interpreter. Numbers are small and
 // whole: every order of additions gives the same sums.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <random>
+#include <span>
 
 #include "compiler/codegen/evaluate.h"
 #include "compiler/opt/pack_constants.h"
@@ -334,6 +336,50 @@ TEST(Panels, PackedOperandsAreReadInPlace) {
     run(packed->main, &got);
     EXPECT_EQ(got[0], want[0]);
   }
+}
+
+TEST(Panels, FewRowsReadAMatrixFromMemoryWhereItIs) {
+  hal::Arch arch = test::native_arch();
+  arch.first_cache_bytes = 4 << 10;
+  arch.cache_bytes = 16 << 10;
+  std::mt19937_64 random(std::random_device{}());
+  const auto draw = [&](int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least));
+  };
+  for (int i = 0; i < 12; ++i) {
+    const int64_t m = draw(4, 25), n = draw(70, 300), k = draw(100, 300);
+    SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
+    const ir::KernelIr kernel = product({m, n, k}, DType::kF32, DType::kF32, DType::kF32, false);
+    const auto schedule = make_panel_schedule(kernel, target_info(arch), 2, {});
+    ASSERT_TRUE(schedule);
+    EXPECT_TRUE(schedule->panels->is_strip);
+    std::vector<std::vector<std::byte>> buffers;
+    std::vector<std::vector<float>> numbers;
+    for (const ir::Param& p : kernel.params) {
+      std::vector<float>& values = numbers.emplace_back();
+      for (int64_t e = 0; e < p.elements; ++e)
+        values.push_back(static_cast<float>(random() % 15) - 7);
+      const auto bytes = std::as_bytes(std::span(values));
+      buffers.emplace_back(bytes.begin(), bytes.end());
+    }
+    const char* renderer = i % 4 == 0 ? "CLANG" : "LLVM";
+    const Status done = test::run_on_cpu(arch, renderer, kernel, buffers, {});
+    ASSERT_TRUE(done) << done.error().message;
+    for (int64_t row = 0; row < m; ++row)
+      for (int64_t column = 0; column < n; ++column) {
+        float want = 0, got = 0;
+        for (int64_t d = 0; d < k; ++d)
+          want += numbers[1][static_cast<size_t>(row * k + d)] *
+                  numbers[2][static_cast<size_t>(d * n + column)];
+        std::memcpy(&got, &buffers[0][static_cast<size_t>(row * n + column) * 4], 4);
+        ASSERT_EQ(got, want) << row << ", " << column;
+      }
+  }
+  const auto many =
+      make_panel_schedule(product({60, 300, 300}, DType::kF32, DType::kF32, DType::kF32, false),
+                          target_info(arch), 2, {});
+  ASSERT_TRUE(many);
+  EXPECT_FALSE(many->panels->is_strip) << "a copy pays";
 }
 
 TEST(Panels, Bfloat16SumsAreTheSameInEveryRenderer) {

@@ -163,10 +163,12 @@ TEST(Pool, IdleWorkersSpinShortlyThenPark) {
   expect_all(counts, 2);
 }
 
-/// args: for each block, cores its thread may use and whether the thread is the caller's.
+/// args: for each block, what its thread may use and whether the thread is the caller's.
 struct Where {
   int cores = 0;
   bool is_caller = false;
+  pthread_t thread{};
+  cpu_set_t usable{};
 };
 void note_where(const uint64_t* args, uint64_t begin, uint64_t end, void*) {
   auto* notes = reinterpret_cast<Where*>(args[0]);
@@ -174,7 +176,8 @@ void note_where(const uint64_t* args, uint64_t begin, uint64_t end, void*) {
   cpu_set_t usable;
   pthread_getaffinity_np(pthread_self(), sizeof usable, &usable);
   for (uint64_t b = begin; b < end; ++b)
-    notes[b] = {CPU_COUNT(&usable), pthread_equal(pthread_self(), caller) != 0};
+    notes[b] = {CPU_COUNT(&usable), pthread_equal(pthread_self(), caller) != 0, pthread_self(),
+                usable};
   usleep(200);  // so that every worker gets its share
 }
 
@@ -190,13 +193,63 @@ TEST(Pool, PinnedWorkersHaveOneCoreAndTheCallerKeepsIts) {
       pool.run(note_where, args, notes.size());
       first_by_caller += notes[0].is_caller;
       for (const Where& n : notes) {
-        EXPECT_EQ(n.cores, pin && !n.is_caller ? 1 : CPU_COUNT(&mine));
+        // Workers that are not pinned may be kept from the caller's core.
+        if (n.is_caller || pin) {
+          EXPECT_EQ(n.cores, n.is_caller ? CPU_COUNT(&mine) : 1);
+        }
         by_workers += !n.is_caller;
       }
     }
     EXPECT_GT(by_workers, 0);
     EXPECT_GT(first_by_caller, 10) << "the first chunk is the caller's";
   }
+}
+
+constexpr int kRounds = 20;
+
+/// Runs on `pool` with parked workers; calls `look` with the round, the core of the caller and
+/// each note of a worker.
+template <class Look>
+void run_with_parked_workers(Pool& pool, Look look) {
+  std::vector<Where> notes(24);
+  const uint64_t args[] = {address(notes.data()), static_cast<uint64_t>(pthread_self())};
+  pool.run(note_where, args, notes.size());
+  for (int round = 0; round < kRounds; ++round) {
+    usleep(5000);
+    const int core = sched_getcpu();
+    pool.run(note_where, args, notes.size());
+    if (core != sched_getcpu()) continue;
+    for (const Where& n : notes)
+      if (!n.is_caller) look(round, core, n);
+  }
+}
+
+TEST(Pool, WokenWorkersLeaveTheCallersCoreToIt) {
+  if (usable_cores() < 2) GTEST_SKIP() << "one core";
+  Pool pool({.threads = 2});
+  int apart = 0, together = 0;
+  run_with_parked_workers(pool, [&](int, int core, const Where& n) {
+    ++(CPU_ISSET(core, &n.usable) ? together : apart);
+  });
+  EXPECT_GT(apart, 4 * together) << "a caller may move while it wakes them, but not often";
+}
+
+TEST(Pool, AffinityOfWorkersSetFromOutsideStays) {
+  if (usable_cores() < 2) GTEST_SKIP() << "one core";
+  Pool pool({.threads = 2});
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  int set_in = kRounds;
+  run_with_parked_workers(pool, [&](int round, int core, const Where& n) {
+    if (round > set_in) {
+      EXPECT_TRUE(CPU_EQUAL(&one, &n.usable));
+    } else if (set_in == kRounds) {
+      CPU_SET(core, &one);
+      ASSERT_EQ(pthread_setaffinity_np(n.thread, sizeof one, &one), 0);
+      set_in = round;
+    }
+  });
+  EXPECT_LT(set_in, kRounds - 1);
 }
 
 TEST(Pool, AsManyThreadsAsTheSettingSays) {
