@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "runtime/allocator.h"
+#include "runtime/base/keep_forever.h"
 #include "runtime/kernarg.h"
 #include "runtime/program_cache.h"
 #include "runtime/stream.h"
@@ -44,8 +45,11 @@ class OpenDevice final : public Device {
       const std::lock_guard lock(live.mutex);
       std::erase(live.devices, this);
     }
-    // Nothing may be in flight when the members below go; a device that failed has nothing running.
-    static_cast<void>(synchronize());
+    // Nothing may be in flight when the members below go.
+    const bool is_done = synchronize().has_value();
+    // Another renderer's device may still use the engines.
+    const bool is_stopped = hal_.use_count() == 1 && hal_->stop();
+    if (!is_stopped && (!is_done || !kept_->empty())) keep_forever(std::move(kept_));
   }
 
   const std::string& name() const override { return name_; }
@@ -60,8 +64,13 @@ class OpenDevice final : public Device {
   }
   KernargRing* kernargs() override { return kernargs_.get(); }
   ProgramCache* programs() override { return &programs_; }
+  void keep_until_closed(std::shared_ptr<void> what) override {
+    const std::lock_guard lock(kept_mutex_);
+    kept_->push_back(std::move(what));
+  }
 
  private:
+  using Kept = std::vector<std::shared_ptr<void>>;
   AllocatorOptions allocator_options() {
     AllocatorOptions options = AllocatorOptions::from_settings();
     // One stream orders everything a queue device does, so memory may change hands within it.
@@ -74,12 +83,19 @@ class OpenDevice final : public Device {
   // before the device.
   std::shared_ptr<hal::Device> hal_;
   std::unique_ptr<Stream> stream_;
+  std::mutex kept_mutex_;
+  // After the allocator: it looks at no Point any more when this storage comes back.
+  std::unique_ptr<Kept> kept_ = std::make_unique<Kept>();
   std::unique_ptr<KernargRing> kernargs_;
   ProgramCache programs_;
   Allocator allocator_;
 };
 
 }  // namespace
+
+void Device::keep_until_closed(std::shared_ptr<void> what) {
+  keep_forever(std::make_unique<std::shared_ptr<void>>(std::move(what)));
+}
 
 Status Device::recover() {
   Status done = stream().recover();

@@ -32,6 +32,9 @@ class Device {
   virtual Stream& stream() = 0;
   /// Returns when all work queued so far is complete; the device's first error otherwise.
   virtual Status synchronize() = 0;
+  /// Keeps what this device's engines may still read or write although its work failed: until they
+  /// are stopped when the device is closed, or for good where they cannot be. Thread: any.
+  virtual void keep_until_closed(std::shared_ptr<void> what);
   /// Makes a device that failed or hangs usable again; see Stream::recover.
   Status recover();
   /// Argument memory of eager launches; nullptr on inline devices, which read arguments in place.

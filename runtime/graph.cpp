@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "runtime/base/env.h"
-#include "runtime/base/keep_forever.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "runtime/graph_state.h"
@@ -34,8 +33,10 @@ class RecordedGraph final : public Graph {
 
   ~RecordedGraph() override {
     const std::lock_guard lock(mutex_);
+    if (settle_done() && !is_abandoned_) return;
     // What the hardware may still read must not be freed.
-    if (!settle_done() || is_abandoned_) keep_forever(std::move(state_));
+    const std::shared_ptr<GraphState> state = std::move(state_);
+    for (const GraphDevice& d : state->devices) d.device->keep_until_closed(state);
   }
 
   Status replay(std::span<const Buffer> inputs, std::span<const int64_t> var_values) override;
@@ -200,6 +201,8 @@ Status RecordedGraph::reserve_points() {
   }
   for (GraphDevice& d : s_.devices) {
     Timeline& timeline = *d.done.timeline;
+    for (const uint32_t source : d.sources)
+      timeline.note_source(d.done.value, s_.devices[source].done);
     s_.values[d.done_slot] = timeline.hardware_value(d.done.value);
     if (d.previous_slot == kNoSlot) continue;
     // No command: reached already, and every signal is at least 0.

@@ -29,6 +29,12 @@ Result<hal::GpuVa> GraphBuilder::signal_address(Device& device, uint32_t lane) {
 }
 
 Status GraphBuilder::emit_wait(Script& script, Device& device, const LaneWait& wait) {
+  if (wait.lane != kHostLane) {
+    const uint32_t own = device_index(device), source = state_->lanes[wait.lane - 1].device;
+    std::vector<uint32_t>& sources = state_->devices[own].sources;
+    if (source != own && std::ranges::find(sources, source) == sources.end())
+      sources.push_back(source);
+  }
   script.add(hal::Wait{BM_TRY(signal_address(device, wait.lane)), 0});
   script.patch(hal::PatchField::kSignalValue, state_->base_slot, wait.ordinal);
   return {};

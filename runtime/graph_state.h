@@ -27,6 +27,7 @@ struct GraphDevice {
   uint32_t previous_slot = kNoSlot;  ///< hardware value of the work before this replay
   uint32_t done_slot = kNoSlot;      ///< hardware value this replay signals
   std::vector<uint32_t> waiters;     ///< other devices whose lanes wait for our earlier work
+  std::vector<uint32_t> sources;     ///< other devices whose lanes our lanes wait for
   Point done;                        ///< of the last replay
   uint64_t previous = 0;             ///< timeline value before the replay in progress
 };

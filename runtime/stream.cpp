@@ -66,6 +66,7 @@ class QueueStream final : public Stream {
         name_(std::move(name)),
         signal_(std::move(signal)),
         timeline_(signal_->va(), signal_->host(), timeline_options()) {}
+  ~QueueStream() override;
 
   Result<Point> submit(hal::QueueKind kind, std::span<const hal::Command> commands) override {
     return submit_after(kind, commands, {});
@@ -96,7 +97,7 @@ class QueueStream final : public Stream {
   /// Asks for a fault; a device with interrupts sleeps here until it has something to tell.
   Status when_idle(std::chrono::nanoseconds idle) {
     BM_TRY(device_.status());
-    if (waiting_ != nullptr)
+    if (waiting_ != nullptr && idle.count() > 0)
       waiting_->sleep_until_event(static_cast<uint64_t>(
           std::min<std::chrono::nanoseconds>(idle, kLongestEventSleep).count()));
     return {};
@@ -111,7 +112,7 @@ class QueueStream final : public Stream {
   hal::Device& device_;
   hal::Waiting* const waiting_ = dynamic_cast<hal::Waiting*>(&device_);  ///< may be null
   const std::string name_;
-  std::unique_ptr<hal::Buffer> signal_;
+  std::shared_ptr<hal::Buffer> signal_;
   Timeline timeline_;
 
   std::mutex mutex_;                    // the device lock
@@ -120,6 +121,15 @@ class QueueStream final : public Stream {
   std::mutex peers_mutex_;
   std::map<hal::Device*, hal::GpuVa> peers_;  // our signal's address on other devices
 };
+
+/// Engines of other devices poll the signal, and those that wait for a failed one go on doing so.
+QueueStream::~QueueStream() {
+  for (const Point& waiting : timeline_.waiting()) {
+    if (settle(waiting)) continue;
+    for (Device* device : opened_devices())
+      if (&device->stream().timeline() == waiting.timeline) device->keep_until_closed(signal_);
+  }
+}
 
 Result<hal::GpuVa> QueueStream::signal_on(hal::Device& waiter) {
   if (&waiter == &device_) return timeline_.signal();

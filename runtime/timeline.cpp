@@ -1,5 +1,6 @@
 #include "runtime/timeline.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "runtime/base/check.h"
@@ -51,6 +52,14 @@ Timeline::Timeline(hal::GpuVa signal, std::byte* host, TimelineOptions options)
       limit_(low_bits(options_.compare_bits - 1)) {
   BM_CHECK(options_.compare_bits >= 2 && options_.compare_bits <= 64);
   BM_CHECK(host != nullptr);
+  stub_->timeline = this;
+}
+
+Timeline::~Timeline() {
+  const std::lock_guard lock(stub_->mutex);
+  stub_->timeline = nullptr;
+  stub_->completed = completed_.load(std::memory_order_acquire);
+  stub_->poison = poison_;
 }
 
 uint64_t Timeline::load_signal() const {
@@ -99,14 +108,85 @@ void Timeline::cancel(uint64_t value) {
 /// looked at the signal would otherwise see the restarted, smaller value and hang.
 Status Timeline::drain() {
   BM_TRY(settle(last()));
-  std::vector<Point> waiters;
+  std::vector<Tie> waiters;
   {
     const std::lock_guard lock(waiters_lock_);
     waiters.swap(waiters_);
   }
-  for (const Point& waiter : waiters)
+  for (const Tie& waiter : waiters) {
+    Timeline* timeline = nullptr;
+    {
+      const std::lock_guard lock(waiter.stub->mutex);
+      timeline = waiter.stub->timeline;
+    }
     // Beyond last(): that submission was cancelled and nothing waits any more.
-    if (waiter.value <= waiter.timeline->last()) BM_TRY(waiter.timeline->settle(waiter.value));
+    if (timeline != nullptr && waiter.value <= timeline->last())
+      BM_TRY(timeline->settle(waiter.value));
+  }
+  return {};
+}
+
+/// One tie a timeline: what comes later includes what came earlier.
+void Timeline::keep_tie(std::vector<Tie>& ties, Tie tie) {
+  const auto known = std::ranges::find(ties, tie.stub, &Tie::stub);
+  if (known == ties.end()) {
+    ties.push_back(std::move(tie));
+    return;
+  }
+  known->value = std::max(known->value, tie.value);
+  known->own = std::max(known->own, tie.own);
+}
+
+void Timeline::note_source(uint64_t own, const Point& source) {
+  const std::lock_guard lock(sources_lock_);
+  keep_tie(sources_, {source.timeline->stub_, source.value, own});
+}
+
+std::vector<Point> Timeline::waiting() {
+  const std::lock_guard lock(waiters_lock_);
+  std::vector<Point> found;
+  for (const Tie& waiter : waiters_) {
+    const std::lock_guard alive(waiter.stub->mutex);
+    Timeline* const timeline = waiter.stub->timeline;
+    // Beyond last(): cancelled.
+    if (timeline != nullptr && waiter.value <= timeline->last() && !timeline->reached(waiter.value))
+      found.push_back({timeline, waiter.value});
+  }
+  return found;
+}
+
+void Timeline::append_sources(std::vector<Tie>& ties) const {
+  const std::lock_guard lock(sources_lock_);
+  for (const Tie& source : sources_)
+    if (!reached(source.own) &&
+        std::ranges::find(ties, source.stub, &Tie::stub) == ties.end())
+      ties.push_back(source);
+}
+
+/// The error of a device that our work waits for, directly or through others.
+Status Timeline::ask_sources() const {
+  std::vector<Tie> open;
+  append_sources(open);
+  for (size_t i = 0; i < open.size(); ++i) {
+    const Tie source = open[i];
+    if (source.stub == stub_) continue;
+    const std::lock_guard lock(source.stub->mutex);
+    Timeline* const other = source.stub->timeline;
+    if (other == nullptr) {
+      if (source.value <= source.stub->completed) continue;
+      if (source.stub->poison) return tl::unexpected<Error>(*source.stub->poison);
+      return fail(Code::kDeviceLost, "a device was closed before work that others wait for");
+    }
+    if (other->reached(source.value)) continue;
+    BM_TRY(other->status());
+    const uint64_t life = other->revivals_.load(std::memory_order_acquire);
+    const Status alive = other->options_.on_idle ? other->options_.on_idle({}) : Status{};
+    if (!alive) {
+      other->poison_in_life(life, alive.error());
+      return alive;
+    }
+    other->append_sources(open);
+  }
   return {};
 }
 
@@ -133,10 +213,8 @@ std::optional<hal::Wait> Timeline::wait_command(uint64_t value, Point waiter) {
   const std::lock_guard lock(waiters_lock_);
   if (reached(value)) return std::nullopt;
   if (waiter.timeline != nullptr && waiter.timeline != this) {
-    std::erase_if(waiters_, [&](const Point& other) {
-      return other.timeline == waiter.timeline && other.value <= waiter.value;
-    });
-    waiters_.push_back(waiter);
+    keep_tie(waiters_, {waiter.timeline->stub_, waiter.value});
+    waiter.timeline->note_source(waiter.value, {this, value});
   }
   return hal::Wait{signal_, hardware_value(value)};
 }
@@ -148,6 +226,7 @@ Status Timeline::pause(nanoseconds idle) const {
   }
   const nanoseconds before = clock_.now();
   if (options_.on_idle) BM_TRY(options_.on_idle(idle));
+  BM_TRY(ask_sources());
   // The device may have slept until an event of its own: then it is time to look, not to sleep
   // more.
   if (clock_.now() - before >= kYieldFor) return {};

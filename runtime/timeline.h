@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -53,6 +54,7 @@ class Timeline {
  public:
   /// `signal` is a 16-byte slot the device writes; `host` its CPU view, holding 0.
   Timeline(hal::GpuVa signal, std::byte* host, TimelineOptions options = {});
+  ~Timeline();
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
@@ -70,6 +72,12 @@ class Timeline {
   /// `waiter` is the Point of the work that waits: the signal is not restarted before it completed.
   /// Default waiter: a queue of this same timeline, which next() waits for anyway.
   std::optional<hal::Wait> wait_command(uint64_t value, Point waiter = {});
+  /// Notes that this timeline reaches `own` only after `source` (wait_command() does so by itself).
+  /// A wait here that makes no progress asks the source's device, too: its error is then the first
+  /// cause of both.
+  void note_source(uint64_t own, const Point& source);
+  /// Work of others that waits for this one's signal and is not done.
+  std::vector<Point> waiting();
   /// What the signal word holds when `value` is reached; for patch tables of recordings.
   uint64_t hardware_value(uint64_t value) const;
 
@@ -104,8 +112,23 @@ class Timeline {
   hal::GpuVa signal() const { return signal_; }
 
  private:
+  /// What is left of a timeline for those it was tied to.
+  struct Stub {
+    std::mutex mutex;
+    Timeline* timeline = nullptr;  ///< nullptr: gone, with the two below
+    uint64_t completed = 0;
+    std::optional<Error> poison;
+  };
+  struct Tie {
+    std::shared_ptr<Stub> stub;
+    uint64_t value = 0;  ///< on the other timeline
+    uint64_t own = 0;    ///< of a source: who waits for it here
+  };
   uint64_t load_signal() const;
   Status drain();
+  static void keep_tie(std::vector<Tie>& ties, Tie tie);
+  Status ask_sources() const;
+  void append_sources(std::vector<Tie>& ties) const;
   Status outcome(uint64_t value) const;
   void poison_in_life(uint64_t life, const Error& error);
   void restart();
@@ -123,8 +146,11 @@ class Timeline {
   std::atomic<uint64_t> base_{0};
   std::atomic<uint64_t> restarts_{0};  ///< odd while restart() changes base and signal together
 
+  const std::shared_ptr<Stub> stub_ = std::make_shared<Stub>();
   std::mutex waiters_lock_;
-  std::vector<Point> waiters_;  ///< foreign work that waits for this signal on its device
+  std::vector<Tie> waiters_;  ///< foreign work that waits for this signal on its device
+  mutable std::mutex sources_lock_;
+  std::vector<Tie> sources_;  ///< what our work waits for on this device
 
   std::atomic<bool> is_poisoned_{false};
   mutable std::mutex poison_lock_;

@@ -73,6 +73,7 @@ class AmdDevice final : public hal::Device, public hal::Waiting {
     return kind == hal::QueueKind::kCompute ? *compute_ : *copies_;
   }
   Status status() override { return gpu_->health(); }
+  bool stop() override;
   bool sleep_until_event(uint64_t longest_ns) override;
   std::string activity() override;
   hal::MemoryInfo memory() const override;
@@ -141,6 +142,16 @@ AmdDevice::~AmdDevice() {
   gpu_->scratch.reset();
   foreign_.clear();
   gpu_->pool.trim();
+}
+
+/// The kernel stops a queue when it is destroyed, whatever it runs or waits for.
+bool AmdDevice::stop() {
+  const std::lock_guard lock(gpu_->mutex);
+  static_cast<void>(gpu_->look_for_fault());
+  if (!gpu_->fault) gpu_->fault = Error{Code::kDeviceLost, "the device is closed"};
+  gpu_->has_fault.store(true, std::memory_order_release);
+  gpu_->lanes.clear();
+  return true;
 }
 
 /// Everything but the two indices, which the queue uses.

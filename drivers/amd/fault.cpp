@@ -31,11 +31,17 @@ std::string memory_text(const Gpu& gpu, const GpuFault& fault) {
 }
 
 std::string reset_text(const GpuFault& fault) {
+  if (fault.reset_gpu_id != 0)
+    return fmt::format(
+        "GPU {} of this process was reset, and the kernel driver stopped the process's queues on "
+        "all GPUs; start the program again",
+        fault.reset_gpu_id);
   std::string text = fault.is_ecc ? "uncorrectable memory error (ECC)" : "hang or exception";
   text +=
       fault.is_whole_reset ? "; the driver reset the whole GPU" : "; the driver reset an engine";
   if (fault.is_memory_lost) text += ", its video memory is lost";
-  return text + "; open the device again";
+  const bool is_over = fault.is_whole_reset || fault.is_ecc;
+  return text + (is_over ? "; start the program again" : "; open the device again");
 }
 
 int64_t now_ns() {
@@ -55,7 +61,9 @@ Error describe_fault(Gpu& gpu, const GpuFault& fault) {
     if (lane->is_busy()) text += fmt::format("; {}", lane->state());
   if (!fault.log.empty()) text += fmt::format("; driver's log: {}", fault.log);
   if (is_memory)
-    text += "; a kernel or copy used an address that is not its buffer's: check sizes and indices";
+    text +=
+        "; a kernel or copy used an address that is not its buffer's: check sizes and indices; this "
+        "process cannot use the GPU any more";
   const bool is_lost = !is_memory && (fault.is_whole_reset || fault.is_ecc);
   return {is_lost ? Code::kDeviceLost : Code::kDeviceFault, std::move(text)};
 }

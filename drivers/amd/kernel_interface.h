@@ -95,6 +95,7 @@ struct GpuFault {
   uint64_t address = 0;  ///< kMemory, page granular
   bool is_not_present = false, is_read_only = false, is_no_execute = false, is_imprecise = false;
   bool is_whole_reset = false;  ///< kHardware: the whole GPU, not one engine
+  uint32_t reset_gpu_id = 0;    ///< kHardware: of another GPU of the process, if not 0
   bool is_ecc = false;          ///< kHardware: memory error, not a hang
   bool is_memory_lost = false;  ///< kHardware: contents of video memory are gone
   std::string log{};            ///< what the driver's event log says, may be empty

@@ -90,6 +90,7 @@ Status KfdGpu::read_facts(std::vector<uint32_t> near_gpu_ids) {
 
 /// The order is the kernel's: a VM before memory, the event page before events and queues.
 Status KfdGpu::start() {
+  BM_TRY(session_->check_eviction(node_.gpu_id));
   render_ = BM_TRY(session_->render_node(node_.render_minor()));
   AcquireVm acquire{static_cast<uint32_t>(render_), node_.gpu_id};
   BM_TRY(session_->call(acquire, "ACQUIRE_VM", fmt::format("renderD{}", node_.render_minor()),
@@ -243,19 +244,35 @@ void KfdGpu::note_faults(const EventData* records, bool is_certain) {
                      .is_whole_reset = hardware.reset_type == kResetWholeGpu,
                      .is_ecc = hardware.reset_cause == kCauseEcc,
                      .is_memory_lost = hardware.memory_lost != 0};
+  } else if (hardware.gpu_id != 0 && hardware.reset_type == kResetWholeGpu) {
+    fault = GpuFault{.kind = GpuFault::Kind::kHardware,
+                     .is_whole_reset = true,
+                     .reset_gpu_id = hardware.gpu_id};
   } else if (is_certain && memory.gpu_id == 0 && hardware.gpu_id == 0) {
     fault = GpuFault{.kind = GpuFault::Kind::kHardware, .is_whole_reset = true};
   }
-  if (!fault) {
-    if (memory.gpu_id != 0) renew(memory_event_, kEventMemory);
-    if (hardware.gpu_id != 0) renew(hardware_event_, kEventHardware);
+  if (fault) {
+    keep_fault(std::move(*fault));
     return;
   }
+  if (memory.gpu_id != 0) renew(memory_event_, kEventMemory);
+  if (hardware.gpu_id != 0) renew(hardware_event_, kEventHardware);
+}
+
+/// The first one stays, here and for whoever opens the GPU later in this process.
+void KfdGpu::keep_fault(GpuFault fault) {
   const std::lock_guard lock(mutex_);
   if (fault_) return;
-  fault->log = read_log();
+  const uint32_t reset_gpu = fault.reset_gpu_id != 0 ? fault.reset_gpu_id : node_.gpu_id;
+  if (fault.kind == GpuFault::Kind::kMemory)
+    session_->note_eviction(node_.gpu_id, fmt::format("memory fault at {:#x}", fault.address));
+  else if (fault.is_whole_reset)
+    session_->note_eviction(0, fmt::format("GPU {} was reset", reset_gpu));
+  else if (fault.is_ecc)
+    session_->note_eviction(node_.gpu_id, "uncorrectable memory error");
+  fault.log = read_log();
   if (const std::string errors = recent_errors(); !errors.empty())
-    fault->log += (fault->log.empty() ? "" : "; ") + errors;
+    fault.log += (fault.log.empty() ? "" : "; ") + errors;
   fault_ = std::move(fault);
 }
 

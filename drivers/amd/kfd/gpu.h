@@ -64,6 +64,7 @@ class KfdGpu final : public KernelInterface {
   /// Remembers the first fault among the records of a wait. `is_certain`: one of the two fault
   /// events ended the wait, whatever the records say.
   void note_faults(const EventData* records, bool is_certain);
+  void keep_fault(GpuFault fault);
   void renew(Event& event, uint32_t type);
 
   std::shared_ptr<Session> session_;

@@ -108,6 +108,24 @@ Result<int> Session::render_node(uint32_t minor) {
   return fd;
 }
 
+void Session::note_eviction(uint32_t gpu_id, std::string cause) {
+  const std::lock_guard lock(kept_->mutex);
+  std::string& known = gpu_id == 0 ? kept_->eviction_from_all : kept_->evictions[gpu_id];
+  if (known.empty()) known = std::move(cause);
+}
+
+Status Session::check_eviction(uint32_t gpu_id) {
+  const std::lock_guard lock(kept_->mutex);
+  std::string cause = kept_->eviction_from_all;
+  if (const auto own = kept_->evictions.find(gpu_id); own != kept_->evictions.end())
+    cause = own->second;
+  if (cause.empty()) return {};
+  return fail(Code::kDeviceLost,
+              "the kernel driver stopped this process on GPU {} for good ({}): start the program "
+              "again",
+              gpu_id, cause);
+}
+
 /// Not in the window, which goes with the session.
 Status Session::make_event_page(uint32_t gpu_id, int render) {
   const uint64_t address = BM_TRY(take_anywhere(kEventPageBytes, 4096));

@@ -60,6 +60,13 @@ struct KeptForProcess {
     ~Window();
   };
   std::map<uint64_t, std::unique_ptr<Window>> windows;
+  /// Why the kernel lets no queue of this process run any more: by GPU, and on all of them. It never
+  /// takes that back: after a memory fault the process is evicted from that GPU, after a reset of
+  /// any GPU from all. Source: Linux 6.12, kfd_debug.c, kfd_set_dbg_ev_from_interrupt();
+  /// kfd_device_queue_manager.c, kfd_dqm_evict_pasid(), create_queue_cpsch(); kfd_device.c,
+  /// kgd2kfd_pre_reset(), kgd2kfd_post_reset(); kfd_process.c, kfd_suspend_all_processes().
+  std::map<uint32_t, std::string> evictions;
+  std::string eviction_from_all;
 };
 
 /// Thread: any.
@@ -96,6 +103,11 @@ class Session {
 
   /// The process's descriptor of a render node; opened by the first who asks, closed by nobody.
   Result<int> render_node(uint32_t minor);
+
+  /// Remembers that the kernel has stopped this process on a GPU (0: on all), for good.
+  void note_eviction(uint32_t gpu_id, std::string cause);
+  /// kDeviceLost once that has happened.
+  Status check_eviction(uint32_t gpu_id);
 
   Result<Event> create_event(uint32_t type, bool resets, uint64_t page_handle = 0);
   void destroy_event(const Event& event);

@@ -262,13 +262,50 @@ TEST(Kfd, AFaultOfAnotherGpuDoesNotKeepWaitsShort) {
   auto first = open_gpu(system, {.index = 0}).value();
   auto second = open_gpu(system, {.index = 1}).value();
   system.raise_memory_fault(1, 0x1000, false);
-  system.raise_reset(1, true);
+  system.raise_reset(1, false);
   static_cast<void>(first->wait_event(10));
   EXPECT_FALSE(first->wait_event(10).value());
   EXPECT_FALSE(first->take_fault());
   EXPECT_TRUE(second->take_fault());
   system.raise_memory_fault(0, 0x2000, false);
   EXPECT_TRUE(first->take_fault()) << "deaf afterwards";
+}
+
+TEST(Kfd, AResetOfAnyGpuEndsTheProcessOnAllOfThem) {
+  FakeKfd system({.gpus = 2});
+  {
+    auto first = open_gpu(system, {.index = 0}).value();
+    auto second = open_gpu(system, {.index = 1}).value();
+    system.raise_reset(1, true);
+    EXPECT_TRUE(first->wait_event(1000).value());
+    const auto fault = first->take_fault();
+    ASSERT_TRUE(fault);
+    EXPECT_TRUE(fault->is_whole_reset);
+    EXPECT_EQ(fault->reset_gpu_id, second->facts().gpu_id);
+    EXPECT_EQ(second->take_fault()->reset_gpu_id, 0u);
+  }
+  for (uint32_t gpu = 0; gpu < 2; ++gpu)
+    expect_error(open_gpu(system, {.index = gpu}).error(), Code::kDeviceLost,
+                 {"stopped this process", "was reset", "start the program again"});
+  EXPECT_EQ(system.open_files(), 0u);
+  EXPECT_EQ(system.events(), 0u);
+  const auto next = system.next_process();
+  EXPECT_TRUE(open_gpu(*next, {.index = 1}));
+}
+
+TEST(Kfd, AMemoryFaultEndsTheProcessOnThatGpuAlone) {
+  FakeKfd system({.gpus = 2});
+  {
+    auto gpu = open_gpu(system, {.index = 1}).value();
+    system.raise_memory_fault(1, 0x1234000, false);
+    EXPECT_TRUE(gpu->take_fault());
+  }
+  expect_error(open_gpu(system, {.index = 1}).error(), Code::kDeviceLost,
+               {"memory fault at 0x1234000", "start the program again"});
+  EXPECT_TRUE(open_gpu(system, {.index = 0}));
+  EXPECT_EQ(system.events(), 0u);
+  const auto next = system.next_process();
+  EXPECT_TRUE(open_gpu(*next, {.index = 1}));
 }
 
 TEST(Kfd, ResetsAreNoticedWhereTheKernelTellsNothingOfThem) {

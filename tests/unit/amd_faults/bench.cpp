@@ -48,6 +48,11 @@ void Bench::close() {
   device_.reset();
 }
 
+void Bench::start_again() {
+  close();
+  system_ = system_->next_process();
+}
+
 Result<hal::Buffer*> Bench::allocate(uint64_t bytes, bool host_visible) {
   buffers_.push_back(BM_TRY(hal().allocate({.size = bytes, .host_visible = host_visible})));
   return buffers_.back().get();

@@ -32,6 +32,8 @@ class Bench {
   Status open(uint32_t index = 0);
   Result<std::unique_ptr<runtime::Device>> open_unit(uint32_t index);
   void close();
+  /// As if the program were started again on the same machine.
+  void start_again();
 
   /// Lives until close().
   Result<hal::Buffer*> allocate(uint64_t bytes, bool host_visible = false);

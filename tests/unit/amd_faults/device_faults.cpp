@@ -270,14 +270,14 @@ std::vector<Planted> device_faults() {
               .plant = falls_off_the_bus,
               .code = Code::kDeviceLost,
               .says = {"reset the whole GPU", "last kernels: numbers, step, writer",
-                       "open the device again"},
+                       "start the program again"},
               .is_sticky = true,
               .is_repairable = false},
       Planted{.name = "GpuIsReset",
               .plant = is_reset,
               .code = Code::kDeviceLost,
               .says = {"GPU reset 1 begins: the compute ring hung", "last kernels: numbers, step",
-                       "open the device again"},
+                       "start the program again"},
               .is_sticky = true}};
   Options old{.tells_resets = false};
   Planted untold = all.back();

@@ -129,6 +129,7 @@ TEST_P(PlantedFaults, IsReportedInTimeWithItsFirstCause) {
   bench.system().options().has_lost_doorbell = false;
   bench.system().options().is_stalled = false;
   bench.system().options().failing_call = -1;
+  bench.start_again();
   expect_works(bench);
   expect_clean(bench);
 }

@@ -24,6 +24,7 @@ struct QueueSetup {
   volatile uint64_t* doorbell = nullptr;
   uint32_t xccs = 1;
   bool is_gfx9 = false;
+  bool is_evicted = false;  ///< never runs
   std::function<void(uint32_t)> interrupt;  ///< with its context
   std::function<void(const Death&)> die;
 };

@@ -12,7 +12,14 @@
 namespace bm::sim::amd {
 
 FakeKfd::FakeKfd(Options options)
-    : machine_(std::move(options)), process_(machine_, notify::open_process(getpid())) {}
+    : FakeKfd(std::make_shared<Machine>(std::move(options)), getpid()) {}
+
+FakeKfd::FakeKfd(std::shared_ptr<Machine> machine, pid_t process)
+    : machine_(std::move(machine)), process_(*machine_, notify::open_process(process)) {}
+
+std::unique_ptr<FakeKfd> FakeKfd::next_process() const {
+  return std::unique_ptr<FakeKfd>(new FakeKfd(machine_, getpid()));
+}
 
 FakeKfd::~FakeKfd() {
   for (const auto& [fd, file] : files_) ::close(fd);
@@ -21,7 +28,7 @@ FakeKfd::~FakeKfd() {
 int FakeKfd::open(const std::string& path, int flags) {
   if (path != "/dev/kfd" && !path.starts_with("/dev/dri/")) return System::open(path, flags);
   File file;
-  if (const int refused = open_node(machine_, path, &file); refused != 0) return refused;
+  if (const int refused = open_node(*machine_, path, &file); refused != 0) return refused;
   const int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (fd < 0) return -errno;
   const std::lock_guard lock(mutex_);
@@ -38,8 +45,8 @@ int FakeKfd::close(int fd) {
 }
 
 int FakeKfd::read_file(const std::string& path, std::string* out) {
-  const auto at = machine_.sysfs.find(path);
-  if (at != machine_.sysfs.end()) {
+  const auto at = machine_->sysfs.find(path);
+  if (at != machine_->sysfs.end()) {
     *out = at->second;
     return 0;
   }
@@ -50,7 +57,7 @@ int FakeKfd::list(const std::string& path, std::vector<std::string>* out) {
   if (!path.starts_with("/sys/")) return System::list(path, out);
   out->clear();
   const std::string prefix = path + "/";
-  const auto& sysfs = machine_.sysfs;
+  const auto& sysfs = machine_->sysfs;
   for (auto at = sysfs.lower_bound(prefix); at != sysfs.end() && at->first.starts_with(prefix);
        ++at) {
     std::string name = at->first.substr(prefix.size());
@@ -73,7 +80,7 @@ int FakeKfd::mmap(void* address, size_t bytes, int protection, int flags, int fd
   const auto at = static_cast<uint64_t>(offset);
   if (file.kind == File::Kind::kKfd) {
     constexpr uint64_t kBytes = Process::kDoorbellBytes;
-    if (bytes != kBytes || at % kBytes != 0 || at / kBytes >= machine_.options.gpus) return -EINVAL;
+    if (bytes != kBytes || at % kBytes != 0 || at / kBytes >= machine_->options.gpus) return -EINVAL;
     return System::mmap(address, bytes, protection, flags, process_.doorbell_descriptor(), offset,
                         out);
   }

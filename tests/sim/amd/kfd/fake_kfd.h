@@ -2,6 +2,7 @@
 // The amdgpu driver's compute interface in the process under test, at the seam drivers use.
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@ class FakeKfd : public System {
  public:
   explicit FakeKfd(Options options);
   ~FakeKfd() override;
+  /// The next process on the same machine: the driver knows nothing of this one there. This one must
+  /// have closed its devices.
+  std::unique_ptr<FakeKfd> next_process() const;
 
   int open(const std::string& path, int flags) override;
   int close(int fd) override;
@@ -26,15 +30,15 @@ class FakeKfd : public System {
   int read_file(const std::string& path, std::string* out) override;
   int list(const std::string& path, std::vector<std::string>* out) override;
   int kernel_log(std::string* out) override {
-    *out = machine_.kernel_log();
+    *out = machine_->kernel_log();
     return 0;
   }
 
-  Machine& machine() { return machine_; }
-  Knobs& knobs() { return machine_.knobs; }
+  Machine& machine() { return *machine_; }
+  Knobs& knobs() { return machine_->knobs; }
   DeviceMemory& memory() { return process_.memory(); }
   /// Changes what goes wrong from now on: whether queues execute is read when they are created.
-  Options& options() { return machine_.options; }
+  Options& options() { return machine_->options; }
   /// Raises a memory fault or a reset as the hardware's interrupts would.
   void raise_memory_fault(uint32_t gpu, uint64_t address, bool is_write) {
     process_.raise_memory_fault(gpu, address, is_write);
@@ -49,7 +53,8 @@ class FakeKfd : public System {
   std::string last_death() const { return process_.last_death(); }
 
  private:
-  Machine machine_;
+  FakeKfd(std::shared_ptr<Machine> machine, pid_t process);
+  const std::shared_ptr<Machine> machine_;
   Process process_;
   mutable std::mutex mutex_;
   std::map<int, File> files_;

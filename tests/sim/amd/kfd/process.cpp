@@ -287,6 +287,7 @@ int Process::create_queue(std::byte* a) {
   uint64_t* const dead = &dead_doorbells_[setup.type == kAqlQueue ? 1 : 0];
   *doorbell = *dead;
   setup.doorbell = machine_.options.has_lost_doorbell ? dead : doorbell;
+  setup.is_evicted = evicted_.contains(gpu);
   for (const uint64_t va : made.memory) memory_.use(va, 1);
   made.queue = std::make_unique<Queue>(memory_, machine_, std::move(setup));
   queues_[id] = std::move(made);

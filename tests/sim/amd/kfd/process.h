@@ -3,7 +3,7 @@
 // the kernel's own argument checks.
 //
 // Source: Linux 6.12, drivers/gpu/drm/amd/amdkfd: kfd_chardev.c, kfd_queue.c, kfd_events.c,
-// kfd_smi_events.c.
+// kfd_smi_events.c, kfd_device_queue_manager.c, kfd_device.c.
 
 #include <array>
 #include <atomic>
@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,7 @@ class Process {
   int wait_events(std::byte* a);
   int open_log(std::byte* a, const Caller& caller);
   void interrupt(uint32_t event_id);
+  void evict(uint32_t gpu);
   void die(uint32_t gpu, const Death& death);
   void write_log(uint32_t gpu, uint32_t number, const std::string& text);
   uint64_t* slot_of(uint32_t slot);
@@ -118,6 +120,7 @@ class Process {
   uint64_t event_page_ = 0;          ///< handle
   std::vector<uint64_t> own_slots_;  ///< the kernel's, where the process gave no page
   std::map<uint32_t, OpenQueue> queues_;
+  std::set<uint32_t> evicted_;  ///< GPUs where no queue of the process runs any more
   uint32_t next_queue_ = 0;
   std::vector<Log> logs_;
   uint32_t resets_ = 0;

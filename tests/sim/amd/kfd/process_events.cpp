@@ -150,8 +150,17 @@ int Process::wait_events(std::byte* a) {
   return client_->write(address, records.data(), records.size()) ? 0 : -EFAULT;
 }
 
+/// Queues stop, and those made later never run: evictions are counted, and nobody takes these back
+/// (kfd_dqm_evict_pasid(), create_queue_cpsch()). The caller holds the lock.
+void Process::evict(uint32_t gpu) {
+  evicted_.insert(gpu);
+  for (auto& [id, open] : queues_)
+    if (open.gpu == gpu && open.queue != nullptr) open.queue->evict();
+}
+
 void Process::raise_memory_fault(uint32_t gpu, uint64_t address, bool is_write) {
   const std::lock_guard lock(mutex_);
+  evict(gpu);
   write_log(gpu, kSmiFault, fmt::format("{:x}:{}", client_->id(), "program"));
   for (auto& [id, event] : events_) {
     if (event.type != kMemoryEvent) continue;
@@ -167,6 +176,8 @@ void Process::raise_memory_fault(uint32_t gpu, uint64_t address, bool is_write) 
 void Process::raise_reset(uint32_t gpu, bool is_whole) {
   const std::lock_guard lock(mutex_);
   if (is_whole) {
+    // kgd2kfd_pre_reset() evicts every process from every GPU; kgd2kfd_post_reset() leaves it so.
+    for (uint32_t each = 0; each < machine_.options.gpus; ++each) evict(each);
     write_log(gpu, kSmiPreReset, fmt::format("{:x} the compute ring hung", ++resets_));
     write_log(gpu, kSmiPostReset, fmt::format("{:x}", resets_));
   }

@@ -90,6 +90,7 @@ bool Queue::may_signal() {
 }
 
 void Queue::run() {
+  if (setup_.is_evicted) return;
   try {
     while (machine_.options.is_stalled) pause();
     run_ring();
