@@ -158,8 +158,7 @@ std::vector<Point> Timeline::waiting() {
 void Timeline::append_sources(std::vector<Tie>& ties) const {
   const std::lock_guard lock(sources_lock_);
   for (const Tie& source : sources_)
-    if (!reached(source.own) &&
-        std::ranges::find(ties, source.stub, &Tie::stub) == ties.end())
+    if (!reached(source.own) && std::ranges::find(ties, source.stub, &Tie::stub) == ties.end())
       ties.push_back(source);
 }
 

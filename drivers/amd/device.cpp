@@ -139,6 +139,7 @@ AmdDevice::~AmdDevice() {
   copies_.reset();
   const std::lock_guard lock(gpu_->mutex);
   gpu_->lanes.clear();  // queues stop before anything they use is freed
+  gpu_->peer_flushes.clear();
   gpu_->scratch.reset();
   foreign_.clear();
   gpu_->pool.trim();
@@ -315,7 +316,10 @@ Result<hal::GpuVa> AmdDevice::map(hal::Buffer& peer) {
   if (other == nullptr) return map_foreign(peer);
   if (&other->gpu() == gpu_.get()) return peer.va();
   const std::scoped_lock locks(gpu_->mutex, other->gpu().mutex);
-  BM_TRY(gpu_->kernel->map_peer(other->memory(), *other->gpu().kernel));
+  std::shared_ptr<Memory> flush =
+      BM_TRY(gpu_->kernel->map_peer(other->memory(), *other->gpu().kernel));
+  if (flush != nullptr && std::ranges::find(gpu_->peer_flushes, flush) == gpu_->peer_flushes.end())
+    gpu_->peer_flushes.push_back(std::move(flush));
   return peer.va();
 }
 

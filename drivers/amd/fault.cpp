@@ -62,7 +62,8 @@ Error describe_fault(Gpu& gpu, const GpuFault& fault) {
   if (!fault.log.empty()) text += fmt::format("; driver's log: {}", fault.log);
   if (is_memory)
     text +=
-        "; a kernel or copy used an address that is not its buffer's: check sizes and indices; this "
+        "; a kernel or copy used an address that is not its buffer's: check sizes and indices; "
+        "this "
         "process cannot use the GPU any more";
   const bool is_lost = !is_memory && (fault.is_whole_reset || fault.is_ecc);
   return {is_lost ? Code::kDeviceLost : Code::kDeviceFault, std::move(text)};

@@ -93,6 +93,8 @@ struct Gpu {
   /// Compute, copies of the copy queue, copies of the compute queue.
   std::vector<std::unique_ptr<Lane>> lanes;
   std::vector<const AmdProgram*> programs;
+  /// Of peers whose video memory we reach over PCIe: see KernelInterface::map_peer().
+  std::vector<std::shared_ptr<Memory>> peer_flushes;
   WorkLog log;
   std::atomic<bool> has_fault{false};
   std::atomic<int64_t> last_look_ns{0};

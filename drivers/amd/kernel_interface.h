@@ -35,12 +35,13 @@ struct GpuFacts {
   uint32_t sdma_engines = 0;
   uint64_t video_memory = 0;           ///< bytes
   uint64_t clock_hz = 100'000'000;     ///< of timestamps
-  std::vector<uint32_t> near_gpu_ids;  ///< peers with a direct link
+  std::vector<uint32_t> near_gpu_ids;  ///< peers with a link of their own (XGMI), not over PCIe
 };
 
 enum class Place : uint8_t {
   kVideo,           ///< video memory, not seen by the CPU
-  kVideoMapped,     ///< video memory, write-combined through the BAR; the CPU must only write
+  kVideoMapped,     ///< video memory, write-combined through the BAR; the CPU must only write, and
+                    ///< nothing here tells the GPU of it: for tools, no buffer lies there
   kSystem,          ///< system memory, cached by the CPU, coherent
   kSystemUncached,  ///< the same, never cached by the GPU: signals, rings, command words
 };
@@ -110,7 +111,12 @@ class KernelInterface {
   virtual Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) = 0;
   /// Makes memory of another GPU of the same process reachable here at the same address.
   /// kUnsupported where the pair has no peer access: the caller copies through the host.
-  virtual Status map_peer(Memory& memory, KernelInterface& owner) = 0;
+  /// What is written there over PCIe may wait in the owner's host data path: a word written to the
+  /// memory returned, after the data and before anybody is told, lets it through. nullptr: nothing
+  /// waits (system memory, a link of their own).
+  /// Source: Linux 6.12, amdgpu_device.c, amdgpu_device_flush_hdp(); RCCL, prims_simple.h,
+  /// postPeer(), which has the sender write that register of the receiver.
+  virtual Result<std::shared_ptr<Memory>> map_peer(Memory& memory, KernelInterface& owner) = 0;
   virtual Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) = 0;
   /// Blocks until a queue's interrupt or a fault, at most `timeout_ms`; false: time ran out.
   virtual Result<bool> wait_event(uint32_t timeout_ms) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/pm4/packets.h"
@@ -83,6 +84,7 @@ class Encoder {
     return part.block == LaunchPart::kNoBlock ? raw(c.kernarg) : data_va(part.block);
   }
 
+  void flush_peers();
   void to_lane(size_t lane);
   void hand_back();
   void wait_for_copies(uint64_t ordinal);
@@ -105,6 +107,7 @@ class Encoder {
   size_t lane_;
   std::array<uint32_t, kLanes> segment_{};  ///< first word of the segment being written
   uint64_t ordinal_ = 0;
+  bool writes_peers_ = false;
 };
 
 void Encoder::acquire_all() {
@@ -152,6 +155,7 @@ Status Encoder::store(uint64_t address, uint64_t value, const char* what) {
                                              .address = address,
                                              .value = value})};
   } else {
+    flush_peers();
     spot() = {.kind = Spot::Kind::kFences, .lane = lane_, .at = put_fences(address, value)};
   }
   return {};
@@ -183,6 +187,9 @@ Status Encoder::encode(const hal::Copy& c) {
       return fail(Code::kInvalidArgument, "Copy of {} bytes from {:#x} to {:#x}", c.bytes, from,
                   to);
   to_lane(kCopyLane);
+  const Gpu& gpu = *context_.gpu;
+  writes_peers_ =
+      writes_peers_ || (!gpu.peer_flushes.empty() && (is_patch || gpu.pool.first_gap(to, 1) == to));
   uint64_t at = 0;
   do {
     const uint64_t bytes = std::min(c.bytes - at, sdma::max_piece(chip_.sdma));
@@ -309,6 +316,13 @@ void Encoder::wait_for_copies(uint64_t ordinal) {
   script_.handover_spots.push_back({.lane = kComputeLane, .low = at + 3, .ordinal = ordinal});
 }
 
+/// What copies wrote into peers must have arrived there before anybody is told that it has: fences
+/// wait for the writes before them, and are written themselves in the order of the bus.
+void Encoder::flush_peers() {
+  if (!std::exchange(writes_peers_, false)) return;
+  for (const auto& page : context_.gpu->peer_flushes) sdma_.put(sdma::Fence{page->va, 1});
+}
+
 void Encoder::to_lane(size_t lane) {
   if (lane == lane_) return;
   if (lane == kComputeLane) {
@@ -334,6 +348,7 @@ void Encoder::to_lane(size_t lane) {
 
 /// The copy lane's end of a stretch; who waits for it is the caller's matter.
 void Encoder::hand_back() {
+  flush_peers();
   const uint32_t at = put_fences(context_.to_compute, context_.handovers + ordinal_);
   script_.handover_spots.push_back({.lane = kCopyLane,
                                     .low = at + sdma::kFenceValue,
@@ -362,6 +377,7 @@ void Encoder::end(size_t lane) {
                                  .value = context_.fence[lane]}) +
         4;
   } else {
+    flush_peers();
     script_.fence_at[lane] =
         put_fences(context_.fence_va[lane], context_.fence[lane]) + sdma::kFenceValue;
   }

@@ -125,9 +125,9 @@ class Device {
   virtual Status recover() {
     return fail(Code::kUnsupported, "this device cannot recover: open it again");
   }
-  /// Ends what is in flight, whatever it takes, before the device is destroyed: afterwards no engine
-  /// touches memory any more, and buffers, programs and recordings may outlive the device. Every
-  /// later call returns the fault there was, or kDeviceLost. False: this device cannot.
+  /// Ends what is in flight, whatever it takes, before the device is destroyed: afterwards no
+  /// engine touches memory any more, and buffers, programs and recordings may outlive the device.
+  /// Every later call returns the fault there was, or kDeviceLost. False: this device cannot.
   virtual bool stop() { return false; }
   virtual MemoryInfo memory() const = 0;
   /// Disassembly of a code object's kernel, or kUnsupported.

@@ -123,10 +123,10 @@ static_assert(AcquireVm::kRequest == 0x40084b15 && FreeMemory::kRequest == 0x400
 
 // KFD_IOC_ALLOC_MEM_FLAGS_*.
 inline constexpr uint32_t kAllocVram = 1u << 0, kAllocGtt = 1u << 1, kAllocUserPointer = 1u << 2,
-                          kAllocUncached = 1u << 25, kAllocCoherent = 1u << 26,
-                          kAllocAqlQueue = 1u << 27, kAllocNoSubstitute = 1u << 28,
-                          kAllocPublic = 1u << 29, kAllocExecutable = 1u << 30,
-                          kAllocWritable = 1u << 31;
+                          kAllocMmioRemap = 1u << 4, kAllocUncached = 1u << 25,
+                          kAllocCoherent = 1u << 26, kAllocAqlQueue = 1u << 27,
+                          kAllocNoSubstitute = 1u << 28, kAllocPublic = 1u << 29,
+                          kAllocExecutable = 1u << 30, kAllocWritable = 1u << 31;
 // KFD_IOC_QUEUE_TYPE_*.
 inline constexpr uint32_t kQueueCompute = 0, kQueueSdma = 1, kQueueComputeAql = 2;
 // KFD_IOC_EVENT_*.
@@ -137,6 +137,9 @@ inline constexpr uint32_t kWaitComplete = 0, kWaitTimeout = 1, kWaitFail = 2;
 inline constexpr uint32_t kResetWholeGpu = 0, kCauseEcc = 1;
 inline constexpr uint32_t kSignalSlots = 4096;
 inline constexpr uint64_t kEventPageBytes = 0x8000;
+// KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL: what is written there lets through what waits to be written
+// into the GPU's video memory.
+inline constexpr uint64_t kFlushOffset = 0;
 // KFD_SMI_EVENT_*, as bits of the mask.
 inline constexpr uint64_t kSmiFault = 1u << (1 - 1), kSmiPreReset = 1u << (3 - 1),
                           kSmiPostReset = 1u << (4 - 1);

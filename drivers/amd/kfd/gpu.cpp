@@ -245,9 +245,8 @@ void KfdGpu::note_faults(const EventData* records, bool is_certain) {
                      .is_ecc = hardware.reset_cause == kCauseEcc,
                      .is_memory_lost = hardware.memory_lost != 0};
   } else if (hardware.gpu_id != 0 && hardware.reset_type == kResetWholeGpu) {
-    fault = GpuFault{.kind = GpuFault::Kind::kHardware,
-                     .is_whole_reset = true,
-                     .reset_gpu_id = hardware.gpu_id};
+    fault = GpuFault{
+        .kind = GpuFault::Kind::kHardware, .is_whole_reset = true, .reset_gpu_id = hardware.gpu_id};
   } else if (is_certain && memory.gpu_id == 0 && hardware.gpu_id == 0) {
     fault = GpuFault{.kind = GpuFault::Kind::kHardware, .is_whole_reset = true};
   }

@@ -30,6 +30,8 @@ Result<std::unique_ptr<KernelInterface>> open_gpu(System& system, const Options&
 /// GPUs this process may use; 0 where there is no driver. Disturbs nothing.
 Result<uint32_t> count_gpus(System& system);
 
+class KfdMemory;
+
 class KfdGpu final : public KernelInterface {
  public:
   static Result<std::unique_ptr<KfdGpu>> open(std::shared_ptr<Session> session, Node node,
@@ -38,7 +40,7 @@ class KfdGpu final : public KernelInterface {
 
   const GpuFacts& facts() const override { return facts_; }
   Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override;
-  Status map_peer(Memory& memory, KernelInterface& owner) override;
+  Result<std::shared_ptr<Memory>> map_peer(Memory& memory, KernelInterface& owner) override;
   Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) override;
   Result<bool> wait_event(uint32_t timeout_ms) override;
   std::optional<GpuFault> take_fault() override;
@@ -49,6 +51,8 @@ class KfdGpu final : public KernelInterface {
   const std::shared_ptr<Session>& shared_session() const { return session_; }
   int render() const { return render_; }
   SaveSizes save() const { return save_; }
+  /// One as long as anybody uses it. Caller: as map_peer().
+  Result<std::shared_ptr<KfdMemory>> flush_page();
   /// 64-bit doorbells of this process on this GPU; mapped on the first queue.
   Result<volatile uint64_t*> doorbell(uint64_t offset);
   void add_event(uint32_t id);
@@ -79,6 +83,7 @@ class KfdGpu final : public KernelInterface {
   uint64_t doorbells_ = 0;
   std::mutex mutex_;  ///< events_, fault_, ids of the fault events
   std::vector<uint32_t> events_;
+  std::weak_ptr<KfdMemory> flush_page_;
   std::optional<GpuFault> fault_;
 };
 

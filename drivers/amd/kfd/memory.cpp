@@ -57,6 +57,29 @@ Result<std::unique_ptr<KfdMemory>> KfdMemory::allocate(KfdGpu& gpu, const Memory
   return memory;
 }
 
+Result<std::unique_ptr<KfdMemory>> KfdMemory::flush_page(KfdGpu& gpu) {
+  static_assert(kFlushOffset == 0, "the page's address is the register's");
+  std::unique_ptr<KfdMemory> page(new KfdMemory(gpu.shared_session()));
+  page->place = Place::kSystemUncached;
+  page->size = kPage;
+  page->va = BM_TRY(page->session_->take_addresses(kPage, kPage));
+  page->has_addresses_ = true;
+  AllocMemory memory{};
+  memory.va = page->va;
+  memory.bytes = kPage;
+  memory.gpu_id = gpu.facts().gpu_id;
+  memory.flags = kAllocMmioRemap | kAllocWritable | kAllocCoherent | kAllocUncached;
+  if (const int failed = page->session_->try_call(AllocMemory::kRequest, &memory); failed < 0) {
+    Error error = call_error("ALLOC_MEMORY_OF_GPU", "the registers that flush writes over PCIe",
+                             -failed, "virtual functions have none");
+    error.code = Code::kUnsupported;
+    return tl::unexpected(std::move(error));
+  }
+  page->handle_ = memory.handle;
+  page->has_handle_ = true;
+  return page;
+}
+
 Status KfdMemory::make(KfdGpu& gpu, const MemoryRequest& request) {
   place = request.host != nullptr ? Place::kSystem : request.place;
   size = align_up(request.size, kPage);
@@ -120,13 +143,31 @@ KfdMemory::~KfdMemory() {
   if (has_addresses_ && gone) session_->give_back(va, size);
 }
 
-Status KfdGpu::map_peer(Memory& memory, KernelInterface& owner) {
+Result<std::shared_ptr<KfdMemory>> KfdGpu::flush_page() {
+  std::shared_ptr<KfdMemory> page = flush_page_.lock();
+  if (page == nullptr) {
+    page = BM_TRY(KfdMemory::flush_page(*this));
+    flush_page_ = page;
+  }
+  return page;
+}
+
+Result<std::shared_ptr<Memory>> KfdGpu::map_peer(Memory& memory, KernelInterface& owner) {
   auto* mine = dynamic_cast<KfdMemory*>(&memory);
   auto* gpu = dynamic_cast<KfdGpu*>(&owner);
   if (mine == nullptr || gpu == nullptr || mine->session() != session_.get())
     return fail(Code::kUnsupported, "memory of a GPU of another driver");
-  const Status mapped = mine->map_to(node_.gpu_id);
-  if (mapped || mapped.error().code != Code::kIo) return mapped;
+  const bool has_link =
+      std::ranges::find(facts_.near_gpu_ids, gpu->facts().gpu_id) != facts_.near_gpu_ids.end();
+  std::shared_ptr<KfdMemory> flush;
+  Status mapped;
+  if (!is_system(mine->place) && !has_link) {
+    flush = BM_TRY(gpu->flush_page());
+    mapped = flush->map_to(node_.gpu_id);
+  }
+  if (mapped) mapped = mine->map_to(node_.gpu_id);
+  if (mapped) return flush;
+  if (mapped.error().code != Code::kIo) return tl::unexpected(std::move(mapped.error()));
   return fail(Code::kUnsupported, "{} (GPUs {} and {} may have no access to each other)",
               mapped.error().message, node_.gpu_id, gpu->facts().gpu_id);
 }

@@ -14,6 +14,9 @@ namespace bm::amd::kfd {
 class KfdMemory final : public Memory {
  public:
   static Result<std::unique_ptr<KfdMemory>> allocate(KfdGpu& gpu, const MemoryRequest& request);
+  /// The page with the registers that flush writes over PCIe into a GPU's video memory; not mapped
+  /// to any GPU yet. Errors: kUnsupported where the kernel has none (virtual functions).
+  static Result<std::unique_ptr<KfdMemory>> flush_page(KfdGpu& gpu);
   ~KfdMemory() override;
   /// Makes it reachable for a GPU of the session. Once per GPU.
   Status map_to(uint32_t gpu_id);

@@ -60,9 +60,9 @@ struct KeptForProcess {
     ~Window();
   };
   std::map<uint64_t, std::unique_ptr<Window>> windows;
-  /// Why the kernel lets no queue of this process run any more: by GPU, and on all of them. It never
-  /// takes that back: after a memory fault the process is evicted from that GPU, after a reset of
-  /// any GPU from all. Source: Linux 6.12, kfd_debug.c, kfd_set_dbg_ev_from_interrupt();
+  /// Why the kernel lets no queue of this process run any more: by GPU, and on all of them. It
+  /// never takes that back: after a memory fault the process is evicted from that GPU, after a
+  /// reset of any GPU from all. Source: Linux 6.12, kfd_debug.c, kfd_set_dbg_ev_from_interrupt();
   /// kfd_device_queue_manager.c, kfd_dqm_evict_pasid(), create_queue_cpsch(); kfd_device.c,
   /// kgd2kfd_pre_reset(), kgd2kfd_post_reset(); kfd_process.c, kfd_suspend_all_processes().
   std::map<uint32_t, std::string> evictions;

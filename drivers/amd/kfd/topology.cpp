@@ -14,6 +14,7 @@ constexpr const char* kNodes = "/sys/devices/virtual/kfd/kfd/topology/nodes";
 constexpr uint64_t kPage = 4096;
 // HSA_MEM_HEAP_TYPE_FB_PUBLIC and _PRIVATE: video memory.
 constexpr uint64_t kHeapPublic = 1, kHeapPrivate = 2;
+constexpr uint64_t kXgmi = 11;  // CRAT_IOLINK_TYPE_XGMI
 constexpr uint32_t kNavi10 = 100100;
 
 template <class T>
@@ -76,8 +77,9 @@ std::vector<uint32_t> read_near_nodes(System& system, const std::string& folder)
     if (system.list(folder + kind, &links) < 0) continue;
     for (const std::string& link : links) {
       const auto properties = read_properties(system, folder + kind + "/" + link + "/properties");
-      const auto to = properties.find("node_to");
-      if (to != properties.end()) nodes.push_back(static_cast<uint32_t>(to->second));
+      const auto to = properties.find("node_to"), type = properties.find("type");
+      const bool is_own = type != properties.end() && type->second == kXgmi;
+      if (is_own && to != properties.end()) nodes.push_back(static_cast<uint32_t>(to->second));
     }
   }
   return nodes;

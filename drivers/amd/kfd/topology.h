@@ -29,7 +29,7 @@ struct Node {
   std::string name;
   std::map<std::string, uint64_t> properties;
   uint64_t video_memory = 0;
-  std::vector<uint32_t> near_nodes;  ///< numbers of nodes with a direct link
+  std::vector<uint32_t> near_nodes;  ///< numbers of nodes with a link of their own (XGMI)
 
   /// A property, or `fallback` where the kernel does not have it.
   uint64_t get(const std::string& key, uint64_t fallback = 0) const;

@@ -2,6 +2,8 @@
 // call failing once.
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -187,6 +189,70 @@ TEST(Kfd, GpusShareASessionAndReachEachOther) {
   // The event page outlives the GPU that allocated it.
   auto ring = second->allocate({.size = 4096, .place = Place::kSystemUncached}).value();
   EXPECT_TRUE(second->create_queue({.type = QueueType::kSdma, .ring = ring.get()}));
+}
+
+TEST(Kfd, WritesIntoPeersOverPcieHaveAWordThatFlushesThem) {
+  FakeKfd system({.gpus = 2});
+  auto first = open_gpu(system, {.index = 0}).value();
+  auto second = open_gpu(system, {.index = 1}).value();
+  const uint32_t writer = second->facts().gpu_id, owner = first->facts().gpu_id;
+  auto video = first->allocate({.size = 4096}).value();
+  auto shared = first->allocate({.size = 4096, .place = Place::kSystemUncached}).value();
+  EXPECT_EQ(second->map_peer(*shared, *first).value(), nullptr) << "no host data path there";
+  auto flush = second->map_peer(*video, *first);
+  ASSERT_TRUE(flush) << flush.error().message;
+  ASSERT_NE(*flush, nullptr);
+  EXPECT_EQ(second->map_peer(*video, *first).value(), *flush) << "one a GPU";
+  // As the engines do it.
+  const std::byte data[4] = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
+  sim::amd::DeviceMemory& memory = system.memory();
+  EXPECT_FALSE(memory.hold_write(owner, video->va, data, sizeof data)) << "its own";
+  ASSERT_TRUE(memory.hold_write(writer, video->va, data, sizeof data));
+  EXPECT_NE(std::memcmp(memory.at(owner, video->va, 4), data, sizeof data), 0);
+  EXPECT_FALSE(memory.flush_at(owner, (*flush)->va)) << "mapped where nobody needs it";
+  EXPECT_TRUE(memory.flush_at(writer, (*flush)->va));
+  EXPECT_EQ(std::memcmp(memory.at(owner, video->va, 4), data, sizeof data), 0);
+  const size_t objects = memory.objects();
+  flush->reset();
+  EXPECT_EQ(memory.objects(), objects - 1) << "nobody needs it any more";
+}
+
+TEST(Kfd, PeersWithALinkOfTheirOwnNeedNoFlush) {
+  FakeKfd system({.gpus = 3, .has_direct_links = true});
+  auto first = open_gpu(system, {.index = 0}).value();
+  auto third = open_gpu(system, {.index = 2}).value();
+  EXPECT_EQ(first->facts().near_gpu_ids.size(), 2u);
+  auto video = first->allocate({.size = 4096}).value();
+  const auto flush = third->map_peer(*video, *first);
+  ASSERT_TRUE(flush) << flush.error().message;
+  EXPECT_EQ(*flush, nullptr);
+}
+
+TEST(Kfd, WithoutTheFlushRegistersPeersAreNotWrittenOverPcie) {
+  FakeKfd system({.gpus = 2, .has_flush_page = false});
+  auto first = open_gpu(system, {.index = 0}).value();
+  auto second = open_gpu(system, {.index = 1}).value();
+  EXPECT_TRUE(first->facts().near_gpu_ids.empty()) << "PCIe is no link of their own";
+  auto video = first->allocate({.size = 4096}).value();
+  const size_t objects = system.memory().objects();
+  expect_error(second->map_peer(*video, *first).error(), Code::kUnsupported,
+               {"flush writes over PCIe", "virtual functions"});
+  EXPECT_EQ(system.memory().at(second->facts().gpu_id, video->va, 4), nullptr);
+  EXPECT_EQ(system.memory().objects(), objects);
+}
+
+TEST(Kfd, TheCpuMapsNoVideoMemoryThatIsNotPublic) {
+  FakeKfd system({});
+  auto gpu = open_gpu(system, {}).value();
+  auto memory = gpu->allocate({.size = 4096}).value();
+  const auto object = system.memory().mapping_at(gpu->facts().gpu_id, memory->va);
+  ASSERT_TRUE(object);
+  void* at = nullptr;
+  const int mapped = system.mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED,
+                                 dynamic_cast<KfdGpu&>(*gpu).render(),
+                                 static_cast<off_t>(object->mmap_offset), &at);
+  EXPECT_EQ(mapped, -EPERM);
+  EXPECT_EQ(system.machine().bar_objects, 0u);
 }
 
 TEST(Kfd, AGpuCanBeOpenedAgainAndTwiceInOneProcess) {

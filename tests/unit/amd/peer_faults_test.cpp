@@ -38,6 +38,11 @@ class AmdPeerFaults : public AmdPeers {
       const uint32_t gpu = (bad + i) % GetParam().gpus;
       const runtime::Point point = devices_[gpu]->stream().timeline().last_point();
       const Status waited = devices_[gpu]->stream().wait(point);
+      // The work goes from the first to the last and back to the first.
+      if (gpu != 0 && gpu < bad) {
+        EXPECT_TRUE(waited) << "GPU " << gpu << " waits for nobody who failed";
+        continue;
+      }
       EXPECT_FALSE(waited) << "GPU " << gpu;
       if (!waited) told.push_back(waited.error());
       uint64_t value = 0;

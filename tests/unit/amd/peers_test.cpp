@@ -41,6 +41,44 @@ TEST_P(AmdPeers, AGraphGoesRoundAllGpus) {
   graph->reset();
 }
 
+TEST_P(AmdPeers, LinksOfTheirOwnNeedNoFlush) {
+  open({.has_direct_links = true});
+  std::vector<runtime::Call> calls;
+  calls.push_back(step(0));
+  calls.push_back(copy(1, 0));
+  calls.push_back(step(1));
+  auto graph = runtime::make_graph(std::move(calls), 0, 0);
+  ASSERT_TRUE(graph) << graph.error().message;
+  set(0, 5);
+  ASSERT_TRUE((*graph)->replay({}, {}));
+  EXPECT_EQ(number(1), (5 * 3 + 1) * 3 + 1u);
+  graph->reset();
+}
+
+TEST_P(AmdPeers, NoBufferLiesBehindTheBar) {
+  open();
+  using hal::BufferDesc;
+  for (runtime::Device* device : {devices_.front().get(), devices_.back().get()})
+    for (int bits = 0; bits < 16; ++bits) {
+      const BufferDesc desc{.size = 70'000,
+                            .host_visible = (bits & 1) != 0,
+                            .host_memory = (bits & 2) != 0,
+                            .uncached = (bits & 4) != 0,
+                            .zero = (bits & 8) != 0};
+      EXPECT_TRUE(device->hal().allocate(desc)) << bits;
+    }
+  std::vector<runtime::Call> calls;
+  calls.push_back(step(0));
+  calls.push_back(copy(1, 0));
+  auto graph = runtime::make_graph(std::move(calls), 0, 0);
+  ASSERT_TRUE(graph) << graph.error().message;
+  ASSERT_TRUE((*graph)->replay({}, {}));
+  ASSERT_TRUE((*graph)->wait());
+  graph->reset();
+  EXPECT_EQ(system_->machine().bar_objects, 0u)
+      << "the CPU could write there, and no submission would flush it";
+}
+
 TEST_P(AmdPeers, EagerCopiesAreOrderedBothWays) {
   open();
   uint64_t want = 9;
@@ -58,19 +96,23 @@ TEST_P(AmdPeers, EagerCopiesAreOrderedBothWays) {
 }
 
 TEST_P(AmdPeers, GpusWithoutAccessToEachOtherCopyThroughTheHost) {
-  open({.has_peers = false});
-  set(0, 7);
-  ASSERT_TRUE(runtime::execute(step(0), {}));
-  const Status copied = runtime::copy(buffers_[1], buffers_[0]);
-  ASSERT_TRUE(copied) << copied.error().message;
-  ASSERT_TRUE(runtime::execute(step(1), {}));
-  EXPECT_EQ(number(1), (7 * 3 + 1) * 3 + 1u);
-  std::vector<runtime::Call> calls;
-  calls.push_back(step(0));
-  calls.push_back(copy(1, 0));
-  const auto graph = runtime::make_graph(std::move(calls), 0, 0);
-  ASSERT_FALSE(graph) << "a graph of memory that cannot be reached";
-  EXPECT_EQ(graph.error().code, Code::kUnsupported) << graph.error().message;
+  for (const bool has_peers : {false, true}) {
+    open({.has_peers = has_peers, .has_flush_page = false});  // either is enough
+    set(0, 7);
+    ASSERT_TRUE(runtime::execute(step(0), {}));
+    const Status copied = runtime::copy(buffers_[1], buffers_[0]);
+    ASSERT_TRUE(copied) << copied.error().message;
+    ASSERT_TRUE(runtime::execute(step(1), {}));
+    EXPECT_EQ(number(1), (7 * 3 + 1) * 3 + 1u);
+    std::vector<runtime::Call> calls;
+    calls.push_back(step(0));
+    calls.push_back(copy(1, 0));
+    const auto graph = runtime::make_graph(std::move(calls), 0, 0);
+    ASSERT_FALSE(graph) << "a graph of memory that cannot be reached";
+    EXPECT_EQ(graph.error().code, Code::kUnsupported) << graph.error().message;
+    close();
+    expect_nothing_left();
+  }
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ class HeapGpu final : public KernelInterface {
   Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override {
     return std::unique_ptr<Memory>(std::make_unique<HeapMemory>(request));
   }
-  Status map_peer(Memory&, KernelInterface&) override { return {}; }
+  Result<std::shared_ptr<Memory>> map_peer(Memory&, KernelInterface&) override { return nullptr; }
   Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) override {
     auto queue = std::make_unique<HeapQueue>();
     if (request.type == QueueType::kSdma) copies_.push_back({request.ring, queue.get()});

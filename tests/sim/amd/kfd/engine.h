@@ -24,7 +24,7 @@ struct QueueSetup {
   volatile uint64_t* doorbell = nullptr;
   uint32_t xccs = 1;
   bool is_gfx9 = false;
-  bool is_evicted = false;  ///< never runs
+  bool is_evicted = false;                  ///< never runs
   std::function<void(uint32_t)> interrupt;  ///< with its context
   std::function<void(const Death&)> die;
 };
@@ -57,6 +57,8 @@ class Queue {
   uint64_t load64(uint64_t va);
   void store32(uint64_t va, uint32_t value);
   void store64(uint64_t va, uint64_t value);
+  /// As a copy engine does it: over PCIe where the memory is another GPU's.
+  void write(uint64_t va, const std::byte* data, uint64_t bytes);
   void wait_until(const std::function<bool()>& is_done);
   void check(bool is_right, const char* what);
   void pause();

@@ -80,7 +80,8 @@ int FakeKfd::mmap(void* address, size_t bytes, int protection, int flags, int fd
   const auto at = static_cast<uint64_t>(offset);
   if (file.kind == File::Kind::kKfd) {
     constexpr uint64_t kBytes = Process::kDoorbellBytes;
-    if (bytes != kBytes || at % kBytes != 0 || at / kBytes >= machine_->options.gpus) return -EINVAL;
+    if (bytes != kBytes || at % kBytes != 0 || at / kBytes >= machine_->options.gpus)
+      return -EINVAL;
     return System::mmap(address, bytes, protection, flags, process_.doorbell_descriptor(), offset,
                         out);
   }
@@ -88,8 +89,10 @@ int FakeKfd::mmap(void* address, size_t bytes, int protection, int flags, int fd
   const auto object = memory().find_offset(gpu_id, at);
   if (!object || bytes != object->bytes) return -EINVAL;
   // AMDGPU_GEM_CREATE_NO_CPU_ACCESS: amdgpu_gem_object_mmap().
-  constexpr uint32_t kVram = 1, kPublic = 1u << 29;
+  constexpr uint32_t kVram = 1, kMmioRemap = 1u << 4, kPublic = 1u << 29;
   if ((object->flags & kVram) != 0 && (object->flags & kPublic) == 0) return -EPERM;
+  // Registers are mapped by /dev/kfd, which no program here does.
+  if ((object->flags & kMmioRemap) != 0) return -EINVAL;
   return System::mmap(address, bytes, protection, flags, memory().descriptor(gpu_id), offset, out);
 }
 

@@ -18,8 +18,8 @@ class FakeKfd : public System {
  public:
   explicit FakeKfd(Options options);
   ~FakeKfd() override;
-  /// The next process on the same machine: the driver knows nothing of this one there. This one must
-  /// have closed its devices.
+  /// The next process on the same machine: the driver knows nothing of this one there. This one
+  /// must have closed its devices.
   std::unique_ptr<FakeKfd> next_process() const;
 
   int open(const std::string& path, int flags) override;

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <utility>
 
 #include "tests/sim/amd/kfd/machine.h"
 
@@ -13,14 +15,15 @@ namespace bm::sim::amd {
 namespace {
 
 // Linux 6.12, include/uapi/linux/kfd_ioctl.h, KFD_IOC_ALLOC_MEM_FLAGS_*.
-constexpr uint32_t kVram = 1, kPageMask = 4095;
+constexpr uint32_t kVram = 1, kMmioRemap = 1u << 4, kPageMask = 4095;
+constexpr uint64_t kFlushRegister = 0;  // KFD_MMIO_REMAP_HDP_MEM_FLUSH_CNTL
 constexpr uint64_t kArena = uint64_t{16} << 30;
 
 }  // namespace
 
 DeviceMemory::DeviceMemory(VideoMemory& video, std::shared_ptr<notify::Process> owner,
-                           const std::vector<uint32_t>& gpus)
-    : video_(video), owner_(std::move(owner)) {
+                           const std::vector<uint32_t>& gpus, bool crosses_bus)
+    : video_(video), owner_(std::move(owner)), crosses_bus_(crosses_bus) {
   for (const uint32_t gpu : gpus) {
     Arena& arena = arenas_[gpu];
     arena.fd = memfd_create("bm-sim-amd", MFD_CLOEXEC);
@@ -119,6 +122,7 @@ int DeviceMemory::free(uint64_t handle) {
     if ((object.flags & kVram) != 0) video_.give_back(object.gpu_id, object.bytes);
     give_back(arenas_.at(object.gpu_id), object.mmap_offset, object.bytes);
   }
+  std::erase_if(held_[object.gpu_id], [&](const Held& held) { return held.handle == handle; });
   by_va_.erase(object.va);
   objects_.erase(at);
   ++generation_;
@@ -200,6 +204,37 @@ std::byte* DeviceMemory::at(uint32_t gpu_id, uint64_t va, uint64_t bytes) {
   }
   touched_.insert(remote);
   return remote->at(offset, bytes);
+}
+
+bool DeviceMemory::hold_write(uint32_t gpu_id, uint64_t va, const std::byte* data, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const Object* const object = covering(gpu_id, va);
+  if (!crosses_bus_ || object == nullptr || object->gpu_id == gpu_id ||
+      (object->flags & kVram) == 0)
+    return false;
+  held_[object->gpu_id].push_back({object->handle, va - object->va, {data, data + bytes}});
+  return true;
+}
+
+void DeviceMemory::flush(uint32_t gpu_id) {
+  for (const Held& held : std::exchange(held_[gpu_id], {}))
+    std::memcpy(objects_.at(held.handle).host + held.offset, held.data.data(), held.data.size());
+}
+
+bool DeviceMemory::flush_at(uint32_t gpu_id, uint64_t va) {
+  const std::lock_guard lock(mutex_);
+  const Object* const object = covering(gpu_id, va);
+  if (object == nullptr || (object->flags & kMmioRemap) == 0 || va - object->va != kFlushRegister)
+    return false;
+  flush(object->gpu_id);
+  return true;
+}
+
+void DeviceMemory::read_over_bus(uint32_t gpu_id, uint64_t va) {
+  const std::lock_guard lock(mutex_);
+  const Object* const object = covering(gpu_id, va);
+  if (object != nullptr && object->gpu_id != gpu_id && (object->flags & kVram) != 0)
+    flush(object->gpu_id);
 }
 
 void DeviceMemory::release() {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "tests/sim/amd/kfd/remote_pages.h"
 #include "tests/sim/notify/process.h"
@@ -32,9 +33,10 @@ struct Object {
 /// that got one through at() has them alone until its release().
 class DeviceMemory {
  public:
-  /// `gpus`: ids of the GPUs, each with a file that its render node maps.
+  /// `gpus`: ids of the GPUs, each with a file that its render node maps. `crosses_bus`: between
+  /// them.
   DeviceMemory(VideoMemory& video, std::shared_ptr<notify::Process> owner,
-               const std::vector<uint32_t>& gpus);
+               const std::vector<uint32_t>& gpus, bool crosses_bus);
   ~DeviceMemory();
   /// 0 and *out, or -errno. `address`: of registered memory.
   int allocate(Object object, uint64_t address, Object* out);
@@ -52,6 +54,14 @@ class DeviceMemory {
 
   /// Host view of GPU memory, or nullptr where the GPU's page tables have nothing.
   std::byte* at(uint32_t gpu_id, uint64_t va, uint64_t bytes);
+  /// What GPU `gpu_id` writes into another GPU's video memory over PCIe waits in that one's host
+  /// data path until it is flushed, or somebody reads over PCIe. False: nothing of the kind, the
+  /// caller writes. The range is known to be mapped.
+  bool hold_write(uint32_t gpu_id, uint64_t va, const std::byte* data, uint64_t bytes);
+  /// Whether `va` is, for that GPU, the register that flushes a GPU; it is done then.
+  bool flush_at(uint32_t gpu_id, uint64_t va);
+  /// Before reading there: over PCIe a GPU sees what waits.
+  void read_over_bus(uint32_t gpu_id, uint64_t va);
   /// A whole mapping that is plain memory here, as long as generation() stays the same.
   struct Range {
     uint64_t va = 0, bytes = 0;
@@ -76,13 +86,20 @@ class DeviceMemory {
   static std::optional<uint64_t> take(Arena& arena, uint64_t bytes);
   static void give_back(Arena& arena, uint64_t offset, uint64_t bytes);
   const Object* covering(uint32_t gpu_id, uint64_t va) const;
+  void flush(uint32_t gpu_id);
 
   VideoMemory& video_;
   std::shared_ptr<notify::Process> owner_;
+  const bool crosses_bus_;
   mutable std::mutex mutex_;
   std::map<uint32_t, Arena> arenas_;
   std::map<uint64_t, Object> objects_;
   std::map<uint64_t, uint64_t> by_va_;  ///< handles
+  struct Held {
+    uint64_t handle = 0, offset = 0;
+    std::vector<std::byte> data;
+  };
+  std::map<uint32_t, std::vector<Held>> held_;  ///< by the GPU whose memory it is for
   uint64_t next_handle_ = 1;
   std::atomic<uint64_t> generation_{0};
   std::mutex remote_mutex_;  ///< held from at() to release()

@@ -49,6 +49,8 @@ struct Options {
   uint64_t vram_bytes = uint64_t{1} << 30;
   bool has_large_bar = true;
   bool has_peers = true;                ///< GPUs may map each other's memory
+  bool has_direct_links = false;        ///< between GPUs: XGMI instead of PCIe
+  bool has_flush_page = true;           ///< of registers that flush writes over PCIe
   bool publishes_sizes = false;         ///< cwsr_size and ctl_stack_size in sysfs, as from 7.2 on
   bool has_bus_block = true;            ///< in ip_discovery
   bool tells_resets = true;             ///< waits return what a reset was, as from 2025 on

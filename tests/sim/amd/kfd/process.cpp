@@ -51,7 +51,7 @@ constexpr std::array<CallRow, kCalls> kRows = [] {
   return rows;
 }();
 
-constexpr uint32_t kVram = 1, kGtt = 2, kUserPointer = 4, kPublic = 1u << 29;
+constexpr uint32_t kVram = 1, kGtt = 2, kUserPointer = 4, kMmioRemap = 1u << 4, kPublic = 1u << 29;
 constexpr uint64_t kPage = 4096;
 constexpr uint32_t kSdmaQueue = 1, kAqlQueue = 2;
 
@@ -89,7 +89,8 @@ int open_node(const Machine& machine, const std::string& path, File* file) {
 Process::Process(Machine& machine, std::shared_ptr<notify::Process> client)
     : machine_(machine),
       client_(std::move(client)),
-      memory_(machine.video, client_, gpu_ids(machine.options.gpus)) {
+      memory_(machine.video, client_, gpu_ids(machine.options.gpus),
+              !machine.options.has_direct_links) {
   doorbell_fd_ = memfd_create("bm-sim-doorbells", MFD_CLOEXEC);
   const uint64_t bytes = kDoorbellBytes * std::max(machine.options.gpus, 1u);
   if (doorbell_fd_ < 0 || ftruncate(doorbell_fd_, static_cast<off_t>(bytes)) != 0) abort();
@@ -204,15 +205,20 @@ int Process::alloc_memory(std::byte* a) {
   object.flags = get32(a, 36);
   object.is_registered = (object.flags & kUserPointer) != 0;
   if (machine_.gpu_of(object.gpu_id) < 0 || !has_vm(object.gpu_id)) return -EINVAL;
-  const uint32_t places = object.flags & (kVram | kGtt | kUserPointer);
+  const uint32_t places = object.flags & (kVram | kGtt | kUserPointer | kMmioRemap);
   if (places == 0 || (places & (places - 1)) != 0 || object.va == 0) return -EINVAL;
   if (object.bytes % kPage != 0) return -EINVAL;
+  if ((object.flags & kMmioRemap) != 0) {
+    if (object.bytes != kPage) return -EINVAL;
+    if (!machine_.options.has_flush_page) return -ENOMEM;
+  }
   if ((object.flags & kPublic) != 0 && (object.flags & kVram) != 0 &&
       !machine_.options.has_large_bar)
     return -EINVAL;
   Object made;
   const int result = memory_.allocate(object, get64(a, 24), &made);
   if (result < 0) return result;
+  if ((object.flags & (kVram | kPublic)) == (kVram | kPublic)) ++machine_.bar_objects;
   put64(a, 16, made.handle);
   put64(a, 24, made.mmap_offset);
   return 0;
@@ -228,7 +234,8 @@ int Process::map_memory(std::byte* a, bool maps) {
     if (!client_->read(ids + uint64_t{done} * 4, &id, sizeof id)) return -EFAULT;
     if (machine_.gpu_of(id) < 0 || !has_vm(id)) return -EINVAL;
     const auto object = memory_.find(get64(a, 0));
-    const bool is_peer = object && object->gpu_id != id && (object->flags & kVram) != 0;
+    const bool is_peer =
+        object && object->gpu_id != id && (object->flags & (kVram | kMmioRemap)) != 0;
     if (maps && is_peer && !machine_.options.has_peers) return -EINVAL;
     const int result = maps ? memory_.map(get64(a, 0), id) : memory_.unmap(get64(a, 0), id);
     if (result < 0) return result;

@@ -75,6 +75,11 @@ void Queue::store64(uint64_t va, uint64_t value) {
   store_shared(memory_at(va, 8, true), value);
 }
 
+void Queue::write(uint64_t va, const std::byte* data, uint64_t bytes) {
+  std::byte* const to = memory_at(va, bytes, true);
+  if (!memory_.hold_write(setup_.gpu_id, va, data, bytes)) std::memmove(to, data, bytes);
+}
+
 uint64_t Queue::clock() {
   // 100 MHz.
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) / 10;

@@ -33,7 +33,8 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
       check(sub == 0 && words[0] >> 16 == 0, "a copy of another kind");
       const uint64_t bytes = uint64_t{words[1] & (setup_.is_gfx9 ? 0x3fffff : 0x3fffffff)} + 1;
       check(bytes == uint64_t{words[1]} + 1, "a copy's count has too many bits");
-      std::memmove(memory_at(pair(5), bytes, true), memory_at(pair(3), bytes, false), bytes);
+      memory_.read_over_bus(setup_.gpu_id, pair(3));
+      write(pair(5), memory_at(pair(3), bytes, false), bytes);
       machine_.copied_bytes += bytes;
       return used;
     }
@@ -41,7 +42,8 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
       need(5);
       const uint32_t count = words[3] + 1;
       const uint32_t used = need(4 + uint64_t{count});
-      for (uint32_t i = 0; i < count; ++i) store32(pair(1) + uint64_t{i} * 4, words[4 + i]);
+      check(words[1] % 4 == 0, "misaligned WRITE");
+      write(pair(1), std::as_bytes(words.subspan(4, count)).data(), uint64_t{count} * 4);
       return used;
     }
     case 4: {
@@ -53,6 +55,7 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
     case 5: {
       const uint32_t used = need(4);
       check((words[0] >> 16 & 7) == (setup_.is_gfx9 ? 0u : 3u), "FENCE's memory type");
+      if (memory_.flush_at(setup_.gpu_id, pair(1))) return used;
       if (may_signal()) store32(pair(1), words[3]);
       return used;
     }
@@ -70,7 +73,8 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
     case 11: {
       const uint32_t used = need(5);
       const uint64_t bytes = uint64_t{words[4]} + 1;
-      std::memset(memory_at(pair(1), bytes, true), static_cast<int>(words[3] & 0xff), bytes);
+      const std::vector<std::byte> same(bytes, static_cast<std::byte>(words[3] & 0xff));
+      write(pair(1), same.data(), bytes);
       return used;
     }
     case 13: {

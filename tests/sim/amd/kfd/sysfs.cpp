@@ -77,6 +77,11 @@ std::map<std::string, std::string> sysfs_of(const Options& options) {
         fmt::format("heap_type {}\nsize_in_bytes {}\nflags 0\nwidth 384\n",
                     options.has_large_bar ? 1 : 2, options.vram_bytes);
     files[node + "/io_links/0/properties"] = "type 2\nnode_from 2\nnode_to 0\nweight 20\n";
+    if (options.has_direct_links)
+      for (uint32_t other = 0; other < options.gpus; ++other)
+        if (other != gpu)
+          files[node + fmt::format("/io_links/{}/properties", other + 1)] = fmt::format(
+              "type 11\nnode_from 2\nnode_to {}\nweight 15\n", other + (other == 0 ? 2 : 9));
     const std::string die =
         fmt::format("/sys/class/drm/renderD{}/device/ip_discovery/die/0/", render_minor_of(gpu));
     const auto block = [&](uint32_t id, const uint32_t(&version)[3], const std::string& bases) {
