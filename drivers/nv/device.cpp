@@ -66,6 +66,7 @@ class NvDevice final : public hal::Device, public hal::Waiting {
   }
   Status status() override { return gpu_->health(); }
   Status recover() override;
+  bool stop() override;
   bool sleep_until_event(uint64_t longest_ns) override;
   std::string activity() override;
   hal::MemoryInfo memory() const override;
@@ -188,6 +189,16 @@ Status NvDevice::recover() {
   gpu_->fault.reset();
   gpu_->has_fault.store(false, std::memory_order_release);
   return {};
+}
+
+/// A channel that is freed touches nothing any more, whatever it waits for.
+bool NvDevice::stop() {
+  const std::lock_guard lock(gpu_->mutex);
+  if (gpu_->health_locked()) gpu_->fault = Error{Code::kDeviceLost, "the device is closed"};
+  gpu_->has_fault.store(true, std::memory_order_release);
+  const std::lock_guard replacing(gpu_->channels);
+  gpu_->lanes.clear();
+  return true;
 }
 
 Status NvDevice::rebuild() {

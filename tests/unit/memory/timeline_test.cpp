@@ -240,6 +240,65 @@ TEST(Timeline, RestartWaitsForForeignWaiters) {
   EXPECT_GT(clock.sleeps, 0u);
 }
 
+/// Timelines whose devices answer with `health`.
+struct Asked {
+  Status health;
+  Word word;
+  FakeClock clock;
+  Timeline timeline{word.va(),
+                    word.bytes.data(),
+                    {.compare_bits = 64,
+                     .on_idle = [this](std::chrono::nanoseconds) { return health; },
+                     .clock = &clock}};
+};
+
+TEST(Timeline, WhoeverWaitsForAFailedDeviceGetsItsError) {
+  Asked first, second, third;
+  for (Timeline* t : {&first.timeline, &second.timeline, &third.timeline}) ASSERT_TRUE(t->next());
+  // In a circle, as work that goes round devices is.
+  ASSERT_TRUE(first.timeline.wait_command(1, second.timeline.last_point()));
+  third.timeline.note_source(1, second.timeline.last_point());
+  first.timeline.note_source(1, third.timeline.last_point());
+  first.health = fail(Code::kDeviceFault, "page fault at 0x1000");
+  const Status status = third.timeline.wait(1, 1000ms);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message, "page fault at 0x1000");
+  EXPECT_TRUE(first.timeline.is_poisoned());
+  EXPECT_TRUE(third.timeline.is_poisoned());
+  EXPECT_EQ(second.timeline.wait(1, 1000ms).error().message, "page fault at 0x1000");
+}
+
+TEST(Timeline, WhatIsNotWaitedForAnyMoreIsNobodysFault) {
+  Asked first, second;
+  for (Timeline* t : {&first.timeline, &second.timeline}) ASSERT_TRUE(t->next());
+  ASSERT_TRUE(first.timeline.wait_command(1, second.timeline.last_point()));
+  first.word.value() = 1;
+  ASSERT_TRUE(first.timeline.next());
+  first.health = fail(Code::kDeviceFault, "page fault at 0x1000");
+  EXPECT_EQ(second.timeline.wait(1, 40ms).error().code, Code::kTimeout) << "it came by then";
+  EXPECT_FALSE(second.timeline.is_poisoned());
+  second.word.value() = 1;
+  ASSERT_TRUE(second.timeline.next());
+  ASSERT_FALSE(first.timeline.wait(2, 40ms));
+  EXPECT_EQ(second.timeline.wait(2, 40ms).error().code, Code::kTimeout) << "later work is free";
+}
+
+TEST(Timeline, AClosedDeviceLeavesItsErrorToThoseWhoWait) {
+  Asked waits, waits_too;
+  {
+    Asked failed, idle;
+    for (Timeline* t : {&waits.timeline, &waits_too.timeline, &failed.timeline, &idle.timeline})
+      ASSERT_TRUE(t->next());
+    ASSERT_TRUE(failed.timeline.wait_command(1, waits.timeline.last_point()));
+    ASSERT_TRUE(idle.timeline.wait_command(1, waits_too.timeline.last_point()));
+    EXPECT_EQ(failed.timeline.waiting().size(), 1u);
+    failed.timeline.poison(Error{Code::kDeviceFault, "page fault at 0x1000"});
+  }
+  EXPECT_EQ(waits.timeline.wait(1, 1000ms).error().message, "page fault at 0x1000");
+  EXPECT_EQ(waits_too.timeline.wait(1, 1000ms).error().code, Code::kDeviceLost);
+  EXPECT_TRUE(waits.timeline.waiting().empty());
+}
+
 TEST(Timeline, WaitCommandIsEmptyForReachedValues) {
   Fixture f;
   ASSERT_TRUE(f.timeline.next());

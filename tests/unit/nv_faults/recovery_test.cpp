@@ -236,6 +236,30 @@ TEST_P(NvRecoveryOf, GraphsOfBeforeRunAgain) {
   memory->storage.reset();
 }
 
+TEST_P(NvRecoveryOf, AGraphThatFailedIsGivenBackWithTheDevice) {
+  constexpr KernelText kTrapper = {"trapper", "  trap;"};
+  runtime::Device& device = bench_->device();
+  const std::shared_ptr<const hal::Program> trapper(*bench_->load(kTrapper), [](const auto*) {});
+  auto memory = runtime::allocate(device, {.size = 8});
+  ASSERT_TRUE(memory) << memory.error().message;
+  std::vector<runtime::Call> calls;
+  calls.push_back(
+      {.name = "trapper",
+       .what =
+           runtime::KernelCall{.program = trapper, .device = &device, .vars = {}, .constants = {}},
+       .args = {{.buffer = *memory, .is_written = true}}});
+  auto graph = runtime::make_graph(std::move(calls), 0, 0);
+  ASSERT_TRUE(graph) << graph.error().message;
+  ASSERT_TRUE((*graph)->replay({}, {}));
+  EXPECT_FALSE((*graph)->wait());
+  graph->reset();
+  memory->storage.reset();
+  bench_->close();
+  EXPECT_EQ(bench_->system().kernel().live_objects(), 0u);
+  EXPECT_EQ(bench_->system().kernel().report().leaks, std::vector<std::string>());
+  EXPECT_EQ(bench_->system().kernel().report().complaints, std::vector<std::string>());
+}
+
 TEST_P(NvRecoveryOf, ADeviceThatCannotBeRebuiltStaysFailedUntilItCan) {
   ASSERT_FALSE(stream().wait(*submit_fault()));
   const std::string cause = bench_->hal().status().error().message;
