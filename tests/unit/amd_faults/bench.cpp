@@ -3,7 +3,6 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <ostream>
 #include <span>
 
 #include "drivers/amd/kfd/gpu.h"
@@ -37,25 +36,9 @@ Result<std::unique_ptr<runtime::Device>> Bench::open_unit(uint32_t index) {
   return runtime::make_device(std::move(made), fmt::format("AMD:{}", index), "LLVM");
 }
 
-Status Bench::open(uint32_t index) {
-  device_ = BM_TRY(open_unit(index));
-  return {};
-}
-
-void Bench::close() {
-  programs_.clear();
-  buffers_.clear();
-  device_.reset();
-}
-
 void Bench::start_again() {
   close();
   system_ = system_->next_process();
-}
-
-Result<hal::Buffer*> Bench::allocate(uint64_t bytes, bool host_visible) {
-  buffers_.push_back(BM_TRY(hal().allocate({.size = bytes, .host_visible = host_visible})));
-  return buffers_.back().get();
 }
 
 hal::CodeObject Bench::code(std::string_view kernel) const {
@@ -70,27 +53,6 @@ hal::CodeObject Bench::code(std::string_view kernel) const {
   code.num_buffers = 1;
   code.block = {.x = 32};
   return code;
-}
-
-Result<const hal::Program*> Bench::load(std::string_view kernel) {
-  programs_.push_back(BM_TRY(hal().load(code(kernel))));
-  return programs_.back().get();
-}
-
-Status Bench::run(hal::QueueKind kind, std::vector<hal::Command> commands) {
-  const runtime::Point point = BM_TRY(device_->stream().submit(kind, commands));
-  return device_->stream().wait(point);
-}
-
-Status Bench::launch(std::string_view kernel, uint64_t at, hal::Dim3 grid) {
-  const hal::Program* const program = BM_TRY(load(kernel));
-  hal::Buffer* const argument = BM_TRY(allocate(sizeof at, true));
-  std::memcpy(argument->host(), &at, sizeof at);
-  return run(hal::QueueKind::kCompute, {hal::Dispatch{program, argument->va(), grid}});
-}
-
-Status Bench::copy(hal::QueueKind kind, uint64_t to, uint64_t from, uint64_t bytes) {
-  return run(kind, {hal::Copy{hal::GpuVa{to}, hal::GpuVa{from}, bytes}});
 }
 
 Status Bench::works() {
@@ -108,7 +70,5 @@ Status Bench::works() {
   }
   return {};
 }
-
-void PrintTo(const Planted& fault, std::ostream* out) { *out << fault.name; }
 
 }  // namespace bm::amd::faults

@@ -8,9 +8,9 @@ namespace bm::amd::faults {
 namespace {
 
 using hal::QueueKind;
+using planted::kOwnBytes;
 
 constexpr uint64_t kNowhere = 0x7ead'0000'0000;
-constexpr uint64_t kOwnBytes = 40 << 20;  // more than a slab: its end is the end of the mapping
 
 std::string fault_at(uint64_t address) { return fmt::format("memory fault at {:#x}", address); }
 
@@ -109,21 +109,6 @@ Status copies_to_unmapped(Bench& bench) {
   return bench.copy(QueueKind::kCompute, kNowhere, hal::raw(from->va()), 4096);
 }
 
-Status copies_past_end(Bench& bench) {
-  hal::Buffer* const to = BM_TRY(bench.allocate(kOwnBytes));
-  hal::Buffer* const from = BM_TRY(bench.allocate(kOwnBytes));
-  const uint64_t va = hal::raw(from->va());
-  bench.also = {fmt::format("touches {:#x} (0 bytes past the end of a live allocation of {} bytes",
-                            va + kOwnBytes, kOwnBytes)};
-  return bench.copy(QueueKind::kCompute, hal::raw(to->va()), va + 64, kOwnBytes);
-}
-
-/// Refused before the engine sees it.
-Status copies_beyond_addresses(Bench& bench) {
-  hal::Buffer* const from = BM_TRY(bench.allocate(4096));
-  return bench.copy(QueueKind::kCopy, uint64_t{1} << 60, hal::raw(from->va()), 4096);
-}
-
 Status spins(Bench& bench) { return bench.launch("spinner", 0); }
 
 Status hangs(Bench& bench) {
@@ -162,14 +147,6 @@ Status withholds_signal(Bench& bench) {
   return bench.run(QueueKind::kCompute, {});
 }
 
-Status wait_never_comes(Bench& bench) {
-  hal::Buffer* const word = BM_TRY(bench.allocate(64, true));
-  std::memset(word->host(), 0, 64);
-  bench.also = {
-      fmt::format("a queue may wait at {:#x} for value 7, it is 0", hal::raw(word->va()))};
-  return bench.run(QueueKind::kCompute, {hal::Wait{word->va(), 7}});
-}
-
 Status opens_and_runs(Bench& bench) {
   BM_TRY(bench.open());
   return bench.works();
@@ -201,17 +178,6 @@ Status is_reset(Bench& bench) {
 
 std::vector<Planted> device_faults() {
   using Options = sim::amd::Options;
-  const auto fault = [](const char* name, Status (*plant)(Bench&), std::vector<std::string> says) {
-    return Planted{.name = name, .plant = plant, .says = std::move(says), .is_sticky = true};
-  };
-  const auto hang = [](const char* name, Status (*plant)(Bench&), std::vector<std::string> says,
-                       std::string says_not) {
-    return Planted{.name = name,
-                   .plant = plant,
-                   .code = Code::kTimeout,
-                   .says = std::move(says),
-                   .says_not = std::move(says_not)};
-  };
   const auto on = [](Options machine, Planted row) {
     row.machine = std::move(machine);
     return row;
@@ -220,52 +186,58 @@ std::vector<Planted> device_faults() {
     row.code = Code::kDeviceLost;
     return row;
   };
-  const std::string waited = fmt::format("no progress for {} ms", kWaitMs);
+  const std::string waited = fmt::format("no progress for {} ms", planted::kWaitMs);
   constexpr const char* kWaits = "may wait";
   constexpr const char* kIllegal = "illegal instruction in a wave";
   constexpr const char* kViolation = "memory violation in a wave";
   std::vector<Planted> all = {
-      fault("KernelReadsUnmapped", reads_unmapped, {"last kernels: reader (dispatch 1)"}),
-      fault("KernelWritesUnmapped", writes_unmapped, {"write", "last kernels: writer"}),
-      fault("KernelAddsToUnmapped", adds_unmapped, {"last kernels: adder"}),
-      fault("KernelWritesPastTheEnd", writes_past_end,
-            {"last kernels: writer (dispatch 1)", "check sizes and indices"}),
-      fault("KernelReadsFreedMemory", reads_freed, {"last kernels: reader"}),
-      on({.gpus = 2}, fault("KernelReadsAnotherGpu", reads_other_gpu, {"last kernels: reader"})),
-      fault("KernelJumpsAway", jumps_away, {"last kernels: jumper"}),
-      exception(fault("KernelIsMisaligned", misaligned, {kViolation, "last kernels: crooked"})),
-      exception(fault("KernelLeavesLds", leaves_lds, {kViolation, "last kernels: sharer"})),
-      exception(fault("KernelIsNonsense", nonsense, {kIllegal, "last kernels: nonsense"})),
-      exception(fault("KernelTraps", traps, {"hang or exception", "last kernels: trapper"})),
+      Planted::fault("KernelReadsUnmapped", reads_unmapped, {"last kernels: reader (dispatch 1)"}),
+      Planted::fault("KernelWritesUnmapped", writes_unmapped, {"write", "last kernels: writer"}),
+      Planted::fault("KernelAddsToUnmapped", adds_unmapped, {"last kernels: adder"}),
+      Planted::fault("KernelWritesPastTheEnd", writes_past_end,
+                     {"last kernels: writer (dispatch 1)", "check sizes and indices"}),
+      Planted::fault("KernelReadsFreedMemory", reads_freed, {"last kernels: reader"}),
+      on({.gpus = 2},
+         Planted::fault("KernelReadsAnotherGpu", reads_other_gpu, {"last kernels: reader"})),
+      Planted::fault("KernelJumpsAway", jumps_away, {"last kernels: jumper"}),
+      exception(
+          Planted::fault("KernelIsMisaligned", misaligned, {kViolation, "last kernels: crooked"})),
+      exception(
+          Planted::fault("KernelLeavesLds", leaves_lds, {kViolation, "last kernels: sharer"})),
+      exception(Planted::fault("KernelIsNonsense", nonsense, {kIllegal, "last kernels: nonsense"})),
+      exception(
+          Planted::fault("KernelTraps", traps, {"hang or exception", "last kernels: trapper"})),
       on({.resets_on_exception = false},
-         hang("NonsenseThatOnlyHalts", nonsense, {waited, kIllegal, "last kernels: nonsense"},
-              kWaits)),
-      fault("TheSecondKernelFails", second_kernel, {"last kernels: writer, reader (dispatch 2)"}),
-      fault("ALaterFaultChangesNothing", later_fault, {"last kernels: writer"}),
-      fault("CopyFromUnmapped", copies_from_unmapped, {"copy ring"}),
-      fault("CopyToUnmapped", copies_to_unmapped, {"copy ring"}),
-      fault("CopyPastTheEnd", copies_past_end, {"copy ring"}),
-      Planted{.name = "CopyBeyondAllAddresses",
-              .plant = copies_beyond_addresses,
-              .code = Code::kInvalidArgument,
-              .says = {"Copy of 4096 bytes", "to 0x1000000000000000"}},
-      hang("KernelSpins", spins, {waited, "last kernels: spinner (dispatch 1)"}, kWaits),
-      hang("EngineHangs", hangs, {waited, "last kernels: writer (dispatch 1)"}, kWaits),
-      hang("ComputeQueueStalls", stalls,
-           {waited, "last kernels: numbers, step, writer (dispatch 3)", "nothing new was read"},
-           kWaits),
-      hang("CopyEngineStalls", copies_stall, {waited, "copy ring", "nothing new was read"}, kWaits),
-      hang("HandedOverCopyStalls", handed_over_copies_stall,
-           {waited, "copy ring", "nothing was ever read"}, kWaits),
-      hang("SignalIsWithheld", withholds_signal, {waited, "waited for value"},
-           "nothing new was read"),
-      hang("WaitNeverComes", wait_never_comes, {waited, "waited for value"},
-           "nothing new was read"),
+         Planted::hang("NonsenseThatOnlyHalts", nonsense,
+                       {waited, kIllegal, "last kernels: nonsense"}, kWaits)),
+      Planted::fault("TheSecondKernelFails", second_kernel,
+                     {"last kernels: writer, reader (dispatch 2)"}),
+      Planted::fault("ALaterFaultChangesNothing", later_fault, {"last kernels: writer"}),
+      Planted::fault("CopyFromUnmapped", copies_from_unmapped, {"copy ring"}),
+      Planted::fault("CopyToUnmapped", copies_to_unmapped, {"copy ring"}),
+      Planted::fault("CopyPastTheEnd", planted::copies_past_end<Bench>, {"copy ring"}),
+      Planted::refused("CopyBeyondAllAddresses", planted::copies_beyond_addresses<Bench>,
+                       Code::kInvalidArgument, {"Copy of 4096 bytes", "to 0x1000000000000000"}),
+      Planted::hang("KernelSpins", spins, {waited, "last kernels: spinner (dispatch 1)"}, kWaits),
+      Planted::hang("EngineHangs", hangs, {waited, "last kernels: writer (dispatch 1)"}, kWaits),
+      Planted::hang(
+          "ComputeQueueStalls", stalls,
+          {waited, "last kernels: numbers, step, writer (dispatch 3)", "nothing new was read"},
+          kWaits),
+      Planted::hang("CopyEngineStalls", copies_stall, {waited, "copy ring", "nothing new was read"},
+                    kWaits),
+      Planted::hang("HandedOverCopyStalls", handed_over_copies_stall,
+                    {waited, "copy ring", "nothing was ever read"}, kWaits),
+      Planted::hang("SignalIsWithheld", withholds_signal, {waited, "waited for value"},
+                    "nothing new was read"),
+      Planted::hang("WaitNeverComes", planted::wait_never_comes<Bench>,
+                    {waited, "waited for value"}, "nothing new was read"),
       on({.has_lost_doorbell = true},
-         hang("DoorbellReachesNobody", rings_the_wrong_bell,
-              {waited, "compute ring", "its doorbell may not reach it"}, kWaits)),
-      on({.is_stalled = true}, hang("QueuesNeverStart", opens_and_runs,
-                                    {"copy ring", "its doorbell may not reach it"}, kWaits)),
+         Planted::hang("DoorbellReachesNobody", rings_the_wrong_bell,
+                       {waited, "compute ring", "its doorbell may not reach it"}, kWaits)),
+      on({.is_stalled = true},
+         Planted::hang("QueuesNeverStart", opens_and_runs,
+                       {"copy ring", "its doorbell may not reach it"}, kWaits)),
       Planted{.name = "GpuFallsOffTheBus",
               .plant = falls_off_the_bus,
               .code = Code::kDeviceLost,

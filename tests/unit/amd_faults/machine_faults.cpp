@@ -10,16 +10,6 @@
 namespace bm::amd::faults {
 namespace {
 
-Status opens(Bench& bench) { return bench.open(); }
-Status opens_third_card(Bench& bench) { return bench.open(2); }
-
-Status video_memory_ends(Bench& bench) {
-  const uint64_t all = bench.hal().memory().total;
-  bench.also = {std::to_string(all + 4096)};
-  BM_TRY(bench.allocate(all + 4096));
-  return {};
-}
-
 /// Each is less than there is, all of them are not.
 Status video_memory_is_full(Bench& bench) {
   const uint64_t all = bench.hal().memory().total;
@@ -41,21 +31,9 @@ Status registers_nothing(Bench& bench) {
   return {};
 }
 
-Status peers_are_refused(Bench& bench) {
-  auto other = BM_TRY(bench.open_unit(1));
-  auto memory = BM_TRY(other->hal().allocate({.size = 1 << 20}));
-  const auto mapped = bench.hal().map(*memory);
-  memory.reset();
-  BM_TRY(mapped);
-  return {};
-}
-
 template <class Change>
 Status load_changed(Bench& bench, std::string_view kernel, const Change& change) {
-  hal::CodeObject code = bench.code(kernel);
-  change(code);
-  BM_TRY(bench.hal().load(code));
-  return {};
+  return planted::load_changed(bench, bench.code(kernel), change);
 }
 
 /// The word of every descriptor in the file at `offset`, where it is `was`.
@@ -140,22 +118,8 @@ Status too_large_grid(Bench& bench) { return bench.launch("numbers", 0, {.x = UI
 std::vector<Planted> machine_faults() {
   using Options = sim::amd::Options;
   const auto opening = [](const char* name, Code code, std::vector<std::string> says,
-                          Options machine, Status (*plant)(Bench&) = opens) {
-    return Planted{.name = name,
-                   .machine = std::move(machine),
-                   .needs_device = false,
-                   .plant = plant,
-                   .code = code,
-                   .says = std::move(says),
-                   .is_repairable = false};
-  };
-  const auto refused = [](const char* name, Status (*plant)(Bench&), Code code,
-                          std::vector<std::string> says, Options machine = {}) {
-    return Planted{.name = name,
-                   .machine = std::move(machine),
-                   .plant = plant,
-                   .code = code,
-                   .says = std::move(says)};
+                          Options machine, Planted::Plant plant = planted::opens<Bench>) {
+    return Planted::opening(name, plant, code, std::move(says), std::move(machine), false);
   };
   const auto failing = [](const char* call, int error) {
     return Options{.failing_call = 0,
@@ -178,7 +142,8 @@ std::vector<Planted> machine_faults() {
       opening("KernelOfAnotherAge", Code::kUnsupported, {"2.0", "of major 1"},
               {.major = 2, .minor = 0}),
       opening("UnknownChip", Code::kUnsupported, {"130001", "gfx1201"}, {.target_version = 130001}),
-      opening("NoSuchCard", Code::kNotFound, {"GPU 2 of 2"}, {.gpus = 2}, opens_third_card),
+      opening("NoSuchCard", Code::kNotFound, {"GPU 2 of 2"}, {.gpus = 2},
+              planted::opens_third_card<Bench>),
       opening("NoCardAtAll", Code::kNotFound, {"GPU 0 of 0", "shows none"}, {.gpus = 0}),
       opening("VmIsTaken", Code::kIo, {"ACQUIRE_VM", "another render node"},
               failing("ACQUIRE_VM", EBUSY)),
@@ -190,40 +155,41 @@ std::vector<Planted> machine_faults() {
               failing("ALLOC_MEMORY_OF_GPU", ENOMEM)),
       opening("MappingIsRefused", Code::kDeviceLost, {"MAP_MEMORY_TO_GPU"},
               failing("MAP_MEMORY_TO_GPU", EIO)),
-      refused("VideoMemoryEnds", video_memory_ends, Code::kOutOfMemory, {"video memory"}),
-      refused("VideoMemoryIsFull", video_memory_is_full, Code::kOutOfMemory,
-              {"bytes wanted", "bytes of video memory are free"}),
-      refused("LargerThanTheBar", larger_than_the_bar, Code::kUnsupported, {"Resizable BAR"},
-              {.has_large_bar = false}),
-      refused("RegisteringWhatIsNoMemory", registers_nothing, Code::kInvalidArgument,
-              {"pass the end of memory"}),
-      refused("PeersAreRefused", peers_are_refused, Code::kUnsupported,
-              {"MAP_MEMORY_TO_GPU", "may have no access to each other"},
-              {.gpus = 2, .has_peers = false}),
-      refused("OtherArchitecture", other_architecture, Code::kInvalidArgument,
-              {"kernel 'numbers'", "gfx1201", "gfx1100"}),
-      refused("OtherChipInside", other_chip_inside, Code::kInvalidArgument,
-              {"compiled for gfx1201", "this GPU is gfx1100"}),
-      refused("CutObject", cut_object, Code::kCorrupt, {"section"}),
-      refused("NoObject", no_object, Code::kCorrupt, {"ELF"}),
-      refused("OtherEntry", other_entry, Code::kInvalidArgument,
-              {"no kernel 'something'", "numbers", "step"}),
-      refused("TooMuchLds", too_much_lds, Code::kUnsupported,
-              {"kernel 'numbers'", "65537 bytes of LDS", "65536"}),
-      refused("TooMuchLdsInside", too_much_lds_inside, Code::kUnsupported,
-              {"kernel 'sharer'", "70000 bytes of LDS"}),
-      refused("TooMuchScratch", too_much_scratch, Code::kUnsupported,
-              {"kernel 'numbers'", "bytes of scratch per thread", "stack"}),
-      refused("TooManyThreads", too_many_threads, Code::kInvalidArgument,
-              {"kernel 'numbers'", "1025 x 1 x 1", "1024"}),
-      refused("TooManyRegisters", too_many_registers, Code::kInvalidArgument,
-              {"kernel 'numbers'", "vector registers", "smaller blocks"}),
-      refused("ShortArguments", short_arguments, Code::kInvalidArgument,
-              {"kernel 'numbers' takes 8 bytes", "32 bytes"}),
-      refused("ArgumentsOutOfSight", short_argument_block, Code::kInvalidArgument,
-              {"kernel 'numbers'", "no argument block of 8 bytes"}),
-      refused("TooLargeAGrid", too_large_grid, Code::kInvalidArgument,
-              {"kernel 'numbers'", "threads in one dimension"})};
+      Planted::refused("VideoMemoryEnds", planted::video_memory_ends<Bench>, Code::kOutOfMemory,
+                       {"video memory"}),
+      Planted::refused("VideoMemoryIsFull", video_memory_is_full, Code::kOutOfMemory,
+                       {"bytes wanted", "bytes of video memory are free"}),
+      Planted::refused("LargerThanTheBar", larger_than_the_bar, Code::kUnsupported,
+                       {"Resizable BAR"}, {.has_large_bar = false}),
+      Planted::refused("RegisteringWhatIsNoMemory", registers_nothing, Code::kInvalidArgument,
+                       {"pass the end of memory"}),
+      Planted::refused("PeersAreRefused", planted::peers_are_refused<Bench>, Code::kUnsupported,
+                       {"MAP_MEMORY_TO_GPU", "may have no access to each other"},
+                       {.gpus = 2, .has_peers = false}),
+      Planted::refused("OtherArchitecture", other_architecture, Code::kInvalidArgument,
+                       {"kernel 'numbers'", "gfx1201", "gfx1100"}),
+      Planted::refused("OtherChipInside", other_chip_inside, Code::kInvalidArgument,
+                       {"compiled for gfx1201", "this GPU is gfx1100"}),
+      Planted::refused("CutObject", cut_object, Code::kCorrupt, {"section"}),
+      Planted::refused("NoObject", no_object, Code::kCorrupt, {"ELF"}),
+      Planted::refused("OtherEntry", other_entry, Code::kInvalidArgument,
+                       {"no kernel 'something'", "numbers", "step"}),
+      Planted::refused("TooMuchLds", too_much_lds, Code::kUnsupported,
+                       {"kernel 'numbers'", "65537 bytes of LDS", "65536"}),
+      Planted::refused("TooMuchLdsInside", too_much_lds_inside, Code::kUnsupported,
+                       {"kernel 'sharer'", "70000 bytes of LDS"}),
+      Planted::refused("TooMuchScratch", too_much_scratch, Code::kUnsupported,
+                       {"kernel 'numbers'", "bytes of scratch per thread", "stack"}),
+      Planted::refused("TooManyThreads", too_many_threads, Code::kInvalidArgument,
+                       {"kernel 'numbers'", "1025 x 1 x 1", "1024"}),
+      Planted::refused("TooManyRegisters", too_many_registers, Code::kInvalidArgument,
+                       {"kernel 'numbers'", "vector registers", "smaller blocks"}),
+      Planted::refused("ShortArguments", short_arguments, Code::kInvalidArgument,
+                       {"kernel 'numbers' takes 8 bytes", "32 bytes"}),
+      Planted::refused("ArgumentsOutOfSight", short_argument_block, Code::kInvalidArgument,
+                       {"kernel 'numbers'", "no argument block of 8 bytes"}),
+      Planted::refused("TooLargeAGrid", too_large_grid, Code::kInvalidArgument,
+                       {"kernel 'numbers'", "threads in one dimension"})};
 }
 
 }  // namespace bm::amd::faults

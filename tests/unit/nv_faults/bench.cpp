@@ -1,8 +1,6 @@
 #include "tests/unit/nv_faults/bench.h"
 
-#include <algorithm>
 #include <cstring>
-#include <ostream>
 
 #include "drivers/nv/rm_ioctl/rm.h"
 
@@ -14,22 +12,6 @@ Result<std::unique_ptr<runtime::Device>> Bench::open_unit(uint32_t index) {
   auto kernel = BM_TRY(open_rm(*system_, {.index = index}));
   auto made = BM_TRY(nv::make_device(std::move(kernel)));
   return runtime::make_device(std::move(made), fmt::format("NV:{}", index), "PTX");
-}
-
-Status Bench::open(uint32_t index) {
-  device_ = BM_TRY(open_unit(index));
-  return {};
-}
-
-void Bench::close() {
-  programs_.clear();
-  buffers_.clear();
-  device_.reset();
-}
-
-Result<hal::Buffer*> Bench::allocate(uint64_t bytes, bool host_visible) {
-  buffers_.push_back(BM_TRY(hal().allocate({.size = bytes, .host_visible = host_visible})));
-  return buffers_.back().get();
 }
 
 hal::CodeObject Bench::code(const KernelText& kernel) {
@@ -48,27 +30,6 @@ hal::CodeObject Bench::code(const KernelText& kernel) {
   code.block = kernel.block;
   code.local_memory_bytes = kernel.shared_bytes;
   return code;
-}
-
-Result<const hal::Program*> Bench::load(const KernelText& kernel) {
-  programs_.push_back(BM_TRY(hal().load(code(kernel))));
-  return programs_.back().get();
-}
-
-Status Bench::run(hal::QueueKind kind, std::vector<hal::Command> commands) {
-  const runtime::Point point = BM_TRY(device_->stream().submit(kind, commands));
-  return device_->stream().wait(point);
-}
-
-Status Bench::launch(const KernelText& kernel, uint64_t at, hal::Dim3 grid) {
-  const hal::Program* const program = BM_TRY(load(kernel));
-  hal::Buffer* const argument = BM_TRY(allocate(sizeof at, true));
-  std::memcpy(argument->host(), &at, sizeof at);
-  return run(hal::QueueKind::kCompute, {hal::Dispatch{program, argument->va(), grid}});
-}
-
-Status Bench::copy(hal::QueueKind kind, uint64_t to, uint64_t from, uint64_t bytes) {
-  return run(kind, {hal::Copy{hal::GpuVa{to}, hal::GpuVa{from}, bytes}});
 }
 
 Status Bench::works() {
@@ -90,7 +51,5 @@ Status Bench::works() {
   }
   return {};
 }
-
-void PrintTo(const Planted& fault, std::ostream* out) { *out << fault.name; }
 
 }  // namespace bm::nv::faults

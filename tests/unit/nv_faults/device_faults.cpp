@@ -1,6 +1,8 @@
 // Kernels and copies that go wrong, and engines that stand still.
 
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "tests/unit/nv_faults/bench.h"
 
@@ -8,9 +10,9 @@ namespace bm::nv::faults {
 namespace {
 
 using hal::QueueKind;
+using planted::kOwnBytes;
 
 constexpr uint64_t kNowhere = 0xdead'0000'0000;
-constexpr uint64_t kOwnBytes = 40 << 20;  // more than a slab: its end is the end of the mapping
 
 constexpr KernelText kReader = {"reader",
                                 "  ld.global.u64 %d2, [%d1];\n  st.global.u64 [%d1], %d2;"};
@@ -132,22 +134,6 @@ Status copies_to_unmapped(Bench& bench) {
   return bench.copy(QueueKind::kCopy, kNowhere, hal::raw(from->va()), 4096);
 }
 
-Status copies_past_end(Bench& bench) {
-  // The last allocation, so that none lies behind it.
-  hal::Buffer* const to = BM_TRY(bench.allocate(kOwnBytes));
-  hal::Buffer* const from = BM_TRY(bench.allocate(kOwnBytes));
-  const uint64_t va = hal::raw(from->va());
-  bench.also = {fmt::format("touches {:#x} (0 bytes past the end of a live allocation of {} bytes",
-                            va + kOwnBytes, kOwnBytes)};
-  return bench.copy(QueueKind::kCompute, hal::raw(to->va()), va + 64, kOwnBytes);
-}
-
-/// Refused before the engine sees it.
-Status copies_beyond_addresses(Bench& bench) {
-  hal::Buffer* const from = BM_TRY(bench.allocate(4096));
-  return bench.copy(QueueKind::kCopy, uint64_t{1} << 60, hal::raw(from->va()), 4096);
-}
-
 Status spins(Bench& bench) { return bench.launch(kSpinner, 0); }
 
 Status hangs(Bench& bench) {
@@ -173,20 +159,27 @@ Status withholds_release(Bench& bench) {
   return bench.run(QueueKind::kCompute, {});
 }
 
-Status wait_never_comes(Bench& bench) {
-  hal::Buffer* const word = BM_TRY(bench.allocate(64, true));
-  std::memset(word->host(), 0, 64);
-  bench.also = {
-      fmt::format("a queue may wait at {:#x} for value 7, it is 0", hal::raw(word->va()))};
-  return bench.run(QueueKind::kCompute, {hal::Wait{word->va(), 7}});
-}
-
 Status falls_off_the_bus(Bench& bench) {
   BM_TRY(bench.works());
   hal::Buffer* const memory = BM_TRY(bench.allocate(64));
   bench.knobs().is_lost = true;
   return bench.launch(kWriter, hal::raw(memory->va()));
 }
+
+/// What the message says of the compute ring: put and get.
+std::pair<unsigned, unsigned> ring_in(const std::string& message) {
+  const size_t at = message.find("compute ring: ");
+  unsigned put = 0, get = 0;
+  EXPECT_TRUE(at != message.npos &&
+              std::sscanf(message.c_str() + at, "compute ring: put %u, get %u of", &put, &get) ==
+                  2);
+  return {put, get};
+}
+bool is_fetched(const std::string& message) {
+  const auto [put, get] = ring_in(message);
+  return put == get;
+}
+bool is_behind(const std::string& message) { return !is_fetched(message); }
 
 constexpr const char* kWaits = "may wait";
 constexpr const char* kMmu = "channel error 31 (MMU fault)";
@@ -195,52 +188,40 @@ constexpr const char* kException = "channel error 13 (graphics engine exception)
 }  // namespace
 
 std::vector<Planted> device_faults() {
-  const auto fault = [](const char* name, Status (*plant)(Bench&), std::vector<std::string> says) {
-    return Planted{.name = name, .plant = plant, .says = std::move(says), .is_sticky = true};
-  };
-  const auto hang = [](const char* name, Status (*plant)(Bench&), std::vector<std::string> says,
-                       Ring ring, std::string says_not) {
-    return Planted{.name = name,
-                   .plant = plant,
-                   .code = Code::kTimeout,
-                   .says = std::move(says),
-                   .says_not = std::move(says_not),
-                   .ring = ring};
-  };
   const std::string waited = fmt::format("no progress for {} ms", kWaitMs);
   std::vector<Planted> all = {
-      fault("KernelReadsUnmapped", reads_unmapped, {kMmu, "in kernel 'reader'"}),
-      fault("KernelWritesUnmapped", writes_unmapped, {kMmu, "in kernel 'writer'"}),
-      fault("KernelAddsToUnmapped", adds_unmapped, {kMmu, "in kernel 'adder'"}),
-      fault("KernelWritesPastTheEnd", writes_past_end, {kMmu, "in kernel 'writer'"}),
-      fault("KernelReadsBeforeTheBegin", reads_before_begin, {kMmu, "in kernel 'reader'"}),
-      fault("KernelReadsFreedMemory", reads_freed, {kMmu, "in kernel 'reader'"}),
-      fault("KernelIsMisaligned", misaligned,
-            {kException, "misaligned address", "in kernel 'reader'"}),
-      fault("KernelTraps", traps, {kException, "SM 0: ", "in kernel 'trapper'"}),
-      fault("KernelIsNonsense", not_ptx,
-            {kException, "illegal instruction", "in kernel 'nonsense'"}),
-      fault("KernelLeavesSharedMemory", shared_out_of_range,
-            {kException, "address out of range", "in kernel 'sharer'"}),
-      fault("KernelWaitsAtABarrier", barrier_deadlock, {kException, "in kernel 'waiter'"}),
-      fault("TheSecondKernelFails", second_kernel,
-            {kMmu, "in kernel 'reader'", "last kernels: writer, reader"}),
-      fault("FaultWithoutDetails", without_details, {kMmu, "last kernels: reader"}),
-      fault("ALaterFaultChangesNothing", later_fault, {kMmu, "in kernel 'writer'"}),
-      fault("CopyFromUnmapped", copies_from_unmapped, {kMmu, "copy ring"}),
-      fault("CopyToUnmapped", copies_to_unmapped, {kMmu, "copy ring"}),
-      fault("CopyPastTheEnd", copies_past_end, {kMmu, "copy ring"}),
-      Planted{.name = "CopyBeyondAllAddresses",
-              .plant = copies_beyond_addresses,
-              .code = Code::kInvalidArgument,
-              .says = {"Copy of 4096 bytes", "to 0x1000000000000000", "addresses end at"}},
-      hang("KernelSpins", spins, {waited, "last kernels: spinner"}, Ring::kAny, kWaits),
-      hang("EngineHangs", hangs, {waited, "last kernels: writer"}, Ring::kAny, kWaits),
-      hang("EngineStalls", stalls, {waited, "last kernels: numbers, writer"}, Ring::kBehind,
-           kWaits),
-      hang("ReleaseIsWithheld", withholds_release, {waited, "waited for value"}, Ring::kFetched,
-           kWaits),
-      hang("WaitNeverComes", wait_never_comes, {waited, "waited for value"}, Ring::kAny, ""),
+      Planted::fault("KernelReadsUnmapped", reads_unmapped, {kMmu, "in kernel 'reader'"}),
+      Planted::fault("KernelWritesUnmapped", writes_unmapped, {kMmu, "in kernel 'writer'"}),
+      Planted::fault("KernelAddsToUnmapped", adds_unmapped, {kMmu, "in kernel 'adder'"}),
+      Planted::fault("KernelWritesPastTheEnd", writes_past_end, {kMmu, "in kernel 'writer'"}),
+      Planted::fault("KernelReadsBeforeTheBegin", reads_before_begin, {kMmu, "in kernel 'reader'"}),
+      Planted::fault("KernelReadsFreedMemory", reads_freed, {kMmu, "in kernel 'reader'"}),
+      Planted::fault("KernelIsMisaligned", misaligned,
+                     {kException, "misaligned address", "in kernel 'reader'"}),
+      Planted::fault("KernelTraps", traps, {kException, "SM 0: ", "in kernel 'trapper'"}),
+      Planted::fault("KernelIsNonsense", not_ptx,
+                     {kException, "illegal instruction", "in kernel 'nonsense'"}),
+      Planted::fault("KernelLeavesSharedMemory", shared_out_of_range,
+                     {kException, "address out of range", "in kernel 'sharer'"}),
+      Planted::fault("KernelWaitsAtABarrier", barrier_deadlock, {kException, "in kernel 'waiter'"}),
+      Planted::fault("TheSecondKernelFails", second_kernel,
+                     {kMmu, "in kernel 'reader'", "last kernels: writer, reader"}),
+      Planted::fault("FaultWithoutDetails", without_details, {kMmu, "last kernels: reader"}),
+      Planted::fault("ALaterFaultChangesNothing", later_fault, {kMmu, "in kernel 'writer'"}),
+      Planted::fault("CopyFromUnmapped", copies_from_unmapped, {kMmu, "copy ring"}),
+      Planted::fault("CopyToUnmapped", copies_to_unmapped, {kMmu, "copy ring"}),
+      Planted::fault("CopyPastTheEnd", planted::copies_past_end<Bench>, {kMmu, "copy ring"}),
+      Planted::refused("CopyBeyondAllAddresses", planted::copies_beyond_addresses<Bench>,
+                       Code::kInvalidArgument,
+                       {"Copy of 4096 bytes", "to 0x1000000000000000", "addresses end at"}),
+      Planted::hang("KernelSpins", spins, {waited, "last kernels: spinner"}, kWaits),
+      Planted::hang("EngineHangs", hangs, {waited, "last kernels: writer"}, kWaits),
+      Planted::hang("EngineStalls", stalls, {waited, "last kernels: numbers, writer"}, kWaits,
+                    is_behind),
+      Planted::hang("ReleaseIsWithheld", withholds_release, {waited, "waited for value"}, kWaits,
+                    is_fetched),
+      Planted::hang("WaitNeverComes", planted::wait_never_comes<Bench>,
+                    {waited, "waited for value"}, ""),
       Planted{.name = "GpuFallsOffTheBus",
               .plant = falls_off_the_bus,
               .code = Code::kDeviceLost,

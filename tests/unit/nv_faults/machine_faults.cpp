@@ -14,8 +14,6 @@ using sim::nv::RmStatus;
 
 constexpr KernelText kNothing = {"nothing", ""};
 
-Status opens(Bench& bench) { return bench.open(); }
-
 /// Opens with one call of the kernel driver failing, every time.
 template <const char* kCall, RmStatus kStatus, int kError = 0>
 Status opens_without(Bench& bench) {
@@ -29,18 +27,9 @@ constexpr char kDevice[] = "RM_ALLOC:80", kVaSpace[] = "RM_ALLOC:90f1",
                kRegisterChannel[] = "UVM:27", kSchedule[] = "RM_CONTROL:a06c0101", kMap[] = "mmap",
                kNode[] = "open:/dev/nvidia0";
 
-Status opens_third_card(Bench& bench) { return bench.open(2); }
-
 Status opens_lost_card(Bench& bench) {
   bench.knobs().is_lost = true;
   return bench.open();
-}
-
-Status video_memory_ends(Bench& bench) {
-  const uint64_t all = bench.hal().memory().total;
-  bench.also = {std::to_string(all + 4096)};
-  BM_TRY(bench.allocate(all + 4096));
-  return {};
 }
 
 Status allocation_fails(Bench& bench) {
@@ -54,13 +43,6 @@ Status pinning_fails(Bench& bench) {
   bench.system().kernel().plan({.call = "RM_ALLOC_MEMORY", .status = RmStatus::kOperatingSystem});
   std::vector<std::byte> mine(1 << 16);
   BM_TRY(bench.hal().allocate({.size = mine.size(), .external = mine.data()}));
-  return {};
-}
-
-Status peers_are_refused(Bench& bench) {
-  auto other = BM_TRY(bench.open_unit(1));
-  auto memory = BM_TRY(other->hal().allocate({.size = 1 << 20}));
-  BM_TRY(bench.hal().map(*memory));
   return {};
 }
 
@@ -78,10 +60,7 @@ Status too_much_shared(Bench& bench) { return load_block(bench, {.x = 32}, (48 <
 Status too_wide_grid(Bench& bench) { return bench.launch(kNothing, 0, {.x = 1, .y = 65536}); }
 
 Status load_changed(Bench& bench, void (*change)(hal::CodeObject&)) {
-  hal::CodeObject code = bench.code(kNothing);
-  change(code);
-  BM_TRY(bench.hal().load(code));
-  return {};
+  return planted::load_changed(bench, bench.code(kNothing), change);
 }
 
 Status other_architecture(Bench& bench) {
@@ -113,83 +92,75 @@ Status text_without_permission(Bench& bench) {
 }  // namespace
 
 std::vector<Planted> machine_faults() {
-  using Options = sim::nv::Options;
-  const auto opening = [](const char* name, Status (*plant)(Bench&), Code code,
-                          std::vector<std::string> says, Options machine = {},
-                          bool is_repairable = true) {
-    return Planted{.name = name,
-                   .machine = std::move(machine),
-                   .needs_device = false,
-                   .plant = plant,
-                   .code = code,
-                   .says = std::move(says),
-                   .is_repairable = is_repairable};
-  };
-  const auto refused = [](const char* name, Status (*plant)(Bench&), Code code,
-                          std::vector<std::string> says, Options machine = {}) {
-    return Planted{.name = name,
-                   .machine = std::move(machine),
-                   .plant = plant,
-                   .code = code,
-                   .says = std::move(says)};
-  };
+  constexpr Planted::Plant opens = planted::opens<Bench>;
   return {
-      opening("NoDriver", opens, Code::kNotFound,
-              {"stage 1 (open)", "/dev/nvidiactl", "modprobe nvidia"}, {.has_nodes = false}, false),
-      opening("NoRights", opens, Code::kPermission, {"stage 1 (open)", "/dev/nvidiactl", "group"},
-              {.is_permitted = false}, false),
-      opening("OldDriver", opens, Code::kUnsupported, {"470.256.02", "535"},
-              {.version = "470.256.02"}, false),
-      opening("GpuDoesNotStart", opens, Code::kIo,
-              {"stage 9 (device file)", "/dev/nvidia0", "could not start the GPU", "dmesg"},
-              {.is_bootable = false}, false),
-      opening("LostBeforeOpening", opens_lost_card, Code::kIo,
-              {"stage 9 (device file)", "/dev/nvidia0", "could not start the GPU"}, {}, false),
-      opening("NoSuchCard", opens_third_card, Code::kNotFound, {"lists 2"}, {.gpus = 2}),
-      opening("NodeOfTheCardIsMissing", opens_without<kNode, RmStatus::kOk, ENOENT>,
-              Code::kNotFound, {"/dev/nvidia0", "the node is missing", "nvidia-modprobe"}),
-      opening("DeviceInExclusiveMode", opens_without<kDevice, RmStatus::kInvalidState>,
-              Code::kUnsupported,
-              {"stage 11 (device)", "NV_ERR_INVALID_STATE (0x40)", "exclusive compute mode"}),
-      opening("SandboxRefusesTheCall", opens_without<kVaSpace, RmStatus::kOk, EINVAL>, Code::kIo,
-              {"stage 18 (address space)", "90f1", "sandbox"}),
-      opening("ChannelClassIsRefused", opens_without<kChannel, RmStatus::kInvalidClass>,
-              Code::kUnsupported,
-              {"stage 26 (channel)", "class c86f", "NV_ERR_INVALID_CLASS (0x22)"}),
-      opening("ComputeClassIsRefused", opens_without<kCompute, RmStatus::kInsufficientPermissions>,
-              Code::kPermission,
-              {"stage 27 (engine)", "class cbc0", "NV_ERR_INSUFFICIENT_PERMISSIONS (0x1b)",
-               "containers"}),
-      opening("ChannelsRunOut", opens_without<kRegisterChannel, RmStatus::kInsufficientResources>,
-              Code::kOutOfMemory,
-              {"stage 30 (register channel)", "NV_ERR_INSUFFICIENT_RESOURCES (0x1a)",
-               "close other programs"}),
-      opening("ScheduleIsRefused", opens_without<kSchedule, RmStatus::kNotSupported>,
-              Code::kUnsupported, {"stage 31 (schedule)", "GPFIFO_SCHEDULE", "0x56"}),
-      opening("MappingFails", opens_without<kMap, RmStatus::kOk, ENOMEM>, Code::kOutOfMemory,
-              {"stage ", "map"}),
-      refused("VideoMemoryEnds", video_memory_ends, Code::kOutOfMemory, {"video memory"}),
-      refused("TheThirdAllocationFails", allocation_fails, Code::kOutOfMemory,
-              {"stage 24 (memory)", "NV_ERR_NO_MEMORY (0x51)", "not enough memory"}),
-      refused("PinningFails", pinning_fails, Code::kOutOfMemory,
-              {"stage 24 (memory)", "NV_ERR_OPERATING_SYSTEM (0x59)", "could not pin"}),
-      refused("PeersAreRefused", peers_are_refused, Code::kUnsupported,
-              {"GPU-", "no access to each other's memory"}, {.gpus = 2, .has_peers = false}),
-      refused("TooManyThreads", too_many_threads, Code::kInvalidArgument,
-              {"kernel 'nothing'", "1025 x 1 x 1", "1024"}),
-      refused("TooDeepABlock", too_deep_block, Code::kInvalidArgument,
-              {"kernel 'nothing'", "1 x 1 x 65", "64 in z"}),
-      refused("TooMuchSharedMemory", too_much_shared, Code::kUnsupported,
-              {"kernel 'nothing'", "49153 bytes of shared memory", "49152"}),
-      refused("TooWideAGrid", too_wide_grid, Code::kInvalidArgument,
-              {"kernel 'nothing'", "1 x 65536 x 1", "65535 in y and z"}),
-      refused("OtherArchitecture", other_architecture, Code::kInvalidArgument,
-              {"kernel 'nothing'", "sm_75", "sm_90"}),
-      refused("CutText", cut_text, Code::kInvalidArgument, {"'nothing'", "does not end in NUL"}),
-      refused("OtherEntry", other_entry, Code::kNotFound, {".entry 'something'"}),
-      refused("DamagedCubin", damaged_cubin, Code::kCorrupt, {"ELF"}),
-      opening("TextWhereCubinsAreRun", text_without_permission, Code::kUnsupported,
-              {"PTX text", "nvJitLink or ptxas", "BM_NV_CODE"})};
+      Planted::opening("NoDriver", opens, Code::kNotFound,
+                       {"stage 1 (open)", "/dev/nvidiactl", "modprobe nvidia"},
+                       {.has_nodes = false}, false),
+      Planted::opening("NoRights", opens, Code::kPermission,
+                       {"stage 1 (open)", "/dev/nvidiactl", "group"}, {.is_permitted = false},
+                       false),
+      Planted::opening("OldDriver", opens, Code::kUnsupported, {"470.256.02", "535"},
+                       {.version = "470.256.02"}, false),
+      Planted::opening(
+          "GpuDoesNotStart", opens, Code::kIo,
+          {"stage 9 (device file)", "/dev/nvidia0", "could not start the GPU", "dmesg"},
+          {.is_bootable = false}, false),
+      Planted::opening("LostBeforeOpening", opens_lost_card, Code::kIo,
+                       {"stage 9 (device file)", "/dev/nvidia0", "could not start the GPU"}, {},
+                       false),
+      Planted::opening("NoSuchCard", planted::opens_third_card<Bench>, Code::kNotFound, {"lists 2"},
+                       {.gpus = 2}),
+      Planted::opening("NodeOfTheCardIsMissing", opens_without<kNode, RmStatus::kOk, ENOENT>,
+                       Code::kNotFound, {"/dev/nvidia0", "the node is missing", "nvidia-modprobe"}),
+      Planted::opening(
+          "DeviceInExclusiveMode", opens_without<kDevice, RmStatus::kInvalidState>,
+          Code::kUnsupported,
+          {"stage 11 (device)", "NV_ERR_INVALID_STATE (0x40)", "exclusive compute mode"}),
+      Planted::opening("SandboxRefusesTheCall", opens_without<kVaSpace, RmStatus::kOk, EINVAL>,
+                       Code::kIo, {"stage 18 (address space)", "90f1", "sandbox"}),
+      Planted::opening("ChannelClassIsRefused", opens_without<kChannel, RmStatus::kInvalidClass>,
+                       Code::kUnsupported,
+                       {"stage 26 (channel)", "class c86f", "NV_ERR_INVALID_CLASS (0x22)"}),
+      Planted::opening("ComputeClassIsRefused",
+                       opens_without<kCompute, RmStatus::kInsufficientPermissions>,
+                       Code::kPermission,
+                       {"stage 27 (engine)", "class cbc0", "NV_ERR_INSUFFICIENT_PERMISSIONS (0x1b)",
+                        "containers"}),
+      Planted::opening("ChannelsRunOut",
+                       opens_without<kRegisterChannel, RmStatus::kInsufficientResources>,
+                       Code::kOutOfMemory,
+                       {"stage 30 (register channel)", "NV_ERR_INSUFFICIENT_RESOURCES (0x1a)",
+                        "close other programs"}),
+      Planted::opening("ScheduleIsRefused", opens_without<kSchedule, RmStatus::kNotSupported>,
+                       Code::kUnsupported, {"stage 31 (schedule)", "GPFIFO_SCHEDULE", "0x56"}),
+      Planted::opening("MappingFails", opens_without<kMap, RmStatus::kOk, ENOMEM>,
+                       Code::kOutOfMemory, {"stage ", "map"}),
+      Planted::refused("VideoMemoryEnds", planted::video_memory_ends<Bench>, Code::kOutOfMemory,
+                       {"video memory"}),
+      Planted::refused("TheThirdAllocationFails", allocation_fails, Code::kOutOfMemory,
+                       {"stage 24 (memory)", "NV_ERR_NO_MEMORY (0x51)", "not enough memory"}),
+      Planted::refused("PinningFails", pinning_fails, Code::kOutOfMemory,
+                       {"stage 24 (memory)", "NV_ERR_OPERATING_SYSTEM (0x59)", "could not pin"}),
+      Planted::refused("PeersAreRefused", planted::peers_are_refused<Bench>, Code::kUnsupported,
+                       {"GPU-", "no access to each other's memory"},
+                       {.gpus = 2, .has_peers = false}),
+      Planted::refused("TooManyThreads", too_many_threads, Code::kInvalidArgument,
+                       {"kernel 'nothing'", "1025 x 1 x 1", "1024"}),
+      Planted::refused("TooDeepABlock", too_deep_block, Code::kInvalidArgument,
+                       {"kernel 'nothing'", "1 x 1 x 65", "64 in z"}),
+      Planted::refused("TooMuchSharedMemory", too_much_shared, Code::kUnsupported,
+                       {"kernel 'nothing'", "49153 bytes of shared memory", "49152"}),
+      Planted::refused("TooWideAGrid", too_wide_grid, Code::kInvalidArgument,
+                       {"kernel 'nothing'", "1 x 65536 x 1", "65535 in y and z"}),
+      Planted::refused("OtherArchitecture", other_architecture, Code::kInvalidArgument,
+                       {"kernel 'nothing'", "sm_75", "sm_90"}),
+      Planted::refused("CutText", cut_text, Code::kInvalidArgument,
+                       {"'nothing'", "does not end in NUL"}),
+      Planted::refused("OtherEntry", other_entry, Code::kNotFound, {".entry 'something'"}),
+      Planted::refused("DamagedCubin", damaged_cubin, Code::kCorrupt, {"ELF"}),
+      Planted::opening("TextWhereCubinsAreRun", text_without_permission, Code::kUnsupported,
+                       {"PTX text", "nvJitLink or ptxas", "BM_NV_CODE"})};
 }
 
 }  // namespace bm::nv::faults
