@@ -133,8 +133,8 @@ std::string render(const Program& program, const TargetInfo& target, Renderer re
     case Renderer::kNvrtc: return render_cuda(program);
     case Renderer::kPtx: return render_ptx(program, target);
     case Renderer::kNvptx: return render_nvptx(program);
-    case Renderer::kAmdgpu: return render_amdgpu(program);
-    case Renderer::kHip: return render_hip(program);
+    case Renderer::kAmdgpu: return render_amdgpu(program, target);
+    case Renderer::kHip: return render_hip(program, target);
   }
   __builtin_unreachable();
 }

@@ -1,19 +1,13 @@
 // Dot products: the target's instructions, and what stands for them elsewhere.
 #include "compiler/codegen/dot.h"
 
-#include <algorithm>
-#include <array>
-
 #include "compiler/codegen/builder.h"
 
 namespace bm::compiler {
 
 ValueId Builder::dot(DotKind kind, ValueId acc, ValueId a, ValueId b) {
   const Type t = type(acc);
-  const bool is_native =
-      std::any_of(target_.dots.begin(), target_.dots.end(),
-                  [&](const DotInfo& d) { return d.kind == kind && d.bits == t.lanes * 32; });
-  if (!is_native) return plain_dot(kind, acc, a, b);
+  if (!target_.has_dot(kind, t.lanes)) return plain_dot(kind, acc, a, b);
   return intern({.op = ValueOp::kDot,
                  .alu = Op::kConst,
                  .type = t,
@@ -31,12 +25,15 @@ ValueId Builder::plain_dot(DotKind kind, ValueId acc, ValueId a, ValueId b) {
   };
   switch (kind) {
     case DotKind::kU8S8: {
+      const uint32_t lanes = type(acc).lanes;
+      if (target_.has_dot(DotKind::kS8S8, lanes)) {
+        // u = (u - 128) + 128, and u - 128 has the bits of u with the highest one turned over.
+        const ValueId least = constant({DType::kU32, lanes}, 0x80808080);
+        const ValueId excess = dot(DotKind::kS8S8, like_int(acc, 0), least, b);
+        return sub(dot(DotKind::kS8S8, acc, bit_xor(a, least), b), excess);
+      }
       // Even and odd bytes as int16: two products of pairs, where there is an instruction for them.
-      const bool has_pairs =
-          std::any_of(target_.dots.begin(), target_.dots.end(), [&](const DotInfo& d) {
-            return d.kind == DotKind::kS16S16 && d.bits == type(acc).lanes * 32;
-          });
-      if (!has_pairs) {
+      if (!target_.has_dot(DotKind::kS16S16, lanes)) {
         for (uint32_t i = 0; i < 4; ++i)
           acc = add(acc, mul(field(a, i, 8, false), field(b, i, 8, true)));
         return acc;
@@ -52,6 +49,10 @@ ValueId Builder::plain_dot(DotKind kind, ValueId acc, ValueId a, ValueId b) {
       const ValueId even_b = sign_halves(b), odd_b = sign_halves(shr(b, 8));
       return dot(DotKind::kS16S16, dot(DotKind::kS16S16, acc, even_a, even_b), odd_a, odd_b);
     }
+    case DotKind::kS8S8:
+      for (uint32_t i = 0; i < 4; ++i)
+        acc = add(acc, mul(field(a, i, 8, true), field(b, i, 8, true)));
+      return acc;
     case DotKind::kS16S16:
       for (uint32_t i = 0; i < 2; ++i)
         acc = add(acc, mul(field(a, i, 16, true), field(b, i, 16, true)));

@@ -149,7 +149,7 @@ Strides& Lowerer::strides(uint32_t range, int64_t chunk) {
 }
 
 BlockId Lowerer::block_for(uint64_t mask, const Env& env) const {
-  BlockId block = program_.root;
+  BlockId block = is_guarded_ ? b_.floor() : program_.root;
   for (uint32_t r = 0; r < ranges_.size(); ++r)
     if ((mask >> r & 1) && env[r]) block = b_.deeper(block, bindings_[env[r]].block);
   return block;

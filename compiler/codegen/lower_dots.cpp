@@ -143,7 +143,7 @@ ValueId Lowerer::emit_dot(const Node* dot, const Env& env, ValueId sum, const No
   const ValueId a = emit_word(plan.left, env, stream), b = emit_word(plan.right, env, nullptr);
   const uint32_t lanes = b_.type(sum).lanes;
   const ValueId wide_a = spread(a, lanes), wide_b = spread(b, lanes);
-  return b_.dot(DotKind::kU8S8, sum, wide_a, wide_b);
+  return b_.dot(plan.kind, sum, wide_a, wide_b);
 }
 
 size_t Lowerer::dot_steps(const Node* dot) const {
@@ -203,7 +203,7 @@ ValueId Lowerer::load_word(const Node* n, const Env& env, const Node* stream) {
   const auto param = static_cast<int>(n->imm);
   const Node* at = n->src[0];
   const uint32_t vr = vector_range(dependencies(n), env);
-  if (vr == kNone) return b_.words(param, 1, emit(at, env), false);
+  if (vr == kNone) return b_.words(param, 1, emit(at, env), has_aligned_words_);
   const Binding binding = bindings_[env[vr]];
   Env first = env;
   first[vr] = binding.first_lane;

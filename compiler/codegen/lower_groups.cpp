@@ -102,9 +102,8 @@ void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
   b_.close_items(loop, begin, schedule_.is_exact ? kNone : total, schedule_.trips);
 }
 
-/// Every work-item reduces every block-th iteration; a tree in local memory combines their results
-/// in an order that depends on the block size alone.
-void Lowerer::reduce_shared(ReduceState& s, BlockId block) {
+/// Every work-item reduces every block-th iteration.
+void Lowerer::deal_reduction(ReduceState& s, BlockId block) {
   const uint32_t items = schedule_.block;
   ValueId total = b_.index(1);
   std::vector<ValueId> counts;
@@ -122,13 +121,15 @@ void Lowerer::reduce_shared(ReduceState& s, BlockId block) {
   }
   const Builder::Loop loop = b_.open_loop(block, LoopKind::kItem);
   ValueId rest = loop.index;
+  uint32_t binding = 0;
   for (size_t d = s.loops.size(); d-- > 0;) {
     const bool is_narrow = most <= kMax32;
     const ValueId digit = d == 0 ? rest : divide_index(Op::kMod, rest, counts[d], is_narrow);
     if (d > 0) rest = divide_index(Op::kDiv, rest, counts[d], is_narrow);
-    const uint32_t binding = make_bindings(digit, loop.body, 0, 1, 0);
+    binding = make_bindings(digit, loop.body, 0, 1, 0);
     for (Env& env : s.envs) env = bound(env, s.loops[d], binding);
   }
+  emit_dots_of(s, s.loops[0], binding);
   std::vector<ValueId> partial;
   for (size_t m = 0; m < s.members(); ++m) {
     const uint32_t reg = s.vector_registers[m][0];
@@ -139,7 +140,12 @@ void Lowerer::reduce_shared(ReduceState& s, BlockId block) {
   const Value count = program_.at(total);
   const bool is_exact = count.op == ValueOp::kConst && count.imm % items == 0 && count.imm > 0;
   b_.close_items(loop, b_.index(0), is_exact ? kNone : total, is_exact ? count.imm / items : 0);
+}
 
+/// A tree in local memory combines the results of all work-items, in an order that depends on the
+/// block size alone.
+void Lowerer::combine_items(ReduceState& s, BlockId block) {
+  const uint32_t items = schedule_.block;
   const ValueId item = b_.item();
   for (size_t m = 0; m < s.members(); ++m) {
     const uint32_t reg = s.vector_registers[m][0];

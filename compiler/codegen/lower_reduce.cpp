@@ -23,25 +23,17 @@ DType accumulator_type(DType t) { return is_half_like(t) ? DType::kF32 : t; }
 }  // namespace
 
 ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
+  bool is_instance = false;
   if (schedule_.dots.contains(n)) {
-    emit_dots(n, {env}, nullptr);
+    if (b_.target().has_groups && !is_guarded_)
+      emit_guarded_dot(n, instances_of(n, env, &is_instance));
+    else
+      emit_dots(n, {env}, nullptr);
     return memo_.at(key(n, env));
   }
   const auto plan_it = schedule_.reduces.find(n);
   const ReducePlan plan = plan_it == schedule_.reduces.end() ? ReducePlan{} : plan_it->second;
-  const std::vector<uint32_t> own = key(n, env);
-  // All copies of the surrounding loop bodies share one set of loops.
-  std::vector<Env> envs;
-  std::vector<std::vector<uint32_t>> keys;
-  bool is_instance = false;
-  for (size_t i = 0; instances_ && i < instances_->size(); ++i) {
-    std::vector<uint32_t> k = key(n, (*instances_)[i]);
-    is_instance = is_instance || k == own;
-    if (std::find(keys.begin(), keys.end(), k) != keys.end()) continue;
-    keys.push_back(std::move(k));
-    envs.push_back((*instances_)[i]);
-  }
-  if (!is_instance) envs = {env};
+  const std::vector<Env> envs = instances_of(n, env, &is_instance);
   // Reductions over the same loops that do not need each other run together.
   std::vector<const Node*> group;
   for (const Node* other : reduces_) {
@@ -57,7 +49,24 @@ ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
       group.push_back(other);
   }
   emit_reduce_group(group, envs, plan);
-  return memo_.at(own);
+  return memo_.at(key(n, env));
+}
+
+/// All copies of the surrounding loop bodies, which share one set of loops; `env` alone if it is
+/// none of them.
+std::vector<Env> Lowerer::instances_of(const Node* n, const Env& env, bool* is_instance) const {
+  const std::vector<uint32_t> own = key(n, env);
+  std::vector<Env> envs;
+  std::vector<std::vector<uint32_t>> keys;
+  *is_instance = false;
+  for (size_t i = 0; instances_ && i < instances_->size(); ++i) {
+    std::vector<uint32_t> k = key(n, (*instances_)[i]);
+    *is_instance = *is_instance || k == own;
+    if (std::find(keys.begin(), keys.end(), k) != keys.end()) continue;
+    keys.push_back(std::move(k));
+    envs.push_back((*instances_)[i]);
+  }
+  return *is_instance ? envs : std::vector<Env>{env};
 }
 
 void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs,
@@ -99,15 +108,30 @@ void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std
     s.scalar_registers.push_back(has_tail ? std::vector<uint32_t>{make(1)}
                                           : std::vector<uint32_t>{});
   }
-  if (s.plan.is_shared)
-    reduce_shared(s, block);
-  else
-    reduce_loops(s, 0, block);
+  run_loops(s, block);
+  if (s.plan.is_shared) combine_items(s, block);
   for (size_t m = 0; m < s.members(); ++m) {
     const Node* r = s.reduce(m);
     // Bindings of reduce ranges do not take part in the key of the reduction itself.
     memo_[key(r, envs[m % envs.size()])] = combine(s, m, block);
   }
+}
+
+void Lowerer::run_loops(ReduceState& s, BlockId block) {
+  const auto write = [&](BlockId body) {
+    if (s.plan.is_shared)
+      deal_reduction(s, body);
+    else
+      reduce_loops(s, 0, body);
+  };
+  const std::vector<const Node*> dots = unguarded_dots(s);
+  if (dots.empty()) return write(block);
+  emit_invariants(s);
+  const std::vector<Env> envs = s.envs;
+  guard_words(dots, block, [&](BlockId body) {
+    s.envs = envs;
+    write(body);
+  });
 }
 
 void Lowerer::reduce_loops(ReduceState& s, size_t depth, BlockId block) {

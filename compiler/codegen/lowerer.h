@@ -72,7 +72,8 @@ class Lowerer {
                         const std::vector<ValueId>& counts, bool is_narrow, BlockId block,
                         const Instances& instances);
   ValueId divide_index(Op op, ValueId a, ValueId b, bool is_narrow);
-  void reduce_shared(ReduceState& s, BlockId block);
+  void deal_reduction(ReduceState& s, BlockId block);
+  void combine_items(ReduceState& s, BlockId block);
   // lower_matrix.cpp: products by matrix instructions.
   struct Tile;
   void lower_matrix(BlockId root);
@@ -215,6 +216,8 @@ class Lowerer {
 
   // lower_reduce.cpp.
   ValueId emit_reduce(const Node* n, const Env& env);
+  std::vector<Env> instances_of(const Node* n, const Env& env, bool* is_instance) const;
+  void run_loops(ReduceState& s, BlockId block);
   void emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs,
                          const ReducePlan& plan);
   void reduce_loops(ReduceState& s, size_t depth, BlockId block);
@@ -252,6 +255,12 @@ class Lowerer {
   ValueId emit_word(const Node* n, const Env& env, const Node* stream);
   ValueId load_word(const Node* n, const Env& env, const Node* stream);
   void prefetch_words(const Node* load, ValueId index, const Node* stream);
+  // lower_guards.cpp: words of work-items, which must lie at multiples of 4 bytes.
+  std::vector<const Node*> unguarded_dots(const ReduceState& s);
+  void emit_invariants(const ReduceState& s);
+  void guard_words(const std::vector<const Node*>& dots, BlockId block,
+                   const std::function<void(BlockId)>& write);
+  void emit_guarded_dot(const Node* dot, const std::vector<Env>& envs);
   // lower_stages.cpp.
   struct Stage {
     const Node* producer = nullptr;
@@ -293,6 +302,8 @@ class Lowerer {
   std::map<std::pair<uint32_t, int64_t>, Strides> strides_;
   std::unordered_map<const Node*, std::vector<const Node*>> dot_sums_;  // by outer reduction
   std::map<std::vector<uint32_t>, ValueId> words_;                      // as memo_, of words
+  bool is_guarded_ = false;         // values being made are for one kind of address
+  bool has_aligned_words_ = false;  // words being loaded lie at multiples of 4 bytes
   std::unordered_map<const Node*, uint32_t> step_origins_;
   std::map<std::pair<const Node*, int64_t>, uint32_t> step_bindings_;
   std::unordered_map<const Node*, Stage> stages_;

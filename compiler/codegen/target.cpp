@@ -159,6 +159,9 @@ constexpr std::array kMatrixRows = {MatrixRow{80, {DType::kF16, DType::kF32, 8},
                                     MatrixRow{80, {DType::kF32, DType::kF32, 8}, true},
                                     MatrixRow{75, {DType::kF16, DType::kF32, 4}, false}};
 
+/// First cards with dp4a, whose operands say whether they have signs. Source: PTX ISA 9.0, "dp4a".
+constexpr int kFirstDots = 61;
+
 /// Everything rounds as IEEE 754 says and keeps subnormals unless told otherwise. Source: CUDA C++
 /// Programming Guide 13.0, "Compute Capabilities".
 TargetInfo cuda_info(const hal::Arch& arch) {
@@ -172,6 +175,7 @@ TargetInfo cuda_info(const hal::Arch& arch) {
   for (const MatrixRow& row : kMatrixRows)
     if (capability >= row.from_capability && (!row.is_rounding || settings().allow_tf32))
       info.matrix.push_back(row.info);
+  if (capability >= kFirstDots) info.dots = {{DotKind::kU8S8, 32}, {DotKind::kS8S8, 32}};
   return info;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // What code generation wants to know of a processor, derived from hal::Arch.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -65,6 +66,12 @@ struct TargetInfo {
   std::string triple, cpu, features;  ///< for LLVM and clang: never empty triple and cpu; cpu is
                                       ///< "sm_90" for CUDA
   int llvm_release = 0;  ///< first major release of LLVM that knows `cpu`; 0: any we load
+
+  /// Whether there is an instruction for this many words.
+  bool has_dot(DotKind kind, uint32_t lanes) const {
+    return std::ranges::any_of(
+        dots, [&](const DotInfo& d) { return d.kind == kind && d.bits == lanes * 32; });
+  }
 };
 
 TargetInfo target_info(const hal::Arch& arch);

@@ -9,9 +9,13 @@
 namespace bm::compiler {
 namespace {
 
+enum class MatrixForm : uint8_t { kWmma11, kWmma12, kMfma };
+/// v_dot4_i32_i8 takes numbers with signs, v_dot4_i32_iu8 lets each operand say. Source: AMD CDNA3,
+/// RDNA3 and RDNA4 ISA guides, "VOP3P Instructions".
+enum class DotForm : uint8_t { kSigned, kAny };
+
 /// Source: LLVM 19, AMDGPUUsage.rst, "Processors" and "Address Spaces"; GCNProcessors.td of LLVM 17
 /// to 20 for the first release that has a name.
-enum class MatrixForm : uint8_t { kWmma11, kWmma12, kMfma };
 struct AmdRow {
   std::string_view name;
   uint32_t wave;         ///< lanes of a wave of our kernels
@@ -19,17 +23,19 @@ struct AmdRow {
   uint32_t local_bytes;  ///< of a work-group
   int from_release;      ///< of LLVM
   MatrixForm matrix;
+  DotForm dots;
 };
-constexpr std::array kAmdRows = {AmdRow{"gfx942", 64, false, 64 << 10, 17, MatrixForm::kMfma},
-                                 AmdRow{"gfx950", 64, false, 160 << 10, 20, MatrixForm::kMfma},
-                                 AmdRow{"gfx1100", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
-                                 AmdRow{"gfx1101", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
-                                 AmdRow{"gfx1102", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
-                                 AmdRow{"gfx1103", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
-                                 AmdRow{"gfx1150", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
-                                 AmdRow{"gfx1151", 32, true, 64 << 10, 17, MatrixForm::kWmma11},
-                                 AmdRow{"gfx1200", 32, true, 64 << 10, 18, MatrixForm::kWmma12},
-                                 AmdRow{"gfx1201", 32, true, 64 << 10, 18, MatrixForm::kWmma12}};
+constexpr std::array kAmdRows = {
+    AmdRow{"gfx942", 64, false, 64 << 10, 17, MatrixForm::kMfma, DotForm::kSigned},
+    AmdRow{"gfx950", 64, false, 160 << 10, 20, MatrixForm::kMfma, DotForm::kSigned},
+    AmdRow{"gfx1100", 32, true, 64 << 10, 17, MatrixForm::kWmma11, DotForm::kAny},
+    AmdRow{"gfx1101", 32, true, 64 << 10, 17, MatrixForm::kWmma11, DotForm::kAny},
+    AmdRow{"gfx1102", 32, true, 64 << 10, 17, MatrixForm::kWmma11, DotForm::kAny},
+    AmdRow{"gfx1103", 32, true, 64 << 10, 17, MatrixForm::kWmma11, DotForm::kAny},
+    AmdRow{"gfx1150", 32, true, 64 << 10, 17, MatrixForm::kWmma11, DotForm::kAny},
+    AmdRow{"gfx1151", 32, true, 64 << 10, 17, MatrixForm::kWmma11, DotForm::kAny},
+    AmdRow{"gfx1200", 32, true, 64 << 10, 18, MatrixForm::kWmma12, DotForm::kAny},
+    AmdRow{"gfx1201", 32, true, 64 << 10, 18, MatrixForm::kWmma12, DotForm::kAny}};
 
 const AmdRow* find_row(std::string_view name) {
   const auto* row = std::ranges::find(kAmdRows, name, &AmdRow::name);
@@ -76,6 +82,12 @@ std::vector<MatrixInfo> matrix_rows(MatrixForm form) {
   return rows;
 }
 
+std::vector<DotInfo> dot_rows(DotForm form) {
+  std::vector<DotInfo> rows = {{DotKind::kS8S8, 32}};
+  if (form == DotForm::kAny) rows.push_back({DotKind::kU8S8, 32});
+  return rows;
+}
+
 /// Work-items along an axis of a grid are counted in 32 bits, groups along the second and third
 /// axis in 16. Source: HSA runtime specification 1.2, "kernel dispatch packet"; LLVM,
 /// AMDGPUUsage.rst, "SGPR register initial state", TTMP7 of gfx12.
@@ -115,6 +127,7 @@ TargetInfo amd_info(const hal::Arch& arch, TargetInfo info) {
   info.llvm_release = row->from_release;
   info.sub_group = row->wave;
   info.matrix = matrix_rows(row->matrix);
+  info.dots = dot_rows(row->dots);
   return info;
 }
 

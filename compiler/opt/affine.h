@@ -19,6 +19,8 @@ class Strides {
 
   /// Constant difference between neighbours, or nothing. int64 nodes only.
   std::optional<int64_t> stride(const ir::Node* n) { return look(n).stride; }
+  /// What `n` is certainly a multiple of at the first index of every chunk; 0: it is zero there.
+  int64_t align(const ir::Node* n) { return look(n).align; }
   /// Whether `n` (any dtype) has one value in the whole chunk.
   bool is_uniform(const ir::Node* n);
 

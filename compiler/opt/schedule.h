@@ -87,9 +87,11 @@ struct MatrixPlan {
   int64_t trip() const { return chunk() * chunks; }
 };
 
-/// An inner sum over products of uint8 (`left`) and int8 numbers, written out as dot products of
-/// words: four neighbours along the loop `along`.
+/// An inner sum over products of 8-bit numbers, written out as dot products of words: four
+/// neighbours along the loop `along`. On targets with work-groups every word begins at a multiple
+/// of four elements of its param.
 struct DotPlan {
+  DotKind kind = DotKind::kU8S8;
   const ir::Node* left = nullptr;
   const ir::Node* right = nullptr;
   const ir::Node* along = nullptr;

@@ -7,6 +7,7 @@
 #include "compiler/ir/linear.h"
 #include "compiler/opt/affine.h"
 #include "compiler/opt/cost.h"
+#include "compiler/opt/inner_dots.h"
 #include "compiler/opt/knobs.h"
 #include "compiler/opt/schedule.h"
 #include "compiler/opt/tile_knobs.h"
@@ -17,8 +18,6 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-/// Longest inner sum that is written out.
-constexpr int64_t kMaxInner = 64;
 /// Multiplications of 8-bit numbers worth a block of their own.
 constexpr double kBlockProducts = 1 << 17;
 constexpr double kBlocksPerUnit = 8;
@@ -29,68 +28,6 @@ constexpr double kProductsPerWork = 32;
 constexpr double kBytesPerWork = 1;
 /// Tiles from which on groups left over do not count.
 constexpr int64_t kManyTiles = 12;
-const Node* without_cast(const Node* n) {
-  return n->op == Op::kCast && item_size(n->src[0]->dtype) == 1 && !is_bool(n->src[0]->dtype)
-             ? n->src[0]
-             : nullptr;
-}
-
-/// Whether four neighbours along `along` can be computed as one word: loads of neighbours, and
-/// bitwise operations and shifts by constants on them. `loads` takes what is loaded.
-bool is_bytewise(const Node* n, const Node* along, std::vector<const Node*>* loads) {
-  switch (n->op) {
-    case Op::kConst: return true;
-    case Op::kLoad: {
-      loads->push_back(n);
-      return n->src.size() == 1 && Strides(along, 0).stride(n->src[0]) == 1;
-    }
-    case Op::kAnd:
-    case Op::kOr:
-    case Op::kXor:
-      return is_bytewise(n->src[0], along, loads) && is_bytewise(n->src[1], along, loads);
-    case Op::kShl:
-    case Op::kShr:
-      return n->dtype == DType::kU8 && n->src[1]->is_const() && n->src[1]->imm >= 0 &&
-             n->src[1]->imm < 8 && is_bytewise(n->src[0], along, loads);
-    default: return false;
-  }
-}
-
-struct Candidate {
-  DotPlan plan;
-  std::vector<const Node*> left_loads, right_loads;
-};
-
-std::optional<Candidate> find_dot(const Node* reduce) {
-  const Node* product = reduce->src[0];
-  if (reduce->reduce_op() != ir::ReduceOp::kSum || reduce->dtype != DType::kI32 ||
-      product->op != Op::kMul)
-    return std::nullopt;
-  Candidate c;
-  c.plan.left = without_cast(product->src[0]);
-  c.plan.right = without_cast(product->src[1]);
-  if (!c.plan.left || !c.plan.right) return std::nullopt;
-  if (c.plan.left->dtype != DType::kU8) std::swap(c.plan.left, c.plan.right);
-  if (c.plan.left->dtype != DType::kU8 || c.plan.right->dtype != DType::kI8) return std::nullopt;
-  int64_t inner = 1;
-  for (size_t i = 1; i < reduce->src.size(); ++i) {
-    const Node* extent = reduce->src[i]->src[0];
-    if (!extent->is_const() || extent->imm < 1 || extent->imm > kMaxInner) return std::nullopt;
-    inner *= extent->imm;
-  }
-  if (inner > kMaxInner) return std::nullopt;
-  for (size_t i = 1; i < reduce->src.size(); ++i) {
-    const Node* range = reduce->src[i];
-    c.left_loads.clear();
-    c.right_loads.clear();
-    if (range->src[0]->imm % 4 == 0 && is_bytewise(c.plan.left, range, &c.left_loads) &&
-        is_bytewise(c.plan.right, range, &c.right_loads)) {
-      c.plan.along = range;
-      return c;
-    }
-  }
-  return std::nullopt;
-}
 
 class DotScheduler {
  public:
@@ -119,7 +56,7 @@ class DotScheduler {
     for (const ir::Store& s : kernel_.stores) roots.push_back(s.value);
     for (const Node* n : ir::topological(roots)) {
       if (n->op != Op::kReduce) continue;
-      auto found = find_dot(n);
+      auto found = find_inner_dot(n, target_);
       if (!found) continue;
       s_.dots.emplace(n, found->plan);
       dots_.push_back({n, std::move(*found)});
@@ -228,7 +165,7 @@ class DotScheduler {
   uint32_t units_, lanes_;
   bool has_tiles_;
   const Knobs* knobs_;
-  std::vector<std::pair<const Node*, Candidate>> dots_;
+  std::vector<std::pair<const Node*, InnerDot>> dots_;
   Schedule s_;
 };
 

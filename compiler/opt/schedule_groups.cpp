@@ -7,6 +7,7 @@
 
 #include "compiler/ir/linear.h"
 #include "compiler/opt/cost.h"
+#include "compiler/opt/inner_dots.h"
 #include "compiler/opt/knobs.h"
 #include "compiler/opt/schedule.h"
 
@@ -24,6 +25,8 @@ constexpr double kScattered = 4;
 constexpr double kStartCost = 10, kLevelCost = 10;
 /// Reductions below this many trips are not worth a barrier.
 constexpr double kLeastShared = 16;
+/// Numbers of a dot product's word.
+constexpr int kWord = 4;
 /// Merged copies of a body beyond this many nodes cost more to compile than they save.
 constexpr double kMaxMergedNodes = 200;
 /// Launch dimensions stay below 2^31 on every API; chunks grow before that.
@@ -37,6 +40,7 @@ struct ReduceFacts {
   double trips = 1;           ///< of its own loops
   double evaluations = 1;     ///< of its body per iteration of those output loops
   bool is_inner = false;      ///< depends on a loop of a reduction around it
+  bool is_dot = false;        ///< done in words of four numbers
   uint64_t bytes = 4;         ///< of its accumulator
 };
 
@@ -105,8 +109,19 @@ class GroupScheduler {
           f.is_inner = true;
         }
       f.bytes = is_half_like(n->dtype) ? 4 : static_cast<uint64_t>(item_size(n->dtype));
+      find_dot(&f);
       reduces_.push_back(std::move(f));
     }
+  }
+
+  void find_dot(ReduceFacts* f) {
+    const bool has_words =
+        std::ranges::any_of(target_.dots, [](const DotInfo& d) { return d.bits == 32; });
+    const auto dot = has_words ? find_inner_dot(f->node, target_) : std::nullopt;
+    if (!dot || !dot->has_aligned_words()) return;
+    dots_.emplace(f->node, dot->plan);
+    f->is_dot = true;
+    f->evaluations /= kWord;
   }
 
   using Level = std::vector<bool>;  // by loop: spread over groups
@@ -136,7 +151,7 @@ class GroupScheduler {
     is_group_ = none;
     double least = best_shape(none).time;
     for (const ReduceFacts& r : reduces_) {
-      if (r.is_inner || r.trips < kLeastShared) continue;
+      if (r.is_inner || r.is_dot || r.trips < kLeastShared) continue;
       Level level = r.outputs;
       place_symbols(&level);
       const double time = best_shape(level).time;
@@ -146,21 +161,27 @@ class GroupScheduler {
     }
   }
 
-  double scattered(const Node* load, const Node* along) {
+  /// `width`: elements loaded at once.
+  double scattered(const Node* load, const Node* along, int width = 1) {
     if (!along) return 0;
     const std::optional<int64_t> stride = model_.strides(along, 0).stride(load->src[0]);
-    return stride && std::abs(*stride) <= 1 ? 0 : kScattered - 1;
+    return stride && std::abs(*stride) <= width ? 0 : kScattered - 1;
   }
 
   /// One trip of a reduction whose neighbouring work-items differ in `along`.
-  double body_cost(const Node* reduce, const Node* along) {
+  double body_cost(const ReduceFacts& r, const Node* along) {
     double cost = 1;
-    for (const Node* n : model_.body(reduce)) {
+    for (const Node* n : model_.body(r.node)) {
       if (n->op == Op::kConst || n->op == Op::kVar || n->op == Op::kRange || n->op == Op::kReduce)
         continue;
-      cost += CostModel::weight(n) + (n->op == Op::kLoad ? scattered(n, along) : 0);
+      cost += trip_cost(r, n, along);
     }
     return cost;
+  }
+
+  double trip_cost(const ReduceFacts& r, const Node* n, const Node* along) {
+    const double far = n->op == Op::kLoad ? scattered(n, along, r.is_dot ? kWord : 1) : 0;
+    return CostModel::weight(n) + far;
   }
 
   const Node* item_loop(const Level& level) const {
@@ -170,7 +191,7 @@ class GroupScheduler {
   }
 
   bool is_shared(const ReduceFacts& r, const Level& level) const {
-    return !r.is_inner && r.trips >= kLeastShared && is_within(r.outputs, level);
+    return !r.is_inner && !r.is_dot && r.trips >= kLeastShared && is_within(r.outputs, level);
   }
 
   uint64_t shared_bytes(const Level& level, uint32_t block) const {
@@ -178,6 +199,14 @@ class GroupScheduler {
     for (const ReduceFacts& r : reduces_)
       if (is_shared(r, level)) sum += r.bytes * block;
     return sum;
+  }
+
+  /// The loop around `r` along which neighbouring work-items differ, if a group shares one.
+  const Node* shared_loop(const ReduceFacts& r, const Level& level) const {
+    for (const ReduceFacts& around : reduces_)
+      if (is_shared(around, level) && model_.depends(r.node, around.node->src.back()))
+        return around.node->src.back();
+    return nullptr;
   }
 
   struct Costs {
@@ -196,14 +225,14 @@ class GroupScheduler {
     for (const Node* load : model_.output_loads()) c.element += scattered(load, along);
     for (const ReduceFacts& r : reduces_) {
       if (!is_within(r.outputs, level)) {
-        c.element += r.evaluations * body_cost(r.node, along);
+        c.element += r.evaluations * body_cost(r, along);
       } else if (is_shared(r, level)) {
-        c.dealt += r.evaluations * body_cost(r.node, r.node->src.back());
+        c.dealt += r.evaluations * body_cost(r, r.node->src.back());
         ++c.levels;
       } else if (r.is_inner) {
-        c.dealt += r.evaluations * body_cost(r.node, nullptr);
+        c.dealt += r.evaluations * body_cost(r, r.is_dot ? shared_loop(r, level) : nullptr);
       } else {
-        c.repeated += r.evaluations * body_cost(r.node, nullptr);
+        c.repeated += r.evaluations * body_cost(r, nullptr);
       }
     }
     return c;
@@ -299,8 +328,7 @@ class GroupScheduler {
       if (model_.depends(n, loops_[x])) own *= a;
       if (x != y && model_.depends(n, loops_[y])) own *= b;
       nodes += own;
-      cost +=
-          own / copies * (CostModel::weight(n) + (n->op == Op::kLoad ? scattered(n, along) : 0));
+      cost += own / copies * trip_cost(r, n, along);
     }
     if (copies > 1 && nodes > kMaxMergedNodes) return std::nullopt;
     return cost + 1;
@@ -309,6 +337,7 @@ class GroupScheduler {
   void share_reductions() {
     for (const ReduceFacts& r : reduces_)
       s_.reduces[r.node] = {.is_shared = shape_.block > 1 && is_shared(r, is_group_)};
+    s_.dots = dots_;
   }
 
   /// Iterations of the item loops if they are constant, else their bound (saturated).
@@ -449,6 +478,7 @@ class GroupScheduler {
   std::vector<const Node*> loops_;  // the item loop with neighbouring elements last
   std::vector<uint32_t> jams_;      // by loop
   std::vector<ReduceFacts> reduces_;
+  std::unordered_map<const Node*, DotPlan> dots_;
   Level is_group_;
   Shape shape_;
   bool is_tiled_ = false;

@@ -298,6 +298,7 @@ void LlvmWorkItems::memory_value(ValueId id, const Value& v) {
       }
       return load(id, kNone, [&] { return local_address(number, v.args[0]); });
     case ValueOp::kItem: return line("%v{} = add nsw i64 {}, 0", id, item_.wide);
+    case ValueOp::kDot: return dot(id, v);
     case ValueOp::kWords: return words(id, v, 4 * v.type.lanes);
     case ValueOp::kAnyWords:
       return words(id, v, static_cast<uint32_t>(item_size(p_.params[number].dtype)));

@@ -24,6 +24,8 @@ class LlvmWorkItems : public LlvmText {
   virtual std::string_view item_number() const = 0;
   virtual void barrier() = 0;
   virtual void matrix(const Stmt& s) = 0;
+  /// kDot of one word.
+  virtual void dot(ValueId id, const Value& v) = 0;
   /// kTable.
   virtual void table(ValueId id, const Value& v);
 

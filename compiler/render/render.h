@@ -32,13 +32,16 @@ std::string render_ptx(const Program& program, const TargetInfo& target);
 /// LLVM IR text of a program with work-groups, from which LLVM makes PTX as render_ptx says.
 std::string render_nvptx(const Program& program);
 
-/// LLVM IR text of a program with work-groups for AMD's GPUs. The kernel is `program.name`; its
+/// LLVM IR text of a program with work-groups for an AMD GPU. The kernel is `program.name`; its
 /// argument block is 64-bit words: its params' addresses, then its variables.
-std::string render_amdgpu(const Program& program);
+std::string render_amdgpu(const Program& program, const TargetInfo& target);
 
 /// HIP C++ of a program with work-groups and without matrix instructions, to be compiled without
 /// contraction. Arguments as render_amdgpu has them. Needs no header.
-std::string render_hip(const Program& program);
+std::string render_hip(const Program& program, const TargetInfo& target);
+
+/// Name of the PTX instruction of a kDot: "dp4a.u32.s32".
+std::string_view dp4a_name(const Value& v);
 
 /// Name of the PTX instruction of a kMatrix statement: "mma.sync.aligned.m16n8k16…".
 std::string mma_name(const Stmt& s);

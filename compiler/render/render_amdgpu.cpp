@@ -18,8 +18,8 @@ constexpr uint32_t kStackSpace = 5;
 
 class AmdgpuRenderer final : public LlvmWorkItems {
  public:
-  explicit AmdgpuRenderer(const Program& p)
-      : LlvmWorkItems(p, kStackSpace, narrow_and_natural_values(p)) {}
+  AmdgpuRenderer(const Program& p, const TargetInfo& target)
+      : LlvmWorkItems(p, kStackSpace, narrow_and_natural_values(p)), target_(target) {}
 
   std::string run() {
     for (const Function& f : p_.functions) helper(f);
@@ -68,6 +68,18 @@ class AmdgpuRenderer final : public LlvmWorkItems {
     line("fence syncscope(\"workgroup\") release");
     line("call void @llvm.amdgcn.s.barrier()");
     line("fence syncscope(\"workgroup\") acquire");
+  }
+
+  void dot(ValueId id, const Value& v) override {
+    const std::string acc = typed(v.args[0]), a = typed(v.args[1]), b = typed(v.args[2]);
+    // The instruction that takes a number without a sign lets both operands say.
+    if (!target_.has_dot(DotKind::kU8S8, 1)) {
+      declarations_.insert("declare i32 @llvm.amdgcn.sdot4(i32, i32, i32, i1)");
+      return line("%v{} = call i32 @llvm.amdgcn.sdot4({}, {}, {}, i1 false)", id, a, b, acc);
+    }
+    declarations_.insert("declare i32 @llvm.amdgcn.sudot4(i1, i32, i1, i32, i32, i1)");
+    line("%v{} = call i32 @llvm.amdgcn.sudot4(i1 {}, {}, i1 true, {}, {}, i1 false)", id,
+         static_cast<DotKind>(v.imm) == DotKind::kS8S8, a, b, acc);
   }
 
   /// Eight sums: WMMA, whose shape the words of an operand tell; four: MFMA.
@@ -170,10 +182,14 @@ class AmdgpuRenderer final : public LlvmWorkItems {
     line("{} = getelementptr i64, ptr addrspace(4) @table{}, i64 {}", at, v.imm, ref(v.args[0]));
     line("%v{} = load i64, ptr addrspace(4) {}, align 8", id, at);
   }
+
+  const TargetInfo& target_;
 };
 
 }  // namespace
 
-std::string render_amdgpu(const Program& program) { return AmdgpuRenderer(program).run(); }
+std::string render_amdgpu(const Program& program, const TargetInfo& target) {
+  return AmdgpuRenderer(program, target).run();
+}
 
 }  // namespace bm::compiler

@@ -291,6 +291,7 @@ class CRenderer final : public CLike {
     switch (static_cast<DotKind>(v.imm)) {
       case DotKind::kU8S8:
         return fmt::format("__builtin_ia32_vpdpbusd{}({}, ({}){}, ({}){})", bits, acc, t, a, t, b);
+      case DotKind::kS8S8: break;
       case DotKind::kS16S16: {
         const std::string w = type({DType::kI16, bits / 16});
         return fmt::format("{} + __builtin_ia32_pmaddwd{}(({}){}, ({}){})", acc, bits, w, a, w, b);
@@ -300,7 +301,7 @@ class CRenderer final : public CLike {
         return fmt::format("__builtin_ia32_dpbf16ps_{}({}, ({}){}, ({}){})", bits, acc, w, a, w, b);
       }
     }
-    __builtin_unreachable();
+    check_failed("no such dot product", __FILE__, __LINE__);
   }
 
   std::string scale(const Value& v) {

@@ -17,6 +17,7 @@ class CudaRenderer final : public WorkItemC {
   std::string run() {
     half_conversions();
     word_loads();
+    dots();
     for (size_t i = 0; i < p_.tables.size(); ++i) table(i);
     // Calls would need a stack.
     for (const Function& f : p_.functions) helper(f, "static __device__ __forceinline__ ", false);
@@ -99,6 +100,27 @@ class CudaRenderer final : public WorkItemC {
     if (v.op == ValueOp::kWords)
       return fmt::format("*(const {}*)({})", vector_name(v.type.lanes), at);
     return fmt::format("bm_words{}({})", v.type.lanes, at);
+  }
+
+  /// The toolkit's function has no operands of different signs.
+  void dots() {
+    std::set<DotKind> wanted;
+    for (const Value& v : p_.values)
+      if (v.op == ValueOp::kDot && wanted.insert(static_cast<DotKind>(v.imm)).second) {
+        line("static __device__ __forceinline__ int {}(int sum, unsigned a, unsigned b) {{",
+             dot_name(v));
+        line("  int out;");
+        line("  asm(\"{} %0, %1, %2, %3;\" : \"=r\"(out) : \"r\"(a), \"r\"(b), \"r\"(sum));",
+             dp4a_name(v));
+        line("  return out;");
+        line("}}");
+      }
+  }
+  static std::string_view dot_name(const Value& v) {
+    return static_cast<DotKind>(v.imm) == DotKind::kS8S8 ? "bm_dot_s8s8" : "bm_dot_u8s8";
+  }
+  std::string dot(const Value& v) override {
+    return fmt::format("{}({})", dot_name(v), arguments(v));
   }
 
   /// Words at any address are put together from elements.

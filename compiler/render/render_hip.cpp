@@ -14,7 +14,8 @@ namespace {
 
 class HipRenderer final : public WorkItemC {
  public:
-  explicit HipRenderer(const Program& p) : WorkItemC(p), narrow_(narrow_values(p)) {}
+  HipRenderer(const Program& p, const TargetInfo& target)
+      : WorkItemC(p), target_(target), narrow_(narrow_values(p)) {}
 
   std::string run() {
     line("#define BM_DEVICE static __attribute__((device, always_inline))");
@@ -94,6 +95,14 @@ class HipRenderer final : public WorkItemC {
     line("__builtin_amdgcn_s_barrier();");
     line("__builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"workgroup\");");
   }
+  /// As render_amdgpu does.
+  std::string dot(const Value& v) override {
+    const std::string acc = ref(v.args[0]), a = ref(v.args[1]), b = ref(v.args[2]);
+    if (!target_.has_dot(DotKind::kU8S8, 1))
+      return fmt::format("__builtin_amdgcn_sdot4((int){}, (int){}, {}, false)", a, b, acc);
+    return fmt::format("__builtin_amdgcn_sudot4({}, (int){}, true, (int){}, {}, false)",
+                       static_cast<DotKind>(v.imm) == DotKind::kS8S8, a, b, acc);
+  }
   void matrix(const Stmt&) override {
     check_failed("matrix instructions are not written as HIP", __FILE__, __LINE__);
   }
@@ -148,11 +157,14 @@ class HipRenderer final : public WorkItemC {
     line("}}");
   }
 
+  const TargetInfo& target_;
   const std::vector<bool> narrow_;
 };
 
 }  // namespace
 
-std::string render_hip(const Program& program) { return HipRenderer(program).run(); }
+std::string render_hip(const Program& program, const TargetInfo& target) {
+  return HipRenderer(program, target).run();
+}
 
 }  // namespace bm::compiler

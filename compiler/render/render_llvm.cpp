@@ -200,6 +200,7 @@ class CpuRenderer final : public LlvmText {
         name = fmt::format("llvm.x86.avx512.vpdpbusd.{}", bits);
         operand = type_name({DType::kU32, v.type.lanes});
         break;
+      case DotKind::kS8S8: check_failed("no such dot product", __FILE__, __LINE__);
       case DotKind::kS16S16:
         name = bits == 512   ? "llvm.x86.avx512.pmaddw.d.512"
                : bits == 256 ? "llvm.x86.avx2.pmadd.wd"

@@ -21,6 +21,7 @@ class NvptxRenderer final : public LlvmWorkItems {
     text += "attributes #0 = { convergent nounwind }\n";
     text += "attributes #1 = { alwaysinline nounwind }\n";
     text += "attributes #2 = { convergent nounwind memory(none) }\n";
+    text += "attributes #3 = { nounwind memory(none) }\n";
     // As metadata, which older releases read and newer ones turn into attributes.
     text += "!nvvm.annotations = !{!0, !1}\n";
     text += fmt::format("!0 = !{{ptr @{}, !\"kernel\", i32 1}}\n", p_.name);
@@ -40,6 +41,12 @@ class NvptxRenderer final : public LlvmWorkItems {
   void barrier() override {
     declarations_.insert("declare void @llvm.nvvm.barrier0()");
     line("call void @llvm.nvvm.barrier0()");
+  }
+
+  /// The instruction itself: only newer releases have an intrinsic.
+  void dot(ValueId id, const Value& v) override {
+    line("%v{} = call i32 asm \"{} $0, $1, $2, $3;\", \"=r,r,r,r\"({}, {}, {}) #3", id,
+         dp4a_name(v), typed(v.args[1]), typed(v.args[2]), typed(v.args[0]));
   }
 
   /// The instruction itself: names of intrinsics differ by operand type and release.

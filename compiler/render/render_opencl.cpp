@@ -78,10 +78,11 @@ class OpenClRenderer final : public WorkItemC {
   std::string entry(size_t table, const std::string& index) const override {
     return fmt::format("{}_table{}[{}]", p_.name, table, index);
   }
-  std::string words(const Value&) override { no_matrices(); }
-  void matrix(const Stmt&) override { no_matrices(); }
-  [[noreturn]] static void no_matrices() {
-    check_failed("OpenCL has no matrix instructions", __FILE__, __LINE__);
+  std::string words(const Value&) override { no_products(); }
+  std::string dot(const Value&) override { no_products(); }
+  void matrix(const Stmt&) override { no_products(); }
+  [[noreturn]] static void no_products() {
+    check_failed("OpenCL has no instructions for products", __FILE__, __LINE__);
   }
   void barrier() override { line("barrier(CLK_LOCAL_MEM_FENCE);"); }
 

@@ -416,6 +416,13 @@ class PtxRenderer {
     out_.line("{} {}, {}, {}, {};", mma_name(s), braced(sums), braced(a), braced(b), braced(sums));
   }
 
+  void dot(ValueId id) {
+    const Value& v = p_.at(id);
+    std::string sources;
+    for (const size_t i : {1, 2, 0}) sources += ", " + v_.in_register(v.args[i]);
+    out_.line("{} {}{};", dp4a_name(v), v_.define(id), sources);
+  }
+
   /// A table is short: its entries are chosen among, so that the kernel needs no data of its own.
   void table(ValueId id) {
     const Value& v = p_.at(id);
@@ -461,6 +468,7 @@ class PtxRenderer {
         return v_.move(v_.file(id), to, registers_[static_cast<size_t>(v.imm)]);
       }
       case ValueOp::kCall: return call(id);
+      case ValueOp::kDot: return dot(id);
       case ValueOp::kConvert:
       case ValueOp::kAlu: return v_.emit(id);
       case ValueOp::kIota:
@@ -472,7 +480,6 @@ class PtxRenderer {
       case ValueOp::kSlide:
       case ValueOp::kInterleave:
       case ValueOp::kEven:
-      case ValueOp::kDot:
       case ValueOp::kScale:
       case ValueOp::kAny: break;
     }
@@ -510,6 +517,10 @@ class PtxRenderer {
 };
 
 }  // namespace
+
+std::string_view dp4a_name(const Value& v) {
+  return static_cast<DotKind>(v.imm) == DotKind::kS8S8 ? "dp4a.s32.s32" : "dp4a.u32.s32";
+}
 
 std::string mma_name(const Stmt& s) {
   std::string_view type = "f16";

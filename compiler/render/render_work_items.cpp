@@ -115,6 +115,7 @@ void WorkItemC::let(ValueId id) {
       return set(fmt::format("local{}[{}]", v.imm, ref(v.args[0])));
     case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
     case ValueOp::kCall: return set(call(v));
+    case ValueOp::kDot: return set(dot(v));
     case ValueOp::kConvert: return set(convert(id));
     case ValueOp::kAlu: return set(alu(id));
     case ValueOp::kIota:
@@ -126,7 +127,6 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kSlide:
     case ValueOp::kInterleave:
     case ValueOp::kEven:
-    case ValueOp::kDot:
     case ValueOp::kScale:
     case ValueOp::kAny: break;
   }

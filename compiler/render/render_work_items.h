@@ -30,6 +30,8 @@ class WorkItemC : public CLike {
   virtual std::string_view vector_type(Type) const { return "?"; }
   /// kWords, kAnyWords and kIsAligned.
   virtual std::string words(const Value& v) = 0;
+  /// kDot of one word.
+  virtual std::string dot(const Value& v) = 0;
   /// A 64-bit integer that is computed in 32 bits.
   virtual bool is_narrow(ValueId) const { return false; }
 

@@ -8,6 +8,7 @@
 
 #include "compiler/toolchain/comgr.h"
 #include "tests/unit/codegen/amd_runner.h"
+#include "tests/unit/codegen/dot_sums.h"
 #include "tests/unit/codegen/kernels.h"
 #include "tests/unit/codegen/products.h"
 #include "tests/unit/codegen/random_kernel.h"
@@ -54,6 +55,26 @@ TEST_F(Hip, KernelsGiveWhatTheReferenceGives) {
     EXPECT_LE(worst_difference(kernel, got, start, vars), tolerance(kernel))
         << ir::to_string(kernel);
   }
+}
+
+TEST_F(Hip, DotProductsAreInstructions) {
+  for (const char* chip : {"gfx1100", "gfx1201"})
+    for (const bool is_signed : {false, true}) {
+      const auto kernel = dot_sum_kernel(
+          {.vectors = 3, .rows = 32, .blocks = 4, .is_packed = false, .is_signed = is_signed});
+      const Buffers start = dot_sum_buffers(kernel);
+      Buffers got = start;
+      const Status done = run(kernel, chip, got, {});
+      ASSERT_TRUE(done) << done.error().message;
+      EXPECT_EQ(got[0], evaluated(kernel, start)[0]) << chip;
+      const auto text = compiler::explain(kernel, amd_arch(chip), "HIP");
+      ASSERT_TRUE(text) << text.error().message;
+      EXPECT_NE(text->assembly.find("v_dot4_i32_iu8"), std::string::npos) << text->source;
+    }
+  const auto text = compiler::explain(dot_sum_kernel({.vectors = 3, .rows = 32, .blocks = 4}),
+                                      amd_arch("gfx942"), "HIP");
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_NE(text->assembly.find("v_dot4"), std::string::npos) << text->source;
 }
 
 TEST_F(Hip, ErrorsShowTheLineOfTheSource) {

@@ -1,6 +1,7 @@
 // Operations that do more than map lanes: masks, lanes, control, memory, matrices. The words of the
 // assembly here are in snippets.inc (make_snippets.py).
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -494,6 +495,50 @@ TEST(Special, MixedAndDotProducts) {
        [](OneWave& o) {
          EXPECT_NEAR(std::bit_cast<double>(o.get(8, 0)), 2 / 3.14159265358979, 1e-15);
        }},
+  };
+  run_all(cases);
+}
+
+/// Each source of v_dot4_i32_iu8 says by its neg_lo whether its bytes have signs. RDNA3 ISA guide,
+/// "V_DOT4_I32_IU8".
+TEST(Special, DotProductsOfBytesTakeSignsByOperand) {
+  // Every pair of extremes, and others.
+  constexpr uint32_t kBytes[] = {0x80ff7f01, 0x017f80ff, 0xffffffff, 0x80808080,
+                                 0x7f7f7f7f, 0,          0x12ef9a5c};
+  const auto left = [&](uint32_t l) { return kBytes[l % 7]; };
+  const auto right = [&](uint32_t l) { return kBytes[(l / 7 + l) % 7]; };
+  const auto addend = [](uint32_t l) { return l % 3 == 0 ? 0x7ffffff0u : 0x80000007u + l; };
+  const auto before = [&](OneWave& o) {
+    for (uint32_t l = 0; l < kLanes; ++l)
+      o.v(2, l) = left(l), o.v(4, l) = right(l), o.v(6, l) = addend(l);
+  };
+  const auto sum = [&](bool is_left_signed, bool is_right_signed, bool saturates) {
+    return lanes([=](uint32_t l) {
+      int64_t total = static_cast<int32_t>(addend(l));
+      for (uint32_t i = 0; i < 4; ++i) {
+        const auto a = static_cast<uint8_t>(left(l) >> 8 * i);
+        const auto b = static_cast<uint8_t>(right(l) >> 8 * i);
+        total +=
+            (is_left_signed && a > 127 ? a - 256 : a) * (is_right_signed && b > 127 ? b - 256 : b);
+      }
+      if (saturates) total = std::clamp<int64_t>(total, INT32_MIN, INT32_MAX);
+      return static_cast<uint32_t>(total);
+    });
+  };
+  const std::vector<Special> cases{
+      {Isa::kGfx11, "v_dot4_i32_iu8 v8, v2, v4, v6", before, sum(false, false, false)},
+      {Isa::kGfx11, "v_dot4_i32_iu8 v8, v2, v4, v6 neg_lo:[1,0,0]", before,
+       sum(true, false, false)},
+      {Isa::kGfx11, "v_dot4_i32_iu8 v8, v2, v4, v6 neg_lo:[0,1,0]", before,
+       sum(false, true, false)},
+      {Isa::kGfx11, "v_dot4_i32_iu8 v8, v2, v4, v6 neg_lo:[1,1,0]", before, sum(true, true, false)},
+      {Isa::kGfx11, "v_dot4_i32_iu8 v8, v2, v4, v6 neg_lo:[0,1,0] clamp", before,
+       sum(false, true, true)},
+      {Isa::kGfx12, "v_dot4_i32_iu8 v8, v2, v4, v6 neg_lo:[1,0,0]", before,
+       sum(true, false, false)},
+      {Isa::kGfx12, "v_dot4_i32_iu8 v8, v2, v4, v6 neg_lo:[0,1,0]", before,
+       sum(false, true, false)},
+      {Isa::kGfx12, "v_dot4_i32_iu8 v8, v2, v4, v6 neg_lo:[1,1,0]", before, sum(true, true, false)},
   };
   run_all(cases);
 }

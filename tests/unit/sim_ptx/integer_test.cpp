@@ -340,6 +340,16 @@ TEST(PtxBits, DotProductsOfBytes) {
                 c += static_cast<U>(int64_t{as<int8_t>(a >> (8 * i))} * as<uint8_t>(b >> (8 * i)));
               return c;
             }});
+  check_op({"dp4a.u32.s32 $d, $a, $b, $c;", {32, 32, 32, 32}, [](U a, U b, U c) {
+              for (int i = 0; i < 4; ++i)
+                c += static_cast<U>(int64_t{as<uint8_t>(a >> (8 * i))} * as<int8_t>(b >> (8 * i)));
+              return c;
+            }});
+  check_op({"dp4a.s32.s32 $d, $a, $b, $c;", {32, 32, 32, 32}, [](U a, U b, U c) {
+              for (int i = 0; i < 4; ++i)
+                c += static_cast<U>(int64_t{as<int8_t>(a >> (8 * i))} * as<int8_t>(b >> (8 * i)));
+              return c;
+            }});
   check_op({"dp2a.hi.u32.s32 $d, $a, $b, $c;", {32, 32, 32, 32}, [](U a, U b, U c) {
               for (int i = 0; i < 2; ++i)
                 c += static_cast<U>(int64_t{as<uint16_t>(a >> (16 * i))} *
