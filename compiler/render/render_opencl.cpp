@@ -1,10 +1,7 @@
 // OpenCL C 1.2 and later.
-#include <cmath>
-
 #include "compiler/render/render.h"
 #include "compiler/render/render_work_items.h"
 #include "runtime/base/check.h"
-#include "runtime/base/half.h"
 
 namespace bm::compiler {
 namespace {
@@ -15,14 +12,12 @@ class OpenClRenderer final : public WorkItemC {
 
   std::string run() {
     pragmas();
-    for (size_t i = 0; i < p_.tables.size(); ++i) {
-      std::string words;
-      for (uint64_t w : p_.tables[i]) words += fmt::format("{}{}ul", words.empty() ? "" : ", ", w);
-      line("__constant ulong {}_table{}[] = {{{}}};", p_.name, i, words);
-    }
+    for (size_t i = 0; i < p_.tables.size(); ++i)
+      line("__constant ulong {}_table{}[] = {{{}}};", p_.name, i, table_items(i));
     // Prototypes: compilers warn of functions without one.
     for (const Function& f : p_.functions) helper(f, "", true);
-    kernel();
+    kernel(fmt::format("__kernel __attribute__((reqd_work_group_size({}, 1, 1)))\nvoid ", p_.block),
+           "__local", "long item = (long)get_local_id(0)");
     return std::move(out_);
   }
 
@@ -46,18 +41,6 @@ class OpenClRenderer final : public WorkItemC {
     return "?";
   }
 
-  std::string literal(DType t, int64_t imm) const override {
-    if (!is_float(t)) return integer_literal(t, imm);
-    const double v = std::bit_cast<double>(imm);
-    if (t == DType::kF16) return fmt::format("{}", f32_to_f16(static_cast<float>(v)));
-    if (t == DType::kBF16) return fmt::format("{}", f32_to_bf16(static_cast<float>(v)));
-    if (t == DType::kF32)
-      return std::isfinite(v)
-                 ? fmt::format("({:a}f)", v)
-                 : fmt::format("as_float({}u)", std::bit_cast<uint32_t>(static_cast<float>(v)));
-    return std::isfinite(v) ? fmt::format("({:a})", v) : fmt::format("as_double({}ul)", imm);
-  }
-
   std::string pointer(size_t param) const override {
     return fmt::format("__global {}{}* restrict", p_.params[param].is_written ? "" : "const ",
                        type_name(p_.params[param].dtype));
@@ -75,9 +58,6 @@ class OpenClRenderer final : public WorkItemC {
     return fmt::format("as_{}({})", type_name(to), a);
   }
   std::string function(std::string_view name, DType) const override { return std::string(name); }
-  std::string entry(size_t table, const std::string& index) const override {
-    return fmt::format("{}_table{}[{}]", p_.name, table, index);
-  }
   std::string words(const Value&) override { no_products(); }
   std::string dot(const Value&) override { no_products(); }
   void matrix(const Stmt&) override { no_products(); }
@@ -110,18 +90,6 @@ class OpenClRenderer final : public WorkItemC {
 
   bool is_half(const Value& v) const {
     return v.type.dtype == DType::kF16 || p_.type(v.args[0]).dtype == DType::kF16;
-  }
-
-  void kernel() {
-    line("__kernel __attribute__((reqd_work_group_size({}, 1, 1)))", p_.block);
-    line("void {}({}) {{", p_.name, parameters());
-    ++depth_;
-    local_arrays("__local");
-    line("const long item = (long)get_local_id(0);");
-    registers(p_.root);
-    block(p_.root);
-    --depth_;
-    line("}}");
   }
 };
 

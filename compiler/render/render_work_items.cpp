@@ -1,6 +1,10 @@
 #include "compiler/render/render_work_items.h"
 
+#include <bit>
+#include <cmath>
+
 #include "runtime/base/check.h"
+#include "runtime/base/half.h"
 
 namespace bm::compiler {
 
@@ -18,9 +22,39 @@ std::string WorkItemC::parameters() const {
   return args;
 }
 
-void WorkItemC::local_arrays(std::string_view qualifier) {
+void WorkItemC::kernel(std::string_view head, std::string_view local, std::string_view item) {
+  line("{}{}({}) {{", head, p_.name, parameters());
+  ++depth_;
   for (size_t i = 0; i < p_.locals.size(); ++i)
-    line("{} {} local{}[{}];", qualifier, type_name(p_.locals[i].dtype), i, p_.locals[i].count);
+    line("{} {} local{}[{}];", local, type_name(p_.locals[i].dtype), i, p_.locals[i].count);
+  line("const {};", item);
+  registers(p_.root);
+  block(p_.root);
+  --depth_;
+  line("}}");
+}
+
+std::string WorkItemC::table_items(size_t table) const {
+  std::string items;
+  for (const uint64_t word : p_.tables[table])
+    items += fmt::format("{}{}ul", items.empty() ? "" : ", ", word);
+  return items;
+}
+
+std::string WorkItemC::entry(size_t table, const std::string& index) const {
+  return fmt::format("{}_table{}[{}]", p_.name, table, index);
+}
+
+std::string WorkItemC::literal(DType t, int64_t imm) const {
+  if (!is_float(t)) return integer_literal(t, imm);
+  const double v = std::bit_cast<double>(imm);
+  if (t == DType::kF16) return fmt::format("{}", f32_to_f16(static_cast<float>(v)));
+  if (t == DType::kBF16) return fmt::format("{}", f32_to_bf16(static_cast<float>(v)));
+  if (std::isfinite(v)) return fmt::format("({:a}{})", v, t == DType::kF32 ? "f" : "");
+  if (t == DType::kF32)
+    return reinterpret(t, DType::kU32,
+                       fmt::format("{}u", std::bit_cast<uint32_t>(static_cast<float>(v))));
+  return reinterpret(t, DType::kU64, fmt::format("{}ul", static_cast<uint64_t>(imm)));
 }
 
 std::string WorkItemC::ref(ValueId id) {

@@ -1,6 +1,6 @@
 #pragma once
-// C for one work-item of a group: what OpenCL C and CUDA C share. Scalars only: neighbouring
-// work-items are the device's lanes. Private to render_opencl.cpp and render_cuda.cpp.
+// C for one work-item of a group: what OpenCL C, CUDA and HIP share. Scalars only: neighbouring
+// work-items are the device's lanes. Private to render_opencl.cpp and render_cpp_items.h.
 
 #include <vector>
 
@@ -14,7 +14,6 @@ class WorkItemC : public CLike {
 
   /// bool is a byte of 0 or 1; 16-bit floats travel as their bits.
   virtual std::string_view type_name(DType t) const = 0;
-  virtual std::string literal(DType t, int64_t imm) const = 0;
   /// Pointer to a param's elements.
   virtual std::string pointer(size_t param) const = 0;
   virtual std::string group_number(uint32_t axis) const = 0;
@@ -25,7 +24,7 @@ class WorkItemC : public CLike {
   /// sqrt, trunc, fma of `t`.
   virtual std::string function(std::string_view name, DType t) const = 0;
   /// An entry of a constant table.
-  virtual std::string entry(size_t table, const std::string& index) const = 0;
+  virtual std::string entry(size_t table, const std::string& index) const;
   /// Of kWords and kAnyWords.
   virtual std::string_view vector_type(Type) const { return "?"; }
   /// kWords, kAnyWords and kIsAligned.
@@ -37,8 +36,13 @@ class WorkItemC : public CLike {
 
   /// "T* p0, …, long var0, …".
   std::string parameters() const;
-  /// Local arrays with `qualifier`.
-  void local_arrays(std::string_view qualifier);
+  /// The kernel: `head` is all before its name, `local` stands before local arrays, `item` declares
+  /// the number of the work-item in its group.
+  void kernel(std::string_view head, std::string_view local, std::string_view item);
+  /// "1ul, 2ul": the entries of a constant table.
+  std::string table_items(size_t table) const;
+  /// A constant; floats with all digits or, where there is no such text, by their bits.
+  std::string literal(DType t, int64_t imm) const;
 
   std::string type(Type t) override { return std::string(type_name(t.dtype)); }
   std::string index_type(ValueId v) override { return std::string(value_type(v)); }
