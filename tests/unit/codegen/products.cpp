@@ -8,6 +8,7 @@
 
 #include "compiler/codegen/evaluate.h"
 #include "runtime/base/half.h"
+#include "tests/unit/codegen/dot_sums.h"
 #include "tests/unit/codegen/kernels.h"
 #include "tests/unit/codegen/runner.h"
 
@@ -59,6 +60,9 @@ std::vector<ir::KernelIr> corpus() {
   out.push_back(product_kernel({.in = DType::kBF16, .m = 32, .is_right_deep = true}));
   out.push_back(product_kernel(
       {.in = DType::kI8, .sum = DType::kI32, .out = DType::kI32, .is_right_deep = true}));
+  out.push_back(dot_sum_kernel({.vectors = 3, .rows = 64, .blocks = 5, .code = Bytes::kLow}));
+  out.push_back(dot_sum_kernel(
+      {.vectors = 1, .rows = 3, .blocks = 40, .is_packed = false, .is_signed = true}));
   out.push_back(softmax_kernel(7, 3000));
   out.push_back(transpose_kernel(300, 200, DType::kI8));
   out.push_back(convolution_kernel(8, 4, 16, 16));
