@@ -111,7 +111,7 @@ class Sharer {
     }
     const int64_t first = n->op == Op::kLoad ? out_.first[static_cast<size_t>(n->imm)] : 0;
     if (first != 0) sources[0] = g.add(sources[0], -first);
-    return copy_of(g, *n, sources);
+    return g.remake(*n, sources);
   }
 
   void add_variable(ir::Graph& g, const Node* constant) {
@@ -122,29 +122,6 @@ class Sharer {
     out_.values.push_back(std::bit_cast<int32_t>(static_cast<float>(constant->fimm())));
     const Node* word = g.cast(g.var(number, kLeast, kMost), DType::kI32);
     variable_[constant] = g.bitcast(word, DType::kF32);
-  }
-
-  const Node* copy_of(ir::Graph& g, const Node& n, std::span<const Node* const> s) const {
-    switch (n.op) {
-      case Op::kConst:
-        return is_float(n.dtype) ? g.constant_f(n.dtype, n.fimm()) : g.constant(n.dtype, n.imm);
-      case Op::kVar: {
-        const ir::VarDecl& v = kernel_.vars[static_cast<size_t>(n.imm)];
-        return g.var(static_cast<int>(n.imm), v.min, v.max);
-      }
-      case Op::kRange: return g.range_with_id(n.imm, s[0]);
-      case Op::kLoad:
-        return g.load(static_cast<int>(n.imm), n.dtype, s[0], s.size() > 1 ? s[1] : nullptr);
-      case Op::kReduce: return g.reduce(n.reduce_op(), s[0], s.subspan(1));
-      case Op::kScan: return g.scan(n.reduce_op(), s[0], s[1]);
-      case Op::kLeast: return g.least(s[0], s[1], s[2]);
-      case Op::kCast: return g.cast(s[0], n.dtype);
-      case Op::kBitcast: return g.bitcast(s[0], n.dtype);
-      case Op::kSelect: return g.select(s[0], s[1], s[2]);
-      case Op::kFma: return g.fma(s[0], s[1], s[2]);
-      default: break;
-    }
-    return ir::is_unary(n.op) ? g.unary(n.op, s[0]) : g.binary(n.op, s[0], s[1]);
   }
 
   ir::KernelIr& kernel_;

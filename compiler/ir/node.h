@@ -98,6 +98,8 @@ struct Node {
   }
 };
 
+struct Linear;
+
 /// Arena and only maker of nodes. Every maker simplifies (constants, identities, index arithmetic
 /// with range analysis) and hash-conses: equal expressions are the same pointer.
 /// Thread: one Graph belongs to one thread at a time.
@@ -141,6 +143,9 @@ class Graph {
   const Node* both(const Node* a, const Node* b);  ///< logical and; nullptr means true
   const Node* less(const Node* a, const Node* b) { return binary(Op::kLt, a, b); }
 
+  /// The node `n`, of this graph or another one, on other sources in place of n.src; simplified as
+  /// if made anew. The one place that lists what nodes there are.
+  const Node* remake(const Node& n, std::span<const Node* const> sources);
   /// Rebuilds `n` with `from[i]` replaced by `to[i]`, simplifying again.
   const Node* substitute(const Node* n, std::span<const Node* const> from,
                          std::span<const Node* const> to);
@@ -151,7 +156,12 @@ class Graph {
   struct Impl;
   std::unique_ptr<Impl> impl_;
   const Node* make(Op op, DType dtype, int64_t imm, std::span<const Node* const> src);
+  /// Sum of terms and constant in canonical order (atoms by age, constant last).
+  const Node* sum_of(Linear linear);
   const Node* simplify_binary(Op op, const Node* a, const Node* b);
+  const Node* simplify_sum(Op op, const Node* a, const Node* b);
+  const Node* simplify_product(const Node* a, const Node* b);
+  const Node* simplify_comparison(Op op, const Node* a, const Node* b);
   const Node* simplify_div(const Node* a, int64_t c);
   const Node* simplify_mod(const Node* a, int64_t c);
 };

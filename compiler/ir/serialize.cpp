@@ -97,62 +97,52 @@ std::string serialize(const KernelIr& k) {
 
 namespace {
 
-/// Rebuilds one node through the graph's makers after checking what they assume.
-Result<const Node*> rebuild(const KernelIr& k, Op op, DType dtype, int64_t imm,
-                            std::span<const Node* const> s) {
-  Graph& g = *k.graph;
-  const auto bad = [&] {
-    return fail(Code::kCorrupt, "kernel blob: malformed {} node", op_name(op));
+/// Whether the graph's makers may be handed this node: what they assume holds.
+bool is_well_formed(const KernelIr& k, const Node& n) {
+  const auto& s = n.src;
+  const bool is_reduce_op = n.imm >= 0 && n.imm <= static_cast<int64_t>(ReduceOp::kMin);
+  const auto is_index = [](int64_t i, size_t count) {
+    return i >= 0 && i < static_cast<int64_t>(count);
   };
-  switch (op) {
-    case Op::kConst:
-      return is_float(dtype) ? g.constant_f(dtype, std::bit_cast<double>(imm))
-                             : g.constant(dtype, imm);
-    case Op::kVar:
-      if (imm < 0 || imm >= static_cast<int64_t>(k.vars.size())) return bad();
-      return g.var(static_cast<int>(imm), k.vars[static_cast<size_t>(imm)].min,
-                   k.vars[static_cast<size_t>(imm)].max);
-    case Op::kRange:
-      if (s.size() != 1 || imm < 0 || imm > kMaxCount) return bad();
-      return g.range_with_id(imm, s[0]);
-    case Op::kLoad:
-      if (s.empty() || s.size() > 2 || imm < 0 || imm >= static_cast<int64_t>(k.params.size()))
-        return bad();
-      return g.load(static_cast<int>(imm), dtype, s[0], s.size() == 2 ? s[1] : nullptr);
-    case Op::kReduce:
-      if (s.size() < 2 || imm < 0 || imm > static_cast<int64_t>(ReduceOp::kMin)) return bad();
-      return g.reduce(static_cast<ReduceOp>(imm), s[0], s.subspan(1));
-    case Op::kScan:
-      if (s.size() != 2 || imm < 0 || imm > static_cast<int64_t>(ReduceOp::kMin)) return bad();
-      return g.scan(static_cast<ReduceOp>(imm), s[0], s[1]);
+  switch (n.op) {
+    case Op::kConst: return s.empty();
+    case Op::kVar: return s.empty() && is_index(n.imm, k.vars.size());
+    case Op::kRange: return s.size() == 1 && is_index(n.imm, kMaxCount + 1);
+    case Op::kLoad: return !s.empty() && s.size() <= 2 && is_index(n.imm, k.params.size());
+    case Op::kReduce: return s.size() >= 2 && is_reduce_op;
+    case Op::kScan: return s.size() == 2 && is_reduce_op;
     case Op::kLeast:
-      if (s.size() != 3 || s[0]->dtype != DType::kI64 || s[2]->dtype != DType::kI64) return bad();
-      return g.least(s[0], s[1], s[2]);
+      return s.size() == 3 && s[0]->dtype == DType::kI64 && s[2]->dtype == DType::kI64;
     case Op::kSelect:
-      if (s.size() != 3 || s[0]->dtype != DType::kBool || s[1]->dtype != s[2]->dtype) return bad();
-      return g.select(s[0], s[1], s[2]);
-    case Op::kFma:
-      if (s.size() != 3 || s[0]->dtype != s[1]->dtype || s[0]->dtype != s[2]->dtype) return bad();
-      return g.fma(s[0], s[1], s[2]);
-    case Op::kCast: return s.size() == 1 ? Result<const Node*>(g.cast(s[0], dtype)) : bad();
-    case Op::kBitcast:
-      if (s.size() != 1 || item_size(s[0]->dtype) != item_size(dtype)) return bad();
-      return g.bitcast(s[0], dtype);
-    default: break;
+      return s.size() == 3 && s[0]->dtype == DType::kBool && s[1]->dtype == s[2]->dtype;
+    case Op::kFma: return s.size() == 3 && s[0]->dtype == s[1]->dtype && s[0]->dtype == s[2]->dtype;
+    case Op::kCast: return s.size() == 1;
+    case Op::kBitcast: return s.size() == 1 && item_size(s[0]->dtype) == item_size(n.dtype);
+    case Op::kNeg:
+    case Op::kTrunc: return s.size() == 1;
+    case Op::kNot: return s.size() == 1 && !is_float(s[0]->dtype);
+    case Op::kRecip:
+    case Op::kSqrt:
+    case Op::kExp2:
+    case Op::kLog2:
+    case Op::kSin: return s.size() == 1 && is_float(s[0]->dtype);
+    case Op::kAnd:
+    case Op::kOr:
+    case Op::kXor:
+    case Op::kShl:
+    case Op::kShr: return s.size() == 2 && s[0]->dtype == s[1]->dtype && !is_float(s[0]->dtype);
+    case Op::kAdd:
+    case Op::kSub:
+    case Op::kMul:
+    case Op::kDiv:
+    case Op::kMod:
+    case Op::kMax:
+    case Op::kMin:
+    case Op::kLt:
+    case Op::kEq:
+    case Op::kNe: return s.size() == 2 && s[0]->dtype == s[1]->dtype;
   }
-  if (is_unary(op)) {
-    const bool needs_float =
-        op == Op::kRecip || op == Op::kSqrt || op == Op::kExp2 || op == Op::kLog2 || op == Op::kSin;
-    if (s.size() != 1 || (needs_float && !is_float(s[0]->dtype)) ||
-        (op == Op::kNot && is_float(s[0]->dtype)))
-      return bad();
-    return g.unary(op, s[0]);
-  }
-  const bool needs_int =
-      op == Op::kAnd || op == Op::kOr || op == Op::kXor || op == Op::kShl || op == Op::kShr;
-  if (s.size() != 2 || s[0]->dtype != s[1]->dtype || (needs_int && is_float(s[0]->dtype)))
-    return bad();
-  return g.binary(op, s[0], s[1]);
+  __builtin_unreachable();
 }
 
 }  // namespace
@@ -182,7 +172,7 @@ Result<KernelIr> deserialize(std::string_view bytes) {
     v.max = BM_TRY(r.get<int64_t>());
     k.vars.push_back(std::move(v));
   }
-  std::vector<const Node*> nodes;
+  std::vector<const Node*> nodes, src;
   const uint32_t num_nodes = BM_TRY(r.count());
   for (uint32_t i = 0; i < num_nodes; ++i) {
     const Op op = BM_TRY(r.get<Op>());
@@ -191,13 +181,21 @@ Result<KernelIr> deserialize(std::string_view bytes) {
     const uint32_t arity = BM_TRY(r.count());
     if (static_cast<int>(op) >= kNumOps || static_cast<int>(dtype) >= kNumDTypes)
       return fail(Code::kCorrupt, "kernel blob: node {} has an unknown operation or dtype", i);
-    std::vector<const Node*> src;
+    src.clear();
     for (uint32_t j = 0; j < arity; ++j) {
       const uint32_t s = BM_TRY(r.get<uint32_t>());
       if (s >= nodes.size()) return fail(Code::kCorrupt, "kernel blob: node {} uses node {}", i, s);
       src.push_back(nodes[s]);
     }
-    nodes.push_back(BM_TRY(rebuild(k, op, dtype, imm, src)));
+    Node node{.op = op, .dtype = dtype, .imm = imm, .src = src};
+    if (!is_well_formed(k, node))
+      return fail(Code::kCorrupt, "kernel blob: malformed {} node", op_name(op));
+    if (op == Op::kVar) {
+      const VarDecl& v = k.vars[static_cast<size_t>(imm)];
+      node.lo = v.min;
+      node.hi = v.max;
+    }
+    nodes.push_back(k.graph->remake(node, src));
   }
   const uint32_t num_ranges = BM_TRY(r.count());
   const auto node = [&](uint32_t i) { return i < nodes.size() ? nodes[i] : nullptr; };
