@@ -309,6 +309,7 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
     if (auto hit = is_printing ? std::nullopt : cached(key)) return std::move(*hit);
   }
   const Stages stages = BM_TRY(generate(kernel, arch, renderer, knobs));
+  if (options.watcher) options.watcher->see(stages.schedule, stages.program);
   if (is_printing) std::fprintf(stderr, "%s\n", stages.source.c_str());
   hal::CodeObject code = describe(kernel, arch, stages.schedule, local_bytes(stages.program),
                                   scratch_bytes(stages.program));

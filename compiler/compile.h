@@ -12,11 +12,21 @@
 namespace bm::compiler {
 
 struct Knobs;
+struct Program;
+struct Schedule;
+
+/// Is shown what code is made from, before it is: for statistics and tests.
+class CompileWatcher {
+ public:
+  virtual ~CompileWatcher() = default;
+  virtual void see(const Schedule& schedule, const Program& program) = 0;
+};
 
 struct CompileOptions {
   bool use_cache = true;  ///< look in the disk cache first and store there
   /// Choices of the schedule; nullptr: those a search has found (with the cache only), if any.
   const Knobs* knobs = nullptr;
+  CompileWatcher* watcher = nullptr;  ///< asked on the caller's thread; not for what is cached
 };
 
 /// Compiles `kernel` for `arch`. `renderer`: "LLVM" (in process) or "CLANG" (C text, clang as a

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <random>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,10 +18,17 @@ struct RandomKernel {
   std::vector<int64_t> vars;
   /// Most a float may differ, relative to the largest value of its buffer; 0: to the last bit.
   double tolerance = 0;
+  std::string text;  ///< what was drawn, for people
 };
 
 /// The same seed gives the same kernel.
 RandomKernel random_kernel(uint64_t seed);
+
+/// What is multiplied: floats of any width, pairs of bfloat16, bytes of either sign.
+enum class Factors : uint8_t { kAny, kBF16, kBytes };
+/// Sums of products of at most about `most_work` multiplications.
+RandomKernel random_panels(uint64_t seed, Factors factors, int64_t most_work = 250'000);
+RandomKernel random_attention(uint64_t seed);
 
 /// Kernels of the shapes that have schedules of their own, sizes and layouts drawn: products of
 /// matrices with prologues and epilogues, convolutions, row kernels (softmax, norms), attention,

@@ -44,11 +44,11 @@ class GuardedBuffers {
 void run_kernel(const cpu::CpuProgram& program, std::span<void* const> buffers,
                 std::span<const int64_t> vars);
 
-/// Compiles without the cache and loads.
+/// Compiles without the cache, whatever the options say, and loads.
 Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel,
                                                       const hal::Arch& arch,
                                                       std::string_view renderer,
-                                                      const compiler::Knobs* knobs = nullptr);
+                                                      compiler::CompileOptions options = {});
 
 /// Where a kernel is compiled for and run; "PTX", "NVRTC" and "NVPTX" (of LLVM) as PTX text on an
 /// interpreter, "GFX1100" and "GFX1201" as machine code on one.
@@ -68,11 +68,12 @@ const char* renderer_of(const Where& where);
 
 /// Compiles without the cache and runs the kernel once on `buffers`, by param.
 Status run_on(const Where& where, const ir::KernelIr& kernel,
-              std::span<std::vector<std::byte>> buffers, std::span<const int64_t> vars);
+              std::span<std::vector<std::byte>> buffers, std::span<const int64_t> vars,
+              compiler::CompileOptions options = {});
 /// The same on the CPU for any architecture that this machine executes.
 Status run_on_cpu(const hal::Arch& arch, std::string_view renderer, const ir::KernelIr& kernel,
                   std::span<std::vector<std::byte>> buffers, std::span<const int64_t> vars,
-                  const compiler::Knobs* knobs = nullptr);
+                  compiler::CompileOptions options = {});
 bool is_cpu(const Where& where);
 
 }  // namespace bm::test

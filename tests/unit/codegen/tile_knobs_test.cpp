@@ -78,7 +78,7 @@ void check_walk(const ir::KernelIr& k, uint64_t seed) {
   auto want = inputs, got = inputs;
   std::vector<std::span<std::byte>> spans(want.begin(), want.end());
   ASSERT_TRUE(evaluate(k, spans, {}));
-  const Status done = test::run_on_cpu(arch, "LLVM", k, got, {}, &knobs);
+  const Status done = test::run_on_cpu(arch, "LLVM", k, got, {}, {.knobs = &knobs});
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_EQ(got, want) << knobs.text();
 }
