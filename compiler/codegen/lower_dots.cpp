@@ -10,8 +10,9 @@ namespace {
 /// Memory asked for ahead of a stream of words.
 constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kCacheLine = 64;
-/// Sums that are written out step by step.
-constexpr size_t kMaxWrittenOut = 4;
+/// Sums that are written out step by step, and instructions of work-items, whose compilers do not
+/// fetch all words first.
+constexpr size_t kMaxWrittenOut = 4, kMaxWrittenWords = 256;
 
 int64_t in_all_bytes(int64_t byte) { return (byte & 0xff) * 0x01010101; }
 
@@ -81,9 +82,14 @@ void Lowerer::emit_dots(const Node* sum, const std::vector<Env>& envs, const Nod
     }
     sums.push_back(spread(start, lanes));
   }
-  if (envs.size() > kMaxWrittenOut && loop_dots(sum, dots, envs, stream, sums)) return;
-  size_t steps = 0;
-  for (const Node* dot : dots) steps = std::max(steps, dot_steps(dot));
+  size_t steps = 0, words = 0;
+  for (const Node* dot : dots) {
+    steps = std::max(steps, dot_steps(dot));
+    words += envs.size() * dot_steps(dot);
+  }
+  const bool is_long =
+      b_.target().has_groups ? words > kMaxWrittenWords : envs.size() > kMaxWrittenOut;
+  if (is_long && loop_dots(sum, dots, envs, stream, sums)) return;
   for (size_t step = 0; step < steps; ++step)
     for (const Node* dot : dots) {
       if (step >= dot_steps(dot)) continue;
@@ -140,6 +146,7 @@ bool Lowerer::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
 /// One step: `sum` and four products per lane.
 ValueId Lowerer::emit_dot(const Node* dot, const Env& env, ValueId sum, const Node* stream) {
   const DotPlan& plan = schedule_.dots.at(dot);
+  dot_ = dot;
   const ValueId a = emit_word(plan.left, env, stream), b = emit_word(plan.right, env, nullptr);
   const uint32_t lanes = b_.type(sum).lanes;
   const ValueId wide_a = spread(a, lanes), wide_b = spread(b, lanes);
@@ -162,14 +169,18 @@ Env Lowerer::bind_step(const Node* dot, size_t step, const Env& env) {
     const int64_t count = range->src[0]->imm / (range == along ? 4 : 1);
     const int64_t at = rest % count * (range == along ? 4 : 1);
     rest /= count;
-    const auto [origin, is_new] = step_origins_.try_emplace(range, 0);
-    if (is_new) origin->second = make_bindings(b_.index(0), program_.root, 0, 1, 0);
-    const auto [it, is_first] = step_bindings_.try_emplace({range, at}, origin->second);
-    if (is_first && at != 0)
-      it->second = make_bindings(b_.index(0), program_.root, at, 1, origin->second);
-    out[number_of(range)] = it->second;
+    out[number_of(range)] = step_binding(range, at);
   }
   return out;
+}
+
+uint32_t Lowerer::step_binding(const Node* range, int64_t at) {
+  const auto [origin, is_new] = step_origins_.try_emplace(range, 0);
+  if (is_new) origin->second = make_bindings(b_.index(0), program_.root, 0, 1, 0);
+  const auto [it, is_first] = step_bindings_.try_emplace({range, at}, origin->second);
+  if (is_first && at != 0)
+    it->second = make_bindings(b_.index(0), program_.root, at, 1, origin->second);
+  return it->second;
 }
 
 /// Four neighbours as a word, per lane. `stream`: loop along which what is loaded is asked for in
@@ -203,7 +214,8 @@ ValueId Lowerer::load_word(const Node* n, const Env& env, const Node* stream) {
   const auto param = static_cast<int>(n->imm);
   const Node* at = n->src[0];
   const uint32_t vr = vector_range(dependencies(n), env);
-  if (vr == kNone) return b_.words(param, 1, emit(at, env), has_aligned_words_);
+  if (vr == kNone && has_aligned_words_) return load_aligned_word(n, env);
+  if (vr == kNone) return b_.words(param, 1, emit(at, env), false);
   const Binding binding = bindings_[env[vr]];
   Env first = env;
   first[vr] = binding.first_lane;

@@ -5,8 +5,15 @@
 #include <set>
 
 #include "compiler/codegen/lowerer.h"
+#include "compiler/ir/linear.h"
 
 namespace bm::compiler {
+namespace {
+
+/// Words that one instruction loads.
+constexpr int64_t kWide = 4;
+
+}  // namespace
 
 /// Dot products in the bodies of a group of reductions that no guard stands around yet.
 std::vector<const Node*> Lowerer::unguarded_dots(const ReduceState& s) {
@@ -76,6 +83,50 @@ void Lowerer::guard_words(const std::vector<const Node*>& dots, BlockId block,
     words_.clear();
   }
   is_guarded_ = has_aligned_words_ = false;
+}
+
+/// The loop of the dot product along which four words follow each other, the first one at a
+/// multiple of 16 bytes, or null.
+const Node* Lowerer::wide_range(const Node* load) {
+  const auto [it, is_new] = wide_ranges_.try_emplace({dot_, load}, nullptr);
+  if (!is_new) return it->second;
+  const Node *along = schedule_.dots.at(dot_).along, *index = load->src[0];
+  const ir::Linear sum = ir::linear(index);
+  for (size_t i = 1; i < dot_->src.size(); ++i) {
+    const Node* range = dot_->src[i];
+    // Words of one loop, or of a loop around one over the numbers of a single word.
+    const int64_t step = range == along ? 1 : 4, most = range == along ? kWide * 4 : kWide;
+    if (range->src[0]->imm % most != 0 || (range != along && along->src[0]->imm != 4)) continue;
+    bool is_wide = sum.constant % (kWide * 4) == 0;
+    for (const ir::Linear::Term& t : sum.terms) {
+      if (t.atom == range) {
+        is_wide = is_wide && t.coefficient == step;
+      } else if (t.atom == along) {
+        continue;  // 0 at the start of the word
+      } else {
+        const int64_t unit = strides(number_of(range), 0).align(t.atom) % (kWide * 4);
+        is_wide = is_wide && t.coefficient % (kWide * 4) * unit % (kWide * 4) == 0 &&
+                  !ir::depends_on(t.atom, range) && !ir::depends_on(t.atom, along);
+      }
+    }
+    if (is_wide && strides(number_of(range), 0).stride(index) == step) return it->second = range;
+  }
+  return nullptr;
+}
+
+/// A word of a work-item, as part of four where they lie together.
+ValueId Lowerer::load_aligned_word(const Node* load, const Env& env) {
+  const auto param = static_cast<int>(load->imm);
+  const Node* range = wide_range(load);
+  const Value base = range ? program_.at(bindings_[env[number_of(range)]].base) : Value{};
+  if (!range || base.op != ValueOp::kConst)
+    return b_.words(param, 1, emit(load->src[0], env), true);
+  const int64_t at = base.imm + bindings_[env[number_of(range)]].offset;
+  const int64_t step = range == schedule_.dots.at(dot_).along ? 4 : 1;
+  const int64_t part = at / step % kWide;
+  const Env first = bound(env, range, step_binding(range, at - part * step));
+  const ValueId four = b_.words(param, kWide, emit(load->src[0], first), true);
+  return b_.extract(four, static_cast<uint32_t>(part));
 }
 
 /// A dot product outside of reductions, for all copies of the surrounding loop bodies.

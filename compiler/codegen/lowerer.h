@@ -252,6 +252,7 @@ class Lowerer {
   ValueId emit_dot(const Node* dot, const Env& env, ValueId sum, const Node* stream);
   size_t dot_steps(const Node* dot) const;
   Env bind_step(const Node* dot, size_t step, const Env& env);
+  uint32_t step_binding(const Node* range, int64_t at);
   ValueId emit_word(const Node* n, const Env& env, const Node* stream);
   ValueId load_word(const Node* n, const Env& env, const Node* stream);
   void prefetch_words(const Node* load, ValueId index, const Node* stream);
@@ -260,6 +261,8 @@ class Lowerer {
   void emit_invariants(const ReduceState& s);
   void guard_words(const std::vector<const Node*>& dots, BlockId block,
                    const std::function<void(BlockId)>& write);
+  const Node* wide_range(const Node* load);
+  ValueId load_aligned_word(const Node* load, const Env& env);
   void emit_guarded_dot(const Node* dot, const std::vector<Env>& envs);
   // lower_stages.cpp.
   struct Stage {
@@ -304,6 +307,8 @@ class Lowerer {
   std::map<std::vector<uint32_t>, ValueId> words_;                      // as memo_, of words
   bool is_guarded_ = false;         // values being made are for one kind of address
   bool has_aligned_words_ = false;  // words being loaded lie at multiples of 4 bytes
+  const Node* dot_ = nullptr;       // the dot product whose words are being loaded
+  std::map<std::pair<const Node*, const Node*>, const Node*> wide_ranges_;  // by dot and load
   std::unordered_map<const Node*, uint32_t> step_origins_;
   std::map<std::pair<const Node*, int64_t>, uint32_t> step_bindings_;
   std::unordered_map<const Node*, Stage> stages_;

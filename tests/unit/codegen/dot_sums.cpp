@@ -25,12 +25,12 @@ ir::KernelIr dot_sum_kernel(const DotShape& s) {
   const int64_t row = s.blocks * s.block();
   const DType code = s.is_signed ? DType::kI8 : DType::kU8;
   k.params = {{.dtype = DType::kF32, .elements = s.vectors * s.rows, .is_written = true},
-              {.dtype = code, .elements = s.skipped + s.rows * row, .is_read = true},
+              {.dtype = code, .elements = s.skipped + s.rows * (row + s.padding), .is_read = true},
               {.dtype = DType::kI8, .elements = s.vectors * row, .is_read = true},
               {.dtype = DType::kI32, .elements = s.vectors * s.blocks, .is_read = true},
               {.dtype = DType::kF32, .elements = s.rows * s.blocks, .is_read = true}};
   const Node* column = g.add(g.mul(group, s.width), j);
-  const Node* at = g.add(g.add(g.mul(n, row), g.mul(b, s.block())), column);
+  const Node* at = g.add(g.add(g.mul(n, row + s.padding), g.mul(b, s.block())), column);
   if (s.is_packed) {
     const Node* words = g.add(g.mul(g.div(n, 16), s.blocks), b);
     at = g.add(g.add(g.mul(words, 16 * s.block()), g.mul(group, 16 * s.width)),

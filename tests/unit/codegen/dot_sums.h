@@ -19,10 +19,11 @@ struct DotShape {
   bool is_signed = false;        ///< the matrix is int8; its bytes are taken whole
   int64_t words = 8, width = 4;  ///< of a block: a loop over words around one over their numbers
   int64_t skipped = 0;           ///< numbers in front of the matrix
+  int64_t padding = 0;           ///< and behind each of its rows, if they are one after another
 
   int64_t block() const { return words * width; }
   /// Whether words lie at multiples of four numbers.
-  bool has_words() const { return width % 4 == 0 && skipped % 4 == 0; }
+  bool has_words() const { return width % 4 == 0 && skipped % 4 == 0 && padding % 4 == 0; }
 };
 
 /// out[v][n] = Σ_b float(Σ_{g,j} code(w) · x + shift[v][b]) · scale[n][b]

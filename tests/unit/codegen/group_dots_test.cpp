@@ -33,9 +33,13 @@ constexpr DotShape kShapes[] = {
     {.vectors = 1, .rows = 2, .blocks = 40, .is_packed = false, .is_signed = true},
     {.vectors = 7, .rows = 20, .blocks = 3, .is_packed = false, .words = 2, .width = 8},
     {.vectors = 5, .rows = 16, .blocks = 6, .code = Bytes::kHigh, .words = 1, .skipped = 8},
+    {.vectors = 4, .rows = 5, .blocks = 3, .is_packed = false, .words = 1, .width = 32},
+    {.vectors = 2, .rows = 9, .blocks = 3, .code = Bytes::kHigh, .is_packed = false, .skipped = 4},
+    {.vectors = 3, .rows = 7, .blocks = 2, .is_packed = false, .padding = 4},
     // No words: not four numbers, or not where words begin.
     {.vectors = 3, .rows = 32, .blocks = 3, .width = 3},
     {.vectors = 2, .rows = 16, .blocks = 4, .code = Bytes::kLow, .skipped = 2},
+    {.vectors = 2, .rows = 6, .blocks = 4, .is_packed = false, .padding = 3},
     {.vectors = 2, .rows = 9, .blocks = 2, .is_packed = false, .is_signed = true, .width = 6},
 };
 
@@ -56,7 +60,8 @@ class GroupDots : public testing::TestWithParam<const char*> {
     EXPECT_EQ(got[0], evaluated(k, start)[0])
         << s.vectors << " vectors, " << s.rows << " rows, " << s.blocks << " blocks of " << s.words
         << "x" << s.width << ", code " << static_cast<int>(s.code) << ", " << s.skipped
-        << " skipped" << (s.is_packed ? ", packed" : "") << (s.is_signed ? ", signed" : "");
+        << " skipped, " << s.padding << " between rows" << (s.is_packed ? ", packed" : "")
+        << (s.is_signed ? ", signed" : "");
   }
 };
 
@@ -77,6 +82,7 @@ TEST_P(GroupDots, RandomShapesAreThoseOfTheReference) {
     s.words = pick(1, 8);
     s.width = pick(0, 3) ? 4 : pick(1, 8);
     s.skipped = pick(0, 3) ? 0 : pick(1, 9);
+    s.padding = pick(0, 3) ? 0 : pick(1, 12);
     if (s.is_packed) s.rows = 16 * pick(1, 4);
     if (!s.is_signed) s.code = static_cast<Bytes>(pick(0, 3));
     check(s, i);
@@ -201,6 +207,21 @@ TEST(GroupDot, CardsFromPascalOnHaveDp4a) {
   EXPECT_TRUE(has(assembly(whole, arch, "PTX"), "dp4a.u32.s32"));
   EXPECT_TRUE(has(assembly(numbers, arch, "PTX"), "dp4a.s32.s32"));
   EXPECT_FALSE(has(assembly(odd, arch, "PTX"), "dp4a"));
+  // Eight words of a row lie together; shifted by four numbers those of the matrix are single.
+  DotShape row = whole, moved, apart;
+  row.is_packed = false;
+  moved = apart = row;
+  moved.skipped = apart.padding = 4;
+  const auto count = [&](const DotShape& s, std::string_view what) {
+    const std::string code = assembly(s, arch, "PTX");
+    int n = 0;
+    for (size_t at = 0; (at = code.find(what, at)) != std::string::npos; ++at) ++n;
+    return n;
+  };
+  EXPECT_EQ(count(whole, "ld.global.v4.u32"), 2);
+  EXPECT_EQ(count(row, "ld.global.v4.u32"), 4);
+  EXPECT_EQ(count(moved, "ld.global.v4.u32"), 2);
+  EXPECT_EQ(count(apart, "ld.global.v4.u32"), 2);
   arch.name = "sm_60";
   EXPECT_TRUE(compiler::target_info(arch).dots.empty());
   arch.name = "sm_61";
