@@ -419,7 +419,7 @@ class PtxRenderer {
   void dot(ValueId id) {
     const Value& v = p_.at(id);
     std::string sources;
-    for (const size_t i : {1, 2, 0}) sources += ", " + v_.in_register(v.args[i]);
+    for (const size_t i : {1U, 2U, 0U}) sources += ", " + v_.in_register(v.args[i]);
     out_.line("{} {}{};", dp4a_name(v), v_.define(id), sources);
   }
 
