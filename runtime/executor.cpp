@@ -118,7 +118,8 @@ Status execute_kernel(const Call& call, const KernelCall& kernel,
   const size_t count = kernel.vars.size();
   SmallArray<int64_t, kStackVars> vars(count + kernel.constants.size());
   for (size_t i = 0; i < count; ++i) vars.span()[i] = var_values[kernel.vars[i]];
-  std::copy(kernel.constants.begin(), kernel.constants.end(), vars.span().begin() + count);
+  std::copy(kernel.constants.begin(), kernel.constants.end(),
+            vars.span().begin() + static_cast<std::ptrdiff_t>(count));
 
   const auto& grid = kernel.program->code().grid;
   hal::Dispatch dispatch{kernel.program.get(), {}, {}};
