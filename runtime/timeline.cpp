@@ -225,7 +225,11 @@ Status Timeline::pause(nanoseconds idle) const {
   }
   const nanoseconds before = clock_.now();
   if (options_.on_idle) BM_TRY(options_.on_idle(idle));
-  BM_TRY(ask_sources());
+  if (const Status alive = ask_sources(); !alive) {
+    uint64_t none = UINT64_MAX;
+    tainted_after_.compare_exchange_strong(none, completed());
+    return alive;
+  }
   // The device may have slept until an event of its own: then it is time to look, not to sleep
   // more.
   if (clock_.now() - before >= kYieldFor) return {};
@@ -235,6 +239,8 @@ Status Timeline::pause(nanoseconds idle) const {
 
 Status Timeline::wait(uint64_t value, std::chrono::milliseconds deadline) {
   BM_TRY(settle(value, deadline));
+  if (value > tainted_after_.load(std::memory_order_acquire)) [[unlikely]]
+    BM_TRY(status());
   if (!has_dropped_.load(std::memory_order_acquire)) [[likely]]
     return {};
   return outcome(value);
@@ -307,12 +313,13 @@ Status Timeline::outcome(uint64_t value) const {
 }
 
 void Timeline::revive(const Error& cause) {
-  const uint64_t after = completed();
+  const uint64_t after = std::min(completed(), tainted_after_.load());
   const std::lock_guard lock(poison_lock_);
   // In this order: who finds the value reached finds that it was dropped, and who finds no poison
   // finds the value reached.
   if (after < last()) dropped_.push_back({after, last(), poison_ ? *poison_ : cause});
   has_dropped_.store(!dropped_.empty(), std::memory_order_release);
+  tainted_after_.store(UINT64_MAX);
   note_completed(last());
   std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(host_))
       .store(hardware_value(last()), std::memory_order_release);

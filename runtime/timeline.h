@@ -151,6 +151,9 @@ class Timeline {
   std::vector<Tie> waiters_;  ///< foreign work that waits for this signal on its device
   mutable std::mutex sources_lock_;
   std::vector<Tie> sources_;  ///< what our work waits for on this device
+  /// What comes later waited for a device that failed: it counts as dropped, even if it runs once
+  /// that one is revived.
+  mutable std::atomic<uint64_t> tainted_after_{UINT64_MAX};
 
   std::atomic<bool> is_poisoned_{false};
   mutable std::mutex poison_lock_;

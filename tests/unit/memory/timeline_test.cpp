@@ -268,6 +268,23 @@ TEST(Timeline, WhoeverWaitsForAFailedDeviceGetsItsError) {
   EXPECT_EQ(second.timeline.wait(1, 1000ms).error().message, "page fault at 0x1000");
 }
 
+TEST(Timeline, WorkThatRunsAfterTheFailedDeviceWasRevivedWasDroppedAllTheSame) {
+  Asked failed, waits;
+  for (Timeline* t : {&failed.timeline, &waits.timeline}) ASSERT_TRUE(t->next());
+  ASSERT_TRUE(failed.timeline.wait_command(1, waits.timeline.last_point()));
+  failed.health = fail(Code::kDeviceFault, "page fault at 0x1000");
+  ASSERT_FALSE(waits.timeline.wait(1, 1000ms));
+  failed.health = {};
+  failed.timeline.revive({Code::kInternal, "no cause"});
+  waits.word.value() = 1;  // its queue saw the signal of the revived one
+  EXPECT_TRUE(waits.timeline.reached(1));
+  waits.timeline.revive({Code::kInternal, "no cause"});
+  EXPECT_EQ(waits.timeline.wait(1).error().message, "page fault at 0x1000");
+  ASSERT_TRUE(waits.timeline.next());
+  waits.word.value() = 2;
+  EXPECT_TRUE(waits.timeline.wait(2));
+}
+
 TEST(Timeline, WhatIsNotWaitedForAnyMoreIsNobodysFault) {
   Asked first, second;
   for (Timeline* t : {&first.timeline, &second.timeline}) ASSERT_TRUE(t->next());

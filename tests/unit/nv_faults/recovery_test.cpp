@@ -260,6 +260,35 @@ TEST_P(NvRecoveryOf, AGraphThatFailedIsGivenBackWithTheDevice) {
   EXPECT_EQ(bench_->system().kernel().report().complaints, std::vector<std::string>());
 }
 
+TEST_P(NvRecoveryOf, AGpuThatWaitedForTheOneThatFailedIsToldAndRecoversToo) {
+  const ScopedSetting wait("BM_WAIT_TIMEOUT_MS", "20000");
+  Bench both({.chip = GetParam(), .gpus = 2});
+  ASSERT_TRUE(both.open());
+  const auto other = both.open_unit(1);
+  ASSERT_TRUE(other) << other.error().message;
+  runtime::Stream& first = both.device().stream();
+  runtime::Stream& second = (*other)->stream();
+  const hal::Program* const reader = *both.load(kReader);
+  hal::Buffer* const argument = *both.allocate(8, true);
+  std::memcpy(argument->host(), &kNowhere, sizeof kNowhere);
+  const hal::Command commands[] = {hal::Dispatch{reader, argument->va(), {}}};
+  const Point failed[] = {*first.submit(QueueKind::kCompute, commands)};
+  const auto waits = second.submit_after(QueueKind::kCompute, {}, failed);
+  ASSERT_TRUE(waits) << waits.error().message;
+  const Status told = second.wait(*waits);
+  ASSERT_FALSE(told);
+  EXPECT_NE(told.error().message.find("in kernel 'reader'"), std::string::npos)
+      << told.error().message;
+  for (runtime::Device* device : {&both.device(), other->get()}) {
+    const Status recovered = device->recover();
+    ASSERT_TRUE(recovered) << recovered.error().message;
+    const auto works = device->stream().submit(QueueKind::kCompute, {});
+    ASSERT_TRUE(works) << works.error().message;
+    EXPECT_TRUE(device->stream().wait(*works));
+  }
+  EXPECT_EQ(second.wait(*waits).error().message, told.error().message) << "dropped work looks done";
+}
+
 TEST_P(NvRecoveryOf, ADeviceThatCannotBeRebuiltStaysFailedUntilItCan) {
   ASSERT_FALSE(stream().wait(*submit_fault()));
   const std::string cause = bench_->hal().status().error().message;
