@@ -58,7 +58,11 @@ void Lowerer::lower_groups(BlockId root) {
       const bool is_last = i + 1 == factors.size(), is_chunk = f.loop == kNone;
       // The number of chunks is a constant unless it is the only factor.
       ValueId count = b_.index(f.count);
-      if (!is_chunk) count = emit(schedule_.loops[f.loop].range->src[0], instances[0]);
+      const bool is_side = !is_chunk && schedule_.loops[f.loop].is_side;
+      if (is_side)
+        count = b_.index(schedule_.loops[f.loop].range->src[0]->imm / schedule_.side);
+      else if (!is_chunk)
+        count = emit(schedule_.loops[f.loop].range->src[0], instances[0]);
       ValueId digit = rest;
       if (!is_last) {
         digit = divide_index(Op::kMod, rest, count, false);
@@ -66,6 +70,10 @@ void Lowerer::lower_groups(BlockId root) {
       }
       total = b_.mul(total, count);
       if (f.is_bounded) end = total;
+      if (is_side) {
+        const ValueId first = b_.mul(digit, b_.index(schedule_.side));
+        digit = b_.add(first, side_number());
+      }
       if (is_chunk)
         chunk = digit;
       else
@@ -77,11 +85,14 @@ void Lowerer::lower_groups(BlockId root) {
   for (size_t i = open.size(); i-- > 0;) b_.close_groups(open[i].loop, open[i].axis, open[i].end);
 }
 
+/// Which of the iterations that a group does side by side this work-item has.
+ValueId Lowerer::side_number() { return b_.bit_and(b_.item(), b_.index(schedule_.side - 1)); }
+
 /// The other loops, merged: one chunk of their iterations per group.
 void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
   std::vector<size_t> loops;
   std::vector<ValueId> counts;
-  ValueId total = b_.index(1);
+  ValueId total = b_.index(schedule_.side);
   int64_t most = 1;
   for (size_t i = schedule_.grid_loops; i < schedule_.loops.size(); ++i) {
     const AxisPlan& axis = schedule_.loops[i];
@@ -102,12 +113,12 @@ void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
   b_.close_items(loop, begin, schedule_.is_exact ? kNone : total, schedule_.trips);
 }
 
-/// Every work-item reduces every block-th iteration.
+/// Every work-item reduces every block-th iteration, or as many times fewer as there are results.
 void Lowerer::deal_reduction(ReduceState& s, BlockId block) {
   const uint32_t items = schedule_.block;
-  ValueId total = b_.index(1);
+  ValueId total = b_.index(schedule_.side);
   std::vector<ValueId> counts;
-  int64_t most = 1;
+  int64_t most = schedule_.side;
   for (const Node* range : s.loops) {
     const Node* extent = range->src[0];
     ValueId count = emit(extent, s.envs[0]);
@@ -121,6 +132,8 @@ void Lowerer::deal_reduction(ReduceState& s, BlockId block) {
   }
   const Builder::Loop loop = b_.open_loop(block, LoopKind::kItem);
   ValueId rest = loop.index;
+  if (schedule_.side > 1)
+    rest = divide_index(Op::kDiv, rest, b_.index(schedule_.side), most <= kMax32);
   uint32_t binding = 0;
   for (size_t d = s.loops.size(); d-- > 0;) {
     const bool is_narrow = most <= kMax32;
@@ -153,7 +166,7 @@ void Lowerer::combine_items(ReduceState& s, BlockId block) {
     b_.local_store(block, s.arrays[m], item, b_.read(block, reg));
   }
   b_.barrier(block);
-  for (uint32_t half = items / 2; half > 0; half /= 2) {
+  for (uint32_t half = items / 2; half >= schedule_.side; half /= 2) {
     const ValueId is_active = b_.lt(item, b_.index(half)), other = b_.add(item, b_.index(half));
     const BlockId body = b_.open_block(block);
     const BlockId outer_floor = b_.set_floor(body);

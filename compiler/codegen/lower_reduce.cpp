@@ -306,7 +306,10 @@ ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accu
 /// Copies pairwise, then halves of the vector pairwise, then the scalar tail.
 ValueId Lowerer::combine(ReduceState& s, size_t m, BlockId block) {
   const Node* r = s.reduce(m);
-  if (s.plan.is_shared) return b_.cast(b_.local_load(block, s.arrays[m], b_.index(0)), r->dtype);
+  if (s.plan.is_shared) {
+    const ValueId at = schedule_.side > 1 ? side_number() : b_.index(0);
+    return b_.cast(b_.local_load(block, s.arrays[m], at), r->dtype);
+  }
   std::vector<ValueId> parts;
   for (uint32_t reg : s.vector_registers[m]) parts.push_back(b_.read(block, reg));
   while (parts.size() > 1) {

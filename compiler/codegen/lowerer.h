@@ -72,6 +72,7 @@ class Lowerer {
                         const std::vector<ValueId>& counts, bool is_narrow, BlockId block,
                         const Instances& instances);
   ValueId divide_index(Op op, ValueId a, ValueId b, bool is_narrow);
+  ValueId side_number();
   void deal_reduction(ReduceState& s, BlockId block);
   void combine_items(ReduceState& s, BlockId block);
   // lower_matrix.cpp: products by matrix instructions.

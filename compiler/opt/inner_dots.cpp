@@ -62,6 +62,16 @@ bool InnerDot::has_aligned_words() const {
          std::ranges::all_of(right_loads, is_aligned);
 }
 
+bool InnerDot::has_neighbours(const Node* range, int64_t count) const {
+  Strides near(range, count);
+  const auto are_all = [&](const std::vector<const Node*>& loads, int64_t stride) {
+    return std::ranges::all_of(
+        loads, [&](const Node* load) { return near.stride(load->src[0]) == stride; });
+  };
+  return (are_all(left_loads, 4) && are_all(right_loads, 0)) ||
+         (are_all(left_loads, 0) && are_all(right_loads, 4));
+}
+
 std::optional<InnerDot> find_inner_dot(const Node* reduce, const TargetInfo& target) {
   const Node* product = reduce->src[0];
   if (reduce->reduce_op() != ir::ReduceOp::kSum || reduce->dtype != DType::kI32 ||

@@ -16,6 +16,9 @@ struct InnerDot {
 
   /// Whether every word begins at a multiple of four elements of its param.
   bool has_aligned_words() const;
+  /// Whether `count` neighbours of an output loop, from a multiple of it on, have neighbouring
+  /// words of one factor and share those of the other.
+  bool has_neighbours(const ir::Node* range, int64_t count) const;
 };
 
 /// A short sum over products of uint8 and int8 numbers, or of int8 numbers where `target` has an

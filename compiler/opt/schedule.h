@@ -24,6 +24,7 @@ struct AxisPlan {
   const ir::Node* range = nullptr;
   uint32_t lanes = 1;
   uint32_t jam = 1;
+  bool is_side = false;    ///< Schedule::side iterations a group, whose work-items have one each
   bool is_masked = false;  ///< what full vectors leave of the loop is one more, masked
   uint32_t rest = 1;       ///< merged vectors where fewer than `jam` are left; 0, 1: one at a time
   /// Not 0: a loop over tiles of so many iterations; a later loop over the same range goes through
@@ -133,8 +134,12 @@ struct Schedule {
   // over chunks and their iterations over the group's work-items.
   uint32_t block = 0;                            ///< work-items per group; 0: no groups
   std::array<std::vector<GroupFactor>, 3> axes;  ///< lowest digit first
-  int64_t trips = 0;                             ///< most iterations of one work-item; 0: not known
-  bool is_exact = false;                         ///< no work-item is left without its trips
+  /// Iterations of the loop that is_side which a group does at once: work-item i has number i %
+  /// side of them, and the others with that number share its reductions. Then there are no item
+  /// loops.
+  uint32_t side = 1;
+  int64_t trips = 0;      ///< most iterations of one work-item; 0: not known
+  bool is_exact = false;  ///< no work-item is left without its trips
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
   std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
   std::vector<StagePlan> stages;

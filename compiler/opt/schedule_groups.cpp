@@ -3,6 +3,7 @@
 // work-item, times how often the processor has to be filled.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 #include "compiler/ir/linear.h"
@@ -27,6 +28,8 @@ constexpr double kStartCost = 10, kLevelCost = 10;
 constexpr double kLeastShared = 16;
 /// Numbers of a dot product's word.
 constexpr int kWord = 4;
+/// Work-items that read neighbouring words, where a group shares reductions for as many results.
+constexpr uint32_t kSide = 16;
 /// Merged copies of a body beyond this many nodes cost more to compile than they save.
 constexpr double kMaxMergedNodes = 200;
 /// Launch dimensions stay below 2^31 on every API; chunks grow before that.
@@ -66,8 +69,13 @@ class GroupScheduler {
     order_loops();
     find_reductions();
     choose_level();
+    choose_side();
     if (limits_.has_tiles) choose_tile();
     shape_ = best_shape(is_group_);
+    if (side_ && shape_.block < kSide) {
+      side_ = nullptr;
+      shape_ = best_shape(is_group_);
+    }
     share_reductions();
     set_launch();
     if (!fit_grid()) merge_all();
@@ -120,6 +128,7 @@ class GroupScheduler {
     const auto dot = has_words ? find_inner_dot(f->node, target_) : std::nullopt;
     if (!dot || !dot->has_aligned_words()) return;
     dots_.emplace(f->node, dot->plan);
+    found_dots_.push_back(*dot);
     f->is_dot = true;
     f->evaluations /= kWord;
   }
@@ -161,10 +170,28 @@ class GroupScheduler {
     }
   }
 
+  /// Where a group shares the reductions of every result, its work-items read words far apart. If
+  /// neighbouring results have neighbouring words, a group takes some of them side by side.
+  void choose_side() {
+    const bool is_shared_level = std::ranges::all_of(is_group_, std::identity{}) &&
+                                 std::ranges::any_of(reduces_, [&](const ReduceFacts& r) {
+                                   return is_shared(r, is_group_);
+                                 });
+    if (!is_shared_level || found_dots_.empty()) return;
+    for (const Node* range : loops_) {
+      const Node* extent = range->src[0];
+      if (extent->is_const() && extent->imm > 0 && extent->imm % kSide == 0 &&
+          std::ranges::all_of(found_dots_,
+                              [&](const InnerDot& d) { return d.has_neighbours(range, kSide); }))
+        side_ = range;
+    }
+  }
+
   /// `width`: elements loaded at once.
   double scattered(const Node* load, const Node* along, int width = 1) {
     if (!along) return 0;
-    const std::optional<int64_t> stride = model_.strides(along, 0).stride(load->src[0]);
+    const int64_t chunk = width == 1 ? 0 : kSide;
+    const std::optional<int64_t> stride = model_.strides(along, chunk).stride(load->src[0]);
     return stride && std::abs(*stride) <= width ? 0 : kScattered - 1;
   }
 
@@ -180,6 +207,7 @@ class GroupScheduler {
   }
 
   double trip_cost(const ReduceFacts& r, const Node* n, const Node* along) {
+    if (r.is_dot && n->op == Op::kCast) return 0;  // part of the instruction
     const double far = n->op == Op::kLoad ? scattered(n, along, r.is_dot ? kWord : 1) : 0;
     return CostModel::weight(n) + far;
   }
@@ -203,6 +231,7 @@ class GroupScheduler {
 
   /// The loop around `r` along which neighbouring work-items differ, if a group shares one.
   const Node* shared_loop(const ReduceFacts& r, const Level& level) const {
+    if (side_) return side_;
     for (const ReduceFacts& around : reduces_)
       if (is_shared(around, level) && model_.depends(r.node, around.node->src.back()))
         return around.node->src.back();
@@ -234,6 +263,11 @@ class GroupScheduler {
       } else {
         c.repeated += r.evaluations * body_cost(r, nullptr);
       }
+    }
+    if (side_) {
+      c.groups /= kSide;
+      c.dealt *= kSide;
+      c.iterations = kSide;
     }
     return c;
   }
@@ -358,7 +392,9 @@ class GroupScheduler {
     for (const bool is_group : {true, false})
       for (size_t i = 0; i < loops_.size(); ++i)
         if (is_group_[i] == is_group)
-          s_.loops.push_back({.range = loops_[i], .lanes = 1, .jam = jams_[i]});
+          s_.loops.push_back(
+              {.range = loops_[i], .lanes = 1, .jam = jams_[i], .is_side = loops_[i] == side_});
+    s_.side = side_ ? kSide : 1;
     s_.grid_loops = static_cast<uint32_t>(std::count(is_group_.begin(), is_group_.end(), true));
     s_.block = shape_.block;
     bool is_const = false;
@@ -424,7 +460,8 @@ class GroupScheduler {
       ++axis_;
       is_closed_ = false;
     }
-    const bool is_exact = multiply(&s_.grid[axis_], extent, 1);
+    const int64_t side = s_.loops[loop].is_side ? s_.side : 1;
+    const bool is_exact = multiply(&s_.grid[axis_], extent, side);
     s_.axes[axis_].push_back({.loop = loop, .is_bounded = !is_exact});
     is_closed_ = !is_exact;
   }
@@ -463,6 +500,7 @@ class GroupScheduler {
     is_group_.assign(loops_.size(), false);
     jams_.assign(loops_.size(), 1);
     is_tiled_ = is_closed_ = false;
+    side_ = nullptr;
     axis_ = 0;
     shape_ = best_shape(is_group_);
     share_reductions();
@@ -479,7 +517,9 @@ class GroupScheduler {
   std::vector<uint32_t> jams_;      // by loop
   std::vector<ReduceFacts> reduces_;
   std::unordered_map<const Node*, DotPlan> dots_;
+  std::vector<InnerDot> found_dots_;
   Level is_group_;
+  const Node* side_ = nullptr;  ///< the loop that is_side
   Shape shape_;
   bool is_tiled_ = false;
   size_t axis_ = 0;         // of the grid, being filled

@@ -28,6 +28,7 @@ std::string text_of(const AxisPlan& axis) {
   if (axis.tile > 0) return out + fmt::format(" in tiles of {}", axis.tile);
   if (axis.lanes > 1) out += fmt::format(", {} lanes", axis.lanes);
   if (axis.is_masked) out += ", the last ones masked";
+  if (axis.is_side) out += ", work-items side by side";
   if (axis.jam > 1) out += fmt::format(", {} vectors side by side", axis.jam);
   return out;
 }

@@ -31,6 +31,8 @@ constexpr DotShape kShapes[] = {
     {.vectors = 40, .rows = 96, .blocks = 2},
     {.vectors = 2, .rows = 3, .blocks = 70, .code = Bytes::kLow, .is_packed = false},
     {.vectors = 1, .rows = 2, .blocks = 40, .is_packed = false, .is_signed = true},
+    {.vectors = 1, .rows = 48, .blocks = 70, .code = Bytes::kLow},
+    {.vectors = 2, .rows = 16, .blocks = 37, .has_shift = false},
     {.vectors = 7, .rows = 20, .blocks = 3, .is_packed = false, .words = 2, .width = 8},
     {.vectors = 5, .rows = 16, .blocks = 6, .code = Bytes::kHigh, .words = 1, .skipped = 8},
     {.vectors = 4, .rows = 5, .blocks = 3, .is_packed = false, .words = 1, .width = 32},
@@ -116,8 +118,10 @@ TEST_P(GroupDots, WordsAreMultipliedByInstructions) {
     ASSERT_TRUE(text) << text.error().message;
     EXPECT_EQ(has(text->lowered, "= dot"), has_instruction() && s.has_words()) << text->lowered;
     // Few results of many blocks, and the opposite.
-    if (s.blocks == 70) {
+    if (s.blocks >= 37) {
       EXPECT_TRUE(has(text->schedule, "shared by the work-items")) << text->schedule;
+      EXPECT_EQ(has(text->schedule, "side by side"), has_instruction() && s.is_packed)
+          << text->schedule;
     }
     if (s.vectors == 40) {
       EXPECT_FALSE(has(text->schedule, "shared by the work-items")) << text->schedule;
