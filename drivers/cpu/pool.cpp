@@ -106,8 +106,8 @@ void Pool::start_workers() {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  is_placing_ = !pin_ && sched_getaffinity(0, sizeof usable_, &usable_) == 0 &&
-                CPU_COUNT(&usable_) > 1;
+  is_placing_ =
+      !pin_ && sched_getaffinity(0, sizeof usable_, &usable_) == 0 && CPU_COUNT(&usable_) > 1;
   given_ = usable_;
   workers_.resize(threads_ - 1);
   uint32_t started = 0;

@@ -21,11 +21,11 @@ using KernelEntry = void (*)(const uint64_t* args, uint64_t block_begin, uint64_
 /// Threads start at the first run() and are joined by the destructor. Between kernels a worker
 /// spins for about 50 us, so the kernels of one replay find it awake, then parks.
 ///
-/// Cores: workers may use what the first caller of run() may, except the core on which the caller is
-/// when it wakes them. A worker that the system queues there would wait for the caller, which waits
-/// for it: with all cores just busy Linux does not look for an idle one (kernel/sched/fair.c,
-/// select_idle_cpu), and kernels of a few milliseconds gain nothing from a second core. Whoever sets
-/// the workers' affinity from outside has the last word.
+/// Cores: workers may use what the first caller of run() may, except the core on which the caller
+/// is when it wakes them. A worker that the system queues there would wait for the caller, which
+/// waits for it: with all cores just busy Linux does not look for an idle one (kernel/sched/fair.c,
+/// select_idle_cpu), and kernels of a few milliseconds gain nothing from a second core. Whoever
+/// sets the workers' affinity from outside has the last word.
 ///
 /// Fork: a child has no workers; there every run() is inline and the destructor joins nothing.
 class Pool {
