@@ -338,7 +338,7 @@ INSTANTIATE_TEST_SUITE_P(
         Subject{"panels of words", "panels of bytes"},
         Subject{"panels of words, signs flipped", "panels of bytes"},
         Subject{"panels of words, the last one cut", "panels of bytes"},
-        Subject{"few rows, sums in scratch", "matmul"}),
+        Subject{"few rows, sums in scratch", "few rows"}),
     [](const auto& subject) {
       std::string name;
       for (const char c : subject.param.schedule)

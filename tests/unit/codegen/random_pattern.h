@@ -37,6 +37,7 @@ class Pattern {
 
   // random_products.cpp.
   void matmul();
+  void few_rows();
   void convolution();
   void quantised();
   void repacked();
@@ -226,6 +227,7 @@ class Pattern {
   std::vector<bool> is_wide_;
   int64_t budget_ = 1;  // iterations left
   int64_t small_ = 3;
+  bool is_flat_ = false;  // products of a few rows and many columns
 };
 
 }  // namespace bm::test

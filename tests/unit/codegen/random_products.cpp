@@ -8,7 +8,7 @@ namespace bm::test {
 void Pattern::matmul() {
   // Deep ones have room for blocks of registers, others for many rows and columns, or many columns
   // of a few rows.
-  const bool is_deep = chance(50), is_strip = !is_deep && chance(30);
+  const bool is_strip = is_flat_, is_deep = !is_strip && chance(50);
   if (is_deep || is_strip) budget_ = kMostWork;
   const Loop deep = is_deep ? inner(130) : is_strip ? inner_of(40 + range_of(30)) : Loop{};
   const Loop batch = chance(30) && !is_strip ? output(4) : Loop{};
@@ -25,6 +25,11 @@ void Pattern::matmul() {
   const Node* right = operand(t.right, t.sum, right_loops);
   const Node* sum = sum_of(g().binary(Op::kMul, left, right), depth);
   store(epilogue(sum, t.out, {batch, m, n}), t.out);
+}
+
+void Pattern::few_rows() {
+  is_flat_ = true;
+  matmul();
 }
 
 void Pattern::convolution() {

@@ -3,21 +3,25 @@
 
 namespace bm::test {
 
-/// Softmax over powers of two: everything but the division is exact.
+/// Softmax of powers of two over one axis or two: everything but the division is exact.
 void Pattern::softmax() {
-  const Loop outer = output(9), row = output(130);
+  const Loop outer = output(9), side = chance(25) ? output(5) : Loop{}, row = output(130);
   const DType t = row_type();
-  const auto value = [&](const Loop& column) {
-    return converted(load_dense(t, with({column}, {outer})), DType::kF32);
-  };
   out_.tolerance = 2e-6;
-  const Node* own = value(row);
-  const auto again = [&] { return same_row(own, row); };
+  const Node* own = converted(load_dense(t, with({row}, {outer, side})), DType::kF32);
+  const auto again = [&] {
+    std::vector<const Node*> from{row.range}, to{same_extent(row)};
+    if (side.range) {
+      from.push_back(side.range);
+      to.push_back(same_extent(side));
+    }
+    return std::pair(g().substitute(own, from, to), to);
+  };
   const auto [inner_max, k1] = again();
-  const Node* most = reduce(ReduceOp::kMax, inner_max, {k1});
+  const Node* most = reduce(ReduceOp::kMax, inner_max, k1);
   const auto [inner_exp, k2] = again();
   const Node* total =
-      reduce(ReduceOp::kSum, g().unary(Op::kExp2, g().binary(Op::kSub, inner_exp, most)), {k2});
+      reduce(ReduceOp::kSum, g().unary(Op::kExp2, g().binary(Op::kSub, inner_exp, most)), k2);
   const Node* power = g().unary(Op::kExp2, g().binary(Op::kSub, own, most));
   const Node* result = chance(30)   ? g().binary(Op::kAdd, g().unary(Op::kLog2, total), most)
                        : chance(50) ? g().binary(Op::kDiv, power, total)

@@ -161,7 +161,8 @@ class Trial {
     const bool is_split = c_.kind == Kind::kPacked || c_.kind == Kind::kShared;
     if (!is_split) want = BM_TRY(reference(k_));
     // As kernels come from tensors; the reference has one index per loop.
-    if (!is_split && is_pattern(c_.kind) && seed_ % 2) compiler::unify_ranges(&k_.kernel);
+    const bool is_unified = !is_split && is_pattern(c_.kind) && std::mt19937_64(seed_)() % 2;
+    if (is_unified) compiler::unify_ranges(&k_.kernel);
     const auto done = execute(&buffers);
     if (!done) return fail(done.error().code, "{}: {}", what, done.error().message);
     if (!*done) return false;
