@@ -185,6 +185,16 @@ class Scheduler {
     s_.stages = plan_stages(kernel_, model_, target_.row_bytes);
     // Scratch has room for the row, not for vectors that reach beyond it.
     for (AxisPlan& a : s_.loops) a.is_masked = a.is_masked && s_.stages.empty();
+    // Neighbours in scratch are neighbours along the producer's last loop.
+    std::erase_if(s_.stages, [&](const StagePlan& stage) {
+      const auto& loops = stage.producer->src;
+      const auto is_across = [&](const Node* lanes) {
+        return std::find(loops.begin() + 1, loops.end() - 1, lanes) != loops.end() - 1;
+      };
+      return is_across(lanes_.range) ||
+             std::any_of(s_.reduces.begin(), s_.reduces.end(),
+                         [&](const auto& r) { return is_across(r.second.vector_range); });
+    });
     // Lanes must run along the row or not at all.
     std::erase_if(s_.stages, [&](const StagePlan& stage) {
       const auto& loops = stage.producer->src;
