@@ -7,15 +7,16 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 PROGRAM, SIMULATOR, LIBCUDA = sys.argv[1:4]
-COMMAND = [PROGRAM, "generate", "models/bundled/licence.gguf", "Permission is", "--max-tokens", "6",
-           "--temperature", "0", "--json"]
+BUNDLED = "models/bundled/licence.gguf"
 MACHINES = [("ad102", "550"), ("gh100", "570"), ("gh100", "580"), ("gb202", "610")]
 CANNOT_RUN_HERE = 77  # what the simulator says where seccomp user notification is missing
 
 
-def tokens(what, command, **environment):
+def tokens(what, front, model, **environment):
+    command = [*front, PROGRAM, "generate", model, "Permission is", "--max-tokens", "6", "--temperature", "0", "--json"]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, check=False)
     if done.returncode == CANNOT_RUN_HERE:
         print(done.stderr.decode())
@@ -25,14 +26,31 @@ def tokens(what, command, **environment):
     return json.loads(done.stdout)["tokens"]
 
 
-expected = tokens("CPU", COMMAND, DEV="CPU")
-assert len(expected) == 6, expected
-runs = {"CUDA": tokens("CUDA", COMMAND, DEV="CUDA:PTX", BM_NV_CODE="ptx", BM_CUDA_LIBRARY=LIBCUDA)}
-for chip, release in MACHINES:
-    name = f"NV, {chip}, driver {release}"
-    runs[name] = tokens(name, [SIMULATOR, "--chip", chip, "--release", release, "--strict", *COMMAND],
-                        DEV="NV:PTX")
-for name, got in runs.items():
-    print(name, got)
-    if got != expected:
-        sys.exit(f"{name}: {got}, on the CPU {expected}")
+def on_cuda(model):
+    return tokens("CUDA", [], model, DEV="CUDA:PTX", BM_NV_CODE="ptx", BM_CUDA_LIBRARY=LIBCUDA)
+
+
+def on_nv(chip, release, model):
+    front = [SIMULATOR, "--chip", chip, "--release", release, "--strict"]
+    return tokens(f"NV, {chip}, driver {release}", front, model, DEV="NV:PTX")
+
+
+def compare(model, runs):
+    expected = tokens("CPU", [], model, DEV="CPU")
+    assert len(expected) == 6, expected
+    for name, got in runs.items():
+        print(name, got)
+        if got != expected:
+            sys.exit(f"{name}: {got}, on the CPU {expected}")
+
+
+compare(BUNDLED, {"CUDA": on_cuda(BUNDLED)} | {f"NV, {c}, driver {r}": on_nv(c, r, BUNDLED) for c, r in MACHINES})
+# Matrices in blocks stay in blocks.
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "Q4_0.gguf")
+    made = subprocess.run(["/usr/bin/python3", "tests/oracle/quantize_gguf.py", BUNDLED, path, "Q4_0"],
+                          capture_output=True, text=True, check=False)
+    if made.returncode == 0:
+        compare(path, {"CUDA, Q4_0": on_cuda(path), "NV, gh100, Q4_0": on_nv("gh100", "580", path)})
+    else:
+        print(f"Q4_0 not tried: {made.stderr.strip().splitlines()[-1]}")
