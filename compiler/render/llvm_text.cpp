@@ -315,7 +315,11 @@ void LlvmText::convert(ValueId id, const Value& v) {
   const std::string type = type_name(v.type), half = with_lanes("half", v.type.lanes);
   if (from == DType::kF16) {
     line("%v{}.half = bitcast {} to {}", id, typed(v.args[0]), half);
-    return line("%v{} = fpext {} %v{}.half to {}", id, half, id, type);
+    if (!fences_halves()) return line("%v{} = fpext {} %v{}.half to {}", id, half, id, type);
+    const std::string fence = "llvm.arithmetic.fence." + suffix(v.type);
+    declarations_.insert(fmt::format("declare {0} @{1}({0})", type, fence));
+    line("%v{}.wide = fpext {} %v{}.half to {}", id, half, id, type);
+    return line("%v{} = call {} @{}({} %v{}.wide)", id, type, fence, type, id);
   }
   if (to == DType::kF16) {
     line("%v{}.half = fptrunc {} to {}", id, typed(v.args[0]), half);

@@ -53,6 +53,8 @@ class LlvmText {
   void block(BlockId id);
   void serial_loop(const Stmt& s);
   virtual void let(ValueId id);
+  /// Whether float16 numbers, once widened, stay so: nothing is computed in float16.
+  virtual bool fences_halves() const { return false; }
   /// Writes what computes an address and returns it as "ptr %at1".
   using Address = std::function<std::string()>;
   /// A value as it is stored.

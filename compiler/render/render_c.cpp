@@ -50,7 +50,10 @@ class CRenderer final : public CLike {
     for (const Function& f : p_.functions) helper(f, "static __attribute__((noinline)) ", false);
     kernel();
     entry();
-    std::string text = "typedef _Float16 half;\n";
+    // As the LLVM renderer: once widened, float16 numbers stay so.
+    std::string text =
+        "typedef _Float16 half;\n#if defined(__x86_64__)\n#define BM_WIDE(v) "
+        "__arithmetic_fence(v)\n#else\n#define BM_WIDE(v) (v)\n#endif\n";
     for (const auto& [lanes, tag, name] : vectors_)
       text += fmt::format("typedef {} {}x{} __attribute__((vector_size(sizeof({}) * {})));\n", name,
                           tag, lanes, name, lanes);
@@ -317,13 +320,14 @@ class CRenderer final : public CLike {
     const uint32_t lanes = v.type.lanes;
     if (lanes == 1) {
       if (from == DType::kF16)
-        return fmt::format("(float)((union {{ unsigned short a; half b; }}){{.a = {}}}).b", a);
+        return fmt::format("BM_WIDE((float)((union {{ unsigned short a; half b; }}){{.a = {}}}).b)",
+                           a);
       if (to == DType::kF16)
         return fmt::format("((union {{ half a; unsigned short b; }}){{.a = (half){}}}).b", a);
       return fmt::format("({}){}", t, a);
     }
     if (from == DType::kF16)
-      return fmt::format("__builtin_convertvector(({}){}, {})", half_vector(lanes), a, t);
+      return fmt::format("BM_WIDE(__builtin_convertvector(({}){}, {}))", half_vector(lanes), a, t);
     if (to == DType::kF16)
       return fmt::format("({})__builtin_convertvector({}, {})", t, a, half_vector(lanes));
     return fmt::format("__builtin_convertvector({}, {})", a, t);

@@ -94,6 +94,10 @@ class CpuRenderer final : public LlvmText {
     }
   }
 
+  /// LLVM would compare float16 numbers as such. Without instructions for that it does so one by
+  /// one; with them, LLVM 19 turns v < c, v in memory and under a mask, into c < v (AVX512-FP16).
+  bool fences_halves() const override { return true; }
+
   void memory_value(ValueId id, const Value& v) override {
     if (v.op == ValueOp::kLoad) return load_lanes(id, v);
     if (v.op == ValueOp::kLocalLoad)

@@ -1,0 +1,70 @@
+// Comparisons of float16 numbers with constants, under masks: what code generators make of widened
+// numbers must not change them.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <random>
+
+#include "compiler/codegen/evaluate.h"
+#include "runtime/base/half.h"
+#include "tests/unit/codegen/runner.h"
+
+namespace bm::test {
+namespace {
+
+using ir::Node;
+using ir::Op;
+
+constexpr int64_t kColumns = 24, kRows = 33;
+
+/// out[i] = whether, for any r, flag[r] is false and h[r][i] < bound (or bound < h[r][i]).
+ir::KernelIr any_beyond(double bound, bool is_below) {
+  ir::KernelIr k;
+  k.name = "any_beyond";
+  k.graph = std::make_unique<ir::Graph>();
+  ir::Graph& g = *k.graph;
+  k.params = {{DType::kI32, kColumns, true, false},
+              {DType::kF16, kRows * kColumns, false, true},
+              {DType::kBool, kRows, false, true}};
+  const Node *i = g.range(g.index(kColumns)), *r = g.range(g.index(kRows));
+  const Node* h = g.load(1, DType::kF16, g.add(g.mul(r, kColumns), i));
+  const Node* limit = g.constant_f(DType::kF16, bound);
+  const Node* is_beyond = is_below ? g.less(h, limit) : g.less(limit, h);
+  const Node* is_off = g.unary(Op::kNot, g.load(2, DType::kBool, r));
+  const Node* any =
+      g.reduce(ir::ReduceOp::kSum, g.binary(Op::kAnd, is_off, is_beyond), std::array{r});
+  k.ranges = {i};
+  k.stores.push_back({0, i, g.cast(any, DType::kI32), nullptr});
+  return k;
+}
+
+TEST(Half, ComparisonsUnderAMaskAreThoseOfTheNumbers) {
+  std::mt19937 random{std::random_device{}()};
+  for (const bool is_below : {false, true}) {
+    const ir::KernelIr k = any_beyond(is_below ? -4 : 4, is_below);
+    std::vector<std::vector<std::byte>> start(3);
+    start[0].resize(kColumns * 4);
+    for (int64_t n = 0; n < kRows * kColumns; ++n) {
+      const uint16_t bits =
+          f32_to_f16(static_cast<float>(random() % 64) / 8 - 4 + (is_below ? -0.5F : 0.5F));
+      start[1].resize(start[1].size() + 2);
+      std::memcpy(&start[1][start[1].size() - 2], &bits, 2);
+    }
+    for (int64_t n = 0; n < kRows; ++n) start[2].push_back(std::byte{random() % 8 != 0});
+    auto want = start;
+    const std::vector<std::span<std::byte>> spans(want.begin(), want.end());
+    ASSERT_TRUE(compiler::evaluate(k, spans, {}));
+    for (const Where& where :
+         {Where{"LLVM"}, Where{"CLANG"}, Where{"LLVM", true, "-avx512f"}, Where{"LLVM", false}}) {
+      auto got = start;
+      const Status done = run_on(where, k, got, {});
+      if (!done && done.error().code == Code::kNotFound) continue;
+      ASSERT_TRUE(done) << done.error().message;
+      EXPECT_EQ(got[0], want[0]) << where_name(where);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bm::test
