@@ -126,8 +126,9 @@ std::optional<bool> Outcome::is_met() const {
   return met;
 }
 
-Result<Outcome> hold(const Contest& contest, std::string name, uint32_t threads, const Pace& pace,
+Result<Outcome> hold(const Contest& contest, std::string name, uint32_t threads, Pace pace,
                      const std::atomic<bool>& stop) {
+  if (pace.settle_ms > 0) pace.settle_ms = std::max(pace.settle_ms, contest.settle_ms);
   Outcome out{.name = std::move(name),
               .threads = threads,
               .unit = contest.unit,

@@ -48,6 +48,9 @@ struct Contest {
   std::function<Result<double>()> check;
   double tolerance = 0;  ///< of the relative error
   Goal goal;
+  /// Between samples with more than one thread, where idle threads of a peer spin for longer than
+  /// Pace::settle_ms.
+  double settle_ms = 0;
   std::vector<std::string> notes;
 };
 
@@ -87,7 +90,7 @@ struct Pace {
 
 /// Checks, warms up, measures in turn. Errors: kInternal when our result is wrong, what `check` and
 /// our own work say. Ends early once `stop` is set.
-Result<Outcome> hold(const Contest& contest, std::string name, uint32_t threads, const Pace& pace,
+Result<Outcome> hold(const Contest& contest, std::string name, uint32_t threads, Pace pace,
                      const std::atomic<bool>& stop);
 
 }  // namespace bm::cli
