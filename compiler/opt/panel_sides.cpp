@@ -54,6 +54,8 @@ class SideFinder {
       int symbolic = 0;
       for (size_t i = 1; i < p.reduce->src.size(); ++i) {
         const Node* extent = p.reduce->src[i]->src[0];
+        // Loops that unify_ranges shares with the output cannot become one with other output loops.
+        if (contains(kernel_.ranges, p.reduce->src[i])) return false;
         symbolic += !extent->is_const();
         if (extent->is_const() && extent->imm <= 0) return false;
       }
