@@ -229,7 +229,7 @@ TEST(Panels, FewRowsReadAMatrixFromMemoryWhereItIs) {
   EXPECT_FALSE(many->panels->is_strip) << "a copy pays";
 }
 
-/// out[i, j] = x[i, j] - Σ_k a[k]·b[k, j], where k is the loop i of the output again, as
+/// out[i, j] = x[i, j] - Σ_k a·b[k, j], where k is the loop i of the output again, as
 /// unify_ranges leaves it.
 TEST(Panels, ALoopOfTheOutputMayBeOneOfTheSum) {
   constexpr int64_t kRows = 64, kColumns = 700;
@@ -238,12 +238,13 @@ TEST(Panels, ALoopOfTheOutputMayBeOneOfTheSum) {
   kernel.graph = std::make_unique<Graph>();
   Graph& g = *kernel.graph;
   kernel.params = {{DType::kF32, kRows * kColumns, true, false},
-                   {DType::kF32, kRows, false, true},
+                   {DType::kF32, 1, false, true},
                    {DType::kF32, kRows * kColumns, false, true},
                    {DType::kF32, kRows * kColumns, false, true}};
   const Node *i = g.range(g.index(kRows)), *j = g.range(g.index(kColumns));
   const Node* at = g.add(g.mul(i, kColumns), j);
-  const Node* product = g.binary(Op::kMul, g.load(1, DType::kF32, i), g.load(2, DType::kF32, at));
+  const Node* product =
+      g.binary(Op::kMul, g.load(1, DType::kF32, g.index(0)), g.load(2, DType::kF32, at));
   const Node* sum = g.reduce(ir::ReduceOp::kSum, product, std::array{i});
   kernel.ranges = {i, j};
   kernel.stores.push_back({0, at, g.binary(Op::kSub, g.load(3, DType::kF32, at), sum)});
@@ -261,7 +262,7 @@ TEST(Panels, ALoopOfTheOutputMayBeOneOfTheSum) {
   ASSERT_TRUE(done) << done.error().message;
   for (size_t column = 0; column < kColumns; ++column) {
     float want = 0;
-    for (size_t k = 0; k < kRows; ++k) want += numbers[1][k] * numbers[2][k * kColumns + column];
+    for (size_t k = 0; k < kRows; ++k) want += numbers[1][0] * numbers[2][k * kColumns + column];
     for (size_t row = 0; row < kRows; ++row) {
       float got = 0;
       std::memcpy(&got, &buffers[0][(row * kColumns + column) * 4], 4);
