@@ -198,6 +198,11 @@ void Builder::prefetch(BlockId block, int param, ValueId at) {
       {.kind = StmtKind::kPrefetch, .begin = at, .target = static_cast<uint32_t>(param)});
 }
 
+void Builder::prefetch_local(BlockId block, uint32_t array, ValueId at) {
+  program_.blocks[block].stmts.push_back(
+      {.kind = StmtKind::kPrefetch, .begin = at, .target = array, .is_local = true});
+}
+
 BlockId Builder::set_floor(BlockId block) { return std::exchange(floor_, block); }
 
 ValueId Builder::call(BlockId block, uint32_t function, std::span<const ValueId> args) {

@@ -13,8 +13,6 @@ constexpr uint32_t kCopies = 4;
 constexpr int64_t kUpperBit = 0x80;
 /// Bytes between rows from which on a loop over rows outruns the hardware's prefetchers.
 constexpr int64_t kFarRow = 512;
-/// Rows asked for ahead of a copy: as long as memory takes.
-constexpr int64_t kRowsAhead = 32;
 
 }  // namespace
 
@@ -22,6 +20,7 @@ constexpr int64_t kRowsAhead = 32;
 void Lowerer::copy_right(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                          ValueId first, ValueId trips, BlockId parent) {
   const PanelPlan& p = *schedule_.panels;
+  if (product.copies_along && has_whole_tiles()) return;
   const Builder::Loop tiles = b_.open_loop(parent);
   const ValueId panel = b_.mul(tiles.index, b_.index(product.steps_block()));
   const auto copy = [&](BlockId inside, bool is_edge) {
@@ -44,12 +43,19 @@ void Lowerer::copy_right(const PanelBlock& block, const PanelProduct& product, c
     state.column = base;
     copy_depth(state, {block.env}, inside, 1, b_.index(0));
   };
-  if (product.right_copy == PanelCopy::kSingle)
+  if (product.copies_along)
+    copy(tiles.body, true);
+  else if (product.right_copy == PanelCopy::kSingle)
     copy(tiles.body, false);
   else
     split_edge(tiles.index, block, tiles.body, copy);
   if (product.dot && product.dot->flips_left) sum_panel(product, s, tiles.index, trips, tiles.body);
-  b_.close_loop(tiles, b_.index(0), block.columns, p.tile_columns());
+  ValueId begin = b_.index(0);
+  if (product.copies_along) {  // no more than the tile that is cut
+    const ValueId step = b_.index(p.tile_columns());
+    begin = b_.mul(divide_index(Op::kDiv, block.columns, step, false), step);
+  }
+  b_.close_loop(tiles, begin, block.columns, p.tile_columns());
 }
 
 /// Inner loops of the depth first, so that what only depends on them stays out of the first one.
@@ -134,6 +140,31 @@ void Lowerer::prefetch_rows_ahead(const Node* value, const Instances& all, const
     }
   }
   for (const auto& [param, at] : rows) b_.prefetch(body, static_cast<int>(param), at);
+}
+
+/// Asks for what copy_left will copy next: the rows of the tile below are shared out over the tiles
+/// of this one's row, and each is asked for as this one's depth goes by.
+void Lowerer::prefetch_left(const PanelBlock& block, const PanelProduct& product,
+                            const PanelTile& tile, ValueId step, BlockId body) {
+  const PanelPlan& p = *schedule_.panels;
+  if (!p.row || product.left_lanes == 1) return;
+  const int64_t tiles = p.column_block / p.tile_columns();
+  const int64_t each = (p.rows + tiles - 1) / tiles;
+  const ValueId number = divide_index(Op::kDiv, tile.column, b_.index(p.tile_columns()), false);
+  const std::array last{b_.mul(number, b_.index(each)), b_.index(p.rows - each)};
+  const ValueId row = b_.add(b_.alu(Op::kMin, DType::kI64, last), b_.index(p.rows));
+  const Instances rows = bind_axis({block.env}, p.row, b_.add(b_.add(block.row, tile.row), row),
+                                   body, 1, static_cast<uint32_t>(each), 1);
+  const ValueId start = b_.mul(tile.first, b_.index(product.inner));
+  const ValueId depth = b_.add(start, b_.mul(step, b_.index(product.pack())));
+  const uint32_t binding = make_bindings(depth, body, 0, 1, 0);
+  for (const Node* n : ir::topological({&product.left, 1})) {
+    if (n->op != Op::kLoad || strides(number_of(product.left_depth), 0).stride(n->src[0]) != 1)
+      continue;
+    for (const Env& env : rows)
+      b_.prefetch(body, static_cast<int>(n->imm),
+                  emit(n->src[0], bound(env, product.left_depth, binding)));
+  }
 }
 
 /// Row by row; rows that do not exist keep what was there, and their sums are never looked at.

@@ -9,7 +9,7 @@ namespace {
 /// The upper bits of four bytes; see PanelDot::flips_left.
 constexpr int64_t kUpperBits = 0x80808080;
 /// Rows asked for ahead of a copy: as long as memory takes.
-constexpr int64_t kRowsAhead = 64;
+constexpr int64_t kWordRowsAhead = 64;
 
 }  // namespace
 
@@ -75,7 +75,7 @@ void Lowerer::copy_words(const PanelCopyState& state, const Instances& columns, 
     ValueId& word = words[i / static_cast<size_t>(pack)];
     word = word == kNone ? placed : b_.bit_or(word, placed);
   }
-  if (lanes > 1) prefetch_rows_ahead(state.value, all, depth, kRowsAhead, loop.body);
+  if (lanes > 1) prefetch_rows_ahead(state.value, all, depth, kWordRowsAhead, loop.body);
   for (size_t v = 0; v < words.size(); ++v)
     b_.local_store(loop.body, state.store.right,
                    b_.add(at, b_.index(static_cast<int64_t>(v) * p.lanes)), words[v]);

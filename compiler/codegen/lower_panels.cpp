@@ -1,5 +1,6 @@
 // Sums of products in tiles of registers, from operands copied into scratch; see PanelPlan.
 #include <array>
+#include <functional>
 
 #include "compiler/codegen/panel_state.h"
 
@@ -11,12 +12,6 @@ namespace {
 constexpr int64_t kRowPadding = 64;
 /// Steps of the innermost loop written out: its own instructions take the place of products.
 constexpr int64_t kUnroll = 4;
-
-bool has_load(const Node* root) {
-  for (const Node* n : ir::topological({&root, 1}))
-    if (n->op == Op::kLoad) return true;
-  return false;
-}
 
 }  // namespace
 
@@ -93,26 +88,38 @@ Lowerer::PanelStore Lowerer::panel_store(size_t index) {
   return s;
 }
 
+/// `body` where `condition` holds. What is read there may not exist elsewhere: nothing moves out,
+/// nothing is shared.
+void Lowerer::in_branch(ValueId condition, BlockId parent,
+                        const std::function<void(BlockId)>& body) {
+  const BlockId inside = b_.open_block(parent);
+  const BlockId floor = b_.set_floor(inside);
+  const auto memo = memo_;
+  body(inside);
+  memo_ = memo;
+  b_.set_floor(floor);
+  b_.close_if(inside, condition);
+}
+
+/// Blocks are whole tiles: only the last one of all columns may be cut.
+bool Lowerer::has_whole_tiles() const {
+  const Node* extent = schedule_.panels->column->src[0];
+  return extent->is_const() && extent->imm % schedule_.panels->tile_columns() == 0;
+}
+
 /// Code for places whose columns all exist, and code for tiles at the edge.
 void Lowerer::split_edge(ValueId column, const PanelBlock& block, BlockId parent,
                          const std::function<void(BlockId, bool)>& body) {
-  const PanelPlan& p = *schedule_.panels;
-  const Node* extent = p.column->src[0];
-  // Blocks are whole tiles: only the last one of all columns is cut.
-  if (extent->is_const() && extent->imm % p.tile_columns() == 0) return body(parent, false);
-  const ValueId end = b_.add(column, b_.index(p.tile_columns() - 1));
-  const ValueId is_inside = b_.lt(end, block.columns);
+  if (has_whole_tiles()) return body(parent, false);
+  const ValueId is_inside = has_all_columns(column, block);
   const std::array conditions{is_inside, b_.raw(Op::kNot, DType::kBool, {is_inside})};
-  for (const bool is_edge : {false, true}) {
-    const BlockId inside = b_.open_block(parent);
-    // What is read there may not exist elsewhere: nothing moves out, nothing is shared.
-    const BlockId floor = b_.set_floor(inside);
-    const auto memo = memo_;
-    body(inside, is_edge);
-    memo_ = memo;
-    b_.set_floor(floor);
-    b_.close_if(inside, conditions[is_edge]);
-  }
+  for (const bool is_edge : {false, true})
+    in_branch(conditions[is_edge], parent, [&](BlockId inside) { body(inside, is_edge); });
+}
+
+ValueId Lowerer::has_all_columns(ValueId column, const PanelBlock& block) {
+  const ValueId end = b_.add(column, b_.index(schedule_.panels->tile_columns() - 1));
+  return b_.lt(end, block.columns);
 }
 
 void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
@@ -130,6 +137,7 @@ void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelSt
   if (!product.reads_right) copy_right(block, product, s, depth.index, trips, depth.body);
 
   const Builder::Loop rows = b_.open_loop(depth.body);
+  tile.is_first = b_.eq(rows.index, b_.index(0));
   const ValueId left_over = b_.sub(block.rows, rows.index);
   const std::array heights{left_over, b_.index(p.rows)};
   const ValueId height = b_.alu(Op::kMin, DType::kI64, heights);
@@ -146,27 +154,27 @@ void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelSt
     return b_.add(row, b_.mul(columns.index, b_.index(p.rows)));
   };
   tile.sums = sums_at(index);
-  if (index + 1 == p.products.size()) prefetch_results(block, tile, columns.body);
-  multiply_tile(block, product, s, tile, columns.body);
-  if (index + 1 == p.products.size()) {
+  tile.height = height;
+  if (index + 1 < p.products.size()) {
+    multiply_tile(block, product, s, tile, columns.body);
+    keep_sums(s, tile, columns.body);
+  } else {
     std::vector<ValueId> sums;
     for (size_t i = 0; i < p.products.size(); ++i) sums.push_back(sums_at(i));
-    const auto finish = [&](BlockId at) {
-      const ValueId begin = p.reads_left ? b_.sub(b_.index(p.rows), height) : b_.index(0);
-      store_panels(block, stores, sums, tile, begin, p.reads_left ? b_.index(p.rows) : height, at);
+    const ValueId next = b_.add(depth.index, b_.index(product.block));
+    const ValueId has_more = product.is_single ? kNone : b_.lt(next, extent);
+    const auto if_last = [&](bool is_last, const std::function<void(BlockId)>& body) {
+      if (product.is_single) {
+        if (is_last) body(columns.body);
+        return;
+      }
+      in_branch(is_last ? b_.raw(Op::kNot, DType::kBool, {has_more}) : has_more, columns.body,
+                body);
     };
-    if (product.is_single) {
-      finish(columns.body);
-    } else {
-      const BlockId last = b_.open_block(columns.body);
-      const BlockId floor = b_.set_floor(last);
-      const auto memo = memo_;
-      finish(last);
-      memo_ = memo;
-      b_.set_floor(floor);
-      const ValueId next = b_.add(depth.index, b_.index(product.block));
-      b_.close_if(last, b_.raw(Op::kNot, DType::kBool, {b_.lt(next, extent)}));
-    }
+    if_last(true, [&](BlockId at) { prefetch_results(block, tile, at); });
+    multiply_tile(block, product, s, tile, columns.body);
+    if_last(true, [&](BlockId at) { finish_tile(block, stores, sums, tile, at); });
+    if_last(false, [&](BlockId at) { keep_sums(s, tile, at); });
   }
   b_.close_loop(columns, b_.index(0), block.columns, p.tile_columns());
   b_.close_loop(rows, b_.index(0), block.rows, p.rows);
@@ -177,11 +185,45 @@ void Lowerer::multiply_tile(const PanelBlock& block, const PanelProduct& product
                             const PanelStore& s, const PanelTile& tile, BlockId parent) {
   const PanelPlan& p = *schedule_.panels;
   start_tile(product, s, tile, parent);
+  const auto if_later = [&](const std::function<void(BlockId)>& body) {
+    if (product.is_single) return;
+    const BlockId later = b_.open_block(parent);
+    body(later);
+    b_.close_if(later, b_.lt(b_.index(0), tile.first));
+  };
+  const auto sum_at = [&](size_t i) {
+    return b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p.lanes));
+  };
+  // Sums of the depth before are added last and on their way till then.
+  if_later([&](BlockId at) {
+    for (size_t i = 0; i < s.registers.size(); ++i) b_.prefetch_local(at, s.sums, sum_at(i));
+  });
+  if (product.copies_along) {
+    ValueId copies = tile.is_first;
+    if (!has_whole_tiles()) copies = b_.bit_and(copies, has_all_columns(tile.column, block));
+    in_branch(copies, parent, [&](BlockId at) { add_steps(block, product, s, tile, true, at); });
+    in_branch(b_.raw(Op::kNot, DType::kBool, {copies}), parent,
+              [&](BlockId at) { add_steps(block, product, s, tile, false, at); });
+  } else {
+    add_steps(block, product, s, tile, false, parent);
+  }
+  if_later([&](BlockId at) {
+    for (size_t i = 0; i < s.registers.size(); ++i) {
+      const ValueId before = b_.local_load(at, s.sums, sum_at(i), p.lanes);
+      b_.assign(at, s.registers[i], b_.add(b_.read(at, s.registers[i]), before));
+    }
+  });
+}
+
+/// All steps of the depth; `copies`: the right operand comes from memory and goes into its panel.
+void Lowerer::add_steps(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                        const PanelTile& tile, bool copies, BlockId parent) {
   const ValueId steps = steps_of(product, tile.length);
   const auto run = [&](ValueId begin, ValueId end, int64_t unroll) {
     const Builder::Loop loop = b_.open_loop(parent);
+    if (unroll > 1) prefetch_left(block, product, tile, loop.index, loop.body);
     for (int64_t u = 0; u < unroll; ++u)
-      multiply_step(block, product, s, tile, b_.add(loop.index, b_.index(u)), loop.body);
+      multiply_step(block, product, s, tile, b_.add(loop.index, b_.index(u)), copies, loop.body);
     b_.close_loop(loop, begin, end, unroll);
   };
   const ValueId whole = b_.sub(steps, b_.bit_and(steps, b_.index(kUnroll - 1)));
@@ -191,16 +233,13 @@ void Lowerer::multiply_tile(const PanelBlock& block, const PanelProduct& product
   if (!extent->is_const() || extent->imm * product.inner % even != 0 ||
       product.depth_block() % even != 0)
     run(whole, steps, 1);
-  for (size_t i = 0; i < s.registers.size(); ++i)
-    b_.local_store(parent, s.sums, b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p.lanes)),
-                   b_.read(parent, s.registers[i]));
 }
 
 void Lowerer::multiply_step(const PanelBlock& block, const PanelProduct& product,
-                            const PanelStore& s, const PanelTile& tile, ValueId step,
+                            const PanelStore& s, const PanelTile& tile, ValueId step, bool copies,
                             BlockId body) {
   const PanelPlan& p = *schedule_.panels;
-  const std::vector<ValueId> right = right_vectors(block, product, s, tile, step, body);
+  const std::vector<ValueId> right = right_vectors(block, product, s, tile, step, copies, body);
   const std::vector<ValueId> left = left_numbers(block, product, s, tile, step, body);
   for (uint32_t i = 0; i < p.rows; ++i) {
     const ValueId wide = spread(left[i], p.lanes);
@@ -214,51 +253,34 @@ void Lowerer::multiply_step(const PanelBlock& block, const PanelProduct& product
   }
 }
 
-/// The places of a tile's results on their way while its sums are made.
-void Lowerer::prefetch_results(const PanelBlock& block, const PanelTile& tile, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
-  const uint32_t column = number_of(p.column);
-  const Builder::Loop rows = b_.open_loop(parent);
-  const ValueId at = b_.add(b_.add(block.row, tile.row), rows.index);
-  const Env env = bound(block.env, p.row, make_bindings(at, rows.body, 0, 1, 0));
-  const ValueId base = b_.add(block.column, tile.column);
-  for (const ir::Store& store : kernel_.stores) {
-    const auto param = static_cast<size_t>(store.param);
-    const int64_t line = b_.target().cache_line_bytes / item_size(kernel_.params[param].dtype);
-    if (strides(column, p.lanes).stride(store.index) != 1 || has_load(store.index)) continue;
-    const auto count = static_cast<uint32_t>((p.tile_columns() + line - 1) / line);
-    for (const Env& e : bind_axis({env}, p.column, base, rows.body, 1, count, line)) {
-      const ValueId index = emit(store.index, e);
-      b_.prefetch(rows.body, store.param, index);
-    }
-  }
-  b_.close_loop(rows, b_.index(0), b_.index(p.rows), 1);
-}
-
 std::vector<ValueId> Lowerer::right_vectors(const PanelBlock& block, const PanelProduct& product,
                                             const PanelStore& s, const PanelTile& tile,
-                                            ValueId step, BlockId body) {
+                                            ValueId step, bool copies, BlockId body) {
   const PanelPlan& p = *schedule_.panels;
   std::vector<ValueId> right;
-  if (product.reads_right) {
+  const ValueId panel = b_.mul(tile.column, b_.index(product.steps_block()));
+  const ValueId place = b_.add(panel, b_.mul(step, b_.index(p.tile_columns())));
+  const auto at = [&](uint32_t v) { return b_.add(place, b_.index(int64_t{v} * p.lanes)); };
+  if (product.reads_right || copies) {
     const ValueId depth = b_.add(tile.first, b_.mul(step, b_.index(product.pack())));
     const uint32_t binding = make_bindings(depth, body, 0, 1, 0);
     const Env env = bound(block.env, product.right_depth[0], binding);
     const ValueId base = b_.add(block.column, tile.column);
     const uint32_t column = number_of(p.column);
-    for (Env& e : bind_axis({env}, p.column, base, body, p.lanes, p.vectors, p.lanes)) {
+    Instances all = bind_axis({env}, p.column, base, body, p.lanes, p.vectors, p.lanes);
+    if (copies) prefetch_rows_ahead(product.right, all, product.right_depth[0], kRowsAhead, body);
+    for (Env& e : all) {
       if (product.dot) e[column] = bindings_[e[column]].first_lane;
       right.push_back(product.dot ? b_.words(static_cast<int>(product.right->imm), p.lanes,
                                              emit(product.right->src[0], e), false)
                                   : spread(emit(product.right, e), p.lanes));
     }
+    if (copies)
+      for (uint32_t v = 0; v < p.vectors; ++v) b_.local_store(body, s.right, at(v), right[v]);
     return right;
   }
-  const ValueId panel = b_.mul(tile.column, b_.index(product.steps_block()));
-  const ValueId at = b_.add(panel, b_.mul(step, b_.index(p.tile_columns())));
   for (uint32_t v = 0; v < p.vectors; ++v)
-    right.push_back(
-        b_.local_load(body, s.right, b_.add(at, b_.index(int64_t{v} * p.lanes)), p.lanes));
+    right.push_back(b_.local_load(body, s.right, at(v), p.lanes));
   return right;
 }
 
@@ -288,20 +310,12 @@ std::vector<ValueId> Lowerer::left_numbers(const PanelBlock& block, const PanelP
   return left;
 }
 
-/// What the sums of a tile start from: those of the depth before, without corrections.
+/// What the sums of a tile start from: nothing but corrections.
 void Lowerer::start_tile(const PanelProduct& product, const PanelStore& s, const PanelTile& tile,
                          BlockId block) {
   const PanelPlan& p = *schedule_.panels;
   const Type type{product.reduce->dtype, p.lanes};
   for (const uint32_t reg : s.registers) b_.assign(block, reg, b_.constant(type, 0));
-  if (!product.is_single) {
-    const BlockId later = b_.open_block(block);
-    for (size_t i = 0; i < s.registers.size(); ++i) {
-      const ValueId at = b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p.lanes));
-      b_.assign(later, s.registers[i], b_.local_load(later, s.sums, at, p.lanes));
-    }
-    b_.close_if(later, b_.lt(b_.index(0), tile.first));
-  }
   if (!product.dot || !product.dot->flips_left) return;
   for (uint32_t v = 0; v < p.vectors; ++v) {
     const ValueId at = b_.add(tile.column, b_.index(int64_t{v} * p.lanes));
@@ -311,35 +325,6 @@ void Lowerer::start_tile(const PanelProduct& product, const PanelStore& s, const
       b_.assign(block, reg, b_.sub(b_.read(block, reg), correction));
     }
   }
-}
-
-/// The rest of the kernel for one tile: sums become what the stores want.
-void Lowerer::store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
-                           const std::vector<ValueId>& sums, const PanelTile& tile, ValueId begin,
-                           ValueId end, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
-  split_edge(tile.column, block, parent, [&](BlockId inside, bool is_edge) {
-    const Builder::Loop rows = b_.open_loop(inside);
-    Env env = block.env;
-    if (p.row) {
-      const ValueId at = b_.add(b_.add(block.row, tile.row), rows.index);
-      env = bound(env, p.row, make_bindings(at, rows.body, 0, 1, 0));
-    }
-    const ValueId base = b_.add(block.column, tile.column);
-    const Node* range = is_edge ? p.edge_column : p.column;
-    const Instances all = bind_axis({env}, range, base, inside, p.lanes, p.vectors, p.lanes);
-    const ValueId line = b_.mul(rows.index, b_.index(p.tile_columns()));
-    for (size_t i = 0; i < p.products.size(); ++i) {
-      const PanelProduct& product = p.products[i];
-      for (uint32_t v = 0; v < p.vectors; ++v) {
-        const ValueId from = b_.add(b_.add(sums[i], line), b_.index(int64_t{v} * p.lanes));
-        memo_[key(is_edge ? product.edge_reduce : product.reduce, all[v])] =
-            b_.local_load(rows.body, stores[i].sums, from, p.lanes);
-      }
-    }
-    emit_stores(rows.body, all, is_edge ? p.edge_stores : kernel_.stores);
-    b_.close_loop(rows, begin, end, 1);
-  });
 }
 
 }  // namespace bm::compiler

@@ -97,6 +97,9 @@ class Lowerer {
   struct PanelCopyState;
   void lower_panels(BlockId root);
   PanelStore panel_store(size_t index);
+  void in_branch(ValueId condition, BlockId parent, const std::function<void(BlockId)>& body);
+  bool has_whole_tiles() const;
+  ValueId has_all_columns(ValueId column, const PanelBlock& block);
   void split_edge(ValueId column, const PanelBlock& block, BlockId parent,
                   const std::function<void(BlockId, bool)>& body);
   void multiply_panels(const PanelBlock& block, const std::vector<PanelStore>& stores, size_t index,
@@ -109,18 +112,28 @@ class Lowerer {
                   ValueId inner);
   void prefetch_rows_ahead(const Node* value, const Instances& all, const Node* depth,
                            int64_t ahead, BlockId body);
+  void prefetch_left(const PanelBlock& block, const PanelProduct& product, const PanelTile& tile,
+                     ValueId step, BlockId body);
   void copy_left(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                  ValueId first, ValueId row, ValueId height, ValueId length, BlockId parent);
   void start_tile(const PanelProduct& product, const PanelStore& s, const PanelTile& tile,
                   BlockId block);
   void multiply_tile(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                      const PanelTile& tile, BlockId parent);
+  void keep_sums(const PanelStore& s, const PanelTile& tile, BlockId block);
+  bool is_rest_short() const;
+  void finish_tile(const PanelBlock& block, const std::vector<PanelStore>& stores,
+                   const std::vector<ValueId>& sums, const PanelTile& tile, BlockId parent);
+  void store_registers(const PanelBlock& block, const std::vector<PanelStore>& stores,
+                       const std::vector<ValueId>& sums, const PanelTile& tile, BlockId parent);
   void multiply_step(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
-                     const PanelTile& tile, ValueId step, BlockId body);
+                     const PanelTile& tile, ValueId step, bool copies, BlockId body);
+  void add_steps(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                 const PanelTile& tile, bool copies, BlockId parent);
   void prefetch_results(const PanelBlock& block, const PanelTile& tile, BlockId parent);
   std::vector<ValueId> right_vectors(const PanelBlock& block, const PanelProduct& product,
                                      const PanelStore& s, const PanelTile& tile, ValueId step,
-                                     BlockId body);
+                                     bool copies, BlockId body);
   std::vector<ValueId> left_numbers(const PanelBlock& block, const PanelProduct& product,
                                     const PanelStore& s, const PanelTile& tile, ValueId step,
                                     BlockId body);

@@ -7,6 +7,9 @@
 
 namespace bm::compiler {
 
+/// Rows asked for ahead of a copy: as long as memory takes.
+constexpr int64_t kRowsAhead = 32;
+
 /// Arrays in scratch and registers of one product.
 struct Lowerer::PanelStore {
   uint32_t left = 0, right = 0, sums = 0;
@@ -32,6 +35,8 @@ struct Lowerer::PanelTile {
   ValueId first = kNone, length = kNone;  // iterations of the depth
   ValueId row = kNone, column = kNone;    // first ones, counted from those of the block
   ValueId sums = kNone;                   // place in PanelStore::sums
+  ValueId is_first = kNone;               // whether it is in the first rows of the block
+  ValueId height = kNone;  // rows, of them the last ones if left operands are read in place
 };
 
 /// What one call of the grid works on.

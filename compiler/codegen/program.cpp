@@ -97,7 +97,8 @@ class Printer {
                            s.begin, s.value, s.end == kNone ? "" : fmt::format(" if v{}", s.end)));
           break;
         case StmtKind::kPrefetch:
-          line(depth, fmt::format("prefetch p{}[v{}]", s.target, s.begin));
+          line(depth,
+               fmt::format("prefetch {}{}[v{}]", s.is_local ? "local " : "p", s.target, s.begin));
           break;
         case StmtKind::kIf:
           line(depth, fmt::format("if v{}", s.value));

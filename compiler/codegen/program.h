@@ -115,6 +115,7 @@ struct Stmt {
   /// kStore of a vector without a gate: around the caches where its address is a multiple of its
   /// size. Visible to others when the call ends, like every store.
   bool is_streamed = false;
+  bool is_local = false;       ///< kPrefetch: of local array `target`
   BlockId body = kNone;        ///< kLoop, kIf
   DType matrix = DType::kF16;  ///< kMatrix: of the operands
   uint32_t sums = 4;           ///< kMatrix: registers

@@ -355,6 +355,11 @@ class Finder {
     p_.mix = merged(result);
     for (const Node* n : per_row_) result = g().binary(Op::kMul, result, n);
     for (const Node* n : below_) result = g().binary(Op::kDiv, result, n);
+    // A sum over no keys is 0, whatever it would have been divided by.
+    const Node* keys = p_.key->src[0];
+    if (!keys->is_const())
+      result = g().select(g().binary(Op::kLt, g().index(0), keys), result,
+                          g().constant(result->dtype, 0));
     ir::Store& s = p_.kernel->stores[0];
     s.value = merged(g().substitute(s.value, std::array{old_mix_}, std::array{result}));
     s.index = merged(s.index);

@@ -44,7 +44,8 @@ struct PanelProduct {
   bool is_single = true;    ///< that is all of them
   uint32_t left_lanes = 1;  ///< copied at a time along the depth
   PanelCopy right_copy = PanelCopy::kSingle;
-  bool reads_right = false;  ///< where it is: it lies in panels of tile_columns() already
+  bool reads_right = false;   ///< where it is: it lies in panels of tile_columns() already
+  bool copies_along = false;  ///< the right operand, while the first rows of a block are multiplied
   int64_t depth_block() const { return block * inner; }
   /// Depths that one step of the innermost loop takes.
   int64_t pack() const { return dot ? dot_depth(dot->kind) : 1; }

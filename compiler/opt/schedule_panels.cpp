@@ -26,8 +26,15 @@ constexpr double kOperationsPerWork = 8;
 /// Rows of a tile that may begin at the same place of their pages: a set of the first cache holds
 /// them with room for more.
 constexpr int64_t kRowsOfPlace = 8;
-/// Steps of a copied block of the depth: long enough that sums are rarely put aside.
-constexpr int64_t kMostSteps = 512;
+/// Steps of a copied block of the depth, where there are more than one: the rows of a tile stay in
+/// the first cache while panels go through it.
+constexpr int64_t kMostSteps = 256;
+/// Blocks that are rather one: sums need not be put aside.
+constexpr double kBlocksAsOne = 2.5;
+/// Rows of a matrix up to which copying the right operand in a pass of its own is noticed.
+constexpr int64_t kMostRowsAlong = 1024;
+/// Up to which a right operand from the private cache is not copied.
+constexpr int64_t kMostNearSteps = 512, kMostNearRows = 512;
 
 int64_t round_up(int64_t v, int64_t step) { return (v + step - 1) / step * step; }
 
@@ -146,7 +153,18 @@ class PanelScheduler {
     return apart * plan_.rows <= kRowsOfPlace * target_.page_bytes;
   }
 
-  /// Whether the right operand is in the order of panels, as pack_constants leaves it.
+  /// Whether the right operand is read fast enough in its own order: whole tiles of it from the
+  /// private cache, by too few rows for a copy to cost nothing.
+  bool is_near(const PanelProduct& p) const {
+    const Node *columns = plan_.column->src[0], *depth = p.right_depth[0]->src[0];
+    if (!columns->is_const() || !depth->is_const()) return false;
+    const int64_t bytes = columns->imm * depth->imm * item_size(p.right->dtype);
+    return columns->imm % plan_.tile_columns() == 0 && depth->imm <= kMostNearSteps &&
+           extent(plan_.row) <= kMostNearRows &&
+           bytes <= static_cast<int64_t>(target_.private_cache_bytes) / 4;
+  }
+
+  /// Whether the right operand is in the order of panels, as pack_constants leaves it, or as good.
   bool lies_in_panels(const PanelProduct& p) const {
     const Node* load = p.right;
     const bool is_plain = load->op == ir::Op::kLoad && load->src.size() == 1 &&
@@ -155,6 +173,7 @@ class PanelScheduler {
     const int64_t pack = p.pack(), tile = plan_.tile_columns();
     const auto column = Strides(plan_.column, tile).stride(load->src[0]);
     const auto depth = Strides(p.right_depth[0], pack == 1 ? 0 : pack).stride(load->src[0]);
+    if (pack == 1 && column == 1 && is_near(p)) return true;
     // A matrix of as many columns as a tile has is in this order by itself.
     if (column != pack || depth != (pack == 1 ? tile : 1)) return false;
     // The last tile is read to its end.
@@ -179,7 +198,8 @@ class PanelScheduler {
     const Node* outer = p->right_depth[0]->src[0];
     const int64_t most = std::max<int64_t>(depth_of(knobs_, kMostSteps) * p->pack() / p->inner, 1);
     const int64_t trips = outer->is_const() ? outer->imm : INT64_MAX;
-    if (trips <= most + most / 2) {
+    const double as_one = knobs_ && knobs_->get("depth") ? 1.5 : kBlocksAsOne;
+    if (static_cast<double>(trips) <= static_cast<double>(most) * as_one) {
       p->block = trips;
       return;
     }
@@ -206,6 +226,9 @@ class PanelScheduler {
                       (copy_cycles(p.right_copy) + (is_far ? kFarCycles : 0));
     }
     // Every vector of the right operand is multiplied with every row.
+    for (PanelProduct& p : plan_.products)
+      p.copies_along = !p.reads_right && !p.dot && p.right_copy == PanelCopy::kVectors &&
+                       p.right_depth.size() == 1 && extent(plan_.row) <= kMostRowsAlong;
     plan_.is_copying_dear = copy_right > kDearCopy * depth * extent(plan_.row) / 2;
     const double rows = extent(plan_.row), columns = extent(plan_.column), batch = batch_count();
     const int64_t item = item_size(plan_.products[0].reduce->dtype);
@@ -239,7 +262,7 @@ class PanelScheduler {
         plan_.column_block = c;
       }
   }
-  static constexpr int64_t kMostRows = 1024;
+  static constexpr int64_t kMostRows = 2048;
   static constexpr double kTileCycles = 100, kBlockCycles = 500;
   /// Part of a block that a core taken away for a while keeps the others waiting: small blocks go
   /// to whoever is free.

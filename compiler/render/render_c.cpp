@@ -166,7 +166,8 @@ class CRenderer final : public CLike {
   }
 
   void prefetch(const Stmt& s) override {
-    line("__builtin_prefetch(p{} + {}, 0, 3);", s.target, ref(s.begin));
+    line("__builtin_prefetch({}{} + {}, 0, 3);", s.is_local ? "local" : "p", s.target,
+         ref(s.begin));
   }
 
   void store(const Stmt& s) override {

@@ -165,9 +165,13 @@ constexpr std::array kRows = {
         [](const Kernel& k) { return k.panels() && k.panels()->products.size() > 1; }},
     Row{"panels, batches", Needs::kCpu,
         [](const Kernel& k) { return k.panels() && !k.panels()->batch.empty(); }},
+    Row{"panels, copied while the first rows are multiplied", Needs::kCpu,
+        [](const Kernel& k) {
+          return k.has_product([](const PanelProduct& p) { return p.copies_along; });
+        }},
     Row{"panels, left operand in place", Needs::kCpu,
         [](const Kernel& k) { return k.panels() && k.panels()->reads_left; }},
-    Row{"panels, right operand packed before", Needs::kCpu,
+    Row{"panels, right operand in place", Needs::kCpu,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return p.reads_right; });
         }},
