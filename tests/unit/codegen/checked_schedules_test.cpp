@@ -334,7 +334,7 @@ INSTANTIATE_TEST_SUITE_P(
         Subject{"panels, several products", "panels"},
         Subject{"panels, left operand in place", "panels"},
         Subject{"panels, copied turned", "panels"}, Subject{"panels, copied one by one", "panels"},
-        Subject{"panels, right operand packed before", "panels", false, true},
+        Subject{"panels, right operand in place", "panels", false, true},
         Subject{"panels of words", "panels of bytes"},
         Subject{"panels of words, signs flipped", "panels of bytes"},
         Subject{"panels of words, the last one cut", "panels of bytes"},
