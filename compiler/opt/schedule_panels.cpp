@@ -266,7 +266,7 @@ class PanelScheduler {
   static constexpr double kTileCycles = 100, kBlockCycles = 500;
   /// Part of a block that a core taken away for a while keeps the others waiting: small blocks go
   /// to whoever is free.
-  static constexpr double kDisturbance = 0.02;
+  static constexpr double kDisturbance = 0.05;
 
   std::optional<Schedule> finish() {
     Schedule s;
