@@ -175,13 +175,35 @@ void Lowerer::lower_grid(BlockId root) {
     const ValueId begin = b_.mul(loop.index, width);
     const ValueId extent = emit(axis.range->src[0], start[0]);
     const std::array ends{b_.add(begin, width), extent};
-    lower_axis(0, loop.body, start, begin, b_.alu(Op::kMin, DType::kI64, ends));
+    if (has_parts())
+      lower_parts(begin, loop.body, start);
+    else
+      lower_axis(0, loop.body, start, begin, b_.alu(Op::kMin, DType::kI64, ends));
   } else {
     lower_merged(loop.body, loop.index);
   }
   const ValueId begin = b_.bitcast(program_.block_begin, DType::kI64);
   const ValueId end = b_.bitcast(program_.block_end, DType::kI64);
   b_.close_loop(loop, begin, end, 1);
+}
+
+/// Whether a block goes through as many parts of memory at a time as it has vectors side by side:
+/// what memory only sees once comes faster in several streams than in one.
+bool Lowerer::has_parts() const {
+  const AxisPlan& axis = schedule_.loops[0];
+  const Node* extent = axis.range->src[0];
+  return schedule_.loops.size() == 1 && axis.jam > 1 && axis.tile == 0 &&
+         !schedule_.streams.empty() && reduces_.empty() && !is_ordered_ && extent->is_const() &&
+         extent->imm % (schedule_.chunk * axis.step()) == 0;
+}
+
+void Lowerer::lower_parts(ValueId begin, BlockId block, const Instances& start) {
+  const AxisPlan& axis = schedule_.loops[0];
+  const int64_t part = schedule_.chunk * axis.lanes;
+  const Builder::Loop loop = b_.open_loop(block);
+  lower_inner(1, loop.body,
+              bind_axis(start, axis.range, loop.index, loop.body, axis.lanes, axis.jam, part));
+  b_.close_loop(loop, begin, b_.add(begin, b_.index(part)), axis.lanes);
 }
 
 /// Several leading loops as one: a linear trip number is taken apart, innermost loop fastest.

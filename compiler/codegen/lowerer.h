@@ -64,6 +64,8 @@ class Lowerer {
   void add_panel_roots(std::vector<const Node*>* roots) const;
   void collect_loads(const Node* reduce);
   void lower_grid(BlockId root);
+  bool has_parts() const;
+  void lower_parts(ValueId begin, BlockId block, const Instances& start);
   void lower_merged(BlockId block, ValueId block_index);
   // lower_groups.cpp: the same for targets with work-groups, and reductions shared by a group.
   void lower_groups(BlockId root);
