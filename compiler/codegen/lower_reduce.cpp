@@ -155,7 +155,7 @@ void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
   }
   const auto run = [&](ValueId begin, ValueId end, uint32_t lanes, uint32_t copies) {
     const Builder::Loop loop = b_.open_loop(block);
-    accumulate(s, loop.body, range, loop.index, lanes, copies);
+    accumulate(s, loop.body, range, loop.index, lanes, copies, lanes);
     b_.close_loop(loop, begin, end, int64_t{lanes} * copies);
   };
   const auto is_multiple = [&](int64_t step) {
@@ -167,6 +167,12 @@ void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
   const uint32_t lanes = s.plan.vector_range ? s.plan.lanes : 1;
   const uint32_t copies = s.plan.vector_range ? s.plan.unroll : 1;
   const int64_t step = int64_t{lanes} * copies;
+  if (is_multiple(step) && has_parts(s, range, extent_node->imm / copies)) {
+    const int64_t part = extent_node->imm / copies;
+    const Builder::Loop loop = b_.open_loop(block);
+    accumulate(s, loop.body, range, loop.index, lanes, copies, part);
+    return b_.close_loop(loop, b_.index(0), b_.index(part), lanes);
+  }
   if (step == 1) return run(b_.index(0), extent, 1, 1);
   ValueId from = is_multiple(step) ? extent : up_to(step);
   run(b_.index(0), from, lanes, copies);
@@ -178,10 +184,30 @@ void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
   if (!is_multiple(lanes)) run(from, extent, 1, 1);
 }
 
-/// One loop body: `copies` vectors into registers of their own, or single values into the scalar
+/// Whether every accumulator goes through a part of the row: what comes from memory comes faster in
+/// several streams, each of pages of its own, than in one.
+bool Lowerer::has_parts(const ReduceState& s, const Node* range, int64_t part) const {
+  if (s.plan.unroll < 2 || !s.plan.vector_range || b_.target().has_groups) return false;
+  if (!schedule_.dots.empty() || is_ordered_) return false;
+  for (size_t m = 0; m < s.members(); ++m) {
+    const auto loads = body_loads_.find(s.reduce(m));
+    if (loads == body_loads_.end()) continue;
+    for (const Node* load : loads->second) {
+      const ir::Param& p = kernel_.params[static_cast<size_t>(load->imm)];
+      const int64_t item = item_size(p.dtype);
+      if (Strides(range, 0).stride(load->src[0]) == 1 &&
+          p.elements * item > static_cast<int64_t>(b_.target().private_cache_bytes) &&
+          part * item >= static_cast<int64_t>(b_.target().page_bytes))
+        return true;
+    }
+  }
+  return false;
+}
+
+/// One loop body: `copies` vectors, `apart` iterations from each other, into registers of their own, or single values into the scalar
 /// registers when the plan has lanes but this loop does not.
 void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index,
-                         uint32_t lanes, uint32_t copies) {
+                         uint32_t lanes, uint32_t copies, int64_t apart) {
   const bool is_tail = lanes == 1 && s.plan.lanes > 1;
   uint32_t origin = 0;
   struct Update {
@@ -190,7 +216,7 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
   };
   std::vector<Update> updates;
   for (uint32_t c = 0; c < copies; ++c) {
-    const uint32_t binding = make_bindings(index, body, int64_t{c} * lanes, lanes, origin);
+    const uint32_t binding = make_bindings(index, body, int64_t{c} * apart, lanes, origin);
     origin = bindings_[binding].origin;
     note_producer(s, binding);
     emit_dots_of(s, range, binding);

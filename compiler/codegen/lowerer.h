@@ -239,7 +239,8 @@ class Lowerer {
   void reduce_loops(ReduceState& s, size_t depth, BlockId block);
   void reduce_innermost(ReduceState& s, BlockId block);
   void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes,
-                  uint32_t copies);
+                  uint32_t copies, int64_t apart);
+  bool has_parts(const ReduceState& s, const Node* range, int64_t part) const;
   bool is_stream(const Node* load, int64_t apart) const;
   void prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
   bool is_read_again(const Node* reduce, const Node* load) const;
