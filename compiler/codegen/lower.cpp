@@ -329,6 +329,8 @@ void Lowerer::trips(size_t axis, BlockId block, const Instances& instances, Valu
   const Node* range = schedule_.loops[axis].range;
   lower_inner(axis + 1, loop.body,
               bind_axis(instances, range, loop.index, loop.body, lanes, jam, lanes));
+  if (jam == schedule_.loops[axis].jam && lanes > 1)
+    prefetch_split_row(axis, loop.body, instances[0], loop.index);
   b_.close_loop(loop, begin, end, int64_t{lanes} * jam);
 }
 

@@ -9,14 +9,6 @@
 namespace bm::compiler {
 namespace {
 
-/// Bytes between rows from which a loop over rows asks for them in advance, and how far.
-constexpr int64_t kFarRow = 512;
-constexpr int64_t kPrefetchCycles = 200;
-/// How far ahead of a stream memory is asked for.
-constexpr int64_t kStreamBytes = 4096;
-/// Streams up to here end before the hardware's prefetchers follow them.
-constexpr int64_t kShortRow = 4096;
-
 /// 16-bit floats accumulate in float32.
 DType accumulator_type(DType t) { return is_half_like(t) ? DType::kF32 : t; }
 
@@ -167,7 +159,7 @@ void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
   const uint32_t lanes = s.plan.vector_range ? s.plan.lanes : 1;
   const uint32_t copies = s.plan.vector_range ? s.plan.unroll : 1;
   const int64_t step = int64_t{lanes} * copies;
-  if (is_multiple(step) && has_parts(s, range, extent_node->imm / copies)) {
+  if (is_multiple(step) && has_parts(s.plan, s.group, range, extent_node->imm / copies)) {
     const int64_t part = extent_node->imm / copies;
     const Builder::Loop loop = b_.open_loop(block);
     accumulate(s, loop.body, range, loop.index, lanes, copies, part);
@@ -184,28 +176,8 @@ void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
   if (!is_multiple(lanes)) run(from, extent, 1, 1);
 }
 
-/// Whether every accumulator goes through a part of the row: what comes from memory comes faster in
-/// several streams, each of pages of its own, than in one.
-bool Lowerer::has_parts(const ReduceState& s, const Node* range, int64_t part) const {
-  if (s.plan.unroll < 2 || !s.plan.vector_range || b_.target().has_groups) return false;
-  if (!schedule_.dots.empty() || is_ordered_) return false;
-  for (size_t m = 0; m < s.members(); ++m) {
-    const auto loads = body_loads_.find(s.reduce(m));
-    if (loads == body_loads_.end()) continue;
-    for (const Node* load : loads->second) {
-      const ir::Param& p = kernel_.params[static_cast<size_t>(load->imm)];
-      const int64_t item = item_size(p.dtype);
-      if (Strides(range, 0).stride(load->src[0]) == 1 &&
-          p.elements * item > static_cast<int64_t>(b_.target().private_cache_bytes) &&
-          part * item >= static_cast<int64_t>(b_.target().page_bytes))
-        return true;
-    }
-  }
-  return false;
-}
-
-/// One loop body: `copies` vectors, `apart` iterations from each other, into registers of their own, or single values into the scalar
-/// registers when the plan has lanes but this loop does not.
+/// One loop body: `copies` vectors, `apart` iterations from each other, into registers of their
+/// own, or single values into the scalar registers when the plan has lanes but this loop does not.
 void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index,
                          uint32_t lanes, uint32_t copies, int64_t apart) {
   const bool is_tail = lanes == 1 && s.plan.lanes > 1;
@@ -231,88 +203,6 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
   for (const Update& u : updates) b_.assign(body, u.reg, u.value);
   const bool is_plain = lanes == 1 && copies == 1 && !is_tail;
   if (is_plain && !b_.target().has_groups) prefetch_rows(s, body, range, origin);
-}
-
-/// Whether a loop reads whole cache lines one after another, of more than caches hold.
-bool Lowerer::is_stream(const Node* load, int64_t apart) const {
-  const ir::Param& p = kernel_.params[static_cast<size_t>(load->imm)];
-  const auto bytes = static_cast<uint64_t>(p.elements * item_size(p.dtype));
-  return apart == int64_t{b_.target().cache_line_bytes} && bytes > b_.target().first_cache_bytes;
-}
-
-/// Loops that step from row to row outrun the hardware's prefetchers: rows ahead are asked for.
-void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* range,
-                            uint32_t binding) {
-  const auto per_trip = static_cast<int64_t>(s.members());
-  const int64_t distance = std::clamp<int64_t>(kPrefetchCycles * 2 / per_trip, 4, 64);
-  const uint32_t number = number_of(range);
-  std::vector<std::pair<int64_t, ValueId>> seen;
-  std::vector<ValueId> rows;
-  for (size_t m = 0; m < s.members(); ++m) {
-    const Env env = bound(s.env(m), range, binding);
-    for (const Node* load : body_loads_[s.reduce(m)]) {
-      const std::optional<int64_t> stride = strides(number, 0).stride(load->src[0]);
-      const int64_t apart = stride ? std::abs(*stride) * item_size(load->dtype) : 0;
-      if (apart < kFarRow && !is_stream(load, apart)) continue;
-      const uint32_t vr = vector_range(dependencies(load), env);
-      if (vr == kNone || strides(vr, bindings_[env[vr]].lanes).stride(load->src[0]) != 1) continue;
-      Env first = env;
-      first[vr] = bindings_[env[vr]].first_lane;
-      // One request per cache line.
-      if (bindings_[env[vr]].offset * item_size(load->dtype) % 64 != 0) continue;
-      const ValueId at = emit(load->src[0], first);
-      const std::pair<int64_t, ValueId> key{load->imm, at};
-      // Rows that several members share are reused from a cache; asking again costs more than it
-      // brings.
-      if (std::find(seen.begin(), seen.end(), key) != seen.end()) return;
-      seen.push_back(key);
-      const int64_t ahead = apart < kFarRow ? kStreamBytes / apart : distance;
-      rows.push_back(b_.add(at, b_.index(*stride * ahead)));
-    }
-  }
-  for (size_t i = 0; i < rows.size(); ++i)
-    b_.prefetch(body, static_cast<int>(seen[i].first), rows[i]);
-}
-
-/// Whether a pass before that of `reduce` has loaded the same: the memory idles meanwhile.
-bool Lowerer::is_read_again(const Node* reduce, const Node* load) const {
-  return std::any_of(reduces_.begin(), reduces_.end(), [&](const Node* other) {
-    const auto loads = body_loads_.find(other);
-    return reduce_level_.at(other) < reduce_level_.at(reduce) && loads != body_loads_.end() &&
-           std::find(loads->second.begin(), loads->second.end(), load) != loads->second.end();
-  });
-}
-
-/// Rows of a large matrix that merged copies of an output loop read side by side: each is too short
-/// a stream for the hardware's prefetchers, so the rows of the next trip are asked for. So is the
-/// next row by a pass that reads one a second time.
-void Lowerer::prefetch_next_rows(const ReduceState& s, BlockId body, const Node* range,
-                                 uint32_t binding) {
-  std::vector<std::pair<int64_t, ValueId>> seen;
-  for (size_t m = 0; m < s.members(); ++m) {
-    Env first = bound(s.env(m), range, bindings_[binding].first_lane);
-    for (const Node* load : body_loads_[s.reduce(m)]) {
-      const auto param = static_cast<size_t>(load->imm);
-      const int64_t item = item_size(load->dtype);
-      const auto bytes = static_cast<uint64_t>(kernel_.params[param].elements * item);
-      if (bytes <= b_.target().private_cache_bytes ||
-          strides(number_of(range), bindings_[binding].lanes).stride(load->src[0]) != 1)
-        continue;
-      const bool is_again = is_read_again(s.reduce(m), load);
-      for (const AxisPlan& axis : schedule_.loops) {
-        if ((axis.jam == 1 && !is_again) || axis.lanes > 1) continue;
-        const std::optional<int64_t> row = strides(number_of(axis.range), 0).stride(load->src[0]);
-        const int64_t apart = row ? std::abs(*row) * item : 0;
-        if (apart < kFarRow || (apart > kShortRow && !is_again)) continue;
-        const ValueId at = emit(load->src[0], first);
-        const std::pair<int64_t, ValueId> key{load->imm, at};
-        if (std::find(seen.begin(), seen.end(), key) != seen.end()) break;
-        seen.push_back(key);
-        b_.prefetch(body, static_cast<int>(load->imm), b_.add(at, b_.index(*row * axis.jam)));
-        break;
-      }
-    }
-  }
 }
 
 ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accumulator) {

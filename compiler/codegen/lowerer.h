@@ -240,7 +240,13 @@ class Lowerer {
   void reduce_innermost(ReduceState& s, BlockId block);
   void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes,
                   uint32_t copies, int64_t apart);
-  bool has_parts(const ReduceState& s, const Node* range, int64_t part) const;
+  // lower_prefetch.cpp.
+  bool has_parts(const ReducePlan& plan, std::span<const Node* const> reduces, const Node* range,
+                 int64_t part) const;
+  bool is_from_memory(const Node* load) const;
+  const Node* split_row();
+  std::optional<int64_t> row_of(const Node* load, bool is_again);
+  void prefetch_split_row(size_t axis, BlockId body, const Env& env, ValueId index);
   bool is_stream(const Node* load, int64_t apart) const;
   void prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
   bool is_read_again(const Node* reduce, const Node* load) const;
@@ -331,7 +337,9 @@ class Lowerer {
   std::unordered_map<const Node*, Stage> stages_;
   /// Of ranges that a loop over tiles is open for: where the tile begins and ends.
   std::unordered_map<const Node*, std::pair<ValueId, ValueId>> tiles_;
-  BlockId scan_block_ = kNone;  // around the loop that is scanned
+  std::optional<const Node*> split_row_;  // see split_row
+  const Node* split_range_ = nullptr;     // that its load runs along
+  BlockId scan_block_ = kNone;            // around the loop that is scanned
   std::map<std::vector<uint32_t>, uint32_t> scan_registers_;
   uint32_t least_array_ = 0;              // local one
   BlockId least_block_ = kNone;           // where it is filled

@@ -38,8 +38,8 @@ constexpr double kHalfPi2 = -0x1.f1976b7ed8fbcp-110;
 constexpr double kFarBelow = -4000;
 
 /// Σ (x·ln 2)^k / k!, |x| <= 1/2. `is_short`: of degree 6, where the terms of x^7 and x^8 are what
-/// Chebyshev's polynomials of these degrees leave of them (y^7 and y^8 without the leading term, y =
-/// 2x): 2e-9 away from 2^x.
+/// Chebyshev's polynomials of these degrees leave of them (y^7 and y^8 without the leading term, y
+/// = 2x): 2e-9 away from 2^x.
 std::array<double, 14> exp2_series(bool is_short) {
   std::array<double, 14> c{1.0};
   for (size_t k = 1; k < c.size(); ++k)

@@ -165,6 +165,13 @@ constexpr std::array kRows = {
         [](const Kernel& k) { return k.panels() && k.panels()->products.size() > 1; }},
     Row{"panels, batches", Needs::kCpu,
         [](const Kernel& k) { return k.panels() && !k.panels()->batch.empty(); }},
+    Row{"several parts of memory", Needs::kCpu,
+        [](const Kernel& k) {
+          if (!k.is_plain() || k.s.loops.size() != 1 || k.s.streams.empty()) return false;
+          const AxisPlan& axis = k.s.loops[0];
+          return k.s.grid_loops == 1 && axis.jam > 1 && k.s.reduces.empty() &&
+                 !is_cut(axis.range->src[0], k.s.chunk * axis.step());
+        }},
     Row{"panels, copied while the first rows are multiplied", Needs::kCpu,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return p.copies_along; });
