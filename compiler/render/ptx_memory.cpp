@@ -54,8 +54,12 @@ std::string PtxRenderer::local_address(uint32_t array, ValueId index) {
   const AddressKey key{true, array, at.base};
   std::string reg = known_address(key);
   if (reg.empty()) {
-    const std::string bytes = out_.fresh(File::kB32);
-    out_.line("mul.lo.s32 {}, {}, {};", bytes, v_.low(at.base), size);
+    std::string bytes = v_.low(at.base);
+    if (size > 1) {
+      const std::string element = bytes;
+      bytes = out_.fresh(File::kB32);
+      out_.line("mul.lo.s32 {}, {}, {};", bytes, element, size);
+    }
     reg = out_.fresh(File::kB32);
     out_.line("add.s32 {}, {}, {};", reg, start, bytes);
     addresses_.back()[key] = reg;
@@ -121,9 +125,14 @@ void PtxRenderer::local_lanes(ValueId id) {
 void PtxRenderer::any_words(ValueId id) {
   const Value& v = p_.at(id);
   const auto param = static_cast<uint32_t>(v.imm);
+  const std::string address = global_address(param, v.args[0]);
+  fill_words(param, address, fresh_words(id));
+}
+
+void PtxRenderer::fill_words(uint32_t param, const std::string& address,
+                             const std::vector<std::string>& words) {
   const int64_t size = item_size(p_.params[param].dtype);
   const std::string_view type = size == 1 ? "u8" : size == 2 ? "u16" : "u32";
-  const std::string address = global_address(param, v.args[0]);
   const std::string start = out_.fresh(File::kB64);
   const size_t plus = address.find('+');
   const std::string reg = address.substr(1, std::min(plus, address.size() - 1) - 1);
@@ -131,7 +140,7 @@ void PtxRenderer::any_words(ValueId id) {
       plus == std::string::npos ? "0" : address.substr(plus + 1, address.size() - plus - 2);
   out_.line("add.s64 {}, {}, {};", start, reg, offset);
   int64_t at = 0;
-  for (const std::string& word : fresh_words(id)) {
+  for (const std::string& word : words) {
     out_.line("ld.global.{} {}, {};", type, word, bracket(start, at));
     for (int64_t i = size; i < 4; i += size) {
       const std::string part = out_.fresh(File::kB32), moved = out_.fresh(File::kB32);
@@ -141,6 +150,30 @@ void PtxRenderer::any_words(ValueId id) {
     }
     at += 4;
   }
+}
+
+/// Neighbours in one instruction.
+void PtxRenderer::store_together(const Stmt& s) {
+  const DType t = p_.type(s.value).dtype;
+  std::vector<std::string> from;
+  const auto add = [&](ValueId v) {
+    std::string text = item_size(t) == 8 && is_int(t) ? v_.wide(v) : v_.operand(v);
+    if (is_bool(t)) {
+      const std::string byte = out_.fresh(File::kB32);
+      out_.line("selp.u32 {}, 1, 0, {};", byte, text);
+      text = byte;
+    } else if (text[0] != '%') {
+      const std::string reg = out_.fresh(ptx::file_of(t));
+      v_.move(ptx::file_of(t), reg, text);
+      text = reg;
+    }
+    from.push_back(text);
+  };
+  add(s.value);
+  for (const ValueId v : s.operands) add(v);
+  const std::string when = s.end == kNone ? "" : fmt::format("@{} ", v_.operand(s.end));
+  out_.line("{}st.global.v{}.{} {}, {};", when, from.size(), ptx::memory_type(t),
+            global_address(s.target, s.begin), braced(from));
 }
 
 void PtxRenderer::is_aligned(ValueId id) {

@@ -1,6 +1,6 @@
 #pragma once
-// The walk over a Program that writes PTX. Private to render_ptx.cpp, ptx_loops.cpp and
-// ptx_memory.cpp.
+// The walk over a Program that writes PTX. Private to render_ptx.cpp, ptx_loops.cpp, ptx_memory.cpp
+// and ptx_pipe.cpp.
 
 #include <map>
 #include <string>
@@ -74,6 +74,15 @@ class PtxRenderer {
   void words(ValueId id);
   void local_lanes(ValueId id);
   void any_words(ValueId id);
+  void fill_words(uint32_t param, const std::string& address,
+                  const std::vector<std::string>& words);
+  void store_together(const Stmt& s);
+  // Copies and products beside the thread.
+  void copy(const Stmt& s);
+  void copy_words(const Stmt& s);
+  void fragment(ValueId id);
+  void group_matrix(const Stmt& s);
+  std::string descriptor(uint32_t array, ValueId byte, const TileLayout& tile);
   void is_aligned(ValueId id);
   void matrix(const Stmt& s);
   void dot(ValueId id);

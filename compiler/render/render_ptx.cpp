@@ -43,13 +43,16 @@ std::string PtxRenderer::run() {
   registers(p_.root);
   block(p_.root);
   out_.line("ret;");
-  std::string text = fmt::format(".version {}\n.target {}\n.address_size 64\n\n",
-                                 version_for(target_.cpu), target_.cpu);
+  const std::string_view cpu = cuda_target(p_, target_);
+  std::string text =
+      fmt::format(".version {}\n.target {}\n.address_size 64\n\n", version_for(cpu), cpu);
+  if (p_.has_launch_locals)
+    text += fmt::format(".extern .shared .align {} .b8 bm_local0[];\n\n", p_.locals[0].alignment);
   text += fmt::format(".visible .entry {}({})\n.maxntid {}, 1, 1\n{{\n", p_.name, signature(),
                       p_.block);
   text += out_.declarations();
-  for (size_t i = 0; i < p_.locals.size(); ++i)
-    text += fmt::format("\t.shared .align 16 .b8 bm_local{}[{}];\n", i,
+  for (size_t i = 0; i < p_.locals.size() && !p_.has_launch_locals; ++i)
+    text += fmt::format("\t.shared .align {} .b8 bm_local{}[{}];\n", p_.locals[i].alignment, i,
                         p_.locals[i].count * static_cast<uint64_t>(item_size(p_.locals[i].dtype)));
   return text + "\n" + out_.text() + "}\n";
 }
@@ -106,11 +109,15 @@ void PtxRenderer::statement(const Stmt& s) {
       return v_.move(file, registers_[s.target], from);
     }
     case StmtKind::kStore:
+      if (!s.operands.empty()) return store_together(s);
       return store("global", global_address(s.target, s.begin), s.value, s.end);
     case StmtKind::kPrefetch: return;
     case StmtKind::kLocalStore:
       return store("shared", local_address(s.target, s.begin), s.value, kNone);
     case StmtKind::kMatrix: return matrix(s);
+    case StmtKind::kCopy: return copy(s);
+    case StmtKind::kPipe: return out_.line("{}", pipe_text(s));
+    case StmtKind::kGroupMatrix: return group_matrix(s);
     case StmtKind::kBarrier: return out_.line("bar.sync 0;");
     case StmtKind::kFault: check_failed("checks are for CPUs", __FILE__, __LINE__);
   }
@@ -158,6 +165,7 @@ void PtxRenderer::let(ValueId id) {
     case ValueOp::kLocalLoad:
       if (v.type.lanes > 1) return local_lanes(id);
       return load(id, "shared", local_address(static_cast<uint32_t>(v.imm), v.args[0]), kNone);
+    case ValueOp::kFragment: return fragment(id);
     case ValueOp::kWords: return words(id);
     case ValueOp::kAnyWords: return any_words(id);
     case ValueOp::kIsAligned: return is_aligned(id);
@@ -203,21 +211,6 @@ void PtxRenderer::call(ValueId id) {
 BlockId PtxRenderer::root_of(BlockId block) const {
   while (p_.blocks[block].parent != kNone) block = p_.blocks[block].parent;
   return block;
-}
-
-std::string_view dp4a_name(const Value& v) {
-  return static_cast<DotKind>(v.imm) == DotKind::kS8S8 ? "dp4a.s32.s32" : "dp4a.u32.s32";
-}
-
-std::string mma_name(const Stmt& s) {
-  std::string_view type = "f16";
-  if (s.matrix == DType::kBF16) type = "bf16";
-  if (s.matrix == DType::kF32) type = "tf32";
-  if (s.matrix == DType::kI8) type = "s8";
-  if (s.matrix == DType::kU8) type = "u8";
-  const std::string_view sum = is_float(s.matrix) ? "f32" : "s32";
-  const auto depth = static_cast<int64_t>(s.operands.size() / 3 * 16) / item_size(s.matrix);
-  return fmt::format("mma.sync.aligned.m16n8k{}.row.col.{}.{}.{}.{}", depth, sum, type, type, sum);
 }
 
 std::string render_ptx(const Program& program, const TargetInfo& target) {

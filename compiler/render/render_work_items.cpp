@@ -120,6 +120,10 @@ void WorkItemC::items(const Stmt& s) {
   nested(s.body);
 }
 
+void WorkItemC::fragment(ValueId) {
+  check_failed("fragments of local memory are for CUDA", __FILE__, __LINE__);
+}
+
 void WorkItemC::let(ValueId id) {
   const Value& v = p_.at(id);
   const auto set = [&](const std::string& text) {
@@ -136,9 +140,10 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kAnyWords:
     case ValueOp::kIsAligned: return set(words(v));
     case ValueOp::kExtract:
-      if (p_.at(v.args[0]).op == ValueOp::kLocalLoad)
+      if (p_.at(v.args[0]).op == ValueOp::kLocalLoad || p_.at(v.args[0]).op == ValueOp::kFragment)
         return set(fmt::format("v{}_{}", v.args[0], v.imm));
       return set(fmt::format("v{}.{}", v.args[0], "xyzw"[v.imm]));
+    case ValueOp::kFragment: return fragment(id);
     case ValueOp::kTable: return set(entry(static_cast<size_t>(v.imm), ref(v.args[0])));
     case ValueOp::kLocalLoad:
       // One by one: compilers see that they are neighbours.

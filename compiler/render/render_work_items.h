@@ -29,6 +29,8 @@ class WorkItemC : public CLike {
   virtual std::string_view vector_type(Type) const { return "?"; }
   /// kWords, kAnyWords and kIsAligned.
   virtual std::string words(const Value& v) = 0;
+  /// Declares v…_0 to v…_3 of a kFragment, where programs may have them.
+  virtual void fragment(ValueId id);
   /// kDot of one word.
   virtual std::string dot(const Value& v) = 0;
   /// A 64-bit integer that is computed in 32 bits.
