@@ -93,7 +93,10 @@ class PipeScheduler {
       const auto right = matrix_operand(model_, product.loads[1 - side], columns, depth, rows);
       if (!left || !right || !has_whole_pieces(*left, depth) || !has_whole_pieces(*right, depth))
         continue;
-      MatrixPlan plan{.reduce = product.reduce, .depth = depth, .info = info};
+      MatrixPlan plan;
+      plan.reduce = product.reduce;
+      plan.depth = depth;
+      plan.info = info;
       plan.sub_group = target_.sub_group;
       plan.left = *left;
       plan.right = *right;
