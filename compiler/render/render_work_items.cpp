@@ -26,7 +26,10 @@ void WorkItemC::kernel(std::string_view head, std::string_view local, std::strin
   line("{}{}({}) {{", head, p_.name, parameters());
   ++depth_;
   for (size_t i = 0; i < p_.locals.size(); ++i)
-    line("{} {} local{}[{}];", local, type_name(p_.locals[i].dtype), i, p_.locals[i].count);
+    if (p_.has_launch_locals)
+      line("extern {} {} local{}[];", local, type_name(p_.locals[i].dtype), i);
+    else
+      line("{} {} local{}[{}];", local, type_name(p_.locals[i].dtype), i, p_.locals[i].count);
   line("const {};", item);
   registers(p_.root);
   block(p_.root);
