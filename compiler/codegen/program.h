@@ -57,10 +57,10 @@ enum class ValueOp : uint8_t {
                ///< in work-groups up to 16 bytes, from a multiple of as many on. Without groups
                ///< also one uint32 of an array of narrower numbers, from a multiple of 4 bytes on
   kFragment,   ///< four words of four 8·8 tiles of 16 bits in local array imm / 2, which holds
-              ///< bytes: work-item 8·m + r of a sub-group says where row r of tile m starts,
-              ///< args[0], and 4·g + t gets elements 2t and 2t+1 of row g; imm odd: of column g
-  kRead,   ///< current content of register imm
-  kCall,   ///< function imm of Program::functions on scalars
+               ///< bytes: work-item 8·m + r of a sub-group says where row r of tile m starts,
+               ///< args[0], and 4·g + t gets elements 2t and 2t+1 of row g; imm odd: of column g
+  kRead,       ///< current content of register imm
+  kCall,       ///< function imm of Program::functions on scalars
   kDot,    ///< args[0] plus, in every lane, the products of the numbers in two words; imm = DotKind
   kScale,  ///< args[0]·2^args[1], rounded once; args[1] is whole, where args[0] is a number
   kAny,    ///< bool vector → scalar: true in any lane

@@ -23,7 +23,8 @@ namespace bm::sim::ptx {
 namespace {
 
 constexpr uint32_t kRows = 64, kStepBytes = 32;
-/// What accumulators hold while a product has them: large numbers, which comparisons do not overlook.
+/// What accumulators hold while a product has them: large numbers, which comparisons do not
+/// overlook.
 constexpr uint32_t kPoison = 0x7e95dead;
 
 /// Inst::imm.

@@ -151,7 +151,8 @@ TEST(NvPipe, TargetsAreOfOneGenerationOnlyWhereTheyMustBe) {
     const auto code = compile_text(product_kernel(p), card(name), "PTX");
     return code ? text_of(*code).substr(0, 60) : code.error().message;
   };
-  const Product large{.m = 128, .n = 128, .k = 256}, small{.m = 16, .n = 16, .k = 32, .is_right_deep = true};
+  const Product large{.m = 128, .n = 128, .k = 256},
+      small{.m = 16, .n = 16, .k = 32, .is_right_deep = true};
   EXPECT_NE(target(large, "sm_90").find(".target sm_90a"), std::string::npos);
   EXPECT_EQ(target(small, "sm_90").find("sm_90a"), std::string::npos);
   EXPECT_EQ(target(large, "sm_100").find("a"), target(small, "sm_100").find("a"));
