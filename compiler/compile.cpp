@@ -151,7 +151,10 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Rende
                         const Knobs& knobs = {}) {
   TargetInfo target = target_info(arch);
   if (renderer == Renderer::kHip) target.matrix.clear();  // nobody writes them as HIP
-  if (renderer == Renderer::kNvptx) target.pipe = {};     // nor these as LLVM IR
+  if (renderer == Renderer::kNvptx) {                     // nor these as LLVM IR
+    target.pipe = {};
+    target.has_bf16_round = false;
+  }
   Stages s;
   for (ScheduleLimits limits : kLimits) {
     limits.knobs = knobs.empty() ? nullptr : &knobs;

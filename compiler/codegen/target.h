@@ -57,13 +57,14 @@ struct TargetInfo {
   uint64_t private_cache_bytes = 1 << 20;  ///< last level that one core has to itself
   uint64_t last_cache_bytes = 8 << 20;     ///< last level of all
   uint32_t cache_line_bytes = 64;
-  uint32_t page_bytes = 4096;  ///< least distance of addresses that need translations of their own
-  bool has_masks = false;      ///< loads and stores of some lanes, at no cost
-  bool has_scaling = false;    ///< vectors times powers of two in one instruction
-  bool has_fma = false;        ///< fused multiply-add of float32 and float64
-  bool has_f16c = false;       ///< conversions float16 ↔ float32
-  bool has_round = false;      ///< truncation of floats in one instruction
-  bool has_f64 = true;         ///< float64 arithmetic
+  uint32_t page_bytes = 4096;   ///< least distance of addresses that need translations of their own
+  bool has_masks = false;       ///< loads and stores of some lanes, at no cost
+  bool has_scaling = false;     ///< vectors times powers of two in one instruction
+  bool has_fma = false;         ///< fused multiply-add of float32 and float64
+  bool has_f16c = false;        ///< conversions float16 ↔ float32
+  bool has_bf16_round = false;  ///< conversion float32 → bfloat16; NaN may lose its payload
+  bool has_round = false;       ///< truncation of floats in one instruction
+  bool has_f64 = true;          ///< float64 arithmetic
   bool keeps_subnormals = true;  ///< float32 arithmetic on subnormal numbers is certain
   /// Scratch for values of a row between the passes over it; they stay in a cache.
   uint64_t row_bytes = 0;

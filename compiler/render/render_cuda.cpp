@@ -15,6 +15,7 @@ class CudaRenderer final : public CppItems {
 
   std::string run() {
     helpers();
+    brains();
     dots();
     for (size_t i = 0; i < p_.tables.size(); ++i) table(i);
     // Calls would need a stack.
@@ -38,6 +39,19 @@ class CudaRenderer final : public CppItems {
     return is_widening ? "float f; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(a)); return f;"
                        : "unsigned short h; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : "
                          "\"f\"(a)); return h;";
+  }
+
+  std::string float_to_brain(const std::string& value) const override {
+    return fmt::format("bm_float_to_brain({})", value);
+  }
+  void brains() {
+    if (std::any_of(p_.values.begin(), p_.values.end(), [](const Value& v) {
+          return v.op == ValueOp::kConvert && v.type.dtype == DType::kBF16;
+        }))
+      line(
+          "{}unsigned short bm_float_to_brain(float a) {{ unsigned short h; asm(\"cvt.rn.bf16.f32 "
+          "%0, %1;\" : \"=h\"(h) : \"f\"(a)); return h; }}",
+          names_.device);
   }
 
   std::string group_number(uint32_t axis) const override {
