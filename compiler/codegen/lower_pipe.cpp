@@ -209,10 +209,15 @@ void Lowerer::run_pipe(const Pipe& pipe) {
   // Everybody's copies of this stage are there, and nobody reads the stage any more that the next
   // copies go to: it was multiplied in the last trip, by group instructions in the one before.
   b_.barrier(loop.body);
-  if (is_group) {
+  if (is_group && is_async) {
     multiply_group_stage(pipe, stage, loop.body);
     copy_ahead(pipe, loop.index, loop.body);
     b_.pipe(loop.body, PipeOp::kWaitProducts, 1);
+  } else if (is_group) {
+    // Nothing else while products go on: assemblers would put those in a row in the whole kernel.
+    copy_ahead(pipe, loop.index, loop.body);
+    multiply_group_stage(pipe, stage, loop.body);
+    b_.pipe(loop.body, PipeOp::kWaitProducts, 0);
   } else {
     copy_ahead(pipe, loop.index, loop.body);
     multiply_stage(pipe, stage, loop.body);
@@ -243,10 +248,10 @@ void Lowerer::lower_pipe(BlockId root) {
   for (const bool is_fast : {true, false}) {
     const BlockId block = b_.open_block(groups.body);
     Tile tile = place;
-    bind_results(&tile, block);
+    clear_sums(&tile, block);
     const CopyKind fast = has_async ? CopyKind::kAsync : CopyKind::kWords;
     run_pipe({tile, is_fast ? fast : CopyKind::kAnyWords, array, block});
-    store_results(tile, block, is_fast);
+    store_results(&tile, block, is_fast);
     b_.close_if(block, is_fast ? is_aligned : is_not);
   }
   b_.close_groups(groups, 0, kNone);

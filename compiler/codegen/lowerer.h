@@ -105,7 +105,7 @@ class Lowerer {
                                        ValueId stage);
   void multiply_stage(const Pipe& pipe, ValueId stage, BlockId block);
   void multiply_group_stage(const Pipe& pipe, ValueId stage, BlockId block);
-  void store_results(const Tile& tile, BlockId block, bool is_aligned);
+  void store_results(Tile* tile, BlockId block, bool is_aligned);
   bool has_pairs(const ir::Store& store) const;
   // lower_panels.cpp, lower_panel_copies.cpp: sums of products from operands copied into scratch.
   struct PanelStore;

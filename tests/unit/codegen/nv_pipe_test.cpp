@@ -2,8 +2,12 @@
 // interpreter and for the toolkit that is found.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "compiler/compile.h"
 #include "compiler/toolchain/nvjitlink.h"
@@ -245,6 +249,43 @@ TEST(NvPipe, ProductsLoadEachNumberFewTimes) {
                 row.way.card, row.way.instruction, row.renderer, instructions, bytes);
     EXPECT_LT(instructions, row.most_instructions);
     EXPECT_LT(bytes, row.most_bytes);
+  }
+}
+
+/// What the toolkit's assembler says of the text of a kernel for sm_90.
+std::string assembler_says(const Product& p, const char* renderer) {
+  const auto code = compile_text(product_kernel(p), card("sm_90", 132), renderer);
+  if (!code) return code.error().message;
+  const std::string path = testing::TempDir() + "bm_nv_pipe.ptx";
+  std::ofstream(path) << text_of(*code);
+  const std::string command = "ptxas -v -arch=sm_90a -o /dev/null " + path + " 2>&1";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  std::string out;
+  std::array<char, 256> line;
+  while (pipe != nullptr && std::fgets(line.data(), line.size(), pipe) != nullptr)
+    out += line.data();
+  if (pipe != nullptr) pclose(pipe);
+  std::filesystem::remove(path);
+  return out;
+}
+
+/// Assemblers put products in a row, each waiting for the one before, where they do not see that
+/// nothing touches the sums meanwhile.
+TEST(NvPipe, ProductsGoOnBesideEachOther) {
+  if (std::system("ptxas --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no ptxas";
+  const Product large{.in = DType::kBF16, .out = DType::kBF16, .m = 4096, .n = 4096, .k = 4096};
+  std::vector<Product> products = {large, large, large, large};
+  products[1].is_right_deep = true;
+  products[2].m = products[2].n = 4000;
+  products[3].has_epilogue = true;
+  for (const char* renderer : {"PTX", "NVRTC"}) {
+    if (renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
+    for (const Product& p : products) {
+      const std::string said = assembler_says(p, renderer);
+      EXPECT_NE(said.find("Used "), std::string::npos) << said;
+      EXPECT_EQ(said.find("serialized"), std::string::npos) << said;
+      EXPECT_NE(said.find(" 0 bytes spill stores"), std::string::npos) << said;
+    }
   }
 }
 
