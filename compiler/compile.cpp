@@ -108,6 +108,7 @@ struct Stages {
   Schedule schedule;
   Program program;
   std::string source;
+  std::string cpu;  ///< what a CUDA program is made for
 };
 
 /// What the architecture lacks although the program needs it.
@@ -119,9 +120,11 @@ Status check_program(const Program& program, const TargetInfo& target, const hal
   if (needs_f64 && !target.has_f64)
     return fail(Code::kUnsupported, "kernel {}: {} has no {}", program.name, arch.name,
                 dtype_name(DType::kF64));
-  if (local_bytes(program) > target.local_memory_bytes)
+  const uint32_t most =
+      program.has_launch_locals ? target.pipe.group_memory_bytes : target.local_memory_bytes;
+  if (local_bytes(program) > most)
     return fail(Code::kUnsupported, "kernel {}: {} bytes of local memory, {} has {}", program.name,
-                local_bytes(program), arch.name, target.local_memory_bytes);
+                local_bytes(program), arch.name, most);
   return {};
 }
 
@@ -148,6 +151,10 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Rende
                         const Knobs& knobs = {}) {
   TargetInfo target = target_info(arch);
   if (renderer == Renderer::kHip) target.matrix.clear();  // nobody writes them as HIP
+  if (renderer == Renderer::kNvptx) {                     // nor these as LLVM IR
+    target.pipe = {};
+    target.has_bf16_round = false;
+  }
   Stages s;
   for (ScheduleLimits limits : kLimits) {
     limits.knobs = knobs.empty() ? nullptr : &knobs;
@@ -163,6 +170,7 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Rende
     BM_TRY(verify(s.program));
   }
   s.source = render(s.program, target, renderer);
+  s.cpu = cuda_target(s.program, target);
   return s;
 }
 
@@ -175,33 +183,37 @@ std::vector<std::byte> bytes_of(std::string_view text) {
 bool wants_ptx() { return settings().nv_code == "ptx"; }
 
 /// PTX stays text, ending in NUL, where that is wanted or nothing can assemble it.
-Result<std::vector<std::byte>> assemble_ptx(const std::string& ptx, const hal::Arch& arch) {
+Result<std::vector<std::byte>> assemble_ptx(const std::string& ptx, const std::string& cpu,
+                                            const hal::Arch& arch) {
   if (!wants_ptx()) {
-    auto cubin = nvjitlink_assemble(ptx, arch.name);
+    auto cubin = nvjitlink_assemble(ptx, cpu);
     if (cubin && takes_text(arch)) return pair_image(*cubin, ptx);
     if (cubin || cubin.error().code != Code::kNotFound) return cubin;
   }
   return bytes_of({ptx.c_str(), ptx.size() + 1});
 }
 
-Result<std::vector<std::byte>> assemble_cuda(const std::string& source, const hal::Arch& arch) {
+Result<std::vector<std::byte>> assemble_cuda(const Stages& stages, const hal::Arch& arch) {
   std::string ptx;
   const bool is_pair = takes_text(arch) && !wants_ptx();
-  auto image = BM_TRY(nvrtc_compile(source, arch.name, wants_ptx(), is_pair ? &ptx : nullptr));
+  auto image =
+      BM_TRY(nvrtc_compile(stages.source, stages.cpu, wants_ptx(), is_pair ? &ptx : nullptr));
   return ptx.empty() ? std::move(image) : pair_image(image, ptx);
 }
 
-Result<std::vector<std::byte>> assemble(const std::string& source, const hal::Arch& arch,
+Result<std::vector<std::byte>> assemble(const Stages& stages, const hal::Arch& arch,
                                         Renderer renderer) {
+  const std::string& source = stages.source;
   switch (renderer) {
     case Renderer::kLlvm:
     case Renderer::kAmdgpu: return llvm_compile(source, target_info(arch));
     case Renderer::kHip: return comgr_compile(source, target_info(arch));
     case Renderer::kClang: return clang_compile(source, target_info(arch));
     case Renderer::kOpenCl: return bytes_of(source);  // the device's driver compiles the text
-    case Renderer::kNvrtc: return assemble_cuda(source, arch);
-    case Renderer::kPtx: return assemble_ptx(source, arch);
-    case Renderer::kNvptx: return assemble_ptx(BM_TRY(llvm_ptx(source, target_info(arch))), arch);
+    case Renderer::kNvrtc: return assemble_cuda(stages, arch);
+    case Renderer::kPtx: return assemble_ptx(source, stages.cpu, arch);
+    case Renderer::kNvptx:
+      return assemble_ptx(BM_TRY(llvm_ptx(source, target_info(arch))), stages.cpu, arch);
   }
   __builtin_unreachable();
 }
@@ -244,6 +256,7 @@ std::string toolkit(Renderer renderer) {
     return "";
   std::string code = wants_ptx() ? "ptx" : "cubin";
   if (settings().allow_tf32) code += " tf32";
+  if (!settings().nv_wgmma) code += " no wgmma";
   if (renderer != Renderer::kNvrtc && wants_ptx()) return code;
   const auto version = renderer == Renderer::kNvrtc ? nvrtc_version() : nvjitlink_version();
   return code + " " + version.value_or("none");
@@ -313,7 +326,7 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
   if (is_printing) std::fprintf(stderr, "%s\n", stages.source.c_str());
   hal::CodeObject code = describe(kernel, arch, stages.schedule, local_bytes(stages.program),
                                   scratch_bytes(stages.program));
-  auto image = assemble(stages.source, arch, renderer);
+  auto image = assemble(stages, arch, renderer);
   if (!image && image.error().code == Code::kNotFound && !settings().bundle.empty())
     image = tl::unexpected(
         std::move(image.error()).within(fmt::format("not in {}", settings().bundle)));
@@ -327,14 +340,15 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
 namespace {
 
 /// Machine code as text, or what it was made from where nothing can take it apart.
-Result<std::string> cuda_assembly(std::span<const std::byte> image, const std::string& source,
+Result<std::string> cuda_assembly(std::span<const std::byte> image, const Stages& stages,
                                   const hal::Arch& arch, Renderer renderer) {
+  const std::string& source = stages.source;
   auto text = cuda_disassemble(image);
   if (text || text.error().code != Code::kNotFound) return text;
   const std::string note = fmt::format("// PTX: {}\n", text.error().message);
   if (renderer == Renderer::kPtx) return note + source;
   if (renderer == Renderer::kNvptx) return note + BM_TRY(llvm_ptx(source, target_info(arch)));
-  const auto ptx = BM_TRY(nvrtc_compile(source, arch.name, true));
+  const auto ptx = BM_TRY(nvrtc_compile(source, stages.cpu, true));
   return note + reinterpret_cast<const char*>(ptx.data());
 }
 
@@ -344,20 +358,20 @@ Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
                           std::string_view wanted) {
   BM_TRY(check_arch(arch));
   const Renderer renderer = usable(BM_TRY(choose_renderer(arch, wanted)), arch);
-  Stages stages = BM_TRY(generate(kernel, arch, renderer));
+  const Stages stages = BM_TRY(generate(kernel, arch, renderer));
   Explained out{.ir = ir::to_string(kernel),
                 .schedule = to_string(stages.schedule),
                 .lowered = to_string(stages.program),
-                .source = std::move(stages.source),
+                .source = stages.source,
                 .assembly = {}};
   if (arch.vendor == hal::Vendor::kNull) return out;
   if (renderer == Renderer::kOpenCl) {
     out.assembly = "; the device's driver compiles the source: ask the device to disassemble\n";
     return out;
   }
-  const std::vector<std::byte> object = BM_TRY(assemble(out.source, arch, renderer));
+  const std::vector<std::byte> object = BM_TRY(assemble(stages, arch, renderer));
   if (is_cuda(arch))
-    out.assembly = BM_TRY(cuda_assembly(split_image(object).code, out.source, arch, renderer));
+    out.assembly = BM_TRY(cuda_assembly(split_image(object).code, stages, arch, renderer));
   else
     out.assembly = BM_TRY(llvm_disassemble(object, target_info(arch)));
   return out;

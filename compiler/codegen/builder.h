@@ -3,6 +3,7 @@
 // exist, and equal values are one value. Operations of ir::Op get their documented meaning here
 // (legalisation): results never depend on what the hardware does at the edges.
 
+#include <array>
 #include <bit>
 #include <initializer_list>
 #include <map>
@@ -52,6 +53,18 @@ class Builder {
   /// The 32-bit word from element `index` on, a multiple of as many as a word holds.
   ValueId local_words(BlockId block, uint32_t array, ValueId index);
   void barrier(BlockId block);
+  /// See StmtKind::kCopy. `gate` kNone: always.
+  void copy(BlockId block, CopyKind kind, int param, ValueId index, uint32_t array, ValueId byte,
+            ValueId gate);
+  void pipe(BlockId block, PipeOp op, uint32_t count = 0);
+  /// kWaitProducts for all, after which `sums` registers from `first` on may be read.
+  void wait_products(BlockId block, uint32_t first, uint32_t sums);
+  ValueId fragment(BlockId block, uint32_t array, ValueId byte, bool is_turned);
+  void group_matrix(BlockId block, const MatrixInfo& info, uint32_t first_register, uint32_t sums,
+                    uint32_t array, std::array<ValueId, 2> bytes, std::array<TileLayout, 2> tiles);
+  /// Neighbours, at an address that is a multiple of them all.
+  void store_together(BlockId block, int param, ValueId index, std::vector<ValueId> values,
+                      ValueId gate);
   void matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
               std::vector<ValueId> operands);
   /// Asks for the memory of an element that may lie outside the param; never faults.

@@ -295,6 +295,7 @@ ValueId Builder::widen_f16_in_integers(ValueId h) {
 
 ValueId Builder::narrow_half(ValueId a, DType to) {
   if (to == DType::kF16 && target_.has_f16c) return convert(a, DType::kF16);
+  if (to == DType::kBF16 && target_.has_bf16_round) return convert(a, DType::kBF16);
   const ValueId bits = bitcast(a, DType::kU32);
   const auto c = [&](int64_t v) { return like_int(bits, v); };
   const ValueId magnitude = bit_and(bits, c(0x7fffffff));

@@ -4,21 +4,9 @@
 #include <array>
 #include <bit>
 
-#include "compiler/codegen/lowerer.h"
+#include "compiler/codegen/lower_matrix.h"
 
 namespace bm::compiler {
-
-/// Where the tile of a sub-group is, and what holds its sums.
-struct Lowerer::Tile {
-  ValueId row = kNone, column = kNone;  // first of the tile
-  ValueId place = kNone, part = kNone;  // g and p of this work-item
-  Env env;                              // loops besides rows and columns
-  std::vector<uint32_t> left, right;    // bindings of the rows and columns that are loaded
-  // Bindings of the sums of a work-item: rows of [left slots of an instruction][sum], columns of
-  // [right slot][sum].
-  std::vector<std::vector<uint32_t>> out_rows, out_columns;
-  std::vector<uint32_t> sums;  // first register of [left slots of an instruction][right slot]
-};
 
 namespace {
 
@@ -43,10 +31,7 @@ ValueId Lowerer::next_digit(ValueId* rest, ValueId count, bool is_last) {
 
 Lowerer::Tile Lowerer::place_tile(ValueId group, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix;
-  const int64_t down = int64_t{p.left.rows()} * p.tiles_down;
-  const int64_t across = int64_t{p.right.rows()} * p.tiles_across;
-  const int64_t rows = p.left.along->src[0]->imm / down;
-  const int64_t columns = p.right.along->src[0]->imm / across;
+  const int64_t rows = p.groups_down(), columns = p.groups_across();
   Tile tile;
   tile.env = Env(ranges_.size(), 0);
   ValueId rest = group;
@@ -72,10 +57,12 @@ Lowerer::Tile Lowerer::place_tile(ValueId group, BlockId block) {
   const ValueId tile_down = b_.bit_and(sub_group, b_.index(p.tiles_down - 1));
   const ValueId tile_across = b_.shr(sub_group, std::countr_zero(p.tiles_down));
   const ValueId row = b_.add(b_.mul(band, b_.index(p.band)), in_band);
-  const ValueId row_start = b_.mul(row, b_.index(down));
-  tile.row = b_.add(row_start, b_.mul(tile_down, b_.index(p.left.rows())));
-  const ValueId column_start = b_.mul(column, b_.index(across));
-  tile.column = b_.add(column_start, b_.mul(tile_across, b_.index(p.right.rows())));
+  tile.first_row = b_.mul(row, b_.index(p.down()));
+  tile.own_row = b_.mul(tile_down, b_.index(p.left.rows()));
+  tile.row = b_.add(tile.first_row, tile.own_row);
+  tile.first_column = b_.mul(column, b_.index(p.across()));
+  tile.own_column = b_.mul(tile_across, b_.index(p.right.rows()));
+  tile.column = b_.add(tile.first_column, tile.own_column);
   return tile;
 }
 
@@ -114,6 +101,11 @@ void Lowerer::bind_tile(Tile* tile, BlockId block) {
     for (uint32_t s = 0; s < p.info.sums; ++s)
       columns.push_back(!is_paired ? tile->right[slot] : s < 2 ? result(slot, s) : columns[s - 2]);
   }
+  clear_sums(tile, block);
+}
+
+void Lowerer::clear_sums(Tile* tile, BlockId block) {
+  const MatrixPlan& p = *schedule_.matrix;
   const Type type{p.info.sum, 1};
   for (uint32_t i = 0; i < p.left.slots / p.info.left_slots * p.right.slots; ++i)
     for (uint32_t c = 0; c < p.info.sums; ++c) {
@@ -245,6 +237,7 @@ void Lowerer::store_tile(const Tile& tile, BlockId block) {
 
 void Lowerer::lower_matrix(BlockId root) {
   const MatrixPlan& p = *schedule_.matrix;
+  if (p.pipe) return lower_pipe(root);
   const Builder::Loop groups = b_.open_loop(root, LoopKind::kGroup);
   Tile tile = place_tile(groups.index, groups.body);
   bind_tile(&tile, groups.body);

@@ -92,6 +92,23 @@ class Lowerer {
                       const std::vector<std::vector<ValueId>>& left,
                       const std::vector<std::vector<ValueId>>& right);
   void store_tile(const Tile& tile, BlockId block);
+  void clear_sums(Tile* tile, BlockId block);
+  // lower_pipe.cpp, lower_pipe_results.cpp: the same with tiles in local memory.
+  struct Pipe;
+  void lower_pipe(BlockId root);
+  void bind_results(Tile* tile, BlockId block);
+  void run_pipe(const Pipe& pipe);
+  void copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block);
+  void copy_operand(const Pipe& pipe, const MatrixOperand& o, ValueId trip, ValueId at,
+                    BlockId block);
+  void copy_ahead(const Pipe& pipe, ValueId trip, BlockId block);
+  ValueId stage_start(ValueId trip);
+  std::vector<ValueId> fragment_places(const Pipe& pipe, const MatrixOperand& o, uint32_t step,
+                                       ValueId stage);
+  void multiply_stage(const Pipe& pipe, ValueId stage, BlockId block);
+  void multiply_group_stage(const Pipe& pipe, ValueId stage, BlockId block);
+  void store_results(Tile* tile, BlockId block, bool is_aligned);
+  bool has_pairs(const ir::Store& store) const;
   // lower_panels.cpp, lower_panel_copies.cpp: sums of products from operands copied into scratch.
   struct PanelStore;
   struct PanelBlock;

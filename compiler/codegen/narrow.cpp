@@ -1,6 +1,7 @@
 #include "compiler/codegen/narrow.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 namespace bm::compiler {
@@ -56,6 +57,11 @@ Known mul(const Range& a, const Range& b) {
       r = {std::min(r.lo, product), std::max(r.hi, product)};
     }
   return r;
+}
+
+/// Least 2^n - 1 that is not below v.
+int64_t all_ones(int64_t v) {
+  return static_cast<int64_t>(~uint64_t{0} >> std::min(std::countl_zero(uint64_t(v)), 63));
 }
 
 class Analysis {
@@ -214,6 +220,10 @@ class Analysis {
       case Op::kMod:
         if (x.lo < 0 || y.lo < 1) return Known();
         return Range{0, std::min(x.hi, y.hi - 1)};
+      case Op::kOr:
+      case Op::kXor:
+        if (x.lo < 0 || y.lo < 0) return Known();
+        return Range{0, all_ones(std::max(x.hi, y.hi))};
       case Op::kShl:
         if (y.lo < 0 || y.hi > 62) return Known();
         return mul(x, {int64_t{1} << y.lo, int64_t{1} << y.hi});

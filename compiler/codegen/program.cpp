@@ -26,6 +26,7 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kLoad: return "load";
     case ValueOp::kWords: return "words";
     case ValueOp::kAnyWords: return "any_words";
+    case ValueOp::kFragment: return "fragment";
     case ValueOp::kIsAligned: return "is_aligned";
     case ValueOp::kTable: return "table";
     case ValueOp::kItem: return "item";
@@ -113,6 +114,9 @@ class Printer {
           line(depth, fmt::format("matrix {} r{}{}", dtype_name(s.matrix), s.target, words));
           break;
         }
+        case StmtKind::kCopy:
+        case StmtKind::kPipe:
+        case StmtKind::kGroupMatrix: line(depth, beside(s)); break;
         case StmtKind::kBarrier: line(depth, "barrier"); break;
         case StmtKind::kFault:
           line(depth, fmt::format("fault at v{}: {}", s.begin, p_.faults[s.target]));
@@ -123,6 +127,31 @@ class Printer {
           break;
       }
     }
+  }
+
+  static std::string_view name(PipeOp op) {
+    switch (op) {
+      case PipeOp::kCommitCopies: return "commit copies";
+      case PipeOp::kWaitCopies: return "wait for copies";
+      case PipeOp::kPublish: return "publish";
+      case PipeOp::kOpenProducts: return "open products";
+      case PipeOp::kCommitProducts: return "commit products";
+      case PipeOp::kWaitProducts: return "wait for products";
+    }
+    __builtin_unreachable();
+  }
+
+  static std::string beside(const Stmt& s) {
+    if (s.kind == StmtKind::kPipe)
+      return fmt::format("{}{}", name(s.pipe), s.step ? fmt::format(" but {}", s.step) : "");
+    if (s.kind == StmtKind::kGroupMatrix)
+      return fmt::format("matrix {} r{}… local {}[v{}]{} [v{}]{}", dtype_name(s.matrix), s.target,
+                         s.local, s.operands[0], s.tiles[0].is_turned ? " turned" : "",
+                         s.operands[1], s.tiles[1].is_turned ? " turned" : "");
+    constexpr std::array<std::string_view, 3> kHow = {"async", "words", "any words"};
+    return fmt::format("copy {} local {}[v{}] = p{}[v{}]{}", kHow[static_cast<size_t>(s.copy)],
+                       s.target, s.value, s.param, s.begin,
+                       s.end == kNone ? "" : fmt::format(" if v{}", s.end));
   }
 
   static std::string loop(const Stmt& s) {
@@ -219,6 +248,11 @@ class Verifier {
     if (v.op == ValueOp::kScale && (v.args.size() != 2 || !is_float(v.type.dtype) ||
                                     p_.type(v.args[0]) != v.type || p_.type(v.args[1]) != v.type))
       return bad(id, "malformed scaling");
+    if (v.op == ValueOp::kFragment &&
+        (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
+         v.type != Type{DType::kU32, 4} || !is_bytes(static_cast<uint32_t>(v.imm / 2)) ||
+         divergence_ != 0))
+      return bad(id, "malformed fragment of a tile");
     if (v.op == ValueOp::kLocalLoad &&
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
          static_cast<size_t>(v.imm) >= p_.locals.size() ||
@@ -249,7 +283,11 @@ class Verifier {
     if (s.kind == StmtKind::kPrefetch) return use(s.begin);
     if (s.kind == StmtKind::kMatrix) return matrix(s);
     if (s.kind == StmtKind::kFault) return use(s.begin);
-    if (s.kind == StmtKind::kBarrier)
+    if (s.kind == StmtKind::kCopy) return copy(s);
+    if (s.kind == StmtKind::kGroupMatrix) return group_matrix(s);
+    // Only orders what is there.
+    if (s.kind == StmtKind::kPipe && s.pipe <= PipeOp::kPublish) return {};
+    if (s.kind == StmtKind::kBarrier || s.kind == StmtKind::kPipe)
       return divergence_ == 0
                  ? Status{}
                  : fail(Code::kInternal, "program {}: barrier that some work-items may not reach",
@@ -270,20 +308,43 @@ class Verifier {
     if (s.end != kNone) BM_TRY(use(s.end));
     if (s.is_streamed && (s.end != kNone || p_.type(s.value).lanes == 1))
       return bad(s.value, "streamed, but no whole vector");
+    for (const ValueId v : s.operands) {
+      BM_TRY(use(v));
+      if (p_.block == 0 || p_.type(v) != p_.type(s.value)) return bad(v, "not stored together");
+    }
     return p_.type(s.value).dtype == p_.params[s.target].dtype
                ? Status{}
                : bad(s.value, "stored to a param of another dtype");
   }
 
+  bool is_bytes(uint32_t array) const {
+    return p_.block != 0 && array < p_.locals.size() && p_.locals[array].dtype == DType::kU8;
+  }
+
+  Status copy(const Stmt& s) const {
+    for (const ValueId v : {s.value, s.begin}) {
+      BM_TRY(use(v));
+      if (p_.type(v) != Type{DType::kI64, 1}) return bad(v, "copy at no int64 index");
+    }
+    if (s.end != kNone) BM_TRY(use(s.end));
+    return is_bytes(s.target) && s.param < p_.params.size()
+               ? Status{}
+               : bad(s.value, "copy to a local array that does not hold bytes");
+  }
+
+  Status group_matrix(const Stmt& s) const {
+    BM_TRY(sums(s));
+    for (const ValueId v : s.operands) {
+      BM_TRY(use(v));
+      if (p_.type(v) != Type{DType::kI64, 1}) return bad(v, "tile at no int64 index");
+    }
+    return s.operands.size() == 2 && is_bytes(s.local) && s.sums % 4 == 0 && s.sums <= 128
+               ? Status{}
+               : fail(Code::kInternal, "program {}: malformed product of tiles", p_.name);
+  }
+
   Status matrix(const Stmt& s) const {
-    if (divergence_ != 0)
-      return fail(Code::kInternal, "program {}: matrix product that some work-items may not reach",
-                  p_.name);
-    const DType sum = is_float(s.matrix) ? DType::kF32 : DType::kI32;
-    for (uint32_t r = s.target; r < s.target + s.sums; ++r)
-      if (r >= p_.registers.size() || p_.registers[r] != Type{sum, 1})
-        return fail(Code::kInternal, "program {}: register {} cannot hold a matrix product",
-                    p_.name, r);
+    BM_TRY(sums(s));
     for (ValueId w : s.operands) {
       BM_TRY(use(w));
       if (p_.type(w) != Type{DType::kU32, 1}) return bad(w, "fragment of a matrix is no word");
@@ -294,6 +355,19 @@ class Verifier {
                ? Status{}
                : fail(Code::kInternal, "program {}: matrix product of {} words", p_.name,
                       s.operands.size());
+  }
+
+  /// All work-items come to a product, with registers for it.
+  Status sums(const Stmt& s) const {
+    if (divergence_ != 0)
+      return fail(Code::kInternal, "program {}: matrix product that some work-items may not reach",
+                  p_.name);
+    const DType sum = is_float(s.matrix) ? DType::kF32 : DType::kI32;
+    for (uint32_t r = s.target; r < s.target + s.sums; ++r)
+      if (r >= p_.registers.size() || p_.registers[r] != Type{sum, 1})
+        return fail(Code::kInternal, "program {}: register {} cannot hold a matrix product",
+                    p_.name, r);
+    return {};
   }
 
   /// `is_own`: whether the work-items of a group may take different ways.

@@ -56,6 +56,9 @@ enum class ValueOp : uint8_t {
   kLocalLoad,  ///< `lanes` elements of local array imm from args[0] on, as they are at this place;
                ///< in work-groups up to 16 bytes, from a multiple of as many on. Without groups
                ///< also one uint32 of an array of narrower numbers, from a multiple of 4 bytes on
+  kFragment,   ///< four words of four 8·8 tiles of 16 bits in local array imm / 2, which holds
+               ///< bytes: work-item 8·m + r of a sub-group says where row r of tile m starts,
+               ///< args[0], and 4·g + t gets elements 2t and 2t+1 of row g; imm odd: of column g
   kRead,       ///< current content of register imm
   kCall,       ///< function imm of Program::functions on scalars
   kDot,    ///< args[0] plus, in every lane, the products of the numbers in two words; imm = DotKind
@@ -75,6 +78,24 @@ struct Value {
   std::vector<ValueId> args;
 };
 
+/// How 16 bytes go from memory to local memory.
+enum class CopyKind : uint8_t {
+  kAsync,     ///< beside the work-item, until kWaitCopies
+  kWords,     ///< through its registers
+  kAnyWords,  ///< the same, from an address that is no multiple of 16
+};
+
+/// Order of copies and products that go on beside a work-item. Names as in PTX ISA 9.0: cp.async,
+/// fence.proxy, wgmma.
+enum class PipeOp : uint8_t {
+  kCommitCopies,    ///< the kAsync copies so far are one more group
+  kWaitCopies,      ///< until all but the last `step` groups are there, for this work-item
+  kPublish,         ///< what this work-item stored or copied may be read by products beside it
+  kOpenProducts,    ///< registers that were written may be added to
+  kCommitProducts,  ///< the products so far are one more group
+  kWaitProducts,    ///< until all but the last `step` groups are done; `sums` registers from target
+};
+
 enum class StmtKind : uint8_t {
   kLet,
   kLoop,
@@ -83,10 +104,16 @@ enum class StmtKind : uint8_t {
   kStore,
   kPrefetch,
   kLocalStore,
-  kMatrix,   ///< registers from target on += product of the fragments `operands` of all work-items
-             ///< of a sub-group, which arrive together; see MatrixInfo
-  kBarrier,  ///< all work-items of a group arrive, and see each other's local stores so far
-  kFault,    ///< reports Program::faults[target] at element `begin` and ends the process
+  kMatrix,  ///< registers from target on += product of the fragments `operands` of all work-items
+            ///< of a sub-group, which arrive together; see MatrixInfo
+  kCopy,    ///< 16 bytes of param `param` from element `begin` to local array `target`, which holds
+            ///< bytes, from byte `value`; zeros where the gate `end` is false
+  kPipe,    ///< see PipeOp
+  kGroupMatrix,  ///< registers from target on += product of two tiles in local memory, `operands`
+                 ///< bytes from the start of array `local`; see TileLayout. Four sub-groups do it
+                 ///< together, beside their work-items
+  kBarrier,      ///< all work-items of a group arrive, and see each other's local stores so far
+  kFault,        ///< reports Program::faults[target] at element `begin` and ends the process
 };
 
 /// Programs of targets with work-groups run once per work-item: statements outside kItem loops are
@@ -96,6 +123,15 @@ enum class LoopKind : uint8_t {
   kSerial,
   kGroup,  ///< index = number of this group along `axis`; the body runs if it is < end
   kItem,   ///< index = begin + item + n·block for n = 0, 1, … while < end
+};
+
+/// A tile of a kGroupMatrix in local memory: lines of 128 bytes, eight to a block, of which piece c
+/// of 16 bytes of line l is kept at piece c ^ l % 8. Lines run along the depth, one for every row
+/// of the left or column of the right operand; is_turned: along rows or columns, one for every step
+/// of depth, and lines of the next 128 bytes start panel_bytes further.
+struct TileLayout {
+  bool is_turned = false;
+  uint32_t panel_bytes = 0;
 };
 
 struct Stmt {
@@ -115,10 +151,16 @@ struct Stmt {
   /// kStore of a vector without a gate: around the caches where its address is a multiple of its
   /// size. Visible to others when the call ends, like every store.
   bool is_streamed = false;
-  bool is_local = false;       ///< kPrefetch: of local array `target`
-  BlockId body = kNone;        ///< kLoop, kIf
-  DType matrix = DType::kF16;  ///< kMatrix: of the operands
-  uint32_t sums = 4;           ///< kMatrix: registers
+  bool is_local = false;                 ///< kPrefetch: of local array `target`
+  BlockId body = kNone;                  ///< kLoop, kIf
+  DType matrix = DType::kF16;            ///< kMatrix: of the operands
+  uint32_t sums = 4;                     ///< kMatrix: registers
+  CopyKind copy = CopyKind::kAsync;      ///< kCopy
+  PipeOp pipe = PipeOp::kCommitCopies;   ///< kPipe
+  uint32_t param = 0;                    ///< kCopy
+  uint32_t local = 0;                    ///< kGroupMatrix
+  std::array<TileLayout, 2> tiles = {};  ///< kGroupMatrix: left, right
+  /// kStore: the neighbours that follow `value`, at an address that is a multiple of them all.
   /// kMatrix: words of the left operand, then of the right, as MatrixInfo deals them out. For
   /// mma.sync work-item 4·g + t holds, of a tile 8 words deep, words t and t+4 of row g and of row
   /// g+8 (order: t of both, then t+4 of both), and words t and t+4 of column g; results of columns
@@ -146,6 +188,7 @@ struct Function {
 struct LocalArray {
   DType dtype = DType::kF32;
   uint64_t count = 0;
+  uint32_t alignment = 16;  ///< in bytes, of its start
 };
 
 struct Program {
@@ -166,6 +209,8 @@ struct Program {
   /// Most groups along each axis that are ever launched.
   std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};
   std::vector<LocalArray> locals;
+  /// Local memory is asked for at launch; then there is one array.
+  bool has_launch_locals = false;
   /// Without work-groups: values of the two implicit arguments, first block and end of the blocks
   /// to run.
   ValueId block_begin = kNone, block_end = kNone;

@@ -159,6 +159,60 @@ constexpr std::array kMatrixRows = {MatrixRow{80, {DType::kF16, DType::kF32, 8},
                                     MatrixRow{80, {DType::kF32, DType::kF32, 8}, true},
                                     MatrixRow{75, {DType::kF16, DType::kF32, 4}, false}};
 
+/// wgmma.mma_async, which one generation has: 64 rows by up to 256 columns for four warps. Source:
+/// PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+struct GroupMatrixRow {
+  std::string_view name, cpu;
+  DType in, sum;
+};
+constexpr std::array kGroupMatrixRows = {
+    GroupMatrixRow{"sm_90", "sm_90a", DType::kF16, DType::kF32},
+    GroupMatrixRow{"sm_90", "sm_90a", DType::kBF16, DType::kF32},
+    GroupMatrixRow{"sm_90", "sm_90a", DType::kI8, DType::kI32},
+    GroupMatrixRow{"sm_90", "sm_90a", DType::kU8, DType::kI32}};
+
+/// Shared memory of a block that asks for it at launch and of a multiprocessor, and threads of the
+/// latter. Source: CUDA C++ Programming Guide 13.0, "Compute Capabilities", and cp.async in PTX
+/// ISA 9.0.
+struct PipeRow {
+  int capability;
+  uint32_t group_kib, unit_kib, unit_items;
+  bool has_async_copies;
+};
+constexpr std::array kPipeRows = {
+    PipeRow{75, 64, 64, 1024, false},   PipeRow{80, 163, 164, 2048, true},
+    PipeRow{86, 99, 100, 1536, true},   PipeRow{87, 163, 164, 1536, true},
+    PipeRow{88, 99, 100, 1536, true},   PipeRow{89, 99, 100, 1536, true},
+    PipeRow{90, 227, 228, 2048, true},  PipeRow{100, 227, 228, 2048, true},
+    PipeRow{103, 227, 228, 2048, true}, PipeRow{110, 227, 228, 1536, true},
+    PipeRow{120, 99, 100, 1536, true},  PipeRow{121, 99, 100, 1536, true}};
+/// From compute capability 8.0 on the system has 1 KiB of every block's share.
+constexpr uint32_t kReservedBytes = 1024;
+
+PipeInfo pipe_info(int capability) {
+  for (const PipeRow& row : kPipeRows)
+    if (row.capability == capability)
+      return {.has_async_copies = row.has_async_copies,
+              .group_memory_bytes = row.group_kib << 10,
+              .unit_memory_bytes = row.unit_kib << 10,
+              .reserved_bytes = row.has_async_copies ? kReservedBytes : 0,
+              .unit_items = row.unit_items};
+  return {};
+}
+
+/// `arch` as it is named with or without what only this generation has.
+void add_group_matrices(const hal::Arch& arch, TargetInfo* info) {
+  for (const GroupMatrixRow& row : kGroupMatrixRows) {
+    if (arch.name != row.name && arch.name != row.cpu) continue;
+    info->group_matrix_cpu = row.cpu;
+    info->matrix.push_back(
+        {.in = row.in, .sum = row.sum, .depth_words = 8, .sub_groups = 4, .right_slots = 32});
+  }
+}
+
+/// First cards that round to bfloat16 themselves. Source: PTX ISA 9.0, "cvt".
+constexpr int kFirstBf16Round = 80;
+
 /// First cards with dp4a, whose operands say whether they have signs. Source: PTX ISA 9.0, "dp4a".
 constexpr int kFirstDots = 61;
 
@@ -175,6 +229,9 @@ TargetInfo cuda_info(const hal::Arch& arch) {
   for (const MatrixRow& row : kMatrixRows)
     if (capability >= row.from_capability && (!row.is_rounding || settings().allow_tf32))
       info.matrix.push_back(row.info);
+  info.has_bf16_round = capability >= kFirstBf16Round;
+  info.pipe = pipe_info(capability);
+  if (settings().nv_wgmma) add_group_matrices(arch, &info);
   if (capability >= kFirstDots) info.dots = {{DotKind::kU8S8, 32}, {DotKind::kS8S8, 32}};
   return info;
 }

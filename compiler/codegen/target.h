@@ -30,9 +30,23 @@ struct MatrixInfo {
   /// Results, where not 0: number s lies in row s·row_step + p·row_part and column g. Where 0: in
   /// row g of slot s / 2 and column 2·p + s % 2.
   uint32_t row_step = 0, row_part = 0;
+  /// Sub-groups that execute it together, beside their work-items, on tiles in local memory; each
+  /// has `left_slots` of the rows and up to `right_slots` of the columns. 1: on registers.
+  uint32_t sub_groups = 1;
+  uint32_t right_slots = 1;
 
   /// Of one work-item and slot.
   uint32_t words() const { return depth_words / parts; }
+};
+
+/// Groups that keep tiles of products of matrices in local memory, and the room they have.
+struct PipeInfo {
+  bool has_async_copies = false;    ///< CopyKind::kAsync
+  uint32_t group_memory_bytes = 0;  ///< most of one group, asked for at launch; 0: none do
+  uint32_t unit_memory_bytes = 0;   ///< of all groups on one compute unit
+  uint32_t reserved_bytes = 0;      ///< of every group, by the system
+  uint32_t unit_items = 1024;       ///< most work-items on one compute unit
+  uint32_t unit_registers = 65536;  ///< of 32 bits
 };
 
 struct TargetInfo {
@@ -43,13 +57,14 @@ struct TargetInfo {
   uint64_t private_cache_bytes = 1 << 20;  ///< last level that one core has to itself
   uint64_t last_cache_bytes = 8 << 20;     ///< last level of all
   uint32_t cache_line_bytes = 64;
-  uint32_t page_bytes = 4096;  ///< least distance of addresses that need translations of their own
-  bool has_masks = false;      ///< loads and stores of some lanes, at no cost
-  bool has_scaling = false;    ///< vectors times powers of two in one instruction
-  bool has_fma = false;        ///< fused multiply-add of float32 and float64
-  bool has_f16c = false;       ///< conversions float16 ↔ float32
-  bool has_round = false;      ///< truncation of floats in one instruction
-  bool has_f64 = true;         ///< float64 arithmetic
+  uint32_t page_bytes = 4096;   ///< least distance of addresses that need translations of their own
+  bool has_masks = false;       ///< loads and stores of some lanes, at no cost
+  bool has_scaling = false;     ///< vectors times powers of two in one instruction
+  bool has_fma = false;         ///< fused multiply-add of float32 and float64
+  bool has_f16c = false;        ///< conversions float16 ↔ float32
+  bool has_bf16_round = false;  ///< conversion float32 → bfloat16; NaN may lose its payload
+  bool has_round = false;       ///< truncation of floats in one instruction
+  bool has_f64 = true;          ///< float64 arithmetic
   bool keeps_subnormals = true;  ///< float32 arithmetic on subnormal numbers is certain
   /// Scratch for values of a row between the passes over it; they stay in a cache.
   uint64_t row_bytes = 0;
@@ -61,10 +76,13 @@ struct TargetInfo {
   uint32_t sub_group = 32;         ///< work-items of a group that run as one
   std::vector<DotInfo> dots;       ///< instructions for dot products of small numbers
   std::vector<MatrixInfo> matrix;  ///< matrix instructions, best first
+  PipeInfo pipe;                   ///< for matrix instructions
   /// Largest number of groups along each axis of a grid.
   std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};
   std::string triple, cpu, features;  ///< for LLVM and clang: never empty triple and cpu; cpu is
                                       ///< "sm_90" for CUDA
+  /// What programs with a kGroupMatrix are made for instead of `cpu`: "sm_90a".
+  std::string group_matrix_cpu;
   int llvm_release = 0;  ///< first major release of LLVM that knows `cpu`; 0: any we load
 
   /// Whether there is an instruction for this many words.

@@ -65,11 +65,20 @@ struct MatrixOperand {
   bool is_deep = true;
   uint32_t slots = 1;  ///< of one sub-group's tile
   uint32_t slot = 8;
+  bool is_piped = false;  ///< goes through local memory; slots then follow each other
 
   uint32_t per_load() const { return 16 / static_cast<uint32_t>(item_size(load->dtype)); }
   uint32_t rows() const { return slots * slot; }
   /// Slots of a group where memory is not deep: of 16 bytes, or of as many as there are.
   uint32_t together() const { return slots < per_load() ? slots : per_load(); }
+};
+
+/// Tiles of both factors go through local memory: `stages` of them are there, of which `ahead` are
+/// on their way while one is multiplied. A stage is 128 bytes deep (TileLayout).
+struct PipePlan {
+  static constexpr uint32_t kLineBytes = 128;
+  uint32_t stages = 3;
+  uint32_t ahead = 2;
 };
 
 /// A sum of products done by matrix instructions: every sub-group has a tile.
@@ -82,7 +91,19 @@ struct MatrixPlan {
   uint32_t tiles_down = 1, tiles_across = 1;  ///< sub-groups of a group; powers of two
   /// Rows of groups that are done side by side, so that what they read stays in a cache.
   int64_t band = 1;
-  uint32_t chunks = 1;  ///< per trip, loaded before any of them is multiplied
+  uint32_t chunks = 1;           ///< per trip, loaded before any of them is multiplied
+  std::optional<PipePlan> pipe;  ///< `chunks` is not used then
+  int64_t down() const { return int64_t{left.rows()} * tiles_down; }  ///< rows of a group
+  int64_t across() const { return int64_t{right.rows()} * tiles_across; }
+  /// Groups along the rows; the last may reach beyond them in plans with a pipe.
+  int64_t groups_down() const { return (left.along->src[0]->imm + down() - 1) / down(); }
+  int64_t groups_across() const { return (right.along->src[0]->imm + across() - 1) / across(); }
+  uint32_t stage_depth() const {
+    return PipePlan::kLineBytes / static_cast<uint32_t>(item_size(info.in));
+  }
+  uint32_t stage_bytes() const {
+    return static_cast<uint32_t>(down() + across()) * PipePlan::kLineBytes;
+  }
   /// Depth of which every work-item loads 16 bytes of a row.
   int64_t chunk() const { return int64_t{16} * info.parts / item_size(info.in); }
   int64_t trip() const { return chunk() * chunks; }
@@ -186,6 +207,10 @@ std::optional<Schedule> make_least_schedule(const ir::KernelIr& kernel, const Ta
 /// For kernels around a product of matrices that the target has instructions for.
 std::optional<Schedule> make_matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                              uint32_t units, ScheduleLimits limits);
+
+/// The same through local memory, where there is room for it.
+std::optional<Schedule> make_pipe_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                           uint32_t units, ScheduleLimits limits);
 
 /// The same without such instructions, where that pays.
 std::optional<Schedule> make_staged_schedule(const ir::KernelIr& kernel, const TargetInfo& target,

@@ -5,15 +5,12 @@
 #include <cmath>
 #include <optional>
 
-#include "compiler/ir/linear.h"
-#include "compiler/opt/cost.h"
-#include "compiler/opt/schedule.h"
+#include "compiler/opt/matrix_product.h"
 
 namespace bm::compiler {
 namespace {
 
 using ir::Node;
-using ir::Op;
 
 /// Accumulators of one work-item; more would not fit into its registers with the fragments.
 constexpr uint32_t kMostSums = 128;
@@ -28,7 +25,6 @@ constexpr double kLatencyCycles = 600;  ///< of a trip with nothing beside it
 constexpr double kFarCycles = 16;       ///< the same beyond the multiprocessor's own cache
 constexpr double kOtherRegisters = 48;
 constexpr double kRegisters = 65536.0;
-constexpr int64_t kMostBand = 8;
 /// Of a tile whose neighbours in memory are its rows or columns; fewer would be loaded in crumbs.
 constexpr uint32_t kLeastRows = 64;
 
@@ -48,59 +44,23 @@ class MatrixScheduler {
       for (const Node* x : kernel_.ranges)
         for (const Node* y : kernel_.ranges)
           if (x != y) consider(plan_.reduce->src[i], x, y);
-    if (!best_) return std::nullopt;
-    return finish();
+    return best_ ? matrix_schedule(kernel_, target_, *best_) : std::nullopt;
   }
 
  private:
-  /// A load without a gate, perhaps widened to the type of the sum.
-  static const Node* factor(const Node* n, DType sum) {
-    if (n->op == Op::kCast && n->dtype == sum) n = n->src[0];
-    return n->op == Op::kLoad && n->src.size() == 1 ? n : nullptr;
-  }
-
   bool find_product() {
-    if (model_.reduces().size() != 1) return false;
-    const Node* reduce = model_.reduces()[0];
-    if (reduce->reduce_op() != ir::ReduceOp::kSum || reduce->src[0]->op != Op::kMul) return false;
-    for (int side = 0; side < 2; ++side)
-      loads_[side] = factor(reduce->src[0]->src[static_cast<size_t>(side)], reduce->dtype);
-    if (!loads_[0] || !loads_[1] || loads_[0]->dtype != loads_[1]->dtype) return false;
+    const auto product = find_matrix_product(model_);
+    if (!product) return false;
+    loads_[0] = product->loads[0];
+    loads_[1] = product->loads[1];
     for (const MatrixInfo& info : target_.matrix)
-      if (info.in == loads_[0]->dtype && info.sum == reduce->dtype) {
-        plan_.reduce = reduce;
+      if (info.sub_groups == 1 && product->is_for(info)) {
+        plan_.reduce = product->reduce;
         plan_.info = info;
         plan_.sub_group = target_.sub_group;
         return true;
       }
     return false;
-  }
-
-  /// How `load` can be read: `along` and `depth` must appear as such in its index, and 16 bytes
-  /// from every place that is read must start at a multiple of 16 if the param does.
-  std::optional<MatrixOperand> operand(const Node* load, const Node* along, const Node* depth,
-                                       const Node* other) const {
-    if (!model_.depends(load, along) || !model_.depends(load, depth) || model_.depends(load, other))
-      return std::nullopt;
-    MatrixOperand out{.load = load, .along = along, .slot = plan_.info.slot};
-    const ir::Linear index = ir::linear(load->src[0]);
-    const auto is_row = [&](const Node* direction) {
-      if (index.constant % out.per_load() != 0) return false;
-      bool is_unit = false;
-      for (const ir::Linear::Term& t : index.terms) {
-        if (t.atom == direction) {
-          is_unit = t.coefficient == 1;
-          if (!is_unit) return false;
-        } else if (t.coefficient % out.per_load() != 0 || ir::depends_on(t.atom, direction)) {
-          return false;
-        }
-      }
-      return is_unit;
-    };
-    out.is_deep = is_row(depth);
-    // Bytes of four rows would have to be interleaved.
-    if (!out.is_deep && (item_size(load->dtype) == 1 || !is_row(along))) return std::nullopt;
-    return out;
   }
 
   static bool divides(const Node* range, int64_t step) {
@@ -111,13 +71,14 @@ class MatrixScheduler {
   void consider(const Node* depth, const Node* rows, const Node* columns) {
     if (!divides(depth, plan_.chunk())) return;
     for (int side = 0; side < 2; ++side) {
-      const auto left = operand(loads_[side], rows, depth, columns);
-      const auto right = operand(loads_[1 - side], columns, depth, rows);
+      const auto left = matrix_operand(model_, loads_[side], rows, depth, columns);
+      const auto right = matrix_operand(model_, loads_[1 - side], columns, depth, rows);
       if (!left || !right) continue;
       MatrixPlan plan = plan_;
       plan.depth = depth;
       plan.left = *left;
       plan.right = *right;
+      plan.left.slot = plan.right.slot = plan.info.slot;
       for (const uint32_t down : {8u, 4u, 2u, 1u})
         for (const uint32_t across : {8u, 4u, 2u, 1u})
           for (const auto& [tiles_down, tiles_across] :
@@ -135,9 +96,6 @@ class MatrixScheduler {
     }
   }
 
-  static int64_t down(const MatrixPlan& p) { return int64_t{p.left.rows()} * p.tiles_down; }
-  static int64_t across(const MatrixPlan& p) { return int64_t{p.right.rows()} * p.tiles_across; }
-
   static uint32_t fragment_words(const MatrixPlan& p) {
     return 4 * (p.left.slots + p.right.slots) * p.chunks;
   }
@@ -147,7 +105,7 @@ class MatrixScheduler {
       if (!o->is_deep && o->slots % std::min(o->per_load(), kLeastRows / o->slot) != 0) return;
     if (p.left.slots % p.info.left_slots != 0) return;
     const uint32_t sums = p.info.sums * p.left.slots / p.info.left_slots * p.right.slots;
-    if (!divides(p.left.along, down(p)) || !divides(p.right.along, across(p)) ||
+    if (!divides(p.left.along, p.down()) || !divides(p.right.along, p.across()) ||
         sums > std::min(kMostSums, limits_.max_sums) || fragment_words(p) > kMostFragments ||
         p.sub_group * p.tiles_down * p.tiles_across > target_.max_block ||
         (model_.output_nodes() + 1) * sums > kMostEpilogue)
@@ -162,7 +120,7 @@ class MatrixScheduler {
   double time(const MatrixPlan& p, uint32_t sums) {
     double groups = 1;
     for (const Node* r : kernel_.ranges) groups *= CostModel::trips(r);
-    groups /= static_cast<double>(down(p) * across(p));
+    groups /= static_cast<double>(p.down() * p.across());
     const double sub_groups = p.tiles_down * p.tiles_across;
     const double products =
         p.left.slots / static_cast<double>(p.info.left_slots) * p.right.slots * 4 / p.info.words();
@@ -180,33 +138,6 @@ class MatrixScheduler {
         waves * busy, std::ceil(waves / resident) * (kLatencyCycles / p.chunks + resident * busy));
     if (model_.strides(p.right.along, 0).stride(kernel_.stores[0].index) != 1) t *= 1.2;
     return t;
-  }
-
-  std::optional<Schedule> finish() {
-    Schedule s;
-    MatrixPlan& p = *best_;
-    const int64_t rows = p.left.along->src[0]->imm / down(p);
-    const int64_t columns = p.right.along->src[0]->imm / across(p);
-    p.band = kMostBand;
-    while (rows % p.band != 0) p.band /= 2;
-    s.block = p.sub_group * p.tiles_down * p.tiles_across;
-    s.grid[0].constant = rows * columns;
-    double most = static_cast<double>(rows) * static_cast<double>(columns);
-    size_t symbolic = 0;
-    // Constants first: at most one extent is known at launch only.
-    for (const bool is_const : {true, false})
-      for (const Node* r : kernel_.ranges) {
-        if (r == p.left.along || r == p.right.along || r->src[0]->is_const() != is_const) continue;
-        symbolic += !is_const;
-        if (symbolic > 1 || !multiply(&s.grid[0], r->src[0], 1)) return std::nullopt;
-        most *= static_cast<double>(std::max<int64_t>(r->src[0]->hi, 1));
-        s.loops.push_back({.range = r});
-      }
-    if (most > static_cast<double>(target_.max_groups[0])) return std::nullopt;
-    s.grid_loops = static_cast<uint32_t>(s.loops.size());
-    s.work_per_block = static_cast<uint64_t>(down(p) * across(p) * p.depth->src[0]->imm);
-    s.matrix = p;
-    return s;
   }
 
   const ir::KernelIr& kernel_;

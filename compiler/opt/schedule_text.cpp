@@ -88,10 +88,16 @@ std::string to_string(const Schedule& schedule) {
   if (schedule.attention) out += text_of(*schedule.attention);
   if (schedule.panels) out += text_of(*schedule.panels);
   if (schedule.matrix)
-    out += fmt::format("matrix instructions: {} × {} tiles of sub-groups of {} × {}, {} deep\n",
-                       schedule.matrix->tiles_down, schedule.matrix->tiles_across,
-                       schedule.matrix->left.rows(), schedule.matrix->right.rows(),
-                       schedule.matrix->trip());
+    out += fmt::format(
+        "matrix instructions: {} × {} tiles of sub-groups of {} × {}, {} deep\n",
+        schedule.matrix->tiles_down, schedule.matrix->tiles_across, schedule.matrix->left.rows(),
+        schedule.matrix->right.rows(),
+        schedule.matrix->pipe ? schedule.matrix->stage_depth() : schedule.matrix->trip());
+  if (schedule.matrix && schedule.matrix->pipe)
+    out += fmt::format("tiles of {} × {} in local memory: {} stages, {} ahead{}\n",
+                       schedule.matrix->down(), schedule.matrix->across(),
+                       schedule.matrix->pipe->stages, schedule.matrix->pipe->ahead,
+                       schedule.matrix->info.sub_groups > 1 ? ", read there by instructions" : "");
   out += fmt::format("blocks: {} × {} × {}", text_of(schedule.grid[0]), text_of(schedule.grid[1]),
                      text_of(schedule.grid[2]));
   if (schedule.chunk > 1) out += fmt::format(", {} trips each", schedule.chunk);

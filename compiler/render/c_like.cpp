@@ -6,6 +6,10 @@ namespace bm::compiler {
 
 void CLike::fault(const Stmt&) { check_failed("checks are for CPUs", __FILE__, __LINE__); }
 
+void CLike::beside(const Stmt&) {
+  check_failed("copies and products beside work-items are for CUDA", __FILE__, __LINE__);
+}
+
 void CLike::block(BlockId id) {
   for (const Stmt& s : p_.blocks[id].stmts) statement(s);
 }
@@ -77,6 +81,9 @@ void CLike::statement(const Stmt& s) {
     case StmtKind::kLocalStore: return local_store(s);
     case StmtKind::kFault: return fault(s);
     case StmtKind::kMatrix: return matrix(s);
+    case StmtKind::kCopy:
+    case StmtKind::kPipe:
+    case StmtKind::kGroupMatrix: return beside(s);
     case StmtKind::kBarrier: return barrier();
   }
 }

@@ -52,6 +52,8 @@ class CLike {
   virtual void local_store(const Stmt& s) = 0;
   virtual void barrier() = 0;
   virtual void matrix(const Stmt& s) = 0;
+  /// kCopy, kPipe and kGroupMatrix, where programs may have them.
+  virtual void beside(const Stmt& s);
   /// Where programs may have checks.
   virtual void fault(const Stmt& s);
 

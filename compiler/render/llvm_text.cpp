@@ -140,6 +140,9 @@ void LlvmText::statement(const Stmt& s) {
     case StmtKind::kPrefetch:
     case StmtKind::kLocalStore:
     case StmtKind::kMatrix:
+    case StmtKind::kCopy:
+    case StmtKind::kPipe:
+    case StmtKind::kGroupMatrix:
     case StmtKind::kFault:
     case StmtKind::kBarrier: return memory_statement(s);
   }
@@ -277,6 +280,7 @@ void LlvmText::let(ValueId id) {
     case ValueOp::kTable:
     case ValueOp::kWords:
     case ValueOp::kAnyWords:
+    case ValueOp::kFragment:
     case ValueOp::kDot:
     case ValueOp::kScale:
     case ValueOp::kIsAligned:

@@ -273,6 +273,9 @@ void LlvmWorkItems::memory_statement(const Stmt& s) {
     case StmtKind::kLocalStore:
       return store(s.value, kNone, [&] { return local_address(s.target, s.begin); });
     case StmtKind::kMatrix: return matrix(s);
+    case StmtKind::kCopy:
+    case StmtKind::kPipe:
+    case StmtKind::kGroupMatrix: return beside(s);
     case StmtKind::kBarrier: return barrier();
     case StmtKind::kPrefetch: return;
     case StmtKind::kLet:
@@ -282,6 +285,14 @@ void LlvmWorkItems::memory_statement(const Stmt& s) {
     case StmtKind::kAssign: break;
   }
   check_failed("no statement that touches memory", __FILE__, __LINE__);
+}
+
+void LlvmWorkItems::beside(const Stmt&) {
+  check_failed("copies and products beside work-items are not for this target", __FILE__, __LINE__);
+}
+
+void LlvmWorkItems::fragment(ValueId, const Value&) {
+  check_failed("fragments of local memory are not for this target", __FILE__, __LINE__);
 }
 
 void LlvmWorkItems::memory_value(ValueId id, const Value& v) {
@@ -299,6 +310,7 @@ void LlvmWorkItems::memory_value(ValueId id, const Value& v) {
       return load(id, kNone, [&] { return local_address(number, v.args[0]); });
     case ValueOp::kItem: return line("%v{} = add nsw i64 {}, 0", id, item_.wide);
     case ValueOp::kDot: return dot(id, v);
+    case ValueOp::kFragment: return fragment(id, v);
     case ValueOp::kWords: return words(id, v, 4 * v.type.lanes);
     case ValueOp::kAnyWords:
       return words(id, v, static_cast<uint32_t>(item_size(p_.params[number].dtype)));

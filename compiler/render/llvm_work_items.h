@@ -28,6 +28,9 @@ class LlvmWorkItems : public LlvmText {
   virtual void dot(ValueId id, const Value& v) = 0;
   /// kTable.
   virtual void table(ValueId id, const Value& v);
+  /// kCopy, kPipe and kGroupMatrix; kFragment. Where programs may have them.
+  virtual void beside(const Stmt& s);
+  virtual void fragment(ValueId id, const Value& v);
 
   /// The kernel, its linkage and calling convention as `define` says, attribute group #0.
   void kernel(std::string_view define, std::string_view metadata = "");

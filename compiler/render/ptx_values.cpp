@@ -87,6 +87,11 @@ void Values::convert(ValueId id) {
                      literal(to, is_float(to) ? std::bit_cast<int64_t>(1.0) : 1), literal(to, 0),
                      p);
   }
+  if (to == DType::kBF16) {
+    const std::string x = in_register(a), half = out_.fresh(File::kB16), d = define(id);
+    out_.line("cvt.rn.bf16.f32 {}, {};", half, x);
+    return out_.line("cvt.u32.u16 {}, {};", d, half);
+  }
   const std::string x = in_register(a), d = define(id);
   const std::string_view f = from == DType::kF16 ? "f16" : arithmetic_type(from, narrow_[a]);
   const std::string_view t = to == DType::kF16 ? "f16" : arithmetic_type(to, narrow_[id]);

@@ -46,4 +46,19 @@ std::string_view dp4a_name(const Value& v);
 /// Name of the PTX instruction of a kMatrix statement: "mma.sync.aligned.m16n8k16…".
 std::string mma_name(const Stmt& s);
 
+/// The same of a kGroupMatrix statement: "wgmma.mma_async.sync.aligned.m64n256k16…", and what
+/// stands behind its operands.
+std::string group_matrix_name(const Stmt& s);
+std::string group_matrix_flags(const Stmt& s);
+/// A tile's descriptor but for its address, which goes without its lowest bits into the lowest
+/// ones.
+uint64_t descriptor_bits(const TileLayout& tile);
+inline constexpr int kDescriptorShift = 4;
+
+/// The PTX instruction of a kPipe statement.
+std::string pipe_text(const Stmt& s);
+
+/// Target of a program: `target.cpu`, or another one for instructions that only that one has.
+std::string_view cuda_target(const Program& program, const TargetInfo& target);
+
 }  // namespace bm::compiler

@@ -271,6 +271,7 @@ class CRenderer final : public CLike {
         return line("{} v{}; __builtin_memcpy(&v{}, p{} + {}, sizeof v{});", type(v.type), id, id,
                     v.imm, ref(v.args[0]), id);
       case ValueOp::kDot: return set(dot(v));
+      case ValueOp::kFragment:
       case ValueOp::kIsAligned:
       case ValueOp::kItem: no_groups();
       case ValueOp::kLocalLoad:

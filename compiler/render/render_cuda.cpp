@@ -1,4 +1,5 @@
 // CUDA C++ for NVRTC; needs no header.
+#include <algorithm>
 #include <set>
 
 #include "compiler/render/render.h"
@@ -14,12 +15,22 @@ class CudaRenderer final : public CppItems {
 
   std::string run() {
     helpers();
+    brains();
     dots();
     for (size_t i = 0; i < p_.tables.size(); ++i) table(i);
     // Calls would need a stack.
     for (const Function& f : p_.functions) helper(f, names_.device, false);
+    uint32_t alignment = 16;
+    std::string addresses;
+    for (size_t i = 0; i < p_.locals.size(); ++i) {
+      alignment = std::max(alignment, p_.locals[i].alignment);
+      if (p_.locals[i].dtype == DType::kU8)
+        addresses += fmt::format(
+            ";\n  const unsigned shared{0} = (unsigned)__cvta_generic_to_shared(local{0})", i);
+    }
     kernel(fmt::format("extern \"C\" __global__ void __launch_bounds__({})\n", p_.block),
-           "__shared__ __align__(16)", "int item = (int)threadIdx.x");
+           fmt::format("__shared__ __align__({})", alignment),
+           "int item = (int)threadIdx.x" + addresses);
     return std::move(out_);
   }
 
@@ -28,6 +39,19 @@ class CudaRenderer final : public CppItems {
     return is_widening ? "float f; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(a)); return f;"
                        : "unsigned short h; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : "
                          "\"f\"(a)); return h;";
+  }
+
+  std::string float_to_brain(const std::string& value) const override {
+    return fmt::format("bm_float_to_brain({})", value);
+  }
+  void brains() {
+    if (std::any_of(p_.values.begin(), p_.values.end(), [](const Value& v) {
+          return v.op == ValueOp::kConvert && v.type.dtype == DType::kBF16;
+        }))
+      line(
+          "{}unsigned short bm_float_to_brain(float a) {{ unsigned short h; asm(\"cvt.rn.bf16.f32 "
+          "%0, %1;\" : \"=h\"(h) : \"f\"(a)); return h; }}",
+          names_.device);
   }
 
   std::string group_number(uint32_t axis) const override {
@@ -104,6 +128,107 @@ class CudaRenderer final : public CppItems {
     for (size_t i = 0; i < s.operands.size(); ++i)
       text += fmt::format("{}\"r\"({})", i ? ", " : "", ref(s.operands[i]));
     line("{});", text);
+  }
+
+  // Copies and products beside the thread.
+
+  std::string shared_address(uint32_t array, ValueId byte) {
+    return fmt::format("shared{} + (unsigned)({})", array, ref(byte));
+  }
+
+  void beside(const Stmt& s) override {
+    switch (s.kind) {
+      case StmtKind::kCopy: return copy(s);
+      case StmtKind::kGroupMatrix: return group_matrix(s);
+      default: return pipe(s);
+    }
+  }
+
+  void copy(const Stmt& s) {
+    const std::string from = fmt::format("p{} + {}", s.param, ref(s.begin));
+    if (s.copy != CopyKind::kAsync) {
+      const std::string words = s.copy == CopyKind::kWords
+                                    ? fmt::format("*(const uint4*)({})", from)
+                                    : fmt::format("bm_words4({})", from);
+      const std::string to = fmt::format("*(uint4*)(local{} + {})", s.target, ref(s.value));
+      if (s.end == kNone) return line("{} = {};", to, words);
+      line("if ({}) {} = {};", ref(s.end), to, words);
+      return line("else {} = uint4{{0, 0, 0, 0}};", to);
+    }
+    const std::string bytes = s.end == kNone ? "" : fmt::format(", \"r\"({} ? 16 : 0)", ref(s.end));
+    line(
+        "asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16{};\" :: \"r\"({}), \"l\"({}){} "
+        ": \"memory\");",
+        s.end == kNone ? "" : ", %2", shared_address(s.target, s.value), from, bytes);
+  }
+
+  void fragment(ValueId id) override {
+    const Value& v = p_.at(id);
+    line("unsigned v{0}_0, v{0}_1, v{0}_2, v{0}_3;", id);
+    line(
+        "asm volatile(\"ldmatrix.sync.aligned.m8n8.x4{0}.shared.b16 {{%0, %1, %2, %3}}, [%4];\" : "
+        "\"=r\"(v{1}_0), \"=r\"(v{1}_1), \"=r\"(v{1}_2), \"=r\"(v{1}_3) : \"r\"({2}) : "
+        "\"memory\");",
+        v.imm % 2 ? ".trans" : "", id, shared_address(static_cast<uint32_t>(v.imm / 2), v.args[0]));
+  }
+
+  /// Registers as operands that are read and written.
+  std::string changed(uint32_t first, uint32_t count) const {
+    std::string out;
+    for (uint32_t r = first; r < first + count; ++r)
+      out += fmt::format("{}\"+{}\"(r{})", out.empty() ? "" : ", ",
+                         is_float(p_.registers[r].dtype) ? "f" : "r", r);
+    return out;
+  }
+
+  /// Products that are waited for change registers, which the text does not name.
+  void pipe(const Stmt& s) {
+    line("asm volatile(\"{}\" : {} :: \"memory\");", pipe_text(s), changed(s.target, s.sums));
+  }
+
+  void group_matrix(const Stmt& s) {
+    std::string sums;
+    for (uint32_t r = 0; r < s.sums; ++r) sums += fmt::format("{}%{}", r ? ", " : "", r);
+    const auto descriptor = [&](size_t side) {
+      return fmt::format("(unsigned long)(({}) >> {}) | {}ul",
+                         shared_address(s.local, s.operands[side]), kDescriptorShift,
+                         descriptor_bits(s.tiles[side]));
+    };
+    line(
+        "asm volatile(\"{{ .reg .pred p; setp.ne.s32 p, 1, 0; {} {{{}}}, %{}, %{}, p{}; }}\" : {} "
+        ": "
+        "\"l\"({}), \"l\"({}) : \"memory\");",
+        group_matrix_name(s), sums, s.sums, s.sums + 1, group_matrix_flags(s),
+        changed(s.target, s.sums), descriptor(0), descriptor(1));
+  }
+
+  /// Neighbours in one store.
+  void store(const Stmt& s) override {
+    if (s.operands.empty()) return WorkItemC::store(s);
+    std::string values = ref(s.value);
+    for (const ValueId v : s.operands) values += ", " + ref(v);
+    const std::string when = s.end == kNone ? "" : fmt::format("if ({}) ", ref(s.end));
+    const std::string type =
+        fmt::format("{}{}", vector_stem(p_.type(s.value).dtype), s.operands.size() + 1);
+    line("{}*({}*)(p{} + {}) = {}{{{}}};", when, type, s.target, ref(s.begin), type, values);
+  }
+  static std::string_view vector_stem(DType t) {
+    switch (t) {
+      case DType::kBool:
+      case DType::kU8: return "uchar";
+      case DType::kI8: return "char";
+      case DType::kI16: return "short";
+      case DType::kF16:
+      case DType::kBF16:
+      case DType::kU16: return "ushort";
+      case DType::kI32: return "int";
+      case DType::kU32: return "uint";
+      case DType::kI64: return "long";
+      case DType::kU64: return "ulong";
+      case DType::kF32: return "float";
+      case DType::kF64: return "double";
+    }
+    return "?";
   }
 
   /// A table is short: its entries are chosen among, so that the kernel needs no data of its own.

@@ -90,6 +90,9 @@ class CpuRenderer final : public LlvmText {
       case StmtKind::kIf:
       case StmtKind::kAssign:
       case StmtKind::kMatrix:
+      case StmtKind::kCopy:
+      case StmtKind::kPipe:
+      case StmtKind::kGroupMatrix:
       case StmtKind::kBarrier: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
     }
   }

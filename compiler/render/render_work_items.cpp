@@ -26,7 +26,10 @@ void WorkItemC::kernel(std::string_view head, std::string_view local, std::strin
   line("{}{}({}) {{", head, p_.name, parameters());
   ++depth_;
   for (size_t i = 0; i < p_.locals.size(); ++i)
-    line("{} {} local{}[{}];", local, type_name(p_.locals[i].dtype), i, p_.locals[i].count);
+    if (p_.has_launch_locals)
+      line("extern {} {} local{}[];", local, type_name(p_.locals[i].dtype), i);
+    else
+      line("{} {} local{}[{}];", local, type_name(p_.locals[i].dtype), i, p_.locals[i].count);
   line("const {};", item);
   registers(p_.root);
   block(p_.root);
@@ -120,6 +123,10 @@ void WorkItemC::items(const Stmt& s) {
   nested(s.body);
 }
 
+void WorkItemC::fragment(ValueId) {
+  check_failed("fragments of local memory are for CUDA", __FILE__, __LINE__);
+}
+
 void WorkItemC::let(ValueId id) {
   const Value& v = p_.at(id);
   const auto set = [&](const std::string& text) {
@@ -136,9 +143,10 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kAnyWords:
     case ValueOp::kIsAligned: return set(words(v));
     case ValueOp::kExtract:
-      if (p_.at(v.args[0]).op == ValueOp::kLocalLoad)
+      if (p_.at(v.args[0]).op == ValueOp::kLocalLoad || p_.at(v.args[0]).op == ValueOp::kFragment)
         return set(fmt::format("v{}_{}", v.args[0], v.imm));
       return set(fmt::format("v{}.{}", v.args[0], "xyzw"[v.imm]));
+    case ValueOp::kFragment: return fragment(id);
     case ValueOp::kTable: return set(entry(static_cast<size_t>(v.imm), ref(v.args[0])));
     case ValueOp::kLocalLoad:
       // One by one: compilers see that they are neighbours.
@@ -180,6 +188,7 @@ std::string WorkItemC::convert(ValueId id) {
   const std::string a = ref(v.args[0]);
   if (p_.type(v.args[0]).dtype == DType::kF16) return half_to_float(a);
   if (v.type.dtype == DType::kF16) return float_to_half(a);
+  if (v.type.dtype == DType::kBF16) return float_to_brain(a);
   return fmt::format("({}){}", value_type(id), a);
 }
 

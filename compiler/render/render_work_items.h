@@ -19,6 +19,8 @@ class WorkItemC : public CLike {
   virtual std::string group_number(uint32_t axis) const = 0;
   virtual std::string half_to_float(const std::string& bits) const = 0;
   virtual std::string float_to_half(const std::string& value) const = 0;
+  /// Where targets have an instruction for it.
+  virtual std::string float_to_brain(const std::string&) const { return "?"; }
   /// Bits of a value of type `from` as `to`.
   virtual std::string reinterpret(DType to, DType from, const std::string& a) const = 0;
   /// sqrt, trunc, fma of `t`.
@@ -29,6 +31,8 @@ class WorkItemC : public CLike {
   virtual std::string_view vector_type(Type) const { return "?"; }
   /// kWords, kAnyWords and kIsAligned.
   virtual std::string words(const Value& v) = 0;
+  /// Declares v…_0 to v…_3 of a kFragment, where programs may have them.
+  virtual void fragment(ValueId id);
   /// kDot of one word.
   virtual std::string dot(const Value& v) = 0;
   /// A 64-bit integer that is computed in 32 bits.

@@ -21,6 +21,7 @@ struct KernelParams {
     node.block_x = block.x;
     node.block_y = block.y;
     node.block_z = block.z;
+    node.shared_bytes = step.program->launch_shared_bytes();
     node.extra = bytes == 0 ? nullptr : extra.data();
   }
   KernelParams(const KernelParams&) = delete;

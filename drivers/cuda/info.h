@@ -19,7 +19,8 @@ struct DeviceInfo {
   uint32_t capability = 0;  ///< 90: what the GPU is, whatever `arch` was asked for
   std::string description;  ///< name, PCI place, CUDA version
   uint64_t memory_bytes = 0;
-  uint64_t host_bytes = 0;  ///< physical memory of the machine
+  uint64_t host_bytes = 0;           ///< physical memory of the machine
+  uint32_t launch_shared_bytes = 0;  ///< most of a block that asks for it at launch
   std::array<uint32_t, 3> max_block{}, max_grid{};
   bool has_mem_ops = false;  ///< streams wait for and write 64-bit words themselves
   bool has_read_only_register = false;

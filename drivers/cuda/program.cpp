@@ -49,6 +49,7 @@ Result<std::unique_ptr<CudaProgram>> CudaProgram::load(ContextPtr context,
   BM_TRY(program->load_module());
   BM_TRY(program->check_arguments());
   BM_TRY(program->check_limits());
+  BM_TRY(program->plan_shared());
   return program;
 }
 
@@ -128,9 +129,8 @@ Status CudaProgram::check_limits() const {
   const auto ask = [&](FunctionAttribute what, int& value) {
     return context_->done(api.cuFuncGetAttribute(&value, what, function_), "cuFuncGetAttribute");
   };
-  int most_threads = 0, shared_bytes = 0, registers = 0;
+  int most_threads = 0, registers = 0;
   BM_TRY(ask(kFuncMaxThreads, most_threads));
-  BM_TRY(ask(kFuncSharedBytes, shared_bytes));
   BM_TRY(ask(kFuncRegisters, registers));
   const hal::Dim3 block = code_.block;
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
@@ -143,11 +143,29 @@ Status CudaProgram::check_limits() const {
     return fail(Code::kInvalidArgument,
                 "kernel '{}': blocks of {} threads; with its {} registers a thread at most {}",
                 code_.entry, threads, registers, most_threads);
-  const uint32_t shared = std::max(static_cast<uint32_t>(shared_bytes), code_.local_memory_bytes);
-  if (shared > info.arch.local_memory_bytes)
-    return fail(Code::kUnsupported, "kernel '{}' needs {} bytes of shared memory, the limit is {}",
-                code_.entry, shared, info.arch.local_memory_bytes);
   return {};
+}
+
+/// What a kernel declares itself has a lower limit than what its launches ask for.
+Status CudaProgram::plan_shared() {
+  const Api& api = context_->api;
+  const DeviceInfo& info = context_->info;
+  const auto refuse = [&](uint32_t bytes, uint32_t limit) {
+    return fail(Code::kUnsupported, "kernel '{}' needs {} bytes of shared memory, the limit is {}",
+                code_.entry, bytes, limit);
+  };
+  int declared = 0;
+  BM_TRY(context_->done(api.cuFuncGetAttribute(&declared, kFuncSharedBytes, function_),
+                        "cuFuncGetAttribute"));
+  const auto own = static_cast<uint32_t>(declared);
+  if (own > info.arch.local_memory_bytes) return refuse(own, info.arch.local_memory_bytes);
+  if (code_.local_memory_bytes <= info.arch.local_memory_bytes) return {};
+  if (code_.local_memory_bytes > info.launch_shared_bytes)
+    return refuse(code_.local_memory_bytes, info.launch_shared_bytes);
+  launch_shared_bytes_ = code_.local_memory_bytes - own;
+  return context_->done(
+      api.cuFuncSetAttribute(function_, kFuncDynamicShared, static_cast<int>(launch_shared_bytes_)),
+      "cuFuncSetAttribute");
 }
 
 Status CudaProgram::check_grid(hal::Dim3 grid) const {

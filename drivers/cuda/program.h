@@ -21,6 +21,8 @@ class CudaProgram final : public hal::Program {
 
   CuFunction function() const { return function_; }
   const Context& context() const { return *context_; }
+  /// Shared memory that a launch asks for besides what the kernel declares.
+  uint32_t launch_shared_bytes() const { return launch_shared_bytes_; }
   uint32_t argument_words() const { return code_.num_buffers + code_.num_vars; }
   /// Errors: kInvalidArgument naming the axis and the limit. A grid of nothing is fine.
   Status check_grid(hal::Dim3 grid) const;
@@ -32,10 +34,12 @@ class CudaProgram final : public hal::Program {
   Status load_image(const std::byte* image, bool is_text);
   Status check_arguments() const;
   Status check_limits() const;
+  Status plan_shared();
 
   const ContextPtr context_;
   CuModule module_ = nullptr;
   CuFunction function_ = nullptr;
+  uint32_t launch_shared_bytes_ = 0;
 };
 
 }  // namespace bm::cuda

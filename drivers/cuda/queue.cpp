@@ -229,9 +229,9 @@ Result<bool> CudaQueue::launch(const Step& step) {
   const hal::Dim3 block = step.program->code().block;
   size_t bytes = step.program->argument_words() * sizeof(uint64_t);
   void* extra[] = {kParamPointer, step.arguments, kParamSize, &bytes, kParamEnd};
-  const CuResult error =
-      api_.cuLaunchKernel(step.program->function(), step.grid.x, step.grid.y, step.grid.z, block.x,
-                          block.y, block.z, 0, stream_, nullptr, bytes == 0 ? nullptr : extra);
+  const CuResult error = api_.cuLaunchKernel(
+      step.program->function(), step.grid.x, step.grid.y, step.grid.z, block.x, block.y, block.z,
+      step.program->launch_shared_bytes(), stream_, nullptr, bytes == 0 ? nullptr : extra);
   if (error == kSuccess) [[likely]]
     return true;
   BM_TRY(context_.failed(error, fmt::format("kernel '{}'", step.program->code().entry)));

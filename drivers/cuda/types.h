@@ -46,6 +46,7 @@ enum FunctionAttribute : int {
   kFuncSharedBytes = 1,
   kFuncLocalBytes = 3,
   kFuncRegisters = 4,
+  kFuncDynamicShared = 8,  ///< most that a launch may ask for
 };
 
 /// CUpointer_attribute

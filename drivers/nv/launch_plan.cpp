@@ -68,15 +68,15 @@ uint32_t shared_config(const ChipRow& chip, uint64_t bytes) {
 
 Status plan_shared(const ChipRow& chip, const SmLimits& limits, const KernelInfo& kernel,
                    const hal::CodeObject& code, LaunchShape& shape) {
-  const uint32_t declared =
+  uint32_t declared =
       kernel.is_ptx ? std::max(kernel.shared_bytes, code.local_memory_bytes) : kernel.shared_bytes;
+  // More than a kernel may declare itself is asked for here.
+  if (code.local_memory_bytes > chip.static_shared_limit)
+    declared = std::max(declared, code.local_memory_bytes + kernel.shared_reserved_bytes);
   const uint32_t own = declared - std::min(declared, kernel.shared_reserved_bytes);
-  if (code.local_memory_bytes > chip.static_shared_limit || own > chip.max_shared_per_block())
-    return fail(Code::kUnsupported,
-                "kernel '{}': {} bytes of shared memory per block, {} has {} ({} in code that was "
-                "not made for it alone)",
-                code.entry, std::max(own, code.local_memory_bytes), chip.name,
-                chip.max_shared_per_block(), chip.static_shared_limit);
+  if (own > chip.max_shared_per_block())
+    return fail(Code::kUnsupported, "kernel '{}': {} bytes of shared memory per block, {} has {}",
+                code.entry, own, chip.name, chip.max_shared_per_block());
   shape.shared_bytes = align_up(declared, kSharedUnit);
   const uint32_t blocks = resident_blocks(limits, shape.registers, threads_of(code.block));
   shape.max_shared_config_kib = chip.shared_configs_kib.back();

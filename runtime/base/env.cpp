@@ -167,6 +167,9 @@ constexpr Row kRows[] = {
     {"BM_NV_CODE", "",
      "ptx: hand PTX text to DEV=NV as the program, for models of GPUs that execute PTX",
      set_nv_code, get<&S::nv_code>},
+    {"BM_NV_WGMMA", "1",
+     "0: matrix products on NVIDIA GPUs use mma.sync where wgmma is there, too (to compare them)",
+     set_bool<&S::nv_wgmma>, get<&S::nv_wgmma>},
     {"BM_NV_WINDOW", "0",
      "first GPU address of memory the CPU sees too (decimal or 0x…), 64 GiB below 2^40; 0: "
      "0x1000000000",

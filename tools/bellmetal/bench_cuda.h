@@ -34,7 +34,8 @@ class CudaPeer {
 
   /// bfloat16 n × n matrices of random values. Errors: kNotFound (no cuBLAS).
   Status prepare_matmul(uint32_t n);
-  void matmul();  ///< cublasGemmEx with float32 sums
+  /// cublasGemmEx with float32 sums. `is_deep`: both factors have rows along the depth.
+  void matmul(bool is_deep);
 
  private:
   CudaPeer();

@@ -312,29 +312,34 @@ Result<GpuReport> bench_matmul(runtime::Device& device, const BenchOptions& opti
     return Tensor::from(v, {n, n}, options.device).cast(DType::kBF16).contiguous().realize();
   };
   const Tensor a = matrix(), b = matrix();
-  Jit step([](const Tensor& x, const Tensor& y) { return x.matmul(y).contiguous(); });
-  step.capture(a, b);
-  unwrap(device.synchronize());
   const auto peer =
       device.hal().arch().vendor == hal::Vendor::kNv
           ? open_peer(device, report, [&](CudaPeer& p) { return p.prepare_matmul(options.size); })
           : nullptr;
-  const Medians m = interleave(
-      20,
-      [&] {
-        step(a, b);
-        unwrap(device.synchronize());
-      },
-      peer ? Work([&] {
-        peer->matmul();
-        peer->wait();
-      })
-           : Work{});
   const double flops =
       2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
   const auto rate = [&](double us) { return us > 0 ? flops / us / 1e6 : 0; };
-  report.rows.push_back({fmt::format("bfloat16 matmul of {} x {} x {}", n, n, n), "TFLOP/s",
-                         rate(m.ours_us), rate(m.peer_us), peer ? "cuBLAS" : "", ""});
+  for (const bool is_deep : {false, true}) {
+    Jit step([is_deep](const Tensor& x, const Tensor& y) {
+      return x.matmul(is_deep ? y.transpose(0, 1) : y).contiguous();
+    });
+    step.capture(a, b);
+    unwrap(device.synchronize());
+    const Medians m = interleave(
+        20,
+        [&] {
+          step(a, b);
+          unwrap(device.synchronize());
+        },
+        peer ? Work([&] {
+          peer->matmul(is_deep);
+          peer->wait();
+        })
+             : Work{});
+    report.rows.push_back({fmt::format("bfloat16 matmul of {} x {} x {}{}", n, n, n,
+                                       is_deep ? ", second factor transposed" : ""),
+                           "TFLOP/s", rate(m.ours_us), rate(m.peer_us), peer ? "cuBLAS" : "", ""});
+  }
   return report;
 }
 

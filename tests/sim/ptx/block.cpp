@@ -67,6 +67,7 @@ BlockRunner::BlockRunner(const Kernel& kernel, const Launch& launch, uint64_t im
   shared_.resize(x_.shared_bytes + 32);
   x_.shared = shared_.data();
   if (launch.checks.shared_races || launch.checks.uninitialised_shared) x_.cells = &cells_;
+  x_.beside = &beside_;
   fill_constants(image);
 }
 
@@ -156,6 +157,7 @@ void BlockRunner::start(Dim3 block) {
   fill_block();
   std::fill(shared_.begin(), shared_.end(), kFresh);
   if (x_.cells) cells_.start(x_.shared_bytes, launch_.checks);
+  beside_.start(x_.stride);
   for (Barrier& b : barriers_) b = {};
   for (auto& waiters : warp_waiters_) waiters.clear();
   ready_.clear();
@@ -189,6 +191,11 @@ bool BlockRunner::run(Dim3 block) {
   progress_.steps += pending_steps_;
   progress_.lane_instructions += pending_lanes_;
   pending_steps_ = pending_lanes_ = 0;
+  {
+    const std::lock_guard lock(progress_.mutex);
+    progress_.traffic.add(x_.traffic);
+    x_.traffic = {};
+  }
   if (x_.has_faulted) progress_.report(x_.fault);
   if (!progress_.stop) ++progress_.blocks;
   return !progress_.stop;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tests/sim/ptx/beside.h"
 #include "tests/sim/ptx/exec.h"
 #include "tests/sim/ptx/memory_access.h"
 
@@ -18,6 +19,7 @@ struct Progress {
   std::mutex mutex;
   bool has_fault = false;
   Fault fault;
+  Traffic traffic;  ///< under `mutex`
 
   void report(const Fault& f);
 };
@@ -85,6 +87,7 @@ class BlockRunner {
   Exec x_;
   std::vector<std::byte> file_, local_, shared_;
   SharedCells cells_;
+  Beside beside_;
   std::vector<Group> ready_;    ///< by program counter, ascending
   std::vector<Group> blocked_;  ///< waiting for lanes of their warp
   std::vector<Waiter> warp_waiters_[kMaxBlock / kWarp];

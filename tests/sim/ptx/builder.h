@@ -84,6 +84,14 @@ class Builder {
   }
   Inst& emit(Handler run, std::initializer_list<uint32_t> ops = {}, Flow flow = Flow::kPlain);
 
+  /// Number of a list of places among Kernel::lists, each of which is there once.
+  uint32_t add_list(const std::vector<uint32_t>& places) {
+    for (size_t i = 0; i < kernel_.lists.size(); ++i)
+      if (kernel_.lists[i] == places) return static_cast<uint32_t>(i);
+    kernel_.lists.push_back(places);
+    return static_cast<uint32_t>(kernel_.lists.size() - 1);
+  }
+
   Inst& last() { return kernel_.code.back(); }
 
   // Control flow, for ops_control.cpp.
@@ -168,6 +176,8 @@ std::span<const Operation> atomic_operations();
 std::span<const Operation> control_operations();
 std::span<const Operation> warp_operations();
 std::span<const Operation> matrix_operations();
+std::span<const Operation> copy_operations();
+std::span<const Operation> group_matrix_operations();
 
 /// Null for an unknown first word.
 Lowering find_operation(std::string_view name);

@@ -325,7 +325,8 @@ Lowering find_operation(std::string_view name) {
     for (const auto rows :
          {arithmetic_operations(), rounding_operations(), bit_operations(), carry_operations(),
           compare_operations(), convert_operations(), memory_operations(), atomic_operations(),
-          control_operations(), warp_operations(), matrix_operations()})
+          control_operations(), warp_operations(), matrix_operations(), copy_operations(),
+          group_matrix_operations()})
       for (const Operation& row : rows) table.emplace(row.name, row.lower);
     return table;
   }();

@@ -19,6 +19,7 @@
 namespace bm::sim::ptx {
 
 struct SharedCells;
+struct Beside;
 
 struct Exec {
   std::byte* file = nullptr;
@@ -38,6 +39,8 @@ struct Exec {
   uint32_t shared_bytes = 0;
   std::byte* local = nullptr;    ///< kernel->info.local_bytes per lane
   SharedCells* cells = nullptr;  ///< when shared accesses are checked
+  Beside* beside = nullptr;      ///< copies and products that go on
+  Traffic traffic;
   Dim3 block;
 
   uint64_t clock = 0;  ///< steps of this block so far

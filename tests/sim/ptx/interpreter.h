@@ -140,10 +140,26 @@ struct Fault {
 
 std::string_view fault_name(Fault::Kind kind);
 
+/// What memory instructions moved, counted.
+struct Traffic {
+  uint64_t global_load_bytes = 0;  ///< by loads and cp.async, of all threads
+  uint64_t shared_passes = 0;      ///< of shared memory: a pass reaches every bank once
+  uint64_t shared_conflicts = 0;   ///< passes that only conflicts of banks need
+  uint64_t group_products = 0;     ///< multiplications by wgmma
+
+  void add(const Traffic& other) {
+    global_load_bytes += other.global_load_bytes;
+    shared_passes += other.shared_passes;
+    shared_conflicts += other.shared_conflicts;
+    group_products += other.group_products;
+  }
+};
+
 struct Stats {
   uint64_t steps = 0;              ///< see Launch::max_instructions
   uint64_t lane_instructions = 0;  ///< steps times the threads they were for
   uint64_t blocks = 0;
+  Traffic traffic = {};
 };
 
 /// Runs the whole grid. Memory written before a fault stays written.

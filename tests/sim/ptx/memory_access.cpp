@@ -125,6 +125,7 @@ bool resolve(Exec& x, const Inst& in, uint32_t address_op, uint32_t bytes, Acces
 void SharedCells::start(uint32_t bytes, const Checks& what) {
   cells.assign(bytes, {});
   warp_epochs.fill(0);
+  fences.fill(0);
   epoch = 0;
   checks = what;
 }
@@ -143,9 +144,16 @@ bool SharedCells::touch(Exec& x, const Inst& in, uint32_t lane, uint64_t address
             fmt::format("thread {} {} it since the last barrier", other.lane, did));
     return false;
   };
+  const auto beside = [&](std::string_view who) {
+    x.raise(in, lane, Fault::Kind::kSharedRace, address, access,
+            fmt::format("it belongs to {}", who));
+    return false;
+  };
   for (uint64_t at = address; at < address + bytes; ++at) {
     Cell& cell = cells[at];
     const bool is_read = access == Access::kRead;
+    if (cell.copies) return beside("a cp.async that was not waited for");
+    if (!is_read && cell.products) return beside("a wgmma that was not waited for");
     if (access != Access::kWrite && checks.uninitialised_shared && !cell.is_initialised) {
       x.raise(in, lane, Fault::Kind::kUninitialisedShared, at, access);
       return false;
@@ -163,9 +171,62 @@ bool SharedCells::touch(Exec& x, const Inst& in, uint32_t lane, uint64_t address
       cell.writer = now;
       cell.writer_is_atomic = access == Access::kAtomic;
       cell.is_initialised = true;
+      cell.writer_fences = fences[lane];
     }
   }
   return true;
+}
+
+bool SharedCells::read_beside(Exec& x, const Inst& in, uint32_t lane, uint64_t address,
+                              uint32_t bytes) {
+  const auto refuse = [&](Fault::Kind kind, uint64_t at, std::string_view why) {
+    x.raise(in, lane, kind, at, Access::kRead, why);
+    return false;
+  };
+  for (uint64_t at = address; at < address + bytes; ++at) {
+    Cell& cell = cells[at];
+    if (checks.uninitialised_shared && !cell.is_initialised)
+      return refuse(Fault::Kind::kUninitialisedShared, at, "read by wgmma");
+    if (checks.shared_races) {
+      if (cell.copies)
+        return refuse(Fault::Kind::kSharedRace, at, "it belongs to a cp.async not waited for");
+      if (is_concurrent(cell.writer, lane))
+        return refuse(Fault::Kind::kSharedRace, at,
+                      fmt::format("thread {} wrote it since the last barrier", cell.writer.lane));
+      if (cell.writer.lane != 0xffff && fences[cell.writer.lane] == cell.writer_fences)
+        return refuse(Fault::Kind::kSharedRace, at,
+                      fmt::format("thread {} wrote it with no fence.proxy.async after that",
+                                  cell.writer.lane));
+    }
+    ++cell.products;
+  }
+  return true;
+}
+
+void SharedCells::end_read(uint64_t address, uint32_t bytes) {
+  for (uint64_t at = address; at < address + bytes; ++at) --cells[at].products;
+}
+
+void count_banks(Exec& x, uint32_t bytes) {
+  constexpr uint32_t kBanks = 32, kPass = 128;
+  const uint32_t together = std::max(1u, std::min(kWarp, kPass / bytes));
+  for (uint32_t k = 0; k < x.count;) {
+    const uint32_t part = x.active[k] / together;
+    std::array<std::array<uint64_t, kWarp>, kBanks> words;
+    std::array<uint32_t, kBanks> used{};
+    for (; k < x.count && x.active[k] / together == part; ++k) {
+      const auto at = static_cast<uint64_t>(x.pointers[x.active[k]] - x.shared);
+      for (uint64_t word = at / 4; word <= (at + bytes - 1) / 4; ++word) {
+        auto& bank = words[word % kBanks];
+        uint32_t& n = used[word % kBanks];
+        if (n < kWarp && std::find(bank.begin(), bank.begin() + n, word) == bank.begin() + n)
+          bank[n++] = word;
+      }
+    }
+    const uint32_t passes = *std::max_element(used.begin(), used.end());
+    x.traffic.shared_passes += passes;
+    x.traffic.shared_conflicts += passes - 1;
+  }
 }
 
 }  // namespace bm::sim::ptx

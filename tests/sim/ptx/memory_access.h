@@ -12,6 +12,10 @@ inline constexpr uint32_t kAddressOp = kMaxOperands - 1;
 /// raising the fault of the first lane that may not.
 bool resolve(Exec& x, const Inst& in, uint32_t address_op, uint32_t bytes, Access access);
 
+/// Passes of shared memory for `bytes` at x.pointers of every active lane. As many lanes as reach
+/// 128 bytes go together.
+void count_banks(Exec& x, uint32_t bytes);
+
 /// Who touched each byte of shared memory since the last barrier (Launch::checks).
 struct SharedCells {
   struct Touch {
@@ -21,9 +25,13 @@ struct SharedCells {
   struct Cell {
     Touch writer, readers[2];
     bool is_initialised = false, writer_is_atomic = false;
+    uint8_t copies = 0;          ///< cp.async on their way here
+    uint16_t products = 0;       ///< wgmma that may still read it
+    uint32_t writer_fences = 0;  ///< of the writer's when it wrote
   };
   std::vector<Cell> cells;
   std::array<uint32_t, kMaxBlock / kWarp> warp_epochs{};
+  std::array<uint32_t, kMaxBlock> fences{};  ///< fence.proxy.async of each thread so far
   uint32_t epoch = 0;
   Checks checks;
 
@@ -31,6 +39,9 @@ struct SharedCells {
   /// False after raising a fault.
   bool touch(Exec& x, const Inst& in, uint32_t lane, uint64_t address, uint32_t bytes,
              Access access);
+  /// A wgmma of `lane`'s warpgroup starts to read; the same with -1 when it is done.
+  bool read_beside(Exec& x, const Inst& in, uint32_t lane, uint64_t address, uint32_t bytes);
+  void end_read(uint64_t address, uint32_t bytes);
 
  private:
   bool is_concurrent(const Touch& other, uint32_t lane) const;

@@ -256,7 +256,7 @@ tl::expected<Stats, Fault> run(const Module& module, const Launch& launch, Memor
   work();
   for (std::thread& t : others) t.join();
   if (progress.has_fault) return tl::unexpected<Fault>(progress.fault);
-  return Stats{progress.steps, progress.lane_instructions, progress.blocks};
+  return Stats{progress.steps, progress.lane_instructions, progress.blocks, progress.traffic};
 }
 
 }  // namespace bm::sim::ptx

@@ -1,4 +1,5 @@
 // bra, brx, call, ret, exit, trap, bar, barrier, fences, nanosleep and the like.
+#include "tests/sim/ptx/beside.h"
 #include "tests/sim/ptx/dispatch.h"
 
 namespace bm::sim::ptx {
@@ -51,6 +52,11 @@ Status lower_nothing(Builder& b) {
 }
 void fence(Exec&, const Inst&) { std::atomic_thread_fence(std::memory_order_seq_cst); }
 Status lower_fence(Builder& b) {
+  if (b.has(".proxy") && b.has(".async")) {
+    b.emit(&fence_proxy);
+    while (!b.next_suffix().empty()) {}
+    return {};
+  }
   while (!b.next_suffix().empty()) {}
   b.emit(&fence);
   return {};

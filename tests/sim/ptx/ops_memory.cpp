@@ -1,4 +1,4 @@
-// ld, st, cvta, isspacep, prefetch and its kin, cp.async.
+// ld, st, cvta, isspacep, prefetch and its kin.
 #include <algorithm>
 
 #include "tests/sim/ptx/dispatch.h"
@@ -38,6 +38,8 @@ template <class T, class R>
 void load(Exec& x, const Inst& in) {
   const uint32_t bytes = static_cast<uint32_t>(sizeof(T)) * in.count;
   if (!resolve(x, in, in.op[kAddressOp], bytes, Access::kRead)) return;
+  if (in.space == Space::kGlobal) x.traffic.global_load_bytes += uint64_t{x.count} * bytes;
+  if (in.space == Space::kShared) count_banks(x, bytes);
   for (uint32_t e = 0; e < in.count; ++e) {
     R* d = x.reg<R>(in.op[e]);
     each_thread(x, [&](uint32_t i) {
@@ -54,6 +56,7 @@ void store(Exec& x, const Inst& in) {
   if (in.flag) std::atomic_thread_fence(std::memory_order_release);
   const uint32_t bytes = static_cast<uint32_t>(sizeof(T)) * in.count;
   if (!resolve(x, in, in.op[kAddressOp], bytes, Access::kWrite)) return;
+  if (in.space == Space::kShared) count_banks(x, bytes);
   for (uint32_t e = 0; e < in.count; ++e) {
     const R* a = x.reg<R>(in.op[e]);
     each_thread(x, [&](uint32_t i) {
@@ -204,64 +207,12 @@ Status lower_createpolicy(Builder& b) {
   return {};
 }
 
-/// op[0] shared address, op[1] global address, op[2] bytes to read of Inst::imm's copy size; the
-/// rest becomes zero. Done at once: waiting for groups is then nothing.
-void copy_async(Exec& x, const Inst& in) {
-  Inst to = in, from = in;
-  to.space = Space::kShared;
-  to.is_wide = in.flag;
-  to.imm = in.imm >> 32;
-  from.imm = in.imm & 0xffffffff;
-  const uint32_t size = in.count;
-  if (!resolve(x, to, in.op[0], size, Access::kWrite)) return;
-  std::array<std::byte*, kMaxBlock> targets = x.pointers;
-  const uint32_t* take = x.reg<uint32_t>(in.op[2]);
-  from.space = Space::kGlobal;
-  if (!resolve(x, from, in.op[1], size, Access::kRead)) return;
-  each_thread(x, [&](uint32_t i) {
-    const uint32_t n = std::min(take[i], size);
-    std::fill_n(std::copy_n(x.pointers[i], n, targets[i]), size - n, std::byte{0});
-  });
-}
-Status lower_cp(Builder& b) {
-  if (!b.has(".async")) return b.unknown_form();
-  if (b.has(".commit_group") || b.has(".wait_group") || b.has(".wait_all")) return {};
-  if (b.has(".bulk")) return b.unknown_form();
-  b.has(".ca"), b.has(".cg");
-  if (!b.has(".shared") && !b.has(".shared::cta") && !b.has(".shared::cluster"))
-    return b.unknown_form();
-  if (!b.has(".global")) return b.unknown_form();
-  while (b.peek_suffix().starts_with(".L2::")) b.next_suffix();
-  BM_TRY(b.expect_operands(3, 5));
-  const Operand& size = b.operand(2);
-  if (size.kind != Operand::Kind::kInteger || (size.bits != 4 && size.bits != 8 && size.bits != 16))
-    return b.error("size is not 4, 8 or 16");
-  const Builder::Address to = BM_TRY(b.address(b.operand(0), Space::kShared));
-  const Builder::Address from = BM_TRY(b.address(b.operand(1), Space::kGlobal));
-  if (!from.is_wide || (to.offset >> 32) || (from.offset >> 32))
-    return b.error("address form not known here");
-  const uint32_t take = operand_or(b, 3, size.bits);
-  if (take == kNone) return b.error("malformed size");
-  Inst& in = b.emit(&copy_async, {to.base, from.base, take});
-  in.flag = to.is_wide;
-  in.is_wide = true;
-  in.count = static_cast<uint8_t>(size.bits);
-  in.imm = (to.offset << 32) | from.offset;
-  return {};
-}
-
 constexpr Operation kOperations[] = {
-    {"ld", &lower_access<true>},
-    {"ldu", &lower_access<true>},
-    {"st", &lower_access<false>},
-    {"cvta", &lower_cvta},
-    {"isspacep", &lower_isspacep},
-    {"prefetch", &lower_hint},
-    {"prefetchu", &lower_hint},
-    {"discard", &lower_hint},
-    {"applypriority", &lower_hint},
-    {"createpolicy", &lower_createpolicy},
-    {"cp", &lower_cp},
+    {"ld", &lower_access<true>},    {"ldu", &lower_access<true>},
+    {"st", &lower_access<false>},   {"cvta", &lower_cvta},
+    {"isspacep", &lower_isspacep},  {"prefetch", &lower_hint},
+    {"prefetchu", &lower_hint},     {"discard", &lower_hint},
+    {"applypriority", &lower_hint}, {"createpolicy", &lower_createpolicy},
 };
 
 }  // namespace

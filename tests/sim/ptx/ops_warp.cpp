@@ -216,6 +216,8 @@ void move_matrix(Exec& x, const Inst& in) {
     x.fault = rows.fault;
     return;
   }
+  if (in.space == Space::kShared) count_banks(rows, 16);
+  x.traffic = rows.traffic;
   each_warp(x, [&](uint32_t first, std::span<const uint16_t> lanes) {
     for (uint32_t m = 0; m < matrices; ++m)
       for (const uint16_t i : lanes) {

@@ -1,7 +1,5 @@
 #include "tests/unit/codegen/ptx_runner.h"
 
-#include "tests/sim/ptx/interpreter.h"
-
 namespace bm::test {
 namespace {
 
@@ -52,16 +50,20 @@ Result<PtxRun> run_on_ptx(const hal::CodeObject& code, std::span<std::vector<std
   const auto size = [&](size_t axis) {
     return static_cast<uint32_t>(code.grid[axis].evaluate(vars));
   };
+  const sim::ptx::KernelInfo* kernel = module->find(code.entry);
+  const uint32_t dynamic =
+      kernel != nullptr && kernel->uses_dynamic_shared ? code.local_memory_bytes : 0;
   const sim::ptx::Launch launch{.kernel = code.entry,
                                 .grid = {size(0), size(1), size(2)},
                                 .block = {code.block.x, code.block.y, code.block.z},
+                                .dynamic_shared = dynamic,
                                 .params = std::as_bytes(std::span(words)),
                                 .max_instructions = 200'000'000,
                                 .checks = {.uninitialised_shared = true, .shared_races = true}};
   if (launch.grid.volume() == 0) return PtxRun{};
   const auto done = sim::ptx::run(*module, launch, memory);
   if (!done) return fail(Code::kInternal, "{}", done.error().text());
-  return PtxRun{done->lane_instructions};
+  return PtxRun{done->lane_instructions, done->traffic};
 }
 
 }  // namespace bm::test

@@ -7,6 +7,7 @@
 
 #include "runtime/hal/arch.h"
 #include "runtime/hal/program.h"
+#include "tests/sim/ptx/interpreter.h"
 
 namespace bm::test {
 
@@ -15,6 +16,7 @@ hal::Arch ptx_arch();
 
 struct PtxRun {
   uint64_t lane_instructions = 0;
+  sim::ptx::Traffic traffic;
 };
 
 /// Runs a kernel whose image is PTX text once on `buffers`, by param; bytes beyond a buffer's end

@@ -312,11 +312,17 @@ void set_program_functions(Api& api) {
                                              : 32;
     return kSuccess;
   };
+  api.cuFuncSetAttribute = [](CuFunction function, int attribute, int value) -> CuResult {
+    if (attribute != kFuncDynamicShared) return kErrorInvalidValue;
+    reinterpret_cast<FakeFunction*>(function)->launch_shared_bytes = value;
+    return kSuccess;
+  };
   api.cuLaunchKernel = [](CuFunction function, unsigned x, unsigned y, unsigned z, unsigned,
-                          unsigned, unsigned, unsigned, CuStream stream, void**,
+                          unsigned, unsigned, unsigned shared, CuStream stream, void**,
                           void** extra) -> CuResult {
     ENTER("cuLaunchKernel");
     if (x == 0 || y == 0 || z == 0) return kErrorInvalidValue;
+    reinterpret_cast<FakeFunction*>(function)->asked_bytes = shared;
     return push(stream, kernel_work(reinterpret_cast<FakeFunction*>(function), {x, y, z},
                                     arguments_of(extra)));
   };
@@ -518,12 +524,13 @@ void FakeDriver::progress() {
 
 std::shared_ptr<Api> fake_api() {
   slot() = std::make_unique<FakeDriver>();
-  fake().attributes = {
-      {kMaxThreadsPerBlock, 1024}, {kMaxBlockX, 1024},          {kMaxBlockX + 1, 1024},
-      {kMaxBlockX + 2, 64},        {kMaxGridX, 0x7fffffff},     {kMaxGridX + 1, 65535},
-      {kMaxGridX + 2, 65535},      {kMaxSharedPerBlock, 49152}, {kMultiprocessors, 132},
-      {kUnifiedAddressing, 1},     {kCapabilityMajor, 9},       {kCapabilityMinor, 0},
-      {kStreamMemOps64, 1}};
+  fake().attributes = {{kMaxThreadsPerBlock, 1024}, {kMaxBlockX, 1024},
+                       {kMaxBlockX + 1, 1024},      {kMaxBlockX + 2, 64},
+                       {kMaxGridX, 0x7fffffff},     {kMaxGridX + 1, 65535},
+                       {kMaxGridX + 2, 65535},      {kMaxSharedPerBlock, 49152},
+                       {kMultiprocessors, 132},     {kUnifiedAddressing, 1},
+                       {kCapabilityMajor, 9},       {kCapabilityMinor, 0},
+                       {kStreamMemOps64, 1},        {kMaxSharedPerBlockOptin, 232448}};
   auto api = std::make_shared<Api>();
   api->library = "fake";
   set_device_functions(*api);

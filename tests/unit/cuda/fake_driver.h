@@ -33,6 +33,8 @@ struct FakeStream {
 struct FakeFunction {
   std::string name;
   int max_threads = 1024, shared_bytes = 0;
+  int launch_shared_bytes = 0;  ///< most a launch may ask for; 0: nobody said
+  unsigned asked_bytes = 0;     ///< by the last launch
 };
 struct FakeNode {
   size_t index = 0;

@@ -1,0 +1,119 @@
+#pragma once
+// Which loops of a kernel are spread over groups and which over their work-items. Private to
+// schedule_groups.cpp and schedule_group_costs.cpp.
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "compiler/opt/cost.h"
+#include "compiler/opt/inner_dots.h"
+#include "compiler/opt/schedule.h"
+
+namespace bm::compiler {
+
+/// Work-items that one compute unit runs side by side.
+inline constexpr double kItemsPerUnit = 1024;
+/// Work-items that read neighbouring words, where a group shares reductions for as many results.
+inline constexpr uint32_t kSide = 16;
+/// Start of a work-item.
+inline constexpr double kStartCost = 10;
+/// Reductions below this many trips are not worth a barrier.
+inline constexpr double kLeastShared = 16;
+/// Numbers of a dot product's word.
+inline constexpr int kWord = 4;
+
+class GroupScheduler {
+ public:
+  GroupScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                 ScheduleLimits limits)
+      : kernel_(kernel),
+        target_(target),
+        slots_(std::max(units, 1u) * kItemsPerUnit),
+        units_(std::max(units, 1u)),
+        limits_(limits),
+        model_(kernel, target, 1) {}
+
+  Schedule run();
+
+ private:
+  using Node = ir::Node;
+  /// A reduction as seen from the output loops.
+  struct ReduceFacts {
+    const Node* node = nullptr;
+    std::vector<bool> outputs;  ///< by output loop: depends on it
+    double trips = 1;           ///< of its own loops
+    double evaluations = 1;     ///< of its body per iteration of those output loops
+    bool is_inner = false;      ///< depends on a loop of a reduction around it
+    bool is_dot = false;        ///< done in words of four numbers
+    uint64_t bytes = 4;         ///< of its accumulator
+  };
+
+  struct Shape {
+    uint32_t block = 1;
+    int64_t per_item = 1;    ///< iterations of one work-item
+    bool is_single = false;  ///< one group does all iterations of the item loops
+    double time = 0;
+  };
+
+  void order_loops();
+  void find_reductions();
+  void find_dot(ReduceFacts* f);
+  using Level = std::vector<bool>;  // by loop: spread over groups
+
+  static bool is_within(const Level& part, const Level& whole);
+  bool is_symbolic(size_t loop) const { return !loops_[loop]->src[0]->is_const(); }
+
+  void place_symbols(Level* level) const;
+  void choose_level();
+  void choose_side();
+  double scattered(const Node* load, const Node* along, int width = 1);
+  double body_cost(const ReduceFacts& r, const Node* along);
+  double trip_cost(const ReduceFacts& r, const Node* n, const Node* along);
+  const Node* item_loop(const Level& level) const;
+  bool is_shared(const ReduceFacts& r, const Level& level) const;
+  uint64_t shared_bytes(const Level& level, uint32_t block) const;
+  const Node* shared_loop(const ReduceFacts& r, const Level& level) const;
+  struct Costs {
+    double groups = 1, iterations = 1;  // of the group loops; of the item loops
+    double element = 0;                 // per iteration of the item loops
+    double dealt = 0, repeated = 0;     // per group: divided among work-items; done by each
+    double levels = 0;                  // shared reductions
+  };
+
+  Costs costs(const Level& level);
+  double time(const Costs& c, const Shape& s) const;
+  Shape best_shape(const Level& level);
+  bool is_wanted(const Shape& s) const;
+  void consider(const Costs& c, Shape s, Shape* best) const;
+  void choose_tile();
+  std::optional<double> tile_cost(const ReduceFacts& r, size_t x, uint32_t a, size_t y, uint32_t b);
+  void share_reductions();
+  int64_t count_items(bool* is_const) const;
+  void set_launch();
+  void add_chunks(int64_t most, bool is_const);
+  void add_loop(uint32_t loop);
+  double most_groups(size_t axis) const;
+  bool fit_grid();
+  void merge_all();
+  const ir::KernelIr& kernel_;
+  TargetInfo target_;
+  double slots_, units_;
+  ScheduleLimits limits_;
+  CostModel model_;
+  Schedule s_;
+  std::vector<const Node*> loops_;  // the item loop with neighbouring elements last
+  std::vector<uint32_t> jams_;      // by loop
+  std::vector<ReduceFacts> reduces_;
+  std::unordered_map<const Node*, DotPlan> dots_;
+  std::vector<InnerDot> found_dots_;
+  Level is_group_;
+  const Node* side_ = nullptr;  ///< the loop that is_side
+  Shape shape_;
+  bool is_tiled_ = false;
+  size_t axis_ = 0;         // of the grid, being filled
+  bool is_closed_ = false;  // nothing may follow on that axis
+};
+
+}  // namespace bm::compiler

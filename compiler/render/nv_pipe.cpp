@@ -1,0 +1,73 @@
+// Texts of PTX that all renderers for NVIDIA's GPUs write.
+#include <algorithm>
+
+#include "compiler/render/render.h"
+
+namespace bm::compiler {
+namespace {
+
+std::string_view operand_name(DType t) {
+  switch (t) {
+    case DType::kBF16: return "bf16";
+    case DType::kF32: return "tf32";
+    case DType::kI8: return "s8";
+    case DType::kU8: return "u8";
+    default: return "f16";
+  }
+}
+
+std::string_view sum_name(DType t) { return is_float(t) ? "f32" : "s32"; }
+
+}  // namespace
+
+std::string_view dp4a_name(const Value& v) {
+  return static_cast<DotKind>(v.imm) == DotKind::kS8S8 ? "dp4a.s32.s32" : "dp4a.u32.s32";
+}
+
+std::string mma_name(const Stmt& s) {
+  const std::string_view type = operand_name(s.matrix), sum = sum_name(s.matrix);
+  const auto depth = static_cast<int64_t>(s.operands.size() / 3 * 16) / item_size(s.matrix);
+  return fmt::format("mma.sync.aligned.m16n8k{}.row.col.{}.{}.{}.{}", depth, sum, type, type, sum);
+}
+
+std::string group_matrix_name(const Stmt& s) {
+  const std::string_view type = operand_name(s.matrix);
+  return fmt::format("wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{}", 2 * s.sums,
+                     32 / item_size(s.matrix), sum_name(s.matrix), type, type);
+}
+
+std::string group_matrix_flags(const Stmt& s) {
+  if (!is_float(s.matrix)) return "";
+  return fmt::format(", 1, 1, {}, {}", s.tiles[0].is_turned ? 1 : 0, s.tiles[1].is_turned ? 1 : 0);
+}
+
+/// Source: PTX ISA 9.0, "Matrix Descriptor Format" and "Strides".
+uint64_t descriptor_bits(const TileLayout& tile) {
+  constexpr uint64_t kSwizzle128 = 1, kEightLines = 8 * 128;
+  // Not used along the depth.
+  const uint64_t leading = tile.is_turned ? tile.panel_bytes >> kDescriptorShift : 1;
+  return kSwizzle128 << 62 | kEightLines >> kDescriptorShift << 32 | leading << 16;
+}
+
+std::string pipe_text(const Stmt& s) {
+  switch (s.pipe) {
+    case PipeOp::kCommitCopies: return "cp.async.commit_group;";
+    case PipeOp::kWaitCopies: return fmt::format("cp.async.wait_group {};", s.step);
+    case PipeOp::kPublish: return "fence.proxy.async.shared::cta;";
+    case PipeOp::kOpenProducts: return "wgmma.fence.sync.aligned;";
+    case PipeOp::kCommitProducts: return "wgmma.commit_group.sync.aligned;";
+    case PipeOp::kWaitProducts: return fmt::format("wgmma.wait_group.sync.aligned {};", s.step);
+  }
+  __builtin_unreachable();
+}
+
+std::string_view cuda_target(const Program& program, const TargetInfo& target) {
+  const auto has_product = [](const Block& block) {
+    return std::any_of(block.stmts.begin(), block.stmts.end(),
+                       [](const Stmt& s) { return s.kind == StmtKind::kGroupMatrix; });
+  };
+  const bool has_any = std::any_of(program.blocks.begin(), program.blocks.end(), has_product);
+  return has_any ? target.group_matrix_cpu : target.cpu;
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,78 @@
+// Copies to shared memory and matrix products that go on beside a thread, in PTX.
+#include "compiler/render/ptx_renderer.h"
+#include "compiler/render/render.h"
+
+namespace bm::compiler {
+
+using ptx::File;
+
+void PtxRenderer::copy(const Stmt& s) {
+  if (s.copy != CopyKind::kAsync) return copy_words(s);
+  const std::string to = local_address(s.target, s.value), from = global_address(s.param, s.begin);
+  if (s.end == kNone) return out_.line("cp.async.cg.shared.global {}, {}, 16;", to, from);
+  const std::string bytes = out_.fresh(File::kB32);
+  out_.line("selp.u32 {}, 16, 0, {};", bytes, v_.operand(s.end));
+  out_.line("cp.async.cg.shared.global {}, {}, 16, {};", to, from, bytes);
+}
+
+void PtxRenderer::copy_words(const Stmt& s) {
+  const std::string to = local_address(s.target, s.value), from = global_address(s.param, s.begin);
+  std::vector<std::string> words;
+  for (int i = 0; i < 4; ++i) words.push_back(out_.fresh(File::kB32));
+  std::string end;
+  if (s.end != kNone) {
+    for (const std::string& word : words) v_.move(File::kB32, word, "0");
+    end = out_.fresh_label();
+    out_.line("@!{} bra {};", v_.operand(s.end), end);
+  }
+  if (s.copy == CopyKind::kWords)
+    out_.line("ld.global.v4.u32 {}, {};", braced(words), from);
+  else
+    fill_words(s.param, from, words);
+  if (!end.empty()) out_.label(end);
+  out_.line("st.shared.v4.u32 {}, {};", to, braced(words));
+}
+
+void PtxRenderer::fragment(ValueId id) {
+  const Value& v = p_.at(id);
+  const std::string from = local_address(static_cast<uint32_t>(v.imm / 2), v.args[0]);
+  out_.line("ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {}, {};", v.imm % 2 ? ".trans" : "",
+            braced(fresh_words(id)), from);
+}
+
+/// What wgmma wants to know of a tile that starts at `byte` of a local array.
+std::string PtxRenderer::descriptor(uint32_t array, ValueId byte, const TileLayout& tile) {
+  const Place at = place(byte);
+  // Among addresses of local memory, with numbers that no array has.
+  const AddressKey key{true, ~(2 * array + (tile.is_turned ? 1 : 0)), at.base};
+  std::string reg = known_address(key);
+  if (reg.empty()) {
+    std::string start = local_addresses_[array];
+    if (at.base != kNone) {
+      start = out_.fresh(File::kB32);
+      out_.line("add.s32 {}, {}, {};", start, local_addresses_[array], v_.low(at.base));
+    }
+    const std::string pieces = out_.fresh(File::kB32), wide = out_.fresh(File::kB64);
+    out_.line("shr.u32 {}, {}, {};", pieces, start, kDescriptorShift);
+    out_.line("cvt.u64.u32 {}, {};", wide, pieces);
+    reg = out_.fresh(File::kB64);
+    out_.line("or.b64 {}, {}, {};", reg, wide, static_cast<int64_t>(descriptor_bits(tile)));
+    addresses_.back()[key] = reg;
+  }
+  if (at.offset == 0) return reg;
+  const std::string moved = out_.fresh(File::kB64);
+  out_.line("add.s64 {}, {}, {};", moved, reg, at.offset >> kDescriptorShift);
+  return moved;
+}
+
+void PtxRenderer::group_matrix(const Stmt& s) {
+  const std::string left = descriptor(s.local, s.operands[0], s.tiles[0]);
+  const std::string right = descriptor(s.local, s.operands[1], s.tiles[1]);
+  const auto first = registers_.begin() + s.target;
+  const std::string p = out_.fresh(File::kPred);
+  out_.line("setp.ne.s32 {}, 1, 0;", p);  // sums are added to
+  out_.line("{} {}, {}, {}, {}{};", group_matrix_name(s), braced({first, first + s.sums}), left,
+            right, p, group_matrix_flags(s));
+}
+
+}  // namespace bm::compiler
