@@ -166,7 +166,7 @@ class CRenderer final : public CLike {
   }
 
   void prefetch(const Stmt& s) override {
-    line("__builtin_prefetch(p{} + {}, 0, 3);", s.target, ref(s.begin));
+    line("__builtin_prefetch(p{} + {}, 0, {});", s.target, ref(s.begin), s.is_streamed ? 2 : 3);
   }
 
   void store(const Stmt& s) override {
