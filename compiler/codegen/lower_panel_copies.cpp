@@ -98,7 +98,8 @@ void Lowerer::copy_lines(const PanelCopyState& state, const Instances& columns, 
     std::vector<ValueId> vectors;
     for (const Env& env : all) vectors.push_back(spread(emit(state.value, env), lanes));
     instances_ = nullptr;
-    if (lanes > 1)
+    // Windows are read again for every place in them.
+    if (lanes > 1 && state.product.right_depth.size() == 1)
       prefetch_rows_ahead(state.value, all, state.product.right_depth[0], kRowsAhead, loop.body);
     for (size_t i = 0; i < all.size(); ++i) {
       const auto vector = static_cast<int64_t>(i / jam), copy = static_cast<int64_t>(i % jam);

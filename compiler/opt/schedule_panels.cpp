@@ -15,7 +15,8 @@ using ir::Node;
 
 /// Cycles per vector copied: neighbours, transposed, element by element.
 constexpr double kCopyCycles = 3, kTransposeCycles = 8, kGatherCycles = 24;
-constexpr double kFarCycles = 8;  // more where it comes from beyond the private caches
+constexpr double kEvenCycles = 8;  // every other element, in vectors
+constexpr double kFarCycles = 8;   // more where it comes from beyond the private caches
 /// Per number of a left operand whose neighbours in depth are not neighbours in memory; per vector
 /// of sums that is turned and stored afterwards.
 constexpr double kNumberCycles = 2, kTurnCycles = 12;
@@ -195,6 +196,14 @@ class PanelScheduler {
     return std::min(round_up(rows, unit), all);
   }
 
+  /// Per vector of a left operand that is copied along its lines.
+  double line_cycles(const PanelProduct& p) const {
+    Strides along(p.line, plan_.lanes);
+    for (const Node* n : ir::topological({&p.left_line, 1}))
+      if (n->op == ir::Op::kLoad && along.stride(n->src[0]) == 2) return kEvenCycles;
+    return kCopyCycles;
+  }
+
   /// Cycles for copying one row of the left operand, and for turning one of sums.
   double row_cycles(double columns) const {
     double cycles = 0;
@@ -206,7 +215,7 @@ class PanelScheduler {
         continue;
       }
       const double line = extent(p.line), lanes = line / std::ceil(line / plan_.lanes);
-      const double copy = kCopyCycles + far_cycles(p, p.left, extent(plan_.row));
+      const double copy = line_cycles(p) + far_cycles(p, p.left, extent(plan_.row));
       cycles += numbers * copy / lanes + columns * kTurnCycles / plan_.lanes;
     }
     return cycles;
