@@ -37,12 +37,13 @@ void PackedOperands::split(Schedule* schedule, std::span<const runtime::Buffer> 
     for (const runtime::Arg& arg : call.args)
       constants.push_back(is_constant(arg, *schedule, inputs));
     if (std::find(constants.begin(), constants.end(), true) == constants.end()) continue;
-    auto packed = compiler::pack_constants(*wanted.kernel, compiler::target_info(arch), arch.units,
-                                           constants);
-    if (!packed) continue;
-    const runtime::Buffer original = call.args[static_cast<size_t>(packed->operand)].buffer;
-    call.args.push_back({.buffer = add(std::move(packed->pack), original, *wanted.device)});
-    wanted.kernel = std::make_shared<const ir::KernelIr>(std::move(packed->main));
+    const compiler::TargetInfo target = compiler::target_info(arch);
+    while (auto packed = compiler::pack_constants(*wanted.kernel, target, arch.units, constants)) {
+      const runtime::Buffer original = call.args[static_cast<size_t>(packed->operand)].buffer;
+      call.args.push_back({.buffer = add(std::move(packed->pack), original, *wanted.device)});
+      constants.push_back(false);
+      wanted.kernel = std::make_shared<const ir::KernelIr>(std::move(packed->main));
+    }
   }
 }
 

@@ -193,9 +193,11 @@ void Builder::store(BlockId block, int param, ValueId at, ValueId value, ValueId
        .is_streamed = is_streamed && gate == kNone && type(value).lanes > 1});
 }
 
-void Builder::prefetch(BlockId block, int param, ValueId at) {
-  program_.blocks[block].stmts.push_back(
-      {.kind = StmtKind::kPrefetch, .begin = at, .target = static_cast<uint32_t>(param)});
+void Builder::prefetch(BlockId block, int param, ValueId at, bool is_second) {
+  program_.blocks[block].stmts.push_back({.kind = StmtKind::kPrefetch,
+                                          .begin = at,
+                                          .target = static_cast<uint32_t>(param),
+                                          .is_streamed = is_second});
 }
 
 void Builder::prefetch_local(BlockId block, uint32_t array, ValueId at) {

@@ -68,7 +68,7 @@ class Builder {
   void matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
               std::vector<ValueId> operands);
   /// Asks for the memory of an element that may lie outside the param; never faults.
-  void prefetch(BlockId block, int param, ValueId index);
+  void prefetch(BlockId block, int param, ValueId index, bool is_second = false);
   void prefetch_local(BlockId block, uint32_t array, ValueId index);
   /// Values made while a floor is set are placed in that block or deeper, never hoisted above it.
   BlockId set_floor(BlockId block);

@@ -104,7 +104,8 @@ void Lowerer::copy_lines(const PanelCopyState& state, const Instances& columns, 
     std::vector<ValueId> vectors;
     for (const Env& env : all) vectors.push_back(spread(emit(state.value, env), lanes));
     instances_ = nullptr;
-    if (lanes > 1)
+    // Windows are read again for every place in them.
+    if (lanes > 1 && state.product.right_depth.size() == 1)
       prefetch_rows_ahead(state.value, all, state.product.right_depth[0], kRowsAhead, loop.body);
     for (size_t i = 0; i < all.size(); ++i) {
       const auto vector = static_cast<int64_t>(i / jam), copy = static_cast<int64_t>(i % jam);
@@ -147,7 +148,7 @@ void Lowerer::prefetch_rows_ahead(const Node* value, const Instances& all, const
 void Lowerer::prefetch_left(const PanelBlock& block, const PanelProduct& product,
                             const PanelTile& tile, ValueId step, BlockId body) {
   const PanelPlan& p = *schedule_.panels;
-  if (!p.row || product.left_lanes == 1) return;
+  if (!p.row || p.is_turned || product.left_lanes == 1) return;
   const int64_t tiles = p.column_block / p.tile_columns();
   const int64_t each = (p.rows + tiles - 1) / tiles;
   const ValueId number = divide_index(Op::kDiv, tile.column, b_.index(p.tile_columns()), false);

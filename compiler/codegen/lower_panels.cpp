@@ -19,7 +19,9 @@ void Lowerer::add_panel_roots(std::vector<const Node*>* roots) const {
   for (const ir::Store& s : schedule_.panels->edge_stores)
     roots->insert(roots->end(), {s.index, s.value, s.gate});
   for (const PanelProduct& p : schedule_.panels->products)
-    roots->insert(roots->end(), {p.left, p.right, p.edge_right, p.left_depth});
+    for (const Node* n :
+         {p.left, p.right, p.edge_right, p.left_depth, p.left_line, p.edge_left_line})
+      if (n) roots->push_back(n);
 }
 
 void Lowerer::lower_panels(BlockId root) {
@@ -59,7 +61,12 @@ void Lowerer::lower_panels(BlockId root) {
     block.rows = left_of(p.row, block.row, p.row_block);
     std::vector<PanelStore> stores;
     for (size_t i = 0; i < p.products.size(); ++i) stores.push_back(panel_store(i));
-    for (size_t i = 0; i < p.products.size(); ++i) multiply_panels(block, stores, i, grid.body);
+    for (size_t i = 0; i < p.products.size(); ++i)
+      if (p.is_turned)
+        multiply_turned(block, stores[i], p.products[i], grid.body);
+      else
+        multiply_panels(block, stores, i, grid.body);
+    if (p.is_turned) store_turned(block, stores, grid.body);
   }
   const ValueId begin = b_.bitcast(program_.block_begin, DType::kI64);
   b_.close_loop(grid, begin, b_.bitcast(program_.block_end, DType::kI64), 1);
@@ -74,13 +81,16 @@ Lowerer::PanelStore Lowerer::panel_store(size_t index) {
   const int64_t vector = b_.target().vector_bits / 8 / item_size(left);
   s.row_step =
       (product.depth_block() + vector - 1) / vector * vector + kRowPadding / item_size(left);
-  if (!p.reads_left) s.left = b_.add_local(left, static_cast<uint64_t>(p.rows * s.row_step));
+  if (p.is_turned)
+    place_turned(product, &s);
+  else if (!p.reads_left)
+    s.left = b_.add_local(left, static_cast<uint64_t>(p.rows * s.row_step));
   if (!product.reads_right)
     s.right = b_.add_local(product.dot ? DType::kU32 : t,
                            static_cast<uint64_t>(p.column_block * product.steps_block()));
   if (product.dot && product.dot->flips_left)
     s.corrections = b_.add_local(t, static_cast<uint64_t>(p.column_block));
-  const bool is_tile = product.is_single && index + 1 == p.products.size();
+  const bool is_tile = product.is_single && (p.is_turned || index + 1 == p.products.size());
   s.sums = b_.add_local(
       t, static_cast<uint64_t>(is_tile ? p.rows * p.tile_columns() : p.row_block * p.column_block));
   for (uint32_t i = 0; i < p.rows * p.vectors; ++i)
@@ -111,7 +121,11 @@ bool Lowerer::has_whole_tiles() const {
 void Lowerer::split_edge(ValueId column, const PanelBlock& block, BlockId parent,
                          const std::function<void(BlockId, bool)>& body) {
   if (has_whole_tiles()) return body(parent, false);
-  const ValueId is_inside = has_all_columns(column, block);
+  split_where(has_all_columns(column, block), parent, body);
+}
+
+void Lowerer::split_where(ValueId is_inside, BlockId parent,
+                          const std::function<void(BlockId, bool)>& body) {
   const std::array conditions{is_inside, b_.raw(Op::kNot, DType::kBool, {is_inside})};
   for (const bool is_edge : {false, true})
     in_branch(conditions[is_edge], parent, [&](BlockId inside) { body(inside, is_edge); });
@@ -224,6 +238,7 @@ void Lowerer::add_steps(const PanelBlock& block, const PanelProduct& product, co
     if (unroll > 1) prefetch_left(block, product, tile, loop.index, loop.body);
     for (int64_t u = 0; u < unroll; ++u)
       multiply_step(block, product, s, tile, b_.add(loop.index, b_.index(u)), copies, loop.body);
+    if (tile.ahead != kNone && unroll > 1) prefetch_panel(product, tile, loop, unroll);
     b_.close_loop(loop, begin, end, unroll);
   };
   const ValueId whole = b_.sub(steps, b_.bit_and(steps, b_.index(kUnroll - 1)));
@@ -302,8 +317,9 @@ std::vector<ValueId> Lowerer::left_numbers(const PanelBlock& block, const PanelP
                                  : emit(product.left, e));
     return left;
   }
+  const ValueId line = p.is_turned ? b_.add(b_.mul(step, b_.index(s.row_step)), tile.row) : depth;
   for (uint32_t i = 0; i < p.rows; ++i) {
-    const ValueId from = b_.add(depth, b_.index(i * s.row_step));
+    const ValueId from = b_.add(line, b_.index(p.is_turned ? i : i * s.row_step));
     left.push_back(product.dot ? b_.local_words(body, s.left, from)
                                : b_.local_load(body, s.left, from));
   }

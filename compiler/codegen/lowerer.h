@@ -114,6 +114,7 @@ class Lowerer {
   struct PanelBlock;
   struct PanelTile;
   struct PanelCopyState;
+  struct TurnedCopy;
   void lower_panels(BlockId root);
   PanelStore panel_store(size_t index);
   void in_branch(ValueId condition, BlockId parent, const std::function<void(BlockId)>& body);
@@ -121,6 +122,8 @@ class Lowerer {
   ValueId has_all_columns(ValueId column, const PanelBlock& block);
   void split_edge(ValueId column, const PanelBlock& block, BlockId parent,
                   const std::function<void(BlockId, bool)>& body);
+  void split_where(ValueId is_inside, BlockId parent,
+                   const std::function<void(BlockId, bool)>& body);
   void multiply_panels(const PanelBlock& block, const std::vector<PanelStore>& stores, size_t index,
                        BlockId parent);
   void copy_right(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
@@ -156,6 +159,22 @@ class Lowerer {
   std::vector<ValueId> left_numbers(const PanelBlock& block, const PanelProduct& product,
                                     const PanelStore& s, const PanelTile& tile, ValueId step,
                                     BlockId body);
+  // lower_turned.cpp: the same where neighbours in the results are rows.
+  void place_turned(const PanelProduct& product, PanelStore* s);
+  void copy_turned(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                   const PanelTile& tile, BlockId parent);
+  void copy_line(const TurnedCopy& copy, const Env& env, ValueId begin, ValueId count,
+                 BlockId parent);
+  void copy_steps(const TurnedCopy& copy, const Instances& vectors, size_t level, ValueId inner,
+                  BlockId parent);
+  void multiply_turned(const PanelBlock& block, const PanelStore& s, const PanelProduct& product,
+                       BlockId parent);
+  void look_ahead(const PanelBlock& block, const PanelProduct& product, ValueId rows, ValueId trips,
+                  PanelTile* tile);
+  void prefetch_panel(const PanelProduct& product, const PanelTile& tile, const Builder::Loop& loop,
+                      int64_t steps);
+  void turn_tile(const PanelStore& s, const PanelTile& tile, BlockId parent);
+  void store_turned(const PanelBlock& block, const std::vector<PanelStore>& stores, BlockId parent);
   // lower_panel_words.cpp: the same by dot products.
   ValueId dot_panels(const PanelDot& dot, ValueId sum, ValueId left, ValueId right);
   ValueId steps_of(const PanelProduct& product, ValueId length);

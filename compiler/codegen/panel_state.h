@@ -14,7 +14,8 @@ constexpr int64_t kRowsAhead = 32;
 struct Lowerer::PanelStore {
   uint32_t left = 0, right = 0, sums = 0;
   uint32_t corrections = 0;         // of PanelDot::flips_left: by column of the block
-  int64_t row_step = 0;             // of `left`
+  int64_t row_step = 0;             // of `left`; of turned plans from depth to depth
+  uint32_t turned = 0;              // of turned plans: sums by column of the block, row_step apart
   std::vector<uint32_t> registers;  // [row][vector]
 };
 
@@ -30,6 +31,15 @@ struct Lowerer::PanelCopyState {
   ValueId column = kNone, width = kNone;
 };
 
+/// What copies vectors of the left operand of a turned plan.
+struct Lowerer::TurnedCopy {
+  const PanelProduct& product;
+  const PanelStore& store;
+  ValueId first = kNone, trips = kNone;  // iterations of PanelProduct::line_depth[0]
+  ValueId at = kNone;                    // place of the first vector at the first step
+  const Node* value = nullptr;
+};
+
 /// What is added to one tile of sums at a time.
 struct Lowerer::PanelTile {
   ValueId first = kNone, length = kNone;  // iterations of the depth
@@ -37,6 +47,10 @@ struct Lowerer::PanelTile {
   ValueId sums = kNone;                   // place in PanelStore::sums
   ValueId is_first = kNone;               // whether it is in the first rows of the block
   ValueId height = kNone;  // rows, of them the last ones if left operands are read in place
+  // Element of a right operand read in place that is asked for meanwhile, or kNone; `lines` of the
+  // cache a trip, of `parts` tiles that share the asking.
+  ValueId ahead = kNone;
+  int64_t lines = 0, parts = 0;
 };
 
 /// What one call of the grid works on.

@@ -149,7 +149,8 @@ struct Stmt {
   uint32_t axis = 0;  ///< kGroup
   uint32_t target = 0;  ///< kAssign: register; kStore, kPrefetch: param; kLocalStore: local array
   /// kStore of a vector without a gate: around the caches where its address is a multiple of its
-  /// size. Visible to others when the call ends, like every store.
+  /// size. Visible to others when the call ends, like every store. kPrefetch: not into the first
+  /// cache.
   bool is_streamed = false;
   bool is_local = false;                 ///< kPrefetch: of local array `target`
   BlockId body = kNone;                  ///< kLoop, kIf

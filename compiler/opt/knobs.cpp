@@ -24,7 +24,7 @@ constexpr std::array kKnobs = {
     KnobRow{"ctiles", 1, 1024},     KnobRow{"depth", 8, 4096},       KnobRow{"items", 1, 64},
     KnobRow{"jam", 1, kMostCopies}, KnobRow{"lanes", 1, kMostLanes}, KnobRow{"plain", 0, 1},
     KnobRow{"rlanes", 0, 1},        KnobRow{"rtiles", 1, 1024},      KnobRow{"trows", 1, 16},
-    KnobRow{"tvectors", 1, 4},      KnobRow{"unroll", 1, 16}};
+    KnobRow{"turned", 0, 1},        KnobRow{"tvectors", 1, 4},       KnobRow{"unroll", 1, 16}};
 
 std::optional<int64_t> number(std::string_view text) {
   int64_t value = 0;

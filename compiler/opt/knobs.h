@@ -21,7 +21,8 @@ namespace bm::compiler {
 /// rlanes 0: no reduction has lanes of its own; unroll: accumulators of those that have; blocks:
 /// blocks per processor; plain 1: none of the schedules for one shape of kernel only. Of panels and
 /// dot products: trows, tvectors: a tile's rows and vectors; rtiles, ctiles: tiles of a block, down
-/// and across; depth: of a block; unroll: depths at a time, of few rows. With work-groups: block:
+/// and across; depth: of a block; turned: whether vectors run across the results' neighbours;
+/// unroll: depths at a time, of few rows. With work-groups: block:
 /// work-items per group; items: iterations of one.
 struct Knobs {
   std::map<std::string, int64_t, std::less<>> values;

@@ -36,8 +36,9 @@ struct Panels {
 
 class Packer {
  public:
-  Packer(const ir::KernelIr& kernel, const PanelPlan& plan, const std::vector<bool>& is_constant)
-      : kernel_(kernel), plan_(plan), product_(plan.products[0]), is_constant_(is_constant) {}
+  Packer(const ir::KernelIr& kernel, const PanelPlan& plan, const PanelProduct& product,
+         const std::vector<bool>& is_constant)
+      : kernel_(kernel), plan_(plan), product_(product), is_constant_(is_constant) {}
 
   std::optional<PackedKernel> run(const PanelSides& sides, ir::KernelIr copy) {
     if (!find_operand()) return std::nullopt;
@@ -126,10 +127,14 @@ class Packer {
 
   bool make_main(const PanelSides& sides, ir::KernelIr* copy) {
     Graph& g = *copy->graph;
-    const Node* reduce = sides.products[0].reduce;
-    const Node* factor = nullptr;
-    for (const Node* f : sides.products[0].factors)
-      if (ir::depends_on(f, sides.columns[0])) factor = f;
+    const Node *reduce = nullptr, *factor = nullptr;
+    for (const PanelSides::Product& p : sides.products)
+      for (const Node* f : p.factors) {
+        if (!ir::depends_on(f, sides.columns[0]) || !loads_operand(f)) continue;
+        if (factor) return false;  // two that cannot be told apart
+        factor = f;
+        reduce = p.reduce;
+      }
     if (!factor) return false;
     if (product_.dot) factor = factor->src[0];
     copy->params.push_back({panels_.dtype, panels_.elements(), false, true});
@@ -142,6 +147,12 @@ class Packer {
     return static_cast<bool>(ir::verify(*copy));
   }
 
+  bool loads_operand(const Node* value) const {
+    for (const Node* n : ir::topological({&value, 1}))
+      if (n->op == Op::kLoad && n->imm == operand_) return true;
+    return false;
+  }
+
   const ir::KernelIr& kernel_;
   const PanelPlan& plan_;
   const PanelProduct& product_;
@@ -151,23 +162,37 @@ class Packer {
   Panels panels_;
 };
 
+/// `is_packed`: by a schedule that is only good when the operand is packed: a turned one.
+std::optional<PackedKernel> pack_right(const ir::KernelIr& kernel, const TargetInfo& target,
+                                       uint32_t units, const std::vector<bool>& is_constant,
+                                       bool is_packed) {
+  const auto schedule =
+      make_panel_schedule(kernel, target, units, {.has_strips = false, .is_packed = is_packed});
+  if (!schedule) return std::nullopt;
+  const PanelPlan& plan = *schedule->panels;
+  if (plan.is_strip || (plan.products.size() != 1 && !plan.is_turned)) return std::nullopt;
+  if (is_packed ? !plan.is_turned : !plan.is_copying_dear) return std::nullopt;
+  for (const PanelProduct& product : plan.products) {
+    if (product.reads_right || (product.dot && product.dot->flips_left)) continue;
+    auto copy = ir::deserialize(ir::serialize(kernel));
+    if (!copy) return std::nullopt;
+    copy->name = kernel.name;
+    copy->vars = kernel.vars;
+    const auto sides = find_panel_sides(*copy, target, {}, plan.is_turned);
+    if (!sides) return std::nullopt;
+    Packer packer(kernel, plan, product, is_constant);
+    if (auto packed = packer.run(*sides, std::move(*copy))) return packed;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<PackedKernel> pack_constants(const ir::KernelIr& kernel, const TargetInfo& target,
                                            uint32_t units, const std::vector<bool>& is_constant) {
-  const auto schedule = make_panel_schedule(kernel, target, units, {.has_strips = false});
-  if (!schedule) return std::nullopt;
-  const PanelPlan& plan = *schedule->panels;
-  if (plan.is_strip || plan.products.size() != 1 || !plan.is_copying_dear) return std::nullopt;
-  const auto& dot = plan.products[0].dot;
-  if (dot && dot->flips_left) return std::nullopt;
-  auto copy = ir::deserialize(ir::serialize(kernel));
-  if (!copy) return std::nullopt;
-  copy->name = kernel.name;
-  copy->vars = kernel.vars;
-  const auto sides = find_panel_sides(*copy, target, {});
-  if (!sides || sides->products.size() != 1) return std::nullopt;
-  return Packer(kernel, plan, is_constant).run(*sides, std::move(*copy));
+  for (const bool is_packed : {true, false})
+    if (auto packed = pack_right(kernel, target, units, is_constant, is_packed)) return packed;
+  return std::nullopt;
 }
 
 }  // namespace bm::compiler

@@ -50,6 +50,29 @@ class Gater {
   std::unordered_map<const Node*, const Node*> map_;
 };
 
+/// Rewrites nodes for `edge`, a loop that goes on where `range` ends: nothing is read there.
+class Edge {
+ public:
+  Edge(Graph& graph, const Node* range, const Node* edge)
+      : graph_(graph),
+        range_(range),
+        edge_(edge),
+        inside_(graph.less(edge, range->src[0])),
+        gated_(graph, edge, inside_) {}
+
+  const Node* operator()(const Node* n) {
+    const Node* from[] = {range_};
+    const Node* to[] = {edge_};
+    return gated_(graph_.substitute(n, from, to));
+  }
+  const Node* inside() const { return inside_; }
+
+ private:
+  Graph& graph_;
+  const Node *range_, *edge_, *inside_;
+  Gater gated_;
+};
+
 class Rebuilder {
  public:
   Rebuilder(const ir::KernelIr& kernel, const PanelSides& sides, const TargetInfo& target)
@@ -57,6 +80,7 @@ class Rebuilder {
 
   std::optional<PanelPlan> run() {
     plan_.is_strip = sides_.is_strip;
+    plan_.is_turned = sides_.is_turned;
     plan_.lanes = sides_.lanes;
     if (!rebuild()) return std::nullopt;
     plan_.kernel = kernel_;
@@ -130,21 +154,19 @@ class Rebuilder {
       for (const Node* n : ir::topological({&s.value, 1}))
         if (n->op == Op::kReduce && !contains(reduces, n)) reduces.push_back(n);
     if (reduces.size() != sides_.products.size()) return false;
-    const Node* extent = plan_.column->src[0];
-    // The widest tile is four vectors; how wide this one will be is not known yet.
-    plan_.edge_column = g.range(g.add(extent, int64_t{4} * sides_.lanes));
-    Gater gated(g, plan_.edge_column, g.less(plan_.edge_column, extent));
-    const auto to_edge = [&](const Node* n) {
-      const Node* from[] = {plan_.column};
-      const Node* to[] = {plan_.edge_column};
-      return gated(g.substitute(n, from, to));
-    };
+    plan_.edge_column = edge_of(g, plan_.column);
+    Edge columns(g, plan_.column, plan_.edge_column);
+    std::optional<Edge> rows;
+    if (plan_.is_turned) {
+      plan_.edge_row = edge_of(g, plan_.row);
+      rows.emplace(g, plan_.row, plan_.edge_row);
+    }
+    Edge& results = rows ? *rows : columns;
     for (const ir::Store& s : kernel_->stores) {
-      const Node* inside = g.less(plan_.edge_column, extent);
       ir::Store edge = s;
-      edge.index = to_edge(s.index);
-      edge.value = to_edge(s.value);
-      edge.gate = g.both(s.gate ? to_edge(s.gate) : nullptr, inside);
+      edge.index = results(s.index);
+      edge.value = results(s.value);
+      edge.gate = g.both(s.gate ? results(s.gate) : nullptr, results.inside());
       plan_.edge_stores.push_back(edge);
     }
     for (const Node* reduce : reduces) {
@@ -152,11 +174,12 @@ class Rebuilder {
       if (body->op != Op::kMul) return false;
       PanelProduct p;
       p.reduce = reduce;
-      p.edge_reduce = to_edge(reduce);
+      p.edge_reduce = results(reduce);
       const bool is_first = !ir::depends_on(body->src[0], plan_.column);
       p.left = body->src[is_first ? 0 : 1];
       p.right = body->src[is_first ? 1 : 0];
-      if (!sides_.is_strip) p.dot = dot_of(p.left, p.right, target_, sides_.lanes);
+      if (!sides_.is_strip && !sides_.is_turned)
+        p.dot = dot_of(p.left, p.right, target_, sides_.lanes);
       if (p.dot) {
         p.left = p.left->src[0];
         p.right = p.right->src[0];
@@ -166,11 +189,64 @@ class Rebuilder {
       if ((plan_.row && ir::depends_on(p.right, plan_.row)) ||
           ir::depends_on(p.left, plan_.column) || p.edge_reduce->op != Op::kReduce)
         return false;
+      const Node* left = p.left;
       merge_depth(g, &p);
-      p.edge_right = to_edge(p.right);
+      p.edge_right = columns(p.right);
+      if (plan_.is_turned && !choose_lines(g, left, &p)) return false;
       plan_.products.push_back(std::move(p));
     }
     return true;
+  }
+
+  /// A loop that ends later than `range`: by the widest tile, four vectors; how wide this one will
+  /// be is not known yet.
+  const Node* edge_of(Graph& g, const Node* range) const {
+    return g.range(g.add(range->src[0], int64_t{4} * sides_.lanes));
+  }
+
+  /// What vectors of `left`, the left operand with the loops of the depth as they were, run along.
+  bool choose_lines(Graph& g, const Node* left, PanelProduct* p) {
+    const std::vector<const Node*> loops(p->reduce->src.begin() + 1, p->reduce->src.end());
+    p->line_depth = loops;
+    for (size_t i = 1; i < loops.size(); ++i) p->line_inner *= loops[i]->src[0]->imm;
+    if (is_even(p->left, p->left_depth)) {
+      left = p->left;
+      p->line_depth = {p->left_depth};
+      p->line_inner = 1;
+    }
+    p->line = plan_.row;
+    p->edge_line = plan_.edge_row;
+    if (!has_vectors(left, plan_.row)) {
+      if (sides_.rows.size() < 2) return false;
+      // The rows that the innermost loop goes through, for each of the others.
+      const int64_t extent = sides_.rows.back()->src[0]->imm;
+      p->line = g.range(g.index(extent));
+      p->edge_line = edge_of(g, p->line);
+      p->line_outer = g.range(g.index(plan_.row->src[0]->imm / extent));
+      const Node* from[] = {plan_.row};
+      const Node* to[] = {g.add(g.mul(p->line_outer, extent), p->line)};
+      left = g.substitute(left, from, to);
+      if (!has_vectors(left, p->line)) return false;
+    }
+    p->left_line = left;
+    p->edge_left_line = Edge(g, p->line, p->edge_line)(left);
+    return true;
+  }
+
+  /// Whether all that `value` loads comes in vectors along `range`.
+  bool has_vectors(const Node* value, const Node* range) const {
+    Strides along(range, sides_.lanes);
+    bool result = true;
+    for_loads(value, [&](const Node* n) { result = result && is_vector(n, along); });
+    return result;
+  }
+
+  /// The same of one load, `along` being strides within a vector.
+  bool is_vector(const Node* load, Strides& along) const {
+    const auto step = along.stride(load->src[0]);
+    if (along.is_uniform(load->src[0]) || step == 0 || step == 1) return true;
+    return step == 2 && target_.has_masks && item_size(load->dtype) == 4 &&
+           sides_.lanes * 32 == target_.vector_bits;
   }
 
   void merge_depth(Graph& g, PanelProduct* p) {
@@ -214,11 +290,8 @@ class Rebuilder {
     Strides depth(p.right_depth[0], 0), columns(plan_.column, sides_.lanes);
     PanelCopy worst = PanelCopy::kVectors;
     for_loads(p.right, [&](const Node* n) {
+      if (is_vector(n, columns)) return;
       const auto step = columns.stride(n->src[0]);
-      if (columns.is_uniform(n->src[0]) || step == 0 || step == 1) return;
-      if (step == 2 && target_.has_masks && item_size(n->dtype) == 4 &&
-          sides_.lanes * 32 == target_.vector_bits)
-        return;
       // Words are transposed as they lie in memory.
       const bool is_across =
           step && depth.stride(n->src[0]) == 1 && n->src.size() == 1 && (!p.dot || n == p.right);

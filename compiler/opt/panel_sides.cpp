@@ -20,8 +20,11 @@ constexpr double kMostEpilogue = 200;
 
 class SideFinder {
  public:
-  SideFinder(const ir::KernelIr& kernel, const TargetInfo& target, ScheduleLimits limits)
-      : kernel_(kernel), target_(target), model_(kernel, target, limits.max_lanes) {}
+  SideFinder(const ir::KernelIr& kernel, const TargetInfo& target, ScheduleLimits limits,
+             bool is_turned)
+      : kernel_(kernel), target_(target), model_(kernel, target, limits.max_lanes) {
+    s_.is_turned = is_turned;
+  }
 
   std::optional<PanelSides> run() {
     if (!find_products() || !choose_sides() || !is_worth_it()) return std::nullopt;
@@ -93,9 +96,25 @@ class SideFinder {
     if (exclusive_[right_].empty() ||
         (trips(exclusive_[right_]) < lanes && trips(exclusive_[1 - right_]) >= lanes))
       right_ = 1 - right_;
-    choose_columns();
-    s_.rows = exclusive_[1 - right_];
+    if (s_.is_turned) {
+      if (contiguous != right_ || !can_turn()) return false;
+      right_ = 1 - right_;
+    }
+    s_.columns = evenly_spaced(exclusive_[right_]);
+    s_.rows = s_.is_turned ? evenly_spaced(exclusive_[1 - right_]) : exclusive_[1 - right_];
     return merge_limits(&s_.rows);
+  }
+
+  /// Sums of float products over rows and columns of known number.
+  bool can_turn() const {
+    for (const Product& p : s_.products)
+      if (dot_of(p.factors[0], p.factors[1], target_, 1)) return false;
+    for (const auto& side : exclusive_) {
+      if (side.empty()) return false;
+      for (const Node* r : side)
+        if (!r->src[0]->is_const()) return false;
+    }
+    return true;
   }
 
   bool same_sides(const Node* a, const Node* b) const {
@@ -127,10 +146,9 @@ class SideFinder {
            static_cast<double>(item_size(s_.products[0].reduce->dtype));
   }
 
-  /// Columns are the loops that the results are evenly spaced along when they are one loop; others
+  /// The loops of a side that the results are evenly spaced along when they are one loop; others
   /// are done one after the other.
-  void choose_columns() {
-    std::vector<const Node*> side = exclusive_[right_];
+  std::vector<const Node*> evenly_spaced(std::vector<const Node*> side) {
     // The loop with the smallest step in the result is the innermost.
     const auto step = [&](const Node* r) {
       const auto s = Strides(r, 0).stride(kernel_.stores[0].index);
@@ -138,20 +156,21 @@ class SideFinder {
     };
     std::stable_sort(side.begin(), side.end(),
                      [&](const Node* a, const Node* b) { return step(a) > step(b); });
-    s_.columns = {side.back()};
+    std::vector<const Node*> merged{side.back()};
     side.pop_back();
-    while (!side.empty() && s_.columns[0]->src[0]->is_const() && merges(side.back())) {
-      s_.columns.insert(s_.columns.begin(), side.back());
+    while (!side.empty() && merged[0]->src[0]->is_const() && merges(side.back(), merged[0])) {
+      merged.insert(merged.begin(), side.back());
       side.pop_back();
     }
     s_.batch.insert(s_.batch.end(), side.begin(), side.end());
+    return merged;
   }
 
-  bool merges(const Node* outer) const {
+  bool merges(const Node* outer, const Node* inner) const {
     for (const ir::Store& s : kernel_.stores) {
-      const auto inner = Strides(s_.columns[0], 0).stride(s.index),
-                 step = Strides(outer, 0).stride(s.index);
-      if (!inner || !step || *step != *inner * s_.columns[0]->src[0]->imm) return false;
+      const auto step = Strides(inner, 0).stride(s.index),
+                 outer_step = Strides(outer, 0).stride(s.index);
+      if (!step || !outer_step || *outer_step != *step * inner->src[0]->imm) return false;
     }
     return true;
   }
@@ -181,6 +200,7 @@ class SideFinder {
       work += depth_of(p) * rows * columns * trips(s_.batch);
     }
     s_.is_strip = rows < kLeastRows;
+    if (s_.is_strip && s_.is_turned) return false;
     if (s_.rows.size() > 1 && s_.is_strip) return false;
     for (const Node* r : s_.rows) s_.is_strip = s_.is_strip && r->src[0]->is_const();
     if (s_.is_strip && is_int(s_.products[0].reduce->dtype)) return false;
@@ -213,8 +233,8 @@ std::optional<PanelDot> dot_of(const Node* left, const Node* right, const Target
 }
 
 std::optional<PanelSides> find_panel_sides(const ir::KernelIr& kernel, const TargetInfo& target,
-                                           ScheduleLimits limits) {
-  return SideFinder(kernel, target, limits).run();
+                                           ScheduleLimits limits, bool is_turned) {
+  return SideFinder(kernel, target, limits, is_turned).run();
 }
 
 }  // namespace bm::compiler

@@ -46,6 +46,14 @@ struct PanelProduct {
   PanelCopy right_copy = PanelCopy::kSingle;
   bool reads_right = false;   ///< where it is: it lies in panels of tile_columns() already
   bool copies_along = false;  ///< the right operand, while the first rows of a block are multiplied
+  /// Of turned plans: the loops of the depth as `left_line` sees them, outer to inner, all constant
+  /// but the first, and the product of the extents of the inner ones.
+  std::vector<const ir::Node*> line_depth;
+  int64_t line_inner = 1;
+  const ir::Node *left_line = nullptr, *edge_left_line = nullptr;
+  /// What their vectors run along: all rows, or, where those are not evenly spaced in memory, the
+  /// innermost loop of them for each iteration of `line_outer`.
+  const ir::Node *line = nullptr, *edge_line = nullptr, *line_outer = nullptr;
   int64_t depth_block() const { return block * inner; }
   /// Depths that one step of the innermost loop takes.
   int64_t pack() const { return dot ? dot_depth(dot->kind) : 1; }
@@ -74,6 +82,10 @@ struct PanelPlan {
   /// tile begins at a row of the one before where it would end beyond the last row.
   bool reads_left = false;
   bool is_copying_dear = false;  ///< of right operands: it takes a noticeable part of the time
+  /// Neighbours in the results are rows: the left operand is copied depth by depth, neighbouring
+  /// rows side by side, and the sums of a block are turned before they are stored.
+  bool is_turned = false;
+  const ir::Node* edge_row = nullptr;       ///< as edge_column; edge_stores are along it
   int64_t row_block = 1, column_block = 1;  ///< multiples of the tile's
   int64_t tile_columns() const { return int64_t{vectors} * lanes; }
 };

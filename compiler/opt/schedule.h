@@ -177,8 +177,10 @@ struct Schedule {
 struct ScheduleLimits {
   uint32_t max_lanes = 64;
   bool has_tiles = true;
-  bool has_strips = true;   ///< matrices may be read where they are for more rows than one tile has
-  uint32_t max_sums = 128;  ///< accumulators of a work-item in products of matrices
+  bool has_strips = true;  ///< matrices may be read where they are for more rows than one tile has
+  /// Right operands of panels are taken to be in their order already: by pack_constants.
+  bool is_packed = false;
+  uint32_t max_sums = 128;       ///< accumulators of a work-item in products of matrices
   const Knobs* knobs = nullptr;  ///< choices made elsewhere; nullptr: none
 };
 

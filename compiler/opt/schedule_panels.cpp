@@ -1,8 +1,6 @@
 // Sizes of tiles and blocks for sums of products.
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdlib>
 #include <numeric>
 
 #include "compiler/opt/affine.h"
@@ -17,15 +15,16 @@ using ir::Node;
 
 /// Cycles per vector copied: neighbours, transposed, element by element.
 constexpr double kCopyCycles = 3, kTransposeCycles = 8, kGatherCycles = 24;
-constexpr double kFarCycles = 8;  // more where it comes from beyond the private caches
-constexpr double kLatency = 4;    // of a multiply-add, two of which start per cycle
+constexpr double kEvenCycles = 8;  // every other element, in vectors
+constexpr double kFarCycles = 8;   // more where it comes from beyond the private caches
+/// Per number of a left operand whose neighbours in depth are not neighbours in memory; per vector
+/// of sums that is turned and stored afterwards.
+constexpr double kNumberCycles = 2, kTurnCycles = 12;
+constexpr double kLatency = 4;  // of a multiply-add, two of which start per cycle
 /// Share of the time from which on copies are worth avoiding.
 constexpr double kDearCopy = 0.04;
 /// Arithmetic operations that CodeObject::work_per_block counts as one.
 constexpr double kOperationsPerWork = 8;
-/// Rows of a tile that may begin at the same place of their pages: a set of the first cache holds
-/// them with room for more.
-constexpr int64_t kRowsOfPlace = 8;
 /// Steps of a copied block of the depth, where there are more than one: the rows of a tile stay in
 /// the first cache while panels go through it.
 constexpr int64_t kMostSteps = 256;
@@ -33,29 +32,42 @@ constexpr int64_t kMostSteps = 256;
 constexpr double kBlocksAsOne = 2.5;
 /// Rows of a matrix up to which copying the right operand in a pass of its own is noticed.
 constexpr int64_t kMostRowsAlong = 1024;
-/// Up to which a right operand from the private cache is not copied.
-constexpr int64_t kMostNearSteps = 512, kMostNearRows = 512;
+/// Lines of a cache that the rows of a tile lie in at one step, of left operands copied depth by
+/// depth.
+constexpr double kLinesOfStep = 1.5;
+/// A schedule that turns its sums is worth it if it takes this part of the time.
+constexpr double kTurnedShare = 0.97;
 
 int64_t round_up(int64_t v, int64_t step) { return (v + step - 1) / step * step; }
 
 class PanelScheduler {
  public:
-  PanelScheduler(PanelPlan plan, const TargetInfo& target, uint32_t units, const Knobs* knobs)
-      : plan_(std::move(plan)), target_(target), units_(std::max(units, 1u)), knobs_(knobs) {}
+  PanelScheduler(PanelPlan plan, const TargetInfo& target, uint32_t units, ScheduleLimits limits)
+      : plan_(std::move(plan)),
+        target_(target),
+        units_(std::max(units, 1u)),
+        knobs_(limits.knobs),
+        is_packed_(limits.is_packed) {}
 
   std::optional<Schedule> run() {
     if (plan_.is_strip) {
       if (!choose_strip()) return std::nullopt;
     } else {
       choose_tile();
-      plan_.reads_left = std::all_of(plan_.products.begin(), plan_.products.end(),
-                                     [&](const PanelProduct& p) { return can_read_left(p); });
-      for (PanelProduct& p : plan_.products) p.reads_right = lies_in_panels(p);
+      plan_.reads_left =
+          !plan_.is_turned &&
+          std::all_of(plan_.products.begin(), plan_.products.end(),
+                      [&](const PanelProduct& p) { return can_read_left(plan_, p, target_); });
+      for (PanelProduct& p : plan_.products)
+        p.reads_right = lies_in_panels(plan_, p) || is_near(plan_, p, target_);
       choose_blocks();
     }
     set_blocks(knobs_, target_, &plan_);
+    if (plan_.is_turned) plan_.row_block = legal_rows(plan_.row_block);
     return finish();
   }
+
+  double cost() const { return cost_; }  ///< cycles, of plans that are no strips
 
  private:
   static double extent(const Node* range) { return range ? CostModel::trips(range) : 1; }
@@ -101,15 +113,19 @@ class PanelScheduler {
     return true;
   }
 
+  /// Cycles of one step of a tile. Several columns of sums share what is read of a row, and the
+  /// loop's own instructions.
+  static double step_cycles(uint32_t rows, uint32_t vectors) {
+    return std::max({rows * vectors / 2.0, (rows + vectors) / 2.0, kLatency}) + 0.5;
+  }
+
   /// Tiles of as many sums as registers hold, chosen for little waste at the edges.
   void choose_tile() {
     const double rows = extent(plan_.row), vectors = std::ceil(extent(plan_.column) / plan_.lanes);
     double least = 0;
     for (uint32_t v = 1; v <= 4; ++v)
       for (uint32_t r = 1; r * v + operands(v) <= target_.vector_registers && r <= 16; ++r) {
-        const double cycles = std::max({r * v / 2.0, (r + v) / 2.0, kLatency});
-        // Several columns of sums share what is read of a row, and the loop's own instructions.
-        const double cost = std::ceil(rows / r) * std::ceil(vectors / v) * (cycles + 0.5);
+        const double cost = std::ceil(rows / r) * std::ceil(vectors / v) * step_cycles(r, v);
         const bool is_larger = r * v > plan_.rows * plan_.vectors;
         if (least != 0 && cost >= least * (is_larger ? 1.0 : 0.97)) continue;
         least = least == 0 ? cost : std::min(least, cost);
@@ -134,57 +150,6 @@ class PanelScheduler {
     });
   }
 
-  /// Whether the rows of a tile can be read where they are: one after the other in memory, of what
-  /// is multiplied, and not in so few sets of a cache that they drive each other out.
-  bool can_read_left(const PanelProduct& p) const {
-    const Node* extent = plan_.row->src[0];
-    const Node* load = p.left;
-    const bool is_plain = load->op == ir::Op::kLoad && load->src.size() == 1 &&
-                          (p.dot || load->dtype == p.reduce->dtype);
-    if (!is_plain || !extent->is_const() || extent->imm < plan_.rows) return false;
-    const Node* depth = p.right_depth[0]->src[0];
-    const bool has_whole_words =
-        depth->is_const() && depth->imm % p.pack() == 0 && !(p.dot && p.dot->flips_left);
-    if (p.dot && !has_whole_words) return false;
-    const auto row = Strides(plan_.row, 0).stride(load->src[0]);
-    if (Strides(p.left_depth, 0).stride(load->src[0]) != 1 || !row) return false;
-    const int64_t bytes = std::abs(*row) * item_size(load->dtype);
-    const int64_t apart = std::gcd(bytes, int64_t{target_.page_bytes});
-    return apart * plan_.rows <= kRowsOfPlace * target_.page_bytes;
-  }
-
-  /// Whether the right operand is read fast enough in its own order: whole tiles of it from the
-  /// private cache, by too few rows for a copy to cost nothing.
-  bool is_near(const PanelProduct& p) const {
-    const Node *columns = plan_.column->src[0], *depth = p.right_depth[0]->src[0];
-    if (!columns->is_const() || !depth->is_const()) return false;
-    const int64_t bytes = columns->imm * depth->imm * item_size(p.right->dtype);
-    return columns->imm % plan_.tile_columns() == 0 && depth->imm <= kMostNearSteps &&
-           extent(plan_.row) <= kMostNearRows &&
-           bytes <= static_cast<int64_t>(target_.private_cache_bytes) / 4;
-  }
-
-  /// Whether the right operand is in the order of panels, as pack_constants leaves it, or as good.
-  bool lies_in_panels(const PanelProduct& p) const {
-    const Node* load = p.right;
-    const bool is_plain = load->op == ir::Op::kLoad && load->src.size() == 1 &&
-                          (p.dot ? !p.dot->flips_left : load->dtype == p.reduce->dtype);
-    if (!is_plain || p.right_depth.size() > 1) return false;
-    const int64_t pack = p.pack(), tile = plan_.tile_columns();
-    const auto column = Strides(plan_.column, tile).stride(load->src[0]);
-    const auto depth = Strides(p.right_depth[0], pack == 1 ? 0 : pack).stride(load->src[0]);
-    if (pack == 1 && column == 1 && is_near(p)) return true;
-    // A matrix of as many columns as a tile has is in this order by itself.
-    if (column != pack || depth != (pack == 1 ? tile : 1)) return false;
-    // The last tile is read to its end.
-    const Node* extent = plan_.column->src[0];
-    if (!extent->is_const()) return false;
-    ir::Graph& g = *plan_.kernel->graph;
-    const std::array from{plan_.column}, to{g.range(g.index(round_up(extent->imm, tile)))};
-    return g.substitute(load->src[0], from, to)->hi <
-           plan_.kernel->params[static_cast<size_t>(load->imm)].elements;
-  }
-
   static double copy_cycles(PanelCopy copy) {
     switch (copy) {
       case PanelCopy::kVectors: return kCopyCycles;
@@ -194,11 +159,20 @@ class PanelScheduler {
     __builtin_unreachable();
   }
 
+  /// More for an operand of `width` rows or columns beyond the private cache.
+  double far_cycles(const PanelProduct& p, const Node* operand, double width) const {
+    const double bytes =
+        steps(p) * static_cast<double>(p.pack() * item_size(operand->dtype)) * width;
+    return bytes > static_cast<double>(target_.private_cache_bytes) ? kFarCycles : 0;
+  }
+
   void choose_depth(PanelProduct* p) const {
     const Node* outer = p->right_depth[0]->src[0];
-    const int64_t most = std::max<int64_t>(depth_of(knobs_, kMostSteps) * p->pack() / p->inner, 1);
+    const int64_t steps = depth_of(knobs_, plan_.is_turned ? turned_steps() : kMostSteps);
+    const int64_t most = std::max<int64_t>(steps * p->pack() / p->inner, 1);
     const int64_t trips = outer->is_const() ? outer->imm : INT64_MAX;
-    const double as_one = knobs_ && knobs_->get("depth") ? 1.5 : kBlocksAsOne;
+    const bool is_exact = plan_.is_turned || (knobs_ && knobs_->get("depth"));
+    const double as_one = is_exact ? 1.5 : kBlocksAsOne;
     if (static_cast<double>(trips) <= static_cast<double>(most) * as_one) {
       p->block = trips;
       return;
@@ -207,8 +181,52 @@ class PanelScheduler {
     p->block = trips == INT64_MAX
                    ? most
                    : (trips + (trips + most - 1) / most - 1) / ((trips + most - 1) / most);
-    p->block = round_up(p->block, p->inner == 1 ? plan_.lanes * p->pack() : 1);
+    int64_t unit = p->inner == 1 ? plan_.lanes * p->pack() : 1;
+    // Whole iterations of the outermost loop, and whole trips.
+    if (plan_.is_turned && p->inner == 1) unit = std::lcm(p->line_inner, int64_t{4});
+    p->block = round_up(p->block, unit);
     p->is_single = p->block >= trips;
+  }
+
+  /// Steps whose lines of the left operand fill half of the first cache.
+  int64_t turned_steps() const {
+    const double bytes = kLinesOfStep * target_.cache_line_bytes;
+    const double half = static_cast<double>(target_.first_cache_bytes) / 2;
+    return std::max<int64_t>(static_cast<int64_t>(half / bytes), 16);
+  }
+
+  /// Rows of a block of turned sums: whole tiles, vectors and lines, or all rows.
+  int64_t legal_rows(int64_t rows) const {
+    int64_t unit = std::lcm(int64_t{plan_.rows}, int64_t{plan_.lanes});
+    for (const PanelProduct& p : plan_.products)
+      if (p.line_outer) unit = std::lcm(unit, p.line->src[0]->imm);
+    const int64_t all = round_up(plan_.row->src[0]->imm, plan_.rows);
+    return std::min(round_up(rows, unit), all);
+  }
+
+  /// Per vector of a left operand that is copied along its lines.
+  double line_cycles(const PanelProduct& p) const {
+    Strides along(p.line, plan_.lanes);
+    for (const Node* n : ir::topological({&p.left_line, 1}))
+      if (n->op == ir::Op::kLoad && along.stride(n->src[0]) == 2) return kEvenCycles;
+    return kCopyCycles;
+  }
+
+  /// Cycles for copying one row of the left operand, and for turning one of sums.
+  double row_cycles(double columns) const {
+    double cycles = 0;
+    if (plan_.reads_left) return 0;
+    for (const PanelProduct& p : plan_.products) {
+      const double numbers = steps(p) * static_cast<double>(p.pack());
+      if (!plan_.is_turned) {
+        cycles += numbers * (p.left_lanes > 1 ? kCopyCycles / plan_.lanes : kNumberCycles);
+        continue;
+      }
+      const double line = extent(p.line), lanes = line / std::ceil(line / plan_.lanes);
+      const double copy = line_cycles(p) + far_cycles(p, p.left, extent(plan_.row));
+      cycles += numbers * copy / lanes + columns * kTurnCycles / plan_.lanes;
+    }
+    return cycles;
   }
 
   void choose_blocks() {
@@ -218,16 +236,13 @@ class PanelScheduler {
       choose_depth(&p);
       deepest = std::max(deepest, p.steps_block());
       depth += steps(p);
-      const double bytes = steps(p) * static_cast<double>(p.pack() * item_size(p.right->dtype)) *
-                           extent(plan_.column);
-      const bool is_far = bytes > static_cast<double>(target_.private_cache_bytes);
-      if (!p.reads_right)
+      if (!p.reads_right && !is_packed_)
         copy_right += steps(p) * static_cast<double>(p.pack()) *
-                      (copy_cycles(p.right_copy) + (is_far ? kFarCycles : 0));
+                      (copy_cycles(p.right_copy) + far_cycles(p, p.right, extent(plan_.column)));
     }
     // Every vector of the right operand is multiplied with every row.
     for (PanelProduct& p : plan_.products)
-      p.copies_along = !p.reads_right && !p.dot && p.right_copy == PanelCopy::kVectors &&
+      p.copies_along = !plan_.is_turned && !p.reads_right && !p.dot && p.right_copy == PanelCopy::kVectors &&
                        p.right_depth.size() == 1 && extent(plan_.row) <= kMostRowsAlong;
     plan_.is_copying_dear = copy_right > kDearCopy * depth * extent(plan_.row) / 2;
     const double rows = extent(plan_.row), columns = extent(plan_.column), batch = batch_count();
@@ -236,7 +251,8 @@ class PanelScheduler {
         std::max<int64_t>(static_cast<int64_t>(target_.private_cache_bytes) / 2 / (deepest * item),
                           plan_.tile_columns());
     double least = 0;
-    const double tile = plan_.rows * plan_.vectors / 2.0 + 0.5;
+    const double tile = step_cycles(plan_.rows, plan_.vectors);
+    const int64_t most_rows = plan_.is_turned ? turned_rows(deepest * item) : kMostRows;
     const int64_t parts = int64_t{4} * units_;
     for (int64_t down = 1; down <= parts; ++down)
       for (int64_t across = 1; across <= parts; ++across) {
@@ -246,13 +262,14 @@ class PanelScheduler {
                              plan_.tile_columns());
         c = std::min(
             c, std::max<int64_t>(most_columns / plan_.tile_columns(), 1) * plan_.tile_columns());
-        r = std::min(r, round_up(kMostRows, plan_.rows));
+        r = std::min(r, round_up(most_rows, plan_.rows));
+        if (plan_.is_turned) r = legal_rows(r);
         const double blocks = std::ceil(rows / static_cast<double>(r)) *
                               std::ceil(columns / static_cast<double>(c)) * batch;
         const double per_block =
             static_cast<double>(r / plan_.rows) *
-                (static_cast<double>(c / plan_.tile_columns()) * (tile * depth + kTileCycles) +
-                 (plan_.reads_left ? 0 : plan_.rows * depth / plan_.lanes * kCopyCycles)) +
+                (static_cast<double>(c / plan_.tile_columns()) * (tile * depth + kTileCycles)) +
+            static_cast<double>(r) * row_cycles(static_cast<double>(c)) +
             static_cast<double>(c) / plan_.lanes * copy_right + kBlockCycles;
         const double share = std::ceil(blocks / units_) + (units_ > 1 ? kDisturbance : 0);
         const double cost = share * per_block;
@@ -261,6 +278,13 @@ class PanelScheduler {
         plan_.row_block = r;
         plan_.column_block = c;
       }
+    cost_ = least;
+  }
+
+  /// Rows whose left operand takes a quarter of the private cache at `bytes` a row.
+  int64_t turned_rows(int64_t bytes) const {
+    const auto most = static_cast<int64_t>(target_.private_cache_bytes) / 4 / bytes;
+    return std::clamp<int64_t>(most, plan_.rows, kMostRows);
   }
   static constexpr int64_t kMostRows = 2048;
   static constexpr double kTileCycles = 100, kBlockCycles = 500;
@@ -297,6 +321,8 @@ class PanelScheduler {
   const TargetInfo& target_;
   uint32_t units_;
   const Knobs* knobs_;  ///< or nullptr
+  bool is_packed_;      ///< right operands will be in the order of panels
+  double cost_ = 0;
 };
 
 /// Rows up to which a matrix from memory is read once where it is: copying it would take as long as
@@ -314,6 +340,15 @@ bool is_better_in_place(const PanelPlan& plan, const TargetInfo& target) {
   });
 }
 
+std::optional<PanelScheduler> turned_scheduler(const ir::KernelIr& kernel, const TargetInfo& target,
+                                               uint32_t units, ScheduleLimits limits) {
+  const auto sides = find_panel_sides(kernel, target, limits, true);
+  if (!sides) return std::nullopt;
+  auto plan = rebuild_for_panels(kernel, *sides, target);
+  if (!plan) return std::nullopt;
+  return PanelScheduler(std::move(*plan), target, units, limits);
+}
+
 }  // namespace
 
 std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
@@ -328,9 +363,16 @@ std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const Ta
     strip.is_strip = true;
     auto in_place = rebuild_for_panels(kernel, strip, target);
     if (!in_place) return std::nullopt;
-    if (auto s = PanelScheduler(std::move(*in_place), target, units, limits.knobs).run()) return s;
+    if (auto s = PanelScheduler(std::move(*in_place), target, units, limits).run()) return s;
   }
-  return PanelScheduler(std::move(*plan), target, units, limits.knobs).run();
+  auto turned = plan->is_strip ? std::nullopt : turned_scheduler(kernel, target, units, limits);
+  limits.is_packed = false;
+  PanelScheduler straight(std::move(*plan), target, units, limits);
+  auto schedule = straight.run(), other = turned ? turned->run() : std::nullopt;
+  if (!other) return schedule;
+  const auto asked = limits.knobs ? limits.knobs->get("turned") : std::nullopt;
+  const bool is_better = asked ? *asked != 0 : turned->cost() < kTurnedShare * straight.cost();
+  return is_better ? std::move(other) : std::move(schedule);
 }
 
 }  // namespace bm::compiler

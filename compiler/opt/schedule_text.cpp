@@ -50,6 +50,7 @@ std::string text_of(const PanelPlan& p) {
   if (p.column) out += fmt::format("; columns {}", range_name(p.column));
   for (const ir::Node* b : p.batch) out += fmt::format("; for each {}", range_name(b));
   if (p.is_strip) return out + "; sums in scratch, the matrix read in its own order\n";
+  if (p.is_turned) out += "; vectors across the results";
   if (p.products[0].dot) out += "; dot products of words";
   out += p.reads_left ? "; left operand read in place" : "; left operand copied into scratch";
   return out + (p.products[0].reads_right ? ", right one packed before\n" : ", right one copied\n");

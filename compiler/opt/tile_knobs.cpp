@@ -31,6 +31,7 @@ class TileNeighbours {
       return std::move(out_);
     }
     sizes("rtiles", plan.row_block / plan.rows);
+    add({{"turned", plan.is_turned ? 0 : 1}});
     for (const int64_t depth : {128, 256, 384, 512, 768, 1024}) add({{"depth", depth}});
     return std::move(out_);
   }

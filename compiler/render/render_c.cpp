@@ -166,8 +166,8 @@ class CRenderer final : public CLike {
   }
 
   void prefetch(const Stmt& s) override {
-    line("__builtin_prefetch({}{} + {}, 0, 3);", s.is_local ? "local" : "p", s.target,
-         ref(s.begin));
+    line("__builtin_prefetch({}{} + {}, 0, {});", s.is_local ? "local" : "p", s.target,
+         ref(s.begin), s.is_streamed ? 2 : 3);
   }
 
   void store(const Stmt& s) override {

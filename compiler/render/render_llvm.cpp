@@ -82,8 +82,9 @@ class CpuRenderer final : public LlvmText {
         return store(s.value, kNone, [&] { return local_address(s.target, s.begin); });
       case StmtKind::kPrefetch:
         declarations_.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)");
-        return line("call void @llvm.prefetch.p0({}, i32 0, i32 3, i32 1)",
-                    s.is_local ? local_address(s.target, s.begin) : address(s.target, s.begin));
+        return line("call void @llvm.prefetch.p0({}, i32 0, i32 {}, i32 1)",
+                    s.is_local ? local_address(s.target, s.begin) : address(s.target, s.begin),
+                    s.is_streamed ? 2 : 3);
       case StmtKind::kFault: return fault(s);
       case StmtKind::kLet:
       case StmtKind::kLoop:

@@ -157,6 +157,17 @@ constexpr std::array kRows = {
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return !p.is_single; });
         }},
+    Row{"panels across the results", Needs::kCpu,
+        [](const Kernel& k) { return k.panels() && k.panels()->is_turned; }},
+    Row{"panels across the results, line by line", Needs::kCpu,
+        [](const Kernel& k) {
+          return k.has_product([](const PanelProduct& p) { return p.line_outer != nullptr; });
+        }},
+    Row{"panels across the results, the last vector cut", Needs::kCpu,
+        [](const Kernel& k) {
+          return k.panels() && k.panels()->is_turned &&
+                 is_cut(k.panels()->row->src[0], k.panels()->lanes);
+        }},
     Row{"panels, several loops of depth", Needs::kCpu,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return p.right_depth.size() > 1; });

@@ -39,6 +39,7 @@ class Pattern {
   void matmul();
   void few_rows();
   void convolution();
+  void windows();
   void quantised();
   void repacked();
   void attention();
@@ -104,6 +105,12 @@ class Pattern {
     budget_ = std::max<int64_t>(budget_ / extent, 1);
     return {g().range(g().var(0, least, extent)), extent};
   }
+  /// Loops of a convolution; those without a range are not there.
+  struct Windows {
+    Loop image, group, o, y, x, c, ky, kx;
+  };
+  void convolve(const Windows& loops);
+
   Loop output(int64_t most) {
     const Loop l = draw(most);
     out_.kernel.ranges.push_back(l.range);

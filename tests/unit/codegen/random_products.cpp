@@ -40,6 +40,22 @@ void Pattern::convolution() {
   const Loop y = output(17), x = output(33);
   const Loop c = chance(25) ? Loop{} : inner(17);
   const Loop ky = inner(4), kx = inner(4);
+  convolve({image, group, o, y, x, c, ky, kx});
+}
+
+/// Convolutions of enough work for tiles, over fewer pixels than two vectors have lanes as well.
+void Pattern::windows() {
+  budget_ = kMostWork;
+  const Loop o = output_of(16 + range_of(24));
+  const Loop y = output_of(3 + range_of(6)), x = output_of(4 + range_of(10));
+  const int64_t taps = 1 + range_of(3);
+  const int64_t work = o.most * y.most * x.most * taps * taps;
+  const Loop c = inner_of(33'000 / work + 1 + range_of(4));
+  convolve({{}, {}, o, y, x, c, inner_of(taps), inner_of(taps)});
+}
+
+void Pattern::convolve(const Windows& loops) {
+  const auto& [image, group, o, y, x, c, ky, kx] = loops;
   const int64_t step = chance(40) ? 2 : 1, spread = chance(20) ? 2 : 1,
                 pad = static_cast<int64_t>(pick(3));
   const Types t = product_types();
