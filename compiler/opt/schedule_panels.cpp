@@ -35,6 +35,8 @@ constexpr int64_t kMostRowsAlong = 1024;
 /// Lines of a cache that the rows of a tile lie in at one step, of left operands copied depth by
 /// depth.
 constexpr double kLinesOfStep = 1.5;
+/// Share of the first cache for what stays there.
+constexpr double kShareOfCache = 0.5;
 /// A schedule that turns its sums is worth it if it takes this part of the time.
 constexpr double kTurnedShare = 0.97;
 
@@ -188,11 +190,14 @@ class PanelScheduler {
     p->is_single = p->block >= trips;
   }
 
-  /// Steps whose lines of the left operand fill half of the first cache.
+  /// Steps whose numbers stay in the first cache: a panel of the right operand for all rows, and
+  /// the lines of the left one that a tile reads.
   int64_t turned_steps() const {
-    const double bytes = kLinesOfStep * target_.cache_line_bytes;
-    const double half = static_cast<double>(target_.first_cache_bytes) / 2;
-    return std::max<int64_t>(static_cast<int64_t>(half / bytes), 16);
+    const int64_t item = item_size(plan_.products[0].reduce->dtype);
+    const double bytes =
+        static_cast<double>(plan_.tile_columns() * item) + kLinesOfStep * target_.cache_line_bytes;
+    const double room = kShareOfCache * static_cast<double>(target_.first_cache_bytes);
+    return std::max<int64_t>(static_cast<int64_t>(room / bytes), 16);
   }
 
   /// Rows of a block of turned sums: whole tiles, vectors and lines, or all rows.

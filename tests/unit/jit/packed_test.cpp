@@ -58,6 +58,25 @@ TEST_F(Packed, ProductsAreTheSameBits) {
   EXPECT_GT(packed, 3);
 }
 
+/// A residual block over few pixels: one of its kernels has two products, and two operands to pack.
+TEST_F(Packed, ConvolutionsOfOneKernelPackAllTheirWeights) {
+  constexpr int64_t kIn = 48, kOut = 128;
+  const Tensor a = draw({kOut, kIn, 3, 3}, DType::kF32), b = draw({kOut, kOut, 3, 3}, DType::kF32),
+               c = draw({kOut, kIn, 1, 1}, DType::kF32), bias = draw({kOut}, DType::kF32);
+  const auto block = [&](const Tensor& x) {
+    const Tensor inner = x.conv(a, bias, {1, 1}, {1, 1}).relu();
+    return (inner.conv(b, bias, {1, 1}, {1, 1}) + x.conv(c, bias)).relu();
+  };
+  Jit jit([&](const Tensor& x) { return block(x); });
+  for (int call = 0; call < 4; ++call) {
+    const Tensor x = draw({1, kIn, 7, 7}, DType::kF32);
+    expect_same(jit(x).data<float>(), block(x).data<float>());
+  }
+  if (jit.core().packed_bytes() == 0) GTEST_SKIP() << "vectors of this processor fit 7 x 7 pixels";
+  EXPECT_GE(jit.core().packed_bytes(),
+            static_cast<uint64_t>(4 * kOut * (9 * kIn + 9 * kOut + kIn)));
+}
+
 TEST_F(Packed, FollowsAssign) {
   Tensor w = draw({96, 200}, DType::kF32);
   const Tensor bias = draw({96}, DType::kF32), x = draw({12, 200}, DType::kF32);
