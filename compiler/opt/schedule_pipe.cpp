@@ -19,7 +19,7 @@ constexpr uint32_t kMostSums = 128;
 constexpr double kMostEpilogue = 1200;
 constexpr double kOtherRegisters = 56;
 /// Rows, columns and bytes of depth below which fragments come straight from memory.
-constexpr int64_t kLeastExtent = 64, kLeastDepthBytes = 256;
+constexpr int64_t kLeastExtent = 64, kLeastDepthBytes = 128;
 /// The same for products that can be done in no other way by matrix instructions.
 constexpr int64_t kLeastTailExtent = 16, kLeastTailDepthBytes = 64;
 // Rough cycles of one compute unit. Source: measurements of mma.sync and wgmma in arXiv 2402.13499.

@@ -297,6 +297,7 @@ TEST(NvPipe, LargeProductsAreAssembled) {
           product_kernel({.m = 4096, .n = 4096, .k = 4096, .is_right_deep = is_right_deep});
       const auto code = compiler::compile(kernel, card(name, 132), "PTX", {.use_cache = false});
       ASSERT_TRUE(code) << name << ": " << code.error().message;
+      EXPECT_GT(code->local_memory_bytes, 48u << 10) << name;
       EXPECT_EQ(std::memcmp(code->image.data(),
                             "\x7f"
                             "ELF",
@@ -304,6 +305,13 @@ TEST(NvPipe, LargeProductsAreAssembled) {
                 0)
           << name;
     }
+  if (!compiler::nvrtc_version()) return;
+  const auto kernel = product_kernel({.in = DType::kBF16, .m = 1024, .n = 1024, .k = 1024});
+  for (const char* name : {"sm_80", "sm_90"}) {
+    const auto code = compiler::compile(kernel, card(name, 132), "NVRTC", {.use_cache = false});
+    ASSERT_TRUE(code) << name << ": " << code.error().message;
+    EXPECT_EQ(code->arch, name) << "whatever its code is made for";
+  }
 }
 
 }  // namespace
