@@ -247,8 +247,9 @@ class PanelScheduler {
     }
     // Every vector of the right operand is multiplied with every row.
     for (PanelProduct& p : plan_.products)
-      p.copies_along = !plan_.is_turned && !p.reads_right && !p.dot && p.right_copy == PanelCopy::kVectors &&
-                       p.right_depth.size() == 1 && extent(plan_.row) <= kMostRowsAlong;
+      p.copies_along = !plan_.is_turned && !p.reads_right && !p.dot &&
+                       p.right_copy == PanelCopy::kVectors && p.right_depth.size() == 1 &&
+                       extent(plan_.row) <= kMostRowsAlong;
     plan_.is_copying_dear = copy_right > kDearCopy * depth * extent(plan_.row) / 2;
     const double rows = extent(plan_.row), columns = extent(plan_.column), batch = batch_count();
     const int64_t item = item_size(plan_.products[0].reduce->dtype);
