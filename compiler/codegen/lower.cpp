@@ -194,12 +194,18 @@ bool Lowerer::has_parts() const {
   const Node* extent = axis.range->src[0];
   return schedule_.loops.size() == 1 && axis.jam > 1 && axis.tile == 0 &&
          !schedule_.streams.empty() && reduces_.empty() && !is_ordered_ && extent->is_const() &&
-         extent->imm % (schedule_.chunk * axis.step()) == 0;
+         extent->imm % axis.step() == 0 && extent->imm % block_iterations() == 0;
+}
+
+/// Of a grid of one loop.
+int64_t Lowerer::block_iterations() const {
+  const AxisPlan& axis = schedule_.loops[0];
+  return std::min(schedule_.chunk * axis.step(), axis.range->src[0]->imm);
 }
 
 void Lowerer::lower_parts(ValueId begin, BlockId block, const Instances& start) {
   const AxisPlan& axis = schedule_.loops[0];
-  const int64_t part = schedule_.chunk * axis.lanes;
+  const int64_t part = block_iterations() / axis.jam;
   const Builder::Loop loop = b_.open_loop(block);
   lower_inner(1, loop.body,
               bind_axis(start, axis.range, loop.index, loop.body, axis.lanes, axis.jam, part));

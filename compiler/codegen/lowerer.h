@@ -65,6 +65,7 @@ class Lowerer {
   void collect_loads(const Node* reduce);
   void lower_grid(BlockId root);
   bool has_parts() const;
+  int64_t block_iterations() const;
   void lower_parts(ValueId begin, BlockId block, const Instances& start);
   void lower_merged(BlockId block, ValueId block_index);
   // lower_groups.cpp: the same for targets with work-groups, and reductions shared by a group.

@@ -57,8 +57,8 @@ class Scheduler {
       choose_vector_unroll();
       tile_transposition(kernel_, target_, lanes_, &s_);
     }
-    choose_grid();
     choose_streams();
+    choose_grid();
     s_.predicted_cost = tiles_.predict(cost_);
     return std::move(s_);
   }
@@ -257,6 +257,7 @@ class Scheduler {
     if (!has_symbol) chunk = std::max(chunk, std::ceil(trips / (blocks_per_unit() * units_)));
     s_.grid_loops = count;
     s_.chunk = static_cast<int64_t>(std::max(chunk, 1.0));
+    if (count == 1 && !s_.streams.empty()) s_.chunk = equal_chunk(static_cast<int64_t>(trips));
     s_.work_per_block = static_cast<uint64_t>(
         std::min(per_trip * static_cast<double>(s_.chunk) * kWorkPerCost, 1e18));
     hal::DimExpr dim{.constant = 1, .terms = {}, .divisor = s_.chunk};
@@ -267,6 +268,14 @@ class Scheduler {
       multiply(&dim, a.range->src[0], step);
     }
     s_.grid[0] = dim;
+  }
+
+  /// Blocks of equal length, of which each can go through several parts of memory at a time.
+  int64_t equal_chunk(int64_t trips) const {
+    const int64_t blocks = std::max<int64_t>(trips / s_.chunk, 1);
+    for (int64_t b = blocks; 2 * b > blocks; --b)
+      if (trips % b == 0) return trips / b;
+    return s_.chunk;
   }
 
   const ir::KernelIr& kernel_;

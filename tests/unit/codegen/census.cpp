@@ -181,7 +181,9 @@ constexpr std::array kRows = {
           if (!k.is_plain() || k.s.loops.size() != 1 || k.s.streams.empty()) return false;
           const AxisPlan& axis = k.s.loops[0];
           return k.s.grid_loops == 1 && axis.jam > 1 && k.s.reduces.empty() &&
-                 !is_cut(axis.range->src[0], k.s.chunk * axis.step());
+                 !is_cut(axis.range->src[0], axis.step()) &&
+                 (k.s.chunk * axis.step() >= axis.range->src[0]->imm ||
+                  !is_cut(axis.range->src[0], k.s.chunk * axis.step()));
         }},
     Row{"panels, copied while the first rows are multiplied", Needs::kCpu,
         [](const Kernel& k) {

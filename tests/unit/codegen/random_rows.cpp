@@ -78,7 +78,7 @@ void Pattern::elementwise() {
   const bool is_long = chance(25);  // whole blocks, stored past caches
   const size_t count = is_long ? 1 : 1 + pick(4);
   for (size_t i = 0; i < count; ++i)
-    loops.push_back(is_long ? output_of(int64_t{1024} << pick(5)) : output(200));
+    loops.push_back(is_long ? output_of(int64_t{1024} << pick(7)) : output(200));
   const DType t = any_of({DType::kF32, DType::kF32, DType::kF16, DType::kI8, DType::kF64});
   const Node* x = load_dense(t, shuffled(loops));
   const size_t steps = pick(6);
