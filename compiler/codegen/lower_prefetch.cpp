@@ -27,6 +27,10 @@ bool Lowerer::has_parts(const ReducePlan& plan, std::span<const Node* const> red
   if (!schedule_.dots.empty() || is_ordered_) return false;
   const TargetInfo& t = b_.target();
   const auto least = std::min<uint64_t>(t.page_bytes, t.first_cache_bytes / kPartsOfCache);
+  // Stores into scratch between loads from parts a page apart would look like stores to the same
+  // place: processors compare the lower bits of addresses.
+  for (const StagePlan& stage : schedule_.stages)
+    if (std::ranges::find(reduces, stage.producer) != reduces.end()) return false;
   for (const Node* reduce : reduces) {
     const auto loads = body_loads_.find(reduce);
     if (loads == body_loads_.end()) continue;
