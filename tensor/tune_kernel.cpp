@@ -8,6 +8,7 @@
 #include <random>
 
 #include "compiler/compile.h"
+#include "compiler/ir/number.h"
 #include "compiler/tune/tuned.h"
 #include "compiler/tune/tuner.h"
 #include "runtime/base/env.h"
@@ -38,19 +39,6 @@ double tolerance(DType t) {
   }
 }
 
-double number(DType t, const std::byte* at) {
-  const auto load = [&](auto v) {
-    std::memcpy(&v, at, sizeof v);
-    return v;
-  };
-  switch (t) {
-    case DType::kF16: return static_cast<double>(f16_to_f32(load(uint16_t{})));
-    case DType::kBF16: return static_cast<double>(bf16_to_f32(load(uint16_t{})));
-    case DType::kF32: return static_cast<double>(load(float{}));
-    default: return load(double{});
-  }
-}
-
 /// Small whole numbers: sums of products of them are exact, so a missing term shows.
 Bytes draw(const ir::Param& p, std::mt19937_64& random) {
   const auto size = static_cast<size_t>(item_size(p.dtype));
@@ -75,9 +63,9 @@ bool are_same(DType t, const Bytes& a, const Bytes& b) {
   const auto size = static_cast<size_t>(item_size(t));
   double most = 0;
   for (size_t i = 0; i < a.size(); i += size)
-    if (const double v = std::fabs(number(t, &a[i])); std::isfinite(v)) most = std::max(most, v);
+    if (const double v = std::fabs(number_at(t, &a[i])); std::isfinite(v)) most = std::max(most, v);
   for (size_t i = 0; i < a.size(); i += size) {
-    const double x = number(t, &a[i]), y = number(t, &b[i]);
+    const double x = number_at(t, &a[i]), y = number_at(t, &b[i]);
     const bool is_close = std::fabs(x - y) <= tolerance(t) * most;
     if (!is_close && !(x == y) && !(std::isnan(x) && std::isnan(y))) return false;
   }

@@ -58,19 +58,26 @@ void Lowerer::emit_dots_of(const ReduceState& s, const Node* range, uint32_t bin
     }
 }
 
-/// `sum`: a dot product or a sum of such and others. Other terms are what the additions start from.
-void Lowerer::emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream) {
-  std::vector<const Node*> dots, others, stack{sum};
+/// Terms of `sum` that are dot products, in order, and the others, unless that is nullptr.
+void Lowerer::split_terms(const Node* sum, std::vector<const Node*>* dots,
+                          std::vector<const Node*>* others) const {
+  std::vector<const Node*> stack{sum};
   while (!stack.empty()) {
     const Node* n = stack.back();
     stack.pop_back();
     if (schedule_.dots.contains(n))
-      dots.push_back(n);
+      dots->push_back(n);
     else if (n->op == Op::kAdd)
       stack.insert(stack.end(), {n->src[1], n->src[0]});
-    else
-      others.push_back(n);
+    else if (others)
+      others->push_back(n);
   }
+}
+
+/// `sum`: a dot product or a sum of such and others. Other terms are what the additions start from.
+void Lowerer::emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream) {
+  std::vector<const Node*> dots, others;
+  split_terms(sum, &dots, &others);
   std::vector<ValueId> sums;
   for (const Env& env : envs) {
     const uint32_t vr = vector_range(dependencies(sum), env);

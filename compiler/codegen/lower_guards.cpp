@@ -20,15 +20,7 @@ std::vector<const Node*> Lowerer::unguarded_dots(const ReduceState& s) {
   std::vector<const Node*> dots;
   if (!b_.target().has_groups || is_guarded_) return dots;
   for (const Node* reduce : s.group) {
-    std::vector<const Node*> stack = dot_sums(reduce);
-    while (!stack.empty()) {
-      const Node* n = stack.back();
-      stack.pop_back();
-      if (schedule_.dots.contains(n))
-        dots.push_back(n);
-      else if (n->op == Op::kAdd)
-        stack.insert(stack.end(), n->src.begin(), n->src.end());
-    }
+    for (const Node* sum : dot_sums(reduce)) split_terms(sum, &dots, nullptr);
   }
   return dots;
 }

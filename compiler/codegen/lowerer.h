@@ -305,6 +305,8 @@ class Lowerer {
   // lower_dots.cpp: inner sums of products of 8-bit numbers.
   const std::vector<const Node*>& dot_sums(const Node* reduce);
   void emit_dots_of(const ReduceState& s, const Node* range, uint32_t binding);
+  void split_terms(const Node* sum, std::vector<const Node*>* dots,
+                   std::vector<const Node*>* others) const;
   void emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream);
   bool loop_dots(const Node* sum, const std::vector<const Node*>& dots,
                  const std::vector<Env>& envs, const Node* stream,

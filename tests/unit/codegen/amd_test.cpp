@@ -7,6 +7,7 @@
 #include <random>
 
 #include "compiler/compile.h"
+#include "compiler/ir/number.h"
 #include "compiler/toolchain/toolchain.h"
 #include "drivers/amd/program/code_object.h"
 #include "tests/unit/amd_opcodes/report.h"
@@ -130,9 +131,9 @@ TEST_F(Amd, QuotientsOfAnySizeAreTheCpus) {
       ASSERT_TRUE(done) << done.error().message;
       for (size_t i = 0; i < kCount; ++i)
         ASSERT_EQ(std::memcmp(&got[0][i * size], &want[0][i * size], size), 0)
-            << where << ' ' << dtype_name(t) << ": " << get(t, &start[1][i * size]) << " / "
-            << get(t, &start[2][i * size]) << " = " << get(t, &got[0][i * size]) << ", CPU "
-            << get(t, &want[0][i * size]);
+            << where << ' ' << dtype_name(t) << ": " << number_at(t, &start[1][i * size]) << " / "
+            << number_at(t, &start[2][i * size]) << " = " << number_at(t, &got[0][i * size])
+            << ", CPU " << number_at(t, &want[0][i * size]);
     }
   }
 }

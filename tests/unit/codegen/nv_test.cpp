@@ -9,6 +9,7 @@
 
 #include "compiler/codegen/evaluate.h"
 #include "compiler/codegen/target.h"
+#include "compiler/ir/number.h"
 #include "compiler/toolchain/cuda_disassembler.h"
 #include "compiler/toolchain/cuda_library.h"
 #include "compiler/toolchain/nvjitlink.h"
@@ -255,7 +256,7 @@ TEST_P(OnInterpreter, FunctionsGiveTheBitsOfTheCpu) {
       ASSERT_TRUE(done) << done.error().message;
       ASSERT_TRUE(run_on({"LLVM"}, kernel, want, {}));
       for (size_t i = 0; i < in.size(); ++i) {
-        const double a = get(t, &got[0][i * size]), b = get(t, &want[0][i * size]);
+        const double a = number_at(t, &got[0][i * size]), b = number_at(t, &want[0][i * size]);
         EXPECT_TRUE((std::isnan(a) && std::isnan(b)) ||
                     std::memcmp(&got[0][i * size], &want[0][i * size], size) == 0)
             << ir::op_name(op) << " of " << dtype_name(t) << " " << in[i] << ": " << a << ", CPU "

@@ -1,3 +1,4 @@
+#include "compiler/ir/number.h"
 #include "tests/unit/codegen/products.h"
 
 #include <gtest/gtest.h>
@@ -87,24 +88,6 @@ void put(DType t, double v, std::byte* at) {
   }
 }
 
-double get(DType t, const std::byte* at) {
-  const auto load = [&]<class T>(T x) {
-    std::memcpy(&x, at, sizeof x);
-    return x;
-  };
-  switch (t) {
-    case DType::kF16: return static_cast<double>(f16_to_f32(load(uint16_t{})));
-    case DType::kBF16: return static_cast<double>(bf16_to_f32(load(uint16_t{})));
-    case DType::kF32: return static_cast<double>(load(float{}));
-    case DType::kF64: return load(double{});
-    default: {
-      int64_t whole = 0;
-      std::memcpy(&whole, at, static_cast<size_t>(item_size(t)));
-      return static_cast<double>(whole);
-    }
-  }
-}
-
 Buffers small_numbers(const ir::KernelIr& kernel) {
   Buffers out;
   for (const ir::Param& p : kernel.params) {
@@ -123,7 +106,7 @@ double difference(const ir::KernelIr& kernel, const Buffers& got, const Buffers&
     const DType t = kernel.params[p].dtype;
     const auto size = static_cast<size_t>(item_size(t));
     for (size_t i = 0; i < want[p].size(); i += size) {
-      const double a = get(t, &got[p][i]), b = get(t, &want[p][i]);
+      const double a = number_at(t, &got[p][i]), b = number_at(t, &want[p][i]);
       worst = std::max(worst, std::abs(a - b) / std::max(1.0, std::abs(b)));
     }
   }

@@ -23,9 +23,8 @@ std::vector<ir::KernelIr> corpus();
 
 using Buffers = std::vector<std::vector<std::byte>>;
 
-/// One number as `t` in memory.
+/// Writes one number as `t`.
 void put(DType t, double v, std::byte* at);
-double get(DType t, const std::byte* at);
 /// Outputs of zeros, inputs of small numbers: 1 … 13.
 Buffers small_numbers(const ir::KernelIr& kernel);
 /// Largest difference of the written params, relative to results above 1.

@@ -1,3 +1,4 @@
+#include "compiler/ir/number.h"
 #include "tests/unit/codegen/random_compare.h"
 
 #include <algorithm>
@@ -24,25 +25,11 @@ bool is_nan(DType t, const std::byte* at) {
   }
 }
 
-double number(DType t, const std::byte* at) {
-  const auto load = [&](auto v) {
-    std::memcpy(&v, at, sizeof v);
-    return v;
-  };
-  switch (t) {
-    case DType::kF16: return static_cast<double>(f16_to_f32(load(uint16_t{})));
-    case DType::kBF16: return static_cast<double>(bf16_to_f32(load(uint16_t{})));
-    case DType::kF32: return static_cast<double>(load(float{}));
-    case DType::kF64: return load(double{});
-    default: return 0;
-  }
-}
-
 /// Largest finite magnitude, at least 1.
 double scale_of(DType t, const std::vector<std::byte>& bytes) {
   double most = 1;
   for (size_t i = 0; i < bytes.size(); i += static_cast<size_t>(item_size(t)))
-    if (const double v = std::fabs(number(t, &bytes[i])); std::isfinite(v))
+    if (const double v = std::fabs(number_at(t, &bytes[i])); std::isfinite(v))
       most = std::max(most, v);
   return most;
 }
@@ -67,13 +54,14 @@ testing::AssertionResult same(const RandomKernel& k, const std::vector<std::vect
     for (size_t i = 0; i < want[p].size(); i += size) {
       if (std::memcmp(&got[p][i], &want[p][i], size) == 0) continue;
       if (is_nan(t, &got[p][i]) && is_nan(t, &want[p][i])) continue;
-      if (room > 0 && std::fabs(number(t, &got[p][i]) - number(t, &want[p][i])) <= room) continue;
+      if (room > 0 && std::fabs(number_at(t, &got[p][i]) - number_at(t, &want[p][i])) <= room)
+        continue;
       uint64_t g = 0, w = 0;
       std::memcpy(&g, &got[p][i], size);
       std::memcpy(&w, &want[p][i], size);
       return testing::AssertionFailure() << fmt::format(
                  "param {} ({}) element {}: got {:#x} ({}), want {:#x} ({})\n", p, dtype_name(t),
-                 i / size, g, number(t, &got[p][i]), w, number(t, &want[p][i]));
+                 i / size, g, number_at(t, &got[p][i]), w, number_at(t, &want[p][i]));
     }
   }
   return testing::AssertionSuccess();
