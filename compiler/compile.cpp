@@ -32,7 +32,7 @@ namespace bm::compiler {
 namespace {
 
 /// Raise whenever the same kernel would be compiled to different code.
-constexpr int kCodegenVersion = 21;
+constexpr int kCodegenVersion = 22;
 constexpr std::string_view kCacheKind = "kernel";
 
 /// Programs beyond this size take LLVM more than about 0.1 s; they are lowered again with less
@@ -324,8 +324,11 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
   const Stages stages = BM_TRY(generate(kernel, arch, renderer, knobs));
   if (options.watcher) options.watcher->see(stages.schedule, stages.program);
   if (is_printing) std::fprintf(stderr, "%s\n", stages.source.c_str());
-  hal::CodeObject code = describe(kernel, arch, stages.schedule, local_bytes(stages.program),
-                                  scratch_bytes(stages.program));
+  const uint64_t bytes = local_bytes(stages.program);
+  const uint64_t declared = stages.program.has_launch_locals ? 0 : bytes;
+  hal::CodeObject code =
+      describe(kernel, arch, stages.schedule, declared, scratch_bytes(stages.program));
+  code.launch_memory_bytes = static_cast<uint32_t>(bytes - declared);
   auto image = assemble(stages, arch, renderer);
   if (!image && image.error().code == Code::kNotFound && !settings().bundle.empty())
     image = tl::unexpected(

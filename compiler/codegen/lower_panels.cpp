@@ -197,21 +197,7 @@ void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelSt
 
 void Lowerer::multiply_tile(const PanelBlock& block, const PanelProduct& product,
                             const PanelStore& s, const PanelTile& tile, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
   start_tile(product, s, tile, parent);
-  const auto if_later = [&](const std::function<void(BlockId)>& body) {
-    if (product.is_single) return;
-    const BlockId later = b_.open_block(parent);
-    body(later);
-    b_.close_if(later, b_.lt(b_.index(0), tile.first));
-  };
-  const auto sum_at = [&](size_t i) {
-    return b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p.lanes));
-  };
-  // Sums of the depth before are added last and on their way till then.
-  if_later([&](BlockId at) {
-    for (size_t i = 0; i < s.registers.size(); ++i) b_.prefetch_local(at, s.sums, sum_at(i));
-  });
   if (product.copies_along) {
     ValueId copies = tile.is_first;
     if (!has_whole_tiles()) copies = b_.bit_and(copies, has_all_columns(tile.column, block));
@@ -221,12 +207,6 @@ void Lowerer::multiply_tile(const PanelBlock& block, const PanelProduct& product
   } else {
     add_steps(block, product, s, tile, false, parent);
   }
-  if_later([&](BlockId at) {
-    for (size_t i = 0; i < s.registers.size(); ++i) {
-      const ValueId before = b_.local_load(at, s.sums, sum_at(i), p.lanes);
-      b_.assign(at, s.registers[i], b_.add(b_.read(at, s.registers[i]), before));
-    }
-  });
 }
 
 /// All steps of the depth; `copies`: the right operand comes from memory and goes into its panel.
@@ -326,12 +306,24 @@ std::vector<ValueId> Lowerer::left_numbers(const PanelBlock& block, const PanelP
   return left;
 }
 
-/// What the sums of a tile start from: nothing but corrections.
+/// What the sums of a tile start from: those of the depth before, without corrections. Depths are
+/// added in order, whatever the blocks: bits depend on neither threads nor schedules.
 void Lowerer::start_tile(const PanelProduct& product, const PanelStore& s, const PanelTile& tile,
                          BlockId block) {
   const PanelPlan& p = *schedule_.panels;
   const Type type{product.reduce->dtype, p.lanes};
   for (const uint32_t reg : s.registers) b_.assign(block, reg, b_.constant(type, 0));
+  if (!product.is_single) {
+    const BlockId later = b_.open_block(block);
+    for (size_t i = 0; i < s.registers.size(); ++i) {
+      const ValueId at = b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p.lanes));
+      b_.assign(later, s.registers[i], b_.local_load(later, s.sums, at, p.lanes));
+      // Those of the next tile are on their way meanwhile.
+      const int64_t tile_size = int64_t{p.rows} * p.tile_columns();
+      if (!p.is_turned) b_.prefetch_local(later, s.sums, b_.add(at, b_.index(tile_size)));
+    }
+    b_.close_if(later, b_.lt(b_.index(0), tile.first));
+  }
   if (!product.dot || !product.dot->flips_left) return;
   for (uint32_t v = 0; v < p.vectors; ++v) {
     const ValueId at = b_.add(tile.column, b_.index(int64_t{v} * p.lanes));

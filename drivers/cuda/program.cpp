@@ -150,19 +150,19 @@ Status CudaProgram::check_limits() const {
 Status CudaProgram::plan_shared() {
   const Api& api = context_->api;
   const DeviceInfo& info = context_->info;
-  const auto refuse = [&](uint32_t bytes, uint32_t limit) {
+  const auto refuse = [&](uint64_t bytes, uint32_t limit) {
     return fail(Code::kUnsupported, "kernel '{}' needs {} bytes of shared memory, the limit is {}",
                 code_.entry, bytes, limit);
   };
   int declared = 0;
   BM_TRY(context_->done(api.cuFuncGetAttribute(&declared, kFuncSharedBytes, function_),
                         "cuFuncGetAttribute"));
-  const auto own = static_cast<uint32_t>(declared);
+  const uint32_t own = std::max(static_cast<uint32_t>(declared), code_.local_memory_bytes);
   if (own > info.arch.local_memory_bytes) return refuse(own, info.arch.local_memory_bytes);
-  if (code_.local_memory_bytes <= info.arch.local_memory_bytes) return {};
-  if (code_.local_memory_bytes > info.launch_shared_bytes)
-    return refuse(code_.local_memory_bytes, info.launch_shared_bytes);
-  launch_shared_bytes_ = code_.local_memory_bytes - own;
+  if (code_.launch_memory_bytes == 0) return {};
+  const uint64_t all = uint64_t{own} + code_.launch_memory_bytes;
+  if (all > info.launch_shared_bytes) return refuse(all, info.launch_shared_bytes);
+  launch_shared_bytes_ = code_.launch_memory_bytes;
   return context_->done(
       api.cuFuncSetAttribute(function_, kFuncDynamicShared, static_cast<int>(launch_shared_bytes_)),
       "cuFuncSetAttribute");

@@ -68,16 +68,20 @@ uint32_t shared_config(const ChipRow& chip, uint64_t bytes) {
 
 Status plan_shared(const ChipRow& chip, const SmLimits& limits, const KernelInfo& kernel,
                    const hal::CodeObject& code, LaunchShape& shape) {
-  uint32_t declared =
+  const uint32_t declared =
       kernel.is_ptx ? std::max(kernel.shared_bytes, code.local_memory_bytes) : kernel.shared_bytes;
-  // More than a kernel may declare itself is asked for here.
-  if (code.local_memory_bytes > chip.static_shared_limit)
-    declared = std::max(declared, code.local_memory_bytes + kernel.shared_reserved_bytes);
-  const uint32_t own = declared - std::min(declared, kernel.shared_reserved_bytes);
-  if (own > chip.max_shared_per_block())
-    return fail(Code::kUnsupported, "kernel '{}': {} bytes of shared memory per block, {} has {}",
-                code.entry, own, chip.name, chip.max_shared_per_block());
-  shape.shared_bytes = align_up(declared, kSharedUnit);
+  const uint64_t own = uint64_t{declared} - std::min(declared, kernel.shared_reserved_bytes) +
+                       code.launch_memory_bytes;
+  if (code.local_memory_bytes > chip.static_shared_limit || own > chip.max_shared_per_block())
+    return fail(Code::kUnsupported,
+                "kernel '{}': {} bytes of shared memory per block, {} has {} ({} in code that was "
+                "not made for it alone)",
+                code.entry, std::max<uint64_t>(own, code.local_memory_bytes), chip.name,
+                chip.max_shared_per_block(), chip.static_shared_limit);
+  // A program may keep nothing for itself although the system takes its part.
+  const uint32_t kept =
+      code.launch_memory_bytes == 0 ? declared : std::max(declared, kernel.shared_reserved_bytes);
+  shape.shared_bytes = align_up(kept + code.launch_memory_bytes, kSharedUnit);
   const uint32_t blocks = resident_blocks(limits, shape.registers, threads_of(code.block));
   shape.max_shared_config_kib = chip.shared_configs_kib.back();
   shape.shared_config_kib = shared_config(chip, uint64_t{shape.shared_bytes} * blocks);

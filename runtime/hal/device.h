@@ -107,7 +107,8 @@ class Device {
   virtual Result<GpuVa> map(Buffer& peer) = 0;
   /// Errors, before anything of it runs: kInvalidArgument: made for another arch (names both), a
   /// block without threads or of more than Arch::max_block; kUnsupported: more local memory than
-  /// Arch::local_memory_bytes, symbols nobody has; kCorrupt, kCompile or those: a damaged image.
+  /// Arch::local_memory_bytes, more for launches than there is, symbols nobody has; kCorrupt,
+  /// kCompile or those: a damaged image.
   virtual Result<std::unique_ptr<Program>> load(const CodeObject& code) = 0;
   virtual Queue& queue(QueueKind kind) = 0;
   /// True: submit and replay return with all work done (CPU, REF, NULL); their Signals are already

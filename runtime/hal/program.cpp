@@ -14,7 +14,7 @@ namespace {
 // Layout: magic, version, fields in the order of serialize(), XXH3-64 of all bytes before it.
 // Integers are little endian and unaligned; texts and the image have a length in front.
 constexpr uint32_t kMagic = 0x4f434d42;  // "BMCO"
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kChecksumBytes = sizeof(uint64_t);
 constexpr uint64_t kMaxTextBytes = 4096;
 constexpr uint64_t kMaxTerms = 1024;
@@ -108,6 +108,7 @@ Result<CodeObject> read_code_object(ByteReader& in) {
   code.block.y = BM_TRY(in.read<uint32_t>());
   code.block.z = BM_TRY(in.read<uint32_t>());
   code.local_memory_bytes = BM_TRY(in.read<uint32_t>());
+  code.launch_memory_bytes = BM_TRY(in.read<uint32_t>());
   code.scratch_bytes = BM_TRY(in.read<uint64_t>());
   code.work_per_block = BM_TRY(in.read<uint64_t>());
   const uint64_t image_bytes = BM_TRY(in.read<uint64_t>());
@@ -134,6 +135,7 @@ std::vector<std::byte> CodeObject::serialize() const {
   out.write(block.y);
   out.write(block.z);
   out.write(local_memory_bytes);
+  out.write(launch_memory_bytes);
   out.write(scratch_bytes);
   out.write(work_per_block);
   out.write_bytes(image);

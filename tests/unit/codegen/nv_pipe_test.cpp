@@ -297,7 +297,7 @@ TEST(NvPipe, LargeProductsAreAssembled) {
           product_kernel({.m = 4096, .n = 4096, .k = 4096, .is_right_deep = is_right_deep});
       const auto code = compiler::compile(kernel, card(name, 132), "PTX", {.use_cache = false});
       ASSERT_TRUE(code) << name << ": " << code.error().message;
-      EXPECT_GT(code->local_memory_bytes, 48u << 10) << name;
+      EXPECT_GT(code->launch_memory_bytes, 48u << 10) << name;
       EXPECT_EQ(std::memcmp(code->image.data(),
                             "\x7f"
                             "ELF",

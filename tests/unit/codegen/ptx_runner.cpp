@@ -52,7 +52,7 @@ Result<PtxRun> run_on_ptx(const hal::CodeObject& code, std::span<std::vector<std
   };
   const sim::ptx::KernelInfo* kernel = module->find(code.entry);
   const uint32_t dynamic =
-      kernel != nullptr && kernel->uses_dynamic_shared ? code.local_memory_bytes : 0;
+      kernel != nullptr && kernel->uses_dynamic_shared ? code.launch_memory_bytes : 0;
   const sim::ptx::Launch launch{.kernel = code.entry,
                                 .grid = {size(0), size(1), size(2)},
                                 .block = {code.block.x, code.block.y, code.block.z},

@@ -109,15 +109,6 @@ class Turned : public testing::Test {
     EXPECT_TRUE(done) << done.error().message;
     return buffers[0];
   }
-  /// Blocks of the depth are added up one after the other, and both may have different ones.
-  static void expect_close(const std::vector<std::byte>& got, const std::vector<std::byte>& want) {
-    ASSERT_EQ(got.size(), want.size());
-    std::vector<float> a(got.size() / 4), b(a.size());
-    std::memcpy(a.data(), got.data(), got.size());
-    std::memcpy(b.data(), want.data(), want.size());
-    for (size_t i = 0; i < a.size(); ++i)
-      ASSERT_NEAR(a[i], b[i], 1e-4 * std::max(1.0F, std::abs(b[i]))) << i;
-  }
   /// Whether there was a turned schedule.
   bool compare(const Convolution& c, const hal::Arch& arch, const char* renderer) {
     SCOPED_TRACE(c.text());
@@ -130,8 +121,7 @@ class Turned : public testing::Test {
     EXPECT_TRUE(evaluate(k, spans, {}));
     EXPECT_EQ(got, want[0]);
     const Buffers real = buffers_of(k, false);
-    expect_close(result(k, real, arch, renderer, kTurned),
-                 result(k, real, arch, "LLVM", kStraight));
+    EXPECT_EQ(result(k, real, arch, renderer, kTurned), result(k, real, arch, "LLVM", kStraight));
     return true;
   }
   void several(int count, int least, const hal::Arch& arch, const char* renderer) {
@@ -200,7 +190,7 @@ TEST_F(Turned, ConstantWeightsArePackedForIt) {
   Buffers got = want;
   got.push_back(panels[0]);
   ASSERT_TRUE(test::run_on_cpu(test::native_arch(), "LLVM", packed->main, got, {}));
-  expect_close(got[0], result(k, want, test::native_arch(), "LLVM", kStraight));
+  EXPECT_EQ(got[0], result(k, want, test::native_arch(), "LLVM", kStraight));
 }
 
 }  // namespace

@@ -182,12 +182,12 @@ TEST_F(CudaPrograms, SharedMemoryBeyondTheStaticLimitIsAskedFor) {
   FakeFunction& add = fake().functions["add"];
   add.shared_bytes = 16;
   hal::CodeObject large = code("add", 1, 2);
-  large.local_memory_bytes = 200 << 10;
+  large.launch_memory_bytes = 200 << 10;
   ASSERT_TRUE(device->load(large));
-  EXPECT_EQ(add.launch_shared_bytes, (200 << 10) - 16);
-  large.local_memory_bytes = 228 << 10;
+  EXPECT_EQ(add.launch_shared_bytes, 200 << 10);
+  large.launch_memory_bytes = 228 << 10;
   EXPECT_TRUE(has(refused(large, Code::kUnsupported),
-                  "needs 233472 bytes of shared memory, the limit is 232448"));
+                  "needs 233488 bytes of shared memory, the limit is 232448"));
 }
 
 TEST_F(CudaPrograms, ADriverThatTellsTheParametersIsBelieved) {

@@ -56,7 +56,7 @@ Status load_block(Bench& bench, hal::Dim3 block, uint32_t shared_bytes = 0) {
 
 Status too_many_threads(Bench& bench) { return load_block(bench, {.x = 1025}); }
 Status too_deep_block(Bench& bench) { return load_block(bench, {.x = 1, .y = 1, .z = 65}); }
-Status too_much_shared(Bench& bench) { return load_block(bench, {.x = 32}, 256 << 10); }
+Status too_much_shared(Bench& bench) { return load_block(bench, {.x = 32}, (48 << 10) + 1); }
 Status too_wide_grid(Bench& bench) { return bench.launch(kNothing, 0, {.x = 1, .y = 65536}); }
 
 Status load_changed(Bench& bench, void (*change)(hal::CodeObject&)) {
@@ -150,7 +150,7 @@ std::vector<Planted> machine_faults() {
       Planted::refused("TooDeepABlock", too_deep_block, Code::kInvalidArgument,
                        {"kernel 'nothing'", "1 x 1 x 65", "64 in z"}),
       Planted::refused("TooMuchSharedMemory", too_much_shared, Code::kUnsupported,
-                       {"kernel 'nothing'", "262144 bytes of shared memory per block"}),
+                       {"kernel 'nothing'", "49153 bytes of shared memory", "49152"}),
       Planted::refused("TooWideAGrid", too_wide_grid, Code::kInvalidArgument,
                        {"kernel 'nothing'", "1 x 65536 x 1", "65535 in y and z"}),
       Planted::refused("OtherArchitecture", other_architecture, Code::kInvalidArgument,

@@ -242,10 +242,10 @@ TEST(NvLaunchPlan, ResourcesAreCheckedBeforeAnythingIsSubmitted) {
   EXPECT_NE(plan(kernel).error().message.find("shared"), std::string::npos);
   kernel.shared_bytes = kernel.shared_reserved_bytes;
   hal::CodeObject asking = plain_code();
-  asking.local_memory_bytes = 200 << 10;
+  asking.launch_memory_bytes = 200 << 10;
   ASSERT_TRUE(plan(kernel, asking)) << "more than kernels declare";
   EXPECT_EQ(plan(kernel, asking)->shape.shared_bytes, 201u << 10);
-  asking.local_memory_bytes = 228 << 10;
+  asking.launch_memory_bytes = 228 << 10;
   EXPECT_NE(plan(kernel, asking).error().message.find("shared"), std::string::npos);
   kernel = plain_kernel(0x210);
   kernel.param_bytes = 24;
