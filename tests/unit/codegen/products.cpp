@@ -1,4 +1,3 @@
-#include "compiler/ir/number.h"
 #include "tests/unit/codegen/products.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +7,7 @@
 #include <cstring>
 
 #include "compiler/codegen/evaluate.h"
+#include "compiler/ir/number.h"
 #include "runtime/base/half.h"
 #include "tests/unit/codegen/dot_sums.h"
 #include "tests/unit/codegen/kernels.h"
