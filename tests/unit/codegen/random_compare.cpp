@@ -6,7 +6,6 @@
 
 #include "compiler/codegen/evaluate.h"
 #include "compiler/ir/number.h"
-#include "runtime/base/half.h"
 
 namespace bm::test {
 namespace {
