@@ -21,7 +21,7 @@ class WithoutAGpu(unittest.TestCase):
             self.assertEqual(got.returncode, 3, got.stdout + got.stderr)
             table = [line for line in got.stdout.splitlines() if line.startswith("| ")]
             for step in ("opens", "conformance", "selftest", "operations", "generate", "latency",
-                         "bandwidth", "matmul"):
+                         "bandwidth", "matmul", "kernels"):
                 for device in ("NV", "CUDA"):
                     rows = [line for line in table if line.startswith(f"| {device} {step} |")]
                     self.assertEqual(len(rows), 1, got.stdout)

@@ -220,6 +220,18 @@ class Selftest(unittest.TestCase):
             self.assertNotIn("problem", row)
             self.assertGreater(row["ours"], 0, row)
 
+    def test_bench_gpu_measures_every_row_without_peers(self):
+        names = run_json("bench", "gpu", "--list")["cases"]
+        rows = run_json("bench", "gpu", "--tiny", "--no-peers", "--device", "CPU")["rows"]
+        self.assertEqual([r["name"] for r in rows], names)
+        for row in rows:
+            self.assertNotIn("problem", row)
+            self.assertGreater(row["ours"], 0, row)
+            self.assertEqual(row["peers"], [])
+            self.assertLess(row["relative_error"], 0.04)
+            if row["unit"] == "GB/s":
+                self.assertGreater(row["bounds"][0]["value"], 0, row)
+
     def test_bench_of_a_driver(self):
         for command in (("latency",), ("bandwidth", "--mib", "1"), ("matmul", "--size", "64")):
             got = run_json("bench", *command, "--device", "CPU")

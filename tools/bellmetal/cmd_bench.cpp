@@ -10,26 +10,46 @@ namespace bm::cli {
 
 namespace {
 
-void add_cpu_bench(CLI::App& bench, Run& run) {
-  CLI::App* command = bench.add_subcommand(
-      "cpu", "Kernels from this compiler beside the CPU libraries found on this machine");
-  auto o = std::make_shared<CpuBenchOptions>();
-  o->threads = std::thread::hardware_concurrency() > 1 ? std::vector<uint32_t>{1, 2}
-                                                       : std::vector<uint32_t>{1};
+/// Options of both tables of kernels.
+void add_table_options(CLI::App* command, const std::shared_ptr<CpuBenchOptions>& o) {
   command->add_option("--only", o->only, "Rows whose name holds this text; several with commas")
       ->delimiter(',');
-  command->add_option("--threads", o->threads, "Numbers of threads, for example 1,2")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024));
   command->add_option("--peer", o->peers,
                       "Where a peer is, NAME=PATH; for example python=/usr/bin/python3");
   command->add_option("--seconds", o->seconds, "Seconds of measuring per row")
       ->check(CLI::Range(0.0, 3600.0));
-  command->add_option("--device", o->device, "Device as in DEV, for example CPU:CLANG");
   command->add_flag("!--no-peers", o->has_peers, "Measure this build alone");
   command->add_flag("--tiny", o->is_tiny,
                     "Small shapes, hardly repeated: whether everything works");
   command->add_flag("--list", o->is_listing, "Name the rows");
+}
+
+void add_gpu_bench(CLI::App& bench, Run& run) {
+  CLI::App* command = bench.add_subcommand(
+      "gpu", "Kernels from this compiler on a GPU beside PyTorch and copies in its memory");
+  auto o = std::make_shared<CpuBenchOptions>();
+  add_table_options(command, o);
+  command->add_option("--device", o->device, "Device as in DEV, for example NV");
+  command->add_flag("--json", o->json,
+                    "Print one JSON object; rows: name, unit, ours, spread, peers, bounds, goal, "
+                    "is_met, ratio");
+  command->footer(
+      examples("bellmetal bench gpu --device NV\n"
+               "bellmetal bench gpu --device AMD --only softmax,transpose --json"));
+  command->callback([&run, o] { run = [o] { return run_gpu_bench(*o); }; });
+}
+
+void add_cpu_bench(CLI::App& bench, Run& run) {
+  CLI::App* command = bench.add_subcommand(
+      "cpu", "Kernels from this compiler beside the CPU libraries found on this machine");
+  auto o = std::make_shared<CpuBenchOptions>();
+  add_table_options(command, o);
+  o->threads = std::thread::hardware_concurrency() > 1 ? std::vector<uint32_t>{1, 2}
+                                                       : std::vector<uint32_t>{1};
+  command->add_option("--threads", o->threads, "Numbers of threads, for example 1,2")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--device", o->device, "Device as in DEV, for example CPU:CLANG");
   command->add_option("--write-model", o->write_model,
                       "Write the llama model with random weights to this file and end");
   command->add_option("--format", o->format, "Of the model to write, for example Q4_K");
@@ -75,6 +95,7 @@ void add_bench(CLI::App& app, Run& run) {
   add_suite("bandwidth", "Copies between host and device, beside CUDA's", BenchSuite::kBandwidth);
   add_suite("matmul", "A bfloat16 matmul, beside cuBLAS", BenchSuite::kMatmul);
   add_cpu_bench(*command, run);
+  add_gpu_bench(*command, run);
   command->footer(examples("bellmetal bench replay\nbellmetal bench overhead --json --device CPU"));
 }
 

@@ -33,12 +33,12 @@ struct BenchOptions {
   uint32_t size = 8192;  ///< matmul: rows and columns
 };
 
-/// The compiler's table: this build beside the libraries found on the machine.
+/// The compiler's tables: this build beside the libraries found on the machine.
 struct CpuBenchOptions {
   std::vector<std::string> only;   ///< parts of names; empty: every row
   std::vector<uint32_t> threads;   ///< one measuring process for each
   std::vector<std::string> peers;  ///< NAME=PATH
-  std::string device;              ///< empty: CPU
+  std::string device;              ///< empty: CPU, in `bench gpu` the default device
   double seconds = 1;              ///< of measuring, per row and number of threads
   bool has_peers = true;
   bool is_tiny = false;        ///< small shapes, hardly repeated: whether everything works
@@ -87,6 +87,7 @@ int run_generate(const GenerateOptions& options);
 int run_bake(const BakeOptions& options);
 int run_bench(const BenchOptions& options);
 int run_cpu_bench(const CpuBenchOptions& options);
+int run_gpu_bench(const CpuBenchOptions& options);
 int run_selftest(const SelftestOptions& options);
 int run_disasm(const DisasmOptions& options);
 int run_explain(const ExplainOptions& options);

@@ -11,6 +11,7 @@
 #include "tools/bellmetal/bench_gpu.h"
 #include "tools/bellmetal/cuda_loop.h"
 #include "tools/bellmetal/bench_opencl.h"
+#include "tools/bellmetal/bench_rig.h"
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
@@ -137,13 +138,6 @@ Row compare_submission(std::string name, int repeats, const std::function<void()
   }
   return {std::move(name), a.empty() ? 0 : median(a), b.empty() ? 0 : median(b),
           std::move(peer_name), std::move(goal)};
-}
-
-/// The unit that DEV=CL:n or CUDA:n names.
-uint32_t unit_of(const runtime::Device& device) {
-  const std::string& name = device.name();
-  const size_t colon = name.find(':');
-  return colon == std::string::npos ? 0 : static_cast<uint32_t>(std::stoul(name.substr(colon + 1)));
 }
 
 /// Devices whose queues are ours: the host's part of a replay. Nobody else's loop reaches them.

@@ -71,7 +71,8 @@ TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
                                                           {"bench", "latency"},
                                                           {"bench", "bandwidth"},
                                                           {"bench", "matmul"},
-                                                          {"bench", "cpu"}};
+                                                          {"bench", "cpu"},
+                                                          {"bench", "gpu"}};
   for (std::vector<const char*> command : commands) {
     command.push_back("--help");
     const Outcome outcome = run(command);

@@ -8,37 +8,6 @@ namespace {
 
 constexpr int64_t kHeads = 8, kLength = 128;
 
-/// Error of the last query of every head, in float64. Causal or not, it sees every position.
-double last_query_error(const std::vector<float>& got, const std::vector<float>& q,
-                        const std::vector<float>& k, const std::vector<float>& v, int64_t queries,
-                        int64_t positions) {
-  std::vector<float> mine, want;
-  for (int64_t h = 0; h < kHeads; ++h) {
-    const int64_t row = ((h + 1) * queries - 1) * kLength;
-    std::vector<double> weight(static_cast<size_t>(positions)), sum(kLength, 0.0);
-    double most = -INFINITY, total = 0;
-    for (int64_t p = 0; p < positions; ++p) {
-      double score = 0;
-      for (int64_t d = 0; d < kLength; ++d)
-        score += static_cast<double>(q[static_cast<size_t>(row + d)]) *
-                 static_cast<double>(k[static_cast<size_t>((h * positions + p) * kLength + d)]);
-      weight[static_cast<size_t>(p)] = score / std::sqrt(static_cast<double>(kLength));
-      most = std::max(most, weight[static_cast<size_t>(p)]);
-    }
-    for (double& x : weight) total += x = std::exp(x - most);
-    for (int64_t p = 0; p < positions; ++p)
-      for (int64_t d = 0; d < kLength; ++d)
-        sum[static_cast<size_t>(d)] +=
-            weight[static_cast<size_t>(p)] / total *
-            static_cast<double>(v[static_cast<size_t>((h * positions + p) * kLength + d)]);
-    for (int64_t d = 0; d < kLength; ++d) {
-      want.push_back(static_cast<float>(sum[static_cast<size_t>(d)]));
-      mine.push_back(got[static_cast<size_t>(row + d)]);
-    }
-  }
-  return relative_error(mine, want);
-}
-
 Result<Contest> attention(World& w, int64_t positions, bool is_prompt) {
   const int64_t n = w.size(positions), queries = is_prompt ? n : 1;
   const std::vector<Tensor> in{w.random({1, kHeads, queries, kLength}, 1),
@@ -55,18 +24,11 @@ Result<Contest> attention(World& w, int64_t positions, bool is_prompt) {
   if (auto* peer = w.python()) {
     BM_TRY(peer->clear());
     for (size_t i = 0; i < in.size(); ++i) BM_TRY(w.share(std::string(1, "qkv"[i]), in[i]));
-    const char* causal = is_prompt ? "True" : "False";
-    // The function was private in PyTorch 1.13 and gave its weights, too.
-    const std::string call = fmt::format(
-        "F.scaled_dot_product_attention(q, k, v, is_causal={0}) "
-        "if hasattr(F, 'scaled_dot_product_attention') else "
-        "F._scaled_dot_product_attention(q, k, v, None, 0.0, False, {0})[0]",
-        causal);
-    c.peers = BM_TRY(peer->contenders("attention", call));
+    c.peers = BM_TRY(peer->contenders("attention", torch_attention(is_prompt)));
   }
   c.check = [replay, in, queries, n]() -> Result<double> {
-    return last_query_error(replay->values(), in[0].data<float>(), in[1].data<float>(),
-                            in[2].data<float>(), queries, n);
+    return last_query_error({kHeads, kLength, queries, n}, replay->values(), in[0].data<float>(),
+                            in[1].data<float>(), in[2].data<float>());
   };
   c.tolerance = 2e-5;
   c.goal = {.of_peer = 1.0, .of_bound = 0, .at_most = 0};
@@ -74,6 +36,45 @@ Result<Contest> attention(World& w, int64_t positions, bool is_prompt) {
 }
 
 }  // namespace
+
+double last_query_error(const AttentionShape& s, const std::vector<float>& got,
+                        const std::vector<float>& q, const std::vector<float>& k,
+                        const std::vector<float>& v) {
+  std::vector<float> mine, want;
+  for (int64_t h = 0; h < s.heads; ++h) {
+    const int64_t row = ((h + 1) * s.queries - 1) * s.length;
+    std::vector<double> weight(static_cast<size_t>(s.positions)), sum(s.length, 0.0);
+    double most = -INFINITY, total = 0;
+    for (int64_t p = 0; p < s.positions; ++p) {
+      double score = 0;
+      for (int64_t d = 0; d < s.length; ++d)
+        score += static_cast<double>(q[static_cast<size_t>(row + d)]) *
+                 static_cast<double>(k[static_cast<size_t>((h * s.positions + p) * s.length + d)]);
+      weight[static_cast<size_t>(p)] = score / std::sqrt(static_cast<double>(s.length));
+      most = std::max(most, weight[static_cast<size_t>(p)]);
+    }
+    for (double& x : weight) total += x = std::exp(x - most);
+    for (int64_t p = 0; p < s.positions; ++p)
+      for (int64_t d = 0; d < s.length; ++d)
+        sum[static_cast<size_t>(d)] +=
+            weight[static_cast<size_t>(p)] / total *
+            static_cast<double>(v[static_cast<size_t>((h * s.positions + p) * s.length + d)]);
+    for (int64_t d = 0; d < s.length; ++d) {
+      want.push_back(static_cast<float>(sum[static_cast<size_t>(d)]));
+      mine.push_back(got[static_cast<size_t>(row + d)]);
+    }
+  }
+  return relative_error(mine, want);
+}
+
+std::string torch_attention(bool is_causal) {
+  // The function was private in PyTorch 1.13 and gave its weights, too.
+  return fmt::format(
+      "F.scaled_dot_product_attention(q, k, v, is_causal={0}) "
+      "if hasattr(F, 'scaled_dot_product_attention') else "
+      "F._scaled_dot_product_attention(q, k, v, None, 0.0, False, {0})[0]",
+      is_causal ? "True" : "False");
+}
 
 std::vector<Case> attention_cases() {
   std::vector<Case> out;

@@ -51,7 +51,8 @@ std::string score_list(const std::vector<Score>& scores, Unit unit) {
 
 Json to_json(const CpuRow& row) {
   const Outcome& o = row.outcome;
-  Json out = {{"name", o.name}, {"threads", o.threads}};
+  Json out = {{"name", o.name}};
+  if (o.threads > 0) out["threads"] = o.threads;
   if (!row.problem.empty()) {
     out["problem"] = row.problem;
     return out;
@@ -106,30 +107,38 @@ Result<CpuRow> cpu_row_from_json(const Json& json) {
 
 std::string cpu_table(const std::vector<CpuRow>& rows) {
   using enum Table::Align;
-  Table table({{"WORK"},
-               {"THREADS", kRight},
-               {"OURS", kRight},
-               {"SPREAD", kRight},
-               {"PEERS"},
-               {"BOUND"},
-               {"OF BOUND", kRight},
-               {"GOAL"},
-               {"MET"},
-               {"RATIO", kRight}});
+  const bool has_threads =
+      std::any_of(rows.begin(), rows.end(), [](const CpuRow& r) { return r.outcome.threads > 0; });
+  std::vector<Table::Column> columns{{"WORK"}};
+  if (has_threads) columns.push_back({"THREADS", kRight});
+  columns.insert(columns.end(), {{"OURS", kRight},
+                                 {"SPREAD", kRight},
+                                 {"PEERS"},
+                                 {"BOUND"},
+                                 {"OF BOUND", kRight},
+                                 {"GOAL"},
+                                 {"MET"},
+                                 {"RATIO", kRight}});
+  Table table(std::move(columns));
+  const auto add = [&](const Outcome& o, const std::vector<std::string>& rest) {
+    std::vector<std::string> cells{o.name};
+    if (has_threads) cells.push_back(fmt::format("{}", o.threads));
+    cells.insert(cells.end(), rest.begin(), rest.end());
+    table.add(std::move(cells));
+  };
   for (const CpuRow& r : rows) {
     const Outcome& o = r.outcome;
     if (!r.problem.empty()) {
-      table.add({o.name, fmt::format("{}", o.threads), "-", "-", "-", "-", "-", "-", "no", "-"});
+      add(o, {"-", "-", "-", "-", "-", "-", "no", "-"});
       continue;
     }
     const auto met = o.is_met();
     const double of_bound = o.ratio_to(o.best_bound()), ratio = o.ratio_to(o.best_peer());
-    table.add({o.name, fmt::format("{}", o.threads),
-               fmt::format("{} {}", number(o.ours.value), unit_name(o.unit)),
-               fmt::format("{:.0f} %", o.ours.spread * 100), score_list(o.peers, o.unit),
-               score_list(o.bounds, o.unit), of_bound > 0 ? fmt::format("{:.2f}", of_bound) : "-",
-               o.goal.text(o.unit), met ? (*met ? "yes" : "no") : "-",
-               ratio > 0 ? fmt::format("{:.2f}", ratio) : "-"});
+    add(o, {fmt::format("{} {}", number(o.ours.value), unit_name(o.unit)),
+            fmt::format("{:.0f} %", o.ours.spread * 100), score_list(o.peers, o.unit),
+            score_list(o.bounds, o.unit), of_bound > 0 ? fmt::format("{:.2f}", of_bound) : "-",
+            o.goal.text(o.unit), met ? (*met ? "yes" : "no") : "-",
+            ratio > 0 ? fmt::format("{:.2f}", ratio) : "-"});
   }
   return table.text();
 }

@@ -12,7 +12,7 @@ namespace bm::cli {
 
 /// One line of a run: an outcome, or why there is none.
 struct CpuRow {
-  Outcome outcome;      ///< name and threads are always set
+  Outcome outcome;      ///< name and threads are always set; threads 0: of no account
   std::string problem;  ///< empty: the outcome counts
 };
 

@@ -93,6 +93,11 @@ Result<Json> PythonPeer::ask(const Json& command) {
   return answer;
 }
 
+Status PythonPeer::use_gpu(uint32_t unit) {
+  BM_TRY(ask({{"op", "use_gpu"}, {"unit", unit}}));
+  return {};
+}
+
 Status PythonPeer::load(const std::string& name, std::span<const std::byte> bytes,
                         const std::vector<int64_t>& shape, const std::string& dtype) {
   const auto file = BM_TRY(TemporaryFile::create());

@@ -33,6 +33,9 @@ class PythonPeer {
 
   const Versions& versions() const { return versions_; }
 
+  /// Tensors loaded from now on are on a GPU, by CUDA's count. Errors: kInternal (PyTorch sees
+  /// none).
+  Status use_gpu(uint32_t unit);
   /// Gives the process a tensor called `name`. `dtype`: numpy's name, "float32".
   Status load(const std::string& name, std::span<const std::byte> bytes,
               const std::vector<int64_t>& shape, const std::string& dtype = "float32");

@@ -1,4 +1,4 @@
-"""What `bellmetal bench cpu` runs in a python3 process: other people's libraries, timed.
+"""What `bellmetal bench cpu` and `bench gpu` run in a python3 process: other people's libraries, timed.
 
 One JSON object a line on stdin, one answer a line on stdout.
 """
@@ -25,7 +25,7 @@ try:
 except ImportError:
     onnxruntime = None
 
-tensors, functions, threads = {}, {}, 1
+tensors, functions, threads, gpu = {}, {}, 1, None
 
 
 def hello(command):
@@ -42,13 +42,27 @@ def hello(command):
     }
 
 
+def use_gpu(command):
+    global gpu
+    if not torch.cuda.is_available():
+        raise RuntimeError("PyTorch sees no GPU")
+    gpu = torch.device("cuda", command["unit"])
+    return {"name": torch.cuda.get_device_name(gpu)}
+
+
+def finish():
+    if gpu:
+        torch.cuda.synchronize(gpu)
+
+
 def load(command):
     dtype = command["dtype"]
     raw = np.fromfile(command["path"], dtype="int16" if dtype == "bfloat16" else dtype)
     raw = raw.reshape(command["shape"])
     if torch:
         tensor = torch.from_numpy(raw)
-        tensors[command["name"]] = tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
+        tensor = tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
+        tensors[command["name"]] = tensor.to(gpu) if gpu else tensor
     else:
         tensors[command["name"]] = raw
     return {}
@@ -75,16 +89,18 @@ def onnx(command):
 
 def run(command):
     function = functions[command["name"]]
+    finish()
     start = time.perf_counter()
     for _ in range(command["calls"]):
         function()
+    finish()
     return {"seconds": time.perf_counter() - start}
 
 
 def result(command):
     value = functions[command["name"]]()
     if not isinstance(value, np.ndarray):
-        value = value.float().contiguous().numpy()
+        value = value.float().contiguous().cpu().numpy()
     np.ascontiguousarray(value, dtype="float32").tofile(command["path"])
     return {"count": int(value.size)}
 

@@ -66,7 +66,9 @@ Tensor World::random(const Shape& shape, uint32_t seed, float low, float high) {
 Status World::share(const std::string& name, const Tensor& t) {
   std::vector<int64_t> shape;
   for (const SymInt& s : t.shape()) shape.push_back(s.max());
-  const std::string dtype = t.dtype() == DType::kBF16 ? "bfloat16" : "float32";
+  const std::string dtype = t.dtype() == DType::kBF16  ? "bfloat16"
+                            : t.dtype() == DType::kF16 ? "float16"
+                                                       : "float32";
   return python()->load(name, t.bytes(), shape, dtype);
 }
 
