@@ -1,6 +1,8 @@
 #include "drivers/null/device.h"
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <string>
 #include <utility>
 
@@ -35,9 +37,27 @@ class NullProgram final : public hal::Program {
   explicit NullProgram(hal::CodeObject code) : Program(std::move(code)) {}
 };
 
+/// Compute units of the largest card of an architecture, as its vendor's data sheets count them.
+struct CardRow {
+  std::string_view name;
+  uint32_t units;
+};
+constexpr CardRow kCards[] = {{"sm_75", 72},   {"sm_80", 108},  {"sm_86", 84},   {"sm_89", 142},
+                              {"sm_90", 132},  {"sm_100", 148}, {"sm_120", 188}, {"gfx942", 304},
+                              {"gfx950", 256}, {"gfx1100", 96}, {"gfx1101", 60}, {"gfx1102", 32},
+                              {"gfx1103", 12}, {"gfx1150", 16}, {"gfx1151", 40}, {"gfx1200", 32},
+                              {"gfx1201", 64}};
+constexpr uint32_t kOtherUnits = 64;
+
 bool is_gpu(std::string_view name) { return name.starts_with("gfx") || name.starts_with("sm_"); }
 
-/// Limits of the target that is compiled for: cards run work-groups.
+uint32_t units_of(std::string_view name) {
+  const auto* row = std::ranges::find(kCards, name, &CardRow::name);
+  return row == std::end(kCards) ? kOtherUnits : row->units;
+}
+
+/// Limits of the target that is compiled for: cards run work-groups, and have as many units as the
+/// largest of their kind unless a number follows the name: "sm_90,78".
 hal::Arch make_arch(std::string_view request) {
   hal::Arch arch{
       .vendor = hal::Vendor::kNull, .name = "x86_64", .cpu = "x86-64-v3", .features = {}};
@@ -54,6 +74,14 @@ hal::Arch make_arch(std::string_view request) {
   }
   arch.vector_bits = 128;
   if (is_gpu(arch.name)) {
+    uint32_t units = 0;
+    const auto [end, error] =
+        std::from_chars(arch.cpu.data(), arch.cpu.data() + arch.cpu.size(), units);
+    if (error == std::errc() && *end == 0 && units > 0)
+      arch.cpu.clear();
+    else
+      units = units_of(arch.name);
+    arch.units = units;
     arch.max_block = 1024;
     arch.local_memory_bytes = 48 << 10;
   }
