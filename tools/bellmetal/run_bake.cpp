@@ -28,14 +28,14 @@ struct Target {
 };
 
 Result<Target> find_target(const std::string& request) {
-  if (request.starts_with("sm_"))
-    return Target{{.vendor = hal::Vendor::kNv, .name = request, .cpu = {}, .features = {}},
-                  "",
-                  "NULL::" + request};
-  if (request.starts_with("gfx"))
-    return Target{{.vendor = hal::Vendor::kAmd, .name = request, .cpu = {}, .features = {}},
-                  "LLVM",
-                  "NULL::" + request};
+  const bool is_nv = request.starts_with("sm_"), is_amd = request.starts_with("gfx");
+  if (is_nv || is_amd) {
+    // NULL stands for the largest card of the kind; the number of its units only weighs choices.
+    const std::string name = "NULL::" + request;
+    hal::Arch arch = BM_TRY(runtime::open_device(name))->hal().arch();
+    arch.vendor = is_nv ? hal::Vendor::kNv : hal::Vendor::kAmd;
+    return Target{std::move(arch), is_nv ? "" : "LLVM", name};
+  }
   if (request.empty() || request == "native" || request.starts_with("native,")) {
     runtime::Device* device = BM_TRY(runtime::open_device("CPU::" + request));
     return Target{device->hal().arch(), "LLVM", "CPU::" + request};
