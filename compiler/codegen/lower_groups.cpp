@@ -1,4 +1,4 @@
-// Output loops on work-groups, and reductions that the work-items of a group share.
+// Output loops on work-groups.
 #include <algorithm>
 #include <array>
 
@@ -60,7 +60,7 @@ void Lowerer::lower_groups(BlockId root) {
       ValueId count = b_.index(f.count);
       const bool is_side = !is_chunk && schedule_.loops[f.loop].is_side;
       if (is_side)
-        count = b_.index(schedule_.loops[f.loop].range->src[0]->imm / schedule_.side);
+        count = b_.index(schedule_.side_groups(f.loop));
       else if (!is_chunk)
         count = emit(schedule_.loops[f.loop].range->src[0], instances[0]);
       ValueId digit = rest;
@@ -78,6 +78,7 @@ void Lowerer::lower_groups(BlockId root) {
         chunk = digit;
       else
         instances = bind_axis(instances, schedule_.loops[f.loop].range, digit, block, 1, 1, 1);
+      if (is_side) mask_side(schedule_.loops[f.loop].range, digit, instances[0]);
     }
     open.push_back({loop, axis, end});
   }
@@ -85,11 +86,9 @@ void Lowerer::lower_groups(BlockId root) {
   for (size_t i = open.size(); i-- > 0;) b_.close_groups(open[i].loop, open[i].axis, open[i].end);
 }
 
-/// Which of the iterations that a group does side by side this work-item has.
-ValueId Lowerer::side_number() { return b_.bit_and(b_.item(), b_.index(schedule_.side - 1)); }
-
 /// The other loops, merged: one chunk of their iterations per group.
 void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
+  if (schedule_.item_copies > 0) return lower_row(block, instances[0]);
   std::vector<size_t> loops;
   std::vector<ValueId> counts;
   ValueId total = b_.index(schedule_.side);
@@ -111,75 +110,6 @@ void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
   emit_stores(loop.body, instances, kernel_.stores);
   const ValueId begin = b_.mul(chunk, b_.index(schedule_.chunk));
   b_.close_items(loop, begin, schedule_.is_exact ? kNone : total, schedule_.trips);
-}
-
-/// Every work-item reduces every block-th iteration, or as many times fewer as there are results.
-void Lowerer::deal_reduction(ReduceState& s, BlockId block) {
-  const uint32_t items = schedule_.block;
-  ValueId total = b_.index(schedule_.side);
-  std::vector<ValueId> counts;
-  int64_t most = schedule_.side;
-  for (const Node* range : s.loops) {
-    const Node* extent = range->src[0];
-    ValueId count = emit(extent, s.envs[0]);
-    if (extent->lo < 0) {
-      const std::array args{count, b_.index(0)};
-      count = b_.alu(Op::kMax, DType::kI64, args);
-    }
-    counts.push_back(count);
-    total = b_.mul(total, count);
-    if (__builtin_mul_overflow(most, largest(extent), &most)) most = INT64_MAX;
-  }
-  const Builder::Loop loop = b_.open_loop(block, LoopKind::kItem);
-  ValueId rest = loop.index;
-  if (schedule_.side > 1)
-    rest = divide_index(Op::kDiv, rest, b_.index(schedule_.side), most <= kMax32);
-  uint32_t binding = 0;
-  for (size_t d = s.loops.size(); d-- > 0;) {
-    const bool is_narrow = most <= kMax32;
-    const ValueId digit = d == 0 ? rest : divide_index(Op::kMod, rest, counts[d], is_narrow);
-    if (d > 0) rest = divide_index(Op::kDiv, rest, counts[d], is_narrow);
-    binding = make_bindings(digit, loop.body, 0, 1, 0);
-    for (Env& env : s.envs) env = bound(env, s.loops[d], binding);
-  }
-  emit_dots_of(s, s.loops[0], binding);
-  std::vector<ValueId> partial;
-  for (size_t m = 0; m < s.members(); ++m) {
-    const uint32_t reg = s.vector_registers[m][0];
-    partial.push_back(accumulate_one(s.reduce(m), s.env(m), b_.read(loop.body, reg)));
-  }
-  for (size_t m = 0; m < s.members(); ++m)
-    b_.assign(loop.body, s.vector_registers[m][0], partial[m]);
-  const Value count = program_.at(total);
-  const bool is_exact = count.op == ValueOp::kConst && count.imm % items == 0 && count.imm > 0;
-  b_.close_items(loop, b_.index(0), is_exact ? kNone : total, is_exact ? count.imm / items : 0);
-}
-
-/// A tree in local memory combines the results of all work-items, in an order that depends on the
-/// block size alone.
-void Lowerer::combine_items(ReduceState& s, BlockId block) {
-  const uint32_t items = schedule_.block;
-  const ValueId item = b_.item();
-  for (size_t m = 0; m < s.members(); ++m) {
-    const uint32_t reg = s.vector_registers[m][0];
-    s.arrays.push_back(b_.add_local(program_.registers[reg].dtype, items));
-    b_.local_store(block, s.arrays[m], item, b_.read(block, reg));
-  }
-  b_.barrier(block);
-  for (uint32_t half = items / 2; half >= schedule_.side; half /= 2) {
-    const ValueId is_active = b_.lt(item, b_.index(half)), other = b_.add(item, b_.index(half));
-    const BlockId body = b_.open_block(block);
-    const BlockId outer_floor = b_.set_floor(body);
-    for (size_t m = 0; m < s.members(); ++m) {
-      const ValueId mine = b_.local_load(body, s.arrays[m], item);
-      const ValueId theirs = b_.local_load(body, s.arrays[m], other);
-      b_.local_store(body, s.arrays[m], item,
-                     b_.reduce_step(s.reduce(m)->reduce_op(), mine, theirs));
-    }
-    b_.set_floor(outer_floor);
-    b_.close_if(body, is_active);
-    b_.barrier(block);
-  }
 }
 
 }  // namespace bm::compiler

@@ -37,6 +37,7 @@ ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
         (is_instance && has_same_loops && dependencies(other) == dependencies(n) &&
          reduce_level_.at(other) == reduce_level_.at(n) && other_plan.lanes == plan.lanes &&
          other_plan.is_shared == plan.is_shared && other_plan.vector_range == plan.vector_range &&
+         other_plan.copies == plan.copies &&
          !memo_.contains(key(other, env))))
       group.push_back(other);
   }
@@ -72,7 +73,7 @@ void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std
                 .value_lanes = 1,
                 .vector_registers = {},
                 .scalar_registers = {},
-                .arrays = {}};
+                .shared = {}};
   const uint32_t vr = vector_range(mask, envs[0]);
   if (vr != kNone) {
     s.value_lanes = bindings_[envs[0][vr]].lanes;
@@ -222,10 +223,7 @@ ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accu
 /// Copies pairwise, then halves of the vector pairwise, then the scalar tail.
 ValueId Lowerer::combine(ReduceState& s, size_t m, BlockId block) {
   const Node* r = s.reduce(m);
-  if (s.plan.is_shared) {
-    const ValueId at = schedule_.side > 1 ? side_number() : b_.index(0);
-    return b_.cast(b_.local_load(block, s.arrays[m], at), r->dtype);
-  }
+  if (s.plan.is_shared) return b_.cast(s.shared[m], r->dtype);
   std::vector<ValueId> parts;
   for (uint32_t reg : s.vector_registers[m]) parts.push_back(b_.read(block, reg));
   while (parts.size() > 1) {

@@ -24,7 +24,7 @@ struct Binding {
   uint32_t first_lane = 0;  ///< binding of the same index without lanes
   uint32_t origin = 0;      ///< binding without lanes and offset
   BlockId block = 0;
-  ValueId mask = kNone;  ///< lanes that are iterations of the loop; kNone: all
+  ValueId mask = kNone;  ///< lanes, or whether this work-item's, are iterations of the loop
 };
 
 /// Binding number of every range, by dense range number; 0: not bound.
@@ -51,8 +51,8 @@ class Lowerer {
     ReducePlan plan;
     uint32_t value_lanes = 1;  // lanes of values that come from an output loop
     std::vector<std::vector<uint32_t>> vector_registers,
-        scalar_registers;          // [member·instance][copy]
-    std::vector<uint32_t> arrays;  // local ones of a shared reduction, by member
+        scalar_registers;         // [member·instance][copy]
+    std::vector<ValueId> shared;  // results of a shared reduction, by member
 
     size_t members() const { return group.size() * envs.size(); }
     const Node* reduce(size_t member) const { return group[member / envs.size()]; }
@@ -75,9 +75,29 @@ class Lowerer {
                         const std::vector<ValueId>& counts, bool is_narrow, BlockId block,
                         const Instances& instances);
   ValueId divide_index(Op op, ValueId a, ValueId b, bool is_narrow);
+  // lower_shared.cpp: reductions that the work-items of a group share, and rows written out.
+  struct Dealt;
+  struct DealtCopy {
+    std::vector<uint32_t> bindings;  // by loop
+    ValueId mask = kNone;            // kNone: all work-items have such an iteration
+  };
+  uint32_t parts() const { return schedule_.block / schedule_.side; }
+  ValueId part_number();
   ValueId side_number();
+  void mask_side(const Node* range, ValueId number, const Env& env);
+  ValueId masked_items(ValueId gate, uint64_t mask, const Env& env);
+  Dealt dealt_loops(const std::vector<const Node*>& loops, const Env& env);
+  DealtCopy bind_dealt(const Dealt& dealt, ValueId index, BlockId block);
+  std::vector<DealtCopy> bind_copies(const Dealt& dealt, ValueId first, BlockId block,
+                                     uint32_t copies, bool is_masked);
+  const std::vector<DealtCopy>* row_copies(const Dealt& dealt, uint32_t most);
+  void lower_row(BlockId block, const Env& env);
   void deal_reduction(ReduceState& s, BlockId block);
+  void accumulate_copies(ReduceState& s, BlockId block, const std::vector<DealtCopy>& copies);
+  void deal_singly(ReduceState& s, const Dealt& dealt, ValueId begin, int64_t trips, BlockId block);
   void combine_items(ReduceState& s, BlockId block);
+  ValueId reduce_local(const Node* reduce, uint32_t array, ValueId first, int64_t apart,
+                       uint32_t count, BlockId block);
   // lower_matrix.cpp: products by matrix instructions.
   struct Tile;
   void lower_matrix(BlockId root);
@@ -374,6 +394,8 @@ class Lowerer {
   std::unordered_map<const Node*, uint32_t> step_origins_;
   std::map<std::pair<const Node*, int64_t>, uint32_t> step_bindings_;
   std::unordered_map<const Node*, Stage> stages_;
+  std::map<std::vector<const Node*>, std::vector<DealtCopy>> row_copies_;
+  bool has_masked_items_ = false;  // some bindings without lanes have a mask
   /// Of ranges that a loop over tiles is open for: where the tile begins and ends.
   std::unordered_map<const Node*, std::pair<ValueId, ValueId>> tiles_;
   std::optional<const Node*> split_row_;  // see split_row

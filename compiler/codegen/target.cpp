@@ -171,21 +171,21 @@ constexpr std::array kGroupMatrixRows = {
     GroupMatrixRow{"sm_90", "sm_90a", DType::kI8, DType::kI32},
     GroupMatrixRow{"sm_90", "sm_90a", DType::kU8, DType::kI32}};
 
-/// Shared memory of a block that asks for it at launch and of a multiprocessor, and threads of the
-/// latter. Source: CUDA C++ Programming Guide 13.0, "Compute Capabilities", and cp.async in PTX
-/// ISA 9.0.
+/// Shared memory of a block that asks for it at launch and of a multiprocessor, and threads and
+/// blocks of the latter. Source: CUDA C++ Programming Guide 13.0, "Compute Capabilities",
+/// cuda_occupancy.h of CUDA 13.0, and cp.async in PTX ISA 9.0.
 struct PipeRow {
   int capability;
-  uint32_t group_kib, unit_kib, unit_items;
+  uint32_t group_kib, unit_kib, unit_items, unit_groups;
   bool has_async_copies;
 };
 constexpr std::array kPipeRows = {
-    PipeRow{75, 64, 64, 1024, false},   PipeRow{80, 163, 164, 2048, true},
-    PipeRow{86, 99, 100, 1536, true},   PipeRow{87, 163, 164, 1536, true},
-    PipeRow{88, 99, 100, 1536, true},   PipeRow{89, 99, 100, 1536, true},
-    PipeRow{90, 227, 228, 2048, true},  PipeRow{100, 227, 228, 2048, true},
-    PipeRow{103, 227, 228, 2048, true}, PipeRow{110, 227, 228, 1536, true},
-    PipeRow{120, 99, 100, 1536, true},  PipeRow{121, 99, 100, 1536, true}};
+    PipeRow{75, 64, 64, 1024, 16, false},   PipeRow{80, 163, 164, 2048, 32, true},
+    PipeRow{86, 99, 100, 1536, 16, true},   PipeRow{87, 163, 164, 1536, 16, true},
+    PipeRow{88, 99, 100, 1536, 16, true},   PipeRow{89, 99, 100, 1536, 24, true},
+    PipeRow{90, 227, 228, 2048, 32, true},  PipeRow{100, 227, 228, 2048, 32, true},
+    PipeRow{103, 227, 228, 2048, 32, true}, PipeRow{110, 227, 228, 1536, 24, true},
+    PipeRow{120, 99, 100, 1536, 24, true},  PipeRow{121, 99, 100, 1536, 24, true}};
 /// From compute capability 8.0 on the system has 1 KiB of every block's share.
 constexpr uint32_t kReservedBytes = 1024;
 
@@ -196,7 +196,8 @@ PipeInfo pipe_info(int capability) {
               .group_memory_bytes = row.group_kib << 10,
               .unit_memory_bytes = row.unit_kib << 10,
               .reserved_bytes = row.has_async_copies ? kReservedBytes : 0,
-              .unit_items = row.unit_items};
+              .unit_items = row.unit_items,
+              .unit_groups = row.unit_groups};
   return {};
 }
 

@@ -39,13 +39,16 @@ struct MatrixInfo {
   uint32_t words() const { return depth_words / parts; }
 };
 
-/// Groups that keep tiles of products of matrices in local memory, and the room they have.
+/// Room that groups have on a compute unit, and how those that multiply matrices use it.
 struct PipeInfo {
   bool has_async_copies = false;    ///< CopyKind::kAsync
   uint32_t group_memory_bytes = 0;  ///< most of one group, asked for at launch; 0: none do
   uint32_t unit_memory_bytes = 0;   ///< of all groups on one compute unit
   uint32_t reserved_bytes = 0;      ///< of every group, by the system
   uint32_t unit_items = 1024;       ///< most work-items on one compute unit
+  uint32_t unit_groups = 16;        ///< most groups
+  /// From memory, while 1024 work-items do one operation each.
+  double unit_bytes = 128;
   uint32_t unit_registers = 65536;  ///< of 32 bits
 };
 

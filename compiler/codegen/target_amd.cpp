@@ -94,6 +94,18 @@ std::vector<DotInfo> dot_rows(DotForm form) {
 constexpr uint32_t kMaxBlock = 1024;
 constexpr std::array<int64_t, 3> kMaxGroups = {UINT32_MAX / kMaxBlock, 65535, 65535};
 
+/// Waves of a compute unit, its vector registers over all lanes, and groups: as many as there are
+/// barriers. Source: LLVM 19, AMDGPUBaseInfo.cpp, getEUsPerCU, getMaxWavesPerEU, getTotalNumVGPRs
+/// (the smaller ones of RDNA) and getMaxWorkGroupsPerCU.
+struct UnitShape {
+  MatrixForm form;
+  uint32_t waves, registers;
+};
+constexpr std::array kUnitShapes = {UnitShape{MatrixForm::kMfma, 32, 4 * 512 * 64},
+                                    UnitShape{MatrixForm::kWmma11, 32, 2 * 1024 * 32},
+                                    UnitShape{MatrixForm::kWmma12, 32, 2 * 1024 * 32}};
+constexpr uint32_t kUnitGroups = 16;
+
 }  // namespace
 
 bool is_amd(const hal::Arch& arch) {
@@ -128,6 +140,10 @@ TargetInfo amd_info(const hal::Arch& arch, TargetInfo info) {
   info.sub_group = row->wave;
   info.matrix = matrix_rows(row->matrix);
   info.dots = dot_rows(row->dots);
+  const UnitShape* unit = std::ranges::find(kUnitShapes, row->matrix, &UnitShape::form);
+  info.pipe.unit_items = unit->waves * row->wave;
+  info.pipe.unit_groups = kUnitGroups;
+  info.pipe.unit_registers = unit->registers;
   return info;
 }
 

@@ -39,6 +39,10 @@ struct ReducePlan {
   uint32_t lanes = 1;
   uint32_t unroll = 1;     ///< independent accumulators
   bool is_shared = false;  ///< the work-items of a group do it together; no lanes then
+  /// Not 0, is_shared: iterations of a work-item that are loaded before any is added, in a trip. If
+  /// it never has more of them there is no loop, and other reductions and item loops over the same
+  /// loops find what was loaded and computed in registers.
+  uint32_t copies = 0;
 };
 
 /// A value of every element of a row that several passes over the row want: the first pass keeps it
@@ -156,9 +160,12 @@ struct Schedule {
   uint32_t block = 0;                            ///< work-items per group; 0: no groups
   std::array<std::vector<GroupFactor>, 3> axes;  ///< lowest digit first
   /// Iterations of the loop that is_side which a group does at once: work-item i has number i %
-  /// side of them, and the others with that number share its reductions. Then there are no item
-  /// loops.
+  /// side of them, or i / (block / side) where is_side_high, and all with that number share its
+  /// reductions and item loops. The latter are written out then.
   uint32_t side = 1;
+  bool is_side_high = false;
+  /// Not 0: a work-item has at most so many iterations of the item loops, and they are written out.
+  uint32_t item_copies = 0;
   int64_t trips = 0;      ///< most iterations of one work-item; 0: not known
   bool is_exact = false;  ///< no work-item is left without its trips
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
@@ -171,6 +178,11 @@ struct Schedule {
   /// Set: the kernel is lowered as opt/panels.h says; nothing above but the grid counts.
   std::shared_ptr<const PanelPlan> panels;
   std::shared_ptr<const AttentionPlan> attention;  ///< the same, as opt/attention.h says
+
+  /// Groups along the loop at position `loop`, which is_side.
+  int64_t side_groups(uint32_t loop) const {
+    return (loops[loop].range->src[0]->imm + side - 1) / side;
+  }
 };
 
 /// Bounds for kernels whose code would grow out of hand.

@@ -11,8 +11,6 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-/// Cost of a load whose neighbouring work-items read far apart, against neighbouring elements.
-constexpr double kScattered = 4;
 /// One level of the tree at the end of a shared reduction.
 constexpr double kLevelCost = 10;
 /// Merged copies of a body beyond this many nodes cost more to compile than they save.
@@ -64,7 +62,7 @@ uint64_t GroupScheduler::shared_bytes(const Level& level, uint32_t block) const 
 
 /// The loop around `r` along which neighbouring work-items differ, if a group shares one.
 const Node* GroupScheduler::shared_loop(const ReduceFacts& r, const Level& level) const {
-  if (side_) return side_;
+  if (side_.loop) return side_.loop;
   for (const ReduceFacts& around : reduces_)
     if (is_shared(around, level) && model_.depends(r.node, around.node->src.back()))
       return around.node->src.back();
@@ -82,7 +80,8 @@ GroupScheduler::Costs GroupScheduler::costs(const Level& level) {
     if (!is_within(r.outputs, level)) {
       c.element += r.evaluations * body_cost(r, along);
     } else if (is_shared(r, level)) {
-      c.dealt += r.evaluations * body_cost(r, r.node->src.back());
+      const bool is_low = side_.loop && !side_.is_high;
+      c.dealt += r.evaluations * body_cost(r, is_low ? side_.loop : r.node->src.back());
       ++c.levels;
     } else if (r.is_inner) {
       c.dealt += r.evaluations * body_cost(r, r.is_dot ? shared_loop(r, level) : nullptr);
@@ -90,11 +89,11 @@ GroupScheduler::Costs GroupScheduler::costs(const Level& level) {
       c.repeated += r.evaluations * body_cost(r, nullptr);
     }
   }
-  if (side_) {
-    c.groups /= kSide;
-    c.dealt *= kSide;
-    c.iterations = kSide;
+  if (side_.loop) {
+    c.groups = std::ceil(c.groups / side_.width);
+    c.dealt *= side_.width;
   }
+  add_row_facts(level, &c);
   return c;
 }
 
@@ -120,8 +119,10 @@ GroupScheduler::Shape GroupScheduler::best_shape(const Level& level) {
     // Large blocks are for reductions: elsewhere they only make the launch coarser.
     if (block > 256 && c.levels == 0) continue;
     if (shared_bytes(level, block) > target_.local_memory_bytes) continue;
-    for (const int64_t per_item : {1, 2, 4}) consider(c, {block, per_item, false, 0}, &best);
-    if (c.levels > 0) consider(c, {block, 1, true, 0}, &best);
+    if (block < 2 * side_.width) continue;
+    for (const int64_t per_item : {1, 2, 4})
+      if (!side_.loop) consider(c, {.block = block, .per_item = per_item}, &best);
+    if (c.levels > 0) consider(c, {.block = block, .is_single = true}, &best);
   }
   if (best.time == 0) best = {.block = 1, .time = INFINITY};  // local memory is too small
   return best;
@@ -137,7 +138,9 @@ void GroupScheduler::consider(const Costs& c, Shape s, Shape* best) const {
   if (!is_wanted(s)) return;
   if (s.per_item > 1 && (is_tiled_ || c.iterations < slots_ * static_cast<double>(s.per_item)))
     return;
-  s.time = time(c, s);
+  if (!place_copies(c, &s)) return;
+  const bool is_row = c.levels > 0 && found_dots_.empty();
+  s.time = is_row ? shared_time(c, s) : time(c, s);
   if (best->time == 0 || s.time < best->time * 0.99) *best = s;
 }
 

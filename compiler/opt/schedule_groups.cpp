@@ -27,8 +27,8 @@ Schedule GroupScheduler::run() {
   choose_side();
   if (limits_.has_tiles) choose_tile();
   shape_ = best_shape(is_group_);
-  if (side_ && shape_.block < kSide) {
-    side_ = nullptr;
+  if (side_.loop && shape_.block < 2 * side_.width) {
+    side_ = {};
     shape_ = best_shape(is_group_);
   }
   share_reductions();
@@ -107,16 +107,52 @@ void GroupScheduler::choose_level() {
   Level none(loops_.size(), false);
   place_symbols(&none);
   is_group_ = none;
-  double least = best_shape(none).time;
+  const double stream = stream_time(none);
+  double least = std::max(best_shape(none).time, kScattered * stream);
+  Side best;
   for (const ReduceFacts& r : reduces_) {
     if (r.is_inner || r.is_dot || r.trips < kLeastShared) continue;
     Level level = r.outputs;
     place_symbols(&level);
-    const double time = best_shape(level).time;
-    if (time >= least * 0.95) continue;
-    least = time;
-    is_group_ = level;
+    for (const Side& side : sides(level)) {
+      side_ = side;
+      const double time = std::max(best_shape(level).time, stream);
+      if (time >= least * 0.95) continue;
+      least = time;
+      is_group_ = level;
+      best = side;
+    }
   }
+  side_ = best;
+}
+
+/// Whether some number that a shared reduction loads has its neighbour along `loop`.
+bool GroupScheduler::has_neighbours(const Level& level, const Node* loop) {
+  for (const ReduceFacts& r : reduces_) {
+    if (!is_shared(r, level)) continue;
+    for (const Node* n : model_.body(r.node))
+      if (n->op == Op::kLoad && model_.strides(loop, 0).stride(n->src[0]) == 1) return true;
+  }
+  return false;
+}
+
+/// None, and results that a group may do side by side: neighbours in memory, or where reductions
+/// are short those of the last loop.
+std::vector<GroupScheduler::Side> GroupScheduler::sides(const Level& level) {
+  std::vector<Side> out(1);
+  if (!found_dots_.empty()) return out;
+  const Node* last = nullptr;
+  for (size_t i = 0; i < loops_.size(); ++i) {
+    const Node* extent = loops_[i]->src[0];
+    if (!level[i] || !extent->is_const() || extent->imm < 2) continue;
+    last = loops_[i];
+    if (has_neighbours(level, last))
+      for (uint32_t width = kWidestSide; width >= kWidestSide / 4; width /= 2)
+        if (extent->imm >= width) out.push_back({last, width, false});
+  }
+  for (uint32_t width = 2; last && width <= kWidestSide && width <= last->src[0]->imm; width *= 2)
+    out.push_back({last, width, true});
+  return out;
 }
 
 /// Where a group shares the reductions of every result, its work-items read words far apart. If
@@ -125,19 +161,22 @@ void GroupScheduler::choose_side() {
   const bool is_shared_level =
       std::ranges::all_of(is_group_, std::identity{}) &&
       std::ranges::any_of(reduces_, [&](const ReduceFacts& r) { return is_shared(r, is_group_); });
-  if (!is_shared_level || found_dots_.empty()) return;
+  if (!is_shared_level || found_dots_.empty()) return;  // else it is there already
   for (const Node* range : loops_) {
     const Node* extent = range->src[0];
     if (extent->is_const() && extent->imm > 0 && extent->imm % kSide == 0 &&
         std::ranges::all_of(found_dots_,
                             [&](const InnerDot& d) { return d.has_neighbours(range, kSide); }))
-      side_ = range;
+      side_ = {range, kSide, false};
   }
 }
 
 void GroupScheduler::share_reductions() {
-  for (const ReduceFacts& r : reduces_)
-    s_.reduces[r.node] = {.is_shared = shape_.block > 1 && is_shared(r, is_group_)};
+  for (const ReduceFacts& r : reduces_) {
+    const bool is_shared_one = shape_.block > 1 && is_shared(r, is_group_);
+    s_.reduces[r.node] = {.is_shared = is_shared_one,
+                          .copies = is_shared_one ? shape_.copies : 0};
+  }
   s_.dots = dots_;
 }
 
@@ -160,8 +199,10 @@ void GroupScheduler::set_launch() {
     for (size_t i = 0; i < loops_.size(); ++i)
       if (is_group_[i] == is_group)
         s_.loops.push_back(
-            {.range = loops_[i], .lanes = 1, .jam = jams_[i], .is_side = loops_[i] == side_});
-  s_.side = side_ ? kSide : 1;
+            {.range = loops_[i], .lanes = 1, .jam = jams_[i], .is_side = loops_[i] == side_.loop});
+  s_.side = side_.width;
+  s_.is_side_high = side_.is_high;
+  s_.item_copies = shape_.item_copies;
   s_.grid_loops = static_cast<uint32_t>(std::count(is_group_.begin(), is_group_.end(), true));
   s_.block = shape_.block;
   bool is_const = false;
@@ -226,8 +267,11 @@ void GroupScheduler::add_loop(uint32_t loop) {
     ++axis_;
     is_closed_ = false;
   }
-  const int64_t side = s_.loops[loop].is_side ? s_.side : 1;
-  const bool is_exact = multiply(&s_.grid[axis_], extent, side);
+  bool is_exact = true;
+  if (s_.loops[loop].is_side)
+    s_.grid[axis_].constant *= s_.side_groups(loop);
+  else
+    is_exact = multiply(&s_.grid[axis_], extent, 1);
   s_.axes[axis_].push_back({.loop = loop, .is_bounded = !is_exact});
   is_closed_ = !is_exact;
 }
@@ -266,7 +310,7 @@ void GroupScheduler::merge_all() {
   is_group_.assign(loops_.size(), false);
   jams_.assign(loops_.size(), 1);
   is_tiled_ = is_closed_ = false;
-  side_ = nullptr;
+  side_ = {};
   axis_ = 0;
   shape_ = best_shape(is_group_);
   share_reductions();

@@ -17,8 +17,12 @@ namespace bm::compiler {
 inline constexpr double kItemsPerUnit = 1024;
 /// Work-items that read neighbouring words, where a group shares reductions for as many results.
 inline constexpr uint32_t kSide = 16;
-/// Start of a work-item.
+/// Start of a work-item. Costs: time in which each of kItemsPerUnit work-items does one operation.
 inline constexpr double kStartCost = 10;
+/// Most results that a group does side by side elsewhere: neighbours fill lines of memory.
+inline constexpr uint32_t kWidestSide = 32;
+/// Cost of a load whose neighbouring work-items read far apart, against neighbouring elements.
+inline constexpr double kScattered = 4;
 /// Reductions below this many trips are not worth a barrier.
 inline constexpr double kLeastShared = 16;
 /// Numbers of a dot product's word.
@@ -50,10 +54,18 @@ class GroupScheduler {
     uint64_t bytes = 4;         ///< of its accumulator
   };
 
+  /// Iterations of a group loop that a group does side by side, see Schedule::side.
+  struct Side {
+    const Node* loop = nullptr;
+    uint32_t width = 1;
+    bool is_high = false;
+  };
   struct Shape {
     uint32_t block = 1;
-    int64_t per_item = 1;    ///< iterations of one work-item
-    bool is_single = false;  ///< one group does all iterations of the item loops
+    int64_t per_item = 1;      ///< iterations of one work-item
+    bool is_single = false;    ///< one group does all iterations of the item loops
+    uint32_t copies = 0;       ///< ReducePlan::copies
+    uint32_t item_copies = 0;  ///< Schedule::item_copies
     double time = 0;
   };
 
@@ -68,6 +80,8 @@ class GroupScheduler {
   void place_symbols(Level* level) const;
   void choose_level();
   void choose_side();
+  std::vector<Side> sides(const Level& level);
+  bool has_neighbours(const Level& level, const Node* loop);
   double scattered(const Node* load, const Node* along, int width = 1);
   double body_cost(const ReduceFacts& r, const Node* along);
   double trip_cost(const ReduceFacts& r, const Node* n, const Node* along);
@@ -80,10 +94,26 @@ class GroupScheduler {
     double element = 0;                 // per iteration of the item loops
     double dealt = 0, repeated = 0;     // per group: divided among work-items; done by each
     double levels = 0;                  // shared reductions
+    double trips = 1;                   // of the longest of them
+    double loads = 0;                   // of the bodies of shared reductions, in one iteration
+    double again = 0;                   // loads of the stores' values
+    double nodes = 0;                   // operations of one iteration of all passes over a row
+    double kept = 0;                    // registers for one iteration's loads
+    bool is_known = true;               // trips are constant
+    bool has_inner = false;             // some values are reductions themselves
+    bool has_item_loops = false, is_item_known = true;
+    uint64_t bytes = 0;  // of local memory, for one work-item
   };
 
   Costs costs(const Level& level);
   double time(const Costs& c, const Shape& s) const;
+  // schedule_group_rows.cpp: groups that share reductions.
+  void add_row_facts(const Level& level, Costs* c);
+  uint32_t most_copies(const Costs& c, uint32_t block) const;
+  double stream_time(const Level& level);
+  bool place_copies(const Costs& c, Shape* s) const;
+  double groups_of_unit(const Costs& c, const Shape& s) const;
+  double shared_time(const Costs& c, const Shape& s) const;
   Shape best_shape(const Level& level);
   bool is_wanted(const Shape& s) const;
   void consider(const Costs& c, Shape s, Shape* best) const;
@@ -109,7 +139,7 @@ class GroupScheduler {
   std::unordered_map<const Node*, DotPlan> dots_;
   std::vector<InnerDot> found_dots_;
   Level is_group_;
-  const Node* side_ = nullptr;  ///< the loop that is_side
+  Side side_;
   Shape shape_;
   bool is_tiled_ = false;
   size_t axis_ = 0;         // of the grid, being filled

@@ -1,0 +1,167 @@
+// What groups that share reductions cost: how many of them a processor has side by side, how many
+// iterations of a row a work-item takes at once, and what it waits for.
+#include <bit>
+#include <cmath>
+
+#include "compiler/opt/schedule_groups.h"
+
+namespace bm::compiler {
+namespace {
+
+using ir::Node;
+using ir::Op;
+
+/// Until a load from memory is there.
+constexpr double kLoadLatency = 80;
+/// Until all work-items of a group have arrived.
+constexpr double kBarrierCost = 4;
+/// Start and end of a group.
+constexpr double kGroupCost = 40;
+/// A load that an earlier pass has done before.
+constexpr double kAgain = 6;
+/// Most iterations of a work-item that are written out, and operations they may come to.
+constexpr uint32_t kMostCopies = 32;
+constexpr double kMostNodes = 1024;
+/// Iterations per trip where there are more, and loads of a trip.
+constexpr uint32_t kLoopCopies = 8, kLoopLoads = 16;
+/// Registers of a work-item besides what it keeps.
+constexpr double kOwnRegisters = 32;
+/// Results read by every work-item at the end of a shared reduction, as lower_shared.cpp has it.
+constexpr uint32_t kFewParts = 8;
+
+/// Steps at the end of a shared reduction.
+double combining_steps(uint32_t parts) {
+  if (parts <= kFewParts) return parts;
+  const uint32_t left = 1U << (std::countr_zero(parts) - 1) / 2;
+  return parts / left + left;
+}
+
+double registers_of(const Node* n) { return item_size(n->dtype) > 4 ? 2 : 1; }
+
+}  // namespace
+
+/// Everything that groups which share the reductions of `level` want to know of its rows.
+void GroupScheduler::add_row_facts(const Level& level, Costs* c) {
+  std::vector<const Node*> loads;
+  const auto see = [&](const Node* n) {
+    if (n->op != Op::kLoad || std::ranges::find(loads, n) != loads.end()) return;
+    loads.push_back(n);
+    c->kept += registers_of(n);
+  };
+  for (const ReduceFacts& r : reduces_) {
+    c->has_inner = c->has_inner || r.is_inner || r.is_dot || !is_within(r.outputs, level);
+    if (!is_shared(r, level)) continue;
+    c->bytes += r.bytes;
+    c->trips = std::max(c->trips, r.trips);
+    for (size_t i = 1; i < r.node->src.size(); ++i)
+      c->is_known = c->is_known && r.node->src[i]->src[0]->is_const();
+    double own = 0;
+    for (const Node* n : model_.body(r.node)) {
+      c->nodes += CostModel::weight(n);
+      own += n->op == Op::kLoad;
+      see(n);
+    }
+    c->loads = std::max(c->loads, own);
+  }
+  for (const Node* n : model_.output_loads()) {
+    ++c->again;
+    see(n);
+  }
+  c->nodes += model_.output_nodes();
+  for (size_t i = 0; i < loops_.size(); ++i) {
+    if (level[i]) continue;
+    c->has_item_loops = true;
+    c->is_item_known = c->is_item_known && !is_symbolic(i) && jams_[i] == 1;
+  }
+}
+
+/// What memory takes for rows that each work-item would read by itself if the reductions of `level`
+/// were not shared, and neighbours read side by side.
+double GroupScheduler::stream_time(const Level& level) {
+  const Node* along = item_loop(level);
+  if (!along) return 0;
+  double bytes = 0;
+  for (const ReduceFacts& r : reduces_) {
+    if (is_within(r.outputs, level) || r.is_inner || r.is_dot || r.trips < kLeastShared) continue;
+    for (const Node* n : model_.body(r.node))
+      if (n->op == Op::kLoad && scattered(n, along) > 0 &&
+          model_.strides(r.node->src.back(), 0).stride(n->src[0]) == 1 &&
+          std::ranges::all_of(loops_, [&](const Node* loop) {
+            return CostModel::trips(loop) == 1 || !model_.depends(r.node, loop) ||
+                   model_.depends(n, loop);
+          })) {
+        double times = r.trips;
+        for (size_t i = 0; i < loops_.size(); ++i)
+          if (r.outputs[i]) times *= CostModel::trips(loops_[i]);
+        bytes += times * static_cast<double>(item_size(n->dtype));
+      }
+  }
+  return bytes / (units_ * target_.pipe.unit_bytes);
+}
+
+/// Iterations of a row that a work-item may have written out.
+uint32_t GroupScheduler::most_copies(const Costs& c, uint32_t block) const {
+  const double room = target_.pipe.unit_registers / static_cast<double>(block) - kOwnRegisters;
+  const double most = std::min({room / std::max(c.kept, 1.0), kMostNodes / std::max(c.nodes, 1.0),
+                                static_cast<double>(kMostCopies)});
+  return static_cast<uint32_t>(std::max(most, 1.0));
+}
+
+/// How many iterations are written out; false if the shape does not exist.
+bool GroupScheduler::place_copies(const Costs& c, Shape* s) const {
+  if (c.levels == 0 || s->block < 2 || !found_dots_.empty()) return true;
+  const double parts = s->block / side_.width;
+  const uint32_t most = most_copies(c, s->block);
+  const double items = std::ceil(c.iterations / parts), trips = std::ceil(c.trips / parts);
+  const bool is_row = s->is_single && !c.has_inner && c.is_item_known && items <= most;
+  if (side_.loop || c.has_item_loops) s->item_copies = is_row ? static_cast<uint32_t>(items) : 0;
+  if (side_.loop && s->item_copies == 0) return false;
+  if (c.has_inner) return true;
+  if (c.is_known && trips <= most) {
+    s->copies = static_cast<uint32_t>(trips);
+    return true;
+  }
+  const double loop = std::min({static_cast<double>(kLoopCopies), static_cast<double>(most), trips,
+                                std::max(kLoopLoads / std::max(c.loads, 1.0), 1.0)});
+  s->copies = std::bit_floor(static_cast<uint32_t>(loop));
+  return true;
+}
+
+/// Groups that one processor has side by side.
+double GroupScheduler::groups_of_unit(const Costs& c, const Shape& s) const {
+  const PipeInfo& unit = target_.pipe;
+  const double registers = kOwnRegisters + c.kept * std::max(s.copies, s.item_copies);
+  const double bytes = static_cast<double>(c.bytes * s.block + unit.reserved_bytes);
+  const double memory = std::max(unit.unit_memory_bytes, target_.local_memory_bytes);
+  return std::max(std::floor(std::min({static_cast<double>(unit.unit_groups),
+                                       static_cast<double>(unit.unit_items) / s.block,
+                                       unit.unit_registers / (s.block * registers),
+                                       memory / std::max(bytes, 1.0)})),
+                  1.0);
+}
+
+double GroupScheduler::shared_time(const Costs& c, const Shape& s) const {
+  const double block = s.block, parts = s.block / side_.width;
+  const double per_item =
+      s.is_single ? std::ceil(c.iterations / parts) : static_cast<double>(s.per_item);
+  const double chunks = s.is_single ? 1 : std::ceil(c.iterations / (block * per_item));
+  const double trips = std::ceil(c.trips / parts), copies = std::max(s.copies, 1u);
+  const bool is_written = c.is_known && trips <= copies && s.copies > 0;
+  const double idle = trips * parts / c.trips;
+  double ops = kStartCost + per_item * c.element + c.repeated + c.dealt * idle / block +
+               c.levels * combining_steps(static_cast<uint32_t>(parts));
+  double batches = is_written ? 1 : c.levels * std::ceil(trips / copies);
+  if (!is_written) ops += (c.levels - 1) * trips * c.loads * kAgain;
+  if (s.item_copies == 0 && c.has_item_loops) {
+    batches += per_item / 4;
+    ops += per_item * c.again * kAgain;
+  }
+  const double alone =
+      ops + kGroupCost + kLoadLatency * batches + 2 * c.levels * kBarrierCost;
+  const double groups = c.groups * chunks;
+  const double side_by_side = std::min(groups_of_unit(c, s), std::max(groups / units_, 1.0));
+  const double rounds = std::max(groups / (units_ * side_by_side), 1.0);
+  return rounds * std::max(alone, side_by_side * block / kItemsPerUnit * ops);
+}
+
+}  // namespace bm::compiler
