@@ -21,9 +21,13 @@ constexpr double kGroupCost = 40;
 constexpr double kAgain = 6;
 /// Most iterations of a work-item that are written out, and operations they may come to.
 constexpr uint32_t kMostCopies = 32;
-constexpr double kMostNodes = 1024;
+constexpr double kMostNodes = 2048;
 /// Iterations per trip where there are more, and loads of a trip.
-constexpr uint32_t kLoopCopies = 8, kLoopLoads = 16;
+constexpr uint32_t kLoopCopies = 16, kLoopLoads = 16;
+/// Of memory, and what every halving of it costs.
+constexpr double kLineBytes = 128, kNarrow = 0.1;
+/// Work-items for a row where a group has several.
+constexpr uint32_t kLeastParts = 16;
 /// Registers of a work-item besides what it keeps.
 constexpr double kOwnRegisters = 32;
 /// Results read by every work-item at the end of a shared reduction, as lower_shared.cpp has it.
@@ -75,26 +79,30 @@ void GroupScheduler::add_row_facts(const Level& level, Costs* c) {
   }
 }
 
-/// What memory takes for rows that each work-item would read by itself if the reductions of `level`
-/// were not shared, and neighbours read side by side.
-double GroupScheduler::stream_time(const Level& level) {
-  const Node* along = item_loop(level);
-  if (!along) return 0;
+/// What memory takes for the numbers that reductions load once: several times as much where
+/// neighbouring work-items read far apart, and more where they are fewer than a line has numbers.
+double GroupScheduler::memory_time(const Level& level) {
   double bytes = 0;
   for (const ReduceFacts& r : reduces_) {
-    if (is_within(r.outputs, level) || r.is_inner || r.is_dot || r.trips < kLeastShared) continue;
-    for (const Node* n : model_.body(r.node))
-      if (n->op == Op::kLoad && scattered(n, along) > 0 &&
-          model_.strides(r.node->src.back(), 0).stride(n->src[0]) == 1 &&
-          std::ranges::all_of(loops_, [&](const Node* loop) {
-            return CostModel::trips(loop) == 1 || !model_.depends(r.node, loop) ||
-                   model_.depends(n, loop);
-          })) {
-        double times = r.trips;
-        for (size_t i = 0; i < loops_.size(); ++i)
-          if (r.outputs[i]) times *= CostModel::trips(loops_[i]);
-        bytes += times * static_cast<double>(item_size(n->dtype));
-      }
+    if (r.is_inner || r.is_dot || r.trips < kLeastShared) continue;
+    const bool is_low = side_.loop && !side_.is_high;
+    const Node* along = !is_shared(r, level) ? item_loop(level)
+                        : is_low             ? side_.loop
+                                             : r.node->src.back();
+    double times = r.trips;
+    for (size_t i = 0; i < loops_.size(); ++i)
+      if (r.outputs[i]) times *= CostModel::trips(loops_[i]);
+    for (const Node* n : model_.body(r.node)) {
+      const auto is_used_again = [&](const Node* loop) {
+        return CostModel::trips(loop) > 1 && model_.depends(r.node, loop) &&
+               !model_.depends(n, loop);
+      };
+      if (n->op != Op::kLoad || std::ranges::any_of(loops_, is_used_again)) continue;
+      const auto size = static_cast<double>(item_size(n->dtype));
+      const double lines = kLineBytes / (size * side_.width);
+      const double narrow = is_low ? 1 + kNarrow * std::log2(std::max(lines, 1.0)) : 1;
+      bytes += times * size * (scattered(n, along) > 0 ? kScattered : narrow);
+    }
   }
   return bytes / (units_ * target_.pipe.unit_bytes);
 }
@@ -111,6 +119,7 @@ uint32_t GroupScheduler::most_copies(const Costs& c, uint32_t block) const {
 bool GroupScheduler::place_copies(const Costs& c, Shape* s) const {
   if (c.levels == 0 || s->block < 2 || !found_dots_.empty()) return true;
   const double parts = s->block / side_.width;
+  if (side_.is_high && parts < kLeastParts) return false;
   const uint32_t most = most_copies(c, s->block);
   const double items = std::ceil(c.iterations / parts), trips = std::ceil(c.trips / parts);
   const bool is_row = s->is_single && !c.has_inner && c.is_item_known && items <= most;
@@ -133,11 +142,11 @@ double GroupScheduler::groups_of_unit(const Costs& c, const Shape& s) const {
   const double registers = kOwnRegisters + c.kept * std::max(s.copies, s.item_copies);
   const double bytes = static_cast<double>(c.bytes * s.block + unit.reserved_bytes);
   const double memory = std::max(unit.unit_memory_bytes, target_.local_memory_bytes);
-  return std::max(std::floor(std::min({static_cast<double>(unit.unit_groups),
-                                       static_cast<double>(unit.unit_items) / s.block,
-                                       unit.unit_registers / (s.block * registers),
-                                       memory / std::max(bytes, 1.0)})),
-                  1.0);
+  return std::max(
+      std::floor(std::min(
+          {static_cast<double>(unit.unit_groups), static_cast<double>(unit.unit_items) / s.block,
+           unit.unit_registers / (s.block * registers), memory / std::max(bytes, 1.0)})),
+      1.0);
 }
 
 double GroupScheduler::shared_time(const Costs& c, const Shape& s) const {
@@ -156,12 +165,13 @@ double GroupScheduler::shared_time(const Costs& c, const Shape& s) const {
     batches += per_item / 4;
     ops += per_item * c.again * kAgain;
   }
-  const double alone =
-      ops + kGroupCost + kLoadLatency * batches + 2 * c.levels * kBarrierCost;
+  const double alone = ops + kGroupCost + kLoadLatency * batches + 2 * c.levels * kBarrierCost;
   const double groups = c.groups * chunks;
   const double side_by_side = std::min(groups_of_unit(c, s), std::max(groups / units_, 1.0));
   const double rounds = std::max(groups / (units_ * side_by_side), 1.0);
-  return rounds * std::max(alone, side_by_side * block / kItemsPerUnit * ops);
+  const double narrow = side_.is_high ? std::max(kWidestSide / parts, 1.0) : 1;
+  return rounds * std::max(alone, side_by_side * block / kItemsPerUnit * ops) *
+         (1 + kNarrow * std::log2(narrow));
 }
 
 }  // namespace bm::compiler

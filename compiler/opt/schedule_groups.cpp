@@ -107,8 +107,7 @@ void GroupScheduler::choose_level() {
   Level none(loops_.size(), false);
   place_symbols(&none);
   is_group_ = none;
-  const double stream = stream_time(none);
-  double least = std::max(best_shape(none).time, kScattered * stream);
+  double least = best_shape(none).time + memory_time(none);
   Side best;
   for (const ReduceFacts& r : reduces_) {
     if (r.is_inner || r.is_dot || r.trips < kLeastShared) continue;
@@ -116,7 +115,7 @@ void GroupScheduler::choose_level() {
     place_symbols(&level);
     for (const Side& side : sides(level)) {
       side_ = side;
-      const double time = std::max(best_shape(level).time, stream);
+      const double time = best_shape(level).time + memory_time(level);
       if (time >= least * 0.95) continue;
       least = time;
       is_group_ = level;
@@ -174,8 +173,7 @@ void GroupScheduler::choose_side() {
 void GroupScheduler::share_reductions() {
   for (const ReduceFacts& r : reduces_) {
     const bool is_shared_one = shape_.block > 1 && is_shared(r, is_group_);
-    s_.reduces[r.node] = {.is_shared = is_shared_one,
-                          .copies = is_shared_one ? shape_.copies : 0};
+    s_.reduces[r.node] = {.is_shared = is_shared_one, .copies = is_shared_one ? shape_.copies : 0};
   }
   s_.dots = dots_;
 }

@@ -110,7 +110,7 @@ class GroupScheduler {
   // schedule_group_rows.cpp: groups that share reductions.
   void add_row_facts(const Level& level, Costs* c);
   uint32_t most_copies(const Costs& c, uint32_t block) const;
-  double stream_time(const Level& level);
+  double memory_time(const Level& level);
   bool place_copies(const Costs& c, Shape* s) const;
   double groups_of_unit(const Costs& c, const Shape& s) const;
   double shared_time(const Costs& c, const Shape& s) const;
