@@ -297,8 +297,8 @@ void Lowerer::emit_store(BlockId block, const ir::Store& s, const Env& env) {
   // A kernel of a single element has no ranges at all.
   const uint32_t r =
       ranges_.empty() ? kNone : vector_range(~uint64_t{0} >> (64 - ranges_.size()), env);
-  if (has_masked_items_) gate = masked_items(gate, ~uint64_t{0}, env);
-  if (r == kNone) return b_.store(block, s.param, emit(s.index, env), value, gate);
+  if (r == kNone)
+    return b_.store(block, s.param, emit(s.index, env), value, inside(~uint64_t{0}, env, gate));
   const Binding binding = bindings_[env[r]];
   Env first = env;
   first[r] = binding.first_lane;

@@ -111,9 +111,9 @@ ValueId Lowerer::emit_index_division(const Node* n, ValueId a, ValueId b) {
 ValueId Lowerer::emit_load(const Node* n, const Env& env) {
   const uint32_t vr = vector_range(dependencies(n), env);
   if (vr != kNone) return emit_load_lanes(n, env, vr);
-  ValueId gate = n->src.size() > 1 ? emit(n->src[1], env) : kNone;
-  if (has_masked_items_) gate = masked_items(gate, dependencies(n), env);
-  return b_.load(static_cast<int>(n->imm), n->dtype, 1, emit(n->src[0], env), gate);
+  const ValueId gate = n->src.size() > 1 ? emit(n->src[1], env) : kNone;
+  const ValueId at = emit(n->src[0], env);
+  return b_.load(static_cast<int>(n->imm), n->dtype, 1, at, inside(dependencies(n), env, gate));
 }
 
 ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {

@@ -1,6 +1,7 @@
 // Output loops on work-groups.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "compiler/codegen/lowerer.h"
 
@@ -62,11 +63,13 @@ void Lowerer::lower_groups(BlockId root) {
       if (is_side)
         count = b_.index(schedule_.side_groups(f.loop));
       else if (!is_chunk)
-        count = emit(schedule_.loops[f.loop].range->src[0], instances[0]);
+        count = tiles_along(schedule_.loops[f.loop], instances[0]);
       ValueId digit = rest;
       if (!is_last) {
-        digit = divide_index(Op::kMod, rest, count, false);
-        rest = divide_index(Op::kDiv, rest, count, false);
+        // Groups along an axis are counted in 32 bits.
+        const bool is_known = program_.at(count).op == ValueOp::kConst;
+        digit = divide_index(Op::kMod, rest, count, is_known);
+        rest = divide_index(Op::kDiv, rest, count, is_known);
       }
       total = b_.mul(total, count);
       if (f.is_bounded) end = total;
@@ -74,6 +77,8 @@ void Lowerer::lower_groups(BlockId root) {
         const ValueId first = b_.mul(digit, b_.index(schedule_.side));
         digit = b_.add(first, side_number());
       }
+      if (!is_chunk && schedule_.loops[f.loop].tile > 0)
+        digit = b_.mul(digit, b_.index(schedule_.loops[f.loop].tile));
       if (is_chunk)
         chunk = digit;
       else
@@ -82,34 +87,52 @@ void Lowerer::lower_groups(BlockId root) {
     }
     open.push_back({loop, axis, end});
   }
-  lower_items(block, std::move(instances), chunk);
+  if (schedule_.transposed)
+    lower_transposed(block, instances[0]);
+  else
+    lower_items(block, std::move(instances), chunk);
   for (size_t i = open.size(); i-- > 0;) b_.close_groups(open[i].loop, open[i].axis, open[i].end);
+}
+
+/// Iterations of a loop in the grid, or tiles of them.
+ValueId Lowerer::tiles_along(const AxisPlan& axis, const Env& env) {
+  const ValueId extent = emit(axis.range->src[0], env);
+  if (axis.tile == 0) return extent;
+  const Value v = program_.at(extent);
+  if (v.op == ValueOp::kConst) return b_.index((v.imm + axis.tile - 1) / axis.tile);
+  return b_.shr(b_.add(extent, b_.index(axis.tile - 1)),
+                std::countr_zero(static_cast<uint64_t>(axis.tile)));
 }
 
 /// The other loops, merged: one chunk of their iterations per group.
 void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
   if (schedule_.item_copies > 0) return lower_row(block, instances[0]);
-  std::vector<size_t> loops;
-  std::vector<ValueId> counts;
-  ValueId total = b_.index(schedule_.side);
+  ItemLoops items;
+  items.instances = std::move(instances);
+  items.total = b_.index(schedule_.side);
   int64_t most = 1;
   for (size_t i = schedule_.grid_loops; i < schedule_.loops.size(); ++i) {
     const AxisPlan& axis = schedule_.loops[i];
     const Node* extent = axis.range->src[0];
-    loops.push_back(i);
-    counts.push_back(axis.jam > 1 ? b_.index(extent->imm / axis.jam) : emit(extent, instances[0]));
+    items.loops.push_back(i);
+    ValueId count =
+        axis.jam > 1 ? b_.index(extent->imm / axis.jam) : emit(extent, items.instances[0]);
     if (extent->lo < 0) {
-      const std::array args{counts.back(), b_.index(0)};
-      counts.back() = b_.alu(Op::kMax, DType::kI64, args);
+      const std::array args{count, b_.index(0)};
+      count = b_.alu(Op::kMax, DType::kI64, args);
     }
-    total = b_.mul(total, counts.back());
+    items.counts.push_back(count);
+    items.total = b_.mul(items.total, count);
     if (__builtin_mul_overflow(most, largest(extent), &most)) most = INT64_MAX;
   }
-  const Builder::Loop loop = b_.open_loop(block, LoopKind::kItem);
-  instances = split_index(loop.index, loops, counts, most <= kMax32, loop.body, instances);
-  emit_stores(loop.body, instances, kernel_.stores);
-  const ValueId begin = b_.mul(chunk, b_.index(schedule_.chunk));
-  b_.close_items(loop, begin, schedule_.is_exact ? kNone : total, schedule_.trips);
+  items.is_narrow = most <= kMax32;
+  items.chunk = chunk;
+  if (!schedule_.has_copies)
+    lower_item_loop(items, block);
+  else if (schedule_.is_exact)
+    lower_copies(items, block);
+  else
+    split_chunks(items, block);
 }
 
 }  // namespace bm::compiler

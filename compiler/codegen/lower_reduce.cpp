@@ -37,8 +37,7 @@ ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
         (is_instance && has_same_loops && dependencies(other) == dependencies(n) &&
          reduce_level_.at(other) == reduce_level_.at(n) && other_plan.lanes == plan.lanes &&
          other_plan.is_shared == plan.is_shared && other_plan.vector_range == plan.vector_range &&
-         other_plan.copies == plan.copies &&
-         !memo_.contains(key(other, env))))
+         other_plan.copies == plan.copies && !memo_.contains(key(other, env))))
       group.push_back(other);
   }
   emit_reduce_group(group, envs, plan);

@@ -45,17 +45,6 @@ void Lowerer::mask_side(const Node* range, ValueId number, const Env& env) {
   const int64_t extent = range->src[0]->imm;
   if (extent % schedule_.side == 0) return;
   bindings_[env[number_of(range)]].mask = b_.lt(number, b_.index(extent));
-  has_masked_items_ = true;
-}
-
-/// `gate` (kNone: none) and the masks of the loops in `mask`.
-ValueId Lowerer::masked_items(ValueId gate, uint64_t mask, const Env& env) {
-  for (uint32_t r = 0; r < ranges_.size() && mask >> r; ++r) {
-    const Binding& binding = bindings_[env[r]];
-    if (!(mask >> r & 1) || binding.lanes > 1 || binding.mask == kNone) continue;
-    gate = gate == kNone ? binding.mask : b_.bit_and(gate, binding.mask);
-  }
-  return gate;
 }
 
 Lowerer::Dealt Lowerer::dealt_loops(const std::vector<const Node*>& loops, const Env& env) {
@@ -109,7 +98,6 @@ std::vector<Lowerer::DealtCopy> Lowerer::bind_copies(const Dealt& d, ValueId fir
     if (is_masked && (!d.known_total || offset + parts() > *d.known_total)) {
       copy.mask = b_.lt(index, d.total);
       for (const uint32_t b : copy.bindings) bindings_[b].mask = copy.mask;
-      has_masked_items_ = true;
     }
     out.push_back(std::move(copy));
   }
@@ -216,8 +204,7 @@ void Lowerer::deal_singly(ReduceState& s, const Dealt& d, ValueId begin, int64_t
   for (size_t m = 0; m < s.members(); ++m)
     b_.assign(loop.body, s.vector_registers[m][0], partial[m]);
   s.envs = before;
-  if (is_high)
-    return b_.close_loop(loop, b_.add(begin, part_number()), d.total, int64_t{parts()});
+  if (is_high) return b_.close_loop(loop, b_.add(begin, part_number()), d.total, int64_t{parts()});
   bool is_exact = false;
   if (const Value& from = program_.at(begin); d.known_total && from.op == ValueOp::kConst) {
     const int64_t left = *d.known_total - from.imm;
@@ -235,8 +222,7 @@ ValueId Lowerer::reduce_local(const Node* reduce, uint32_t array, ValueId first,
   const uint32_t width = apart == 1 && size >= 4 ? std::min(16 / size, count) : 1;
   std::vector<ValueId> values;
   for (uint32_t i = 0; i < count; i += width) {
-    const ValueId words =
-        b_.local_load(block, array, b_.add(first, b_.index(i * apart)), width);
+    const ValueId words = b_.local_load(block, array, b_.add(first, b_.index(i * apart)), width);
     for (uint32_t lane = 0; lane < width; ++lane) values.push_back(b_.extract(words, lane));
   }
   for (; values.size() > 1; values.resize(values.size() / 2))
@@ -265,16 +251,15 @@ void Lowerer::combine_items(ReduceState& s, BlockId block) {
     left = uint32_t{1} << (std::countr_zero(left) - 1) / 2;
     const BlockId body = b_.open_block(block), floor = b_.set_floor(body);
     for (size_t m = 0; m < s.members(); ++m)
-      b_.local_store(body, arrays[m], item,
-                     reduce_local(s.reduce(m), arrays[m], item, apart * left, parts() / left,
-                                  body));
+      b_.local_store(
+          body, arrays[m], item,
+          reduce_local(s.reduce(m), arrays[m], item, apart * left, parts() / left, body));
     b_.set_floor(floor);
     b_.close_if(body, b_.lt(part, b_.index(left)));
     b_.barrier(block);
   }
   ValueId first = b_.index(0);
-  if (side > 1)
-    first = schedule_.is_side_high ? b_.sub(item, part) : side_number();
+  if (side > 1) first = schedule_.is_side_high ? b_.sub(item, part) : side_number();
   for (size_t m = 0; m < s.members(); ++m)
     s.shared.push_back(reduce_local(s.reduce(m), arrays[m], first, apart, left, block));
 }

@@ -71,6 +71,25 @@ class Lowerer {
   // lower_groups.cpp: the same for targets with work-groups, and reductions shared by a group.
   void lower_groups(BlockId root);
   void lower_items(BlockId block, Instances instances, ValueId chunk);
+  ValueId tiles_along(const AxisPlan& axis, const Env& env);
+  // lower_group_copies.cpp: trips of a work-item side by side.
+  /// Loops that the work-items of a group do, merged: chunk number `chunk` of them.
+  struct ItemLoops {
+    Instances instances;          // copies of the loops around
+    std::vector<size_t> loops;    // numbers in the schedule
+    std::vector<ValueId> counts;  // of their iterations
+    ValueId total = kNone, chunk = kNone;
+    bool is_narrow = false;  // all iterations are counted in 32 bits
+  };
+  void emit_loads(const Instances& instances);
+  void lower_copies(const ItemLoops& items, BlockId block);
+  void lower_item_loop(const ItemLoops& items, BlockId block);
+  void split_chunks(const ItemLoops& items, BlockId block);
+  // lower_group_transpose.cpp: loads transposed through local memory.
+  void lower_transposed(BlockId block, const Env& env);
+  Instances bind_transposed(const Env& env, const Node* near, const Node* far, BlockId block);
+  void mask_binding(uint32_t binding, const Node* range, const Env& env);
+  ValueId inside(uint64_t mask, const Env& env, ValueId gate);
   Instances split_index(ValueId index, const std::vector<size_t>& loops,
                         const std::vector<ValueId>& counts, bool is_narrow, BlockId block,
                         const Instances& instances);
@@ -85,7 +104,6 @@ class Lowerer {
   ValueId part_number();
   ValueId side_number();
   void mask_side(const Node* range, ValueId number, const Env& env);
-  ValueId masked_items(ValueId gate, uint64_t mask, const Env& env);
   Dealt dealt_loops(const std::vector<const Node*>& loops, const Env& env);
   DealtCopy bind_dealt(const Dealt& dealt, ValueId index, BlockId block);
   std::vector<DealtCopy> bind_copies(const Dealt& dealt, ValueId first, BlockId block,
@@ -395,7 +413,6 @@ class Lowerer {
   std::map<std::pair<const Node*, int64_t>, uint32_t> step_bindings_;
   std::unordered_map<const Node*, Stage> stages_;
   std::map<std::vector<const Node*>, std::vector<DealtCopy>> row_copies_;
-  bool has_masked_items_ = false;  // some bindings without lanes have a mask
   /// Of ranges that a loop over tiles is open for: where the tile begins and ends.
   std::unordered_map<const Node*, std::pair<ValueId, ValueId>> tiles_;
   std::optional<const Node*> split_row_;  // see split_row

@@ -76,7 +76,13 @@ struct TargetInfo {
   bool has_groups = false;  ///< kernels run in work-groups of up to max_block work-items
   uint32_t max_block = 1;
   uint32_t local_memory_bytes = 0;
-  uint32_t sub_group = 32;         ///< work-items of a group that run as one
+  uint32_t sub_group = 32;  ///< work-items of a group that run as one
+  /// Local memory: so many follow each other in one bank. Source: CUDA C++ Programming Guide 13.0,
+  /// "Shared Memory"; AMD RDNA3 ISA guide, "LDS".
+  uint32_t local_bank_bytes = 4;
+  /// Of every param, for a work-item of a kernel that only waits for memory: 32 KiB by 2048 of
+  /// them, about what a multiprocessor of an H200 must have on its way for 4.8 TB/s.
+  uint32_t item_bytes_ahead = 16;
   std::vector<DotInfo> dots;       ///< instructions for dot products of small numbers
   std::vector<MatrixInfo> matrix;  ///< matrix instructions, best first
   PipeInfo pipe;                   ///< for matrix instructions

@@ -145,6 +145,31 @@ struct StagedPlan {
   uint32_t items() const { return left.tile / left.per_item * (right.tile / right.per_item); }
 };
 
+/// Loads whose neighbours in memory are neighbours along another output loop than those of the
+/// stores. A group does a tile of both loops: its work-items load along `across` into local memory,
+/// wait for each other, and do everything else along `along`.
+struct TransposePlan {
+  static constexpr uint32_t kBlock = 256;  ///< work-items
+  const ir::Node* across = nullptr;        ///< output loop along which the loads are contiguous
+  const ir::Node* along = nullptr;         ///< the one along which the stores are
+  std::vector<const ir::Node*> loads;      ///< a tile of local memory each
+  uint32_t tile = 32;                      ///< iterations of either loop; a power of two
+  uint32_t bank_bytes = 4;                 ///< of local memory
+
+  /// Iterations along the second loop of a pass that the work-items do at once.
+  uint32_t rows() const { return kBlock / tile; }
+  uint32_t copies() const { return tile / rows(); }
+  /// Elements between neighbours along `along` in local memory. An odd number of banks, or of pairs
+  /// of them where an element takes two: neither pass has two work-items wait for one bank.
+  uint32_t row(const ir::Node* load) const {
+    const auto size = static_cast<uint32_t>(item_size(load->dtype));
+    return tile + (size < bank_bytes ? bank_bytes / size : 1);
+  }
+  uint64_t local_bytes(const ir::Node* load) const {
+    return uint64_t{row(load)} * tile * static_cast<uint64_t>(item_size(load->dtype));
+  }
+};
+
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
   const ir::Node* scan = nullptr;    ///< loop that the kernel's scans run along: the innermost
@@ -166,8 +191,9 @@ struct Schedule {
   bool is_side_high = false;
   /// Not 0: a work-item has at most so many iterations of the item loops, and they are written out.
   uint32_t item_copies = 0;
-  int64_t trips = 0;      ///< most iterations of one work-item; 0: not known
-  bool is_exact = false;  ///< no work-item is left without its trips
+  int64_t trips = 0;        ///< most iterations of one work-item; 0: not known
+  bool has_copies = false;  ///< a work-item's trips are written out side by side, loads first
+  bool is_exact = false;    ///< no work-item is left without its trips
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
   std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
   std::vector<StagePlan> stages;
@@ -175,6 +201,8 @@ struct Schedule {
   /// Set: `loops` are those besides the rows and columns of the product, one per group.
   std::optional<MatrixPlan> matrix;
   std::optional<StagedPlan> staged;  ///< the same
+  /// Set: all `loops` are in the grid, those of the plan in tiles.
+  std::optional<TransposePlan> transposed;
   /// Set: the kernel is lowered as opt/panels.h says; nothing above but the grid counts.
   std::shared_ptr<const PanelPlan> panels;
   std::shared_ptr<const AttentionPlan> attention;  ///< the same, as opt/attention.h says
@@ -229,5 +257,10 @@ std::optional<Schedule> make_pipe_schedule(const ir::KernelIr& kernel, const Tar
 /// The same without such instructions, where that pays.
 std::optional<Schedule> make_staged_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                              uint32_t units, ScheduleLimits limits);
+
+/// For kernels without reductions that transpose what they load, on targets with work-groups.
+std::optional<Schedule> make_transpose_schedule(const ir::KernelIr& kernel,
+                                                const TargetInfo& target, uint32_t units,
+                                                ScheduleLimits limits);
 
 }  // namespace bm::compiler

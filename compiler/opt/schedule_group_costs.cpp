@@ -15,6 +15,10 @@ using ir::Op;
 constexpr double kLevelCost = 10;
 /// Merged copies of a body beyond this many nodes cost more to compile than they save.
 constexpr double kMaxMergedNodes = 200;
+/// Without loads, stores and arithmetic of several iterations beside each other little is gained.
+constexpr double kMaxCopiedNodes = 400;
+/// Iterations of a work-item that pay for its start, and most that are written out.
+constexpr int64_t kPlainTrips = 4, kMostCopies = 16;
 
 }  // namespace
 
@@ -122,10 +126,28 @@ GroupScheduler::Shape GroupScheduler::best_shape(const Level& level) {
     if (block < 2 * side_.width) continue;
     for (const int64_t per_item : {1, 2, 4})
       if (!side_.loop) consider(c, {.block = block, .per_item = per_item}, &best);
+    for (int64_t n = 2 * kPlainTrips; n <= most_copies(); n *= 2)
+      if (!side_.loop) consider(c, {.block = block, .per_item = n}, &best);
     if (c.levels > 0) consider(c, {.block = block, .is_single = true}, &best);
   }
   if (best.time == 0) best = {.block = 1, .time = INFINITY};  // local memory is too small
   return best;
+}
+
+/// Trips of a work-item that are written out side by side; 1: a loop. Kernels without reductions
+/// only wait for memory.
+int64_t GroupScheduler::most_copies() const {
+  if (!reduces_.empty() || !limits_.has_tiles || is_tiled_) return 1;
+  int64_t widest = 0;
+  for (const Node* load : model_.output_loads()) widest = std::max(widest, item_size(load->dtype));
+  for (const ir::Store& s : kernel_.stores)
+    if (model_.output_loads().empty()) widest = std::max(widest, item_size(s.value->dtype));
+  const double nodes = model_.output_nodes() + static_cast<double>(kernel_.stores.size());
+  int64_t copies = kMostCopies;
+  while (copies > kPlainTrips && (copies * widest > target_.item_bytes_ahead ||
+                                  static_cast<double>(copies) * nodes > kMaxMergedNodes))
+    copies /= 2;
+  return static_cast<double>(copies) * nodes > kMaxCopiedNodes ? 1 : copies;
 }
 
 bool GroupScheduler::is_wanted(const Shape& s) const {

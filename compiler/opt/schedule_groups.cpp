@@ -217,6 +217,7 @@ void GroupScheduler::set_launch() {
     s_.chunk = s_.trips * block;
     add_chunks(up(items, s_.chunk), is_const);
   }
+  s_.has_copies = s_.trips > 1 && s_.trips <= most_copies();
   s_.is_exact = is_const && s_.trips > 0 && items % s_.chunk == 0 && items > 0;
   // An axis takes constants, then at most one loop whose extent is known at launch.
   for (const bool is_symbol : {false, true})
@@ -320,6 +321,8 @@ Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& targe
   if (auto pipe = make_pipe_schedule(kernel, target, units, limits)) return std::move(*pipe);
   if (auto matrix = make_matrix_schedule(kernel, target, units, limits)) return std::move(*matrix);
   if (auto staged = make_staged_schedule(kernel, target, units, limits)) return std::move(*staged);
+  if (auto turned = make_transpose_schedule(kernel, target, units, limits))
+    return std::move(*turned);
   return GroupScheduler(kernel, target, units, limits).run();
 }
 

@@ -116,6 +116,7 @@ class GroupScheduler {
   double shared_time(const Costs& c, const Shape& s) const;
   Shape best_shape(const Level& level);
   bool is_wanted(const Shape& s) const;
+  int64_t most_copies() const;
   void consider(const Costs& c, Shape s, Shape* best) const;
   void choose_tile();
   std::optional<double> tile_cost(const ReduceFacts& r, size_t x, uint32_t a, size_t y, uint32_t b);

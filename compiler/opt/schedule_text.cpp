@@ -88,6 +88,12 @@ std::string to_string(const Schedule& schedule) {
     out += fmt::format("dot products of 8-bit numbers: {} sums\n", schedule.dots.size());
   if (schedule.attention) out += text_of(*schedule.attention);
   if (schedule.panels) out += text_of(*schedule.panels);
+  if (schedule.transposed)
+    out += fmt::format("{} loads transposed through local memory, tiles of {} × {}\n",
+                       schedule.transposed->loads.size(), schedule.transposed->tile,
+                       schedule.transposed->tile);
+  if (schedule.has_copies)
+    out += fmt::format("{} iterations of a work-item side by side\n", schedule.trips);
   if (schedule.matrix)
     out += fmt::format(
         "matrix instructions: {} × {} tiles of sub-groups of {} × {}, {} deep\n",

@@ -140,15 +140,25 @@ struct Fault {
 
 std::string_view fault_name(Fault::Kind kind);
 
+/// What goes between memory and a multiprocessor at least. Source: CUDA C++ Best Practices Guide
+/// 13.0, "Coalesced Access to Global Memory".
+inline constexpr uint64_t kSectorBytes = 32;
+
 /// What memory instructions moved, counted.
 struct Traffic {
-  uint64_t global_load_bytes = 0;  ///< by loads and cp.async, of all threads
-  uint64_t shared_passes = 0;      ///< of shared memory: a pass reaches every bank once
-  uint64_t shared_conflicts = 0;   ///< passes that only conflicts of banks need
-  uint64_t group_products = 0;     ///< multiplications by wgmma
+  uint64_t global_load_bytes = 0;     ///< by loads and cp.async, of all threads
+  uint64_t global_load_sectors = 0;   ///< that the loads of a warp touch, each load by itself
+  uint64_t global_store_bytes = 0;    ///< by stores
+  uint64_t global_store_sectors = 0;  ///< as of loads
+  uint64_t shared_passes = 0;         ///< of shared memory: a pass reaches every bank once
+  uint64_t shared_conflicts = 0;      ///< passes that only conflicts of banks need
+  uint64_t group_products = 0;        ///< multiplications by wgmma
 
   void add(const Traffic& other) {
     global_load_bytes += other.global_load_bytes;
+    global_load_sectors += other.global_load_sectors;
+    global_store_bytes += other.global_store_bytes;
+    global_store_sectors += other.global_store_sectors;
     shared_passes += other.shared_passes;
     shared_conflicts += other.shared_conflicts;
     group_products += other.group_products;

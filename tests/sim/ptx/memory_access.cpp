@@ -207,6 +207,30 @@ void SharedCells::end_read(uint64_t address, uint32_t bytes) {
   for (uint64_t at = address; at < address + bytes; ++at) --cells[at].products;
 }
 
+void count_sectors(Exec& x, const Inst& in, uint32_t address_op, uint32_t bytes, Access access) {
+  uint64_t sectors = 0;
+  for (uint32_t k = 0; k < x.count;) {
+    const uint32_t warp = x.active[k] / kWarp;
+    // An access is aligned and not wider than a sector: one for each lane at most.
+    std::array<uint64_t, kWarp> seen;
+    uint32_t n = 0;
+    for (; k < x.count && x.active[k] / kWarp == warp; ++k) {
+      const uint64_t sector = address_of(x, in, address_op, x.active[k]) / kSectorBytes;
+      if (n > 0 && seen[n - 1] == sector) continue;
+      if (std::find(seen.begin(), seen.begin() + n, sector) == seen.begin() + n) seen[n++] = sector;
+    }
+    sectors += n;
+  }
+  const uint64_t moved = uint64_t{x.count} * bytes;
+  if (access == Access::kRead) {
+    x.traffic.global_load_bytes += moved;
+    x.traffic.global_load_sectors += sectors;
+  } else {
+    x.traffic.global_store_bytes += moved;
+    x.traffic.global_store_sectors += sectors;
+  }
+}
+
 void count_banks(Exec& x, uint32_t bytes) {
   constexpr uint32_t kBanks = 32, kPass = 128;
   const uint32_t together = std::max(1u, std::min(kWarp, kPass / bytes));

@@ -16,6 +16,10 @@ bool resolve(Exec& x, const Inst& in, uint32_t address_op, uint32_t bytes, Acces
 /// 128 bytes go together.
 void count_banks(Exec& x, uint32_t bytes);
 
+/// Bytes and sectors of memory that an instruction reads or writes: `bytes` at every active lane's
+/// address, the lanes of a warp together.
+void count_sectors(Exec& x, const Inst& in, uint32_t address_op, uint32_t bytes, Access access);
+
 /// Who touched each byte of shared memory since the last barrier (Launch::checks).
 struct SharedCells {
   struct Touch {

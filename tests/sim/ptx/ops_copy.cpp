@@ -35,11 +35,13 @@ void copy_async(Exec& x, const Inst& in) {
     x.fault = some.fault;
     return;
   }
+  count_sectors(some, from, in.op[1], size, Access::kRead);
+  x.traffic = some.traffic;
   each_thread(x, [&](uint32_t i) {
     const auto at = static_cast<uint32_t>(targets[i] - x.shared);
     const uint32_t n = std::min(take[i], size);
+    if (n != 0) x.traffic.global_load_bytes -= size - n;
     x.beside->copies[i].groups.back().push_back({n ? some.pointers[i] : nullptr, at, n, size});
-    x.traffic.global_load_bytes += n;
     for (uint32_t b = 0; x.cells && b < size; ++b) ++x.cells->cells[at + b].copies;
   });
 }

@@ -38,7 +38,7 @@ template <class T, class R>
 void load(Exec& x, const Inst& in) {
   const uint32_t bytes = static_cast<uint32_t>(sizeof(T)) * in.count;
   if (!resolve(x, in, in.op[kAddressOp], bytes, Access::kRead)) return;
-  if (in.space == Space::kGlobal) x.traffic.global_load_bytes += uint64_t{x.count} * bytes;
+  if (in.space == Space::kGlobal) count_sectors(x, in, in.op[kAddressOp], bytes, Access::kRead);
   if (in.space == Space::kShared) count_banks(x, bytes);
   for (uint32_t e = 0; e < in.count; ++e) {
     R* d = x.reg<R>(in.op[e]);
@@ -56,6 +56,7 @@ void store(Exec& x, const Inst& in) {
   if (in.flag) std::atomic_thread_fence(std::memory_order_release);
   const uint32_t bytes = static_cast<uint32_t>(sizeof(T)) * in.count;
   if (!resolve(x, in, in.op[kAddressOp], bytes, Access::kWrite)) return;
+  if (in.space == Space::kGlobal) count_sectors(x, in, in.op[kAddressOp], bytes, Access::kWrite);
   if (in.space == Space::kShared) count_banks(x, bytes);
   for (uint32_t e = 0; e < in.count; ++e) {
     const R* a = x.reg<R>(in.op[e]);

@@ -177,6 +177,29 @@ TEST(PtxBeside, BanksAreCounted) {
   EXPECT_EQ(conflicts(132), 0u);
 }
 
+TEST(PtxBeside, SectorsAreCounted) {
+  const auto traffic = [](int stride, int offset) {
+    const auto module = parsed(kernel_text(
+        " mul.wide.u32 %rd5, %r0, " + std::to_string(stride) +
+            ";\n add.u64 %rd6, %rd0, %rd5;\n add.u64 %rd6, %rd6, " + std::to_string(offset) +
+            ";\n ld.global.u32 %r1, [%rd6];\n st.global.u16 [%rd6], %r0;\n",
+        1));
+    FlatMemory memory;
+    const uint64_t in = memory.put(std::vector<uint64_t>(1024));
+    const Outcome outcome = launch(*module, memory, {in}, {1}, {64});
+    EXPECT_TRUE(outcome.ok) << outcome.fault.text();
+    return outcome.stats.traffic;
+  };
+  // Two warps.
+  EXPECT_EQ(traffic(4, 0).global_load_sectors, 8u);
+  EXPECT_EQ(traffic(4, 4).global_load_sectors, 10u);
+  EXPECT_EQ(traffic(0, 0).global_load_sectors, 2u);
+  EXPECT_EQ(traffic(8, 0).global_store_sectors, 16u);
+  EXPECT_EQ(traffic(64, 0).global_store_sectors, 64u);
+  EXPECT_EQ(traffic(64, 0).global_store_bytes, 128u);
+  EXPECT_EQ(traffic(64, 0).global_load_bytes, 256u);
+}
+
 TEST(PtxBeside, FormsThatDoNotExistAreRefused) {
   const auto message = [](const std::string& line) {
     const auto module = parse(kernel_text(line, 1, "", "sm_90a"));
