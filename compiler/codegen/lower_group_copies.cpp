@@ -1,11 +1,13 @@
 // Iterations of a work-item written out side by side: all loads, then arithmetic, then stores.
+#include <algorithm>
 #include <unordered_set>
 
 #include "compiler/codegen/lowerer.h"
 
 namespace bm::compiler {
 
-/// Whatever is loaded for `instances` is on its way before the first of it is waited for.
+/// Whatever is loaded for `instances` is on its way before the first of it is waited for; places
+/// that are loaded themselves come before what lies there.
 void Lowerer::emit_loads(const Instances& instances) {
   std::vector<const Node*> loads, stack;
   for (const ir::Store& s : kernel_.stores) {
@@ -17,14 +19,15 @@ void Lowerer::emit_loads(const Instances& instances) {
     const Node* n = stack.back();
     stack.pop_back();
     if (!seen.insert(n).second) continue;
-    // What a load needs comes with it.
-    if (n->op == Op::kLoad)
+    if (n->op == Op::kLoad) {
+      if (memo_.contains(key(n, instances[0]))) continue;
       loads.push_back(n);
-    else
-      stack.insert(stack.end(), n->src.begin(), n->src.end());
+    }
+    stack.insert(stack.end(), n->src.begin(), n->src.end());
   }
-  for (const Env& env : instances)
-    for (const Node* n : loads) emit(n, env);
+  std::ranges::sort(loads, {}, &Node::id);
+  for (const Node* n : loads)
+    for (const Env& env : instances) emit(n, env);
 }
 
 void Lowerer::lower_item_loop(const ItemLoops& items, BlockId block) {

@@ -6,6 +6,7 @@
 
 #include "compiler/ir/linear.h"
 #include "compiler/opt/cost.h"
+#include "compiler/opt/knobs.h"
 #include "compiler/opt/schedule.h"
 
 namespace bm::compiler {
@@ -20,7 +21,11 @@ constexpr double kLeastExtent = 16;
 constexpr double kLeastElements = 1 << 13;
 /// Copies of a work-item's body times the values in it.
 constexpr double kMostNodes = 600;
-constexpr uint32_t kTile = 32, kNarrowTile = 64;
+constexpr uint32_t kLargeTile = 64;
+/// Rows of a small tile are short if they have less than this. Large tiles are taken where that
+/// leaves every unit so many of them; of two kinds, short rows need them sooner.
+constexpr int64_t kRowBytes = 128;
+constexpr double kFewTiles = 1, kManyTiles = 16;
 /// Of the local memory that a group may have: several groups share a compute unit.
 constexpr uint64_t kLocalShare = 2;
 
@@ -67,6 +72,13 @@ class TransposeScheduler {
     return size;
   }
 
+  /// Rows of small tiles would be short, or there are large ones in plenty.
+  bool has_large_tiles(const TransposePlan& p) const {
+    const bool is_narrow = narrowest(p) * p.tile < kRowBytes;
+    const double tiles = CostModel::iterations(kernel_) / (double{kLargeTile} * kLargeTile);
+    return tiles >= units_ * (is_narrow ? kFewTiles : kManyTiles);
+  }
+
   /// What one work-item computes is written out for all its iterations.
   bool is_short(const TransposePlan& p) const {
     const double nodes = model_.output_nodes() + static_cast<double>(kernel_.stores.size());
@@ -90,14 +102,11 @@ class TransposeScheduler {
     for (const Node* load : model_.output_loads())
       if (is_transposed(load, along, across)) p.loads.push_back(load);
     if (p.loads.empty()) return;
-    // Rows of a tile should be whole cache lines, if there are tiles for all units.
-    TransposePlan narrow = p;
-    narrow.tile = kNarrowTile;
-    const bool is_narrow =
-        narrowest(p) <= 2 && is_short(narrow) &&
-        CostModel::iterations(kernel_) >= units_ * double{kNarrowTile} * kNarrowTile;
-    if (is_narrow) p = narrow;
+    TransposePlan large = p;
+    large.tile = kLargeTile;
+    fit(&large);
     fit(&p);
+    if (is_short(large) && large.loads.size() == p.loads.size() && has_large_tiles(p)) p = large;
     if (is_short(p) && p.loads.size() > best_.loads.size()) best_ = p;
   }
 
@@ -176,7 +185,9 @@ class TransposeScheduler {
 std::optional<Schedule> make_transpose_schedule(const ir::KernelIr& kernel,
                                                 const TargetInfo& target, uint32_t units,
                                                 ScheduleLimits limits) {
-  if (!limits.has_tiles) return std::nullopt;
+  // Whoever tries blocks of other sizes tries to do without tiles.
+  const bool is_plain = limits.knobs && (limits.knobs->get("block") || limits.knobs->get("items"));
+  if (!limits.has_tiles || is_plain) return std::nullopt;
   return TransposeScheduler(kernel, target, units).run();
 }
 
