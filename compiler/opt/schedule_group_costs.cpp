@@ -15,7 +15,7 @@ using ir::Op;
 constexpr double kLevelCost = 10;
 /// Merged copies of a body beyond this many nodes cost more to compile than they save.
 constexpr double kMaxMergedNodes = 200;
-/// Without loads, stores and arithmetic of several iterations beside each other little is gained.
+/// The same of iterations that have nothing in common: what they save is waiting for memory.
 constexpr double kMaxCopiedNodes = 400;
 /// Iterations of a work-item that pay for its start, and most that are written out.
 constexpr int64_t kPlainTrips = 4, kMostCopies = 16;
@@ -145,7 +145,7 @@ int64_t GroupScheduler::most_copies() const {
   const double nodes = model_.output_nodes() + static_cast<double>(kernel_.stores.size());
   int64_t copies = kMostCopies;
   while (copies > kPlainTrips && (copies * widest > target_.item_bytes_ahead ||
-                                  static_cast<double>(copies) * nodes > kMaxMergedNodes))
+                                  static_cast<double>(copies) * nodes > kMaxCopiedNodes))
     copies /= 2;
   return static_cast<double>(copies) * nodes > kMaxCopiedNodes ? 1 : copies;
 }

@@ -89,7 +89,7 @@ std::string to_string(const Schedule& schedule) {
   if (schedule.attention) out += text_of(*schedule.attention);
   if (schedule.panels) out += text_of(*schedule.panels);
   if (schedule.transposed)
-    out += fmt::format("{} loads transposed through local memory, tiles of {} × {}\n",
+    out += fmt::format("loads transposed through local memory: {}, tiles of {} × {}\n",
                        schedule.transposed->loads.size(), schedule.transposed->tile,
                        schedule.transposed->tile);
   if (schedule.has_copies)
