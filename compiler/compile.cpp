@@ -13,6 +13,7 @@
 #include "compiler/codegen/checks.h"
 #include "compiler/codegen/lower.h"
 #include "compiler/codegen/target.h"
+#include "compiler/opt/attention.h"
 #include "compiler/opt/schedule.h"
 #include "compiler/render/render.h"
 #include "compiler/toolchain/comgr.h"
@@ -147,14 +148,20 @@ bool is_checked(const hal::Arch& arch) {
   return settings().checked && arch.vendor == hal::Vendor::kCpu;
 }
 
-Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer,
-                        const Knobs& knobs = {}) {
+/// What `renderer` can write for `arch`.
+TargetInfo target_of(const hal::Arch& arch, Renderer renderer) {
   TargetInfo target = target_info(arch);
   if (renderer == Renderer::kHip) target.matrix.clear();  // nobody writes them as HIP
   if (renderer == Renderer::kNvptx) {                     // nor these as LLVM IR
     target.pipe = {};
     target.has_bf16_round = false;
   }
+  return target;
+}
+
+Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer,
+                        const Knobs& knobs = {}) {
+  const TargetInfo target = target_of(arch, renderer);
   Stages s;
   for (ScheduleLimits limits : kLimits) {
     limits.knobs = knobs.empty() ? nullptr : &knobs;
@@ -162,7 +169,10 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Rende
     if (is_same && !s.program.values.empty()) continue;
     s.schedule = make_schedule(kernel, target, arch.units, limits);
     s.program = BM_TRY(lower(kernel, s.schedule, target));
-    if (s.program.values.size() <= (s.schedule.matrix ? kMaxMatrixValues : kMaxValues)) break;
+    // Without its tiles attention would make every score many times.
+    if (s.schedule.group_attention ||
+        s.program.values.size() <= (s.schedule.matrix ? kMaxMatrixValues : kMaxValues))
+      break;
   }
   BM_TRY(check_program(s.program, target, arch));
   if (is_checked(arch)) {
@@ -294,6 +304,19 @@ void remember(const std::string&, const hal::CodeObject&) {}
 #endif
 
 }  // namespace
+
+bool has_tiled_attention(const hal::Arch& arch, std::string_view renderer) {
+  const auto chosen = choose_renderer(arch, renderer);
+  return chosen && has_group_attention(target_of(arch, usable(*chosen, arch)));
+}
+
+bool is_tiled_attention(const ir::KernelIr& kernel, const hal::Arch& arch,
+                        std::string_view renderer) {
+  const auto chosen = choose_renderer(arch, renderer);
+  if (!chosen) return false;
+  const TargetInfo target = target_of(arch, usable(*chosen, arch));
+  return make_group_attention_schedule(kernel, target, arch.units).has_value();
+}
 
 Result<std::string> schedule_id(const ir::KernelIr& kernel, const hal::Arch& arch,
                                 std::string_view wanted) {

@@ -39,6 +39,13 @@ struct CompileOptions {
 Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch,
                                 std::string_view renderer, CompileOptions options = {});
 
+/// Whether attention may become one kernel whose work-items keep the scores in registers.
+bool has_tiled_attention(const hal::Arch& arch, std::string_view renderer);
+/// Whether `kernel` does: another way of making scores and results in one kernel would make every
+/// score many times.
+bool is_tiled_attention(const ir::KernelIr& kernel, const hal::Arch& arch,
+                        std::string_view renderer);
+
 /// What stands for kernel, target and compiler version in lists of tuned schedules.
 /// Errors: kUnsupported (arch or renderer).
 Result<std::string> schedule_id(const ir::KernelIr& kernel, const hal::Arch& arch,

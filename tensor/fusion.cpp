@@ -76,8 +76,9 @@ struct Facts {
 
 class Planner {
  public:
-  explicit Planner(std::span<const NodePtr> roots)
+  Planner(std::span<const NodePtr> roots, const std::unordered_set<const Node*>& refused)
       : roots_(roots),
+        refused_(refused),
         view_({.is_stored = [this](const Node* n) {
     return is_stored(n); },
                .users = [this](const Node* n) -> const auto& { return facts_[n].users;
@@ -91,15 +92,18 @@ FusionPlan run() {
   for (const NodePtr& r : roots_)
     if (!r->is_realized()) store(r.get());
   for (const NodePtr& n : plan_.order) look_up(n.get());
-  kept_ =
-      find_attention(plan_.order, view_, [this](const Node* n) { return facts_[n].has_reduce; });
+  kept_ = find_attention(
+      plan_.order, view_, [this](const Node* n) { return facts_[n].has_reduce; }, refused_);
   for (const auto& [node, result] : kept_) store(result);
   for (auto it = plan_.order.rbegin(); it != plan_.order.rend(); ++it) look_down(it->get());
   return std::move(plan_);
 }
 
+const KeptNodes& kept() const { return kept_; }
+
 private:
 std::span<const NodePtr> roots_;
+const std::unordered_set<const Node*>& refused_;
 FusionPlan plan_;
 std::unordered_map<const Node*, Facts> facts_;
 FusionView view_;
@@ -287,6 +291,17 @@ static double growth(const Node& user, const Node& source) {
 
 }  // namespace
 
-FusionPlan plan_fusion(std::span<const NodePtr> roots) { return Planner(roots).run(); }
+FusionPlan plan_fusion(std::span<const NodePtr> roots) {
+  // Whether attention can be one kernel is known when its kernel is.
+  std::unordered_set<const Node*> refused;
+  for (;;) {
+    Planner planner(roots, refused);
+    FusionPlan plan = planner.run();
+    const auto more = find_refused(planner.kept(),
+                                   [&](const Node* n) { return plan.stored.contains(n); });
+    if (more.empty()) return plan;
+    refused.insert(more.begin(), more.end());
+  }
+}
 
 }  // namespace bm

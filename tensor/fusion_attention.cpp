@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "compiler/compile.h"
+#include "tensor/lower.h"
+
 namespace bm {
 namespace {
 
@@ -137,14 +140,20 @@ class Search {
 /// in tiles of queries and keys, which take rows of any length.
 constexpr int64_t kFewQueries = 8;
 
+bool is_cpu(const hal::Arch& arch) {
+  return arch.vendor == hal::Vendor::kCpu ||
+         (arch.vendor == hal::Vendor::kNull && arch.max_block == 1);
+}
+
 bool is_worth(const Node& max) {
   const hal::Arch& arch = max.device->hal().arch();
-  const bool is_cpu = arch.vendor == hal::Vendor::kCpu ||
-                      (arch.vendor == hal::Vendor::kNull && arch.max_block == 1);
-  if (!is_cpu || max.reduce_op != ir::ReduceOp::kMax || max.ints.size() != 1) return false;
+  if (max.reduce_op != ir::ReduceOp::kMax || max.ints.size() != 1) return false;
   const Shape& shape = max.src[0]->shape;
   const auto axis = static_cast<size_t>(max.ints[0]);
   const SymInt& positions = shape[axis];
+  if (!is_cpu(arch))
+    return axis > 0 && shape[axis - 1].max() > kFewQueries && max.dtype == DType::kF32 &&
+           compiler::has_tiled_attention(arch, max.device->renderer());
   if (axis > 0 && shape[axis - 1].max() > kFewQueries)
     return max.dtype == DType::kF32 || max.dtype == DType::kF64;
   const auto bytes = static_cast<uint64_t>(positions.max() * item_size(max.dtype));
@@ -154,7 +163,8 @@ bool is_worth(const Node& max) {
 }  // namespace
 
 KeptNodes find_attention(std::span<const NodePtr> order, const FusionView& view,
-                         const std::function<bool(const Node*)>& is_dear) {
+                         const std::function<bool(const Node*)>& is_dear,
+                         const std::unordered_set<const Node*>& refused) {
   KeptNodes kept;
   for (const NodePtr& n : order) {
     if (n->kind != NodeKind::kReduce || view.is_stored(n.get()) || !is_worth(*n)) continue;
@@ -163,9 +173,26 @@ KeptNodes find_attention(std::span<const NodePtr> order, const FusionView& view,
         !is_dear(scores))
       continue;
     Search search(view, scores, n->ints[0]);
-    for (const Node* k : search.run()) kept[k] = search.result();
+    const std::vector<const Node*> found = search.run();
+    if (refused.contains(search.result())) continue;
+    for (const Node* k : found) kept[k] = search.result();
   }
   return kept;
+}
+
+std::vector<const Node*> find_refused(const KeptNodes& kept,
+                                      const std::function<bool(const Node*)>& is_stored) {
+  std::unordered_set<const Node*> results;
+  for (const auto& [node, result] : kept) results.insert(result);
+  std::vector<const Node*> refused;
+  for (const Node* n : results) {
+    const hal::Arch& arch = n->device->hal().arch();
+    if (is_cpu(arch)) continue;
+    const auto kernel = lower(*n, nullptr, is_stored);
+    if (!kernel || !compiler::is_tiled_attention(kernel->ir, arch, n->device->renderer()))
+      refused.push_back(n);
+  }
+  return refused;
 }
 
 }  // namespace bm

@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "tensor/fusion_rows.h"
@@ -15,9 +16,16 @@ namespace bm {
 using KeptNodes = std::unordered_map<const Node*, const Node*>;
 
 /// Looks for softmax(f(q·k))·v in `order` (sources first). `is_dear(n)`: n is made by a reduction
-/// in the same kernel. Only for devices whose kernels keep rows in working memory: elsewhere scores
-/// would be computed once per element of the result.
+/// in the same kernel. Only for devices whose kernels keep rows in working memory or scores in
+/// registers: elsewhere scores would be computed once per element of the result. `refused`: results
+/// that are none of attention's.
 KeptNodes find_attention(std::span<const NodePtr> order, const FusionView& view,
-                         const std::function<bool(const Node*)>& is_dear);
+                         const std::function<bool(const Node*)>& is_dear,
+                         const std::unordered_set<const Node*>& refused);
+
+/// Results among `kept` whose kernels, `is_stored` given, their device's compiler does not do in
+/// tiles: those must be made in other ways.
+std::vector<const Node*> find_refused(const KeptNodes& kept,
+                                      const std::function<bool(const Node*)>& is_stored);
 
 }  // namespace bm

@@ -65,6 +65,10 @@ class Builder {
   /// Neighbours, at an address that is a multiple of them all.
   void store_together(BlockId block, int param, ValueId index, std::vector<ValueId> values,
                       ValueId gate);
+  /// The value that work-item number ^ `with` of the sub-group has.
+  ValueId shuffle(BlockId block, ValueId value, uint32_t with);
+  /// Two float32 as one word of 16-bit floats, `low` in its lower half.
+  ValueId two_halves(ValueId low, ValueId high, DType dtype);
   void matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
               std::vector<ValueId> operands);
   /// Asks for the memory of an element that may lie outside the param; never faults.
@@ -137,6 +141,8 @@ class Builder {
   }
   ValueId bitcast(ValueId a, DType t) { return raw(Op::kBitcast, t, {a}); }
   ValueId neg(ValueId a);
+  /// exp2 of numbers of at most 1, or NaN: its bits, from fewer operations.
+  ValueId exp2_of_distance(ValueId x);
   /// a·b + c in one rounding, whatever the hardware (slow without FMA).
   ValueId fma(ValueId a, ValueId b, ValueId c);
   /// a·b + c for sums and polynomials: fused where the hardware has it.

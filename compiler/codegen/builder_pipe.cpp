@@ -34,6 +34,23 @@ ValueId Builder::fragment(BlockId block, uint32_t array, ValueId byte, bool is_t
                 block);
 }
 
+ValueId Builder::shuffle(BlockId block, ValueId value, uint32_t with) {
+  return append({.op = ValueOp::kShuffle,
+                 .alu = Op::kConst,
+                 .type = type(value),
+                 .imm = with,
+                 .args = {value}},
+                block);
+}
+
+ValueId Builder::two_halves(ValueId low, ValueId high, DType dtype) {
+  return intern({.op = ValueOp::kTwoHalves,
+                 .alu = Op::kConst,
+                 .type = {DType::kU32, 1},
+                 .imm = static_cast<int64_t>(dtype),
+                 .args = {low, high}});
+}
+
 void Builder::group_matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
                            uint32_t sums, uint32_t array, std::array<ValueId, 2> bytes,
                            std::array<TileLayout, 2> tiles) {

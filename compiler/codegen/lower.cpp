@@ -26,6 +26,8 @@ Status Lowerer::run() {
   prepare_stages();
   if (schedule_.attention)
     lower_attention(program_.root);
+  else if (schedule_.group_attention)
+    lower_group_attention(program_.root);
   else if (schedule_.panels)
     lower_panels(program_.root);
   else if (schedule_.matrix)
@@ -47,7 +49,8 @@ void Lowerer::analyse() {
     if (s.gate) roots.push_back(s.gate);
   }
   if (schedule_.panels) add_panel_roots(&roots);
-  if (schedule_.attention) add_attention_roots(&roots);
+  if (schedule_.attention) add_attention_roots(schedule_.attention->parts, &roots);
+  if (schedule_.group_attention) add_attention_roots(schedule_.group_attention->parts, &roots);
   for (const Node* n : ir::topological(roots)) {
     uint64_t mask = 0;
     uint32_t level = 0;
@@ -346,9 +349,10 @@ Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule,
   for (size_t axis = 0; axis < schedule.grid.size(); ++axis)
     program.max_groups[axis] = largest(schedule.grid[axis], kernel.vars);
   // "buffers first, then vars": params of the kernel are its buffers.
-  const ir::KernelIr& lowered = schedule.attention ? *schedule.attention->parts.kernel
-                                : schedule.panels  ? *schedule.panels->kernel
-                                                   : kernel;
+  const ir::KernelIr& lowered = schedule.attention         ? *schedule.attention->parts.kernel
+                                : schedule.group_attention ? *schedule.group_attention->parts.kernel
+                                : schedule.panels          ? *schedule.panels->kernel
+                                                           : kernel;
   Lowerer lowerer(lowered, schedule, program, target);
   BM_TRY(lowerer.run());
   BM_TRY(verify(program));

@@ -26,8 +26,7 @@ ValueId Lowerer::smaller(ValueId a, ValueId b) {
   return b_.alu(Op::kMin, DType::kI64, args);
 }
 
-void Lowerer::add_attention_roots(std::vector<const Node*>* roots) const {
-  const AttentionParts& a = schedule_.attention->parts;
+void Lowerer::add_attention_roots(const AttentionParts& a, std::vector<const Node*>* roots) {
   roots->insert(roots->end(), {a.query, a.keys, a.values, a.score, a.total, a.mix});
   for (const Node* n : {a.hidden_from, a.seen_score, a.edge_score})
     if (n) roots->push_back(n);

@@ -89,6 +89,28 @@ ValueId Builder::exp2(ValueId x) {
   return mul(mul(p, power(n0)), power(n1));
 }
 
+/// The power of two goes into the exponent of the polynomial, which is 2^64 times as large
+/// meanwhile: results that are subnormal are rounded by the last multiplication, once, as in exp2.
+ValueId Builder::exp2_of_distance(ValueId x) {
+  const FloatLayout f = layout_of(DType::kF32);
+  const ValueId least = like(x, -160);
+  const ValueId xc = select(lt(x, least), least, x);
+  const ValueId shifted = add(xc, like(x, f.rint_magic));
+  const ValueId whole = sub(shifted, like(x, f.rint_magic));
+  const ValueId fraction = sub(xc, whole);
+  const std::array<double, 14> c = exp2_series(true);
+  // Rounded before they grow, as exp2 rounds them.
+  const auto grown = [&](size_t k) {
+    return static_cast<double>(static_cast<float>(c[k])) * 0x1p64;
+  };
+  ValueId p = like(x, grown(6));
+  for (size_t k = 6; k-- > 0;) p = mad(p, fraction, grown(k));
+  // The magic number's own bits leave at the top.
+  const ValueId exponent = shl(bitcast(shifted, f.bits), f.fraction_bits);
+  const ValueId scaled = bitcast(add(bitcast(p, f.bits), exponent), DType::kF32);
+  return mul(scaled, like(x, 0x1p-64));
+}
+
 ValueId Builder::log2(ValueId x) {
   const DType t = type(x).dtype;
   const FloatLayout f = layout_of(t);

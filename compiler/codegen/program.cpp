@@ -28,6 +28,8 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kAnyWords: return "any_words";
     case ValueOp::kFragment: return "fragment";
     case ValueOp::kIsAligned: return "is_aligned";
+    case ValueOp::kShuffle: return "shuffle";
+    case ValueOp::kTwoHalves: return "two_halves";
     case ValueOp::kTable: return "table";
     case ValueOp::kItem: return "item";
     case ValueOp::kLocalLoad: return "local";

@@ -59,6 +59,9 @@ enum class ValueOp : uint8_t {
   kFragment,   ///< four words of four 8·8 tiles of 16 bits in local array imm / 2, which holds
                ///< bytes: work-item 8·m + r of a sub-group says where row r of tile m starts,
                ///< args[0], and 4·g + t gets elements 2t and 2t+1 of row g; imm odd: of column g
+  kShuffle,    ///< args[0], a number of 32 bits, of work-item number ^ imm of the same sub-group;
+               ///< all of them come here together
+  kTwoHalves,  ///< word of two float32 rounded to the 16-bit floats of DType imm, args[0] low
   kRead,       ///< current content of register imm
   kCall,       ///< function imm of Program::functions on scalars
   kDot,    ///< args[0] plus, in every lane, the products of the numbers in two words; imm = DotKind

@@ -66,6 +66,20 @@ class Verifier {
            item_size(p_.locals[static_cast<size_t>(v.imm)].dtype) < 4;
   }
 
+  Status sub_group(ValueId id, const Value& v) const {
+    const Type one{DType::kF32, 1};
+    if (v.op == ValueOp::kTwoHalves)
+      return v.args.size() == 2 && p_.type(v.args[0]) == one && p_.type(v.args[1]) == one &&
+                     v.type == Type{DType::kU32, 1} && p_.block != 0 &&
+                     is_half_like(static_cast<DType>(v.imm))
+                 ? Status{}
+                 : bad(id, "malformed word of two halves");
+    return v.args.size() == 1 && p_.type(v.args[0]) == v.type && v.type.lanes == 1 &&
+                   item_size(v.type.dtype) == 4 && v.imm > 0 && p_.block != 0 && divergence_ == 0
+               ? Status{}
+               : bad(id, "malformed exchange, or one that some work-items may not reach");
+  }
+
   Status define(ValueId id) {
     const Value& v = p_.at(id);
     for (ValueId a : v.args) BM_TRY(use(a));
@@ -86,6 +100,7 @@ class Verifier {
          v.type != Type{DType::kU32, 4} || !is_bytes(static_cast<uint32_t>(v.imm / 2)) ||
          divergence_ != 0))
       return bad(id, "malformed fragment of a tile");
+    if (v.op == ValueOp::kShuffle || v.op == ValueOp::kTwoHalves) BM_TRY(sub_group(id, v));
     if (v.op == ValueOp::kLocalLoad &&
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
          static_cast<size_t>(v.imm) >= p_.locals.size() ||

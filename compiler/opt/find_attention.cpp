@@ -161,6 +161,7 @@ class Finder {
     const bool is_sum = old_mix_->reduce_op() == ReduceOp::kSum && old_mix_->src.size() == 2;
     if (!is_sum || (t != DType::kF32 && t != DType::kF64)) return false;
     p_.key = old_mix_->src[1];
+    p_.weight = t;
     return take_apart(old_mix_->src[0], false);
   }
 
@@ -180,8 +181,10 @@ class Finder {
     }
     // Weights of 16-bit values are rounded like these; here they stay as they are.
     if (n->op == Op::kCast && n->src[0]->op == Op::kCast && is_half_like(n->src[0]->dtype) &&
-        n->src[0]->src[0]->dtype == n->dtype && !outer_reduces(n).empty())
+        n->src[0]->src[0]->dtype == n->dtype && !outer_reduces(n).empty()) {
+      p_.weight = n->src[0]->dtype;
       return take_apart(n->src[0]->src[0], false);
+    }
     if (outer_reduces(n).empty()) {
       p_.values = p_.values ? g().binary(Op::kMul, p_.values, n) : n;
       return true;

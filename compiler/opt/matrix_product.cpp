@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "compiler/ir/linear.h"
-
 namespace bm::compiler {
 namespace {
 
@@ -12,28 +10,26 @@ using ir::Op;
 
 constexpr int64_t kMostBand = 8;
 
-/// A load without a gate, perhaps widened to the type of the sum.
-const Node* factor(const Node* n, DType sum) {
+}  // namespace
+
+const Node* matrix_factor(const Node* n, DType sum) {
   if (n->op == Op::kCast && n->dtype == sum) n = n->src[0];
   return n->op == Op::kLoad && n->src.size() == 1 ? n : nullptr;
 }
 
-/// Whether 16 bytes are neighbours along `direction`, from multiples of 16 on.
-bool is_row(const ir::Linear& index, const Node* direction, uint32_t per_load) {
-  if (index.constant % per_load != 0) return false;
+bool is_row(const ir::Linear& index, const Node* direction, uint32_t count) {
+  if (index.constant % count != 0) return false;
   bool is_unit = false;
   for (const ir::Linear::Term& t : index.terms) {
     if (t.atom == direction) {
       is_unit = t.coefficient == 1;
       if (!is_unit) return false;
-    } else if (t.coefficient % per_load != 0 || ir::depends_on(t.atom, direction)) {
+    } else if (t.coefficient % count != 0 || ir::depends_on(t.atom, direction)) {
       return false;
     }
   }
   return is_unit;
 }
-
-}  // namespace
 
 std::optional<MatrixProduct> find_matrix_product(const CostModel& model) {
   if (model.reduces().size() != 1) return std::nullopt;
@@ -41,7 +37,7 @@ std::optional<MatrixProduct> find_matrix_product(const CostModel& model) {
   const Node* product = out.reduce->src[0];
   if (out.reduce->reduce_op() != ir::ReduceOp::kSum || product->op != Op::kMul) return std::nullopt;
   for (size_t side = 0; side < 2; ++side)
-    out.loads[side] = factor(product->src[side], out.reduce->dtype);
+    out.loads[side] = matrix_factor(product->src[side], out.reduce->dtype);
   if (!out.loads[0] || !out.loads[1] || out.loads[0]->dtype != out.loads[1]->dtype)
     return std::nullopt;
   return out;

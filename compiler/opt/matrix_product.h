@@ -1,9 +1,10 @@
 #pragma once
 // Sums over products of two loads, and how matrix instructions can read these. Private to
-// schedule_matrix.cpp and schedule_pipe.cpp.
+// schedule_matrix.cpp, schedule_pipe.cpp and schedule_group_attention.cpp.
 
 #include <optional>
 
+#include "compiler/ir/linear.h"
 #include "compiler/opt/cost.h"
 #include "compiler/opt/schedule.h"
 
@@ -19,6 +20,12 @@ struct MatrixProduct {
 
 /// The kernel's one reduction, if it is a sum over products of loads, perhaps widened.
 std::optional<MatrixProduct> find_matrix_product(const CostModel& model);
+
+/// A load without a gate, perhaps widened to the type of the sum; else nullptr.
+const ir::Node* matrix_factor(const ir::Node* n, DType sum);
+
+/// Whether `count` elements are neighbours along `direction`, from multiples of as many on.
+bool is_row(const ir::Linear& index, const ir::Node* direction, uint32_t count);
 
 /// How `load` can be read: `along` and `depth` must appear as such in its index, and 16 bytes from
 /// every place that is read must start at a multiple of 16 if the param does.

@@ -318,7 +318,11 @@ bool multiply(hal::DimExpr* dim, const Node* extent, int64_t step) {
 
 Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                        ScheduleLimits limits) {
-  if (target.has_groups) return make_group_schedule(kernel, target, units, limits);
+  if (target.has_groups) {
+    if (auto attention = make_group_attention_schedule(kernel, target, units))
+      return std::move(*attention);
+    return make_group_schedule(kernel, target, units, limits);
+  }
   if (auto least = make_least_schedule(kernel, target, units, limits)) return std::move(*least);
   const bool is_plain = scan_loop(kernel) || (limits.knobs && limits.knobs->get("plain") == 1);
   if (!is_plain) {

@@ -124,6 +124,7 @@ struct DotPlan {
 };
 struct PanelPlan;
 struct AttentionPlan;
+struct GroupAttentionPlan;
 
 /// One factor of a product whose tiles go through local memory.
 struct StagedOperand {
@@ -206,6 +207,7 @@ struct Schedule {
   /// Set: the kernel is lowered as opt/panels.h says; nothing above but the grid counts.
   std::shared_ptr<const PanelPlan> panels;
   std::shared_ptr<const AttentionPlan> attention;  ///< the same, as opt/attention.h says
+  std::shared_ptr<const GroupAttentionPlan> group_attention;  ///< the same
 
   /// Groups along the loop at position `loop`, which is_side.
   int64_t side_groups(uint32_t loop) const {

@@ -66,6 +66,15 @@ std::string text_of(const AttentionPlan& p) {
   return out + (p.parts.hidden_from ? "; hidden keys are skipped\n" : "\n");
 }
 
+std::string text_of(const GroupAttentionPlan& p) {
+  std::string out = fmt::format(
+      "attention: {} sub-groups of {} queries × {} keys by matrix instructions, {} stages of keys "
+      "and values in local memory; queries {}, keys {}",
+      p.sub_groups, p.kRows, p.kKeys, p.kStages, range_name(p.parts.row), range_name(p.parts.key));
+  for (const ir::Node* b : p.parts.batch) out += fmt::format("; for each {}", range_name(b));
+  return out + (p.parts.hidden_from ? "; hidden keys are skipped\n" : "\n");
+}
+
 }  // namespace
 
 std::string to_string(const Schedule& schedule) {
@@ -87,6 +96,7 @@ std::string to_string(const Schedule& schedule) {
   if (!schedule.dots.empty())
     out += fmt::format("dot products of 8-bit numbers: {} sums\n", schedule.dots.size());
   if (schedule.attention) out += text_of(*schedule.attention);
+  if (schedule.group_attention) out += text_of(*schedule.group_attention);
   if (schedule.panels) out += text_of(*schedule.panels);
   if (schedule.transposed)
     out += fmt::format("loads transposed through local memory: {}, tiles of {} × {}\n",

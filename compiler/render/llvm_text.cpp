@@ -281,6 +281,8 @@ void LlvmText::let(ValueId id) {
     case ValueOp::kWords:
     case ValueOp::kAnyWords:
     case ValueOp::kFragment:
+    case ValueOp::kShuffle:
+    case ValueOp::kTwoHalves:
     case ValueOp::kDot:
     case ValueOp::kScale:
     case ValueOp::kIsAligned:

@@ -295,6 +295,10 @@ void LlvmWorkItems::fragment(ValueId, const Value&) {
   check_failed("fragments of local memory are not for this target", __FILE__, __LINE__);
 }
 
+void LlvmWorkItems::sub_group(ValueId, const Value&) {
+  check_failed("exchanges within a sub-group are not for this target", __FILE__, __LINE__);
+}
+
 void LlvmWorkItems::memory_value(ValueId id, const Value& v) {
   const auto number = static_cast<uint32_t>(v.imm);
   switch (v.op) {
@@ -311,6 +315,8 @@ void LlvmWorkItems::memory_value(ValueId id, const Value& v) {
     case ValueOp::kItem: return line("%v{} = add nsw i64 {}, 0", id, item_.wide);
     case ValueOp::kDot: return dot(id, v);
     case ValueOp::kFragment: return fragment(id, v);
+    case ValueOp::kShuffle:
+    case ValueOp::kTwoHalves: return sub_group(id, v);
     case ValueOp::kWords: return words(id, v, 4 * v.type.lanes);
     case ValueOp::kAnyWords:
       return words(id, v, static_cast<uint32_t>(item_size(p_.params[number].dtype)));

@@ -31,6 +31,8 @@ class LlvmWorkItems : public LlvmText {
   /// kCopy, kPipe and kGroupMatrix; kFragment. Where programs may have them.
   virtual void beside(const Stmt& s);
   virtual void fragment(ValueId id, const Value& v);
+  /// kShuffle and kTwoHalves, the same.
+  virtual void sub_group(ValueId id, const Value& v);
 
   /// The kernel, its linkage and calling convention as `define` says, attribute group #0.
   void kernel(std::string_view define, std::string_view metadata = "");

@@ -24,6 +24,14 @@ std::string_view dp4a_name(const Value& v) {
   return static_cast<DotKind>(v.imm) == DotKind::kS8S8 ? "dp4a.s32.s32" : "dp4a.u32.s32";
 }
 
+std::string_view two_halves_name(const Value& v) {
+  return static_cast<DType>(v.imm) == DType::kBF16 ? "cvt.rn.bf16x2.f32" : "cvt.rn.f16x2.f32";
+}
+
+std::string shuffle_text(std::string_view to, std::string_view from, const Value& v) {
+  return fmt::format("shfl.sync.bfly.b32 {}, {}, {}, 31, -1;", to, from, v.imm);
+}
+
 std::string mma_name(const Stmt& s) {
   const std::string_view type = operand_name(s.matrix), sum = sum_name(s.matrix);
   const auto depth = static_cast<int64_t>(s.operands.size() / 3 * 16) / item_size(s.matrix);

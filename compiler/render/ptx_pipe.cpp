@@ -40,6 +40,15 @@ void PtxRenderer::fragment(ValueId id) {
             braced(fresh_words(id)), from);
 }
 
+void PtxRenderer::sub_group(ValueId id) {
+  const Value& v = p_.at(id);
+  const std::string low = v_.in_register(v.args[0]);
+  if (v.op == ValueOp::kShuffle)
+    return out_.line("{}", shuffle_text(v_.define(id), low, v));
+  const std::string high = v_.in_register(v.args[1]);
+  out_.line("{} {}, {}, {};", two_halves_name(v), v_.define(id), high, low);
+}
+
 /// What wgmma wants to know of a tile that starts at `byte` of a local array.
 std::string PtxRenderer::descriptor(uint32_t array, ValueId byte, const TileLayout& tile) {
   const Place at = place(byte);

@@ -43,6 +43,12 @@ std::string render_hip(const Program& program, const TargetInfo& target);
 /// Name of the PTX instruction of a kDot: "dp4a.u32.s32".
 std::string_view dp4a_name(const Value& v);
 
+/// The same of a kTwoHalves: "cvt.rn.f16x2.f32".
+std::string_view two_halves_name(const Value& v);
+
+/// The PTX instruction of a kShuffle, by registers or operands of an asm statement.
+std::string shuffle_text(std::string_view to, std::string_view from, const Value& v);
+
 /// Name of the PTX instruction of a kMatrix statement: "mma.sync.aligned.m16n8k16…".
 std::string mma_name(const Stmt& s);
 

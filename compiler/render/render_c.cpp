@@ -272,6 +272,8 @@ class CRenderer final : public CLike {
                     v.imm, ref(v.args[0]), id);
       case ValueOp::kDot: return set(dot(v));
       case ValueOp::kFragment:
+      case ValueOp::kShuffle:
+      case ValueOp::kTwoHalves:
       case ValueOp::kIsAligned:
       case ValueOp::kItem: no_groups();
       case ValueOp::kLocalLoad:

@@ -172,6 +172,17 @@ class CudaRenderer final : public CppItems {
         v.imm % 2 ? ".trans" : "", id, shared_address(static_cast<uint32_t>(v.imm / 2), v.args[0]));
   }
 
+  void sub_group(ValueId id) override {
+    const Value& v = p_.at(id);
+    line("{} v{};", value_type(id), id);
+    if (v.op == ValueOp::kTwoHalves)
+      return line("asm(\"{} %0, %1, %2;\" : \"=r\"(v{}) : \"f\"({}), \"f\"({}));",
+                  two_halves_name(v), id, ref(v.args[1]), ref(v.args[0]));
+    const std::string_view kind = is_float(v.type.dtype) ? "f" : "r";
+    line("asm volatile(\"{}\" : \"={}\"(v{}) : \"{}\"({}));", shuffle_text("%0", "%1", v), kind,
+         id, kind, ref(v.args[0]));
+  }
+
   /// Registers as operands that are read and written.
   std::string changed(uint32_t first, uint32_t count) const {
     std::string out;

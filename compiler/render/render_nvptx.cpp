@@ -49,6 +49,15 @@ class NvptxRenderer final : public LlvmWorkItems {
          dp4a_name(v), typed(v.args[1]), typed(v.args[2]), typed(v.args[0]));
   }
 
+  void sub_group(ValueId id, const Value& v) override {
+    if (v.op == ValueOp::kTwoHalves)
+      return line("%v{} = call i32 asm \"{} $0, $1, $2;\", \"=r,f,f\"({}, {}) #3", id,
+                  two_halves_name(v), typed(v.args[1]), typed(v.args[0]));
+    const std::string_view kind = is_float(v.type.dtype) ? "f" : "r";
+    line("%v{} = call {} asm sideeffect \"{}\", \"={},{}\"({}) #0", id, type_name(v.type),
+         shuffle_text("$0", "$1", v), kind, kind, typed(v.args[0]));
+  }
+
   /// The instruction itself: names of intrinsics differ by operand type and release.
   void matrix(const Stmt& s) override {
     const std::string_view sum = is_float(s.matrix) ? "float" : "i32";

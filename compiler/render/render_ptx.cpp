@@ -166,6 +166,8 @@ void PtxRenderer::let(ValueId id) {
       if (v.type.lanes > 1) return local_lanes(id);
       return load(id, "shared", local_address(static_cast<uint32_t>(v.imm), v.args[0]), kNone);
     case ValueOp::kFragment: return fragment(id);
+    case ValueOp::kShuffle:
+    case ValueOp::kTwoHalves: return sub_group(id);
     case ValueOp::kWords: return words(id);
     case ValueOp::kAnyWords: return any_words(id);
     case ValueOp::kIsAligned: return is_aligned(id);

@@ -127,6 +127,10 @@ void WorkItemC::fragment(ValueId) {
   check_failed("fragments of local memory are for CUDA", __FILE__, __LINE__);
 }
 
+void WorkItemC::sub_group(ValueId) {
+  check_failed("exchanges within a sub-group are for CUDA", __FILE__, __LINE__);
+}
+
 void WorkItemC::let(ValueId id) {
   const Value& v = p_.at(id);
   const auto set = [&](const std::string& text) {
@@ -147,6 +151,8 @@ void WorkItemC::let(ValueId id) {
         return set(fmt::format("v{}_{}", v.args[0], v.imm));
       return set(fmt::format("v{}.{}", v.args[0], "xyzw"[v.imm]));
     case ValueOp::kFragment: return fragment(id);
+    case ValueOp::kShuffle:
+    case ValueOp::kTwoHalves: return sub_group(id);
     case ValueOp::kTable: return set(entry(static_cast<size_t>(v.imm), ref(v.args[0])));
     case ValueOp::kLocalLoad:
       // One by one: compilers see that they are neighbours.
