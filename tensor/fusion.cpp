@@ -297,8 +297,8 @@ FusionPlan plan_fusion(std::span<const NodePtr> roots) {
   for (;;) {
     Planner planner(roots, refused);
     FusionPlan plan = planner.run();
-    const auto more = find_refused(planner.kept(),
-                                   [&](const Node* n) { return plan.stored.contains(n); });
+    const auto more =
+        find_refused(planner.kept(), [&](const Node* n) { return plan.stored.contains(n); });
     if (more.empty()) return plan;
     refused.insert(more.begin(), more.end());
   }

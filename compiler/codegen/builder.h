@@ -141,7 +141,7 @@ class Builder {
   }
   ValueId bitcast(ValueId a, DType t) { return raw(Op::kBitcast, t, {a}); }
   ValueId neg(ValueId a);
-  /// exp2 of numbers of at most 1, or NaN: its bits, from fewer operations.
+  /// exp2 of float32 numbers of at most 0, or NaN: its bits, from fewer operations.
   ValueId exp2_of_distance(ValueId x);
   /// a·b + c in one rounding, whatever the hardware (slow without FMA).
   ValueId fma(ValueId a, ValueId b, ValueId c);

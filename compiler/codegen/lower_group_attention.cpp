@@ -167,9 +167,8 @@ void Lowerer::read_group_queries(GroupAttention* s, BlockId block) {
   const ValueId start = b_.index(p.stage_bytes());
   const ValueId extent = is_uneven(a.row->src[0], p.rows()) ? s->row_extent : kNone;
   const auto stage = group_stage(*s, b_.index(0), b_.index(0));
-  const std::array tiles{
-      GroupTile{p.query, a.row, a.depth, s->first_row, extent, p.rows(), start}, stage[0],
-      stage[1]};
+  const std::array tiles{GroupTile{p.query, a.row, a.depth, s->first_row, extent, p.rows(), start},
+                         stage[0], stage[1]};
   copy_group_tiles(*s, tiles, block);
   b_.pipe(block, PipeOp::kCommitCopies);
   b_.pipe(block, PipeOp::kWaitCopies, 0);

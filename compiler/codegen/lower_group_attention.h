@@ -37,8 +37,8 @@ struct Lowerer::GroupTile {
 
 /// What a block of keys gives for rows g and g + 8.
 struct Lowerer::GroupPowers {
-  std::array<std::vector<ValueId>, 2> scores;  // in the order of keys
-  std::array<ValueId, 2> shift = {}, fade = {};
+  std::array<std::vector<ValueId>, 2> scores;   // in the order of keys
+  std::array<ValueId, 2> from = {}, fade = {};  // the maximum; what earlier sums are worth
 };
 
 }  // namespace bm::compiler

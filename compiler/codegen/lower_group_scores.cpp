@@ -47,10 +47,9 @@ void Lowerer::multiply_group_keys(const GroupAttention& s, ValueId stage, BlockI
   for (size_t step = 0; step < s.queries.size(); ++step) {
     const auto number = static_cast<int64_t>(step);
     for (size_t n = 0; n < s.scores.size(); n += 2) {
-      const int64_t offset =
-          number / kSteps * kPanel + static_cast<int64_t>(n / 2) * kFragment;
-      const std::vector<ValueId> keys = group_fragment(
-          s, moved(stage, offset), lines, piece, number % kSteps * 2, false, block);
+      const int64_t offset = number / kSteps * kPanel + static_cast<int64_t>(n / 2) * kFragment;
+      const std::vector<ValueId> keys =
+          group_fragment(s, moved(stage, offset), lines, piece, number % kSteps * 2, false, block);
       for (size_t half = 0; half < 2; ++half) {
         std::vector<ValueId> operands = s.queries[step];
         operands.insert(operands.end(), {keys[2 * half], keys[2 * half + 1]});
@@ -156,10 +155,9 @@ Lowerer::GroupPowers Lowerer::group_maxima(const GroupAttention& s, BlockId bloc
     b_.assign(block, s.most[r], most);
     // Nothing but -inf so far: distances from -inf would be NaN.
     const ValueId is_empty = b_.eq(most, b_.like(most, -HUGE_VAL));
-    const ValueId from = b_.select(is_empty, b_.like(most, 0), most);
-    out.shift[r] = b_.mul(from, scale);
-    const ValueId old = b_.mul(before, scale);
-    out.fade[r] = b_.exp2_of_distance(b_.sub(old, out.shift[r]));
+    out.from[r] = b_.select(is_empty, b_.like(most, 0), most);
+    const ValueId distance = b_.sub(before, out.from[r]);
+    out.fade[r] = b_.exp2_of_distance(b_.mul(distance, scale));
   }
   return out;
 }
@@ -180,16 +178,16 @@ void Lowerer::add_group_values(const GroupAttention& s, ValueId stage, BlockId b
   const ValueId line = b_.bit_and(s.lane, b_.index(7));
   const ValueId lines = b_.add(line, scaled(odd, 8));
   const ValueId piece = b_.bit_xor(b_.shr(matrix, 1), line);
-  std::array<ValueId, 2> minus = {}, totals = {kNone, kNone};
-  for (size_t r = 0; r < minus.size(); ++r) minus[r] = b_.neg(powers.shift[r]);
+  std::array<ValueId, 2> totals = {kNone, kNone};
   for (int64_t step = 0; step * kStep < Plan::kKeys; ++step) {
     std::vector<ValueId> shares;
     for (size_t half = 0; half < 2; ++half)
-      for (size_t r = 0; r < minus.size(); ++r) {
+      for (size_t r = 0; r < totals.size(); ++r) {
         std::array<ValueId, kPair> pair = {};
         for (size_t e = 0; e < kPair; ++e) {
           const size_t key = (2 * static_cast<size_t>(step) + half) * kPair + e;
-          pair[e] = b_.exp2_of_distance(b_.fma(powers.scores[r][key], scale, minus[r]));
+          const ValueId distance = b_.sub(powers.scores[r][key], powers.from[r]);
+          pair[e] = b_.exp2_of_distance(b_.mul(distance, scale));
         }
         const ValueId both = b_.add(pair[0], pair[1]);
         totals[r] = totals[r] == kNone ? both : b_.add(totals[r], both);
@@ -198,8 +196,8 @@ void Lowerer::add_group_values(const GroupAttention& s, ValueId stage, BlockId b
     for (size_t n = 0; n < s.results.size(); n += 2) {
       const auto number = static_cast<int64_t>(n / 2);
       const int64_t offset = step * kFragment + number / kSteps * kPanel;
-      const std::vector<ValueId> values = group_fragment(
-          s, moved(stage, offset), lines, piece, number % kSteps * 2, true, block);
+      const std::vector<ValueId> values =
+          group_fragment(s, moved(stage, offset), lines, piece, number % kSteps * 2, true, block);
       for (size_t half = 0; half < 2; ++half) {
         std::vector<ValueId> operands = shares;
         operands.insert(operands.end(), {values[2 * half], values[2 * half + 1]});

@@ -89,8 +89,8 @@ ValueId Builder::exp2(ValueId x) {
   return mul(mul(p, power(n0)), power(n1));
 }
 
-/// The power of two goes into the exponent of the polynomial, which is 2^64 times as large
-/// meanwhile: results that are subnormal are rounded by the last multiplication, once, as in exp2.
+/// The polynomial is 2^-64 times as large and the power of two 2^64 times, which then needs no two
+/// factors: results that are subnormal are rounded by the one multiplication, as in exp2.
 ValueId Builder::exp2_of_distance(ValueId x) {
   const FloatLayout f = layout_of(DType::kF32);
   const ValueId least = like(x, -160);
@@ -99,16 +99,12 @@ ValueId Builder::exp2_of_distance(ValueId x) {
   const ValueId whole = sub(shifted, like(x, f.rint_magic));
   const ValueId fraction = sub(xc, whole);
   const std::array<double, 14> c = exp2_series(true);
-  // Rounded before they grow, as exp2 rounds them.
-  const auto grown = [&](size_t k) {
-    return static_cast<double>(static_cast<float>(c[k])) * 0x1p64;
-  };
-  ValueId p = like(x, grown(6));
-  for (size_t k = 6; k-- > 0;) p = mad(p, fraction, grown(k));
+  ValueId p = like(x, c[6] * 0x1p-64);
+  for (size_t k = 6; k-- > 0;) p = mad(p, fraction, c[k] * 0x1p-64);
   // The magic number's own bits leave at the top.
   const ValueId exponent = shl(bitcast(shifted, f.bits), f.fraction_bits);
-  const ValueId scaled = bitcast(add(bitcast(p, f.bits), exponent), DType::kF32);
-  return mul(scaled, like(x, 0x1p-64));
+  const ValueId start = like_int(exponent, (f.bias + 64) << f.fraction_bits);
+  return mul(p, bitcast(add(exponent, start), DType::kF32));
 }
 
 ValueId Builder::log2(ValueId x) {

@@ -48,14 +48,14 @@ struct AttentionPlan {
   uint32_t strip() const { return vectors * lanes; }
 };
 
-/// The same by groups of work-items and matrix instructions on registers (mma.sync): a sub-group has
-/// 16 queries, whose fragments, maxima, sums and results it keeps in registers. Keys and values go
-/// through local memory, `kKeys` of them at a time, while the next ones are on their way. Scores
+/// The same by groups of work-items and matrix instructions on registers (mma.sync): a sub-group
+/// has 16 queries, whose fragments, maxima, sums and results it keeps in registers. Keys and values
+/// go through local memory, `kKeys` of them at a time, while the next ones are on their way. Scores
 /// are left by the first product where the second wants its left operand: they never leave the
 /// registers.
 struct GroupAttentionPlan {
-  static constexpr int64_t kRows = 16;   ///< queries of a sub-group
-  static constexpr int64_t kKeys = 64;   ///< of a block
+  static constexpr int64_t kRows = 16;    ///< queries of a sub-group
+  static constexpr int64_t kKeys = 64;    ///< of a block
   static constexpr uint32_t kStages = 2;  ///< blocks of keys in local memory
   static constexpr int64_t kLineBytes = 128;
   AttentionParts parts;  ///< scores are in the unit that `scale` belongs to

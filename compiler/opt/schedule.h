@@ -206,7 +206,7 @@ struct Schedule {
   std::optional<TransposePlan> transposed;
   /// Set: the kernel is lowered as opt/panels.h says; nothing above but the grid counts.
   std::shared_ptr<const PanelPlan> panels;
-  std::shared_ptr<const AttentionPlan> attention;  ///< the same, as opt/attention.h says
+  std::shared_ptr<const AttentionPlan> attention;             ///< the same, as opt/attention.h says
   std::shared_ptr<const GroupAttentionPlan> group_attention;  ///< the same
 
   /// Groups along the loop at position `loop`, which is_side.

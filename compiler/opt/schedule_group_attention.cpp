@@ -55,8 +55,7 @@ class GroupAttentionScheduler {
     take_scale();
     p_.has_loads = has_loads(parts().score) || has_loads(parts().seen_score);
     choose_sub_groups();
-    if (p_.local_bytes() > target_.pipe.group_memory_bytes || has_few_groups())
-      return std::nullopt;
+    if (p_.local_bytes() > target_.pipe.group_memory_bytes || has_few_groups()) return std::nullopt;
     return finish();
   }
 
@@ -195,8 +194,7 @@ bool has_reductions(const ir::KernelIr& kernel) {
 }  // namespace
 
 bool has_group_attention(const TargetInfo& target) {
-  return target.has_groups && target.pipe.has_async_copies &&
-         target.pipe.group_memory_bytes > 0 &&
+  return target.has_groups && target.pipe.has_async_copies && target.pipe.group_memory_bytes > 0 &&
          (info_for(target, DType::kF16) || info_for(target, DType::kBF16));
 }
 

@@ -43,8 +43,7 @@ void PtxRenderer::fragment(ValueId id) {
 void PtxRenderer::sub_group(ValueId id) {
   const Value& v = p_.at(id);
   const std::string low = v_.in_register(v.args[0]);
-  if (v.op == ValueOp::kShuffle)
-    return out_.line("{}", shuffle_text(v_.define(id), low, v));
+  if (v.op == ValueOp::kShuffle) return out_.line("{}", shuffle_text(v_.define(id), low, v));
   const std::string high = v_.in_register(v.args[1]);
   out_.line("{} {}, {}, {};", two_halves_name(v), v_.define(id), high, low);
 }

@@ -179,8 +179,8 @@ class CudaRenderer final : public CppItems {
       return line("asm(\"{} %0, %1, %2;\" : \"=r\"(v{}) : \"f\"({}), \"f\"({}));",
                   two_halves_name(v), id, ref(v.args[1]), ref(v.args[0]));
     const std::string_view kind = is_float(v.type.dtype) ? "f" : "r";
-    line("asm volatile(\"{}\" : \"={}\"(v{}) : \"{}\"({}));", shuffle_text("%0", "%1", v), kind,
-         id, kind, ref(v.args[0]));
+    line("asm volatile(\"{}\" : \"={}\"(v{}) : \"{}\"({}));", shuffle_text("%0", "%1", v), kind, id,
+         kind, ref(v.args[0]));
   }
 
   /// Registers as operands that are read and written.
