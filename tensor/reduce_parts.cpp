@@ -12,6 +12,11 @@ namespace {
 constexpr int64_t kLongReduction = 1 << 18, kPart = 1 << 15;
 /// Few: of results next to each other, which lie in lanes, and of others.
 constexpr int64_t kFewColumns = 256, kFewRows = 16;
+/// The same for devices with work-groups, where a group has a result or eight neighbours: less than
+/// three quarters of the compute units would have something to do. There parts depend on their
+/// number.
+constexpr int64_t kGroupPart = 1 << 13;
+constexpr int64_t kGroupColumns = 8;
 
 struct Parts {
   int64_t axis = 0, count = 0, length = 0;  ///< count · length elements along the axis, then a rest
@@ -30,10 +35,15 @@ std::optional<Parts> parts_of(const Tensor& a, const Axes& axes) {
     if (is_reduced && size > a.size(p.axis).constant()) p.axis = i;
     if (size != 1) has_columns = !is_reduced;
   }
-  if (reduced < kLongReduction || kept > (has_columns ? kFewColumns : kFewRows))
-    return std::nullopt;
+  const hal::Arch& arch = a.device().hal().arch();
+  const bool has_groups = arch.max_block > 1;
+  const int64_t busy = has_groups ? int64_t{arch.units} * 3 / 4 : 0;
+  const int64_t few =
+      has_columns ? std::max(kFewColumns, busy * kGroupColumns) : std::max(kFewRows, busy);
+  if (reduced < kLongReduction || kept > few) return std::nullopt;
   const int64_t size = a.size(p.axis).constant();
-  const int64_t wanted = std::max<int64_t>(kPart / (reduced / size), 1);
+  const int64_t part = has_groups ? kGroupPart : kPart;
+  const int64_t wanted = std::max<int64_t>(part / (reduced / size), 1);
   // Without a rest, if a length near the wanted one allows that.
   p.length = wanted;
   for (int64_t length = wanted; length > wanted / 4; --length) {

@@ -83,6 +83,7 @@ GroupScheduler::Costs GroupScheduler::costs(const Level& level) {
   for (const ReduceFacts& r : reduces_) {
     if (!is_within(r.outputs, level)) {
       c.element += r.evaluations * body_cost(r, along);
+      if (has_streams(r)) c.waits += r.evaluations / kLoopLoads;
     } else if (is_shared(r, level)) {
       const bool is_low = side_.loop && !side_.is_high;
       c.dealt += r.evaluations * body_cost(r, is_low ? side_.loop : r.node->src.back());
@@ -109,7 +110,9 @@ double GroupScheduler::time(const Costs& c, const Shape& s) const {
   const double item = kStartCost + per_item * c.element + c.repeated + c.dealt / block +
                       (c.levels > 0 ? std::log2(block) * (kLevelCost + 2 * c.levels) : 0);
   const double groups = c.groups * chunks;
-  double t = item * std::max(1.0, groups * block / slots_);
+  const double waits = item + per_item * c.waits * kLoadLatency;
+  double t = std::max(item * std::max(1.0, groups * block / slots_),
+                      waits * std::max(1.0, groups * block / (units_ * target_.pipe.unit_items)));
   if (groups < units_) t *= 1.2;
   const double idle = chunks * per_item * block / std::max(c.iterations, 1.0);
   return c.levels > 0 ? t : t * (1 + 0.02 * std::min(idle - 1, 8.0));
@@ -161,7 +164,7 @@ void GroupScheduler::consider(const Costs& c, Shape s, Shape* best) const {
   if (s.per_item > 1 && (is_tiled_ || c.iterations < slots_ * static_cast<double>(s.per_item)))
     return;
   if (!place_copies(c, &s)) return;
-  const bool is_row = c.levels > 0 && found_dots_.empty();
+  const bool is_row = c.levels > 0 && c.is_stream && found_dots_.empty();
   s.time = is_row ? shared_time(c, s) : time(c, s);
   if (best->time == 0 || s.time < best->time * 0.99) *best = s;
 }

@@ -11,8 +11,6 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-/// Until a load from memory is there.
-constexpr double kLoadLatency = 80;
 /// Until all work-items of a group have arrived.
 constexpr double kBarrierCost = 4;
 /// Start and end of a group.
@@ -23,13 +21,15 @@ constexpr double kAgain = 6;
 constexpr uint32_t kMostCopies = 32;
 constexpr double kMostNodes = 2048;
 /// Iterations per trip where there are more, and loads of a trip.
-constexpr uint32_t kLoopCopies = 16, kLoopLoads = 16;
+constexpr uint32_t kLoopCopies = 16, kTripLoads = 16;
 /// Of memory, and what every halving of it costs.
 constexpr double kLineBytes = 128, kNarrow = 0.1;
+/// Rows of a work-item that stay in the first cache until all of them is read.
+constexpr double kShortBytes = 64;
 /// Work-items for a row where a group has several.
 constexpr uint32_t kLeastParts = 16;
-/// Registers of a work-item besides what it keeps.
-constexpr double kOwnRegisters = 32;
+/// Registers of a work-item besides what it keeps, as compilers of today use them, and as they may.
+constexpr double kOwnRegisters = 16, kMostRegisters = 32;
 /// Results read by every work-item at the end of a shared reduction, as lower_shared.cpp has it.
 constexpr uint32_t kFewParts = 8;
 
@@ -55,6 +55,7 @@ void GroupScheduler::add_row_facts(const Level& level, Costs* c) {
   for (const ReduceFacts& r : reduces_) {
     c->has_inner = c->has_inner || r.is_inner || r.is_dot || !is_within(r.outputs, level);
     if (!is_shared(r, level)) continue;
+    c->is_stream = c->is_stream && has_streams(r);
     c->bytes += r.bytes;
     c->trips = std::max(c->trips, r.trips);
     for (size_t i = 1; i < r.node->src.size(); ++i)
@@ -79,6 +80,22 @@ void GroupScheduler::add_row_facts(const Level& level, Costs* c) {
   }
 }
 
+/// Whether several results need what a load brings: it is in a cache then.
+bool GroupScheduler::is_used_again(const Node* load, const ReduceFacts& r) {
+  return std::ranges::any_of(loops_, [&](const Node* loop) {
+    return CostModel::trips(loop) > 1 && model_.depends(r.node, loop) &&
+           !model_.depends(load, loop);
+  });
+}
+
+/// Whether some numbers come from memory for one result only.
+bool GroupScheduler::has_streams(const ReduceFacts& r) {
+  if (r.is_inner || r.is_dot || r.trips < kLeastShared) return false;
+  return std::ranges::any_of(model_.body(r.node), [&](const Node* n) {
+    return n->op == Op::kLoad && !is_used_again(n, r);
+  });
+}
+
 /// What memory takes for the numbers that reductions load once: several times as much where
 /// neighbouring work-items read far apart, and more where they are fewer than a line has numbers.
 double GroupScheduler::memory_time(const Level& level) {
@@ -93,15 +110,12 @@ double GroupScheduler::memory_time(const Level& level) {
     for (size_t i = 0; i < loops_.size(); ++i)
       if (r.outputs[i]) times *= CostModel::trips(loops_[i]);
     for (const Node* n : model_.body(r.node)) {
-      const auto is_used_again = [&](const Node* loop) {
-        return CostModel::trips(loop) > 1 && model_.depends(r.node, loop) &&
-               !model_.depends(n, loop);
-      };
-      if (n->op != Op::kLoad || std::ranges::any_of(loops_, is_used_again)) continue;
+      if (n->op != Op::kLoad || is_used_again(n, r)) continue;
       const auto size = static_cast<double>(item_size(n->dtype));
       const double lines = kLineBytes / (size * side_.width);
       const double narrow = is_low ? 1 + kNarrow * std::log2(std::max(lines, 1.0)) : 1;
-      bytes += times * size * (scattered(n, along) > 0 ? kScattered : narrow);
+      const double far = std::clamp(r.trips * size / kShortBytes, 1.0, kScattered);
+      bytes += times * size * (scattered(n, along) > 0 ? far : narrow);
     }
   }
   return bytes / (units_ * target_.pipe.unit_bytes);
@@ -109,7 +123,7 @@ double GroupScheduler::memory_time(const Level& level) {
 
 /// Iterations of a row that a work-item may have written out.
 uint32_t GroupScheduler::most_copies(const Costs& c, uint32_t block) const {
-  const double room = target_.pipe.unit_registers / static_cast<double>(block) - kOwnRegisters;
+  const double room = target_.pipe.unit_registers / static_cast<double>(block) - kMostRegisters;
   const double most = std::min({room / std::max(c.kept, 1.0), kMostNodes / std::max(c.nodes, 1.0),
                                 static_cast<double>(kMostCopies)});
   return static_cast<uint32_t>(std::max(most, 1.0));
@@ -131,7 +145,7 @@ bool GroupScheduler::place_copies(const Costs& c, Shape* s) const {
     return true;
   }
   const double loop = std::min({static_cast<double>(kLoopCopies), static_cast<double>(most), trips,
-                                std::max(kLoopLoads / std::max(c.loads, 1.0), 1.0)});
+                                std::max(kTripLoads / std::max(c.loads, 1.0), 1.0)});
   s->copies = std::bit_floor(static_cast<uint32_t>(loop));
   return true;
 }

@@ -139,7 +139,9 @@ bool GroupScheduler::has_neighbours(const Level& level, const Node* loop) {
 /// are short those of the last loop.
 std::vector<GroupScheduler::Side> GroupScheduler::sides(const Level& level) {
   std::vector<Side> out(1);
-  if (!found_dots_.empty()) return out;
+  const bool has_streams_only = std::ranges::all_of(
+      reduces_, [&](const ReduceFacts& r) { return !is_shared(r, level) || has_streams(r); });
+  if (!found_dots_.empty() || !has_streams_only) return out;
   const Node* last = nullptr;
   for (size_t i = 0; i < loops_.size(); ++i) {
     const Node* extent = loops_[i]->src[0];

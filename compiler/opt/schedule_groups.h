@@ -21,6 +21,10 @@ inline constexpr uint32_t kSide = 16;
 inline constexpr double kStartCost = 10;
 /// Most results that a group does side by side elsewhere: neighbours fill lines of memory.
 inline constexpr uint32_t kWidestSide = 32;
+/// Until a load from memory is there.
+inline constexpr double kLoadLatency = 80;
+/// Loads of a loop that are on their way at once.
+inline constexpr double kLoopLoads = 4;
 /// Cost of a load whose neighbouring work-items read far apart, against neighbouring elements.
 inline constexpr double kScattered = 4;
 /// Reductions below this many trips are not worth a barrier.
@@ -93,6 +97,7 @@ class GroupScheduler {
     double groups = 1, iterations = 1;  // of the group loops; of the item loops
     double element = 0;                 // per iteration of the item loops
     double dealt = 0, repeated = 0;     // per group: divided among work-items; done by each
+    double waits = 0;                   // for memory, of a work-item per iteration
     double levels = 0;                  // shared reductions
     double trips = 1;                   // of the longest of them
     double loads = 0;                   // of the bodies of shared reductions, in one iteration
@@ -100,6 +105,7 @@ class GroupScheduler {
     double nodes = 0;                   // operations of one iteration of all passes over a row
     double kept = 0;                    // registers for one iteration's loads
     bool is_known = true;               // trips are constant
+    bool is_stream = true;              // all shared reductions have streams
     bool has_inner = false;             // some values are reductions themselves
     bool has_item_loops = false, is_item_known = true;
     uint64_t bytes = 0;  // of local memory, for one work-item
@@ -110,6 +116,8 @@ class GroupScheduler {
   // schedule_group_rows.cpp: groups that share reductions.
   void add_row_facts(const Level& level, Costs* c);
   uint32_t most_copies(const Costs& c, uint32_t block) const;
+  bool is_used_again(const Node* load, const ReduceFacts& r);
+  bool has_streams(const ReduceFacts& r);
   double memory_time(const Level& level);
   bool place_copies(const Costs& c, Shape* s) const;
   double groups_of_unit(const Costs& c, const Shape& s) const;
