@@ -1,5 +1,6 @@
 // What groups that share reductions cost: how many of them a processor has side by side, how many
 // iterations of a row a work-item takes at once, and what it waits for.
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -22,12 +23,14 @@ constexpr uint32_t kMostCopies = 32;
 constexpr double kMostNodes = 2048;
 /// Iterations per trip where there are more, and loads of a trip.
 constexpr uint32_t kLoopCopies = 16, kTripLoads = 16;
-/// Of memory, and what every halving of it costs.
-constexpr double kLineBytes = 128, kNarrow = 0.1;
+/// Of memory, and what every halving of it costs: of neighbouring results, of pieces of short rows.
+constexpr double kLineBytes = 128, kNarrowLine = 0.25, kNarrow = 0.1;
 /// Rows of a work-item that stay in the first cache until all of them is read.
 constexpr double kShortBytes = 64;
 /// Work-items for a row where a group has several.
 constexpr uint32_t kLeastParts = 16;
+/// Share of what is not scarce.
+constexpr double kInTheWay = 0.25;
 /// Registers of a work-item besides what it keeps, as compilers of today use them, and as they may.
 constexpr double kOwnRegisters = 16, kMostRegisters = 32;
 /// Results read by every work-item at the end of a shared reduction, as lower_shared.cpp has it.
@@ -51,6 +54,7 @@ void GroupScheduler::add_row_facts(const Level& level, Costs* c) {
     if (n->op != Op::kLoad || std::ranges::find(loads, n) != loads.end()) return;
     loads.push_back(n);
     c->kept += registers_of(n);
+    c->load_bytes += static_cast<double>(item_size(n->dtype));
   };
   for (const ReduceFacts& r : reduces_) {
     c->has_inner = c->has_inner || r.is_inner || r.is_dot || !is_within(r.outputs, level);
@@ -72,6 +76,8 @@ void GroupScheduler::add_row_facts(const Level& level, Costs* c) {
     ++c->again;
     see(n);
   }
+  for (const ir::Store& store : kernel_.stores)
+    c->store_bytes += static_cast<double>(item_size(store.value->dtype));
   c->nodes += model_.output_nodes();
   for (size_t i = 0; i < loops_.size(); ++i) {
     if (level[i]) continue;
@@ -98,7 +104,8 @@ bool GroupScheduler::has_streams(const ReduceFacts& r) {
 
 /// What memory takes for the numbers that reductions load once: several times as much where
 /// neighbouring work-items read far apart, and more where they are fewer than a line has numbers.
-double GroupScheduler::memory_time(const Level& level) {
+/// `is_plain_known`: only what is more than the numbers themselves.
+double GroupScheduler::memory_time(const Level& level, bool is_plain_known) {
   double bytes = 0;
   for (const ReduceFacts& r : reduces_) {
     if (r.is_inner || r.is_dot || r.trips < kLeastShared) continue;
@@ -113,9 +120,9 @@ double GroupScheduler::memory_time(const Level& level) {
       if (n->op != Op::kLoad || is_used_again(n, r)) continue;
       const auto size = static_cast<double>(item_size(n->dtype));
       const double lines = kLineBytes / (size * side_.width);
-      const double narrow = is_low ? 1 + kNarrow * std::log2(std::max(lines, 1.0)) : 1;
+      const double narrow = is_low ? 1 + kNarrowLine * std::log2(std::max(lines, 1.0)) : 1;
       const double far = std::clamp(r.trips * size / kShortBytes, 1.0, kScattered);
-      bytes += times * size * (scattered(n, along) > 0 ? far : narrow);
+      bytes += times * size * ((scattered(n, along) > 0 ? far : narrow) - (is_plain_known ? 1 : 0));
     }
   }
   return bytes / (units_ * target_.pipe.unit_bytes);
@@ -179,13 +186,24 @@ double GroupScheduler::shared_time(const Costs& c, const Shape& s) const {
     batches += per_item / 4;
     ops += per_item * c.again * kAgain;
   }
-  const double alone = ops + kGroupCost + kLoadLatency * batches + 2 * c.levels * kBarrierCost;
+  const double waits = kLoadLatency * batches;
+  const double ends = kGroupCost + 2 * c.levels * kBarrierCost;
+  const double passes = is_written ? 1 : c.levels;
+  const double again = s.item_copies == 0 ? c.again * c.load_bytes / std::max(c.loads, 1.0) : 0;
+  const double bytes =
+      side_.width * (c.trips * c.load_bytes * passes + per_item * parts * (again + c.store_bytes));
+  const double memory = bytes / target_.pipe.unit_bytes;
   const double groups = c.groups * chunks;
   const double side_by_side = std::min(groups_of_unit(c, s), std::max(groups / units_, 1.0));
   const double rounds = std::max(groups / (units_ * side_by_side), 1.0);
   const double narrow = side_.is_high ? std::max(kWidestSide / parts, 1.0) : 1;
-  return rounds * std::max(alone, side_by_side * block / kItemsPerUnit * ops) *
-         (1 + kNarrow * std::log2(narrow));
+  // Sub-groups of a loop are in different trips of it.
+  const double alone = ends + (is_written ? ops + waits + memory : std::max(ops + waits, memory));
+  // What is scarce counts: a group's own way, operations or memory. The others get in the way.
+  const std::array all{alone, side_by_side * block / kItemsPerUnit * ops,
+                       side_by_side * memory * (1 + kNarrow * std::log2(narrow))};
+  return rounds *
+         (std::ranges::max(all) + kInTheWay * (ends + ops + waits + memory + all[1] + all[2]));
 }
 
 }  // namespace bm::compiler

@@ -107,7 +107,7 @@ void GroupScheduler::choose_level() {
   Level none(loops_.size(), false);
   place_symbols(&none);
   is_group_ = none;
-  double least = best_shape(none).time + memory_time(none);
+  double least = best_shape(none).time + memory_time(none, false);
   Side best;
   for (const ReduceFacts& r : reduces_) {
     if (r.is_inner || r.is_dot || r.trips < kLeastShared) continue;
@@ -115,7 +115,7 @@ void GroupScheduler::choose_level() {
     place_symbols(&level);
     for (const Side& side : sides(level)) {
       side_ = side;
-      const double time = best_shape(level).time + memory_time(level);
+      const double time = best_shape(level).time + memory_time(level, costs(level).is_stream);
       if (time >= least * 0.95) continue;
       least = time;
       is_group_ = level;

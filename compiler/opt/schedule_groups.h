@@ -22,7 +22,7 @@ inline constexpr double kStartCost = 10;
 /// Most results that a group does side by side elsewhere: neighbours fill lines of memory.
 inline constexpr uint32_t kWidestSide = 32;
 /// Until a load from memory is there.
-inline constexpr double kLoadLatency = 80;
+inline constexpr double kLoadLatency = 120;
 /// Loads of a loop that are on their way at once.
 inline constexpr double kLoopLoads = 4;
 /// Cost of a load whose neighbouring work-items read far apart, against neighbouring elements.
@@ -94,19 +94,20 @@ class GroupScheduler {
   uint64_t shared_bytes(const Level& level, uint32_t block) const;
   const Node* shared_loop(const ReduceFacts& r, const Level& level) const;
   struct Costs {
-    double groups = 1, iterations = 1;  // of the group loops; of the item loops
-    double element = 0;                 // per iteration of the item loops
-    double dealt = 0, repeated = 0;     // per group: divided among work-items; done by each
-    double waits = 0;                   // for memory, of a work-item per iteration
-    double levels = 0;                  // shared reductions
-    double trips = 1;                   // of the longest of them
-    double loads = 0;                   // of the bodies of shared reductions, in one iteration
-    double again = 0;                   // loads of the stores' values
-    double nodes = 0;                   // operations of one iteration of all passes over a row
-    double kept = 0;                    // registers for one iteration's loads
-    bool is_known = true;               // trips are constant
-    bool is_stream = true;              // all shared reductions have streams
-    bool has_inner = false;             // some values are reductions themselves
+    double groups = 1, iterations = 1;       // of the group loops; of the item loops
+    double element = 0;                      // per iteration of the item loops
+    double dealt = 0, repeated = 0;          // per group: divided among work-items; done by each
+    double waits = 0;                        // for memory, of a work-item per iteration
+    double levels = 0;                       // shared reductions
+    double trips = 1;                        // of the longest of them
+    double loads = 0;                        // of the bodies of shared reductions, in one iteration
+    double again = 0;                        // loads of the stores' values
+    double nodes = 0;                        // operations of one iteration of all passes over a row
+    double kept = 0;                         // registers for one iteration's loads
+    double load_bytes = 0, store_bytes = 0;  // of one iteration, what several passes load once
+    bool is_known = true;                    // trips are constant
+    bool is_stream = true;                   // all shared reductions have streams
+    bool has_inner = false;                  // some values are reductions themselves
     bool has_item_loops = false, is_item_known = true;
     uint64_t bytes = 0;  // of local memory, for one work-item
   };
@@ -118,7 +119,7 @@ class GroupScheduler {
   uint32_t most_copies(const Costs& c, uint32_t block) const;
   bool is_used_again(const Node* load, const ReduceFacts& r);
   bool has_streams(const ReduceFacts& r);
-  double memory_time(const Level& level);
+  double memory_time(const Level& level, bool is_plain_known);
   bool place_copies(const Costs& c, Shape* s) const;
   double groups_of_unit(const Costs& c, const Shape& s) const;
   double shared_time(const Costs& c, const Shape& s) const;
