@@ -141,8 +141,10 @@ class Builder {
   }
   ValueId bitcast(ValueId a, DType t) { return raw(Op::kBitcast, t, {a}); }
   ValueId neg(ValueId a);
-  /// exp2 of float32 numbers of at most 0, or NaN: its bits, from fewer operations.
-  ValueId exp2_of_distance(ValueId x);
+  /// 2^(x·scale) of float32 numbers of at most 0, or NaN; scale in [2^-60, 2^60]. By exp2's
+  /// polynomial, from fewer operations, and with its bits where scale is 1: the product is not
+  /// rounded.
+  ValueId exp2_of_distance(ValueId x, double scale);
   /// a·b + c in one rounding, whatever the hardware (slow without FMA).
   ValueId fma(ValueId a, ValueId b, ValueId c);
   /// a·b + c for sums and polynomials: fused where the hardware has it.

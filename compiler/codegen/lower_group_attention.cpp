@@ -48,7 +48,15 @@ void Lowerer::place_group_queries(GroupAttention* s, ValueId row_block, ValueId 
   if (a.hidden_from) {
     const ValueId blocks =
         divide_index(Op::kDiv, moved(s->row_extent, p.rows() - 1), b_.index(p.rows()), true);
-    row_block = b_.sub(moved(blocks, -1), row_block);
+    const ValueId longest = b_.sub(moved(blocks, -1), row_block);
+    if (p.is_paired) {
+      const ValueId half = b_.shr(moved(blocks, 1), 1);
+      const ValueId is_long = b_.lt(row_block, half);
+      const ValueId shortest = b_.sub(row_block, half);
+      row_block = b_.select(is_long, longest, shortest);
+    } else {
+      row_block = longest;
+    }
   }
   s->first_row = scaled(row_block, p.rows());
   const ValueId item = b_.item();
@@ -286,21 +294,25 @@ void Lowerer::lower_group_attention(BlockId root) {
   s.array = b_.add_local(DType::kU8, bytes);
   program_.locals[s.array].alignment = kAlignment;
   program_.has_launch_locals = bytes > b_.target().local_memory_bytes;
-  const Builder::Loop rows = b_.open_loop(root, LoopKind::kGroup);
-  const Builder::Loop heads = b_.open_loop(rows.body, LoopKind::kGroup);
-  place_group_queries(&s, rows.index, heads.index, heads.body);
+  const Builder::Loop first = b_.open_loop(root, LoopKind::kGroup);
+  const Builder::Loop second = b_.open_loop(first.body, LoopKind::kGroup);
+  const BlockId body = second.body;
+  if (p.is_paired)
+    place_group_queries(&s, second.index, first.index, body);
+  else
+    place_group_queries(&s, first.index, second.index, body);
   s.is_aligned = b_.is_aligned(kernel_.stores[0].param);
   for (const Node* load : {p.query, p.keys, p.values}) {
     const ValueId one = b_.is_aligned(static_cast<int>(load->imm));
     s.is_aligned = b_.bit_and(s.is_aligned, one);
   }
   s.is_not = b_.raw(Op::kNot, DType::kBool, {s.is_aligned});
-  clear_group_sums(&s, heads.body);
-  read_group_queries(&s, heads.body);
-  run_group_keys(s, heads.body);
-  store_group_results(s, heads.body);
-  b_.close_groups(heads, 1, kNone);
-  b_.close_groups(rows, 0, kNone);
+  clear_group_sums(&s, body);
+  read_group_queries(&s, body);
+  run_group_keys(s, body);
+  store_group_results(s, body);
+  b_.close_groups(second, 1, kNone);
+  b_.close_groups(first, 0, kNone);
 }
 
 }  // namespace bm::compiler

@@ -138,12 +138,8 @@ void Lowerer::write_group_scores(const GroupAttention& s, const Node* score, Val
 /// The largest score of every row so far, and what earlier sums are worth.
 Lowerer::GroupPowers Lowerer::group_maxima(const GroupAttention& s, BlockId block) {
   const Plan& p = *schedule_.group_attention;
-  const ValueId scale = b_.constant_f({DType::kF32, 1}, p.scale);
   // NaN need not take part: its power is NaN.
-  const auto larger = [&](ValueId a, ValueId b) {
-    const ValueId is_less = b_.lt(a, b);
-    return b_.select(is_less, b, a);
-  };
+  const auto larger = [&](ValueId a, ValueId b) { return b_.raw(Op::kMax, DType::kF32, {a, b}); };
   GroupPowers out;
   for (size_t r = 0; r < s.rows.size(); ++r) {
     for (const uint32_t first : s.scores)
@@ -156,8 +152,7 @@ Lowerer::GroupPowers Lowerer::group_maxima(const GroupAttention& s, BlockId bloc
     // Nothing but -inf so far: distances from -inf would be NaN.
     const ValueId is_empty = b_.eq(most, b_.like(most, -HUGE_VAL));
     out.from[r] = b_.select(is_empty, b_.like(most, 0), most);
-    const ValueId distance = b_.sub(before, out.from[r]);
-    out.fade[r] = b_.exp2_of_distance(b_.mul(distance, scale));
+    out.fade[r] = b_.exp2_of_distance(b_.sub(before, out.from[r]), p.scale);
   }
   return out;
 }
@@ -167,7 +162,6 @@ Lowerer::GroupPowers Lowerer::group_maxima(const GroupAttention& s, BlockId bloc
 void Lowerer::add_group_values(const GroupAttention& s, ValueId stage, BlockId block) {
   const Plan& p = *schedule_.group_attention;
   const GroupPowers powers = group_maxima(s, block);
-  const ValueId scale = b_.constant_f({DType::kF32, 1}, p.scale);
   for (const uint32_t first : s.results)
     for (uint32_t i = 0; i < p.value_info.sums; ++i) {
       const ValueId before = b_.read(block, first + i);
@@ -187,7 +181,7 @@ void Lowerer::add_group_values(const GroupAttention& s, ValueId stage, BlockId b
         for (size_t e = 0; e < kPair; ++e) {
           const size_t key = (2 * static_cast<size_t>(step) + half) * kPair + e;
           const ValueId distance = b_.sub(powers.scores[r][key], powers.from[r]);
-          pair[e] = b_.exp2_of_distance(b_.mul(distance, scale));
+          pair[e] = b_.exp2_of_distance(distance, p.scale);
         }
         const ValueId both = b_.add(pair[0], pair[1]);
         totals[r] = totals[r] == kNone ? both : b_.add(totals[r], both);

@@ -91,13 +91,13 @@ ValueId Builder::exp2(ValueId x) {
 
 /// The polynomial is 2^-64 times as large and the power of two 2^64 times, which then needs no two
 /// factors: results that are subnormal are rounded by the one multiplication, as in exp2.
-ValueId Builder::exp2_of_distance(ValueId x) {
+ValueId Builder::exp2_of_distance(ValueId x, double scale) {
   const FloatLayout f = layout_of(DType::kF32);
-  const ValueId least = like(x, -160);
+  const ValueId least = like(x, -160 / scale), factor = like(x, scale);
   const ValueId xc = select(lt(x, least), least, x);
-  const ValueId shifted = add(xc, like(x, f.rint_magic));
+  const ValueId shifted = fma(xc, factor, like(x, f.rint_magic));
   const ValueId whole = sub(shifted, like(x, f.rint_magic));
-  const ValueId fraction = sub(xc, whole);
+  const ValueId fraction = fma(xc, factor, neg(whole));
   const std::array<double, 14> c = exp2_series(true);
   ValueId p = like(x, c[6] * 0x1p-64);
   for (size_t k = 6; k-- > 0;) p = mad(p, fraction, c[k] * 0x1p-64);

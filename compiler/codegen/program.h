@@ -70,7 +70,7 @@ enum class ValueOp : uint8_t {
   kConvert,  ///< value conversion; the caller guarantees that float → int fits
   kAlu,  ///< `alu`: sqrt, trunc (if the target has it), not, bitcast, add … xor, shl, shr (amount
          ///< in range), div and mod of integers (non-zero divisor, no overflow), lt, eq, ne,
-         ///< select, fma
+         ///< select, fma; max of float32, a NaN being no number, where kShuffle is
 };
 
 struct Value {

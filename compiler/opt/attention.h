@@ -64,6 +64,9 @@ struct GroupAttentionPlan {
   double scale = 1;  ///< the power is 2^((score - maximum)·scale)
   uint32_t sub_group = 32, sub_groups = 4;
   bool has_loads = false;  ///< scores read something for every query or key
+  /// Axis 0 of the grid goes through the heads instead of the blocks of queries, and these come in
+  /// the order longest … middle, shortest … middle: the first and second half share compute units.
+  bool is_paired = false;
   int64_t rows() const { return kRows * sub_groups; }
   /// Lines of 128 bytes that a row of a factor takes, one per panel.
   static int64_t panels(const ir::Node* load, const ir::Node* along) {

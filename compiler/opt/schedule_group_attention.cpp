@@ -23,9 +23,12 @@ constexpr int64_t kStep = 16, kPiece = 8;
 constexpr int64_t kLeastQueries = GroupAttentionPlan::kRows;
 /// Sub-groups of a group, and with enough groups: keys and values are then read half as often.
 constexpr uint32_t kSubGroups = 4, kManySubGroups = 8;
+/// Of groups of unequal length, the longest first, in so many the shortest fill what is left.
+constexpr double kManyRounds = 3;
 /// Groups are worth it if they occupy one in so many compute units, or soon done.
 constexpr double kLeastShare = 8;
 constexpr int64_t kMostLonelyKeys = 1024;
+constexpr double kLeastScale = 0x1p-60;  // of Builder::exp2_of_distance
 /// Of the maximum, the sum of powers, the products and the result.
 constexpr int kReductions = 4;
 
@@ -53,6 +56,7 @@ class GroupAttentionScheduler {
     p_.sub_group = target_.sub_group;
     p_.scale = parts().scale ? parts().scale->fimm() : 1;
     take_scale();
+    if (p_.scale < kLeastScale || p_.scale > 1 / kLeastScale) return std::nullopt;
     p_.has_loads = has_loads(parts().score) || has_loads(parts().seen_score);
     choose_sub_groups();
     if (p_.local_bytes() > target_.pipe.group_memory_bytes || has_few_groups()) return std::nullopt;
@@ -144,12 +148,19 @@ class GroupAttentionScheduler {
     return heads() * std::ceil(most(p_.parts.row) / static_cast<double>(p_.rows()));
   }
 
+  /// Sub-groups of the busiest compute unit.
+  double busiest() const { return std::ceil(groups() / units_) * p_.sub_groups; }
+
   void choose_sub_groups() {
+    const double few = busiest();
+    const bool is_uneven = parts().hidden_from != nullptr;
     p_.sub_groups = kManySubGroups;
     const bool is_whole = most(parts().row) >= static_cast<double>(p_.rows());
-    if (!is_whole || groups() < units_ || target_.max_block < p_.sub_groups * p_.sub_group ||
+    const bool is_shared = is_uneven ? groups() >= kManyRounds * units_ : busiest() <= few;
+    if (!is_whole || !is_shared || target_.max_block < p_.sub_groups * p_.sub_group ||
         p_.local_bytes() > target_.pipe.group_memory_bytes)
       p_.sub_groups = kSubGroups;
+    p_.is_paired = is_uneven && groups() > units_ && groups() <= 2 * units_;
   }
 
   /// Long rows of scores in few groups: other kernels share them out better.
@@ -158,15 +169,18 @@ class GroupAttentionScheduler {
   }
 
   std::optional<Schedule> finish() {
-    if (heads() > static_cast<double>(target_.max_groups[1])) return std::nullopt;
+    const size_t row_axis = p_.is_paired ? 1 : 0, head_axis = 1 - row_axis;
+    if (heads() > static_cast<double>(target_.max_groups[head_axis]) ||
+        groups() / heads() > static_cast<double>(target_.max_groups[row_axis]))
+      return std::nullopt;
     Schedule s;
-    s.grid[0] = {.constant = 1, .terms = {}, .divisor = p_.rows()};
-    s.grid[1].constant = s.grid[2].constant = 1;
-    bool is_linear = multiply(&s.grid[0], parts().row->src[0], 1);
+    s.grid[0].constant = s.grid[1].constant = s.grid[2].constant = 1;
+    s.grid[row_axis].divisor = p_.rows();
+    bool is_linear = multiply(&s.grid[row_axis], parts().row->src[0], 1);
     for (const bool is_const : {true, false})
       for (const Node* r : parts().batch)
         if (r->src[0]->is_const() == is_const)
-          is_linear = multiply(&s.grid[1], r->src[0], 1) && is_linear;
+          is_linear = multiply(&s.grid[head_axis], r->src[0], 1) && is_linear;
     // Surplus groups would be ones of heads that do not exist.
     if (!is_linear) return std::nullopt;
     const int64_t width = parts().depth->src[0]->imm + parts().column->src[0]->imm;

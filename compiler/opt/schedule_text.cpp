@@ -72,6 +72,7 @@ std::string text_of(const GroupAttentionPlan& p) {
       "and values in local memory; queries {}, keys {}",
       p.sub_groups, p.kRows, p.kKeys, p.kStages, range_name(p.parts.row), range_name(p.parts.key));
   for (const ir::Node* b : p.parts.batch) out += fmt::format("; for each {}", range_name(b));
+  if (p.is_paired) out += "; long and short blocks of queries side by side";
   return out + (p.parts.hidden_from ? "; hidden keys are skipped\n" : "\n");
 }
 

@@ -245,6 +245,7 @@ void Values::alu(ValueId id) {
     case Op::kSqrt: return unary_float(id, is_f32 ? "sqrt.rn.f32" : "sqrt.rn.f64");
     case Op::kTrunc: return unary_float(id, is_f32 ? "cvt.rzi.f32.f32" : "cvt.rzi.f64.f64");
     case Op::kFma: return arithmetic(id, "", "fma.rn");
+    case Op::kMax: return arithmetic(id, "", "max");
     case Op::kBitcast: return bitcast(id);
     case Op::kAdd: return arithmetic(id, "add", "add");
     case Op::kSub: return arithmetic(id, "sub", "sub");
@@ -274,7 +275,6 @@ void Values::alu(ValueId id) {
     case Op::kLog2:
     case Op::kSin:
     case Op::kCast:
-    case Op::kMax:
     case Op::kMin: break;
   }
   check_failed("operation was not legalised", __FILE__, __LINE__);

@@ -172,6 +172,10 @@ class CudaRenderer final : public CppItems {
         v.imm % 2 ? ".trans" : "", id, shared_address(static_cast<uint32_t>(v.imm / 2), v.args[0]));
   }
 
+  std::string larger(const std::string& a, const std::string& b) const override {
+    return fmt::format("fmaxf({}, {})", a, b);
+  }
+
   void sub_group(ValueId id) override {
     const Value& v = p_.at(id);
     line("{} v{};", value_type(id), id);

@@ -127,6 +127,10 @@ void WorkItemC::fragment(ValueId) {
   check_failed("fragments of local memory are for CUDA", __FILE__, __LINE__);
 }
 
+std::string WorkItemC::larger(const std::string&, const std::string&) const {
+  check_failed("the larger of two float32 is for CUDA", __FILE__, __LINE__);
+}
+
 void WorkItemC::sub_group(ValueId) {
   check_failed("exchanges within a sub-group are for CUDA", __FILE__, __LINE__);
 }
@@ -254,6 +258,7 @@ std::string WorkItemC::alu(ValueId id) {
     case Op::kEq: return compare("==");
     case Op::kNe: return compare("!=");
     case Op::kSelect: return fmt::format("{} ? {} : {}", a, b, ref(v.args[2]));
+    case Op::kMax: return larger(a, b);
     case Op::kConst:
     case Op::kVar:
     case Op::kRange:
@@ -266,7 +271,6 @@ std::string WorkItemC::alu(ValueId id) {
     case Op::kLog2:
     case Op::kSin:
     case Op::kCast:
-    case Op::kMax:
     case Op::kMin: break;
   }
   check_failed("operation was not legalised", __FILE__, __LINE__);

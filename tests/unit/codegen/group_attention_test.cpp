@@ -280,6 +280,11 @@ TEST_P(GroupAttention, AnyNumberOfQueriesAndKeys) {
 
 TEST_P(GroupAttention, LaterKeysAreHidden) {
   expect_right({.queries = 200, .keys = 200, .is_causal = true}, GetParam());
+  // Blocks of queries in the order 3 2 0 1 and 2 1 0.
+  expect_right({.queries = 200, .keys = 200, .is_causal = true, .units = 4}, GetParam());
+  expect_right({.heads = 3, .shared_heads = 3, .queries = 150, .keys = 150, .is_causal = true,
+                .units = 5},
+               GetParam());
   expect_right({.type = DType::kBF16, .queries = 130, .keys = 260, .is_causal = true, .units = 1},
                GetParam());
 }
@@ -568,7 +573,7 @@ TEST(GroupAttentionParts, PowersOfDistancesHaveTheBitsOfAllPowers) {
   const auto count = static_cast<int64_t>(x.size());
   const auto run = [&](bool is_short) {
     const auto power = [&](Builder& b, compiler::BlockId, ValueId v) {
-      return is_short ? b.exp2_of_distance(v) : b.alu(ir::Op::kExp2, DType::kF32, {&v, 1});
+      return is_short ? b.exp2_of_distance(v, 1) : b.alu(ir::Op::kExp2, DType::kF32, {&v, 1});
     };
     return run_program(program_of(DType::kF32, DType::kF32, count, arch, power), bytes_of(x), arch);
   };
