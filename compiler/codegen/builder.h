@@ -141,7 +141,7 @@ class Builder {
   }
   ValueId bitcast(ValueId a, DType t) { return raw(Op::kBitcast, t, {a}); }
   ValueId neg(ValueId a);
-  /// 2^(x·scale) of float32 numbers of at most 0, or NaN; scale in [2^-60, 2^60]. By exp2's
+  /// 2^(x·scale) of float32, at most 2^60, or of NaN; scale in [2^-60, 2^60]. By exp2's
   /// polynomial, from fewer operations, and with its bits where scale is 1: the product is not
   /// rounded.
   ValueId exp2_of_distance(ValueId x, double scale);

@@ -1,11 +1,9 @@
 #pragma once
 // State of one lowering; private to lower*.cpp.
 
-#include <array>
 #include <functional>
 #include <map>
 #include <optional>
-#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -17,7 +15,7 @@
 namespace bm::compiler {
 
 struct AttentionParts;
-
+class GroupAttentionLowering;
 using ir::Node;
 
 /// What a range stands for at one place: `lanes` neighbouring indices from base + offset.
@@ -276,26 +274,8 @@ class Lowerer {
   ValueId moved(ValueId v, int64_t offset);
   ValueId smaller(ValueId a, ValueId b);
   // lower_group_attention.cpp, lower_group_scores.cpp: the same by matrix instructions.
-  struct GroupAttention;
-  struct GroupTile;
+  friend class GroupAttentionLowering;
   void lower_group_attention(BlockId root);
-  void place_group_queries(GroupAttention* s, ValueId row_block, ValueId head, BlockId block);
-  void clear_group_sums(GroupAttention* s, BlockId block);
-  void copy_group_tiles(const GroupAttention& s, std::span<const GroupTile> tiles, BlockId block);
-  std::array<GroupTile, 2> group_stage(const GroupAttention& s, ValueId first_key, ValueId stage);
-  std::vector<ValueId> group_fragment(const GroupAttention& s, ValueId start, ValueId lines,
-                                      ValueId piece, int64_t exchange, bool is_turned,
-                                      BlockId block);
-  void read_group_queries(GroupAttention* s, BlockId block);
-  void run_group_keys(const GroupAttention& s, BlockId block);
-  void multiply_group_keys(const GroupAttention& s, ValueId stage, BlockId block);
-  void finish_group_scores(const GroupAttention& s, ValueId first_key, BlockId block);
-  void write_group_scores(const GroupAttention& s, const Node* score, ValueId first_key,
-                          bool has_tail, BlockId block);
-  struct GroupPowers;
-  GroupPowers group_maxima(const GroupAttention& s, BlockId block);
-  void add_group_values(const GroupAttention& s, ValueId stage, BlockId block);
-  void store_group_results(const GroupAttention& s, BlockId block);
   // lower_staged.cpp: products through local memory.
   struct Staged;
   void lower_staged(BlockId root);
