@@ -1,6 +1,7 @@
 // Attention by matrix instructions on NVIDIA's targets, on the PTX interpreter, against sums in
 // float64 with fresh random input.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -295,7 +296,7 @@ std::string assembler_says(const Case& c, const char* renderer) {
   const auto code =
       compiler::compile(Problem(c).kernel().ir, card_of(c), renderer, {.use_cache = false});
   if (!code) return code.error().message;
-  const std::string path = testing::TempDir() + "bm_group_attention.ptx";
+  const std::string path = fmt::format("{}bm_attention_{}.ptx", testing::TempDir(), getpid());
   std::ofstream(path) << reinterpret_cast<const char*>(code->image.data());
   const std::string command = fmt::format("ptxas -v -arch={} -o /dev/null {} 2>&1", c.card, path);
   std::FILE* pipe = popen(command.c_str(), "r");
