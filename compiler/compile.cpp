@@ -155,6 +155,7 @@ TargetInfo target_of(const hal::Arch& arch, Renderer renderer) {
   if (renderer == Renderer::kNvptx) {                     // nor these as LLVM IR
     target.pipe = {};
     target.has_bf16_round = false;
+    target.has_f16_arithmetic = target.has_bf16_arithmetic = false;
   }
   return target;
 }

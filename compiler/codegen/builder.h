@@ -159,6 +159,7 @@ class Builder {
   ValueId float_alu(Op op, DType dtype, std::span<const ValueId> args);
   ValueId shift(Op op, DType dtype, ValueId a, ValueId b);
   ValueId int_divide(Op op, DType dtype, ValueId a, ValueId b);
+  ValueId is_beyond(Op op, ValueId a, ValueId b);
   ValueId truncate(ValueId a);
   struct Pair {
     ValueId high, low;

@@ -24,8 +24,15 @@ ValueId Builder::alu(Op op, DType dtype, std::span<const ValueId> args) {
   if (op == Op::kSelect) return select(args[0], args[1], args[2]);
   const DType in = type(args[0]).dtype;
   if (is_half_like(in)) {
+    // Rounding to float32 in between changes nothing: it has more than twice the digits.
+    const bool has_own =
+        in == DType::kF16 ? target_.has_f16_arithmetic : target_.has_bf16_arithmetic;
+    if (has_own && is_half_arithmetic(op)) return raw(op, dtype, {args[0], args[1]});
     std::array<ValueId, 3> wide{};
     for (size_t i = 0; i < args.size(); ++i) wide[i] = widen_half(args[i]);
+    // One of the numbers as it is.
+    if (has_own && (op == Op::kMax || op == Op::kMin))
+      return select(is_beyond(op, wide[0], wide[1]), args[1], args[0]);
     const ValueId r = float_alu(op, ir::is_comparison(op) ? DType::kBool : DType::kF32,
                                 std::span(wide).first(args.size()));
     return is_half_like(dtype) ? narrow_half(r, dtype) : r;
@@ -140,17 +147,20 @@ ValueId Builder::float_alu(Op op, DType dtype, std::span<const ValueId> args) {
     case Op::kEq:
     case Op::kNe: return raw(op, dtype, {a, b});
     case Op::kMod: return fmod(a, b);
-    // A NaN in a fails the comparison and stays; one in b is taken by the second condition.
     case Op::kMax:
-    case Op::kMin: {
-      const ValueId is_better = op == Op::kMax ? lt(a, b) : lt(b, a), is_nan = ne(b, b);
-      return select(bit_or(is_better, is_nan), b, a);
-    }
+    case Op::kMin: return select(is_beyond(op, a, b), b, a);
     case Op::kFma: return fma(a, b, args[2]);
     default: break;
   }
   check_failed("operation is not defined on floats", __FILE__, __LINE__);
   return kNone;
+}
+
+/// Whether b is what kMax or kMin of two floats gives. A NaN in a fails the comparison and stays;
+/// one in b is taken by the second condition.
+ValueId Builder::is_beyond(Op op, ValueId a, ValueId b) {
+  const ValueId is_better = op == Op::kMax ? lt(a, b) : lt(b, a), is_nan = ne(b, b);
+  return bit_or(is_better, is_nan);
 }
 
 ValueId Builder::truncate(ValueId a) {

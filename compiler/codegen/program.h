@@ -28,8 +28,14 @@ struct Type {
   bool operator==(const Type&) const = default;
 };
 
-/// What a value is. 16-bit floats are opaque bit patterns here: only kConvert, kSelect, kBitcast
-/// and data movement accept them. Machine semantics: see each entry; nothing here traps.
+/// Operations on 16-bit floats that some targets have.
+constexpr bool is_half_arithmetic(Op op) {
+  return op == Op::kAdd || op == Op::kSub || op == Op::kMul;
+}
+
+/// What a value is. 16-bit floats are opaque bit patterns here: only kConvert, kSelect, kBitcast,
+/// data movement and, on targets that have them, is_half_arithmetic operations accept them. Machine
+/// semantics: see each entry; nothing here traps.
 enum class ValueOp : uint8_t {
   kConst,       ///< imm as in ir::Node (floats: bits of a double), same in every lane
   kArgument,    ///< scalar argument number imm of the function the value is in

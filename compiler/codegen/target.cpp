@@ -214,6 +214,10 @@ void add_group_matrices(const hal::Arch& arch, TargetInfo* info) {
 /// First cards that round to bfloat16 themselves. Source: PTX ISA 9.0, "cvt".
 constexpr int kFirstBf16Round = 80;
 
+/// First cards that add and multiply bfloat16; all of them do float16. Source: PTX ISA 9.0, "Half
+/// Precision Floating-Point Instructions".
+constexpr int kFirstBf16Arithmetic = 90;
+
 /// First cards with dp4a, whose operands say whether they have signs. Source: PTX ISA 9.0, "dp4a".
 constexpr int kFirstDots = 61;
 
@@ -231,6 +235,8 @@ TargetInfo cuda_info(const hal::Arch& arch) {
     if (capability >= row.from_capability && (!row.is_rounding || settings().allow_tf32))
       info.matrix.push_back(row.info);
   info.has_bf16_round = capability >= kFirstBf16Round;
+  info.has_f16_arithmetic = true;
+  info.has_bf16_arithmetic = capability >= kFirstBf16Arithmetic;
   info.pipe = pipe_info(capability);
   if (settings().nv_wgmma) add_group_matrices(arch, &info);
   if (capability >= kFirstDots) info.dots = {{DotKind::kU8S8, 32}, {DotKind::kS8S8, 32}};

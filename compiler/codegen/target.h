@@ -66,8 +66,11 @@ struct TargetInfo {
   bool has_fma = false;         ///< fused multiply-add of float32 and float64
   bool has_f16c = false;        ///< conversions float16 ↔ float32
   bool has_bf16_round = false;  ///< conversion float32 → bfloat16; NaN may lose its payload
-  bool has_round = false;       ///< truncation of floats in one instruction
-  bool has_f64 = true;          ///< float64 arithmetic
+  /// Sums, differences and products of 16-bit floats in one instruction and one rounding; subnormal
+  /// numbers are kept, NaN may lose its payload.
+  bool has_f16_arithmetic = false, has_bf16_arithmetic = false;
+  bool has_round = false;        ///< truncation of floats in one instruction
+  bool has_f64 = true;           ///< float64 arithmetic
   bool keeps_subnormals = true;  ///< float32 arithmetic on subnormal numbers is certain
   /// Scratch for values of a row between the passes over it; they stay in a cache.
   uint64_t row_bytes = 0;

@@ -45,7 +45,8 @@ class Verifier {
                                                               : bad(id, "bitcast changes the size");
     for (size_t i = 0; i < arity; ++i) {
       if (t(i).dtype != t(0).dtype) return bad(id, "operands differ in dtype");
-      if (is_half_like(t(i).dtype)) return bad(id, "arithmetic on a 16-bit float");
+      if (is_half_like(t(i).dtype) && (p_.block == 0 || !is_half_arithmetic(v.alu)))
+        return bad(id, "arithmetic on a 16-bit float");
     }
     const DType want = ir::is_comparison(v.alu) ? DType::kBool : t(0).dtype;
     return v.type.dtype == want ? Status{} : bad(id, "result has the wrong dtype");

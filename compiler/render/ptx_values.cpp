@@ -232,6 +232,24 @@ void Values::arithmetic(ValueId id, std::string_view integer_op, std::string_vie
   if (must_wrap) alias(id, in_range(t, d));
 }
 
+/// An operation that says how it rounds is never fused with another.
+void Values::half_arithmetic(ValueId id, std::string_view op) {
+  const bool is_brain = p_.type(id).dtype == DType::kBF16;
+  std::string sources;
+  for (const ValueId a : p_.at(id).args) {
+    std::string x = in_register(a);
+    if (is_brain) {
+      const std::string half = out_.fresh(File::kB16);
+      out_.line("cvt.u16.u32 {}, {};", half, x);
+      x = half;
+    }
+    sources += ", " + x;
+  }
+  const std::string d = define(id), half = is_brain ? out_.fresh(File::kB16) : d;
+  out_.line("{}.rn.{} {}{};", op, is_brain ? "bf16" : "f16", half, sources);
+  if (is_brain) out_.line("cvt.u32.u16 {}, {};", d, half);
+}
+
 void Values::unary_float(ValueId id, std::string_view op) {
   const std::string x = in_register(p_.at(id).args[0]), d = define(id);
   out_.line("{} {}, {};", op, d, x);
@@ -240,6 +258,8 @@ void Values::unary_float(ValueId id, std::string_view op) {
 void Values::alu(ValueId id) {
   const Value& v = p_.at(id);
   const bool is_f32 = v.type.dtype == DType::kF32;
+  if (is_half_like(v.type.dtype) && is_half_arithmetic(v.alu))
+    return half_arithmetic(id, v.alu == Op::kAdd ? "add" : v.alu == Op::kSub ? "sub" : "mul");
   switch (v.alu) {
     case Op::kNeg: return unary_float(id, is_f32 ? "neg.f32" : "neg.f64");
     case Op::kSqrt: return unary_float(id, is_f32 ? "sqrt.rn.f32" : "sqrt.rn.f64");

@@ -45,6 +45,7 @@ class Values {
   void logic(ValueId id, std::string_view op);
   void shift(ValueId id, std::string_view op);
   void arithmetic(ValueId id, std::string_view integer_op, std::string_view float_op);
+  void half_arithmetic(ValueId id, std::string_view op);
   void unary_float(ValueId id, std::string_view op);
   /// Puts a 32-bit result that may exceed `t` back into its range.
   std::string in_range(DType t, const std::string& from);

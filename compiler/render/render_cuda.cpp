@@ -16,6 +16,7 @@ class CudaRenderer final : public CppItems {
   std::string run() {
     helpers();
     brains();
+    half_operations();
     dots();
     for (size_t i = 0; i < p_.tables.size(); ++i) table(i);
     // Calls would need a stack.
@@ -43,6 +44,27 @@ class CudaRenderer final : public CppItems {
 
   std::string float_to_brain(const std::string& value) const override {
     return fmt::format("bm_float_to_brain({})", value);
+  }
+  static std::string half_name(Op op, DType t) {
+    return fmt::format("{}.rn.{}", ir::op_name(op), t == DType::kF16 ? "f16" : "bf16");
+  }
+  std::string half_arithmetic(Op op, DType t, const std::string& a,
+                              const std::string& b) const override {
+    return fmt::format("bm_{}_{}({}, {})", ir::op_name(op), t == DType::kF16 ? "half" : "brain", a,
+                       b);
+  }
+  /// An operation that says how it rounds is never fused with another.
+  void half_operations() {
+    for (const DType t : {DType::kF16, DType::kBF16})
+      for (const Op op : {Op::kAdd, Op::kSub, Op::kMul})
+        if (std::any_of(p_.values.begin(), p_.values.end(), [&](const Value& v) {
+              return v.op == ValueOp::kAlu && v.alu == op && v.type.dtype == t;
+            }))
+          line(
+              "{}unsigned short {} {{ unsigned short h; asm(\"{} %0, %1, %2;\" : \"=h\"(h) : "
+              "\"h\"(a), \"h\"(b)); return h; }}",
+              names_.device, half_arithmetic(op, t, "unsigned short a", "unsigned short b"),
+              half_name(op, t));
   }
   void brains() {
     if (std::any_of(p_.values.begin(), p_.values.end(), [](const Value& v) {

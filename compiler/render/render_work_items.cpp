@@ -229,6 +229,7 @@ std::string WorkItemC::alu(ValueId id) {
   const auto call_of = [&](std::string_view name) {
     return fmt::format("{}({})", function(name, in), arguments(v));
   };
+  if (is_half_like(in) && is_half_arithmetic(v.alu)) return half_arithmetic(v.alu, in, a, b);
   switch (v.alu) {
     case Op::kNeg: return fmt::format("-{}", a);
     case Op::kSqrt: return call_of("sqrt");

@@ -21,6 +21,9 @@ class WorkItemC : public CLike {
   virtual std::string float_to_half(const std::string& value) const = 0;
   /// Where targets have an instruction for it.
   virtual std::string float_to_brain(const std::string&) const { return "?"; }
+  virtual std::string half_arithmetic(Op, DType, const std::string&, const std::string&) const {
+    return "?";
+  }
   /// Bits of a value of type `from` as `to`.
   virtual std::string reinterpret(DType to, DType from, const std::string& a) const = 0;
   /// sqrt, trunc, fma of `t`.
