@@ -1,6 +1,7 @@
 // Products of matrices on NVIDIA's targets whose tiles go through shared memory, on the PTX
 // interpreter and for the toolkit that is found.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -8,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+
+#include <fmt/format.h>
 
 #include "compiler/compile.h"
 #include "compiler/toolchain/nvjitlink.h"
@@ -256,7 +259,7 @@ TEST(NvPipe, ProductsLoadEachNumberFewTimes) {
 std::string assembler_says(const Product& p, const char* renderer) {
   const auto code = compile_text(product_kernel(p), card("sm_90", 132), renderer);
   if (!code) return code.error().message;
-  const std::string path = testing::TempDir() + "bm_nv_pipe.ptx";
+  const std::string path = testing::TempDir() + fmt::format("bm_nv_pipe.{}.ptx", getpid());
   std::ofstream(path) << text_of(*code);
   const std::string command = "ptxas -v -arch=sm_90a -o /dev/null " + path + " 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
