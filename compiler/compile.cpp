@@ -153,8 +153,8 @@ TargetInfo target_of(const hal::Arch& arch, Renderer renderer) {
   TargetInfo target = target_info(arch);
   if (renderer == Renderer::kHip) target.matrix.clear();  // nobody writes them as HIP
   if (renderer == Renderer::kNvptx) {                     // nor these as LLVM IR
-    target.pipe = {};
-    target.has_bf16_round = false;
+    target.pipe.group_memory_bytes = 0;
+    target.has_bf16_round = target.has_extremes = false;
     target.has_f16_arithmetic = target.has_bf16_arithmetic = false;
   }
   return target;

@@ -345,6 +345,9 @@ ValueId Builder::neutral(ir::ReduceOp op, Type t) {
 ValueId Builder::reduce_step(ir::ReduceOp op, ValueId accumulator, ValueId value) {
   const std::array args{accumulator, value};
   const DType t = type(accumulator).dtype;
+  const bool is_extreme = op == ir::ReduceOp::kMax || op == ir::ReduceOp::kMin;
+  if (is_extreme && target_.has_extremes && type(accumulator) == Type{DType::kF32, 1})
+    return raw(op == ir::ReduceOp::kMax ? Op::kMax : Op::kMin, t, {accumulator, value});
   switch (op) {
     case ir::ReduceOp::kSum: return alu(Op::kAdd, t, args);
     case ir::ReduceOp::kProd: return alu(Op::kMul, t, args);

@@ -136,7 +136,7 @@ void GroupAttentionLowering::write_scores(const Node* score, ValueId first_key, 
 /// What powers count from: the largest score that was met, until one is so far above it that its
 /// power would not fit the type of the values. Then sums so far fade.
 GroupAttentionLowering::Powers GroupAttentionLowering::take_maxima(BlockId block) {
-  // NaN need not take part: its power is NaN.
+  // Where one is NaN, so are its power and the row.
   const auto larger = [&](ValueId a, ValueId b) { return b_.raw(Op::kMax, DType::kF32, {a, b}); };
   Powers out;
   std::array<ValueId, 2> before = {}, now = {};

@@ -9,8 +9,22 @@
 namespace bm::compiler {
 namespace {
 
+/// Of places, for example: numbers of 64 bits that 32 bits hold, one at least.
+bool has_short_extreme(const Node* reduce) {
+  const Node* value = reduce->src[0];
+  const bool is_extreme =
+      reduce->reduce_op() == ir::ReduceOp::kMax || reduce->reduce_op() == ir::ReduceOp::kMin;
+  return is_extreme && reduce->dtype == DType::kI64 && value->lo >= INT32_MIN &&
+         value->hi <= INT32_MAX &&
+         std::all_of(reduce->src.begin() + 1, reduce->src.end(),
+                     [](const Node* range) { return range->src[0]->lo > 0; });
+}
+
 /// 16-bit floats accumulate in float32.
-DType accumulator_type(DType t) { return is_half_like(t) ? DType::kF32 : t; }
+DType accumulator_type(const Node* reduce, const TargetInfo& target) {
+  if (target.has_groups && has_short_extreme(reduce)) return DType::kI32;
+  return is_half_like(reduce->dtype) ? DType::kF32 : reduce->dtype;
+}
 
 }  // namespace
 
@@ -88,7 +102,7 @@ void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std
   const bool has_tail = s.plan.lanes > 1;
   for (size_t m = 0; m < s.members(); ++m) {
     const Node* r = s.reduce(m);
-    const DType t = accumulator_type(r->dtype);
+    const DType t = accumulator_type(r, b_.target());
     const auto make = [&](uint32_t lanes) {
       const uint32_t reg = b_.add_register({t, lanes});
       b_.assign(block, reg, b_.neutral(r->reduce_op(), {t, lanes}));

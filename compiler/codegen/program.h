@@ -74,9 +74,9 @@ enum class ValueOp : uint8_t {
   kScale,  ///< args[0]·2^args[1], rounded once; args[1] is whole, where args[0] is a number
   kAny,    ///< bool vector → scalar: true in any lane
   kConvert,  ///< value conversion; the caller guarantees that float → int fits
-  kAlu,  ///< `alu`: sqrt, trunc (if the target has it), not, bitcast, add … xor, shl, shr (amount
-         ///< in range), div and mod of integers (non-zero divisor, no overflow), lt, eq, ne,
-         ///< select, fma; max of float32, a NaN being no number, where kShuffle is
+  kAlu,  ///< `alu`: sqrt, trunc, max, min (if the target has them), not, bitcast, add … xor, shl,
+         ///< shr (amount in range), div and mod of integers (non-zero divisor, no overflow), lt,
+         ///< eq, ne, select, fma
 };
 
 struct Value {

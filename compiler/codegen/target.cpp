@@ -218,6 +218,9 @@ constexpr int kFirstBf16Round = 80;
 /// Precision Floating-Point Instructions".
 constexpr int kFirstBf16Arithmetic = 90;
 
+/// First cards whose max and min give NaN if an operand is. Source: PTX ISA 9.0, "max".
+constexpr int kFirstExtremes = 80;
+
 /// First cards with dp4a, whose operands say whether they have signs. Source: PTX ISA 9.0, "dp4a".
 constexpr int kFirstDots = 61;
 
@@ -237,6 +240,7 @@ TargetInfo cuda_info(const hal::Arch& arch) {
   info.has_bf16_round = capability >= kFirstBf16Round;
   info.has_f16_arithmetic = true;
   info.has_bf16_arithmetic = capability >= kFirstBf16Arithmetic;
+  info.has_extremes = capability >= kFirstExtremes;
   info.pipe = pipe_info(capability);
   if (settings().nv_wgmma) add_group_matrices(arch, &info);
   if (capability >= kFirstDots) info.dots = {{DotKind::kU8S8, 32}, {DotKind::kS8S8, 32}};

@@ -69,6 +69,7 @@ struct TargetInfo {
   /// Sums, differences and products of 16-bit floats in one instruction and one rounding; subnormal
   /// numbers are kept, NaN may lose its payload.
   bool has_f16_arithmetic = false, has_bf16_arithmetic = false;
+  bool has_extremes = false;     ///< scalar max and min of float32: NaN if one is, any zero of two
   bool has_round = false;        ///< truncation of floats in one instruction
   bool has_f64 = true;           ///< float64 arithmetic
   bool keeps_subnormals = true;  ///< float32 arithmetic on subnormal numbers is certain

@@ -20,7 +20,7 @@ constexpr double kGroupCost = 40;
 constexpr double kAgain = 6;
 /// Most iterations of a work-item that are written out, and operations they may come to.
 constexpr uint32_t kMostCopies = 32;
-constexpr double kMostNodes = 2048;
+constexpr double kMostNodes = 1600;
 /// Iterations per trip where there are more, and loads of a trip.
 constexpr uint32_t kLoopCopies = 16, kTripLoads = 16;
 /// Of memory, and what every halving of it costs: of neighbouring results, of pieces of short rows.
@@ -132,7 +132,7 @@ double GroupScheduler::memory_time(const Level& level, bool is_plain_known) {
 uint32_t GroupScheduler::most_copies(const Costs& c, uint32_t block) const {
   const double room = target_.pipe.unit_registers / static_cast<double>(block) - kMostRegisters;
   const double most = std::min({room / std::max(c.kept, 1.0), kMostNodes / std::max(c.nodes, 1.0),
-                                static_cast<double>(kMostCopies)});
+                                static_cast<double>(std::min(kMostCopies, limits_.max_lanes))});
   return static_cast<uint32_t>(std::max(most, 1.0));
 }
 

@@ -265,12 +265,13 @@ void Values::alu(ValueId id) {
     case Op::kSqrt: return unary_float(id, is_f32 ? "sqrt.rn.f32" : "sqrt.rn.f64");
     case Op::kTrunc: return unary_float(id, is_f32 ? "cvt.rzi.f32.f32" : "cvt.rzi.f64.f64");
     case Op::kFma: return arithmetic(id, "", "fma.rn");
-    case Op::kMax: return arithmetic(id, "", "max");
     case Op::kBitcast: return bitcast(id);
     case Op::kAdd: return arithmetic(id, "add", "add");
     case Op::kSub: return arithmetic(id, "sub", "sub");
     // A product that says how it rounds is never fused with a sum.
     case Op::kMul: return arithmetic(id, "mul.lo", "mul.rn");
+    case Op::kMax: return arithmetic(id, "", "max.NaN");
+    case Op::kMin: return arithmetic(id, "", "min.NaN");
     case Op::kDiv: return arithmetic(id, "div", "div.rn");
     case Op::kMod: return arithmetic(id, "rem", "");
     case Op::kNot: return logic(id, "not");
@@ -294,8 +295,7 @@ void Values::alu(ValueId id) {
     case Op::kExp2:
     case Op::kLog2:
     case Op::kSin:
-    case Op::kCast:
-    case Op::kMin: break;
+    case Op::kCast: break;
   }
   check_failed("operation was not legalised", __FILE__, __LINE__);
 }

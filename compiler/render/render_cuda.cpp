@@ -17,6 +17,7 @@ class CudaRenderer final : public CppItems {
     helpers();
     brains();
     half_operations();
+    extremes();
     dots();
     for (size_t i = 0; i < p_.tables.size(); ++i) table(i);
     // Calls would need a stack.
@@ -76,6 +77,18 @@ class CudaRenderer final : public CppItems {
           names_.device);
   }
 
+  /// The toolkit's functions pass over NaN.
+  void extremes() {
+    for (const std::string_view name : {"max", "min"})
+      if (std::any_of(p_.values.begin(), p_.values.end(), [&](const Value& v) {
+            return v.op == ValueOp::kAlu && v.alu == (name == "max" ? Op::kMax : Op::kMin);
+          }))
+        line(
+            "{}float bm_{}(float a, float b) {{ float c; asm(\"{}.NaN.f32 %0, %1, %2;\" : "
+            "\"=f\"(c) : \"f\"(a), \"f\"(b)); return c; }}",
+            names_.device, name, name);
+  }
+
   std::string group_number(uint32_t axis) const override {
     return fmt::format("blockIdx.{}", "xyz"[axis]);
   }
@@ -90,6 +103,7 @@ class CudaRenderer final : public CppItems {
   }
   std::string function(std::string_view name, DType t) const override {
     const bool is_f32 = t == DType::kF32;
+    if (name == "max" || name == "min") return name == "max" ? "bm_max" : "bm_min";
     if (name == "sqrt") return is_f32 ? "__fsqrt_rn" : "__dsqrt_rn";
     if (name == "fma") return is_f32 ? "__fmaf_rn" : "__fma_rn";
     return is_f32 ? "truncf" : "trunc";
@@ -192,10 +206,6 @@ class CudaRenderer final : public CppItems {
         "\"=r\"(v{1}_0), \"=r\"(v{1}_1), \"=r\"(v{1}_2), \"=r\"(v{1}_3) : \"r\"({2}) : "
         "\"memory\");",
         v.imm % 2 ? ".trans" : "", id, shared_address(static_cast<uint32_t>(v.imm / 2), v.args[0]));
-  }
-
-  std::string larger(const std::string& a, const std::string& b) const override {
-    return fmt::format("fmaxf({}, {})", a, b);
   }
 
   void sub_group(ValueId id) override {

@@ -127,10 +127,6 @@ void WorkItemC::fragment(ValueId) {
   check_failed("fragments of local memory are for CUDA", __FILE__, __LINE__);
 }
 
-std::string WorkItemC::larger(const std::string&, const std::string&) const {
-  check_failed("the larger of two float32 is for CUDA", __FILE__, __LINE__);
-}
-
 void WorkItemC::sub_group(ValueId) {
   check_failed("exchanges within a sub-group are for CUDA", __FILE__, __LINE__);
 }
@@ -248,6 +244,8 @@ std::string WorkItemC::alu(ValueId id) {
     case Op::kSub: return wrapping("-");
     case Op::kMul: return wrapping("*");
     case Op::kShl: return wrapping("<<");
+    case Op::kMax: return call_of("max");
+    case Op::kMin: return call_of("min");
     case Op::kDiv: return binary("/");
     case Op::kMod: return binary("%");
     case Op::kAnd: return binary("&");
@@ -259,7 +257,6 @@ std::string WorkItemC::alu(ValueId id) {
     case Op::kEq: return compare("==");
     case Op::kNe: return compare("!=");
     case Op::kSelect: return fmt::format("{} ? {} : {}", a, b, ref(v.args[2]));
-    case Op::kMax: return larger(a, b);
     case Op::kConst:
     case Op::kVar:
     case Op::kRange:
@@ -271,8 +268,7 @@ std::string WorkItemC::alu(ValueId id) {
     case Op::kExp2:
     case Op::kLog2:
     case Op::kSin:
-    case Op::kCast:
-    case Op::kMin: break;
+    case Op::kCast: break;
   }
   check_failed("operation was not legalised", __FILE__, __LINE__);
 }

@@ -36,9 +36,8 @@ class WorkItemC : public CLike {
   virtual std::string words(const Value& v) = 0;
   /// Declares v…_0 to v…_3 of a kFragment, where programs may have them.
   virtual void fragment(ValueId id);
-  /// Declares a kShuffle or kTwoHalves, where programs may have them; the same of max.
+  /// Declares a kShuffle or kTwoHalves, where programs may have them.
   virtual void sub_group(ValueId id);
-  virtual std::string larger(const std::string& a, const std::string& b) const;
   /// kDot of one word.
   virtual std::string dot(const Value& v) = 0;
   /// A 64-bit integer that is computed in 32 bits.

@@ -48,7 +48,7 @@ class Maker {
     i_ = g().range(g().index(c_.results));
     k_.ranges = {i_};
     const int64_t all = c_.results * c_.depth;
-    const DType out = c_.kind == Kind::kFirstMost ? DType::kI32 : DType::kF32;
+    const DType out = c_.kind == Kind::kFirstMost ? DType::kI64 : DType::kF32;
     k_.params = {{.dtype = out, .elements = c_.has_rows() ? all : c_.results, .is_written = true},
                  {.dtype = c_.dtype, .elements = all, .is_read = true}};
     const Node* j = c_.has_rows() ? range() : nullptr;
@@ -102,8 +102,8 @@ class Maker {
   const Node* first_most() {
     const Node* top = most();
     const Node* r = range();
-    const Node* none = g().constant(DType::kI32, 1 << 30);
-    const Node* place = g().select(g().binary(Op::kEq, x(r), top), g().cast(r, DType::kI32), none);
+    const Node* none = g().index(c_.depth);
+    const Node* place = g().select(g().binary(Op::kEq, x(r), top), r, none);
     return g().reduce(ReduceOp::kMin, place, std::array{r});
   }
 
@@ -165,11 +165,16 @@ std::vector<double> wanted(const Case& c, const std::vector<double>& v) {
   return out;
 }
 
+size_t result_bytes(const ir::KernelIr& kernel) {
+  const ir::Param& p = kernel.params[0];
+  return static_cast<size_t>(p.elements * item_size(p.dtype));
+}
+
 double number_at(const Case& c, const std::vector<std::byte>& bytes, size_t i) {
   if (c.kind == Kind::kFirstMost) {
-    int32_t v = 0;
+    int64_t v = 0;
     std::memcpy(&v, bytes.data() + i * sizeof v, sizeof v);
-    return v;
+    return static_cast<double>(v);
   }
   float v = 0;
   std::memcpy(&v, bytes.data() + i * sizeof v, sizeof v);
@@ -212,8 +217,8 @@ class GroupRows : public testing::TestWithParam<const char*> {
   static void expect_right(const Case& c, std::mt19937_64& random) {
     const std::vector<double> v = numbers(c, random);
     const ir::KernelIr kernel = Maker(c).make();
-    std::vector<std::vector<std::byte>> buffers{
-        std::vector<std::byte>(static_cast<size_t>(kernel.params[0].elements) * 4), stored(c, v)};
+    std::vector<std::vector<std::byte>> buffers{std::vector<std::byte>(result_bytes(kernel)),
+                                                stored(c, v)};
     const Status done = run_on({GetParam()}, kernel, buffers, {});
     ASSERT_TRUE(done) << c.text() << ": " << done.error().message;
     expect_numbers(c, buffers[0], wanted(c, v));
@@ -256,9 +261,8 @@ Counted count(const Case& c, uint32_t units) {
   EXPECT_TRUE(code) << code.error().message;
   if (!code) return {};
   std::mt19937_64 random(22);
-  std::vector<std::vector<std::byte>> buffers{
-      std::vector<std::byte>(static_cast<size_t>(kernel.params[0].elements) * 4),
-      stored(c, numbers(c, random))};
+  std::vector<std::vector<std::byte>> buffers{std::vector<std::byte>(result_bytes(kernel)),
+                                              stored(c, numbers(c, random))};
   const auto done = run_on_ptx(*code, buffers, {});
   EXPECT_TRUE(done) << done.error().message;
   if (!done) return {};
@@ -300,6 +304,13 @@ TEST(GroupRowCounts, AReductionWaitsTwice) {
   const Counted softmax = count({.kind = Kind::kSoftmax, .results = 8, .depth = 4096}, 2);
   EXPECT_EQ(softmax.barriers, 4u);
   EXPECT_EQ(softmax.conflicts, 0u);
+}
+
+/// Maxima by one instruction, places in 32 bits.
+TEST(GroupRowCounts, ThePlaceOfTheLargestTakesFewInstructions) {
+  const Counted n = count({.kind = Kind::kFirstMost, .results = 64, .depth = 4096}, 2);
+  EXPECT_DOUBLE_EQ(n.bytes, 1);
+  EXPECT_LT(n.instructions, 11);
 }
 
 TEST(GroupRowCounts, ShortRowsShareAGroup) {
