@@ -33,7 +33,7 @@ namespace bm::compiler {
 namespace {
 
 /// Raise whenever the same kernel would be compiled to different code.
-constexpr int kCodegenVersion = 23;
+constexpr int kCodegenVersion = 24;
 constexpr std::string_view kCacheKind = "kernel";
 
 /// Programs beyond this size take LLVM more than about 0.1 s; they are lowered again with less
