@@ -18,15 +18,18 @@ using ir::ReduceOp;
 
 class AttentionMaker {
  public:
-  explicit AttentionMaker(uint64_t seed) : random_(seed) {}
+  /// `is_tiled`: of 16-bit floats, all weights rounded, sizes and pitches as tiles of matrix
+  /// instructions want them.
+  AttentionMaker(uint64_t seed, bool is_tiled) : random_(seed), is_tiled_(is_tiled) {}
 
   RandomKernel run() {
     c_.kernel.name = "attention";
     c_.tolerance = 1e-5;
     c_.kernel.graph = std::make_unique<Graph>();
     g_ = c_.kernel.graph.get();
-    type_ = one_in(8) ? DType::kF64 : DType::kF32;
-    const DType in = type_ == DType::kF32 && one_in(3) ? pick({DType::kF16, DType::kBF16}) : type_;
+    type_ = !is_tiled_ && one_in(8) ? DType::kF64 : DType::kF32;
+    const bool is_half = is_tiled_ || (type_ == DType::kF32 && one_in(3));
+    const DType in = is_half ? pick({DType::kF16, DType::kBF16}) : type_;
     if (is_half_like(in)) c_.tolerance = in == DType::kF16 ? 2e-3 : 2e-2;
     c_.kernel.params.push_back({type_, 0, true, false});
     const auto row = [&](const char* what, std::initializer_list<int64_t> sizes) {
@@ -35,10 +38,13 @@ class AttentionMaker {
     const Node* head = one_in(2) ? loop("heads", {2, 3, 4}, false) : nullptr;
     const Node* shared = head && one_in(2) ? g_->div(head, 2) : head;
     const Node* group = one_in(3) ? loop("group", {2, 3, 4}, false) : nullptr;
-    const Node* query = row("queries", {8, 9, 16, 17, 31, 32, 33, 61});
+    const Node* query = is_tiled_ ? row("queries", {16, 17, 31, 33, 61, 70})
+                                  : row("queries", {8, 9, 16, 17, 31, 32, 33, 61});
     key_ = row("keys", {1, 2, 7, 16, 17, 37, 61, 150, 260});
-    depth_ = loop("depth", {2, 3, 8, 16, 17, 19}, false);
-    const Node* column = loop("width", {2, 3, 7, 8, 16, 19, 33}, false);
+    depth_ = is_tiled_ ? loop("depth", {16, 32, 48}, false)
+                       : loop("depth", {2, 3, 8, 16, 17, 19}, false);
+    const Node* column = is_tiled_ ? loop("width", {16, 32, 80}, false)
+                                   : loop("width", {2, 3, 7, 8, 16, 19, 33}, false);
     const Node* product = g_->binary(Op::kMul, element(in, {head, query, group, depth_}),
                                      element(in, {shared, key_, depth_}));
     const Node* score = g_->reduce(ReduceOp::kSum, product, std::array{depth_});
@@ -78,7 +84,7 @@ class AttentionMaker {
 
   const Node* loop(const char* what, std::initializer_list<int64_t> sizes, bool is_symbolic) {
     int64_t size = pick(sizes);
-    while (size > 1 && size * work_ > kMostWork) --size;
+    while (size > 1 && size * work_ > (is_tiled_ ? kMostTiledWork : kMostWork)) --size;
     work_ *= size;
     c_.text += std::string(" ") + what + " " + std::to_string(size);
     return g_->range(is_symbolic && size > 1 ? var(what, size) : g_->index(size));
@@ -91,7 +97,7 @@ class AttentionMaker {
     for (size_t i = nodes.size(); i-- > 0;) {
       at = g_->add(at, g_->mul(nodes[i], stride));
       stride *= nodes[i]->hi + 1;
-      if (one_in(6)) stride += 3;
+      if (one_in(6)) stride += is_tiled_ ? 8 : 3;
     }
     c_.kernel.params[param].elements = stride;
     return at;
@@ -101,7 +107,7 @@ class AttentionMaker {
     std::vector<const Node*> nodes;
     for (const Node* n : loops)
       if (n) nodes.push_back(n);
-    if (one_in(4)) std::shuffle(nodes.begin(), nodes.end(), random_);
+    if (one_in(4)) std::shuffle(nodes.begin(), nodes.end() - (is_tiled_ ? 1 : 0), random_);
     c_.kernel.params.push_back({t, 1, false, true});
     const size_t param = c_.kernel.params.size() - 1;
     return g_->cast(g_->load(static_cast<int>(param), t, index_of(param, nodes)), type_);
@@ -146,7 +152,8 @@ class AttentionMaker {
     if (!is_bare && !one_in(3)) total = g_->select(g_->binary(Op::kEq, total, c(0)), c(1), total);
     const Node* weight = one_in(2) ? g_->binary(Op::kDiv, power, total)
                                    : g_->binary(Op::kMul, power, g_->unary(Op::kRecip, total));
-    if (is_half_like(in) && one_in(2)) weight = g_->cast(g_->cast(weight, in), type_);
+    if (is_half_like(in) && (is_tiled_ || one_in(2)))
+      weight = g_->cast(g_->cast(weight, in), type_);
     return weight;
   }
 
@@ -168,8 +175,9 @@ class AttentionMaker {
   }
 
   std::mt19937_64 random_;
+  const bool is_tiled_;
   RandomKernel c_;
-  static constexpr int64_t kMostWork = 60'000;
+  static constexpr int64_t kMostWork = 60'000, kMostTiledWork = 3'000'000;
   int64_t work_ = 1;
   Graph* g_ = nullptr;
   const Node *key_ = nullptr, *depth_ = nullptr;
@@ -179,6 +187,7 @@ class AttentionMaker {
 
 }  // namespace
 
-RandomKernel random_attention(uint64_t seed) { return AttentionMaker(seed).run(); }
+RandomKernel random_attention(uint64_t seed) { return AttentionMaker(seed, false).run(); }
+RandomKernel random_tiled_attention(uint64_t seed) { return AttentionMaker(seed, true).run(); }
 
 }  // namespace bm::test

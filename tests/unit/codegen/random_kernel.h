@@ -29,6 +29,8 @@ enum class Factors : uint8_t { kAny, kBF16, kBytes };
 /// Sums of products of at most about `most_work` multiplications.
 RandomKernel random_panels(uint64_t seed, Factors factors, int64_t most_work = 250'000);
 RandomKernel random_attention(uint64_t seed);
+/// The same of 16-bit floats in sizes that matrix instructions take, more often than not.
+RandomKernel random_tiled_attention(uint64_t seed);
 
 /// Kernels of the shapes that have schedules of their own, sizes and layouts drawn: products of
 /// matrices with prologues and epilogues, convolutions, row kernels (softmax, norms), attention,
