@@ -78,9 +78,10 @@ endfunction()
 set(BM_TEST_ENVIRONMENT "BM_PLUGIN_DIR=${CMAKE_BINARY_DIR}/lib"
   "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.lsan:print_suppressions=0")
 
-# bm_test(NAME SOURCES a_test.cpp … DEPS bm_base … [LABELS unit]): gtest program, one ctest per case.
+# bm_test(NAME SOURCES a_test.cpp … DEPS bm_base … [LABELS unit] [PARTS n]): gtest program, one ctest
+# entry, or n with a share of its tests each: 2,000 process starts cost more than the tests themselves.
 function(bm_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PARTS" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT BM_TESTS)
     return()
   endif()
@@ -90,8 +91,19 @@ function(bm_test name)
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
-  # One ctest entry per program: 2,000 process starts cost more than the tests themselves.
-  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600
-    ENVIRONMENT "BM_CACHE_DIR=${CMAKE_BINARY_DIR}/test-cache/${name};${BM_TEST_ENVIRONMENT}")
+  if(NOT ARG_PARTS)
+    set(ARG_PARTS 1)
+  endif()
+  foreach(part RANGE 1 ${ARG_PARTS})
+    set(entry ${name})
+    set(environment "BM_CACHE_DIR=${CMAKE_BINARY_DIR}/test-cache/${entry};${BM_TEST_ENVIRONMENT}")
+    if(ARG_PARTS GREATER 1)
+      set(entry ${name}.${part})
+      math(EXPR index "${part} - 1")
+      list(APPEND environment GTEST_TOTAL_SHARDS=${ARG_PARTS} GTEST_SHARD_INDEX=${index})
+    endif()
+    add_test(NAME ${entry} COMMAND ${name} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${entry} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600
+      ENVIRONMENT "${environment}")
+  endforeach()
 endfunction()
