@@ -2,11 +2,12 @@
 // Jit: a function of tensors whose work is captured once and replayed as data.
 //
 //   Jit step([&](const Tensor& x) { return model(x); });
-//   const Tensor& y = step(x);      // call 1 plain, call 2 capture, call 3+ replay
+//   Tensor y = step(x);      // call 1 plain, call 2 capture, call 3+ replay
 //
 // The function body runs only on plain and capture calls: values of C++ scalars and branches are
 // frozen into the capture unless they are arguments (then they are part of the key) or Vars (then
-// they may change). Outputs are overwritten by the next replay of the same capture.
+// they may change). Outputs are overwritten by the next replay of the same capture unless
+// JitOptions::outputs says otherwise. docs/captured-programs.md has the rules in full.
 
 #include <functional>
 #include <memory>
@@ -16,13 +17,21 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/captured_program.h"
 #include "tensor/tensor.h"
 
 namespace bm {
 
 struct JitOptions {
-  size_t capacity = 8;  ///< captures kept, one per key (shapes, dtypes, devices, scalar arguments)
+  /// Captures kept, one per key (shapes, dtypes, devices, views, scalar arguments); at least 1. The
+  /// one used longest ago goes first.
+  size_t capacity = 8;
   bool is_strict = false;  ///< a second key is an error instead of another capture
+  Outputs outputs = Outputs::kReuse;
+  /// Reading an output that a later replay has overwritten is an error, as with BM_CHECKED=1.
+  bool is_checked = false;
+  /// Memory for intermediates, shared by all captures that have it; nullptr: by those of this Jit.
+  std::shared_ptr<ArenaPool> arenas = {};
 };
 
 /// Customisation point: calls f(Tensor&) for every tensor inside x. Overload it for your own
@@ -50,15 +59,12 @@ void visit_tensors(T&, F&&) {}
 
 namespace detail {
 
-/// What one argument list looks like to the cache: tensors by value of their description, scalars
-/// by value.
-struct JitArguments {
-  std::vector<Tensor*> tensors;
-  std::vector<int64_t> scalars;
-  void clear() {
-    tensors.clear();
-    scalars.clear();
-  }
+/// What happened to the calls of a Jit.
+struct JitCounters {
+  uint64_t plain = 0;      ///< ran the function
+  uint64_t captures = 0;   ///< ran the function and recorded it
+  uint64_t hits = 0;       ///< replayed
+  uint64_t evictions = 0;  ///< captures given up for want of capacity
 };
 
 /// The part of Jit that does not depend on types.
@@ -68,28 +74,38 @@ class JitCore {
   ~JitCore();
 
   enum class Action { kPlain, kCapture, kReplay };
-  /// Chooses by key; after kReplay the outputs of entry() hold the results.
+  /// Chooses by key; after kReplay the outputs of program() hold the results.
   Action begin(const JitArguments& arguments, bool is_capture_forced);
-  /// Runs `body` (which must call the user's function and hand every output to `outputs`) under
-  /// capture, builds the graph and runs it once.
-  void capture(const JitArguments& arguments,
-               const std::function<void(std::vector<Tensor*>&)>& body);
+  /// Captures `body` for the key of the last begin() and runs it once.
+  void capture(const JitArguments& arguments, const CapturedProgram::Body& body);
+  /// Gives the results of a plain call storage.
+  static void settle(std::span<Tensor* const> results, const JitArguments& arguments);
   void reset();
+  /// The program used last, or nullptr.
+  CapturedProgram* program() const;
   size_t num_captures() const;
   size_t num_calls() const;  ///< kernels and copies of the capture used last
   bool is_graph() const;     ///< capture used last replays as a graph (not call by call)
   /// Memory of packed copies of operands that the capture used last multiplies with and never
   /// writes; they follow what is assigned to the originals.
   uint64_t packed_bytes() const;
-  size_t entry() const { return entry_; }
+  /// Runs of the capture used last.
+  uint64_t generation() const;
+  const JitCounters& counters() const { return counters_; }
+  const ArenaPool& arenas() const { return *options_.arenas; }
 
  private:
   struct Entry;
+  Entry* find(const JitArguments& arguments);
+  Entry& add(const JitArguments& arguments);
+  void make_room(const Entry& for_entry);
+
   JitOptions options_;
+  JitInputs inputs_;
   std::vector<std::unique_ptr<Entry>> entries_;
-  size_t entry_ = 0;
-  bool matches(const Entry& e, const JitArguments& arguments) const;
-  void replay(Entry& e, const JitArguments& arguments);
+  Entry* entry_ = nullptr;  ///< used last
+  uint64_t now_ = 0;
+  JitCounters counters_;
 };
 
 template <class T>
@@ -103,66 +119,92 @@ void describe(JitArguments& a, const T& x) {
     visit_tensors(const_cast<T&>(x), [&](Tensor& t) { a.tensors.push_back(&t); });
 }
 
+/// Puts the stand-ins from `next` on in place of the tensors of `x`.
+template <class T>
+void replace_tensors(T& x, Tensor* const*& next) {
+  if constexpr (!std::is_arithmetic_v<T> && !std::is_enum_v<T>)
+    visit_tensors(x, [&](Tensor& t) { t = **next++; });
+}
+
+/// One address per list of argument types.
+template <class... Args>
+const void* signature_of() {
+  static const char address = 0;
+  return &address;
+}
+
 }  // namespace detail
 
-/// Thread: one call at a time per object; different objects are independent.
+/// Thread: one call at a time per object; different objects are independent, unless they share
+/// arenas and wait for each other.
 template <class F>
 class Jit {
  public:
   explicit Jit(F function, JitOptions options = {})
-      : function_(std::move(function)), core_(options) {}
+      : function_(std::move(function)), core_(std::move(options)) {}
 
   /// Errors (Exception): overlapping inputs, nothing recorded, data read inside a capture, strict
-  /// mode with other shapes, dtypes, devices or scalars than captured; an output read after a later
-  /// replay sees the later values.
+  /// mode with other shapes, dtypes, devices or scalars than captured; an input that shares memory
+  /// with what the function writes by other ways. An output read after a later replay sees the
+  /// later values, or is an error (JitOptions::is_checked). What the function throws passes through
+  /// and leaves every tensor as it was.
   template <class... Args>
-  const auto& operator()(const Args&... args) {
+  auto operator()(const Args&... args) {
     return call(false, args...);
   }
   /// Captures now, without the plain first call.
   template <class... Args>
-  const auto& capture(const Args&... args) {
+  auto capture(const Args&... args) {
     return call(true, args...);
   }
-  void reset() {
-    core_.reset();
-    results_.clear();
-  }
+  void reset() { core_.reset(); }
   const detail::JitCore& core() const { return core_; }
 
  private:
   template <class... Args>
-  const auto& call(bool is_capture_forced, const Args&... args) {
+  auto call(bool is_capture_forced, const Args&... args) {
     using R = std::decay_t<std::invoke_result_t<F&, const Args&...>>;
-    arguments_.clear();
-    (detail::describe(arguments_, args), ...);
-    const auto action = core_.begin(arguments_, is_capture_forced);
-    auto& slot = result<R>();
-    if (action == detail::JitCore::Action::kPlain) {
-      slot = function_(args...);
-      std::vector<Tensor*> outputs;
-      visit_tensors(slot, [&](Tensor& t) { outputs.push_back(&t); });
-      Tensor::realize(outputs);
-    } else if (action == detail::JitCore::Action::kCapture) {
-      core_.capture(arguments_, [&](std::vector<Tensor*>& outputs) {
-        slot = function_(args...);
-        visit_tensors(slot, [&](Tensor& t) { outputs.push_back(&t); });
-      });
+    // The function may call this object again: what it leaves here is not ours.
+    JitArguments arguments = std::move(arguments_);
+    arguments.clear();
+    arguments.signature = detail::signature_of<Args...>();
+    (detail::describe(arguments, args), ...);
+    switch (core_.begin(arguments, is_capture_forced)) {
+      case detail::JitCore::Action::kPlain: {
+        R result = function_(args...);
+        std::vector<Tensor*> tensors;
+        visit_tensors(result, [&](Tensor& t) { tensors.push_back(&t); });
+        core_.settle(tensors, arguments);
+        return result;
+      }
+      case detail::JitCore::Action::kCapture:
+        core_.capture(arguments, [&](std::span<Tensor* const> stand_ins) {
+          auto cell = std::make_shared<R>(run_with(stand_ins, args...));
+          CapturedProgram::Results results{cell, {}};
+          visit_tensors(*cell, [&](Tensor& t) { results.tensors.push_back(&t); });
+          return results;
+        });
+        break;
+      case detail::JitCore::Action::kReplay: break;
     }
-    return slot;
+    arguments_ = std::move(arguments);
+    // The key holds the types of the arguments, so the cell is of the type they give.
+    return R(*static_cast<const R*>(core_.program()->owner()));
   }
-  template <class R>
-  R& result() {
-    if (core_.entry() >= results_.size()) results_.resize(core_.entry() + 1);
-    auto& cell = results_[core_.entry()];
-    if (!cell) cell = std::make_shared<R>();
-    return *static_cast<R*>(cell.get());
+
+  /// Copies of the arguments, so that the caller's tensors, which the function may know by other
+  /// ways, stay what they are.
+  template <class... Args>
+  auto run_with(std::span<Tensor* const> stand_ins, const Args&... args) {
+    std::tuple<Args...> copies(args...);
+    Tensor* const* next = stand_ins.data();
+    std::apply([&](auto&... x) { (detail::replace_tensors(x, next), ...); }, copies);
+    return std::apply([&](const auto&... x) { return function_(x...); }, copies);
   }
 
   F function_;
   detail::JitCore core_;
-  detail::JitArguments arguments_;
-  std::vector<std::shared_ptr<void>> results_;
+  JitArguments arguments_;
 };
 
 }  // namespace bm

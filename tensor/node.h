@@ -44,6 +44,16 @@ struct Scalar {
   double f = 0;
 };
 
+/// Why the contents of storage may no longer be read.
+enum class Gone : uint8_t {
+  kNo,
+  kOverwritten,  ///< output of a captured program that has run again since
+  kDonated,      ///< argument whose memory a captured program took over
+};
+
+/// Of the capture that records on this thread; 0: none. Unique in the process.
+uint64_t current_capture_id();
+
 struct Node {
   NodeKind kind = NodeKind::kConst;
   ir::Op op = ir::Op::kConst;
@@ -65,10 +75,21 @@ struct Node {
   /// (primitives.cpp).
   std::vector<std::weak_ptr<Node>> readers;
 
+  uint64_t capture = current_capture_id();  ///< in which it was made
+  bool is_watched = false;  ///< lazy, and computed within kernels of a captured program
+  Gone gone = Gone::kNo;
+
   bool is_realized() const { return kind == NodeKind::kBuffer; }
   ~Node();  // iterative: long chains must not recurse
 };
 
 bool is_movement(NodeKind kind);
+
+/// Throws Exception(kInvalidArgument): what is wrong with reading `n`.
+[[noreturn]] void raise_gone(const Node& n);
+inline void check_readable(const Node& n) {
+  if (n.gone != Gone::kNo) [[unlikely]]
+    raise_gone(n);
+}
 
 }  // namespace bm

@@ -21,12 +21,29 @@ void remember_reader(Node& storage, const NodePtr& reader) {
   list.push_back(reader);
 }
 
+}  // namespace
+
 bool is_view_of_storage(const Node* n) {
   while (is_movement(n->kind)) n = n->src[0].get();
   return n->kind == NodeKind::kBuffer;
 }
 
-}  // namespace
+void raise_gone(const Node& n) {
+  if (n.gone == Gone::kDonated)
+    raise(Code::kInvalidArgument,
+          "tensor {} was donated to a captured program, which took its memory over: use the "
+          "program's output, or pass a clone()",
+          to_string(n.shape));
+  raise(Code::kInvalidArgument,
+        "tensor {} is the output of an earlier run of a captured program that has run again since: "
+        "read or clone() it before, or capture with fresh outputs (JitOptions::outputs)",
+        to_string(n.shape));
+}
+
+void register_reader(const NodePtr& n) {
+  for (const NodePtr& s : n->src)
+    if (is_view_of_storage(s.get())) remember_reader(*s, n);
+}
 
 bool is_movement(NodeKind kind) {
   switch (kind) {
@@ -70,8 +87,7 @@ namespace {
 Tensor make(Node node) {
   auto n = std::make_shared<Node>(std::move(node));
   max_elements(n->shape);
-  for (const NodePtr& s : n->src)
-    if (is_view_of_storage(s.get())) remember_reader(*s, n);
+  register_reader(n);
   return Tensor(std::move(n));
 }
 

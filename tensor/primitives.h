@@ -29,6 +29,11 @@ Tensor pad_raw(const Tensor& a, const std::vector<SymInt>& before_after, Scalar 
 /// begin and size per axis.
 Tensor shrink_raw(const Tensor& a, const std::vector<SymInt>& begin_size);
 
+/// Makes `n` known to the storages it reads, so that an assign realises it first.
+void register_reader(const NodePtr& n);
+/// Storage, or movement nodes down to it.
+bool is_view_of_storage(const Node* n);
+
 /// Type both operands are converted to (promotion.cpp): the field's rules; see docs/.
 DType promote(DType a, DType b);
 /// Least type for a sum: bool and small ints → int32/uint32…, floats unchanged.

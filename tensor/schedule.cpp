@@ -6,16 +6,16 @@
 #include <unordered_set>
 
 #include "tensor/assign_host.h"
+#include "tensor/capture_scope.h"
 #include "tensor/exception.h"
 #include "tensor/fusion.h"
 #include "tensor/interpret.h"
 #include "tensor/lower.h"
+#include "tensor/primitives.h"
 #include "tensor/shared_kernel.h"
 
 namespace bm {
 namespace {
-
-thread_local CaptureScope* current_capture = nullptr;
 
 bool is_interpreted(const Node& n) { return n.device->hal().arch().vendor == hal::Vendor::kRef; }
 
@@ -52,13 +52,40 @@ std::shared_ptr<Node> detached(const Node& n) {
   return copy;
 }
 
+/// The interpreter makes an array of every view it reads, but the view stays one: an assign through
+/// it must reach the storage.
+bool is_passing(const Node& n, std::span<const NodePtr> roots) {
+  return is_movement(n.kind) && is_interpreted(n) &&
+         std::none_of(roots.begin(), roots.end(), [&](const NodePtr& r) { return r.get() == &n; });
+}
+
+/// The plan for `roots`. In a capture, what it would store of the nodes that were there before is
+/// realised first, outside: those tensors have one value, not one per replay.
+FusionPlan plan_inside(std::span<const NodePtr> roots) {
+  FusionPlan plan = plan_fusion(roots);
+  CaptureScope* const capture = CaptureScope::current();
+  if (!capture) return plan;
+  std::vector<NodePtr> outside;
+  for (const NodePtr& n : plan.order)
+    if (plan.stored.count(n.get()) && !capture->has_made(*n) && !is_passing(*n, roots))
+      outside.push_back(n);
+  if (!outside.empty()) {
+    const CaptureScope::Suspension suspension(*capture);
+    realize_nodes(outside);
+  }
+  if (!outside.empty()) plan = plan_fusion(roots);
+  for (const NodePtr& n : plan.order)
+    if (!capture->has_made(*n)) capture->watch(n);
+  return plan;
+}
+
 class Builder {
  public:
   Schedule schedule;
 
   /// Schedules everything `roots` need. `assigned`: root whose value is written through `target`.
   void build(std::span<const NodePtr> roots, const Node* assigned, const NodePtr& target) {
-    const FusionPlan plan = plan_fusion(roots);
+    const FusionPlan plan = plan_inside(roots);
     const auto is_stored = [&](const Node* n) { return plan.stored.count(n) != 0; };
     for (const NodePtr& n : plan.order) {
       if (!is_stored(n.get())) continue;
@@ -66,12 +93,16 @@ class Builder {
         build_assign(n, target, is_stored);
       else
         build_node(n, is_stored);
+      if (is_passing(*n, roots)) made_.pop_back();
     }
   }
 
   /// Makes realised nodes of everything scheduled; their sources may go.
   void commit() {
+    CaptureScope* const capture = CaptureScope::current();
     for (auto& [node, buffer] : made_) {
+      if (capture) capture->remember(node);
+      if (node->is_watched) note_detached();
       const std::vector<NodePtr> sources = std::move(node->src);
       node->src.clear();
       node->ints.clear();
@@ -88,13 +119,16 @@ class Builder {
   std::unordered_map<const Node*, runtime::Buffer> storage_;
 
   const runtime::Buffer& buffer_of(const Node* n) {
-    return n->is_realized() ? n->buffer : storage_.at(n);
+    if (!n->is_realized()) return storage_.at(n);
+    check_readable(*n);
+    return n->buffer;
   }
 
   runtime::Buffer make_storage(const NodePtr& n) {
     runtime::Buffer buffer =
         unwrap(runtime::allocate(*n->device, {.size = std::max<uint64_t>(bytes_of(*n), 1)}));
     storage_[n.get()] = buffer;
+    if (CaptureScope* capture = CaptureScope::current()) capture->add_storage(buffer.storage);
     made_.emplace_back(n, buffer);
     return buffer;
   }
@@ -234,6 +268,8 @@ class Builder {
 void run(Schedule& schedule) {
   if (CaptureScope* capture = CaptureScope::current()) {
     Schedule& into = capture->schedule();
+    for (size_t i = 0; i < schedule.calls.size(); ++i)
+      check_step(CaptureStep::kCall, into.calls.size() + i);
     for (size_t call : schedule.waiting) into.waiting.push_back(into.calls.size() + call);
     std::move(schedule.wanted.begin(), schedule.wanted.end(), std::back_inserter(into.wanted));
     for (runtime::Call& call : schedule.calls) {
@@ -256,22 +292,53 @@ void run(Schedule& schedule) {
 
 using NodeSet = std::unordered_set<const Node*>;
 
-/// How often each node of the graph under `root` is held by other nodes of it.
-std::unordered_map<const Node*, long> inner_uses(const NodePtr& root) {
-  std::unordered_map<const Node*, long> uses;
-  std::vector<const Node*> stack{root.get()};
-  uses[root.get()] = 0;
-  while (!stack.empty()) {
-    const Node* n = stack.back();
-    stack.pop_back();
-    for (const NodePtr& s : n->src)
-      if (uses[s.get()]++ == 0 && !s->is_realized()) stack.push_back(s.get());
+/// The graph below the value of an assign, and below what a capture could have to restore: who of
+/// it is held from elsewhere, and would be computed from the new contents later.
+class Below {
+ public:
+  explicit Below(const NodePtr& value) {
+    std::vector<NodePtr> roots;
+    if (const CaptureScope* capture = CaptureScope::current()) roots = capture->held_sources();
+    const auto count = [&](const NodePtr& root) {
+      if (uses_[root.get()]++ == 0) stack_.push_back(root);
+    };
+    for (const NodePtr& root : roots) count(root);
+    roots.clear();
+    if (value) count(value);  // the caller holds it once
+    std::vector<NodePtr> nodes;
+    while (!stack_.empty()) {
+      NodePtr n = std::move(stack_.back());
+      stack_.pop_back();
+      if (n->is_realized()) continue;
+      for (const NodePtr& s : n->src) count(s);
+      nodes.push_back(std::move(n));
+    }
+    // `nodes` is one more holder of each.
+    for (const NodePtr& n : nodes)
+      if (n.use_count() - 1 > uses_.at(n.get())) mark(*n);
   }
-  return uses;
-}
+  bool has(const Node* n) const { return uses_.count(n) != 0; }
+  bool is_needed_elsewhere(const Node* n) const { return needed_.count(n) != 0; }
 
-void collect_readers(Node& storage, const NodeSet& chain,
-                     const std::unordered_map<const Node*, long>& inner, const Node* root,
+ private:
+  void mark(const Node& held) {
+    std::vector<const Node*> stack{&held};
+    while (!stack.empty()) {
+      const Node* n = stack.back();
+      stack.pop_back();
+      if (n->is_realized() || !needed_.insert(n).second) continue;
+      for (const NodePtr& s : n->src) stack.push_back(s.get());
+    }
+  }
+
+  std::unordered_map<const Node*, long> uses_;
+  std::vector<NodePtr> stack_;
+  NodeSet needed_;
+};
+
+/// Lazy nodes that read `storage` or views of it and must keep its contents. `chain`: views that
+/// stay views.
+void collect_readers(Node& storage, const NodeSet& chain, const Below& below,
                      std::vector<NodePtr>& out) {
   std::vector<std::weak_ptr<Node>> readers;
   readers.swap(storage.readers);
@@ -279,16 +346,12 @@ void collect_readers(Node& storage, const NodeSet& chain,
     NodePtr reader = w.lock();
     if (!reader || reader->is_realized()) continue;
     if (chain.count(reader.get())) {
-      collect_readers(*reader, chain, inner, root, out);
+      collect_readers(*reader, chain, below, out);
       storage.readers.push_back(reader);
       continue;
     }
-    const auto it = inner.find(reader.get());
-    // `reader` above is one more holder than the graph itself has.
-    const long holders = reader.use_count() - 1;
-    const bool is_only_in_value =
-        it != inner.end() && holders <= it->second + (reader.get() == root ? 1 : 0);
-    if (!is_only_in_value) out.push_back(reader);
+    if (!below.has(reader.get()) || below.is_needed_elsewhere(reader.get()))
+      out.push_back(std::move(reader));
   }
 }
 
@@ -309,15 +372,6 @@ void Schedule::make_programs() {
   waiting.clear();
 }
 
-Schedule CaptureScope::take() {
-  schedule_.make_programs();
-  return std::move(schedule_);
-}
-
-CaptureScope::CaptureScope() : outer_(current_capture) { current_capture = this; }
-CaptureScope::~CaptureScope() { current_capture = outer_; }
-CaptureScope* CaptureScope::current() { return current_capture; }
-
 void realize_nodes(std::span<const NodePtr> roots) {
   Builder builder;
   builder.build(roots, nullptr, nullptr);
@@ -327,19 +381,22 @@ void realize_nodes(std::span<const NodePtr> roots) {
 
 void assign_nodes(const NodePtr& target, const NodePtr& value) {
   NodeSet chain;
-  Node* base = target.get();
-  for (; is_movement(base->kind); base = base->src[0].get()) {
+  NodePtr storage = target;
+  for (; is_movement(storage->kind); storage = NodePtr(storage->src[0])) {
+    const Node* const base = storage.get();
     if (base->kind == NodeKind::kExpand || base->kind == NodeKind::kPad)
       raise(Code::kInvalidArgument, "assign: the target {} repeats or pads elements of its storage",
             to_string(target->shape));
     chain.insert(base);
   }
+  Node* const base = storage.get();
   if (!base->is_realized())
     raise(Code::kInvalidArgument, "assign: the target {} has no storage; realize() it first",
           to_string(target->shape));
-  const auto inner = inner_uses(value);
+  check_readable(*base);
   std::vector<NodePtr> roots;
-  collect_readers(*base, chain, inner, value.get(), roots);
+  collect_readers(*base, chain, Below(value), roots);
+  if (CaptureScope* capture = CaptureScope::current()) capture->add_target(storage, target);
   auto root = std::make_shared<Node>();
   root->kind = NodeKind::kContiguous;
   root->dtype = value->dtype;
@@ -351,6 +408,14 @@ void assign_nodes(const NodePtr& target, const NodePtr& value) {
   builder.build(roots, root.get(), target);
   run(builder.schedule);
   builder.commit();
+}
+
+void keep_old_contents(const NodePtr& base, std::span<const NodePtr> but) {
+  NodeSet views;
+  for (const NodePtr& v : but) views.insert(v.get());
+  std::vector<NodePtr> roots;
+  collect_readers(*base, views, Below(nullptr), roots);
+  if (!roots.empty()) realize_nodes(roots);
 }
 
 }  // namespace bm

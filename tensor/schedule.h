@@ -32,21 +32,8 @@ void realize_nodes(std::span<const NodePtr> roots);
 /// once; further holders are taken for tensors that must keep the old contents.
 void assign_nodes(const NodePtr& target, const NodePtr& value);
 
-/// Recording of one thread. While one is active nothing runs and tensor data cannot be read.
-class CaptureScope {
- public:
-  CaptureScope();
-  ~CaptureScope();
-  CaptureScope(const CaptureScope&) = delete;
-  CaptureScope& operator=(const CaptureScope&) = delete;
-  /// What was recorded, ready to run. Throws bm::Exception when a kernel cannot be compiled.
-  Schedule take();
-  Schedule& schedule() { return schedule_; }
-  static CaptureScope* current();
-
- private:
-  Schedule schedule_;
-  CaptureScope* outer_;
-};
+/// Before `base` is written by other means than an assign: realises the lazy tensors that read it,
+/// so that they keep its present contents; the views in `but` stay views. Throws bm::Exception.
+void keep_old_contents(const NodePtr& base, std::span<const NodePtr> but);
 
 }  // namespace bm

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "runtime/buffer.h"
+#include "tensor/capture_scope.h"
 #include "tensor/primitives.h"
 #include "tensor/schedule.h"
 
@@ -134,6 +135,7 @@ const runtime::Buffer& Tensor::buffer() const {
   if (!is_realized())
     raise(Code::kInvalidArgument, "tensor {} has no storage; realize() it first",
           bm::to_string(shape()));
+  check_readable(*node_);
   return node_->buffer;
 }
 
