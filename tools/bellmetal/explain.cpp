@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "runtime/device.h"
+#include "tensor/capture_scope.h"
 #include "tensor/exception.h"
 #include "tools/bellmetal/cpu_bench/stats.h"
 
