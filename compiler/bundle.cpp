@@ -65,7 +65,8 @@ Result<std::span<const std::byte>> checked_head(std::span<const std::byte> bytes
   return head;
 }
 
-/// '+name' items of a feature list that `have` lacks.
+}  // namespace
+
 std::string missing_features(std::string_view wanted, std::string_view have) {
   std::string missing;
   const std::string all = "," + std::string(have) + ",";
@@ -77,8 +78,6 @@ std::string missing_features(std::string_view wanted, std::string_view have) {
   }
   return missing;
 }
-
-}  // namespace
 
 BundleKey bundle_key(const ir::KernelIr& kernel) {
   const std::string text = ir::serialize(kernel);

@@ -24,6 +24,9 @@ struct BundleKey {
 };
 BundleKey bundle_key(const ir::KernelIr& kernel);
 
+/// The '+name' items of the feature list `wanted` that `have` lacks, as text; empty: none.
+std::string missing_features(std::string_view wanted, std::string_view have);
+
 /// A parsed bundle. What it holds is executed: take one only from whom you would take a program.
 class Bundle {
  public:

@@ -20,6 +20,8 @@
 
 namespace bm {
 
+struct ProgramImage;
+
 /// Where a program's outputs lie.
 enum class Outputs : uint8_t {
   kReuse,  ///< in memory of the program: the next run overwrites them
@@ -66,7 +68,7 @@ class CapturedProgram {
   /// program reads besides its inputs is written as it is now and belongs to the loaded program.
   /// Throws Exception: kUnsupported (a device that interprets; an input handed through to an output
   /// does not stop it); kIo.
-  void save(const std::string& path) const;
+  void save(const std::string& path);
   /// `device`: another device of the same architecture instead of the program's only one.
   /// Throws Exception: kCorrupt; kUnsupported (another format, another processor); kIo; of devices.
   static std::unique_ptr<CapturedProgram> load(const std::string& path,
@@ -95,7 +97,6 @@ class CapturedProgram {
   uint64_t arena_bytes() const;
 
  private:
-  friend class ProgramFile;
   CapturedProgram() = default;
 
   /// Memory the calls touch that is not an input.
@@ -133,13 +134,22 @@ class CapturedProgram {
 
   // Capture (captured_program_build.cpp).
   void record(const Body& body, CaptureScope* scope);
-  void bind_slots(const StandIns& stand_ins);
+  void note_slots();
   void sort_outputs(const CaptureScope& scope, const StandIns& stand_ins);
   void choose_donors();
   void plan_memory(const CaptureScope& scope);
   void note_memory(const std::function<bool(const runtime::Storage*)>& is_own);
   void build_graph();
   void check_sharing() const;
+
+  // Files (captured_program_save.cpp).
+  ProgramImage image(std::vector<std::vector<std::byte>>* contents);
+  void load_memory(const ProgramImage& image, std::span<runtime::Device* const> devices,
+                   std::vector<runtime::Buffer>* memory);
+  void load_calls(const ProgramImage& image, std::span<runtime::Device* const> devices,
+                  std::span<const runtime::Buffer> memory);
+  void load_outputs(const ProgramImage& image, std::span<runtime::Device* const> devices,
+                    std::span<const runtime::Buffer> memory);
 
   // Runs (captured_program.cpp).
   void guard_inputs();

@@ -74,7 +74,9 @@ void CapturedProgram::record(const Body& body, CaptureScope* scope) {
   calls_ = std::move(schedule.calls);
   vars_ = std::move(schedule.vars);
   values_.resize(vars_.size());
-  bind_slots(stand_ins);
+  for (runtime::Call& call : calls_)
+    for (runtime::Arg& arg : call.args) arg.slot = stand_ins.slot_of(arg.buffer);
+  note_slots();
   sort_outputs(*scope, stand_ins);
   // Handing an input through is work enough; a result that depends on nothing would be frozen.
   const bool is_all_passed = std::all_of(outputs_.begin(), outputs_.end(), [](const Output& o) {
@@ -86,11 +88,11 @@ void CapturedProgram::record(const Body& body, CaptureScope* scope) {
   choose_donors();
 }
 
-void CapturedProgram::bind_slots(const StandIns& stand_ins) {
+/// What the calls do with the inputs.
+void CapturedProgram::note_slots() {
   for (size_t c = 0; c < calls_.size(); ++c)
-    for (runtime::Arg& arg : calls_[c].args) {
-      arg.slot = stand_ins.slot_of(arg.buffer);
-      if (arg.slot < 0) continue;
+    for (const runtime::Arg& arg : calls_[c].args) {
+      if (arg.slot < 0 || static_cast<size_t>(arg.slot) >= slots_.size()) continue;
       Slot& slot = slots_[static_cast<size_t>(arg.slot)];
       slot.is_written |= arg.is_written;
       has_written_slots_ |= arg.is_written;

@@ -103,6 +103,7 @@ void JitInputs::describe(std::span<Tensor* const> tensors) {
       n = n->src[0].get();
     }
     if (!n->is_realized()) continue;  // to be computed into storage of its own
+    check_readable(*n);               // before the function has done half of its work
     in.base = n;
     in.offset = n->buffer.offset;
     in.bytes = bytes_of(n->shape, n->dtype);

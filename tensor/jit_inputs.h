@@ -39,7 +39,8 @@ struct InputKey {
 /// The present call's arguments. Kept from call to call: no allocation once it has grown.
 class JitInputs {
  public:
-  /// Decides how each tensor is bound. Tensors must have shapes; nothing is realised yet.
+  /// Decides how each tensor is bound; nothing is realised yet. Throws bm::Exception when contents
+  /// are gone.
   void describe(std::span<Tensor* const> tensors);
   bool matches(std::span<const InputKey> keys) const;
   std::vector<InputKey> keys() const;

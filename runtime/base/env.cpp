@@ -136,7 +136,9 @@ constexpr Row kRows[] = {
      get<&S::cache>},
     {"BM_CHECKED", "0",
      "1: kernels of the CPU check every load and store against the size of its buffer; the first "
-     "that leaves it is reported and ends the process",
+     "that leaves it is reported and ends the process. Reading an output of a captured program "
+     "that "
+     "has run again since is an error",
      set_bool<&S::checked>, get<&S::checked>},
     {"BM_TUNE", "0",
      "search for faster schedules of each new kernel, keeping the best N at every step; 0: use "
