@@ -2,7 +2,8 @@
 // random calls, one with Jit, one without, and must stay equal. Nesting, failing captures, levels
 // of JIT, eviction, views as arguments, aliases, in-place updates, kept outputs and lazy tensors.
 //
-// A failure prints the seed and the calls so far. BM_TEST_LONG=1 runs many more worlds.
+// A failure prints the seed and the calls so far. BM_TEST_LONG=1 runs many more worlds,
+// BM_TEST_SEED=N one, BM_TEST_DEVICE=CL those of the CPU elsewhere.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -218,6 +219,12 @@ class Fuzz {
     return "";
   }
   const std::string& story() const { return story_; }
+  uint64_t num_replays() const {
+    uint64_t sum = 0;
+    for (const auto& jit : jits_) sum += jit.core().counters().hits;
+    return sum;
+  }
+  uint64_t num_refused() const { return num_refused_; }
 
   static std::string told(const Function& f) {
     std::string out = fmt::format("{{{} outputs", f.num_outputs);
@@ -265,6 +272,7 @@ class Fuzz {
       got = jits_[f](in, scalar);
     } catch (const Exception& e) {
       story_ += fmt::format("  refused: {}\n", e.what());
+      ++num_refused_;
       const std::string_view text = e.what();
       const bool is_known = e.code() == Code::kCancelled || text.starts_with("Jit: ") ||
                             text.find("earlier run") != std::string_view::npos;
@@ -359,20 +367,34 @@ class Fuzz {
       [this](const List& x) { return run_function(inner_, x, jit_, {}); },
       JitOptions{.outputs = Outputs::kFresh}};
   std::string story_;
+  uint64_t num_refused_ = 0;
 };
 
 class CaptureFuzz : public ::testing::TestWithParam<std::pair<const char*, int>> {};
 
 TEST_P(CaptureFuzz, EqualsPlainExecution) {
-  const auto [device, quick] = GetParam();
+  auto [device, quick] = GetParam();
+  // Another device in place of the CPU: "CL", or "NV" under tools/sim-nv.
+  if (const char* other = std::getenv("BM_TEST_DEVICE"); other && std::string_view(device) == "CPU")
+    device = other;
   const bool is_long = std::getenv("BM_TEST_LONG") != nullptr;
   const char* const only = std::getenv("BM_TEST_SEED");
   const uint64_t first = only ? std::strtoull(only, nullptr, 0) : 1;
   const uint64_t count = only ? 1 : static_cast<uint64_t>(is_long ? quick * 100 : quick);
+  uint64_t replays = 0, refused = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     Fuzz fuzz(seed, device);
     const std::string problem = fuzz.run(40);
     ASSERT_EQ(problem, "") << "seed " << seed << " on " << device << "\n" << fuzz.story();
+    replays += fuzz.num_replays();
+    refused += fuzz.num_refused();
+  }
+  // Of about 28 calls a world.
+  RecordProperty("replays", std::to_string(replays));
+  RecordProperty("refused", std::to_string(refused));
+  if (!only) {
+    EXPECT_GT(replays, 3 * count);
+    EXPECT_LT(refused, 9 * count);
   }
 }
 INSTANTIATE_TEST_SUITE_P(Devices, CaptureFuzz,
