@@ -18,7 +18,8 @@ namespace bm {
 /// Thread: safe.
 class ArenaPool {
  public:
-  ArenaPool() = default;
+  /// `takes_turns` false: whoever owns the pool runs its programs one at a time anyway.
+  explicit ArenaPool(bool takes_turns = true) : takes_turns_(takes_turns) {}
   ArenaPool(const ArenaPool&) = delete;
   ArenaPool& operator=(const ArenaPool&) = delete;
 
@@ -27,7 +28,9 @@ class ArenaPool {
   Result<runtime::Buffer> take(runtime::Device& device, uint64_t bytes);
   /// Bytes of all blocks in use.
   uint64_t bytes() const;
-  std::unique_lock<std::mutex> run_lock() { return std::unique_lock(running_); }
+  std::unique_lock<std::mutex> run_lock() {
+    return takes_turns_ ? std::unique_lock(running_) : std::unique_lock<std::mutex>();
+  }
 
  private:
   struct Block {
@@ -35,6 +38,7 @@ class ArenaPool {
     std::weak_ptr<runtime::Storage> storage;
     uint64_t size = 0;
   };
+  const bool takes_turns_;
   mutable std::mutex mutex_;
   std::mutex running_;
   std::vector<Block> blocks_;

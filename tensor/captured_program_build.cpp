@@ -35,7 +35,7 @@ std::unique_ptr<CapturedProgram> CapturedProgram::capture(std::span<Tensor* cons
   p->keys_ = inputs.keys();
   p->slots_.resize(inputs.num_slots());
   p->bound_.resize(inputs.num_slots());
-  inputs.bind(&p->bound_);
+  inputs.bind_first(&p->bound_);
   for (size_t i = 0; i < p->bound_.size(); ++i)
     for (size_t k = 0; k < i; ++k)
       if (overlaps(p->bound_[k], p->bound_[i]))
@@ -58,6 +58,9 @@ std::unique_ptr<CapturedProgram> CapturedProgram::capture(std::span<Tensor* cons
   p->replay(arguments, inputs);
   p->is_first_run_ = false;
   scope.keep();
+  // What only the capture held is gone: replays need not look at it.
+  for (const CaptureScope::Target& target : p->targets_)
+    std::erase_if(target.base->readers, [](const auto& reader) { return reader.expired(); });
   return p;
 }
 

@@ -27,7 +27,7 @@ struct JitCore::Entry {
 
 JitCore::JitCore(JitOptions options) : options_(std::move(options)) {
   options_.capacity = std::max<size_t>(options_.capacity, 1);
-  if (!options_.arenas) options_.arenas = std::make_shared<ArenaPool>();
+  if (!options_.arenas) options_.arenas = std::make_shared<ArenaPool>(false);
 }
 JitCore::~JitCore() = default;
 

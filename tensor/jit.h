@@ -164,32 +164,34 @@ class Jit {
   template <class... Args>
   auto call(bool is_capture_forced, const Args&... args) {
     using R = std::decay_t<std::invoke_result_t<F&, const Args&...>>;
-    // The function may call this object again: what it leaves here is not ours.
-    JitArguments arguments = std::move(arguments_);
-    arguments.clear();
-    arguments.signature = detail::signature_of<Args...>();
-    (detail::describe(arguments, args), ...);
-    switch (core_.begin(arguments, is_capture_forced)) {
-      case detail::JitCore::Action::kPlain: {
-        R result = function_(args...);
-        std::vector<Tensor*> tensors;
-        visit_tensors(result, [&](Tensor& t) { tensors.push_back(&t); });
-        core_.settle(tensors, arguments);
-        return result;
-      }
-      case detail::JitCore::Action::kCapture:
-        core_.capture(arguments, [&](std::span<Tensor* const> stand_ins) {
-          auto cell = std::make_shared<R>(run_with(stand_ins, args...));
-          CapturedProgram::Results results{cell, {}};
-          visit_tensors(*cell, [&](Tensor& t) { results.tensors.push_back(&t); });
-          return results;
-        });
-        break;
-      case detail::JitCore::Action::kReplay: break;
+    arguments_.clear();
+    arguments_.signature = detail::signature_of<Args...>();
+    (detail::describe(arguments_, args), ...);
+    const auto action = core_.begin(arguments_, is_capture_forced);
+    if (action == detail::JitCore::Action::kReplay) [[likely]]
+      return give<R>();
+    // The function may call this object again: what it leaves there is not ours.
+    const JitArguments arguments = std::exchange(arguments_, {});
+    if (action == detail::JitCore::Action::kPlain) {
+      R result = function_(args...);
+      std::vector<Tensor*> tensors;
+      visit_tensors(result, [&](Tensor& t) { tensors.push_back(&t); });
+      core_.settle(tensors, arguments);
+      return result;
     }
-    arguments_ = std::move(arguments);
-    // The key holds the types of the arguments, so the cell is of the type they give.
-    return R(*static_cast<const R*>(core_.program()->owner()));
+    core_.capture(arguments, [&](std::span<Tensor* const> stand_ins) {
+      auto cell = std::make_shared<R>(run_with(stand_ins, args...));
+      CapturedProgram::Results results{cell, {}};
+      visit_tensors(*cell, [&](Tensor& t) { results.tensors.push_back(&t); });
+      return results;
+    });
+    return give<R>();
+  }
+
+  /// The key holds the types of the arguments, so the cell is of the type they give.
+  template <class R>
+  R give() {
+    return *static_cast<const R*>(core_.program()->owner());
   }
 
   /// Copies of the arguments, so that the caller's tensors, which the function may know by other

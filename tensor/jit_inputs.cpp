@@ -106,7 +106,6 @@ void JitInputs::describe(std::span<Tensor* const> tensors) {
     check_readable(*n);               // before the function has done half of its work
     in.base = n;
     in.offset = n->buffer.offset;
-    in.bytes = bytes_of(n->shape, n->dtype);
     if (n == top) continue;
     has_views = true;
     in.form = Form::kView;
@@ -114,15 +113,21 @@ void JitInputs::describe(std::span<Tensor* const> tensors) {
     if (!is_range || (skipped % kRangeAlign != 0 && needs_aligned_ranges(*n->device))) continue;
     in.form = Form::kRange;
     in.offset += skipped;
-    in.bytes = bytes_of(top->shape, top->dtype);
   }
   num_slots_ = static_cast<uint32_t>(inputs_.size());
   if (has_views) widen();
 }
 
+void JitInputs::measure(Input& in) {
+  if (!in.base) return;
+  const Node& n = in.form == Form::kView ? *in.base : *in.tensor->node();
+  in.bytes = bytes_of(n.shape, n.dtype);
+}
+
 /// Ranges that meet other arguments are bound as views, so that both see the same memory; views of
 /// one tensor share a slot.
 void JitInputs::widen() {
+  for (Input& in : inputs_) measure(in);
   for (bool has_changed = true; has_changed;) {
     has_changed = false;
     for (Input& a : inputs_) {
@@ -200,14 +205,19 @@ void JitInputs::bind(std::vector<runtime::Buffer>* slots) {
     if (!in.base) {
       in.base = in.tensor->realize().node().get();
       in.offset = in.base->buffer.offset;
-      in.bytes = bytes_of(in.base->shape, in.base->dtype);
     }
-    check_readable(*in.base);
     runtime::Buffer& slot = (*slots)[in.slot];
     slot.storage = in.base->buffer.storage;
     slot.offset = in.offset;
+  }
+}
+
+void JitInputs::bind_first(std::vector<runtime::Buffer>* slots) {
+  bind(slots);
+  for (Input& in : inputs_) {
+    measure(in);
     // Storage has room for one byte even when there are no elements.
-    slot.size = std::max<uint64_t>(in.bytes, 1);
+    (*slots)[in.slot].size = std::max<uint64_t>(in.bytes, 1);
   }
 }
 

@@ -44,8 +44,10 @@ class JitInputs {
   void describe(std::span<Tensor* const> tensors);
   bool matches(std::span<const InputKey> keys) const;
   std::vector<InputKey> keys() const;
-  /// Memory per slot, exactly the bytes in use; realises lazy arguments. Throws bm::Exception.
+  /// Storage and offset per slot; realises lazy arguments. Throws bm::Exception.
   void bind(std::vector<runtime::Buffer>* slots);
+  /// The same, and the sizes, which all calls of one key have in common: exactly the bytes in use.
+  void bind_first(std::vector<runtime::Buffer>* slots);
   uint32_t num_slots() const { return num_slots_; }
 
  private:
@@ -63,6 +65,7 @@ class JitInputs {
   };
   static bool overlaps(const Input& a, const Input& b);
   static bool is_same(const Input& a, const Input& b);
+  static void measure(Input& in);
   void widen();
 
   std::vector<Input> inputs_;
