@@ -234,7 +234,9 @@ auto lacks(std::string_view what, FeatureSet missing) {
 /// what LLVM gives the processor beyond it what the machine has.
 Result<FeatureSet> features_of_cpu(std::string_view cpu, std::string_view native,
                                    FeatureSet present) {
-  if (cpu == "native" || cpu == native) return present;
+  // A level stands for itself even where it is the best name this machine has.
+  const bool is_level = std::find(kLevels.begin(), kLevels.end(), cpu) != kLevels.end();
+  if (cpu == "native" || (cpu == native && !is_level)) return present;
   const auto level = cpu_level(cpu);
   if (!level)
     return fail(Code::kInvalidArgument,
