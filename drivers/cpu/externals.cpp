@@ -38,7 +38,7 @@ int128 multiply(int128 a, int128 b) {
   return static_cast<int128>(static_cast<uint128>(a) * static_cast<uint128>(b));
 }
 
-/// Called by kernels compiled with BM_CHECKED.
+/// Called by kernels compiled with BM_CHECKED; {} in the text stands for the element.
 void kernel_fault(const char* text, int64_t element) {
   const std::string_view all(text), mark("{}");
   const size_t place = std::min(all.find(mark), all.size());
