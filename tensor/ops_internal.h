@@ -35,6 +35,9 @@ bool has_groups(const Tensor& x);
 /// Position of the first largest (smallest) element or NaN along an axis, which is kept with size
 /// 1, in one pass; nothing for 64-bit types and axes that are symbolic or too long.
 std::optional<Tensor> first_extreme(const Tensor& x, int64_t axis, bool is_largest);
+/// Softmax along an axis for attention: lines of nothing but -inf give 0 instead of NaN. Float32 or
+/// wider.
+Tensor shares(const Tensor& x, int64_t axis);
 /// Drops axes of size 1 that a reduction left (sorted).
 Tensor drop_axes(const Tensor& x, const Axes& axes);
 /// Product of dimensions, of which at most one may be symbolic.

@@ -103,7 +103,8 @@ Tensor Tensor::attention(const Tensor& q, const Tensor& k, const Tensor& v, cons
   const DType wide = ops::wide_float(common);
   const double factor = scale ? *scale : 1 / std::sqrt(static_cast<double>(q.size(-1).max()));
   const Tensor scores = q.matmul(keys.transpose(), wide) * factor;
-  const Tensor weights = masked(scores, mask, is_causal).softmax(-1);
+  const Tensor seen = masked(scores, mask, is_causal);
+  const Tensor weights = ops::shares(seen, seen.rank() - 1);
   const Tensor out = weights.cast(float_dtype(v.dtype())).matmul(values);
   return out.cast(float_dtype(promote(common, v.dtype())));
 }

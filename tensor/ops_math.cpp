@@ -44,10 +44,34 @@ Tensor log1p_of(const Tensor& x) {
   return select(u == 1, x, select(u == HUGE_VAL, u, log_of(u) * (x / (u - 1))));
 }
 
-/// 1 - 2·sin²(x/2): x/2 is exact, where x + π/2 would round.
+/// Sine and cosine of an angle: x, or x/2 where 2·x would be infinite.
+struct Turn {
+  Tensor sine, cosine, is_halved;
+};
+
+/// The cosine is √(1 - sin²x) where that is large, else sin(2x) / (2·sin x): sines are right in all
+/// their digits next to their zeros, and 2·x is exact, where x + π/2 would round.
+Turn turn_of(const Tensor& x) {
+  Turn t;
+  t.is_halved = x.abs() > (x.dtype() == DType::kF64 ? 0x1p1022 : 0x1p126);
+  const Tensor angle = select(t.is_halved, x * 0.5, x);
+  t.sine = alu(kSin, angle);
+  const Tensor twice = alu(kSin, angle * 2), square = t.sine * t.sine;
+  const Tensor root = alu(kSqrt, 1 - square);
+  const Tensor large = select(twice * t.sine < 0, -root, root);
+  t.cosine = select(square < 0.5, large, twice / (t.sine * 2));
+  return t;
+}
+
 Tensor cos_of(const Tensor& x) {
-  const Tensor s = alu(kSin, x * 0.5);
-  return 1 - s * s * 2;
+  const Turn t = turn_of(x);
+  return select(t.is_halved, t.cosine * t.cosine * 2 - 1, t.cosine);
+}
+
+Tensor tan_of(const Tensor& x) {
+  const Turn t = turn_of(x);
+  const Tensor double_sine = t.sine * t.cosine * 2, double_cosine = t.cosine * t.cosine * 2 - 1;
+  return select(t.is_halved, double_sine, t.sine) / select(t.is_halved, double_cosine, t.cosine);
 }
 
 /// Argument to [0, 1] by 1/x, halved twice by tan(θ/2) = t / (1 + √(1 + t²)), then the power
@@ -202,9 +226,7 @@ Tensor Tensor::sin() const {
   return in_float(*this, [](const Tensor& x) { return alu(kSin, x); });
 }
 Tensor Tensor::cos() const { return in_float(*this, cos_of); }
-Tensor Tensor::tan() const {
-  return in_float(*this, [](const Tensor& x) { return alu(kSin, x) / cos_of(x); });
-}
+Tensor Tensor::tan() const { return in_float(*this, tan_of); }
 Tensor Tensor::asin() const { return in_float(*this, asin_of); }
 Tensor Tensor::acos() const { return in_float(*this, acos_of); }
 Tensor Tensor::atan() const { return in_float(*this, atan_of); }

@@ -118,7 +118,7 @@ Tensor safe_max(const Tensor& x, const Axes& axes) {
   return select(alu(kEq, m, scalar_like(m, -HUGE_VAL)), scalar_like(m, 0), m);
 }
 
-/// e^(x - max) and its sum along axes; the sum is 1 for lines of nothing but -inf.
+/// e^(x - max) and its sum along axes, which is 0 for lines of nothing but -inf.
 struct Exponentials {
   Tensor shifted, values, sum;
 };
@@ -126,12 +126,17 @@ Exponentials exponentials(const Tensor& x, const Axes& axes) {
   Exponentials e;
   e.shifted = x - safe_max(x, axes);
   e.values = (e.shifted * (1 / std::log(2.0))).exp2();
-  const Tensor sum = reduce(ir::ReduceOp::kSum, e.values, axes);
-  e.sum = select(alu(kEq, sum, scalar_like(sum, 0)), scalar_like(sum, 1), sum);
+  e.sum = reduce(ir::ReduceOp::kSum, e.values, axes);
   return e;
 }
 
 }  // namespace
+
+Tensor ops::shares(const Tensor& x, int64_t axis) {
+  const Exponentials e = exponentials(x, {axis});
+  const Tensor sum = select(alu(kEq, e.sum, scalar_like(e.sum, 0)), scalar_like(e.sum, 1), e.sum);
+  return e.values * sum.reciprocal();
+}
 
 Tensor Tensor::sum(const Axes& axes, bool keepdim, std::optional<DType> accumulate) const {
   return reduced(ir::ReduceOp::kSum, cast(accumulate ? *accumulate : sum_dtype(dtype())), axes,

@@ -4,14 +4,15 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/half.h"
+#include "runtime/base/half_f64.h"
 
 namespace bm::compiler {
 namespace {
 
 double round_constant(DType t, double v) {
   switch (t) {
-    case DType::kF16: return static_cast<double>(f16_to_f32(f32_to_f16(static_cast<float>(v))));
-    case DType::kBF16: return static_cast<double>(bf16_to_f32(f32_to_bf16(static_cast<float>(v))));
+    case DType::kF16: return static_cast<double>(f16_to_f32(f64_to_f16(v)));
+    case DType::kBF16: return static_cast<double>(bf16_to_f32(f64_to_bf16(v)));
     case DType::kF32: return static_cast<double>(static_cast<float>(v));
     default: return v;
   }

@@ -1,5 +1,6 @@
 #include "compiler/codegen/checks.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -10,17 +11,22 @@ namespace {
 
 class Checker {
  public:
-  explicit Checker(Program& p) : p_(p) {}
+  Checker(Program& p, bool has_rows) : p_(p), has_rows_(has_rows) {}
 
   void run() {
     // Blocks made here hold reports only.
     const auto blocks = static_cast<BlockId>(p_.blocks.size());
+    std::vector<BlockId> grids;
+    for (const Stmt& s : p_.blocks[p_.root].stmts)
+      if (s.kind == StmtKind::kLoop && s.loop == LoopKind::kGrid) grids.push_back(s.body);
     for (BlockId b = 0; b < blocks; ++b) {
       block_ = b;
       const std::vector<Stmt> before = std::exchange(p_.blocks[b].stmts, {});
+      if (std::find(grids.begin(), grids.end(), b) != grids.end()) fill_locals();
       for (const Stmt& s : before) {
         check(s);
         p_.blocks[b].stmts.push_back(s);
+        if (has_rows_ && s.kind == StmtKind::kLet) check_written(s.value);
       }
     }
   }
@@ -32,6 +38,64 @@ class Checker {
     int64_t count = 0, lanes = 1;
     ValueId at = kNone, gate = kNone;
   };
+
+  /// What local arrays start with: signalling NaNs, which no operation gives, and large integers.
+  static int64_t pattern(DType t) {
+    switch (t) {
+      case DType::kF16: return 0x7da5;
+      case DType::kBF16: return 0x7fa5;
+      case DType::kF32: return 0x7fa5a5a5;
+      case DType::kF64: return 0x7ff5a5a5a5a5a5a5;
+      default: return 0x5a5a5a5a5a5a5a5a >> (64 - 8 * item_size(t));
+    }
+  }
+
+  static DType bits_of(DType t) {
+    switch (item_size(t)) {
+      case 1: return DType::kU8;
+      case 2: return DType::kU16;
+      case 4: return DType::kU32;
+      default: return DType::kU64;
+    }
+  }
+
+  /// At the start of a block of the grid.
+  void fill_locals() {
+    for (uint32_t array = 0; array < p_.locals.size(); ++array) {
+      const DType t = p_.locals[array].dtype;
+      if (is_bool(t)) continue;
+      const ValueId begin = constant(0, 1);
+      const ValueId end = constant(static_cast<int64_t>(p_.locals[array].count), 1);
+      ValueId value = add(ValueOp::kConst, Op::kConst, {bits_of(t), 1}, pattern(t), {});
+      if (bits_of(t) != t) value = alu(Op::kBitcast, {t, 1}, {value});
+      const BlockId body = open_block();
+      const auto index = static_cast<ValueId>(p_.values.size());
+      p_.values.push_back(
+          {.op = ValueOp::kIndex, .type = {DType::kI64, 1}, .imm = body, .args = {}});
+      p_.block_of.push_back(body);
+      p_.blocks[body].stmts.push_back(
+          {.kind = StmtKind::kLocalStore, .value = value, .begin = index, .target = array});
+      p_.blocks[block_].stmts.push_back({.kind = StmtKind::kLoop,
+                                         .value = index,
+                                         .begin = begin,
+                                         .end = end,
+                                         .step = 1,
+                                         .body = body});
+    }
+  }
+
+  /// After a load from a local array.
+  void check_written(ValueId loaded) {
+    const Value v = p_.at(loaded);
+    if (v.op != ValueOp::kLocalLoad || !is_float(v.type.dtype)) return;
+    const Type bits{bits_of(v.type.dtype), v.type.lanes}, flags{DType::kBool, v.type.lanes};
+    const ValueId fresh = add(ValueOp::kConst, Op::kConst, bits, pattern(v.type.dtype), {});
+    ValueId is_bad = alu(Op::kEq, flags, {alu(Op::kBitcast, bits, {loaded}), fresh});
+    if (flags.lanes > 1) is_bad = add(ValueOp::kAny, Op::kConst, {DType::kBool, 1}, 0, {is_bad});
+    report(is_bad, v.args[0],
+           local_text("load", static_cast<size_t>(v.imm), v.type.lanes) +
+               " at element {}: nothing was written there");
+  }
 
   std::string param_text(std::string_view verb, uint32_t param, int64_t lanes) const {
     const ir::Param& p = p_.params[param];
@@ -89,15 +153,20 @@ class Checker {
     ValueId is_bad = alu(Op::kOr, flags, {below, above});
     if (a.gate != kNone) is_bad = alu(Op::kAnd, flags, {is_bad, a.gate});
     if (is_masked) is_bad = add(ValueOp::kAny, Op::kConst, {DType::kBool, 1}, 0, {is_bad});
-    report(is_bad, a);
+    report(is_bad, a.at, a.what + " at element {}: outside");
   }
 
-  void report(ValueId is_bad, const Access& a) {
-    p_.faults.push_back(fmt::format("kernel {}: {}", p_.name, a.what));
-    const auto body = static_cast<BlockId>(p_.blocks.size());
+  BlockId open_block() {
     p_.blocks.push_back({.parent = block_, .depth = p_.blocks[block_].depth + 1, .stmts = {}});
+    return static_cast<BlockId>(p_.blocks.size() - 1);
+  }
+
+  /// `what` has {} where the number of the element goes.
+  void report(ValueId is_bad, ValueId element, const std::string& what) {
+    p_.faults.push_back(fmt::format("kernel {}: {}", p_.name, what));
+    const BlockId body = open_block();
     p_.blocks[body].stmts.push_back({.kind = StmtKind::kFault,
-                                     .begin = a.at,
+                                     .begin = element,
                                      .target = static_cast<uint32_t>(p_.faults.size() - 1)});
     p_.blocks[block_].stmts.push_back({.kind = StmtKind::kIf, .value = is_bad, .body = body});
   }
@@ -117,11 +186,12 @@ class Checker {
   }
 
   Program& p_;
+  bool has_rows_;
   BlockId block_ = 0;
 };
 
 }  // namespace
 
-void insert_checks(Program& program) { Checker(program).run(); }
+void insert_checks(Program& program, bool has_rows) { Checker(program, has_rows).run(); }
 
 }  // namespace bm::compiler

@@ -11,6 +11,31 @@ namespace {
 
 int bit_width_of(DType t) { return static_cast<int>(item_size(t)) * 8; }
 
+/// Digits that float32 has no room for leave one bit behind, which makes its last digit odd
+/// (rounding to odd): `narrow`, which rounds a float32, then sees on which side of a tie the number
+/// was.
+template <class Narrow>
+ValueId narrow_f64(Builder& b, ValueId a, DType to, Narrow&& narrow) {
+  constexpr int64_t kLost = (int64_t{1} << 29) - 1;
+  const ValueId bits = b.bitcast(a, DType::kU64);
+  const auto c = [&](int64_t v) { return b.like_int(bits, v); };
+  const ValueId lost = c(kLost), carried = b.add(b.bit_and(bits, lost), lost);
+  const ValueId last = b.bit_and(carried, c(kLost + 1)), kept = b.bit_and(bits, c(~kLost));
+  const ValueId odd = b.bitcast(b.bit_or(kept, last), DType::kF64);
+  const ValueId half = narrow(b.convert(odd, DType::kF32));
+  if (to == DType::kF16) return half;
+  // Subnormal numbers are subnormal in float32 too, which then has fewer digits: the adder of
+  // float64 rounds them, and leaves them in its last bits.
+  const double step = 0x1p-81;
+  const ValueId magnitude = b.bitcast(b.bit_and(bits, c(INT64_MAX)), DType::kF64);
+  const ValueId sum = b.bitcast(b.add(magnitude, b.like(a, step)), DType::kU64);
+  const ValueId tiny = b.sub(sum, c(std::bit_cast<int64_t>(step)));
+  const ValueId sign = b.bit_and(b.shr(bits, 48), c(0x8000));
+  const ValueId signed_tiny = b.convert(b.bit_or(tiny, sign), DType::kU16);
+  const ValueId is_tiny = b.lt(magnitude, b.like(a, 0x1p-126));
+  return b.bitcast(b.select(is_tiny, signed_tiny, b.bitcast(half, DType::kU16)), to);
+}
+
 }  // namespace
 
 ValueId Builder::neg(ValueId a) {
@@ -243,6 +268,8 @@ ValueId Builder::cast(ValueId a, DType to) {
   const DType from = type(a).dtype;
   if (from == to) return a;
   if (is_half_like(from)) return cast(widen_half(a), to);
+  if (from == DType::kF64 && is_half_like(to))
+    return narrow_f64(*this, a, to, [&](ValueId single) { return narrow_half(single, to); });
   if (is_half_like(to)) return narrow_half(from == DType::kF32 ? a : convert(a, DType::kF32), to);
   if (is_bool(to)) return ne(a, like_int(a, 0));
   if (is_float(from) && is_int(to)) return float_to_int(a, to);

@@ -336,6 +336,20 @@ int64_t largest(const hal::DimExpr& dim, const std::vector<ir::VarDecl>& vars) {
   return std::clamp<int64_t>(sum / dim.divisor + 1, 1, INT32_MAX);
 }
 
+/// No loop of a reduction is there twice, whatever schedules have made of the kernel's nodes: one
+/// index for two loops goes over a diagonal only.
+Status check_loops(const ir::KernelIr& kernel) {
+  std::vector<const Node*> roots;
+  for (const ir::Store& s : kernel.stores) roots.push_back(s.value);
+  for (const Node* n : ir::topological(roots)) {
+    if (n->op != Op::kReduce) continue;
+    for (size_t i = 1; i < n->src.size(); ++i)
+      if (std::find(n->src.begin() + 1, n->src.begin() + i, n->src[i]) != n->src.begin() + i)
+        return fail(Code::kInternal, "kernel {}: a reduction over one loop twice", kernel.name);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule,
@@ -353,6 +367,7 @@ Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule,
                                 : schedule.group_attention ? *schedule.group_attention->parts.kernel
                                 : schedule.panels          ? *schedule.panels->kernel
                                                            : kernel;
+  BM_TRY(check_loops(lowered));
   Lowerer lowerer(lowered, schedule, program, target);
   BM_TRY(lowerer.run());
   BM_TRY(verify(program));

@@ -211,6 +211,10 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
       const Env env = bound(s.env(m), range, binding);
       updates.push_back({reg, accumulate_one(s.reduce(m), env, b_.read(body, reg))});
     }
+    // What other passes will read, whether the sum needed it or only what it is made of.
+    for (const StagePlan& stage : schedule_.stages)
+      for (size_t m = 0; m < s.members(); ++m)
+        if (s.reduce(m) == stage.producer) emit(stage.node, bound(s.env(m), range, binding));
     if (lanes > 1 && s.plan.lanes > 1 && !b_.target().has_groups)
       prefetch_next_rows(s, body, range, binding);
   }

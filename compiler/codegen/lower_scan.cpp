@@ -7,6 +7,18 @@
 
 namespace bm::compiler {
 
+namespace {
+
+/// Sums of float32 are kept in float64: what is added to a long sum would lose most of its digits.
+/// 16-bit floats accumulate in float32.
+DType sum_type(const Node* scan, const TargetInfo& target) {
+  const DType t = is_half_like(scan->dtype) ? DType::kF32 : scan->dtype;
+  const bool is_long = t == DType::kF32 && scan->reduce_op() == ir::ReduceOp::kSum;
+  return is_long && target.has_f64 ? DType::kF64 : t;
+}
+
+}  // namespace
+
 /// Register of the scan `n` in the iteration of the loops around it that `env` stands for. It
 /// starts neutral whenever the loop that is scanned starts.
 uint32_t Lowerer::scan_register(const Node* n, const Env& env, Type type) {
@@ -46,7 +58,7 @@ ValueId Lowerer::emit_scan(const Node* n, const Env& env) {
     return bindings_[a[along]].offset < bindings_[b[along]].offset;
   });
   const ir::ReduceOp op = n->reduce_op();
-  const DType t = is_half_like(n->dtype) ? DType::kF32 : n->dtype;
+  const DType t = sum_type(n, b_.target());
   const BlockId body = bindings_[env[along]].block;
   const uint32_t lanes = bindings_[env[along]].lanes;
   const uint32_t vr = vector_range(dependencies(n), env);

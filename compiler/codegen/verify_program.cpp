@@ -9,7 +9,10 @@ namespace {
 class Verifier {
  public:
   explicit Verifier(const Program& p)
-      : p_(p), is_defined_(p.values.size(), false), is_own_(p.values.size(), false) {}
+      : p_(p),
+        is_defined_(p.values.size(), false),
+        is_own_(p.values.size(), false),
+        is_written_(p.locals.size(), false) {}
 
   Status run() {
     BM_TRY(block(p_.root));
@@ -81,6 +84,27 @@ class Verifier {
                : bad(id, "malformed exchange, or one that some work-items may not reach");
   }
 
+  /// What is read has been written: before, or by an earlier trip of a loop around.
+  Status read(size_t array) {
+    if (is_written_[array]) return {};
+    if (serial_loops_ == 0) return unwritten(array);
+    read_early_.push_back(array);
+    return {};
+  }
+
+  Status unwritten(size_t array) const {
+    return fail(Code::kInternal, "program {}: local array {} is read but not written before",
+                p_.name, array);
+  }
+
+  /// The outermost of loops whose trips follow each other has ended.
+  Status check_early_reads() {
+    for (const size_t array : read_early_)
+      if (!is_written_[array]) return unwritten(array);
+    read_early_.clear();
+    return {};
+  }
+
   Status define(ValueId id) {
     const Value& v = p_.at(id);
     for (ValueId a : v.args) BM_TRY(use(a));
@@ -108,6 +132,8 @@ class Verifier {
          (v.type.dtype != p_.locals[static_cast<size_t>(v.imm)].dtype && !is_word(v)) ||
          (p_.block != 0 && v.type.lanes * item_size(v.type.dtype) > 16)))
       return bad(id, "malformed access to a local array");
+    if (v.op == ValueOp::kLocalLoad) BM_TRY(read(static_cast<size_t>(v.imm)));
+    if (v.op == ValueOp::kFragment) BM_TRY(read(static_cast<size_t>(v.imm / 2)));
     is_defined_[id] = true;
     // Registers are taken to differ between work-items.
     is_own_[id] = v.op == ValueOp::kItem || v.op == ValueOp::kRead;
@@ -148,12 +174,7 @@ class Verifier {
                  ? Status{}
                  : bad(s.value, "assigned to a register of another type");
     BM_TRY(use(s.begin));
-    if (s.kind == StmtKind::kLocalStore)
-      return s.target < p_.locals.size() && p_.type(s.begin) == Type{DType::kI64, 1} &&
-                     p_.type(s.value).dtype == p_.locals[s.target].dtype &&
-                     (p_.block == 0 || p_.type(s.value).lanes == 1)
-                 ? Status{}
-                 : bad(s.value, "malformed store to a local array");
+    if (s.kind == StmtKind::kLocalStore) return local_store(s);
     if (s.end != kNone) BM_TRY(use(s.end));
     if (s.is_streamed && (s.end != kNone || p_.type(s.value).lanes == 1))
       return bad(s.value, "streamed, but no whole vector");
@@ -166,23 +187,34 @@ class Verifier {
                : bad(s.value, "stored to a param of another dtype");
   }
 
+  Status local_store(const Stmt& s) {
+    if (s.target >= p_.locals.size() || p_.type(s.begin) != Type{DType::kI64, 1} ||
+        p_.type(s.value).dtype != p_.locals[s.target].dtype ||
+        (p_.block != 0 && p_.type(s.value).lanes != 1))
+      return bad(s.value, "malformed store to a local array");
+    is_written_[s.target] = true;
+    return {};
+  }
+
   bool is_bytes(uint32_t array) const {
     return p_.block != 0 && array < p_.locals.size() && p_.locals[array].dtype == DType::kU8;
   }
 
-  Status copy(const Stmt& s) const {
+  Status copy(const Stmt& s) {
     for (const ValueId v : {s.value, s.begin}) {
       BM_TRY(use(v));
       if (p_.type(v) != Type{DType::kI64, 1}) return bad(v, "copy at no int64 index");
     }
     if (s.end != kNone) BM_TRY(use(s.end));
-    return is_bytes(s.target) && s.param < p_.params.size()
-               ? Status{}
-               : bad(s.value, "copy to a local array that does not hold bytes");
+    if (!is_bytes(s.target) || s.param >= p_.params.size())
+      return bad(s.value, "copy to a local array that does not hold bytes");
+    is_written_[s.target] = true;
+    return {};
   }
 
-  Status group_matrix(const Stmt& s) const {
+  Status group_matrix(const Stmt& s) {
     BM_TRY(sums(s));
+    if (is_bytes(s.local)) BM_TRY(read(s.local));
     for (const ValueId v : s.operands) {
       BM_TRY(use(v));
       if (p_.type(v) != Type{DType::kI64, 1}) return bad(v, "tile at no int64 index");
@@ -241,14 +273,21 @@ class Verifier {
         s.loop == LoopKind::kItem || is_own_[s.begin] || (s.end != kNone && is_own_[s.end]);
     is_defined_[s.value] = true;
     is_own_[s.value] = is_own;
+    const bool is_serial = s.loop == LoopKind::kSerial;
+    serial_loops_ += is_serial;
     const Status inside = nested(s.body, is_own);
+    serial_loops_ -= is_serial;
     is_defined_[s.value] = false;
-    return inside;
+    BM_TRY(inside);
+    return serial_loops_ == 0 ? check_early_reads() : Status{};
   }
 
   const Program& p_;
   std::vector<bool> is_defined_;
-  std::vector<bool> is_own_;  ///< differs between the work-items of a group
+  std::vector<bool> is_own_;        ///< differs between the work-items of a group
+  std::vector<bool> is_written_;    ///< by local array
+  std::vector<size_t> read_early_;  ///< local arrays read in a loop before any store to them
+  int serial_loops_ = 0;            ///< that are open
   int divergence_ = 0;
   std::vector<ValueId> visible_;
 };

@@ -5,6 +5,7 @@
 #include "compiler/ir/node.h"
 #include "runtime/base/check.h"
 #include "runtime/base/half.h"
+#include "runtime/base/half_f64.h"
 
 namespace bm::ir {
 namespace {
@@ -30,8 +31,8 @@ int64_t wrap(DType t, int64_t v) {
 
 double round_to(DType t, double v) {
   switch (t) {
-    case DType::kF16: return static_cast<double>(f16_to_f32(f32_to_f16(static_cast<float>(v))));
-    case DType::kBF16: return static_cast<double>(bf16_to_f32(f32_to_bf16(static_cast<float>(v))));
+    case DType::kF16: return static_cast<double>(f16_to_f32(f64_to_f16(v)));
+    case DType::kBF16: return static_cast<double>(bf16_to_f32(f64_to_bf16(v)));
     case DType::kF32: return static_cast<double>(static_cast<float>(v));
     default: return v;
   }
@@ -72,7 +73,6 @@ Scalar fold_cast(const Scalar& a, DType to) {
                 ? static_cast<double>(static_cast<float>(static_cast<uint64_t>(a.i)))
                 : static_cast<double>(static_cast<float>(a.i))};
   }
-  if (is_half_like(to)) return floating(to, round_to(DType::kF32, a.f));
   return floating(to, as_double(a));
 }
 

@@ -99,7 +99,10 @@ Status check_node(const KernelIr& k, const Node* n) {
     }
     case Op::kReduce:
       for (size_t i = 1; i < arity; ++i)
-        if (n->src[i]->op != Op::kRange) return bad("reduction over something that is no range");
+        if (n->src[i]->op != Op::kRange)
+          return bad("reduction over something that is no range");
+        else if (contains(n->src.subspan(i + 1), n->src[i]))
+          return bad("reduction over one loop twice");
       return arity >= 2 ? Status{} : bad("reduction without ranges");
     case Op::kScan:
       if (arity != 2 || !contains(k.ranges, n->src[1])) return bad("scan along no output loop");

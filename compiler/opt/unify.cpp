@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace bm::compiler {
 namespace {
@@ -17,12 +18,14 @@ class Unifier {
 
   void run() {
     if (!is_row_kernel()) return;
-    // Sources first; every change makes new nodes of what uses it.
-    for (size_t i = 0; i < reduces().size(); ++i) {
-      Ranges all(kernel_.ranges);
-      for (const Node* n : reduces()) all.insert(all.end(), n->src.begin() + 1, n->src.end());
-      const Node* old = reduces()[i];
-      const Node* fresh = renamed(old, all);
+    // Reductions take loops of the output or of reductions before them, so that all that go over
+    // one row end with the loops of the first.
+    Ranges known(kernel_.ranges);
+    while (const Node* old = next()) {
+      const Node* fresh = renamed(old, known);
+      done_.insert(fresh);
+      for (const Node* r : fresh->src.subspan(1))
+        if (std::find(known.begin(), known.end(), r) == known.end()) known.push_back(r);
       if (fresh == old) continue;
       for (ir::Store& s : kernel_.stores)
         s.value = g_.substitute(s.value, std::array{old}, std::array{fresh});
@@ -58,6 +61,13 @@ class Unifier {
     return std::find(set.begin(), set.end(), range) != set.end();
   }
 
+  /// Sources first: every change makes new nodes of what uses it. nullptr: all are done.
+  const Node* next() const {
+    for (const Node* n : reduces())
+      if (!done_.contains(n)) return n;
+    return nullptr;
+  }
+
   Ranges reduces() const {
     Ranges out;
     for (const Node* n : ir::topological(roots()))
@@ -82,16 +92,16 @@ class Unifier {
 
   /// The reduction over other ranges of the kernel, if that makes some of its values ones that the
   /// kernel has already.
-  const Node* renamed(const Node* reduce, const Ranges& all) {
+  const Node* renamed(const Node* reduce, const Ranges& known) {
     Ranges ranges(reduce->src.begin() + 1, reduce->src.end());
     const Node* value = reduce->src[0];
     for (const Node*& own : ranges)
-      for (const Node* r : all) {
+      for (const Node* r : known) {
         if (r == own || r->src[0] != own->src[0] || is_free(value, r) ||
             is_captured(value, own, r) ||
             std::find(ranges.begin(), ranges.end(), r) != ranges.end())
           continue;
-        const Node* other = g_.substitute(value, std::array{own}, std::array{r});
+        const Node* other = with(value, own, r);
         // With several ranges, the first alone need not lead to anything known.
         if (ranges.size() == 1 && !is_shared(other, r)) continue;
         value = other;
@@ -99,6 +109,24 @@ class Unifier {
         break;
       }
     return g_.reduce(reduce->reduce_op(), value, ranges);
+  }
+
+  /// `value` with `r` for `own` where it is free. A reduction inside that has `own` as a loop of
+  /// its own keeps it: with `r` for it there as well, two loops could become one.
+  const Node* with(const Node* value, const Node* own, const Node* r) {
+    std::unordered_map<const Node*, const Node*> map{{own, r}};
+    std::vector<const Node*> sources;
+    for (const Node* n : ir::topological(std::array{value})) {
+      if (n == own) continue;
+      if (!is_free(n, own)) {
+        map[n] = n;
+        continue;
+      }
+      sources.clear();
+      for (const Node* s : n->src) sources.push_back(map.at(s));
+      map[n] = g_.remake(*n, sources);
+    }
+    return map.at(value);
   }
 
   std::vector<const Node*> roots() const {
@@ -129,6 +157,7 @@ class Unifier {
   ir::KernelIr& kernel_;
   ir::Graph& g_;
   std::unordered_map<const Node*, Ranges> free_;
+  std::unordered_set<const Node*> done_;
 };
 
 }  // namespace

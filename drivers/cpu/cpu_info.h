@@ -23,7 +23,7 @@ std::string_view host_arch_name();
 Result<hal::Arch> make_arch(std::string_view request);
 
 /// Architecture of a machine that need not be this one, to compile for: "x86_64,znver4,avx512bf16"
-/// has the features of the processor's level (x86-64-v4) and those named. Sizes of caches are
+/// has the features that LLVM gives the processor and those named. Sizes of caches are
 /// hal::Arch's own. Errors: kInvalidArgument (unknown name, cpu or feature, no cpu).
 Result<hal::Arch> other_arch(std::string_view request);
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 namespace bm::cpu {
 namespace {
@@ -37,10 +38,13 @@ int128 multiply(int128 a, int128 b) {
   return static_cast<int128>(static_cast<uint128>(a) * static_cast<uint128>(b));
 }
 
-/// Called by kernels compiled with BM_CHECKED.
+/// Called by kernels compiled with BM_CHECKED; {} in the text stands for the element.
 void kernel_fault(const char* text, int64_t element) {
-  std::fprintf(stderr, "bellmetal: %s at element %lld: outside\n", text,
-               static_cast<long long>(element));
+  const std::string_view all(text), mark("{}");
+  const size_t place = std::min(all.find(mark), all.size());
+  const std::string_view tail = all.substr(std::min(place + mark.size(), all.size()));
+  std::fprintf(stderr, "bellmetal: %.*s%lld%.*s\n", static_cast<int>(place), text,
+               static_cast<long long>(element), static_cast<int>(tail.size()), tail.data());
   std::abort();
 }
 

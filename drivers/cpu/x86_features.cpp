@@ -144,6 +144,11 @@ constexpr CpuRow kCpus[] = {
     {"skylake", Maker::kIntel, 6, 0x9e, 0x9e, 3},
     {"skylake", Maker::kIntel, 6, 0xa5, 0xa6, 3},
     {"skylake-avx512", Maker::kIntel, 6, 0x55, 0x55, 4},
+    // No model of their own; they can be named.
+    {"cascadelake", Maker::kIntel, 6, 1, 0, 4},
+    {"cooperlake", Maker::kIntel, 6, 1, 0, 4},
+    {"emeraldrapids", Maker::kIntel, 6, 1, 0, 4},
+    {"rocketlake", Maker::kIntel, 6, 0xa7, 0xa7, 4},
     {"icelake-server", Maker::kIntel, 6, 0x6a, 0x6a, 4},
     {"icelake-server", Maker::kIntel, 6, 0x6c, 0x6c, 4},
     {"icelake-client", Maker::kIntel, 6, 0x7d, 0x7e, 4},
@@ -159,6 +164,53 @@ constexpr CpuRow kCpus[] = {
     {"meteorlake", Maker::kIntel, 6, 0xaa, 0xaa, 3},
     {"meteorlake", Maker::kIntel, 6, 0xac, 0xac, 3},
 };
+/// What a processor has beyond its level: that of another row, and `more`, space separated. Source:
+/// LLVM 19, X86TargetParser.cpp; checked against the macros that clang defines for -march.
+struct BeyondRow {
+  std::string_view cpu, like, more;
+};
+constexpr BeyondRow kBeyond[] = {
+    {"haswell", "", "pclmul rdrnd"},
+    {"broadwell", "haswell", "adx prfchw rdseed"},
+    {"skylake", "broadwell", "aes"},
+    {"skylake-avx512", "skylake", ""},
+    {"cascadelake", "skylake", "avx512vnni"},
+    {"cooperlake", "cascadelake", "avx512bf16"},
+    {"icelake-client", "skylake",
+     "sha gfni vaes vpclmulqdq avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg "
+     "avx512vpopcntdq"},
+    {"icelake-server", "icelake-client", ""},
+    {"rocketlake", "icelake-client", ""},
+    {"tigerlake", "icelake-client", "avx512vp2intersect"},
+    {"sapphirerapids", "icelake-client", "avxvnni avx512fp16 avx512bf16"},
+    {"emeraldrapids", "sapphirerapids", ""},
+    {"graniterapids", "sapphirerapids", ""},
+    {"alderlake", "skylake", "sha gfni vaes vpclmulqdq avxvnni"},
+    {"raptorlake", "alderlake", ""},
+    {"meteorlake", "alderlake", ""},
+    {"znver1", "", "pclmul aes rdrnd sse4a prfchw rdseed adx sha"},
+    {"znver2", "znver1", ""},
+    {"znver3", "znver1", "vaes vpclmulqdq"},
+    {"znver4", "znver3",
+     "gfni avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg avx512vpopcntdq avx512bf16"},
+    {"znver5", "znver4", "avxvnni avx512vp2intersect"},
+};
+
+FeatureSet beyond_level(std::string_view cpu) {
+  FeatureSet set = 0;
+  for (const BeyondRow& row : kBeyond) {
+    if (row.cpu != cpu) continue;
+    set = row.like.empty() ? 0 : beyond_level(row.like);
+    std::string_view names = row.more;
+    while (!names.empty()) {
+      const size_t end = std::min(names.find(' '), names.size());
+      set |= bit(row_of(names.substr(0, end)));
+      names.remove_prefix(std::min(end + 1, names.size()));
+    }
+  }
+  return set;
+}
+
 constexpr std::array<std::string_view, 4> kLevels{"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"};
 
 uint32_t level_of(FeatureSet present) {
@@ -178,10 +230,13 @@ auto lacks(std::string_view what, FeatureSet missing) {
   return fail(Code::kUnsupported, "{} needs {}, which this machine lacks", what, names_of(missing));
 }
 
-/// Features a requested processor is compiled for: its level, never more than the machine has.
+/// Features a requested processor is compiled for: its level, which the machine must have, and of
+/// what LLVM gives the processor beyond it what the machine has.
 Result<FeatureSet> features_of_cpu(std::string_view cpu, std::string_view native,
                                    FeatureSet present) {
-  if (cpu == "native" || cpu == native) return present;
+  // A level stands for itself even where it is the best name this machine has.
+  const bool is_level = std::find(kLevels.begin(), kLevels.end(), cpu) != kLevels.end();
+  if (cpu == "native" || (cpu == native && !is_level)) return present;
   const auto level = cpu_level(cpu);
   if (!level)
     return fail(Code::kInvalidArgument,
@@ -190,7 +245,7 @@ Result<FeatureSet> features_of_cpu(std::string_view cpu, std::string_view native
                 cpu);
   const FeatureSet wanted = level_features(*level);
   if ((wanted & ~present) != 0) return lacks(cpu, wanted & ~present);
-  return wanted;
+  return close_over_needs(wanted | (beyond_level(cpu) & present));
 }
 
 Status change_feature(std::string_view token, FeatureSet present, FeatureSet& set) {

@@ -114,5 +114,64 @@ TEST(CheckedScratch, AccessesOutsideAreReported) {
                "\\(float32, 8 elements\\) at element -1: outside");
 }
 
+/// Σ over j of (in[j]·2 of every j up to `written`): a row of 8 of which a loop writes the first.
+Program row_program(int64_t written, bool writes) {
+  Program p;
+  p.name = "row";
+  p.params = {{DType::kF32, 16, true, true}};
+  Builder b(p, target_info(test::native_arch()));
+  const uint32_t row = b.add_local(DType::kF32, 8);
+  const Builder::Loop grid = b.open_loop(p.root, LoopKind::kGrid);
+  const Builder::Loop first = b.open_loop(grid.body);
+  const ValueId v = b.load(0, DType::kF32, 1, first.index);
+  if (writes) b.local_store(first.body, row, first.index, b.add(v, v));
+  b.close_loop(first, b.index(0), b.index(written), 1);
+  const Builder::Loop second = b.open_loop(grid.body);
+  b.store(second.body, 0, b.add(second.index, b.index(8)),
+          b.local_load(second.body, row, second.index));
+  b.close_loop(second, b.index(0), b.index(8), 1);
+  const ValueId begin = b.bitcast(p.block_begin, DType::kI64);
+  b.close_loop(grid, begin, b.bitcast(p.block_end, DType::kI64), 1);
+  return p;
+}
+
+void run_row(int64_t written) {
+  const hal::Arch arch = test::native_arch();
+  const TargetInfo target = target_info(arch);
+  Program p = row_program(written, true);
+  ASSERT_TRUE(verify(p));
+  insert_checks(p, true);
+  ASSERT_TRUE(verify(p));
+  hal::CodeObject code;
+  code.entry = p.name;
+  code.arch = arch.name;
+  code.num_buffers = 1;
+  code.scratch_bytes = scratch_bytes(p);
+  auto image = llvm_compile(render_llvm(p, target), target);
+  ASSERT_TRUE(image) << image.error().message;
+  code.image = std::move(*image);
+  const auto program = cpu::CpuProgram::load(code, arch.name);
+  ASSERT_TRUE(program);
+  std::vector<float> data(16, 1);
+  void* const buffers[] = {data.data()};
+  test::run_kernel(**program, buffers, {});
+  EXPECT_EQ(data[15], 2);
+}
+
+TEST(CheckedScratch, PartsOfRowsThatNothingWroteAreReported) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  run_row(8);
+  EXPECT_DEATH(run_row(7),
+               "kernel row: load of 1 element of scratch array 0 \\(float32, 8 elements\\) "
+               "at element 7: nothing was written there");
+}
+
+TEST(CheckedScratch, AProgramThatReadsARowItNeverWritesIsRefused) {
+  EXPECT_TRUE(verify(row_program(8, true)));
+  const Status refused = verify(row_program(8, false));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "program row: local array 0 is read but not written before");
+}
+
 }  // namespace
 }  // namespace bm::compiler

@@ -173,7 +173,33 @@ TEST(Dot, InstructionsAreRowsOfTheTarget) {
   arch.vector_bits = 512;
   arch.features = "+avx,+avx2,+avx512f,+avx512bw,+avx512vl,+avx512vnni,+avx512bf16";
   EXPECT_EQ(count(arch, DotKind::kU8S8), 3);
+  EXPECT_EQ(count(arch, DotKind::kBF16BF16), 0) << "slow where nothing says it is AMD's";
+  arch.features += ",+sse4a";
   EXPECT_EQ(count(arch, DotKind::kBF16BF16), 3);
+  arch.features.back() = 'x';
+  arch.cpu = "sapphirerapids";
+  EXPECT_EQ(count(arch, DotKind::kBF16BF16), 0);
+}
+
+/// To name a processor takes nothing away that it has.
+TEST(Dot, NamedProcessorsHaveTheirInstructions) {
+  const auto kinds = [](const char* request) {
+    const auto arch = cpu::other_arch(request);
+    EXPECT_TRUE(arch) << arch.error().message;
+    std::array<int, 3> n{};
+    for (const compiler::DotInfo& d : compiler::target_info(*arch).dots) {
+      n[0] += d.kind == DotKind::kU8S8 && d.bits == 512;
+      n[1] += d.kind == DotKind::kU8S8 && d.bits == 256;
+      n[2] += d.kind == DotKind::kBF16BF16 && d.bits == 512;
+    }
+    return std::array{n[0] > 0, n[1] > 0, n[2] > 0};
+  };
+  EXPECT_EQ(kinds("x86_64,sapphirerapids"), (std::array{true, true, false}));
+  EXPECT_EQ(kinds("cascadelake"), (std::array{true, true, false}));
+  EXPECT_EQ(kinds("znver4"), (std::array{true, true, true}));
+  EXPECT_EQ(kinds("znver5,-avx512bf16"), (std::array{true, true, false}));
+  EXPECT_EQ(kinds("alderlake"), (std::array{false, true, false}));
+  EXPECT_EQ(kinds("skylake-avx512"), (std::array{false, false, false}));
 }
 
 TEST(Dot, MalformedOnesAreRefused) {

@@ -188,7 +188,7 @@ void check_scaling() {
   in[100] = std::numeric_limits<T>::infinity();
   in[101] = -in[100];
   const std::vector<T> with = run_unary(Op::kExp2, in, native_arch()),
-                       without = run_unary(Op::kExp2, in, arch_of({"LLVM", true, "avx512vl"}));
+                       without = run_unary(Op::kExp2, in, arch_of({"LLVM", true, "-avx512vl"}));
   for (size_t i = 0; i < in.size(); ++i)
     EXPECT_TRUE(with[i] == without[i] || (std::isnan(with[i]) && std::isnan(without[i])))
         << in[i] << ": " << with[i] << " and " << without[i];

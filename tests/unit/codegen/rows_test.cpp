@@ -120,6 +120,37 @@ TEST(RowKernels, LoopsOfOneLengthAreNotMixedUp) {
   expect_right(nested_kernel(), changed, native_arch(), 0);
 }
 
+/// Variance of everything, over two loops of equal length: Σ (a - Σ a / n²)².
+ir::KernelIr variance_kernel(int64_t n, bool is_turned) {
+  ir::KernelIr k;
+  k.name = "variance";
+  k.graph = std::make_unique<ir::Graph>();
+  ir::Graph& g = *k.graph;
+  const auto element = [&](const Node* row, const Node* column) {
+    return g.load(1, DType::kF32, g.add(g.mul(row, n), column));
+  };
+  const std::array inner{g.range(g.index(n)), g.range(g.index(n))};
+  const std::array outer{g.range(g.index(n)), g.range(g.index(n))};
+  const Node* one = element(inner[is_turned], inner[!is_turned]);
+  const Node* share = g.constant_f(DType::kF32, 1.0 / static_cast<double>(n * n));
+  const Node* mean = g.binary(Op::kMul, g.reduce(ir::ReduceOp::kSum, one, inner), share);
+  const Node* distance = g.binary(Op::kSub, element(outer[0], outer[1]), mean);
+  const Node* square = g.binary(Op::kMul, distance, distance);
+  k.params = {{DType::kF32, 1, true, false}, {DType::kF32, n * n, false, true}};
+  k.stores.push_back(
+      {.param = 0, .index = g.index(0), .value = g.reduce(ir::ReduceOp::kSum, square, outer)});
+  return k;
+}
+
+TEST(RowKernels, NestedReductionsOverLoopsOfOneLengthKeepThemApart) {
+  for (const int64_t n : {3, 16, 33})
+    for (const bool is_turned : {false, true}) {
+      const ir::KernelIr changed = unified(variance_kernel(n, is_turned));
+      ASSERT_TRUE(ir::verify(changed)) << n;
+      expect_right(variance_kernel(n, is_turned), changed, native_arch(), 0);
+    }
+}
+
 TEST(RowKernels, LargeResultsGoAroundTheCaches) {
   const std::array<DType, 1> f32{DType::kF32};
   for (const size_t offset : {0, 4, 20, 64})

@@ -121,6 +121,55 @@ TEST(CpuInfo, AMachineThatIsNotHereCanBeNamed) {
     EXPECT_FALSE(other_arch(bad)) << bad;
 }
 
+/// What a name stands for, as clang has it.
+TEST(CpuInfo, NamedProcessorsHaveTheFeaturesThatClangGivesThem) {
+  const std::pair<const char*, const char*> macros[] = {{"pclmul", "PCLMUL"},
+                                                        {"aes", "AES"},
+                                                        {"rdrnd", "RDRND"},
+                                                        {"sse4a", "SSE4A"},
+                                                        {"prfchw", "PRFCHW"},
+                                                        {"rdseed", "RDSEED"},
+                                                        {"adx", "ADX"},
+                                                        {"sha", "SHA"},
+                                                        {"gfni", "GFNI"},
+                                                        {"vaes", "VAES"},
+                                                        {"vpclmulqdq", "VPCLMULQDQ"},
+                                                        {"avxvnni", "AVXVNNI"},
+                                                        {"avx2", "AVX2"},
+                                                        {"avx512vl", "AVX512VL"},
+                                                        {"fma", "FMA"},
+                                                        {"f16c", "F16C"},
+                                                        {"avx512ifma", "AVX512IFMA"},
+                                                        {"avx512vbmi", "AVX512VBMI"},
+                                                        {"avx512vnni", "AVX512VNNI"},
+                                                        {"avx512bf16", "AVX512BF16"},
+                                                        {"avx512fp16", "AVX512FP16"},
+                                                        {"avx512vpopcntdq", "AVX512VPOPCNTDQ"}};
+  for (const char* cpu :
+       {"x86-64",         "x86-64-v2",      "x86-64-v3",      "x86-64-v4",   "haswell",
+        "broadwell",      "skylake",        "skylake-avx512", "cascadelake", "cooperlake",
+        "icelake-client", "icelake-server", "rocketlake",     "tigerlake",   "sapphirerapids",
+        "emeraldrapids",  "graniterapids",  "alderlake",      "raptorlake",  "meteorlake",
+        "znver1",         "znver2",         "znver3",         "znver4",      "znver5"}) {
+    const auto arch = other_arch(cpu);
+    ASSERT_TRUE(arch) << arch.error().message;
+    const std::string command =
+        std::string("clang-19 --target=x86_64-linux-gnu -E -dM -x c /dev/null -march=") + cpu +
+        " 2>/dev/null";
+    std::FILE* pipe = popen(command.c_str(), "r");
+    ASSERT_NE(pipe, nullptr);
+    std::string text;
+    char chunk[4096];
+    for (size_t n; (n = std::fread(chunk, 1, sizeof chunk, pipe)) > 0;) text.append(chunk, n);
+    if (pclose(pipe) != 0) GTEST_SKIP() << "there is no clang-19";
+    for (const auto& [feature, macro] : macros) {
+      const bool is_there = text.find(std::string(" __") + macro + "__ ") != std::string::npos;
+      EXPECT_TRUE(has(arch->features, (is_there ? "+" : "-") + std::string(feature)))
+          << cpu << " " << feature;
+    }
+  }
+}
+
 TEST(CpuInfo, OtherArchitecturesAreRefused) {
   EXPECT_FALSE(make_arch("gfx1100"));
   EXPECT_TRUE(make_arch(""));

@@ -39,6 +39,16 @@ TEST(Kernel, ALoopIndexThatNobodyBindsIsRefused) {
   ASSERT_FALSE(verify(k));
 }
 
+TEST(Kernel, AReductionOverOneLoopTwiceIsRefused) {
+  KernelIr k = sample();
+  const Node* sum = k.stores[0].value;
+  const Node* twice[] = {sum->src[1], sum->src[1]};
+  k.stores[0].value = k.graph->reduce(ReduceOp::kSum, sum->src[0], twice);
+  const auto status = verify(k);
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("one loop twice"), std::string::npos);
+}
+
 TEST(Kernel, AStoreOfAnotherTypeIsRefused) {
   KernelIr k = sample();
   k.params[0].dtype = DType::kF64;
