@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstring>
 
 #include "runtime/base/elf.h"
@@ -35,7 +36,49 @@ Status check_image(const hal::CodeObject& code) {
               code.entry, parsed->machine());
 }
 
+/// PTX without its comments.
+std::string without_comments(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t begin = text.find('/');
+    out += text.substr(0, begin);
+    if (begin == text.npos) break;
+    text.remove_prefix(begin);
+    const bool is_line = text.starts_with("//");
+    if (!is_line && !text.starts_with("/*")) {
+      out += '/';
+      text.remove_prefix(1);
+      continue;
+    }
+    const size_t end = is_line ? text.find('\n') : text.find("*/", 2);
+    text.remove_prefix(end == text.npos ? text.size() : end + (is_line ? 0 : 2));
+    out += ' ';
+  }
+  return out;
+}
+
+bool is_name(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$';
+}
+
 }  // namespace
+
+bool has_grid_wait(std::string_view text, std::string_view kernel) {
+  constexpr std::string_view kEntry = ".entry", kWait = "griddepcontrol.wait";
+  const std::string plain = without_comments(text);
+  for (size_t at = plain.find(kEntry); at != plain.npos; at = plain.find(kEntry, at)) {
+    at += kEntry.size();
+    const size_t name = plain.find_first_not_of(" \t\r\n", at);
+    const std::string_view rest = std::string_view(plain).substr(std::min(name, plain.size()));
+    const bool is_it =
+        rest.starts_with(kernel) && (rest.size() == kernel.size() || !is_name(rest[kernel.size()]));
+    if (!is_it) continue;
+    // Its body ends where the next function begins.
+    const size_t end = std::min(rest.find(kEntry), rest.find(".func"));
+    return rest.substr(0, end).find(kWait) != rest.npos;
+  }
+  return false;
+}
 
 Result<std::unique_ptr<CudaProgram>> CudaProgram::load(ContextPtr context,
                                                        const hal::CodeObject& code) {
@@ -50,6 +93,7 @@ Result<std::unique_ptr<CudaProgram>> CudaProgram::load(ContextPtr context,
   BM_TRY(program->check_arguments());
   BM_TRY(program->check_limits());
   BM_TRY(program->plan_shared());
+  program->plan_early_start();
   return program;
 }
 
@@ -166,6 +210,17 @@ Status CudaProgram::plan_shared() {
   return context_->done(
       api.cuFuncSetAttribute(function_, kFuncDynamicShared, static_cast<int>(launch_shared_bytes_)),
       "cuFuncSetAttribute");
+}
+
+/// Of machine code nothing tells, so it is launched behind its predecessor as ever.
+void CudaProgram::plan_early_start() {
+  constexpr uint32_t kFirstCapability = 90;
+  if (context_->info.capability < kFirstCapability || context_->api.cuLaunchKernelEx == nullptr ||
+      is_cubin(code_.image))
+    return;
+  const std::string_view text(reinterpret_cast<const char*>(code_.image.data()),
+                              code_.image.size());
+  waits_for_grid_ = has_grid_wait(text, code_.entry);
 }
 
 Status CudaProgram::check_grid(hal::Dim3 grid) const {

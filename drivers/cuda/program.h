@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "drivers/cuda/context.h"
 #include "runtime/base/result.h"
@@ -23,6 +24,9 @@ class CudaProgram final : public hal::Program {
   const Context& context() const { return *context_; }
   /// Shared memory that a launch asks for besides what the kernel declares.
   uint32_t launch_shared_bytes() const { return launch_shared_bytes_; }
+  /// The kernel says itself when it needs what the kernel before it wrote (griddepcontrol.wait), so
+  /// it may be started early.
+  bool waits_for_grid() const { return waits_for_grid_; }
   uint32_t argument_words() const { return code_.num_buffers + code_.num_vars; }
   /// Errors: kInvalidArgument naming the axis and the limit. A grid of nothing is fine.
   Status check_grid(hal::Dim3 grid) const;
@@ -35,11 +39,17 @@ class CudaProgram final : public hal::Program {
   Status check_arguments() const;
   Status check_limits() const;
   Status plan_shared();
+  void plan_early_start();
 
   const ContextPtr context_;
   CuModule module_ = nullptr;
   CuFunction function_ = nullptr;
   uint32_t launch_shared_bytes_ = 0;
+  bool waits_for_grid_ = false;
 };
+
+/// Whether the entry `kernel` of PTX text has the instruction griddepcontrol.wait (PTX ISA 7.8).
+/// What comments say and what other functions do does not count.
+bool has_grid_wait(std::string_view text, std::string_view kernel);
 
 }  // namespace bm::cuda

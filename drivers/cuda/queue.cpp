@@ -228,10 +228,19 @@ Result<bool> CudaQueue::launch(const Step& step) {
   if (!BM_TRY(has_room())) return false;
   const hal::Dim3 block = step.program->code().block;
   size_t bytes = step.program->argument_words() * sizeof(uint64_t);
-  void* extra[] = {kParamPointer, step.arguments, kParamSize, &bytes, kParamEnd};
-  const CuResult error = api_.cuLaunchKernel(
-      step.program->function(), step.grid.x, step.grid.y, step.grid.z, block.x, block.y, block.z,
-      step.program->launch_shared_bytes(), stream_, nullptr, bytes == 0 ? nullptr : extra);
+  void* packed[] = {kParamPointer, step.arguments, kParamSize, &bytes, kParamEnd};
+  void** const extra = bytes == 0 ? nullptr : packed;
+  const uint32_t shared = step.program->launch_shared_bytes();
+  CuResult error = kSuccess;
+  if (step.program->waits_for_grid()) {
+    const LaunchAttribute early{.id = kProgrammaticSerialization, .value = 1};
+    const LaunchConfig config{step.grid.x, step.grid.y, step.grid.z, block.x, block.y,
+                              block.z,     shared,      stream_,     &early,  1};
+    error = api_.cuLaunchKernelEx(&config, step.program->function(), nullptr, extra);
+  } else {
+    error = api_.cuLaunchKernel(step.program->function(), step.grid.x, step.grid.y, step.grid.z,
+                                block.x, block.y, block.z, shared, stream_, nullptr, extra);
+  }
   if (error == kSuccess) [[likely]]
     return true;
   BM_TRY(context_.failed(error, fmt::format("kernel '{}'", step.program->code().entry)));

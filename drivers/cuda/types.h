@@ -76,6 +76,28 @@ inline void* const kParamEnd = nullptr;
 inline void* const kParamPointer = reinterpret_cast<void*>(uintptr_t{1});
 inline void* const kParamSize = reinterpret_cast<void*>(uintptr_t{2});
 
+/// CUlaunchAttribute: the value is a union of 64 bytes, of which a number takes the first.
+struct LaunchAttribute {
+  unsigned id = 0;
+  alignas(8) int value = 0;
+  char rest[60] = {};
+};
+static_assert(sizeof(LaunchAttribute) == 72 && offsetof(LaunchAttribute, value) == 8);
+/// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: not 0 lets the grid start before the one
+/// ahead of it in the stream is done.
+inline constexpr unsigned kProgrammaticSerialization = 6;
+
+/// CUlaunchConfig
+struct LaunchConfig {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned block_x = 1, block_y = 1, block_z = 1;
+  unsigned shared_bytes = 0;
+  CuStream stream = nullptr;
+  const LaunchAttribute* attributes = nullptr;
+  unsigned attribute_count = 0;
+};
+static_assert(sizeof(LaunchConfig) == 56 && offsetof(LaunchConfig, attributes) == 40);
+
 /// CUDA_KERNEL_NODE_PARAMS_v1, which the symbols without suffix take.
 struct KernelNodeParams {
   CuFunction function = nullptr;

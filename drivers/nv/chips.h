@@ -27,14 +27,25 @@ inline constexpr uint16_t kNoWord = 0xffff;
 /// Where code compiled for the generation expects its launch facts in constant bank 0: byte
 /// offsets, kNoWord where code never looks.
 struct Bank0Layout {
-  uint16_t block_dims;         ///< 3 × u32
-  uint16_t grid_dims;          ///< 3 × u32
-  uint16_t shared_window;      ///< u64 address of the generic window on shared memory
-  uint16_t local_window;       ///< u64
-  uint16_t stack_pointer;      ///< u32, initial value kInitialStackPointer
-  uint16_t sm_count;           ///< u32
-  uint16_t memory_descriptor;  ///< u64 used by loads and stores; zero is the plain one
-  uint16_t params;             ///< first kernel parameter
+  uint16_t block_dims = kNoWord;         ///< 3 × u32
+  uint16_t grid_dims = kNoWord;          ///< 3 × u32
+  uint16_t shared_window = kNoWord;      ///< u64 address of the generic window on shared memory
+  uint16_t local_window = kNoWord;       ///< u64
+  uint16_t stack_pointer = kNoWord;      ///< u32, initial value kInitialStackPointer
+  uint16_t grid_id = kNoWord;            ///< u64, %gridid
+  uint16_t sm_count = kNoWord;           ///< u32, %nsmid
+  uint16_t memory_descriptor = kNoWord;  ///< u64 used by loads and stores; zero is the plain one
+  uint16_t dynamic_shared = kNoWord;     ///< u32, %dynamic_smem_size
+  uint16_t reserved_shared = kNoWord;    ///< u32, what %total_smem_size leaves out
+  uint16_t is_clustered = kNoWord;       ///< u32, %is_explicit_cluster
+  uint16_t cluster_dims = kNoWord;       ///< 3 × u32, %cluster_nctaid
+  uint16_t cluster_inverse = kNoWord;    ///< 3 × float32: 1 / cluster_dims, to divide %ctaid with
+  uint16_t cluster_grid = kNoWord;       ///< 3 × u32, %nclusterid
+  uint16_t cluster_size = kNoWord;       ///< u32, %cluster_nctarank
+  /// Code may look for dynamic_shared and the cluster's words this much lower: it asks special
+  /// register 0x8a which of the two it is. 0: there is one place only.
+  uint16_t second_place = 0;
+  uint16_t params = 0;  ///< first kernel parameter
 };
 
 /// Code starts from this stack pointer: the top kStackReserve bytes of the 16 MiB local window
@@ -60,8 +71,9 @@ struct ChipRow {
   std::span<const uint32_t> copy_classes;
 
   QmdVersion qmd;
-  QmdVersion qmd_compat;  ///< older form the class also takes; equal to `qmd` where there is none
+  QmdVersion qmd_compat;  ///< older form to choose instead; equal to `qmd` where there is none
   LaunchMethod launch;
+  uint8_t launch_action;   ///< of kPcas2B: SEND_SIGNALING_PCAS2_B_PCAS_ACTION_*
   bool has_clusters;       ///< thread block clusters; need `qmd`, not `qmd_compat`
   uint8_t push_va_bits;    ///< ring entries, push buffers, launch descriptors
   uint8_t sem_va_bits;     ///< host semaphores

@@ -90,13 +90,14 @@ class NvDevice final : public hal::Device, public hal::Waiting {
   const bool takes_ptx_;  ///< a model of a GPU: programs may be PTX text
   std::unique_ptr<NvQueue> compute_, copies_;
   LocalMemory local_memory_;
-  bool has_native_descriptors_ = false;
+  LaunchForm form_{};
   bool has_events_ = true;  ///< until the driver says otherwise; under the mutex
   ForeignMemory foreign_;
 };
 
 Status NvDevice::open(const DeviceOptions& options) {
-  has_native_descriptors_ = options.has_native_descriptors;
+  form_ = BM_TRY(parse_launch_form(
+      gpu_->chip(), options.launch_form.empty() ? settings().nv_launch : options.launch_form));
   {
     const std::lock_guard lock(gpu_->mutex);
     gpu_->lanes.push_back(BM_TRY(make_lane(Engine::kCompute, 0, options)));
@@ -214,7 +215,10 @@ std::string NvDevice::activity() {
   const std::lock_guard lock(gpu_->mutex);
   std::string text = fmt::format("last kernels: {}", gpu_->launches.text());
   text += gpu_->waits.unmet(gpu_->pool);
-  for (const auto& lane : gpu_->lanes) text += fmt::format("; {}", lane->state());
+  for (const auto& lane : gpu_->lanes) {
+    lane->probe();
+    text += fmt::format("; {}", lane->state());
+  }
   return text;
 }
 
@@ -288,11 +292,10 @@ Result<std::unique_ptr<hal::Program>> NvDevice::load(const hal::CodeObject& code
   BM_TRY(status());
   ProgramImage image = BM_TRY(read_image(code));
   const GpuFacts& facts = gpu_->kernel->facts();
-  LaunchPlan plan = BM_TRY(plan_launch(gpu_->chip(),
-                                       {.sm = facts.sm_version,
-                                        .warps_per_sm = std::max(facts.warps_per_sm, 1u),
-                                        .has_native_descriptors = has_native_descriptors_},
-                                       image.kernel(), code));
+  LaunchPlan plan = BM_TRY(plan_launch(
+      gpu_->chip(),
+      {.sm = facts.sm_version, .warps_per_sm = std::max(facts.warps_per_sm, 1u), .form = form_},
+      image.kernel(), code));
   Allocation memory;
   {
     const std::lock_guard lock(gpu_->mutex);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "drivers/nv/kernel_interface.h"
@@ -22,8 +23,7 @@ struct DeviceOptions {
   uint64_t slab_bytes = MemoryPool::kSlabBytes;
   uint32_t ring_entries = 1024;
   uint64_t command_bytes = 4 << 20;
-  /// Launch with the chip's newest descriptor also where an older one does (Hopper: 4.0, not 3.0).
-  bool has_native_descriptors = false;
+  std::string launch_form = {};  ///< as BM_NV_LAUNCH, which it overrides when not empty
 };
 
 /// A device over any owner of a GPU. Errors: what creating its channels returns.

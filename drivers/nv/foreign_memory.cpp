@@ -52,15 +52,23 @@ bool are_pages_marked(const void* begin, uint64_t bytes) {
   return left.begin >= left.end;
 }
 
+bool ForeignMemory::is_free(const Gpu& gpu, const Stale& stale) {
+  for (size_t lane = 0; lane < stale.fences.size() && lane < gpu.lanes.size(); ++lane)
+    if (!gpu.lanes[lane]->has_passed(stale.fences[lane])) return false;
+  return true;
+}
+
 Result<uint64_t> ForeignMemory::map(Gpu& gpu, std::byte* host, uint64_t size) {
-  const bool is_idle = std::ranges::none_of(gpu.lanes, [](const auto& l) { return l->is_busy(); });
+  std::erase_if(stale_, [&](const Stale& stale) { return is_free(gpu, stale); });
   const auto known = known_.find({host, size});
   if (known != known_.end()) {
     if (are_pages_marked(host, size)) return known->second.va();
-    stale_.push_back(std::move(known->second));
+    Stale stale;
+    for (const auto& lane : gpu.lanes) stale.fences.push_back(BM_TRY(lane->submit({})));
+    stale.memory = std::move(known->second);
     known_.erase(known);
+    stale_.push_back(std::move(stale));
   }
-  if (is_idle) stale_.clear();
   // The mark comes first: pages that change hands in between are found unmarked next time.
   BM_TRY(mark_pages(host, size));
   if (!are_pages_marked(host, size))

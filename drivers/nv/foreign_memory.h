@@ -29,8 +29,15 @@ class ForeignMemory {
   void clear();
 
  private:
+  /// Work in flight when it was replaced may still use it.
+  struct Stale {
+    Allocation memory;
+    std::vector<uint64_t> fences;  ///< of each lane
+  };
+  static bool is_free(const Gpu& gpu, const Stale& stale);
+
   std::map<std::pair<std::byte*, uint64_t>, Allocation> known_;
-  std::vector<Allocation> stale_;  ///< work in flight may still use them
+  std::vector<Stale> stale_;
 };
 
 }  // namespace bm::nv

@@ -23,6 +23,17 @@ constexpr uint64_t kLargestPart = 8;
 constexpr size_t kMarks = 2 * kFenceEvery + 2;
 constexpr uint32_t kSpins = 2000;
 
+// The ring: a fence follows each quarter of it, whatever the entries hold. Without one are then at
+// most entries/4 - 1 entries, so waiting for the last fence always makes room for two: the next
+// entry and a fence behind it (a ring holds one entry less than it has places; four are enough).
+// At most four of these fences are in flight at once, so their words may take turns in twice that.
+constexpr uint32_t kRingFenceShare = 4;
+constexpr uint64_t kRingFenceSlots = 8, kRingFenceBytes = 32;
+static_assert(kRingFenceBytes >= kRingFenceWords * 4);
+
+// Words of the fence memory, each in a cache line of its own.
+constexpr uint64_t kDone = 0, kTaken = 64, kFenceBytes = 128;
+
 }  // namespace
 
 Lane::Lane(KernelInterface& kernel, MemoryPool& pool, const LaneOptions& options)
@@ -41,28 +52,30 @@ uint64_t Lane::userd_offset() const {
 }
 
 Status Lane::open() {
-  ring_ = BM_TRY(kernel_.allocate(
-      {.size = userd_offset() + kUserdBytes, .place = Place::kVideoMapped, .is_contiguous = true}));
+  ring_ = BM_TRY(kernel_.allocate({.size = ring_fences_offset() + kRingFenceSlots * kRingFenceBytes,
+                                   .place = Place::kVideoMapped,
+                                   .is_contiguous = true}));
   commands_ = BM_TRY(pool_.allocate(options_.command_bytes, Place::kVideoMapped));
-  fence_ = BM_TRY(pool_.allocate(16, Place::kSystem));
-  store64(fence_.host(), 0);
+  fence_ = BM_TRY(pool_.allocate(kFenceBytes, Place::kSystem));
+  store64(fence_.host() + kDone, 0);
   return start();
 }
 
 Status Lane::restart() {
-  put_ = get_ = 0;
+  put_ = taken_ = ring_fence_ = covered_ = interrupted_ = 0;
   is_published_ = true;
   begin_ = fenced_ = next_;
   num_marks_ = 0;
   apart_.clear();
   has_apart_ = false;
-  store64(fence_.host(), fence_value_);
+  store64(fence_.host() + kDone, fence_value_);
   return start();
 }
 
 Status Lane::start() {
   const uint64_t userd = userd_offset();
   for (uint64_t at = 0; at < userd + kUserdBytes; at += 8) store64(ring_->host + at, 0);
+  store64(fence_.host() + kTaken, 0);
   store_fence();
   channel_ = BM_TRY(kernel_.create_channel({.engine = options_.engine,
                                             .copy_index = options_.copy_index,
@@ -74,6 +87,10 @@ Status Lane::start() {
   (options_.engine == Engine::kCompute ? classes_.compute : classes_.copy) = channel_->engine_class;
   std::vector<uint32_t> words;
   Push push(words, classes_);
+  release_when_taken(push, fence_.va() + kTaken, 0);
+  BM_CHECK(words.size() == kRingFenceWords);
+  std::ranges::copy(words, ring_fence_words_.begin());
+  words.clear();
   if (options_.engine == Engine::kCompute) {
     setup_compute(push, kernel_.shared_window(), kernel_.local_window());
   } else {
@@ -102,15 +119,11 @@ Status Lane::wait_until(const std::function<bool()>& is_done, const char* what) 
   }
 }
 
-uint32_t Lane::read_get() const {
-  return load32(ring_->host + userd_offset() + kUserdGet) & (options_.entries - 1);
-}
-
 bool Lane::has_room() {
-  const uint32_t next = (put_ + 1) & (options_.entries - 1);
-  if (next != get_) return true;
-  get_ = read_get();
-  return next != get_;
+  const auto fits = [this] { return put_ + 2 - taken_ < options_.entries; };
+  if (fits()) return true;
+  taken_ = load_semaphore(fence_.host() + kTaken);
+  return fits();
 }
 
 Status Lane::make_room() {
@@ -121,25 +134,39 @@ Status Lane::make_room() {
   return wait_until([this] { return has_room(); }, "the ring is full");
 }
 
+void Lane::put_entry(uint64_t va, uint32_t words) {
+  store64(ring_->host + put_ % options_.entries * 8, ring_entry(va, words));
+  ++put_;
+  is_published_ = false;
+}
+
+void Lane::put_ring_fence() {
+  const uint64_t at = ring_fences_offset() + ring_fences_++ % kRingFenceSlots * kRingFenceBytes;
+  // Payload: low, high.
+  ring_fence_words_[3] = lo32(put_ + 1);
+  ring_fence_words_[4] = hi32(put_ + 1);
+  store_words(ring_->host + at, ring_fence_words_);
+  put_entry(ring_->va + at, kRingFenceWords);
+  ring_fence_ = put_;
+}
+
 void Lane::enqueue(uint64_t va, uint32_t words) {
   BM_CHECK(words > 0 && words <= kMaxEntryWords && has_room());
-  store64(ring_->host + uint64_t{put_} * 8, ring_entry(va, words));
-  put_ = (put_ + 1) & (options_.entries - 1);
-  is_published_ = false;
-  ++submissions_;
+  put_entry(va, words);
+  if (put_ - ring_fence_ >= options_.entries / kRingFenceShare) put_ring_fence();
 }
 
 void Lane::ring_doorbell() {
   if (is_published_) return;
   is_published_ = true;
   store_fence();
-  store32(ring_->host + userd_offset() + kUserdPut, put_);
+  store32(ring_->host + userd_offset() + kUserdPut, static_cast<uint32_t>(put_ % options_.entries));
   store_fence();
   *kernel_.doorbell() = channel_->token;
 }
 
 void Lane::collect() {
-  const uint64_t passed = load_semaphore(fence_.host());
+  const uint64_t passed = load_semaphore(fence_.host() + kDone);
   while (num_marks_ > 0 && marks_[first_mark_].fence <= passed) {
     begin_ = marks_[first_mark_].position;
     first_mark_ = (first_mark_ + 1) % kMarks;
@@ -179,7 +206,7 @@ Result<CommandSpace> Lane::reserve_apart(uint64_t bytes) {
 }
 
 uint64_t Lane::add_fence(Push& push) {
-  release(push, fence_.va(), ++fence_value_);
+  release(push, fence_.va() + kDone, ++fence_value_);
   return fence_value_;
 }
 
@@ -201,34 +228,52 @@ Result<uint64_t> Lane::submit(std::span<const uint32_t> words) {
   BM_TRY(make_room());
   store_words(space.host, scratch_);
   enqueue(space.va, static_cast<uint32_t>(scratch_.size()));
+  covered_ = put_;
   ring_doorbell();
   return fence;
 }
 
-bool Lane::has_passed(uint64_t fence) const { return load_semaphore(fence_.host()) >= fence; }
+bool Lane::has_passed(uint64_t fence) const {
+  return load_semaphore(fence_.host() + kDone) >= fence;
+}
 
 Status Lane::drain() {
   const uint64_t fence = BM_TRY(submit({}));
   return wait_until([&] { return has_passed(fence); }, "waiting for the queue to run empty");
 }
 
-bool Lane::is_busy() const { return read_get() != put_ || !has_passed(fence_value_); }
+bool Lane::is_busy() const { return covered_ != put_ || !has_passed(fence_value_); }
 
 Status Lane::request_interrupt() {
-  if (interrupted_ == submissions_) return {};
+  if (interrupted_ == put_) return {};
   std::vector<uint32_t> words;
   Push push(words, classes_);
   add_fence(push);  // waits for the engine, so that the interrupt comes after its work
   interrupt(push);
   BM_TRY(submit(words));
-  interrupted_ = submissions_;
+  interrupted_ = put_;
   return {};
 }
 
+bool Lane::is_all_taken() const { return load_semaphore(fence_.host() + kTaken) == put_; }
+
+/// TIMEOUT: a channel that reads its ring at all takes an entry within microseconds; a simulated
+/// one on a busy machine has taken some milliseconds.
+void Lane::probe() {
+  constexpr auto kLimit = 50ms;
+  if (channel_ == nullptr || has_error() || is_all_taken() || !has_room()) return;
+  put_ring_fence();
+  ring_doorbell();
+  const auto start = std::chrono::steady_clock::now();
+  while (!is_all_taken() && std::chrono::steady_clock::now() - start < kLimit)
+    std::this_thread::sleep_for(20us);
+}
+
 std::string Lane::state() const {
-  return fmt::format("{} ring: put {}, get {} of {}; fence {} of {}",
-                     options_.engine == Engine::kCompute ? "compute" : "copy", put_, read_get(),
-                     options_.entries, load_semaphore(fence_.host()), fence_value_);
+  return fmt::format("{} ring: {} entries put, {} or more taken, of {}; fence {} of {}",
+                     options_.engine == Engine::kCompute ? "compute" : "copy", put_,
+                     load_semaphore(fence_.host() + kTaken), options_.entries,
+                     load_semaphore(fence_.host() + kDone), fence_value_);
 }
 
 }  // namespace bm::nv

@@ -1,7 +1,11 @@
 #pragma once
-// One hardware channel as a stream of push buffers: ring with tracked consumption, command space
-// that is reused only after the GPU has passed it, and the doorbell.
+// One hardware channel as a stream of push buffers: ring and command space that are reused only
+// after a semaphore release says that the GPU has passed them, and the doorbell.
+//
+// The ring's own read pointer is never read: from Blackwell on a channel has none (clc96f.h,
+// Nvc96fControl), before it may lag or be switched off (open-gpu-doc, dev_ram.ref, RAMUSERD).
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -22,6 +26,9 @@ struct LaneOptions {
   uint32_t entries = 1024;           ///< of the ring; power of two
   uint64_t command_bytes = 4 << 20;  ///< space for submissions in flight
 };
+
+/// Words of a fence that follows the ring itself, see Lane::enqueue().
+inline constexpr size_t kRingFenceWords = 6;
 
 /// Where one submission's words or data lie until the lane's fence passes them.
 struct CommandSpace {
@@ -44,11 +51,11 @@ class Lane {
   Result<CommandSpace> reserve(uint64_t bytes);
   /// To be called once per submission after its last word: adds a fence when one is due.
   void finish(Push& push);
-  /// Waits, bounded, until the ring has room for one entry.
+  /// Waits, bounded, until the ring has room for one entry and the fence that may follow it.
   /// Errors: kTimeout when the GPU takes nothing; the channel's fault.
   Status make_room();
-  /// Puts `words` dwords at `va` into the ring, after make_room(). The GPU does not look before
-  /// ring_doorbell().
+  /// Puts `words` dwords at `va` into the ring, after make_room(), and a fence behind them each
+  /// quarter of the ring. The GPU does not look before ring_doorbell().
   void enqueue(uint64_t va, uint32_t words);
   /// Publishes everything enqueued.
   void ring_doorbell();
@@ -64,11 +71,14 @@ class Lane {
   Status restart();
 
   bool has_error() const { return channel_ != nullptr && channel_->error->status == 0xffff; }
-  /// True while work may be in flight.
+  /// True unless everything enqueued is known to be done.
   bool is_busy() const;
   /// Appends an interrupt behind all work in flight, unless it is there already.
   Status request_interrupt();
-  /// "compute ring: put 5, get 3 of 1024", for messages about hangs.
+  /// Asks the channel how far it is, for state(): a fence of its own, and a short wait for it.
+  void probe();
+  /// "compute ring: 5 entries put, 3 or more taken, of 1024; fence 2 of 4", for messages about
+  /// hangs.
   std::string state() const;
 
  private:
@@ -79,9 +89,12 @@ class Lane {
   Status open();
   Status start();
   uint64_t userd_offset() const;
+  bool is_all_taken() const;
   Status wait_until(const std::function<bool()>& is_done, const char* what) const;
-  uint32_t read_get() const;
   bool has_room();
+  uint64_t ring_fences_offset() const { return userd_offset() + kUserdBytes; }
+  void put_entry(uint64_t va, uint32_t words);
+  void put_ring_fence();
   void collect();
   bool fits(uint64_t bytes) const { return next_ + bytes - begin_ <= options_.command_bytes; }
   uint64_t add_fence(Push& push);
@@ -94,7 +107,13 @@ class Lane {
 
   std::unique_ptr<Memory> ring_;
   std::unique_ptr<Channel> channel_;
-  uint32_t put_ = 0, get_ = 0;  ///< our copies; the GPU's get is read only when they seem full
+  // In entries since the channel was made; an entry's place is its number modulo the ring's size.
+  uint64_t put_ = 0;
+  uint64_t taken_ = 0;       ///< the GPU is past these; read again only when the ring seems full
+  uint64_t ring_fence_ = 0;  ///< put_ behind the last fence of the ring
+  uint64_t ring_fences_ = 0;
+  uint64_t covered_ = 0;  ///< put_ behind the last words that end in a fence of work
+  std::array<uint32_t, kRingFenceWords> ring_fence_words_{};
   bool is_published_ = true;
 
   // Command space: positions only grow, the place is position modulo size.
@@ -109,9 +128,9 @@ class Lane {
   std::vector<Apart> apart_;  ///< submissions too large for the ring
   bool has_apart_ = false;    ///< the submission being built has one
 
-  Allocation fence_;  ///< in system memory
+  Allocation fence_;  ///< two words in system memory: of work that is done, of entries taken
   uint64_t fence_value_ = 0;
-  uint64_t submissions_ = 0, interrupted_ = 0;
+  uint64_t interrupted_ = 0;  ///< put_ behind the last interrupt
   std::vector<uint32_t> scratch_;
 };
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <charconv>
 
 #include "drivers/nv/loaded_program.h"
 #include "drivers/nv/methods/bank0.h"
@@ -14,6 +15,12 @@ constexpr uint32_t kRegisterFile = 65536, kWarp = 32, kRegisterUnit = 256, kWarp
 /// Registers assumed for PTX text: what fits 1024 threads twice.
 constexpr uint32_t kPtxRegisters = 32;
 constexpr uint32_t kSharedUnit = 128, kLocalUnit = 32;
+
+/// PCAS actions that end with the grid's start (clc6c0.h): schedule; invalidate, copy, schedule;
+/// prefetch, schedule; all of it.
+bool is_scheduling(uint8_t action) {
+  return action == 2 || action == 3 || action == 9 || action == 10;
+}
 
 uint32_t threads_of(const hal::Dim3& block) { return block.x * block.y * block.z; }
 
@@ -105,11 +112,38 @@ Status plan_parameters(const KernelInfo& kernel, const hal::CodeObject& code, La
 
 }  // namespace
 
+Result<LaunchForm> parse_launch_form(const ChipRow& chip, std::string_view text) {
+  LaunchForm form = {chip.qmd, chip.launch_action};
+  if (text.empty()) return form;
+  const size_t comma = text.find(',');
+  const std::string_view version = text.substr(0, comma);
+  bool is_known = false;
+  for (const QmdVersion known : {chip.qmd, chip.qmd_compat}) {
+    if (version != qmd_version_text(known)) continue;
+    form.descriptor = known;
+    is_known = true;
+  }
+  if (comma != std::string_view::npos) {
+    const std::string_view action = text.substr(comma + 1);
+    const bool is_number =
+        !action.empty() &&
+        std::from_chars(action.data(), action.data() + action.size(), form.action).ptr ==
+            action.data() + action.size();
+    is_known = is_known && is_number && is_scheduling(form.action);
+  }
+  if (is_known) return form;
+  return fail(Code::kInvalidArgument,
+              "launches as '{}': {} takes descriptors {} and {}, then optionally a comma and the "
+              "action 2, 3, 9 or 10",
+              text, chip.name, qmd_version_text(chip.qmd), qmd_version_text(chip.qmd_compat));
+}
+
 Result<LaunchPlan> plan_launch(const ChipRow& chip, const SmLimits& limits,
                                const KernelInfo& kernel, const hal::CodeObject& code) {
   LaunchPlan plan;
-  plan.version = kernel.cluster || limits.has_native_descriptors ? chip.qmd : chip.qmd_compat;
+  plan.version = kernel.cluster ? chip.qmd : limits.form.descriptor;
   plan.method = chip.launch;
+  plan.action = limits.form.action;
   plan.is_ptx = kernel.is_ptx;
   plan.bank0 = bank0_layout(chip, kernel.is_ptx);
   BM_TRY(check_block(kernel, code));
@@ -119,6 +153,8 @@ Result<LaunchPlan> plan_launch(const ChipRow& chip, const SmLimits& limits,
   // A descriptor without barriers could not run __syncthreads() of a text we do not look into.
   shape.barriers = kernel.is_ptx ? std::max(kernel.barriers, 1u) : kernel.barriers;
   BM_TRY(plan_shared(chip, limits, kernel, code, shape));
+  plan.dynamic_shared = code.launch_memory_bytes;
+  plan.reserved_shared = chip.shared_reserved;
   if (kernel.stack_bytes != 0)
     shape.local_bytes = align_up(kernel.stack_bytes + kStackReserve, kLocalUnit);
   shape.sass_version = sass_version(limits.sm);

@@ -2,6 +2,7 @@
 // A kernel in GPU memory with everything its launches share.
 
 #include <memory>
+#include <string_view>
 
 #include "drivers/nv/chips.h"
 #include "drivers/nv/memory_pool.h"
@@ -17,17 +18,30 @@ struct Gpu;
 struct LaunchPlan {
   QmdVersion version = QmdVersion::k3_0;
   LaunchMethod method = LaunchMethod::kPcas2B;
-  LaunchShape shape;  ///< addresses relative to the image, grid 1
+  uint32_t action = 0;  ///< of kPcas2B
+  LaunchShape shape;    ///< addresses relative to the image, grid 1
   Bank0Layout bank0;
-  uint32_t bank0_bytes = 0;  ///< multiple of 16
+  uint32_t bank0_bytes = 0;     ///< multiple of 16
+  uint32_t dynamic_shared = 0;  ///< bytes that the launch adds to what the kernel declares
+  uint32_t reserved_shared = 0;
   bool is_ptx = false;
 };
+
+/// How kernels are launched where a chip knows several ways.
+struct LaunchForm {
+  QmdVersion descriptor;
+  uint8_t action;
+};
+/// The chip's own, or what `text` says: "4.0", "3.0,9" (descriptor, action of
+/// SEND_SIGNALING_PCAS2_B).
+/// Errors: kInvalidArgument naming what the chip takes.
+Result<LaunchForm> parse_launch_form(const ChipRow& chip, std::string_view text);
 
 /// What an SM has, beside the chip's row.
 struct SmLimits {
   uint32_t sm = 0;  ///< 90 for sm_90
   uint32_t warps_per_sm = 64;
-  bool has_native_descriptors = false;  ///< ChipRow::qmd also where qmd_compat would do
+  LaunchForm form;
 };
 
 /// Errors: kInvalidArgument naming the resource (threads, registers, shared memory, block

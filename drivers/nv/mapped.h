@@ -20,9 +20,6 @@ inline void store32(std::byte* to, uint32_t value) {
 inline void store64(std::byte* to, uint64_t value) {
   *reinterpret_cast<volatile uint64_t*>(to) = value;
 }
-inline uint32_t load32(const std::byte* from) {
-  return *reinterpret_cast<const volatile uint32_t*>(from);
-}
 /// A semaphore in cached system memory: later reads of results stay behind it.
 inline uint64_t load_semaphore(std::byte* from) {
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(from))

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "drivers/nv/mapped.h"
+#include "drivers/nv/methods/bank0.h"
 #include "drivers/nv/methods/compute.h"
 #include "drivers/nv/methods/copy.h"
 #include "runtime/base/bits.h"
@@ -210,8 +211,15 @@ void NvRecording::set_grid(const Store& store, uint64_t value) {
   const QmdField& field = qmd_format(plan.version)[key];
   const uint32_t shift = field.low % 32u;
   const uint32_t mask = field.bits == 32 ? UINT32_MAX : (1u << field.bits) - 1;
-  if (plan.bank0.grid_dims != kNoWord)
-    set(part.bank + plan.bank0.grid_dims / 4u + store.axis, blocks);
+  const GridWords words = grid_words(plan.bank0, store.axis);
+  if (words.blocks != kNoWord) set(part.bank + words.blocks / 4u, blocks);
+  if (words.clusters != kNoWord) {
+    const hal::Dim3 cluster = plan.shape.has_cluster ? plan.shape.cluster : hal::Dim3{};
+    const uint32_t sizes[] = {cluster.x, cluster.y, cluster.z};
+    const uint32_t clusters = ceil_div(blocks, sizes[store.axis]);
+    set(part.bank + words.clusters / 4u, clusters);
+    set(part.bank + (words.clusters - plan.bank0.second_place) / 4u, clusters);
+  }
   set(store.at, (shadow_[store.at] & ~(mask << shift)) | blocks << shift);
   const bool is_empty = part.grid.x == 0 || part.grid.y == 0 || part.grid.z == 0;
   set(place(kComputeLane, part.header),

@@ -329,9 +329,15 @@ Status Encoder::fill_launch(const hal::Dispatch& c, const NvProgram& program, La
   encode_bank0(plan.bank0,
                {.block = plan.shape.block,
                 .grid = c.grid,
+                .cluster = plan.shape.has_cluster ? plan.shape.cluster : hal::Dim3{},
+                .has_cluster = plan.shape.has_cluster,
                 .shared_window = context_.shared_window,
                 .local_window = context_.local_window,
-                .sm_count = context_.sm_count},
+                // Of all grids in flight this one's only.
+                .grid_id = data_va(part.bank),
+                .sm_count = context_.sm_count,
+                .dynamic_shared = plan.dynamic_shared,
+                .reserved_shared = plan.reserved_shared},
                bank);
   if (plan.is_ptx) encode_ptx_counts(program.code().num_buffers, program.code().num_vars, bank);
   BM_TRY(copy_arguments(c, program, bank.data() + plan.bank0.params));
@@ -371,7 +377,7 @@ void Encoder::start(LaunchPart& part) {
   }
   if (needs_idle_ || has_inline_) wait_for_idle(push());
   invalidate_caches(push());
-  part.header = launch(push(), plan.method, data_va(part.qmd));
+  part.header = launch(push(), plan.method, plan.action, data_va(part.qmd));
   const bool is_empty = part.grid.x == 0 || part.grid.y == 0 || part.grid.z == 0;
   if (is_empty) script_.words[kComputeLane][part.header] = kComputeNoOperationHeader;
 }

@@ -169,6 +169,10 @@ constexpr Row kRows[] = {
     {"BM_NV_CODE", "",
      "ptx: hand PTX text to DEV=NV as the program, for models of GPUs that execute PTX",
      set_nv_code, get<&S::nv_code>},
+    {"BM_NV_LAUNCH", "",
+     "launch descriptor of NVIDIA GPUs and the action that starts it, e.g. 4.0 or 3.0,9; empty: "
+     "the chip's own",
+     set_text<&S::nv_launch>, get<&S::nv_launch>},
     {"BM_NV_WGMMA", "1",
      "0: matrix products on NVIDIA GPUs use mma.sync where wgmma is there, too (to compare them)",
      set_bool<&S::nv_wgmma>, get<&S::nv_wgmma>},

@@ -35,6 +35,7 @@ struct Settings {
   std::string cl_library;             ///< BM_CL_LIBRARY; empty: libOpenCL.so.1
   int cl_svm = 2;                     ///< BM_CL_SVM
   std::string nv_code;                ///< BM_NV_CODE: empty or "ptx"
+  std::string nv_launch;              ///< BM_NV_LAUNCH; empty: what the chip wants
   bool nv_wgmma = true;               ///< BM_NV_WGMMA
   uint64_t nv_window = 0;             ///< BM_NV_WINDOW; 0: the driver's choice
   std::string nv_version;             ///< BM_NV_VERSION; empty: what the driver says

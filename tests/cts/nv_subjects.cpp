@@ -17,13 +17,13 @@ struct Machine {
   const char* name;
   const char* chip;
   const char* release;
-  bool has_native_descriptors = false;
+  const char* launch_form = "";
 };
 constexpr std::array kMachines = {Machine{"NV_AD102_550", "ad102", "550"},
                                   Machine{"NV_AD102_570", "ad102", "570"},
                                   Machine{"NV_GH100_580", "gh100", "580"},
                                   Machine{"NV_GH100_610", "gh100", "610"},
-                                  Machine{"NV_GH100_580_QMD4", "gh100", "580", true},
+                                  Machine{"NV_GH100_580_QMD3", "gh100", "580", "3.0,3"},
                                   Machine{"NV_GB202_610", "gb202", "610"},
                                   Machine{"NV_TU102_535", "tu102", "535"},
                                   Machine{"NV_GA100_580", "ga100", "580"}};
@@ -55,8 +55,7 @@ sim::nv::FakeNvSystem& machine(size_t index) {
 template <size_t kIndex, uint32_t kUnit>
 Result<std::unique_ptr<hal::Device>> open() {
   auto kernel = BM_TRY(nv::open_rm(machine(kIndex), {.index = kUnit, .window = window(kIndex)}));
-  return nv::make_device(std::move(kernel),
-                         {.has_native_descriptors = kMachines[kIndex].has_native_descriptors});
+  return nv::make_device(std::move(kernel), {.launch_form = kMachines[kIndex].launch_form});
 }
 
 /// The text up to the first kernel, and the kernel: a launch finds one entry at its address.

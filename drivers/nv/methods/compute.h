@@ -17,6 +17,7 @@ inline constexpr uint32_t kComputeWaitForIdle = 0x110;
 inline constexpr uint32_t kComputeLineLengthIn = 0x180;
 inline constexpr uint32_t kComputeLaunchDma = 0x1b0;
 inline constexpr uint32_t kComputeLoadInlineData = 0x1b4;
+inline constexpr uint32_t kInvalidateSkedCaches = 0x298;
 inline constexpr uint32_t kSharedMemoryWindow = 0x2a0;
 inline constexpr uint32_t kSendPcasA = 0x2b4;
 inline constexpr uint32_t kSendSignalingPcasB = 0x2bc;
@@ -30,22 +31,23 @@ inline constexpr uint32_t kInvalidateShaderCachesNoWfi = 0x1698;
 inline constexpr uint32_t kInlineWrite = 0x41;
 /// INVALIDATE_SHADER_CACHES_NO_WFI: instruction, global data, constant.
 inline constexpr uint32_t kAllShaderCaches = 0x1011;
-/// SEND_SIGNALING_PCAS2_B: PREFETCH_SCHEDULE.
-inline constexpr uint32_t kPcasPrefetchSchedule = 9;
 /// SEND_SIGNALING_PCAS_B: INVALIDATE, SCHEDULE.
 inline constexpr uint32_t kPcasInvalidateSchedule = 3;
 
 /// Later methods are not started before all grids are done.
 inline void wait_for_idle(Push& push) { push.incr(Subchannel::kCompute, kComputeWaitForIdle, 0); }
 
-/// Later grids see memory and code as they are now.
+/// Later grids see memory, code and descriptors as they are now: descriptors lie in memory that is
+/// used again, and those of a chain are started by no method that could invalidate them one by one.
 inline void invalidate_caches(Push& push) {
+  push.incr(Subchannel::kCompute, kInvalidateSkedCaches, 0);
   push.incr(Subchannel::kCompute, kInvalidateShaderCachesNoWfi, kAllShaderCaches);
 }
 
 /// Starts the grid of the descriptor at `qmd` (256-byte aligned, below 2^40). Returns the index of
 /// the second method's header: overwritten with a no-operation's, nothing is started.
-inline uint32_t launch(Push& push, LaunchMethod form, uint64_t qmd) {
+/// `action`: ChipRow::launch_action.
+inline uint32_t launch(Push& push, LaunchMethod form, uint32_t action, uint64_t qmd) {
   push.incr(Subchannel::kCompute, kSendPcasA, static_cast<uint32_t>(qmd >> 8));
   const uint32_t header = push.position();
   switch (form) {
@@ -53,7 +55,7 @@ inline uint32_t launch(Push& push, LaunchMethod form, uint64_t qmd) {
       push.incr(Subchannel::kCompute, kSendSignalingPcasB, kPcasInvalidateSchedule);
       break;
     case LaunchMethod::kPcas2B:
-      push.incr(Subchannel::kCompute, kSendSignalingPcas2B, kPcasPrefetchSchedule);
+      push.incr(Subchannel::kCompute, kSendSignalingPcas2B, action);
       break;
   }
   return header;

@@ -45,6 +45,13 @@ inline uint32_t release(Push& push, uint64_t address, uint64_t value, bool with_
       kSemRelease | kSemReleaseWfi | kSemPayload64 | (with_timestamp ? kSemTimestamp : 0));
 }
 
+/// When the channel has taken everything before: 64-bit word at `address` = `value`, whatever the
+/// engine is still doing. Returns as acquire().
+inline uint32_t release_when_taken(Push& push, uint64_t address, uint64_t value) {
+  return push.incr(Subchannel::kHost, kSemAddrLo, lo32(address), hi32(address), lo32(value),
+                   hi32(value), kSemRelease | kSemPayload64);
+}
+
 /// Wakes those who wait for the channel's event.
 inline void interrupt(Push& push) { push.incr(Subchannel::kHost, kNonStallInterrupt, 0); }
 

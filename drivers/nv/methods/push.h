@@ -129,10 +129,9 @@ constexpr uint64_t ring_entry(uint64_t address, uint32_t words) {
 }
 inline constexpr uint32_t kMaxEntryWords = (1u << 21) - 1;
 
-/// USERD, the 512 bytes of a channel that the host reads: where GPGet and GPPut lie.
-/// Source: clc56f.h, Nvc56fControl.
+/// USERD, the 512 bytes of a channel that the host reads: where GPPut lies.
+/// Source: clc56f.h, Nvc56fControl; the same in clca6f.h, Nvca6fControl, which has nothing else.
 inline constexpr uint32_t kUserdBytes = 512;
-inline constexpr uint32_t kUserdGet = 0x88;
 inline constexpr uint32_t kUserdPut = 0x8c;
 
 }  // namespace bm::nv

@@ -138,6 +138,16 @@ const QmdFormat& qmd_format(QmdVersion version) {
   __builtin_unreachable();
 }
 
+std::string_view qmd_version_text(QmdVersion version) {
+  switch (version) {
+    case QmdVersion::k2_3: return "2.3";
+    case QmdVersion::k3_0: return "3.0";
+    case QmdVersion::k4_0: return "4.0";
+    case QmdVersion::k5_0: return "5.0";
+  }
+  __builtin_unreachable();
+}
+
 std::string_view qmd_key_name(QmdKey key) { return kKeyNames[static_cast<size_t>(key)]; }
 
 Qmd& Qmd::with(QmdKey key, uint64_t value, uint32_t instance) {

@@ -99,6 +99,8 @@ struct QmdFormat {
 };
 
 const QmdFormat& qmd_format(QmdVersion version);
+/// "4.0"
+std::string_view qmd_version_text(QmdVersion version);
 std::string_view qmd_key_name(QmdKey key);
 
 /// Writes fields of a descriptor lying in `words` (format.dwords of them).

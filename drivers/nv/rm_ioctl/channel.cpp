@@ -46,8 +46,9 @@ Status check(const ChannelRequest& request) {
 std::vector<uint32_t> engines_for(const RmGpu& gpu, const ChannelRequest& request) {
   if (request.engine == Engine::kCompute) return {abi::kEngineGraphics};
   std::vector<uint32_t> engines = gpu.copy_engines();
-  std::rotate(engines.begin(), engines.begin() + request.copy_index % engines.size(),
-              engines.end());
+  if (!engines.empty())
+    std::rotate(engines.begin(), engines.begin() + request.copy_index % engines.size(),
+                engines.end());
   // Copies work on the graphics engine's own copy engine too, then without a runlist of their own.
   engines.push_back(abi::kEngineGraphics);
   return engines;
@@ -89,7 +90,12 @@ Status RmChannel::make_group(uint32_t engine) {
   RmClient& rm = gpu_.client();
   abi::Params<abi::ChannelGroupAlloc> group(rm.abi());
   group.set(abi::ChannelGroupAlloc::engineType, engine);
+  // Asynchronous subcontexts are for the graphics engine alone (kernel_fifo_gp102.c,
+  // kfifoValidateEngineAndSubctxType_GP102): a copy channel takes its group's address space.
+  const bool is_graphics = engine == abi::kEngineGraphics;
+  if (!is_graphics) group.set(abi::ChannelGroupAlloc::hVASpace, gpu_.va_space());
   group_ = BM_TRY(rm.allocate(Stage::kGroup, gpu_.device(), abi::kClassChannelGroup, &group));
+  if (!is_graphics) return {};
   abi::Params<abi::ContextShareAlloc> share(rm.abi());
   share.set(abi::ContextShareAlloc::hVASpace, gpu_.va_space());
   share.set(abi::ContextShareAlloc::flags, kAsync);
@@ -132,6 +138,10 @@ Status RmChannel::make_engine_object(const ChannelRequest& request, uint32_t eng
     return {};
   }
   engine_class = gpu_.classes().copy;
+  // To the unified memory module a channel on graphics' runlist is one of graphics, which has the
+  // buffers it asks for only once an object of graphics or compute was made.
+  if (engine == abi::kEngineGraphics)
+    context_ = BM_TRY(rm.allocate(Stage::kEngine, channel_.handle(), gpu_.classes().compute));
   abi::Params<abi::CopyAlloc> params(rm.abi());
   params.set(abi::CopyAlloc::version, kByEngineType);
   params.set(abi::CopyAlloc::engineType, engine);
@@ -160,6 +170,7 @@ RmChannel::~RmChannel() {
     report(gpu_.session().uvm().unregister_channel(gpu_.uuid(), channel_.handle()));
   debugger_.reset();
   object_.reset();
+  context_.reset();
   channel_.reset();
   share_.reset();
   group_.reset();

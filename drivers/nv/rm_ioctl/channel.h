@@ -33,7 +33,7 @@ class RmChannel final : public Channel {
 
   RmGpu& gpu_;
   std::unique_ptr<NotifierPage> notifier_;
-  RmObject group_, share_, channel_, object_, debugger_;
+  RmObject group_, share_, channel_, context_, object_, debugger_;
   uint64_t window_ = 0;  ///< where UVM maps the channel's buffers
   bool is_registered_ = false;
 

@@ -24,8 +24,8 @@ constexpr uint64_t kVaBase = 0x1000, kVaSize = 0x1'ffff'fb00'0000;
 constexpr uint64_t kGidBinary = 2;   // ctrl2080gpu.h: NV2080_GPU_CMD_GPU_GET_GID_FLAGS_FORMAT
 constexpr uint32_t kFbTotalKib = 8;  // ctrl2080fb.h: NV2080_CTRL_FB_INFO_INDEX_TOTAL_RAM_SIZE
 
-/// Copy engines 0 and 1 share the channels' runlist with graphics on chips that have such.
-constexpr uint32_t kGraphicsCopies = 2;
+/// ctrl2080ce.h, NV2080_CTRL_CE_CAPS_CE_GRCE: byte 0, bit 0.
+constexpr uint64_t kIsGraphicsCopy = 1;
 
 struct Indexed {
   uint32_t index, data;
@@ -223,10 +223,31 @@ void RmGpu::read_copy_engines() {
   }
   if (copy_engines_.empty())  // the fewest any chip has
     for (uint32_t i = 0; i < 4; ++i) copy_engines_.push_back(abi::kEngineCopy0 + i);
-  std::sort(copy_engines_.begin(), copy_engines_.end(), [](uint32_t a, uint32_t b) {
-    const auto is_shared = [](uint32_t type) { return type < abi::kEngineCopy0 + kGraphicsCopies; };
-    return std::pair(is_shared(a), a) < std::pair(is_shared(b), b);
+  std::sort(copy_engines_.begin(), copy_engines_.end());
+  drop_graphics_copies();
+}
+
+/// Those that work in step with the graphics engine share its runlist: to the unified memory module
+/// a channel there is one of graphics without the buffers of such, so it refuses it.
+void RmGpu::drop_graphics_copies() {
+  RmClient& rm = client();
+  size_t refused = 0;
+  std::erase_if(copy_engines_, [&](uint32_t type) {
+    abi::Params<abi::CopyCaps> caps(rm.abi());
+    caps.set(abi::CopyCaps::ceEngineType, type);
+    if (!rm.control(Stage::kFacts, subdevice_.handle(), abi::kCtrlCopyCaps, "CE_GET_CAPS_V2",
+                    caps)) {
+      ++refused;
+      return false;
+    }
+    return (caps.get(abi::CopyCaps::capsTbl) & kIsGraphicsCopy) != 0;
   });
+  if (refused == 0) return;
+  // Where nobody tells, those of graphics come first on every chip known: they are tried last.
+  constexpr size_t kMostOfGraphics = 4;
+  const size_t first = std::min(copy_engines_.size() / 2, kMostOfGraphics);
+  std::rotate(copy_engines_.begin(), copy_engines_.begin() + static_cast<ptrdiff_t>(first),
+              copy_engines_.end());
 }
 
 RmGpu::~RmGpu() {

@@ -37,7 +37,7 @@ class RmGpu final : public KernelInterface {
   uint32_t va_space() const { return va_space_.handle(); }
   int device_fd() const { return device_file_.get(); }
   const GpuUuid& uuid() const { return facts_.uuid; }
-  /// Engine types of the copy engines, those of their own before those tied to graphics.
+  /// Engine types of the copy engines with runlists of their own, as far as the driver tells.
   const std::vector<uint32_t>& copy_engines() const { return copy_engines_; }
 
  private:
@@ -51,6 +51,7 @@ class RmGpu final : public KernelInterface {
   Result<std::array<uint32_t, 5>> read_gr_info();
   void read_optional_facts();
   void read_copy_engines();
+  void drop_graphics_copies();
 
   std::shared_ptr<RmSession> session_;
   Card card_;

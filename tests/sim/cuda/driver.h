@@ -1,5 +1,26 @@
 #pragma once
 // State of the fake driver. One per process, like the real one; fake_cuda_reset() starts it anew.
+//
+// What it refuses, as cuda.h 13.0 documents the function's results; the number is the CUresult and
+// the name the test in tests/unit/sim_cuda:
+//   any call before cuInit: 3; a stub library, no device, another kernel driver: 34, 100, 803
+//     [InitialisationFailsAsAsked]
+//   attributes that do not exist: 1; memory of nothing: 1, more than there is: 2; freeing what is
+//   no
+//     allocation: 1  [DevicesHaveTheFactsOfTheirChip]
+//   grids and blocks of nothing or beyond the limits, shared memory that was not asked for, missing
+//     arguments: 1; streams and functions of others: 400  [LaunchesOutsideTheLimitsAreRefused]
+//   attributes of cuLaunchKernelEx that are not for launches or do not exist, clusters and
+//     programmatic launch before compute capability 9.0: 1
+//     [LaunchAttributesOutsideTheirListOrGenerationAreRefused]
+//   whatever comes after a fault: the fault's code  [FaultsAreStickyUntilTheContextIsGone]
+//   images that are none, text that does not compile or is too new, kernels that are not there:
+//   200,
+//     209, 218, 222, 500  [ModulesAreRefusedWithTheRealCodes]
+//   peers twice or without access: 704, 217; memory registered twice or not at all: 712, 713
+//     [PointersHostMemoryAndPeers]
+//   copies that leave their allocation: 1  [CopiesOutsideAllocationsAreRefused]
+//   graphs whose update changes more than it may: 910  [OtherNodesAndUpdates]
 
 #include <atomic>
 #include <condition_variable>

@@ -452,14 +452,31 @@ BM_FAKE_CUDA cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned g
     return kSuccess;
   });
 }
+/// One attribute of a launch: id, padding, value. Source: cuda.h 13.0, CUlaunchAttributeID_enum
+/// ("Valid for …" says which a launch takes: 3 and 13 are not among them, 15 and what follows 16
+/// does not exist) and cuLaunchKernelEx(), whose documented results have no better one than
+/// INVALID_VALUE. Clusters and programmatic launch begin with compute capability 9.0 (CUDA C++
+/// Programming Guide, "Programmatic Dependent Launch and Synchronization").
+static int check_attribute(const unsigned (&words)[5], unsigned sm) {
+  constexpr unsigned kSynchronization = 3, kCluster = 4, kSerialization = 6, kEvent = 7,
+                     kGraphOnly = 13, kMissing = 15, kLast = 16, kFirstCapability = 90;
+  const unsigned id = words[0];
+  if (id == kSynchronization || id == kGraphOnly || id == kMissing || id > kLast)
+    return kInvalidValue;
+  const bool is_new = id == kCluster || id == kSerialization || id == kEvent;
+  if (is_new && sm < kFirstCapability && words[2] != 0) return kInvalidValue;
+  // A block is a cluster of its own here, and no event is recorded in the middle of a kernel.
+  if (id == kCluster && uint64_t{words[2]} * words[3] * words[4] > 1) return kNotSupported;
+  if (id == kEvent) return kNotSupported;
+  return kSuccess;
+}
 BM_FAKE_CUDA cuLaunchKernelEx(const LaunchConfig* config, void* function, void** params,
                               void** extra) {
   if (!config || (config->attribute_count && !config->attributes)) return kInvalidValue;
-  // 4: cluster size. A block is a cluster of its own here.
   for (unsigned i = 0; i < config->attribute_count; ++i) {
     unsigned words[5];
     std::memcpy(words, static_cast<const char*>(config->attributes) + 72 * size_t{i}, sizeof words);
-    if (words[0] == 4 && uint64_t{words[2]} * words[3] * words[4] > 1) return kNotSupported;
+    if (const int code = check_attribute(words, Driver::get().knobs.sm)) return code;
   }
   return cuLaunchKernel(function, config->grid[0], config->grid[1], config->grid[2],
                         config->block[0], config->block[1], config->block[2], config->shared_bytes,

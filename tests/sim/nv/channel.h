@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -76,6 +77,9 @@ struct Channel {
   } burst;
   std::array<uint32_t, 0x40> host{};  ///< host methods, by number / 4
   std::array<Subchannel, 8> subchannels{};
+  /// Launch descriptors as the scheduler has them, by address: what was read once is not read again
+  /// until it is invalidated.
+  std::map<uint64_t, std::array<uint32_t, 96>> descriptors;
   std::vector<std::byte> inline_data;
   uint64_t inline_left = 0;  ///< bytes of inline data still to come
   /// What the engines were given and have not done: it happens when something waits for it, or when

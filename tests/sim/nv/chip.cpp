@@ -39,23 +39,26 @@ constexpr std::array<uint32_t, 7> kShared80 = {8, 16, 32, 64, 100, 132, 164};
 constexpr std::array<uint32_t, 5> kShared86 = {8, 16, 32, 64, 100};
 constexpr std::array<uint32_t, 9> kShared90 = {8, 16, 32, 64, 100, 132, 164, 196, 228};
 
+// Copy engines of graphics: open-gpu-kernel-modules 595.45.04, NV_CE_GRCE_ALLOWED_LCE_MASK of
+// kernel_ce_ga100.c, kernel_ce_ga102.c (0x3) and kernel_ce_gb202.c (0xf), NV_CE_MAX_GRCE of
+// kernel_ce_gh100.c; two on TU102 (nvLinkCeAutoConfigTable_TU102) and GB100 (kernel_ce_gb100.c).
 // Counts are the maxima of the full die, as the litter values of GR_GET_INFO report them. PCI
 // numbers: any product of the chip, from the PCI ID repository.
 constexpr std::array kChips = {
     Chip{"tu102", "NVIDIA GeForce RTX 2080 Ti", 0x1e07, 0x705, 0xc461, 0xc5c0, 0xc5b5, 2, false,
-         TokenForm::kChannel, 5, 6, 6, 2, 32, kTu102, kShared75, 0},
+         TokenForm::kChannel, 5, 2, 6, 6, 2, 32, kTu102, kShared75, 0},
     Chip{"ga100", "NVIDIA A100-SXM4-80GB", 0x20b2, 0x800, 0xc561, 0xc6c0, 0xc6b5, 3, false,
-         TokenForm::kRunlistChannel, 10, 8, 8, 2, 64, kGa100, kShared80, 1024},
+         TokenForm::kRunlistChannel, 10, 2, 8, 8, 2, 64, kGa100, kShared80, 1024},
     Chip{"ga102", "NVIDIA GeForce RTX 3090", 0x2204, 0x806, 0xc561, 0xc7c0, 0xc7b5, 3, false,
-         TokenForm::kRunlistChannel, 5, 7, 6, 2, 48, kGa102, kShared86, 1024},
+         TokenForm::kRunlistChannel, 5, 2, 7, 6, 2, 48, kGa102, kShared86, 1024},
     Chip{"ad102", "NVIDIA GeForce RTX 4090", 0x2684, 0x809, 0xc561, 0xc9c0, 0xc7b5, 3, false,
-         TokenForm::kRunlistChannel, 5, 12, 6, 2, 48, kAd102, kShared86, 1024},
+         TokenForm::kRunlistChannel, 5, 2, 12, 6, 2, 48, kAd102, kShared86, 1024},
     Chip{"gh100", "NVIDIA H200", 0x2335, 0x900, 0xc661, 0xcbc0, 0xc8b5, 4, true,
-         TokenForm::kRunlistChannel, 10, 8, 9, 2, 64, kGh100, kShared90, 1024},
+         TokenForm::kRunlistChannel, 10, 2, 8, 9, 2, 64, kGh100, kShared90, 1024},
     Chip{"gb100", "NVIDIA B200", 0x2901, 0xa00, 0xc661, 0xcdc0, 0xc9b5, 5, false,
-         TokenForm::kRunlistChannel, 20, 8, 10, 2, 64, kGb100, kShared90, 1024},
+         TokenForm::kRunlistChannel, 20, 2, 8, 10, 2, 64, kGb100, kShared90, 1024},
     Chip{"gb202", "NVIDIA GeForce RTX 5090", 0x2b85, 0xa04, 0xc761, 0xcec0, 0xcab5, 5, false,
-         TokenForm::kRunlistChannelRing, 8, 12, 8, 2, 48, kGb202, kShared86, 1024},
+         TokenForm::kRunlistChannelRing, 8, 4, 12, 8, 2, 48, kGb202, kShared86, 1024},
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ struct Chip {
   bool takes_qmd3;     ///< V3 descriptors too (Hopper's compatibility form)
   TokenForm token;
   uint32_t copy_engines;
+  uint32_t graphics_copies;  ///< of these, the first: they share graphics' runlist
   uint32_t gpcs, tpcs_per_gpc, sms_per_tpc, warps_per_sm;
   std::span<const uint32_t> classes;       ///< what GET_CLASSLIST reports
   std::span<const uint32_t> shared_sizes;  ///< KiB configurations of shared memory
@@ -32,5 +33,10 @@ struct Chip {
 
 const Chip* find_chip(std::string_view name);
 std::span<const Chip> all_chips();
+
+/// NV2080_ENGINE_TYPE_COPYn of a copy engine that works in step with graphics.
+constexpr bool is_graphics_copy(const Chip& chip, uint32_t engine) {
+  return engine >= 9 && engine < 9 + chip.graphics_copies;
+}
 
 }  // namespace bm::sim::nv

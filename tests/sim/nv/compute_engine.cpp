@@ -16,10 +16,14 @@ namespace {
 
 constexpr uint32_t kWaitForIdle = 0x110, kLineLength = 0x180, kLineCount = 0x184, kOutUpper = 0x188,
                    kOutLower = 0x18c, kPitchOut = 0x190, kLaunchDma = 0x1b0, kInlineData = 0x1b4,
+                   kInvalidateSked = 0x298, kSharedUpper = 0x2a0, kSharedLower = 0x2a4,
                    kPcasA = 0x2b4, kSignalingPcasB = 0x2bc, kSignalingPcas2B = 0x2c0,
                    kLocalSizeUpper = 0x2e4, kLocalSizeLower = 0x2e8, kInlineQmdUpper = 0x318,
                    kInlineQmdLower = 0x31c, kInlineQmd = 0x320, kLocalUpper = 0x790,
-                   kLocalLower = 0x794, kReportA = 0x1b00, kReportD = 0x1b0c;
+                   kLocalLower = 0x794, kLocalWindowUpper = 0x7b0, kLocalWindowLower = 0x7b4,
+                   kReportA = 0x1b00, kReportD = 0x1b0c;
+/// HOPPER_COMPUTE_A (clcbc0.h).
+constexpr uint32_t kFirstWideWindow = 0xcbc0;
 /// Longest chain of dependent launches; a longer one is taken for a loop.
 constexpr int kMaxChain = 1 << 20;
 
@@ -97,8 +101,9 @@ Outcome check_local(const Gpu& gpu, const GpuMemory& memory, const Subchannel& s
   return {};
 }
 
-Outcome run_one(Gpu& gpu, Channel& channel, const Subchannel& subchannel, uint64_t address,
-                Descriptor* out) {
+/// The scheduler's copy of the descriptor at `address`, read from memory when there is none.
+Outcome load_descriptor(Channel& channel, const Subchannel& subchannel, uint64_t address) {
+  if (channel.descriptors.contains(address)) return {};
   GpuMemory memory(*channel.space);
   std::array<uint32_t, 96> words{};
   // 256 bytes are there in every version; the rest is read where the version has it.
@@ -109,6 +114,44 @@ Outcome run_one(Gpu& gpu, Channel& channel, const Subchannel& subchannel, uint64
   if (descriptor_bytes(*version) > 256 &&
       !memory.read(address + 256, words.data() + 64, descriptor_bytes(*version) - 256))
     return mmu_fault(memory, "launch descriptor");
+  channel.descriptors[address] = words;
+  return {};
+}
+
+// SET_SHADER_SHARED_MEMORY_WINDOW and _LOCAL_MEMORY_WINDOW: what threads address there is shared
+// and local memory, whatever is mapped. Sizes and alignment of Hopper and later as seen on an H100
+// (libmc's notes: 4 GiB, "Invalid Address Space" inside); before, both windows take 16 MiB, as
+// Mesa NVK places them next to each other (nvk_cmd_dispatch.c, nvk_push_dispatch_state_init()).
+ShaderWindows windows_of(const Subchannel& subchannel) {
+  constexpr uint64_t k16M = uint64_t{16} << 20, k4G = uint64_t{4} << 30;
+  ShaderWindows windows;
+  windows.shared = pair(subchannel, kSharedUpper, kSharedLower);
+  windows.local = pair(subchannel, kLocalWindowUpper, kLocalWindowLower);
+  // What was never set is not in the way.
+  if (windows.shared != 0)
+    windows.shared_bytes = subchannel.object_class >= kFirstWideWindow ? k4G : k16M;
+  if (windows.local != 0) windows.local_bytes = k16M;
+  return windows;
+}
+
+Outcome check_windows(const ShaderWindows& windows) {
+  if (windows.shared_bytes != 0 && windows.shared % windows.shared_bytes != 0)
+    return exception(fmt::format("shared memory window at {:#x}, not aligned to {:#x}",
+                                 windows.shared, windows.shared_bytes));
+  if (windows.local_bytes != 0 && windows.local % windows.local_bytes != 0)
+    return exception(fmt::format("local memory window at {:#x}, not aligned to {:#x}",
+                                 windows.local, windows.local_bytes));
+  return {};
+}
+
+Outcome run_one(Gpu& gpu, Channel& channel, const Subchannel& subchannel, uint64_t address,
+                Descriptor* out) {
+  if (Outcome outcome = load_descriptor(channel, subchannel, address)) return outcome;
+  GpuMemory memory(*channel.space);
+  const std::array<uint32_t, 96>& words = channel.descriptors[address];
+  std::string why;
+  const auto version = descriptor_version(subchannel.object_class, words, &why);
+  if (!version) return exception(why);
   *out = decode_descriptor(*version, words);
   const Descriptor& descriptor = *out;
   if (const std::string problem = descriptor_problem(descriptor, gpu.chip()); !problem.empty())
@@ -117,9 +160,11 @@ Outcome run_one(Gpu& gpu, Channel& channel, const Subchannel& subchannel, uint64
     if (bank.is_valid && !memory.is_mapped(bank.address, bank.size))
       return exception(fmt::format("constant bank at {:#x} is not mapped", bank.address));
   if (Outcome outcome = check_local(gpu, memory, subchannel, descriptor)) return outcome;
+  const ShaderWindows windows = windows_of(subchannel);
+  if (Outcome outcome = check_windows(windows)) return outcome;
   ++gpu.counts().kernels;
   if (!gpu.knobs().is_stubbed)
-    if (Outcome outcome = run_program(gpu, channel, memory, descriptor)) return outcome;
+    if (Outcome outcome = run_program(gpu, channel, memory, descriptor, windows)) return outcome;
   return {};
 }
 
@@ -138,12 +183,45 @@ Outcome release_all(Gpu& gpu, Channel& channel, const Descriptor& descriptor) {
   return {};
 }
 
-Outcome launch(Gpu& gpu, Channel& channel, const Subchannel& subchannel) {
+/// What a PCAS method asks of the scheduler, in this order.
+struct PcasSteps {
+  bool invalidates = false, loads = false, schedules = false;
+};
+
+// Source: clc6c0.h … clcec0.h, NVC6C0_SEND_SIGNALING_PCAS2_B_PCAS_ACTION_*: NOP 0, INVALIDATE 1,
+// SCHEDULE 2, INVALIDATE_COPY_SCHEDULE 3, PREFETCH 8, PREFETCH_SCHEDULE 9,
+// INVALIDATE_PREFETCH_COPY_SCHEDULE 0xa. The others count dependences and are not modelled.
+std::optional<PcasSteps> steps_of(uint32_t action) {
+  switch (action) {
+    case 0: return PcasSteps{};
+    case 1: return PcasSteps{.invalidates = true};
+    case 2: return PcasSteps{.schedules = true};
+    case 3: return PcasSteps{.invalidates = true, .schedules = true};
+    case 8: return PcasSteps{.loads = true};
+    case 9: return PcasSteps{.loads = true, .schedules = true};
+    case 10: return PcasSteps{.invalidates = true, .loads = true, .schedules = true};
+    default: return std::nullopt;
+  }
+}
+
+Outcome launch(Gpu& gpu, Channel& channel, const Subchannel& subchannel, PcasSteps steps) {
   const uint64_t address = uint64_t{subchannel.methods[kPcasA / 4]} << 8;
   // Values, because methods go on being written while the work waits.
   auto registers = std::make_shared<Subchannel>(subchannel);
-  channel.pending.push_back([&gpu, &channel, registers, address] {
-    return run_descriptor(gpu, channel, *registers, address);
+  channel.pending.push_back([&gpu, &channel, registers, address, steps] {
+    if (steps.invalidates) channel.descriptors.erase(address);
+    if (steps.loads)
+      if (Outcome outcome = load_descriptor(channel, *registers, address)) return outcome;
+    return steps.schedules ? run_descriptor(gpu, channel, *registers, address) : Outcome{};
+  });
+  return {};
+}
+
+/// INVALIDATE_SKED_CACHES, in order with the launches.
+Outcome invalidate_descriptors(Channel& channel) {
+  channel.pending.push_back([&channel] {
+    channel.descriptors.clear();
+    return Outcome{};
   });
   return {};
 }
@@ -165,6 +243,7 @@ Outcome run_descriptor(Gpu& gpu, Channel& channel, const Subchannel& subchannel,
       if (dependent.action != 1 && dependent.action != 3)
         return exception(fmt::format("dependent descriptor action {}", dependent.action));
       ++gpu.counts().chained_kernels;
+      if (dependent.action == 3) channel.descriptors.erase(dependent.address);
       if (next != 0)
         if (Outcome outcome = run_descriptor(gpu, channel, subchannel, next)) return outcome;
       next = dependent.address;
@@ -182,19 +261,15 @@ Outcome compute_method(Gpu& gpu, Channel& channel, Subchannel& subchannel, uint3
     case kLaunchDma: return start_inline(channel, subchannel, value);
     case kInlineData: return add_inline(gpu, channel, subchannel, value);
     case kReportD: return report(gpu, channel, subchannel, value);
+    case kInvalidateSked: return invalidate_descriptors(channel);
     case kSignalingPcasB:
-      return bits(value, 1, 1) != 0 ? launch(gpu, channel, subchannel) : Outcome{};
-    case kSignalingPcas2B:
-      switch (bits(value, 3, 0)) {
-        case 0:
-        case 1:
-        case 8: return {};
-        case 2:
-        case 3:
-        case 9:
-        case 10: return launch(gpu, channel, subchannel);
-        default: return exception(fmt::format("PCAS action {}", bits(value, 3, 0)));
-      }
+      return launch(gpu, channel, subchannel,
+                    {.invalidates = bits(value, 0, 0) != 0, .schedules = bits(value, 1, 1) != 0});
+    case kSignalingPcas2B: {
+      const auto steps = steps_of(bits(value, 3, 0));
+      if (!steps) return exception(fmt::format("PCAS action {}", bits(value, 3, 0)));
+      return launch(gpu, channel, subchannel, *steps);
+    }
     default: break;
   }
   if (offset >= kInlineQmd && offset < kInlineQmd + 96 * 4) {

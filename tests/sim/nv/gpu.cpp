@@ -1,6 +1,7 @@
 #include "tests/sim/nv/gpu.h"
 
 #include "tests/sim/nv/engine.h"
+#include "tests/sim/nv/method_ranges.h"
 
 #include <time.h>
 
@@ -63,9 +64,9 @@ uint64_t Gpu::tick() {
 void Gpu::attach(const std::shared_ptr<Channel>& channel) {
   const std::lock_guard lock(mutex_);
   channel->id = next_channel_++;
-  // One runlist for graphics and compute, one for each copy engine.
+  // One runlist for graphics, compute and the copy engines in step with them, one for each other.
   const uint32_t engine = channel->group->engine;
-  const uint32_t runlist = engine == 1 ? 0 : engine - 8;
+  const uint32_t runlist = engine == 1 || is_graphics_copy(chip_, engine) ? 0 : engine - 8;
   channel->token = make_token(chip_.token, channel->id, runlist);
   channels_.push_back(channel);
 }
@@ -90,6 +91,13 @@ bool Gpu::has_object(Channel& channel, uint32_t object_class) {
   const std::lock_guard lock(mutex_);
   return std::find(channel.objects.begin(), channel.objects.end(), object_class) !=
          channel.objects.end();
+}
+
+bool Gpu::has_compute_object(Channel& channel) {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(channel.objects.begin(), channel.objects.end(), [](uint32_t object_class) {
+    return engine_kind(object_class) == EngineKind::kCompute;
+  });
 }
 
 void Gpu::add_listener(const Listener& listener) {

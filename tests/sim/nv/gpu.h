@@ -84,6 +84,7 @@ class Gpu {
   /// Writes the error notifier of every channel of the group and stops them.
   void kill(Channel& channel, uint32_t robust_channel_code);
   bool has_object(Channel& channel, uint32_t object_class);
+  bool has_compute_object(Channel& channel);
 
  private:
   void run();

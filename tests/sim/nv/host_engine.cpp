@@ -14,6 +14,10 @@ namespace bm::sim::nv {
 namespace {
 
 constexpr uint32_t kGpGet = 0x88, kGpPut = 0x8c;  ///< Nvc56fControl
+/// First channel class whose USERD has nothing but GPPut: the model never touches the rest.
+/// Source: open-gpu-kernel-modules 595.45.04, clc96f.h, Nvc96fControl, and clca6f.h, Nvca6fControl;
+/// clc86f.h, Nvc86fControl, is the last with GPGet.
+constexpr uint32_t kFirstWithoutGet = 0xc96f;
 constexpr uint32_t kSetObject = 0x0, kNop = 0x8, kNonStallInterrupt = 0x20, kFbFlush = 0x24,
                    kMemOpA = 0x28, kMemOpD = 0x34, kSetReference = 0x50, kSemAddressLow = 0x5c,
                    kSemAddressHigh = 0x60, kSemPayloadLow = 0x64, kSemPayloadHigh = 0x68,
@@ -66,6 +70,7 @@ class Host {
 
  private:
   bool fetch();
+  void write_get();
   Outcome step(uint32_t word);
   Outcome header(uint32_t word);
   Outcome method(uint32_t subchannel, uint32_t offset, uint32_t value);
@@ -115,7 +120,11 @@ bool Host::run() {
     }
     channel_.needs_idle = false;
     if (channel_.push_at == channel_.push.size() && !fetch()) {
-      if (channel_.group->is_dead || channel_.pending.empty()) return is_busy;
+      if (channel_.group->is_dead) return is_busy;
+      if (channel_.pending.empty()) {
+        write_get();
+        return is_busy;
+      }
       channel_.is_rung = true;
       return run_pending() || is_busy;
     }
@@ -174,8 +183,15 @@ bool Host::fetch() {
     if (!memory.read(address, channel_.push.data(), words * 4ull))
       return fault(*mmu_fault(memory, "push buffer"));
   }
-  channel_.userd->write(channel_.userd_offset + kGpGet, &channel_.get, sizeof channel_.get);
   return true;
+}
+
+/// GPGet goes out as late as it may: when the channel has nothing left to do. dev_ram.ref (GA100),
+/// RAMUSERD: it is updated at intervals, can be switched off for a channel, and progress is to be
+/// followed by semaphores that do not wait for idle.
+void Host::write_get() {
+  if (channel_.channel_class >= kFirstWithoutGet) return;
+  channel_.userd->write(channel_.userd_offset + kGpGet, &channel_.get, sizeof channel_.get);
 }
 
 Outcome Host::step(uint32_t word) {

@@ -48,22 +48,27 @@ struct MemoryObject final : Object {
 
 struct VaSpaceObject final : Object {
   bool is_external = false;
+  bool is_registered = false;  ///< the unified memory module has given it page tables
   std::shared_ptr<AddressSpace> space = std::make_shared<AddressSpace>();
 };
 
 struct GroupObject final : Object {
   std::shared_ptr<ChannelGroup> group = std::make_shared<ChannelGroup>();
   uint32_t va_space = 0;
+  uint32_t channels = 0;    ///< made so far
+  bool has_shares = false;  ///< they name context shares
 };
 
 struct ContextShareObject final : Object {
   std::shared_ptr<AddressSpace> space;
   bool is_external = false;
+  bool is_async = false;
 };
 
 struct ChannelObject final : Object {
   std::shared_ptr<Channel> channel;
   bool is_external = false;  ///< address space owned by the unified memory module
+  bool is_async = false;     ///< of an asynchronous subcontext
 };
 
 struct EngineObject final : Object {};

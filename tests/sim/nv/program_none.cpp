@@ -3,7 +3,8 @@
 
 namespace bm::sim::nv {
 
-Outcome run_program(Gpu& gpu, Channel&, GpuMemory& memory, const Descriptor& descriptor) {
+Outcome run_program(Gpu& gpu, Channel&, GpuMemory& memory, const Descriptor& descriptor,
+                    const ShaderWindows&) {
   std::vector<std::byte> bank(descriptor.banks[0].size);
   if (!memory.read(descriptor.banks[0].address, bank.data(), bank.size()))
     return mmu_fault(memory, "constant bank 0");

@@ -17,20 +17,29 @@ constexpr uint64_t kMaxText = 16 << 20;
 constexpr size_t kCountWords = 80, kArguments = 0x160;
 
 // Warp exceptions. Source: Linux nvgpu, hw_gr_gv11b.h, gr_gpc0_tpc0_sm0_hww_warp_esr_error_*.
-constexpr uint32_t kIllegalInstruction = 0x9, kOutOfRangeAddress = 0xe, kMisalignedAddress = 0xf;
+constexpr uint32_t kIllegalInstruction = 0x9, kOutOfRangeAddress = 0xe, kMisalignedAddress = 0xf,
+                   kInvalidAddressSpace = 0x10;
 
 class PtxMemory final : public ptx::Memory {
  public:
-  explicit PtxMemory(GpuMemory& memory) : memory_(memory) {}
+  PtxMemory(GpuMemory& memory, const ShaderWindows& windows) : memory_(memory), windows_(windows) {}
   std::byte* at(uint64_t address, uint32_t bytes, ptx::Access access) override {
+    if (windows_.cover(address)) [[unlikely]] {
+      is_in_window_ = true;
+      return nullptr;
+    }
     const Use use = access == ptx::Access::kRead    ? Use::kRead
                     : access == ptx::Access::kWrite ? Use::kWrite
                                                     : Use::kAtomic;
     return memory_.at(address, bytes, use);
   }
 
+  bool is_in_window() const { return is_in_window_; }
+
  private:
   GpuMemory& memory_;
+  const ShaderWindows windows_;
+  bool is_in_window_ = false;
 };
 
 bool read_text(GpuMemory& memory, uint64_t address, std::string* out) {
@@ -115,7 +124,8 @@ Outcome pack(const Descriptor& descriptor, std::span<const std::byte> bank,
 
 }  // namespace
 
-Outcome run_program(Gpu& gpu, Channel& channel, GpuMemory& memory, const Descriptor& descriptor) {
+Outcome run_program(Gpu& gpu, Channel& channel, GpuMemory& memory, const Descriptor& descriptor,
+                    const ShaderWindows& windows) {
   std::vector<std::byte> bank(descriptor.banks[0].size);
   if (!memory.read(descriptor.banks[0].address, bank.data(), bank.size()))
     return mmu_fault(memory, "constant bank 0");
@@ -143,7 +153,7 @@ Outcome run_program(Gpu& gpu, Channel& channel, GpuMemory& memory, const Descrip
     return exception(descriptor, kOutOfRangeAddress,
                      fmt::format("{} uses {} bytes of shared memory, the descriptor gives {}",
                                  kernel.name, kernel.shared_bytes, descriptor.shared));
-  PtxMemory ptx_memory(memory);
+  PtxMemory ptx_memory(memory, windows);
   ptx::Launch launch;
   launch.kernel = kernel.name;
   launch.grid = {descriptor.grid[0], descriptor.grid[1], descriptor.grid[2]};
@@ -153,7 +163,14 @@ Outcome run_program(Gpu& gpu, Channel& channel, GpuMemory& memory, const Descrip
   launch.max_instructions = gpu.knobs().max_instructions;
   launch.cancel = &channel.is_stopping;
   const auto result = ptx::run(*module, launch, ptx_memory);
-  return result ? Outcome{} : to_outcome(gpu, descriptor, memory, result.error());
+  if (result) return {};
+  if (ptx_memory.is_in_window())
+    return exception(descriptor, kInvalidAddressSpace,
+                     "invalid address space: a global access inside the window of shared or local "
+                     "memory; " +
+                         result.error().text(),
+                     result.error().address, sm_of(gpu, result.error()));
+  return to_outcome(gpu, descriptor, memory, result.error());
 }
 
 }  // namespace bm::sim::nv

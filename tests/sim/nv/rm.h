@@ -1,4 +1,28 @@
 #pragma once
+// What nvidia.ko refuses, each with the function of open-gpu-kernel-modules 595.45.04 that does
+// and, in brackets, the test in tests/unit/sim_nv/rm_test.cpp:
+//   calls on the wrong kind of file, of another size, of another client or process (escape.c,
+//     nvidia_ioctl(), serverAllocResourceUnderLock())  [ChecksParentsHandlesOwnersAndClasses]
+//   classes the chip does not list, wrong parents, handles in use (alloc_free.c,
+//     g_gpu_class_list.c, resource_list.h)  [ChecksParentsHandlesOwnersAndClasses]
+//   controls of another size than the release's (control.c, _rmapiRmControl())
+//     [ControlsWantTheExactSize]
+//   a device while no file of the GPU is open (resservResourceFactory())  [PlansFailTheNthCall]
+//   a context share or a channel of an externally owned space before that has page tables, unknown
+//     flags (kernel_ctxshare.c, kctxshareInitCommon_IMPL())  [ExternallyOwnedSpacesNeed…]
+//   a channel in a group that names a space itself, groups where some channels name a share and
+//   some
+//     do not, another engine than the group's (kernel_channel.c, kchannelConstruct_IMPL())
+//     [AChannelInAGroupNamesNoSpace…]
+//   copy objects on an asynchronous subcontext unless their engine works in step with graphics, and
+//     on another runlist (kernel_fifo_gm107.c, kfifoRunlistSetIdByEngine_GM107();
+//     kernel_fifo_gp102.c, kfifoValidateEngineAndSubctxType_GP102())
+//     [AsynchronousSubcontextsAreForGraphicsOnly]
+//   scheduling a graphics channel of such a space that unified memory does not know
+//     (kernel_channel_group_api.c, kchangrpapiCtrlCmdGpFifoSchedule_IMPL(); kernel_channel.c,
+//     kchannelIsSchedulable_IMPL())  [UnboundComputeChannelsAreNotScheduled]
+//   a second mapping prepared on one file, mapping what was not prepared (nv-usermap.c,
+//     nv_add_mapping_context_to_file())  [AFileMapsOnceAndOnlyWhatWasPrepared]
 // One call into nvidia.ko: escapes of /dev/nvidiactl and /dev/nvidiaN.
 // Source of layouts and checks: open-gpu-kernel-modules 580.142; each function names its model.
 
@@ -53,7 +77,7 @@ class RmCalls {
   RmStatus create_group(Client& client, Bytes params);
   RmStatus create_context_share(Client& client, Object* parent, Bytes params);
   RmStatus create_channel(Client& client, Object* parent, const Request& request, Bytes params);
-  RmStatus create_engine_object(Object* parent, const Request& request);
+  RmStatus create_engine_object(Object* parent, const Request& request, Bytes params);
   RmStatus create_debugger(Client& client, Bytes params);
   RmStatus create_event(Client& client, Bytes params);
   bool may_use(const Client& client) const;

@@ -26,6 +26,7 @@ std::optional<uint32_t> control_size(uint32_t command, const Release& release) {
     case 0x2080200a: return 8;   // PERF_BOOST
     case 0x20800123: return 16;  // GPU_GET_ENGINES
     case 0x20800301: return 20;  // EVENT_SET_NOTIFICATION
+    case 0x20802a03: return 8;   // CE_GET_CAPS_V2
     case 0xa06c0101: return release.group_schedule;
     case 0xa06c0103: return 8;  // TIMESLICE
     case 0xc36f0108: return 4;  // GET_WORK_SUBMIT_TOKEN
@@ -154,6 +155,17 @@ RmStatus RmCalls::subdevice_control(Object& object, uint32_t command, Bytes para
       kernel_.complain("PERF_BOOST changes clocks of a machine that may be shared");
       return RmStatus::kOk;
     case 0x20800301: return RmStatus::kOk;
+    case 0x20802a03: {
+      // Source: ctrl2080ce.h, NV2080_CTRL_CE_GET_CAPS_V2_PARAMS, NV2080_CTRL_CE_CAPS_CE_*: byte 0
+      // has GRCE in bit 0 and SYSMEM in bit 5.
+      const uint32_t engine = get(params, 0);
+      const Chip& chip = *kernel_.chip_;
+      if (engine < 9 || engine >= 9 + std::min(chip.copy_engines, 10u))
+        return RmStatus::kInvalidArgument;
+      put<uint8_t>(params, 4, is_graphics_copy(chip, engine) ? 0x21 : 0x20);
+      put<uint8_t>(params, 5, 0);
+      return RmStatus::kOk;
+    }
     case 0x20800123: {
       std::vector<uint32_t> engines = {1};
       for (uint32_t i = 0; i < std::min(kernel_.chip_->copy_engines, 10u); ++i)

@@ -152,7 +152,7 @@ RmStatus RmCalls::create(Client& client, Object* parent, const Request& request,
   if (c == cls::kGroup) return create_group(client, params);
   if (c == cls::kContextShare) return create_context_share(client, parent, params);
   if (is_channel(c)) return create_channel(client, parent, request, params);
-  if (is_compute(c) || is_copy(c)) return create_engine_object(parent, request);
+  if (is_compute(c) || is_copy(c)) return create_engine_object(parent, request, params);
   if (c == cls::kDebugger) return create_debugger(client, params);
   if (c == cls::kEvent || c == cls::kOsEvent) return create_event(client, params);
   if (c == cls::kSubdevice) {
@@ -240,16 +240,22 @@ RmStatus RmCalls::create_group(Client& client, Bytes params) {
   return RmStatus::kOk;
 }
 
+// Source: kernel_ctxshare.c, kctxshareapiConstruct_IMPL() and kctxshareInitCommon_IMPL(): an
+// externally owned space must have page tables first; flags 0 … 3 (nvos.h,
+// NV_CTXSHARE_ALLOCATION_FLAGS_SUBCONTEXT).
 RmStatus RmCalls::create_context_share(Client& client, Object* parent, Bytes params) {
   uint32_t handle = get(params, 0);
   if (handle == 0) handle = static_cast<GroupObject*>(parent)->va_space;
   const auto* space = client.find<VaSpaceObject>(handle, ObjectKind::kVaSpace);
   if (space == nullptr) return RmStatus::kObjectNotFound;
+  if (space->is_external && !space->is_registered) return RmStatus::kInvalidState;
+  if (get(params, 4) > 3) return RmStatus::kInvalidArgument;
   auto share = std::make_unique<ContextShareObject>();
   share->kind = ObjectKind::kContextShare;
   share->space = space->space;
   share->is_external = space->is_external;
-  put<uint32_t>(params, 8, bits(get(params, 4), 1, 0) == 1 ? 1 : 0);
+  share->is_async = bits(get(params, 4), 1, 0) != 0;
+  put<uint32_t>(params, 8, share->is_async ? 1 : 0);
   made_ = std::move(share);
   return RmStatus::kOk;
 }
@@ -269,13 +275,19 @@ RmStatus RmCalls::create_channel(Client& client, Object* parent, const Request& 
   const uint32_t engine = get(params, release.channel_engine);
   if (engine != 0 && engine != group.group->engine) return RmStatus::kInvalidArgument;
   std::shared_ptr<AddressSpace> space;
-  bool is_external = false;
+  bool is_external = false, is_async = false;
+  // All channels of a group name a share, or none does.
+  if (group.channels != 0 && group.has_shares != (share_handle != 0))
+    return RmStatus::kInvalidArgument;
   if (share_handle != 0) {
     const auto* share = client.find<ContextShareObject>(share_handle, ObjectKind::kContextShare);
     if (share == nullptr || share->parent != parent) return RmStatus::kInvalidArgument;
     space = share->space;
     is_external = share->is_external;
+    is_async = share->is_async;
   } else if (const auto* own = client.find<VaSpaceObject>(group.va_space, ObjectKind::kVaSpace)) {
+    // The driver makes shares of its own then, of the group's space.
+    if (own->is_external && !own->is_registered) return RmStatus::kInvalidState;
     space = own->space;
     is_external = own->is_external;
   }
@@ -313,15 +325,38 @@ RmStatus RmCalls::create_channel(Client& client, Object* parent, const Request& 
   auto object = std::make_unique<ChannelObject>();
   object->kind = ObjectKind::kChannel;
   object->is_external = is_external;
+  object->is_async = is_async;
   object->channel = std::move(channel);
   made_ = std::move(object);
+  ++group.channels;
+  group.has_shares = share_handle != 0;
   return RmStatus::kOk;
 }
 
-RmStatus RmCalls::create_engine_object(Object* parent, const Request& request) {
-  auto& channel = *static_cast<ChannelObject*>(parent)->channel;
-  if (is_compute(request.object_class) && channel.group->engine != 1)
+// Source: kernel_ce_context.c, kceGetEngineDescFromAllocParams() (version 0: an index, version 1:
+// an engine type); kernel_fifo_gm107.c, kfifoRunlistSetIdByEngine_GM107() and
+// kfifoRunlistSetId_GM107(): the object's engine must be of the channel's runlist, and an
+// asynchronous subcontext is for graphics and what runs in step with it
+// (kernel_fifo_gp102.c, kfifoValidateEngineAndSubctxType_GP102()).
+RmStatus RmCalls::create_engine_object(Object* parent, const Request& request, Bytes params) {
+  const auto& object = static_cast<const ChannelObject&>(*parent);
+  Channel& channel = *object.channel;
+  const Chip& chip = *kernel_.chip_;
+  const auto is_of_graphics = [&](uint32_t engine) {
+    return engine == 1 || is_graphics_copy(chip, engine);
+  };
+  const uint32_t group_engine = channel.group->engine;
+  if (is_compute(request.object_class) && !is_of_graphics(group_engine))
     return RmStatus::kInvalidArgument;
+  if (is_copy(request.object_class)) {
+    const uint32_t version = get(params, 0), engine = get(params, 4) + (version == 0 ? 9 : 0);
+    if (version > 1 || engine < 9 || engine >= 9 + std::min(chip.copy_engines, 10u))
+      return RmStatus::kInvalidArgument;
+    if (object.is_async && !is_of_graphics(engine)) return RmStatus::kInvalidArgument;
+    const bool is_same =
+        is_of_graphics(group_engine) ? is_of_graphics(engine) : engine == group_engine;
+    if (!is_same) return RmStatus::kInvalidState;
+  }
   kernel_.gpus_[parent->gpu]->add_object(channel, request.object_class);
   made_ = std::make_unique<EngineObject>();
   made_->kind = ObjectKind::kEngineObject;

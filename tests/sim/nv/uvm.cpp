@@ -143,13 +143,14 @@ RmStatus UvmCalls::register_va_space(Bytes params) {
   if (!gpu || !file_.uvm->gpus.contains(*gpu)) return RmStatus::kInvalidDevice;
   Client* const client = kernel_.find_client(get(params, 20));
   if (client == nullptr) return RmStatus::kInvalidClient;
-  const auto* space = client->find<VaSpaceObject>(get(params, 24), ObjectKind::kVaSpace);
+  auto* space = client->find<VaSpaceObject>(get(params, 24), ObjectKind::kVaSpace);
   if (space == nullptr) return RmStatus::kObjectNotFound;
   if (space->gpu != *gpu) return RmStatus::kInvalidDevice;
   if (!space->is_external) return RmStatus::kInvalidFlags;
   auto& state = file_.uvm->gpus[*gpu];
   if (state.space != nullptr) return RmStatus::kInvalidDevice;
   state.space = space->space;
+  space->is_registered = true;
   return RmStatus::kOk;
 }
 
@@ -170,8 +171,11 @@ bool UvmCalls::overlaps(uint64_t base, uint64_t size) const {
   return next != ranges.begin() && std::prev(next)->first + std::prev(next)->second.size > base;
 }
 
-// Source: uvm_user_channel.c, uvm_user_channel_create() and uvm_register_channel_under_write().
-// Only compute channels have context buffers to map.
+// Source: uvm_user_channel.c, uvm_user_channel_create() and uvm_register_channel_under_write();
+// nv_gpu_ops.c, nvGpuOpsVerifyChannel(), nvGpuOpsGetChannelEngineType() and
+// _nvGpuOpsRetainChannelResources(): what runs on graphics' runlist is graphics, whose context
+// buffers are asked for (kernel_graphics_context.c, kgrctxGetCtxBuffers_IMPL()); a copy channel
+// there has none.
 RmStatus UvmCalls::register_channel(Bytes params) {
   const auto gpu = gpu_of(params, 0);
   if (!gpu || !file_.uvm->gpus.contains(*gpu) || file_.uvm->gpus[*gpu].space == nullptr)
@@ -180,11 +184,16 @@ RmStatus UvmCalls::register_channel(Bytes params) {
   if (client == nullptr) return RmStatus::kInvalidClient;
   const uint32_t handle = get(params, 24);
   const auto* object = client->find<ChannelObject>(handle, ObjectKind::kChannel);
-  if (object == nullptr) return RmStatus::kObjectNotFound;
+  if (object == nullptr) return RmStatus::kInvalidObjectHandle;
   if (object->gpu != *gpu || object->channel->space != file_.uvm->gpus[*gpu].space)
     return RmStatus::kInvalidChannel;
   const uint64_t base = get<uint64_t>(params, 32), length = get<uint64_t>(params, 40);
-  const bool has_context = object->channel->group->engine == 1;
+  const uint32_t engine = object->channel->group->engine;
+  if (is_graphics_copy(*kernel_.chip_, engine)) return RmStatus::kInvalidObject;
+  const bool has_context = engine == 1;
+  // Made with the first object of graphics or compute.
+  if (has_context && !kernel_.gpus_[*gpu]->has_compute_object(*object->channel))
+    return RmStatus::kInvalidObject;
   if (has_context && is_bad_range(base, length)) return RmStatus::kInvalidAddress;
   for (const auto& channel : file_.uvm->channels)
     if (channel.client == client->handle && channel.handle == handle)
@@ -193,7 +202,7 @@ RmStatus UvmCalls::register_channel(Bytes params) {
     if (base + length - 1 >= kMaxChannelVa) return RmStatus::kOutOfRange;
     uint64_t at = base;
     while (at + kContextBytes <= base + length && overlaps(at, kContextBytes)) at += kPage * 16;
-    if (at + kContextBytes > base + length) return RmStatus::kUvmAddressInUse;
+    if (at + kContextBytes > base + length) return RmStatus::kInvalidAddress;
     file_.uvm->ranges[at] = {kContextBytes, true, client->handle, handle, {*gpu}};
   }
   file_.uvm->channels.push_back({client->handle, handle, *gpu, object->channel});

@@ -1,4 +1,18 @@
 #pragma once
+// What nvidia-uvm.ko refuses, each with the function of open-gpu-kernel-modules 595.45.04 that does
+// and, in brackets, the test in tests/unit/sim_nv/rm_test.cpp:
+//   every call before UVM_INITIALIZE (uvm.c, uvm_ioctl())  [UvmKeepsOrderAndRanges]
+//   ranges that are not of whole pages, overlap, or are not there; mapping outside of one, freeing
+//   a
+//     part of one (uvm_map_external.c, uvm_api.h)  [UvmKeepsOrderAndRanges]
+//   a channel that is none (INVALID_OBJECT_HANDLE), of another space, registered already
+//     (uvm_user_channel.c; nv_gpu_ops.c, nvGpuOpsVerifyChannel())  [ChannelsOfGraphicsAreBound…]
+//   a channel on graphics' runlist without context buffers (INVALID_OBJECT): a copy engine that
+//     works in step with graphics, or no object of graphics or compute yet (nv_gpu_ops.c,
+//     nvGpuOpsGetChannelEngineType(), _nvGpuOpsRetainChannelResources(); kernel_graphics_context.c,
+//     kgrctxGetCtxBuffers_IMPL())  [CopyEnginesOfGraphicsAreTold…, ChannelsOfGraphicsAreBound…]
+//   no room for those buffers in the range given (uvm_user_channel.c, create_va_range())
+//     [ChannelsOfGraphicsAreBound…]
 // One call into nvidia-uvm.ko.
 // Source: open-gpu-kernel-modules 580.142, kernel-open/nvidia-uvm; each function names its model.
 

@@ -326,6 +326,21 @@ void set_program_functions(Api& api) {
     return push(stream, kernel_work(reinterpret_cast<FakeFunction*>(function), {x, y, z},
                                     arguments_of(extra)));
   };
+  api.cuLaunchKernelEx = [](const LaunchConfig* config, CuFunction function, void**,
+                            void** extra) -> CuResult {
+    ENTER("cuLaunchKernelEx");
+    if (config->grid_x == 0 || config->grid_y == 0 || config->grid_z == 0)
+      return kErrorInvalidValue;
+    for (unsigned i = 0; i < config->attribute_count; ++i) {
+      const LaunchAttribute& attribute = config->attributes[i];
+      if (attribute.id != 6 || fake().attributes[kCapabilityMajor] < 9) return kErrorInvalidValue;
+      if (attribute.value != 0) ++fake().calls["early start"];
+    }
+    reinterpret_cast<FakeFunction*>(function)->asked_bytes = config->shared_bytes;
+    return push(config->stream,
+                kernel_work(reinterpret_cast<FakeFunction*>(function),
+                            {config->grid_x, config->grid_y, config->grid_z}, arguments_of(extra)));
+  };
 }
 
 void set_stream_functions(Api& api) {

@@ -193,6 +193,61 @@ TEST_P(CudaQueueTest, AGridBeyondTheLimitsIsRefusedBeforeAnythingRuns) {
   EXPECT_EQ(fake().count("cuLaunchKernel"), 0);
 }
 
+hal::CodeObject with_text(hal::CodeObject object, std::string_view body) {
+  const std::string text = fmt::format(
+      ".version 8.0\n.target sm_90\n.visible .entry add_more() {{ griddepcontrol.wait; ret; }}\n"
+      ".visible .entry add() {{\n{}\nret;\n}}\n.func after() {{ griddepcontrol.wait; ret; }}\n",
+      body);
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  object.image.assign(bytes, bytes + text.size());
+  return object;
+}
+
+TEST_P(CudaQueueTest, KernelsThatWaitForTheGridBeforeThemStartEarly) {
+  const auto x = words(*device, {1});
+  const auto args = words(*device, {address(*x), 1, 1});
+  const auto early_starts = [&](std::string_view body) {
+    const auto program = load(*device, with_text(code("add", 1, 2), body));
+    const int before = fake().count("early start"), plain = fake().count("cuLaunchKernel");
+    EXPECT_OK(run(*device, {hal::Dispatch{program.get(), args->va(), {}}}));
+    const int early = fake().count("early start") - before;
+    EXPECT_EQ(early + fake().count("cuLaunchKernel") - plain, 1);
+    return early;
+  };
+  EXPECT_EQ(early_starts("griddepcontrol.wait;"), 1);
+  EXPECT_EQ(early_starts("/* one */ griddepcontrol.wait; // two"), 1);
+  EXPECT_EQ(early_starts(""), 0) << "others' waits are not its own";
+  EXPECT_EQ(early_starts("// griddepcontrol.wait;"), 0);
+  EXPECT_EQ(early_starts("/* griddepcontrol.wait;\n */"), 0);
+  EXPECT_EQ(early_starts("griddepcontrol.launch_dependents;"), 0);
+  EXPECT_EQ(word(*x, 0), 7u);
+}
+
+TEST_P(CudaQueueTest, NoKernelStartsEarlyWhereTheDriverCannot) {
+  const auto x = words(*device, {1});
+  const auto args = words(*device, {address(*x), 1, 1});
+  const hal::CodeObject object = with_text(code("add", 1, 2), "griddepcontrol.wait;");
+  const auto runs_plainly = [&](hal::Device& on, const hal::CodeObject& made) {
+    const auto program = load(on, made);
+    const int before = fake().count("cuLaunchKernel");
+    EXPECT_OK(run(on, {hal::Dispatch{program.get(), args->va(), {}}}));
+    return fake().count("cuLaunchKernel") - before == 1;
+  };
+  api->cuLaunchKernelEx = nullptr;
+  EXPECT_TRUE(runs_plainly(*device, object)) << "a driver from before CUDA 11.8";
+  device = nullptr;
+  api = usual_api(GetParam());
+  fake().attributes[kCapabilityMajor] = 8;
+  device = open_on(api);
+  hal::CodeObject older = object;
+  older.arch = "sm_80";
+  const auto y = words(*device, {1});
+  const auto its_args = words(*device, {address(*y), 1, 1});
+  const auto program = load(*device, older);
+  EXPECT_OK(run(*device, {hal::Dispatch{program.get(), its_args->va(), {}}}));
+  EXPECT_EQ(fake().count("cuLaunchKernelEx"), 0) << "a GPU from before Hopper";
+}
+
 TEST_P(CudaQueueTest, MalformedCommandsAreRefused) {
   const auto x = words(*device);
   EXPECT_REFUSED(Code::kInvalidArgument, queue().submit(Commands{hal::Signal{hal::GpuVa{}, 1}}));

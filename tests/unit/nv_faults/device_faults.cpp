@@ -166,18 +166,18 @@ Status falls_off_the_bus(Bench& bench) {
   return bench.launch(kWriter, hal::raw(memory->va()));
 }
 
-/// What the message says of the compute ring: put and get.
+/// What the message says of the compute ring: entries put and taken.
 std::pair<unsigned, unsigned> ring_in(const std::string& message) {
   const size_t at = message.find("compute ring: ");
-  unsigned put = 0, get = 0;
+  unsigned put = 0, taken = 0;
   EXPECT_TRUE(at != message.npos &&
-              std::sscanf(message.c_str() + at, "compute ring: put %u, get %u of", &put, &get) ==
-                  2);
-  return {put, get};
+              std::sscanf(message.c_str() + at, "compute ring: %u entries put, %u or more taken",
+                          &put, &taken) == 2);
+  return {put, taken};
 }
 bool is_fetched(const std::string& message) {
-  const auto [put, get] = ring_in(message);
-  return put == get;
+  const auto [put, taken] = ring_in(message);
+  return put == taken;
 }
 bool is_behind(const std::string& message) { return !is_fetched(message); }
 

@@ -218,9 +218,39 @@ hal::CodeObject plain_code() {
   return code;
 }
 
+SmLimits limits_of(const ChipRow& chip, uint32_t warps, std::string_view form = {}) {
+  return {.sm = chip.sm_first, .warps_per_sm = warps, .form = *parse_launch_form(chip, form)};
+}
+
+TEST(NvLaunchPlan, DescriptorAndActionAreTheChipsUnlessChosen) {
+  const ChipRow& hopper = *find_chip(0xcbc0);
+  const KernelInfo kernel = plain_kernel(0x210);
+  const auto plan = [&](std::string_view form) {
+    return *plan_launch(hopper, limits_of(hopper, 64, form), kernel, plain_code());
+  };
+  EXPECT_EQ(plan("").version, QmdVersion::k4_0);
+  EXPECT_EQ(plan("").action, 0xau);
+  EXPECT_EQ(plan("3.0").version, QmdVersion::k3_0);
+  EXPECT_EQ(plan("3.0").action, 0xau);
+  EXPECT_EQ(plan("4.0,3").action, 3u);
+  for (const ChipRow& chip : chips()) {
+    const LaunchForm form = *parse_launch_form(chip, "");
+    EXPECT_EQ(form.descriptor, chip.qmd) << chip.name;
+    // A start that does not invalidate may run what an address held before.
+    if (chip.launch == LaunchMethod::kPcas2B) {
+      EXPECT_TRUE(form.action == 3 || form.action == 0xa) << chip.name;
+    }
+  }
+  for (const char* text : {"5.0", "4", "4.0,", "4.0,1", "4.0,x", "4.0,3 ", ",3"}) {
+    const auto form = parse_launch_form(hopper, text);
+    ASSERT_FALSE(form) << text;
+    EXPECT_NE(form.error().message.find("4.0 and 3.0"), std::string::npos) << form.error().message;
+  }
+}
+
 TEST(NvLaunchPlan, ResourcesAreCheckedBeforeAnythingIsSubmitted) {
   const ChipRow& hopper = *find_chip(0xcbc0);
-  const SmLimits limits{.sm = 90, .warps_per_sm = 64};
+  const SmLimits limits = limits_of(hopper, 64);
   const auto plan = [&](const KernelInfo& kernel, hal::CodeObject code = plain_code()) {
     return plan_launch(hopper, limits, kernel, code);
   };
@@ -255,7 +285,7 @@ TEST(NvLaunchPlan, ResourcesAreCheckedBeforeAnythingIsSubmitted) {
 
 TEST(NvLaunchPlan, SharedMemorySplits) {
   const ChipRow& hopper = *find_chip(0xcbc0);
-  const SmLimits limits{.sm = 90, .warps_per_sm = 64};
+  const SmLimits limits = limits_of(hopper, 64);
   KernelInfo kernel = plain_kernel(0x210);
   kernel.shared_reserved_bytes = 1024;
   kernel.shared_bytes = 48 * 1024 + 1024 + 4;
@@ -272,8 +302,7 @@ TEST(NvLaunchPlan, SharedMemorySplits) {
 TEST(NvLaunchPlan, EveryGenerationHasALayout) {
   for (const ChipRow& chip : chips()) {
     KernelInfo kernel = plain_kernel(chip.bank0.params);
-    const auto plan =
-        plan_launch(chip, {.sm = chip.sm_first, .warps_per_sm = 32}, kernel, plain_code());
+    const auto plan = plan_launch(chip, limits_of(chip, 32), kernel, plain_code());
     ASSERT_TRUE(plan) << plan.error().message;
     EXPECT_EQ(plan->bank0_bytes, align_up(chip.bank0.params + 16u, 16u));
     std::vector<uint32_t> words(qmd_format(plan->version).dwords);

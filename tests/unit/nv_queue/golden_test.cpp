@@ -112,12 +112,13 @@ TEST(NvGolden, Compute) {
             set_local_memory(p, {kFirst & ~uint64_t{0xffff}, 0x1'2345'8000, 0xff});
           });
   compute("wait for idle", "clc7c0.h NVC7C0_WAIT_FOR_IDLE", [](Push& p) { wait_for_idle(p); });
-  compute("invalidate caches", "clc7c0.h NVC7C0_INVALIDATE_SHADER_CACHES_NO_WFI",
+  compute("invalidate caches",
+          "clc7c0.h NVC7C0_INVALIDATE_SKED_CACHES, INVALIDATE_SHADER_CACHES_NO_WFI",
           [](Push& p) { invalidate_caches(p); });
   compute("launch, Turing", "clc5c0.h NVC5C0_SEND_PCAS_A, SEND_SIGNALING_PCAS_B",
-          [](Push& p) { launch(p, LaunchMethod::kPcasB, kFirst & ~uint64_t{0xff}); });
+          [](Push& p) { launch(p, LaunchMethod::kPcasB, 0, kFirst & ~uint64_t{0xff}); });
   compute("launch, Ampere and later", "clc7c0.h NVC7C0_SEND_PCAS_A, SEND_SIGNALING_PCAS2_B",
-          [](Push& p) { launch(p, LaunchMethod::kPcas2B, kFirst & ~uint64_t{0xff}); });
+          [](Push& p) { launch(p, LaunchMethod::kPcas2B, 3, kFirst & ~uint64_t{0xff}); });
   compute("inline write of three words",
           "clc7c0.h NVC7C0_LINE_LENGTH_IN, LINE_COUNT, OFFSET_OUT_UPPER, OFFSET_OUT, LAUNCH_DMA, "
           "LOAD_INLINE_DATA",
@@ -200,10 +201,15 @@ TEST(NvGolden, Qmd5_0) { check_qmd("qmd_5_0", QmdVersion::k5_0, "clcec0qmd.h QMD
 TEST(NvGolden, Bank0) {
   Golden golden("bank0");
   const Bank0Facts facts = {.block = {1, 2, 3},
-                            .grid = {4, 5, 6},
+                            .grid = {4, 6, 9},
+                            .cluster = {1, 2, 3},
+                            .has_cluster = true,
                             .shared_window = 0x7294'0000'0000,
                             .local_window = 0x7293'0000'0000,
-                            .sm_count = 132};
+                            .grid_id = 0x12'3456'7800,
+                            .sm_count = 132,
+                            .dynamic_shared = 0x4400,
+                            .reserved_shared = 0x400};
   for (const ChipRow& chip : chips()) {
     for (const bool is_ptx : {false, true}) {
       const Bank0Layout layout = bank0_layout(chip, is_ptx);
@@ -212,7 +218,7 @@ TEST(NvGolden, Bank0) {
       encode_bank0(layout, facts, bytes);
       if (is_ptx) encode_ptx_counts(7, 2, bytes);
       golden.sparse(fmt::format("{}{}", chip.name, is_ptx ? ", PTX text" : "").c_str(),
-                    "disassembled probe kernels, sm_75 … sm_90; chips.cpp for later ones", words);
+                    "machine code of probe kernels by ptxas 13.0.88, see chips.cpp", words);
     }
   }
   golden.check();

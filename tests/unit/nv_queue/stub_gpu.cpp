@@ -52,14 +52,13 @@ class StubChannel final : public Channel {
     const std::lock_guard lock(gpu_.mutex_);
     std::erase(gpu_.channels_, this);
   }
-  volatile uint32_t& get() { return *reinterpret_cast<volatile uint32_t*>(userd + 0x88); }
   uint32_t put() { return *reinterpret_cast<volatile uint32_t*>(userd + 0x8c); }
 
   Engine engine;
   volatile ErrorNotifier notifier{};
   volatile uint64_t* ring;
   std::byte* userd;
-  uint32_t entries;
+  uint32_t entries, get = 0;  ///< of the ring; nothing tells the driver how far the GPU is
   bool is_kicked = false;
 
   // The push buffer being executed.
@@ -227,8 +226,8 @@ bool StubGpu::step(StubChannel& channel) {
   bool moved = false;
   for (;;) {
     if (channel.words == nullptr) {
-      if (channel.get() == channel.put()) return moved;
-      const uint64_t entry = channel.ring[channel.get()];
+      if (channel.get == channel.put()) return moved;
+      const uint64_t entry = channel.ring[channel.get];
       const uint64_t va = entry & 0xff'ffff'fffc;
       channel.count = static_cast<uint32_t>(entry >> 42 & 0x1fffff);
       channel.words = reinterpret_cast<const uint32_t*>(at(va, uint64_t{channel.count} * 4));
@@ -258,7 +257,7 @@ bool StubGpu::step(StubChannel& channel) {
       --channel.left;
     }
     channel.words = nullptr;
-    channel.get() = (channel.get() + 1) % channel.entries;
+    channel.get = (channel.get + 1) % channel.entries;
   }
 }
 
@@ -281,7 +280,7 @@ bool StubGpu::execute(StubChannel& channel, uint32_t method, uint32_t subchannel
       channel.inline_to += 4;
       --channel.inline_left;
     }
-    if (method == 0x2c0 && word == 9) launch(channel);
+    if (method == 0x2c0 && word == 3) launch(channel);
     if (method == 0x2bc && word == 3) launch(channel);
   } else if (method == 0x300) {
     copy(channel, word);

@@ -98,6 +98,44 @@ TEST(FakeCuda, LaunchesOutsideTheLimitsAreRefused) {
   EXPECT_EQ(cuda("cuCtxSynchronize"), 0);
 }
 
+TEST(FakeCuda, LaunchAttributesOutsideTheirListOrGenerationAreRefused) {
+  struct Attribute {
+    unsigned id, padding;
+    int value[16];
+  };
+  struct Config {
+    unsigned grid[3], block[3], shared;
+    void* stream;
+    const Attribute* attributes;
+    unsigned count;
+  };
+  for (const unsigned sm : {80u, 90u}) {
+    const Fake cuda(Environment{{"FAKE_CUDA_SM", std::to_string(sm)}});
+    cuda.start();
+    void* f = cuda.function(kText, "increment");
+    uint64_t p = cuda.allocate(64 * 8);
+    const uint64_t before = cuda.read(p, 1)[0];
+    void* params[] = {&p};
+    const auto launch = [&](unsigned id, int value, int more = 1) {
+      const Attribute attribute{id, 0, {value, more, more}};
+      const Config config{{1, 1, 1}, {64, 1, 1}, 0, nullptr, &attribute, 1};
+      return cuda("cuLaunchKernelEx", static_cast<const void*>(&config), f,
+                  static_cast<void**>(params), static_cast<void**>(nullptr));
+    };
+    EXPECT_EQ(launch(0, 1), 0) << "ignored";
+    EXPECT_EQ(launch(6, 1), sm >= 90 ? 0 : 1) << "programmatic launch";
+    EXPECT_EQ(launch(6, 0), 0) << "not asked for";
+    EXPECT_EQ(launch(4, 1), sm >= 90 ? 0 : 1) << "clusters of one";
+    for (const unsigned id : {3u, 13u, 15u, 17u, 0x7fffffffu}) EXPECT_EQ(launch(id, 1), 1) << id;
+    const Config none{{1, 1, 1}, {64, 1, 1}, 0, nullptr, nullptr, 1};
+    EXPECT_EQ(cuda("cuLaunchKernelEx", static_cast<const void*>(&none), f,
+                   static_cast<void**>(params), static_cast<void**>(nullptr)),
+              1);
+    EXPECT_EQ(cuda("cuCtxSynchronize"), 0);
+    EXPECT_EQ(cuda.read(p, 1)[0] - before, sm >= 90 ? 4u : 2u) << "times it ran";
+  }
+}
+
 TEST(FakeCuda, FaultsAreStickyUntilTheContextIsGone) {
   const Fake cuda;
   void* context = cuda.start();

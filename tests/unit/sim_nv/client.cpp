@@ -200,11 +200,14 @@ Client::Channel Client::channel(uint32_t engine, uint32_t channel_class, uint32_
   made.notifier = host(0x1000);
   std::vector<std::byte> params(20);
   store(params, 12, engine);
+  if (engine != 1) store(params, 8, space);
   made.group = alloc_ok(device, 0xa06c, params);
-  params.assign(12, {});
-  store(params, 0, space);
-  store(params, 4, 1);
-  made.share = alloc_ok(made.group, 0x9067, params);
+  if (engine == 1) {
+    params.assign(12, {});
+    store(params, 0, space);
+    store(params, 4, 1);
+    made.share = alloc_ok(made.group, 0x9067, params);
+  }
   params.assign(release_.channel_params, {});
   store(params, 0, made.notifier.handle);
   store64(params, 8, made.ring.va);
@@ -213,7 +216,12 @@ Client::Channel Client::channel(uint32_t engine, uint32_t channel_class, uint32_
   store(params, release_.channel_userd_handles, made.ring.handle);
   store64(params, release_.channel_userd_offsets, 0x8000);
   made.handle = alloc_ok(made.group, channel_class, params);
-  made.object = alloc_ok(made.handle, object_class);
+  params.assign(engine == 1 ? 0 : 8, {});
+  if (engine != 1) {
+    store(params, 0, 1);
+    store(params, 4, engine);
+  }
+  made.object = alloc_ok(made.handle, object_class, params);
   EXPECT_EQ(control(made.handle, 0xc36f0108, &made.token, 4), 0u);
   std::vector<std::byte> call(56);
   std::memcpy(call.data(), uuid.data(), 16);
@@ -258,8 +266,11 @@ void Client::ring(const Channel& channel) {
       .store(channel.token, std::memory_order_release);
 }
 
-bool wait_for(const std::byte* word, uint64_t value) {
-  auto* const at = reinterpret_cast<uint64_t*>(const_cast<std::byte*>(word));
+namespace {
+
+template <class Word>
+bool wait_for_value(const std::byte* word, Word value) {
+  auto* const at = reinterpret_cast<Word*>(const_cast<std::byte*>(word));
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (std::atomic_ref(*at).load(std::memory_order_acquire) != value) {
     if (std::chrono::steady_clock::now() > end) return false;
@@ -267,6 +278,12 @@ bool wait_for(const std::byte* word, uint64_t value) {
   }
   return true;
 }
+
+}  // namespace
+
+bool wait_for(const std::byte* word, uint64_t value) { return wait_for_value(word, value); }
+
+bool wait_for_word(const std::byte* word, uint32_t value) { return wait_for_value(word, value); }
 
 uint32_t wait_for_error(const Client::Channel& channel) {
   auto* const last = reinterpret_cast<uint32_t*>(channel.notifier.host + 12);

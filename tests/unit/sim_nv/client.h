@@ -89,6 +89,8 @@ inline void store64(std::vector<std::byte>& bytes, size_t offset, uint64_t value
 
 /// Waits until the 64-bit word holds `value`, ten seconds at most.
 bool wait_for(const std::byte* word, uint64_t value);
+/// The same of a 32-bit word.
+bool wait_for_word(const std::byte* word, uint32_t value);
 /// Waits for the error notifier and gives its code, 0 after ten seconds.
 uint32_t wait_for_error(const Client::Channel& channel);
 

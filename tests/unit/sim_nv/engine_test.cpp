@@ -12,13 +12,13 @@ namespace {
 
 class SimNvEngine : public testing::Test {
  protected:
-  void start(const char* chip, const char* release = "580") {
+  void start(const char* chip, const char* release = "580", uint32_t channel_class = 0xc46f) {
     system = FakeNvSystem::create({.chip = chip, .release = release});
     client = std::make_unique<Client>(*system, system->kernel().release());
     client->open();
     row = find_chip(chip);
-    compute = client->channel(1, 0xc46f, row->compute_class);
-    copy = client->channel(9, 0xc46f, row->copy_class);
+    compute = client->channel(1, channel_class, row->compute_class);
+    copy = client->channel(9 + row->graphics_copies, channel_class, row->copy_class);
     signal = client->host(0x1000);
     keep = {compute.ring,  compute.push, compute.notifier, copy.ring, copy.push,
             copy.notifier, signal};
@@ -182,6 +182,7 @@ class SimNvPtx : public SimNvEngine {
     put<uint64_t>(bank, 0x170, k);
   }
   Client::Memory code;
+  std::string said;
 };
 
 TEST_F(SimNvPtx, RunsTextThroughAVersion3Descriptor) {
@@ -228,6 +229,74 @@ TEST_F(SimNvPtx, ChainedDescriptorsRunInOrder) {
   ASSERT_TRUE(wait_for(signal.host, 1));
   EXPECT_EQ(word(data, 8 * 31), 2u);
   EXPECT_EQ(system->kernel().gpu(0).counts().chained_kernels, 1u);
+}
+
+TEST_F(SimNvPtx, ADescriptorIsReadOnceUntilItIsInvalidated) {
+  start("gh100");
+  code = video(0x10000);
+  const auto data = video(0x4000);
+  prepare(data.va, data.va, 1);  // adds one to the numbers of as many threads as there are
+  uint64_t step = 0;
+  const auto threads_of = [&](uint32_t written, uint32_t action, bool invalidates = false) {
+    std::memset(data.host, 0, 0x4000);
+    const auto words = launch3(code.va, code.va + 0x8000, 1, written);
+    std::memcpy(code.host + 0x9000, words.data(), words.size() * 4);
+    if (invalidates) Client::method(compute, 1, 0x298, {0});
+    Client::method(compute, 1, 0x2b4, {static_cast<uint32_t>((code.va + 0x9000) >> 8)});
+    Client::method(compute, 1, 0x2c0, {action});
+    semaphore(compute, signal.va, ++step, kRelease);
+    go(compute);
+    EXPECT_TRUE(wait_for(signal.host, step));
+    uint32_t threads = 0;
+    while (word(data, 8 * threads) != 0) ++threads;
+    return threads;
+  };
+  EXPECT_EQ(threads_of(32, 9), 32u);
+  EXPECT_EQ(threads_of(64, 9), 32u) << "prefetch and schedule: what was read before";
+  EXPECT_EQ(threads_of(64, 2), 32u) << "schedule";
+  EXPECT_EQ(threads_of(64, 3), 64u) << "invalidate, copy and schedule";
+  EXPECT_EQ(threads_of(96, 0xa), 96u) << "invalidate, prefetch, copy and schedule";
+  EXPECT_EQ(threads_of(128, 9), 96u);
+  EXPECT_EQ(threads_of(128, 9, true), 128u) << "INVALIDATE_SKED_CACHES";
+  EXPECT_EQ(threads_of(160, 1), 0u) << "invalidated and not started";
+  EXPECT_EQ(threads_of(160, 2), 160u);
+  EXPECT_EQ(threads_of(192, 8), 0u) << "prefetched and not started";
+  EXPECT_EQ(threads_of(192, 0), 0u) << "nothing";
+  EXPECT_EQ(threads_of(192, 2), 160u) << "a prefetch reads what is not there";
+}
+
+TEST_F(SimNvPtx, WindowsOfSharedAndLocalMemorySwallowGlobalAddresses) {
+  const auto code_of = [this](const char* chip, uint64_t shared_offset, uint64_t local_offset) {
+    start(chip);
+    code = video(0x10000);
+    const auto data = video(0x4000);
+    prepare(data.va, data.va, 1);
+    constexpr uint64_t k4G = uint64_t{1} << 32;
+    const uint64_t shared = data.va / k4G * k4G + shared_offset, local = shared + local_offset;
+    Client::method(compute, 1, 0x2a0,
+                   {static_cast<uint32_t>(shared >> 32), static_cast<uint32_t>(shared)});
+    Client::method(compute, 1, 0x7b0,
+                   {static_cast<uint32_t>(local >> 32), static_cast<uint32_t>(local)});
+    launch(launch3(code.va, code.va + 0x8000, 1, 32), code, 0x9000);
+    semaphore(compute, signal.va, 1, kRelease);
+    go(compute);
+    const auto has_died = [this] { return word(compute.notifier, 8) >> 48 == 0xffff; };
+    while (word(signal, 0) != 1 && !has_died()) std::this_thread::yield();
+    const uint32_t error = has_died() ? wait_for_error(compute) : 0;
+    const auto faults = system->kernel().gpu(0).faults();
+    EXPECT_EQ(error == 0, faults.empty());
+    said = faults.empty() ? "" : faults.front();
+    TearDown();
+    keep.clear();
+    return error;
+  };
+  constexpr uint64_t k4G = uint64_t{1} << 32, k16M = uint64_t{1} << 24;
+  EXPECT_EQ(code_of("gh100", 4 * k4G, 4 * k4G), 0u);
+  EXPECT_EQ(code_of("gh100", 0, 4 * k4G), 13u) << "4 GiB from Hopper on";
+  EXPECT_NE(said.find("invalid address space"), std::string::npos) << said;
+  EXPECT_EQ(code_of("gh100", 4 * k4G + k16M, 4 * k4G), 13u);
+  EXPECT_NE(said.find("not aligned"), std::string::npos) << said;
+  EXPECT_EQ(code_of("ad102", 4 * k4G + k16M, 4 * k4G), 0u) << "16 MiB before";
 }
 
 TEST_F(SimNvPtx, AReleaseWithoutWaitingIsEarly) {
@@ -319,7 +388,17 @@ TEST_F(SimNvEngine, BrokenPushBuffersDieWithTheRightCode) {
             }),
             32u)
       << "privileged memory operation";
-  EXPECT_EQ(code_of([](auto& c) { Client::method(c, 4, 0x300, {0x182 | 1 << 12}); }, true), 39u)
+  EXPECT_EQ(code_of([this](auto& c) { semaphore(c, signal.va, 1, 7 | 1 << 24); }), 32u)
+      << "operation 7";
+  EXPECT_EQ(code_of([](auto& c) { Client::method(c, 0, 0x44, {1}); }), 32u) << "no host method";
+  EXPECT_EQ(code_of([](auto& c) { c.words.push_back(2u << 29 | 1 << 16); }), 32u) << "opcode 2";
+  EXPECT_EQ(code_of([this](auto& c) {
+              client->alloc_ok(c.handle, row->copy_class, std::vector<std::byte>(8));
+              Client::method(c, 2, 0, {row->copy_class});
+            }),
+            32u)
+      << "copies of graphics' runlist on a subchannel of their own";
+  EXPECT_EQ(code_of([](auto& c) { Client::method(c, 4, 0x300, {0x182 | 1 << 12}); }, true), 41u)
       << "physical copy";
   EXPECT_EQ(code_of(
                 [](auto& c) {
@@ -328,6 +407,141 @@ TEST_F(SimNvEngine, BrokenPushBuffersDieWithTheRightCode) {
                 },
                 true),
             31u);
+}
+
+TEST_F(SimNvEngine, BrokenRingsDie) {
+  const auto code_of = [this](auto spoil) {
+    start("gh100");
+    semaphore(compute, signal.va, 1, kRelease);
+    client->submit(compute);
+    spoil();
+    client->ring(compute);
+    const uint32_t error = wait_for_error(compute);
+    TearDown();
+    keep.clear();
+    return error;
+  };
+  EXPECT_EQ(code_of([this] {
+              const uint32_t put = compute.entries;
+              std::memcpy(compute.ring.host + 0x8000 + 0x8c, &put, 4);
+            }),
+            32u)
+      << "put outside of the ring";
+  EXPECT_EQ(code_of([this] {
+              const uint64_t control = 3ull << 32;
+              std::memcpy(compute.ring.host, &control, 8);
+            }),
+            32u)
+      << "a control entry with an opcode";
+  EXPECT_EQ(code_of([this] {
+              const uint64_t nowhere = 0xf0'0000'0000 | 4ull << 42;
+              std::memcpy(compute.ring.host, &nowhere, 8);
+            }),
+            31u)
+      << "a push buffer that is not mapped";
+}
+
+TEST_F(SimNvEngine, BadCopiesDieWithTheCodeOfTheirEngine) {
+  const auto code_of = [this](const char* chip, auto fill) {
+    start(chip);
+    fill();
+    go(copy);
+    const uint32_t error = wait_for_error(copy);
+    TearDown();
+    keep.clear();
+    return error;
+  };
+  const auto launched = [this](uint32_t flags) {
+    return [this, flags] { Client::method(copy, 4, 0x300, {flags}); };
+  };
+  EXPECT_EQ(code_of("gh100", launched(0x183)), 41u) << "transfer type 3";
+  EXPECT_EQ(code_of("gh100", launched(0x2)), 41u) << "block-linear";
+  EXPECT_EQ(code_of("gh100", launched(0x182 | 1 << 19)), 41u) << "a reduction";
+  EXPECT_EQ(code_of("ga100", launched(0x182 | 1 << 27)), 41u) << "64-bit payload of 2020's class";
+  EXPECT_EQ(code_of("gb202", launched(0x182 | 1 << 13)), 71u)
+      << "the fourth of graphics, then this";
+  EXPECT_EQ(code_of("gh100",
+                    [this] {
+                      Client::method(copy, 4, 0x240, {0, static_cast<uint32_t>(signal.va) + 4, 1});
+                      Client::method(copy, 4, 0x300, {0x14});
+                    }),
+            41u)
+      << "a semaphore of four words at four";
+  const auto far = [this](uint32_t upper) {
+    return [this, upper] {
+      Client::method(copy, 4, 0x400, {upper, 0, upper, 0, 0, 0, 16, 1});
+      Client::method(copy, 4, 0x300, {0x182});
+    };
+  };
+  EXPECT_EQ(code_of("ad102", far(0x20000)), 41u) << "2^49";
+  EXPECT_EQ(code_of("gh100", far(0x20000)), 31u) << "not mapped, but an address";
+  EXPECT_EQ(code_of("gh100", far(0x2000000)), 41u) << "2^57";
+}
+
+TEST_F(SimNvPtx, DescriptorsOfOtherGenerationsAreExceptions) {
+  // Where the version lies: before Blackwell 583:576, there 471:464.
+  const auto runs = [this](const char* chip, uint32_t major, uint32_t minor) {
+    start(chip, "595");
+    code = video(0x10000);
+    std::vector<uint32_t> words(96);
+    words[580 / 32] |= major << 580 % 32 | minor << 576 % 32;
+    words[468 / 32] |= major << 468 % 32 | minor << 464 % 32;
+    std::memcpy(code.host + 0x9000, words.data(), words.size() * 4);
+    const bool is_turing = row->compute_class == 0xc5c0;
+    Client::method(compute, 1, 0x2b4, {static_cast<uint32_t>((code.va + 0x9000) >> 8)});
+    Client::method(compute, 1, is_turing ? 0x2bc : 0x2c0, {3});
+    go(compute);
+    EXPECT_EQ(wait_for_error(compute), 13u);
+    // A version that is taken fails for what else is missing.
+    const bool is_refused =
+        system->kernel().gpu(0).faults().front().find("takes no descriptor") != std::string::npos;
+    TearDown();
+    keep.clear();
+    return !is_refused;
+  };
+  EXPECT_FALSE(runs("tu102", 3, 0));
+  EXPECT_FALSE(runs("ga100", 2, 3));
+  EXPECT_FALSE(runs("ad102", 4, 0));
+  EXPECT_TRUE(runs("ad102", 3, 0));
+  EXPECT_TRUE(runs("gh100", 3, 0));
+  EXPECT_FALSE(runs("gh100", 5, 0));
+  EXPECT_FALSE(runs("gb202", 4, 0));
+  EXPECT_FALSE(runs("gb202", 5, 1));
+}
+
+TEST_F(SimNvPtx, BadComputeMethodsAreExceptions) {
+  const auto code_of = [this](auto fill) {
+    start("gh100");
+    code = video(0x10000);
+    prepare(code.va + 0xc000, code.va + 0xc000, 1);
+    fill();
+    go(compute);
+    const uint32_t error = wait_for_error(compute);
+    TearDown();
+    keep.clear();
+    return error;
+  };
+  const auto method = [this](uint32_t offset, uint32_t value) {
+    return [this, offset, value] { Client::method(compute, 1, offset, {value}); };
+  };
+  for (const uint32_t action : {6u, 7u, 11u, 15u})
+    EXPECT_EQ(code_of(method(0x2c0, action)), 13u) << "PCAS action " << action;
+  EXPECT_EQ(code_of(method(0x1b0, 0x40)), 13u) << "inline data, block-linear";
+  EXPECT_EQ(code_of(method(0x1b0, 0x41)), 13u) << "inline data of nothing";
+  EXPECT_EQ(code_of(method(0x1b4, 1)), 13u) << "inline data that nobody awaits";
+  const auto with_stack = [this](uint64_t base, uint64_t per_tpc) {
+    return [this, base, per_tpc] {
+      auto words = launch3(code.va, code.va + 0x8000, 1, 32);
+      words[1600 / 32] |= 0x400;
+      Client::method(compute, 1, 0x790,
+                     {static_cast<uint32_t>(base >> 32), static_cast<uint32_t>(base)});
+      Client::method(compute, 1, 0x2e4,
+                     {static_cast<uint32_t>(per_tpc >> 32), static_cast<uint32_t>(per_tpc), 0xff});
+      launch(words, code, 0x9000);
+    };
+  };
+  EXPECT_EQ(code_of(with_stack(code.va, 0x8000)), 13u) << "too little for the threads of a TPC";
+  EXPECT_EQ(code_of(with_stack(0xf0'0000'0000, 0x400 * 32 * 64 * 2)), 13u) << "not mapped";
 }
 
 TEST_F(SimNvEngine, ALostGpuTellsEveryChannel) {
@@ -351,14 +565,41 @@ TEST_F(SimNvEngine, ReleasesCanBeWithheldAndDelayed) {
   EXPECT_EQ(word(signal, 8), 0u);
 }
 
-TEST_F(SimNvEngine, TheRingWrapsAndGetFollows) {
+TEST_F(SimNvEngine, TheRingWrapsAndGetFollowsOnceItIsIdle) {
   start("tu102");
   for (uint32_t i = 1; i <= 200; ++i) {
     semaphore(compute, signal.va, i, kRelease);
     go(compute);
     ASSERT_TRUE(wait_for(signal.host, i));
   }
-  EXPECT_EQ(word(compute.ring, 0x8088) & 0xffffffff, 200u % 64);
+  EXPECT_TRUE(wait_for_word(compute.ring.host + 0x8088, 200u % 64));
+  // An acquire that waits holds the channel: what was taken from the ring before it is not told.
+  semaphore(compute, signal.va, 201, kRelease);
+  go(compute);
+  semaphore(compute, signal.va + 8, 1, 3 | 1 << 12 | 1 << 24);
+  go(compute);
+  ASSERT_TRUE(wait_for(signal.host, 201));
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_NE(word(compute.ring, 0x8088) & 0xffffffff, 202u % 64);
+  semaphore(copy, signal.va + 8, 1, kRelease);
+  go(copy);
+  EXPECT_TRUE(wait_for_word(compute.ring.host + 0x8088, 202u % 64));
+}
+
+TEST_F(SimNvEngine, BlackwellsChannelsNeverTellWhereTheyAre) {
+  for (const auto& [chip, channel_class] : {std::pair("gb100", 0xc96fu), {"gb202", 0xca6fu}}) {
+    start(chip, "595", channel_class);
+    std::memset(compute.ring.host + 0x8088, 0x5a, 4);
+    for (uint32_t i = 1; i <= 70; ++i) {
+      semaphore(compute, signal.va, i, kRelease);
+      go(compute);
+      ASSERT_TRUE(wait_for(signal.host, i));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_EQ(word(compute.ring, 0x8088) & 0xffffffff, 0x5a5a5a5au) << chip;
+    TearDown();
+    keep.clear();
+  }
 }
 
 TEST_F(SimNvEngine, ChannelsOfAGroupDieTogetherAndAGroupCanBeMadeAgain) {

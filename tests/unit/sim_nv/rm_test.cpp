@@ -24,7 +24,7 @@ TEST(SimNvRm, EveryReleaseAndChipComesUpToAChannel) {
       Machine machine({.chip = std::string(chip.name), .release = release});
       machine.client.open();
       auto compute = machine.client.channel(1, 0xc46f, chip.compute_class);
-      auto copy = machine.client.channel(9, 0xc46f, chip.copy_class);
+      auto copy = machine.client.channel(9 + chip.graphics_copies, 0xc46f, chip.copy_class);
       EXPECT_NE(compute.token, copy.token);
       for (const auto* channel : {&compute, &copy})
         for (const auto* memory : {&channel->ring, &channel->push, &channel->notifier})
@@ -46,8 +46,9 @@ TEST(SimNvRm, TokensHaveTheFormOfTheGeneration) {
       munmap(memory->host, memory->size);
     return channel.token;
   };
-  EXPECT_LT(token("tu102", 9), 0x1000u);
-  EXPECT_EQ(token("gh100", 10) >> 16, 2u);
+  EXPECT_LT(token("tu102", 11), 0x1000u);
+  EXPECT_EQ(token("gh100", 11) >> 16, 3u);
+  EXPECT_EQ(token("gh100", 1) >> 16, 0u);
   EXPECT_EQ(token("gb202", 1) >> 30, 1u);
 }
 
@@ -142,6 +143,138 @@ TEST(SimNvRm, UnboundComputeChannelsAreNotScheduled) {
   uint32_t status = 0;
   client.alloc(group, 0xc86f, &shifted, &status);
   EXPECT_EQ(status, as_word(RmStatus::kInvalidObjectHandle));
+}
+
+/// A group, a channel in it and a copy object on that, by hand; statuses of the steps that may
+/// fail.
+struct CopyChannel {
+  uint32_t group = 0, channel = 0;
+  uint32_t made = ~0u, object = ~0u, bound = ~0u;
+};
+CopyChannel make_copy_channel(Client& client, const Chip& chip, uint32_t engine,
+                              bool has_async_share, uint32_t object_engine = 0) {
+  CopyChannel made;
+  const auto ring = client.video(0x10000, false);
+  std::vector<std::byte> params(20);
+  store(params, 8, has_async_share ? 0 : client.space);
+  store(params, 12, engine);
+  made.group = client.alloc_ok(client.device, 0xa06c, params);
+  uint32_t share = 0;
+  if (has_async_share) {
+    params.assign(12, {});
+    store(params, 0, client.space);
+    store(params, 4, 1);
+    share = client.alloc_ok(made.group, 0x9067, params);
+  }
+  params.assign(368, {});
+  store64(params, 8, ring.va);
+  store(params, 16, 64);
+  store(params, 24, share);
+  store(params, 32, ring.handle);
+  store64(params, 64, 0x8000);
+  made.channel = client.alloc(made.group, 0xc46f, &params, &made.made);
+  if (made.made != 0) return made;
+  params.assign(8, {});
+  store(params, 0, 1);
+  store(params, 4, object_engine == 0 ? engine : object_engine);
+  client.alloc(made.channel, chip.copy_class, &params, &made.object);
+  std::vector<std::byte> call(56);
+  std::memcpy(call.data(), client.uuid.data(), 16);
+  store(call, 16, static_cast<uint32_t>(client.ctl));
+  store(call, 20, client.root);
+  store(call, 24, made.channel);
+  store64(call, 32, client.next_va);
+  store64(call, 40, 0x4000000);
+  made.bound = client.uvm(27, call, 48);
+  return made;
+}
+
+TEST(SimNvRm, CopyEnginesOfGraphicsAreToldAndRefusedByUnifiedMemory) {
+  for (const Chip& chip : all_chips()) {
+    Machine machine({.chip = std::string(chip.name)});
+    Client& client = machine.client;
+    client.open();
+    for (uint32_t i = 0; i < std::min(chip.copy_engines, 10u); ++i) {
+      std::array<uint32_t, 2> caps{9 + i, 0};
+      ASSERT_EQ(client.control(client.subdevice, 0x20802a03, caps.data(), 8), 0u);
+      EXPECT_EQ((caps[1] & 1) != 0, i < chip.graphics_copies) << chip.name << " copy " << i;
+      const CopyChannel made = make_copy_channel(client, chip, 9 + i, false);
+      EXPECT_EQ(made.made, 0u);
+      EXPECT_EQ(made.object, 0u);
+      EXPECT_EQ(made.bound, i < chip.graphics_copies ? 0x31u : 0u) << chip.name << " copy " << i;
+    }
+    std::array<uint32_t, 2> none{9 + 60, 0};
+    EXPECT_EQ(client.control(client.subdevice, 0x20802a03, none.data(), 8), 0x1fu);
+    EXPECT_EQ(client.control(client.subdevice, 0x20802a03, none.data(), 6), 0x1fu);
+  }
+}
+
+TEST(SimNvRm, AsynchronousSubcontextsAreForGraphicsOnly) {
+  const Chip& chip = *find_chip("gh100");
+  Machine machine;
+  machine.client.open();
+  EXPECT_EQ(make_copy_channel(machine.client, chip, 11, true).object, 0x1fu);
+  EXPECT_EQ(make_copy_channel(machine.client, chip, 11, false).object, 0u);
+  EXPECT_EQ(make_copy_channel(machine.client, chip, 1, true, 9).object, 0u)
+      << "in step with graphics";
+  EXPECT_EQ(make_copy_channel(machine.client, chip, 11, false, 12).object, 0x40u)
+      << "an engine of another runlist";
+  EXPECT_EQ(make_copy_channel(machine.client, chip, 11, false, 70).object, 0x1fu);
+}
+
+TEST(SimNvRm, ChannelsOfGraphicsAreBoundWithAnObjectThatHasAContext) {
+  Machine machine;
+  machine.client.open();
+  const Chip& chip = *find_chip("gh100");
+  EXPECT_EQ(make_copy_channel(machine.client, chip, 1, true, 9).bound, 0x31u)
+      << "a copy object alone has no context buffers";
+}
+
+TEST(SimNvRm, AChannelInAGroupNamesNoSpaceAndSharesAreForAllOrNone) {
+  Machine machine;
+  Client& client = machine.client;
+  client.open();
+  const CopyChannel first = make_copy_channel(client, *find_chip("gh100"), 11, false);
+  const auto ring = client.video(0x10000, false);
+  const auto channel_with = [&](uint32_t share, uint32_t space) {
+    std::vector<std::byte> params(368);
+    store64(params, 8, ring.va);
+    store(params, 16, 64);
+    store(params, 24, share);
+    store(params, 28, space);
+    store(params, 32, ring.handle);
+    store64(params, 64, 0x8000);
+    uint32_t status = 0;
+    client.alloc(first.group, 0xc46f, &params, &status);
+    return status;
+  };
+  EXPECT_EQ(channel_with(0, client.space), 0x1fu);
+  std::vector<std::byte> params(12);
+  store(params, 0, client.space);
+  const uint32_t share = client.alloc_ok(first.group, 0x9067, params);
+  EXPECT_EQ(channel_with(share, 0), 0x1fu) << "the first one named none";
+  EXPECT_EQ(channel_with(0, 0), 0u);
+  store(params, 4, 4);
+  uint32_t status = 0;
+  client.alloc(first.group, 0x9067, &params, &status);
+  EXPECT_EQ(status, 0x1fu) << "flags that do not exist";
+}
+
+TEST(SimNvRm, ExternallyOwnedSpacesNeedPageTablesFirst) {
+  Machine machine;
+  Client& client = machine.client;
+  client.open();
+  std::vector<std::byte> params(machine.system->kernel().release().va_space_params);
+  store(params, 4, 0x48);
+  const uint32_t space = client.alloc_ok(client.device, 0x90f1, params);
+  params.assign(20, {});
+  store(params, 12, 1);
+  const uint32_t group = client.alloc_ok(client.device, 0xa06c, params);
+  params.assign(12, {});
+  store(params, 0, space);
+  uint32_t status = 0;
+  client.alloc(group, 0x9067, &params, &status);
+  EXPECT_EQ(status, as_word(RmStatus::kInvalidState));
 }
 
 TEST(SimNvRm, UvmKeepsOrderAndRanges) {
