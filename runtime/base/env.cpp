@@ -138,6 +138,10 @@ constexpr Row kRows[] = {
      "1: kernels of the CPU check every load and store against the size of its buffer; the first "
      "that leaves it is reported and ends the process",
      set_bool<&S::checked>, get<&S::checked>},
+    {"BM_POISON", "0",
+     "1: fresh device memory and working memory of CPU kernels are filled with ones, NaN of every "
+     "float type, so that reads of what was never written show",
+     set_bool<&S::poison>, get<&S::poison>},
     {"BM_TUNE", "0",
      "search for faster schedules of each new kernel, keeping the best N at every step; 0: use "
      "what "
