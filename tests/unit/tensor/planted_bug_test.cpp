@@ -11,6 +11,8 @@ struct Plant {
   Row row;
 };
 
+void PrintTo(const Plant& plant, std::ostream* out) { *out << plant.row.text; }
+
 #define BM_PLANT(name, text, ...)                                                     \
   Plant {                                                                             \
     name, {                                                                           \
@@ -57,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(All, PlantedBug, ::testing::ValuesIn(plants()),
 
 TEST_P(PlantedBug, IsFoundAndShrunk) {
   const Target target{"REF", Mode::kFused, &GetParam().row};
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  for (uint64_t seed = 1; seed <= 800; ++seed) {
     const Case c = draw_case(seed);
     if (difference(c, target, nullptr).empty()) continue;
     std::string why;
@@ -68,7 +70,7 @@ TEST_P(PlantedBug, IsFoundAndShrunk) {
                c.program.steps.size(), small.program.steps.size());
     return;
   }
-  FAIL() << "not found in 400 programs";
+  FAIL() << "not found in 800 programs";
 }
 
 TEST(RandomProgramJudge, SameSeedsGiveTheSamePrograms) {

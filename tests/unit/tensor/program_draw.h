@@ -19,6 +19,7 @@ struct Drawer {
   std::vector<bool> is_input_dead;
   std::mt19937_64 random;
   std::vector<int64_t> sizes;  ///< the few this program has
+  bool prefers_newest = false;
   DType real = DType::kF32, whole = DType::kI32;
 
   explicit Drawer(uint64_t seed);

@@ -254,6 +254,8 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
   }
   double largest = 0;
   for (const double v : value) largest = std::max(largest, std::fabs(v));
+  // Sums with a constant, as in log(1 + x²), round at the constant however small the result.
+  const double scale = row.noise == Noise::kMath ? std::max(largest, 1.0) : largest;
   const double unit = unit_of(out.dtype), share = share_of(out.dtype) * std::max(largest, 1e-3);
   const bool is_correctly_rounded = is_exact && row.noise == Noise::kRounded;
   hidden->assign(value.size(), false);
@@ -267,7 +269,7 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
         is_correctly_rounded && rounded_to(out.dtype, value[i]) == value[i];
     most[i] *= f.spread;
     if (!is_representable && row.noise != Noise::kExact)
-      most[i] += f.out * unit * std::fabs(value[i]) + f.all * unit * largest + least_of(out.dtype);
+      most[i] += f.out * unit * std::fabs(value[i]) + f.all * unit * scale + least_of(out.dtype);
     // What is left after hiding stays.
     (*hidden)[i] = !(most[i] <= share) && step.row > kHideRow + 1;
     if ((*hidden)[i]) most[i] = 0;
@@ -320,6 +322,12 @@ std::optional<Case> case_of(Program p) {
     if (next != nullptr && next->row <= kHideRow + 1 && next->args[0] == static_cast<int>(k) &&
         next->args[1] < 0)
       shown = &p.inputs[static_cast<size_t>(-1 - next->args[1])].values;
+    // Nobody else sees what is hidden.
+    int uses =
+        static_cast<int>(std::count(p.outputs.begin(), p.outputs.end(), static_cast<int>(k)));
+    for (const Step& s : p.steps)
+      uses += static_cast<int>(std::count(s.args.begin(), s.args.end(), static_cast<int>(k)));
+    if (uses > 1) shown = nullptr;
     for (size_t i = 0; i < hidden.size(); ++i)
       if (hidden[i] && (shown == nullptr || shown->size() != hidden.size() || (*shown)[i] != 0))
         return std::nullopt;

@@ -98,14 +98,13 @@ class Shrinker {
 
   bool fewer_steps() {
     bool has_shrunk = false;
-    for (int k = 0; k < static_cast<int>(best_.program.steps.size()); ++k) {
-      // An output further up.
+    // An output further up.
+    const int first = *std::min_element(best_.program.outputs.begin(), best_.program.outputs.end());
+    for (int k = 0; k < first; ++k) {
       Program p = best_.program;
-      if (!rows()[p.steps[static_cast<size_t>(k)].row].is_assign &&
-          k + 1 < static_cast<int>(p.steps.size())) {
-        p.outputs = {k};
-        if (try_program(std::move(p))) return true;
-      }
+      if (rows()[p.steps[static_cast<size_t>(k)].row].is_assign) continue;
+      p.outputs = {k};
+      if (try_program(std::move(p))) return true;
     }
     for (int k = static_cast<int>(best_.program.steps.size()); k-- > 0;) {
       if (k >= static_cast<int>(best_.program.steps.size())) continue;
@@ -137,11 +136,12 @@ class Shrinker {
     const Step step = best_.program.steps[static_cast<size_t>(k)];
     for (const int a : step.args) {
       Program next = best_.program;
+      if (a < 0 && std::count(next.outputs.begin(), next.outputs.end(), k) != 0) continue;
       for (Step& s : next.steps)
         for (int& b : s.args)
           if (b == k) b = a;
       for (int& o : next.outputs)
-        if (o == k && a >= 0) o = a;
+        if (o == k) o = a;
       // Without its effect, too: something that nobody uses.
       if (rows()[step.row].is_assign) next.steps[static_cast<size_t>(k)] = {kHideRow, {}, {}};
       if (try_program(std::move(next))) return true;

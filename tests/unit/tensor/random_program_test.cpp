@@ -15,7 +15,6 @@
 namespace bm::test {
 namespace {
 
-constexpr int kMostFailures = 3;
 constexpr uint64_t kSaveEvery = 50;
 
 /// Fresh memory is full of NaN in these tests. Before anything has read the settings.
@@ -26,6 +25,8 @@ struct Share {
   const char* device;
   uint64_t first, count;
 };
+
+void PrintTo(const Share& share, std::ostream* out) { *out << share.device; }
 
 uint64_t number_from(const char* name, uint64_t fallback) {
   const char* text = std::getenv(name);
@@ -72,10 +73,10 @@ class RandomProgram : public ::testing::TestWithParam<Share> {};
 
 std::vector<Share> shares() {
   std::vector<Share> out{{"REF", "REF", 1, 40},
-                         {"CPU_LLVM", "CPU:LLVM", 1, 160},
-                         {"CPU_LLVM_2", "CPU:LLVM", 161, 160},
-                         {"CPU_CLANG", "CPU:CLANG", 1001, 30},
-                         {"CL", "CL", 2001, 50}};
+                         {"CPU_LLVM", "CPU:LLVM", 1, 175},
+                         {"CPU_LLVM_2", "CPU:LLVM", 176, 175},
+                         {"CPU_CLANG", "CPU:CLANG", 1001, 12},
+                         {"CL", "CL", 2001, 12}};
   // Simulated GPUs, by name.
   for (const char* device : devices_and({})) {
     static std::deque<std::string> names;
@@ -90,7 +91,8 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, RandomProgram, ::testing::ValuesIn(shares()
                          [](const auto& tested) { return std::string(tested.param.name); });
 
 /// BM_RANDOM_SEED starts elsewhere, BM_RANDOM_COUNT runs so many, BM_RANDOM_MODE in one of the four
-/// ways only, BM_RANDOM_MINUTES ends a run, which goes on where BM_RANDOM_PROGRESS, a file, says.
+/// ways only, BM_RANDOM_FAILURES goes on after so many, BM_RANDOM_MINUTES ends a run, which goes on
+/// where BM_RANDOM_PROGRESS, a file, says.
 TEST_P(RandomProgram, AgreesWithTheReference) {
   const Share& share = GetParam();
   for (const char* name : {"REF", share.device})
@@ -99,14 +101,15 @@ TEST_P(RandomProgram, AgreesWithTheReference) {
   const uint64_t first = number_from("BM_RANDOM_SEED", share.first),
                  end = first + number_from("BM_RANDOM_COUNT", share.count),
                  minutes = number_from("BM_RANDOM_MINUTES", 0),
-                 only = number_from("BM_RANDOM_MODE", 4);
+                 only = number_from("BM_RANDOM_MODE", 4),
+                 most_failures = number_from("BM_RANDOM_FAILURES", 3);
   const auto start = std::chrono::steady_clock::now();
   for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) signal(number, say_what_ran);
   Tally tally;
-  int failures = 0;
+  uint64_t failures = 0;
   uint64_t seed = progress.first(share.name, first);
   const uint64_t from = seed;
-  for (; seed < end && failures < kMostFailures; ++seed) {
+  for (; seed < end && failures < most_failures; ++seed) {
     const auto spent = std::chrono::steady_clock::now() - start;
     if (minutes != 0 && spent > std::chrono::minutes(minutes)) break;
     const Target target{share.device, static_cast<Mode>(only < 4 ? only : seed % 4)};
