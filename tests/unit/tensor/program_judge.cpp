@@ -191,6 +191,14 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
   }
   if (row.is_assign) {
     if (args[1]->dtype != args[0]->dtype) return refuse("dtypes differ");
+    const Numbers& n = step.n;
+    std::vector<int64_t> part = args[0]->shape;
+    if (n.k != 0) {
+      const auto axis = static_cast<size_t>(n.i);
+      if (axis >= part.size() || n.k > part[axis]) return refuse("the part leaves the tensor");
+      part[axis] = n.k - n.j;
+    }
+    if (args[1]->shape != part) return refuse("shapes differ");
     out = *args[0];
     out.nominal = Tensor::empty(out.nominal.shape(), out.dtype, "REF");
     out.truth = assigned_value(step, args[0]->truth, args[1]->truth);

@@ -80,7 +80,9 @@ class Shrinker {
     if (!c || c->program.steps.empty() || c->program.outputs.empty()) return false;
     ++runs_;
     std::string what = difference(*c, target_, nullptr);
-    if (what.empty()) return false;
+    // An exception is another failure than a wrong value.
+    const auto throws = [](const std::string& text) { return text.starts_with("throws"); };
+    if (what.empty() || throws(what) != throws(why_)) return false;
     best_ = std::move(*c);
     why_ = std::move(what);
     return true;
