@@ -1,8 +1,10 @@
 #include "runtime/buffer.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/allocator.h"
+#include "runtime/base/env.h"
 #include "runtime/device.h"
 #include "runtime/file_stream.h"
 #include "runtime/pool.h"
@@ -53,6 +55,17 @@ Status copy_on_device(const Buffer& dst, const Buffer& src) {
   return {};
 }
 
+/// BM_POISON: the whole storage as ones.
+Status poison(const StoragePtr& storage) {
+  constexpr uint64_t kChunk = 1 << 20;
+  const std::vector<std::byte> ones(std::min(storage->size(), kChunk), std::byte{0xff});
+  for (uint64_t at = 0; at < storage->size(); at += kChunk) {
+    const uint64_t size = std::min(storage->size() - at, kChunk);
+    BM_TRY(copy_in(Buffer{storage, at, size}, std::span(ones).first(size)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Buffer> Buffer::view(uint64_t byte_offset, uint64_t byte_size) const {
@@ -65,6 +78,7 @@ Result<Buffer> Buffer::view(uint64_t byte_offset, uint64_t byte_size) const {
 
 Result<Buffer> allocate(Device& device, const hal::BufferDesc& desc) {
   StoragePtr storage = BM_TRY(device.allocator().allocate(desc));
+  if (settings().poison) BM_TRY(poison(storage));
   return Buffer{std::move(storage), 0, desc.size == 0 ? Pool::kGranule : desc.size};
 }
 

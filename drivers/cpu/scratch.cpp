@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "runtime/base/bits.h"
 #include "runtime/base/check.h"
+#include "runtime/base/env.h"
 
 namespace bm::cpu {
 namespace {
@@ -22,7 +24,8 @@ void unmap(std::byte* memory, uint64_t bytes) {
 
 }  // namespace
 
-Scratch::Scratch(uint32_t blocks) : count_(blocks), blocks_(std::make_unique<Block[]>(blocks)) {}
+Scratch::Scratch(uint32_t blocks)
+    : count_(blocks), is_poisoned_(settings().poison), blocks_(std::make_unique<Block[]>(blocks)) {}
 
 Scratch::~Scratch() {
   for (uint32_t i = 0; i < count_; ++i) unmap(blocks_[i].memory, blocks_[i].bytes);
@@ -71,6 +74,7 @@ Scratch::Lease::Lease(Scratch& scratch, uint32_t preferred, uint64_t bytes)
     const uint32_t block = i % scratch.count_;
     if (scratch.take(scratch.blocks_[block])) {
       block_ = block;
+      if (scratch.is_poisoned_) std::memset(memory(), 0xff, bytes);
       return;
     }
     if (block + 1 == scratch.count_) sched_yield();

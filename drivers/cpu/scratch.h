@@ -54,6 +54,7 @@ class Scratch {
   static Status grow(Block& block, uint64_t bytes);
 
   const uint32_t count_;
+  const bool is_poisoned_;  ///< BM_POISON: every lease begins with a block full of ones
   std::unique_ptr<Block[]> blocks_;
   std::mutex mutex_;
   std::atomic<uint64_t> reserved_{0};

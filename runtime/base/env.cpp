@@ -140,6 +140,10 @@ constexpr Row kRows[] = {
      "that "
      "has run again since is an error",
      set_bool<&S::checked>, get<&S::checked>},
+    {"BM_POISON", "0",
+     "1: fresh device memory and working memory of CPU kernels are filled with ones, NaN of every "
+     "float type, so that reads of what was never written show",
+     set_bool<&S::poison>, get<&S::poison>},
     {"BM_TUNE", "0",
      "search for faster schedules of each new kernel, keeping the best N at every step; 0: use "
      "what "

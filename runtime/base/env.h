@@ -24,6 +24,7 @@ struct Settings {
   std::string cache_dir;              ///< BM_CACHE_DIR, resolved; empty when there is no home
   bool cache = true;                  ///< BM_CACHE
   bool checked = false;               ///< BM_CHECKED
+  bool poison = false;                ///< BM_POISON
   uint32_t tune = 0;                  ///< BM_TUNE; 0: no search
   uint32_t tune_ms = 2'000;           ///< BM_TUNE_MS
   std::string bundle;                 ///< BM_BUNDLE; several separated by ':'

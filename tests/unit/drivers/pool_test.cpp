@@ -7,6 +7,7 @@
 #include <atomic>
 #include <ctime>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "drivers/cpu/cpu_info.h"
@@ -132,6 +133,24 @@ TEST(Pool, EveryThreadHasItsOwnScratch) {
     EXPECT_TRUE(pool.reserve_scratch(bytes).has_value());
   for (std::thread& thread : threads) thread.join();
   for (const auto& mine : counts) expect_all(mine, 50);
+}
+
+/// args: counts. Counts blocks that do not begin with ones, and leaves zeros.
+void expect_ones(const uint64_t* args, uint64_t, uint64_t, void* scratch) {
+  auto* words = static_cast<uint64_t*>(scratch);
+  for (int i = 0; i < 512; ++i)
+    if (std::exchange(words[i], 0) != ~uint64_t{0})
+      reinterpret_cast<std::atomic<uint64_t>*>(args[0])->fetch_add(1);
+}
+
+TEST(Pool, PoisonedScratchIsOnesAtEveryLaunch) {
+  const ScopedSetting poison("BM_POISON", "1");
+  Pool pool({.threads = 2});
+  ASSERT_TRUE(pool.reserve_scratch(4096).has_value());
+  std::atomic<uint64_t> stale{0};
+  const std::array args{reinterpret_cast<uint64_t>(&stale)};
+  for (int i = 0; i < 3; ++i) pool.run(expect_ones, args.data(), 1, 4096);
+  EXPECT_EQ(stale, 0u);
 }
 
 TEST(Pool, ScratchBeyondTheMachineIsRefused) {

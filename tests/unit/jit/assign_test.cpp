@@ -1,6 +1,8 @@
 // assign: storage changes, computed values do not.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tensor/primitives.h"
 #include "tensor/tensor.h"
 
@@ -49,6 +51,19 @@ TEST_P(Assign, AValueTheCallerKeepsStaysWhatItWas) {
   x.assign(next);
   EXPECT_EQ(x.data<float>(), (Floats{2, 3, 4}));
   EXPECT_EQ(next.data<float>(), (Floats{2, 3, 4}));
+}
+
+TEST_P(Assign, ValuesOnTheWayThatTheCallerKeepsStayWhatTheyWere) {
+  Tensor x = of({1, 2, 3});
+  const Tensor root = (x * x + 8).sqrt();  // what reads x is held by `root` alone
+  x.assign(root);
+  EXPECT_EQ(root.data<float>(), (Floats{3, std::sqrt(12.0F), std::sqrt(17.0F)}));
+  Tensor y = of({3, 1, 2});
+  const Tensor sorted = y.sort(0).first, doubled = sorted * 2, sum = doubled + 1;
+  y.shrink({{0, 3}}).assign(sum);
+  EXPECT_EQ(y.data<float>(), (Floats{3, 5, 7}));
+  EXPECT_EQ(sorted.data<float>(), (Floats{1, 2, 3}));
+  EXPECT_EQ(doubled.data<float>(), (Floats{2, 4, 6}));
 }
 
 TEST_P(Assign, ThroughAViewLeavesNeighboursAlone) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/base/bits.h"
+#include "runtime/base/env.h"
 #include "runtime/file_stream.h"
 #include "runtime/staging.h"
 #include "tests/unit/memory/fake_device.h"
@@ -43,6 +44,20 @@ TEST(Buffer, AViewIsARangeOfTheSameStorage) {
   EXPECT_EQ(inner.offset, 150u);
   EXPECT_EQ(hal::raw(inner.va()), hal::raw(base.va()) + 150);
   EXPECT_EQ(inner.size, 10u);
+}
+
+TEST(Buffer, PoisonedMemoryIsOnesEveryTimeItIsHandedOut) {
+  const ScopedSetting poison("BM_POISON", "1");
+  for (const bool is_visible : {false, true}) {
+    FakeDevice device;
+    device.fake.plain_is_visible = is_visible;
+    for (int round = 0; round < 2; ++round) {
+      const Buffer fresh = *allocate(device, {.size = 3'000'000});
+      const std::vector<std::byte> expected(fresh.size, std::byte{0xff});
+      EXPECT_EQ(read_back(fresh), expected) << "round " << round;
+      ASSERT_TRUE(copy_in(fresh, std::vector<std::byte>(fresh.size)));
+    }
+  }
 }
 
 TEST(Buffer, RefusesViewsThatLeaveIt) {

@@ -1,118 +1,143 @@
-// Random programs mean the same everywhere: reference device, compiled lazily (fused), compiled
-// step by step, and captured and replayed. A failure prints the seed and a program reduced to the
-// steps that matter. BM_TEST_LONG=1 runs twenty times as many.
-#include "tensor/jit.h"
-#include "tests/unit/tensor/random_program.h"
+// Random programs over the public API mean the same everywhere: on the reference device, compiled
+// fused and step by step, captured and nested. docs/verification.md says how to run many of them.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <deque>
+#include <cstdlib>
+#include <cstring>
+
+#include "tests/unit/codegen/random_progress.h"
+#include "tests/unit/tensor/program.h"
 #include "tests/unit/tensor/support.h"
 
 namespace bm::test {
 namespace {
 
-enum class Mode : uint8_t { kFused, kEager, kCaptured };
+constexpr uint64_t kSaveEvery = 50;
 
-using Values = std::vector<std::vector<double>>;
+/// Fresh memory is full of NaN in these tests. Before anything has read the settings.
+[[maybe_unused]] const int kPoison = setenv("BM_POISON", "1", 0);
 
-/// The newest slots, which depend on most of the others.
-std::vector<Tensor> outputs_of(const std::vector<Slot>& slots) {
-  std::vector<Tensor> out;
-  for (size_t i = slots.size() >= 7 ? slots.size() - 3 : 4; i < slots.size(); ++i)
-    out.push_back(slots[i].x.contiguous());
-  return out;
-}
-
-Values values_of(const std::vector<Tensor>& tensors) {
-  Values out;
-  for (const Tensor& t : tensors) out.push_back(numbers(t));
-  return out;
-}
-
-Values run_on(const Program& p, uint64_t input_seed, const std::string& device, Mode mode) {
-  if (mode != Mode::kCaptured)
-    return values_of(
-        outputs_of(run_program(p, program_inputs(input_seed, device), mode == Mode::kEager)));
-  Jit step([&](const std::vector<Tensor>& in) { return outputs_of(run_program(p, in, false)); });
-  for (uint64_t other = 1; other <= 2; ++other) step(program_inputs(input_seed + other, device));
-  return values_of(
-      step(program_inputs(input_seed, device)));  // the replay sees other inputs than the capture
-}
-
-/// "" or what differs between REF and a device.
-std::string difference(const Program& p, const std::string& device, Mode mode) {
-  const std::vector<Slot> slots = run_program(p, program_inputs(p.seed, "REF"), false);
-  const Values expected = values_of(outputs_of(slots));
-  Values actual;
-  try {
-    actual = run_on(p, p.seed, device, mode);
-  } catch (const Exception& e) {
-    return fmt::format("throws: {}", e.what());
-  }
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const bool is_exact = slots[slots.size() - expected.size() + i].is_exact;
-    const auto result =
-        are_close(expected[i], actual[i], is_exact ? Tolerance{} : Tolerance{1e-4, 1e-4});
-    if (!result) return fmt::format("output {}: {}", i, result.message());
-  }
-  return "";
-}
-
-/// Leaves out every step without which it still fails.
-Program reduced(Program p, const std::string& device, Mode mode) {
-  for (bool has_shrunk = true; has_shrunk;) {
-    has_shrunk = false;
-    for (size_t i = p.steps.size(); i-- > 0 && p.steps.size() > 1;) {
-      Program shorter = p;
-      shorter.steps.erase(shorter.steps.begin() + static_cast<int64_t>(i));
-      if (difference(shorter, device, mode).empty()) continue;
-      p = std::move(shorter);
-      has_shrunk = true;
-    }
-  }
-  return p;
-}
-
-struct Where {
+struct Share {
+  const char* name;
   const char* device;
-  Mode mode;
-  int programs;
+  uint64_t first, count;
 };
 
-class RandomProgram : public ::testing::TestWithParam<Where> {};
+void PrintTo(const Share& share, std::ostream* out) { *out << share.device; }
 
-std::string where_name(const ::testing::TestParamInfo<Where>& info) {
-  static constexpr const char* kModes[] = {"Fused", "Eager", "Captured"};
-  std::string name =
-      fmt::format("{}_{}", info.param.device, kModes[static_cast<int>(info.param.mode)]);
-  for (char& c : name)
-    if (c == ':') c = '_';
-  return name;
+uint64_t number_from(const char* name, uint64_t fallback) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : fallback;
 }
 
-std::vector<Where> everywhere() {
-  std::vector<Where> list{Where{"CPU", Mode::kFused, 100},     Where{"CPU", Mode::kEager, 30},
-                          Where{"CPU", Mode::kCaptured, 50},   Where{"REF", Mode::kCaptured, 50},
-                          Where{"CPU:CLANG", Mode::kFused, 4}, Where{"CL", Mode::kFused, 10},
-                          Where{"CL", Mode::kCaptured, 5}};
-  for (const char* device : devices_and({}))
-    for (const Mode mode : {Mode::kFused, Mode::kCaptured}) list.push_back({device, mode, 8});
-  return list;
-}
-INSTANTIATE_TEST_SUITE_P(Everywhere, RandomProgram, ::testing::ValuesIn(everywhere()), where_name);
+/// Whole run of this process; file, if any, that says where the next one goes on.
+class Progress {
+ public:
+  Progress() {
+    if (const char* path = std::getenv("BM_RANDOM_PROGRESS")) path_ = path;
+    if (path_.empty()) return;
+    auto before = RandomProgress::load(path_);
+    if (!before)
+      ADD_FAILURE() << before.error().message;
+    else
+      progress_ = std::move(*before);
+  }
+  uint64_t first(const std::string& name, uint64_t fallback) const {
+    const auto it = progress_.next.find(name);
+    return it == progress_.next.end() ? fallback : std::max(it->second, fallback);
+  }
+  void reach(const std::string& name, uint64_t next) {
+    if (path_.empty()) return;
+    progress_.next[name] = next;
+    const Status saved = progress_.save(path_);
+    if (!saved) ADD_FAILURE() << saved.error().message;
+  }
 
-TEST_P(RandomProgram, AgreesWithTheReferenceDevice) {
-  const Where& w = GetParam();
-  for (const char* name : {"REF", w.device})
+ private:
+  std::string path_;
+  RandomProgress progress_;
+};
+
+/// What runs now, for the line that is left if a kernel crashes.
+char g_running[200];
+void say_what_ran(int number) {
+  if (write(STDERR_FILENO, g_running, std::strlen(g_running)) < 0) _exit(1);
+  signal(number, SIG_DFL);
+  ::raise(number);
+}
+
+class RandomProgram : public ::testing::TestWithParam<Share> {};
+
+std::vector<Share> shares() {
+  std::vector<Share> out{{"REF", "REF", 1, 40},
+                         {"CPU_LLVM", "CPU:LLVM", 1, 175},
+                         {"CPU_LLVM_2", "CPU:LLVM", 176, 175},
+                         {"CPU_CLANG", "CPU:CLANG", 1001, 12},
+                         {"CL", "CL", 2001, 12}};
+  // Simulated GPUs, by name.
+  for (const char* device : devices_and({})) {
+    static std::deque<std::string> names;
+    std::string& name = names.emplace_back(device);
+    for (char& c : name)
+      if (c == ':') c = '_';
+    out.push_back({name.c_str(), device, 3001, 30});
+  }
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Everywhere, RandomProgram, ::testing::ValuesIn(shares()),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+/// BM_RANDOM_SEED starts elsewhere, BM_RANDOM_COUNT runs so many, BM_RANDOM_MODE in one of the four
+/// ways only, BM_RANDOM_FAILURES goes on after so many, BM_RANDOM_MINUTES ends a run, which goes on
+/// where BM_RANDOM_PROGRESS, a file, says.
+TEST_P(RandomProgram, AgreesWithTheReference) {
+  const Share& share = GetParam();
+  for (const char* name : {"REF", share.device})
     if (const std::string reason = why_not(name); !reason.empty()) GTEST_SKIP() << reason;
-  for (int i = 0; i < w.programs * effort(); ++i) {
-    const auto seed = static_cast<uint64_t>(i) * 7919 + 1;
-    const Program p = draw_program(seed, 4 + static_cast<size_t>(i) % 12);
-    const std::string first = difference(p, w.device, w.mode);
-    if (first.empty()) continue;
-    const Program small = reduced(p, w.device, w.mode);
-    std::string listing;
-    run_program(small, program_inputs(seed, "REF"), false, &listing);
-    FAIL() << "seed " << seed << ": " << difference(small, w.device, w.mode)
-           << "\n(slots 0, 1: float32 [3, 4], [5]; 2, 3: int32 [3, 4], [2, 1, 4])\n"
-           << listing << "before reduction: " << first;
+  Progress progress;
+  const uint64_t first = number_from("BM_RANDOM_SEED", share.first),
+                 end = first + number_from("BM_RANDOM_COUNT", share.count),
+                 minutes = number_from("BM_RANDOM_MINUTES", 0),
+                 only = number_from("BM_RANDOM_MODE", 4),
+                 most_failures = number_from("BM_RANDOM_FAILURES", 3);
+  const auto start = std::chrono::steady_clock::now();
+  for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) signal(number, say_what_ran);
+  Tally tally;
+  uint64_t failures = 0;
+  uint64_t seed = progress.first(share.name, first);
+  const uint64_t from = seed;
+  for (; seed < end && failures < most_failures; ++seed) {
+    const auto spent = std::chrono::steady_clock::now() - start;
+    if (minutes != 0 && spent > std::chrono::minutes(minutes)) break;
+    const Target target{share.device, static_cast<Mode>(only < 4 ? only : seed % 4)};
+    snprintf(g_running, sizeof g_running, "random program: seed %llu on %s, %s\n",
+             static_cast<unsigned long long>(seed), share.device, mode_name(target.mode));
+    const Case c = draw_case(seed);
+    const std::string what = difference(c, target, &tally);
+    if (seed % kSaveEvery == 0 && failures == 0) progress.reach(share.name, seed + 1);
+    if (what.empty()) continue;
+    ++failures;
+    std::string why;
+    const Case small = shrunk(c, target, &why);
+    ADD_FAILURE() << "seed " << seed << " on " << share.device << ", " << mode_name(target.mode)
+                  << ": " << what << "\nshrunk: " << why << "\n"
+                  << source_of(small.program, target) << "again: BM_RANDOM_SEED=" << seed
+                  << " BM_RANDOM_COUNT=1 tensor_program_test --gtest_filter='*/" << share.name
+                  << "'";
+  }
+  for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) signal(number, SIG_DFL);
+  if (failures == 0) progress.reach(share.name, seed);
+  fmt::print(
+      "{}: seeds {} to {}, {} programs of {:.1f} steps, {} elements compared, {} hidden\n",
+      share.name, from, seed, tally.programs,
+      static_cast<double>(tally.steps) / std::max<double>(1, static_cast<double>(tally.programs)),
+      tally.compared, tally.hidden);
+  if (tally.programs >= 20) {
+    EXPECT_LT(tally.hidden * 50, tally.compared) << "too much is hidden to be worth something";
+    EXPECT_GE(tally.steps, tally.programs * 10) << "programs are too short";
   }
 }
 

@@ -1,0 +1,83 @@
+// Random programs find bugs: each of these stands for a row of the table on the device only, and
+// has to be found among the first programs and shrunk to little.
+#include "tests/unit/tensor/program.h"
+#include "tests/unit/tensor/support.h"
+
+namespace bm::test {
+namespace {
+
+struct Plant {
+  const char* name;
+  Row row;
+};
+
+void PrintTo(const Plant& plant, std::ostream* out) { *out << plant.row.text; }
+
+#define BM_PLANT(name, text, ...)                                                     \
+  Plant {                                                                             \
+    name, {                                                                           \
+      0, Noise::kExact, "", nullptr, text, [](Operands& o) -> Tensor {                \
+        auto& [x, y, z, n] = o;                                                       \
+        auto& [i, j, k, keep, t, axes, dims, pads] = n;                               \
+        (void)x, (void)y, (void)z, (void)i, (void)j, (void)k, (void)keep, (void)axes; \
+        (void)t, (void)dims, (void)pads;                                              \
+        return __VA_ARGS__;                                                           \
+      }                                                                               \
+    }                                                                                 \
+  }
+
+bool has_equal_axes(const Tensor& x, const Axes& axes) {
+  return axes.size() == 2 && x.size(axes[0]) == x.size(axes[1]) && !x.size(axes[0]).is(1);
+}
+
+std::vector<Plant> plants() {
+  return {
+      // One loop variable for two axes of equal size: the mean is that of the diagonal.
+      BM_PLANT("VarianceOverEqualAxes", "x.var(axes, keep)",
+               has_equal_axes(x, axes) ? (x - x.mean({axes[0]}, true)).square().mean(axes, keep)
+                                       : x.var(axes, keep)),
+      BM_PLANT("AnotherEpsilon", "x.layer_norm()", x.layer_norm({}, {}, 1e-3)),
+      BM_PLANT("LastOfTies", "x.argmax(i, keep)",
+               x.size(i).constant() - 1 - x.flip({i}).argmax(i, keep)),
+      BM_PLANT("OneElementLeftOut", "x.max(axes, keep)",
+               x.size(axes[0]).constant() > 2 ? x.slice(axes[0], {1, {}, 1}).max(axes, keep)
+                                              : x.max(axes, keep)),
+      BM_PLANT("LostUpdate", "(x.slice(i, {j, k, 1}).assign(y), x)", x),
+      BM_PLANT("HalfPrecision", "x.matmul(y)",
+               x.dtype() == DType::kF32
+                   ? x.cast(DType::kF16).matmul(y.cast(DType::kF16)).cast(DType::kF32)
+                   : x.matmul(y)),
+      BM_PLANT("UnsignedAsSigned", "x >> 2",
+               x.dtype() == DType::kI32 ? (x.cast(DType::kU32) >> 2).cast(DType::kI32) : x >> 2),
+      BM_PLANT("NeverWritten", "x.silu()", (x > -2).where(x.silu(), std::nan(""))),
+  };
+}
+
+class PlantedBug : public ::testing::TestWithParam<Plant> {};
+INSTANTIATE_TEST_SUITE_P(All, PlantedBug, ::testing::ValuesIn(plants()),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+TEST_P(PlantedBug, IsFoundAndShrunk) {
+  const Target target{"REF", Mode::kFused, &GetParam().row};
+  for (uint64_t seed = 1; seed <= 800; ++seed) {
+    const Case c = draw_case(seed);
+    if (difference(c, target, nullptr).empty()) continue;
+    std::string why;
+    const Case small = shrunk(c, target, &why);
+    EXPECT_FALSE(why.empty());
+    EXPECT_LE(small.program.steps.size(), 3u) << source_of(small.program, target);
+    fmt::print("{}: seed {}, {} steps shrunk to {}\n", GetParam().name, seed,
+               c.program.steps.size(), small.program.steps.size());
+    return;
+  }
+  FAIL() << "not found in 800 programs";
+}
+
+TEST(RandomProgramJudge, SameSeedsGiveTheSamePrograms) {
+  const Target target{"REF"};
+  EXPECT_EQ(source_of(draw_case(7).program, target), source_of(draw_case(7).program, target));
+  EXPECT_NE(source_of(draw_case(7).program, target), source_of(draw_case(8).program, target));
+}
+
+}  // namespace
+}  // namespace bm::test

@@ -1,0 +1,135 @@
+#pragma once
+// Tensor programs as data: inputs and steps over the public API, with what every value has to be.
+//
+// A program is drawn, judged, run on a device and shrunk without knowing what its steps do: a step
+// is a row of program_ops.cpp. The judge computes in float64 on the reference device and carries a
+// bound of the error of every element, so that no tolerance is guessed.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace bm::test {
+
+/// Numbers of a step; which of them count is up to its row.
+struct Numbers {
+  int64_t i = 0, j = 0, k = 0;
+  bool keep = false;
+  DType t = DType::kF32;
+  Axes axes;
+  std::vector<int64_t> dims;
+  std::vector<std::pair<int64_t, int64_t>> pads;
+};
+
+/// What a row's expression sees.
+struct Operands {
+  Tensor x, y, z;
+  Numbers n;
+};
+
+/// How far the result of a row may be from the exact one, in units of the last place.
+enum class Noise : uint8_t {
+  kExact,    ///< moves, selects, or computes on integers
+  kRounded,  ///< one rounding: exact where the result is a number of its dtype
+  kMath,     ///< several operations or an approximation
+  kSum,      ///< many additions
+  kStep,     ///< jumps: right or wrong
+  kOrder,    ///< jumps with the order of elements along axis i: argmax, positions of a sort
+};
+
+struct Drawer;
+struct Step;
+
+struct Row {
+  int weight;
+  Noise noise;
+  /// Dtypes of x: any of "f" floats, "i" integers, "b" bool.
+  const char* takes;
+  bool (*draw)(Drawer&, Step&);  ///< other operands and numbers; false: nothing fits
+  const char* text;  ///< the expression, over x, y, z, i, j, k, keep, t, axes, dims, pads
+  Tensor (*run)(Operands&);
+  bool is_assign = false;
+};
+
+/// Operands are counted from 0 for results of steps, from -1 downwards for inputs.
+struct Step {
+  size_t row = 0;
+  std::vector<int> args;
+  Numbers n;
+};
+
+struct Input {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  std::vector<double> values;
+  bool is_mask = false;  ///< hides elements for which no bound could be given
+};
+
+struct Program {
+  uint64_t seed = 0;
+  std::vector<Input> inputs;
+  std::vector<Step> steps;
+  std::vector<int> outputs;
+};
+
+constexpr size_t kHideRow = 0;  ///< y ? x : 0; the row after it does the same for bool
+const std::vector<Row>& rows();
+
+/// A value as the judge knows it.
+struct Judged {
+  DType dtype = DType::kF32;  ///< on the device
+  std::vector<int64_t> shape;
+  Tensor truth;                ///< on REF: float64 for floats
+  std::vector<double> values;  ///< of truth, floats only
+  std::vector<double> error;   ///< bound of each element, floats only
+  Tensor nominal;              ///< on REF, never computed: tells dtypes and shapes
+  bool is_exact() const;       ///< every device computes the same bits
+};
+int64_t count_of(const std::vector<int64_t>& shape);
+Judged judge_input(const Input& input);
+/// Elements that no bound can be given for are marked in `hidden` (true: hide). Nothing, with the
+/// reason, where the step cannot be judged at all: out of the dtype's range, too ill-conditioned.
+std::optional<Judged> judge_step(const Step& step, const std::vector<const Judged*>& args,
+                                 std::vector<bool>* hidden, std::string* reason);
+
+/// Whether every step and output reads what the judge thinks it reads: no handle of storage that an
+/// assignment has given new contents.
+bool reads_are_current(const Program& p, const std::vector<Judged>& inputs,
+                       const std::vector<Judged>& results);
+
+/// A program and what its steps have to give.
+struct Case {
+  Program program;
+  std::vector<Judged> results;
+};
+Case draw_case(uint64_t seed);
+/// Nothing where the program cannot be judged.
+std::optional<Case> case_of(Program p);
+
+/// How a program is run.
+enum class Mode : uint8_t { kFused, kSteps, kCaptured, kNested };
+const char* mode_name(Mode mode);
+
+/// Elements of outputs, and those that a mask of the program hides.
+struct Tally {
+  uint64_t programs = 0, steps = 0, compared = 0, hidden = 0;
+};
+/// Where a program runs, and how.
+struct Target {
+  std::string device;
+  Mode mode = Mode::kFused;
+  const Row* planted = nullptr;  ///< stands for the row of equal text on the device: a bug to find
+};
+/// "" or what differs on the device. Counts what was compared.
+std::string difference(const Case& c, const Target& target, Tally* tally);
+
+/// A smaller case that still fails; `why` receives its message.
+Case shrunk(Case c, const Target& target, std::string* why);
+/// The program as a source file over the public API: runs it on REF and on the device, and prints
+/// where they differ.
+std::string source_of(const Program& p, const Target& target);
+
+}  // namespace bm::test

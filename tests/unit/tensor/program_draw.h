@@ -1,0 +1,89 @@
+#pragma once
+// Choosing operands and numbers of a step.
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/unit/tensor/program.h"
+
+namespace bm::test {
+
+/// A program in the making: what exists so far, and dice.
+struct Drawer {
+  Program program;
+  std::vector<Judged> results;  ///< of the steps
+  std::vector<Judged> given;    ///< of the inputs
+  std::vector<bool> is_dead;    ///< results overwritten since
+  std::vector<bool> is_input_dead;
+  std::mt19937_64 random;
+  std::vector<int64_t> sizes;  ///< the few this program has
+  bool prefers_newest = false;
+  DType real = DType::kF32, whole = DType::kI32;
+
+  explicit Drawer(uint64_t seed);
+  int64_t pick(int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); }
+  bool chance(int percent) { return pick(100) < percent; }
+  int64_t size() { return sizes[static_cast<size_t>(pick(static_cast<int64_t>(sizes.size())))]; }
+
+  const Judged& of(int arg) const {
+    return arg >= 0 ? results[static_cast<size_t>(arg)] : given[static_cast<size_t>(-1 - arg)];
+  }
+  const std::vector<int64_t>& shape(int arg) const { return of(arg).shape; }
+  bool is_alive(int arg) const {
+    return arg >= 0 ? !is_dead[static_cast<size_t>(arg)]
+                    : !is_input_dead[static_cast<size_t>(-1 - arg)];
+  }
+  int newest_where(const std::function<bool(const Judged&)>& fits);
+  /// A fresh input of small values; -1 - its index.
+  int input(std::vector<int64_t> shape, DType t);
+  /// A fresh input of integers in [low, high).
+  int indices(std::vector<int64_t> shape, int64_t low, int64_t high);
+  int mask(std::vector<int64_t> shape, const std::vector<bool>& hidden);
+  /// An existing value of exactly this shape and dtype, now and then, else a fresh input.
+  int any(const std::vector<int64_t>& shape, DType t);
+};
+
+constexpr int64_t kMostElements = 2048;
+
+namespace draw {
+#define BM_DRAW(name) bool name(Drawer& d, Step& s)
+BM_DRAW(nothing);
+BM_DRAW(cast);
+BM_DRAW(partner);
+BM_DRAW(choice);
+BM_DRAW(ranked);
+BM_DRAW(axis);
+BM_DRAW(axes);
+BM_DRAW(some);
+BM_DRAW(affine);
+BM_DRAW(image);
+BM_DRAW(channels);
+BM_DRAW(right);
+BM_DRAW(linear);
+BM_DRAW(transposed);
+BM_DRAW(weighted);
+BM_DRAW(kernel);
+BM_DRAW(depthwise);
+BM_DRAW(turned);
+BM_DRAW(window);
+BM_DRAW(keys);
+BM_DRAW(divided);
+BM_DRAW(two_axes);
+BM_DRAW(order);
+BM_DRAW(grown);
+BM_DRAW(range);
+BM_DRAW(padded);
+BM_DRAW(growing);
+BM_DRAW(twin);
+BM_DRAW(matrix);
+BM_DRAW(lookup);
+BM_DRAW(rows_of);
+BM_DRAW(scattered);
+BM_DRAW(assigned);
+BM_DRAW(assigned_part);
+#undef BM_DRAW
+}  // namespace draw
+
+}  // namespace bm::test

@@ -1,0 +1,200 @@
+// The operations random programs are made of. An expression is written once: it runs, and it is the
+// text of the reproduction.
+#include "tests/unit/tensor/program_draw.h"
+
+namespace bm::test {
+namespace {
+
+using enum Noise;
+
+#define BM_ROW(weight, noise, takes, draw, ...)                                              \
+  Row {                                                                                      \
+    weight, noise, takes, draw, #__VA_ARGS__, [](Operands& o) -> Tensor {                    \
+      auto& [x, y, z, n] = o;                                                                \
+      auto& [i, j, k, keep, t, axes, dims, pads] = n;                                        \
+      (void)x, (void)y, (void)z, (void)i, (void)j, (void)k, (void)keep, (void)t, (void)axes, \
+          (void)dims, (void)pads;                                                            \
+      return __VA_ARGS__;                                                                    \
+    }                                                                                        \
+  }
+
+Shape shape_of(const std::vector<int64_t>& dims) { return {dims.begin(), dims.end()}; }
+std::vector<std::pair<SymInt, SymInt>> room(const std::vector<std::pair<int64_t, int64_t>>& pads) {
+  return {pads.begin(), pads.end()};
+}
+
+std::vector<Row> make_rows() {
+  std::vector<Row> r{
+      // kHideRow and the one after it, for bool.
+      BM_ROW(0, kExact, "fi", draw::nothing, y.where(x, 0)),
+      BM_ROW(0, kExact, "b", draw::nothing, x & y),
+
+      BM_ROW(4, kMath, "f", draw::nothing, x.sin()),
+      BM_ROW(3, kMath, "f", draw::nothing, x.cos()),
+      BM_ROW(1, kMath, "f", draw::nothing, x.tan()),
+      BM_ROW(4, kMath, "f", draw::nothing, x.tanh()),
+      BM_ROW(6, kMath, "f", draw::nothing, x.exp()),
+      BM_ROW(4, kMath, "f", draw::nothing, (-x.abs()).exp2()),
+      BM_ROW(1, kMath, "f", draw::nothing, x.expm1()),
+      BM_ROW(4, kMath, "f", draw::nothing, x.log()),
+      BM_ROW(4, kMath, "f", draw::nothing, (x.abs() + 0.5).log()),
+      BM_ROW(1, kMath, "f", draw::nothing, (x * x + 1).log2()),
+      BM_ROW(1, kMath, "f", draw::nothing, x.abs().log1p()),
+      BM_ROW(1, kMath, "f", draw::nothing, (x.abs() + 0.25).log10()),
+      BM_ROW(1, kMath, "f", draw::nothing, (x.tanh() * 0.75).asin()),
+      BM_ROW(1, kMath, "f", draw::nothing, (x.tanh() * 0.75).acos()),
+      BM_ROW(1, kMath, "f", draw::nothing, x.atan()),
+      BM_ROW(1, kMath, "f", draw::nothing, x.clip(-2, 2).sinh()),
+      BM_ROW(1, kMath, "f", draw::nothing, x.clip(-2, 2).cosh()),
+      BM_ROW(3, kMath, "f", draw::nothing, x.sqrt()),
+      BM_ROW(3, kMath, "f", draw::nothing, (x.abs() + 1).sqrt()),
+      BM_ROW(3, kMath, "f", draw::nothing, (x.square() + 0.5).rsqrt()),
+      BM_ROW(2, kMath, "f", draw::nothing, (x.abs() + 1).reciprocal()),
+      BM_ROW(8, kMath, "f", draw::nothing, x.sigmoid()),
+      BM_ROW(10, kMath, "f", draw::nothing, x.silu()),
+      BM_ROW(5, kMath, "f", draw::nothing, x.gelu()),
+      BM_ROW(3, kMath, "f", draw::nothing, x.gelu(false)),
+      BM_ROW(2, kMath, "f", draw::nothing, x.softplus()),
+      BM_ROW(2, kMath, "f", draw::nothing, x.elu()),
+      BM_ROW(1, kMath, "f", draw::nothing, x.hardswish()),
+      BM_ROW(1, kMath, "f", draw::nothing, x.hardsigmoid()),
+      BM_ROW(2, kMath, "f", draw::nothing, x.mish()),
+      BM_ROW(2, kMath, "f", draw::nothing, x.erf()),
+      BM_ROW(1, kMath, "f", draw::nothing, (x.abs() + 0.5).pow(1.5)),
+      BM_ROW(2, kExact, "fi", draw::nothing, -x),
+      BM_ROW(2, kExact, "fi", draw::nothing, x.abs()),
+      BM_ROW(2, kExact, "fi", draw::nothing, x.relu()),
+      BM_ROW(2, kExact, "f", draw::nothing, x.clip(-1.5, 2)),
+      BM_ROW(1, kMath, "f", draw::nothing, x.leaky_relu()),
+      BM_ROW(2, kRounded, "fi", draw::nothing, x.square()),
+      BM_ROW(3, kRounded, "f", draw::nothing, x * 0.25),
+      BM_ROW(1, kStep, "f", draw::nothing, x.sign()),
+      BM_ROW(1, kStep, "f", draw::nothing, x.trunc()),
+      BM_ROW(1, kStep, "f", draw::nothing, x.floor()),
+      BM_ROW(1, kStep, "f", draw::nothing, x.ceil()),
+      BM_ROW(1, kStep, "f", draw::nothing, x.round()),
+      BM_ROW(1, kStep, "f", draw::nothing, x.isfinite()),
+      BM_ROW(1, kMath, "f", draw::nothing, x.mod(1.75)),
+      BM_ROW(1, kMath, "f", draw::nothing, x.fmod(1.5)),
+      BM_ROW(1, kMath, "f", draw::nothing, x.floor_div(0.75)),
+      BM_ROW(6, kRounded, "fib", draw::cast, x.cast(t)),
+      BM_ROW(2, kExact, "i", draw::nothing, ~x),
+      BM_ROW(2, kExact, "b", draw::nothing, !x),
+      BM_ROW(2, kExact, "i", draw::nothing, x >> 2),
+      BM_ROW(2, kExact, "i", draw::nothing, x << 1),
+      BM_ROW(1, kExact, "i", draw::nothing, (x & 7).pow(2)),
+
+      BM_ROW(10, kRounded, "fi", draw::partner, x + y),
+      BM_ROW(8, kRounded, "fi", draw::partner, x - y),
+      BM_ROW(22, kRounded, "fi", draw::partner, x * y),
+      BM_ROW(3, kExact, "fi", draw::partner, x.maximum(y)),
+      BM_ROW(3, kExact, "fi", draw::partner, x.minimum(y)),
+      BM_ROW(4, kMath, "f", draw::partner, x / (y.abs() + 0.5)),
+      BM_ROW(1, kMath, "i", draw::partner, x / (y.abs() + 1)),
+      BM_ROW(2, kMath, "f", draw::partner, x.lerp(y, 0.25)),
+      BM_ROW(2, kMath, "f", draw::partner, x.sigmoid() * y),
+      BM_ROW(2, kSum, "f", draw::nothing, x - x.mean()),
+      BM_ROW(2, kStep, "fi", draw::partner, x < y),
+      BM_ROW(1, kStep, "fi", draw::partner, x >= y),
+      BM_ROW(1, kStep, "fib", draw::partner, x == y),
+      BM_ROW(1, kStep, "fi", draw::partner, x != y),
+      BM_ROW(3, kMath, "fi", draw::partner, (x > 0).where(x, y)),
+      BM_ROW(3, kExact, "fi", draw::choice, z.where(x, y)),
+      BM_ROW(2, kExact, "ib", draw::partner, x & y),
+      BM_ROW(2, kExact, "ib", draw::partner, x | y),
+      BM_ROW(2, kExact, "ib", draw::partner, x ^ y),
+      BM_ROW(2, kExact, "i", draw::partner, x.mod((y & 7) + 1)),
+      BM_ROW(2, kExact, "i", draw::partner, x.floor_div((y & 7) + 1)),
+      BM_ROW(1, kExact, "i", draw::partner, x.trunc_div((y & 7) + 1)),
+      BM_ROW(1, kExact, "i", draw::partner, x.fmod((y & 7) + 1)),
+      BM_ROW(2, kRounded, "fi", draw::ranked,
+             x + Tensor::arange(x.size(-1), x.dtype(), x.device().name())),
+
+      BM_ROW(5, kSum, "fib", draw::axes, x.sum(axes, keep)),
+      BM_ROW(4, kSum, "f", draw::axes, x.mean(axes, keep)),
+      BM_ROW(4, kExact, "fi", draw::axes, x.max(axes, keep)),
+      BM_ROW(4, kExact, "fi", draw::axes, x.min(axes, keep)),
+      BM_ROW(1, kSum, "fi", draw::axis, x.prod({i}, keep)),
+      BM_ROW(8, kSum, "f", draw::axes, x.var(axes, keep)),
+      BM_ROW(5, kSum, "f", draw::axes, x.std(axes, keep, 0)),
+      BM_ROW(6, kSum, "f", draw::axes, x.logsumexp(axes, keep)),
+      BM_ROW(2, kExact, "ib", draw::axes, x.any(axes, keep)),
+      BM_ROW(2, kExact, "ib", draw::axes, x.all(axes, keep)),
+      BM_ROW(3, kOrder, "fi", draw::axis, x.argmax(i, keep)),
+      BM_ROW(3, kOrder, "fi", draw::axis, x.argmin(i, keep)),
+      BM_ROW(6, kSum, "f", draw::axis, x.softmax(i)),
+      BM_ROW(3, kSum, "f", draw::axis, x.log_softmax(i)),
+      BM_ROW(3, kSum, "fi", draw::axis, x.cumsum(i)),
+      BM_ROW(1, kSum, "fi", draw::axis, x.cumprod(i)),
+      BM_ROW(2, kExact, "fi", draw::axis, x.cummax(i)),
+      BM_ROW(2, kExact, "fi", draw::axis, x.sort(i, keep).first),
+      BM_ROW(2, kOrder, "fi", draw::axis, x.sort(i, keep).second),
+      BM_ROW(2, kExact, "fi", draw::some, x.topk(j, i, keep).first),
+      BM_ROW(2, kOrder, "fi", draw::some, x.topk(j, i, keep).second),
+
+      BM_ROW(6, kSum, "f", draw::ranked, x.layer_norm()),
+      BM_ROW(6, kSum, "f", draw::affine, x.layer_norm(y, z)),
+      BM_ROW(2, kSum, "f", draw::image, x.layer_norm({}, {}, 1e-5, 2)),
+      BM_ROW(3, kSum, "f", draw::ranked, x.rms_norm()),
+      BM_ROW(3, kSum, "f", draw::affine, x.rms_norm(y)),
+      BM_ROW(4, kSum, "f", draw::channels, x.group_norm(j, y, z)),
+      BM_ROW(3, kSum, "f", draw::image, x.group_norm(x.size(1).constant())),
+      BM_ROW(2, kSum, "f", draw::channels, x.batch_norm(y, z, z * 0.5, y.abs() + 0.5)),
+
+      BM_ROW(6, kSum, "f", draw::right, x.matmul(y)),
+      BM_ROW(2, kSum, "i", draw::right, x.matmul(y)),
+      BM_ROW(3, kSum, "f", draw::linear, x.linear(y, z)),
+      BM_ROW(2, kSum, "f", draw::transposed, Tensor::einsum("...ij,kj->...ik", std::array{x, y})),
+      BM_ROW(2, kSum, "f", draw::weighted, Tensor::einsum("...i,i->...", std::array{x, y})),
+      BM_ROW(3, kSum, "f", draw::kernel, x.conv(y, z, {j}, {k})),
+      BM_ROW(2, kSum, "f", draw::depthwise, x.conv(y, z, {j}, {k}, {1}, x.size(1).constant())),
+      BM_ROW(2, kSum, "f", draw::turned, x.conv_transpose(y, z, {j})),
+      BM_ROW(2, kExact, "f", draw::window, x.max_pool({2, 2}, {j})),
+      BM_ROW(2, kSum, "f", draw::window, x.avg_pool({2, 2}, {j})),
+      BM_ROW(2, kSum, "f", draw::keys, Tensor::attention(x, y, z, {}, keep)),
+
+      BM_ROW(3, kExact, "fib", draw::nothing, x.flatten()),
+      BM_ROW(3, kExact, "fib", draw::divided, x.unflatten(i, {j, -1})),
+      BM_ROW(3, kExact, "fib", draw::two_axes, x.transpose(i, j)),
+      BM_ROW(3, kExact, "fib", draw::order, x.permute(axes)),
+      BM_ROW(3, kExact, "fib", draw::grown, x.expand(shape_of(dims))),
+      BM_ROW(5, kExact, "fib", draw::range, x.slice(i, {j, k, 1})),
+      BM_ROW(2, kExact, "fib", draw::axis, x.slice(i, {{}, {}, -j})),
+      BM_ROW(3, kExact, "fib", draw::axis, x.flip({i})),
+      BM_ROW(4, kExact, "fi", draw::padded, x.pad(room(pads), 1)),
+      BM_ROW(2, kExact, "fib", draw::axis, x.roll(j, i)),
+      BM_ROW(2, kExact, "fib", draw::growing, x.repeat_interleave(2, i)),
+      BM_ROW(3, kExact, "fib", draw::growing, Tensor::cat(std::array{x, x.flip({i})}, i)),
+      BM_ROW(3, kExact, "fib", draw::twin, Tensor::cat(std::array{x, y}, i)),
+      BM_ROW(2, kExact, "fib", draw::twin, Tensor::stack(std::array{x, y}, i)),
+      BM_ROW(2, kExact, "fi", draw::matrix, x.tril(j - 2)),
+      BM_ROW(2, kExact, "fi", draw::matrix, x.triu(j - 2)),
+      BM_ROW(1, kExact, "fib", draw::matrix, x.diagonal()),
+      BM_ROW(2, kExact, "fib", draw::nothing, x.squeeze()),
+      BM_ROW(2, kExact, "fib", draw::axis, x.unsqueeze(i)),
+      BM_ROW(2, kExact, "fib", draw::axis, x.chunk(2, i)[0]),
+      BM_ROW(2, kExact, "fib", draw::nothing, x.contiguous()),
+      BM_ROW(3, kExact, "fi", draw::lookup, x.gather(i, y)),
+      BM_ROW(3, kExact, "fi", draw::rows_of, x.take(y, i)),
+      BM_ROW(2, kExact, "fi", draw::scattered, x.scatter(i, y, z)),
+      BM_ROW(2, kSum, "fi", draw::scattered, x.scatter(i, y, z, "add")),
+      BM_ROW(1, kExact, "fi", draw::scattered, x.scatter(i, y, z, "max")),
+  };
+  const auto assigns = [&r](Row row) {
+    row.is_assign = true;
+    r.push_back(row);
+  };
+  assigns(BM_ROW(6, kRounded, "fi", draw::assigned, x.assign(y)));
+  assigns(BM_ROW(6, kRounded, "fi", draw::assigned_part, (x.slice(i, {j, k, 1}).assign(y), x)));
+  return r;
+}
+
+}  // namespace
+
+const std::vector<Row>& rows() {
+  // Read by every program, never changed.
+  static const std::vector<Row> table = make_rows();
+  return table;
+}
+
+}  // namespace bm::test
