@@ -107,6 +107,8 @@ struct RuntimeEnable {
   uint32_t mode, capabilities;
   static constexpr unsigned long kRequest = request(kReadWrite, 16, 0x25);
 };
+/// KFD_RUNTIME_ENABLE_MODE_ENABLE_MASK; bit 1, _TTMP_SAVE_MASK, would save trap temporaries.
+inline constexpr uint32_t kRuntimeEnableMode = 1;
 
 static_assert(GetVersion::kRequest == 0x80084b01 && CreateQueue::kRequest == 0xc0604b02);
 static_assert(sizeof(CreateQueue) == 96 && offsetof(CreateQueue, ring_bytes) == 32 &&
