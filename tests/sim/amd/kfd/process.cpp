@@ -165,6 +165,7 @@ int Process::dispatch(uint32_t number, std::byte* a, const Caller& caller) {
     case 0x0a: return set_event(get32(a, 0), true);
     case 0x0b: return set_event(get32(a, 0), false);
     case 0x0c: return wait_events(a);
+    case 0x14: return apertures(a);
     case 0x15: return acquire_vm(a, caller);
     case 0x16: return alloc_memory(a);
     case 0x17: return memory_.free(get64(a, 0));
@@ -178,6 +179,32 @@ int Process::dispatch(uint32_t number, std::byte* a, const Caller& caller) {
     case 0x25: return runtime_enable(a);
     default: return -EINVAL;
   }
+}
+
+/// kfd_ioctl_get_process_apertures_new(); values: kfd_flat_memory.c, kfd_init_apertures_v9(), and
+/// amdgpu_amdkfd.c, amdgpu_amdkfd_device_init(), for 48 bits.
+int Process::apertures(std::byte* a) {
+  const uint32_t room = get32(a, 8), there = machine_.options.gpus;
+  if (room == 0) {
+    put32(a, 8, there);
+    return 0;
+  }
+  if (room > there + 1) return -EINVAL;  // more than nodes, of which one is the CPU's
+  constexpr size_t kRecord = 56;
+  const uint32_t count = std::min(room, there);
+  std::vector<std::byte> records(count * kRecord);
+  for (uint32_t gpu = 0; gpu < count; ++gpu) {
+    std::byte* const at = records.data() + gpu * kRecord;
+    put64(at, 0, uint64_t{1} << 48);
+    put64(at, 8, uint64_t{1} << 48 | UINT32_MAX);
+    put64(at, 16, uint64_t{2} << 48);
+    put64(at, 24, uint64_t{2} << 48 | UINT32_MAX);
+    put64(at, 32, uint64_t{1} << 16);
+    put64(at, 40, (uint64_t{1} << 47) - 1);
+    put32(at, 48, gpu_id_of(gpu));
+  }
+  put32(a, 8, count);
+  return client_->write(get64(a, 0), records.data(), records.size()) ? 0 : -EFAULT;
 }
 
 /// kfd_ioctl_runtime_enable(): bit 0 of the mode enables, a mode without it disables.

@@ -131,6 +131,7 @@ class Process {
   int create_queue(std::byte* a);
   int check_queue(const std::byte* a, std::vector<uint64_t>* used);
   int update_queue(const std::byte* a);
+  int apertures(std::byte* a);
   int runtime_enable(const std::byte* a);
   int destroy_queue(uint32_t id);
   int create_event(std::byte* a);
