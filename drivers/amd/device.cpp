@@ -8,6 +8,7 @@
 
 #include "drivers/amd/gpu.h"
 #include "drivers/amd/mapped.h"
+#include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/pm4/packets.h"
 #include "drivers/amd/program/code_object.h"
 #include "drivers/amd/queue.h"
@@ -103,20 +104,28 @@ class AmdDevice final : public hal::Device, public hal::Waiting {
 };
 
 Status AmdDevice::open(const DeviceOptions& options) {
+  const uint32_t xccs = gpu_->kernel->facts().xccs;
   const bool is_aql = wants_aql(gpu_->kernel->facts(), options.packets);
+  // Source: Linux, kfd_mqd_manager_v9.c, init_mqd_v9_4_3(): pm4_target_xcc_in_xcp.
+  if (!is_aql && xccs > 1)
+    return fail(
+        Code::kUnsupported,
+        "PM4 queues on a GPU of {} chiplets (XCCs): each runs on one of them only; use AQL "
+        "(BM_AMD_QUEUE unset or aql), or split the GPU into partitions of one chiplet (CPX)",
+        xccs);
   {
     const std::lock_guard lock(gpu_->mutex);
     // Launches are entries of an AQL ring, so it is longer.
     const LaneOptions compute{.type = is_aql ? QueueType::kAql : QueueType::kPm4,
                               .entries = options.ring_entries * (is_aql ? 8 : 1),
                               .command_bytes = options.command_bytes,
+                              .readers = xccs,
                               .priority = options.priority};
     gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->kernel, gpu_->pool, compute)));
     for (const uint32_t engine : {0u, 1u})
       gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->kernel, gpu_->pool,
                                                 {.type = QueueType::kSdma,
-                                                 .entries = options.ring_entries,
-                                                 .command_bytes = options.command_bytes,
+                                                 .entries = options.copy_ring_bytes / 4,
                                                  .sdma_engine = engine})));
     write_queue_object();
   }
@@ -211,23 +220,26 @@ Status AmdDevice::request_interrupt(Lane& lane) {
     sdma::Writer writer(words, gpu_->chip().sdma);
     writer.put(sdma::Fence{queue.mailbox, queue.event_id});
     writer.put(sdma::Trap{queue.event_id});
-    writer.pad();
+    if (!lane.has_room(Lane::room_of(words.size()))) return {};  // then it is not idle
+    lane.enqueue(words);
   } else {
-    pm4::Writer(words, gpu_->chip().caches)
-        .put(pm4::ReleaseMem{.caches = pm4::cache_actions(gpu_->chip().caches).release,
-                             .interrupts = true,
-                             .address = queue.mailbox,
-                             .value = queue.event_id,
-                             .context = queue.event_id});
+    pm4::Writer writer(words, gpu_->chip().caches);
+    pm4::release_once(writer,
+                      {.caches = pm4::cache_actions(gpu_->chip().caches).release,
+                       .interrupts = true,
+                       .address = queue.mailbox,
+                       .value = queue.event_id,
+                       .context = queue.event_id},
+                      lane.readers());
+    if (!lane.has_room(1) || !lane.has_space(words.size() * 4)) return {};
+    const CommandSpace space = BM_TRY(lane.reserve(words.size() * 4));
+    store_words(space.host, words);
+    const auto dwords = static_cast<uint32_t>(words.size());
+    if (lane.type() == QueueType::kAql)
+      lane.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
+    else
+      lane.enqueue(space.va, dwords);
   }
-  if (!lane.has_room(1) || !lane.has_space(words.size() * 4)) return {};  // then it is not idle
-  const CommandSpace space = BM_TRY(lane.reserve(words.size() * 4));
-  store_words(space.host, words);
-  const auto dwords = static_cast<uint32_t>(words.size());
-  if (lane.type() == QueueType::kAql)
-    lane.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
-  else
-    lane.enqueue(space.va, dwords);
   lane.publish();
   interrupted_[&lane] = lane.published() + 1;
   return {};

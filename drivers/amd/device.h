@@ -25,7 +25,8 @@ struct DeviceOptions {
   PacketMode packets = PacketMode::kAutomatic;  ///< AQL where a grid must be spread over chiplets
   bool cumode = true;
   uint64_t slab_bytes = MemoryPool::kSlabBytes;
-  uint32_t ring_entries = 1024;
+  uint32_t ring_entries = 1024;          ///< of the compute queue
+  uint32_t copy_ring_bytes = 256 << 10;  ///< power of two, at least a page
   uint64_t command_bytes = 4 << 20;
   uint32_t priority = 7;  ///< of the compute queue, 0 … 15; copy engines serve all alike
 };

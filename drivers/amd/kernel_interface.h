@@ -33,6 +33,9 @@ struct GpuFacts {
   uint32_t lds_bytes = 65536;   ///< of one compute unit
   uint64_t l2_bytes = 4 << 20;  ///< 4 MiB where the driver does not tell
   uint32_t sdma_engines = 0;
+  /// Copy queues run INDIRECT packets. Only where whoever owns the GPU sets IB_CNTL.IB_ENABLE of
+  /// them: the amdgpu driver leaves it clear on queues it makes for programs.
+  bool has_indirect_copies = false;
   uint64_t video_memory = 0;           ///< bytes
   uint64_t clock_hz = 100'000'000;     ///< of timestamps
   std::vector<uint32_t> near_gpu_ids;  ///< peers with a link of their own (XGMI), not over PCIe

@@ -17,8 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A buffer and what fills the entry: entries never wrap, and SDMA's end where its engine wants
-// them.
+// A PM4 buffer and what fills the entry: entries never wrap.
 constexpr uint32_t kBufferEntryDwords = 8;
 constexpr uint64_t kLargestPart = 8;  ///< of the command space; larger pieces get their own memory
 constexpr uint32_t kSpins = 2000;
@@ -37,8 +36,12 @@ Result<std::unique_ptr<Lane>> Lane::create(KernelInterface& kernel, MemoryPool& 
 }
 
 uint32_t Lane::entry_bytes() const {
-  return options_.type == QueueType::kAql ? static_cast<uint32_t>(aql::kPacketBytes)
-                                          : kBufferEntryDwords * 4;
+  switch (options_.type) {
+    case QueueType::kPm4: return kBufferEntryDwords * 4;
+    case QueueType::kAql: return static_cast<uint32_t>(aql::kPacketBytes);
+    case QueueType::kSdma: return 4;
+  }
+  __builtin_unreachable();
 }
 
 Status Lane::open() {
@@ -50,9 +53,11 @@ Status Lane::open() {
     store32(ring_->host + at, options_.type == QueueType::kAql && at % aql::kPacketBytes == 0
                                   ? aql::kInvalidWord
                                   : 0);
-  commands_ = BM_TRY(pool_.allocate(options_.command_bytes, Place::kSystemUncached));
-  fence_ = BM_TRY(pool_.allocate(16, Place::kSystemUncached));
-  publish64(fence_.host(), 0);
+  if (options_.type != QueueType::kSdma)
+    commands_ = BM_TRY(pool_.allocate(options_.command_bytes, Place::kSystemUncached));
+  fence_ = BM_TRY(pool_.allocate(options_.readers * kFenceBytes, Place::kSystemUncached));
+  for (uint32_t reader = 0; reader < options_.readers; ++reader)
+    publish64(fence_.host() + reader * kFenceBytes, 0);
   store_fence();
   queue_ = BM_TRY(kernel_.create_queue({.type = options_.type,
                                         .ring = ring_.get(),
@@ -94,7 +99,7 @@ uint64_t Lane::read_entries() const {
   uint64_t entries = raw;
   switch (options_.type) {
     case QueueType::kPm4: entries = raw / kBufferEntryDwords; break;
-    case QueueType::kSdma: entries = raw / (kBufferEntryDwords * 4); break;
+    case QueueType::kSdma: entries = raw / 4; break;
     case QueueType::kAql: break;
   }
   return entries & (options_.entries - 1);
@@ -116,18 +121,34 @@ std::byte* Lane::slot() const {
 }
 
 void Lane::enqueue(uint64_t va, uint32_t dwords) {
-  BM_CHECK(has_room(1) && options_.type != QueueType::kAql);
-  std::array<uint32_t, kBufferEntryDwords> words{};
-  if (options_.type == QueueType::kPm4) {
-    words = {
-        pm4::header(pm4::Op::kIndirectBuffer, 3),           lo32(va), hi32(va), dwords | 1u << 23,
-        pm4::header(pm4::Op::kNop, kBufferEntryDwords - 5), 0,        0,        0};
-  } else {
-    // Two NOPs first: the packet ends at the entry's end.
-    words = {0, 0, 4, lo32(va), hi32(va), dwords, 0, 0};
-  }
+  BM_CHECK(has_room(1) && options_.type == QueueType::kPm4);
+  const std::array<uint32_t, kBufferEntryDwords> words = {
+      pm4::header(pm4::Op::kIndirectBuffer, 3),           lo32(va), hi32(va), dwords | 1u << 23,
+      pm4::header(pm4::Op::kNop, kBufferEntryDwords - 5), 0,        0,        0};
   store_words(slot(), words);
   ++put_;
+}
+
+std::span<const uint32_t> Lane::next_part(std::span<const uint32_t> packets) const {
+  return packets.first(sdma::whole_packets(packets, options_.entries / 2));
+}
+
+/// Nothing says that a packet may not pass the ring's end, and nobody's does on queues of the
+/// kernel driver. Source: ROCR-Runtime, amd_blit_sdma.cpp, AcquireWriteAddress() and
+/// PadRingToEnd().
+void Lane::enqueue(std::span<const uint32_t> packets) {
+  BM_CHECK(options_.type == QueueType::kSdma && has_room(room_of(packets.size())));
+  const auto left = static_cast<size_t>(options_.entries - (put_ & (options_.entries - 1)));
+  if (packets.size() > left) {
+    const size_t first = sdma::whole_packets(packets, left);
+    BM_CHECK(left - first <= kMostFill);
+    store_words(slot(), packets.first(first));
+    for (size_t at = first; at < left; ++at) store32(slot() + at * 4, sdma::kNopWord);
+    put_ += left;
+    packets = packets.subspan(first);
+  }
+  store_words(slot(), packets);
+  put_ += packets.size();
 }
 
 /// The first word makes a packet valid, so it is written last.
@@ -145,7 +166,7 @@ void Lane::publish() {
   uint64_t pointer = put_, doorbell = put_ - 1;
   switch (options_.type) {
     case QueueType::kPm4: doorbell = pointer = put_ * kBufferEntryDwords; break;
-    case QueueType::kSdma: doorbell = pointer = put_ * kBufferEntryDwords * 4; break;
+    case QueueType::kSdma: doorbell = pointer = put_ * 4; break;
     case QueueType::kAql: break;  // the doorbell names the last packet, not the next
   }
   publish64(queue_->write_pointer, pointer);
@@ -154,13 +175,13 @@ void Lane::publish() {
 }
 
 void Lane::collect() {
-  const uint64_t passed = load_word(fence_.host());
-  while (num_marks_ > 0 && marks_[first_mark_].fence <= passed) {
+  const uint64_t done = passed();
+  while (num_marks_ > 0 && marks_[first_mark_].fence <= done) {
     begin_ = marks_[first_mark_].position;
     first_mark_ = (first_mark_ + 1) % kMarks;
     --num_marks_;
   }
-  std::erase_if(apart_, [&](const Apart& apart) { return apart.fence <= passed; });
+  std::erase_if(apart_, [&](const Apart& apart) { return apart.fence <= done; });
 }
 
 bool Lane::has_space(uint64_t bytes) {
@@ -207,7 +228,16 @@ void Lane::finish() {
   marks_[(first_mark_ + num_marks_++) % kMarks] = {next_, fence_value_};
 }
 
-bool Lane::has_passed(uint64_t fence) const { return load_word(fence_.host()) >= fence; }
+uint64_t Lane::passed() const {
+  uint64_t least = load_word(fence_.host());
+  for (uint32_t reader = 1; reader < options_.readers; ++reader)
+    least = std::min(least, load_word(fence_.host() + reader * kFenceBytes));
+  return least;
+}
+
+Status Lane::wait_passed(uint64_t fence) const {
+  return wait_until([&] { return has_passed(fence); }, "an earlier replay has not ended");
+}
 
 Status Lane::drain() {
   publish();
@@ -217,12 +247,12 @@ Status Lane::drain() {
 std::string Lane::state() const {
   const char* name = options_.type == QueueType::kSdma ? "copy" : "compute";
   const uint64_t written = put_ & (options_.entries - 1), read = read_entries();
-  std::string text =
-      fmt::format("{} ring: {} written, {} read, of {}; fence {} of {}", name, written, read,
-                  options_.entries, load_word(fence_.host()), fence_value_);
+  std::string text = fmt::format(
+      "{} ring: {} written, {} read, of {}{}; fence {} of {}", name, written, read,
+      options_.entries, options_.type == QueueType::kSdma ? " dwords" : "", passed(), fence_value_);
   if (read == written || !is_busy()) return text;
   // Who reads waits at a packet or is halted; who never read may not have been told.
-  text += load_word(fence_.host()) == 0 && read == 0
+  text += passed() == 0 && read == 0
               ? ", nothing was ever read: its doorbell may not reach it, or the engine stands"
               : ", nothing new was read: the engine stands or works on what it read";
   return text;

@@ -1,16 +1,22 @@
 #pragma once
 // One hardware queue as a stream of submissions: ring with tracked consumption, command space that
 // is reused only after the GPU has passed it, and the doorbell.
+//
+// Copies are packets in the ring itself: the kernel driver leaves IB_ENABLE of its copy queues
+// clear, so that they run no indirect buffers. Source: Linux, kfd_mqd_manager_v11.c (v9, v10, v12
+// alike), init_mqd_sdma() and update_mqd_sdma(), which never write sdmax_rlcx_ib_cntl.
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "drivers/amd/aql/packets.h"
 #include "drivers/amd/kernel_interface.h"
 #include "drivers/amd/memory_pool.h"
+#include "drivers/amd/sdma/packets.h"
 #include "runtime/base/result.h"
 
 namespace bm::amd {
@@ -18,7 +24,8 @@ namespace bm::amd {
 struct LaneOptions {
   QueueType type = QueueType::kPm4;
   uint32_t entries = 1024;           ///< of the ring; power of two
-  uint64_t command_bytes = 4 << 20;  ///< space for submissions in flight
+  uint64_t command_bytes = 4 << 20;  ///< space for submissions in flight; copy lanes have none
+  uint32_t readers = 1;              ///< chiplets that each run every buffer of the ring
   uint32_t sdma_engine = 0;
   uint32_t priority = 7;
 };
@@ -29,8 +36,9 @@ struct CommandSpace {
   std::byte* host = nullptr;
 };
 
-/// The ring holds entries of one size: PM4 and SDMA rings buffers to run, AQL rings packets. No
-/// entry is written before the GPU has read the one that was there. Thread: callers serialise.
+/// The ring holds entries of one size: PM4 rings buffers to run, AQL rings packets, SDMA rings the
+/// dwords of packets, none of which passes the ring's end. No entry is written before the GPU has
+/// read the one that was there. Thread: callers serialise.
 class Lane {
  public:
   static Result<std::unique_ptr<Lane>> create(KernelInterface& kernel, MemoryPool& pool,
@@ -46,9 +54,12 @@ class Lane {
   Result<CommandSpace> reserve(uint64_t bytes);
   bool has_space(uint64_t bytes);
 
-  /// Value the next submission's words must write to fence_va() at their end.
+  /// Value the next submission's words must write to fence_va() at their end, and the k-th reader
+  /// of several kFenceBytes * k further on: what one has passed others may still be reading.
   uint64_t next_fence() const { return fence_value_ + 1; }
   uint64_t fence_va() const { return fence_.va(); }
+  uint32_t readers() const { return options_.readers; }
+  static constexpr uint64_t kFenceBytes = 64;
   /// To be called once per submission whose words hold next_fence().
   void finish();
 
@@ -60,9 +71,18 @@ class Lane {
   void enqueue(uint64_t va, uint32_t dwords);
   /// The same for a packet of an AQL lane.
   void enqueue(const aql::Words& packet);
+  /// The same for packets of a copy lane: all of next_part(), after has_room(room_of()).
+  void enqueue(std::span<const uint32_t> packets);
+  /// As many of these packets as may be enqueued at once.
+  std::span<const uint32_t> next_part(std::span<const uint32_t> packets) const;
+  /// Entries for packets of `dwords`, with what is filled up at the ring's end.
+  static uint32_t room_of(size_t dwords) { return static_cast<uint32_t>(dwords) + kMostFill; }
   void publish();
 
-  bool has_passed(uint64_t fence) const;
+  /// Whether every reader has.
+  bool has_passed(uint64_t fence) const { return passed() >= fence; }
+  /// Waits, bounded, until every reader has.
+  Status wait_passed(uint64_t fence) const;
   bool is_busy() const { return !has_passed(fence_value_); }
   /// Waits, bounded, until everything finished so far has been executed.
   Status drain();
@@ -82,6 +102,7 @@ class Lane {
   Status open();
   uint32_t entry_bytes() const;
   uint64_t read_entries() const;
+  uint64_t passed() const;
   std::byte* slot() const;
   void collect();
   bool fits(uint64_t bytes) const { return next_ + bytes - begin_ <= options_.command_bytes; }
@@ -97,6 +118,7 @@ class Lane {
   uint64_t put_ = 0, published_ = 0;  ///< entries
   uint64_t fence_value_ = 0;
   uint64_t next_ = 0, begin_ = 0;  ///< command space, bytes since the start
+  static constexpr uint32_t kMostFill = sdma::kLongestDwords - 1;
   static constexpr size_t kMarks = 256;
   std::array<Mark, kMarks> marks_{};
   size_t first_mark_ = 0, num_marks_ = 0;

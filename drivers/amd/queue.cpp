@@ -57,7 +57,10 @@ AmdQueue::AmdQueue(std::shared_ptr<Gpu> gpu, Lane* compute, Lane* copies)
   base_.gpu = gpu_.get();
   base_.has_compute = compute != nullptr;
   base_.is_aql = compute != nullptr && compute->type() == QueueType::kAql;
-  if (compute != nullptr) base_.queue_object = compute->queue().object_va;
+  if (compute != nullptr) {
+    base_.queue_object = compute->queue().object_va;
+    base_.readers = compute->readers();
+  }
   for (size_t lane = 0; lane < kLanes; ++lane)
     if (lanes_[lane] != nullptr) base_.fence_va[lane] = lanes_[lane]->fence_va();
   base_.arguments = [pool = &gpu_->pool](uint64_t va, uint64_t bytes) {
@@ -116,11 +119,32 @@ Status AmdQueue::make_room(const std::array<uint32_t, kLanes>& counts) {
   return {};
 }
 
+Status AmdQueue::enqueue_copies(std::span<const uint32_t> packets) {
+  Lane& lane = *lanes_[kCopyLane];
+  while (!packets.empty()) {
+    const std::span<const uint32_t> part = lane.next_part(packets);
+    const uint32_t room = Lane::room_of(part.size());
+    if (!lane.has_room(room)) {
+      publish_all();
+      BM_TRY(lane.wait_room(room));
+    }
+    lane.enqueue(part);
+    packets = packets.subspan(part.size());
+  }
+  return {};
+}
+
 /// In the order of submission: whatever a full ring waits for has been announced by then.
+/// `copies`: words of the copy lane, `enqueue`: for entries of the compute lane.
 template <class Enqueue>
-Status AmdQueue::enqueue_all(std::span<const Entry> entries, const Enqueue& enqueue) {
+Status AmdQueue::enqueue_all(std::span<const Entry> entries, std::span<const uint32_t> copies,
+                             const Enqueue& enqueue) {
   for (const Entry& entry : entries) {
     Lane& lane = *lanes_[entry.lane];
+    if (entry.lane == kCopyLane) {
+      BM_TRY(enqueue_copies(copies.subspan(entry.first, entry.dwords)));
+      continue;
+    }
     if (!lane.has_room(1)) {
       publish_all();
       BM_TRY(lane.wait_room(1));
@@ -146,9 +170,8 @@ Status AmdQueue::submit_now(std::span<const hal::Command> commands) {
   BM_TRY(rebase_handovers(commands.size() + 1));
   ScriptContext where = context();
   CommandSpace data;
-  if (const uint64_t bytes = data_bound(commands); bytes != 0) {
-    data = BM_TRY((lanes_[kComputeLane] != nullptr ? lanes_[kComputeLane] : lanes_[kCopyLane])
-                      ->reserve(bytes));
+  if (const uint64_t bytes = data_bound(commands); bytes != 0 && where.has_compute) {
+    data = BM_TRY(lanes_[kComputeLane]->reserve(bytes));
     where.data_va = data.va;
   }
   where.waits_for_copies = where.has_compute && load_word(words_.host() + kToCompute) < handovers_;
@@ -166,22 +189,22 @@ Status AmdQueue::submit_now(std::span<const hal::Command> commands) {
 
 Status AmdQueue::submit_script() {
   std::array<uint32_t, kLanes> counts{};
-  for (const Entry& entry : script_.entries) ++counts[entry.lane];
-  std::array<CommandSpace, kLanes> spaces;
-  for (size_t lane = 0; lane < kLanes; ++lane)
-    if (!script_.words[lane].empty())
-      spaces[lane] = BM_TRY(lanes_[lane]->reserve(script_.words[lane].size() * 4));
+  for (const Entry& entry : script_.entries) counts[entry.lane] += room_of(entry);
+  const std::vector<uint32_t>& words = script_.words[kComputeLane];
+  CommandSpace space;
+  if (!words.empty()) space = BM_TRY(lanes_[kComputeLane]->reserve(words.size() * 4));
   BM_TRY(make_room(counts));
-  for (size_t lane = 0; lane < kLanes; ++lane) store_words(spaces[lane].host, script_.words[lane]);
-  const Status enqueued = enqueue_all(script_.entries, [&](Lane& lane, const Entry& entry) {
+  store_words(space.host, words);
+  const auto enqueue = [&](Lane& lane, const Entry& entry) {
+    const uint64_t va = space.va + uint64_t{entry.first} * 4;
     if (entry.is_packet)
       lane.enqueue(script_.packets[entry.first]);
     else if (lane.type() == QueueType::kAql)
-      lane.enqueue(aql::encode(aql::Pm4Indirect{
-          .address = spaces[entry.lane].va + uint64_t{entry.first} * 4, .dwords = entry.dwords}));
+      lane.enqueue(aql::encode(aql::Pm4Indirect{.address = va, .dwords = entry.dwords}));
     else
-      lane.enqueue(spaces[entry.lane].va + uint64_t{entry.first} * 4, entry.dwords);
-  });
+      lane.enqueue(va, entry.dwords);
+  };
+  const Status enqueued = enqueue_all(script_.entries, script_.words[kCopyLane], enqueue);
   handovers_ += script_.handovers;
   finish(script_.lane_used);
   return enqueued;
@@ -224,6 +247,9 @@ Status AmdQueue::replay(hal::Recording& recording, std::span<const uint64_t> val
 Status AmdQueue::replay_now(AmdRecording& recording, std::span<const uint64_t> values) {
   BM_TRY(gpu_->health_locked());
   BM_TRY(rebase_handovers(recording.handovers() + 1));
+  // The caller has seen its last signal, which one chiplet wrote; others may still be reading.
+  if (Lane* const compute = lanes_[kComputeLane]; compute != nullptr && compute->readers() > 1)
+    BM_TRY(compute->wait_passed(recording.last_fence()));
   BM_TRY(make_room({recording.count(kComputeLane), recording.count(kCopyLane)}));
   std::array<uint64_t, kLanes> fences{};
   std::array<bool, kLanes> used{};
@@ -232,7 +258,7 @@ Status AmdQueue::replay_now(AmdRecording& recording, std::span<const uint64_t> v
     if (lanes_[lane] != nullptr) fences[lane] = lanes_[lane]->next_fence();
   }
   BM_TRY(recording.patch(values, handovers_, fences));
-  const Status enqueued = enqueue_all(recording.entries(), [&](Lane& lane, const Entry& entry) {
+  const auto enqueue = [&](Lane& lane, const Entry& entry) {
     if (entry.is_packet)
       lane.enqueue(recording.packet(entry));
     else if (lane.type() == QueueType::kAql)
@@ -240,10 +266,11 @@ Status AmdQueue::replay_now(AmdRecording& recording, std::span<const uint64_t> v
           aql::Pm4Indirect{.address = recording.entry_va(entry), .dwords = entry.dwords}));
     else
       lane.enqueue(recording.entry_va(entry), entry.dwords);
-  });
+  };
+  const Status enqueued = enqueue_all(recording.entries(), recording.copy_words(), enqueue);
   handovers_ += recording.handovers();
   finish(used);
-  recording.mark_used();
+  recording.mark_used(fences[kComputeLane]);
   gpu_->log.note_replay(recording.names());
   return enqueued;
 }
@@ -255,13 +282,9 @@ Status AmdQueue::run_copies(const std::function<void(sdma::Writer&)>& emit) {
   emit(writer);
   writer.put(sdma::Fence{lane.fence_va(), lo32(lane.next_fence())});
   writer.put(sdma::Fence{lane.fence_va() + 4, hi32(lane.next_fence())});
-  writer.pad();
-  const CommandSpace space = BM_TRY(lane.reserve(scratch_words_.size() * 4));
-  BM_TRY(lane.wait_room(1));
-  store_words(space.host, scratch_words_);
-  lane.enqueue(space.va, static_cast<uint32_t>(scratch_words_.size()));
+  const Status enqueued = enqueue_copies(scratch_words_);
   lane.finish();
-  return gpu_->with_cause(lane.drain());
+  return gpu_->with_cause(enqueued ? lane.drain() : enqueued);
 }
 
 }  // namespace bm::amd

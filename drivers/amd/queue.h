@@ -41,7 +41,9 @@ class AmdQueue final : public hal::Queue {
   Status make_room(const std::array<uint32_t, kLanes>& counts);
   Status submit_script();
   template <class Enqueue>
-  Status enqueue_all(std::span<const Entry> entries, const Enqueue& enqueue);
+  Status enqueue_all(std::span<const Entry> entries, std::span<const uint32_t> copies,
+                     const Enqueue& enqueue);
+  Status enqueue_copies(std::span<const uint32_t> packets);
   void publish_all();
   void finish(const std::array<bool, kLanes>& used);
 

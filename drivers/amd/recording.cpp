@@ -34,8 +34,8 @@ tl::unexpected<Error> no_such_place(const hal::Patch& patch, size_t commands) {
 }  // namespace
 
 uint64_t AmdRecording::bytes_for(const Script& script) {
-  uint64_t words = aligned_words(script.data.size());
-  for (const auto& lane : script.words) words += aligned_words(lane.size());
+  const uint64_t words = uint64_t{aligned_words(script.data.size())} +
+                         aligned_words(script.words[kComputeLane].size());
   return std::max<uint64_t>(words * 4, MemoryPool::kAlignment);
 }
 
@@ -49,7 +49,8 @@ Result<std::unique_ptr<AmdRecording>> AmdRecording::build(std::shared_ptr<Gpu> g
   BM_TRY(recording->lay_out(script));
   for (const hal::Patch& patch : patches) BM_TRY(recording->add_patch(script, patch));
   BM_TRY(recording->sort_stores());
-  store_words(recording->memory_.host(), recording->shadow_);
+  store_words(recording->memory_.host(),
+              std::span(recording->shadow_).first(recording->first_[kCopyLane]));
   return recording;
 }
 
@@ -61,20 +62,17 @@ const aql::Words& AmdRecording::packet(const Entry& entry) const {
 }
 
 Status AmdRecording::lay_out(Script& script) {
-  uint32_t next = aligned_words(script.data.size());
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    first_[lane] = next;
-    next += aligned_words(script.words[lane].size());
-  }
-  shadow_.assign(std::max(next, kAlignWords), 0);
+  first_[kComputeLane] = aligned_words(script.data.size());
+  first_[kCopyLane] = first_[kComputeLane] + aligned_words(script.words[kComputeLane].size());
+  shadow_.assign(first_[kCopyLane] + script.words[kCopyLane].size(), 0);
   std::ranges::copy(script.data, shadow_.begin());
   for (size_t lane = 0; lane < kLanes; ++lane)
     std::ranges::copy(script.words[lane], shadow_.begin() + first_[lane]);
-  for (const Entry& entry : script.entries) ++counts_[entry.lane];
-  for (size_t lane = 0; lane < kLanes; ++lane)
-    if (lanes_[lane] != nullptr && counts_[lane] > lanes_[lane]->entries() / 2)
-      return fail(Code::kUnsupported, "a recording of {} entries for a ring of {}", counts_[lane],
-                  lanes_[lane]->entries());
+  for (const Entry& entry : script.entries) counts_[entry.lane] += room_of(entry);
+  if (const Lane* const compute = lanes_[kComputeLane];
+      compute != nullptr && counts_[kComputeLane] > compute->entries() / 2)
+    return fail(Code::kUnsupported, "a recording of {} entries for a ring of {}",
+                counts_[kComputeLane], compute->entries());
   entries_ = script.entries;
   packets_ = script.packets;
   handover_stores_ = script.handover_spots;
@@ -205,7 +203,7 @@ Status AmdRecording::sort_stores() {
 void AmdRecording::set(uint32_t at, uint32_t value) {
   if (shadow_[at] == value) return;
   shadow_[at] = value;
-  store32(memory_.host() + uint64_t{at} * 4, value);
+  if (at < first_[kCopyLane]) store32(memory_.host() + uint64_t{at} * 4, value);
 }
 
 Status AmdRecording::check(const Store& store, uint64_t value) const {
@@ -319,8 +317,11 @@ Status AmdRecording::patch(std::span<const uint64_t> values, uint64_t handovers,
   }
   for (size_t lane = 0; lane < kLanes; ++lane) {
     if (!lane_used_[lane]) continue;
-    set(place(lane, fence_at_[lane]), lo32(fences[lane]));
-    set(place(lane, fence_high(lane, fence_at_[lane])), hi32(fences[lane]));
+    for (uint32_t reader = 0; reader < lanes_[lane]->readers(); ++reader) {
+      const uint32_t low = fence_at_[lane] + reader * kNextFence;
+      set(place(lane, low), lo32(fences[lane]));
+      set(place(lane, fence_high(lane, low)), hi32(fences[lane]));
+    }
   }
   return {};
 }

@@ -15,14 +15,15 @@
 
 namespace bm::amd {
 
-/// Data, then each lane's words, at one address. Packets of AQL lanes are kept here and copied into
-/// the ring. Thread: under the GPU's mutex, the destructor takes it.
+/// Data, then the compute lane's words, at one address. Packets of AQL lanes and the copy lane's
+/// words are kept here and copied into the ring. Thread: under the GPU's mutex, the destructor
+/// takes it.
 class AmdRecording final : public hal::Recording {
  public:
   /// `script` was encoded with `data_va` = memory.va(). `lanes`: that run it, null where none.
   /// `scratch`: what its launches use.
-  /// Errors: kInvalidArgument for a patch of nothing, or two of one place; kUnsupported when a lane
-  /// needs more entries than half its ring has.
+  /// Errors: kInvalidArgument for a patch of nothing, or two of one place; kUnsupported when the
+  /// compute lane needs more entries than half its ring has.
   static Result<std::unique_ptr<AmdRecording>> build(std::shared_ptr<Gpu> gpu, Allocation memory,
                                                      Script script,
                                                      std::span<const hal::Patch> patches,
@@ -40,7 +41,11 @@ class AmdRecording final : public hal::Recording {
                const std::array<uint64_t, kLanes>& fences);
 
   std::span<const Entry> entries() const { return entries_; }
+  /// Places of the lane's ring, at most.
   uint32_t count(size_t lane) const { return counts_[lane]; }
+  std::span<const uint32_t> copy_words() const {
+    return std::span(shadow_).subspan(first_[kCopyLane]);
+  }
   uint64_t entry_va(const Entry& entry) const {
     return memory_.va() + (uint64_t{first_[entry.lane]} + entry.first) * 4;
   }
@@ -50,7 +55,12 @@ class AmdRecording final : public hal::Recording {
   bool ends_on_copies() const { return ends_on_copies_; }
   const std::shared_ptr<const std::string>& names() const { return names_; }
   const Gpu* gpu() const { return gpu_.get(); }
-  void mark_used() { is_used_ = true; }
+  /// `fence`: of the compute lane.
+  void mark_used(uint64_t fence) {
+    is_used_ = true;
+    last_fence_ = fence;
+  }
+  uint64_t last_fence() const { return last_fence_; }  ///< 0: never replayed
 
  private:
   enum class Kind : uint8_t {
@@ -96,7 +106,7 @@ class AmdRecording final : public hal::Recording {
   std::array<Lane*, kLanes> lanes_;
   std::shared_ptr<ScratchArea> scratch_;
   std::array<uint32_t, kLanes> first_{}, counts_{};
-  std::vector<uint32_t> shadow_;
+  std::vector<uint32_t> shadow_;  ///< of memory_, then the copy lane's words
   std::vector<aql::Words> packets_;
   aql::Words no_launch_ = aql::encode(aql::BarrierAnd{});
   std::vector<Entry> entries_;
@@ -110,6 +120,7 @@ class AmdRecording final : public hal::Recording {
   bool ends_on_copies_ = false;
   std::shared_ptr<const std::string> names_;
   bool is_used_ = false;
+  uint64_t last_fence_ = 0;
 };
 
 }  // namespace bm::amd

@@ -19,11 +19,15 @@ ScratchSize scratch_size(const GpuFacts& facts, uint64_t wave_bytes, uint32_t sh
   const RegisterField count = kGc1100ComputeTmpringSizeWaves;
   ScratchSize size;
   size.wave_bytes = align_up(wave_bytes, uint64_t{chip.scratch_unit});
-  // WAVES counts per shader engine or per chiplet.
-  const uint64_t counters = chip.is_scratch_per_engine ? facts.engines_per_xcc : 1;
+  // WAVES counts per shader engine or per chiplet; the waves of a chiplet are a multiple of its
+  // engines either way. Source: ROCR-Runtime, amd_aql_queue.cpp, FillComputeTmpRingSize(), which
+  // asserts it, and FillComputeTmpRingSize_Gfx11().
+  const uint64_t engines = std::max<uint64_t>(facts.engines_per_xcc, 1);
+  const uint64_t step = chip.is_scratch_per_engine ? 1 : engines;
   const uint64_t all = uint64_t{facts.scratch_slots_per_cu} * facts.cus_per_xcc;
-  const uint64_t counted = std::clamp<uint64_t>(all / counters / share, 1, count.max());
-  size.xcc_bytes = align_up(size.wave_bytes * counted * counters, kAreaUnit);
+  const uint64_t each = std::clamp<uint64_t>(all / engines / share, 1, count.max() / step);
+  const uint64_t counted = each * step;
+  size.xcc_bytes = align_up(size.wave_bytes * each * engines, kAreaUnit);
   size.tmpring =
       count.put(static_cast<uint32_t>(counted)) |
       chip.scratch_wave_size.put(static_cast<uint32_t>(size.wave_bytes / chip.scratch_unit));

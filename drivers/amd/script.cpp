@@ -74,6 +74,9 @@ class Encoder {
 
   Status store(uint64_t address, uint64_t value, const char* what);
   uint32_t put_fences(uint64_t address, uint64_t value);
+  uint32_t release(const pm4::ReleaseMem& packet, uint32_t reader = 0) {
+    return pm4::release_once(pm4_, packet, context_.readers, reader);
+  }
   void acquire_all();
   Status make_blocks(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part);
   void launch_pm4(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part);
@@ -151,9 +154,9 @@ Status Encoder::store(uint64_t address, uint64_t value, const char* what) {
   if (lane_ == kComputeLane) {
     spot() = {.kind = Spot::Kind::kSignal,
               .lane = lane_,
-              .at = pm4_.put(pm4::ReleaseMem{.caches = pm4::cache_actions(chip_.caches).release,
-                                             .address = address,
-                                             .value = value})};
+              .at = release({.caches = pm4::cache_actions(chip_.caches).release,
+                             .address = address,
+                             .value = value})};
   } else {
     flush_peers();
     spot() = {.kind = Spot::Kind::kFences, .lane = lane_, .at = put_fences(address, value)};
@@ -165,10 +168,9 @@ Status Encoder::encode(const hal::Timestamp& c) {
   if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.dst), "Timestamp"));
   const uint64_t address = raw(c.dst) & ~uint64_t{7};
   if (lane_ == kComputeLane) {
-    spot() = {
-        .kind = Spot::Kind::kSignal,
-        .lane = lane_,
-        .at = pm4_.put(pm4::ReleaseMem{.data = pm4::ReleaseData::kClock, .address = address})};
+    spot() = {.kind = Spot::Kind::kSignal,
+              .lane = lane_,
+              .at = release({.data = pm4::ReleaseData::kClock, .address = address})};
   } else {
     spot() = {.kind = Spot::Kind::kStamp, .lane = lane_, .at = sdma_.put(sdma::Timestamp{address})};
   }
@@ -332,9 +334,9 @@ void Encoder::to_lane(size_t lane) {
     return;
   }
   const uint64_t value = context_.handovers + ++ordinal_;
-  const uint32_t at = pm4_.put(pm4::ReleaseMem{.caches = pm4::cache_actions(chip_.caches).release,
-                                               .address = context_.to_copies,
-                                               .value = value});
+  const uint32_t at = release({.caches = pm4::cache_actions(chip_.caches).release,
+                               .address = context_.to_copies,
+                               .value = value});
   script_.handover_spots.push_back(
       {.lane = kComputeLane, .low = at + 4, .high = at + 5, .ordinal = ordinal_});
   // What was written so far must be in its ring before the copies that wait for it.
@@ -360,7 +362,6 @@ void Encoder::hand_back() {
 /// Ends a segment, so that what follows gets an entry of its own.
 void Encoder::close(size_t lane) {
   if (script_.words[lane].size() == segment_[lane]) return;
-  if (lane == kCopyLane) sdma_.pad();
   const auto end = static_cast<uint32_t>(script_.words[lane].size());
   script_.entries.push_back(
       {.lane = lane, .is_packet = false, .first = segment_[lane], .dwords = end - segment_[lane]});
@@ -371,11 +372,13 @@ void Encoder::close(size_t lane) {
 void Encoder::end(size_t lane) {
   if (!script_.lane_used[lane] && script_.words[lane].size() == segment_[lane]) return;
   if (lane == kComputeLane) {
-    script_.fence_at[lane] =
-        pm4_.put(pm4::ReleaseMem{.caches = pm4::cache_actions(chip_.caches).release,
-                                 .address = context_.fence_va[lane],
-                                 .value = context_.fence[lane]}) +
-        4;
+    for (uint32_t reader = 0; reader < context_.readers; ++reader) {
+      const uint32_t at = release({.caches = pm4::cache_actions(chip_.caches).release,
+                                   .address = context_.fence_va[lane] + reader * Lane::kFenceBytes,
+                                   .value = context_.fence[lane]},
+                                  reader);
+      if (reader == 0) script_.fence_at[lane] = at + 4;
+    }
   } else {
     flush_peers();
     script_.fence_at[lane] =

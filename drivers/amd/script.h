@@ -2,8 +2,9 @@
 // Commands as packets: a pure function of chip, addresses and commands.
 //
 // A compute queue has two lanes, because copies run on a copy engine: two words in memory keep the
-// order. A copy queue has the second lane only. A lane's words come in segments, each an entry of
-// its ring; on AQL lanes launches are entries of their own.
+// order. A copy queue has the second lane only. A lane's words come in segments: of the compute
+// lane each is a buffer, an entry of its ring; of the copy lane packets that go into the ring
+// themselves. On AQL lanes launches are entries of their own.
 
 #include <array>
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "drivers/amd/aql/packets.h"
 #include "drivers/amd/gpu.h"
+#include "drivers/amd/pm4/compute.h"
 #include "runtime/hal/command.h"
 
 namespace bm::amd {
@@ -24,6 +26,7 @@ struct ScriptContext {
   const Gpu* gpu = nullptr;  ///< programs of other devices are refused
   bool has_compute = true;
   bool is_aql = false;            ///< of the compute lane
+  uint32_t readers = 1;           ///< chiplets that run every word of the compute lane
   bool keeps_arguments = false;   ///< argument blocks are copied to Script::data
   uint64_t to_copies = 0;         ///< word: the compute lane hands over
   uint64_t to_compute = 0;        ///< word: the copy lane hands back
@@ -31,7 +34,9 @@ struct ScriptContext {
   bool waits_for_copies = false;  ///< the compute lane begins by waiting for `handovers`
   uint64_t data_va = 0;           ///< where Script::data will lie; multiple of 256
   uint64_t queue_object = 0;
-  std::array<uint64_t, kLanes> fence_va{}, fence{};  ///< written at the end of each lane used
+  std::array<uint64_t, kLanes> fence_va{},
+      fence{};  ///< written at the end of each lane used; see
+                ///< Lane::next_fence() where readers are several
   const ScratchArea* scratch = nullptr;
   /// The CPU's view of an argument block, or nullptr.
   std::function<const std::byte*(uint64_t va, uint64_t bytes)> arguments;
@@ -72,6 +77,11 @@ struct Entry {
   uint32_t first = 0, dwords = 0;
 };
 
+/// Places of its ring that an entry takes, at most.
+inline uint32_t room_of(const Entry& entry) {
+  return entry.lane == kCopyLane ? Lane::room_of(entry.dwords) : 1;
+}
+
 struct Script {
   std::array<std::vector<uint32_t>, kLanes> words;
   std::vector<uint32_t> data;  ///< argument blocks and dispatch packets
@@ -81,7 +91,8 @@ struct Script {
   std::vector<Spot> spots;  ///< one per command
   std::vector<CopyPart> copies;
   std::vector<HandoverSpot> handover_spots;
-  std::array<uint32_t, kLanes> fence_at{};  ///< of the fence's low word; valid where lane_used
+  std::array<uint32_t, kLanes> fence_at{};  ///< of the fence's low word; valid where lane_used.
+                                            ///< Of further readers each kNextFence further on
   std::array<bool, kLanes> lane_used{};
   uint64_t handovers = 0;       ///< made by this script
   bool ends_on_copies = false;  ///< the compute lane must wait before later work
@@ -93,6 +104,9 @@ struct Script {
 constexpr uint32_t fence_high(size_t lane, uint32_t low) {
   return low + (lane == kCopyLane ? 4 : 1);
 }
+
+/// Words from one reader's fence to the next one's: RELEASE_MEM behind PRED_EXEC.
+inline constexpr uint32_t kNextFence = pm4::kOnceDwords;
 
 /// Errors: kInvalidArgument unless `address` may be that of a signal.
 Status check_word(uint64_t address, const char* command);

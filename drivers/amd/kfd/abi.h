@@ -72,6 +72,16 @@ struct WaitEvents {
   uint32_t result;  ///< out
   static constexpr unsigned long kRequest = request(kReadWrite, 24, 0x0c);
 };
+struct GetApertures {
+  uint64_t to;     ///< ProcessApertures[count]
+  uint32_t count;  ///< in: room; out: how many
+  uint32_t pad;
+  static constexpr unsigned long kRequest = request(kReadWrite, 16, 0x14);
+};
+struct ProcessApertures {
+  uint64_t lds_base, lds_limit, scratch_base, scratch_limit, memory_base, memory_limit;
+  uint32_t gpu_id, pad;
+};
 struct AcquireVm {
   uint32_t drm_fd, gpu_id;
   static constexpr unsigned long kRequest = request(kWrite, 8, 0x15);
@@ -107,6 +117,8 @@ struct RuntimeEnable {
   uint32_t mode, capabilities;
   static constexpr unsigned long kRequest = request(kReadWrite, 16, 0x25);
 };
+/// KFD_RUNTIME_ENABLE_MODE_ENABLE_MASK; bit 1, _TTMP_SAVE_MASK, would save trap temporaries.
+inline constexpr uint32_t kRuntimeEnableMode = 1;
 
 static_assert(GetVersion::kRequest == 0x80084b01 && CreateQueue::kRequest == 0xc0604b02);
 static_assert(sizeof(CreateQueue) == 96 && offsetof(CreateQueue, ring_bytes) == 32 &&
@@ -118,6 +130,7 @@ static_assert(sizeof(EventData) == 48 && offsetof(EventData, event_id) == 40);
 static_assert(sizeof(WaitEvents) == 24 && WaitEvents::kRequest == 0xc0184b0c);
 static_assert(sizeof(AllocMemory) == 40 && AllocMemory::kRequest == 0xc0284b16);
 static_assert(sizeof(MapMemory) == 24 && MapMemory::kUnmapRequest == 0xc0184b19);
+static_assert(GetApertures::kRequest == 0xc0104b14 && sizeof(ProcessApertures) == 56);
 static_assert(sizeof(AvailableMemory) == 16 && sizeof(RuntimeEnable) == 16);
 static_assert(AcquireVm::kRequest == 0x40084b15 && FreeMemory::kRequest == 0x40084b17);
 

@@ -58,9 +58,12 @@ Status Session::start(uint64_t window) {
                 version.major, version.minor, kMajor, kLeastMinor, kMajor);
   minor_ = version.minor;
   if (minor_ >= kRuntimeMinor) {
-    // Without a debugger; says that this process handles its own exceptions. Refusals (EBUSY: done
-    // already, EPERM: a debugger decides) leave everything usable.
+    // Without trap temporaries, as ROCR does it unless it is to be debugged; a debugger that
+    // attaches later finds a process it may stop. Refusals (EBUSY: done already; EEXIST: there are
+    // queues) leave everything usable. Sources: Linux, kfd_chardev.c, kfd_ioctl_runtime_enable(),
+    // where a mode without the bit disables; ROCR-Runtime, amd_topology.cpp, Load().
     RuntimeEnable enable{};
+    enable.mode = kRuntimeEnableMode;
     try_call(RuntimeEnable::kRequest, &enable);
   }
   return window == 0 ? Status{} : take_window(window);
@@ -141,10 +144,12 @@ Status Session::make_event_page(uint32_t gpu_id, int render) {
     // The one call that tells the kernel where the slots are; the event is not needed.
     Result<Event> event =
         made ? create_event(kEventSignal, true, memory.handle) : tl::unexpected(made.error());
-    if (event)
-      destroy_event(*event);
-    else
+    // Kernels before kfd_event_init_process() kept number 0 gave it to the first one, and an
+    // interrupt of context 0 is dropped on gfx9 (event_interrupt_isr_v9()): nobody gets it then.
+    if (!event)
       made = tl::unexpected(event.error());
+    else if (event->id != 0)
+      destroy_event(*event);
     FreeMemory free{memory.handle};
     if (!made) try_call(FreeMemory::kRequest, &free);
   }

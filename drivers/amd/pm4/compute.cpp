@@ -62,6 +62,13 @@ LaunchWords launch(Writer& writer, const RegisterMap& registers, RegisterSet set
   return words;
 }
 
+uint32_t release_once(Writer& writer, const ReleaseMem& packet, uint32_t xccs, uint32_t xcc) {
+  BM_CHECK(xcc < xccs && xccs <= 8);
+  if (xccs > 1)
+    writer.put(PredExec{.xccs = static_cast<uint8_t>(1u << xcc), .dwords = kReleaseDwords});
+  return writer.put(packet);
+}
+
 void flush_bar_writes(Writer& writer, const RegisterMap& registers) {
   if (!registers.has(Reg::BIF_BX_PF0_GPU_HDP_FLUSH_REQ)) return;
   // Each client has a bit; the CP of compute takes the first, CP0.

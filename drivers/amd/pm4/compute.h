@@ -42,6 +42,11 @@ uint32_t dispatch_initiator(RegisterSet set, bool is_wave32);
 LaunchWords launch(Writer& writer, const RegisterMap& registers, RegisterSet set,
                    const Launch& launch);
 
+/// Done by chiplet `xcc` alone where `xccs` run the words: without PRED_EXEC each would write, some
+/// long after the host has gone on. Returns as Writer::put(); dwords where there are several below.
+uint32_t release_once(Writer& writer, const ReleaseMem& packet, uint32_t xccs, uint32_t xcc = 0);
+inline constexpr uint32_t kReleaseDwords = 8, kOnceDwords = kReleaseDwords + 2;
+
 /// Writes of the CPU through the BAR become visible: request and wait. Nothing where `registers` do
 /// not have the bus block.
 void flush_bar_writes(Writer& writer, const RegisterMap& registers);

@@ -17,7 +17,9 @@ CacheActions cache_actions(CacheForm form) {
       return {.acquire_all = kInstructionsInv | kMetadataWb | kMetadataInv | kScalarInv |
                              kVectorInv | kL1Inv | kL2Inv | kL2Wb,
               .acquire_kernel = kMetadataWb | kMetadataInv | kScalarInv | kVectorInv | kL1Inv,
-              .release = eop::kMetadataWb | eop::kGl2Wb | eop::kSequential | eop::kBypass};
+              // GLM_INV must come with GLM_WB: gfx_v11_0_ring_emit_fence().
+              .release = eop::kMetadataWb | eop::kMetadataInv | eop::kGl2Wb | eop::kSequential |
+                         eop::kBypass};
     case CacheForm::kGcrNoGl1:
       return {.acquire_all = kInstructionsInv | kScalarInv | kVectorInv | kL2Inv | kL2Wb,
               .acquire_kernel = kScalarInv | kVectorInv,

@@ -198,16 +198,22 @@ uint32_t Writer::put(const Timestamp& p) {
   return add(kTimestamp | kStampGlobal, lo32(p.target), hi32(p.target));
 }
 
-void Writer::pad() {
-  while (words_.size() % kIndirectAlign != 0) words_.push_back(kNop);
-}
-
 Result<Decoded> decode(std::span<const uint32_t> words, SdmaForm form) {
   if (words.empty()) return fail(Code::kCorrupt, "SDMA: no words left");
   const uint32_t dwords = BM_TRY(length_of(words));
   if (dwords > words.size())
     return fail(Code::kCorrupt, "SDMA: packet of {} words, {} left", dwords, words.size());
   return Decoded{BM_TRY(decode_body(words.first(dwords), form)), dwords};
+}
+
+size_t whole_packets(std::span<const uint32_t> words, size_t room) {
+  if (words.size() <= room) return words.size();
+  for (size_t at = 0;;) {
+    const auto dwords = length_of(words.subspan(at));
+    BM_CHECK(dwords.has_value());
+    if (at + *dwords > room) return at;
+    at += *dwords;
+  }
 }
 
 std::string describe(const Packet& packet) {

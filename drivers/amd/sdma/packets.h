@@ -42,7 +42,8 @@ struct Fill {
   uint64_t bytes = 0;   ///< multiple of 4, at most max_piece()
   bool operator==(const Fill&) const = default;
 };
-/// Runs words elsewhere; in a ring it must end at a multiple of 8 dwords.
+/// Runs words elsewhere; in a ring it must end at a multiple of 8 dwords. Only where the queue's
+/// IB_CNTL.IB_ENABLE is set: GpuFacts::has_indirect_copies.
 struct Indirect {
   uint64_t address = 0;  ///< multiple of 32
   uint32_t dwords = 0;   ///< multiple of 8, at most 20 bits
@@ -76,6 +77,10 @@ using Packet =
 
 /// Dwords of a packet.
 inline constexpr uint32_t kCopyDwords = 7, kIndirectDwords = 6, kFenceDwords = 4, kWaitDwords = 6;
+/// Of all but WRITE and NOP over words, which have any length.
+inline constexpr uint32_t kLongestDwords = kCopyDwords;
+/// One dword passed over, on every engine and firmware; longer ones need BURST_NOP.
+inline constexpr uint32_t kNopWord = 0;
 /// Headers of a copy, and of the same words passed over.
 inline constexpr uint32_t kCopyHeader = 1, kSkippedCopyHeader = (kCopyDwords - 1) << 16;
 /// Indices of patchable words in a packet.
@@ -107,8 +112,6 @@ class Writer {
   uint32_t put(const Packet& packet) {
     return std::visit([this](const auto& p) { return put(p); }, packet);
   }
-  /// NOPs up to a multiple of kIndirectAlign.
-  void pad();
 
  private:
   template <class... Values>
@@ -127,6 +130,9 @@ struct Decoded {
 };
 /// First packet of `words`; spans in it view `words`. Errors: kCorrupt naming what is wrong.
 Result<Decoded> decode(std::span<const uint32_t> words, SdmaForm form);
+/// Dwords of the packets at the start of `words` that fit whole into `room` dwords. `words` are of
+/// whole packets that a Writer made: others break a promise of the caller.
+size_t whole_packets(std::span<const uint32_t> words, size_t room);
 std::string describe(const Packet& packet);
 
 }  // namespace bm::amd::sdma

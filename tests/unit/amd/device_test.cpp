@@ -10,8 +10,10 @@
 #include <numeric>
 #include <thread>
 
+#include "drivers/amd/chips.h"
 #include "drivers/amd/device.h"
 #include "drivers/amd/kfd/gpu.h"
+#include "drivers/amd/scratch.h"
 #include "runtime/base/env.h"
 #include "runtime/hal/device.h"
 #include "runtime/hal/waiting.h"
@@ -168,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
     Modes, AmdDeviceTest,
     testing::Values(Mode{"gfx1100", PacketMode::kPm4, 1}, Mode{"gfx1100", PacketMode::kAql, 1},
                     Mode{"gfx1201", PacketMode::kPm4, 1}, Mode{"gfx1201", PacketMode::kAql, 1},
-                    Mode{"gfx942", PacketMode::kPm4, 2}, Mode{"gfx942", PacketMode::kAutomatic, 8}),
+                    Mode{"gfx942", PacketMode::kPm4, 1}, Mode{"gfx942", PacketMode::kAutomatic, 8}),
     mode_name);
 
 TEST_P(AmdDeviceTest, SaysWhatItIs) {
@@ -243,6 +245,10 @@ TEST_P(AmdDeviceTest, WaitsOfLargeValuesHold) {
   const hal::Command again[] = {list[0], list[1], hal::Signal{word_va(1), 2}};
   ASSERT_TRUE(copies().submit(again));
   ASSERT_TRUE(reaches(2, 1));
+  // Nor may a chiplet be waiting yet: the next packet starts when all have passed the one before.
+  const hal::Command next[] = {hal::Signal{word_va(3), 1}};
+  ASSERT_TRUE(compute().submit(next));
+  ASSERT_TRUE(reaches(1, 3));
   const hal::Command blocked[] = {hal::Wait{word_va(0), uint64_t{4} << 32},
                                   hal::Signal{word_va(2), 1}};
   ASSERT_TRUE(copies().submit(blocked));
@@ -266,7 +272,7 @@ TEST_P(AmdDeviceTest, ScratchAndTheDispatchPacketReachTheKernel) {
 
 TEST_P(AmdDeviceTest, RingsAreNeverOverrun) {
   // Many more submissions than entries, and command space that wraps; the model checks each packet.
-  open({.delay_us = 1}, {.ring_entries = 128, .command_bytes = 64 << 10});
+  open({.delay_us = 1}, {.ring_entries = 128, .copy_ring_bytes = 4096, .command_bytes = 64 << 10});
   hal::Buffer* data = shared(64);
   const hal::Program* lookup = load("lookup");
   hal::Buffer* args = arguments(*data, 0);
@@ -286,6 +292,101 @@ TEST_P(AmdDeviceTest, RingsAreNeverOverrun) {
   many.push_back(hal::Signal{word_va(), 601});
   ASSERT_TRUE(compute().submit(many));
   ASSERT_TRUE(reaches(601));
+  // Copies alone, in one list and in a recording: both longer than their ring.
+  std::vector<hal::Command> copies_only;
+  for (uint64_t i = 0; i < 500; ++i)
+    copies_only.push_back(hal::Copy{hal::offset(data->va(), 8 + i % 3), data->va(), 8});
+  copies_only.push_back(hal::Signal{word_va(), 602});
+  ASSERT_TRUE(copies().submit(copies_only));
+  ASSERT_TRUE(reaches(602));
+  const hal::Patch patches[] = {
+      {.command = 500, .field = hal::PatchField::kSignalValue, .slot = 0}};
+  auto recording = copies().record(copies_only, patches);
+  ASSERT_TRUE(recording) << recording.error().message;
+  for (uint64_t i = 603; i < 610; ++i) {
+    ASSERT_TRUE(copies().replay(**recording, std::array{i}));
+    ASSERT_TRUE(reaches(i));
+  }
+  EXPECT_EQ(system_->last_death(), "");
+}
+
+TEST_P(AmdDeviceTest, NoCopyPacketPassesTheEndOfItsRing) {
+  // Whole packets from the ring's start to its end, whatever lengths came before.
+  open({}, {.copy_ring_bytes = 4096});
+  hal::Buffer* data = shared(4096);
+  uint64_t value = 0;
+  for (uint64_t round = 0; round < 300; ++round) {
+    std::vector<hal::Command> list;
+    for (uint64_t i = 0; i <= round % 7; ++i)
+      list.push_back(hal::Copy{hal::offset(data->va(), 8 + i), data->va(), 8});
+    if (round % 3 == 0) list.push_back(hal::Timestamp{word_va(1)});
+    list.push_back(hal::Signal{word_va(), ++value});
+    ASSERT_TRUE(copies().submit(list));
+    ASSERT_TRUE(reaches(value));
+  }
+  EXPECT_GT(system_->machine().wraps, 10u);
+  EXPECT_EQ(system_->machine().packets_over_the_end, 0u);
+}
+
+TEST_P(AmdDeviceTest, CopiesRunWithoutIndirectBuffers) {
+  hal::Buffer* data = shared(64);
+  const hal::Command list[] = {hal::Copy{hal::offset(data->va(), 8), data->va(), 8},
+                               hal::Signal{word_va(), 1}};
+  ASSERT_TRUE(copies().submit(list));
+  ASSERT_TRUE(reaches(1));
+  EXPECT_TRUE(system_->machine().all_findings().empty());
+}
+
+TEST(AmdScratch, WavesOfAChipletAreAMultipleOfItsShaderEngines) {
+  // Engine counts that divide nothing, and every step of the fallback where memory is short.
+  for (const char* name : {"gfx942", "gfx1100", "gfx1201"}) {
+    for (uint32_t engines = 1; engines <= 7; ++engines) {
+      for (const uint32_t cus : {1u, 20u, 37u, 38u, 96u, 304u}) {
+        for (uint32_t share = 1; share <= 32; share *= 2) {
+          GpuFacts facts;
+          facts.chip = find_chip(name);
+          facts.engines_per_xcc = engines;
+          facts.cus_per_xcc = cus;
+          const ScratchSize size = scratch_size(facts, 5000, share);
+          const uint64_t waves = size.tmpring & 0xfff;
+          const uint64_t all = facts.chip->is_scratch_per_engine ? waves * engines : waves;
+          ASSERT_GT(waves, 0u);
+          EXPECT_EQ(all % engines, 0u) << name << " " << engines << " " << cus << " " << share;
+          EXPECT_GE(size.xcc_bytes, all * size.wave_bytes);
+        }
+      }
+    }
+  }
+}
+
+TEST(AmdDevice, Pm4QueuesOfSeveralChipletsAreRefused) {
+  FakeKfd system({.chip = "gfx942", .xccs = 4});
+  auto kernel = kfd::open_gpu(system, {});
+  ASSERT_TRUE(kernel) << kernel.error().message;
+  const auto device = make_device(std::move(*kernel), {.packets = PacketMode::kPm4});
+  ASSERT_FALSE(device);
+  EXPECT_EQ(device.error().code, Code::kUnsupported);
+  EXPECT_NE(device.error().message.find("PM4 queues on a GPU of 4 chiplets"), std::string::npos);
+  EXPECT_NE(device.error().message.find("BM_AMD_QUEUE"), std::string::npos);
+}
+
+TEST_P(AmdDeviceTest, ReplaysWaitForEveryChiplet) {
+  // A chiplet may come to a buffer long after the first one has signalled from it.
+  const hal::Command list[] = {hal::Wait{word_va(1), 0}, hal::Timestamp{word_va(2)},
+                               hal::Write{word_va(3), 1}, hal::Signal{word_va(), 1}};
+  const hal::Patch patches[] = {{.command = 0, .field = hal::PatchField::kSignalValue, .slot = 1},
+                                {.command = 2, .field = hal::PatchField::kSignalValue, .slot = 0},
+                                {.command = 3, .field = hal::PatchField::kSignalValue, .slot = 0}};
+  auto recording = compute().record(list, patches);
+  ASSERT_TRUE(recording) << recording.error().message;
+  for (uint64_t i = 1; i <= 200; ++i) {
+    std::atomic_ref<uint64_t>(reinterpret_cast<uint64_t*>(signal_->host())[1]).store(i);
+    ASSERT_TRUE(compute().replay(**recording, std::array{i, i}));
+    ASSERT_TRUE(reaches(i));
+    EXPECT_EQ(word(3), i);
+    EXPECT_EQ(word(), i) << "nobody writes an older value later";
+  }
+  EXPECT_EQ(system_->last_death(), "");
 }
 
 TEST_P(AmdDeviceTest, RecordingsAreReplayedWithNewValues) {

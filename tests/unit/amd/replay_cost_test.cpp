@@ -68,35 +68,43 @@ class HeapGpu final : public KernelInterface {
   Result<std::shared_ptr<Memory>> map_peer(Memory&, KernelInterface&) override { return nullptr; }
   Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) override {
     auto queue = std::make_unique<HeapQueue>();
-    if (request.type == QueueType::kSdma) copies_.push_back({request.ring, queue.get()});
+    if (request.type == QueueType::kSdma) copies_.push_back({request.ring, queue.get(), 0});
     return std::unique_ptr<HardwareQueue>(std::move(queue));
   }
   Result<bool> wait_event(uint32_t) override { return false; }
   /// Whoever waits asks for faults: then what copy queues were given is passed, fences alone.
   std::optional<GpuFault> take_fault() override {
-    for (const auto& [ring, queue] : copies_) {
-      const auto* words = reinterpret_cast<const uint32_t*>(ring->host);
-      for (uint64_t at = 0; at < ring->size / 4; at += 8)
-        if (words[at + 2] == 4)
-          pass({reinterpret_cast<const uint32_t*>(uint64_t{words[at + 4]} << 32 | words[at + 3]),
-                words[at + 5]});
+    for (Copies& copies : copies_) {
+      const auto* words = reinterpret_cast<const uint32_t*>(copies.ring->host);
+      const uint64_t all = copies.ring->size / 4;
+      const uint64_t written = *reinterpret_cast<uint64_t*>(copies.queue->write_pointer) / 4;
+      while (copies.read < written) {
+        const uint64_t at = copies.read % all;
+        const uint32_t passed = pass({words + at, std::min(all - at, written - copies.read)});
+        if (passed == 0) break;
+        copies.read += passed;
+      }
     }
     return std::nullopt;
   }
   uint64_t available_memory() override { return facts_.video_memory; }
 
  private:
-  static void pass(std::span<const uint32_t> words) {
-    while (!words.empty()) {
-      const auto decoded = sdma::decode(words, SdmaForm::kV6);
-      if (!decoded) return;
-      if (const auto* fence = std::get_if<sdma::Fence>(&decoded->packet))
-        *reinterpret_cast<volatile uint32_t*>(fence->address) = fence->value;
-      words = words.subspan(decoded->dwords);
-    }
+  struct Copies {
+    const Memory* ring;
+    HeapQueue* queue;
+    uint64_t read;  ///< dwords
+  };
+  /// Dwords of the first packet, 0: it is none.
+  static uint32_t pass(std::span<const uint32_t> words) {
+    const auto decoded = sdma::decode(words, SdmaForm::kV6);
+    if (!decoded) return 0;
+    if (const auto* fence = std::get_if<sdma::Fence>(&decoded->packet))
+      *reinterpret_cast<volatile uint32_t*>(fence->address) = fence->value;
+    return decoded->dwords;
   }
   GpuFacts facts_;
-  std::vector<std::pair<const Memory*, HeapQueue*>> copies_;
+  std::vector<Copies> copies_;
 };
 
 /// A hundred kernels of two arguments, one of them and the signal patched.

@@ -1,14 +1,68 @@
 #pragma once
 // Queues of the modelled GPU: each a thread that reads its ring and executes packets, strictly.
 // What hardware would not accept kills the queue and raises the fault the driver must report.
+//
+// What each engine refuses, where that is from (Linux 6.12.117 in drivers/gpu/drm/amd unless
+// another source is named), and that it does is the matter of tests/unit/amd/engine_test.cpp, one
+// test each.
+//
+// Any ring (queue.cpp)
+//   R1  a doorbell ahead of the write pointer in memory: the queue dies. sdma_v6_0_ring_set_wptr(),
+//       gfx_v11_0_ring_set_wptr_compute(): memory first, then the doorbell, the same value.
+//   R2  a doorbell further ahead than the ring is long: dies. amdgpu_ring_alloc() never lets it.
+//   R3  addresses that are mapped to no memory of that GPU: dies with a memory fault.
+//       event_interrupt_wq_v11(), event_interrupt_wq_v9().
+// Copy engine (sdma.cpp)
+//   S1  INDIRECT: the queue stands still. Queues of KFD have IB_CNTL.IB_ENABLE clear:
+//   init_mqd_sdma()
+//       and update_mqd_sdma() of kfd_mqd_manager_v9.c, v10.c, v11.c and v12.c clear the queue's
+//       registers and never write sdmax_rlcx_ib_cntl; sdma_v6_0_gfx_resume() (v4_4_2, v7_0 alike)
+//       sets IB_ENABLE, for the kernel's own rings only, before it runs a buffer.
+//   S2  a copy or fill with more COUNT bits than the engine has: dies. vega10_sdma_pkt_open.h and
+//       sdma_v6_0_0_pkt_open.h, SDMA_PKT_COPY_LINEAR_COUNT_count_mask.
+//   S3  a FENCE of another memory type than uncached: dies. sdma_v6_0_ring_emit_fence(),
+//       sdma_v4_4_2_ring_emit_fence().
+//   S4  a poll that is none of memory for >=: dies, not modelled. sdma_v6_0_ring_emit_reg_wait().
+//   S5  unknown opcodes, packets that pass the write pointer: dies.
+//       A packet may pass the ring's end: amdgpu_ring_write() wraps dword by dword. The read
+//       pointer counts bytes and never wraps: ROCR-Runtime, amd_blit_sdma.h, BlitSdmaV4,
+//       HwIndexMonotonic.
+// Command processor (pm4.cpp)
+//   P1  on gfx10 and gfx11 RELEASE_MEM with one of GLM_WB and GLM_INV: dies.
+//       gfx_v11_0_ring_emit_fence(), gfx_v10_0_ring_emit_fence() ("must be set with").
+//   P2  a buffer of several chiplets in which two of them write one word, or each raises an
+//   interrupt:
+//       dies. Hardware does as it is told, late, once a chiplet: tinygrad, ops_amd.py,
+//       AMDComputeQueue.signal(), has PRED_EXEC around each; init_mqd_v9_4_3() gives every XCC the
+//       queue. Chiplets run a buffer in random order, each
+//       until it waits.
+//   P3  PRED_EXEC in a ring, where it is ignored: dies. tinygrad, ops_amd.py, pred_exec().
+//   P4  DISPATCH_DIRECT in a buffer that several chiplets run: dies, not modelled.
+//   P5  ACQUIRE_MEM of another generation's length: dies. gfx_v9_0_emit_mem_sync(),
+//       gfx_v11_0_emit_mem_sync().
+//   P6  INDIRECT_BUFFER without VALID, one in another: dies. gfx_v11_0_ring_emit_ib_compute().
+//   P7  interrupts of context 0 on gfx9 never arrive: event_interrupt_isr_v9(),
+//       context_id_expected(). Those with bit 24 on gfx11 and later neither:
+//       event_interrupt_isr_v11(), AMDGPU_FENCE_MES_QUEUE_FLAG.
+//   P8  other events, data and interrupt selectors of RELEASE_MEM, registers outside the SH window,
+//       unknown opcodes, wrong lengths: dies. nvd.h and soc15d.h, PACKET3_*.
+//   A PM4 queue of a GPU with several chiplets runs on one: init_mqd_v9_4_3(),
+//   pm4_target_xcc_in_xcp.
+// AQL (queue.cpp)
+//   A1  vendor packets that are no PM4 buffer: dies. ROCR-Runtime, AqlQueue::ExecutePM4().
+//   A2  partial work-groups, misaligned descriptors and entries: dies, HSA 1.2, 2.9.6.
+//   A3  more scratch than the queue object offers: dies. ROCR-Runtime, InitScratchSRD().
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <random>
 #include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/sim/amd/kfd/machine.h"
 #include "tests/sim/amd/kfd/memory.h"
@@ -23,7 +77,9 @@ struct QueueSetup {
   uint64_t write_pointer = 0, read_pointer = 0;  ///< GPU addresses
   volatile uint64_t* doorbell = nullptr;
   uint32_t xccs = 1;
-  bool is_gfx9 = false;
+  uint32_t target_xcc = 0;   ///< of PM4 queues: bits 15:8 of CREATE_QUEUE's percentage
+  uint32_t generation = 11;  ///< gfx9 … gfx12
+  bool is_gfx9() const { return generation == 9; }
   bool is_evicted = false;                  ///< never runs
   std::function<void(uint32_t)> interrupt;  ///< with its context
   std::function<void(const Death&)> die;
@@ -45,10 +101,12 @@ class Queue {
   // PM4, one packet; returns its dwords. `is_indirect`: PRED_EXEC counts.
   uint32_t run_pm4(std::span<const uint32_t> words, bool is_indirect);
   void run_pm4_buffer(uint64_t address, uint32_t dwords);
-  uint32_t run_sdma(std::span<const uint32_t> words, bool is_indirect);
-  void run_sdma_buffer(uint64_t address, uint32_t dwords);
+  /// A buffer that every chiplet runs.
+  void run_on_all(uint64_t address, uint32_t dwords);
+  bool step(uint64_t address, uint32_t dwords, uint32_t& at);
+  uint32_t run_sdma(std::span<const uint32_t> words);
   void release_mem(std::span<const uint32_t> body);
-  void wait_reg_mem(std::span<const uint32_t> body);
+  bool is_met(std::span<const uint32_t> body);
   void dispatch(std::span<const uint32_t> body);
   void launch(const Launch& launch);
 
@@ -61,6 +119,11 @@ class Queue {
   void write(uint64_t va, const std::byte* data, uint64_t bytes);
   void wait_until(const std::function<bool()>& is_done);
   void check(bool is_right, const char* what);
+  /// What makes no engine complain and yet is never passed; until the queue is destroyed.
+  [[noreturn]] void stand_still(const char* why);
+  /// P2: a word is written by one chiplet of those that run a buffer.
+  void note_writer(uint64_t va);
+  void raise(uint32_t context);
   void pause();
   /// A fence: held back, late or lost as the knobs say. False: lost.
   bool may_signal();
@@ -69,7 +132,13 @@ class Queue {
   DeviceMemory& memory_;
   Machine& machine_;
   const QueueSetup setup_;
-  std::array<uint32_t, 0x400> sh_{};  ///< registers 0x2c00 …
+  using ShRegisters = std::array<uint32_t, 0x400>;  ///< 0x2c00 …
+  std::vector<ShRegisters> sh_;                     ///< of each chiplet
+  uint32_t xcc_ = 0;                                ///< which is at work
+  bool is_shared_ = false;                          ///< in a buffer that every chiplet runs
+  std::map<uint64_t, uint32_t> writers_;            ///< of words, in such a buffer; 0: interrupts
+  std::vector<uint32_t> packet_;                    ///< of step()
+  std::minstd_rand random_{1};
   std::atomic<bool> stops_{false};
   std::thread thread_;
 };

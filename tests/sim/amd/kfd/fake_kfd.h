@@ -51,6 +51,7 @@ class FakeKfd : public System {
   size_t events() const { return process_.events(); }
   uint64_t calls() const { return process_.calls(); }
   std::string last_death() const { return process_.last_death(); }
+  bool is_runtime_enabled() const { return process_.is_runtime_enabled(); }
 
  private:
   FakeKfd(std::shared_ptr<Machine> machine, pid_t process);

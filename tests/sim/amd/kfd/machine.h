@@ -68,6 +68,8 @@ struct Machine {
   Knobs knobs;
   mutable std::atomic<uint64_t> opened{0};  ///< files
   std::atomic<uint64_t> packets{0}, launches{0}, copied_bytes{0}, interrupts{0};
+  std::atomic<uint64_t> wraps{0};                 ///< of copy rings
+  std::atomic<uint64_t> packets_over_the_end{0};  ///< of copy rings: allowed, and not done
   std::atomic<uint64_t> bar_objects{0};  ///< allocations of video memory that the CPU may map
   mutable std::mutex mutex;
   std::string log_lines;

@@ -53,6 +53,7 @@ struct Options {
   bool has_flush_page = true;           ///< of registers that flush writes over PCIe
   bool publishes_sizes = false;         ///< cwsr_size and ctl_stack_size in sysfs, as from 7.2 on
   bool has_bus_block = true;            ///< in ip_discovery
+  bool gives_event_zero = false;        ///< to the first event, as older kernels did
   bool tells_resets = true;             ///< waits return what a reset was, as from 2025 on
   bool resets_on_exception = true;      ///< false: the wave halts, and only the log knows
   uint32_t target_version = 0;          ///< gfx_target_version that sysfs tells; 0: the chip's

@@ -53,7 +53,9 @@ constexpr std::array<CallRow, kCalls> kRows = [] {
 
 constexpr uint32_t kVram = 1, kGtt = 2, kUserPointer = 4, kMmioRemap = 1u << 4, kPublic = 1u << 29;
 constexpr uint64_t kPage = 4096;
-constexpr uint32_t kSdmaQueue = 1, kAqlQueue = 2;
+constexpr uint32_t kSdmaQueue = 1, kAqlQueue = 2, kLastQueueType = 4;
+constexpr uint32_t kLeastRing = 1024;  // KFD_MIN_QUEUE_RING_SIZE
+constexpr int kNotSupported = 524;     // ENOTSUPP, of the kernel alone
 
 std::vector<uint32_t> gpu_ids(uint32_t count) {
   std::vector<uint32_t> ids;
@@ -163,6 +165,7 @@ int Process::dispatch(uint32_t number, std::byte* a, const Caller& caller) {
     case 0x0a: return set_event(get32(a, 0), true);
     case 0x0b: return set_event(get32(a, 0), false);
     case 0x0c: return wait_events(a);
+    case 0x14: return apertures(a);
     case 0x15: return acquire_vm(a, caller);
     case 0x16: return alloc_memory(a);
     case 0x17: return memory_.free(get64(a, 0));
@@ -173,9 +176,53 @@ int Process::dispatch(uint32_t number, std::byte* a, const Caller& caller) {
       if (machine_.gpu_of(get32(a, 8)) < 0) return -EINVAL;
       put64(a, 0, memory_.available(get32(a, 8)));
       return 0;
-    case 0x25: return 0;
+    case 0x25: return runtime_enable(a);
     default: return -EINVAL;
   }
+}
+
+/// kfd_ioctl_get_process_apertures_new(); values: kfd_flat_memory.c, kfd_init_apertures_v9(), and
+/// amdgpu_amdkfd.c, amdgpu_amdkfd_device_init(), for 48 bits.
+int Process::apertures(std::byte* a) {
+  const uint32_t room = get32(a, 8), there = machine_.options.gpus;
+  if (room == 0) {
+    put32(a, 8, there);
+    return 0;
+  }
+  if (room > there + 1) return -EINVAL;  // more than nodes, of which one is the CPU's
+  constexpr size_t kRecord = 56;
+  const uint32_t count = std::min(room, there);
+  std::vector<std::byte> records(count * kRecord);
+  for (uint32_t gpu = 0; gpu < count; ++gpu) {
+    std::byte* const at = records.data() + gpu * kRecord;
+    put64(at, 0, uint64_t{1} << 48);
+    put64(at, 8, uint64_t{1} << 48 | UINT32_MAX);
+    put64(at, 16, uint64_t{2} << 48);
+    put64(at, 24, uint64_t{2} << 48 | UINT32_MAX);
+    put64(at, 32, uint64_t{1} << 16);
+    put64(at, 40, (uint64_t{1} << 47) - 1);
+    put32(at, 48, gpu_id_of(gpu));
+  }
+  put32(a, 8, count);
+  return client_->write(get64(a, 0), records.data(), records.size()) ? 0 : -EFAULT;
+}
+
+/// kfd_ioctl_runtime_enable(): bit 0 of the mode enables, a mode without it disables.
+int Process::runtime_enable(const std::byte* a) {
+  const std::lock_guard lock(mutex_);
+  if ((get32(a, 8) & 1) == 0) {
+    is_runtime_enabled_ = false;
+    return 0;
+  }
+  if (is_runtime_enabled_) return -EBUSY;
+  if (!queues_.empty()) return -EEXIST;
+  is_runtime_enabled_ = true;
+  return 0;
+}
+
+bool Process::is_runtime_enabled() const {
+  const std::lock_guard lock(mutex_);
+  return is_runtime_enabled_;
 }
 
 bool Process::has_vm(uint32_t gpu_id) const {
@@ -204,7 +251,11 @@ int Process::alloc_memory(std::byte* a) {
   object.gpu_id = get32(a, 32);
   object.flags = get32(a, 36);
   object.is_registered = (object.flags & kUserPointer) != 0;
-  if (machine_.gpu_of(object.gpu_id) < 0 || !has_vm(object.gpu_id)) return -EINVAL;
+  if (object.bytes == 0 || machine_.gpu_of(object.gpu_id) < 0) return -EINVAL;
+  if ((object.flags & kPublic) != 0 && (object.flags & kVram) != 0 &&
+      !machine_.options.has_large_bar)
+    return -EINVAL;
+  if (!has_vm(object.gpu_id)) return -ENODEV;
   const uint32_t places = object.flags & (kVram | kGtt | kUserPointer | kMmioRemap);
   if (places == 0 || (places & (places - 1)) != 0 || object.va == 0) return -EINVAL;
   if (object.bytes % kPage != 0) return -EINVAL;
@@ -212,9 +263,6 @@ int Process::alloc_memory(std::byte* a) {
     if (object.bytes != kPage) return -EINVAL;
     if (!machine_.options.has_flush_page) return -ENOMEM;
   }
-  if ((object.flags & kPublic) != 0 && (object.flags & kVram) != 0 &&
-      !machine_.options.has_large_bar)
-    return -EINVAL;
   Object made;
   const int result = memory_.allocate(object, get64(a, 24), &made);
   if (result < 0) return result;
@@ -232,7 +280,8 @@ int Process::map_memory(std::byte* a, bool maps) {
   for (; done < count; ++done) {
     uint32_t id = 0;
     if (!client_->read(ids + uint64_t{done} * 4, &id, sizeof id)) return -EFAULT;
-    if (machine_.gpu_of(id) < 0 || !has_vm(id)) return -EINVAL;
+    if (machine_.gpu_of(id) < 0) return -EINVAL;
+    if (!has_vm(id)) return -ENODEV;
     const auto object = memory_.find(get64(a, 0));
     const bool is_peer =
         object && object->gpu_id != id && (object->flags & (kVram | kMmioRemap)) != 0;
@@ -246,23 +295,31 @@ int Process::map_memory(std::byte* a, bool maps) {
 
 /// 0 or -errno; *used: the mappings it stands on.
 int Process::check_queue(const std::byte* a, std::vector<uint64_t>* used) {
-  const uint64_t ring = get64(a, 0), ring_bytes = get32(a, 32);
+  const uint64_t ring = get64(a, 0);
+  const uint64_t ring_bytes = std::max(get32(a, 32), kLeastRing);
   const uint32_t gpu_id = get32(a, 36), type = get32(a, 40), xccs = machine_.options.xccs;
-  if (machine_.gpu_of(gpu_id) < 0 || !has_vm(gpu_id) || type > kAqlQueue) return -EINVAL;
+  // set_queue_properties_from_user(): more than this, in this order.
   if ((get32(a, 44) & 0xff) > 100 || get32(a, 48) > 15) return -EINVAL;
-  if (ring == 0 || (ring_bytes & (ring_bytes - 1)) != 0 || ring_bytes < 256) return -EINVAL;
-  // Each buffer must be a mapping of its own, of exactly the size the kernel expects.
+  if ((ring_bytes & (ring_bytes - 1)) != 0) return -EINVAL;
+  if (type > kLastQueueType) return -kNotSupported;
+  if (machine_.gpu_of(gpu_id) < 0) return -EINVAL;
+  if (!has_vm(gpu_id)) return -ESRCH;
+  if (type > kAqlQueue) return -EINVAL;  // XGMI and queues of one engine: not modelled
+  // kfd_queue_buffer_get(): each is the start of a mapping, and of less than a page nothing more is
+  // asked.
   const auto is_mapping = [&](uint64_t va, uint64_t bytes) {
     used->push_back(va & ~(kPage - 1));
     const auto object = memory_.mapping_at(gpu_id, used->back());
-    return object && object->bytes == bytes;
+    return object && (bytes < kPage || object->bytes == bytes / kPage * kPage);
   };
   if (!is_mapping(get64(a, 8), kPage) || !is_mapping(get64(a, 16), kPage) ||
-      !is_mapping(ring, (ring_bytes + kPage - 1) / kPage * kPage))
+      !is_mapping(ring, ring_bytes))
     return -EINVAL;
   if (type == kSdmaQueue) return 0;
   const Sizes sizes = sizes_of(card_of(machine_.options.chip), xccs);
-  if (get64(a, 56) != 0 && (get64(a, 64) != kPage || !is_mapping(get64(a, 56), kPage)))
+  const uint64_t eop_bytes = get64(a, 64) & UINT32_MAX;
+  if (get64(a, 56) != 0 &&
+      (eop_bytes < kPage || !is_mapping(get64(a, 56), (eop_bytes + kPage - 1) / kPage * kPage)))
     return -EINVAL;
   if (get32(a, 84) != sizes.control_stack || get32(a, 80) < sizes.save) return -EINVAL;
   const uint64_t total =
@@ -279,12 +336,13 @@ int Process::create_queue(std::byte* a) {
   setup.ring = get64(a, 0);
   setup.write_pointer = get64(a, 8);
   setup.read_pointer = get64(a, 16);
-  setup.ring_bytes = get32(a, 32);
+  setup.ring_bytes = std::max(get32(a, 32), kLeastRing);
   setup.gpu_id = get32(a, 36);
   setup.type = get32(a, 40);
   setup.priority = made.priority = get32(a, 48);
   setup.xccs = machine_.options.xccs;
-  setup.is_gfx9 = card_of(machine_.options.chip).target_version < 100000;
+  setup.generation = card_of(machine_.options.chip).target_version / 10000;
+  setup.target_xcc = (get32(a, 44) >> 8 & 0xff) % setup.xccs;
   setup.interrupt = [this](uint32_t context) { interrupt(context); };
   setup.die = [this, gpu](const Death& death) { die(gpu, death); };
   const std::lock_guard lock(mutex_);

@@ -2,8 +2,43 @@
 // What the amdgpu driver keeps for one process that opened /dev/kfd, and the calls it makes, with
 // the kernel's own argument checks.
 //
-// Source: Linux 6.12, drivers/gpu/drm/amd/amdkfd: kfd_chardev.c, kfd_queue.c, kfd_events.c,
-// kfd_smi_events.c, kfd_device_queue_manager.c, kfd_device.c.
+// What it refuses, and the function of Linux 6.12.117, drivers/gpu/drm/amd, that does so (files of
+// amdkfd/ unless named); each has a test in tests/unit/amd/engine_test.cpp.
+//   K1  CREATE_QUEUE: percentage over 100, priority over 15, a ring that is no power of two
+//   (EINVAL),
+//       an unknown type (ENOTSUPP): kfd_chardev.c, set_queue_properties_from_user(). A ring of less
+//       than 1 KiB counts as one of 1 KiB.
+//   K2  CREATE_QUEUE: ring, pointers, EOP buffer, save area that are no mappings of their own and
+//   of
+//       exactly the size, the page of pointers included (EINVAL): kfd_queue.c,
+//       kfd_queue_buffer_get(), kfd_queue_acquire_buffers().
+//   K3  CREATE_QUEUE: EOP buffer below the node's size, control stack unequal, save area below the
+//       node's (EINVAL): kfd_queue_acquire_buffers(), kfd_queue_ctx_save_restore_size().
+//   K4  CREATE_QUEUE without ACQUIRE_VM (ESRCH), memory without it (ENODEV):
+//       kfd_process.c, kfd_bind_process_to_device().
+//   K5  ACQUIRE_VM of what is no render node of that GPU (EINVAL), by a second file (EBUSY):
+//       kfd_chardev.c, kfd_ioctl_acquire_vm().
+//   K6  ALLOC_MEMORY: no bytes, PUBLIC video memory on a small BAR (EINVAL), a register page of
+//       another size than a page (EINVAL), or where there is none (ENOMEM): kfd_chardev.c,
+//       kfd_ioctl_alloc_memory_of_gpu(); addresses that overlap (EINVAL): amdgpu/amdgpu_vm.c,
+//       amdgpu_vm_bo_map().
+//   K7  FREE_MEMORY of what is mapped (EBUSY): amdgpu/amdgpu_amdkfd_gpuvm.c,
+//       amdgpu_amdkfd_gpuvm_free_memory_of_gpu(); of the event page (EPERM): kfd_chardev.c,
+//       kfd_ioctl_free_memory_of_gpu().
+//   K8  UNMAP_MEMORY of what a queue uses (EBUSY): amdgpu/amdgpu_amdkfd_gpuvm.c,
+//       unmap_bo_from_gpuvm().
+//   K9  MAP_MEMORY of no GPUs, or with more done than asked for (EINVAL), of no handle (ENOMEM):
+//       kfd_ioctl_map_memory_to_gpu().
+//   K10 RUNTIME_ENABLE twice (EBUSY), with queues (EEXIST): kfd_chardev.c, runtime_enable(); a mode
+//       without bit 0 disables: kfd_ioctl_runtime_enable(). Never a debugger here.
+//   K11 the event page set twice (EINVAL): kfd_events.c, kfd_kmap_event_page(). Event 0 is
+//   nobody's:
+//       kfd_event_init_process() (older kernels gave it away: Options::gives_event_zero).
+//   K12 doorbells mapped with another length than the process's slice (EINVAL): kfd_doorbell.c,
+//       kfd_doorbell_mmap().
+//   K13 numbers it does not have (ENOTTY), structures shorter or longer are cut or filled with
+//   zeroes:
+//       kfd_chardev.c, kfd_ioctl().
 
 #include <array>
 #include <atomic>
@@ -68,6 +103,7 @@ class Process {
   size_t events() const;
   uint64_t calls() const { return calls_.load(); }
   std::string last_death() const;
+  bool is_runtime_enabled() const;
 
  private:
   struct Event {
@@ -95,6 +131,8 @@ class Process {
   int create_queue(std::byte* a);
   int check_queue(const std::byte* a, std::vector<uint64_t>* used);
   int update_queue(const std::byte* a);
+  int apertures(std::byte* a);
+  int runtime_enable(const std::byte* a);
   int destroy_queue(uint32_t id);
   int create_event(std::byte* a);
   int set_event_page(uint64_t handle);
@@ -115,6 +153,7 @@ class Process {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_closed_ = false;
+  bool is_runtime_enabled_ = false;
   std::map<uint32_t, uint64_t> has_vm_;  ///< by which file
   std::map<uint32_t, Event> events_;
   uint64_t event_page_ = 0;          ///< handle

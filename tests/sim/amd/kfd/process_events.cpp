@@ -64,7 +64,8 @@ int Process::create_event(std::byte* a) {
   if (event.type == kSignalEvent) {
     if (event_page_ == 0) own_slots_.resize(kSlotsOfOwnPage, kUnsignaled);
     const uint32_t slots = event_page_ == 0 ? kSlotsOfOwnPage : kSlots;
-    for (id = 1; id < slots && events_.contains(id);) ++id;
+    id = machine_.options.gives_event_zero ? 0 : 1;
+    while (id < slots && events_.contains(id)) ++id;
     if (id == slots) return -ENOSPC;
     event.slot = id;
     put64(a, 0, kMapEvents);

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 
 #include "tests/sim/amd/kfd/engine.h"
 
@@ -20,7 +22,11 @@ void store_shared(std::byte* at, uint64_t value) {
 }  // namespace
 
 Queue::Queue(DeviceMemory& memory, Machine& machine, QueueSetup setup)
-    : memory_(memory), machine_(machine), setup_(std::move(setup)) {
+    : memory_(memory),
+      machine_(machine),
+      setup_(std::move(setup)),
+      sh_(setup_.xccs),
+      xcc_(setup_.target_xcc) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -48,6 +54,19 @@ void Queue::check(bool is_right, const char* what) {
   if (is_right) return;
   setup_.die({Death::Kind::kBadPacket, 0, false, what});
   throw Stop{};
+}
+
+void Queue::stand_still(const char* why) {
+  machine_.note(why);
+  for (;;) pause();
+}
+
+void Queue::note_writer(uint64_t va) {
+  if (!is_shared_) return;
+  const auto [at, is_new] = writers_.try_emplace(va, xcc_);
+  check(is_new || at->second == xcc_,
+        va == 0 ? "every chiplet raises an interrupt of one buffer: no PRED_EXEC around it"
+                : "several chiplets write one word of a buffer: no PRED_EXEC around it");
 }
 
 std::byte* Queue::memory_at(uint64_t va, uint64_t bytes, bool is_write) {
@@ -124,6 +143,16 @@ void Queue::run_ring() {
     check(rung - read <= size, "the doorbell is further than the ring is long");
     check(rung <= load64(setup_.write_pointer), "the doorbell is ahead of the write pointer");
     const std::byte* const ring = memory_at(setup_.ring, setup_.ring_bytes, false);
+    std::span<const uint32_t> left;
+    if (!is_aql) {
+      // A view that may pass the ring's end, as hardware's does.
+      check((rung - read) * unit % 4 == 0, "the doorbell is inside a dword");
+      const uint64_t first = read % size * unit / 4, all = setup_.ring_bytes / 4;
+      words.resize((rung - read) * unit / 4);
+      for (uint64_t i = 0; i < words.size(); ++i)
+        std::memcpy(&words[i], ring + (first + i) % all * 4, 4);
+      left = words;
+    }
     while (read != rung) {
       if (machine_.options.delay_us != 0)
         std::this_thread::sleep_for(std::chrono::microseconds(machine_.options.delay_us));
@@ -131,22 +160,20 @@ void Queue::run_ring() {
         run_aql(read);
         ++read;
       } else {
-        // A view that may pass the ring's end, as hardware's does.
-        const uint64_t first = read % size * unit / 4, all = setup_.ring_bytes / 4;
-        const uint64_t left = (rung - read) * unit / 4;
-        words.resize(left);
-        for (uint64_t i = 0; i < left; ++i) std::memcpy(&words[i], ring + (first + i) % all * 4, 4);
-        const uint32_t dwords =
-            setup_.type == kCompute ? run_pm4(words, false) : run_sdma(words, false);
-        check(dwords <= left, "a packet passes the write pointer");
-        // Indirect buffers end at a multiple of 8 dwords in SDMA rings (sdma_v6_0_ring_emit_ib).
-        if (setup_.type == kSdma && (words[0] & 0xff) == 4)
-          check((read / 4 + dwords) % 8 == 0, "INDIRECT ends off an 8-dword boundary");
+        const uint32_t dwords = setup_.type == kCompute ? run_pm4(left, false) : run_sdma(left);
+        check(dwords <= left.size(), "a packet passes the write pointer");
+        left = left.subspan(dwords);
+        const uint64_t before = read % size;
         read += dwords * 4 / unit;
+        if (setup_.type == kSdma && read % size <= before) {
+          ++machine_.wraps;
+          if (read % size != 0) ++machine_.packets_over_the_end;
+        }
       }
       ++machine_.packets;
       memory_.release();
-      store_shared(memory_at(setup_.read_pointer, 8, true), is_aql ? read : read % size);
+      store_shared(memory_at(setup_.read_pointer, 8, true),
+                   setup_.type == kCompute ? read % size : read);
     }
   }
 }
@@ -163,7 +190,7 @@ void Queue::run_aql(uint64_t index) {
     check(w[0] >> 16 == 1 && w[5] == 10, "vendor packet is no PM4 buffer");
     check((w[1] >> 8 & 0xff) == 0x3f, "vendor packet without INDIRECT_BUFFER");
     check((w[4] & 1u << 23) != 0, "INDIRECT_BUFFER is not valid");
-    run_pm4_buffer(pair(2), w[4] & 0xfffff);
+    run_on_all(pair(2), w[4] & 0xfffff);
   } else if (type == 2) {
     const uint64_t descriptor = pair(8);
     check(descriptor % 64 == 0, "misaligned kernel descriptor");

@@ -6,20 +6,7 @@
 
 namespace bm::sim::amd {
 
-void Queue::run_sdma_buffer(uint64_t address, uint32_t dwords) {
-  check(address % 32 == 0 && dwords % 8 == 0 && dwords != 0, "bad indirect buffer");
-  std::vector<uint32_t> words(dwords);
-  std::memcpy(words.data(), memory_at(address, uint64_t{dwords} * 4, false), words.size() * 4);
-  std::span<const uint32_t> left(words);
-  while (!left.empty()) {
-    const uint32_t used = run_sdma(left, true);
-    memory_.release();
-    check(used <= left.size(), "a packet passes the end of its buffer");
-    left = left.subspan(used);
-  }
-}
-
-uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
+uint32_t Queue::run_sdma(std::span<const uint32_t> words) {
   const auto need = [&](size_t count) {
     check(words.size() >= count, "a packet is longer than what is there");
     return static_cast<uint32_t>(count);
@@ -31,7 +18,7 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
     case 1: {
       const uint32_t used = need(7);
       check(sub == 0 && words[0] >> 16 == 0, "a copy of another kind");
-      const uint64_t bytes = uint64_t{words[1] & (setup_.is_gfx9 ? 0x3fffff : 0x3fffffff)} + 1;
+      const uint64_t bytes = uint64_t{words[1] & (setup_.is_gfx9() ? 0x3fffff : 0x3fffffff)} + 1;
       check(bytes == uint64_t{words[1]} + 1, "a copy's count has too many bits");
       memory_.read_over_bus(setup_.gpu_id, pair(3));
       write(pair(5), memory_at(pair(3), bytes, false), bytes);
@@ -46,21 +33,19 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
       write(pair(1), std::as_bytes(words.subspan(4, count)).data(), uint64_t{count} * 4);
       return used;
     }
-    case 4: {
-      const uint32_t used = need(6);
-      check(!is_indirect, "an indirect buffer in an indirect buffer");
-      run_sdma_buffer(pair(1), words[3]);
-      return used;
-    }
+    case 4:
+      stand_still("INDIRECT on a copy queue whose IB_CNTL.IB_ENABLE is clear: it stands still");
     case 5: {
       const uint32_t used = need(4);
-      check((words[0] >> 16 & 7) == (setup_.is_gfx9 ? 0u : 3u), "FENCE's memory type");
+      check((words[0] >> 16 & 7) == (setup_.is_gfx9() ? 0u : 3u), "FENCE's memory type");
       if (memory_.flush_at(setup_.gpu_id, pair(1))) return used;
       if (may_signal()) store32(pair(1), words[3]);
       return used;
     }
     case 6: {
       const uint32_t used = need(2);
+      // event_interrupt_wq_v11(), event_interrupt_wq_v9(): 28 bits are looked at.
+      check(words[1] <= 0xfffffff, "TRAP with a context of more than 28 bits");
       setup_.interrupt(words[1]);
       return used;
     }
@@ -72,7 +57,8 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words, bool is_indirect) {
     }
     case 11: {
       const uint32_t used = need(5);
-      const uint64_t bytes = uint64_t{words[4]} + 1;
+      const uint64_t bytes = uint64_t{words[4] & (setup_.is_gfx9() ? 0x3fffff : 0x3fffffff)} + 1;
+      check(bytes == uint64_t{words[4]} + 1, "a fill's count has too many bits");
       const std::vector<std::byte> same(bytes, static_cast<std::byte>(words[3] & 0xff));
       write(pair(1), same.data(), bytes);
       return used;
