@@ -18,8 +18,9 @@ struct KernelConstants {
 };
 
 /// Takes float32 constants out of additions, subtractions and multiplications, the number out of
-/// kernels that only store one, and, where `moves`, constant offsets (in steps of 256 bytes) out of the indices of params that are only read. What
-/// the kernel computes stays the same to the last bit.
+/// kernels that only store one, and, where `moves`, constant offsets (in steps of 256 bytes) out of
+/// the indices of params that are only read. What the kernel computes stays the same to the last
+/// bit.
 ///
 /// Left alone: numbers that code generators do something with (0, 1, −1, infinities, NaN,
 /// divisors), and offsets of params that some load gates, since those indices may lie anywhere.
