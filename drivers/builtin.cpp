@@ -12,11 +12,13 @@
 namespace bm::hal {
 namespace {
 
+// Rows without interfaces at all (nullptr) are no pieces of hardware: any number of them can be
+// opened, "CPU:1" and "CPU:2" for programs that are written for several devices.
 // In order of preference. The CPU always opens, so rows below it are only taken when named:
 // NULL and REF must never become the default device.
 constexpr DriverInfo kDrivers[] = {
     {.name = "CPU",
-     .interfaces = "",
+     .interfaces = nullptr,
      .renderers = "LLVM CLANG",
      .help =
          "always there; compiling kernels needs the LLVM component (package libllvm19) or clang",
@@ -53,14 +55,14 @@ constexpr DriverInfo kDrivers[] = {
      .count = cl::count_units,
      .open = cl::open_device},
     {.name = "NULL",
-     .interfaces = "",
+     .interfaces = nullptr,
      .renderers = "LLVM CLANG",
      .help = "does no work; only when named, e.g. DEV=NULL or DEV=NULL::gfx1100 to compile for "
              "another target",
      .count = null::count_units,
      .open = null::open_device},
     {.name = "REF",
-     .interfaces = "",
+     .interfaces = nullptr,
      .renderers = "",
      .help = "reference results by host functions; only when named, e.g. DEV=REF",
      .count = ref::count_units,

@@ -121,15 +121,25 @@ Result<Lease> AllocatorCore::take_or_grow(const hal::BufferDesc& desc, BlockKind
     block = pool.take(desc.size);
   }
   if (block) return Lease{*block, kind, CacheKey::of(desc), {}};
+  trim_for(pool.chunk_bytes(desc.size), desc.size);
   return grow(desc, kind);
+}
+
+/// Before the pools grow by `fresh` bytes for a block of `size`: gives idle chunks back that would
+/// take the reserve past half again what is in use. One chunk's worth stays in any case, so that
+/// programs whose sizes alternate do not ask the device each time.
+void AllocatorCore::trim_for(uint64_t fresh, uint64_t size) {
+  const uint64_t in_use = stats_.used + stats_.pending + size;
+  const uint64_t allowed = in_use + std::max(Pool::kLargeChunk, in_use / 2);
+  if (stats_.reserved + fresh > allowed) release_idle(stats_.reserved + fresh - allowed);
 }
 
 Result<Lease> AllocatorCore::grow(const hal::BufferDesc& desc, BlockKind kind) {
   const CacheKey key = CacheKey::of(desc);
   if (kind == BlockKind::kPooled) {
-    Result<std::unique_ptr<hal::Buffer>> memory = ask_device(desc, Pool::chunk_bytes(desc.size));
-    if (!memory && memory.error().code == Code::kOutOfMemory &&
-        Pool::chunk_bytes(desc.size) != desc.size)
+    const uint64_t bytes = pool_for(desc).chunk_bytes(desc.size);
+    Result<std::unique_ptr<hal::Buffer>> memory = ask_device(desc, bytes);
+    if (!memory && memory.error().code == Code::kOutOfMemory && bytes != desc.size)
       memory = ask_device(desc, desc.size);
     if (!memory) return tl::unexpected<Error>(std::move(memory.error()));
     if (!desc.host_visible) is_plain_visible_ = (*memory)->host() != nullptr;

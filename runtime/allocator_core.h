@@ -81,6 +81,7 @@ class AllocatorCore {
   bool plain_is_visible();
   std::optional<Lease> take_cached(const CacheKey& key);
   Result<Lease> take_or_grow(const hal::BufferDesc& desc, BlockKind kind);
+  void trim_for(uint64_t fresh, uint64_t size);
   Result<Lease> grow(const hal::BufferDesc& desc, BlockKind kind);
   Result<std::unique_ptr<hal::Buffer>> ask_device(hal::BufferDesc desc, uint64_t bytes);
   Pool& pool_for(const hal::BufferDesc& desc) { return pools_[desc.host_visible ? 1 : 0]; }

@@ -1,5 +1,7 @@
 #include "runtime/device_manager.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +27,10 @@ Status check_choice(std::string_view what, const std::string& choice, const hal:
   return fail(Code::kInvalidArgument, "unknown {} \"{}\" for {}{} (there are: {})", what, choice,
               driver.name, did_you_mean(choice, known), list);
 }
+
+/// Devices that are not pieces of hardware (no list of interfaces, not even an empty one) can be
+/// opened under as many numbers as a program likes.
+bool has_any_number(const hal::DriverInfo& driver) { return driver.interfaces == nullptr; }
 
 /// Physical unit number of `unit` among those the target allows.
 Result<uint32_t> physical_unit(const Target& target, uint32_t count) {
@@ -52,7 +58,8 @@ Result<std::unique_ptr<hal::Device>> open_interface(const hal::DriverInfo& drive
     return fail(Code::kNotFound, "no {} unit found{}{}", driver.name, help.empty() ? "" : ": ",
                 help);
   }
-  const uint32_t index = BM_TRY(physical_unit(target, count));
+  const uint32_t index =
+      has_any_number(driver) ? target.unit : BM_TRY(physical_unit(target, count));
   return driver.open(interface, index, target.arch);
 }
 
@@ -83,7 +90,9 @@ DeviceManager& builtin_manager() {
   return *manager;
 }
 
-void finalize_at_exit() {
+/// Waits for the work of every open device, so that nothing is in flight when libraries are taken
+/// down.
+void finish_devices() {
   if (!check_not_forked()) return;  // the parent's work is not ours to wait for
   for (Device* device : opened_devices()) {
     if (const Status done = device->synchronize(); !done)
@@ -92,10 +101,24 @@ void finalize_at_exit() {
   }
 }
 
-void prepare_process() {
-  watch_for_fork();
-  static const int registered = std::atexit(finalize_at_exit);
-  static_cast<void>(registered);
+/// Of the main thread: its destructor runs before any function of atexit and any destructor of a
+/// static object ([basic.start.term]), whenever libraries of drivers registered theirs. Compilers
+/// inside drivers make such objects as late as in the first kernel.
+struct ExitWatch {
+  bool is_main = false;
+  ~ExitWatch() {
+    if (is_main) finish_devices();
+  }
+};
+
+/// Called once a device is open: handlers registered now run before those of the driver's library,
+/// which was loaded meanwhile. That covers exit() on another thread than the main one.
+void watch_for_exit() { std::atexit(finish_devices); }
+
+/// Cheap; on every thread that asks for devices.
+void watch_main_thread() {
+  thread_local ExitWatch watch;
+  watch.is_main = getpid() == gettid();
 }
 
 }  // namespace
@@ -175,6 +198,7 @@ Result<std::unique_ptr<Device>> DeviceManager::open_unit(const ResolvedTarget& r
 
 Result<Device*> DeviceManager::open(std::string_view name) {
   BM_TRY(check_not_forked());
+  watch_main_thread();
   const ResolvedTarget resolved = BM_TRY(resolve(name));
   std::shared_ptr<Entry> entry;
   {
@@ -185,8 +209,9 @@ Result<Device*> DeviceManager::open(std::string_view name) {
   }
   const std::lock_guard lock(entry->mutex);
   if (!entry->device) {
-    prepare_process();
+    watch_for_fork();
     entry->device = BM_TRY(open_unit(resolved));
+    watch_for_exit();
   }
   return entry->device.get();
 }

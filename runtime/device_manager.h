@@ -30,8 +30,8 @@ class DeviceManager {
   explicit DeviceManager(std::span<const hal::DriverInfo> drivers) : drivers_(drivers) {}
 
   /// Errors: kInvalidArgument (name, renderer, interface; with a "did you mean"), kNotFound (no
-  /// such unit: says how many exist; nothing usable: says what each interface lacked). Failures are
-  /// not remembered: the next call tries again.
+  /// such unit: says how many exist, and there is any number of CPU, REF and NULL; nothing usable:
+  /// says what each interface lacked). Failures are not remembered: the next call tries again.
   Result<Device*> open(std::string_view name);
   /// First target of DEV, else the first driver that opens. Errors: kNotFound with each one's
   /// reason.

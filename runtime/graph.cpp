@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "runtime/base/env.h"
+#include "runtime/base/log.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "runtime/graph_state.h"
@@ -204,6 +205,7 @@ Status RecordedGraph::reserve_points() {
     for (const uint32_t source : d.sources)
       timeline.note_source(d.done.value, s_.devices[source].done);
     s_.values[d.done_slot] = timeline.hardware_value(d.done.value);
+    d.device->stream().note_work(d.done.value, s_.summary);
     if (d.previous_slot == kNoSlot) continue;
     // No command: reached already, and every signal is at least 0.
     uint64_t previous = 0;
@@ -274,7 +276,7 @@ Status RecordedGraph::wait_signal(const LaneWait& wait) const {
     }
     if (now_ns - progress_ns > limit_ns) {
       return fail(Code::kTimeout, "{}: no progress for {} ms, signal of lane {} is {}, wanted {}",
-                  s_.name, limit_ns / 1'000'000, wait.lane, value, wanted);
+                  s_.summary, limit_ns / 1'000'000, wait.lane, value, wanted);
     }
   }
 }
@@ -349,11 +351,27 @@ void RecordedGraph::trace(int64_t begin_ns, int64_t end_ns) const {
 
 }  // namespace
 
+/// Calls run one by one cost more than a replay: said once a process, not for every capture.
+static void warn_of_fallback(const Error& why) {
+  static std::atomic<bool> is_said{false};
+  if (is_said.exchange(true, std::memory_order_relaxed)) return;
+  log("runtime", LogLevel::kWarning,
+      "a captured program is no graph, its calls are launched one by one: {} (said once)",
+      why.message);
+}
+
 Result<std::unique_ptr<Graph>> make_graph(std::vector<Call> calls, uint32_t num_inputs,
                                           uint32_t num_vars,
                                           std::span<const Buffer> capture_inputs) {
-  auto state = BM_TRY(build_graph(std::move(calls), num_inputs, num_vars, capture_inputs));
-  return std::unique_ptr<Graph>(new RecordedGraph(std::move(state)));
+  // Where nothing but host functions run there is no graph to miss.
+  const bool is_host_only = std::ranges::all_of(
+      calls, [](const Call& call) { return std::holds_alternative<HostCall>(call.what); });
+  auto state = build_graph(std::move(calls), num_inputs, num_vars, capture_inputs);
+  if (!state) {
+    if (state.error().code == Code::kUnsupported && !is_host_only) warn_of_fallback(state.error());
+    return tl::unexpected<Error>(std::move(state.error()));
+  }
+  return std::unique_ptr<Graph>(new RecordedGraph(std::move(*state)));
 }
 
 }  // namespace bm::runtime

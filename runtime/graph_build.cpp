@@ -225,6 +225,11 @@ Result<std::unique_ptr<GraphState>> GraphBuilder::run(std::span<const Buffer> ca
   state.name = fmt::format("graph_{}", next_number.fetch_add(1, std::memory_order_relaxed));
   state.device_name = calls_.empty() ? "" : executors_.front()->name();
   state.num_calls = calls_.size();
+  // Which of them hangs is not known: a replay signals at its end only.
+  state.summary = fmt::format("{} of {} calls", state.name, calls_.size());
+  constexpr size_t kMostNamed = 8;
+  for (size_t i = 0; i < std::min(calls_.size(), kMostNamed); ++i)
+    state.summary += (i == 0 ? ": " : ", ") + calls_[i].name;
   for (const Call& call : calls_) {
     state.num_args += call.args.size();
     if (const auto* kernel = std::get_if<KernelCall>(&call.what)) {

@@ -106,6 +106,7 @@ struct GraphState {
   std::vector<ClockMap> clocks;
 
   std::string name, device_name;
+  std::string summary;  ///< name and first calls, for messages
   size_t num_calls = 0, num_args = 0;
   double flops = 0, bytes = 0;
 };

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 
+#include "runtime/base/bits.h"
 #include "runtime/base/check.h"
 
 namespace bm::runtime {
 
-uint64_t Pool::chunk_bytes(uint64_t size) {
+uint64_t Pool::chunk_bytes(uint64_t size) const {
   if (size <= kSmallLimit) return kSmallChunk;
-  return size <= kExactLimit ? kLargeChunk : size;
+  const uint64_t chunk = std::clamp(align_up(reserved_ / 4, kSmallChunk), kSmallChunk, kLargeChunk);
+  // A part of a block's size that is left over at the end holds no other of its kind.
+  return size > chunk / 8 ? std::max<uint64_t>(chunk / size, 1) * size : chunk;
 }
 
 std::optional<Block> Pool::take(uint64_t size) {

@@ -35,12 +35,13 @@ class Pool {
  public:
   static constexpr uint64_t kGranule = 256;
   static constexpr uint64_t kSmallChunk = 2ull << 20;
-  static constexpr uint64_t kLargeChunk = 32ull << 20;
+  static constexpr uint64_t kLargeChunk = 32ull << 20;  ///< most that a chunk of several has
   static constexpr uint64_t kSmallLimit = 1ull << 20;   ///< larger blocks go to large chunks
-  static constexpr uint64_t kExactLimit = 16ull << 20;  ///< larger blocks get a chunk of their size
 
-  /// Bytes to ask the device for when `size` fits in no chunk.
-  static uint64_t chunk_bytes(uint64_t size);
+  /// Bytes to ask the device for when `size` fits in no chunk: about a quarter of what the pool
+  /// has, and for large blocks a multiple of their size, so that what is reserved stays near what
+  /// is used. A block of more than kLargeChunk gets a chunk of its own.
+  uint64_t chunk_bytes(uint64_t size) const;
 
   /// A block of `size` bytes (a multiple of kGranule, > 0) out of the chunks at hand.
   std::optional<Block> take(uint64_t size);

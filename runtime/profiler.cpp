@@ -36,13 +36,31 @@ double microseconds(int64_t ns, int64_t origin_ns) {
   return static_cast<double>(ns - origin_ns) * 1e-3;
 }
 
-using Rows = std::map<std::string, size_t>;
+/// Rows of a trace. Viewers take ranges of one row for nested calls: those that overlap, as on a
+/// device that runs several kernels at a time, need rows of their own.
+struct Rows {
+  std::map<std::pair<std::string, size_t>, size_t> numbers;  ///< by name and place among its rows
+  std::vector<size_t> of;                                    ///< by range
+};
 
+/// `ranges` are sorted by their begin. Each takes the first row of its name that is free.
 Rows number_rows(const std::vector<ProfileRange>& ranges) {
+  std::map<std::string, std::vector<int64_t>> ends;  // by name, of the last range of each row
+  std::vector<size_t> places;
   Rows rows;
-  for (const ProfileRange& range : ranges) rows.emplace(range.row, 0);
+  for (const ProfileRange& range : ranges) {
+    std::vector<int64_t>& busy = ends[range.row];
+    size_t place = 0;
+    while (place < busy.size() && busy[place] > range.begin_ns) ++place;
+    if (place == busy.size()) busy.push_back(range.end_ns);
+    busy[place] = std::max(busy[place], range.end_ns);
+    places.push_back(place);
+    rows.numbers.emplace(std::pair(range.row, place), 0);
+  }
   size_t next = 1;
-  for (auto& [name, number] : rows) number = next++;
+  for (auto& [row, number] : rows.numbers) number = next++;
+  for (size_t i = 0; i < ranges.size(); ++i)
+    rows.of.push_back(rows.numbers.at({ranges[i].row, places[i]}));
   return rows;
 }
 
@@ -136,29 +154,32 @@ std::string Profiler::to_json() const {
   std::sort(ranges.begin(), ranges.end(),
             [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
   const Rows rows = number_rows(ranges);
-  std::unordered_map<uint64_t, const ProfileRange*> by_id;
-  for (const ProfileRange& range : ranges)
-    if (range.id != 0) by_id.emplace(range.id, &range);
+  std::unordered_map<uint64_t, size_t> by_id;
+  for (size_t i = 0; i < ranges.size(); ++i)
+    if (ranges[i].id != 0) by_id.emplace(ranges[i].id, i);
 
   const int64_t origin_ns = ranges.empty() ? 0 : ranges.front().begin_ns;
   std::string out = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
   out += R"({"ph":"M","name":"process_name","pid":1,"args":{"name":"bellmetal"}})";
-  for (const auto& [name, number] : rows) {
+  for (const auto& [row, number] : rows.numbers) {
+    const auto& [name, place] = row;
     out += fmt::format(
         ",\n{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},"
         "\"args\":{{\"name\":\"{}\"}}}}",
-        number, escape(name));
+        number, escape(place == 0 ? name : fmt::format("{} #{}", name, place + 1)));
   }
   uint64_t flow = 0;
-  for (const ProfileRange& range : ranges) {
-    const size_t row = rows.at(range.row);
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const ProfileRange& range = ranges[i];
+    const size_t row = rows.of[i];
     out += ",\n" + range_event(range, row, origin_ns);
     for (const uint64_t id : range.after) {
       const auto source = by_id.find(id);
       if (source == by_id.end()) continue;
       ++flow;
-      const ProfileRange& from = *source->second;
-      out += ",\n" + flow_event("s", flow, rows.at(from.row), microseconds(from.end_ns, origin_ns));
+      const ProfileRange& from = ranges[source->second];
+      out += ",\n" +
+             flow_event("s", flow, rows.of[source->second], microseconds(from.end_ns, origin_ns));
       out += ",\n" + flow_event("f", flow, row, microseconds(range.begin_ns, origin_ns));
     }
   }

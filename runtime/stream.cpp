@@ -75,15 +75,16 @@ class QueueStream final : public Stream {
                              std::span<const Point> points) override;
   Status wait(Point point) override {
     BM_TRY(check_not_forked());
-    return explained(runtime::wait(point));
+    return runtime::wait(point);
   }
   Timeline& timeline() override { return timeline_; }
   Status synchronize() override {
     BM_TRY(check_not_forked());
-    return explained(timeline_.wait(timeline_.last()));
+    return timeline_.wait(timeline_.last());
   }
   Status recover() override;
   std::unique_lock<std::mutex> lock() override { return std::unique_lock(mutex_); }
+  void note_work(uint64_t value, std::string_view name) override;
   Result<hal::GpuVa> signal_on(hal::Device& waiter) override;
 
  private:
@@ -92,7 +93,8 @@ class QueueStream final : public Stream {
     // engine). Restarting there on wider hardware too costs one drain per 2^31 submissions.
     return {.compare_bits = 32,
             .on_idle = [this](std::chrono::nanoseconds idle) { return when_idle(idle); },
-            .clock = nullptr};
+            .clock = nullptr,
+            .explain = [this] { return explain(); }};
   }
   /// Asks for a fault; a device with interrupts sleeps here until it has something to tell.
   Status when_idle(std::chrono::nanoseconds idle) {
@@ -102,12 +104,9 @@ class QueueStream final : public Stream {
           std::min<std::chrono::nanoseconds>(idle, kLongestEventSleep).count()));
     return {};
   }
-  /// A wait that ran out of time says what the hardware is doing.
-  Status explained(Status status) {
-    if (!status && status.error().code == Code::kTimeout && waiting_ != nullptr)
-      status.error().message += fmt::format("; {}", waiting_->activity());
-    return status;
-  }
+  /// The submission that the device has come to, as it was named when it was handed over, and what
+  /// the hardware is doing.
+  std::string explain();
 
   hal::Device& device_;
   hal::Waiting* const waiting_ = dynamic_cast<hal::Waiting*>(&device_);  ///< may be null
@@ -117,6 +116,15 @@ class QueueStream final : public Stream {
 
   std::mutex mutex_;                    // the device lock
   std::vector<hal::Command> commands_;  // scratch of submit_after, under mutex_
+
+  /// What a submission was to do, for messages. A copy: programs may be gone by then.
+  struct Work {
+    uint64_t value = 0;
+    std::array<char, 120> name{};
+  };
+  static constexpr size_t kKeptWork = 64;
+  std::mutex work_mutex_;               // taken by waits while others hold mutex_
+  std::array<Work, kKeptWork> work_{};  // of the last submissions, by value modulo
 
   std::mutex peers_mutex_;
   std::map<hal::Device*, hal::GpuVa> peers_;  // our signal's address on other devices
@@ -153,6 +161,37 @@ Status QueueStream::recover() {
   BM_TRY(device_.recover());
   timeline_.revive(cause);
   return {};
+}
+
+void QueueStream::note_work(uint64_t value, std::string_view name) {
+  const std::lock_guard guard(work_mutex_);
+  Work& work = work_[value % kKeptWork];
+  work.value = value;
+  const size_t length = std::min(name.size(), work.name.size() - 1);
+  std::copy_n(name.begin(), length, work.name.begin());
+  work.name[length] = 0;
+}
+
+std::string QueueStream::explain() {
+  const uint64_t value = timeline_.completed() + 1;
+  std::string text;
+  {
+    const std::lock_guard guard(work_mutex_);
+    const Work& work = work_[value % kKeptWork];
+    text = work.value == value ? fmt::format("the device has come to {}", work.name.data())
+                               : "the device has come to work whose name is not kept any more";
+  }
+  if (waiting_ != nullptr) text += "; " + waiting_->activity();
+  return text;
+}
+
+/// The kernel that a submission runs.
+std::string_view name_of(std::span<const hal::Command> commands) {
+  for (const hal::Command& command : commands) {
+    const auto* dispatch = std::get_if<hal::Dispatch>(&command);
+    if (dispatch != nullptr && dispatch->program != nullptr) return dispatch->program->code().entry;
+  }
+  return "a copy or a write";
 }
 
 /// Stream whose timeline this is, or nullptr when no opened device owns it.
@@ -196,6 +235,7 @@ Result<Point> QueueStream::submit_after(hal::QueueKind kind, std::span<const hal
   commands_.emplace_back(hal::Barrier{});
   commands_.insert(commands_.end(), commands.begin(), commands.end());
   commands_.emplace_back(timeline_.signal_command(value));
+  note_work(value, name_of(commands));
   if (Status submitted = device_.queue(kind).submit(commands_); !submitted) {
     timeline_.cancel(value);
     // A faulted device will not complete what is in flight either: wake the waiters with the cause.

@@ -43,6 +43,9 @@ class Stream {
   /// calls of this device belong to the holder. Several streams: lock in address order. Empty for
   /// inline devices.
   virtual std::unique_lock<std::mutex> lock() { return {}; }
+  /// What the work that signals `value` is, for messages; for those who submit under lock(). Keeps
+  /// the beginning of a copy. Costs no allocation.
+  virtual void note_work(uint64_t /*value*/, std::string_view /*name*/) {}
   /// Address of this stream's timeline signal on another device. Errors: the driver's, when that
   /// device cannot reach it.
   virtual Result<hal::GpuVa> signal_on(hal::Device& waiter);

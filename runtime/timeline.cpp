@@ -275,8 +275,9 @@ Status Timeline::settle(uint64_t value, std::chrono::milliseconds deadline) {
       // This thread may have slept through the end: look once more.
       if (reached(value)) return {};
       return fail(Code::kTimeout,
-                  "no progress for {} ms: waited for value {}, reached {} of {} submitted",
-                  deadline.count(), value, completed(), last());
+                  "no progress for {} ms: waited for value {}, reached {} of {} submitted{}{}",
+                  deadline.count(), value, completed(), last(), options_.explain ? "; " : "",
+                  options_.explain ? options_.explain() : "");
     }
     const uint64_t life = revivals_.load(std::memory_order_acquire);
     if (const Status alive = pause(now - since); !alive) {

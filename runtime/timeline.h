@@ -43,6 +43,9 @@ struct TimelineOptions {
   /// and poisons the timeline. Typically asks the driver for a fault.
   std::function<Status(std::chrono::nanoseconds)> on_idle;
   WaitClock* clock = nullptr;  ///< nullptr: WaitClock::system()
+  /// What the device has come to, for the message of a wait that ran out of time. Called by any
+  /// thread, which may hold the lock of the stream.
+  std::function<std::string()> explain = {};
 };
 
 /// Counts work of one device. Values are 64-bit and only grow; the signal word in memory holds

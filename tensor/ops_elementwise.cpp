@@ -269,7 +269,9 @@ Tensor Tensor::sign() const {
   const Tensor zero = scalar_like(*this, 0), one = scalar_like(*this, 1);
   if (is_unsigned(dtype())) return select(alu(kEq, *this, zero), zero, one);
   const Tensor minus_one = scalar_like(*this, -1);
-  const Tensor not_negative = select(alu(kLt, zero, *this), one, *this);  // 0, -0 and NaN stay
+  // -0 becomes +0; NaN stays.
+  const Tensor neither = select(alu(kEq, *this, zero), zero, *this);
+  const Tensor not_negative = select(alu(kLt, zero, *this), one, neither);
   return select(alu(kLt, *this, zero), minus_one, not_negative);
 }
 

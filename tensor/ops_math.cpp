@@ -202,8 +202,10 @@ Tensor pow_float(const Tensor& base, const Tensor& exponent) {
 
 /// The exponent when it is a plain number known now.
 std::optional<double> known_exponent(const Tensor& e) {
-  if (e.node()->kind != NodeKind::kConst) return std::nullopt;
-  return is_float(e.dtype()) ? e.node()->scalar.f : static_cast<double>(e.node()->scalar.i);
+  const Node* n = e.node().get();
+  while (n->kind == NodeKind::kExpand || n->kind == NodeKind::kReshape) n = n->src[0].get();
+  if (n->kind != NodeKind::kConst) return std::nullopt;
+  return is_float(n->dtype) ? n->scalar.f : static_cast<double>(n->scalar.i);
 }
 
 }  // namespace
@@ -283,6 +285,11 @@ Tensor Tensor::pow(const Tensor& exponent) const {
           ops::describe(exponent));
   const std::optional<double> known = known_exponent(exponent);
   const bool is_small_whole = known && *known == std::trunc(*known) && std::fabs(*known) <= 64;
+  if (!is_float(t) && known && *known < 0)
+    raise(Code::kInvalidArgument,
+          "pow of {} with the exponent {}: integers to negative powers are no integers; cast the "
+          "base to a floating dtype",
+          ops::describe(*this), *known);
   if (!is_float(t))
     return is_small_whole && *known >= 1 ? power_by_squaring(base, static_cast<int64_t>(*known))
                                          : pow_int(base, e);

@@ -143,7 +143,9 @@ Tensor shrink_axis(const Tensor& x, int64_t axis, const SymInt& begin, const Sym
 
 /// Every step-th element from the first.
 Tensor every(const Tensor& x, int64_t axis, int64_t step) {
-  const int64_t n = x.size(axis).constant(), count = (n + step - 1) / step;
+  const int64_t n = x.size(axis).constant();
+  step = std::min(step, std::max<int64_t>(n, 1));  // steps over the end are all the same
+  const int64_t count = (n + step - 1) / step;
   if (count == 0) return x;
   std::vector<std::pair<SymInt, SymInt>> room(static_cast<size_t>(x.rank()), {0, 0});
   room[static_cast<size_t>(axis)].second = count * step - n;
@@ -330,6 +332,10 @@ Tensor join(const std::vector<Tensor>& placed, const std::vector<SymInt>& offset
                 join(placed, offsets, position, lo, mid), join(placed, offsets, position, mid, hi));
 }
 
+/// Operands of one kernel: every element passes a comparison for each time their number halves, and
+/// a kernel of thousands takes seconds to compile.
+constexpr size_t kMostJoined = 32;
+
 void check_cat(std::span<const Tensor> tensors, int64_t axis) {
   const Tensor& first = tensors[0];
   for (const Tensor& t : tensors) {
@@ -352,25 +358,32 @@ Tensor Tensor::cat(std::span<const Tensor> tensors, int64_t axis_) {
   check_cat(tensors, a);
   DType t = tensors[0].dtype();
   SymInt total = 0;
-  std::vector<const Tensor*> parts;
   for (const Tensor& x : tensors) {
     t = promote(t, x.dtype());
     total = total + x.size(a);
-    if (!x.size(a).is(0)) parts.push_back(&x);
   }
+  std::vector<Tensor> parts;
+  for (const Tensor& x : tensors)
+    if (!x.size(a).is(0)) parts.push_back(x.cast(t));
   if (parts.empty()) return tensors[0].cast(t);
+  if (parts.size() > kMostJoined) {
+    std::vector<Tensor> groups;
+    for (size_t i = 0; i < parts.size(); i += kMostJoined)
+      groups.push_back(cat({&parts[i], std::min(kMostJoined, parts.size() - i)}, a).contiguous());
+    return cat(groups, a);
+  }
   std::vector<Tensor> placed;
   std::vector<SymInt> offsets;
   SymInt offset = 0;
-  for (const Tensor* x : parts) {
-    std::vector<SymInt> room(static_cast<size_t>(2 * x->rank()), SymInt(0));
+  for (const Tensor& x : parts) {
+    std::vector<SymInt> room(static_cast<size_t>(2 * x.rank()), SymInt(0));
     room[static_cast<size_t>(2 * a)] = offset;
-    room[static_cast<size_t>(2 * a) + 1] = total - offset - x->size(a);
-    placed.push_back(pad_raw(x->cast(t), room, {}));
+    room[static_cast<size_t>(2 * a) + 1] = total - offset - x.size(a);
+    placed.push_back(pad_raw(x, room, {}));
     offsets.push_back(offset);
-    offset = offset + x->size(a);
+    offset = offset + x.size(a);
   }
-  const Tensor position = ops::iota_along(total, a, parts[0]->rank(), parts[0]->device());
+  const Tensor position = ops::iota_along(total, a, parts[0].rank(), parts[0].device());
   return join(placed, offsets, position, 0, placed.size());
 }
 

@@ -11,6 +11,8 @@ namespace {
 constexpr int64_t kPositionBits = 32;
 /// Up to this length counting smaller elements (n² steps, two kernels) beats the network.
 constexpr int64_t kRankLimit = 64;
+/// Up to this length devices without work-groups sort a row by digits: 16 bytes of scratch each.
+constexpr int64_t kDigitLimit = int64_t{1} << 24;
 /// Up to this many results topk takes one minimum after the other instead of sorting.
 constexpr int64_t kTopByMinimum = 64;
 
@@ -79,6 +81,7 @@ Tensor sorted_packed(const Tensor& packed) {
         .squeeze(-1)
         .contiguous();
   }
+  if (n <= kDigitLimit && !ops::has_groups(packed)) return least_raw(packed, -1, n).contiguous();
   int64_t size = 1;
   while (size < n) size *= 2;
   std::vector<SymInt> room(static_cast<size_t>(2 * rank), SymInt(0));

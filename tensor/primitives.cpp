@@ -230,8 +230,8 @@ Tensor reduce(ir::ReduceOp op, const Tensor& a, const Axes& axes) {
   for (int64_t i : sorted) {
     auto& d = shape[static_cast<size_t>(i)];
     if (d.max() == 0 && (op == ir::ReduceOp::kMax || op == ir::ReduceOp::kMin))
-      raise(Code::kInvalidArgument, "{} over axis {} of {}, which is empty", ir::reduce_op_name(op),
-            i, to_string(a.shape()));
+      raise(Code::kInvalidArgument, "{} over axis {} of {}: there are no elements",
+            ir::reduce_op_name(op), i, to_string(a.shape()));
     if (!d.is(1)) real.push_back(i);
     d = 1;
   }

@@ -6,10 +6,15 @@
 #include <thread>
 #include <unordered_map>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "compiler/cache/disk_cache.h"
 #include "compiler/compile.h"
 #include "runtime/base/env.h"
+#include "runtime/base/lru_map.h"
 #include "runtime/base/settings_scope.h"
+#include "runtime/stream.h"
 #include "tensor/tune_kernel.h"
 
 namespace bm {
@@ -34,32 +39,91 @@ Result<ProgramPtr> load_program(hal::Device& device, const hal::CodeObject& code
   return program;
 }
 
-/// Programs of the process by device, renderer and kernel.
+/// 128 bits of hash over device, renderer and kernel: equal keys are taken as equal kernels, as the
+/// disk cache does, and a process with thousands of kernels does not keep their texts.
+struct ProgramKey {
+  uint64_t low = 0, high = 0;
+  bool operator==(const ProgramKey&) const = default;
+};
+struct ProgramKeyHash {
+  size_t operator()(const ProgramKey& key) const { return static_cast<size_t>(key.low); }
+};
+
+ProgramKey key_of(const WantedKernel& w) {
+  const std::string text =
+      w.device->name() + '\0' + w.device->renderer() + '\0' + ir::serialize(*w.kernel);
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return {hash.low64, hash.high64};
+}
+
+/// A program and the device it was loaded on, to know when its last launch is through.
+struct Loaded {
+  ProgramPtr program;
+  runtime::Device* device = nullptr;
+
+  explicit operator bool() const { return program != nullptr; }
+  long use_count() const { return program.use_count(); }
+};
+
+/// Programs of the process by device, renderer and kernel, the least recently used of which go.
 class Programs {
  public:
   static Programs& instance() {
     static Programs& programs = *new Programs;  // lives as long as the devices: never destroyed
     return programs;
   }
-  ProgramPtr find(const std::string& key) {
+  ProgramPtr find(const ProgramKey& key) {
     const std::lock_guard guard(mutex_);
-    const auto it = programs_.find(key);
-    return it == programs_.end() ? nullptr : it->second;
+    return programs_.find(key).program;
   }
   /// The one that is there already, if another thread was faster.
-  ProgramPtr add(const std::string& key, ProgramPtr program) {
+  ProgramPtr add(const ProgramKey& key, Loaded loaded) {
+    std::vector<ProgramPtr> gone;  // destroyed without the lock
     const std::lock_guard guard(mutex_);
-    return programs_.emplace(key, std::move(program)).first->second;
+    std::vector<Loaded> dropped;
+    ProgramPtr kept = programs_.add(key, std::move(loaded), &dropped).program;
+    retire(std::move(dropped), gone);
+    return kept;
+  }
+  void set_limit(size_t most) {
+    std::vector<ProgramPtr> gone;
+    const std::lock_guard guard(mutex_);
+    std::vector<Loaded> dropped;
+    programs_.set_limit(most, &dropped);
+    retire(std::move(dropped), gone);
+  }
+  size_t size() {
+    const std::lock_guard guard(mutex_);
+    return programs_.size();
   }
 
  private:
-  std::mutex mutex_;
-  std::unordered_map<std::string, ProgramPtr> programs_;
-};
+  struct Retired {
+    ProgramPtr program;
+    runtime::Point last;  ///< of its device when it was dropped: its launches are before that
+  };
 
-std::string key_of(const WantedKernel& w) {
-  return w.device->name() + '\0' + w.device->renderer() + '\0' + ir::serialize(*w.kernel);
-}
+  /// Nobody can launch what nobody holds, but the device may still run it.
+  void retire(std::vector<Loaded> dropped, std::vector<ProgramPtr>& gone) {
+    for (Loaded& loaded : dropped) {
+      runtime::Point last;
+      if (!loaded.device->hal().is_inline()) {
+        runtime::Timeline& timeline = loaded.device->stream().timeline();
+        last = {&timeline, timeline.last()};
+      }
+      retired_.push_back({std::move(loaded.program), last});
+    }
+    std::erase_if(retired_, [&](Retired& r) {
+      if (!runtime::reached(r.last)) return false;
+      gone.push_back(std::move(r.program));
+      return true;
+    });
+  }
+
+  std::mutex mutex_;
+  LruMap<ProgramKey, Loaded, ProgramKeyHash> programs_{kMostPrograms};
+  std::vector<Retired> retired_;
+};
 
 struct Job {
   const ir::KernelIr* kernel;
@@ -101,9 +165,9 @@ thread_local KernelRecorder* current_recorder = nullptr;
 
 Result<std::vector<ProgramPtr>> programs_for(std::span<const WantedKernel> wanted) {
   Programs& known = Programs::instance();
-  std::vector<std::string> keys;
+  std::vector<ProgramKey> keys;
   std::vector<Job> jobs;
-  std::unordered_map<std::string_view, ProgramPtr> made;
+  std::unordered_map<ProgramKey, ProgramPtr, ProgramKeyHash> made;
   for (const WantedKernel& w : wanted) keys.push_back(key_of(w));
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (made.count(keys[i])) continue;
@@ -126,12 +190,13 @@ Result<std::vector<ProgramPtr>> programs_for(std::span<const WantedKernel> wante
   for (Job& job : jobs) {
     if (!*job.code) return tl::unexpected(std::move(job.code->error()));
     made[keys[job.wanted]] = known.add(
-        keys[job.wanted], BM_TRY(load_program(wanted[job.wanted].device->hal(), **job.code)));
+        keys[job.wanted], {BM_TRY(load_program(wanted[job.wanted].device->hal(), **job.code)),
+                           wanted[job.wanted].device});
   }
   std::vector<ProgramPtr> programs;
-  for (const std::string& key : keys) programs.push_back(made.at(key));
+  for (const ProgramKey& key : keys) programs.push_back(made.at(key));
   if (KernelRecorder* recorder = KernelRecorder::current())
-    for (size_t i = 0; i < wanted.size(); ++i) recorder->add(programs[i].get(), wanted[i].kernel);
+    for (size_t i = 0; i < wanted.size(); ++i) recorder->add(programs[i], wanted[i].kernel);
   return programs;
 }
 
@@ -151,8 +216,13 @@ KernelRecorder::KernelRecorder() : outer_(current_recorder) { current_recorder =
 KernelRecorder::~KernelRecorder() { current_recorder = outer_; }
 KernelRecorder* KernelRecorder::current() { return current_recorder; }
 
-void KernelRecorder::add(const hal::Program* program, const KernelPtr& kernel) {
-  if (programs_.emplace(program, kernel).second) kernels_.push_back(kernel);
+void KernelRecorder::add(const ProgramPtr& program, const KernelPtr& kernel) {
+  if (!programs_.emplace(program.get(), kernel).second) return;
+  kernels_.push_back(kernel);
+  held_.push_back(program);
 }
+
+void limit_programs(size_t most) { Programs::instance().set_limit(most); }
+size_t programs_kept() { return Programs::instance().size(); }
 
 }  // namespace bm

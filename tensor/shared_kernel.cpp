@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "compiler/ir/linear.h"
+#include "runtime/base/half.h"
 
 namespace bm {
 namespace {
@@ -38,11 +39,17 @@ class Sharer {
     out_.first.assign(kernel_.params.size(), 0);
     find();
     for (size_t p = 0; moves_ && p < kernel_.params.size(); ++p) move_param(p);
-    if (!constants_.empty() || has_moved_) rebuild_all();
+    if (!constants_.empty() || has_moved_ || fills()) rebuild_all();
     return std::move(out_);
   }
 
  private:
+  /// Whether all that the kernel does is store one number; of the two of bool each has a kernel.
+  bool fills() const {
+    return kernel_.stores.size() == 1 && kernel_.stores[0].value->is_const() &&
+           kernel_.stores[0].value->dtype != DType::kBool;
+  }
+
   std::vector<const Node*> order() const {
     std::vector<const Node*> roots = kernel_.ranges;
     for (const ir::Store& s : kernel_.stores) {
@@ -94,9 +101,11 @@ class Sharer {
     auto graph = std::make_unique<ir::Graph>();
     for (const Node* n : order()) done_[n] = rebuild(*graph, n);
     for (const Node*& r : kernel_.ranges) r = done_.at(r);
+    if (fills()) add_variable(*graph, kernel_.stores[0].value);
     for (ir::Store& s : kernel_.stores) {
+      const auto variable = fills() ? variable_.find(s.value) : variable_.end();
+      s.value = variable != variable_.end() ? variable->second : done_.at(s.value);
       s.index = done_.at(s.index);
-      s.value = done_.at(s.value);
       if (s.gate) s.gate = done_.at(s.gate);
     }
     kernel_.graph = std::move(graph);
@@ -114,14 +123,37 @@ class Sharer {
     return g.remake(*n, sources);
   }
 
+  /// A variable that holds the constant's bits, in the least integer type that has as many.
   void add_variable(ir::Graph& g, const Node* constant) {
+    const DType t = constant->dtype;
+    const DType bits = !is_float(t)        ? t
+                       : item_size(t) == 2 ? DType::kI16
+                       : item_size(t) == 4 ? DType::kI32
+                                           : DType::kI64;
+    const bool is_wide = item_size(t) == 8;
+    const int64_t least =
+        is_wide ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int32_t>::min();
+    // One range for all: the kernel must not depend on the number.
+    const int64_t most = is_wide            ? std::numeric_limits<int64_t>::max()
+                         : t == DType::kU32 ? int64_t{std::numeric_limits<uint32_t>::max()}
+                                            : int64_t{std::numeric_limits<int32_t>::max()};
     const auto number = static_cast<int>(kernel_.vars.size());
-    constexpr int64_t kLeast = std::numeric_limits<int32_t>::min(),
-                      kMost = std::numeric_limits<int32_t>::max();
-    kernel_.vars.push_back({.name = kConstantName, .min = kLeast, .max = kMost});
-    out_.values.push_back(std::bit_cast<int32_t>(static_cast<float>(constant->fimm())));
-    const Node* word = g.cast(g.var(number, kLeast, kMost), DType::kI32);
-    variable_[constant] = g.bitcast(word, DType::kF32);
+    kernel_.vars.push_back({.name = kConstantName, .min = least, .max = most});
+    out_.values.push_back(bits_of(*constant));
+    const Node* word = g.cast(g.var(number, least, most), bits);
+    variable_[constant] = g.bitcast(word, t);
+  }
+
+  static int64_t bits_of(const Node& constant) {
+    switch (constant.dtype) {
+      case DType::kF16:
+        return static_cast<int16_t>(f32_to_f16(static_cast<float>(constant.fimm())));
+      case DType::kBF16:
+        return static_cast<int16_t>(f32_to_bf16(static_cast<float>(constant.fimm())));
+      case DType::kF32: return std::bit_cast<int32_t>(static_cast<float>(constant.fimm()));
+      case DType::kF64: return std::bit_cast<int64_t>(constant.fimm());
+      default: return constant.imm;
+    }
   }
 
   ir::KernelIr& kernel_;

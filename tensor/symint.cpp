@@ -1,6 +1,8 @@
 #include "tensor/symint.h"
 
 #include <atomic>
+#include <limits>
+#include <optional>
 
 #include "tensor/exception.h"
 
@@ -37,20 +39,51 @@ void Var::set(int64_t value) const {
   state_->value.store(value, std::memory_order_relaxed);
 }
 
+namespace {
+
+/// constant + Σ coefficient·pick(term), where int64 holds the sum; terms of both signs may pass
+/// beyond it in between.
+template <class Pick>
+std::optional<int64_t> evaluate(int64_t constant, const std::vector<SymInt::Term>& terms,
+                                Pick&& pick) {
+  __extension__ typedef __int128 Wide;
+  Wide v = constant;
+  for (const SymInt::Term& t : terms) {
+    // A product has at most 126 bits: a sum that leaves 128 must have left 64 for good.
+    if (__builtin_add_overflow(v, Wide{t.coefficient} * pick(t), &v)) return std::nullopt;
+  }
+  if (v < std::numeric_limits<int64_t>::min() || v > std::numeric_limits<int64_t>::max())
+    return std::nullopt;
+  return static_cast<int64_t>(v);
+}
+
+int64_t checked(std::optional<int64_t> v, const SymInt& of, std::string_view what) {
+  if (!v)
+    raise(Code::kInvalidArgument, "the {} of {} does not fit 64 bits: narrow its variables' bounds",
+          what, of.to_string());
+  return *v;
+}
+
+[[noreturn]] void raise_overflow(const SymInt& a, char op, const std::string& b) {
+  raise(Code::kInvalidArgument, "{} {} {} does not fit 64 bits", a.to_string(), op, b);
+}
+
+}  // namespace
+
 int64_t SymInt::min() const {
-  int64_t v = constant_;
-  for (const Term& t : terms_) v += t.coefficient * (t.coefficient > 0 ? t.var.min() : t.var.max());
-  return v;
+  if (terms_.empty()) return constant_;
+  const auto lowest = [](const Term& t) { return t.coefficient > 0 ? t.var.min() : t.var.max(); };
+  return checked(evaluate(constant_, terms_, lowest), *this, "smallest value");
 }
 int64_t SymInt::max() const {
-  int64_t v = constant_;
-  for (const Term& t : terms_) v += t.coefficient * (t.coefficient > 0 ? t.var.max() : t.var.min());
-  return v;
+  if (terms_.empty()) return constant_;
+  const auto highest = [](const Term& t) { return t.coefficient > 0 ? t.var.max() : t.var.min(); };
+  return checked(evaluate(constant_, terms_, highest), *this, "largest value");
 }
 int64_t SymInt::value() const {
-  int64_t v = constant_;
-  for (const Term& t : terms_) v += t.coefficient * t.var.value();
-  return v;
+  if (terms_.empty()) return constant_;
+  return checked(evaluate(constant_, terms_, [](const Term& t) { return t.var.value(); }), *this,
+                 "value");
 }
 
 std::string SymInt::to_string() const {
@@ -67,13 +100,16 @@ std::string SymInt::to_string() const {
 
 SymInt operator+(const SymInt& a, const SymInt& b) {
   SymInt out = a;
-  out.constant_ += b.constant_;
+  if (__builtin_add_overflow(out.constant_, b.constant_, &out.constant_))
+    raise_overflow(a, '+', b.to_string());
   for (const SymInt::Term& t : b.terms_) {
     auto it = out.terms_.begin();
     while (it != out.terms_.end() && it->var.id() < t.var.id()) ++it;
     if (it == out.terms_.end() || !(it->var == t.var)) {
       out.terms_.insert(it, t);
-    } else if ((it->coefficient += t.coefficient) == 0) {
+    } else if (__builtin_add_overflow(it->coefficient, t.coefficient, &it->coefficient)) {
+      raise_overflow(a, '+', b.to_string());
+    } else if (it->coefficient == 0) {
       out.terms_.erase(it);
     }
   }
@@ -83,8 +119,10 @@ SymInt operator+(const SymInt& a, const SymInt& b) {
 SymInt operator*(const SymInt& a, int64_t b) {
   if (b == 0) return 0;
   SymInt out = a;
-  out.constant_ *= b;
-  for (SymInt::Term& t : out.terms_) t.coefficient *= b;
+  bool overflows = __builtin_mul_overflow(out.constant_, b, &out.constant_);
+  for (SymInt::Term& t : out.terms_)
+    overflows |= __builtin_mul_overflow(t.coefficient, b, &t.coefficient);
+  if (overflows) raise_overflow(a, '*', std::to_string(b));
   return out;
 }
 
@@ -109,7 +147,10 @@ int64_t max_elements(const Shape& shape) {
 
 int64_t elements_now(const Shape& shape) {
   int64_t n = 1;
-  for (const SymInt& d : shape) n *= d.value();
+  for (const SymInt& d : shape)
+    if (__builtin_mul_overflow(n, d.value(), &n))
+      raise(Code::kInvalidArgument, "the number of elements of {} does not fit 64 bits",
+            to_string(shape));
   return n;
 }
 
@@ -124,7 +165,8 @@ std::vector<int64_t> strides_of(const Shape& shape) {
   int64_t step = 1;
   for (size_t i = shape.size(); i-- > 0;) {
     strides[i] = step;
-    step *= shape[i].max();
+    // Past the largest array there may be: a zero elsewhere in the shape leaves no elements.
+    if (__builtin_mul_overflow(step, shape[i].max(), &step)) step = 0;
   }
   return strides;
 }

@@ -1,7 +1,9 @@
 // Creation, properties and running of tensors.
 #include "tensor/tensor.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include "runtime/buffer.h"
 #include "tensor/capture_scope.h"
@@ -36,6 +38,12 @@ void need_static(std::string_view what, const Shape& shape) {
 
 }  // namespace
 
+void Tensor::throw_no_value() {
+  raise(Code::kInvalidArgument,
+        "this tensor has no value: it was default-constructed or moved from; give it one first, "
+        "or ask is_valid()");
+}
+
 NodePtr Tensor::weak_node(DType dtype, int64_t i, double f) {
   auto n = std::make_shared<Node>();
   n->dtype = dtype;
@@ -45,7 +53,7 @@ NodePtr Tensor::weak_node(DType dtype, int64_t i, double f) {
 }
 
 runtime::Device& Tensor::device() const {
-  const std::atomic_ref device(node_->device);
+  const std::atomic_ref device(node()->device);
   if (runtime::Device* known = device.load(std::memory_order_relaxed)) return *known;
   runtime::Device* const fallback = unwrap(runtime::default_device());
   device.store(fallback, std::memory_order_relaxed);
@@ -73,6 +81,60 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, std::string_view device) {
 
 Tensor Tensor::arange(const SymInt& n, DType dtype, std::string_view device) {
   return iota(n, device_named(device)).cast(dtype);
+}
+
+namespace {
+
+/// begin + i·step for i < n, in integers where the dtype holds integers.
+Tensor ramp(double begin, double step, int64_t n, DType dtype, runtime::Device& device) {
+  const Tensor i = iota(n, device);
+  if (is_float(dtype))
+    return (i.cast(DType::kF64) * constant(step, DType::kF64, device) +
+            constant(begin, DType::kF64, device))
+        .cast(dtype);
+  const Tensor steps = i * constant_int(static_cast<int64_t>(step), DType::kI64, device);
+  return (steps + constant_int(static_cast<int64_t>(begin), DType::kI64, device)).cast(dtype);
+}
+
+/// Whether int64 holds `v` exactly.
+bool is_whole(double v) { return v == std::trunc(v) && std::fabs(v) < 0x1p63; }
+
+}  // namespace
+
+Tensor Tensor::arange(double begin, double end, double step, DType dtype, std::string_view device) {
+  const double count = std::ceil((end - begin) / step);
+  if (step == 0 || !std::isfinite(begin) || !std::isfinite(end) || !std::isfinite(step) ||
+      !(count < 0x1p62))
+    raise(Code::kInvalidArgument, "arange({}, {}, {}): {}", begin, end, step,
+          step == 0 ? "the step is 0" : "the bounds and their number of steps must be finite");
+  if (!is_float(dtype) && !(is_whole(begin) && is_whole(step)))
+    raise(Code::kInvalidArgument,
+          "arange({}, {}, {}) of {}: begin and step must be integers; make it a float32 and cast",
+          begin, end, step, dtype_name(dtype));
+  const auto n = static_cast<int64_t>(std::max(count, 0.0));
+  return ramp(begin, step, n, dtype, device_named(device));
+}
+
+Tensor Tensor::linspace(double begin, double end, int64_t n, DType dtype, std::string_view device) {
+  if (n < 0 || !std::isfinite(begin) || !std::isfinite(end))
+    raise(Code::kInvalidArgument, "linspace({}, {}, {}): {}", begin, end, n,
+          n < 0 ? "a negative number of values" : "the bounds must be finite");
+  runtime::Device& on = device_named(device);
+  const auto steps = static_cast<double>(std::max<int64_t>(n - 1, 1));
+  const double width = end - begin;
+  const double step = std::isfinite(width) ? width / steps : end / steps - begin / steps;
+  const Tensor values = ramp(begin, step, n, DType::kF64, on);
+  if (n < 2) return values.cast(dtype);
+  // The last one is `end` itself, however the steps were rounded.
+  return select(iota(n, on) == n - 1, constant(end, DType::kF64, on), values).cast(dtype);
+}
+
+Tensor Tensor::eye(int64_t n, int64_t m, DType dtype, std::string_view device) {
+  if (m == -1) m = n;
+  if (n < 0 || m < 0)
+    raise(Code::kInvalidArgument, "eye of {} rows and {} columns: sizes are not negative", n, m);
+  runtime::Device& on = device_named(device);
+  return (iota(n, on).reshape({n, 1}) == iota(m, on).reshape({1, m})).cast(dtype);
 }
 
 Tensor Tensor::from_bytes(std::span<const std::byte> bytes, const Shape& shape, DType dtype,
@@ -107,7 +169,7 @@ Tensor Tensor::from_buffer(runtime::Buffer buffer, const Shape& shape, DType dty
   return storage_node(std::move(buffer), shape, dtype);
 }
 
-const SymInt& Tensor::size(int64_t a) const { return node_->shape[static_cast<size_t>(axis(a))]; }
+const SymInt& Tensor::size(int64_t a) const { return shape()[static_cast<size_t>(axis(a))]; }
 
 int64_t Tensor::axis(int64_t a) const {
   if (a < -rank() || a >= rank())
@@ -118,7 +180,7 @@ int64_t Tensor::axis(int64_t a) const {
 
 Tensor& Tensor::realize() {
   device();  // a number on its own needs one now
-  if (!node_->is_realized()) realize_nodes({&node_, 1});
+  if (!is_realized()) realize_nodes({&node_, 1});
   return *this;
 }
 

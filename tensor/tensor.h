@@ -58,11 +58,18 @@ class Tensor {
   static Tensor ones(const Shape& shape, DType dtype = DType::kF32, std::string_view device = "");
   /// Uninitialised storage, allocated at once. Static shapes only.
   static Tensor empty(const Shape& shape, DType dtype = DType::kF32, std::string_view device = "");
+  /// 0, 1, … n - 1.
   static Tensor arange(const SymInt& n, DType dtype = DType::kI64, std::string_view device = "");
+  /// begin + i·step for i in [0, ceil((end - begin) / step)); no elements when `end` lies the other
+  /// way. Floating results are computed in float64 and rounded once. Throws: a step of 0, bounds
+  /// that are not finite, and fractions for an integer dtype.
   static Tensor arange(double begin, double end, double step, DType dtype,
                        std::string_view device = "");
+  /// n evenly spaced values from `begin` to `end`, both included (n = 1: `begin`); computed in
+  /// float64 and rounded once, to an integer dtype toward zero. Throws: n < 0.
   static Tensor linspace(double begin, double end, int64_t n, DType dtype = DType::kF32,
                          std::string_view device = "");
+  /// [n, m] with ones on the diagonal; m = -1 means m = n. Throws: other negative sizes.
   static Tensor eye(int64_t n, int64_t m = -1, DType dtype = DType::kF32,
                     std::string_view device = "");
   /// Value of a variable as an int64 scalar.
@@ -93,17 +100,22 @@ class Tensor {
   static Tensor from_buffer(runtime::Buffer buffer, const Shape& shape, DType dtype);
 
   // --- properties -------------------------------------------------------------------------------
+  /// False for Tensor() and for what was moved from. Operations on such a tensor throw.
   bool is_valid() const { return node_ != nullptr; }
-  const Shape& shape() const { return node_->shape; }
+  const Shape& shape() const { return node()->shape; }
   /// Size of an axis (negative counts from the end).
   const SymInt& size(int64_t axis) const;
-  int64_t rank() const { return static_cast<int64_t>(node_->shape.size()); }
-  DType dtype() const { return node_->dtype; }
+  int64_t rank() const { return static_cast<int64_t>(shape().size()); }
+  DType dtype() const { return node()->dtype; }
   /// A number on its own is on the default device, which is opened only then.
   runtime::Device& device() const;
-  int64_t elements() const { return max_elements(node_->shape); }
-  bool is_realized() const { return node_->is_realized(); }
-  const NodePtr& node() const { return node_; }
+  int64_t elements() const { return max_elements(shape()); }
+  bool is_realized() const { return node()->is_realized(); }
+  const NodePtr& node() const {
+    if (!node_) [[unlikely]]
+      throw_no_value();
+    return node_;
+  }
   /// Axis in [0, rank); throws naming axis and shape.
   int64_t axis(int64_t a) const;
 
@@ -192,7 +204,7 @@ class Tensor {
   Tensor reciprocal() const;
   Tensor square() const;
   Tensor abs() const;
-  Tensor sign() const;
+  Tensor sign() const;  ///< -1, 0 or 1; +0 for -0, NaN for NaN
   Tensor trunc() const;
   Tensor floor() const;
   Tensor ceil() const;
@@ -214,6 +226,8 @@ class Tensor {
   Tensor clip(std::optional<double> lo, std::optional<double> hi) const;
   Tensor maximum(const Tensor& other) const;
   Tensor minimum(const Tensor& other) const;
+  /// Integers with a negative exponent: a number known now throws, as its results are no integers;
+  /// a tensor's leave bases 1 and -1 what they are and make every other base 0.
   Tensor pow(const Tensor& exponent) const;
   Tensor floor_div(const Tensor& other) const;  ///< rounds toward -inf
   Tensor mod(const Tensor& other) const;        ///< sign of the divisor
@@ -227,6 +241,7 @@ class Tensor {
   Tensor sum(const Axes& axes = {}, bool keepdim = false,
              std::optional<DType> accumulate = std::nullopt) const;
   Tensor prod(const Axes& axes = {}, bool keepdim = false) const;
+  /// Throws where there are no elements, like min, argmax and argmin.
   Tensor max(const Axes& axes = {}, bool keepdim = false) const;
   Tensor min(const Axes& axes = {}, bool keepdim = false) const;
   Tensor mean(const Axes& axes = {}, bool keepdim = false) const;
@@ -291,6 +306,7 @@ class Tensor {
   static void manual_seed(uint64_t seed);
 
  private:
+  [[noreturn]] static void throw_no_value();
   static NodePtr weak_node(DType dtype, int64_t i, double f);
   template <class T>
   static NodePtr weak(T value) {

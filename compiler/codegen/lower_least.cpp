@@ -1,5 +1,5 @@
-// The smallest values of a loop, in order. They stay in registers, sorted; what is not below the
-// largest of them, nearly everything, costs a comparison.
+// Top-k along one loop, and sort. Few values (k ≤ 64) stay in registers, sorted; what is not below
+// the largest of them, nearly everything, costs a comparison. More are sorted by digits in scratch.
 #include <algorithm>
 #include <array>
 
@@ -10,6 +10,11 @@ namespace {
 
 /// Vectors compared at once.
 constexpr uint32_t kVectors = 4;
+/// More values than this are sorted.
+constexpr int64_t kMostInRegisters = 64;
+/// Rows below this length are sorted by digits of 8 bits: their tables are cleared and summed for
+/// each row. Longer ones by digits of 11 bits, whose tables still fit the first caches.
+constexpr int64_t kShortRow = 4'096;
 
 }  // namespace
 
@@ -20,12 +25,94 @@ struct Lowerer::LeastState {
   uint32_t bound = 0;            // register: largest value that counts
   uint64_t count = 1;            // of values that count
   uint32_t fresh = 0;            // local array: values that may be among the smallest
+
+  static bool is_sort(const Node& least) {
+    const Node* extent = least.src[1]->src[0];
+    const int64_t count = least.src[2]->hi + 1;
+    return extent->is_const() && count > kMostInRegisters && count <= extent->imm;
+  }
+  static void sort(Lowerer& l, BlockId block, const Env& env);
 };
+
+/// Radix sort of a loop's values, least significant digit first: one pass over the loop counts the
+/// digits of every place, then each place moves all keys between the two halves of an array. Places
+/// at which all keys have one digit are passed over. Keys are biased, so that their order is that
+/// of unsigned numbers; the sign that an arithmetic shift leaves above the last digit keeps it.
+void Lowerer::LeastState::sort(Lowerer& l, BlockId block, const Env& env) {
+  Builder& b = l.b_;
+  const Node* n = l.schedule_.least;
+  const int64_t length = n->src[1]->src[0]->imm;
+  const int64_t bits = length < kShortRow ? 8 : 11;
+  const int64_t buckets = int64_t{1} << bits, digits = (64 + bits - 1) / bits;
+  const uint32_t keys = b.add_local(DType::kI64, static_cast<uint64_t>(2 * length));
+  const uint32_t counts = b.add_local(DType::kI32, static_cast<uint64_t>(digits * buckets));
+  const uint32_t from = b.add_register({DType::kI64, 1});  // element at which the keys start
+  const uint32_t sum = b.add_register({DType::kI32, 1});
+  const ValueId begin = b.index(0), end = b.index(length), bias = b.index(INT64_MIN);
+  const ValueId none = b.constant({DType::kI32, 1}, 0), one = b.constant({DType::kI32, 1}, 1);
+  const auto digit = [&](ValueId key, ValueId shift) {
+    return b.bit_and(b.raw(Op::kShr, DType::kI64, {key, shift}), b.index(buckets - 1));
+  };
+  const auto count_up = [&](BlockId in, ValueId at) {
+    const ValueId before = b.local_load(in, counts, at);
+    b.local_store(in, counts, at, b.add(before, one));
+    return before;
+  };
+
+  const Builder::Loop clear = b.open_loop(block);
+  b.local_store(clear.body, counts, clear.index, none);
+  b.close_loop(clear, begin, b.index(digits * buckets), 1);
+
+  const Builder::Loop fill = b.open_loop(block);
+  const uint32_t binding = l.make_bindings(fill.index, fill.body, 0, 1, 0);
+  const ValueId value = l.emit(n->src[0], l.bound(env, n->src[1], binding));
+  const ValueId biased = b.bit_xor(value, bias);
+  b.local_store(fill.body, keys, fill.index, biased);
+  for (int64_t d = 0; d < digits; ++d) {
+    const ValueId which = digit(biased, b.index(d * bits));
+    count_up(fill.body, b.add(which, b.index(d * buckets)));
+  }
+  b.close_loop(fill, begin, end, 1);
+
+  b.assign(block, from, begin);
+  const Builder::Loop pass = b.open_loop(block);
+  const ValueId source = b.read(pass.body, from), target = b.sub(end, source);
+  const ValueId shift = b.mul(pass.index, b.index(bits));
+  const ValueId table = b.mul(pass.index, b.index(buckets));
+  const ValueId first = digit(b.local_load(pass.body, keys, source), shift);
+  const ValueId alike = b.local_load(pass.body, counts, b.add(table, first));
+  const BlockId move = b.open_block(pass.body);
+  b.assign(move, sum, none);
+  const Builder::Loop prefix = b.open_loop(move);
+  const ValueId bucket = b.add(table, prefix.index);
+  const ValueId count = b.local_load(prefix.body, counts, bucket);
+  const ValueId before = b.read(prefix.body, sum);
+  b.local_store(prefix.body, counts, bucket, before);
+  b.assign(prefix.body, sum, b.add(before, count));
+  b.close_loop(prefix, begin, b.index(buckets), 1);
+  const Builder::Loop scatter = b.open_loop(move);
+  const ValueId key = b.local_load(scatter.body, keys, b.add(source, scatter.index));
+  const ValueId position = count_up(scatter.body, b.add(table, digit(key, shift)));
+  b.local_store(scatter.body, keys, b.add(target, b.cast(position, DType::kI64)), key);
+  b.close_loop(scatter, begin, end, 1);
+  b.assign(move, from, target);
+  b.close_if(move, b.ne(alike, b.constant({DType::kI32, 1}, length)));
+  b.close_loop(pass, begin, b.index(digits), 1);
+
+  const ValueId last = b.read(block, from);
+  const Builder::Loop finish = b.open_loop(block);
+  const ValueId sorted_key = b.local_load(finish.body, keys, b.add(last, finish.index));
+  b.local_store(finish.body, keys, finish.index, b.bit_xor(sorted_key, bias));
+  b.close_loop(finish, begin, end, 1);
+  l.least_array_ = keys;
+  l.least_block_ = block;
+}
 
 /// One pass over the loop of the kernel's kLeast node, in front of the loops that use what it
 /// finds.
 void Lowerer::lower_least(BlockId block, const Env& env) {
   const Node* n = schedule_.least;
+  if (LeastState::is_sort(*n)) return LeastState::sort(*this, block, env);
   LeastState s;
   s.range = n->src[1];
   s.count = static_cast<uint64_t>(std::max<int64_t>(n->src[2]->hi, 0)) + 1;

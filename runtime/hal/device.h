@@ -139,7 +139,8 @@ class Device {
 struct DriverInfo {
   const char* name;  ///< device name in DEV: "CPU", "AMD", …
   const char*
-      interfaces;  ///< space separated interface names in order of trial: "KFD PCI USB"; "" if none
+      interfaces;  ///< space separated interface names in order of trial: "KFD PCI USB"; "" if
+                   ///< none, nullptr where any unit number opens: what is no piece of hardware
   const char* renderers;  ///< space separated renderer names, default first: "LLVM CLANG"
   const char* help;       ///< what is missing when it cannot be opened, e.g. the package to install
   /// Number of physical units; must not open or disturb them. `interface` empty: the first that

@@ -42,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           (input.read<uint16_t>().value_or(0) + uint64_t{1}) << (what >> 4), Pool::kGranule);
       std::optional<Block> block = pool.take(bytes);
       if (!block) {
-        const uint64_t chunk = what & 8 ? bytes : Pool::chunk_bytes(bytes);
+        const uint64_t chunk = what & 8 ? bytes : pool.chunk_bytes(bytes);
         block = pool.take_from(std::make_unique<Range>(next_va, chunk), bytes);
         next_va += chunk;
       }

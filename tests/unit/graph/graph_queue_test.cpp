@@ -241,6 +241,24 @@ TEST(GraphQueue, MemoryThatCannotBeMappedIsUnsupported) {
   EXPECT_EQ(graph.error().code, Code::kUnsupported);
 }
 
+/// Exits with 0 when three refusals are said in one line on stderr.
+[[noreturn]] void count_warnings() {
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) {
+    Rig rig({{.can_map = false}, {.can_map = false}});
+    (void)make_graph({Rig::copy(fixed(rig.words(4, 1)), fixed(rig.words(4, 0)))}, 0, 0);
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const size_t first = said.find("is no graph");
+  std::exit(first != said.npos && said.find("is no graph", first + 1) == said.npos ? 0 : 1);
+}
+
+TEST(GraphQueueDeathTest, ThatABatchIsNoGraphIsSaidOnce) {
+  // In a process of its own, since it is once per process.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(count_warnings(), ::testing::ExitedWithCode(0), "");
+}
+
 TEST(GraphQueue, ReplayReturnsBeforeTheWorkIsDoneAndTheNextOneWaits) {
   Rig rig({kQueue});
   const Buffer a = rig.words(4);

@@ -47,6 +47,30 @@ TEST(Profiler, WritesRangesInMicrosecondsPerDeviceRow) {
   EXPECT_EQ(events(profiler, "M").size(), 3u);  // process, two rows
 }
 
+// A device that runs several kernels at a time: viewers draw what overlaps within a row as nested.
+TEST(Profiler, OverlappingRangesOfADeviceHaveRowsOfTheirOwn) {
+  Profiler profiler("unused.json");
+  const auto add = [&](const char* name, int64_t begin, int64_t end) {
+    profiler.record({.name = name, .row = "CL", .begin_ns = begin, .end_ns = end});
+  };
+  add("a", 0, 100);
+  add("b", 50, 150);
+  add("c", 60, 70);
+  add("d", 100, 200);
+  add("e", 150, 160);
+  const auto ranges = events(profiler, "X");
+  ASSERT_EQ(ranges.size(), 5u);
+  EXPECT_EQ(ranges[3]["tid"], ranges[0]["tid"]) << "begins where the first ends";
+  EXPECT_EQ(ranges[4]["tid"], ranges[1]["tid"]);
+  EXPECT_NE(ranges[0]["tid"], ranges[1]["tid"]);
+  EXPECT_NE(ranges[0]["tid"], ranges[2]["tid"]);
+  EXPECT_NE(ranges[1]["tid"], ranges[2]["tid"]);
+  const auto names = events(profiler, "M");
+  ASSERT_EQ(names.size(), 4u);  // process, three rows
+  EXPECT_EQ(names[1]["args"]["name"], "CL");
+  EXPECT_EQ(names[2]["args"]["name"], "CL #2");
+}
+
 TEST(Profiler, DrawsOneArrowPerDependency) {
   Profiler profiler("unused.json");
   const uint64_t first = profiler.next_id(), second = profiler.next_id();

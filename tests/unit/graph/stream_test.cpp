@@ -111,6 +111,41 @@ TEST(Stream, LostDeviceWakesWaitersWithItsCause) {
   EXPECT_FALSE(rig.device().stream().submit(QueueKind::kCompute, {&command, 1}).has_value());
 }
 
+/// What a wait says whose device stands still.
+std::string timeout_of(runtime::Device& device) {
+  const bm::ScopedSetting soon("BM_WAIT_TIMEOUT_MS", "30");
+  const Status waited = device.synchronize();
+  EXPECT_FALSE(waited.has_value());
+  return waited ? "" : waited.error().message;
+}
+
+TEST(Stream, AHangNamesTheKernel) {
+  Rig rig({kQueue});
+  const Buffer a = rig.words(4);
+  const hal::Command write = write_to(a, 1);
+  must(rig.device().stream().submit(QueueKind::kCompute, {&write, 1}).map([](Point) {}));
+  must(rig.device().synchronize());
+  rig.world.set({.is_held = true});
+  must(runtime::execute(rig.kernel({fixed(a)}), {}));
+  must(rig.device().stream().submit(QueueKind::kCompute, {&write, 1}).map([](Point) {}));
+  const std::string message = timeout_of(rig.device());
+  EXPECT_NE(message.find("has come to mix"), std::string::npos) << message;
+}
+
+TEST(Stream, AHangInAGraphNamesItsCalls) {
+  Rig rig({kQueue});
+  const Buffer a = rig.words(4), b = rig.words(4);
+  auto graph =
+      must(runtime::make_graph({rig.kernel({fixed(a)}), rig.kernel({fixed(b), fixed(a)})}, 0, 0));
+  rig.world.set({.is_held = true});
+  must(graph->replay({}, {}));
+  const std::string message = timeout_of(rig.device());
+  EXPECT_NE(message.find("has come to graph_"), std::string::npos) << message;
+  EXPECT_NE(message.find("2 calls: mix, mix"), std::string::npos) << message;
+  rig.world.set({});
+  must(graph->wait());
+}
+
 TEST(KernargRing, BlocksAreDisjointAndAligned) {
   Rig rig({kQueue});
   auto ring = must(KernargRing::create(rig.device().hal(), {.segment_bytes = 256, .segments = 4}));
