@@ -111,6 +111,15 @@ SpecialMatch special_at(const TokenizerParts& parts, std::string_view text, size
   return match;
 }
 
+size_t skip_space(std::string_view text, size_t pos) {
+  while (pos < text.size()) {
+    const CodePoint c = decode_utf8(text, pos);
+    if ((char_classes(c.value) & kSpace) == 0) break;
+    pos += c.length;
+  }
+  return pos;
+}
+
 void encode_text(const TokenizerParts& parts, std::string_view text, bool parse_special,
                  std::vector<int32_t>& out) {
   size_t begin = 0;         // of the stretch without special tokens
@@ -128,6 +137,7 @@ void encode_text(const TokenizerParts& parts, std::string_view text, bool parse_
     out.push_back(match.token);
     starts_text = parts.vocab.at(match.token).type != TokenType::kUserDefined;
     begin = pos += match.length;
+    if (parts.vocab.at(match.token).strips_right) begin = pos = skip_space(text, pos);
   }
   flush(text.size());
 }

@@ -29,6 +29,7 @@ struct Token {
   std::string bytes;  ///< what it stands for in the output; for control tokens the text
   float score = 0;
   TokenType type = TokenType::kNormal;
+  bool strips_right = false;  ///< white space of a text that follows it is dropped
 };
 
 /// What a tokenizer model does when the file does not say.
