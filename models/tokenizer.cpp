@@ -27,14 +27,6 @@ constexpr size_t kMaxTextBytes = 64u << 20;
 constexpr size_t kMaxSpecialBytes = 256;
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
-// Ends of a turn or message in the chat formats of Llama 3, ChatML, Gemma, GPT-2, DeepSeek and
-// others, for files that name only one of them.
-constexpr std::string_view kEndNames[] = {
-    "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",    "<|end_of_text|>",
-    "<|endoftext|>", "<end_of_turn>", "<|endofturn|>", "<｜end▁of▁sentence｜>",
-    "<EOT>",         "<|return|>",
-};
-
 Status check_pre_key(std::string_view pre) {
   if (!pre.empty()) return {};
   return fail(

@@ -88,6 +88,9 @@ void mark_control_tokens(Vocab& vocab, bool is_sentencepiece) {
   };
   for (const int32_t id : {vocab.bos, vocab.eos, vocab.eot, vocab.eom})
     if (vocab.is_valid(id) && is_marker(vocab.at(id))) mark(vocab.tokens[static_cast<size_t>(id)]);
+  for (Token& t : vocab.tokens)
+    if (std::find(std::begin(kEndNames), std::end(kEndNames), t.text) != std::end(kEndNames))
+      mark(t);
   if (!is_sentencepiece) return;
   // SentencePiece's own; Phi-3 calls the second user-defined.
   for (Token& t : vocab.tokens)

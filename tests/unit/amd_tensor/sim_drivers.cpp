@@ -2,6 +2,7 @@
 // machine a unit; CPU and REF are the real ones. Linked into whole programs.
 
 #include <array>
+#include <cstdlib>
 #include <memory>
 
 #include "drivers/amd/device.h"

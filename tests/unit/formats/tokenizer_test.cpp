@@ -133,6 +133,10 @@ TEST(SpmTokenizer, EndsOfTextAreNeverFoundInOrdinaryText) {
     for (const int32_t id : encode(*t, "<end><fin>")) EXPECT_NE(id, static_cast<int32_t>(eos));
     EXPECT_TRUE(t->is_special(static_cast<int32_t>(eos)));
   }
+  // What ends a turn by its well-known name does so in ordinary text as little.
+  const auto bpe = open(bpe_file("gpt-2", {}, {}, {{"<|im_end|>", 0, 4}}));
+  EXPECT_TRUE(bpe->is_end_of_generation(256));
+  for (const int32_t id : encode(*bpe, "a<|im_end|>")) EXPECT_NE(id, 256);
   GgufBuilder b = tokenizer_file("llama", spm_tokens(spm_words()));
   b.u32("tokenizer.ggml.eos_token_id", 270);  // "▁w"
   EXPECT_EQ(encode(*open(b), "w"), (Ids{270}));
