@@ -1,5 +1,6 @@
-# cmake --install build/rel --prefix DIR: program, LLVM component, libraries and headers.
-# A project then says find_package(bellmetal) and links bellmetal::bm_tensor or a lower layer.
+# cmake --install build/rel --prefix DIR: program, LLVM component, libraries, headers, documents and the
+# bundled model. A project then says find_package(bellmetal) and links bellmetal::bm_tensor or a lower
+# layer, or asks pkg-config for bellmetal. The prefix may be moved afterwards.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -12,9 +13,28 @@ install(EXPORT bellmetal-targets NAMESPACE bellmetal::
 
 set(bm_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/bellmetal)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/bellmetal-config.cmake.in
-  ${CMAKE_BINARY_DIR}/bellmetal-config.cmake INSTALL_DESTINATION ${bm_config_dir})
+  ${CMAKE_BINARY_DIR}/bellmetal-config.cmake INSTALL_DESTINATION ${bm_config_dir}
+  PATH_VARS CMAKE_INSTALL_LIBDIR)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/bellmetal-config-version.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/bellmetal-config.cmake
   ${CMAKE_BINARY_DIR}/bellmetal-config-version.cmake DESTINATION ${bm_config_dir})
+
+# The archives refer to each other in both directions (the table of drivers), so they form a group.
+set(bm_pc_libs "")
+foreach(library ${bm_installed})
+  get_target_property(kind ${library} TYPE)
+  if(kind STREQUAL "STATIC_LIBRARY")
+    string(APPEND bm_pc_libs " -l${library}")
+  endif()
+endforeach()
+file(RELATIVE_PATH bm_pc_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/bellmetal.pc.in ${CMAKE_BINARY_DIR}/bellmetal.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/bellmetal.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
 install(TARGETS bellmetal RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md
+  ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/models/bundled/licence.gguf
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bellmetal)

@@ -102,14 +102,14 @@ Tensor Llama::attend(const Block& b, const Tensor& x, const SymInt& count, const
   }
   const Tensor mixed = scores.softmax(-1).matmul(past_values);
   const Tensor joined = mixed.permute({2, 0, 1, 3}).reshape({count, heads * width});
-  return project(Vectors(joined), b.output);
+  return project(Vectors(joined), b.output, b.output_bias);
 }
 
 Tensor Llama::feed_forward(const Block& b, const Tensor& x) const {
   const Vectors in(x);
-  const Tensor gate = project(in, b.gate);
+  const Tensor gate = project(in, b.gate, b.gate_bias);
   const Tensor active = config_.activation == Activation::kSilu ? gate.silu() : gate.gelu();
-  return project(Vectors(active * project(in, b.up)), b.down);
+  return project(Vectors(active * project(in, b.up, b.up_bias)), b.down, b.down_bias);
 }
 
 Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& position,
@@ -124,7 +124,7 @@ Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& p
   }
   const Tensor last = x.shrink({{count - 1, count}, {0, config_.embedding_length}});
   const Tensor logits = project(Vectors(norm(last, output_norm_, config_.norm_epsilon)),
-                                output_.is_valid() ? output_ : embedding_);
+                                output_.is_valid() ? output_ : embedding_, output_bias_);
   return logits.reshape({config_.vocab_size}).contiguous();
 }
 

@@ -29,8 +29,9 @@ class Llama {
   /// F32, F16 and BF16 weights are used as stored: on the CPU float32 without copying it out of the
   /// mapped file, the other two with rows side by side. Q8_0, Q4_0, Q4_K and Q6_K stay blocks on
   /// the CPU and are multiplied with int8 codes of the activations (see Matrix); elsewhere, and in
-  /// other formats, blocks are expanded to float32. Errors: those of LlamaConfig; kCorrupt naming a
-  /// tensor whose shape does not fit; kOutOfMemory before anything is allocated when the device
+  /// other formats, blocks are expanded to float32. Every tensor of the file is used.
+  /// Errors, all before anything is allocated: those of LlamaConfig; kUnsupported naming a tensor
+  /// that has no use here, kCorrupt one whose shape does not fit; kOutOfMemory when the device
   /// cannot hold the weights.
   static Result<std::shared_ptr<const Llama>> load(std::shared_ptr<const GgufFile> file,
                                                    const LoadOptions& options);
@@ -49,15 +50,16 @@ class Llama {
   struct Block {
     Tensor attention_norm;
     Matrix query, key, value, output;
-    Tensor query_bias, key_bias, value_bias;  ///< invalid when the model has none
-    Tensor query_norm, key_norm;              ///< per head; likewise
+    Tensor query_bias, key_bias, value_bias, output_bias;  ///< invalid when the model has none
+    Tensor query_norm, key_norm;                           ///< per head; likewise
     Tensor feed_forward_norm;
     Matrix gate, up, down;
+    Tensor gate_bias, up_bias, down_bias;  ///< likewise
   };
   LlamaConfig config_;
   uint32_t context_ = 0;
   std::string device_;
-  Tensor output_norm_;
+  Tensor output_norm_, output_bias_;  ///< the bias: of the vocabulary; invalid when there is none
   Matrix embedding_, output_;
   Tensor cosines_, sines_;  ///< [context, 1, head length]; sines carry the pair's sign
   std::vector<Block> blocks_;

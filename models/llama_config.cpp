@@ -1,7 +1,10 @@
 #include "models/llama_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
+
+#include "models/model_error.h"
 
 namespace bm::models {
 namespace {
@@ -52,6 +55,86 @@ Result<uint32_t> need_or(const GgufFile& file, const std::string& key, uint32_t 
   return ranged(file, key, BM_TRY(file.get_u32(key, fallback)), max);
 }
 
+/// Keys under the architecture's prefix that from_gguf() reads.
+constexpr std::string_view kReadKeys[] = {"context_length",
+                                          "embedding_length",
+                                          "block_count",
+                                          "feed_forward_length",
+                                          "expert_count",
+                                          "attention.head_count",
+                                          "attention.head_count_kv",
+                                          "attention.key_length",
+                                          "attention.value_length",
+                                          "attention.layer_norm_rms_epsilon",
+                                          "attention.causal",
+                                          "attention.sliding_window",
+                                          "rope.dimension_count",
+                                          "rope.freq_base",
+                                          "rope.scaling.type",
+                                          "rope.scaling.factor",
+                                          "rope.scaling.attn_factor",
+                                          "rope.scale_linear"};
+/// Keys that change no result: what a tensor's shape says again, how the model was trained, how the
+/// file was made. Source: gguf.md of ggml, "LLM".
+constexpr std::string_view kIdleKeys[] = {"vocab_size", "expert_used_count", "tensor_data_layout",
+                                          "rope.scaling.original_context_length",
+                                          "rope.scaling.finetuned"};
+
+/// A key that is not understood may ask for other arithmetic than ours.
+Status check_keys(const GgufFile& file, const std::string& p) {
+  const auto is_in = [](std::string_view key, const auto& list) {
+    return std::find(std::begin(list), std::end(list), key) != std::end(list);
+  };
+  for (const auto& [key, value] : file.metadata()) {
+    if (!key.starts_with(p)) continue;
+    const std::string_view name = key.substr(p.size());
+    if (!is_in(name, kReadKeys) && !is_in(name, kIdleKeys))
+      return fail(Code::kUnsupported,
+                  "metadata {} is not understood: the model may need what is not done here",
+                  quote_name(key));
+  }
+  return {};
+}
+
+/// What is read only to be refused when it asks for something.
+Status check_attention(const GgufFile& file, const std::string& p, uint32_t context) {
+  if (!BM_TRY(file.get_bool(p + "attention.causal", true)))
+    return fail(Code::kUnsupported,
+                "metadata {}attention.causal is false: models whose tokens see later ones are not "
+                "supported",
+                p);
+  const uint32_t window = BM_TRY(file.get_u32(p + "attention.sliding_window", 0));
+  if (window != 0 && window < context)
+    return fail(Code::kUnsupported,
+                "metadata {}attention.sliding_window: {} of {} positions; attention to a part of "
+                "the text is not supported",
+                p, window, context);
+  const float factor = BM_TRY(file.get_f32(p + "rope.scaling.attn_factor", 1.0F));
+  if (factor != 1.0F)
+    return fail(Code::kUnsupported, "metadata {}rope.scaling.attn_factor {} is not supported", p,
+                factor);
+  return {};
+}
+
+/// What positions are divided by. Source: llama.cpp, llama-model.cpp, load_hparams(): a factor
+/// without a type is linear, `scale_linear` is its name in older files, and 0 means none.
+Result<float> read_rope_scale(const GgufFile& file, const std::string& p) {
+  const std::string type = p + "rope.scaling.type", factor = p + "rope.scaling.factor",
+                    old_factor = p + "rope.scale_linear";
+  const std::string_view kind = BM_TRY(file.get_string(type, "linear"));
+  const float old_scale = BM_TRY(file.get_f32(old_factor, 1.0F));
+  const float scale = BM_TRY(file.get_f32(factor, old_scale));
+  if (!(scale >= 0) || !std::isfinite(scale))
+    return fail(Code::kCorrupt, "metadata {} {} is not positive", factor, scale);
+  if (file.find(old_factor) != nullptr && old_scale != scale)
+    return fail(Code::kCorrupt, "metadata {} is {}, {} is {}", factor, scale, old_factor,
+                old_scale);
+  if (kind == "none") return 1.0F;
+  if (kind == "linear" || kind.empty()) return scale == 0 ? 1.0F : scale;
+  return fail(Code::kUnsupported, "metadata {}: {} is not supported (known: none, linear)", type,
+              quote_name(kind));
+}
+
 Status check_consistency(const LlamaConfig& c, const std::string& p) {
   if (c.head_count % c.head_count_kv != 0)
     return fail(
@@ -88,6 +171,7 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   if (BM_TRY(file.get_u32(p + "expert_count", 0)) > 0)
     return fail(Code::kUnsupported,
                 "metadata {}expert_count: mixture-of-experts models are not supported", p);
+  BM_TRY(check_keys(file, p));
   c.context_length = BM_TRY(need(file, p + "context_length", kMaxContext));
   c.embedding_length = BM_TRY(need(file, p + "embedding_length", kMaxWidth));
   c.block_count = BM_TRY(need(file, p + "block_count", kMaxBlocks));
@@ -108,17 +192,8 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   c.rope_length = BM_TRY(need_or(file, p + "rope.dimension_count", c.head_length, kMaxWidth));
   c.norm_epsilon = BM_TRY(file.get_f32(p + "attention.layer_norm_rms_epsilon", 1e-5F));
   c.rope_base = BM_TRY(file.get_f32(p + "rope.freq_base", 10000.0F));
-  const std::string_view scaling = BM_TRY(file.get_string(p + "rope.scaling.type", "none"));
-  if (scaling == "linear") {
-    c.rope_scale = BM_TRY(file.get_f32(p + "rope.scaling.factor", 1.0F));
-    if (!(c.rope_scale > 0))
-      return fail(Code::kCorrupt, "metadata {}rope.scaling.factor {} is not positive", p,
-                  c.rope_scale);
-  } else if (scaling != "none" && scaling != "") {
-    return fail(Code::kUnsupported,
-                "metadata {}rope.scaling.type: \"{}\" is not supported (known: none, linear)", p,
-                scaling);
-  }
+  c.rope_scale = BM_TRY(read_rope_scale(file, p));
+  BM_TRY(check_attention(file, p, c.context_length));
   c.rope_style = family.rope_style;
   c.activation = family.activation;
   if (family.has_scaled_embedding)

@@ -34,8 +34,9 @@ struct LlamaConfig {
   float embedding_scale = 1.0F;
   bool has_tied_output = false;
 
-  /// Errors: kUnsupported (architecture, mixture of experts, rope scaling); kNotFound, kCorrupt for
-  /// missing or inconsistent values, naming the keys.
+  /// Every key under the architecture's prefix is read, or known to change no result.
+  /// Errors: kUnsupported (architecture, mixture of experts, rope scaling, a key that is not
+  /// understood); kNotFound, kCorrupt for missing or inconsistent values, naming the keys.
   static Result<LlamaConfig> from_gguf(const GgufFile& file);
 };
 

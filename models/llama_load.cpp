@@ -1,14 +1,17 @@
-// Loading: names, shapes and formats of weights; what fits in memory.
+// Loading: names, shapes and formats of weights; what has no use; what fits in memory.
 #include <algorithm>
+#include <set>
 
 #include "models/llama.h"
+#include "models/model_error.h"
 #include "runtime/buffer.h"
 #include "runtime/device.h"
 
 namespace bm::models {
 namespace {
 
-constexpr const char *kEmbedding = "token_embd.weight", *kOutput = "output.weight";
+constexpr const char *kEmbedding = "token_embd.weight", *kOutput = "output.weight",
+                     *kFactors = "rope_freqs.weight";
 
 /// Stored type if kernels read it directly.
 std::optional<DType> direct_dtype(GgmlType type) {
@@ -51,17 +54,13 @@ class LlamaLoader {
       return fail(Code::kInvalidArgument,
                   "context {} exceeds the {} positions the model was made for", model_->context_,
                   c.context_length);
-    BM_TRY(check_memory());
+    // Once without loading: what does not fit or is not understood is known before any work.
     BM_TRY(load_all());
-    std::vector<float> factors;
-    if (const GgufTensor* t = file_->find_tensor("rope_freqs.weight")) {
-      if (t->value_count != c.rope_length / 2)
-        return fail(Code::kCorrupt, "tensor rope_freqs.weight has {} values, the model needs {}",
-                    t->value_count, c.rope_length / 2);
-      factors.resize(t->value_count);
-      BM_TRY(dequantize_row(t->type, t->data, factors));
-    }
-    model_->make_rope_tables(factors);
+    BM_TRY(check_all_used());
+    BM_TRY(check_memory());
+    is_loading_ = true;
+    BM_TRY(load_all());
+    model_->make_rope_tables(factors_);
     return std::shared_ptr<const Llama>(std::move(model));
   }
 
@@ -71,6 +70,9 @@ class LlamaLoader {
   Llama* model_ = nullptr;
   runtime::Device* device_ = nullptr;
   uint64_t done_ = 0, total_ = 0;
+  bool is_loading_ = false;          ///< false: tensors are only looked at
+  std::set<std::string_view> used_;  ///< names
+  std::vector<float> factors_;       ///< of rope_freqs.weight
 
   bool can_use_in_place(const GgufTensor& t, DType dtype) const {
     const hal::Vendor vendor = device_->hal().arch().vendor;
@@ -127,6 +129,7 @@ class LlamaLoader {
     if (!std::equal(have.begin(), have.end(), want.begin(), want.end()))
       return fail(Code::kCorrupt, "tensor {} has dimensions {}, the hyper-parameters ask for {}",
                   name, dims_text(have), dims_text(want));
+    used_.insert(t.name);
     return &t;
   }
 
@@ -137,6 +140,7 @@ class LlamaLoader {
 
   Result<Tensor> load(const std::string& name, std::initializer_list<uint64_t> dims) {
     const GgufTensor& t = *BM_TRY(find(name, dims));
+    if (!is_loading_) return Tensor();
     Tensor out = make(t);
     report(t);
     return out;
@@ -144,6 +148,7 @@ class LlamaLoader {
 
   Result<Matrix> load_matrix(const std::string& name, uint64_t columns, uint64_t rows) {
     const GgufTensor& t = *BM_TRY(find(name, {columns, rows}));
+    if (!is_loading_) return Matrix();
     Matrix out = is_packed(t) ? Matrix::pack(t.type, t.data, static_cast<int64_t>(rows),
                                              static_cast<int64_t>(columns), options_.device)
                               : Matrix(make(t));
@@ -179,8 +184,36 @@ class LlamaLoader {
     return {};
   }
 
+  /// What a tensor without a use here would have changed cannot be known.
+  Status check_all_used() const {
+    for (const GgufTensor& t : file_->tensors())
+      if (!used_.contains(t.name) && !is_idle(t.name))
+        return fail(Code::kUnsupported,
+                    "tensor {} has no use in a model of architecture {} here: without it the text "
+                    "would be wrong",
+                    quote_name(t.name), model_->config_.architecture);
+    return {};
+  }
+
+  /// Tables of frequencies that early converters kept in every block; rope.freq_base says the same.
+  /// Source: llama.cpp, gguf-py/gguf/constants.py, MODEL_TENSOR_SKIP.
+  bool is_idle(std::string_view name) const {
+    for (uint32_t i = 0; i < model_->config_.block_count; ++i)
+      if (name == fmt::format("blk.{}.attn_rot_embd.weight", i)) return true;
+    return false;
+  }
+
+  Status load_factors() {
+    const uint64_t count = model_->config_.rope_length / 2;
+    if (!file_->find_tensor(kFactors)) return {};
+    const GgufTensor& t = *BM_TRY(find(kFactors, {count}));
+    factors_.resize(count);
+    return dequantize_row(t.type, t.data, factors_);
+  }
+
   Status load_all() {
     const LlamaConfig& c = model_->config_;
+    BM_TRY(load_factors());
     const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
     const uint64_t q = uint64_t{c.head_count} * c.head_length,
                    kv = uint64_t{c.head_count_kv} * c.head_length;
@@ -188,6 +221,8 @@ class LlamaLoader {
     model_->output_norm_ = BM_TRY(load("output_norm.weight", {width}));
     if (file_->find_tensor(kOutput))
       model_->output_ = BM_TRY(load_matrix(kOutput, width, c.vocab_size));
+    BM_TRY(load_optional(model_->output_bias_, "output.bias", {c.vocab_size}));
+    model_->blocks_.clear();
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const std::string p = fmt::format("blk.{}.", i);
       Llama::Block b;
@@ -199,12 +234,16 @@ class LlamaLoader {
       BM_TRY(load_optional(b.query_bias, p + "attn_q.bias", {q}));
       BM_TRY(load_optional(b.key_bias, p + "attn_k.bias", {kv}));
       BM_TRY(load_optional(b.value_bias, p + "attn_v.bias", {kv}));
+      BM_TRY(load_optional(b.output_bias, p + "attn_output.bias", {width}));
       BM_TRY(load_optional(b.query_norm, p + "attn_q_norm.weight", {c.head_length}));
       BM_TRY(load_optional(b.key_norm, p + "attn_k_norm.weight", {c.head_length}));
       b.feed_forward_norm = BM_TRY(load(p + "ffn_norm.weight", {width}));
       b.gate = BM_TRY(load_matrix(p + "ffn_gate.weight", width, hidden));
       b.up = BM_TRY(load_matrix(p + "ffn_up.weight", width, hidden));
       b.down = BM_TRY(load_matrix(p + "ffn_down.weight", hidden, width));
+      BM_TRY(load_optional(b.gate_bias, p + "ffn_gate.bias", {hidden}));
+      BM_TRY(load_optional(b.up_bias, p + "ffn_up.bias", {hidden}));
+      BM_TRY(load_optional(b.down_bias, p + "ffn_down.bias", {width}));
       model_->blocks_.push_back(std::move(b));
     }
     return {};

@@ -27,14 +27,6 @@ constexpr size_t kMaxTextBytes = 64u << 20;
 constexpr size_t kMaxSpecialBytes = 256;
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
-// Ends of a turn or message in the chat formats of Llama 3, ChatML, Gemma, GPT-2, DeepSeek and
-// others, for files that name only one of them.
-constexpr std::string_view kEndNames[] = {
-    "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",    "<|end_of_text|>",
-    "<|endoftext|>", "<end_of_turn>", "<|endofturn|>", "<｜end▁of▁sentence｜>",
-    "<EOT>",         "<|return|>",
-};
-
 Status check_pre_key(std::string_view pre) {
   if (!pre.empty()) return {};
   return fail(
@@ -111,6 +103,15 @@ SpecialMatch special_at(const TokenizerParts& parts, std::string_view text, size
   return match;
 }
 
+size_t skip_space(std::string_view text, size_t pos) {
+  while (pos < text.size()) {
+    const CodePoint c = decode_utf8(text, pos);
+    if ((char_classes(c.value) & kSpace) == 0) break;
+    pos += c.length;
+  }
+  return pos;
+}
+
 void encode_text(const TokenizerParts& parts, std::string_view text, bool parse_special,
                  std::vector<int32_t>& out) {
   size_t begin = 0;         // of the stretch without special tokens
@@ -128,6 +129,7 @@ void encode_text(const TokenizerParts& parts, std::string_view text, bool parse_
     out.push_back(match.token);
     starts_text = parts.vocab.at(match.token).type != TokenType::kUserDefined;
     begin = pos += match.length;
+    if (parts.vocab.at(match.token).strips_right) begin = pos = skip_space(text, pos);
   }
   flush(text.size());
 }

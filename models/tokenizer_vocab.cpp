@@ -1,6 +1,7 @@
 #include "models/tokenizer_vocab.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -75,6 +76,47 @@ bool is_plain(TokenType type) {
   __builtin_unreachable();
 }
 
+/// What ends or begins a text must not be written by whoever writes a part of it. Files call such
+/// tokens user-defined, or even normal, when their converter did not know the role; a word of the
+/// language with a role ("\n" as the end) stays one.
+void mark_control_tokens(Vocab& vocab, bool is_sentencepiece) {
+  const auto is_marker = [](const Token& t) {
+    return t.type == TokenType::kUserDefined || (t.text.starts_with('<') && t.text.ends_with('>'));
+  };
+  const auto mark = [](Token& t) {
+    if (is_plain(t.type)) t.type = TokenType::kControl;
+  };
+  for (const int32_t id : {vocab.bos, vocab.eos, vocab.eot, vocab.eom})
+    if (vocab.is_valid(id) && is_marker(vocab.at(id))) mark(vocab.tokens[static_cast<size_t>(id)]);
+  for (Token& t : vocab.tokens)
+    if (std::find(std::begin(kEndNames), std::end(kEndNames), t.text) != std::end(kEndNames))
+      mark(t);
+  if (!is_sentencepiece) return;
+  // SentencePiece's own; Phi-3 calls the second user-defined.
+  for (Token& t : vocab.tokens)
+    if (t.text == "<s>" || t.text == "</s>") mark(t);
+}
+
+/// White space after a marker is the chat format's, not the text's. Files do not say so; the
+/// tokenizer of Phi-3 does. Source: its tokenizer.json, "added_tokens", "rstrip"; the names as in
+/// llama.cpp, llama-vocab.cpp, llama_vocab::impl::load().
+void mark_stripping_tokens(const GgufFile& file, Vocab& vocab) {
+  const auto text_of = [&](const char* key) {
+    auto text = file.get_string(key, "");
+    return text ? std::string(*text) : std::string();
+  };
+  std::string name = text_of("general.name");
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto is_named = [&](const char* part) { return name.find(part) != std::string::npos; };
+  if (text_of("general.architecture") != "phi3" && !is_named("phi-3") && !is_named("phi3") &&
+      !is_named("phi 3"))
+    return;
+  for (Token& t : vocab.tokens)
+    t.strips_right = (t.type == TokenType::kControl || t.type == TokenType::kUserDefined) &&
+                     t.text != "<s>" && t.text != "<|endoftext|>";
+}
+
 Status index_tokens(Vocab& vocab) {
   for (size_t i = 0; i < vocab.tokens.size(); ++i) {
     const Token& token = vocab.tokens[i];
@@ -140,8 +182,10 @@ Result<Vocab> load_vocab(const GgufFile& file, const VocabDefaults& defaults, bo
   for (size_t i = 0; i < texts.size(); ++i) vocab.tokens[i].text = texts[i];
   BM_TRY(load_types(file, vocab));
   if (needs_scores) BM_TRY(load_scores(file, vocab));
-  BM_TRY(index_tokens(vocab));
   BM_TRY(load_roles(file, defaults, vocab));
+  mark_control_tokens(vocab, needs_scores);
+  if (needs_scores) mark_stripping_tokens(file, vocab);
+  BM_TRY(index_tokens(vocab));
   return vocab;
 }
 

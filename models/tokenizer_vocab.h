@@ -24,11 +24,20 @@ enum class TokenType : uint8_t {
   kByte = 6,
 };
 
+/// Ends of a turn or message in the chat formats of Llama 3, ChatML, Gemma, GPT-2, DeepSeek and
+/// others, for files that name only one of them.
+inline constexpr std::string_view kEndNames[] = {
+    "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",    "<|end_of_text|>",
+    "<|endoftext|>", "<end_of_turn>", "<|endofturn|>", "<｜end▁of▁sentence｜>",
+    "<EOT>",         "<|return|>",
+};
+
 struct Token {
   std::string text;   ///< as in the file
   std::string bytes;  ///< what it stands for in the output; for control tokens the text
   float score = 0;
   TokenType type = TokenType::kNormal;
+  bool strips_right = false;  ///< white space of a text that follows it is dropped
 };
 
 /// What a tokenizer model does when the file does not say.

@@ -1,4 +1,4 @@
-// Finds and loads the LLVM component. The compiler itself does not link LLVM.
+// Loads the LLVM component. The compiler itself does not link LLVM.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "compiler/toolchain/component_folders.h"
 #include "compiler/toolchain/llvm_plugin.h"
 #include "compiler/toolchain/toolchain.h"
-#include "runtime/base/env.h"
 
 namespace bm::compiler {
 namespace {
@@ -22,57 +22,48 @@ struct Plugin {
   bm_llvm_free_fn* free = nullptr;
 };
 
-std::string executable_folder() {
-  std::array<char, 4096> path{};
-  const ssize_t n = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  if (n <= 0) return ".";
-  const std::string text(path.data(), static_cast<size_t>(n));
-  return text.substr(0, text.rfind('/'));
+Result<Plugin> open_plugin(const std::string& path) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    const char* text = dlerror();
+    return fail(Code::kNotFound, "{}", text ? text : path);
+  }
+  const auto find = [&]<class F>(F*& fn, const char* name) {
+    fn = reinterpret_cast<F*>(dlsym(handle, name));
+  };
+  bm_llvm_abi_fn* abi = nullptr;
+  Plugin p;
+  find(abi, "bm_llvm_abi");
+  find(p.version, "bm_llvm_version");
+  find(p.compile, "bm_llvm_compile");
+  find(p.disassemble, "bm_llvm_disassemble");
+  find(p.free, "bm_llvm_free");
+  if (!abi || abi() != BM_LLVM_ABI || !p.version || !p.compile || !p.disassemble || !p.free)
+    return fail(Code::kUnsupported, "{} is of another Bellmetal version; reinstall it", path);
+  return p;
 }
 
-std::vector<std::string> candidates() {
-  std::vector<std::string> out;
-  if (const std::string& dir = settings().plugin_dir; !dir.empty())
-    out.push_back(dir + "/" + kFile);
-  const std::string here = executable_folder();
-  out.push_back(here + "/" + kFile);
-  out.push_back(here + "/../lib/" + kFile);
-  out.push_back(std::string("/usr/local/lib/") + kFile);
-  out.push_back(std::string("/usr/lib/x86_64-linux-gnu/") + kFile);
-  out.emplace_back(kFile);
-  return out;
-}
-
+/// The first file of its name decides, unless it cannot be used; what was wrong with it is said.
 Result<Plugin> load() {
   std::string tried, why;
-  for (const std::string& path : candidates()) {
-    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!handle) {
-      const char* text = dlerror();
-      tried += (tried.empty() ? "" : ", ") + path;
-      // A file that is there but does not load says more than the missing ones.
-      if (text && access(path.c_str(), F_OK) == 0) why = std::string(" (") + text + ")";
-      continue;
+  for (const ComponentFolder& folder : BM_TRY(component_folders())) {
+    const std::string path = folder.path + "/" + kFile;
+    tried += (tried.empty() ? "" : ", ") + folder.path;
+    if (access(path.c_str(), F_OK) != 0) continue;
+    Status is_trusted = folder.is_named ? Status() : check_component(path);
+    if (is_trusted) {
+      auto plugin = open_plugin(path);
+      if (plugin || plugin.error().code == Code::kUnsupported) return plugin;
+      is_trusted = tl::unexpected<Error>(plugin.error());
     }
-    const auto find = [&]<class F>(F*& fn, const char* name) {
-      fn = reinterpret_cast<F*>(dlsym(handle, name));
-    };
-    bm_llvm_abi_fn* abi = nullptr;
-    Plugin p;
-    find(abi, "bm_llvm_abi");
-    find(p.version, "bm_llvm_version");
-    find(p.compile, "bm_llvm_compile");
-    find(p.disassemble, "bm_llvm_disassemble");
-    find(p.free, "bm_llvm_free");
-    if (!abi || abi() != BM_LLVM_ABI || !p.version || !p.compile || !p.disassemble || !p.free)
-      return fail(Code::kUnsupported, "{} is of another Bellmetal version; reinstall it", path);
-    return p;
+    why += fmt::format(" ({})", is_trusted.error().message);
   }
-  return fail(Code::kNotFound,
-              "LLVM component {} not found{}; install libllvm19 (or libllvm22) and the "
-              "bellmetal-llvm component, "
-              "or set BM_PLUGIN_DIR; looked at {}",
-              kFile, why, tried);
+  return fail(
+      Code::kNotFound,
+      "LLVM component {} not found{}; install libllvm19 (or libllvm22) and the "
+      "bellmetal-llvm component, or set BM_PLUGIN_DIR to the absolute folder that holds it; "
+      "looked in {}",
+      kFile, why, tried);
 }
 
 /// Loaded once per process and kept: unloading LLVM is not safe.
@@ -105,6 +96,16 @@ std::string_view nvptx_target(std::string_view card, int release) {
   return last;
 }
 
+/// The component, or why there is none and what could compile for this CPU instead.
+Result<Plugin> plugin_for(const TargetInfo& target) {
+  const Result<Plugin>& loaded = plugin();
+  if (loaded || target.has_groups) return loaded;
+  const auto clang = clang_version();
+  if (!clang) return loaded;
+  return fail(loaded.error().code, "{}; {} is here: DEV=CPU:CLANG compiles with it",
+              loaded.error().message, *clang);
+}
+
 Result<std::string> run(const Plugin& p, const bm_llvm_request& request) {
   bm_llvm_buffer out{}, error{};
   if (const int failed = p.compile(&request, &out, &error); failed != 0) {
@@ -128,7 +129,7 @@ Result<std::string> llvm_version() {
 }
 
 Result<std::vector<std::byte>> llvm_compile(std::string_view ir, const TargetInfo& target) {
-  const Plugin p = BM_TRY(plugin());
+  const Plugin p = BM_TRY(plugin_for(target));
   // LLVM itself takes a name it does not know for an old processor.
   if (std::atoi(p.version()) < target.llvm_release)
     return fail(Code::kNotFound,

@@ -17,7 +17,8 @@ namespace bm::compiler {
 Result<std::string> llvm_version();
 
 /// Compiles LLVM IR in this process. Thread: any.
-/// Errors: kNotFound (component missing); kCompile with LLVM's message.
+/// Errors: kNotFound (component missing; for CPUs it names a clang that is there instead); kCompile
+/// with LLVM's message.
 Result<std::vector<std::byte>> llvm_compile(std::string_view ir, const TargetInfo& target);
 
 /// Makes PTX of LLVM IR in this process, for target.cpu ("sm_90"). Thread: any.

@@ -7,6 +7,7 @@
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -35,8 +36,8 @@ class Bake(unittest.TestCase):
         cls.folder.cleanup()
 
     @classmethod
-    def path(cls, name):
-        return os.path.join(cls.folder.name, name)
+    def path(cls, *name):
+        return os.path.join(cls.folder.name, *name)
 
     @staticmethod
     def run_program(program, *args, **env):
@@ -56,6 +57,44 @@ class Bake(unittest.TestCase):
     def test_the_file_says_what_it_has(self):
         self.assertGreater(self.baked["kernels"], 5)
         self.assertEqual(self.baked["bytes"], os.path.getsize(self.bundle))
+
+    def test_only_regular_files_are_replaced(self):
+        pipe, folder = self.path("pipe"), self.path("folder")
+        os.mkfifo(pipe)
+        os.makedirs(folder)
+        link = self.path("link_to_pipe")
+        os.symlink(pipe, link)
+        before = sorted(os.listdir(self.folder.name))
+        for path in (pipe, link, folder):
+            done = self.run_program(PROGRAM, "bake", MODEL, "-o", path)
+            self.assertEqual(done.returncode, 4, (path, done))
+            self.assertIn(path, done.stderr.decode())
+        self.assertTrue(stat.S_ISFIFO(os.lstat(pipe).st_mode))
+        self.assertTrue(os.path.islink(link))
+        self.assertEqual(os.listdir(folder), [])
+        self.assertEqual(sorted(os.listdir(self.folder.name)), before, "nothing is left over")
+
+    def test_links_are_followed_and_permissions_kept(self):
+        os.makedirs(self.path("elsewhere"))
+        target, link, new = self.path("elsewhere", "old"), self.path("link"), self.path("link_to_new")
+        with open(target, "w") as f:
+            f.write("old")
+        os.chmod(target, 0o640)
+        os.symlink("elsewhere/old", link)
+        os.symlink(os.path.join("elsewhere", "new"), new)  # leads nowhere yet
+        for path in (link, new):
+            done = self.run_program(PROGRAM, "bake", MODEL, "-o", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue(os.path.islink(path))
+            self.assertEqual(os.path.getsize(path), self.baked["bytes"])
+        self.assertEqual(stat.S_IMODE(os.stat(target).st_mode), 0o640)
+        self.assertEqual(sorted(os.listdir(self.path("elsewhere"))), ["new", "old"])
+
+    def test_bad_files_are_bad_files(self):
+        for args in (("/nowhere/model.gguf",), (MODEL, "-o", "/nowhere/x.bundle")):
+            done = self.run_program(PROGRAM, "bake", *args)
+            self.assertEqual(done.returncode, 4, done)
+            self.assertIn("/nowhere/", done.stderr.decode())
 
     def test_text_is_the_same_without_a_compiler(self):
         want = json.loads(self.run_program(PROGRAM, "generate", MODEL, PROMPT, "--max-tokens", "12", "--json").stdout)

@@ -31,10 +31,16 @@ def run_json(*args, env=None, code=0):
 class Generate(unittest.TestCase):
     def test_streams_text_that_reads_like_a_licence(self):
         done = run("generate", MODEL, PROMPT, "--max-tokens", "60")
-        text = done.stdout.decode()
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(PROMPT + ", free of charge, to any person", text)
-        self.assertRegex(text.strip().splitlines()[-1], r"prefill [\d.]+ tokens/s .*decode [\d.]+ tokens/s .*first token after \d+ ms, CPU")
+        text, said = done.stdout.decode(), done.stderr.decode()
+        self.assertEqual(done.returncode, 0, said)
+        self.assertTrue(text.startswith(", free of charge, to any person"), text)
+        self.assertTrue(said.startswith(PROMPT), said)
+        self.assertRegex(said.strip().splitlines()[-1], r"prefill [\d.]+ tokens/s .*decode [\d.]+ tokens/s .*first token after \d+ ms, CPU")
+
+    def test_a_pipe_gets_the_text_and_nothing_else(self):
+        done = run("generate", MODEL, PROMPT, "--max-tokens", "20")
+        want = run_json("generate", MODEL, PROMPT, "--max-tokens", "20")["text"]
+        self.assertEqual(done.stdout.decode(), want if want.endswith("\n") else want + "\n")
 
     def test_json_is_one_object_with_the_documented_keys(self):
         got = run_json("generate", MODEL, PROMPT, "--max-tokens", "8")
@@ -101,7 +107,7 @@ class Generate(unittest.TestCase):
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=30)
         self.assertEqual(child.returncode, 130, err)
-        self.assertIn(b"tokens/s", out)
+        self.assertIn(b"tokens/s", err)
 
 
 class BadFiles(unittest.TestCase):
@@ -153,11 +159,60 @@ class BadFiles(unittest.TestCase):
                 done = run("generate", f.name, "x", "--max-tokens", "1")
                 self.assertIn(done.returncode, (0, 1, 2, 3, 4), done)
 
+    def test_weights_that_give_nan(self):
+        # The last tensor's last values: all bits set is NaN in every float format.
+        data = bytearray(self.good)
+        data[-4096:] = b"\xff" * 4096
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as f:
+            f.write(data)
+            f.flush()
+            done = run("generate", f.name, "x", "--device", "CPU")
+            self.assertEqual(done.returncode, 4, done)
+            self.assertIn("model gives NaN", done.stderr.decode())
+            self.assertIn(f.name, done.stderr.decode())
+            error = run_json("generate", f.name, "x", "--device", "CPU", code=4)["error"]
+            self.assertIn("model gives NaN", error["message"])
+            self.assertIn(f.name, error["message"])
+
     def test_missing_file_and_folder(self):
         for path in ("/nonexistent/model.gguf", "/tmp"):
             done = run("generate", path, "x")
             self.assertEqual(done.returncode, 4, done)
             self.assertIn(path, done.stderr.decode())
+
+
+class LostOutput(unittest.TestCase):
+    """What could not be written is an error of every command."""
+
+    COMMANDS = (("generate", MODEL, PROMPT, "--max-tokens", "4"), ("devices",), ("env",), ("version",), ("--version",), ("--help",),
+                ("generate", "--help"), ("selftest", "--device", "REF"), ("disasm",), ("cache", "stats"),
+                ("bench", "cpu", "--list"), ("bench", "gpu", "--list"),
+                ("explain", "relu(f32[8, 8])", "--no-measure", "--device", "CPU"))
+
+    def run_to(self, out, *args):
+        return subprocess.run([PROGRAM, *args], stdout=out, stderr=subprocess.PIPE, timeout=300)
+
+    def test_a_full_disk(self):
+        with open("/dev/full", "w") as full:
+            for command in self.COMMANDS:
+                for form in ((), ("--json",)):
+                    if form and any(c.startswith("--") and c in ("--version", "--help") for c in command):
+                        continue
+                    done = self.run_to(full, *command, *form)
+                    self.assertEqual(done.returncode, 1, (command, form, done.stderr))
+                    self.assertIn(b"stdout", done.stderr, (command, form))
+
+    def test_a_closed_stdout(self):
+        for command in (("env",), ("devices", "--json"), ("generate", MODEL, PROMPT, "--max-tokens", "2")):
+            done = subprocess.run(["/bin/sh", "-c", 'exec "$0" "$@" >&-', PROGRAM, *command], stderr=subprocess.PIPE, timeout=300)
+            self.assertEqual(done.returncode, 1, (command, done.stderr))
+
+    def test_a_stderr_that_takes_nothing_changes_no_exit_code(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([PROGRAM, "generate", "/nonexistent", "x"], stdout=subprocess.PIPE, stderr=full, timeout=300)
+            self.assertEqual(done.returncode, 4)
+            done = subprocess.run([PROGRAM, "nonsense"], stdout=subprocess.PIPE, stderr=full, timeout=300)
+            self.assertEqual(done.returncode, 2)
 
 
 class Usage(unittest.TestCase):
@@ -187,6 +242,26 @@ class Usage(unittest.TestCase):
         names = [d["name"] for d in run_json("devices")["devices"]]
         for name in ("CPU", "NULL", "REF"):
             self.assertIn(name, names)
+
+    def test_drivers_that_are_not_asked_load_nothing(self):
+        """An OpenCL driver brings a compiler: most of the memory of `devices`."""
+        done = run("devices", "cpu", "REF", "--json", env={"LD_DEBUG": "files"})
+        self.assertEqual([d["name"] for d in json.loads(done.stdout)["devices"]], ["CPU", "REF"])
+        self.assertNotIn(b"libOpenCL", done.stderr)
+        self.assertNotIn(b"libcuda", done.stderr)
+        self.assertNotIn(b"libLLVM", done.stderr)
+        done = run("devices", "CPPU")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('did you mean "CPU"?', done.stderr.decode())
+
+    def test_a_simulated_machine_is_said_and_not_judged(self):
+        # The simulators tell those they start; the CPU stands for their device here.
+        for machine, is_simulated in (("CPU", True), ("AMD", False)):
+            got = run_json("bench", "replay", "--device", "CPU", env={"SIM_MACHINE": machine})
+            self.assertEqual(got["simulated"], is_simulated)
+            self.assertEqual(any(row["goal"] for row in got["rows"]), not is_simulated)
+            for row in got["rows"]:
+                self.assertEqual(row["clock"], "host")
 
     def test_env_and_cache(self):
         run_json("env")
@@ -219,6 +294,21 @@ class Selftest(unittest.TestCase):
         for row in rows:
             self.assertNotIn("problem", row)
             self.assertGreater(row["ours"], 0, row)
+
+    def test_a_peer_that_dies_loses_no_row(self):
+        hello = json.dumps({"python": "3", "torch": "9.9", "onnxruntime": "", "compile": False})
+        for script in (f"#!/bin/sh\nread x\necho '{hello}'\n", "#!/bin/sh\nread x\necho '{}'\n"):
+            with tempfile.TemporaryDirectory() as folder:
+                fake = os.path.join(folder, "python")
+                with open(fake, "w") as f:
+                    f.write(script)
+                os.chmod(fake, 0o755)
+                got = run_json("bench", "cpu", "--tiny", "--threads", "1", "--only", "softmax", "--peer", "python=" + fake)
+                self.assertTrue(got["rows"])
+                for row in got["rows"]:
+                    self.assertNotIn("problem", row)
+                    self.assertGreater(row["ours"], 0, row)
+                self.assertTrue(any("python" in note.lower() or "pytorch" in note.lower() for note in got["notes"]), got["notes"])
 
     def test_bench_gpu_measures_every_row_without_peers(self):
         names = run_json("bench", "gpu", "--list")["cases"]

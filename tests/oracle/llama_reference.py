@@ -55,6 +55,10 @@ class Llama:
         if "rope_freqs.weight" in self.w:
             self.frequency = self.frequency / self.w["rope_freqs.weight"].double()
 
+    def linear(self, x, name):
+        y = x @ self.w[name + ".weight"].T
+        return y + self.w[name + ".bias"] if name + ".bias" in self.w else y
+
     def norm(self, x, name):
         scale = torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps)
         return x * scale * self.w[name]
@@ -79,10 +83,7 @@ class Llama:
         t = h.shape[0]
 
         def project(name, heads):
-            y = h @ self.w[p + name + ".weight"].T
-            if p + name + ".bias" in self.w:
-                y = y + self.w[p + name + ".bias"]
-            y = y.view(t, heads, self.head_dim)
+            y = self.linear(h, p + name).view(t, heads, self.head_dim)
             return self.norm(y, p + name + "_norm.weight") if p + name + "_norm.weight" in self.w else y
 
         q = self.rotate(project("attn_q", self.heads))
@@ -95,17 +96,17 @@ class Llama:
             scores = q[:, head] @ k[:, shared].T / self.head_dim ** 0.5
             weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
             out.append(weights @ v[:, shared])
-        return torch.cat(out, -1) @ self.w[p + "attn_output.weight"].T
+        return self.linear(torch.cat(out, -1), p + "attn_output")
 
     def feed_forward(self, h, p):
-        gate = h @ self.w[p + "ffn_gate.weight"].T
-        up = h @ self.w[p + "ffn_up.weight"].T
+        gate = self.linear(h, p + "ffn_gate")
+        up = self.linear(h, p + "ffn_up")
         if self.is_gemma:  # the tanh form of gelu
             inner = 0.7978845608028654 * (gate + 0.044715 * gate ** 3)
             active = 0.5 * gate * (1 + torch.tanh(inner))
         else:
             active = gate * torch.sigmoid(gate)
-        return (active * up) @ self.w[p + "ffn_down.weight"].T
+        return self.linear(active * up, p + "ffn_down")
 
     @torch.no_grad()
     def logits(self, tokens):
@@ -117,7 +118,9 @@ class Llama:
             x = x + self.attention(self.norm(x, p + "attn_norm.weight"), p)
             x = x + self.feed_forward(self.norm(x, p + "ffn_norm.weight"), p)
         x = self.norm(x, "output_norm.weight")
-        return x @ self.w.get("output.weight", self.w["token_embd.weight"]).T
+        if "output.weight" in self.w:
+            return self.linear(x, "output")
+        return x @ self.w["token_embd.weight"].T
 
     def greedy(self, tokens, count):
         tokens = list(tokens)

@@ -28,6 +28,7 @@ def main():
     ap.add_argument("--linear-scale", type=float, default=0.0)
     ap.add_argument("--rope-factors", action="store_true")
     ap.add_argument("--untied", action="store_true")
+    ap.add_argument("--biases", action="store_true", help="wherever a matrix can have one")
     a = ap.parse_args()
     rng = np.random.default_rng(a.seed)
     head = a.head_dim or a.dim // a.heads
@@ -70,7 +71,15 @@ def main():
         t[b + "ffn_gate.weight"] = matrix(a.ffn, a.dim)
         t[b + "ffn_up.weight"] = matrix(a.ffn, a.dim)
         t[b + "ffn_down.weight"] = matrix(a.dim, a.ffn)
+    if a.biases:
+        biases(t, rng)
     write(a.out, metadata, t)
+
+
+def biases(t, rng):
+    """A bias for every matrix but the embeddings."""
+    for name in [n for n in t if n.endswith(".weight") and t[n].ndim == 2 and n != "token_embd.weight"]:
+        t[name[:-len("weight")] + "bias"] = (0.2 * rng.standard_normal(t[name].shape[0])).astype(np.float32)
 
 
 def write(path, metadata, tensors):

@@ -1,9 +1,13 @@
+#include <algorithm>
 #include <memory>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/keep_forever.h"
 #include "runtime/device.h"
+#include "runtime/device_manager.h"
+#include "runtime/target.h"
 #include "tools/bellmetal/commands.h"
 #include "tools/bellmetal/output.h"
 
@@ -29,8 +33,38 @@ int print_devices_json(const std::vector<DeviceListing>& devices) {
   return kOk;
 }
 
-int run_devices(bool as_json) {
-  const std::vector<DeviceListing> devices = runtime::list_devices();
+/// Units of the drivers of these names, upper case. The others are not asked, so that what they
+/// load (an OpenCL driver brings a compiler of its own) stays away. Errors: kInvalidArgument.
+Result<std::vector<DeviceListing>> list_some(const std::vector<std::string>& names) {
+  auto table = std::make_unique<std::vector<hal::DriverInfo>>();
+  std::vector<std::string_view> known;
+  for (hal::DriverInfo driver : hal::builtin_drivers()) {
+    known.emplace_back(driver.name);
+    if (std::find(names.begin(), names.end(), driver.name) == names.end())
+      driver.count = [](std::string_view) -> Result<uint32_t> { return 0U; };
+    table->push_back(driver);
+  }
+  for (const std::string& name : names)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      return fail(Code::kInvalidArgument, "unknown driver \"{}\"{} (there are: {})", name,
+                  runtime::did_you_mean(name, known), fmt::join(known, " "));
+  auto manager = std::make_unique<runtime::DeviceManager>(*table);
+  std::vector<DeviceListing> all = manager->list();
+  // Opened devices live as long as the process, and refer to both.
+  keep_forever(std::move(manager));
+  keep_forever(std::move(table));
+  std::erase_if(all, [&](const DeviceListing& d) {
+    return std::find(names.begin(), names.end(), d.driver) == names.end();
+  });
+  return all;
+}
+
+int run_devices(std::vector<std::string> drivers, bool as_json) {
+  for (std::string& name : drivers) name = runtime::upper_case(name);
+  const Result<std::vector<DeviceListing>> listed =
+      drivers.empty() ? runtime::list_devices() : list_some(drivers);
+  if (!listed) return report(listed.error(), as_json);
+  const std::vector<DeviceListing>& devices = *listed;
   if (as_json) return print_devices_json(devices);
   const bool color = has_color(stdout);
   Table table({{"NAME"}, {"RENDERER"}, {"ARCH"}, {"MEMORY", Table::Align::kRight}, {"WHAT"}});
@@ -53,9 +87,13 @@ void add_devices(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand(
       "devices", "List the devices this build knows: usable, or what is missing");
   auto json = std::make_shared<bool>(false);
+  auto drivers = std::make_shared<std::vector<std::string>>();
+  command->add_option("DRIVER", *drivers, "Ask only these, for example CPU NV; the default is all");
   command->add_flag("--json", *json, "Print one JSON object");
-  command->footer(examples("bellmetal devices\nbellmetal devices --json"));
-  command->callback([&run, json] { run = [json] { return run_devices(*json); }; });
+  command->footer(
+      examples("bellmetal devices\nbellmetal devices CPU NV\nbellmetal devices --json"));
+  command->callback(
+      [&run, json, drivers] { run = [json, drivers] { return run_devices(*drivers, *json); }; });
 }
 
 }  // namespace bm::cli

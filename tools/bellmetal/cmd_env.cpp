@@ -35,7 +35,7 @@ int run_env(bool as_json) {
   }
   fmt::print("{}", table.text());
   for (const EnvValue& v : all) {
-    if (!v.problem.empty()) fmt::print(stderr, "bellmetal: {}: {}\n", v.name, v.problem);
+    if (!v.problem.empty()) print_error(fmt::format("bellmetal: {}: {}\n", v.name, v.problem));
   }
   return kOk;
 }

@@ -1,3 +1,4 @@
+#include <charconv>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -20,6 +21,18 @@ CLI::Validator number_between(double low, double high) {
         return fmt::format("'{}' is not a number in {}", text, what);
       },
       what);
+}
+
+/// The parser takes -1 for 2^64 - 1.
+CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc() && end == text.data() + text.size()) return std::string();
+        return fmt::format("'{}' is not a whole number from 0 to {}", text, UINT64_MAX);
+      },
+      "UINT");
 }
 
 }  // namespace
@@ -48,7 +61,8 @@ void add_generate(CLI::App& app, Run& run) {
   command->add_option("--max-tokens", o.max_tokens, "Stop after N tokens")
       ->check(CLI::Range(1U, 1U << 24))
       ->capture_default_str();
-  command->add_option("--seed", o.seed, "Seed of the choices; the same seed gives the same text");
+  command->add_option("--seed", o.seed, "Seed of the choices; the same seed gives the same text")
+      ->check(whole_number());
   command->add_option("--device", o.device, "Device as in DEV, for example CPU");
   command->add_option("--threads", o.threads, "Threads of the CPU device; 0: all cores")
       ->check(CLI::Range(0U, 4096U))

@@ -1,8 +1,12 @@
+#include <system_error>
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "runtime/target.h"
 #include "tools/bellmetal/commands.h"
 #include "tools/bellmetal/exit_code.h"
+#include "tools/bellmetal/output.h"
 
 namespace bm::cli {
 
@@ -16,9 +20,35 @@ std::string examples(std::string_view lines) {
   return text;
 }
 
-int run_command_line(int argc, const char* const* argv) {
+namespace {
+
+/// What was given and is not known, with the nearest that is; empty when nothing was.
+std::string unknown_word(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
+  const std::vector<std::string> rest = command->remaining();
+  if (rest.empty()) return {};
+  const std::string& word = rest.front();
+  const bool is_option = word.starts_with('-');
+  std::vector<std::string> names;
+  if (is_option)
+    for (const CLI::Option* option : command->get_options())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  else
+    for (const CLI::App* one : command->get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(one->get_name());
+  const std::string given = word.substr(0, word.find('='));
+  return fmt::format(
+      "unknown {} \"{}\"{}; `{} --help` lists what there is", is_option ? "option" : "command",
+      given,
+      runtime::did_you_mean(given, std::vector<std::string_view>(names.begin(), names.end())),
+      command == &app ? app.get_name() : app.get_name() + " " + command->get_name());
+}
+
+int parse_and_run(int argc, const char* const* argv) {
   CLI::App app("GPU drivers in user space and a tensor runtime on top of them", "bellmetal");
   app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("bellmetal ") + BM_VERSION);
   app.get_formatter()->column_width(28);
   app.footer(std::string("Every command has --help with examples, and --json.\n\n") +
              exit_code_help());
@@ -34,16 +64,34 @@ int run_command_line(int argc, const char* const* argv) {
   add_env(app, run);
   add_version(app, run);
   if (argc <= 1) {
-    fmt::print(stderr, "{}", app.help());
+    print_error(app.help());
     return kUsage;
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::Success)) {
+      if (const std::string unknown = unknown_word(app); !unknown.empty()) {
+        print_error("bellmetal: " + unknown + "\n");
+        return kUsage;
+      }
+    }
     // Prints help for --help (0), or the message and where to look.
     return app.exit(error) == 0 ? kOk : kUsage;
   }
   return run();
+}
+
+}  // namespace
+
+int run_command_line(int argc, const char* const* argv) {
+  try {
+    return parse_and_run(argc, argv);
+  } catch (const std::system_error& error) {
+    // Most likely stdout does not take what was printed; finish_output() says so.
+    if (std::ferror(stdout) == 0) print_error(fmt::format("bellmetal: {}\n", error.what()));
+    return kFailure;
+  }
 }
 
 }  // namespace bm::cli

@@ -46,7 +46,7 @@ const char* exit_code_help() {
          "  1    failed: the work could not be done or gave a wrong result\n"
          "  2    usage: unknown command or option, value out of range\n"
          "  3    unavailable: a device, or something else that is needed, is not there\n"
-         "  4    bad file: missing, unreadable or malformed\n"
+         "  4    bad file: missing, unreadable, malformed or not writable\n"
          "  5    device failed: fault, hang or gone\n"
          "  130  interrupted by Ctrl-C\n";
 }

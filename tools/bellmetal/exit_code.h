@@ -10,14 +10,14 @@ enum ExitCode : int {
   kFailure = 1,        ///< the work itself failed: does not compile, wrong result, out of memory
   kUsage = 2,          ///< unknown command or option, value out of range
   kUnavailable = 3,    ///< the device, or what the command needs, is not there or may not be used
-  kBadFile = 4,        ///< a file is missing, unreadable or malformed
+  kBadFile = 4,        ///< a file is missing, unreadable, malformed or not writable
   kDeviceFailed = 5,   ///< the device stopped: fault, hang, gone
   kInterrupted = 130,  ///< Ctrl-C
 };
 
 /// Exit code of an error whose subject is not a file. Not found means the device here.
 ExitCode exit_code(Code code);
-/// Exit code of an error met while opening or reading a file the user named.
+/// Exit code of an error met while opening, reading or writing a file the user named.
 ExitCode file_exit_code(Code code);
 
 /// The table as `bellmetal --help` prints it.

@@ -59,7 +59,6 @@ PythonPeer* torch(World& w, runtime::Device& device) {
       return nullptr;
     }
   }
-  unwrap(peer->clear());
   return peer;
 }
 
@@ -67,14 +66,10 @@ Status add_torch(World& w, runtime::Device& device, const std::vector<Tensor>& i
                  const char* names, const std::string& expression, Contest* c) {
   PythonPeer* peer = torch(w, device);
   if (!peer) return {};
+  BM_TRY(peer->clear());
   for (size_t i = 0; i < in.size(); ++i) BM_TRY(w.share(std::string(1, names[i]), in[i]));
   BM_TRY(peer->define("work", expression));
-  try {
-    peer->run("work", 1);
-  } catch (const Exception& e) {
-    c->notes.push_back(e.what());
-    return {};
-  }
+  peer->run("work", 1);
   c->peers.push_back({"PyTorch", [peer](int calls) { return peer->run("work", calls); }});
   return {};
 }
@@ -96,7 +91,8 @@ Result<Contest> make_row(World& w, runtime::Device& device, std::shared_ptr<Devi
   c.amount = static_cast<double>(n * n) * static_cast<double>(item_size(dtype)) *
              (row.is_read_only ? 1 : 2);
   c.ours = ours(replays);
-  BM_TRY(add_torch(w, device, in, "xwb", row.expression, &c));
+  invite(c, "PyTorch",
+         [&](Contest& with) { return add_torch(w, device, in, "xwb", row.expression, &with); });
   if (copies) c.bounds.push_back(copy_bound(copies, c.amount));
   c.check = [replays, n, &row]() -> Result<double> {
     return line_error(row, replays->values(), host_values(replays->inputs()), n);
@@ -128,7 +124,9 @@ Result<Contest> make_attention(World& w, runtime::Device& device, const Attentio
   // Two products, of which causal attention needs half.
   c.amount = 4.0 * static_cast<double>(heads * queries * n * kLength) / (row.is_causal ? 2 : 1);
   c.ours = ours(replays);
-  BM_TRY(add_torch(w, device, in, "qkv", torch_attention(row.is_causal), &c));
+  invite(c, "PyTorch", [&](Contest& with) {
+    return add_torch(w, device, in, "qkv", torch_attention(row.is_causal), &with);
+  });
   c.check = [replays, heads, queries, n]() -> Result<double> {
     const auto host = host_values(replays->inputs());
     return last_query_error({heads, kLength, queries, n}, replays->values(), host[0], host[1],

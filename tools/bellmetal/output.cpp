@@ -1,8 +1,10 @@
 #include "tools/bellmetal/output.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -41,9 +43,9 @@ void append_cell(std::string& line, std::string_view cell, size_t width, Table::
 }  // namespace
 
 void print_json(const Json& value) {
-  const std::string text = value.dump(2, ' ', false, Json::error_handler_t::replace);
-  fmt::print("{}\n", text);
-  std::fflush(stdout);
+  const std::string text = value.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);  // finish_output() knows whether it worked
 }
 
 int report(const Error& error, ExitCode exit, bool as_json) {
@@ -51,13 +53,44 @@ int report(const Error& error, ExitCode exit, bool as_json) {
     print_json({{"error", {{"code", code_name(error.code)}, {"message", error.message}}}});
   } else {
     const std::string who = styled("bellmetal:", Style::kRed, has_color(stderr));
-    fmt::print(stderr, "{} {}\n", who, error.message);
+    print_error(fmt::format("{} {}\n", who, error.message));
   }
   return exit;
 }
 
 int report(const Error& error, bool as_json) {
   return report(error, exit_code(error.code), as_json);
+}
+
+int report_file(const Error& error, const std::string& path, bool as_json) {
+  Error named = error;
+  if (named.message.find(path) == std::string::npos) named.message = path + ": " + named.message;
+  return report(named, error.code == Code::kInvalidArgument ? kBadFile : file_exit_code(error.code),
+                as_json);
+}
+
+void print_error(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
+void keep_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0) continue;
+    // The lowest free number is `stream`; writing to what was opened for reading fails.
+    const int opened = ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    BM_CHECK(opened == stream || opened < 0);
+  }
+}
+
+int finish_output(int code) {
+  errno = 0;
+  bool is_written = std::fflush(stdout) == 0;
+  // Some file systems tell only at the end that there was no room.
+  if (const int copy = ::dup(STDOUT_FILENO); is_written && copy >= 0)
+    is_written = ::close(copy) == 0;
+  const int reason = errno;
+  if (is_written && std::ferror(stdout) == 0) return code;
+  print_error(fmt::format("bellmetal: the output is not complete: stdout could not be written{}\n",
+                          reason != 0 ? ": " + errno_text(reason) : std::string()));
+  return code == kOk ? kFailure : code;
 }
 
 bool has_color(std::FILE* stream) {

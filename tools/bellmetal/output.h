@@ -22,6 +22,20 @@ int report(const Error& error, ExitCode exit, bool as_json);
 /// The same with exit_code(error.code).
 int report(const Error& error, bool as_json);
 
+/// The same for an error met with the file `path`, which the message names: file_exit_code(), and
+/// kBadFile for whatever else is wrong with it (a folder, a device).
+int report_file(const Error& error, const std::string& path, bool as_json);
+
+/// `text` on stderr; that it could not be written is nobody's error.
+void print_error(std::string_view text);
+
+/// To be called before anything is opened: a standard stream that is closed becomes one that
+/// cannot be written, so that no file opened later takes its number and gets what is printed.
+void keep_standard_streams();
+/// To be called last: the exit code of a program that would end with `code`. Output that was not
+/// written is said on stderr and makes kOk a kFailure.
+int finish_output(int code);
+
 /// Whether `stream` is a terminal that takes colors: not with NO_COLOR or TERM=dumb.
 bool has_color(std::FILE* stream);
 

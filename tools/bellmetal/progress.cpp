@@ -56,7 +56,7 @@ Progress::Progress(std::string what, uint64_t total_bytes)
       next_draw_(start_ + kFirstDraw) {}
 
 Progress::~Progress() {
-  if (has_drawn_) fmt::print(stderr, "\r\x1b[K");
+  if (has_drawn_) print_error("\r\x1b[K");
 }
 
 void Progress::update(uint64_t done_bytes) {
@@ -68,7 +68,7 @@ void Progress::update(uint64_t done_bytes) {
   const double seconds = std::chrono::duration<double>(now - start_).count();
   // One column stays free: a full line would wrap on some terminals.
   const int width = terminal_columns() - 1;
-  fmt::print(stderr, "\r\x1b[K{}", progress_line(what_, done_bytes, total_bytes_, seconds, width));
+  print_error("\r\x1b[K" + progress_line(what_, done_bytes, total_bytes_, seconds, width));
 }
 
 }  // namespace bm::cli

@@ -1,6 +1,5 @@
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <optional>
 
@@ -15,6 +14,7 @@
 #include "tensor/programs.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
+#include "tools/bellmetal/output_file.h"
 
 namespace bm::cli {
 namespace {
@@ -45,10 +45,8 @@ Result<Target> find_target(const std::string& request) {
 }
 
 /// Loads the model and feeds a prompt and a single token, the two things sessions capture.
-Result<std::vector<KernelPtr>> record_kernels(const BakeOptions& options,
+Result<std::vector<KernelPtr>> record_kernels(std::shared_ptr<const models::GgufFile> file,
                                               const std::string& device) {
-  auto file =
-      std::make_shared<const models::GgufFile>(BM_TRY(models::GgufFile::open(options.model)));
   const KernelRecorder recorder;
   models::Llama::LoadOptions load;
   load.device = device;
@@ -59,31 +57,30 @@ Result<std::vector<KernelPtr>> record_kernels(const BakeOptions& options,
   return recorder.kernels();
 }
 
-Status write_file(const std::string& path, std::span<const std::byte> bytes) {
-  const std::string draft = path + ".tmp";
-  std::ofstream file(draft, std::ios::binary | std::ios::trunc);
+Status write_file(OutputFile& out, std::span<const std::byte> bytes) {
+  std::ofstream file(out.draft(), std::ios::binary | std::ios::trunc);
   file.write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
   file.close();
-  if (!file) return fail(Code::kIo, "{}: cannot be written", draft);
-  if (std::rename(draft.c_str(), path.c_str()) != 0)
-    return fail(Code::kIo, "{}: cannot be replaced", path);
-  return {};
+  if (!file) return fail(Code::kIo, "{}: cannot be written", out.draft());
+  return out.commit();
 }
 
-Status bake(const BakeOptions& options, const std::string& output) {
+Status bake(const BakeOptions& options, std::shared_ptr<const models::GgufFile> model,
+            const std::string& output) {
   const Clock::time_point start = Clock::now();
   // What is baked now must not come from an older file.
   const ScopedSetting no_bundle("BM_BUNDLE", "");
   const Target target = BM_TRY(find_target(options.arch));
-  const std::vector<KernelPtr> kernels = BM_TRY(record_kernels(options, target.device));
+  const std::vector<KernelPtr> kernels = BM_TRY(record_kernels(std::move(model), target.device));
   const std::vector<hal::CodeObject> codes =
       BM_TRY(compile_kernels(kernels, target.arch, target.renderer));
   std::vector<std::pair<compiler::BundleKey, hal::CodeObject>> entries;
   for (size_t i = 0; i < kernels.size(); ++i)
     entries.emplace_back(compiler::bundle_key(*kernels[i]), codes[i]);
   const std::vector<std::byte> bytes = compiler::write_bundle(target.arch, entries);
-  BM_TRY(write_file(output, bytes));
+  OutputFile file = BM_TRY(OutputFile::create(output));
+  BM_TRY(write_file(file, bytes));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const std::string arch = target.arch.cpu.empty() ? target.arch.name : target.arch.cpu;
   if (options.json)
@@ -104,8 +101,15 @@ int run_bake(const BakeOptions& options) {
   std::optional<ScopedSetting> threads;
   if (options.threads > 0) threads.emplace("BM_THREADS", std::to_string(options.threads));
   const std::string output = options.output.empty() ? options.model + ".bundle" : options.output;
+  auto model = models::GgufFile::open(options.model);
+  if (!model) return report_file(model.error(), options.model, options.json);
+  // What cannot be written is known before the work; no draft lies about during it.
+  if (const auto probe = OutputFile::create(output); !probe)
+    return report_file(probe.error(), output, options.json);
   try {
-    if (const Status done = bake(options, output); !done) return report(done.error(), options.json);
+    const Status done =
+        bake(options, std::make_shared<const models::GgufFile>(std::move(*model)), output);
+    if (!done) return report(done.error(), options.json);
   } catch (const Exception& e) {
     return report(e.error(), options.json);
   }

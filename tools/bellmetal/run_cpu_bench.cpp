@@ -16,6 +16,7 @@
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
+#include "tools/bellmetal/output_file.h"
 
 namespace bm::cli {
 namespace {
@@ -52,6 +53,7 @@ void set_child_environment(uint32_t threads) {
 struct Collected {
   std::vector<CpuRow> rows;
   std::vector<std::string> notes;
+  bool is_complete = true;  ///< every measuring process ended well
 };
 
 /// One line of the child: a row, or its notes at the end.
@@ -67,8 +69,7 @@ Status take_line(const std::string& line, Collected& all) {
   }
   all.rows.push_back(BM_TRY(cpu_row_from_json(json)));
   const CpuRow& row = all.rows.back();
-  if (::isatty(2) != 0)
-    fmt::print(stderr, "{}", row.problem.empty() ? cpu_table({row}) : row.problem + "\n");
+  if (::isatty(2) != 0) print_error(row.problem.empty() ? cpu_table({row}) : row.problem + "\n");
   return {};
 }
 
@@ -120,7 +121,7 @@ int print(const CpuBenchOptions& options, Collected& all) {
   };
   std::stable_sort(all.rows.begin(), all.rows.end(),
                    [&](const CpuRow& a, const CpuRow& b) { return place(a) < place(b); });
-  bool is_good = true;
+  bool is_good = all.is_complete;
   double busy = 0;
   Json list = Json::array();
   for (const CpuRow& row : all.rows) {
@@ -181,8 +182,11 @@ int write_model(const CpuBenchOptions& options) {
   const auto format = random_llama_format(options.format);
   if (!format) return report(format.error(), kUsage, options.json);
   model.format = *format;
-  if (const auto done = write_random_llama(options.write_model, model); !done)
-    return report(done.error(), kBadFile, options.json);
+  auto file = OutputFile::create(options.write_model);
+  if (!file) return report_file(file.error(), options.write_model, options.json);
+  Status done = write_random_llama(file->draft(), model);
+  if (done) done = file->commit();
+  if (!done) return report(done.error(), kBadFile, options.json);
   if (options.json)
     print_json({{"path", options.write_model}, {"parameters", model.parameters()}});
   else
@@ -211,8 +215,11 @@ int run_cpu_bench(const CpuBenchOptions& options) {
   Collected all;
   for (const uint32_t threads : options.threads) {
     if (is_interrupted()) break;
-    if (const auto done = run_child(options, threads, all); !done)
-      return report(done.error(), options.json);
+    // What was measured before is not lost with the process.
+    if (const auto done = run_child(options, threads, all); !done) {
+      all.notes.push_back(done.error().message);
+      all.is_complete = false;
+    }
   }
   return print(options, all);
 }

@@ -1,4 +1,6 @@
+#include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
@@ -96,6 +98,7 @@ class Generator {
     result.prefill_s = seconds_since(prefill);
     Clock::time_point decode_start;
     while (result.tokens.size() < options_.max_tokens) {
+      BM_TRY(check_logits());
       const int32_t token = BM_TRY(sampler.sample(usable_logits()));
       if (result.tokens.empty()) {
         result.first_token_s = seconds_since(start);
@@ -106,7 +109,7 @@ class Generator {
         break;
       }
       result.tokens.push_back(token);
-      emit(decoder.push(token));
+      BM_TRY(emit(decoder.push(token)));
       result.decode_s = seconds_since(decode_start);
       if (is_interrupted()) {
         result.finish_reason = "interrupted";
@@ -119,8 +122,7 @@ class Generator {
       }
       BM_TRY(session_->feed({&token, 1}));
     }
-    emit(decoder.finish());
-    return {};
+    return emit(decoder.finish());
   }
 
   int print() const {
@@ -137,17 +139,25 @@ class Generator {
                   {"device", result.device},
                   {"finish_reason", result.finish_reason}});
     } else {
-      fmt::print(
-          "\n\n{}prefill {:.1f} tokens/s ({} tokens), decode {:.1f} tokens/s ({} tokens), first "
+      end_text();
+      print_error(fmt::format(
+          "\n{}prefill {:.1f} tokens/s ({} tokens), decode {:.1f} tokens/s ({} tokens), first "
           "token after {:.0f} ms, {}\n",
           result.finish_reason == "context_full" ? "context full; " : "", prefill_rate,
           result.prompt_tokens, decode_rate, result.tokens.size(), result.first_token_s * 1e3,
-          result.device);
+          result.device));
     }
     return result.finish_reason == "interrupted" ? kInterrupted : kOk;
   }
 
   Generated result;
+
+  /// The last line of the text ends; on a terminal and in a file.
+  void end_text() const {
+    if (!options_.json && !result.text.empty() && !result.text.ends_with('\n'))
+      std::fputc('\n', stdout);
+    std::fflush(stdout);
+  }
 
  private:
   const GenerateOptions& options_;
@@ -156,13 +166,20 @@ class Generator {
   std::unique_ptr<models::LlamaSession> session_;
 
   int report_file(const Error& error) const {
-    Error named = error;
-    if (named.message.find(options_.model) == std::string::npos)
-      named.message = options_.model + ": " + named.message;
-    // Whatever is wrong with the named file (a folder, a device node), the file is the subject.
-    return report(named,
-                  error.code == Code::kInvalidArgument ? kBadFile : file_exit_code(error.code),
-                  options_.json);
+    return cli::report_file(error, options_.model, options_.json);
+  }
+
+  /// Numbers that no choice can be made among are the file's fault before they are ours.
+  Status check_logits() const {
+    const std::span<const float> logits = usable_logits();
+    for (size_t i = 0; i < logits.size(); ++i)
+      if (!std::isfinite(logits[i]))
+        return fail(Code::kCorrupt,
+                    "{}: the model gives {} (logit {} of token {}): its weights are damaged or too "
+                    "large; --device REF shows whether the device is at fault",
+                    options_.model, std::isnan(logits[i]) ? "NaN" : "infinity", i,
+                    result.prompt_tokens + result.tokens.size());
+    return {};
   }
 
   /// Rows of the embedding table beyond the vocabulary are padding and never chosen.
@@ -170,17 +187,18 @@ class Generator {
     return session_->logits().first(tokenizer_->size());
   }
 
+  /// On stderr: what goes down a pipe is the model's text alone.
   void emit_prompt() const {
-    if (options_.json) return;
-    fmt::print("{}", styled(options_.prompt, Style::kBold, has_color(stdout)));
-    std::fflush(stdout);
+    if (!options_.json) print_error(styled(options_.prompt, Style::kBold, has_color(stderr)));
   }
 
-  void emit(const std::string& piece) {
+  Status emit(const std::string& piece) {
     result.text += piece;
-    if (options_.json || piece.empty()) return;
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
-    std::fflush(stdout);
+    if (options_.json || piece.empty()) return {};
+    errno = 0;
+    const size_t written = std::fwrite(piece.data(), 1, piece.size(), stdout);
+    if (std::fflush(stdout) == 0 && written == piece.size()) return {};
+    return fail(Code::kIo, "the text cannot be written to stdout: {}", errno_text(errno));
   }
 };
 
@@ -196,7 +214,7 @@ int run_generate(const GenerateOptions& options) {
   Generator generator(options);
   if (const int code = generator.prepare(); code != kOk) return code;
   if (auto status = generator.run(start); !status) {
-    if (!options.json && !generator.result.text.empty()) fmt::print("\n");
+    generator.end_text();
     return report(status.error(), options.json);
   }
   return generator.print();

@@ -30,7 +30,7 @@ CpuRow run_case(const GpuCase& c, World& world, runtime::Device& device,
       row.outcome = std::move(*outcome);
     else
       row.problem = outcome.error().message;
-  } catch (const Exception& e) {
+  } catch (const std::exception& e) {
     row.problem = e.what();
   }
   if (!row.problem.empty() && !row.problem.starts_with(c.name))

@@ -164,6 +164,7 @@ int main(int count, char** words) {
   }
   for (const nv::Failure& failure : arguments.failures) (*kernel)->plan(failure);
   setenv("DEV", "NV", 0);
+  setenv("SIM_MACHINE", "NV", 1);
   setenv("BM_NV_CODE", "ptx", 0);
   nv::NvDevices devices(**kernel);
   notify::Counts counts;

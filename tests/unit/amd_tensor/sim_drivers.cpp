@@ -2,6 +2,7 @@
 // machine a unit; CPU and REF are the real ones. Linked into whole programs.
 
 #include <array>
+#include <cstdlib>
 #include <memory>
 
 #include "drivers/amd/device.h"
@@ -39,6 +40,7 @@ Result<uint32_t> count(std::string_view) { return static_cast<uint32_t>(kMachine
 Result<std::unique_ptr<Device>> open(std::string_view, uint32_t index, std::string_view arch) {
   if (index >= kMachines.size()) return fail(Code::kNotFound, "no machine {}", index);
   const Machine& m = kMachines[index];
+  ::setenv("SIM_MACHINE", "AMD", 1);  // as sim-amd tells those it starts
   if (!arch.empty() && arch != m.chip)
     return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, m.chip);
   auto kernel = BM_TRY(amd::kfd::open_gpu(machine(index), {}));

@@ -55,6 +55,40 @@ TEST(CommandLine, GenerateRefusesValuesOutOfRange) {
   EXPECT_EQ(run({"generate", "m.gguf", "p", "--seed", "x"}).exit, kUsage);
 }
 
+TEST(CommandLine, WhatIsNotKnownIsNamedWithTheNearestThatIs) {
+  const auto expect = [](std::vector<const char*> arguments, const char* given, const char* meant) {
+    const Outcome outcome = run(std::move(arguments));
+    EXPECT_EQ(outcome.exit, kUsage);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_NE(outcome.err.find(given), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find(fmt::format("did you mean \"{}\"?", meant)), std::string::npos)
+        << outcome.err;
+  };
+  expect({"genrate", "m.gguf", "p"}, "\"genrate\"", "generate");
+  expect({"device"}, "\"device\"", "devices");
+  expect({"bench", "replya"}, "\"replya\"", "replay");
+  expect({"cache", "clean"}, "\"clean\"", "clear");
+  expect({"devices", "--jsno"}, "\"--jsno\"", "--json");
+  expect({"generate", "m.gguf", "p", "--max-token=3"}, "\"--max-token\"", "--max-tokens");
+  EXPECT_EQ(run({"zzzzzzzzzzzz"}).err.find("did you mean"), std::string::npos);
+}
+
+TEST(CommandLine, VersionIsAnOptionToo) {
+  const Outcome option = run({"--version"}), command = run({"version"});
+  EXPECT_EQ(option.exit, kOk);
+  EXPECT_EQ(option.out, command.out);
+}
+
+TEST(CommandLine, SeedsAreWholeNumbersThatFit) {
+  for (const char* seed : {"-1", "+1", "1.5", "18446744073709551616", "0x", ""}) {
+    const Outcome outcome = run({"generate", "m.gguf", "p", "--seed", seed});
+    EXPECT_EQ(outcome.exit, kUsage) << seed;
+    EXPECT_NE(outcome.err.find("--seed"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(run({"generate", "/nowhere/m.gguf", "p", "--seed", "18446744073709551615"}).exit,
+            kBadFile);
+}
+
 TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
   const std::vector<std::vector<const char*>> commands = {{"generate"},
                                                           {"devices"},

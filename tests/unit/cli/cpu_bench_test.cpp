@@ -105,6 +105,46 @@ TEST(Contest, RatesAndTimesComeFromTheMedian) {
   EXPECT_EQ(ours, 1 + 2 + 3 * 2) << "and ours once before the check";
 }
 
+TEST(Contest, AContenderThatFailsDropsOutAndTheOthersGoOn) {
+  const std::atomic<bool> stop{false};
+  const Pace pace{.seconds = 0, .min_repeats = 3, .max_repeats = 3, .sample_ms = 0};
+  Contest c;
+  c.unit = Unit::kMillis;
+  int calls = 0;
+  c.ours = fixed("ours", 1e-3);
+  c.peers = {{"at once", [](int) -> double { throw std::runtime_error("no such kernel"); }},
+             fixed("good", 2e-3),
+             {"later", [&](int n) -> double {
+                if (++calls > 4) raise(Code::kIo, "it ended");
+                return 1e-6 * n;
+              }}};
+  c.bounds = {{"bound", [](int) -> double { throw std::runtime_error("out of memory"); }}};
+  const auto o = hold(c, "case", 1, pace, stop);
+  ASSERT_TRUE(o) << o.error().message;
+  EXPECT_DOUBLE_EQ(o->ours.value, 1);
+  ASSERT_EQ(o->peers.size(), 1U) << "half a measurement is none";
+  EXPECT_EQ(o->peers[0].name, "good");
+  EXPECT_TRUE(o->bounds.empty());
+  EXPECT_EQ(o->notes, (std::vector<std::string>{"at once dropped out: no such kernel",
+                                                "later dropped out: it ended",
+                                                "bound dropped out: out of memory"}));
+  c.ours = {"ours", [](int) -> double { raise(Code::kInternal, "we failed"); }};
+  EXPECT_FALSE(hold(c, "case", 1, pace, stop)) << "our own failure is one";
+}
+
+TEST(Contest, ALibraryThatCannotTakePartIsNoted) {
+  Contest c;
+  invite(c, "A", [](Contest& with) -> Status {
+    with.peers.push_back(fixed("a", 1));
+    return fail(Code::kNotFound, "half of it is missing");
+  });
+  invite(c, "B", [](Contest&) -> Status { throw std::runtime_error("odd answer"); });
+  invite(c, "C", [](Contest&) -> Status { return {}; });
+  EXPECT_EQ(c.peers.size(), 1U);
+  EXPECT_EQ(c.notes, (std::vector<std::string>{"A stays out: half of it is missing",
+                                               "B stays out: odd answer"}));
+}
+
 TEST(Contest, ShortWorkIsRepeatedWithinASample) {
   const std::atomic<bool> stop{false};
   Contest c;

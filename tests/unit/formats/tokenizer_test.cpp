@@ -105,6 +105,60 @@ TEST(SpmTokenizer, FindsControlTokensOnlyWhenAsked) {
   EXPECT_EQ(encode(*t, "<s>w</s>w", true), (Ids{1, 270, 2, 270}));
 }
 
+/// As Phi-3's files have them: "</s>" user-defined, and markers that take the white space after
+/// them.
+GgufBuilder phi3_file() {
+  auto tokens = spm_tokens(spm_words());
+  tokens[2].type = 4;
+  tokens.insert(tokens.end(), {{"<|endoftext|>", 0, 3}, {"<|user|>", 0, 3}, {"<|tool|>", 0, 4}});
+  GgufBuilder b = tokenizer_file("llama", tokens);
+  b.text("general.architecture", "phi3").u32("tokenizer.ggml.eos_token_id", 273);
+  return b;
+}
+
+TEST(SpmTokenizer, EndsOfTextAreNeverFoundInOrdinaryText) {
+  const auto phi3 = open(phi3_file());
+  for (const char* text : {"</s>", "w</s>w", "</s></s>", "<s>", "<|endoftext|>"})
+    for (const int32_t id : encode(*phi3, text))
+      EXPECT_FALSE(id == 1 || id == 2 || id == 273) << text << ": " << id;
+  EXPECT_EQ(phi3->decode(encode(*phi3, "w</s>w")), "w</s>w") << "the characters are kept";
+  EXPECT_EQ(encode(*phi3, "w</s>w", true), (Ids{270, 2, 270}));
+  // A role makes a token control in every family, and the words of a language stay words.
+  auto words = spm_words();
+  words.insert(words.end(), {{"<end>", 0, 4}, {"<fin>", 0, 1}});
+  for (const uint32_t eos : {273U, 274U}) {
+    GgufBuilder b = tokenizer_file("llama", spm_tokens(words));
+    b.u32("tokenizer.ggml.eos_token_id", eos);
+    const auto t = open(b);
+    for (const int32_t id : encode(*t, "<end><fin>")) EXPECT_NE(id, static_cast<int32_t>(eos));
+    EXPECT_TRUE(t->is_special(static_cast<int32_t>(eos)));
+  }
+  // What ends a turn by its well-known name does so in ordinary text as little.
+  const auto bpe = open(bpe_file("gpt-2", {}, {}, {{"<|im_end|>", 0, 4}}));
+  EXPECT_TRUE(bpe->is_end_of_generation(256));
+  for (const int32_t id : encode(*bpe, "a<|im_end|>")) EXPECT_NE(id, 256);
+  GgufBuilder b = tokenizer_file("llama", spm_tokens(spm_words()));
+  b.u32("tokenizer.ggml.eos_token_id", 270);  // "▁w"
+  EXPECT_EQ(encode(*open(b), "w"), (Ids{270}));
+}
+
+TEST(SpmTokenizer, MarkersOfPhi3TakeTheWhiteSpaceAfterThem) {
+  const auto t = open(phi3_file());
+  EXPECT_EQ(encode(*t, "<|user|> \n\t w", true), encode(*t, "<|user|>w", true));
+  EXPECT_EQ(encode(*t, "<|user|>\n<|user|>  ", true), (Ids{274, 274}));
+  EXPECT_EQ(encode(*t, "<|tool|>\u00a0 w"), encode(*t, "<|tool|>w")) << "user-defined ones too";
+  EXPECT_NE(encode(*t, "<|endoftext|> w", true), encode(*t, "<|endoftext|>w", true));
+  EXPECT_NE(encode(*t, "<s> w", true), encode(*t, "<s>w", true));
+  for (const char* name : {"Phi-3-mini", "Phi3", "Phi 3 Mini 4k Instruct"}) {
+    GgufBuilder named = tokenizer_file("llama", spm_tokens(spm_words()));
+    named.text("general.name", name);
+    const auto by_name = open(named);
+    EXPECT_EQ(encode(*by_name, "<user>  w"), encode(*by_name, "<user>w")) << name;
+  }
+  const auto other = open(tokenizer_file("llama", spm_tokens(spm_words())));
+  EXPECT_NE(encode(*other, "<user>  w"), encode(*other, "<user>w"));
+}
+
 TEST(SpmTokenizer, PrefersTheLongestSpecialToken) {
   auto words = spm_words();
   words.insert(words.end(), {{"<a>", 0, 4}, {"<a><b>", 0, 4}, {"<a><b><c>!", 0, 4}});

@@ -151,6 +151,7 @@ TEST(Llama, RandomModelsOfEveryFamilyEqualTheReference) {
            "--arch llama --dim 72 --heads 3 --kv-heads 1 --head-dim 40 --ffn 33 --vocab 131 "
            "--untied --rope-factors --base 500000",
            "--arch llama --linear-scale 4 --layers 3 --heads 8 --kv-heads 4",
+           "--arch llama --untied --biases",
            "--arch qwen2 --untied",
            "--arch qwen3 --head-dim 32 --kv-heads 3 --untied",
            "--arch gemma --head-dim 16 --kv-heads 1 --ffn 96",

@@ -21,11 +21,13 @@ Result<Contest> attention(World& w, int64_t positions, bool is_prompt) {
   Contest c;
   c.unit = Unit::kMicros;
   c.ours = contender("ours", [replay] { replay->run(); });
-  if (auto* peer = w.python()) {
-    BM_TRY(peer->clear());
-    for (size_t i = 0; i < in.size(); ++i) BM_TRY(w.share(std::string(1, "qkv"[i]), in[i]));
-    c.peers = BM_TRY(peer->contenders("attention", torch_attention(is_prompt)));
-  }
+  if (auto* peer = w.python())
+    invite(c, "PyTorch", [&](Contest& with) -> Status {
+      BM_TRY(peer->clear());
+      for (size_t i = 0; i < in.size(); ++i) BM_TRY(w.share(std::string(1, "qkv"[i]), in[i]));
+      with.peers = BM_TRY(peer->contenders("attention", torch_attention(is_prompt)));
+      return {};
+    });
   c.check = [replay, in, queries, n]() -> Result<double> {
     return last_query_error({kHeads, kLength, queries, n}, replay->values(), in[0].data<float>(),
                             in[1].data<float>(), in[2].data<float>());

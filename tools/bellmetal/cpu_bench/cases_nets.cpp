@@ -57,17 +57,19 @@ Result<Contest> make_net(World& w, const ConvNet& net) {
   Contest c;
   c.unit = Unit::kMillis;
   c.ours = contender("ours", [replay] { replay->run(); });
-  BM_TRY(add_torch(w, net, input, weights, c));
-  if (auto* peer = w.onnxruntime()) {
-    auto loaded = BM_TRY(peer->load(onnx_model(net), input.data<float>(),
-                                    {1, net.channels, net.size, net.size},
-                                    static_cast<size_t>(net.layers.back().out)));
-    std::shared_ptr<OnnxRuntime::Session> session = std::move(loaded);
-    if (relative_error(session->result(), replay->values()) > 1e-3)
-      c.notes.push_back("onnxruntime gives another result");
-    c.peers.push_back(contender("onnxruntime", [session] { session->run(); }));
-    c.settle_ms = kOrtSettleMs;
-  }
+  invite(c, "PyTorch", [&](Contest& with) { return add_torch(w, net, input, weights, with); });
+  if (auto* peer = w.onnxruntime())
+    invite(c, "onnxruntime", [&](Contest& with) -> Status {
+      auto loaded = BM_TRY(peer->load(onnx_model(net), input.data<float>(),
+                                      {1, net.channels, net.size, net.size},
+                                      static_cast<size_t>(net.layers.back().out)));
+      std::shared_ptr<OnnxRuntime::Session> session = std::move(loaded);
+      if (relative_error(session->result(), replay->values()) > 1e-3)
+        with.notes.push_back("onnxruntime gives another result");
+      with.peers.push_back(contender("onnxruntime", [session] { session->run(); }));
+      with.settle_ms = kOrtSettleMs;
+      return {};
+    });
   c.check = [replay, net, input]() -> Result<double> {
     return relative_error(replay->values(), reference(net, input.data<float>()));
   };

@@ -16,11 +16,13 @@ Result<Contest> make_row(World& w, const RowCase& row) {
   c.unit = Unit::kGbytes;
   c.amount = static_cast<double>(bytes) * (row.is_read_only ? 1 : 2);
   c.ours = contender("ours", [replay] { replay->run(); });
-  if (auto* peer = w.python()) {
-    BM_TRY(peer->clear());
-    for (size_t i = 0; i < in.size(); ++i) BM_TRY(w.share(std::string(1, "xwb"[i]), in[i]));
-    c.peers = BM_TRY(peer->contenders(row.name, row.expression));
-  }
+  if (auto* peer = w.python())
+    invite(c, "PyTorch", [&](Contest& with) -> Status {
+      BM_TRY(peer->clear());
+      for (size_t i = 0; i < in.size(); ++i) BM_TRY(w.share(std::string(1, "xwb"[i]), in[i]));
+      with.peers = BM_TRY(peer->contenders(row.name, row.expression));
+      return {};
+    });
   if (row.is_read_only) {
     c.bounds.push_back(read_limit(w.team(), bytes));
   } else {

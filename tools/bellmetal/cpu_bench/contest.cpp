@@ -22,6 +22,20 @@ struct Runner {
   const Contender* contender;
   int calls = 1;  ///< per sample
   std::vector<double> seconds;
+  bool is_ours = false;
+  std::string failure = {};  ///< not empty: dropped out
+
+  /// Does `work`. Only ours may fail.
+  template <class Work>
+  void guarded(Work&& work) {
+    if (is_ours) return work();
+    if (!failure.empty()) return;
+    try {
+      work();
+    } catch (const std::exception& e) {
+      failure = *e.what() != 0 ? e.what() : "it failed";
+    }
+  }
 };
 
 void settle(const Pace& pace) {
@@ -86,6 +100,16 @@ Contender contender(std::string name, std::function<void()> work) {
           }};
 }
 
+void invite(Contest& contest, std::string_view who, const std::function<Status(Contest&)>& add) {
+  std::string failure;
+  try {
+    if (const Status added = add(contest); !added) failure = added.error().message;
+  } catch (const std::exception& e) {
+    failure = e.what();
+  }
+  if (!failure.empty()) contest.notes.push_back(fmt::format("{} stays out: {}", who, failure));
+}
+
 const char* unit_name(Unit unit) {
   switch (unit) {
     case Unit::kGflops: return "GF/s";
@@ -142,10 +166,10 @@ Result<Outcome> hold(const Contest& contest, std::string name, uint32_t threads,
   try {
     if (!contest.ours.is_whole) contest.ours.seconds(1);
     BM_TRY(check(contest, out.name, out));
-    std::vector<Runner> runners{{&contest.ours, 1, {}}};
+    std::vector<Runner> runners{{&contest.ours, 1, {}, true}};
     for (const Contender& p : contest.peers) runners.push_back({&p, 1, {}});
     for (const Contender& b : contest.bounds) runners.push_back({&b, 1, {}});
-    for (Runner& r : runners) choose_calls(r, pace);
+    for (Runner& r : runners) r.guarded([&] { choose_calls(r, pace); });
     const bool has_whole = std::any_of(runners.begin(), runners.end(),
                                        [](const Runner& r) { return r.contender->is_whole; });
     const int least = has_whole ? std::min(pace.min_repeats, 3) : pace.min_repeats;
@@ -154,13 +178,20 @@ Result<Outcome> hold(const Contest& contest, std::string name, uint32_t threads,
     for (int i = 0; i < pace.max_repeats && !stop.load(); ++i) {
       if (i >= least && since(start) > pace.seconds) break;
       // Nobody is always behind the same one.
-      for (size_t j = 0; j < runners.size(); ++j)
-        sample(runners[(j + static_cast<size_t>(i)) % runners.size()], pace);
+      for (size_t j = 0; j < runners.size(); ++j) {
+        Runner& r = runners[(j + static_cast<size_t>(i)) % runners.size()];
+        r.guarded([&] { sample(r, pace); });
+      }
     }
     out.busy_elsewhere = load.others();
     out.ours = score(runners[0], contest);
-    for (size_t j = 1; j < runners.size(); ++j)
-      (j <= contest.peers.size() ? out.peers : out.bounds).push_back(score(runners[j], contest));
+    for (size_t j = 1; j < runners.size(); ++j) {
+      const Runner& r = runners[j];
+      if (r.failure.empty())
+        (j <= contest.peers.size() ? out.peers : out.bounds).push_back(score(r, contest));
+      else
+        out.notes.push_back(fmt::format("{} dropped out: {}", r.contender->name, r.failure));
+    }
   } catch (const Exception& e) {
     return tl::unexpected(Error(e.error()).within(out.name));
   }

@@ -88,8 +88,13 @@ struct Pace {
   double settle_ms = 0;  ///< before each sample: threads of the one before stop spinning
 };
 
-/// Checks, warms up, measures in turn. Errors: kInternal when our result is wrong, what `check` and
-/// our own work say. Ends early once `stop` is set.
+/// Lets `add` add peers of the library `who`. When it fails, those it has not added are missing and
+/// a note says why: a peer's failure is no reason to lose our own measurement.
+void invite(Contest& contest, std::string_view who, const std::function<Status(Contest&)>& add);
+
+/// Checks, warms up, measures in turn. A peer or bound that fails drops out, and a note says why.
+/// Errors: kInternal when our result is wrong, what `check` and our own work say. Ends early once
+/// `stop` is set.
 Result<Outcome> hold(const Contest& contest, std::string name, uint32_t threads, Pace pace,
                      const std::atomic<bool>& stop);
 

@@ -28,7 +28,7 @@ CpuRow run_case(const Case& c, World& world, const Pace& pace) {
       row.outcome = std::move(*outcome);
     else
       row.problem = outcome.error().message;
-  } catch (const Exception& e) {
+  } catch (const std::exception& e) {
     row.problem = e.what();
   }
   return row;

@@ -68,7 +68,7 @@ Contender LlamaBench::contender(std::string name, const std::string& model, uint
                       nlohmann::json::parse(unwrap(run_command(command)), nullptr, false);
                   if (!rows.is_array() || rows.empty() || !rows[0].contains("avg_ts"))
                     raise(Code::kInternal, "{}: no JSON with avg_ts", command);
-                  return tokens / rows[0]["avg_ts"].get<double>();
+                  return tokens / rows[0].at("avg_ts").get<double>();
                 }};
   out.is_whole = true;
   return out;

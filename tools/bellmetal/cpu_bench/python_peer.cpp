@@ -54,7 +54,8 @@ Result<std::unique_ptr<PythonPeer>> PythonPeer::start(const std::string& program
   peer->from_ = from[0];
   if (child < 0) return fail(Code::kIo, "{} could not be started", program);
   const Json hello = BM_TRY(peer->ask({{"op", "hello"}, {"threads", threads}}));
-  peer->versions_ = {hello["python"], hello["torch"], hello["onnxruntime"], hello["compile"]};
+  peer->versions_ = {hello.at("python"), hello.at("torch"), hello.at("onnxruntime"),
+                     hello.at("compile")};
   return peer;
 }
 
@@ -118,13 +119,13 @@ Status PythonPeer::define(const std::string& name, const std::string& expression
 }
 
 double PythonPeer::run(const std::string& name, int calls) {
-  return unwrap(ask({{"op", "run"}, {"name", name}, {"calls", calls}}))["seconds"];
+  return unwrap(ask({{"op", "run"}, {"name", name}, {"calls", calls}})).at("seconds");
 }
 
 Result<std::vector<float>> PythonPeer::result(const std::string& name) {
   const auto file = BM_TRY(TemporaryFile::create());
   const Json answer = BM_TRY(ask({{"op", "result"}, {"name", name}, {"path", file->path()}}));
-  std::vector<float> values(answer["count"].get<size_t>());
+  std::vector<float> values(answer.at("count").get<size_t>());
   std::ifstream in(file->path(), std::ios::binary);
   in.read(reinterpret_cast<char*>(values.data()),
           static_cast<std::streamsize>(values.size() * sizeof(float)));

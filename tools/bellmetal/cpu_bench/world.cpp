@@ -22,11 +22,11 @@ template <class T>
 T* World::open(Peer<T>& peer, const char* name) {
   if (peer.is_tried || !options_.has_peers) return peer.it.get();
   peer.is_tried = true;
-  auto opened = T::open(path_of(name), threads_);
-  if (opened)
-    peer.it = std::move(*opened);
-  else
-    note(fmt::format("no {}: {}", name, opened.error().message));
+  try {
+    peer.it = unwrap(T::open(path_of(name), threads_));
+  } catch (const std::exception& e) {  // a program that answers nonsense throws what JSON throws
+    note(fmt::format("no {}: {}", name, e.what()));
+  }
   return peer.it.get();
 }
 

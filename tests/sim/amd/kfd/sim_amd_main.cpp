@@ -163,6 +163,7 @@ int main(int count, char** words) {
   }
   if (arguments.has_code) arguments.options.execute = executor(arguments.options.chip);
   setenv("DEV", "AMD", 0);
+  setenv("SIM_MACHINE", "AMD", 1);
   amd::Machine machine(arguments.options);
   amd::AmdDevices devices(machine);
   notify::Counts counts;

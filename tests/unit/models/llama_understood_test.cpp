@@ -1,0 +1,275 @@
+// A file that asks for more than is done here is refused by name; what it asks for and is done
+// changes the numbers as it should.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "models/llama_session.h"
+#include "tests/unit/formats/gguf_builder.h"
+
+namespace bm::models {
+namespace {
+
+using test::GgufBuilder;
+using Floats = std::vector<float>;
+
+constexpr int kWidth = 8, kHidden = 16, kHeads = 2, kHead = 4, kVocabulary = 32;
+
+/// Values between −1 and 1 that differ from tensor to tensor.
+Floats random(size_t count, uint64_t seed) {
+  Floats out(count);
+  uint64_t state = seed * 0x9e3779b97f4a7c15ULL + 1;
+  for (float& v : out) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;  // Knuth's multiplier
+    v = static_cast<float>(state >> 40) * 0x1p-23F - 1;
+  }
+  return out;
+}
+
+/// A model of one block and one pair of heads that share keys and values, as a list to be added to.
+struct Model {
+  std::map<std::string, Floats> tensors;
+  std::map<std::string, std::vector<uint64_t>> dims;
+  std::function<void(GgufBuilder&)> keys = [](GgufBuilder&) {};
+  std::string architecture = "llama";
+
+  Model() {
+    matrix("token_embd.weight", kWidth, kVocabulary);
+    matrix("output.weight", kWidth, kVocabulary);
+    vector("output_norm.weight", kWidth);
+    vector("blk.0.attn_norm.weight", kWidth);
+    matrix("blk.0.attn_q.weight", kWidth, kHeads * kHead);
+    matrix("blk.0.attn_k.weight", kWidth, kHead);
+    matrix("blk.0.attn_v.weight", kWidth, kHead);
+    matrix("blk.0.attn_output.weight", kHeads * kHead, kWidth);
+    vector("blk.0.ffn_norm.weight", kWidth);
+    matrix("blk.0.ffn_gate.weight", kWidth, kHidden);
+    matrix("blk.0.ffn_up.weight", kWidth, kHidden);
+    matrix("blk.0.ffn_down.weight", kHidden, kWidth);
+  }
+
+  void matrix(const std::string& name, uint64_t columns, uint64_t rows) {
+    dims[name] = {columns, rows};
+    tensors[name] = random(columns * rows, tensors.size());
+  }
+  void vector(const std::string& name, uint64_t count) {
+    dims[name] = {count};
+    tensors[name] = random(count, tensors.size());
+  }
+
+  Result<std::shared_ptr<const Llama>> load() const {
+    GgufBuilder b;
+    const std::string p = architecture + ".";
+    b.text("general.architecture", architecture)
+        .u32(p + "context_length", 64)
+        .u32(p + "block_count", 1)
+        .u32(p + "embedding_length", kWidth)
+        .u32(p + "feed_forward_length", kHidden)
+        .u32(p + "attention.head_count", kHeads)
+        .u32(p + "attention.head_count_kv", 1)
+        .f32(p + "attention.layer_norm_rms_epsilon", 1e-5F);
+    keys(b);
+    for (const auto& [name, values] : tensors) {
+      const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+      b.tensor(name, dims.at(name), 0, {bytes.begin(), bytes.end()});
+    }
+    // Weights in place refer to the bytes.
+    const auto bytes = std::make_shared<std::vector<std::byte>>(b.build());
+    auto parsed = GgufFile::from_bytes(*bytes);
+    if (!parsed) return tl::unexpected<Error>(parsed.error());
+    const std::shared_ptr<const GgufFile> file(new GgufFile(std::move(*parsed)),
+                                               [bytes](const GgufFile* f) { delete f; });
+    return Llama::load(file, {.device = "CPU", .context = 0, .progress = {}});
+  }
+
+  std::string refusal() const {
+    const auto model = load();
+    return model ? "it was loaded" : model.error().message;
+  }
+};
+
+struct Key {
+  const char* name;
+  std::function<void(GgufBuilder&)> add;
+  const char* mentions;
+};
+
+class LlamaRefusesKeys : public ::testing::TestWithParam<Key> {};
+
+TEST_P(LlamaRefusesKeys, ByName) {
+  Model m;
+  m.keys = GetParam().add;
+  const auto model = m.load();
+  ASSERT_FALSE(model);
+  EXPECT_NE(model.error().message.find(GetParam().mentions), std::string::npos)
+      << model.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Keys, LlamaRefusesKeys,
+    ::testing::Values(
+        Key{"not_causal", [](GgufBuilder& b) { b.boolean("llama.attention.causal", false); },
+            "llama.attention.causal"},
+        Key{"attention_factor",
+            [](GgufBuilder& b) { b.f32("llama.rope.scaling.attn_factor", 1.19F); },
+            "llama.rope.scaling.attn_factor"},
+        Key{"sliding_window", [](GgufBuilder& b) { b.u32("llama.attention.sliding_window", 16); },
+            "llama.attention.sliding_window"},
+        Key{"yarn",
+            [](GgufBuilder& b) {
+              b.text("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", 4);
+            },
+            "yarn"},
+        Key{"two_factors",
+            [](GgufBuilder& b) {
+              b.f32("llama.rope.scaling.factor", 4).f32("llama.rope.scale_linear", 2);
+            },
+            "llama.rope.scale_linear"},
+        Key{"negative_factor", [](GgufBuilder& b) { b.f32("llama.rope.scale_linear", -2); },
+            "not positive"},
+        Key{"attention_scale", [](GgufBuilder& b) { b.f32("llama.attention.scale", 0.1F); },
+            "llama.attention.scale"},
+        Key{"not_yet_invented", [](GgufBuilder& b) { b.u32("llama.tea.cups", 2); },
+            "llama.tea.cups"}),
+    [](const ::testing::TestParamInfo<Key>& one) { return one.param.name; });
+
+TEST(LlamaKeys, ThatChangeNothingAreAccepted) {
+  Model m;
+  m.keys = [](GgufBuilder& b) {
+    b.u32("llama.vocab_size", kVocabulary).boolean("llama.attention.causal", true);
+    b.u32("llama.rope.scaling.original_context_length", 32).u32("llama.expert_count", 0);
+    b.u32("llama.attention.sliding_window", 64).f32("llama.rope.scaling.attn_factor", 1);
+    b.text("llama.tensor_data_layout", "Meta AI original pth").u32("general.file_type", 0);
+    b.u32("clip.patch_size", 14);  // of another part of a model with pictures
+  };
+  const auto model = m.load();
+  EXPECT_TRUE(model) << model.error().message;
+}
+
+class LlamaRefusesTensors : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LlamaRefusesTensors, WithoutAUse) {
+  Model m;
+  m.vector(GetParam(), 2);
+  const std::string message = m.refusal();
+  EXPECT_NE(message.find(std::string("tensor \"") + GetParam()), std::string::npos) << message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tensors, LlamaRefusesTensors,
+                         ::testing::Values("rope_factors_long.weight", "rope_factors_short.weight",
+                                           "blk.0.attn_norm.bias", "blk.0.attn_q.scale",
+                                           "blk.0.post_attention_norm.weight",
+                                           "blk.1.attn_q.weight", "output.scale",
+                                           "token_types.weight"));
+
+TEST(LlamaTensors, ThatSayWhatIsKnownAreAccepted) {
+  Model m;
+  m.vector("blk.0.attn_rot_embd.weight", 2);
+  const auto model = m.load();
+  EXPECT_TRUE(model) << model.error().message;
+}
+
+float rope_scale(const std::function<void(GgufBuilder&)>& keys) {
+  Model m;
+  m.keys = keys;
+  const auto model = m.load();
+  if (!model) ADD_FAILURE() << model.error().message;
+  return model ? (*model)->config().rope_scale : 0;
+}
+
+TEST(LlamaRope, AFactorWithoutATypeIsLinear) {
+  EXPECT_EQ(rope_scale([](GgufBuilder& b) { b.f32("llama.rope.scaling.factor", 4); }), 4);
+}
+TEST(LlamaRope, TheOldNameOfTheFactorIsLinear) {
+  EXPECT_EQ(rope_scale([](GgufBuilder& b) { b.f32("llama.rope.scale_linear", 2); }), 2);
+}
+TEST(LlamaRope, NoneAndZeroAreNone) {
+  EXPECT_EQ(rope_scale([](GgufBuilder& b) {
+              b.text("llama.rope.scaling.type", "none").f32("llama.rope.scaling.factor", 4);
+            }),
+            1);
+  EXPECT_EQ(rope_scale([](GgufBuilder& b) { b.f32("llama.rope.scaling.factor", 0); }), 1);
+}
+
+using Doubles = std::vector<double>;
+
+Doubles normalized(const Doubles& x, const Floats& gain) {
+  double sum = 0;
+  for (const double v : x) sum += v * v;
+  Doubles out;
+  for (size_t i = 0; i < x.size(); ++i)
+    out.push_back(x[i] / std::sqrt(sum / static_cast<double>(x.size()) + 1e-5) *
+                  static_cast<double>(gain[i]));
+  return out;
+}
+
+/// Logits of a text of one token: it sees itself alone, so attention gives its value, unrotated.
+Doubles reference(const Model& m, size_t token) {
+  const auto at = [&](const std::string& name) -> const Floats& { return m.tensors.at(name); };
+  const auto linear = [&](const std::string& name, const Doubles& x) {
+    const Floats& w = at(name + ".weight");
+    Doubles out(w.size() / x.size(), 0.0);
+    for (size_t r = 0; r < out.size(); ++r) {
+      for (size_t c = 0; c < x.size(); ++c)
+        out[r] += static_cast<double>(w[r * x.size() + c]) * x[c];
+      if (m.tensors.contains(name + ".bias")) out[r] += static_cast<double>(at(name + ".bias")[r]);
+    }
+    return out;
+  };
+  const Floats& table = at("token_embd.weight");
+  Doubles x(table.begin() + static_cast<long>(token * kWidth),
+            table.begin() + static_cast<long>((token + 1) * kWidth));
+  const auto add = [&](const Doubles& y) {
+    for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  };
+  const Doubles value = linear("blk.0.attn_v", normalized(x, at("blk.0.attn_norm.weight")));
+  Doubles joined;
+  for (int h = 0; h < kHeads; ++h) joined.insert(joined.end(), value.begin(), value.end());
+  add(linear("blk.0.attn_output", joined));
+  const Doubles in = normalized(x, at("blk.0.ffn_norm.weight"));
+  Doubles hidden = linear("blk.0.ffn_gate", in);
+  const Doubles up = linear("blk.0.ffn_up", in);
+  for (size_t i = 0; i < hidden.size(); ++i) hidden[i] *= up[i] / (1 + std::exp(-hidden[i]));
+  add(linear("blk.0.ffn_down", hidden));
+  return linear("output", normalized(x, at("output_norm.weight")));
+}
+
+void expect_reference(const Model& m, const std::string& what) {
+  const auto model = m.load();
+  ASSERT_TRUE(model) << what << ": " << model.error().message;
+  LlamaSession session(*model);
+  const int32_t token = 5;
+  ASSERT_TRUE(session.feed({&token, 1}));
+  const Doubles want = reference(m, static_cast<size_t>(token));
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(static_cast<double>(session.logits()[i]), want[i], 1e-4) << what << " " << i;
+}
+
+TEST(LlamaBiases, AreAddedWhereverAFileHasThem) {
+  const std::map<std::string, uint64_t> biases = {
+      {"blk.0.attn_v.bias", kHead},     {"blk.0.attn_output.bias", kWidth},
+      {"blk.0.ffn_gate.bias", kHidden}, {"blk.0.ffn_up.bias", kHidden},
+      {"blk.0.ffn_down.bias", kWidth},  {"output.bias", kVocabulary}};
+  Model all;
+  expect_reference(all, "no bias");
+  for (const auto& [name, count] : biases) {
+    Model one;
+    one.vector(name, count);
+    expect_reference(one, name);
+    all.vector(name, count);
+  }
+  expect_reference(all, "all biases");
+}
+
+TEST(LlamaBiases, OfAnotherShapeAreRefusedByName) {
+  for (const char* name : {"blk.0.attn_output.bias", "blk.0.ffn_up.bias", "output.bias"}) {
+    Model m;
+    m.vector(name, 3);
+    EXPECT_NE(m.refusal().find(name), std::string::npos) << m.refusal();
+  }
+}
+
+}  // namespace
+}  // namespace bm::models
