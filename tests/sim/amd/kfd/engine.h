@@ -23,7 +23,7 @@ struct QueueSetup {
   uint64_t write_pointer = 0, read_pointer = 0;  ///< GPU addresses
   volatile uint64_t* doorbell = nullptr;
   uint32_t xccs = 1;
-  bool is_gfx9 = false;
+  bool is_gfx9 = false, is_gfx10 = false;
   bool is_evicted = false;                  ///< never runs
   std::function<void(uint32_t)> interrupt;  ///< with its context
   std::function<void(const Death&)> die;

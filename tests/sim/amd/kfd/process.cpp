@@ -284,7 +284,9 @@ int Process::create_queue(std::byte* a) {
   setup.type = get32(a, 40);
   setup.priority = made.priority = get32(a, 48);
   setup.xccs = machine_.options.xccs;
-  setup.is_gfx9 = card_of(machine_.options.chip).target_version < 100000;
+  const uint32_t version = card_of(machine_.options.chip).target_version;
+  setup.is_gfx9 = version < 100000;
+  setup.is_gfx10 = version >= 100000 && version < 110000;
   setup.interrupt = [this](uint32_t context) { interrupt(context); };
   setup.die = [this, gpu](const Death& death) { die(gpu, death); };
   const std::lock_guard lock(mutex_);
