@@ -9,9 +9,9 @@
 namespace bm::compiler {
 namespace {
 
-enum class MatrixForm : uint8_t { kWmma11, kWmma12, kMfma };
+enum class MatrixForm : uint8_t { kNone, kWmma11, kWmma12, kMfma };
 /// v_dot4_i32_i8 takes numbers with signs, v_dot4_i32_iu8 lets each operand say. Source: AMD CDNA3,
-/// RDNA3 and RDNA4 ISA guides, "VOP3P Instructions".
+/// RDNA2, RDNA3 and RDNA4 ISA guides, "VOP3P Instructions".
 enum class DotForm : uint8_t { kSigned, kAny };
 
 /// Source: LLVM 19, AMDGPUUsage.rst, "Processors" and "Address Spaces"; GCNProcessors.td of LLVM 17
@@ -28,6 +28,13 @@ struct AmdRow {
 constexpr std::array kAmdRows = {
     AmdRow{"gfx942", 64, false, 64 << 10, 17, MatrixForm::kMfma, DotForm::kSigned},
     AmdRow{"gfx950", 64, false, 160 << 10, 20, MatrixForm::kMfma, DotForm::kSigned},
+    AmdRow{"gfx1030", 32, true, 64 << 10, 11, MatrixForm::kNone, DotForm::kSigned},
+    AmdRow{"gfx1031", 32, true, 64 << 10, 11, MatrixForm::kNone, DotForm::kSigned},
+    AmdRow{"gfx1032", 32, true, 64 << 10, 12, MatrixForm::kNone, DotForm::kSigned},
+    AmdRow{"gfx1033", 32, true, 64 << 10, 12, MatrixForm::kNone, DotForm::kSigned},
+    AmdRow{"gfx1034", 32, true, 64 << 10, 13, MatrixForm::kNone, DotForm::kSigned},
+    AmdRow{"gfx1035", 32, true, 64 << 10, 13, MatrixForm::kNone, DotForm::kSigned},
+    AmdRow{"gfx1036", 32, true, 64 << 10, 15, MatrixForm::kNone, DotForm::kSigned},
     AmdRow{"gfx1100", 32, true, 64 << 10, 17, MatrixForm::kWmma11, DotForm::kAny},
     AmdRow{"gfx1101", 32, true, 64 << 10, 17, MatrixForm::kWmma11, DotForm::kAny},
     AmdRow{"gfx1102", 32, true, 64 << 10, 17, MatrixForm::kWmma11, DotForm::kAny},
@@ -65,6 +72,7 @@ constexpr std::array kMatrixTypes = {
 
 std::vector<MatrixInfo> matrix_rows(MatrixForm form) {
   const auto* shape = std::ranges::find(kMatrixShapes, form, &MatrixShape::form);
+  if (form == MatrixForm::kNone) return {};
   const bool is_mfma = form == MatrixForm::kMfma;
   std::vector<MatrixInfo> rows;
   for (const MatrixType& type : kMatrixTypes)
@@ -101,7 +109,8 @@ struct UnitShape {
   MatrixForm form;
   uint32_t waves, registers;
 };
-constexpr std::array kUnitShapes = {UnitShape{MatrixForm::kMfma, 32, 4 * 512 * 64},
+constexpr std::array kUnitShapes = {UnitShape{MatrixForm::kNone, 32, 2 * 1024 * 32},
+                                    UnitShape{MatrixForm::kMfma, 32, 4 * 512 * 64},
                                     UnitShape{MatrixForm::kWmma11, 32, 2 * 1024 * 32},
                                     UnitShape{MatrixForm::kWmma12, 32, 2 * 1024 * 32}};
 constexpr uint32_t kUnitGroups = 16;

@@ -175,7 +175,12 @@ class Job {
     BM_TRY(check(api_.create_action_info(&info), "create_action_info"));
     infos_.push_back(info);
     const std::string isa = "amdgcn-amd-amdhsa--" + target.cpu;
-    BM_TRY(check(api_.set_isa_name(info, isa.c_str()), "action_info_set_isa_name"));
+    if (api_.set_isa_name(info, isa.c_str()) != kSuccess)
+      return fail(
+          Code::kUnsupported,
+          "libamd_comgr {}.{} does not know {}; install a newer release of ROCm's comgr, or "
+          "use DEV=AMD:LLVM",
+          api_.major, api_.minor, target.cpu);
     if (language != 0) BM_TRY(check(api_.set_language(info, language), "set_language"));
     BM_TRY(check(api_.set_option_list(info, options.data(), options.size()), "set_option_list"));
     BM_TRY(check(api_.set_logging(info, true), "action_info_set_logging"));

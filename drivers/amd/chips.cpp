@@ -42,6 +42,32 @@ constexpr ChipRow kGfx9{
     .save = kSaveMi300,
     .validated = false,
 };
+// RDNA2. Scratch: LLVM, AMDGPUAsmPrinter.cpp, getSIProgramInfo() (blocks of 256 dwords before
+// GFX11); ROCR, amd_aql_queue.cpp, FillComputeTmpRingSize() (WAVES of the whole GPU before GFX11).
+constexpr ChipRow kGfx10{
+    .name = "",
+    .target_version = 0,
+    .elf_machine = 0,
+    .registers = RegisterSet::kGc10_3,
+    .caches = CacheForm::kGcr,
+    .sdma = SdmaForm::kV5_2,
+    .wave = 32,
+    .has_wave32 = true,
+    .max_vgprs = 256,
+    .vgpr_granule32 = 8,
+    .vgprs_per_simd = 1024,
+    .vgpr_unit = 16,
+    .waves_per_simd = 16,
+    .simds_per_cu = 2,
+    .lds_bytes = 65536,
+    .lds_unit = 512,
+    .scratch_unit = 1024,
+    .scratch_wave_size = kGc1030ComputeTmpringSizeWavesize,
+    .is_scratch_per_engine = false,
+    .needs_privilege = false,
+    .save = kSaveSmall,
+    .validated = false,
+};
 constexpr ChipRow kGfx11{
     .name = "",
     .target_version = 0,
@@ -114,6 +140,13 @@ constexpr ChipRow with_lds(ChipRow row, uint32_t bytes, uint32_t unit) {
 constexpr std::array kChips{
     chip(kGfx9, "gfx942", 90402, 0x4c),
     chip(with_lds(kGfx9, 163840, 1280), "gfx950", 90500, 0x4f),
+    chip(kGfx10, "gfx1030", 100300, 0x36),
+    chip(kGfx10, "gfx1031", 100301, 0x37),
+    chip(kGfx10, "gfx1032", 100302, 0x38),
+    chip(kGfx10, "gfx1033", 100303, 0x39),
+    chip(kGfx10, "gfx1034", 100304, 0x3e),
+    chip(kGfx10, "gfx1035", 100305, 0x3d),
+    chip(kGfx10, "gfx1036", 100306, 0x45),
     chip(large(kGfx11), "gfx1100", 110000, 0x41),
     chip(large(kGfx11), "gfx1101", 110001, 0x46),
     chip(kGfx11, "gfx1102", 110002, 0x47),

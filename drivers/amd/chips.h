@@ -18,10 +18,10 @@ enum class CacheForm : uint8_t {
 };
 
 /// Packets of the copy engine.
-enum class SdmaForm : uint8_t { kV4_4, kV6, kV7 };
+enum class SdmaForm : uint8_t { kV4_4, kV5_2, kV6, kV7 };
 
 /// Register tables (regs/registers.h).
-enum class RegisterSet : uint8_t { kGc9_4_3, kGc11, kGc12 };
+enum class RegisterSet : uint8_t { kGc9_4_3, kGc10_3, kGc11, kGc12 };
 
 /// Which bits of a register a field covers.
 struct RegisterField {

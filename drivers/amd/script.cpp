@@ -298,11 +298,14 @@ void Encoder::launch_pm4(const hal::Dispatch& c, const AmdProgram& program, Laun
     launch.user_data[launch.num_user_data++] = lo32(value);
     launch.user_data[launch.num_user_data++] = hi32(value);
   };
-  // The order the ABI gives them. Source: AMDGPUUsage.rst, "SGPR Register Set Up Order".
+  // The order the ABI gives them. Source: AMDGPUUsage.rst, "SGPR Register Set Up Order". What
+  // describes a stack is zero: kernels that have one are refused where they ask for it.
+  if (kernel.takes_private_buffer) user64(0), user64(0);
   if (kernel.takes_dispatch_packet) user64(data_va(part.dispatch));
   if (kernel.takes_queue) user64(context_.queue_object);
   if (kernel.takes_kernarg) user64(kernarg_of(c, part));
   if (kernel.takes_dispatch_id) user64(script_.launches.size());
+  if (kernel.takes_flat_scratch) user64(0);
   if (kernel.takes_private_size) launch.user_data[launch.num_user_data++] = plan.private_bytes;
   const pm4::LaunchWords at =
       pm4::launch(pm4_, context_.gpu->kernel->facts().registers, chip_.registers, launch);

@@ -44,9 +44,10 @@ struct CardRow {
 };
 constexpr CardRow kCards[] = {{"sm_75", 72},   {"sm_80", 108},  {"sm_86", 84},   {"sm_89", 142},
                               {"sm_90", 132},  {"sm_100", 148}, {"sm_120", 188}, {"gfx942", 304},
-                              {"gfx950", 256}, {"gfx1100", 96}, {"gfx1101", 60}, {"gfx1102", 32},
-                              {"gfx1103", 12}, {"gfx1150", 16}, {"gfx1151", 40}, {"gfx1200", 32},
-                              {"gfx1201", 64}};
+                              {"gfx950", 256}, {"gfx1030", 80}, {"gfx1031", 40}, {"gfx1032", 32},
+                              {"gfx1033", 8},  {"gfx1034", 16}, {"gfx1035", 12}, {"gfx1036", 2},
+                              {"gfx1100", 96}, {"gfx1101", 60}, {"gfx1102", 32}, {"gfx1103", 12},
+                              {"gfx1150", 16}, {"gfx1151", 40}, {"gfx1200", 32}, {"gfx1201", 64}};
 constexpr uint32_t kOtherUnits = 64;
 
 bool is_gpu(std::string_view name) { return name.starts_with("gfx") || name.starts_with("sm_"); }

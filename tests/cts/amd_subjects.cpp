@@ -21,7 +21,9 @@ struct Machine {
   const char* chip;
   amd::PacketMode packets;
 };
-constexpr std::array kMachines = {Machine{"AMD_gfx1100_PM4", "gfx1100", amd::PacketMode::kPm4},
+constexpr std::array kMachines = {Machine{"AMD_gfx1030_PM4", "gfx1030", amd::PacketMode::kPm4},
+                                  Machine{"AMD_gfx1030_AQL", "gfx1030", amd::PacketMode::kAql},
+                                  Machine{"AMD_gfx1100_PM4", "gfx1100", amd::PacketMode::kPm4},
                                   Machine{"AMD_gfx1100_AQL", "gfx1100", amd::PacketMode::kAql},
                                   Machine{"AMD_gfx1201_PM4", "gfx1201", amd::PacketMode::kPm4},
                                   Machine{"AMD_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql}};

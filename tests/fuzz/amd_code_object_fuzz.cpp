@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       code.entry = kernel;
       code.block = {128, 1, 1};
       const auto plan = bm::amd::plan_launch(chip, 0, k, code);
-      if (plan) BM_CHECK(plan->group_bytes <= chip.lds_bytes && plan->num_user_data <= 9);
+      if (plan) BM_CHECK(plan->group_bytes <= chip.lds_bytes && plan->num_user_data <= 15);
     }
   }
   return 0;

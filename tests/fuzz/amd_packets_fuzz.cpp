@@ -46,7 +46,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           pm4::Writer writer(out, form);
           std::visit([&](const auto& one) { writer.put(one); }, packet);
         });
-  for (const auto form : {bm::amd::SdmaForm::kV4_4, bm::amd::SdmaForm::kV6, bm::amd::SdmaForm::kV7})
+  for (const auto form : {bm::amd::SdmaForm::kV4_4, bm::amd::SdmaForm::kV5_2,
+                          bm::amd::SdmaForm::kV6, bm::amd::SdmaForm::kV7})
     round_trip(
         words, [&](auto left) { return sdma::decode(left, form); },
         [&](auto& out, const sdma::Packet& packet) {

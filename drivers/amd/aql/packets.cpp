@@ -156,10 +156,10 @@ std::string describe(const Packet& packet) {
 
 std::array<uint32_t, 4> scratch_descriptor(uint64_t base, uint64_t bytes, RegisterSet set) {
   // Swizzled 32-bit elements with the lane id added. Source: ROCR-Runtime, registers.h,
-  // SQ_BUF_RSRC_WORD1 and WORD3 of GFX9, GFX11 and GFX12.
-  const bool is_gfx9 = set == RegisterSet::kGc9_4_3;
-  const uint32_t swizzle = is_gfx9 ? 1u << 31 : 1u << 30;
-  const uint32_t format = is_gfx9 ? 0x00ea4fac : 0x20814fac;
+  // SQ_BUF_RSRC_WORD1 and WORD3 of GFX9, GFX10, GFX11 and GFX12.
+  const bool is_gfx9 = set == RegisterSet::kGc9_4_3, is_gfx10 = set == RegisterSet::kGc10_3;
+  const uint32_t swizzle = is_gfx9 || is_gfx10 ? 1u << 31 : 1u << 30;
+  const uint32_t format = is_gfx9 ? 0x00ea4fac : is_gfx10 ? 0x21814fac : 0x20814fac;
   return {lo32(base), (hi32(base) & 0xffff) | swizzle,
           static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX)), format};
 }

@@ -25,6 +25,10 @@ uint32_t dispatch_initiator(RegisterSet set, bool is_wave32) {
     case RegisterSet::kGc9_4_3:
       return kGc943ComputeDispatchInitiatorComputeShaderEn.put(1) |
              kGc943ComputeDispatchInitiatorForceStartAt000.put(1);
+    case RegisterSet::kGc10_3:
+      return kGc1030ComputeDispatchInitiatorComputeShaderEn.put(1) |
+             kGc1030ComputeDispatchInitiatorForceStartAt000.put(1) |
+             kGc1030ComputeDispatchInitiatorCsW32En.put(is_wave32 ? 1 : 0);
     case RegisterSet::kGc11:
       return kGc1100ComputeDispatchInitiatorComputeShaderEn.put(1) |
              kGc1100ComputeDispatchInitiatorForceStartAt000.put(1) |

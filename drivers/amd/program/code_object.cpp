@@ -53,6 +53,7 @@ enum Property : uint16_t {
 RegisterField vgprs_field(RegisterSet set) {
   switch (set) {
     case RegisterSet::kGc9_4_3: return kGc943ComputePgmRsrc1Vgprs;
+    case RegisterSet::kGc10_3: return kGc1030ComputePgmRsrc1Vgprs;
     case RegisterSet::kGc11: return kGc1100ComputePgmRsrc1Vgprs;
     case RegisterSet::kGc12: return kGc1200ComputePgmRsrc1Vgprs;
   }
@@ -211,23 +212,23 @@ Status CodeObjectLoader::find_kernel() {
 
 Status CodeObjectLoader::read_properties(uint16_t properties) {
   KernelFacts& kernel = image_.kernel_;
-  struct Refusal {
-    Property bit;
-    const char* what;
-  };
-  // With architected flat scratch, which all these chips have, no code asks for them.
-  static constexpr Refusal kRefused[] = {{kPrivateBuffer, "a private segment buffer"},
-                                         {kFlatScratchInit, "initial flat scratch values"}};
-  for (const Refusal& refusal : kRefused)
-    if ((properties & refusal.bit) != 0)
-      return fail(Code::kUnsupported, "kernel '{}' wants {} at its start, which is not provided",
-                  name_, refusal.what);
+  // With architected flat scratch (gfx940, RDNA3 and later) no code asks for them.
+  kernel.takes_private_buffer = (properties & kPrivateBuffer) != 0;
+  kernel.takes_flat_scratch = (properties & kFlatScratchInit) != 0;
+  kernel.has_dynamic_stack = (properties & kDynamicStackUse) != 0;
+  const bool has_stack = kernel.private_bytes != 0 || kernel.has_dynamic_stack;
+  if (has_stack && (kernel.takes_private_buffer || kernel.takes_flat_scratch))
+    return fail(
+        Code::kUnsupported,
+        "kernel '{}' has a stack and wants {} at its start, which is not provided; keep "
+        "local arrays in registers or LDS",
+        name_,
+        kernel.takes_private_buffer ? "a private segment buffer" : "initial flat scratch values");
   kernel.takes_dispatch_packet = (properties & kDispatchPtr) != 0;
   kernel.takes_queue = (properties & kQueuePtr) != 0;
   kernel.takes_kernarg = (properties & kKernargPtr) != 0;
   kernel.takes_dispatch_id = (properties & kDispatchId) != 0;
   kernel.takes_private_size = (properties & kPrivateSize) != 0;
-  kernel.has_dynamic_stack = (properties & kDynamicStackUse) != 0;
   kernel.is_wave32 = (properties & kWave32) != 0;
   if (kernel.is_wave32 && !chip_.has_wave32)
     return fail(Code::kCorrupt, "kernel '{}': waves of 32 lanes, which {} does not have", name_,

@@ -29,6 +29,9 @@ struct KernelFacts {
   uint32_t vgprs = 0;  ///< of a lane, rounded as the descriptor rounds
   bool is_wave32 = false;
   bool has_dynamic_stack = false;  ///< private_bytes is not all
+  /// Four and two words that describe the stack; chips without architected flat scratch ask for one
+  /// of them in every kernel. Accepted from kernels without a stack, which read neither.
+  bool takes_private_buffer = false, takes_flat_scratch = false;
   bool takes_dispatch_packet = false;
   bool takes_queue = false;
   bool takes_kernarg = false;

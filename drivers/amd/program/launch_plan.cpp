@@ -16,6 +16,7 @@ constexpr uint32_t kScratchRound = 16;
 RegisterField lds_field(RegisterSet set) {
   switch (set) {
     case RegisterSet::kGc9_4_3: return kGc943ComputePgmRsrc2LdsSize;
+    case RegisterSet::kGc10_3: return kGc1030ComputePgmRsrc2LdsSize;
     case RegisterSet::kGc11: return kGc1100ComputePgmRsrc2LdsSize;
     case RegisterSet::kGc12: return kGc1200ComputePgmRsrc2LdsSize;
   }
@@ -24,6 +25,7 @@ RegisterField lds_field(RegisterSet set) {
 bool is_wgp_mode(RegisterSet set, uint32_t rsrc1) {
   switch (set) {
     case RegisterSet::kGc9_4_3: return false;
+    case RegisterSet::kGc10_3: return kGc1030ComputePgmRsrc1WgpMode.get(rsrc1) != 0;
     case RegisterSet::kGc11: return kGc1100ComputePgmRsrc1WgpMode.get(rsrc1) != 0;
     case RegisterSet::kGc12: return kGc1200ComputePgmRsrc1WgpMode.get(rsrc1) != 0;
   }
@@ -99,7 +101,8 @@ Status plan_arguments(const hal::CodeObject& code, LaunchPlan& plan) {
                 code.entry, plan.kernarg_bytes, code.num_buffers, code.num_vars,
                 plan.explicit_bytes);
   const KernelFacts& kernel = plan.kernel;
-  plan.num_user_data = (kernel.takes_dispatch_packet ? 2 : 0) + (kernel.takes_queue ? 2 : 0) +
+  plan.num_user_data = (kernel.takes_private_buffer ? 4 : 0) + (kernel.takes_flat_scratch ? 2 : 0) +
+                       (kernel.takes_dispatch_packet ? 2 : 0) + (kernel.takes_queue ? 2 : 0) +
                        (kernel.takes_kernarg ? 2 : 0) + (kernel.takes_dispatch_id ? 2 : 0) +
                        (kernel.takes_private_size ? 1 : 0);
   return {};

@@ -40,6 +40,7 @@ const char* register_name(Reg reg) {
 std::span<const RegisterAt> gc_registers(RegisterSet set) {
   switch (set) {
     case RegisterSet::kGc9_4_3: return kGc943;
+    case RegisterSet::kGc10_3: return kGc1030;
     case RegisterSet::kGc11: return kGc1100;
     case RegisterSet::kGc12: return kGc1200;
   }

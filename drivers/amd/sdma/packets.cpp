@@ -27,7 +27,8 @@ constexpr uint32_t kMaxWrite = 0xfffff, kMaxIndirect = 0xfffff, kMaxContext = 0x
 /// COUNT of copies and fills: 22 bits up to version 5, then 30.
 uint32_t count_mask(SdmaForm form) {
   switch (form) {
-    case SdmaForm::kV4_4: return 0x3fffff;
+    case SdmaForm::kV4_4:
+    case SdmaForm::kV5_2: return 0x3fffff;
     case SdmaForm::kV6:
     case SdmaForm::kV7: return 0x3fffffff;
   }
@@ -137,7 +138,8 @@ uint64_t max_piece(SdmaForm form) {
   // The kernel driver stays at 4 MiB everywhere; newer engines take much more, and fewer packets
   // leave more of the ring to others.
   switch (form) {
-    case SdmaForm::kV4_4: return 4_MiB;
+    case SdmaForm::kV4_4:
+    case SdmaForm::kV5_2: return 4_MiB;
     case SdmaForm::kV6:
     case SdmaForm::kV7: return 1_GiB;
   }

@@ -208,8 +208,10 @@ TEST(AmdGolden, Launch) {
 TEST(AmdGolden, Sdma) {
   Golden golden("sdma");
   constexpr uint32_t kValues[] = {0x11111111, 0x22222222};
-  constexpr std::pair<SdmaForm, const char*> kEngines[] = {
-      {SdmaForm::kV4_4, "4.4.2"}, {SdmaForm::kV6, "6.0"}, {SdmaForm::kV7, "7.0"}};
+  constexpr std::pair<SdmaForm, const char*> kEngines[] = {{SdmaForm::kV4_4, "4.4.2"},
+                                                           {SdmaForm::kV5_2, "5.2"},
+                                                           {SdmaForm::kV6, "6.0"},
+                                                           {SdmaForm::kV7, "7.0"}};
   for (const auto& engine : kEngines) {
     const SdmaForm form = engine.first;
     const char* const name = engine.second;

@@ -147,7 +147,7 @@ TEST(AmdProgram, DamagedObjectsAreRefusedOrHarmless) {
   }
 }
 
-TEST(AmdProgram, StartUpValuesWeDoNotProvideAreRefused) {
+TEST(AmdProgram, StartUpValuesOfAStackAreRefusedWhereThereIsOne) {
   const Bytes good = read("gfx1100.o");
   const KernelFacts kernel = load_code_object(good, "lookup", chip("gfx1100"))->kernel();
   const uint64_t at_descriptor = descriptor_in_file(good, kernel);
@@ -156,6 +156,13 @@ TEST(AmdProgram, StartUpValuesWeDoNotProvideAreRefused) {
        {std::pair{0, "private segment buffer"}, std::pair{5, "flat scratch"}}) {
     Bytes bad = good;
     put<uint16_t>(bad, at_descriptor + 56, static_cast<uint16_t>(properties | 1 << bit));
+    // Without a stack nothing reads them: they are zero.
+    const auto idle = load_code_object(bad, "lookup", chip("gfx1100"));
+    ASSERT_TRUE(idle) << idle.error().message;
+    const auto plan = plan_launch(chip("gfx1100"), 0, idle->kernel(), code_for("lookup"));
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_EQ(plan->num_user_data, bit == 0 ? 6u : 4u);
+    put<uint32_t>(bad, at_descriptor + 4, 64);
     expect_error(load_code_object(bad, "lookup", chip("gfx1100")), Code::kUnsupported, text);
   }
   Bytes dynamic = good;

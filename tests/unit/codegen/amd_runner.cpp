@@ -65,8 +65,10 @@ Result<AmdRun> run_on_amd(const hal::CodeObject& code, std::span<std::vector<std
   amd::ProgramImage image = BM_TRY(amd::load_code_object(code.image, code.entry, *chip));
   const amd::LaunchPlan plan = BM_TRY(amd::plan_launch(*chip, 0, image.kernel(), code));
   BM_TRY(image.relocate(kCode));
-  // Kernels ask for nothing but their arguments.
-  if (plan.num_user_data != 2 || plan.private_bytes != 0 || plan.has_hidden_arguments())
+  // Kernels ask for nothing but their arguments, and on RDNA2 for a descriptor of a stack that they
+  // do not have.
+  const uint32_t first = image.kernel().takes_private_buffer ? 4 : 0;
+  if (plan.num_user_data != first + 2 || plan.private_bytes != 0 || plan.has_hidden_arguments())
     return fail(Code::kInternal,
                 "kernel {}: {} start-up registers, {} bytes of stack, {} of {} "
                 "bytes of arguments hidden",
@@ -88,8 +90,9 @@ Result<AmdRun> run_on_amd(const hal::CodeObject& code, std::span<std::vector<std
   launch.rsrc1 = plan.rsrc1;
   launch.rsrc2 = plan.rsrc2;
   launch.rsrc3 = plan.rsrc3;
-  launch.user_sgprs = {static_cast<uint32_t>(kArguments & UINT32_MAX),
-                       static_cast<uint32_t>(kArguments >> 32)};
+  launch.user_sgprs.assign(first, 0xdeadbeef);
+  launch.user_sgprs.push_back(static_cast<uint32_t>(kArguments & UINT32_MAX));
+  launch.user_sgprs.push_back(static_cast<uint32_t>(kArguments >> 32));
   // As many as the kernel has room for, whatever it asks for.
   launch.user_sgprs.resize(plan.rsrc2 >> 1 & 0x1f);
   launch.grid = {size(0), size(1), size(2)};

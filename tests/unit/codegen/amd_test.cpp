@@ -20,7 +20,8 @@
 namespace bm::test {
 namespace {
 
-constexpr std::array kChips = {"gfx942",  "gfx950",  "gfx1100", "gfx1101", "gfx1102",
+constexpr std::array kChips = {"gfx942",  "gfx950",  "gfx1030", "gfx1031", "gfx1032", "gfx1033",
+                               "gfx1034", "gfx1035", "gfx1036", "gfx1100", "gfx1101", "gfx1102",
                                "gfx1103", "gfx1150", "gfx1151", "gfx1200", "gfx1201"};
 
 class Amd : public testing::Test {
@@ -59,7 +60,7 @@ TEST_F(Amd, EveryChipHasCodeThatItsLoaderTakes) {
 }
 
 TEST_F(Amd, DisassemblyNamesTheKernelAndItsInstructions) {
-  for (const char* chip : {"gfx942", "gfx1100", "gfx1201"}) {
+  for (const char* chip : {"gfx942", "gfx1030", "gfx1100", "gfx1201"}) {
     const auto kernel = matmul_kernel(64, 64, 64, DType::kF32);
     const auto text = compiler::explain(kernel, amd_arch(chip), "");
     ASSERT_TRUE(text) << text.error().message;
@@ -91,7 +92,7 @@ TEST_F(Amd, NothingIsEmittedThatIsNotVerified) {
     const Status done = look_at(code->image, chip, report);
     ASSERT_TRUE(done) << done.error().message;
   };
-  for (const char* chip : {"gfx1100", "gfx1150", "gfx1201"}) {
+  for (const char* chip : {"gfx1030", "gfx1100", "gfx1150", "gfx1201"}) {
     for (const ir::KernelIr& kernel : corpus()) look(kernel, chip);
     for (uint64_t seed = 1; seed <= 40; ++seed) {
       look(random_kernel(seed).kernel, chip);
@@ -125,7 +126,7 @@ TEST_F(Amd, QuotientsOfAnySizeAreTheCpus) {
       }
     Buffers want = start;
     ASSERT_TRUE(run_on({"LLVM"}, kernel, want, {}));
-    for (const char* where : {"GFX1100", "GFX1201"}) {
+    for (const char* where : {"GFX1030", "GFX1100", "GFX1201"}) {
       Buffers got = start;
       const Status done = run_on({where}, kernel, got, {});
       ASSERT_TRUE(done) << done.error().message;

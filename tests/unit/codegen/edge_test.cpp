@@ -220,7 +220,8 @@ INSTANTIATE_TEST_SUITE_P(All, Edges,
                          testing::Values(Where{"LLVM", true}, Where{"LLVM", false},
                                          Where{"CLANG", true}, Where{"CLANG", false},
                                          Where{"OPENCL"}, Where{"PTX"}, Where{"NVRTC"},
-                                         Where{"NVPTX"}, Where{"GFX1100"}, Where{"GFX1201"}),
+                                         Where{"NVPTX"}, Where{"GFX1100"}, Where{"GFX1201"},
+                                         Where{"GFX1030"}),
                          [](const auto& given) { return where_name(given.param); });
 
 }  // namespace

@@ -339,7 +339,8 @@ TEST_P(Moves, SymbolicElementwiseKernelsTakeEverySize) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, Moves,
-                         testing::Values("PTX", "NVRTC", "NVPTX", "OPENCL", "GFX1100", "GFX1201"),
+                         testing::Values("PTX", "NVRTC", "NVPTX", "OPENCL", "GFX1100", "GFX1201",
+                                         "GFX1030"),
                          [](const auto& given) { return std::string(given.param); });
 
 /// Sectors against what is needed, and conflicts of banks.

@@ -304,7 +304,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{{"NVRTC"}, Kind::kKernel, 25}, Case{{"NVPTX"}, Kind::kKernel, 120},
                     Case{{"NVPTX"}, Kind::kPattern, 24}, Case{{"GFX1100"}, Kind::kKernel, 60},
                     Case{{"GFX1100"}, Kind::kPattern, 24}, Case{{"GFX1201"}, Kind::kKernel, 60},
-                    Case{{"GFX1201"}, Kind::kPattern, 24}),
+                    Case{{"GFX1201"}, Kind::kPattern, 24}, Case{{"GFX1030"}, Kind::kKernel, 60},
+                    Case{{"GFX1030"}, Kind::kPattern, 24}),
     case_name);
 
 }  // namespace

@@ -51,7 +51,7 @@ Result<std::unique_ptr<cpu::CpuProgram>> build_kernel(const ir::KernelIr& kernel
                                                       compiler::CompileOptions options = {});
 
 /// Where a kernel is compiled for and run; "PTX", "NVRTC" and "NVPTX" (of LLVM) as PTX text on an
-/// interpreter, "GFX1100" and "GFX1201" as machine code on one.
+/// interpreter, "GFX1030", "GFX1100" and "GFX1201" as machine code on one.
 struct Where {
   const char* renderer;
   bool is_native = true;  ///< CPU: this machine's, else the baseline

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes op_cases.inc: instructions with inputs and the results they must have.
 
-usage: make_op_cases.py OPCODE_ROWS_INC > op_cases.inc     needs llvm-mc-19
+usage: make_op_cases.py OPCODE_ROWS_INC OPCODE_ROWS_GFX10_INC > op_cases.inc     needs llvm-mc-19
 
 Results come from the definitions below, written from the RDNA3 and RDNA4 ISA guides and computed
 with exact fractions; they share nothing with tests/sim/amd/exec.
@@ -16,7 +16,8 @@ from fractions import Fraction
 
 random.seed(20)
 M32, M64 = 0xffffffff, 0xffffffffffffffff
-CHIP = {1: "gfx1100", 2: "gfx1150", 4: "gfx1201"}
+CHIP = {1: "gfx1100", 2: "gfx1150", 4: "gfx1201", 8: "gfx1030"}
+ISA = {1: "Gfx11", 2: "Gfx115", 4: "Gfx12", 8: "Gfx10"}
 INF, NAN = math.inf, math.nan
 
 
@@ -366,6 +367,21 @@ op("v_add_lshl_u32", "u32 u32 u32", "u32", lambda a, b, c: (a + b & M32) << (c &
 op("v_lshl_or_b32", "u32 u32 u32", "u32", lambda a, b, c: (a << (b & 31) & M32) | c)
 op("v_add3_u32", "u32 u32 u32", "u32", lambda a, b, c: a + b + c)
 op("v_perm_b32", "u32 u32 u32", "u32", perm)
+def bytes_of(a): return [a >> 8 * i & 255 for i in range(4)]
+def sad(a, b, masked=False): return sum(abs(x - y) for x, y in zip(bytes_of(a), bytes_of(b)) if y or not masked)
+def quad(a, b, c, width, masked):
+    return sum(((sad(a >> 8 * i & M32, b, masked) + (c >> width * i)) & ((1 << width) - 1)) << width * i for i in range(4))
+op("v_sad_u8", "u32 u32 u32", "u32", lambda a, b, c: sad(a, b) + c)
+op("v_sad_hi_u8", "u32 u32 u32", "u32", lambda a, b, c: (sad(a, b) << 16) + c)
+op("v_sad_u16", "u32 u32 u32", "u32", lambda a, b, c: abs((a & 0xffff) - (b & 0xffff)) + abs((a >> 16) - (b >> 16)) + c)
+op("v_sad_u32", "u32 u32 u32", "u32", lambda a, b, c: abs(a - b) + c)
+op("v_msad_u8", "u32 u32 u32", "u32", lambda a, b, c: sad(a, b, True) + c)
+op("v_qsad_pk_u16_u8", "u64 u32 u64", "u64", lambda a, b, c: quad(a, b, c, 16, False))
+op("v_mqsad_pk_u16_u8", "u64 u32 u64", "u64", lambda a, b, c: quad(a, b, c, 16, True))
+op("v_lerp_u8", "u32 u32 u32", "u32",
+   lambda a, b, c: sum((x + y + (z & 1) >> 1) << 8 * i for i, (x, y, z) in enumerate(zip(bytes_of(a), bytes_of(b), bytes_of(c)))))
+for n, t in ((32, "u32"), (64, "u64")):
+    op(f"s_ff0_i32_b{n}", t, "u32", lambda a, n=n: ctz(~a & ((1 << n) - 1)))
 op("v_trig_preop_f64", "f64 u32", "f64", lambda a, b: 0.0, 0, True)
 del V["v_trig_preop_f64"]
 
@@ -460,6 +476,10 @@ def elem(width, signed=False):
 op("v_dot4_u32_u8", "u32 u32 u32", "u32", dot(elem(8), 4, 8))
 op("v_dot8_u32_u4", "u32 u32 u32", "u32", dot(elem(4), 8, 4))
 op("v_dot4_i32_iu8", "u32 u32 i32", "u32", dot(elem(8, True), 4, 8))
+op("v_dot4_i32_i8 v_dot4c_i32_i8", "u32 u32 i32", "u32", dot(elem(8, True), 4, 8))
+op("v_dot8_i32_i4", "u32 u32 i32", "u32", dot(elem(4, True), 8, 4))
+op("v_dot2_i32_i16", "u32 u32 i32", "u32", dot(elem(16, True), 2, 16))
+op("v_dot2_u32_u16", "u32 u32 u32", "u32", dot(elem(16, False), 2, 16))
 op("v_dot8_i32_iu4", "u32 u32 i32", "u32", dot(elem(4, True), 8, 4))
 calm16 = lambda a: f16(a & 0xbbff)  # exponent below the top: finite and small
 SAFE = 0x3bff3bff
@@ -541,11 +561,11 @@ def reg(kind, base, width):
     return f"{kind}{base}" if n == 1 else f"{kind}[{base}:{base + n - 1}]"
 
 
-ROW = re.compile(r'\{Format::k(\w+), (0x\w+), (\d), "([^"]*)", "([^"]*)", "([^"]*)"\}')
+ROW = re.compile(r'\{Format::k(\w+), (0x\w+), (\d), "([^"]*)", "([^"]*)", "([^"]*)"(?:, "([^"]*)")?\}')
 lines = []  # (chip bit, assembly, case dict)
 
 
-def case(bits, text, **fields): lines.append((1 if bits & 1 else 4 if bits & 4 else 2, text, fields))
+def case(bits, text, **fields): lines.append((next(b for b in (1, 4, 2, 8) if bits & b), text, fields))
 
 
 def vector_case(fmt, bits, name, operands, mods):
@@ -562,7 +582,7 @@ def vector_case(fmt, bits, name, operands, mods):
            for i, w in enumerate(operands[3::2]) if operands[2 + 2 * i] != "-"]
     if name.startswith("v_s_"): src = ["s2"]
     suffix = {"Vop1": "_e32", "Vop2": "_e32", "Vop3": "_e64", "Vop3P": ""}[fmt]
-    fused = "fmac" in name
+    fused = "fmac" in name or "dot4c" in name
     if "fmaak" in name or "fmamk" in name:
         at = 2 if "fmaak" in name else 1
         literal = 0x3e99999a if "f32" in name else 0x34cd
@@ -570,6 +590,7 @@ def vector_case(fmt, bits, name, operands, mods):
         src.insert(at, hex(literal))
     if fmt == "Vop3" and mods.startswith("SSSS"): dst += ", s24"
     if fmt in ("Vop2",) and name in ("v_cndmask_b32",): src.append("vcc_lo")
+    if "dot4c" in name: suffix = ""
     text = name + suffix + " " + ", ".join([dst] + src)
     if name in ("v_dot4_i32_iu8", "v_dot8_i32_iu4"): text += " neg_lo:[1,1,0]"
     out, masks = [], 0
@@ -654,14 +675,17 @@ def compare_case(fmt, bits, name, operands):
 
 def main():
     seen = set()
-    for line in open(sys.argv[1]):
-        fmt, code, chips, name, operands, mods = ROW.match(line.strip()).groups()
-        bits = int(chips)
+    for line in [*open(sys.argv[1]), *open(sys.argv[2])]:
+        fmt, code, chips, own, operands, mods, same = ROW.match(line.strip()).groups()
+        name, bits = same or own, int(chips)
+        before = len(lines)
         if fmt in ("Vop1", "Vop2", "Vop3", "Vop3P") and name in V: vector_case(fmt, bits, name, operands, mods)
         elif fmt in ("Sop1", "Sop2", "Sopk") and (name in V or name in OLD): scalar_case(fmt, bits, name, operands, mods)
         elif name.startswith(("v_cmp_", "v_cmpx_")) or (name.startswith("s_cmp")): compare_case(fmt, bits, name, operands)
         else: seen.add(name)
-    for chip in (1, 2, 4):
+        for i in range(before, len(lines)):  # RDNA2's name of what RDNA3 calls `name`
+            lines[i] = (lines[i][0], lines[i][1].replace(name, own, 1), lines[i][2])
+    for chip in CHIP:
         mine = [l for l in lines if l[0] == chip]
         if not mine: continue
         p = subprocess.run(["llvm-mc-19", "--triple=amdgcn-amd-amdhsa", "--mcpu=" + CHIP[chip], "--show-encoding"],
@@ -674,7 +698,7 @@ def main():
             words = [sum(raw[i + k] << 8 * k for k in range(4)) for i in range(0, len(raw), 4)]
             out = ", ".join("kAnyNan" if v == "nan" else f"{v:#x}" for v in f["out"])
             ins = ", ".join("{" + ", ".join(f"{v:#x}" for v in x) + "}" for x in f["ins"])
-            print(f'{{Isa::k{ {1: "Gfx11", 2: "Gfx115", 4: "Gfx12"}[chip]}, "{text}", {{{", ".join(f"{w:#010x}" for w in words)}}}, '
+            print(f'{{Isa::k{ISA[chip]}, "{text}", {{{", ".join(f"{w:#010x}" for w in words)}}}, '
                   f"'{f['kind']}', {f['ulps']}, '{f['result'][0]}', {f['result'].lstrip('bufi')}, {len(f['ins'])}, {{{ins}}}, {{{out}}}, {f['mask']:#x}, "
                   f'{"true" if f["check_mask"] else "false"}, {"true" if f["scc"] else "false"}}},')
     sys.stderr.write(" ".join(sorted(n for n in seen if not n.startswith(("ds_", "global_", "flat_", "scratch_", "buffer_")))) + "\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes snippets.inc: the words of every code(Isa::…, "assembly") in *_test.cpp here.
+"""Writes snippets.inc: the words of every {Isa::…, "assembly"} and (Isa::…, "assembly") in *_test.cpp here.
 
 usage: make_snippets.py > snippets.inc     needs llvm-mc-19
 """
@@ -9,15 +9,17 @@ import re
 import subprocess
 import sys
 
-CHIPS = {"kGfx11": "gfx1100", "kGfx115": "gfx1150", "kGfx12": "gfx1201"}
+CHIPS = {"kGfx10": "gfx1030", "kGfx11": "gfx1100", "kGfx115": "gfx1150", "kGfx12": "gfx1201"}
 wanted = {}
 for path in sorted(glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "*_test.cpp"))):
     text = re.sub(r'"\s*\n\s*"', "", open(path).read())
-    for isa, code in re.findall(r'\{Isa::(\w+),\s*"((?!gfx)[a-z][^"]*)"', text): wanted[isa, code] = None
+    for isa, code in re.findall(r'[({]Isa::(\w+),\s*"((?!gfx)[a-z][^"]*)"', text): wanted[isa, code] = None
 for isa, chip in CHIPS.items():
     mine = [code for i, code in wanted if i == isa]
     if not mine: continue
-    p = subprocess.run(["llvm-mc-19", "--triple=amdgcn-amd-amdhsa", "--mcpu=" + chip, "--show-encoding"],
+    # Upper halves of registers are spelled where the feature is on; nothing else changes by it here.
+    features = ["--mattr=+real-true16"] if any(".h" in code for code in mine) else []
+    p = subprocess.run(["llvm-mc-19", "--triple=amdgcn-amd-amdhsa", "--mcpu=" + chip, "--show-encoding", *features],
                        input="\n".join(mine) + "\n", capture_output=True, text=True)
     if p.returncode: sys.exit(p.stderr)
     found = re.findall(r"encoding: \[([^\]]*)\]", p.stdout)

@@ -25,7 +25,7 @@ std::string after(std::string_view name, std::string_view part) {
 /// GLOBAL and FLAT without SADDR, BUFFER with offen and its resource in s[8:11].
 std::vector<uint32_t> encode(const OpcodeRow& r, Isa isa, uint32_t offset, bool returns) {
   const uint32_t c = r.code, g = returns ? 1 : 0;
-  const bool is12 = isa == Isa::kGfx12;
+  const bool is12 = isa == Isa::kGfx12, is10 = isa == Isa::kGfx10;
   const auto present = [&](uint32_t i) { return r.operands[2 * i] != '-'; };
   switch (r.format) {
     case Format::kDs:
@@ -40,6 +40,9 @@ std::vector<uint32_t> encode(const OpcodeRow& r, Isa isa, uint32_t offset, bool 
       if (is12)
         return {0xec000000 | segment << 24 | c << 14 | 124,
                 kResult | sve << 17 | g << 20 | kData << 23, kAddress | offset << 8};
+      if (is10)
+        return {0xdc000000 | segment << 14 | c << 18 | g << 16 | offset,
+                kAddress | kData << 8 | 125u << 16 | kResult << 24};
       return {0xdc000000 | segment << 16 | c << 18 | g << 14 | offset,
               kAddress | kData << 8 | 124u << 16 | sve << 23 | kResult << 24};
     }
@@ -47,6 +50,9 @@ std::vector<uint32_t> encode(const OpcodeRow& r, Isa isa, uint32_t offset, bool 
       if (is12)
         return {0xc4000000 | c << 14 | 124, kData | 8 << 9 | g << 20 | 1u << 30,
                 kAddress | offset << 8};
+      if (is10)
+        return {0xe0000000 | c << 18 | g << 14 | 1 << 12 | offset,
+                kAddress | kData << 8 | 2 << 16 | 125u << 24};
       return {0xe0000000 | c << 18 | g << 14 | offset,
               kAddress | kData << 8 | 2 << 16 | 1 << 22 | 124u << 24};
   }
@@ -86,7 +92,9 @@ struct Rig : OneWave {
   std::mt19937 random;
 };
 
-Isa isa_for(const OpcodeRow& r) { return r.in(Isa::kGfx11) ? Isa::kGfx11 : Isa::kGfx12; }
+Isa isa_for(const OpcodeRow& r) {
+  return r.in(Isa::kGfx10) ? Isa::kGfx10 : r.in(Isa::kGfx11) ? Isa::kGfx11 : Isa::kGfx12;
+}
 
 uint32_t bytes_of(const std::string& kind) {
   if (kind.find("128") != std::string::npos) return 16;
@@ -214,7 +222,10 @@ void try_atomic(const OpcodeRow& r, Isa isa, std::string kind, bool returns) {
   const bool wide = kind.find("64") != std::string::npos, ds = r.format == Format::kDs;
   const uint32_t bytes = wide ? 8 : 4, offset = 8;
   const uint32_t result = r.format == Format::kBuffer ? kData : kResult;
-  const uint32_t second = ds ? 12 : kData + bytes / 4;
+  // RDNA2's DS_CMPST has the value to compare with first.
+  const bool is_swapped = ds && isa == Isa::kGfx10 && kind.starts_with("cmp");
+  const uint32_t first = is_swapped ? 12 : kData;
+  const uint32_t second = is_swapped ? kData : ds ? 12 : kData + bytes / 4;
   std::byte* at[kLanes];
   uint64_t old[kLanes], expected[kLanes];
   for (uint32_t l = 0; l < kLanes; ++l) {
@@ -235,7 +246,7 @@ void try_atomic(const OpcodeRow& r, Isa isa, std::string kind, bool returns) {
       return o.v(reg, l) | (wide ? uint64_t{o.v(reg + 1, l)} << 32 : 0);
     };
     old[l] = value;
-    expected[l] = model(kind, value, operand(kData), operand(second));
+    expected[l] = model(kind, value, operand(first), operand(second));
   }
   ASSERT_TRUE(o.step(encode(r, isa, offset, returns)));
   ASSERT_FALSE(o.wave.failed) << fault_name(o.wave.fault.kind);
@@ -252,33 +263,34 @@ void try_atomic(const OpcodeRow& r, Isa isa, std::string kind, bool returns) {
 }
 
 void try_row(const OpcodeRow& r, Isa isa) {
-  if (const auto kind = after(r.name, "_load_"); !kind.empty()) return try_load(r, isa, kind);
-  if (const auto store = after(r.name, "_store_"); !store.empty()) return try_store(r, isa, store);
-  if (const auto atomic = after(r.name, "_atomic_"); !atomic.empty()) {
+  if (const auto kind = after(r.meaning(), "_load_"); !kind.empty()) return try_load(r, isa, kind);
+  if (const auto store = after(r.meaning(), "_store_"); !store.empty())
+    return try_store(r, isa, store);
+  if (const auto atomic = after(r.meaning(), "_atomic_"); !atomic.empty()) {
     if (!r.has('R')) try_atomic(r, isa, atomic, false);
     return try_atomic(r, isa, atomic, true);
   }
-  if (r.format == Format::kDs && r.name.find("permute") == std::string_view::npos &&
-      r.name.find("swizzle") == std::string_view::npos)
-    try_atomic(r, isa, std::string(r.name.substr(3)), r.operands[0] != '-');
+  if (r.format == Format::kDs && r.meaning().find("permute") == std::string_view::npos &&
+      r.meaning().find("swizzle") == std::string_view::npos)
+    try_atomic(r, isa, std::string(r.meaning().substr(3)), r.operands[0] != '-');
 }
 
 TEST(MemoryOps, EveryLoadStoreAndAtomic) {
   for (const OpcodeRow& r : opcode_rows()) {
-    if (r.format < Format::kDs || r.name.find("2addr") != std::string_view::npos) continue;
-    for (const Isa isa : {Isa::kGfx11, Isa::kGfx115, Isa::kGfx12})
+    if (r.format < Format::kDs || r.meaning().find("2addr") != std::string_view::npos) continue;
+    for (const Isa isa : {Isa::kGfx10, Isa::kGfx11, Isa::kGfx115, Isa::kGfx12})
       if (r.in(isa)) try_row(r, isa);
   }
 }
 
 TEST(MemoryOps, TwoAddressesOfLds) {
   for (const OpcodeRow& r : opcode_rows()) {
-    if (r.name.find("2addr") == std::string_view::npos) continue;
+    if (r.meaning().find("2addr") == std::string_view::npos) continue;
     SCOPED_TRACE(r.name);
     Rig o(isa_for(r));
     o.group.lds.resize(8192);
-    const bool wide = r.name.find("b64") != std::string_view::npos,
-               far = r.name.find("stride64") != std::string_view::npos;
+    const bool wide = r.meaning().find("b64") != std::string_view::npos,
+               far = r.meaning().find("stride64") != std::string_view::npos;
     const uint32_t bytes = wide ? 8 : 4, stride = bytes * (far ? 64 : 1);
     const uint32_t at[2] = {1 * stride, 3 * stride};
     std::vector<std::byte> before = o.group.lds;

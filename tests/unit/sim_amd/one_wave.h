@@ -58,11 +58,12 @@ class OneWave {
       step.run = bound.run;
       step.detail = bound.detail;
       bind_operands(step);
+      step.modifiers = modifiers_of(step);
     }
     if (!step.run) return false;
     wave.next_pc = wave.pc + step.bytes;
     wave.write_mask = ~uint64_t{0};
-    step.run(wave, step);
+    run_step(wave, step);
     return true;
   }
   bool step(std::initializer_list<uint32_t> words) {

@@ -151,6 +151,7 @@ tl::expected<Statistics, Fault> launch(FlatMemory& memory, const Object& object,
       d.user_sgprs.push_back(static_cast<uint32_t>(value));
       d.user_sgprs.push_back(static_cast<uint32_t>(value >> 32));
     };
+    if (properties & 1) give(0), give(0);  // describes a stack; see kernels_test.cpp
     if (properties & 1 << 1) give(packet_at);
     if (properties & 1 << 2) give(0);
     if (properties & 1 << 3) give(kernarg);

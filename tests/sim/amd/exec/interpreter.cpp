@@ -106,6 +106,7 @@ class Program {
     step.run = bound.run;
     step.detail = bound.detail;
     bind_operands(step);
+    step.modifiers = modifiers_of(step);
     return step.run != nullptr;
   }
   const Step* half(const Step& whole, const OpcodeRow& row, const Slot& dst, const Slot* src) {
@@ -221,8 +222,10 @@ class Machine {
     w.vgprs = vgprs_;
     registers.assign(size_t{vgprs_} * w.lanes, 0);
     w.v = std::move(registers);
-    // FLOAT_MODE is bits 19:12; DX10_CLAMP 21 and IEEE 23 are MODE's bits 8 and 9.
-    w.mode = field(d_.rsrc1, 12, 8) | field(d_.rsrc1, 21, 1) << 8 | field(d_.rsrc1, 23, 1) << 9;
+    // FLOAT_MODE is bits 19:12; DX10_CLAMP 21 and IEEE 23 are MODE's bits 8 and 9, which RDNA4 has
+    // no more: both bits of RSRC1 mean something else there.
+    w.mode = field(d_.rsrc1, 12, 8);
+    if (d_.isa != Isa::kGfx12) w.mode |= field(d_.rsrc1, 21, 1) << 8 | field(d_.rsrc1, 23, 1) << 9;
     const uint32_t first = index * w.lanes, live = std::min(count - first, w.lanes);
     const uint64_t exec = live == 64 ? ~uint64_t{0} : (uint64_t{1} << live) - 1;
     w.s[kExecLo] = static_cast<uint32_t>(exec);
@@ -232,6 +235,12 @@ class Machine {
     for (uint32_t l = 0; l < live; ++l) {
       const uint32_t item = first + l, x = item % items.x, y = item / items.x % items.y,
                      z = item / (items.x * items.y);
+      if (d_.isa == Isa::kGfx10) {  // a register each; from RDNA3 on 10 bits each of one
+        w.reg(0)[l] = x;
+        if (wanted >= 1) w.reg(1)[l] = y;
+        if (wanted >= 2) w.reg(2)[l] = z;
+        continue;
+      }
       w.reg(0)[l] = x | (wanted >= 1 ? y << 10 : 0) | (wanted >= 2 ? z << 20 : 0);
     }
   }
@@ -305,7 +314,12 @@ class Machine {
     w.next_pc = w.pc + in->bytes;
     w.write_mask = ~uint64_t{0};
     execute(w, *in);
-    if (w.failed) return stop(w, w.fault.kind, to_text(*in, d_.isa));
+    if (w.failed) {
+      std::string text = to_text(*in, d_.isa);
+      if (const uint32_t left = unhonored(w, *in))
+        text += " (" + modifier_names(left) + " is not modelled for it)";
+      return stop(w, w.fault.kind, std::move(text));
+    }
     w.pc = w.next_pc;
     if (w.flush_icache) {
       w.flush_icache = false;
@@ -318,13 +332,13 @@ class Machine {
   static void execute(Wave& w, const Step& in) {
     const uint32_t rounding = w.mode & 15;
     if (rounding == 0 || in.format() < Format::kVop1 || in.format() >= Format::kDs) {
-      in.run(w, in);
+      run_step(w, in);
       return;
     }
     constexpr int kModes[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
     const bool is_wide = in.row->name.ends_with("f64");
     std::fesetround(kModes[is_wide ? rounding >> 2 : rounding & 3]);
-    in.run(w, in);
+    run_step(w, in);
     std::fesetround(FE_TONEAREST);
   }
 

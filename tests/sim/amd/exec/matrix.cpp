@@ -95,6 +95,10 @@ void wmma(Wave& w, const Step& in) {
     // All lanes must be on; what hardware does otherwise is undefined.
     return w.fail(Fault::Kind::kIllegalOpcode);
   }
+  w.honored |= S == Sum::kI32 ? modifier::kNeg * 3 : (modifier::kNeg | modifier::kNegHi) * 7;
+  if (S == Sum::kI32) w.honored |= modifier::kClamp;
+  if (w.isa != Isa::kGfx12 && (S == Sum::kF16 || S == Sum::kBF16))
+    w.honored |= modifier::kOpSel * 4;
   double a[16][Depth], b[16][Depth];
   load_lines<A, Depth>(w, in, 0, a);
   load_lines<B, Depth>(w, in, 1, b);

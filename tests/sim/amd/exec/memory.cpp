@@ -246,6 +246,8 @@ void atomic(Wave& w, const Step& in) {
   const U32* compare = !k.compares                  ? data
                        : in.format() == Format::kDs ? w.reg(in.src[2].code - kVgpr)
                                                     : data + size_t{dwords} * w.lanes;
+  // RDNA2's DS_CMPST has them the other way round (RDNA2 ISA guide; "CMPSTORE" says the new order).
+  if (k.compares && in.format() == Format::kDs && w.isa == Isa::kGfx10) std::swap(data, compare);
   U64 old[kMaxLanes] = {};
   each_lane(w.exec(), [&](U32 l) {
     if (!places.at[l]) return;
@@ -386,13 +388,15 @@ std::string_view after(std::string_view name, std::string_view part) {
 std::span<const Semantics> lds_lane_ops() { return kLaneOps; }
 
 Bound memory_handler(const OpcodeRow& row) {
+  const std::string_view name_of_row = row.meaning();
   for (const TwoAddress& k : kTwoAddress)
-    if (k.name == row.name) return {two_addresses, &k};
-  if (const auto rest = after(row.name, "_load_"); !rest.empty())
+    if (k.name == name_of_row) return {two_addresses, &k};
+  if (const auto rest = after(name_of_row, "_load_"); !rest.empty())
     if (const AccessKind* k = find_access(rest)) return {load, k};
-  if (const auto rest = after(row.name, "_store_"); !rest.empty())
+  if (const auto rest = after(name_of_row, "_store_"); !rest.empty())
     if (const AccessKind* k = find_access(rest)) return {store, k};
-  std::string name(row.format == Format::kDs ? row.name.substr(3) : after(row.name, "_atomic_"));
+  std::string name(row.format == Format::kDs ? name_of_row.substr(3)
+                                             : after(name_of_row, "_atomic_"));
   if (const size_t at = name.find("_rtn"); at != std::string::npos) name.erase(at, 4);
   if (const AtomicKind* k = find_atomic(name)) return {atomic, k};
   return {};

@@ -54,14 +54,15 @@ void yield_turn(Wave& w, const Step&) { w.yield = true; }
 constexpr uint32_t kHwMode = 1, kHwStatus = 2, kHwFlatScratchLo = 20, kHwFlatScratchHi = 21,
                    kHwShaderCycles = 29;
 
-uint32_t hardware_register(const Wave& w, uint32_t id) {
+/// Nothing for registers that are not modelled.
+std::optional<uint32_t> hardware_register(const Wave& w, uint32_t id) {
   switch (id) {
     case kHwMode: return w.mode;
     case kHwStatus: return w.scc ? 1u : 0u;
     case kHwFlatScratchLo: return static_cast<uint32_t>(w.group->dispatch->scratch_base);
     case kHwFlatScratchHi: return static_cast<uint32_t>(w.group->dispatch->scratch_base >> 32);
     case kHwShaderCycles: return static_cast<uint32_t>(w.steps) & 0xfffff;
-    default: return 0;
+    default: return std::nullopt;
   }
 }
 struct Field {
@@ -73,12 +74,14 @@ Field field_of(uint16_t imm) {
 }
 void get_register(Wave& w, const Step& in) {
   const Field f = field_of(in.imm);
-  w.write32(in.dst.code, hardware_register(w, f.id) >> f.offset & f.mask);
+  const auto value = hardware_register(w, f.id);
+  if (!value) return w.fail(Fault::Kind::kIllegalOpcode);
+  w.write32(in.dst.code, *value >> f.offset & f.mask);
 }
 void set_register(Wave& w, const Step& in) {
   const Field f = field_of(in.imm);
   const uint32_t value = in.dst.dwords ? w.read32(in.dst.code, 0, '1') : in.literal;
-  if (f.id != kHwMode) return;
+  if (f.id != kHwMode) return w.fail(Fault::Kind::kIllegalOpcode);
   w.mode = (w.mode & ~(f.mask << f.offset)) | (value & f.mask) << f.offset;
 }
 
@@ -95,9 +98,16 @@ void message_return64(Wave& w, const Step& in) {
   w.write64(in.dst.code, in.src[0].code == kMessageRealtime ? w.steps : 0);
 }
 
+constexpr uint32_t kMessageDeallocate = 3;
+/// Does nothing with this number, and there is no other.
+template <uint32_t Number>
+void only(Wave& w, const Step& in) {
+  if (in.imm != Number) w.fail(Fault::Kind::kIllegalOpcode);
+}
+
 constexpr Semantics kControl[] = {
     {"s_nop", nothing},
-    {"s_sethalt", nothing},
+    {"s_sethalt", only<0>},
     {"s_sleep", yield_turn},
     {"s_sleep_var", yield_turn},
     {"s_set_inst_prefetch_distance", nothing},
@@ -133,7 +143,7 @@ constexpr Semantics kControl[] = {
     {"s_endpgm", end_program},
     {"s_wakeup", nothing},
     {"s_setprio", nothing},
-    {"s_sendmsg", nothing},  // the one of compute kernels gives registers back early
+    {"s_sendmsg", only<kMessageDeallocate>},  // gives registers back early
     {"s_icache_inv", [](Wave& w, const Step&) { w.flush_icache = true; }},
     {"s_barrier", barrier},
     {"s_barrier_signal", barrier_signal},
@@ -232,6 +242,10 @@ constexpr Semantics kMemory[] = {
     {"s_buffer_load_u16", buffer_load_small<uint16_t>},
     {"s_buffer_load_i16", buffer_load_small<int16_t>},
     {"s_dcache_inv", nothing},
+    {"s_gl1_inv", nothing},
+    // Clocks count instructions here.
+    {"s_memtime", [](Wave& w, const Step& in) { w.write64(in.dst.code, w.steps); }},
+    {"s_memrealtime", [](Wave& w, const Step& in) { w.write64(in.dst.code, w.steps); }},
 };
 
 }  // namespace

@@ -91,7 +91,9 @@ T bit_field(T value, U32 spec) {
   const U low = static_cast<U>(static_cast<U>(value) >> offset);
   if (width >= kBits)
     return std::is_signed_v<T> ? static_cast<T>(value >> offset) : static_cast<T>(low);
-  const U field = static_cast<U>(low & ((U{1} << width) - 1));
+  // Beyond the value's end there are signs.
+  const U whole = std::is_signed_v<T> ? static_cast<U>(value >> offset) : low;
+  const U field = static_cast<U>(whole & ((U{1} << width) - 1));
   if constexpr (std::is_signed_v<T>) {
     const U32 up = kBits - width;
     return static_cast<T>(static_cast<T>(field << up) >> up);
@@ -292,6 +294,8 @@ constexpr Semantics kOps[] = {
     {"s_cmov_b64", conditional_move<U64>},
     {"s_brev_b32", unary<[](U32 a) { return bit_reverse(a); }, U32, U32, Scc::kKeep>},
     {"s_brev_b64", unary<[](U64 a) { return bit_reverse(a); }, U64, U64, Scc::kKeep>},
+    {"s_ff0_i32_b32", unary<[](U32 a) { return ~a ? std::countr_one(a) : -1; }, I32, U32, Scc::kKeep>},
+    {"s_ff0_i32_b64", unary<[](U64 a) { return ~a ? std::countr_one(a) : -1; }, I32, U64, Scc::kKeep>},
     {"s_ctz_i32_b32", unary<[](U32 a) { return a ? std::countr_zero(a) : -1; }, I32, U32, Scc::kKeep>},
     {"s_ctz_i32_b64", unary<[](U64 a) { return a ? std::countr_zero(a) : -1; }, I32, U64, Scc::kKeep>},
     {"s_clz_i32_u32", unary<[](U32 a) { return a ? std::countl_zero(a) : -1; }, I32, U32, Scc::kKeep>},

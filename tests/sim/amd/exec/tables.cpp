@@ -46,14 +46,15 @@ bool is_memory(Format format) { return format >= Format::kDs; }
 
 }  // namespace
 
-std::string_view canonical_name(std::string_view name) {
+std::string_view canonical_name(const OpcodeRow& row) {
+  const std::string_view name = row.meaning();
   for (const Rename& r : kRenames)
     if (r.now == name) return r.before;
   return name;
 }
 
 Bound handler_for(const OpcodeRow& row) {
-  std::string name(canonical_name(row.name));
+  std::string name(canonical_name(row));
   if (row.format == Format::kVopdX || row.format == Format::kVopdY) {
     for (const Rename& r : kDualHalves)
       if (r.now == row.name) return {find(std::string(r.before)), nullptr};
@@ -70,11 +71,11 @@ Bound handler_for(const OpcodeRow& row) {
 bool is_executable(const OpcodeRow& row) { return handler_for(row).run != nullptr; }
 
 void bind_operands(Step& step) {
-  const std::string_view name = step.row->name;
+  const std::string_view name = step.row->meaning();
   const Slot literal{kLiteral, 1, '1'};
   const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
   if (!name.starts_with("v_")) return;
-  if (has("_fmac_") && step.src[2].dwords == 0) {
+  if ((has("_fmac_") || has("_dot4c_")) && step.src[2].dwords == 0) {
     step.src[2] = step.dst;
     if (name == "v_pk_fmac_f16") step.op_sel_hi = 7;
     // The addend is the half of the register that is written.
@@ -83,6 +84,8 @@ void bind_operands(Step& step) {
   } else if (has("_fmamk_")) {
     step.src[2] = step.src[1];
     step.src[1] = literal;
+    // With the register goes the half of it.
+    step.op_sel = static_cast<uint8_t>((step.op_sel & 9) | (step.op_sel & 2) << 1);
   } else if (has("_fmaak_")) {
     step.src[2] = literal;
   }

@@ -32,8 +32,8 @@ std::span<const Semantics> lds_lane_ops();
 void run_dual(Wave& w, const Step& in);
 /// Compares have rules in their names instead of rows.
 Handler compare_handler(std::string_view name);
-/// The name that carries the semantics: gfx12 renamed some of gfx11's.
-std::string_view canonical_name(std::string_view name);
+/// The name that carries the semantics, RDNA3's: RDNA4 renamed some, RDNA2 had others.
+std::string_view canonical_name(const OpcodeRow& row);
 /// What executes a row, and what it wants to know of it. Null: no semantics.
 struct Bound {
   Handler run = nullptr;

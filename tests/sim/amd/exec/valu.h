@@ -25,9 +25,32 @@ using Raw = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 /// Permutes `column` (src0 as read) and narrows Wave::write_mask as DPP says.
 void apply_dpp(Wave& w, const Step& in, uint32_t* column);
 
-/// Source `i` as 32-bit lanes, without modifiers.
+/// The byte or half of `raw` that SDWA names for source `i`.
+inline uint32_t sdwa_part(const Sdwa& sdwa, uint32_t i, uint32_t raw) {
+  const uint8_t select = sdwa.source[i];
+  if (select >= Sdwa::kWhole) return raw;
+  const uint32_t width = select < 4 ? 8 : 16, shift = select < 4 ? select * 8u : (select - 4) * 16u;
+  const uint32_t up = 32 - width, top = raw >> shift << up;
+  return sdwa.sign_extend[i] ? static_cast<uint32_t>(static_cast<int32_t>(top) >> up) : top >> up;
+}
+
+template <class T>
+void fetch_whole(Wave& w, const Step& in, const Slot& slot, uint32_t i, Raw<T>* out);
+
+/// Source `i` as lanes, without modifiers but DPP and SDWA's selection.
 template <class T>
 void fetch_raw(Wave& w, const Step& in, const Slot& slot, uint32_t i, Raw<T>* out) {
+  fetch_whole<T>(w, in, slot, i, out);
+  if constexpr (sizeof(T) < 8) {
+    if (!in.sdwa.on || i > 1) return;
+    w.honored |= modifier::kSdwaSource << i;
+    for (uint32_t l = 0; l < w.lanes; ++l) out[l] = sdwa_part(in.sdwa, i, out[l]);
+  }
+}
+
+/// Source `i` as a whole.
+template <class T>
+void fetch_whole(Wave& w, const Step& in, const Slot& slot, uint32_t i, Raw<T>* out) {
   if constexpr (sizeof(T) == 8) {
     if (slot.is_vgpr()) {
       const uint32_t* lo = w.reg(slot.code - kVgpr);
@@ -117,10 +140,13 @@ Raw<T> sign_bit() {
 template <class T>
 void fetch(Wave& w, const Step& in, uint32_t i, Raw<T>* out) {
   fetch_raw<T>(w, in, in.src[i], i, out);
-  if constexpr (kIs16<T>)
-    if (in.format() == Format::kVop3 && in.op_sel >> i & 1)
+  if constexpr (kIs16<T>) {
+    w.honored |= modifier::kOpSel << i;
+    if (in.format() != Format::kVop3P && in.op_sel >> i & 1)
       for (uint32_t l = 0; l < w.lanes; ++l) out[l] >>= 16;
+  }
   if constexpr (kIsFloat<T>) {
+    w.honored |= (modifier::kNeg | modifier::kAbs) << i;
     if (in.abs >> i & 1)
       for (uint32_t l = 0; l < w.lanes; ++l) out[l] &= ~sign_bit<T>();
     if (in.neg >> i & 1)
@@ -136,13 +162,34 @@ void fetch(Wave& w, const Step& in, uint32_t i, Raw<T>* out) {
   }
 }
 
+/// SDWA's way to write: the lower bits of the result go to the byte or half that it names.
+inline void store_part(Wave& w, const Step& in, uint32_t all, const uint32_t* value, uint32_t* d) {
+  w.honored |= modifier::kSdwaTarget;
+  const uint8_t select = in.sdwa.target;
+  const uint32_t width = select >= Sdwa::kWhole ? 32 : select < 4 ? 8 : 16;
+  const uint32_t shift = width == 32 ? 0 : select < 4 ? select * 8u : (select - 4) * 16u;
+  const uint32_t mask = (width == 32 ? ~0u : (1u << width) - 1) << shift;
+  each_lane(w.active(), [&](uint32_t l) {
+    const uint32_t part = (value[l] & all) << shift & mask;
+    uint32_t rest = 0;
+    if (in.sdwa.rest == 2) rest = d[l] & ~mask;
+    // The sign fills what lies above; below are zeros.
+    if (in.sdwa.rest == 1 && part >> (shift + width - 1) & 1) rest = ~((mask - 1) | mask);
+    d[l] = part | rest;
+  });
+}
+
 /// Writes the lanes that are on; a 16-bit result keeps the other half of the register.
 template <class T>
 void store(Wave& w, const Step& in, const Raw<T>* value) {
   const uint64_t active = w.active();
   uint32_t* d = w.reg(in.dst.code - kVgpr);
+  if constexpr (sizeof(T) < 8) {
+    if (in.sdwa.on) return store_part(w, in, kIs16<T> ? 0xffff : ~0u, value, d);
+  }
   if constexpr (kIs16<T>) {
-    const uint32_t shift = in.format() == Format::kVop3 && in.op_sel & 8 ? 16 : 0;
+    w.honored |= modifier::kTarget;
+    const uint32_t shift = in.format() != Format::kVop3P && in.op_sel & 8 ? 16 : 0;
     each_lane(active, [=](uint32_t l) {
       d[l] = (d[l] & ~(0xffffu << shift)) | (value[l] & 0xffff) << shift;
     });
@@ -170,11 +217,14 @@ T clamped(T v) {
     return v > T{0} ? (v < T{1} ? v : T{1}) : T{0};  // NaN and -0 become 0
 }
 
-/// Output modifiers of a float result: omod where denormals are off, clamp, denormal mode.
+/// Output modifiers of a float result: clamp, denormal mode, and omod where the mode has it.
+/// Source: RDNA3 ISA guide, "Output modifiers".
 template <class T>
 void finish_float(Wave& w, const Step& in, Raw<T>* value) {
   if constexpr (kIsFloat<T>) {
-    if (in.omod && flushes_out<T>(w)) {
+    w.honored |= modifier::kClamp | modifier::kOmod;
+    // Not in IEEE mode (MODE bit 9; RDNA4 has none) and not where denormals are kept.
+    if (in.omod && flushes_out<T>(w) && (w.isa == Isa::kGfx12 || !(w.mode >> 9 & 1))) {
       constexpr float kFactor[] = {1, 2, 4, 0.5f};
       for (uint32_t l = 0; l < w.lanes; ++l) {
         T v = from_raw<T>(value[l]);
@@ -252,6 +302,7 @@ void saturating(Wave& w, const Step& in) {
   alignas(64) uint32_t a[kMaxLanes], b[kMaxLanes], c[kMaxLanes];
   fetch<T>(w, in, 0, a);
   fetch<T>(w, in, 1, b);
+  w.honored |= modifier::kClamp;
   constexpr bool kThree = std::is_invocable_v<decltype(F), int64_t, int64_t, int64_t>;
   if constexpr (kThree) fetch<T>(w, in, 2, c);
   for (uint32_t l = 0; l < w.lanes; ++l) {

@@ -38,6 +38,7 @@ template <float (*Decode)(uint8_t)>
 void from_fp8(Wave& w, const Step& in) {
   alignas(64) U32 a[kMaxLanes];
   fetch_raw<U32>(w, in, in.src[0], 0, a);
+  w.honored |= modifier::kOpSel * 3;
   const U32 byte = (in.op_sel & 1u) << 1 | (in.op_sel >> 1 & 1u);
   for (U32 l = 0; l < w.lanes; ++l)
     a[l] = to_raw<F>(Decode(static_cast<uint8_t>(a[l] >> (8 * byte))));
@@ -49,6 +50,7 @@ void from_fp8_pair(Wave& w, const Step& in) {
   alignas(64) U32 a[kMaxLanes];
   alignas(64) uint64_t d[kMaxLanes];
   fetch_raw<U32>(w, in, in.src[0], 0, a);
+  w.honored |= modifier::kOpSel;
   const U32 shift = in.op_sel & 1 ? 16 : 0;
   for (U32 l = 0; l < w.lanes; ++l) {
     const U32 pair = a[l] >> shift;
@@ -73,6 +75,7 @@ void to_fp8_stochastic(Wave& w, const Step& in) {
   alignas(64) U32 a[kMaxLanes], b[kMaxLanes];
   fetch<F>(w, in, 0, a);
   fetch_raw<U32>(w, in, in.src[1], 1, b);
+  w.honored |= modifier::kOpSel * 12;
   const U32 shift = 8 * (in.op_sel >> 2 & 3u);
   const U32* old = w.reg(in.dst.code - kVgpr);
   for (U32 l = 0; l < w.lanes; ++l)

@@ -44,12 +44,18 @@ float exp2_32(float x) { return through64(std::exp2(static_cast<double>(x))); }
 float log2_32(float x) { return through64(std::log2(static_cast<double>(x))); }
 float rcp32(float x) { return 1.0f / x; }
 float rsq32(float x) { return through64(1.0 / std::sqrt(static_cast<double>(x))); }
-/// The argument counts turns; beyond 256 of them hardware answers as for 0.
+/// The argument counts turns. Quarters of a turn are exact, as the guides promise: 0, 1, 0, -1.
 template <bool Cosine>
 float turn(float x) {
   if (std::isnan(x) || std::isinf(x)) return std::numeric_limits<float>::quiet_NaN();
   const double whole = static_cast<double>(x);
-  const double part = (whole - std::nearbyint(whole)) * 6.283185307179586476925;
+  const double turns = whole - std::nearbyint(whole);  // exact, at most half a turn
+  if (const double quarters = turns * 4; quarters == std::nearbyint(quarters)) {
+    const int at = (static_cast<int>(quarters) + (Cosine ? 1 : 0)) & 3;
+    // The sine of 0 has the sign of its argument.
+    return at == 1 ? 1.0f : at == 3 ? -1.0f : !Cosine && at == 0 ? std::copysign(0.0f, x) : 0.0f;
+  }
+  const double part = turns * 6.283185307179586476925;
   return through64(Cosine ? std::cos(part) : std::sin(part));
 }
 
@@ -208,8 +214,11 @@ void scalar(Wave& w, const Step& in) {
     result = G(arg(static_cast<std::tuple_element_t<0, Args>*>(nullptr), 0),
                arg(static_cast<std::tuple_element_t<1, Args>*>(nullptr), 1));
   }
-  if constexpr (kIsFloat<R>)
+  w.honored |= (modifier::kNeg | modifier::kAbs) * 7;
+  if constexpr (kIsFloat<R>) {
+    w.honored |= modifier::kClamp;
     if (in.clamp) result = clamped(result);
+  }
   w.write32(in.dst.code, to_raw<R>(result));
 }
 /// d = a · b + c with c the destination, or a literal somewhere.

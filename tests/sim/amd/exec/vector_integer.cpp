@@ -52,19 +52,21 @@ T middle(T a, T b, T c) {
 }
 
 // ---- carries ----
-/// Sum or difference with a carry mask in and out; VOP2 uses VCC for both.
-template <auto F, bool ReadsCarry>
+/// Sum or difference with a carry mask in and out; VOP2 uses VCC for both. CLAMP: what does not fit
+/// becomes `Limit`, and the carry is given all the same.
+template <auto F, bool ReadsCarry, U32 Limit>
 void with_carry(Wave& w, const Step& in) {
   alignas(64) U32 a[kMaxLanes], b[kMaxLanes];
   const bool is_vop3 = in.format() == Format::kVop3;
   const U64 carry = !ReadsCarry ? 0 : is_vop3 ? w.read_mask(in.src[2].code) : w.read_mask(kVccLo);
+  w.honored |= modifier::kClamp;
   fetch<U32>(w, in, 0, a);
   fetch<U32>(w, in, 1, b);
   U64 out = 0;
   for (U32 l = 0; l < w.lanes; ++l) {
     bool c = carry >> l & 1;
     a[l] = F(a[l], b[l], c);
-    if (in.clamp && c) a[l] = F(U32{1}, U32{0}, c) == 1 ? ~0u : 0;
+    if (in.clamp && c) a[l] = Limit;
     out |= U64{c} << l;
   }
   store<U32>(w, in, a);
@@ -126,6 +128,64 @@ void u16_mad(Wave& w, const Step& in) {
 /// Bytes of packed dot products: v_dot4 and v_dot8 are in vector_packed.cpp.
 constexpr auto kMad = [](I64 a, I64 b, I64 c) { return a * b + c; };
 
+// ---- sums of absolute differences ----
+// Source: RDNA3 ISA guide, V_SAD_U8 … V_MQSAD_U32_U8, V_LERP_U8; CLAMP saturates the sum.
+U64 byte_of(U64 a, U32 i) { return a >> (8 * i) & 0xff; }
+U64 distance(U64 a, U64 b) { return a > b ? a - b : b - a; }
+/// Over four bytes; masked: where the reference byte of b is 0 nothing is added.
+template <bool Masked>
+U64 byte_distances(U64 a, U64 b) {
+  U64 sum = 0;
+  for (U32 i = 0; i < 4; ++i)
+    if (!Masked || byte_of(b, i)) sum += distance(byte_of(a, i), byte_of(b, i));
+  return sum;
+}
+template <auto F>
+void sum_of_distances(Wave& w, const Step& in) {
+  saturating<U32, [](I64 a, I64 b, I64 c) {
+    return static_cast<I64>(F(static_cast<U64>(a), static_cast<U64>(b))) + c;
+  }>(w, in);
+}
+U64 half_distances(U64 a, U64 b) {
+  return distance(a & 0xffff, b & 0xffff) + distance(a >> 16, b >> 16);
+}
+/// Four sums over windows of a that begin one byte after another, of `Bits` bits each: two words of
+/// 16-bit sums or four of 32 bits.
+template <bool Masked, U32 Bits>
+void quad_distances(Wave& w, const Step& in) {
+  alignas(64) U64 a[kMaxLanes];
+  alignas(64) U32 b[kMaxLanes];
+  constexpr U32 kWords = Bits / 8;
+  constexpr U64 kMax = (U64{1} << Bits) - 1;
+  w.honored |= modifier::kClamp;
+  fetch<U64>(w, in, 0, a);
+  fetch<U32>(w, in, 1, b);
+  const Slot& addend = in.src[2];
+  U32 out[kWords][kMaxLanes] = {};
+  for (U32 l = 0; l < w.lanes; ++l)
+    for (U32 i = 0; i < 4; ++i) {
+      const U32 word = i * Bits / 32, shift = i * Bits % 32;
+      const U32 old =
+          addend.is_vgpr()
+              ? w.reg(addend.code - kVgpr + word)[l]
+              : static_cast<U32>(w.read64(addend.code, in.literal, false) >> (word == 1 ? 32 : 0));
+      const U64 sum =
+          byte_distances<Masked>(a[l] >> (8 * i) & 0xffffffff, b[l]) + (old >> shift & kMax);
+      out[word][l] |= static_cast<U32>((in.clamp ? std::min(sum, kMax) : sum & kMax) << shift);
+    }
+  for (U32 word = 0; word < kWords; ++word) {
+    U32* d = w.reg(in.dst.code - kVgpr + word);
+    each_lane(w.active(), [&](U32 l) { d[l] = out[word][l]; });
+  }
+}
+/// Mean of each pair of bytes, rounded up where bit 0 of c's byte is set.
+U32 lerp(U32 a, U32 b, U32 c) {
+  U32 d = 0;
+  for (U32 i = 0; i < 4; ++i)
+    d |= static_cast<U32>((byte_of(a, i) + byte_of(b, i) + (byte_of(c, i) & 1)) >> 1) << (8 * i);
+  return d;
+}
+
 void swap(Wave& w, const Step& in) {
   U32* a = w.reg(in.dst.code - kVgpr);
   U32* b = w.reg(in.src[0].code - kVgpr);
@@ -134,6 +194,7 @@ void swap(Wave& w, const Step& in) {
 
 constexpr Semantics kOps[] = {
     {"v_mov_b32", vop<[](U32 a) { return a; }>},
+    {"v_mov_b16", vop<[](U16 a) { return a; }>},
     {"v_swap_b32", swap},
     {"v_not_b32", vop<[](U32 a) { return ~a; }>},
     {"v_not_b16", vop<[](U16 a) { return static_cast<U16>(~a); }>},
@@ -147,12 +208,12 @@ constexpr Semantics kOps[] = {
      }>},
     {"v_cndmask_b32", select<float>},
     {"v_cndmask_b16", select<Half>},
-    {"v_add_co_u32", with_carry<kAddC, false>},
-    {"v_sub_co_u32", with_carry<kSubC, false>},
-    {"v_subrev_co_u32", with_carry<kSubRevC, false>},
-    {"v_add_co_ci_u32", with_carry<kAddC, true>},
-    {"v_sub_co_ci_u32", with_carry<kSubC, true>},
-    {"v_subrev_co_ci_u32", with_carry<kSubRevC, true>},
+    {"v_add_co_u32", with_carry<kAddC, false, ~0u>},
+    {"v_sub_co_u32", with_carry<kSubC, false, 0>},
+    {"v_subrev_co_u32", with_carry<kSubRevC, false, 0>},
+    {"v_add_co_ci_u32", with_carry<kAddC, true, ~0u>},
+    {"v_sub_co_ci_u32", with_carry<kSubC, true, 0>},
+    {"v_subrev_co_ci_u32", with_carry<kSubRevC, true, 0>},
     {"v_add_nc_u32", saturating<U32, [](I64 a, I64 b) { return a + b; }>},
     {"v_sub_nc_u32", saturating<U32, [](I64 a, I64 b) { return a - b; }>},
     {"v_subrev_nc_u32", saturating<U32, [](I64 a, I64 b) { return b - a; }>},
@@ -257,6 +318,16 @@ constexpr Semantics kOps[] = {
     {"v_add_lshl_u32", vop<[](U32 a, U32 b, U32 c) { return (a + b) << (c & 31); }>},
     {"v_lshl_or_b32", vop<[](U32 a, U32 b, U32 c) { return (a << (b & 31)) | c; }>},
     {"v_add3_u32", vop<[](U32 a, U32 b, U32 c) { return a + b + c; }>},
+    {"v_sad_u8", sum_of_distances<byte_distances<false>>},
+    {"v_sad_hi_u8",
+     sum_of_distances<[](U64 a, U64 b) { return byte_distances<false>(a, b) << 16; }>},
+    {"v_sad_u16", sum_of_distances<half_distances>},
+    {"v_sad_u32", sum_of_distances<distance>},
+    {"v_msad_u8", sum_of_distances<byte_distances<true>>},
+    {"v_qsad_pk_u16_u8", quad_distances<false, 16>},
+    {"v_mqsad_pk_u16_u8", quad_distances<true, 16>},
+    {"v_mqsad_u32_u8", quad_distances<true, 32>},
+    {"v_lerp_u8", vop<[](U32 a, U32 b, U32 c) { return lerp(a, b, c); }>},
     {"v_perm_b32", vop<[](U32 a, U32 b, U32 c) { return permute_bytes(a, b, c); }>},
 };
 

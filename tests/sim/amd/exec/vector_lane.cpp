@@ -26,6 +26,7 @@ uint32_t dpp16_source(uint32_t c, uint32_t lane) {
 
 void apply_dpp(Wave& w, const Step& in, uint32_t* column) {
   const Dpp& d = in.dpp;
+  w.honored |= modifier::kDpp;
   uint32_t from[kMaxLanes];
   std::copy_n(column, w.lanes, from);
   const uint64_t exec = w.exec();
@@ -88,6 +89,7 @@ void count_below(Wave& w, const Step& in) {
 template <bool Cross, bool Variable>
 void permlane16(Wave& w, const Step& in) {
   alignas(64) U32 a[kMaxLanes], selector[kMaxLanes], d[kMaxLanes];
+  w.honored |= modifier::kOpSel * 3;
   fetch_raw<U32>(w, in, in.src[0], 1, a);
   if constexpr (Variable) {
     fetch_raw<U32>(w, in, in.src[1], 1, selector);
@@ -106,10 +108,12 @@ void permlane16(Wave& w, const Step& in) {
   }
   store<U32>(w, in, d);
 }
+/// Halves of a wave of 64 change places; with 32 lanes nothing happens at all (RDNA3 ISA guide).
 void permlane64(Wave& w, const Step& in) {
+  if (w.lanes != 64) return;
   const U32* a = w.reg(in.src[0].code - kVgpr);
   U32 d[kMaxLanes];
-  for (U32 l = 0; l < w.lanes; ++l) d[l] = w.lanes == 64 ? a[l ^ 32] : a[l];
+  for (U32 l = 0; l < w.lanes; ++l) d[l] = a[l ^ 32];
   store<U32>(w, in, d);
 }
 

@@ -31,6 +31,8 @@ template <class T, auto F>
 void packed(Wave& w, const Step& in) {
   constexpr size_t kArgs = std::tuple_size_v<typename SignatureOf<F>::Args>;
   alignas(64) U32 s[3][kMaxLanes];
+  w.honored |= (modifier::kOpSel | modifier::kOpSelHi) * 7 | modifier::kClamp;
+  if constexpr (kIsFloat<T>) w.honored |= (modifier::kNeg | modifier::kNegHi) * 7;
   for (uint32_t i = 0; i < kArgs; ++i)
     fetch_pair(w, in, i, std::is_same_v<T, Half>, std::is_same_v<T, Brain>, s[i]);
   const bool flush_in = flushes_in<T>(w), flush_out = flushes_out<T>(w);
@@ -101,6 +103,8 @@ template <MixTo To>
 void mix(Wave& w, const Step& in) {
   alignas(64) float s[3][kMaxLanes];
   alignas(64) U32 d[kMaxLanes];
+  using namespace modifier;
+  w.honored |= (kOpSel | kOpSelHi | kNeg | kNegHi) * 7 | kClamp;
   mix_sources(w, in, s);
   const U32* old = w.reg(in.dst.code - kVgpr);
   for (uint32_t l = 0; l < w.lanes; ++l) {
@@ -123,6 +127,10 @@ void dot2(Wave& w, const Step& in) {
   for (uint32_t i = 0; i < 2; ++i)
     fetch_pair(w, in, i, std::is_same_v<T, Half>, std::is_same_v<T, Brain>, s[i]);
   const bool is_vop3p = in.format() == Format::kVop3P;
+  using namespace modifier;
+  w.honored |= kNeg * 7;
+  w.honored |= is_vop3p ? (kOpSel | kOpSelHi | kNegHi) * 3 : kAbs * 7;
+  if (kIs16<Addend>) w.honored |= kOpSel * 4;
   if (in.src[2].dwords)
     fetch_raw<Addend>(w, in, in.src[2], 2, s[2]);
   else
@@ -160,20 +168,23 @@ I64 element(U32 bits, uint32_t i, bool is_signed) {
   const U32 raw = bits >> (Width * i) & ((1u << Width) - 1);
   return is_signed ? I64{static_cast<I32>(raw << (32 - Width)) >> (32 - Width)} : I64{raw};
 }
+enum class Signs : uint8_t { kNone, kAll, kBySource };
 /// Integer dot product; `neg` of a source says that it is signed where the opcode leaves it open.
-template <uint32_t Width, bool Mixed>
+template <uint32_t Width, Signs S>
 void dot_int(Wave& w, const Step& in) {
   alignas(64) U32 s[3][kMaxLanes];
   for (uint32_t i = 0; i < 3; ++i) fetch_raw<U32>(w, in, in.src[i], i, s[i]);
-  const bool sign_a = Mixed && in.neg & 1, sign_b = Mixed && in.neg & 2;
+  w.honored |= modifier::kClamp | (S == Signs::kBySource ? modifier::kNeg * 3 : 0);
+  constexpr bool kOpen = S == Signs::kBySource, kSigned = S != Signs::kNone;
+  const bool sign_a = kOpen ? in.neg & 1 : kSigned, sign_b = kOpen ? in.neg & 2 : kSigned;
   for (uint32_t l = 0; l < w.lanes; ++l) {
-    I64 sum = Mixed ? I64{static_cast<I32>(s[2][l])} : I64{s[2][l]};
+    I64 sum = kSigned ? I64{static_cast<I32>(s[2][l])} : I64{s[2][l]};
     for (uint32_t i = 0; i < 32 / Width; ++i)
       sum += element<Width>(s[0][l], i, sign_a) * element<Width>(s[1][l], i, sign_b);
     if (in.clamp)
-      sum = Mixed ? std::clamp<I64>(sum, std::numeric_limits<I32>::min(),
-                                    std::numeric_limits<I32>::max())
-                  : std::clamp<I64>(sum, 0, std::numeric_limits<U32>::max());
+      sum = kSigned ? std::clamp<I64>(sum, std::numeric_limits<I32>::min(),
+                                      std::numeric_limits<I32>::max())
+                    : std::clamp<I64>(sum, 0, std::numeric_limits<U32>::max());
     s[0][l] = static_cast<U32>(sum);
   }
   store<U32>(w, in, s[0]);
@@ -184,6 +195,7 @@ void dot4_fp8(Wave& w, const Step& in) {
   for (uint32_t i = 0; i < 3; ++i) fetch_raw<U32>(w, in, in.src[i], i, s[i]);
   for (uint32_t l = 0; l < w.lanes; ++l) {
     float c = std::bit_cast<float>(s[2][l]);
+    w.honored |= (modifier::kNeg | modifier::kNegHi) * 4;
     if (in.neg_hi & 4) c = std::fabs(c);
     if (in.neg & 4) c = -c;
     double sum = c;
@@ -231,10 +243,15 @@ constexpr Semantics kOps[] = {
     {"v_dot2acc_f32_f16", dot2<Half, float>},
     {"v_dot2_f16_f16", dot2<Half, Half>},
     {"v_dot2_bf16_bf16", dot2<Brain, Brain>},
-    {"v_dot4_i32_iu8", dot_int<8, true>},
-    {"v_dot4_u32_u8", dot_int<8, false>},
-    {"v_dot8_i32_iu4", dot_int<4, true>},
-    {"v_dot8_u32_u4", dot_int<4, false>},
+    {"v_dot4_i32_iu8", dot_int<8, Signs::kBySource>},
+    {"v_dot4_u32_u8", dot_int<8, Signs::kNone>},
+    {"v_dot2_i32_i16", dot_int<16, Signs::kAll>},
+    {"v_dot2_u32_u16", dot_int<16, Signs::kNone>},
+    {"v_dot4_i32_i8", dot_int<8, Signs::kAll>},
+    {"v_dot4c_i32_i8", dot_int<8, Signs::kAll>},
+    {"v_dot8_i32_i4", dot_int<4, Signs::kAll>},
+    {"v_dot8_i32_iu4", dot_int<4, Signs::kBySource>},
+    {"v_dot8_u32_u4", dot_int<4, Signs::kNone>},
     {"v_dot4_f32_fp8_bf8", dot4_fp8<fp8_to_f32, bf8_to_f32>},
     {"v_dot4_f32_bf8_fp8", dot4_fp8<bf8_to_f32, fp8_to_f32>},
     {"v_dot4_f32_fp8_fp8", dot4_fp8<fp8_to_f32, fp8_to_f32>},

@@ -15,6 +15,12 @@ int32_t integer(uint32_t code) {
 
 }  // namespace
 
+void run_step(Wave& w, const Step& in) {
+  w.honored = 0;
+  in.run(w, in);
+  if (unhonored(w, in)) w.fail(Fault::Kind::kIllegalOpcode);
+}
+
 uint32_t constant32(uint32_t code) {
   if (code <= 208) return static_cast<uint32_t>(integer(code));
   return code == 248 ? kInverse2Pi32 : std::bit_cast<uint32_t>(kFloats[code - 240]);

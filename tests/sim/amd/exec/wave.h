@@ -23,6 +23,7 @@ struct Step : Instruction {
   const Step* x = nullptr;       ///< halves of a VOPD
   const Step* y = nullptr;
   uint32_t count = 0, count_y = 0;  ///< index of the opcode rows
+  uint32_t modifiers = 0;           ///< modifiers_of(); the handler must honor every one
 };
 
 struct Group {
@@ -59,6 +60,7 @@ struct Wave {
   bool failed = false;
   Fault fault;
   uint64_t write_mask = ~uint64_t{0};  ///< lanes the current DPP instruction may write
+  uint32_t honored = 0;                ///< modifiers that the current handler looked at
 
   uint32_t* reg(uint32_t n) { return v.data() + size_t{n} * lanes; }
   uint64_t all_lanes() const { return lanes == 64 ? ~uint64_t{0} : 0xffffffffu; }
@@ -104,6 +106,12 @@ struct Wave {
       write32(code, static_cast<uint32_t>(value));
   }
 };
+
+/// Runs `in`. Fails with an illegal opcode where the handler did not look at a modifier that is
+/// set: nothing is ignored silently.
+void run_step(Wave& w, const Step& in);
+/// Modifiers of `in` that run_step() found nobody to honor.
+inline uint32_t unhonored(const Wave& w, const Step& in) { return in.modifiers & ~w.honored; }
 
 /// Value of the inline constant `code` (128 … 208, 240 … 248) as 32 bits, a half or 64 bits.
 uint32_t constant32(uint32_t code);

@@ -11,7 +11,9 @@ int32_t sign_extend(uint32_t value, uint32_t count) {
 }
 uint16_t narrow(uint32_t value) { return static_cast<uint16_t>(value); }
 
-constexpr uint32_t kDpp8Code = 233, kDpp8FiCode = 234, kDpp16Code = 250;
+constexpr uint32_t kDpp8Code = 233, kDpp8FiCode = 234, kSdwaCode = 249, kDpp16Code = 250;
+/// Upper halves begin here among the registers that short 16-bit forms name.
+constexpr uint32_t kHighRegisters = kVgpr + 128;
 
 /// Reads words one after another; the state of one decode.
 class Decoder {
@@ -28,19 +30,27 @@ class Decoder {
   }
 
  private:
+  bool is10() const { return isa_ == Isa::kGfx10; }
+  bool is12() const { return isa_ == Isa::kGfx12; }
+  /// A field that names an operand, in the numbers of RDNA3: RDNA2 has M0 at 124 and NULL at 125.
+  uint32_t operand(uint64_t word, uint32_t first, uint32_t count) const {
+    const uint32_t code = bits(word, first, count);
+    return is10() && (code == kNull || code == kM0) ? kNull + kM0 - code : code;
+  }
+
   bool dispatch() {
     if (w0_ >> 31 == 0) return vop12c();
     if (w0_ >> 30 == 2) return scalar();
     switch (w0_ >> 26) {
-      case 0x31: return isa_ == Isa::kGfx12 && buffer12();
-      case 0x32: return vopd();
+      case 0x31: return is12() && buffer12();
+      case 0x32: return !is10() && vopd();
       case 0x33: return w0_ >> 23 == 0x198 && vop3(Format::kVop3P, bits(w0_, 16, 7), true);
       case 0x35: return vop3(Format::kVop3, bits(w0_, 16, 10), false);
       case 0x36: return ds();
-      case 0x37: return isa_ != Isa::kGfx12 && flat11();
-      case 0x38: return isa_ != Isa::kGfx12 && buffer11();
-      case 0x3b: return isa_ == Isa::kGfx12 && flat12();
-      case 0x3d: return isa_ == Isa::kGfx12 ? smem12() : smem11();
+      case 0x37: return is10() ? flat10() : !is12() && flat11();
+      case 0x38: return !is12() && buffer11();
+      case 0x3b: return is12() && flat12();
+      case 0x3d: return is12() ? smem12() : smem11();
       default: return false;
     }
   }
@@ -84,13 +94,13 @@ class Decoder {
   bool scalar() {
     switch (w0_ >> 23) {
       case 0x17d:
-        return row(Format::kSop1, bits(w0_, 8, 8)) && slot(out_.dst, 0, bits(w0_, 16, 7)) &&
-               slot(out_.src[0], 1, bits(w0_, 0, 8)) &&
+        return row(Format::kSop1, bits(w0_, 8, 8)) && slot(out_.dst, 0, operand(w0_, 16, 7)) &&
+               slot(out_.src[0], 1, operand(w0_, 0, 8)) &&
                // A message's number is no operand: 255 names no literal.
                (out_.row->operands[2] == 'G' || literal_for(out_.src[0]));
       case 0x17e:
-        return row(Format::kSopc, bits(w0_, 16, 7)) && slot(out_.src[0], 1, bits(w0_, 0, 8)) &&
-               slot(out_.src[1], 2, bits(w0_, 8, 8)) && literal_for(out_.src[0]) &&
+        return row(Format::kSopc, bits(w0_, 16, 7)) && slot(out_.src[0], 1, operand(w0_, 0, 8)) &&
+               slot(out_.src[1], 2, operand(w0_, 8, 8)) && literal_for(out_.src[0]) &&
                literal_for(out_.src[1]);
       case 0x17f:
         out_.imm = narrow(w0_);
@@ -99,11 +109,11 @@ class Decoder {
     }
     if (w0_ >> 28 == 0xb) {
       out_.imm = narrow(w0_);
-      return row(Format::kSopk, bits(w0_, 23, 5)) && slot(out_.dst, 0, bits(w0_, 16, 7)) &&
+      return row(Format::kSopk, bits(w0_, 23, 5)) && slot(out_.dst, 0, operand(w0_, 16, 7)) &&
              (!out_.row->has('K') || word(out_.literal));
     }
-    if (!row(Format::kSop2, bits(w0_, 23, 7)) || !slot(out_.dst, 0, bits(w0_, 16, 7)) ||
-        !slot(out_.src[0], 1, bits(w0_, 0, 8)) || !slot(out_.src[1], 2, bits(w0_, 8, 8)))
+    if (!row(Format::kSop2, bits(w0_, 23, 7)) || !slot(out_.dst, 0, operand(w0_, 16, 7)) ||
+        !slot(out_.src[0], 1, operand(w0_, 0, 8)) || !slot(out_.src[1], 2, operand(w0_, 8, 8)))
       return false;
     if (out_.row->has('K')) {
       has_literal_ = true;
@@ -114,7 +124,8 @@ class Decoder {
 
   // ---- scalar memory ----
   bool smem_operands(uint32_t sdata, uint32_t sbase) {
-    if (!present(1)) return !out_.mem.glc && !out_.mem.dlc;
+    if (!present(1))
+      return (is10() || (!out_.mem.glc && !out_.mem.dlc)) && slot(out_.dst, 0, sdata);
     return slot(out_.dst, 0, sdata) &&
            (!present(1) || (class_allows(out_.row->operands[2], sbase) &&
                             plain(out_.src[0], width_at(1), sbase * 2)));
@@ -122,11 +133,11 @@ class Decoder {
   bool smem11() {
     uint32_t w1 = 0;
     if (!row(Format::kSmem, bits(w0_, 18, 8)) || !word(w1)) return false;
-    out_.mem.glc = bits(w0_, 14, 1);
-    out_.mem.dlc = bits(w0_, 13, 1);
+    out_.mem.glc = bits(w0_, is10() ? 16 : 14, 1);
+    out_.mem.dlc = bits(w0_, is10() ? 14 : 13, 1);
     out_.mem.offset = sign_extend(bits(w1, 0, 21), 21);
-    out_.mem.soffset = narrow(bits(w1, 25, 7));
-    return smem_operands(bits(w0_, 6, 7), bits(w0_, 0, 6));
+    out_.mem.soffset = narrow(operand(w1, 25, 7));
+    return smem_operands(operand(w0_, 6, 7), bits(w0_, 0, 6));
   }
   bool smem12() {
     uint32_t w1 = 0;
@@ -161,8 +172,12 @@ class Decoder {
       d.row_mask = static_cast<uint8_t>(bits(w, 28, 4));
       for (uint32_t i = 0; i < 4; ++i) {
         const char meaning = modifier_bits.size() == 4 ? modifier_bits[i] : '.';
-        if (!bits(w, 20 + i, 1) || meaning == '.') continue;
+        if (!bits(w, 20 + i, 1)) continue;
         if (meaning == 'x') return false;
+        if (meaning == '.') {
+          out_.passed_over |= (i & 1 ? modifier::kAbs : modifier::kNeg) << (i / 2);
+          continue;
+        }
         uint8_t& field = i & 1 ? out_.abs : out_.neg;
         field = static_cast<uint8_t>(field | 1u << (i / 2));
       }
@@ -178,25 +193,89 @@ class Decoder {
                           : format == Format::kVopc ? bits(w0_, 17, 8)
                                                     : op6;
     if (!row(format, code)) return false;
-    uint32_t src0 = bits(w0_, 0, 9);
-    const std::string_view b = out_.row->bits;
-    const bool has_dpp = !b.empty() && b[0] == 'd';
-    if (present(1) && is_dpp_code(src0) && has_dpp) {
-      if (!dpp(src0, b.substr(1, 4)) || !slot(out_.src[0], 1, src0)) return false;
-    } else if (!slot(out_.src[0], 1, src0)) {
+    uint32_t src0 = operand(w0_, 0, 9);
+    if (present(1) && src0 == kSdwaCode && out_.row->has_sdwa()) return sdwa(format, code);
+    if (present(1) && is_dpp_code(src0) && out_.row->has_dpp() &&
+        !dpp(src0, out_.row->bits.substr(1, 4)))
       return false;
-    }
-    if (format != Format::kVop1 && !slot(out_.src[1], 2, kVgpr + bits(w0_, 9, 8))) return false;
+    if (!short_slot(out_.src[0], 1, src0)) return false;
+    if (format != Format::kVop1 && !short_slot(out_.src[1], 2, kVgpr + bits(w0_, 9, 8)))
+      return false;
     if (!present(0) && !present(1) && bits(w0_, 0, 9) + bits(w0_, 17, 8)) return false;
     if (format != Format::kVopc) {
       const bool scalar = present(0) && out_.row->operands[0] == 's';
-      if (!slot(out_.dst, 0, (scalar ? 0 : kVgpr) + bits(w0_, 17, 8))) return false;
+      const uint32_t dst = scalar ? operand(w0_, 17, 8) : kVgpr + bits(w0_, 17, 8);
+      if (!short_slot(out_.dst, 0, dst)) return false;
     }
     if (out_.row->has('K')) {
       has_literal_ = true;
       return word(out_.literal);
     }
     return literal_for(out_.src[0]);
+  }
+
+  /// As slot(). Where 16 bits are meant, codes of the upper 128 registers name the upper halves of
+  /// the lower 128 (RDNA3 ISA guide, "16-bit operands"): what OP_SEL says in the long form.
+  bool short_slot(Slot& s, uint32_t index, uint32_t code) {
+    constexpr std::string_view kByHalves = "TVXl";
+    if (present(index) && code >= kHighRegisters &&
+        kByHalves.find(out_.row->operands[2 * index]) != std::string_view::npos) {
+      code -= kHighRegisters - kVgpr;
+      out_.op_sel = static_cast<uint8_t>(out_.op_sel | (index == 0 ? 8u : 1u << (index - 1)));
+      out_.has_high_registers = true;
+    }
+    return slot(s, index, code);
+  }
+
+  /// Sub-dword addressing. Source: RDNA2 ISA guide, "SDWA" and "SDWAB".
+  bool sdwa(Format format, uint32_t code) {
+    const bool compares = format == Format::kVopc;
+    const uint32_t long_code = code + (format == Format::kVop1   ? 0x180u
+                                       : format == Format::kVop2 ? 0x100u
+                                                                 : 0u);
+    const OpcodeRow* long_form = find_row(isa_, Format::kVop3, long_code);
+    uint32_t w = 0;
+    if (!word(w) || (format == Format::kVop1 && bits(w, 24, 8))) return false;
+    Sdwa& s = out_.sdwa;
+    s.on = true;
+    const std::string_view b = out_.row->bits;
+    for (uint32_t i = 0; i < 2; ++i) {
+      if (!present(i + 1)) continue;
+      s.source[i] = static_cast<uint8_t>(bits(w, 16 + 8 * i, 3));
+      const bool is_float = b[1 + 2 * i] == 's';
+      const uint32_t sign = bits(w, 19 + 8 * i, 1), neg = bits(w, 20 + 8 * i, 1),
+                     abs = bits(w, 21 + 8 * i, 1);
+      if (s.source[i] > Sdwa::kWhole || (is_float ? sign : neg | abs)) return false;
+      s.sign_extend[i] = sign;
+      out_.neg = static_cast<uint8_t>(out_.neg | neg << i);
+      out_.abs = static_cast<uint8_t>(out_.abs | abs << i);
+    }
+    const auto source = [&](uint32_t field, bool is_scalar) {
+      return is_scalar ? operand(field, 0, 8) : kVgpr + field;
+    };
+    if (!slot(out_.src[0], 1, source(bits(w, 0, 8), bits(w, 23, 1))) ||
+        out_.src[0].code == kLiteral || !class_allows('R', out_.src[0].code))
+      return false;
+    if (format != Format::kVop1 &&
+        (!slot(out_.src[1], 2, kVgpr) ||
+         !plain(out_.src[1], width_at(2), source(bits(w0_, 9, 8), bits(w, 31, 1))) ||
+         (out_.src[1].code < kVgpr && !class_allows('R', out_.src[1].code)) ||
+         out_.src[1].code == kLiteral))
+      return false;
+    if (compares) {
+      const uint32_t sdst = operand(w, 8, 7);
+      const bool to_exec = out_.row->name.starts_with("v_cmpx");
+      if (to_exec) return !bits(w, 15, 1) || sdst == kExecLo;
+      if (bits(w, 15, 1)) out_.dst = {narrow(sdst), 1, '1'};
+      return !bits(w, 15, 1) || class_allows('s', sdst);
+    }
+    s.target = static_cast<uint8_t>(bits(w, 8, 3));
+    s.rest = static_cast<uint8_t>(bits(w, 11, 2));
+    out_.clamp = bits(w, 13, 1);
+    out_.omod = static_cast<uint8_t>(bits(w, 14, 2));
+    const bool has_omod = long_form && long_form->bits[8] == 's';
+    return s.target <= Sdwa::kWhole && s.rest <= 2 && (has_omod || !out_.omod) &&
+           slot(out_.dst, 0, kVgpr + bits(w0_, 17, 8));
   }
 
   bool vop3(Format format, uint32_t code, bool packed) {
@@ -207,17 +286,17 @@ class Decoder {
     for (uint32_t i = 0; i < 13; ++i) {
       const uint32_t bit = i < 8 ? 8 + i : 59 + (i - 8);
       if (b[i] == (bits(w, bit, 1) ? 'x' : '1')) return false;
+      if (b[i] == '.' && bits(w, bit, 1)) out_.passed_over |= without_meaning(i, packed);
     }
     if (b[0] == 'S') {
-      const uint32_t sdst = bits(w0_, 8, 7);
+      const uint32_t sdst = operand(w0_, 8, 7);
       if (!class_allows('s', sdst)) return false;
       out_.sdst = {narrow(sdst), 1, '1'};
     }
     vop3_modifiers(w, packed);
-    const uint32_t dst = bits(w0_, 0, 8);
     const bool scalar = present(0) && out_.row->operands[0] == 's';
-    if (!slot(out_.dst, 0, (scalar ? 0 : kVgpr) + dst)) return false;
-    uint32_t src[3] = {bits(w, 32, 9), bits(w, 41, 9), bits(w, 50, 9)};
+    if (!slot(out_.dst, 0, scalar ? operand(w0_, 0, 8) : kVgpr + bits(w0_, 0, 8))) return false;
+    uint32_t src[3] = {operand(w, 32, 9), operand(w, 41, 9), operand(w, 50, 9)};
     for (uint32_t i = 0; i < 3; ++i)
       if (present(i + 1) ? !class_allows(out_.row->operands[2 * i + 2], src[i]) : src[i] != 0)
         return false;
@@ -232,13 +311,33 @@ class Decoder {
     return true;
   }
 
+  /// Is source `i` of 16 bits?
+  bool is_half(uint32_t i) const {
+    return present(i + 1) && (width_at(i + 1) == 'h' || width_at(i + 1) == 'i');
+  }
+
+  /// Bit `i` of OpcodeRow::bits where the row has '.': OP_SEL counts all the same
+  /// (vop3_modifiers()), OP_SEL_HI is set by assemblers where it means nothing.
+  uint32_t without_meaning(uint32_t i, bool packed) const {
+    using namespace modifier;
+    if (i < 3) return (packed ? kNegHi : kAbs) << i;
+    if (i < 7) return i < 6 && (packed || !is_half(i - 3)) ? kOpSel << (i - 3) : 0;
+    if (i == 7) return kClamp;
+    if (i < 10) return packed ? 0 : kOmod;
+    return kNeg << (i - 10);
+  }
+
   void vop3_modifiers(uint64_t w, bool packed) {
     const std::string_view b = out_.row->bits;
     const auto field = [&](uint32_t bit, uint32_t count) {
       uint32_t value = 0;
       for (uint32_t i = 0; i < count; ++i) {
         const uint32_t at = bit + i < 16 ? bit + i - 8 : bit + i - 59 + 8;
-        if (b[at] == 's') value |= bits(w, bit + i, 1) << i;
+        // OP_SEL that LLVM passes over counts: 16-bit operands have halves, others have none, and
+        // what executes the instruction says so.
+        const bool counts = b[at] == 's' || (b[at] == '.' && !packed &&
+                                             (at == 6 || (at >= 3 && at < 6 && is_half(at - 3))));
+        if (counts) value |= bits(w, bit + i, 1) << i;
       }
       return static_cast<uint8_t>(value);
     };
@@ -290,9 +389,8 @@ class Decoder {
     m.offset1 = static_cast<uint8_t>(bits(w0_, 8, 8));
     m.gds = bits(w0_, 17, 1);
     m.returns = present(0);
-    for (uint32_t i = 0; i < 4; ++i)
-      if (!present(i) && bits(w1, i == 0 ? 24 : 8 * (i - 1), 8)) return false;
-    if (m.gds) return false;  // compute has no global data share since gfx11
+    // Fields without an operand, VDST of a store among them, are passed over.
+    if (m.gds) return false;  // global data share: gone since gfx11, never used by compute
     return slot(out_.dst, 0, kVgpr + bits(w1, 24, 8)) &&
            slot(out_.src[0], 1, kVgpr + bits(w1, 0, 8)) &&
            slot(out_.src[1], 2, kVgpr + bits(w1, 8, 8)) &&
@@ -317,6 +415,31 @@ class Decoder {
                                : saddr <= kM0;
     return base_fits && slot(out_.dst, 0, kVgpr + vdst) &&
            plain(out_.src[0], address, kVgpr + vaddr) && slot(out_.src[1], 2, kVgpr + vdata);
+  }
+  bool flat10() {
+    const uint32_t segment = bits(w0_, 14, 2);
+    if (segment > 2 || bits(w0_, 13, 1)) return false;  // 13: to LDS
+    const Format format = segment == 0   ? Format::kFlat
+                          : segment == 1 ? Format::kScratch
+                                         : Format::kGlobal;
+    uint32_t w1 = 0;
+    if (!row(format, bits(w0_, 18, 7)) || !word(w1)) return false;
+    MemoryFields& m = out_.mem;
+    // FLAT's offset has no sign: bit 11 stays clear.
+    m.offset =
+        segment == 0 ? static_cast<int32_t>(bits(w0_, 0, 11)) : sign_extend(bits(w0_, 0, 12), 12);
+    m.dlc = bits(w0_, 12, 1);
+    m.glc = bits(w0_, 16, 1);
+    m.slc = bits(w0_, 17, 1);
+    const uint32_t saddr = bits(w1, 16, 7);
+    // 0x7f is "off"; with SADDR a scratch address has no register.
+    constexpr uint32_t kOff = 0x7f, kOldNull = 0x7d;
+    const bool has_base = saddr != kOff && saddr != kOldNull;
+    if ((segment == 0 && (has_base || bits(w0_, 11, 1))) || bits(w1, 23, 1)) return false;
+    if (segment != 1 && saddr == kOff) return false;
+    m.use_vaddr = format != Format::kScratch || saddr == kOldNull;
+    return flat_operands(bits(w1, 24, 8), bits(w1, 0, 8), bits(w1, 8, 8),
+                         has_base ? operand(w1, 16, 7) : uint32_t{kNull}, m.glc);
   }
   bool flat11() {
     const uint32_t segment = bits(w0_, 16, 2);
@@ -378,14 +501,24 @@ class Decoder {
     if (!row(Format::kBuffer, bits(w0_, 18, 8)) || !word(w1)) return false;
     MemoryFields& m = out_.mem;
     m.offset = static_cast<int32_t>(bits(w0_, 0, 12));
-    m.slc = bits(w0_, 12, 1);
-    m.dlc = bits(w0_, 13, 1);
     m.glc = bits(w0_, 14, 1);
     m.saddr = narrow(bits(w1, 16, 5) * 4);
-    m.tfe = bits(w1, 21, 1);
-    m.offen = bits(w1, 22, 1);
-    m.idxen = bits(w1, 23, 1);
-    m.soffset = narrow(bits(w1, 24, 8));
+    m.soffset = narrow(operand(w1, 24, 8));
+    if (is10()) {
+      m.offen = bits(w0_, 12, 1);
+      m.idxen = bits(w0_, 13, 1);
+      m.dlc = bits(w0_, 15, 1);
+      m.slc = bits(w1, 22, 1);
+      m.tfe = bits(w1, 23, 1);
+      if (bits(w0_, 16, 1) || bits(w1, 21, 1)) return false;  // to LDS; reserved
+      if (m.saddr == kNull || (m.dlc && out_.row->has('r'))) return false;
+    } else {
+      m.slc = bits(w0_, 12, 1);
+      m.dlc = bits(w0_, 13, 1);
+      m.tfe = bits(w1, 21, 1);
+      m.offen = bits(w1, 22, 1);
+      m.idxen = bits(w1, 23, 1);
+    }
     return buffer_operands(bits(w1, 8, 8), bits(w1, 0, 8), m.glc);
   }
   bool buffer12() {
@@ -413,6 +546,43 @@ class Decoder {
 };
 
 }  // namespace
+
+uint32_t modifiers_of(const Instruction& in) {
+  using namespace modifier;
+  uint32_t all =
+      in.passed_over | in.neg * kNeg | in.abs * kAbs | in.op_sel * kOpSel | in.neg_hi * kNegHi;
+  if (in.format() == Format::kVop3P) {
+    // OP_SEL_HI is one where nobody says otherwise; mixed precision reads floats then.
+    uint32_t sources = 0;
+    for (uint32_t i = 0; i < 3; ++i) sources |= (in.src[i].dwords != 0) << i;
+    const bool is_mix = in.row->name.find("fma_mix") != std::string_view::npos;
+    uint32_t known = 0;  // of OP_SEL_HI bits 0 and 1 are at 8 and 9 of `bits`, bit 2 at 6
+    for (uint32_t i = 0; i < 3; ++i) known |= (in.row->bits[i < 2 ? 8 + i : 6] == 's') << i;
+    all |= ((is_mix ? in.op_sel_hi : ~in.op_sel_hi) & sources & known) * kOpSelHi;
+  }
+  if (in.clamp) all |= kClamp;
+  if (in.omod) all |= kOmod;
+  if (in.dpp.kind != DppKind::kOff) all |= kDpp;
+  for (uint32_t i = 0; i < 2; ++i)
+    if (in.sdwa.source[i] != Sdwa::kWhole) all |= kSdwaSource << i;
+  // The rest of a whole register that is written is nothing.
+  if (in.sdwa.on && in.sdwa.target != Sdwa::kWhole) all |= kSdwaTarget;
+  return all;
+}
+
+std::string modifier_names(uint32_t modifiers) {
+  struct Name {
+    uint32_t first, count;
+    std::string_view name;
+  };
+  constexpr Name kNames[] = {{0, 3, "NEG"},     {3, 3, "ABS"},   {6, 4, "OP_SEL"},
+                             {10, 1, "CLAMP"},  {11, 1, "OMOD"}, {12, 3, "OP_SEL_HI"},
+                             {15, 3, "NEG_HI"}, {18, 1, "DPP"},  {19, 3, "SDWA"}};
+  std::string text;
+  for (const Name& n : kNames)
+    if (bits(modifiers, n.first, n.count)) text += (text.empty() ? "" : ", ") + std::string(n.name);
+  return text;
+}
 
 std::optional<Instruction> decode(std::span<const uint32_t> words, Isa isa) {
   return Decoder(words, isa).run();

@@ -33,6 +33,25 @@ struct Dpp {
   uint32_t control = 0;  ///< DPP16: 9-bit DPP_CTRL; DPP8: eight 3-bit lane selects
 };
 
+/// Sub-dword addressing (RDNA2): which byte (0 … 3) or half (4, 5) of a source is read and of the
+/// destination written; 6: all of it.
+struct Sdwa {
+  static constexpr uint8_t kWhole = 6;
+  bool on = false;
+  uint8_t source[2] = {kWhole, kWhole};
+  bool sign_extend[2] = {};
+  uint8_t target = kWhole;
+  uint8_t rest = 0;  ///< of the destination: 0 zeros, 1 the sign, 2 as before
+};
+
+/// Modifiers an instruction may carry, as bits. What executes it must take every one that is set.
+namespace modifier {
+inline constexpr uint32_t kNeg = 1u << 0, kAbs = 1u << 3, kOpSel = 1u << 6, kTarget = 1u << 9,
+                          kClamp = 1u << 10, kOmod = 1u << 11, kOpSelHi = 1u << 12,
+                          kNegHi = 1u << 15, kDpp = 1u << 18, kSdwaSource = 1u << 19,
+                          kSdwaTarget = 1u << 21;
+}  // namespace modifier
+
 /// Address of a memory instruction and its cache policy.
 struct MemoryFields {
   int32_t offset = 0;  ///< bytes, sign extended; DS: unsigned 16 bits
@@ -56,7 +75,10 @@ struct Instruction {
   uint16_t imm = 0;  ///< SOPK, SOPP
   uint8_t neg = 0, abs = 0, op_sel = 0, op_sel_hi = 0, neg_hi = 0, omod = 0;
   bool clamp = false;
+  uint32_t passed_over = 0;  ///< bits of `modifier` that LLVM takes and nothing gives a meaning
+  bool has_high_registers = false;  ///< short form whose codes named upper halves (true16)
   Dpp dpp;
+  Sdwa sdwa;
   MemoryFields mem;
 
   Format format() const { return row->format; }
@@ -66,8 +88,13 @@ struct Instruction {
 /// Errors (nothing): not an instruction of `isa` that is modelled, or `words` ends inside it.
 std::optional<Instruction> decode(std::span<const uint32_t> words, Isa isa);
 
-/// LLVM's spelling without encoding suffixes (_e32, _e64, _dpp); immediates of waits, messages and
-/// hardware registers are plain numbers.
+/// The modifiers that are set, as bits of `modifier`.
+uint32_t modifiers_of(const Instruction& instruction);
+/// Their names.
+std::string modifier_names(uint32_t modifiers);
+
+/// LLVM's spelling without encoding suffixes (_e32, _e64, _dpp, _sdwa); immediates of waits,
+/// messages and hardware registers are plain numbers.
 std::string to_text(const Instruction& instruction, Isa isa);
 
 }  // namespace bm::sim::amd

@@ -1,6 +1,7 @@
 #include "tests/sim/amd/isa/opcodes.h"
 
 #include <array>
+#include <bit>
 #include <vector>
 
 namespace bm::sim::amd {
@@ -8,6 +9,7 @@ namespace {
 
 constexpr OpcodeRow kRows[] = {
 #include "tests/sim/amd/isa/opcode_rows.inc"
+#include "tests/sim/amd/isa/opcode_rows_gfx10.inc"
 };
 
 struct Range {
@@ -57,16 +59,16 @@ constexpr OperandClass kClasses[] = {
     {'g', {{{124, 124}, {128, 208}, {235, 248}, {251, 253}, {255, 508}}}},
 };
 
-constexpr uint32_t kCodes = 1024;
+constexpr uint32_t kCodes = 1024, kSets = 4;
 
 struct Lookup {
   // [set bit][format][code] → row + 1
-  std::array<std::array<std::array<uint16_t, kCodes>, kFormats>, 3> index{};
+  std::array<std::array<std::array<uint16_t, kCodes>, kFormats>, kSets> index{};
   std::array<std::array<bool, 512>, 128> classes{};
 
   Lookup() {
     for (size_t i = 0; i < std::size(kRows); ++i)
-      for (uint32_t set = 0; set < 3; ++set)
+      for (uint32_t set = 0; set < kSets; ++set)
         if (kRows[i].sets >> set & 1)
           index[set][static_cast<size_t>(kRows[i].format)][kRows[i].code] =
               static_cast<uint16_t>(i + 1);
@@ -90,9 +92,11 @@ struct Chip {
   Isa isa;
 };
 constexpr Chip kChips[] = {
-    {"gfx1100", Isa::kGfx11}, {"gfx1101", Isa::kGfx11},  {"gfx1102", Isa::kGfx11},
-    {"gfx1103", Isa::kGfx11}, {"gfx1150", Isa::kGfx115}, {"gfx1151", Isa::kGfx115},
-    {"gfx1200", Isa::kGfx12}, {"gfx1201", Isa::kGfx12},
+    {"gfx1030", Isa::kGfx10},  {"gfx1031", Isa::kGfx10}, {"gfx1032", Isa::kGfx10},
+    {"gfx1033", Isa::kGfx10},  {"gfx1034", Isa::kGfx10}, {"gfx1035", Isa::kGfx10},
+    {"gfx1036", Isa::kGfx10},  {"gfx1100", Isa::kGfx11}, {"gfx1101", Isa::kGfx11},
+    {"gfx1102", Isa::kGfx11},  {"gfx1103", Isa::kGfx11}, {"gfx1150", Isa::kGfx115},
+    {"gfx1151", Isa::kGfx115}, {"gfx1200", Isa::kGfx12}, {"gfx1201", Isa::kGfx12},
 };
 
 constexpr std::string_view kFormatNames[] = {
@@ -114,7 +118,7 @@ std::span<const OpcodeRow> opcode_rows() { return kRows; }
 
 const OpcodeRow* find_row(Isa isa, Format format, uint32_t code) {
   if (code >= kCodes) return nullptr;
-  const uint32_t set = isa == Isa::kGfx11 ? 0 : isa == Isa::kGfx115 ? 1 : 2;
+  const auto set = static_cast<uint32_t>(std::countr_zero(static_cast<uint8_t>(isa)));
   const uint16_t row = lookup().index[set][static_cast<size_t>(format)][code];
   return row ? &kRows[row - 1] : nullptr;
 }

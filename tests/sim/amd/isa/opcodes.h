@@ -1,10 +1,11 @@
 #pragma once
-// The instruction sets of RDNA3 and RDNA4 as rows of data: which code of which encoding is which
-// operation, and what its operands may be.
+// The instruction sets of RDNA2, RDNA3 and RDNA4 as rows of data: which code of which encoding is
+// which operation, and what its operands may be.
 //
-// Sources: AMD "RDNA3" and "RDNA4" Instruction Set Architecture reference guides (encodings,
-// opcodes); names, operand widths and accepted operands as LLVM 19's AMDGPU disassembler has them,
-// found by probing it (opcode_rows.inc) and checked against it by tests/unit/sim_amd.
+// Sources: AMD "RDNA2", "RDNA3" and "RDNA4" Instruction Set Architecture reference guides
+// (encodings, opcodes); names, operand widths and accepted operands as LLVM 19's AMDGPU
+// disassembler has them, found by probing it (opcode_rows.inc; opcode_rows_gfx10.inc by
+// make_gfx10_rows.py) and checked against it by tests/unit/sim_amd.
 
 #include <cstdint>
 #include <optional>
@@ -18,9 +19,11 @@ enum class Isa : uint8_t {
   kGfx11 = 1,   ///< gfx1100 … gfx1103
   kGfx115 = 2,  ///< gfx1150, gfx1151: adds SALU float
   kGfx12 = 4,   ///< gfx1200, gfx1201
+  kGfx10 = 8,   ///< gfx1030 … gfx1036
 };
 
-/// The instruction set of "gfx1100", …; nothing for chips that are not RDNA3 or RDNA4.
+/// The instruction set of "gfx1100", …; nothing for chips that are not RDNA2, RDNA3 or
+/// RDNA4.
 std::optional<Isa> isa_of(std::string_view chip);
 
 /// Encoding families, in the order of the tables.
@@ -54,7 +57,8 @@ std::string_view format_name(Format format);
 /// a width in dwords ('1' … '5', '8', 'g' 16; 'h' a 16-bit float, 'i' a 16-bit integer in one
 /// dword). `bits`: for VOP3 and VOP3P, what bits 8 … 15 and 59 … 63 are to the operation: 's' a
 /// modifier, 'S' the scalar destination, '.' ignored, 'x' must be zero, '1' must be one. For VOP1,
-/// VOP2 and VOPC, 'd' says that DPP exists, followed by the same for bits 20 … 23 of its dword.
+/// VOP2 and VOPC, 'd' says that DPP exists ('-': not), followed by the same for bits 20 … 23 of its
+/// dword, and by 'w' where SDWA exists.
 /// 'K': a literal always follows. 'i': the 16-bit immediate matters. 'r': returns the old value
 /// when asked; 'R': always.
 struct OpcodeRow {
@@ -64,6 +68,11 @@ struct OpcodeRow {
   std::string_view name;
   std::string_view operands;
   std::string_view bits;
+  std::string_view renamed = {};  ///< what RDNA3 calls the same; empty: as `name`
+
+  std::string_view meaning() const { return renamed.empty() ? name : renamed; }
+  bool has_dpp() const { return !bits.empty() && bits[0] == 'd'; }
+  bool has_sdwa() const { return bits.size() > 5 && bits[5] == 'w'; }
 
   bool in(Isa isa) const { return (sets & static_cast<uint8_t>(isa)) != 0; }
   bool has(char bit) const { return bits.find(bit) != std::string_view::npos; }

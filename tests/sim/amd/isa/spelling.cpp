@@ -8,7 +8,7 @@ namespace bm::sim::amd {
 namespace {
 
 std::string strip(std::string name) {
-  for (const char* suffix : {"_e64_dpp", "_e32_dpp", "_dpp", "_e32", "_e64"})
+  for (const char* suffix : {"_e64_dpp", "_e32_dpp", "_dpp", "_sdwa", "_e32", "_e64"})
     if (name.size() > std::strlen(suffix) && name.ends_with(suffix)) {
       name.resize(name.size() - std::strlen(suffix));
       break;

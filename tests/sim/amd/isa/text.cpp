@@ -77,6 +77,8 @@ std::string operand_text(const Slot& slot, const Instruction& in) {
 std::string source_text(const Instruction& in, uint32_t index) {
   const Slot& slot = in.src[index];
   std::string text = operand_text(slot, in);
+  if (in.has_high_registers && in.op_sel >> index & 1) text += ".h";
+  if (index < 2 && in.sdwa.sign_extend[index]) return fmt::format("sext({})", text);
   if (in.format() == Format::kVop3P && in.row->name.find("fma_mix") == std::string_view::npos)
     return text;
   const bool mix = in.format() == Format::kVop3P;
@@ -203,8 +205,8 @@ void scalar_operands(Line& line, const Instruction& in) {
 }
 
 void smem_operands(Line& line, const Instruction& in, Isa isa) {
-  if (!in.src[0].dwords) return;
   line.add(in.dst, in);
+  if (!in.src[0].dwords) return;
   line.add(in.src[0], in);
   const MemoryFields& m = in.mem;
   const std::string offset =
@@ -220,10 +222,29 @@ void smem_operands(Line& line, const Instruction& in, Isa isa) {
 
 std::string carry_text(const Slot& slot) { return scalar_name(slot.code, slot.dwords); }
 
+constexpr std::string_view kOmod[] = {"", " mul:2", " mul:4", " div:2"};
+
+void sdwa_text(Line& line, const Instruction& in) {
+  constexpr std::string_view kParts[] = {"BYTE_0", "BYTE_1", "BYTE_2", "BYTE_3",
+                                         "WORD_0", "WORD_1", "DWORD"};
+  constexpr std::string_view kRests[] = {"PAD", "SEXT", "PRESERVE"};
+  if (in.clamp) line.suffix(" clamp");
+  line.suffix(kOmod[in.omod]);
+  if (in.format() != Format::kVopc)
+    line.suffix(fmt::format(" dst_sel:{} dst_unused:UNUSED_{}", kParts[in.sdwa.target],
+                            kRests[in.sdwa.rest]));
+  for (uint32_t i = 0; i < 2; ++i)
+    if (in.src[i].dwords) line.suffix(fmt::format(" src{}_sel:{}", i, kParts[in.sdwa.source[i]]));
+}
+
 void vop12c_operands(Line& line, const Instruction& in) {
   const std::string_view name = in.row->name;
-  if (in.format() == Format::kVopc && !name.starts_with("v_cmpx")) line.add("vcc_lo");
-  line.add(in.dst, in);
+  if (in.format() == Format::kVopc && !in.dst.dwords && !name.starts_with("v_cmpx"))
+    line.add("vcc_lo");
+  if (in.dst.dwords && in.has_high_registers && in.op_sel & 8)
+    line.add(operand_text(in.dst, in) + ".h");
+  else
+    line.add(in.dst, in);
   const bool carry = contains(name, "_co_ci_");
   if (carry) line.add("vcc_lo");
   if (in.src[0].dwords) line.add(source_text(in, 0));
@@ -232,6 +253,7 @@ void vop12c_operands(Line& line, const Instruction& in) {
   if (in.src[1].dwords) line.add(source_text(in, 1));
   if (in.row->has('K') && contains(name, "fmaak")) line.add(k);
   if (carry || name == "v_cndmask_b32") line.add("vcc_lo");
+  if (in.sdwa.on) sdwa_text(line, in);
 }
 
 void vop3_modifiers(Line& line, const Instruction& in) {
@@ -256,7 +278,6 @@ void vop3_modifiers(Line& line, const Instruction& in) {
                          sources + 1));
   }
   if (in.clamp) line.suffix(" clamp");
-  constexpr std::string_view kOmod[] = {"", " mul:2", " mul:4", " div:2"};
   line.suffix(kOmod[in.omod]);
 }
 

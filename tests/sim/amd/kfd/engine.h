@@ -80,6 +80,7 @@ struct QueueSetup {
   uint32_t target_xcc = 0;   ///< of PM4 queues: bits 15:8 of CREATE_QUEUE's percentage
   uint32_t generation = 11;  ///< gfx9 … gfx12
   bool is_gfx9() const { return generation == 9; }
+  bool is_gfx10() const { return generation == 10; }
   bool is_evicted = false;                  ///< never runs
   std::function<void(uint32_t)> interrupt;  ///< with its context
   std::function<void(const Death&)> die;

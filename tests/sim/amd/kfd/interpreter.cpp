@@ -70,7 +70,7 @@ Death death_of(const Fault& fault) {
 
 std::function<std::optional<Death>(DeviceMemory&, const Launch&)> interpreter(
     const std::string& chip, uint64_t max_instructions) {
-  const Isa isa = chip.starts_with("gfx12") ? Isa::kGfx12 : Isa::kGfx11;
+  const Isa isa = isa_of(chip).value_or(Isa::kGfx11);
   return
       [isa, max_instructions](DeviceMemory& memory, const Launch& launch) -> std::optional<Death> {
         Dispatch dispatch;

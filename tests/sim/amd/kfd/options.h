@@ -42,7 +42,7 @@ struct Death {
 };
 
 struct Options {
-  std::string chip = "gfx1100";  ///< gfx942, gfx1100, gfx1102, gfx1201
+  std::string chip = "gfx1100";  ///< gfx942, gfx1030, gfx1100, gfx1102, gfx1201
   uint32_t gpus = 1;
   uint32_t major = 1, minor = 17;  ///< the interface's version
   uint32_t xccs = 1;

@@ -1,6 +1,6 @@
 // PM4 as the compute micro engine runs it. Source: Linux, amdgpu/soc15d.h and nvd.h, PACKET3_*;
-// register offsets: asic_reg/gc/gc_11_0_0_offset.h (and gc_9_4_3, gc_12_0_0: the same addresses
-// once the segment base is added).
+// register offsets: asic_reg/gc/gc_11_0_0_offset.h (and gc_9_4_3, gc_10_3_0, gc_12_0_0: the same
+// addresses once the segment base is added).
 
 #include <algorithm>
 #include <cstring>
@@ -186,7 +186,8 @@ void Queue::dispatch(std::span<const uint32_t> body) {
   const uint32_t users = l.rsrc2 >> 1 & 0x1f;
   for (uint32_t i = 0; i < users && i < 16; ++i) l.user_data.push_back(sh[kUserData + i]);
   l.scratch = (uint64_t{sh[kScratchLo + 1] & 0xff} << 32 | sh[kScratchLo]) << 8;
-  l.scratch_wave_bytes = (sh[kTmpring] >> 12) * (setup_.is_gfx9() ? 1024 : 256);
+  l.scratch_wave_bytes =
+      (sh[kTmpring] >> 12) * (setup_.is_gfx9() || setup_.is_gfx10() ? 1024 : 256);
   l.is_wave32 = (body[3] & 1 << 15) != 0;
   check(!(setup_.is_gfx9() && l.is_wave32), "waves of 32 lanes on gfx9");
   launch(l);

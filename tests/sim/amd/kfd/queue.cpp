@@ -210,6 +210,9 @@ void Queue::run_aql(uint64_t index) {
     l.rsrc1 = d[12];
     l.rsrc2 = d[13];
     const uint32_t properties = d[14] & 0xffff;
+    // The queue object's descriptor of the scratch memory.
+    for (uint32_t i = 0; i < 4 && (properties & 1) != 0; ++i)
+      l.user_data.push_back(load32(setup_.write_pointer - 56 + 144 + i * 4));
     if ((properties & 2) != 0)
       l.user_data.insert(l.user_data.end(),
                          {static_cast<uint32_t>(slot), static_cast<uint32_t>(slot >> 32)});
@@ -222,6 +225,7 @@ void Queue::run_aql(uint64_t index) {
     if ((properties & 16) != 0)
       l.user_data.insert(l.user_data.end(),
                          {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32)});
+    if ((properties & 32) != 0) l.user_data.insert(l.user_data.end(), {0, 0});  // flat scratch
     if ((properties & 64) != 0) l.user_data.push_back(w[6]);
     l.is_wave32 = (properties & 1 << 10) != 0;
     // Scratch comes from the queue object, whose start is 56 bytes before the write index.

@@ -1,4 +1,5 @@
-// SDMA packets. Source: Linux, amdgpu/vega10_sdma_pkt_open.h, sdma_v6_0_0_pkt_open.h.
+// SDMA packets. Source: Linux, amdgpu/vega10_sdma_pkt_open.h, navi10_sdma_pkt_open.h (a copy's
+// count has 22 bits), sdma_v6_0_0_pkt_open.h.
 
 #include <cstring>
 
@@ -18,7 +19,8 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words) {
     case 1: {
       const uint32_t used = need(7);
       check(sub == 0 && words[0] >> 16 == 0, "a copy of another kind");
-      const uint64_t bytes = uint64_t{words[1] & (setup_.is_gfx9() ? 0x3fffff : 0x3fffffff)} + 1;
+      const uint64_t bytes =
+          uint64_t{words[1] & (setup_.is_gfx9() || setup_.is_gfx10() ? 0x3fffff : 0x3fffffff)} + 1;
       check(bytes == uint64_t{words[1]} + 1, "a copy's count has too many bits");
       memory_.read_over_bus(setup_.gpu_id, pair(3));
       write(pair(5), memory_at(pair(3), bytes, false), bytes);

@@ -23,7 +23,8 @@ using namespace bm::sim;
 constexpr std::string_view kUsage =
     "usage: sim-amd [options] COMMAND [ARGUMENT...]\n"
     "Runs COMMAND, unmodified, on a machine whose amdgpu driver and GPUs are simulated.\n"
-    "  --chip NAME       gfx942 gfx1100 gfx1102 gfx1201 (default gfx1100); code runs on RDNA only\n"
+    "  --chip NAME       gfx942 gfx1030 gfx1100 gfx1102 gfx1201 (default gfx1100); code runs on "
+    "RDNA only\n"
     "  --gpus N          number of GPUs (default 1)\n"
     "  --xccs N          chiplets of each (default 1)\n"
     "  --interface N     minor version of the kernel's interface (default 17)\n"
