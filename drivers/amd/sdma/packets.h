@@ -1,9 +1,9 @@
 #pragma once
 // Packets of the copy engine (SDMA): each as a value, its words, and back. Pure.
 //
-// Sources: Linux, drivers/gpu/drm/amd/amdgpu/vega10_sdma_pkt_open.h (4.4.2),
-// navi10_sdma_pkt_open.h (5.2), sdma_v6_0_0_pkt_open.h (6.x) and sdma_v7_0_0_pkt_open.h, SDMA_PKT_*; the fence's memory type as
-// in sdma_v5_2.c and sdma_v6_0.c, sdma_v*_ring_emit_fence().
+// Sources: Linux, drivers/gpu/drm/amd/amdgpu/vega10_sdma_pkt_open.h (4.4.2), navi10_sdma_pkt_open.h
+// (5.2), sdma_v6_0_0_pkt_open.h (6.x) and sdma_v7_0_0_pkt_open.h, SDMA_PKT_*; the fence's memory
+// type as in sdma_v5_2.c and sdma_v6_0.c, sdma_v*_ring_emit_fence().
 
 #include <cstdint>
 #include <span>
