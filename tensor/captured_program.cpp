@@ -173,10 +173,10 @@ void CapturedProgram::keep_old_values(std::span<Tensor* const> arguments) {
   }
   if (options_.outputs != Outputs::kReuse) return;
   for (size_t i = 0; i < outputs_.size(); ++i) {
+    // An argument handed through has no value before the first run of a loaded program.
+    if (outputs_[i].kind != Output::Kind::kOwn) continue;
     const NodePtr& node = results_.tensors[i]->node();
-    if (outputs_[i].kind == Output::Kind::kOwn &&
-        has_lazy_readers(*node, [](const Node*) { return false; }))
-      keep_old_contents(node, {});
+    if (has_lazy_readers(*node, [](const Node*) { return false; })) keep_old_contents(node, {});
   }
 }
 

@@ -187,7 +187,7 @@ constexpr Row kRows[] = {
      "release of the nvidia kernel driver to assume, e.g. 580.105.08; empty: what it says itself",
      set_text<&S::nv_version>, get<&S::nv_version>},
     {"BM_AMD_CUMODE", "1",
-     "kernels for AMD run their work-groups on one compute unit; 0: on a pair of them, gfx11 and "
+     "kernels for AMD run their work-groups on one compute unit; 0: on a pair of them, gfx10 and "
      "later",
      set_bool<&S::amd_cumode>, get<&S::amd_cumode>},
     {"BM_AMD_QUEUE", "",

@@ -55,8 +55,19 @@ Result<std::vector<Part>> parts_of_model(const ExplainOptions& options) {
 }
 
 Result<std::vector<Part>> parts_of_expression(const ExplainOptions& options) {
-  auto tensor = std::make_shared<Tensor>(BM_TRY(parse_expression(options.subject, options.device)));
-  auto recorded = BM_TRY(Recorded::record([&] { tensor->realize(); }));
+  // Made under the recording: what was lazy before a capture is not the capture's to store.
+  auto tensor = std::make_shared<Tensor>();
+  Status parsed;
+  auto recorded = BM_TRY(Recorded::record([&] {
+    auto made = parse_expression(options.subject, options.device);
+    if (!made) {
+      parsed = tl::unexpected(std::move(made.error()));
+      return;
+    }
+    *tensor = std::move(*made);
+    tensor->realize();
+  }));
+  BM_TRY(parsed);
   std::vector<Part> out;
   out.push_back({options.subject, std::move(recorded), {tensor}});
   return out;

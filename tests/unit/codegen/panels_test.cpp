@@ -72,7 +72,7 @@ TEST(Panels, SmallCachesMakeManyBlocks) {
 }
 
 hal::Arch without_avx512() {
-  return test::arch_of({.renderer = "LLVM", .is_native = true, .without = "avx512f"});
+  return test::arch_of({.renderer = "LLVM", .is_native = true, .without = "-avx512f"});
 }
 
 TEST(Panels, RandomProductsOfBytes) {

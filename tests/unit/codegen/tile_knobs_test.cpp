@@ -47,7 +47,9 @@ TEST(TileKnobs, BlocksThatNoCacheHoldsAreNotTaken) {
   const ir::KernelIr k = test::matmul_kernel(2000, 3000, 4000, DType::kF32);
   const Schedule s = schedule_of(k, knobs_of("rtiles=1024 ctiles=1024 depth=4096"));
   ASSERT_TRUE(s.panels);
-  EXPECT_LT(s.panels->row_block, 1024);
+  EXPECT_LT(s.panels->row_block, 1024 * s.panels->rows);
+  const auto packed_bytes = s.panels->row_block * s.panels->products[0].block * 4;
+  EXPECT_LE(packed_bytes, static_cast<int64_t>(test::native_arch().shared_cache_bytes));
 }
 
 /// Whole numbers: every order of additions gives the same sums.

@@ -134,7 +134,8 @@ TEST_P(Rounding, RunningSumsDoNotDrift) {
 
 TEST_P(Rounding, RunningSumsCancelAndKeepWhatIsSmall) {
   // Devices with work-groups add float32 in blocks of blocks.
-  if (device() == "CL") GTEST_SKIP() << "long sums are kept in float64 on CPUs";
+  if (!device().starts_with("CPU") && device() != "REF")
+    GTEST_SKIP() << "long sums are kept in float64 on CPUs";
   // 2^24 swallows every 0.5 in float32.
   Doubles v(3000, 0.5);
   v.front() = 0x1p24;

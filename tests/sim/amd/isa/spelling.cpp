@@ -29,7 +29,8 @@ std::string normal(std::string text) {
                                            "s_getreg_b32",       "s_setreg_b32",
                                            "s_setreg_imm32_b32", "ds_swizzle_b32",
                                            "s_endpgm",           "s_set_inst_prefetch_distance",
-                                           "s_clause",           "s_round_mode"};
+                                           "s_inst_prefetch",    "s_clause",
+                                           "s_round_mode"};
   if (name.find("wait") != std::string::npos && name.starts_with("s_")) return name;
   for (const std::string_view plain : kNumbers)
     if (plain == name) return name;
