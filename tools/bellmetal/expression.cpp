@@ -4,7 +4,10 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <optional>
 #include <vector>
+
+#include "tensor/capture_scope.h"
 
 namespace bm::cli {
 namespace {
@@ -166,6 +169,9 @@ class Parser {
                                    "u16", "i32", "u32",  "i64", "u64", "bool"};
     for (size_t i = 0; i < kTypes.size(); ++i)
       if (dtype == kNames[i]) {
+        // An input has its contents before whatever records what is computed of it.
+        std::optional<CaptureScope::Suspension> outside;
+        if (CaptureScope* capture = CaptureScope::current()) outside.emplace(*capture);
         Tensor t = Tensor::zeros(shape, kTypes[i], device_).contiguous();
         return t.realize();
       }

@@ -165,9 +165,10 @@ TEST_F(Amd, MatrixInstructionsAreUsedWhereTheyExist) {
       ASSERT_TRUE(text) << text.error().message;
       const bool is_matrix = text->assembly.find("_16x16x") != std::string::npos;
       EXPECT_EQ(is_matrix, has_matrix && row.in != DType::kF32) << chip;
-      if (is_matrix)
+      if (is_matrix) {
         EXPECT_NE(text->assembly.find(is_gfx9 ? row.mfma : row.wmma), std::string::npos)
             << chip << ' ' << dtype_name(row.in);
+      }
       EXPECT_EQ(text->assembly.find("scratch_"), std::string::npos) << chip << ": spills";
     }
   }
