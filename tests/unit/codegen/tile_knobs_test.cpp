@@ -25,7 +25,8 @@ Schedule schedule_of(const ir::KernelIr& kernel, const Knobs& knobs) {
 }
 
 TEST(TileKnobs, PanelsHaveTheTileAskedFor) {
-  const ir::KernelIr k = test::matmul_kernel(200, 300, 100, DType::kF32);
+  // 128: two blocks of K of the length asked for, whatever they are rounded to.
+  const ir::KernelIr k = test::matmul_kernel(200, 300, 128, DType::kF32);
   const Schedule s = schedule_of(k, knobs_of("trows=5 tvectors=1 rtiles=3 ctiles=2 depth=64"));
   ASSERT_TRUE(s.panels);
   EXPECT_EQ(s.panels->rows, 5u);
