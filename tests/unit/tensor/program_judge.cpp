@@ -2,7 +2,9 @@
 //
 // Values are computed in float64 on the reference device. The bound of a step is measured, not
 // derived: the step runs again with its operands moved by their bounds, all up, all down and twice
-// at random, and what that does to the result is added to the rounding of the step itself. A result
+// at random (sums: also neighbors apart, and more often at random, since only elements moved apart
+// move a variance), and what that does to the result is added to the rounding of the step itself.
+// A result
 // that jumps within those bounds has no bound: it is hidden (the program replaces it by 0) or the
 // step is not made.
 #include <algorithm>
@@ -135,13 +137,17 @@ bool is_ordered(const Judged& x, int64_t axis) {
   return true;
 }
 
+/// Signs of a move; the others are 1 and -1.
+constexpr int kRandom = 0, kApart = 2;
+
 Tensor moved(const Judged& x, double more, int sign, uint64_t salt) {
   if (!is_float(x.dtype)) return x.truth;
   std::vector<double> v = x.values;
   uint64_t state = salt * 0x9e3779b97f4a7c15ULL + 77;
   for (size_t k = 0; k < v.size(); ++k) {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    const double s = sign != 0 ? sign : (state >> 62 & 1) != 0 ? 1 : -1;
+    const bool is_up = sign == kApart ? k % 2 == 0 : (state >> 62 & 1) != 0;
+    const double s = sign == 1 || sign == -1 ? sign : is_up ? 1 : -1;
     v[k] += s * (x.error[k] + more * std::fabs(v[k]));
   }
   return tensor_of(v, shape_of(x.shape), DType::kF64, "REF");
@@ -242,7 +248,8 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
   std::vector<double> most(value.size(), 0);
   const auto has_floats =
       std::any_of(args.begin(), args.end(), [](const Judged* a) { return is_float(a->dtype); });
-  for (int sample = 0; sample < 4 && has_floats && (!is_exact || f.in != 0); ++sample) {
+  const int samples = row.noise == Noise::kSum ? 9 : 4;
+  for (int sample = 0; sample < samples && has_floats && (!is_exact || f.in != 0); ++sample) {
     std::vector<Tensor> near;
     for (size_t k = 0; k < args.size(); ++k) {
       // Two operands: every combination of up and down.
@@ -251,7 +258,8 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
                        : is_pair  ? (k == 0) == (sample == 2) ? 1 : -1
                                   : 0;
       const bool is_random = sample >= 2 && (!is_pair || row.noise == Noise::kSum);
-      near.push_back(moved(*args[k], f.in * unit_of(args[k]->dtype), is_random ? 0 : sign,
+      const int direction = !is_random ? sign : sample == 4 ? kApart : kRandom;
+      near.push_back(moved(*args[k], f.in * unit_of(args[k]->dtype), direction,
                            static_cast<uint64_t>(sample) * 8 + k));
     }
     const std::vector<double> other = numbers(run_row(step, near, true));
@@ -259,6 +267,18 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
       const double apart = std::fabs(other[i] - value[i]);
       most[i] = std::max(most[i], std::isnan(apart) ? HUGE_VAL : apart);
     }
+  }
+  // No move of one makes two numbers equal that could be: == and != jump there all the same.
+  std::vector<double> may_be_equal;
+  if (row.noise == Noise::kStep && args.size() == 2 && is_float(args[0]->dtype) &&
+      is_float(args[1]->dtype)) {
+    const auto errors = [](const Judged& j) {
+      return tensor_of(j.error, shape_of(j.shape), DType::kF64, "REF");
+    };
+    const Tensor apart = (args[0]->truth - args[1]->truth).abs();
+    const Tensor room = errors(*args[0]) + errors(*args[1]);
+    may_be_equal = numbers(((apart <= room) & (room > 0.0)).cast(DType::kF64));
+    if (may_be_equal.size() != value.size()) may_be_equal.clear();
   }
   double largest = 0;
   for (const double v : value) largest = std::max(largest, std::fabs(v));
@@ -269,7 +289,7 @@ std::optional<Judged> judge_step(const Step& step, const std::vector<const Judge
   hidden->assign(value.size(), false);
   for (size_t i = 0; i < value.size(); ++i) {
     if (!is_real || row.noise == Noise::kStep) {
-      (*hidden)[i] = most[i] != 0;
+      (*hidden)[i] = most[i] != 0 || (!may_be_equal.empty() && may_be_equal[i] != 0);
       most[i] = 0;
       continue;
     }
