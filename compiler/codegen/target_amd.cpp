@@ -26,6 +26,11 @@ struct AmdRow {
   DotForm dots;
 };
 constexpr std::array kAmdRows = {
+    // Code only (DEV=NULL::gfx90a): drivers/amd has no rows for them. Their matrix instructions have
+    // other shapes than CDNA3's, and are not used.
+    AmdRow{"gfx906", 64, false, 64 << 10, 11, MatrixForm::kNone, DotForm::kSigned},
+    AmdRow{"gfx908", 64, false, 64 << 10, 11, MatrixForm::kNone, DotForm::kSigned},
+    AmdRow{"gfx90a", 64, false, 64 << 10, 13, MatrixForm::kNone, DotForm::kSigned},
     AmdRow{"gfx942", 64, false, 64 << 10, 17, MatrixForm::kMfma, DotForm::kSigned},
     AmdRow{"gfx950", 64, false, 160 << 10, 20, MatrixForm::kMfma, DotForm::kSigned},
     AmdRow{"gfx1030", 32, true, 64 << 10, 11, MatrixForm::kNone, DotForm::kSigned},

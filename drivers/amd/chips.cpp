@@ -10,9 +10,10 @@ namespace bm::amd {
 namespace {
 
 // Save areas. Source: Linux, drivers/gpu/drm/amd/amdkfd/kfd_queue.c, kfd_get_vgpr_size_per_cu() and
-// CNTL_STACK_BYTES_PER_WAVE.
+// CNTL_STACK_BYTES_PER_WAVE; the limit of gfx10: kfd_queue_ctx_save_restore_size().
 constexpr SaveArea kSaveMi300{0x80000, 0x4000, 8};
 constexpr SaveArea kSaveLarge{0x60000, 0x4000, 12}, kSaveSmall{0x40000, 0x4000, 12};
+constexpr SaveArea kSaveGfx10{0x40000, 0x4000, 12, 0x7000};
 
 // The forms a generation is made of. Scratch units and register granules: LLVM,
 // AMDGPUUsage.rst, "compute_pgm_rsrc1 for GFX6-GFX12" and "Private Segment Buffer"; LDS: the same,
@@ -65,7 +66,7 @@ constexpr ChipRow kGfx10{
     .scratch_wave_size = kGc1030ComputeTmpringSizeWavesize,
     .is_scratch_per_engine = false,
     .needs_privilege = false,
-    .save = kSaveSmall,
+    .save = kSaveGfx10,
     .validated = false,
 };
 constexpr ChipRow kGfx11{

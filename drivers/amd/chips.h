@@ -36,6 +36,7 @@ struct RegisterField {
 struct SaveArea {
   uint32_t vgpr_bytes, sgpr_bytes;
   uint32_t control_bytes_per_wave;
+  uint32_t control_limit = UINT32_MAX;  ///< bytes of the control stack that the hardware can use
 };
 
 struct ChipRow {

@@ -192,8 +192,9 @@ SaveSizes save_sizes(const Node& node, const ChipRow& chip) {
       chip.lds_bytes > kLds ? static_cast<uint32_t>(node.get("lds_size_in_kb", 64)) << 10 : kLds;
   const uint32_t per_cu = chip.save.vgpr_bytes + chip.save.sgpr_bytes + lds + kHardwareRegisters;
   SaveSizes sizes;
-  sizes.control_stack = align_up(kHeader + waves * chip.save.control_bytes_per_wave + 8,
-                                 static_cast<uint32_t>(kPage));
+  sizes.control_stack = std::min(align_up(kHeader + waves * chip.save.control_bytes_per_wave + 8,
+                                          static_cast<uint32_t>(kPage)),
+                                 chip.save.control_limit);
   sizes.save = sizes.control_stack + align_up(cus * per_cu, static_cast<uint32_t>(kPage));
   sizes.debug = align_up(waves * kDebugPerWave, kDebugAlign);
   // Kernels from 7.2 on tell; what they tell is what they compare with.

@@ -431,7 +431,7 @@ TEST(Kfd, EveryCallFailsOnce) {
 }
 
 TEST(KfdTopology, SaveAreasFollowTheKernelToTheByte) {
-  for (const char* name : {"gfx942", "gfx1100", "gfx1102", "gfx1201"}) {
+  for (const char* name : {"gfx942", "gfx1030", "gfx1100", "gfx1102", "gfx1201"}) {
     for (const uint32_t xccs : {1u, 8u}) {
       FakeKfd system({.chip = name, .xccs = xccs});
       const auto nodes = read_nodes(system).value();
@@ -443,6 +443,20 @@ TEST(KfdTopology, SaveAreasFollowTheKernelToTheByte) {
       EXPECT_EQ(sizes.debug, want.debug) << name;
     }
   }
+}
+
+/// 80 compute units of 32 waves would need eight pages; the kernel refuses queues with more than
+/// seven on generation 10.
+TEST(KfdTopology, ControlStacksOfGfx10AreLimitedByTheHardware) {
+  Node node;
+  node.properties = {{"simd_count", 160},
+                     {"simd_per_cu", 2},
+                     {"array_count", 8},
+                     {"simd_arrays_per_engine", 2},
+                     {"gfx_target_version", 100300}};
+  EXPECT_EQ(save_sizes(node, *find_chip("gfx1030")).control_stack, 0x7000u);
+  node.properties["simd_count"] = 64;
+  EXPECT_EQ(save_sizes(node, *find_chip("gfx1032")).control_stack, 0x4000u);
 }
 
 TEST(KfdTopology, WhatTheKernelTellsWins) {
