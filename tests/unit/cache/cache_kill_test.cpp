@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <fcntl.h>
 #include <random>
 #include <spawn.h>
@@ -51,14 +53,20 @@ bool kill_after(Hammer& hammer, int operations) {
   return is_running;
 }
 
+/// BM_CACHE_KILLS: so many instead of 60 (10,000 in the long run).
+int number_of_kills() {
+  const char* text = std::getenv("BM_CACHE_KILLS");
+  return text == nullptr ? 60 : std::max(1, std::atoi(text));
+}
+
 TEST(DiskCacheKilled, EightProcessesKilledAtRandomNeverLeaveAWrongPayload) {
-  constexpr int kKills = 60;
+  const int kills = number_of_kills();
   const TemporaryDirectory temporary;
   std::minstd_rand random(12345);
   std::array<Hammer, 8> hammers;
   int seed = 0;
   for (Hammer& hammer : hammers) hammer = start_hammer(temporary.path(), seed++);
-  for (int i = 0; i < kKills; ++i) {
+  for (int i = 0; i < kills; ++i) {
     Hammer& victim = hammers[random() % hammers.size()];
     ASSERT_TRUE(kill_after(victim, static_cast<int>(random() % 60)));
     victim = start_hammer(temporary.path(), seed++);
