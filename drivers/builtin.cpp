@@ -53,6 +53,7 @@ constexpr DriverInfo kDrivers[] = {
      .help = "OpenCL: package ocl-icd-libopencl1 and a driver for it, e.g. pocl-opencl-icd or the "
              "vendor's ICD",
      .count = cl::count_units,
+     .installed = cl::installed,
      .open = cl::open_device},
     {.name = "NULL",
      .interfaces = nullptr,

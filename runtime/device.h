@@ -71,8 +71,12 @@ std::vector<Device*> opened_devices();
 struct DeviceListing {
   std::string name, driver, description, renderer, arch, problem;
   bool is_usable = false;
+  /// False: the driver was not asked, since that loads a vendor's whole driver; one row stands for
+  /// all its units, and is_usable says whether one is installed.
+  bool is_asked = true;
   uint64_t memory_total = 0;
 };
+/// Every unit of every driver, opened.
 std::vector<DeviceListing> list_devices();
 
 }  // namespace bm::runtime

@@ -233,7 +233,22 @@ Result<Device*> DeviceManager::open_default() {
               reasons.empty() ? ": this build has no drivers" : reasons);
 }
 
-void DeviceManager::list_driver(const hal::DriverInfo& driver, std::vector<DeviceListing>& out) {
+void DeviceManager::list_driver(const hal::DriverInfo& driver, Ask ask,
+                                std::vector<DeviceListing>& out) {
+  if (ask == Ask::kCheap && driver.installed != nullptr) {
+    const Result<std::string> installed = driver.installed();
+    if (!installed || !installed->empty()) {
+      DeviceListing row;
+      row.name = row.driver = driver.name;
+      row.is_asked = false;
+      row.is_usable = installed.has_value();
+      (installed ? row.description : row.problem) =
+          installed ? *installed : installed.error().message;
+      const auto renderers = split_words(driver.renderers ? driver.renderers : "");
+      if (installed && !renderers.empty()) row.renderer = renderers.front();
+      return out.push_back(std::move(row));
+    }
+  }
   const Result<uint32_t> count = driver.count("");
   if (!count || *count == 0) {
     DeviceListing missing;
@@ -261,9 +276,9 @@ void DeviceManager::list_driver(const hal::DriverInfo& driver, std::vector<Devic
   }
 }
 
-std::vector<DeviceListing> DeviceManager::list() {
+std::vector<DeviceListing> DeviceManager::list(Ask ask) {
   std::vector<DeviceListing> out;
-  for (const hal::DriverInfo& driver : drivers_) list_driver(driver, out);
+  for (const hal::DriverInfo& driver : drivers_) list_driver(driver, ask, out);
   return out;
 }
 

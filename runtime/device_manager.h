@@ -37,8 +37,9 @@ class DeviceManager {
   /// reason.
   Result<Device*> open_default();
   Result<ResolvedTarget> resolve(std::string_view name) const;
-  /// Opens what can be opened.
-  std::vector<DeviceListing> list();
+  enum class Ask { kAll, kCheap };
+  /// Opens what can be opened; with kCheap, drivers that tell what is installed are not asked more.
+  std::vector<DeviceListing> list(Ask ask = Ask::kAll);
 
  private:
   struct Entry {
@@ -48,7 +49,7 @@ class DeviceManager {
   std::vector<std::string_view> driver_names() const;
   Result<Target> defaults_for(const Target& asked) const;
   Result<std::unique_ptr<Device>> open_unit(const ResolvedTarget& resolved);
-  void list_driver(const hal::DriverInfo& driver, std::vector<DeviceListing>& out);
+  void list_driver(const hal::DriverInfo& driver, Ask ask, std::vector<DeviceListing>& out);
 
   /// What targets that differ in their renderer share.
   struct Unit {

@@ -101,6 +101,13 @@ Result<uint32_t> count_units(std::string_view interface) {
   return static_cast<uint32_t>(BM_TRY(list_units(*api)).size());
 }
 
+Result<std::string> installed() {
+  // A library that is named may be a driver itself, and has nothing to be looked for.
+  if (!settings().cl_library.empty()) return std::string();
+  BM_TRY(load_api({}));
+  return installed_icds();
+}
+
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch) {
   BM_TRY(check_interface(interface));

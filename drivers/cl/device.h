@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,10 @@ struct Api;
 
 /// Devices of all platforms. Errors: kNotFound naming the package (no loader, no platform).
 Result<uint32_t> count_units(std::string_view interface);
+
+/// Drivers by the files that name them; loads the ICD loader, but none of them. "" where files do
+/// not tell (BM_CL_LIBRARY). Errors: as above.
+Result<std::string> installed();
 
 /// `index`: platforms in the loader's order, devices within. `arch`: an OpenCL C version the device
 /// has ("opencl_c_1.2"), empty: its newest. BM_CL_LIBRARY, BM_CL_SVM and BM_WAIT_TIMEOUT_MS are

@@ -146,6 +146,9 @@ struct DriverInfo {
   /// Number of physical units; must not open or disturb them. `interface` empty: the first that
   /// works.
   Result<uint32_t> (*count)(std::string_view interface);
+  /// What is installed, by files alone, e.g. "pocl.icd (libpocl.so.2)"; "" if files do not tell.
+  /// nullptr where `count` is as cheap; never loads a library that brings more than itself.
+  Result<std::string> (*installed)() = nullptr;
   /// Opens unit `index`. `arch`: requested architecture or empty.
   Result<std::unique_ptr<Device>> (*open)(std::string_view interface, uint32_t index,
                                           std::string_view arch);

@@ -243,6 +243,24 @@ class Usage(unittest.TestCase):
         for name in ("CPU", "NULL", "REF"):
             self.assertIn(name, names)
 
+    def test_a_plain_listing_loads_no_opencl_driver(self):
+        """An ICD may bring a compiler of 60 MB; its file tells that it is installed."""
+        done = run("devices", "--json", env={"LD_DEBUG": "files"})
+        row = next(d for d in json.loads(done.stdout)["devices"] if d["driver"] == "CL")
+        for library in (b"libpocl", b"libLLVM", b"libclang"):
+            self.assertNotIn(library, done.stderr)
+        asked = run_json("devices", "CL")["devices"]
+        self.assertTrue(all(d["asked"] for d in asked))
+        self.assertEqual(row["usable"], asked[0]["usable"])
+        if row["usable"]:
+            self.assertFalse(row["asked"])
+            self.assertRegex(row["description"], r"^installed: \w.*\.icd \(")
+            self.assertIn("bellmetal devices CL", run("devices").stdout.decode())
+        # Where the environment names drivers only the loader knows what comes of it.
+        row = next(d for d in run_json("devices", env={"OCL_ICD_VENDORS": "/nonexistent"})["devices"] if d["driver"] == "CL")
+        self.assertTrue(row["asked"])
+        self.assertFalse(row["usable"])
+
     def test_drivers_that_are_not_asked_load_nothing(self):
         """An OpenCL driver brings a compiler: most of the memory of `devices`."""
         done = run("devices", "cpu", "REF", "--json", env={"LD_DEBUG": "files"})

@@ -23,6 +23,7 @@ int print_devices_json(const std::vector<DeviceListing>& devices) {
                                   {"driver", d.driver},
                                   {"description", d.description},
                                   {"usable", d.is_usable},
+                                  {"asked", d.is_asked},
                                   {"renderer", d.renderer},
                                   {"arch", d.arch},
                                   {"memory_bytes", d.memory_total}};
@@ -33,9 +34,16 @@ int print_devices_json(const std::vector<DeviceListing>& devices) {
   return kOk;
 }
 
-/// Units of the drivers of these names, upper case. The others are not asked, so that what they
-/// load (an OpenCL driver brings a compiler of its own) stays away. Errors: kInvalidArgument.
+/// Units of the drivers of these names, upper case; without names of all, but those whose asking
+/// loads much (an OpenCL driver brings a compiler of its own) are looked for on disk only.
+/// Errors: kInvalidArgument.
 Result<std::vector<DeviceListing>> list_some(const std::vector<std::string>& names) {
+  if (names.empty()) {
+    auto manager = std::make_unique<runtime::DeviceManager>(hal::builtin_drivers());
+    std::vector<DeviceListing> all = manager->list(runtime::DeviceManager::Ask::kCheap);
+    keep_forever(std::move(manager));
+    return all;
+  }
   auto table = std::make_unique<std::vector<hal::DriverInfo>>();
   std::vector<std::string_view> known;
   for (hal::DriverInfo driver : hal::builtin_drivers()) {
@@ -61,8 +69,7 @@ Result<std::vector<DeviceListing>> list_some(const std::vector<std::string>& nam
 
 int run_devices(std::vector<std::string> drivers, bool as_json) {
   for (std::string& name : drivers) name = runtime::upper_case(name);
-  const Result<std::vector<DeviceListing>> listed =
-      drivers.empty() ? runtime::list_devices() : list_some(drivers);
+  const Result<std::vector<DeviceListing>> listed = list_some(drivers);
   if (!listed) return report(listed.error(), as_json);
   const std::vector<DeviceListing>& devices = *listed;
   if (as_json) return print_devices_json(devices);
@@ -72,8 +79,10 @@ int run_devices(std::vector<std::string> drivers, bool as_json) {
     const std::string memory = d.memory_total > 0 ? human_bytes(d.memory_total) : "-";
     // Styled last cells do not disturb the columns: nothing is aligned after them.
     const std::string what =
-        d.is_usable ? d.description
-                    : styled(fmt::format("not usable: {}", d.problem), Style::kYellow, color);
+        !d.is_usable ? styled(fmt::format("not usable: {}", d.problem), Style::kYellow, color)
+        : d.is_asked ? d.description
+                     : fmt::format("{}; not asked: \"bellmetal devices {}\" lists its devices",
+                                   d.description, d.driver);
     table.add({d.name, d.renderer.empty() ? "-" : d.renderer, d.arch.empty() ? "-" : d.arch, memory,
                what});
   }

@@ -1,5 +1,11 @@
 // Finding and naming devices.
 
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "drivers/cl/info.h"
 #include "runtime/device_manager.h"
 #include "tests/unit/cl/rig.h"
 
@@ -37,6 +43,48 @@ TEST(OpenClDevice, LibraryThatIsNoLoaderIsRefusedByName) {
   ASSERT_FALSE(count);
   EXPECT_EQ(count.error().code, Code::kUnsupported);
   EXPECT_NE(count.error().message.find("lacks cl"), std::string::npos);
+}
+
+/// A folder of .icd files, removed with this.
+struct IcdFolder {
+  std::string path = ::testing::TempDir() + "icd-XXXXXX";
+  IcdFolder() { EXPECT_NE(mkdtemp(path.data()), nullptr); }
+  ~IcdFolder() { std::filesystem::remove_all(path); }
+  void write(const char* name, std::string_view text) const {
+    std::ofstream(path + "/" + name) << text;
+  }
+};
+
+TEST(InstalledIcds, AreNamedByTheFilesThatTheLoaderReads) {
+  for (const char* name : {"OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES"})
+    if (std::getenv(name) != nullptr) GTEST_SKIP() << name << " is set";
+  const IcdFolder folder;
+  const auto none = installed_icds(folder.path);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kNotFound);
+  EXPECT_NE(none.error().message.find("pocl-opencl-icd"), std::string::npos);
+  EXPECT_FALSE(installed_icds(folder.path + "/nowhere"));
+
+  folder.write("gone.icd", "/nowhere/libgone.so.1\n");
+  folder.write("empty.icd", "");
+  folder.write("README", "libnot.so\n");
+  const auto missing = installed_icds(folder.path);
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("gone.icd (/nowhere/libgone.so.1)"), std::string::npos);
+  EXPECT_NE(missing.error().message.find("empty.icd (names no library)"), std::string::npos);
+  EXPECT_EQ(missing.error().message.find("libnot"), std::string::npos);
+
+  folder.write("b.icd", "libb.so.1 \r\nsecond line");
+  folder.write("a.icd", "liba.so.1");
+  const auto both = installed_icds(folder.path);
+  ASSERT_TRUE(both) << both.error().message;
+  EXPECT_EQ(*both, "installed: a.icd (liba.so.1), b.icd (libb.so.1)");
+
+  setenv("OCL_ICD_VENDORS", "/elsewhere", 1);
+  const auto overridden = installed_icds(folder.path);
+  unsetenv("OCL_ICD_VENDORS");
+  ASSERT_TRUE(overridden);
+  EXPECT_EQ(*overridden, "");
 }
 
 cl_int no_platforms(cl_uint, cl_platform_id*, cl_uint*) { return -1001; }
