@@ -36,5 +36,20 @@ install(TARGETS bellmetal RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md
   ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# Bill of materials of the files as they are installed. Only Debian's tools know their packages.
+find_program(BM_DPKG dpkg-query)
+find_program(BM_SBOM_PYTHON python3)
+if(BM_DPKG AND BM_SBOM_PYTHON AND NOT BM_SANITIZE)
+  set(bm_sbom_files $<TARGET_FILE:bellmetal>)
+  if(TARGET bm_llvm_plugin)
+    list(APPEND bm_sbom_files $<TARGET_FILE:bm_llvm_plugin>)
+  endif()
+  install(CODE "
+    execute_process(COMMAND ${BM_SBOM_PYTHON} ${PROJECT_SOURCE_DIR}/tools/sbom --out ${CMAKE_BINARY_DIR}/bellmetal.spdx.json
+      ${bm_sbom_files} COMMAND_ERROR_IS_FATAL ANY)")
+  install(FILES ${CMAKE_BINARY_DIR}/bellmetal.spdx.json DESTINATION ${CMAKE_INSTALL_DOCDIR})
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/models/bundled/licence.gguf
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bellmetal)

@@ -26,6 +26,7 @@ namespace {
 
 /// Enough to clean up what vectors in registers and loops with known trips need. Vectorisers stay
 /// out: lanes and the order of float operations were decided before.
+constexpr char kBranchProtection[] = "cf-protection-branch";
 constexpr const char* kPasses =
     "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),gvn,"
     "instcombine<no-verify-fixpoint>,simplifycfg,loop(loop-deletion)),globaldce";
@@ -176,6 +177,12 @@ BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* ou
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
   LLVMSetModuleDataLayout(module.get(), layout);
   LLVMDisposeTargetData(layout);
+  // The program carries the mark of indirect branch tracking, and kernels are called through
+  // pointers: each entry starts with endbr64 (LLVM 19, X86IndirectBranchTracking.cpp).
+  if (std::strncmp(request->triple, "x86_64", 6) == 0)
+    LLVMAddModuleFlag(module.get(), LLVMModuleFlagBehaviorOverride, kBranchProtection,
+                      sizeof kBranchProtection - 1,
+                      LLVMValueAsMetadata(LLVMConstInt(LLVMInt32TypeInContext(context.get()), 1, 0)));
   if (LLVMVerifyModule(module.get(), LLVMReturnStatusAction, &message))
     return fail(error, take(message));
   LLVMDisposeMessage(message);
