@@ -80,7 +80,10 @@ struct Node {
   Gone gone = Gone::kNo;
 
   bool is_realized() const { return kind == NodeKind::kBuffer; }
-  ~Node();  // iterative: long chains must not recurse
+  Node() = default;
+  Node(const Node&) = default;
+  Node(Node&&) = default;  // the destructor would take it away: every new node would be copied
+  ~Node();                 // iterative: long chains must not recurse
 };
 
 bool is_movement(NodeKind kind);

@@ -84,7 +84,7 @@ Node::~Node() {
 
 namespace {
 
-Tensor make(Node node) {
+Tensor make(Node&& node) {
   auto n = std::make_shared<Node>(std::move(node));
   max_elements(n->shape);
   register_reader(n);

@@ -39,7 +39,10 @@ class Sharer {
     out_.first.assign(kernel_.params.size(), 0);
     find();
     for (size_t p = 0; moves_ && p < kernel_.params.size(); ++p) move_param(p);
-    if (!constants_.empty() || has_moved_ || fills()) rebuild_all();
+    if (!constants_.empty() || has_moved_ || (fills() && !is_plain_fill()))
+      rebuild_all();
+    else if (fills())
+      fill_with_variable();
     return std::move(out_);
   }
 
@@ -48,6 +51,19 @@ class Sharer {
   bool fills() const {
     return kernel_.stores.size() == 1 && kernel_.stores[0].value->is_const() &&
            kernel_.stores[0].value->dtype != DType::kBool;
+  }
+
+  /// A fill of one range from its first element: no operation in it whose operands have an order.
+  bool is_plain_fill() const {
+    const ir::Store& store = kernel_.stores[0];
+    return kernel_.graph && store.index->op == Op::kRange && !store.gate;
+  }
+
+  /// Most eager fills: as rebuild_all, for less than a quarter of its time.
+  void fill_with_variable() {
+    ir::Store& store = kernel_.stores[0];
+    add_variable(*kernel_.graph, store.value);
+    store.value = variable_.at(store.value);
   }
 
   std::vector<const Node*> order() const {

@@ -28,18 +28,24 @@ std::string_view reduce_op_name(ReduceOp op) {
 }
 
 std::vector<const Node*> topological(std::span<const Node* const> roots) {
+  // Most kernels are small, and every eager operation asks several times: a set allocates per node.
+  constexpr size_t kFew = 32;
   std::vector<const Node*> order;
-  std::unordered_set<const Node*> seen;
-  std::vector<const Node*> stack;
-  for (const Node* root : roots)
-    if (root && seen.insert(root).second) stack.push_back(root);
-  while (!stack.empty()) {
-    const Node* n = stack.back();
-    stack.pop_back();
+  order.reserve(kFew);
+  std::unordered_set<const Node*> seen;  // all of `order` once there are more than a few
+  const auto add = [&](const Node* n) {
+    if (order.size() < kFew) {
+      if (std::find(order.begin(), order.end(), n) != order.end()) return;
+    } else {
+      if (seen.empty()) seen.insert(order.begin(), order.end());
+      if (!seen.insert(n).second) return;
+    }
     order.push_back(n);
-    for (const Node* s : n->src)
-      if (seen.insert(s).second) stack.push_back(s);
-  }
+  };
+  for (const Node* root : roots)
+    if (root) add(root);
+  for (size_t i = 0; i < order.size(); ++i)
+    for (const Node* s : order[i]->src) add(s);
   // Ids grow from sources to users, so sorting by id is a topological order.
   std::sort(order.begin(), order.end(), [](const Node* a, const Node* b) { return a->id < b->id; });
   return order;
