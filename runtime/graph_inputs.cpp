@@ -80,18 +80,15 @@ bool InputTable::overlaps(const std::vector<Range>& sorted, const Range& range) 
   return it != sorted.end() && it->device == range.device && it->begin < range.end;
 }
 
-Status InputTable::check_slot(size_t slot, const Buffer& input) const {
+Status InputTable::explain_misfit(size_t slot, const Buffer& input) const {
   const Slot& expected = slots_[slot];
   if (!input.has_storage()) return fail(Code::kInvalidArgument, "input {} has no memory", slot);
   if (input.size < expected.bytes) {
     return fail(Code::kInvalidArgument, "input {} has {} bytes, the graph uses {}", slot,
                 input.size, expected.bytes);
   }
-  if (&input.device() != expected.device) {
-    return fail(Code::kInvalidArgument, "input {} is on {}, the graph was captured on {}", slot,
-                input.device().name(), expected.device->name());
-  }
-  return {};
+  return fail(Code::kInvalidArgument, "input {} is on {}, the graph was captured on {}", slot,
+              input.device().name(), expected.device->name());
 }
 
 Status InputTable::bind(std::span<const Buffer> inputs, std::span<uint64_t> addresses) {
@@ -100,9 +97,14 @@ Status InputTable::bind(std::span<const Buffer> inputs, std::span<uint64_t> addr
                 slots_.size());
   bool is_changed = !is_bound_;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (slots_[i].device == nullptr) continue;
-    BM_TRY(check_slot(i, inputs[i]));
-    addresses[i] = hal::raw(inputs[i].va());
+    const Slot& slot = slots_[i];
+    const Buffer& input = inputs[i];
+    if (slot.device == nullptr) continue;
+    const bool is_fit =
+        input.has_storage() && input.size >= slot.bytes && &input.device() == slot.device;
+    if (!is_fit) [[unlikely]]
+      return explain_misfit(i, input);
+    addresses[i] = hal::raw(input.va());
     is_changed |= addresses[i] != bound_[i];
   }
   if (!is_changed) [[likely]]

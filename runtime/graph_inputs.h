@@ -42,7 +42,8 @@ class InputTable {
   };
   static bool overlaps(const std::vector<Range>& sorted, const Range& range);
   static void merge(std::vector<Range>& ranges);
-  Status check_slot(size_t slot, const Buffer& input) const;
+  /// The error for an input without memory, with too little, or on another device.
+  Status explain_misfit(size_t slot, const Buffer& input) const;
   Status check_aliases(std::span<const uint64_t> addresses);
   Status check_captured(size_t slot, uint64_t address) const;
   Status check_pair(size_t a, size_t b, std::span<const uint64_t> addresses) const;

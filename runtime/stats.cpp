@@ -22,7 +22,9 @@ namespace {
 /// them.
 struct State {
   std::atomic<uint64_t> kernels{0}, operations{0}, bytes{0}, timed_ns{0};
-  std::mutex mutex;  // the rest is only touched when DEBUG >= 2
+  std::mutex counters_mutex;
+  std::unordered_set<LaunchCounter*> counters;  // whose launches are not in the numbers above
+  std::mutex mutex;                             // the rest is only touched when DEBUG >= 2
   std::unordered_set<std::string> seen;
 };
 
@@ -66,6 +68,32 @@ void print(const Launch& launch, uint64_t sequence, int64_t total_ns) {
 
 bool is_timing() { return settings().debug >= 2 || profiler().is_on(); }
 
+void LaunchCounter::start(const Launch& launch) {
+  each_ = {.kernels = launch.calls,
+           .operations = to_count(launch.flops),
+           .bytes = to_count(launch.bytes)};
+  State& s = state();
+  const std::lock_guard lock(s.counters_mutex);
+  s.counters.insert(this);
+}
+
+LaunchCounter::~LaunchCounter() {
+  State& s = state();
+  const std::lock_guard lock(s.counters_mutex);
+  if (s.counters.erase(this) == 0) return;
+  const Counters all = sum();
+  s.kernels.fetch_add(all.kernels, std::memory_order_relaxed);
+  s.operations.fetch_add(all.operations, std::memory_order_relaxed);
+  s.bytes.fetch_add(all.bytes, std::memory_order_relaxed);
+}
+
+/// Since the last reset.
+Counters LaunchCounter::sum() const {
+  const uint64_t n = count_.load(std::memory_order_relaxed) - counted_;
+  return {
+      .kernels = n * each_.kernels, .operations = n * each_.operations, .bytes = n * each_.bytes};
+}
+
 void update_stats(const Launch& launch) {
   State& s = state();
   const uint64_t sequence =
@@ -75,7 +103,13 @@ void update_stats(const Launch& launch) {
   if (launch.duration_ns > 0)
     s.timed_ns.fetch_add(static_cast<uint64_t>(launch.duration_ns), std::memory_order_relaxed);
   if (settings().debug >= 2) [[unlikely]] {
-    print(launch, sequence, static_cast<int64_t>(s.timed_ns.load(std::memory_order_relaxed)));
+    uint64_t replayed = 0;
+    {
+      const std::lock_guard lock(s.counters_mutex);
+      for (const LaunchCounter* c : s.counters) replayed += c->sum().kernels;
+    }
+    print(launch, sequence + replayed,
+          static_cast<int64_t>(s.timed_ns.load(std::memory_order_relaxed)));
   }
 }
 
@@ -97,16 +131,26 @@ std::string format_launch(const Launch& launch, uint64_t sequence, int64_t total
 }
 
 Counters counters() {
-  const State& s = state();
-  return {.kernels = s.kernels.load(std::memory_order_relaxed),
-          .operations = s.operations.load(std::memory_order_relaxed),
-          .bytes = s.bytes.load(std::memory_order_relaxed),
-          .memory_used = memory_used(),
-          .seconds = static_cast<double>(s.timed_ns.load(std::memory_order_relaxed)) * 1e-9};
+  State& s = state();
+  Counters all{.memory_used = memory_used(),
+               .seconds = static_cast<double>(s.timed_ns.load(std::memory_order_relaxed)) * 1e-9};
+  const std::lock_guard lock(s.counters_mutex);
+  for (const LaunchCounter* c : s.counters) {
+    const Counters one = c->sum();
+    all.kernels += one.kernels;
+    all.operations += one.operations;
+    all.bytes += one.bytes;
+  }
+  all.kernels += s.kernels.load(std::memory_order_relaxed);
+  all.operations += s.operations.load(std::memory_order_relaxed);
+  all.bytes += s.bytes.load(std::memory_order_relaxed);
+  return all;
 }
 
 void reset_counters() {
   State& s = state();
+  const std::lock_guard lock(s.counters_mutex);
+  for (LaunchCounter* c : s.counters) c->counted_ = c->count_.load(std::memory_order_relaxed);
   for (auto* counter : {&s.kernels, &s.operations, &s.bytes, &s.timed_ns})
     counter->store(0, std::memory_order_relaxed);
 }

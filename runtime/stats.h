@@ -1,6 +1,7 @@
 #pragma once
 // Process-wide counters of launched work, and the line printed per launch when DEBUG >= 2.
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -33,6 +34,31 @@ struct Launch {
 /// Adds to the counters: three relaxed atomic additions. Prints the line when DEBUG >= 2.
 /// Thread: any.
 void update_stats(const Launch& launch);
+/// Counts launches of the same work while is_timing() is false: an addition of its own, where
+/// update_stats takes three atomic ones.
+class LaunchCounter {
+ public:
+  LaunchCounter() = default;
+  ~LaunchCounter();
+  LaunchCounter(const LaunchCounter&) = delete;
+  LaunchCounter& operator=(const LaunchCounter&) = delete;
+  /// What one launch counts for. Call once, before the first add().
+  void start(const Launch& launch);
+  /// Thread: one at a time.
+  void add() {
+    count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+
+ private:
+  friend Counters counters();
+  friend void reset_counters();
+  friend void update_stats(const Launch& launch);
+  Counters sum() const;
+
+  Counters each_;
+  std::atomic<uint64_t> count_{0};
+  uint64_t counted_ = 0;  ///< at the last reset; under the lock of all counters
+};
 
 /// True when launches are to be waited for and measured: DEBUG >= 2 or the profiler is on.
 bool is_timing();

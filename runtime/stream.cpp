@@ -5,7 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <map>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/device.h"
@@ -57,6 +61,46 @@ class InlineStream final : public Stream {
   hal::Device& device_;
   alignas(16) std::array<std::byte, 16> signal_{};
   Timeline timeline_;  // never advances: there is no work in flight
+};
+
+/// What a submission was to do, for messages. A copy: programs may be gone by then. Every
+/// submission writes one and only a wait that gives up reads it, so there is no lock: `value_` is 0
+/// while words change, and a reader that sees the same value before and after them has them all.
+class WorkName {
+ public:
+  /// Thread: one writer at a time.
+  void write(uint64_t value, std::string_view name) {
+    value_.store(0, std::memory_order_relaxed);
+    const size_t length = std::min(name.size(), kBytes);
+    for (size_t at = 0; at < length; at += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      if (length - at >= sizeof word)
+        std::memcpy(&word, name.data() + at, sizeof word);
+      else
+        std::memcpy(&word, name.data() + at, length - at);
+      // Release, here and below: not before the store above. Costs a plain store on x86.
+      words_[at / sizeof word].store(word, std::memory_order_release);
+    }
+    length_.store(length, std::memory_order_release);
+    value_.store(value, std::memory_order_release);
+  }
+  /// The name of submission `value`, if it is the last one written. Thread: any.
+  std::optional<std::string> read(uint64_t value) const {
+    if (value_.load(std::memory_order_acquire) != value) return std::nullopt;
+    std::array<uint64_t, kWords> words;
+    for (size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
+    const size_t length = length_.load(std::memory_order_acquire);
+    if (value_.load(std::memory_order_relaxed) != value) return std::nullopt;
+    std::string name(length, 0);
+    std::memcpy(name.data(), words.data(), length);
+    return name;
+  }
+
+ private:
+  static constexpr size_t kWords = 15, kBytes = kWords * sizeof(uint64_t);
+  std::atomic<uint64_t> value_{0};
+  std::atomic<size_t> length_{0};
+  std::array<std::atomic<uint64_t>, kWords> words_{};
 };
 
 class QueueStream final : public Stream {
@@ -117,14 +161,8 @@ class QueueStream final : public Stream {
   std::mutex mutex_;                    // the device lock
   std::vector<hal::Command> commands_;  // scratch of submit_after, under mutex_
 
-  /// What a submission was to do, for messages. A copy: programs may be gone by then.
-  struct Work {
-    uint64_t value = 0;
-    std::array<char, 120> name{};
-  };
   static constexpr size_t kKeptWork = 64;
-  std::mutex work_mutex_;               // taken by waits while others hold mutex_
-  std::array<Work, kKeptWork> work_{};  // of the last submissions, by value modulo
+  std::array<WorkName, kKeptWork> work_;  // of the last submissions, by value modulo
 
   std::mutex peers_mutex_;
   std::map<hal::Device*, hal::GpuVa> peers_;  // our signal's address on other devices
@@ -164,23 +202,14 @@ Status QueueStream::recover() {
 }
 
 void QueueStream::note_work(uint64_t value, std::string_view name) {
-  const std::lock_guard guard(work_mutex_);
-  Work& work = work_[value % kKeptWork];
-  work.value = value;
-  const size_t length = std::min(name.size(), work.name.size() - 1);
-  std::copy_n(name.begin(), length, work.name.begin());
-  work.name[length] = 0;
+  work_[value % kKeptWork].write(value, name);
 }
 
 std::string QueueStream::explain() {
   const uint64_t value = timeline_.completed() + 1;
-  std::string text;
-  {
-    const std::lock_guard guard(work_mutex_);
-    const Work& work = work_[value % kKeptWork];
-    text = work.value == value ? fmt::format("the device has come to {}", work.name.data())
-                               : "the device has come to work whose name is not kept any more";
-  }
+  const std::optional<std::string> name = work_[value % kKeptWork].read(value);
+  std::string text = name ? "the device has come to " + *name
+                          : "the device has come to work whose name is not kept any more";
   if (waiting_ != nullptr) text += "; " + waiting_->activity();
   return text;
 }

@@ -50,10 +50,9 @@ uint64_t CapturedProgram::arena_bytes() const {
   return sum;
 }
 
-bool CapturedProgram::is_outdated() {
+/// Asked when some watched node, perhaps of another program, got storage since the last time.
+bool CapturedProgram::has_detached() {
   const uint64_t now = num_detached();
-  if (now == seen_detached_) [[likely]]
-    return false;
   for (const std::weak_ptr<Node>& w : watched_)
     if (const NodePtr node = w.lock(); node && node->is_realized()) return true;
   seen_detached_ = now;
@@ -61,6 +60,8 @@ bool CapturedProgram::is_outdated() {
 }
 
 std::span<Tensor* const> CapturedProgram::run(std::span<Tensor* const> arguments) {
+  if (try_replay(arguments)) [[likely]]
+    return results_.tensors;
   own_inputs_.describe(arguments);
   if (arguments.size() != keys_.size())
     raise(Code::kInvalidArgument, "captured program: {} arguments given, it takes {}",
@@ -91,9 +92,20 @@ std::span<Tensor* const> CapturedProgram::run(std::initializer_list<Tensor> argu
 
 void CapturedProgram::replay(std::span<Tensor* const> arguments, JitInputs& inputs) {
   inputs.bind(&bound_);
+  replay_bound(arguments);
+}
+
+bool CapturedProgram::try_replay(std::span<Tensor* const> arguments) {
+  if (!bind_whole(arguments, keys_, bound_)) return false;
+  replay_bound(arguments);
+  return true;
+}
+
+void CapturedProgram::replay_bound(std::span<Tensor* const> arguments) {
   guard_inputs();
   keep_old_values(arguments);
-  mark_old_outputs();
+  if (options_.is_checked || settings().checked) [[unlikely]]
+    mark_old_outputs();
   for (size_t i = 0; i < vars_.size(); ++i) values_[i] = vars_[i].value();
   if (!new_.empty()) make_new_storage();
   run_bound();
@@ -104,27 +116,36 @@ void CapturedProgram::replay(std::span<Tensor* const> arguments, JitInputs& inpu
 /// elsewhere.
 void CapturedProgram::guard_inputs() {
   for (size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
+    const runtime::Storage* const storage = bound_[i].storage.get();
+    if (storage == slots_[i].harmless) continue;
+    slots_[i].harmless = storage;
     for (const uint32_t w : written_) {
-      const Fixed& fixed = fixed_[w];
-      if (!overlaps(bound_[i], fixed.bytes)) continue;
-      // The last run's output fed back, or a state that is written after the input was read.
-      if (!fixed.is_own && (slot.is_written || slot.last_read > fixed.first_write))
-        raise(Code::kInvalidArgument,
-              "Jit: input {} shares memory with a tensor that the function writes and does not get "
-              "as an argument; pass a clone() of it",
-              i);
-      if (!slot.shadow.has_storage())
-        slot.shadow =
-            unwrap(runtime::allocate(bound_[i].storage->device(), {.size = bound_[i].size}));
-      slot.shadow.size = bound_[i].size;
-      unwrap(runtime::copy(slot.shadow, bound_[i]));
-      bound_[i] = slot.shadow;
-      break;
+      if (fixed_[w].bytes.storage.get() != storage) continue;
+      slots_[i].harmless = nullptr;
+      if (overlaps(bound_[i], fixed_[w].bytes)) copy_away(i, fixed_[w]);
+      break;  // a storage is there once
     }
   }
-  if (!has_written_slots_) [[likely]]
-    return;
+  if (has_written_slots_) [[unlikely]]
+    check_written_inputs();
+}
+
+void CapturedProgram::copy_away(size_t i, const Fixed& written) {
+  Slot& slot = slots_[i];
+  // The last run's output fed back, or a state that is written after the input was read.
+  if (!written.is_own && (slot.is_written || slot.last_read > written.first_write))
+    raise(Code::kInvalidArgument,
+          "Jit: input {} shares memory with a tensor that the function writes and does not get "
+          "as an argument; pass a clone() of it",
+          i);
+  if (!slot.shadow.has_storage())
+    slot.shadow = unwrap(runtime::allocate(bound_[i].storage->device(), {.size = bound_[i].size}));
+  slot.shadow.size = bound_[i].size;
+  unwrap(runtime::copy(slot.shadow, bound_[i]));
+  bound_[i] = slot.shadow;
+}
+
+void CapturedProgram::check_written_inputs() const {
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (!slots_[i].is_written) continue;
     for (size_t k = 0; k < slots_.size(); ++k)
@@ -145,26 +166,12 @@ void CapturedProgram::guard_inputs() {
 
 /// Lazy tensors made of what this run overwrites keep the value they have now, as under an assign.
 void CapturedProgram::keep_old_values(std::span<Tensor* const> arguments) {
-  if (has_written_slots_) {
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      if (!slots_[keys_[i].slot].is_written) continue;
-      const NodePtr* base = &arguments[i]->node();
-      while (is_movement((*base)->kind)) base = &(*base)->src[0];
-      const auto is_argument = [&](const Node* view) {
-        for (const Node* n = arguments[i]->node().get(); n != base->get(); n = n->src[0].get())
-          if (n == view) return true;
-        return false;
-      };
-      if (!has_lazy_readers(**base, is_argument)) continue;
-      std::vector<NodePtr> views;
-      for (const NodePtr* n = &arguments[i]->node(); n != base; n = &(*n)->src[0])
-        views.push_back(*n);
-      keep_old_contents(NodePtr(*base), views);
-    }
-  }
+  if (has_written_slots_) [[unlikely]]
+    keep_old_arguments(arguments);
   // The capture itself has seen to those that were there before it.
   if (is_first_run_) return;
   for (const CaptureScope::Target& target : targets_) {
+    if (target.base->readers.empty()) continue;
     const auto is_view = [&](const Node* view) {
       return std::any_of(target.views.begin(), target.views.end(),
                          [&](const NodePtr& v) { return v.get() == view; });
@@ -176,15 +183,32 @@ void CapturedProgram::keep_old_values(std::span<Tensor* const> arguments) {
     // An argument handed through has no value before the first run of a loaded program.
     if (outputs_[i].kind != Output::Kind::kOwn) continue;
     const NodePtr& node = results_.tensors[i]->node();
+    if (node->readers.empty()) continue;
     if (has_lazy_readers(*node, [](const Node*) { return false; })) keep_old_contents(node, {});
+  }
+}
+
+void CapturedProgram::keep_old_arguments(std::span<Tensor* const> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!slots_[keys_[i].slot].is_written) continue;
+    const NodePtr* base = &arguments[i]->node();
+    while (is_movement((*base)->kind)) base = &(*base)->src[0];
+    const auto is_argument = [&](const Node* view) {
+      for (const Node* n = arguments[i]->node().get(); n != base->get(); n = n->src[0].get())
+        if (n == view) return true;
+      return false;
+    };
+    if (!has_lazy_readers(**base, is_argument)) continue;
+    std::vector<NodePtr> views;
+    for (const NodePtr* n = &arguments[i]->node(); n != base; n = &(*n)->src[0])
+      views.push_back(*n);
+    keep_old_contents(NodePtr(*base), views);
   }
 }
 
 /// Checked: who still holds an output that is about to be overwritten, reads an error from now on.
 void CapturedProgram::mark_old_outputs() {
   if (options_.outputs != Outputs::kReuse || is_first_run_) return;
-  if (!options_.is_checked && !settings().checked) [[likely]]
-    return;
   std::vector<std::pair<NodePtr, NodePtr>> replaced;
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (outputs_[i].kind != Output::Kind::kOwn) continue;
@@ -223,7 +247,7 @@ void CapturedProgram::make_new_storage() {
 void CapturedProgram::run_bound() {
   std::unique_lock<std::mutex> turn;
   if (!arena_blocks_.empty()) turn = arenas_->run_lock();
-  packed_.refresh();
+  if (!packed_.empty()) packed_.refresh();
   // A graph reports one line for all its kernels: show them once.
   if (graph_ && !(is_first_run_ && settings().debug >= 2))
     unwrap(graph_->replay(bound_, values_));
@@ -234,13 +258,13 @@ void CapturedProgram::run_bound() {
 void CapturedProgram::finish(std::span<Tensor* const> arguments) {
   ++generation_;
   for (const uint32_t w : written_) fixed_[w].bytes.storage->note_write();
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].is_written) bound_[i].storage->note_write();
-    bound_[i].storage.reset();  // inputs belong to the caller
-  }
-  for (size_t i = 0; i < outputs_.size(); ++i)
-    if (outputs_[i].kind == Output::Kind::kPassed)
-      *results_.tensors[i] = *arguments[outputs_[i].index];
+  if (has_written_slots_) [[unlikely]]
+    for (size_t i = 0; i < slots_.size(); ++i)
+      if (slots_[i].is_written) bound_[i].storage->note_write();
+  if (has_passed_outputs_) [[unlikely]]
+    for (size_t i = 0; i < outputs_.size(); ++i)
+      if (outputs_[i].kind == Output::Kind::kPassed)
+        *results_.tensors[i] = *arguments[outputs_[i].index];
   if (new_.empty()) return;
   renew_outputs();
   take_donations(arguments);

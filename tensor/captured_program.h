@@ -80,6 +80,9 @@ class CapturedProgram {
   std::span<Tensor* const> run(std::initializer_list<Tensor> arguments);
   /// The same when `inputs` is known to match.
   void replay(std::span<Tensor* const> arguments, JitInputs& inputs);
+  /// The same, if every argument is as inputs() says and none is a view or lazy; else false, and
+  /// nothing ran.
+  bool try_replay(std::span<Tensor* const> arguments);
 
   std::span<const InputKey> inputs() const { return keys_; }
   std::span<Tensor* const> outputs() const { return results_.tensors; }
@@ -90,7 +93,7 @@ class CapturedProgram {
   uint64_t generation() const { return generation_; }
   /// A tensor of the outside that was lazy at capture has a value of its own now, which the program
   /// does not read.
-  bool is_outdated();
+  bool is_outdated() { return num_detached() != seen_detached_ && has_detached(); }
   size_t num_calls() const { return calls_.size(); }
   bool is_graph() const { return graph_ != nullptr; }
   uint64_t packed_bytes() const { return packed_.bytes(); }
@@ -110,6 +113,9 @@ class CapturedProgram {
     bool is_written = false;
     uint32_t last_read = 0;  ///< call
     runtime::Buffer shadow;  ///< copy of an input that the program would overwrite
+    /// Never dereferenced: the storage bound last, when it is none that the program writes. Those
+    /// live as long as the program, so that another one at this address is none of them either.
+    const runtime::Storage* harmless = nullptr;
   };
   struct Output {
     enum class Kind : uint8_t {
@@ -152,8 +158,13 @@ class CapturedProgram {
                     std::span<const runtime::Buffer> memory);
 
   // Runs (captured_program.cpp).
+  bool has_detached();
+  void replay_bound(std::span<Tensor* const> arguments);
   void guard_inputs();
+  void copy_away(size_t slot, const Fixed& written);
+  void check_written_inputs() const;
   void keep_old_values(std::span<Tensor* const> arguments);
+  void keep_old_arguments(std::span<Tensor* const> arguments);
   void mark_old_outputs();
   void make_new_storage();
   void run_bound();
@@ -175,6 +186,7 @@ class CapturedProgram {
   bool has_written_slots_ = false;
   Results results_;
   std::vector<Output> outputs_;
+  bool has_passed_outputs_ = false;
   std::vector<NewStorage> new_;
   std::vector<CaptureScope::Target> targets_;
   std::vector<std::weak_ptr<Node>> watched_;

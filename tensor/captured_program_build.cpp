@@ -123,6 +123,7 @@ void CapturedProgram::sort_outputs(const CaptureScope& scope, const StandIns& st
                                      [&](const Tensor& a) { return a.node() == node; });
     if (passed != stand_ins.tensors.end()) {
       out.kind = Output::Kind::kPassed;
+      has_passed_outputs_ = true;
       out.index = static_cast<uint32_t>(passed - stand_ins.tensors.begin());
     } else if (!scope.has_made(node->buffer.storage.get())) {
       out.kind = Output::Kind::kState;

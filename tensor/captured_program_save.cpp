@@ -333,7 +333,10 @@ void CapturedProgram::load_outputs(const ProgramImage& image, std::span<runtime:
     outputs_.push_back(out);
     results_.tensors.push_back(&(*cell)[i]);
     const Shape shape = decoded(o.shape, vars_);
-    if (out.kind == Output::Kind::kPassed) continue;
+    if (out.kind == Output::Kind::kPassed) {
+      has_passed_outputs_ = true;
+      continue;
+    }
     if (out.kind == Output::Kind::kOwn && options_.outputs != Outputs::kReuse) {
       new_[o.index].shape = shape;
       new_[o.index].dtype = o.dtype;

@@ -23,6 +23,11 @@ struct JitCore::Entry {
   bool is_seen = false;     ///< since it was last given up
   uint32_t recaptures = 0;  ///< after it was given up
   bool was_evicted = false;
+
+  /// Whether only the tensors could be others than at capture.
+  bool is_ready_for(const JitArguments& a) const {
+    return program && signature == a.signature && scalars == a.scalars && !program->is_outdated();
+  }
 };
 
 JitCore::JitCore(JitOptions options) : options_(std::move(options)) {
@@ -78,6 +83,12 @@ JitCore::Action JitCore::begin(const JitArguments& a, bool is_capture_forced) {
   if (CaptureScope::current()) {  // a nested Jit is inlined into the outer capture
     ++counters_.plain;
     return Action::kPlain;
+  }
+  if (entry_ && entry_->is_ready_for(a) && settings().jit != 0 &&
+      entry_->program->try_replay(a.tensors)) [[likely]] {
+    entry_->last_use = ++now_;
+    ++counters_.hits;
+    return Action::kReplay;
   }
   inputs_.describe(a.tensors);
   Entry* e = find(a);

@@ -50,6 +50,21 @@ bool is_same_view(const Node& a, const Node& b) {
          a.scalar.i == b.scalar.i && a.scalar.f == b.scalar.f;
 }
 
+/// Without a share of `from`: that would be two atomic operations an input and replay.
+void bind_slot(const runtime::Buffer& from, uint64_t offset, runtime::Buffer* slot) {
+  slot->storage = runtime::StoragePtr(runtime::StoragePtr(), from.storage.get());
+  slot->offset = offset;
+}
+
+inline bool is_same_shape(const Shape& a, const Shape& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].constant() != b[i].constant()) return false;
+    if (!(a[i].is_const() && b[i].is_const()) && !(a[i] == b[i])) return false;
+  }
+  return true;
+}
+
 /// Memory of an argument under another identity.
 class StandInStorage final : public runtime::Storage {
  public:
@@ -159,8 +174,9 @@ bool JitInputs::matches(std::span<const InputKey> keys) const {
     const InputKey& key = keys[i];
     const Input& in = inputs_[i];
     const Tensor& t = *in.tensor;
-    if (t.dtype() != key.dtype || &t.device() != key.device || !(t.shape() == key.shape) ||
-        in.slot != key.slot || (in.form == Form::kView) == key.views.empty())
+    if (t.dtype() != key.dtype || &t.device() != key.device ||
+        !is_same_shape(t.shape(), key.shape) || in.slot != key.slot ||
+        (in.form == Form::kView) == key.views.empty())
       return false;
     const Node* n = t.node().get();
     for (const auto& view : key.views) {
@@ -206,9 +222,7 @@ void JitInputs::bind(std::vector<runtime::Buffer>* slots) {
       in.base = in.tensor->realize().node().get();
       in.offset = in.base->buffer.offset;
     }
-    runtime::Buffer& slot = (*slots)[in.slot];
-    slot.storage = in.base->buffer.storage;
-    slot.offset = in.offset;
+    bind_slot(in.base->buffer, in.offset, &(*slots)[in.slot]);
   }
 }
 
@@ -216,9 +230,25 @@ void JitInputs::bind_first(std::vector<runtime::Buffer>* slots) {
   bind(slots);
   for (Input& in : inputs_) {
     measure(in);
+    runtime::Buffer& slot = (*slots)[in.slot];
+    slot.storage = in.base->buffer.storage;
     // Storage has room for one byte even when there are no elements.
-    (*slots)[in.slot].size = std::max<uint64_t>(in.bytes, 1);
+    slot.size = std::max<uint64_t>(in.bytes, 1);
   }
+}
+
+bool bind_whole(std::span<Tensor* const> tensors, std::span<const InputKey> keys,
+                std::span<runtime::Buffer> slots) {
+  if (tensors.size() != keys.size()) return false;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const InputKey& key = keys[i];
+    const Node& n = *tensors[i]->node();
+    if (key.slot != i || !n.is_realized() || n.gone != Gone::kNo || n.dtype != key.dtype ||
+        n.device != key.device || !key.views.empty() || !is_same_shape(n.shape, key.shape))
+      return false;
+    bind_slot(n.buffer, n.buffer.offset, &slots[i]);
+  }
+  return true;
 }
 
 int32_t StandIns::slot_of(const runtime::Buffer& buffer) const {

@@ -44,9 +44,11 @@ class JitInputs {
   void describe(std::span<Tensor* const> tensors);
   bool matches(std::span<const InputKey> keys) const;
   std::vector<InputKey> keys() const;
-  /// Storage and offset per slot; realises lazy arguments. Throws bm::Exception.
+  /// Storage and offset per slot; realises lazy arguments. The slots do not own the storage: it is
+  /// the arguments', for as long as they live and keep it. Throws bm::Exception.
   void bind(std::vector<runtime::Buffer>* slots);
-  /// The same, and the sizes, which all calls of one key have in common: exactly the bytes in use.
+  /// Owning slots, and their sizes, which all calls of one key have in common: exactly the bytes in
+  /// use. Throws bm::Exception.
   void bind_first(std::vector<runtime::Buffer>* slots);
   uint32_t num_slots() const { return num_slots_; }
 
@@ -71,6 +73,12 @@ class JitInputs {
   std::vector<Input> inputs_;
   uint32_t num_slots_ = 0;
 };
+
+/// As JitInputs::bind in the ordinary call, which needs no JitInputs: every tensor is a realised
+/// one that fits its key, and no key is of a view. False says nothing, and of the slots may be
+/// bound some.
+bool bind_whole(std::span<Tensor* const> tensors, std::span<const InputKey> keys,
+                std::span<runtime::Buffer> slots);
 
 /// Tensors that stand for the arguments while the function is captured: same memory, but nodes and
 /// storages of their own, so that what the function reaches by other ways is not taken for them.

@@ -260,8 +260,9 @@ const Snapshot& process_snapshot() {
   return snapshot;
 }
 
-// Innermost ScopedSetting of this thread. Thread-local by design: a scope on one thread must never
-// change what another thread sees.
+// Innermost ScopedSetting of this thread, or the process snapshot once it was asked for: every
+// replay asks. Thread-local by design: a scope on one thread must never change what another thread
+// sees.
 const Settings*& scoped_settings() {
   thread_local const Settings* current = nullptr;
   return current;
@@ -270,8 +271,10 @@ const Settings*& scoped_settings() {
 }  // namespace
 
 const Settings& settings() {
-  const Settings* scoped = scoped_settings();
-  return scoped ? *scoped : process_snapshot().settings;
+  const Settings*& current = scoped_settings();
+  if (current == nullptr) [[unlikely]]
+    current = &process_snapshot().settings;
+  return *current;
 }
 
 ScopedSetting::ScopedSetting(std::string_view name, std::string_view value)

@@ -7,9 +7,11 @@
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <type_traits>
 
 #include "runtime/base/env.h"
 #include "runtime/device.h"
+#include "runtime/stats.h"
 #include "tensor/jit.h"
 
 namespace bm {
@@ -111,6 +113,70 @@ TEST(CaptureTransaction, RunningOutOfMemoryLeavesTensorsUsable) {
   is_greedy = false;
   for (int i = 0; i < 3; ++i) EXPECT_EQ(step(of(4, 1)).data<float>(), Floats(4, 4));
 }
+
+// --- replays of ordinary arguments
+// ------------------------------------------------------------------
+
+TEST(CapturedReplay, AnOutputFedBackAndOtherInputsMayTakeTurns) {
+  Jit step([](const Tensor& x) { return (x.flip({0}) + 1).contiguous(); });
+  const Tensor other = of({1, 2, 3});
+  Tensor fed = step.capture(other);
+  for (int i = 0; i < 4; ++i) {
+    const Floats before = fed.data<float>();
+    fed = step(fed);  // would be overwritten while it is read
+    EXPECT_EQ(fed.data<float>(), (Floats{before[2] + 1, before[1] + 1, before[0] + 1}));
+    if (i % 2 == 0) continue;
+    fed = step(other);
+    EXPECT_EQ(fed.data<float>(), (Floats{4, 3, 2}));
+  }
+}
+
+TEST(CapturedReplay, AnInputThatSharesMemoryWithAStateIsSeenAfterOneThatDoesNot) {
+  Tensor state = of({1, 2, 3, 4});
+  Jit step([&](const Tensor& x) {
+    state.assign(state + 1);
+    return (x * state.sum()).contiguous();
+  });
+  const Tensor other = of({1, 1, 1, 1});
+  step.capture(other);
+  step(other);
+  EXPECT_THROW(step(state), Exception);
+  EXPECT_EQ(step(other).data<float>()[0], 10 + 3 * 4);
+  EXPECT_THROW(step(state), Exception);
+}
+
+TEST(CapturedReplay, ADonatedOrLazyArgumentAfterOrdinaryOnesIsNoticed) {
+  Jit step([](const Tensor& x) { return (x + 1).contiguous(); }, {.outputs = Outputs::kDonate});
+  const Tensor given = of({1, 2});
+  step.capture(of({5, 6}));
+  EXPECT_EQ(step(given).data<float>(), (Floats{2, 3}));
+  EXPECT_THROW(step(given), Exception);
+  const Tensor lazy = of({3, 4}) * 2;
+  EXPECT_EQ(step(lazy).data<float>(), (Floats{7, 9}));
+  EXPECT_EQ(step.core().num_captures(), 1U);
+}
+
+TEST(CapturedReplay, CountersKeepReplaysThroughResetsAndBeyondTheProgram) {
+  const Tensor x = of({1, 2});
+  {
+    Jit step([](const Tensor& t) { return ((t + 1).contiguous() * 2).contiguous(); });
+    step.capture(x);
+    const runtime::Counters before = runtime::counters();
+    for (int i = 0; i < 3; ++i) step(x);
+    const runtime::Counters after = runtime::counters();
+    EXPECT_EQ(after.kernels - before.kernels, 3 * step.core().num_calls());
+    EXPECT_GT(after.operations, before.operations);
+    EXPECT_GT(after.bytes, before.bytes);
+    runtime::reset_counters();
+    EXPECT_EQ(runtime::counters().kernels, 0U);
+    step(x);
+    EXPECT_EQ(runtime::counters().kernels, step.core().num_calls());
+  }
+  EXPECT_EQ(runtime::counters().kernels, 2U);
+}
+
+// New nodes of a graph are moved to where they stay: a copy takes shares of all sources.
+static_assert(std::is_nothrow_move_constructible_v<Node>);
 
 // --- outputs
 // ---------------------------------------------------------------------------------------
