@@ -148,7 +148,19 @@ Doubles angles() {
   std::mt19937_64 random(23);
   std::uniform_real_distribution<double> uniform(-1, 1);
   const double half_pi = std::acos(-1.0) / 2;
-  Doubles out = {0, 1, 1e-30, -1e-30, 0x1p-149, 1000, 1e7, 0x1.921fb6p+0};
+  // The last four lie nearest to zeros of the cosine among all float32 (by continued fractions).
+  Doubles out = {0,
+                 1,
+                 1e-30,
+                 -1e-30,
+                 0x1p-149,
+                 1000,
+                 1e7,
+                 0x1.921fb6p+0,
+                 0x1.f37c8ap+95,
+                 0x1.47d0fep+34,
+                 0x1.f9cbe2p+7,
+                 0x1.32ede2p+85};
   for (int k = 0; k < 2000; ++k) {
     const double zero = half_pi * (k < 1000 ? k : static_cast<double>(random() % 4'000'000));
     const auto at = static_cast<float>(zero);
