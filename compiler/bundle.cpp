@@ -12,6 +12,7 @@
 
 #include "runtime/base/byte_reader.h"
 #include "runtime/base/env.h"
+#include "runtime/base/trust.h"
 
 namespace bm::compiler {
 namespace {
@@ -115,7 +116,8 @@ Result<Bundle> Bundle::parse(std::span<const std::byte> bytes) {
 }
 
 Result<Bundle> Bundle::open(const std::string& path) {
-  Mapping file = BM_TRY(Mapping::open_file(path));
+  const TrustedFile trusted = BM_TRY(open_trusted(path));
+  Mapping file = BM_TRY(Mapping::of(trusted.fd.get(), path));
   auto bundle = parse(file.bytes());
   if (!bundle) return tl::unexpected(std::move(bundle.error()).within(path));
   bundle->path_ = path;

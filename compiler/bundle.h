@@ -30,7 +30,8 @@ std::string missing_features(std::string_view wanted, std::string_view have);
 /// A parsed bundle. What it holds is executed: take one only from whom you would take a program.
 class Bundle {
  public:
-  /// Errors: those of Mapping::open_file; those of parse, naming the file.
+  /// `path` is absolute. Errors: those of open_trusted (others could have written it) and of
+  /// Mapping::of; those of parse, naming the file.
   static Result<Bundle> open(const std::string& path);
   /// `bytes` must outlive the bundle. Errors: kCorrupt (damaged or cut short); kUnsupported (made
   /// by another version).

@@ -18,7 +18,7 @@
 #include "models/safetensors_header.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/byte_reader.h"
-#include "runtime/base/scoped_fd.h"
+#include "runtime/base/output_file.h"
 
 namespace bm::models {
 namespace {
@@ -65,16 +65,6 @@ Status check_layout(std::vector<SafeHeaderEntry>& entries, uint64_t data_bytes) 
   }
   if (position != data_bytes)
     return fail(Code::kCorrupt, "{} bytes of data belong to no tensor", data_bytes - position);
-  return {};
-}
-
-Status write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail(code_from_errno(errno), "write {}: {}", path, errno_text(errno));
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
   return {};
 }
 
@@ -183,19 +173,7 @@ Result<std::vector<std::byte>> encode_safetensors(
 Status write_safetensors(const std::string& path, std::span<const SafeTensor> tensors,
                          const std::map<std::string, std::string>& metadata) {
   const std::vector<std::byte> image = BM_TRY(encode_safetensors(tensors, metadata));
-  std::string temporary = path + ".XXXXXX";
-  const ScopedFd fd(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (!fd.is_open())
-    return fail(code_from_errno(errno), "create {}: {}", temporary, errno_text(errno));
-  Status written = write_all(fd.get(), image, temporary);
-  // mkostemp makes the file private; a model is as readable as any other output file.
-  if (written && ::fchmod(fd.get(), 0644) != 0)
-    written = fail(Code::kIo, "chmod {}: {}", temporary, errno_text(errno));
-  if (written && ::rename(temporary.c_str(), path.c_str()) != 0)
-    written =
-        fail(code_from_errno(errno), "rename {} to {}: {}", temporary, path, errno_text(errno));
-  if (!written) ::unlink(temporary.c_str());
-  return written;
+  return replace_file(path, image);
 }
 
 }  // namespace bm::models

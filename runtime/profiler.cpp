@@ -1,7 +1,6 @@
 #include "runtime/profiler.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +8,7 @@
 #include <unordered_map>
 
 #include "runtime/base/env.h"
+#include "runtime/base/output_file.h"
 
 namespace bm::runtime {
 
@@ -193,12 +193,9 @@ Status Profiler::write() const {
     path = path_;
   }
   const std::string text = to_json();
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr)
-    return fail(Code::kIo, "cannot write the trace {}: {}", path, errno_text(errno));
-  const bool ok = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (std::fclose(file) != 0 || !ok)
-    return fail(Code::kIo, "cannot write the trace {}: {}", path, errno_text(errno));
+  Status written = replace_file(path, std::as_bytes(std::span(text)));
+  if (!written)
+    return tl::unexpected<Error>(std::move(written.error()).within("cannot write the trace"));
   return {};
 }
 

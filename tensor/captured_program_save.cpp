@@ -1,13 +1,12 @@
 // Captured programs to files and back.
 
 #include <algorithm>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <unordered_map>
 
 #include "compiler/bundle.h"
 #include "runtime/base/mapping.h"
+#include "runtime/base/output_file.h"
+#include "runtime/base/trust.h"
 #include "runtime/device_manager.h"
 #include "runtime/program_cache.h"
 #include "tensor/captured_program.h"
@@ -63,25 +62,6 @@ std::vector<SymInt> decoded(const ProgramImage::Sizes& sizes, std::span<const Va
     out.push_back(std::move(sum));
   }
   return out;
-}
-
-void write_file(const std::string& given, std::span<const std::byte> bytes) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::file_status status = fs::status(given, error);
-  if (fs::exists(status) && !fs::is_regular_file(status))
-    raise(Code::kInvalidArgument, "{} exists and is no regular file", given);
-  const std::string path = fs::exists(status) ? fs::canonical(given, error).string() : given;
-  const std::string draft = path + ".draft";
-  std::ofstream out(draft, std::ios::binary | std::ios::trunc);
-  out.write(reinterpret_cast<const char*>(bytes.data()),
-            static_cast<std::streamsize>(bytes.size()));
-  out.close();
-  if (!out || std::rename(draft.c_str(), path.c_str()) != 0) {
-    const std::string why = errno_text(errno);
-    std::remove(draft.c_str());
-    raise(Code::kIo, "{}: {}", given, why);
-  }
 }
 
 /// Errors: kUnsupported naming what differs.
@@ -207,12 +187,14 @@ void CapturedProgram::save(const std::string& path) {
   packed_.refresh();
   std::vector<std::vector<std::byte>> contents;
   const ProgramImage saved = image(&contents);
-  write_file(path, write_image(saved));
+  unwrap(replace_file(path, write_image(saved), {.is_code = true}));
 }
 
 std::unique_ptr<CapturedProgram> CapturedProgram::load(const std::string& path,
                                                        std::string_view device) {
-  const Mapping file = unwrap(Mapping::open_file(path));
+  // What it holds is executed.
+  const TrustedFile trusted = unwrap(open_trusted(unwrap(absolute_path(path))));
+  const Mapping file = unwrap(Mapping::of(trusted.fd.get(), path));
   auto parsed = parse_image(file.bytes());
   if (!parsed) throw Exception(std::move(parsed.error()).within(path));
   const ProgramImage& image = *parsed;

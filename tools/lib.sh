@@ -8,6 +8,9 @@ die() {
   exit 1
 }
 
+# What is built here is executed: only its owner may write it (runtime/base/trust.h refuses the rest).
+umask 022
+
 # Processors this process may use (honours cgroup-less CPU masks; containers set both).
 bm_jobs() {
   nproc 2>/dev/null || echo 2
@@ -70,6 +73,14 @@ bm_configure() {
   shift
   (($#)) && shift
   mkdir -p "$dir"
+  # A checkout made under umask 0002 is writable by its group.
+  local folder
+  for folder in "$bm_root" "$bm_root/build" "$dir" "$dir/lib" "$dir/bin"; do
+    if [[ -O $folder && -n $(find "$folder" -maxdepth 0 -perm /022) ]]; then
+      printf 'chmod go-w %s: what is built there is executed\n' "$folder" >&2
+      chmod go-w "$folder"
+    fi
+  done
   if ! (cd "$bm_root" && cmake --preset "$preset" -B "$dir" "$@") >"$dir/configure.log" 2>&1; then
     cat "$dir/configure.log" >&2
     die "configuring $dir failed"

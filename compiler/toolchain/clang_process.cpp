@@ -11,26 +11,27 @@
 namespace bm::compiler {
 namespace {
 
-Result<WorkFolder> work_folder() { return WorkFolder::create({"k.c", "k.o", "log"}); }
+/// Clang's name for what it reads from stdin.
+constexpr std::string_view kSourceName = "<stdin>:";
 
 Result<std::string> find_clang() {
   if (const std::string& wanted = settings().clang; !wanted.empty()) return find_program(wanted);
   for (const char* name : {"clang-22", "clang-19", "clang"})
-    if (auto found = find_program(name)) return found;
+    if (auto found = find_program(name); found || found.error().code != Code::kNotFound)
+      return found;
   return fail(
       Code::kNotFound,
       "no clang in PATH (tried clang-22, clang-19, clang); install clang-19 or set BM_CLANG");
 }
 
 Result<std::string> ask_version(const std::string& program) {
-  const WorkFolder folder = BM_TRY(work_folder());
-  BM_TRY(run_program({program, "--version"}, folder.file("log")));
-  const std::string text = as_text(BM_TRY(read_file(folder.file("log"))));
+  const MemoryFile log = BM_TRY(MemoryFile::create("clang log"));
+  BM_TRY(run_program({program, "--version"}, {.output = log, .errors = log}));
+  const std::string text = as_text(BM_TRY(log.contents()));
   return text.substr(0, text.find('\n'));
 }
 
-std::vector<std::string> command(const std::string& program, const TargetInfo& target,
-                                 const WorkFolder& folder) {
+std::vector<std::string> command(const std::string& program, const TargetInfo& target) {
   std::vector<std::string> args = {
       program, "--target=" + target.triple, "-x", "c", "-std=gnu11", "-O2", "-c", "-fPIC",
       "-ffreestanding", "-w",
@@ -38,7 +39,10 @@ std::vector<std::string> command(const std::string& program, const TargetInfo& t
       // widened.
       "-fno-math-errno", "-ffp-contract=off", "-fno-vectorize", "-fno-slp-vectorize", "-fwrapv",
       "-fno-strict-aliasing", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
-      "-fno-ident", "-mprefer-vector-width=512", "-Xclang", "-target-cpu", "-Xclang", target.cpu};
+      "-fno-ident",
+      // It would leave files about its own faults in the folder of temporary files.
+      "-fno-crash-diagnostics", "-mprefer-vector-width=512", "-Xclang", "-target-cpu", "-Xclang",
+      target.cpu};
   // Entries that are called through pointers start with endbr64, as the program's own do.
   if (target.triple.starts_with("x86_64")) args.push_back("-fcf-protection=branch");
   std::istringstream features(target.features);
@@ -49,15 +53,15 @@ std::vector<std::string> command(const std::string& program, const TargetInfo& t
   if (settings().checked)
     args.insert(args.end(), {"-fsanitize=undefined,float-cast-overflow,integer-divide-by-zero",
                              "-fno-sanitize=function", "-fsanitize-trap=all"});
-  args.insert(args.end(), {"-o", folder.file("k.o"), folder.file("k.c")});
+  args.insert(args.end(), {"-o", "-", "-"});
   return args;
 }
 
 /// First error of a log with the source line it points at.
 std::string describe_log(const std::string& log, std::string_view source) {
-  const size_t at = log.find("k.c:");
+  const size_t at = log.find(kSourceName);
   if (at == std::string::npos) return log;
-  const int wanted = std::atoi(log.c_str() + at + 4);
+  const int wanted = std::atoi(log.c_str() + at + kSourceName.size());
   size_t begin = 0;
   for (int n = 1; n < wanted && begin != std::string_view::npos; ++n) {
     begin = source.find('\n', begin);
@@ -81,16 +85,18 @@ Result<std::string> clang_version() {
 
 Result<std::vector<std::byte>> clang_compile(std::string_view source, const TargetInfo& target) {
   const std::string program = BM_TRY(find_clang());
-  const WorkFolder folder = BM_TRY(work_folder());
-  BM_TRY(write_file(folder.file("k.c"), source));
-  const int status = BM_TRY(run_program(command(program, target, folder), folder.file("log")));
+  const MemoryFile input = BM_TRY(MemoryFile::create("k.c", std::as_bytes(std::span(source))));
+  const MemoryFile object = BM_TRY(MemoryFile::create("k.o"));
+  const MemoryFile log = BM_TRY(MemoryFile::create("clang log"));
+  const int status = BM_TRY(
+      run_program(command(program, target), {.output = object, .errors = log, .input = &input}));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    const std::string log = as_text(BM_TRY(read_file(folder.file("log"))));
+    const std::string text = as_text(BM_TRY(log.contents()));
     if (WIFSIGNALED(status))
-      return fail(Code::kCompile, "{} died of signal {}: {}", program, WTERMSIG(status), log);
-    return fail(Code::kCompile, "{}: {}", program, describe_log(log, source));
+      return fail(Code::kCompile, "{} died of signal {}: {}", program, WTERMSIG(status), text);
+    return fail(Code::kCompile, "{}: {}", program, describe_log(text, source));
   }
-  return read_file(folder.file("k.o"));
+  return object.contents();
 }
 
 }  // namespace bm::compiler

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "compiler/toolchain/nvrtc.h"
+#include "runtime/base/trust.h"
 
 namespace bm::compiler {
 namespace {
@@ -65,9 +66,12 @@ Result<Api> load() {
   void* library = nullptr;
   std::string tried;
   for (const std::string& place : candidates()) {
-    library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const Status trusted = check_library(place);
+    if (trusted) library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) break;
     tried += (tried.empty() ? "" : ", ") + place;
+    if (!trusted && trusted.error().code != Code::kNotFound)
+      tried += fmt::format(" ({})", trusted.error().message);
   }
   if (library == nullptr)
     return fail(Code::kNotFound,

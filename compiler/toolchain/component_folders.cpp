@@ -2,21 +2,31 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <climits>
+#include <cstdlib>
 
 #include "runtime/base/env.h"
+#include "runtime/base/trust.h"
 
 namespace bm::compiler {
 namespace {
 
+/// The program's file; empty when the system does not tell.
 std::string executable() {
-  std::array<char, 4096> path{};
+  std::array<char, PATH_MAX> path{};
   const ssize_t n = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
-  return n > 0 ? std::string(path.data(), static_cast<size_t>(n)) : std::string();
+  if (n > 0) return {path.data(), static_cast<size_t>(n)};
+  // Without /proc there is the name it was started by. A relative one says where it lay seen from a
+  // folder that is not known any more.
+  const auto* name = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  if (name == nullptr || *name != '/' || ::realpath(name, path.data()) == nullptr) return {};
+  return path.data();
 }
 
 /// The program or shared library that holds this code.
@@ -84,23 +94,13 @@ Result<std::vector<ComponentFolder>> component_folders() {
   return out;
 }
 
-Status check_component(const std::string& path) {
-  struct stat file {};
-  if (::stat(path.c_str(), &file) != 0)
-    return fail(code_from_errno(errno), "{}: {}", path, errno_text(errno));
+Result<std::string> trusted_component(const std::string& path) {
+  TrustOptions options;
   struct stat program {};
-  const std::string self = holder().file;
-  const bool is_program_known = !self.empty() && ::stat(self.c_str(), &program) == 0;
-  const bool has_trusted_owner = file.st_uid == 0 || file.st_uid == ::geteuid() ||
-                                 (is_program_known && file.st_uid == program.st_uid);
-  if (!has_trusted_owner)
-    return fail(Code::kPermission,
-                "{} belongs to user {}, who is neither root nor you nor the owner of the program",
-                path, file.st_uid);
-  if ((file.st_mode & S_IWOTH) != 0)
-    return fail(Code::kPermission, "{} is writable by everyone (mode {:o}); chmod o-w it", path,
-                file.st_mode & 07777);
-  return {};
+  // Its owner can change what runs here anyway.
+  if (const std::string self = holder().file; !self.empty() && ::stat(self.c_str(), &program) == 0)
+    options.also = program.st_uid;
+  return BM_TRY(open_trusted(path, options)).path;
 }
 
 }  // namespace bm::compiler

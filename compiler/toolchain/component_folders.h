@@ -11,7 +11,7 @@ namespace bm::compiler {
 /// A place to look at for a component. What is found there is executed.
 struct ComponentFolder {
   std::string path;  ///< absolute
-  bool is_named;     ///< by the user (BM_PLUGIN_DIR): taken as it is
+  bool is_named;  ///< by the user (BM_PLUGIN_DIR): what is refused there is looked for nowhere else
 };
 
 /// In the order to be tried: BM_PLUGIN_DIR; beside the program or library that holds this code, and
@@ -21,8 +21,8 @@ struct ComponentFolder {
 /// a relative path means changes with the current folder.
 Result<std::vector<ComponentFolder>> component_folders();
 
-/// Refuses a file that others than root, this user and the owner of the program could have put
-/// there. Errors: kNotFound; kPermission naming the owner.
-Status check_component(const std::string& path);
+/// The path to load a component by. Refuses a file that others than root, this user and the owner
+/// of the program could have put there. Errors: those of open_trusted.
+Result<std::string> trusted_component(const std::string& path);
 
 }  // namespace bm::compiler

@@ -25,7 +25,10 @@ Result<Tool> find_tool() {
   folders.insert(folders.end(), {"/usr/local/cuda/bin/", ""});
   for (const auto& [name, option] : kTools)
     for (const std::string& folder : folders)
-      if (auto found = find_program(folder + name)) return Tool{*found, option};
+      if (auto found = find_program(folder + name))
+        return Tool{*found, option};
+      else if (found.error().code != Code::kNotFound)
+        return tl::unexpected<Error>(std::move(found.error()));
   return fail(Code::kNotFound,
               "neither nvdisasm nor cuobjdump in CUDA_PATH, /usr/local/cuda/bin and PATH; install "
               "the CUDA toolkit's cuda-nvdisasm package");
@@ -40,11 +43,11 @@ Result<std::string> cuda_disassemble(std::span<const std::byte> image) {
     return text.substr(0, text.find('\0'));
   }
   const Tool tool = BM_TRY(find_tool());
-  const WorkFolder folder = BM_TRY(WorkFolder::create({"k.cubin", "log"}));
-  BM_TRY(write_file(folder.file("k.cubin"), as_text(image)));
-  const int status =
-      BM_TRY(run_program({tool.program, tool.option, folder.file("k.cubin")}, folder.file("log")));
-  const std::string text = as_text(BM_TRY(read_file(folder.file("log"))));
+  const MemoryFile cubin = BM_TRY(MemoryFile::create("k.cubin", image));
+  const MemoryFile log = BM_TRY(MemoryFile::create("disassembly"));
+  const int status = BM_TRY(run_program({tool.program, tool.option, kThird},
+                                        {.output = log, .errors = log, .third = &cubin}));
+  const std::string text = as_text(BM_TRY(log.contents()));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     return fail(Code::kCompile, "{}: {}", tool.program, text);
   return text;

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "runtime/base/env.h"
+#include "runtime/base/trust.h"
 
 namespace bm::compiler {
 namespace {
@@ -81,10 +82,14 @@ Result<CudaLibrary> open_cuda_library(std::string_view name) {
       if (tried.find(folder) == std::string::npos) tried += (tried.empty() ? "" : ", ") + folder;
       continue;
     }
+    if (const Status trusted = check_library(path); !trusted) {
+      why += fmt::format(" ({})", trusted.error().message);
+      continue;
+    }
     if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL))
       return CudaLibrary{.handle = handle, .path = path};
     const char* text = dlerror();
-    if (is_file && text) why = std::string(" (") + text + ")";
+    if (is_file && text) why += std::string(" (") + text + ")";
   }
   return fail(Code::kNotFound,
               "lib{} of the CUDA toolkit not found{}; install the toolkit's {} package (12 or 13) "

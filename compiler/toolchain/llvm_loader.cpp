@@ -50,13 +50,13 @@ Result<Plugin> load() {
     const std::string path = folder.path + "/" + kFile;
     tried += (tried.empty() ? "" : ", ") + folder.path;
     if (access(path.c_str(), F_OK) != 0) continue;
-    Status is_trusted = folder.is_named ? Status() : check_component(path);
-    if (is_trusted) {
-      auto plugin = open_plugin(path);
-      if (plugin || plugin.error().code == Code::kUnsupported) return plugin;
-      is_trusted = tl::unexpected<Error>(plugin.error());
-    }
-    why += fmt::format(" ({})", is_trusted.error().message);
+    const auto trusted = trusted_component(path);
+    Result<Plugin> loaded =
+        trusted ? open_plugin(*trusted) : Result<Plugin>(tl::unexpected<Error>(trusted.error()));
+    if (loaded || loaded.error().code == Code::kUnsupported) return loaded;
+    if (folder.is_named && !trusted)
+      return tl::unexpected<Error>(std::move(loaded.error()).within("BM_PLUGIN_DIR"));
+    why += fmt::format(" ({})", loaded.error().message);
   }
   return fail(
       Code::kNotFound,

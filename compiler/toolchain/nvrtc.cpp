@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "compiler/toolchain/cuda_library.h"
+#include "runtime/base/trust.h"
 
 namespace bm::compiler {
 namespace {
@@ -40,7 +41,7 @@ void load_builtins(const Api& api) {
   if (slash == std::string::npos) return;
   const std::string file =
       fmt::format("{}/libnvrtc-builtins.so.{}.{}", api.path.substr(0, slash), api.major, api.minor);
-  (void)dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (check_library(file)) (void)dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
 }
 
 /// NVRTC asks the CUDA driver it finds for a table of functions, and crashes where a library under

@@ -1,10 +1,11 @@
-// Programs of toolchains: no shell, files in a private folder, bounded time.
+// Programs of toolchains: no shell, files in memory, bounded time.
 #include "compiler/toolchain/process.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "runtime/base/scoped_fd.h"
+#include "runtime/base/trust.h"
 
 extern char** environ;  // POSIX leaves its declaration to the program
 
@@ -22,6 +23,8 @@ namespace {
 
 // TIMEOUT: one kernel took 0.1 s at most on one core; a minute covers a loaded machine.
 constexpr int kLimitMs = 60'000;
+
+constexpr int kFirstFree = 4;
 
 /// Waits for `pid` at most kLimitMs, then kills it. Result: wait status.
 Result<int> wait_bounded(pid_t pid, const std::string& program) {
@@ -45,39 +48,31 @@ Result<int> wait_bounded(pid_t pid, const std::string& program) {
 
 }  // namespace
 
-Result<WorkFolder> WorkFolder::create(std::vector<std::string> files) {
-  const char* base = std::getenv("TMPDIR");
-  std::string path = std::string(base && *base ? base : "/tmp") + "/bellmetal-XXXXXX";
-  if (!mkdtemp(path.data()))
-    return fail(code_from_errno(errno), "mkdtemp {}: {}", path, errno_text(errno));
-  return WorkFolder(std::move(path), std::move(files));
-}
-
-WorkFolder::~WorkFolder() {
-  if (path_.empty()) return;
-  for (const std::string& name : files_) unlink(file(name).c_str());
-  rmdir(path_.c_str());
-}
-
-Status write_file(const std::string& path, std::string_view text) {
-  const ScopedFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  for (size_t done = 0; fd.get() >= 0 && done < text.size();) {
-    const ssize_t n = write(fd.get(), text.data() + done, text.size() - done);
-    if (n < 0) return fail(code_from_errno(errno), "write {}: {}", path, errno_text(errno));
-    done += static_cast<size_t>(n);
+Result<MemoryFile> MemoryFile::create(const char* name, std::span<const std::byte> contents) {
+  const ScopedFd low(::memfd_create(name, MFD_CLOEXEC));
+  // Above the descriptors that run_program() lays them on.
+  ScopedFd fd(low.is_open() ? ::fcntl(low.get(), F_DUPFD_CLOEXEC, kFirstFree) : -1);
+  if (!fd.is_open())
+    return fail(code_from_errno(errno), "a file in memory for {}: {}", name, errno_text(errno));
+  while (!contents.empty()) {
+    const ssize_t n = ::write(fd.get(), contents.data(), contents.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(code_from_errno(errno), "write {}: {}", name, errno_text(errno));
+    contents = contents.subspan(static_cast<size_t>(n));
   }
-  if (fd.get() < 0) return fail(code_from_errno(errno), "create {}: {}", path, errno_text(errno));
-  return {};
+  if (::lseek(fd.get(), 0, SEEK_SET) != 0)
+    return fail(code_from_errno(errno), "rewind {}: {}", name, errno_text(errno));
+  return MemoryFile(std::move(fd));
 }
 
-Result<std::vector<std::byte>> read_file(const std::string& path) {
-  const ScopedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) return fail(code_from_errno(errno), "open {}: {}", path, errno_text(errno));
+Result<std::vector<std::byte>> MemoryFile::contents() const {
   std::vector<std::byte> out;
   std::array<std::byte, 16384> chunk{};
   for (;;) {
-    const ssize_t n = read(fd.get(), chunk.data(), chunk.size());
-    if (n < 0) return fail(code_from_errno(errno), "read {}: {}", path, errno_text(errno));
+    const ssize_t n =
+        ::pread(fd_.get(), chunk.data(), chunk.size(), static_cast<off_t>(out.size()));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(code_from_errno(errno), "read a file in memory: {}", errno_text(errno));
     if (n == 0) return out;
     out.insert(out.end(), chunk.begin(), chunk.begin() + n);
   }
@@ -87,17 +82,28 @@ std::string as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-Result<int> run_program(const std::vector<std::string>& args, const std::string& log) {
+Result<int> run_program(const std::vector<std::string>& args, const ProgramFiles& files) {
   std::vector<char*> argv;
   for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  if (files.input == nullptr)
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  else
+    posix_spawn_file_actions_adddup2(&actions, files.input->fd(), 0);
+  posix_spawn_file_actions_adddup2(&actions, files.output.fd(), 1);
+  posix_spawn_file_actions_adddup2(&actions, files.errors.fd(), 2);
+  if (files.third != nullptr) posix_spawn_file_actions_adddup2(&actions, files.third->fd(), 3);
+  // A group of its own: Ctrl-C is ours to answer, not an error of the compiler.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   pid_t pid = 0;
-  const int failed = posix_spawn(&pid, args[0].c_str(), &actions, nullptr, argv.data(), environ);
+  const int failed =
+      posix_spawn(&pid, args[0].c_str(), &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (failed) return fail(code_from_errno(failed), "run {}: {}", args[0], errno_text(failed));
   return wait_bounded(pid, args[0]);
@@ -106,14 +112,18 @@ Result<int> run_program(const std::vector<std::string>& args, const std::string&
 Result<std::string> find_program(std::string_view name) {
   if (name.find('/') != std::string_view::npos) {
     const std::string path(name);
-    if (access(path.c_str(), X_OK) == 0) return path;
-    return fail(Code::kNotFound, "{} cannot be run", path);
+    if (path.starts_with('/') && access(path.c_str(), X_OK) != 0)
+      return fail(Code::kNotFound, "{} cannot be run", path);
+    BM_TRY(trusted_target(path));
+    return path;
   }
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "/usr/local/bin:/usr/bin:/bin");
   for (std::string folder; std::getline(folders, folder, ':');) {
     const std::string candidate = folder + "/" + std::string(name);
-    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
+    if (!folder.starts_with('/') || access(candidate.c_str(), X_OK) != 0) continue;
+    BM_TRY(trusted_target(candidate));
+    return candidate;
   }
   return fail(Code::kNotFound, "{} is not in PATH", name);
 }

@@ -9,35 +9,41 @@
 #include <vector>
 
 #include "runtime/base/result.h"
+#include "runtime/base/scoped_fd.h"
 
 namespace bm::compiler {
 
-/// Private folder that vanishes with `files`.
-class WorkFolder {
+/// A file without a name in any folder: it vanishes with the last process that has it open,
+/// whatever ends that.
+class MemoryFile {
  public:
-  static Result<WorkFolder> create(std::vector<std::string> files);
-  WorkFolder(WorkFolder&& o) noexcept
-      : path_(std::exchange(o.path_, {})), files_(std::move(o.files_)) {}
-  WorkFolder& operator=(WorkFolder&&) = delete;
-  ~WorkFolder();
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  /// Programs read it from its start. Errors: kOutOfMemory; kIo (no descriptor left).
+  static Result<MemoryFile> create(const char* name, std::span<const std::byte> contents = {});
+  Result<std::vector<std::byte>> contents() const;
+  int fd() const { return fd_.get(); }
 
  private:
-  WorkFolder(std::string path, std::vector<std::string> files)
-      : path_(std::move(path)), files_(std::move(files)) {}
-  std::string path_;
-  std::vector<std::string> files_;
+  explicit MemoryFile(ScopedFd fd) : fd_(std::move(fd)) {}
+  ScopedFd fd_;
 };
 
-Status write_file(const std::string& path, std::string_view text);
-Result<std::vector<std::byte>> read_file(const std::string& path);
 std::string as_text(std::span<const std::byte> bytes);
 
-/// Runs args[0] with stdout and stderr in the file `log`. Result: wait status.
-/// Errors: kTimeout after 60 s.
-Result<int> run_program(const std::vector<std::string>& args, const std::string& log);
+/// What a program has open.
+struct ProgramFiles {
+  const MemoryFile& output;           ///< stdout
+  const MemoryFile& errors;           ///< stderr; may be the same
+  const MemoryFile* input = nullptr;  ///< stdin; nullptr: empty
+  const MemoryFile* third = nullptr;  ///< for programs that want a name: kThird
+};
+inline constexpr const char* kThird = "/dev/fd/3";
 
-/// `name` itself if it is a path, else its place in PATH. Errors: kNotFound.
+/// Runs args[0], out of reach of the terminal's Ctrl-C. Result: wait status.
+/// Errors: kTimeout after 60 s.
+Result<int> run_program(const std::vector<std::string>& args, const ProgramFiles& files);
+
+/// `name` itself if it is a path, else its place in PATH, whose relative folders are passed over.
+/// Errors: kNotFound; those of trusted_target: it is about to be run.
 Result<std::string> find_program(std::string_view name);
 
 }  // namespace bm::compiler

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "runtime/base/bits.h"
 #include "runtime/base/env.h"
 #include "runtime/base/log.h"
+#include "runtime/base/output_file.h"
 #include "runtime/hal/waiting.h"
 
 namespace bm::amd {
@@ -375,10 +375,8 @@ void AmdDevice::dump(const hal::CodeObject& code) const {
   const std::string& folder = settings().amd_dump;
   if (folder.empty()) return;
   const std::string path = fmt::format("{}/{}.{}.o", folder, code.entry, arch_.name);
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(code.image.data()),
-             static_cast<std::streamsize>(code.image.size()));
-  if (!file.flush()) log("amd", LogLevel::kWarning, "cannot write {} (BM_AMD_DUMP)", path);
+  if (const Status written = replace_file(path, code.image); !written)
+    log("amd", LogLevel::kWarning, "cannot write (BM_AMD_DUMP) {}", written.error().message);
 }
 
 Result<std::unique_ptr<hal::Program>> AmdDevice::load(const hal::CodeObject& code) {

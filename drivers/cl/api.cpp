@@ -6,6 +6,8 @@
 #include <mutex>
 #include <string>
 
+#include "runtime/base/trust.h"
+
 namespace bm::cl {
 namespace {
 
@@ -14,6 +16,8 @@ constexpr const char* kDefaultLibrary = "libOpenCL.so.1";
 constexpr cl_int kPlatformNotFound = -1001;
 
 Result<ApiPtr> open_library(const std::string& library) {
+  if (Status trusted = check_library(library); !trusted)
+    return tl::unexpected<Error>(std::move(trusted.error()).within("BM_CL_LIBRARY"));
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* why = dlerror();

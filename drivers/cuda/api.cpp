@@ -9,6 +9,7 @@
 
 #include "drivers/cuda/errors.h"
 #include "drivers/transport/system.h"
+#include "runtime/base/trust.h"
 
 namespace bm::cuda {
 namespace {
@@ -36,6 +37,8 @@ struct Attempt {
 };
 
 Attempt try_library(const std::string& library) {
+  if (const Status trusted = check_library(library); !trusted)
+    return {nullptr, trusted.error().message, true};
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* why = dlerror();

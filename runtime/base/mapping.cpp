@@ -30,12 +30,16 @@ Mapping::~Mapping() { unmap(bytes_); }
 Result<Mapping> Mapping::open_file(const std::string& path) {
   const ScopedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.is_open()) return fail(code_from_errno(errno), "open {}: {}", path, errno_text(errno));
+  return of(fd.get(), path);
+}
+
+Result<Mapping> Mapping::of(int fd, const std::string& path) {
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return fail(Code::kIo, "stat {}: {}", path, errno_text(errno));
+  if (::fstat(fd, &info) != 0) return fail(Code::kIo, "stat {}: {}", path, errno_text(errno));
   if (!S_ISREG(info.st_mode)) return fail(Code::kInvalidArgument, "{} is not a regular file", path);
   if (info.st_size == 0) return Mapping();
   const size_t size = static_cast<size_t>(info.st_size);
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (address == MAP_FAILED)
     return fail(code_from_errno(errno), "map {}: {}", path, errno_text(errno));
   return Mapping(std::span(static_cast<const std::byte*>(address), size));

@@ -25,6 +25,8 @@ class Mapping {
   /// Errors: kNotFound, kPermission, kIo naming the path; kInvalidArgument for anything but a
   /// regular file.
   static Result<Mapping> open_file(const std::string& path);
+  /// Maps the whole of an open file, which may be closed afterwards; `path` is for errors.
+  static Result<Mapping> of(int fd, const std::string& path);
 
   std::span<const std::byte> bytes() const { return bytes_; }
 

@@ -1,6 +1,5 @@
 #include <array>
 #include <chrono>
-#include <fstream>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -10,11 +9,11 @@
 #include "models/gguf.h"
 #include "models/llama_session.h"
 #include "runtime/base/env.h"
+#include "runtime/base/output_file.h"
 #include "runtime/device.h"
 #include "tensor/programs.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
-#include "tools/bellmetal/output_file.h"
 
 namespace bm::cli {
 namespace {
@@ -57,15 +56,6 @@ Result<std::vector<KernelPtr>> record_kernels(std::shared_ptr<const models::Gguf
   return recorder.kernels();
 }
 
-Status write_file(OutputFile& out, std::span<const std::byte> bytes) {
-  std::ofstream file(out.draft(), std::ios::binary | std::ios::trunc);
-  file.write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) return fail(Code::kIo, "{}: cannot be written", out.draft());
-  return out.commit();
-}
-
 Status bake(const BakeOptions& options, std::shared_ptr<const models::GgufFile> model,
             const std::string& output) {
   const Clock::time_point start = Clock::now();
@@ -79,8 +69,7 @@ Status bake(const BakeOptions& options, std::shared_ptr<const models::GgufFile> 
   for (size_t i = 0; i < kernels.size(); ++i)
     entries.emplace_back(compiler::bundle_key(*kernels[i]), codes[i]);
   const std::vector<std::byte> bytes = compiler::write_bundle(target.arch, entries);
-  OutputFile file = BM_TRY(OutputFile::create(output));
-  BM_TRY(write_file(file, bytes));
+  BM_TRY(replace_file(output, bytes, {.is_code = true}));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const std::string arch = target.arch.cpu.empty() ? target.arch.name : target.arch.cpu;
   if (options.json)

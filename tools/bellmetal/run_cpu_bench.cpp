@@ -1,14 +1,17 @@
 // The table of `bellmetal bench cpu`: one process of this program for each number of threads, since
 // a device keeps the threads it was opened with.
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/env.h"
+#include "runtime/base/output_file.h"
 #include "tools/bellmetal/cpu_bench/cases.h"
 #include "tools/bellmetal/cpu_bench/cpu_report.h"
 #include "tools/bellmetal/cpu_bench/cpu_run.h"
@@ -16,7 +19,6 @@
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/options.h"
 #include "tools/bellmetal/output.h"
-#include "tools/bellmetal/output_file.h"
 
 namespace bm::cli {
 namespace {
@@ -83,6 +85,8 @@ Status run_child(const CpuBenchOptions& options, uint32_t threads, Collected& al
   std::fflush(stdout);
   const pid_t child = ::fork();
   if (child == 0) {
+    // It ends with us, also when only we are told to end.
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     set_child_environment(threads);
     ::dup2(ends[1], 1);
     ::close(ends[0]);
@@ -184,7 +188,8 @@ int write_model(const CpuBenchOptions& options) {
   model.format = *format;
   auto file = OutputFile::create(options.write_model);
   if (!file) return report_file(file.error(), options.write_model, options.json);
-  Status done = write_random_llama(file->draft(), model);
+  Status done = write_random_llama(
+      [&](std::span<const std::byte> bytes) { return file->write(bytes); }, model);
   if (done) done = file->commit();
   if (!done) return report(done.error(), kBadFile, options.json);
   if (options.json)

@@ -10,6 +10,7 @@
 #include "models/sampler.h"
 #include "models/tokenizer.h"
 #include "runtime/base/env.h"
+#include "runtime/base/trust.h"
 #include "runtime/device.h"
 #include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/options.h"
@@ -209,7 +210,11 @@ int run_generate(const GenerateOptions& options) {
   std::optional<ScopedSetting> threads;
   if (options.threads > 0) threads.emplace("BM_THREADS", std::to_string(options.threads));
   std::optional<ScopedSetting> bundle;
-  if (!options.bundle.empty()) bundle.emplace("BM_BUNDLE", options.bundle);
+  if (!options.bundle.empty()) {
+    const auto path = absolute_path(options.bundle);
+    if (!path) return report(path.error(), options.json);
+    bundle.emplace("BM_BUNDLE", *path);
+  }
   InterruptScope interrupt;
   Generator generator(options);
   if (const int code = generator.prepare(); code != kOk) return code;

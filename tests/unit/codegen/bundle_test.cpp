@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "runtime/base/env.h"
+#include "tests/unit/cache/temporary_directory.h"
 #include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"
 
@@ -14,7 +16,9 @@ namespace bm::compiler {
 namespace {
 
 std::string write_file(const std::string& name, std::span<const std::byte> bytes) {
-  const std::string path = testing::TempDir() + name;
+  // Bundles are taken from folders that nobody else can write only, so not from /tmp itself.
+  static const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/" + name;
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
@@ -91,6 +95,29 @@ TEST(Bundle, ForAnotherMachineIsRefused) {
   const auto code = compile(test::random_pattern(0).kernel, arch, "LLVM");
   ASSERT_FALSE(code);
   EXPECT_NE(code.error().message.find("lacks sse3"), std::string::npos);
+}
+
+TEST(Bundle, OneThatOthersCouldHaveWrittenIsRefusedAndNothingCompiledInItsPlace) {
+  const hal::Arch arch = test::native_arch();
+  const std::string path = write_file("foreign.bundle", bundle_of(arch, 20, 1));
+  const auto message = [&](const std::string& setting) {
+    const ScopedSetting bundle("BM_BUNDLE", setting);
+    const auto code = compile(test::random_pattern(20).kernel, arch, "LLVM");
+    EXPECT_FALSE(code) << setting;
+    return code ? "" : code.error().message;
+  };
+  using std::filesystem::perms;
+  std::filesystem::permissions(path, perms::group_write, std::filesystem::perm_options::add);
+  EXPECT_NE(message(path).find("chmod g-w"), std::string::npos) << message(path);
+  // Failures are remembered by path, so other places have other names.
+  const std::string open = path + ".open";
+  std::filesystem::create_directory(open);
+  std::filesystem::permissions(open, perms::all);
+  std::filesystem::copy_file(path, open + "/bundle");
+  EXPECT_NE(message(open + "/bundle").find("everyone"), std::string::npos);
+  std::filesystem::create_symlink(path, path + ".link");
+  EXPECT_NE(message(path + ".link").find("symbolic link"), std::string::npos);
+  EXPECT_NE(message("foreign.bundle").find("absolute path"), std::string::npos);
 }
 
 TEST(Bundle, EveryCutAndEveryDamageIsNoticed) {

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <thread>
 
 #include "compiler/tune/tuned.h"
+#include "tests/unit/cache/temporary_directory.h"
 #include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"
 
@@ -31,6 +33,12 @@ ir::KernelIr row_sums() {
 }
 
 using Image = std::vector<std::byte>;
+
+/// Results are taken from folders that nobody else can write only, so not from /tmp itself.
+const TemporaryDirectory& folder() {
+  static const TemporaryDirectory one;
+  return one;
+}
 
 TEST(Knobs, TextAndBack) {
   const auto knobs = Knobs::parse("axis=-1 blocks=16 jam0=4 jam12=2 lanes=1 rlanes=0 unroll=8");
@@ -134,7 +142,7 @@ TEST(TunedSchedules, TravelAsAFile) {
   remember_tuned(s);
   ASSERT_TRUE(find_tuned(*id));
   EXPECT_EQ(find_tuned(*id)->knobs.text(), "jam0=2");
-  const std::string path = testing::TempDir() + "tuned.txt";
+  const std::string path = folder().path() + "/tuned.txt";
   const auto written = export_tuned(path);
   ASSERT_TRUE(written) << written.error().message;
   EXPECT_GE(*written, 1u);
@@ -161,7 +169,7 @@ TEST(TunedSchedules, OtherCompilersAndTargetsHaveOtherIds) {
 }
 
 TEST(TunedSchedules, DamagedFilesAreRefusedWhole) {
-  const std::string path = testing::TempDir() + "bad.txt";
+  const std::string path = folder().path() + "/bad.txt";
   const std::string id(32, 'a'), good = id + " k t 1 1 jam0=2\n";
   const std::string header = "bellmetal tuned schedules 1\n";
   for (const std::string& text :
@@ -172,6 +180,18 @@ TEST(TunedSchedules, DamagedFilesAreRefusedWhole) {
     EXPECT_FALSE(import_tuned(path)) << text;
   }
   EXPECT_FALSE(import_tuned("/nowhere/tuned.txt"));
+  EXPECT_FALSE(find_tuned(id));
+}
+
+TEST(TunedSchedules, AFileThatOthersCouldHaveWrittenIsRefused) {
+  const std::string path = folder().path() + "/foreign.txt", id(32, 'b');
+  std::ofstream(path) << "bellmetal tuned schedules 1\n" << id << " k t 1 1 jam0=2\n";
+  std::filesystem::permissions(path, std::filesystem::perms::group_write,
+                               std::filesystem::perm_options::add);
+  const auto taken = import_tuned(path);
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, Code::kPermission);
+  EXPECT_NE(taken.error().message.find("chmod g-w"), std::string::npos) << taken.error().message;
   EXPECT_FALSE(find_tuned(id));
 }
 

@@ -167,6 +167,31 @@ TEST_F(CapturedFile, DamageAnywhereIsNoticedBeforeAnythingRuns) {
   }
 }
 
+TEST_F(CapturedFile, OneThatOthersCouldHaveWrittenIsRefused) {
+  Jit step([](const Tensor& x) { return x * 3 + 1; });
+  step.capture(of({1, 2, 3}));
+  step.core().program()->save(file("program"));
+  const auto expect_refused = [&](const std::string& path, std::string_view word) {
+    try {
+      CapturedProgram::load(path);
+      ADD_FAILURE() << "no exception: " << path;
+    } catch (const Exception& e) {
+      EXPECT_NE(std::string_view(e.what()).find(word), std::string_view::npos) << e.what();
+    }
+  };
+  using std::filesystem::perms;
+  const auto add = std::filesystem::perm_options::add;
+  std::filesystem::permissions(file("program"), perms::others_write, add);
+  expect_refused(file("program"), "chmod o-w");
+  // Saving over it makes it ours again.
+  step.core().program()->save(file("program"));
+  EXPECT_NO_THROW(CapturedProgram::load(file("program")));
+  std::filesystem::create_symlink("program", file("link"));
+  expect_refused(file("link"), "symbolic link");
+  std::filesystem::permissions(folder_, perms::group_write, add);
+  expect_refused(file("program"), "chmod g-w");
+}
+
 TEST_F(CapturedFile, OtherFormatsAndProcessorsAreRefusedByName) {
   Jit step([](const Tensor& x) { return x * 3 + 1; });
   step.capture(of({1, 2, 3}));

@@ -37,7 +37,9 @@ struct LoadedModel {
 Result<std::shared_ptr<LoadedModel>> load(World& w, GgmlType format) {
   auto out = std::make_shared<LoadedModel>();
   out->file = BM_TRY(TemporaryFile::create(/*is_large=*/true));
-  BM_TRY(write_random_llama(out->file->path(), model_of(w, format)));
+  BM_TRY(
+      write_random_llama([&](std::span<const std::byte> bytes) { return out->file->write(bytes); },
+                         model_of(w, format)));
   auto gguf =
       std::make_shared<const models::GgufFile>(BM_TRY(models::GgufFile::open(out->file->path())));
   const auto model =

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <vector>
 
 #include "models/gguf.h"
@@ -250,16 +249,24 @@ std::vector<std::byte> random_blocks(GgmlType format, uint64_t rows, uint64_t co
   return out;
 }
 
-Status write_random_llama(const std::string& path, const RandomLlama& m) {
+Status write_random_llama(const std::function<Status(std::span<const std::byte>)>& write,
+                          const RandomLlama& m) {
+  constexpr size_t kPiece = size_t{1} << 20;
   const uint64_t block = models::ggml_type_info(m.format).block_values;
   if (m.embedding % block != 0 || m.feed_forward % block != 0)
     return fail(Code::kInvalidArgument, "rows of {} and {} values are not whole blocks of {}",
                 m.embedding, m.feed_forward, block);
   const std::vector<TensorPlan> tensors = plan(m);
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  std::vector<std::byte> pending, row;
+  const auto add = [&](std::span<const std::byte> bytes) -> Status {
+    pending.insert(pending.end(), bytes.begin(), bytes.end());
+    if (pending.size() < kPiece) return {};
+    BM_TRY(write(pending));
+    pending.clear();
+    return {};
+  };
   const std::string start = file_start(m, tensors);
-  out.write(start.data(), static_cast<std::streamsize>(start.size()));
-  std::vector<std::byte> row;
+  BM_TRY(add(std::as_bytes(std::span(start))));
   for (const TensorPlan& t : tensors) {
     Random random(t.offset + 1);
     for (uint64_t r = 0; r < std::max<uint64_t>(t.rows, 1); ++r) {
@@ -270,16 +277,12 @@ Status write_random_llama(const std::string& path, const RandomLlama& m) {
         const float size = 1 / std::sqrt(static_cast<float>(t.columns));
         make_row(t.format, size, random, row, t.columns);
       }
-      out.write(reinterpret_cast<const char*>(row.data()),
-                static_cast<std::streamsize>(row.size()));
+      BM_TRY(add(row));
     }
-    constexpr std::array<char, kAlignment> kZeros{};
-    out.write(kZeros.data(),
-              static_cast<std::streamsize>((kAlignment - t.bytes % kAlignment) % kAlignment));
+    constexpr std::array<std::byte, kAlignment> kZeros{};
+    BM_TRY(add(std::span(kZeros).first((kAlignment - t.bytes % kAlignment) % kAlignment)));
   }
-  out.close();
-  if (!out) return fail(Code::kIo, "{}: could not be written", path);
-  return {};
+  return write(pending);
 }
 
 }  // namespace bm::cli

@@ -1,7 +1,10 @@
 #pragma once
 // GGUF files of llama models with random weights: as large as asked for, of no use but for speed.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,8 +27,9 @@ Result<models::GgmlType> random_llama_format(const std::string& name);
 /// Rows of random blocks, their values about 1 / sqrt(columns).
 std::vector<std::byte> random_blocks(models::GgmlType format, uint64_t rows, uint64_t columns);
 
-/// The same file for the same arguments. Errors: kIo; kInvalidArgument when rows are not whole
-/// blocks of the format.
-Status write_random_llama(const std::string& path, const RandomLlama& model);
+/// Hands the file to `write` piece by piece, the same for the same arguments. Errors: those of
+/// `write`; kInvalidArgument when rows are not whole blocks of the format.
+Status write_random_llama(const std::function<Status(std::span<const std::byte>)>& write,
+                          const RandomLlama& model);
 
 }  // namespace bm::cli

@@ -1,5 +1,5 @@
 #pragma once
-// A file that vanishes with its object.
+// A file without a name: it vanishes with its object or with the process, whatever ends that.
 
 #include <cstddef>
 #include <memory>
@@ -7,26 +7,24 @@
 #include <string>
 
 #include "runtime/base/result.h"
+#include "runtime/base/scoped_fd.h"
 
 namespace bm::cli {
 
 class TemporaryFile {
  public:
-  /// In /dev/shm, where there is one, else, and when it is large, in the folder of temporary files.
-  /// Errors: kIo.
+  /// In memory or, when it is large, in the folder of temporary files. Errors: kIo.
   static Result<std::unique_ptr<TemporaryFile>> create(bool is_large = false);
-  ~TemporaryFile();
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
 
+  /// For this process and those it starts, as long as the object lives: a name in /proc.
   const std::string& path() const { return path_; }
   /// Appends. Errors: kIo.
   Status write(std::span<const std::byte> bytes);
 
  private:
-  TemporaryFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  TemporaryFile(std::string path, ScopedFd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
   std::string path_;
-  int fd_;
+  ScopedFd fd_;
 };
 
 }  // namespace bm::cli

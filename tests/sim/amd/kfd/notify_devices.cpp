@@ -31,22 +31,26 @@ struct AmdDevices::AmdNode final : notify::Node {
   std::shared_ptr<Client> client;
 };
 
-AmdDevices::AmdDevices(Machine& machine) : machine_(machine) {
-  std::string name = (std::filesystem::temp_directory_path() / "sim-amd-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) abort();
-  folder_ = name;
+namespace {
+
+PrivateFolder make_folder() {
+  auto folder = PrivateFolder::create("sim-amd");
+  if (folder) return std::move(*folder);
+  fmt::print(stderr, "sim-amd: {}\n", folder.error().message);
+  abort();
+}
+
+}  // namespace
+
+AmdDevices::AmdDevices(Machine& machine) : machine_(machine), folder_(make_folder()) {
   for (const auto& [path, text] : machine.sysfs) {
-    const std::filesystem::path file = folder_ + path;
+    const std::filesystem::path file = folder_.path() + path;
     std::filesystem::create_directories(file.parent_path());
     if (!(std::ofstream(file) << text)) abort();
   }
 }
 
-AmdDevices::~AmdDevices() {
-  finish();
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
-}
+AmdDevices::~AmdDevices() { finish(); }
 
 bool AmdDevices::owns(const std::string& path) const {
   return path == "/dev/kfd" || path.starts_with("/dev/dri/renderD") ||
@@ -68,7 +72,7 @@ std::shared_ptr<AmdDevices::Client> AmdDevices::client(pid_t process) {
 int AmdDevices::open(pid_t process, const std::string& path, int flags, ScopedFd* fd,
                      std::shared_ptr<notify::Node>* node) {
   if (path.starts_with("/sys/")) {
-    fd->reset(::open((folder_ + path).c_str(), flags | O_CLOEXEC));
+    fd->reset(::open((folder_.path() + path).c_str(), flags | O_CLOEXEC));
     return fd->is_open() ? 0 : -errno;
   }
   auto made = std::make_shared<AmdNode>();

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "runtime/base/private_folder.h"
 #include "tests/sim/amd/kfd/machine.h"
 #include "tests/sim/amd/kfd/process.h"
 #include "tests/sim/notify/server.h"
@@ -45,7 +46,7 @@ class AmdDevices final : public notify::Devices {
   void collect(bool all);
 
   Machine& machine_;
-  std::string folder_;
+  PrivateFolder folder_;                              ///< the program lists it, so it needs a name
   std::map<pid_t, std::shared_ptr<Client>> clients_;  ///< the kernel forgets none that lives
   std::list<Waiter> waiters_;                         ///< calls that block
 };
