@@ -1,8 +1,11 @@
 #include "compiler/cache/cache_directory.h"
 
 #include <cerrno>
+#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "runtime/base/scoped_fd.h"
+#include "runtime/base/trust.h"
 
 namespace bm::compiler {
 namespace {
@@ -24,21 +27,26 @@ Status make_directories(const std::string& path) {
 
 }  // namespace
 
-Status prepare_cache_directory(const std::string& path) {
+Result<std::string> prepare_cache_directory(const std::string& path) {
+  if (!path.starts_with('/'))
+    return fail(Code::kInvalidArgument,
+                "cache folder \"{}\" is relative: what lies there is executed, so name it by its "
+                "absolute path",
+                path);
   BM_TRY(make_directories(path));
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) {
-    return fail(code_from_errno(errno), "{}: {}", path, errno_text(errno));
+  return trusted_folder(path);
+}
+
+Status check_cache_file(const std::string& path) {
+  // The log and the index of a database are as good as its rows.
+  for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
+    const auto file = open_trusted(path + suffix);
+    if (!file && file.error().code != Code::kNotFound) return tl::unexpected<Error>(file.error());
   }
-  if (!S_ISDIR(info.st_mode)) return fail(Code::kIo, "{} is not a directory", path);
-  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
-    return fail(Code::kPermission, "{} belongs to user {}, not to user {}", path, info.st_uid,
-                ::geteuid());
-  }
-  if ((info.st_mode & S_IWOTH) != 0) {
-    return fail(Code::kPermission, "{} is writable by everyone (mode {:o}); chmod o-w it", path,
-                info.st_mode & 07777);
-  }
+  // SQLite would make it readable by everyone; its other files take their permissions from it.
+  const ScopedFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd.is_open() && errno != EEXIST)
+    return fail(code_from_errno(errno), "create {}: {}", path, errno_text(errno));
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <iterator>
 #include <pthread.h>
+#include <unistd.h>
 
 #include "compiler/cache/cache_directory.h"
 #include "compiler/cache/sqlite_cache.h"
@@ -15,6 +16,8 @@ namespace {
 constexpr uint64_t kMaxMemoryBytes = uint64_t{256} << 20;
 // Looking at the sum of all sizes costs up to a millisecond, so not after every write.
 constexpr uint64_t kWritesBetweenTrims = 64;
+// A file that errs again and again without being damaged is no use to this process.
+constexpr int kMostUnconfirmed = 3;
 
 DiskCache::Options options_from_environment() {
   const Settings& now = settings();
@@ -23,6 +26,20 @@ DiskCache::Options options_from_environment() {
     return {.problem = "no directory: set BM_CACHE_DIR, XDG_CACHE_HOME or HOME"};
   }
   return {.directory = now.cache_dir};
+}
+
+DiskCache::Options options_of_tuned() {
+  DiskCache::Options options = options_from_environment();
+  options.problem.clear();  // the other cache says it
+  options.file_name = "tuned.db";
+  options.keeps_damaged = true;
+  return options;
+}
+
+template <class T>
+Status status_of(const Result<T>& result) {
+  if (result) return {};
+  return tl::unexpected<Error>(result.error());
 }
 
 }  // namespace
@@ -82,6 +99,19 @@ DiskCache& DiskCache::instance() {
   return *cache;
 }
 
+DiskCache& DiskCache::tuned() {
+  // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+  static DiskCache* const cache = new DiskCache(options_of_tuned());
+  return *cache;
+}
+
+bool DiskCache::has_contents() {
+  const std::lock_guard lock(mutex_);
+  if (file_ != nullptr || memory_.entries() != 0) return true;
+  return !is_memory_only_ && !options_.directory.empty() &&
+         ::access((options_.directory + "/" + options_.file_name).c_str(), F_OK) == 0;
+}
+
 SqliteCache* DiskCache::file() {
   if (file_ != nullptr) return file_.get();
   if (is_memory_only_) return nullptr;
@@ -89,20 +119,23 @@ SqliteCache* DiskCache::file() {
     use_memory_only(options_.problem);
     return nullptr;
   }
-  Status is_ready = prepare_cache_directory(options_.directory);
-  if (is_ready) {
-    auto opened = SqliteCache::open(options_.directory + "/kernels.db");
-    if (opened) {
-      file_ = *std::move(opened);
-      if (file_->was_replaced()) {
-        ++dropped_;
-        warn_once(fmt::format("{} was damaged and has been emptied", file_->path()));
-      }
-      return file_.get();
-    }
-    is_ready = tl::unexpected<Error>(std::move(opened.error()).within(options_.directory));
+  const Result<std::string> folder = prepare_cache_directory(options_.directory);
+  if (!folder) {
+    use_memory_only(folder.error().message);
+    return nullptr;
   }
-  use_memory_only(std::move(is_ready.error().message));
+  auto opened = SqliteCache::open(*folder + "/" + options_.file_name,
+                                  {.keeps_damaged = options_.keeps_damaged});
+  if (opened) {
+    file_ = *std::move(opened);
+    if (file_->was_replaced()) {
+      ++dropped_;
+      warn_once(fmt::format("{} was damaged and has been emptied{}", file_->path(),
+                            options_.keeps_damaged ? "; it is kept as .damaged" : ""));
+    }
+    return file_.get();
+  }
+  use_memory_only(std::move(opened.error()).within(options_.directory).message);
   return nullptr;
 }
 
@@ -122,11 +155,22 @@ void DiskCache::warn_once(std::string_view what) {
   fmt::print(stderr, "bellmetal: compile cache: {}\n", what);
 }
 
-void DiskCache::replace_damaged_file() {
-  ++dropped_;
-  warn_once(fmt::format("{} is damaged and will be replaced", file_->path()));
-  (void)file_->discard_file();  // if it cannot be removed, opening it again says so
+void DiskCache::replace_if_damaged(const std::function<Status(SqliteCache&)>& again) {
+  const Result<bool> is_removed = file_->discard_if_damaged(again);
+  const std::string path = file_->path();
+  if (!is_removed) {
+    use_memory_only(fmt::format("{}: {}", path, is_removed.error().message));
+    return;
+  }
   file_.reset();
+  if (*is_removed) {
+    ++dropped_;
+    warn_once(fmt::format("{} was damaged and has been replaced{}", path,
+                          options_.keeps_damaged ? "; it is kept as .damaged" : ""));
+  } else if (++num_unconfirmed_ >= kMostUnconfirmed) {
+    use_memory_only(
+        fmt::format("{}: read wrong {} times, although it is not damaged", path, num_unconfirmed_));
+  }
 }
 
 Result<std::optional<std::vector<std::byte>>> DiskCache::get(std::string_view kind,
@@ -142,7 +186,7 @@ Result<std::optional<std::vector<std::byte>>> DiskCache::get(std::string_view ki
       }
       blob = std::move(found->blob);
     } else if (found.error().code == Code::kCorrupt) {
-      replace_damaged_file();
+      replace_if_damaged([&](SqliteCache& fresh) { return status_of(fresh.get(kind, key)); });
     } else if (found.error().code != Code::kTimeout) {
       use_memory_only(std::move(found.error().message));
     }
@@ -167,7 +211,7 @@ Status DiskCache::put(std::string_view kind, std::string_view key,
       return {};
     }
     if (stored.error().code == Code::kCorrupt) {
-      replace_damaged_file();
+      replace_if_damaged([&](SqliteCache& fresh) { return fresh.put(kind, key, blob); });
       continue;
     }
     if (stored.error().code != Code::kTimeout) {
@@ -190,13 +234,19 @@ void DiskCache::trim_sometimes(SqliteCache& cache) {
   }
 }
 
-std::vector<std::vector<std::byte>> DiskCache::all(std::string_view kind) {
+Result<std::vector<std::vector<std::byte>>> DiskCache::all(std::string_view kind) {
   const std::lock_guard lock(mutex_);
   std::vector<std::vector<std::byte>> blobs = memory_.all(kind);
-  if (SqliteCache* const cache = file(); cache != nullptr)
-    if (auto stored = cache->all(kind))
-      blobs.insert(blobs.end(), std::make_move_iterator(stored->begin()),
-                   std::make_move_iterator(stored->end()));
+  SqliteCache* const cache = file();
+  if (cache == nullptr) return blobs;
+  auto stored = cache->all(kind);
+  if (!stored && stored.error().code == Code::kCorrupt) {
+    replace_if_damaged([&](SqliteCache& fresh) { return status_of(fresh.all(kind)); });
+    if (SqliteCache* const next = file(); next != nullptr) stored = next->all(kind);
+  }
+  if (!stored) return tl::unexpected<Error>(std::move(stored.error()));
+  blobs.insert(blobs.end(), std::make_move_iterator(stored->begin()),
+               std::make_move_iterator(stored->end()));
   return blobs;
 }
 
@@ -207,7 +257,7 @@ Status DiskCache::clear() {
   if (cache == nullptr) return {};
   Status cleared = cache->clear();
   if (!cleared && cleared.error().code == Code::kCorrupt) {
-    replace_damaged_file();
+    replace_if_damaged([](SqliteCache& fresh) { return fresh.clear(); });
     return {};
   }
   return cleared;
@@ -220,7 +270,7 @@ Status DiskCache::trim(uint64_t max_bytes) {
   if (cache == nullptr) return {};
   Status trimmed = cache->trim(max_bytes);
   if (!trimmed && trimmed.error().code == Code::kCorrupt) {
-    replace_damaged_file();
+    replace_if_damaged([&](SqliteCache& fresh) { return fresh.trim(max_bytes); });
     return {};
   }
   return trimmed;
@@ -236,7 +286,7 @@ CacheStats DiskCache::stats() {
       stats.payload_bytes += totals->payload_bytes;
       stats.file_bytes = totals->file_bytes;
     } else if (totals.error().code == Code::kCorrupt) {
-      replace_damaged_file();
+      replace_if_damaged([](SqliteCache& fresh) { return status_of(fresh.totals()); });
     }
   }
   stats.memory_reason = memory_reason_;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,12 +35,15 @@ struct CacheStats {
 /// Thread: safe, also with other processes on the same file, and across fork.
 ///
 /// A blob is returned only if hash, second hash and length of its key and the checksum of its
-/// payload all match. A file that cannot be opened or written (no home directory, read-only, full
-/// disk) makes this a memory cache, with one warning on stderr.
+/// payload all match. A file that cannot be opened, read or written (no home directory, others
+/// could have written it, read-only, full disk, I/O error) makes this a memory cache, with one
+/// warning on stderr; the file stays as it is. Only what SQLite twice calls damaged is replaced.
 class DiskCache {
  public:
   struct Options {
-    std::string directory = {};  ///< empty: memory only
+    std::string directory = {};  ///< absolute; empty: memory only
+    std::string file_name = "kernels.db";
+    bool keeps_damaged = false;  ///< a damaged file is kept as file_name.damaged
     std::string problem =
         {};  ///< why `directory` is empty, shown in the warning; empty: say nothing
     uint64_t max_bytes = uint64_t{1} << 30;
@@ -52,13 +56,20 @@ class DiskCache {
 
   /// The cache of this process, as BM_CACHE and BM_CACHE_DIR say. Opens its file on first use.
   static DiskCache& instance();
+  /// What searches for schedules have found, in a file of its own (tuned.db): compiled kernels can
+  /// be made again, the hours of a search cannot, so neither a damaged kernels.db nor emptying or
+  /// trimming it costs a result.
+  static DiskCache& tuned();
+
+  /// Whether anything was ever stored: asks without making a file.
+  bool has_contents();
 
   /// The blob stored under (kind, key), or nothing.
   Result<std::optional<std::vector<std::byte>>> get(std::string_view kind, std::string_view key);
   /// Stores a copy of `blob`, replacing an older one. A blob that cannot be stored is not an error.
   Status put(std::string_view kind, std::string_view key, std::span<const std::byte> blob);
-  /// Intact blobs stored under `kind`, in no order.
-  std::vector<std::vector<std::byte>> all(std::string_view kind);
+  /// Intact blobs stored under `kind`, in no order. Errors: those of the file.
+  Result<std::vector<std::vector<std::byte>>> all(std::string_view kind);
   /// Forgets every entry, on disk too. Errors: kIo when the file could not be emptied.
   Status clear();
   /// Drops the least recently used entries until the payloads take at most `max_bytes`.
@@ -70,7 +81,7 @@ class DiskCache {
 
   SqliteCache* file();  // opened on demand; nullptr: memory only
   void use_memory_only(std::string reason);
-  void replace_damaged_file();
+  void replace_if_damaged(const std::function<Status(SqliteCache&)>& again);
   void trim_sometimes(SqliteCache& cache);
   void warn_once(std::string_view what);
 
@@ -81,6 +92,7 @@ class DiskCache {
   std::string memory_reason_;
   bool is_memory_only_ = false;
   bool has_warned_ = false;
+  int num_unconfirmed_ = 0;  ///< files called damaged that were not when looked at again
   uint64_t hits_ = 0, misses_ = 0, writes_ = 0, dropped_ = 0;
 };
 

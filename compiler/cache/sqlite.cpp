@@ -16,9 +16,8 @@ Code code_from_sqlite(int result) {
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_AUTH: return Code::kPermission;
-    case SQLITE_ERROR:  // "no such table" and the like: a schema we did not write
-    case SQLITE_MISMATCH:
-    case SQLITE_FORMAT: return Code::kCorrupt;
+    // Above all SQLITE_IOERR and SQLITE_CANTOPEN: what the system refused says nothing about the
+    // file.
     default: return Code::kIo;
   }
 }
@@ -65,6 +64,13 @@ Status Statement::run() {
 }
 
 void Statement::reset() { sqlite3_reset(statement_.get()); }
+
+Status Statement::check_columns() const {
+  // Reading a column may allocate; then it reads as empty, and only this tells.
+  sqlite3* const database = sqlite3_db_handle(statement_.get());
+  if (sqlite3_errcode(database) == SQLITE_NOMEM) return failure(database, SQLITE_NOMEM);
+  return {};
+}
 
 int64_t Statement::integer(int column) const {
   return sqlite3_column_int64(statement_.get(), column);

@@ -17,8 +17,9 @@ namespace bm::compiler {
 
 /// Prepared statement. Thread: one at a time, together with its Database.
 ///
-/// Errors of every call: kCorrupt (damaged file or not a database), kTimeout (another process kept
-/// its lock past the busy timeout), kOutOfMemory (memory or disk is full), kPermission, kIo.
+/// Errors of every call: kCorrupt (SQLite says CORRUPT or NOTADB, nothing else), kTimeout (another
+/// process kept its lock past the busy timeout), kOutOfMemory (memory or disk is full),
+/// kPermission, kIo.
 class Statement {
  public:
   Statement() = default;
@@ -35,6 +36,8 @@ class Statement {
   Status run();
   void reset();
 
+  /// Whether columns could be read. Errors: kOutOfMemory; what they gave before means nothing then.
+  Status check_columns() const;
   int64_t integer(int column) const;
   /// Valid until the next step() or reset().
   std::span<const std::byte> blob(int column) const;

@@ -15,6 +15,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "compiler/cache/cache_directory.h"
 #include "runtime/base/scoped_fd.h"
 
 namespace bm::compiler {
@@ -56,7 +57,7 @@ int64_t now_seconds() { return static_cast<int64_t>(::time(nullptr)); }
 /// Exclusive lock between processes while the file is opened, created or replaced.
 Result<ScopedFd> lock_for_opening(const std::string& path) {
   const std::string lock_path = path + ".lock";
-  ScopedFd fd(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ScopedFd fd(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.is_open()) {
     return fail(code_from_errno(errno), "open {}: {}", lock_path, errno_text(errno));
   }
@@ -76,44 +77,58 @@ Result<ScopedFd> lock_for_opening(const std::string& path) {
 
 }  // namespace
 
-SqliteCache::SqliteCache(std::string path, Database database)
-    : path_(std::move(path)), database_(std::move(database)) {}
+SqliteCache::SqliteCache(std::string path, Options options, Database database)
+    : path_(std::move(path)), options_(options), database_(std::move(database)) {}
 
-std::optional<SqliteCache::Identity> SqliteCache::identity_of(const std::string& path) {
+Result<SqliteCache::Identity> SqliteCache::identity_of(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
+  if (::lstat(path.c_str(), &info) != 0)
+    return fail(code_from_errno(errno), "{}: {}", path, errno_text(errno));
   return Identity{info.st_dev, info.st_ino};
 }
 
-void SqliteCache::remove_files(const std::string& path) {
+Status SqliteCache::remove_files(const std::string& path, Options options) {
   // The log first: a new database must never find the old one's log beside it.
   for (const char* suffix : {"-wal", "-shm", "-journal", ""}) {
-    ::unlink((path + suffix).c_str());
+    const std::string name = path + suffix;
+    const std::string kept = path + ".damaged" + suffix;
+    const int done =
+        options.keeps_damaged ? ::rename(name.c_str(), kept.c_str()) : ::unlink(name.c_str());
+    if (done != 0 && errno != ENOENT)
+      return fail(code_from_errno(errno), "remove {}: {}", name, errno_text(errno));
   }
+  return {};
 }
 
-Result<std::unique_ptr<SqliteCache>> SqliteCache::open(const std::string& path) {
+Result<std::unique_ptr<SqliteCache>> SqliteCache::open(const std::string& path, Options options) {
   const ScopedFd lock = BM_TRY(lock_for_opening(path));
-  auto cache = open_locked(path);
+  auto cache = open_locked(path, options);
+  // What was read wrong once may be right the next time; what was lost is lost.
+  if (!cache && cache.error().code == Code::kCorrupt) cache = open_locked(path, options);
   if (cache || cache.error().code != Code::kCorrupt) return cache;
-  remove_files(path);
-  cache = open_locked(path);
+  BM_TRY(remove_files(path, options));
+  cache = open_locked(path, options);
   if (cache) (*cache)->was_replaced_ = true;
   return cache;
 }
 
-Result<std::unique_ptr<SqliteCache>> SqliteCache::open_locked(const std::string& path) {
+Result<std::unique_ptr<SqliteCache>> SqliteCache::open_locked(const std::string& path,
+                                                              Options options) {
+  BM_TRY(check_cache_file(path));
   Database database = BM_TRY(Database::open(path, kBusyTimeoutMs));
-  std::unique_ptr<SqliteCache> cache(new SqliteCache(path, std::move(database)));
+  std::unique_ptr<SqliteCache> cache(new SqliteCache(path, options, std::move(database)));
   const int64_t version = BM_TRY(cache->database_.integer("PRAGMA user_version"));
-  if (version == 0) {
+  if (version != 0 && version != kSchemaVersion)
+    return fail(Code::kUnsupported,
+                "{} is of another Bellmetal version (schema {}, this one has {}); remove it or use "
+                "another BM_CACHE_DIR",
+                path, version, kSchemaVersion);
+  if (BM_TRY(cache->database_.integer(
+          "SELECT count(*) FROM sqlite_schema WHERE type='table' AND name='blobs'")) == 0)
     BM_TRY(cache->create_table());
-  } else if (version != kSchemaVersion) {
-    return fail(Code::kCorrupt, "{} has schema {}, not {}", path, version, kSchemaVersion);
-  }
   BM_TRY(cache->database_.execute("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=500;"));
   BM_TRY(cache->prepare_statements());
-  cache->identity_ = identity_of(path);
+  cache->identity_ = BM_TRY(identity_of(path));
   return cache;
 }
 
@@ -146,32 +161,56 @@ Status SqliteCache::prepare_statements() {
   return {};
 }
 
-Status SqliteCache::discard_file() {
+Result<bool> SqliteCache::discard_if_damaged(const std::function<Status(SqliteCache&)>& again) {
   const ScopedFd lock = BM_TRY(lock_for_opening(path_));
-  if (identity_of(path_) == identity_) remove_files(path_);
-  return {};
+  const auto now = identity_of(path_);
+  if (!now && now.error().code == Code::kNotFound) return false;
+  if (!now) return tl::unexpected<Error>(now.error());
+  if (*now != identity_) return false;
+  {
+    const auto fresh = open_locked(path_, options_);
+    const Status second = fresh ? again(**fresh) : Status(tl::unexpected<Error>(fresh.error()));
+    if (second) return false;
+    if (second.error().code != Code::kCorrupt) return tl::unexpected<Error>(second.error());
+  }
+  BM_TRY(remove_files(path_, options_));
+  return true;
+}
+
+struct SqliteCache::Row {
+  bool is_there = false, is_intact = false;
+  int64_t id = 0, last_used = 0;
+  std::vector<std::byte> payload = {};
+};
+
+Result<SqliteCache::Row> SqliteCache::read_row(std::string_view kind, std::string_view key) {
+  const KeyHash hash = hash_key(kind, key);
+  const ResetAtExit reset_at_exit(select_);
+  select_.bind(1, hash.hash);
+  if (!BM_TRY(select_.step())) return Row{};
+  const std::span<const std::byte> payload = select_.blob(6);
+  BM_TRY(select_.check_columns());
+  Row row{.is_there = true, .id = select_.integer(0), .last_used = select_.integer(4)};
+  row.is_intact = select_.integer(1) == hash.second && select_.integer(2) == hash.key_bytes &&
+                  select_.integer(3) == checksum(payload, hash) &&
+                  select_.integer(5) == static_cast<int64_t>(payload.size());
+  if (row.is_intact) row.payload.assign(payload.begin(), payload.end());
+  return row;
 }
 
 Result<SqliteCache::Lookup> SqliteCache::get(std::string_view kind, std::string_view key) {
-  const KeyHash hash = hash_key(kind, key);
-  int64_t row = 0;
-  {
-    const ResetAtExit reset_at_exit(select_);
-    select_.bind(1, hash.hash);
-    if (!BM_TRY(select_.step())) return Lookup{};
-    row = select_.integer(0);
-    const std::span<const std::byte> payload = select_.blob(6);
-    const bool is_intact = select_.integer(1) == hash.second &&
-                           select_.integer(2) == hash.key_bytes &&
-                           select_.integer(3) == checksum(payload, hash) &&
-                           select_.integer(5) == static_cast<int64_t>(payload.size());
-    if (is_intact) {
-      note_use(row, select_.integer(4));
-      return Lookup{.blob = std::vector<std::byte>(payload.begin(), payload.end())};
+  Row row = BM_TRY(read_row(kind, key));
+  if (!row.is_there) return Lookup{};
+  if (!row.is_intact) {
+    // Deleted only when it reads wrong twice.
+    row = BM_TRY(read_row(kind, key));
+    if (!row.is_intact) {
+      if (row.is_there) BM_TRY(delete_.bind(1, row.id).run());
+      return Lookup{.was_damaged = row.is_there};
     }
   }
-  BM_TRY(delete_.bind(1, row).run());
-  return Lookup{.was_damaged = true};
+  note_use(row.id, row.last_used);
+  return Lookup{.blob = std::move(row.payload)};
 }
 
 Status SqliteCache::put(std::string_view kind, std::string_view key,
@@ -198,6 +237,7 @@ Result<std::vector<std::vector<std::byte>>> SqliteCache::all(std::string_view ki
   while (BM_TRY(query.step())) {
     XXH128_canonical_t canonical;
     const std::span<const std::byte> hash = query.blob(0), payload = query.blob(2);
+    BM_TRY(query.check_columns());
     if (hash.size() != sizeof canonical.digest) continue;
     std::memcpy(canonical.digest, hash.data(), hash.size());
     KeyHash key;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,13 +20,21 @@ namespace bm::compiler {
 /// Statement.
 class SqliteCache {
  public:
-  /// Opens or creates the file. A damaged one is replaced by an empty one (`was_replaced`).
-  /// Errors: those of Statement; kTimeout when another process kept the opening lock for 2 s.
-  static Result<std::unique_ptr<SqliteCache>> open(const std::string& path);
+  struct Options {
+    /// A damaged file is kept as PATH.damaged: what it held cannot be made again.
+    bool keeps_damaged = false;
+  };
+  /// Opens or creates the file. One that SQLite calls damaged twice, under the lock that opening
+  /// takes, is replaced by an empty one (`was_replaced`); any other error leaves it as it is.
+  /// Errors: those of Statement; kUnsupported for the file of another version; kTimeout when
+  /// another process kept the opening lock for 2 s.
+  static Result<std::unique_ptr<SqliteCache>> open(const std::string& path, Options options);
 
-  /// Removes the file this connection has open, unless somebody already put a new one in its place.
-  /// Call while the connection is still open (its inode number cannot be reused before it closes).
-  Status discard_file();
+  /// After kCorrupt: does `again` on a new connection, under the lock, and removes the file if that
+  /// gives kCorrupt, too, unless somebody already put a new one in its place. Result: whether it
+  /// was removed. Call while this connection is still open (its inode number cannot be reused
+  /// before it closes). Errors: those of open() and of `again`, kCorrupt excepted.
+  Result<bool> discard_if_damaged(const std::function<Status(SqliteCache&)>& again);
 
   struct Lookup {
     std::optional<std::vector<std::byte>> blob = {};
@@ -51,20 +60,24 @@ class SqliteCache {
     uint64_t device = 0, inode = 0;
     bool operator==(const Identity&) const = default;
   };
-  SqliteCache(std::string path, Database database);
-  static Result<std::unique_ptr<SqliteCache>> open_locked(const std::string& path);
-  static std::optional<Identity> identity_of(const std::string& path);
-  static void remove_files(const std::string& path);
+  SqliteCache(std::string path, Options options, Database database);
+  static Result<std::unique_ptr<SqliteCache>> open_locked(const std::string& path, Options options);
+  static Result<Identity> identity_of(const std::string& path);
+  static Status remove_files(const std::string& path, Options options);
   Status create_table();
+  /// Of a row found by its hash: whether the payload is intact and of this key.
+  struct Row;
+  Result<Row> read_row(std::string_view kind, std::string_view key);
   Status prepare_statements();
   void note_use(int64_t row, int64_t last_used);
   void write_uses();
 
   std::string path_;
+  Options options_;
   Database database_;
   Statement select_, insert_, touch_, delete_;
   std::vector<int64_t> used_rows_;  // rows whose last_used is to be refreshed by the next write
-  std::optional<Identity> identity_;
+  Identity identity_;
   bool was_replaced_ = false;
 };
 

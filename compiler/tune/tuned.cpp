@@ -1,11 +1,15 @@
 #include "compiler/tune/tuned.h"
 
 #include <charconv>
-#include <fstream>
+#include <map>
+#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "runtime/base/mapping.h"
+#include "runtime/base/output_file.h"
+#include "runtime/base/trust.h"
 #ifdef BM_HAS_DISK_CACHE
 #include "compiler/cache/disk_cache.h"
 #endif
@@ -65,33 +69,46 @@ Result<TunedSchedule> TunedSchedule::parse(std::string_view line) {
 
 #ifdef BM_HAS_DISK_CACHE
 
-std::optional<TunedSchedule> find_tuned(const std::string& id) {
-  const auto blob = DiskCache::instance().get(kCacheKind, id);
+namespace {
+
+std::optional<TunedSchedule> find_in(DiskCache& cache, const std::string& id) {
+  const auto blob = cache.get(kCacheKind, id);
   if (!blob || !*blob) return std::nullopt;
   auto schedule = TunedSchedule::parse(as_text(**blob));
   if (!schedule || schedule->id != id) return std::nullopt;
   return std::move(*schedule);
 }
 
+}  // namespace
+
+std::optional<TunedSchedule> find_tuned(const std::string& id) {
+  DiskCache& own = DiskCache::tuned();
+  if (own.has_contents())
+    if (auto schedule = find_in(own, id)) return schedule;
+  // Until results had a file of their own they lay among the kernels: those move at first use.
+  auto schedule = find_in(DiskCache::instance(), id);
+  if (schedule) remember_tuned(*schedule);
+  return schedule;
+}
+
 void remember_tuned(const TunedSchedule& schedule) {
   const std::string line = schedule.line();
   // What cannot be stored is searched for again next time.
-  (void)DiskCache::instance().put(kCacheKind, schedule.id, std::as_bytes(std::span(line)));
+  (void)DiskCache::tuned().put(kCacheKind, schedule.id, std::as_bytes(std::span(line)));
 }
 
 Result<size_t> export_tuned(const std::string& path) {
-  std::ofstream file(path, std::ios::trunc);
-  file << kHeader << '\n';
-  size_t count = 0;
-  for (const std::vector<std::byte>& blob : DiskCache::instance().all(kCacheKind)) {
-    const auto schedule = TunedSchedule::parse(as_text(blob));
-    if (!schedule) continue;
-    file << schedule->line() << '\n';
-    ++count;
+  std::map<std::string, std::string> lines;  // by id
+  for (DiskCache* cache : {&DiskCache::tuned(), &DiskCache::instance()}) {
+    if (!cache->has_contents()) continue;
+    for (const std::vector<std::byte>& blob : BM_TRY(cache->all(kCacheKind)))
+      if (const auto schedule = TunedSchedule::parse(as_text(blob)))
+        lines.try_emplace(schedule->id, schedule->line());
   }
-  file.flush();
-  if (!file) return fail(Code::kIo, "{}: cannot be written", path);
-  return count;
+  std::string text = std::string(kHeader) + '\n';
+  for (const auto& [id, line] : lines) text += line + '\n';
+  BM_TRY(replace_file(path, std::as_bytes(std::span(text)), {.is_code = true}));
+  return lines.size();
 }
 
 #else
@@ -105,9 +122,13 @@ Result<size_t> export_tuned(const std::string& path) {
 #endif
 
 Result<size_t> import_tuned(const std::string& path) {
-  std::ifstream file(path);
+  // Choices become code.
+  const std::string place = BM_TRY(absolute_path(path));
+  const TrustedFile trusted = BM_TRY(open_trusted(place));
+  const Mapping mapped = BM_TRY(Mapping::of(trusted.fd.get(), path));
+  const auto* text = reinterpret_cast<const char*>(mapped.bytes().data());
+  std::istringstream file(std::string(text, mapped.bytes().size()));
   std::string line;
-  if (!file) return fail(Code::kIo, "{}: cannot be read", path);
   if (!std::getline(file, line) || line != kHeader)
     return fail(Code::kInvalidArgument, "{}: the first line is not '{}'", path, kHeader);
   std::vector<TunedSchedule> schedules;

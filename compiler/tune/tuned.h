@@ -1,5 +1,5 @@
 #pragma once
-// Schedules that a search has found, kept in the compile cache and shareable as a file.
+// Schedules that a search has found, kept beside the compile cache and shareable as a file.
 
 #include <optional>
 #include <string>
@@ -26,9 +26,10 @@ struct TunedSchedule {
 std::optional<TunedSchedule> find_tuned(const std::string& id);
 void remember_tuned(const TunedSchedule& schedule);
 
-/// All results in the cache as a text file, and back. Results of other versions and targets stay
-/// without effect. Returns how many lines there were. Errors: kIo; kInvalidArgument naming the line
-/// (nothing is taken from such a file).
+/// All results as a text file, and back. Results of other versions and targets stay without effect.
+/// Returns how many lines there were. Errors: those of the cache's file and of replace_file; those
+/// of open_trusted (results become code); kInvalidArgument naming the line (nothing is taken from
+/// such a file).
 Result<size_t> export_tuned(const std::string& path);
 Result<size_t> import_tuned(const std::string& path);
 

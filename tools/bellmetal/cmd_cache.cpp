@@ -62,6 +62,12 @@ int run_stats(bool as_json) {
   return kOk;
 }
 
+int run_clear(bool clears_tuned, bool as_json) {
+  Status done = DiskCache::instance().clear();
+  if (done && clears_tuned && DiskCache::tuned().has_contents()) done = DiskCache::tuned().clear();
+  return finish(done, as_json);
+}
+
 int run_trim(const std::string& size, bool as_json) {
   const Result<uint64_t> bytes = parse_bytes(size);
   if (!bytes) return report(bytes.error(), as_json);
@@ -92,9 +98,11 @@ void add_cache(CLI::App& app, Run& run) {
   CLI::App* stats = command->add_subcommand("stats", "What it holds and where");
   stats->callback([&run, json] { run = [json] { return run_stats(*json); }; });
 
+  auto clears_tuned = std::make_shared<bool>(false);
   CLI::App* clear = command->add_subcommand("clear", "Forget every compiled kernel");
+  clear->add_flag("--tuned", *clears_tuned, "Forget what BM_TUNE has found, too");
   clear->callback(
-      [&run, json] { run = [json] { return finish(DiskCache::instance().clear(), *json); }; });
+      [&run, json, clears_tuned] { run = [=] { return run_clear(*clears_tuned, *json); }; });
 
   CLI::App* trim = command->add_subcommand("trim", "Drop the least recently used entries");
   trim->add_option("SIZE", *size, "Bytes to keep, as 0, 500M or 2G")->required();

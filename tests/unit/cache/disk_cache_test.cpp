@@ -173,7 +173,9 @@ TEST_F(DiskCacheTest, ReplacedFileIsSharedWithTheOtherConnections) {
   ASSERT_TRUE(first.put("elf", "a", blob(10, 1)));
   ASSERT_TRUE(second.put("elf", "b", blob(10, 2)));
   // Both have the file open when it is damaged under them.
-  execute("DROP TABLE blobs");
+  execute(
+      "PRAGMA writable_schema=ON; UPDATE sqlite_schema SET rootpage=99999 WHERE name='blobs';"
+      "PRAGMA schema_version=77");
   testing::internal::CaptureStderr();
   EXPECT_EQ(get(first, "a"), std::nullopt);
   ASSERT_TRUE(first.put("elf", "a", blob(10, 3)));
