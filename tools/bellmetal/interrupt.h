@@ -1,9 +1,16 @@
 #pragma once
-// Ctrl-C: the first asks the work to stop at the next safe place, the second ends the process.
+// Ctrl-C: the first asks the work to stop at the next safe place and ends the process where none
+// comes in time, the second ends it at once.
 
 #include <atomic>
+#include <chrono>
 
 namespace bm::cli {
+
+/// How long work may take to its next safe place. Nobody should wait longer than 250 ms for Ctrl-C;
+/// the rest is for the process to end. A process may end anywhere: what we write is unfinished
+/// until it is renamed (runtime/base/output_file.h), and kernels of GPUs end with their process.
+inline constexpr std::chrono::milliseconds kInterruptGrace{120};
 
 /// Installs the SIGINT handler for its lifetime and puts the old one back. One at a time.
 class InterruptScope {
@@ -13,6 +20,10 @@ class InterruptScope {
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
 };
+
+/// For the end of main(): after a Ctrl-C in an InterruptScope, what runs when the process exits is
+/// bounded by the same time as the work was.
+void bound_exit();
 
 /// True once Ctrl-C was pressed inside an InterruptScope. Cheap: ask after every token or row.
 bool is_interrupted();

@@ -1,7 +1,10 @@
 #include "tools/bellmetal/commands.h"
+#include "tools/bellmetal/interrupt.h"
 #include "tools/bellmetal/output.h"
 
 int main(int argc, char** argv) {
   bm::cli::keep_standard_streams();
-  return bm::cli::finish_output(bm::cli::run_command_line(argc, argv));
+  const int code = bm::cli::run_command_line(argc, argv);
+  bm::cli::bound_exit();
+  return bm::cli::finish_output(code);
 }

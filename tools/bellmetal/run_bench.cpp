@@ -70,7 +70,7 @@ struct Samples {
 Row compare(std::string name, int repeats, const std::function<void()>& ours, std::string peer_name,
             const std::function<void()>& peer, std::string goal) {
   Samples samples;
-  for (int i = 0; i < repeats / 10 + 2; ++i) {  // warm caches and pools
+  for (int i = 0; i < repeats / 10 + 2 && !is_interrupted(); ++i) {  // warm caches and pools
     ours();
     if (peer) samples.guarded(peer);
   }
@@ -120,6 +120,7 @@ std::vector<Row> bench_replay(const std::string& device) {
   runtime::Device& opened = inputs[0].device();
   const auto wait = [&] { unwrap(opened.synchronize()); };
   for (int kernels : {1, 10, 100, 1000}) {
+    if (is_interrupted()) break;
     Jit step(chain(kernels));
     step.capture(inputs[0], inputs[1]);
     HandWritten peer(static_cast<size_t>(kernels));
@@ -176,6 +177,7 @@ std::vector<Row> bench_replay_queues(const std::string& device) {
   runtime::Device& opened = inputs[0].device();
   const auto wait = [&] { unwrap(opened.synchronize()); };
   for (const int kernels : {1, 10, 100}) {
+    if (is_interrupted()) break;
     Jit step(chain(kernels));
     step.capture(inputs[0], inputs[1]);
     wait();
@@ -204,6 +206,7 @@ std::vector<Row> bench_replay_opencl(const std::string& device) {
   runtime::Device& opened = inputs[0].device();
   const auto wait = [&] { unwrap(opened.synchronize()); };
   for (uint32_t kernels : {10U, 100U}) {
+    if (is_interrupted()) break;
     Jit step(chain(static_cast<int>(kernels)));
     step.capture(inputs[0], inputs[1]);
     wait();
@@ -253,6 +256,7 @@ std::vector<Row> bench_replay_cuda(const std::string& device) {
   runtime::Device& opened = inputs[0].device();
   const auto wait = [&] { unwrap(opened.synchronize()); };
   for (const uint32_t kernels : {10U, 100U}) {
+    if (is_interrupted()) break;
     Jit step(chain(static_cast<int>(kernels)));
     step.capture(inputs[0], inputs[1]);
     wait();

@@ -203,6 +203,7 @@ void check_state(Context& c) {
   });
   const Tensor one = Tensor::from<int32_t>({1, 2, 3, 4}, c.name);
   for (int i = 1; i <= 50; ++i) {
+    if (is_interrupted()) return;
     const auto got = step(one).data<int32_t>();
     for (int k = 0; k < 4; ++k)
       if (got[static_cast<size_t>(k)] != i * (k + 1))
@@ -228,6 +229,7 @@ void check_queues(Context& c) {
   const auto* words = reinterpret_cast<const std::atomic<uint64_t>*>(memory->host());
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (words[0].load() < 2) {
+    if (is_interrupted()) return;
     if (std::chrono::steady_clock::now() > deadline)
       wrong(fmt::format("queues: signal is {} after 5 s, expected 2", words[0].load()));
     std::this_thread::yield();
@@ -238,7 +240,10 @@ void check_queues(Context& c) {
 
 void check_pressure(Context& c) {
   Tensor t = Tensor::zeros({16}, DType::kF32, c.name).contiguous().realize();
-  for (int i = 0; i < 2000; ++i) t = (t + 1).realize();
+  for (int i = 0; i < 2000; ++i) {
+    if (is_interrupted()) return;
+    t = (t + 1).realize();
+  }
   for (float v : t.data<float>())
     if (v != 2000.0F) wrong(fmt::format("2000 launches in a row gave {}", v));
 }
@@ -252,7 +257,10 @@ void check_threads(Context& c) {
         Tensor t = Tensor::full({1000}, static_cast<double>(k), DType::kF32, c.name)
                        .contiguous()
                        .realize();
-        for (int i = 0; i < 50; ++i) t = (t * 1 + 2).realize();
+        for (int i = 0; i < 50; ++i) {
+          if (is_interrupted()) return;
+          t = (t * 1 + 2).realize();
+        }
         for (float v : t.data<float>())
           if (v != static_cast<float>(k + 100)) problems[k] = fmt::format("thread {} got {}", k, v);
       } catch (const Exception& e) {
@@ -294,7 +302,6 @@ int run_selftest(const SelftestOptions& options) {
   const bool color = has_color(stdout);
   if (!options.json) fmt::print("{}: {}\n", (*device)->name(), (*device)->hal().description());
   for (const Check& check : kChecks) {
-    if (is_interrupted()) return kInterrupted;
     std::string status = "pass", detail;
     const auto start = std::chrono::steady_clock::now();
     if (check.needs_results && is_null) {
@@ -310,6 +317,7 @@ int run_selftest(const SelftestOptions& options) {
         ++failed;
       }
     }
+    if (is_interrupted()) return kInterrupted;
     const double ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     rows.push_back({{"name", check.name}, {"status", status}, {"ms", ms}, {"detail", detail}});

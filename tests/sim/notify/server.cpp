@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -295,6 +296,44 @@ void NotifyServer::run(const std::atomic<bool>& is_over) {
 
 }  // namespace
 
+namespace {
+
+/// The program that a signal is passed on to; 0: none.
+std::atomic<pid_t>& program() {
+  static constinit std::atomic<pid_t> value{0};
+  return value;
+}
+
+/// Ctrl-C in a terminal (SI_KERNEL) reaches the program by itself.
+void pass_on(int number, siginfo_t* info, void*) {
+  if (info->si_code != SI_KERNEL && program() > 0) kill(program(), number);
+}
+
+/// While it lives, signals that end this process go to the program instead: it needs its devices
+/// until its own end, and we clean up after it.
+class PassSignalsOn {
+ public:
+  explicit PassSignalsOn(pid_t to) {
+    program() = to;
+    struct sigaction action {};
+    action.sa_sigaction = pass_on;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
+  }
+  ~PassSignalsOn() {
+    for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+    program() = 0;
+  }
+  PassSignalsOn(const PassSignalsOn&) = delete;
+  PassSignalsOn& operator=(const PassSignalsOn&) = delete;
+
+ private:
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, kSignals.size()> before_{};
+};
+
+}  // namespace
+
 Result<int> run(Devices& devices, const Options& options, const std::vector<std::string>& arguments,
                 Counts* counts) {
   std::array<int, 2> ends{-1, -1};
@@ -305,7 +344,12 @@ Result<int> run(Devices& devices, const Options& options, const std::vector<std:
   ScopedFd theirs(ends[1]);
   const pid_t child = fork();
   if (child < 0) return fail(code_from_errno(errno), "fork: {}", errno_text(errno));
-  if (child == 0) become(options, arguments, theirs.get());
+  if (child == 0) {
+    // Without its devices it could only hang.
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    become(options, arguments, theirs.get());
+  }
+  const PassSignalsOn signals(child);
   theirs.reset();
   const ScopedFd listener(receive_fd(ours.get()));
   int status = 0;

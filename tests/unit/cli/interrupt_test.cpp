@@ -28,6 +28,29 @@ TEST(Interrupt, ANewScopeStartsClean) {
   EXPECT_FALSE(is_interrupted());
 }
 
+TEST(InterruptDeathTest, WorkWithoutASafePlaceIsEndedWith130) {
+  EXPECT_EXIT(
+      {
+        const InterruptScope scope;
+        std::raise(SIGINT);
+        while (is_interrupted()) {}
+      },
+      testing::ExitedWithCode(130), "in the middle of a step");
+}
+
+TEST(InterruptDeathTest, TheEndOfTheProcessIsBoundedToo) {
+  EXPECT_EXIT(
+      {
+        {
+          const InterruptScope scope;
+          std::raise(SIGINT);
+        }
+        bound_exit();
+        while (is_interrupted()) {}
+      },
+      testing::ExitedWithCode(130), "in the middle of a step");
+}
+
 TEST(InterruptDeathTest, SecondSignalEndsTheProcessWith130) {
   EXPECT_EXIT(
       {
