@@ -6,6 +6,7 @@
 #include "runtime/base/bits.h"
 #include "runtime/base/check.h"
 #include "runtime/device.h"
+#include "runtime/work_log.h"
 
 namespace bm::runtime {
 namespace {
@@ -79,7 +80,9 @@ Result<Lease> AllocatorCore::obtain(hal::BufferDesc desc) {
   }
   // Waiting happens without the lock: other threads may go on and the device's progress may need
   // them.
-  if (Status waited = wait_pending(); !waited)
+  if (Status waited = wait_pending(); !waited && is_loss(waited.error()))
+    return tl::unexpected<Error>(std::move(waited.error()));
+  else if (!waited)
     return tl::unexpected<Error>(std::move(waited.error()).within("waiting for freed memory"));
   Section section(*this);
   flush_cache();
@@ -160,7 +163,9 @@ Result<std::unique_ptr<hal::Buffer>> AllocatorCore::ask_device(hal::BufferDesc d
   if (is_capped && (capped_bytes_ > options_.hard_cap || bytes > options_.hard_cap - capped_bytes_))
     return fail(Code::kOutOfMemory, "the cap leaves no room for {} bytes more", bytes);
   desc.size = bytes;
-  std::unique_ptr<hal::Buffer> memory = BM_TRY(device_.allocate(desc));
+  auto allocated = device_.allocate(desc);
+  if (!allocated) return tl::unexpected<Error>(owner_.first_cause(std::move(allocated.error())));
+  std::unique_ptr<hal::Buffer> memory = std::move(*allocated);
   if (desc.host_visible && memory->host() == nullptr)
     return fail(Code::kUnsupported, "{} gave memory without the host view that was asked for",
                 owner_.name());

@@ -8,6 +8,7 @@
 #include "runtime/kernarg.h"
 #include "runtime/program_cache.h"
 #include "runtime/stream.h"
+#include "runtime/work_log.h"
 
 namespace bm::runtime {
 namespace {
@@ -59,7 +60,8 @@ class OpenDevice final : public Device {
   Stream& stream() override { return *stream_; }
   Status synchronize() override {
     Status done = stream_->synchronize();
-    if (!done) return tl::unexpected(std::move(done.error()).within(name_));
+    if (!done && !is_loss(done.error()))
+      return tl::unexpected(std::move(done.error()).within(name_));
     return done;
   }
   KernargRing* kernargs() override { return kernargs_.get(); }
@@ -95,6 +97,17 @@ class OpenDevice final : public Device {
 
 void Device::keep_until_closed(std::shared_ptr<void> what) {
   keep_forever(std::make_unique<std::shared_ptr<void>>(std::move(what)));
+}
+
+Error Device::first_cause(Error error) {
+  return is_device_error(error.code) ? stream().lose(std::move(error)) : error;
+}
+
+Status Device::lost() {
+  BM_TRY(stream().timeline().status());
+  if (const Status fault = hal().status(); !fault && !hal().is_inline())
+    return tl::unexpected<Error>(first_cause(fault.error()));
+  return {};
 }
 
 Status Device::recover() {

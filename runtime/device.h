@@ -35,6 +35,11 @@ class Device {
   /// Keeps what this device's engines may still read or write although its work failed: until they
   /// are stopped when the device is closed, or for good where they cannot be. Thread: any.
   virtual void keep_until_closed(std::shared_ptr<void> what);
+  /// `error` of a call to hal(). Where it says that the device failed, the device is lost
+  /// (Stream::lose), and the first cause is returned instead.
+  Error first_cause(Error error);
+  /// The error every call returns once the device is lost; success until then.
+  Status lost();
   /// Makes a device that failed or hangs usable again; see Stream::recover.
   Status recover();
   /// Argument memory of eager launches; nullptr on inline devices, which read arguments in place.

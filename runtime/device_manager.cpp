@@ -95,6 +95,8 @@ DeviceManager& builtin_manager() {
 void finish_devices() {
   if (!check_not_forked()) return;  // the parent's work is not ours to wait for
   for (Device* device : opened_devices()) {
+    // Lost before: whoever met it was told, and there is nothing to wait for.
+    if (!device->stream().timeline().status()) continue;
     if (const Status done = device->synchronize(); !done)
       std::fprintf(stderr, "bellmetal: %s at exit: %s\n", device->name().c_str(),
                    done.error().message.c_str());

@@ -211,7 +211,7 @@ Status RecordedGraph::reserve_points() {
     for (const uint32_t source : d.sources)
       timeline.note_source(d.done.value, s_.devices[source].done);
     s_.values[d.done_slot] = timeline.hardware_value(d.done.value);
-    d.device->stream().note_work(d.done.value, s_.summary);
+    d.device->stream().note_work(d.done.value, s_.summary, d.queues);
     if (d.previous_slot == kNoSlot) continue;
     // No command: reached already, and every signal is at least 0.
     uint64_t previous = 0;
@@ -232,7 +232,10 @@ Status RecordedGraph::submit_lanes() {
   Status status = reserve_points();
   for (size_t lane = 0; status && lane < s_.lanes.size(); ++lane) {
     Status submitted = s_.lanes[lane].queue->replay(*s_.lanes[lane].recording, s_.values);
-    if (!submitted) status = abandon(lane, std::move(submitted.error()));
+    if (!submitted) {
+      Device& device = *s_.devices[s_.lanes[lane].device].device;
+      status = abandon(lane, device.first_cause(std::move(submitted.error())));
+    }
   }
   locks_.clear();
   return status;
@@ -276,13 +279,12 @@ Status RecordedGraph::wait_signal(const LaneWait& wait) const {
     if (progress_ns < 0 || value != seen)
       progress_ns = now_ns;  // the deadline restarts on progress
     seen = value;
-    for (const GraphDevice& d : s_.devices) {
-      BM_TRY(d.device->hal().status());
-      BM_TRY(d.device->stream().timeline().status());
-    }
+    for (const GraphDevice& d : s_.devices) BM_TRY(d.device->lost());
     if (now_ns - progress_ns > limit_ns) {
-      return fail(Code::kTimeout, "{}: no progress for {} ms, signal of lane {} is {}, wanted {}",
-                  s_.summary, limit_ns / 1'000'000, wait.lane, value, wanted);
+      Device& device = *s_.devices[s_.lanes[wait.lane - 1].device].device;
+      return tl::unexpected<Error>(device.first_cause(
+          {Code::kTimeout, fmt::format("no progress for {} ms: signal of lane {} is {}, wanted {}",
+                                       limit_ns / 1'000'000, wait.lane, value, wanted)}));
     }
   }
 }

@@ -53,6 +53,18 @@ uint32_t GraphBuilder::lane_of(Device& device, hal::QueueKind kind) {
   return static_cast<uint32_t>(state_->lanes.size());
 }
 
+const char* GraphBuilder::queues_of(uint32_t device) const {
+  hal::Device& hal = state_->devices[device].device->hal();
+  const auto runs_on = [&](hal::QueueKind kind) {
+    return std::ranges::any_of(state_->lanes, [&](const GraphLane& lane) {
+      return lane.device == device && lane.queue == &hal.queue(kind);
+    });
+  };
+  const bool is_copying = runs_on(hal::QueueKind::kCopy);
+  if (!runs_on(hal::QueueKind::kCompute)) return "copy";
+  return is_copying ? "compute or copy" : "compute";
+}
+
 /// Notes that a lane uses memory of a device: it must come after that device's earlier work, and
 /// the device's later work after it.
 void GraphBuilder::touch(uint32_t lane, Device& device) {
@@ -134,8 +146,10 @@ Status GraphBuilder::allocate_arenas() {
   }
   for (auto& [device, arena] : arenas_) {
     if (arena.size == 0) continue;
-    auto memory = BM_TRY(device->hal().allocate(
-        {.size = arena.size, .host_visible = true, .uncached = !device->hal().is_inline()}));
+    auto allocated = device->hal().allocate(
+        {.size = arena.size, .host_visible = true, .uncached = !device->hal().is_inline()});
+    if (!allocated) return tl::unexpected<Error>(device->first_cause(std::move(allocated.error())));
+    std::unique_ptr<hal::Buffer> memory = std::move(*allocated);
     if (memory->host() == nullptr)
       return fail(Code::kUnsupported, "{}: argument memory is not visible to the host",
                   device->name());
@@ -230,6 +244,8 @@ Result<std::unique_ptr<GraphState>> GraphBuilder::run(std::span<const Buffer> ca
   constexpr size_t kMostNamed = 8;
   for (size_t i = 0; i < std::min(calls_.size(), kMostNamed); ++i)
     state.summary += (i == 0 ? ": " : ", ") + calls_[i].name;
+  if (calls_.size() > kMostNamed) state.summary += " … " + calls_.back().name;
+  for (uint32_t i = 0; i < state.devices.size(); ++i) state.devices[i].queues = queues_of(i);
   for (const Call& call : calls_) {
     state.num_args += call.args.size();
     if (const auto* kernel = std::get_if<KernelCall>(&call.what)) {

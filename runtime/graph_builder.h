@@ -56,6 +56,7 @@ class GraphBuilder {
   Status assign_lanes();
   uint32_t lane_of(Device& device, hal::QueueKind kind);
   uint32_t device_index(Device& device);
+  const char* queues_of(uint32_t device) const;
   void touch(uint32_t lane, Device& device);
   void collect_accesses(uint32_t call);
   std::vector<EndGroup> make_ends();

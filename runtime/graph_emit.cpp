@@ -215,7 +215,11 @@ Status GraphBuilder::record_lanes() {
   }
   for (uint32_t lane = 1; lane < scripts.size(); ++lane) {
     GraphLane& entry = state_->lanes[lane - 1];
-    entry.recording = BM_TRY(entry.queue->record(scripts[lane].commands, scripts[lane].patches));
+    auto recorded = entry.queue->record(scripts[lane].commands, scripts[lane].patches);
+    if (!recorded)
+      return tl::unexpected<Error>(
+          state_->devices[entry.device].device->first_cause(std::move(recorded.error())));
+    entry.recording = std::move(*recorded);
   }
   return {};
 }

@@ -30,6 +30,7 @@ struct GraphDevice {
   std::vector<uint32_t> sources;     ///< other devices whose lanes our lanes wait for
   Point done;                        ///< of the last replay
   uint64_t previous = 0;             ///< timeline value before the replay in progress
+  const char* queues = "compute";    ///< the graph runs on, for messages
 };
 
 /// One hardware queue and what it runs.

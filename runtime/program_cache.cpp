@@ -35,8 +35,17 @@ size_t ProgramCache::size() const {
 
 Result<std::shared_ptr<const hal::Program>> load_program(Device& device,
                                                          const hal::CodeObject& code) {
-  if (ProgramCache* cache = device.programs()) return cache->load(code);
-  return std::shared_ptr<const hal::Program>(BM_TRY(device.hal().load(code)));
+  Result<std::shared_ptr<const hal::Program>> loaded;
+  if (ProgramCache* cache = device.programs())
+    loaded = cache->load(code);
+  else
+    loaded = device.hal().load(code).map(
+        [](auto program) { return std::shared_ptr<const hal::Program>(std::move(program)); });
+  if (!loaded && is_device_error(loaded.error().code)) {
+    const std::string what = fmt::format("loading kernel '{}'", code.entry);
+    return tl::unexpected<Error>(device.first_cause(std::move(loaded.error()).within(what)));
+  }
+  return loaded;
 }
 
 }  // namespace bm::runtime

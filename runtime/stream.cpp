@@ -5,15 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <map>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "runtime/device.h"
 #include "runtime/hal/waiting.h"
+#include "runtime/work_log.h"
 
 namespace bm::runtime {
 namespace {
@@ -63,46 +61,6 @@ class InlineStream final : public Stream {
   Timeline timeline_;  // never advances: there is no work in flight
 };
 
-/// What a submission was to do, for messages. A copy: programs may be gone by then. Every
-/// submission writes one and only a wait that gives up reads it, so there is no lock: `value_` is 0
-/// while words change, and a reader that sees the same value before and after them has them all.
-class WorkName {
- public:
-  /// Thread: one writer at a time.
-  void write(uint64_t value, std::string_view name) {
-    value_.store(0, std::memory_order_relaxed);
-    const size_t length = std::min(name.size(), kBytes);
-    for (size_t at = 0; at < length; at += sizeof(uint64_t)) {
-      uint64_t word = 0;
-      if (length - at >= sizeof word)
-        std::memcpy(&word, name.data() + at, sizeof word);
-      else
-        std::memcpy(&word, name.data() + at, length - at);
-      // Release, here and below: not before the store above. Costs a plain store on x86.
-      words_[at / sizeof word].store(word, std::memory_order_release);
-    }
-    length_.store(length, std::memory_order_release);
-    value_.store(value, std::memory_order_release);
-  }
-  /// The name of submission `value`, if it is the last one written. Thread: any.
-  std::optional<std::string> read(uint64_t value) const {
-    if (value_.load(std::memory_order_acquire) != value) return std::nullopt;
-    std::array<uint64_t, kWords> words;
-    for (size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
-    const size_t length = length_.load(std::memory_order_acquire);
-    if (value_.load(std::memory_order_relaxed) != value) return std::nullopt;
-    std::string name(length, 0);
-    std::memcpy(name.data(), words.data(), length);
-    return name;
-  }
-
- private:
-  static constexpr size_t kWords = 15, kBytes = kWords * sizeof(uint64_t);
-  std::atomic<uint64_t> value_{0};
-  std::atomic<size_t> length_{0};
-  std::array<std::atomic<uint64_t>, kWords> words_{};
-};
-
 class QueueStream final : public Stream {
  public:
   QueueStream(hal::Device& device, std::string name, std::unique_ptr<hal::Buffer> signal)
@@ -128,7 +86,10 @@ class QueueStream final : public Stream {
   }
   Status recover() override;
   std::unique_lock<std::mutex> lock() override { return std::unique_lock(mutex_); }
-  void note_work(uint64_t value, std::string_view name) override;
+  void note_work(uint64_t value, std::string_view name, const char* queue) override {
+    work_.note(value, {.name = name}, queue);
+  }
+  Error lose(Error cause) override { return lose_in_life(timeline_.life(), std::move(cause)); }
   Result<hal::GpuVa> signal_on(hal::Device& waiter) override;
 
  private:
@@ -138,8 +99,10 @@ class QueueStream final : public Stream {
     return {.compare_bits = 32,
             .on_idle = [this](std::chrono::nanoseconds idle) { return when_idle(idle); },
             .clock = nullptr,
-            .explain = [this] { return explain(); }};
+            .lose = [this](uint64_t life,
+                           Error cause) { return lose_in_life(life, std::move(cause)); }};
   }
+  Error lose_in_life(uint64_t life, Error cause);
   /// Asks for a fault; a device with interrupts sleeps here until it has something to tell.
   Status when_idle(std::chrono::nanoseconds idle) {
     BM_TRY(device_.status());
@@ -148,10 +111,6 @@ class QueueStream final : public Stream {
           std::min<std::chrono::nanoseconds>(idle, kLongestEventSleep).count()));
     return {};
   }
-  /// The submission that the device has come to, as it was named when it was handed over, and what
-  /// the hardware is doing.
-  std::string explain();
-
   hal::Device& device_;
   hal::Waiting* const waiting_ = dynamic_cast<hal::Waiting*>(&device_);  ///< may be null
   const std::string name_;
@@ -161,8 +120,9 @@ class QueueStream final : public Stream {
   std::mutex mutex_;                    // the device lock
   std::vector<hal::Command> commands_;  // scratch of submit_after, under mutex_
 
-  static constexpr size_t kKeptWork = 64;
-  std::array<WorkName, kKeptWork> work_;  // of the last submissions, by value modulo
+  WorkLog work_;
+  std::mutex lost_mutex_;  // taken by waits while others hold mutex_
+  std::optional<Error> lost_;
 
   std::mutex peers_mutex_;
   std::map<hal::Device*, hal::GpuVa> peers_;  // our signal's address on other devices
@@ -196,31 +156,42 @@ Status QueueStream::recover() {
     cause = health.error();
   else if (timeline_.reached(timeline_.last()))
     return {};  // nothing is wrong
+  // Who still has an old error must not lose the device with it.
+  const std::lock_guard lost(lost_mutex_);
   BM_TRY(device_.recover());
+  lost_.reset();
   timeline_.revive(cause);
   return {};
 }
 
-void QueueStream::note_work(uint64_t value, std::string_view name) {
-  work_[value % kKeptWork].write(value, name);
+Error QueueStream::lose_in_life(uint64_t life, Error cause) {
+  const std::lock_guard guard(lost_mutex_);
+  if (timeline_.life() != life) return cause;
+  if (lost_) return *lost_;
+  if (const Status fault = device_.status(); !fault) {
+    cause = fault.error();
+  } else if (cause.code == Code::kTimeout) {
+    if (waiting_ != nullptr) cause.message += "; " + waiting_->activity();
+    cause.message +=
+        "; the kernel does not end or the device hangs: start the program again; if the work is "
+        "merely slow, raise BM_WAIT_TIMEOUT_MS";
+  }
+  lost_ = work_.lost(name_, std::move(cause), timeline_.completed(), timeline_.last());
+  device_.lose(*lost_);
+  timeline_.poison(*lost_);
+  return *lost_;
 }
 
-std::string QueueStream::explain() {
-  const uint64_t value = timeline_.completed() + 1;
-  const std::optional<std::string> name = work_[value % kKeptWork].read(value);
-  std::string text = name ? "the device has come to " + *name
-                          : "the device has come to work whose name is not kept any more";
-  if (waiting_ != nullptr) text += "; " + waiting_->activity();
-  return text;
-}
-
-/// The kernel that a submission runs.
-std::string_view name_of(std::span<const hal::Command> commands) {
+/// What a submission does. Costs no formatting.
+WorkLog::What what_of(std::span<const hal::Command> commands) {
+  WorkLog::What what;
   for (const hal::Command& command : commands) {
     const auto* dispatch = std::get_if<hal::Dispatch>(&command);
-    if (dispatch != nullptr && dispatch->program != nullptr) return dispatch->program->code().entry;
+    if (dispatch != nullptr && dispatch->program != nullptr)
+      return {.kernel = dispatch->program->code().entry};
+    if (const auto* copy = std::get_if<hal::Copy>(&command)) what.copied_bytes += copy->bytes;
   }
-  return "a copy or a write";
+  return what;
 }
 
 /// Stream whose timeline this is, or nullptr when no opened device owns it.
@@ -264,11 +235,13 @@ Result<Point> QueueStream::submit_after(hal::QueueKind kind, std::span<const hal
   commands_.emplace_back(hal::Barrier{});
   commands_.insert(commands_.end(), commands.begin(), commands.end());
   commands_.emplace_back(timeline_.signal_command(value));
-  note_work(value, name_of(commands));
+  work_.note(value, what_of(commands), kind == hal::QueueKind::kCopy ? "copy" : "compute");
   if (Status submitted = device_.queue(kind).submit(commands_); !submitted) {
+    // A device that failed will not complete what is in flight either: the waiters are told, too.
+    const bool is_lost = is_device_error(submitted.error().code) || !device_.status();
+    if (is_lost) submitted = tl::unexpected<Error>(lose(std::move(submitted.error())));
     timeline_.cancel(value);
-    // A faulted device will not complete what is in flight either: wake the waiters with the cause.
-    if (Status health = device_.status(); !health) timeline_.poison(health.error());
+    if (is_lost) return tl::unexpected<Error>(std::move(submitted.error()));
     return tl::unexpected(std::move(submitted.error()).within(name_));
   }
   return Point{&timeline_, value};

@@ -43,9 +43,13 @@ class Stream {
   /// calls of this device belong to the holder. Several streams: lock in address order. Empty for
   /// inline devices.
   virtual std::unique_lock<std::mutex> lock() { return {}; }
-  /// What the work that signals `value` is, for messages; for those who submit under lock(). Keeps
-  /// the beginning of a copy. Costs no allocation.
-  virtual void note_work(uint64_t /*value*/, std::string_view /*name*/) {}
+  /// What the work that signals `value` is and the queues it runs on, for messages; for those who
+  /// submit under lock(). Keeps the beginning of a copy. Costs no allocation.
+  virtual void note_work(uint64_t /*value*/, std::string_view /*name*/, const char* /*queue*/) {}
+  /// Gives the device up, unless it was lost before. Returns the error that everyone gets who has
+  /// to do with it from now on: the first cause, with device, queue and work before it. Thread:
+  /// any, also under lock(). An inline device is never lost: returns `cause`.
+  virtual Error lose(Error cause) { return cause; }
   /// Address of this stream's timeline signal on another device. Errors: the driver's, when that
   /// device cannot reach it.
   virtual Result<hal::GpuVa> signal_on(hal::Device& waiter);

@@ -181,10 +181,47 @@ Status Timeline::ask_sources() const {
     const uint64_t life = other->revivals_.load(std::memory_order_acquire);
     const Status alive = other->options_.on_idle ? other->options_.on_idle({}) : Status{};
     if (!alive) {
-      other->poison_in_life(life, alive.error());
-      return alive;
+      other->lose_in_life(life, alive.error());
+      return other->status();
     }
     other->append_sources(open);
+  }
+  return {};
+}
+
+/// Changes whenever a device that our work waits for, directly or through others, gets on.
+uint64_t Timeline::source_progress() const {
+  uint64_t sum = 0;
+  std::vector<Tie> open;
+  append_sources(open);
+  for (size_t i = 0; i < open.size(); ++i) {
+    const Tie source = open[i];
+    if (source.stub == stub_) continue;
+    const std::lock_guard lock(source.stub->mutex);
+    const Timeline* const other = source.stub->timeline;
+    if (other == nullptr) continue;
+    sum += other->completed();
+    if (!other->reached(source.value)) other->append_sources(open);
+  }
+  return sum;
+}
+
+/// Gives up the device at the end of the chain of those that wait for one another: the others stand
+/// because of it. Success: our work waits for nobody else's.
+Status Timeline::lose_source(std::chrono::milliseconds limit) const {
+  std::vector<Tie> open;
+  append_sources(open);
+  for (size_t i = 0; i < open.size(); ++i) {
+    const Tie source = open[i];
+    if (source.stub == stub_) continue;
+    const std::lock_guard lock(source.stub->mutex);
+    Timeline* const other = source.stub->timeline;
+    if (other == nullptr || other->reached(source.value)) continue;
+    const size_t before = open.size();
+    other->append_sources(open);
+    if (open.size() != before || !other->options_.lose) continue;
+    other->lose_in_life(other->life(), other->late(source.value, limit));
+    return other->status();
   }
   return {};
 }
@@ -218,23 +255,46 @@ std::optional<hal::Wait> Timeline::wait_command(uint64_t value, Point waiter) {
   return hal::Wait{signal_, hardware_value(value)};
 }
 
-Status Timeline::pause(nanoseconds idle) const {
+/// False: the device failed, or one that our work waits for.
+bool Timeline::pause(uint64_t life, nanoseconds idle) {
   if (idle < kYieldFor) {
     std::this_thread::yield();
-    return {};
+    return true;
   }
   const nanoseconds before = clock_.now();
-  if (options_.on_idle) BM_TRY(options_.on_idle(idle));
+  if (const Status alive = options_.on_idle ? options_.on_idle(idle) : Status{}; !alive) {
+    lose_in_life(life, alive.error());
+    return false;
+  }
   if (const Status alive = ask_sources(); !alive) {
-    uint64_t none = UINT64_MAX;
-    tainted_after_.compare_exchange_strong(none, completed());
-    return alive;
+    take_over(life, alive.error());
+    return false;
   }
   // The device may have slept until an event of its own: then it is time to look, not to sleep
   // more.
-  if (clock_.now() - before >= kYieldFor) return {};
-  clock_.sleep(std::min<nanoseconds>(idle / 8, kLongestSleep));
-  return {};
+  if (clock_.now() - before < kYieldFor)
+    clock_.sleep(std::min<nanoseconds>(idle / 8, kLongestSleep));
+  return true;
+}
+
+/// What we wait for will not come, because of another device.
+void Timeline::take_over(uint64_t life, const Error& error) {
+  uint64_t none = UINT64_MAX;
+  tainted_after_.compare_exchange_strong(none, completed());
+  poison_in_life(life, error);
+}
+
+Error Timeline::late(uint64_t value, std::chrono::milliseconds limit) const {
+  return {Code::kTimeout,
+          fmt::format("no progress for {} ms: waited for value {}, reached {} of {} submitted",
+                      limit.count(), value, completed(), last())};
+}
+
+void Timeline::give_up(uint64_t life, uint64_t value, std::chrono::milliseconds limit) {
+  if (const Status source = lose_source(limit); !source)
+    take_over(life, source.error());
+  else
+    lose_in_life(life, late(value, limit));
 }
 
 Status Timeline::wait(uint64_t value, std::chrono::milliseconds deadline) {
@@ -248,8 +308,9 @@ Status Timeline::wait(uint64_t value, std::chrono::milliseconds deadline) {
 
 Status Timeline::settle(uint64_t value, std::chrono::milliseconds deadline) {
   if (reached(value)) return {};
-  if (deadline.count() == 0) deadline = std::chrono::milliseconds(settings().wait_timeout_ms);
-  uint64_t seen = completed();
+  const bool is_device_limit = deadline.count() == 0;
+  if (is_device_limit) deadline = std::chrono::milliseconds(settings().wait_timeout_ms);
+  uint64_t seen = completed(), others = 0;
   nanoseconds since = clock_.now();
   for (uint32_t polls = 0;; ++polls) {
     // The poison is read before the signal: work that finished before a fault counts as done.
@@ -274,22 +335,29 @@ Status Timeline::settle(uint64_t value, std::chrono::milliseconds deadline) {
     if (now - since >= deadline) {
       // This thread may have slept through the end: look once more.
       if (reached(value)) return {};
-      return fail(Code::kTimeout,
-                  "no progress for {} ms: waited for value {}, reached {} of {} submitted{}{}",
-                  deadline.count(), value, completed(), last(), options_.explain ? "; " : "",
-                  options_.explain ? options_.explain() : "");
-    }
-    const uint64_t life = revivals_.load(std::memory_order_acquire);
-    if (const Status alive = pause(now - since); !alive) {
-      poison_in_life(life, alive.error());
+      if (!is_device_limit || !options_.lose) return tl::unexpected<Error>(late(value, deadline));
+      give_up(life(), value, deadline);
       if (reached(value)) return {};
       BM_TRY(status());
+      continue;
+    }
+    if (!pause(life(), now - since)) {
+      if (reached(value)) return {};
+      BM_TRY(status());
+    } else if (const uint64_t moved = source_progress(); moved != others) {
+      others = moved;
+      since = clock_.now();
     }
   }
 }
 
 void Timeline::poison(const Error& error) {
   poison_in_life(revivals_.load(std::memory_order_acquire), error);
+}
+
+/// The device's own error, made into what everyone is told.
+void Timeline::lose_in_life(uint64_t life, Error error) {
+  poison_in_life(life, options_.lose ? options_.lose(life, std::move(error)) : error);
 }
 
 /// What the device said before it was revived is no news.

@@ -43,9 +43,11 @@ struct TimelineOptions {
   /// and poisons the timeline. Typically asks the driver for a fault.
   std::function<Status(std::chrono::nanoseconds)> on_idle;
   WaitClock* clock = nullptr;  ///< nullptr: WaitClock::system()
-  /// What the device has come to, for the message of a wait that ran out of time. Called by any
-  /// thread, which may hold the lock of the stream.
-  std::function<std::string()> explain = {};
+  /// Called when the device failed or nothing moved for BM_WAIT_TIMEOUT_MS: gives it up and makes
+  /// the error for everyone who waits, now and later. Called by any thread, which may hold the lock
+  /// of the stream. Empty: the error is taken as it is, and a wait in vain loses nothing.
+  /// `life`: of the timeline (Timeline::life) when the device failed; what came before is no news.
+  std::function<Error(uint64_t life, Error)> lose = {};
 };
 
 /// Counts work of one device. Values are 64-bit and only grow; the signal word in memory holds
@@ -94,7 +96,8 @@ class Timeline {
   }
 
   /// Waits until `value` is reached; spins, then yields, then sleeps. `deadline` is time without
-  /// progress: it restarts whenever the signal changes. Zero: BM_WAIT_TIMEOUT_MS.
+  /// progress: it restarts whenever the signal changes, or that of a device whose work is awaited
+  /// here. Zero: BM_WAIT_TIMEOUT_MS, after which the device that stands still is lost.
   /// Errors: the poison, if `value` was not reached before; kTimeout with wanted and actual values.
   /// Values dropped by revive() are errors with its cause.
   Status wait(uint64_t value, std::chrono::milliseconds deadline = {});
@@ -108,6 +111,8 @@ class Timeline {
   /// `cause`, when there is none), now and later. New work is possible. The caller holds the
   /// stream's lock, and nothing signals meanwhile.
   void revive(const Error& cause);
+  /// How often it was revived.
+  uint64_t life() const { return revivals_.load(std::memory_order_acquire); }
   /// As wait(), and success also for dropped work: for those who only reuse its memory.
   Status settle(uint64_t value, std::chrono::milliseconds deadline = {});
   bool is_poisoned() const { return is_poisoned_.load(std::memory_order_acquire); }
@@ -134,9 +139,15 @@ class Timeline {
   void append_sources(std::vector<Tie>& ties) const;
   Status outcome(uint64_t value) const;
   void poison_in_life(uint64_t life, const Error& error);
+  void lose_in_life(uint64_t life, Error error);
+  Error late(uint64_t value, std::chrono::milliseconds limit) const;
+  void give_up(uint64_t life, uint64_t value, std::chrono::milliseconds limit);
+  Status lose_source(std::chrono::milliseconds limit) const;
+  void take_over(uint64_t life, const Error& error);
+  uint64_t source_progress() const;
   void restart();
   void note_completed(uint64_t value) const;
-  Status pause(std::chrono::nanoseconds idle) const;
+  bool pause(uint64_t life, std::chrono::nanoseconds idle);
 
   const hal::GpuVa signal_;
   std::byte* const host_;

@@ -1,8 +1,10 @@
 #include "drivers/amd/device.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "drivers/amd/gpu.h"
@@ -54,6 +56,17 @@ hal::Arch make_arch(const GpuFacts& facts, bool cumode) {
   return arch;
 }
 
+/// Who holds the mutex may be waiting for the GPU itself, as long as BM_WAIT_TIMEOUT_MS.
+bool lock_soon(std::unique_lock<std::mutex>& lock) {
+  constexpr auto kLimit = std::chrono::milliseconds(20);
+  const auto start = std::chrono::steady_clock::now();
+  while (!lock.try_lock()) {
+    if (std::chrono::steady_clock::now() - start > kLimit) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
+
 bool wants_aql(const GpuFacts& facts, PacketMode mode) {
   return mode == PacketMode::kAql || (mode == PacketMode::kAutomatic && facts.xccs > 1);
 }
@@ -74,6 +87,7 @@ class AmdDevice final : public hal::Device, public hal::Waiting {
     return kind == hal::QueueKind::kCompute ? *compute_ : *copies_;
   }
   Status status() override { return gpu_->health(); }
+  void lose(const Error& cause) override { gpu_->lose(cause); }
   bool stop() override;
   bool sleep_until_event(uint64_t longest_ns) override;
   std::string activity() override;
@@ -120,13 +134,15 @@ Status AmdDevice::open(const DeviceOptions& options) {
                               .entries = options.ring_entries * (is_aql ? 8 : 1),
                               .command_bytes = options.command_bytes,
                               .readers = xccs,
-                              .priority = options.priority};
+                              .priority = options.priority,
+                              .is_given_up = &gpu_->is_given_up};
     gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->kernel, gpu_->pool, compute)));
     for (const uint32_t engine : {0u, 1u})
       gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->kernel, gpu_->pool,
                                                 {.type = QueueType::kSdma,
                                                  .entries = options.copy_ring_bytes / 4,
-                                                 .sdma_engine = engine})));
+                                                 .sdma_engine = engine,
+                                                 .is_given_up = &gpu_->is_given_up})));
     write_queue_object();
   }
   compute_ = BM_TRY(AmdQueue::create(gpu_, gpu_->lanes[0].get(), gpu_->lanes[2].get()));
@@ -250,8 +266,8 @@ bool AmdDevice::sleep_until_event(uint64_t longest_ns) {
   if (longest_ns < kNsPerMs) return false;
   bool is_busy = false;
   {
-    const std::lock_guard lock(gpu_->mutex);
-    if (!gpu_->health_locked()) return false;
+    const std::unique_lock lock(gpu_->mutex, std::try_to_lock);
+    if (!lock.owns_lock() || !gpu_->health_locked()) return false;
     for (const auto& lane : gpu_->lanes) {
       if (!lane->is_busy()) continue;
       is_busy = true;
@@ -261,16 +277,19 @@ bool AmdDevice::sleep_until_event(uint64_t longest_ns) {
   if (!is_busy) return false;
   const auto woken = gpu_->kernel->wait_event(static_cast<uint32_t>(longest_ns / kNsPerMs));
   if (!woken) return false;
-  const std::lock_guard lock(gpu_->mutex);
-  (void)gpu_->look_for_fault();
+  if (const std::unique_lock lock(gpu_->mutex, std::try_to_lock); lock.owns_lock())
+    (void)gpu_->look_for_fault();
   return true;
 }
 
 std::string AmdDevice::activity() {
-  const std::lock_guard lock(gpu_->mutex);
+  std::unique_lock lock(gpu_->mutex, std::defer_lock);
+  if (!lock_soon(lock)) return "another thread waits for the GPU to take more work";
   std::string text = fmt::format("last kernels: {}", gpu_->log.kernels());
   text += gpu_->log.unmet(gpu_->pool);
   for (const auto& lane : gpu_->lanes) text += fmt::format("; {}", lane->state());
+  if (const std::string kernel = gpu_->kernel_at_read_index(); !kernel.empty())
+    text += fmt::format("; the compute ring is at kernel '{}'", kernel);
   if (const std::string errors = gpu_->kernel->recent_errors(); !errors.empty())
     text += fmt::format("; driver's log: {}", errors);
   return text;

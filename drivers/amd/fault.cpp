@@ -57,6 +57,8 @@ Error describe_fault(Gpu& gpu, const GpuFault& fault) {
   std::string text = is_memory ? memory_text(gpu, fault) : reset_text(fault);
   text += gpu.log.suspects(gpu.pool);
   text += fmt::format("; last kernels: {}", gpu.log.kernels());
+  if (const std::string kernel = gpu.kernel_at_read_index(); !kernel.empty())
+    text += fmt::format("; the compute ring is at kernel '{}'", kernel);
   for (const auto& lane : gpu.lanes)
     if (lane->is_busy()) text += fmt::format("; {}", lane->state());
   if (!fault.log.empty()) text += fmt::format("; driver's log: {}", fault.log);
@@ -69,13 +71,36 @@ Error describe_fault(Gpu& gpu, const GpuFault& fault) {
   return {is_lost ? Code::kDeviceLost : Code::kDeviceFault, std::move(text)};
 }
 
-Status Gpu::health_locked() const {
-  if (!fault) [[likely]]
+Status Gpu::health_locked() {
+  if (!has_fault.load(std::memory_order_acquire)) [[likely]]
     return {};
+  if (!fault) return look_for_fault();
   return tl::unexpected<Error>(*fault);
 }
 
+std::string Gpu::kernel_at_read_index() const {
+  if (lanes.empty()) return {};
+  const uint64_t descriptor = lanes[0]->descriptor_at_read_index();
+  const auto at = std::ranges::find_if(programs, [&](const AmdProgram* program) {
+    return descriptor != 0 && program->descriptor() == descriptor;
+  });
+  return at == programs.end() ? std::string() : (*at)->code().entry;
+}
+
+void Gpu::lose(const Error& cause) {
+  {
+    const std::lock_guard lock(given_up_mutex);
+    if (!given_up) given_up = cause;
+  }
+  is_given_up.store(true, std::memory_order_release);
+  has_fault.store(true, std::memory_order_release);
+}
+
 Status Gpu::look_for_fault() {
+  if (!fault && is_given_up.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(given_up_mutex);
+    fault = given_up;
+  }
   if (fault) return health_locked();
   if (const auto found = kernel->take_fault()) {
     fault = describe_fault(*this, *found);
@@ -97,7 +122,11 @@ Status Gpu::health() {
     int64_t last = last_look_ns.load(std::memory_order_relaxed);
     if (now - last < kBetweenLooks || !last_look_ns.compare_exchange_strong(last, now)) return {};
   }
-  const std::lock_guard lock(mutex);
+  std::unique_lock lock(mutex, std::defer_lock);
+  if (has_fault.load(std::memory_order_acquire))
+    lock.lock();
+  else if (!lock.try_lock())
+    return {};
   return look_for_fault();
 }
 

@@ -77,10 +77,11 @@ struct Gpu {
       : kernel(std::move(the_kernel)), pool(*kernel, slab_bytes) {}
 
   const ChipRow& chip() const { return *kernel->facts().chip; }
-  /// The first fault, once there was one. Asks the driver at most every few milliseconds.
+  /// The first fault, once there was one. Asks the driver at most every few milliseconds, and not
+  /// while another thread holds `mutex`: who waits for the GPU there asks by himself.
   Status health();
   /// The same under `mutex`; never asks the driver.
-  Status health_locked() const;
+  Status health_locked();
   /// Asks the driver, under `mutex`.
   Status look_for_fault();
   /// The same error, or the fault in full where it only says that there was one. Under `mutex`.
@@ -99,6 +100,14 @@ struct Gpu {
   std::atomic<bool> has_fault{false};
   std::atomic<int64_t> last_look_ns{0};
   std::optional<Error> fault;  ///< under mutex
+  /// Kernel of the first launch that an AQL ring has not read past, also in a replay; empty where
+  /// there is none. PM4 rings hold buffers, which are read as a whole.
+  std::string kernel_at_read_index() const;
+  /// Gives the GPU up. Never waits for `mutex`: who holds it may be waiting for the GPU.
+  void lose(const Error& cause);
+  std::atomic<bool> is_given_up{false};  ///< ends the lanes' waits
+  std::mutex given_up_mutex;
+  std::optional<Error> given_up;  ///< under given_up_mutex
 };
 
 /// What the driver's record means, with the nearest allocation, kernel and remedy.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "drivers/amd/chips.h"
@@ -75,6 +76,8 @@ Status Lane::wait_until(const IsDone& is_done, const char* what) const {
   uint32_t faults_asked = 0;
   for (uint32_t polls = 0;; ++polls) {
     if (is_done()) return {};
+    if (options_.is_given_up != nullptr && options_.is_given_up->load(std::memory_order_acquire))
+      return fail(Code::kDeviceFault, "the GPU was given up while {}", what);
     if (polls < kSpins) {
       relax();
       continue;
@@ -242,6 +245,23 @@ Status Lane::wait_passed(uint64_t fence) const {
 Status Lane::drain() {
   publish();
   return wait_until([&] { return has_passed(fence_value_); }, "waiting for the queue to run empty");
+}
+
+/// HSA 1.2, 2.9: packet type in the lowest byte, 2 is a dispatch; its kernel object at byte 32.
+uint64_t Lane::descriptor_at_read_index() const {
+  constexpr uint32_t kDispatch = 2;
+  if (options_.type != QueueType::kAql) return 0;
+  const uint64_t mask = options_.entries - 1;
+  for (uint64_t at = read_entries(); at != (put_ & mask); at = (at + 1) & mask) {
+    const std::byte* const packet = ring_->host + at * aql::kPacketBytes;
+    uint32_t header = 0;
+    std::memcpy(&header, packet, sizeof header);
+    if ((header & 0xff) != kDispatch) continue;
+    uint64_t descriptor = 0;
+    std::memcpy(&descriptor, packet + 32, sizeof descriptor);
+    return descriptor;
+  }
+  return 0;
 }
 
 std::string Lane::state() const {

@@ -7,6 +7,7 @@
 // alike), init_mqd_sdma() and update_mqd_sdma(), which never write sdmax_rlcx_ib_cntl.
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -28,6 +29,7 @@ struct LaneOptions {
   uint32_t readers = 1;              ///< chiplets that each run every buffer of the ring
   uint32_t sdma_engine = 0;
   uint32_t priority = 7;
+  const std::atomic<bool>* is_given_up = nullptr;  ///< ends waits once it is true
 };
 
 /// Where one submission's words or data lie until its fence.
@@ -87,6 +89,8 @@ class Lane {
   /// Waits, bounded, until everything finished so far has been executed.
   Status drain();
   uint64_t published() const { return put_; }
+  /// Kernel descriptor of the first launch the GPU has not read past, of an AQL lane; 0: none.
+  uint64_t descriptor_at_read_index() const;
   /// "compute ring: 7 written, 5 read of 1024; fence 3 of 4", for messages about hangs.
   std::string state() const;
 

@@ -53,6 +53,7 @@ class ClDevice final : public hal::Device {
     return kind == hal::QueueKind::kCopy ? *queues_->copy : *queues_->compute;
   }
   Status status() override { return queues_->shared.health.status(); }
+  void lose(const Error& cause) override { queues_->shared.health.fail(cause); }
   hal::MemoryInfo memory() const override { return queues_->shared.memory->info(); }
   Result<std::string> disassemble(const hal::CodeObject& code) override;
   const Context& context() const { return *context_; }

@@ -59,6 +59,7 @@ class CudaDevice final : public hal::Device {
   hal::Queue& queue(hal::QueueKind kind) override {
     return kind == hal::QueueKind::kCopy ? *queues_->copy : *queues_->compute;
   }
+  void lose(const Error& cause) override { context_->health.fail(cause); }
   /// Faults come with the next call: this makes one.
   Status status() override {
     BM_TRY(context_->health.status());

@@ -392,6 +392,8 @@ bool CudaQueue::drain() {
       advance();
       const bool is_done = completions_.is_empty() || context_.health.is_bad();
       if (is_done && is_stream_idle()) return true;
+      // Lost: what still runs may run for ever.
+      if (context_.health.is_bad()) return false;
     }
     // TIMEOUT: BM_WAIT_TIMEOUT_MS, the bound of every wait for a device.
     if (Clock_::now() >= deadline) return false;

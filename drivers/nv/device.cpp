@@ -1,7 +1,9 @@
 #include "drivers/nv/device.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "drivers/nv/fault.h"
 #include "drivers/nv/foreign_memory.h"
@@ -49,6 +51,29 @@ hal::Arch make_arch(const Gpu& gpu) {
   return arch;
 }
 
+/// Who holds the mutex may be waiting for the GPU itself, as long as BM_WAIT_TIMEOUT_MS.
+bool lock_soon(std::unique_lock<std::mutex>& lock) {
+  constexpr auto kLimit = std::chrono::milliseconds(20);
+  const auto start = std::chrono::steady_clock::now();
+  while (!lock.try_lock()) {
+    if (std::chrono::steady_clock::now() - start > kLimit) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
+
+/// Asks all channels at once how far they are, and waits shortly for the answers.
+/// TIMEOUT: a channel that reads its ring at all takes an entry within microseconds; a simulated
+/// one on a busy machine has taken some milliseconds.
+void probe(std::span<const std::unique_ptr<Lane>> lanes) {
+  constexpr auto kLimit = std::chrono::milliseconds(40);
+  for (const auto& lane : lanes) lane->begin_probe();
+  const auto start = std::chrono::steady_clock::now();
+  const auto is_told = [](const auto& lane) { return lane->is_all_taken(); };
+  while (!std::ranges::all_of(lanes, is_told) && std::chrono::steady_clock::now() - start < kLimit)
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
 class NvDevice final : public hal::Device, public hal::Waiting {
  public:
   explicit NvDevice(std::shared_ptr<Gpu> gpu)
@@ -65,6 +90,7 @@ class NvDevice final : public hal::Device, public hal::Waiting {
     return kind == hal::QueueKind::kCompute ? *compute_ : *copies_;
   }
   Status status() override { return gpu_->health(); }
+  void lose(const Error& cause) override { gpu_->lose(cause); }
   Status recover() override;
   bool stop() override;
   bool sleep_until_event(uint64_t longest_ns) override;
@@ -115,7 +141,8 @@ Result<std::unique_ptr<Lane>> NvDevice::make_lane(Engine engine, uint32_t copy_i
                       {.engine = engine,
                        .copy_index = copy_index,
                        .entries = options.ring_entries,
-                       .command_bytes = options.command_bytes});
+                       .command_bytes = options.command_bytes,
+                       .is_given_up = &gpu_->is_given_up});
 }
 
 NvDevice::~NvDevice() {
@@ -157,7 +184,8 @@ bool NvDevice::sleep_until_event(uint64_t longest_ns) {
   Channel* channel = nullptr;
   std::shared_lock sleeping(gpu_->channels, std::defer_lock);
   {
-    const std::lock_guard lock(gpu_->mutex);
+    const std::unique_lock lock(gpu_->mutex, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
     if (!has_events_ || !gpu_->health_locked()) return false;
     for (const auto& lane : gpu_->lanes) {
       if (!lane->is_busy()) continue;
@@ -179,6 +207,8 @@ Status NvDevice::recover() {
   const std::lock_guard lock(gpu_->mutex);
   const Status health = gpu_->health_locked();
   if (!health && health.error().code == Code::kDeviceLost) return health;
+  // Until the channels are there again nothing may wait on them as on those given up.
+  gpu_->is_given_up.store(false, std::memory_order_release);
   if (Status rebuilt = rebuild(); !rebuilt) {
     // Without all its channels the device is of no use.
     if (!gpu_->fault) gpu_->fault = rebuilt.error();
@@ -188,6 +218,10 @@ Status NvDevice::recover() {
   log("nv", LogLevel::kWarning, "channels were rebuilt after: {}",
       health ? "work that did not end" : health.error().message);
   gpu_->fault.reset();
+  {
+    const std::lock_guard given_up(gpu_->given_up_mutex);
+    gpu_->given_up.reset();
+  }
   gpu_->has_fault.store(false, std::memory_order_release);
   return {};
 }
@@ -212,13 +246,12 @@ Status NvDevice::rebuild() {
 }
 
 std::string NvDevice::activity() {
-  const std::lock_guard lock(gpu_->mutex);
+  std::unique_lock lock(gpu_->mutex, std::defer_lock);
+  if (!lock_soon(lock)) return "another thread waits for the GPU to take more work";
   std::string text = fmt::format("last kernels: {}", gpu_->launches.text());
   text += gpu_->waits.unmet(gpu_->pool);
-  for (const auto& lane : gpu_->lanes) {
-    lane->probe();
-    text += fmt::format("; {}", lane->state());
-  }
+  probe(gpu_->lanes);
+  for (const auto& lane : gpu_->lanes) text += fmt::format("; {}", lane->state());
   return text;
 }
 

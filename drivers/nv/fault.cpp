@@ -177,7 +177,20 @@ Status Gpu::health() {
   return health_locked();
 }
 
+void Gpu::lose(const Error& cause) {
+  {
+    const std::lock_guard lock(given_up_mutex);
+    if (!given_up) given_up = cause;
+  }
+  is_given_up.store(true, std::memory_order_release);
+  has_fault.store(true, std::memory_order_release);
+}
+
 Status Gpu::health_locked() {
+  if (!fault && is_given_up.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(given_up_mutex);
+    fault = given_up;
+  }
   if (!has_fault.load(std::memory_order_relaxed)) {
     // The earliest record is the cause: a dead group takes its neighbours with it.
     Lane* first = nullptr;

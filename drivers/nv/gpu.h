@@ -92,6 +92,11 @@ struct Gpu {
   WaitLog waits;
   std::atomic<bool> has_fault{false};
   std::optional<Error> fault;  ///< under mutex
+  /// Gives the GPU up. Never waits for `mutex`: who holds it may be waiting for the GPU.
+  void lose(const Error& cause);
+  std::atomic<bool> is_given_up{false};  ///< ends the lanes' waits
+  std::mutex given_up_mutex;
+  std::optional<Error> given_up;  ///< under given_up_mutex
 };
 
 }  // namespace bm::nv

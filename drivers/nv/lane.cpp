@@ -107,6 +107,8 @@ Status Lane::wait_until(const std::function<bool()>& is_done, const char* what) 
   const auto start = std::chrono::steady_clock::now();
   for (uint32_t polls = 0;; ++polls) {
     if (is_done()) return {};
+    if (options_.is_given_up != nullptr && options_.is_given_up->load(std::memory_order_acquire))
+      return fail(Code::kDeviceFault, "the GPU was given up while {}", what);
     if (has_error()) return fail(Code::kDeviceFault, "the channel died while {}", what);
     if (polls < kSpins) {
       relax();
@@ -255,18 +257,14 @@ Status Lane::request_interrupt() {
   return {};
 }
 
-bool Lane::is_all_taken() const { return load_semaphore(fence_.host() + kTaken) == put_; }
+bool Lane::is_all_taken() const {
+  return channel_ == nullptr || has_error() || load_semaphore(fence_.host() + kTaken) == put_;
+}
 
-/// TIMEOUT: a channel that reads its ring at all takes an entry within microseconds; a simulated
-/// one on a busy machine has taken some milliseconds.
-void Lane::probe() {
-  constexpr auto kLimit = 50ms;
-  if (channel_ == nullptr || has_error() || is_all_taken() || !has_room()) return;
+void Lane::begin_probe() {
+  if (is_all_taken() || !has_room()) return;
   put_ring_fence();
   ring_doorbell();
-  const auto start = std::chrono::steady_clock::now();
-  while (!is_all_taken() && std::chrono::steady_clock::now() - start < kLimit)
-    std::this_thread::sleep_for(20us);
 }
 
 std::string Lane::state() const {

@@ -6,6 +6,7 @@
 // Nvc96fControl), before it may lag or be switched off (open-gpu-doc, dev_ram.ref, RAMUSERD).
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -23,8 +24,9 @@ namespace bm::nv {
 struct LaneOptions {
   Engine engine = Engine::kCompute;
   uint32_t copy_index = 0;
-  uint32_t entries = 1024;           ///< of the ring; power of two
-  uint64_t command_bytes = 4 << 20;  ///< space for submissions in flight
+  uint32_t entries = 1024;                         ///< of the ring; power of two
+  uint64_t command_bytes = 4 << 20;                ///< space for submissions in flight
+  const std::atomic<bool>* is_given_up = nullptr;  ///< ends waits once it is true
 };
 
 /// Words of a fence that follows the ring itself, see Lane::enqueue().
@@ -75,8 +77,11 @@ class Lane {
   bool is_busy() const;
   /// Appends an interrupt behind all work in flight, unless it is there already.
   Status request_interrupt();
-  /// Asks the channel how far it is, for state(): a fence of its own, and a short wait for it.
-  void probe();
+  /// Asks the channel how far it is, for state(): a fence of its own, whose arrival is_all_taken()
+  /// tells.
+  void begin_probe();
+  /// Whether all entries are known to be taken, or nothing more can be learned.
+  bool is_all_taken() const;
   /// "compute ring: 5 entries put, 3 or more taken, of 1024; fence 2 of 4", for messages about
   /// hangs.
   std::string state() const;
@@ -89,7 +94,6 @@ class Lane {
   Status open();
   Status start();
   uint64_t userd_offset() const;
-  bool is_all_taken() const;
   Status wait_until(const std::function<bool()>& is_done, const char* what) const;
   bool has_room();
   uint64_t ring_fences_offset() const { return userd_offset() + kUserdBytes; }

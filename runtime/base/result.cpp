@@ -28,6 +28,10 @@ std::string_view code_name(Code code) {
   return "internal";
 }
 
+bool is_device_error(Code code) {
+  return code == Code::kTimeout || code == Code::kDeviceLost || code == Code::kDeviceFault;
+}
+
 Code code_from_errno(int error_number) {
   switch (error_number) {
     case EACCES:

@@ -30,6 +30,8 @@ enum class Code : uint8_t {
 
 /// "invalid_argument", "not_found", …
 std::string_view code_name(Code code);
+/// Whether it says that a device failed or stands still: kTimeout, kDeviceLost, kDeviceFault.
+bool is_device_error(Code code);
 
 struct Error {
   Code code = Code::kInternal;

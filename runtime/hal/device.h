@@ -117,6 +117,11 @@ class Device {
   /// Sticky: first fault after which every call fails with the same cause: allocate, load, submit,
   /// record and replay return this very error. Bad input never causes one.
   virtual Status status() = 0;
+  /// Gives the device up, where it has no fault yet: `cause` becomes its sticky fault, waits inside
+  /// the driver end, and destruction waits for nothing. For who waited in vain, since only he knows
+  /// that nothing moves. Devices that run inline are never given up. Thread: any, also while other
+  /// threads wait inside submit.
+  virtual void lose(const Error& /*cause*/) {}
   /// Makes a device whose work failed or hangs usable again: what was in flight is dropped,
   /// wherever it was; buffers keep address and contents, programs and recordings stay good;
   /// status() is well. Signals of dropped work never come: who counts on them moves the words

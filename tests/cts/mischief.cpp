@@ -85,6 +85,7 @@ class Wrapped final : public hal::Device {
   }
   bool is_inline() const override { return device_->is_inline(); }
   Status status() override { return device_->status(); }
+  void lose(const Error& cause) override { device_->lose(cause); }
   hal::MemoryInfo memory() const override { return device_->memory(); }
   Result<std::string> disassemble(const hal::CodeObject& code) override {
     return device_->disassemble(code);

@@ -11,9 +11,12 @@ void add_selftest(CLI::App& app, Run& run) {
   CLI::App* command =
       app.add_subcommand("selftest", "Run small known computations and compare their results");
   auto options = std::make_shared<SelftestOptions>();
-  command->add_option("--device", options->device, "Device as in DEV; without it, the default one");
+  command->add_option("--device", options->devices,
+                      "Device as in DEV; may be repeated; without it, the default one");
   command->add_flag("--json", options->json, "Print one JSON object");
-  command->footer(examples("bellmetal selftest\nbellmetal selftest --device CPU --json"));
+  command->footer(
+      examples("bellmetal selftest\nbellmetal selftest --device CPU --json\n"
+               "bellmetal selftest --device NV --device NV:1"));
   command->callback([&run, options] { run = [options] { return run_selftest(*options); }; });
 }
 

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "runtime/device.h"
 #include "runtime/target.h"
 #include "tools/bellmetal/commands.h"
 #include "tools/bellmetal/exit_code.h"
@@ -45,6 +46,16 @@ std::string unknown_word(const CLI::App& app) {
       command == &app ? app.get_name() : app.get_name() + " " + command->get_name());
 }
 
+/// The exit code of a command that would end with `code`: work that nobody waited for may have
+/// failed, too.
+int finish_devices(int code) {
+  if (code != kOk) return code;
+  for (runtime::Device* device : runtime::opened_devices())
+    if (const Status done = device->synchronize(); !done && is_device_error(done.error().code))
+      code = report(done.error(), false);
+  return code;
+}
+
 int parse_and_run(int argc, const char* const* argv) {
   CLI::App app("GPU drivers in user space and a tensor runtime on top of them", "bellmetal");
   app.require_subcommand(1);
@@ -79,7 +90,7 @@ int parse_and_run(int argc, const char* const* argv) {
     // Prints help for --help (0), or the message and where to look.
     return app.exit(error) == 0 ? kOk : kUsage;
   }
-  return run();
+  return finish_devices(run());
 }
 
 }  // namespace

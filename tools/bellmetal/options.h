@@ -52,7 +52,7 @@ struct CpuBenchOptions {
 
 /// Runs small known computations on a device and compares with the host's results.
 struct SelftestOptions {
-  std::string device;  ///< empty: DEV or the first usable one
+  std::vector<std::string> devices;  ///< empty: DEV or the first usable one
   bool json = false;
 };
 

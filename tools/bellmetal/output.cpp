@@ -48,9 +48,13 @@ void print_json(const Json& value) {
   std::fflush(stdout);  // finish_output() knows whether it worked
 }
 
+Json json_of(const Error& error) {
+  return {{"code", code_name(error.code)}, {"message", error.message}};
+}
+
 int report(const Error& error, ExitCode exit, bool as_json) {
   if (as_json) {
-    print_json({{"error", {{"code", code_name(error.code)}, {"message", error.message}}}});
+    print_json({{"error", json_of(error)}});
   } else {
     const std::string who = styled("bellmetal:", Style::kRed, has_color(stderr));
     print_error(fmt::format("{} {}\n", who, error.message));
@@ -63,6 +67,8 @@ int report(const Error& error, bool as_json) {
 }
 
 int report_file(const Error& error, const std::string& path, bool as_json) {
+  // The file was fine as far as anybody knows.
+  if (is_device_error(error.code)) return report(error, as_json);
   Error named = error;
   if (named.message.find(path) == std::string::npos) named.message = path + ": " + named.message;
   return report(named, error.code == Code::kInvalidArgument ? kBadFile : file_exit_code(error.code),

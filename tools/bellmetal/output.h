@@ -17,13 +17,16 @@ namespace bm::cli {
 /// refused.
 void print_json(const nlohmann::ordered_json& value);
 
+/// {"code", "message"}.
+nlohmann::ordered_json json_of(const Error& error);
 /// "bellmetal: message" on stderr, or {"error": {"code", "message"}} on stdout. Returns `exit`.
 int report(const Error& error, ExitCode exit, bool as_json);
 /// The same with exit_code(error.code).
 int report(const Error& error, bool as_json);
 
 /// The same for an error met with the file `path`, which the message names: file_exit_code(), and
-/// kBadFile for whatever else is wrong with it (a folder, a device).
+/// kBadFile for whatever else is wrong with it (a folder, a device). A device that failed meanwhile
+/// is no matter of the file: report().
 int report_file(const Error& error, const std::string& path, bool as_json);
 
 /// `text` on stderr; that it could not be written is nobody's error.

@@ -103,7 +103,9 @@ int run_gpu_bench(const CpuBenchOptions& given) {
     if (options.is_tiny) pace = {.seconds = 0, .min_repeats = 2, .sample_ms = 0};
     for (const GpuCase& c : cases) {
       if (is_interrupted()) break;
-      if (is_chosen(options, c.name)) rows.push_back(run_case(c, world, device, copies, pace));
+      if (!is_chosen(options, c.name)) continue;
+      rows.push_back(run_case(c, world, device, copies, pace));
+      if (const Status alive = device.lost(); !alive) return report(alive.error(), options.json);
     }
   } catch (const Exception& e) {
     return report(e.error(), options.json);

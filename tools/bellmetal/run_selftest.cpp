@@ -3,12 +3,15 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <random>
 #include <thread>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
 #include "runtime/allocator.h"
+#include "runtime/base/env.h"
 #include "runtime/buffer.h"
 #include "runtime/device.h"
 #include "runtime/stream.h"
@@ -227,11 +230,16 @@ void check_queues(Context& c) {
                                  hal::Timestamp{hal::offset(signal, 16)}, hal::Signal{signal, 2}};
   unwrap(device.queue(hal::QueueKind::kCopy).submit(second));
   const auto* words = reinterpret_cast<const std::atomic<uint64_t>*>(memory->host());
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const auto limit = std::chrono::milliseconds(settings().wait_timeout_ms);
+  const auto deadline = std::chrono::steady_clock::now() + limit;
   while (words[0].load() < 2) {
     if (is_interrupted()) return;
+    unwrap(device.status());
     if (std::chrono::steady_clock::now() > deadline)
-      wrong(fmt::format("queues: signal is {} after 5 s, expected 2", words[0].load()));
+      throw Exception(c.device.first_cause(
+          {Code::kTimeout, fmt::format("no progress for {} ms: a signal between the queues is {}, "
+                                       "expected 2",
+                                       limit.count(), words[0].load())}));
     std::this_thread::yield();
   }
   if (words[256].load() != pattern) wrong("queues: the copy ran before the write it waits for");
@@ -287,56 +295,129 @@ constexpr Check kChecks[] = {
     {"many_launches", check_pressure, true}, {"threads", check_threads, true},
 };
 
-}  // namespace
-
-int run_selftest(const SelftestOptions& options) {
-  auto device =
-      options.device.empty() ? runtime::default_device() : runtime::open_device(options.device);
-  if (!device) return report(device.error(), options.json);
-  InterruptScope interrupt;
-  const std::string name = options.device.empty() ? std::string() : options.device;
-  Context context{**device, name};
-  const bool is_null = (*device)->hal().arch().vendor == hal::Vendor::kNull;
+/// What became of one device.
+struct Outcome {
+  int failed = 0, passed = 0, not_run = 0;
+  std::optional<Error> lost;
+  bool is_interrupted = false;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  int failed = 0, passed = 0;
-  const bool color = has_color(stdout);
-  if (!options.json) fmt::print("{}: {}\n", (*device)->name(), (*device)->hal().description());
-  for (const Check& check : kChecks) {
-    std::string status = "pass", detail;
+};
+
+class SelfTest {
+ public:
+  SelfTest(runtime::Device& device, const std::string& name, bool is_json)
+      : context_{device, name}, is_json_(is_json) {}
+
+  Outcome run() {
+    for (const Check& check : kChecks) {
+      if (!out_.is_interrupted) run_one(check);
+    }
+    if (out_.is_interrupted) return std::move(out_);
+    if (!is_json_) {
+      fmt::print("{} passed, {} failed", out_.passed, out_.failed);
+      fmt::print("{}\n", out_.not_run != 0 ? fmt::format(", {} not run", out_.not_run) : "");
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void run_one(const Check& check) {
     const auto start = std::chrono::steady_clock::now();
-    if (check.needs_results && is_null) {
+    std::string status = "pass", detail;
+    if (out_.lost) {
+      status = "not_run";
+      detail = "the device is lost";
+      ++out_.not_run;
+    } else if (check.needs_results && context_.device.hal().arch().vendor == hal::Vendor::kNull) {
       status = "skip";
       detail = "this device computes nothing";
     } else {
-      try {
-        check.run(context);
-        ++passed;
-      } catch (const Exception& e) {
-        status = "fail";
-        detail = e.what();
-        ++failed;
-      }
+      std::tie(status, detail) = judge(check);
     }
-    if (is_interrupted()) return kInterrupted;
+    if (is_interrupted()) {
+      out_.is_interrupted = true;
+      return;
+    }
     const double ms =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    rows.push_back({{"name", check.name}, {"status", status}, {"ms", ms}, {"detail", detail}});
-    if (options.json) continue;
+    out_.rows.push_back({{"name", check.name}, {"status", status}, {"ms", ms}, {"detail", detail}});
+    if (is_json_) return;
     const Style style = status == "pass"   ? Style::kGreen
                         : status == "fail" ? Style::kRed
                                            : Style::kYellow;
-    fmt::print("{} {:<16} {:>8.1f} ms  {}\n", styled(status, style, color), check.name, ms, detail);
+    fmt::print("{} {:<16} {:>8.1f} ms  {}\n", styled(status, style, has_color(stdout)), check.name,
+               ms, detail);
   }
-  if (options.json)
-    print_json({{"device", (*device)->name()},
-                {"description", (*device)->hal().description()},
-                {"passed", passed},
-                {"failed", failed},
-                {"ok", failed == 0},
-                {"checks", rows}});
-  else
-    fmt::print("{} passed, {} failed\n", passed, failed);
-  return failed ? kFailure : kOk;
+
+  std::pair<std::string, std::string> judge(const Check& check) {
+    std::optional<Error> error;
+    try {
+      check.run(context_);
+      // Work that nobody waited for is this check's, too.
+      if (Status done = context_.device.synchronize(); !done) error = std::move(done.error());
+    } catch (const Exception& e) {
+      error = e.error();
+    }
+    if (!error) {
+      ++out_.passed;
+      return {"pass", ""};
+    }
+    ++out_.failed;
+    // A check may have met the loss in a thread and told it in its own words.
+    if (const Status alive = context_.device.lost(); !alive) {
+      out_.lost = error = alive.error();
+    } else if (is_device_error(error->code)) {
+      out_.lost = error;
+    }
+    return {"fail", error->message};
+  }
+
+  Context context_;
+  const bool is_json_;
+  Outcome out_;
+};
+
+}  // namespace
+
+int run_selftest(const SelftestOptions& options) {
+  InterruptScope interrupt;
+  std::vector<std::string> names = options.devices;
+  if (names.empty()) names.emplace_back();
+  nlohmann::ordered_json devices = nlohmann::ordered_json::array();
+  int exit = kOk;
+  // A device that failed says more than one with a wrong result, or than one that is not there.
+  const auto note = [&](int code) { exit = code == kDeviceFailed || exit == kOk ? code : exit; };
+  for (const std::string& name : names) {
+    auto device = name.empty() ? runtime::default_device() : runtime::open_device(name);
+    if (!device) {
+      if (names.size() == 1) return report(device.error(), options.json);
+      note(exit_code(device.error().code));
+      if (!options.json) report(device.error(), false);
+      devices.push_back({{"device", name}, {"ok", false}, {"error", json_of(device.error())}});
+      continue;
+    }
+    if (!options.json) fmt::print("{}: {}\n", (*device)->name(), (*device)->hal().description());
+    Outcome outcome = SelfTest(**device, name, options.json).run();
+    if (outcome.is_interrupted) return kInterrupted;
+    nlohmann::ordered_json row = {
+        {"device", (*device)->name()},      {"description", (*device)->hal().description()},
+        {"passed", outcome.passed},         {"failed", outcome.failed},
+        {"not_run", outcome.not_run},       {"ok", outcome.failed == 0},
+        {"checks", std::move(outcome.rows)}};
+    if (outcome.failed != 0) note(kFailure);
+    if (outcome.lost) {
+      note(exit_code(outcome.lost->code));
+      row["error"] = json_of(*outcome.lost);
+      std::fflush(stdout);
+      if (!options.json) report(*outcome.lost, false);
+    }
+    devices.push_back(std::move(row));
+  }
+  if (options.json && names.size() == 1)
+    print_json(devices.front());
+  else if (options.json)
+    print_json({{"devices", devices}, {"ok", exit == kOk}});
+  return exit;
 }
 
 }  // namespace bm::cli

@@ -17,6 +17,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -363,9 +364,13 @@ Result<int> run(Devices& devices, const Options& options, const std::vector<std:
   std::atomic<bool> is_over{false};
   std::thread thread([&] { server.run(is_over); });
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  const auto ended = std::chrono::steady_clock::now().time_since_epoch();
   is_over = true;
   thread.join();
-  if (counts != nullptr) *counts = server.counts();
+  if (counts != nullptr) {
+    *counts = server.counts();
+    counts->ended_ns = ended / std::chrono::nanoseconds(1);
+  }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

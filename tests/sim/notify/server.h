@@ -69,6 +69,7 @@ struct Options {
 
 struct Counts {
   uint64_t opens = 0, closes = 0, ioctls = 0, passed = 0;
+  int64_t ended_ns = 0;  ///< when the program ended, by the steady clock
 };
 
 class Server {

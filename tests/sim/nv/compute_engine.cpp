@@ -163,6 +163,8 @@ Outcome run_one(Gpu& gpu, Channel& channel, const Subchannel& subchannel, uint64
   const ShaderWindows windows = windows_of(subchannel);
   if (Outcome outcome = check_windows(windows)) return outcome;
   ++gpu.counts().kernels;
+  if (gpu.knobs().plant.is_due(PlantEvent::kLaunch))
+    if (Outcome outcome = planted_outcome(gpu, memory, descriptor)) return outcome;
   if (!gpu.knobs().is_stubbed)
     if (Outcome outcome = run_program(gpu, channel, memory, descriptor, windows)) return outcome;
   return {};

@@ -116,6 +116,17 @@ Outcome finish(Gpu& gpu, GpuMemory& memory, const Transfer& transfer) {
 
 Outcome run_transfer(Gpu& gpu, Channel& channel, const Transfer& transfer) {
   GpuMemory memory(*channel.space);
+  if (transfer.type() != 0 && gpu.knobs().plant.is_due(PlantEvent::kCopy)) {
+    constexpr uint64_t kNowhere = 0xdead'0000'0000;
+    Knobs& knobs = gpu.knobs();
+    if (knobs.plant.effect() == PlantEffect::kStall) {
+      knobs.is_stalled = true;
+      return {};
+    }
+    memory.at(kNowhere, 1,
+              knobs.plant.effect() == PlantEffect::kReadUnmapped ? Use::kRead : Use::kWrite);
+    return mmu_fault(memory, "planted");
+  }
   if (transfer.type() != 0 && !gpu.knobs().is_stubbed) {
     Outcome outcome =
         transfer.has_remap() ? remapped(gpu, memory, transfer) : plain(gpu, memory, transfer);

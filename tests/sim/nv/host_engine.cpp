@@ -317,6 +317,7 @@ Outcome Host::semaphore(uint32_t execute) {
     return memory.write(address, &value, is_wide ? 8 : 4) ? Outcome{}
                                                           : mmu_fault(memory, "reduction");
   }
+  if (gpu_.knobs().plant.is_due(PlantEvent::kWait)) gpu_.knobs().is_stalled = true;
   if (!is_acquired(operation, value, payload, is_wide))
     state_ = Step::kWaits;
   else
@@ -347,6 +348,9 @@ Outcome release(Gpu& gpu, GpuMemory& memory, uint64_t address, uint64_t payload,
   Knobs& knobs = gpu.knobs();
   if (const uint32_t delay = knobs.semaphore_delay_us; delay != 0)
     std::this_thread::sleep_for(std::chrono::microseconds(delay));
+  if (knobs.plant.is_due(PlantEvent::kFence) ||
+      (knobs.plant.effect() == PlantEffect::kWithhold && knobs.plant.is_planted()))
+    return {};
   if (knobs.withheld_release >= 0 && knobs.withheld_release-- == 0) return {};
   ++gpu.counts().releases;
   const uint64_t now = gpu.tick();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/notify/plant.h"
 #include "tests/sim/nv/status.h"
 
 namespace bm::sim::nv {
@@ -34,8 +35,24 @@ struct Failure {
   uint64_t times = 1;
 };
 
+/// What a planted fault does; planted.cpp says at which event.
+enum class PlantEffect : uint8_t {
+  kNone,
+  kReadUnmapped,
+  kWriteUnmapped,
+  kAddToUnmapped,
+  kMisaligned,
+  kOutOfRange,
+  kIllegal,
+  kHang,      ///< no kernel ends any more
+  kStall,     ///< engines fetch nothing any more
+  kWithhold,  ///< no release comes any more
+  kLost,      ///< the GPU has fallen off the bus
+};
+
 /// Turned while the machine runs. Thread: any.
 struct Knobs {
+  Plant<PlantEffect> plant;
   std::atomic<bool> is_stalled{false};          ///< engines fetch nothing
   std::atomic<bool> is_hung{false};             ///< kernels start and never end
   std::atomic<bool> is_lost{false};             ///< the GPU has fallen off the bus

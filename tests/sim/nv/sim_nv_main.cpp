@@ -12,6 +12,7 @@
 
 #include "tests/sim/nv/chip.h"
 #include "tests/sim/nv/notify_devices.h"
+#include "tests/sim/nv/planted.h"
 
 namespace {
 
@@ -33,6 +34,9 @@ constexpr std::string_view kUsage =
     "  --sandbox         calls that gVisor refuses fail\n"
     "  --fail CALL[,N[,STATUS]]  the N-th call whose name starts with CALL fails (default 1, "
     "0x56)\n"
+    "  --plant NAME[,N]  a fault of tests/unit/nv_faults: at the N-th kernel, copy, release or "
+    "acquire "
+    "(default 1)\n"
     "  --stats           print calls, faults and complaints at the end\n"
     "  --leaks           print what was still there when the program closed the driver\n"
     "  --strict          exit 3 when there were faults or complaints\n";
@@ -42,6 +46,7 @@ struct Arguments {
   std::vector<nv::Failure> failures;
   bool has_stats = false, has_leaks = false, is_strict = false, has_help = false;
   std::vector<std::string> command;
+  std::string planted;  ///< NAME[,N]
   std::string problem;
 };
 
@@ -96,6 +101,8 @@ Arguments parse(int count, char** words) {
       out.options.is_sandboxed = true;
     else if (word == "--fail")
       out.failures.push_back(parse_failure(value()));
+    else if (word == "--plant")
+      out.planted = value();
     else if (word == "--stats")
       out.has_stats = true;
     else if (word == "--leaks")
@@ -145,7 +152,7 @@ size_t print_findings(nv::Kernel& kernel) {
 }  // namespace
 
 int main(int count, char** words) {
-  const Arguments arguments = parse(count, words);
+  Arguments arguments = parse(count, words);
   if (arguments.has_help || !arguments.problem.empty()) {
     if (!arguments.problem.empty()) fmt::print(stderr, "sim-nv: {}\n", arguments.problem);
     fmt::print(arguments.has_help ? stdout : stderr, "{}", kUsage);
@@ -157,12 +164,27 @@ int main(int count, char** words) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }
+  nv::Planted planted;
+  if (!arguments.planted.empty()) {
+    const size_t comma = arguments.planted.find(',');
+    const auto found = nv::find_planted(arguments.planted.substr(0, comma));
+    if (!found) {
+      fmt::print(stderr, "sim-nv: no fault {} can be planted\n", arguments.planted);
+      return 2;
+    }
+    planted = *found;
+    if (comma != std::string::npos) planted.nth = number(arguments.planted.substr(comma + 1));
+    if (planted.machine != nullptr) planted.machine(arguments.options);
+  }
   auto kernel = nv::Kernel::create(arguments.options);
   if (!kernel) {
     fmt::print(stderr, "sim-nv: {}\n", kernel.error().message);
     return 2;
   }
   for (const nv::Failure& failure : arguments.failures) (*kernel)->plan(failure);
+  if (!planted.failure.call.empty()) (*kernel)->plan(planted.failure);
+  if (planted.is_lost) (*kernel)->knobs().is_lost = true;
+  (*kernel)->knobs().plant.set(planted.event, planted.effect, planted.nth);
   setenv("DEV", "NV", 0);
   setenv("SIM_MACHINE", "NV", 1);
   setenv("BM_NV_CODE", "ptx", 0);
@@ -173,6 +195,9 @@ int main(int count, char** words) {
     fmt::print(stderr, "sim-nv: {}\n", status.error().message);
     return 77;
   }
+  if (const auto& plant = (*kernel)->knobs().plant; plant.is_planted())
+    fmt::print(stderr, "sim-nv: {} planted, the program ended {:.1f} ms later\n", arguments.planted,
+               static_cast<double>(counts.ended_ns - plant.planted_ns()) / 1e6);
   if (arguments.has_stats) print_stats(**kernel, counts);
   const size_t findings = arguments.has_stats || arguments.is_strict ? print_findings(**kernel) : 0;
   return *status == 0 && arguments.is_strict && findings != 0 ? 3 : *status;

@@ -292,8 +292,15 @@ hal::Queue& FakeDevice::queue(hal::QueueKind kind) {
 }
 
 Status FakeDevice::status() {
+  const std::lock_guard lock(lost_mutex_);
+  if (lost_) return tl::unexpected<Error>(*lost_);
   if (is_lost) return fail(Code::kDeviceLost, "fake: lost");
   return {};
+}
+
+void FakeDevice::lose(const Error& cause) {
+  const std::lock_guard lock(lost_mutex_);
+  if (!lost_ && !is_lost) lost_ = cause;
 }
 
 std::byte* FakeDevice::translate(hal::GpuVa va) {

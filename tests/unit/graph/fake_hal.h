@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -135,6 +136,7 @@ class FakeDevice final : public hal::Device {
   hal::Queue& queue(hal::QueueKind kind) override;
   bool is_inline() const override { return options_.is_inline; }
   Status status() override;
+  void lose(const Error& cause) override;
   hal::MemoryInfo memory() const override { return {}; }
   Result<std::string> disassemble(const hal::CodeObject&) override {
     return fail(Code::kUnsupported, "fake");
@@ -156,6 +158,8 @@ class FakeDevice final : public hal::Device {
   const FakeOptions options_;
   hal::Arch arch_;
   std::atomic<uint64_t> clock_{1};
+  std::mutex lost_mutex_;
+  std::optional<Error> lost_;
   FakeQueue compute_, copy_;
 };
 

@@ -129,7 +129,10 @@ TEST(Stream, AHangNamesTheKernel) {
   must(runtime::execute(rig.kernel({fixed(a)}), {}));
   must(rig.device().stream().submit(QueueKind::kCompute, {&write, 1}).map([](Point) {}));
   const std::string message = timeout_of(rig.device());
-  EXPECT_NE(message.find("has come to mix"), std::string::npos) << message;
+  EXPECT_NE(message.find("compute queue at kernel 'mix' (submission 2 of 3)"), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("last completed: a write or a wait (submission 1)"), std::string::npos)
+      << message;
 }
 
 TEST(Stream, AHangInAGraphNamesItsCalls) {
@@ -140,10 +143,50 @@ TEST(Stream, AHangInAGraphNamesItsCalls) {
   rig.world.set({.is_held = true});
   must(graph->replay({}, {}));
   const std::string message = timeout_of(rig.device());
-  EXPECT_NE(message.find("has come to graph_"), std::string::npos) << message;
+  EXPECT_NE(message.find("compute queue at graph_"), std::string::npos) << message;
   EXPECT_NE(message.find("2 calls: mix, mix"), std::string::npos) << message;
   rig.world.set({});
   must(graph->wait());
+}
+
+TEST(Stream, AHangIsWaitedForOnceAndToldToEveryone) {
+  Rig rig({kQueue, kQueue});
+  const Buffer a = rig.words(4), other = rig.words(4, 1);
+  rig.world.set({.is_held = true});
+  must(runtime::execute(rig.kernel({fixed(a)}), {}));
+  const std::string first = timeout_of(rig.device());
+  // Ten minutes would be noticed.
+  const bm::ScopedSetting late("BM_WAIT_TIMEOUT_MS", "600000");
+  const hal::Command write = write_to(a, 1);
+  const auto told = [&](const auto& result) {
+    return result.has_value() ? "success" : result.error().message;
+  };
+  EXPECT_EQ(told(rig.device().synchronize()), first);
+  EXPECT_EQ(told(rig.device().stream().submit(QueueKind::kCompute, {&write, 1})), first);
+  EXPECT_EQ(told(runtime::execute(rig.kernel({fixed(a)}), {})), first);
+  EXPECT_EQ(told(rig.device().lost()), first);
+  EXPECT_EQ(told(rig.device().hal().status()), first);
+  rig.world.set({});
+  const hal::Command there = write_to(other, 5);
+  must(rig.device(1).stream().submit(QueueKind::kCompute, {&there, 1}).map([](Point) {}));
+  must(rig.device(1).synchronize());
+  EXPECT_EQ(*Rig::data(other), 5u) << "another device";
+}
+
+TEST(Stream, TheDeviceThatOthersWaitForIsBlamed) {
+  Rig rig({kQueue, kQueue});
+  const Buffer a = rig.words(1);
+  rig.world.set({.is_held = true});
+  const hal::Command write = write_to(a, 1);
+  const Point first = must(rig.device().stream().submit(QueueKind::kCompute, {&write, 1}));
+  const Point waits =
+      must(rig.device(1).stream().submit_after(QueueKind::kCompute, {}, std::span(&first, 1)));
+  const bm::ScopedSetting soon("BM_WAIT_TIMEOUT_MS", "30");
+  const Status told = rig.device(1).stream().wait(waits);
+  ASSERT_FALSE(told.has_value());
+  EXPECT_TRUE(told.error().message.starts_with(rig.device().name() + ": device lost, "))
+      << told.error().message;
+  EXPECT_FALSE(rig.device().lost().has_value());
 }
 
 TEST(KernargRing, BlocksAreDisjointAndAligned) {

@@ -47,7 +47,8 @@ struct Row {
             .code = Code::kTimeout,
             .says = std::move(says),
             .says_not = std::move(says_not),
-            .holds = holds};
+            .holds = holds,
+            .is_sticky = true};
   }
   /// What is asked for is not given.
   static Row refused(const char* name, Plant plant, Code code, Texts says, Machine machine = {}) {

@@ -126,6 +126,8 @@ class Queue {
   void note_writer(uint64_t va);
   void raise(uint32_t context);
   void pause();
+  /// What a planted fault does in a launch of code at `va`, or in a copy from there.
+  void run_planted(uint64_t va);
   /// A fence: held back, late or lost as the knobs say. False: lost.
   bool may_signal();
   static uint64_t clock();

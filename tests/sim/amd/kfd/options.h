@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/notify/plant.h"
+
 namespace bm::sim::amd {
 
 class DeviceMemory;
@@ -71,8 +73,27 @@ struct Options {
   std::function<std::optional<Death>(DeviceMemory&, const Launch&)> execute = {};
 };
 
+/// What a planted fault does; planted.cpp says at which event.
+enum class Effect : uint8_t {
+  kNone,
+  kReadUnmapped,
+  kWriteUnmapped,
+  kWritePastEnd,  ///< of the mapping that holds the code, or what is copied from
+  kJump,
+  kViolation,  ///< an exception of a wave, as are the next two
+  kIllegal,
+  kTrap,
+  kTwoFaults,  ///< a memory fault, then another
+  kSpin,       ///< the kernel does not end
+  kHang,       ///< no kernel ends any more
+  kStall,      ///< the queue stands still
+  kWithhold,   ///< no fence comes any more
+  kLost,       ///< the GPU is gone
+};
+
 /// Turned while the machine runs. Thread: any.
 struct Knobs {
+  Plant<Effect> plant;
   std::atomic<bool> is_stalled{false};       ///< compute queues fetch nothing
   std::atomic<bool> is_copy_stalled{false};  ///< SDMA queues fetch nothing
   std::atomic<bool> is_hung{false};          ///< kernels start and never end

@@ -108,7 +108,10 @@ uint32_t Queue::run_pm4(std::span<const uint32_t> words, bool is_indirect) {
         store32(pair(1) + (i - 3) * 4, body[i]);
       }
       break;
-    case 0x3c: wait_until([&] { return is_met(body); }); break;
+    case 0x3c:
+      if (machine_.knobs.plant.is_due(PlantEvent::kWait)) run_planted(0);
+      wait_until([&] { return is_met(body); });
+      break;
     case 0x3f:
       check(payload == 3 && (body[2] & 1u << 23) != 0, "INDIRECT_BUFFER is not valid");
       check(!is_indirect, "an indirect buffer in an indirect buffer");

@@ -108,6 +108,9 @@ bool Queue::may_signal() {
   Knobs& knobs = machine_.knobs;
   if (const uint32_t delay = knobs.signal_delay_us; delay != 0)
     std::this_thread::sleep_for(std::chrono::microseconds(delay));
+  if (knobs.plant.is_due(PlantEvent::kFence) ||
+      (knobs.plant.effect() == Effect::kWithhold && knobs.plant.is_planted()))
+    return false;
   int64_t left = knobs.withheld_signal.load();
   while (left >= 0 && !knobs.withheld_signal.compare_exchange_weak(left, left - 1)) {}
   return left != 0;
@@ -245,6 +248,49 @@ void Queue::run_aql(uint64_t index) {
   store32(slot, 1);
 }
 
+void Queue::run_planted(uint64_t va) {
+  constexpr uint64_t kNowhere = 0x7ead'0000'0000, kCode = 0x7ead'0000;
+  // SQ_INTERRUPT_ERROR_TYPE_ILLEGAL_INST and _MEMVIOL.
+  constexpr int kIllegal = 1, kViolation = 2;
+  Knobs& knobs = machine_.knobs;
+  const auto die = [&](Death death) {
+    setup_.die(death);
+    throw Stop{};
+  };
+  const auto memory = [&](uint64_t address, bool is_write) {
+    return Death{Death::Kind::kMemory, address, is_write, "planted", -1};
+  };
+  const auto exception = [&](int error) {
+    return Death{Death::Kind::kException, va, false, "planted", error};
+  };
+  switch (knobs.plant.effect()) {
+    case Effect::kNone:
+    case Effect::kWithhold: return;
+    case Effect::kReadUnmapped: die(memory(kNowhere, false)); break;
+    case Effect::kWriteUnmapped: die(memory(kNowhere, true)); break;
+    case Effect::kWritePastEnd: {
+      const auto range = memory_.local_range(setup_.gpu_id, va);
+      die(memory(range ? range->va + range->bytes : kNowhere, true));
+      break;
+    }
+    case Effect::kJump: die(memory(kCode, false)); break;
+    case Effect::kViolation: die(exception(kViolation)); break;
+    case Effect::kIllegal: die(exception(kIllegal)); break;
+    case Effect::kTrap: die(exception(-1)); break;
+    case Effect::kTwoFaults:
+      setup_.die(memory(kNowhere, true));
+      die(exception(-1));
+      break;
+    case Effect::kHang: knobs.is_hung = true; break;
+    case Effect::kStall:
+      (setup_.type == kSdma ? knobs.is_copy_stalled : knobs.is_stalled) = true;
+      break;
+    case Effect::kLost: knobs.is_lost = true; break;
+    case Effect::kSpin: break;
+  }
+  for (;;) pause();
+}
+
 void Queue::launch(const Launch& l) {
   check(l.entry % 256 == 0, "misaligned kernel entry");
   memory_at(l.entry, 4, false);
@@ -252,6 +298,7 @@ void Queue::launch(const Launch& l) {
   check(threads >= 1 && threads <= 1024, "a work-group of a size there is not");
   if (l.groups[0] == 0 || l.groups[1] == 0 || l.groups[2] == 0) return;
   ++machine_.launches;
+  if (machine_.knobs.plant.is_due(PlantEvent::kLaunch)) run_planted(l.entry);
   while (machine_.knobs.is_hung) pause();
   if (!machine_.options.execute) return;
   Launch launch = l;

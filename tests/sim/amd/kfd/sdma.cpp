@@ -22,6 +22,7 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words) {
       const uint64_t bytes =
           uint64_t{words[1] & (setup_.is_gfx9() || setup_.is_gfx10() ? 0x3fffff : 0x3fffffff)} + 1;
       check(bytes == uint64_t{words[1]} + 1, "a copy's count has too many bits");
+      if (machine_.knobs.plant.is_due(PlantEvent::kCopy)) run_planted(pair(3));
       memory_.read_over_bus(setup_.gpu_id, pair(3));
       write(pair(5), memory_at(pair(3), bytes, false), bytes);
       machine_.copied_bytes += bytes;
@@ -54,6 +55,7 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words) {
     case 8: {
       const uint32_t used = need(6);
       check(words[0] >> 28 == 0xd, "POLL_REGMEM of another kind");  // memory, >=
+      if (machine_.knobs.plant.is_due(PlantEvent::kWait)) run_planted(pair(1));
       wait_until([&] { return (load32(pair(1)) & words[4]) >= words[3]; });
       return used;
     }

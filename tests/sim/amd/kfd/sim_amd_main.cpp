@@ -13,6 +13,7 @@
 
 #include "tests/sim/amd/kfd/interpreter.h"
 #include "tests/sim/amd/kfd/notify_devices.h"
+#include "tests/sim/amd/kfd/planted.h"
 #include "tests/sim/amd/kfd/sysfs.h"
 
 namespace {
@@ -37,6 +38,8 @@ constexpr std::string_view kUsage =
     "  --target N        gfx_target_version in sysfs, for chips nobody knows\n"
     "  --fail CALL[,N[,ERRNO]]  the N-th call whose name starts with CALL fails (default 1, 22)\n"
     "  --stall           queues never move\n"
+    "  --plant NAME[,N]  a fault of tests/unit/amd_faults: at the N-th launch, copy, fence or wait "
+    "(default 1)\n"
     "  --no-code         launches do nothing\n"
     "  --stats           print calls and work at the end\n"
     "  --strict          exit 3 when a queue died\n";
@@ -45,6 +48,7 @@ struct Arguments {
   amd::Options options{.vram_bytes = uint64_t{4} << 30};
   bool has_stats = false, is_strict = false, has_help = false, has_code = true;
   std::vector<std::string> command;
+  std::string planted;  ///< NAME[,N]
   std::string problem;
 };
 
@@ -112,6 +116,8 @@ bool set_value(std::string_view word, const std::string& value, Arguments& out) 
     o.target_version = number(value);
   else if (word == "--fail")
     parse_failure(value, o);
+  else if (word == "--plant")
+    out.planted = value;
   else
     return false;
   return true;
@@ -133,6 +139,13 @@ Arguments parse(int count, char** words) {
   if (out.command.empty() && !out.has_help && out.problem.empty())
     out.problem = "no command to run";
   return out;
+}
+
+/// `knobs` are those of the machine that is made of `options` afterwards.
+bool plant(const std::string& text, amd::Options& options, amd::Knobs& knobs) {
+  const size_t comma = text.find(',');
+  const uint32_t nth = comma == text.npos ? 1 : number(std::string_view(text).substr(comma + 1));
+  return amd::plant(std::string_view(text).substr(0, comma), nth, options, knobs);
 }
 
 void print_stats(const amd::Machine& machine, const notify::Counts& counts) {
@@ -165,7 +178,15 @@ int main(int count, char** words) {
   if (arguments.has_code) arguments.options.execute = executor(arguments.options.chip);
   setenv("DEV", "AMD", 0);
   setenv("SIM_MACHINE", "AMD", 1);
-  amd::Machine machine(arguments.options);
+  amd::Machine machine([&] {
+    amd::Knobs unused;
+    if (!arguments.planted.empty()) plant(arguments.planted, arguments.options, unused);
+    return arguments.options;
+  }());
+  if (!arguments.planted.empty() && !plant(arguments.planted, arguments.options, machine.knobs)) {
+    fmt::print(stderr, "sim-amd: no fault {} can be planted\n", arguments.planted);
+    return 2;
+  }
   amd::AmdDevices devices(machine);
   notify::Counts counts;
   const auto status = notify::run(devices, amd::AmdDevices::options(), arguments.command, &counts);
@@ -173,6 +194,10 @@ int main(int count, char** words) {
     fmt::print(stderr, "sim-amd: {}\n", status.error().message);
     return 77;
   }
+  if (const auto& planted = machine.knobs.plant; planted.is_planted())
+    fmt::print(stderr, "sim-amd: {} planted, the program ended {:.1f} ms later\n",
+               arguments.planted,
+               static_cast<double>(counts.ended_ns - planted.planted_ns()) / 1e6);
   if (arguments.has_stats) print_stats(machine, counts);
   const auto findings = machine.all_findings();
   for (const std::string& text : findings) fmt::print(stderr, "sim-amd: queue died: {}\n", text);
