@@ -7,6 +7,7 @@
 
 #include "models/gguf_parse.h"
 #include "models/model_error.h"
+#include "runtime/base/out_of_memory.h"
 
 namespace bm::models {
 namespace {
@@ -218,27 +219,30 @@ Result<uint64_t> gguf_unsigned(std::string_view key, const GgufValue& value, uin
 }
 
 Result<GgufFile> GgufFile::open(const std::string& path) {
-  OpenShard given = BM_TRY(open_shard(path));
-  const uint64_t count = BM_TRY(
-      split_count(given.shard).map_error([&](Error e) { return std::move(e).within(path); }));
-  std::vector<OpenShard> shards;
-  if (count == 1) {
-    shards.push_back(std::move(given));
+  return guard_memory(path, [&]() -> Result<GgufFile> {
+    OpenShard given = BM_TRY(open_shard(path));
+    const uint64_t count = BM_TRY(
+        split_count(given.shard).map_error([&](Error e) { return std::move(e).within(path); }));
+    std::vector<OpenShard> shards;
+    if (count == 1) {
+      shards.push_back(std::move(given));
+      return GgufAssembler::assemble(std::move(shards));
+    }
+    const std::optional<ShardName> name = parse_shard_name(path);
+    if (!name || name->count != count || name->number < 1 || name->number > count)
+      return fail(
+          Code::kInvalidArgument,
+          "{} is one of {} shards, but its name does not end in -NNNNN-of-{:05}.gguf, so the "
+          "others cannot be found",
+          path, count, count);
+    for (uint64_t i = 1; i <= count; ++i) {
+      const bool is_given = i == name->number;
+      shards.push_back(is_given ? std::move(given)
+                                : BM_TRY(open_shard(fmt::format("{}-{:05}-of-{:05}.gguf",
+                                                                name->prefix, i, count))));
+    }
     return GgufAssembler::assemble(std::move(shards));
-  }
-  const std::optional<ShardName> name = parse_shard_name(path);
-  if (!name || name->count != count || name->number < 1 || name->number > count)
-    return fail(Code::kInvalidArgument,
-                "{} is one of {} shards, but its name does not end in -NNNNN-of-{:05}.gguf, so the "
-                "others cannot be found",
-                path, count, count);
-  for (uint64_t i = 1; i <= count; ++i) {
-    const bool is_given = i == name->number;
-    shards.push_back(is_given ? std::move(given)
-                              : BM_TRY(open_shard(fmt::format("{}-{:05}-of-{:05}.gguf",
-                                                              name->prefix, i, count))));
-  }
-  return GgufAssembler::assemble(std::move(shards));
+  });
 }
 
 Result<GgufFile> GgufFile::from_bytes(std::span<const std::byte> bytes) {

@@ -256,6 +256,8 @@ Result<std::shared_ptr<const Llama>> Llama::load(std::shared_ptr<const GgufFile>
     return LlamaLoader(std::move(file), options).run();
   } catch (const Exception& e) {
     return tl::unexpected<Error>(e.error());
+  } catch (const std::exception&) {
+    return tl::unexpected<Error>(error_of_exception("loading the model"));
   }
 }
 

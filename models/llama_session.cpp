@@ -97,6 +97,8 @@ Status LlamaSession::feed(std::span<const int32_t> tokens) {
     impl_->feed(tokens);
   } catch (const Exception& e) {
     return tl::unexpected<Error>(e.error());
+  } catch (const std::exception&) {
+    return tl::unexpected<Error>(error_of_exception("computing tokens"));
   }
   return {};
 }

@@ -9,6 +9,7 @@
 #include "models/tokenizer_trie.h"
 #include "models/tokenizer_vocab.h"
 #include "models/unicode.h"
+#include "runtime/base/out_of_memory.h"
 
 namespace bm::models {
 
@@ -140,36 +141,40 @@ Tokenizer::Tokenizer(std::unique_ptr<TokenizerParts> parts) : parts_(std::move(p
 Tokenizer::~Tokenizer() = default;
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const GgufFile& file) {
-  auto parts = std::make_unique<TokenizerParts>();
-  parts->model = BM_TRY(file.get_string("tokenizer.ggml.model"));
-  if (parts->model == "gpt2") parts->pre = BM_TRY(file.get_string("tokenizer.ggml.pre", ""));
-  const VocabDefaults defaults = BM_TRY(defaults_for(parts->model, parts->pre));
-  parts->vocab = BM_TRY(load_vocab(file, defaults, parts->model != "gpt2"));
-  parts->algorithm = BM_TRY(make_model(file, *parts));
-  BM_TRY(index_specials(*parts));
-  collect_end_tokens(*parts);
-  return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
+  return guard_memory("loading the tokenizer", [&]() -> Result<std::unique_ptr<Tokenizer>> {
+    auto parts = std::make_unique<TokenizerParts>();
+    parts->model = BM_TRY(file.get_string("tokenizer.ggml.model"));
+    if (parts->model == "gpt2") parts->pre = BM_TRY(file.get_string("tokenizer.ggml.pre", ""));
+    const VocabDefaults defaults = BM_TRY(defaults_for(parts->model, parts->pre));
+    parts->vocab = BM_TRY(load_vocab(file, defaults, parts->model != "gpt2"));
+    parts->algorithm = BM_TRY(make_model(file, *parts));
+    BM_TRY(index_specials(*parts));
+    collect_end_tokens(*parts);
+    return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
+  });
 }
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
                                                const EncodeOptions& options) const {
-  const Vocab& vocab = parts_->vocab;
-  const bool add_bos = options.add_bos.value_or(vocab.add_bos);
-  const bool add_eos = options.add_eos.value_or(vocab.add_eos);
-  if ((add_bos && vocab.bos < 0) || (add_eos && vocab.eos < 0))
-    return fail(Code::kInvalidArgument, "the vocabulary has no {} token",
-                add_bos && vocab.bos < 0 ? "BOS" : "EOS");
-  if (text.size() > kMaxTextBytes)
-    return fail(Code::kInvalidArgument, "text of {} bytes (at most {} allowed)", text.size(),
-                kMaxTextBytes);
-  std::vector<int32_t> out;
-  if (add_bos) out.push_back(vocab.bos);
-  if (is_valid_utf8(text))
-    encode_text(*parts_, text, options.parse_special, out);
-  else
-    encode_text(*parts_, sanitize_utf8(text), options.parse_special, out);
-  if (add_eos) out.push_back(vocab.eos);
-  return out;
+  return guard_memory("encoding a text", [&]() -> Result<std::vector<int32_t>> {
+    const Vocab& vocab = parts_->vocab;
+    const bool add_bos = options.add_bos.value_or(vocab.add_bos);
+    const bool add_eos = options.add_eos.value_or(vocab.add_eos);
+    if ((add_bos && vocab.bos < 0) || (add_eos && vocab.eos < 0))
+      return fail(Code::kInvalidArgument, "the vocabulary has no {} token",
+                  add_bos && vocab.bos < 0 ? "BOS" : "EOS");
+    if (text.size() > kMaxTextBytes)
+      return fail(Code::kInvalidArgument, "text of {} bytes (at most {} allowed)", text.size(),
+                  kMaxTextBytes);
+    std::vector<int32_t> out;
+    if (add_bos) out.push_back(vocab.bos);
+    if (is_valid_utf8(text))
+      encode_text(*parts_, text, options.parse_special, out);
+    else
+      encode_text(*parts_, sanitize_utf8(text), options.parse_special, out);
+    if (add_eos) out.push_back(vocab.eos);
+    return out;
+  });
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> tokens, const DecodeOptions& options) const {

@@ -1,6 +1,7 @@
 #include "runtime/allocator_core.h"
 
 #include <algorithm>
+#include <new>
 #include <unordered_set>
 
 #include "runtime/base/bits.h"
@@ -196,9 +197,19 @@ Result<Lease> AllocatorCore::adopt(const hal::BufferDesc& desc) {
 void AllocatorCore::retire(const Lease& lease, const UseList& all_uses,
                            std::function<void()> release) {
   Section section(*this);
+  try {
+    retire_locked(lease, all_uses, std::move(release), section.hooks);
+  } catch (const std::bad_alloc&) {
+    // Destructors come here, often while a failed allocation unwinds. A block that cannot be noted
+    // stays allocated until the device closes: memory is the smaller loss.
+  }
+}
+
+void AllocatorCore::retire_locked(const Lease& lease, const UseList& all_uses,
+                                  std::function<void()> release, Hooks& hooks) {
   if (is_closed_) {
     // The timelines in `all_uses` may be gone: they are not looked at.
-    if (release) section.hooks.push_back(std::move(release));
+    if (release) hooks.push_back(std::move(release));
     return;
   }
   std::vector<Point> uses = all_uses.outstanding();
@@ -212,7 +223,7 @@ void AllocatorCore::retire(const Lease& lease, const UseList& all_uses,
   }
   Pending done{lease, std::move(uses), std::move(release)};
   if (done.uses.empty()) {
-    recycle(done, section.hooks);
+    recycle(done, hooks);
     return;
   }
   if (is_counted) stats_.pending += lease.block.size;

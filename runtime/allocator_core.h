@@ -86,6 +86,8 @@ class AllocatorCore {
   Result<std::unique_ptr<hal::Buffer>> ask_device(hal::BufferDesc desc, uint64_t bytes);
   Pool& pool_for(const hal::BufferDesc& desc) { return pools_[desc.host_visible ? 1 : 0]; }
   void collect_locked(Hooks& hooks, size_t most);
+  void retire_locked(const Lease& lease, const UseList& uses, std::function<void()> release,
+                     Hooks& hooks);
   void recycle(Pending& done, Hooks& hooks);
   void flush_cache();
   uint64_t release_idle(uint64_t wanted);

@@ -5,6 +5,7 @@
 
 #include "runtime/allocator.h"
 #include "runtime/base/env.h"
+#include "runtime/base/out_of_memory.h"
 #include "runtime/device.h"
 #include "runtime/file_stream.h"
 #include "runtime/pool.h"
@@ -77,9 +78,11 @@ Result<Buffer> Buffer::view(uint64_t byte_offset, uint64_t byte_size) const {
 }
 
 Result<Buffer> allocate(Device& device, const hal::BufferDesc& desc) {
-  StoragePtr storage = BM_TRY(device.allocator().allocate(desc));
-  if (settings().poison) BM_TRY(poison(storage));
-  return Buffer{std::move(storage), 0, desc.size == 0 ? Pool::kGranule : desc.size};
+  return guard_memory("allocating a buffer", [&]() -> Result<Buffer> {
+    StoragePtr storage = BM_TRY(device.allocator().allocate(desc));
+    if (settings().poison) BM_TRY(poison(storage));
+    return Buffer{std::move(storage), 0, desc.size == 0 ? Pool::kGranule : desc.size};
+  });
 }
 
 Result<Buffer> wrap(Device& device, void* pointer, uint64_t bytes, std::function<void()> release,
@@ -91,56 +94,62 @@ Result<Buffer> wrap(Device& device, void* pointer, uint64_t bytes, std::function
 }
 
 Status copy_in(const Buffer& dst, std::span<const std::byte> src) {
-  BM_TRY(check_copy(dst, src.size()));
-  if (src.empty()) return {};
-  dst.storage->note_write();
-  if (std::byte* host = dst.host()) {
-    BM_TRY(dst.storage->wait_idle());
-    std::memcpy(host, src.data(), src.size());
-    return {};
-  }
-  return stage_in(dst, [&](std::span<std::byte> chunk, uint64_t offset) -> Status {
-    std::memcpy(chunk.data(), src.data() + offset, chunk.size());
-    return {};
+  return guard_memory("copying to a device", [&]() -> Status {
+    BM_TRY(check_copy(dst, src.size()));
+    if (src.empty()) return {};
+    dst.storage->note_write();
+    if (std::byte* host = dst.host()) {
+      BM_TRY(dst.storage->wait_idle());
+      std::memcpy(host, src.data(), src.size());
+      return {};
+    }
+    return stage_in(dst, [&](std::span<std::byte> chunk, uint64_t offset) -> Status {
+      std::memcpy(chunk.data(), src.data() + offset, chunk.size());
+      return {};
+    });
   });
 }
 
 Status copy_out(std::span<std::byte> dst, const Buffer& src) {
-  BM_TRY(check_copy(src, dst.size()));
-  if (dst.empty()) return {};
-  if (const std::byte* host = src.host()) {
-    BM_TRY(src.storage->wait_idle());
-    std::memcpy(dst.data(), host, dst.size());
-    return {};
-  }
-  return stage_out(src, [&](std::span<const std::byte> chunk, uint64_t offset) -> Status {
-    std::memcpy(dst.data() + offset, chunk.data(), chunk.size());
-    return {};
+  return guard_memory("copying from a device", [&]() -> Status {
+    BM_TRY(check_copy(src, dst.size()));
+    if (dst.empty()) return {};
+    if (const std::byte* host = src.host()) {
+      BM_TRY(src.storage->wait_idle());
+      std::memcpy(dst.data(), host, dst.size());
+      return {};
+    }
+    return stage_out(src, [&](std::span<const std::byte> chunk, uint64_t offset) -> Status {
+      std::memcpy(dst.data() + offset, chunk.data(), chunk.size());
+      return {};
+    });
   });
 }
 
 Status copy(const Buffer& dst, const Buffer& src) {
-  BM_TRY(check_copy(dst, src.size));
-  BM_TRY(check_copy(src, dst.size));
-  if (dst.size == 0) return {};
-  dst.storage->note_write();
-  if (overlaps(dst, src)) {
-    if (dst.offset == src.offset) return {};
-    return fail(Code::kInvalidArgument, "copy of {} bytes onto themselves, from offset {} to {}",
-                dst.size, src.offset, dst.offset);
-  }
-  if (&dst.device() == &src.device()) return copy_on_device(dst, src);
-  if (std::byte* host = dst.host()) {
-    BM_TRY(dst.storage->wait_idle());
-    return copy_out({host, dst.size}, src);
-  }
-  if (const std::byte* host = src.host()) {
-    BM_TRY(src.storage->wait_idle());
-    return copy_in(dst, {host, src.size});
-  }
-  // While one slot is handed over, the source already copies the next and the target the last.
-  return stage_out(src, [&](std::span<const std::byte> chunk, uint64_t offset) -> Status {
-    return copy_in(BM_TRY(dst.view(offset, chunk.size())), chunk);
+  return guard_memory("copying between buffers", [&]() -> Status {
+    BM_TRY(check_copy(dst, src.size));
+    BM_TRY(check_copy(src, dst.size));
+    if (dst.size == 0) return {};
+    dst.storage->note_write();
+    if (overlaps(dst, src)) {
+      if (dst.offset == src.offset) return {};
+      return fail(Code::kInvalidArgument, "copy of {} bytes onto themselves, from offset {} to {}",
+                  dst.size, src.offset, dst.offset);
+    }
+    if (&dst.device() == &src.device()) return copy_on_device(dst, src);
+    if (std::byte* host = dst.host()) {
+      BM_TRY(dst.storage->wait_idle());
+      return copy_out({host, dst.size}, src);
+    }
+    if (const std::byte* host = src.host()) {
+      BM_TRY(src.storage->wait_idle());
+      return copy_in(dst, {host, src.size});
+    }
+    // While one slot is handed over, the source already copies the next and the target the last.
+    return stage_out(src, [&](std::span<const std::byte> chunk, uint64_t offset) -> Status {
+      return copy_in(BM_TRY(dst.view(offset, chunk.size())), chunk);
+    });
   });
 }
 

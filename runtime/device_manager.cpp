@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "runtime/base/env.h"
+#include "runtime/base/out_of_memory.h"
 #include "runtime/stream.h"
 
 namespace bm::runtime {
@@ -199,40 +200,44 @@ Result<std::unique_ptr<Device>> DeviceManager::open_unit(const ResolvedTarget& r
 }
 
 Result<Device*> DeviceManager::open(std::string_view name) {
-  BM_TRY(check_not_forked());
-  watch_main_thread();
-  const ResolvedTarget resolved = BM_TRY(resolve(name));
-  std::shared_ptr<Entry> entry;
-  {
-    const std::lock_guard lock(mutex_);
-    auto& slot = entries_[to_string(resolved.target)];
-    if (!slot) slot = std::make_shared<Entry>();
-    entry = slot;
-  }
-  const std::lock_guard lock(entry->mutex);
-  if (!entry->device) {
-    watch_for_fork();
-    entry->device = BM_TRY(open_unit(resolved));
-    watch_for_exit();
-  }
-  return entry->device.get();
+  return guard_memory("opening a device", [&]() -> Result<Device*> {
+    BM_TRY(check_not_forked());
+    watch_main_thread();
+    const ResolvedTarget resolved = BM_TRY(resolve(name));
+    std::shared_ptr<Entry> entry;
+    {
+      const std::lock_guard lock(mutex_);
+      auto& slot = entries_[to_string(resolved.target)];
+      if (!slot) slot = std::make_shared<Entry>();
+      entry = slot;
+    }
+    const std::lock_guard lock(entry->mutex);
+    if (!entry->device) {
+      watch_for_fork();
+      entry->device = BM_TRY(open_unit(resolved));
+      watch_for_exit();
+    }
+    return entry->device.get();
+  });
 }
 
 Result<Device*> DeviceManager::open_default() {
-  BM_TRY(check_not_forked());
-  if (!settings().dev.empty()) {
-    auto targets = parse_targets(settings().dev, driver_names());
-    if (!targets) return tl::unexpected(std::move(targets.error()).within("DEV"));
-    return open(to_string(targets->front()));  // no other device is ever tried in its place
-  }
-  std::string reasons;
-  for (const hal::DriverInfo& driver : drivers_) {
-    auto device = open(driver.name);
-    if (device) return device;
-    reasons += fmt::format("\n  {}", device.error().message);
-  }
-  return fail(Code::kNotFound, "no usable devices{}",
-              reasons.empty() ? ": this build has no drivers" : reasons);
+  return guard_memory("opening a device", [&]() -> Result<Device*> {
+    BM_TRY(check_not_forked());
+    if (!settings().dev.empty()) {
+      auto targets = parse_targets(settings().dev, driver_names());
+      if (!targets) return tl::unexpected(std::move(targets.error()).within("DEV"));
+      return open(to_string(targets->front()));  // no other device is ever tried in its place
+    }
+    std::string reasons;
+    for (const hal::DriverInfo& driver : drivers_) {
+      auto device = open(driver.name);
+      if (device) return device;
+      reasons += fmt::format("\n  {}", device.error().message);
+    }
+    return fail(Code::kNotFound, "no usable devices{}",
+                reasons.empty() ? ": this build has no drivers" : reasons);
+  });
 }
 
 void DeviceManager::list_driver(const hal::DriverInfo& driver, Ask ask,

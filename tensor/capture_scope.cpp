@@ -1,8 +1,10 @@
 #include "tensor/capture_scope.h"
 
 #include <atomic>
+#include <new>
 
 #include "runtime/base/check.h"
+#include "runtime/base/out_of_memory.h"
 #include "tensor/exception.h"
 #include "tensor/primitives.h"
 
@@ -37,7 +39,13 @@ CaptureScope::CaptureScope() : id_(next_id()) {
 
 CaptureScope::~CaptureScope() {
   stop();
-  if (!is_kept_) roll_back();
+  if (is_kept_) return;
+  try {
+    roll_back();
+  } catch (const std::bad_alloc&) {
+    // A lazy tensor missing from the readers of its storage would give new contents for old ones.
+    end_out_of_memory("undoing a capture that failed");
+  }
 }
 
 CaptureScope* CaptureScope::current() { return current_scope; }

@@ -12,6 +12,8 @@
 namespace bm {
 namespace {
 
+constexpr std::string_view kRunning = "running a captured program";
+
 /// Call by call: for what is no graph, and to see each kernel once with DEBUG=2. Offsets of input
 /// arguments count from the start of the input.
 void run_calls(std::span<const runtime::Call> calls, std::span<const runtime::Buffer> slots,
@@ -84,21 +86,27 @@ std::span<Tensor* const> CapturedProgram::run(std::span<Tensor* const> arguments
 }
 
 std::span<Tensor* const> CapturedProgram::run(std::initializer_list<Tensor> arguments) {
-  std::vector<Tensor> held(arguments);
-  std::vector<Tensor*> pointers;
-  for (Tensor& t : held) pointers.push_back(&t);
-  return run(pointers);
+  return guard_call("running a captured program", [&] {
+    std::vector<Tensor> held(arguments);
+    std::vector<Tensor*> pointers;
+    for (Tensor& t : held) pointers.push_back(&t);
+    return run(pointers);
+  });
 }
 
 void CapturedProgram::replay(std::span<Tensor* const> arguments, JitInputs& inputs) {
-  inputs.bind(&bound_);
-  replay_bound(arguments);
+  guard_call(kRunning, [&] {
+    inputs.bind(&bound_);
+    replay_bound(arguments);
+  });
 }
 
 bool CapturedProgram::try_replay(std::span<Tensor* const> arguments) {
-  if (!bind_whole(arguments, keys_, bound_)) return false;
-  replay_bound(arguments);
-  return true;
+  return guard_call(kRunning, [&] {
+    if (!bind_whole(arguments, keys_, bound_)) return false;
+    replay_bound(arguments);
+    return true;
+  });
 }
 
 void CapturedProgram::replay_bound(std::span<Tensor* const> arguments) {

@@ -29,39 +29,41 @@ void settle_results(std::span<Tensor* const> results, std::span<Tensor* const> a
 std::unique_ptr<CapturedProgram> CapturedProgram::capture(std::span<Tensor* const> arguments,
                                                           JitInputs& inputs, const Body& body,
                                                           const CaptureOptions& options) {
-  std::unique_ptr<CapturedProgram> p(new CapturedProgram);
-  p->options_ = options;
-  p->arenas_ = options.arenas ? options.arenas : std::make_shared<ArenaPool>();
-  p->keys_ = inputs.keys();
-  p->slots_.resize(inputs.num_slots());
-  p->bound_.resize(inputs.num_slots());
-  inputs.bind_first(&p->bound_);
-  for (size_t i = 0; i < p->bound_.size(); ++i)
-    for (size_t k = 0; k < i; ++k)
-      if (overlaps(p->bound_[k], p->bound_[i]))
-        raise(Code::kInvalidArgument,
-              "Jit: duplicate inputs to JIT: arguments {} and {} share memory", k, i);
-  p->seen_detached_ = num_detached();
-  CaptureScope scope;
-  p->record(body, &scope);
-  p->plan_memory(scope);
-  p->note_memory([&](const runtime::Storage* storage) {
-    return scope.has_made(storage) ||
-           std::any_of(p->arena_blocks_.begin(), p->arena_blocks_.end(),
-                       [&](const runtime::Buffer& b) { return b.storage.get() == storage; });
+  return guard_call("capturing a program", [&] {
+    std::unique_ptr<CapturedProgram> p(new CapturedProgram);
+    p->options_ = options;
+    p->arenas_ = options.arenas ? options.arenas : std::make_shared<ArenaPool>();
+    p->keys_ = inputs.keys();
+    p->slots_.resize(inputs.num_slots());
+    p->bound_.resize(inputs.num_slots());
+    inputs.bind_first(&p->bound_);
+    for (size_t i = 0; i < p->bound_.size(); ++i)
+      for (size_t k = 0; k < i; ++k)
+        if (overlaps(p->bound_[k], p->bound_[i]))
+          raise(Code::kInvalidArgument,
+                "Jit: duplicate inputs to JIT: arguments {} and {} share memory", k, i);
+    p->seen_detached_ = num_detached();
+    CaptureScope scope;
+    p->record(body, &scope);
+    p->plan_memory(scope);
+    p->note_memory([&](const runtime::Storage* storage) {
+      return scope.has_made(storage) ||
+             std::any_of(p->arena_blocks_.begin(), p->arena_blocks_.end(),
+                         [&](const runtime::Buffer& b) { return b.storage.get() == storage; });
+    });
+    p->build_graph();
+    p->watched_ = scope.watched();
+    p->targets_ = scope.targets();
+    check_step(CaptureStep::kFirstRun);
+    p->is_first_run_ = true;
+    p->replay(arguments, inputs);
+    p->is_first_run_ = false;
+    scope.keep();
+    // What only the capture held is gone: replays need not look at it.
+    for (const CaptureScope::Target& target : p->targets_)
+      std::erase_if(target.base->readers, [](const auto& reader) { return reader.expired(); });
+    return p;
   });
-  p->build_graph();
-  p->watched_ = scope.watched();
-  p->targets_ = scope.targets();
-  check_step(CaptureStep::kFirstRun);
-  p->is_first_run_ = true;
-  p->replay(arguments, inputs);
-  p->is_first_run_ = false;
-  scope.keep();
-  // What only the capture held is gone: replays need not look at it.
-  for (const CaptureScope::Target& target : p->targets_)
-    std::erase_if(target.base->readers, [](const auto& reader) { return reader.expired(); });
-  return p;
 }
 
 void CapturedProgram::record(const Body& body, CaptureScope* scope) {

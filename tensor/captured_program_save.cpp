@@ -184,41 +184,46 @@ ProgramImage CapturedProgram::image(std::vector<std::vector<std::byte>>* content
 }
 
 void CapturedProgram::save(const std::string& path) {
-  packed_.refresh();
-  std::vector<std::vector<std::byte>> contents;
-  const ProgramImage saved = image(&contents);
-  unwrap(replace_file(path, write_image(saved), {.is_code = true}));
+  guard_call(path, [&] {
+    packed_.refresh();
+    std::vector<std::vector<std::byte>> contents;
+    const ProgramImage saved = image(&contents);
+    unwrap(replace_file(path, write_image(saved), {.is_code = true}));
+  });
 }
 
 std::unique_ptr<CapturedProgram> CapturedProgram::load(const std::string& path,
                                                        std::string_view device) {
-  // What it holds is executed.
-  const TrustedFile trusted = unwrap(open_trusted(unwrap(absolute_path(path))));
-  const Mapping file = unwrap(Mapping::of(trusted.fd.get(), path));
-  auto parsed = parse_image(file.bytes());
-  if (!parsed) throw Exception(std::move(parsed.error()).within(path));
-  const ProgramImage& image = *parsed;
-  if (!device.empty() && image.devices.size() != 1)
-    raise(Code::kInvalidArgument, "{}: runs on {} devices, so {} cannot stand for all", path,
-          image.devices.size(), device);
-  std::vector<runtime::Device*> devices;
-  for (const ProgramImage::Device& d : image.devices) {
-    devices.push_back(unwrap(runtime::open_device(device.empty() ? d.name : std::string(device))));
-    if (Status fits = check_fits(d, devices.back()->hal().arch()); !fits)
-      throw Exception(std::move(fits.error()).within(path));
-  }
-  std::unique_ptr<CapturedProgram> p(new CapturedProgram);
-  p->options_.outputs = static_cast<Outputs>(image.outputs_mode);
-  p->options_.is_checked = image.is_checked;
-  p->arenas_ = std::make_shared<ArenaPool>();
-  for (const ProgramImage::Variable& v : image.vars) p->vars_.emplace_back(v.name, v.min, v.max);
-  p->values_.resize(p->vars_.size());
-  p->seen_detached_ = num_detached();
-  std::vector<runtime::Buffer> memory;
-  p->load_memory(image, devices, &memory);
-  p->load_calls(image, devices, memory);
-  p->load_outputs(image, devices, memory);
-  return p;
+  return guard_call(path, [&] {
+    // What it holds is executed.
+    const TrustedFile trusted = unwrap(open_trusted(unwrap(absolute_path(path))));
+    const Mapping file = unwrap(Mapping::of(trusted.fd.get(), path));
+    auto parsed = parse_image(file.bytes());
+    if (!parsed) throw Exception(std::move(parsed.error()).within(path));
+    const ProgramImage& image = *parsed;
+    if (!device.empty() && image.devices.size() != 1)
+      raise(Code::kInvalidArgument, "{}: runs on {} devices, so {} cannot stand for all", path,
+            image.devices.size(), device);
+    std::vector<runtime::Device*> devices;
+    for (const ProgramImage::Device& d : image.devices) {
+      devices.push_back(
+          unwrap(runtime::open_device(device.empty() ? d.name : std::string(device))));
+      if (Status fits = check_fits(d, devices.back()->hal().arch()); !fits)
+        throw Exception(std::move(fits.error()).within(path));
+    }
+    std::unique_ptr<CapturedProgram> p(new CapturedProgram);
+    p->options_.outputs = static_cast<Outputs>(image.outputs_mode);
+    p->options_.is_checked = image.is_checked;
+    p->arenas_ = std::make_shared<ArenaPool>();
+    for (const ProgramImage::Variable& v : image.vars) p->vars_.emplace_back(v.name, v.min, v.max);
+    p->values_.resize(p->vars_.size());
+    p->seen_detached_ = num_detached();
+    std::vector<runtime::Buffer> memory;
+    p->load_memory(image, devices, &memory);
+    p->load_calls(image, devices, memory);
+    p->load_outputs(image, devices, memory);
+    return p;
+  });
 }
 
 void CapturedProgram::load_memory(const ProgramImage& image,

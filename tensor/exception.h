@@ -3,6 +3,7 @@
 
 #include <exception>
 
+#include "runtime/base/out_of_memory.h"
 #include "runtime/base/result.h"
 
 namespace bm {
@@ -23,6 +24,19 @@ template <class T>
 T unwrap(Result<T>&& result) {
   if (!result) throw Exception(std::move(result.error()));
   if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+/// Calls `f` for an entry of the tensor surface: exhausted memory and threads that cannot be had
+/// are an Exception of `what`; any other exception passes.
+template <class F>
+decltype(auto) guard_call(std::string_view what, F&& f) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const Exception&) {
+    throw;
+  } catch (const std::exception&) {
+    throw Exception(error_of_exception(what));
+  }
 }
 
 template <class... Args>

@@ -71,14 +71,26 @@ bool is_movement(NodeKind kind) {
 }
 
 Node::~Node() {
-  // Chains of thousands of nodes would otherwise destroy each other recursively.
-  std::vector<NodePtr> pending = std::move(src);
-  while (!pending.empty()) {
-    NodePtr n = std::move(pending.back());
-    pending.pop_back();
-    if (n.use_count() != 1) continue;
-    for (NodePtr& s : n->src) pending.push_back(std::move(s));
-    n->src.clear();
+  // Chains of thousands of nodes would otherwise destroy each other recursively. There is no stack
+  // either, which could not be had where memory is exhausted: on the way down a node keeps the way
+  // back in src[0], whose former content takes the node's place in its parent.
+  NodePtr at;  // the node taken apart; nullptr: this one
+  for (;;) {
+    std::vector<NodePtr>& sources = at ? at->src : src;
+    if (sources.size() == (at ? 1 : 0)) {
+      if (!at) return;
+      NodePtr back = std::move(sources.front());
+      sources.clear();
+      at = std::move(back);
+      continue;
+    }
+    NodePtr last = std::move(sources.back());
+    if (last.use_count() != 1 || last->src.empty()) {
+      sources.pop_back();
+      continue;
+    }
+    sources.back() = std::exchange(last->src.front(), std::move(at));
+    at = std::move(last);
   }
 }
 

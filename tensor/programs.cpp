@@ -3,7 +3,6 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <unordered_map>
 
 #define XXH_INLINE_ALL
@@ -12,8 +11,11 @@
 #include "compiler/cache/disk_cache.h"
 #include "compiler/compile.h"
 #include "runtime/base/env.h"
+#include "runtime/base/log.h"
 #include "runtime/base/lru_map.h"
+#include "runtime/base/out_of_memory.h"
 #include "runtime/base/settings_scope.h"
+#include "runtime/base/thread.h"
 #include "runtime/stream.h"
 #include "tensor/tune_kernel.h"
 
@@ -132,14 +134,14 @@ struct Job {
   size_t wanted = 0;  ///< place among those asked for
   std::optional<Result<hal::CodeObject>> code = {};
 
-  void compile() { code = compiler::compile(*kernel, *arch, renderer); }
+  void compile() {
+    code = guard_memory("compiling a kernel",
+                        [&] { return compiler::compile(*kernel, *arch, renderer); });
+  }
 };
 
 size_t compile_threads(size_t jobs) {
-  const size_t most = settings().threads != 0
-                          ? settings().threads
-                          : std::max<size_t>(std::thread::hardware_concurrency(), 1);
-  return std::min(most, jobs);
+  return std::min<size_t>(worker_threads(settings().threads), jobs);
 }
 
 void compile_all(std::span<Job> jobs) {
@@ -148,14 +150,22 @@ void compile_all(std::span<Job> jobs) {
   const auto work = [&] {
     for (size_t i = next.fetch_add(1); i < jobs.size(); i = next.fetch_add(1)) jobs[i].compile();
   };
-  std::vector<std::thread> helpers;
-  for (size_t i = 1; i < compile_threads(jobs.size()); ++i)
-    helpers.emplace_back([&] {
+  // Joined on every way out: a job that throws here must not leave others at work on `jobs`.
+  std::vector<Thread> helpers;
+  helpers.reserve(compile_threads(jobs.size()));
+  for (size_t i = 1; i < compile_threads(jobs.size()); ++i) {
+    auto helper = Thread::start([&] {
       const ScopedSettings same(mine);
       work();
     });
+    if (!helper) {
+      // Fewer threads are only slower.
+      log("tensor", LogLevel::kInfo, "compiling with {} threads: {}", i, helper.error().message);
+      break;
+    }
+    helpers.push_back(std::move(*helper));
+  }
   work();
-  for (std::thread& helper : helpers) helper.join();
 }
 
 // Of this thread, as captures are.
@@ -164,40 +174,42 @@ thread_local KernelRecorder* current_recorder = nullptr;
 }  // namespace
 
 Result<std::vector<ProgramPtr>> programs_for(std::span<const WantedKernel> wanted) {
-  Programs& known = Programs::instance();
-  std::vector<ProgramKey> keys;
-  std::vector<Job> jobs;
-  std::unordered_map<ProgramKey, ProgramPtr, ProgramKeyHash> made;
-  for (const WantedKernel& w : wanted) keys.push_back(key_of(w));
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (made.count(keys[i])) continue;
-    ProgramPtr program = known.find(keys[i]);
-    runtime::Device& device = *wanted[i].device;
-    if (!program)
-      jobs.push_back({.kernel = wanted[i].kernel.get(),
-                      .arch = &device.hal().arch(),
-                      .renderer = device.renderer(),
-                      .wanted = i});
-    made[keys[i]] = std::move(program);
-  }
-  if (settings().tune > 0)
-    for (Job& job : jobs) {
-      BM_TRY(tune_kernel(*wanted[job.wanted].device, *job.kernel));
-      job.compile();
+  return guard_memory("compiling kernels", [&]() -> Result<std::vector<ProgramPtr>> {
+    Programs& known = Programs::instance();
+    std::vector<ProgramKey> keys;
+    std::vector<Job> jobs;
+    std::unordered_map<ProgramKey, ProgramPtr, ProgramKeyHash> made;
+    for (const WantedKernel& w : wanted) keys.push_back(key_of(w));
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (made.count(keys[i])) continue;
+      ProgramPtr program = known.find(keys[i]);
+      runtime::Device& device = *wanted[i].device;
+      if (!program)
+        jobs.push_back({.kernel = wanted[i].kernel.get(),
+                        .arch = &device.hal().arch(),
+                        .renderer = device.renderer(),
+                        .wanted = i});
+      made[keys[i]] = std::move(program);
     }
-  else
-    compile_all(jobs);
-  for (Job& job : jobs) {
-    if (!*job.code) return tl::unexpected(std::move(job.code->error()));
-    made[keys[job.wanted]] = known.add(
-        keys[job.wanted], {BM_TRY(load_program(wanted[job.wanted].device->hal(), **job.code)),
-                           wanted[job.wanted].device});
-  }
-  std::vector<ProgramPtr> programs;
-  for (const ProgramKey& key : keys) programs.push_back(made.at(key));
-  if (KernelRecorder* recorder = KernelRecorder::current())
-    for (size_t i = 0; i < wanted.size(); ++i) recorder->add(programs[i], wanted[i].kernel);
-  return programs;
+    if (settings().tune > 0)
+      for (Job& job : jobs) {
+        BM_TRY(tune_kernel(*wanted[job.wanted].device, *job.kernel));
+        job.compile();
+      }
+    else
+      compile_all(jobs);
+    for (Job& job : jobs) {
+      if (!*job.code) return tl::unexpected(std::move(job.code->error()));
+      made[keys[job.wanted]] = known.add(
+          keys[job.wanted], {BM_TRY(load_program(wanted[job.wanted].device->hal(), **job.code)),
+                             wanted[job.wanted].device});
+    }
+    std::vector<ProgramPtr> programs;
+    for (const ProgramKey& key : keys) programs.push_back(made.at(key));
+    if (KernelRecorder* recorder = KernelRecorder::current())
+      for (size_t i = 0; i < wanted.size(); ++i) recorder->add(programs[i], wanted[i].kernel);
+    return programs;
+  });
 }
 
 Result<std::vector<hal::CodeObject>> compile_kernels(std::span<const KernelPtr> kernels,

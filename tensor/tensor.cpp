@@ -139,15 +139,17 @@ Tensor Tensor::eye(int64_t n, int64_t m, DType dtype, std::string_view device) {
 
 Tensor Tensor::from_bytes(std::span<const std::byte> bytes, const Shape& shape, DType dtype,
                           std::string_view device) {
-  need_static("from", shape);
-  if (bytes.size() != byte_size(shape, dtype))
-    raise(Code::kInvalidArgument, "from: {} of {} needs {} bytes, not {}", to_string(shape),
-          dtype_name(dtype), byte_size(shape, dtype), bytes.size());
-  Tensor t = empty(shape, dtype, device);
-  runtime::Buffer dst = t.buffer();
-  dst.size = bytes.size();
-  if (!bytes.empty()) unwrap(runtime::copy_in(dst, bytes));
-  return t;
+  return guard_call("making a tensor", [&] {
+    need_static("from", shape);
+    if (bytes.size() != byte_size(shape, dtype))
+      raise(Code::kInvalidArgument, "from: {} of {} needs {} bytes, not {}", to_string(shape),
+            dtype_name(dtype), byte_size(shape, dtype), bytes.size());
+    Tensor t = empty(shape, dtype, device);
+    runtime::Buffer dst = t.buffer();
+    dst.size = bytes.size();
+    if (!bytes.empty()) unwrap(runtime::copy_in(dst, bytes));
+    return t;
+  });
 }
 
 Tensor Tensor::from_blob(void* pointer, const Shape& shape, DType dtype, std::string_view device,
@@ -179,18 +181,22 @@ int64_t Tensor::axis(int64_t a) const {
 }
 
 Tensor& Tensor::realize() {
-  device();  // a number on its own needs one now
-  if (!is_realized()) realize_nodes({&node_, 1});
-  return *this;
+  return guard_call("running a tensor", [&]() -> Tensor& {
+    device();  // a number on its own needs one now
+    if (!is_realized()) realize_nodes({&node_, 1});
+    return *this;
+  });
 }
 
 void Tensor::realize(std::span<Tensor* const> tensors) {
-  std::vector<NodePtr> roots;
-  for (Tensor* t : tensors) {
-    t->device();
-    if (!t->is_realized()) roots.push_back(t->node_);
-  }
-  if (!roots.empty()) realize_nodes(roots);
+  guard_call("running tensors", [&] {
+    std::vector<NodePtr> roots;
+    for (Tensor* t : tensors) {
+      t->device();
+      if (!t->is_realized()) roots.push_back(t->node_);
+    }
+    if (!roots.empty()) realize_nodes(roots);
+  });
 }
 
 const runtime::Buffer& Tensor::buffer() const {
@@ -202,50 +208,54 @@ const runtime::Buffer& Tensor::buffer() const {
 }
 
 std::vector<std::byte> Tensor::bytes() const {
-  if (CaptureScope::current())
-    raise(Code::kInvalidArgument,
-          "tensor data cannot be read while a capture records: nothing has run yet; return the "
-          "tensor instead");
-  Tensor t = *this;
-  t.realize();
-  const auto item = static_cast<size_t>(item_size(dtype()));
-  std::vector<std::byte> all(byte_size(shape(), dtype()));
-  if (!all.empty()) {
-    runtime::Buffer src = t.buffer();
-    src.size = all.size();
-    unwrap(runtime::copy_out(all, src));
-  }
-  if (is_static(shape())) return all;
-  // Symbolic axes are stored at their largest size: keep the part in use.
-  std::vector<std::byte> used;
-  const std::vector<int64_t> strides = strides_of(shape());
-  std::vector<int64_t> sizes, index(shape().size(), 0);
-  for (const SymInt& d : shape()) sizes.push_back(d.value());
-  const int64_t count = elements_now(shape());
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t at = 0;
-    for (size_t k = 0; k < index.size(); ++k) at += index[k] * strides[k];
-    const std::byte* from = all.data() + static_cast<size_t>(at) * item;
-    used.insert(used.end(), from, from + item);
-    for (size_t k = index.size(); k-- > 0 && ++index[k] == sizes[k];) index[k] = 0;
-  }
-  return used;
+  return guard_call("reading a tensor", [&] {
+    if (CaptureScope::current())
+      raise(Code::kInvalidArgument,
+            "tensor data cannot be read while a capture records: nothing has run yet; return the "
+            "tensor instead");
+    Tensor t = *this;
+    t.realize();
+    const auto item = static_cast<size_t>(item_size(dtype()));
+    std::vector<std::byte> all(byte_size(shape(), dtype()));
+    if (!all.empty()) {
+      runtime::Buffer src = t.buffer();
+      src.size = all.size();
+      unwrap(runtime::copy_out(all, src));
+    }
+    if (is_static(shape())) return all;
+    // Symbolic axes are stored at their largest size: keep the part in use.
+    std::vector<std::byte> used;
+    const std::vector<int64_t> strides = strides_of(shape());
+    std::vector<int64_t> sizes, index(shape().size(), 0);
+    for (const SymInt& d : shape()) sizes.push_back(d.value());
+    const int64_t count = elements_now(shape());
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t at = 0;
+      for (size_t k = 0; k < index.size(); ++k) at += index[k] * strides[k];
+      const std::byte* from = all.data() + static_cast<size_t>(at) * item;
+      used.insert(used.end(), from, from + item);
+      for (size_t k = index.size(); k-- > 0 && ++index[k] == sizes[k];) index[k] = 0;
+    }
+    return used;
+  });
 }
 
 Tensor& Tensor::assign(Tensor&& given) {
-  Tensor value = std::move(given);
-  if (is_weak(value)) {  // a number takes this tensor's dtype
-    const Node& n = *value.node();
-    value = is_float(n.dtype) ? constant(n.scalar.f, dtype(), device())
-                              : constant_int(n.scalar.i, dtype(), device());
-  }
-  if (&value.device() != &device()) value = value.to(device().name());
-  if (!(broadcast(shape(), value.shape(), "assign") == shape()))
-    raise(Code::kInvalidArgument, "assign: a value of shape {} does not fit into {}",
-          bm::to_string(value.shape()), bm::to_string(shape()));
-  value = value.cast(dtype()).expand(shape());
-  assign_nodes(node_, value.node_);
-  return *this;
+  return guard_call("assigning a tensor", [&]() -> Tensor& {
+    Tensor value = std::move(given);
+    if (is_weak(value)) {  // a number takes this tensor's dtype
+      const Node& n = *value.node();
+      value = is_float(n.dtype) ? constant(n.scalar.f, dtype(), device())
+                                : constant_int(n.scalar.i, dtype(), device());
+    }
+    if (&value.device() != &device()) value = value.to(device().name());
+    if (!(broadcast(shape(), value.shape(), "assign") == shape()))
+      raise(Code::kInvalidArgument, "assign: a value of shape {} does not fit into {}",
+            bm::to_string(value.shape()), bm::to_string(shape()));
+    value = value.cast(dtype()).expand(shape());
+    assign_nodes(node_, value.node_);
+    return *this;
+  });
 }
 
 namespace detail {

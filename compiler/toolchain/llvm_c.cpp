@@ -3,11 +3,15 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/Disassembler.h>
 #include <llvm-c/Error.h>
+#include <llvm-c/ErrorHandling.h>
 #include <llvm-c/IRReader.h>
 #include <llvm-c/Object.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
 #include <llvm-c/Transforms/PassBuilder.h>
+
+#include <llvm/Support/ErrorHandling.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -15,6 +19,8 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -36,9 +42,53 @@ constexpr const char* kInlinePasses =
     "always-inline,globaldce,function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,"
     "loop-mssa(licm),gvn,instcombine<no-verify-fixpoint>,simplifycfg,loop(loop-deletion))";
 
+/// LLVM is built without exceptions: what it held when memory ran out is neither released nor
+/// consistent, so the process cannot go on. No destructors: they may wait for its locks.
+[[noreturn]] void end_out_of_memory() {
+  constexpr char kText[] =
+      "bellmetal: out of memory: compiling a kernel in LLVM, which cannot continue\n";
+  (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
+  _exit(EXIT_FAILURE);
+}
+
+void on_bad_alloc(void* /*data*/, const char* /*reason*/, bool /*gen_crash_diag*/) {
+  end_out_of_memory();
+}
+
+/// LLVM's own report_fatal_error: inputs it cannot handle and limits of the system (threads,
+/// files).
+void on_fatal(const char* reason) {
+  (void)!write(STDERR_FILENO, "bellmetal: LLVM stopped: ", 25);
+  (void)!write(STDERR_FILENO, reason, std::strlen(reason));
+  (void)!write(STDERR_FILENO, "\n", 1);
+  _exit(EXIT_FAILURE);
+}
+
+void install_handlers() {
+  static const bool is_installed = [] {
+    llvm::install_bad_alloc_error_handler(on_bad_alloc);
+    LLVMInstallFatalErrorHandler(on_fatal);
+    return true;
+  }();
+  (void)is_installed;
+}
+
+/// Every entry: memory that runs out inside ends the process instead of the caller's trust in LLVM.
+template <class F>
+auto guarded(F&& f) noexcept {
+  try {
+    install_handlers();
+    return f();
+  } catch (const std::bad_alloc&) {
+    end_out_of_memory();
+  } catch (const std::length_error&) {
+    end_out_of_memory();
+  }
+}
+
 void set(bm_llvm_buffer* buffer, const char* data, size_t size) {
   buffer->data = static_cast<char*>(std::malloc(size + 1));
-  if (!buffer->data) std::abort();
+  if (!buffer->data) end_out_of_memory();
   if (size) std::memcpy(buffer->data, data, size);
   buffer->data[size] = 0;
   buffer->size = size;
@@ -153,8 +203,9 @@ BM_EXPORT void bm_llvm_free(bm_llvm_buffer* buffer) {
   *buffer = {nullptr, 0};
 }
 
-BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* out,
-                              bm_llvm_buffer* error) {
+namespace {
+
+int compile(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buffer* error) {
   initialize_targets();
   std::string problem;
   LLVMTargetRef known = nullptr;
@@ -209,8 +260,7 @@ BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* ou
   return 0;
 }
 
-BM_EXPORT int bm_llvm_disassemble(const bm_llvm_request* request, bm_llvm_buffer* out,
-                                  bm_llvm_buffer* error) {
+int disassemble(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buffer* error) {
   initialize_targets();
   Buffer bytes(
       LLVMCreateMemoryBufferWithMemoryRangeCopy(request->text, request->text_size, "object"));
@@ -248,4 +298,16 @@ BM_EXPORT int bm_llvm_disassemble(const bm_llvm_request* request, bm_llvm_buffer
   LLVMDisposeBinary(binary);
   set(out, d.text.data(), d.text.size());
   return 0;
+}
+
+}  // namespace
+
+BM_EXPORT int bm_llvm_compile(const bm_llvm_request* request, bm_llvm_buffer* out,
+                              bm_llvm_buffer* error) {
+  return guarded([&] { return compile(request, out, error); });
+}
+
+BM_EXPORT int bm_llvm_disassemble(const bm_llvm_request* request, bm_llvm_buffer* out,
+                                  bm_llvm_buffer* error) {
+  return guarded([&] { return disassemble(request, out, error); });
 }

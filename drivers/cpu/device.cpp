@@ -10,6 +10,7 @@
 #include "drivers/cpu/pool.h"
 #include "drivers/cpu/program.h"
 #include "runtime/base/env.h"
+#include "runtime/base/thread.h"
 
 namespace bm::cpu {
 namespace {
@@ -62,7 +63,7 @@ Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uin
   BM_TRY(count_units(interface));
   hal::Arch made = BM_TRY(make_arch(arch));
   const Settings& options = settings();
-  made.units = options.threads != 0 ? options.threads : usable_cores();
+  made.units = options.threads != 0 ? worker_threads(options.threads) : usable_cores();
   const Pool::Options pool{.threads = made.units, .pin = options.pin};
   return std::make_unique<CpuDevice>(std::move(made), pool, options.wait_timeout_ms);
 }

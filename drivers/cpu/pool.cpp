@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "drivers/cpu/relax.h"
+#include "runtime/base/thread.h"
 
 namespace bm::cpu {
 namespace {
@@ -65,7 +66,10 @@ Pool::Pool(const Options& options)
       fork_generation_(current_fork_generation()),
       shares_(std::make_unique<Share[]>(threads_)),
       // Callers that find the pool busy run on their own.
-      scratch_(2 * threads_) {}
+      scratch_(2 * threads_) {
+  // Now, not in the first run: nothing that takes memory stands between a kernel and its end.
+  workers_.resize(threads_ - 1);
+}
 
 Pool::~Pool() {
   if (in_forked_child()) {
@@ -75,7 +79,7 @@ Pool::~Pool() {
   gate_.fetch_or(kClosing, std::memory_order_release);
   bell_.fetch_add(1, std::memory_order_release);
   bell_.notify_all();
-  for (Worker& worker : workers_) pthread_join(worker.thread, nullptr);
+  for (uint32_t i = 0; i < workers_started(); ++i) pthread_join(workers_[i].thread, nullptr);
 }
 
 bool Pool::in_forked_child() const {
@@ -109,13 +113,12 @@ void Pool::start_workers() {
   is_placing_ =
       !pin_ && sched_getaffinity(0, sizeof usable_, &usable_) == 0 && CPU_COUNT(&usable_) > 1;
   given_ = usable_;
-  workers_.resize(threads_ - 1);
   uint32_t started = 0;
   for (; started < workers_.size(); ++started) {
     Worker& worker = workers_[started];
     worker.pool = this;
     worker.index = started + 1;
-    if (pthread_create(&worker.thread, nullptr, worker_main, &worker) != 0) break;
+    if (create_thread(&worker.thread, worker_main, &worker) != 0) break;
     pthread_setname_np(worker.thread, "bm-cpu");
   }
   workers_.resize(started);  // fewer workers are only slower: the caller takes what they leave

@@ -6,6 +6,7 @@
 
 import json
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -14,6 +15,7 @@ import tempfile
 import unittest
 
 PROGRAM = sys.argv.pop(1)
+NOBODY = 65534
 MODEL = "models/bundled/licence.gguf"
 PROMPT = "Permission is hereby granted"
 
@@ -108,6 +110,65 @@ class Generate(unittest.TestCase):
         out, err = child.communicate(timeout=30)
         self.assertEqual(child.returncode, 130, err)
         self.assertIn(b"tokens/s", err)
+
+
+class Limits(unittest.TestCase):
+    """What the system gives too little of is an error with a line, or is not needed."""
+
+    def limited(self, *args, limits, env=None, timeout=300):
+        with tempfile.TemporaryDirectory() as cache:
+            os.chmod(cache, 0o700)
+            if os.getuid() == 0 and any(kind == resource.RLIMIT_NPROC for kind, _ in limits):
+                os.chown(cache, NOBODY, NOBODY)
+
+            def apply():
+                for kind, value in limits:
+                    resource.setrlimit(kind, (value, value))
+                    if kind == resource.RLIMIT_NPROC and os.getuid() == 0:  # root is not bound by it
+                        os.setgroups([])
+                        os.setgid(NOBODY)
+                        os.setuid(NOBODY)
+
+            return subprocess.run([PROGRAM, *args], capture_output=True, timeout=timeout, preexec_fn=apply,
+                                  env={**os.environ, "BM_CACHE_DIR": cache, **(env or {})})
+
+    def test_a_small_stack_is_not_needed(self):
+        done = self.limited("generate", MODEL, PROMPT, "--max-tokens", "2", limits=[(resource.RLIMIT_STACK, 64 << 10)])
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_too_little_memory_is_an_error_that_says_how_much(self):
+        found = set()
+        for mib in (96, 192, 320):
+            done = self.limited("generate", MODEL, PROMPT, "--max-tokens", "2", limits=[(resource.RLIMIT_AS, mib << 20)])
+            self.assertIn(done.returncode, (0, 1, 3), done)
+            said = done.stderr.decode().strip().splitlines()
+            if done.returncode == 1:
+                found.add(said[-1])
+        for line in found:
+            self.assertRegex(line, r"bellmetal: .*(out of memory|[Cc]annot allocate memory|bytes)", found)
+
+    def test_no_further_thread_is_only_slower(self):
+        done = self.limited("generate", MODEL, PROMPT, "--max-tokens", "2", limits=[(resource.RLIMIT_NPROC, 1)])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.limited("selftest", limits=[(resource.RLIMIT_NPROC, 1)])
+        self.assertEqual(done.returncode, 1, done.stdout)  # one of its checks is about threads
+        self.assertIn(b"a thread cannot be started", done.stdout)
+
+    def test_files_that_may_not_grow_are_errors_by_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            bundle = os.path.join(folder, "kernels.bundle")
+            done = self.limited("bake", MODEL, "-o", bundle, limits=[(resource.RLIMIT_FSIZE, 8 << 10)])
+            self.assertIn(done.returncode, (1, 4), done)
+            self.assertIn(b"kernels.bundle", done.stderr.splitlines()[-1])
+            self.assertEqual(os.listdir(folder), [])
+        done = self.limited("generate", MODEL, PROMPT, "--max-tokens", "2", limits=[(resource.RLIMIT_FSIZE, 8 << 10)])
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_more_threads_than_the_machine_can_use_are_left_out(self):
+        done = run("generate", MODEL, PROMPT, "--max-tokens", "2", env={"BM_THREADS": "4096", "DEV": "CPU"}, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        if 4 * len(os.sched_getaffinity(0)) < 4096:
+            self.assertEqual(done.stderr.count(b"BM_THREADS=4096"), 1, done.stderr)
 
 
 class BadFiles(unittest.TestCase):

@@ -1,10 +1,15 @@
+#include <algorithm>
+#include <new>
+#include <stdexcept>
 #include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "runtime/base/out_of_memory.h"
 #include "runtime/device.h"
 #include "runtime/target.h"
+#include "tensor/exception.h"
 #include "tools/bellmetal/commands.h"
 #include "tools/bellmetal/exit_code.h"
 #include "tools/bellmetal/output.h"
@@ -96,12 +101,25 @@ int parse_and_run(int argc, const char* const* argv) {
 }  // namespace
 
 int run_command_line(int argc, const char* const* argv) {
+  const char* const command = argc > 1 ? argv[1] : "start-up";
+  const bool as_json =
+      std::any_of(argv, argv + argc, [](const char* a) { return std::string_view(a) == "--json"; });
   try {
-    return parse_and_run(argc, argv);
-  } catch (const std::system_error& error) {
-    // Most likely stdout does not take what was printed; finish_output() says so.
-    if (std::ferror(stdout) == 0) print_error(fmt::format("bellmetal: {}\n", error.what()));
-    return kFailure;
+    try {
+      return parse_and_run(argc, argv);
+    } catch (const Exception& e) {
+      return report(e.error(), as_json);
+    } catch (const std::system_error& error) {
+      // Most likely stdout does not take what was printed; finish_output() says so.
+      if (std::ferror(stdout) == 0) print_error(fmt::format("bellmetal: {}\n", error.what()));
+      return kFailure;
+    } catch (const std::bad_alloc&) {
+      return report(out_of_memory(command), as_json);
+    } catch (const std::length_error&) {
+      return report(error_of_exception(command), as_json);
+    }
+  } catch (const std::bad_alloc&) {
+    end_out_of_memory(command);  // not even the report could be made
   }
 }
 

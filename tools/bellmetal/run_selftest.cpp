@@ -12,6 +12,7 @@
 
 #include "runtime/allocator.h"
 #include "runtime/base/env.h"
+#include "runtime/base/thread.h"
 #include "runtime/buffer.h"
 #include "runtime/device.h"
 #include "runtime/stream.h"
@@ -257,25 +258,28 @@ void check_pressure(Context& c) {
 }
 
 void check_threads(Context& c) {
-  std::vector<std::thread> threads;
   std::vector<std::string> problems(3);
+  std::vector<Thread> threads;  // joined before the problems go
   for (size_t k = 0; k < problems.size(); ++k)
-    threads.emplace_back([&, k] {
+    threads.push_back(unwrap(Thread::start([&, k] {
       try {
-        Tensor t = Tensor::full({1000}, static_cast<double>(k), DType::kF32, c.name)
-                       .contiguous()
-                       .realize();
-        for (int i = 0; i < 50; ++i) {
-          if (is_interrupted()) return;
-          t = (t * 1 + 2).realize();
-        }
-        for (float v : t.data<float>())
-          if (v != static_cast<float>(k + 100)) problems[k] = fmt::format("thread {} got {}", k, v);
+        guard_call("threads", [&] {
+          Tensor t = Tensor::full({1000}, static_cast<double>(k), DType::kF32, c.name)
+                         .contiguous()
+                         .realize();
+          for (int i = 0; i < 50; ++i) {
+            if (is_interrupted()) return;
+            t = (t * 1 + 2).realize();
+          }
+          for (float v : t.data<float>())
+            if (v != static_cast<float>(k + 100))
+              problems[k] = fmt::format("thread {} got {}", k, v);
+        });
       } catch (const Exception& e) {
         problems[k] = e.what();
       }
-    });
-  for (std::thread& t : threads) t.join();
+    })));
+  for (Thread& t : threads) t.join();
   for (const std::string& p : problems)
     if (!p.empty()) wrong(p);
 }
@@ -352,7 +356,7 @@ class SelfTest {
   std::pair<std::string, std::string> judge(const Check& check) {
     std::optional<Error> error;
     try {
-      check.run(context_);
+      guard_call(check.name, [&] { check.run(context_); });
       // Work that nobody waited for is this check's, too.
       if (Status done = context_.device.synchronize(); !done) error = std::move(done.error());
     } catch (const Exception& e) {

@@ -21,6 +21,14 @@ struct Team::Impl {
   std::atomic<uint32_t> left{0};
   std::atomic<bool> is_over{false};
 
+  /// Also where a thread of the team could not be had.
+  ~Impl() {
+    is_over = true;
+    turn.fetch_add(1);
+    turn.notify_all();
+    for (std::thread& t : threads) t.join();
+  }
+
   void serve(uint32_t index) {
     for (uint32_t seen = 0;; ++seen) {
       for (int spins = 0; turn.load(std::memory_order_acquire) == seen; ++spins) {
@@ -37,16 +45,12 @@ struct Team::Impl {
 };
 
 Team::Team(uint32_t threads) : threads_(std::max(threads, 1U)), impl_(std::make_unique<Impl>()) {
+  impl_->threads.reserve(threads_);
   for (uint32_t i = 1; i < threads_; ++i)
     impl_->threads.emplace_back([this, i] { impl_->serve(i); });
 }
 
-Team::~Team() {
-  impl_->is_over = true;
-  impl_->turn.fetch_add(1);
-  impl_->turn.notify_all();
-  for (std::thread& t : impl_->threads) t.join();
-}
+Team::~Team() = default;
 
 void Team::run(const std::function<void(uint32_t)>& part) {
   impl_->part = &part;
