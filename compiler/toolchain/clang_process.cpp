@@ -44,7 +44,7 @@ std::vector<std::string> command(const std::string& program, const TargetInfo& t
       "-fno-crash-diagnostics", "-mprefer-vector-width=512", "-Xclang", "-target-cpu", "-Xclang",
       target.cpu};
   // Entries that are called through pointers start with endbr64, as the program's own do.
-  if (target.triple.starts_with("x86_64")) args.push_back("-fcf-protection=branch");
+  if (target.triple.starts_with("x86_64")) args.emplace_back("-fcf-protection=branch");
   std::istringstream features(target.features);
   for (std::string f; std::getline(features, f, ',');) {
     if (f.empty() || f == "-prefer-256-bit") continue;
