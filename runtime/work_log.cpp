@@ -48,8 +48,8 @@ WorkLog::Kept WorkLog::read(uint64_t value) const {
   std::string name(length, 0);
   std::memcpy(name.data(), words.data(), length);
   kept.queue = queue;
-  kept.name = is_kernel    ? fmt::format("kernel '{}'", name)
-              : bytes != 0 ? fmt::format("a copy of {} bytes", bytes)
+  kept.name = is_kernel     ? fmt::format("kernel '{}'", name)
+              : bytes != 0  ? fmt::format("a copy of {} bytes", bytes)
               : length != 0 ? std::move(name)
                             : "a write or a wait";
   return kept;

@@ -26,7 +26,8 @@ struct AmdRow {
   DotForm dots;
 };
 constexpr std::array kAmdRows = {
-    // Code only (DEV=NULL::gfx90a): drivers/amd has no rows for them. Their matrix instructions have
+    // Code only (DEV=NULL::gfx90a): drivers/amd has no rows for them. Their matrix instructions
+    // have
     // other shapes than CDNA3's, and are not used.
     AmdRow{"gfx906", 64, false, 64 << 10, 11, MatrixForm::kNone, DotForm::kSigned},
     AmdRow{"gfx908", 64, false, 64 << 10, 11, MatrixForm::kNone, DotForm::kSigned},

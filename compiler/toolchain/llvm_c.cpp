@@ -231,9 +231,10 @@ int compile(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buffer*
   // The program carries the mark of indirect branch tracking, and kernels are called through
   // pointers: each entry starts with endbr64 (LLVM 19, X86IndirectBranchTracking.cpp).
   if (std::strncmp(request->triple, "x86_64", 6) == 0)
-    LLVMAddModuleFlag(module.get(), LLVMModuleFlagBehaviorOverride, kBranchProtection,
-                      sizeof kBranchProtection - 1,
-                      LLVMValueAsMetadata(LLVMConstInt(LLVMInt32TypeInContext(context.get()), 1, 0)));
+    LLVMAddModuleFlag(
+        module.get(), LLVMModuleFlagBehaviorOverride, kBranchProtection,
+        sizeof kBranchProtection - 1,
+        LLVMValueAsMetadata(LLVMConstInt(LLVMInt32TypeInContext(context.get()), 1, 0)));
   if (LLVMVerifyModule(module.get(), LLVMReturnStatusAction, &message))
     return fail(error, take(message));
   LLVMDisposeMessage(message);

@@ -17,8 +17,7 @@ namespace {
 
 // Each name one or more libraries or other folders (libOpenCL(7) of ocl-icd; the README of the
 // Khronos loader): only the loader itself knows what comes of them.
-constexpr const char* kOverrides[] = {"OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH",
-                                      "OCL_ICD_FILENAMES"};
+constexpr const char* kOverrides[] = {"OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES"};
 constexpr size_t kMaxNameBytes = 4096;
 
 /// Library that an .icd file names on its first line; "" when it names none.
@@ -57,9 +56,10 @@ Result<std::string> installed_icds(const std::string& folder) {
   if (!missing.empty())
     return fail(Code::kNotFound, "{} is missing what it names: {}; install the driver again",
                 folder, fmt::join(missing, ", "));
-  return fail(Code::kNotFound,
-              "no OpenCL platform (no .icd file in {}): install pocl-opencl-icd or the vendor's ICD",
-              folder);
+  return fail(
+      Code::kNotFound,
+      "no OpenCL platform (no .icd file in {}): install pocl-opencl-icd or the vendor's ICD",
+      folder);
 }
 
 }  // namespace bm::cl

@@ -43,8 +43,8 @@ struct DeviceInfo {
 /// kInvalidArgument listing the versions; kUnsupported (no compiler, 32-bit or big-endian device).
 Result<DeviceInfo> read_info(const Api& api, const Unit& unit, std::string_view arch, Svm limit);
 
-/// "installed: pocl.icd (libpocl.so.2)": drivers that the ICD loader would load by the .icd files of
-/// `folder`, none of which is loaded. "" where the environment names others (OCL_ICD_VENDORS and
+/// "installed: pocl.icd (libpocl.so.2)": drivers that the ICD loader would load by the .icd files
+/// of `folder`, none of which is loaded. "" where the environment names others (OCL_ICD_VENDORS and
 /// its like). Errors: kNotFound (no .icd file, or only such as name missing libraries).
 Result<std::string> installed_icds(const std::string& folder = "/etc/OpenCL/vendors");
 

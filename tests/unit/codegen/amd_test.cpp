@@ -74,7 +74,8 @@ TEST_F(Amd, OlderChipsOfGfx9HaveCode) {
       // Flat scratch is not set up by the hardware there.
       for (const char* stack : {"scratch_load", "scratch_store", "offen"})
         EXPECT_EQ(text.find(stack), std::string::npos) << chip << ' ' << ir::to_string(kernel);
-      const std::string image(reinterpret_cast<const char*>(code->image.data()), code->image.size());
+      const std::string image(reinterpret_cast<const char*>(code->image.data()),
+                              code->image.size());
       EXPECT_NE(image.find(std::string("amdgcn-amd-amdhsa--") + chip), std::string::npos);
     }
   }

@@ -55,10 +55,10 @@ Result<uint32_t> count_two(std::string_view interface) {
 }
 
 constexpr hal::DriverInfo kDrivers[] = {
-    {"GONE", "", "", "plug one in", count_none, open_never},
-    {"AMD", "KFD PCI MOCKKFD", "LLVM", "", count_two, open_pci_only},
-    {"CPU", "", "LLVM CLANG", "", count_four, open_fake},
-    {"NV", "RM MOCK", "PTX", "", count_two, open_never},
+    {"GONE", "", "", "plug one in", count_none, nullptr, open_never},
+    {"AMD", "KFD PCI MOCKKFD", "LLVM", "", count_two, nullptr, open_pci_only},
+    {"CPU", "", "LLVM CLANG", "", count_four, nullptr, open_fake},
+    {"NV", "RM MOCK", "PTX", "", count_two, nullptr, open_never},
 };
 
 }  // namespace bm::fake

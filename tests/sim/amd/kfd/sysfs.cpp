@@ -42,7 +42,8 @@ Sizes sizes_of(const Card& card, uint32_t xccs) {
   Sizes sizes{};
   sizes.control_stack = round_up(40 + waves * card.wave_bytes + 8, 4096);
   // "HW design limits" of generation 10, whatever its number of compute units.
-  if (card.target_version / 10000 == 10) sizes.control_stack = std::min(sizes.control_stack, 28672u);
+  if (card.target_version / 10000 == 10)
+    sizes.control_stack = std::min(sizes.control_stack, 28672u);
   sizes.save = sizes.control_stack + round_up(cus * per_cu, 4096);
   sizes.debug = round_up(waves * 32, 64);
   return sizes;
