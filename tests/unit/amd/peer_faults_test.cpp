@@ -60,7 +60,11 @@ class AmdPeerFaults : public AmdPeers {
     const Status cause = devices_[bad]->hal().status();
     EXPECT_FALSE(cause);
     if (!cause) {
-      EXPECT_EQ(told.front().message, cause.error().message);
+      EXPECT_TRUE(told.front().message.ends_with("; cause: " + cause.error().message))
+          << told.front().message << "\n"
+          << cause.error().message;
+      EXPECT_TRUE(told.front().message.starts_with(devices_[bad]->name() + ": device lost, "))
+          << told.front().message;
     }
     return told.front();
   }
