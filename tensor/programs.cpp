@@ -24,7 +24,7 @@ namespace {
 
 /// Loads a kernel; text that the device's own compiler turns into code is compiled once per device,
 /// driver version and source, and kept with the other compiled kernels.
-Result<ProgramPtr> load_program(hal::Device& device, const hal::CodeObject& code) {
+Result<ProgramPtr> load_on(hal::Device& device, const hal::CodeObject& code) {
   if (device.arch().vendor != hal::Vendor::kOpenCl) return BM_TRY(device.load(code));
   compiler::DiskCache& cache = compiler::DiskCache::instance();
   const std::string key =
@@ -39,6 +39,14 @@ Result<ProgramPtr> load_program(hal::Device& device, const hal::CodeObject& code
   ProgramPtr program = BM_TRY(device.load(code));
   if (const auto image = program->native_image()) BM_TRY(cache.put("native", key, *image));
   return program;
+}
+
+/// The same; a device that is lost meanwhile tells its first cause.
+Result<ProgramPtr> load_program(runtime::Device& device, const hal::CodeObject& code) {
+  Result<ProgramPtr> loaded = load_on(device.hal(), code);
+  if (loaded || !is_device_error(loaded.error().code)) return loaded;
+  const std::string what = fmt::format("loading kernel '{}'", code.entry);
+  return tl::unexpected<Error>(device.first_cause(std::move(loaded.error()).within(what)));
 }
 
 /// 128 bits of hash over device, renderer and kernel: equal keys are taken as equal kernels, as the
@@ -200,9 +208,9 @@ Result<std::vector<ProgramPtr>> programs_for(std::span<const WantedKernel> wante
       compile_all(jobs);
     for (Job& job : jobs) {
       if (!*job.code) return tl::unexpected(std::move(job.code->error()));
-      made[keys[job.wanted]] = known.add(
-          keys[job.wanted], {BM_TRY(load_program(wanted[job.wanted].device->hal(), **job.code)),
-                             wanted[job.wanted].device});
+      made[keys[job.wanted]] =
+          known.add(keys[job.wanted], {BM_TRY(load_program(*wanted[job.wanted].device, **job.code)),
+                                       wanted[job.wanted].device});
     }
     std::vector<ProgramPtr> programs;
     for (const ProgramKey& key : keys) programs.push_back(made.at(key));

@@ -132,7 +132,9 @@ class Bench {
 
   Result<runtime::Call> call_of(const hal::CodeObject& code) {
     runtime::KernelCall launch;
-    launch.program = BM_TRY(device_.hal().load(code));
+    auto loaded = device_.hal().load(code);
+    if (!loaded) return tl::unexpected<Error>(device_.first_cause(std::move(loaded.error())));
+    launch.program = std::move(*loaded);
     launch.device = &device_;
     for (uint32_t i = 0; i < kernel_.vars.size(); ++i) launch.vars.push_back(i);
     runtime::Call call{kernel_.name, std::move(launch), {}};

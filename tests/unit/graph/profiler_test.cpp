@@ -102,11 +102,11 @@ TEST(Profiler, KeepsRangesOfThreadsThatEnded) {
   EXPECT_EQ(events(profiler, "X").size(), 200u);
 }
 
-TEST(Profiler, UnwritablePathIsAnIoError) {
+TEST(Profiler, UnwritablePathIsAnError) {
   const Profiler profiler("/nonexistent/trace.json");
   const Status written = profiler.write();
   ASSERT_FALSE(written.has_value());
-  EXPECT_EQ(written.error().code, Code::kIo);
+  EXPECT_EQ(written.error().code, Code::kNotFound);
   EXPECT_NE(written.error().message.find("/nonexistent/trace.json"), std::string::npos);
 }
 
