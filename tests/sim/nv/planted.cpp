@@ -60,7 +60,7 @@ std::vector<Planted> rows() {
       failing("ChannelsRunOut", "UVM:27", RmStatus::kInsufficientResources),
       failing("ScheduleIsRefused", "RM_CONTROL:a06c0101", RmStatus::kNotSupported),
       machine("VideoMemoryEnds", [](Options& o) { o.video_memory = 16 << 20; }),
-      failing("TheThirdAllocationFails", "RM_ALLOC:40", RmStatus::kNoMemory, 0, 8),
+      failing("TheThirdAllocationFails", "RM_ALLOC:40", RmStatus::kNoMemory, 0, 2),
   };
 }
 
