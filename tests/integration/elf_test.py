@@ -62,6 +62,10 @@ class Hardening(unittest.TestCase):
             self.has(readelf(path, "--dyn-syms"), r"\b__(?!stack_)\w+_chk\b", "was built without FORTIFY")
 
     @of_each_file
+    def test_files_are_opened_by_the_name_that_tools_stand_in_for(self, path):
+        self.assertNotIn("__open_2", readelf(path, "--dyn-syms"), "a call of open() with flags that vary lacks a mode")
+
+    @of_each_file
     def test_carries_the_marks_of_control_flow_enforcement(self, path):
         if "X86-64" in readelf(path, "--file-header"):
             self.has(readelf(path, "--notes"), r"x86 feature: .*IBT.*SHSTK", "has no marks of IBT and SHSTK")

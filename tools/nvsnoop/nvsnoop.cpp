@@ -213,6 +213,9 @@ mode_t mode_of(int flags, va_list list) {
   }
 NVSNOOP_OPEN(open)
 NVSNOOP_OPEN(open64)
+// What FORTIFY makes of calls without a mode (glibc, bits/fcntl2.h).
+NVSNOOP_EXPORT int __open_2(const char* path, int flags) { return open(path, flags); }
+NVSNOOP_EXPORT int __open64_2(const char* path, int flags) { return open64(path, flags); }
 
 #define NVSNOOP_OPENAT(name)                                                   \
   NVSNOOP_EXPORT int name(int folder, const char* path, int flags, ...) {      \
