@@ -107,6 +107,7 @@ World::~World() {
 void World::set(const Knobs& knobs) {
   const std::lock_guard lock(mutex_);
   knobs_ = knobs;
+  ignores_waits_ = knobs.ignore_waits;
   wake_.notify_all();
 }
 
@@ -315,8 +316,11 @@ std::byte* FakeDevice::translate(hal::GpuVa va) {
 
 void FakeDevice::execute(const hal::Command& command) {
   if (const auto* signal = std::get_if<hal::Signal>(&command)) {
+    // Without waits a later signal may come before an earlier one, which must not take it back: the
+    // point is wrong results, not a wait that never ends.
     if (std::byte* at = translate(signal->signal))
-      word(at).store(signal->value, std::memory_order_release);
+      if (!world_.ignores_waits() || word(at).load(std::memory_order_acquire) < signal->value)
+        word(at).store(signal->value, std::memory_order_release);
   } else if (const auto* stamp = std::get_if<hal::Timestamp>(&command)) {
     if (std::byte* at = translate(stamp->dst))
       word(at).store(clock_.fetch_add(1000), std::memory_order_release);

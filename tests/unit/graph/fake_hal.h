@@ -41,6 +41,7 @@ class World {
 
   /// Applies a change of knobs between two commands.
   void set(const Knobs& knobs);
+  bool ignores_waits() const { return ignores_waits_.load(std::memory_order_relaxed); }
   /// Returns when every queue is empty; the world must not be held.
   void drain();
   /// First broken promise seen: an address of another device, a recording replayed while running.
@@ -58,6 +59,7 @@ class World {
   std::condition_variable wake_;
   std::vector<FakeQueue*> queues_;
   Knobs knobs_;
+  std::atomic<bool> ignores_waits_{false};
   std::mt19937 random_;
   std::string fault_;
   bool is_stopping_ = false;
