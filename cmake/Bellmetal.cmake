@@ -13,6 +13,8 @@ target_compile_options(bm_options INTERFACE
 if(BM_WERROR)
   target_compile_options(bm_options INTERFACE -Werror)
 endif()
+# clang 19 blames programs for what std::stable_sort of libstdc++ 12 does inside.
+target_compile_options(bm_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 
 # Hardening, checked in the finished files by tests/integration/elf_test.py. Sanitizers look closer without it.
 if(NOT BM_SANITIZE)

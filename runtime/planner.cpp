@@ -174,7 +174,7 @@ Result<std::vector<uint64_t>> place_best(std::span<const Item> items, std::vecto
       }
       // Not to the front at once, which would only change who is in the way; and not by the same
       // stride each round, which may come back to where it started.
-      const size_t stride = 1 + items.size() / (4 << (round % 4));
+      const size_t stride = 1 + items.size() / (size_t{4} << (round % 4));
       advance(orders[k], stride, [&](uint32_t i) { return at[i] + items[i].size > goal; });
     }
   }

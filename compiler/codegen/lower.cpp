@@ -343,8 +343,8 @@ Status check_loops(const ir::KernelIr& kernel) {
   for (const ir::Store& s : kernel.stores) roots.push_back(s.value);
   for (const Node* n : ir::topological(roots)) {
     if (n->op != Op::kReduce) continue;
-    for (size_t i = 1; i < n->src.size(); ++i)
-      if (std::find(n->src.begin() + 1, n->src.begin() + i, n->src[i]) != n->src.begin() + i)
+    for (auto at = n->src.begin(); ++at < n->src.end();)
+      if (std::find(n->src.begin() + 1, at, *at) != at)
         return fail(Code::kInternal, "kernel {}: a reduction over one loop twice", kernel.name);
   }
   return {};

@@ -132,7 +132,8 @@ class AmdgpuRenderer final : public LlvmWorkItems {
     };
     declarations_.insert(fmt::format("declare {0} @{1}({2}{3}, {2}{3}, {0}{4})", sum, name,
                                      bare(row.before), in, bare(row.after)));
-    const std::string left = fragment(s, 0, words, in), right = fragment(s, words, words, in);
+    const std::string left = matrix_operand(s, 0, words, in),
+                      right = matrix_operand(s, words, words, in);
     const std::string sums = gather(s, sum), made = fresh("%m");
     line("{0} = call {1} @{2}({3}{4} {5}, {3}{4} {6}, {1} {7}{8})", made, sum, name, row.before, in,
          left, right, sums, row.after);
@@ -144,7 +145,7 @@ class AmdgpuRenderer final : public LlvmWorkItems {
   }
 
   /// Words of an operand as what the intrinsic takes.
-  std::string fragment(const Stmt& s, size_t first, size_t words, std::string_view type) {
+  std::string matrix_operand(const Stmt& s, size_t first, size_t words, std::string_view type) {
     std::string vector = "poison";
     for (size_t i = 0; i < words; ++i) {
       const std::string next = fresh("%w");

@@ -287,7 +287,7 @@ def sample(random_, population, share):
 def garbage(random_, names):
     values = ["", "0", "-1", "1", "4096", "18446744073709551616", "99999999999999999999999", "1e308", "nan", "../../../..", "/dev/null",
               "/proc/self/mem", "\udc80\udcff\udcfe", "a" * 100_000, "%s%n%x", "0x7fffffff", "1:2:3:4", "CPU", "CPU:" * 2000, " ", "\n", "true", "NV", "AMD:99",
-              "1T", "=", ",", ":", "/", "/nonexistent/folder", "CL:9", "REF", "NULL::sm_90", "2.5", "0.0000001"]
+              "1T", "=", ",", ":", "/", "/proc/nonexistent/folder", "CL:9", "REF", "NULL::sm_90", "2.5", "0.0000001"]
     chosen = {}
     for name in random_.sample(names, random_.randint(1, 6)):
         value = random_.choice(values) if random_.random() < 0.8 else os.fsdecode(bytes(random_.randint(1, 255) for _ in range(random_.randint(1, 400))))

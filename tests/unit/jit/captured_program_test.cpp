@@ -377,7 +377,7 @@ TEST(CaptureArenas, CapturesOfOneJitShareTheirIntermediates) {
     return v;
   };
   uint64_t largest = 0;
-  for (const size_t n : {4096, 1024, 2048, 512}) {
+  for (const size_t n : {4096u, 1024u, 2048u, 512u}) {
     step.capture(of(n, 1));
     largest = std::max(largest, step.core().arenas().bytes());
   }
@@ -386,10 +386,10 @@ TEST(CaptureArenas, CapturesOfOneJitShareTheirIntermediates) {
   // Interleaved, with all outputs alive.
   for (int round = 0; round < 3; ++round) {
     std::vector<Tensor> alive;
-    for (const size_t n : {4096, 1024, 2048, 512})
+    for (const size_t n : {4096u, 1024u, 2048u, 512u})
       alive.push_back(step(of(n, static_cast<float>(round + static_cast<int>(n)))));
     size_t i = 0;
-    for (const size_t n : {4096, 1024, 2048, 512}) {
+    for (const size_t n : {4096u, 1024u, 2048u, 512u}) {
       const Floats got = alive[i++].data<float>();
       EXPECT_EQ(got, Floats(n, want(static_cast<float>(round + static_cast<int>(n)))));
     }
