@@ -267,7 +267,7 @@ bool Timeline::pause(uint64_t life, nanoseconds idle) {
     return false;
   }
   if (const Status alive = ask_sources(); !alive) {
-    take_over(life, alive.error());
+    poison_in_life(life, alive.error());
     return false;
   }
   // The device may have slept until an event of its own: then it is time to look, not to sleep
@@ -275,13 +275,6 @@ bool Timeline::pause(uint64_t life, nanoseconds idle) {
   if (clock_.now() - before < kYieldFor)
     clock_.sleep(std::min<nanoseconds>(idle / 8, kLongestSleep));
   return true;
-}
-
-/// What we wait for will not come, because of another device.
-void Timeline::take_over(uint64_t life, const Error& error) {
-  uint64_t none = UINT64_MAX;
-  tainted_after_.compare_exchange_strong(none, completed());
-  poison_in_life(life, error);
 }
 
 Error Timeline::late(uint64_t value, std::chrono::milliseconds limit) const {
@@ -292,7 +285,7 @@ Error Timeline::late(uint64_t value, std::chrono::milliseconds limit) const {
 
 void Timeline::give_up(uint64_t life, uint64_t value, std::chrono::milliseconds limit) {
   if (const Status source = lose_source(limit); !source)
-    take_over(life, source.error());
+    poison_in_life(life, source.error());
   else
     lose_in_life(life, late(value, limit));
 }
@@ -364,7 +357,12 @@ void Timeline::lose_in_life(uint64_t life, Error error) {
 void Timeline::poison_in_life(uint64_t life, const Error& error) {
   const std::lock_guard lock(poison_lock_);
   if (revivals_.load(std::memory_order_relaxed) != life) return;
-  if (!poison_) poison_ = error;
+  if (!poison_) {
+    // What is given up may end later, and nobody knows what it has done: it never counts as done.
+    uint64_t none = UINT64_MAX;
+    tainted_after_.compare_exchange_strong(none, completed());
+    poison_ = error;
+  }
   is_poisoned_.store(true, std::memory_order_release);
 }
 

@@ -143,7 +143,6 @@ class Timeline {
   Error late(uint64_t value, std::chrono::milliseconds limit) const;
   void give_up(uint64_t life, uint64_t value, std::chrono::milliseconds limit);
   Status lose_source(std::chrono::milliseconds limit) const;
-  void take_over(uint64_t life, const Error& error);
   uint64_t source_progress() const;
   void restart();
   void note_completed(uint64_t value) const;
@@ -165,8 +164,8 @@ class Timeline {
   std::vector<Tie> waiters_;  ///< foreign work that waits for this signal on its device
   mutable std::mutex sources_lock_;
   std::vector<Tie> sources_;  ///< what our work waits for on this device
-  /// What comes later waited for a device that failed: it counts as dropped, even if it runs once
-  /// that one is revived.
+  /// What comes later was given up, or waited for a device that failed: it counts as dropped, even
+  /// if it runs to its end after all.
   mutable std::atomic<uint64_t> tainted_after_{UINT64_MAX};
 
   std::atomic<bool> is_poisoned_{false};

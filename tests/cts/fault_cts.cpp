@@ -216,7 +216,7 @@ Status bad_imports(Rig& rig) {
 // ---- Waits that never end
 // ---------------------------------------------------------------------------
 
-constexpr uint32_t kShortWaitMs = 60;
+constexpr uint32_t kShortWaitMs = 250;  // long for work that gets on, on a loaded machine
 
 /// A wait for 7 that nobody answers, a write behind it, and a signal behind that. Where there is
 /// another queue, it waits for something else as vainly.
