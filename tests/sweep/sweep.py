@@ -179,7 +179,7 @@ class Sweep:
         # A relative BM_CACHE_DIR or BM_PROFILE of a damaged environment is written where it says.
         if not is_damaged:
             leftovers += [f for f in os.listdir(folder + "/out") if f != "kernels.bundle"]
-        leftovers += [f for f in os.listdir(folder + "/cache") if not f.startswith("kernels.db") and f not in ("lock", "tuned")]
+        leftovers += [f for f in os.listdir(folder + "/cache") if not f.startswith(("kernels.db", "tuned.db")) and f not in ("lock", "tuned")]
         leftovers = [f for f in leftovers if "pocl" not in f and "POCL" not in f]
         want = self.expected.get(subject.name)
         if hang:
