@@ -10,11 +10,11 @@
 #include <xxhash.h>
 
 #include "compiler/bundle.h"
-#include "compiler/codegen/checks.h"
-#include "compiler/codegen/lower.h"
-#include "compiler/codegen/target.h"
-#include "compiler/opt/attention.h"
-#include "compiler/opt/schedule.h"
+#include "compiler/program/checks.h"
+#include "compiler/lowering/lower.h"
+#include "compiler/targets/target.h"
+#include "compiler/schedules/attention/attention_plan.h"
+#include "compiler/schedules/schedule.h"
 #include "compiler/render/render.h"
 #include "compiler/toolchain/comgr.h"
 #include "compiler/toolchain/cuda_disassembler.h"

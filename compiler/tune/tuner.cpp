@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "compiler/compile.h"
-#include "compiler/opt/schedule.h"
+#include "compiler/schedules/schedule.h"
 #include "runtime/base/log.h"
 
 namespace bm::compiler {

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "compiler/codegen/program.h"
-#include "compiler/opt/attention.h"
-#include "compiler/opt/panels.h"
-#include "compiler/opt/schedule.h"
+#include "compiler/program/program.h"
+#include "compiler/schedules/attention/attention_plan.h"
+#include "compiler/schedules/gemm_cpu/gemm_plan.h"
+#include "compiler/schedules/schedule.h"
 
 namespace bm::test {
 namespace {

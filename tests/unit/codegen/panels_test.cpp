@@ -9,9 +9,9 @@
 #include <random>
 #include <span>
 
-#include "compiler/codegen/evaluate.h"
-#include "compiler/opt/pack_constants.h"
-#include "compiler/opt/panels.h"
+#include "compiler/ir/evaluate.h"
+#include "compiler/schedules/gemm_cpu/prepack.h"
+#include "compiler/schedules/gemm_cpu/gemm_plan.h"
 #include "runtime/base/half.h"
 #include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"

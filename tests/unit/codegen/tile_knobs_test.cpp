@@ -1,6 +1,6 @@
 // Knobs of tiles: what they ask for is what the schedule has, and whatever they ask for, sums stay
 // what they are.
-#include "compiler/opt/tile_knobs.h"
+#include "compiler/schedules/gemm_cpu/knobs.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "compiler/codegen/evaluate.h"
+#include "compiler/ir/evaluate.h"
 #include "compiler/tune/tuner.h"
 #include "tests/unit/codegen/kernels.h"
 #include "tests/unit/codegen/random_kernel.h"

@@ -9,10 +9,10 @@
 #include <random>
 #include <span>
 
-#include "compiler/codegen/evaluate.h"
-#include "compiler/opt/knobs.h"
-#include "compiler/opt/pack_constants.h"
-#include "compiler/opt/panels.h"
+#include "compiler/ir/evaluate.h"
+#include "compiler/tune/knobs.h"
+#include "compiler/schedules/gemm_cpu/prepack.h"
+#include "compiler/schedules/gemm_cpu/gemm_plan.h"
 #include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"
 
