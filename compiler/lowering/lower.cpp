@@ -6,6 +6,7 @@
 
 #include "compiler/lowering/lowerer.h"
 #include "compiler/schedules/attention/attention_plan.h"
+#include "compiler/schedules/strategy.h"
 
 namespace bm::compiler {
 
@@ -24,20 +25,7 @@ Status Lowerer::run() {
     return fail(Code::kUnsupported,
                 "kernel {}: scans and orders are for targets without work-groups", kernel_.name);
   prepare_stages();
-  if (schedule_.attention)
-    lower_attention(program_.root);
-  else if (schedule_.group_attention)
-    lower_group_attention(program_.root);
-  else if (schedule_.panels)
-    lower_panels(program_.root);
-  else if (schedule_.matrix)
-    lower_matrix(program_.root);
-  else if (schedule_.staged)
-    lower_staged(program_.root);
-  else if (schedule_.block)
-    lower_groups(program_.root);
-  else
-    lower_grid(program_.root);
+  (this->*strategy_of(schedule_).lower)(program_.root);
   return {};
 }
 
@@ -48,9 +36,9 @@ void Lowerer::analyse() {
     roots.push_back(s.value);
     if (s.gate) roots.push_back(s.gate);
   }
-  if (schedule_.panels) add_panel_roots(&roots);
-  if (schedule_.attention) add_attention_roots(schedule_.attention->parts, &roots);
-  if (schedule_.group_attention) add_attention_roots(schedule_.group_attention->parts, &roots);
+  if (schedule_.panels()) add_panel_roots(&roots);
+  if (schedule_.attention()) add_attention_roots(schedule_.attention()->parts, &roots);
+  if (schedule_.group_attention()) add_attention_roots(schedule_.group_attention()->parts, &roots);
   for (const Node* n : ir::topological(roots)) {
     uint64_t mask = 0;
     uint32_t level = 0;
@@ -363,10 +351,11 @@ Result<Program> lower(const ir::KernelIr& kernel, const Schedule& schedule,
   for (size_t axis = 0; axis < schedule.grid.size(); ++axis)
     program.max_groups[axis] = largest(schedule.grid[axis], kernel.vars);
   // "buffers first, then vars": params of the kernel are its buffers.
-  const ir::KernelIr& lowered = schedule.attention         ? *schedule.attention->parts.kernel
-                                : schedule.group_attention ? *schedule.group_attention->parts.kernel
-                                : schedule.panels          ? *schedule.panels->kernel
-                                                           : kernel;
+  const ir::KernelIr& lowered = schedule.attention() ? *schedule.attention()->parts.kernel
+                                : schedule.group_attention()
+                                    ? *schedule.group_attention()->parts.kernel
+                                : schedule.panels() ? *schedule.panels()->kernel
+                                                    : kernel;
   BM_TRY(check_loops(lowered));
   Lowerer lowerer(lowered, schedule, program, target);
   BM_TRY(lowerer.run());

@@ -43,6 +43,15 @@ class Lowerer {
           const TargetInfo& target);
   Status run();
 
+  // The whole kernel, as a row of strategies() wants it; one of them is called, by run().
+  void lower_grid(BlockId root);             // loops/lower_grid.cpp
+  void lower_groups(BlockId root);           // groups/lower.cpp
+  void lower_panels(BlockId root);           // gemm_cpu/lower.cpp
+  void lower_matrix(BlockId root);           // gemm_gpu/lower_register.cpp, lower_pipelined.cpp
+  void lower_staged(BlockId root);           // gemm_gpu/lower_simt.cpp
+  void lower_attention(BlockId root);        // attention/lower_cpu.cpp
+  void lower_group_attention(BlockId root);  // attention/lower_mma.cpp
+
  private:
   using Instances = std::vector<Env>;
   /// Members of one group share loops. Registers are numbered [group member][instance][copy].
@@ -65,13 +74,11 @@ class Lowerer {
   void analyse();
   void add_panel_roots(std::vector<const Node*>* roots) const;
   void collect_loads(const Node* reduce);
-  void lower_grid(BlockId root);
   bool has_parts() const;
   int64_t block_iterations() const;
   void lower_parts(ValueId begin, BlockId block, const Instances& start);
   void lower_merged(BlockId block, ValueId block_index);
   // lower_groups.cpp: the same for targets with work-groups, and reductions shared by a group.
-  void lower_groups(BlockId root);
   void lower_items(BlockId block, Instances instances, ValueId chunk);
   ValueId tiles_along(const AxisPlan& axis, const Env& env);
   // lower_group_copies.cpp: trips of a work-item side by side.
@@ -120,7 +127,6 @@ class Lowerer {
                        uint32_t count, BlockId block);
   // lower_matrix.cpp: products by matrix instructions.
   struct Tile;
-  void lower_matrix(BlockId root);
   Tile place_tile(ValueId group, BlockId block);
   ValueId next_digit(ValueId* rest, ValueId count, bool is_last);
   void bind_tile(Tile* tile, BlockId block);
@@ -156,7 +162,6 @@ class Lowerer {
   struct PanelTile;
   struct PanelCopyState;
   struct TurnedCopy;
-  void lower_panels(BlockId root);
   PanelStore panel_store(size_t index);
   void in_branch(ValueId condition, BlockId parent, const std::function<void(BlockId)>& body);
   bool has_whole_tiles() const;
@@ -242,7 +247,6 @@ class Lowerer {
   struct AttentionTile;
   struct AttentionScores;
   static void add_attention_roots(const AttentionParts& a, std::vector<const Node*>* roots);
-  void lower_attention(BlockId root);
   AttentionState attention_state();
   ValueId hidden_from(const AttentionState& s, ValueId row, BlockId block);
   ValueId visible_keys(const AttentionState& s, ValueId rows, BlockId block);
@@ -275,10 +279,8 @@ class Lowerer {
   ValueId smaller(ValueId a, ValueId b);
   // lower_group_attention.cpp, lower_group_scores.cpp: the same by matrix instructions.
   friend class GroupAttentionLowering;
-  void lower_group_attention(BlockId root);
   // lower_staged.cpp: products through local memory.
   struct Staged;
-  void lower_staged(BlockId root);
   Staged place_staged(ValueId group, BlockId block);
   std::vector<std::pair<ValueId, ValueId>> staged_share(const StagedOperand& operand, ValueId first,
                                                         const Env& env, ValueId depth,

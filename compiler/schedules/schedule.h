@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "compiler/targets/target.h"
@@ -171,6 +172,12 @@ struct TransposePlan {
   }
 };
 
+/// What a schedule for one shape of kernel is made of; none: loops, in lanes or in groups.
+using StrategyPlan =
+    std::variant<std::monostate, MatrixPlan, StagedPlan, TransposePlan,
+                 std::shared_ptr<const PanelPlan>, std::shared_ptr<const AttentionPlan>,
+                 std::shared_ptr<const GroupAttentionPlan>>;
+
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
   const ir::Node* scan = nullptr;    ///< loop that the kernel's scans run along: the innermost
@@ -199,21 +206,30 @@ struct Schedule {
   std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
   std::vector<StagePlan> stages;
   std::set<int> streams;  ///< params whose stores go around the caches
-  /// Set: `loops` are those besides the rows and columns of the product, one per group.
-  std::optional<MatrixPlan> matrix;
-  std::optional<StagedPlan> staged;  ///< the same
-  /// Set: all `loops` are in the grid, those of the plan in tiles.
-  std::optional<TransposePlan> transposed;
-  /// Set: the kernel is lowered as schedules/gemm_cpu/gemm_plan.h says; nothing above but the grid
-  /// counts.
-  std::shared_ptr<const PanelPlan> panels;
-  std::shared_ptr<const AttentionPlan>
-      attention;  ///< the same, as schedules/attention/attention_plan.h says
-  std::shared_ptr<const GroupAttentionPlan> group_attention;  ///< the same
+  StrategyPlan plan;      ///< of a schedule for one shape of kernel
+
+  /// GEMM by matrix instructions, by SIMT code: `loops` are those besides the rows and columns of
+  /// the product, one per group. nullptr: the plan is another one; so are those below.
+  const MatrixPlan* matrix() const { return std::get_if<MatrixPlan>(&plan); }
+  const StagedPlan* staged() const { return std::get_if<StagedPlan>(&plan); }
+  /// All `loops` are in the grid, those of the plan in tiles.
+  const TransposePlan* transposed() const { return std::get_if<TransposePlan>(&plan); }
+  /// The kernel is lowered as gemm_cpu/gemm_plan.h and attention/attention_plan.h say; of the
+  /// schedule only the grid counts.
+  const PanelPlan* panels() const { return shared<PanelPlan>(); }
+  const AttentionPlan* attention() const { return shared<AttentionPlan>(); }
+  const GroupAttentionPlan* group_attention() const { return shared<GroupAttentionPlan>(); }
 
   /// Groups along the loop at position `loop`, which is_side.
   int64_t side_groups(uint32_t loop) const {
     return (loops[loop].range->src[0]->imm + side - 1) / side;
+  }
+
+ private:
+  template <class T>
+  const T* shared() const {
+    const auto* found = std::get_if<std::shared_ptr<const T>>(&plan);
+    return found ? found->get() : nullptr;
   }
 };
 
@@ -238,7 +254,9 @@ bool multiply(hal::DimExpr* dim, const ir::Node* extent, int64_t step);
 /// Chooses a schedule from shapes and the target. `units`: processors that can share the work.
 Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                        ScheduleLimits limits = {});
-/// The same for targets with work-groups.
+/// Loops, whatever the kernel: on targets without and with work-groups.
+Schedule make_loop_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                            ScheduleLimits limits);
 Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                              ScheduleLimits limits);
 

@@ -6,6 +6,7 @@
 #include "compiler/schedules/attention/attention_plan.h"
 #include "compiler/schedules/gemm_cpu/gemm_plan.h"
 #include "compiler/schedules/schedule.h"
+#include "compiler/schedules/strategy.h"
 
 namespace bm::compiler {
 namespace {
@@ -43,7 +44,29 @@ std::string text_of(const ir::Node* reduce, const ReducePlan& plan) {
   return out;
 }
 
-std::string text_of(const PanelPlan& p) {
+}  // namespace
+
+std::string describe_loops(const Schedule& schedule) {
+  std::string out;
+  if (schedule.scan)
+    out += fmt::format("scan along {}: results so far in registers\n", range_name(schedule.scan));
+  if (!schedule.dots.empty())
+    out += fmt::format("dot products of 8-bit numbers: {} sums\n", schedule.dots.size());
+  if (schedule.has_copies)
+    out += fmt::format("{} iterations of a work-item side by side\n", schedule.trips);
+  return out;
+}
+
+std::string describe_least(const Schedule& schedule) {
+  return fmt::format("smallest values of {}: one pass, sorted in registers\n",
+                     range_name(schedule.least->src[1])) +
+         describe_loops(schedule);
+}
+
+std::string describe_dots(const Schedule& schedule) { return describe_loops(schedule); }
+
+std::string describe_panels(const Schedule& schedule) {
+  const PanelPlan& p = *schedule.panels();
   std::string out = fmt::format("product: tiles of {} rows × {} vectors of {}, blocks of {} × {}",
                                 p.rows, p.vectors, p.lanes, p.row_block, p.column_block);
   if (p.row) out += fmt::format("; rows {}", range_name(p.row));
@@ -56,7 +79,8 @@ std::string text_of(const PanelPlan& p) {
   return out + (p.products[0].reads_right ? ", right one packed before\n" : ", right one copied\n");
 }
 
-std::string text_of(const AttentionPlan& p) {
+std::string describe_attention(const Schedule& schedule) {
+  const AttentionPlan& p = *schedule.attention();
   std::string out = fmt::format(
       "attention: blocks of {} queries × {} keys, strips of {} vectors of {} queries, tiles of {} "
       "keys and of {} elements; queries {}, keys {}",
@@ -66,7 +90,8 @@ std::string text_of(const AttentionPlan& p) {
   return out + (p.parts.hidden_from ? "; hidden keys are skipped\n" : "\n");
 }
 
-std::string text_of(const GroupAttentionPlan& p) {
+std::string describe_group_attention(const Schedule& schedule) {
+  const GroupAttentionPlan& p = *schedule.group_attention();
   std::string out = fmt::format(
       "attention: {} sub-groups of {} queries × {} keys by matrix instructions, {} stages of keys "
       "and values in local memory; queries {}, keys {}",
@@ -76,46 +101,53 @@ std::string text_of(const GroupAttentionPlan& p) {
   return out + (p.parts.hidden_from ? "; hidden keys are skipped\n" : "\n");
 }
 
-}  // namespace
+std::string describe_matrix(const Schedule& schedule) {
+  const MatrixPlan& p = *schedule.matrix();
+  return fmt::format("matrix instructions: {} × {} tiles of sub-groups of {} × {}, {} deep\n",
+                     p.tiles_down, p.tiles_across, p.left.rows(), p.right.rows(),
+                     p.pipe ? p.stage_depth() : p.trip());
+}
+
+std::string describe_pipe(const Schedule& schedule) {
+  const MatrixPlan& p = *schedule.matrix();
+  return describe_matrix(schedule) +
+         fmt::format("tiles of {} × {} in local memory: {} stages, {} ahead{}\n", p.down(),
+                     p.across(), p.pipe->stages, p.pipe->ahead,
+                     p.info.sub_groups > 1 ? ", read there by instructions" : "");
+}
+
+std::string describe_staged(const Schedule& schedule) {
+  const StagedPlan& p = *schedule.staged();
+  const auto side = [](const StagedOperand& o) { return o.is_deep ? ", transposed" : ""; };
+  return fmt::format(
+      "GEMM: tiles of {} × {} in local memory, {} deep, {} × {} accumulators of a work-item; rows "
+      "{}{}, columns {}{}, depth {}\n",
+      p.left.tile, p.right.tile, p.steps, p.left.per_item, p.right.per_item,
+      range_name(p.left.along), side(p.left), range_name(p.right.along), side(p.right),
+      range_name(p.depth));
+}
+
+std::string describe_transpose(const Schedule& schedule) {
+  const TransposePlan& p = *schedule.transposed();
+  return fmt::format("loads transposed through local memory: {}, tiles of {} × {}\n",
+                     p.loads.size(), p.tile, p.tile) +
+         describe_loops(schedule);
+}
 
 std::string to_string(const Schedule& schedule) {
-  std::string out;
+  const Strategy& strategy = strategy_of(schedule);
+  std::string out =
+      fmt::format("strategy: {} (compiler/schedules/{})\n", strategy.name, strategy.folder);
   for (size_t i = 0; i < schedule.loops.size(); ++i)
     out += fmt::format("loop {}: {}{}\n", i, text_of(schedule.loops[i]),
                        i < schedule.grid_loops ? ", in the grid" : "");
-  if (schedule.scan)
-    out += fmt::format("scan along {}: results so far in registers\n", range_name(schedule.scan));
-  if (schedule.least)
-    out += fmt::format("smallest values of {}: one pass, sorted in registers\n",
-                       range_name(schedule.least->src[1]));
   std::vector<const ir::Node*> reduces;
   for (const auto& [node, plan] : schedule.reduces) reduces.push_back(node);
   std::sort(reduces.begin(), reduces.end(),
             [](const ir::Node* a, const ir::Node* b) { return a->id < b->id; });
   for (const ir::Node* r : reduces)
     out += fmt::format("reduce: {}\n", text_of(r, schedule.reduces.at(r)));
-  if (!schedule.dots.empty())
-    out += fmt::format("dot products of 8-bit numbers: {} sums\n", schedule.dots.size());
-  if (schedule.attention) out += text_of(*schedule.attention);
-  if (schedule.group_attention) out += text_of(*schedule.group_attention);
-  if (schedule.panels) out += text_of(*schedule.panels);
-  if (schedule.transposed)
-    out += fmt::format("loads transposed through local memory: {}, tiles of {} × {}\n",
-                       schedule.transposed->loads.size(), schedule.transposed->tile,
-                       schedule.transposed->tile);
-  if (schedule.has_copies)
-    out += fmt::format("{} iterations of a work-item side by side\n", schedule.trips);
-  if (schedule.matrix)
-    out += fmt::format(
-        "matrix instructions: {} × {} tiles of sub-groups of {} × {}, {} deep\n",
-        schedule.matrix->tiles_down, schedule.matrix->tiles_across, schedule.matrix->left.rows(),
-        schedule.matrix->right.rows(),
-        schedule.matrix->pipe ? schedule.matrix->stage_depth() : schedule.matrix->trip());
-  if (schedule.matrix && schedule.matrix->pipe)
-    out += fmt::format("tiles of {} × {} in local memory: {} stages, {} ahead{}\n",
-                       schedule.matrix->down(), schedule.matrix->across(),
-                       schedule.matrix->pipe->stages, schedule.matrix->pipe->ahead,
-                       schedule.matrix->info.sub_groups > 1 ? ", read there by instructions" : "");
+  out += strategy.describe(schedule);
   out += fmt::format("blocks: {} × {} × {}", text_of(schedule.grid[0]), text_of(schedule.grid[1]),
                      text_of(schedule.grid[2]));
   if (schedule.chunk > 1) out += fmt::format(", {} trips each", schedule.chunk);

@@ -14,6 +14,9 @@
 
 namespace bm::compiler {
 
+/// Most copies of a body, and of lanes, that any choice may ask for.
+inline constexpr int64_t kMostKnobCopies = 32, kMostKnobLanes = 64;
+
 /// Whatever is set, the schedule stays a legal one: a knob that does not fit a kernel is passed
 /// over. Loops are numbered as in KernelIr::ranges.
 ///
@@ -23,7 +26,9 @@ namespace bm::compiler {
 /// dot products: trows, tvectors: a tile's rows and vectors; rtiles, ctiles: tiles of a block, down
 /// and across; depth: of a block; turned: whether vectors run across the results' neighbours;
 /// unroll: depths at a time, of few rows. With work-groups: block:
-/// work-items per group; items: iterations of one.
+/// work-items per group; items: iterations of one. Of GEMM on GPUs: tile_m, tile_n: results of a
+/// group; tile_k: depth of a trip; stages: of a pipeline. Of attention there: sub_groups of a
+/// group.
 struct Knobs {
   std::map<std::string, int64_t, std::less<>> values;
 
@@ -36,8 +41,9 @@ struct Knobs {
   bool operator==(const Knobs&) const = default;
 };
 
-/// `from` with one choice changed, in every way that makes sense for the kernel.
+/// `from` with one choice changed, in every way that makes sense for the kernel: what the row of
+/// strategies() says that makes its schedule. `units`: processors that share the work.
 std::vector<Knobs> neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
-                              const Knobs& from);
+                              const Knobs& from, uint32_t units = 1);
 
 }  // namespace bm::compiler

@@ -93,7 +93,8 @@ std::optional<Schedule> make_attention_schedule(const ir::KernelIr& kernel,
 
 /// The same for targets with work-groups and the instructions that a GroupAttentionPlan is made of.
 std::optional<Schedule> make_group_attention_schedule(const ir::KernelIr& kernel,
-                                                      const TargetInfo& target, uint32_t units);
+                                                      const TargetInfo& target, uint32_t units,
+                                                      ScheduleLimits limits = {});
 
 /// Whether there are such instructions for some type.
 bool has_group_attention(const TargetInfo& target);

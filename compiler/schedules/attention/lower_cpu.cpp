@@ -33,7 +33,7 @@ void Lowerer::add_attention_roots(const AttentionParts& a, std::vector<const Nod
 }
 
 Lowerer::AttentionState Lowerer::attention_state() {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const AttentionParts& a = p.parts;
   AttentionState s;
   s.env = Env(ranges_.size(), 0);
@@ -62,7 +62,7 @@ Lowerer::AttentionState Lowerer::attention_state() {
 }
 
 void Lowerer::lower_attention(BlockId root) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const AttentionParts& a = p.parts;
   const Builder::Loop grid = b_.open_loop(root, LoopKind::kGrid);
   AttentionState s = attention_state();
@@ -108,7 +108,7 @@ void Lowerer::lower_attention(BlockId root) {
 
 /// Keys up to the last one that any of the block's first `rows` queries sees.
 ValueId Lowerer::visible_keys(const AttentionState& s, ValueId rows, BlockId block) {
-  const AttentionParts& a = schedule_.attention->parts;
+  const AttentionParts& a = schedule_.attention()->parts;
   const ValueId all = emit(a.key->src[0], s.env);
   if (!a.hidden_from) return all;
   const ValueId last = moved(b_.add(s.row, rows), -1);
@@ -117,14 +117,14 @@ ValueId Lowerer::visible_keys(const AttentionState& s, ValueId rows, BlockId blo
 
 /// The first key that is hidden from a query.
 ValueId Lowerer::hidden_from(const AttentionState& s, ValueId row, BlockId block) {
-  const AttentionParts& a = schedule_.attention->parts;
+  const AttentionParts& a = schedule_.attention()->parts;
   return emit(a.hidden_from, bound(s.env, a.row, make_bindings(row, block, 0, 1, 0)));
 }
 
 /// Code for strips whose queries all exist, and code for the last one.
 void Lowerer::split_strip(const AttentionStrip& strip,
                           const std::function<void(BlockId, bool)>& body) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const Node* extent = p.parts.row->src[0];
   if (extent->is_const() && extent->imm % p.strip() == 0) return body(strip.block, false);
   const ValueId is_cut = b_.lt(strip.height, b_.index(p.strip()));
@@ -143,7 +143,7 @@ void Lowerer::split_strip(const AttentionStrip& strip,
 
 /// Copies the queries, turned, and sets maxima and sums to those of nothing.
 void Lowerer::start_strip(const AttentionState& s, const AttentionStrip& strip) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   split_strip(strip, [&](BlockId inside, bool is_edge) {
     if (p.is_turned_at_once && !is_edge)
       turn_queries(s, strip, inside);
@@ -164,7 +164,7 @@ void Lowerer::start_strip(const AttentionState& s, const AttentionStrip& strip) 
 
 /// Squares of as many queries as there are lanes, turned in registers.
 void Lowerer::turn_queries(const AttentionState& s, const AttentionStrip& strip, BlockId block) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const AttentionParts& a = p.parts;
   const Builder::Loop part = b_.open_loop(block);
   const ValueId row = b_.add(b_.add(s.row, strip.at), part.index);
@@ -192,7 +192,7 @@ void Lowerer::turn_queries(const AttentionState& s, const AttentionStrip& strip,
 
 /// Element by element; queries that do not exist are zero.
 void Lowerer::copy_queries(const AttentionState& s, const AttentionStrip& strip, BlockId block) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const AttentionParts& a = p.parts;
   const ValueId base = scaled(strip.at, s.depth);
   const Builder::Loop zero = b_.open_loop(block);
@@ -216,7 +216,7 @@ void Lowerer::copy_queries(const AttentionState& s, const AttentionStrip& strip,
 void Lowerer::copy_side(const AttentionState& s, const Node* value, const Node* along,
                         uint32_t array, int64_t step, ValueId first, ValueId count,
                         BlockId parent) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const Builder::Loop keys = b_.open_loop(parent);
   const ValueId key = b_.add(first, keys.index);
   const Env env = bound(s.env, p.parts.key, make_bindings(key, keys.body, 0, 1, 0));

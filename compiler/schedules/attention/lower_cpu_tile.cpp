@@ -14,7 +14,7 @@ constexpr uint32_t kCopies = 4;
 }  // namespace
 
 void Lowerer::add_keys(const AttentionState& s, AttentionStrip strip) {
-  const AttentionParts& a = schedule_.attention->parts;
+  const AttentionParts& a = schedule_.attention()->parts;
   if (!a.hidden_from) return add_visible_keys(s, strip);
   const ValueId rows = b_.add(strip.at, strip.height);
   const ValueId visible = visible_keys(s, rows, strip.block);
@@ -26,7 +26,7 @@ void Lowerer::add_keys(const AttentionState& s, AttentionStrip strip) {
 }
 
 void Lowerer::add_visible_keys(const AttentionState& s, const AttentionStrip& strip) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const Builder::Loop keys = b_.open_loop(strip.block);
   const std::vector<ValueId> zeros(p.key_tile * p.vectors, b_.constant({s.dtype, p.lanes}, 0));
   multiply_rows(s, keys.body, zeros,
@@ -59,7 +59,7 @@ void Lowerer::add_visible_keys(const AttentionState& s, const AttentionStrip& st
 /// Results so far fade by what the maximum has grown, then the values of these keys are added.
 void Lowerer::add_values(const AttentionState& s, const AttentionStrip& strip,
                          const std::vector<ValueId>& fading) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const Builder::Loop columns = b_.open_loop(strip.block);
   const ValueId base = scaled(strip.at, s.lines);
   const ValueId line = b_.add(base, scaled(columns.index, p.strip()));
@@ -85,7 +85,7 @@ void Lowerer::add_values(const AttentionState& s, const AttentionStrip& strip,
 /// A tile of registers: single elements times lines of a strip, step by step of the depth.
 void Lowerer::multiply_rows(const AttentionState& s, BlockId block,
                             const std::vector<ValueId>& start, const AttentionTile& t) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   for (size_t i = 0; i < start.size(); ++i) b_.assign(block, s.sums[i], start[i]);
   const Builder::Loop loop = b_.open_loop(block);
   const ValueId line = b_.add(t.vector_at, scaled(loop.index, p.strip()));
@@ -112,7 +112,7 @@ void Lowerer::multiply_rows(const AttentionState& s, BlockId block,
 /// Products become scores, and the maximum takes part in them. NaN need not: its power is NaN.
 void Lowerer::finish_scores(const AttentionState& s, const AttentionStrip& strip,
                             const std::vector<uint32_t>& most, BlockId block, bool is_edge) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const AttentionParts& a = p.parts;
   const uint32_t jam = !p.has_loads ? kCopies : is_edge ? 1 : p.lanes;
   const ValueId zero = b_.index(0);
@@ -136,7 +136,7 @@ void Lowerer::finish_scores(const AttentionState& s, const AttentionStrip& strip
 void Lowerer::finish_keys(const AttentionState& s, const AttentionStrip& strip,
                           const std::vector<uint32_t>& most, const AttentionScores& scores,
                           BlockId block, uint32_t step) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const ValueId first = b_.add(s.row, strip.at);
   const Instances rows = bind_axis({s.env}, scores.row, first, block, p.lanes, p.vectors, p.lanes);
   in_steps(scores.begin, scores.end, step, [&](ValueId begin, ValueId end, uint32_t jam) {
@@ -178,7 +178,7 @@ void Lowerer::in_steps(ValueId begin, ValueId end, uint32_t step,
 /// earlier sums are worth.
 std::vector<ValueId> Lowerer::take_powers(const AttentionState& s, const AttentionStrip& strip,
                                           const std::vector<uint32_t>& most) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const Type type{s.dtype, p.lanes};
   const auto power = [&](ValueId distance) {
     if (p.parts.scale) distance = b_.mul(distance, b_.constant_f(type, p.parts.scale->fimm()));
@@ -221,7 +221,7 @@ std::vector<ValueId> Lowerer::take_powers(const AttentionState& s, const Attenti
 
 /// Turns the results of a strip back and makes of them what the kernel stores.
 void Lowerer::finish_strip(const AttentionState& s, const AttentionStrip& strip) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const AttentionParts& a = p.parts;
   turn_results(s, strip);
   const Builder::Loop rows = b_.open_loop(strip.block);
@@ -246,7 +246,7 @@ void Lowerer::finish_strip(const AttentionState& s, const AttentionStrip& strip)
 }
 
 void Lowerer::turn_results(const AttentionState& s, const AttentionStrip& strip) {
-  const AttentionPlan& p = *schedule_.attention;
+  const AttentionPlan& p = *schedule_.attention();
   const Builder::Loop columns = b_.open_loop(strip.block);
   const Builder::Loop part = b_.open_loop(columns.body);
   const ValueId base = scaled(strip.at, s.lines);

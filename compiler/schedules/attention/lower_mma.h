@@ -15,7 +15,7 @@ namespace bm::compiler {
 class GroupAttentionLowering {
  public:
   explicit GroupAttentionLowering(Lowerer& lowerer)
-      : l_(lowerer), b_(l_.b_), p_(*l_.schedule_.group_attention), a_(p_.parts) {}
+      : l_(lowerer), b_(l_.b_), p_(*l_.schedule_.group_attention()), a_(p_.parts) {}
 
   void run(BlockId root);
 

@@ -179,7 +179,7 @@ class AttentionScheduler {
     const double work = 2 * rows * CostModel::trips(parts().key) *
                         static_cast<double>(depth_ + width_) / kOperationsPerWork;
     s.work_per_block = static_cast<uint64_t>(std::min(work, 1e18));
-    s.attention = std::make_shared<const AttentionPlan>(std::move(p_));
+    s.plan = std::make_shared<const AttentionPlan>(std::move(p_));
     return s;
   }
 

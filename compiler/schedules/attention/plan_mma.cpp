@@ -2,11 +2,14 @@
 // sub-groups.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <unordered_set>
+#include <utility>
 
 #include "compiler/schedules/attention/attention_plan.h"
 #include "compiler/schedules/gemm_gpu/contraction.h"
+#include "compiler/tune/knobs.h"
 
 namespace bm::compiler {
 namespace {
@@ -46,8 +49,9 @@ const MatrixInfo* info_for(const TargetInfo& target, DType in) {
 
 class GroupAttentionScheduler {
  public:
-  GroupAttentionScheduler(AttentionParts parts, const TargetInfo& target, uint32_t units)
-      : target_(target), units_(std::max(units, 1u)) {
+  GroupAttentionScheduler(AttentionParts parts, const TargetInfo& target, uint32_t units,
+                          ScheduleLimits limits)
+      : target_(target), units_(std::max(units, 1u)), limits_(limits) {
     p_.parts = std::move(parts);
   }
 
@@ -160,7 +164,18 @@ class GroupAttentionScheduler {
     if (!is_whole || !is_shared || target_.max_block < p_.sub_groups * p_.sub_group ||
         p_.local_bytes() > target_.pipe.group_memory_bytes)
       p_.sub_groups = kSubGroups;
+    take_asked();
     p_.is_paired = is_uneven && groups() > units_ && groups() <= 2 * units_;
+  }
+
+  /// As many sub-groups as a knob asks for, where the target has room for them.
+  void take_asked() {
+    const auto asked = limits_.knobs ? limits_.knobs->get("sub_groups") : std::nullopt;
+    if (!asked) return;
+    const uint32_t chosen = std::exchange(p_.sub_groups, static_cast<uint32_t>(*asked));
+    if (!std::has_single_bit(p_.sub_groups) || p_.sub_groups * p_.sub_group > target_.max_block ||
+        p_.local_bytes() > target_.pipe.group_memory_bytes)
+      p_.sub_groups = chosen;
   }
 
   /// Long rows of scores in few groups: other kernels share them out better.
@@ -188,13 +203,14 @@ class GroupAttentionScheduler {
         static_cast<double>(p_.rows()) * most(parts().key) * static_cast<double>(width);
     s.work_per_block = static_cast<uint64_t>(std::min(work, 1e18));
     s.block = p_.sub_group * p_.sub_groups;
-    s.group_attention = std::make_shared<const GroupAttentionPlan>(std::move(p_));
+    s.plan = std::make_shared<const GroupAttentionPlan>(std::move(p_));
     return s;
   }
 
   GroupAttentionPlan p_;
   const TargetInfo& target_;
   double units_;
+  ScheduleLimits limits_;
 };
 
 /// Whether it is worth a closer look.
@@ -213,11 +229,12 @@ bool has_group_attention(const TargetInfo& target) {
 }
 
 std::optional<Schedule> make_group_attention_schedule(const ir::KernelIr& kernel,
-                                                      const TargetInfo& target, uint32_t units) {
+                                                      const TargetInfo& target, uint32_t units,
+                                                      ScheduleLimits limits) {
   if (!has_group_attention(target) || !has_reductions(kernel)) return std::nullopt;
   auto parts = find_attention_parts(kernel);
   if (!parts) return std::nullopt;
-  return GroupAttentionScheduler(std::move(*parts), target, units).run();
+  return GroupAttentionScheduler(std::move(*parts), target, units, limits).run();
 }
 
 }  // namespace bm::compiler

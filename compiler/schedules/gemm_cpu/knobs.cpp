@@ -4,6 +4,8 @@
 #include <array>
 #include <bit>
 
+#include "compiler/tune/neighbours.h"
+
 namespace bm::compiler {
 namespace {
 
@@ -24,6 +26,7 @@ class TileNeighbours {
   TileNeighbours(const TargetInfo& target, const Knobs& from) : target_(target), from_(from) {}
 
   std::vector<Knobs> panels(const PanelPlan& plan) {
+    add({{"plain", 1}});
     tiles({plan.rows, plan.vectors}, plan.is_strip);
     sizes("ctiles", plan.column_block / plan.tile_columns());
     if (plan.is_strip) {
@@ -37,6 +40,7 @@ class TileNeighbours {
   }
 
   std::vector<Knobs> dots() {
+    add({{"plain", 1}});
     tiles({}, false);
     for (const int64_t blocks : {1, 2, 4, 8, 16, 32}) add({{"blocks", blocks}});
     return std::move(out_);
@@ -103,9 +107,10 @@ void set_blocks(const Knobs* knobs, const TargetInfo& target, PanelPlan* plan) {
   plan->column_block = columns;
 }
 
-std::vector<Knobs> tile_neighbours(const Schedule& s, const TargetInfo& target, const Knobs& from) {
+std::vector<Knobs> tile_neighbours(const ir::KernelIr&, const TargetInfo& target, const Schedule& s,
+                                   const Knobs& from) {
   TileNeighbours neighbours(target, from);
-  return s.panels ? neighbours.panels(*s.panels) : neighbours.dots();
+  return s.panels() ? neighbours.panels(*s.panels()) : neighbours.dots();
 }
 
 }  // namespace bm::compiler

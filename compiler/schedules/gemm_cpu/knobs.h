@@ -25,7 +25,4 @@ int64_t depth_of(const Knobs* knobs, int64_t chosen);
 /// private caches.
 void set_blocks(const Knobs* knobs, const TargetInfo& target, PanelPlan* plan);
 
-/// `from` with another tile or other blocks, for a kernel that has the schedule `s`.
-std::vector<Knobs> tile_neighbours(const Schedule& s, const TargetInfo& target, const Knobs& from);
-
 }  // namespace bm::compiler

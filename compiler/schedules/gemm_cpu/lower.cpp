@@ -16,16 +16,16 @@ constexpr int64_t kUnroll = 4;
 }  // namespace
 
 void Lowerer::add_panel_roots(std::vector<const Node*>* roots) const {
-  for (const ir::Store& s : schedule_.panels->edge_stores)
+  for (const ir::Store& s : schedule_.panels()->edge_stores)
     roots->insert(roots->end(), {s.index, s.value, s.gate});
-  for (const PanelProduct& p : schedule_.panels->products)
+  for (const PanelProduct& p : schedule_.panels()->products)
     for (const Node* n :
          {p.left, p.right, p.edge_right, p.left_depth, p.left_line, p.edge_left_line})
       if (n) roots->push_back(n);
 }
 
 void Lowerer::lower_panels(BlockId root) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const Builder::Loop grid = b_.open_loop(root, LoopKind::kGrid);
   PanelBlock block;
   block.env = Env(ranges_.size(), 0);
@@ -73,7 +73,7 @@ void Lowerer::lower_panels(BlockId root) {
 }
 
 Lowerer::PanelStore Lowerer::panel_store(size_t index) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const PanelProduct& product = p.products[index];
   const DType t = product.reduce->dtype;
   const DType left = product.dot ? product.left->dtype : t;
@@ -113,8 +113,8 @@ void Lowerer::in_branch(ValueId condition, BlockId parent,
 
 /// Blocks are whole tiles: only the last one of all columns may be cut.
 bool Lowerer::has_whole_tiles() const {
-  const Node* extent = schedule_.panels->column->src[0];
-  return extent->is_const() && extent->imm % schedule_.panels->tile_columns() == 0;
+  const Node* extent = schedule_.panels()->column->src[0];
+  return extent->is_const() && extent->imm % schedule_.panels()->tile_columns() == 0;
 }
 
 /// Code for places whose columns all exist, and code for tiles at the edge.
@@ -132,13 +132,13 @@ void Lowerer::split_where(ValueId is_inside, BlockId parent,
 }
 
 ValueId Lowerer::has_all_columns(ValueId column, const PanelBlock& block) {
-  const ValueId end = b_.add(column, b_.index(schedule_.panels->tile_columns() - 1));
+  const ValueId end = b_.add(column, b_.index(schedule_.panels()->tile_columns() - 1));
   return b_.lt(end, block.columns);
 }
 
 void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
                               size_t index, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const PanelProduct& product = p.products[index];
   const PanelStore& s = stores[index];
   const ValueId extent = emit(product.right_depth[0]->src[0], block.env);
@@ -233,7 +233,7 @@ void Lowerer::add_steps(const PanelBlock& block, const PanelProduct& product, co
 void Lowerer::multiply_step(const PanelBlock& block, const PanelProduct& product,
                             const PanelStore& s, const PanelTile& tile, ValueId step, bool copies,
                             BlockId body) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const std::vector<ValueId> right = right_vectors(block, product, s, tile, step, copies, body);
   const std::vector<ValueId> left = left_numbers(block, product, s, tile, step, body);
   for (uint32_t i = 0; i < p.rows; ++i) {
@@ -251,7 +251,7 @@ void Lowerer::multiply_step(const PanelBlock& block, const PanelProduct& product
 std::vector<ValueId> Lowerer::right_vectors(const PanelBlock& block, const PanelProduct& product,
                                             const PanelStore& s, const PanelTile& tile,
                                             ValueId step, bool copies, BlockId body) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   std::vector<ValueId> right;
   const ValueId panel = b_.mul(tile.column, b_.index(product.steps_block()));
   const ValueId place = b_.add(panel, b_.mul(step, b_.index(p.tile_columns())));
@@ -283,7 +283,7 @@ std::vector<ValueId> Lowerer::right_vectors(const PanelBlock& block, const Panel
 std::vector<ValueId> Lowerer::left_numbers(const PanelBlock& block, const PanelProduct& product,
                                            const PanelStore& s, const PanelTile& tile, ValueId step,
                                            BlockId body) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const ValueId depth = b_.mul(step, b_.index(product.pack()));
   std::vector<ValueId> left;
   if (p.reads_left) {
@@ -310,7 +310,7 @@ std::vector<ValueId> Lowerer::left_numbers(const PanelBlock& block, const PanelP
 /// added in order, whatever the blocks: bits depend on neither threads nor schedules.
 void Lowerer::start_tile(const PanelProduct& product, const PanelStore& s, const PanelTile& tile,
                          BlockId block) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const Type type{product.reduce->dtype, p.lanes};
   for (const uint32_t reg : s.registers) b_.assign(block, reg, b_.constant(type, 0));
   if (!product.is_single) {

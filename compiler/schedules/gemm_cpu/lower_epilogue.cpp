@@ -20,7 +20,7 @@ bool has_load(const Node* root) {
 }  // namespace
 
 void Lowerer::keep_sums(const PanelStore& s, const PanelTile& tile, BlockId block) {
-  const int64_t lanes = schedule_.panels->lanes;
+  const int64_t lanes = schedule_.panels()->lanes;
   for (size_t i = 0; i < s.registers.size(); ++i)
     b_.local_store(block, s.sums, b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * lanes)),
                    b_.read(block, s.registers[i]));
@@ -28,7 +28,7 @@ void Lowerer::keep_sums(const PanelStore& s, const PanelTile& tile, BlockId bloc
 
 /// The places of a tile's results on their way while its sums are made.
 void Lowerer::prefetch_results(const PanelBlock& block, const PanelTile& tile, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const uint32_t column = number_of(p.column);
   const Builder::Loop rows = b_.open_loop(parent);
   const ValueId at = b_.add(b_.add(block.row, tile.row), rows.index);
@@ -49,7 +49,7 @@ void Lowerer::prefetch_results(const PanelBlock& block, const PanelTile& tile, B
 
 /// Whether the rest of the kernel may be written out for every vector of a tile.
 bool Lowerer::is_rest_short() const {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   if (!p.row) return false;
   std::vector<const Node*> roots;
   for (const ir::Store& s : kernel_.stores) {
@@ -72,7 +72,7 @@ bool Lowerer::is_rest_short() const {
 /// by way of scratch.
 void Lowerer::finish_tile(const PanelBlock& block, const std::vector<PanelStore>& stores,
                           const std::vector<ValueId>& sums, const PanelTile& tile, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const auto through_scratch = [&](BlockId at) {
     keep_sums(stores.back(), tile, at);
     const ValueId rows = b_.index(p.rows);
@@ -97,7 +97,7 @@ void Lowerer::finish_tile(const PanelBlock& block, const std::vector<PanelStore>
 void Lowerer::store_registers(const PanelBlock& block, const std::vector<PanelStore>& stores,
                               const std::vector<ValueId>& sums, const PanelTile& tile,
                               BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const ValueId row = b_.add(block.row, tile.row);
   const ValueId column = b_.add(block.column, tile.column);
   const Instances rows = bind_axis({block.env}, p.row, row, parent, 1, p.rows, 1);
@@ -122,7 +122,7 @@ void Lowerer::store_registers(const PanelBlock& block, const std::vector<PanelSt
 void Lowerer::store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
                            const std::vector<ValueId>& sums, const PanelTile& tile, ValueId begin,
                            ValueId end, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   split_edge(tile.column, block, parent, [&](BlockId inside, bool is_edge) {
     const Builder::Loop rows = b_.open_loop(inside);
     Env env = block.env;

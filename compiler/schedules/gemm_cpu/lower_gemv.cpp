@@ -5,7 +5,7 @@ namespace bm::compiler {
 
 /// Few rows: sums of all columns of the block in scratch, a few depths added at a time.
 void Lowerer::lower_strips(PanelBlock& block, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   block.row = b_.index(0);
   std::vector<PanelStore> stores(p.products.size());
   for (size_t i = 0; i < p.products.size(); ++i) {
@@ -31,7 +31,7 @@ void Lowerer::lower_strips(PanelBlock& block, BlockId parent) {
 
 void Lowerer::add_strip(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                         ValueId begin, ValueId end, uint32_t depths, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const Builder::Loop depth = b_.open_loop(parent);
   const Instances along =
       bind_axis({block.env}, product.left_depth, depth.index, depth.body, 1, depths, 1);

@@ -52,7 +52,7 @@ ValueId Lowerer::place_in_word(ValueId v, ValueId amount) {
 
 /// Of columns in lanes, or of one column.
 void Lowerer::copy_words(const PanelCopyState& state, const Instances& columns, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const int64_t pack = state.product.pack();
   const uint32_t number =
       number_of(state.value == state.product.edge_right ? p.edge_column : p.column);
@@ -86,7 +86,7 @@ void Lowerer::copy_words(const PanelCopyState& state, const Instances& columns, 
 /// The word that the depth ends in: what is beyond counts as zero.
 void Lowerer::copy_last_word(const PanelCopyState& state, const Instances& columns, uint32_t lanes,
                              ValueId step, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const int64_t pack = state.product.pack();
   const BlockId block = b_.open_block(parent);
   const ValueId first = b_.mul(step, b_.index(pack));
@@ -118,7 +118,7 @@ void Lowerer::copy_last_word(const PanelCopyState& state, const Instances& colum
 /// that is left over.
 ValueId Lowerer::transpose_words(const PanelCopyState& state, const Instances& columns,
                                  BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const uint32_t lanes = p.lanes;
   const int64_t deep = int64_t{lanes} * state.product.pack();
   const Node* load = state.value;
@@ -151,7 +151,7 @@ ValueId Lowerer::transpose_words(const PanelCopyState& state, const Instances& c
 /// What PanelDot::flips_left adds to every column of a panel.
 void Lowerer::sum_panel(const PanelProduct& product, const PanelStore& s, ValueId column,
                         ValueId trips, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const Type type{product.reduce->dtype, p.lanes};
   const ValueId panel = b_.mul(column, b_.index(product.steps_block()));
   std::vector<uint32_t> sums;

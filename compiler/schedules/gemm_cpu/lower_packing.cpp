@@ -19,7 +19,7 @@ constexpr int64_t kFarRow = 512;
 /// Panels of tile_columns() columns, depth by depth.
 void Lowerer::copy_right(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                          ValueId first, ValueId trips, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   if (product.copies_along && has_whole_tiles()) return;
   const Builder::Loop tiles = b_.open_loop(parent);
   const ValueId panel = b_.mul(tiles.index, b_.index(product.steps_block()));
@@ -73,7 +73,7 @@ void Lowerer::copy_depth(const PanelCopyState& state, const Instances& columns, 
     one.panel = b_.add(state.panel, loop.index);
     const ValueId at = b_.add(state.column, loop.index);
     const uint32_t binding = make_bindings(at, loop.body, 0, 1, 0);
-    copy(one, {bound(columns[0], schedule_.panels->column, binding)}, loop.body);
+    copy(one, {bound(columns[0], schedule_.panels()->column, binding)}, loop.body);
     return b_.close_loop(loop, b_.index(0), state.width, 1);
   }
   const Node* range = state.product.right_depth[level];
@@ -89,7 +89,7 @@ void Lowerer::copy_depth(const PanelCopyState& state, const Instances& columns, 
 
 void Lowerer::copy_lines(const PanelCopyState& state, const Instances& columns, BlockId parent,
                          ValueId inner) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const uint32_t number =
       number_of(state.value == state.product.edge_right ? p.edge_column : p.column);
   const uint32_t lanes = bindings_[columns[0][number]].lanes;
@@ -147,7 +147,7 @@ void Lowerer::prefetch_rows_ahead(const Node* value, const Instances& all, const
 /// of this one's row, and each is asked for as this one's depth goes by.
 void Lowerer::prefetch_left(const PanelBlock& block, const PanelProduct& product,
                             const PanelTile& tile, ValueId step, BlockId body) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   if (!p.row || p.is_turned || product.left_lanes == 1) return;
   const int64_t tiles = p.column_block / p.tile_columns();
   const int64_t each = (p.rows + tiles - 1) / tiles;
@@ -174,7 +174,7 @@ void Lowerer::copy_left(const PanelBlock& block, const PanelProduct& product, co
                         BlockId parent) {
   const Builder::Loop rows = b_.open_loop(parent);
   const ValueId at = b_.add(b_.add(block.row, row), rows.index);
-  const Env env = bound(block.env, schedule_.panels->row, make_bindings(at, rows.body, 0, 1, 0));
+  const Env env = bound(block.env, schedule_.panels()->row, make_bindings(at, rows.body, 0, 1, 0));
   const ValueId start = b_.mul(first, b_.index(product.inner));
   const ValueId line = b_.mul(rows.index, b_.index(s.row_step));
   const auto run = [&](ValueId begin, ValueId end, uint32_t lanes) {

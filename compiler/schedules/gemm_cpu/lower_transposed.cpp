@@ -18,7 +18,7 @@ constexpr int64_t kTrip = 4;
 /// Arrays in scratch. Steps of an odd number of vectors: those of a power of two would share few
 /// sets of a cache.
 void Lowerer::place_turned(const PanelProduct& product, PanelStore* s) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   // Vectors may begin at the last row of a tile or a line.
   const int64_t vectors = (p.row_block + p.lanes - 1) / p.lanes + 1;
   s->row_step = (vectors | 1) * p.lanes;
@@ -50,7 +50,7 @@ void Lowerer::copy_turned(const PanelBlock& block, const PanelProduct& product, 
 
 void Lowerer::copy_line(const TurnedCopy& copy, const Env& env, ValueId begin, ValueId count,
                         BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const auto run = [&](ValueId from, ValueId to, uint32_t vectors) {
     const Builder::Loop loop = b_.open_loop(parent);
     const ValueId base = b_.add(begin, loop.index);
@@ -78,7 +78,7 @@ void Lowerer::copy_line(const TurnedCopy& copy, const Env& env, ValueId begin, V
 /// Inner loops of the depth first: gates that only depend on them stay out of the first one.
 void Lowerer::copy_steps(const TurnedCopy& copy, const Instances& vectors, size_t level,
                          ValueId inner, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const PanelProduct& product = copy.product;
   if (level < product.line_depth.size()) {
     const Node* range = product.line_depth[level];
@@ -117,7 +117,7 @@ void Lowerer::copy_steps(const TurnedCopy& copy, const Instances& vectors, size_
 /// asked for.
 void Lowerer::multiply_turned(const PanelBlock& block, const PanelStore& s,
                               const PanelProduct& product, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const ValueId extent = emit(product.right_depth[0]->src[0], block.env);
   const Builder::Loop depth = b_.open_loop(parent);
   const std::array sizes{b_.sub(extent, depth.index), b_.index(product.block)};
@@ -156,7 +156,7 @@ void Lowerer::multiply_turned(const PanelBlock& block, const PanelStore& s,
 /// the next depth. The tiles of all rows share the asking, line by line in turn.
 void Lowerer::look_ahead(const PanelBlock& block, const PanelProduct& product, ValueId rows,
                          ValueId trips, PanelTile* tile) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const ValueId next = b_.add(tile->column, b_.index(p.tile_columns()));
   const ValueId is_last = b_.raw(Op::kNot, DType::kBool, {b_.lt(next, block.columns)});
   const std::array columns{is_last, b_.index(0), next},
@@ -191,7 +191,7 @@ void Lowerer::prefetch_panel(const PanelProduct& product, const PanelTile& tile,
 /// The sums of a tile, row by row, to where those of its columns are. What lies beyond its rows is
 /// overwritten by the next tile.
 void Lowerer::turn_tile(const PanelStore& s, const PanelTile& tile, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const auto load = [&](uint32_t row, uint32_t vector) {
     const int64_t at = int64_t{row} * p.tile_columns() + int64_t{vector} * p.lanes;
     return b_.local_load(parent, s.sums, b_.add(tile.sums, b_.index(at)), p.lanes);
@@ -214,7 +214,7 @@ void Lowerer::turn_tile(const PanelStore& s, const PanelTile& tile, BlockId pare
 /// The rest of the kernel for a block, column by column.
 void Lowerer::store_turned(const PanelBlock& block, const std::vector<PanelStore>& stores,
                            BlockId parent) {
-  const PanelPlan& p = *schedule_.panels;
+  const PanelPlan& p = *schedule_.panels();
   const Builder::Loop columns = b_.open_loop(parent);
   const ValueId column = b_.add(block.column, columns.index);
   const Env env = bound(block.env, p.column, make_bindings(column, columns.body, 0, 1, 0));

@@ -312,7 +312,7 @@ class PanelScheduler {
     const double columns = std::min(extent(plan_.column), static_cast<double>(plan_.column_block));
     s.work_per_block =
         static_cast<uint64_t>(std::min(2 * rows * columns * depth / kOperationsPerWork, 1e18));
-    s.panels = std::make_shared<const PanelPlan>(std::move(plan_));
+    s.plan = std::make_shared<const PanelPlan>(std::move(plan_));
     return s;
   }
 

@@ -169,7 +169,7 @@ std::optional<PackedKernel> pack_right(const ir::KernelIr& kernel, const TargetI
   const auto schedule =
       make_panel_schedule(kernel, target, units, {.has_strips = false, .is_packed = is_packed});
   if (!schedule) return std::nullopt;
-  const PanelPlan& plan = *schedule->panels;
+  const PanelPlan& plan = *schedule->panels();
   if (plan.is_strip || (plan.products.size() != 1 && !plan.is_turned)) return std::nullopt;
   if (is_packed ? !plan.is_turned : !plan.is_copying_dear) return std::nullopt;
   for (const PanelProduct& product : plan.products) {

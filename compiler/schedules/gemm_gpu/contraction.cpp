@@ -79,7 +79,7 @@ std::optional<Schedule> matrix_schedule(const ir::KernelIr& kernel, const Target
   if (most > static_cast<double>(target.max_groups[0])) return std::nullopt;
   s.grid_loops = static_cast<uint32_t>(s.loops.size());
   s.work_per_block = static_cast<uint64_t>(p.down() * p.across() * p.depth->src[0]->imm);
-  s.matrix = p;
+  s.plan = p;
   return s;
 }
 

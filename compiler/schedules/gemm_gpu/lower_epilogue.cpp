@@ -24,7 +24,7 @@ bool has_loads(const Node* n, const Node* product, std::unordered_set<const Node
 /// Rows and columns of this work-item's sums. Where tiles reach beyond the results and something
 /// else is loaded, the last row or column stands for those that are not there.
 void Lowerer::bind_results(Tile* tile, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   std::unordered_set<const Node*> seen;
   const bool must_stay = std::ranges::any_of(kernel_.stores, [&](const ir::Store& s) {
     return has_loads(s.value, p.reduce, &seen) || has_loads(s.gate, p.reduce, &seen);
@@ -67,7 +67,7 @@ void Lowerer::bind_results(Tile* tile, BlockId block) {
 
 /// Whether neighbouring columns are neighbours in memory, from an even element on.
 bool Lowerer::has_pairs(const ir::Store& store) const {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const Node* range = p.right.along;
   if (store.gate || range->src[0]->imm % kPair != 0) return false;
   const ir::Linear index = ir::linear(store.index);
@@ -82,7 +82,7 @@ bool Lowerer::has_pairs(const ir::Store& store) const {
 }
 
 void Lowerer::store_results(Tile* of, BlockId block, bool is_aligned) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   // Whatever is computed here stays behind the product, where registers are free again.
   const auto memo = memo_;
   const BlockId floor = b_.set_floor(block);

@@ -34,7 +34,7 @@ bool is_uneven(const Node* range, int64_t step) { return range->src[0]->imm % st
 
 /// First byte of the stage that trip `trip` of the loop over depth uses.
 ValueId Lowerer::stage_start(ValueId trip) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const ValueId stage = divide_index(Op::kMod, trip, b_.index(p.pipe->stages), true);
   return b_.mul(stage, b_.index(p.stage_bytes()));
 }
@@ -43,7 +43,7 @@ ValueId Lowerer::stage_start(ValueId trip) {
 /// a line.
 void Lowerer::copy_operand(const Pipe& pipe, const MatrixOperand& o, ValueId trip, ValueId at,
                            BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const bool is_left = &o == &p.left;
   const int64_t lines = is_left ? p.down() : p.across(), at_once = schedule_.block / kPieces;
   const ValueId item = b_.item();
@@ -82,14 +82,14 @@ void Lowerer::copy_operand(const Pipe& pipe, const MatrixOperand& o, ValueId tri
 }
 
 void Lowerer::copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   copy_operand(pipe, p.left, trip, stage, block);
   copy_operand(pipe, p.right, trip, b_.add(stage, b_.index(p.down() * kLine)), block);
 }
 
 /// The stage that will be multiplied `ahead` trips later, if there is one.
 void Lowerer::copy_ahead(const Pipe& pipe, ValueId trip, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const int64_t trips = (p.depth->src[0]->imm + p.stage_depth() - 1) / p.stage_depth();
   const ValueId next = b_.add(trip, b_.index(p.pipe->ahead));
   const ValueId has_next = b_.lt(next, b_.index(trips));
@@ -104,7 +104,7 @@ void Lowerer::copy_ahead(const Pipe& pipe, ValueId trip, BlockId block) {
 /// one fragment for every 16 rows or columns of the sub-group.
 std::vector<ValueId> Lowerer::fragment_places(const Pipe& pipe, const MatrixOperand& o,
                                               uint32_t step, ValueId stage) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const bool is_left = &o == &p.left;
   const ValueId own = is_left ? pipe.tile.own_row : pipe.tile.own_column;
   const ValueId lane = b_.bit_and(b_.item(), b_.index(p.sub_group - 1));
@@ -145,7 +145,7 @@ std::vector<ValueId> Lowerer::fragment_places(const Pipe& pipe, const MatrixOper
 
 /// By instructions on registers, from fragments of 16 rows or columns.
 void Lowerer::multiply_stage(const Pipe& pipe, ValueId stage, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const uint32_t each = p.info.words();
   for (uint32_t step = 0; step < kSteps; ++step) {
     const auto load = [&](const MatrixOperand& o) {
@@ -171,7 +171,7 @@ void Lowerer::multiply_stage(const Pipe& pipe, ValueId stage, BlockId block) {
 
 /// By instructions that read local memory. Four sub-groups have 64 rows and all columns.
 void Lowerer::multiply_group_stage(const Pipe& pipe, ValueId stage, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const int64_t panel = panel_lines(p) * kLine;
   const int64_t items = int64_t{p.sub_group} * p.info.sub_groups;
   const ValueId number = b_.shr(b_.item(), std::countr_zero(static_cast<uint64_t>(items)));
@@ -194,7 +194,7 @@ void Lowerer::multiply_group_stage(const Pipe& pipe, ValueId stage, BlockId bloc
 }
 
 void Lowerer::run_pipe(const Pipe& pipe) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const bool is_async = pipe.copy == CopyKind::kAsync, is_group = p.info.sub_groups > 1;
   const int64_t trips = (p.depth->src[0]->imm + p.stage_depth() - 1) / p.stage_depth();
   for (int64_t stage = 0; stage < p.pipe->ahead; ++stage) {
@@ -227,7 +227,7 @@ void Lowerer::run_pipe(const Pipe& pipe) {
 }
 
 void Lowerer::lower_pipe(BlockId root) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const uint64_t bytes = uint64_t{p.stage_bytes()} * p.pipe->stages;
   const uint32_t array = b_.add_local(DType::kU8, bytes);
   program_.locals[array].alignment = kAlignment;

@@ -30,7 +30,7 @@ ValueId Lowerer::next_digit(ValueId* rest, ValueId count, bool is_last) {
 }
 
 Lowerer::Tile Lowerer::place_tile(ValueId group, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const int64_t rows = p.groups_down(), columns = p.groups_across();
   Tile tile;
   tile.env = Env(ranges_.size(), 0);
@@ -67,7 +67,7 @@ Lowerer::Tile Lowerer::place_tile(ValueId group, BlockId block) {
 }
 
 void Lowerer::bind_tile(Tile* tile, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   // Bindings of slots, one after the other from where this work-item starts.
   const auto bind = [&](ValueId base, int64_t offset, uint32_t* origin) {
     const uint32_t made = make_bindings(base, block, offset, 1, *origin);
@@ -105,7 +105,7 @@ void Lowerer::bind_tile(Tile* tile, BlockId block) {
 }
 
 void Lowerer::clear_sums(Tile* tile, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const Type type{p.info.sum, 1};
   for (uint32_t i = 0; i < p.left.slots / p.info.left_slots * p.right.slots; ++i)
     for (uint32_t c = 0; c < p.info.sums; ++c) {
@@ -121,7 +121,7 @@ std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
                                                      const Env& env, ValueId depth, int64_t offset,
                                                      BlockId block, bool is_aligned) {
   const auto param = static_cast<int>(o.load->imm);
-  const Node* range = schedule_.matrix->depth;
+  const Node* range = schedule_.matrix()->depth;
   const uint32_t per_load = o.per_load(), per_word = per_load / 4;
   const uint32_t count = o.is_deep ? 4 : o.together() / per_word;
   const auto load = [&](uint32_t slot, uint32_t at) {
@@ -168,7 +168,7 @@ std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
 void Lowerer::issue_products(const Tile& tile, BlockId block,
                              const std::vector<std::vector<ValueId>>& left,
                              const std::vector<std::vector<ValueId>>& right) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   const uint32_t each = p.info.words(), together = p.info.left_slots;
   for (uint32_t w = 0; w < 4 * p.chunks; w += each)
     for (uint32_t i = 0; i < p.left.slots / together; ++i)
@@ -183,7 +183,7 @@ void Lowerer::issue_products(const Tile& tile, BlockId block,
 }
 
 void Lowerer::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   struct Open {
     Builder::Loop loop;
     ValueId end;
@@ -219,7 +219,7 @@ void Lowerer::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
 }
 
 void Lowerer::store_tile(const Tile& tile, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   Instances instances;
   const auto keep = [&](uint32_t i, uint32_t j, uint32_t s) {
     const Env row = bound(tile.env, p.left.along, tile.out_rows[i][s]);
@@ -236,7 +236,7 @@ void Lowerer::store_tile(const Tile& tile, BlockId block) {
 }
 
 void Lowerer::lower_matrix(BlockId root) {
-  const MatrixPlan& p = *schedule_.matrix;
+  const MatrixPlan& p = *schedule_.matrix();
   if (p.pipe) return lower_pipe(root);
   const Builder::Loop groups = b_.open_loop(root, LoopKind::kGroup);
   Tile tile = place_tile(groups.index, groups.body);

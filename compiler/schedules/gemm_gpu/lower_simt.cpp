@@ -31,7 +31,7 @@ int64_t spread_out(const StagedOperand& o, uint32_t i) {
 }  // namespace
 
 Lowerer::Staged Lowerer::place_staged(ValueId group, BlockId block) {
-  const StagedPlan& p = *schedule_.staged;
+  const StagedPlan& p = *schedule_.staged();
   Staged s;
   s.env = Env(ranges_.size(), 0);
   ValueId rest = group;
@@ -79,7 +79,7 @@ Lowerer::Staged Lowerer::place_staged(ValueId group, BlockId block) {
 std::vector<std::pair<ValueId, ValueId>> Lowerer::staged_share(const StagedOperand& o,
                                                                ValueId first, const Env& env,
                                                                ValueId depth, BlockId block) {
-  const StagedPlan& p = *schedule_.staged;
+  const StagedPlan& p = *schedule_.staged();
   const uint32_t items = p.items();
   // Element e = item + n·items of the factor, counted along `inner` first.
   const uint32_t inner = o.is_deep ? p.steps : o.tile;
@@ -108,7 +108,7 @@ std::vector<std::pair<ValueId, ValueId>> Lowerer::staged_share(const StagedOpera
 }
 
 void Lowerer::multiply_staged(const Staged& s, BlockId block) {
-  const StagedPlan& p = *schedule_.staged;
+  const StagedPlan& p = *schedule_.staged();
   const uint32_t width = quad(p.reduce);
   std::vector<ValueId> sums;
   for (const uint32_t reg : s.sums) sums.push_back(b_.read(block, reg));
@@ -135,7 +135,7 @@ void Lowerer::multiply_staged(const Staged& s, BlockId block) {
 }
 
 void Lowerer::lower_staged(BlockId root) {
-  const StagedPlan& p = *schedule_.staged;
+  const StagedPlan& p = *schedule_.staged();
   const Builder::Loop groups = b_.open_loop(root, LoopKind::kGroup);
   const Staged s = place_staged(groups.index, groups.body);
   struct Open {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "compiler/schedules/gemm_gpu/contraction.h"
+#include "compiler/schedules/gemm_gpu/knobs.h"
 
 namespace bm::compiler {
 namespace {
@@ -140,7 +141,9 @@ class PipeScheduler {
         bytes > target_.pipe.group_memory_bytes ||
         (model_.output_nodes() + 1) * sums(p) > kMostEpilogue)
       return;
-    const double cost = time(p);
+    const double cost =
+        time(p) *
+        asked_factor(limits_.knobs, {.m = p.down(), .n = p.across(), .stages = p.pipe->stages});
     if (best_ && cost >= least_ * 0.99) return;
     best_ = p;
     least_ = cost;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "compiler/schedules/gemm_gpu/contraction.h"
+#include "compiler/schedules/gemm_gpu/knobs.h"
 
 namespace bm::compiler {
 namespace {
@@ -110,7 +111,9 @@ class MatrixScheduler {
         p.sub_group * p.tiles_down * p.tiles_across > target_.max_block ||
         (model_.output_nodes() + 1) * sums > kMostEpilogue)
       return;
-    const double cost = time(p, sums);
+    const double cost =
+        time(p, sums) *
+        asked_factor(limits_.knobs, {.m = p.down(), .n = p.across(), .k = p.trip()});
     if (best_ && cost >= least_ * 0.99) return;
     best_ = p;
     least_ = cost;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "compiler/analysis/cost.h"
+#include "compiler/schedules/gemm_gpu/knobs.h"
 #include "compiler/schedules/schedule.h"
 
 namespace bm::compiler {
@@ -17,6 +18,8 @@ using ir::Op;
 
 /// Work-items that one compute unit runs side by side.
 constexpr double kItemsPerUnit = 1024;
+/// Fewer leave a unit's schedulers idle; with several sums each, so many fill it to this share.
+constexpr double kFewestItems = 64, kLeastFilling = 1.0 / 8;
 /// Of one trip of a loop that loads its factors where it needs them.
 constexpr double kLoadCost = 2, kTripCost = 3;
 /// Of one element on its way through local memory, besides its computation.
@@ -35,10 +38,13 @@ constexpr std::array kTiles = {
 
 class StagedScheduler {
  public:
-  StagedScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units)
+  StagedScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                  const Knobs* knobs)
       : kernel_(kernel),
         target_(target),
-        slots_(std::max(units, 1u) * kItemsPerUnit),
+        knobs_(knobs),
+        units_(std::max(units, 1u)),
+        slots_(units_ * kItemsPerUnit),
         model_(kernel, target, 1) {}
 
   std::optional<Schedule> run() {
@@ -116,7 +122,8 @@ class StagedScheduler {
         items > target_.max_block || local_bytes(p) > target_.local_memory_bytes ||
         (model_.output_nodes() + 1) * results > kMostEpilogue)
       return;
-    const double cost = time(p);
+    const double cost =
+        time(p) * asked_factor(knobs_, {.m = p.left.tile, .n = p.right.tile, .k = p.steps});
     if (best_ && cost >= least_ * 0.99) return;
     best_ = p;
     least_ = cost;
@@ -127,25 +134,43 @@ class StagedScheduler {
            static_cast<uint64_t>(item_size(p.reduce->dtype));
   }
 
-  /// Per step of depth, in all.
-  double time(const StagedPlan& p) const {
+  /// Of a work-item, per step of depth.
+  static double step_cost(const StagedPlan& p) {
     const double items = p.items(), results = p.left.per_item * p.right.per_item;
-    const double groups = all_results() / (results * items);
     const double loads = (p.left.per_item + p.right.per_item) / 2.0;
     const double staged = (p.left.tile + p.right.tile) * kStageCost / items;
     const double moves = 2 * results / p.steps;
-    return (results + loads + staged + moves) * std::max(1.0, groups * items / slots_);
+    return results + loads + staged + moves;
   }
 
-  /// The same of the best that is done without local memory.
-  double plain_time() const {
-    double least = INFINITY;
-    for (const double t : {1.0, 2.0, 4.0}) {
-      const double items = all_results() / (t * t);
-      least =
-          std::min(least, (t * t + 2 * t * kLoadCost + kTripCost) * std::max(1.0, items / slots_));
-    }
-    return least;
+  /// Per step of depth, in all.
+  double time(const StagedPlan& p) const {
+    const double items = all_results() / (p.left.per_item * p.right.per_item);
+    return step_cost(p) * std::max(1.0, items / slots_);
+  }
+
+  /// Share of the time of a full machine that `items` work-items take. Those with sums of their own
+  /// to go on with fill a unit long before there are kItemsPerUnit of them.
+  double filling(double items, double sums) const {
+    const double least = items >= kFewestItems * units_ ? std::max(2 / sums, kLeastFilling) : 1;
+    return std::max(std::min(least, 1.0), items / slots_);
+  }
+
+  /// Whether the best tile is faster than what is done without local memory.
+  bool is_worth_it() const {
+    if (asks_for_tile(knobs_) && least_ < kNotAsked) return true;
+    const StagedPlan& p = *best_;
+    const double sums = p.left.per_item * p.right.per_item;
+    const double items = all_results() / sums;
+    const bool is_spread = items / p.items() >= units_;  // a group for every unit
+    const double own =
+        step_cost(p) * (is_spread ? filling(items, sums) : std::max(1.0, items / slots_));
+    double plain = INFINITY;
+    for (const double t : {1.0, 2.0, 4.0})
+      plain = std::min(plain, (t * t + 2 * t * kLoadCost + kTripCost) *
+                                  (is_spread ? filling(all_results() / (t * t), t * t)
+                                             : std::max(1.0, all_results() / (t * t) / slots_)));
+    return own < plain;
   }
 
   double all_results() const {
@@ -155,7 +180,7 @@ class StagedScheduler {
   }
 
   std::optional<Schedule> finish() {
-    if (least_ >= plain_time()) return std::nullopt;
+    if (!is_worth_it()) return std::nullopt;
     Schedule s;
     const StagedPlan& p = *best_;
     const int64_t rows = p.left.along->src[0]->imm / p.left.tile;
@@ -177,13 +202,14 @@ class StagedScheduler {
     s.grid_loops = static_cast<uint32_t>(s.loops.size());
     s.work_per_block =
         static_cast<uint64_t>(int64_t{p.left.tile} * p.right.tile * p.depth->src[0]->imm);
-    s.staged = p;
+    s.plan = p;
     return s;
   }
 
   const ir::KernelIr& kernel_;
   const TargetInfo& target_;
-  double slots_;
+  const Knobs* knobs_;
+  double units_, slots_;
   CostModel model_;
   StagedPlan plan_;
   std::optional<StagedPlan> best_;
@@ -195,7 +221,7 @@ class StagedScheduler {
 std::optional<Schedule> make_staged_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                              uint32_t units, ScheduleLimits limits) {
   if (!limits.has_tiles || limits.max_sums < 64) return std::nullopt;
-  return StagedScheduler(kernel, target, units).run();
+  return StagedScheduler(kernel, target, units, limits.knobs).run();
 }
 
 }  // namespace bm::compiler

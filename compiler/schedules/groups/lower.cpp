@@ -87,7 +87,7 @@ void Lowerer::lower_groups(BlockId root) {
     }
     open.push_back({loop, axis, end});
   }
-  if (schedule_.transposed)
+  if (schedule_.transposed())
     lower_transposed(block, instances[0]);
   else
     lower_items(block, std::move(instances), chunk);

@@ -8,7 +8,7 @@ namespace bm::compiler {
 /// Iterations beyond the end neither load nor store.
 void Lowerer::mask_binding(uint32_t binding, const Node* range, const Env& env) {
   const Node* extent = range->src[0];
-  if (extent->is_const() && extent->imm % schedule_.transposed->tile == 0) return;
+  if (extent->is_const() && extent->imm % schedule_.transposed()->tile == 0) return;
   const ValueId end = emit(extent, env);
   const Binding at = bindings_[binding];
   bindings_[binding].mask = b_.lt(b_.add(at.base, b_.index(at.offset)), end);
@@ -27,7 +27,7 @@ ValueId Lowerer::inside(uint64_t mask, const Env& env, ValueId gate) {
 /// What a work-item does of a tile: neighbours along `near` are neighbouring work-items.
 Lowerer::Instances Lowerer::bind_transposed(const Env& env, const Node* near, const Node* far,
                                             BlockId block) {
-  const TransposePlan& p = *schedule_.transposed;
+  const TransposePlan& p = *schedule_.transposed();
   const ValueId item = b_.item();
   const ValueId low = b_.bit_and(item, b_.index(int64_t{p.tile} - 1));
   const ValueId high = b_.shr(item, std::countr_zero(p.tile));
@@ -47,7 +47,7 @@ Lowerer::Instances Lowerer::bind_transposed(const Env& env, const Node* near, co
 }
 
 void Lowerer::lower_transposed(BlockId block, const Env& env) {
-  const TransposePlan& p = *schedule_.transposed;
+  const TransposePlan& p = *schedule_.transposed();
   const ValueId item = b_.item();
   const ValueId low = b_.bit_and(item, b_.index(int64_t{p.tile} - 1));
   const ValueId high = b_.shr(item, std::countr_zero(p.tile));

@@ -320,11 +320,6 @@ void GroupScheduler::merge_all() {
 
 Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                              ScheduleLimits limits) {
-  if (auto pipe = make_pipe_schedule(kernel, target, units, limits)) return std::move(*pipe);
-  if (auto matrix = make_matrix_schedule(kernel, target, units, limits)) return std::move(*matrix);
-  if (auto staged = make_staged_schedule(kernel, target, units, limits)) return std::move(*staged);
-  if (auto turned = make_transpose_schedule(kernel, target, units, limits))
-    return std::move(*turned);
   return GroupScheduler(kernel, target, units, limits).run();
 }
 

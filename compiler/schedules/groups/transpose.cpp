@@ -169,7 +169,7 @@ class TransposeScheduler {
     if (!set_grid(&s)) return std::nullopt;
     const double results = static_cast<double>(best_.tile) * best_.tile;
     s.work_per_block = static_cast<uint64_t>(results * (model_.output_nodes() + 2));
-    s.transposed = best_;
+    s.plan = best_;
     return s;
   }
 

@@ -316,21 +316,8 @@ bool multiply(hal::DimExpr* dim, const Node* extent, int64_t step) {
   return true;
 }
 
-Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
-                       ScheduleLimits limits) {
-  if (target.has_groups) {
-    if (auto attention = make_group_attention_schedule(kernel, target, units))
-      return std::move(*attention);
-    return make_group_schedule(kernel, target, units, limits);
-  }
-  if (auto least = make_least_schedule(kernel, target, units, limits)) return std::move(*least);
-  const bool is_plain = scan_loop(kernel) || (limits.knobs && limits.knobs->get("plain") == 1);
-  if (!is_plain) {
-    if (auto dots = make_dot_schedule(kernel, target, units, limits)) return std::move(*dots);
-    if (auto attention = make_attention_schedule(kernel, target, units, limits))
-      return std::move(*attention);
-    if (auto panels = make_panel_schedule(kernel, target, units, limits)) return std::move(*panels);
-  }
+Schedule make_loop_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                            ScheduleLimits limits) {
   return Scheduler(kernel, target, units, limits).run();
 }
 
