@@ -10,11 +10,12 @@
 #include <xxhash.h>
 
 #include "compiler/bundle.h"
-#include "compiler/codegen/checks.h"
-#include "compiler/codegen/lower.h"
-#include "compiler/codegen/target.h"
-#include "compiler/opt/attention.h"
-#include "compiler/opt/schedule.h"
+#include "compiler/codegen_version.h"
+#include "compiler/program/checks.h"
+#include "compiler/lowering/lower.h"
+#include "compiler/targets/target.h"
+#include "compiler/schedules/attention/attention_plan.h"
+#include "compiler/schedules/schedule.h"
 #include "compiler/render/render.h"
 #include "compiler/toolchain/comgr.h"
 #include "compiler/toolchain/cuda_disassembler.h"
@@ -32,8 +33,6 @@
 namespace bm::compiler {
 namespace {
 
-/// Raise whenever the same kernel would be compiled to different code.
-constexpr int kCodegenVersion = 25;
 constexpr std::string_view kCacheKind = "kernel";
 
 /// Programs beyond this size take LLVM more than about 0.1 s; they are lowered again with less
@@ -166,13 +165,13 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, Rende
   Stages s;
   for (ScheduleLimits limits : kLimits) {
     limits.knobs = knobs.empty() ? nullptr : &knobs;
-    const bool is_same = limits.max_sums < ScheduleLimits{}.max_sums && !s.schedule.matrix;
+    const bool is_same = limits.max_sums < ScheduleLimits{}.max_sums && !s.schedule.matrix();
     if (is_same && !s.program.values.empty()) continue;
     s.schedule = make_schedule(kernel, target, arch.units, limits);
     s.program = BM_TRY(lower(kernel, s.schedule, target));
     // Without its tiles attention would make every score many times.
-    if (s.schedule.group_attention ||
-        s.program.values.size() <= (s.schedule.matrix ? kMaxMatrixValues : kMaxValues))
+    if (s.schedule.group_attention() ||
+        s.program.values.size() <= (s.schedule.matrix() ? kMaxMatrixValues : kMaxValues))
       break;
   }
   BM_TRY(check_program(s.program, target, arch));
@@ -276,9 +275,9 @@ std::string toolkit(Renderer renderer) {
 /// The version of LLVM or clang is left out on purpose: an object of an older one is as right, and
 /// a start from a full cache must not need a compiler at all.
 std::string cache_key(const ir::KernelIr& kernel, const hal::Arch& arch, Renderer renderer) {
-  return fmt::format("{}\n{}\n{}{}{}\n{}\n{}", kCodegenVersion, arch.key(), renderer_name(renderer),
-                     toolkit(renderer), is_checked(arch) ? " checked" : "", kernel.name,
-                     ir::serialize(kernel));
+  return fmt::format("{}\n{}\n{}{}{}\n{}\n{}", BM_CODEGEN_VERSION, arch.key(),
+                     renderer_name(renderer), toolkit(renderer), is_checked(arch) ? " checked" : "",
+                     kernel.name, ir::serialize(kernel));
 }
 
 std::string id_of(const std::string& key) {

@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "compiler/ir/linear.h"
-#include "compiler/opt/unify.h"
+#include "compiler/analysis/unify.h"
 #include "tensor/reshape.h"
 
 namespace bm {

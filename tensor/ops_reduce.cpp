@@ -1,5 +1,5 @@
 // Reductions, and scans built from them.
-#include "compiler/codegen/target.h"
+#include "compiler/targets/target.h"
 #include "tensor/ops_internal.h"
 
 namespace bm {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "compiler/opt/pack_constants.h"
+#include "compiler/schedules/gemm_cpu/prepack.h"
 #include "tensor/exception.h"
 
 namespace bm {

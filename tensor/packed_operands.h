@@ -1,6 +1,6 @@
 #pragma once
 // Operands that a captured program multiplies with and never writes, packed once; see
-// compiler/opt/pack_constants.h.
+// compiler/schedules/gemm_cpu/prepack.h.
 
 #include <map>
 #include <span>

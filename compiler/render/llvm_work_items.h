@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/codegen/narrow.h"
+#include "compiler/program/narrow.h"
 #include "compiler/render/llvm_text.h"
 
 namespace bm::compiler {

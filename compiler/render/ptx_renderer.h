@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "compiler/codegen/target.h"
+#include "compiler/targets/target.h"
 #include "compiler/render/ptx_text.h"
 #include "compiler/render/ptx_values.h"
 

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "compiler/codegen/program.h"
+#include "compiler/program/program.h"
 
 namespace bm::compiler::ptx {
 

@@ -1,6 +1,6 @@
 #include "compiler/render/ptx_values.h"
 
-#include "compiler/codegen/narrow.h"
+#include "compiler/program/narrow.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler::ptx {

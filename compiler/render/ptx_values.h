@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "compiler/codegen/program.h"
+#include "compiler/program/program.h"
 #include "compiler/render/ptx_text.h"
 
 namespace bm::compiler::ptx {

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "compiler/codegen/program.h"
-#include "compiler/codegen/target.h"
+#include "compiler/program/program.h"
+#include "compiler/targets/target.h"
 
 namespace bm::compiler {
 

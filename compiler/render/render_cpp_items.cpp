@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "compiler/codegen/narrow.h"
+#include "compiler/program/narrow.h"
 
 namespace bm::compiler {
 

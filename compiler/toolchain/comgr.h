@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/codegen/target.h"
+#include "compiler/targets/target.h"
 #include "runtime/base/result.h"
 
 namespace bm::compiler {

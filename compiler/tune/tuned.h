@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "compiler/opt/knobs.h"
+#include "compiler/tune/knobs.h"
 
 namespace bm::compiler {
 

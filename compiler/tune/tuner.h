@@ -5,7 +5,7 @@
 #include <functional>
 #include <string_view>
 
-#include "compiler/opt/knobs.h"
+#include "compiler/tune/knobs.h"
 #include "runtime/hal/arch.h"
 #include "runtime/hal/program.h"
 

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""No fact of a machine outside the targets' facts (compiler/codegen/target.*, hal::Arch).
+"""No fact of a machine outside the targets' facts (compiler/targets, hal::Arch).
 
 usage: machine_constants.py [ROOT]     prints file:line and what is wrong; exit 1 if there is any
 
-Looks at the passes: compiler/opt, compiler/codegen and tensor. Sizes of caches, widths of vectors,
+Looks at the passes: the folders of the compiler named below, and tensor. Sizes of caches, widths of vectors,
 names of instruction sets and counts of cores come from TargetInfo there.
 """
 import os
 import re
 import sys
 
-FOLDERS = ["compiler/opt", "compiler/codegen", "compiler/tune", "tensor"]
-FACTS = {"compiler/codegen/target.cpp", "compiler/codegen/target.h", "compiler/codegen/target_amd.cpp"}
+FOLDERS = ["compiler/analysis", "compiler/lowering", "compiler/program", "compiler/schedules",
+           "compiler/tune", "tensor"]
+FACTS = {"compiler/targets/target.cpp", "compiler/targets/target.h", "compiler/targets/target_amd.cpp"}
 
 RULES = [
     (re.compile(r"avx\d*|\bsse\d\w*|\b[xyz]mm\d*\b|\bvnni\b|__builtin_(cpu|ia32)\w*", re.I),
@@ -27,8 +28,8 @@ RULES = [
 # File and rule that are right as they are, with the reason.
 EXCEPTIONS = {
     ("tensor/programs.cpp", "count of cores"): "threads of the compiler, not of kernels",
-    ("compiler/codegen/legalize.cpp", "size of a memory"): "exponents of floats",
-    ("compiler/opt/schedule_matrix.cpp", "size of a memory"):
+    ("compiler/program/legalize.cpp", "size of a memory"): "exponents of floats",
+    ("compiler/schedules/gemm_gpu/plan_register.cpp", "size of a memory"):
         "registers of a multiprocessor, equal on all of NVIDIA's",
 }
 

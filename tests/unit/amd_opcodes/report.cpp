@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "compiler/codegen/target.h"
+#include "compiler/targets/target.h"
 #include "compiler/toolchain/toolchain.h"
 #include "runtime/base/elf.h"
 #include "tests/sim/amd/exec/interpreter.h"

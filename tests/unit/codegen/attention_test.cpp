@@ -1,6 +1,6 @@
 // Attention in tiles of queries and keys, against the reference interpreter: any heads, masks,
 // groups, lengths and types.
-#include "compiler/opt/attention.h"
+#include "compiler/schedules/attention/attention_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-#include "compiler/codegen/evaluate.h"
+#include "compiler/ir/evaluate.h"
 #include "runtime/base/half.h"
 #include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"

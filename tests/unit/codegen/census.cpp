@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "compiler/codegen/program.h"
-#include "compiler/opt/attention.h"
-#include "compiler/opt/panels.h"
-#include "compiler/opt/schedule.h"
+#include "compiler/program/program.h"
+#include "compiler/schedules/attention/attention_plan.h"
+#include "compiler/schedules/gemm_cpu/gemm_plan.h"
+#include "compiler/schedules/schedule.h"
 
 namespace bm::test {
 namespace {
@@ -26,7 +26,7 @@ struct Kernel {
   const Schedule& s;
   const Program& p;
 
-  bool is_plain() const { return !s.panels && !s.attention && s.dots.empty() && s.block == 0; }
+  bool is_plain() const { return !s.panels() && !s.attention() && s.dots.empty() && s.block == 0; }
   bool has_loop(bool (*is)(const AxisPlan&)) const {
     return std::any_of(s.loops.begin(), s.loops.end(), is);
   }
@@ -40,7 +40,9 @@ struct Kernel {
         if (stmt.kind == compiler::StmtKind::kPrefetch) return true;
     return false;
   }
-  const PanelPlan* panels() const { return s.panels && !s.panels->is_strip ? &*s.panels : nullptr; }
+  const PanelPlan* panels() const {
+    return s.panels() && !s.panels()->is_strip ? s.panels() : nullptr;
+  }
   bool has_product(bool (*is)(const PanelProduct&)) const {
     return panels() && std::any_of(panels()->products.begin(), panels()->products.end(), is);
   }
@@ -123,22 +125,22 @@ constexpr std::array kRows = {
     Row{"dot products of words", Needs::kCpu, [](const Kernel& k) { return !k.s.dots.empty(); }},
     Row{"dot products, a tile of vectors", Needs::kCpu,
         [](const Kernel& k) { return !k.s.dots.empty() && k.s.loops.back().jam > 1; }},
-    Row{"attention", Needs::kCpu, [](const Kernel& k) { return k.s.attention != nullptr; }},
+    Row{"attention", Needs::kCpu, [](const Kernel& k) { return k.s.attention() != nullptr; }},
     Row{"attention, hidden keys", Needs::kCpu,
-        [](const Kernel& k) { return k.s.attention && k.s.attention->parts.hidden_from; }},
+        [](const Kernel& k) { return k.s.attention() && k.s.attention()->parts.hidden_from; }},
     Row{"attention, scores with an edge", Needs::kCpu,
-        [](const Kernel& k) { return k.s.attention && k.s.attention->parts.edge_score; }},
+        [](const Kernel& k) { return k.s.attention() && k.s.attention()->parts.edge_score; }},
     Row{"attention, queries turned at once", Needs::kCpu,
-        [](const Kernel& k) { return k.s.attention && k.s.attention->is_turned_at_once; }},
+        [](const Kernel& k) { return k.s.attention() && k.s.attention()->is_turned_at_once; }},
     Row{"attention, several blocks of keys", Needs::kCpu,
         [](const Kernel& k) {
-          return k.s.attention &&
-                 k.s.attention->parts.key->src[0]->hi > k.s.attention->key_block;
+          return k.s.attention() &&
+                 k.s.attention()->parts.key->src[0]->hi > k.s.attention()->key_block;
         }},
     Row{"attention, several blocks of queries", Needs::kCpu,
         [](const Kernel& k) {
-          return k.s.attention &&
-                 k.s.attention->parts.row->src[0]->hi > k.s.attention->row_block;
+          return k.s.attention() &&
+                 k.s.attention()->parts.row->src[0]->hi > k.s.attention()->row_block;
         }},
     Row{"panels", Needs::kCpu, [](const Kernel& k) { return k.panels() != nullptr; }},
     Row{"panels, the last one cut", Needs::kCpu,
@@ -218,7 +220,7 @@ constexpr std::array kRows = {
           });
         }},
     Row{"few rows, sums in scratch", Needs::kCpu,
-        [](const Kernel& k) { return k.s.panels && k.s.panels->is_strip; }},
+        [](const Kernel& k) { return k.s.panels() && k.s.panels()->is_strip; }},
     Row{"work-groups", Needs::kGroups, [](const Kernel& k) { return k.s.block > 0; }},
     Row{"reduction shared by a group", Needs::kGroups,
         [](const Kernel& k) {
@@ -226,9 +228,9 @@ constexpr std::array kRows = {
                              [](const auto& r) { return r.second.is_shared; });
         }},
     Row{"tiles in local memory", Needs::kGroups,
-        [](const Kernel& k) { return k.s.staged.has_value(); }},
+        [](const Kernel& k) { return k.s.staged() != nullptr; }},
     Row{"matrix instructions", Needs::kMatrix,
-        [](const Kernel& k) { return k.s.matrix.has_value(); }},
+        [](const Kernel& k) { return k.s.matrix() != nullptr; }},
 };
 
 bool can(const Row& row, const compiler::TargetInfo& target) {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/codegen/target.h"
+#include "compiler/targets/target.h"
 #include "compiler/compile.h"
 
 namespace bm::test {

@@ -9,11 +9,11 @@
 #include <array>
 #include <random>
 
-#include "compiler/codegen/checks.h"
-#include "compiler/codegen/evaluate.h"
-#include "compiler/codegen/lower.h"
-#include "compiler/opt/pack_constants.h"
-#include "compiler/opt/unify.h"
+#include "compiler/program/checks.h"
+#include "compiler/ir/evaluate.h"
+#include "compiler/lowering/lower.h"
+#include "compiler/schedules/gemm_cpu/prepack.h"
+#include "compiler/analysis/unify.h"
 #include "compiler/render/render.h"
 #include "compiler/toolchain/toolchain.h"
 #include "runtime/base/env.h"

@@ -3,8 +3,8 @@
 
 #include <array>
 
-#include "compiler/codegen/builder.h"
-#include "compiler/codegen/checks.h"
+#include "compiler/program/builder.h"
+#include "compiler/program/checks.h"
 #include "compiler/render/render.h"
 #include "compiler/toolchain/toolchain.h"
 #include "runtime/base/env.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <thread>
 
-#include "compiler/codegen/evaluate.h"
+#include "compiler/ir/evaluate.h"
 #include "tests/unit/codegen/kernels.h"
 #include "tests/unit/codegen/runner.h"
 

@@ -2,7 +2,7 @@
 // and done by dot products where the layout has words side by side.
 #include <gtest/gtest.h>
 
-#include "compiler/codegen/target.h"
+#include "compiler/targets/target.h"
 #include "tests/unit/codegen/dot_sums.h"
 #include "tests/unit/codegen/runner.h"
 

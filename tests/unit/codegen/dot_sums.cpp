@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compiler/codegen/evaluate.h"
+#include "compiler/ir/evaluate.h"
 
 namespace bm::test {
 

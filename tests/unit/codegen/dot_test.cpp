@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "compiler/codegen/builder.h"
+#include "compiler/program/builder.h"
 #include "compiler/render/render.h"
 #include "compiler/toolchain/toolchain.h"
 #include "drivers/cpu/cpu_info.h"

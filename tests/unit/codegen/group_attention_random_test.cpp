@@ -5,9 +5,9 @@
 #include <cmath>
 #include <random>
 
-#include "compiler/codegen/evaluate.h"
+#include "compiler/ir/evaluate.h"
 #include "compiler/compile.h"
-#include "compiler/opt/attention.h"
+#include "compiler/schedules/attention/attention_plan.h"
 #include "runtime/base/env.h"
 #include "tests/unit/codegen/attention_problem.h"
 #include "tests/unit/codegen/random_kernel.h"

@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "compiler/compile.h"
-#include "compiler/opt/attention.h"
+#include "compiler/schedules/attention/attention_plan.h"
 #include "compiler/toolchain/nvrtc.h"
 #include "runtime/base/env.h"
 #include "tests/unit/codegen/attention_problem.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "compiler/codegen/builder.h"
+#include "compiler/program/builder.h"
 #include "compiler/render/render.h"
 #include "compiler/toolchain/toolchain.h"
 #include "runtime/base/env.h"

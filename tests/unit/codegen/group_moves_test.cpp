@@ -9,9 +9,9 @@
 
 #include <fmt/format.h>
 
-#include "compiler/codegen/evaluate.h"
-#include "compiler/codegen/target.h"
-#include "compiler/opt/schedule.h"
+#include "compiler/ir/evaluate.h"
+#include "compiler/targets/target.h"
+#include "compiler/schedules/schedule.h"
 #include "runtime/base/env.h"
 #include "runtime/base/half.h"
 #include "tests/unit/codegen/kernels.h"

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "compiler/opt/unify.h"
+#include "compiler/analysis/unify.h"
 #include "runtime/base/env.h"
 #include "tests/unit/codegen/kernels.h"
 #include "tests/unit/codegen/ptx_runner.h"

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "compiler/codegen/evaluate.h"
-#include "compiler/codegen/lower.h"
-#include "compiler/codegen/target.h"
-#include "compiler/opt/schedule.h"
+#include "compiler/ir/evaluate.h"
+#include "compiler/lowering/lower.h"
+#include "compiler/targets/target.h"
+#include "compiler/schedules/schedule.h"
 #include "tests/unit/codegen/cl_runner.h"
 #include "tests/unit/codegen/kernels.h"
 #include "tests/unit/codegen/runner.h"

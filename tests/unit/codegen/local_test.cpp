@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "compiler/codegen/builder.h"
+#include "compiler/program/builder.h"
 #include "compiler/render/render.h"
 #include "compiler/toolchain/toolchain.h"
 #include "tests/unit/codegen/runner.h"

@@ -7,7 +7,7 @@
 #include <functional>
 #include <random>
 
-#include "compiler/codegen/evaluate.h"
+#include "compiler/ir/evaluate.h"
 #include "tests/unit/codegen/kernels.h"
 #include "tests/unit/codegen/runner.h"
 

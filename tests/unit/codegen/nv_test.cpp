@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "compiler/codegen/evaluate.h"
-#include "compiler/codegen/target.h"
+#include "compiler/ir/evaluate.h"
+#include "compiler/targets/target.h"
 #include "compiler/ir/number.h"
 #include "compiler/toolchain/cuda_disassembler.h"
 #include "compiler/toolchain/cuda_library.h"

@@ -9,9 +9,9 @@
 #include <random>
 #include <span>
 
-#include "compiler/codegen/evaluate.h"
-#include "compiler/opt/pack_constants.h"
-#include "compiler/opt/panels.h"
+#include "compiler/ir/evaluate.h"
+#include "compiler/schedules/gemm_cpu/prepack.h"
+#include "compiler/schedules/gemm_cpu/gemm_plan.h"
 #include "runtime/base/half.h"
 #include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"
@@ -36,7 +36,7 @@ int64_t panel_cases(uint64_t first, uint64_t count, const hal::Arch& arch, const
     if (!verified) continue;
     const auto schedule = make_panel_schedule(c.kernel, target_info(arch), 2, {});
     if (!schedule) continue;
-    panels += factors == Factors::kAny || schedule->panels->products[0].dot;
+    panels += factors == Factors::kAny || schedule->panels()->products[0].dot;
     std::vector<std::vector<std::byte>> want = c.buffers;
     std::vector<std::span<std::byte>> spans(want.begin(), want.end());
     const Status evaluated = evaluate(c.kernel, spans, c.vars);
@@ -160,7 +160,7 @@ TEST(Panels, PackedOperandsAreReadInPlace) {
     EXPECT_EQ(packed->operand, 2);
     const auto schedule = make_panel_schedule(packed->main, target, 2, {});
     ASSERT_TRUE(schedule);
-    EXPECT_TRUE(schedule->panels->products[0].reads_right);
+    EXPECT_TRUE(schedule->panels()->products[0].reads_right);
     EXPECT_FALSE(pack_constants(packed->main, target, 2, {false, false, true, true}));
     std::vector<std::vector<std::byte>> want;
     for (const ir::Param& p : kernel.params) {
@@ -199,7 +199,7 @@ TEST(Panels, FewRowsReadAMatrixFromMemoryWhereItIs) {
     const ir::KernelIr kernel = product({m, n, k}, DType::kF32, DType::kF32, DType::kF32, false);
     const auto schedule = make_panel_schedule(kernel, target_info(arch), 2, {});
     ASSERT_TRUE(schedule);
-    EXPECT_TRUE(schedule->panels->is_strip);
+    EXPECT_TRUE(schedule->panels()->is_strip);
     std::vector<std::vector<std::byte>> buffers;
     std::vector<std::vector<float>> numbers;
     for (const ir::Param& p : kernel.params) {
@@ -226,7 +226,7 @@ TEST(Panels, FewRowsReadAMatrixFromMemoryWhereItIs) {
       make_panel_schedule(product({60, 300, 300}, DType::kF32, DType::kF32, DType::kF32, false),
                           target_info(arch), 2, {});
   ASSERT_TRUE(many);
-  EXPECT_FALSE(many->panels->is_strip) << "a copy pays";
+  EXPECT_FALSE(many->panels()->is_strip) << "a copy pays";
 }
 
 /// out[i, j] = x[i, j] - Σ_k a·b[k, j], where k is the loop i of the output again, as

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "compiler/codegen/evaluate.h"
+#include "compiler/ir/evaluate.h"
 #include "compiler/ir/number.h"
 #include "runtime/base/half.h"
 #include "tests/unit/codegen/dot_sums.h"

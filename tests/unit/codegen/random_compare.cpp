@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "compiler/codegen/evaluate.h"
+#include "compiler/ir/evaluate.h"
 #include "compiler/ir/number.h"
 
 namespace bm::test {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "compiler/codegen/target.h"
-#include "compiler/opt/pack_constants.h"
+#include "compiler/targets/target.h"
+#include "compiler/schedules/gemm_cpu/prepack.h"
 #include "tensor/shared_kernel.h"
 #include "tests/unit/codegen/runner.h"
 

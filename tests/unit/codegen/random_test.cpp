@@ -13,8 +13,8 @@
 #include <mutex>
 #include <thread>
 
-#include "compiler/opt/knobs.h"
-#include "compiler/opt/unify.h"
+#include "compiler/tune/knobs.h"
+#include "compiler/analysis/unify.h"
 #include "runtime/base/env.h"
 #include "tests/unit/codegen/census.h"
 #include "tests/unit/codegen/random_compare.h"

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <random>
 
-#include "compiler/codegen/evaluate.h"
-#include "compiler/opt/unify.h"
+#include "compiler/ir/evaluate.h"
+#include "compiler/analysis/unify.h"
 #include "tests/unit/codegen/kernels.h"
 #include "tests/unit/codegen/runner.h"
 

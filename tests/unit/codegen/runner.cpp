@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "compiler/codegen/target.h"
+#include "compiler/targets/target.h"
 #include "compiler/toolchain/nvrtc.h"
 #include "compiler/toolchain/toolchain.h"
 #include "drivers/cpu/cpu_info.h"

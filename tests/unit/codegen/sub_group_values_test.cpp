@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "compiler/codegen/builder.h"
+#include "compiler/program/builder.h"
 #include "compiler/render/render.h"
 #include "runtime/base/half.h"
 #include "tests/unit/codegen/products.h"

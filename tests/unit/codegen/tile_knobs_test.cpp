@@ -1,6 +1,6 @@
 // Knobs of tiles: what they ask for is what the schedule has, and whatever they ask for, sums stay
 // what they are.
-#include "compiler/opt/tile_knobs.h"
+#include "compiler/schedules/gemm_cpu/knobs.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "compiler/codegen/evaluate.h"
+#include "compiler/ir/evaluate.h"
 #include "compiler/tune/tuner.h"
 #include "tests/unit/codegen/kernels.h"
 #include "tests/unit/codegen/random_kernel.h"
@@ -28,28 +28,28 @@ TEST(TileKnobs, PanelsHaveTheTileAskedFor) {
   // 128: two blocks of K of the length asked for, whatever they are rounded to.
   const ir::KernelIr k = test::matmul_kernel(200, 300, 128, DType::kF32);
   const Schedule s = schedule_of(k, knobs_of("trows=5 tvectors=1 rtiles=3 ctiles=2 depth=64"));
-  ASSERT_TRUE(s.panels);
-  EXPECT_EQ(s.panels->rows, 5u);
-  EXPECT_EQ(s.panels->vectors, 1u);
-  EXPECT_EQ(s.panels->row_block, 15);
-  EXPECT_EQ(s.panels->column_block, 2 * s.panels->tile_columns());
-  EXPECT_EQ(s.panels->products[0].block, 64);
+  ASSERT_TRUE(s.panels());
+  EXPECT_EQ(s.panels()->rows, 5u);
+  EXPECT_EQ(s.panels()->vectors, 1u);
+  EXPECT_EQ(s.panels()->row_block, 15);
+  EXPECT_EQ(s.panels()->column_block, 2 * s.panels()->tile_columns());
+  EXPECT_EQ(s.panels()->products[0].block, 64);
 }
 
 TEST(TileKnobs, TilesThatRegistersDoNotHoldAreNotTaken) {
   const ir::KernelIr k = test::matmul_kernel(200, 300, 100, DType::kF32);
   const Schedule chosen = schedule_of(k, {}), s = schedule_of(k, knobs_of("trows=16 tvectors=4"));
-  ASSERT_TRUE(s.panels && chosen.panels);
-  EXPECT_EQ(s.panels->rows, chosen.panels->rows);
-  EXPECT_EQ(s.panels->vectors, chosen.panels->vectors);
+  ASSERT_TRUE(s.panels() && chosen.panels());
+  EXPECT_EQ(s.panels()->rows, chosen.panels()->rows);
+  EXPECT_EQ(s.panels()->vectors, chosen.panels()->vectors);
 }
 
 TEST(TileKnobs, BlocksThatNoCacheHoldsAreNotTaken) {
   const ir::KernelIr k = test::matmul_kernel(2000, 3000, 4000, DType::kF32);
   const Schedule s = schedule_of(k, knobs_of("rtiles=1024 ctiles=1024 depth=4096"));
-  ASSERT_TRUE(s.panels);
-  EXPECT_LT(s.panels->row_block, 1024 * s.panels->rows);
-  const auto packed_bytes = s.panels->row_block * s.panels->products[0].block * 4;
+  ASSERT_TRUE(s.panels());
+  EXPECT_LT(s.panels()->row_block, 1024 * s.panels()->rows);
+  const auto packed_bytes = s.panels()->row_block * s.panels()->products[0].block * 4;
   EXPECT_LE(packed_bytes, static_cast<int64_t>(test::native_arch().shared_cache_bytes));
 }
 

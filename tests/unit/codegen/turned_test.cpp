@@ -9,10 +9,10 @@
 #include <random>
 #include <span>
 
-#include "compiler/codegen/evaluate.h"
-#include "compiler/opt/knobs.h"
-#include "compiler/opt/pack_constants.h"
-#include "compiler/opt/panels.h"
+#include "compiler/ir/evaluate.h"
+#include "compiler/tune/knobs.h"
+#include "compiler/schedules/gemm_cpu/prepack.h"
+#include "compiler/schedules/gemm_cpu/gemm_plan.h"
 #include "tests/unit/codegen/random_kernel.h"
 #include "tests/unit/codegen/runner.h"
 
@@ -114,7 +114,7 @@ class Turned : public testing::Test {
     SCOPED_TRACE(c.text());
     const ir::KernelIr k = kernel_of(c);
     const auto schedule = make_panel_schedule(k, target_info(arch), 2, {.knobs = &kTurned});
-    if (!schedule || !schedule->panels->is_turned) return false;
+    if (!schedule || !schedule->panels()->is_turned) return false;
     Buffers want = buffers_of(k, true);
     const auto got = result(k, want, arch, renderer, kTurned);
     std::vector<std::span<std::byte>> spans(want.begin(), want.end());
@@ -158,7 +158,7 @@ TEST_F(Turned, AnyProduct) {
     const hal::Arch& arch = archs[seed % archs.size()];
     const test::RandomKernel c = test::random_panels(seed, test::Factors::kAny);
     const auto schedule = make_panel_schedule(c.kernel, target_info(arch), 2, {.knobs = &kTurned});
-    if (!schedule || !schedule->panels->is_turned) continue;
+    if (!schedule || !schedule->panels()->is_turned) continue;
     ++turned;
     Buffers want = c.buffers, got = c.buffers;
     std::vector<std::span<std::byte>> spans(want.begin(), want.end());
@@ -182,8 +182,8 @@ TEST_F(Turned, ConstantWeightsArePackedForIt) {
   EXPECT_EQ(packed->operand, 2);
   const auto schedule = make_panel_schedule(packed->main, target, 2, {});
   ASSERT_TRUE(schedule);
-  EXPECT_TRUE(schedule->panels->is_turned);
-  EXPECT_TRUE(schedule->panels->products[0].reads_right);
+  EXPECT_TRUE(schedule->panels()->is_turned);
+  EXPECT_TRUE(schedule->panels()->products[0].reads_right);
   Buffers want = buffers_of(k, false);
   Buffers panels{std::vector<std::byte>(static_cast<size_t>(packed->pack.params[0].elements) * 4),
                  want[2]};

@@ -16,7 +16,7 @@ class Allowed(unittest.TestCase):
     def test_own_folder_and_below(self):
         self.check("runtime/stream.cpp", "runtime/stream.h")
         self.check("runtime/stream.cpp", "runtime/hal/queue.h")
-        self.check("tensor/realize.cpp", "compiler/codegen/program.h")
+        self.check("tensor/realize.cpp", "compiler/program/program.h")
         self.check("drivers/amd/device.cpp", "drivers/amd/pm4/packets.h")
         self.check("drivers/builtin.cpp", "drivers/cpu/device.h")
 

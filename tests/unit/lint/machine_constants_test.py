@@ -24,13 +24,13 @@ class Constants(unittest.TestCase):
                      "constexpr uint64_t kCache = 2_MiB;", "if (t.vector_bits >= 512) {",
                      "const int64_t size = 49'152;", "std::thread::hardware_concurrency()",
                      "use(zmm0);", "__builtin_ia32_pause();"):
-            self.assertEqual(len(findings("compiler/opt/pass.cpp", line)), 1, line)
+            self.assertEqual(len(findings("compiler/schedules/loops/pass.cpp", line)), 1, line)
 
     def test_facts_of_targets_and_other_numbers_are_not(self):
         for line in ("if (t.vector_bits >= lanes * 8) {", "constexpr int kTile = 14;",
                      "// avx512 would do it", "const auto mask = uint64_t{1} << 20;"):
-            self.assertEqual(findings("compiler/opt/pass.cpp", line), [], line)
-        self.assertEqual(findings("compiler/codegen/target.cpp", "const char* f = \"avx2\";"), [])
+            self.assertEqual(findings("compiler/schedules/loops/pass.cpp", line), [], line)
+        self.assertEqual(findings("compiler/targets/target.cpp", "const char* f = \"avx2\";"), [])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,28 @@
+#pragma once
+// Inner sums of products of 8-bit numbers: which of them can be done as dot products of words.
+
+#include <optional>
+#include <vector>
+
+#include "compiler/targets/target.h"
+#include "compiler/ir/node.h"
+#include "compiler/schedules/schedule.h"
+
+namespace bm::compiler {
+
+struct InnerDot {
+  DotPlan plan;
+  std::vector<const ir::Node*> left_loads, right_loads;
+
+  /// Whether every word begins at a multiple of four elements of its param.
+  bool has_aligned_words() const;
+  /// Whether `count` neighbours of an output loop, from a multiple of it on, have neighbouring
+  /// words of one factor and share those of the other.
+  bool has_neighbours(const ir::Node* range, int64_t count) const;
+};
+
+/// A short sum over products of uint8 and int8 numbers, or of int8 numbers where `target` has an
+/// instruction for them, whose factors are the same bytewise function of four neighbours.
+std::optional<InnerDot> find_inner_dot(const ir::Node* reduce, const TargetInfo& target);
+
+}  // namespace bm::compiler

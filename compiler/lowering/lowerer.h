@@ -1,0 +1,436 @@
+#pragma once
+// State of one lowering; private to lower*.cpp.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "compiler/program/builder.h"
+#include "compiler/analysis/affine.h"
+#include "compiler/schedules/gemm_cpu/gemm_plan.h"
+#include "compiler/schedules/schedule.h"
+
+namespace bm::compiler {
+
+struct AttentionParts;
+class GroupAttentionLowering;
+using ir::Node;
+
+/// What a range stands for at one place: `lanes` neighbouring indices from base + offset.
+struct Binding {
+  ValueId base = kNone;
+  int64_t offset = 0;
+  uint32_t lanes = 1;
+  uint32_t first_lane = 0;  ///< binding of the same index without lanes
+  uint32_t origin = 0;      ///< binding without lanes and offset
+  BlockId block = 0;
+  ValueId mask = kNone;  ///< lanes, or whether this work-item's, are iterations of the loop
+};
+
+/// Binding number of every range, by dense range number; 0: not bound.
+using Env = std::vector<uint32_t>;
+
+// Makers of values never stand side by side in one argument list: their order would then be the
+// choice of the compiler that builds us, and so would the numbering in dumps.
+
+/// Emits expressions at the outermost place where their loops are known, each once. A value that
+/// does not vary along the vector axis may come back without lanes; users spread it on demand.
+class Lowerer {
+ public:
+  Lowerer(const ir::KernelIr& kernel, const Schedule& schedule, Program& program,
+          const TargetInfo& target);
+  Status run();
+
+  // The whole kernel, as a row of strategies() wants it; one of them is called, by run().
+  void lower_grid(BlockId root);             // loops/lower_grid.cpp
+  void lower_groups(BlockId root);           // groups/lower.cpp
+  void lower_panels(BlockId root);           // gemm_cpu/lower.cpp
+  void lower_matrix(BlockId root);           // gemm_gpu/lower_register.cpp, lower_pipelined.cpp
+  void lower_staged(BlockId root);           // gemm_gpu/lower_simt.cpp
+  void lower_attention(BlockId root);        // attention/lower_cpu.cpp
+  void lower_group_attention(BlockId root);  // attention/lower_mma.cpp
+
+ private:
+  using Instances = std::vector<Env>;
+  /// Members of one group share loops. Registers are numbered [group member][instance][copy].
+  struct ReduceState {
+    std::vector<const Node*> group;
+    std::vector<Env> envs;           // instances, with reduce ranges bound as loops open
+    std::vector<const Node*> loops;  // outer to inner; the vector range is last
+    ReducePlan plan;
+    uint32_t value_lanes = 1;  // lanes of values that come from an output loop
+    std::vector<std::vector<uint32_t>> vector_registers,
+        scalar_registers;         // [member·instance][copy]
+    std::vector<ValueId> shared;  // results of a shared reduction, by member
+
+    size_t members() const { return group.size() * envs.size(); }
+    const Node* reduce(size_t member) const { return group[member / envs.size()]; }
+    const Env& env(size_t member) const { return envs[member % envs.size()]; }
+  };
+
+  // lower.cpp: output loops and stores.
+  void analyse();
+  void add_panel_roots(std::vector<const Node*>* roots) const;
+  void collect_loads(const Node* reduce);
+  bool has_parts() const;
+  int64_t block_iterations() const;
+  void lower_parts(ValueId begin, BlockId block, const Instances& start);
+  void lower_merged(BlockId block, ValueId block_index);
+  // lower_groups.cpp: the same for targets with work-groups, and reductions shared by a group.
+  void lower_items(BlockId block, Instances instances, ValueId chunk);
+  ValueId tiles_along(const AxisPlan& axis, const Env& env);
+  // lower_group_copies.cpp: trips of a work-item side by side.
+  /// Loops that the work-items of a group do, merged: chunk number `chunk` of them.
+  struct ItemLoops {
+    Instances instances;          // copies of the loops around
+    std::vector<size_t> loops;    // numbers in the schedule
+    std::vector<ValueId> counts;  // of their iterations
+    ValueId total = kNone, chunk = kNone;
+    bool is_narrow = false;  // all iterations are counted in 32 bits
+  };
+  void emit_loads(const Instances& instances);
+  void lower_copies(const ItemLoops& items, BlockId block);
+  void lower_item_loop(const ItemLoops& items, BlockId block);
+  void split_chunks(const ItemLoops& items, BlockId block);
+  // lower_group_transpose.cpp: loads transposed through local memory.
+  void lower_transposed(BlockId block, const Env& env);
+  Instances bind_transposed(const Env& env, const Node* near, const Node* far, BlockId block);
+  void mask_binding(uint32_t binding, const Node* range, const Env& env);
+  ValueId inside(uint64_t mask, const Env& env, ValueId gate);
+  Instances split_index(ValueId index, const std::vector<size_t>& loops,
+                        const std::vector<ValueId>& counts, bool is_narrow, BlockId block,
+                        const Instances& instances);
+  ValueId divide_index(Op op, ValueId a, ValueId b, bool is_narrow);
+  // lower_shared.cpp: reductions that the work-items of a group share, and rows written out.
+  struct Dealt;
+  struct DealtCopy {
+    std::vector<uint32_t> bindings;  // by loop
+    ValueId mask = kNone;            // kNone: all work-items have such an iteration
+  };
+  uint32_t parts() const { return schedule_.block / schedule_.side; }
+  ValueId part_number();
+  ValueId side_number();
+  void mask_side(const Node* range, ValueId number, const Env& env);
+  Dealt dealt_loops(const std::vector<const Node*>& loops, const Env& env);
+  DealtCopy bind_dealt(const Dealt& dealt, ValueId index, BlockId block);
+  std::vector<DealtCopy> bind_copies(const Dealt& dealt, ValueId first, BlockId block,
+                                     uint32_t copies, bool is_masked);
+  const std::vector<DealtCopy>* row_copies(const Dealt& dealt, uint32_t most);
+  void lower_row(BlockId block, const Env& env);
+  void deal_reduction(ReduceState& s, BlockId block);
+  void accumulate_copies(ReduceState& s, BlockId block, const std::vector<DealtCopy>& copies);
+  void deal_singly(ReduceState& s, const Dealt& dealt, ValueId begin, int64_t trips, BlockId block);
+  void combine_items(ReduceState& s, BlockId block);
+  ValueId reduce_local(const Node* reduce, uint32_t array, ValueId first, int64_t apart,
+                       uint32_t count, BlockId block);
+  // lower_matrix.cpp: products by matrix instructions.
+  struct Tile;
+  Tile place_tile(ValueId group, BlockId block);
+  ValueId next_digit(ValueId* rest, ValueId count, bool is_last);
+  void bind_tile(Tile* tile, BlockId block);
+  void multiply_tiles(const Tile& tile, BlockId block, bool is_aligned);
+  std::vector<std::vector<ValueId>> fragments(const MatrixOperand& operand,
+                                              const std::vector<uint32_t>& slots, const Env& env,
+                                              ValueId depth, int64_t offset, BlockId block,
+                                              bool is_aligned);
+  void issue_products(const Tile& tile, BlockId block,
+                      const std::vector<std::vector<ValueId>>& left,
+                      const std::vector<std::vector<ValueId>>& right);
+  void store_tile(const Tile& tile, BlockId block);
+  void clear_sums(Tile* tile, BlockId block);
+  // lower_pipe.cpp, lower_pipe_results.cpp: the same with tiles in local memory.
+  struct Pipe;
+  void lower_pipe(BlockId root);
+  void bind_results(Tile* tile, BlockId block);
+  void run_pipe(const Pipe& pipe);
+  void copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block);
+  void copy_operand(const Pipe& pipe, const MatrixOperand& o, ValueId trip, ValueId at,
+                    BlockId block);
+  void copy_ahead(const Pipe& pipe, ValueId trip, BlockId block);
+  ValueId stage_start(ValueId trip);
+  std::vector<ValueId> fragment_places(const Pipe& pipe, const MatrixOperand& o, uint32_t step,
+                                       ValueId stage);
+  void multiply_stage(const Pipe& pipe, ValueId stage, BlockId block);
+  void multiply_group_stage(const Pipe& pipe, ValueId stage, BlockId block);
+  void store_results(Tile* tile, BlockId block, bool is_aligned);
+  bool has_pairs(const ir::Store& store) const;
+  // lower_panels.cpp, lower_panel_copies.cpp: sums of products from operands copied into scratch.
+  struct PanelStore;
+  struct PanelBlock;
+  struct PanelTile;
+  struct PanelCopyState;
+  struct TurnedCopy;
+  PanelStore panel_store(size_t index);
+  void in_branch(ValueId condition, BlockId parent, const std::function<void(BlockId)>& body);
+  bool has_whole_tiles() const;
+  ValueId has_all_columns(ValueId column, const PanelBlock& block);
+  void split_edge(ValueId column, const PanelBlock& block, BlockId parent,
+                  const std::function<void(BlockId, bool)>& body);
+  void split_where(ValueId is_inside, BlockId parent,
+                   const std::function<void(BlockId, bool)>& body);
+  void multiply_panels(const PanelBlock& block, const std::vector<PanelStore>& stores, size_t index,
+                       BlockId parent);
+  void copy_right(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                  ValueId first, ValueId trips, BlockId parent);
+  void copy_depth(const PanelCopyState& state, const Instances& columns, BlockId parent,
+                  size_t level, ValueId inner);
+  void copy_lines(const PanelCopyState& state, const Instances& columns, BlockId parent,
+                  ValueId inner);
+  void prefetch_rows_ahead(const Node* value, const Instances& all, const Node* depth,
+                           int64_t ahead, BlockId body);
+  void prefetch_left(const PanelBlock& block, const PanelProduct& product, const PanelTile& tile,
+                     ValueId step, BlockId body);
+  void copy_left(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                 ValueId first, ValueId row, ValueId height, ValueId length, BlockId parent);
+  void start_tile(const PanelProduct& product, const PanelStore& s, const PanelTile& tile,
+                  BlockId block);
+  void multiply_tile(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                     const PanelTile& tile, BlockId parent);
+  void keep_sums(const PanelStore& s, const PanelTile& tile, BlockId block);
+  bool is_rest_short() const;
+  void finish_tile(const PanelBlock& block, const std::vector<PanelStore>& stores,
+                   const std::vector<ValueId>& sums, const PanelTile& tile, BlockId parent);
+  void store_registers(const PanelBlock& block, const std::vector<PanelStore>& stores,
+                       const std::vector<ValueId>& sums, const PanelTile& tile, BlockId parent);
+  void multiply_step(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                     const PanelTile& tile, ValueId step, bool copies, BlockId body);
+  void add_steps(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                 const PanelTile& tile, bool copies, BlockId parent);
+  void prefetch_results(const PanelBlock& block, const PanelTile& tile, BlockId parent);
+  std::vector<ValueId> right_vectors(const PanelBlock& block, const PanelProduct& product,
+                                     const PanelStore& s, const PanelTile& tile, ValueId step,
+                                     bool copies, BlockId body);
+  std::vector<ValueId> left_numbers(const PanelBlock& block, const PanelProduct& product,
+                                    const PanelStore& s, const PanelTile& tile, ValueId step,
+                                    BlockId body);
+  // lower_turned.cpp: the same where neighbours in the results are rows.
+  void place_turned(const PanelProduct& product, PanelStore* s);
+  void copy_turned(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                   const PanelTile& tile, BlockId parent);
+  void copy_line(const TurnedCopy& copy, const Env& env, ValueId begin, ValueId count,
+                 BlockId parent);
+  void copy_steps(const TurnedCopy& copy, const Instances& vectors, size_t level, ValueId inner,
+                  BlockId parent);
+  void multiply_turned(const PanelBlock& block, const PanelStore& s, const PanelProduct& product,
+                       BlockId parent);
+  void look_ahead(const PanelBlock& block, const PanelProduct& product, ValueId rows, ValueId trips,
+                  PanelTile* tile);
+  void prefetch_panel(const PanelProduct& product, const PanelTile& tile, const Builder::Loop& loop,
+                      int64_t steps);
+  void turn_tile(const PanelStore& s, const PanelTile& tile, BlockId parent);
+  void store_turned(const PanelBlock& block, const std::vector<PanelStore>& stores, BlockId parent);
+  // lower_panel_words.cpp: the same by dot products.
+  ValueId dot_panels(const PanelDot& dot, ValueId sum, ValueId left, ValueId right);
+  ValueId steps_of(const PanelProduct& product, ValueId length);
+  bool has_whole_words(const PanelProduct& product) const;
+  void fill_words(const PanelProduct& product, const PanelStore& s, ValueId line, ValueId length,
+                  BlockId parent);
+  ValueId place_in_word(ValueId v, ValueId amount);
+  void copy_words(const PanelCopyState& state, const Instances& columns, BlockId parent);
+  void copy_last_word(const PanelCopyState& state, const Instances& columns, uint32_t lanes,
+                      ValueId step, BlockId parent);
+  ValueId transpose_words(const PanelCopyState& state, const Instances& columns, BlockId parent);
+  void sum_panel(const PanelProduct& product, const PanelStore& s, ValueId column, ValueId trips,
+                 BlockId parent);
+  // lower_strips.cpp: products of few rows.
+  void lower_strips(PanelBlock& block, BlockId parent);
+  void add_strip(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+                 ValueId begin, ValueId end, uint32_t depths, BlockId parent);
+  void store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
+                    const std::vector<ValueId>& sums, const PanelTile& tile, ValueId begin,
+                    ValueId end, BlockId parent);
+  // lower_attention.cpp: attention in tiles of queries and keys.
+  struct AttentionState;
+  struct AttentionStrip;
+  struct AttentionTile;
+  struct AttentionScores;
+  static void add_attention_roots(const AttentionParts& a, std::vector<const Node*>* roots);
+  AttentionState attention_state();
+  ValueId hidden_from(const AttentionState& s, ValueId row, BlockId block);
+  ValueId visible_keys(const AttentionState& s, ValueId rows, BlockId block);
+  void split_strip(const AttentionStrip& strip, const std::function<void(BlockId, bool)>& body);
+  void start_strip(const AttentionState& s, const AttentionStrip& strip);
+  void turn_queries(const AttentionState& s, const AttentionStrip& strip, BlockId block);
+  void copy_queries(const AttentionState& s, const AttentionStrip& strip, BlockId block);
+  void copy_side(const AttentionState& s, const Node* value, const Node* along, uint32_t array,
+                 int64_t step, ValueId first, ValueId count, BlockId parent);
+  void add_keys(const AttentionState& s, AttentionStrip strip);
+  void add_visible_keys(const AttentionState& s, const AttentionStrip& strip);
+  void add_values(const AttentionState& s, const AttentionStrip& strip,
+                  const std::vector<ValueId>& fading);
+  void multiply_rows(const AttentionState& s, BlockId block, const std::vector<ValueId>& start,
+                     const AttentionTile& tile);
+  void finish_scores(const AttentionState& s, const AttentionStrip& strip,
+                     const std::vector<uint32_t>& most, BlockId block, bool is_edge);
+  std::vector<ValueId> take_powers(const AttentionState& s, const AttentionStrip& strip,
+                                   const std::vector<uint32_t>& most);
+  void finish_strip(const AttentionState& s, const AttentionStrip& strip);
+  void turn_results(const AttentionState& s, const AttentionStrip& strip);
+  std::vector<ValueId> turned(std::vector<ValueId> lines);
+  void finish_keys(const AttentionState& s, const AttentionStrip& strip,
+                   const std::vector<uint32_t>& most, const AttentionScores& scores, BlockId block,
+                   uint32_t step);
+  void in_steps(ValueId begin, ValueId end, uint32_t step,
+                const std::function<void(ValueId, ValueId, uint32_t)>& run);
+  ValueId scaled(ValueId v, int64_t factor);
+  ValueId moved(ValueId v, int64_t offset);
+  ValueId smaller(ValueId a, ValueId b);
+  // lower_group_attention.cpp, lower_group_scores.cpp: the same by matrix instructions.
+  friend class GroupAttentionLowering;
+  // lower_staged.cpp: products through local memory.
+  struct Staged;
+  Staged place_staged(ValueId group, BlockId block);
+  std::vector<std::pair<ValueId, ValueId>> staged_share(const StagedOperand& operand, ValueId first,
+                                                        const Env& env, ValueId depth,
+                                                        BlockId block);
+  void multiply_staged(const Staged& staged, BlockId block);
+  void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                  ValueId end);
+  void lower_tiles(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                   ValueId end);
+  void masked_trip(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                   ValueId end);
+  ValueId masked(ValueId gate, const Binding& binding);
+  void lower_inner(size_t axis, BlockId block, const Instances& instances);
+  void emit_stores(BlockId block, const Instances& instances, const std::vector<ir::Store>& stores);
+  void emit_store(BlockId block, const ir::Store& store, const Env& env);
+  void trips(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end,
+             uint32_t lanes, uint32_t jam);
+  Instances bind_axis(const Instances& instances, const Node* range, ValueId base, BlockId block,
+                      uint32_t lanes, uint32_t jam, int64_t spacing);
+
+  // lower_expression.cpp.
+  ValueId emit(const Node* n, const Env& env);
+  ValueId compute(const Node* n, const Env& env);
+  ValueId emit_load(const Node* n, const Env& env);
+  ValueId emit_load_lanes(const Node* n, const Env& env, uint32_t vector_range);
+  bool has_masked_loads(uint32_t lanes, DType dtype) const;
+  void transpose(std::vector<ValueId>* rows);
+  bool emit_transposed(const Node* n, const Env& env, uint32_t vector_range, int64_t stride);
+  ValueId emit_alu(const Node* n, const Env& env);
+  ValueId emit_index_division(const Node* n, ValueId a, ValueId b);
+
+  // lower_reduce.cpp.
+  ValueId emit_reduce(const Node* n, const Env& env);
+  std::vector<Env> instances_of(const Node* n, const Env& env, bool* is_instance) const;
+  void run_loops(ReduceState& s, BlockId block);
+  void emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs,
+                         const ReducePlan& plan);
+  void reduce_loops(ReduceState& s, size_t depth, BlockId block);
+  void reduce_innermost(ReduceState& s, BlockId block);
+  void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes,
+                  uint32_t copies, int64_t apart);
+  // lower_prefetch.cpp.
+  bool has_parts(const ReducePlan& plan, std::span<const Node* const> reduces, const Node* range,
+                 int64_t part) const;
+  bool is_from_memory(const Node* load) const;
+  const Node* split_row();
+  std::optional<int64_t> row_of(const Node* load, bool is_again);
+  void prefetch_split_row(size_t axis, BlockId body, const Env& env, ValueId index);
+  bool is_stream(const Node* load, int64_t apart) const;
+  void prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
+  bool is_read_again(const Node* reduce, const Node* load) const;
+  void prefetch_next_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
+  ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
+  ValueId combine(ReduceState& s, size_t member, BlockId block);
+
+  // lower_scan.cpp: running results of an output loop.
+  ValueId emit_scan(const Node* n, const Env& env);
+  ValueId scan_lanes(ir::ReduceOp op, ValueId values);
+  uint32_t scan_register(const Node* n, const Env& env, Type type);
+  // lower_least.cpp: the smallest values of a loop, in order.
+  struct LeastState;
+  void lower_least(BlockId block, const Env& env);
+  void compare_vectors(const LeastState& s, const Builder::Loop& loop, const Env& env);
+  void insert_if_less(const LeastState& s, BlockId block, ValueId value);
+  ValueId emit_least(const Node* n, const Env& env);
+
+  // lower_dots.cpp: inner sums of products of 8-bit numbers.
+  const std::vector<const Node*>& dot_sums(const Node* reduce);
+  void emit_dots_of(const ReduceState& s, const Node* range, uint32_t binding);
+  void split_terms(const Node* sum, std::vector<const Node*>* dots,
+                   std::vector<const Node*>* others) const;
+  void emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream);
+  bool loop_dots(const Node* sum, const std::vector<const Node*>& dots,
+                 const std::vector<Env>& envs, const Node* stream,
+                 const std::vector<ValueId>& starts);
+  ValueId emit_dot(const Node* dot, const Env& env, ValueId sum, const Node* stream);
+  size_t dot_steps(const Node* dot) const;
+  Env bind_step(const Node* dot, size_t step, const Env& env);
+  uint32_t step_binding(const Node* range, int64_t at);
+  ValueId emit_word(const Node* n, const Env& env, const Node* stream);
+  ValueId load_word(const Node* n, const Env& env, const Node* stream);
+  void prefetch_words(const Node* load, ValueId index, const Node* stream);
+  // lower_guards.cpp: words of work-items, which must lie at multiples of 4 bytes.
+  std::vector<const Node*> unguarded_dots(const ReduceState& s);
+  void emit_invariants(const ReduceState& s);
+  void guard_words(const std::vector<const Node*>& dots, BlockId block,
+                   const std::function<void(BlockId)>& write);
+  const Node* wide_range(const Node* load);
+  ValueId load_aligned_word(const Node* load, const Env& env);
+  void emit_guarded_dot(const Node* dot, const std::vector<Env>& envs);
+  // lower_stages.cpp.
+  struct Stage {
+    const Node* producer = nullptr;
+    uint32_t array = 0;              // local one
+    std::vector<uint32_t> bindings;  // of the producer's innermost loop, in its own passes
+  };
+  void prepare_stages();
+  void note_producer(const ReduceState& s, uint32_t binding);
+  ValueId stage_index(const Stage& stage, const Env& env);
+  std::optional<ValueId> emit_staged(const Node* n, const Env& env);
+
+  // Bindings and facts.
+  uint32_t number_of(const Node* range) const { return range_number_.at(range); }
+  uint32_t add_binding(Binding b);
+  Env bound(const Env& env, const Node* range, uint32_t binding) const;
+  uint32_t make_bindings(ValueId base, BlockId block, int64_t offset, uint32_t lanes,
+                         uint32_t origin);
+  uint64_t dependencies(const Node* n) const { return dependencies_.at(n); }
+  /// Number of the range among `mask` bound to lanes, or kNone.
+  uint32_t vector_range(uint64_t mask, const Env& env) const;
+  Strides& strides(uint32_t range, int64_t chunk);
+  BlockId block_for(uint64_t mask, const Env& env) const;
+  std::vector<uint32_t> key(const Node* n, const Env& env) const;
+  ValueId spread(ValueId v, uint32_t lanes) { return b_.splat(v, lanes); }
+
+  const ir::KernelIr& kernel_;
+  const Schedule& schedule_;
+  Program& program_;
+  Builder b_;
+  std::vector<const Node*> ranges_;  // by dense number
+  std::unordered_map<const Node*, uint32_t> range_number_;
+  std::unordered_map<const Node*, uint64_t> dependencies_;
+  std::unordered_map<const Node*, uint32_t> reduce_level_;
+  std::vector<const Node*> reduces_;
+  std::unordered_map<const Node*, std::vector<const Node*>>
+      body_loads_;  // of a reduction, not of nested ones
+  std::vector<Binding> bindings_;
+  std::map<std::vector<uint32_t>, ValueId> memo_;
+  std::map<std::pair<uint32_t, int64_t>, Strides> strides_;
+  std::unordered_map<const Node*, std::vector<const Node*>> dot_sums_;  // by outer reduction
+  std::map<std::vector<uint32_t>, ValueId> words_;                      // as memo_, of words
+  bool is_guarded_ = false;         // values being made are for one kind of address
+  bool has_aligned_words_ = false;  // words being loaded lie at multiples of 4 bytes
+  const Node* dot_ = nullptr;       // the dot product whose words are being loaded
+  std::map<std::pair<const Node*, const Node*>, const Node*> wide_ranges_;  // by dot and load
+  std::unordered_map<const Node*, uint32_t> step_origins_;
+  std::map<std::pair<const Node*, int64_t>, uint32_t> step_bindings_;
+  std::unordered_map<const Node*, Stage> stages_;
+  std::map<std::vector<const Node*>, std::vector<DealtCopy>> row_copies_;
+  /// Of ranges that a loop over tiles is open for: where the tile begins and ends.
+  std::unordered_map<const Node*, std::pair<ValueId, ValueId>> tiles_;
+  std::optional<const Node*> split_row_;  // see split_row
+  const Node* split_range_ = nullptr;     // that its load runs along
+  BlockId scan_block_ = kNone;            // around the loop that is scanned
+  std::map<std::vector<uint32_t>, uint32_t> scan_registers_;
+  uint32_t least_array_ = 0;              // local one
+  BlockId least_block_ = kNone;           // where it is filled
+  const Instances* instances_ = nullptr;  // of the innermost output block being filled
+  bool is_ordered_ = false;               // the kernel has scans or orders
+  BlockId grid_body_ = kNone;
+};
+
+}  // namespace bm::compiler

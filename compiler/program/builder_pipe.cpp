@@ -1,0 +1,77 @@
+// Copies and products that go on beside a work-item.
+#include "compiler/program/builder.h"
+
+namespace bm::compiler {
+
+void Builder::copy(BlockId block, CopyKind kind, int param, ValueId at, uint32_t array,
+                   ValueId byte, ValueId gate) {
+  Stmt s{.kind = StmtKind::kCopy, .value = byte, .begin = at, .end = gate, .target = array};
+  s.copy = kind;
+  s.param = static_cast<uint32_t>(param);
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
+void Builder::pipe(BlockId block, PipeOp op, uint32_t count) {
+  Stmt s{.kind = StmtKind::kPipe, .step = count};
+  s.pipe = op;
+  s.sums = 0;
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
+void Builder::wait_products(BlockId block, uint32_t first, uint32_t sums) {
+  Stmt s{.kind = StmtKind::kPipe, .step = 0, .target = first};
+  s.pipe = PipeOp::kWaitProducts;
+  s.sums = sums;
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
+ValueId Builder::fragment(BlockId block, uint32_t array, ValueId byte, bool is_turned) {
+  return append({.op = ValueOp::kFragment,
+                 .alu = Op::kConst,
+                 .type = {DType::kU32, 4},
+                 .imm = 2 * int64_t{array} + (is_turned ? 1 : 0),
+                 .args = {byte}},
+                block);
+}
+
+ValueId Builder::shuffle(BlockId block, ValueId value, uint32_t with) {
+  return append({.op = ValueOp::kShuffle,
+                 .alu = Op::kConst,
+                 .type = type(value),
+                 .imm = with,
+                 .args = {value}},
+                block);
+}
+
+ValueId Builder::two_halves(ValueId low, ValueId high, DType dtype) {
+  return intern({.op = ValueOp::kTwoHalves,
+                 .alu = Op::kConst,
+                 .type = {DType::kU32, 1},
+                 .imm = static_cast<int64_t>(dtype),
+                 .args = {low, high}});
+}
+
+void Builder::group_matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
+                           uint32_t sums, uint32_t array, std::array<ValueId, 2> bytes,
+                           std::array<TileLayout, 2> tiles) {
+  Stmt s{.kind = StmtKind::kGroupMatrix, .target = first_register};
+  s.matrix = info.in;
+  s.sums = sums;
+  s.local = array;
+  s.tiles = tiles;
+  s.operands = {bytes[0], bytes[1]};
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
+void Builder::store_together(BlockId block, int param, ValueId at, std::vector<ValueId> values,
+                             ValueId gate) {
+  Stmt s{.kind = StmtKind::kStore,
+         .value = values.front(),
+         .begin = at,
+         .end = gate,
+         .target = static_cast<uint32_t>(param)};
+  s.operands.assign(values.begin() + 1, values.end());
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,203 @@
+#include "compiler/program/program.h"
+
+#include <fmt/format.h>
+
+#include "runtime/base/bits.h"
+
+namespace bm::compiler {
+namespace {
+
+std::string_view op_text(ValueOp op) {
+  switch (op) {
+    case ValueOp::kConst: return "const";
+    case ValueOp::kArgument: return "argument";
+    case ValueOp::kVar: return "var";
+    case ValueOp::kIndex: return "index";
+    case ValueOp::kIota: return "iota";
+    case ValueOp::kSplat: return "splat";
+    case ValueOp::kExtract: return "extract";
+    case ValueOp::kBuild: return "build";
+    case ValueOp::kInsert: return "insert";
+    case ValueOp::kHalf: return "half";
+    case ValueOp::kReverse: return "reverse";
+    case ValueOp::kSlide: return "slide";
+    case ValueOp::kInterleave: return "interleave";
+    case ValueOp::kEven: return "even";
+    case ValueOp::kLoad: return "load";
+    case ValueOp::kWords: return "words";
+    case ValueOp::kAnyWords: return "any_words";
+    case ValueOp::kFragment: return "fragment";
+    case ValueOp::kIsAligned: return "is_aligned";
+    case ValueOp::kShuffle: return "shuffle";
+    case ValueOp::kTwoHalves: return "two_halves";
+    case ValueOp::kTable: return "table";
+    case ValueOp::kItem: return "item";
+    case ValueOp::kLocalLoad: return "local";
+    case ValueOp::kRead: return "read";
+    case ValueOp::kCall: return "call";
+    case ValueOp::kDot: return "dot";
+    case ValueOp::kScale: return "scale";
+    case ValueOp::kAny: return "any";
+    case ValueOp::kConvert: return "convert";
+    case ValueOp::kAlu: return "alu";
+  }
+  return "?";
+}
+
+std::string type_text(Type t) {
+  return t.lanes == 1 ? std::string(dtype_name(t.dtype))
+                      : fmt::format("{}x{}", dtype_name(t.dtype), t.lanes);
+}
+
+class Printer {
+ public:
+  explicit Printer(const Program& p) : p_(p) {}
+
+  std::string run() {
+    out_ = fmt::format("program {}\n", p_.name);
+    for (size_t i = 0; i < p_.params.size(); ++i)
+      out_ += fmt::format("  param {}: {}[{}]{}{}\n", i, dtype_name(p_.params[i].dtype),
+                          p_.params[i].elements, p_.params[i].is_read ? " read" : "",
+                          p_.params[i].is_written ? " written" : "");
+    if (p_.block) out_ += fmt::format("  block of {} work-items\n", p_.block);
+    for (size_t i = 0; i < p_.locals.size(); ++i)
+      out_ += fmt::format("  local {}: {}[{}]\n", i, dtype_name(p_.locals[i].dtype),
+                          p_.locals[i].count);
+    block(p_.root, 1);
+    for (const Function& f : p_.functions) {
+      out_ += fmt::format("function {}\n", f.name);
+      block(f.body, 1);
+      out_ += fmt::format("  return v{}\n", f.result);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void line(int depth, std::string_view text) {
+    out_ += fmt::format("{:{}}{}\n", "", depth * 2, text);
+  }
+
+  std::string value(ValueId id) {
+    const Value& v = p_.at(id);
+    std::string s = fmt::format("v{}: {} = {}", id, type_text(v.type),
+                                v.op == ValueOp::kAlu ? ir::op_name(v.alu) : op_text(v.op));
+    if (v.op == ValueOp::kConst && is_float(v.type.dtype))
+      s += fmt::format(" {}", std::bit_cast<double>(v.imm));
+    else if (v.op != ValueOp::kAlu && v.op != ValueOp::kSplat && v.op != ValueOp::kConvert)
+      s += fmt::format(" #{}", v.imm);
+    for (ValueId a : v.args) s += fmt::format(" v{}", a);
+    return s;
+  }
+
+  void block(BlockId id, int depth) {
+    for (const Stmt& s : p_.blocks[id].stmts) {
+      switch (s.kind) {
+        case StmtKind::kLet: line(depth, value(s.value)); break;
+        case StmtKind::kAssign: line(depth, fmt::format("r{} <- v{}", s.target, s.value)); break;
+        case StmtKind::kStore:
+          line(depth,
+               fmt::format("{} p{}[v{}] = v{}{}", s.is_streamed ? "stream" : "store", s.target,
+                           s.begin, s.value, s.end == kNone ? "" : fmt::format(" if v{}", s.end)));
+          break;
+        case StmtKind::kPrefetch:
+          line(depth,
+               fmt::format("prefetch {}{}[v{}]", s.is_local ? "local " : "p", s.target, s.begin));
+          break;
+        case StmtKind::kIf:
+          line(depth, fmt::format("if v{}", s.value));
+          block(s.body, depth + 1);
+          break;
+        case StmtKind::kLocalStore:
+          line(depth, fmt::format("local {}[v{}] = v{}", s.target, s.begin, s.value));
+          break;
+        case StmtKind::kMatrix: {
+          std::string words;
+          for (ValueId w : s.operands) words += fmt::format(" v{}", w);
+          line(depth, fmt::format("matrix {} r{}{}", dtype_name(s.matrix), s.target, words));
+          break;
+        }
+        case StmtKind::kCopy:
+        case StmtKind::kPipe:
+        case StmtKind::kGroupMatrix: line(depth, beside(s)); break;
+        case StmtKind::kBarrier: line(depth, "barrier"); break;
+        case StmtKind::kFault:
+          line(depth, fmt::format("fault at v{}: {}", s.begin, p_.faults[s.target]));
+          break;
+        case StmtKind::kLoop:
+          line(depth, loop(s));
+          block(s.body, depth + 1);
+          break;
+      }
+    }
+  }
+
+  static std::string_view name(PipeOp op) {
+    switch (op) {
+      case PipeOp::kCommitCopies: return "commit copies";
+      case PipeOp::kWaitCopies: return "wait for copies";
+      case PipeOp::kPublish: return "publish";
+      case PipeOp::kOpenProducts: return "open products";
+      case PipeOp::kCommitProducts: return "commit products";
+      case PipeOp::kWaitProducts: return "wait for products";
+    }
+    __builtin_unreachable();
+  }
+
+  static std::string beside(const Stmt& s) {
+    if (s.kind == StmtKind::kPipe)
+      return fmt::format("{}{}", name(s.pipe), s.step ? fmt::format(" but {}", s.step) : "");
+    if (s.kind == StmtKind::kGroupMatrix)
+      return fmt::format("matrix {} r{}… local {}[v{}]{} [v{}]{}", dtype_name(s.matrix), s.target,
+                         s.local, s.operands[0], s.tiles[0].is_turned ? " turned" : "",
+                         s.operands[1], s.tiles[1].is_turned ? " turned" : "");
+    constexpr std::array<std::string_view, 3> kHow = {"async", "words", "any words"};
+    return fmt::format("copy {} local {}[v{}] = p{}[v{}]{}", kHow[static_cast<size_t>(s.copy)],
+                       s.target, s.value, s.param, s.begin,
+                       s.end == kNone ? "" : fmt::format(" if v{}", s.end));
+  }
+
+  static std::string loop(const Stmt& s) {
+    const std::string end = s.end == kNone ? "" : fmt::format(" to v{}", s.end);
+    switch (s.loop) {
+      case LoopKind::kGrid:
+        return fmt::format("grid v{} = v{}{} step {}", s.value, s.begin, end, s.step);
+      case LoopKind::kSerial:
+        return fmt::format("for v{} = v{}{} step {}", s.value, s.begin, end, s.step);
+      case LoopKind::kGroup: return fmt::format("groups v{} along {}{}", s.value, s.axis, end);
+      case LoopKind::kItem:
+        return fmt::format("items v{} = v{}{}{}", s.value, s.begin, end,
+                           s.trips ? fmt::format(", {} each", s.trips) : "");
+    }
+    return {};
+  }
+
+  const Program& p_;
+  std::string out_;
+};
+
+}  // namespace
+
+uint64_t local_bytes(const Program& program) {
+  uint64_t sum = 0;
+  if (program.block == 0) return sum;
+  for (const LocalArray& a : program.locals)
+    sum += a.count * static_cast<uint64_t>(item_size(a.dtype));
+  return sum;
+}
+
+uint64_t scratch_offset(const Program& program, size_t array) {
+  uint64_t offset = 0;
+  for (size_t i = 0; i < array; ++i) {
+    const LocalArray& a = program.locals[i];
+    offset = align_up(offset + a.count * static_cast<uint64_t>(item_size(a.dtype)), 64);
+  }
+  return offset;
+}
+
+uint64_t scratch_bytes(const Program& program) {
+  return program.block == 0 ? scratch_offset(program, program.locals.size()) : 0;
+}
+
+std::string to_string(const Program& program) { return Printer(program).run(); }
+
+}  // namespace bm::compiler

@@ -1,0 +1,240 @@
+// Attention by groups of work-items and matrix instructions: where it is taken, and with how many
+// sub-groups.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <unordered_set>
+#include <utility>
+
+#include "compiler/schedules/attention/attention_plan.h"
+#include "compiler/schedules/gemm_gpu/contraction.h"
+#include "compiler/tune/knobs.h"
+
+namespace bm::compiler {
+namespace {
+
+using ir::Graph;
+using ir::Node;
+using ir::Op;
+
+/// Numbers of a query, key or value: results and fragments of more would not stay in registers.
+constexpr int64_t kMostWidth = 128;
+/// Of these one instruction takes so many, as two of 16 bytes.
+constexpr int64_t kStep = 16, kPiece = 8;
+/// Fewer queries would leave most of a sub-group's rows empty.
+constexpr int64_t kLeastQueries = GroupAttentionPlan::kRows;
+/// Sub-groups of a group, and with enough groups: keys and values are then read half as often.
+constexpr uint32_t kSubGroups = 4, kManySubGroups = 8;
+/// Of groups of unequal length, the longest first, in so many the shortest fill what is left.
+constexpr double kManyRounds = 3;
+/// Groups are worth it if they occupy one in so many compute units, or soon done.
+constexpr double kLeastShare = 8;
+constexpr int64_t kMostLonelyKeys = 1024;
+constexpr double kLeastScale = 0x1p-60;  // of Builder::exp2_of_distance
+/// Of the maximum, the sum of powers, the products and the result.
+constexpr int kReductions = 4;
+
+bool is_for_groups(const MatrixInfo& info, DType in) {
+  return info.in == in && is_half_like(in) && info.sum == DType::kF32 && info.sub_groups == 1 &&
+         info.depth_words == 8 && info.left_slots == 2 && info.parts == 4 && info.is_part_low &&
+         info.row_step == 0 && info.sums == 4;
+}
+
+const MatrixInfo* info_for(const TargetInfo& target, DType in) {
+  for (const MatrixInfo& info : target.matrix)
+    if (is_for_groups(info, in)) return &info;
+  return nullptr;
+}
+
+class GroupAttentionScheduler {
+ public:
+  GroupAttentionScheduler(AttentionParts parts, const TargetInfo& target, uint32_t units,
+                          ScheduleLimits limits)
+      : target_(target), units_(std::max(units, 1u)), limits_(limits) {
+    p_.parts = std::move(parts);
+  }
+
+  std::optional<Schedule> run() {
+    if (!find_factors() || parts().row->src[0]->hi < kLeastQueries) return std::nullopt;
+    p_.sub_group = target_.sub_group;
+    p_.scale = parts().scale ? parts().scale->fimm() : 1;
+    take_scale();
+    if (p_.scale < kLeastScale || p_.scale > 1 / kLeastScale) return std::nullopt;
+    p_.has_loads = has_loads(parts().score) || has_loads(parts().seen_score);
+    choose_sub_groups();
+    if (p_.local_bytes() > target_.pipe.group_memory_bytes || has_few_groups()) return std::nullopt;
+    return finish();
+  }
+
+ private:
+  AttentionParts& parts() { return p_.parts; }
+
+  /// Lines of 16 bytes of loads as they are.
+  const Node* factor(const Node* n, const Node* along) {
+    const int64_t extent = along->src[0]->is_const() ? along->src[0]->imm : 0;
+    const Node* load = matrix_factor(n, DType::kF32);
+    const bool has_lines = load && extent > 0 && extent <= kMostWidth && extent % kStep == 0 &&
+                           is_half_like(load->dtype) &&
+                           is_row(ir::linear(load->src[0]), along, kPiece);
+    return has_lines ? load : nullptr;
+  }
+
+  bool find_factors() {
+    if (parts().mix->dtype != DType::kF32) return false;
+    p_.query = factor(parts().query, parts().depth);
+    p_.keys = factor(parts().keys, parts().depth);
+    p_.values = factor(parts().values, parts().column);
+    if (!p_.query || !p_.keys || !p_.values || p_.query->dtype != p_.keys->dtype) return false;
+    // Powers are rounded on their way into the second product: only where the formula says so.
+    if (parts().weight != p_.values->dtype) return false;
+    const MatrixInfo* score = info_for(target_, p_.keys->dtype);
+    const MatrixInfo* value = info_for(target_, p_.values->dtype);
+    if (!score || !value) return false;
+    p_.score_info = *score;
+    p_.value_info = *value;
+    return true;
+  }
+
+  /// The factor of the products, where scores are these or -inf.
+  const Node* scaled_product(const Node* n) const {
+    if (n->op == Op::kSelect) {
+      const auto is_hidden = [](const Node* s) {
+        return s->is_const() && is_float(s->dtype) && s->fimm() == -HUGE_VAL;
+      };
+      if (is_hidden(n->src[1])) return scaled_product(n->src[2]);
+      return is_hidden(n->src[2]) ? scaled_product(n->src[1]) : nullptr;
+    }
+    if (n->op != Op::kMul) return nullptr;
+    const bool is_first = n->src[0] == p_.parts.product;
+    const Node* other = n->src[is_first ? 1 : 0];
+    const bool is_scaled = n->src[is_first ? 0 : 1] == p_.parts.product && other->is_const() &&
+                           std::isfinite(other->fimm()) && other->fimm() > 0;
+    return is_scaled ? n : nullptr;
+  }
+
+  /// A positive factor of all scores may as well be one of their distances: one multiplication.
+  void take_scale() {
+    const Node* n = scaled_product(parts().score);
+    if (!n || (parts().seen_score && scaled_product(parts().seen_score) != n)) return;
+    p_.scale *= n->src[n->src[0] == parts().product ? 1 : 0]->fimm();
+    Graph& g = *parts().kernel->graph;
+    const Node *from[] = {n}, *to[] = {parts().product};
+    parts().score = g.substitute(parts().score, from, to);
+    if (parts().seen_score) parts().seen_score = g.substitute(parts().seen_score, from, to);
+  }
+
+  bool has_loads(const Node* root) const {
+    std::vector<const Node*> stack;
+    if (root) stack.push_back(root);
+    std::unordered_set<const Node*> seen{p_.parts.product};
+    while (!stack.empty()) {
+      const Node* n = stack.back();
+      stack.pop_back();
+      if (!seen.insert(n).second) continue;
+      if (n->op == Op::kLoad) return true;
+      stack.insert(stack.end(), n->src.begin(), n->src.end());
+    }
+    return false;
+  }
+
+  static double most(const Node* range) {
+    return static_cast<double>(std::max<int64_t>(range->src[0]->hi, 1));
+  }
+
+  double heads() const {
+    double product = 1;
+    for (const Node* r : p_.parts.batch) product *= most(r);
+    return product;
+  }
+
+  double groups() const {
+    return heads() * std::ceil(most(p_.parts.row) / static_cast<double>(p_.rows()));
+  }
+
+  /// Sub-groups of the busiest compute unit.
+  double busiest() const { return std::ceil(groups() / units_) * p_.sub_groups; }
+
+  void choose_sub_groups() {
+    const double few = busiest();
+    const bool is_uneven = parts().hidden_from != nullptr;
+    p_.sub_groups = kManySubGroups;
+    const bool is_whole = most(parts().row) >= static_cast<double>(p_.rows());
+    const bool is_shared = is_uneven ? groups() >= kManyRounds * units_ : busiest() <= few;
+    if (!is_whole || !is_shared || target_.max_block < p_.sub_groups * p_.sub_group ||
+        p_.local_bytes() > target_.pipe.group_memory_bytes)
+      p_.sub_groups = kSubGroups;
+    take_asked();
+    p_.is_paired = is_uneven && groups() > units_ && groups() <= 2 * units_;
+  }
+
+  /// As many sub-groups as a knob asks for, where the target has room for them.
+  void take_asked() {
+    const auto asked = limits_.knobs ? limits_.knobs->get("sub_groups") : std::nullopt;
+    if (!asked) return;
+    const uint32_t chosen = std::exchange(p_.sub_groups, static_cast<uint32_t>(*asked));
+    if (!std::has_single_bit(p_.sub_groups) || p_.sub_groups * p_.sub_group > target_.max_block ||
+        p_.local_bytes() > target_.pipe.group_memory_bytes)
+      p_.sub_groups = chosen;
+  }
+
+  /// Long rows of scores in few groups: other kernels share them out better.
+  bool has_few_groups() const {
+    return groups() * kLeastShare < units_ && p_.parts.key->src[0]->hi > kMostLonelyKeys;
+  }
+
+  std::optional<Schedule> finish() {
+    const size_t row_axis = p_.is_paired ? 1 : 0, head_axis = 1 - row_axis;
+    if (heads() > static_cast<double>(target_.max_groups[head_axis]) ||
+        groups() / heads() > static_cast<double>(target_.max_groups[row_axis]))
+      return std::nullopt;
+    Schedule s;
+    s.grid[0].constant = s.grid[1].constant = s.grid[2].constant = 1;
+    s.grid[row_axis].divisor = p_.rows();
+    bool is_linear = multiply(&s.grid[row_axis], parts().row->src[0], 1);
+    for (const bool is_const : {true, false})
+      for (const Node* r : parts().batch)
+        if (r->src[0]->is_const() == is_const)
+          is_linear = multiply(&s.grid[head_axis], r->src[0], 1) && is_linear;
+    // Surplus groups would be ones of heads that do not exist.
+    if (!is_linear) return std::nullopt;
+    const int64_t width = parts().depth->src[0]->imm + parts().column->src[0]->imm;
+    const double work =
+        static_cast<double>(p_.rows()) * most(parts().key) * static_cast<double>(width);
+    s.work_per_block = static_cast<uint64_t>(std::min(work, 1e18));
+    s.block = p_.sub_group * p_.sub_groups;
+    s.plan = std::make_shared<const GroupAttentionPlan>(std::move(p_));
+    return s;
+  }
+
+  GroupAttentionPlan p_;
+  const TargetInfo& target_;
+  double units_;
+  ScheduleLimits limits_;
+};
+
+/// Whether it is worth a closer look.
+bool has_reductions(const ir::KernelIr& kernel) {
+  if (kernel.stores.size() != 1) return false;
+  const Node* root = kernel.stores[0].value;
+  return std::ranges::count_if(ir::topological({&root, 1}),
+                               [](const Node* n) { return n->op == Op::kReduce; }) >= kReductions;
+}
+
+}  // namespace
+
+bool has_group_attention(const TargetInfo& target) {
+  return target.has_groups && target.pipe.has_async_copies && target.pipe.group_memory_bytes > 0 &&
+         (info_for(target, DType::kF16) || info_for(target, DType::kBF16));
+}
+
+std::optional<Schedule> make_group_attention_schedule(const ir::KernelIr& kernel,
+                                                      const TargetInfo& target, uint32_t units,
+                                                      ScheduleLimits limits) {
+  if (!has_group_attention(target) || !has_reductions(kernel)) return std::nullopt;
+  auto parts = find_attention_parts(kernel);
+  if (!parts) return std::nullopt;
+  return GroupAttentionScheduler(std::move(*parts), target, units, limits).run();
+}
+
+}  // namespace bm::compiler

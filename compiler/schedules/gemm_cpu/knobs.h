@@ -1,0 +1,28 @@
+#pragma once
+// Knobs of tiles in registers: those of panels and of dot products of bytes.
+
+#include <cstdint>
+#include <vector>
+
+#include "compiler/tune/knobs.h"
+#include "compiler/schedules/gemm_cpu/gemm_plan.h"
+
+namespace bm::compiler {
+
+/// A tile: `rows` broadcast numbers by `vectors` vectors of sums.
+struct TileShape {
+  int64_t rows = 1, vectors = 1;
+};
+
+/// `chosen`, or what knobs ask for where registers hold it: its sums, a vector for every column and
+/// one more.
+TileShape tile_of(const Knobs* knobs, const TargetInfo& target, TileShape chosen);
+
+/// Depth of a copied block as knobs ask for it.
+int64_t depth_of(const Knobs* knobs, int64_t chosen);
+
+/// Rows and columns of a block as knobs ask for them, as long as what is copied stays within a few
+/// private caches.
+void set_blocks(const Knobs* knobs, const TargetInfo& target, PanelPlan* plan);
+
+}  // namespace bm::compiler

@@ -1,0 +1,384 @@
+// Sizes of tiles and blocks for sums of products.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "compiler/analysis/affine.h"
+#include "compiler/analysis/cost.h"
+#include "compiler/schedules/gemm_cpu/find.h"
+#include "compiler/schedules/gemm_cpu/knobs.h"
+
+namespace bm::compiler {
+namespace {
+
+using ir::Node;
+
+/// Cycles per vector copied: neighbours, transposed, element by element.
+constexpr double kCopyCycles = 3, kTransposeCycles = 8, kGatherCycles = 24;
+constexpr double kEvenCycles = 8;  // every other element, in vectors
+constexpr double kFarCycles = 8;   // more where it comes from beyond the private caches
+/// Per number of a left operand whose neighbours in depth are not neighbours in memory; per vector
+/// of sums that is turned and stored afterwards.
+constexpr double kNumberCycles = 2, kTurnCycles = 12;
+constexpr double kLatency = 4;  // of a multiply-add, two of which start per cycle
+/// Share of the time from which on copies are worth avoiding.
+constexpr double kDearCopy = 0.04;
+/// Arithmetic operations that CodeObject::work_per_block counts as one.
+constexpr double kOperationsPerWork = 8;
+/// Steps of a copied block of the depth, where there are more than one: the rows of a tile stay in
+/// the first cache while panels go through it.
+constexpr int64_t kMostSteps = 256;
+/// Blocks that are rather one: sums need not be put aside.
+constexpr double kBlocksAsOne = 2.5;
+/// Rows of a matrix up to which copying the right operand in a pass of its own is noticed.
+constexpr int64_t kMostRowsAlong = 1024;
+/// Lines of a cache that the rows of a tile lie in at one step, of left operands copied depth by
+/// depth.
+constexpr double kLinesOfStep = 1.5;
+/// Share of the first cache for what stays there.
+constexpr double kShareOfCache = 0.5;
+/// A schedule that turns its sums is worth it if it takes this part of the time.
+constexpr double kTurnedShare = 0.97;
+
+int64_t round_up(int64_t v, int64_t step) { return (v + step - 1) / step * step; }
+
+class PanelScheduler {
+ public:
+  PanelScheduler(PanelPlan plan, const TargetInfo& target, uint32_t units, ScheduleLimits limits)
+      : plan_(std::move(plan)),
+        target_(target),
+        units_(std::max(units, 1u)),
+        knobs_(limits.knobs),
+        is_packed_(limits.is_packed) {}
+
+  std::optional<Schedule> run() {
+    if (plan_.is_strip) {
+      if (!choose_strip()) return std::nullopt;
+    } else {
+      choose_tile();
+      plan_.reads_left =
+          !plan_.is_turned &&
+          std::all_of(plan_.products.begin(), plan_.products.end(),
+                      [&](const PanelProduct& p) { return can_read_left(plan_, p, target_); });
+      for (PanelProduct& p : plan_.products)
+        p.reads_right = lies_in_panels(plan_, p) || is_near(plan_, p, target_);
+      choose_blocks();
+    }
+    set_blocks(knobs_, target_, &plan_);
+    if (plan_.is_turned) plan_.row_block = legal_rows(plan_.row_block);
+    return finish();
+  }
+
+  double cost() const { return cost_; }  ///< cycles, of plans that are no strips
+
+ private:
+  static double extent(const Node* range) { return range ? CostModel::trips(range) : 1; }
+  double batch_count() const {
+    double count = 1;
+    for (const Node* r : plan_.batch) count *= CostModel::trips(r);
+    return count;
+  }
+
+  /// Steps of the innermost loop for one sum.
+  static double steps(const PanelProduct& p) {
+    return static_cast<double>(p.inner) * extent(p.right_depth[0]) / static_cast<double>(p.pack());
+  }
+
+  /// Whether a row of the matrix is one run of memory, not runs of a few columns.
+  bool lies_side_by_side(const Node* right) const {
+    Strides columns(plan_.column, 0);
+    const std::vector<const Node*> nodes = ir::topological({&right, 1});
+    return std::all_of(nodes.begin(), nodes.end(), [&](const Node* n) {
+      return n->op != ir::Op::kLoad || columns.stride(n->src[0]).has_value();
+    });
+  }
+
+  /// Columns are shared out; the depth is one loop and read as the right operand lies.
+  bool choose_strip() {
+    plan_.vectors = 4;
+    plan_.rows = static_cast<uint32_t>(extent(plan_.row));
+    if (plan_.rows > 1) plan_.vectors = 2;
+    plan_.vectors = static_cast<uint32_t>(tile_of(knobs_, target_, {1, plan_.vectors}).vectors);
+    plan_.row_block = plan_.rows;
+    for (PanelProduct& p : plan_.products) {
+      if (p.right_depth.size() > 1 || p.right_copy != PanelCopy::kVectors) return false;
+      if (!lies_side_by_side(p.right)) return false;
+      p.block = plan_.strip_depths;
+      p.is_single = false;
+    }
+    const double columns = std::ceil(extent(plan_.column) / std::max(1.0, units_ / batch_count()));
+    const int64_t most = static_cast<int64_t>(target_.first_cache_bytes) / 2 /
+                         (item_size(plan_.products[0].reduce->dtype) * plan_.rows);
+    plan_.column_block =
+        round_up(std::clamp<int64_t>(static_cast<int64_t>(columns), 1, std::max<int64_t>(most, 1)),
+                 plan_.tile_columns());
+    return true;
+  }
+
+  /// Cycles of one step of a tile. Several columns of sums share what is read of a row, and the
+  /// loop's own instructions.
+  static double step_cycles(uint32_t rows, uint32_t vectors) {
+    return std::max({rows * vectors / 2.0, (rows + vectors) / 2.0, kLatency}) + 0.5;
+  }
+
+  /// Tiles of as many sums as registers hold, chosen for little waste at the edges.
+  void choose_tile() {
+    const double rows = extent(plan_.row), vectors = std::ceil(extent(plan_.column) / plan_.lanes);
+    double least = 0;
+    for (uint32_t v = 1; v <= 4; ++v)
+      for (uint32_t r = 1; r * v + operands(v) <= target_.vector_registers && r <= 16; ++r) {
+        const double cost = std::ceil(rows / r) * std::ceil(vectors / v) * step_cycles(r, v);
+        const bool is_larger = r * v > plan_.rows * plan_.vectors;
+        if (least != 0 && cost >= least * (is_larger ? 1.0 : 0.97)) continue;
+        least = least == 0 ? cost : std::min(least, cost);
+        plan_.rows = r;
+        plan_.vectors = v;
+      }
+    const TileShape tile = tile_of(knobs_, target_, {plan_.rows, plan_.vectors});
+    plan_.rows = static_cast<uint32_t>(tile.rows);
+    plan_.vectors = static_cast<uint32_t>(tile.vectors);
+  }
+
+  /// Registers besides the sums' for a tile of `vectors` columns.
+  uint32_t operands(uint32_t vectors) const {
+    for (const PanelProduct& p : plan_.products)
+      if (p.dot && !is_native(*p.dot)) return 2 * vectors + 4;  // even and odd numbers apart
+    return vectors + 1;
+  }
+
+  bool is_native(const PanelDot& dot) const {
+    return std::any_of(target_.dots.begin(), target_.dots.end(), [&](const DotInfo& d) {
+      return d.kind == dot.kind && d.bits == plan_.lanes * 32;
+    });
+  }
+
+  static double copy_cycles(PanelCopy copy) {
+    switch (copy) {
+      case PanelCopy::kVectors: return kCopyCycles;
+      case PanelCopy::kTransposed: return kTransposeCycles;
+      case PanelCopy::kSingle: return kGatherCycles;
+    }
+    __builtin_unreachable();
+  }
+
+  /// More for an operand of `width` rows or columns beyond the private cache.
+  double far_cycles(const PanelProduct& p, const Node* operand, double width) const {
+    const double bytes =
+        steps(p) * static_cast<double>(p.pack() * item_size(operand->dtype)) * width;
+    return bytes > static_cast<double>(target_.private_cache_bytes) ? kFarCycles : 0;
+  }
+
+  void choose_depth(PanelProduct* p) const {
+    const Node* outer = p->right_depth[0]->src[0];
+    const int64_t steps = depth_of(knobs_, plan_.is_turned ? turned_steps() : kMostSteps);
+    const int64_t most = std::max<int64_t>(steps * p->pack() / p->inner, 1);
+    const int64_t trips = outer->is_const() ? outer->imm : INT64_MAX;
+    const bool is_exact = plan_.is_turned || (knobs_ && knobs_->get("depth"));
+    const double as_one = is_exact ? 1.5 : kBlocksAsOne;
+    if (static_cast<double>(trips) <= static_cast<double>(most) * as_one) {
+      p->block = trips;
+      return;
+    }
+    p->is_single = false;
+    p->block = trips == INT64_MAX
+                   ? most
+                   : (trips + (trips + most - 1) / most - 1) / ((trips + most - 1) / most);
+    int64_t unit = p->inner == 1 ? plan_.lanes * p->pack() : 1;
+    // Whole iterations of the outermost loop, and whole trips.
+    if (plan_.is_turned && p->inner == 1) unit = std::lcm(p->line_inner, int64_t{4});
+    p->block = round_up(p->block, unit);
+    p->is_single = p->block >= trips;
+  }
+
+  /// Steps whose numbers stay in the first cache: a panel of the right operand for all rows, and
+  /// the lines of the left one that a tile reads.
+  int64_t turned_steps() const {
+    const int64_t item = item_size(plan_.products[0].reduce->dtype);
+    const double bytes =
+        static_cast<double>(plan_.tile_columns() * item) + kLinesOfStep * target_.cache_line_bytes;
+    const double room = kShareOfCache * static_cast<double>(target_.first_cache_bytes);
+    return std::max<int64_t>(static_cast<int64_t>(room / bytes), 16);
+  }
+
+  /// Rows of a block of turned sums: whole tiles, vectors and lines, or all rows.
+  int64_t legal_rows(int64_t rows) const {
+    int64_t unit = std::lcm(int64_t{plan_.rows}, int64_t{plan_.lanes});
+    for (const PanelProduct& p : plan_.products)
+      if (p.line_outer) unit = std::lcm(unit, p.line->src[0]->imm);
+    const int64_t all = round_up(plan_.row->src[0]->imm, plan_.rows);
+    return std::min(round_up(rows, unit), all);
+  }
+
+  /// Per vector of a left operand that is copied along its lines.
+  double line_cycles(const PanelProduct& p) const {
+    Strides along(p.line, plan_.lanes);
+    for (const Node* n : ir::topological({&p.left_line, 1}))
+      if (n->op == ir::Op::kLoad && along.stride(n->src[0]) == 2) return kEvenCycles;
+    return kCopyCycles;
+  }
+
+  /// Cycles for copying one row of the left operand, and for turning one of sums.
+  double row_cycles(double columns) const {
+    double cycles = 0;
+    if (plan_.reads_left) return 0;
+    for (const PanelProduct& p : plan_.products) {
+      const double numbers = steps(p) * static_cast<double>(p.pack());
+      if (!plan_.is_turned) {
+        cycles += numbers * (p.left_lanes > 1 ? kCopyCycles / plan_.lanes : kNumberCycles);
+        continue;
+      }
+      const double line = extent(p.line), lanes = line / std::ceil(line / plan_.lanes);
+      const double copy = line_cycles(p) + far_cycles(p, p.left, extent(plan_.row));
+      cycles += numbers * copy / lanes + columns * kTurnCycles / plan_.lanes;
+    }
+    return cycles;
+  }
+
+  void choose_blocks() {
+    double depth = 0, copy_right = 0;  // in steps
+    int64_t deepest = 1;
+    for (PanelProduct& p : plan_.products) {
+      choose_depth(&p);
+      deepest = std::max(deepest, p.steps_block());
+      depth += steps(p);
+      if (!p.reads_right && !is_packed_)
+        copy_right += steps(p) * static_cast<double>(p.pack()) *
+                      (copy_cycles(p.right_copy) + far_cycles(p, p.right, extent(plan_.column)));
+    }
+    // Every vector of the right operand is multiplied with every row.
+    for (PanelProduct& p : plan_.products)
+      p.copies_along = !plan_.is_turned && !p.reads_right && !p.dot &&
+                       p.right_copy == PanelCopy::kVectors && p.right_depth.size() == 1 &&
+                       extent(plan_.row) <= kMostRowsAlong;
+    plan_.is_copying_dear = copy_right > kDearCopy * depth * extent(plan_.row) / 2;
+    const double rows = extent(plan_.row), columns = extent(plan_.column), batch = batch_count();
+    const int64_t item = item_size(plan_.products[0].reduce->dtype);
+    const int64_t most_columns =
+        std::max<int64_t>(static_cast<int64_t>(target_.private_cache_bytes) / 2 / (deepest * item),
+                          plan_.tile_columns());
+    double least = 0;
+    const double tile = step_cycles(plan_.rows, plan_.vectors);
+    const int64_t most_rows = plan_.is_turned ? turned_rows(deepest * item) : kMostRows;
+    const int64_t parts = int64_t{4} * units_;
+    for (int64_t down = 1; down <= parts; ++down)
+      for (int64_t across = 1; across <= parts; ++across) {
+        int64_t r =
+            round_up(static_cast<int64_t>(std::ceil(rows / static_cast<double>(down))), plan_.rows);
+        int64_t c = round_up(static_cast<int64_t>(std::ceil(columns / static_cast<double>(across))),
+                             plan_.tile_columns());
+        c = std::min(
+            c, std::max<int64_t>(most_columns / plan_.tile_columns(), 1) * plan_.tile_columns());
+        r = std::min(r, round_up(most_rows, plan_.rows));
+        if (plan_.is_turned) r = legal_rows(r);
+        const double blocks = std::ceil(rows / static_cast<double>(r)) *
+                              std::ceil(columns / static_cast<double>(c)) * batch;
+        const double per_block =
+            static_cast<double>(r / plan_.rows) *
+                (static_cast<double>(c / plan_.tile_columns()) * (tile * depth + kTileCycles)) +
+            static_cast<double>(r) * row_cycles(static_cast<double>(c)) +
+            static_cast<double>(c) / plan_.lanes * copy_right + kBlockCycles;
+        const double share = std::ceil(blocks / units_) + (units_ > 1 ? kDisturbance : 0);
+        const double cost = share * per_block;
+        if (least != 0 && cost >= least) continue;
+        least = cost;
+        plan_.row_block = r;
+        plan_.column_block = c;
+      }
+    cost_ = least;
+  }
+
+  /// Rows whose left operand takes a quarter of the private cache at `bytes` a row.
+  int64_t turned_rows(int64_t bytes) const {
+    const auto most = static_cast<int64_t>(target_.private_cache_bytes) / 4 / bytes;
+    return std::clamp<int64_t>(most, plan_.rows, kMostRows);
+  }
+  static constexpr int64_t kMostRows = 2048;
+  static constexpr double kTileCycles = 100, kBlockCycles = 500;
+  /// Part of a block that a core taken away for a while keeps the others waiting: small blocks go
+  /// to whoever is free.
+  static constexpr double kDisturbance = 0.05;
+
+  std::optional<Schedule> finish() {
+    Schedule s;
+    s.grid[0] = blocks(plan_.column->src[0], plan_.column_block);
+    if (!plan_.is_strip) s.grid[1] = blocks(plan_.row->src[0], plan_.row_block);
+    s.grid[2].constant = 1;
+    for (const bool is_const : {true, false})
+      for (const Node* r : plan_.batch)
+        if (r->src[0]->is_const() == is_const) multiply(&s.grid[2], r->src[0], 1);
+    double depth = 0;
+    for (const PanelProduct& p : plan_.products) depth += steps(p);
+    const double rows = std::min(extent(plan_.row), static_cast<double>(plan_.row_block));
+    const double columns = std::min(extent(plan_.column), static_cast<double>(plan_.column_block));
+    s.work_per_block =
+        static_cast<uint64_t>(std::min(2 * rows * columns * depth / kOperationsPerWork, 1e18));
+    s.plan = std::make_shared<const PanelPlan>(std::move(plan_));
+    return s;
+  }
+
+  /// ceil(extent / step); of extents that are not linear in the variables, of their bound.
+  static hal::DimExpr blocks(const Node* extent, int64_t step) {
+    hal::DimExpr dim{.constant = 1, .terms = {}, .divisor = step};
+    multiply(&dim, extent, 1);
+    return dim;
+  }
+
+  PanelPlan plan_;
+  const TargetInfo& target_;
+  uint32_t units_;
+  const Knobs* knobs_;  ///< or nullptr
+  bool is_packed_;      ///< right operands will be in the order of panels
+  double cost_ = 0;
+};
+
+/// Rows up to which a matrix from memory is read once where it is: copying it would take as long as
+/// all products. As many vectors of the left operand as a trip has stay in the first cache.
+constexpr int64_t kMostStripRows = 24;
+
+bool is_better_in_place(const PanelPlan& plan, const TargetInfo& target) {
+  if (plan.is_strip || !plan.row || !plan.row->src[0]->is_const()) return false;
+  if (plan.row->src[0]->imm > kMostStripRows) return false;
+  return std::ranges::all_of(plan.products, [&](const PanelProduct& p) {
+    const double bytes = CostModel::trips(p.left_depth) * CostModel::trips(plan.column) *
+                         static_cast<double>(item_size(p.right->dtype));
+    return !p.dot && p.right_copy == PanelCopy::kVectors &&
+           bytes > static_cast<double>(target.private_cache_bytes);
+  });
+}
+
+std::optional<PanelScheduler> turned_scheduler(const ir::KernelIr& kernel, const TargetInfo& target,
+                                               uint32_t units, ScheduleLimits limits) {
+  const auto sides = find_panel_sides(kernel, target, limits, true);
+  if (!sides) return std::nullopt;
+  auto plan = rebuild_for_panels(kernel, *sides, target);
+  if (!plan) return std::nullopt;
+  return PanelScheduler(std::move(*plan), target, units, limits);
+}
+
+}  // namespace
+
+std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                            uint32_t units, ScheduleLimits limits) {
+  if (target.has_groups || !limits.has_tiles) return std::nullopt;
+  const auto sides = find_panel_sides(kernel, target, limits);
+  if (!sides) return std::nullopt;
+  auto plan = rebuild_for_panels(kernel, *sides, target);
+  if (!plan) return std::nullopt;
+  if (limits.has_strips && is_better_in_place(*plan, target)) {
+    PanelSides strip = *sides;
+    strip.is_strip = true;
+    auto in_place = rebuild_for_panels(kernel, strip, target);
+    if (!in_place) return std::nullopt;
+    if (auto s = PanelScheduler(std::move(*in_place), target, units, limits).run()) return s;
+  }
+  auto turned = plan->is_strip ? std::nullopt : turned_scheduler(kernel, target, units, limits);
+  limits.is_packed = false;
+  PanelScheduler straight(std::move(*plan), target, units, limits);
+  auto schedule = straight.run(), other = turned ? turned->run() : std::nullopt;
+  if (!other) return schedule;
+  const auto asked = limits.knobs ? limits.knobs->get("turned") : std::nullopt;
+  const bool is_better = asked ? *asked != 0 : turned->cost() < kTurnedShare * straight.cost();
+  return is_better ? std::move(other) : std::move(schedule);
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,86 @@
+#include "compiler/schedules/gemm_gpu/contraction.h"
+
+#include <algorithm>
+
+namespace bm::compiler {
+namespace {
+
+using ir::Node;
+using ir::Op;
+
+constexpr int64_t kMostBand = 8;
+
+}  // namespace
+
+const Node* matrix_factor(const Node* n, DType sum) {
+  if (n->op == Op::kCast && n->dtype == sum) n = n->src[0];
+  return n->op == Op::kLoad && n->src.size() == 1 ? n : nullptr;
+}
+
+bool is_row(const ir::Linear& index, const Node* direction, uint32_t count) {
+  if (index.constant % count != 0) return false;
+  bool is_unit = false;
+  for (const ir::Linear::Term& t : index.terms) {
+    if (t.atom == direction) {
+      is_unit = t.coefficient == 1;
+      if (!is_unit) return false;
+    } else if (t.coefficient % count != 0 || ir::depends_on(t.atom, direction)) {
+      return false;
+    }
+  }
+  return is_unit;
+}
+
+std::optional<MatrixProduct> find_matrix_product(const CostModel& model) {
+  if (model.reduces().size() != 1) return std::nullopt;
+  MatrixProduct out{.reduce = model.reduces()[0]};
+  const Node* product = out.reduce->src[0];
+  if (out.reduce->reduce_op() != ir::ReduceOp::kSum || product->op != Op::kMul) return std::nullopt;
+  for (size_t side = 0; side < 2; ++side)
+    out.loads[side] = matrix_factor(product->src[side], out.reduce->dtype);
+  if (!out.loads[0] || !out.loads[1] || out.loads[0]->dtype != out.loads[1]->dtype)
+    return std::nullopt;
+  return out;
+}
+
+std::optional<MatrixOperand> matrix_operand(const CostModel& model, const Node* load,
+                                            const Node* along, const Node* depth,
+                                            const Node* other) {
+  if (!model.depends(load, along) || !model.depends(load, depth) || model.depends(load, other))
+    return std::nullopt;
+  MatrixOperand out{.load = load, .along = along};
+  const ir::Linear index = ir::linear(load->src[0]);
+  out.is_deep = is_row(index, depth, out.per_load());
+  // Bytes of four rows would have to be interleaved.
+  if (!out.is_deep && (item_size(load->dtype) == 1 || !is_row(index, along, out.per_load())))
+    return std::nullopt;
+  return out;
+}
+
+std::optional<Schedule> matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                        MatrixPlan p) {
+  Schedule s;
+  const int64_t rows = p.groups_down(), columns = p.groups_across();
+  p.band = kMostBand;
+  while (rows % p.band != 0) p.band /= 2;
+  s.block = p.sub_group * p.tiles_down * p.tiles_across;
+  s.grid[0].constant = rows * columns;
+  double most = static_cast<double>(rows) * static_cast<double>(columns);
+  size_t symbolic = 0;
+  // Constants first: at most one extent is known at launch only.
+  for (const bool is_const : {true, false})
+    for (const Node* r : kernel.ranges) {
+      if (r == p.left.along || r == p.right.along || r->src[0]->is_const() != is_const) continue;
+      symbolic += !is_const;
+      if (symbolic > 1 || !multiply(&s.grid[0], r->src[0], 1)) return std::nullopt;
+      most *= static_cast<double>(std::max<int64_t>(r->src[0]->hi, 1));
+      s.loops.push_back({.range = r});
+    }
+  if (most > static_cast<double>(target.max_groups[0])) return std::nullopt;
+  s.grid_loops = static_cast<uint32_t>(s.loops.size());
+  s.work_per_block = static_cast<uint64_t>(p.down() * p.across() * p.depth->src[0]->imm);
+  s.plan = p;
+  return s;
+}
+
+}  // namespace bm::compiler

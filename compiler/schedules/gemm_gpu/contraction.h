@@ -1,0 +1,41 @@
+#pragma once
+// Sums over products of two loads, and how matrix instructions can read these. Private to
+// schedule_matrix.cpp, schedule_pipe.cpp and schedule_group_attention.cpp.
+
+#include <optional>
+
+#include "compiler/ir/linear.h"
+#include "compiler/analysis/cost.h"
+#include "compiler/schedules/schedule.h"
+
+namespace bm::compiler {
+
+struct MatrixProduct {
+  const ir::Node* reduce = nullptr;
+  const ir::Node* loads[2] = {};  ///< without a gate, of one type
+  bool is_for(const MatrixInfo& info) const {
+    return info.in == loads[0]->dtype && info.sum == reduce->dtype;
+  }
+};
+
+/// The kernel's one reduction, if it is a sum over products of loads, perhaps widened.
+std::optional<MatrixProduct> find_matrix_product(const CostModel& model);
+
+/// A load without a gate, perhaps widened to the type of the sum; else nullptr.
+const ir::Node* matrix_factor(const ir::Node* n, DType sum);
+
+/// Whether `count` elements are neighbours along `direction`, from multiples of as many on.
+bool is_row(const ir::Linear& index, const ir::Node* direction, uint32_t count);
+
+/// How `load` can be read: `along` and `depth` must appear as such in its index, and 16 bytes from
+/// every place that is read must start at a multiple of 16 if the param does.
+std::optional<MatrixOperand> matrix_operand(const CostModel& model, const ir::Node* load,
+                                            const ir::Node* along, const ir::Node* depth,
+                                            const ir::Node* other);
+
+/// The schedule around a plan: groups of neighbouring tiles, all other loops in the grid. Nothing
+/// if the grid would be too large or has two extents that are known at launch only.
+std::optional<Schedule> matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                        MatrixPlan plan);
+
+}  // namespace bm::compiler

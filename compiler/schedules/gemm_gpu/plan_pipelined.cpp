@@ -1,0 +1,201 @@
+// Schedule for products of matrices whose tiles go through local memory, several stages of depth
+// ahead of the matrix instructions: these read them there, or sub-groups read fragments of them.
+// Tiles may reach beyond rows, columns and depth.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "compiler/schedules/gemm_gpu/contraction.h"
+#include "compiler/schedules/gemm_gpu/knobs.h"
+
+namespace bm::compiler {
+namespace {
+
+using ir::Node;
+
+/// Accumulators of one work-item; more would not fit into its registers with the fragments.
+constexpr uint32_t kMostSums = 128;
+/// Values behind the product that a work-item computes; more make too much code.
+constexpr double kMostEpilogue = 1200;
+constexpr double kOtherRegisters = 56;
+/// Rows, columns and bytes of depth below which fragments come straight from memory.
+constexpr int64_t kLeastExtent = 64, kLeastDepthBytes = 128;
+/// The same for products that can be done in no other way by matrix instructions.
+constexpr int64_t kLeastTailExtent = 16, kLeastTailDepthBytes = 64;
+// Rough cycles of one compute unit. Source: measurements of mma.sync and wgmma in arXiv 2402.13499.
+constexpr double kProductCycles = 2;       ///< 16·8 results, 32 bytes deep
+constexpr double kGroupProductCycles = 1;  ///< the same, by an instruction that reads local memory
+constexpr double kLocalCycles = 1;         ///< 128 bytes of local memory
+constexpr double kFarCycles = 2;           ///< 128 bytes from the cache of all units
+constexpr double kLatencyCycles = 1000;    ///< from asking for a stage until it is there
+constexpr double kStartCycles = 1500;      ///< of a group
+constexpr double kResultCycles = 0.125;    ///< of one result on its way to memory
+
+struct TileRow {
+  uint32_t tiles_down, tiles_across, left_slots, right_slots;
+};
+constexpr std::array kTiles = {TileRow{2, 4, 8, 8}, TileRow{4, 2, 8, 8}, TileRow{2, 4, 8, 4},
+                               TileRow{2, 2, 8, 8}, TileRow{4, 2, 4, 4}, TileRow{2, 4, 4, 4},
+                               TileRow{2, 2, 4, 4}};
+/// For instructions of four sub-groups: 64 rows each, of all columns of the group.
+constexpr std::array kGroupTiles = {TileRow{8, 1, 2, 32}, TileRow{8, 1, 2, 16},
+                                    TileRow{4, 1, 2, 32}, TileRow{4, 1, 2, 16},
+                                    TileRow{8, 1, 2, 8},  TileRow{4, 1, 2, 8}};
+
+class PipeScheduler {
+ public:
+  PipeScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                ScheduleLimits limits)
+      : kernel_(kernel),
+        target_(target),
+        units_(std::max(units, 1u)),
+        limits_(limits),
+        model_(kernel, target, 1) {}
+
+  std::optional<Schedule> run() {
+    const auto product = find_matrix_product(model_);
+    if (!product || product->reduce->src.size() != 2) return std::nullopt;
+    for (const MatrixInfo& info : target_.matrix) {
+      if (!product->is_for(info)) continue;
+      for (const Node* x : kernel_.ranges)
+        for (const Node* y : kernel_.ranges)
+          if (x != y) consider(*product, info, x, y);
+    }
+    return best_ ? matrix_schedule(kernel_, target_, *best_) : std::nullopt;
+  }
+
+ private:
+  static int64_t extent(const Node* range) {
+    return range->src[0]->is_const() ? range->src[0]->imm : 0;
+  }
+
+  /// Whether 16 bytes of a line are all inside the operand or all beyond it.
+  static bool has_whole_pieces(const MatrixOperand& o, const Node* depth) {
+    // Only words of two numbers can be turned.
+    if (!o.is_deep && item_size(o.load->dtype) != 2) return false;
+    return extent(o.is_deep ? depth : o.along) % o.per_load() == 0;
+  }
+
+  bool is_large_enough(const MatrixPlan& p) const {
+    const int64_t least = std::min(extent(p.left.along), extent(p.right.along));
+    const int64_t bytes = extent(p.depth) * item_size(p.info.in);
+    if (least >= kLeastExtent && bytes >= kLeastDepthBytes) return true;
+    ScheduleLimits limits = limits_;
+    return least >= kLeastTailExtent && bytes >= kLeastTailDepthBytes &&
+           !make_matrix_schedule(kernel_, target_, static_cast<uint32_t>(units_), limits);
+  }
+
+  void consider(const MatrixProduct& product, const MatrixInfo& info, const Node* rows,
+                const Node* columns) {
+    const Node* depth = product.reduce->src[1];
+    for (size_t side = 0; side < 2; ++side) {
+      const auto left = matrix_operand(model_, product.loads[side], rows, depth, columns);
+      const auto right = matrix_operand(model_, product.loads[1 - side], columns, depth, rows);
+      if (!left || !right || !has_whole_pieces(*left, depth) || !has_whole_pieces(*right, depth))
+        continue;
+      MatrixPlan plan;
+      plan.reduce = product.reduce;
+      plan.depth = depth;
+      plan.info = info;
+      plan.sub_group = target_.sub_group;
+      plan.left = *left;
+      plan.right = *right;
+      plan.left.is_piped = plan.right.is_piped = true;
+      if (!is_large_enough(plan)) continue;
+      if (info.sub_groups > 1)
+        consider_tiles(plan, kGroupTiles);
+      else
+        consider_tiles(plan, kTiles);
+    }
+  }
+
+  template <size_t kRows>
+  void consider_tiles(MatrixPlan& p, const std::array<TileRow, kRows>& rows) {
+    for (const TileRow& row : rows) {
+      p.tiles_down = row.tiles_down;
+      p.tiles_across = row.tiles_across;
+      p.left.slots = row.left_slots;
+      p.right.slots = row.right_slots;
+      for (const uint32_t stages : {6u, 5u, 4u, 3u, 2u}) {
+        // A stage is free again one trip after it was multiplied, if that goes on by itself.
+        const uint32_t used = p.info.sub_groups > 1 ? 2 : 1;
+        if (stages <= used) continue;
+        p.pipe = PipePlan{.stages = stages, .ahead = stages - used};
+        consider_tile(p);
+      }
+    }
+  }
+
+  static uint32_t sums(const MatrixPlan& p) {
+    return p.info.sums * p.left.slots / p.info.left_slots * p.right.slots;
+  }
+
+  static double items(const MatrixPlan& p) {
+    return static_cast<double>(p.sub_group) * p.tiles_down * p.tiles_across;
+  }
+
+  void consider_tile(const MatrixPlan& p) {
+    const uint32_t bytes = p.stage_bytes() * p.pipe->stages;
+    if (sums(p) > std::min(kMostSums, limits_.max_sums) || items(p) > target_.max_block ||
+        bytes > target_.pipe.group_memory_bytes ||
+        (model_.output_nodes() + 1) * sums(p) > kMostEpilogue)
+      return;
+    const double cost =
+        time(p) *
+        asked_factor(limits_.knobs, {.m = p.down(), .n = p.across(), .stages = p.pipe->stages});
+    if (best_ && cost >= least_ * 0.99) return;
+    best_ = p;
+    least_ = cost;
+  }
+
+  /// Cycles of one trip of a group that has the compute unit for itself.
+  static double busy(const MatrixPlan& p) {
+    const bool is_group = p.info.sub_groups > 1;
+    const auto down = static_cast<double>(p.down()), across = static_cast<double>(p.across());
+    const double products = down / 16 * across / 8 * 4;
+    const double readers = p.tiles_down * p.tiles_across / p.info.sub_groups;
+    const double lines = is_group ? down / readers + across : p.left.rows() + p.right.rows();
+    return std::max({products * (is_group ? kGroupProductCycles : kProductCycles),
+                     (readers * lines + down + across) * kLocalCycles,
+                     (down + across) * kFarCycles});
+  }
+
+  /// Cycles of the whole kernel.
+  double time(const MatrixPlan& p) {
+    double groups = static_cast<double>(p.groups_down() * p.groups_across());
+    for (const Node* r : kernel_.ranges)
+      if (r != p.left.along && r != p.right.along) groups *= CostModel::trips(r);
+    const PipeInfo& room = target_.pipe;
+    const double bytes = p.stage_bytes() * p.pipe->stages + room.reserved_bytes;
+    const double registers = items(p) * std::min(sums(p) + kOtherRegisters, 255.0);
+    double resident =
+        std::floor(std::min({room.unit_memory_bytes / bytes, room.unit_registers / registers,
+                             room.unit_items / items(p)}));
+    resident = std::clamp(resident, 1.0, std::max(1.0, std::ceil(groups / units_)));
+    const double trips = std::ceil(static_cast<double>(extent(p.depth)) / p.stage_depth());
+    const double trip = std::max(resident * busy(p), kLatencyCycles / p.pipe->ahead);
+    const double results = static_cast<double>(p.down() * p.across());
+    return std::ceil(groups / (units_ * resident)) *
+           (trips * trip + kStartCycles + resident * results * kResultCycles);
+  }
+
+  const ir::KernelIr& kernel_;
+  const TargetInfo& target_;
+  double units_;
+  ScheduleLimits limits_;
+  CostModel model_;
+  std::optional<MatrixPlan> best_;
+  double least_ = 0;
+};
+
+}  // namespace
+
+std::optional<Schedule> make_pipe_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                           uint32_t units, ScheduleLimits limits) {
+  if (target.matrix.empty() || target.pipe.group_memory_bytes == 0 || !limits.has_tiles)
+    return std::nullopt;
+  return PipeScheduler(kernel, target, units, limits).run();
+}
+
+}  // namespace bm::compiler

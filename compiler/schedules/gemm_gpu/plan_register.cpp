@@ -1,0 +1,165 @@
+// Schedule for kernels whose one reduction is a product of matrices: tiles of sub-groups, fragments
+// loaded straight from memory, 16 bytes at a time. Depth may be summed in any order, so work-items
+// take words that are neighbours in memory where the instruction wants words from two halves.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "compiler/schedules/gemm_gpu/contraction.h"
+#include "compiler/schedules/gemm_gpu/knobs.h"
+
+namespace bm::compiler {
+namespace {
+
+using ir::Node;
+
+/// Accumulators of one work-item; more would not fit into its registers with the fragments.
+constexpr uint32_t kMostSums = 128;
+/// Words that are loaded per trip.
+constexpr uint32_t kMostFragments = 64;
+/// Values behind the product that a work-item computes; more make too much code.
+constexpr double kMostEpilogue = 1200;
+// Rough cycles of one multiprocessor. Source: measurements of mma.sync in arXiv 2402.13499.
+constexpr double kProductCycles = 2;    ///< one instruction of 16·8 results, 32 bytes deep
+constexpr double kLoadCycles = 4;       ///< 16 bytes for each of 32 work-items
+constexpr double kLatencyCycles = 600;  ///< of a trip with nothing beside it
+constexpr double kFarCycles = 16;       ///< the same beyond the multiprocessor's own cache
+constexpr double kOtherRegisters = 48;
+constexpr double kRegisters = 65536.0;
+/// Of a tile whose neighbours in memory are its rows or columns; fewer would be loaded in crumbs.
+constexpr uint32_t kLeastRows = 64;
+
+class MatrixScheduler {
+ public:
+  MatrixScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                  ScheduleLimits limits)
+      : kernel_(kernel),
+        target_(target),
+        units_(std::max(units, 1u)),
+        limits_(limits),
+        model_(kernel, target, 1) {}
+
+  std::optional<Schedule> run() {
+    if (!find_product()) return std::nullopt;
+    for (size_t i = 1; i < plan_.reduce->src.size(); ++i)
+      for (const Node* x : kernel_.ranges)
+        for (const Node* y : kernel_.ranges)
+          if (x != y) consider(plan_.reduce->src[i], x, y);
+    return best_ ? matrix_schedule(kernel_, target_, *best_) : std::nullopt;
+  }
+
+ private:
+  bool find_product() {
+    const auto product = find_matrix_product(model_);
+    if (!product) return false;
+    loads_[0] = product->loads[0];
+    loads_[1] = product->loads[1];
+    for (const MatrixInfo& info : target_.matrix)
+      if (info.sub_groups == 1 && product->is_for(info)) {
+        plan_.reduce = product->reduce;
+        plan_.info = info;
+        plan_.sub_group = target_.sub_group;
+        return true;
+      }
+    return false;
+  }
+
+  static bool divides(const Node* range, int64_t step) {
+    const Node* extent = range->src[0];
+    return extent->is_const() && extent->imm > 0 && extent->imm % step == 0;
+  }
+
+  void consider(const Node* depth, const Node* rows, const Node* columns) {
+    if (!divides(depth, plan_.chunk())) return;
+    for (int side = 0; side < 2; ++side) {
+      const auto left = matrix_operand(model_, loads_[side], rows, depth, columns);
+      const auto right = matrix_operand(model_, loads_[1 - side], columns, depth, rows);
+      if (!left || !right) continue;
+      MatrixPlan plan = plan_;
+      plan.depth = depth;
+      plan.left = *left;
+      plan.right = *right;
+      plan.left.slot = plan.right.slot = plan.info.slot;
+      for (const uint32_t down : {8u, 4u, 2u, 1u})
+        for (const uint32_t across : {8u, 4u, 2u, 1u})
+          for (const auto& [tiles_down, tiles_across] :
+               {std::pair{2u, 2u}, {1u, 4u}, {4u, 1u}, {1u, 2u}, {2u, 1u}, {1u, 1u}}) {
+            plan.left.slots = down;
+            plan.right.slots = across;
+            plan.tiles_down = tiles_down;
+            plan.tiles_across = tiles_across;
+            for (const uint32_t chunks : {1u, 2u, 4u}) {
+              plan.chunks = chunks;
+              if (4 * chunks % plan.info.words() == 0 && divides(depth, plan.trip()))
+                consider_tile(plan);
+            }
+          }
+    }
+  }
+
+  static uint32_t fragment_words(const MatrixPlan& p) {
+    return 4 * (p.left.slots + p.right.slots) * p.chunks;
+  }
+
+  void consider_tile(const MatrixPlan& p) {
+    for (const MatrixOperand* o : {&p.left, &p.right})
+      if (!o->is_deep && o->slots % std::min(o->per_load(), kLeastRows / o->slot) != 0) return;
+    if (p.left.slots % p.info.left_slots != 0) return;
+    const uint32_t sums = p.info.sums * p.left.slots / p.info.left_slots * p.right.slots;
+    if (!divides(p.left.along, p.down()) || !divides(p.right.along, p.across()) ||
+        sums > std::min(kMostSums, limits_.max_sums) || fragment_words(p) > kMostFragments ||
+        p.sub_group * p.tiles_down * p.tiles_across > target_.max_block ||
+        (model_.output_nodes() + 1) * sums > kMostEpilogue)
+      return;
+    const double cost =
+        time(p, sums) *
+        asked_factor(limits_.knobs, {.m = p.down(), .n = p.across(), .k = p.trip()});
+    if (best_ && cost >= least_ * 0.99) return;
+    best_ = p;
+    least_ = cost;
+  }
+
+  /// Of one chunk in all groups.
+  double time(const MatrixPlan& p, uint32_t sums) {
+    double groups = 1;
+    for (const Node* r : kernel_.ranges) groups *= CostModel::trips(r);
+    groups /= static_cast<double>(p.down() * p.across());
+    const double sub_groups = p.tiles_down * p.tiles_across;
+    const double products =
+        p.left.slots / static_cast<double>(p.info.left_slots) * p.right.slots * 4 / p.info.words();
+    const double loads = p.left.slots + p.right.slots;
+    // Neighbours among the sub-groups of a group read the same rows or columns.
+    // Sub-groups of one group read the same rows or columns at about the same time.
+    const double far = p.left.slots / p.tiles_across + p.right.slots / p.tiles_down;
+    const double busy =
+        std::max({products * kProductCycles, loads * kLoadCycles, far * kFarCycles});
+    const double room = std::floor(kRegisters / p.sub_group /
+                                   (sums + fragment_words(p) + kOtherRegisters) / sub_groups);
+    const double waves = std::ceil(groups / units_) * sub_groups;
+    const double resident = std::min(std::max(1.0, room) * sub_groups, waves);
+    double t = std::max(
+        waves * busy, std::ceil(waves / resident) * (kLatencyCycles / p.chunks + resident * busy));
+    if (model_.strides(p.right.along, 0).stride(kernel_.stores[0].index) != 1) t *= 1.2;
+    return t;
+  }
+
+  const ir::KernelIr& kernel_;
+  const TargetInfo& target_;
+  double units_;
+  ScheduleLimits limits_;
+  CostModel model_;
+  MatrixPlan plan_;
+  const Node* loads_[2] = {};
+  std::optional<MatrixPlan> best_;
+  double least_ = 0;
+};
+
+}  // namespace
+
+std::optional<Schedule> make_matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                             uint32_t units, ScheduleLimits limits) {
+  if (target.matrix.empty() || !limits.has_tiles) return std::nullopt;
+  return MatrixScheduler(kernel, target, units, limits).run();
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,138 @@
+// Output loops on work-groups.
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "compiler/lowering/lowerer.h"
+
+namespace bm::compiler {
+namespace {
+
+constexpr int64_t kMax32 = 0xffffffff;
+
+/// Largest value of an extent, at least 1.
+int64_t largest(const Node* extent) { return std::max<int64_t>(extent->hi, 1); }
+
+}  // namespace
+
+/// Binds `loops` to the digits of `index` in the mixed base `counts`, last digit lowest. Copies of
+/// a merged loop are count iterations apart, so that neighbouring work-items stay neighbours.
+Lowerer::Instances Lowerer::split_index(ValueId index, const std::vector<size_t>& loops,
+                                        const std::vector<ValueId>& counts, bool is_narrow,
+                                        BlockId block, const Instances& instances) {
+  Instances out = instances;
+  ValueId rest = index;
+  for (size_t d = loops.size(); d-- > 0;) {
+    const AxisPlan& axis = schedule_.loops[loops[d]];
+    const bool is_single = axis.range->src[0]->is_const(1);
+    ValueId digit = b_.index(0);
+    if (d == 0) {
+      digit = rest;
+    } else if (!is_single) {
+      digit = divide_index(Op::kMod, rest, counts[d], is_narrow);
+      rest = divide_index(Op::kDiv, rest, counts[d], is_narrow);
+    }
+    const int64_t spacing = axis.jam > 1 ? axis.range->src[0]->imm / axis.jam : 1;
+    out = bind_axis(out, axis.range, digit, block, 1, axis.jam, spacing);
+  }
+  return out;
+}
+
+void Lowerer::lower_groups(BlockId root) {
+  struct Open {
+    Builder::Loop loop;
+    uint32_t axis;
+    ValueId end;
+  };
+  std::vector<Open> open;
+  Instances instances{Env(ranges_.size(), 0)};
+  BlockId block = root;
+  ValueId chunk = b_.index(0);
+  for (uint32_t axis = 0; axis < schedule_.axes.size(); ++axis) {
+    const std::vector<GroupFactor>& factors = schedule_.axes[axis];
+    if (factors.empty()) continue;
+    const Builder::Loop loop = b_.open_loop(block, LoopKind::kGroup);
+    block = loop.body;
+    ValueId rest = loop.index, total = b_.index(1), end = kNone;
+    for (size_t i = 0; i < factors.size(); ++i) {
+      const GroupFactor& f = factors[i];
+      const bool is_last = i + 1 == factors.size(), is_chunk = f.loop == kNone;
+      // The number of chunks is a constant unless it is the only factor.
+      ValueId count = b_.index(f.count);
+      const bool is_side = !is_chunk && schedule_.loops[f.loop].is_side;
+      if (is_side)
+        count = b_.index(schedule_.side_groups(f.loop));
+      else if (!is_chunk)
+        count = tiles_along(schedule_.loops[f.loop], instances[0]);
+      ValueId digit = rest;
+      if (!is_last) {
+        // Groups along an axis are counted in 32 bits.
+        const bool is_known = program_.at(count).op == ValueOp::kConst;
+        digit = divide_index(Op::kMod, rest, count, is_known);
+        rest = divide_index(Op::kDiv, rest, count, is_known);
+      }
+      total = b_.mul(total, count);
+      if (f.is_bounded) end = total;
+      if (is_side) {
+        const ValueId first = b_.mul(digit, b_.index(schedule_.side));
+        digit = b_.add(first, side_number());
+      }
+      if (!is_chunk && schedule_.loops[f.loop].tile > 0)
+        digit = b_.mul(digit, b_.index(schedule_.loops[f.loop].tile));
+      if (is_chunk)
+        chunk = digit;
+      else
+        instances = bind_axis(instances, schedule_.loops[f.loop].range, digit, block, 1, 1, 1);
+      if (is_side) mask_side(schedule_.loops[f.loop].range, digit, instances[0]);
+    }
+    open.push_back({loop, axis, end});
+  }
+  if (schedule_.transposed())
+    lower_transposed(block, instances[0]);
+  else
+    lower_items(block, std::move(instances), chunk);
+  for (size_t i = open.size(); i-- > 0;) b_.close_groups(open[i].loop, open[i].axis, open[i].end);
+}
+
+/// Iterations of a loop in the grid, or tiles of them.
+ValueId Lowerer::tiles_along(const AxisPlan& axis, const Env& env) {
+  const ValueId extent = emit(axis.range->src[0], env);
+  if (axis.tile == 0) return extent;
+  const Value v = program_.at(extent);
+  if (v.op == ValueOp::kConst) return b_.index((v.imm + axis.tile - 1) / axis.tile);
+  return b_.shr(b_.add(extent, b_.index(axis.tile - 1)),
+                std::countr_zero(static_cast<uint64_t>(axis.tile)));
+}
+
+/// The other loops, merged: one chunk of their iterations per group.
+void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
+  if (schedule_.item_copies > 0) return lower_row(block, instances[0]);
+  ItemLoops items;
+  items.instances = std::move(instances);
+  items.total = b_.index(schedule_.side);
+  int64_t most = 1;
+  for (size_t i = schedule_.grid_loops; i < schedule_.loops.size(); ++i) {
+    const AxisPlan& axis = schedule_.loops[i];
+    const Node* extent = axis.range->src[0];
+    items.loops.push_back(i);
+    ValueId count =
+        axis.jam > 1 ? b_.index(extent->imm / axis.jam) : emit(extent, items.instances[0]);
+    if (extent->lo < 0) {
+      const std::array args{count, b_.index(0)};
+      count = b_.alu(Op::kMax, DType::kI64, args);
+    }
+    items.counts.push_back(count);
+    items.total = b_.mul(items.total, count);
+    if (__builtin_mul_overflow(most, largest(extent), &most)) most = INT64_MAX;
+  }
+  items.is_narrow = most <= kMax32;
+  items.chunk = chunk;
+  if (!schedule_.has_copies)
+    lower_item_loop(items, block);
+  else if (schedule_.is_exact)
+    lower_copies(items, block);
+  else
+    split_chunks(items, block);
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,88 @@
+// Iterations of a work-item written out side by side: all loads, then arithmetic, then stores.
+#include <algorithm>
+#include <unordered_set>
+
+#include "compiler/lowering/lowerer.h"
+
+namespace bm::compiler {
+
+/// Whatever is loaded for `instances` is on its way before the first of it is waited for; places
+/// that are loaded themselves come before what lies there.
+void Lowerer::emit_loads(const Instances& instances) {
+  std::vector<const Node*> loads, stack;
+  for (const ir::Store& s : kernel_.stores) {
+    stack.push_back(s.value);
+    if (s.gate) stack.push_back(s.gate);
+  }
+  std::unordered_set<const Node*> seen;
+  while (!stack.empty()) {
+    const Node* n = stack.back();
+    stack.pop_back();
+    if (!seen.insert(n).second) continue;
+    if (n->op == Op::kLoad) {
+      if (memo_.contains(key(n, instances[0]))) continue;
+      loads.push_back(n);
+    }
+    stack.insert(stack.end(), n->src.begin(), n->src.end());
+  }
+  std::ranges::sort(loads, {}, &Node::id);
+  for (const Node* n : loads)
+    for (const Env& env : instances) emit(n, env);
+}
+
+void Lowerer::lower_item_loop(const ItemLoops& items, BlockId block) {
+  const Builder::Loop loop = b_.open_loop(block, LoopKind::kItem);
+  const Instances instances = split_index(loop.index, items.loops, items.counts, items.is_narrow,
+                                          loop.body, items.instances);
+  emit_stores(loop.body, instances, kernel_.stores);
+  const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
+  b_.close_items(loop, begin, schedule_.is_exact ? kNone : items.total, schedule_.trips);
+}
+
+/// Copies are as far apart as the block is wide, so that neighbouring work-items stay neighbours.
+void Lowerer::lower_copies(const ItemLoops& items, BlockId block) {
+  const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
+  const ValueId first = b_.add(begin, b_.item());
+  const auto split = [&](ValueId index) {
+    return split_index(index, items.loops, items.counts, items.is_narrow, block, items.instances);
+  };
+  Instances all;
+  // A chunk that does not leave the innermost loop is taken apart once.
+  const Node* last = schedule_.loops[items.loops.back()].range;
+  const Node* extent = last->src[0];
+  if (items.loops.size() == 1 || (extent->is_const() && extent->imm % schedule_.chunk == 0)) {
+    for (const Env& env : split(first)) {
+      const Binding at = bindings_[env[number_of(last)]];
+      for (int64_t c = 0; c < schedule_.trips; ++c)
+        all.push_back(
+            bound(env, last, make_bindings(at.base, block, c * schedule_.block, 1, at.origin)));
+    }
+  } else {
+    for (int64_t c = 0; c < schedule_.trips; ++c)
+      for (const Env& env : split(b_.add(first, b_.index(c * schedule_.block)))) all.push_back(env);
+  }
+  emit_loads(all);
+  emit_stores(block, all, kernel_.stores);
+}
+
+/// The last chunk may be smaller.
+void Lowerer::split_chunks(const ItemLoops& items, BlockId block) {
+  const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
+  const ValueId end = b_.add(begin, b_.index(schedule_.chunk));
+  const ValueId is_less = b_.lt(items.total, end);
+  const ValueId is_whole = b_.raw(Op::kNot, DType::kBool, {is_less});
+  // What is made in one block is not there in the other.
+  const auto memo = memo_;
+  for (const bool has_all : {true, false}) {
+    const BlockId body = b_.open_block(block), floor = b_.set_floor(body);
+    if (has_all)
+      lower_copies(items, body);
+    else
+      lower_item_loop(items, body);
+    b_.set_floor(floor);
+    b_.close_if(body, has_all ? is_whole : is_less);
+    memo_ = memo;
+  }
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,253 @@
+// Inner sums of products of 8-bit numbers, written out as dot products of words.
+#include <algorithm>
+
+#include "compiler/lowering/lowerer.h"
+#include "runtime/base/check.h"
+
+namespace bm::compiler {
+namespace {
+
+/// Memory asked for ahead of a stream of words.
+constexpr int64_t kPrefetchBytes = 4096;
+constexpr int64_t kCacheLine = 64;
+/// Sums that are written out step by step, and instructions of work-items, whose compilers do not
+/// fetch all words first.
+constexpr size_t kMaxWrittenOut = 4, kMaxWrittenWords = 256;
+
+int64_t in_all_bytes(int64_t byte) { return (byte & 0xff) * 0x01010101; }
+
+}  // namespace
+
+/// Integer sums with an inner dot product in the body of `reduce`: each as large as it gets.
+const std::vector<const Node*>& Lowerer::dot_sums(const Node* reduce) {
+  const auto [it, is_new] = dot_sums_.try_emplace(reduce);
+  std::vector<const Node*>& sums = it->second;
+  if (!is_new || schedule_.dots.empty()) return sums;
+  const auto is_sum = [&](const Node* n) { return n->op == Op::kAdd && n->dtype == DType::kI32; };
+  const auto has_dot = [&](auto&& self, const Node* n) -> bool {
+    return schedule_.dots.contains(n) ||
+           (is_sum(n) && (self(self, n->src[0]) || self(self, n->src[1])));
+  };
+  std::vector<const Node*> stack{reduce->src[0]};
+  while (!stack.empty()) {
+    const Node* n = stack.back();
+    stack.pop_back();
+    if (has_dot(has_dot, n)) {
+      if (std::find(sums.begin(), sums.end(), n) == sums.end()) sums.push_back(n);
+    } else if (n->op != Op::kReduce) {
+      stack.insert(stack.end(), n->src.begin(), n->src.end());
+    }
+  }
+  return sums;
+}
+
+/// Sums of one trip for all members of a reduction at once: words are used while in registers.
+void Lowerer::emit_dots_of(const ReduceState& s, const Node* range, uint32_t binding) {
+  for (const Node* reduce : s.group)
+    for (const Node* sum : dot_sums(reduce)) {
+      std::vector<Env> envs;
+      std::vector<std::vector<uint32_t>> keys;
+      for (const Env& env : s.envs) {
+        Env inner = bound(env, range, binding);
+        std::vector<uint32_t> k = key(sum, inner);
+        if (memo_.contains(k) || std::find(keys.begin(), keys.end(), k) != keys.end()) continue;
+        keys.push_back(std::move(k));
+        envs.push_back(std::move(inner));
+      }
+      if (!envs.empty()) emit_dots(sum, envs, range);
+    }
+}
+
+/// Terms of `sum` that are dot products, in order, and the others, unless that is nullptr.
+void Lowerer::split_terms(const Node* sum, std::vector<const Node*>* dots,
+                          std::vector<const Node*>* others) const {
+  std::vector<const Node*> stack{sum};
+  while (!stack.empty()) {
+    const Node* n = stack.back();
+    stack.pop_back();
+    if (schedule_.dots.contains(n))
+      dots->push_back(n);
+    else if (n->op == Op::kAdd)
+      stack.insert(stack.end(), {n->src[1], n->src[0]});
+    else if (others)
+      others->push_back(n);
+  }
+}
+
+/// `sum`: a dot product or a sum of such and others. Other terms are what the additions start from.
+void Lowerer::emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream) {
+  std::vector<const Node*> dots, others;
+  split_terms(sum, &dots, &others);
+  std::vector<ValueId> sums;
+  for (const Env& env : envs) {
+    const uint32_t vr = vector_range(dependencies(sum), env);
+    const uint32_t lanes = vr == kNone ? 1 : bindings_[env[vr]].lanes;
+    ValueId start = b_.constant({DType::kI32, 1}, 0);
+    for (size_t i = 0; i < others.size(); ++i) {
+      const ValueId v = emit(others[i], env);
+      start = i == 0 ? v : b_.add(spread(start, b_.type(v).lanes), v);
+    }
+    sums.push_back(spread(start, lanes));
+  }
+  size_t steps = 0, words = 0;
+  for (const Node* dot : dots) {
+    steps = std::max(steps, dot_steps(dot));
+    words += envs.size() * dot_steps(dot);
+  }
+  const bool is_long =
+      b_.target().has_groups ? words > kMaxWrittenWords : envs.size() > kMaxWrittenOut;
+  if (is_long && loop_dots(sum, dots, envs, stream, sums)) return;
+  for (size_t step = 0; step < steps; ++step)
+    for (const Node* dot : dots) {
+      if (step >= dot_steps(dot)) continue;
+      for (size_t e = 0; e < envs.size(); ++e)
+        sums[e] = emit_dot(dot, bind_step(dot, step, envs[e]), sums[e], stream);
+    }
+  for (size_t e = 0; e < envs.size(); ++e) memo_[key(sum, envs[e])] = sums[e];
+}
+
+/// The same with a loop over the steps of the dot products, if they all have one and equally many:
+/// in a loop, code generators keep the sums of a tile in registers instead of fetching all words of
+/// the tile first.
+bool Lowerer::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
+                        const std::vector<Env>& envs, const Node* stream,
+                        const std::vector<ValueId>& starts) {
+  struct Step {
+    const Node* range;
+    int64_t width;
+  };
+  const auto steps_of = [&](const Node* dot) {
+    std::vector<Step> steps;
+    for (size_t i = 1; i < dot->src.size(); ++i) {
+      const int64_t width = dot->src[i] == schedule_.dots.at(dot).along ? 4 : 1;
+      if (dot->src[i]->src[0]->imm > width) steps.push_back({dot->src[i], width});
+    }
+    return steps;
+  };
+  for (const Node* dot : dots)
+    if (steps_of(dot).size() != 1 || dot_steps(dot) != dot_steps(dots[0])) return false;
+  const BlockId block = block_for(dependencies(sum), envs[0]);
+  std::vector<uint32_t> registers;
+  for (const ValueId start : starts) {
+    registers.push_back(b_.add_register(b_.type(start)));
+    b_.assign(block, registers.back(), start);
+  }
+  const Builder::Loop loop = b_.open_loop(block);
+  std::vector<ValueId> sums;
+  for (const uint32_t r : registers) sums.push_back(b_.read(loop.body, r));
+  for (const Node* dot : dots) {
+    const Step step = steps_of(dot)[0];
+    const ValueId at = b_.mul(loop.index, b_.index(step.width));
+    const uint32_t binding = make_bindings(at, loop.body, 0, 1, 0);
+    for (size_t e = 0; e < envs.size(); ++e) {
+      const Env inner = bound(bind_step(dot, 0, envs[e]), step.range, binding);
+      sums[e] = emit_dot(dot, inner, sums[e], stream);
+    }
+  }
+  for (size_t e = 0; e < envs.size(); ++e) b_.assign(loop.body, registers[e], sums[e]);
+  b_.close_loop(loop, b_.index(0), b_.index(static_cast<int64_t>(dot_steps(dots[0]))), 1);
+  for (size_t e = 0; e < envs.size(); ++e) memo_[key(sum, envs[e])] = b_.read(block, registers[e]);
+  return true;
+}
+
+/// One step: `sum` and four products per lane.
+ValueId Lowerer::emit_dot(const Node* dot, const Env& env, ValueId sum, const Node* stream) {
+  const DotPlan& plan = schedule_.dots.at(dot);
+  dot_ = dot;
+  const ValueId a = emit_word(plan.left, env, stream), b = emit_word(plan.right, env, nullptr);
+  const uint32_t lanes = b_.type(sum).lanes;
+  const ValueId wide_a = spread(a, lanes), wide_b = spread(b, lanes);
+  return b_.dot(plan.kind, sum, wide_a, wide_b);
+}
+
+size_t Lowerer::dot_steps(const Node* dot) const {
+  int64_t steps = 1;
+  for (size_t i = 1; i < dot->src.size(); ++i) steps *= dot->src[i]->src[0]->imm;
+  return static_cast<size_t>(steps / 4);
+}
+
+/// Loops of the inner sum as constants; the last one fastest.
+Env Lowerer::bind_step(const Node* dot, size_t step, const Env& env) {
+  const Node* along = schedule_.dots.at(dot).along;
+  Env out = env;
+  auto rest = static_cast<int64_t>(step);
+  for (size_t i = dot->src.size(); i-- > 1;) {
+    const Node* range = dot->src[i];
+    const int64_t count = range->src[0]->imm / (range == along ? 4 : 1);
+    const int64_t at = rest % count * (range == along ? 4 : 1);
+    rest /= count;
+    out[number_of(range)] = step_binding(range, at);
+  }
+  return out;
+}
+
+uint32_t Lowerer::step_binding(const Node* range, int64_t at) {
+  const auto [origin, is_new] = step_origins_.try_emplace(range, 0);
+  if (is_new) origin->second = make_bindings(b_.index(0), program_.root, 0, 1, 0);
+  const auto [it, is_first] = step_bindings_.try_emplace({range, at}, origin->second);
+  if (is_first && at != 0)
+    it->second = make_bindings(b_.index(0), program_.root, at, 1, origin->second);
+  return it->second;
+}
+
+/// Four neighbours as a word, per lane. `stream`: loop along which what is loaded is asked for in
+/// advance, or null.
+ValueId Lowerer::emit_word(const Node* n, const Env& env, const Node* stream) {
+  std::vector<uint32_t> k = key(n, env);
+  if (const auto it = words_.find(k); it != words_.end()) return it->second;
+  ValueId v = kNone;
+  if (n->op == Op::kConst) {
+    v = b_.constant({DType::kU32, 1}, in_all_bytes(n->imm));
+  } else if (n->op == Op::kLoad) {
+    v = load_word(n, env, stream);
+  } else if (n->op == Op::kShl || n->op == Op::kShr) {
+    const ValueId word = emit_word(n->src[0], env, stream);
+    const int64_t amount = n->src[1]->imm;
+    const bool is_left = n->op == Op::kShl;
+    const ValueId moved = is_left ? b_.shl(word, amount) : b_.shr(word, amount);
+    const int64_t kept = is_left ? 0xff << amount : 0xff >> amount;
+    v = b_.bit_and(moved, b_.like_int(moved, in_all_bytes(kept)));
+  } else {
+    const ValueId x = emit_word(n->src[0], env, stream), y = emit_word(n->src[1], env, stream);
+    const uint32_t lanes = std::max(b_.type(x).lanes, b_.type(y).lanes);
+    const ValueId wide_x = spread(x, lanes), wide_y = spread(y, lanes);
+    v = b_.raw(n->op, DType::kU32, {wide_x, wide_y});
+  }
+  words_.emplace(std::move(k), v);
+  return v;
+}
+
+ValueId Lowerer::load_word(const Node* n, const Env& env, const Node* stream) {
+  const auto param = static_cast<int>(n->imm);
+  const Node* at = n->src[0];
+  const uint32_t vr = vector_range(dependencies(n), env);
+  if (vr == kNone && has_aligned_words_) return load_aligned_word(n, env);
+  if (vr == kNone) return b_.words(param, 1, emit(at, env), false);
+  const Binding binding = bindings_[env[vr]];
+  Env first = env;
+  first[vr] = binding.first_lane;
+  Strides& along = strides(vr, binding.lanes);
+  if (along.is_uniform(at)) return b_.words(param, 1, emit(at, first), false);
+  const std::optional<int64_t> stride = along.stride(at);
+  if (stride == 4) {
+    const ValueId index = emit(at, first);
+    if (stream && binding.lanes * 4 % kCacheLine == 0) prefetch_words(n, index, stream);
+    return b_.words(param, binding.lanes, index, false);
+  }
+  const ValueId base = stride ? emit(at, first) : emit(at, env);
+  std::vector<ValueId> words;
+  for (uint32_t lane = 0; lane < binding.lanes; ++lane) {
+    const ValueId from = stride ? b_.add(base, b_.index(*stride * lane)) : b_.extract(base, lane);
+    words.push_back(b_.words(param, 1, from, false));
+  }
+  return b_.build(words);
+}
+
+void Lowerer::prefetch_words(const Node* load, ValueId index, const Node* stream) {
+  const std::optional<int64_t> stride = strides(number_of(stream), 0).stride(load->src[0]);
+  if (!stride || *stride <= 0 || *stride > kPrefetchBytes) return;
+  const BlockId block = b_.block_of(index);
+  b_.prefetch(block, static_cast<int>(load->imm), b_.add(index, b_.index(kPrefetchBytes)));
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,94 @@
+// Loops that are dealt out in blocks, on targets without work-groups.
+#include <algorithm>
+#include <array>
+
+#include "compiler/lowering/lowerer.h"
+
+namespace bm::compiler {
+
+void Lowerer::lower_grid(BlockId root) {
+  const Builder::Loop loop = b_.open_loop(root, LoopKind::kGrid);
+  grid_body_ = loop.body;
+  const Instances start{Env(ranges_.size(), 0)};
+  if (schedule_.grid_loops == 0) {
+    lower_inner(0, loop.body, start);
+  } else if (schedule_.grid_loops == 1) {
+    const AxisPlan& axis = schedule_.loops[0];
+    const ValueId width = b_.index(schedule_.chunk * axis.step());
+    const ValueId begin = b_.mul(loop.index, width);
+    const ValueId extent = emit(axis.range->src[0], start[0]);
+    const std::array ends{b_.add(begin, width), extent};
+    if (has_parts())
+      lower_parts(begin, loop.body, start);
+    else
+      lower_axis(0, loop.body, start, begin, b_.alu(Op::kMin, DType::kI64, ends));
+  } else {
+    lower_merged(loop.body, loop.index);
+  }
+  const ValueId begin = b_.bitcast(program_.block_begin, DType::kI64);
+  const ValueId end = b_.bitcast(program_.block_end, DType::kI64);
+  b_.close_loop(loop, begin, end, 1);
+}
+
+/// Whether a block goes through as many parts of memory at a time as it has vectors side by side:
+/// what memory only sees once comes faster in several streams than in one.
+bool Lowerer::has_parts() const {
+  const AxisPlan& axis = schedule_.loops[0];
+  const Node* extent = axis.range->src[0];
+  return schedule_.loops.size() == 1 && axis.jam > 1 && axis.tile == 0 &&
+         !schedule_.streams.empty() && reduces_.empty() && !is_ordered_ && extent->is_const() &&
+         extent->imm % axis.step() == 0 && extent->imm % block_iterations() == 0;
+}
+
+/// Of a grid of one loop.
+int64_t Lowerer::block_iterations() const {
+  const AxisPlan& axis = schedule_.loops[0];
+  return std::min(schedule_.chunk * axis.step(), axis.range->src[0]->imm);
+}
+
+void Lowerer::lower_parts(ValueId begin, BlockId block, const Instances& start) {
+  const AxisPlan& axis = schedule_.loops[0];
+  const int64_t part = block_iterations() / axis.jam;
+  const Builder::Loop loop = b_.open_loop(block);
+  lower_inner(1, loop.body,
+              bind_axis(start, axis.range, loop.index, loop.body, axis.lanes, axis.jam, part));
+  b_.close_loop(loop, begin, b_.add(begin, b_.index(part)), axis.lanes);
+}
+
+/// Several leading loops as one: a linear trip number is taken apart, innermost loop fastest.
+void Lowerer::lower_merged(BlockId block, ValueId block_index) {
+  const Instances start{Env(ranges_.size(), 0)};
+  std::vector<ValueId> counts;
+  ValueId total = b_.index(1);
+  for (uint32_t d = 0; d < schedule_.grid_loops; ++d) {
+    const AxisPlan& axis = schedule_.loops[d];
+    const ValueId extent = emit(axis.range->src[0], start[0]);
+    // The schedule merges loops only where the step divides the extent.
+    const std::array args{extent, b_.index(axis.step())};
+    counts.push_back(axis.step() == 1 ? extent : b_.alu(Op::kDiv, DType::kI64, args));
+    total = b_.mul(total, counts.back());
+  }
+  const ValueId begin = b_.mul(block_index, b_.index(schedule_.chunk));
+  const std::array ends{b_.add(begin, b_.index(schedule_.chunk)), total};
+  const ValueId end = b_.alu(Op::kMin, DType::kI64, ends);
+  const Builder::Loop loop = b_.open_loop(block);
+  Instances instances = start;
+  ValueId rest = loop.index;
+  for (uint32_t d = schedule_.grid_loops; d-- > 0;) {
+    const AxisPlan& axis = schedule_.loops[d];
+    const ValueId count = counts[d];
+    const ValueId trip = d == 0 ? rest : divide_index(Op::kMod, rest, count, false);
+    if (d > 0) rest = divide_index(Op::kDiv, rest, count, false);
+    if (axis.tile > 0) {
+      const ValueId first = b_.mul(trip, b_.index(axis.tile));
+      tiles_[axis.range] = {first, b_.add(first, b_.index(axis.tile))};
+      continue;
+    }
+    instances = bind_axis(instances, axis.range, b_.mul(trip, b_.index(axis.step())), loop.body,
+                          axis.lanes, axis.jam, axis.lanes);
+  }
+  lower_inner(schedule_.grid_loops, loop.body, instances);
+  b_.close_loop(loop, begin, end, 1);
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,84 @@
+// Scans: what the trips of an output loop so far give together stays in registers from trip to
+// trip.
+#include <algorithm>
+
+#include "compiler/lowering/lowerer.h"
+#include "runtime/base/check.h"
+
+namespace bm::compiler {
+
+namespace {
+
+/// Sums of float32 are kept in float64: what is added to a long sum would lose most of its digits.
+/// 16-bit floats accumulate in float32.
+DType sum_type(const Node* scan, const TargetInfo& target) {
+  const DType t = is_half_like(scan->dtype) ? DType::kF32 : scan->dtype;
+  const bool is_long = t == DType::kF32 && scan->reduce_op() == ir::ReduceOp::kSum;
+  return is_long && target.has_f64 ? DType::kF64 : t;
+}
+
+}  // namespace
+
+/// Register of the scan `n` in the iteration of the loops around it that `env` stands for. It
+/// starts neutral whenever the loop that is scanned starts.
+uint32_t Lowerer::scan_register(const Node* n, const Env& env, Type type) {
+  Env around = env;
+  around[number_of(n->src[1])] = 0;
+  const auto [it, is_new] = scan_registers_.try_emplace(key(n, around), 0);
+  if (is_new) {
+    it->second = b_.add_register(type);
+    b_.assign(scan_block_, it->second, b_.neutral(n->reduce_op(), type));
+  }
+  return it->second;
+}
+
+/// Every lane combined with those before it.
+ValueId Lowerer::scan_lanes(ir::ReduceOp op, ValueId values) {
+  const Type t = b_.type(values);
+  for (uint32_t distance = 1; distance < t.lanes; distance *= 2) {
+    const ValueId before = b_.slide(b_.neutral(op, t), values, t.lanes - distance);
+    values = b_.reduce_step(op, before, values);
+  }
+  return values;
+}
+
+/// Copies of the loop body come in the order of their trips, all at once.
+ValueId Lowerer::emit_scan(const Node* n, const Env& env) {
+  BM_CHECK(scan_block_ != kNone);
+  const uint32_t along = number_of(n->src[1]);
+  std::vector<Env> trips{env};
+  for (size_t i = 0; instances_ && i < instances_->size(); ++i) {
+    Env trip = env;
+    trip[along] = (*instances_)[i][along];
+    if (bindings_[trip[along]].base == bindings_[env[along]].base &&
+        std::find(trips.begin(), trips.end(), trip) == trips.end())
+      trips.push_back(std::move(trip));
+  }
+  std::sort(trips.begin(), trips.end(), [&](const Env& a, const Env& b) {
+    return bindings_[a[along]].offset < bindings_[b[along]].offset;
+  });
+  const ir::ReduceOp op = n->reduce_op();
+  const DType t = sum_type(n, b_.target());
+  const BlockId body = bindings_[env[along]].block;
+  const uint32_t lanes = bindings_[env[along]].lanes;
+  const uint32_t vr = vector_range(dependencies(n), env);
+  const uint32_t wide = vr == kNone ? 1 : bindings_[env[vr]].lanes;
+  const uint32_t reg = scan_register(n, env, {t, lanes > 1 ? 1 : wide});
+  ValueId so_far = b_.read(body, reg);
+  for (const Env& trip : trips) {
+    const ValueId value = spread(b_.cast(emit(n->src[0], trip), t), wide);
+    ValueId result = kNone;
+    if (lanes > 1) {
+      const ValueId scanned = scan_lanes(op, value);
+      result = b_.reduce_step(op, spread(so_far, lanes), scanned);
+      so_far = b_.reduce_step(op, so_far, b_.extract(scanned, lanes - 1));
+    } else {
+      result = so_far = b_.reduce_step(op, so_far, value);
+    }
+    memo_[key(n, trip)] = b_.cast(result, n->dtype);
+  }
+  b_.assign(body, reg, so_far);
+  return memo_.at(key(n, env));
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,288 @@
+#pragma once
+// Schedule: which loops become the grid, which one runs in vector lanes, what is unrolled.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "compiler/targets/target.h"
+#include "compiler/ir/kernel.h"
+#include "runtime/hal/program.h"
+
+namespace bm::compiler {
+
+struct Knobs;
+
+/// One output loop. Each trip covers `lanes`·`jam` iterations: `jam` neighbouring vectors whose
+/// bodies are merged, so that what they share is loaded once.
+struct AxisPlan {
+  const ir::Node* range = nullptr;
+  uint32_t lanes = 1;
+  uint32_t jam = 1;
+  bool is_side = false;    ///< Schedule::side iterations a group, whose work-items have one each
+  bool is_masked = false;  ///< what full vectors leave of the loop is one more, masked
+  uint32_t rest = 1;       ///< merged vectors where fewer than `jam` are left; 0, 1: one at a time
+  /// Not 0: a loop over tiles of so many iterations; a later loop over the same range goes through
+  /// one of them. A multiple of that loop's step.
+  int64_t tile = 0;
+  int64_t step() const { return tile > 0 ? tile : int64_t{lanes} * jam; }
+};
+
+/// How one reduction runs.
+struct ReducePlan {
+  const ir::Node* vector_range = nullptr;  ///< runs in lanes; nullptr: no lanes of its own
+  uint32_t lanes = 1;
+  uint32_t unroll = 1;     ///< independent accumulators
+  bool is_shared = false;  ///< the work-items of a group do it together; no lanes then
+  /// Not 0, is_shared: iterations of a work-item that are loaded before any is added, in a trip. If
+  /// it never has more of them there is no loop, and other reductions and item loops over the same
+  /// loops find what was loaded and computed in registers.
+  uint32_t copies = 0;
+};
+
+/// A value of every element of a row that several passes over the row want: the first pass keeps it
+/// in scratch, later ones load it.
+struct StagePlan {
+  const ir::Node* node = nullptr;
+  const ir::Node* producer = nullptr;  ///< the reduction whose pass computes it
+};
+
+/// What one digit of a group's number along an axis of the grid stands for.
+struct GroupFactor {
+  uint32_t loop = ~0u;      ///< position in Schedule::loops; ~0u: chunks of the item loops
+  int64_t count = 0;        ///< number of chunks; 0: known at launch
+  bool is_bounded = false;  ///< more groups than iterations may be launched
+};
+
+/// One factor of a product of matrices. A slot is so many rows of the left or columns of the right
+/// one (MatrixInfo).
+struct MatrixOperand {
+  const ir::Node* load = nullptr;
+  const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
+  /// Neighbours in memory are neighbours in depth; otherwise along the rows or columns, and slots
+  /// come in groups, interleaved, of as many numbers as one load brings.
+  bool is_deep = true;
+  uint32_t slots = 1;  ///< of one sub-group's tile
+  uint32_t slot = 8;
+  bool is_piped = false;  ///< goes through local memory; slots then follow each other
+
+  uint32_t per_load() const { return 16 / static_cast<uint32_t>(item_size(load->dtype)); }
+  uint32_t rows() const { return slots * slot; }
+  /// Slots of a group where memory is not deep: of 16 bytes, or of as many as there are.
+  uint32_t together() const { return slots < per_load() ? slots : per_load(); }
+};
+
+/// Tiles of both factors go through local memory: `stages` of them are there, of which `ahead` are
+/// on their way while one is multiplied. A stage is 128 bytes deep (TileLayout).
+struct PipePlan {
+  static constexpr uint32_t kLineBytes = 128;
+  uint32_t stages = 3;
+  uint32_t ahead = 2;
+};
+
+/// A sum of products done by matrix instructions: every sub-group has a tile.
+struct MatrixPlan {
+  const ir::Node* reduce = nullptr;
+  const ir::Node* depth = nullptr;  ///< loop of the reduction that the instructions run along
+  MatrixInfo info;
+  uint32_t sub_group = 32;  ///< work-items
+  MatrixOperand left, right;
+  uint32_t tiles_down = 1, tiles_across = 1;  ///< sub-groups of a group; powers of two
+  /// Rows of groups that are done side by side, so that what they read stays in a cache.
+  int64_t band = 1;
+  uint32_t chunks = 1;           ///< per trip, loaded before any of them is multiplied
+  std::optional<PipePlan> pipe;  ///< `chunks` is not used then
+  int64_t down() const { return int64_t{left.rows()} * tiles_down; }  ///< rows of a group
+  int64_t across() const { return int64_t{right.rows()} * tiles_across; }
+  /// Groups along the rows; the last may reach beyond them in plans with a pipe.
+  int64_t groups_down() const { return (left.along->src[0]->imm + down() - 1) / down(); }
+  int64_t groups_across() const { return (right.along->src[0]->imm + across() - 1) / across(); }
+  uint32_t stage_depth() const {
+    return PipePlan::kLineBytes / static_cast<uint32_t>(item_size(info.in));
+  }
+  uint32_t stage_bytes() const {
+    return static_cast<uint32_t>(down() + across()) * PipePlan::kLineBytes;
+  }
+  /// Depth of which every work-item loads 16 bytes of a row.
+  int64_t chunk() const { return int64_t{16} * info.parts / item_size(info.in); }
+  int64_t trip() const { return chunk() * chunks; }
+};
+
+/// An inner sum over products of 8-bit numbers, written out as dot products of words: four
+/// neighbours along the loop `along`. On targets with work-groups every word begins at a multiple
+/// of four elements of its param.
+struct DotPlan {
+  DotKind kind = DotKind::kU8S8;
+  const ir::Node* left = nullptr;
+  const ir::Node* right = nullptr;
+  const ir::Node* along = nullptr;
+};
+struct PanelPlan;
+struct AttentionPlan;
+struct GroupAttentionPlan;
+
+/// One factor of a product whose tiles go through local memory.
+struct StagedOperand {
+  const ir::Node* value = nullptr;
+  const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
+  bool is_deep = false;             ///< neighbours in memory are neighbours in depth
+  uint32_t tile = 64;               ///< rows or columns of a group
+  uint32_t per_item = 4;            ///< of a work-item; a multiple of 16 bytes
+  /// Elements between the steps of depth in local memory: no multiple of its banks.
+  uint64_t row() const { return tile + 16 / static_cast<uint64_t>(item_size(value->dtype)); }
+};
+
+/// A sum of products by groups that keep tiles of both factors in local memory.
+struct StagedPlan {
+  const ir::Node* reduce = nullptr;
+  const ir::Node* depth = nullptr;  ///< loop of the reduction that is taken in steps
+  StagedOperand left, right;
+  uint32_t steps = 16;  ///< of depth in local memory
+  uint32_t items() const { return left.tile / left.per_item * (right.tile / right.per_item); }
+};
+
+/// Loads whose neighbours in memory are neighbours along another output loop than those of the
+/// stores. A group does a tile of both loops: its work-items load along `across` into local memory,
+/// wait for each other, and do everything else along `along`.
+struct TransposePlan {
+  static constexpr uint32_t kBlock = 256;  ///< work-items
+  const ir::Node* across = nullptr;        ///< output loop along which the loads are contiguous
+  const ir::Node* along = nullptr;         ///< the one along which the stores are
+  std::vector<const ir::Node*> loads;      ///< a tile of local memory each
+  uint32_t tile = 32;                      ///< iterations of either loop; a power of two
+  uint32_t bank_bytes = 4;                 ///< of local memory
+
+  /// Iterations along the second loop of a pass that the work-items do at once.
+  uint32_t rows() const { return kBlock / tile; }
+  uint32_t copies() const { return tile / rows(); }
+  /// Elements between neighbours along `along` in local memory. An odd number of banks, or of pairs
+  /// of them where an element takes two: neither pass has two work-items wait for one bank.
+  uint32_t row(const ir::Node* load) const {
+    const auto size = static_cast<uint32_t>(item_size(load->dtype));
+    return tile + (size < bank_bytes ? bank_bytes / size : 1);
+  }
+  uint64_t local_bytes(const ir::Node* load) const {
+    return uint64_t{row(load)} * tile * static_cast<uint64_t>(item_size(load->dtype));
+  }
+};
+
+/// What a schedule for one shape of kernel is made of; none: loops, in lanes or in groups.
+using StrategyPlan =
+    std::variant<std::monostate, MatrixPlan, StagedPlan, TransposePlan,
+                 std::shared_ptr<const PanelPlan>, std::shared_ptr<const AttentionPlan>,
+                 std::shared_ptr<const GroupAttentionPlan>>;
+
+struct Schedule {
+  std::vector<AxisPlan> loops;       ///< outer to inner
+  const ir::Node* scan = nullptr;    ///< loop that the kernel's scans run along: the innermost
+  const ir::Node* least = nullptr;   ///< node whose pass goes in front of loop `least_axis`
+  uint32_t least_axis = 0;           ///< its value depends on the loops before
+  uint32_t grid_loops = 0;           ///< leading loops merged into the grid
+  int64_t chunk = 1;                 ///< trips of the merged loop per block
+  std::array<hal::DimExpr, 3> grid;  ///< number of blocks
+  uint64_t work_per_block = 0;
+  double predicted_cost = 0;  ///< by the cost model; compares schedules of one kernel
+  // Targets with work-groups: the leading grid_loops are spread over groups, the others, merged,
+  // over chunks and their iterations over the group's work-items.
+  uint32_t block = 0;                            ///< work-items per group; 0: no groups
+  std::array<std::vector<GroupFactor>, 3> axes;  ///< lowest digit first
+  /// Iterations of the loop that is_side which a group does at once: work-item i has number i %
+  /// side of them, or i / (block / side) where is_side_high, and all with that number share its
+  /// reductions and item loops. The latter are written out then.
+  uint32_t side = 1;
+  bool is_side_high = false;
+  /// Not 0: a work-item has at most so many iterations of the item loops, and they are written out.
+  uint32_t item_copies = 0;
+  int64_t trips = 0;        ///< most iterations of one work-item; 0: not known
+  bool has_copies = false;  ///< a work-item's trips are written out side by side, loads first
+  bool is_exact = false;    ///< no work-item is left without its trips
+  std::unordered_map<const ir::Node*, ReducePlan> reduces;
+  std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
+  std::vector<StagePlan> stages;
+  std::set<int> streams;  ///< params whose stores go around the caches
+  StrategyPlan plan;      ///< of a schedule for one shape of kernel
+
+  /// GEMM by matrix instructions, by SIMT code: `loops` are those besides the rows and columns of
+  /// the product, one per group. nullptr: the plan is another one; so are those below.
+  const MatrixPlan* matrix() const { return std::get_if<MatrixPlan>(&plan); }
+  const StagedPlan* staged() const { return std::get_if<StagedPlan>(&plan); }
+  /// All `loops` are in the grid, those of the plan in tiles.
+  const TransposePlan* transposed() const { return std::get_if<TransposePlan>(&plan); }
+  /// The kernel is lowered as gemm_cpu/gemm_plan.h and attention/attention_plan.h say; of the
+  /// schedule only the grid counts.
+  const PanelPlan* panels() const { return shared<PanelPlan>(); }
+  const AttentionPlan* attention() const { return shared<AttentionPlan>(); }
+  const GroupAttentionPlan* group_attention() const { return shared<GroupAttentionPlan>(); }
+
+  /// Groups along the loop at position `loop`, which is_side.
+  int64_t side_groups(uint32_t loop) const {
+    return (loops[loop].range->src[0]->imm + side - 1) / side;
+  }
+
+ private:
+  template <class T>
+  const T* shared() const {
+    const auto* found = std::get_if<std::shared_ptr<const T>>(&plan);
+    return found ? found->get() : nullptr;
+  }
+};
+
+/// Bounds for kernels whose code would grow out of hand.
+struct ScheduleLimits {
+  uint32_t max_lanes = 64;
+  bool has_tiles = true;
+  bool has_strips = true;  ///< matrices may be read where they are for more rows than one tile has
+  /// Right operands of panels are taken to be in their order already: by pack_constants.
+  bool is_packed = false;
+  uint32_t max_sums = 128;       ///< accumulators of a work-item in products of matrices
+  const Knobs* knobs = nullptr;  ///< choices made elsewhere; nullptr: none
+};
+
+/// One line per loop and reduction, for people.
+std::string to_string(const Schedule& schedule);
+
+/// dim · (extent / step). Extents that are not linear in the variables count with their bound:
+/// surplus blocks find nothing to do, and the result is false. At most one factor is symbolic.
+bool multiply(hal::DimExpr* dim, const ir::Node* extent, int64_t step);
+
+/// Chooses a schedule from shapes and the target. `units`: processors that can share the work.
+Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                       ScheduleLimits limits = {});
+/// Loops, whatever the kernel: on targets without and with work-groups.
+Schedule make_loop_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                            ScheduleLimits limits);
+Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                             ScheduleLimits limits);
+
+/// For kernels around inner sums of products of 8-bit numbers, on targets without work-groups.
+std::optional<Schedule> make_dot_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                          uint32_t units, ScheduleLimits limits);
+
+/// For kernels with a kLeast node, on targets without work-groups.
+std::optional<Schedule> make_least_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                            uint32_t units, ScheduleLimits limits);
+
+/// For kernels around a product of matrices that the target has instructions for.
+std::optional<Schedule> make_matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                             uint32_t units, ScheduleLimits limits);
+
+/// The same through local memory, where there is room for it.
+std::optional<Schedule> make_pipe_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                           uint32_t units, ScheduleLimits limits);
+
+/// The same without such instructions, where that pays.
+std::optional<Schedule> make_staged_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                             uint32_t units, ScheduleLimits limits);
+
+/// For kernels without reductions that transpose what they load, on targets with work-groups.
+std::optional<Schedule> make_transpose_schedule(const ir::KernelIr& kernel,
+                                                const TargetInfo& target, uint32_t units,
+                                                ScheduleLimits limits);
+
+}  // namespace bm::compiler

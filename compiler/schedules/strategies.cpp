@@ -1,0 +1,156 @@
+// The table of strategies. A new schedule is a folder and a row here.
+#include <array>
+
+#include "compiler/lowering/lowerer.h"
+#include "compiler/schedules/attention/attention_plan.h"
+#include "compiler/schedules/gemm_cpu/gemm_plan.h"
+#include "compiler/schedules/loops/scan.h"
+#include "compiler/schedules/strategy.h"
+#include "compiler/tune/neighbours.h"
+
+namespace bm::compiler {
+namespace {
+
+using ir::KernelIr;
+using Limits = ScheduleLimits;
+using Found = std::optional<Schedule>;
+
+/// Only loops are wanted.
+bool is_plain(const Limits& limits) { return limits.knobs && limits.knobs->get("plain") == 1; }
+
+constexpr std::array kStrategies = {
+    Strategy{.name = "attention.mma",
+             .folder = "attention",
+             .has_groups = true,
+             .match =
+                 [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
+                   return is_plain(l) ? Found() : make_group_attention_schedule(k, t, units, l);
+                 },
+             .is_of = [](const Schedule& s) { return s.group_attention() != nullptr; },
+             .lower = &Lowerer::lower_group_attention,
+             .describe = describe_group_attention,
+             .neighbours = group_attention_neighbours},
+    Strategy{.name = "gemm.pipelined",
+             .folder = "gemm_gpu",
+             .has_groups = true,
+             .match =
+                 [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
+                   return is_plain(l) ? Found() : make_pipe_schedule(k, t, units, l);
+                 },
+             .is_of = [](const Schedule& s) { return s.matrix() && s.matrix()->pipe; },
+             .lower = &Lowerer::lower_matrix,
+             .describe = describe_pipe,
+             .neighbours = gemm_neighbours},
+    Strategy{.name = "gemm.register",
+             .folder = "gemm_gpu",
+             .has_groups = true,
+             .match =
+                 [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
+                   return is_plain(l) ? Found() : make_matrix_schedule(k, t, units, l);
+                 },
+             .is_of = [](const Schedule& s) { return s.matrix() && !s.matrix()->pipe; },
+             .lower = &Lowerer::lower_matrix,
+             .describe = describe_matrix,
+             .neighbours = gemm_neighbours},
+    Strategy{.name = "gemm.simt",
+             .folder = "gemm_gpu",
+             .has_groups = true,
+             .match =
+                 [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
+                   return is_plain(l) ? Found() : make_staged_schedule(k, t, units, l);
+                 },
+             .is_of = [](const Schedule& s) { return s.staged() != nullptr; },
+             .lower = &Lowerer::lower_staged,
+             .describe = describe_staged,
+             .neighbours = gemm_neighbours},
+    Strategy{.name = "transpose",
+             .folder = "groups",
+             .has_groups = true,
+             .match =
+                 [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
+                   return is_plain(l) ? Found() : make_transpose_schedule(k, t, units, l);
+                 },
+             .is_of = [](const Schedule& s) { return s.transposed() != nullptr; },
+             .lower = &Lowerer::lower_groups,
+             .describe = describe_transpose,
+             .neighbours = group_neighbours},
+    Strategy{.name = "topk",
+             .folder = "topk",
+             .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
+                         const Limits& l) { return make_least_schedule(k, t, units, l); },
+             .is_of = [](const Schedule& s) { return s.least != nullptr; },
+             .lower = &Lowerer::lower_grid,
+             .describe = describe_least,
+             .neighbours = loop_neighbours},
+    Strategy{
+        .name = "dot.int8",
+        .folder = "int8_dot",
+        .match =
+            [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
+              return is_plain(l) || scan_loop(k) ? Found() : make_dot_schedule(k, t, units, l);
+            },
+        .is_of = [](const Schedule& s) { return s.block == 0 && !s.dots.empty(); },
+        .lower = &Lowerer::lower_grid,
+        .describe = describe_dots,
+        .neighbours = tile_neighbours},
+    Strategy{
+        .name = "attention.tiled",
+        .folder = "attention",
+        .match =
+            [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
+              return is_plain(l) || scan_loop(k) ? Found()
+                                                 : make_attention_schedule(k, t, units, l);
+            },
+        .is_of = [](const Schedule& s) { return s.attention() != nullptr; },
+        .lower = &Lowerer::lower_attention,
+        .describe = describe_attention,
+        .neighbours = loop_neighbours},
+    Strategy{
+        .name = "gemm.packed",
+        .folder = "gemm_cpu",
+        .match =
+            [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
+              return is_plain(l) || scan_loop(k) ? Found() : make_panel_schedule(k, t, units, l);
+            },
+        .is_of = [](const Schedule& s) { return s.panels() != nullptr; },
+        .lower = &Lowerer::lower_panels,
+        .describe = describe_panels,
+        .neighbours = tile_neighbours},
+    // These take every kernel: they stand last.
+    Strategy{.name = "groups",
+             .folder = "groups",
+             .has_groups = true,
+             .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
+                         const Limits& l) { return Found(make_group_schedule(k, t, units, l)); },
+             .is_of = [](const Schedule& s) { return s.block != 0; },
+             .lower = &Lowerer::lower_groups,
+             .describe = describe_loops,
+             .neighbours = group_neighbours},
+    Strategy{.name = "loops",
+             .folder = "loops",
+             .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
+                         const Limits& l) { return Found(make_loop_schedule(k, t, units, l)); },
+             .is_of = [](const Schedule&) { return true; },
+             .lower = &Lowerer::lower_grid,
+             .describe = describe_loops,
+             .neighbours = loop_neighbours}};
+
+}  // namespace
+
+std::span<const Strategy> strategies() { return kStrategies; }
+
+const Strategy& strategy_of(const Schedule& schedule) {
+  for (const Strategy& row : kStrategies)
+    if (row.is_of(schedule)) return row;
+  return kStrategies.back();
+}
+
+Schedule make_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+                       ScheduleLimits limits) {
+  for (const Strategy& row : kStrategies)
+    if (row.has_groups == target.has_groups)
+      if (auto schedule = row.match(kernel, target, units, limits)) return std::move(*schedule);
+  return {};  // not reached: the last rows take every kernel
+}
+
+}  // namespace bm::compiler

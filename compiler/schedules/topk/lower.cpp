@@ -1,0 +1,204 @@
+// Top-k along one loop, and sort. Few values (k ≤ 64) stay in registers, sorted; what is not below
+// the largest of them, nearly everything, costs a comparison. More are sorted by digits in scratch.
+#include <algorithm>
+#include <array>
+
+#include "compiler/lowering/lowerer.h"
+
+namespace bm::compiler {
+namespace {
+
+/// Vectors compared at once.
+constexpr uint32_t kVectors = 4;
+/// More values than this are sorted.
+constexpr int64_t kMostInRegisters = 64;
+/// Rows below this length are sorted by digits of 8 bits: their tables are cleared and summed for
+/// each row. Longer ones by digits of 11 bits, whose tables still fit the first caches.
+constexpr int64_t kShortRow = 4'096;
+
+}  // namespace
+
+struct Lowerer::LeastState {
+  const Node* range = nullptr;
+  uint32_t lanes = 1;
+  std::vector<uint32_t> sorted;  // registers of `lanes` values each
+  uint32_t bound = 0;            // register: largest value that counts
+  uint64_t count = 1;            // of values that count
+  uint32_t fresh = 0;            // local array: values that may be among the smallest
+
+  static bool is_sort(const Node& least) {
+    const Node* extent = least.src[1]->src[0];
+    const int64_t count = least.src[2]->hi + 1;
+    return extent->is_const() && count > kMostInRegisters && count <= extent->imm;
+  }
+  static void sort(Lowerer& l, BlockId block, const Env& env);
+};
+
+/// Radix sort of a loop's values, least significant digit first: one pass over the loop counts the
+/// digits of every place, then each place moves all keys between the two halves of an array. Places
+/// at which all keys have one digit are passed over. Keys are biased, so that their order is that
+/// of unsigned numbers; the sign that an arithmetic shift leaves above the last digit keeps it.
+void Lowerer::LeastState::sort(Lowerer& l, BlockId block, const Env& env) {
+  Builder& b = l.b_;
+  const Node* n = l.schedule_.least;
+  const int64_t length = n->src[1]->src[0]->imm;
+  const int64_t bits = length < kShortRow ? 8 : 11;
+  const int64_t buckets = int64_t{1} << bits, digits = (64 + bits - 1) / bits;
+  const uint32_t keys = b.add_local(DType::kI64, static_cast<uint64_t>(2 * length));
+  const uint32_t counts = b.add_local(DType::kI32, static_cast<uint64_t>(digits * buckets));
+  const uint32_t from = b.add_register({DType::kI64, 1});  // element at which the keys start
+  const uint32_t sum = b.add_register({DType::kI32, 1});
+  const ValueId begin = b.index(0), end = b.index(length), bias = b.index(INT64_MIN);
+  const ValueId none = b.constant({DType::kI32, 1}, 0), one = b.constant({DType::kI32, 1}, 1);
+  const auto digit = [&](ValueId key, ValueId shift) {
+    return b.bit_and(b.raw(Op::kShr, DType::kI64, {key, shift}), b.index(buckets - 1));
+  };
+  const auto count_up = [&](BlockId in, ValueId at) {
+    const ValueId before = b.local_load(in, counts, at);
+    b.local_store(in, counts, at, b.add(before, one));
+    return before;
+  };
+
+  const Builder::Loop clear = b.open_loop(block);
+  b.local_store(clear.body, counts, clear.index, none);
+  b.close_loop(clear, begin, b.index(digits * buckets), 1);
+
+  const Builder::Loop fill = b.open_loop(block);
+  const uint32_t binding = l.make_bindings(fill.index, fill.body, 0, 1, 0);
+  const ValueId value = l.emit(n->src[0], l.bound(env, n->src[1], binding));
+  const ValueId biased = b.bit_xor(value, bias);
+  b.local_store(fill.body, keys, fill.index, biased);
+  for (int64_t d = 0; d < digits; ++d) {
+    const ValueId which = digit(biased, b.index(d * bits));
+    count_up(fill.body, b.add(which, b.index(d * buckets)));
+  }
+  b.close_loop(fill, begin, end, 1);
+
+  b.assign(block, from, begin);
+  const Builder::Loop pass = b.open_loop(block);
+  const ValueId source = b.read(pass.body, from), target = b.sub(end, source);
+  const ValueId shift = b.mul(pass.index, b.index(bits));
+  const ValueId table = b.mul(pass.index, b.index(buckets));
+  const ValueId first = digit(b.local_load(pass.body, keys, source), shift);
+  const ValueId alike = b.local_load(pass.body, counts, b.add(table, first));
+  const BlockId move = b.open_block(pass.body);
+  b.assign(move, sum, none);
+  const Builder::Loop prefix = b.open_loop(move);
+  const ValueId bucket = b.add(table, prefix.index);
+  const ValueId count = b.local_load(prefix.body, counts, bucket);
+  const ValueId before = b.read(prefix.body, sum);
+  b.local_store(prefix.body, counts, bucket, before);
+  b.assign(prefix.body, sum, b.add(before, count));
+  b.close_loop(prefix, begin, b.index(buckets), 1);
+  const Builder::Loop scatter = b.open_loop(move);
+  const ValueId key = b.local_load(scatter.body, keys, b.add(source, scatter.index));
+  const ValueId position = count_up(scatter.body, b.add(table, digit(key, shift)));
+  b.local_store(scatter.body, keys, b.add(target, b.cast(position, DType::kI64)), key);
+  b.close_loop(scatter, begin, end, 1);
+  b.assign(move, from, target);
+  b.close_if(move, b.ne(alike, b.constant({DType::kI32, 1}, length)));
+  b.close_loop(pass, begin, b.index(digits), 1);
+
+  const ValueId last = b.read(block, from);
+  const Builder::Loop finish = b.open_loop(block);
+  const ValueId sorted_key = b.local_load(finish.body, keys, b.add(last, finish.index));
+  b.local_store(finish.body, keys, finish.index, b.bit_xor(sorted_key, bias));
+  b.close_loop(finish, begin, end, 1);
+  l.least_array_ = keys;
+  l.least_block_ = block;
+}
+
+/// One pass over the loop of the kernel's kLeast node, in front of the loops that use what it
+/// finds.
+void Lowerer::lower_least(BlockId block, const Env& env) {
+  const Node* n = schedule_.least;
+  if (LeastState::is_sort(*n)) return LeastState::sort(*this, block, env);
+  LeastState s;
+  s.range = n->src[1];
+  s.count = static_cast<uint64_t>(std::max<int64_t>(n->src[2]->hi, 0)) + 1;
+  s.lanes = std::max(b_.target().vector_bits / 64, 1u);
+  const Type t{DType::kI64, s.lanes};
+  for (uint64_t i = 0; i < s.count; i += s.lanes) {
+    s.sorted.push_back(b_.add_register(t));
+    b_.assign(block, s.sorted.back(), b_.constant(t, INT64_MAX));
+  }
+  s.bound = b_.add_register({DType::kI64, 1});
+  b_.assign(block, s.bound, b_.index(INT64_MAX));
+  s.fresh = b_.add_local(DType::kI64, uint64_t{kVectors} * s.lanes);
+  least_array_ = b_.add_local(DType::kI64, s.sorted.size() * s.lanes);
+  least_block_ = block;
+
+  const ValueId extent = emit(s.range->src[0], env);
+  const std::array positive{extent, b_.index(0)};
+  const ValueId length = b_.alu(Op::kMax, DType::kI64, positive);
+  const int64_t step = int64_t{kVectors} * s.lanes;
+  const ValueId whole = b_.sub(length, b_.bit_and(length, b_.index(step - 1)));
+  const Builder::Loop wide = b_.open_loop(block);
+  compare_vectors(s, wide, env);
+  b_.close_loop(wide, b_.index(0), whole, step);
+  const Builder::Loop single = b_.open_loop(block);
+  const uint32_t binding = make_bindings(single.index, single.body, 0, 1, 0);
+  insert_if_less(s, single.body, emit(n->src[0], bound(env, s.range, binding)));
+  b_.close_loop(single, whole, length, 1);
+  for (size_t i = 0; i < s.sorted.size(); ++i)
+    b_.local_store(block, least_array_, b_.index(static_cast<int64_t>(i * s.lanes)),
+                   b_.read(block, s.sorted[i]));
+}
+
+void Lowerer::compare_vectors(const LeastState& s, const Builder::Loop& loop, const Env& env) {
+  std::vector<ValueId> values;
+  uint32_t origin = 0;
+  ValueId least = kNone;
+  for (uint32_t v = 0; v < kVectors; ++v) {
+    const uint32_t binding =
+        make_bindings(loop.index, loop.body, int64_t{v} * s.lanes, s.lanes, origin);
+    origin = bindings_[binding].origin;
+    const ValueId value = emit(schedule_.least->src[0], bound(env, s.range, binding));
+    values.push_back(spread(value, s.lanes));
+    least = v == 0 ? values[0] : b_.reduce_step(ir::ReduceOp::kMin, least, values[v]);
+  }
+  const auto is_less = [&](ValueId value, BlockId block) {
+    const ValueId most = spread(b_.read(block, s.bound), s.lanes);
+    return b_.any(b_.lt(value, most));
+  };
+  const BlockId some = b_.open_block(loop.body);
+  for (uint32_t v = 0; v < kVectors; ++v)
+    b_.local_store(some, s.fresh, b_.index(int64_t{v} * s.lanes), values[v]);
+  const Builder::Loop vectors = b_.open_loop(some);
+  const ValueId again = b_.local_load(vectors.body, s.fresh, vectors.index, s.lanes);
+  const BlockId here = b_.open_block(vectors.body);
+  const Builder::Loop lane = b_.open_loop(here);
+  insert_if_less(s, lane.body, b_.local_load(lane.body, s.fresh, lane.index));
+  b_.close_loop(lane, vectors.index, b_.add(vectors.index, b_.index(s.lanes)), 1);
+  b_.close_if(here, is_less(again, vectors.body));
+  b_.close_loop(vectors, b_.index(0), b_.index(int64_t{kVectors} * s.lanes), s.lanes);
+  b_.close_if(some, is_less(least, loop.body));
+}
+
+/// Every place takes the new value, or the one before it, if that is larger than the new one.
+void Lowerer::insert_if_less(const LeastState& s, BlockId block, ValueId value) {
+  const BlockId inside = b_.open_block(block);
+  const Type t{DType::kI64, s.lanes};
+  std::vector<ValueId> old, next;
+  for (const uint32_t reg : s.sorted) old.push_back(b_.read(inside, reg));
+  const ValueId fresh = spread(value, s.lanes);
+  for (size_t i = 0; i < old.size(); ++i) {
+    const ValueId before = i > 0 ? old[i - 1] : b_.constant(t, INT64_MIN);
+    const ValueId shifted = s.lanes > 1 ? b_.slide(before, old[i], s.lanes - 1) : before;
+    const ValueId lower = b_.reduce_step(ir::ReduceOp::kMin, old[i], fresh);
+    next.push_back(b_.reduce_step(ir::ReduceOp::kMax, shifted, lower));
+  }
+  for (size_t i = 0; i < old.size(); ++i) b_.assign(inside, s.sorted[i], next[i]);
+  const auto last = static_cast<uint32_t>((s.count - 1) % s.lanes);
+  b_.assign(inside, s.bound, b_.extract(next.back(), last));
+  const ValueId most = b_.read(block, s.bound);
+  b_.close_if(inside, b_.lt(value, most));
+}
+
+ValueId Lowerer::emit_least(const Node* n, const Env& env) {
+  const ValueId number = emit(n->src[2], env);
+  const BlockId block = b_.deeper(least_block_, block_for(dependencies(n->src[2]), env));
+  return b_.local_load(block, least_array_, number);
+}
+
+}  // namespace bm::compiler
