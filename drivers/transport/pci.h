@@ -70,9 +70,10 @@ struct BusRange {
 struct DmaLimits {
   bool takes_iova = false;  ///< behind an IOMMU: the caller says at which bus address
   uint64_t page_bytes = 4096;
-  uint32_t address_bits = 64;      ///< of the bus address that the transport can serve
-  uint32_t mappings = 0;           ///< at most so many at once; 0: unlimited
-  std::vector<BusRange> reserved;  ///< bus addresses that cannot be IOVAs (MSI window, firmware)
+  uint32_t address_bits = 64;  ///< of the bus address that the transport can serve
+  uint32_t mappings = 0;       ///< at most so many at once; 0: unlimited
+  std::vector<BusRange> reserved =
+      {};  ///< bus addresses that cannot be IOVAs (MSI window, firmware)
 };
 
 /// Process memory that the device may read and write, while it exists in dma_map()'s record.
