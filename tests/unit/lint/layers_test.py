@@ -94,6 +94,13 @@ class Forbidden(unittest.TestCase):
         self.check("tensor/realize.cpp", "llvm-c/Core.h", "compiler/toolchain", "<")
         self.check("compiler/toolchain/llvm_c.cpp", "llvm/IR/Module.h", "nowhere", "<")
         self.check("tools/bellmetal/cmd_cache.cpp", "sqlite3.h", "compiler/cache", "<")
+        self.check("firmware/store.cpp", "zstd.h", "firmware/decompress.cpp", "<")
+        self.check("drivers/memory/iova.cpp", "lzma.h", "firmware/decompress.cpp", "<")
+
+    def test_firmware_knows_no_driver(self):
+        self.check("firmware/store.cpp", "drivers/transport/system.h", "firmware may not include")
+        self.check("firmware/image.cpp", "runtime/hal/device.h", "firmware may not include")
+        self.check("drivers/transport/pci.cpp", "firmware/store.h", "drivers/transport may not")
 
 
 class Tree(unittest.TestCase):
