@@ -12,7 +12,7 @@ import sys
 ANY = None
 BASE = ["runtime/base"]
 HAL = BASE + ["runtime/hal"]
-DRIVER = HAL + ["firmware", "drivers/transport", "drivers/memory", "drivers/uapi"]
+DRIVER = HAL + ["firmware", "drivers/transport", "drivers/memory"]
 # The devices without hardware run on the CPU device's memory and queue.
 HOST = DRIVER + [f"drivers/cpu/host_{part}.h"
                  for part in ("addresses", "commands", "memory", "queue")]
@@ -22,8 +22,7 @@ ALLOWED = {
     "runtime/hal": BASE,
     "runtime": HAL,
     "firmware": BASE,
-    "drivers/uapi": BASE,
-    "drivers/transport": BASE + ["drivers/uapi"],
+    "drivers/transport": BASE,
     "drivers/memory": HAL + ["drivers/transport"],
     "drivers/cpu": DRIVER,
     "drivers/null": HOST,
@@ -55,7 +54,7 @@ for vendor in ("drivers/amd", "drivers/nv"):
 
 # A simulator that took its constants from the product would agree with the product's mistakes.
 SIM_FORBIDDEN = re.compile(
-    r"^drivers/.*(/(regs|pm4|sdma|aql|methods|abi)/|/chips\.h$)|^drivers/uapi/|\.gen\.(inc|h)$")
+    r"^drivers/.*(/(regs|pm4|sdma|aql|methods|abi)/|/chips\.h$)|\.gen\.(inc|h)$")
 
 # System headers with a wall around them: pattern -> folders or files that may include them.
 WALLS = [

@@ -229,7 +229,7 @@ TEST_F(Amd, MatrixInstructionsGiveTheSumsOfTheCpu) {
     }
 }
 
-/// Instructions of all lanes for each multiplication; docs/amd-compiler.md has the numbers.
+/// Instructions of all lanes for each multiplication; docs/hw/amd/compiler.md has the numbers.
 TEST_F(Amd, ProductsTakeFewInstructions) {
   struct Row {
     Product product;

@@ -327,7 +327,7 @@ TEST(GroupAttentionPlans, RegistersSuffice) {
   }
 }
 
-/// docs/nvidia-compiler.md has them.
+/// docs/hw/nv/compiler.md has them.
 TEST(GroupAttentionPlans, ScoresTakeFewInstructions) {
   for (const int64_t width : {64, 128})
     for (const char* renderer : {"PTX", "NVRTC"}) {

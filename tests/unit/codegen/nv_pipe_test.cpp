@@ -229,7 +229,7 @@ TEST(NvPipe, MistakesAreNoticed) {
 
 // --- numbers ------------------------------------------------------------------------------------
 
-/// docs/nvidia-compiler.md has them.
+/// docs/hw/nv/compiler.md has them.
 TEST(NvPipe, ProductsLoadEachNumberFewTimes) {
   struct Row {
     Way way;
