@@ -77,6 +77,7 @@ class Encoder {
   uint32_t release(const pm4::ReleaseMem& packet, uint32_t reader = 0) {
     return pm4::release_once(pm4_, packet, context_.readers, reader);
   }
+  uint32_t tell(const pm4::ReleaseMem& packet);
   void acquire_all();
   Status make_blocks(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part);
   void launch_pm4(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part);
@@ -111,7 +112,16 @@ class Encoder {
   std::array<uint32_t, kLanes> segment_{};  ///< first word of the segment being written
   uint64_t ordinal_ = 0;
   bool writes_peers_ = false;
+  bool has_wait_ = false;  ///< in the compute lane's segment
 };
+
+/// What the host or a copy lane acts on. One chiplet writes it, and a word that the others still
+/// wait for may be freed then: they must have passed their waits, so it gets a packet of its own,
+/// which no chiplet begins before all have run the one before.
+uint32_t Encoder::tell(const pm4::ReleaseMem& packet) {
+  if (context_.readers > 1 && has_wait_) close(kComputeLane);
+  return release(packet);
+}
 
 void Encoder::acquire_all() {
   pm4_.put(pm4::AcquireMem{pm4::cache_actions(chip_.caches).acquire_all});
@@ -131,6 +141,7 @@ Status Encoder::encode(const hal::Wait& c) {
         .lane = lane_,
         .at = pm4_.put(pm4::WaitMemory{.address = address & ~uint64_t{3}, .value = lo32(c.value)})};
     acquire_all();
+    has_wait_ = true;
   } else {
     if (has_high) sdma_.put(sdma::WaitMemory{.address = address + 4, .value = hi32(c.value)});
     spot() = {.kind = Spot::Kind::kWait,
@@ -154,9 +165,9 @@ Status Encoder::store(uint64_t address, uint64_t value, const char* what) {
   if (lane_ == kComputeLane) {
     spot() = {.kind = Spot::Kind::kSignal,
               .lane = lane_,
-              .at = release({.caches = pm4::cache_actions(chip_.caches).release,
-                             .address = address,
-                             .value = value})};
+              .at = tell({.caches = pm4::cache_actions(chip_.caches).release,
+                          .address = address,
+                          .value = value})};
   } else {
     flush_peers();
     spot() = {.kind = Spot::Kind::kFences, .lane = lane_, .at = put_fences(address, value)};
@@ -170,7 +181,7 @@ Status Encoder::encode(const hal::Timestamp& c) {
   if (lane_ == kComputeLane) {
     spot() = {.kind = Spot::Kind::kSignal,
               .lane = lane_,
-              .at = release({.data = pm4::ReleaseData::kClock, .address = address})};
+              .at = tell({.data = pm4::ReleaseData::kClock, .address = address})};
   } else {
     spot() = {.kind = Spot::Kind::kStamp, .lane = lane_, .at = sdma_.put(sdma::Timestamp{address})};
   }
@@ -337,9 +348,9 @@ void Encoder::to_lane(size_t lane) {
     return;
   }
   const uint64_t value = context_.handovers + ++ordinal_;
-  const uint32_t at = release({.caches = pm4::cache_actions(chip_.caches).release,
-                               .address = context_.to_copies,
-                               .value = value});
+  const uint32_t at = tell({.caches = pm4::cache_actions(chip_.caches).release,
+                            .address = context_.to_copies,
+                            .value = value});
   script_.handover_spots.push_back(
       {.lane = kComputeLane, .low = at + 4, .high = at + 5, .ordinal = ordinal_});
   // What was written so far must be in its ring before the copies that wait for it.
@@ -370,6 +381,7 @@ void Encoder::close(size_t lane) {
       {.lane = lane, .is_packet = false, .first = segment_[lane], .dwords = end - segment_[lane]});
   script_.lane_used[lane] = true;
   segment_[lane] = end;
+  if (lane == kComputeLane) has_wait_ = false;
 }
 
 void Encoder::end(size_t lane) {

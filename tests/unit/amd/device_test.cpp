@@ -370,6 +370,28 @@ TEST(AmdDevice, Pm4QueuesOfSeveralChipletsAreRefused) {
   EXPECT_NE(device.error().message.find("BM_AMD_QUEUE"), std::string::npos);
 }
 
+TEST_P(AmdDeviceTest, WordsMayBeFreedOnceASignalBehindTheirWaitIsSeen) {
+  // One chiplet signals, another has not looked at the word yet: freed, it would be a memory fault.
+  alignas(4096) static std::array<uint64_t, 512> page{};
+  page.fill(1);
+  auto wrapped = device_->allocate({.size = sizeof page, .external = page.data()});
+  ASSERT_TRUE(wrapped) << wrapped.error().message;
+  sim::amd::Knobs& knobs = system_->knobs();
+  if (GetParam().xccs > 1) knobs.held_chiplet = static_cast<int>(GetParam().xccs) - 1;
+  const hal::Command list[] = {hal::Wait{(*wrapped)->va(), 1}, hal::Signal{word_va(), 1}};
+  ASSERT_TRUE(compute().submit(list));
+  constexpr uint64_t kTurns = 50;
+  while (GetParam().xccs > 1 && word() == 0 && knobs.held_turns < kTurns) std::this_thread::yield();
+  if (word() != 0) wrapped->reset();
+  knobs.held_chiplet = -1;
+  ASSERT_TRUE(reaches(1));
+  wrapped->reset();
+  const hal::Command next[] = {hal::Signal{word_va(), 2}};
+  ASSERT_TRUE(compute().submit(next));
+  EXPECT_TRUE(reaches(2));
+  EXPECT_EQ(system_->last_death(), "");
+}
+
 TEST_P(AmdDeviceTest, ReplaysWaitForEveryChiplet) {
   // A chiplet may come to a buffer long after the first one has signalled from it.
   const hal::Command list[] = {hal::Wait{word_va(1), 0}, hal::Timestamp{word_va(2)},

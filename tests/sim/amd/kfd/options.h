@@ -100,6 +100,8 @@ struct Knobs {
   std::atomic<bool> is_lost{false};          ///< the GPU is gone: calls fail with ENODEV
   std::atomic<int64_t> withheld_signal{-1};  ///< the n-th fence of a queue from now never comes
   std::atomic<uint32_t> signal_delay_us{0};  ///< before each fence
+  std::atomic<int> held_chiplet{-1};         ///< stands still in buffers that every one runs
+  std::atomic<uint64_t> held_turns{0};       ///< how often it was passed over
 };
 
 /// Names of the calls, by number; nullptr for numbers that mean nothing.

@@ -32,6 +32,11 @@ void Queue::run_on_all(uint64_t address, uint32_t dwords) {
     bool is_done = true;
     for (const uint32_t xcc : order) {
       xcc_ = xcc;
+      if (machine_.knobs.held_chiplet == static_cast<int>(xcc) && at[xcc] < dwords) {
+        ++machine_.knobs.held_turns;
+        is_done = false;
+        continue;
+      }
       while (at[xcc] < dwords && step(address, dwords, at[xcc])) {}
       is_done = is_done && at[xcc] == dwords;
     }
