@@ -8,7 +8,7 @@
 namespace bm::sim {
 
 /// What faults are counted in.
-enum class PlantEvent : uint8_t { kNone, kLaunch, kCopy, kFence, kWait };
+enum class PlantEvent : uint8_t { kNone, kLaunch, kCopy, kHandedOverCopy, kFence, kWait };
 
 /// Thread: set() before the machine runs, the rest any.
 template <class Effect>
@@ -26,6 +26,8 @@ class Plant {
     planted_ns_ = now_ns();
     return true;
   }
+  /// Whether an event of that kind is still to be counted.
+  bool awaits(PlantEvent event) const { return event == event_ && left_.load() > 0; }
   bool is_planted() const { return planted_ns_ != 0; }
   /// Of the steady clock, which is one for all processes.
   int64_t planted_ns() const { return planted_ns_; }

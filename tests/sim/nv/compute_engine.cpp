@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/sim/nv/bytes.h"
+#include "tests/sim/nv/damage.h"
 #include "tests/sim/nv/descriptor.h"
 #include "tests/sim/nv/engine.h"
 #include "tests/sim/nv/program.h"
@@ -148,9 +149,13 @@ Outcome run_one(Gpu& gpu, Channel& channel, const Subchannel& subchannel, uint64
                 Descriptor* out) {
   if (Outcome outcome = load_descriptor(channel, subchannel, address)) return outcome;
   GpuMemory memory(*channel.space);
-  const std::array<uint32_t, 96>& words = channel.descriptors[address];
+  std::array<uint32_t, 96>& words = channel.descriptors[address];
   std::string why;
-  const auto version = descriptor_version(subchannel.object_class, words, &why);
+  auto version = descriptor_version(subchannel.object_class, words, &why);
+  if (version) {
+    damage_launch(gpu, memory, *version, words);
+    version = descriptor_version(subchannel.object_class, words, &why);
+  }
   if (!version) return exception(why);
   *out = decode_descriptor(*version, words);
   const Descriptor& descriptor = *out;
@@ -163,8 +168,6 @@ Outcome run_one(Gpu& gpu, Channel& channel, const Subchannel& subchannel, uint64
   const ShaderWindows windows = windows_of(subchannel);
   if (Outcome outcome = check_windows(windows)) return outcome;
   ++gpu.counts().kernels;
-  if (gpu.knobs().plant.is_due(PlantEvent::kLaunch))
-    if (Outcome outcome = planted_outcome(gpu, memory, descriptor)) return outcome;
   if (!gpu.knobs().is_stubbed)
     if (Outcome outcome = run_program(gpu, channel, memory, descriptor, windows)) return outcome;
   return {};

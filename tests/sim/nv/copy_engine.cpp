@@ -5,6 +5,7 @@
 #include <array>
 
 #include "tests/sim/nv/bytes.h"
+#include "tests/sim/nv/damage.h"
 #include "tests/sim/nv/engine.h"
 
 namespace bm::sim::nv {
@@ -116,17 +117,6 @@ Outcome finish(Gpu& gpu, GpuMemory& memory, const Transfer& transfer) {
 
 Outcome run_transfer(Gpu& gpu, Channel& channel, const Transfer& transfer) {
   GpuMemory memory(*channel.space);
-  if (transfer.type() != 0 && gpu.knobs().plant.is_due(PlantEvent::kCopy)) {
-    constexpr uint64_t kNowhere = 0xdead'0000'0000;
-    Knobs& knobs = gpu.knobs();
-    if (knobs.plant.effect() == PlantEffect::kStall) {
-      knobs.is_stalled = true;
-      return {};
-    }
-    memory.at(kNowhere, 1,
-              knobs.plant.effect() == PlantEffect::kReadUnmapped ? Use::kRead : Use::kWrite);
-    return mmu_fault(memory, "planted");
-  }
   if (transfer.type() != 0 && !gpu.knobs().is_stubbed) {
     Outcome outcome =
         transfer.has_remap() ? remapped(gpu, memory, transfer) : plain(gpu, memory, transfer);
@@ -160,6 +150,8 @@ Outcome copy_method(Gpu& gpu, Channel& channel, Subchannel& subchannel, uint32_t
   transfer.components = methods[kComponents / 4];
   transfer.semaphore = pair(kSemaphoreUpper, kSemaphoreLower);
   transfer.payload = pair(kPayloadUpper, kPayload);
+  if (transfer.type() != 0 && !transfer.has_remap())
+    damage_copy(gpu, GpuMemory(*channel.space), &transfer.in, &transfer.out, transfer.length);
   if (Outcome outcome = check(transfer)) return outcome;
   channel.pending.push_back(
       [&gpu, &channel, transfer] { return run_transfer(gpu, channel, transfer); });

@@ -252,6 +252,28 @@ Descriptor decode_descriptor(uint32_t major, std::span<const uint32_t> words) {
   return out;
 }
 
+void set_field(uint32_t major, std::span<uint32_t> words, DescriptorField field, uint64_t value) {
+  const Layout& layout = layout_of(major);
+  const Field at = [&] {
+    switch (field) {
+      case DescriptorField::kMajor: return layout.major;
+      case DescriptorField::kGridY: return layout.grid[1];
+      case DescriptorField::kBlockX: return layout.block[0];
+      case DescriptorField::kBlockZ: return layout.block[2];
+      case DescriptorField::kShared: return layout.shared;
+      case DescriptorField::kProgramHigh: return layout.program_high;
+    }
+    __builtin_unreachable();
+  }();
+  // The high half of an address is stored with the low half's shift, but read without.
+  const uint32_t shift = field == DescriptorField::kProgramHigh ? 0 : at.shift;
+  for (uint32_t bit = at.low; bit <= at.high; ++bit) {
+    const uint32_t mask = 1u << bit % 32;
+    const bool is_set = (value >> shift >> (bit - at.low) & 1) != 0;
+    words[bit / 32] = is_set ? words[bit / 32] | mask : words[bit / 32] & ~mask;
+  }
+}
+
 // Limits: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability".
 std::string descriptor_problem(const Descriptor& d, const Chip& chip) {
   const uint64_t threads = uint64_t{d.block[0]} * d.block[1] * d.block[2];

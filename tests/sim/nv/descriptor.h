@@ -47,6 +47,10 @@ constexpr uint32_t descriptor_bytes(uint32_t major) { return major >= 4 ? 384 : 
 std::optional<uint32_t> descriptor_version(uint32_t object_class, std::span<const uint32_t> words,
                                            std::string* why);
 Descriptor decode_descriptor(uint32_t major, std::span<const uint32_t> words);
+/// Fields that may be damaged.
+enum class DescriptorField : uint8_t { kMajor, kGridY, kBlockX, kBlockZ, kShared, kProgramHigh };
+/// `value` as decode_descriptor() would give it; what does not fit is cut.
+void set_field(uint32_t major, std::span<uint32_t> words, DescriptorField field, uint64_t value);
 /// What the chip would refuse about it, empty when nothing.
 std::string descriptor_problem(const Descriptor& descriptor, const Chip& chip);
 

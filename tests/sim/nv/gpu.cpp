@@ -159,6 +159,16 @@ void Gpu::kill(Channel& channel, uint32_t code) {
     if (other->group == channel.group) write_notifier(*other, other.get() == &channel ? code : 45);
 }
 
+void Gpu::fault_another() {
+  std::shared_ptr<Channel> other;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& channel : channels_)
+      if (!channel->group->is_dead) other = channel;
+  }
+  if (other != nullptr) copy_from_nowhere(*this, *other);
+}
+
 /// Robust-channel code 79: the GPU has fallen off the bus; every channel hears of it.
 void Gpu::lose() {
   is_lost_ = true;

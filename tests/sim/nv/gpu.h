@@ -83,6 +83,8 @@ class Gpu {
   void interrupt(uint32_t notify_index);
   /// Writes the error notifier of every channel of the group and stops them.
   void kill(Channel& channel, uint32_t robust_channel_code);
+  /// A fault on a channel that lives, after another channel's.
+  void fault_another();
   bool has_object(Channel& channel, uint32_t object_class);
   bool has_compute_object(Channel& channel);
 
@@ -118,5 +120,7 @@ class Gpu {
 /// Executes what the channel's ring holds until it is empty, waits, or dies; true when it advanced.
 /// Defined by the engines (host_engine.cpp).
 bool run_channel(Gpu& gpu, Channel& channel);
+/// A copy that faults, for planted faults.
+void copy_from_nowhere(Gpu& gpu, Channel& channel);
 
 }  // namespace bm::sim::nv

@@ -26,6 +26,8 @@ constexpr uint32_t kSetObject = 0x0, kNop = 0x8, kNonStallInterrupt = 0x20, kFbF
 constexpr int kSlice = 4096;
 /// More than this much unfinished work makes the host wait.
 constexpr size_t kMaxPending = 256;
+/// Nothing is ever mapped there.
+constexpr uint64_t kNowhere = 0xdead'0001'0000;
 
 enum class Step : uint8_t { kDone, kWaits };
 
@@ -67,6 +69,7 @@ class Host {
 
   /// True when anything was done.
   bool run();
+  void die(const EngineFault& fault);
 
  private:
   bool fetch();
@@ -79,7 +82,6 @@ class Host {
   Outcome semaphore(uint32_t execute);
   Outcome mem_op(uint32_t value);
   bool run_pending();
-  void die(const EngineFault& fault);
 
   Gpu& gpu_;
   Channel& channel_;
@@ -104,7 +106,10 @@ bool Host::run_pending() {
   if (gpu_.knobs().is_hung) return false;
   const auto work = std::move(channel_.pending.front());
   channel_.pending.pop_front();
-  if (const Outcome outcome = work()) die(*outcome);
+  if (const Outcome outcome = work()) {
+    die(*outcome);
+    if (gpu_.knobs().plant.effect() == PlantEffect::kTwoFaults) gpu_.fault_another();
+  }
   return true;
 }
 
@@ -317,7 +322,12 @@ Outcome Host::semaphore(uint32_t execute) {
     return memory.write(address, &value, is_wide ? 8 : 4) ? Outcome{}
                                                           : mmu_fault(memory, "reduction");
   }
-  if (gpu_.knobs().plant.is_due(PlantEvent::kWait)) gpu_.knobs().is_stalled = true;
+  // The word is taken again at every turn, with the value as it is then.
+  if (gpu_.knobs().plant.is_due(PlantEvent::kWait)) {
+    channel_.host[kSemPayloadLow / 4] = INT32_MAX;
+    state_ = Step::kWaits;
+    return {};
+  }
   if (!is_acquired(operation, value, payload, is_wide))
     state_ = Step::kWaits;
   else
@@ -363,5 +373,10 @@ Outcome release(Gpu& gpu, GpuMemory& memory, uint64_t address, uint64_t payload,
 }
 
 bool run_channel(Gpu& gpu, Channel& channel) { return Host(gpu, channel).run(); }
+
+void copy_from_nowhere(Gpu& gpu, Channel& channel) {
+  GpuMemory memory(*channel.space);
+  if (!memory.copy(0, kNowhere, 4096)) Host(gpu, channel).die(*mmu_fault(memory, "copy"));
+}
 
 }  // namespace bm::sim::nv

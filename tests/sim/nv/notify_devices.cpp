@@ -14,8 +14,14 @@ struct NvNode final : notify::Node {
 
 }  // namespace
 
+bool NvDevices::is_hidden(const std::string& path) const {
+  if (kernel_.options().has_toolkit) return false;
+  return path.find("libnvJitLink.") != path.npos || path.find("libnvrtc.") != path.npos;
+}
+
 int NvDevices::open(pid_t, const std::string& path, int, ScopedFd* fd,
                     std::shared_ptr<notify::Node>* node) {
+  if (is_hidden(path)) return -ENOENT;
   if (path.starts_with("/proc/")) {
     if (!kernel_.options().has_nodes || path != "/proc/driver/nvidia/version") return -ENOENT;
     const std::string text = kernel_.proc_version();

@@ -21,6 +21,7 @@ struct Options {
   bool has_nodes = true;                      ///< false: /dev/nvidia* does not exist
   bool is_permitted = true;                   ///< false: opening a node fails with EACCES
   bool is_sandboxed = false;  ///< calls that gVisor's nvproxy refuses fail with EINVAL
+  bool has_toolkit = true;    ///< false: programs find no libnvJitLink and no libnvrtc
   bool is_bootable = true;    ///< false: firmware is missing, opening a GPU fails with EIO
 };
 
@@ -35,15 +36,40 @@ struct Failure {
   uint64_t times = 1;
 };
 
-/// What a planted fault does; planted.cpp says at which event.
+/// What a planted fault damages or stops; planted.cpp says at which event, damage.cpp how. What the
+/// engines find then, and whom they tell, is their own matter.
 enum class PlantEffect : uint8_t {
   kNone,
-  kReadUnmapped,
-  kWriteUnmapped,
-  kAddToUnmapped,
+  // Of a launch: addresses among its arguments, in constant bank 0.
+  kReadUnmapped,   ///< the last one points nowhere
+  kWriteUnmapped,  ///< the first one, which kernels write through
+  kWritePastEnd,
+  kReadBeforeBegin,
   kMisaligned,
-  kOutOfRange,
-  kIllegal,
+  kTwoFaults,  ///< kWriteUnmapped, then a copy channel's fault
+  // Its program.
+  kAddToUnmapped,
+  kOutOfRange,  ///< of shared memory
+  kTrap,
+  kNonsense,
+  kBarrier,  ///< one that waits for more threads than there are
+  kSpin,
+  kCutText,
+  kNoText,  ///< ELF where text should be
+  // Its descriptor.
+  kThreads,
+  kDepth,
+  kShared,
+  kGrid,
+  kVersion,  ///< of another generation
+  kProgram,
+  // Of a copy.
+  kCopyFromUnmapped,
+  kCopyToUnmapped,
+  kCopyPastEnd,
+  kCopyBeyond,
+  // What stands still or is gone.
+  kUnmet,     ///< an acquire is for a value that never comes
   kHang,      ///< no kernel ends any more
   kStall,     ///< engines fetch nothing any more
   kWithhold,  ///< no release comes any more

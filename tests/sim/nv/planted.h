@@ -19,7 +19,7 @@ struct Planted {
   uint64_t nth = 1;                     ///< event
 };
 
-/// Nothing: no such name, or one that only a wrong program can meet.
+/// Nothing: no such name, or one that no program we know can meet here.
 std::optional<Planted> find_planted(std::string_view name);
 
 }  // namespace bm::sim::nv

@@ -19,7 +19,4 @@ struct ShaderWindows {
 Outcome run_program(Gpu& gpu, Channel& channel, GpuMemory& memory, const Descriptor& descriptor,
                     const ShaderWindows& windows);
 
-/// What a planted fault does to a launch; nothing where it only turns a knob.
-Outcome planted_outcome(Gpu& gpu, GpuMemory& memory, const Descriptor& descriptor);
-
 }  // namespace bm::sim::nv

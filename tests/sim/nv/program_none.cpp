@@ -14,6 +14,4 @@ Outcome run_program(Gpu& gpu, Channel&, GpuMemory& memory, const Descriptor& des
   return {};
 }
 
-Outcome planted_outcome(Gpu&, GpuMemory&, const Descriptor&) { return {}; }
-
 }  // namespace bm::sim::nv

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/sim/nv/bytes.h"
+#include "tests/sim/nv/damage.h"
 #include "tests/sim/nv/program.h"
 #include "tests/sim/ptx/interpreter.h"
 
@@ -124,31 +125,6 @@ Outcome pack(const Descriptor& descriptor, std::span<const std::byte> bank,
 
 }  // namespace
 
-Outcome planted_outcome(Gpu& gpu, GpuMemory& memory, const Descriptor& descriptor) {
-  constexpr uint64_t kNowhere = 0xdead'0000'0000;
-  const auto unmapped = [&](Use use) -> Outcome {
-    memory.at(kNowhere, 1, use);
-    return EngineFault{
-        kMmuFault, "planted", memory.fault(),
-        SmError{.sm = 0, .global = 1, .warp = 0, .pc = descriptor.program, .address = kNowhere}};
-  };
-  Knobs& knobs = gpu.knobs();
-  switch (knobs.plant.effect()) {
-    case PlantEffect::kNone:
-    case PlantEffect::kWithhold: return {};
-    case PlantEffect::kReadUnmapped: return unmapped(Use::kRead);
-    case PlantEffect::kWriteUnmapped: return unmapped(Use::kWrite);
-    case PlantEffect::kAddToUnmapped: return unmapped(Use::kAtomic);
-    case PlantEffect::kMisaligned: return exception(descriptor, kMisalignedAddress, "planted", 4);
-    case PlantEffect::kOutOfRange: return exception(descriptor, kOutOfRangeAddress, "planted");
-    case PlantEffect::kIllegal: return exception(descriptor, kIllegalInstruction, "planted");
-    case PlantEffect::kHang: knobs.is_hung = true; return {};
-    case PlantEffect::kStall: knobs.is_stalled = true; return {};
-    case PlantEffect::kLost: knobs.is_lost = true; return {};
-  }
-  __builtin_unreachable();
-}
-
 Outcome run_program(Gpu& gpu, Channel& channel, GpuMemory& memory, const Descriptor& descriptor,
                     const ShaderWindows& windows) {
   std::vector<std::byte> bank(descriptor.banks[0].size);
@@ -160,6 +136,7 @@ Outcome run_program(Gpu& gpu, Channel& channel, GpuMemory& memory, const Descrip
   }
   std::string text;
   if (!read_text(memory, descriptor.program, &text)) return mmu_fault(memory, "program");
+  damage_text(gpu, &text);
   std::shared_ptr<const ptx::Module> module = gpu.cached_module(text);
   if (module == nullptr) {
     auto parsed = ptx::parse(text);

@@ -195,10 +195,12 @@ int main(int count, char** words) {
     fmt::print(stderr, "sim-nv: {}\n", status.error().message);
     return 77;
   }
-  if (const auto& plant = (*kernel)->knobs().plant; plant.is_planted())
+  const auto& plant = (*kernel)->knobs().plant;
+  if (plant.is_planted())
     fmt::print(stderr, "sim-nv: {} planted, the program ended {:.1f} ms later\n", arguments.planted,
                static_cast<double>(counts.ended_ns - plant.planted_ns()) / 1e6);
   if (arguments.has_stats) print_stats(**kernel, counts);
-  const size_t findings = arguments.has_stats || arguments.is_strict ? print_findings(**kernel) : 0;
+  const bool tells = arguments.has_stats || arguments.is_strict || plant.is_planted();
+  const size_t findings = tells ? print_findings(**kernel) : 0;
   return *status == 0 && arguments.is_strict && findings != 0 ? 3 : *status;
 }

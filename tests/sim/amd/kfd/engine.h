@@ -126,8 +126,28 @@ class Queue {
   void note_writer(uint64_t va);
   void raise(uint32_t context);
   void pause();
-  /// What a planted fault does in a launch of code at `va`, or in a copy from there.
-  void run_planted(uint64_t va);
+  // What a planted fault damages (damage.cpp).
+  /// What a launch is made of, wherever its packet has it.
+  struct LaunchFields {
+    uint64_t code = 0;   ///< PM4: first instruction; AQL: kernel descriptor
+    uint64_t entry = 0;  ///< first instruction
+    uint64_t kernarg = 0;
+    uint32_t threads_x = 0, groups_x = 0, lds_bytes = 0, private_bytes = 0, rsrc1 = 0;
+  };
+  void damage(LaunchFields& fields);
+  void damage_packet(std::span<uint32_t> packet);  ///< AQL
+  void damage_registers(uint32_t groups);          ///< PM4
+  bool can_damage(const LaunchFields& fields);
+  void damage_code(uint64_t entry);
+  void damage_copy(std::span<uint32_t> packet);
+  /// True: the wait's value is to become one that never comes.
+  bool damages_wait();
+  /// Places of the arguments that are addresses, from the first on.
+  std::vector<uint64_t> pointers(uint64_t kernarg);
+  /// First address at or after `va` that is not mapped.
+  uint64_t first_gap(uint64_t va);
+  /// Engines that stand still, and GPUs that go away.
+  void stop_engine();
   /// A fence: held back, late or lost as the knobs say. False: lost.
   bool may_signal();
   static uint64_t clock();
@@ -141,6 +161,11 @@ class Queue {
   bool is_shared_ = false;                          ///< in a buffer that every chiplet runs
   std::map<uint64_t, uint32_t> writers_;            ///< of words, in such a buffer; 0: interrupts
   std::vector<uint32_t> packet_;                    ///< of step()
+  uint64_t counted_wait_ = 0;                       ///< its packet, in step()
+  bool is_handed_over_ = false;                     ///< the copy packet before was a poll
+  bool is_stepping_ = false;
+  uint64_t lost_page_ = 0;
+  uint32_t damaged_groups_ = 0;  ///< of a planted fault; 0: none
   std::minstd_rand random_{1};
   std::atomic<bool> stops_{false};
   std::thread thread_;

@@ -11,9 +11,12 @@ namespace {
 /// Page tables of one GPU. Every page allows everything, as the driver asks for.
 class Pages final : public Memory {
  public:
-  Pages(DeviceMemory& memory, uint32_t gpu_id) : memory_(memory), gpu_id_(gpu_id) {}
+  Pages(DeviceMemory& memory, uint32_t gpu_id, uint64_t lost_page)
+      : memory_(memory), gpu_id_(gpu_id), lost_page_(lost_page) {}
   /// What was found last is most often found again, without asking anybody.
-  Place at(uint64_t address, uint32_t bytes, Access) override {
+  Place at(uint64_t address, uint32_t bytes, Access access) override {
+    if (access == Access::kExecute && lost_page_ != 0 && address - lost_page_ < kPage)
+      return {nullptr, false};
     Known& known = known_[address >> 21 & (kKnown - 1)];
     const uint64_t generation = memory_.generation();
     if (known.generation != generation || address - known.range.va >= known.range.bytes) {
@@ -28,12 +31,14 @@ class Pages final : public Memory {
 
  private:
   static constexpr size_t kKnown = 16;
+  static constexpr uint64_t kPage = 4096;
   struct Known {
     DeviceMemory::Range range{};
     uint64_t generation = UINT64_MAX;
   };
   DeviceMemory& memory_;
   uint32_t gpu_id_;
+  uint64_t lost_page_;
   std::array<Known, kKnown> known_{};
 };
 
@@ -90,7 +95,7 @@ std::function<std::optional<Death>(DeviceMemory&, const Launch&)> interpreter(
         dispatch.scratch_per_lane = launch.scratch_wave_bytes / dispatch.wave_size;
         dispatch.max_instructions = max_instructions;
         dispatch.cancel = launch.cancel;
-        Pages pages(memory, launch.gpu_id);
+        Pages pages(memory, launch.gpu_id, launch.lost_page);
         const auto ran = run(dispatch, pages);
         return ran ? std::nullopt : std::optional(death_of(ran.error()));
       };

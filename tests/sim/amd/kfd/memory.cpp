@@ -252,6 +252,13 @@ std::optional<DeviceMemory::Range> DeviceMemory::local_range(uint32_t gpu_id, ui
   return Range{object->va, object->bytes, object->host};
 }
 
+uint64_t DeviceMemory::mapped_elsewhere(uint32_t gpu_id) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [handle, object] : objects_)
+    if (!object.mapped.empty() && !object.mapped.contains(gpu_id)) return object.va;
+  return 0;
+}
+
 uint64_t DeviceMemory::available(uint32_t gpu_id) const { return video_.available(gpu_id); }
 
 size_t DeviceMemory::objects() const {

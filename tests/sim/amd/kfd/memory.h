@@ -68,6 +68,8 @@ class DeviceMemory {
     std::byte* host = nullptr;
   };
   std::optional<Range> local_range(uint32_t gpu_id, uint64_t va) const;
+  /// Start of a mapping that another GPU has and this one has not; 0: none.
+  uint64_t mapped_elsewhere(uint32_t gpu_id) const;
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   /// Writes what this thread changed in other processes back.
   void release();

@@ -27,6 +27,7 @@ struct Launch {
   uint32_t lds_bytes = 0;
   bool is_wave32 = false;
   const std::atomic<bool>* cancel = nullptr;  ///< set: the queue is being taken away
+  uint64_t lost_page = 0;                     ///< instructions cannot be fetched from it; 0: none
 };
 
 /// What a dying queue tells the driver.
@@ -35,6 +36,7 @@ struct Death {
     kMemory,
     kBadPacket,
     kException,
+    kReset,      ///< the driver resets the GPU for a reason of its own
     kCancelled,  ///< nothing: its queue was destroyed meanwhile
   } kind = Kind::kBadPacket;
   uint64_t address = 0;
@@ -49,6 +51,7 @@ struct Options {
   uint32_t major = 1, minor = 17;  ///< the interface's version
   uint32_t xccs = 1;
   uint64_t vram_bytes = uint64_t{1} << 30;
+  uint64_t vram_taken = 0;  ///< of each GPU, by other processes
   bool has_large_bar = true;
   bool has_peers = true;                ///< GPUs may map each other's memory
   bool has_direct_links = false;        ///< between GPUs: XGMI instead of PCIe
@@ -73,22 +76,48 @@ struct Options {
   std::function<std::optional<Death>(DeviceMemory&, const Launch&)> execute = {};
 };
 
-/// What a planted fault does; planted.cpp says at which event.
+/// What a planted fault damages or stops; planted.cpp says at which event, damage.cpp how. What the
+/// engines find then, and whom they tell, is their own matter.
 enum class Effect : uint8_t {
   kNone,
-  kReadUnmapped,
-  kWriteUnmapped,
-  kWritePastEnd,  ///< of the mapping that holds the code, or what is copied from
+  // Of a launch: pointers among its arguments.
+  kReadUnmapped,   ///< the last one points nowhere
+  kWriteUnmapped,  ///< the first one, which kernels write through
+  kWritePastEnd,
+  kReadOtherGpu,  ///< to what only another GPU of the process has mapped
+  kTwoFaults,     ///< kWriteUnmapped, then kTrap
+  // The code it is to run.
+  kAddToUnmapped,
   kJump,
-  kViolation,  ///< an exception of a wave, as are the next two
+  kMisaligned,
+  kLeaveLds,
   kIllegal,
+  kNoCode,       ///< bytes of 1
+  kForeignCode,  ///< of another generation
+  kCutCode,      ///< the page that holds it is gone
   kTrap,
-  kTwoFaults,  ///< a memory fault, then another
-  kSpin,       ///< the kernel does not end
-  kHang,       ///< no kernel ends any more
-  kStall,      ///< the queue stands still
-  kWithhold,   ///< no fence comes any more
-  kLost,       ///< the GPU is gone
+  kSpin,
+  // The packet.
+  kEntry,
+  kThreads,
+  kGrid,
+  kLds,
+  kScratch,
+  kRegisters,  ///< fewer than the kernel uses
+  kShortArguments,
+  kNoArguments,
+  // Of a copy.
+  kCopyFromUnmapped,
+  kCopyToUnmapped,
+  kCopyPastEnd,
+  kCopyBeyond,
+  // What stands still or is gone.
+  kUnmet,     ///< a wait is for a value that never comes
+  kHang,      ///< no kernel ends any more
+  kStall,     ///< the queue stands still
+  kWithhold,  ///< no fence comes any more
+  kLost,      ///< the GPU is gone
+  kReset,     ///< the driver resets the GPU
 };
 
 /// Turned while the machine runs. Thread: any.

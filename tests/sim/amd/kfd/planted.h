@@ -9,7 +9,7 @@
 namespace bm::sim::amd {
 
 /// Sets what has to be so from the beginning in `options`, and what comes at the n-th event in
-/// `knobs`. False: no such name, or one that only a wrong program can meet.
+/// `knobs`. False: no such name, or one that no program we know can meet here.
 bool plant(std::string_view name, uint64_t nth, Options& options, Knobs& knobs);
 
 }  // namespace bm::sim::amd

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "tests/sim/amd/kfd/engine.h"
 
@@ -57,11 +58,18 @@ bool Queue::step(uint64_t address, uint32_t dwords, uint32_t& at) {
   fetch(1);
   if (packet_[0] != kShortNop) fetch((packet_[0] >> 16 & 0x3fff) + 2);
   const bool is_wait = (packet_[0] >> 8 & 0xff) == 0x3c && packet_[0] != kShortNop;
+  const uint64_t here = address + uint64_t{at} * 4;
+  if (is_wait && std::exchange(counted_wait_, here) != here && damages_wait()) {
+    store32(here + 4 * 4, UINT32_MAX);
+    packet_[4] = UINT32_MAX;
+  }
   if (is_wait && !is_met(std::span<const uint32_t>(packet_).subspan(1))) {
     memory_.release();
     return false;
   }
+  is_stepping_ = true;
   const uint32_t used = run_pm4(packet_, true);
+  is_stepping_ = false;
   memory_.release();
   check(used <= dwords - at, "a packet passes the end of its buffer");
   at += used;
@@ -113,10 +121,16 @@ uint32_t Queue::run_pm4(std::span<const uint32_t> words, bool is_indirect) {
         store32(pair(1) + (i - 3) * 4, body[i]);
       }
       break;
-    case 0x3c:
-      if (machine_.knobs.plant.is_due(PlantEvent::kWait)) run_planted(0);
-      wait_until([&] { return is_met(body); });
+    case 0x3c: {
+      std::array<uint32_t, 6> wait{};
+      std::copy_n(body.begin(), std::min(body.size(), wait.size()), wait.begin());
+      // In a buffer that every chiplet runs it was counted, and met, before.
+      if (!is_stepping_ && damages_wait()) wait[3] = UINT32_MAX;
+      wait_until([&] {
+        return is_met(std::span<const uint32_t>(wait).first(std::min(body.size(), wait.size())));
+      });
       break;
+    }
     case 0x3f:
       check(payload == 3 && (body[2] & 1u << 23) != 0, "INDIRECT_BUFFER is not valid");
       check(!is_indirect, "an indirect buffer in an indirect buffer");
@@ -176,16 +190,45 @@ void Queue::release_mem(std::span<const uint32_t> body) {
   if (interrupt == 2) raise(body[6]);
 }
 
+void Queue::damage_registers(uint32_t groups) {
+  ShRegisters& sh = sh_[xcc_];
+  const auto pair = [&](size_t i) { return uint64_t{sh[i + 1]} << 32 | sh[i]; };
+  const auto set = [&](size_t i, uint64_t value) {
+    sh[i] = static_cast<uint32_t>(value);
+    sh[i + 1] = static_cast<uint32_t>(value >> 32);
+  };
+  // The packet does not say which registers the arguments' address is in: the first that is one.
+  size_t arguments = kUserData;
+  while (arguments < kUserData + 16 && memory_.at(setup_.gpu_id, pair(arguments), 8) == nullptr)
+    arguments += 2;
+  const bool has_arguments = arguments < kUserData + 16;
+  LaunchFields fields{.code = (pair(kPgmLo) & 0xff'ffff'ffff) << 8,
+                      .kernarg = has_arguments ? pair(arguments) : 0,
+                      .threads_x = sh[kNumThreadX],
+                      .groups_x = groups,
+                      .lds_bytes = (sh[kRsrc2] >> 15 & 0x1ff) * 512,
+                      .rsrc1 = sh[kRsrc1]};
+  fields.entry = fields.code;
+  damage(fields);
+  set(kPgmLo, fields.code >> 8);
+  if (has_arguments) set(arguments, fields.kernarg);
+  sh[kNumThreadX] = fields.threads_x;
+  sh[kRsrc1] = fields.rsrc1;
+  sh[kRsrc2] = (sh[kRsrc2] & ~(0x1ffu << 15)) | fields.lds_bytes / 512 << 15;
+  if (fields.groups_x != groups) damaged_groups_ = fields.groups_x;
+}
+
 void Queue::dispatch(std::span<const uint32_t> body) {
   check(body.size() == 4, "DISPATCH_DIRECT's length");
   check((body[3] & 1) != 0, "DISPATCH_DIRECT without COMPUTE_SHADER_EN");
   check(!is_shared_, "DISPATCH_DIRECT in a buffer that several chiplets run");
+  if (machine_.knobs.plant.awaits(PlantEvent::kLaunch)) damage_registers(body[0]);
   const ShRegisters& sh = sh_[xcc_];
   Launch l;
   l.gpu = setup_.gpu;
   l.gpu_id = setup_.gpu_id;
   l.entry = (uint64_t{sh[kPgmLo + 1] & 0xff} << 32 | sh[kPgmLo]) << 8;
-  l.groups = {body[0], body[1], body[2]};
+  l.groups = {damaged_groups_ != 0 ? damaged_groups_ : body[0], body[1], body[2]};
   l.threads = {sh[kNumThreadX], sh[kNumThreadX + 1], sh[kNumThreadX + 2]};
   l.rsrc1 = sh[kRsrc1];
   l.rsrc2 = sh[kRsrc2];

@@ -68,7 +68,9 @@ std::vector<uint32_t> gpu_ids(uint32_t count) {
 const char* call_name(uint32_t number) { return number < kCalls ? kRows[number].name : nullptr; }
 
 Machine::Machine(Options the_options)
-    : options(std::move(the_options)), sysfs(sysfs_of(options)), video(options.vram_bytes) {}
+    : options(std::move(the_options)), sysfs(sysfs_of(options)), video(options.vram_bytes) {
+  for (uint32_t gpu = 0; gpu < options.gpus; ++gpu) video.take(gpu_id_of(gpu), options.vram_taken);
+}
 
 int Machine::gpu_of(uint32_t gpu_id) const {
   for (uint32_t gpu = 0; gpu < options.gpus; ++gpu)

@@ -213,7 +213,7 @@ void Process::die(uint32_t gpu, const Death& death) {
   if (death.kind == Death::Kind::kMemory)
     raise_memory_fault(gpu, death.address, death.is_write);
   else
-    raise_reset(gpu, death.kind == Death::Kind::kException);
+    raise_reset(gpu, death.kind != Death::Kind::kBadPacket);
 }
 
 int Process::open_log(std::byte* a, const Caller& caller) {

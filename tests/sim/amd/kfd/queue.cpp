@@ -72,7 +72,9 @@ void Queue::note_writer(uint64_t va) {
 std::byte* Queue::memory_at(uint64_t va, uint64_t bytes, bool is_write) {
   std::byte* const at = memory_.at(setup_.gpu_id, va, bytes);
   if (at != nullptr) return at;
-  setup_.die({Death::Kind::kMemory, va, is_write, "no mapping"});
+  // What is there of a range is read or written; the first page that is not there faults.
+  const auto range = memory_.local_range(setup_.gpu_id, va);
+  setup_.die({Death::Kind::kMemory, range ? range->va + range->bytes : va, is_write, "no mapping"});
   throw Stop{};
 }
 uint32_t Queue::load32(uint64_t va) {
@@ -195,6 +197,7 @@ void Queue::run_aql(uint64_t index) {
     check((w[4] & 1u << 23) != 0, "INDIRECT_BUFFER is not valid");
     run_on_all(pair(2), w[4] & 0xfffff);
   } else if (type == 2) {
+    if (machine_.knobs.plant.awaits(PlantEvent::kLaunch)) damage_packet(w);
     const uint64_t descriptor = pair(8);
     check(descriptor % 64 == 0, "misaligned kernel descriptor");
     std::array<uint32_t, 16> d{};
@@ -248,49 +251,6 @@ void Queue::run_aql(uint64_t index) {
   store32(slot, 1);
 }
 
-void Queue::run_planted(uint64_t va) {
-  constexpr uint64_t kNowhere = 0x7ead'0000'0000, kCode = 0x7ead'0000;
-  // SQ_INTERRUPT_ERROR_TYPE_ILLEGAL_INST and _MEMVIOL.
-  constexpr int kIllegal = 1, kViolation = 2;
-  Knobs& knobs = machine_.knobs;
-  const auto die = [&](Death death) {
-    setup_.die(death);
-    throw Stop{};
-  };
-  const auto memory = [&](uint64_t address, bool is_write) {
-    return Death{Death::Kind::kMemory, address, is_write, "planted", -1};
-  };
-  const auto exception = [&](int error) {
-    return Death{Death::Kind::kException, va, false, "planted", error};
-  };
-  switch (knobs.plant.effect()) {
-    case Effect::kNone:
-    case Effect::kWithhold: return;
-    case Effect::kReadUnmapped: die(memory(kNowhere, false)); break;
-    case Effect::kWriteUnmapped: die(memory(kNowhere, true)); break;
-    case Effect::kWritePastEnd: {
-      const auto range = memory_.local_range(setup_.gpu_id, va);
-      die(memory(range ? range->va + range->bytes : kNowhere, true));
-      break;
-    }
-    case Effect::kJump: die(memory(kCode, false)); break;
-    case Effect::kViolation: die(exception(kViolation)); break;
-    case Effect::kIllegal: die(exception(kIllegal)); break;
-    case Effect::kTrap: die(exception(-1)); break;
-    case Effect::kTwoFaults:
-      setup_.die(memory(kNowhere, true));
-      die(exception(-1));
-      break;
-    case Effect::kHang: knobs.is_hung = true; break;
-    case Effect::kStall:
-      (setup_.type == kSdma ? knobs.is_copy_stalled : knobs.is_stalled) = true;
-      break;
-    case Effect::kLost: knobs.is_lost = true; break;
-    case Effect::kSpin: break;
-  }
-  for (;;) pause();
-}
-
 void Queue::launch(const Launch& l) {
   check(l.entry % 256 == 0, "misaligned kernel entry");
   memory_at(l.entry, 4, false);
@@ -298,14 +258,23 @@ void Queue::launch(const Launch& l) {
   check(threads >= 1 && threads <= 1024, "a work-group of a size there is not");
   if (l.groups[0] == 0 || l.groups[1] == 0 || l.groups[2] == 0) return;
   ++machine_.launches;
-  if (machine_.knobs.plant.is_due(PlantEvent::kLaunch)) run_planted(l.entry);
   while (machine_.knobs.is_hung) pause();
   if (!machine_.options.execute) return;
   Launch launch = l;
   launch.cancel = &stops_;
+  launch.lost_page = lost_page_;
   const auto death = machine_.options.execute(memory_, launch);
   memory_.release();
   if (!death) return;
+  const auto& plant = machine_.knobs.plant;
+  if (plant.effect() == Effect::kTwoFaults && plant.is_planted()) {
+    // Waves that run on after the first one.
+    setup_.die(*death);
+    damage_code(launch.entry);
+    launch.cancel = nullptr;
+    if (const auto second = machine_.options.execute(memory_, launch)) setup_.die(*second);
+    throw Stop{};
+  }
   if (death->kind != Death::Kind::kCancelled) setup_.die(*death);
   throw Stop{};
 }

@@ -1,6 +1,7 @@
 // SDMA packets. Source: Linux, amdgpu/vega10_sdma_pkt_open.h, navi10_sdma_pkt_open.h (a copy's
 // count has 22 bits), sdma_v6_0_0_pkt_open.h.
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/sim/amd/kfd/engine.h"
@@ -8,6 +9,14 @@
 namespace bm::sim::amd {
 
 uint32_t Queue::run_sdma(std::span<const uint32_t> words) {
+  const bool is_copy = (words[0] & 0xff) == 1 && words.size() >= 7;
+  std::array<uint32_t, 7> copy{};
+  if (is_copy) {
+    std::copy_n(words.begin(), copy.size(), copy.begin());
+    damage_copy(copy);
+    words = copy;
+  }
+  is_handed_over_ = (words[0] & 0xff) == 8;
   const auto need = [&](size_t count) {
     check(words.size() >= count, "a packet is longer than what is there");
     return static_cast<uint32_t>(count);
@@ -22,7 +31,6 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words) {
       const uint64_t bytes =
           uint64_t{words[1] & (setup_.is_gfx9() || setup_.is_gfx10() ? 0x3fffff : 0x3fffffff)} + 1;
       check(bytes == uint64_t{words[1]} + 1, "a copy's count has too many bits");
-      if (machine_.knobs.plant.is_due(PlantEvent::kCopy)) run_planted(pair(3));
       memory_.read_over_bus(setup_.gpu_id, pair(3));
       write(pair(5), memory_at(pair(3), bytes, false), bytes);
       machine_.copied_bytes += bytes;
@@ -55,8 +63,8 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words) {
     case 8: {
       const uint32_t used = need(6);
       check(words[0] >> 28 == 0xd, "POLL_REGMEM of another kind");  // memory, >=
-      if (machine_.knobs.plant.is_due(PlantEvent::kWait)) run_planted(pair(1));
-      wait_until([&] { return (load32(pair(1)) & words[4]) >= words[3]; });
+      const uint32_t wanted = damages_wait() ? UINT32_MAX : words[3];
+      wait_until([&] { return (load32(pair(1)) & words[4]) >= wanted; });
       return used;
     }
     case 11: {
