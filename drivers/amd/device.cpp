@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "drivers/amd/gpu.h"
-#include "drivers/amd/mapped.h"
+#include "drivers/hcq/mapped.h"
 #include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/pm4/packets.h"
 #include "drivers/amd/program/code_object.h"
@@ -198,8 +198,8 @@ void AmdDevice::write_queue_object() {
            (byte >= aql::kReadIndexOffset && byte < aql::kReadIndexOffset + 8);
   };
   for (size_t i = 0; i < words.size(); ++i)
-    if (!is_index(i * 4)) store32(lane.queue().object + i * 4, words[i]);
-  store_fence();
+    if (!is_index(i * 4)) hcq::store32(lane.queue().object + i * 4, words[i]);
+  hcq::store_fence();
 }
 
 /// The old area goes when nothing uses it any more; recordings keep theirs.
@@ -249,7 +249,7 @@ Status AmdDevice::request_interrupt(Lane& lane) {
                       lane.readers());
     if (!lane.has_room(1) || !lane.has_space(words.size() * 4)) return {};
     const CommandSpace space = BM_TRY(lane.reserve(words.size() * 4));
-    store_words(space.host, words);
+    hcq::store_words(space.host, words);
     const auto dwords = static_cast<uint32_t>(words.size());
     if (lane.type() == QueueType::kAql)
       lane.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
@@ -300,15 +300,15 @@ Result<std::unique_ptr<hal::Buffer>> AmdDevice::allocate(const hal::BufferDesc& 
   if (desc.external != nullptr) return wrap(desc);
   // What the CPU sees is system memory: it reads there as often as it writes, and reads through the
   // BAR take a microsecond each.
-  Place place = Place::kVideo;
+  MemoryDomain domain = MemoryDomain::kVideo;
   if (desc.uncached)
-    place = Place::kSystemUncached;
+    domain = MemoryDomain::kSystemUncached;
   else if (desc.host_visible || desc.host_memory)
-    place = Place::kSystem;
+    domain = MemoryDomain::kSystem;
   Allocation allocation;
   {
     const std::lock_guard lock(gpu_->mutex);
-    allocation = BM_TRY(gpu_->pool.allocate(desc.size, place));
+    allocation = BM_TRY(gpu_->pool.allocate(desc.size, domain));
     if (desc.zero) {
       if (const Status zeroed = zero(allocation); !zeroed) {
         allocation.reset();
@@ -374,8 +374,8 @@ Result<hal::GpuVa> AmdDevice::map_foreign(const hal::Buffer& peer) {
 /// Code lies in video memory, where no CPU need see it, so it works behind a small BAR, too.
 Result<Allocation> AmdDevice::upload(std::span<const std::byte> bytes, ProgramImage& image) {
   Allocation memory =
-      BM_TRY(gpu_->pool.allocate(bytes.size(), Place::kVideo, ProgramImage::kAlignment));
-  auto staged = gpu_->pool.allocate(bytes.size(), Place::kSystem);
+      BM_TRY(gpu_->pool.allocate(bytes.size(), MemoryDomain::kVideo, ProgramImage::kAlignment));
+  auto staged = gpu_->pool.allocate(bytes.size(), MemoryDomain::kSystem);
   Status done = staged ? image.relocate(memory.va()) : tl::unexpected(staged.error());
   if (done) {
     std::memcpy(staged->host(), bytes.data(), bytes.size());
@@ -434,7 +434,7 @@ AmdProgram::~AmdProgram() {
   image_.reset();
 }
 
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<KernelInterface> kernel,
+Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> kernel,
                                                  const DeviceOptions& options) {
   auto device = std::make_unique<AmdDevice>(
       std::make_shared<Gpu>(std::move(kernel), options.slab_bytes), options);

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "drivers/amd/gpu.h"
-#include "drivers/amd/mapped.h"
+#include "drivers/hcq/mapped.h"
 
 namespace bm::amd {
 namespace {
@@ -175,9 +175,9 @@ std::string WorkLog::unmet(const MemoryPool& pool) const {
   for (size_t i = 0; i < waits_.size(); ++i) {
     const hal::Wait& wait = waits_[(next_wait_ + i) % waits_.size()];
     const std::byte* const word = pool.readable(hal::raw(wait.signal), sizeof(uint64_t));
-    if (word == nullptr || load_word(word) >= wait.value) continue;
+    if (word == nullptr || hcq::load_word(word) >= wait.value) continue;
     text += fmt::format("; a queue may wait at {:#x} for value {}, it is {}", hal::raw(wait.signal),
-                        wait.value, load_word(word));
+                        wait.value, hcq::load_word(word));
   }
   return text;
 }

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "drivers/amd/chips.h"
-#include "drivers/amd/kernel_interface.h"
+#include "drivers/amd/driver_interface.h"
 #include "drivers/amd/lane.h"
-#include "drivers/amd/memory_pool.h"
+#include "drivers/hcq/memory_pool.h"
 #include "drivers/amd/program/launch_plan.h"
 #include "drivers/amd/scratch.h"
 #include "runtime/base/result.h"
@@ -73,7 +73,7 @@ class WorkLog {
 
 /// Thread: `mutex` protects everything but what is atomic; buffers and programs take it when freed.
 struct Gpu {
-  Gpu(std::unique_ptr<KernelInterface> the_kernel, uint64_t slab_bytes)
+  Gpu(std::unique_ptr<DriverInterface> the_kernel, uint64_t slab_bytes)
       : kernel(std::move(the_kernel)), pool(*kernel, slab_bytes) {}
 
   const ChipRow& chip() const { return *kernel->facts().chip; }
@@ -88,13 +88,13 @@ struct Gpu {
   Status with_cause(Status status);
 
   std::mutex mutex;
-  std::unique_ptr<KernelInterface> kernel;
+  std::unique_ptr<DriverInterface> kernel;
   MemoryPool pool;
   Scratch scratch;
   /// Compute, copies of the copy queue, copies of the compute queue.
   std::vector<std::unique_ptr<Lane>> lanes;
   std::vector<const AmdProgram*> programs;
-  /// Of peers whose video memory we reach over PCIe: see KernelInterface::map_peer().
+  /// Of peers whose video memory we reach over PCIe: see DriverInterface::map_peer().
   std::vector<std::shared_ptr<Memory>> peer_flushes;
   WorkLog log;
   std::atomic<bool> has_fault{false};

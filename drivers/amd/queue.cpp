@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "drivers/amd/mapped.h"
+#include "drivers/hcq/mapped.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/check.h"
 
@@ -71,9 +71,9 @@ AmdQueue::AmdQueue(std::shared_ptr<Gpu> gpu, Lane* compute, Lane* copies)
 Result<std::unique_ptr<AmdQueue>> AmdQueue::create(std::shared_ptr<Gpu> gpu, Lane* compute,
                                                    Lane* copies) {
   std::unique_ptr<AmdQueue> queue(new AmdQueue(std::move(gpu), compute, copies));
-  queue->words_ = BM_TRY(queue->gpu_->pool.allocate(kWordBytes, Place::kSystemUncached));
-  publish64(queue->words_.host() + kToCopies, 0);
-  publish64(queue->words_.host() + kToCompute, 0);
+  queue->words_ = BM_TRY(queue->gpu_->pool.allocate(kWordBytes, MemoryDomain::kSystemUncached));
+  hcq::publish64(queue->words_.host() + kToCopies, 0);
+  hcq::publish64(queue->words_.host() + kToCompute, 0);
   queue->base_.to_copies = queue->words_.va() + kToCopies;
   queue->base_.to_compute = queue->words_.va() + kToCompute;
   return queue;
@@ -98,8 +98,8 @@ Status AmdQueue::rebase_handovers(uint64_t coming) {
     return {};
   for (Lane* lane : lanes_)
     if (lane != nullptr) BM_TRY(lane->drain());
-  publish64(words_.host() + kToCopies, 0);
-  publish64(words_.host() + kToCompute, 0);
+  hcq::publish64(words_.host() + kToCopies, 0);
+  hcq::publish64(words_.host() + kToCompute, 0);
   handovers_ = 0;
   return {};
 }
@@ -174,10 +174,11 @@ Status AmdQueue::submit_now(std::span<const hal::Command> commands) {
     data = BM_TRY(lanes_[kComputeLane]->reserve(bytes));
     where.data_va = data.va;
   }
-  where.waits_for_copies = where.has_compute && load_word(words_.host() + kToCompute) < handovers_;
+  where.waits_for_copies =
+      where.has_compute && hcq::load_word(words_.host() + kToCompute) < handovers_;
   BM_TRY(encode(commands, {}, where, script_));
   if (script_.entries.empty()) return {};
-  store_words(data.host, script_.data);
+  hcq::store_words(data.host, script_.data);
   BM_TRY(submit_script());
   for (const hal::Command& command : commands) {
     if (const auto* wait = std::get_if<hal::Wait>(&command)) gpu_->log.note(*wait);
@@ -194,7 +195,7 @@ Status AmdQueue::submit_script() {
   CommandSpace space;
   if (!words.empty()) space = BM_TRY(lanes_[kComputeLane]->reserve(words.size() * 4));
   BM_TRY(make_room(counts));
-  store_words(space.host, words);
+  hcq::store_words(space.host, words);
   const auto enqueue = [&](Lane& lane, const Entry& entry) {
     const uint64_t va = space.va + uint64_t{entry.first} * 4;
     if (entry.is_packet)
@@ -225,7 +226,8 @@ Result<std::unique_ptr<hal::Recording>> AmdQueue::record(std::span<const hal::Co
     where.handovers = 0;
     where.waits_for_copies = where.has_compute;
     BM_TRY(encode(commands, patched, where, script));
-    memory = BM_TRY(gpu_->pool.allocate(AmdRecording::bytes_for(script), Place::kSystemUncached));
+    memory =
+        BM_TRY(gpu_->pool.allocate(AmdRecording::bytes_for(script), MemoryDomain::kSystemUncached));
     where.data_va = memory.va();
     const Status again = encode(commands, patched, where, script);
     BM_CHECK(again.has_value());

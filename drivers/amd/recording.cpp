@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "drivers/amd/mapped.h"
+#include "drivers/hcq/mapped.h"
 #include "drivers/amd/pm4/packets.h"
 #include "drivers/amd/sdma/packets.h"
 #include "runtime/base/bits.h"
@@ -49,8 +49,8 @@ Result<std::unique_ptr<AmdRecording>> AmdRecording::build(std::shared_ptr<Gpu> g
   BM_TRY(recording->lay_out(script));
   for (const hal::Patch& patch : patches) BM_TRY(recording->add_patch(script, patch));
   BM_TRY(recording->sort_stores());
-  store_words(recording->memory_.host(),
-              std::span(recording->shadow_).first(recording->first_[kCopyLane]));
+  hcq::store_words(recording->memory_.host(),
+                   std::span(recording->shadow_).first(recording->first_[kCopyLane]));
   return recording;
 }
 
@@ -203,7 +203,7 @@ Status AmdRecording::sort_stores() {
 void AmdRecording::set(uint32_t at, uint32_t value) {
   if (shadow_[at] == value) return;
   shadow_[at] = value;
-  if (at < first_[kCopyLane]) store32(memory_.host() + uint64_t{at} * 4, value);
+  if (at < first_[kCopyLane]) hcq::store32(memory_.host() + uint64_t{at} * 4, value);
 }
 
 Status AmdRecording::check(const Store& store, uint64_t value) const {

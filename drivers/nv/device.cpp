@@ -10,7 +10,7 @@
 #include "drivers/nv/gpu.h"
 #include "drivers/nv/loaded_program.h"
 #include "drivers/nv/local_memory.h"
-#include "drivers/nv/mapped.h"
+#include "drivers/hcq/mapped.h"
 #include "drivers/nv/queue.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/env.h"
@@ -32,7 +32,7 @@ class NvBuffer final : public hal::Buffer {
     allocation_.reset();
   }
   Gpu& gpu() const { return *gpu_; }
-  const Memory& memory() const { return allocation_.memory(); }
+  Memory& memory() const { return allocation_.memory(); }
 
  private:
   std::shared_ptr<Gpu> gpu_;
@@ -264,7 +264,8 @@ Result<std::unique_ptr<hal::Buffer>> NvDevice::allocate(const hal::BufferDesc& d
   Allocation allocation;
   {
     const std::lock_guard lock(gpu_->mutex);
-    allocation = BM_TRY(gpu_->pool.allocate(desc.size, is_system ? Place::kSystem : Place::kVideo));
+    allocation = BM_TRY(
+        gpu_->pool.allocate(desc.size, is_system ? MemoryDomain::kSystem : MemoryDomain::kVideo));
     if (desc.zero) {
       if (const Status zeroed = zero(allocation); !zeroed) {
         allocation.reset();
@@ -333,13 +334,13 @@ Result<std::unique_ptr<hal::Program>> NvDevice::load(const hal::CodeObject& code
   {
     const std::lock_guard lock(gpu_->mutex);
     BM_TRY(local_memory_.ensure(*gpu_, compute_lane(), plan.shape.local_bytes));
-    memory = BM_TRY(gpu_->pool.allocate(image.bytes().size(), Place::kVideoMapped));
+    memory = BM_TRY(gpu_->pool.allocate(image.bytes().size(), MemoryDomain::kVideoMapped));
     if (const Status relocated = image.relocate(memory.va()); !relocated) {
       memory.reset();
       return tl::unexpected(relocated.error());
     }
     std::memcpy(memory.host(), image.bytes().data(), image.bytes().size());
-    store_fence();
+    hcq::store_fence();
   }
   return std::make_unique<NvProgram>(gpu_, code, std::move(plan), std::move(memory));
 }
@@ -365,7 +366,7 @@ NvProgram::~NvProgram() {
   image_.reset();
 }
 
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<KernelInterface> kernel,
+Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> kernel,
                                                  const DeviceOptions& options) {
   auto device =
       std::make_unique<NvDevice>(std::make_shared<Gpu>(std::move(kernel), options.slab_bytes));

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "drivers/nv/loaded_program.h"
-#include "drivers/nv/mapped.h"
+#include "drivers/hcq/mapped.h"
 
 namespace bm::nv {
 namespace {
@@ -153,9 +153,9 @@ std::string WaitLog::unmet(const MemoryPool& pool) const {
   for (size_t i = 0; i < waits_.size(); ++i) {
     const hal::Wait& wait = waits_[(next_ + i) % waits_.size()];
     std::byte* const word = pool.readable(hal::raw(wait.signal), sizeof(uint64_t));
-    if (word == nullptr || load_semaphore(word) >= wait.value) continue;
+    if (word == nullptr || hcq::load_word(word) >= wait.value) continue;
     text += fmt::format("; a queue may wait at {:#x} for value {}, it is {}", hal::raw(wait.signal),
-                        wait.value, load_semaphore(word));
+                        wait.value, hcq::load_word(word));
   }
   return text;
 }

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "drivers/nv/chips.h"
-#include "drivers/nv/kernel_interface.h"
+#include "drivers/nv/driver_interface.h"
 #include "drivers/nv/lane.h"
-#include "drivers/nv/memory_pool.h"
+#include "drivers/hcq/memory_pool.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/command.h"
 
@@ -67,7 +67,7 @@ class WaitLog {
 
 /// Thread: `mutex` protects everything but what is atomic; buffers and programs take it when freed.
 struct Gpu {
-  Gpu(std::unique_ptr<KernelInterface> the_kernel, uint64_t slab_bytes)
+  Gpu(std::unique_ptr<DriverInterface> the_kernel, uint64_t slab_bytes)
       : kernel(std::move(the_kernel)), pool(*kernel, slab_bytes) {}
 
   const ChipRow& chip() const { return *kernel->facts().chip; }
@@ -82,7 +82,7 @@ struct Gpu {
   /// Taken after `mutex`: exclusive while channels are replaced; shared by those who look at them
   /// without `mutex`.
   std::shared_mutex channels;
-  std::unique_ptr<KernelInterface> kernel;
+  std::unique_ptr<DriverInterface> kernel;
   MemoryPool pool;
   /// Compute, copies of the copy queue, copies of the compute queue.
   std::vector<std::unique_ptr<Lane>> lanes;

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "drivers/nv/chips.h"
-#include "drivers/nv/memory_pool.h"
+#include "drivers/hcq/memory_pool.h"
 #include "drivers/nv/methods/qmd.h"
 #include "drivers/nv/program.h"
 #include "runtime/hal/program.h"
@@ -55,7 +55,7 @@ inline constexpr uint32_t kLargestGridX = 0x7fffffff, kLargestGridYZ = 0xffff;
 
 class NvProgram final : public hal::Program {
  public:
-  NvProgram(std::shared_ptr<Gpu> gpu, hal::CodeObject code, LaunchPlan plan, Allocation image);
+  NvProgram(std::shared_ptr<Gpu> gpu, hal::CodeObject code, LaunchPlan plan, hcq::Allocation image);
   ~NvProgram() override;
 
   const LaunchPlan& plan() const { return plan_; }
@@ -67,7 +67,7 @@ class NvProgram final : public hal::Program {
  private:
   std::shared_ptr<Gpu> gpu_;
   LaunchPlan plan_;
-  Allocation image_;
+  hcq::Allocation image_;
 };
 
 }  // namespace bm::nv

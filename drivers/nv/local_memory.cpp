@@ -28,10 +28,11 @@ Status LocalMemory::ensure(Gpu& gpu, Lane& compute, uint32_t per_thread) {
   uint64_t wanted =
       align_up(std::max<uint64_t>(per_thread, uint64_t{per_thread_} * 3 / 2), kThreadUnit);
   auto memory =
-      gpu.pool.allocate(local_memory_size(facts, wanted).total, Place::kVideo, kBufferUnit);
+      gpu.pool.allocate(local_memory_size(facts, wanted).total, MemoryDomain::kVideo, kBufferUnit);
   if (!memory && wanted > per_thread) {
     wanted = per_thread;
-    memory = gpu.pool.allocate(local_memory_size(facts, wanted).total, Place::kVideo, kBufferUnit);
+    memory = gpu.pool.allocate(local_memory_size(facts, wanted).total, MemoryDomain::kVideo,
+                               kBufferUnit);
   }
   if (!memory)
     return fail(memory.error().code,

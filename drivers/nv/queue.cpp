@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "drivers/nv/mapped.h"
+#include "drivers/hcq/mapped.h"
 #include "drivers/nv/methods/copy.h"
 #include "runtime/base/bits.h"
 
@@ -55,8 +55,9 @@ NvQueue::NvQueue(std::shared_ptr<Gpu> gpu, Lane* compute, Lane* copies)
 Result<std::unique_ptr<NvQueue>> NvQueue::create(std::shared_ptr<Gpu> gpu, Lane* compute,
                                                  Lane* copies) {
   std::unique_ptr<NvQueue> queue(new NvQueue(std::move(gpu), compute, copies));
-  queue->semaphores_ = BM_TRY(queue->gpu_->pool.allocate(kSemaphoreBytes, Place::kSystem));
-  for (uint64_t at = 0; at < kSemaphoreBytes; at += 8) store64(queue->semaphores_.host() + at, 0);
+  queue->semaphores_ = BM_TRY(queue->gpu_->pool.allocate(kSemaphoreBytes, MemoryDomain::kSystem));
+  for (uint64_t at = 0; at < kSemaphoreBytes; at += 8)
+    hcq::store64(queue->semaphores_.host() + at, 0);
   queue->base_.to_copies = queue->semaphores_.va() + kToCopies;
   queue->base_.to_compute = queue->semaphores_.va() + kToCompute;
   queue->base_.flushed = queue->semaphores_.va() + kFlushed;
@@ -69,7 +70,7 @@ NvQueue::~NvQueue() {
 }
 
 uint32_t NvQueue::words_to_skip() const {
-  const bool is_caught_up = load_semaphore(semaphores_.host() + kToCompute) >= handovers_;
+  const bool is_caught_up = hcq::load_word(semaphores_.host() + kToCompute) >= handovers_;
   return is_caught_up ? kHandoverWords : 0;
 }
 
@@ -114,11 +115,11 @@ Status NvQueue::submit_script(const CommandSpace& data) {
     spaces[lane] = BM_TRY(lanes_[lane]->reserve(words.size() * 4));
     BM_TRY(lanes_[lane]->make_room());
   }
-  store_words(data.host, script_.data);
+  hcq::store_words(data.host, script_.data);
   for (size_t lane = 0; lane < kLanes; ++lane) {
     const std::vector<uint32_t>& words = script_.words[lane];
     if (words.empty()) continue;
-    store_words(spaces[lane].host, words);
+    hcq::store_words(spaces[lane].host, words);
     lanes_[lane]->enqueue(spaces[lane].va, static_cast<uint32_t>(words.size()));
   }
   handovers_ += script_.handovers;
@@ -141,7 +142,7 @@ Result<std::unique_ptr<hal::Recording>> NvQueue::record(std::span<const hal::Com
     where.waits_for_copies = where.has_compute;
     BM_TRY(encode(commands, patched, where, script));
     const uint64_t bytes = std::max(NvRecording::bytes_for(script), MemoryPool::kAlignment);
-    memory = BM_TRY(gpu_->pool.allocate(bytes, Place::kVideoMapped));
+    memory = BM_TRY(gpu_->pool.allocate(bytes, MemoryDomain::kVideoMapped));
     where.data_va = memory.va();
     const Status again = encode(commands, patched, where, script);
     BM_CHECK(again.has_value());
@@ -174,8 +175,8 @@ Status NvQueue::replay(hal::Recording& recording, std::span<const uint64_t> valu
 }
 
 void NvQueue::restart() {
-  store64(semaphores_.host() + kToCopies, handovers_);
-  store64(semaphores_.host() + kToCompute, handovers_);
+  hcq::store64(semaphores_.host() + kToCopies, handovers_);
+  hcq::store64(semaphores_.host() + kToCompute, handovers_);
 }
 
 Status NvQueue::fill(uint64_t va, uint64_t bytes, uint32_t word) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "drivers/nv/mapped.h"
+#include "drivers/hcq/mapped.h"
 #include "drivers/nv/methods/bank0.h"
 #include "drivers/nv/methods/compute.h"
 #include "drivers/nv/methods/copy.h"
@@ -47,7 +47,7 @@ Result<std::unique_ptr<NvRecording>> NvRecording::build(std::shared_ptr<Gpu> gpu
   BM_TRY(recording->lay_out(script));
   for (const hal::Patch& patch : patches) BM_TRY(recording->add_patch(script, patch));
   BM_TRY(recording->sort_stores());
-  store_words(recording->memory_.host(), recording->shadow_);
+  hcq::store_words(recording->memory_.host(), recording->shadow_);
   return recording;
 }
 
@@ -180,7 +180,7 @@ Status NvRecording::sort_stores() {
 void NvRecording::set(uint32_t at, uint32_t value) {
   if (shadow_[at] == value) return;
   shadow_[at] = value;
-  store32(memory_.host() + uint64_t{at} * 4, value);
+  hcq::store32(memory_.host() + uint64_t{at} * 4, value);
 }
 
 Status NvRecording::check(const Store& store, uint64_t value) const {
