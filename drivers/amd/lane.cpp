@@ -26,21 +26,13 @@ constexpr size_t kMarks = 256;
 
 }  // namespace
 
-Lane::Lane(DriverInterface& driver, MemoryPool& pool, const LaneOptions& options)
+Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options)
     : Ring(pool, {.bytes = options.type == QueueType::kSdma ? 0 : options.command_bytes,
                   .domain = MemoryDomain::kSystemUncached,
                   .marks = kMarks,
                   .is_given_up = options.is_given_up}),
       gpu_(driver),
       options_(options) {}
-
-Result<std::unique_ptr<Lane>> Lane::create(DriverInterface& driver, MemoryPool& pool,
-                                           const LaneOptions& options) {
-  BM_CHECK(is_power_of_two(options.entries) && options.entries >= 4);
-  std::unique_ptr<Lane> lane(new Lane(driver, pool, options));
-  BM_TRY(lane->open());
-  return lane;
-}
 
 uint32_t Lane::entry_bytes() const {
   switch (options_.type) {
@@ -51,10 +43,16 @@ uint32_t Lane::entry_bytes() const {
   __builtin_unreachable();
 }
 
+Result<std::unique_ptr<Lane>> Lane::create(DriverInterface& driver, hcq::MemoryPool& pool,
+                                           const LaneOptions& options) {
+  return hcq::opened(std::unique_ptr<Lane>(new Lane(driver, pool, options)));
+}
+
 Status Lane::open() {
   // Rings are whole pages; entries fill them.
   const uint64_t bytes = std::max<uint64_t>(uint64_t{options_.entries} * entry_bytes(), 4096);
-  BM_CHECK(bytes == uint64_t{options_.entries} * entry_bytes());
+  BM_CHECK(is_power_of_two(options_.entries) &&
+           bytes == uint64_t{options_.entries} * entry_bytes());
   ring_ = BM_TRY(gpu_.allocate({.size = bytes, .domain = MemoryDomain::kSystemUncached}));
   for (uint64_t at = 0; at < bytes; at += 4)
     store32(ring_->host + at, options_.type == QueueType::kAql && at % aql::kPacketBytes == 0

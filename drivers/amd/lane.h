@@ -31,18 +31,16 @@ struct LaneOptions {
   const std::atomic<bool>* is_given_up = nullptr;  ///< ends waits once it is true
 };
 
-using hcq::Allocation;
-using hcq::CommandSpace;
-using hcq::MemoryPool;
-
 /// The ring holds entries of one size: PM4 rings buffers to run, AQL rings packets, SDMA rings the
 /// dwords of packets, none of which passes the ring's end. No entry is written before the GPU has
 /// read the one that was there. Thread: callers serialise.
 class Lane final : public hcq::Ring {
  public:
-  static Result<std::unique_ptr<Lane>> create(DriverInterface& driver, MemoryPool& pool,
+  static Result<std::unique_ptr<Lane>> create(DriverInterface& driver, hcq::MemoryPool& pool,
                                               const LaneOptions& options);
 
+  /// Once, by create().
+  Status open();
   QueueType type() const { return options_.type; }
   uint32_t entries() const { return options_.entries; }
   HardwareQueue& queue() { return *queue_; }
@@ -86,8 +84,7 @@ class Lane final : public hcq::Ring {
   std::string state() const override;
 
  private:
-  Lane(DriverInterface& driver, MemoryPool& pool, const LaneOptions& options);
-  Status open();
+  Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options);
   uint32_t entry_bytes() const;
   uint64_t read_entries() const;
   uint64_t passed() const override;

@@ -100,4 +100,11 @@ class Ring {
   std::vector<Oversized> oversized_;  ///< submissions too large for the command space
 };
 
+/// A ring that is ready for use, or why not.
+template <class RingType>
+Result<std::unique_ptr<RingType>> opened(std::unique_ptr<RingType> ring) {
+  BM_TRY(ring->open());
+  return ring;
+}
+
 }  // namespace bm::hcq

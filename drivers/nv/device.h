@@ -27,7 +27,7 @@ struct DeviceOptions {
 };
 
 /// A device over any owner of a GPU. Errors: what creating its channels returns.
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> kernel,
+Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> driver,
                                                  const DeviceOptions& options = {});
 
 }  // namespace bm::nv

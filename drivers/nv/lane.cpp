@@ -36,7 +36,7 @@ constexpr uint64_t kDone = 0, kTaken = 64, kFenceBytes = 128;
 
 }  // namespace
 
-Lane::Lane(DriverInterface& driver, MemoryPool& pool, const LaneOptions& options)
+Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options)
     : Ring(pool, {.bytes = options.command_bytes,
                   .domain = MemoryDomain::kVideoMapped,
                   .marks = kMarks,
@@ -44,12 +44,9 @@ Lane::Lane(DriverInterface& driver, MemoryPool& pool, const LaneOptions& options
       gpu_(driver),
       options_(options) {}
 
-Result<std::unique_ptr<Lane>> Lane::create(DriverInterface& driver, MemoryPool& pool,
+Result<std::unique_ptr<Lane>> Lane::create(DriverInterface& driver, hcq::MemoryPool& pool,
                                            const LaneOptions& options) {
-  BM_CHECK(is_power_of_two(options.entries) && options.entries >= 4);
-  std::unique_ptr<Lane> lane(new Lane(driver, pool, options));
-  BM_TRY(lane->open());
-  return lane;
+  return hcq::opened(std::unique_ptr<Lane>(new Lane(driver, pool, options)));
 }
 
 uint64_t Lane::userd_offset() const {
@@ -57,6 +54,7 @@ uint64_t Lane::userd_offset() const {
 }
 
 Status Lane::open() {
+  BM_CHECK(is_power_of_two(options_.entries) && options_.entries >= 4);
   ring_ = BM_TRY(gpu_.allocate({.size = ring_fences_offset() + kRingFenceSlots * kRingFenceBytes,
                                 .domain = MemoryDomain::kVideoMapped,
                                 .is_contiguous = true}));
@@ -171,7 +169,7 @@ Result<uint64_t> Lane::submit(std::span<const uint32_t> words) {
   scratch_.assign(words.begin(), words.end());
   Push push(scratch_, classes_);
   const uint64_t fence = add_fence(push);
-  const CommandSpace space = BM_TRY(reserve(scratch_.size() * sizeof(uint32_t)));
+  const hcq::CommandSpace space = BM_TRY(reserve(scratch_.size() * sizeof(uint32_t)));
   BM_TRY(make_room());
   store_words(space.host, scratch_);
   enqueue(space.va, static_cast<uint32_t>(scratch_.size()));

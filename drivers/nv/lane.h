@@ -31,15 +31,14 @@ struct LaneOptions {
 /// Words of a fence that follows the ring itself, see Lane::enqueue().
 inline constexpr size_t kRingFenceWords = 6;
 
-using hcq::Allocation;
-using hcq::CommandSpace;
-using hcq::MemoryPool;
-
 /// Thread: callers serialise.
 class Lane final : public hcq::Ring {
  public:
-  static Result<std::unique_ptr<Lane>> create(DriverInterface& driver, MemoryPool& pool,
+  static Result<std::unique_ptr<Lane>> create(DriverInterface& driver, hcq::MemoryPool& pool,
                                               const LaneOptions& options);
+
+  /// Once, by create().
+  Status open();
 
   const ChannelClasses& classes() const { return classes_; }
   Channel& channel() { return *channel_; }
@@ -80,8 +79,7 @@ class Lane final : public hcq::Ring {
   std::string state() const override;
 
  private:
-  Lane(DriverInterface& driver, MemoryPool& pool, const LaneOptions& options);
-  Status open();
+  Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options);
   Status start();
   uint64_t userd_offset() const;
   uint64_t passed() const override;

@@ -36,6 +36,9 @@ namespace {
 
 using namespace bm;
 using namespace bm::amd;
+using hcq::Allocation;
+using hcq::CommandSpace;
+using hcq::MemoryPool;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kUsage =
