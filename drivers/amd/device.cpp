@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "drivers/amd/gpu.h"
-#include "drivers/amd/mapped.h"
+#include "drivers/hcq/device.h"
+#include "drivers/hcq/mapped.h"
 #include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/pm4/packets.h"
 #include "drivers/amd/program/code_object.h"
@@ -17,29 +18,9 @@
 #include "runtime/base/env.h"
 #include "runtime/base/log.h"
 #include "runtime/base/output_file.h"
-#include "runtime/hal/waiting.h"
 
 namespace bm::amd {
 namespace {
-
-class AmdBuffer final : public hal::Buffer {
- public:
-  AmdBuffer(const hal::BufferDesc& desc, std::shared_ptr<Gpu> gpu, Allocation allocation,
-            std::byte* host)
-      : Buffer(desc, hal::GpuVa{allocation.va()}, host),
-        gpu_(std::move(gpu)),
-        allocation_(std::move(allocation)) {}
-  ~AmdBuffer() override {
-    const std::lock_guard lock(gpu_->mutex);
-    allocation_.reset();
-  }
-  Gpu& gpu() const { return *gpu_; }
-  Memory& memory() const { return allocation_.memory(); }
-
- private:
-  std::shared_ptr<Gpu> gpu_;
-  Allocation allocation_;
-};
 
 hal::Arch make_arch(const GpuFacts& facts, bool cumode) {
   const ChipRow& chip = *facts.chip;
@@ -56,41 +37,21 @@ hal::Arch make_arch(const GpuFacts& facts, bool cumode) {
   return arch;
 }
 
-/// Who holds the mutex may be waiting for the GPU itself, as long as BM_WAIT_TIMEOUT_MS.
-bool lock_soon(std::unique_lock<std::mutex>& lock) {
-  constexpr auto kLimit = std::chrono::milliseconds(20);
-  const auto start = std::chrono::steady_clock::now();
-  while (!lock.try_lock()) {
-    if (std::chrono::steady_clock::now() - start > kLimit) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-  return true;
-}
-
 bool wants_aql(const GpuFacts& facts, PacketMode mode) {
   return mode == PacketMode::kAql || (mode == PacketMode::kAutomatic && facts.xccs > 1);
 }
 
-class AmdDevice final : public hal::Device, public hal::Waiting {
+class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue> {
  public:
-  AmdDevice(std::shared_ptr<Gpu> gpu, const DeviceOptions& options)
-      : gpu_(std::move(gpu)), arch_(make_arch(gpu_->kernel->facts(), options.cumode)) {}
+  AmdDevice(const std::shared_ptr<Gpu>& gpu, const DeviceOptions& options)
+      : DeviceBase(gpu, make_arch(gpu->driver->facts(), options.cumode),
+                   {.name = "AMD", .log = "amd", .uncached = MemoryDomain::kSystemUncached}) {}
   ~AmdDevice() override;
   Status open(const DeviceOptions& options);
 
-  const hal::Arch& arch() const override { return arch_; }
   std::string description() const override;
-  Result<std::unique_ptr<hal::Buffer>> allocate(const hal::BufferDesc& desc) override;
-  Result<hal::GpuVa> map(hal::Buffer& peer) override;
-  Result<std::unique_ptr<hal::Program>> load(const hal::CodeObject& code) override;
-  hal::Queue& queue(hal::QueueKind kind) override {
-    return kind == hal::QueueKind::kCompute ? *compute_ : *copies_;
-  }
-  Status status() override { return gpu_->health(); }
-  void lose(const Error& cause) override { gpu_->lose(cause); }
   bool stop() override;
   bool sleep_until_event(uint64_t longest_ns) override;
-  std::string activity() override;
   hal::MemoryInfo memory() const override;
   Result<std::string> disassemble(const hal::CodeObject& code) override {
     return fail(Code::kUnsupported,
@@ -99,27 +60,25 @@ class AmdDevice final : public hal::Device, public hal::Waiting {
   }
 
  private:
-  Result<std::unique_ptr<hal::Buffer>> wrap(const hal::BufferDesc& desc);
-  Status zero(const Allocation& allocation);
-  Result<hal::GpuVa> map_foreign(const hal::Buffer& peer);
+  Result<std::unique_ptr<hal::Program>> load_program(const hal::CodeObject& code) override;
+  Status fill_zero(uint64_t va, uint64_t bytes) override;
+  Result<uint64_t> map_host(std::byte* host, uint64_t size) override;
+  void keep_flush(std::shared_ptr<Memory> flush) override;
+  std::string kernels_text() const override { return gpu_->log.kernels(true); }
+  std::string more_activity() override;
   Result<Allocation> upload(std::span<const std::byte> bytes, ProgramImage& image);
   Status grow_scratch(const LaunchPlan& plan);
   void write_queue_object();
   Status request_interrupt(Lane& lane);
   void dump(const hal::CodeObject& code) const;
-  Lane& compute_lane() { return *gpu_->lanes[0]; }
-
-  std::shared_ptr<Gpu> gpu_;
-  const hal::Arch arch_;
-  std::unique_ptr<AmdQueue> compute_, copies_;
   /// Host memory of other devices, registered once; the kernel follows its pages.
   std::map<std::pair<std::byte*, uint64_t>, Allocation> foreign_;
   std::map<const Lane*, uint64_t> interrupted_;  ///< entries published when last asked
 };
 
 Status AmdDevice::open(const DeviceOptions& options) {
-  const uint32_t xccs = gpu_->kernel->facts().xccs;
-  const bool is_aql = wants_aql(gpu_->kernel->facts(), options.packets);
+  const uint32_t xccs = gpu_->driver->facts().xccs;
+  const bool is_aql = wants_aql(gpu_->driver->facts(), options.packets);
   // Source: Linux, kfd_mqd_manager_v9.c, init_mqd_v9_4_3(): pm4_target_xcc_in_xcp.
   if (!is_aql && xccs > 1)
     return fail(
@@ -136,46 +95,32 @@ Status AmdDevice::open(const DeviceOptions& options) {
                               .readers = xccs,
                               .priority = options.priority,
                               .is_given_up = &gpu_->is_given_up};
-    gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->kernel, gpu_->pool, compute)));
+    gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->driver, gpu_->pool, compute)));
     for (const uint32_t engine : {0u, 1u})
-      gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->kernel, gpu_->pool,
+      gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->driver, gpu_->pool,
                                                 {.type = QueueType::kSdma,
                                                  .entries = options.copy_ring_bytes / 4,
                                                  .sdma_engine = engine,
                                                  .is_given_up = &gpu_->is_given_up})));
     write_queue_object();
   }
-  compute_ = BM_TRY(AmdQueue::create(gpu_, gpu_->lanes[0].get(), gpu_->lanes[2].get()));
-  copies_ = BM_TRY(AmdQueue::create(gpu_, nullptr, gpu_->lanes[1].get()));
-  return {};
+  return make_queues();
 }
 
 AmdDevice::~AmdDevice() {
-  {
-    const std::lock_guard lock(gpu_->mutex);
-    // Work that nobody waited for still reads command memory; a dead queue reads nothing.
-    if (gpu_->look_for_fault()) {
-      for (const auto& lane : gpu_->lanes)
-        if (const Status done = lane->drain(); !done)
-          log("amd", LogLevel::kWarning, "closing the device: {}", done.error().message);
-    }
-  }
-  compute_.reset();
-  copies_.reset();
-  const std::lock_guard lock(gpu_->mutex);
-  gpu_->lanes.clear();  // queues stop before anything they use is freed
-  gpu_->peer_flushes.clear();
-  gpu_->scratch.reset();
-  foreign_.clear();
-  gpu_->pool.trim();
+  close([this] { return gpu_->look_for_fault(); },
+        [this] {
+          gpu_->peer_flushes.clear();
+          gpu_->scratch.reset();
+          foreign_.clear();
+        });
 }
 
 /// The kernel stops a queue when it is destroyed, whatever it runs or waits for.
 bool AmdDevice::stop() {
   const std::lock_guard lock(gpu_->mutex);
   static_cast<void>(gpu_->look_for_fault());
-  if (!gpu_->fault) gpu_->fault = Error{Code::kDeviceLost, "the device is closed"};
-  gpu_->has_fault.store(true, std::memory_order_release);
+  gpu_->close();
   gpu_->lanes.clear();
   return true;
 }
@@ -183,7 +128,7 @@ bool AmdDevice::stop() {
 /// Everything but the two indices, which the queue uses.
 void AmdDevice::write_queue_object() {
   Lane& lane = compute_lane();
-  const GpuFacts& facts = gpu_->kernel->facts();
+  const GpuFacts& facts = gpu_->driver->facts();
   aql::QueueObject object{.max_cu_id = facts.cus_per_xcc - 1,
                           .max_wave_id = facts.waves_per_simd * facts.simds_per_cu - 1};
   if (const ScratchArea* area = gpu_->scratch.area().get()) {
@@ -198,8 +143,8 @@ void AmdDevice::write_queue_object() {
            (byte >= aql::kReadIndexOffset && byte < aql::kReadIndexOffset + 8);
   };
   for (size_t i = 0; i < words.size(); ++i)
-    if (!is_index(i * 4)) store32(lane.queue().object + i * 4, words[i]);
-  store_fence();
+    if (!is_index(i * 4)) hcq::store32(lane.queue().object + i * 4, words[i]);
+  hcq::store_fence();
 }
 
 /// The old area goes when nothing uses it any more; recordings keep theirs.
@@ -207,13 +152,13 @@ Status AmdDevice::grow_scratch(const LaunchPlan& plan) {
   const uint64_t wave_bytes = uint64_t{plan.private_bytes} * (plan.kernel.is_wave32 ? 32 : 64);
   if (gpu_->scratch.holds(wave_bytes)) return {};
   BM_TRY(gpu_->with_cause(compute_lane().drain()));
-  BM_TRY(gpu_->scratch.grow(gpu_->kernel->facts(), gpu_->pool, wave_bytes));
+  BM_TRY(gpu_->scratch.grow(gpu_->driver->facts(), gpu_->pool, wave_bytes));
   write_queue_object();
   return {};
 }
 
 std::string AmdDevice::description() const {
-  const GpuFacts& facts = gpu_->kernel->facts();
+  const GpuFacts& facts = gpu_->driver->facts();
   return fmt::format("{} ({}, {} compute units, {})",
                      facts.name.empty() ? "AMD GPU" : "AMD " + facts.name, arch_.name, arch_.units,
                      facts.driver_version);
@@ -221,8 +166,8 @@ std::string AmdDevice::description() const {
 
 hal::MemoryInfo AmdDevice::memory() const {
   const std::lock_guard lock(gpu_->mutex);
-  const uint64_t total = gpu_->kernel->facts().video_memory;
-  const uint64_t free = std::min(gpu_->kernel->available_memory(), total);
+  const uint64_t total = gpu_->driver->facts().video_memory;
+  const uint64_t free = std::min(gpu_->driver->available_memory(), total);
   return {.total = total, .used = total - free};
 }
 
@@ -249,7 +194,7 @@ Status AmdDevice::request_interrupt(Lane& lane) {
                       lane.readers());
     if (!lane.has_room(1) || !lane.has_space(words.size() * 4)) return {};
     const CommandSpace space = BM_TRY(lane.reserve(words.size() * 4));
-    store_words(space.host, words);
+    hcq::store_words(space.host, words);
     const auto dwords = static_cast<uint32_t>(words.size());
     if (lane.type() == QueueType::kAql)
       lane.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
@@ -275,107 +220,53 @@ bool AmdDevice::sleep_until_event(uint64_t longest_ns) {
     }
   }
   if (!is_busy) return false;
-  const auto woken = gpu_->kernel->wait_event(static_cast<uint32_t>(longest_ns / kNsPerMs));
+  const auto woken = gpu_->driver->wait_event(static_cast<uint32_t>(longest_ns / kNsPerMs));
   if (!woken) return false;
   if (const std::unique_lock lock(gpu_->mutex, std::try_to_lock); lock.owns_lock())
     (void)gpu_->look_for_fault();
   return true;
 }
 
-std::string AmdDevice::activity() {
-  std::unique_lock lock(gpu_->mutex, std::defer_lock);
-  if (!lock_soon(lock)) return "another thread waits for the GPU to take more work";
-  std::string text = fmt::format("last kernels: {}", gpu_->log.kernels());
-  text += gpu_->log.unmet(gpu_->pool);
-  for (const auto& lane : gpu_->lanes) text += fmt::format("; {}", lane->state());
+std::string AmdDevice::more_activity() {
+  std::string text;
   if (const std::string kernel = gpu_->kernel_at_read_index(); !kernel.empty())
     text += fmt::format("; the compute ring is at kernel '{}'", kernel);
-  if (const std::string errors = gpu_->kernel->recent_errors(); !errors.empty())
+  if (const std::string errors = gpu_->driver->recent_errors(); !errors.empty())
     text += fmt::format("; driver's log: {}", errors);
   return text;
 }
 
-Result<std::unique_ptr<hal::Buffer>> AmdDevice::allocate(const hal::BufferDesc& desc) {
-  BM_TRY(status());
-  if (desc.external != nullptr) return wrap(desc);
-  // What the CPU sees is system memory: it reads there as often as it writes, and reads through the
-  // BAR take a microsecond each.
-  Place place = Place::kVideo;
-  if (desc.uncached)
-    place = Place::kSystemUncached;
-  else if (desc.host_visible || desc.host_memory)
-    place = Place::kSystem;
-  Allocation allocation;
-  {
-    const std::lock_guard lock(gpu_->mutex);
-    allocation = BM_TRY(gpu_->pool.allocate(desc.size, place));
-    if (desc.zero) {
-      if (const Status zeroed = zero(allocation); !zeroed) {
-        allocation.reset();
-        return tl::unexpected(zeroed.error());
-      }
-    }
-  }
-  std::byte* host = allocation.host();
-  return std::make_unique<AmdBuffer>(desc, gpu_, std::move(allocation), host);
-}
-
-Status AmdDevice::zero(const Allocation& allocation) {
-  if (allocation.host() != nullptr) {
-    std::memset(allocation.host(), 0, allocation.size());
-    return {};
-  }
+Status AmdDevice::fill_zero(uint64_t va, uint64_t bytes) {
   return copies_->run_copies([&](sdma::Writer& writer) {
-    const uint64_t end = align_up(allocation.size(), 4), most = sdma::max_piece(writer.form());
-    for (uint64_t at = 0; at < end; at += most)
-      writer.put(sdma::Fill{allocation.va() + at, std::min(end - at, most)});
+    const uint64_t most = sdma::max_piece(writer.form());
+    for (uint64_t at = 0; at < bytes; at += most)
+      writer.put(sdma::Fill{va + at, std::min(bytes - at, most)});
   });
 }
 
-Result<std::unique_ptr<hal::Buffer>> AmdDevice::wrap(const hal::BufferDesc& desc) {
-  if (desc.external_kind != hal::ExternalKind::kHostPointer)
-    return fail(Code::kUnsupported, "DEV=AMD wraps host pointers only");
-  const std::lock_guard lock(gpu_->mutex);
-  Allocation allocation = BM_TRY(gpu_->pool.wrap(desc.external, desc.size));
-  return std::make_unique<AmdBuffer>(desc, gpu_, std::move(allocation),
-                                     static_cast<std::byte*>(desc.external));
-}
-
-Result<hal::GpuVa> AmdDevice::map(hal::Buffer& peer) {
-  BM_TRY(status());
-  const auto* other = dynamic_cast<const AmdBuffer*>(&peer);
-  if (other == nullptr) return map_foreign(peer);
-  if (&other->gpu() == gpu_.get()) return peer.va();
-  const std::scoped_lock locks(gpu_->mutex, other->gpu().mutex);
-  std::shared_ptr<Memory> flush =
-      BM_TRY(gpu_->kernel->map_peer(other->memory(), *other->gpu().kernel));
+void AmdDevice::keep_flush(std::shared_ptr<Memory> flush) {
   if (flush != nullptr && std::ranges::find(gpu_->peer_flushes, flush) == gpu_->peer_flushes.end())
     gpu_->peer_flushes.push_back(std::move(flush));
-  return peer.va();
 }
 
-Result<hal::GpuVa> AmdDevice::map_foreign(const hal::Buffer& peer) {
-  if (peer.host() == nullptr)
-    return fail(Code::kUnsupported,
-                "DEV=AMD reaches other devices' memory only where the host does");
-  const std::lock_guard lock(gpu_->mutex);
-  Allocation& known = foreign_[{peer.host(), peer.size()}];
+Result<uint64_t> AmdDevice::map_host(std::byte* host, uint64_t size) {
+  Allocation& known = foreign_[{host, size}];
   if (!known) {
-    auto made = gpu_->pool.wrap(peer.host(), peer.size());
+    auto made = gpu_->pool.wrap(host, size);
     if (!made) {
-      foreign_.erase({peer.host(), peer.size()});
+      foreign_.erase({host, size});
       return tl::unexpected(std::move(made.error()));
     }
     known = std::move(*made);
   }
-  return hal::GpuVa{known.va()};
+  return known.va();
 }
 
 /// Code lies in video memory, where no CPU need see it, so it works behind a small BAR, too.
 Result<Allocation> AmdDevice::upload(std::span<const std::byte> bytes, ProgramImage& image) {
   Allocation memory =
-      BM_TRY(gpu_->pool.allocate(bytes.size(), Place::kVideo, ProgramImage::kAlignment));
-  auto staged = gpu_->pool.allocate(bytes.size(), Place::kSystem);
+      BM_TRY(gpu_->pool.allocate(bytes.size(), MemoryDomain::kVideo, ProgramImage::kAlignment));
+  auto staged = gpu_->pool.allocate(bytes.size(), MemoryDomain::kSystem);
   Status done = staged ? image.relocate(memory.va()) : tl::unexpected(staged.error());
   if (done) {
     std::memcpy(staged->host(), bytes.data(), bytes.size());
@@ -398,15 +289,11 @@ void AmdDevice::dump(const hal::CodeObject& code) const {
     log("amd", LogLevel::kWarning, "cannot write (BM_AMD_DUMP) {}", written.error().message);
 }
 
-Result<std::unique_ptr<hal::Program>> AmdDevice::load(const hal::CodeObject& code) {
-  if (code.arch != arch_.name)
-    return fail(Code::kInvalidArgument, "kernel '{}' was made for {}, this device is {}",
-                code.entry, code.arch, arch_.name);
-  BM_TRY(status());
+Result<std::unique_ptr<hal::Program>> AmdDevice::load_program(const hal::CodeObject& code) {
   dump(code);
   ProgramImage image = BM_TRY(load_code_object(code.image, code.entry, gpu_->chip()));
   LaunchPlan plan =
-      BM_TRY(plan_launch(gpu_->chip(), gpu_->kernel->facts().lds_bytes, image.kernel(), code));
+      BM_TRY(plan_launch(gpu_->chip(), gpu_->driver->facts().lds_bytes, image.kernel(), code));
   Allocation memory;
   {
     const std::lock_guard lock(gpu_->mutex);
@@ -420,24 +307,16 @@ Result<std::unique_ptr<hal::Program>> AmdDevice::load(const hal::CodeObject& cod
 
 AmdProgram::AmdProgram(std::shared_ptr<Gpu> gpu, hal::CodeObject code, LaunchPlan plan,
                        Allocation image)
-    : Program(std::move(code)),
-      gpu_(std::move(gpu)),
-      plan_(std::move(plan)),
-      image_(std::move(image)) {
-  const std::lock_guard lock(gpu_->mutex);
-  gpu_->programs.push_back(this);
+    : GpuProgram(std::move(gpu), std::move(code), std::move(image)), plan_(std::move(plan)) {
+  enlist();
 }
 
-AmdProgram::~AmdProgram() {
-  const std::lock_guard lock(gpu_->mutex);
-  std::erase(gpu_->programs, this);
-  image_.reset();
-}
+AmdProgram::~AmdProgram() { retire(); }
 
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<KernelInterface> kernel,
+Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> driver,
                                                  const DeviceOptions& options) {
   auto device = std::make_unique<AmdDevice>(
-      std::make_shared<Gpu>(std::move(kernel), options.slab_bytes), options);
+      std::make_shared<Gpu>(std::move(driver), options.slab_bytes), options);
   BM_TRY(device->open(options));
   return std::unique_ptr<hal::Device>(std::move(device));
 }

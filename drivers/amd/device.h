@@ -1,12 +1,12 @@
 #pragma once
-// AMD GPUs: memory, programs, queues and faults over a KernelInterface.
+// AMD GPUs: memory, programs, queues and faults over a DriverInterface.
 
 #include <cstdint>
 #include <memory>
 #include <string_view>
 
-#include "drivers/amd/kernel_interface.h"
-#include "drivers/amd/memory_pool.h"
+#include "drivers/amd/driver_interface.h"
+#include "drivers/hcq/memory_pool.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
 
@@ -24,7 +24,7 @@ enum class PacketMode : uint8_t { kAutomatic, kPm4, kAql };
 struct DeviceOptions {
   PacketMode packets = PacketMode::kAutomatic;  ///< AQL where a grid must be spread over chiplets
   bool cumode = true;
-  uint64_t slab_bytes = MemoryPool::kSlabBytes;
+  uint64_t slab_bytes = hcq::MemoryPool::kSlabBytes;
   uint32_t ring_entries = 1024;          ///< of the compute queue
   uint32_t copy_ring_bytes = 256 << 10;  ///< power of two, at least a page
   uint64_t command_bytes = 4 << 20;
@@ -32,7 +32,7 @@ struct DeviceOptions {
 };
 
 /// A device over any owner of a GPU. Errors: what creating its queues returns.
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<KernelInterface> kernel,
+Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> driver,
                                                  const DeviceOptions& options = {});
 
 }  // namespace bm::amd

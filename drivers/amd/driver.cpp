@@ -3,27 +3,19 @@
 #include "drivers/amd/chips.h"
 #include "drivers/amd/device.h"
 #include "drivers/amd/kfd/gpu.h"
+#include "drivers/hcq/device.h"
 #include "runtime/base/env.h"
 
 namespace bm::amd {
-namespace {
-
-/// The only interface so far: "KFD", the kernel driver's compute interface.
-Status check_interface(std::string_view interface) {
-  if (interface.empty() || interface == "KFD") return {};
-  return fail(Code::kInvalidArgument, "DEV=AMD has no interface '{}'", interface);
-}
-
-}  // namespace
 
 Result<uint32_t> count_units(std::string_view interface) {
-  BM_TRY(check_interface(interface));
+  BM_TRY(hcq::check_interface("AMD", interface, "KFD"));
   return kfd::count_gpus(real_system());
 }
 
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch) {
-  BM_TRY(check_interface(interface));
+  BM_TRY(hcq::check_interface("AMD", interface, "KFD"));
   const Settings& now = settings();
   auto kernel = BM_TRY(kfd::open_gpu(real_system(), {.index = index, .window = now.amd_window}));
   const std::string_view name = kernel->facts().chip->name;

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "drivers/amd/gpu.h"
-#include "drivers/amd/mapped.h"
 
 namespace bm::amd {
 namespace {
@@ -56,7 +54,7 @@ Error describe_fault(Gpu& gpu, const GpuFault& fault) {
   const bool is_memory = fault.kind == GpuFault::Kind::kMemory;
   std::string text = is_memory ? memory_text(gpu, fault) : reset_text(fault);
   text += gpu.log.suspects(gpu.pool);
-  text += fmt::format("; last kernels: {}", gpu.log.kernels());
+  text += fmt::format("; last kernels: {}", gpu.log.kernels(true));
   if (const std::string kernel = gpu.kernel_at_read_index(); !kernel.empty())
     text += fmt::format("; the compute ring is at kernel '{}'", kernel);
   for (const auto& lane : gpu.lanes)
@@ -87,22 +85,10 @@ std::string Gpu::kernel_at_read_index() const {
   return at == programs.end() ? std::string() : (*at)->code().entry;
 }
 
-void Gpu::lose(const Error& cause) {
-  {
-    const std::lock_guard lock(given_up_mutex);
-    if (!given_up) given_up = cause;
-  }
-  is_given_up.store(true, std::memory_order_release);
-  has_fault.store(true, std::memory_order_release);
-}
-
 Status Gpu::look_for_fault() {
-  if (!fault && is_given_up.load(std::memory_order_acquire)) {
-    const std::lock_guard lock(given_up_mutex);
-    fault = given_up;
-  }
+  adopt_loss();
   if (fault) return health_locked();
-  if (const auto found = kernel->take_fault()) {
+  if (const auto found = driver->take_fault()) {
     fault = describe_fault(*this, *found);
     has_fault.store(true, std::memory_order_release);
   }
@@ -128,58 +114,6 @@ Status Gpu::health() {
   else if (!lock.try_lock())
     return {};
   return look_for_fault();
-}
-
-void WorkLog::note_kernel(std::string_view name) {
-  std::array<char, kBytes>& place = names_[dispatches_++ % kNames];
-  const size_t length = std::min(name.size(), kBytes - 1);
-  std::memcpy(place.data(), name.data(), length);
-  place[length] = '\0';
-  is_replay_last_ = false;
-}
-
-void WorkLog::note_replay(std::shared_ptr<const std::string> names) {
-  replayed_ = std::move(names);
-  is_replay_last_ = true;
-}
-
-std::string WorkLog::kernels() const {
-  std::string text;
-  for (size_t i = 0; i < kNames; ++i) {
-    const char* name = names_[(dispatches_ + i) % kNames].data();
-    if (*name != '\0') text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
-  }
-  if (!text.empty()) text += fmt::format(" (dispatch {})", dispatches_);
-  if (replayed_ && is_replay_last_)
-    text = text.empty() ? *replayed_ : fmt::format("{}, then {}", text, *replayed_);
-  return text.empty() ? "none yet" : text;
-}
-
-std::string WorkLog::suspects(const MemoryPool& pool) const {
-  std::string text;
-  for (size_t i = 0; i < copies_.size(); ++i) {
-    const hal::Copy& copy = copies_[(next_copy_ + i) % copies_.size()];
-    const uint64_t from = hal::raw(copy.src), to = hal::raw(copy.dst);
-    for (const uint64_t side : {from, to}) {
-      const uint64_t gap = pool.first_gap(side, copy.bytes);
-      if (gap == side + copy.bytes) continue;
-      text += fmt::format("; copy of {} bytes from {:#x} to {:#x} touches {:#x} ({})", copy.bytes,
-                          from, to, gap, pool.describe(gap));
-    }
-  }
-  return text;
-}
-
-std::string WorkLog::unmet(const MemoryPool& pool) const {
-  std::string text;
-  for (size_t i = 0; i < waits_.size(); ++i) {
-    const hal::Wait& wait = waits_[(next_wait_ + i) % waits_.size()];
-    const std::byte* const word = pool.readable(hal::raw(wait.signal), sizeof(uint64_t));
-    if (word == nullptr || load_word(word) >= wait.value) continue;
-    text += fmt::format("; a queue may wait at {:#x} for value {}, it is {}", hal::raw(wait.signal),
-                        wait.value, load_word(word));
-  }
-  return text;
 }
 
 }  // namespace bm::amd

@@ -1,40 +1,38 @@
 #include "drivers/amd/lane.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "drivers/amd/chips.h"
-#include "drivers/amd/mapped.h"
 #include "drivers/amd/pm4/packets.h"
 #include "drivers/amd/sdma/packets.h"
+#include "drivers/hcq/mapped.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/check.h"
-#include "runtime/base/env.h"
 
 namespace bm::amd {
 namespace {
 
-using namespace std::chrono_literals;
+using hcq::load_word;
+using hcq::publish32;
+using hcq::publish64;
+using hcq::store32;
+using hcq::store_fence;
+using hcq::store_words;
 
 // A PM4 buffer and what fills the entry: entries never wrap.
 constexpr uint32_t kBufferEntryDwords = 8;
-constexpr uint64_t kLargestPart = 8;  ///< of the command space; larger pieces get their own memory
-constexpr uint32_t kSpins = 2000;
+constexpr size_t kMarks = 256;
 
 }  // namespace
 
-Lane::Lane(KernelInterface& kernel, MemoryPool& pool, const LaneOptions& options)
-    : kernel_(kernel), pool_(pool), options_(options) {}
-
-Result<std::unique_ptr<Lane>> Lane::create(KernelInterface& kernel, MemoryPool& pool,
-                                           const LaneOptions& options) {
-  BM_CHECK(is_power_of_two(options.entries) && options.entries >= 4);
-  std::unique_ptr<Lane> lane(new Lane(kernel, pool, options));
-  BM_TRY(lane->open());
-  return lane;
-}
+Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options)
+    : Ring(pool, {.bytes = options.type == QueueType::kSdma ? 0 : options.command_bytes,
+                  .domain = MemoryDomain::kSystemUncached,
+                  .marks = kMarks,
+                  .is_given_up = options.is_given_up}),
+      gpu_(driver),
+      options_(options) {}
 
 uint32_t Lane::entry_bytes() const {
   switch (options_.type) {
@@ -45,54 +43,33 @@ uint32_t Lane::entry_bytes() const {
   __builtin_unreachable();
 }
 
+Result<std::unique_ptr<Lane>> Lane::create(DriverInterface& driver, hcq::MemoryPool& pool,
+                                           const LaneOptions& options) {
+  return hcq::opened(std::unique_ptr<Lane>(new Lane(driver, pool, options)));
+}
+
 Status Lane::open() {
   // Rings are whole pages; entries fill them.
   const uint64_t bytes = std::max<uint64_t>(uint64_t{options_.entries} * entry_bytes(), 4096);
-  BM_CHECK(bytes == uint64_t{options_.entries} * entry_bytes());
-  ring_ = BM_TRY(kernel_.allocate({.size = bytes, .place = Place::kSystemUncached}));
+  BM_CHECK(is_power_of_two(options_.entries) &&
+           bytes == uint64_t{options_.entries} * entry_bytes());
+  ring_ = BM_TRY(gpu_.allocate({.size = bytes, .domain = MemoryDomain::kSystemUncached}));
   for (uint64_t at = 0; at < bytes; at += 4)
     store32(ring_->host + at, options_.type == QueueType::kAql && at % aql::kPacketBytes == 0
                                   ? aql::kInvalidWord
                                   : 0);
-  if (options_.type != QueueType::kSdma)
-    commands_ = BM_TRY(pool_.allocate(options_.command_bytes, Place::kSystemUncached));
-  fence_ = BM_TRY(pool_.allocate(options_.readers * kFenceBytes, Place::kSystemUncached));
-  for (uint32_t reader = 0; reader < options_.readers; ++reader)
-    publish64(fence_.host() + reader * kFenceBytes, 0);
+  BM_TRY(Ring::open(options_.readers * kFenceBytes, MemoryDomain::kSystemUncached));
   store_fence();
-  queue_ = BM_TRY(kernel_.create_queue({.type = options_.type,
-                                        .ring = ring_.get(),
-                                        .priority = options_.priority,
-                                        .sdma_engine = options_.sdma_engine}));
+  queue_ = BM_TRY(gpu_.create_queue({.type = options_.type,
+                                     .ring = ring_.get(),
+                                     .priority = options_.priority,
+                                     .sdma_engine = options_.sdma_engine}));
   return {};
 }
 
-/// Polls with the CPU, then yields. TIMEOUT: BM_WAIT_TIMEOUT_MS, the bound of every wait for a
-/// device; a healthy ring moves within microseconds of the work before it.
-template <class IsDone>
-Status Lane::wait_until(const IsDone& is_done, const char* what) const {
-  const auto limit = std::chrono::milliseconds(settings().wait_timeout_ms);
-  const auto start = std::chrono::steady_clock::now();
-  uint32_t faults_asked = 0;
-  for (uint32_t polls = 0;; ++polls) {
-    if (is_done()) return {};
-    if (options_.is_given_up != nullptr && options_.is_given_up->load(std::memory_order_acquire))
-      return fail(Code::kDeviceFault, "the GPU was given up while {}", what);
-    if (polls < kSpins) {
-      relax();
-      continue;
-    }
-    const auto waited = std::chrono::steady_clock::now() - start;
-    // A dead queue never moves: ask now and then, it is a system call.
-    if (waited > faults_asked * 10ms) {
-      ++faults_asked;
-      if (kernel_.take_fault()) return fail(Code::kDeviceFault, "the GPU faulted while {}", what);
-    }
-    if (waited >= limit)
-      return fail(Code::kTimeout, "no progress for {} ms while {} ({})", limit.count(), what,
-                  state());
-    std::this_thread::sleep_for(20us);
-  }
+/// A dead queue never moves, and only the kernel driver knows.
+const char* Lane::failure(bool may_ask) const {
+  return may_ask && gpu_.take_fault() ? "the GPU faulted" : nullptr;
 }
 
 /// Entries read, modulo the ring. The hardware reports dwords (PM4), bytes (SDMA) or packets (AQL),
@@ -177,59 +154,7 @@ void Lane::publish() {
   *queue_->doorbell = doorbell;
 }
 
-void Lane::collect() {
-  const uint64_t done = passed();
-  while (num_marks_ > 0 && marks_[first_mark_].fence <= done) {
-    begin_ = marks_[first_mark_].position;
-    first_mark_ = (first_mark_ + 1) % kMarks;
-    --num_marks_;
-  }
-  std::erase_if(apart_, [&](const Apart& apart) { return apart.fence <= done; });
-}
-
-bool Lane::has_space(uint64_t bytes) {
-  bytes = align_up(bytes, MemoryPool::kAlignment);
-  if (bytes > options_.command_bytes / kLargestPart) return true;
-  // With what is skipped at the end, at most twice as much.
-  if (!fits(2 * bytes)) collect();
-  return fits(2 * bytes);
-}
-
-Result<CommandSpace> Lane::reserve(uint64_t bytes) {
-  bytes = align_up(bytes, MemoryPool::kAlignment);
-  const uint64_t size = options_.command_bytes;
-  if (bytes > size / kLargestPart) {
-    collect();
-    Allocation memory = BM_TRY(pool_.allocate(bytes, Place::kSystemUncached));
-    const CommandSpace space{memory.va(), memory.host()};
-    apart_.push_back({std::move(memory), next_fence()});
-    return space;
-  }
-  const uint64_t left = size - next_ % size;
-  const uint64_t skipped = left < bytes ? left : 0;
-  if (!fits(skipped + bytes)) {
-    BM_TRY(wait_until(
-        [&] {
-          collect();
-          return fits(skipped + bytes);
-        },
-        "all command space is in use"));
-  }
-  next_ += skipped;
-  const uint64_t at = next_ % size;
-  next_ += bytes;
-  return CommandSpace{commands_.va() + at, commands_.host() + at};
-}
-
-void Lane::finish() {
-  ++fence_value_;
-  if (num_marks_ == kMarks) {
-    // Space is then given back a little later.
-    marks_[(first_mark_ + kMarks - 1) % kMarks] = {next_, fence_value_};
-    return;
-  }
-  marks_[(first_mark_ + num_marks_++) % kMarks] = {next_, fence_value_};
-}
+void Lane::finish() { mark(++fence_value_); }
 
 uint64_t Lane::passed() const {
   uint64_t least = load_word(fence_.host());

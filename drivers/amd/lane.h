@@ -1,6 +1,5 @@
 #pragma once
-// One hardware queue as a stream of submissions: ring with tracked consumption, command space that
-// is reused only after the GPU has passed it, and the doorbell.
+// One hardware queue as a stream of submissions: a ring with tracked consumption, and the doorbell.
 //
 // Copies are packets in the ring itself: the kernel driver leaves IB_ENABLE of its copy queues
 // clear, so that they run no indirect buffers. Source: Linux, kfd_mqd_manager_v11.c (v9, v10, v12
@@ -15,9 +14,9 @@
 #include <vector>
 
 #include "drivers/amd/aql/packets.h"
-#include "drivers/amd/kernel_interface.h"
-#include "drivers/amd/memory_pool.h"
+#include "drivers/amd/driver_interface.h"
 #include "drivers/amd/sdma/packets.h"
+#include "drivers/hcq/ring.h"
 #include "runtime/base/result.h"
 
 namespace bm::amd {
@@ -32,29 +31,19 @@ struct LaneOptions {
   const std::atomic<bool>* is_given_up = nullptr;  ///< ends waits once it is true
 };
 
-/// Where one submission's words or data lie until its fence.
-struct CommandSpace {
-  uint64_t va = 0;
-  std::byte* host = nullptr;
-};
-
 /// The ring holds entries of one size: PM4 rings buffers to run, AQL rings packets, SDMA rings the
 /// dwords of packets, none of which passes the ring's end. No entry is written before the GPU has
 /// read the one that was there. Thread: callers serialise.
-class Lane {
+class Lane final : public hcq::Ring {
  public:
-  static Result<std::unique_ptr<Lane>> create(KernelInterface& kernel, MemoryPool& pool,
+  static Result<std::unique_ptr<Lane>> create(DriverInterface& driver, hcq::MemoryPool& pool,
                                               const LaneOptions& options);
 
+  /// Once, by create().
+  Status open();
   QueueType type() const { return options_.type; }
   uint32_t entries() const { return options_.entries; }
   HardwareQueue& queue() { return *queue_; }
-
-  /// `bytes` of command space, 256-byte aligned, valid until the fence of the submission it is for.
-  /// Waits, bounded, for the GPU when all is in use: everything enqueued must be published then.
-  /// Errors: kTimeout; kOutOfMemory.
-  Result<CommandSpace> reserve(uint64_t bytes);
-  bool has_space(uint64_t bytes);
 
   /// Value the next submission's words must write to fence_va() at their end, and the k-th reader
   /// of several kFenceBytes * k further on: what one has passed others may still be reading.
@@ -92,41 +81,22 @@ class Lane {
   /// Kernel descriptor of the first launch the GPU has not read past, of an AQL lane; 0: none.
   uint64_t descriptor_at_read_index() const;
   /// "compute ring: 7 written, 5 read of 1024; fence 3 of 4", for messages about hangs.
-  std::string state() const;
+  std::string state() const override;
 
  private:
-  struct Mark {
-    uint64_t position, fence;
-  };
-  struct Apart {
-    Allocation memory;
-    uint64_t fence;
-  };
-  Lane(KernelInterface& kernel, MemoryPool& pool, const LaneOptions& options);
-  Status open();
+  Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options);
   uint32_t entry_bytes() const;
   uint64_t read_entries() const;
-  uint64_t passed() const;
+  uint64_t passed() const override;
+  const char* failure(bool may_ask) const override;
   std::byte* slot() const;
-  void collect();
-  bool fits(uint64_t bytes) const { return next_ + bytes - begin_ <= options_.command_bytes; }
-  template <class IsDone>
-  Status wait_until(const IsDone& is_done, const char* what) const;
 
-  KernelInterface& kernel_;
-  MemoryPool& pool_;
+  DriverInterface& gpu_;
   const LaneOptions options_;
   std::unique_ptr<Memory> ring_;
   std::unique_ptr<HardwareQueue> queue_;
-  Allocation commands_, fence_;
   uint64_t put_ = 0, published_ = 0;  ///< entries
-  uint64_t fence_value_ = 0;
-  uint64_t next_ = 0, begin_ = 0;  ///< command space, bytes since the start
   static constexpr uint32_t kMostFill = sdma::kLongestDwords - 1;
-  static constexpr size_t kMarks = 256;
-  std::array<Mark, kMarks> marks_{};
-  size_t first_mark_ = 0, num_marks_ = 0;
-  std::vector<Apart> apart_;
 };
 
 }  // namespace bm::amd

@@ -2,40 +2,14 @@
 
 #include <algorithm>
 
-#include "drivers/amd/mapped.h"
+#include "drivers/hcq/mapped.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/check.h"
 
 namespace bm::amd {
 namespace {
 
-// Each in a cache line of its own: two engines poll them.
-constexpr uint64_t kToCopies = 0, kToCompute = 64, kWordBytes = 128;
 constexpr uint64_t kLastHandover = uint64_t{1} << 31;
-
-/// What of each command will change, for the encoder.
-Result<std::vector<uint8_t>> patched_bits(std::span<const hal::Command> commands,
-                                          std::span<const hal::Patch> patches) {
-  using hal::PatchField;
-  std::vector<uint8_t> bits(commands.size());
-  for (const hal::Patch& patch : patches) {
-    if (patch.command >= commands.size())
-      return fail(Code::kInvalidArgument, "patch of command {} of {}", patch.command,
-                  commands.size());
-    switch (patch.field) {
-      case PatchField::kGridX:
-      case PatchField::kGridY:
-      case PatchField::kGridZ: bits[patch.command] |= kPatchedGrid; break;
-      case PatchField::kSignalAddress: bits[patch.command] |= kPatchedAddress; break;
-      case PatchField::kCopyDst:
-      case PatchField::kCopySrc:
-      case PatchField::kCopyBytes: bits[patch.command] |= kPatchedCopy; break;
-      case PatchField::kSignalValue: bits[patch.command] |= kPatchedValue; break;
-      case PatchField::kKernarg: break;
-    }
-  }
-  return bits;
-}
 
 /// Upper bound of Script::data. Programs of others count nothing: encoding refuses them.
 uint64_t data_bound(std::span<const hal::Command> commands) {
@@ -53,9 +27,7 @@ uint64_t data_bound(std::span<const hal::Command> commands) {
 }  // namespace
 
 AmdQueue::AmdQueue(std::shared_ptr<Gpu> gpu, Lane* compute, Lane* copies)
-    : gpu_(std::move(gpu)), lanes_{compute, copies} {
-  base_.gpu = gpu_.get();
-  base_.has_compute = compute != nullptr;
+    : QueueBase(std::move(gpu), compute, copies) {
   base_.is_aql = compute != nullptr && compute->type() == QueueType::kAql;
   if (compute != nullptr) {
     base_.queue_object = compute->queue().object_va;
@@ -63,25 +35,13 @@ AmdQueue::AmdQueue(std::shared_ptr<Gpu> gpu, Lane* compute, Lane* copies)
   }
   for (size_t lane = 0; lane < kLanes; ++lane)
     if (lanes_[lane] != nullptr) base_.fence_va[lane] = lanes_[lane]->fence_va();
-  base_.arguments = [pool = &gpu_->pool](uint64_t va, uint64_t bytes) {
-    return pool->readable(va, bytes);
-  };
 }
 
 Result<std::unique_ptr<AmdQueue>> AmdQueue::create(std::shared_ptr<Gpu> gpu, Lane* compute,
                                                    Lane* copies) {
   std::unique_ptr<AmdQueue> queue(new AmdQueue(std::move(gpu), compute, copies));
-  queue->words_ = BM_TRY(queue->gpu_->pool.allocate(kWordBytes, Place::kSystemUncached));
-  publish64(queue->words_.host() + kToCopies, 0);
-  publish64(queue->words_.host() + kToCompute, 0);
-  queue->base_.to_copies = queue->words_.va() + kToCopies;
-  queue->base_.to_compute = queue->words_.va() + kToCompute;
+  BM_TRY(queue->open(MemoryDomain::kSystemUncached));
   return queue;
-}
-
-AmdQueue::~AmdQueue() {
-  const std::lock_guard lock(gpu_->mutex);
-  words_.reset();
 }
 
 ScriptContext AmdQueue::context() const {
@@ -93,13 +53,19 @@ ScriptContext AmdQueue::context() const {
   return context;
 }
 
+ScriptContext AmdQueue::recording_context() const {
+  ScriptContext where = context();
+  where.keeps_arguments = true;
+  where.handovers = 0;
+  return where;
+}
+
 Status AmdQueue::rebase_handovers(uint64_t coming) {
   if (handovers_ + coming < kLastHandover) [[likely]]
     return {};
   for (Lane* lane : lanes_)
     if (lane != nullptr) BM_TRY(lane->drain());
-  publish64(words_.host() + kToCopies, 0);
-  publish64(words_.host() + kToCompute, 0);
+  set_handovers(0);
   handovers_ = 0;
   return {};
 }
@@ -160,11 +126,6 @@ void AmdQueue::finish(const std::array<bool, kLanes>& used) {
     if (used[lane]) lanes_[lane]->finish();
 }
 
-Status AmdQueue::submit(std::span<const hal::Command> commands) {
-  const std::lock_guard lock(gpu_->mutex);
-  return gpu_->with_cause(submit_now(commands));
-}
-
 Status AmdQueue::submit_now(std::span<const hal::Command> commands) {
   BM_TRY(gpu_->health_locked());
   BM_TRY(rebase_handovers(commands.size() + 1));
@@ -174,16 +135,13 @@ Status AmdQueue::submit_now(std::span<const hal::Command> commands) {
     data = BM_TRY(lanes_[kComputeLane]->reserve(bytes));
     where.data_va = data.va;
   }
-  where.waits_for_copies = where.has_compute && load_word(words_.host() + kToCompute) < handovers_;
+  where.waits_for_copies =
+      where.has_compute && hcq::load_word(words_.host() + kToCompute) < handovers_;
   BM_TRY(encode(commands, {}, where, script_));
   if (script_.entries.empty()) return {};
-  store_words(data.host, script_.data);
+  hcq::store_words(data.host, script_.data);
   BM_TRY(submit_script());
-  for (const hal::Command& command : commands) {
-    if (const auto* wait = std::get_if<hal::Wait>(&command)) gpu_->log.note(*wait);
-    if (const auto* copy = std::get_if<hal::Copy>(&command)) gpu_->log.note(*copy);
-  }
-  for (const LaunchPart& part : script_.launches) gpu_->log.note_kernel(part.program->code().entry);
+  note(commands);
   return {};
 }
 
@@ -194,7 +152,7 @@ Status AmdQueue::submit_script() {
   CommandSpace space;
   if (!words.empty()) space = BM_TRY(lanes_[kComputeLane]->reserve(words.size() * 4));
   BM_TRY(make_room(counts));
-  store_words(space.host, words);
+  hcq::store_words(space.host, words);
   const auto enqueue = [&](Lane& lane, const Entry& entry) {
     const uint64_t va = space.va + uint64_t{entry.first} * 4;
     if (entry.is_packet)
@@ -208,40 +166,6 @@ Status AmdQueue::submit_script() {
   handovers_ += script_.handovers;
   finish(script_.lane_used);
   return enqueued;
-}
-
-Result<std::unique_ptr<hal::Recording>> AmdQueue::record(std::span<const hal::Command> commands,
-                                                         std::span<const hal::Patch> patches) {
-  const std::vector<uint8_t> patched = BM_TRY(patched_bits(commands, patches));
-  Script script;
-  Allocation memory;
-  std::shared_ptr<ScratchArea> scratch;
-  {
-    const std::lock_guard lock(gpu_->mutex);
-    BM_TRY(gpu_->health_locked());
-    // Once to learn the size, once with the address.
-    ScriptContext where = context();
-    where.keeps_arguments = true;
-    where.handovers = 0;
-    where.waits_for_copies = where.has_compute;
-    BM_TRY(encode(commands, patched, where, script));
-    memory = BM_TRY(gpu_->pool.allocate(AmdRecording::bytes_for(script), Place::kSystemUncached));
-    where.data_va = memory.va();
-    const Status again = encode(commands, patched, where, script);
-    BM_CHECK(again.has_value());
-    scratch = gpu_->scratch.area();
-  }
-  auto recording = BM_TRY(AmdRecording::build(gpu_, std::move(memory), std::move(script), patches,
-                                              lanes_, std::move(scratch)));
-  return std::unique_ptr<hal::Recording>(std::move(recording));
-}
-
-Status AmdQueue::replay(hal::Recording& recording, std::span<const uint64_t> values) {
-  auto* mine = dynamic_cast<AmdRecording*>(&recording);
-  if (mine == nullptr || mine->gpu() != gpu_.get())
-    return fail(Code::kInvalidArgument, "a recording of another device");
-  const std::lock_guard lock(gpu_->mutex);
-  return gpu_->with_cause(replay_now(*mine, values));
 }
 
 Status AmdQueue::replay_now(AmdRecording& recording, std::span<const uint64_t> values) {

@@ -10,30 +10,33 @@
 #include "drivers/amd/recording.h"
 #include "drivers/amd/script.h"
 #include "drivers/amd/sdma/packets.h"
-#include "runtime/hal/device.h"
+#include "drivers/hcq/queue.h"
 
 namespace bm::amd {
 
-/// Thread: safe, under the GPU's mutex.
-class AmdQueue final : public hal::Queue {
+class AmdQueue final : public hcq::QueueBase<AmdQueue, Gpu, ScriptContext, Script, AmdRecording> {
  public:
   /// `compute` may be null: a copy queue. Both lanes outlive the queue.
   /// Errors: kOutOfMemory for the words that keep the lanes in order.
   static Result<std::unique_ptr<AmdQueue>> create(std::shared_ptr<Gpu> gpu, Lane* compute,
                                                   Lane* copies);
-  ~AmdQueue() override;
-
-  Status submit(std::span<const hal::Command> commands) override;
-  Result<std::unique_ptr<hal::Recording>> record(std::span<const hal::Command> commands,
-                                                 std::span<const hal::Patch> patches) override;
-  Status replay(hal::Recording& recording, std::span<const uint64_t> values) override;
 
   /// Runs packets on the copy engine and waits for them. Caller holds the mutex.
   Status run_copies(const std::function<void(sdma::Writer&)>& emit);
 
  private:
+  friend QueueBase;
+  static constexpr MemoryDomain kRecordingDomain = MemoryDomain::kSystemUncached;
   AmdQueue(std::shared_ptr<Gpu> gpu, Lane* compute, Lane* copies);
   ScriptContext context() const;
+  ScriptContext recording_context() const;
+  std::shared_ptr<ScratchArea> kept_by_recordings() const { return gpu_->scratch.area(); }
+  Status submit_locked(std::span<const hal::Command> commands) {
+    return gpu_->with_cause(submit_now(commands));
+  }
+  Status replay_locked(AmdRecording& recording, std::span<const uint64_t> values) {
+    return gpu_->with_cause(replay_now(recording, values));
+  }
   /// The words compare 32 bits: long before they wrap the queue starts them anew.
   Status rebase_handovers(uint64_t coming);
   Status submit_now(std::span<const hal::Command> commands);
@@ -47,12 +50,6 @@ class AmdQueue final : public hal::Queue {
   void publish_all();
   void finish(const std::array<bool, kLanes>& used);
 
-  std::shared_ptr<Gpu> gpu_;
-  std::array<Lane*, kLanes> lanes_;
-  ScriptContext base_;
-  Allocation words_;  ///< to copies, to compute
-  uint64_t handovers_ = 0;
-  Script script_;  ///< reused by submit
   std::vector<uint32_t> scratch_words_;
 };
 

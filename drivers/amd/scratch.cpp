@@ -34,11 +34,11 @@ ScratchSize scratch_size(const GpuFacts& facts, uint64_t wave_bytes, uint32_t sh
   return size;
 }
 
-Status Scratch::grow(const GpuFacts& facts, MemoryPool& pool, uint64_t wave_bytes) {
+Status Scratch::grow(const GpuFacts& facts, hcq::MemoryPool& pool, uint64_t wave_bytes) {
   auto area = std::make_shared<ScratchArea>();
   for (uint32_t share = 1;; share *= 2) {
     area->size = scratch_size(facts, std::max(wave_bytes, kFirstWaveBytes), share);
-    auto memory = pool.allocate(area->size.xcc_bytes * facts.xccs, Place::kVideo, kAreaUnit);
+    auto memory = pool.allocate(area->size.xcc_bytes * facts.xccs, MemoryDomain::kVideo, kAreaUnit);
     if (memory) {
       area->memory = std::move(*memory);
       break;

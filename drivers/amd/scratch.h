@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "drivers/amd/kernel_interface.h"
-#include "drivers/amd/memory_pool.h"
+#include "drivers/amd/driver_interface.h"
+#include "drivers/hcq/memory_pool.h"
 #include "runtime/base/result.h"
 
 namespace bm::amd {
@@ -24,7 +24,7 @@ ScratchSize scratch_size(const GpuFacts& facts, uint64_t wave_bytes, uint32_t sh
 struct ScratchArea {
   ScratchSize size;
   std::vector<uint64_t> bases;  ///< of each chiplet
-  Allocation memory;
+  hcq::Allocation memory;
 };
 
 class Scratch {
@@ -34,7 +34,7 @@ class Scratch {
   }
   /// Makes an area with at least `wave_bytes` a wave, for fewer waves where memory is short.
   /// Errors: kOutOfMemory with the numbers; the old area stays.
-  Status grow(const GpuFacts& facts, MemoryPool& pool, uint64_t wave_bytes);
+  Status grow(const GpuFacts& facts, hcq::MemoryPool& pool, uint64_t wave_bytes);
   const std::shared_ptr<ScratchArea>& area() const { return area_; }
   void reset() { area_.reset(); }
 

@@ -13,30 +13,20 @@ namespace bm::amd {
 namespace {
 
 using hal::raw;
+using hcq::check_word;
+using enum hcq::PatchedBits;
 
-constexpr uint32_t kAlignDwords = 64;         // of blocks in Script::data
 constexpr uint32_t kLongSegment = 128 << 10;  // dwords; buffers hold up to 2^20
 constexpr uint64_t kEndOfAddresses = uint64_t{1} << 48;
 
-Result<const AmdProgram*> own_program(const hal::Dispatch& dispatch, const ScriptContext& context) {
-  // The one checked downcast: programs of other devices have no image here.
-  const auto* program = dynamic_cast<const AmdProgram*>(dispatch.program);
-  if (program == nullptr || program->gpu() != context.gpu)
-    return fail(Code::kInvalidArgument, "Dispatch of kernel '{}', which this device did not load",
-                dispatch.program == nullptr ? "" : dispatch.program->code().entry);
-  return program;
-}
-
-class Encoder {
+class Encoder : hcq::EncoderBase<Script> {
  public:
   Encoder(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
-      : patched_(patched),
+      : EncoderBase(patched, context, script),
         context_(context),
-        script_(script),
         chip_(context.gpu->chip()),
         pm4_(script.words[kComputeLane], chip_.caches),
-        sdma_(script.words[kCopyLane], chip_.sdma),
-        lane_(context.has_compute ? kComputeLane : kCopyLane) {}
+        sdma_(script.words[kCopyLane], chip_.sdma) {}
 
   Status run(std::span<const hal::Command> commands) {
     if (context_.waits_for_copies) wait_for_copies(0);
@@ -55,10 +45,6 @@ class Encoder {
   }
 
  private:
-  Spot& spot() { return script_.spots.back(); }
-  bool is_patched(uint8_t bit) const {
-    return !patched_.empty() && (patched_[script_.spots.size() - 1] & bit) != 0;
-  }
   std::vector<uint32_t>& words() { return script_.words[lane_]; }
 
   Status encode(const hal::Wait& c);
@@ -95,22 +81,11 @@ class Encoder {
   void close(size_t lane);
   void end(size_t lane);
 
-  uint32_t take_data(uint64_t bytes) {
-    const auto at = static_cast<uint32_t>(script_.data.size());
-    script_.data.resize(at + align_up(ceil_div(bytes, 4), uint64_t{kAlignDwords}));
-    return at;
-  }
-  uint64_t data_va(uint32_t dword) const { return context_.data_va + uint64_t{dword} * 4; }
-
-  std::span<const uint8_t> patched_;
   const ScriptContext& context_;
-  Script& script_;
   const ChipRow& chip_;
   pm4::Writer pm4_;
   sdma::Writer sdma_;
-  size_t lane_;
   std::array<uint32_t, kLanes> segment_{};  ///< first word of the segment being written
-  uint64_t ordinal_ = 0;
   bool writes_peers_ = false;
   bool has_wait_ = false;  ///< in the compute lane's segment
 };
@@ -211,24 +186,20 @@ Status Encoder::encode(const hal::Copy& c) {
     script_.copies.push_back({word, at});
     at += bytes;
   } while (at < c.bytes);
-  spot() = {.kind = Spot::Kind::kCopy,
-            .lane = kCopyLane,
-            .first = first,
-            .count = static_cast<uint32_t>(script_.copies.size()) - first};
+  note_copy(first);
   return {};
 }
 
 Status Encoder::encode(const hal::Dispatch& c) {
-  const AmdProgram* program = BM_TRY(own_program(c, context_));
+  const AmdProgram* program = BM_TRY(hcq::own_program<AmdProgram>(c, context_.gpu));
   if (!context_.has_compute)
     return fail(Code::kUnsupported, "kernel '{}' on a copy queue", program->code().entry);
-  const bool is_empty = c.grid.x == 0 || c.grid.y == 0 || c.grid.z == 0;
   BM_TRY(check_grid(program->plan(), c.grid));
   LaunchPart part;
   part.program = program;
   part.grid = c.grid;
   BM_TRY(make_blocks(c, *program, part));
-  if (is_empty && !is_patched(kPatchedGrid)) return {};
+  if (hcq::is_empty(c.grid) && !is_patched(kPatchedGrid)) return {};
   to_lane(kComputeLane);
   if (context_.is_aql) {
     launch_aql(c, *program, part);
@@ -247,14 +218,8 @@ Status Encoder::encode(const hal::Dispatch& c) {
 Status Encoder::make_blocks(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
   const LaunchPlan& plan = program.plan();
   const std::byte* arguments = nullptr;
-  if (plan.explicit_bytes != 0) {
-    const bool is_aligned = raw(c.kernarg) != 0 && raw(c.kernarg) % sizeof(uint64_t) == 0;
-    arguments = is_aligned ? context_.arguments(raw(c.kernarg), plan.explicit_bytes) : nullptr;
-    if (arguments == nullptr)
-      return fail(Code::kInvalidArgument,
-                  "kernel '{}': no argument block of {} bytes at {:#x} that the CPU can read",
-                  program.code().entry, plan.explicit_bytes, raw(c.kernarg));
-  }
+  if (plan.explicit_bytes != 0)
+    arguments = BM_TRY(hcq::argument_block(c, plan.explicit_bytes, context_));
   if (plan.has_hidden_arguments() || (context_.keeps_arguments && plan.kernarg_bytes != 0)) {
     part.block = take_data(plan.kernarg_bytes);
     const auto block = std::as_writable_bytes(std::span(script_.data).subspan(part.block))
@@ -319,10 +284,9 @@ void Encoder::launch_pm4(const hal::Dispatch& c, const AmdProgram& program, Laun
   if (kernel.takes_flat_scratch) user64(0);
   if (kernel.takes_private_size) launch.user_data[launch.num_user_data++] = plan.private_bytes;
   const pm4::LaunchWords at =
-      pm4::launch(pm4_, context_.gpu->kernel->facts().registers, chip_.registers, launch);
+      pm4::launch(pm4_, context_.gpu->driver->facts().registers, chip_.registers, launch);
   part.groups = at.groups;
-  if (c.grid.x == 0 || c.grid.y == 0 || c.grid.z == 0)
-    words()[part.groups - 1] = pm4::header(pm4::Op::kNop, 4);
+  if (hcq::is_empty(c.grid)) words()[part.groups - 1] = pm4::header(pm4::Op::kNop, 4);
 }
 
 void Encoder::wait_for_copies(uint64_t ordinal) {
@@ -404,24 +368,11 @@ void Encoder::end(size_t lane) {
 
 }  // namespace
 
-Status check_word(uint64_t address, const char* command) {
-  if (address != 0 && address % sizeof(uint64_t) == 0) return {};
-  return fail(Code::kInvalidArgument, "{} at {:#x}: no address of 8 aligned bytes", command,
-              address);
-}
-
 void Script::clear() {
-  for (std::vector<uint32_t>& lane : words) lane.clear();
-  data.clear();
+  hcq::Script<LaunchPart, Spot, CopyPart, HandoverSpot>::clear();
   packets.clear();
   entries.clear();
-  launches.clear();
-  spots.clear();
-  copies.clear();
-  handover_spots.clear();
   lane_used = {};
-  handovers = 0;
-  ends_on_copies = false;
 }
 
 Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,

@@ -1,45 +1,37 @@
 #pragma once
 // Commands as packets: a pure function of chip, addresses and commands.
 //
-// A compute queue has two lanes, because copies run on a copy engine: two words in memory keep the
-// order. A copy queue has the second lane only. A lane's words come in segments: of the compute
-// lane each is a buffer, an entry of its ring; of the copy lane packets that go into the ring
-// themselves. On AQL lanes launches are entries of their own.
+// A lane's words come in segments: of the compute lane each is a buffer, an entry of its ring; of
+// the copy lane packets that go into the ring themselves. On AQL lanes launches are entries of
+// their own.
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "drivers/amd/aql/packets.h"
 #include "drivers/amd/gpu.h"
 #include "drivers/amd/pm4/compute.h"
+#include "drivers/hcq/script.h"
 #include "runtime/hal/command.h"
 
 namespace bm::amd {
 
-inline constexpr size_t kComputeLane = 0, kCopyLane = 1, kLanes = 2;
+using hcq::kComputeLane;
+using hcq::kCopyLane;
+using hcq::kLanes;
 
-/// Addresses and facts that encoding needs.
-struct ScriptContext {
-  const Gpu* gpu = nullptr;  ///< programs of other devices are refused
-  bool has_compute = true;
-  bool is_aql = false;            ///< of the compute lane
-  uint32_t readers = 1;           ///< chiplets that run every word of the compute lane
-  bool keeps_arguments = false;   ///< argument blocks are copied to Script::data
-  uint64_t to_copies = 0;         ///< word: the compute lane hands over
-  uint64_t to_compute = 0;        ///< word: the copy lane hands back
-  uint64_t handovers = 0;         ///< last value of either
-  bool waits_for_copies = false;  ///< the compute lane begins by waiting for `handovers`
-  uint64_t data_va = 0;           ///< where Script::data will lie; multiple of 256
+struct ScriptContext : hcq::ScriptContext {
+  const Gpu* gpu = nullptr;      ///< programs of other devices are refused
+  bool is_aql = false;           ///< of the compute lane
+  uint32_t readers = 1;          ///< chiplets that run every word of the compute lane
+  bool keeps_arguments = false;  ///< argument blocks are copied to Script::data
   uint64_t queue_object = 0;
   std::array<uint64_t, kLanes> fence_va{},
       fence{};  ///< written at the end of each lane used; see
                 ///< Lane::next_fence() where readers are several
   const ScratchArea* scratch = nullptr;
-  /// The CPU's view of an argument block, or nullptr.
-  std::function<const std::byte*(uint64_t va, uint64_t bytes)> arguments;
 };
 
 /// Where a command's patchable words lie.
@@ -82,20 +74,13 @@ inline uint32_t room_of(const Entry& entry) {
   return entry.lane == kCopyLane ? Lane::room_of(entry.dwords) : 1;
 }
 
-struct Script {
-  std::array<std::vector<uint32_t>, kLanes> words;
-  std::vector<uint32_t> data;  ///< argument blocks and dispatch packets
+/// Data: argument blocks and dispatch packets.
+struct Script : hcq::Script<LaunchPart, Spot, CopyPart, HandoverSpot> {
   std::vector<aql::Words> packets;
   std::vector<Entry> entries;
-  std::vector<LaunchPart> launches;
-  std::vector<Spot> spots;  ///< one per command
-  std::vector<CopyPart> copies;
-  std::vector<HandoverSpot> handover_spots;
   std::array<uint32_t, kLanes> fence_at{};  ///< of the fence's low word; valid where lane_used.
                                             ///< Of further readers each kNextFence further on
   std::array<bool, kLanes> lane_used{};
-  uint64_t handovers = 0;       ///< made by this script
-  bool ends_on_copies = false;  ///< the compute lane must wait before later work
   void clear();
 };
 
@@ -108,18 +93,7 @@ constexpr uint32_t fence_high(size_t lane, uint32_t low) {
 /// Words from one reader's fence to the next one's: RELEASE_MEM behind PRED_EXEC.
 inline constexpr uint32_t kNextFence = pm4::kOnceDwords;
 
-/// Errors: kInvalidArgument unless `address` may be that of a signal.
-Status check_word(uint64_t address, const char* command);
-
-/// How a command may be patched later, which forbids some shapes.
-enum PatchedBits : uint8_t {
-  kPatchedGrid = 1,
-  kPatchedAddress = 2,
-  kPatchedCopy = 4,
-  kPatchedValue = 8
-};
-
-/// Replaces `script`. `patched`: PatchedBits per command, or empty.
+/// Replaces `script`. `patched`: hcq::PatchedBits per command, or empty.
 /// Errors: kInvalidArgument (grid, alignment, argument block), kUnsupported (kernel on a copy
 /// queue).
 Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,

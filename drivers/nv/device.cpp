@@ -5,12 +5,13 @@
 #include <cstring>
 #include <thread>
 
+#include "drivers/hcq/device.h"
 #include "drivers/nv/fault.h"
 #include "drivers/nv/foreign_memory.h"
 #include "drivers/nv/gpu.h"
 #include "drivers/nv/loaded_program.h"
 #include "drivers/nv/local_memory.h"
-#include "drivers/nv/mapped.h"
+#include "drivers/hcq/mapped.h"
 #include "drivers/nv/queue.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/env.h"
@@ -20,46 +21,16 @@
 namespace bm::nv {
 namespace {
 
-class NvBuffer final : public hal::Buffer {
- public:
-  NvBuffer(const hal::BufferDesc& desc, std::shared_ptr<Gpu> gpu, Allocation allocation,
-           std::byte* host)
-      : Buffer(desc, hal::GpuVa{allocation.va()}, host),
-        gpu_(std::move(gpu)),
-        allocation_(std::move(allocation)) {}
-  ~NvBuffer() override {
-    const std::lock_guard lock(gpu_->mutex);
-    allocation_.reset();
-  }
-  Gpu& gpu() const { return *gpu_; }
-  const Memory& memory() const { return allocation_.memory(); }
-
- private:
-  std::shared_ptr<Gpu> gpu_;
-  Allocation allocation_;
-};
-
 hal::Arch make_arch(const Gpu& gpu) {
   hal::Arch arch;
   arch.vendor = hal::Vendor::kNv;
-  arch.name = fmt::format("sm_{}", gpu.kernel->facts().sm_version);
+  arch.name = fmt::format("sm_{}", gpu.driver->facts().sm_version);
   arch.units = gpu.sm_count();
   arch.max_block = 1024;
   arch.local_memory_bytes = gpu.chip().static_shared_limit;
   // A model that executes text: then a machine without NVRTC still has kernels.
   if (settings().nv_code == "ptx") arch.features = "ptx";
   return arch;
-}
-
-/// Who holds the mutex may be waiting for the GPU itself, as long as BM_WAIT_TIMEOUT_MS.
-bool lock_soon(std::unique_lock<std::mutex>& lock) {
-  constexpr auto kLimit = std::chrono::milliseconds(20);
-  const auto start = std::chrono::steady_clock::now();
-  while (!lock.try_lock()) {
-    if (std::chrono::steady_clock::now() - start > kLimit) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-  return true;
 }
 
 /// Asks all channels at once how far they are, and waits shortly for the answers.
@@ -74,27 +45,19 @@ void probe(std::span<const std::unique_ptr<Lane>> lanes) {
     std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
-class NvDevice final : public hal::Device, public hal::Waiting {
+class NvDevice final : public hcq::DeviceBase<Gpu, NvQueue> {
  public:
-  explicit NvDevice(std::shared_ptr<Gpu> gpu)
-      : gpu_(std::move(gpu)), arch_(make_arch(*gpu_)), takes_ptx_(settings().nv_code == "ptx") {}
+  explicit NvDevice(const std::shared_ptr<Gpu>& gpu)
+      : DeviceBase(gpu, make_arch(*gpu),
+                   {.name = "NV", .log = "nv", .uncached = MemoryDomain::kSystem}),
+        takes_ptx_(settings().nv_code == "ptx") {}
   ~NvDevice() override;
   Status open(const DeviceOptions& options);
 
-  const hal::Arch& arch() const override { return arch_; }
   std::string description() const override;
-  Result<std::unique_ptr<hal::Buffer>> allocate(const hal::BufferDesc& desc) override;
-  Result<hal::GpuVa> map(hal::Buffer& peer) override;
-  Result<std::unique_ptr<hal::Program>> load(const hal::CodeObject& code) override;
-  hal::Queue& queue(hal::QueueKind kind) override {
-    return kind == hal::QueueKind::kCompute ? *compute_ : *copies_;
-  }
-  Status status() override { return gpu_->health(); }
-  void lose(const Error& cause) override { gpu_->lose(cause); }
   Status recover() override;
   bool stop() override;
   bool sleep_until_event(uint64_t longest_ns) override;
-  std::string activity() override;
   hal::MemoryInfo memory() const override;
   Result<std::string> disassemble(const hal::CodeObject& code) override {
     return fail(Code::kUnsupported, "kernel '{}': disassemble with nvdisasm of the CUDA toolkit",
@@ -105,16 +68,15 @@ class NvDevice final : public hal::Device, public hal::Waiting {
   Status rebuild();
   Result<std::unique_ptr<Lane>> make_lane(Engine engine, uint32_t copy_index,
                                           const DeviceOptions& options);
-  Result<std::unique_ptr<hal::Buffer>> wrap(const hal::BufferDesc& desc);
-  Status zero(const Allocation& allocation);
-  Result<hal::GpuVa> map_foreign(const hal::Buffer& peer);
+  Result<std::unique_ptr<hal::Program>> load_program(const hal::CodeObject& code) override;
+  Status fill_zero(uint64_t va, uint64_t bytes) override { return copies_->fill(va, bytes, 0); }
+  Result<uint64_t> map_host(std::byte* host, uint64_t size) override {
+    return foreign_.map(*gpu_, host, size);
+  }
+  std::string kernels_text() const override { return gpu_->log.kernels(); }
+  void begin_activity() override { probe(gpu_->lanes); }
   Result<ProgramImage> read_image(const hal::CodeObject& code) const;
-  Lane& compute_lane() { return *gpu_->lanes[0]; }
-
-  std::shared_ptr<Gpu> gpu_;
-  const hal::Arch arch_;
   const bool takes_ptx_;  ///< a model of a GPU: programs may be PTX text
-  std::unique_ptr<NvQueue> compute_, copies_;
   LocalMemory local_memory_;
   LaunchForm form_{};
   bool has_events_ = true;  ///< until the driver says otherwise; under the mutex
@@ -130,14 +92,12 @@ Status NvDevice::open(const DeviceOptions& options) {
     gpu_->lanes.push_back(BM_TRY(make_lane(Engine::kCopy, 0, options)));
     gpu_->lanes.push_back(BM_TRY(make_lane(Engine::kCopy, 1, options)));
   }
-  compute_ = BM_TRY(NvQueue::create(gpu_, gpu_->lanes[0].get(), gpu_->lanes[2].get()));
-  copies_ = BM_TRY(NvQueue::create(gpu_, nullptr, gpu_->lanes[1].get()));
-  return {};
+  return make_queues();
 }
 
 Result<std::unique_ptr<Lane>> NvDevice::make_lane(Engine engine, uint32_t copy_index,
                                                   const DeviceOptions& options) {
-  return Lane::create(*gpu_->kernel, gpu_->pool,
+  return Lane::create(*gpu_->driver, gpu_->pool,
                       {.engine = engine,
                        .copy_index = copy_index,
                        .entries = options.ring_entries,
@@ -146,26 +106,15 @@ Result<std::unique_ptr<Lane>> NvDevice::make_lane(Engine engine, uint32_t copy_i
 }
 
 NvDevice::~NvDevice() {
-  {
-    const std::lock_guard lock(gpu_->mutex);
-    // Work that nobody waited for still reads command memory; a dead channel reads nothing.
-    if (gpu_->health_locked()) {
-      for (const auto& lane : gpu_->lanes)
-        if (const Status done = lane->drain(); !done)
-          log("nv", LogLevel::kWarning, "closing the device: {}", done.error().message);
-    }
-  }
-  compute_.reset();
-  copies_.reset();
-  const std::lock_guard lock(gpu_->mutex);
-  gpu_->lanes.clear();
-  local_memory_.reset();
-  foreign_.clear();
-  gpu_->pool.trim();
+  close([this] { return gpu_->health_locked(); },
+        [this] {
+          local_memory_.reset();
+          foreign_.clear();
+        });
 }
 
 std::string NvDevice::description() const {
-  const GpuFacts& facts = gpu_->kernel->facts();
+  const GpuFacts& facts = gpu_->driver->facts();
   return fmt::format("{} ({}, {}, {} SMs, driver {})",
                      facts.name.empty() ? "NVIDIA GPU" : facts.name, gpu_->chip().name, arch_.name,
                      arch_.units, facts.driver_version);
@@ -173,7 +122,7 @@ std::string NvDevice::description() const {
 
 hal::MemoryInfo NvDevice::memory() const {
   const std::lock_guard lock(gpu_->mutex);
-  const uint64_t total = gpu_->kernel->facts().video_memory;
+  const uint64_t total = gpu_->driver->facts().video_memory;
   return {.total = total, .used = std::min(gpu_->pool.video_bytes(), total)};
 }
 
@@ -189,7 +138,7 @@ bool NvDevice::sleep_until_event(uint64_t longest_ns) {
     if (!has_events_ || !gpu_->health_locked()) return false;
     for (const auto& lane : gpu_->lanes) {
       if (!lane->is_busy()) continue;
-      has_events_ = gpu_->kernel->event_fd(lane->channel()).has_value() &&
+      has_events_ = gpu_->driver->event_fd(lane->channel()).has_value() &&
                     lane->request_interrupt().has_value();
       if (!has_events_) return false;
       channel = &lane->channel();
@@ -198,7 +147,7 @@ bool NvDevice::sleep_until_event(uint64_t longest_ns) {
     }
   }
   if (channel == nullptr) return false;
-  const auto woken = gpu_->kernel->wait_event(*channel, static_cast<int>(longest_ns / kNsPerMs));
+  const auto woken = gpu_->driver->wait_event(*channel, static_cast<int>(longest_ns / kNsPerMs));
   return woken.has_value();
 }
 
@@ -217,20 +166,15 @@ Status NvDevice::recover() {
   }
   log("nv", LogLevel::kWarning, "channels were rebuilt after: {}",
       health ? "work that did not end" : health.error().message);
-  gpu_->fault.reset();
-  {
-    const std::lock_guard given_up(gpu_->given_up_mutex);
-    gpu_->given_up.reset();
-  }
-  gpu_->has_fault.store(false, std::memory_order_release);
+  gpu_->clear();
   return {};
 }
 
 /// A channel that is freed touches nothing any more, whatever it waits for.
 bool NvDevice::stop() {
   const std::lock_guard lock(gpu_->mutex);
-  if (gpu_->health_locked()) gpu_->fault = Error{Code::kDeviceLost, "the device is closed"};
-  gpu_->has_fault.store(true, std::memory_order_release);
+  static_cast<void>(gpu_->health_locked());
+  gpu_->close();
   const std::lock_guard replacing(gpu_->channels);
   gpu_->lanes.clear();
   return true;
@@ -245,86 +189,16 @@ Status NvDevice::rebuild() {
   return local_memory_.restore(*gpu_, compute_lane());
 }
 
-std::string NvDevice::activity() {
-  std::unique_lock lock(gpu_->mutex, std::defer_lock);
-  if (!lock_soon(lock)) return "another thread waits for the GPU to take more work";
-  std::string text = fmt::format("last kernels: {}", gpu_->launches.text());
-  text += gpu_->waits.unmet(gpu_->pool);
-  probe(gpu_->lanes);
-  for (const auto& lane : gpu_->lanes) text += fmt::format("; {}", lane->state());
-  return text;
-}
-
-Result<std::unique_ptr<hal::Buffer>> NvDevice::allocate(const hal::BufferDesc& desc) {
-  BM_TRY(status());
-  if (desc.external != nullptr) return wrap(desc);
-  // What the CPU sees is system memory: it reads there as often as it writes, and reads through the
-  // BAR take a microsecond each.
-  const bool is_system = desc.host_visible || desc.host_memory || desc.uncached;
-  Allocation allocation;
-  {
-    const std::lock_guard lock(gpu_->mutex);
-    allocation = BM_TRY(gpu_->pool.allocate(desc.size, is_system ? Place::kSystem : Place::kVideo));
-    if (desc.zero) {
-      if (const Status zeroed = zero(allocation); !zeroed) {
-        allocation.reset();
-        return tl::unexpected(zeroed.error());
-      }
-    }
-  }
-  std::byte* host = allocation.host();
-  return std::make_unique<NvBuffer>(desc, gpu_, std::move(allocation), host);
-}
-
-Status NvDevice::zero(const Allocation& allocation) {
-  if (allocation.host() != nullptr) {
-    std::memset(allocation.host(), 0, allocation.size());
-    return {};
-  }
-  return copies_->fill(allocation.va(), align_up(allocation.size(), 4), 0);
-}
-
-Result<std::unique_ptr<hal::Buffer>> NvDevice::wrap(const hal::BufferDesc& desc) {
-  if (desc.external_kind != hal::ExternalKind::kHostPointer)
-    return fail(Code::kUnsupported, "DEV=NV wraps host pointers only");
-  const std::lock_guard lock(gpu_->mutex);
-  Allocation allocation = BM_TRY(gpu_->pool.wrap(desc.external, desc.size));
-  return std::make_unique<NvBuffer>(desc, gpu_, std::move(allocation),
-                                    static_cast<std::byte*>(desc.external));
-}
-
-Result<hal::GpuVa> NvDevice::map(hal::Buffer& peer) {
-  BM_TRY(status());
-  const auto* other = dynamic_cast<const NvBuffer*>(&peer);
-  if (other == nullptr) return map_foreign(peer);
-  if (&other->gpu() == gpu_.get()) return peer.va();
-  const std::scoped_lock locks(gpu_->mutex, other->gpu().mutex);
-  BM_TRY(gpu_->kernel->map_peer(other->memory(), *other->gpu().kernel));
-  return peer.va();
-}
-
-Result<hal::GpuVa> NvDevice::map_foreign(const hal::Buffer& peer) {
-  if (peer.host() == nullptr)
-    return fail(Code::kUnsupported,
-                "DEV=NV reaches other devices' memory only where the host does");
-  const std::lock_guard lock(gpu_->mutex);
-  return hal::GpuVa{BM_TRY(foreign_.map(*gpu_, peer.host(), peer.size()))};
-}
-
 Result<ProgramImage> NvDevice::read_image(const hal::CodeObject& code) const {
-  const uint32_t sm = gpu_->kernel->facts().sm_version;
+  const uint32_t sm = gpu_->driver->facts().sm_version;
   if (takes_ptx_ && !code.image.empty() && code.image.front() != std::byte{0x7f})
     return load_ptx(code.image, code.entry, sm);
   return load_cubin(code.image, code.entry, sm);
 }
 
-Result<std::unique_ptr<hal::Program>> NvDevice::load(const hal::CodeObject& code) {
-  if (code.arch != arch_.name)
-    return fail(Code::kInvalidArgument, "kernel '{}' was made for {}, this device is {}",
-                code.entry, code.arch, arch_.name);
-  BM_TRY(status());
+Result<std::unique_ptr<hal::Program>> NvDevice::load_program(const hal::CodeObject& code) {
   ProgramImage image = BM_TRY(read_image(code));
-  const GpuFacts& facts = gpu_->kernel->facts();
+  const GpuFacts& facts = gpu_->driver->facts();
   LaunchPlan plan = BM_TRY(plan_launch(
       gpu_->chip(),
       {.sm = facts.sm_version, .warps_per_sm = std::max(facts.warps_per_sm, 1u), .form = form_},
@@ -333,13 +207,13 @@ Result<std::unique_ptr<hal::Program>> NvDevice::load(const hal::CodeObject& code
   {
     const std::lock_guard lock(gpu_->mutex);
     BM_TRY(local_memory_.ensure(*gpu_, compute_lane(), plan.shape.local_bytes));
-    memory = BM_TRY(gpu_->pool.allocate(image.bytes().size(), Place::kVideoMapped));
+    memory = BM_TRY(gpu_->pool.allocate(image.bytes().size(), MemoryDomain::kVideoMapped));
     if (const Status relocated = image.relocate(memory.va()); !relocated) {
       memory.reset();
       return tl::unexpected(relocated.error());
     }
     std::memcpy(memory.host(), image.bytes().data(), image.bytes().size());
-    store_fence();
+    hcq::store_fence();
   }
   return std::make_unique<NvProgram>(gpu_, code, std::move(plan), std::move(memory));
 }
@@ -348,27 +222,19 @@ Result<std::unique_ptr<hal::Program>> NvDevice::load(const hal::CodeObject& code
 
 NvProgram::NvProgram(std::shared_ptr<Gpu> gpu, hal::CodeObject code, LaunchPlan plan,
                      Allocation image)
-    : Program(std::move(code)),
-      gpu_(std::move(gpu)),
-      plan_(std::move(plan)),
-      image_(std::move(image)) {
+    : GpuProgram(std::move(gpu), std::move(code), std::move(image)), plan_(std::move(plan)) {
   plan_.shape.program += image_.va();
   for (BankRange& bank : plan_.shape.banks)
     if (bank.bytes != 0) bank.address += image_.va();
-  const std::lock_guard lock(gpu_->mutex);
-  gpu_->programs.push_back(this);
+  enlist();
 }
 
-NvProgram::~NvProgram() {
-  const std::lock_guard lock(gpu_->mutex);
-  std::erase(gpu_->programs, this);
-  image_.reset();
-}
+NvProgram::~NvProgram() { retire(); }
 
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<KernelInterface> kernel,
+Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> driver,
                                                  const DeviceOptions& options) {
   auto device =
-      std::make_unique<NvDevice>(std::make_shared<Gpu>(std::move(kernel), options.slab_bytes));
+      std::make_unique<NvDevice>(std::make_shared<Gpu>(std::move(driver), options.slab_bytes));
   BM_TRY(device->open(options));
   return std::unique_ptr<hal::Device>(std::move(device));
 }

@@ -1,13 +1,13 @@
 #pragma once
-// NVIDIA GPUs: memory, programs, queues and faults over a KernelInterface.
+// NVIDIA GPUs: memory, programs, queues and faults over a DriverInterface.
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "drivers/nv/kernel_interface.h"
-#include "drivers/nv/memory_pool.h"
+#include "drivers/nv/driver_interface.h"
+#include "drivers/hcq/memory_pool.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
 
@@ -20,14 +20,14 @@ Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uin
                                                  std::string_view arch);
 
 struct DeviceOptions {
-  uint64_t slab_bytes = MemoryPool::kSlabBytes;
+  uint64_t slab_bytes = hcq::MemoryPool::kSlabBytes;
   uint32_t ring_entries = 1024;
   uint64_t command_bytes = 4 << 20;
   std::string launch_form = {};  ///< as BM_NV_LAUNCH, which it overrides when not empty
 };
 
 /// A device over any owner of a GPU. Errors: what creating its channels returns.
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<KernelInterface> kernel,
+Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> driver,
                                                  const DeviceOptions& options = {});
 
 }  // namespace bm::nv

@@ -1,28 +1,20 @@
 // What the table of drivers calls: the nvidia kernel driver of this machine.
 
+#include "drivers/hcq/device.h"
 #include "drivers/nv/device.h"
 #include "drivers/nv/rm_ioctl/rm.h"
 #include "runtime/base/env.h"
 
 namespace bm::nv {
-namespace {
-
-/// The only interface so far: "NVK", the vendor's kernel driver by ioctl.
-Status check_interface(std::string_view interface) {
-  if (interface.empty() || interface == "NVK") return {};
-  return fail(Code::kInvalidArgument, "DEV=NV has no interface '{}'", interface);
-}
-
-}  // namespace
 
 Result<uint32_t> count_units(std::string_view interface) {
-  BM_TRY(check_interface(interface));
+  BM_TRY(hcq::check_interface("NV", interface, "NVK"));
   return count_rm(real_system());
 }
 
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch) {
-  BM_TRY(check_interface(interface));
+  BM_TRY(hcq::check_interface("NV", interface, "NVK"));
   auto kernel = BM_TRY(open_rm(
       real_system(),
       {.index = index, .window = settings().nv_window, .version_override = settings().nv_version}));

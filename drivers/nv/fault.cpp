@@ -1,10 +1,8 @@
 #include "drivers/nv/fault.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "drivers/nv/loaded_program.h"
-#include "drivers/nv/mapped.h"
 
 namespace bm::nv {
 namespace {
@@ -97,71 +95,19 @@ ChannelError channel_error(uint32_t code) {
 Error describe_fault(Gpu& gpu, Lane& lane) {
   const uint32_t code = lane.channel().error->code;
   const ChannelError row = channel_error(code);
-  const FaultDetails details = gpu.kernel->fault_details(lane.channel());
+  const FaultDetails details = gpu.driver->fault_details(lane.channel());
   std::string text = fmt::format("channel error {} ({})", code,
                                  row.name.empty() ? "a code this program does not know" : row.name);
   if (!row.hint.empty()) text += fmt::format(": {}", row.hint);
   text += details_text(gpu, details);
-  if (lane.classes().copy != 0) text += gpu.copies.suspects(gpu.pool);
-  text += fmt::format("; last kernels: {}; {}", gpu.launches.text(), lane.state());
+  if (lane.classes().copy != 0) text += gpu.log.suspects(gpu.pool);
+  text += fmt::format("; last kernels: {}; {}", gpu.log.kernels(), lane.state());
   if (!details.kernel_log.empty()) text += fmt::format("; kernel log: {}", details.kernel_log);
   return {row.loses_device ? Code::kDeviceLost : Code::kDeviceFault, std::move(text)};
 }
 
-void LaunchLog::note(std::string_view kernel) {
-  std::array<char, kBytes>& name = names_[next_];
-  const size_t length = std::min(kernel.size(), kBytes - 1);
-  std::memcpy(name.data(), kernel.data(), length);
-  name[length] = '\0';
-  next_ = (next_ + 1) % kNames;
-  is_replay_last_ = false;
-}
-
-void LaunchLog::note(std::shared_ptr<const std::string> names) {
-  replayed_ = std::move(names);
-  is_replay_last_ = true;
-}
-
-std::string LaunchLog::text() const {
-  std::string text;
-  for (size_t i = 0; i < kNames; ++i) {
-    const char* name = names_[(next_ + i) % kNames].data();
-    if (*name != '\0') text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
-  }
-  if (replayed_ && is_replay_last_)
-    text = text.empty() ? *replayed_ : fmt::format("{}, then {}", text, *replayed_);
-  return text.empty() ? "none yet" : text;
-}
-
-std::string CopyLog::suspects(const MemoryPool& pool) const {
-  std::string text;
-  for (size_t i = 0; i < copies_.size(); ++i) {
-    const hal::Copy& copy = copies_[(next_ + i) % copies_.size()];
-    const uint64_t from = hal::raw(copy.src), to = hal::raw(copy.dst);
-    for (const uint64_t side : {from, to}) {
-      const uint64_t gap = pool.first_gap(side, copy.bytes);
-      if (gap == side + copy.bytes) continue;
-      text += fmt::format("; copy of {} bytes from {:#x} to {:#x} touches {:#x} ({})", copy.bytes,
-                          from, to, gap, pool.describe(gap));
-    }
-  }
-  return text;
-}
-
-std::string WaitLog::unmet(const MemoryPool& pool) const {
-  std::string text;
-  for (size_t i = 0; i < waits_.size(); ++i) {
-    const hal::Wait& wait = waits_[(next_ + i) % waits_.size()];
-    std::byte* const word = pool.readable(hal::raw(wait.signal), sizeof(uint64_t));
-    if (word == nullptr || load_semaphore(word) >= wait.value) continue;
-    text += fmt::format("; a queue may wait at {:#x} for value {}, it is {}", hal::raw(wait.signal),
-                        wait.value, load_semaphore(word));
-  }
-  return text;
-}
-
 uint32_t Gpu::sm_count() const {
-  const GpuFacts& facts = kernel->facts();
+  const GpuFacts& facts = driver->facts();
   const uint32_t all = facts.gpcs * facts.tpcs_per_gpc * facts.sms_per_tpc;
   return std::max(facts.enabled_sms != 0 ? facts.enabled_sms : all, 1u);
 }
@@ -177,20 +123,8 @@ Status Gpu::health() {
   return health_locked();
 }
 
-void Gpu::lose(const Error& cause) {
-  {
-    const std::lock_guard lock(given_up_mutex);
-    if (!given_up) given_up = cause;
-  }
-  is_given_up.store(true, std::memory_order_release);
-  has_fault.store(true, std::memory_order_release);
-}
-
 Status Gpu::health_locked() {
-  if (!fault && is_given_up.load(std::memory_order_acquire)) {
-    const std::lock_guard lock(given_up_mutex);
-    fault = given_up;
-  }
+  adopt_loss();
   if (!has_fault.load(std::memory_order_relaxed)) {
     // The earliest record is the cause: a dead group takes its neighbours with it.
     Lane* first = nullptr;

@@ -1,27 +1,27 @@
 #include "drivers/nv/lane.h"
 
 #include <algorithm>
-#include <thread>
 
-#include "drivers/nv/mapped.h"
+#include "drivers/hcq/mapped.h"
 #include "drivers/nv/methods/compute.h"
 #include "drivers/nv/methods/copy.h"
 #include "runtime/base/bits.h"
-#include "runtime/base/env.h"
 
 namespace bm::nv {
 namespace {
 
-using namespace std::chrono_literals;
+using hcq::load_word;
+using hcq::store32;
+using hcq::store64;
+using hcq::store_fence;
+using hcq::store_words;
 
 // A fence is due each time an eighth of the command space was used; larger pieces get memory of
-// their own. Without a fence are at most 1/8 + 2/8 (data and words of one submission); with the
-// next piece and what is skipped at the end of the space that is 5/8, so waiting for marks makes
-// room.
+// their own (hcq::Ring). Without a fence are at most 1/8 + 2/8 (data and words of one submission);
+// with the next piece and what is skipped at the end of the space that is 5/8, so waiting for marks
+// makes room.
 constexpr uint64_t kFenceEvery = 8;
-constexpr uint64_t kLargestPart = 8;
 constexpr size_t kMarks = 2 * kFenceEvery + 2;
-constexpr uint32_t kSpins = 2000;
 
 // The ring: a fence follows each quarter of it, whatever the entries hold. Without one are then at
 // most entries/4 - 1 entries, so waiting for the last fence always makes room for two: the next
@@ -36,15 +36,17 @@ constexpr uint64_t kDone = 0, kTaken = 64, kFenceBytes = 128;
 
 }  // namespace
 
-Lane::Lane(KernelInterface& kernel, MemoryPool& pool, const LaneOptions& options)
-    : kernel_(kernel), pool_(pool), options_(options), marks_(kMarks) {}
+Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options)
+    : Ring(pool, {.bytes = options.command_bytes,
+                  .domain = MemoryDomain::kVideoMapped,
+                  .marks = kMarks,
+                  .is_given_up = options.is_given_up}),
+      gpu_(driver),
+      options_(options) {}
 
-Result<std::unique_ptr<Lane>> Lane::create(KernelInterface& kernel, MemoryPool& pool,
+Result<std::unique_ptr<Lane>> Lane::create(DriverInterface& driver, hcq::MemoryPool& pool,
                                            const LaneOptions& options) {
-  BM_CHECK(is_power_of_two(options.entries) && options.entries >= 4);
-  std::unique_ptr<Lane> lane(new Lane(kernel, pool, options));
-  BM_TRY(lane->open());
-  return lane;
+  return hcq::opened(std::unique_ptr<Lane>(new Lane(driver, pool, options)));
 }
 
 uint64_t Lane::userd_offset() const {
@@ -52,22 +54,19 @@ uint64_t Lane::userd_offset() const {
 }
 
 Status Lane::open() {
-  ring_ = BM_TRY(kernel_.allocate({.size = ring_fences_offset() + kRingFenceSlots * kRingFenceBytes,
-                                   .place = Place::kVideoMapped,
-                                   .is_contiguous = true}));
-  commands_ = BM_TRY(pool_.allocate(options_.command_bytes, Place::kVideoMapped));
-  fence_ = BM_TRY(pool_.allocate(kFenceBytes, Place::kSystem));
-  store64(fence_.host() + kDone, 0);
+  BM_CHECK(is_power_of_two(options_.entries) && options_.entries >= 4);
+  ring_ = BM_TRY(gpu_.allocate({.size = ring_fences_offset() + kRingFenceSlots * kRingFenceBytes,
+                                .domain = MemoryDomain::kVideoMapped,
+                                .is_contiguous = true}));
+  BM_TRY(Ring::open(kFenceBytes, MemoryDomain::kSystem));
   return start();
 }
 
 Status Lane::restart() {
   put_ = taken_ = ring_fence_ = covered_ = interrupted_ = 0;
   is_published_ = true;
-  begin_ = fenced_ = next_;
-  num_marks_ = 0;
-  apart_.clear();
-  has_apart_ = false;
+  fenced_ = next_;
+  forget_space();
   store64(fence_.host() + kDone, fence_value_);
   return start();
 }
@@ -77,13 +76,13 @@ Status Lane::start() {
   for (uint64_t at = 0; at < userd + kUserdBytes; at += 8) store64(ring_->host + at, 0);
   store64(fence_.host() + kTaken, 0);
   store_fence();
-  channel_ = BM_TRY(kernel_.create_channel({.engine = options_.engine,
-                                            .copy_index = options_.copy_index,
-                                            .ring = ring_.get(),
-                                            .ring_offset = 0,
-                                            .entries = options_.entries,
-                                            .userd_offset = userd}));
-  classes_.channel = kernel_.facts().channel_class;
+  channel_ = BM_TRY(gpu_.create_channel({.engine = options_.engine,
+                                         .copy_index = options_.copy_index,
+                                         .ring = ring_.get(),
+                                         .ring_offset = 0,
+                                         .entries = options_.entries,
+                                         .userd_offset = userd}));
+  classes_.channel = gpu_.facts().channel_class;
   (options_.engine == Engine::kCompute ? classes_.compute : classes_.copy) = channel_->engine_class;
   std::vector<uint32_t> words;
   Push push(words, classes_);
@@ -92,7 +91,7 @@ Status Lane::start() {
   std::ranges::copy(words, ring_fence_words_.begin());
   words.clear();
   if (options_.engine == Engine::kCompute) {
-    setup_compute(push, kernel_.shared_window(), kernel_.local_window());
+    setup_compute(push, gpu_.shared_window(), gpu_.local_window());
   } else {
     setup_copy(push);
   }
@@ -100,31 +99,16 @@ Status Lane::start() {
   return {};
 }
 
-/// Polls with the CPU, then yields. TIMEOUT: BM_WAIT_TIMEOUT_MS, the bound of every wait for a
-/// device; a healthy ring moves within microseconds of the work before it.
-Status Lane::wait_until(const std::function<bool()>& is_done, const char* what) const {
-  const auto limit = std::chrono::milliseconds(settings().wait_timeout_ms);
-  const auto start = std::chrono::steady_clock::now();
-  for (uint32_t polls = 0;; ++polls) {
-    if (is_done()) return {};
-    if (options_.is_given_up != nullptr && options_.is_given_up->load(std::memory_order_acquire))
-      return fail(Code::kDeviceFault, "the GPU was given up while {}", what);
-    if (has_error()) return fail(Code::kDeviceFault, "the channel died while {}", what);
-    if (polls < kSpins) {
-      relax();
-      continue;
-    }
-    if (std::chrono::steady_clock::now() - start >= limit)
-      return fail(Code::kTimeout, "no progress for {} ms while {} ({})", limit.count(), what,
-                  state());
-    std::this_thread::sleep_for(20us);
-  }
+uint64_t Lane::passed() const { return load_word(fence_.host() + kDone); }
+
+const char* Lane::failure(bool /*may_ask*/) const {
+  return has_error() ? "the channel died" : nullptr;
 }
 
 bool Lane::has_room() {
   const auto fits = [this] { return put_ + 2 - taken_ < options_.entries; };
   if (fits()) return true;
-  taken_ = load_semaphore(fence_.host() + kTaken);
+  taken_ = load_word(fence_.host() + kTaken);
   return fits();
 }
 
@@ -164,47 +148,7 @@ void Lane::ring_doorbell() {
   store_fence();
   store32(ring_->host + userd_offset() + kUserdPut, static_cast<uint32_t>(put_ % options_.entries));
   store_fence();
-  *kernel_.doorbell() = channel_->token;
-}
-
-void Lane::collect() {
-  const uint64_t passed = load_semaphore(fence_.host() + kDone);
-  while (num_marks_ > 0 && marks_[first_mark_].fence <= passed) {
-    begin_ = marks_[first_mark_].position;
-    first_mark_ = (first_mark_ + 1) % kMarks;
-    --num_marks_;
-  }
-  std::erase_if(apart_, [&](const Apart& apart) { return apart.fence <= passed; });
-}
-
-Result<CommandSpace> Lane::reserve(uint64_t bytes) {
-  bytes = align_up(bytes, MemoryPool::kAlignment);
-  const uint64_t size = options_.command_bytes;
-  if (bytes > size / kLargestPart) return reserve_apart(bytes);
-  const uint64_t left = size - next_ % size;
-  const uint64_t skipped = left < bytes ? left : 0;
-  if (!fits(skipped + bytes)) collect();
-  if (!fits(skipped + bytes)) {
-    BM_TRY(wait_until(
-        [&] {
-          collect();
-          return fits(skipped + bytes);
-        },
-        "all command space is in use"));
-  }
-  next_ += skipped;
-  const uint64_t at = next_ % size;
-  next_ += bytes;
-  return CommandSpace{commands_.va() + at, commands_.host() + at};
-}
-
-Result<CommandSpace> Lane::reserve_apart(uint64_t bytes) {
-  collect();
-  Allocation memory = BM_TRY(pool_.allocate(bytes, Place::kVideoMapped));
-  const CommandSpace space{memory.va(), memory.host()};
-  apart_.push_back({std::move(memory), fence_value_ + 1});
-  has_apart_ = true;
-  return space;
+  *gpu_.doorbell() = channel_->token;
 }
 
 uint64_t Lane::add_fence(Push& push) {
@@ -214,11 +158,10 @@ uint64_t Lane::add_fence(Push& push) {
 
 void Lane::finish(Push& push) {
   const bool is_due = next_ - fenced_ >= options_.command_bytes / kFenceEvery;
-  if ((!is_due && !has_apart_) || num_marks_ == kMarks) return;
-  has_apart_ = false;
-  const uint64_t fence = add_fence(push);
+  if ((!is_due && !has_oversized_) || is_marks_full()) return;
+  has_oversized_ = false;
   // The words that hold this very fence are reserved after it and belong to the next mark.
-  marks_[(first_mark_ + num_marks_++) % kMarks] = {next_, fence};
+  mark(add_fence(push));
   fenced_ = next_;
 }
 
@@ -226,7 +169,7 @@ Result<uint64_t> Lane::submit(std::span<const uint32_t> words) {
   scratch_.assign(words.begin(), words.end());
   Push push(scratch_, classes_);
   const uint64_t fence = add_fence(push);
-  const CommandSpace space = BM_TRY(reserve(scratch_.size() * sizeof(uint32_t)));
+  const hcq::CommandSpace space = BM_TRY(reserve(scratch_.size() * sizeof(uint32_t)));
   BM_TRY(make_room());
   store_words(space.host, scratch_);
   enqueue(space.va, static_cast<uint32_t>(scratch_.size()));
@@ -235,9 +178,7 @@ Result<uint64_t> Lane::submit(std::span<const uint32_t> words) {
   return fence;
 }
 
-bool Lane::has_passed(uint64_t fence) const {
-  return load_semaphore(fence_.host() + kDone) >= fence;
-}
+bool Lane::has_passed(uint64_t fence) const { return passed() >= fence; }
 
 Status Lane::drain() {
   const uint64_t fence = BM_TRY(submit({}));
@@ -258,7 +199,7 @@ Status Lane::request_interrupt() {
 }
 
 bool Lane::is_all_taken() const {
-  return channel_ == nullptr || has_error() || load_semaphore(fence_.host() + kTaken) == put_;
+  return channel_ == nullptr || has_error() || load_word(fence_.host() + kTaken) == put_;
 }
 
 void Lane::begin_probe() {
@@ -270,8 +211,7 @@ void Lane::begin_probe() {
 std::string Lane::state() const {
   return fmt::format("{} ring: {} entries put, {} or more taken, of {}; fence {} of {}",
                      options_.engine == Engine::kCompute ? "compute" : "copy", put_,
-                     load_semaphore(fence_.host() + kTaken), options_.entries,
-                     load_semaphore(fence_.host() + kDone), fence_value_);
+                     load_word(fence_.host() + kTaken), options_.entries, passed(), fence_value_);
 }
 
 }  // namespace bm::nv

@@ -1,21 +1,20 @@
 #pragma once
-// One hardware channel as a stream of push buffers: ring and command space that are reused only
-// after a semaphore release says that the GPU has passed them, and the doorbell.
+// One hardware channel as a stream of push buffers: a ring that is reused only after a semaphore
+// release says that the GPU has passed its entries, and the doorbell.
 //
 // The ring's own read pointer is never read: from Blackwell on a channel has none (clc96f.h,
 // Nvc96fControl), before it may lag or be switched off (open-gpu-doc, dev_ram.ref, RAMUSERD).
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "drivers/nv/kernel_interface.h"
-#include "drivers/nv/memory_pool.h"
+#include "drivers/hcq/ring.h"
+#include "drivers/nv/driver_interface.h"
 #include "drivers/nv/methods/push.h"
 #include "runtime/base/result.h"
 
@@ -32,25 +31,18 @@ struct LaneOptions {
 /// Words of a fence that follows the ring itself, see Lane::enqueue().
 inline constexpr size_t kRingFenceWords = 6;
 
-/// Where one submission's words or data lie until the lane's fence passes them.
-struct CommandSpace {
-  uint64_t va = 0;
-  std::byte* host = nullptr;  ///< write-combined: only write, in order
-};
-
 /// Thread: callers serialise.
-class Lane {
+class Lane final : public hcq::Ring {
  public:
-  static Result<std::unique_ptr<Lane>> create(KernelInterface& kernel, MemoryPool& pool,
+  static Result<std::unique_ptr<Lane>> create(DriverInterface& driver, hcq::MemoryPool& pool,
                                               const LaneOptions& options);
+
+  /// Once, by create().
+  Status open();
 
   const ChannelClasses& classes() const { return classes_; }
   Channel& channel() { return *channel_; }
 
-  /// `bytes` of command space, 256-byte aligned, valid until finish() of this submission has passed
-  /// on the GPU. Waits, bounded, for the GPU when all is in use.
-  /// Errors: what the wait returns; kOutOfMemory.
-  Result<CommandSpace> reserve(uint64_t bytes);
   /// To be called once per submission after its last word: adds a fence when one is due.
   void finish(Push& push);
   /// Waits, bounded, until the ring has room for one entry and the fence that may follow it.
@@ -84,28 +76,21 @@ class Lane {
   bool is_all_taken() const;
   /// "compute ring: 5 entries put, 3 or more taken, of 1024; fence 2 of 4", for messages about
   /// hangs.
-  std::string state() const;
+  std::string state() const override;
 
  private:
-  struct Mark {
-    uint64_t position, fence;
-  };
-  Lane(KernelInterface& kernel, MemoryPool& pool, const LaneOptions& options);
-  Status open();
+  Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options);
   Status start();
   uint64_t userd_offset() const;
-  Status wait_until(const std::function<bool()>& is_done, const char* what) const;
+  uint64_t passed() const override;
+  const char* failure(bool may_ask) const override;
   bool has_room();
   uint64_t ring_fences_offset() const { return userd_offset() + kUserdBytes; }
   void put_entry(uint64_t va, uint32_t words);
   void put_ring_fence();
-  void collect();
-  bool fits(uint64_t bytes) const { return next_ + bytes - begin_ <= options_.command_bytes; }
   uint64_t add_fence(Push& push);
-  Result<CommandSpace> reserve_apart(uint64_t bytes);
 
-  KernelInterface& kernel_;
-  MemoryPool& pool_;
+  DriverInterface& gpu_;
   const LaneOptions options_;
   ChannelClasses classes_;
 
@@ -120,20 +105,7 @@ class Lane {
   std::array<uint32_t, kRingFenceWords> ring_fence_words_{};
   bool is_published_ = true;
 
-  // Command space: positions only grow, the place is position modulo size.
-  Allocation commands_;
-  uint64_t begin_ = 0, next_ = 0, fenced_ = 0;
-  std::vector<Mark> marks_;  ///< circular
-  size_t first_mark_ = 0, num_marks_ = 0;
-  struct Apart {
-    Allocation memory;
-    uint64_t fence;
-  };
-  std::vector<Apart> apart_;  ///< submissions too large for the ring
-  bool has_apart_ = false;    ///< the submission being built has one
-
-  Allocation fence_;  ///< two words in system memory: of work that is done, of entries taken
-  uint64_t fence_value_ = 0;
+  uint64_t fenced_ = 0;       ///< next_ when the last fence was due
   uint64_t interrupted_ = 0;  ///< put_ behind the last interrupt
   std::vector<uint32_t> scratch_;
 };

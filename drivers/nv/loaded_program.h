@@ -4,8 +4,8 @@
 #include <memory>
 #include <string_view>
 
+#include "drivers/hcq/gpu.h"
 #include "drivers/nv/chips.h"
-#include "drivers/nv/memory_pool.h"
 #include "drivers/nv/methods/qmd.h"
 #include "drivers/nv/program.h"
 #include "runtime/hal/program.h"
@@ -53,21 +53,14 @@ Result<LaunchPlan> plan_launch(const ChipRow& chip, const SmLimits& limits,
 Status check_grid(const hal::CodeObject& code, const hal::Dim3& grid);
 inline constexpr uint32_t kLargestGridX = 0x7fffffff, kLargestGridYZ = 0xffff;
 
-class NvProgram final : public hal::Program {
+class NvProgram final : public hcq::GpuProgram<NvProgram, Gpu> {
  public:
-  NvProgram(std::shared_ptr<Gpu> gpu, hal::CodeObject code, LaunchPlan plan, Allocation image);
+  NvProgram(std::shared_ptr<Gpu> gpu, hal::CodeObject code, LaunchPlan plan, hcq::Allocation image);
   ~NvProgram() override;
-
   const LaunchPlan& plan() const { return plan_; }
-  const Gpu* gpu() const { return gpu_.get(); }
-  bool holds(uint64_t address) const {
-    return address >= image_.va() && address - image_.va() < image_.size();
-  }
 
  private:
-  std::shared_ptr<Gpu> gpu_;
   LaunchPlan plan_;
-  Allocation image_;
 };
 
 }  // namespace bm::nv

@@ -23,15 +23,16 @@ LocalMemorySize local_memory_size(const GpuFacts& facts, uint64_t per_thread) {
 Status LocalMemory::ensure(Gpu& gpu, Lane& compute, uint32_t per_thread) {
   if (per_thread <= per_thread_) return {};
   std::erase_if(retired_, [&](const Retired& r) { return compute.has_passed(r.fence); });
-  const GpuFacts& facts = gpu.kernel->facts();
+  const GpuFacts& facts = gpu.driver->facts();
   // Half as much again, so that a series of growing kernels does not move the buffer every time.
   uint64_t wanted =
       align_up(std::max<uint64_t>(per_thread, uint64_t{per_thread_} * 3 / 2), kThreadUnit);
   auto memory =
-      gpu.pool.allocate(local_memory_size(facts, wanted).total, Place::kVideo, kBufferUnit);
+      gpu.pool.allocate(local_memory_size(facts, wanted).total, MemoryDomain::kVideo, kBufferUnit);
   if (!memory && wanted > per_thread) {
     wanted = per_thread;
-    memory = gpu.pool.allocate(local_memory_size(facts, wanted).total, Place::kVideo, kBufferUnit);
+    memory = gpu.pool.allocate(local_memory_size(facts, wanted).total, MemoryDomain::kVideo,
+                               kBufferUnit);
   }
   if (!memory)
     return fail(memory.error().code,
@@ -52,7 +53,7 @@ Result<uint64_t> LocalMemory::announce(Gpu& gpu, Lane& compute, const Allocation
   wait_for_idle(push);
   set_local_memory(push,
                    {.address = memory.va(),
-                    .bytes_per_tpc = local_memory_size(gpu.kernel->facts(), per_thread).per_tpc,
+                    .bytes_per_tpc = local_memory_size(gpu.driver->facts(), per_thread).per_tpc,
                     .max_sms = gpu.chip().sm_count_bits});
   return compute.submit(words);
 }

@@ -1,87 +1,39 @@
 #include "drivers/nv/queue.h"
 
-#include <algorithm>
-
-#include "drivers/nv/mapped.h"
 #include "drivers/nv/methods/copy.h"
 #include "runtime/base/bits.h"
 
 namespace bm::nv {
 namespace {
 
-// Each in a cache line of its own: two channels poll them.
-constexpr uint64_t kToCopies = 0, kToCompute = 64, kFlushed = 128, kSemaphoreBytes = 192;
-
-/// What of each command will change, for the encoder.
-Result<std::vector<uint8_t>> patched_bits(std::span<const hal::Command> commands,
-                                          std::span<const hal::Patch> patches) {
-  using hal::PatchField;
-  std::vector<uint8_t> bits(commands.size());
-  for (const hal::Patch& patch : patches) {
-    if (patch.command >= commands.size())
-      return fail(Code::kInvalidArgument, "patch of command {} of {}", patch.command,
-                  commands.size());
-    switch (patch.field) {
-      case PatchField::kGridX:
-      case PatchField::kGridY:
-      case PatchField::kGridZ: bits[patch.command] |= kPatchedGrid; break;
-      case PatchField::kSignalAddress: bits[patch.command] |= kPatchedAddress; break;
-      case PatchField::kCopyDst:
-      case PatchField::kCopySrc:
-      case PatchField::kCopyBytes: bits[patch.command] |= kPatchedCopy; break;
-      case PatchField::kKernarg:
-      case PatchField::kSignalValue: break;
-    }
-  }
-  return bits;
-}
+constexpr uint64_t kFlushed = 128, kSemaphoreBytes = 192;
 
 }  // namespace
 
 NvQueue::NvQueue(std::shared_ptr<Gpu> gpu, Lane* compute, Lane* copies)
-    : gpu_(std::move(gpu)), lanes_{compute, copies} {
-  base_.gpu = gpu_.get();
+    : QueueBase(std::move(gpu), compute, copies) {
   for (size_t lane = 0; lane < kLanes; ++lane)
     if (lanes_[lane] != nullptr) base_.classes[lane] = lanes_[lane]->classes();
-  base_.has_compute = compute != nullptr;
-  base_.shared_window = gpu_->kernel->shared_window();
-  base_.local_window = gpu_->kernel->local_window();
+  base_.shared_window = gpu_->driver->shared_window();
+  base_.local_window = gpu_->driver->local_window();
   base_.sm_count = gpu_->sm_count();
-  base_.arguments = [pool = &gpu_->pool](uint64_t va, uint64_t bytes) {
-    return reinterpret_cast<const uint64_t*>(pool->readable(va, bytes));
-  };
 }
 
 Result<std::unique_ptr<NvQueue>> NvQueue::create(std::shared_ptr<Gpu> gpu, Lane* compute,
                                                  Lane* copies) {
   std::unique_ptr<NvQueue> queue(new NvQueue(std::move(gpu), compute, copies));
-  queue->semaphores_ = BM_TRY(queue->gpu_->pool.allocate(kSemaphoreBytes, Place::kSystem));
-  for (uint64_t at = 0; at < kSemaphoreBytes; at += 8) store64(queue->semaphores_.host() + at, 0);
-  queue->base_.to_copies = queue->semaphores_.va() + kToCopies;
-  queue->base_.to_compute = queue->semaphores_.va() + kToCompute;
-  queue->base_.flushed = queue->semaphores_.va() + kFlushed;
+  BM_TRY(queue->open(MemoryDomain::kSystem, kSemaphoreBytes));
+  queue->base_.flushed = queue->words_.va() + kFlushed;
   return queue;
 }
 
-NvQueue::~NvQueue() {
-  const std::lock_guard lock(gpu_->mutex);
-  semaphores_.reset();
-}
-
-uint32_t NvQueue::words_to_skip() const {
-  const bool is_caught_up = load_semaphore(semaphores_.host() + kToCompute) >= handovers_;
-  return is_caught_up ? kHandoverWords : 0;
-}
-
-ScriptContext NvQueue::context(uint64_t data_va, uint64_t handovers) const {
+ScriptContext NvQueue::recording_context() const {
   ScriptContext context = base_;
-  context.data_va = data_va;
-  context.handovers = handovers;
+  context.handovers = context.data_va = 0;
   return context;
 }
 
-Status NvQueue::submit(std::span<const hal::Command> commands) {
-  const std::lock_guard lock(gpu_->mutex);
+Status NvQueue::submit_locked(std::span<const hal::Command> commands) {
   BM_TRY(gpu_->health_locked());
   Lane& main = lanes_[kComputeLane] != nullptr ? *lanes_[kComputeLane] : *lanes_[kCopyLane];
   const uint64_t bytes = BM_TRY(data_bytes(commands, base_));
@@ -93,10 +45,7 @@ Status NvQueue::submit(std::span<const hal::Command> commands) {
   BM_TRY(encode(commands, {}, base_, script_));
   BM_CHECK(script_.data.size() * 4 <= bytes);
   BM_TRY(submit_script(data));
-  for (const hal::Command& command : commands) {
-    if (const auto* copy = std::get_if<hal::Copy>(&command)) gpu_->copies.note(*copy);
-    if (const auto* wait = std::get_if<hal::Wait>(&command)) gpu_->waits.note(*wait);
-  }
+  note(commands);
   return {};
 }
 
@@ -114,68 +63,36 @@ Status NvQueue::submit_script(const CommandSpace& data) {
     spaces[lane] = BM_TRY(lanes_[lane]->reserve(words.size() * 4));
     BM_TRY(lanes_[lane]->make_room());
   }
-  store_words(data.host, script_.data);
+  hcq::store_words(data.host, script_.data);
   for (size_t lane = 0; lane < kLanes; ++lane) {
     const std::vector<uint32_t>& words = script_.words[lane];
     if (words.empty()) continue;
-    store_words(spaces[lane].host, words);
+    hcq::store_words(spaces[lane].host, words);
     lanes_[lane]->enqueue(spaces[lane].va, static_cast<uint32_t>(words.size()));
   }
   handovers_ += script_.handovers;
-  for (const LaunchPart& part : script_.launches) gpu_->launches.note(part.program->code().entry);
   for (Lane* lane : lanes_)
     if (lane != nullptr) lane->ring_doorbell();
   return {};
 }
 
-Result<std::unique_ptr<hal::Recording>> NvQueue::record(std::span<const hal::Command> commands,
-                                                        std::span<const hal::Patch> patches) {
-  const std::vector<uint8_t> patched = BM_TRY(patched_bits(commands, patches));
-  Script script;
-  Allocation memory;
-  {
-    const std::lock_guard lock(gpu_->mutex);
-    BM_TRY(gpu_->health_locked());
-    // Once to learn the size, once with the address.
-    ScriptContext where = context(0, 0);
-    where.waits_for_copies = where.has_compute;
-    BM_TRY(encode(commands, patched, where, script));
-    const uint64_t bytes = std::max(NvRecording::bytes_for(script), MemoryPool::kAlignment);
-    memory = BM_TRY(gpu_->pool.allocate(bytes, Place::kVideoMapped));
-    where.data_va = memory.va();
-    const Status again = encode(commands, patched, where, script);
-    BM_CHECK(again.has_value());
-  }
-  auto recording =
-      BM_TRY(NvRecording::build(gpu_, std::move(memory), std::move(script), patches, lanes_));
-  return std::unique_ptr<hal::Recording>(std::move(recording));
-}
-
-Status NvQueue::replay(hal::Recording& recording, std::span<const uint64_t> values) {
-  auto* mine = dynamic_cast<NvRecording*>(&recording);
-  if (mine == nullptr || mine->gpu() != gpu_.get())
-    return fail(Code::kInvalidArgument, "a recording of another device");
-  const std::lock_guard lock(gpu_->mutex);
+Status NvQueue::replay_locked(NvRecording& recording, std::span<const uint64_t> values) {
   BM_TRY(gpu_->health_locked());
   for (size_t lane = 0; lane < kLanes; ++lane)
-    if (mine->lane_words(lane) != 0) BM_TRY(lanes_[lane]->make_room());
-  BM_TRY(mine->patch(values, handovers_));
+    if (recording.lane_words(lane) != 0) BM_TRY(lanes_[lane]->make_room());
+  BM_TRY(recording.patch(values, handovers_));
   for (size_t lane = 0; lane < kLanes; ++lane) {
     const uint32_t skip = lane == kComputeLane ? words_to_skip() : 0;
-    if (mine->lane_words(lane) <= skip) continue;
-    lanes_[lane]->enqueue(mine->lane_va(lane) + uint64_t{skip} * 4, mine->lane_words(lane) - skip);
+    if (recording.lane_words(lane) <= skip) continue;
+    lanes_[lane]->enqueue(recording.lane_va(lane) + uint64_t{skip} * 4,
+                          recording.lane_words(lane) - skip);
   }
-  handovers_ += mine->handovers();
-  mine->mark_used();
-  gpu_->launches.note(mine->names());
+  handovers_ += recording.handovers();
+  recording.mark_used();
+  gpu_->log.note_replay(recording.names());
   for (Lane* lane : lanes_)
     if (lane != nullptr) lane->ring_doorbell();
   return {};
-}
-
-void NvQueue::restart() {
-  store64(semaphores_.host() + kToCopies, handovers_);
-  store64(semaphores_.host() + kToCompute, handovers_);
 }
 
 Status NvQueue::fill(uint64_t va, uint64_t bytes, uint32_t word) {

@@ -13,6 +13,8 @@ namespace bm::nv {
 namespace {
 
 using hal::raw;
+using hcq::check_word;
+using enum hcq::PatchedBits;
 
 constexpr uint64_t kStampBytes = 16;
 constexpr uint32_t kNoLaunch = UINT32_MAX;
@@ -20,12 +22,7 @@ constexpr uint32_t kNoLaunch = UINT32_MAX;
 constexpr uint32_t kMostInlineWords = 4096;
 
 Result<const NvProgram*> own_program(const hal::Dispatch& dispatch, const ScriptContext& context) {
-  // The one checked downcast: programs of other devices have no image here.
-  const auto* program = dynamic_cast<const NvProgram*>(dispatch.program);
-  if (program == nullptr || program->gpu() != context.gpu)
-    return fail(Code::kInvalidArgument, "Dispatch of kernel '{}', which this device did not load",
-                dispatch.program == nullptr ? "" : dispatch.program->code().entry);
-  return program;
+  return hcq::own_program<NvProgram>(dispatch, context.gpu);
 }
 
 uint64_t launch_bytes(const LaunchPlan& plan) {
@@ -33,15 +30,13 @@ uint64_t launch_bytes(const LaunchPlan& plan) {
          align_up(uint64_t{qmd_format(plan.version).dwords} * 4, kQmdAlignment);
 }
 
-class Encoder {
+class Encoder : hcq::EncoderBase<Script> {
  public:
   Encoder(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
-      : patched_(patched),
+      : EncoderBase(patched, context, script),
         context_(context),
-        script_(script),
         pushes_{Push(script.words[0], context.classes[0]),
-                Push(script.words[1], context.classes[1])},
-        lane_(context.has_compute ? kComputeLane : kCopyLane) {}
+                Push(script.words[1], context.classes[1])} {}
 
   Status run(std::span<const hal::Command> commands) {
     if (context_.waits_for_copies)
@@ -62,11 +57,6 @@ class Encoder {
   }
 
  private:
-  Spot& spot() { return script_.spots.back(); }
-  uint32_t command() const { return static_cast<uint32_t>(script_.spots.size() - 1); }
-  bool is_patched(uint8_t bit) const {
-    return !patched_.empty() && (patched_[command()] & bit) != 0;
-  }
   Push& push() { return pushes_[lane_]; }
 
   Status encode(const hal::Wait& c) {
@@ -118,22 +108,12 @@ class Encoder {
     end_chain();
     needs_idle_ = has_inline_ = false;
   }
-  uint32_t take_data(uint64_t bytes) {
-    const auto at = static_cast<uint32_t>(script_.data.size());
-    script_.data.resize(at + align_up(bytes, kQmdAlignment) / 4);
-    return at;
-  }
-  uint64_t data_va(uint32_t dword) const { return context_.data_va + uint64_t{dword} * 4; }
-
   struct Stamp {
     uint64_t dst, source;
     uint32_t command;
   };
-  std::span<const uint8_t> patched_;
   const ScriptContext& context_;
-  Script& script_;
   std::array<Push, kLanes> pushes_;
-  size_t lane_;
   bool needs_idle_ = true;   ///< grids may run that no method has waited for
   bool has_inline_ = false;  ///< the same of inline data
   struct OpenInline {        ///< the inline write that ends the compute lane's words
@@ -143,7 +123,6 @@ class Encoder {
   } inline_;
   bool is_dirty_ = false;      ///< copies that no flush has made visible
   uint32_t last_ = kNoLaunch;  ///< launch the next one may be linked to
-  uint64_t ordinal_ = 0;
   std::vector<Stamp> stamps_;  ///< taken on the compute lane, still to be written
 };
 
@@ -289,10 +268,7 @@ Status Encoder::encode(const hal::Copy& c) {
     at += bytes;
   } while (at < c.bytes);
   is_dirty_ = true;
-  spot() = {.kind = Spot::Kind::kCopy,
-            .lane = kCopyLane,
-            .first = first,
-            .count = static_cast<uint32_t>(script_.copies.size()) - first};
+  note_copy(first);
   return {};
 }
 
@@ -300,8 +276,7 @@ Status Encoder::encode(const hal::Dispatch& c) {
   const NvProgram* program = BM_TRY(own_program(c, context_));
   if (!context_.has_compute)
     return fail(Code::kUnsupported, "kernel '{}' on a copy queue", program->code().entry);
-  const bool is_empty = c.grid.x == 0 || c.grid.y == 0 || c.grid.z == 0;
-  if (is_empty && !is_patched(kPatchedGrid)) return {};
+  if (hcq::is_empty(c.grid) && !is_patched(kPatchedGrid)) return {};
   BM_TRY(check_grid(program->code(), c.grid));
   to_lane(kComputeLane);
   LaunchPart part;
@@ -352,12 +327,7 @@ Status Encoder::fill_launch(const hal::Dispatch& c, const NvProgram& program, La
 Status Encoder::copy_arguments(const hal::Dispatch& c, const NvProgram& program, std::byte* to) {
   const uint64_t bytes = uint64_t{program.code().num_buffers + program.code().num_vars} * 8;
   if (bytes == 0) return {};
-  const bool is_aligned = raw(c.kernarg) % sizeof(uint64_t) == 0;
-  const uint64_t* words = is_aligned ? context_.arguments(raw(c.kernarg), bytes) : nullptr;
-  if (words == nullptr)
-    return fail(Code::kInvalidArgument,
-                "kernel '{}': no argument block of {} bytes at {:#x} that the CPU can read",
-                program.code().entry, bytes, raw(c.kernarg));
+  const std::byte* words = BM_TRY(hcq::argument_block(c, bytes, context_));
   std::memcpy(to, words, bytes);
   return {};
 }
@@ -378,8 +348,8 @@ void Encoder::start(LaunchPart& part) {
   if (needs_idle_ || has_inline_) wait_for_idle(push());
   invalidate_caches(push());
   part.header = launch(push(), plan.method, plan.action, data_va(part.qmd));
-  const bool is_empty = part.grid.x == 0 || part.grid.y == 0 || part.grid.z == 0;
-  if (is_empty) script_.words[kComputeLane][part.header] = kComputeNoOperationHeader;
+  if (hcq::is_empty(part.grid))
+    script_.words[kComputeLane][part.header] = kComputeNoOperationHeader;
 }
 
 void Encoder::to_lane(size_t lane) {
@@ -411,23 +381,6 @@ void Encoder::flush() {
 }
 
 }  // namespace
-
-Status check_word(uint64_t address, const char* command) {
-  if (address != 0 && address % sizeof(uint64_t) == 0) return {};
-  return fail(Code::kInvalidArgument, "{} at {:#x}: no address of 8 aligned bytes", command,
-              address);
-}
-
-void Script::clear() {
-  for (std::vector<uint32_t>& lane : words) lane.clear();
-  data.clear();
-  launches.clear();
-  spots.clear();
-  copies.clear();
-  handover_spots.clear();
-  handovers = 0;
-  ends_on_copies = false;
-}
 
 Result<uint64_t> data_bytes(std::span<const hal::Command> commands, const ScriptContext& context) {
   uint64_t bytes = 0;

@@ -1,39 +1,30 @@
 #pragma once
-// Commands as push buffers: a pure function of chip, addresses and commands.
-//
-// A compute queue has two lanes, because its channel moves no memory: copies go to a copy channel
-// and two semaphores keep the order. A copy queue has the second lane only.
+// Commands as push buffers: a pure function of chip, addresses and commands. A compute channel
+// moves no memory, so copies go to a copy channel, and two semaphores keep the order
+// (hcq/script.h).
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
+#include "drivers/hcq/script.h"
 #include "drivers/nv/loaded_program.h"
 #include "drivers/nv/methods/push.h"
 #include "runtime/hal/command.h"
 
 namespace bm::nv {
 
-inline constexpr size_t kComputeLane = 0, kCopyLane = 1, kLanes = 2;
-inline constexpr size_t kNoLane = kLanes;
+using hcq::kComputeLane;
+using hcq::kCopyLane;
+using hcq::kLanes;
 
-/// Addresses and facts that encoding needs.
-struct ScriptContext {
+struct ScriptContext : hcq::ScriptContext {
   const Gpu* gpu = nullptr;  ///< programs of other devices are refused
   std::array<ChannelClasses, kLanes> classes;
-  bool has_compute = true;
   uint64_t shared_window = 0, local_window = 0;
   uint32_t sm_count = 0;
-  uint64_t to_copies = 0;         ///< semaphore: the compute lane hands over
-  uint64_t to_compute = 0;        ///< semaphore: the copy lane hands back
-  uint64_t flushed = 0;           ///< 16 bytes that a flush of the copy lane may overwrite
-  uint64_t handovers = 0;         ///< last value of either semaphore
-  bool waits_for_copies = false;  ///< the compute lane begins by waiting for `handovers`
-  uint64_t data_va = 0;           ///< where Script::data will lie; multiple of 256
-  /// The CPU's view of an argument block, or nullptr.
-  std::function<const uint64_t*(uint64_t va, uint64_t bytes)> arguments;
+  uint64_t flushed = 0;  ///< 16 bytes that a flush of the copy lane may overwrite
 };
 
 /// One launch: where its parts lie in Script::data, in dwords.
@@ -68,28 +59,13 @@ struct HandoverSpot {
   uint64_t ordinal = 0;
 };
 
-struct Script {
-  std::array<std::vector<uint32_t>, kLanes> words;
-  std::vector<uint32_t> data;  ///< constant banks, descriptors, timestamps
-  std::vector<LaunchPart> launches;
-  std::vector<Spot> spots;  ///< one per command
-  std::vector<CopyPart> copies;
-  std::vector<HandoverSpot> handover_spots;
-  uint64_t handovers = 0;       ///< made by this script
-  bool ends_on_copies = false;  ///< the compute lane must wait before later work
-  void clear();
-};
+/// Data: constant banks, descriptors, timestamps.
+using Script = hcq::Script<LaunchPart, Spot, CopyPart, HandoverSpot>;
 
 /// Bytes of Script::data for these commands. Errors: kInvalidArgument for programs of others.
 Result<uint64_t> data_bytes(std::span<const hal::Command> commands, const ScriptContext& context);
 
-/// Errors: kInvalidArgument unless `address` may be that of a signal.
-Status check_word(uint64_t address, const char* command);
-
-/// How a command may be patched later, which forbids some shapes.
-enum PatchedBits : uint8_t { kPatchedGrid = 1, kPatchedAddress = 2, kPatchedCopy = 4 };
-
-/// Replaces `script`. `patched`: PatchedBits per command, or empty.
+/// Replaces `script`. `patched`: hcq::PatchedBits per command, or empty.
 /// Errors: kInvalidArgument (grid, alignment, argument block), kUnsupported (kernel on a copy
 /// queue).
 Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,

@@ -32,7 +32,7 @@ constexpr std::array kMachines = {Machine{"AMD_gfx1030_PM4", "gfx1030", amd::Pac
 struct Running {
   std::unique_ptr<sim::amd::FakeKfd> system;
   /// The kernel driver takes one event page from a process and keeps it until the process ends.
-  std::unique_ptr<amd::KernelInterface> first;
+  std::unique_ptr<amd::DriverInterface> first;
 };
 sim::amd::FakeKfd& machine(size_t index) {
   static std::array<Running, kMachines.size()> machines;

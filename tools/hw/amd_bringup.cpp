@@ -24,8 +24,8 @@
 #include "drivers/amd/kfd/gpu.h"
 #include "drivers/amd/kfd/topology.h"
 #include "drivers/amd/lane.h"
-#include "drivers/amd/mapped.h"
-#include "drivers/amd/memory_pool.h"
+#include "drivers/hcq/mapped.h"
+#include "drivers/hcq/memory_pool.h"
 #include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/sdma/packets.h"
 #include "drivers/transport/system.h"
@@ -36,6 +36,9 @@ namespace {
 
 using namespace bm;
 using namespace bm::amd;
+using hcq::Allocation;
+using hcq::CommandSpace;
+using hcq::MemoryPool;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kUsage =
@@ -94,7 +97,7 @@ class BringUp {
   std::vector<Row> rows_;
   std::vector<kfd::Node> all_;
   std::shared_ptr<kfd::Session> session_;
-  std::unique_ptr<KernelInterface> kernel_;
+  std::unique_ptr<DriverInterface> kernel_;
   std::optional<MemoryPool> pool_;
   Allocation near_, video_;
   std::unique_ptr<Lane> compute_, copies_;
@@ -162,8 +165,8 @@ Result<std::string> BringUp::apertures() {
 
 Result<std::string> BringUp::memory() {
   pool_.emplace(*kernel_);
-  near_ = BM_TRY(pool_->allocate(bytes_, Place::kSystem));
-  video_ = BM_TRY(pool_->allocate(bytes_, Place::kVideo));
+  near_ = BM_TRY(pool_->allocate(bytes_, MemoryDomain::kSystem));
+  video_ = BM_TRY(pool_->allocate(bytes_, MemoryDomain::kVideo));
   auto* words = reinterpret_cast<uint32_t*>(near_.host());
   for (uint64_t i = 0; i < bytes_ / 4; ++i) words[i] = static_cast<uint32_t>(i * 2654435761u);
   return fmt::format("system at {:#x}, video at {:#x}, {} MiB each; {} MiB free", near_.va(),
@@ -186,7 +189,7 @@ Status BringUp::put(Lane& lane, std::span<const uint32_t> words) {
     return {};
   }
   const CommandSpace space = BM_TRY(lane.reserve(words.size_bytes()));
-  store_words(space.host, words);
+  hcq::store_words(space.host, words);
   const auto dwords = static_cast<uint32_t>(words.size());
   if (lane.type() == QueueType::kAql)
     lane.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));

@@ -13,10 +13,12 @@ ANY = None
 BASE = ["runtime/base"]
 HAL = BASE + ["runtime/hal"]
 DRIVER = HAL + ["firmware", "drivers/transport", "drivers/memory"]
+# GPUs whose queues are rings in memory.
+HCQ = DRIVER + ["drivers/hcq"]
 # The devices without hardware run on the CPU device's memory and queue.
 HOST = DRIVER + [f"drivers/cpu/host_{part}.h"
                  for part in ("addresses", "commands", "memory", "queue")]
-VENDOR_IO_HEADERS = ["kernel_interface.h", "rm_client.h", "chips.h"]
+VENDOR_IO_HEADERS = ["driver_interface.h", "rm_client.h", "chips.h"]
 ALLOWED = {
     "runtime/base": [],
     "runtime/hal": BASE,
@@ -24,12 +26,13 @@ ALLOWED = {
     "firmware": BASE,
     "drivers/transport": BASE,
     "drivers/memory": HAL + ["drivers/transport"],
+    "drivers/hcq": HAL + ["drivers/transport", "drivers/memory"],
     "drivers/cpu": DRIVER,
     "drivers/null": HOST,
     "drivers/ref": HOST,
     "drivers/cl": HOST,
-    "drivers/amd": DRIVER,
-    "drivers/nv": DRIVER,
+    "drivers/amd": HCQ,
+    "drivers/nv": HCQ,
     "drivers/cuda": DRIVER,
     "drivers": DRIVER + ["drivers"],
     "compiler": BASE + ["runtime/hal/arch.h", "runtime/hal/program.h"],
@@ -50,7 +53,8 @@ for vendor in ("drivers/amd", "drivers/nv"):
         ALLOWED[folder] = HAL + pure + [f"{vendor}/chips.h"]
     for folder in IO:
         ALLOWED[f"{vendor}/{folder}"] = (
-            DRIVER + pure + [f"{vendor}/{header}" for header in VENDOR_IO_HEADERS])
+            DRIVER + pure + ["drivers/hcq/driver_interface.h"] +
+            [f"{vendor}/{header}" for header in VENDOR_IO_HEADERS])
 
 # A simulator that took its constants from the product would agree with the product's mistakes.
 SIM_FORBIDDEN = re.compile(

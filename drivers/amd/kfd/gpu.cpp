@@ -33,7 +33,7 @@ Result<uint32_t> count_gpus(System& system) {
   return tl::unexpected(std::move(nodes.error()));
 }
 
-Result<std::unique_ptr<KernelInterface>> open_gpu(System& system, const Options& options) {
+Result<std::unique_ptr<DriverInterface>> open_gpu(System& system, const Options& options) {
   std::vector<Node> nodes = BM_TRY(read_nodes(system));
   if (options.index >= nodes.size())
     return fail(Code::kNotFound, "GPU {} of {}: {}", options.index, nodes.size(),
@@ -47,7 +47,7 @@ Result<std::unique_ptr<KernelInterface>> open_gpu(System& system, const Options&
     if (std::ranges::find(node.near_nodes, other.number) != node.near_nodes.end())
       near.push_back(other.gpu_id);
   auto session = BM_TRY(Session::share(system, options.window));
-  return std::unique_ptr<KernelInterface>(
+  return std::unique_ptr<DriverInterface>(
       BM_TRY(KfdGpu::open(std::move(session), node, std::move(near))));
 }
 

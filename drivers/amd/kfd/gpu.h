@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "drivers/amd/kernel_interface.h"
+#include "drivers/amd/driver_interface.h"
 #include "drivers/amd/kfd/session.h"
 #include "drivers/amd/kfd/topology.h"
 #include "drivers/transport/system.h"
@@ -25,14 +25,14 @@ struct Options {
 /// map_peer() works between them.
 /// Errors: kNotFound (no driver, no nodes, no such GPU), kPermission (which group or rule is
 /// missing), kUnsupported (kernel too old, unknown chip); each with the remedy where one is known.
-Result<std::unique_ptr<KernelInterface>> open_gpu(System& system, const Options& options);
+Result<std::unique_ptr<DriverInterface>> open_gpu(System& system, const Options& options);
 
 /// GPUs this process may use; 0 where there is no driver. Disturbs nothing.
 Result<uint32_t> count_gpus(System& system);
 
 class KfdMemory;
 
-class KfdGpu final : public KernelInterface {
+class KfdGpu final : public DriverInterface {
  public:
   static Result<std::unique_ptr<KfdGpu>> open(std::shared_ptr<Session> session, Node node,
                                               std::vector<uint32_t> near_gpu_ids);
@@ -40,7 +40,7 @@ class KfdGpu final : public KernelInterface {
 
   const GpuFacts& facts() const override { return facts_; }
   Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override;
-  Result<std::shared_ptr<Memory>> map_peer(Memory& memory, KernelInterface& owner) override;
+  Result<std::shared_ptr<Memory>> map_peer(Memory& memory, hcq::DriverInterface& owner) override;
   Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) override;
   Result<bool> wait_event(uint32_t timeout_ms) override;
   std::optional<GpuFault> take_fault() override;

@@ -18,17 +18,18 @@ constexpr uint64_t kMost = uint64_t{1} << 46;
 uint32_t flags_of(const MemoryRequest& request) {
   constexpr uint32_t kAlways = kAllocWritable | kAllocExecutable | kAllocNoSubstitute;
   if (request.host != nullptr) return kAlways | kAllocUserPointer | kAllocCoherent | kAllocUncached;
-  switch (request.place) {
-    case Place::kVideo: return kAlways | kAllocVram;
-    case Place::kVideoMapped: return kAlways | kAllocVram | kAllocPublic;
-    case Place::kSystem: return kAlways | kAllocGtt | kAllocCoherent;
-    case Place::kSystemUncached: return kAlways | kAllocGtt | kAllocCoherent | kAllocUncached;
+  switch (request.domain) {
+    case MemoryDomain::kVideo: return kAlways | kAllocVram;
+    case MemoryDomain::kVideoMapped: return kAlways | kAllocVram | kAllocPublic;
+    case MemoryDomain::kSystem: return kAlways | kAllocGtt | kAllocCoherent;
+    case MemoryDomain::kSystemUncached:
+      return kAlways | kAllocGtt | kAllocCoherent | kAllocUncached;
   }
   __builtin_unreachable();
 }
 
 std::string hint_of(KfdGpu& gpu, const MemoryRequest& request, int error) {
-  if (error == EINVAL && request.place == Place::kVideoMapped && request.host == nullptr)
+  if (error == EINVAL && request.domain == MemoryDomain::kVideoMapped && request.host == nullptr)
     return "video memory the CPU sees needs a BAR as large as the memory: enable Resizable BAR "
            "(Above 4G Decoding) in the firmware setup";
   if (error == ENOMEM && request.host == nullptr)
@@ -60,7 +61,7 @@ Result<std::unique_ptr<KfdMemory>> KfdMemory::allocate(KfdGpu& gpu, const Memory
 Result<std::unique_ptr<KfdMemory>> KfdMemory::flush_page(KfdGpu& gpu) {
   static_assert(kFlushOffset == 0, "the page's address is the register's");
   std::unique_ptr<KfdMemory> page(new KfdMemory(gpu.shared_session()));
-  page->place = Place::kSystemUncached;
+  page->domain = MemoryDomain::kSystemUncached;
   page->size = kPage;
   page->va = BM_TRY(page->session_->take_addresses(kPage, kPage));
   page->has_addresses_ = true;
@@ -81,7 +82,7 @@ Result<std::unique_ptr<KfdMemory>> KfdMemory::flush_page(KfdGpu& gpu) {
 }
 
 Status KfdMemory::make(KfdGpu& gpu, const MemoryRequest& request) {
-  place = request.host != nullptr ? Place::kSystem : request.place;
+  domain = request.host != nullptr ? MemoryDomain::kSystem : request.domain;
   size = align_up(request.size, kPage);
   if (request.host != nullptr) {
     if (reinterpret_cast<uint64_t>(request.host) % kPage != 0 || request.size % kPage != 0)
@@ -101,13 +102,13 @@ Status KfdMemory::make(KfdGpu& gpu, const MemoryRequest& request) {
   if (const int failed = session_->try_call(AllocMemory::kRequest, &memory); failed < 0) {
     Error error = call_error("ALLOC_MEMORY_OF_GPU", fmt::format("{} bytes", request.size), -failed,
                              hint_of(gpu, request, -failed));
-    if (failed == -EINVAL && place == Place::kVideoMapped) error.code = Code::kUnsupported;
+    if (failed == -EINVAL && domain == MemoryDomain::kVideoMapped) error.code = Code::kUnsupported;
     return tl::unexpected(std::move(error));
   }
   handle_ = memory.handle;
   has_handle_ = true;
   BM_TRY(map_to(gpu.facts().gpu_id));
-  if (place == Place::kVideo || request.host != nullptr) return {};
+  if (domain == MemoryDomain::kVideo || request.host != nullptr) return {};
   BM_TRY(session_->map_cpu(va, size, gpu.render(), memory.mmap_offset));
   host = reinterpret_cast<std::byte*>(va);
   return {};
@@ -152,7 +153,7 @@ Result<std::shared_ptr<KfdMemory>> KfdGpu::flush_page() {
   return page;
 }
 
-Result<std::shared_ptr<Memory>> KfdGpu::map_peer(Memory& memory, KernelInterface& owner) {
+Result<std::shared_ptr<Memory>> KfdGpu::map_peer(Memory& memory, hcq::DriverInterface& owner) {
   auto* mine = dynamic_cast<KfdMemory*>(&memory);
   auto* gpu = dynamic_cast<KfdGpu*>(&owner);
   if (mine == nullptr || gpu == nullptr || mine->session() != session_.get())
@@ -161,7 +162,7 @@ Result<std::shared_ptr<Memory>> KfdGpu::map_peer(Memory& memory, KernelInterface
       std::ranges::find(facts_.near_gpu_ids, gpu->facts().gpu_id) != facts_.near_gpu_ids.end();
   std::shared_ptr<KfdMemory> flush;
   Status mapped;
-  if (!is_system(mine->place) && !has_link) {
+  if (!is_system(mine->domain) && !has_link) {
     flush = BM_TRY(gpu->flush_page());
     mapped = flush->map_to(node_.gpu_id);
   }
@@ -185,7 +186,7 @@ Result<std::unique_ptr<KfdQueue>> KfdQueue::create(KfdGpu& gpu, const QueueReque
 Status KfdQueue::make(const QueueRequest& request) {
   const Memory& ring = *request.ring;
   BM_CHECK(is_power_of_two(ring.size) && request.priority <= 15);
-  page_ = BM_TRY(gpu_.allocate({.size = kPage, .place = Place::kSystemUncached}));
+  page_ = BM_TRY(gpu_.allocate({.size = kPage, .domain = MemoryDomain::kSystemUncached}));
   std::memset(page_->host, 0, kPage);
   CreateQueue create{};
   create.ring_base = ring.va;
@@ -201,8 +202,9 @@ Status KfdQueue::make(const QueueRequest& request) {
   if (request.type != QueueType::kSdma) {
     // The kernel compares every one of these sizes, and says EINVAL without more.
     const SaveSizes sizes = gpu_.save();
-    eop_ = BM_TRY(gpu_.allocate({.size = kEopBytes, .place = Place::kVideo}));
-    save_ = BM_TRY(gpu_.allocate({.size = sizes.total(gpu_.facts().xccs), .place = Place::kVideo}));
+    eop_ = BM_TRY(gpu_.allocate({.size = kEopBytes, .domain = MemoryDomain::kVideo}));
+    save_ = BM_TRY(
+        gpu_.allocate({.size = sizes.total(gpu_.facts().xccs), .domain = MemoryDomain::kVideo}));
     create.eop_address = eop_->va;
     create.eop_bytes = kEopBytes;
     create.save_address = save_->va;

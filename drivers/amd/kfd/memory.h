@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "drivers/amd/kernel_interface.h"
+#include "drivers/amd/driver_interface.h"
 #include "drivers/amd/kfd/gpu.h"
 
 namespace bm::amd::kfd {

@@ -284,7 +284,7 @@ uint64_t RmGpu::clock_ns() {
   return uint64_t{high} << 32 | low;
 }
 
-Result<std::unique_ptr<KernelInterface>> open_rm(System& system, const RmOptions& options) {
+Result<std::unique_ptr<DriverInterface>> open_rm(System& system, const RmOptions& options) {
   std::shared_ptr<RmSession> session =
       BM_TRY(RmSession::share(system, options.window, options.version_override));
   const std::vector<Card> cards = BM_TRY(session->client().cards());

@@ -6,19 +6,19 @@
 #include <vector>
 
 #include "drivers/nv/chips.h"
-#include "drivers/nv/kernel_interface.h"
+#include "drivers/nv/driver_interface.h"
 #include "drivers/nv/rm_ioctl/session.h"
 
 namespace bm::nv {
 
-class RmGpu final : public KernelInterface {
+class RmGpu final : public DriverInterface {
  public:
   static Result<std::unique_ptr<RmGpu>> open(std::shared_ptr<RmSession> session, const Card& card);
   ~RmGpu() override;
 
   const GpuFacts& facts() const override { return facts_; }
   Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override;
-  Status map_peer(const Memory& memory, KernelInterface& owner) override;
+  Result<std::shared_ptr<Memory>> map_peer(Memory& memory, hcq::DriverInterface& owner) override;
   Result<std::unique_ptr<Channel>> create_channel(const ChannelRequest& request) override;
   volatile uint32_t* doorbell() override;
   uint64_t clock_ns() override;

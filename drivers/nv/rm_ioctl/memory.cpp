@@ -42,12 +42,13 @@ Result<std::unique_ptr<Memory>> RmMemory::allocate(RmGpu& gpu, const MemoryReque
   if (request.size == 0 || request.size > kMost)
     return fail(Code::kInvalidArgument, "stage 24 (memory): {} bytes asked for", request.size);
   std::unique_ptr<RmMemory> memory(new RmMemory(gpu));
-  memory->place = request.place;
+  memory->domain = request.domain;
   memory->size = request.size;
-  switch (request.place) {
-    case Place::kVideo:
-    case Place::kVideoMapped: BM_TRY(memory->make_video(gpu, request)); break;
-    case Place::kSystem:
+  switch (request.domain) {
+    case MemoryDomain::kVideo:
+    case MemoryDomain::kVideoMapped: BM_TRY(memory->make_video(gpu, request)); break;
+    case MemoryDomain::kSystem:
+    case MemoryDomain::kSystemUncached:
       if (request.host == nullptr)
         BM_TRY(memory->make_system(gpu));
       else
@@ -77,7 +78,7 @@ Status RmMemory::make_video(RmGpu& gpu, const MemoryRequest& request) {
   params.set(S::alignment, page);
   params.set(S::limit, size - 1);
   object_ = BM_TRY(rm.allocate(Stage::kMemory, gpu.device(), abi::kClassVideoMemory, &params));
-  const bool is_mapped = request.place == Place::kVideoMapped;
+  const bool is_mapped = request.domain == MemoryDomain::kVideoMapped;
   va = is_mapped ? BM_TRY(session_.addresses().take_low(size, page))
                  : BM_TRY(session_.addresses().take_high(size, page));
   has_addresses_ = true;
@@ -138,16 +139,16 @@ RmMemory::~RmMemory() {
   if (has_addresses_ && freed) session_.addresses().give_back(va);
 }
 
-Status RmGpu::map_peer(const Memory& memory, KernelInterface& owner) {
-  if (!session_->has(owner.facts().uuid))
+Result<std::shared_ptr<Memory>> RmGpu::map_peer(Memory& memory, hcq::DriverInterface& owner) {
+  const auto* gpu = dynamic_cast<const RmGpu*>(&owner);
+  if (gpu == nullptr || !session_->has(gpu->uuid()))
     return fail(Code::kUnsupported, "stage 22 (peer): {} is not of the same session",
                 owner.facts().name);
   // System memory belongs to no GPU: all may map it.
-  if (memory.place != Place::kSystem)
-    BM_TRY(session_->enable_peers(facts_.uuid, owner.facts().uuid));
+  if (!hcq::is_system(memory.domain)) BM_TRY(session_->enable_peers(uuid(), gpu->uuid()));
   Status mapped = session_->uvm().map(memory.va, memory.size, memory.handle, facts_.uuid);
   if (!mapped) return fail(Code::kUnsupported, "stage 22 (peer): {}", mapped.error().message);
-  return {};
+  return nullptr;
 }
 
 Result<std::unique_ptr<NotifierPage>> NotifierPage::create(RmGpu& gpu) {

@@ -10,7 +10,7 @@ namespace bm::nv {
 /// Freed on destruction: GPU mappings, then the object, then the CPU's mapping, then the addresses.
 class RmMemory final : public Memory {
  public:
-  /// See KernelInterface::allocate().
+  /// See DriverInterface::allocate().
   static Result<std::unique_ptr<Memory>> allocate(RmGpu& gpu, const MemoryRequest& request);
   ~RmMemory() override;
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "drivers/nv/kernel_interface.h"
+#include "drivers/nv/driver_interface.h"
 #include "drivers/transport/system.h"
 #include "runtime/base/result.h"
 
@@ -21,7 +21,7 @@ struct RmOptions {
 /// map_peer() works between them.
 /// Errors: kNotFound (no driver, no nodes, no such card), kPermission, kUnsupported (release, chip
 /// or state); each names stage, call, object and status, and the remedy where one is known.
-Result<std::unique_ptr<KernelInterface>> open_rm(System& system, const RmOptions& options);
+Result<std::unique_ptr<DriverInterface>> open_rm(System& system, const RmOptions& options);
 
 /// How many cards the driver lists; 0 where there is no driver. Disturbs nothing.
 Result<uint32_t> count_rm(System& system);

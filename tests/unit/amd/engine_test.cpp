@@ -38,8 +38,8 @@ constexpr uint32_t kWrite64 = 2u << 29, kInterrupt = 2u << 24;
 struct Rig {
   Rig(sim::amd::Options options, QueueType the_type) : system(std::move(options)), type(the_type) {
     gpu = open_gpu(system, {}).value();
-    ring = gpu->allocate({.size = 4096, .place = Place::kSystemUncached}).value();
-    memory = gpu->allocate({.size = 8192, .place = Place::kSystemUncached}).value();
+    ring = gpu->allocate({.size = 4096, .domain = MemoryDomain::kSystemUncached}).value();
+    memory = gpu->allocate({.size = 8192, .domain = MemoryDomain::kSystemUncached}).value();
     std::memset(memory->host, 0, memory->size);
     if (type == QueueType::kAql)
       for (uint64_t at = 0; at < 4096; at += 64) word(*ring, at) = 1;  // INVALID
@@ -86,7 +86,7 @@ struct Rig {
   }
   FakeKfd system;
   QueueType type;
-  std::unique_ptr<KernelInterface> gpu;
+  std::unique_ptr<DriverInterface> gpu;
   std::unique_ptr<Memory> ring, memory;
   std::unique_ptr<HardwareQueue> queue;
 };
@@ -343,12 +343,12 @@ class AmdKernel : public testing::Test {
     gpu_.reset();
     system_ = std::make_unique<FakeKfd>(std::move(options));
     gpu_ = open_gpu(*system_, {}).value();
-    ring_ = gpu_->allocate({.size = 4096, .place = Place::kSystemUncached}).value();
-    pointers_ = gpu_->allocate({.size = 4096, .place = Place::kSystemUncached}).value();
-    eop_ = gpu_->allocate({.size = 8192, .place = Place::kVideo}).value();
+    ring_ = gpu_->allocate({.size = 4096, .domain = MemoryDomain::kSystemUncached}).value();
+    pointers_ = gpu_->allocate({.size = 4096, .domain = MemoryDomain::kSystemUncached}).value();
+    eop_ = gpu_->allocate({.size = 8192, .domain = MemoryDomain::kVideo}).value();
     sizes_ = sim::amd::sizes_of(sim::amd::card_of(system_->options().chip), 1);
     save_ = gpu_->allocate({.size = align_up(uint64_t{sizes_.save} + sizes_.debug, 4096),
-                            .place = Place::kSystem})
+                            .domain = MemoryDomain::kSystem})
                 .value();
   }
   void SetUp() override { open({}); }
@@ -384,7 +384,7 @@ class AmdKernel : public testing::Test {
     return 0;
   }
   std::unique_ptr<FakeKfd> system_;
-  std::unique_ptr<KernelInterface> gpu_;
+  std::unique_ptr<DriverInterface> gpu_;
   std::unique_ptr<Memory> ring_, pointers_, eop_, save_;
   sim::amd::Sizes sizes_{};
 };

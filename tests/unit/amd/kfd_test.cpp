@@ -45,7 +45,7 @@ TEST_P(KfdOpen, ReachesMemoryAndQueuesAndLeavesNothing) {
   {
     auto opened = open_gpu(system, {});
     ASSERT_TRUE(opened) << opened.error().message;
-    KernelInterface& gpu = **opened;
+    DriverInterface& gpu = **opened;
     const GpuFacts& facts = gpu.facts();
     EXPECT_EQ(facts.chip, find_chip(GetParam().chip));
     EXPECT_EQ(facts.xccs, GetParam().xccs);
@@ -54,13 +54,13 @@ TEST_P(KfdOpen, ReachesMemoryAndQueuesAndLeavesNothing) {
     EXPECT_EQ(facts.registers[Reg::COMPUTE_PGM_LO], 0x2e0cu);
     EXPECT_TRUE(facts.registers.has(Reg::BIF_BX_PF0_GPU_HDP_FLUSH_REQ));
     EXPECT_EQ(gpu.available_memory(), facts.video_memory);
-    for (const Place place :
-         {Place::kVideo, Place::kVideoMapped, Place::kSystem, Place::kSystemUncached}) {
-      auto memory = gpu.allocate({.size = (3 << 20) + 5, .place = place});
+    for (const MemoryDomain domain : {MemoryDomain::kVideo, MemoryDomain::kVideoMapped,
+                                      MemoryDomain::kSystem, MemoryDomain::kSystemUncached}) {
+      auto memory = gpu.allocate({.size = (3 << 20) + 5, .domain = domain});
       ASSERT_TRUE(memory) << memory.error().message;
       EXPECT_EQ((*memory)->va % (2 << 20), 0u);
       EXPECT_EQ((*memory)->size % 4096, 0u);
-      if (place == Place::kVideo) {
+      if (domain == MemoryDomain::kVideo) {
         EXPECT_EQ((*memory)->host, nullptr);
         continue;
       }
@@ -68,7 +68,7 @@ TEST_P(KfdOpen, ReachesMemoryAndQueuesAndLeavesNothing) {
       (*memory)->host[0] = std::byte{1};
       (*memory)->host[(*memory)->size - 1] = std::byte{2};
     }
-    auto ring = gpu.allocate({.size = 65536, .place = Place::kSystemUncached}).value();
+    auto ring = gpu.allocate({.size = 65536, .domain = MemoryDomain::kSystemUncached}).value();
     for (const QueueType type : {QueueType::kPm4, QueueType::kAql, QueueType::kSdma}) {
       auto queue = gpu.create_queue({.type = type, .ring = ring.get()});
       ASSERT_TRUE(queue) << queue.error().message;
@@ -149,8 +149,8 @@ TEST(Kfd, AnEmptyOrOddTopologyIsNoCrash) {
 TEST(Kfd, VideoMemoryBehindASmallBarIsExplained) {
   FakeKfd system({.has_large_bar = false});
   auto gpu = open_gpu(system, {}).value();
-  EXPECT_TRUE(gpu->allocate({.size = 4096, .place = Place::kVideo}));
-  expect_error(gpu->allocate({.size = 4096, .place = Place::kVideoMapped}).error(),
+  EXPECT_TRUE(gpu->allocate({.size = 4096, .domain = MemoryDomain::kVideo}));
+  expect_error(gpu->allocate({.size = 4096, .domain = MemoryDomain::kVideoMapped}).error(),
                Code::kUnsupported, {"Resizable BAR"});
 }
 
@@ -166,12 +166,14 @@ TEST(Kfd, MemoryOfTheProcessIsRegistered) {
   FakeKfd system({});
   auto gpu = open_gpu(system, {}).value();
   alignas(4096) static std::byte pages[8192];
-  auto memory = gpu->allocate({.size = sizeof pages, .place = Place::kSystem, .host = pages});
+  auto memory =
+      gpu->allocate({.size = sizeof pages, .domain = MemoryDomain::kSystem, .host = pages});
   ASSERT_TRUE(memory) << memory.error().message;
   EXPECT_EQ((*memory)->host, pages);
   EXPECT_EQ(system.memory().at(gpu->facts().gpu_id, (*memory)->va + 5000, 1), pages + 5000);
-  EXPECT_TRUE(gpu->allocate({.size = 4096, .place = Place::kSystem, .host = pages})) << "twice";
-  EXPECT_FALSE(gpu->allocate({.size = 100, .place = Place::kSystem, .host = pages}));
+  EXPECT_TRUE(gpu->allocate({.size = 4096, .domain = MemoryDomain::kSystem, .host = pages}))
+      << "twice";
+  EXPECT_FALSE(gpu->allocate({.size = 100, .domain = MemoryDomain::kSystem, .host = pages}));
 }
 
 TEST(Kfd, GpusShareASessionAndReachEachOther) {
@@ -187,7 +189,7 @@ TEST(Kfd, GpusShareASessionAndReachEachOther) {
   memory.reset();
   first.reset();
   // The event page outlives the GPU that allocated it.
-  auto ring = second->allocate({.size = 4096, .place = Place::kSystemUncached}).value();
+  auto ring = second->allocate({.size = 4096, .domain = MemoryDomain::kSystemUncached}).value();
   EXPECT_TRUE(second->create_queue({.type = QueueType::kSdma, .ring = ring.get()}));
 }
 
@@ -197,7 +199,7 @@ TEST(Kfd, WritesIntoPeersOverPcieHaveAWordThatFlushesThem) {
   auto second = open_gpu(system, {.index = 1}).value();
   const uint32_t writer = second->facts().gpu_id, owner = first->facts().gpu_id;
   auto video = first->allocate({.size = 4096}).value();
-  auto shared = first->allocate({.size = 4096, .place = Place::kSystemUncached}).value();
+  auto shared = first->allocate({.size = 4096, .domain = MemoryDomain::kSystemUncached}).value();
   EXPECT_EQ(second->map_peer(*shared, *first).value(), nullptr) << "no host data path there";
   auto flush = second->map_peer(*video, *first);
   ASSERT_TRUE(flush) << flush.error().message;
@@ -269,7 +271,8 @@ TEST(Kfd, AGpuCanBeOpenedAgainAndTwiceInOneProcess) {
     ASSERT_TRUE(again) << again.error().message;
     auto second = open_gpu(system, {.index = 1});
     ASSERT_TRUE(second) << second.error().message;
-    auto ring = (*second)->allocate({.size = 4096, .place = Place::kSystemUncached}).value();
+    auto ring =
+        (*second)->allocate({.size = 4096, .domain = MemoryDomain::kSystemUncached}).value();
     auto queue = (*second)->create_queue({.type = QueueType::kSdma, .ring = ring.get()});
     ASSERT_TRUE(queue) << queue.error().message;
     SetEvent set{(*queue)->event_id, 0};
@@ -284,7 +287,7 @@ TEST(Kfd, AWindowOfAddressesIsKept) {
   constexpr uint64_t kWindow = 0x7000'0000'0000;
   auto gpu = open_gpu(system, {.window = kWindow});
   ASSERT_TRUE(gpu) << gpu.error().message;
-  auto memory = (*gpu)->allocate({.size = 1 << 20, .place = Place::kSystem}).value();
+  auto memory = (*gpu)->allocate({.size = 1 << 20, .domain = MemoryDomain::kSystem}).value();
   EXPECT_GE(memory->va, kWindow);
   EXPECT_LT(memory->va, kWindow + (uint64_t{64} << 30));
   memory->host[5] = std::byte{7};
@@ -295,7 +298,7 @@ TEST(Kfd, AWindowOfAddressesIsKept) {
 TEST(Kfd, WaitsEndWithAnInterruptAFaultOrTime) {
   FakeKfd system({});
   auto gpu = open_gpu(system, {}).value();
-  auto ring = gpu->allocate({.size = 4096, .place = Place::kSystemUncached}).value();
+  auto ring = gpu->allocate({.size = 4096, .domain = MemoryDomain::kSystemUncached}).value();
   auto queue = gpu->create_queue({.type = QueueType::kSdma, .ring = ring.get()}).value();
   EXPECT_FALSE(gpu->wait_event(1).value());
   EXPECT_FALSE(gpu->take_fault());
@@ -401,8 +404,8 @@ TEST(Kfd, TheEventLogIsPutIntoWords) {
 /// Opens, allocates, makes queues; whatever fails, nothing may be left and nothing may crash.
 Status use_everything(System& system) {
   auto gpu = BM_TRY(open_gpu(system, {}));
-  auto memory = BM_TRY(gpu->allocate({.size = 1 << 20, .place = Place::kSystem}));
-  auto ring = BM_TRY(gpu->allocate({.size = 4096, .place = Place::kSystemUncached}));
+  auto memory = BM_TRY(gpu->allocate({.size = 1 << 20, .domain = MemoryDomain::kSystem}));
+  auto ring = BM_TRY(gpu->allocate({.size = 4096, .domain = MemoryDomain::kSystemUncached}));
   auto compute = BM_TRY(gpu->create_queue({.type = QueueType::kAql, .ring = ring.get()}));
   auto copies = BM_TRY(gpu->create_queue({.type = QueueType::kSdma, .ring = ring.get()}));
   BM_TRY(gpu->wait_event(0));

@@ -27,7 +27,7 @@ class HeapMemory final : public Memory {
     size = align_up(request.size, 4096);
     host = static_cast<std::byte*>(std::aligned_alloc(2 << 20, align_up(size, 2 << 20)));
     va = reinterpret_cast<uint64_t>(host);
-    place = request.place;
+    domain = request.domain;
     std::fill_n(host, size, std::byte{0});
   }
   ~HeapMemory() override { std::free(host); }
@@ -51,7 +51,7 @@ class HeapQueue final : public HardwareQueue {
   uint64_t bell_ = 0;
 };
 
-class HeapGpu final : public KernelInterface {
+class HeapGpu final : public DriverInterface {
  public:
   explicit HeapGpu(const ChipRow& chip) {
     facts_.chip = &chip;
@@ -65,7 +65,9 @@ class HeapGpu final : public KernelInterface {
   Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override {
     return std::unique_ptr<Memory>(std::make_unique<HeapMemory>(request));
   }
-  Result<std::shared_ptr<Memory>> map_peer(Memory&, KernelInterface&) override { return nullptr; }
+  Result<std::shared_ptr<Memory>> map_peer(Memory&, hcq::DriverInterface&) override {
+    return nullptr;
+  }
   Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) override {
     auto queue = std::make_unique<HeapQueue>();
     if (request.type == QueueType::kSdma) copies_.push_back({request.ring, queue.get(), 0});

@@ -22,7 +22,7 @@ Status larger_than_the_bar(Bench& bench) {
   BM_TRY(bench.works());  // nothing needs the BAR
   bench.close();
   auto kernel = BM_TRY(kfd::open_gpu(bench.system(), {}));
-  BM_TRY(kernel->allocate({.size = 8 << 20, .place = Place::kVideoMapped}));
+  BM_TRY(kernel->allocate({.size = 8 << 20, .domain = MemoryDomain::kVideoMapped}));
   return {};
 }
 

@@ -61,6 +61,23 @@ class Forbidden(unittest.TestCase):
         self.check("drivers/transport/mmio.cpp", "drivers/amd/chips.h", "drivers/transport may not")
         self.check("drivers/transport/mmio.cpp", "drivers/memory/va_space.h", "drivers/transport")
 
+    def test_queues_of_all_vendors_know_no_vendor(self):
+        for header in ("drivers/hcq/ring.h", "drivers/hcq/driver_interface.h"):
+            self.assertIsNone(layers.problem_with("drivers/nv/device.cpp", '"', header))
+            self.assertIsNone(layers.problem_with("drivers/amd/device.cpp", '"', header))
+            self.check("drivers/cpu/device.cpp", header, "drivers/cpu may not include")
+        for header in ("runtime/hal/device.h", "drivers/transport/system.h"):
+            self.assertIsNone(layers.problem_with("drivers/hcq/ring.cpp", '"', header))
+        self.check("drivers/hcq/ring.cpp", "drivers/nv/chips.h", "drivers/hcq may not include")
+        self.check("drivers/hcq/ring.cpp", "drivers/amd/gpu.h", "drivers/hcq may not include")
+        self.check("drivers/hcq/ring.cpp", "runtime/device.h", "drivers/hcq may not include")
+
+    def test_what_owns_a_gpu_knows_the_waist_alone(self):
+        self.assertIsNone(layers.problem_with("drivers/amd/kfd/gpu.h", '"',
+                                              "drivers/hcq/driver_interface.h"))
+        self.check("drivers/amd/kfd/gpu.cpp", "drivers/hcq/ring.h", "kfd may not")
+        self.check("drivers/nv/methods/push.cpp", "drivers/hcq/ring.h", "methods may not")
+
     def test_devices_without_hardware_share_only_the_host_parts(self):
         self.assertIsNone(
             layers.problem_with("drivers/null/device.cpp", '"', "drivers/cpu/host_queue.h"))

@@ -22,7 +22,7 @@ constexpr uint64_t kUserd = 1024, kPush = 4096;  // in the ring memory
 /// A channel with just enough of a queue to push words: open-gpu-doc, clc56f.h.
 class Pusher {
  public:
-  Pusher(KernelInterface& gpu, Memory& ring, Engine engine = Engine::kCompute)
+  Pusher(DriverInterface& gpu, Memory& ring, Engine engine = Engine::kCompute)
       : gpu_(gpu), ring_(ring) {
     std::memset(ring.host, 0, 4096);
     Result<std::unique_ptr<Channel>> made = gpu.create_channel({.engine = engine,
@@ -69,7 +69,7 @@ class Pusher {
     *gpu_.doorbell() = channel_->token;
   }
 
-  KernelInterface& gpu_;
+  DriverInterface& gpu_;
   Memory& ring_;
   std::unique_ptr<Channel> channel_;
   uint32_t put_ = 0;
@@ -80,9 +80,10 @@ class RmChannels : public testing::TestWithParam<const char*> {
   void SetUp() override {
     system_ = FakeNvSystem::create({.chip = GetParam()});
     gpu_ = open_rm(*system_, {}).value();
-    ring_ = gpu_->allocate({.size = 65536, .place = Place::kVideoMapped, .is_contiguous = true})
-                .value();
-    page_ = gpu_->allocate({.size = 4096, .place = Place::kSystem}).value();
+    ring_ =
+        gpu_->allocate({.size = 65536, .domain = MemoryDomain::kVideoMapped, .is_contiguous = true})
+            .value();
+    page_ = gpu_->allocate({.size = 4096, .domain = MemoryDomain::kSystem}).value();
   }
   uint64_t word() { return std::atomic_ref(*reinterpret_cast<uint64_t*>(page_->host)).load(); }
   bool becomes(uint64_t value) {
@@ -92,7 +93,7 @@ class RmChannels : public testing::TestWithParam<const char*> {
   }
 
   std::unique_ptr<FakeNvSystem> system_;
-  std::unique_ptr<KernelInterface> gpu_;
+  std::unique_ptr<DriverInterface> gpu_;
   std::unique_ptr<Memory> ring_, page_;
 };
 
@@ -137,7 +138,7 @@ TEST_P(RmChannels, AFaultIsToldAndMemorySurvivesTheNextChannel) {
 }
 
 TEST_P(RmChannels, AFaultOfCopiesLeavesComputeAlone) {
-  const auto other = gpu_->allocate({.size = 65536, .place = Place::kVideoMapped}).value();
+  const auto other = gpu_->allocate({.size = 65536, .domain = MemoryDomain::kVideoMapped}).value();
   Pusher compute(*gpu_, *ring_), copy(*gpu_, *other, Engine::kCopy);
   copy.release(page_->va + (uint64_t{1} << 30), 1);
   ASSERT_TRUE(copy.is_dead());

@@ -19,8 +19,8 @@ using sim::nv::FakeNvSystem;
 
 constexpr uint64_t kMiB = 1 << 20;
 
-std::unique_ptr<KernelInterface> open_gpu(FakeNvSystem& system, uint32_t index = 0) {
-  Result<std::unique_ptr<KernelInterface>> opened =
+std::unique_ptr<DriverInterface> open_gpu(FakeNvSystem& system, uint32_t index = 0) {
+  Result<std::unique_ptr<DriverInterface>> opened =
       open_rm(system, {.index = index, .window = 0, .version_override = {}});
   EXPECT_TRUE(opened) << opened.error().message;
   return opened ? std::move(*opened) : nullptr;
@@ -46,10 +46,11 @@ void expect_clean(FakeNvSystem& system) {
 TEST(RmMemory, AddressesAreUsedAgain) {
   const auto system = FakeNvSystem::create({});
   const auto gpu = open_gpu(*system);
-  for (const Place place : {Place::kVideo, Place::kVideoMapped, Place::kSystem}) {
+  for (const MemoryDomain domain :
+       {MemoryDomain::kVideo, MemoryDomain::kVideoMapped, MemoryDomain::kSystem}) {
     uint64_t first = 0;
     for (int i = 0; i < 50; ++i) {
-      const auto memory = gpu->allocate({.size = 9 * kMiB, .place = place}).value();
+      const auto memory = gpu->allocate({.size = 9 * kMiB, .domain = domain}).value();
       if (first == 0) first = memory->va;
       EXPECT_EQ(memory->va, first);
     }
@@ -64,8 +65,8 @@ TEST(RmMemory, NothingHandedOutOverlaps) {
   std::map<uint64_t, uint64_t> ranges;
   std::vector<std::unique_ptr<Memory>> held;
   for (uint32_t i = 0; i < 60; ++i) {
-    const Place place = static_cast<Place>(i % 3);
-    held.push_back(gpu->allocate({.size = 4096u * (1 + i * 37), .place = place}).value());
+    const MemoryDomain domain = static_cast<MemoryDomain>(i % 3);
+    held.push_back(gpu->allocate({.size = 4096u * (1 + i * 37), .domain = domain}).value());
     ranges[held.back()->va] = held.back()->size;
     if (i % 5 == 4) {
       const size_t gone = (i * 7) % held.size();
@@ -94,7 +95,7 @@ TEST(RmMemory, ThePagesOfTheProcessCanBeRegisteredAndReleased) {
       ::mmap(nullptr, 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(pages, MAP_FAILED);
   {
-    const MemoryRequest request = {.size = 16384, .place = Place::kSystem, .host = pages};
+    const MemoryRequest request = {.size = 16384, .domain = MemoryDomain::kSystem, .host = pages};
     const auto memory = gpu->allocate(request);
     ASSERT_TRUE(memory) << memory.error().message;
     EXPECT_EQ((*memory)->host, pages);
@@ -105,8 +106,8 @@ TEST(RmMemory, ThePagesOfTheProcessCanBeRegisteredAndReleased) {
   }
   EXPECT_EQ(system->kernel().pinned_bytes(), 0u);
   static_cast<char*>(pages)[0] = 1;  // still the process's own
-  EXPECT_FALSE(
-      gpu->allocate({.size = 100, .place = Place::kSystem, .host = static_cast<char*>(pages) + 8}));
+  EXPECT_FALSE(gpu->allocate(
+      {.size = 100, .domain = MemoryDomain::kSystem, .host = static_cast<char*>(pages) + 8}));
   ::munmap(pages, 16384);
 }
 
@@ -126,7 +127,7 @@ TEST(RmWindow, TheBaseIsAnOption) {
   const uint64_t base = 0x2000'0000;
   auto gpu = open_rm(*system, {.index = 0, .window = base, .version_override = {}});
   ASSERT_TRUE(gpu) << gpu.error().message;
-  const auto memory = (*gpu)->allocate({.size = kMiB, .place = Place::kSystem}).value();
+  const auto memory = (*gpu)->allocate({.size = kMiB, .domain = MemoryDomain::kSystem}).value();
   EXPECT_GE(memory->va, base);
   EXPECT_LT(memory->va, base + (uint64_t{64} << 30));
   const auto other = FakeNvSystem::create({});
@@ -142,7 +143,7 @@ TEST(RmPeers, ReachEachOtherWhereTheyMay) {
     const auto first = open_gpu(*system, 0), second = open_gpu(*system, 1);
     EXPECT_NE(first->facts().uuid, second->facts().uuid);
     const auto memory = first->allocate({.size = kMiB}).value();
-    const Status mapped = second->map_peer(*memory, *first);
+    const auto mapped = second->map_peer(*memory, *first);
     EXPECT_TRUE(mapped) << mapped.error().message;
     EXPECT_EQ(system->kernel().calls("UVM:29"), 1u);
     const auto more = first->allocate({.size = kMiB}).value();
@@ -158,14 +159,14 @@ TEST(RmPeers, DegradeWhereTheyMayNot) {
     const auto first = open_gpu(*system, 0), second = open_gpu(*system, 1);
     const auto memory = first->allocate({.size = kMiB}).value();
     for (int i = 0; i < 2; ++i) {
-      const Status mapped = second->map_peer(*memory, *first);
+      const auto mapped = second->map_peer(*memory, *first);
       ASSERT_FALSE(mapped);
       EXPECT_EQ(mapped.error().code, Code::kUnsupported);
     }
     EXPECT_EQ(system->kernel().calls("UVM:29"), 1u);
     // System memory needs no peers.
-    const auto shared = first->allocate({.size = kMiB, .place = Place::kSystem}).value();
-    const Status mapped = second->map_peer(*shared, *first);
+    const auto shared = first->allocate({.size = kMiB, .domain = MemoryDomain::kSystem}).value();
+    const auto mapped = second->map_peer(*shared, *first);
     EXPECT_TRUE(mapped) << mapped.error().message;
   }
   expect_clean(*system);
@@ -175,11 +176,11 @@ TEST(RmChannel, CanBeMadeAgainOnTheSameRing) {
   const auto system = FakeNvSystem::create({});
   {
     const auto gpu = open_gpu(*system);
-    const auto kept = gpu->allocate({.size = kMiB, .place = Place::kVideoMapped}).value();
-    const auto ring = gpu->allocate({.size = 65536, .place = Place::kVideoMapped}).value();
+    const auto kept = gpu->allocate({.size = kMiB, .domain = MemoryDomain::kVideoMapped}).value();
+    const auto ring = gpu->allocate({.size = 65536, .domain = MemoryDomain::kVideoMapped}).value();
     kept->host[100] = std::byte{42};
     const auto next_address = [&] {
-      return gpu->allocate({.size = 4096, .place = Place::kSystem}).value()->va;
+      return gpu->allocate({.size = 4096, .domain = MemoryDomain::kSystem}).value()->va;
     };
     const uint64_t free_before = next_address();
     for (int i = 0; i < 20; ++i) {
@@ -195,7 +196,7 @@ TEST(RmChannel, CanBeMadeAgainOnTheSameRing) {
 TEST(RmChannel, BadRequestsAreErrors) {
   const auto system = FakeNvSystem::create({});
   const auto gpu = open_gpu(*system);
-  const auto ring = gpu->allocate({.size = 65536, .place = Place::kVideoMapped}).value();
+  const auto ring = gpu->allocate({.size = 65536, .domain = MemoryDomain::kVideoMapped}).value();
   ChannelRequest request = request_on(*ring);
   request.entries = 1000;
   EXPECT_FALSE(gpu->create_channel(request));
@@ -212,7 +213,7 @@ TEST(RmChannel, BadRequestsAreErrors) {
 TEST(RmChannel, CopiesFallBackToTheGraphicsEngine) {
   const auto system = FakeNvSystem::create({});
   const auto gpu = open_gpu(*system);
-  const auto ring = gpu->allocate({.size = 65536, .place = Place::kVideoMapped}).value();
+  const auto ring = gpu->allocate({.size = 65536, .domain = MemoryDomain::kVideoMapped}).value();
   system->kernel().plan({.call = "RM_ALLOC:a06c",
                          .status = sim::nv::RmStatus::kInvalidArgument,
                          .times = gpu->facts().copy_engines});
@@ -224,7 +225,7 @@ TEST(RmEvents, AreOptional) {
   const auto system = FakeNvSystem::create({});
   {
     const auto gpu = open_gpu(*system);
-    const auto ring = gpu->allocate({.size = 65536, .place = Place::kVideoMapped}).value();
+    const auto ring = gpu->allocate({.size = 65536, .domain = MemoryDomain::kVideoMapped}).value();
     const auto channel = gpu->create_channel(request_on(*ring)).value();
     const Result<int> fd = gpu->event_fd(*channel);
     ASSERT_TRUE(fd) << fd.error().message;
@@ -244,8 +245,8 @@ TEST(RmEvents, AreOptional) {
 Status use_everything(FakeNvSystem& system) {
   const auto gpu = BM_TRY(open_rm(system, {}));
   const auto video = BM_TRY(gpu->allocate({.size = 9 * kMiB}));
-  const auto ring = BM_TRY(gpu->allocate({.size = 65536, .place = Place::kVideoMapped}));
-  const auto staging = BM_TRY(gpu->allocate({.size = kMiB, .place = Place::kSystem}));
+  const auto ring = BM_TRY(gpu->allocate({.size = 65536, .domain = MemoryDomain::kVideoMapped}));
+  const auto staging = BM_TRY(gpu->allocate({.size = kMiB, .domain = MemoryDomain::kSystem}));
   const auto compute = BM_TRY(gpu->create_channel(request_on(*ring)));
   const auto copy = BM_TRY(gpu->create_channel(request_on(*ring, Engine::kCopy)));
   gpu->fault_details(*compute);

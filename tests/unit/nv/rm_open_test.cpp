@@ -27,9 +27,9 @@ TEST_P(RmOpen, ReachesMemoryAndChannelsAndLeavesNothing) {
   const auto system =
       FakeNvSystem::create({.chip = GetParam().chip, .release = GetParam().release});
   {
-    Result<std::unique_ptr<KernelInterface>> opened = open_rm(*system, {});
+    Result<std::unique_ptr<DriverInterface>> opened = open_rm(*system, {});
     ASSERT_TRUE(opened) << opened.error().message;
-    KernelInterface& gpu = **opened;
+    DriverInterface& gpu = **opened;
     const GpuFacts& facts = gpu.facts();
     ASSERT_NE(facts.chip, nullptr);
     EXPECT_GE(facts.sm_version, facts.chip->sm_first);
@@ -39,12 +39,13 @@ TEST_P(RmOpen, ReachesMemoryAndChannelsAndLeavesNothing) {
     EXPECT_GT(facts.copy_engines, 1u);
     EXPECT_GT(facts.video_memory, 0u);
     EXPECT_NE(gpu.doorbell(), nullptr);
-    for (const Place place : {Place::kVideo, Place::kVideoMapped, Place::kSystem}) {
-      auto memory = gpu.allocate({.size = 3 << 20, .place = place});
+    for (const MemoryDomain domain :
+         {MemoryDomain::kVideo, MemoryDomain::kVideoMapped, MemoryDomain::kSystem}) {
+      auto memory = gpu.allocate({.size = 3 << 20, .domain = domain});
       ASSERT_TRUE(memory) << memory.error().message;
       EXPECT_GE((*memory)->size, uint64_t{3} << 20);
       EXPECT_NE((*memory)->handle, 0u);
-      if (place == Place::kVideo) {
+      if (domain == MemoryDomain::kVideo) {
         EXPECT_EQ((*memory)->host, nullptr);
         continue;
       }
@@ -54,7 +55,8 @@ TEST_P(RmOpen, ReachesMemoryAndChannelsAndLeavesNothing) {
       (*memory)->host[(*memory)->size - 1] = std::byte{2};
     }
     auto ring =
-        gpu.allocate({.size = 64 << 10, .place = Place::kVideoMapped, .is_contiguous = true})
+        gpu.allocate(
+               {.size = 64 << 10, .domain = MemoryDomain::kVideoMapped, .is_contiguous = true})
             .value();
     const ChannelRequest request = {
         .ring = ring.get(), .ring_offset = 0, .entries = 1024, .userd_offset = 8192};
@@ -99,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Machines, RmOpen, testing::ValuesIn(all_cases()),
                          [](const auto& one) { return one.param.chip + "_" + one.param.release; });
 
 Error error_of(FakeNvSystem& system, const RmOptions& options = {}) {
-  Result<std::unique_ptr<KernelInterface>> opened = open_rm(system, options);
+  Result<std::unique_ptr<DriverInterface>> opened = open_rm(system, options);
   EXPECT_FALSE(opened);
   EXPECT_EQ(system.open_files(), 0u);
   return opened ? Error() : opened.error();
@@ -135,7 +137,7 @@ TEST(RmErrors, OldDriversAreRefusedWithTheirVersion) {
 
 TEST(RmErrors, NewDriversWorkLikeTheNewestKnown) {
   const auto system = FakeNvSystem::create({.release = "610", .version = "699.01.02"});
-  Result<std::unique_ptr<KernelInterface>> opened = open_rm(*system, {});
+  Result<std::unique_ptr<DriverInterface>> opened = open_rm(*system, {});
   ASSERT_TRUE(opened) << opened.error().message;
   EXPECT_EQ((*opened)->facts().driver_version, "699.01.02");
 }
@@ -157,9 +159,9 @@ TEST(RmErrors, AMissingCardIsNamed) {
 
 TEST(RmErrors, SandboxesThatRefuseTheUnneededCallsAreFine) {
   const auto system = FakeNvSystem::create({.is_sandboxed = true});
-  Result<std::unique_ptr<KernelInterface>> opened = open_rm(*system, {});
+  Result<std::unique_ptr<DriverInterface>> opened = open_rm(*system, {});
   ASSERT_TRUE(opened) << opened.error().message;
-  auto ring = (*opened)->allocate({.size = 64 << 10, .place = Place::kVideoMapped}).value();
+  auto ring = (*opened)->allocate({.size = 64 << 10, .domain = MemoryDomain::kVideoMapped}).value();
   auto channel =
       (*opened)->create_channel({.ring = ring.get(), .entries = 1024, .userd_offset = 8192});
   ASSERT_TRUE(channel) << channel.error().message;
@@ -176,12 +178,12 @@ TEST(RmErrors, OptionalCallsMayAllBeRefused) {
                              .status = sim::nv::RmStatus::kNotSupported,
                              .error = error,
                              .times = 1000});
-    Result<std::unique_ptr<KernelInterface>> opened = open_rm(*system, {});
+    Result<std::unique_ptr<DriverInterface>> opened = open_rm(*system, {});
     ASSERT_TRUE(opened) << opened.error().message;
-    KernelInterface& gpu = **opened;
+    DriverInterface& gpu = **opened;
     EXPECT_FALSE(gpu.facts().name.empty());
     EXPECT_GE(gpu.facts().copy_engines, 2u);
-    auto ring = gpu.allocate({.size = 64 << 10, .place = Place::kVideoMapped}).value();
+    auto ring = gpu.allocate({.size = 64 << 10, .domain = MemoryDomain::kVideoMapped}).value();
     for (const Engine engine : {Engine::kCompute, Engine::kCopy}) {
       auto channel = gpu.create_channel(
           {.engine = engine, .ring = ring.get(), .entries = 1024, .userd_offset = 8192});
@@ -212,7 +214,7 @@ TEST(RmErrors, UnknownChipsAreNamedWithWhatTheyOffer) {
 TEST(RmErrors, InterruptedCallsAreRepeated) {
   const auto system = FakeNvSystem::create({});
   system->kernel().plan({.call = "RM_ALLOC", .error = EINTR, .times = 3});
-  const Result<std::unique_ptr<KernelInterface>> opened = open_rm(*system, {});
+  const Result<std::unique_ptr<DriverInterface>> opened = open_rm(*system, {});
   EXPECT_TRUE(opened) << opened.error().message;
 }
 

@@ -108,7 +108,7 @@ std::string StubGpu::problem() const {
 Result<std::unique_ptr<Memory>> StubGpu::allocate(const MemoryRequest& request) {
   auto memory = std::make_unique<StubMemory>(*this);  // freed without the lock
   const std::lock_guard lock(mutex_);
-  memory->place = request.place;
+  memory->domain = request.domain;
   memory->size = (request.size + kPage - 1) & ~(kPage - 1);
   if (request.host != nullptr) {
     memory->is_registered = true;
@@ -128,18 +128,18 @@ Result<std::unique_ptr<Memory>> StubGpu::allocate(const MemoryRequest& request) 
           mmap(reinterpret_cast<void*>(kWindow + next_va_), memory->size, PROT_READ | PROT_WRITE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     memory->va = reinterpret_cast<uintptr_t>(where);
-    if (request.place != Place::kVideo) memory->host = reinterpret_cast<std::byte*>(where);
+    if (request.domain != MemoryDomain::kVideo) memory->host = reinterpret_cast<std::byte*>(where);
   }
   if (!memory->is_registered)
     mapped_[memory->va] = {memory->size, reinterpret_cast<std::byte*>(memory->va)};
   return std::unique_ptr<Memory>(std::move(memory));
 }
 
-Status StubGpu::map_peer(const Memory& memory, KernelInterface&) {
+Result<std::shared_ptr<Memory>> StubGpu::map_peer(Memory& memory, hcq::DriverInterface&) {
   if (!options_.has_peers) return fail(Code::kUnsupported, "no peer access");
   const std::lock_guard lock(mutex_);
   mapped_[memory.va] = {memory.size, reinterpret_cast<std::byte*>(memory.va)};
-  return {};
+  return nullptr;
 }
 
 Result<std::unique_ptr<Channel>> StubGpu::create_channel(const ChannelRequest& request) {

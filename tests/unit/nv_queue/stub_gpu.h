@@ -1,5 +1,5 @@
 #pragma once
-// A GPU of plain memory behind KernelInterface: one thread executes rings, semaphores, copies and
+// A GPU of plain memory behind DriverInterface: one thread executes rings, semaphores, copies and
 // launches. Kernels are C++ functions named by the PTX text that a launch's program address points
 // to. Its constants are its own reading of the class headers.
 
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "drivers/nv/kernel_interface.h"
+#include "drivers/nv/driver_interface.h"
 #include "runtime/hal/device.h"
 
 namespace bm::nv::test {
@@ -36,7 +36,7 @@ struct StubLaunch {
   uint32_t registers = 0, shared_bytes = 0, local_bytes = 0;
 };
 
-class StubGpu final : public KernelInterface {
+class StubGpu final : public DriverInterface {
  public:
   using Kernel = std::function<void(const StubLaunch&)>;
   explicit StubGpu(const StubOptions& options = {});
@@ -63,7 +63,7 @@ class StubGpu final : public KernelInterface {
 
   const GpuFacts& facts() const override { return facts_; }
   Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override;
-  Status map_peer(const Memory& memory, KernelInterface& owner) override;
+  Result<std::shared_ptr<Memory>> map_peer(Memory& memory, hcq::DriverInterface& owner) override;
   Result<std::unique_ptr<Channel>> create_channel(const ChannelRequest& request) override;
   volatile uint32_t* doorbell() override { return &doorbell_; }
   uint64_t clock_ns() override { return ++clock_; }

@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-namespace bm::nv {
+namespace bm::hcq {
 
 inline void store32(std::byte* to, uint32_t value) {
   *reinterpret_cast<volatile uint32_t*>(to) = value;
@@ -20,12 +20,21 @@ inline void store32(std::byte* to, uint32_t value) {
 inline void store64(std::byte* to, uint64_t value) {
   *reinterpret_cast<volatile uint64_t*>(to) = value;
 }
-/// A semaphore in cached system memory: later reads of results stay behind it.
-inline uint64_t load_semaphore(std::byte* from) {
-  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(from))
+/// Later than every store before it, for whoever loads it with acquire.
+inline void publish32(std::byte* to, uint32_t value) {
+  std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(to))
+      .store(value, std::memory_order_release);
+}
+inline void publish64(std::byte* to, uint64_t value) {
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(to))
+      .store(value, std::memory_order_release);
+}
+/// A word the GPU writes, in cached system memory: later reads of results stay behind it.
+inline uint64_t load_word(const std::byte* from) {
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(const_cast<std::byte*>(from)))
       .load(std::memory_order_acquire);
 }
-/// Sequential copy into write-combined memory.
+/// Sequential copy, into write-combined memory too.
 inline void store_words(std::byte* to, std::span<const uint32_t> words) {
   if (!words.empty()) std::memcpy(to, words.data(), words.size_bytes());
 }
@@ -45,4 +54,4 @@ inline void relax() {
 #endif
 }
 
-}  // namespace bm::nv
+}  // namespace bm::hcq

@@ -1,6 +1,6 @@
 #pragma once
-// AMD's waist: what device and queues need from whatever owns the GPU. Implemented over the amdgpu
-// kernel driver's compute interface (kfd/).
+// AMD's waist: what device and queues need from whatever owns the GPU beside memory. Implemented
+// over the amdgpu kernel driver's compute interface (kfd/).
 
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "drivers/amd/regs/registers.h"
+#include "drivers/hcq/driver_interface.h"
 #include "runtime/base/result.h"
 
 namespace bm::amd {
@@ -18,10 +19,8 @@ namespace bm::amd {
 struct ChipRow;  // chips.h
 
 /// What the opened GPU is. Counts are per chiplet (XCC) where they say so.
-struct GpuFacts {
+struct GpuFacts : hcq::GpuFacts {
   const ChipRow* chip = nullptr;
-  std::string name;            ///< what the driver calls it
-  std::string driver_version;  ///< "KFD 1.17"
   uint32_t gpu_id = 0;
   RegisterMap registers;  ///< bus registers only where this card's are known
   uint32_t xccs = 1;
@@ -36,38 +35,15 @@ struct GpuFacts {
   /// Copy queues run INDIRECT packets. Only where whoever owns the GPU sets IB_CNTL.IB_ENABLE of
   /// them: the amdgpu driver leaves it clear on queues it makes for programs.
   bool has_indirect_copies = false;
-  uint64_t video_memory = 0;           ///< bytes
   uint64_t clock_hz = 100'000'000;     ///< of timestamps
   std::vector<uint32_t> near_gpu_ids;  ///< peers with a link of their own (XGMI), not over PCIe
 };
 
-enum class Place : uint8_t {
-  kVideo,           ///< video memory, not seen by the CPU
-  kVideoMapped,     ///< video memory, write-combined through the BAR; the CPU must only write, and
-                    ///< nothing here tells the GPU of it: for tools, no buffer lies there
-  kSystem,          ///< system memory, cached by the CPU, coherent
-  kSystemUncached,  ///< the same, never cached by the GPU: signals, rings, command words
-};
-
-constexpr bool is_system(Place place) {
-  return place == Place::kSystem || place == Place::kSystemUncached;
-}
-
-struct MemoryRequest {
-  uint64_t size = 0;  ///< bytes; rounded up to whole pages
-  Place place = Place::kVideo;
-  void* host = nullptr;  ///< register this page-aligned memory of the process (kSystem)
-};
-
-/// One allocation, mapped to its GPU; freed (unmapped everywhere) on destruction. Where the CPU
-/// sees it, its address there equals `va`.
-class Memory {
- public:
-  virtual ~Memory() = default;
-  uint64_t va = 0, size = 0;
-  std::byte* host = nullptr;
-  Place place = Place::kVideo;
-};
+using hcq::is_system;
+using hcq::Memory;
+using hcq::MemoryDomain;  // no buffer lies in kVideoMapped: nothing here tells the GPU of the
+                          // writes
+using hcq::MemoryRequest;
 
 enum class QueueType : uint8_t { kPm4, kAql, kSdma };
 
@@ -105,21 +81,10 @@ struct GpuFault {
   std::string log{};            ///< what the driver's event log says, may be empty
 };
 
-/// One GPU. Thread: callers serialise, except for wait_event() and take_fault(). Errors name the
-/// call and what to do.
-class KernelInterface {
+/// One GPU. Thread: callers serialise, except for wait_event() and take_fault().
+class DriverInterface : public hcq::DriverInterface {
  public:
-  virtual ~KernelInterface() = default;
-  virtual const GpuFacts& facts() const = 0;
-  virtual Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) = 0;
-  /// Makes memory of another GPU of the same process reachable here at the same address.
-  /// kUnsupported where the pair has no peer access: the caller copies through the host.
-  /// What is written there over PCIe may wait in the owner's host data path: a word written to the
-  /// memory returned, after the data and before anybody is told, lets it through. nullptr: nothing
-  /// waits (system memory, a link of their own).
-  /// Source: Linux 6.12, amdgpu_device.c, amdgpu_device_flush_hdp(); RCCL, prims_simple.h,
-  /// postPeer(), which has the sender write that register of the receiver.
-  virtual Result<std::shared_ptr<Memory>> map_peer(Memory& memory, KernelInterface& owner) = 0;
+  const GpuFacts& facts() const override = 0;
   virtual Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) = 0;
   /// Blocks until a queue's interrupt or a fault, at most `timeout_ms`; false: time ran out.
   virtual Result<bool> wait_event(uint32_t timeout_ms) = 0;

@@ -1,9 +1,8 @@
 #pragma once
-// NVIDIA's waist: what device and queues need from whatever owns the GPU. Implemented over the
-// nvidia kernel driver's ioctls (rm_ioctl/).
+// NVIDIA's waist: what device and queues need from whatever owns the GPU beside memory. Implemented
+// over the nvidia kernel driver's ioctls (rm_ioctl/).
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "drivers/hcq/driver_interface.h"
 #include "runtime/base/result.h"
 
 namespace bm::nv {
@@ -19,44 +19,19 @@ struct ChipRow;  // chips.h
 
 /// What the opened GPU is. Counts are the maxima of the chip (GR_GET_INFO litter values): local
 /// memory is indexed by physical TPC.
-struct GpuFacts {
+struct GpuFacts : hcq::GpuFacts {
   const ChipRow* chip = nullptr;  ///< row of the compute class chosen
-  std::string name;               ///< marketing name where the driver tells it
-  std::string driver_version;     ///< "580.105.08"
   uint32_t sm_version = 0;        ///< 90 for sm_90
   uint32_t compute_class = 0, copy_class = 0, channel_class = 0, usermode_class = 0;
   uint32_t gpcs = 0, tpcs_per_gpc = 0, sms_per_tpc = 0, warps_per_sm = 0;
   uint32_t enabled_sms = 0;
   uint32_t copy_engines = 0;
-  uint64_t video_memory = 0;  ///< bytes
   std::array<uint8_t, 16> uuid{};
 };
 
-enum class Place : uint8_t {
-  kVideo,        ///< video memory, not seen by the CPU
-  kVideoMapped,  ///< video memory, write-combined through the BAR; the CPU must only write
-  kSystem,       ///< system memory, cached and coherent; signals, staging, notifiers
-};
-
-constexpr bool is_system(Place place) { return place == Place::kSystem; }
-
-struct MemoryRequest {
-  uint64_t size = 0;  ///< bytes; rounded up to the page size of the kind
-  Place place = Place::kVideo;
-  bool is_contiguous = false;
-  void* host = nullptr;  ///< register this page-aligned memory of the process (kSystem)
-};
-
-/// One allocation, freed (unmapped, handle released) on destruction. Where the CPU sees it, its
-/// address there equals `va`, except for registered host memory outside the GPU window.
-class Memory {
- public:
-  virtual ~Memory() = default;
-  uint64_t va = 0, size = 0;
-  std::byte* host = nullptr;
-  uint32_t handle = 0;  ///< RM handle
-  Place place = Place::kVideo;
-};
+using hcq::Memory;
+using hcq::MemoryDomain;
+using hcq::MemoryRequest;
 
 enum class Engine : uint8_t { kCompute, kCopy };
 
@@ -105,16 +80,11 @@ struct FaultDetails {
   std::string kernel_log;  ///< last NVRM lines where readable
 };
 
-/// One GPU. Thread: callers serialise. Errors name stage, call, object and status:
+/// One GPU. Errors name stage, call, object and status:
 /// "stage 26 (channel): RM_ALLOC of class c86f under …: NV_ERR_INVALID_CLASS".
-class KernelInterface {
+class DriverInterface : public hcq::DriverInterface {
  public:
-  virtual ~KernelInterface() = default;
-  virtual const GpuFacts& facts() const = 0;
-  virtual Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) = 0;
-  /// Makes memory of another GPU of the same process reachable here at the same address.
-  /// kUnsupported where the pair has no peer access: the caller copies through the host.
-  virtual Status map_peer(const Memory& memory, KernelInterface& owner) = 0;
+  const GpuFacts& facts() const override = 0;
   virtual Result<std::unique_ptr<Channel>> create_channel(const ChannelRequest& request) = 0;
   /// 32-bit store target that starts a channel whose token is stored.
   virtual volatile uint32_t* doorbell() = 0;

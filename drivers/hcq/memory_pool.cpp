@@ -1,50 +1,47 @@
-#pragma once
-// Bodies of slab_pool.h, for the one file of a vendor that instantiates them.
+#include "drivers/hcq/memory_pool.h"
+
+#include <unistd.h>
 
 #include <algorithm>
 
-#include "drivers/memory/slab_pool.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/check.h"
 
-namespace bm::memory {
-namespace slab {
+namespace bm::hcq {
+namespace {
 
 // Frees a fault report looks back on.
-inline constexpr size_t kRemembered = 256;
-inline constexpr uint64_t kNear = 1_GiB;  ///< farther ones explain nothing
-inline constexpr uint64_t kLargestRequest = uint64_t{1}
-                                            << 46;  // what an address window could ever hold
+constexpr size_t kRemembered = 256;
+constexpr uint64_t kNear = 1_GiB;                        ///< farther ones explain nothing
+constexpr uint64_t kLargestRequest = uint64_t{1} << 46;  ///< what an address window could hold
 
-uint64_t page_bytes();
-uint64_t system_bytes();  ///< of the machine
+uint64_t page_bytes() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
 
-}  // namespace slab
+/// Of the machine.
+uint64_t system_bytes() { return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * page_bytes(); }
 
-template <class Kernel>
-void SlabAllocation<Kernel>::reset() {
+}  // namespace
+
+void Allocation::reset() {
   if (pool_ == nullptr) return;
   std::exchange(pool_, nullptr)->release(*this);
 }
 
-template <class Kernel>
-SlabPool<Kernel>::~SlabPool() {
+MemoryPool::~MemoryPool() {
   for (const auto& [va, slab] : slabs_) BM_CHECK(slab.live == 0);
 }
 
-template <class Kernel>
-auto SlabPool<Kernel>::ask(uint64_t bytes, Place place) -> Result<std::unique_ptr<Memory>> {
-  auto memory = BM_TRY(kernel_.allocate({.size = bytes, .place = place}));
-  if (!is_system(place)) video_bytes_ += memory->size;
+Result<std::unique_ptr<Memory>> MemoryPool::ask(uint64_t bytes, MemoryDomain domain) {
+  auto memory = BM_TRY(driver_.allocate({.size = bytes, .domain = domain}));
+  if (!is_system(domain)) video_bytes_ += memory->size;
   return memory;
 }
 
-template <class Kernel>
-auto SlabPool<Kernel>::add_slab(uint64_t bytes, Place place, bool is_whole) -> Result<Slab*> {
-  auto memory = ask(bytes, place);
+Result<MemoryPool::Slab*> MemoryPool::add_slab(uint64_t bytes, MemoryDomain domain, bool is_whole) {
+  auto memory = ask(bytes, domain);
   if (!memory && memory.error().code == Code::kOutOfMemory) {
     trim();
-    memory = ask(bytes, place);
+    memory = ask(bytes, domain);
   }
   if (!memory) return tl::unexpected(std::move(memory.error()));
   Slab slab;
@@ -54,8 +51,7 @@ auto SlabPool<Kernel>::add_slab(uint64_t bytes, Place place, bool is_whole) -> R
   return &slabs_.insert_or_assign(va, std::move(slab)).first->second;
 }
 
-template <class Kernel>
-auto SlabPool<Kernel>::make(Slab& slab, uint64_t va, uint64_t size) -> Allocation {
+Allocation MemoryPool::make(Slab& slab, uint64_t va, uint64_t size) {
   Allocation allocation;
   allocation.pool_ = this;
   allocation.memory_ = slab.memory.get();
@@ -66,13 +62,11 @@ auto SlabPool<Kernel>::make(Slab& slab, uint64_t va, uint64_t size) -> Allocatio
   return allocation;
 }
 
-template <class Kernel>
-auto SlabPool<Kernel>::allocate(uint64_t size, Place place, uint64_t alignment)
-    -> Result<Allocation> {
+Result<Allocation> MemoryPool::allocate(uint64_t size, MemoryDomain domain, uint64_t alignment) {
   if (size == 0) return fail(Code::kInvalidArgument, "an allocation of 0 bytes");
-  const bool is_of_system = is_system(place);
-  const uint64_t most = std::min(is_of_system ? slab::system_bytes() : kernel_.facts().video_memory,
-                                 slab::kLargestRequest);
+  const bool is_of_system = is_system(domain);
+  const uint64_t most =
+      std::min(is_of_system ? system_bytes() : driver_.facts().video_memory, kLargestRequest);
   if (size > most)
     return fail(Code::kOutOfMemory, "{} bytes of {} memory requested, there are {}", size,
                 is_of_system ? "system" : "video", most);
@@ -80,31 +74,31 @@ auto SlabPool<Kernel>::allocate(uint64_t size, Place place, uint64_t alignment)
   const bool is_whole = bytes > slab_bytes_ / 2;
   if (!is_whole) {
     for (auto& [base, slab] : slabs_) {
-      if (!slab.ranges || slab.memory->place != place) continue;
+      if (!slab.ranges || slab.memory->domain != domain) continue;
       if (const auto va = slab.ranges->try_allocate(bytes, alignment)) return make(slab, *va, size);
     }
-    if (auto slab = add_slab(slab_bytes_, place, false)) {
+    if (auto slab = add_slab(slab_bytes_, domain, false)) {
       if (const auto va = (*slab)->ranges->try_allocate(bytes, alignment))
         return make(**slab, *va, size);
     } else if (slab.error().code != Code::kOutOfMemory) {
       return tl::unexpected(std::move(slab.error()));
     }
   }
-  Slab* slab = BM_TRY(add_slab(bytes, place, true));
+  Slab* slab = BM_TRY(add_slab(bytes, domain, true));
   return make(*slab, slab->memory->va, size);
 }
 
-template <class Kernel>
-auto SlabPool<Kernel>::wrap(void* host, uint64_t size) -> Result<Allocation> {
+Result<Allocation> MemoryPool::wrap(void* host, uint64_t size) {
   if (size == 0) return fail(Code::kInvalidArgument, "a wrapped range of 0 bytes");
   const auto address = reinterpret_cast<uintptr_t>(host);
-  const uint64_t first = align_down(uint64_t{address}, slab::page_bytes());
+  const uint64_t first = align_down(uint64_t{address}, page_bytes());
   const auto past = checked_add(uint64_t{address}, size);
-  const auto last = past ? checked_align_up(*past, slab::page_bytes()) : std::nullopt;
+  const auto last = past ? checked_align_up(*past, page_bytes()) : std::nullopt;
   if (!last || *last == 0)
     return fail(Code::kInvalidArgument, "{} bytes at {} pass the end of memory", size, host);
-  auto memory = BM_TRY(kernel_.allocate(
-      {.size = *last - first, .place = Place::kSystem, .host = reinterpret_cast<void*>(first)}));
+  auto memory = BM_TRY(driver_.allocate({.size = *last - first,
+                                         .domain = MemoryDomain::kSystem,
+                                         .host = reinterpret_cast<void*>(first)}));
   Slab slab;
   slab.registered = host;
   slab.memory = std::move(memory);
@@ -114,21 +108,19 @@ auto SlabPool<Kernel>::wrap(void* host, uint64_t size) -> Result<Allocation> {
   return make(kept, va + (address - first), size);
 }
 
-template <class Kernel>
-void SlabPool<Kernel>::drop(typename std::map<uint64_t, Slab>::iterator at) {
+void MemoryPool::drop(std::map<uint64_t, Slab>::iterator at) {
   const Slab& slab = at->second;
-  if (!is_system(slab.memory->place)) video_bytes_ -= slab.memory->size;
+  if (!is_system(slab.memory->domain)) video_bytes_ -= slab.memory->size;
   slabs_.erase(at);
 }
 
-template <class Kernel>
-void SlabPool<Kernel>::release(const Allocation& allocation) {
+void MemoryPool::release(const Allocation& allocation) {
   const auto at = slabs_.find(allocation.memory_->va);
   BM_CHECK(at != slabs_.end());
   Slab& slab = at->second;
   --slab.live;
   freed_.push_back({allocation.va_, allocation.size_});
-  if (freed_.size() > slab::kRemembered) freed_.pop_front();
+  if (freed_.size() > kRemembered) freed_.pop_front();
   if (slab.ranges) {
     BM_CHECK(slab.ranges->free(allocation.va_).has_value());
   } else if (slab.live == 0) {
@@ -136,8 +128,7 @@ void SlabPool<Kernel>::release(const Allocation& allocation) {
   }
 }
 
-template <class Kernel>
-void SlabPool<Kernel>::trim() {
+void MemoryPool::trim() {
   for (auto at = slabs_.begin(); at != slabs_.end();) {
     const auto next = std::next(at);
     if (at->second.live == 0) drop(at);
@@ -145,28 +136,24 @@ void SlabPool<Kernel>::trim() {
   }
 }
 
-template <class Kernel>
-auto SlabPool<Kernel>::slab_at(uint64_t va) const ->
-    typename std::map<uint64_t, Slab>::const_iterator {
+auto MemoryPool::slab_at(uint64_t va) const -> std::map<uint64_t, Slab>::const_iterator {
   auto at = slabs_.upper_bound(va);
   if (at == slabs_.begin()) return slabs_.end();
   --at;
   return va - at->first < at->second.memory->size ? at : slabs_.end();
 }
 
-template <class Kernel>
-std::byte* SlabPool<Kernel>::readable(uint64_t va, uint64_t bytes) const {
+std::byte* MemoryPool::readable(uint64_t va, uint64_t bytes) const {
   const auto at = slab_at(va);
   if (at == slabs_.end()) return nullptr;
   const Memory& memory = *at->second.memory;
   const uint64_t offset = va - memory.va;
-  if (!is_system(memory.place) || memory.host == nullptr || bytes > memory.size - offset)
+  if (!is_system(memory.domain) || memory.host == nullptr || bytes > memory.size - offset)
     return nullptr;
   return memory.host + offset;
 }
 
-template <class Kernel>
-uint64_t SlabPool<Kernel>::first_gap(uint64_t va, uint64_t bytes) const {
+uint64_t MemoryPool::first_gap(uint64_t va, uint64_t bytes) const {
   const uint64_t end = va + bytes;
   while (va < end) {
     const auto at = slab_at(va);
@@ -176,8 +163,7 @@ uint64_t SlabPool<Kernel>::first_gap(uint64_t va, uint64_t bytes) const {
   return end;
 }
 
-template <class Kernel>
-std::string SlabPool<Kernel>::describe(uint64_t va) const {
+std::string MemoryPool::describe(uint64_t va) const {
   struct Nearest {
     uint64_t distance = UINT64_MAX;
     uint64_t va = 0, size = 0;
@@ -198,7 +184,7 @@ std::string SlabPool<Kernel>::describe(uint64_t va) const {
       if (!range.is_free) consider(range.address, range.size, true);
   }
   for (const Freed& range : freed_) consider(range.va, range.size, false);
-  if (nearest.distance > slab::kNear) return "no allocation is near";
+  if (nearest.distance > kNear) return "no allocation is near";
   const std::string what =
       fmt::format("{} allocation of {} bytes at {:#x}", nearest.is_live ? "a live" : "a freed",
                   nearest.size, nearest.va);
@@ -207,4 +193,4 @@ std::string SlabPool<Kernel>::describe(uint64_t va) const {
                          : fmt::format("{} bytes past the end of {}", nearest.distance - 1, what);
 }
 
-}  // namespace bm::memory
+}  // namespace bm::hcq

@@ -1,0 +1,28 @@
+#include "drivers/hcq/device.h"
+
+#include <chrono>
+#include <thread>
+
+namespace bm::hcq {
+
+Status check_interface(std::string_view vendor, std::string_view interface, std::string_view only) {
+  if (interface.empty() || interface == only) return {};
+  return fail(Code::kInvalidArgument, "DEV={} has no interface '{}'", vendor, interface);
+}
+
+bool lock_soon(std::unique_lock<std::mutex>& lock) {
+  constexpr auto kLimit = std::chrono::milliseconds(20);
+  const auto start = std::chrono::steady_clock::now();
+  while (!lock.try_lock()) {
+    if (std::chrono::steady_clock::now() - start > kLimit) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return true;
+}
+
+MemoryDomain domain_of(const hal::BufferDesc& desc, MemoryDomain uncached) {
+  if (desc.uncached) return uncached;
+  return desc.host_visible || desc.host_memory ? MemoryDomain::kSystem : MemoryDomain::kVideo;
+}
+
+}  // namespace bm::hcq

@@ -1,0 +1,115 @@
+#pragma once
+// Submitting, recording and replaying: what queues of all vendors do around their rings.
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "drivers/hcq/mapped.h"
+#include "drivers/hcq/memory_pool.h"
+#include "drivers/hcq/script.h"
+#include "runtime/base/check.h"
+#include "runtime/base/result.h"
+#include "runtime/hal/device.h"
+
+namespace bm::hcq {
+
+/// Thread: safe, under the GPU's mutex.
+///
+/// `Derived` has kRecordingDomain, where recordings lie, and, all under the mutex:
+///   Status submit_locked(commands), Status replay_locked(Recording&, values),
+///   Context recording_context(), auto kept_by_recordings() (what Recording::build() takes last).
+template <class Derived, class Gpu, class Context, class Script, class Recording>
+class QueueBase : public hal::Queue {
+ public:
+  ~QueueBase() override {
+    const std::lock_guard lock(gpu_->mutex);
+    words_.reset();
+  }
+
+  Status submit(std::span<const hal::Command> commands) final {
+    const std::lock_guard lock(gpu_->mutex);
+    return self().submit_locked(commands);
+  }
+
+  Result<std::unique_ptr<hal::Recording>> record(std::span<const hal::Command> commands,
+                                                 std::span<const hal::Patch> patches) final {
+    const std::vector<uint8_t> patched = BM_TRY(patched_bits(commands, patches));
+    Script script;
+    Allocation memory;
+    std::unique_lock lock(gpu_->mutex);
+    BM_TRY(gpu_->health_locked());
+    // Once to learn the size, once with the address.
+    Context where = self().recording_context();
+    where.waits_for_copies = where.has_compute;
+    BM_TRY(encode(commands, patched, where, script));
+    memory = BM_TRY(gpu_->pool.allocate(Recording::bytes_for(script), Derived::kRecordingDomain));
+    where.data_va = memory.va();
+    const Status again = encode(commands, patched, where, script);
+    BM_CHECK(again.has_value());
+    auto kept = self().kept_by_recordings();
+    lock.unlock();
+    auto recording = BM_TRY(Recording::build(gpu_, std::move(memory), std::move(script), patches,
+                                             lanes_, std::move(kept)));
+    return std::unique_ptr<hal::Recording>(std::move(recording));
+  }
+
+  Status replay(hal::Recording& recording, std::span<const uint64_t> values) final {
+    auto* mine = dynamic_cast<Recording*>(&recording);
+    if (mine == nullptr || mine->gpu() != gpu_.get())
+      return fail(Code::kInvalidArgument, "a recording of another device");
+    const std::lock_guard lock(gpu_->mutex);
+    return self().replay_locked(*mine, values);
+  }
+
+ protected:
+  using Ring = typename Gpu::Ring;
+  // Words that the lanes poll, each in a cache line of its own. A vendor's own follow.
+  static constexpr uint64_t kToCopies = 0, kToCompute = 64, kWordBytes = 128;
+
+  /// `compute` may be null: a copy queue. Both rings outlive the queue.
+  QueueBase(std::shared_ptr<Gpu> gpu, Ring* compute, Ring* copies)
+      : gpu_(std::move(gpu)), lanes_{compute, copies} {
+    base_.gpu = gpu_.get();
+    base_.has_compute = compute != nullptr;
+    base_.arguments = [pool = &gpu_->pool](uint64_t va, uint64_t bytes) -> const std::byte* {
+      return pool->readable(va, bytes);
+    };
+  }
+  /// Errors: kOutOfMemory for the words that keep the lanes in order.
+  Status open(MemoryDomain domain, uint64_t bytes = kWordBytes) {
+    const std::lock_guard lock(gpu_->mutex);
+    words_ = BM_TRY(gpu_->pool.allocate(bytes, domain));
+    for (uint64_t at = 0; at < bytes; at += sizeof(uint64_t)) publish64(words_.host() + at, 0);
+    base_.to_copies = words_.va() + kToCopies;
+    base_.to_compute = words_.va() + kToCompute;
+    return {};
+  }
+  /// Both words at `value`, when no lane is at work.
+  void set_handovers(uint64_t value) {
+    publish64(words_.host() + kToCopies, value);
+    publish64(words_.host() + kToCompute, value);
+  }
+  /// Whether the copy lane has made the last hand-over.
+  bool has_caught_up() const { return load_word(words_.host() + kToCompute) >= handovers_; }
+  /// For messages about faults, when the commands were submitted.
+  void note(std::span<const hal::Command> commands) {
+    gpu_->log.note(commands);
+    for (const auto& part : script_.launches) gpu_->log.note_kernel(part.program->code().entry);
+  }
+
+  std::shared_ptr<Gpu> gpu_;
+  std::array<Ring*, kLanes> lanes_;
+  Context base_;
+  Allocation words_;  ///< to copies, to compute
+  uint64_t handovers_ = 0;
+  Script script_;  ///< reused by submit
+
+ private:
+  Derived& self() { return static_cast<Derived&>(*this); }
+};
+
+}  // namespace bm::hcq
