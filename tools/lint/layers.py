@@ -16,7 +16,7 @@ DRIVER = HAL + ["firmware", "drivers/transport", "drivers/memory", "drivers/uapi
 # The devices without hardware run on the CPU device's memory and queue.
 HOST = DRIVER + [f"drivers/cpu/host_{part}.h"
                  for part in ("addresses", "commands", "memory", "queue")]
-VENDOR_IO_HEADERS = ["kernel_interface.h", "rm_client.h", "chips.h"]
+VENDOR_IO_HEADERS = ["kernel_interface.h", "chips.h"]
 ALLOWED = {
     "runtime/base": [],
     "runtime/hal": BASE,
@@ -44,7 +44,7 @@ ALLOWED = {
 
 # Inside a vendor: pure encoders know no I/O, I/O knows no device.
 PURE = ["pm4", "sdma", "aql", "methods", "regs", "abi"]
-IO = ["kfd", "am", "rm_ioctl", "rm_gsp"]
+IO = ["kfd", "am", "rm", "rm_ioctl", "rm_gsp"]
 for vendor in ("drivers/amd", "drivers/nv"):
     pure = [f"{vendor}/{folder}" for folder in PURE]
     for folder in pure:
@@ -52,6 +52,10 @@ for vendor in ("drivers/amd", "drivers/nv"):
     for folder in IO:
         ALLOWED[f"{vendor}/{folder}"] = (
             DRIVER + pure + [f"{vendor}/{header}" for header in VENDOR_IO_HEADERS])
+
+# Both ways to NVIDIA's resource manager carry what lies over them; it knows neither.
+for folder in ("drivers/nv/rm_ioctl", "drivers/nv/rm_gsp"):
+    ALLOWED[folder] = ALLOWED[folder] + ["drivers/nv/rm"]
 
 # A simulator that took its constants from the product would agree with the product's mistakes.
 SIM_FORBIDDEN = re.compile(
