@@ -18,7 +18,7 @@ HCQ = DRIVER + ["drivers/hcq"]
 # The devices without hardware run on the CPU device's memory and queue.
 HOST = DRIVER + [f"drivers/cpu/host_{part}.h"
                  for part in ("addresses", "commands", "memory", "queue")]
-VENDOR_IO_HEADERS = ["driver_interface.h", "rm_client.h", "chips.h"]
+VENDOR_IO_HEADERS = ["driver_interface.h", "chips.h"]
 ALLOWED = {
     "runtime/base": [],
     "runtime/hal": BASE,
@@ -46,7 +46,7 @@ ALLOWED = {
 
 # Inside a vendor: pure encoders know no I/O, I/O knows no device.
 PURE = ["pm4", "sdma", "aql", "methods", "regs", "abi"]
-IO = ["kfd", "am", "rm_ioctl", "rm_gsp"]
+IO = ["kfd", "am", "rm", "rm_ioctl", "rm_gsp"]
 for vendor in ("drivers/amd", "drivers/nv"):
     pure = [f"{vendor}/{folder}" for folder in PURE]
     for folder in pure:
@@ -55,6 +55,10 @@ for vendor in ("drivers/amd", "drivers/nv"):
         ALLOWED[f"{vendor}/{folder}"] = (
             DRIVER + pure + ["drivers/hcq/driver_interface.h"] +
             [f"{vendor}/{header}" for header in VENDOR_IO_HEADERS])
+
+# Both ways to NVIDIA's resource manager carry what lies over them; it knows neither.
+for folder in ("drivers/nv/rm_ioctl", "drivers/nv/rm_gsp"):
+    ALLOWED[folder] = ALLOWED[folder] + ["drivers/nv/rm"]
 
 # A simulator that took its constants from the product would agree with the product's mistakes.
 SIM_FORBIDDEN = re.compile(

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <vector>
 
-#include "drivers/nv/rm_ioctl/status.h"
+#include "drivers/nv/rm/status.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/log.h"
 

@@ -1,7 +1,6 @@
 #include "drivers/nv/rm_ioctl/memory.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/base/bits.h"
 #include "runtime/base/log.h"
@@ -16,19 +15,25 @@ constexpr uint64_t kSmallPage = 64_KiB, kHugePage = 2_MiB;
 constexpr uint64_t kHugeFrom = 8_MiB;
 
 // nvos.h, NVOS32_*: what NV_MEMORY_ALLOCATION_PARAMS wants to know.
-constexpr uint64_t kTypeImage = 0, kTypeNotifier = 4;
+constexpr uint64_t kTypeImage = 0;
 constexpr uint64_t kFormat = 6;
 constexpr uint64_t kMapNotRequired = 0x8000, kHandleProvided = 0x4000, kAlignmentForce = 0x100,
                    kIgnoreBank = 0x1, kPersistentVideo = 0x10000;
 constexpr uint64_t kAllocFlags = kMapNotRequired | kHandleProvided | kAlignmentForce | kIgnoreBank;
 constexpr uint64_t kContiguous = 2ull << 27, kScatteredAllowed = 3ull << 27;
 constexpr uint64_t kPageSizeHuge = 3ull << 23;
-constexpr uint64_t kLocationSystem = 1ull << 25;
-constexpr uint64_t kGpuCached = 1ull << 2, kGpuUncached = 2ull << 2;
+constexpr uint64_t kGpuCached = 1ull << 2;
 constexpr uint64_t kHuge2MiB = 1ull << 20;
 
 void report(const Status& status) {
   if (!status) log("nv", LogLevel::kWarning, "{}", status.error().message);
+}
+
+Result<RmObject> register_host(RmGpu& gpu, void* memory, uint64_t bytes) {
+  RmClient& rm = gpu.client();
+  const uint32_t handle = BM_TRY(
+      gpu.transport().register_host(rm.root(), gpu.device(), gpu.device_fd(), memory, bytes));
+  return RmObject(rm, gpu.device(), handle);
 }
 
 }  // namespace
@@ -83,8 +88,9 @@ Status RmMemory::make_video(RmGpu& gpu, const MemoryRequest& request) {
                  : BM_TRY(session_.addresses().take_high(size, page));
   has_addresses_ = true;
   if (!is_mapped) return {};
-  const DeviceFile file = BM_TRY(rm.open_device(gpu.card()));
-  BM_TRY(rm.prepare_mapping(gpu.device(), object_.handle(), size, file.get(), true));
+  const DeviceFile file = BM_TRY(gpu.transport().open_device(gpu.card()));
+  BM_TRY(gpu.transport().prepare_mapping(rm.root(), gpu.device(), object_.handle(), size,
+                                         file.get(), true));
   BM_TRY(session_.addresses().map_cpu(va, size, file.get()));
   is_cpu_mapped_ = true;
   host = reinterpret_cast<std::byte*>(va);
@@ -98,7 +104,7 @@ Status RmMemory::make_system(RmGpu& gpu) {
   BM_TRY(session_.addresses().map_cpu(va, size, -1));
   is_cpu_mapped_ = true;
   host = reinterpret_cast<std::byte*>(va);
-  object_ = BM_TRY(gpu.client().register_host(gpu.device(), gpu.device_fd(), host, size));
+  object_ = BM_TRY(register_host(gpu, host, size));
   return {};
 }
 
@@ -108,7 +114,7 @@ Status RmMemory::register_existing(RmGpu& gpu, void* existing) {
     return fail(Code::kInvalidArgument,
                 "stage 24 (memory): {} bytes at {:#x} are not whole pages of 4096 bytes", size,
                 address);
-  object_ = BM_TRY(gpu.client().register_host(gpu.device(), gpu.device_fd(), existing, size));
+  object_ = BM_TRY(register_host(gpu, existing, size));
   host = static_cast<std::byte*>(existing);
   va = address;
   if (session_.addresses().is_outside(address, size)) return {};
@@ -146,41 +152,9 @@ Result<std::shared_ptr<Memory>> RmGpu::map_peer(Memory& memory, hcq::DriverInter
                 owner.facts().name);
   // System memory belongs to no GPU: all may map it.
   if (!hcq::is_system(memory.domain)) BM_TRY(session_->enable_peers(uuid(), gpu->uuid()));
-  Status mapped = session_->uvm().map(memory.va, memory.size, memory.handle, facts_.uuid);
+  Status mapped = session_->uvm().map(memory.va, memory.size, memory.handle, uuid());
   if (!mapped) return fail(Code::kUnsupported, "stage 22 (peer): {}", mapped.error().message);
   return nullptr;
-}
-
-Result<std::unique_ptr<NotifierPage>> NotifierPage::create(RmGpu& gpu) {
-  RmClient& rm = gpu.client();
-  std::unique_ptr<NotifierPage> page(new NotifierPage(gpu));
-  using S = abi::MemoryAlloc;
-  abi::Params<S> params(rm.abi());
-  params.set(S::owner, rm.root());
-  params.set(S::type, kTypeNotifier);
-  params.set(S::flags, kAllocFlags);
-  params.set(S::attr, kScatteredAllowed | kLocationSystem);
-  params.set(S::attr2, kGpuUncached);
-  params.set(S::format, kFormat);
-  params.set(S::size, kBytes);
-  params.set(S::alignment, kBytes);
-  params.set(S::limit, kBytes - 1);
-  page->object_ =
-      BM_TRY(rm.allocate(Stage::kMemory, gpu.device(), abi::kClassSystemMemory, &params));
-  page->address_ = BM_TRY(gpu.session().addresses().take_low(kBytes, kPage));
-  // System memory is mapped through the control node; the descriptor holds the one mapping.
-  const DeviceFile file = BM_TRY(rm.open_control());
-  BM_TRY(rm.prepare_mapping(gpu.device(), page->object_.handle(), kBytes, file.get(), false));
-  BM_TRY(gpu.session().addresses().map_cpu(page->address_, kBytes, file.get()));
-  page->is_mapped_ = true;
-  std::memset(page->data(), 0, kBytes);
-  return page;
-}
-
-NotifierPage::~NotifierPage() {
-  object_.reset();
-  if (is_mapped_) session_.addresses().unmap_cpu(address_, kBytes);
-  if (address_ != 0) session_.addresses().give_back(address_);
 }
 
 }  // namespace bm::nv

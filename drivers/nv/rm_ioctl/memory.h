@@ -26,22 +26,4 @@ class RmMemory final : public Memory {
   bool has_addresses_ = false, is_cpu_mapped_ = false, has_range_ = false;
 };
 
-/// One page of uncached system memory that the kernel writes and the CPU reads; no GPU sees it.
-class NotifierPage {
- public:
-  static constexpr uint64_t kBytes = 4096;
-  static Result<std::unique_ptr<NotifierPage>> create(RmGpu& gpu);
-  ~NotifierPage();
-  uint32_t handle() const { return object_.handle(); }
-  std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
-
- private:
-  explicit NotifierPage(RmGpu& gpu) : session_(gpu.session()) {}
-
-  RmSession& session_;
-  RmObject object_;
-  uint64_t address_ = 0;
-  bool is_mapped_ = false;
-};
-
 }  // namespace bm::nv

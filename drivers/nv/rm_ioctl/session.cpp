@@ -33,8 +33,9 @@ std::pair<GpuUuid, GpuUuid> ordered(const GpuUuid& a, const GpuUuid& b) {
 Result<std::shared_ptr<RmSession>> RmSession::open(System& system, uint64_t window,
                                                    const std::string& version) {
   std::shared_ptr<RmSession> session(new RmSession);
-  session->client_ = BM_TRY(RmClient::open(system, version));
-  session->uvm_ = BM_TRY(UvmSpace::open(*session->client_));
+  session->transport_ = BM_TRY(IoctlTransport::open(system, version));
+  session->client_ = BM_TRY(RmClient::create(*session->transport_));
+  session->uvm_ = BM_TRY(UvmSpace::open(*session->transport_, session->client_->root()));
   session->addresses_ = BM_TRY(Addresses::create(system, window));
   static std::atomic<bool> has_warned{false};
   if (is_administrator(system) && !has_warned.exchange(true))

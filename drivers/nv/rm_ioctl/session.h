@@ -7,8 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "drivers/nv/rm/client.h"
 #include "drivers/nv/rm_ioctl/addresses.h"
-#include "drivers/nv/rm_ioctl/rm_client.h"
+#include "drivers/nv/rm_ioctl/ioctl_transport.h"
 #include "drivers/nv/rm_ioctl/uvm.h"
 
 namespace bm::nv {
@@ -23,7 +24,8 @@ class RmSession {
   static Result<std::shared_ptr<RmSession>> open(System& system, uint64_t window,
                                                  const std::string& version);
 
-  System& system() { return client_->system(); }
+  System& system() { return transport_->system(); }
+  IoctlTransport& transport() { return *transport_; }
   RmClient& client() { return *client_; }
   UvmSpace& uvm() { return *uvm_; }
   Addresses& addresses() { return *addresses_; }
@@ -40,6 +42,7 @@ class RmSession {
   RmSession() = default;
 
   // In order of making; each needs those before it.
+  std::unique_ptr<IoctlTransport> transport_;
   std::unique_ptr<RmClient> client_;
   std::unique_ptr<UvmSpace> uvm_;
   std::unique_ptr<Addresses> addresses_;

@@ -26,29 +26,29 @@ template <class S>
 Status UvmSpace::call(Stage stage, uint32_t number, const std::string& what,
                       abi::Params<S>& params) {
   // UVM ioctls are bare numbers, without direction and size.
-  const int result = client_.system().ioctl(file_.get(), number, params.data());
+  const int result = transport_.system().ioctl(file_.get(), number, params.data());
   if (result < 0) return tl::unexpected(errno_error(stage, what, -result));
   const uint32_t status = static_cast<uint32_t>(params.get(S::rmStatus));
   if (status != kStatusOk) return tl::unexpected(status_error(stage, what, status));
   return {};
 }
 
-Result<std::unique_ptr<UvmSpace>> UvmSpace::open(RmClient& client) {
-  Result<DeviceFile> file = open_node(client.system(), Stage::kUvm, kNode);
+Result<std::unique_ptr<UvmSpace>> UvmSpace::open(IoctlTransport& transport, uint32_t client) {
+  Result<DeviceFile> file = open_node(transport.system(), Stage::kUvm, kNode);
   if (!file) {
     if (file.error().code == Code::kNotFound)
       file.error().message += "; the module nvidia-uvm makes it (modprobe nvidia-uvm)";
     return tl::unexpected(std::move(file.error()));
   }
-  std::unique_ptr<UvmSpace> space(new UvmSpace(client, std::move(*file)));
-  abi::Params<abi::UvmInitialize> params(client.abi());
+  std::unique_ptr<UvmSpace> space(new UvmSpace(transport, client, std::move(*file)));
+  abi::Params<abi::UvmInitialize> params(transport.abi());
   params.set(abi::UvmInitialize::flags, kDisableHmm);
   BM_TRY(space->call(Stage::kUvm, abi::kNrUvmInitialize, "UVM_INITIALIZE", params));
   return space;
 }
 
 Status UvmSpace::register_gpu(const GpuUuid& gpu) {
-  abi::Params<abi::UvmRegisterGpu> params(client_.abi());
+  abi::Params<abi::UvmRegisterGpu> params(transport_.abi());
   params.set_bytes(abi::UvmRegisterGpu::gpu_uuid_uuid, gpu);
   params.set(abi::UvmRegisterGpu::rmCtrlFd, kNoFd);
   return call(Stage::kRegisterGpu, abi::kNrUvmRegisterGpu,
@@ -56,7 +56,7 @@ Status UvmSpace::register_gpu(const GpuUuid& gpu) {
 }
 
 Status UvmSpace::unregister_gpu(const GpuUuid& gpu) {
-  abi::Params<abi::UvmUnregisterGpu> params(client_.abi());
+  abi::Params<abi::UvmUnregisterGpu> params(transport_.abi());
   params.set_bytes(abi::UvmUnregisterGpu::gpu_uuid_uuid, gpu);
   return call(Stage::kFree, abi::kNrUvmUnregisterGpu,
               fmt::format("UVM_UNREGISTER_GPU of {}", uuid_text(gpu)), params);
@@ -64,10 +64,10 @@ Status UvmSpace::unregister_gpu(const GpuUuid& gpu) {
 
 Status UvmSpace::register_va_space(const GpuUuid& gpu, uint32_t va_space) {
   using S = abi::UvmRegisterGpuVaSpace;
-  abi::Params<S> params(client_.abi());
+  abi::Params<S> params(transport_.abi());
   params.set_bytes(S::gpuUuid_uuid, gpu);
-  params.set(S::rmCtrlFd, static_cast<uint64_t>(client_.control_fd()));
-  params.set(S::hClient, client_.root());
+  params.set(S::rmCtrlFd, static_cast<uint64_t>(transport_.control_fd()));
+  params.set(S::hClient, client_);
   params.set(S::hVaSpace, va_space);
   return call(Stage::kRegisterVaSpace, abi::kNrUvmRegisterGpuVaSpace,
               fmt::format("UVM_REGISTER_GPU_VASPACE {:#x} of {}", va_space, uuid_text(gpu)),
@@ -75,7 +75,7 @@ Status UvmSpace::register_va_space(const GpuUuid& gpu, uint32_t va_space) {
 }
 
 Status UvmSpace::unregister_va_space(const GpuUuid& gpu) {
-  abi::Params<abi::UvmUnregisterGpuVaSpace> params(client_.abi());
+  abi::Params<abi::UvmUnregisterGpuVaSpace> params(transport_.abi());
   params.set_bytes(abi::UvmUnregisterGpuVaSpace::gpuUuid_uuid, gpu);
   return call(Stage::kFree, abi::kNrUvmUnregisterGpuVaSpace,
               fmt::format("UVM_UNREGISTER_GPU_VASPACE of {}", uuid_text(gpu)), params);
@@ -84,10 +84,10 @@ Status UvmSpace::unregister_va_space(const GpuUuid& gpu) {
 Status UvmSpace::register_channel(const GpuUuid& gpu, uint32_t channel, uint64_t base,
                                   uint64_t bytes) {
   using S = abi::UvmRegisterChannel;
-  abi::Params<S> params(client_.abi());
+  abi::Params<S> params(transport_.abi());
   params.set_bytes(S::gpuUuid_uuid, gpu);
-  params.set(S::rmCtrlFd, static_cast<uint64_t>(client_.control_fd()));
-  params.set(S::hClient, client_.root());
+  params.set(S::rmCtrlFd, static_cast<uint64_t>(transport_.control_fd()));
+  params.set(S::hClient, client_);
   params.set(S::hChannel, channel);
   params.set(S::base, base);
   params.set(S::length, bytes);
@@ -97,16 +97,16 @@ Status UvmSpace::register_channel(const GpuUuid& gpu, uint32_t channel, uint64_t
 
 Status UvmSpace::unregister_channel(const GpuUuid& gpu, uint32_t channel) {
   using S = abi::UvmUnregisterChannel;
-  abi::Params<S> params(client_.abi());
+  abi::Params<S> params(transport_.abi());
   params.set_bytes(S::gpuUuid_uuid, gpu);
-  params.set(S::hClient, client_.root());
+  params.set(S::hClient, client_);
   params.set(S::hChannel, channel);
   return call(Stage::kFree, abi::kNrUvmUnregisterChannel,
               fmt::format("UVM_UNREGISTER_CHANNEL {:#x}", channel), params);
 }
 
 Status UvmSpace::enable_peer(const GpuUuid& a, const GpuUuid& b) {
-  abi::Params<abi::UvmEnablePeer> params(client_.abi());
+  abi::Params<abi::UvmEnablePeer> params(transport_.abi());
   params.set_bytes(abi::UvmEnablePeer::gpuUuidA_uuid, a);
   params.set_bytes(abi::UvmEnablePeer::gpuUuidB_uuid, b);
   return call(Stage::kPeer, abi::kNrUvmEnablePeer,
@@ -115,7 +115,7 @@ Status UvmSpace::enable_peer(const GpuUuid& a, const GpuUuid& b) {
 }
 
 Status UvmSpace::create_range(uint64_t base, uint64_t bytes) {
-  abi::Params<abi::UvmCreateExternalRange> params(client_.abi());
+  abi::Params<abi::UvmCreateExternalRange> params(transport_.abi());
   params.set(abi::UvmCreateExternalRange::base, base);
   params.set(abi::UvmCreateExternalRange::length, bytes);
   return call(Stage::kMemory, abi::kNrUvmCreateExternalRange,
@@ -124,14 +124,14 @@ Status UvmSpace::create_range(uint64_t base, uint64_t bytes) {
 
 Status UvmSpace::map(uint64_t base, uint64_t bytes, uint32_t memory, const GpuUuid& gpu) {
   using S = abi::UvmMapExternal;
-  abi::Params<S> params(client_.abi());
+  abi::Params<S> params(transport_.abi());
   params.set(S::base, base);
   params.set(S::length, bytes);
   params.set_bytes(S::perGpuAttributes_gpuUuid_uuid, gpu);
   params.set(S::perGpuAttributes_gpuMappingType, kReadWriteAtomic);
   params.set(S::gpuAttributesCount, 1);
-  params.set(S::rmCtrlFd, static_cast<uint64_t>(client_.control_fd()));
-  params.set(S::hClient, client_.root());
+  params.set(S::rmCtrlFd, static_cast<uint64_t>(transport_.control_fd()));
+  params.set(S::hClient, client_);
   params.set(S::hMemory, memory);
   return call(
       Stage::kMemory, abi::kNrUvmMapExternal,
@@ -140,7 +140,7 @@ Status UvmSpace::map(uint64_t base, uint64_t bytes, uint32_t memory, const GpuUu
 }
 
 Status UvmSpace::unmap(uint64_t base, uint64_t bytes, const GpuUuid& gpu) {
-  abi::Params<abi::UvmUnmapExternal> params(client_.abi());
+  abi::Params<abi::UvmUnmapExternal> params(transport_.abi());
   params.set(abi::UvmUnmapExternal::base, base);
   params.set(abi::UvmUnmapExternal::length, bytes);
   params.set_bytes(abi::UvmUnmapExternal::gpuUuid_uuid, gpu);
@@ -149,7 +149,7 @@ Status UvmSpace::unmap(uint64_t base, uint64_t bytes, const GpuUuid& gpu) {
 }
 
 Status UvmSpace::free_range(uint64_t base, uint64_t bytes) {
-  abi::Params<abi::UvmFree> params(client_.abi());
+  abi::Params<abi::UvmFree> params(transport_.abi());
   params.set(abi::UvmFree::base, base);
   params.set(abi::UvmFree::length, bytes);
   return call(Stage::kFree, abi::kNrUvmFree, fmt::format("UVM_FREE [{:#x}, +{:#x})", base, bytes),

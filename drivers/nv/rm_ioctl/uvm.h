@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "drivers/nv/rm_ioctl/rm_client.h"
+#include "drivers/nv/rm_ioctl/ioctl_transport.h"
 
 namespace bm::nv {
 
@@ -14,9 +14,9 @@ using GpuUuid = std::array<uint8_t, 16>;
 /// Thread: any; the kernel serialises.
 class UvmSpace {
  public:
-  /// Opens and initialises the space. Heterogeneous memory is off: with it a stray GPU pointer into
-  /// valid memory of the process would migrate pages instead of faulting.
-  static Result<std::unique_ptr<UvmSpace>> open(RmClient& client);
+  /// Opens and initialises the space, for objects of `client`. Heterogeneous memory is off: with it
+  /// a stray GPU pointer into valid memory of the process would migrate pages instead of faulting.
+  static Result<std::unique_ptr<UvmSpace>> open(IoctlTransport& transport, uint32_t client);
 
   Status register_gpu(const GpuUuid& gpu);
   Status unregister_gpu(const GpuUuid& gpu);
@@ -36,12 +36,14 @@ class UvmSpace {
   Status free_range(uint64_t base, uint64_t bytes);
 
  private:
-  UvmSpace(RmClient& client, DeviceFile file) : client_(client), file_(std::move(file)) {}
+  UvmSpace(IoctlTransport& transport, uint32_t client, DeviceFile file)
+      : transport_(transport), client_(client), file_(std::move(file)) {}
 
   template <class S>
   Status call(Stage stage, uint32_t number, const std::string& what, abi::Params<S>& params);
 
-  RmClient& client_;
+  IoctlTransport& transport_;
+  const uint32_t client_;  ///< root object whose objects are mapped
   DeviceFile file_;
 };
 

@@ -89,6 +89,12 @@ class Forbidden(unittest.TestCase):
         self.check("drivers/amd/kfd/topology.cpp", "drivers/amd/device.h", "kfd may not")
         self.check("drivers/nv/rm_gsp/boot.cpp", "drivers/nv/compute_queue.h", "rm_gsp may not")
 
+    def test_the_resource_manager_does_not_know_the_way_to_it(self):
+        self.assertIsNone(
+            layers.problem_with("drivers/nv/rm_ioctl/gpu.cpp", '"', "drivers/nv/rm/device.h"))
+        self.check("drivers/nv/rm/client.cpp", "drivers/nv/rm_ioctl/ioctl_transport.h", "rm may not")
+        self.check("drivers/nv/rm_gsp/boot.cpp", "drivers/nv/rm_ioctl/uvm.h", "rm_gsp may not")
+
     def test_models_see_one_header_of_the_compiler(self):
         self.assertIsNone(layers.problem_with("models/llama.cpp", '"', "compiler/ir/dtype.h"))
         self.check("models/llama.cpp", "compiler/ir/node.h", "models may not include")

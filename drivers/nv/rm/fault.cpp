@@ -1,9 +1,8 @@
-// What the driver can still tell about a fault. Every question may be refused.
+#include "drivers/nv/rm/fault.h"
 
 #include <algorithm>
 #include <string_view>
 
-#include "drivers/nv/rm_ioctl/channel.h"
 #include "runtime/base/log.h"
 
 namespace bm::nv {
@@ -81,11 +80,11 @@ std::string warp_text(uint32_t esr) {
   return fmt::format("error {:#x}", error);
 }
 
-void read_sms(RmGpu& gpu, RmChannel& channel, FaultDetails& details) {
-  RmClient& rm = gpu.client();
+void read_sms(RmDevice& device, RmChannel& channel, FaultDetails& details) {
+  RmClient& rm = device.client();
   using S = abi::SmErrorStates;
   const uint32_t room = rm.abi().layout(S::kId).fields[S::smErrorStateArray_hwwGlobalEsr].count;
-  const uint32_t all = gpu.facts().enabled_sms;
+  const uint32_t all = device.facts().enabled_sms;
   for (uint32_t first = 0; first < all; first += room) {
     abi::Params<S> ask(rm.abi());
     const uint32_t count = std::min(room, all - first);
@@ -113,8 +112,8 @@ void read_sms(RmGpu& gpu, RmChannel& channel, FaultDetails& details) {
   }
 }
 
-void read_mmu(RmGpu& gpu, RmChannel& channel, FaultDetails& details) {
-  RmClient& rm = gpu.client();
+void read_mmu(RmDevice& device, RmChannel& channel, FaultDetails& details) {
+  RmClient& rm = device.client();
   using S = abi::MmuFaultInfo;
   abi::Params<S> ask(rm.abi());
   if (const Status asked = rm.control(Stage::kDebugger, channel.debugger(), abi::kCtrlMmuFaultInfo,
@@ -150,16 +149,13 @@ std::string driver_lines(const std::string& kernel_log) {
 
 }  // namespace
 
-FaultDetails RmGpu::fault_details(Channel& channel) {
+FaultDetails read_fault_details(RmDevice& device, RmChannel& channel) {
   FaultDetails details;
-  RmChannel& mine = static_cast<RmChannel&>(channel);
-  if (mine.debugger() != 0) {
-    read_sms(*this, mine, details);
-    read_mmu(*this, mine, details);
+  if (channel.debugger() != 0) {
+    read_sms(device, channel, details);
+    read_mmu(device, channel, details);
   }
-  std::string kernel_log;
-  if (session_->system().kernel_log(&kernel_log) == 0)
-    details.kernel_log = driver_lines(kernel_log);
+  details.kernel_log = driver_lines(device.client().transport().driver_log());
   return details;
 }
 

@@ -1,7 +1,9 @@
-#include "drivers/nv/rm_ioctl/rm_client.h"
+#include "drivers/nv/rm_ioctl/ioctl_transport.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -105,15 +107,8 @@ std::string Card::text() const {
                      function);
 }
 
-void RmObject::reset() {
-  if (handle_ == 0) return;
-  const uint32_t handle = std::exchange(handle_, 0);
-  if (const Status freed = client_->free(parent_, handle); !freed)
-    log("nv", LogLevel::kWarning, "{}", freed.error().message);
-}
-
-Result<std::unique_ptr<RmClient>> RmClient::open(System& system,
-                                                 const std::string& version_override) {
+Result<std::unique_ptr<IoctlTransport>> IoctlTransport::open(System& system,
+                                                             const std::string& version_override) {
   DeviceFile control = BM_TRY(open_node(system, Stage::kOpen, kControlNode));
   // The query's layout is older than every release known.
   const abi::Abi any = BM_TRY(abi::Abi::create(abi::kOldestKnown));
@@ -128,35 +123,19 @@ Result<std::unique_ptr<RmClient>> RmClient::open(System& system,
         "driver {} is newer than any known here ({}); its interface is taken to be the same. "
         "BM_NV_VERSION chooses another",
         used, abi::newest_known().text());
-  std::unique_ptr<RmClient> client(
-      new RmClient(system, std::move(control), std::move(*abi), std::move(said)));
-  abi::Params<abi::RmAlloc> root(client->abi_);
-  root.set(abi::RmAlloc::hClass, abi::kClassClient);
-  BM_TRY(client->escape(Stage::kClient, client->control_fd(), abi::kEscRmAlloc,
-                        "RM_ALLOC of the root client", root));
-  if (const uint64_t status = root.get(abi::RmAlloc::status); status != kStatusOk)
-    return tl::unexpected(
-        status_error(Stage::kClient, "RM_ALLOC of the root client", static_cast<uint32_t>(status)));
-  client->root_ = static_cast<uint32_t>(root.get(abi::RmAlloc::hObjectNew));
-  return client;
+  return std::unique_ptr<IoctlTransport>(
+      new IoctlTransport(system, std::move(control), *abi, std::move(said)));
 }
 
-RmClient::~RmClient() {
-  // Closing the descriptor would free it too, but not before the last duplicate of it is closed.
-  if (root_ != 0)
-    if (const Status freed = free(root_, root_); !freed)
-      log("nv", LogLevel::kInfo, "{}", freed.error().message);
-}
-
-Status RmClient::escape(Stage stage, int fd, uint32_t number, std::string_view what,
-                        abi::AnyParams& params, uint32_t count) {
-  const unsigned long request = _IOC(_IOC_READ | _IOC_WRITE, 'F', number, params.size() * count);
+Status IoctlTransport::escape(Stage stage, int fd, uint32_t number, std::string_view what,
+                              abi::AnyParams& params) {
+  const unsigned long request = _IOC(_IOC_READ | _IOC_WRITE, 'F', number, params.size());
   const int result = system_.ioctl(fd, request, params.data());
   if (result < 0) return tl::unexpected(errno_error(stage, what, -result));
   return {};
 }
 
-Result<std::vector<Card>> RmClient::cards() {
+Result<std::vector<Card>> IoctlTransport::cards() {
   // An array of fixed size: a short one would be filled with the first cards only.
   abi::Params<abi::CardInfo> one(abi_);
   std::vector<std::byte> all(one.size() * kMostCards + abi::kSlack);
@@ -179,10 +158,12 @@ Result<std::vector<Card>> RmClient::cards() {
                      .device_id = number(Info::pci_info_device_id),
                      .bar1_bytes = one.get(Info::fb_size)});
   }
+  const std::lock_guard lock(mutex_);
+  listed_ = cards;
   return cards;
 }
 
-Result<DeviceFile> RmClient::open_device(const Card& card) {
+Result<DeviceFile> IoctlTransport::open_device(const Card& card) {
   DeviceFile file = BM_TRY(open_node(system_, Stage::kDeviceFile, card.path()));
   abi::Params<abi::RegisterFd> bind(abi_);
   bind.set(abi::RegisterFd::ctl_fd, static_cast<uint64_t>(control_fd()));
@@ -191,34 +172,27 @@ Result<DeviceFile> RmClient::open_device(const Card& card) {
   return file;
 }
 
-Result<DeviceFile> RmClient::open_control() {
-  return open_node(system_, Stage::kMap, kControlNode);
-}
-
-Result<RmObject> RmClient::allocate(Stage stage, uint32_t parent, uint32_t object_class,
-                                    abi::AnyParams* params) {
+Result<RmAnswer> IoctlTransport::alloc(Stage stage, std::string_view what,
+                                       const RmAllocCall& asked) {
   abi::Params<abi::RmAlloc> call(abi_);
-  call.set(abi::RmAlloc::hRoot, root_);
-  call.set(abi::RmAlloc::hObjectParent, parent);
-  call.set(abi::RmAlloc::hClass, object_class);
+  call.set(abi::RmAlloc::hRoot, asked.client);
+  call.set(abi::RmAlloc::hObjectParent, asked.parent);
+  call.set(abi::RmAlloc::hClass, asked.object_class);
   // The size stays 0: the kernel then copies as much as the class has, which is what it does
   // anyway.
-  if (params != nullptr) call.set(abi::RmAlloc::pAllocParms, params->address());
-  const std::string what =
-      fmt::format("RM_ALLOC of class {:04x} under {:#x}", object_class, parent);
+  if (asked.params != nullptr) call.set(abi::RmAlloc::pAllocParms, asked.params->address());
   BM_TRY(escape(stage, control_fd(), abi::kEscRmAlloc, what, call));
-  const uint32_t status = static_cast<uint32_t>(call.get(abi::RmAlloc::status));
-  if (status != kStatusOk) return tl::unexpected(status_error(stage, what, status));
-  return RmObject(*this, parent, static_cast<uint32_t>(call.get(abi::RmAlloc::hObjectNew)));
+  return RmAnswer{static_cast<uint32_t>(call.get(abi::RmAlloc::status)),
+                  static_cast<uint32_t>(call.get(abi::RmAlloc::hObjectNew))};
 }
 
-Result<RmObject> RmClient::register_host(uint32_t device, int device_fd, void* memory,
-                                         uint64_t bytes) {
+Result<uint32_t> IoctlTransport::register_host(uint32_t client, uint32_t device, int device_fd,
+                                               void* memory, uint64_t bytes) {
   // The kernel makes no handle for this kind of memory (escape.c, RmAllocOsDescriptor).
   const uint32_t handle = next_handle_++;
   using Call = abi::RmAllocMemory;
   abi::Params<Call> call(abi_);
-  call.set(Call::params_hRoot, root_);
+  call.set(Call::params_hRoot, client);
   call.set(Call::params_hObjectParent, device);
   call.set(Call::params_hObjectNew, handle);
   call.set(Call::params_hClass, abi::kClassHostMemory);
@@ -231,49 +205,26 @@ Result<RmObject> RmClient::register_host(uint32_t device, int device_fd, void* m
   BM_TRY(escape(Stage::kMemory, device_fd, abi::kEscRmAllocMemory, what, call));
   const uint32_t status = static_cast<uint32_t>(call.get(Call::params_status));
   if (status != kStatusOk) return tl::unexpected(status_error(Stage::kMemory, what, status));
-  return RmObject(*this, device, static_cast<uint32_t>(call.get(Call::params_hObjectNew)));
+  return static_cast<uint32_t>(call.get(Call::params_hObjectNew));
 }
 
-Result<uint32_t> RmClient::control_status(Stage stage, uint32_t object, uint32_t command,
-                                          std::string_view what, abi::AnyParams& params,
-                                          uint32_t bytes) {
+Result<uint32_t> IoctlTransport::control(Stage stage, std::string_view what,
+                                         const RmControlCall& asked) {
   abi::Params<abi::RmControl> call(abi_);
-  call.set(abi::RmControl::hClient, root_);
-  call.set(abi::RmControl::hObject, object);
-  call.set(abi::RmControl::cmd, command);
-  call.set(abi::RmControl::params, params.address());
-  call.set(abi::RmControl::paramsSize, bytes);
+  call.set(abi::RmControl::hClient, asked.client);
+  call.set(abi::RmControl::hObject, asked.object);
+  call.set(abi::RmControl::cmd, asked.command);
+  call.set(abi::RmControl::params, asked.params->address());
+  call.set(abi::RmControl::paramsSize, asked.bytes);
   BM_TRY(escape(stage, control_fd(), abi::kEscRmControl, what, call));
   return static_cast<uint32_t>(call.get(abi::RmControl::status));
 }
 
-Status RmClient::control(Stage stage, uint32_t object, uint32_t command, std::string_view what,
-                         abi::AnyParams& params) {
-  uint32_t status = BM_TRY(control_status(stage, object, command, what, params, params.size()));
-  // The kernel compares sizes exactly. A release between the known ones may have moved early; the
-  // structures with several sizes only grow at their end.
-  const bool is_size = status == kStatusInvalidArgument || status == kStatusInvalidParamStruct;
-  const std::span<const abi::Layout> all = abi::layouts();
-  for (size_t i = 0; is_size && status != kStatusOk && i < all.size(); ++i) {
-    if (all[i].id != params.id() || all[i].size == params.size()) continue;
-    const uint32_t other =
-        BM_TRY(control_status(stage, object, command, what, params, all[i].size));
-    if (other != kStatusOk) continue;
-    log("nv", LogLevel::kInfo, "driver {} takes {} with {} bytes, not {}", version_, what,
-        all[i].size, params.size());
-    status = other;
-  }
-  if (status != kStatusOk)
-    return tl::unexpected(status_error(
-        stage, fmt::format("RM_CONTROL {} ({:#x}) of {:#x}", what, command, object), status));
-  return {};
-}
-
-Status RmClient::prepare_mapping(uint32_t device, uint32_t memory, uint64_t bytes, int fd,
-                                 bool is_combined) {
+Status IoctlTransport::prepare_mapping(uint32_t client, uint32_t device, uint32_t memory,
+                                       uint64_t bytes, int fd, bool is_combined) {
   using Call = abi::RmMapMemory;
   abi::Params<Call> call(abi_);
-  call.set(Call::params_hClient, root_);
+  call.set(Call::params_hClient, client);
   call.set(Call::params_hDevice, device);
   call.set(Call::params_hMemory, memory);
   call.set(Call::params_length, bytes);
@@ -286,16 +237,101 @@ Status RmClient::prepare_mapping(uint32_t device, uint32_t memory, uint64_t byte
   return {};
 }
 
-Status RmClient::free(uint32_t parent, uint32_t handle) {
+Result<uint32_t> IoctlTransport::free(Stage stage, std::string_view what, uint32_t client,
+                                      uint32_t parent, uint32_t handle) {
   abi::Params<abi::RmFree> call(abi_);
-  call.set(abi::RmFree::hRoot, root_);
+  call.set(abi::RmFree::hRoot, client);
   call.set(abi::RmFree::hObjectParent, parent);
   call.set(abi::RmFree::hObjectOld, handle);
-  const std::string what = fmt::format("RM_FREE of {:#x}", handle);
-  BM_TRY(escape(Stage::kFree, control_fd(), abi::kEscRmFree, what, call));
-  const uint32_t status = static_cast<uint32_t>(call.get(abi::RmFree::status));
-  if (status != kStatusOk) return tl::unexpected(status_error(Stage::kFree, what, status));
-  return {};
+  BM_TRY(escape(stage, control_fd(), abi::kEscRmFree, what, call));
+  return static_cast<uint32_t>(call.get(abi::RmFree::status));
+}
+
+/// As cards() listed it last: asking again for every descriptor would cost a call each.
+Result<Card> IoctlTransport::card_of(uint32_t gpu) {
+  const std::lock_guard lock(mutex_);
+  for (const Card& card : listed_)
+    if (card.gpu_id == gpu) return card;
+  return fail(Code::kNotFound, "stage 7 (cards): GPU {:#x} is not listed", gpu);
+}
+
+/// Pages of a node, shown by one mmap.
+class IoctlTransport::Mapping final : public RmMapping {
+ public:
+  static Result<std::unique_ptr<RmMapping>> make(System& system, int fd, Stage stage,
+                                                 const RmMapCall& call) {
+    void* at = nullptr;
+    const int mapped =
+        system.mmap(nullptr, call.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0, &at);
+    if (mapped < 0)
+      return tl::unexpected(errno_error(stage, fmt::format("mmap of {}", call.what), -mapped));
+    auto mapping = std::make_unique<Mapping>(system, at, call.bytes);
+    mapping->view_ = BM_TRY(HostView::mapped(at, call.bytes));
+    return mapping;
+  }
+  Mapping(System& system, void* at, uint64_t bytes) : system_(system), at_(at), bytes_(bytes) {}
+  ~Mapping() override { system_.munmap(at_, bytes_); }
+
+ private:
+  System& system_;
+  void* const at_;
+  const uint64_t bytes_;
+};
+
+Result<DeviceFile> IoctlTransport::open_node_of(uint32_t gpu) {
+  // System memory is mapped through the control node; the descriptor holds the one mapping.
+  if (gpu == 0) return open_node(system_, Stage::kMap, kControlNode);
+  const Card card = BM_TRY(card_of(gpu));
+  return open_device(card);
+}
+
+Result<std::unique_ptr<RmMapping>> IoctlTransport::map(Stage stage, const RmMapCall& call) {
+  const DeviceFile file = BM_TRY(open_node_of(call.gpu));
+  BM_TRY(prepare_mapping(call.client, call.device, call.memory, call.bytes, file.get(), false));
+  return Mapping::make(system_, file.get(), stage, call);
+}
+
+/// A descriptor of the card's node that the kernel makes readable.
+class IoctlTransport::Event final : public RmEvent {
+ public:
+  Event(System& system, DeviceFile file) : system_(system), file_(std::move(file)) {}
+  uint64_t data() const override { return static_cast<uint64_t>(file_.get()); }
+  Result<int> fd() const override { return file_.get(); }
+  Result<bool> wait(int timeout_ms, std::string_view gpu_name) override {
+    pollfd waited = {.fd = file_.get(), .events = POLLIN | POLLPRI, .revents = 0};
+    // Polling a node of the driver also takes the event.
+    const int ready = system_.poll(&waited, 1, timeout_ms);
+    if (ready < 0 && ready != -EINTR)
+      return tl::unexpected(errno_error(Stage::kEvent, "poll", -ready));
+    if (ready > 0 && (waited.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 &&
+        (waited.revents & (POLLIN | POLLPRI)) == 0)
+      return fail(Code::kDeviceLost, "stage 35 (event): {} is gone (poll events {:#x})", gpu_name,
+                  waited.revents);
+    return ready > 0;
+  }
+
+ private:
+  System& system_;
+  DeviceFile file_;
+};
+
+Result<std::unique_ptr<RmEvent>> IoctlTransport::open_event(uint32_t gpu, uint32_t client,
+                                                            uint32_t device) {
+  DeviceFile file = BM_TRY(open_node_of(gpu));
+  abi::Params<abi::AllocOsEvent> os(abi_);
+  os.set(abi::AllocOsEvent::hClient, client);
+  os.set(abi::AllocOsEvent::hDevice, device);
+  os.set(abi::AllocOsEvent::fd, static_cast<uint64_t>(file.get()));
+  BM_TRY(escape(Stage::kEvent, file.get(), abi::kEscAllocOsEvent, "ALLOC_OS_EVENT", os));
+  if (const uint64_t status = os.get(abi::AllocOsEvent::Status); status != kStatusOk)
+    return tl::unexpected(
+        status_error(Stage::kEvent, "ALLOC_OS_EVENT", static_cast<uint32_t>(status)));
+  return std::make_unique<Event>(system_, std::move(file));
+}
+
+std::string IoctlTransport::driver_log() {
+  std::string text;
+  return system_.kernel_log(&text) == 0 ? text : std::string();
 }
 
 }  // namespace bm::nv

@@ -1,9 +1,7 @@
-#include "drivers/nv/rm_ioctl/channel.h"
-
-#include <poll.h>
+#include "drivers/nv/rm/channel.h"
 
 #include <algorithm>
-#include <cerrno>
+#include <cstring>
 
 #include "runtime/base/bits.h"
 #include "runtime/base/log.h"
@@ -15,9 +13,13 @@ namespace {
 constexpr uint64_t kAsync = 1;
 // clb0b5sw.h: NVB0B5_ALLOCATION_PARAMETERS_VERSION_1, the engine is named by its type.
 constexpr uint64_t kByEngineType = 1;
-// Room for the buffers of one graphics context. Only addresses; UVM places them, and refuses the
-// channel when they do not fit.
-constexpr uint64_t kContextWindow = 256_MiB, kCopyWindow = 2_MiB;
+
+// nvos.h, NVOS32_*: what NV_MEMORY_ALLOCATION_PARAMS wants to know of a notifier: scattered system
+// memory, handle chosen by the caller, no mapping by the call itself.
+constexpr uint64_t kTypeNotifier = 4, kFormat = 6;
+constexpr uint64_t kNotifierFlags = 0x8000 | 0x4000 | 0x100 | 0x1;
+constexpr uint64_t kScatteredSystem = 3ull << 27 | 1ull << 25, kGpuUncached = 2ull << 2;
+constexpr uint64_t kNotifierBytes = 4096;
 
 // nvos.h: NV01_EVENT_NONSTALL_INTR, NV01_EVENT_WITHOUT_EVENT_DATA.
 constexpr uint64_t kNonStall = 0x0800'0000, kWithoutData = 0x1000'0000;
@@ -43,9 +45,9 @@ Status check(const ChannelRequest& request) {
 }
 
 /// Engines to try for a channel, best first.
-std::vector<uint32_t> engines_for(const RmGpu& gpu, const ChannelRequest& request) {
+std::vector<uint32_t> engines_for(const RmDevice& device, const ChannelRequest& request) {
   if (request.engine == Engine::kCompute) return {abi::kEngineGraphics};
-  std::vector<uint32_t> engines = gpu.copy_engines();
+  std::vector<uint32_t> engines = device.copy_engines();
   if (!engines.empty())
     std::rotate(engines.begin(), engines.begin() + request.copy_index % engines.size(),
                 engines.end());
@@ -56,15 +58,12 @@ std::vector<uint32_t> engines_for(const RmGpu& gpu, const ChannelRequest& reques
 
 }  // namespace
 
-Result<std::unique_ptr<Channel>> RmGpu::create_channel(const ChannelRequest& request) {
-  return RmChannel::create(*this, request);
-}
-
-Result<std::unique_ptr<Channel>> RmChannel::create(RmGpu& gpu, const ChannelRequest& request) {
+Result<std::unique_ptr<Channel>> RmChannel::create(RmDevice& device, RmAddressSpace& space,
+                                                   const ChannelRequest& request) {
   BM_TRY(check(request));
   Error first;
-  for (const uint32_t engine : engines_for(gpu, request)) {
-    std::unique_ptr<RmChannel> channel(new RmChannel(gpu));
+  for (const uint32_t engine : engines_for(device, request)) {
+    std::unique_ptr<RmChannel> channel(new RmChannel(device, space));
     Status made = channel->make(request, engine);
     if (made) return std::unique_ptr<Channel>(std::move(channel));
     log("nv", LogLevel::kInfo, "no channel on engine {}: {}", engine, made.error().message);
@@ -74,30 +73,55 @@ Result<std::unique_ptr<Channel>> RmChannel::create(RmGpu& gpu, const ChannelRequ
 }
 
 Status RmChannel::make(const ChannelRequest& request, uint32_t engine) {
-  notifier_ = BM_TRY(NotifierPage::create(gpu_));
-  error = reinterpret_cast<volatile const ErrorNotifier*>(notifier_->data());
+  BM_TRY(make_notifier());
   BM_TRY(make_group(engine));
   BM_TRY(make_channel(request, engine));
   BM_TRY(make_engine_object(request, engine));
-  const uint64_t bytes = engine == abi::kEngineGraphics ? kContextWindow : kCopyWindow;
-  window_ = BM_TRY(gpu_.session().addresses().take_low(bytes, kCopyWindow));
-  BM_TRY(gpu_.session().uvm().register_channel(gpu_.uuid(), channel_.handle(), window_, bytes));
-  is_registered_ = true;
+  BM_TRY(space_.add_channel(channel_.handle(), engine == abi::kEngineGraphics));
+  is_in_space_ = true;
   return start();
 }
 
+Status RmChannel::make_notifier() {
+  RmClient& rm = device_.client();
+  using S = abi::MemoryAlloc;
+  abi::Params<S> params(rm.abi());
+  params.set(S::owner, rm.root());
+  params.set(S::type, kTypeNotifier);
+  params.set(S::flags, kNotifierFlags);
+  params.set(S::attr, kScatteredSystem);
+  params.set(S::attr2, kGpuUncached);
+  params.set(S::format, kFormat);
+  params.set(S::size, kNotifierBytes);
+  params.set(S::alignment, kNotifierBytes);
+  params.set(S::limit, kNotifierBytes - 1);
+  notifier_ =
+      BM_TRY(rm.allocate(Stage::kMemory, device_.device(), abi::kClassSystemMemory, &params));
+  notifier_page_ = BM_TRY(rm.transport().map(Stage::kMap, {.client = rm.root(),
+                                                           .device = device_.device(),
+                                                           .memory = notifier_.handle(),
+                                                           .bytes = kNotifierBytes,
+                                                           .what = "the error notifier"}));
+  std::byte* const page = notifier_page_->view().host();
+  if (page == nullptr)
+    return fail(Code::kUnsupported, "stage 32 (map): the error notifier is not in this process");
+  std::memset(page, 0, kNotifierBytes);
+  error = reinterpret_cast<volatile const ErrorNotifier*>(page);
+  return {};
+}
+
 Status RmChannel::make_group(uint32_t engine) {
-  RmClient& rm = gpu_.client();
+  RmClient& rm = device_.client();
   abi::Params<abi::ChannelGroupAlloc> group(rm.abi());
   group.set(abi::ChannelGroupAlloc::engineType, engine);
   // Asynchronous subcontexts are for the graphics engine alone (kernel_fifo_gp102.c,
   // kfifoValidateEngineAndSubctxType_GP102): a copy channel takes its group's address space.
   const bool is_graphics = engine == abi::kEngineGraphics;
-  if (!is_graphics) group.set(abi::ChannelGroupAlloc::hVASpace, gpu_.va_space());
-  group_ = BM_TRY(rm.allocate(Stage::kGroup, gpu_.device(), abi::kClassChannelGroup, &group));
+  if (!is_graphics) group.set(abi::ChannelGroupAlloc::hVASpace, device_.va_space());
+  group_ = BM_TRY(rm.allocate(Stage::kGroup, device_.device(), abi::kClassChannelGroup, &group));
   if (!is_graphics) return {};
   abi::Params<abi::ContextShareAlloc> share(rm.abi());
-  share.set(abi::ContextShareAlloc::hVASpace, gpu_.va_space());
+  share.set(abi::ContextShareAlloc::hVASpace, device_.va_space());
   share.set(abi::ContextShareAlloc::flags, kAsync);
   share_ =
       BM_TRY(rm.allocate(Stage::kContextShare, group_.handle(), abi::kClassContextShare, &share));
@@ -105,10 +129,10 @@ Status RmChannel::make_group(uint32_t engine) {
 }
 
 Status RmChannel::make_channel(const ChannelRequest& request, uint32_t engine) {
-  RmClient& rm = gpu_.client();
+  RmClient& rm = device_.client();
   using S = abi::ChannelAlloc;
   abi::Params<S> params(rm.abi());
-  params.set(S::hObjectError, notifier_->handle());
+  params.set(S::hObjectError, notifier_.handle());
   params.set(S::hObjectBuffer, request.ring->handle);
   params.set(S::gpFifoOffset, request.ring->va + request.ring_offset);
   params.set(S::gpFifoEntries, request.entries);
@@ -117,31 +141,32 @@ Status RmChannel::make_channel(const ChannelRequest& request, uint32_t engine) {
   params.set(S::userdOffset, request.userd_offset);
   // The graphics engine is what a group of it inherits.
   if (engine != abi::kEngineGraphics) params.set(S::engineType, engine);
-  channel_ = BM_TRY(rm.allocate(Stage::kChannel, group_.handle(), gpu_.classes().channel, &params));
+  channel_ =
+      BM_TRY(rm.allocate(Stage::kChannel, group_.handle(), device_.classes().channel, &params));
   return {};
 }
 
 Status RmChannel::make_engine_object(const ChannelRequest& request, uint32_t engine) {
-  RmClient& rm = gpu_.client();
+  RmClient& rm = device_.client();
   if (request.engine == Engine::kCompute) {
-    engine_class = gpu_.classes().compute;
+    engine_class = device_.classes().compute;
     object_ = BM_TRY(rm.allocate(Stage::kEngine, channel_.handle(), engine_class));
     abi::Params<abi::DebuggerAlloc> params(rm.abi());
     params.set(abi::DebuggerAlloc::hAppClient, rm.root());
     params.set(abi::DebuggerAlloc::hClass3dObject, object_.handle());
     Result<RmObject> debugger =
-        rm.allocate(Stage::kDebugger, gpu_.device(), abi::kClassDebugger, &params);
+        rm.allocate(Stage::kDebugger, device_.device(), abi::kClassDebugger, &params);
     if (debugger)
       debugger_ = std::move(*debugger);
     else
       log("nv", LogLevel::kInfo, "faults will lack details: {}", debugger.error().message);
     return {};
   }
-  engine_class = gpu_.classes().copy;
+  engine_class = device_.classes().copy;
   // To the unified memory module a channel on graphics' runlist is one of graphics, which has the
   // buffers it asks for only once an object of graphics or compute was made.
   if (engine == abi::kEngineGraphics)
-    context_ = BM_TRY(rm.allocate(Stage::kEngine, channel_.handle(), gpu_.classes().compute));
+    context_ = BM_TRY(rm.allocate(Stage::kEngine, channel_.handle(), device_.classes().compute));
   abi::Params<abi::CopyAlloc> params(rm.abi());
   params.set(abi::CopyAlloc::version, kByEngineType);
   params.set(abi::CopyAlloc::engineType, engine);
@@ -152,7 +177,7 @@ Status RmChannel::make_engine_object(const ChannelRequest& request, uint32_t eng
 }
 
 Status RmChannel::start() {
-  RmClient& rm = gpu_.client();
+  RmClient& rm = device_.client();
   abi::Params<abi::WorkSubmitToken> ask(rm.abi());
   ask.set(abi::WorkSubmitToken::workSubmitToken, UINT32_MAX);
   BM_TRY(rm.control(Stage::kToken, channel_.handle(), abi::kCtrlWorkSubmitToken,
@@ -166,73 +191,49 @@ Status RmChannel::start() {
 
 RmChannel::~RmChannel() {
   event_.reset();
-  if (is_registered_)
-    report(gpu_.session().uvm().unregister_channel(gpu_.uuid(), channel_.handle()));
+  if (is_in_space_) report(space_.remove_channel(channel_.handle()));
   debugger_.reset();
   object_.reset();
   context_.reset();
   channel_.reset();
   share_.reset();
   group_.reset();
-  if (window_ != 0) gpu_.session().addresses().give_back(window_);
+  notifier_.reset();
 }
 
 Status RmChannel::open_event() {
-  RmClient& rm = gpu_.client();
-  DeviceFile file = BM_TRY(rm.open_device(gpu_.card()));
-  abi::Params<abi::AllocOsEvent> os(rm.abi());
-  os.set(abi::AllocOsEvent::hClient, rm.root());
-  os.set(abi::AllocOsEvent::hDevice, gpu_.device());
-  os.set(abi::AllocOsEvent::fd, static_cast<uint64_t>(file.get()));
-  BM_TRY(rm.escape(Stage::kEvent, file.get(), abi::kEscAllocOsEvent, "ALLOC_OS_EVENT", os));
-  if (const uint64_t status = os.get(abi::AllocOsEvent::Status); status != kStatusOk)
-    return tl::unexpected(
-        status_error(Stage::kEvent, "ALLOC_OS_EVENT", static_cast<uint32_t>(status)));
+  RmClient& rm = device_.client();
+  std::unique_ptr<RmEvent> arrivals =
+      BM_TRY(rm.transport().open_event(device_.id().gpu, rm.root(), device_.device()));
   using S = abi::EventAlloc;
   abi::Params<S> params(rm.abi());
   params.set(S::hParentClient, rm.root());
-  params.set(S::hSrcResource, gpu_.subdevice());
+  params.set(S::hSrcResource, device_.subdevice());
   params.set(S::hClass, abi::kClassOsEvent);
   params.set(S::notifyIndex, abi::kNotifierFifoEvent | kNonStall | kWithoutData);
-  params.set(S::data, static_cast<uint64_t>(file.get()));
+  params.set(S::data, arrivals->data());
   RmObject event =
-      BM_TRY(rm.allocate(Stage::kEvent, gpu_.subdevice(), abi::kClassOsEvent, &params));
+      BM_TRY(rm.allocate(Stage::kEvent, device_.subdevice(), abi::kClassOsEvent, &params));
   abi::Params<abi::EventNotification> notify(rm.abi());
   notify.set(abi::EventNotification::event, abi::kNotifierFifoEvent);
   notify.set(abi::EventNotification::action, kRepeat);
-  BM_TRY(rm.control(Stage::kEvent, gpu_.subdevice(), abi::kCtrlEventNotification,
+  BM_TRY(rm.control(Stage::kEvent, device_.subdevice(), abi::kCtrlEventNotification,
                     "EVENT_SET_NOTIFICATION", notify));
-  event_file_ = std::move(file);
+  arrivals_ = std::move(arrivals);
   event_ = std::move(event);
   return {};
 }
 
 Result<int> RmChannel::event_fd() {
-  if (event_file_.get() >= 0) return event_file_.get();
-  const Status opened = open_event();
-  if (!opened) return fail(Code::kUnsupported, "{}", opened.error().message);
-  return event_file_.get();
+  if (arrivals_ == nullptr)
+    if (const Status opened = open_event(); !opened)
+      return fail(Code::kUnsupported, "{}", opened.error().message);
+  return arrivals_->fd();
 }
 
 Result<bool> RmChannel::wait(int timeout_ms) {
-  pollfd waited = {.fd = BM_TRY(event_fd()), .events = POLLIN | POLLPRI, .revents = 0};
-  // Polling a node of the driver also takes the event.
-  const int ready = gpu_.session().system().poll(&waited, 1, timeout_ms);
-  if (ready < 0 && ready != -EINTR)
-    return tl::unexpected(errno_error(Stage::kEvent, "poll", -ready));
-  if (ready > 0 && (waited.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0 &&
-      (waited.revents & (POLLIN | POLLPRI)) == 0)
-    return fail(Code::kDeviceLost, "stage 35 (event): {} is gone (poll events {:#x})",
-                gpu_.facts().name, waited.revents);
-  return ready > 0;
-}
-
-Result<int> RmGpu::event_fd(Channel& channel) {
-  return static_cast<RmChannel&>(channel).event_fd();
-}
-
-Result<bool> RmGpu::wait_event(Channel& channel, int timeout_ms) {
-  return static_cast<RmChannel&>(channel).wait(timeout_ms);
+  BM_TRY(event_fd());
+  return arrivals_->wait(timeout_ms, device_.facts().name);
 }
 
 }  // namespace bm::nv

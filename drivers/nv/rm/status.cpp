@@ -1,4 +1,4 @@
-#include "drivers/nv/rm_ioctl/status.h"
+#include "drivers/nv/rm/status.h"
 
 #include <cerrno>
 

@@ -3,8 +3,9 @@
 
 #include <memory>
 
-#include "drivers/nv/rm_ioctl/gpu.h"
-#include "drivers/nv/rm_ioctl/memory.h"
+#include "drivers/nv/driver_interface.h"
+#include "drivers/nv/rm/address_space.h"
+#include "drivers/nv/rm/device.h"
 
 namespace bm::nv {
 
@@ -12,7 +13,9 @@ namespace bm::nv {
 /// another one with the same ring works: memory survives.
 class RmChannel final : public Channel {
  public:
-  static Result<std::unique_ptr<Channel>> create(RmGpu& gpu, const ChannelRequest& request);
+  /// `device` and `space` must outlive it.
+  static Result<std::unique_ptr<Channel>> create(RmDevice& device, RmAddressSpace& space,
+                                                 const ChannelRequest& request);
   ~RmChannel() override;
 
   uint32_t handle() const { return channel_.handle(); }
@@ -23,21 +26,24 @@ class RmChannel final : public Channel {
   Result<bool> wait(int timeout_ms);
 
  private:
-  explicit RmChannel(RmGpu& gpu) : gpu_(gpu) {}
+  RmChannel(RmDevice& device, RmAddressSpace& space) : device_(device), space_(space) {}
   Status make(const ChannelRequest& request, uint32_t engine);
+  Status make_notifier();
   Status make_group(uint32_t engine);
   Status make_channel(const ChannelRequest& request, uint32_t engine);
   Status make_engine_object(const ChannelRequest& request, uint32_t engine);
   Status start();
   Status open_event();
 
-  RmGpu& gpu_;
-  std::unique_ptr<NotifierPage> notifier_;
+  RmDevice& device_;
+  RmAddressSpace& space_;
+  /// One page of uncached system memory that the driver writes and the CPU reads.
+  RmObject notifier_;
+  std::unique_ptr<RmMapping> notifier_page_;
   RmObject group_, share_, channel_, context_, object_, debugger_;
-  uint64_t window_ = 0;  ///< where UVM maps the channel's buffers
-  bool is_registered_ = false;
+  bool is_in_space_ = false;
 
-  DeviceFile event_file_;
+  std::unique_ptr<RmEvent> arrivals_;
   RmObject event_;
 };
 
