@@ -114,7 +114,8 @@ NV = [
     ("@EngineStalls", WAITED, None),
     ("@ReleaseIsWithheld,40", WAITED, None),
     ("@WaitNeverComes", WAITED, None),
-    ("GpuFallsOffTheBus", r"channel error 79 \(GPU has fallen off the bus\)", None),
+    # Told by a channel, or by the call of the kernel driver that comes first.
+    ("GpuFallsOffTheBus", r"channel error 79 \(GPU has fallen off the bus\)|NV_ERR_GPU_IS_LOST", None),
     # The driver refuses these of a wrong program; here a GPU meets them.
     ("TooManyThreads", SM, "launch descriptor: block of 1025x"),
     ("TooDeepABlock", SM, r"launch descriptor: block of \d+x\d+x65"),

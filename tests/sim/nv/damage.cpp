@@ -1,5 +1,7 @@
 #include "tests/sim/nv/damage.h"
 
+#include <sys/resource.h>
+
 #include <vector>
 
 #include <fmt/format.h>
@@ -8,6 +10,7 @@ namespace bm::sim::nv {
 namespace {
 
 constexpr uint64_t kNowhere = 0xdead'0000'0000, kPage = 4096;
+constexpr int kLeastUrgent = 19;  // of threads, as nice(1) has it
 // As programs of models have them (program_ptx.cpp).
 constexpr uint64_t kCountWord = 80 * 4, kArguments = 0x160;
 
@@ -106,6 +109,8 @@ void damage_launch(Gpu& gpu, GpuMemory& memory, uint32_t major, std::span<uint32
   if (slots.size() < (needs_two(effect) ? 2u : 1u)) return;
   if (effect == PlantEffect::kBarrier && descriptor.block[0] < 64) return;
   if (!plant.is_due(PlantEvent::kLaunch)) return;
+  // A GPU that is busy for nothing takes no time of the host's processors.
+  if (effect == PlantEffect::kSpin) setpriority(PRIO_PROCESS, 0, kLeastUrgent);
   const auto point = [&](uint64_t slot, uint64_t value) { memory.write(slot, &value, 8); };
   const uint64_t first = target_of(memory, slots.front()), last = target_of(memory, slots.back());
   using Field = DescriptorField;

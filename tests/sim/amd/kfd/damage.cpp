@@ -1,6 +1,8 @@
 // Faults that come by themselves: a submission is changed on its way in, as a flipped bit or a lost
 // write would, or what it points to is; engines and interpreter find the rest.
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -10,6 +12,7 @@ namespace bm::sim::amd {
 namespace {
 
 constexpr uint64_t kNowhere = 0x7ead'0000'0000, kPage = 4096;
+constexpr int kLeastUrgent = 19;  // of threads, as nice(1) has it
 constexpr uint32_t kManyGroups = 1 << 20, kMuchLds = 511 * 512, kMuchScratch = 64 << 20;
 
 /// Code that goes wrong, of RDNA2, RDNA3 and RDNA4; llvm-mc 19 assembled it.
@@ -137,6 +140,9 @@ void Queue::damage(LaunchFields& f) {
   auto& plant = machine_.knobs.plant;
   if (!plant.awaits(PlantEvent::kLaunch) || !can_damage(f) || !plant.is_due(PlantEvent::kLaunch))
     return;
+  // A GPU that is busy for nothing takes no time of the host's processors.
+  if (plant.effect() == Effect::kSpin || plant.effect() == Effect::kGrid)
+    setpriority(PRIO_PROCESS, 0, kLeastUrgent);
   if (is_code(plant.effect())) return damage_code(f.entry);
   const auto slots = pointers(f.kernarg);
   const auto target = [&](uint64_t slot) {
