@@ -20,6 +20,8 @@ using ir::Op;
 constexpr double kItemsPerUnit = 1024;
 /// Fewer leave a unit's schedulers idle; with several sums each, so many fill it to this share.
 constexpr double kFewestItems = 64, kLeastFilling = 1.0 / 8;
+/// With groups for fewer of the units the rest would stand idle.
+constexpr double kSpread = 0.75;
 /// Of one trip of a loop that loads its factors where it needs them.
 constexpr double kLoadCost = 2, kTripCost = 3;
 /// Of one element on its way through local memory, besides its computation.
@@ -146,7 +148,8 @@ class StagedScheduler {
   /// Per step of depth, in all.
   double time(const StagedPlan& p) const {
     const double items = all_results() / (p.left.per_item * p.right.per_item);
-    return step_cost(p) * std::max(1.0, items / slots_);
+    const double idle = std::max(1.0, units_ * p.items() / items);  // units without a group
+    return step_cost(p) * idle * std::max(1.0, items / slots_);
   }
 
   /// Share of the time of a full machine that `items` work-items take. Those with sums of their own
@@ -162,7 +165,7 @@ class StagedScheduler {
     const StagedPlan& p = *best_;
     const double sums = p.left.per_item * p.right.per_item;
     const double items = all_results() / sums;
-    const bool is_spread = items / p.items() >= units_;  // a group for every unit
+    const bool is_spread = items / p.items() >= kSpread * units_;
     const double own =
         step_cost(p) * (is_spread ? filling(items, sums) : std::max(1.0, items / slots_));
     double plain = INFINITY;

@@ -147,8 +147,8 @@ void expect_reference(const Where& where, const ir::KernelIr& kernel, std::span<
 }
 
 bool is_transposed(const ir::KernelIr& kernel, const hal::Arch& arch) {
-  return compiler::make_schedule(kernel, compiler::target_info(arch), arch.units)
-      .transposed.has_value();
+  return compiler::make_schedule(kernel, compiler::target_info(arch), arch.units).transposed() !=
+         nullptr;
 }
 
 class Moves : public testing::TestWithParam<const char*> {
