@@ -165,7 +165,8 @@ class StagedScheduler {
     const StagedPlan& p = *best_;
     const double sums = p.left.per_item * p.right.per_item;
     const double items = all_results() / sums;
-    const bool is_spread = items / p.items() >= kSpread * units_;
+    // Integers multiply at a fraction of the rate: their loads are hidden anyway.
+    const bool is_spread = is_float(p.reduce->dtype) && items / p.items() >= kSpread * units_;
     const double own =
         step_cost(p) * (is_spread ? filling(items, sums) : std::max(1.0, items / slots_));
     double plain = INFINITY;
