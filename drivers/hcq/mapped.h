@@ -8,9 +8,7 @@
 #include <cstring>
 #include <span>
 
-#if defined(__x86_64__) || defined(__i386__)
-#include <immintrin.h>
-#endif
+#include "drivers/transport/mmio.h"
 
 namespace bm::hcq {
 
@@ -38,20 +36,7 @@ inline uint64_t load_word(const std::byte* from) {
 inline void store_words(std::byte* to, std::span<const uint32_t> words) {
   if (!words.empty()) std::memcpy(to, words.data(), words.size_bytes());
 }
-/// All stores before it reach the GPU before any store after it.
-inline void store_fence() {
-#if defined(__x86_64__) || defined(__i386__)
-  _mm_sfence();
-#else
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-}
-inline void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
+using bm::relax;
+using bm::store_fence;
 
 }  // namespace bm::hcq
