@@ -1,11 +1,22 @@
 #include "drivers/cl/completions.h"
 
-#include <array>
+#include <algorithm>
+
+#include "runtime/base/check.h"
 
 namespace bm::cl {
 
-Completions::Completions(const Api& api, Health& health, HostTasks& tasks, uint32_t wait_timeout_ms)
-    : api_(api), health_(health), tasks_(tasks), timeout_(wait_timeout_ms), ring_(kCapacity) {
+Completions::Completions(const Api& api, Health& health, HostTasks& tasks, CompletionGroup& group,
+                         uint32_t wait_timeout_ms)
+    : api_(api),
+      health_(health),
+      tasks_(tasks),
+      group_(group),
+      number_(group.num_queues),
+      timeout_(wait_timeout_ms),
+      ring_(kCapacity) {
+  BM_CHECK(group.num_queues < CompletionGroup::kMostQueues);
+  group.queues[group.num_queues++] = this;
   for (Slot& slot : ring_) slot.owner = this;
 }
 
@@ -16,7 +27,7 @@ bool Completions::wait_progress(std::unique_lock<std::mutex>& lock, const Done& 
   // Health is looked at this often; it has no condition variable of its own.
   constexpr std::chrono::milliseconds kLook{20};
   using Clock = std::chrono::steady_clock;
-  is_watched_ = true;
+  ++group_.watchers;
   uint64_t seen = retired();
   Clock::time_point deadline = Clock::now() + timeout_;
   while (!done() && !health_.is_bad()) {
@@ -26,16 +37,16 @@ bool Completions::wait_progress(std::unique_lock<std::mutex>& lock, const Done& 
     }
     // TIMEOUT: BM_WAIT_TIMEOUT_MS without a completion, the bound of every wait for a device.
     if (Clock::now() >= deadline) break;
-    moved_.wait_for(lock, kLook);
+    group_.moved.wait_for(lock, kLook);
   }
-  is_watched_ = false;
+  --group_.watchers;
   return done();
 }
 
 Status Completions::push(const Action& action, cl_event event) {
   Slot* slot = nullptr;
   {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock(group_.mutex);
     const auto has_room = [this] { return pushed() - retired() < kCapacity; };
     if (!has_room() && !wait_progress(lock, has_room)) {
       BM_TRY(health_.status());
@@ -45,6 +56,7 @@ Status Completions::push(const Action& action, cl_event event) {
     slot = &ring_[pushed() % kCapacity];
     slot->event = event;
     slot->action = action;
+    slot->behind = behind_;
     slot->is_complete = false;
     pushed_.store(pushed() + 1, std::memory_order_relaxed);
   }
@@ -58,8 +70,13 @@ Status Completions::push(const Action& action, cl_event event) {
   return failed;
 }
 
+void Completions::stand_behind(const Completions& other, uint64_t sequence) {
+  uint64_t& count = behind_[other.number_];
+  count = std::max(count, sequence + 1);
+}
+
 bool Completions::wait_empty() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(group_.mutex);
   const auto is_empty = [this] { return pushed() == retired() && callbacks_ == 0; };
   return is_empty() || wait_progress(lock, is_empty);
 }
@@ -75,34 +92,51 @@ void Completions::complete(Slot& slot, cl_int status) {
   const bool is_stamp = slot.action.kind == Action::Kind::kStamp;
   const uint64_t ticks = is_stamp && status >= 0 ? stamp(slot) : 0;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(group_.mutex);
     ++callbacks_;
     if (is_stamp) slot.action.value = ticks;
     slot.is_complete = true;
   }
-  while (retire_some()) {}
-  const std::lock_guard lock(mutex_);
+  while (retire_some(group_, api_)) {}
+  const std::lock_guard lock(group_.mutex);
   --callbacks_;
-  if (is_watched_) moved_.notify_all();
+  if (group_.watchers != 0) group_.moved.notify_all();
 }
 
-/// Performs complete actions from the front; true if there may be more.
-bool Completions::retire_some() {
+/// Whether the event of the oldest action is complete, and everything done that comes before it.
+bool Completions::is_next_ready() const {
+  const uint64_t next = retired();
+  if (next == pushed()) return false;
+  const Slot& slot = ring_[next % kCapacity];
+  if (!slot.is_complete) return false;
+  for (size_t i = 0; i < group_.num_queues; ++i)
+    if (group_.queues[i]->retired() < slot.behind[i]) return false;
+  return true;
+}
+
+/// Performs what can be of all queues; true if there may be more.
+bool Completions::retire_some(CompletionGroup& group, const Api& api) {
   // Events are released outside of the lock: OpenCL's own locks may be held around callbacks.
   constexpr size_t kMost = 16;
   std::array<cl_event, kMost> released{};
   size_t count = 0;
   {
-    const std::lock_guard lock(mutex_);
-    for (uint64_t next = retired(); count < kMost && next < pushed(); ++next) {
-      Slot& slot = ring_[next % kCapacity];
-      if (!slot.is_complete) break;
-      perform(slot.action);
-      released[count++] = slot.event;
-      retired_.store(next + 1, std::memory_order_release);
+    const std::lock_guard lock(group.mutex);
+    for (bool is_news = true; is_news && count < kMost;) {
+      is_news = false;
+      for (size_t i = 0; i < group.num_queues; ++i) {
+        Completions& queue = *group.queues[i];
+        for (; count < kMost && queue.is_next_ready(); is_news = true) {
+          const uint64_t next = queue.retired();
+          const Slot& slot = queue.ring_[next % kCapacity];
+          queue.perform(slot.action);
+          released[count++] = slot.event;
+          queue.retired_.store(next + 1, std::memory_order_release);
+        }
+      }
     }
   }
-  for (size_t i = 0; i < count; ++i) api_.clReleaseEvent(released[i]);
+  for (size_t i = 0; i < count; ++i) api.clReleaseEvent(released[i]);
   return count == kMost;
 }
 

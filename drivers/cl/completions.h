@@ -1,6 +1,7 @@
 #pragma once
 // What happens on the host when a queue reaches a place: Signal stores, timestamps, host tasks.
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -21,14 +22,30 @@ struct Action {
   HostTask task;                ///< kTask
 };
 
+class Completions;
+
+/// The completions of all queues of one device. One lock: what a queue does is ordered after what
+/// it waited for in another one.
+struct CompletionGroup {
+  static constexpr size_t kMostQueues = 2;  ///< compute and copy
+
+  std::mutex mutex;
+  std::condition_variable moved;
+  uint32_t watchers = 0;  ///< of `moved`
+  std::array<Completions*, kMostQueues> queues{};
+  size_t num_queues = 0;
+};
+
 /// Ring of actions of one queue, each performed when its event is complete and all earlier ones
-/// were: OpenCL calls back in no particular order, and a signal must not go back. After a fault
-/// nothing is performed any more.
+/// were, and those of other queues that it stands behind: OpenCL calls back in no particular
+/// order, and a signal must not go back. After a fault nothing is performed any more.
 class Completions {
  public:
   static constexpr size_t kCapacity = 1024;
 
-  Completions(const Api& api, Health& health, HostTasks& tasks, uint32_t wait_timeout_ms);
+  /// Joins the group for good: queues of a device are made and destroyed together.
+  Completions(const Api& api, Health& health, HostTasks& tasks, CompletionGroup& group,
+              uint32_t wait_timeout_ms);
   /// Only when wait_empty() succeeded: OpenCL holds pointers into the ring.
   ~Completions() = default;
   Completions(const Completions&) = delete;
@@ -37,6 +54,10 @@ class Completions {
   /// Retains `event`. Blocks while the ring is full: this bounds what is in flight. Thread: one at
   /// a time. Errors: kTimeout, the device's fault, the driver's.
   Status push(const Action& action, cl_event event);
+  /// Actions pushed from now on are performed after action `sequence` of `other`, whose event the
+  /// queue waits for: that event being complete says nothing of who is called back first. Thread:
+  /// that of push().
+  void stand_behind(const Completions& other, uint64_t sequence);
   /// Actions pushed and performed so far.
   uint64_t pushed() const { return pushed_.load(std::memory_order_relaxed); }
   uint64_t retired() const { return retired_.load(std::memory_order_acquire); }
@@ -48,11 +69,14 @@ class Completions {
     Completions* owner = nullptr;
     cl_event event = nullptr;
     Action action;
+    /// How many actions of each queue of the group come before this one.
+    std::array<uint64_t, CompletionGroup::kMostQueues> behind{};
     bool is_complete = false;
   };
   static void CL_CALLBACK on_event(cl_event event, cl_int status, void* slot);
   void complete(Slot& slot, cl_int status);
-  bool retire_some();
+  static bool retire_some(CompletionGroup& group, const Api& api);
+  bool is_next_ready() const;
   void perform(const Action& action);
   uint64_t stamp(const Slot& slot) const;
   template <class Done>
@@ -61,13 +85,13 @@ class Completions {
   const Api& api_;
   Health& health_;
   HostTasks& tasks_;
+  CompletionGroup& group_;
+  const size_t number_;  ///< in the group
   const std::chrono::milliseconds timeout_;
-  std::mutex mutex_;
-  std::condition_variable moved_;
   std::vector<Slot> ring_;
   std::atomic<uint64_t> pushed_{0}, retired_{0};
-  uint32_t callbacks_ = 0;  ///< running now
-  bool is_watched_ = false;
+  std::array<uint64_t, CompletionGroup::kMostQueues> behind_{};  ///< of the next action
+  uint32_t callbacks_ = 0;                                       ///< running now
 };
 
 }  // namespace bm::cl

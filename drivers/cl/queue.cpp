@@ -26,7 +26,7 @@ ClQueue::ClQueue(QueueShared& shared, OwnedQueue queue)
       api_(shared.context->api),
       memory_(*shared.memory),
       queue_(std::move(queue)),
-      completions_(api_, shared.health, shared.tasks, shared.wait_timeout_ms) {
+      completions_(api_, shared.health, shared.tasks, shared.completions, shared.wait_timeout_ms) {
   produced_.reserve(kMostProduced);
 }
 
@@ -259,7 +259,9 @@ Status ClQueue::wait(const Step& step) {
       if (word.load(std::memory_order_acquire) >= wanted) return {};
       continue;
     }
-    return queue == this ? Status{} : barrier(produced->event.get());
+    if (queue == this) return {};
+    completions_.stand_behind(queue->completions_, produced->sequence);
+    return barrier(produced->event.get());
   }
   HostTask task;
   task.kind = HostTask::Kind::kWait;

@@ -31,6 +31,7 @@ struct QueueShared {
   const uint32_t wait_timeout_ms;
   Health& health;
   HostTasks tasks;
+  CompletionGroup completions;
   std::mutex mutex;  ///< the submission lock: kernels' arguments, views, queues' bookkeeping
   std::vector<ClQueue*> queues;
 };

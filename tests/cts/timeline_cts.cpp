@@ -118,6 +118,35 @@ Status empty_submission(Rig& rig) {
   return rig.run({});
 }
 
+/// Two queues count one word up in turn, each waiting for the other: whoever looks sees it grow. A
+/// store that comes late would take later ones back, and their waiters would wait for ever.
+Status queues_in_turn(Rig& rig) {
+  constexpr uint64_t kLast = 400;
+  auto signals = BM_TRY(rig.words());
+  std::atomic<bool> is_over{false}, is_ordered{true};
+  std::thread watcher([&] {
+    for (uint64_t last = 0; !is_over.load(std::memory_order_relaxed);) {
+      const uint64_t now = word(*signals).load(std::memory_order_acquire);
+      if (now < last) is_ordered = false;
+      last = now;
+    }
+  });
+  Status submitted;
+  for (uint64_t i = 1; submitted && i <= kLast; ++i) {
+    const hal::Command commands[] = {hal::Wait{signals->va(), i - 1},
+                                     hal::Signal{signals->va(), i}};
+    submitted =
+        rig.queue(i % 3 == 0 ? hal::QueueKind::kCopy : hal::QueueKind::kCompute).submit(commands);
+  }
+  if (submitted) submitted = rig.wait_for(word(*signals), kLast);
+  is_over = true;
+  watcher.join();
+  BM_TRY(std::move(submitted));
+  CTS_CHECK(is_ordered);
+  CTS_CHECK(word(*signals) == kLast);
+  return {};
+}
+
 constexpr Case kCases[] = {{"timeline.signal_and_write", signal_and_write},
                            {"timeline.wait_for_earlier_signal", wait_for_earlier_signal},
                            {"timeline.wait_for_host", wait_for_host},
@@ -125,6 +154,7 @@ constexpr Case kCases[] = {{"timeline.signal_and_write", signal_and_write},
                            {"timeline.removed_wait", removed_wait, Needs::kCopies},
                            {"timeline.timestamps_grow", timestamps_grow},
                            {"timeline.many_submissions", many_submissions},
+                           {"timeline.queues_in_turn", queues_in_turn},
                            {"timeline.empty_submission", empty_submission}};
 
 }  // namespace

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
+#include <mutex>
+#include <utility>
 
 #include "tests/unit/cl/rig.h"
 
@@ -132,6 +135,52 @@ TEST(OpenClQueue, SignalsOfAWordNeverGoBack) {
   EXPECT_OK(wait_for(*device, word(*signals), kLast));
   watcher.join();
   EXPECT_TRUE(is_ordered);
+}
+
+/// The first callback asked for comes as late as the driver likes: after all others.
+struct LateCallback {
+  std::mutex mutex;
+  bool is_taken = false;
+  std::function<void()> call;
+};
+LateCallback& late() {
+  static LateCallback callback;
+  return callback;
+}
+
+TEST(OpenClQueue, LateCallbackDoesNotTakeASignalBack) {
+  BM_NEEDS_OPENCL();
+  late().is_taken = false;
+  late().call = {};
+  const auto api = real_api();
+  api->clSetEventCallback = [](cl_event event, cl_int type,
+                               void(CL_CALLBACK * notify)(cl_event, cl_int, void*),
+                               void* user) -> cl_int {
+    LateCallback& mine = late();
+    {
+      const std::lock_guard lock(mine.mutex);
+      if (std::exchange(mine.is_taken, true))
+        return real().clSetEventCallback(event, type, notify, user);
+      mine.call = [=] { notify(event, CL_COMPLETE, user); };
+    }
+    return CL_SUCCESS;
+  };
+  const auto device = open_on(api);
+  const auto signals = words(*device);
+  // A timeline: each submission waits for the one before, and signals the next value.
+  EXPECT_OK(device->queue(QueueKind::kCopy)
+                .submit(std::vector<hal::Command>{hal::Signal{at(*signals, 0), 1}}));
+  EXPECT_OK(device->queue(QueueKind::kCompute)
+                .submit(std::vector<hal::Command>{hal::Wait{at(*signals, 0), 1},
+                                                  hal::Signal{at(*signals, 0), 2}}));
+  EXPECT_OK(device->queue(QueueKind::kCompute)
+                .submit(std::vector<hal::Command>{hal::Signal{at(*signals, 0), 3}}));
+  // The driver is through with all three; only who tells us of the first is late.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(word(*signals, 0), 0u) << "later signals come after the first";
+  late().call();
+  EXPECT_OK(wait_for(*device, word(*signals, 0), 3));
+  EXPECT_EQ(word(*signals, 0), 3u);
 }
 
 TEST(OpenClQueue, StuckDeviceCanBeClosedWithEverythingOnIt) {
