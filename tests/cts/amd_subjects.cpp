@@ -1,5 +1,5 @@
 // AMD without a GPU: the driver over a simulated kernel driver whose GPUs execute the machine code
-// that LLVM makes, for both generations and both kinds of packets.
+// that LLVM makes, for every generation and both kinds of packets (several chiplets: AQL alone).
 
 #include <array>
 #include <map>
@@ -26,7 +26,8 @@ constexpr std::array kMachines = {Machine{"AMD_gfx1030_PM4", "gfx1030", amd::Pac
                                   Machine{"AMD_gfx1100_PM4", "gfx1100", amd::PacketMode::kPm4},
                                   Machine{"AMD_gfx1100_AQL", "gfx1100", amd::PacketMode::kAql},
                                   Machine{"AMD_gfx1201_PM4", "gfx1201", amd::PacketMode::kPm4},
-                                  Machine{"AMD_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql}};
+                                  Machine{"AMD_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql},
+                                  Machine{"AMD_gfx942_AQL", "gfx942", amd::PacketMode::kAql}};
 
 /// A machine for the whole run, as the real one is: devices may come and go on it.
 struct Running {
@@ -79,9 +80,19 @@ Result<hal::CodeObject> kernel(std::string_view name, const hal::Device& device)
   return make_code(name, device, images[key]);
 }
 
+template <size_t kIndex>
+Subject subject() {
+  Subject made{kMachines[kIndex].name, open<kIndex, 0>, kernel, {}, {}, open<kIndex, 1>};
+  if (std::string_view(kMachines[kIndex].chip) == "gfx942") {
+    made.kernel = nullptr;
+    made.unsupported = {{"#kernels", "the instruction interpreter does not model gfx9"}};
+  }
+  return made;
+}
+
 template <size_t... kIndex>
 std::vector<Subject> all(std::index_sequence<kIndex...>) {
-  return {Subject{kMachines[kIndex].name, open<kIndex, 0>, kernel, {}, {}, open<kIndex, 1>}...};
+  return {subject<kIndex>()...};
 }
 
 }  // namespace
