@@ -43,26 +43,44 @@ Tensor key_of(const Tensor& x, bool is_descending, bool is_nan_largest = true) {
 
 bool is_wide(DType t) { return item_size(t) == 8; }
 
-/// Element i of the last axis swapped to i ^ distance (a power of two).
-Tensor partner(const Tensor& x, int64_t distance) {
+/// One step of a network: which elements are compared, and in blocks of which size they ascend.
+struct Step {
+  Tensor distance, block;  ///< powers of two; a distance of 0 changes nothing
+};
+
+/// Each element i of the last axis against element i ^ distance.
+Tensor compare(const Tensor& x, const Tensor& i, const Step& step) {
   const int64_t n = x.size(-1).constant();
-  return x.unflatten(-1, {n / (2 * distance), 2, distance}).flip({-2}).flatten(-3, -1);
+  // The mask tells the compiler that no index lies outside: the kernels need no gates.
+  const Tensor at = (i ^ step.distance) & (n - 1);
+  const Tensor other = gather_raw(x, -1, at.expand(x.shape()));
+  const Tensor is_low = (i & step.distance) == 0, is_up = (i & step.block) == 0;
+  return select(is_low == is_up, alu(kMin, x, other), alu(kMax, x, other));
 }
 
-/// Batcher's bitonic network over the last axis, whose size is a power of two.
+/// Batcher's bitonic network over the last axis, whose size is a power of two. Distances and blocks
+/// are read from memory: the steps differ in no constant, and one kernel serves them all.
 Tensor bitonic(Tensor x) {
   const int64_t n = x.size(-1).constant();
   const Tensor i = iota(n, x.device());
-  int pending = 0;
+  std::vector<int64_t> words;  // distance and block of steps that wait for their kernel
+  const auto flush = [&] {
+    // Every kernel has two steps; a distance of 0 changes nothing.
+    words.resize(4);
+    const Tensor table = Tensor::from(words, {4}, x.device().name());
+    const auto word = [&](int64_t at) { return table.slice(0, {at, at + 1, 1}); };
+    x = compare(x, i, {word(0), word(1)});
+    x = compare(x, i, {word(2), word(3)}).contiguous();
+    words.clear();
+  };
   for (int64_t block = 2; block <= n; block *= 2) {
     for (int64_t distance = block / 2; distance >= 1; distance /= 2) {
-      const Tensor is_low = (i & distance) == 0, is_up = (i & block) == 0;
-      const Tensor other = partner(x, distance);
-      x = select(is_low == is_up, alu(kMin, x, other), alu(kMax, x, other));
+      words.insert(words.end(), {distance, block});
       // Two steps in one kernel read four elements each; more would repeat too much work.
-      if (++pending % 2 == 0) x = x.contiguous();
+      if (words.size() == 4) flush();
     }
   }
+  if (!words.empty()) flush();
   return x;
 }
 

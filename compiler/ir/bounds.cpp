@@ -37,7 +37,10 @@ WideBounds integer_bounds(Op op, DType dtype, std::span<const Node* const> s) {
     case Op::kMax: return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
     case Op::kMin: return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
     case Op::kAnd:
+      // Bits that a number without a sign bit lacks are cleared, whatever the other one is.
       if (a.lo >= 0 && b.lo >= 0) return {0, std::min(a.hi, b.hi)};
+      if (a.lo >= 0) return {0, a.hi};
+      if (b.lo >= 0) return {0, b.hi};
       return full;
     case Op::kShr:
       if (a.lo >= 0) return {0, a.hi};

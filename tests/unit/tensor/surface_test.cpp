@@ -435,6 +435,13 @@ TEST(Programs, ConstantsToFillWithShareOneKernel) {
   EXPECT_EQ(Tensor::full_int({2}, -1, DType::kU64, "CPU").data<uint64_t>()[1], UINT64_MAX);
 }
 
+TEST(Programs, StepsOfASortingNetworkShareTheirKernel) {
+  // Each two steps in a kernel of their own would be 45 here, and 105 for a million elements.
+  const KernelRecorder recorder;
+  Tensor::rand({5000}, DType::kF32, "NULL::sm_90").sort().first.realize();
+  EXPECT_LE(recorder.kernels().size(), 12u);
+}
+
 TEST(Programs, TheLeastRecentlyUsedGo) {
   struct Restore {
     ~Restore() { limit_programs(kMostPrograms); }
