@@ -1,7 +1,10 @@
 // clang as a process.
+#include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <sstream>
 
 #include "compiler/toolchain/process.h"
@@ -72,6 +75,20 @@ std::string describe_log(const std::string& log, std::string_view source) {
                      source.substr(begin, source.find('\n', begin) - begin));
 }
 
+/// What ended a compiler, and the remedy where it is known. clang 19 needs some 300 KiB of stack
+/// for our kernels, and dies without a word where it has less.
+std::string describe_signal(int signal) {
+  constexpr rlim_t kEnoughStack = rlim_t{1} << 20;
+  const char* const name = sigabbrev_np(signal);
+  std::string text = fmt::format("signal {}{}{}", signal, name == nullptr ? "" : " SIG",
+                                 name == nullptr ? "" : name);
+  rlimit limit{};
+  if (signal == SIGSEGV && ::getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < kEnoughStack)
+    text += fmt::format(" under a stack limit of {} KiB: raise it (ulimit -s 8192)",
+                        limit.rlim_cur / 1024);
+  return text;
+}
+
 }  // namespace
 
 Result<std::string> clang_version() {
@@ -93,7 +110,8 @@ Result<std::vector<std::byte>> clang_compile(std::string_view source, const Targ
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     const std::string text = as_text(BM_TRY(log.contents()));
     if (WIFSIGNALED(status))
-      return fail(Code::kCompile, "{} died of signal {}: {}", program, WTERMSIG(status), text);
+      return fail(Code::kCompile, "{} died of {}{}{}", program, describe_signal(WTERMSIG(status)),
+                  text.empty() ? "" : ": ", text);
     return fail(Code::kCompile, "{}: {}", program, describe_log(text, source));
   }
   return object.contents();

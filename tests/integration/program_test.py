@@ -7,6 +7,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -123,7 +124,7 @@ class Limits(unittest.TestCase):
 
             def apply():
                 for kind, value in limits:
-                    resource.setrlimit(kind, (value, value))
+                    resource.setrlimit(kind, value if isinstance(value, tuple) else (value, value))
                     if kind == resource.RLIMIT_NPROC and os.getuid() == 0:  # root is not bound by it
                         os.setgroups([])
                         os.setgid(NOBODY)
@@ -134,6 +135,18 @@ class Limits(unittest.TestCase):
 
     def test_a_small_stack_is_not_needed(self):
         done = self.limited("generate", MODEL, PROMPT, "--max-tokens", "2", limits=[(resource.RLIMIT_STACK, 64 << 10)])
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_compiler_that_dies_of_a_small_stack_is_told_as_such(self):
+        if shutil.which("clang-19") is None:
+            self.skipTest("no clang-19")
+        done = self.limited("generate", MODEL, PROMPT, "--max-tokens", "1", "--device", "CPU:CLANG",
+                            limits=[(resource.RLIMIT_STACK, 64 << 10)])
+        self.assertNotEqual(done.returncode, 0, done)
+        self.assertIn(b"stack limit of 64 KiB: raise it", done.stderr.splitlines()[-1], done)
+        # Where only the soft limit is small the program raises it for its compilers.
+        done = self.limited("generate", MODEL, PROMPT, "--max-tokens", "1", "--device", "CPU:CLANG",
+                            limits=[(resource.RLIMIT_STACK, (64 << 10, 8 << 20))])
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_too_little_memory_is_an_error_that_says_how_much(self):

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
@@ -127,6 +128,12 @@ void set_up_process() {
   action.sa_sigaction = on_segv;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   ::sigaction(SIGSEGV, &action, &previous_segv());
+  // What compilers that we run get for their stack, as far as the hard limit allows.
+  rlimit stack{};
+  if (::getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < kThreadStack) {
+    stack.rlim_cur = std::min<rlim_t>(kThreadStack, stack.rlim_max);
+    ::setrlimit(RLIMIT_STACK, &stack);
+  }
   // Threads made by libraries get what `ulimit -s` says otherwise.
   pthread_attr_t attributes;
   size_t size = 0;
