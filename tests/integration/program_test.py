@@ -6,6 +6,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -182,6 +183,41 @@ class Limits(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         if 4 * len(os.sched_getaffinity(0)) < 4096:
             self.assertEqual(done.stderr.count(b"BM_THREADS=4096"), 1, done.stderr)
+
+
+class Privileges(unittest.TestCase):
+    """What a deployed program does is one process of an ordinary user."""
+
+    def executed(self, *args):
+        """Files that the command and its children execute, its own first; as an ordinary user."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o711)
+            log, cache = os.path.join(folder, "log"), os.path.join(folder, "cache")
+            os.mkdir(cache, 0o700)
+
+            drop = []
+            if os.getuid() == 0:
+                os.chown(cache, NOBODY, NOBODY)
+                drop = ["-u", "nobody"]
+            done = subprocess.run(["strace", "-f", "-qq", "-e", "trace=execve,execveat", "-e", "signal=none", "-o", log, *drop,
+                                   PROGRAM, *args], capture_output=True, timeout=300,
+                                  env={**os.environ, "BM_CACHE_DIR": cache})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(log, encoding="utf-8") as lines:
+                calls = [re.search(r'execve(?:at)?\((?:[^"]*)"([^"]*)"', line) for line in lines if " = 0" in line]
+        return [call.group(1) for call in calls if call]
+
+    def test_generate_executes_no_other_program(self):
+        try:
+            can_trace = subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True).returncode == 0
+        except FileNotFoundError:
+            can_trace = False
+        if not can_trace:
+            self.skipTest("strace is not installed or may not trace here")
+        generate = ("generate", os.path.abspath(MODEL), PROMPT, "--max-tokens", "2", "--device")
+        self.assertEqual(self.executed(*generate, "CPU:LLVM"), [PROGRAM])
+        if shutil.which("clang-19"):
+            self.assertGreater(len(self.executed(*generate, "CPU:CLANG")), 1, "the test would see a compiler")
 
 
 class BadFiles(unittest.TestCase):
