@@ -68,7 +68,8 @@ TEST(Sha256, OfTheExamplesOfTheStandard) {
 
 TEST(Sha256, AgreesWithTheTool) {
   const fs::path file = fs::temp_directory_path() / fmt::format("bm-sha256-{}", ::getpid());
-  for (const size_t count : {1, 55, 56, 57, 63, 64, 65, 119, 120, 128, 4097}) {
+  for (const size_t count :
+       std::initializer_list<size_t>{1, 55, 56, 57, 63, 64, 65, 119, 120, 128, 4097}) {
     const Bytes data = noise(count);
     std::ofstream(file, std::ios::binary)
         .write(reinterpret_cast<const char*>(data.data()), static_cast<long>(count));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tests/sim/amd/kfd/machine.h"
+#include "tests/sim/notify/give_up.h"
 
 namespace bm::sim::amd {
 namespace {
@@ -27,10 +28,11 @@ DeviceMemory::DeviceMemory(VideoMemory& video, std::shared_ptr<notify::Process> 
   for (const uint32_t gpu : gpus) {
     Arena& arena = arenas_[gpu];
     arena.fd = memfd_create("bm-sim-amd", MFD_CLOEXEC);
-    if (arena.fd < 0 || ftruncate(arena.fd, static_cast<off_t>(kArena)) != 0) abort();
+    if (arena.fd < 0 || ftruncate(arena.fd, static_cast<off_t>(kArena)) != 0)
+      sim::give_up_errno("memory of the GPU");
     void* const at =
         mmap(nullptr, kArena, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena.fd, 0);
-    if (at == MAP_FAILED) abort();
+    if (at == MAP_FAILED) sim::give_up_errno("memory of the GPU");
     arena.base = static_cast<std::byte*>(at);
     arena.free[0] = kArena;
   }

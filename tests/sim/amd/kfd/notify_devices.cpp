@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "tests/sim/amd/kfd/sysfs.h"
+#include "tests/sim/notify/give_up.h"
 
 namespace bm::sim::amd {
 
@@ -36,8 +37,7 @@ namespace {
 PrivateFolder make_folder() {
   auto folder = PrivateFolder::create("sim-amd");
   if (folder) return std::move(*folder);
-  fmt::print(stderr, "sim-amd: {}\n", folder.error().message);
-  abort();
+  sim::give_up(folder.error().message);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ AmdDevices::AmdDevices(Machine& machine) : machine_(machine), folder_(make_folde
   for (const auto& [path, text] : machine.sysfs) {
     const std::filesystem::path file = folder_.path() + path;
     std::filesystem::create_directories(file.parent_path());
-    if (!(std::ofstream(file) << text)) abort();
+    if (!(std::ofstream(file) << text)) sim::give_up_errno(file.c_str());
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "tests/sim/amd/kfd/bytes.h"
 #include "tests/sim/amd/kfd/sysfs.h"
+#include "tests/sim/notify/give_up.h"
 
 namespace bm::sim::amd {
 namespace {
@@ -97,9 +98,10 @@ Process::Process(Machine& machine, std::shared_ptr<notify::Process> client)
               !machine.options.has_direct_links) {
   doorbell_fd_ = memfd_create("bm-sim-doorbells", MFD_CLOEXEC);
   const uint64_t bytes = kDoorbellBytes * std::max(machine.options.gpus, 1u);
-  if (doorbell_fd_ < 0 || ftruncate(doorbell_fd_, static_cast<off_t>(bytes)) != 0) abort();
+  if (doorbell_fd_ < 0 || ftruncate(doorbell_fd_, static_cast<off_t>(bytes)) != 0)
+    sim::give_up_errno("doorbells");
   void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, doorbell_fd_, 0);
-  if (at == MAP_FAILED) abort();
+  if (at == MAP_FAILED) sim::give_up_errno("doorbells");
   doorbells_ = static_cast<uint64_t*>(at);
 }
 

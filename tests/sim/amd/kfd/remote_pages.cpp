@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/sim/notify/give_up.h"
+
 namespace bm::sim::amd {
 namespace {
 
@@ -17,7 +19,7 @@ RemotePages::RemotePages(std::shared_ptr<notify::Process> process, uint64_t addr
     : process_(std::move(process)), address_(address), bytes_(bytes), is_loaded_(bytes / kPage) {
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) abort();
+  if (at == MAP_FAILED) sim::give_up_errno("pages of the program");
   now_ = static_cast<std::byte*>(at);
 }
 
