@@ -162,68 +162,74 @@ void Timeline::append_sources(std::vector<Tie>& ties) const {
       ties.push_back(source);
 }
 
-/// The error of a device that our work waits for, directly or through others.
-Status Timeline::ask_sources() const {
+/// Calls `visit` with each open source of our work and, where that stands, with its own sources in
+/// turn: visit(tie, timeline, ties) under the stub's lock; timeline is nullptr for one that is
+/// gone, and `ties` takes what is to be visited later. Ends when `visit` returns false.
+template <class Visit>
+void Timeline::walk_sources(const Visit& visit) const {
   std::vector<Tie> open;
   append_sources(open);
   for (size_t i = 0; i < open.size(); ++i) {
     const Tie source = open[i];
     if (source.stub == stub_) continue;
     const std::lock_guard lock(source.stub->mutex);
-    Timeline* const other = source.stub->timeline;
+    if (!visit(source, source.stub->timeline, open)) return;
+  }
+}
+
+/// The error of a device that our work waits for, directly or through others.
+Status Timeline::ask_sources() const {
+  Status found;
+  walk_sources([&](const Tie& source, Timeline* other, std::vector<Tie>& open) {
     if (other == nullptr) {
-      if (source.value <= source.stub->completed) continue;
-      if (source.stub->poison) return tl::unexpected<Error>(*source.stub->poison);
-      return fail(Code::kDeviceLost, "a device was closed before work that others wait for");
+      if (source.value <= source.stub->completed) return true;
+      found = source.stub->poison
+                  ? tl::unexpected<Error>(*source.stub->poison)
+                  : fail(Code::kDeviceLost, "a device was closed before work that others wait for");
+      return false;
     }
-    if (other->reached(source.value)) continue;
-    BM_TRY(other->status());
+    if (other->reached(source.value)) return true;
+    found = other->status();
+    if (!found) return false;
     const uint64_t life = other->revivals_.load(std::memory_order_acquire);
     const Status alive = other->options_.on_idle ? other->options_.on_idle({}) : Status{};
     if (!alive) {
       other->lose_in_life(life, alive.error());
-      return other->status();
+      found = other->status();
+      return false;
     }
     other->append_sources(open);
-  }
-  return {};
+    return true;
+  });
+  return found;
 }
 
 /// Changes whenever a device that our work waits for, directly or through others, gets on.
 uint64_t Timeline::source_progress() const {
   uint64_t sum = 0;
-  std::vector<Tie> open;
-  append_sources(open);
-  for (size_t i = 0; i < open.size(); ++i) {
-    const Tie source = open[i];
-    if (source.stub == stub_) continue;
-    const std::lock_guard lock(source.stub->mutex);
-    const Timeline* const other = source.stub->timeline;
-    if (other == nullptr) continue;
+  walk_sources([&](const Tie& source, const Timeline* other, std::vector<Tie>& open) {
+    if (other == nullptr) return true;
     sum += other->completed();
     if (!other->reached(source.value)) other->append_sources(open);
-  }
+    return true;
+  });
   return sum;
 }
 
 /// Gives up the device at the end of the chain of those that wait for one another: the others stand
 /// because of it. Success: our work waits for nobody else's.
 Status Timeline::lose_source(std::chrono::milliseconds limit) const {
-  std::vector<Tie> open;
-  append_sources(open);
-  for (size_t i = 0; i < open.size(); ++i) {
-    const Tie source = open[i];
-    if (source.stub == stub_) continue;
-    const std::lock_guard lock(source.stub->mutex);
-    Timeline* const other = source.stub->timeline;
-    if (other == nullptr || other->reached(source.value)) continue;
+  Status lost;
+  walk_sources([&](const Tie& source, Timeline* other, std::vector<Tie>& open) {
+    if (other == nullptr || other->reached(source.value)) return true;
     const size_t before = open.size();
     other->append_sources(open);
-    if (open.size() != before || !other->options_.lose) continue;
+    if (open.size() != before || !other->options_.lose) return true;
     other->lose_in_life(other->life(), other->late(source.value, limit));
-    return other->status();
-  }
-  return {};
+    lost = other->status();
+    return false;
+  });
+  return lost;
 }
 
 void Timeline::restart() {

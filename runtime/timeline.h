@@ -135,6 +135,8 @@ class Timeline {
   uint64_t load_signal() const;
   Status drain();
   static void keep_tie(std::vector<Tie>& ties, Tie tie);
+  template <class Visit>
+  void walk_sources(const Visit& visit) const;
   Status ask_sources() const;
   void append_sources(std::vector<Tie>& ties) const;
   Status outcome(uint64_t value) const;

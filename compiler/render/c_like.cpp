@@ -4,6 +4,25 @@
 
 namespace bm::compiler {
 
+std::string_view opencl_type_name(DType t) {
+  switch (t) {
+    case DType::kBool:
+    case DType::kU8: return "uchar";
+    case DType::kI8: return "char";
+    case DType::kI16: return "short";
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kU16: return "ushort";
+    case DType::kI32: return "int";
+    case DType::kU32: return "uint";
+    case DType::kI64: return "long";
+    case DType::kU64: return "ulong";
+    case DType::kF32: return "float";
+    case DType::kF64: return "double";
+  }
+  return "?";
+}
+
 void CLike::fault(const Stmt&) { check_failed("checks are for CPUs", __FILE__, __LINE__); }
 
 void CLike::beside(const Stmt&) {

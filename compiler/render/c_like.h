@@ -12,6 +12,9 @@
 
 namespace bm::compiler {
 
+/// Name of the type in OpenCL C; floats of 16 bits go as their bits.
+std::string_view opencl_type_name(DType t);
+
 class CLike {
  public:
   virtual ~CLike() = default;

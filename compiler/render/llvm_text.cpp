@@ -378,20 +378,7 @@ void LlvmText::alu(ValueId id, const Value& v) {
     case Op::kSelect:
       return line("%v{} = select {}, {}, {}", id, typed(v.args[0]), typed(v.args[1]),
                   typed(v.args[2]));
-    case Op::kConst:
-    case Op::kVar:
-    case Op::kRange:
-    case Op::kLoad:
-    case Op::kReduce:
-    case Op::kScan:
-    case Op::kLeast:
-    case Op::kRecip:
-    case Op::kExp2:
-    case Op::kLog2:
-    case Op::kSin:
-    case Op::kCast:
-    case Op::kMax:
-    case Op::kMin: break;
+    default: break;  // legalize() leaves no other
   }
   check_failed("operation was not legalised", __FILE__, __LINE__);
 }

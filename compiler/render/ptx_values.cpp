@@ -284,18 +284,7 @@ void Values::alu(ValueId id) {
     case Op::kEq: return compare(id, "eq");
     case Op::kNe: return compare(id, "ne");
     case Op::kSelect: return select(id);
-    case Op::kConst:
-    case Op::kVar:
-    case Op::kRange:
-    case Op::kLoad:
-    case Op::kReduce:
-    case Op::kScan:
-    case Op::kLeast:
-    case Op::kRecip:
-    case Op::kExp2:
-    case Op::kLog2:
-    case Op::kSin:
-    case Op::kCast: break;
+    default: break;  // legalize() leaves no other
   }
   check_failed("operation was not legalised", __FILE__, __LINE__);
 }

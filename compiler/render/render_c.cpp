@@ -385,20 +385,7 @@ class CRenderer final : public CLike {
         const std::string mask = fmt::format("(-__builtin_convertvector({}, {}))", a, m);
         return fmt::format("({})((({}){} & {}) | (({}){} & ~{}))", t, m, b, mask, m, c, mask);
       }
-      case Op::kConst:
-      case Op::kVar:
-      case Op::kRange:
-      case Op::kLoad:
-      case Op::kReduce:
-      case Op::kScan:
-      case Op::kLeast:
-      case Op::kRecip:
-      case Op::kExp2:
-      case Op::kLog2:
-      case Op::kSin:
-      case Op::kCast:
-      case Op::kMax:
-      case Op::kMin: break;
+      default: break;  // legalize() leaves no other
     }
     check_failed("operation was not legalised", __FILE__, __LINE__);
   }

@@ -256,26 +256,9 @@ class CudaRenderer final : public CppItems {
     for (const ValueId v : s.operands) values += ", " + ref(v);
     const std::string when = s.end == kNone ? "" : fmt::format("if ({}) ", ref(s.end));
     const std::string type =
-        fmt::format("{}{}", vector_stem(p_.type(s.value).dtype), s.operands.size() + 1);
+        // CUDA's vector types have the names of OpenCL's scalars.
+        fmt::format("{}{}", opencl_type_name(p_.type(s.value).dtype), s.operands.size() + 1);
     line("{}*({}*)(p{} + {}) = {}{{{}}};", when, type, s.target, ref(s.begin), type, values);
-  }
-  static std::string_view vector_stem(DType t) {
-    switch (t) {
-      case DType::kBool:
-      case DType::kU8: return "uchar";
-      case DType::kI8: return "char";
-      case DType::kI16: return "short";
-      case DType::kF16:
-      case DType::kBF16:
-      case DType::kU16: return "ushort";
-      case DType::kI32: return "int";
-      case DType::kU32: return "uint";
-      case DType::kI64: return "long";
-      case DType::kU64: return "ulong";
-      case DType::kF32: return "float";
-      case DType::kF64: return "double";
-    }
-    return "?";
   }
 
   /// A table is short: its entries are chosen among, so that the kernel needs no data of its own.

@@ -22,24 +22,7 @@ class OpenClRenderer final : public WorkItemC {
   }
 
  private:
-  std::string_view type_name(DType t) const override {
-    switch (t) {
-      case DType::kBool:
-      case DType::kU8: return "uchar";
-      case DType::kI8: return "char";
-      case DType::kI16: return "short";
-      case DType::kF16:
-      case DType::kBF16:
-      case DType::kU16: return "ushort";
-      case DType::kI32: return "int";
-      case DType::kU32: return "uint";
-      case DType::kI64: return "long";
-      case DType::kU64: return "ulong";
-      case DType::kF32: return "float";
-      case DType::kF64: return "double";
-    }
-    return "?";
-  }
+  std::string_view type_name(DType t) const override { return opencl_type_name(t); }
 
   std::string pointer(size_t param) const override {
     return fmt::format("__global {}{}* restrict", p_.params[param].is_written ? "" : "const ",

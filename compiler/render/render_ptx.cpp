@@ -181,17 +181,7 @@ void PtxRenderer::let(ValueId id) {
     case ValueOp::kDot: return dot(id);
     case ValueOp::kConvert:
     case ValueOp::kAlu: return v_.emit(id);
-    case ValueOp::kIota:
-    case ValueOp::kSplat:
-    case ValueOp::kBuild:
-    case ValueOp::kInsert:
-    case ValueOp::kHalf:
-    case ValueOp::kReverse:
-    case ValueOp::kSlide:
-    case ValueOp::kInterleave:
-    case ValueOp::kEven:
-    case ValueOp::kScale:
-    case ValueOp::kAny: break;
+    default: break;
   }
   check_failed("vectors are not for work-items", __FILE__, __LINE__);
 }

@@ -166,17 +166,7 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kDot: return set(dot(v));
     case ValueOp::kConvert: return set(convert(id));
     case ValueOp::kAlu: return set(alu(id));
-    case ValueOp::kIota:
-    case ValueOp::kSplat:
-    case ValueOp::kBuild:
-    case ValueOp::kInsert:
-    case ValueOp::kHalf:
-    case ValueOp::kReverse:
-    case ValueOp::kSlide:
-    case ValueOp::kInterleave:
-    case ValueOp::kEven:
-    case ValueOp::kScale:
-    case ValueOp::kAny: break;
+    default: break;
   }
   check_failed("vectors are not for work-items", __FILE__, __LINE__);
 }
@@ -257,18 +247,7 @@ std::string WorkItemC::alu(ValueId id) {
     case Op::kEq: return compare("==");
     case Op::kNe: return compare("!=");
     case Op::kSelect: return fmt::format("{} ? {} : {}", a, b, ref(v.args[2]));
-    case Op::kConst:
-    case Op::kVar:
-    case Op::kRange:
-    case Op::kLoad:
-    case Op::kReduce:
-    case Op::kScan:
-    case Op::kLeast:
-    case Op::kRecip:
-    case Op::kExp2:
-    case Op::kLog2:
-    case Op::kSin:
-    case Op::kCast: break;
+    default: break;  // legalize() leaves no other
   }
   check_failed("operation was not legalised", __FILE__, __LINE__);
 }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "compiler/toolchain/process.h"
+#include "compiler/toolchain/quote_line.h"
 #include "compiler/toolchain/toolchain.h"
 #include "runtime/base/env.h"
 
@@ -64,19 +65,11 @@ std::vector<std::string> command(const std::string& program, const TargetInfo& t
 std::string describe_log(const std::string& log, std::string_view source) {
   const size_t at = log.find(kSourceName);
   if (at == std::string::npos) return log;
-  const int wanted = std::atoi(log.c_str() + at + kSourceName.size());
-  size_t begin = 0;
-  for (int n = 1; n < wanted && begin != std::string_view::npos; ++n) {
-    begin = source.find('\n', begin);
-    if (begin != std::string_view::npos) ++begin;
-  }
-  if (wanted < 1 || begin == std::string_view::npos) return log;
-  return fmt::format("{}\nsource line {}: {}", log, wanted,
-                     source.substr(begin, source.find('\n', begin) - begin));
+  return quote_line(log, std::atoi(log.c_str() + at + kSourceName.size()), source);
 }
 
-/// What ended a compiler, and the remedy where it is known. clang 19 needs some 300 KiB of stack
-/// for our kernels, and dies without a word where it has less.
+/// What ended a compiler, and the remedy where it is known: with little stack clang dies without a
+/// word (19.1.7 under 64 KiB).
 std::string describe_signal(int signal) {
   constexpr rlim_t kEnoughStack = rlim_t{1} << 20;
   const char* const name = sigabbrev_np(signal);

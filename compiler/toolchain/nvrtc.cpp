@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "compiler/toolchain/cuda_library.h"
+#include "compiler/toolchain/quote_line.h"
 #include "runtime/base/trust.h"
 
 namespace bm::compiler {
@@ -160,14 +161,7 @@ std::string with_source_line(const std::string& log, std::string_view source) {
   // "kernel.cu(12): error: …", "ptxas kernel, line 12; error : …".
   int wanted = number_behind(log, "kernel.cu(");
   if (wanted < 1) wanted = number_behind(log, "line ");
-  size_t begin = 0;
-  for (int n = 1; n < wanted && begin != std::string_view::npos; ++n) {
-    begin = source.find('\n', begin);
-    if (begin != std::string_view::npos) ++begin;
-  }
-  if (wanted < 1 || begin == std::string_view::npos) return log;
-  return fmt::format("{}\nsource line {}: {}", log, wanted,
-                     source.substr(begin, source.find('\n', begin) - begin));
+  return quote_line(log, wanted, source);
 }
 
 Result<std::string> nvrtc_version() {
