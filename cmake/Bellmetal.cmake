@@ -97,32 +97,58 @@ endfunction()
 set(BM_TEST_ENVIRONMENT "BM_PLUGIN_DIR=${CMAKE_BINARY_DIR}/lib"
   "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/leaks.lsan:print_suppressions=0")
 
-# bm_test(NAME SOURCES a_test.cpp … DEPS bm_base … [LABELS unit] [PARTS n]): gtest program, one ctest
-# entry, or n with a share of its tests each: 2,000 process starts cost more than the tests themselves.
-function(bm_test name)
-  cmake_parse_arguments(ARG "" "PARTS" "SOURCES;DEPS;LABELS" ${ARGN})
+# What every entry of a gtest program has in common: bm_test_entries(NAME PROGRAM program [LABELS unit]
+# [PARTS n] [FILTER pattern] [LIMIT seconds] [ENVIRONMENT A=b …]). One ctest entry, or n with a share of the
+# tests each: 2,000 process starts cost more than the tests themselves.
+#
+# Labels that say when an entry runs: none of them, in every `tools/test`; slow, in `tools/test --all` too,
+# which is what continuous integration runs; long (hours), only in `tools/test --long`; hw, by hand on a GPU.
+# No entry without one of these takes more than a minute on two idle cores. LIMIT is for an idle machine:
+# ctest multiplies it (cmake/TestLimits.cmake).
+function(bm_test_entries name)
+  cmake_parse_arguments(ARG "" "PROGRAM;PARTS;FILTER;LIMIT" "LABELS;ENVIRONMENT" ${ARGN})
   if(NOT BM_TESTS)
     return()
   endif()
-  add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE bm_options ${ARG_DEPS} GTest::gtest GTest::gtest_main)
-  bm_test_options(${name})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
   if(NOT ARG_PARTS)
     set(ARG_PARTS 1)
   endif()
+  if(NOT ARG_LIMIT)
+    set(ARG_LIMIT 600)
+  endif()
+  set(filter "")
+  if(ARG_FILTER)
+    set(filter "--gtest_filter=${ARG_FILTER}")
+  endif()
   foreach(part RANGE 1 ${ARG_PARTS})
     set(entry ${name})
-    set(environment "BM_CACHE_DIR=${CMAKE_BINARY_DIR}/test-cache/${entry};${BM_TEST_ENVIRONMENT}")
     if(ARG_PARTS GREATER 1)
       set(entry ${name}.${part})
+    endif()
+    set(environment "BM_CACHE_DIR=${CMAKE_BINARY_DIR}/test-cache/${entry}" ${BM_TEST_ENVIRONMENT} ${ARG_ENVIRONMENT})
+    if(ARG_PARTS GREATER 1)
       math(EXPR index "${part} - 1")
       list(APPEND environment GTEST_TOTAL_SHARDS=${ARG_PARTS} GTEST_SHARD_INDEX=${index})
     endif()
-    add_test(NAME ${entry} COMMAND ${name} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(${entry} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600
+    add_test(NAME ${entry} COMMAND ${ARG_PROGRAM} --gtest_brief=1 ${filter} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${entry} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_LIMIT}
       ENVIRONMENT "${environment}")
   endforeach()
+endfunction()
+
+# bm_test(NAME SOURCES a_test.cpp … DEPS bm_base … [LABELS unit] [PARTS n] [FILTER pattern]
+# [ENVIRONMENT A=b …]): gtest program and its entries.
+function(bm_test name)
+  cmake_parse_arguments(ARG "" "PARTS;FILTER" "SOURCES;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT BM_TESTS)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE bm_options ${ARG_DEPS} GTest::gtest GTest::gtest_main)
+  bm_test_options(${name})
+  bm_test_entries(${name} PROGRAM ${name} LABELS ${ARG_LABELS} PARTS ${ARG_PARTS} FILTER ${ARG_FILTER}
+    ENVIRONMENT ${ARG_ENVIRONMENT})
 endfunction()

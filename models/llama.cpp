@@ -6,7 +6,7 @@
 namespace bm::models {
 namespace {
 
-Tensor project(const Vectors& x, const Matrix& weight, const Tensor& bias = {}) {
+Tensor project(const QuantisedActivations& x, const Matrix& weight, const Tensor& bias = {}) {
   const Tensor out = weight.linear(x);
   return bias.is_valid() ? out + bias.cast(DType::kF32) : out;
 }
@@ -70,7 +70,7 @@ Tensor Llama::attend(const Block& b, const Tensor& x, const SymInt& count, const
   const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv,
                 width = config_.head_length;
   const int64_t group = heads / kv_heads;
-  const Vectors in(x);
+  const QuantisedActivations in(x);
   // Stored: a rotation reads every number twice.
   Tensor q = project(in, b.query, b.query_bias).contiguous().reshape({count, heads, width});
   Tensor k = project(in, b.key, b.key_bias).contiguous().reshape({count, kv_heads, width});
@@ -102,14 +102,14 @@ Tensor Llama::attend(const Block& b, const Tensor& x, const SymInt& count, const
   }
   const Tensor mixed = scores.softmax(-1).matmul(past_values);
   const Tensor joined = mixed.permute({2, 0, 1, 3}).reshape({count, heads * width});
-  return project(Vectors(joined), b.output, b.output_bias);
+  return project(QuantisedActivations(joined), b.output, b.output_bias);
 }
 
 Tensor Llama::feed_forward(const Block& b, const Tensor& x) const {
-  const Vectors in(x);
+  const QuantisedActivations in(x);
   const Tensor gate = project(in, b.gate, b.gate_bias);
   const Tensor active = config_.activation == Activation::kSilu ? gate.silu() : gate.gelu();
-  return project(Vectors(active * project(in, b.up, b.up_bias)), b.down, b.down_bias);
+  return project(QuantisedActivations(active * project(in, b.up, b.up_bias)), b.down, b.down_bias);
 }
 
 Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& position,
@@ -123,8 +123,9 @@ Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& p
     x = x + feed_forward(b, norm(x, b.feed_forward_norm, config_.norm_epsilon));
   }
   const Tensor last = x.shrink({{count - 1, count}, {0, config_.embedding_length}});
-  const Tensor logits = project(Vectors(norm(last, output_norm_, config_.norm_epsilon)),
-                                output_.is_valid() ? output_ : embedding_, output_bias_);
+  const Tensor logits =
+      project(QuantisedActivations(norm(last, output_norm_, config_.norm_epsilon)),
+              output_.is_valid() ? output_ : embedding_, output_bias_);
   return logits.reshape({config_.vocab_size}).contiguous();
 }
 

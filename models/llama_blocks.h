@@ -1,7 +1,7 @@
 #pragma once
 // Quantised blocks in the order kernels read them.
 //
-// Layout of packed matrices, for R = rows/16 and C = columns/32. Bytes of four neighbouring columns
+// Layout of packed matrices, for R = rows/16 and C = columns/32. Bytes of four adjacent columns
 // lie together, for 16 rows side by side: one load holds what one dot product instruction takes.
 //   Q8_0   codes [R, C, 8, 16, 4] uint8, shifted by 128; scales [R, C, 16] float16
 //   Q4_0   codes [R, C, 4, 16, 4]: low halves of bytes are columns 0 … 15 of a block, high halves

@@ -11,14 +11,14 @@ struct Matrix::Packed {
   int64_t rows = 0, columns = 0;
   Tensor codes, high, scales, minima, factors, minimum_factors;
 
-  Tensor linear(const Vectors& x) const;
+  Tensor linear(const QuantisedActivations& x) const;
   Tensor values() const;
 
  private:
-  Tensor linear_q8_0(const Vectors& x) const;
-  Tensor linear_q4_0(const Vectors& x) const;
-  Tensor linear_q4_k(const Vectors& x) const;
-  Tensor linear_q6_k(const Vectors& x) const;
+  Tensor linear_q8_0(const QuantisedActivations& x) const;
+  Tensor linear_q4_0(const QuantisedActivations& x) const;
+  Tensor linear_q4_k(const QuantisedActivations& x) const;
+  Tensor linear_q6_k(const QuantisedActivations& x) const;
   Tensor linear_halves(const Tensor& x) const;
   int64_t groups() const { return rows / 16; }
   int64_t blocks() const { return columns / 32; }
@@ -42,7 +42,7 @@ Tensor words(const Tensor& part, const Shape& shape) {
 }
 
 /// Codes `from` … `from + 4·groups` of every block of the vectors, likewise.
-Tensor codes_of(const Vectors& x, int64_t from, int64_t groups, const Shape& shape) {
+Tensor codes_of(const QuantisedActivations& x, int64_t from, int64_t groups, const Shape& shape) {
   const SymInt m = x.codes().size(0);
   const int64_t blocks = x.codes().size(1).constant() / kBlock;
   return x.codes()
@@ -83,7 +83,7 @@ Tensor finish(const Tensor& terms, const SymInt& m, int64_t rows) {
 
 // --- vectors -----------------------------------------------------------------------------------
 
-void Vectors::quantize() const {
+void QuantisedActivations::quantize() const {
   if (codes_.is_valid()) return;
   x_ = x_.contiguous();
   const SymInt m = x_.size(0);
@@ -97,18 +97,18 @@ void Vectors::quantize() const {
   codes_ = rounded.cast(DType::kI8).reshape({m, columns}).contiguous();
 }
 
-const Tensor& Vectors::codes() const {
+const Tensor& QuantisedActivations::codes() const {
   quantize();
   return codes_;
 }
 
-const Tensor& Vectors::scales() const {
+const Tensor& QuantisedActivations::scales() const {
   quantize();
   return scales_;
 }
 
-const Tensor& Vectors::sums(int64_t length) const {
-  Tensor& sums = length == 16 ? sums16_ : sums32_;
+const Tensor& QuantisedActivations::code_sums(int64_t length) const {
+  Tensor& sums = length == 16 ? code_sums16_ : code_sums32_;
   if (!sums.is_valid()) {
     const SymInt m = codes().size(0);
     const int64_t count = codes().size(1).constant() / length;
@@ -121,14 +121,14 @@ const Tensor& Vectors::sums(int64_t length) const {
   return sums;
 }
 
-const Tensor& Vectors::totals() const {
-  if (!totals_.is_valid()) {
+const Tensor& QuantisedActivations::block_sums() const {
+  if (!block_sums_.is_valid()) {
     const SymInt m = codes().size(0);
     const int64_t blocks = codes().size(1).constant() / kBlock;
     const Tensor sums = codes().reshape({m, blocks, kBlock}).cast(DType::kI32);
-    totals_ = (sums.sum({2}, false, DType::kI32).cast(DType::kF32) * scales_).contiguous();
+    block_sums_ = (sums.sum({2}, false, DType::kI32).cast(DType::kF32) * scales_).contiguous();
   }
-  return totals_;
+  return block_sums_;
 }
 
 // --- matrices ----------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ Matrix Matrix::pack(GgmlType type, std::span<const std::byte> data, int64_t rows
   return out;
 }
 
-Tensor Matrix::linear(const Vectors& x) const {
+Tensor Matrix::linear(const QuantisedActivations& x) const {
   return packed_ ? packed_->linear(x) : x.values().linear(weight_.cast(DType::kF32));
 }
 
@@ -215,7 +215,7 @@ Tensor Matrix::take(const Tensor& index) const {
   return packed_ ? packed_->values().take(index) : weight_.take(index).cast(DType::kF32);
 }
 
-Tensor Matrix::Packed::linear(const Vectors& x) const {
+Tensor Matrix::Packed::linear(const QuantisedActivations& x) const {
   switch (type) {
     case GgmlType::kF16:
     case GgmlType::kBF16: return linear_halves(x.values());
@@ -228,26 +228,26 @@ Tensor Matrix::Packed::linear(const Vectors& x) const {
 
 // Parts are expanded to the shape of the product before they are computed with: then nothing is
 // evaluated once per vector and worth storing.
-Tensor Matrix::Packed::linear_q8_0(const Vectors& x) const {
+Tensor Matrix::Packed::linear_q8_0(const QuantisedActivations& x) const {
   const SymInt m = x.codes().size(0);
   const Shape all{m, groups(), kRows, blocks(), 8, 4}, per{m, groups(), kRows, blocks()};
   const Tensor sum =
-      dot(words(codes, all), codes_of(x, 0, 8, all)) + per_vector(x.sums(32), per) * -128;
+      dot(words(codes, all), codes_of(x, 0, 8, all)) + per_vector(x.code_sums(32), per) * -128;
   return finish(sum.cast(DType::kF32) * per_row(scales, per) * per_vector(x.scales(), per), m,
                 rows);
 }
 
-Tensor Matrix::Packed::linear_q4_0(const Vectors& x) const {
+Tensor Matrix::Packed::linear_q4_0(const QuantisedActivations& x) const {
   const SymInt m = x.codes().size(0);
   const Shape all{m, groups(), kRows, blocks(), 4, 4}, per{m, groups(), kRows, blocks()};
   const Tensor w = words(codes, all);
   const Tensor sum = dot(w & 15, codes_of(x, 0, 4, all)) + dot(w >> 4, codes_of(x, 16, 4, all)) +
-                     per_vector(x.sums(32), per) * -8;
+                     per_vector(x.code_sums(32), per) * -8;
   return finish(sum.cast(DType::kF32) * per_row(scales, per) * per_vector(x.scales(), per), m,
                 rows);
 }
 
-Tensor Matrix::Packed::linear_q4_k(const Vectors& x) const {
+Tensor Matrix::Packed::linear_q4_k(const QuantisedActivations& x) const {
   const SymInt m = x.codes().size(0);
   const Shape all{m, groups(), kRows, blocks(), 4, 4}, per{m, groups(), kRows, blocks()};
   const Tensor w = words(codes, all);
@@ -255,16 +255,16 @@ Tensor Matrix::Packed::linear_q4_k(const Vectors& x) const {
   const Tensor scale = per_row(scales, per) * per_row(per_block(factors), per);
   const Tensor minimum = per_row(minima, per) * per_row(per_block(minimum_factors), per);
   return finish(sum.cast(DType::kF32) * scale * per_vector(x.scales(), per), m, rows) -
-         finish(minimum * per_vector(x.totals(), per), m, rows);
+         finish(minimum * per_vector(x.block_sums(), per), m, rows);
 }
 
-Tensor Matrix::Packed::linear_q6_k(const Vectors& x) const {
+Tensor Matrix::Packed::linear_q6_k(const QuantisedActivations& x) const {
   const SymInt m = x.codes().size(0);
   const Shape all{m, groups(), kRows, blocks(), 2, 4}, per{m, groups(), kRows, blocks()};
   const Tensor top = words(high, all);
   Tensor terms;
   for (int64_t half = 0; half < 2; ++half) {
-    const Tensor sums = x.sums(16).reshape({m, blocks(), 2}).slice(2, {half, half + 1});
+    const Tensor sums = x.code_sums(16).reshape({m, blocks(), 2}).slice(2, {half, half + 1});
     Tensor sum = per_vector(sums.reshape({m, blocks()}), per) * -32;
     for (int64_t part = 0; part < 2; ++part) {
       const int64_t quarter = 2 * half + part;

@@ -1,5 +1,6 @@
 #pragma once
-// Weight matrices: plain numbers, or quantised blocks that kernels multiply with as they are.
+// Quantised GEMM and GEMV: weight matrices as plain elements, or as quantised blocks that kernels
+// multiply with as they are, by int8 dot products with quantised activations.
 
 #include <memory>
 #include <optional>
@@ -9,23 +10,23 @@
 
 namespace bm::models {
 
-/// Vectors that matrices are multiplied with. What quantised matrices need of them is made once and
-/// shared: every 32 numbers of a vector become int8 codes with one scale.
-class Vectors {
+/// Activations that weight matrices are multiplied with. What quantised matrices need of them is
+/// made once and shared: every 32 elements of a vector become int8 codes with one scale.
+class QuantisedActivations {
  public:
   /// `x` [m, columns] float32.
-  explicit Vectors(Tensor x) : x_(std::move(x)) {}
+  explicit QuantisedActivations(Tensor x) : x_(std::move(x)) {}
   const Tensor& values() const { return x_; }
   const Tensor& codes() const;   ///< [m, columns] int8, −127 … 127
   const Tensor& scales() const;  ///< [m, columns/32] float32: value ≈ code·scale, off by scale/2
-  /// Sums of `length` (16 or 32) neighbouring codes: [m, columns/length] int32.
-  const Tensor& sums(int64_t length) const;
-  /// Sums of the numbers that blocks of 32 codes stand for: [m, columns/32] float32.
-  const Tensor& totals() const;
+  /// Sums of `length` (16 or 32) contiguous codes: [m, columns/length] int32.
+  const Tensor& code_sums(int64_t length) const;
+  /// Block sums: of the values of 32 codes, for formats with a minimum: [m, columns/32] float32.
+  const Tensor& block_sums() const;
 
  private:
   void quantize() const;
-  mutable Tensor x_, codes_, scales_, sums16_, sums32_, totals_;
+  mutable Tensor x_, codes_, scales_, code_sums16_, code_sums32_, block_sums_;
 };
 
 /// Immutable matrix [rows, columns]. Packed ones are kept in the order kernels read them, rows side
@@ -48,7 +49,7 @@ class Matrix {
   bool is_valid() const { return weight_.is_valid() || packed_ != nullptr; }
   /// x [m, columns] → [m, rows] float32. Packed blocks are multiplied with the codes of x: the
   /// result is off by at most Σ |w|·scale/2 over the columns, besides rounding of float32 sums.
-  Tensor linear(const Vectors& x) const;
+  Tensor linear(const QuantisedActivations& x) const;
   /// Rows by number, exact: index [n] → [n, columns] float32.
   Tensor take(const Tensor& index) const;
 

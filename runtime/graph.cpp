@@ -54,7 +54,7 @@ class RecordedGraph final : public Graph {
   Status run_queues(std::span<const Buffer> inputs);
   Status wait_for_foreign_work(std::span<const Buffer> inputs);
   Status wait_foreign(Storage& storage);
-  Status submit_lanes();
+  Status submit_queues();
   Status reserve_points();
   void cancel_points(size_t from);
   Status abandon(size_t submitted, Error error);
@@ -63,12 +63,12 @@ class RecordedGraph final : public Graph {
   Status wait_done();
   Status settle_done();  ///< the same, work that was dropped included
 
-  std::atomic_ref<uint64_t> signal(uint32_t lane) const {
+  std::atomic_ref<uint64_t> signal(uint32_t queue_index) const {
     return std::atomic_ref<uint64_t>(
-        *reinterpret_cast<uint64_t*>(s_.signals->host() + lane * kSignalStride));
+        *reinterpret_cast<uint64_t*>(s_.signals->host() + queue_index * kSignalStride));
   }
   void start_signals();
-  void release_signal(size_t lane);
+  void release_signal(size_t queue_index);
   Launch launch(int64_t duration_ns) const {
     return {.kind = Launch::Kind::kGraph,
             .device = s_.device_name,
@@ -79,7 +79,7 @@ class RecordedGraph final : public Graph {
             .bytes = s_.bytes,
             .duration_ns = duration_ns};
   }
-  Status wait_signal(const LaneWait& wait) const;
+  Status wait_signal(const QueueWait& wait) const;
   void report(int64_t begin_ns, int64_t end_ns) const;
   void trace(int64_t begin_ns, int64_t end_ns) const;
 
@@ -136,7 +136,7 @@ Status RecordedGraph::replay(std::span<const Buffer> inputs, std::span<const int
 Status RecordedGraph::run(std::span<const Buffer> inputs) {
   if (any_queue_device()) [[unlikely]]
     BM_TRY(wait_for_foreign_work(inputs));
-  if (!s_.lanes.empty()) return run_queues(inputs);
+  if (!s_.queues.empty()) return run_queues(inputs);
   for (const HostStep& step : s_.host_steps) BM_TRY(step.queue->replay(*step.recording, s_.values));
   return {};
 }
@@ -162,11 +162,11 @@ Status RecordedGraph::wait_foreign(Storage& storage) {
 
 Status RecordedGraph::run_queues(std::span<const Buffer> inputs) {
   start_signals();
-  BM_TRY(submit_lanes());
+  BM_TRY(submit_queues());
   note_uses(inputs);
   Status ran = run_host_steps();
   // Queues that wait for the failed step must not hang: let them run and report the failure.
-  if (!ran) release_signal(kHostLane);
+  if (!ran) release_signal(kHostQueue);
   return ran;
 }
 
@@ -175,17 +175,17 @@ void RecordedGraph::start_signals() {
   // The previous replay is complete, so nobody waits for the old values.
   s_.signal_base += s_.most_signals;
   if (s_.signal_base >= kSignalLimit) {
-    for (uint32_t lane = 0; lane <= s_.lanes.size(); ++lane)
-      signal(lane).store(0, std::memory_order_release);
+    for (uint32_t queue_index = 0; queue_index <= s_.queues.size(); ++queue_index)
+      signal(queue_index).store(0, std::memory_order_release);
     s_.signal_base = 0;
   }
   s_.values[s_.base_slot] = s_.signal_base;
 }
 
-/// Lets everybody through who waits for a lane that will not run.
-void RecordedGraph::release_signal(size_t lane) {
+/// Lets everybody through who waits for a queue that will not run.
+void RecordedGraph::release_signal(size_t queue_index) {
   if (s_.signals)
-    signal(static_cast<uint32_t>(lane))
+    signal(static_cast<uint32_t>(queue_index))
         .store(s_.signal_base + s_.most_signals, std::memory_order_release);
 }
 
@@ -225,33 +225,35 @@ Status RecordedGraph::reserve_points() {
   return {};
 }
 
-Status RecordedGraph::submit_lanes() {
+Status RecordedGraph::submit_queues() {
   locks_.clear();
   for (const uint32_t device : lock_order_)
     locks_.push_back(s_.devices[device].device->stream().lock());
   Status status = reserve_points();
-  for (size_t lane = 0; status && lane < s_.lanes.size(); ++lane) {
-    Status submitted = s_.lanes[lane].queue->replay(*s_.lanes[lane].recording, s_.values);
+  for (size_t queue_index = 0; status && queue_index < s_.queues.size(); ++queue_index) {
+    Status submitted =
+        s_.queues[queue_index].queue->replay(*s_.queues[queue_index].recording, s_.values);
     if (!submitted) {
-      Device& device = *s_.devices[s_.lanes[lane].device].device;
-      status = abandon(lane, device.first_cause(std::move(submitted.error())));
+      Device& device = *s_.devices[s_.queues[queue_index].device].device;
+      status = abandon(queue_index, device.first_cause(std::move(submitted.error())));
     }
   }
   locks_.clear();
   return status;
 }
 
-/// Lanes before `submitted` run, the rest never will. Devices without a submitted lane are as if
+/// Queues before `submitted` run, the rest never will. Devices without a submitted queue are as if
 /// nothing happened; the others have work in flight that no Point covers, so their timeline ends.
 Status RecordedGraph::abandon(size_t submitted, Error error) {
-  release_signal(kHostLane);
-  for (size_t lane = submitted; lane < s_.lanes.size(); ++lane) release_signal(lane + 1);
+  release_signal(kHostQueue);
+  for (size_t queue_index = submitted; queue_index < s_.queues.size(); ++queue_index)
+    release_signal(queue_index + 1);
   for (uint32_t i = 0; i < s_.devices.size(); ++i) {
     GraphDevice& d = s_.devices[i];
-    const bool will_signal = d.end_lane <= submitted;
+    const bool will_signal = d.end_queue <= submitted;
     const bool has_work =
-        std::any_of(s_.lanes.begin(), s_.lanes.begin() + static_cast<ptrdiff_t>(submitted),
-                    [&](const GraphLane& lane) { return lane.device == i; });
+        std::any_of(s_.queues.begin(), s_.queues.begin() + static_cast<ptrdiff_t>(submitted),
+                    [&](const RecordedQueue& queue) { return queue.device == i; });
     if (will_signal) continue;
     if (has_work) {
       d.done.timeline->poison(error);
@@ -264,14 +266,14 @@ Status RecordedGraph::abandon(size_t submitted, Error error) {
   return tl::unexpected(std::move(error));
 }
 
-Status RecordedGraph::wait_signal(const LaneWait& wait) const {
+Status RecordedGraph::wait_signal(const QueueWait& wait) const {
   constexpr int kSpins = 2000;
   const uint64_t wanted = s_.signal_base + wait.ordinal;
   const int64_t limit_ns = int64_t{settings().wait_timeout_ms} * 1'000'000;
   int64_t progress_ns = -1;
   uint64_t seen = 0;
   for (uint64_t polls = 0;; ++polls) {
-    const uint64_t value = signal(wait.lane).load(std::memory_order_acquire);
+    const uint64_t value = signal(wait.queue_index).load(std::memory_order_acquire);
     if (value >= wanted) return {};
     if (polls < kSpins) continue;
     std::this_thread::yield();
@@ -281,20 +283,20 @@ Status RecordedGraph::wait_signal(const LaneWait& wait) const {
     seen = value;
     for (const GraphDevice& d : s_.devices) BM_TRY(d.device->lost());
     if (now_ns - progress_ns > limit_ns) {
-      Device& device = *s_.devices[s_.lanes[wait.lane - 1].device].device;
+      Device& device = *s_.devices[s_.queues[wait.queue_index - 1].device].device;
       return tl::unexpected<Error>(device.first_cause(
-          {Code::kTimeout, fmt::format("no progress for {} ms: signal of lane {} is {}, wanted {}",
-                                       limit_ns / 1'000'000, wait.lane, value, wanted)}));
+          {Code::kTimeout, fmt::format("no progress for {} ms: signal of queue {} is {}, wanted {}",
+                                       limit_ns / 1'000'000, wait.queue_index, value, wanted)}));
     }
   }
 }
 
 Status RecordedGraph::run_host_steps() {
   for (const HostStep& step : s_.host_steps) {
-    for (const LaneWait& wait : step.waits) BM_TRY(wait_signal(wait));
+    for (const QueueWait& wait : step.waits) BM_TRY(wait_signal(wait));
     if (step.recording) BM_TRY(step.queue->replay(*step.recording, s_.values));
     if (step.signal != 0)
-      signal(kHostLane).store(s_.signal_base + step.signal, std::memory_order_release);
+      signal(kHostQueue).store(s_.signal_base + step.signal, std::memory_order_release);
   }
   return {};
 }

@@ -68,7 +68,7 @@ class Graph {
   virtual size_t num_calls() const = 0;
 };
 
-/// `capture_inputs`: the inputs as bound at capture. An argument's place in its input is
+/// `capture_inputs`: the inputs as bound at capture. An argument's offset in its input is
 /// `arg.buffer.offset - capture_inputs[slot].offset`; when empty, inputs are taken to start at
 /// offset 0 of their storage. Errors: kUnsupported: this batch cannot be a graph (a HostCall,
 /// memory a device cannot reach, …): run the calls with execute. kInvalidArgument: a call is

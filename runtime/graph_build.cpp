@@ -1,4 +1,4 @@
-// From a list of calls to a sealed GraphState: lanes, plan, memory and slots.
+// From a list of calls to a sealed GraphState: queues, plan, memory and slots.
 
 #include <algorithm>
 #include <atomic>
@@ -42,22 +42,22 @@ uint32_t GraphBuilder::device_index(Device& device) {
   return it->second;
 }
 
-/// Lane of a device's queue; devices with one queue for both kinds have one lane.
-uint32_t GraphBuilder::lane_of(Device& device, hal::QueueKind kind) {
-  if (device.hal().is_inline()) return kHostLane;
+/// Index of what a queue of a device will run; devices with one queue for both kinds have one.
+uint32_t GraphBuilder::queue_index_of(Device& device, hal::QueueKind kind) {
+  if (device.hal().is_inline()) return kHostQueue;
   hal::Queue* queue = &device.hal().queue(kind);
-  for (uint32_t i = 0; i < state_->lanes.size(); ++i)
-    if (state_->lanes[i].queue == queue) return i + 1;
-  state_->lanes.push_back({device_index(device), queue, nullptr});
-  touched_.resize(state_->lanes.size() + 1);
-  return static_cast<uint32_t>(state_->lanes.size());
+  for (uint32_t i = 0; i < state_->queues.size(); ++i)
+    if (state_->queues[i].queue == queue) return i + 1;
+  state_->queues.push_back({device_index(device), queue, nullptr});
+  touched_.resize(state_->queues.size() + 1);
+  return static_cast<uint32_t>(state_->queues.size());
 }
 
 const char* GraphBuilder::queues_of(uint32_t device) const {
   hal::Device& hal = state_->devices[device].device->hal();
   const auto runs_on = [&](hal::QueueKind kind) {
-    return std::ranges::any_of(state_->lanes, [&](const GraphLane& lane) {
-      return lane.device == device && lane.queue == &hal.queue(kind);
+    return std::ranges::any_of(state_->queues, [&](const RecordedQueue& recorded) {
+      return recorded.device == device && recorded.queue == &hal.queue(kind);
     });
   };
   const bool is_copying = runs_on(hal::QueueKind::kCopy);
@@ -65,34 +65,34 @@ const char* GraphBuilder::queues_of(uint32_t device) const {
   return is_copying ? "compute or copy" : "compute";
 }
 
-/// Notes that a lane uses memory of a device: it must come after that device's earlier work, and
+/// Notes that a queue uses memory of a device: it must come after that device's earlier work, and
 /// the device's later work after it.
-void GraphBuilder::touch(uint32_t lane, Device& device) {
-  if (!device.hal().is_inline()) touched_[lane].insert(device_index(device));
+void GraphBuilder::touch(uint32_t queue_index, Device& device) {
+  if (!device.hal().is_inline()) touched_[queue_index].insert(device_index(device));
 }
 
-Status GraphBuilder::assign_lanes() {
+Status GraphBuilder::assign_queues() {
   touched_.resize(1);
   for (uint32_t i = 0; i < calls_.size(); ++i) {
     const Call& call = calls_[i];
     if (const auto* kernel = std::get_if<KernelCall>(&call.what)) {
       executors_[i] = kernel->device;
-      plan_calls_[i].lane = lane_of(*kernel->device, hal::QueueKind::kCompute);
+      plan_calls_[i].queue_index = queue_index_of(*kernel->device, hal::QueueKind::kCompute);
     } else {
       // The source's copy engine pushes; an inline source leaves it to the destination's to pull.
       Device& dst = call.args[0].buffer.device();
       Device& src = call.args[1].buffer.device();
       executors_[i] = src.hal().is_inline() ? &dst : &src;
-      plan_calls_[i].lane = lane_of(*executors_[i], hal::QueueKind::kCopy);
+      plan_calls_[i].queue_index = queue_index_of(*executors_[i], hal::QueueKind::kCopy);
     }
-    touch(plan_calls_[i].lane, *executors_[i]);
-    for (const Arg& arg : call.args) touch(plan_calls_[i].lane, arg.buffer.device());
+    touch(plan_calls_[i].queue_index, *executors_[i]);
+    for (const Arg& arg : call.args) touch(plan_calls_[i].queue_index, arg.buffer.device());
     collect_accesses(i);
   }
   return {};
 }
 
-/// Ranges are told apart by device and address rather than by storage, so that two wraps of the
+/// Ranges are distinguished by device and address rather than by storage, so that two wraps of the
 /// same memory are seen to overlap.
 void GraphBuilder::collect_accesses(uint32_t call) {
   const bool is_copy = std::holds_alternative<CopyCall>(calls_[call].what);
@@ -118,14 +118,14 @@ std::vector<EndGroup> GraphBuilder::make_ends() {
   std::vector<EndGroup> ends;
   for (uint32_t d = 0; d < state_->devices.size(); ++d) {
     Device& device = *state_->devices[d].device;
-    // Any lane of the device will do; one that exists saves a submission.
-    uint32_t lane = 0;
-    for (uint32_t i = 0; i < state_->lanes.size() && lane == 0; ++i)
-      if (state_->lanes[i].device == d) lane = i + 1;
-    if (lane == 0) lane = lane_of(device, hal::QueueKind::kCompute);
-    touch(lane, device);
-    state_->devices[d].end_lane = lane;
-    EndGroup group{lane, {}};
+    // Any queue of the device will do; one that exists saves a submission.
+    uint32_t queue_index = 0;
+    for (uint32_t i = 0; i < state_->queues.size() && queue_index == 0; ++i)
+      if (state_->queues[i].device == d) queue_index = i + 1;
+    if (queue_index == 0) queue_index = queue_index_of(device, hal::QueueKind::kCompute);
+    touch(queue_index, device);
+    state_->devices[d].end_queue = queue_index;
+    EndGroup group{queue_index, {}};
     for (uint32_t call = 0; call < calls_.size(); ++call)
       if (is_touching(call, device)) group.calls.push_back(call);
     ends.push_back(std::move(group));
@@ -163,10 +163,10 @@ Status GraphBuilder::allocate_signals() {
   for (const uint32_t count : plan_.num_signals)
     state_->most_signals = std::max(state_->most_signals, count);
   if (state_->most_signals == 0) return {};
-  hal::Device& owner = state_->devices[state_->lanes.front().device].device->hal();
+  hal::Device& owner = state_->devices[state_->queues.front().device].device->hal();
   constexpr uint64_t kPage = 4096;
   state_->signals =
-      BM_TRY(owner.allocate({.size = align_up(kSignalStride * (state_->lanes.size() + 1), kPage),
+      BM_TRY(owner.allocate({.size = align_up(kSignalStride * (state_->queues.size() + 1), kPage),
                              .host_visible = true,
                              .host_memory = true,
                              .uncached = true,
@@ -225,12 +225,12 @@ Result<std::unique_ptr<GraphState>> GraphBuilder::run(std::span<const Buffer> ca
     }
   }
   state.inputs.seal();
-  BM_TRY(assign_lanes());
+  BM_TRY(assign_queues());
   const std::vector<EndGroup> ends = make_ends();
-  plan_ = plan_graph(plan_calls_, static_cast<uint32_t>(state.lanes.size() + 1), ends);
+  plan_ = plan_graph(plan_calls_, static_cast<uint32_t>(state.queues.size() + 1), ends);
   BM_TRY(allocate_arenas());
   BM_TRY(allocate_signals());
-  BM_TRY(record_lanes());
+  BM_TRY(record_queues());
   BM_TRY(record_host_steps());
   link_stamps();
   note_uses();

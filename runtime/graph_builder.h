@@ -53,11 +53,11 @@ class GraphBuilder {
  private:
   // 1. Who runs what.
   Status check_calls();
-  Status assign_lanes();
-  uint32_t lane_of(Device& device, hal::QueueKind kind);
+  Status assign_queues();
+  uint32_t queue_index_of(Device& device, hal::QueueKind kind);
   uint32_t device_index(Device& device);
   const char* queues_of(uint32_t device) const;
-  void touch(uint32_t lane, Device& device);
+  void touch(uint32_t queue_index, Device& device);
   void collect_accesses(uint32_t call);
   std::vector<EndGroup> make_ends();
   bool is_touching(uint32_t call, const Device& device) const;
@@ -69,19 +69,19 @@ class GraphBuilder {
   uint32_t dim_slot(const hal::DimExpr& dim, const std::vector<uint32_t>& vars);
   uint32_t input_slot(uint32_t input, const Device& owner, Device& executor);
   // 3. Commands.
-  Status emit_prologue(Script& script, uint32_t lane);
+  Status emit_prologue(Script& script, uint32_t queue_index);
   Status emit_call(Script& script, uint32_t call);
   Status emit_command(Script& script, uint32_t call);
   Status emit_kernel(Script& script, const Call& call, const KernelCall& kernel, Device& device);
   Status emit_copy(Script& script, const Call& call, Device& device);
   Status emit_grid(Script& script, const KernelCall& kernel, hal::Dim3& grid);
-  Status emit_wait(Script& script, Device& device, const LaneWait& wait);
-  Status emit_signal(Script& script, Device& device, uint32_t lane, uint32_t ordinal);
-  Status emit_end(Script& script, uint32_t device, std::span<const LaneWait> waits);
-  Result<hal::GpuVa> signal_address(Device& device, uint32_t lane);
+  Status emit_wait(Script& script, Device& device, const QueueWait& wait);
+  Status emit_signal(Script& script, Device& device, uint32_t queue_index, uint32_t ordinal);
+  Status emit_end(Script& script, uint32_t device, std::span<const QueueWait> waits);
+  Result<hal::GpuVa> signal_address(Device& device, uint32_t queue_index);
   Result<hal::GpuVa> address(const Buffer& buffer, Device& executor);
   // 4. Recordings.
-  Status record_lanes();
+  Status record_queues();
   Status record_host_steps();
   Status close_step(HostStep& step, Script& script);
   void note_uses();
@@ -95,8 +95,8 @@ class GraphBuilder {
   std::vector<Device*> executors_;                   ///< per call
   std::vector<std::vector<uint64_t>> slot_offsets_;  ///< per call and argument: offset in its input
   std::map<Device*, Arena> arenas_;
-  std::vector<std::set<uint32_t>> touched_;  ///< per lane: queue devices whose memory it uses;
-                                             ///< the host lane never does, queues copy for it
+  std::vector<std::set<uint32_t>> touched_;  ///< per queue: queue devices whose memory it uses;
+                                             ///< the host queue never does, queues copy for it
   std::map<Device*, uint32_t> device_indices_;
   GraphPlan plan_;
   std::vector<uint32_t> end_devices_;  ///< device of each epilogue of the plan

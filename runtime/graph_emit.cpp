@@ -21,36 +21,37 @@ Result<hal::GpuVa> GraphBuilder::address(const Buffer& buffer, Device& executor)
               buffer.device().name());
 }
 
-Result<hal::GpuVa> GraphBuilder::signal_address(Device& device, uint32_t lane) {
-  hal::Device& owner = state_->devices[state_->lanes.front().device].device->hal();
+Result<hal::GpuVa> GraphBuilder::signal_address(Device& device, uint32_t queue_index) {
+  hal::Device& owner = state_->devices[state_->queues.front().device].device->hal();
   const hal::GpuVa base =
       &owner == &device.hal() ? state_->signals->va() : BM_TRY(device.hal().map(*state_->signals));
-  return hal::offset(base, lane * kSignalStride);
+  return hal::offset(base, queue_index * kSignalStride);
 }
 
-Status GraphBuilder::emit_wait(Script& script, Device& device, const LaneWait& wait) {
-  if (wait.lane != kHostLane) {
-    const uint32_t own = device_index(device), source = state_->lanes[wait.lane - 1].device;
+Status GraphBuilder::emit_wait(Script& script, Device& device, const QueueWait& wait) {
+  if (wait.queue_index != kHostQueue) {
+    const uint32_t own = device_index(device), source = state_->queues[wait.queue_index - 1].device;
     std::vector<uint32_t>& sources = state_->devices[own].sources;
     if (source != own && std::ranges::find(sources, source) == sources.end())
       sources.push_back(source);
   }
-  script.add(hal::Wait{BM_TRY(signal_address(device, wait.lane)), 0});
+  script.add(hal::Wait{BM_TRY(signal_address(device, wait.queue_index)), 0});
   script.patch(hal::PatchField::kSignalValue, state_->base_slot, wait.ordinal);
   return {};
 }
 
-Status GraphBuilder::emit_signal(Script& script, Device& device, uint32_t lane, uint32_t ordinal) {
-  script.add(hal::Signal{BM_TRY(signal_address(device, lane)), 0});
+Status GraphBuilder::emit_signal(Script& script, Device& device, uint32_t queue_index,
+                                 uint32_t ordinal) {
+  script.add(hal::Signal{BM_TRY(signal_address(device, queue_index)), 0});
   script.patch(hal::PatchField::kSignalValue, state_->base_slot, ordinal);
   return {};
 }
 
-/// After everything earlier on the devices whose memory the lane uses.
-Status GraphBuilder::emit_prologue(Script& script, uint32_t lane) {
-  const uint32_t own = state_->lanes[lane - 1].device;
+/// After everything earlier on the devices whose memory the queue uses.
+Status GraphBuilder::emit_prologue(Script& script, uint32_t queue_index) {
+  const uint32_t own = state_->queues[queue_index - 1].device;
   Device& device = *state_->devices[own].device;
-  for (const uint32_t d : touched_[lane]) {
+  for (const uint32_t d : touched_[queue_index]) {
     GraphDevice& touched = state_->devices[d];
     if (touched.previous_slot == kNoSlot) touched.previous_slot = new_slot();
     if (d != own &&
@@ -63,9 +64,9 @@ Status GraphBuilder::emit_prologue(Script& script, uint32_t lane) {
   return {};
 }
 
-Status GraphBuilder::emit_end(Script& script, uint32_t device, std::span<const LaneWait> waits) {
+Status GraphBuilder::emit_end(Script& script, uint32_t device, std::span<const QueueWait> waits) {
   GraphDevice& entry = state_->devices[device];
-  for (const LaneWait& wait : waits) BM_TRY(emit_wait(script, *entry.device, wait));
+  for (const QueueWait& wait : waits) BM_TRY(emit_wait(script, *entry.device, wait));
   entry.done_slot = new_slot();
   script.add(hal::Signal{entry.device->stream().timeline().signal(), 0});
   script.patch(hal::PatchField::kSignalValue, entry.done_slot);
@@ -173,7 +174,7 @@ void GraphBuilder::note_stamp(uint32_t call, const Place& place) {
   state_->stamps.push_back(std::move(stamp));
 }
 
-/// Arrows name stamps by position; calls were emitted lane by lane, not in program order.
+/// Arrows name stamps by position; calls were emitted queue by queue, not in program order.
 void GraphBuilder::link_stamps() {
   std::map<uint32_t, uint32_t> position;
   for (const CallStamp& stamp : state_->stamps)
@@ -195,27 +196,29 @@ Result<uint32_t> GraphBuilder::clock_of(Device& device) {
 // ---- 4. Recordings
 // --------------------------------------------------------------------------------
 
-Status GraphBuilder::record_lanes() {
-  std::vector<Script> scripts(state_->lanes.size() + 1);
-  for (uint32_t lane = 1; lane < scripts.size(); ++lane) BM_TRY(emit_prologue(scripts[lane], lane));
+Status GraphBuilder::record_queues() {
+  std::vector<Script> scripts(state_->queues.size() + 1);
+  for (uint32_t queue_index = 1; queue_index < scripts.size(); ++queue_index)
+    BM_TRY(emit_prologue(scripts[queue_index], queue_index));
   for (uint32_t call = 0; call < calls_.size(); ++call) {
-    const uint32_t lane = plan_calls_[call].lane;
-    if (lane == kHostLane) continue;
+    const uint32_t queue_index = plan_calls_[call].queue_index;
+    if (queue_index == kHostQueue) continue;
     const PlannedCall& planned = plan_.calls[call];
-    for (const LaneWait& wait : planned.waits)
-      BM_TRY(emit_wait(scripts[lane], *executors_[call], wait));
-    if (planned.needs_barrier) scripts[lane].add(hal::Barrier{});
-    BM_TRY(emit_call(scripts[lane], call));
+    for (const QueueWait& wait : planned.waits)
+      BM_TRY(emit_wait(scripts[queue_index], *executors_[call], wait));
+    if (planned.needs_barrier) scripts[queue_index].add(hal::Barrier{});
+    BM_TRY(emit_call(scripts[queue_index], call));
     if (planned.signal != 0)
-      BM_TRY(emit_signal(scripts[lane], *executors_[call], lane, planned.signal));
+      BM_TRY(emit_signal(scripts[queue_index], *executors_[call], queue_index, planned.signal));
   }
   for (size_t i = 0; i < end_devices_.size(); ++i) {
     const uint32_t device = end_devices_[i];
-    BM_TRY(emit_end(scripts[state_->devices[device].end_lane], device, plan_.epilogues[i]));
+    BM_TRY(emit_end(scripts[state_->devices[device].end_queue], device, plan_.epilogues[i]));
   }
-  for (uint32_t lane = 1; lane < scripts.size(); ++lane) {
-    GraphLane& entry = state_->lanes[lane - 1];
-    auto recorded = entry.queue->record(scripts[lane].commands, scripts[lane].patches);
+  for (uint32_t queue_index = 1; queue_index < scripts.size(); ++queue_index) {
+    RecordedQueue& entry = state_->queues[queue_index - 1];
+    auto recorded =
+        entry.queue->record(scripts[queue_index].commands, scripts[queue_index].patches);
     if (!recorded)
       return tl::unexpected<Error>(
           state_->devices[entry.device].device->first_cause(std::move(recorded.error())));
@@ -240,7 +243,7 @@ Status GraphBuilder::record_host_steps() {
   HostStep step;
   Script script;
   for (uint32_t call = 0; call < calls_.size(); ++call) {
-    if (plan_calls_[call].lane != kHostLane) continue;
+    if (plan_calls_[call].queue_index != kHostQueue) continue;
     const PlannedCall& planned = plan_.calls[call];
     hal::Queue* queue = &executors_[call]->hal().queue(hal::QueueKind::kCompute);
     if (step.queue != queue || !planned.waits.empty()) BM_TRY(close_step(step, script));

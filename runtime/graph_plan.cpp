@@ -5,7 +5,7 @@
 namespace bm::runtime {
 namespace {
 
-/// Per lane: how many of its calls are known to be complete.
+/// Per queue: how many of its calls are known to be complete.
 using Clock = std::vector<uint32_t>;
 
 void merge(Clock& into, const Clock& from) {
@@ -14,18 +14,18 @@ void merge(Clock& into, const Clock& from) {
 
 class Planner {
  public:
-  Planner(std::span<const PlanCall> calls, uint32_t num_lanes)
+  Planner(std::span<const PlanCall> calls, uint32_t num_queues)
       : calls_(calls),
-        known_(num_lanes, Clock(num_lanes, 0)),
-        direct_(num_lanes, Clock(num_lanes, 0)),
-        length_(num_lanes, 0),
-        visible_(num_lanes, 0),
+        known_(num_queues, Clock(num_queues, 0)),
+        direct_(num_queues, Clock(num_queues, 0)),
+        length_(num_queues, 0),
+        visible_(num_queues, 0),
         finished_(calls.size()),
         position_(calls.size()),
         is_producer_(calls.size(), false),
         producers_(calls.size()) {
     plan_.calls.resize(calls.size());
-    plan_.num_signals.assign(num_lanes, 0);
+    plan_.num_signals.assign(num_queues, 0);
   }
 
   GraphPlan run(std::span<const EndGroup> end_groups) {
@@ -45,72 +45,74 @@ class Planner {
   }
 
  private:
-  /// Cross-lane dependencies `lane` does not know to be complete yet; updates what it knows.
-  std::vector<uint32_t> needed(uint32_t lane, const std::vector<uint32_t>& dependencies) {
+  /// Cross-queue dependencies the queue does not know to be complete yet; updates what it knows.
+  std::vector<uint32_t> needed(uint32_t queue_index, const std::vector<uint32_t>& dependencies) {
     std::vector<uint32_t> kept;
-    Clock& known = known_[lane];
+    Clock& known = known_[queue_index];
     for (size_t i = dependencies.size(); i-- > 0;) {
       const uint32_t producer = dependencies[i];
-      const uint32_t from = calls_[producer].lane;
-      if (from == lane || position_[producer] < known[from]) continue;
+      const uint32_t from = calls_[producer].queue_index;
+      if (from == queue_index || position_[producer] < known[from]) continue;
       merge(known, finished_[producer]);
-      keep(lane, producer, kept);
+      keep(queue_index, producer, kept);
     }
     return kept;
   }
 
-  /// Last call of every other lane that `group.lane` has not itself waited for. Knowledge through a
-  /// third lane does not count here: when that lane's submission fails, its signals are given
-  /// without its work, and still the end must not come before what runs.
+  /// Last call of every other queue that the queue of `group` has not itself waited for. Knowledge
+  /// through a third queue does not count here: when that queue's submission fails, its signals are
+  /// given without its work, and still the end must not come before what runs.
   std::vector<uint32_t> needed_at_end(const EndGroup& group) {
     std::vector<uint32_t> kept;
     for (auto call = group.calls.rbegin(); call != group.calls.rend(); ++call) {
-      const uint32_t from = calls_[*call].lane;
-      if (from != group.lane && position_[*call] >= direct_[group.lane][from])
-        keep(group.lane, *call, kept);
+      const uint32_t from = calls_[*call].queue_index;
+      if (from != group.queue_index && position_[*call] >= direct_[group.queue_index][from])
+        keep(group.queue_index, *call, kept);
     }
     return kept;
   }
 
-  void keep(uint32_t lane, uint32_t producer, std::vector<uint32_t>& kept) {
-    uint32_t& waited = direct_[lane][calls_[producer].lane];
+  void keep(uint32_t queue_index, uint32_t producer, std::vector<uint32_t>& kept) {
+    uint32_t& waited = direct_[queue_index][calls_[producer].queue_index];
     waited = std::max(waited, position_[producer] + 1);
     is_producer_[producer] = true;
     kept.push_back(producer);
   }
 
   void place(uint32_t call, const std::vector<uint32_t>& dependencies) {
-    const uint32_t lane = calls_[call].lane;
+    const uint32_t queue_index = calls_[call].queue_index;
     PlannedCall& planned = plan_.calls[call];
-    producers_[call] = needed(lane, dependencies);
+    producers_[call] = needed(queue_index, dependencies);
     planned.arrows = producers_[call];
     bool has_local = false;
     for (size_t i = dependencies.size(); i-- > 0 && !has_local;) {
       const uint32_t producer = dependencies[i];
-      if (calls_[producer].lane != lane) continue;
+      if (calls_[producer].queue_index != queue_index) continue;
       has_local = true;  // the latest one: older ones are in order before it
       planned.arrows.push_back(producer);
-      planned.needs_barrier = position_[producer] >= visible_[lane];
+      planned.needs_barrier = position_[producer] >= visible_[queue_index];
     }
     planned.needs_barrier |= !producers_[call].empty();
-    position_[call] = length_[lane];
-    if (planned.needs_barrier) visible_[lane] = position_[call];
-    known_[lane][lane] = ++length_[lane];
-    finished_[call] = known_[lane];
+    position_[call] = length_[queue_index];
+    if (planned.needs_barrier) visible_[queue_index] = position_[call];
+    known_[queue_index][queue_index] = ++length_[queue_index];
+    finished_[call] = known_[queue_index];
   }
 
   void number_signals() {
     for (uint32_t call = 0; call < calls_.size(); ++call)
-      if (is_producer_[call]) plan_.calls[call].signal = ++plan_.num_signals[calls_[call].lane];
+      if (is_producer_[call])
+        plan_.calls[call].signal = ++plan_.num_signals[calls_[call].queue_index];
   }
 
-  /// One wait per lane: the latest signal implies the earlier ones.
-  std::vector<LaneWait> to_waits(const std::vector<uint32_t>& producers) const {
-    std::vector<LaneWait> waits;
+  /// One wait per queue: the latest signal implies the earlier ones.
+  std::vector<QueueWait> to_waits(const std::vector<uint32_t>& producers) const {
+    std::vector<QueueWait> waits;
     for (const uint32_t producer : producers) {
-      const LaneWait wait{calls_[producer].lane, plan_.calls[producer].signal};
-      const auto same = std::find_if(waits.begin(), waits.end(),
-                                     [&](const LaneWait& w) { return w.lane == wait.lane; });
+      const QueueWait wait{calls_[producer].queue_index, plan_.calls[producer].signal};
+      const auto same = std::find_if(waits.begin(), waits.end(), [&](const QueueWait& w) {
+        return w.queue_index == wait.queue_index;
+      });
       if (same == waits.end()) {
         waits.push_back(wait);
       } else {
@@ -121,12 +123,12 @@ class Planner {
   }
 
   std::span<const PlanCall> calls_;
-  std::vector<Clock> known_;        // per lane: what its next command may rely on
-  std::vector<Clock> direct_;       // the part of it that the lane waited for itself
-  std::vector<uint32_t> length_;    // per lane: calls placed
-  std::vector<uint32_t> visible_;   // per lane: calls whose results a barrier made visible
+  std::vector<Clock> known_;        // per queue: what its next command may rely on
+  std::vector<Clock> direct_;       // the part of it that the queue waited for itself
+  std::vector<uint32_t> length_;    // per queue: calls placed
+  std::vector<uint32_t> visible_;   // per queue: calls whose results a barrier made visible
   std::vector<Clock> finished_;     // per call: what holds once its signal was given
-  std::vector<uint32_t> position_;  // per call: index in its lane
+  std::vector<uint32_t> position_;  // per call: index in its queue
   std::vector<bool> is_producer_;
   std::vector<std::vector<uint32_t>> producers_;
   GraphPlan plan_;
@@ -134,9 +136,9 @@ class Planner {
 
 }  // namespace
 
-GraphPlan plan_graph(std::span<const PlanCall> calls, uint32_t num_lanes,
+GraphPlan plan_graph(std::span<const PlanCall> calls, uint32_t num_queues,
                      std::span<const EndGroup> end_groups) {
-  return Planner(calls, num_lanes).run(end_groups);
+  return Planner(calls, num_queues).run(end_groups);
 }
 
 }  // namespace bm::runtime

@@ -17,24 +17,24 @@
 namespace bm::runtime {
 
 inline constexpr uint32_t kNoSlot = UINT32_MAX;
-/// Bytes between the signals of two lanes: a cache line, because lanes poll each other's words.
+/// Bytes between the signals of two queues: a cache line, because queues poll each other's words.
 inline constexpr uint64_t kSignalStride = 64;
 
 /// A device with queues that the graph runs on or whose memory it touches.
 struct GraphDevice {
   Device* device = nullptr;
-  uint32_t end_lane = 0;             ///< lane that signals the device's timeline at the end
+  uint32_t end_queue = 0;            ///< queue that signals the device's timeline at the end
   uint32_t previous_slot = kNoSlot;  ///< hardware value of the work before this replay
   uint32_t done_slot = kNoSlot;      ///< hardware value this replay signals
-  std::vector<uint32_t> waiters;     ///< other devices whose lanes wait for our earlier work
-  std::vector<uint32_t> sources;     ///< other devices whose lanes our lanes wait for
+  std::vector<uint32_t> waiters;     ///< other devices whose queues wait for our earlier work
+  std::vector<uint32_t> sources;     ///< other devices whose queues our queues wait for
   Point done;                        ///< of the last replay
   uint64_t previous = 0;             ///< timeline value before the replay in progress
   const char* queues = "compute";    ///< the graph runs on, for messages
 };
 
 /// One hardware queue and what it runs.
-struct GraphLane {
+struct RecordedQueue {
   uint32_t device = 0;  ///< index into GraphState::devices
   hal::Queue* queue = nullptr;
   std::unique_ptr<hal::Recording> recording;
@@ -44,8 +44,8 @@ struct GraphLane {
 struct HostStep {
   hal::Queue* queue = nullptr;
   std::unique_ptr<hal::Recording> recording;
-  std::vector<LaneWait> waits;  ///< by the host before it
-  uint32_t signal = 0;          ///< ordinal of kHostLane given after it; 0: none
+  std::vector<QueueWait> waits;  ///< by the host before it
+  uint32_t signal = 0;           ///< ordinal of kHostQueue given after it; 0: none
 };
 
 /// Work that completes at a device's Point uses this storage.
@@ -89,13 +89,14 @@ struct GraphState {
 
   std::vector<HostStep> host_steps;
   std::vector<GraphDevice> devices;
-  std::vector<GraphLane> lanes;  ///< lane i of the plan is lanes[i - 1]; lane 0 is the host
+  std::vector<RecordedQueue>
+      queues;  ///< recorded queue i of the plan is queues[i - 1]; 0 is the host
 
-  // One 64-bit signal per lane, 64 bytes apart; ordinals count up from `signal_base`.
+  // One 64-bit signal per queue, 64 bytes apart; ordinals count up from `signal_base`.
   std::unique_ptr<hal::Buffer> signals;
   uint32_t base_slot = kNoSlot;
   uint64_t signal_base = 0;
-  uint32_t most_signals = 0;  ///< largest ordinal of any lane
+  uint32_t most_signals = 0;  ///< largest ordinal of any queue
 
   std::vector<std::unique_ptr<hal::Buffer>> memory;  ///< argument blocks, timestamps
   std::vector<StoragePtr> storages;                  ///< of fixed arguments: kept alive

@@ -11,7 +11,7 @@ namespace bm::runtime {
 namespace {
 
 constexpr uint64_t kGranule = 256;
-constexpr uint32_t kMostLanes = 65'536;
+constexpr uint32_t kMostPools = 65'536;
 
 struct Item {
   size_t buffer = 0;            ///< index in the input
@@ -30,9 +30,9 @@ tl::unexpected<Error> too_large(const Item& item) {
 }
 
 Result<Item> item_of(const PlanBuffer& buffer, size_t index) {
-  if (buffer.first_use > buffer.last_use || buffer.lane >= kMostLanes)
-    return fail(Code::kInvalidArgument, "buffer {}: uses {}..{}, lane {}", index, buffer.first_use,
-                buffer.last_use, buffer.lane);
+  if (buffer.first_use > buffer.last_use || buffer.pool >= kMostPools)
+    return fail(Code::kInvalidArgument, "buffer {}: uses {}..{}, pool {}", index, buffer.first_use,
+                buffer.last_use, buffer.pool);
   const std::optional<uint64_t> size =
       checked_align_up(std::max<uint64_t>(buffer.size, 1), kGranule);
   if (!size) return too_large({.buffer = index, .size = buffer.size});
@@ -181,9 +181,9 @@ Result<std::vector<uint64_t>> place_best(std::span<const Item> items, std::vecto
   return best;
 }
 
-/// A lane's items, many of them in windows of call order one after the other, since placing takes
+/// A pool's items, many of them in windows of call order one after the other, since placing takes
 /// quadratic time.
-Status place_lane(std::vector<Item> items, Plan& plan, uint64_t& arena) {
+Status place_pool(std::vector<Item> items, Plan& plan, uint64_t& arena) {
   constexpr size_t kWindow = 1024;
   constexpr size_t kMostAtOnce = 4096;
   constexpr uint64_t kMostSteps = 30'000'000;  // comparisons: some ten milliseconds
@@ -213,15 +213,15 @@ Status place_lane(std::vector<Item> items, Plan& plan, uint64_t& arena) {
 }  // namespace
 
 Result<Plan> plan_memory(std::span<const PlanBuffer> buffers) {
-  std::vector<std::vector<Item>> lanes;
+  std::vector<std::vector<Item>> pools;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const Item item = BM_TRY(item_of(buffers[i], i));
-    if (buffers[i].lane >= lanes.size()) lanes.resize(buffers[i].lane + 1);
-    lanes[buffers[i].lane].push_back(item);
+    if (buffers[i].pool >= pools.size()) pools.resize(buffers[i].pool + 1);
+    pools[buffers[i].pool].push_back(item);
   }
-  Plan plan{std::vector<uint64_t>(buffers.size()), std::vector<uint64_t>(lanes.size())};
-  for (size_t lane = 0; lane < lanes.size(); ++lane)
-    BM_TRY(place_lane(std::move(lanes[lane]), plan, plan.arena_sizes[lane]));
+  Plan plan{std::vector<uint64_t>(buffers.size()), std::vector<uint64_t>(pools.size())};
+  for (size_t pool = 0; pool < pools.size(); ++pool)
+    BM_TRY(place_pool(std::move(pools[pool]), plan, plan.arena_sizes[pool]));
   return plan;
 }
 

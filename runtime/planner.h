@@ -14,20 +14,20 @@ struct PlanBuffer {
   uint64_t size = 0;  ///< bytes; placed at multiples of 256
   uint32_t first_use = 0;
   uint32_t last_use = 0;
-  uint32_t lane = 0;  ///< buffers share memory only within a lane (device, kind)
+  uint32_t pool = 0;  ///< buffers share memory only within a pool (device, kind)
   /// Touched by copies: its place stays taken for twice its lifetime, so that a copy engine running
   /// behind does not make the next user of the bytes wait.
   bool is_copied = false;
 };
 
 struct Plan {
-  std::vector<uint64_t> offsets;      ///< per buffer: bytes from the start of its lane's arena
-  std::vector<uint64_t> arena_sizes;  ///< per lane: bytes
+  std::vector<uint64_t> offsets;      ///< per buffer: bytes from the start of its pool's arena
+  std::vector<uint64_t> arena_sizes;  ///< per pool: bytes
 };
 
-/// Buffers of one lane whose lifetimes meet never overlap; an arena is at least as large as the
+/// Buffers of one pool whose lifetimes meet never overlap; an arena is at least as large as the
 /// largest sum of sizes live at once. Pure.
-/// Errors: kInvalidArgument (first_use after last_use, more than 65,536 lanes); kOutOfMemory (an
+/// Errors: kInvalidArgument (first_use after last_use, more than 65,536 pools); kOutOfMemory (an
 /// arena would pass 2^64 bytes).
 Result<Plan> plan_memory(std::span<const PlanBuffer> buffers);
 

@@ -160,7 +160,7 @@ Status QueueStream::recover() {
   const std::lock_guard lost(lost_mutex_);
   BM_TRY(device_.recover());
   lost_.reset();
-  timeline_.revive(cause);
+  timeline_.recover(cause);
   return {};
 }
 

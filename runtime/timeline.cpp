@@ -191,7 +191,7 @@ Status Timeline::ask_sources() const {
     if (other->reached(source.value)) return true;
     found = other->status();
     if (!found) return false;
-    const uint64_t life = other->revivals_.load(std::memory_order_acquire);
+    const uint64_t life = other->recoveries_.load(std::memory_order_acquire);
     const Status alive = other->options_.on_idle ? other->options_.on_idle({}) : Status{};
     if (!alive) {
       other->lose_in_life(life, alive.error());
@@ -317,7 +317,7 @@ Status Timeline::settle(uint64_t value, std::chrono::milliseconds deadline) {
     const uint64_t now_completed = completed();
     if (now_completed >= value) return {};
     if (was_poisoned) {
-      // None any more: revived since, and everything reserved before that is reached.
+      // None any more: recovered since, and everything reserved before that is reached.
       BM_TRY(status());
       continue;
     }
@@ -351,7 +351,7 @@ Status Timeline::settle(uint64_t value, std::chrono::milliseconds deadline) {
 }
 
 void Timeline::poison(const Error& error) {
-  poison_in_life(revivals_.load(std::memory_order_acquire), error);
+  poison_in_life(recoveries_.load(std::memory_order_acquire), error);
 }
 
 /// The device's own error, made into what everyone is told.
@@ -359,10 +359,10 @@ void Timeline::lose_in_life(uint64_t life, Error error) {
   poison_in_life(life, options_.lose ? options_.lose(life, std::move(error)) : error);
 }
 
-/// What the device said before it was revived is no news.
+/// What the device said before it was recovered is no news.
 void Timeline::poison_in_life(uint64_t life, const Error& error) {
   const std::lock_guard lock(poison_lock_);
-  if (revivals_.load(std::memory_order_relaxed) != life) return;
+  if (recoveries_.load(std::memory_order_relaxed) != life) return;
   if (!poison_) {
     // What is given up may end later, and nobody knows what it has done: it never counts as done.
     uint64_t none = UINT64_MAX;
@@ -385,7 +385,7 @@ Status Timeline::outcome(uint64_t value) const {
   return {};
 }
 
-void Timeline::revive(const Error& cause) {
+void Timeline::recover(const Error& cause) {
   const uint64_t after = std::min(completed(), tainted_after_.load());
   const std::lock_guard lock(poison_lock_);
   // In this order: who finds the value reached finds that it was dropped, and who finds no poison
@@ -396,7 +396,7 @@ void Timeline::revive(const Error& cause) {
   note_completed(last());
   std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(host_))
       .store(hardware_value(last()), std::memory_order_release);
-  revivals_.fetch_add(1, std::memory_order_acq_rel);
+  recoveries_.fetch_add(1, std::memory_order_acq_rel);
   poison_.reset();
   is_poisoned_.store(false, std::memory_order_release);
 }

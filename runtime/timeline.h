@@ -1,5 +1,5 @@
 #pragma once
-// One ordering primitive: a Timeline counts completed work of one device, a Point is a place on it.
+// One ordering primitive: a Timeline counts completed work of one device, a Point is a value of it.
 
 #include <atomic>
 #include <chrono>
@@ -17,7 +17,7 @@ namespace bm::runtime {
 
 class Timeline;
 
-/// A place on a timeline. Default: already reached.
+/// A value of a timeline. Default: already reached.
 struct Point {
   Timeline* timeline = nullptr;
   uint64_t value = 0;
@@ -99,7 +99,7 @@ class Timeline {
   /// progress: it restarts whenever the signal changes, or that of a device whose work is awaited
   /// here. Zero: BM_WAIT_TIMEOUT_MS, after which the device that stands still is lost.
   /// Errors: the poison, if `value` was not reached before; kTimeout with wanted and actual values.
-  /// Values dropped by revive() are errors with its cause.
+  /// Values dropped by recover() are errors with its cause.
   Status wait(uint64_t value, std::chrono::milliseconds deadline = {});
 
   /// First error wins: every waiter, now and later, gets it. Values reached before stay reached.
@@ -110,9 +110,9 @@ class Timeline {
   /// reached, so that its memory may be used again, but who waits for it gets the poison (or
   /// `cause`, when there is none), now and later. New work is possible. The caller holds the
   /// stream's lock, and nothing signals meanwhile.
-  void revive(const Error& cause);
-  /// How often it was revived.
-  uint64_t life() const { return revivals_.load(std::memory_order_acquire); }
+  void recover(const Error& cause);
+  /// How often it was recovered.
+  uint64_t life() const { return recoveries_.load(std::memory_order_acquire); }
   /// As wait(), and success also for dropped work: for those who only reuse its memory.
   Status settle(uint64_t value, std::chrono::milliseconds deadline = {});
   bool is_poisoned() const { return is_poisoned_.load(std::memory_order_acquire); }
@@ -180,7 +180,7 @@ class Timeline {
   };
   std::vector<Dropped> dropped_;  ///< under poison_lock_
   std::atomic<bool> has_dropped_{false};
-  std::atomic<uint64_t> revivals_{0};
+  std::atomic<uint64_t> recoveries_{0};
 };
 
 /// Waits for a Point; see Timeline::wait and settle.

@@ -195,7 +195,7 @@ void CapturedProgram::plan_memory(const CaptureScope& scope) {
       u.is_copied |= std::holds_alternative<runtime::CopyCall>(calls_[c].what);
     }
   const auto undo = scope.undo_holders();
-  std::map<runtime::Device*, std::vector<size_t>> lanes;
+  std::map<runtime::Device*, std::vector<size_t>> by_device;
   for (size_t i = 0; i < uses.size(); ++i) {
     const Use& u = uses[i];
     const auto it = undo.find(u.storage.get());
@@ -208,9 +208,9 @@ void CapturedProgram::plan_memory(const CaptureScope& scope) {
         std::any_of(first.args.begin(), first.args.end(), [&](const runtime::Arg& arg) {
           return arg.buffer.storage == u.storage && arg.is_written && !arg.is_read;
         });
-    if (is_written_first) lanes[&u.storage->device()].push_back(i);
+    if (is_written_first) by_device[&u.storage->device()].push_back(i);
   }
-  for (auto& [device, members] : lanes) {
+  for (auto& [device, members] : by_device) {
     std::vector<runtime::PlanBuffer> wanted;
     for (size_t i : members)
       wanted.push_back(

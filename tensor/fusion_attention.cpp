@@ -162,28 +162,28 @@ bool is_worth(const Node& max) {
 
 }  // namespace
 
-KeptNodes find_attention(std::span<const NodePtr> order, const FusionView& view,
-                         const std::function<bool(const Node*)>& is_dear,
-                         const std::unordered_set<const Node*>& refused) {
-  KeptNodes kept;
+FusedNodes find_attention(std::span<const NodePtr> order, const FusionView& view,
+                          const std::function<bool(const Node*)>& is_expensive,
+                          const std::unordered_set<const Node*>& refused) {
+  FusedNodes fused;
   for (const NodePtr& n : order) {
     if (n->kind != NodeKind::kReduce || view.is_stored(n.get()) || !is_worth(*n)) continue;
     const Node* scores = n->src[0].get();
-    if (scores->is_realized() || view.is_stored(scores) || kept.contains(scores) ||
-        !is_dear(scores))
+    if (scores->is_realized() || view.is_stored(scores) || fused.contains(scores) ||
+        !is_expensive(scores))
       continue;
     Search search(view, scores, n->ints[0]);
     const std::vector<const Node*> found = search.run();
     if (refused.contains(search.result())) continue;
-    for (const Node* k : found) kept[k] = search.result();
+    for (const Node* k : found) fused[k] = search.result();
   }
-  return kept;
+  return fused;
 }
 
-std::vector<const Node*> find_refused(const KeptNodes& kept,
+std::vector<const Node*> find_refused(const FusedNodes& fused,
                                       const std::function<bool(const Node*)>& is_stored) {
   std::unordered_set<const Node*> results;
-  for (const auto& [node, result] : kept) results.insert(result);
+  for (const auto& [node, result] : fused) results.insert(result);
   std::vector<const Node*> refused;
   for (const Node* n : results) {
     const hal::Arch& arch = n->device->hal().arch();

@@ -1,6 +1,6 @@
 #pragma once
-// Row kernels: values per row (a maximum, a mean) that stay in the kernel of the elements of the
-// row instead of getting storage.
+// Row kernels (softmax, norms): values per row (a maximum, a mean) that stay in the kernel of the
+// elements of the row instead of being materialised.
 
 #include <functional>
 #include <optional>

@@ -1,5 +1,5 @@
 #pragma once
-// Operands that a captured program multiplies with and never writes, packed once; see
+// Weight prepacking: operands that a captured program multiplies with and never writes; see
 // compiler/schedules/gemm_cpu/prepack.h.
 
 #include <map>

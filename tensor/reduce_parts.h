@@ -1,5 +1,5 @@
 #pragma once
-// Long reductions to few results, in two steps.
+// Two-pass (split) reduction: long reductions to few results, in two kernels.
 
 #include <optional>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Kernels that differ in constants only become one: what differs is handed over at launch.
+// Constants hoisted into kernel parameters: kernels that differ in constants only become one.
 
 #include <cstdint>
 #include <vector>

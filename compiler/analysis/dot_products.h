@@ -1,5 +1,5 @@
 #pragma once
-// Inner sums of products of 8-bit numbers: which of them can be done as dot products of words.
+// Int8 dot products (dp4a, VNNI): which inner reductions of int8 elements can be done by them.
 
 #include <optional>
 #include <vector>

@@ -130,7 +130,7 @@ const Node* Graph::reduce(ReduceOp op, const Node* value, std::span<const Node* 
 }
 
 const Node* Graph::scan(ReduceOp op, const Node* value, const Node* range) {
-  if (range->is_const()) return value;  // a loop of one trip
+  if (range->is_const()) return value;  // a loop of one iteration
   const Node* src[] = {value, range};
   return make(Op::kScan, value->dtype, static_cast<int64_t>(op), src);
 }

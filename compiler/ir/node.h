@@ -28,7 +28,7 @@ enum class Op : uint8_t {
   // Reduction over ranges: src[0] = value, src[1…] = kRange nodes; imm = ReduceOp. Accumulates in
   // dtype.
   kReduce,
-  // Along an output loop src[1] of the kernel: src[0] of its trips so far, this one included,
+  // Along an output loop src[1] of the kernel: src[0] of its iterations so far, this one included,
   // combined; imm = ReduceOp. 16-bit floats accumulate in float32.
   kScan,
   // Number src[2] (0, 1, …) of the values that int64 src[0] has over the kRange src[1], smallest

@@ -1,4 +1,4 @@
-// Copies and products that go on beside a work-item.
+// Asynchronous copies and warpgroup MMA: what a multistage pipeline is built of.
 #include "compiler/program/builder.h"
 
 namespace bm::compiler {

@@ -1,4 +1,4 @@
-// Dot products: the target's instructions, and what stands for them elsewhere.
+// Int8 dot products: the target's instructions (dp4a, VNNI), and arithmetic where it has none.
 #include "compiler/program/dot.h"
 
 #include "compiler/program/builder.h"

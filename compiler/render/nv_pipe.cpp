@@ -1,4 +1,4 @@
-// Texts of PTX that all renderers for NVIDIA's GPUs write.
+// PTX of multistage pipelines that all renderers for NVIDIA share: cp.async, ldmatrix, wgmma.
 #include <algorithm>
 
 #include "compiler/render/render.h"

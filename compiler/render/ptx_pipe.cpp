@@ -1,4 +1,4 @@
-// Copies to shared memory and matrix products that go on beside a thread, in PTX.
+// Asynchronous copies to shared memory (cp.async) and warpgroup MMA (wgmma) in PTX.
 #include "compiler/render/ptx_renderer.h"
 #include "compiler/render/render.h"
 

@@ -15,9 +15,9 @@ class CudaRenderer final : public CppItems {
 
   std::string run() {
     helpers();
-    brains();
+    bfloat16_conversions();
     half_operations();
-    extremes();
+    nan_min_max();
     dots();
     for (size_t i = 0; i < p_.tables.size(); ++i) table(i);
     // Calls would need a stack.
@@ -67,7 +67,7 @@ class CudaRenderer final : public CppItems {
               names_.device, half_arithmetic(op, t, "unsigned short a", "unsigned short b"),
               half_name(op, t));
   }
-  void brains() {
+  void bfloat16_conversions() {
     if (std::any_of(p_.values.begin(), p_.values.end(), [](const Value& v) {
           return v.op == ValueOp::kConvert && v.type.dtype == DType::kBF16;
         }))
@@ -78,7 +78,7 @@ class CudaRenderer final : public CppItems {
   }
 
   /// The toolkit's functions pass over NaN.
-  void extremes() {
+  void nan_min_max() {
     for (const std::string_view name : {"max", "min"})
       if (std::any_of(p_.values.begin(), p_.values.end(), [&](const Value& v) {
             return v.op == ValueOp::kAlu && v.alu == (name == "max" ? Op::kMax : Op::kMin);

@@ -47,7 +47,7 @@ struct Write {
 };
 using Command = std::variant<Wait, Signal, Timestamp, Barrier, Copy, Dispatch, Write>;
 
-/// A place in a recorded command list that replay rewrites with `values[slot] + addend`.
+/// Patch site: a word of a recorded command list that replay rewrites with `values[slot] + addend`.
 enum class PatchField : uint8_t {
   kKernarg,  ///< word `word` of the Dispatch's argument block
   kGridX,

@@ -13,7 +13,7 @@ namespace bm::hal {
 
 class PatchTable {
  public:
-  /// Errors: kInvalidArgument for a patch of nothing, or two of one place.
+  /// Errors: kInvalidArgument for a patch of nothing, or two of one patch site.
   static Result<PatchTable> build(std::span<const Command> commands,
                                   std::span<const Patch> patches);
 

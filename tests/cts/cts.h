@@ -16,12 +16,13 @@
 
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
+#include "tests/patience.h"
 
 namespace bm::cts {
 
 /// TIMEOUT: devices here execute a case in milliseconds; 20 s covers a busy machine with
 /// sanitizers.
-inline constexpr std::chrono::seconds kDeadline{20};
+inline const std::chrono::milliseconds kDeadline = bm::test::patience(std::chrono::seconds(20));
 
 /// Which cases, and the reason. `cases`: a case's name, a prefix ending in '*', or the tag of what
 /// the cases need: "#copies", "#kernels" (Needs).

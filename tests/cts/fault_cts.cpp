@@ -229,8 +229,7 @@ Status submit_stuck(Rig& rig, hal::Buffer& words) {
   if (rig.device().is_inline()) return {};
   BM_TRY(rig.queue(hal::QueueKind::kCopy).submit(other));
   // Long for a device that gives up in kShortWaitMs; one that does not stands for ever.
-  constexpr std::chrono::seconds kPatience{2};
-  return rig.wait_for(word(words, 2), 1, kPatience);
+  return rig.wait_for(word(words, 2), 1, bm::test::patience(std::chrono::seconds(2)));
 }
 
 /// Every call of a device that is lost names the same cause.

@@ -13,6 +13,8 @@ import sys
 import tempfile
 import unittest
 
+from limits import seconds
+
 PROGRAM = sys.argv.pop(1)
 MODEL = "models/bundled/licence.gguf"
 PROMPT = "Permission is hereby granted"
@@ -41,7 +43,7 @@ class Bake(unittest.TestCase):
 
     @staticmethod
     def run_program(program, *args, **env):
-        return subprocess.run([program, *args], capture_output=True, timeout=300, env={**os.environ, "DEV": "CPU", **env})
+        return subprocess.run([program, *args], capture_output=True, timeout=seconds(300), env={**os.environ, "DEV": "CPU", **env})
 
     def generate_alone(self, bundle):
         """Without compiler and cache."""

@@ -23,6 +23,8 @@ import sys
 import tempfile
 import time
 
+from limits import seconds
+
 PROGRAM, SIM_AMD, SIM_NV = sys.argv[1:4]
 IS_ALL = "--all" in sys.argv
 CANNOT_RUN_HERE = 77
@@ -199,7 +201,7 @@ class Vendor:
         words = [self.simulator, *options, PROGRAM, *command]
         environment = {**os.environ, **self.environment, "BM_WAIT_TIMEOUT_MS": str(limit_ms), "BM_LOG": "amd=0,nv=0"}
         environment.update(also or {})
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=600)
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=seconds(600))
         if done.returncode == CANNOT_RUN_HERE:
             print(done.stderr)
             sys.exit(CANNOT_RUN_HERE)

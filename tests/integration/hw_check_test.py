@@ -6,6 +6,8 @@ import sys
 import tempfile
 import unittest
 
+from limits import seconds
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD, SIMULATOR = (sys.argv[1:3] + ["", ""])[:2]
 del sys.argv[1:]
@@ -17,7 +19,7 @@ class WithoutAGpu(unittest.TestCase):
         with tempfile.TemporaryDirectory() as out:
             got = subprocess.run(
                 [ROOT / "tools/hw-check", "--no-build", "--build", BUILD, "--out", out],
-                capture_output=True, text=True, timeout=120, check=False)
+                capture_output=True, text=True, timeout=seconds(120), check=False)
             self.assertEqual(got.returncode, 3, got.stdout + got.stderr)
             table = [line for line in got.stdout.splitlines() if line.startswith("| ")]
             for step in ("opens", "conformance", "selftest", "operations", "generate", "latency",
@@ -32,7 +34,7 @@ class WithoutAGpu(unittest.TestCase):
 
     def test_help_and_mistakes(self):
         run = lambda *args: subprocess.run([ROOT / "tools/hw-check", *args], capture_output=True,
-                                           text=True, timeout=60, check=False)
+                                           text=True, timeout=seconds(60), check=False)
         self.assertIn("--pack DIR", run("--help").stdout)
         self.assertEqual(run("--bogus").returncode, 2)
         self.assertNotEqual(run("--no-build", "--build", "/nowhere").returncode, 0)
@@ -43,7 +45,7 @@ class OverTheSimulatedKernel(unittest.TestCase):
     def setUp(self):
         environment = {**os.environ, "BM_NV_CODE": "ptx"}
         probe = subprocess.run([SIMULATOR, f"{BUILD}/bin/bellmetal", "selftest", "--device", "NV"],
-                               capture_output=True, text=True, timeout=120, check=False,
+                               capture_output=True, text=True, timeout=seconds(120), check=False,
                                env=environment)
         if "CUDA toolkit" in probe.stdout + probe.stderr or "NVRTC" in probe.stdout:
             self.skipTest("needs libnvrtc")
@@ -55,7 +57,7 @@ class OverTheSimulatedKernel(unittest.TestCase):
                 [SIMULATOR, ROOT / "tools/hw-check", "--no-build", "--build", BUILD, "--out", out,
                  "--devices", "NV", "--sizes", "1,32", "--time", "200", "--only",
                  "opens|selftest|conformance copy|latency|bandwidth|matmul"],
-                capture_output=True, text=True, timeout=280, check=False, env=self.environment)
+                capture_output=True, text=True, timeout=seconds(280), check=False, env=self.environment)
             self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
             for step in ("opens", "selftest", "latency", "bandwidth", "matmul"):
                 self.assertRegex(got.stdout, rf"\| NV {step} \| pass \|", got.stdout)

@@ -11,6 +11,8 @@ import sys
 import tempfile
 import unittest
 
+from limits import seconds
+
 CXX = sys.argv.pop()
 CMAKE = sys.argv.pop()
 BUILD = sys.argv.pop()
@@ -21,13 +23,13 @@ TOOLS = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "CCACHE_DISABLE": "1"}
 
 
 def tool(*args, env=None):
-    done = subprocess.run(args, capture_output=True, text=True, timeout=300, env={**TOOLS, **(env or {})})
+    done = subprocess.run(args, capture_output=True, text=True, timeout=seconds(300), env={**TOOLS, **(env or {})})
     assert done.returncode == 0, (args, done.stdout, done.stderr)
     return done.stdout
 
 
 def run(*args, env=None, cwd="/"):
-    return subprocess.run(args, capture_output=True, text=True, timeout=300, env=env or {}, cwd=cwd)
+    return subprocess.run(args, capture_output=True, text=True, timeout=seconds(300), env=env or {}, cwd=cwd)
 
 
 def find(folder, name):

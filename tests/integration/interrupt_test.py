@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Signals at random moments: the program ends soon, with the right code, and leaves nothing lying about.
 
-    interrupt_test.py PATH_OF_BELLMETAL [SIM_NV SIM_AMD] [--rounds N] [--figures]
+    interrupt_test.py PATH_OF_BELLMETAL [SIM_NV SIM_AMD] [--rounds N] [--longest-delay SECONDS] [--figures] [-k TEST]
 
 --figures prints how long each command took to end after its first Ctrl-C, and asserts no time.
 """
@@ -16,10 +16,13 @@ import tempfile
 import time
 import unittest
 
+from limits import seconds
+
 parser = argparse.ArgumentParser()
 parser.add_argument("program")
 parser.add_argument("simulators", nargs="*")
 parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--longest-delay", type=float, default=3, help="seconds a command runs before its signal, at most")
 parser.add_argument("--figures", action="store_true")
 OPTIONS, REST = parser.parse_known_args()
 PROGRAM = os.path.abspath(OPTIONS.program)
@@ -62,7 +65,7 @@ class Run:
         """Sends a signal as kill does or as a terminal does to a job; seconds until the command's end."""
         start = time.monotonic()
         (os.killpg if to_group else os.kill)(self.child.pid, number)
-        self.child.wait(timeout=120)
+        self.child.wait(timeout=seconds(120))
         return time.monotonic() - start
 
     def said(self):
@@ -100,7 +103,7 @@ class Signals(unittest.TestCase):
     def run_and_end(self, name, number, to_group=False, delay=None, **env):
         run = Run(COMMANDS[name], **env)
         self.addCleanup(run.close)
-        delay = RANDOM.uniform(0.0, 3.0) if delay is None else delay
+        delay = RANDOM.uniform(0.0, OPTIONS.longest_delay) if delay is None else delay
         where = f"{name}, signal {number} after {delay:.3f} s, seed {SEED}"
         try:
             run.child.wait(timeout=delay)
@@ -138,7 +141,7 @@ def print_figures():
         seconds = []
         while len(seconds) < OPTIONS.rounds:
             run = Run(command)
-            time.sleep(RANDOM.uniform(0.0, 3.0))
+            time.sleep(RANDOM.uniform(0.0, OPTIONS.longest_delay))
             if run.child.poll() is None:
                 seconds.append(run.end(signal.SIGINT, to_group=False))
             run.close()

@@ -7,6 +7,8 @@ import sys
 import tempfile
 import unittest
 
+from limits import seconds
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SNOOP, MODEL, CLIENT, SIMULATOR, PROGRAM = (sys.argv[1:6] + [""] * 5)[:5]
 del sys.argv[1:]
@@ -14,7 +16,7 @@ del sys.argv[1:]
 
 def record(folder, name="trace.jsonl", **settings):
     trace = pathlib.Path(folder) / name
-    got = subprocess.run([CLIENT], capture_output=True, text=True, timeout=60, check=False,
+    got = subprocess.run([CLIENT], capture_output=True, text=True, timeout=seconds(60), check=False,
                          env={**os.environ, "LD_PRELOAD": f"{SNOOP}:{MODEL}",
                               "NVSNOOP_OUT": str(trace), **settings})
     return got, trace
@@ -22,7 +24,7 @@ def record(folder, name="trace.jsonl", **settings):
 
 def decode(*arguments):
     return subprocess.run([sys.executable, ROOT / "tools/nvdecode", *map(str, arguments)],
-                          capture_output=True, text=True, timeout=60, check=True).stdout
+                          capture_output=True, text=True, timeout=seconds(60), check=True).stdout
 
 
 class Snoop(unittest.TestCase):
@@ -77,7 +79,7 @@ class Snoop(unittest.TestCase):
         trace = pathlib.Path(self.folder.name) / "ours.jsonl"
         got = subprocess.run(
             [SIMULATOR, "env", f"LD_PRELOAD={SNOOP}", PROGRAM, "bench", "bandwidth", "--mib", "1",
-             "--device", "NV"], capture_output=True, text=True, timeout=120, check=False,
+             "--device", "NV"], capture_output=True, text=True, timeout=seconds(120), check=False,
             env={**os.environ, "NVSNOOP_OUT": str(trace)})
         self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
         text = decode(trace)

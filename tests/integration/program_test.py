@@ -16,13 +16,15 @@ import sys
 import tempfile
 import unittest
 
+from limits import seconds
+
 PROGRAM = sys.argv.pop(1)
 NOBODY = 65534
 MODEL = "models/bundled/licence.gguf"
 PROMPT = "Permission is hereby granted"
 
 
-def run(*args, env=None, timeout=300):
+def run(*args, env=None, timeout=seconds(300)):
     return subprocess.run([PROGRAM, *args], capture_output=True, timeout=timeout, env={**os.environ, **(env or {})})
 
 
@@ -109,7 +111,7 @@ class Generate(unittest.TestCase):
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         child.stdout.read(40)
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=30)
+        out, err = child.communicate(timeout=seconds(30))
         self.assertEqual(child.returncode, 130, err)
         self.assertIn(b"tokens/s", err)
 
@@ -117,7 +119,7 @@ class Generate(unittest.TestCase):
 class Limits(unittest.TestCase):
     """What the system gives too little of is an error with a line, or is not needed."""
 
-    def limited(self, *args, limits, env=None, timeout=300):
+    def limited(self, *args, limits, env=None, timeout=seconds(300)):
         with tempfile.TemporaryDirectory() as cache:
             os.chmod(cache, 0o700)
             if os.getuid() == 0 and any(kind == resource.RLIMIT_NPROC for kind, _ in limits):
@@ -179,7 +181,7 @@ class Limits(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_more_threads_than_the_machine_can_use_are_left_out(self):
-        done = run("generate", MODEL, PROMPT, "--max-tokens", "2", env={"BM_THREADS": "4096", "DEV": "CPU"}, timeout=120)
+        done = run("generate", MODEL, PROMPT, "--max-tokens", "2", env={"BM_THREADS": "4096", "DEV": "CPU"}, timeout=seconds(120))
         self.assertEqual(done.returncode, 0, done.stderr)
         if 4 * len(os.sched_getaffinity(0)) < 4096:
             self.assertEqual(done.stderr.count(b"BM_THREADS=4096"), 1, done.stderr)
@@ -300,7 +302,7 @@ class LostOutput(unittest.TestCase):
                 ("explain", "relu(f32[8, 8])", "--no-measure", "--device", "CPU"))
 
     def run_to(self, out, *args):
-        return subprocess.run([PROGRAM, *args], stdout=out, stderr=subprocess.PIPE, timeout=300)
+        return subprocess.run([PROGRAM, *args], stdout=out, stderr=subprocess.PIPE, timeout=seconds(300))
 
     def test_a_full_disk(self):
         with open("/dev/full", "w") as full:
@@ -314,14 +316,14 @@ class LostOutput(unittest.TestCase):
 
     def test_a_closed_stdout(self):
         for command in (("env",), ("devices", "--json"), ("generate", MODEL, PROMPT, "--max-tokens", "2")):
-            done = subprocess.run(["/bin/sh", "-c", 'exec "$0" "$@" >&-', PROGRAM, *command], stderr=subprocess.PIPE, timeout=300)
+            done = subprocess.run(["/bin/sh", "-c", 'exec "$0" "$@" >&-', PROGRAM, *command], stderr=subprocess.PIPE, timeout=seconds(300))
             self.assertEqual(done.returncode, 1, (command, done.stderr))
 
     def test_a_stderr_that_takes_nothing_changes_no_exit_code(self):
         with open("/dev/full", "w") as full:
-            done = subprocess.run([PROGRAM, "generate", "/nonexistent", "x"], stdout=subprocess.PIPE, stderr=full, timeout=300)
+            done = subprocess.run([PROGRAM, "generate", "/nonexistent", "x"], stdout=subprocess.PIPE, stderr=full, timeout=seconds(300))
             self.assertEqual(done.returncode, 4)
-            done = subprocess.run([PROGRAM, "nonsense"], stdout=subprocess.PIPE, stderr=full, timeout=300)
+            done = subprocess.run([PROGRAM, "nonsense"], stdout=subprocess.PIPE, stderr=full, timeout=seconds(300))
             self.assertEqual(done.returncode, 2)
 
 

@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+from limits import seconds
+
 PROGRAM, BUILD = (os.path.abspath(p) for p in sys.argv[1:3])
 del sys.argv[1:3]
 MODEL = os.path.abspath("models/bundled/licence.gguf")
@@ -23,7 +25,7 @@ GENERATE = ("generate", MODEL, "Permission", "--max-tokens", "3", "--device", "C
 def run(*args, program=PROGRAM, env=None, cwd=None, before=()):
     full = {k: v for k, v in os.environ.items() if k not in ("BM_PLUGIN_DIR", "BM_BUNDLE", "DEV")}
     full.update(env or {})
-    return subprocess.run([*before, program, *args], capture_output=True, text=True, timeout=300, env=full, cwd=cwd)
+    return subprocess.run([*before, program, *args], capture_output=True, text=True, timeout=seconds(300), env=full, cwd=cwd)
 
 
 class Folder(unittest.TestCase):

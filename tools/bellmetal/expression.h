@@ -10,7 +10,7 @@ namespace bm::cli {
 
 /// The tensor an expression describes, on `device`; inputs are written as dtype[shape] and hold
 /// zeros. Operators + - * / @ (product of matrices), functions as expression_help() lists them,
-/// numbers. Errors: kInvalidArgument with the place; what the tensor layer says of shapes.
+/// numbers. Errors: kInvalidArgument with the position; what the tensor layer says of shapes.
 Result<Tensor> parse_expression(std::string_view text, std::string_view device);
 
 /// One line naming the functions.

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kSize = 8192;
 constexpr int64_t kHeads = 16, kLength = 128;
 
-/// Replays on the same tensors, handed over one after the other and awaited together.
+/// Replays on the same tensors, submitted one after the other and awaited together.
 class Replays {
  public:
   using Work = std::function<Tensor(const std::vector<Tensor>&)>;

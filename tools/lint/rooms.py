@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the documents list is what there is: rooms, devices, schedules.
+"""What the documents list is what there is: rooms, devices, schedules, folders, what was verified.
 
 usage: rooms.py [ROOT]     prints what differs; exit 1 if anything does
 
@@ -8,13 +8,20 @@ usage: rooms.py [ROOT]     prints what differs; exit 1 if anything does
 - The table "What works where" of README.md names every driver of drivers/builtin.cpp but those that
   are no hardware.
 - The table of schedules in docs/compiling.md has the rows of compiler/schedules/strategies.cpp.
+- A folder of more than 12 sources has a README.md, and what it names as `file.h` exists.
+- The table "Who verified what" of docs/verification.md has a row for every driver with its interfaces, every
+  row of drivers/*/chips.cpp, and every family of firmware in firmware/manifest.gen.inc.
 """
+import glob
 import os
 import re
 import sys
 
 PRODUCT = ("runtime", "firmware", "compiler", "tensor", "models")
 NO_HARDWARE = {"CPU", "NULL", "REF"}
+SOURCES = (".cpp", ".h", ".c", ".py")
+MOST_SOURCES = 12  # that a stranger reads through without a guide
+NAMED_FILE = re.compile(r"`([\w./*-]+\.(?:h|cpp|c|cl|ll|ptx|py|sh|inc))`")
 
 
 def read(root, name):
@@ -61,8 +68,55 @@ def check_schedules(root):
                     if (name, folder) not in rows]
 
 
+def check_readmes(root):
+    found = []
+    for folder, below, files in os.walk(root):
+        here = os.path.relpath(folder, root)
+        below[:] = sorted(d for d in below if not d.startswith((".", "__")) and (here != "." or not d.startswith("build")))
+        sources = sum(name.endswith(SOURCES) for name in files)
+        if "README.md" not in files:
+            if sources > MOST_SOURCES:
+                found.append(f"{here}: {sources} sources and no README.md that says which to read first")
+            continue
+        if here == ".":
+            continue
+        for name in NAMED_FILE.findall(read(folder, "README.md")):
+            if not any(glob.glob(os.path.join(base, name)) for base in (folder, os.path.dirname(folder), root)):
+                found.append(f"{here}/README.md: {name} does not exist")
+    return found
+
+
+def firmware_family(name):
+    """amdgpu/gc_11_0_0_mec.bin: amdgpu/gc_11; nvidia/ad102/gsp/gsp-570.144.bin: nvidia/ad102."""
+    amd = re.match(r"amdgpu/[a-z]+_\d+", name)
+    return amd.group(0) if amd else "/".join(name.split("/")[:2])
+
+
+def check_verification(root):
+    table = section(read(root, "docs/verification.md"), "Who verified what")
+    shown = set(re.findall(r"`([^`]+)`", " ".join(first_cells(table))))
+    claims = []
+    for driver, interfaces in re.findall(r'\{\.name = "(\w+)",\s*\.interfaces = (nullptr|"[^"]*")', read(root, "drivers/builtin.cpp")):
+        names = interfaces.strip('"').split() if interfaces != "nullptr" else []
+        claims += [(f"{name}+{driver}" if name else driver, "drivers/builtin.cpp") for name in names or [""]]
+    for path in sorted(glob.glob(os.path.join(root, "drivers/*/chips.cpp"))):
+        where = os.path.relpath(path, root)
+        text = read(root, where)
+        rows = re.findall(r'\{\.name = "([^"]+)"', text) + re.findall(r'\bchip\([^"\n]*"(\w+)"', text)
+        claims += [(row, where) for row in rows]
+    manifest = os.path.join(root, "firmware/manifest.gen.inc")
+    if os.path.exists(manifest):
+        names = re.findall(r'^\{"([^"]+)"', read(root, "firmware/manifest.gen.inc"), re.M)
+        claims += [(family, "firmware/manifest.gen.inc") for family in sorted({firmware_family(n) for n in names})]
+    known = {claim for claim, _ in claims}
+    return ([f"docs/verification.md: Who verified what: no row for {claim} of {where}" for claim, where in claims if claim not in shown]
+            + [f"docs/verification.md: Who verified what: {claim} is neither interface, chip nor firmware"
+               for claim in sorted(shown - known)])
+
+
 def check_tree(root):
-    return check_rooms(root) + check_devices(root) + check_schedules(root)
+    return (check_rooms(root) + check_devices(root) + check_schedules(root) + check_readmes(root)
+            + check_verification(root))
 
 
 def main():

@@ -1,3 +1,4 @@
+// Matches attention: softmax of masked logits Q·Kᵀ, times V.
 // Takes a kernel apart into the parts of attention. What counts is which loops each factor varies
 // along and that numerator and denominator are powers of the same distance from the same maximum.
 #include <algorithm>

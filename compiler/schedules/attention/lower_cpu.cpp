@@ -1,3 +1,4 @@
+// Attention with online softmax on CPUs, tiled over queries and keys.
 // Attention in tiles of queries and keys; see AttentionPlan. Lanes run along the queries, so that
 // maxima, sums and masks never cross them.
 #include <algorithm>

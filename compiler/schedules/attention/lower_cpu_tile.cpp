@@ -1,3 +1,4 @@
+// Online softmax of one tile: rescales the accumulators by exp2(old max - new max), then adds P·V.
 // What one strip of queries does with a block of keys, and how its results are stored.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// FlashAttention (tiled attention) with MMA: loads of Q, K and V, epilogue.
 // Attention by matrix instructions: how queries, keys and values come to a group, and how its
 // results leave it; see GroupAttentionPlan.
 //

@@ -1,3 +1,4 @@
+// Online softmax between the two MMA of attention: logits Q·Kᵀ, row max and row sum, P·V.
 // Attention by matrix instructions: what a sub-group does with a block of keys.
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-// Chooses the tiles of attention.
+// Tiles of attention with online softmax on CPUs: how many queries and keys.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,3 +1,4 @@
+// FlashAttention with MMA: which kernels, and with which tiles and causal load balancing.
 // Attention by groups of work-items and matrix instructions: where it is taken, and with how many
 // sub-groups.
 #include <algorithm>

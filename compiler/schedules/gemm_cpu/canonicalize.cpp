@@ -1,4 +1,4 @@
-// A kernel with one loop each for the rows, columns and depth of its products.
+// GEMM in one form: a kernel with one loop each for M, N and K.
 #include <unordered_map>
 
 #include "compiler/ir/linear.h"

@@ -1,3 +1,4 @@
+// Matches GEMM and other contractions: which loops are M, N and K.
 // Which loops of sums of products are rows, columns and depth. Nothing here knows of matrix
 // products or convolutions: what counts is which output loops each factor varies along.
 #include <cmath>

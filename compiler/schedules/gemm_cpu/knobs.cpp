@@ -1,3 +1,4 @@
+// Register tiles and cache blocks of packed GEMM as choices of the tuner.
 #include "compiler/schedules/gemm_cpu/knobs.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Operands of panels that are read where they are.
+// Operands of GEMM that need no packing: they are read where they are.
 #include <array>
 #include <cstdlib>
 #include <numeric>

@@ -1,4 +1,4 @@
-// Sizes of tiles and blocks for sums of products.
+// Register tiles (MR × NR) and cache blocks (MC, NC, KC) of packed GEMM.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -1,3 +1,4 @@
+// Weight prepacking: constant operands of GEMM are packed once.
 #include "compiler/schedules/gemm_cpu/prepack.h"
 
 #include <array>

@@ -1,3 +1,4 @@
+// Matches GEMM on GPUs: a contraction of two loads, with its M, N and K loops.
 #include "compiler/schedules/gemm_gpu/contraction.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tiles, stages and warps of GEMM on GPUs as choices of the tuner.
 #include "compiler/schedules/gemm_gpu/knobs.h"
 
 #include <array>

@@ -1,3 +1,4 @@
+// Multistage pipelined GEMM on tensor cores (double buffer and more): tiles, stages, swizzle.
 // Schedule for products of matrices whose tiles go through local memory, several stages of depth
 // ahead of the matrix instructions: these read them there, or sub-groups read fragments of them.
 // Tiles may reach beyond rows, columns and depth.

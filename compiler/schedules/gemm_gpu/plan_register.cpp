@@ -1,3 +1,4 @@
+// GEMM on tensor cores without shared memory: tiles of warps.
 // Schedule for kernels whose one reduction is a product of matrices: tiles of sub-groups, fragments
 // loaded straight from memory, 16 bytes at a time. Depth may be summed in any order, so work-items
 // take words that are neighbours in memory where the instruction wants words from two halves.

@@ -1,3 +1,4 @@
+// SIMT GEMM through shared memory: tiles of work-groups and of work-items.
 // Schedule for products of matrices without matrix instructions: a group has a tile of results, its
 // factors go through local memory a few steps of depth at a time, and every work-item keeps a small
 // tile in registers. Factors may be any expressions: they are computed once for each group.

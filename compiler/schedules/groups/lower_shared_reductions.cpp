@@ -1,3 +1,4 @@
+// Work-group reductions through shared memory and sub-group shuffles.
 // Reductions that the work-items of a group share. Where a work-item has few iterations they are
 // written out, and later passes over the same loops find what was loaded and computed in its
 // registers.

@@ -1,3 +1,4 @@
+// Transposes through shared memory, padded against bank conflicts.
 // Loads transposed through local memory; see TransposePlan.
 #include <bit>
 

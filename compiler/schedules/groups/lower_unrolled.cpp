@@ -1,3 +1,4 @@
+// Unrolled iterations of a work-item.
 // Iterations of a work-item written out side by side: all loads, then arithmetic, then stores.
 #include <algorithm>
 #include <unordered_set>

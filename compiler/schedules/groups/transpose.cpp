@@ -1,3 +1,4 @@
+// Plan of a transpose through shared memory, free of bank conflicts.
 // Schedule for kernels without reductions whose loads are contiguous along one output loop and
 // whose stores along another: without it every work-item of a sub-group would touch memory of its
 // own. See TransposePlan.

@@ -1,3 +1,4 @@
+// Quantised GEMV on CPUs: int8 dot products (VNNI, packed int8x4).
 // Inner sums of products of 8-bit numbers, written out as dot products of words.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// Packed int8x4 loads of GPUs at aligned and unaligned addresses.
 // Words of work-items lie at multiples of 4 bytes: the schedule has shown that their numbers do,
 // and here the params' addresses are looked at. Memory that a program was given may begin anywhere;
 // the same loops follow a second time for it, with words put together from elements.

@@ -1,3 +1,4 @@
+// Quantised GEMV and GEMM: rows that share int8 dot products.
 // Kernels around inner sums of products of 8-bit numbers, as quantised matrices have: rows of the
 // matrix in lanes, a tile of rows and columns in registers, inner sums as dot products.
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Loops that are dealt out in blocks, on targets without work-groups.
+// Loops partitioned into blocks for threads, on targets without work-groups.
 #include <algorithm>
 #include <array>
 

@@ -1,3 +1,4 @@
+// Software prefetch: long rows are split into concurrent streams, each prefetched ahead.
 // What memory sees of a kernel: several streams at a time, and what will be read asked for before.
 #include <algorithm>
 #include <cstdlib>

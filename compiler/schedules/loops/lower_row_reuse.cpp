@@ -1,3 +1,4 @@
+// Row cache: intermediates of softmax, norms and other row kernels are materialised once.
 // Values of a row kept in scratch between the passes over it.
 #include <algorithm>
 

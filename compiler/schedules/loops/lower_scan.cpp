@@ -1,3 +1,4 @@
+// Prefix sums and other scans in one pass.
 // Scans: what the trips of an output loop so far give together stays in registers from trip to
 // trip.
 #include <algorithm>

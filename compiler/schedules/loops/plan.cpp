@@ -1,3 +1,4 @@
+// Loops of CPU kernels: which are vectorised, unrolled, partitioned over threads.
 #include "compiler/schedules/schedule.h"
 
 #include <algorithm>

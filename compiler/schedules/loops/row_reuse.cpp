@@ -1,3 +1,4 @@
+// Row kernels (softmax, norms): which intermediates the row cache keeps.
 #include "compiler/schedules/loops/row_reuse.h"
 
 #include <algorithm>

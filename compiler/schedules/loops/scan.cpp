@@ -1,3 +1,4 @@
+// Matches prefix sums and other scans.
 #include "compiler/schedules/loops/scan.h"
 
 #include <algorithm>

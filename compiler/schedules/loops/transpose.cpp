@@ -1,3 +1,4 @@
+// Order of the tiles of a transpose that avoids set conflicts of the caches.
 #include "compiler/schedules/loops/transpose.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Unroll-and-jam around the heaviest reduction.
 #include "compiler/schedules/loops/unroll_and_jam.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Top-k and sort along one loop.
 // Schedule of kernels that want the smallest values of a loop: rows are shared out, each is passed
 // over once; see schedules/topk/lower.cpp.
 #include <algorithm>

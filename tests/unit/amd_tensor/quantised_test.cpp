@@ -54,7 +54,8 @@ TEST_P(Quantised, ProductsAreThoseOfTheCpu) {
       const std::vector<float> x = vectors_of(m * columns, random);
       const auto product = [&](const std::string& where) {
         const auto matrix = models::Matrix::pack(type, blocks, rows, columns, where);
-        return matrix.linear(models::Vectors(Tensor::from(x, {m, columns}, where))).data<float>();
+        return matrix.linear(models::QuantisedActivations(Tensor::from(x, {m, columns}, where)))
+            .data<float>();
       };
       EXPECT_EQ(product(device()), product("CPU"))
           << models::ggml_type_info(type).name << ' ' << rows << 'x' << columns << " by " << m;

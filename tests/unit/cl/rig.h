@@ -15,11 +15,12 @@
 #include "drivers/cl/device.h"
 #include "runtime/base/env.h"
 #include "runtime/hal/device.h"
+#include "tests/patience.h"
 
 namespace bm::cl::test {
 
 /// TIMEOUT: commands here take milliseconds; 20 s covers a busy machine with sanitizers.
-inline constexpr std::chrono::seconds kDeadline{20};
+inline const std::chrono::milliseconds kDeadline = bm::test::patience(std::chrono::seconds(20));
 
 inline bool has_device() {
   const auto count = count_units("");

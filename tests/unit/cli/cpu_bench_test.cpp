@@ -81,7 +81,7 @@ TEST(Contest, AGoalIsMetOnlyWhenAllItsPartsAre) {
 
 TEST(Contest, GoalsReadLikeTheTable) {
   EXPECT_EQ((Goal{.of_peer = 1.05, .of_bound = 0.9, .at_most = 0}.text(Unit::kGbytes)),
-            ">= 1.05x, >= 0.90 of bound");
+            ">= 1.05x, >= 0.90 of roofline");
   EXPECT_EQ((Goal{.of_peer = 0, .of_bound = 0, .at_most = 20}.text(Unit::kMicros)), "<= 20 us");
   EXPECT_EQ(Goal{}.text(Unit::kMicros), "");
 }

@@ -28,6 +28,8 @@ namespace {
 
 /// Kernels from which on a run is long: it takes all processors and must reach every schedule.
 constexpr uint64_t kLong = 10'000;
+/// Kernels of a case that every run compares, however few it is asked for.
+constexpr uint64_t kFewest = 4;
 constexpr uint64_t kMostFailures = 5;
 constexpr uint64_t kSaveEvery = 256;
 
@@ -232,14 +234,17 @@ class Random : public testing::TestWithParam<Case> {
 };
 
 /// BM_RANDOM_PATTERN leaves one kind of patterns, BM_RANDOM_SEED starts elsewhere, BM_RANDOM_COUNT
-/// runs so many, BM_RANDOM_SCALE times as many, BM_RANDOM_THREADS at a time. A run that
+/// runs so many, BM_RANDOM_SCALE times as many, BM_RANDOM_PERCENT so many of a hundred (the default
+/// test run, not the one that continuous integration does), BM_RANDOM_THREADS at a time. A run that
 /// BM_RANDOM_MINUTES or anything else has stopped goes on where BM_RANDOM_PROGRESS, a file, says.
 TEST_P(Random, AgreesWithTheReference) {
   const Case& c = GetParam();
   if (const std::string reason = why_not(c.where); !reason.empty()) GTEST_SKIP() << reason;
   const uint64_t first = number_from("BM_RANDOM_SEED", 1);
+  const uint64_t usual = c.count * number_from("BM_RANDOM_SCALE", 1);
   const uint64_t count =
-      number_from("BM_RANDOM_COUNT", c.count * number_from("BM_RANDOM_SCALE", 1));
+      number_from("BM_RANDOM_COUNT",
+                  std::max<uint64_t>(usual * number_from("BM_RANDOM_PERCENT", 100) / 100, kFewest));
   const std::string name = case_name({c, 0});
   const auto start = Clock::now();
   arch_ = arch_of(c.where);

@@ -14,12 +14,13 @@
 #include "drivers/cuda/device.h"
 #include "runtime/base/env.h"
 #include "runtime/hal/device.h"
+#include "tests/patience.h"
 #include "tests/unit/cuda/fake_driver.h"
 
 namespace bm::cuda::test {
 
 /// TIMEOUT: commands here take milliseconds; 20 s covers a busy machine with sanitizers.
-inline constexpr std::chrono::seconds kDeadline{20};
+inline const std::chrono::milliseconds kDeadline = bm::test::patience(std::chrono::seconds(20));
 
 inline std::unique_ptr<hal::Device> open_on(const std::shared_ptr<const Api>& api,
                                             uint32_t index = 0, std::string_view arch = "") {

@@ -241,7 +241,7 @@ Status FakeQueue::replay(hal::Recording& recording, std::span<const uint64_t> va
   }
   const std::lock_guard lock(world_.mutex_);
   for (const hal::Command& command : fake.commands) items_.push_back({command});
-  // Recordings end with an ordering command or, like copy lanes, with work whose completion others
+  // Recordings end with an ordering command or, like copy queues, with work whose completion others
   // see by signals given before; marking the last command is exact in the first case.
   if (!is_movable(fake.commands.back())) {
     fake.in_flight.fetch_add(1, std::memory_order_relaxed);

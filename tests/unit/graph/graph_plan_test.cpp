@@ -5,17 +5,17 @@
 namespace bm::runtime {
 namespace {
 
-/// Call on `lane` that writes words `writes` and reads words `reads` of one memory.
-PlanCall call(uint32_t lane, std::vector<uint64_t> writes, std::vector<uint64_t> reads) {
-  PlanCall made{lane, {}};
+/// Call on `queue` that writes words `writes` and reads words `reads` of one memory.
+PlanCall call(uint32_t queue_index, std::vector<uint64_t> writes, std::vector<uint64_t> reads) {
+  PlanCall made{queue_index, {}};
   for (const uint64_t w : writes) made.accesses.push_back({nullptr, w, w + 1, false, true});
   for (const uint64_t r : reads) made.accesses.push_back({nullptr, r, r + 1, true, false});
   return made;
 }
 
-using Waits = std::vector<LaneWait>;
+using Waits = std::vector<QueueWait>;
 
-TEST(GraphPlan, SameLaneNeedsABarrierOnlyForFreshResults) {
+TEST(GraphPlan, SameQueueNeedsABarrierOnlyForFreshResults) {
   const std::vector<PlanCall> calls = {call(1, {0}, {}), call(1, {1}, {}), call(1, {2}, {0}),
                                        call(1, {3}, {1})};
   const GraphPlan plan = plan_graph(calls, 2, {});
@@ -26,7 +26,7 @@ TEST(GraphPlan, SameLaneNeedsABarrierOnlyForFreshResults) {
   for (const auto& planned : plan.calls) EXPECT_TRUE(planned.waits.empty());
 }
 
-TEST(GraphPlan, CrossLaneDependencyIsOneSignalAndOneWait) {
+TEST(GraphPlan, CrossQueueDependencyIsOneSignalAndOneWait) {
   const std::vector<PlanCall> calls = {call(1, {0}, {}), call(2, {1}, {0})};
   const GraphPlan plan = plan_graph(calls, 3, {});
   EXPECT_EQ(plan.calls[0].signal, 1u);
@@ -35,7 +35,7 @@ TEST(GraphPlan, CrossLaneDependencyIsOneSignalAndOneWait) {
   EXPECT_EQ(plan.num_signals, (std::vector<uint32_t>{0, 1, 0}));
 }
 
-TEST(GraphPlan, WaitOnALaterCallImpliesEarlierOnesOfItsLane) {
+TEST(GraphPlan, WaitOnALaterCallImpliesEarlierOnesOfItsQueue) {
   const std::vector<PlanCall> calls = {call(1, {0}, {}), call(1, {1}, {}), call(2, {2}, {0, 1}),
                                        call(2, {3}, {0})};
   const GraphPlan plan = plan_graph(calls, 3, {});
@@ -44,19 +44,19 @@ TEST(GraphPlan, WaitOnALaterCallImpliesEarlierOnesOfItsLane) {
   EXPECT_TRUE(plan.calls[3].waits.empty());
 }
 
-TEST(GraphPlan, WaitsAreDroppedThroughAThirdLane) {
-  // Lane 3 reads what lane 1 wrote, but has already waited for lane 2, which waited for lane 1.
+TEST(GraphPlan, WaitsAreDroppedThroughAThirdQueue) {
+  // Queue 3 reads what queue 1 wrote, but has already waited for queue 2, which waited for queue 1.
   const std::vector<PlanCall> calls = {call(1, {0}, {}), call(2, {1}, {0}), call(3, {2}, {1}),
                                        call(3, {3}, {0})};
   const GraphPlan plan = plan_graph(calls, 4, {});
   EXPECT_EQ(plan.calls[2].waits, (Waits{{2, 1}}));
   EXPECT_TRUE(plan.calls[3].waits.empty());
-  // And within one call: waiting for lane 2 makes the wait for lane 1 needless.
+  // And within one call: waiting for queue 2 makes the wait for queue 1 needless.
   const std::vector<PlanCall> joined = {call(1, {0}, {}), call(2, {1}, {0}), call(3, {2}, {0, 1})};
   EXPECT_EQ(plan_graph(joined, 4, {}).calls[2].waits, (Waits{{2, 1}}));
 }
 
-TEST(GraphPlan, EndWaitsForEveryLaneOnce) {
+TEST(GraphPlan, EndWaitsForEveryQueueOnce) {
   const std::vector<PlanCall> calls = {call(1, {0}, {}), call(2, {1}, {}), call(2, {2}, {}),
                                        call(1, {3}, {1})};
   const std::vector<EndGroup> ends = {{1, {0, 1, 2, 3}}};
@@ -66,14 +66,14 @@ TEST(GraphPlan, EndWaitsForEveryLaneOnce) {
   EXPECT_NE(plan.calls[2].signal, 0u);
 }
 
-TEST(GraphPlan, EndNeedsNoWaitForWhatItsLaneWaitedForAlready) {
+TEST(GraphPlan, EndNeedsNoWaitForWhatItsQueueWaitedForAlready) {
   const std::vector<PlanCall> calls = {call(2, {1}, {}), call(1, {3}, {1})};
   const GraphPlan plan = plan_graph(calls, 3, std::vector<EndGroup>{{1, {0, 1}}});
   EXPECT_TRUE(plan.epilogues[0].empty());
 }
 
-TEST(GraphPlan, EndDoesNotRelyOnAThirdLane) {
-  // Lane 1 waited for lane 3, which waited for lane 2; the end waits for lane 2 all the same.
+TEST(GraphPlan, EndDoesNotRelyOnAThirdQueue) {
+  // Queue 1 waited for queue 3, which waited for queue 2; the end waits for queue 2 all the same.
   const std::vector<PlanCall> calls = {call(2, {0}, {}), call(3, {1}, {0}), call(1, {2}, {1})};
   const GraphPlan plan = plan_graph(calls, 4, std::vector<EndGroup>{{1, {0, 1, 2}}});
   EXPECT_EQ(plan.calls[2].waits, (Waits{{3, 1}}));

@@ -13,7 +13,11 @@ FILES = {
     "docs/architecture.md": "## Rooms\n\n| folder | library | what |\n| --- | --- | --- |\n" + ROOMS + "\n## Next\n",
     "README.md": "## What works where\n\n| device | state |\n| --- | --- |\n| a GPU | `DEV=NV`: works |\n",
     "docs/compiling.md": "## Schedules\n\n| row | folder |\n| --- | --- |\n| `gemm.simt` | `gemm_gpu` | \n",
-    "drivers/builtin.cpp": '{.name = "CPU",\n{.name = "NV",\n',
+    "docs/verification.md": "## Who verified what\n\n| claim | by |\n| --- | --- |\n| `CPU` | |\n| `NVK+NV` | |\n"
+                            "| `TU10x`, `gfx90` | |\n| `amdgpu/gc_11` | |\n",
+    "drivers/builtin.cpp": '{.name = "CPU",\n .interfaces = nullptr,\n{.name = "NV",\n .interfaces = "NVK",\n',
+    "drivers/nv/chips.cpp": '    {.name = "TU10x",\n    chip(kGfx9, "gfx90", 9, 1),\n',
+    "firmware/manifest.gen.inc": '{"amdgpu/gc_11_0_0_imu.bin", 1,\n "abc",\n',
     "drivers/nv/device.cpp": "",
     "compiler/schedules/strategies.cpp": 'Strategy{.name = "gemm.simt",\n  .folder = "gemm_gpu",\n',
 }
@@ -46,11 +50,27 @@ class Rooms(unittest.TestCase):
         self.assertEqual(len(differences({"drivers/builtin.cpp": FILES["drivers/builtin.cpp"] + '{.name = "AMD",\n'})), 1)
 
     def test_device_that_is_promised(self):
-        self.assertEqual(len(differences({"drivers/builtin.cpp": '{.name = "CPU",\n'})), 1)
+        self.assertEqual(len(differences({"drivers/builtin.cpp": '{.name = "CPU",\n .interfaces = nullptr,\n'})), 2)
 
     def test_schedules_both_ways(self):
         other = FILES["compiler/schedules/strategies.cpp"].replace("simt", "register")
         self.assertEqual(len(differences({"compiler/schedules/strategies.cpp": other})), 2)
+
+    def test_many_sources_need_a_guide_whose_files_exist(self):
+        many = {f"runtime/s{i}.cpp": "" for i in range(13)}
+        self.assertEqual(len(differences(many)), 1)
+        self.assertEqual(differences({**many, "runtime/README.md": "Read `s1.cpp` and `s*.cpp` first."}), [])
+        self.assertEqual(differences({**many, "runtime/README.md": "Read `gone.h` first."}),
+                         ["runtime/README.md: gone.h does not exist"])
+
+    def test_what_nobody_says_was_verified(self):
+        for name, more in (("drivers/builtin.cpp", '{.name = "NV",\n .interfaces = "RMX"'),
+                           ("drivers/nv/chips.cpp", 'chip(large(kGfx9), "gfx91", 9, 1),\n'),
+                           ("firmware/manifest.gen.inc", '{"nvidia/ad102/gsp/gsp.bin", 1,\n')):
+            self.assertEqual(len(differences({name: FILES[name] + more})), 1, name)
+        text = FILES["docs/verification.md"] + "| `gfx99` | |\n"
+        self.assertEqual(differences({"docs/verification.md": text}),
+                         ["docs/verification.md: Who verified what: gfx99 is neither interface, chip nor firmware"])
 
 
 if __name__ == "__main__":

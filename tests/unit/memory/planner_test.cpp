@@ -17,10 +17,10 @@ void expect_valid(const std::vector<PlanBuffer>& buffers, const Plan& plan) {
   for (size_t i = 0; i < buffers.size(); ++i) {
     const PlanBuffer& a = buffers[i];
     ASSERT_EQ(plan.offsets[i] % 256, 0u);
-    ASSERT_LE(plan.offsets[i] + a.size, plan.arena_sizes[a.lane]);
+    ASSERT_LE(plan.offsets[i] + a.size, plan.arena_sizes[a.pool]);
     for (size_t j = 0; j < i; ++j) {
       const PlanBuffer& b = buffers[j];
-      const bool meet = a.lane == b.lane && a.first_use < end_of(b) && b.first_use < end_of(a);
+      const bool meet = a.pool == b.pool && a.first_use < end_of(b) && b.first_use < end_of(a);
       const bool overlap =
           plan.offsets[i] < plan.offsets[j] + b.size && plan.offsets[j] < plan.offsets[i] + a.size;
       ASSERT_FALSE(meet && overlap) << i << " and " << j;
@@ -29,12 +29,12 @@ void expect_valid(const std::vector<PlanBuffer>& buffers, const Plan& plan) {
 }
 
 /// Most bytes alive at one call: no plan can be smaller.
-uint64_t lower_bound(const std::vector<PlanBuffer>& buffers, uint32_t lane) {
+uint64_t lower_bound(const std::vector<PlanBuffer>& buffers, uint32_t pool) {
   uint64_t most = 0;
   for (const PlanBuffer& at : buffers) {
     uint64_t sum = 0;
     for (const PlanBuffer& b : buffers)
-      if (b.lane == lane && b.first_use <= at.first_use && at.first_use < end_of(b))
+      if (b.pool == pool && b.first_use <= at.first_use && at.first_use < end_of(b))
         sum += (b.size + 255) / 256 * 256;
     most = std::max(most, sum);
   }
@@ -51,9 +51,9 @@ TEST(Planner, ReusesMemoryOfBuffersThatAreThrough) {
   EXPECT_EQ(plan.arena_sizes, std::vector<uint64_t>{2048});
 }
 
-TEST(Planner, KeepsLanesApart) {
-  const std::vector<PlanBuffer> buffers{{.size = 256, .first_use = 0, .last_use = 0, .lane = 0},
-                                        {.size = 512, .first_use = 5, .last_use = 5, .lane = 2}};
+TEST(Planner, KeepsPoolsApart) {
+  const std::vector<PlanBuffer> buffers{{.size = 256, .first_use = 0, .last_use = 0, .pool = 0},
+                                        {.size = 512, .first_use = 5, .last_use = 5, .pool = 2}};
   const Plan plan = *plan_memory(buffers);
   EXPECT_EQ(plan.arena_sizes, (std::vector<uint64_t>{256, 0, 512}));
 }
@@ -86,7 +86,7 @@ TEST(Planner, RefusesLifetimesThatEndBeforeTheyBegin) {
   const Result<Plan> plan = plan_memory({{{.size = 1, .first_use = 3, .last_use = 2}}});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, Code::kInvalidArgument);
-  EXPECT_FALSE(plan_memory({{{.size = 1, .lane = UINT32_MAX}}}));
+  EXPECT_FALSE(plan_memory({{{.size = 1, .pool = UINT32_MAX}}}));
   EXPECT_TRUE(plan_memory({})->arena_sizes.empty());
 }
 
@@ -99,15 +99,15 @@ TEST(Planner, IsValidAndNearTheLowerBoundOnRandomPrograms) {
       b.size = random() % (random() % 5 == 0 ? 100'000 : 3000);
       b.first_use = static_cast<uint32_t>(random() % 60);
       b.last_use = b.first_use + static_cast<uint32_t>(random() % 12);
-      b.lane = static_cast<uint32_t>(random() % 2);
+      b.pool = static_cast<uint32_t>(random() % 2);
       b.is_copied = random() % 8 == 0;
     }
     const Plan plan = *plan_memory(buffers);
     expect_valid(buffers, plan);
-    for (uint32_t lane = 0; lane < plan.arena_sizes.size(); ++lane) {
-      const uint64_t bound = lower_bound(buffers, lane);
-      ASSERT_GE(plan.arena_sizes[lane], bound);
-      total_arena += plan.arena_sizes[lane];
+    for (uint32_t pool = 0; pool < plan.arena_sizes.size(); ++pool) {
+      const uint64_t bound = lower_bound(buffers, pool);
+      ASSERT_GE(plan.arena_sizes[pool], bound);
+      total_arena += plan.arena_sizes[pool];
       total_bound += bound;
     }
   }

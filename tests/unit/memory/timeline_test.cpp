@@ -132,7 +132,7 @@ TEST(Timeline, ARevivedTimelineGoesOnAndRemembersWhatWasDropped) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(f.timeline.next());
   f.word.value() = 1;
   f.timeline.poison({Code::kDeviceFault, "page fault"});
-  f.timeline.revive({Code::kTimeout, "not this"});
+  f.timeline.recover({Code::kTimeout, "not this"});
   EXPECT_TRUE(f.timeline.status());
   EXPECT_TRUE(f.timeline.wait(1));
   for (const uint64_t value : {2u, 3u}) {
@@ -146,13 +146,13 @@ TEST(Timeline, ARevivedTimelineGoesOnAndRemembersWhatWasDropped) {
   EXPECT_FALSE(f.timeline.reached(4));
   EXPECT_EQ(f.timeline.hardware_value(3), f.word.value().load());
   // Without a poison the given cause is told; with nothing in flight nothing is.
-  f.timeline.revive({Code::kTimeout, "it hung"});
+  f.timeline.recover({Code::kTimeout, "it hung"});
   EXPECT_EQ(f.timeline.wait(4).error().message, "it hung");
   EXPECT_EQ(f.timeline.wait(3).error().message, "page fault");
   EXPECT_EQ(*f.timeline.next(), 5u);
   f.word.value() = f.timeline.hardware_value(5);
   EXPECT_TRUE(f.timeline.wait(5));
-  f.timeline.revive({Code::kTimeout, "nothing was dropped"});
+  f.timeline.recover({Code::kTimeout, "nothing was dropped"});
   EXPECT_TRUE(f.timeline.wait(5));
 }
 
@@ -275,10 +275,10 @@ TEST(Timeline, WorkThatRunsAfterTheFailedDeviceWasRevivedWasDroppedAllTheSame) {
   failed.health = fail(Code::kDeviceFault, "page fault at 0x1000");
   ASSERT_FALSE(waits.timeline.wait(1, 1000ms));
   failed.health = {};
-  failed.timeline.revive({Code::kInternal, "no cause"});
-  waits.word.value() = 1;  // its queue saw the signal of the revived one
+  failed.timeline.recover({Code::kInternal, "no cause"});
+  waits.word.value() = 1;  // its queue saw the signal of the recovered one
   EXPECT_TRUE(waits.timeline.reached(1));
-  waits.timeline.revive({Code::kInternal, "no cause"});
+  waits.timeline.recover({Code::kInternal, "no cause"});
   EXPECT_EQ(waits.timeline.wait(1).error().message, "page fault at 0x1000");
   ASSERT_TRUE(waits.timeline.next());
   waits.word.value() = 2;

@@ -63,7 +63,7 @@ std::vector<float> random_vectors(int64_t count, uint32_t seed) {
 
 /// `is_exact`: codes hold the vectors without error.
 void check_linear(const Case& c, std::span<const float> x, int64_t m, bool is_exact) {
-  const Vectors vectors(Tensor::from(x, {m, c.columns}, "CPU"));
+  const QuantisedActivations vectors(Tensor::from(x, {m, c.columns}, "CPU"));
   const std::vector<float> got = c.matrix.linear(vectors).data<float>();
   const auto columns = static_cast<size_t>(c.columns), rows = static_cast<size_t>(c.rows);
   for (size_t v = 0; v < static_cast<size_t>(m); ++v)
@@ -149,7 +149,7 @@ TEST(LlamaMatrix, DevicesAndRenderersAgree) {
          {"REF", "CPU", "CPU:CLANG", "CPU:LLVM:x86_64,-avx512f,-avxvnni", "CPU:LLVM:x86_64,-avx"}) {
       const Case c = make_case(type, 32, 256, device);
       const std::vector<float> got =
-          c.matrix.linear(Vectors(Tensor::from(x, {3, 256}, device))).data<float>();
+          c.matrix.linear(QuantisedActivations(Tensor::from(x, {3, 256}, device))).data<float>();
       if (first.empty()) first = got;
       for (size_t i = 0; i < got.size(); ++i)
         ASSERT_NEAR(got[i], first[i], 1e-4 * (1 + std::abs(first[i])))

@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/patience.h"
+
 namespace bm::sim::nv::test {
 namespace {
 
@@ -271,7 +273,7 @@ namespace {
 template <class Word>
 bool wait_for_value(const std::byte* word, Word value) {
   auto* const at = reinterpret_cast<Word*>(const_cast<std::byte*>(word));
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto end = std::chrono::steady_clock::now() + bm::test::patience(std::chrono::seconds(10));
   while (std::atomic_ref(*at).load(std::memory_order_acquire) != value) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::yield();
@@ -287,7 +289,7 @@ bool wait_for_word(const std::byte* word, uint32_t value) { return wait_for_valu
 
 uint32_t wait_for_error(const Client::Channel& channel) {
   auto* const last = reinterpret_cast<uint32_t*>(channel.notifier.host + 12);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto end = std::chrono::steady_clock::now() + bm::test::patience(std::chrono::seconds(10));
   while (std::atomic_ref(*last).load(std::memory_order_acquire) >> 16 != 0xffff) {
     if (std::chrono::steady_clock::now() > end) return 0;
     std::this_thread::yield();

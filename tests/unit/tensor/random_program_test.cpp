@@ -90,16 +90,17 @@ std::vector<Share> shares() {
 INSTANTIATE_TEST_SUITE_P(Everywhere, RandomProgram, ::testing::ValuesIn(shares()),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
-/// BM_RANDOM_SEED starts elsewhere, BM_RANDOM_COUNT runs so many, BM_RANDOM_MODE in one of the four
-/// ways only, BM_RANDOM_FAILURES goes on after so many, BM_RANDOM_MINUTES ends a run, which goes on
-/// where BM_RANDOM_PROGRESS, a file, says.
+/// BM_RANDOM_SEED starts elsewhere, BM_RANDOM_COUNT runs so many, BM_RANDOM_PERCENT so many of a
+/// hundred, BM_RANDOM_MODE in one of the four ways only, BM_RANDOM_FAILURES goes on after so many,
+/// BM_RANDOM_MINUTES ends a run, which goes on where BM_RANDOM_PROGRESS, a file, says.
 TEST_P(RandomProgram, AgreesWithTheReference) {
   const Share& share = GetParam();
   for (const char* name : {"REF", share.device})
     if (const std::string reason = why_not(name); !reason.empty()) GTEST_SKIP() << reason;
   Progress progress;
   const uint64_t first = number_from("BM_RANDOM_SEED", share.first),
-                 end = first + number_from("BM_RANDOM_COUNT", share.count),
+                 usual = share.count * number_from("BM_RANDOM_PERCENT", 100) / 100,
+                 end = first + number_from("BM_RANDOM_COUNT", std::max<uint64_t>(usual, 4)),
                  minutes = number_from("BM_RANDOM_MINUTES", 0),
                  only = number_from("BM_RANDOM_MODE", 4),
                  most_failures = number_from("BM_RANDOM_FAILURES", 3);

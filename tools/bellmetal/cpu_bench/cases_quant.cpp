@@ -46,7 +46,9 @@ Result<Contest> quantised_gemv(World& w, GgmlType type, int64_t rows, int64_t co
   const auto matrix =
       models::Matrix::pack(type, blocks->data, blocks->rows, blocks->columns, w.device());
   auto replay = make_replay(
-      [matrix](const std::vector<Tensor>& in) { return matrix.linear(models::Vectors(in[0])); },
+      [matrix](const std::vector<Tensor>& in) {
+        return matrix.linear(models::QuantisedActivations(in[0]));
+      },
       {x});
   Contest c;
   c.unit = Unit::kMicros;

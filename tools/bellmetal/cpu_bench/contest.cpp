@@ -128,7 +128,7 @@ std::string Goal::text(Unit unit) const {
   std::string out;
   const auto add = [&](std::string part) { out += (out.empty() ? "" : ", ") + std::move(part); };
   if (of_peer > 0) add(fmt::format(">= {:.2f}x", of_peer));
-  if (of_bound > 0) add(fmt::format(">= {:.2f} of bound", of_bound));
+  if (of_bound > 0) add(fmt::format(">= {:.2f} of roofline", of_bound));
   if (at_most > 0) add(fmt::format("<= {:g} {}", at_most, unit_name(unit)));
   return out;
 }

@@ -33,7 +33,7 @@ struct Goal {
   double of_bound = 0;  ///< ratio to the best bound
   double at_most = 0;   ///< in the unit of the contest
 
-  /// ">= 1.00x, >= 0.85 of bound", "<= 20 us".
+  /// ">= 1.00x, >= 0.85 of roofline", "<= 20 us".
   std::string text(Unit unit) const;
 };
 
