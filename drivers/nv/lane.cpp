@@ -156,19 +156,28 @@ uint64_t Lane::add_fence(Push& push) {
   return fence_value_;
 }
 
-void Lane::finish(Push& push) {
+bool Lane::is_fence_due() const {
   const bool is_due = next_ - fenced_ >= options_.command_bytes / kFenceEvery;
-  if ((!is_due && !has_oversized_) || is_marks_full()) return;
+  return (is_due || has_oversized_) && !is_marks_full();
+}
+
+void Lane::mark_due(uint64_t fence) {
   has_oversized_ = false;
-  // The words that hold this very fence are reserved after it and belong to the next mark.
-  mark(add_fence(push));
+  mark(fence);
   fenced_ = next_;
+}
+
+void Lane::finish(Push& push) {
+  // The words that hold this very fence are reserved after it and belong to the next mark.
+  if (is_fence_due()) mark_due(add_fence(push));
 }
 
 Result<uint64_t> Lane::submit(std::span<const uint32_t> words) {
   scratch_.assign(words.begin(), words.end());
   Push push(scratch_, classes_);
+  const bool is_due = is_fence_due();
   const uint64_t fence = add_fence(push);
+  if (is_due) mark_due(fence);
   const hcq::CommandSpace space = BM_TRY(reserve(scratch_.size() * sizeof(uint32_t)));
   BM_TRY(make_room());
   store_words(space.host, scratch_);

@@ -89,6 +89,9 @@ class Lane final : public hcq::Ring {
   void put_entry(uint64_t va, uint32_t words);
   void put_ring_fence();
   uint64_t add_fence(Push& push);
+  bool is_fence_due() const;
+  /// Command space taken so far is free again once the GPU has passed `fence`.
+  void mark_due(uint64_t fence);
 
   DriverInterface& gpu_;
   const LaneOptions options_;
