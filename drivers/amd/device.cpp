@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <thread>
 #include <utility>
 
 #include "drivers/amd/gpu.h"
 #include "drivers/hcq/device.h"
-#include "drivers/hcq/mapped.h"
 #include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/pm4/packets.h"
 #include "drivers/amd/program/code_object.h"
@@ -143,8 +141,8 @@ void AmdDevice::write_queue_object() {
            (byte >= aql::kReadIndexOffset && byte < aql::kReadIndexOffset + 8);
   };
   for (size_t i = 0; i < words.size(); ++i)
-    if (!is_index(i * 4)) hcq::store32(lane.queue().object + i * 4, words[i]);
-  hcq::store_fence();
+    if (!is_index(i * 4)) lane.queue().object.store(i * 4, words[i]);
+  lane.queue().object.publish();
 }
 
 /// The old area goes when nothing uses it any more; recordings keep theirs.
@@ -194,7 +192,7 @@ Status AmdDevice::request_interrupt(Lane& lane) {
                       lane.readers());
     if (!lane.has_room(1) || !lane.has_space(words.size() * 4)) return {};
     const CommandSpace space = BM_TRY(lane.reserve(words.size() * 4));
-    hcq::store_words(space.host, words);
+    space.view.copy_in(0, words);
     const auto dwords = static_cast<uint32_t>(words.size());
     if (lane.type() == QueueType::kAql)
       lane.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
@@ -269,7 +267,7 @@ Result<Allocation> AmdDevice::upload(std::span<const std::byte> bytes, ProgramIm
   auto staged = gpu_->pool.allocate(bytes.size(), MemoryDomain::kSystem);
   Status done = staged ? image.relocate(memory.va()) : tl::unexpected(staged.error());
   if (done) {
-    std::memcpy(staged->host(), bytes.data(), bytes.size());
+    staged->view().copy_in(0, bytes);
     done = copies_->run_copies([&](sdma::Writer& writer) {
       const uint64_t most = sdma::max_piece(writer.form());
       for (uint64_t at = 0; at < bytes.size(); at += most)

@@ -54,7 +54,12 @@ class Lane final : public hcq::Ring {
   /// To be called once per submission whose words hold next_fence().
   void finish();
 
-  bool has_room(uint32_t count);
+  bool has_room(uint32_t count) {
+    if (fits(count)) [[likely]]
+      return true;
+    read_ = read_entries();
+    return fits(count);
+  }
   /// Waits, bounded, until the ring has room for `count` entries. Errors: kTimeout when the GPU
   /// takes nothing.
   Status wait_room(uint32_t count);
@@ -87,15 +92,19 @@ class Lane final : public hcq::Ring {
   Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options);
   uint32_t entry_bytes() const;
   uint64_t read_entries() const;
+  bool fits(uint32_t count) const {
+    return ((put_ - read_) & (options_.entries - 1)) + count < options_.entries;
+  }
   uint64_t passed() const override;
   const char* failure(bool may_ask) const override;
-  std::byte* slot() const;
+  uint64_t slot() const { return (put_ & (options_.entries - 1)) * entry_bytes(); }
 
   DriverInterface& gpu_;
   const LaneOptions options_;
   std::unique_ptr<Memory> ring_;
   std::unique_ptr<HardwareQueue> queue_;
   uint64_t put_ = 0, published_ = 0;  ///< entries
+  uint64_t read_ = 0;  ///< modulo the ring; the GPU is past it. Read anew when the ring seems full
   static constexpr uint32_t kMostFill = sdma::kLongestDwords - 1;
 };
 

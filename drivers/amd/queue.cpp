@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "drivers/hcq/mapped.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/check.h"
 
@@ -135,11 +134,10 @@ Status AmdQueue::submit_now(std::span<const hal::Command> commands) {
     data = BM_TRY(lanes_[kComputeLane]->reserve(bytes));
     where.data_va = data.va;
   }
-  where.waits_for_copies =
-      where.has_compute && hcq::load_word(words_.host() + kToCompute) < handovers_;
+  where.waits_for_copies = where.has_compute && handed_back() < handovers_;
   BM_TRY(encode(commands, {}, where, script_));
   if (script_.entries.empty()) return {};
-  hcq::store_words(data.host, script_.data);
+  data.view.copy_in(0, script_.data);
   BM_TRY(submit_script());
   note(commands);
   return {};
@@ -152,7 +150,7 @@ Status AmdQueue::submit_script() {
   CommandSpace space;
   if (!words.empty()) space = BM_TRY(lanes_[kComputeLane]->reserve(words.size() * 4));
   BM_TRY(make_room(counts));
-  hcq::store_words(space.host, words);
+  space.view.copy_in(0, words);
   const auto enqueue = [&](Lane& lane, const Entry& entry) {
     const uint64_t va = space.va + uint64_t{entry.first} * 4;
     if (entry.is_packet)

@@ -28,8 +28,8 @@ Result<std::unique_ptr<AmdRecording>> AmdRecording::build(std::shared_ptr<Gpu> g
       new AmdRecording(std::move(gpu), std::move(memory), lanes, std::move(scratch)));
   BM_TRY(recording->lay_out(script));
   BM_TRY(recording->add_patches(script, patches));
-  hcq::store_words(recording->memory_.host(),
-                   std::span(recording->shadow_).first(recording->first_[kCopyLane]));
+  recording->memory_.view().copy_in(
+      0, std::span<const uint32_t>(recording->shadow_).first(recording->first_[kCopyLane]));
   return recording;
 }
 

@@ -1,7 +1,6 @@
 #include "drivers/amd/script.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "drivers/amd/pm4/compute.h"
@@ -217,14 +216,14 @@ Status Encoder::encode(const hal::Dispatch& c) {
 /// for kernels that read it (on PM4 lanes nobody else makes one).
 Status Encoder::make_blocks(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
   const LaunchPlan& plan = program.plan();
-  const std::byte* arguments = nullptr;
+  HostView arguments;
   if (plan.explicit_bytes != 0)
     arguments = BM_TRY(hcq::argument_block(c, plan.explicit_bytes, context_));
   if (plan.has_hidden_arguments() || (context_.keeps_arguments && plan.kernarg_bytes != 0)) {
     part.block = take_data(plan.kernarg_bytes);
     const auto block = std::as_writable_bytes(std::span(script_.data).subspan(part.block))
                            .first(plan.kernarg_bytes);
-    if (arguments != nullptr) std::memcpy(block.data(), arguments, plan.explicit_bytes);
+    if (arguments) arguments.copy_out(0, block.first(plan.explicit_bytes));
     fill_hidden_arguments(plan, c.grid, block);
   }
   if (plan.kernel.takes_dispatch_packet && !context_.is_aql) {

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "drivers/hcq/mapped.h"
 #include "drivers/hcq/memory_pool.h"
 #include "drivers/hcq/script.h"
 #include "runtime/base/check.h"
@@ -75,7 +74,7 @@ class QueueBase : public hal::Queue {
       : gpu_(std::move(gpu)), lanes_{compute, copies} {
     base_.gpu = gpu_.get();
     base_.has_compute = compute != nullptr;
-    base_.arguments = [pool = &gpu_->pool](uint64_t va, uint64_t bytes) -> const std::byte* {
+    base_.arguments = [pool = &gpu_->pool](uint64_t va, uint64_t bytes) {
       return pool->readable(va, bytes);
     };
   }
@@ -83,18 +82,21 @@ class QueueBase : public hal::Queue {
   Status open(MemoryDomain domain, uint64_t bytes = kWordBytes) {
     const std::lock_guard lock(gpu_->mutex);
     words_ = BM_TRY(gpu_->pool.allocate(bytes, domain));
-    for (uint64_t at = 0; at < bytes; at += sizeof(uint64_t)) publish64(words_.host() + at, 0);
+    for (uint64_t at = 0; at < bytes; at += sizeof(uint64_t))
+      words_.view().store_release<uint64_t>(at, 0);
     base_.to_copies = words_.va() + kToCopies;
     base_.to_compute = words_.va() + kToCompute;
     return {};
   }
   /// Both words at `value`, when no lane is at work.
   void set_handovers(uint64_t value) {
-    publish64(words_.host() + kToCopies, value);
-    publish64(words_.host() + kToCompute, value);
+    words_.view().store_release(kToCopies, value);
+    words_.view().store_release(kToCompute, value);
   }
   /// Whether the copy lane has made the last hand-over.
-  bool has_caught_up() const { return load_word(words_.host() + kToCompute) >= handovers_; }
+  bool has_caught_up() const { return handed_back() >= handovers_; }
+  /// The last hand-over that the copy lane has made. Read from memory.
+  uint64_t handed_back() const { return words_.view().template load_acquire<uint64_t>(kToCompute); }
   /// For messages about faults, when the commands were submitted.
   void note(std::span<const hal::Command> commands) {
     gpu_->log.note(commands);

@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "drivers/hcq/mapped.h"
 #include "drivers/hcq/memory_pool.h"
 #include "drivers/hcq/script.h"
 #include "runtime/base/log.h"
@@ -54,7 +53,8 @@ uint32_t aligned_words(size_t words);
 ///   void find_copy(const CopyPart&, bool is_target, Site&),
 ///   void find_copy_bytes(const CopyPart&, Site&),
 ///   bool find_address(const Spot&, Site&), bool find_value(const Spot&, Site&),
-///   Status check_copy_address(uint64_t), Status check_kind(const Site&, uint64_t),
+///   Status check_copy_address(uint64_t), Status check_kind(const Site&, uint64_t) (not asked where
+///   a kLowHigh takes any value),
 ///   void apply(const Site&, uint64_t), bool is_resident(uint32_t at), bool is_lane_used(size_t).
 template <class Derived, class Gpu, class Script, class Kind>
 class RecordingBase : public hal::Recording {
@@ -105,6 +105,8 @@ class RecordingBase : public hal::Recording {
       return !site.was_written || value != site.last;
     };
     for (const Site& site : sites_) {
+      if (takes_any(site)) [[likely]]
+        continue;
       const uint64_t value = values[site.slot] + site.addend;
       if (is_new(site, value)) BM_TRY(check(site, value));
     }
@@ -122,7 +124,7 @@ class RecordingBase : public hal::Recording {
   void set(uint32_t at, uint32_t value) {
     if (shadow_[at] == value) return;
     shadow_[at] = value;
-    if (self().is_resident(at)) store32(memory_.host() + uint64_t{at} * 4, value);
+    if (self().is_resident(at)) memory_.view().store(uint64_t{at} * 4, value);
   }
 
   /// All of a destructor: `also` frees what else the GPU may be reading.
@@ -220,6 +222,10 @@ class RecordingBase : public hal::Recording {
     __builtin_unreachable();
   }
 
+  /// Arguments and values of signals, nearly all there is.
+  static bool takes_any(const Site& site) {
+    return site.rule == PatchRule::kAny && site.kind == Kind::kLowHigh;
+  }
   Status check(const Site& site, uint64_t value) const {
     switch (site.rule) {
       case PatchRule::kAny: break;

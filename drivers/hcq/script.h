@@ -30,8 +30,8 @@ struct ScriptContext {
   uint64_t handovers = 0;         ///< last value of either
   bool waits_for_copies = false;  ///< the compute lane begins by waiting for `handovers`
   uint64_t data_va = 0;           ///< where Script::data will lie; multiple of 256
-  /// The CPU's view of an argument block, or nullptr.
-  std::function<const std::byte*(uint64_t va, uint64_t bytes)> arguments;
+  /// The CPU's view of an argument block, or an empty one.
+  std::function<HostView(uint64_t va, uint64_t bytes)> arguments;
 };
 
 /// What an encoder makes of a list of commands. `LaunchPart`, `Spot`, `CopyPart`, `HandoverSpot`: a
@@ -82,8 +82,8 @@ inline uint32_t& axis_of(hal::Dim3& grid, uint8_t axis) {
 }
 
 /// The CPU's view of the `bytes` of arguments of a launch. Errors: kInvalidArgument.
-Result<const std::byte*> argument_block(const hal::Dispatch& dispatch, uint64_t bytes,
-                                        const ScriptContext& context);
+Result<HostView> argument_block(const hal::Dispatch& dispatch, uint64_t bytes,
+                                const ScriptContext& context);
 
 /// The one checked downcast: programs of other devices have no image here.
 /// Errors: kInvalidArgument.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "drivers/hcq/device.h"
@@ -11,7 +10,6 @@
 #include "drivers/nv/gpu.h"
 #include "drivers/nv/loaded_program.h"
 #include "drivers/nv/local_memory.h"
-#include "drivers/hcq/mapped.h"
 #include "drivers/nv/queue.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/env.h"
@@ -212,8 +210,8 @@ Result<std::unique_ptr<hal::Program>> NvDevice::load_program(const hal::CodeObje
       memory.reset();
       return tl::unexpected(relocated.error());
     }
-    std::memcpy(memory.host(), image.bytes().data(), image.bytes().size());
-    hcq::store_fence();
+    memory.view().copy_in(0, image.bytes());
+    memory.view().publish();
   }
   return std::make_unique<NvProgram>(gpu_, code, std::move(plan), std::move(memory));
 }

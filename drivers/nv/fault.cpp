@@ -93,7 +93,7 @@ ChannelError channel_error(uint32_t code) {
 }
 
 Error describe_fault(Gpu& gpu, Lane& lane) {
-  const uint32_t code = lane.channel().error->code;
+  const uint32_t code = lane.channel().error_code();
   const ChannelError row = channel_error(code);
   const FaultDetails details = gpu.driver->fault_details(lane.channel());
   std::string text = fmt::format("channel error {} ({})", code,
@@ -130,7 +130,7 @@ Status Gpu::health_locked() {
     Lane* first = nullptr;
     for (const auto& lane : lanes)
       if (lane->has_error() &&
-          (first == nullptr || lane->channel().error->time_ns < first->channel().error->time_ns))
+          (first == nullptr || lane->channel().error_time_ns() < first->channel().error_time_ns()))
         first = lane.get();
     if (first == nullptr) [[likely]]
       return {};

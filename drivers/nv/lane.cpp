@@ -2,19 +2,12 @@
 
 #include <algorithm>
 
-#include "drivers/hcq/mapped.h"
 #include "drivers/nv/methods/compute.h"
 #include "drivers/nv/methods/copy.h"
 #include "runtime/base/bits.h"
 
 namespace bm::nv {
 namespace {
-
-using hcq::load_word;
-using hcq::store32;
-using hcq::store64;
-using hcq::store_fence;
-using hcq::store_words;
 
 // A fence is due each time an eighth of the command space was used; larger pieces get memory of
 // their own (hcq::Ring). Without a fence are at most 1/8 + 2/8 (data and words of one submission);
@@ -67,21 +60,22 @@ Status Lane::restart() {
   is_published_ = true;
   fenced_ = next_;
   forget_space();
-  store64(fence_.host() + kDone, fence_value_);
+  fence_.view().store(kDone, fence_value_);
   return start();
 }
 
 Status Lane::start() {
   const uint64_t userd = userd_offset();
-  for (uint64_t at = 0; at < userd + kUserdBytes; at += 8) store64(ring_->host + at, 0);
-  store64(fence_.host() + kTaken, 0);
-  store_fence();
+  ring_->view.fill(0, userd + kUserdBytes, std::byte{0});
+  fence_.view().store<uint64_t>(kTaken, 0);
+  ring_->view.publish();
   channel_ = BM_TRY(gpu_.create_channel({.engine = options_.engine,
                                          .copy_index = options_.copy_index,
                                          .ring = ring_.get(),
                                          .ring_offset = 0,
                                          .entries = options_.entries,
                                          .userd_offset = userd}));
+  doorbell_ = gpu_.doorbell();
   classes_.channel = gpu_.facts().channel_class;
   (options_.engine == Engine::kCompute ? classes_.compute : classes_.copy) = channel_->engine_class;
   std::vector<uint32_t> words;
@@ -99,7 +93,9 @@ Status Lane::start() {
   return {};
 }
 
-uint64_t Lane::passed() const { return load_word(fence_.host() + kDone); }
+uint64_t Lane::passed() const { return fence_word(kDone); }
+
+uint64_t Lane::taken_now() const { return fence_word(kTaken); }
 
 const char* Lane::failure(bool /*may_ask*/) const {
   return has_error() ? "the channel died" : nullptr;
@@ -108,7 +104,7 @@ const char* Lane::failure(bool /*may_ask*/) const {
 bool Lane::has_room() {
   const auto fits = [this] { return put_ + 2 - taken_ < options_.entries; };
   if (fits()) return true;
-  taken_ = load_word(fence_.host() + kTaken);
+  taken_ = taken_now();
   return fits();
 }
 
@@ -121,7 +117,7 @@ Status Lane::make_room() {
 }
 
 void Lane::put_entry(uint64_t va, uint32_t words) {
-  store64(ring_->host + put_ % options_.entries * 8, ring_entry(va, words));
+  ring_->view.store<uint64_t>(put_ % options_.entries * 8, ring_entry(va, words));
   ++put_;
   is_published_ = false;
 }
@@ -131,7 +127,7 @@ void Lane::put_ring_fence() {
   // Payload: low, high.
   ring_fence_words_[3] = lo32(put_ + 1);
   ring_fence_words_[4] = hi32(put_ + 1);
-  store_words(ring_->host + at, ring_fence_words_);
+  ring_->view.copy_in(at, ring_fence_words_);
   put_entry(ring_->va + at, kRingFenceWords);
   ring_fence_ = put_;
 }
@@ -145,10 +141,10 @@ void Lane::enqueue(uint64_t va, uint32_t words) {
 void Lane::ring_doorbell() {
   if (is_published_) return;
   is_published_ = true;
-  store_fence();
-  store32(ring_->host + userd_offset() + kUserdPut, static_cast<uint32_t>(put_ % options_.entries));
-  store_fence();
-  *gpu_.doorbell() = channel_->token;
+  ring_->view.publish();
+  ring_->view.store(userd_offset() + kUserdPut, static_cast<uint32_t>(put_ % options_.entries));
+  ring_->view.publish();
+  doorbell_.ring(channel_->token);
 }
 
 uint64_t Lane::add_fence(Push& push) {
@@ -180,7 +176,7 @@ Result<uint64_t> Lane::submit(std::span<const uint32_t> words) {
   if (is_due) mark_due(fence);
   const hcq::CommandSpace space = BM_TRY(reserve(scratch_.size() * sizeof(uint32_t)));
   BM_TRY(make_room());
-  store_words(space.host, scratch_);
+  space.view.copy_in(0, scratch_);
   enqueue(space.va, static_cast<uint32_t>(scratch_.size()));
   covered_ = put_;
   ring_doorbell();
@@ -208,7 +204,7 @@ Status Lane::request_interrupt() {
 }
 
 bool Lane::is_all_taken() const {
-  return channel_ == nullptr || has_error() || load_word(fence_.host() + kTaken) == put_;
+  return channel_ == nullptr || has_error() || taken_now() == put_;
 }
 
 void Lane::begin_probe() {
@@ -219,8 +215,8 @@ void Lane::begin_probe() {
 
 std::string Lane::state() const {
   return fmt::format("{} ring: {} entries put, {} or more taken, of {}; fence {} of {}",
-                     options_.engine == Engine::kCompute ? "compute" : "copy", put_,
-                     load_word(fence_.host() + kTaken), options_.entries, passed(), fence_value_);
+                     options_.engine == Engine::kCompute ? "compute" : "copy", put_, taken_now(),
+                     options_.entries, passed(), fence_value_);
 }
 
 }  // namespace bm::nv

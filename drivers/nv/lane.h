@@ -64,7 +64,7 @@ class Lane final : public hcq::Ring {
   /// A new channel on the same memory, everything so far counted as done.
   Status restart();
 
-  bool has_error() const { return channel_ != nullptr && channel_->error->status == 0xffff; }
+  bool has_error() const { return channel_ != nullptr && channel_->has_error(); }
   /// True unless everything enqueued is known to be done.
   bool is_busy() const;
   /// Appends an interrupt behind all work in flight, unless it is there already.
@@ -83,6 +83,7 @@ class Lane final : public hcq::Ring {
   Status start();
   uint64_t userd_offset() const;
   uint64_t passed() const override;
+  uint64_t taken_now() const;
   const char* failure(bool may_ask) const override;
   bool has_room();
   uint64_t ring_fences_offset() const { return userd_offset() + kUserdBytes; }
@@ -99,6 +100,7 @@ class Lane final : public hcq::Ring {
 
   std::unique_ptr<Memory> ring_;
   std::unique_ptr<Channel> channel_;
+  Doorbell<uint32_t> doorbell_;
   // In entries since the channel was made; an entry's place is its number modulo the ring's size.
   uint64_t put_ = 0;
   uint64_t taken_ = 0;       ///< the GPU is past these; read again only when the ring seems full

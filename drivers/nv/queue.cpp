@@ -63,11 +63,11 @@ Status NvQueue::submit_script(const CommandSpace& data) {
     spaces[lane] = BM_TRY(lanes_[lane]->reserve(words.size() * 4));
     BM_TRY(lanes_[lane]->make_room());
   }
-  hcq::store_words(data.host, script_.data);
+  data.view.copy_in(0, script_.data);
   for (size_t lane = 0; lane < kLanes; ++lane) {
     const std::vector<uint32_t>& words = script_.words[lane];
     if (words.empty()) continue;
-    hcq::store_words(spaces[lane].host, words);
+    spaces[lane].view.copy_in(0, words);
     lanes_[lane]->enqueue(spaces[lane].va, static_cast<uint32_t>(words.size()));
   }
   handovers_ += script_.handovers;

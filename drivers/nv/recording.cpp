@@ -29,7 +29,7 @@ Result<std::unique_ptr<NvRecording>> NvRecording::build(std::shared_ptr<Gpu> gpu
   std::unique_ptr<NvRecording> recording(new NvRecording(std::move(gpu), std::move(memory), lanes));
   BM_TRY(recording->lay_out(script));
   BM_TRY(recording->add_patches(script, patches));
-  hcq::store_words(recording->memory_.host(), recording->shadow_);
+  recording->memory_.view().copy_in(0, recording->shadow_);
   return recording;
 }
 

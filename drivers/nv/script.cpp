@@ -1,7 +1,6 @@
 #include "drivers/nv/script.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "drivers/nv/gpu.h"
 #include "drivers/nv/methods/bank0.h"
@@ -327,8 +326,8 @@ Status Encoder::fill_launch(const hal::Dispatch& c, const NvProgram& program, La
 Status Encoder::copy_arguments(const hal::Dispatch& c, const NvProgram& program, std::byte* to) {
   const uint64_t bytes = uint64_t{program.code().num_buffers + program.code().num_vars} * 8;
   if (bytes == 0) return {};
-  const std::byte* words = BM_TRY(hcq::argument_block(c, bytes, context_));
-  std::memcpy(to, words, bytes);
+  const HostView words = BM_TRY(hcq::argument_block(c, bytes, context_));
+  words.copy_out(0, {to, bytes});
   return {};
 }
 

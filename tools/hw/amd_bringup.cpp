@@ -6,7 +6,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,7 +23,6 @@
 #include "drivers/amd/kfd/gpu.h"
 #include "drivers/amd/kfd/topology.h"
 #include "drivers/amd/lane.h"
-#include "drivers/hcq/mapped.h"
 #include "drivers/hcq/memory_pool.h"
 #include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/sdma/packets.h"
@@ -167,8 +165,8 @@ Result<std::string> BringUp::memory() {
   pool_.emplace(*kernel_);
   near_ = BM_TRY(pool_->allocate(bytes_, MemoryDomain::kSystem));
   video_ = BM_TRY(pool_->allocate(bytes_, MemoryDomain::kVideo));
-  auto* words = reinterpret_cast<uint32_t*>(near_.host());
-  for (uint64_t i = 0; i < bytes_ / 4; ++i) words[i] = static_cast<uint32_t>(i * 2654435761u);
+  for (uint64_t i = 0; i < bytes_ / 4; ++i)
+    near_.view().store(i * 4, static_cast<uint32_t>(i * 2654435761u));
   return fmt::format("system at {:#x}, video at {:#x}, {} MiB each; {} MiB free", near_.va(),
                      video_.va(), bytes_ >> 20, kernel_->available_memory() >> 20);
 }
@@ -189,7 +187,7 @@ Status BringUp::put(Lane& lane, std::span<const uint32_t> words) {
     return {};
   }
   const CommandSpace space = BM_TRY(lane.reserve(words.size_bytes()));
-  hcq::store_words(space.host, words);
+  space.view.copy_in(0, words);
   const auto dwords = static_cast<uint32_t>(words.size());
   if (lane.type() == QueueType::kAql)
     lane.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
@@ -298,12 +296,12 @@ Result<double> BringUp::copy_us(uint64_t to, uint64_t from, uint64_t bytes) {
 
 Result<std::string> BringUp::copy() {
   BM_TRY(copy_us(video_.va(), near_.va(), bytes_));
-  std::memset(near_.host(), 0, bytes_);
+  near_.view().fill(0, bytes_, std::byte{0});
   BM_TRY(copy_us(near_.va(), video_.va(), bytes_));
-  const auto* words = reinterpret_cast<const uint32_t*>(near_.host());
   for (uint64_t i = 0; i < bytes_ / 4; ++i)
-    if (words[i] != static_cast<uint32_t>(i * 2654435761u))
-      return fail(Code::kCorrupt, "dword {} came back as {:#x}", i, words[i]);
+    if (const auto word = near_.view().load<uint32_t>(i * 4);
+        word != static_cast<uint32_t>(i * 2654435761u))
+      return fail(Code::kCorrupt, "dword {} came back as {:#x}", i, word);
   return fmt::format("{} MiB to video memory and back, equal", bytes_ >> 20);
 }
 

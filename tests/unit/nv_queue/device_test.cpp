@@ -9,6 +9,7 @@
 #include "drivers/nv/foreign_memory.h"
 #include "drivers/nv/local_memory.h"
 #include "drivers/nv/loaded_program.h"
+#include "drivers/transport/process_pages.h"
 #include "runtime/base/bits.h"
 #include "runtime/hal/waiting.h"
 #include "tests/unit/nv_queue/rig.h"

@@ -123,8 +123,8 @@ TEST(NvReplayCost, HundredKernelsTakeFewInstructions) {
               static_cast<long>(seen.instructions));
   EXPECT_GT(seen.instructions, 1'000u);
 #if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  // 10,212 by g++ 12; compilers differ by a few in a hundred.
-  EXPECT_LT(seen.instructions, 12'000u);
+  // 6,619 by g++ 12; compilers differ.
+  EXPECT_LT(seen.instructions, 9'000u);
 #endif
 }
 
