@@ -9,7 +9,7 @@
 
 #include "drivers/amd/chips.h"
 #include "drivers/amd/driver_interface.h"
-#include "drivers/amd/lane.h"
+#include "drivers/amd/hardware_ring.h"
 #include "drivers/amd/program/launch_plan.h"
 #include "drivers/amd/scratch.h"
 #include "drivers/hcq/gpu.h"

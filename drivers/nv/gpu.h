@@ -7,7 +7,7 @@
 #include "drivers/hcq/gpu.h"
 #include "drivers/nv/chips.h"
 #include "drivers/nv/driver_interface.h"
-#include "drivers/nv/lane.h"
+#include "drivers/nv/hardware_ring.h"
 #include "runtime/base/result.h"
 
 namespace bm::nv {

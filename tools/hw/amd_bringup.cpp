@@ -22,7 +22,7 @@
 #include "drivers/amd/kfd/errors.h"
 #include "drivers/amd/kfd/gpu.h"
 #include "drivers/amd/kfd/topology.h"
-#include "drivers/amd/lane.h"
+#include "drivers/amd/hardware_ring.h"
 #include "drivers/hcq/memory_pool.h"
 #include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/sdma/packets.h"

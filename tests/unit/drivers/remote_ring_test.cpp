@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "drivers/amd/chips.h"
-#include "drivers/amd/lane.h"
+#include "drivers/amd/hardware_ring.h"
 #include "drivers/amd/sdma/packets.h"
 #include "drivers/hcq/memory_pool.h"
 #include "drivers/nv/chips.h"
-#include "drivers/nv/lane.h"
+#include "drivers/nv/hardware_ring.h"
 #include "runtime/base/env.h"
 #include "tests/unit/drivers/remote_device.h"
 

@@ -1,4 +1,4 @@
-#include "drivers/amd/lane.h"
+#include "drivers/amd/hardware_ring.h"
 
 #include <algorithm>
 

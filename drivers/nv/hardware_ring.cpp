@@ -1,4 +1,4 @@
-#include "drivers/nv/lane.h"
+#include "drivers/nv/hardware_ring.h"
 
 #include <algorithm>
 
