@@ -17,7 +17,8 @@ constexpr size_t kMarks = 256;
 
 }  // namespace
 
-Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options)
+HardwareRing::HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool,
+                           const RingOptions& options)
     : Ring(pool, {.bytes = options.type == QueueType::kSdma ? 0 : options.command_bytes,
                   .domain = MemoryDomain::kSystemUncached,
                   .marks = kMarks,
@@ -25,7 +26,7 @@ Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& op
       gpu_(driver),
       options_(options) {}
 
-uint32_t Lane::entry_bytes() const {
+uint32_t HardwareRing::entry_bytes() const {
   switch (options_.type) {
     case QueueType::kPm4: return kBufferEntryDwords * 4;
     case QueueType::kAql: return static_cast<uint32_t>(aql::kPacketBytes);
@@ -34,12 +35,13 @@ uint32_t Lane::entry_bytes() const {
   __builtin_unreachable();
 }
 
-Result<std::unique_ptr<Lane>> Lane::create(DriverInterface& driver, hcq::MemoryPool& pool,
-                                           const LaneOptions& options) {
-  return hcq::opened(std::unique_ptr<Lane>(new Lane(driver, pool, options)));
+Result<std::unique_ptr<HardwareRing>> HardwareRing::create(DriverInterface& driver,
+                                                           hcq::MemoryPool& pool,
+                                                           const RingOptions& options) {
+  return hcq::opened(std::unique_ptr<HardwareRing>(new HardwareRing(driver, pool, options)));
 }
 
-Status Lane::open() {
+Status HardwareRing::open() {
   // Rings are whole pages; entries fill them.
   const uint64_t bytes = std::max<uint64_t>(uint64_t{options_.entries} * entry_bytes(), 4096);
   BM_CHECK(is_power_of_two(options_.entries) &&
@@ -60,13 +62,13 @@ Status Lane::open() {
 }
 
 /// A dead queue never moves, and only the kernel driver knows.
-const char* Lane::failure(bool may_ask) const {
+const char* HardwareRing::failure(bool may_ask) const {
   return may_ask && gpu_.take_fault() ? "the GPU faulted" : nullptr;
 }
 
 /// Entries read, modulo the ring. The hardware reports dwords (PM4), bytes (SDMA) or packets (AQL),
 /// wrapped at the ring's end or not.
-uint64_t Lane::read_entries() const {
+uint64_t HardwareRing::read_entries() const {
   const uint64_t raw = queue_->read_pointer.load_acquire<uint64_t>(0);
   uint64_t entries = raw;
   switch (options_.type) {
@@ -77,13 +79,13 @@ uint64_t Lane::read_entries() const {
   return entries & (options_.entries - 1);
 }
 
-Status Lane::wait_room(uint32_t count) {
+Status HardwareRing::wait_room(uint32_t count) {
   BM_CHECK(count < options_.entries);
   publish();  // what is enqueued must be known to the GPU, or it never makes room
   return wait_until([&] { return has_room(count); }, "the ring is full");
 }
 
-void Lane::enqueue(uint64_t va, uint32_t dwords) {
+void HardwareRing::enqueue(uint64_t va, uint32_t dwords) {
   BM_CHECK(has_room(1) && options_.type == QueueType::kPm4);
   const std::array<uint32_t, kBufferEntryDwords> words = {
       pm4::header(pm4::Op::kIndirectBuffer, 3),           lo32(va), hi32(va), dwords | 1u << 23,
@@ -92,14 +94,14 @@ void Lane::enqueue(uint64_t va, uint32_t dwords) {
   ++put_;
 }
 
-std::span<const uint32_t> Lane::next_part(std::span<const uint32_t> packets) const {
+std::span<const uint32_t> HardwareRing::next_part(std::span<const uint32_t> packets) const {
   return packets.first(sdma::whole_packets(packets, options_.entries / 2));
 }
 
 /// Nothing says that a packet may not pass the ring's end, and nobody's does on queues of the
 /// kernel driver. Source: ROCR-Runtime, amd_blit_sdma.cpp, AcquireWriteAddress() and
 /// PadRingToEnd().
-void Lane::enqueue(std::span<const uint32_t> packets) {
+void HardwareRing::enqueue(std::span<const uint32_t> packets) {
   BM_CHECK(options_.type == QueueType::kSdma && has_room(room_of(packets.size())));
   const auto left = static_cast<size_t>(options_.entries - (put_ & (options_.entries - 1)));
   if (packets.size() > left) {
@@ -115,7 +117,7 @@ void Lane::enqueue(std::span<const uint32_t> packets) {
 }
 
 /// The first word makes a packet valid, so it is written last.
-void Lane::enqueue(const aql::Words& packet) {
+void HardwareRing::enqueue(const aql::Words& packet) {
   BM_CHECK(has_room(1) && options_.type == QueueType::kAql);
   const uint64_t at = (put_ & (options_.entries - 1)) * aql::kPacketBytes;
   ring_->view.copy_in(at + 4, std::span(packet).subspan<1>());
@@ -123,7 +125,7 @@ void Lane::enqueue(const aql::Words& packet) {
   ++put_;
 }
 
-void Lane::publish() {
+void HardwareRing::publish() {
   if (published_ == put_) return;
   published_ = put_;
   uint64_t pointer = put_, doorbell = put_ - 1;
@@ -137,26 +139,26 @@ void Lane::publish() {
   queue_->doorbell.ring(doorbell);
 }
 
-void Lane::finish() { mark(++fence_value_); }
+void HardwareRing::finish() { mark(++fence_value_); }
 
-uint64_t Lane::passed() const {
+uint64_t HardwareRing::passed() const {
   uint64_t least = fence_word(0);
   for (uint32_t reader = 1; reader < options_.readers; ++reader)
     least = std::min(least, fence_word(reader * kFenceBytes));
   return least;
 }
 
-Status Lane::wait_passed(uint64_t fence) const {
+Status HardwareRing::wait_passed(uint64_t fence) const {
   return wait_until([&] { return has_passed(fence); }, "an earlier replay has not ended");
 }
 
-Status Lane::drain() {
+Status HardwareRing::drain() {
   publish();
   return wait_until([&] { return has_passed(fence_value_); }, "waiting for the queue to run empty");
 }
 
 /// HSA 1.2, 2.9: packet type in the lowest byte, 2 is a dispatch; its kernel object at byte 32.
-uint64_t Lane::descriptor_at_read_index() const {
+uint64_t HardwareRing::descriptor_at_read_index() const {
   constexpr uint32_t kDispatch = 2;
   if (options_.type != QueueType::kAql) return 0;
   const uint64_t mask = options_.entries - 1;
@@ -168,7 +170,7 @@ uint64_t Lane::descriptor_at_read_index() const {
   return 0;
 }
 
-std::string Lane::state() const {
+std::string HardwareRing::state() const {
   const char* name = options_.type == QueueType::kSdma ? "copy" : "compute";
   const uint64_t written = put_ & (options_.entries - 1), read = read_entries();
   std::string text = fmt::format(

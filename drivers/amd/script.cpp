@@ -24,33 +24,33 @@ class Encoder : hcq::EncoderBase<Script> {
       : EncoderBase(patched, context, script),
         context_(context),
         chip_(context.gpu->chip()),
-        pm4_(script.words[kComputeLane], chip_.caches),
-        sdma_(script.words[kCopyLane], chip_.sdma) {}
+        pm4_(script.words[kComputeRing], chip_.caches),
+        sdma_(script.words[kCopyRing], chip_.sdma) {}
 
   Status run(std::span<const hal::Command> commands) {
     if (context_.waits_for_copies) wait_for_copies(0);
     for (const hal::Command& command : commands) {
       script_.spots.emplace_back();
       BM_TRY(std::visit([this](const auto& c) { return encode(c); }, command));
-      if (words().size() - segment_[lane_] > kLongSegment) close(lane_);
+      if (words().size() - segment_[ring_] > kLongSegment) close(ring_);
     }
-    if (context_.has_compute && lane_ == kCopyLane) {
+    if (context_.has_compute && ring_ == kCopyRing) {
       hand_back();
       script_.ends_on_copies = true;
     }
-    for (size_t lane = 0; lane < kLanes; ++lane) end(lane);
+    for (size_t ring = 0; ring < kRings; ++ring) end(ring);
     script_.handovers = ordinal_;
     return {};
   }
 
  private:
-  std::vector<uint32_t>& words() { return script_.words[lane_]; }
+  std::vector<uint32_t>& words() { return script_.words[ring_]; }
 
   Status encode(const hal::Wait& c);
   Status encode(const hal::Signal& c) { return store(raw(c.signal), c.value, "Signal"); }
   Status encode(const hal::Write& c) { return store(raw(c.dst), c.value, "Write"); }
   Status encode(const hal::Barrier&) {
-    if (lane_ == kComputeLane) acquire_all();
+    if (ring_ == kComputeRing) acquire_all();
     return {};
   }
   Status encode(const hal::Timestamp& c);
@@ -74,26 +74,26 @@ class Encoder : hcq::EncoderBase<Script> {
   }
 
   void flush_peers();
-  void to_lane(size_t lane);
+  void to_ring(size_t ring);
   void hand_back();
   void wait_for_copies(uint64_t ordinal);
-  void close(size_t lane);
-  void end(size_t lane);
+  void close(size_t ring);
+  void end(size_t ring);
 
   const ScriptContext& context_;
   const ChipRow& chip_;
   pm4::Writer pm4_;
   sdma::Writer sdma_;
-  std::array<uint32_t, kLanes> segment_{};  ///< first word of the segment being written
+  std::array<uint32_t, kRings> segment_{};  ///< first word of the segment being written
   bool writes_peers_ = false;
-  bool has_wait_ = false;  ///< in the compute lane's segment
+  bool has_wait_ = false;  ///< in the compute ring's segment
 };
 
-/// What the host or a copy lane acts on. One chiplet writes it, and a word that the others still
+/// What the host or a copy ring acts on. One chiplet writes it, and a word that the others still
 /// wait for may be freed then: they must have passed their waits, so it gets a packet of its own,
 /// which no chiplet begins before all have run the one before.
 uint32_t Encoder::tell(const pm4::ReleaseMem& packet) {
-  if (context_.readers > 1 && has_wait_) close(kComputeLane);
+  if (context_.readers > 1 && has_wait_) close(kComputeRing);
   return release(packet);
 }
 
@@ -108,18 +108,18 @@ Status Encoder::encode(const hal::Wait& c) {
   const bool is_patch = is_patched(kPatchedAddress | kPatchedValue);
   const bool has_high = hi32(c.value) != 0 && !is_patch;
   const uint64_t address = raw(c.signal);
-  if (lane_ == kComputeLane) {
+  if (ring_ == kComputeRing) {
     if (has_high) pm4_.put(pm4::WaitMemory{.address = address + 4, .value = hi32(c.value)});
     spot() = {
         .kind = Spot::Kind::kWait,
-        .lane = lane_,
+        .ring = ring_,
         .at = pm4_.put(pm4::WaitMemory{.address = address & ~uint64_t{3}, .value = lo32(c.value)})};
     acquire_all();
     has_wait_ = true;
   } else {
     if (has_high) sdma_.put(sdma::WaitMemory{.address = address + 4, .value = hi32(c.value)});
     spot() = {.kind = Spot::Kind::kWait,
-              .lane = lane_,
+              .ring = ring_,
               .at = sdma_.put(
                   sdma::WaitMemory{.address = address & ~uint64_t{3}, .value = lo32(c.value)})};
   }
@@ -136,15 +136,15 @@ uint32_t Encoder::put_fences(uint64_t address, uint64_t value) {
 Status Encoder::store(uint64_t address, uint64_t value, const char* what) {
   if (!is_patched(kPatchedAddress)) BM_TRY(check_word(address, what));
   address &= ~uint64_t{7};
-  if (lane_ == kComputeLane) {
+  if (ring_ == kComputeRing) {
     spot() = {.kind = Spot::Kind::kSignal,
-              .lane = lane_,
+              .ring = ring_,
               .at = tell({.caches = pm4::cache_actions(chip_.caches).release,
                           .address = address,
                           .value = value})};
   } else {
     flush_peers();
-    spot() = {.kind = Spot::Kind::kFences, .lane = lane_, .at = put_fences(address, value)};
+    spot() = {.kind = Spot::Kind::kFences, .ring = ring_, .at = put_fences(address, value)};
   }
   return {};
 }
@@ -152,12 +152,12 @@ Status Encoder::store(uint64_t address, uint64_t value, const char* what) {
 Status Encoder::encode(const hal::Timestamp& c) {
   if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.dst), "Timestamp"));
   const uint64_t address = raw(c.dst) & ~uint64_t{7};
-  if (lane_ == kComputeLane) {
+  if (ring_ == kComputeRing) {
     spot() = {.kind = Spot::Kind::kSignal,
-              .lane = lane_,
+              .ring = ring_,
               .at = tell({.data = pm4::ReleaseData::kClock, .address = address})};
   } else {
-    spot() = {.kind = Spot::Kind::kStamp, .lane = lane_, .at = sdma_.put(sdma::Timestamp{address})};
+    spot() = {.kind = Spot::Kind::kStamp, .ring = ring_, .at = sdma_.put(sdma::Timestamp{address})};
   }
   return {};
 }
@@ -173,7 +173,7 @@ Status Encoder::encode(const hal::Copy& c) {
         (address == 0 || address >= kEndOfAddresses || c.bytes > kEndOfAddresses - address))
       return fail(Code::kInvalidArgument, "Copy of {} bytes from {:#x} to {:#x}", c.bytes, from,
                   to);
-  to_lane(kCopyLane);
+  to_ring(kCopyRing);
   const Gpu& gpu = *context_.gpu;
   writes_peers_ =
       writes_peers_ || (!gpu.peer_flushes.empty() && (is_patch || gpu.pool.first_gap(to, 1) == to));
@@ -199,21 +199,21 @@ Status Encoder::encode(const hal::Dispatch& c) {
   part.grid = c.grid;
   BM_TRY(make_blocks(c, *program, part));
   if (hcq::is_empty(c.grid) && !is_patched(kPatchedGrid)) return {};
-  to_lane(kComputeLane);
+  to_ring(kComputeRing);
   if (context_.is_aql) {
     launch_aql(c, *program, part);
   } else {
     launch_pm4(c, *program, part);
   }
   spot() = {.kind = Spot::Kind::kLaunch,
-            .lane = kComputeLane,
+            .ring = kComputeRing,
             .first = static_cast<uint32_t>(script_.launches.size())};
   script_.launches.push_back(part);
   return {};
 }
 
 /// An argument block of ours where the caller's is too short or may change, and a dispatch packet
-/// for kernels that read it (on PM4 lanes nobody else makes one).
+/// for kernels that read it (on PM4 rings nobody else makes one).
 Status Encoder::make_blocks(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
   const LaunchPlan& plan = program.plan();
   HostView arguments;
@@ -248,11 +248,11 @@ aql::Words Encoder::dispatch_packet(const hal::Dispatch& c, const AmdProgram& pr
 }
 
 void Encoder::launch_aql(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
-  close(kComputeLane);
+  close(kComputeRing);
   part.packet = static_cast<uint32_t>(script_.packets.size());
   script_.packets.push_back(dispatch_packet(c, program, part));
-  script_.entries.push_back({.lane = kComputeLane, .is_packet = true, .first = part.packet});
-  script_.lane_used[kComputeLane] = true;
+  script_.entries.push_back({.ring = kComputeRing, .is_packet = true, .first = part.packet});
+  script_.ring_used[kComputeRing] = true;
 }
 
 void Encoder::launch_pm4(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
@@ -292,7 +292,7 @@ void Encoder::wait_for_copies(uint64_t ordinal) {
   const uint32_t at = pm4_.put(
       pm4::WaitMemory{.address = context_.to_compute, .value = lo32(context_.handovers + ordinal)});
   acquire_all();
-  script_.handover_spots.push_back({.lane = kComputeLane, .low = at + 3, .ordinal = ordinal});
+  script_.handover_spots.push_back({.ring = kComputeRing, .low = at + 3, .ordinal = ordinal});
 }
 
 /// What copies wrote into peers must have arrived there before anybody is told that it has: fences
@@ -302,11 +302,11 @@ void Encoder::flush_peers() {
   for (const auto& page : context_.gpu->peer_flushes) sdma_.put(sdma::Fence{page->va, 1});
 }
 
-void Encoder::to_lane(size_t lane) {
-  if (lane == lane_) return;
-  if (lane == kComputeLane) {
+void Encoder::to_ring(size_t ring) {
+  if (ring == ring_) return;
+  if (ring == kComputeRing) {
     hand_back();
-    lane_ = lane;
+    ring_ = ring;
     wait_for_copies(ordinal_);
     return;
   }
@@ -315,54 +315,55 @@ void Encoder::to_lane(size_t lane) {
                             .address = context_.to_copies,
                             .value = value});
   script_.handover_spots.push_back(
-      {.lane = kComputeLane, .low = at + 4, .high = at + 5, .ordinal = ordinal_});
+      {.ring = kComputeRing, .low = at + 4, .high = at + 5, .ordinal = ordinal_});
   // What was written so far must be in its ring before the copies that wait for it.
-  close(kComputeLane);
+  close(kComputeRing);
   const uint32_t wait =
       sdma_.put(sdma::WaitMemory{.address = context_.to_copies, .value = lo32(value)});
   script_.handover_spots.push_back(
-      {.lane = kCopyLane, .low = wait + sdma::kWaitValue, .ordinal = ordinal_});
-  lane_ = lane;
+      {.ring = kCopyRing, .low = wait + sdma::kWaitValue, .ordinal = ordinal_});
+  ring_ = ring;
 }
 
-/// The copy lane's end of a stretch; who waits for it is the caller's matter.
+/// The copy ring's end of a stretch; who waits for it is the caller's matter.
 void Encoder::hand_back() {
   flush_peers();
   const uint32_t at = put_fences(context_.to_compute, context_.handovers + ordinal_);
-  script_.handover_spots.push_back({.lane = kCopyLane,
+  script_.handover_spots.push_back({.ring = kCopyRing,
                                     .low = at + sdma::kFenceValue,
                                     .high = at + sdma::kFenceDwords + sdma::kFenceValue,
                                     .ordinal = ordinal_});
-  close(kCopyLane);
+  close(kCopyRing);
 }
 
 /// Ends a segment, so that what follows gets an entry of its own.
-void Encoder::close(size_t lane) {
-  if (script_.words[lane].size() == segment_[lane]) return;
-  const auto end = static_cast<uint32_t>(script_.words[lane].size());
+void Encoder::close(size_t ring) {
+  if (script_.words[ring].size() == segment_[ring]) return;
+  const auto end = static_cast<uint32_t>(script_.words[ring].size());
   script_.entries.push_back(
-      {.lane = lane, .is_packet = false, .first = segment_[lane], .dwords = end - segment_[lane]});
-  script_.lane_used[lane] = true;
-  segment_[lane] = end;
-  if (lane == kComputeLane) has_wait_ = false;
+      {.ring = ring, .is_packet = false, .first = segment_[ring], .dwords = end - segment_[ring]});
+  script_.ring_used[ring] = true;
+  segment_[ring] = end;
+  if (ring == kComputeRing) has_wait_ = false;
 }
 
-void Encoder::end(size_t lane) {
-  if (!script_.lane_used[lane] && script_.words[lane].size() == segment_[lane]) return;
-  if (lane == kComputeLane) {
+void Encoder::end(size_t ring) {
+  if (!script_.ring_used[ring] && script_.words[ring].size() == segment_[ring]) return;
+  if (ring == kComputeRing) {
     for (uint32_t reader = 0; reader < context_.readers; ++reader) {
-      const uint32_t at = release({.caches = pm4::cache_actions(chip_.caches).release,
-                                   .address = context_.fence_va[lane] + reader * Lane::kFenceBytes,
-                                   .value = context_.fence[lane]},
-                                  reader);
-      if (reader == 0) script_.fence_at[lane] = at + 4;
+      const uint32_t at =
+          release({.caches = pm4::cache_actions(chip_.caches).release,
+                   .address = context_.fence_va[ring] + reader * HardwareRing::kFenceBytes,
+                   .value = context_.fence[ring]},
+                  reader);
+      if (reader == 0) script_.fence_at[ring] = at + 4;
     }
   } else {
     flush_peers();
-    script_.fence_at[lane] =
-        put_fences(context_.fence_va[lane], context_.fence[lane]) + sdma::kFenceValue;
+    script_.fence_at[ring] =
+        put_fences(context_.fence_va[ring], context_.fence[ring]) + sdma::kFenceValue;
   }
-  close(lane);
+  close(ring);
 }
 
 }  // namespace
@@ -371,7 +372,7 @@ void Script::clear() {
   hcq::Script<LaunchPart, Spot, CopyPart, HandoverSpot>::clear();
   packets.clear();
   entries.clear();
-  lane_used = {};
+  ring_used = {};
 }
 
 Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,

@@ -107,7 +107,7 @@ class DeviceBase : public hal::Device, public hal::Waiting {
     std::string text = fmt::format("last kernels: {}", kernels_text());
     text += gpu_->log.unmet(gpu_->pool);
     begin_activity();
-    for (const auto& lane : gpu_->lanes) text += fmt::format("; {}", lane->state());
+    for (const auto& ring : gpu_->rings) text += fmt::format("; {}", ring->state());
     return text + more_activity();
   }
 
@@ -135,25 +135,25 @@ class DeviceBase : public hal::Device, public hal::Waiting {
       const std::lock_guard lock(gpu_->mutex);
       // Work that nobody waited for still reads command memory; a dead queue reads nothing.
       if (health()) {
-        for (const auto& lane : gpu_->lanes)
-          if (const Status done = lane->drain(); !done)
+        for (const auto& ring : gpu_->rings)
+          if (const Status done = ring->drain(); !done)
             log(vendor_.log, LogLevel::kWarning, "closing the device: {}", done.error().message);
       }
     }
     compute_.reset();
     copies_.reset();
     const std::lock_guard lock(gpu_->mutex);
-    gpu_->lanes.clear();  // queues stop before anything they use is freed
+    gpu_->rings.clear();  // queues stop before anything they use is freed
     release();
     gpu_->pool.trim();
   }
-  /// Three rings, in Gpu::lanes, become two queues.
+  /// Three rings, in Gpu::rings, become two queues.
   Status make_queues() {
-    compute_ = BM_TRY(Queue::create(gpu_, gpu_->lanes[0].get(), gpu_->lanes[2].get()));
-    copies_ = BM_TRY(Queue::create(gpu_, nullptr, gpu_->lanes[1].get()));
+    compute_ = BM_TRY(Queue::create(gpu_, gpu_->rings[0].get(), gpu_->rings[2].get()));
+    copies_ = BM_TRY(Queue::create(gpu_, nullptr, gpu_->rings[1].get()));
     return {};
   }
-  auto& compute_lane() { return *gpu_->lanes[0]; }
+  auto& compute_ring() { return *gpu_->rings[0]; }
 
   std::shared_ptr<Gpu> gpu_;
   const hal::Arch arch_;

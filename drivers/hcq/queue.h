@@ -52,7 +52,7 @@ class QueueBase : public hal::Queue {
     auto kept = self().kept_by_recordings();
     lock.unlock();
     auto recording = BM_TRY(Recording::build(gpu_, std::move(memory), std::move(script), patches,
-                                             lanes_, std::move(kept)));
+                                             rings_, std::move(kept)));
     return std::unique_ptr<hal::Recording>(std::move(recording));
   }
 
@@ -66,19 +66,19 @@ class QueueBase : public hal::Queue {
 
  protected:
   using Ring = typename Gpu::Ring;
-  // Words that the lanes poll, each in a cache line of its own. A vendor's own follow.
+  // Words that the rings poll, each in a cache line of its own. A vendor's own follow.
   static constexpr uint64_t kToCopies = 0, kToCompute = 64, kWordBytes = 128;
 
   /// `compute` may be null: a copy queue. Both rings outlive the queue.
   QueueBase(std::shared_ptr<Gpu> gpu, Ring* compute, Ring* copies)
-      : gpu_(std::move(gpu)), lanes_{compute, copies} {
+      : gpu_(std::move(gpu)), rings_{compute, copies} {
     base_.gpu = gpu_.get();
     base_.has_compute = compute != nullptr;
     base_.arguments = [pool = &gpu_->pool](uint64_t va, uint64_t bytes) {
       return pool->readable(va, bytes);
     };
   }
-  /// Errors: kOutOfMemory for the words that keep the lanes in order.
+  /// Errors: kOutOfMemory for the words that keep the rings in order.
   Status open(MemoryDomain domain, uint64_t bytes = kWordBytes) {
     const std::lock_guard lock(gpu_->mutex);
     words_ = BM_TRY(gpu_->pool.allocate(bytes, domain));
@@ -88,14 +88,14 @@ class QueueBase : public hal::Queue {
     base_.to_compute = words_.va() + kToCompute;
     return {};
   }
-  /// Both words at `value`, when no lane is at work.
+  /// Both words at `value`, when no ring is at work.
   void set_handovers(uint64_t value) {
     words_.view().store_release(kToCopies, value);
     words_.view().store_release(kToCompute, value);
   }
-  /// Whether the copy lane has made the last hand-over.
+  /// Whether the copy ring has made the last hand-over.
   bool has_caught_up() const { return handed_back() >= handovers_; }
-  /// The last hand-over that the copy lane has made. Read from memory.
+  /// The last hand-over that the copy ring has made. Read from memory.
   uint64_t handed_back() const { return words_.view().template load_acquire<uint64_t>(kToCompute); }
   /// For messages about faults, when the commands were submitted.
   void note(std::span<const hal::Command> commands) {
@@ -104,7 +104,7 @@ class QueueBase : public hal::Queue {
   }
 
   std::shared_ptr<Gpu> gpu_;
-  std::array<Ring*, kLanes> lanes_;
+  std::array<Ring*, kRings> rings_;
   Context base_;
   Allocation words_;  ///< to copies, to compute
   uint64_t handovers_ = 0;

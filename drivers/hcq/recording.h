@@ -45,7 +45,7 @@ tl::unexpected<Error> no_such_patch(const hal::Patch& patch, size_t commands);
 /// `words` filled up to where an allocation may begin.
 uint32_t aligned_words(size_t words);
 
-/// Data, then words of lanes, at one address; the CPU keeps a copy because the mapping may be only
+/// Data, then words of rings, at one address; the CPU keeps a copy because the mapping may be only
 /// written. Thread: under the GPU's mutex, destructors take it.
 ///
 /// `Derived` says where things lie (bool: there is such a place) and writes them:
@@ -55,7 +55,7 @@ uint32_t aligned_words(size_t words);
 ///   bool find_address(const Spot&, Site&), bool find_value(const Spot&, Site&),
 ///   Status check_copy_address(uint64_t), Status check_kind(const Site&, uint64_t) (not asked where
 ///   a kLowHigh takes any value),
-///   void apply(const Site&, uint64_t), bool is_resident(uint32_t at), bool is_lane_used(size_t).
+///   void apply(const Site&, uint64_t), bool is_resident(uint32_t at), bool is_ring_used(size_t).
 template <class Derived, class Gpu, class Script, class Kind>
 class RecordingBase : public hal::Recording {
  public:
@@ -70,15 +70,15 @@ class RecordingBase : public hal::Recording {
   using Spot = typename Script::Spot;
   using CopyPart = typename Script::CopyPart;
 
-  RecordingBase(std::shared_ptr<Gpu> gpu, Allocation memory, std::array<Ring*, kLanes> lanes)
-      : gpu_(std::move(gpu)), memory_(std::move(memory)), lanes_(lanes) {}
+  RecordingBase(std::shared_ptr<Gpu> gpu, Allocation memory, std::array<Ring*, kRings> rings)
+      : gpu_(std::move(gpu)), memory_(std::move(memory)), rings_(rings) {}
 
-  /// Takes over what all recordings keep of a script, the lanes' words at first_.
+  /// Takes over what all recordings keep of a script, the rings' words at first_.
   void keep(const Script& script, uint32_t words) {
     shadow_.assign(words, 0);
     std::ranges::copy(script.data, shadow_.begin());
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      std::ranges::copy(script.words[lane], shadow_.begin() + first_[lane]);
+    for (size_t ring = 0; ring < kRings; ++ring)
+      std::ranges::copy(script.words[ring], shadow_.begin() + first_[ring]);
     handovers_ = script.handovers;
     launches_ = script.launches;
     names_ = std::make_shared<const std::string>(names_of(launches_));
@@ -120,7 +120,7 @@ class RecordingBase : public hal::Recording {
     return {};
   }
 
-  uint32_t place(size_t lane, uint32_t word) const { return first_[lane] + word; }
+  uint32_t place(size_t ring, uint32_t word) const { return first_[ring] + word; }
   void set(uint32_t at, uint32_t value) {
     if (shadow_[at] == value) return;
     shadow_[at] = value;
@@ -133,9 +133,9 @@ class RecordingBase : public hal::Recording {
     const std::lock_guard lock(gpu_->mutex);
     // A caller has seen the last signal; the queue may still be reading the words behind it.
     if (is_used_ && gpu_->health_locked()) {
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        if (lanes_[lane] == nullptr || !self().is_lane_used(lane)) continue;
-        if (const Status done = lanes_[lane]->drain(); !done)
+      for (size_t ring = 0; ring < kRings; ++ring) {
+        if (rings_[ring] == nullptr || !self().is_ring_used(ring)) continue;
+        if (const Status done = rings_[ring]->drain(); !done)
           log(vendor, LogLevel::kWarning, "freeing a recording: {}", done.error().message);
       }
     }
@@ -145,8 +145,8 @@ class RecordingBase : public hal::Recording {
 
   std::shared_ptr<Gpu> gpu_;
   Allocation memory_;
-  std::array<Ring*, kLanes> lanes_;
-  std::array<uint32_t, kLanes> first_{};  ///< dword of each lane's words
+  std::array<Ring*, kRings> rings_;
+  std::array<uint32_t, kRings> first_{};  ///< dword of each ring's words
   std::vector<uint32_t> shadow_;
   std::vector<LaunchPart> launches_;
   bool is_used_ = false;

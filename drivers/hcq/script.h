@@ -2,8 +2,8 @@
 // Commands as words for hardware: what the encoders of all vendors begin from and what they leave
 // behind for submissions and recordings.
 //
-// A compute queue has two lanes, because copies run on an engine of their own: two words in memory
-// keep the order. A copy queue has the second lane only.
+// A compute queue has two rings, because copies run on an engine of their own: two words in memory
+// keep the order. A copy queue has the second ring only.
 
 #include <array>
 #include <cstddef>
@@ -20,15 +20,15 @@
 
 namespace bm::hcq {
 
-inline constexpr size_t kComputeLane = 0, kCopyLane = 1, kLanes = 2;
+inline constexpr size_t kComputeRing = 0, kCopyRing = 1, kRings = 2;
 
 /// Addresses and facts that every encoder needs.
 struct ScriptContext {
   bool has_compute = true;
-  uint64_t to_copies = 0;         ///< word: the compute lane hands over
-  uint64_t to_compute = 0;        ///< word: the copy lane hands back
+  uint64_t to_copies = 0;         ///< word: the compute ring hands over
+  uint64_t to_compute = 0;        ///< word: the copy ring hands back
   uint64_t handovers = 0;         ///< last value of either
-  bool waits_for_copies = false;  ///< the compute lane begins by waiting for `handovers`
+  bool waits_for_copies = false;  ///< the compute ring begins by waiting for `handovers`
   uint64_t data_va = 0;           ///< where Script::data will lie; multiple of 256
   /// The CPU's view of an argument block, or an empty one.
   std::function<HostView(uint64_t va, uint64_t bytes)> arguments;
@@ -41,16 +41,16 @@ struct Script {
   using LaunchPart = LaunchPartType;
   using Spot = SpotType;
   using CopyPart = CopyPartType;
-  std::array<std::vector<uint32_t>, kLanes> words;
+  std::array<std::vector<uint32_t>, kRings> words;
   std::vector<uint32_t> data;  ///< what launches read, see the vendor's encoder
   std::vector<LaunchPart> launches;
   std::vector<Spot> spots;  ///< one per command
   std::vector<CopyPart> copies;
   std::vector<HandoverSpotType> handover_spots;
   uint64_t handovers = 0;       ///< made by this script
-  bool ends_on_copies = false;  ///< the compute lane must wait before later work
+  bool ends_on_copies = false;  ///< the compute ring must wait before later work
   void clear() {
-    for (std::vector<uint32_t>& lane : words) lane.clear();
+    for (std::vector<uint32_t>& ring : words) ring.clear();
     data.clear();
     launches.clear();
     spots.clear();
@@ -102,7 +102,7 @@ class EncoderBase {
  protected:
   EncoderBase(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
       : script_(script),
-        lane_(context.has_compute ? kComputeLane : kCopyLane),
+        ring_(context.has_compute ? kComputeRing : kCopyRing),
         patched_(patched),
         data_va_(context.data_va) {}
 
@@ -121,13 +121,13 @@ class EncoderBase {
   /// The pieces of the copy just encoded, from `first` on.
   void note_copy(uint32_t first) {
     spot() = {.kind = Script::Spot::Kind::kCopy,
-              .lane = kCopyLane,
+              .ring = kCopyRing,
               .first = first,
               .count = static_cast<uint32_t>(script_.copies.size()) - first};
   }
 
   Script& script_;
-  size_t lane_;
+  size_t ring_;
   uint64_t ordinal_ = 0;  ///< of the last hand-over
 
  private:

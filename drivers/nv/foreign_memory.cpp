@@ -7,8 +7,8 @@
 namespace bm::nv {
 
 bool ForeignMemory::is_free(const Gpu& gpu, const Stale& stale) {
-  for (size_t lane = 0; lane < stale.fences.size() && lane < gpu.lanes.size(); ++lane)
-    if (!gpu.lanes[lane]->has_passed(stale.fences[lane])) return false;
+  for (size_t ring = 0; ring < stale.fences.size() && ring < gpu.rings.size(); ++ring)
+    if (!gpu.rings[ring]->has_passed(stale.fences[ring])) return false;
   return true;
 }
 
@@ -18,7 +18,7 @@ Result<uint64_t> ForeignMemory::map(Gpu& gpu, std::byte* host, uint64_t size) {
   if (known != known_.end()) {
     if (are_pages_marked(host, size)) return known->second.va();
     Stale stale;
-    for (const auto& lane : gpu.lanes) stale.fences.push_back(BM_TRY(lane->submit({})));
+    for (const auto& ring : gpu.rings) stale.fences.push_back(BM_TRY(ring->submit({})));
     stale.memory = std::move(known->second);
     known_.erase(known);
     stale_.push_back(std::move(stale));

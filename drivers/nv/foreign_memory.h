@@ -26,7 +26,7 @@ class ForeignMemory {
   /// Work in flight when it was replaced may still use it.
   struct Stale {
     Allocation memory;
-    std::vector<uint64_t> fences;  ///< of each lane
+    std::vector<uint64_t> fences;  ///< of each ring
   };
   static bool is_free(const Gpu& gpu, const Stale& stale);
 

@@ -18,7 +18,7 @@ using hcq::Allocation;
 using hcq::CommandSpace;
 using hcq::MemoryPool;
 
-struct Gpu : hcq::GpuState<DriverInterface, Lane, NvProgram> {
+struct Gpu : hcq::GpuState<DriverInterface, HardwareRing, NvProgram> {
   using GpuState::GpuState;
   uint32_t sm_count() const;
 

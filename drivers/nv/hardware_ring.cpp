@@ -29,7 +29,8 @@ constexpr uint64_t kDone = 0, kTaken = 64, kFenceBytes = 128;
 
 }  // namespace
 
-Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options)
+HardwareRing::HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool,
+                           const RingOptions& options)
     : Ring(pool, {.bytes = options.command_bytes,
                   .domain = MemoryDomain::kVideoMapped,
                   .marks = kMarks,
@@ -37,16 +38,17 @@ Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& op
       gpu_(driver),
       options_(options) {}
 
-Result<std::unique_ptr<Lane>> Lane::create(DriverInterface& driver, hcq::MemoryPool& pool,
-                                           const LaneOptions& options) {
-  return hcq::opened(std::unique_ptr<Lane>(new Lane(driver, pool, options)));
+Result<std::unique_ptr<HardwareRing>> HardwareRing::create(DriverInterface& driver,
+                                                           hcq::MemoryPool& pool,
+                                                           const RingOptions& options) {
+  return hcq::opened(std::unique_ptr<HardwareRing>(new HardwareRing(driver, pool, options)));
 }
 
-uint64_t Lane::userd_offset() const {
+uint64_t HardwareRing::userd_offset() const {
   return align_up(uint64_t{options_.entries} * 8, kUserdBytes);
 }
 
-Status Lane::open() {
+Status HardwareRing::open() {
   BM_CHECK(is_power_of_two(options_.entries) && options_.entries >= 4);
   ring_ = BM_TRY(gpu_.allocate({.size = ring_fences_offset() + kRingFenceSlots * kRingFenceBytes,
                                 .domain = MemoryDomain::kVideoMapped,
@@ -55,7 +57,7 @@ Status Lane::open() {
   return start();
 }
 
-Status Lane::restart() {
+Status HardwareRing::restart() {
   put_ = taken_ = ring_fence_ = covered_ = interrupted_ = 0;
   is_published_ = true;
   fenced_ = next_;
@@ -64,7 +66,7 @@ Status Lane::restart() {
   return start();
 }
 
-Status Lane::start() {
+Status HardwareRing::start() {
   const uint64_t userd = userd_offset();
   ring_->view.fill(0, userd + kUserdBytes, std::byte{0});
   fence_.view().store<uint64_t>(kTaken, 0);
@@ -93,22 +95,22 @@ Status Lane::start() {
   return {};
 }
 
-uint64_t Lane::passed() const { return fence_word(kDone); }
+uint64_t HardwareRing::passed() const { return fence_word(kDone); }
 
-uint64_t Lane::taken_now() const { return fence_word(kTaken); }
+uint64_t HardwareRing::taken_now() const { return fence_word(kTaken); }
 
-const char* Lane::failure(bool /*may_ask*/) const {
+const char* HardwareRing::failure(bool /*may_ask*/) const {
   return has_error() ? "the channel died" : nullptr;
 }
 
-bool Lane::has_room() {
+bool HardwareRing::has_room() {
   const auto fits = [this] { return put_ + 2 - taken_ < options_.entries; };
   if (fits()) return true;
   taken_ = taken_now();
   return fits();
 }
 
-Status Lane::make_room() {
+Status HardwareRing::make_room() {
   if (has_room()) [[likely]]
     return {};
   // What is queued must be known to the GPU, or it never makes room.
@@ -116,13 +118,13 @@ Status Lane::make_room() {
   return wait_until([this] { return has_room(); }, "the ring is full");
 }
 
-void Lane::put_entry(uint64_t va, uint32_t words) {
+void HardwareRing::put_entry(uint64_t va, uint32_t words) {
   ring_->view.store<uint64_t>(put_ % options_.entries * 8, ring_entry(va, words));
   ++put_;
   is_published_ = false;
 }
 
-void Lane::put_ring_fence() {
+void HardwareRing::put_ring_fence() {
   const uint64_t at = ring_fences_offset() + ring_fences_++ % kRingFenceSlots * kRingFenceBytes;
   // Payload: low, high.
   ring_fence_words_[3] = lo32(put_ + 1);
@@ -132,13 +134,13 @@ void Lane::put_ring_fence() {
   ring_fence_ = put_;
 }
 
-void Lane::enqueue(uint64_t va, uint32_t words) {
+void HardwareRing::enqueue(uint64_t va, uint32_t words) {
   BM_CHECK(words > 0 && words <= kMaxEntryWords && has_room());
   put_entry(va, words);
   if (put_ - ring_fence_ >= options_.entries / kRingFenceShare) put_ring_fence();
 }
 
-void Lane::ring_doorbell() {
+void HardwareRing::ring_doorbell() {
   if (is_published_) return;
   is_published_ = true;
   ring_->view.publish();
@@ -147,28 +149,28 @@ void Lane::ring_doorbell() {
   doorbell_.ring(channel_->token);
 }
 
-uint64_t Lane::add_fence(Push& push) {
+uint64_t HardwareRing::add_fence(Push& push) {
   release(push, fence_.va() + kDone, ++fence_value_);
   return fence_value_;
 }
 
-bool Lane::is_fence_due() const {
+bool HardwareRing::is_fence_due() const {
   const bool is_due = next_ - fenced_ >= options_.command_bytes / kFenceEvery;
   return (is_due || has_oversized_) && !is_marks_full();
 }
 
-void Lane::mark_due(uint64_t fence) {
+void HardwareRing::mark_due(uint64_t fence) {
   has_oversized_ = false;
   mark(fence);
   fenced_ = next_;
 }
 
-void Lane::finish(Push& push) {
+void HardwareRing::finish(Push& push) {
   // The words that hold this very fence are reserved after it and belong to the next mark.
   if (is_fence_due()) mark_due(add_fence(push));
 }
 
-Result<uint64_t> Lane::submit(std::span<const uint32_t> words) {
+Result<uint64_t> HardwareRing::submit(std::span<const uint32_t> words) {
   scratch_.assign(words.begin(), words.end());
   Push push(scratch_, classes_);
   const bool is_due = is_fence_due();
@@ -183,16 +185,16 @@ Result<uint64_t> Lane::submit(std::span<const uint32_t> words) {
   return fence;
 }
 
-bool Lane::has_passed(uint64_t fence) const { return passed() >= fence; }
+bool HardwareRing::has_passed(uint64_t fence) const { return passed() >= fence; }
 
-Status Lane::drain() {
+Status HardwareRing::drain() {
   const uint64_t fence = BM_TRY(submit({}));
   return wait_until([&] { return has_passed(fence); }, "waiting for the queue to run empty");
 }
 
-bool Lane::is_busy() const { return covered_ != put_ || !has_passed(fence_value_); }
+bool HardwareRing::is_busy() const { return covered_ != put_ || !has_passed(fence_value_); }
 
-Status Lane::request_interrupt() {
+Status HardwareRing::request_interrupt() {
   if (interrupted_ == put_) return {};
   std::vector<uint32_t> words;
   Push push(words, classes_);
@@ -203,17 +205,17 @@ Status Lane::request_interrupt() {
   return {};
 }
 
-bool Lane::is_all_taken() const {
+bool HardwareRing::is_all_taken() const {
   return channel_ == nullptr || has_error() || taken_now() == put_;
 }
 
-void Lane::begin_probe() {
+void HardwareRing::begin_probe() {
   if (is_all_taken() || !has_room()) return;
   put_ring_fence();
   ring_doorbell();
 }
 
-std::string Lane::state() const {
+std::string HardwareRing::state() const {
   return fmt::format("{} ring: {} entries put, {} or more taken, of {}; fence {} of {}",
                      options_.engine == Engine::kCompute ? "compute" : "copy", put_, taken_now(),
                      options_.entries, passed(), fence_value_);

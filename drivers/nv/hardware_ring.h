@@ -20,7 +20,7 @@
 
 namespace bm::nv {
 
-struct LaneOptions {
+struct RingOptions {
   Engine engine = Engine::kCompute;
   uint32_t copy_index = 0;
   uint32_t entries = 1024;                         ///< of the ring; power of two
@@ -28,14 +28,15 @@ struct LaneOptions {
   const std::atomic<bool>* is_given_up = nullptr;  ///< ends waits once it is true
 };
 
-/// Words of a fence that follows the ring itself, see Lane::enqueue().
+/// Words of a fence that follows the ring itself, see HardwareRing::enqueue().
 inline constexpr size_t kRingFenceWords = 6;
 
 /// Thread: callers serialise.
-class Lane final : public hcq::Ring {
+class HardwareRing final : public hcq::Ring {
  public:
-  static Result<std::unique_ptr<Lane>> create(DriverInterface& driver, hcq::MemoryPool& pool,
-                                              const LaneOptions& options);
+  static Result<std::unique_ptr<HardwareRing>> create(DriverInterface& driver,
+                                                      hcq::MemoryPool& pool,
+                                                      const RingOptions& options);
 
   /// Once, by create().
   Status open();
@@ -79,7 +80,7 @@ class Lane final : public hcq::Ring {
   std::string state() const override;
 
  private:
-  Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options);
+  HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool, const RingOptions& options);
   Status start();
   uint64_t userd_offset() const;
   uint64_t passed() const override;
@@ -95,7 +96,7 @@ class Lane final : public hcq::Ring {
   void mark_due(uint64_t fence);
 
   DriverInterface& gpu_;
-  const LaneOptions options_;
+  const RingOptions options_;
   ChannelClasses classes_;
 
   std::unique_ptr<Memory> ring_;

@@ -39,14 +39,14 @@ class Encoder : hcq::EncoderBase<Script> {
 
   Status run(std::span<const hal::Command> commands) {
     if (context_.waits_for_copies)
-      note_handover(kComputeLane,
-                    acquire(pushes_[kComputeLane], context_.to_compute, context_.handovers));
+      note_handover(kComputeRing,
+                    acquire(pushes_[kComputeRing], context_.to_compute, context_.handovers));
     for (const hal::Command& command : commands) {
       script_.spots.emplace_back();
       BM_TRY(std::visit([this](const auto& c) { return encode(c); }, command));
     }
     if (!stamps_.empty()) BM_TRY(write_stamps());
-    if (context_.has_compute && lane_ == kCopyLane) {
+    if (context_.has_compute && ring_ == kCopyRing) {
       hand_back();
       script_.ends_on_copies = true;
     }
@@ -56,12 +56,12 @@ class Encoder : hcq::EncoderBase<Script> {
   }
 
  private:
-  Push& push() { return pushes_[lane_]; }
+  Push& push() { return pushes_[ring_]; }
 
   Status encode(const hal::Wait& c) {
     if (!is_patched(kPatchedAddress)) BM_TRY(check_signal(raw(c.signal), "Wait"));
     spot() = {.kind = Spot::Kind::kSemaphore,
-              .lane = lane_,
+              .ring = ring_,
               .at = acquire(push(), raw(c.signal), c.value)};
     end_chain();
     return {};
@@ -83,7 +83,7 @@ class Encoder : hcq::EncoderBase<Script> {
   /// OFFSET_IN_UPPER and OFFSET_OUT_UPPER: 17 bits in clc7b5.h, 25 in clc8b5.h; likewise those of
   /// inline data in clc7c0.h and clcbc0.h.
   uint64_t address_end() const {
-    return uint64_t{1} << (context_.classes[kCopyLane].copy >= 0xc8b5 ? 57 : 49);
+    return uint64_t{1} << (context_.classes[kCopyRing].copy >= 0xc8b5 ? 57 : 49);
   }
   void write_inline(const hal::Write& c);
   bool extend_inline(const hal::Write& c);
@@ -95,11 +95,11 @@ class Encoder : hcq::EncoderBase<Script> {
   Status copy_arguments(const hal::Dispatch& c, const NvProgram& program, std::byte* bank);
   void start(LaunchPart& part);
 
-  void to_lane(size_t lane);
+  void to_ring(size_t ring);
   void hand_back();
   void flush();
-  void note_handover(size_t lane, uint32_t semaphore) {
-    script_.handover_spots.push_back({lane, semaphore + 2, ordinal_});
+  void note_handover(size_t ring, uint32_t semaphore) {
+    script_.handover_spots.push_back({ring, semaphore + 2, ordinal_});
   }
 
   void end_chain() { last_ = kNoLaunch; }
@@ -112,17 +112,17 @@ class Encoder : hcq::EncoderBase<Script> {
     uint32_t command;
   };
   const ScriptContext& context_;
-  std::array<Push, kLanes> pushes_;
+  std::array<Push, kRings> pushes_;
   bool needs_idle_ = true;   ///< grids may run that no method has waited for
   bool has_inline_ = false;  ///< the same of inline data
-  struct OpenInline {        ///< the inline write that ends the compute lane's words
+  struct OpenInline {        ///< the inline write that ends the compute ring's words
     InlineWords words{};
     uint32_t end = 0;
     uint64_t next = 0;
   } inline_;
   bool is_dirty_ = false;      ///< copies that no flush has made visible
   uint32_t last_ = kNoLaunch;  ///< launch the next one may be linked to
-  std::vector<Stamp> stamps_;  ///< taken on the compute lane, still to be written
+  std::vector<Stamp> stamps_;  ///< taken on the compute ring, still to be written
 };
 
 /// Host semaphores reach less than the address space on older channels.
@@ -136,7 +136,7 @@ Status Encoder::check_signal(uint64_t address, const char* command) const {
 }
 
 /// Data that comes with the commands: no semaphore, so any memory will do, and neighbours go
-/// together. On the copy lane the engine's constants are that data.
+/// together. On the copy ring the engine's constants are that data.
 Status Encoder::encode(const hal::Write& c) {
   if (!is_patched(kPatchedAddress)) {
     BM_TRY(check_word(raw(c.dst), "Write"));
@@ -145,18 +145,18 @@ Status Encoder::encode(const hal::Write& c) {
                   address_end());
   }
   if (!stamps_.empty()) BM_TRY(write_stamps());
-  if (lane_ == kCopyLane) {
+  if (ring_ == kCopyRing) {
     const ConstantWords words = write_constant(push(), raw(c.dst), c.value);
     is_dirty_ = true;
     spot() = {
-        .kind = Spot::Kind::kWrite, .lane = lane_, .at = words.addresses, .first = words.value};
+        .kind = Spot::Kind::kWrite, .ring = ring_, .at = words.addresses, .first = words.value};
     return {};
   }
   if (!extend_inline(c)) write_inline(c);
   inline_.end = push().position();
   inline_.next = is_patched(kPatchedAddress) ? 0 : raw(c.dst) + sizeof c.value;
   spot() = {.kind = Spot::Kind::kWrite,
-            .lane = lane_,
+            .ring = ring_,
             .at = inline_.words.addresses,
             .first = inline_.end - 2};
   end_chain();
@@ -177,7 +177,7 @@ bool Encoder::extend_inline(const hal::Write& c) {
   if (inline_.next == 0 || inline_.end != push().position() || inline_.next != raw(c.dst) ||
       is_patched(kPatchedAddress) || words + 2 > kMostInlineWords)
     return false;
-  std::vector<uint32_t>& stream = script_.words[kComputeLane];
+  std::vector<uint32_t>& stream = script_.words[kComputeRing];
   stream.insert(stream.end(), {lo32(c.value), hi32(c.value)});
   stream[inline_.words.header] = inline_header(words + 2);
   stream[inline_.words.bytes] = (words + 2) * sizeof(uint32_t);
@@ -186,7 +186,7 @@ bool Encoder::extend_inline(const hal::Write& c) {
 
 /// As part of the grid's end, when the signal comes directly after it.
 bool Encoder::signal_in_launch(const hal::Signal& c) {
-  if (lane_ != kComputeLane || last_ == kNoLaunch || !stamps_.empty()) return false;
+  if (ring_ != kComputeRing || last_ == kNoLaunch || !stamps_.empty()) return false;
   if (is_patched(kPatchedAddress)) return false;
   LaunchPart& part = script_.launches[last_];
   const QmdVersion version = part.program->plan().version;
@@ -195,25 +195,25 @@ bool Encoder::signal_in_launch(const hal::Signal& c) {
   if (!format[QmdKey::kReleaseAddress].fits(raw(c.signal))) return false;
   add_release(version, std::span(script_.data).subspan(part.qmd, format.dwords), part.releases,
               raw(c.signal), c.value);
-  spot() = {.kind = Spot::Kind::kRelease, .lane = lane_, .first = last_, .count = part.releases};
+  spot() = {.kind = Spot::Kind::kRelease, .ring = ring_, .first = last_, .count = part.releases};
   ++part.releases;
   return true;
 }
 
 Status Encoder::release_at(uint64_t address, uint64_t value) {
   if (!stamps_.empty()) BM_TRY(write_stamps());
-  if (lane_ == kCopyLane) flush();
-  spot() = {.kind = Spot::Kind::kSemaphore, .lane = lane_, .at = release(push(), address, value)};
-  if (lane_ == kComputeLane) mark_idle();
+  if (ring_ == kCopyRing) flush();
+  spot() = {.kind = Spot::Kind::kSemaphore, .ring = ring_, .at = release(push(), address, value)};
+  if (ring_ == kComputeRing) mark_idle();
   return {};
 }
 
 /// A release with timestamp writes 16 bytes, so it goes to a place of ours and the 8 bytes wanted
-/// are copied from there: at once on the copy lane, before the next signal on the compute lane.
+/// are copied from there: at once on the copy ring, before the next signal on the compute ring.
 Status Encoder::encode(const hal::Timestamp& c) {
   if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.dst), "Timestamp"));
   const uint32_t at = take_data(kStampBytes);
-  if (lane_ == kComputeLane) {
+  if (ring_ == kComputeRing) {
     release(push(), data_va(at), 0, true);
     mark_idle();
     stamps_.push_back({raw(c.dst), data_va(at), command()});
@@ -222,22 +222,22 @@ Status Encoder::encode(const hal::Timestamp& c) {
   flush_and_release(push(), data_va(at), 0);
   copy_stamp(raw(c.dst), data_va(at));
   spot() = {
-      .kind = Spot::Kind::kTimestamp, .lane = kCopyLane, .at = script_.copies.back().addresses + 2};
+      .kind = Spot::Kind::kTimestamp, .ring = kCopyRing, .at = script_.copies.back().addresses + 2};
   return {};
 }
 
 void Encoder::copy_stamp(uint64_t dst, uint64_t stamp) {
-  const CopyWords words = copy_piece(pushes_[kCopyLane], dst, stamp + 8, 8);
+  const CopyWords words = copy_piece(pushes_[kCopyRing], dst, stamp + 8, 8);
   script_.copies.push_back({words.addresses, words.bytes, words.launch_header, 0});
   is_dirty_ = true;
 }
 
 Status Encoder::write_stamps() {
-  to_lane(kCopyLane);
+  to_ring(kCopyRing);
   for (const Stamp& stamp : stamps_) {
     copy_stamp(stamp.dst, stamp.source);
     script_.spots[stamp.command] = {.kind = Spot::Kind::kTimestamp,
-                                    .lane = kCopyLane,
+                                    .ring = kCopyRing,
                                     .at = script_.copies.back().addresses + 2};
   }
   stamps_.clear();
@@ -257,12 +257,12 @@ Status Encoder::encode(const hal::Copy& c) {
       return fail(Code::kInvalidArgument,
                   "Copy of {} bytes from {:#x} to {:#x}: addresses end at {:#x}", c.bytes,
                   raw(c.src), raw(c.dst), end);
-  to_lane(kCopyLane);
+  to_ring(kCopyRing);
   uint64_t at = 0;
   do {
     const uint64_t bytes = std::min(c.bytes - at, kLargestCopy);
     const CopyWords words = copy_piece(push(), raw(c.dst) + at, raw(c.src) + at, bytes);
-    if (bytes == 0) script_.words[lane_][words.launch_header] = kCopyNopHeader;
+    if (bytes == 0) script_.words[ring_][words.launch_header] = kCopyNopHeader;
     script_.copies.push_back({words.addresses, words.bytes, words.launch_header, at});
     at += bytes;
   } while (at < c.bytes);
@@ -277,7 +277,7 @@ Status Encoder::encode(const hal::Dispatch& c) {
     return fail(Code::kUnsupported, "kernel '{}' on a copy queue", program->code().entry);
   if (hcq::is_empty(c.grid) && !is_patched(kPatchedGrid)) return {};
   BM_TRY(check_grid(program->code(), c.grid));
-  to_lane(kComputeLane);
+  to_ring(kComputeRing);
   LaunchPart part;
   part.program = program;
   part.command = command();
@@ -285,7 +285,7 @@ Status Encoder::encode(const hal::Dispatch& c) {
   BM_TRY(fill_launch(c, *program, part));
   start(part);
   spot() = {.kind = Spot::Kind::kLaunch,
-            .lane = lane_,
+            .ring = ring_,
             .first = static_cast<uint32_t>(script_.launches.size())};
   script_.launches.push_back(part);
   // A launch that may be empty starts nothing then, so nothing can hang on its end.
@@ -348,34 +348,34 @@ void Encoder::start(LaunchPart& part) {
   invalidate_caches(push());
   part.header = launch(push(), plan.method, plan.action, data_va(part.qmd));
   if (hcq::is_empty(part.grid))
-    script_.words[kComputeLane][part.header] = kComputeNoOperationHeader;
+    script_.words[kComputeRing][part.header] = kComputeNoOperationHeader;
 }
 
-void Encoder::to_lane(size_t lane) {
-  if (lane == lane_) return;
-  if (lane == kComputeLane) {
+void Encoder::to_ring(size_t ring) {
+  if (ring == ring_) return;
+  if (ring == kComputeRing) {
     hand_back();
     const uint64_t value = context_.handovers + ordinal_;
-    note_handover(kComputeLane, acquire(pushes_[kComputeLane], context_.to_compute, value));
+    note_handover(kComputeRing, acquire(pushes_[kComputeRing], context_.to_compute, value));
   } else {
     const uint64_t value = context_.handovers + ++ordinal_;
-    note_handover(kComputeLane, release(pushes_[kComputeLane], context_.to_copies, value));
-    note_handover(kCopyLane, acquire(pushes_[kCopyLane], context_.to_copies, value));
+    note_handover(kComputeRing, release(pushes_[kComputeRing], context_.to_copies, value));
+    note_handover(kCopyRing, acquire(pushes_[kCopyRing], context_.to_copies, value));
     mark_idle();
   }
-  lane_ = lane;
+  ring_ = ring;
 }
 
-/// The copy lane's end of a stretch; who waits for it is the caller's matter.
+/// The copy ring's end of a stretch; who waits for it is the caller's matter.
 void Encoder::hand_back() {
   flush();
   const uint64_t value = context_.handovers + ordinal_;
-  note_handover(kCopyLane, release(pushes_[kCopyLane], context_.to_compute, value));
+  note_handover(kCopyRing, release(pushes_[kCopyRing], context_.to_compute, value));
 }
 
 void Encoder::flush() {
   if (!is_dirty_) return;
-  flush_and_release(pushes_[kCopyLane], context_.flushed, 0);
+  flush_and_release(pushes_[kCopyRing], context_.flushed, 0);
   is_dirty_ = false;
 }
 

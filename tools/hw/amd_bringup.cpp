@@ -82,11 +82,11 @@ class BringUp {
   Result<std::string> fault();
 
   bool is_several() const { return kernel_->facts().xccs > 1; }
-  /// Puts words into the compute lane as the queues of the device do.
-  Status put(Lane& lane, std::span<const uint32_t> words);
+  /// Puts words into the compute ring as the queues of the device do.
+  Status put(HardwareRing& ring, std::span<const uint32_t> words);
   /// What every submission ends with.
-  void add_fences(Lane& lane, std::vector<uint32_t>& words) const;
-  Result<double> wait_read(Lane& lane);
+  void add_fences(HardwareRing& ring, std::vector<uint32_t>& words) const;
+  Result<double> wait_read(HardwareRing& ring);
   Result<double> copy_us(uint64_t to, uint64_t from, uint64_t bytes);
 
   System& system_ = real_system();
@@ -98,7 +98,7 @@ class BringUp {
   std::unique_ptr<DriverInterface> kernel_;
   std::optional<MemoryPool> pool_;
   Allocation near_, video_;
-  std::unique_ptr<Lane> compute_, copies_;
+  std::unique_ptr<HardwareRing> compute_, copies_;
   bool has_gpu_ = false;
 };
 
@@ -172,53 +172,53 @@ Result<std::string> BringUp::memory() {
 }
 
 Result<std::string> BringUp::compute_queue() {
-  compute_ = BM_TRY(Lane::create(*kernel_, *pool_,
-                                 {.type = is_several() ? QueueType::kAql : QueueType::kPm4,
-                                  .readers = kernel_->facts().xccs}));
+  compute_ = BM_TRY(HardwareRing::create(*kernel_, *pool_,
+                                         {.type = is_several() ? QueueType::kAql : QueueType::kPm4,
+                                          .readers = kernel_->facts().xccs}));
   return fmt::format("{} of {} entries, event {}", is_several() ? "AQL" : "PM4",
                      compute_->entries(), compute_->queue().event_id);
 }
 
-Status BringUp::put(Lane& lane, std::span<const uint32_t> words) {
-  BM_TRY(lane.wait_room(Lane::room_of(words.size())));
-  if (lane.type() == QueueType::kSdma) {
-    lane.enqueue(words);
-    lane.publish();
+Status BringUp::put(HardwareRing& ring, std::span<const uint32_t> words) {
+  BM_TRY(ring.wait_room(HardwareRing::room_of(words.size())));
+  if (ring.type() == QueueType::kSdma) {
+    ring.enqueue(words);
+    ring.publish();
     return {};
   }
-  const CommandSpace space = BM_TRY(lane.reserve(words.size_bytes()));
+  const CommandSpace space = BM_TRY(ring.reserve(words.size_bytes()));
   space.view.copy_in(0, words);
   const auto dwords = static_cast<uint32_t>(words.size());
-  if (lane.type() == QueueType::kAql)
-    lane.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
+  if (ring.type() == QueueType::kAql)
+    ring.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
   else
-    lane.enqueue(space.va, dwords);
-  lane.publish();
+    ring.enqueue(space.va, dwords);
+  ring.publish();
   return {};
 }
 
-void BringUp::add_fences(Lane& lane, std::vector<uint32_t>& words) const {
+void BringUp::add_fences(HardwareRing& ring, std::vector<uint32_t>& words) const {
   const ChipRow& chip = *kernel_->facts().chip;
-  if (lane.type() == QueueType::kSdma) {
+  if (ring.type() == QueueType::kSdma) {
     sdma::Writer writer(words, chip.sdma);
-    writer.put(sdma::Fence{lane.fence_va(), lo32(lane.next_fence())});
-    writer.put(sdma::Fence{lane.fence_va() + 4, hi32(lane.next_fence())});
+    writer.put(sdma::Fence{ring.fence_va(), lo32(ring.next_fence())});
+    writer.put(sdma::Fence{ring.fence_va() + 4, hi32(ring.next_fence())});
     return;
   }
   pm4::Writer writer(words, chip.caches);
-  for (uint32_t reader = 0; reader < lane.readers(); ++reader)
+  for (uint32_t reader = 0; reader < ring.readers(); ++reader)
     pm4::release_once(writer,
                       {.caches = pm4::cache_actions(chip.caches).release,
-                       .address = lane.fence_va() + reader * Lane::kFenceBytes,
-                       .value = lane.next_fence()},
-                      lane.readers(), reader);
+                       .address = ring.fence_va() + reader * HardwareRing::kFenceBytes,
+                       .value = ring.next_fence()},
+                      ring.readers(), reader);
 }
 
 /// Until the read pointer has passed all that was written. TIMEOUT: BM_WAIT_TIMEOUT_MS; an engine
 /// that was told reads within microseconds.
-Result<double> BringUp::wait_read(Lane& lane) {
+Result<double> BringUp::wait_read(HardwareRing& ring) {
   const auto start = Clock::now();
-  BM_TRY(lane.wait_room(lane.entries() - 1));
+  BM_TRY(ring.wait_room(ring.entries() - 1));
   return us_since(start);
 }
 
@@ -261,8 +261,8 @@ Result<std::string> BringUp::interrupt() {
 }
 
 Result<std::string> BringUp::copy_queue() {
-  copies_ = BM_TRY(Lane::create(*kernel_, *pool_,
-                                {.type = QueueType::kSdma, .entries = 16384, .sdma_engine = 0}));
+  copies_ = BM_TRY(HardwareRing::create(
+      *kernel_, *pool_, {.type = QueueType::kSdma, .entries = 16384, .sdma_engine = 0}));
   const std::array<uint32_t, 8> nops{};
   BM_TRY(put(*copies_, nops));
   const double us = BM_TRY(wait_read(*copies_));

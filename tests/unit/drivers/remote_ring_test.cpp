@@ -81,7 +81,7 @@ class RemoteNv final : public nv::DriverInterface {
   uint64_t shared_window() const override { return 0; }
   uint64_t local_window() const override { return 0; }
 
-  RemoteBytes& ring() { return memories[0]->window; }
+  RemoteBytes& ring_bytes() { return memories[0]->window; }
   RemoteBytes& notifier() { return notifier_; }
 
   std::vector<RemoteMemory*> memories;
@@ -92,9 +92,9 @@ class RemoteNv final : public nv::DriverInterface {
   void watch(const std::string& access) {
     if (access.starts_with("bell: write32 0x90")) {
       EXPECT_EQ(access, "bell: write32 0x90 = 0x77");
-      for (const auto put = ring().word<uint32_t>(kPut); seen_ != put;
+      for (const auto put = ring_bytes().word<uint32_t>(kPut); seen_ != put;
            seen_ = (seen_ + 1) % kEntries)
-        pushed.push_back(words_of(ring().word<uint64_t>(uint64_t{seen_} * 8)));
+        pushed.push_back(words_of(ring_bytes().word<uint64_t>(uint64_t{seen_} * 8)));
     }
     if (is_slow ? access.starts_with("fence: read") : access.starts_with("bell"))
       while (done_ < pushed.size()) {
@@ -128,23 +128,23 @@ class RemoteNv final : public nv::DriverInterface {
 
 struct NvRig {
   NvRig() : gpu(device), pool(gpu, kSlab) {
-    auto made = nv::Lane::create(
+    auto made = nv::HardwareRing::create(
         gpu, pool,
         {.engine = nv::Engine::kCopy, .entries = RemoteNv::kEntries, .command_bytes = 4096});
     EXPECT_TRUE(made) << made.error().message;
-    lane = std::move(*made);
+    ring = std::move(*made);
   }
   RemoteDevice device;
   RemoteNv gpu;
   hcq::MemoryPool pool;
-  std::unique_ptr<nv::Lane> lane;
+  std::unique_ptr<nv::HardwareRing> ring;
 };
 
 TEST(RemoteRing, NvidiaDataComesBeforeTheRingTheRingBeforeItsPointerAndThatBeforeTheDoorbell) {
   NvRig rig;
   rig.device.log.clear();
   const Words words = {0x2000'0000, 0x2000'0001, 0x2000'0002};
-  const uint64_t fence = rig.lane->submit(words).value();
+  const uint64_t fence = rig.ring->submit(words).value();
   // The words and the release behind them, 256 bytes behind the first submission's.
   EXPECT_EQ(
       rig.device.log,
@@ -154,7 +154,7 @@ TEST(RemoteRing, NvidiaDataComesBeforeTheRingTheRingBeforeItsPointerAndThatBefor
   ASSERT_EQ(rig.gpu.pushed.size(), 2u);
   EXPECT_TRUE(std::ranges::equal(std::span(rig.gpu.pushed[1]).first(3), words));
   rig.device.log.clear();
-  EXPECT_TRUE(rig.lane->has_passed(fence));
+  EXPECT_TRUE(rig.ring->has_passed(fence));
   EXPECT_EQ(rig.device.log, (Lines{"fence: read64 0x0"}));
 }
 
@@ -162,8 +162,8 @@ TEST(RemoteRing, NvidiaRingsWrapAndWaitForTheirFences) {
   NvRig rig;
   rig.gpu.is_slow = true;
   const size_t before = rig.gpu.pushed.size();
-  for (uint32_t i = 0; i < 200; ++i) ASSERT_TRUE(rig.lane->submit(Words{0x2000'0000, i * 7 + 1}));
-  ASSERT_TRUE(rig.lane->drain());
+  for (uint32_t i = 0; i < 200; ++i) ASSERT_TRUE(rig.ring->submit(Words{0x2000'0000, i * 7 + 1}));
+  ASSERT_TRUE(rig.ring->drain());
   uint32_t next = 0;
   for (size_t i = before; i < rig.gpu.pushed.size(); ++i) {
     const Words& words = rig.gpu.pushed[i];
@@ -175,16 +175,16 @@ TEST(RemoteRing, NvidiaRingsWrapAndWaitForTheirFences) {
   EXPECT_EQ(rig.device.count("ring: read"), 0u) << "the ring is never read";
   EXPECT_EQ(rig.device.count("commands: read"), 0u);
   EXPECT_GT(rig.device.count("fence: read64 0x40"), 10u) << "entries are taken";
-  EXPECT_FALSE(rig.lane->is_busy());
+  EXPECT_FALSE(rig.ring->is_busy());
 }
 
 TEST(RemoteRing, ADeadTransportIsALossAndNoFencePassesByIt) {
   NvRig rig;
   rig.gpu.is_slow = true;
-  const uint64_t fence = rig.lane->submit({}).value();
+  const uint64_t fence = rig.ring->submit({}).value();
   rig.device.failure = "cable pulled";
-  EXPECT_FALSE(rig.lane->has_passed(fence));
-  const Status drained = rig.lane->drain();
+  EXPECT_FALSE(rig.ring->has_passed(fence));
+  const Status drained = rig.ring->drain();
   ASSERT_FALSE(drained);
   EXPECT_EQ(drained.error().code, Code::kDeviceLost);
   EXPECT_NE(drained.error().message.find("cable pulled while"), std::string::npos)
@@ -242,17 +242,17 @@ class RemoteAmd final : public amd::DriverInterface {
 
 struct AmdRig {
   explicit AmdRig(amd::QueueType type, uint32_t entries) : gpu(device), pool(gpu, kSlab) {
-    auto made =
-        amd::Lane::create(gpu, pool, {.type = type, .entries = entries, .command_bytes = 64 << 10});
+    auto made = amd::HardwareRing::create(
+        gpu, pool, {.type = type, .entries = entries, .command_bytes = 64 << 10});
     EXPECT_TRUE(made) << made.error().message;
-    lane = std::move(*made);
+    ring = std::move(*made);
     device.log.clear();
   }
-  RemoteBytes& ring() { return gpu.memories[0]->window; }
+  RemoteBytes& ring_bytes() { return gpu.memories[0]->window; }
   RemoteDevice device;
   RemoteAmd gpu;
   hcq::MemoryPool pool;
-  std::unique_ptr<amd::Lane> lane;
+  std::unique_ptr<amd::HardwareRing> ring;
 };
 
 amd::aql::Words packet(uint32_t number) {
@@ -264,28 +264,28 @@ amd::aql::Words packet(uint32_t number) {
 
 TEST(RemoteRing, AmdPacketsBecomeValidBeforeTheWritePointerAndThatBeforeTheDoorbell) {
   AmdRig rig(amd::QueueType::kAql, 64);
-  rig.lane->enqueue(packet(0));
-  rig.lane->enqueue(packet(1));
-  rig.lane->publish();
+  rig.ring->enqueue(packet(0));
+  rig.ring->enqueue(packet(1));
+  rig.ring->publish();
   EXPECT_EQ(rig.device.log,
             (Lines{"ring: write 60 bytes at 0x4", "ring: write32 0x0 = 0x1502",
                    "ring: write 60 bytes at 0x44", "ring: write32 0x40 = 0x1502",
                    "queue: write64 0x38 = 0x2", "queue: flush", "bell: write64 0x1008 = 0x1"}));
-  EXPECT_EQ(rig.ring().word<uint32_t>(64 + 15 * 4), 115u);
+  EXPECT_EQ(rig.ring_bytes().word<uint32_t>(64 + 15 * 4), 115u);
 }
 
 TEST(RemoteRing, AmdFencesAreWaitedFor) {
   AmdRig rig(amd::QueueType::kPm4, 128);
-  const auto space = rig.lane->reserve(100).value();
+  const auto space = rig.ring->reserve(100).value();
   space.view.copy_in(0, Words{1, 2, 3});
-  rig.lane->enqueue(space.va, 3);
-  const uint64_t fence = rig.lane->next_fence();
-  rig.lane->finish();
-  EXPECT_TRUE(rig.lane->is_busy());
+  rig.ring->enqueue(space.va, 3);
+  const uint64_t fence = rig.ring->next_fence();
+  rig.ring->finish();
+  EXPECT_TRUE(rig.ring->is_busy());
   rig.device.log.clear();
   // Behind the command space.
   rig.gpu.write_at_look(3, 64 << 10, fence);
-  EXPECT_TRUE(rig.lane->drain());
+  EXPECT_TRUE(rig.ring->drain());
   const Lines looks(3, "system: read64 0x10000");
   ASSERT_EQ(rig.device.log.size(), 6u);
   EXPECT_EQ(rig.device.log[0], "queue: write64 0x38 = 0x8");
@@ -295,30 +295,30 @@ TEST(RemoteRing, AmdFencesAreWaitedFor) {
 
 TEST(RemoteRing, AmdBuffersAreWholeEntries) {
   AmdRig rig(amd::QueueType::kPm4, 128);
-  rig.lane->enqueue(0x1234'5678'9a00, 16);
-  rig.lane->publish();
+  rig.ring->enqueue(0x1234'5678'9a00, 16);
+  rig.ring->publish();
   EXPECT_EQ(rig.device.log, (Lines{"ring: write 32 bytes at 0x0", "queue: write64 0x38 = 0x8",
                                    "queue: flush", "bell: write64 0x1008 = 0x8"}));
-  EXPECT_EQ(rig.ring().word<uint64_t>(4), 0x1234'5678'9a00u);
+  EXPECT_EQ(rig.ring_bytes().word<uint64_t>(4), 0x1234'5678'9a00u);
 }
 
 TEST(RemoteRing, AmdReadPointersAreReadOnlyWhereTheRingSeemsFull) {
   AmdRig rig(amd::QueueType::kAql, 64);
   for (uint32_t i = 0; i < 63; ++i) {
-    ASSERT_TRUE(rig.lane->has_room(1));
-    rig.lane->enqueue(packet(i));
+    ASSERT_TRUE(rig.ring->has_room(1));
+    rig.ring->enqueue(packet(i));
   }
   EXPECT_EQ(rig.device.count("queue: read"), 0u);
-  EXPECT_FALSE(rig.lane->has_room(1)) << "nothing was announced";
+  EXPECT_FALSE(rig.ring->has_room(1)) << "nothing was announced";
   EXPECT_EQ(rig.device.count("queue: read64 0x80"), 1u);
-  rig.lane->publish();
+  rig.ring->publish();
   // Three times around; the ring is looked at once for each time it was filled.
   for (uint32_t i = 63; i < 250; ++i) {
-    ASSERT_TRUE(rig.lane->wait_room(1));
-    rig.lane->enqueue(packet(i));
+    ASSERT_TRUE(rig.ring->wait_room(1));
+    rig.ring->enqueue(packet(i));
   }
   EXPECT_EQ(rig.device.count("queue: read64 0x80"), 4u);
-  EXPECT_EQ(rig.ring().word<uint32_t>(uint64_t{249 % 64} * 64 + 4), 24901u);
+  EXPECT_EQ(rig.ring_bytes().word<uint32_t>(uint64_t{249 % 64} * 64 + 4), 24901u);
   EXPECT_EQ(rig.device.count("ring: read"), 0u);
 }
 
@@ -329,18 +329,18 @@ TEST(RemoteRing, AmdCopyPacketsDoNotPassTheEnd) {
   writer.put(amd::sdma::Fence{0x1000, 1});  // four dwords
   ASSERT_EQ(copies.size(), 4u);
   for (int i = 0; i < 255; ++i) {
-    ASSERT_TRUE(rig.lane->wait_room(amd::Lane::room_of(copies.size())));
-    rig.lane->enqueue(copies);
+    ASSERT_TRUE(rig.ring->wait_room(amd::HardwareRing::room_of(copies.size())));
+    rig.ring->enqueue(copies);
   }
   const Words one_short(2, 0);
-  ASSERT_TRUE(rig.lane->wait_room(amd::Lane::room_of(2)));
-  rig.lane->enqueue(one_short);
-  rig.lane->publish();
+  ASSERT_TRUE(rig.ring->wait_room(amd::HardwareRing::room_of(2)));
+  rig.ring->enqueue(one_short);
+  rig.ring->publish();
   rig.device.log.clear();
-  ASSERT_TRUE(rig.lane->wait_room(amd::Lane::room_of(copies.size())));
+  ASSERT_TRUE(rig.ring->wait_room(amd::HardwareRing::room_of(copies.size())));
   rig.device.log.clear();
-  rig.lane->enqueue(copies);
-  rig.lane->publish();
+  rig.ring->enqueue(copies);
+  rig.ring->publish();
   EXPECT_EQ(rig.device.log, (Lines{"ring: write32 0xff8 = 0x0", "ring: write32 0xffc = 0x0",
                                    "ring: write 16 bytes at 0x0", "queue: write64 0x38 = 0x1010",
                                    "queue: flush", "bell: write64 0x1008 = 0x1010"}));
