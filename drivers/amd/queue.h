@@ -8,7 +8,7 @@
 
 #include "drivers/amd/gpu.h"
 #include "drivers/amd/recording.h"
-#include "drivers/amd/script.h"
+#include "drivers/amd/encoded_commands.h"
 #include "drivers/amd/sdma/packets.h"
 #include "drivers/hcq/queue.h"
 

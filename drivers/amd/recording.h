@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "drivers/amd/gpu.h"
-#include "drivers/amd/script.h"
+#include "drivers/amd/encoded_commands.h"
 #include "drivers/hcq/recording.h"
 #include "runtime/hal/command.h"
 

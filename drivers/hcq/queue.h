@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "drivers/hcq/memory_pool.h"
-#include "drivers/hcq/script.h"
+#include "drivers/hcq/encoded_commands.h"
 #include "runtime/base/check.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"

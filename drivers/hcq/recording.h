@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "drivers/hcq/memory_pool.h"
-#include "drivers/hcq/script.h"
+#include "drivers/hcq/encoded_commands.h"
 #include "runtime/base/log.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/command.h"

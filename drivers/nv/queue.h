@@ -8,7 +8,7 @@
 #include "drivers/hcq/queue.h"
 #include "drivers/nv/gpu.h"
 #include "drivers/nv/recording.h"
-#include "drivers/nv/script.h"
+#include "drivers/nv/encoded_commands.h"
 #include "runtime/hal/device.h"
 
 namespace bm::nv {

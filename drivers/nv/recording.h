@@ -9,7 +9,7 @@
 
 #include "drivers/hcq/recording.h"
 #include "drivers/nv/gpu.h"
-#include "drivers/nv/script.h"
+#include "drivers/nv/encoded_commands.h"
 #include "runtime/hal/command.h"
 
 namespace bm::nv {

@@ -1,4 +1,4 @@
-#include "drivers/nv/script.h"
+#include "drivers/nv/encoded_commands.h"
 
 #include <algorithm>
 

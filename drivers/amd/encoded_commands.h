@@ -13,7 +13,7 @@
 #include "drivers/amd/aql/packets.h"
 #include "drivers/amd/gpu.h"
 #include "drivers/amd/pm4/compute.h"
-#include "drivers/hcq/script.h"
+#include "drivers/hcq/encoded_commands.h"
 #include "runtime/hal/command.h"
 
 namespace bm::amd {

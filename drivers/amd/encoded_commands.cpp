@@ -1,4 +1,4 @@
-#include "drivers/amd/script.h"
+#include "drivers/amd/encoded_commands.h"
 
 #include <algorithm>
 #include <utility>

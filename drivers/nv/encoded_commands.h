@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "drivers/hcq/script.h"
+#include "drivers/hcq/encoded_commands.h"
 #include "drivers/nv/loaded_program.h"
 #include "drivers/nv/methods/push.h"
 #include "runtime/hal/command.h"

@@ -1,4 +1,4 @@
-#include "drivers/hcq/script.h"
+#include "drivers/hcq/encoded_commands.h"
 
 namespace bm::hcq {
 
