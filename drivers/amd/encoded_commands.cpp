@@ -18,33 +18,34 @@ using enum hcq::PatchedBits;
 constexpr uint32_t kLongSegment = 128 << 10;  // dwords; buffers hold up to 2^20
 constexpr uint64_t kEndOfAddresses = uint64_t{1} << 48;
 
-class Encoder : hcq::EncoderBase<Script> {
+class Encoder : hcq::EncoderBase<EncodedCommands> {
  public:
-  Encoder(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
-      : EncoderBase(patched, context, script),
+  Encoder(std::span<const uint8_t> patched, const EncodingContext& context,
+          EncodedCommands& encoded)
+      : EncoderBase(patched, context, encoded),
         context_(context),
         chip_(context.gpu->chip()),
-        pm4_(script.words[kComputeRing], chip_.caches),
-        sdma_(script.words[kCopyRing], chip_.sdma) {}
+        pm4_(encoded.words[kComputeRing], chip_.caches),
+        sdma_(encoded.words[kCopyRing], chip_.sdma) {}
 
   Status run(std::span<const hal::Command> commands) {
     if (context_.waits_for_copies) wait_for_copies(0);
     for (const hal::Command& command : commands) {
-      script_.spots.emplace_back();
+      encoded_.spots.emplace_back();
       BM_TRY(std::visit([this](const auto& c) { return encode(c); }, command));
       if (words().size() - segment_[ring_] > kLongSegment) close(ring_);
     }
     if (context_.has_compute && ring_ == kCopyRing) {
       hand_back();
-      script_.ends_on_copies = true;
+      encoded_.ends_on_copies = true;
     }
     for (size_t ring = 0; ring < kRings; ++ring) end(ring);
-    script_.handovers = ordinal_;
+    encoded_.handovers = ordinal_;
     return {};
   }
 
  private:
-  std::vector<uint32_t>& words() { return script_.words[ring_]; }
+  std::vector<uint32_t>& words() { return encoded_.words[ring_]; }
 
   Status encode(const hal::Wait& c);
   Status encode(const hal::Signal& c) { return store(raw(c.signal), c.value, "Signal"); }
@@ -80,7 +81,7 @@ class Encoder : hcq::EncoderBase<Script> {
   void close(size_t ring);
   void end(size_t ring);
 
-  const ScriptContext& context_;
+  const EncodingContext& context_;
   const ChipRow& chip_;
   pm4::Writer pm4_;
   sdma::Writer sdma_;
@@ -163,7 +164,7 @@ Status Encoder::encode(const hal::Timestamp& c) {
 }
 
 Status Encoder::encode(const hal::Copy& c) {
-  const auto first = static_cast<uint32_t>(script_.copies.size());
+  const auto first = static_cast<uint32_t>(encoded_.copies.size());
   const bool is_patch = is_patched(kPatchedCopy);
   // A patched size may become anything up to one piece.
   if (c.bytes == 0 && !is_patch) return {};
@@ -182,7 +183,7 @@ Status Encoder::encode(const hal::Copy& c) {
     const uint64_t bytes = std::min(c.bytes - at, sdma::max_piece(chip_.sdma));
     const uint32_t word = sdma_.put(sdma::Copy{from + at, to + at, std::max<uint64_t>(bytes, 1)});
     if (bytes == 0) words()[word] = sdma::kSkippedCopyHeader;
-    script_.copies.push_back({word, at});
+    encoded_.copies.push_back({word, at});
     at += bytes;
   } while (at < c.bytes);
   note_copy(first);
@@ -207,8 +208,8 @@ Status Encoder::encode(const hal::Dispatch& c) {
   }
   spot() = {.kind = Spot::Kind::kLaunch,
             .ring = kComputeRing,
-            .first = static_cast<uint32_t>(script_.launches.size())};
-  script_.launches.push_back(part);
+            .first = static_cast<uint32_t>(encoded_.launches.size())};
+  encoded_.launches.push_back(part);
   return {};
 }
 
@@ -221,14 +222,14 @@ Status Encoder::make_blocks(const hal::Dispatch& c, const AmdProgram& program, L
     arguments = BM_TRY(hcq::argument_block(c, plan.explicit_bytes, context_));
   if (plan.has_hidden_arguments() || (context_.keeps_arguments && plan.kernarg_bytes != 0)) {
     part.block = take_data(plan.kernarg_bytes);
-    const auto block = std::as_writable_bytes(std::span(script_.data).subspan(part.block))
+    const auto block = std::as_writable_bytes(std::span(encoded_.data).subspan(part.block))
                            .first(plan.kernarg_bytes);
     if (arguments) arguments.copy_out(0, block.first(plan.explicit_bytes));
     fill_hidden_arguments(plan, c.grid, block);
   }
   if (plan.kernel.takes_dispatch_packet && !context_.is_aql) {
     part.dispatch = take_data(aql::kPacketBytes);
-    std::ranges::copy(dispatch_packet(c, program, part), script_.data.begin() + part.dispatch);
+    std::ranges::copy(dispatch_packet(c, program, part), encoded_.data.begin() + part.dispatch);
   }
   return {};
 }
@@ -249,10 +250,10 @@ aql::Words Encoder::dispatch_packet(const hal::Dispatch& c, const AmdProgram& pr
 
 void Encoder::launch_aql(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
   close(kComputeRing);
-  part.packet = static_cast<uint32_t>(script_.packets.size());
-  script_.packets.push_back(dispatch_packet(c, program, part));
-  script_.entries.push_back({.ring = kComputeRing, .is_packet = true, .first = part.packet});
-  script_.ring_used[kComputeRing] = true;
+  part.packet = static_cast<uint32_t>(encoded_.packets.size());
+  encoded_.packets.push_back(dispatch_packet(c, program, part));
+  encoded_.entries.push_back({.ring = kComputeRing, .is_packet = true, .first = part.packet});
+  encoded_.ring_used[kComputeRing] = true;
 }
 
 void Encoder::launch_pm4(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
@@ -279,7 +280,7 @@ void Encoder::launch_pm4(const hal::Dispatch& c, const AmdProgram& program, Laun
   if (kernel.takes_dispatch_packet) user64(data_va(part.dispatch));
   if (kernel.takes_queue) user64(context_.queue_object);
   if (kernel.takes_kernarg) user64(kernarg_of(c, part));
-  if (kernel.takes_dispatch_id) user64(script_.launches.size());
+  if (kernel.takes_dispatch_id) user64(encoded_.launches.size());
   if (kernel.takes_flat_scratch) user64(0);
   if (kernel.takes_private_size) launch.user_data[launch.num_user_data++] = plan.private_bytes;
   const pm4::LaunchWords at =
@@ -292,7 +293,7 @@ void Encoder::wait_for_copies(uint64_t ordinal) {
   const uint32_t at = pm4_.put(
       pm4::WaitMemory{.address = context_.to_compute, .value = lo32(context_.handovers + ordinal)});
   acquire_all();
-  script_.handover_spots.push_back({.ring = kComputeRing, .low = at + 3, .ordinal = ordinal});
+  encoded_.handover_spots.push_back({.ring = kComputeRing, .low = at + 3, .ordinal = ordinal});
 }
 
 /// What copies wrote into peers must have arrived there before anybody is told that it has: fences
@@ -314,13 +315,13 @@ void Encoder::to_ring(size_t ring) {
   const uint32_t at = tell({.caches = pm4::cache_actions(chip_.caches).release,
                             .address = context_.to_copies,
                             .value = value});
-  script_.handover_spots.push_back(
+  encoded_.handover_spots.push_back(
       {.ring = kComputeRing, .low = at + 4, .high = at + 5, .ordinal = ordinal_});
   // What was written so far must be in its ring before the copies that wait for it.
   close(kComputeRing);
   const uint32_t wait =
       sdma_.put(sdma::WaitMemory{.address = context_.to_copies, .value = lo32(value)});
-  script_.handover_spots.push_back(
+  encoded_.handover_spots.push_back(
       {.ring = kCopyRing, .low = wait + sdma::kWaitValue, .ordinal = ordinal_});
   ring_ = ring;
 }
@@ -329,26 +330,26 @@ void Encoder::to_ring(size_t ring) {
 void Encoder::hand_back() {
   flush_peers();
   const uint32_t at = put_fences(context_.to_compute, context_.handovers + ordinal_);
-  script_.handover_spots.push_back({.ring = kCopyRing,
-                                    .low = at + sdma::kFenceValue,
-                                    .high = at + sdma::kFenceDwords + sdma::kFenceValue,
-                                    .ordinal = ordinal_});
+  encoded_.handover_spots.push_back({.ring = kCopyRing,
+                                     .low = at + sdma::kFenceValue,
+                                     .high = at + sdma::kFenceDwords + sdma::kFenceValue,
+                                     .ordinal = ordinal_});
   close(kCopyRing);
 }
 
 /// Ends a segment, so that what follows gets an entry of its own.
 void Encoder::close(size_t ring) {
-  if (script_.words[ring].size() == segment_[ring]) return;
-  const auto end = static_cast<uint32_t>(script_.words[ring].size());
-  script_.entries.push_back(
+  if (encoded_.words[ring].size() == segment_[ring]) return;
+  const auto end = static_cast<uint32_t>(encoded_.words[ring].size());
+  encoded_.entries.push_back(
       {.ring = ring, .is_packet = false, .first = segment_[ring], .dwords = end - segment_[ring]});
-  script_.ring_used[ring] = true;
+  encoded_.ring_used[ring] = true;
   segment_[ring] = end;
   if (ring == kComputeRing) has_wait_ = false;
 }
 
 void Encoder::end(size_t ring) {
-  if (!script_.ring_used[ring] && script_.words[ring].size() == segment_[ring]) return;
+  if (!encoded_.ring_used[ring] && encoded_.words[ring].size() == segment_[ring]) return;
   if (ring == kComputeRing) {
     for (uint32_t reader = 0; reader < context_.readers; ++reader) {
       const uint32_t at =
@@ -356,11 +357,11 @@ void Encoder::end(size_t ring) {
                    .address = context_.fence_va[ring] + reader * HardwareRing::kFenceBytes,
                    .value = context_.fence[ring]},
                   reader);
-      if (reader == 0) script_.fence_at[ring] = at + 4;
+      if (reader == 0) encoded_.fence_at[ring] = at + 4;
     }
   } else {
     flush_peers();
-    script_.fence_at[ring] =
+    encoded_.fence_at[ring] =
         put_fences(context_.fence_va[ring], context_.fence[ring]) + sdma::kFenceValue;
   }
   close(ring);
@@ -368,17 +369,17 @@ void Encoder::end(size_t ring) {
 
 }  // namespace
 
-void Script::clear() {
-  hcq::Script<LaunchPart, Spot, CopyPart, HandoverSpot>::clear();
+void EncodedCommands::clear() {
+  hcq::EncodedCommands<LaunchPart, Spot, CopyPart, HandoverSpot>::clear();
   packets.clear();
   entries.clear();
   ring_used = {};
 }
 
 Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,
-              const ScriptContext& context, Script& script) {
-  script.clear();
-  return Encoder(patched, context, script).run(commands);
+              const EncodingContext& context, EncodedCommands& encoded) {
+  encoded.clear();
+  return Encoder(patched, context, encoded).run(commands);
 }
 
 }  // namespace bm::amd

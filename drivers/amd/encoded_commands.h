@@ -22,11 +22,11 @@ using hcq::kComputeRing;
 using hcq::kCopyRing;
 using hcq::kRings;
 
-struct ScriptContext : hcq::ScriptContext {
+struct EncodingContext : hcq::EncodingContext {
   const Gpu* gpu = nullptr;      ///< programs of other devices are refused
   bool is_aql = false;           ///< of the compute ring
   uint32_t readers = 1;          ///< chiplets that run every word of the compute ring
-  bool keeps_arguments = false;  ///< argument blocks are copied to Script::data
+  bool keeps_arguments = false;  ///< argument blocks are copied to EncodedCommands::data
   uint64_t queue_object = 0;
   std::array<uint64_t, kRings> fence_va{},
       fence{};  ///< written at the end of each ring used; see
@@ -47,8 +47,8 @@ struct LaunchPart {
   const AmdProgram* program = nullptr;
   hal::Dim3 grid;
   uint32_t groups = 0;           ///< PM4: DISPATCH_DIRECT's first payload word
-  uint32_t packet = 0;           ///< AQL: index in Script::packets
-  uint32_t block = kNoBlock;     ///< dword in Script::data of the argument block
+  uint32_t packet = 0;           ///< AQL: index in EncodedCommands::packets
+  uint32_t block = kNoBlock;     ///< dword in EncodedCommands::data of the argument block
   uint32_t dispatch = kNoBlock;  ///< of the dispatch packet's copy
   static constexpr uint32_t kNoBlock = UINT32_MAX;
 };
@@ -65,7 +65,7 @@ struct HandoverSpot {
 /// An entry of a ring, in the order of submission.
 struct Entry {
   size_t ring = 0;
-  bool is_packet = false;  ///< AQL launch: `first` in Script::packets
+  bool is_packet = false;  ///< AQL launch: `first` in EncodedCommands::packets
   uint32_t first = 0, dwords = 0;
 };
 
@@ -75,7 +75,7 @@ inline uint32_t room_of(const Entry& entry) {
 }
 
 /// Data: argument blocks and dispatch packets.
-struct Script : hcq::Script<LaunchPart, Spot, CopyPart, HandoverSpot> {
+struct EncodedCommands : hcq::EncodedCommands<LaunchPart, Spot, CopyPart, HandoverSpot> {
   std::vector<aql::Words> packets;
   std::vector<Entry> entries;
   std::array<uint32_t, kRings> fence_at{};  ///< of the fence's low word; valid where ring_used.
@@ -93,10 +93,10 @@ constexpr uint32_t fence_high(size_t ring, uint32_t low) {
 /// Words from one reader's fence to the next one's: RELEASE_MEM behind PRED_EXEC.
 inline constexpr uint32_t kNextFence = pm4::kOnceDwords;
 
-/// Replaces `script`. `patched`: hcq::PatchedBits per command, or empty.
+/// Replaces `encoded`. `patched`: hcq::PatchedBits per command, or empty.
 /// Errors: kInvalidArgument (grid, alignment, argument block), kUnsupported (kernel on a copy
 /// queue).
 Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,
-              const ScriptContext& context, Script& script);
+              const EncodingContext& context, EncodedCommands& encoded);
 
 }  // namespace bm::amd

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kLastHandover = uint64_t{1} << 31;
 
-/// Upper bound of Script::data. Programs of others count nothing: encoding refuses them.
+/// Upper bound of EncodedCommands::data. Programs of others count nothing: encoding refuses them.
 uint64_t data_bound(std::span<const hal::Command> commands) {
   uint64_t bytes = 0;
   for (const hal::Command& command : commands) {
@@ -43,8 +43,8 @@ Result<std::unique_ptr<AmdQueue>> AmdQueue::create(std::shared_ptr<Gpu> gpu, Har
   return queue;
 }
 
-ScriptContext AmdQueue::context() const {
-  ScriptContext context = base_;
+EncodingContext AmdQueue::context() const {
+  EncodingContext context = base_;
   context.handovers = handovers_;
   context.scratch = gpu_->scratch.area().get();
   for (size_t ring = 0; ring < kRings; ++ring)
@@ -52,8 +52,8 @@ ScriptContext AmdQueue::context() const {
   return context;
 }
 
-ScriptContext AmdQueue::recording_context() const {
-  ScriptContext where = context();
+EncodingContext AmdQueue::recording_context() const {
+  EncodingContext where = context();
   where.keeps_arguments = true;
   where.handovers = 0;
   return where;
@@ -128,25 +128,25 @@ void AmdQueue::finish(const std::array<bool, kRings>& used) {
 Status AmdQueue::submit_now(std::span<const hal::Command> commands) {
   BM_TRY(gpu_->health_locked());
   BM_TRY(rebase_handovers(commands.size() + 1));
-  ScriptContext where = context();
+  EncodingContext where = context();
   CommandSpace data;
   if (const uint64_t bytes = data_bound(commands); bytes != 0 && where.has_compute) {
     data = BM_TRY(rings_[kComputeRing]->reserve(bytes));
     where.data_va = data.va;
   }
   where.waits_for_copies = where.has_compute && handed_back() < handovers_;
-  BM_TRY(encode(commands, {}, where, script_));
-  if (script_.entries.empty()) return {};
-  data.view.copy_in(0, script_.data);
-  BM_TRY(submit_script());
+  BM_TRY(encode(commands, {}, where, encoded_));
+  if (encoded_.entries.empty()) return {};
+  data.view.copy_in(0, encoded_.data);
+  BM_TRY(submit_encoded());
   note(commands);
   return {};
 }
 
-Status AmdQueue::submit_script() {
+Status AmdQueue::submit_encoded() {
   std::array<uint32_t, kRings> counts{};
-  for (const Entry& entry : script_.entries) counts[entry.ring] += room_of(entry);
-  const std::vector<uint32_t>& words = script_.words[kComputeRing];
+  for (const Entry& entry : encoded_.entries) counts[entry.ring] += room_of(entry);
+  const std::vector<uint32_t>& words = encoded_.words[kComputeRing];
   CommandSpace space;
   if (!words.empty()) space = BM_TRY(rings_[kComputeRing]->reserve(words.size() * 4));
   BM_TRY(make_room(counts));
@@ -154,15 +154,15 @@ Status AmdQueue::submit_script() {
   const auto enqueue = [&](HardwareRing& ring, const Entry& entry) {
     const uint64_t va = space.va + uint64_t{entry.first} * 4;
     if (entry.is_packet)
-      ring.enqueue(script_.packets[entry.first]);
+      ring.enqueue(encoded_.packets[entry.first]);
     else if (ring.type() == QueueType::kAql)
       ring.enqueue(aql::encode(aql::Pm4Indirect{.address = va, .dwords = entry.dwords}));
     else
       ring.enqueue(va, entry.dwords);
   };
-  const Status enqueued = enqueue_all(script_.entries, script_.words[kCopyRing], enqueue);
-  handovers_ += script_.handovers;
-  finish(script_.ring_used);
+  const Status enqueued = enqueue_all(encoded_.entries, encoded_.words[kCopyRing], enqueue);
+  handovers_ += encoded_.handovers;
+  finish(encoded_.ring_used);
   return enqueued;
 }
 

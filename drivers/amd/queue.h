@@ -14,7 +14,8 @@
 
 namespace bm::amd {
 
-class AmdQueue final : public hcq::QueueBase<AmdQueue, Gpu, ScriptContext, Script, AmdRecording> {
+class AmdQueue final
+    : public hcq::QueueBase<AmdQueue, Gpu, EncodingContext, EncodedCommands, AmdRecording> {
  public:
   /// `compute` may be null: a copy queue. Both rings outlive the queue.
   /// Errors: kOutOfMemory for the words that keep the rings in order.
@@ -28,8 +29,8 @@ class AmdQueue final : public hcq::QueueBase<AmdQueue, Gpu, ScriptContext, Scrip
   friend QueueBase;
   static constexpr MemoryDomain kRecordingDomain = MemoryDomain::kSystemUncached;
   AmdQueue(std::shared_ptr<Gpu> gpu, HardwareRing* compute, HardwareRing* copies);
-  ScriptContext context() const;
-  ScriptContext recording_context() const;
+  EncodingContext context() const;
+  EncodingContext recording_context() const;
   std::shared_ptr<ScratchArea> kept_by_recordings() const { return gpu_->scratch.area(); }
   Status submit_locked(std::span<const hal::Command> commands) {
     return gpu_->with_cause(submit_now(commands));
@@ -42,7 +43,7 @@ class AmdQueue final : public hcq::QueueBase<AmdQueue, Gpu, ScriptContext, Scrip
   Status submit_now(std::span<const hal::Command> commands);
   Status replay_now(AmdRecording& recording, std::span<const uint64_t> values);
   Status make_room(const std::array<uint32_t, kRings>& counts);
-  Status submit_script();
+  Status submit_encoded();
   template <class Enqueue>
   Status enqueue_all(std::span<const Entry> entries, std::span<const uint32_t> copies,
                      const Enqueue& enqueue);

@@ -13,21 +13,22 @@ constexpr uint64_t kEndOfAddresses = uint64_t{1} << 48;
 
 }  // namespace
 
-uint64_t AmdRecording::bytes_for(const Script& script) {
-  const uint64_t words = uint64_t{hcq::aligned_words(script.data.size())} +
-                         hcq::aligned_words(script.words[kComputeRing].size());
+uint64_t AmdRecording::bytes_for(const EncodedCommands& encoded) {
+  const uint64_t words = uint64_t{hcq::aligned_words(encoded.data.size())} +
+                         hcq::aligned_words(encoded.words[kComputeRing].size());
   return std::max<uint64_t>(words * 4, MemoryPool::kAlignment);
 }
 
 Result<std::unique_ptr<AmdRecording>> AmdRecording::build(std::shared_ptr<Gpu> gpu,
-                                                          Allocation memory, Script script,
+                                                          Allocation memory,
+                                                          EncodedCommands encoded,
                                                           std::span<const hal::Patch> patches,
                                                           std::array<HardwareRing*, kRings> rings,
                                                           std::shared_ptr<ScratchArea> scratch) {
   std::unique_ptr<AmdRecording> recording(
       new AmdRecording(std::move(gpu), std::move(memory), rings, std::move(scratch)));
-  BM_TRY(recording->lay_out(script));
-  BM_TRY(recording->add_patches(script, patches));
+  BM_TRY(recording->lay_out(encoded));
+  BM_TRY(recording->add_patches(encoded, patches));
   recording->memory_.view().copy_in(
       0, std::span<const uint32_t>(recording->shadow_).first(recording->first_[kCopyRing]));
   return recording;
@@ -40,20 +41,20 @@ const aql::Words& AmdRecording::packet(const Entry& entry) const {
   return is_empty ? no_launch_ : words;
 }
 
-Status AmdRecording::lay_out(const Script& script) {
-  first_[kComputeRing] = hcq::aligned_words(script.data.size());
-  first_[kCopyRing] = first_[kComputeRing] + hcq::aligned_words(script.words[kComputeRing].size());
-  keep(script, first_[kCopyRing] + static_cast<uint32_t>(script.words[kCopyRing].size()));
-  for (const Entry& entry : script.entries) counts_[entry.ring] += room_of(entry);
+Status AmdRecording::lay_out(const EncodedCommands& encoded) {
+  first_[kComputeRing] = hcq::aligned_words(encoded.data.size());
+  first_[kCopyRing] = first_[kComputeRing] + hcq::aligned_words(encoded.words[kComputeRing].size());
+  keep(encoded, first_[kCopyRing] + static_cast<uint32_t>(encoded.words[kCopyRing].size()));
+  for (const Entry& entry : encoded.entries) counts_[entry.ring] += room_of(entry);
   if (const HardwareRing* const compute = rings_[kComputeRing];
       compute != nullptr && counts_[kComputeRing] > compute->entries() / 2)
     return fail(Code::kUnsupported, "a recording of {} entries for a ring of {}",
                 counts_[kComputeRing], compute->entries());
-  entries_ = script.entries;
-  packets_ = script.packets;
-  handover_stores_ = script.handover_spots;
-  fence_at_ = script.fence_at;
-  ring_used_ = script.ring_used;
+  entries_ = encoded.entries;
+  packets_ = encoded.packets;
+  handover_stores_ = encoded.handover_spots;
+  fence_at_ = encoded.fence_at;
+  ring_used_ = encoded.ring_used;
   return {};
 }
 

@@ -26,14 +26,15 @@ enum class PatchKind : uint8_t {
 
 /// Data, then the compute ring's words. Packets of AQL rings and the copy ring's words are kept by
 /// the CPU alone and copied into the ring.
-class AmdRecording final : public hcq::RecordingBase<AmdRecording, Gpu, Script, PatchKind> {
+class AmdRecording final
+    : public hcq::RecordingBase<AmdRecording, Gpu, EncodedCommands, PatchKind> {
  public:
-  /// `script` was encoded with `data_va` = memory.va(). `rings`: that run it, null where none.
+  /// `encoded` was made with `data_va` = memory.va(). `rings`: that run it, null where none.
   /// `scratch`: what its launches use.
   /// Errors: kInvalidArgument for a patch of nothing, or two of one place; kUnsupported when the
   /// compute ring would be filled by more than half.
   static Result<std::unique_ptr<AmdRecording>> build(std::shared_ptr<Gpu> gpu, Allocation memory,
-                                                     Script script,
+                                                     EncodedCommands encoded,
                                                      std::span<const hal::Patch> patches,
                                                      std::array<HardwareRing*, kRings> rings,
                                                      std::shared_ptr<ScratchArea> scratch);
@@ -41,8 +42,8 @@ class AmdRecording final : public hcq::RecordingBase<AmdRecording, Gpu, Script, 
     retire("amd", [this] { scratch_.reset(); });
   }
 
-  /// Bytes build() needs for a script.
-  static uint64_t bytes_for(const Script& script);
+  /// Bytes build() needs for encoded commands.
+  static uint64_t bytes_for(const EncodedCommands& encoded);
 
   /// As patch_sites(). `handovers`: the queue's last hand-over value; `fences`: of each ring.
   Status patch(std::span<const uint64_t> values, uint64_t handovers,
@@ -71,7 +72,7 @@ class AmdRecording final : public hcq::RecordingBase<AmdRecording, Gpu, Script, 
   AmdRecording(std::shared_ptr<Gpu> gpu, Allocation memory, std::array<HardwareRing*, kRings> rings,
                std::shared_ptr<ScratchArea> scratch)
       : RecordingBase(std::move(gpu), std::move(memory), rings), scratch_(std::move(scratch)) {}
-  Status lay_out(const Script& script);
+  Status lay_out(const EncodedCommands& encoded);
   bool find_argument(const LaunchPart& part, uint32_t word, Site& site) const;
   void find_grid(Site& site) const;
   void find_copy(const CopyPart& copy, bool is_target, Site& site) const;

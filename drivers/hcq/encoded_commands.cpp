@@ -32,7 +32,7 @@ Status check_word(uint64_t address, const char* command) {
 }
 
 Result<HostView> argument_block(const hal::Dispatch& dispatch, uint64_t bytes,
-                                const ScriptContext& context) {
+                                const EncodingContext& context) {
   const uint64_t address = hal::raw(dispatch.kernarg);
   const bool is_aligned = address != 0 && address % sizeof(uint64_t) == 0;
   const HostView block = is_aligned ? context.arguments(address, bytes) : HostView();

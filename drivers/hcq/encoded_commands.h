@@ -23,13 +23,13 @@ namespace bm::hcq {
 inline constexpr size_t kComputeRing = 0, kCopyRing = 1, kRings = 2;
 
 /// Addresses and facts that every encoder needs.
-struct ScriptContext {
+struct EncodingContext {
   bool has_compute = true;
   uint64_t to_copies = 0;         ///< word: the compute ring hands over
   uint64_t to_compute = 0;        ///< word: the copy ring hands back
   uint64_t handovers = 0;         ///< last value of either
   bool waits_for_copies = false;  ///< the compute ring begins by waiting for `handovers`
-  uint64_t data_va = 0;           ///< where Script::data will lie; multiple of 256
+  uint64_t data_va = 0;           ///< where EncodedCommands::data will lie; multiple of 256
   /// The CPU's view of an argument block, or an empty one.
   std::function<HostView(uint64_t va, uint64_t bytes)> arguments;
 };
@@ -37,7 +37,7 @@ struct ScriptContext {
 /// What an encoder makes of a list of commands. `LaunchPart`, `Spot`, `CopyPart`, `HandoverSpot`: a
 /// launch, where a command's patchable words lie, a piece of a copy, a word with a hand-over value.
 template <class LaunchPartType, class SpotType, class CopyPartType, class HandoverSpotType>
-struct Script {
+struct EncodedCommands {
   using LaunchPart = LaunchPartType;
   using Spot = SpotType;
   using CopyPart = CopyPartType;
@@ -47,7 +47,7 @@ struct Script {
   std::vector<Spot> spots;  ///< one per command
   std::vector<CopyPart> copies;
   std::vector<HandoverSpotType> handover_spots;
-  uint64_t handovers = 0;       ///< made by this script
+  uint64_t handovers = 0;       ///< made by these commands
   bool ends_on_copies = false;  ///< the compute ring must wait before later work
   void clear() {
     for (std::vector<uint32_t>& ring : words) ring.clear();
@@ -83,7 +83,7 @@ inline uint32_t& axis_of(hal::Dim3& grid, uint8_t axis) {
 
 /// The CPU's view of the `bytes` of arguments of a launch. Errors: kInvalidArgument.
 Result<HostView> argument_block(const hal::Dispatch& dispatch, uint64_t bytes,
-                                const ScriptContext& context);
+                                const EncodingContext& context);
 
 /// The one checked downcast: programs of other devices have no image here.
 /// Errors: kInvalidArgument.
@@ -97,36 +97,37 @@ Result<const Program*> own_program(const hal::Dispatch& dispatch, const Gpu* gpu
 }
 
 /// What the vendors' encoders are built on.
-template <class Script>
+template <class EncodedCommands>
 class EncoderBase {
  protected:
-  EncoderBase(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
-      : script_(script),
+  EncoderBase(std::span<const uint8_t> patched, const EncodingContext& context,
+              EncodedCommands& encoded)
+      : encoded_(encoded),
         ring_(context.has_compute ? kComputeRing : kCopyRing),
         patched_(patched),
         data_va_(context.data_va) {}
 
-  auto& spot() { return script_.spots.back(); }
-  uint32_t command() const { return static_cast<uint32_t>(script_.spots.size() - 1); }
+  auto& spot() { return encoded_.spots.back(); }
+  uint32_t command() const { return static_cast<uint32_t>(encoded_.spots.size() - 1); }
   bool is_patched(uint8_t bits) const {
     return !patched_.empty() && (patched_[command()] & bits) != 0;
   }
-  /// Room in Script::data, as a dword of it; aligned to 256 bytes.
+  /// Room in EncodedCommands::data, as a dword of it; aligned to 256 bytes.
   uint32_t take_data(uint64_t bytes) {
-    const auto at = static_cast<uint32_t>(script_.data.size());
-    script_.data.resize(at + align_up(bytes, MemoryPool::kAlignment) / 4);
+    const auto at = static_cast<uint32_t>(encoded_.data.size());
+    encoded_.data.resize(at + align_up(bytes, MemoryPool::kAlignment) / 4);
     return at;
   }
   uint64_t data_va(uint32_t dword) const { return data_va_ + uint64_t{dword} * 4; }
   /// The pieces of the copy just encoded, from `first` on.
   void note_copy(uint32_t first) {
-    spot() = {.kind = Script::Spot::Kind::kCopy,
+    spot() = {.kind = EncodedCommands::Spot::Kind::kCopy,
               .ring = kCopyRing,
               .first = first,
-              .count = static_cast<uint32_t>(script_.copies.size()) - first};
+              .count = static_cast<uint32_t>(encoded_.copies.size()) - first};
   }
 
-  Script& script_;
+  EncodedCommands& encoded_;
   size_t ring_;
   uint64_t ordinal_ = 0;  ///< of the last hand-over
 

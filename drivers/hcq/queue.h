@@ -21,7 +21,7 @@ namespace bm::hcq {
 /// `Derived` has kRecordingDomain, where recordings lie, and, all under the mutex:
 ///   Status submit_locked(commands), Status replay_locked(Recording&, values),
 ///   Context recording_context(), auto kept_by_recordings() (what Recording::build() takes last).
-template <class Derived, class Gpu, class Context, class Script, class Recording>
+template <class Derived, class Gpu, class Context, class EncodedCommands, class Recording>
 class QueueBase : public hal::Queue {
  public:
   ~QueueBase() override {
@@ -37,21 +37,21 @@ class QueueBase : public hal::Queue {
   Result<std::unique_ptr<hal::Recording>> record(std::span<const hal::Command> commands,
                                                  std::span<const hal::Patch> patches) final {
     const std::vector<uint8_t> patched = BM_TRY(patched_bits(commands, patches));
-    Script script;
+    EncodedCommands encoded;
     Allocation memory;
     std::unique_lock lock(gpu_->mutex);
     BM_TRY(gpu_->health_locked());
     // Once to learn the size, once with the address.
     Context where = self().recording_context();
     where.waits_for_copies = where.has_compute;
-    BM_TRY(encode(commands, patched, where, script));
-    memory = BM_TRY(gpu_->pool.allocate(Recording::bytes_for(script), Derived::kRecordingDomain));
+    BM_TRY(encode(commands, patched, where, encoded));
+    memory = BM_TRY(gpu_->pool.allocate(Recording::bytes_for(encoded), Derived::kRecordingDomain));
     where.data_va = memory.va();
-    const Status again = encode(commands, patched, where, script);
+    const Status again = encode(commands, patched, where, encoded);
     BM_CHECK(again.has_value());
     auto kept = self().kept_by_recordings();
     lock.unlock();
-    auto recording = BM_TRY(Recording::build(gpu_, std::move(memory), std::move(script), patches,
+    auto recording = BM_TRY(Recording::build(gpu_, std::move(memory), std::move(encoded), patches,
                                              rings_, std::move(kept)));
     return std::unique_ptr<hal::Recording>(std::move(recording));
   }
@@ -100,7 +100,7 @@ class QueueBase : public hal::Queue {
   /// For messages about faults, when the commands were submitted.
   void note(std::span<const hal::Command> commands) {
     gpu_->log.note(commands);
-    for (const auto& part : script_.launches) gpu_->log.note_kernel(part.program->code().entry);
+    for (const auto& part : encoded_.launches) gpu_->log.note_kernel(part.program->code().entry);
   }
 
   std::shared_ptr<Gpu> gpu_;
@@ -108,7 +108,7 @@ class QueueBase : public hal::Queue {
   Context base_;
   Allocation words_;  ///< to copies, to compute
   uint64_t handovers_ = 0;
-  Script script_;  ///< reused by submit
+  EncodedCommands encoded_;  ///< reused by submit
 
  private:
   Derived& self() { return static_cast<Derived&>(*this); }

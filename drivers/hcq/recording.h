@@ -56,7 +56,7 @@ uint32_t aligned_words(size_t words);
 ///   Status check_copy_address(uint64_t), Status check_kind(const Site&, uint64_t) (not asked where
 ///   a kLowHigh takes any value),
 ///   void apply(const Site&, uint64_t), bool is_resident(uint32_t at), bool is_ring_used(size_t).
-template <class Derived, class Gpu, class Script, class Kind>
+template <class Derived, class Gpu, class EncodedCommands, class Kind>
 class RecordingBase : public hal::Recording {
  public:
   uint64_t handovers() const { return handovers_; }
@@ -66,26 +66,26 @@ class RecordingBase : public hal::Recording {
  protected:
   using Ring = typename Gpu::Ring;
   using Site = PatchSite<Kind>;
-  using LaunchPart = typename Script::LaunchPart;
-  using Spot = typename Script::Spot;
-  using CopyPart = typename Script::CopyPart;
+  using LaunchPart = typename EncodedCommands::LaunchPart;
+  using Spot = typename EncodedCommands::Spot;
+  using CopyPart = typename EncodedCommands::CopyPart;
 
   RecordingBase(std::shared_ptr<Gpu> gpu, Allocation memory, std::array<Ring*, kRings> rings)
       : gpu_(std::move(gpu)), memory_(std::move(memory)), rings_(rings) {}
 
-  /// Takes over what all recordings keep of a script, the rings' words at first_.
-  void keep(const Script& script, uint32_t words) {
+  /// Takes over what all recordings keep of encoded commands, the rings' words at first_.
+  void keep(const EncodedCommands& encoded, uint32_t words) {
     shadow_.assign(words, 0);
-    std::ranges::copy(script.data, shadow_.begin());
+    std::ranges::copy(encoded.data, shadow_.begin());
     for (size_t ring = 0; ring < kRings; ++ring)
-      std::ranges::copy(script.words[ring], shadow_.begin() + first_[ring]);
-    handovers_ = script.handovers;
-    launches_ = script.launches;
+      std::ranges::copy(encoded.words[ring], shadow_.begin() + first_[ring]);
+    handovers_ = encoded.handovers;
+    launches_ = encoded.launches;
     names_ = std::make_shared<const std::string>(names_of(launches_));
   }
   /// Errors: kInvalidArgument for a patch of nothing, or two of one place.
-  Status add_patches(const Script& script, std::span<const hal::Patch> patches) {
-    for (const hal::Patch& patch : patches) BM_TRY(add_patch(script, patch));
+  Status add_patches(const EncodedCommands& encoded, std::span<const hal::Patch> patches) {
+    for (const hal::Patch& patch : patches) BM_TRY(add_patch(encoded, patch));
     // Writes go to memory in address order; equal places would fight.
     std::ranges::sort(sites_, {}, &Site::at);
     const auto same = std::ranges::adjacent_find(
@@ -164,12 +164,12 @@ class RecordingBase : public hal::Recording {
                        name(launches.front()), name(launches.back()));
   }
 
-  Status add_patch(const Script& script, const hal::Patch& patch) {
-    const size_t commands = script.spots.size();
+  Status add_patch(const EncodedCommands& encoded, const hal::Patch& patch) {
+    const size_t commands = encoded.spots.size();
     if (patch.command >= commands || patch.slot == std::numeric_limits<uint32_t>::max())
       return no_such_patch(patch, commands);
     num_slots_ = std::max(num_slots_, patch.slot + 1);
-    const Spot& spot = script.spots[patch.command];
+    const Spot& spot = encoded.spots[patch.command];
     Site site;
     site.slot = patch.slot;
     site.addend = patch.addend;
@@ -177,20 +177,21 @@ class RecordingBase : public hal::Recording {
       if (spot.kind != Spot::Kind::kCopy) return no_such_patch(patch, commands);
       site.rule = PatchRule::kAddress;
       for (uint32_t i = spot.first; i < spot.first + spot.count; ++i) {
-        const CopyPart& copy = script.copies[i];
+        const CopyPart& copy = encoded.copies[i];
         site.addend = patch.addend + copy.offset;
         self().find_copy(copy, patch.field == hal::PatchField::kCopyDst, site);
         sites_.push_back(site);
       }
       return {};
     }
-    if (!find_site(script, patch, spot, site)) return no_such_patch(patch, commands);
+    if (!find_site(encoded, patch, spot, site)) return no_such_patch(patch, commands);
     sites_.push_back(site);
     return {};
   }
 
   /// False: the command has no such word.
-  bool find_site(const Script& script, const hal::Patch& patch, const Spot& spot, Site& site) {
+  bool find_site(const EncodedCommands& encoded, const hal::Patch& patch, const Spot& spot,
+                 Site& site) {
     using hal::PatchField;
     switch (patch.field) {
       case PatchField::kKernarg:
@@ -210,7 +211,7 @@ class RecordingBase : public hal::Recording {
         if (spot.kind != Spot::Kind::kCopy || spot.count != 1) return false;
         site.kind = Kind::kCopyBytes;
         site.what = spot.first;
-        self().find_copy_bytes(script.copies[spot.first], site);
+        self().find_copy_bytes(encoded.copies[spot.first], site);
         return true;
       case PatchField::kSignalAddress:
         site.rule = PatchRule::kWordAddress;

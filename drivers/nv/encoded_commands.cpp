@@ -20,7 +20,8 @@ constexpr uint32_t kNoLaunch = UINT32_MAX;
 /// Of one inline write; more go into the next.
 constexpr uint32_t kMostInlineWords = 4096;
 
-Result<const NvProgram*> own_program(const hal::Dispatch& dispatch, const ScriptContext& context) {
+Result<const NvProgram*> own_program(const hal::Dispatch& dispatch,
+                                     const EncodingContext& context) {
   return hcq::own_program<NvProgram>(dispatch, context.gpu);
 }
 
@@ -29,29 +30,30 @@ uint64_t launch_bytes(const LaunchPlan& plan) {
          align_up(uint64_t{qmd_format(plan.version).dwords} * 4, kQmdAlignment);
 }
 
-class Encoder : hcq::EncoderBase<Script> {
+class Encoder : hcq::EncoderBase<EncodedCommands> {
  public:
-  Encoder(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
-      : EncoderBase(patched, context, script),
+  Encoder(std::span<const uint8_t> patched, const EncodingContext& context,
+          EncodedCommands& encoded)
+      : EncoderBase(patched, context, encoded),
         context_(context),
-        pushes_{Push(script.words[0], context.classes[0]),
-                Push(script.words[1], context.classes[1])} {}
+        pushes_{Push(encoded.words[0], context.classes[0]),
+                Push(encoded.words[1], context.classes[1])} {}
 
   Status run(std::span<const hal::Command> commands) {
     if (context_.waits_for_copies)
       note_handover(kComputeRing,
                     acquire(pushes_[kComputeRing], context_.to_compute, context_.handovers));
     for (const hal::Command& command : commands) {
-      script_.spots.emplace_back();
+      encoded_.spots.emplace_back();
       BM_TRY(std::visit([this](const auto& c) { return encode(c); }, command));
     }
     if (!stamps_.empty()) BM_TRY(write_stamps());
     if (context_.has_compute && ring_ == kCopyRing) {
       hand_back();
-      script_.ends_on_copies = true;
+      encoded_.ends_on_copies = true;
     }
     flush();
-    script_.handovers = ordinal_;
+    encoded_.handovers = ordinal_;
     return {};
   }
 
@@ -99,7 +101,7 @@ class Encoder : hcq::EncoderBase<Script> {
   void hand_back();
   void flush();
   void note_handover(size_t ring, uint32_t semaphore) {
-    script_.handover_spots.push_back({ring, semaphore + 2, ordinal_});
+    encoded_.handover_spots.push_back({ring, semaphore + 2, ordinal_});
   }
 
   void end_chain() { last_ = kNoLaunch; }
@@ -111,7 +113,7 @@ class Encoder : hcq::EncoderBase<Script> {
     uint64_t dst, source;
     uint32_t command;
   };
-  const ScriptContext& context_;
+  const EncodingContext& context_;
   std::array<Push, kRings> pushes_;
   bool needs_idle_ = true;   ///< grids may run that no method has waited for
   bool has_inline_ = false;  ///< the same of inline data
@@ -177,7 +179,7 @@ bool Encoder::extend_inline(const hal::Write& c) {
   if (inline_.next == 0 || inline_.end != push().position() || inline_.next != raw(c.dst) ||
       is_patched(kPatchedAddress) || words + 2 > kMostInlineWords)
     return false;
-  std::vector<uint32_t>& stream = script_.words[kComputeRing];
+  std::vector<uint32_t>& stream = encoded_.words[kComputeRing];
   stream.insert(stream.end(), {lo32(c.value), hi32(c.value)});
   stream[inline_.words.header] = inline_header(words + 2);
   stream[inline_.words.bytes] = (words + 2) * sizeof(uint32_t);
@@ -188,12 +190,12 @@ bool Encoder::extend_inline(const hal::Write& c) {
 bool Encoder::signal_in_launch(const hal::Signal& c) {
   if (ring_ != kComputeRing || last_ == kNoLaunch || !stamps_.empty()) return false;
   if (is_patched(kPatchedAddress)) return false;
-  LaunchPart& part = script_.launches[last_];
+  LaunchPart& part = encoded_.launches[last_];
   const QmdVersion version = part.program->plan().version;
   if (part.releases == kQmdReleases || !has_exact_release(version)) return false;
   const QmdFormat& format = qmd_format(version);
   if (!format[QmdKey::kReleaseAddress].fits(raw(c.signal))) return false;
-  add_release(version, std::span(script_.data).subspan(part.qmd, format.dwords), part.releases,
+  add_release(version, std::span(encoded_.data).subspan(part.qmd, format.dwords), part.releases,
               raw(c.signal), c.value);
   spot() = {.kind = Spot::Kind::kRelease, .ring = ring_, .first = last_, .count = part.releases};
   ++part.releases;
@@ -221,14 +223,15 @@ Status Encoder::encode(const hal::Timestamp& c) {
   }
   flush_and_release(push(), data_va(at), 0);
   copy_stamp(raw(c.dst), data_va(at));
-  spot() = {
-      .kind = Spot::Kind::kTimestamp, .ring = kCopyRing, .at = script_.copies.back().addresses + 2};
+  spot() = {.kind = Spot::Kind::kTimestamp,
+            .ring = kCopyRing,
+            .at = encoded_.copies.back().addresses + 2};
   return {};
 }
 
 void Encoder::copy_stamp(uint64_t dst, uint64_t stamp) {
   const CopyWords words = copy_piece(pushes_[kCopyRing], dst, stamp + 8, 8);
-  script_.copies.push_back({words.addresses, words.bytes, words.launch_header, 0});
+  encoded_.copies.push_back({words.addresses, words.bytes, words.launch_header, 0});
   is_dirty_ = true;
 }
 
@@ -236,16 +239,16 @@ Status Encoder::write_stamps() {
   to_ring(kCopyRing);
   for (const Stamp& stamp : stamps_) {
     copy_stamp(stamp.dst, stamp.source);
-    script_.spots[stamp.command] = {.kind = Spot::Kind::kTimestamp,
-                                    .ring = kCopyRing,
-                                    .at = script_.copies.back().addresses + 2};
+    encoded_.spots[stamp.command] = {.kind = Spot::Kind::kTimestamp,
+                                     .ring = kCopyRing,
+                                     .at = encoded_.copies.back().addresses + 2};
   }
   stamps_.clear();
   return {};
 }
 
 Status Encoder::encode(const hal::Copy& c) {
-  const auto first = static_cast<uint32_t>(script_.copies.size());
+  const auto first = static_cast<uint32_t>(encoded_.copies.size());
   // A patched size may become anything up to one piece.
   if (c.bytes == 0 && !is_patched(kPatchedCopy)) return {};
   if (!is_patched(kPatchedCopy) && (raw(c.dst) == 0 || raw(c.src) == 0))
@@ -262,8 +265,8 @@ Status Encoder::encode(const hal::Copy& c) {
   do {
     const uint64_t bytes = std::min(c.bytes - at, kLargestCopy);
     const CopyWords words = copy_piece(push(), raw(c.dst) + at, raw(c.src) + at, bytes);
-    if (bytes == 0) script_.words[ring_][words.launch_header] = kCopyNopHeader;
-    script_.copies.push_back({words.addresses, words.bytes, words.launch_header, at});
+    if (bytes == 0) encoded_.words[ring_][words.launch_header] = kCopyNopHeader;
+    encoded_.copies.push_back({words.addresses, words.bytes, words.launch_header, at});
     at += bytes;
   } while (at < c.bytes);
   is_dirty_ = true;
@@ -286,8 +289,8 @@ Status Encoder::encode(const hal::Dispatch& c) {
   start(part);
   spot() = {.kind = Spot::Kind::kLaunch,
             .ring = ring_,
-            .first = static_cast<uint32_t>(script_.launches.size())};
-  script_.launches.push_back(part);
+            .first = static_cast<uint32_t>(encoded_.launches.size())};
+  encoded_.launches.push_back(part);
   // A launch that may be empty starts nothing then, so nothing can hang on its end.
   last_ = is_patched(kPatchedGrid) ? kNoLaunch : spot().first;
   needs_idle_ = true;
@@ -299,7 +302,7 @@ Status Encoder::fill_launch(const hal::Dispatch& c, const NvProgram& program, La
   part.bank = take_data(plan.bank0_bytes);
   part.qmd = take_data(uint64_t{qmd_format(plan.version).dwords} * 4);
   const auto bank =
-      std::as_writable_bytes(std::span(script_.data).subspan(part.bank, plan.bank0_bytes / 4));
+      std::as_writable_bytes(std::span(encoded_.data).subspan(part.bank, plan.bank0_bytes / 4));
   encode_bank0(plan.bank0,
                {.block = plan.shape.block,
                 .grid = c.grid,
@@ -319,7 +322,7 @@ Status Encoder::fill_launch(const hal::Dispatch& c, const NvProgram& program, La
   shape.grid = c.grid;
   shape.banks[0] = {data_va(part.bank), plan.bank0_bytes};
   encode_qmd(plan.version, shape,
-             std::span(script_.data).subspan(part.qmd, qmd_format(plan.version).dwords));
+             std::span(encoded_.data).subspan(part.qmd, qmd_format(plan.version).dwords));
   return {};
 }
 
@@ -335,10 +338,10 @@ Status Encoder::copy_arguments(const hal::Dispatch& c, const NvProgram& program,
 void Encoder::start(LaunchPart& part) {
   const LaunchPlan& plan = part.program->plan();
   if (last_ != kNoLaunch && !is_patched(kPatchedGrid)) {
-    const LaunchPart& before = script_.launches[last_];
+    const LaunchPart& before = encoded_.launches[last_];
     const QmdVersion version = before.program->plan().version;
     if (version == plan.version) {
-      link_qmd(version, std::span(script_.data).subspan(before.qmd, qmd_format(version).dwords),
+      link_qmd(version, std::span(encoded_.data).subspan(before.qmd, qmd_format(version).dwords),
                data_va(part.qmd));
       part.is_linked = true;
       return;
@@ -348,7 +351,7 @@ void Encoder::start(LaunchPart& part) {
   invalidate_caches(push());
   part.header = launch(push(), plan.method, plan.action, data_va(part.qmd));
   if (hcq::is_empty(part.grid))
-    script_.words[kComputeRing][part.header] = kComputeNoOperationHeader;
+    encoded_.words[kComputeRing][part.header] = kComputeNoOperationHeader;
 }
 
 void Encoder::to_ring(size_t ring) {
@@ -381,7 +384,8 @@ void Encoder::flush() {
 
 }  // namespace
 
-Result<uint64_t> data_bytes(std::span<const hal::Command> commands, const ScriptContext& context) {
+Result<uint64_t> data_bytes(std::span<const hal::Command> commands,
+                            const EncodingContext& context) {
   uint64_t bytes = 0;
   for (const hal::Command& command : commands) {
     if (std::holds_alternative<hal::Timestamp>(command)) bytes += kQmdAlignment;
@@ -392,9 +396,9 @@ Result<uint64_t> data_bytes(std::span<const hal::Command> commands, const Script
 }
 
 Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,
-              const ScriptContext& context, Script& script) {
-  script.clear();
-  return Encoder(patched, context, script).run(commands);
+              const EncodingContext& context, EncodedCommands& encoded) {
+  encoded.clear();
+  return Encoder(patched, context, encoded).run(commands);
 }
 
 }  // namespace bm::nv

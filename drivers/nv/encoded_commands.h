@@ -1,7 +1,7 @@
 #pragma once
 // Commands as push buffers: a pure function of chip, addresses and commands. A compute channel
 // moves no memory, so copies go to a copy channel, and two semaphores keep the order
-// (hcq/script.h).
+// (hcq/encoded_commands.h).
 
 #include <array>
 #include <cstdint>
@@ -19,7 +19,7 @@ using hcq::kComputeRing;
 using hcq::kCopyRing;
 using hcq::kRings;
 
-struct ScriptContext : hcq::ScriptContext {
+struct EncodingContext : hcq::EncodingContext {
   const Gpu* gpu = nullptr;  ///< programs of other devices are refused
   std::array<ChannelClasses, kRings> classes;
   uint64_t shared_window = 0, local_window = 0;
@@ -27,7 +27,7 @@ struct ScriptContext : hcq::ScriptContext {
   uint64_t flushed = 0;  ///< 16 bytes that a flush of the copy ring may overwrite
 };
 
-/// One launch: where its parts lie in Script::data, in dwords.
+/// One launch: where its parts lie in EncodedCommands::data, in dwords.
 struct LaunchPart {
   const NvProgram* program = nullptr;
   uint32_t command = 0;
@@ -60,18 +60,19 @@ struct HandoverSpot {
 };
 
 /// Data: constant banks, descriptors, timestamps.
-using Script = hcq::Script<LaunchPart, Spot, CopyPart, HandoverSpot>;
+using EncodedCommands = hcq::EncodedCommands<LaunchPart, Spot, CopyPart, HandoverSpot>;
 
-/// Bytes of Script::data for these commands. Errors: kInvalidArgument for programs of others.
-Result<uint64_t> data_bytes(std::span<const hal::Command> commands, const ScriptContext& context);
+/// Bytes of EncodedCommands::data for these commands. Errors: kInvalidArgument for programs of
+/// others.
+Result<uint64_t> data_bytes(std::span<const hal::Command> commands, const EncodingContext& context);
 
-/// Replaces `script`. `patched`: hcq::PatchedBits per command, or empty.
+/// Replaces `encoded`. `patched`: hcq::PatchedBits per command, or empty.
 /// Errors: kInvalidArgument (grid, alignment, argument block), kUnsupported (kernel on a copy
 /// queue).
 Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,
-              const ScriptContext& context, Script& script);
+              const EncodingContext& context, EncodedCommands& encoded);
 
-/// Words with which a compute ring waits for the copy ring when ScriptContext::waits_for_copies;
+/// Words with which a compute ring waits for the copy ring when EncodingContext::waits_for_copies;
 /// they come first and may be skipped when the value is reached already.
 inline constexpr uint32_t kHandoverWords = 6;
 

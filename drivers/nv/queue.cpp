@@ -27,8 +27,8 @@ Result<std::unique_ptr<NvQueue>> NvQueue::create(std::shared_ptr<Gpu> gpu, Hardw
   return queue;
 }
 
-ScriptContext NvQueue::recording_context() const {
-  ScriptContext context = base_;
+EncodingContext NvQueue::recording_context() const {
+  EncodingContext context = base_;
   context.handovers = context.data_va = 0;
   return context;
 }
@@ -42,35 +42,35 @@ Status NvQueue::submit_locked(std::span<const hal::Command> commands) {
   base_.data_va = data.va;
   base_.handovers = handovers_;
   base_.waits_for_copies = base_.has_compute && words_to_skip() == 0;
-  BM_TRY(encode(commands, {}, base_, script_));
-  BM_CHECK(script_.data.size() * 4 <= bytes);
-  BM_TRY(submit_script(data));
+  BM_TRY(encode(commands, {}, base_, encoded_));
+  BM_CHECK(encoded_.data.size() * 4 <= bytes);
+  BM_TRY(submit_encoded(data));
   note(commands);
   return {};
 }
 
 /// Everything that may fail comes before the first ring entry: a submission runs whole or not.
-Status NvQueue::submit_script(const CommandSpace& data) {
+Status NvQueue::submit_encoded(const CommandSpace& data) {
   std::array<CommandSpace, kRings> spaces;
   for (size_t ring = 0; ring < kRings; ++ring) {
-    std::vector<uint32_t>& words = script_.words[ring];
+    std::vector<uint32_t>& words = encoded_.words[ring];
     if (words.empty()) continue;
     Push push(words, base_.classes[ring]);
     rings_[ring]->finish(push);
     if (words.size() > kMaxEntryWords)
       return fail(Code::kInvalidArgument, "{} commands in one submission are too many",
-                  script_.spots.size());
+                  encoded_.spots.size());
     spaces[ring] = BM_TRY(rings_[ring]->reserve(words.size() * 4));
     BM_TRY(rings_[ring]->make_room());
   }
-  data.view.copy_in(0, script_.data);
+  data.view.copy_in(0, encoded_.data);
   for (size_t ring = 0; ring < kRings; ++ring) {
-    const std::vector<uint32_t>& words = script_.words[ring];
+    const std::vector<uint32_t>& words = encoded_.words[ring];
     if (words.empty()) continue;
     spaces[ring].view.copy_in(0, words);
     rings_[ring]->enqueue(spaces[ring].va, static_cast<uint32_t>(words.size()));
   }
-  handovers_ += script_.handovers;
+  handovers_ += encoded_.handovers;
   for (HardwareRing* ring : rings_)
     if (ring != nullptr) ring->ring_doorbell();
   return {};

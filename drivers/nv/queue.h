@@ -13,7 +13,8 @@
 
 namespace bm::nv {
 
-class NvQueue final : public hcq::QueueBase<NvQueue, Gpu, ScriptContext, Script, NvRecording> {
+class NvQueue final
+    : public hcq::QueueBase<NvQueue, Gpu, EncodingContext, EncodedCommands, NvRecording> {
  public:
   /// `compute` may be null: a copy queue. Both rings outlive the queue.
   /// Errors: kOutOfMemory for the semaphores.
@@ -32,9 +33,9 @@ class NvQueue final : public hcq::QueueBase<NvQueue, Gpu, ScriptContext, Script,
   NvQueue(std::shared_ptr<Gpu> gpu, HardwareRing* compute, HardwareRing* copies);
   Status submit_locked(std::span<const hal::Command> commands);
   Status replay_locked(NvRecording& recording, std::span<const uint64_t> values);
-  ScriptContext recording_context() const;
+  EncodingContext recording_context() const;
   NvRecording::Nothing kept_by_recordings() const { return {}; }
-  Status submit_script(const CommandSpace& data);
+  Status submit_encoded(const CommandSpace& data);
   /// Words of the compute ring that need not run because the copy ring has caught up.
   uint32_t words_to_skip() const { return has_caught_up() ? kHandoverWords : 0; }
 };

@@ -16,39 +16,39 @@ QmdKey grid_key(uint8_t axis) {
 
 }  // namespace
 
-uint64_t NvRecording::bytes_for(const Script& script) {
-  uint64_t words = hcq::aligned_words(script.data.size());
-  for (const auto& ring : script.words) words += hcq::aligned_words(ring.size());
+uint64_t NvRecording::bytes_for(const EncodedCommands& encoded) {
+  uint64_t words = hcq::aligned_words(encoded.data.size());
+  for (const auto& ring : encoded.words) words += hcq::aligned_words(ring.size());
   return std::max(words * 4, MemoryPool::kAlignment);
 }
 
 Result<std::unique_ptr<NvRecording>> NvRecording::build(std::shared_ptr<Gpu> gpu, Allocation memory,
-                                                        Script script,
+                                                        EncodedCommands encoded,
                                                         std::span<const hal::Patch> patches,
                                                         std::array<HardwareRing*, kRings> rings,
                                                         Nothing) {
   std::unique_ptr<NvRecording> recording(new NvRecording(std::move(gpu), std::move(memory), rings));
-  BM_TRY(recording->lay_out(script));
-  BM_TRY(recording->add_patches(script, patches));
+  BM_TRY(recording->lay_out(encoded));
+  BM_TRY(recording->add_patches(encoded, patches));
   recording->memory_.view().copy_in(0, recording->shadow_);
   return recording;
 }
 
-Status NvRecording::lay_out(const Script& script) {
-  uint32_t next = hcq::aligned_words(script.data.size());
+Status NvRecording::lay_out(const EncodedCommands& encoded) {
+  uint32_t next = hcq::aligned_words(encoded.data.size());
   for (size_t ring = 0; ring < kRings; ++ring) {
-    if (script.words[ring].size() > kMaxEntryWords)
+    if (encoded.words[ring].size() > kMaxEntryWords)
       return fail(Code::kUnsupported, "{} words of methods exceed a ring entry",
-                  script.words[ring].size());
+                  encoded.words[ring].size());
     first_[ring] = next;
-    count_[ring] = static_cast<uint32_t>(script.words[ring].size());
+    count_[ring] = static_cast<uint32_t>(encoded.words[ring].size());
     next += hcq::aligned_words(count_[ring]);
   }
-  keep(script, next);
-  for (const HandoverSpot& spot : script.handover_spots)
+  keep(encoded, next);
+  for (const HandoverSpot& spot : encoded.handover_spots)
     handover_stores_.push_back({place(spot.ring, spot.at), spot.ordinal});
   std::ranges::sort(handover_stores_, {}, &Handover::at);
-  for (const CopyPart& copy : script.copies)
+  for (const CopyPart& copy : encoded.copies)
     copies_.push_back({place(kCopyRing, copy.bytes), place(kCopyRing, copy.launch_header)});
   return {};
 }

@@ -18,14 +18,14 @@ namespace bm::nv {
 enum class PatchKind : uint8_t { kLowHigh, kHighLow, kGrid, kCopyBytes };
 
 /// Data, then each ring's words.
-class NvRecording final : public hcq::RecordingBase<NvRecording, Gpu, Script, PatchKind> {
+class NvRecording final : public hcq::RecordingBase<NvRecording, Gpu, EncodedCommands, PatchKind> {
  public:
   struct Nothing {};
-  /// `script` was encoded with `data_va` = memory.va(). `rings`: that run it, null where none.
+  /// `encoded` was made with `data_va` = memory.va(). `rings`: that run it, null where none.
   /// Errors: kInvalidArgument for a patch of nothing, or two of one place; kUnsupported when a ring
   /// is longer than a ring entry can say.
   static Result<std::unique_ptr<NvRecording>> build(std::shared_ptr<Gpu> gpu, Allocation memory,
-                                                    Script script,
+                                                    EncodedCommands encoded,
                                                     std::span<const hal::Patch> patches,
                                                     std::array<HardwareRing*, kRings> rings,
                                                     Nothing);
@@ -33,8 +33,8 @@ class NvRecording final : public hcq::RecordingBase<NvRecording, Gpu, Script, Pa
     retire("nv", [] {});
   }
 
-  /// Bytes build() needs for a script.
-  static uint64_t bytes_for(const Script& script);
+  /// Bytes build() needs for encoded commands.
+  static uint64_t bytes_for(const EncodedCommands& encoded);
 
   /// As patch_sites(). `handovers`: the queue's last hand-over value.
   Status patch(std::span<const uint64_t> values, uint64_t handovers);
@@ -54,7 +54,7 @@ class NvRecording final : public hcq::RecordingBase<NvRecording, Gpu, Script, Pa
   };
 
   using RecordingBase::RecordingBase;
-  Status lay_out(const Script& script);
+  Status lay_out(const EncodedCommands& encoded);
   bool find_argument(const LaunchPart& part, uint32_t word, Site& site) const;
   void find_grid(Site& site) const;
   bool is_resident(uint32_t /*at*/) const { return true; }
