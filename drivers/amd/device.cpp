@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <thread>
 #include <utility>
 
 #include "drivers/amd/gpu.h"
 #include "drivers/hcq/device.h"
-#include "drivers/hcq/mapped.h"
 #include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/pm4/packets.h"
 #include "drivers/amd/program/code_object.h"
@@ -69,11 +67,11 @@ class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue> {
   Result<Allocation> upload(std::span<const std::byte> bytes, ProgramImage& image);
   Status grow_scratch(const LaunchPlan& plan);
   void write_queue_object();
-  Status request_interrupt(Lane& lane);
+  Status request_interrupt(HardwareRing& ring);
   void dump(const hal::CodeObject& code) const;
   /// Host memory of other devices, registered once; the kernel follows its pages.
   std::map<std::pair<std::byte*, uint64_t>, Allocation> foreign_;
-  std::map<const Lane*, uint64_t> interrupted_;  ///< entries published when last asked
+  std::map<const HardwareRing*, uint64_t> interrupted_;  ///< entries published when last asked
 };
 
 Status AmdDevice::open(const DeviceOptions& options) {
@@ -89,19 +87,19 @@ Status AmdDevice::open(const DeviceOptions& options) {
   {
     const std::lock_guard lock(gpu_->mutex);
     // Launches are entries of an AQL ring, so it is longer.
-    const LaneOptions compute{.type = is_aql ? QueueType::kAql : QueueType::kPm4,
+    const RingOptions compute{.type = is_aql ? QueueType::kAql : QueueType::kPm4,
                               .entries = options.ring_entries * (is_aql ? 8 : 1),
                               .command_bytes = options.command_bytes,
                               .readers = xccs,
                               .priority = options.priority,
                               .is_given_up = &gpu_->is_given_up};
-    gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->driver, gpu_->pool, compute)));
+    gpu_->rings.push_back(BM_TRY(HardwareRing::create(*gpu_->driver, gpu_->pool, compute)));
     for (const uint32_t engine : {0u, 1u})
-      gpu_->lanes.push_back(BM_TRY(Lane::create(*gpu_->driver, gpu_->pool,
-                                                {.type = QueueType::kSdma,
-                                                 .entries = options.copy_ring_bytes / 4,
-                                                 .sdma_engine = engine,
-                                                 .is_given_up = &gpu_->is_given_up})));
+      gpu_->rings.push_back(BM_TRY(HardwareRing::create(*gpu_->driver, gpu_->pool,
+                                                        {.type = QueueType::kSdma,
+                                                         .entries = options.copy_ring_bytes / 4,
+                                                         .sdma_engine = engine,
+                                                         .is_given_up = &gpu_->is_given_up})));
     write_queue_object();
   }
   return make_queues();
@@ -121,13 +119,13 @@ bool AmdDevice::stop() {
   const std::lock_guard lock(gpu_->mutex);
   static_cast<void>(gpu_->look_for_fault());
   gpu_->close();
-  gpu_->lanes.clear();
+  gpu_->rings.clear();
   return true;
 }
 
 /// Everything but the two indices, which the queue uses.
 void AmdDevice::write_queue_object() {
-  Lane& lane = compute_lane();
+  HardwareRing& ring = compute_ring();
   const GpuFacts& facts = gpu_->driver->facts();
   aql::QueueObject object{.max_cu_id = facts.cus_per_xcc - 1,
                           .max_wave_id = facts.waves_per_simd * facts.simds_per_cu - 1};
@@ -143,15 +141,15 @@ void AmdDevice::write_queue_object() {
            (byte >= aql::kReadIndexOffset && byte < aql::kReadIndexOffset + 8);
   };
   for (size_t i = 0; i < words.size(); ++i)
-    if (!is_index(i * 4)) hcq::store32(lane.queue().object + i * 4, words[i]);
-  hcq::store_fence();
+    if (!is_index(i * 4)) ring.queue().object.store(i * 4, words[i]);
+  ring.queue().object.publish();
 }
 
 /// The old area goes when nothing uses it any more; recordings keep theirs.
 Status AmdDevice::grow_scratch(const LaunchPlan& plan) {
   const uint64_t wave_bytes = uint64_t{plan.private_bytes} * (plan.kernel.is_wave32 ? 32 : 64);
   if (gpu_->scratch.holds(wave_bytes)) return {};
-  BM_TRY(gpu_->with_cause(compute_lane().drain()));
+  BM_TRY(gpu_->with_cause(compute_ring().drain()));
   BM_TRY(gpu_->scratch.grow(gpu_->driver->facts(), gpu_->pool, wave_bytes));
   write_queue_object();
   return {};
@@ -172,17 +170,17 @@ hal::MemoryInfo AmdDevice::memory() const {
 }
 
 /// Asked for only here, by somebody about to sleep: launches pay nothing for interrupts.
-Status AmdDevice::request_interrupt(Lane& lane) {
-  if (interrupted_[&lane] == lane.published() + 1) return {};
-  HardwareQueue& queue = lane.queue();
-  const bool is_copy = lane.type() == QueueType::kSdma;
+Status AmdDevice::request_interrupt(HardwareRing& ring) {
+  if (interrupted_[&ring] == ring.published() + 1) return {};
+  HardwareQueue& queue = ring.queue();
+  const bool is_copy = ring.type() == QueueType::kSdma;
   std::vector<uint32_t> words;
   if (is_copy) {
     sdma::Writer writer(words, gpu_->chip().sdma);
     writer.put(sdma::Fence{queue.mailbox, queue.event_id});
     writer.put(sdma::Trap{queue.event_id});
-    if (!lane.has_room(Lane::room_of(words.size()))) return {};  // then it is not idle
-    lane.enqueue(words);
+    if (!ring.has_room(HardwareRing::room_of(words.size()))) return {};  // then it is not idle
+    ring.enqueue(words);
   } else {
     pm4::Writer writer(words, gpu_->chip().caches);
     pm4::release_once(writer,
@@ -191,18 +189,18 @@ Status AmdDevice::request_interrupt(Lane& lane) {
                        .address = queue.mailbox,
                        .value = queue.event_id,
                        .context = queue.event_id},
-                      lane.readers());
-    if (!lane.has_room(1) || !lane.has_space(words.size() * 4)) return {};
-    const CommandSpace space = BM_TRY(lane.reserve(words.size() * 4));
-    hcq::store_words(space.host, words);
+                      ring.readers());
+    if (!ring.has_room(1) || !ring.has_space(words.size() * 4)) return {};
+    const CommandSpace space = BM_TRY(ring.reserve(words.size() * 4));
+    space.view.copy_in(0, words);
     const auto dwords = static_cast<uint32_t>(words.size());
-    if (lane.type() == QueueType::kAql)
-      lane.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
+    if (ring.type() == QueueType::kAql)
+      ring.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
     else
-      lane.enqueue(space.va, dwords);
+      ring.enqueue(space.va, dwords);
   }
-  lane.publish();
-  interrupted_[&lane] = lane.published() + 1;
+  ring.publish();
+  interrupted_[&ring] = ring.published() + 1;
   return {};
 }
 
@@ -213,10 +211,10 @@ bool AmdDevice::sleep_until_event(uint64_t longest_ns) {
   {
     const std::unique_lock lock(gpu_->mutex, std::try_to_lock);
     if (!lock.owns_lock() || !gpu_->health_locked()) return false;
-    for (const auto& lane : gpu_->lanes) {
-      if (!lane->is_busy()) continue;
+    for (const auto& ring : gpu_->rings) {
+      if (!ring->is_busy()) continue;
       is_busy = true;
-      if (!request_interrupt(*lane)) return false;
+      if (!request_interrupt(*ring)) return false;
     }
   }
   if (!is_busy) return false;
@@ -269,7 +267,7 @@ Result<Allocation> AmdDevice::upload(std::span<const std::byte> bytes, ProgramIm
   auto staged = gpu_->pool.allocate(bytes.size(), MemoryDomain::kSystem);
   Status done = staged ? image.relocate(memory.va()) : tl::unexpected(staged.error());
   if (done) {
-    std::memcpy(staged->host(), bytes.data(), bytes.size());
+    staged->view().copy_in(0, bytes);
     done = copies_->run_copies([&](sdma::Writer& writer) {
       const uint64_t most = sdma::max_piece(writer.form());
       for (uint64_t at = 0; at < bytes.size(); at += most)

@@ -12,6 +12,7 @@
 
 #include "drivers/amd/regs/registers.h"
 #include "drivers/hcq/driver_interface.h"
+#include "drivers/transport/mmio.h"
 #include "runtime/base/result.h"
 
 namespace bm::amd {
@@ -58,11 +59,11 @@ struct QueueRequest {
 class HardwareQueue {
  public:
   virtual ~HardwareQueue() = default;
-  std::byte* object = nullptr;  ///< aql::kQueueBytes at the start of the page with the pointers
+  HostView object;  ///< aql::kQueueBytes at the start of the page with the pointers
   uint64_t object_va = 0;
-  std::byte* write_pointer = nullptr;       ///< 64 bits, ours
-  const std::byte* read_pointer = nullptr;  ///< 64 bits, the GPU's
-  volatile uint64_t* doorbell = nullptr;
+  HostView write_pointer;  ///< 64 bits, ours
+  HostView read_pointer;   ///< 64 bits, the GPU's
+  Doorbell<uint64_t> doorbell;
   /// Interrupts: the queue writes `event_id` to `mailbox`, then raises one with it as context.
   uint64_t mailbox = 0;
   uint32_t event_id = 0;

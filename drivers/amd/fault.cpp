@@ -57,8 +57,8 @@ Error describe_fault(Gpu& gpu, const GpuFault& fault) {
   text += fmt::format("; last kernels: {}", gpu.log.kernels(true));
   if (const std::string kernel = gpu.kernel_at_read_index(); !kernel.empty())
     text += fmt::format("; the compute ring is at kernel '{}'", kernel);
-  for (const auto& lane : gpu.lanes)
-    if (lane->is_busy()) text += fmt::format("; {}", lane->state());
+  for (const auto& ring : gpu.rings)
+    if (ring->is_busy()) text += fmt::format("; {}", ring->state());
   if (!fault.log.empty()) text += fmt::format("; driver's log: {}", fault.log);
   if (is_memory)
     text +=
@@ -77,8 +77,8 @@ Status Gpu::health_locked() {
 }
 
 std::string Gpu::kernel_at_read_index() const {
-  if (lanes.empty()) return {};
-  const uint64_t descriptor = lanes[0]->descriptor_at_read_index();
+  if (rings.empty()) return {};
+  const uint64_t descriptor = rings[0]->descriptor_at_read_index();
   const auto at = std::ranges::find_if(programs, [&](const AmdProgram* program) {
     return descriptor != 0 && program->descriptor() == descriptor;
   });

@@ -9,7 +9,7 @@
 
 #include "drivers/amd/chips.h"
 #include "drivers/amd/driver_interface.h"
-#include "drivers/amd/lane.h"
+#include "drivers/amd/hardware_ring.h"
 #include "drivers/amd/program/launch_plan.h"
 #include "drivers/amd/scratch.h"
 #include "drivers/hcq/gpu.h"
@@ -37,7 +37,7 @@ class AmdProgram final : public hcq::GpuProgram<AmdProgram, Gpu> {
   LaunchPlan plan_;
 };
 
-struct Gpu : hcq::GpuState<DriverInterface, Lane, AmdProgram> {
+struct Gpu : hcq::GpuState<DriverInterface, HardwareRing, AmdProgram> {
   using GpuState::GpuState;
   /// The first fault, once there was one. Asks the driver at most every few milliseconds, and not
   /// while another thread holds `mutex`: who waits for the GPU there asks by himself.

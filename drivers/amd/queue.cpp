@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "drivers/hcq/mapped.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/check.h"
 
@@ -11,7 +10,7 @@ namespace {
 
 constexpr uint64_t kLastHandover = uint64_t{1} << 31;
 
-/// Upper bound of Script::data. Programs of others count nothing: encoding refuses them.
+/// Upper bound of EncodedCommands::data. Programs of others count nothing: encoding refuses them.
 uint64_t data_bound(std::span<const hal::Command> commands) {
   uint64_t bytes = 0;
   for (const hal::Command& command : commands) {
@@ -26,35 +25,35 @@ uint64_t data_bound(std::span<const hal::Command> commands) {
 
 }  // namespace
 
-AmdQueue::AmdQueue(std::shared_ptr<Gpu> gpu, Lane* compute, Lane* copies)
+AmdQueue::AmdQueue(std::shared_ptr<Gpu> gpu, HardwareRing* compute, HardwareRing* copies)
     : QueueBase(std::move(gpu), compute, copies) {
   base_.is_aql = compute != nullptr && compute->type() == QueueType::kAql;
   if (compute != nullptr) {
     base_.queue_object = compute->queue().object_va;
     base_.readers = compute->readers();
   }
-  for (size_t lane = 0; lane < kLanes; ++lane)
-    if (lanes_[lane] != nullptr) base_.fence_va[lane] = lanes_[lane]->fence_va();
+  for (size_t ring = 0; ring < kRings; ++ring)
+    if (rings_[ring] != nullptr) base_.fence_va[ring] = rings_[ring]->fence_va();
 }
 
-Result<std::unique_ptr<AmdQueue>> AmdQueue::create(std::shared_ptr<Gpu> gpu, Lane* compute,
-                                                   Lane* copies) {
+Result<std::unique_ptr<AmdQueue>> AmdQueue::create(std::shared_ptr<Gpu> gpu, HardwareRing* compute,
+                                                   HardwareRing* copies) {
   std::unique_ptr<AmdQueue> queue(new AmdQueue(std::move(gpu), compute, copies));
   BM_TRY(queue->open(MemoryDomain::kSystemUncached));
   return queue;
 }
 
-ScriptContext AmdQueue::context() const {
-  ScriptContext context = base_;
+EncodingContext AmdQueue::context() const {
+  EncodingContext context = base_;
   context.handovers = handovers_;
   context.scratch = gpu_->scratch.area().get();
-  for (size_t lane = 0; lane < kLanes; ++lane)
-    if (lanes_[lane] != nullptr) context.fence[lane] = lanes_[lane]->next_fence();
+  for (size_t ring = 0; ring < kRings; ++ring)
+    if (rings_[ring] != nullptr) context.fence[ring] = rings_[ring]->next_fence();
   return context;
 }
 
-ScriptContext AmdQueue::recording_context() const {
-  ScriptContext where = context();
+EncodingContext AmdQueue::recording_context() const {
+  EncodingContext where = context();
   where.keeps_arguments = true;
   where.handovers = 0;
   return where;
@@ -63,108 +62,107 @@ ScriptContext AmdQueue::recording_context() const {
 Status AmdQueue::rebase_handovers(uint64_t coming) {
   if (handovers_ + coming < kLastHandover) [[likely]]
     return {};
-  for (Lane* lane : lanes_)
-    if (lane != nullptr) BM_TRY(lane->drain());
+  for (HardwareRing* ring : rings_)
+    if (ring != nullptr) BM_TRY(ring->drain());
   set_handovers(0);
   handovers_ = 0;
   return {};
 }
 
 void AmdQueue::publish_all() {
-  for (Lane* lane : lanes_)
-    if (lane != nullptr) lane->publish();
+  for (HardwareRing* ring : rings_)
+    if (ring != nullptr) ring->publish();
 }
 
 /// All of a short list, so that it is enqueued whole or not at all.
-Status AmdQueue::make_room(const std::array<uint32_t, kLanes>& counts) {
-  for (size_t i = 0; i < kLanes; ++i) {
-    if (lanes_[i] == nullptr) continue;
-    const uint32_t wanted = std::min(counts[i], lanes_[i]->entries() / 2);
-    if (wanted != 0 && !lanes_[i]->has_room(wanted)) BM_TRY(lanes_[i]->wait_room(wanted));
+Status AmdQueue::make_room(const std::array<uint32_t, kRings>& counts) {
+  for (size_t i = 0; i < kRings; ++i) {
+    if (rings_[i] == nullptr) continue;
+    const uint32_t wanted = std::min(counts[i], rings_[i]->entries() / 2);
+    if (wanted != 0 && !rings_[i]->has_room(wanted)) BM_TRY(rings_[i]->wait_room(wanted));
   }
   return {};
 }
 
 Status AmdQueue::enqueue_copies(std::span<const uint32_t> packets) {
-  Lane& lane = *lanes_[kCopyLane];
+  HardwareRing& ring = *rings_[kCopyRing];
   while (!packets.empty()) {
-    const std::span<const uint32_t> part = lane.next_part(packets);
-    const uint32_t room = Lane::room_of(part.size());
-    if (!lane.has_room(room)) {
+    const std::span<const uint32_t> part = ring.next_part(packets);
+    const uint32_t room = HardwareRing::room_of(part.size());
+    if (!ring.has_room(room)) {
       publish_all();
-      BM_TRY(lane.wait_room(room));
+      BM_TRY(ring.wait_room(room));
     }
-    lane.enqueue(part);
+    ring.enqueue(part);
     packets = packets.subspan(part.size());
   }
   return {};
 }
 
 /// In the order of submission: whatever a full ring waits for has been announced by then.
-/// `copies`: words of the copy lane, `enqueue`: for entries of the compute lane.
+/// `copies`: words of the copy ring, `enqueue`: for entries of the compute ring.
 template <class Enqueue>
 Status AmdQueue::enqueue_all(std::span<const Entry> entries, std::span<const uint32_t> copies,
                              const Enqueue& enqueue) {
   for (const Entry& entry : entries) {
-    Lane& lane = *lanes_[entry.lane];
-    if (entry.lane == kCopyLane) {
+    HardwareRing& ring = *rings_[entry.ring];
+    if (entry.ring == kCopyRing) {
       BM_TRY(enqueue_copies(copies.subspan(entry.first, entry.dwords)));
       continue;
     }
-    if (!lane.has_room(1)) {
+    if (!ring.has_room(1)) {
       publish_all();
-      BM_TRY(lane.wait_room(1));
+      BM_TRY(ring.wait_room(1));
     }
-    enqueue(lane, entry);
+    enqueue(ring, entry);
   }
   publish_all();
   return {};
 }
 
-void AmdQueue::finish(const std::array<bool, kLanes>& used) {
-  for (size_t lane = 0; lane < kLanes; ++lane)
-    if (used[lane]) lanes_[lane]->finish();
+void AmdQueue::finish(const std::array<bool, kRings>& used) {
+  for (size_t ring = 0; ring < kRings; ++ring)
+    if (used[ring]) rings_[ring]->finish();
 }
 
 Status AmdQueue::submit_now(std::span<const hal::Command> commands) {
   BM_TRY(gpu_->health_locked());
   BM_TRY(rebase_handovers(commands.size() + 1));
-  ScriptContext where = context();
+  EncodingContext where = context();
   CommandSpace data;
   if (const uint64_t bytes = data_bound(commands); bytes != 0 && where.has_compute) {
-    data = BM_TRY(lanes_[kComputeLane]->reserve(bytes));
+    data = BM_TRY(rings_[kComputeRing]->reserve(bytes));
     where.data_va = data.va;
   }
-  where.waits_for_copies =
-      where.has_compute && hcq::load_word(words_.host() + kToCompute) < handovers_;
-  BM_TRY(encode(commands, {}, where, script_));
-  if (script_.entries.empty()) return {};
-  hcq::store_words(data.host, script_.data);
-  BM_TRY(submit_script());
+  where.waits_for_copies = where.has_compute && handed_back() < handovers_;
+  BM_TRY(encode(commands, {}, where, encoded_));
+  if (encoded_.entries.empty()) return {};
+  data.view.copy_in(0, encoded_.data);
+  BM_TRY(submit_encoded());
   note(commands);
   return {};
 }
 
-Status AmdQueue::submit_script() {
-  std::array<uint32_t, kLanes> counts{};
-  for (const Entry& entry : script_.entries) counts[entry.lane] += room_of(entry);
-  const std::vector<uint32_t>& words = script_.words[kComputeLane];
+Status AmdQueue::submit_encoded() {
+  std::array<uint32_t, kRings> counts{};
+  for (const Entry& entry : encoded_.entries) counts[entry.ring] += room_of(entry);
+  const std::vector<uint32_t>& words = encoded_.words[kComputeRing];
   CommandSpace space;
-  if (!words.empty()) space = BM_TRY(lanes_[kComputeLane]->reserve(words.size() * 4));
+  if (!words.empty()) space = BM_TRY(rings_[kComputeRing]->reserve(words.size() * 4));
   BM_TRY(make_room(counts));
-  hcq::store_words(space.host, words);
-  const auto enqueue = [&](Lane& lane, const Entry& entry) {
+  space.view.copy_in(0, words);
+  const auto enqueue = [&](HardwareRing& ring, const Entry& entry) {
     const uint64_t va = space.va + uint64_t{entry.first} * 4;
     if (entry.is_packet)
-      lane.enqueue(script_.packets[entry.first]);
-    else if (lane.type() == QueueType::kAql)
-      lane.enqueue(aql::encode(aql::Pm4Indirect{.address = va, .dwords = entry.dwords}));
+      ring.enqueue(encoded_.packets[entry.first]);
+    else if (ring.type() == QueueType::kAql)
+      ring.enqueue(aql::encode(aql::Pm4Indirect{.address = va, .dwords = entry.dwords}));
     else
-      lane.enqueue(va, entry.dwords);
+      ring.enqueue(va, entry.dwords);
   };
-  const Status enqueued = enqueue_all(script_.entries, script_.words[kCopyLane], enqueue);
-  handovers_ += script_.handovers;
-  finish(script_.lane_used);
+  const Status enqueued = enqueue_all(encoded_.entries, encoded_.words[kCopyRing], enqueue);
+  handovers_ += encoded_.handovers;
+  finish(encoded_.ring_used);
   return enqueued;
 }
 
@@ -172,43 +170,44 @@ Status AmdQueue::replay_now(AmdRecording& recording, std::span<const uint64_t> v
   BM_TRY(gpu_->health_locked());
   BM_TRY(rebase_handovers(recording.handovers() + 1));
   // The caller has seen its last signal, which one chiplet wrote; others may still be reading.
-  if (Lane* const compute = lanes_[kComputeLane]; compute != nullptr && compute->readers() > 1)
+  if (HardwareRing* const compute = rings_[kComputeRing];
+      compute != nullptr && compute->readers() > 1)
     BM_TRY(compute->wait_passed(recording.last_fence()));
-  BM_TRY(make_room({recording.count(kComputeLane), recording.count(kCopyLane)}));
-  std::array<uint64_t, kLanes> fences{};
-  std::array<bool, kLanes> used{};
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    used[lane] = recording.count(lane) != 0;
-    if (lanes_[lane] != nullptr) fences[lane] = lanes_[lane]->next_fence();
+  BM_TRY(make_room({recording.count(kComputeRing), recording.count(kCopyRing)}));
+  std::array<uint64_t, kRings> fences{};
+  std::array<bool, kRings> used{};
+  for (size_t ring = 0; ring < kRings; ++ring) {
+    used[ring] = recording.count(ring) != 0;
+    if (rings_[ring] != nullptr) fences[ring] = rings_[ring]->next_fence();
   }
   BM_TRY(recording.patch(values, handovers_, fences));
-  const auto enqueue = [&](Lane& lane, const Entry& entry) {
+  const auto enqueue = [&](HardwareRing& ring, const Entry& entry) {
     if (entry.is_packet)
-      lane.enqueue(recording.packet(entry));
-    else if (lane.type() == QueueType::kAql)
-      lane.enqueue(aql::encode(
+      ring.enqueue(recording.packet(entry));
+    else if (ring.type() == QueueType::kAql)
+      ring.enqueue(aql::encode(
           aql::Pm4Indirect{.address = recording.entry_va(entry), .dwords = entry.dwords}));
     else
-      lane.enqueue(recording.entry_va(entry), entry.dwords);
+      ring.enqueue(recording.entry_va(entry), entry.dwords);
   };
   const Status enqueued = enqueue_all(recording.entries(), recording.copy_words(), enqueue);
   handovers_ += recording.handovers();
   finish(used);
-  recording.mark_used(fences[kComputeLane]);
+  recording.mark_used(fences[kComputeRing]);
   gpu_->log.note_replay(recording.names());
   return enqueued;
 }
 
 Status AmdQueue::run_copies(const std::function<void(sdma::Writer&)>& emit) {
-  Lane& lane = *lanes_[kCopyLane];
+  HardwareRing& ring = *rings_[kCopyRing];
   scratch_words_.clear();
   sdma::Writer writer(scratch_words_, gpu_->chip().sdma);
   emit(writer);
-  writer.put(sdma::Fence{lane.fence_va(), lo32(lane.next_fence())});
-  writer.put(sdma::Fence{lane.fence_va() + 4, hi32(lane.next_fence())});
+  writer.put(sdma::Fence{ring.fence_va(), lo32(ring.next_fence())});
+  writer.put(sdma::Fence{ring.fence_va() + 4, hi32(ring.next_fence())});
   const Status enqueued = enqueue_copies(scratch_words_);
-  lane.finish();
-  return gpu_->with_cause(enqueued ? lane.drain() : enqueued);
+  ring.finish();
+  return gpu_->with_cause(enqueued ? ring.drain() : enqueued);
 }
 
 }  // namespace bm::amd

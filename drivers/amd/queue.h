@@ -8,18 +8,19 @@
 
 #include "drivers/amd/gpu.h"
 #include "drivers/amd/recording.h"
-#include "drivers/amd/script.h"
+#include "drivers/amd/encoded_commands.h"
 #include "drivers/amd/sdma/packets.h"
 #include "drivers/hcq/queue.h"
 
 namespace bm::amd {
 
-class AmdQueue final : public hcq::QueueBase<AmdQueue, Gpu, ScriptContext, Script, AmdRecording> {
+class AmdQueue final
+    : public hcq::QueueBase<AmdQueue, Gpu, EncodingContext, EncodedCommands, AmdRecording> {
  public:
-  /// `compute` may be null: a copy queue. Both lanes outlive the queue.
-  /// Errors: kOutOfMemory for the words that keep the lanes in order.
-  static Result<std::unique_ptr<AmdQueue>> create(std::shared_ptr<Gpu> gpu, Lane* compute,
-                                                  Lane* copies);
+  /// `compute` may be null: a copy queue. Both rings outlive the queue.
+  /// Errors: kOutOfMemory for the words that keep the rings in order.
+  static Result<std::unique_ptr<AmdQueue>> create(std::shared_ptr<Gpu> gpu, HardwareRing* compute,
+                                                  HardwareRing* copies);
 
   /// Runs packets on the copy engine and waits for them. Caller holds the mutex.
   Status run_copies(const std::function<void(sdma::Writer&)>& emit);
@@ -27,9 +28,9 @@ class AmdQueue final : public hcq::QueueBase<AmdQueue, Gpu, ScriptContext, Scrip
  private:
   friend QueueBase;
   static constexpr MemoryDomain kRecordingDomain = MemoryDomain::kSystemUncached;
-  AmdQueue(std::shared_ptr<Gpu> gpu, Lane* compute, Lane* copies);
-  ScriptContext context() const;
-  ScriptContext recording_context() const;
+  AmdQueue(std::shared_ptr<Gpu> gpu, HardwareRing* compute, HardwareRing* copies);
+  EncodingContext context() const;
+  EncodingContext recording_context() const;
   std::shared_ptr<ScratchArea> kept_by_recordings() const { return gpu_->scratch.area(); }
   Status submit_locked(std::span<const hal::Command> commands) {
     return gpu_->with_cause(submit_now(commands));
@@ -41,14 +42,14 @@ class AmdQueue final : public hcq::QueueBase<AmdQueue, Gpu, ScriptContext, Scrip
   Status rebase_handovers(uint64_t coming);
   Status submit_now(std::span<const hal::Command> commands);
   Status replay_now(AmdRecording& recording, std::span<const uint64_t> values);
-  Status make_room(const std::array<uint32_t, kLanes>& counts);
-  Status submit_script();
+  Status make_room(const std::array<uint32_t, kRings>& counts);
+  Status submit_encoded();
   template <class Enqueue>
   Status enqueue_all(std::span<const Entry> entries, std::span<const uint32_t> copies,
                      const Enqueue& enqueue);
   Status enqueue_copies(std::span<const uint32_t> packets);
   void publish_all();
-  void finish(const std::array<bool, kLanes>& used);
+  void finish(const std::array<bool, kRings>& used);
 
   std::vector<uint32_t> scratch_words_;
 };

@@ -13,23 +13,24 @@ constexpr uint64_t kEndOfAddresses = uint64_t{1} << 48;
 
 }  // namespace
 
-uint64_t AmdRecording::bytes_for(const Script& script) {
-  const uint64_t words = uint64_t{hcq::aligned_words(script.data.size())} +
-                         hcq::aligned_words(script.words[kComputeLane].size());
+uint64_t AmdRecording::bytes_for(const EncodedCommands& encoded) {
+  const uint64_t words = uint64_t{hcq::aligned_words(encoded.data.size())} +
+                         hcq::aligned_words(encoded.words[kComputeRing].size());
   return std::max<uint64_t>(words * 4, MemoryPool::kAlignment);
 }
 
 Result<std::unique_ptr<AmdRecording>> AmdRecording::build(std::shared_ptr<Gpu> gpu,
-                                                          Allocation memory, Script script,
+                                                          Allocation memory,
+                                                          EncodedCommands encoded,
                                                           std::span<const hal::Patch> patches,
-                                                          std::array<Lane*, kLanes> lanes,
+                                                          std::array<HardwareRing*, kRings> rings,
                                                           std::shared_ptr<ScratchArea> scratch) {
   std::unique_ptr<AmdRecording> recording(
-      new AmdRecording(std::move(gpu), std::move(memory), lanes, std::move(scratch)));
-  BM_TRY(recording->lay_out(script));
-  BM_TRY(recording->add_patches(script, patches));
-  hcq::store_words(recording->memory_.host(),
-                   std::span(recording->shadow_).first(recording->first_[kCopyLane]));
+      new AmdRecording(std::move(gpu), std::move(memory), rings, std::move(scratch)));
+  BM_TRY(recording->lay_out(encoded));
+  BM_TRY(recording->add_patches(encoded, patches));
+  recording->memory_.view().copy_in(
+      0, std::span<const uint32_t>(recording->shadow_).first(recording->first_[kCopyRing]));
   return recording;
 }
 
@@ -40,20 +41,20 @@ const aql::Words& AmdRecording::packet(const Entry& entry) const {
   return is_empty ? no_launch_ : words;
 }
 
-Status AmdRecording::lay_out(const Script& script) {
-  first_[kComputeLane] = hcq::aligned_words(script.data.size());
-  first_[kCopyLane] = first_[kComputeLane] + hcq::aligned_words(script.words[kComputeLane].size());
-  keep(script, first_[kCopyLane] + static_cast<uint32_t>(script.words[kCopyLane].size()));
-  for (const Entry& entry : script.entries) counts_[entry.lane] += room_of(entry);
-  if (const Lane* const compute = lanes_[kComputeLane];
-      compute != nullptr && counts_[kComputeLane] > compute->entries() / 2)
+Status AmdRecording::lay_out(const EncodedCommands& encoded) {
+  first_[kComputeRing] = hcq::aligned_words(encoded.data.size());
+  first_[kCopyRing] = first_[kComputeRing] + hcq::aligned_words(encoded.words[kComputeRing].size());
+  keep(encoded, first_[kCopyRing] + static_cast<uint32_t>(encoded.words[kCopyRing].size()));
+  for (const Entry& entry : encoded.entries) counts_[entry.ring] += room_of(entry);
+  if (const HardwareRing* const compute = rings_[kComputeRing];
+      compute != nullptr && counts_[kComputeRing] > compute->entries() / 2)
     return fail(Code::kUnsupported, "a recording of {} entries for a ring of {}",
-                counts_[kComputeLane], compute->entries());
-  entries_ = script.entries;
-  packets_ = script.packets;
-  handover_stores_ = script.handover_spots;
-  fence_at_ = script.fence_at;
-  lane_used_ = script.lane_used;
+                counts_[kComputeRing], compute->entries());
+  entries_ = encoded.entries;
+  packets_ = encoded.packets;
+  handover_stores_ = encoded.handover_spots;
+  fence_at_ = encoded.fence_at;
+  ring_used_ = encoded.ring_used;
   return {};
 }
 
@@ -68,24 +69,24 @@ void AmdRecording::find_grid(Site& site) const {
 }
 
 void AmdRecording::find_copy(const CopyPart& copy, bool is_target, Site& site) const {
-  site.at = place(kCopyLane, copy.at + (is_target ? sdma::kCopyTarget : sdma::kCopySource));
+  site.at = place(kCopyRing, copy.at + (is_target ? sdma::kCopyTarget : sdma::kCopySource));
 }
 
 void AmdRecording::find_copy_bytes(const CopyPart& copy, Site& site) const {
-  site.at = place(kCopyLane, copy.at);
+  site.at = place(kCopyRing, copy.at);
 }
 
 bool AmdRecording::find_address(const Spot& spot, Site& site) const {
   switch (spot.kind) {
     case Spot::Kind::kWait:
-      site.at = place(spot.lane, spot.at + sdma::kWaitAddress);  // alike in both lanes
+      site.at = place(spot.ring, spot.at + sdma::kWaitAddress);  // alike in both rings
       break;
-    case Spot::Kind::kSignal: site.at = place(spot.lane, spot.at + 2); break;
+    case Spot::Kind::kSignal: site.at = place(spot.ring, spot.at + 2); break;
     case Spot::Kind::kFences:
       site.kind = PatchKind::kAddresses;
-      site.at = place(spot.lane, spot.at + sdma::kFenceAddress);
+      site.at = place(spot.ring, spot.at + sdma::kFenceAddress);
       break;
-    case Spot::Kind::kStamp: site.at = place(spot.lane, spot.at + sdma::kStampTarget); break;
+    case Spot::Kind::kStamp: site.at = place(spot.ring, spot.at + sdma::kStampTarget); break;
     case Spot::Kind::kNone:
     case Spot::Kind::kCopy:
     case Spot::Kind::kLaunch: return false;
@@ -98,12 +99,12 @@ bool AmdRecording::find_value(const Spot& spot, Site& site) const {
   switch (spot.kind) {
     case Spot::Kind::kWait:
       site.kind = PatchKind::kWord;
-      site.at = place(spot.lane, spot.at + sdma::kWaitValue);
+      site.at = place(spot.ring, spot.at + sdma::kWaitValue);
       break;
-    case Spot::Kind::kSignal: site.at = place(spot.lane, spot.at + 4); break;
+    case Spot::Kind::kSignal: site.at = place(spot.ring, spot.at + 4); break;
     case Spot::Kind::kFences:
       site.kind = PatchKind::kSplit;
-      site.at = place(spot.lane, spot.at + sdma::kFenceValue);
+      site.at = place(spot.ring, spot.at + sdma::kFenceValue);
       break;
     case Spot::Kind::kNone:
     case Spot::Kind::kStamp:
@@ -156,7 +157,7 @@ void AmdRecording::set_grid(const Site& site, uint64_t value) {
   if (part.dispatch != LaunchPart::kNoBlock)
     set(part.dispatch + aql::kGridWord + site.axis, blocks * size);
   if (part.groups != 0) {
-    const uint32_t at = place(kComputeLane, part.groups);
+    const uint32_t at = place(kComputeRing, part.groups);
     set(at + site.axis, blocks);
     set(at - 1,
         pm4::header(hcq::is_empty(part.grid) ? pm4::Op::kNop : pm4::Op::kDispatchDirect, 4));
@@ -193,19 +194,19 @@ void AmdRecording::apply(const Site& site, uint64_t value) {
 }
 
 Status AmdRecording::patch(std::span<const uint64_t> values, uint64_t handovers,
-                           const std::array<uint64_t, kLanes>& fences) {
+                           const std::array<uint64_t, kRings>& fences) {
   BM_TRY(patch_sites(values));
   for (const HandoverSpot& spot : handover_stores_) {
     const uint64_t value = handovers + spot.ordinal;
-    set(place(spot.lane, spot.low), lo32(value));
-    if (spot.high != UINT32_MAX) set(place(spot.lane, spot.high), hi32(value));
+    set(place(spot.ring, spot.low), lo32(value));
+    if (spot.high != UINT32_MAX) set(place(spot.ring, spot.high), hi32(value));
   }
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    if (!lane_used_[lane]) continue;
-    for (uint32_t reader = 0; reader < lanes_[lane]->readers(); ++reader) {
-      const uint32_t low = fence_at_[lane] + reader * kNextFence;
-      set(place(lane, low), lo32(fences[lane]));
-      set(place(lane, fence_high(lane, low)), hi32(fences[lane]));
+  for (size_t ring = 0; ring < kRings; ++ring) {
+    if (!ring_used_[ring]) continue;
+    for (uint32_t reader = 0; reader < rings_[ring]->readers(); ++reader) {
+      const uint32_t low = fence_at_[ring] + reader * kNextFence;
+      set(place(ring, low), lo32(fences[ring]));
+      set(place(ring, fence_high(ring, low)), hi32(fences[ring]));
     }
   }
   return {};

@@ -1,7 +1,6 @@
 #pragma once
 // Devices over a GPU with hardware command queues: buffers, programs, faults and what is in flight.
 
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -80,7 +79,7 @@ class DeviceBase : public hal::Device, public hal::Waiting {
         }
       }
     }
-    std::byte* host = allocation.host();
+    std::byte* host = allocation.view().host();
     return std::make_unique<GpuBuffer<Gpu>>(desc, gpu_, std::move(allocation), host);
   }
 
@@ -108,7 +107,7 @@ class DeviceBase : public hal::Device, public hal::Waiting {
     std::string text = fmt::format("last kernels: {}", kernels_text());
     text += gpu_->log.unmet(gpu_->pool);
     begin_activity();
-    for (const auto& lane : gpu_->lanes) text += fmt::format("; {}", lane->state());
+    for (const auto& ring : gpu_->rings) text += fmt::format("; {}", ring->state());
     return text + more_activity();
   }
 
@@ -136,25 +135,25 @@ class DeviceBase : public hal::Device, public hal::Waiting {
       const std::lock_guard lock(gpu_->mutex);
       // Work that nobody waited for still reads command memory; a dead queue reads nothing.
       if (health()) {
-        for (const auto& lane : gpu_->lanes)
-          if (const Status done = lane->drain(); !done)
+        for (const auto& ring : gpu_->rings)
+          if (const Status done = ring->drain(); !done)
             log(vendor_.log, LogLevel::kWarning, "closing the device: {}", done.error().message);
       }
     }
     compute_.reset();
     copies_.reset();
     const std::lock_guard lock(gpu_->mutex);
-    gpu_->lanes.clear();  // queues stop before anything they use is freed
+    gpu_->rings.clear();  // queues stop before anything they use is freed
     release();
     gpu_->pool.trim();
   }
-  /// Three rings, in Gpu::lanes, become two queues.
+  /// Three rings, in Gpu::rings, become two queues.
   Status make_queues() {
-    compute_ = BM_TRY(Queue::create(gpu_, gpu_->lanes[0].get(), gpu_->lanes[2].get()));
-    copies_ = BM_TRY(Queue::create(gpu_, nullptr, gpu_->lanes[1].get()));
+    compute_ = BM_TRY(Queue::create(gpu_, gpu_->rings[0].get(), gpu_->rings[2].get()));
+    copies_ = BM_TRY(Queue::create(gpu_, nullptr, gpu_->rings[1].get()));
     return {};
   }
-  auto& compute_lane() { return *gpu_->lanes[0]; }
+  auto& compute_ring() { return *gpu_->rings[0]; }
 
   std::shared_ptr<Gpu> gpu_;
   const hal::Arch arch_;
@@ -162,9 +161,10 @@ class DeviceBase : public hal::Device, public hal::Waiting {
 
  private:
   Status zero(const Allocation& allocation) {
-    if (allocation.host() == nullptr)
+    // Behind a transport the GPU itself is faster.
+    if (allocation.view().host() == nullptr)
       return fill_zero(allocation.va(), align_up(allocation.size(), uint64_t{4}));
-    std::memset(allocation.host(), 0, allocation.size());
+    allocation.view().fill(0, allocation.size(), std::byte{0});
     return {};
   }
   Result<std::unique_ptr<hal::Buffer>> wrap(const hal::BufferDesc& desc) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "drivers/transport/mmio.h"
 #include "runtime/base/result.h"
 
 namespace bm::hcq {
@@ -37,14 +38,16 @@ struct MemoryRequest {
   void* host = nullptr;        ///< register this page-aligned memory of the process (kSystem)
 };
 
-/// One allocation, mapped to its GPU; freed (unmapped everywhere) on destruction. Where the CPU
-/// sees it, its address there equals `va`, except for registered memory of the process where the
-/// GPU has a window of its own.
+/// One allocation, mapped to its GPU; freed (unmapped everywhere) on destruction. Where it is
+/// mapped into this process, its address there equals `va`, except for registered memory of the
+/// process where the GPU has a window of its own.
 class Memory {
  public:
   virtual ~Memory() = default;
+  /// First byte in this process, or nullptr: not seen by the CPU, or behind a transport.
+  std::byte* host() const { return view.host(); }
   uint64_t va = 0, size = 0;
-  std::byte* host = nullptr;
+  HostView view;        ///< the CPU's, of all its bytes; empty where it sees none
   uint32_t handle = 0;  ///< of the owner, where it names memory by one
   MemoryDomain domain = MemoryDomain::kVideo;
 };

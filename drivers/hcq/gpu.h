@@ -49,7 +49,7 @@ struct GpuState : Health {
   std::unique_ptr<Driver> driver;
   MemoryPool pool;
   /// Compute, copies of the copy queue, copies of the compute queue.
-  std::vector<std::unique_ptr<Ring>> lanes;
+  std::vector<std::unique_ptr<Ring>> rings;
   std::vector<const Program*> programs;
   WorkLog log;
 };

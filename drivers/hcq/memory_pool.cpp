@@ -57,7 +57,8 @@ Allocation MemoryPool::make(Slab& slab, uint64_t va, uint64_t size) {
   allocation.memory_ = slab.memory.get();
   allocation.va_ = va;
   allocation.size_ = size;
-  if (slab.memory->host != nullptr) allocation.host_ = slab.memory->host + (va - slab.memory->va);
+  if (slab.memory->view && slab.registered == nullptr)
+    allocation.view_ = slab.memory->view.slice(va - slab.memory->va, size);
   ++slab.live;
   return allocation;
 }
@@ -99,12 +100,14 @@ Result<Allocation> MemoryPool::wrap(void* host, uint64_t size) {
   auto memory = BM_TRY(driver_.allocate({.size = *last - first,
                                          .domain = MemoryDomain::kSystem,
                                          .host = reinterpret_cast<void*>(first)}));
+  auto view = HostView::mapped(reinterpret_cast<void*>(first), *last - first);
+  if (!view) return tl::unexpected(std::move(view.error()));
   Slab slab;
   slab.registered = host;
   slab.memory = std::move(memory);
   const uint64_t va = slab.memory->va;
   Slab& kept = slabs_.insert_or_assign(va, std::move(slab)).first->second;
-  if (kept.memory->host == nullptr) kept.memory->host = reinterpret_cast<std::byte*>(first);
+  if (!kept.memory->view) kept.memory->view = *view;
   return make(kept, va + (address - first), size);
 }
 
@@ -143,14 +146,14 @@ auto MemoryPool::slab_at(uint64_t va) const -> std::map<uint64_t, Slab>::const_i
   return va - at->first < at->second.memory->size ? at : slabs_.end();
 }
 
-std::byte* MemoryPool::readable(uint64_t va, uint64_t bytes) const {
+HostView MemoryPool::readable(uint64_t va, uint64_t bytes) const {
   const auto at = slab_at(va);
-  if (at == slabs_.end()) return nullptr;
+  if (at == slabs_.end()) return {};
   const Memory& memory = *at->second.memory;
   const uint64_t offset = va - memory.va;
-  if (!is_system(memory.domain) || memory.host == nullptr || bytes > memory.size - offset)
-    return nullptr;
-  return memory.host + offset;
+  if (!is_system(memory.domain) || !memory.view || bytes == 0 || bytes > memory.size - offset)
+    return {};
+  return is_aligned(offset, 8) ? memory.view.slice(offset, bytes) : HostView();
 }
 
 uint64_t MemoryPool::first_gap(uint64_t va, uint64_t bytes) const {

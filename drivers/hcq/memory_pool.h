@@ -34,8 +34,9 @@ class Allocation {
   explicit operator bool() const { return pool_ != nullptr; }
   uint64_t va() const { return va_; }
   uint64_t size() const { return size_; }
-  /// CPU address, or nullptr for MemoryDomain::kVideo. MemoryDomain::kVideoMapped: only write.
-  std::byte* host() const { return host_; }
+  /// The CPU's view; empty for MemoryDomain::kVideo, and for memory of the process, which needs
+  /// none. MemoryDomain::kVideoMapped: only write.
+  const HostView& view() const { return view_; }
   /// The owner's allocation it lies in; whole slabs are mapped for peers.
   Memory& memory() const { return *memory_; }
   void reset();
@@ -47,12 +48,12 @@ class Allocation {
     std::swap(memory_, other.memory_);
     std::swap(va_, other.va_);
     std::swap(size_, other.size_);
-    std::swap(host_, other.host_);
+    std::swap(view_, other.view_);
   }
   MemoryPool* pool_ = nullptr;
   Memory* memory_ = nullptr;
   uint64_t va_ = 0, size_ = 0;
-  std::byte* host_ = nullptr;
+  HostView view_;
 };
 
 /// Thread: callers serialise, frees included. Must outlive its allocations.
@@ -73,8 +74,9 @@ class MemoryPool {
   /// Gives slabs without allocations back to the owner of the GPU.
   void trim();
 
-  /// The CPU's view of [va, va + bytes), or nullptr when it must not or cannot read there.
-  std::byte* readable(uint64_t va, uint64_t bytes) const;
+  /// The CPU's view of [va, va + bytes), `va` a multiple of 8; empty when it must not or cannot
+  /// read there.
+  HostView readable(uint64_t va, uint64_t bytes) const;
   /// First address of [va, va + bytes) that is no memory of this pool; va + bytes when all is.
   uint64_t first_gap(uint64_t va, uint64_t bytes) const;
   /// "12 bytes past the end of a live allocation of 4096 bytes at 0x…", for messages.

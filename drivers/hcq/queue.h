@@ -8,9 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "drivers/hcq/mapped.h"
 #include "drivers/hcq/memory_pool.h"
-#include "drivers/hcq/script.h"
+#include "drivers/hcq/encoded_commands.h"
 #include "runtime/base/check.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
@@ -22,7 +21,7 @@ namespace bm::hcq {
 /// `Derived` has kRecordingDomain, where recordings lie, and, all under the mutex:
 ///   Status submit_locked(commands), Status replay_locked(Recording&, values),
 ///   Context recording_context(), auto kept_by_recordings() (what Recording::build() takes last).
-template <class Derived, class Gpu, class Context, class Script, class Recording>
+template <class Derived, class Gpu, class Context, class EncodedCommands, class Recording>
 class QueueBase : public hal::Queue {
  public:
   ~QueueBase() override {
@@ -38,22 +37,22 @@ class QueueBase : public hal::Queue {
   Result<std::unique_ptr<hal::Recording>> record(std::span<const hal::Command> commands,
                                                  std::span<const hal::Patch> patches) final {
     const std::vector<uint8_t> patched = BM_TRY(patched_bits(commands, patches));
-    Script script;
+    EncodedCommands encoded;
     Allocation memory;
     std::unique_lock lock(gpu_->mutex);
     BM_TRY(gpu_->health_locked());
     // Once to learn the size, once with the address.
     Context where = self().recording_context();
     where.waits_for_copies = where.has_compute;
-    BM_TRY(encode(commands, patched, where, script));
-    memory = BM_TRY(gpu_->pool.allocate(Recording::bytes_for(script), Derived::kRecordingDomain));
+    BM_TRY(encode(commands, patched, where, encoded));
+    memory = BM_TRY(gpu_->pool.allocate(Recording::bytes_for(encoded), Derived::kRecordingDomain));
     where.data_va = memory.va();
-    const Status again = encode(commands, patched, where, script);
+    const Status again = encode(commands, patched, where, encoded);
     BM_CHECK(again.has_value());
     auto kept = self().kept_by_recordings();
     lock.unlock();
-    auto recording = BM_TRY(Recording::build(gpu_, std::move(memory), std::move(script), patches,
-                                             lanes_, std::move(kept)));
+    auto recording = BM_TRY(Recording::build(gpu_, std::move(memory), std::move(encoded), patches,
+                                             rings_, std::move(kept)));
     return std::unique_ptr<hal::Recording>(std::move(recording));
   }
 
@@ -67,46 +66,49 @@ class QueueBase : public hal::Queue {
 
  protected:
   using Ring = typename Gpu::Ring;
-  // Words that the lanes poll, each in a cache line of its own. A vendor's own follow.
+  // Words that the rings poll, each in a cache line of its own. A vendor's own follow.
   static constexpr uint64_t kToCopies = 0, kToCompute = 64, kWordBytes = 128;
 
   /// `compute` may be null: a copy queue. Both rings outlive the queue.
   QueueBase(std::shared_ptr<Gpu> gpu, Ring* compute, Ring* copies)
-      : gpu_(std::move(gpu)), lanes_{compute, copies} {
+      : gpu_(std::move(gpu)), rings_{compute, copies} {
     base_.gpu = gpu_.get();
     base_.has_compute = compute != nullptr;
-    base_.arguments = [pool = &gpu_->pool](uint64_t va, uint64_t bytes) -> const std::byte* {
+    base_.arguments = [pool = &gpu_->pool](uint64_t va, uint64_t bytes) {
       return pool->readable(va, bytes);
     };
   }
-  /// Errors: kOutOfMemory for the words that keep the lanes in order.
+  /// Errors: kOutOfMemory for the words that keep the rings in order.
   Status open(MemoryDomain domain, uint64_t bytes = kWordBytes) {
     const std::lock_guard lock(gpu_->mutex);
     words_ = BM_TRY(gpu_->pool.allocate(bytes, domain));
-    for (uint64_t at = 0; at < bytes; at += sizeof(uint64_t)) publish64(words_.host() + at, 0);
+    for (uint64_t at = 0; at < bytes; at += sizeof(uint64_t))
+      words_.view().store_release<uint64_t>(at, 0);
     base_.to_copies = words_.va() + kToCopies;
     base_.to_compute = words_.va() + kToCompute;
     return {};
   }
-  /// Both words at `value`, when no lane is at work.
+  /// Both words at `value`, when no ring is at work.
   void set_handovers(uint64_t value) {
-    publish64(words_.host() + kToCopies, value);
-    publish64(words_.host() + kToCompute, value);
+    words_.view().store_release(kToCopies, value);
+    words_.view().store_release(kToCompute, value);
   }
-  /// Whether the copy lane has made the last hand-over.
-  bool has_caught_up() const { return load_word(words_.host() + kToCompute) >= handovers_; }
+  /// Whether the copy ring has made the last hand-over.
+  bool has_caught_up() const { return handed_back() >= handovers_; }
+  /// The last hand-over that the copy ring has made. Read from memory.
+  uint64_t handed_back() const { return words_.view().template load_acquire<uint64_t>(kToCompute); }
   /// For messages about faults, when the commands were submitted.
   void note(std::span<const hal::Command> commands) {
     gpu_->log.note(commands);
-    for (const auto& part : script_.launches) gpu_->log.note_kernel(part.program->code().entry);
+    for (const auto& part : encoded_.launches) gpu_->log.note_kernel(part.program->code().entry);
   }
 
   std::shared_ptr<Gpu> gpu_;
-  std::array<Ring*, kLanes> lanes_;
+  std::array<Ring*, kRings> rings_;
   Context base_;
   Allocation words_;  ///< to copies, to compute
   uint64_t handovers_ = 0;
-  Script script_;  ///< reused by submit
+  EncodedCommands encoded_;  ///< reused by submit
 
  private:
   Derived& self() { return static_cast<Derived&>(*this); }

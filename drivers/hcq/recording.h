@@ -14,9 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "drivers/hcq/mapped.h"
 #include "drivers/hcq/memory_pool.h"
-#include "drivers/hcq/script.h"
+#include "drivers/hcq/encoded_commands.h"
 #include "runtime/base/log.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/command.h"
@@ -46,7 +45,7 @@ tl::unexpected<Error> no_such_patch(const hal::Patch& patch, size_t commands);
 /// `words` filled up to where an allocation may begin.
 uint32_t aligned_words(size_t words);
 
-/// Data, then words of lanes, at one address; the CPU keeps a copy because the mapping may be only
+/// Data, then words of rings, at one address; the CPU keeps a copy because the mapping may be only
 /// written. Thread: under the GPU's mutex, destructors take it.
 ///
 /// `Derived` says where things lie (bool: there is such a place) and writes them:
@@ -54,9 +53,10 @@ uint32_t aligned_words(size_t words);
 ///   void find_copy(const CopyPart&, bool is_target, Site&),
 ///   void find_copy_bytes(const CopyPart&, Site&),
 ///   bool find_address(const Spot&, Site&), bool find_value(const Spot&, Site&),
-///   Status check_copy_address(uint64_t), Status check_kind(const Site&, uint64_t),
-///   void apply(const Site&, uint64_t), bool is_resident(uint32_t at), bool is_lane_used(size_t).
-template <class Derived, class Gpu, class Script, class Kind>
+///   Status check_copy_address(uint64_t), Status check_kind(const Site&, uint64_t) (not asked where
+///   a kLowHigh takes any value),
+///   void apply(const Site&, uint64_t), bool is_resident(uint32_t at), bool is_ring_used(size_t).
+template <class Derived, class Gpu, class EncodedCommands, class Kind>
 class RecordingBase : public hal::Recording {
  public:
   uint64_t handovers() const { return handovers_; }
@@ -66,26 +66,26 @@ class RecordingBase : public hal::Recording {
  protected:
   using Ring = typename Gpu::Ring;
   using Site = PatchSite<Kind>;
-  using LaunchPart = typename Script::LaunchPart;
-  using Spot = typename Script::Spot;
-  using CopyPart = typename Script::CopyPart;
+  using LaunchPart = typename EncodedCommands::LaunchPart;
+  using Spot = typename EncodedCommands::Spot;
+  using CopyPart = typename EncodedCommands::CopyPart;
 
-  RecordingBase(std::shared_ptr<Gpu> gpu, Allocation memory, std::array<Ring*, kLanes> lanes)
-      : gpu_(std::move(gpu)), memory_(std::move(memory)), lanes_(lanes) {}
+  RecordingBase(std::shared_ptr<Gpu> gpu, Allocation memory, std::array<Ring*, kRings> rings)
+      : gpu_(std::move(gpu)), memory_(std::move(memory)), rings_(rings) {}
 
-  /// Takes over what all recordings keep of a script, the lanes' words at first_.
-  void keep(const Script& script, uint32_t words) {
+  /// Takes over what all recordings keep of encoded commands, the rings' words at first_.
+  void keep(const EncodedCommands& encoded, uint32_t words) {
     shadow_.assign(words, 0);
-    std::ranges::copy(script.data, shadow_.begin());
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      std::ranges::copy(script.words[lane], shadow_.begin() + first_[lane]);
-    handovers_ = script.handovers;
-    launches_ = script.launches;
+    std::ranges::copy(encoded.data, shadow_.begin());
+    for (size_t ring = 0; ring < kRings; ++ring)
+      std::ranges::copy(encoded.words[ring], shadow_.begin() + first_[ring]);
+    handovers_ = encoded.handovers;
+    launches_ = encoded.launches;
     names_ = std::make_shared<const std::string>(names_of(launches_));
   }
   /// Errors: kInvalidArgument for a patch of nothing, or two of one place.
-  Status add_patches(const Script& script, std::span<const hal::Patch> patches) {
-    for (const hal::Patch& patch : patches) BM_TRY(add_patch(script, patch));
+  Status add_patches(const EncodedCommands& encoded, std::span<const hal::Patch> patches) {
+    for (const hal::Patch& patch : patches) BM_TRY(add_patch(encoded, patch));
     // Writes go to memory in address order; equal places would fight.
     std::ranges::sort(sites_, {}, &Site::at);
     const auto same = std::ranges::adjacent_find(
@@ -105,6 +105,8 @@ class RecordingBase : public hal::Recording {
       return !site.was_written || value != site.last;
     };
     for (const Site& site : sites_) {
+      if (takes_any(site)) [[likely]]
+        continue;
       const uint64_t value = values[site.slot] + site.addend;
       if (is_new(site, value)) BM_TRY(check(site, value));
     }
@@ -118,11 +120,11 @@ class RecordingBase : public hal::Recording {
     return {};
   }
 
-  uint32_t place(size_t lane, uint32_t word) const { return first_[lane] + word; }
+  uint32_t place(size_t ring, uint32_t word) const { return first_[ring] + word; }
   void set(uint32_t at, uint32_t value) {
     if (shadow_[at] == value) return;
     shadow_[at] = value;
-    if (self().is_resident(at)) store32(memory_.host() + uint64_t{at} * 4, value);
+    if (self().is_resident(at)) memory_.view().store(uint64_t{at} * 4, value);
   }
 
   /// All of a destructor: `also` frees what else the GPU may be reading.
@@ -131,9 +133,9 @@ class RecordingBase : public hal::Recording {
     const std::lock_guard lock(gpu_->mutex);
     // A caller has seen the last signal; the queue may still be reading the words behind it.
     if (is_used_ && gpu_->health_locked()) {
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        if (lanes_[lane] == nullptr || !self().is_lane_used(lane)) continue;
-        if (const Status done = lanes_[lane]->drain(); !done)
+      for (size_t ring = 0; ring < kRings; ++ring) {
+        if (rings_[ring] == nullptr || !self().is_ring_used(ring)) continue;
+        if (const Status done = rings_[ring]->drain(); !done)
           log(vendor, LogLevel::kWarning, "freeing a recording: {}", done.error().message);
       }
     }
@@ -143,8 +145,8 @@ class RecordingBase : public hal::Recording {
 
   std::shared_ptr<Gpu> gpu_;
   Allocation memory_;
-  std::array<Ring*, kLanes> lanes_;
-  std::array<uint32_t, kLanes> first_{};  ///< dword of each lane's words
+  std::array<Ring*, kRings> rings_;
+  std::array<uint32_t, kRings> first_{};  ///< dword of each ring's words
   std::vector<uint32_t> shadow_;
   std::vector<LaunchPart> launches_;
   bool is_used_ = false;
@@ -162,12 +164,12 @@ class RecordingBase : public hal::Recording {
                        name(launches.front()), name(launches.back()));
   }
 
-  Status add_patch(const Script& script, const hal::Patch& patch) {
-    const size_t commands = script.spots.size();
+  Status add_patch(const EncodedCommands& encoded, const hal::Patch& patch) {
+    const size_t commands = encoded.spots.size();
     if (patch.command >= commands || patch.slot == std::numeric_limits<uint32_t>::max())
       return no_such_patch(patch, commands);
     num_slots_ = std::max(num_slots_, patch.slot + 1);
-    const Spot& spot = script.spots[patch.command];
+    const Spot& spot = encoded.spots[patch.command];
     Site site;
     site.slot = patch.slot;
     site.addend = patch.addend;
@@ -175,20 +177,21 @@ class RecordingBase : public hal::Recording {
       if (spot.kind != Spot::Kind::kCopy) return no_such_patch(patch, commands);
       site.rule = PatchRule::kAddress;
       for (uint32_t i = spot.first; i < spot.first + spot.count; ++i) {
-        const CopyPart& copy = script.copies[i];
+        const CopyPart& copy = encoded.copies[i];
         site.addend = patch.addend + copy.offset;
         self().find_copy(copy, patch.field == hal::PatchField::kCopyDst, site);
         sites_.push_back(site);
       }
       return {};
     }
-    if (!find_site(script, patch, spot, site)) return no_such_patch(patch, commands);
+    if (!find_site(encoded, patch, spot, site)) return no_such_patch(patch, commands);
     sites_.push_back(site);
     return {};
   }
 
   /// False: the command has no such word.
-  bool find_site(const Script& script, const hal::Patch& patch, const Spot& spot, Site& site) {
+  bool find_site(const EncodedCommands& encoded, const hal::Patch& patch, const Spot& spot,
+                 Site& site) {
     using hal::PatchField;
     switch (patch.field) {
       case PatchField::kKernarg:
@@ -208,7 +211,7 @@ class RecordingBase : public hal::Recording {
         if (spot.kind != Spot::Kind::kCopy || spot.count != 1) return false;
         site.kind = Kind::kCopyBytes;
         site.what = spot.first;
-        self().find_copy_bytes(script.copies[spot.first], site);
+        self().find_copy_bytes(encoded.copies[spot.first], site);
         return true;
       case PatchField::kSignalAddress:
         site.rule = PatchRule::kWordAddress;
@@ -220,6 +223,10 @@ class RecordingBase : public hal::Recording {
     __builtin_unreachable();
   }
 
+  /// Arguments and values of signals, nearly all there is.
+  static bool takes_any(const Site& site) {
+    return site.rule == PatchRule::kAny && site.kind == Kind::kLowHigh;
+  }
   Status check(const Site& site, uint64_t value) const {
     switch (site.rule) {
       case PatchRule::kAny: break;

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <thread>
 
-#include "drivers/hcq/mapped.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/env.h"
 
@@ -24,7 +23,8 @@ Ring::Ring(MemoryPool& pool, const CommandOptions& options)
 Status Ring::open(uint64_t fence_bytes, MemoryDomain fence_domain) {
   if (options_.bytes != 0) commands_ = BM_TRY(pool_.allocate(options_.bytes, options_.domain));
   fence_ = BM_TRY(pool_.allocate(fence_bytes, fence_domain));
-  for (uint64_t at = 0; at < fence_bytes; at += sizeof(uint64_t)) publish64(fence_.host() + at, 0);
+  for (uint64_t at = 0; at < fence_bytes; at += sizeof(uint64_t))
+    fence_.view().store_release<uint64_t>(at, 0);
   return {};
 }
 
@@ -36,6 +36,8 @@ Status Ring::wait(const void* callable, bool (*is_done)(const void*), const char
     if (is_done(callable)) return {};
     if (options_.is_given_up != nullptr && options_.is_given_up->load(std::memory_order_acquire))
       return fail(Code::kDeviceFault, "the GPU was given up while {}", what);
+    if (const Status reached = fence_.view().status(); !reached)
+      return fail(Code::kDeviceLost, "{} while {}", reached.error().message, what);
     if (polls < kSpins) {
       if (const char* cause = failure(false))
         return fail(Code::kDeviceFault, "{} while {}", cause, what);
@@ -97,13 +99,13 @@ Result<CommandSpace> Ring::reserve(uint64_t bytes) {
   next_ += skipped;
   const uint64_t at = next_ % size;
   next_ += bytes;
-  return CommandSpace{commands_.va() + at, commands_.host() + at};
+  return CommandSpace{commands_.va() + at, commands_.view().slice(at, bytes)};
 }
 
 Result<CommandSpace> Ring::reserve_oversized(uint64_t bytes) {
   collect();
   Allocation memory = BM_TRY(pool_.allocate(bytes, options_.domain));
-  const CommandSpace space{memory.va(), memory.host()};
+  const CommandSpace space{memory.va(), memory.view()};
   oversized_.push_back({std::move(memory), fence_value_ + 1});
   has_oversized_ = true;
   return space;

@@ -16,7 +16,7 @@ namespace bm::hcq {
 /// Where one submission's words or data lie until the ring's fence passes them.
 struct CommandSpace {
   uint64_t va = 0;
-  std::byte* host = nullptr;  ///< of kVideoMapped: only write, in order
+  HostView view;  ///< of kVideoMapped: only write, in order
 };
 
 /// Thread: callers serialise.
@@ -46,13 +46,20 @@ class Ring {
   /// Takes command space and `fence_bytes` of memory for fences.
   Status open(uint64_t fence_bytes, MemoryDomain fence_domain);
 
+  /// A word of the fence memory as it is now. A device that is gone reads as all ones, which would
+  /// be past every fence: 0 then.
+  uint64_t fence_word(uint64_t offset) const {
+    const auto word = fence_.view().load_acquire<uint64_t>(offset);
+    return word == ~uint64_t{0} ? 0 : word;
+  }
   /// The fence that all readers have passed. Read from memory.
   virtual uint64_t passed() const = 0;
   /// What ended all progress, "the channel died", or nullptr. `may_ask`: a system call is in order.
   virtual const char* failure(bool may_ask) const = 0;
 
-  /// Polls with the CPU, then yields. TIMEOUT: BM_WAIT_TIMEOUT_MS, the bound of every wait for a
-  /// device; a healthy ring moves within microseconds of the work before it.
+  /// Polls with the CPU, then yields. Errors: kTimeout; kDeviceFault with what failure() says;
+  /// kDeviceLost with what ended the transport. TIMEOUT: BM_WAIT_TIMEOUT_MS, the bound of every
+  /// wait for a device; a healthy ring moves within microseconds of the work before it.
   template <class IsDone>
   Status wait_until(const IsDone& is_done, const char* what) const {
     return wait(

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <variant>
 
-#include "drivers/hcq/mapped.h"
 #include "runtime/base/result.h"
 
 namespace bm::hcq {
@@ -62,10 +61,12 @@ std::string WorkLog::unmet(const MemoryPool& pool) const {
   std::string text;
   for (size_t i = 0; i < waits_.size(); ++i) {
     const hal::Wait& wait = waits_[(next_wait_ + i) % waits_.size()];
-    const std::byte* const word = pool.readable(hal::raw(wait.signal), sizeof(uint64_t));
-    if (word == nullptr || load_word(word) >= wait.value) continue;
+    const HostView word = pool.readable(hal::raw(wait.signal), sizeof(uint64_t));
+    if (!word) continue;
+    const uint64_t now = word.load_acquire<uint64_t>(0);
+    if (now >= wait.value) continue;
     text += fmt::format("; a queue may wait at {:#x} for value {}, it is {}", hal::raw(wait.signal),
-                        wait.value, load_word(word));
+                        wait.value, now);
   }
   return text;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "drivers/hcq/device.h"
@@ -11,7 +10,6 @@
 #include "drivers/nv/gpu.h"
 #include "drivers/nv/loaded_program.h"
 #include "drivers/nv/local_memory.h"
-#include "drivers/hcq/mapped.h"
 #include "drivers/nv/queue.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/env.h"
@@ -36,12 +34,12 @@ hal::Arch make_arch(const Gpu& gpu) {
 /// Asks all channels at once how far they are, and waits shortly for the answers.
 /// TIMEOUT: a channel that reads its ring at all takes an entry within microseconds; a simulated
 /// one on a busy machine has taken some milliseconds.
-void probe(std::span<const std::unique_ptr<Lane>> lanes) {
+void probe(std::span<const std::unique_ptr<HardwareRing>> rings) {
   constexpr auto kLimit = std::chrono::milliseconds(40);
-  for (const auto& lane : lanes) lane->begin_probe();
+  for (const auto& ring : rings) ring->begin_probe();
   const auto start = std::chrono::steady_clock::now();
-  const auto is_told = [](const auto& lane) { return lane->is_all_taken(); };
-  while (!std::ranges::all_of(lanes, is_told) && std::chrono::steady_clock::now() - start < kLimit)
+  const auto is_told = [](const auto& ring) { return ring->is_all_taken(); };
+  while (!std::ranges::all_of(rings, is_told) && std::chrono::steady_clock::now() - start < kLimit)
     std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
@@ -66,15 +64,15 @@ class NvDevice final : public hcq::DeviceBase<Gpu, NvQueue> {
 
  private:
   Status rebuild();
-  Result<std::unique_ptr<Lane>> make_lane(Engine engine, uint32_t copy_index,
-                                          const DeviceOptions& options);
+  Result<std::unique_ptr<HardwareRing>> make_ring(Engine engine, uint32_t copy_index,
+                                                  const DeviceOptions& options);
   Result<std::unique_ptr<hal::Program>> load_program(const hal::CodeObject& code) override;
   Status fill_zero(uint64_t va, uint64_t bytes) override { return copies_->fill(va, bytes, 0); }
   Result<uint64_t> map_host(std::byte* host, uint64_t size) override {
     return foreign_.map(*gpu_, host, size);
   }
   std::string kernels_text() const override { return gpu_->log.kernels(); }
-  void begin_activity() override { probe(gpu_->lanes); }
+  void begin_activity() override { probe(gpu_->rings); }
   Result<ProgramImage> read_image(const hal::CodeObject& code) const;
   const bool takes_ptx_;  ///< a model of a GPU: programs may be PTX text
   LocalMemory local_memory_;
@@ -88,21 +86,21 @@ Status NvDevice::open(const DeviceOptions& options) {
       gpu_->chip(), options.launch_form.empty() ? settings().nv_launch : options.launch_form));
   {
     const std::lock_guard lock(gpu_->mutex);
-    gpu_->lanes.push_back(BM_TRY(make_lane(Engine::kCompute, 0, options)));
-    gpu_->lanes.push_back(BM_TRY(make_lane(Engine::kCopy, 0, options)));
-    gpu_->lanes.push_back(BM_TRY(make_lane(Engine::kCopy, 1, options)));
+    gpu_->rings.push_back(BM_TRY(make_ring(Engine::kCompute, 0, options)));
+    gpu_->rings.push_back(BM_TRY(make_ring(Engine::kCopy, 0, options)));
+    gpu_->rings.push_back(BM_TRY(make_ring(Engine::kCopy, 1, options)));
   }
   return make_queues();
 }
 
-Result<std::unique_ptr<Lane>> NvDevice::make_lane(Engine engine, uint32_t copy_index,
-                                                  const DeviceOptions& options) {
-  return Lane::create(*gpu_->driver, gpu_->pool,
-                      {.engine = engine,
-                       .copy_index = copy_index,
-                       .entries = options.ring_entries,
-                       .command_bytes = options.command_bytes,
-                       .is_given_up = &gpu_->is_given_up});
+Result<std::unique_ptr<HardwareRing>> NvDevice::make_ring(Engine engine, uint32_t copy_index,
+                                                          const DeviceOptions& options) {
+  return HardwareRing::create(*gpu_->driver, gpu_->pool,
+                              {.engine = engine,
+                               .copy_index = copy_index,
+                               .entries = options.ring_entries,
+                               .command_bytes = options.command_bytes,
+                               .is_given_up = &gpu_->is_given_up});
 }
 
 NvDevice::~NvDevice() {
@@ -136,12 +134,12 @@ bool NvDevice::sleep_until_event(uint64_t longest_ns) {
     const std::unique_lock lock(gpu_->mutex, std::try_to_lock);
     if (!lock.owns_lock()) return false;
     if (!has_events_ || !gpu_->health_locked()) return false;
-    for (const auto& lane : gpu_->lanes) {
-      if (!lane->is_busy()) continue;
-      has_events_ = gpu_->driver->event_fd(lane->channel()).has_value() &&
-                    lane->request_interrupt().has_value();
+    for (const auto& ring : gpu_->rings) {
+      if (!ring->is_busy()) continue;
+      has_events_ = gpu_->driver->event_fd(ring->channel()).has_value() &&
+                    ring->request_interrupt().has_value();
       if (!has_events_) return false;
-      channel = &lane->channel();
+      channel = &ring->channel();
       sleeping.lock();
       break;
     }
@@ -151,7 +149,7 @@ bool NvDevice::sleep_until_event(uint64_t longest_ns) {
   return woken.has_value();
 }
 
-/// Engines are not told apart: a lane that lives may be waiting for one that died.
+/// Engines are not told apart: a ring that lives may be waiting for one that died.
 Status NvDevice::recover() {
   const std::lock_guard lock(gpu_->mutex);
   const Status health = gpu_->health_locked();
@@ -176,17 +174,17 @@ bool NvDevice::stop() {
   static_cast<void>(gpu_->health_locked());
   gpu_->close();
   const std::lock_guard replacing(gpu_->channels);
-  gpu_->lanes.clear();
+  gpu_->rings.clear();
   return true;
 }
 
 Status NvDevice::rebuild() {
   const std::lock_guard replacing(gpu_->channels);
-  for (const auto& lane : gpu_->lanes) lane->stop();
+  for (const auto& ring : gpu_->rings) ring->stop();
   compute_->restart();
   copies_->restart();
-  for (const auto& lane : gpu_->lanes) BM_TRY(lane->restart());
-  return local_memory_.restore(*gpu_, compute_lane());
+  for (const auto& ring : gpu_->rings) BM_TRY(ring->restart());
+  return local_memory_.restore(*gpu_, compute_ring());
 }
 
 Result<ProgramImage> NvDevice::read_image(const hal::CodeObject& code) const {
@@ -206,14 +204,14 @@ Result<std::unique_ptr<hal::Program>> NvDevice::load_program(const hal::CodeObje
   Allocation memory;
   {
     const std::lock_guard lock(gpu_->mutex);
-    BM_TRY(local_memory_.ensure(*gpu_, compute_lane(), plan.shape.local_bytes));
+    BM_TRY(local_memory_.ensure(*gpu_, compute_ring(), plan.shape.local_bytes));
     memory = BM_TRY(gpu_->pool.allocate(image.bytes().size(), MemoryDomain::kVideoMapped));
     if (const Status relocated = image.relocate(memory.va()); !relocated) {
       memory.reset();
       return tl::unexpected(relocated.error());
     }
-    std::memcpy(memory.host(), image.bytes().data(), image.bytes().size());
-    hcq::store_fence();
+    memory.view().copy_in(0, image.bytes());
+    memory.view().publish();
   }
   return std::make_unique<NvProgram>(gpu_, code, std::move(plan), std::move(memory));
 }

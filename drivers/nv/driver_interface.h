@@ -3,6 +3,7 @@
 // over the nvidia kernel driver's ioctls (rm_ioctl/).
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "drivers/hcq/driver_interface.h"
+#include "drivers/transport/mmio.h"
 #include "runtime/base/result.h"
 
 namespace bm::nv {
@@ -52,15 +54,24 @@ struct ErrorNotifier {
   uint16_t engine;
   uint16_t status;  ///< 0xffff: error
 };
+static_assert(sizeof(ErrorNotifier) == 16 && offsetof(ErrorNotifier, status) == 14);
 
 /// One scheduled channel in a group of its own kind. Destroying it frees channel, objects and
 /// group.
 class Channel {
  public:
   virtual ~Channel() = default;
-  uint32_t token = 0;                             ///< value stored to the doorbell
-  uint32_t engine_class = 0;                      ///< for SET_OBJECT
-  volatile const ErrorNotifier* error = nullptr;  ///< never null
+  uint32_t token = 0;         ///< value stored to the doorbell
+  uint32_t engine_class = 0;  ///< for SET_OBJECT
+  HostView notifier;          ///< of an ErrorNotifier; never empty
+
+  bool has_error() const {
+    return notifier.load<uint16_t>(offsetof(ErrorNotifier, status)) == 0xffff;
+  }
+  uint32_t error_code() const { return notifier.load<uint32_t>(offsetof(ErrorNotifier, code)); }
+  uint64_t error_time_ns() const {
+    return notifier.load<uint64_t>(offsetof(ErrorNotifier, time_ns));
+  }
 };
 
 /// What the driver knows of a fault; every part may be missing (sandboxes refuse the queries).
@@ -86,8 +97,8 @@ class DriverInterface : public hcq::DriverInterface {
  public:
   const GpuFacts& facts() const override = 0;
   virtual Result<std::unique_ptr<Channel>> create_channel(const ChannelRequest& request) = 0;
-  /// 32-bit store target that starts a channel whose token is stored.
-  virtual volatile uint32_t* doorbell() = 0;
+  /// Starts the channel whose token it is rung with.
+  virtual Doorbell<uint32_t> doorbell() = 0;
   /// GPU nanosecond clock, read without a system call.
   virtual uint64_t clock_ns() = 0;
   /// Asks for whatever is known about a fault of `channel`. Never fails: parts stay empty.

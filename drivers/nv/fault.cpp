@@ -92,16 +92,16 @@ ChannelError channel_error(uint32_t code) {
   return row == std::end(kErrors) ? ChannelError{code, "", "", false} : *row;
 }
 
-Error describe_fault(Gpu& gpu, Lane& lane) {
-  const uint32_t code = lane.channel().error->code;
+Error describe_fault(Gpu& gpu, HardwareRing& ring) {
+  const uint32_t code = ring.channel().error_code();
   const ChannelError row = channel_error(code);
-  const FaultDetails details = gpu.driver->fault_details(lane.channel());
+  const FaultDetails details = gpu.driver->fault_details(ring.channel());
   std::string text = fmt::format("channel error {} ({})", code,
                                  row.name.empty() ? "a code this program does not know" : row.name);
   if (!row.hint.empty()) text += fmt::format(": {}", row.hint);
   text += details_text(gpu, details);
-  if (lane.classes().copy != 0) text += gpu.log.suspects(gpu.pool);
-  text += fmt::format("; last kernels: {}; {}", gpu.log.kernels(), lane.state());
+  if (ring.classes().copy != 0) text += gpu.log.suspects(gpu.pool);
+  text += fmt::format("; last kernels: {}; {}", gpu.log.kernels(), ring.state());
   if (!details.kernel_log.empty()) text += fmt::format("; kernel log: {}", details.kernel_log);
   return {row.loses_device ? Code::kDeviceLost : Code::kDeviceFault, std::move(text)};
 }
@@ -116,7 +116,7 @@ Status Gpu::health() {
   // Channels are replaced only while there is a fault.
   if (!has_fault.load(std::memory_order_acquire)) [[likely]] {
     const std::shared_lock looking(channels);
-    if (std::ranges::none_of(lanes, [](const auto& l) { return l->has_error(); })) [[likely]]
+    if (std::ranges::none_of(rings, [](const auto& l) { return l->has_error(); })) [[likely]]
       return {};
   }
   const std::lock_guard lock(mutex);
@@ -127,11 +127,11 @@ Status Gpu::health_locked() {
   adopt_loss();
   if (!has_fault.load(std::memory_order_relaxed)) {
     // The earliest record is the cause: a dead group takes its neighbours with it.
-    Lane* first = nullptr;
-    for (const auto& lane : lanes)
-      if (lane->has_error() &&
-          (first == nullptr || lane->channel().error->time_ns < first->channel().error->time_ns))
-        first = lane.get();
+    HardwareRing* first = nullptr;
+    for (const auto& ring : rings)
+      if (ring->has_error() &&
+          (first == nullptr || ring->channel().error_time_ns() < first->channel().error_time_ns()))
+        first = ring.get();
     if (first == nullptr) [[likely]]
       return {};
     fault = describe_fault(*this, *first);

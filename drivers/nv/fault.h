@@ -20,7 +20,7 @@ struct ChannelError {
 /// Row of a code; one with an empty name for codes not listed.
 ChannelError channel_error(uint32_t code);
 
-/// Everything that can be found out about the dead channel of `lane`.
-Error describe_fault(Gpu& gpu, Lane& lane);
+/// Everything that can be found out about the dead channel of `ring`.
+Error describe_fault(Gpu& gpu, HardwareRing& ring);
 
 }  // namespace bm::nv

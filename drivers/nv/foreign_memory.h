@@ -12,12 +12,6 @@
 
 namespace bm::nv {
 
-/// True when every page of the range was marked by mark_pages() and not mapped anew since.
-bool are_pages_marked(const void* begin, uint64_t bytes);
-/// Marks the pages of a range: they are left out of core dumps, which nobody else asks for, and
-/// which a new mapping at the same address does not inherit. Errors: kIo.
-Status mark_pages(void* begin, uint64_t bytes);
-
 /// A registration pins pages. When their owner frees them and others appear at the same address,
 /// the GPU would go on with the old ones: so it is looked whether they are the same before an old
 /// registration is used again. Thread: under the GPU's mutex.
@@ -32,7 +26,7 @@ class ForeignMemory {
   /// Work in flight when it was replaced may still use it.
   struct Stale {
     Allocation memory;
-    std::vector<uint64_t> fences;  ///< of each lane
+    std::vector<uint64_t> fences;  ///< of each ring
   };
   static bool is_free(const Gpu& gpu, const Stale& stale);
 

@@ -7,7 +7,7 @@
 #include "drivers/hcq/gpu.h"
 #include "drivers/nv/chips.h"
 #include "drivers/nv/driver_interface.h"
-#include "drivers/nv/lane.h"
+#include "drivers/nv/hardware_ring.h"
 #include "runtime/base/result.h"
 
 namespace bm::nv {
@@ -18,7 +18,7 @@ using hcq::Allocation;
 using hcq::CommandSpace;
 using hcq::MemoryPool;
 
-struct Gpu : hcq::GpuState<DriverInterface, Lane, NvProgram> {
+struct Gpu : hcq::GpuState<DriverInterface, HardwareRing, NvProgram> {
   using GpuState::GpuState;
   uint32_t sm_count() const;
 

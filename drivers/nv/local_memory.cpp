@@ -20,7 +20,7 @@ LocalMemorySize local_memory_size(const GpuFacts& facts, uint64_t per_thread) {
   return size;
 }
 
-Status LocalMemory::ensure(Gpu& gpu, Lane& compute, uint32_t per_thread) {
+Status LocalMemory::ensure(Gpu& gpu, HardwareRing& compute, uint32_t per_thread) {
   if (per_thread <= per_thread_) return {};
   std::erase_if(retired_, [&](const Retired& r) { return compute.has_passed(r.fence); });
   const GpuFacts& facts = gpu.driver->facts();
@@ -46,7 +46,7 @@ Status LocalMemory::ensure(Gpu& gpu, Lane& compute, uint32_t per_thread) {
   return {};
 }
 
-Result<uint64_t> LocalMemory::announce(Gpu& gpu, Lane& compute, const Allocation& memory,
+Result<uint64_t> LocalMemory::announce(Gpu& gpu, HardwareRing& compute, const Allocation& memory,
                                        uint64_t per_thread) {
   std::vector<uint32_t> words;
   Push push(words, compute.classes());
@@ -58,7 +58,7 @@ Result<uint64_t> LocalMemory::announce(Gpu& gpu, Lane& compute, const Allocation
   return compute.submit(words);
 }
 
-Status LocalMemory::restore(Gpu& gpu, Lane& compute) {
+Status LocalMemory::restore(Gpu& gpu, HardwareRing& compute) {
   retired_.clear();
   if (memory_) BM_TRY(announce(gpu, compute, memory_, per_thread_));
   return {};

@@ -19,14 +19,14 @@ class LocalMemory {
  public:
   /// Makes room for kernels with `per_thread` bytes (0: nothing needed). Launches submitted before
   /// keep the buffer they began with. Errors: kOutOfMemory naming the size.
-  Status ensure(Gpu& gpu, Lane& compute, uint32_t per_thread);
+  Status ensure(Gpu& gpu, HardwareRing& compute, uint32_t per_thread);
   uint32_t per_thread() const { return per_thread_; }
   /// Tells a new channel of the memory that is there.
-  Status restore(Gpu& gpu, Lane& compute);
+  Status restore(Gpu& gpu, HardwareRing& compute);
   void reset();
 
  private:
-  static Result<uint64_t> announce(Gpu& gpu, Lane& compute, const Allocation& memory,
+  static Result<uint64_t> announce(Gpu& gpu, HardwareRing& compute, const Allocation& memory,
                                    uint64_t per_thread);
   struct Retired {
     Allocation memory;

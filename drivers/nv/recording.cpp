@@ -16,39 +16,40 @@ QmdKey grid_key(uint8_t axis) {
 
 }  // namespace
 
-uint64_t NvRecording::bytes_for(const Script& script) {
-  uint64_t words = hcq::aligned_words(script.data.size());
-  for (const auto& lane : script.words) words += hcq::aligned_words(lane.size());
+uint64_t NvRecording::bytes_for(const EncodedCommands& encoded) {
+  uint64_t words = hcq::aligned_words(encoded.data.size());
+  for (const auto& ring : encoded.words) words += hcq::aligned_words(ring.size());
   return std::max(words * 4, MemoryPool::kAlignment);
 }
 
 Result<std::unique_ptr<NvRecording>> NvRecording::build(std::shared_ptr<Gpu> gpu, Allocation memory,
-                                                        Script script,
+                                                        EncodedCommands encoded,
                                                         std::span<const hal::Patch> patches,
-                                                        std::array<Lane*, kLanes> lanes, Nothing) {
-  std::unique_ptr<NvRecording> recording(new NvRecording(std::move(gpu), std::move(memory), lanes));
-  BM_TRY(recording->lay_out(script));
-  BM_TRY(recording->add_patches(script, patches));
-  hcq::store_words(recording->memory_.host(), recording->shadow_);
+                                                        std::array<HardwareRing*, kRings> rings,
+                                                        Nothing) {
+  std::unique_ptr<NvRecording> recording(new NvRecording(std::move(gpu), std::move(memory), rings));
+  BM_TRY(recording->lay_out(encoded));
+  BM_TRY(recording->add_patches(encoded, patches));
+  recording->memory_.view().copy_in(0, recording->shadow_);
   return recording;
 }
 
-Status NvRecording::lay_out(const Script& script) {
-  uint32_t next = hcq::aligned_words(script.data.size());
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    if (script.words[lane].size() > kMaxEntryWords)
+Status NvRecording::lay_out(const EncodedCommands& encoded) {
+  uint32_t next = hcq::aligned_words(encoded.data.size());
+  for (size_t ring = 0; ring < kRings; ++ring) {
+    if (encoded.words[ring].size() > kMaxEntryWords)
       return fail(Code::kUnsupported, "{} words of methods exceed a ring entry",
-                  script.words[lane].size());
-    first_[lane] = next;
-    count_[lane] = static_cast<uint32_t>(script.words[lane].size());
-    next += hcq::aligned_words(count_[lane]);
+                  encoded.words[ring].size());
+    first_[ring] = next;
+    count_[ring] = static_cast<uint32_t>(encoded.words[ring].size());
+    next += hcq::aligned_words(count_[ring]);
   }
-  keep(script, next);
-  for (const HandoverSpot& spot : script.handover_spots)
-    handover_stores_.push_back({place(spot.lane, spot.at), spot.ordinal});
+  keep(encoded, next);
+  for (const HandoverSpot& spot : encoded.handover_spots)
+    handover_stores_.push_back({place(spot.ring, spot.at), spot.ordinal});
   std::ranges::sort(handover_stores_, {}, &Handover::at);
-  for (const CopyPart& copy : script.copies)
-    copies_.push_back({place(kCopyLane, copy.bytes), place(kCopyLane, copy.launch_header)});
+  for (const CopyPart& copy : encoded.copies)
+    copies_.push_back({place(kCopyRing, copy.bytes), place(kCopyRing, copy.launch_header)});
   return {};
 }
 
@@ -65,15 +66,15 @@ void NvRecording::find_grid(Site& site) const {
 
 void NvRecording::find_copy(const CopyPart& copy, bool is_target, Site& site) const {
   site.kind = PatchKind::kHighLow;
-  site.at = place(kCopyLane, copy.addresses + (is_target ? 2 : 0));
+  site.at = place(kCopyRing, copy.addresses + (is_target ? 2 : 0));
 }
 
 void NvRecording::find_copy_bytes(const CopyPart& copy, Site& site) const {
-  site.at = place(kCopyLane, copy.bytes);
+  site.at = place(kCopyRing, copy.bytes);
 }
 
 bool NvRecording::find_address(const Spot& spot, Site& site) const {
-  site.at = place(spot.lane, spot.at);
+  site.at = place(spot.ring, spot.at);
   if (spot.kind == Spot::Kind::kTimestamp || spot.kind == Spot::Kind::kWrite)
     site.kind = PatchKind::kHighLow;
   return site.kind == PatchKind::kHighLow || spot.kind == Spot::Kind::kSemaphore;
@@ -81,9 +82,9 @@ bool NvRecording::find_address(const Spot& spot, Site& site) const {
 
 bool NvRecording::find_value(const Spot& spot, Site& site) const {
   if (spot.kind == Spot::Kind::kSemaphore) {
-    site.at = place(spot.lane, spot.at + 2);
+    site.at = place(spot.ring, spot.at + 2);
   } else if (spot.kind == Spot::Kind::kWrite) {
-    site.at = place(spot.lane, spot.first);
+    site.at = place(spot.ring, spot.first);
   } else if (spot.kind == Spot::Kind::kRelease) {
     const LaunchPart& part = launches_[spot.first];
     const QmdField& payload = qmd_format(part.program->plan().version)[QmdKey::kReleasePayload];
@@ -129,7 +130,7 @@ void NvRecording::set_grid(const Site& site, uint64_t value) {
     set(part.bank + (words.clusters - plan.bank0.second_place) / 4u, clusters);
   }
   set(site.at, (shadow_[site.at] & ~(mask << shift)) | blocks << shift);
-  set(place(kComputeLane, part.header),
+  set(place(kComputeRing, part.header),
       hcq::is_empty(part.grid) ? kComputeNoOperationHeader : launch_header(plan.method));
 }
 

@@ -9,7 +9,7 @@
 
 #include "drivers/hcq/recording.h"
 #include "drivers/nv/gpu.h"
-#include "drivers/nv/script.h"
+#include "drivers/nv/encoded_commands.h"
 #include "runtime/hal/command.h"
 
 namespace bm::nv {
@@ -17,29 +17,30 @@ namespace bm::nv {
 /// How a patched value is written.
 enum class PatchKind : uint8_t { kLowHigh, kHighLow, kGrid, kCopyBytes };
 
-/// Data, then each lane's words.
-class NvRecording final : public hcq::RecordingBase<NvRecording, Gpu, Script, PatchKind> {
+/// Data, then each ring's words.
+class NvRecording final : public hcq::RecordingBase<NvRecording, Gpu, EncodedCommands, PatchKind> {
  public:
   struct Nothing {};
-  /// `script` was encoded with `data_va` = memory.va(). `lanes`: that run it, null where none.
-  /// Errors: kInvalidArgument for a patch of nothing, or two of one place; kUnsupported when a lane
+  /// `encoded` was made with `data_va` = memory.va(). `rings`: that run it, null where none.
+  /// Errors: kInvalidArgument for a patch of nothing, or two of one place; kUnsupported when a ring
   /// is longer than a ring entry can say.
   static Result<std::unique_ptr<NvRecording>> build(std::shared_ptr<Gpu> gpu, Allocation memory,
-                                                    Script script,
+                                                    EncodedCommands encoded,
                                                     std::span<const hal::Patch> patches,
-                                                    std::array<Lane*, kLanes> lanes, Nothing);
+                                                    std::array<HardwareRing*, kRings> rings,
+                                                    Nothing);
   ~NvRecording() override {
     retire("nv", [] {});
   }
 
-  /// Bytes build() needs for a script.
-  static uint64_t bytes_for(const Script& script);
+  /// Bytes build() needs for encoded commands.
+  static uint64_t bytes_for(const EncodedCommands& encoded);
 
   /// As patch_sites(). `handovers`: the queue's last hand-over value.
   Status patch(std::span<const uint64_t> values, uint64_t handovers);
 
-  uint64_t lane_va(size_t lane) const { return memory_.va() + uint64_t{first_[lane]} * 4; }
-  uint32_t lane_words(size_t lane) const { return count_[lane]; }
+  uint64_t ring_va(size_t ring) const { return memory_.va() + uint64_t{first_[ring]} * 4; }
+  uint32_t ring_words(size_t ring) const { return count_[ring]; }
   void mark_used() { is_used_ = true; }
 
  private:
@@ -53,11 +54,11 @@ class NvRecording final : public hcq::RecordingBase<NvRecording, Gpu, Script, Pa
   };
 
   using RecordingBase::RecordingBase;
-  Status lay_out(const Script& script);
+  Status lay_out(const EncodedCommands& encoded);
   bool find_argument(const LaunchPart& part, uint32_t word, Site& site) const;
   void find_grid(Site& site) const;
   bool is_resident(uint32_t /*at*/) const { return true; }
-  bool is_lane_used(size_t lane) const { return count_[lane] != 0; }
+  bool is_ring_used(size_t ring) const { return count_[ring] != 0; }
   void find_copy(const CopyPart& copy, bool is_target, Site& site) const;
   void find_copy_bytes(const CopyPart& copy, Site& site) const;
   bool find_address(const Spot& spot, Site& site) const;
@@ -67,7 +68,7 @@ class NvRecording final : public hcq::RecordingBase<NvRecording, Gpu, Script, Pa
   void apply(const Site& site, uint64_t value);
   void set_grid(const Site& site, uint64_t value);
 
-  std::array<uint32_t, kLanes> count_{};
+  std::array<uint32_t, kRings> count_{};
   std::vector<Handover> handover_stores_;
   std::vector<Copied> copies_;
 };

@@ -1,5 +1,8 @@
 #include "drivers/transport/mmio.h"
 
+#include <algorithm>
+#include <array>
+
 namespace bm {
 namespace {
 
@@ -30,18 +33,26 @@ Result<DeviceWindow> DeviceWindow::make_remote(RemoteWindow& remote) {
 }
 
 Result<DeviceWindow> DeviceWindow::make_part(uint64_t offset, uint64_t bytes) const {
-  if (bytes == 0 || offset % kAlignment != 0 || bytes > size_ || offset > size_ - bytes)
+  if (!is_part(offset, bytes))
     return fail(Code::kInvalidArgument, "no window of {:#x} bytes at {:#x} of one of {:#x} bytes",
                 bytes, offset, size_);
   DeviceWindow part = *this;
-  part.size_ = bytes;
-  if (remote_ == nullptr) {
-    part.base_ += offset;
-    part.mapped_ = bytes;
-  } else {
-    part.origin_ += offset;
-  }
+  part.narrow(offset, bytes);
   return part;
+}
+
+bool DeviceWindow::is_part(uint64_t offset, uint64_t bytes) const {
+  return bytes != 0 && offset % kAlignment == 0 && bytes <= size_ && offset <= size_ - bytes;
+}
+
+void DeviceWindow::narrow(uint64_t offset, uint64_t bytes) {
+  size_ = bytes;
+  if (remote_ == nullptr) {
+    base_ += offset;
+    mapped_ = bytes;
+  } else {
+    origin_ += offset;
+  }
 }
 
 RemoteWindow& DeviceWindow::checked_remote(uint64_t offset, uint64_t bytes,
@@ -101,10 +112,21 @@ void Mmio::write_block(uint64_t offset, std::span<const uint32_t> from) const {
 }
 
 HostView HostView::slice(uint64_t offset, uint64_t bytes) const {
-  Result<DeviceWindow> part = make_part(offset, bytes);
-  const bool is_part_of_view = part.has_value();
+  const bool is_part_of_view = is_part(offset, bytes);
   BM_CHECK(is_part_of_view);
-  return HostView(*part);
+  HostView part = *this;
+  part.narrow(offset, bytes);
+  return part;
+}
+
+void HostView::fill_remote(uint64_t offset, uint64_t bytes, std::byte value) const {
+  std::array<std::byte, 4096> block;
+  block.fill(value);
+  // The range is checked before its first byte is written.
+  checked_remote(offset, bytes, 1);
+  for (uint64_t at = 0; at < bytes; at += block.size())
+    write_remote_block(offset + at,
+                       std::span(block).first(std::min<uint64_t>(bytes - at, block.size())));
 }
 
 }  // namespace bm

@@ -24,9 +24,9 @@ namespace bm {
 /// the views below, and the place where accesses are recorded or made to fail.
 ///
 /// Offsets are bytes from the start of the window and were checked by the view: aligned to `width`,
-/// inside size(). Accesses reach the device in the order of the calls. A read that fails gives all
-/// ones, as a dead PCI function does, a write that fails is dropped, and status() says why from
-/// then on. Thread: callers serialise.
+/// inside size(). Accesses reach the device in the order of the calls, those to its other windows
+/// included. A read that fails gives all ones, as a dead PCI function does, a write that fails is
+/// dropped, and status() says why from then on. Thread: callers serialise.
 class RemoteWindow {
  public:
   virtual ~RemoteWindow() = default;
@@ -84,6 +84,9 @@ class DeviceWindow {
   static Result<DeviceWindow> make_mapped(void* base, uint64_t bytes);
   static Result<DeviceWindow> make_remote(RemoteWindow& remote);
   Result<DeviceWindow> make_part(uint64_t offset, uint64_t bytes) const;
+  bool is_part(uint64_t offset, uint64_t bytes) const;
+  /// Becomes a part, one that is_part().
+  void narrow(uint64_t offset, uint64_t bytes);
 
   /// True: `offset` may be dereferenced. The one test of the fast path; a remote window has no
   /// bytes mapped, so it fails for it as for an offset that is wrong.
@@ -155,6 +158,7 @@ class Mmio : public detail::DeviceWindow {
   void write_block(uint64_t offset, std::span<const uint32_t> from) const;
 
  private:
+  friend class HostView;
   explicit Mmio(const DeviceWindow& window) : DeviceWindow(window) {}
   static Result<Mmio> wrap(const Result<DeviceWindow>& window) {
     if (!window) return tl::unexpected<Error>(window.error());
@@ -248,6 +252,18 @@ class HostView : public detail::DeviceWindow {
     }
   }
 
+  /// `value` into each of the bytes.
+  void fill(uint64_t offset, uint64_t bytes, std::byte value) const {
+    if (is_mapped(offset, bytes)) [[likely]] {
+      if (bytes != 0) std::memset(base_ + offset, static_cast<int>(value), bytes);
+    } else {
+      fill_remote(offset, bytes, value);
+    }
+  }
+
+  /// The same bytes where they are registers.
+  Mmio registers() const { return Mmio(*this); }
+
   /// Every store and copy before it reaches the device before any store after it: call it before
   /// the doorbell.
   void publish() const {
@@ -259,6 +275,7 @@ class HostView : public detail::DeviceWindow {
 
  private:
   explicit HostView(const DeviceWindow& window) : DeviceWindow(window) {}
+  [[gnu::cold]] void fill_remote(uint64_t offset, uint64_t bytes, std::byte value) const;
   template <class T>
   std::atomic_ref<T> atomic(uint64_t offset) const {
     return std::atomic_ref<T>(*reinterpret_cast<T*>(base_ + offset));

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,8 +22,7 @@
 #include "drivers/amd/kfd/errors.h"
 #include "drivers/amd/kfd/gpu.h"
 #include "drivers/amd/kfd/topology.h"
-#include "drivers/amd/lane.h"
-#include "drivers/hcq/mapped.h"
+#include "drivers/amd/hardware_ring.h"
 #include "drivers/hcq/memory_pool.h"
 #include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/sdma/packets.h"
@@ -84,11 +82,11 @@ class BringUp {
   Result<std::string> fault();
 
   bool is_several() const { return kernel_->facts().xccs > 1; }
-  /// Puts words into the compute lane as the queues of the device do.
-  Status put(Lane& lane, std::span<const uint32_t> words);
+  /// Puts words into the compute ring as the queues of the device do.
+  Status put(HardwareRing& ring, std::span<const uint32_t> words);
   /// What every submission ends with.
-  void add_fences(Lane& lane, std::vector<uint32_t>& words) const;
-  Result<double> wait_read(Lane& lane);
+  void add_fences(HardwareRing& ring, std::vector<uint32_t>& words) const;
+  Result<double> wait_read(HardwareRing& ring);
   Result<double> copy_us(uint64_t to, uint64_t from, uint64_t bytes);
 
   System& system_ = real_system();
@@ -100,7 +98,7 @@ class BringUp {
   std::unique_ptr<DriverInterface> kernel_;
   std::optional<MemoryPool> pool_;
   Allocation near_, video_;
-  std::unique_ptr<Lane> compute_, copies_;
+  std::unique_ptr<HardwareRing> compute_, copies_;
   bool has_gpu_ = false;
 };
 
@@ -167,60 +165,60 @@ Result<std::string> BringUp::memory() {
   pool_.emplace(*kernel_);
   near_ = BM_TRY(pool_->allocate(bytes_, MemoryDomain::kSystem));
   video_ = BM_TRY(pool_->allocate(bytes_, MemoryDomain::kVideo));
-  auto* words = reinterpret_cast<uint32_t*>(near_.host());
-  for (uint64_t i = 0; i < bytes_ / 4; ++i) words[i] = static_cast<uint32_t>(i * 2654435761u);
+  for (uint64_t i = 0; i < bytes_ / 4; ++i)
+    near_.view().store(i * 4, static_cast<uint32_t>(i * 2654435761u));
   return fmt::format("system at {:#x}, video at {:#x}, {} MiB each; {} MiB free", near_.va(),
                      video_.va(), bytes_ >> 20, kernel_->available_memory() >> 20);
 }
 
 Result<std::string> BringUp::compute_queue() {
-  compute_ = BM_TRY(Lane::create(*kernel_, *pool_,
-                                 {.type = is_several() ? QueueType::kAql : QueueType::kPm4,
-                                  .readers = kernel_->facts().xccs}));
+  compute_ = BM_TRY(HardwareRing::create(*kernel_, *pool_,
+                                         {.type = is_several() ? QueueType::kAql : QueueType::kPm4,
+                                          .readers = kernel_->facts().xccs}));
   return fmt::format("{} of {} entries, event {}", is_several() ? "AQL" : "PM4",
                      compute_->entries(), compute_->queue().event_id);
 }
 
-Status BringUp::put(Lane& lane, std::span<const uint32_t> words) {
-  BM_TRY(lane.wait_room(Lane::room_of(words.size())));
-  if (lane.type() == QueueType::kSdma) {
-    lane.enqueue(words);
-    lane.publish();
+Status BringUp::put(HardwareRing& ring, std::span<const uint32_t> words) {
+  BM_TRY(ring.wait_room(HardwareRing::room_of(words.size())));
+  if (ring.type() == QueueType::kSdma) {
+    ring.enqueue(words);
+    ring.publish();
     return {};
   }
-  const CommandSpace space = BM_TRY(lane.reserve(words.size_bytes()));
-  hcq::store_words(space.host, words);
+  const CommandSpace space = BM_TRY(ring.reserve(words.size_bytes()));
+  space.view.copy_in(0, words);
   const auto dwords = static_cast<uint32_t>(words.size());
-  if (lane.type() == QueueType::kAql)
-    lane.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
+  if (ring.type() == QueueType::kAql)
+    ring.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
   else
-    lane.enqueue(space.va, dwords);
-  lane.publish();
+    ring.enqueue(space.va, dwords);
+  ring.publish();
   return {};
 }
 
-void BringUp::add_fences(Lane& lane, std::vector<uint32_t>& words) const {
+void BringUp::add_fences(HardwareRing& ring, std::vector<uint32_t>& words) const {
   const ChipRow& chip = *kernel_->facts().chip;
-  if (lane.type() == QueueType::kSdma) {
+  if (ring.type() == QueueType::kSdma) {
     sdma::Writer writer(words, chip.sdma);
-    writer.put(sdma::Fence{lane.fence_va(), lo32(lane.next_fence())});
-    writer.put(sdma::Fence{lane.fence_va() + 4, hi32(lane.next_fence())});
+    writer.put(sdma::Fence{ring.fence_va(), lo32(ring.next_fence())});
+    writer.put(sdma::Fence{ring.fence_va() + 4, hi32(ring.next_fence())});
     return;
   }
   pm4::Writer writer(words, chip.caches);
-  for (uint32_t reader = 0; reader < lane.readers(); ++reader)
+  for (uint32_t reader = 0; reader < ring.readers(); ++reader)
     pm4::release_once(writer,
                       {.caches = pm4::cache_actions(chip.caches).release,
-                       .address = lane.fence_va() + reader * Lane::kFenceBytes,
-                       .value = lane.next_fence()},
-                      lane.readers(), reader);
+                       .address = ring.fence_va() + reader * HardwareRing::kFenceBytes,
+                       .value = ring.next_fence()},
+                      ring.readers(), reader);
 }
 
 /// Until the read pointer has passed all that was written. TIMEOUT: BM_WAIT_TIMEOUT_MS; an engine
 /// that was told reads within microseconds.
-Result<double> BringUp::wait_read(Lane& lane) {
+Result<double> BringUp::wait_read(HardwareRing& ring) {
   const auto start = Clock::now();
-  BM_TRY(lane.wait_room(lane.entries() - 1));
+  BM_TRY(ring.wait_room(ring.entries() - 1));
   return us_since(start);
 }
 
@@ -263,8 +261,8 @@ Result<std::string> BringUp::interrupt() {
 }
 
 Result<std::string> BringUp::copy_queue() {
-  copies_ = BM_TRY(Lane::create(*kernel_, *pool_,
-                                {.type = QueueType::kSdma, .entries = 16384, .sdma_engine = 0}));
+  copies_ = BM_TRY(HardwareRing::create(
+      *kernel_, *pool_, {.type = QueueType::kSdma, .entries = 16384, .sdma_engine = 0}));
   const std::array<uint32_t, 8> nops{};
   BM_TRY(put(*copies_, nops));
   const double us = BM_TRY(wait_read(*copies_));
@@ -298,12 +296,12 @@ Result<double> BringUp::copy_us(uint64_t to, uint64_t from, uint64_t bytes) {
 
 Result<std::string> BringUp::copy() {
   BM_TRY(copy_us(video_.va(), near_.va(), bytes_));
-  std::memset(near_.host(), 0, bytes_);
+  near_.view().fill(0, bytes_, std::byte{0});
   BM_TRY(copy_us(near_.va(), video_.va(), bytes_));
-  const auto* words = reinterpret_cast<const uint32_t*>(near_.host());
   for (uint64_t i = 0; i < bytes_ / 4; ++i)
-    if (words[i] != static_cast<uint32_t>(i * 2654435761u))
-      return fail(Code::kCorrupt, "dword {} came back as {:#x}", i, words[i]);
+    if (const auto word = near_.view().load<uint32_t>(i * 4);
+        word != static_cast<uint32_t>(i * 2654435761u))
+      return fail(Code::kCorrupt, "dword {} came back as {:#x}", i, word);
   return fmt::format("{} MiB to video memory and back, equal", bytes_ >> 20);
 }
 

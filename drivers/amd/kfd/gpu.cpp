@@ -107,8 +107,7 @@ Status KfdGpu::start() {
 KfdGpu::~KfdGpu() {
   for (const Event& event : {hardware_event_, memory_event_})
     if (event.id != 0) session_->destroy_event(event);
-  if (doorbells_ != 0)
-    session_->system().munmap(reinterpret_cast<void*>(doorbells_), kDoorbellBytes);
+  if (doorbells_) session_->system().munmap(doorbells_.host(), kDoorbellBytes);
   if (shares_page_) session_->leave_event_page(node_.gpu_id);
 }
 
@@ -141,17 +140,17 @@ std::string KfdGpu::recent_errors() {
   return session_->system().kernel_log(&log) < 0 ? "" : errors_in_words(log, opened_ns_);
 }
 
-Result<volatile uint64_t*> KfdGpu::doorbell(uint64_t offset) {
-  if (doorbells_ == 0) {
+Result<Doorbell<uint64_t>> KfdGpu::doorbell(uint64_t offset) {
+  if (!doorbells_) {
     void* at = nullptr;
     const int failed = session_->system().mmap(
         nullptr, kDoorbellBytes, PROT_READ | PROT_WRITE, MAP_SHARED, session_->kfd(),
         static_cast<off_t>(offset & ~(kDoorbellBytes - 1)), &at);
     if (failed < 0)
       return fail(code_from_errno(-failed), "mmap of the doorbells: {}", errno_text(-failed));
-    doorbells_ = reinterpret_cast<uint64_t>(at);
+    doorbells_ = BM_TRY(Mmio::mapped(at, kDoorbellBytes));
   }
-  return reinterpret_cast<volatile uint64_t*>(doorbells_ + (offset & (kDoorbellBytes - 1)));
+  return Doorbell<uint64_t>::at(doorbells_, offset & (kDoorbellBytes - 1));
 }
 
 void KfdGpu::add_event(uint32_t id) {

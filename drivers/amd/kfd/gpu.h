@@ -54,7 +54,7 @@ class KfdGpu final : public DriverInterface {
   /// One as long as anybody uses it. Caller: as map_peer().
   Result<std::shared_ptr<KfdMemory>> flush_page();
   /// 64-bit doorbells of this process on this GPU; mapped on the first queue.
-  Result<volatile uint64_t*> doorbell(uint64_t offset);
+  Result<Doorbell<uint64_t>> doorbell(uint64_t offset);
   void add_event(uint32_t id);
   void remove_event(uint32_t id);
 
@@ -80,7 +80,7 @@ class KfdGpu final : public DriverInterface {
   bool shares_page_ = false;
   int64_t opened_ns_ = 0;
   Event memory_event_, hardware_event_;
-  uint64_t doorbells_ = 0;
+  Mmio doorbells_;
   std::mutex mutex_;  ///< events_, fault_, ids of the fault events
   std::vector<uint32_t> events_;
   std::weak_ptr<KfdMemory> flush_page_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "drivers/amd/aql/packets.h"
 #include "runtime/base/bits.h"
@@ -88,7 +87,7 @@ Status KfdMemory::make(KfdGpu& gpu, const MemoryRequest& request) {
     if (reinterpret_cast<uint64_t>(request.host) % kPage != 0 || request.size % kPage != 0)
       return fail(Code::kInvalidArgument, "{} bytes at {} are not whole pages", request.size,
                   request.host);
-    host = static_cast<std::byte*>(request.host);
+    view = BM_TRY(HostView::mapped(request.host, size));
   }
   // Registered memory, too: buffers of the process may share pages, GPU mappings may not overlap.
   va = BM_TRY(session_->take_addresses(size, size >= kHugePage ? kHugePage : kPage));
@@ -110,7 +109,7 @@ Status KfdMemory::make(KfdGpu& gpu, const MemoryRequest& request) {
   BM_TRY(map_to(gpu.facts().gpu_id));
   if (domain == MemoryDomain::kVideo || request.host != nullptr) return {};
   BM_TRY(session_->map_cpu(va, size, gpu.render(), memory.mmap_offset));
-  host = reinterpret_cast<std::byte*>(va);
+  view = BM_TRY(HostView::mapped(reinterpret_cast<void*>(va), size));
   return {};
 }
 
@@ -135,7 +134,7 @@ KfdMemory::~KfdMemory() {
   }
   if (has_handle_) {
     // Not mapped by the CPU either, when it is freed.
-    if (host != nullptr && reinterpret_cast<uint64_t>(host) == va)
+    if (host() != nullptr && reinterpret_cast<uint64_t>(host()) == va)
       report(session_->map_cpu(va, size, -1, 0));
     FreeMemory memory{handle_};
     gone = session_->call(memory, "FREE_MEMORY_OF_GPU");
@@ -187,7 +186,7 @@ Status KfdQueue::make(const QueueRequest& request) {
   const Memory& ring = *request.ring;
   BM_CHECK(is_power_of_two(ring.size) && request.priority <= 15);
   page_ = BM_TRY(gpu_.allocate({.size = kPage, .domain = MemoryDomain::kSystemUncached}));
-  std::memset(page_->host, 0, kPage);
+  page_->view.fill(0, kPage, std::byte{0});
   CreateQueue create{};
   create.ring_base = ring.va;
   create.ring_bytes = static_cast<uint32_t>(ring.size);
@@ -223,10 +222,10 @@ Status KfdQueue::make(const QueueRequest& request) {
   queue_id_ = create.queue_id;
   is_created_ = true;
   doorbell = BM_TRY(gpu_.doorbell(create.doorbell_offset));
-  object = page_->host;
+  object = page_->view;
   object_va = page_->va;
-  write_pointer = page_->host + aql::kWriteIndexOffset;
-  read_pointer = page_->host + aql::kReadIndexOffset;
+  write_pointer = object.slice(aql::kWriteIndexOffset, sizeof(uint64_t));
+  read_pointer = object.slice(aql::kReadIndexOffset, sizeof(uint64_t));
   mailbox = gpu_.session().slot_address(event_);
   event_id = event_.id;
   gpu_.add_event(event_.id);

@@ -1,7 +1,6 @@
 #include "drivers/nv/rm/channel.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/base/bits.h"
 #include "runtime/base/log.h"
@@ -102,11 +101,8 @@ Status RmChannel::make_notifier() {
                                                            .memory = notifier_.handle(),
                                                            .bytes = kNotifierBytes,
                                                            .what = "the error notifier"}));
-  std::byte* const page = notifier_page_->view().host();
-  if (page == nullptr)
-    return fail(Code::kUnsupported, "stage 32 (map): the error notifier is not in this process");
-  std::memset(page, 0, kNotifierBytes);
-  error = reinterpret_cast<volatile const ErrorNotifier*>(page);
+  notifier = notifier_page_->view().slice(0, sizeof(ErrorNotifier));
+  notifier.fill(0, notifier.size(), std::byte{0});
   return {};
 }
 

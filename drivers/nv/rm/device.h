@@ -42,7 +42,7 @@ class RmDevice {
   uint32_t device() const { return device_.handle(); }
   uint32_t subdevice() const { return subdevice_.handle(); }
   uint32_t va_space() const { return va_space_.handle(); }
-  const HostView& usermode() const { return page_->view(); }
+  Mmio usermode() const { return page_->view().registers(); }
   /// Engine types of the copy engines with runlists of their own, as far as the driver tells.
   const std::vector<uint32_t>& copy_engines() const { return copy_engines_; }
 

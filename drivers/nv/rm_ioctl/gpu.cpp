@@ -24,6 +24,7 @@ Result<std::unique_ptr<RmGpu>> RmGpu::open(std::shared_ptr<RmSession> session, c
   RmDevice& device = gpu->device_;
   BM_TRY(device.open_objects());
   BM_TRY(device.map_usermode());
+  gpu->doorbell_ = BM_TRY(Doorbell<uint32_t>::at(device.usermode(), kDoorbell));
   BM_TRY(device.open_va_space());
   BM_TRY(gpu->open_address_space());
   BM_TRY(device.read_facts());
@@ -90,12 +91,8 @@ Result<bool> RmGpu::wait_event(Channel& channel, int timeout_ms) {
   return static_cast<RmChannel&>(channel).wait(timeout_ms);
 }
 
-volatile uint32_t* RmGpu::doorbell() {
-  return reinterpret_cast<volatile uint32_t*>(device_.usermode().host() + kDoorbell);
-}
-
 uint64_t RmGpu::clock_ns() {
-  const auto word = [&](uint64_t offset) { return device_.usermode().load<uint32_t>(offset); };
+  const auto word = [&](uint64_t offset) { return device_.usermode().read32(offset); };
   // The low half may wrap between the two reads.
   uint32_t high = word(kClockHigh), low = word(kClockLow);
   for (uint32_t again = word(kClockHigh); again != high; again = word(kClockHigh)) {

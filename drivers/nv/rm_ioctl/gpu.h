@@ -21,7 +21,7 @@ class RmGpu final : public DriverInterface, public RmAddressSpace {
   Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override;
   Result<std::shared_ptr<Memory>> map_peer(Memory& memory, hcq::DriverInterface& owner) override;
   Result<std::unique_ptr<Channel>> create_channel(const ChannelRequest& request) override;
-  volatile uint32_t* doorbell() override;
+  Doorbell<uint32_t> doorbell() override { return doorbell_; }
   uint64_t clock_ns() override;
   FaultDetails fault_details(Channel& channel) override;
   Result<int> event_fd(Channel& channel) override;
@@ -52,6 +52,7 @@ class RmGpu final : public DriverInterface, public RmAddressSpace {
   Card card_;
   DeviceFile device_file_;
   RmDevice device_;
+  Doorbell<uint32_t> doorbell_;
   std::map<uint32_t, uint64_t> windows_;  ///< where UVM maps the buffers of each channel
   bool is_gpu_registered_ = false, is_space_registered_ = false;
 };

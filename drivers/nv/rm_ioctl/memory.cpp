@@ -93,7 +93,7 @@ Status RmMemory::make_video(RmGpu& gpu, const MemoryRequest& request) {
                                          file.get(), true));
   BM_TRY(session_.addresses().map_cpu(va, size, file.get()));
   is_cpu_mapped_ = true;
-  host = reinterpret_cast<std::byte*>(va);
+  view = BM_TRY(HostView::mapped(reinterpret_cast<void*>(va), size));
   return {};
 }
 
@@ -103,8 +103,8 @@ Status RmMemory::make_system(RmGpu& gpu) {
   has_addresses_ = true;
   BM_TRY(session_.addresses().map_cpu(va, size, -1));
   is_cpu_mapped_ = true;
-  host = reinterpret_cast<std::byte*>(va);
-  object_ = BM_TRY(register_host(gpu, host, size));
+  view = BM_TRY(HostView::mapped(reinterpret_cast<void*>(va), size));
+  object_ = BM_TRY(register_host(gpu, host(), size));
   return {};
 }
 
@@ -115,7 +115,7 @@ Status RmMemory::register_existing(RmGpu& gpu, void* existing) {
                 "stage 24 (memory): {} bytes at {:#x} are not whole pages of 4096 bytes", size,
                 address);
   object_ = BM_TRY(register_host(gpu, existing, size));
-  host = static_cast<std::byte*>(existing);
+  view = BM_TRY(HostView::mapped(existing, size));
   va = address;
   if (session_.addresses().is_outside(address, size)) return {};
   va = BM_TRY(session_.addresses().take_high(size, kSmallPage));

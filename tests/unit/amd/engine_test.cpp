@@ -40,13 +40,13 @@ struct Rig {
     gpu = open_gpu(system, {}).value();
     ring = gpu->allocate({.size = 4096, .domain = MemoryDomain::kSystemUncached}).value();
     memory = gpu->allocate({.size = 8192, .domain = MemoryDomain::kSystemUncached}).value();
-    std::memset(memory->host, 0, memory->size);
+    std::memset(memory->host(), 0, memory->size);
     if (type == QueueType::kAql)
       for (uint64_t at = 0; at < 4096; at += 64) word(*ring, at) = 1;  // INVALID
     queue = gpu->create_queue({.type = type, .ring = ring.get()}).value();
   }
   static uint32_t& word(const Memory& of, uint64_t byte) {
-    return *reinterpret_cast<uint32_t*>(of.host + byte);
+    return *reinterpret_cast<uint32_t*>(of.host() + byte);
   }
   uint64_t va() const { return memory->va; }
   /// Units as the engine counts them: bytes, dwords or packets.
@@ -54,25 +54,21 @@ struct Rig {
     return type == QueueType::kSdma ? dwords * 4 : type == QueueType::kPm4 ? dwords : dwords / 16;
   }
   void ring_doorbell(uint64_t pointer, uint64_t rung) {
-    std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(queue->write_pointer)).store(pointer);
-    *queue->doorbell = type == QueueType::kAql ? rung - 1 : rung;
+    queue->write_pointer.store_release(0, pointer);
+    queue->doorbell.ring(type == QueueType::kAql ? rung - 1 : rung);
   }
   void put(const Words& words) {
-    std::memcpy(ring->host, words.data(), words.size() * 4);
+    std::memcpy(ring->host(), words.data(), words.size() * 4);
     ring_doorbell(units(words.size()), units(words.size()));
   }
   /// A vendor packet over words that lie in the second page (AMD_AQL_FORMAT_PM4_IB).
   void put_buffer(const Words& words) {
-    std::memcpy(memory->host + 4096, words.data(), words.size() * 4);
+    std::memcpy(memory->host() + 4096, words.data(), words.size() * 4);
     const uint64_t at = va() + 4096;
     put({1u << 16, pm4(0x3f, 3), lo32(at), hi32(at), static_cast<uint32_t>(words.size()) | 1u << 23,
          10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   }
-  uint64_t read_pointer() const {
-    return std::atomic_ref<uint64_t>(
-               *reinterpret_cast<uint64_t*>(const_cast<std::byte*>(queue->read_pointer)))
-        .load();
-  }
+  uint64_t read_pointer() const { return queue->read_pointer.load_acquire<uint64_t>(0); }
   bool reads(uint64_t pointer) const {
     for (int i = 0; i < 20'000 && read_pointer() != pointer; ++i) std::this_thread::sleep_for(1ms);
     return read_pointer() == pointer;

@@ -61,22 +61,21 @@ TEST_P(KfdOpen, ReachesMemoryAndQueuesAndLeavesNothing) {
       EXPECT_EQ((*memory)->va % (2 << 20), 0u);
       EXPECT_EQ((*memory)->size % 4096, 0u);
       if (domain == MemoryDomain::kVideo) {
-        EXPECT_EQ((*memory)->host, nullptr);
+        EXPECT_EQ((*memory)->host(), nullptr);
         continue;
       }
-      EXPECT_EQ(reinterpret_cast<uint64_t>((*memory)->host), (*memory)->va);
-      (*memory)->host[0] = std::byte{1};
-      (*memory)->host[(*memory)->size - 1] = std::byte{2};
+      EXPECT_EQ(reinterpret_cast<uint64_t>((*memory)->host()), (*memory)->va);
+      (*memory)->host()[0] = std::byte{1};
+      (*memory)->host()[(*memory)->size - 1] = std::byte{2};
     }
     auto ring = gpu.allocate({.size = 65536, .domain = MemoryDomain::kSystemUncached}).value();
     for (const QueueType type : {QueueType::kPm4, QueueType::kAql, QueueType::kSdma}) {
       auto queue = gpu.create_queue({.type = type, .ring = ring.get()});
       ASSERT_TRUE(queue) << queue.error().message;
-      EXPECT_NE((*queue)->doorbell, nullptr);
       EXPECT_NE((*queue)->mailbox, 0u);
       EXPECT_NE((*queue)->event_id, 0u);
-      EXPECT_EQ((*queue)->write_pointer - (*queue)->object, 56);
-      EXPECT_EQ((*queue)->read_pointer - (*queue)->object, 128);
+      EXPECT_EQ((*queue)->write_pointer.host() - (*queue)->object.host(), 56);
+      EXPECT_EQ((*queue)->read_pointer.host() - (*queue)->object.host(), 128);
     }
   }
   EXPECT_EQ(system.open_files(), 0u);
@@ -169,7 +168,7 @@ TEST(Kfd, MemoryOfTheProcessIsRegistered) {
   auto memory =
       gpu->allocate({.size = sizeof pages, .domain = MemoryDomain::kSystem, .host = pages});
   ASSERT_TRUE(memory) << memory.error().message;
-  EXPECT_EQ((*memory)->host, pages);
+  EXPECT_EQ((*memory)->host(), pages);
   EXPECT_EQ(system.memory().at(gpu->facts().gpu_id, (*memory)->va + 5000, 1), pages + 5000);
   EXPECT_TRUE(gpu->allocate({.size = 4096, .domain = MemoryDomain::kSystem, .host = pages}))
       << "twice";
@@ -290,7 +289,7 @@ TEST(Kfd, AWindowOfAddressesIsKept) {
   auto memory = (*gpu)->allocate({.size = 1 << 20, .domain = MemoryDomain::kSystem}).value();
   EXPECT_GE(memory->va, kWindow);
   EXPECT_LT(memory->va, kWindow + (uint64_t{64} << 30));
-  memory->host[5] = std::byte{7};
+  memory->host()[5] = std::byte{7};
   FakeKfd other({});
   expect_error(open_gpu(other, {.window = kWindow}).error(), Code::kUnsupported, {"BM_AMD_WINDOW"});
 }

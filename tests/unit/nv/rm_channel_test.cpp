@@ -24,7 +24,7 @@ class Pusher {
  public:
   Pusher(DriverInterface& gpu, Memory& ring, Engine engine = Engine::kCompute)
       : gpu_(gpu), ring_(ring) {
-    std::memset(ring.host, 0, 4096);
+    std::memset(ring.host(), 0, 4096);
     Result<std::unique_ptr<Channel>> made = gpu.create_channel({.engine = engine,
                                                                 .copy_index = 0,
                                                                 .ring = &ring,
@@ -50,7 +50,7 @@ class Pusher {
   /// Until the kernel has written the error notifier.
   bool is_dead() {
     for (int i = 0; i < 5000; ++i) {
-      if (channel_->error->status == 0xffff) return true;
+      if (channel_->has_error()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return false;
@@ -58,15 +58,15 @@ class Pusher {
 
  private:
   void push(const std::vector<uint32_t>& words) {
-    std::byte* const to = ring_.host + kPush + put_ * 256;
+    std::byte* const to = ring_.host() + kPush + put_ * 256;
     std::memcpy(to, words.data(), words.size() * 4);
     const uint64_t entry = (ring_.va + kPush + put_ * 256) | uint64_t{words.size()} << 42;
-    std::memcpy(ring_.host + put_ * 8, &entry, 8);
+    std::memcpy(ring_.host() + put_ * 8, &entry, 8);
     put_ = (put_ + 1) % kEntries;
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    std::memcpy(ring_.host + kUserd + 0x8c, &put_, 4);
+    std::memcpy(ring_.host() + kUserd + 0x8c, &put_, 4);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    *gpu_.doorbell() = channel_->token;
+    gpu_.doorbell().ring(channel_->token);
   }
 
   DriverInterface& gpu_;
@@ -85,7 +85,7 @@ class RmChannels : public testing::TestWithParam<const char*> {
             .value();
     page_ = gpu_->allocate({.size = 4096, .domain = MemoryDomain::kSystem}).value();
   }
-  uint64_t word() { return std::atomic_ref(*reinterpret_cast<uint64_t*>(page_->host)).load(); }
+  uint64_t word() { return std::atomic_ref(*reinterpret_cast<uint64_t*>(page_->host())).load(); }
   bool becomes(uint64_t value) {
     for (int i = 0; i < 5000 && word() != value; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -103,7 +103,7 @@ TEST_P(RmChannels, TheRingIsLiveEndToEnd) {
     const uint64_t value = engine == Engine::kCompute ? 0x1234'5678'9abc : 77;
     pusher.release(page_->va, value);
     EXPECT_TRUE(becomes(value)) << word();
-    EXPECT_EQ(pusher.channel().error->status, 0);
+    EXPECT_FALSE(pusher.channel().has_error());
   }
 }
 
@@ -117,13 +117,13 @@ TEST_P(RmChannels, AnInterruptEndsAWait) {
 }
 
 TEST_P(RmChannels, AFaultIsToldAndMemorySurvivesTheNextChannel) {
-  page_->host[8] = std::byte{9};
+  page_->host()[8] = std::byte{9};
   {
     Pusher pusher(*gpu_, *ring_);
     const uint64_t nowhere = page_->va + (uint64_t{1} << 30);
     pusher.release(nowhere, 1);
     ASSERT_TRUE(pusher.is_dead());
-    EXPECT_EQ(pusher.channel().error->code, 31u);  // MMU fault
+    EXPECT_EQ(pusher.channel().error_code(), 31u);  // MMU fault
     const FaultDetails details = gpu_->fault_details(pusher.channel());
     ASSERT_FALSE(details.mmu.empty());
     EXPECT_EQ(details.mmu[0].address & ~uint64_t{4095}, nowhere);
@@ -131,10 +131,10 @@ TEST_P(RmChannels, AFaultIsToldAndMemorySurvivesTheNextChannel) {
     EXPECT_EQ(details.mmu[0].kind, "unmapped");
   }
   Pusher pusher(*gpu_, *ring_);
-  EXPECT_EQ(pusher.channel().error->status, 0);
+  EXPECT_FALSE(pusher.channel().has_error());
   pusher.release(page_->va, 5);
   EXPECT_TRUE(becomes(5));
-  EXPECT_EQ(page_->host[8], std::byte{9});
+  EXPECT_EQ(page_->host()[8], std::byte{9});
 }
 
 TEST_P(RmChannels, AFaultOfCopiesLeavesComputeAlone) {
@@ -144,7 +144,7 @@ TEST_P(RmChannels, AFaultOfCopiesLeavesComputeAlone) {
   ASSERT_TRUE(copy.is_dead());
   compute.release(page_->va, 6);
   EXPECT_TRUE(becomes(6));
-  EXPECT_EQ(compute.channel().error->status, 0);
+  EXPECT_FALSE(compute.channel().has_error());
 }
 
 INSTANTIATE_TEST_SUITE_P(Chips, RmChannels,

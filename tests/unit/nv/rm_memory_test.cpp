@@ -98,7 +98,7 @@ TEST(RmMemory, ThePagesOfTheProcessCanBeRegisteredAndReleased) {
     const MemoryRequest request = {.size = 16384, .domain = MemoryDomain::kSystem, .host = pages};
     const auto memory = gpu->allocate(request);
     ASSERT_TRUE(memory) << memory.error().message;
-    EXPECT_EQ((*memory)->host, pages);
+    EXPECT_EQ((*memory)->host(), pages);
     const auto again = gpu->allocate(request);  // a second registration lies elsewhere on the GPU
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_NE((*again)->va, (*memory)->va);
@@ -178,7 +178,7 @@ TEST(RmChannel, CanBeMadeAgainOnTheSameRing) {
     const auto gpu = open_gpu(*system);
     const auto kept = gpu->allocate({.size = kMiB, .domain = MemoryDomain::kVideoMapped}).value();
     const auto ring = gpu->allocate({.size = 65536, .domain = MemoryDomain::kVideoMapped}).value();
-    kept->host[100] = std::byte{42};
+    kept->host()[100] = std::byte{42};
     const auto next_address = [&] {
       return gpu->allocate({.size = 4096, .domain = MemoryDomain::kSystem}).value()->va;
     };
@@ -188,7 +188,7 @@ TEST(RmChannel, CanBeMadeAgainOnTheSameRing) {
       ASSERT_TRUE(channel) << channel.error().message;
     }
     EXPECT_EQ(next_address(), free_before);  // channels give their addresses back
-    EXPECT_EQ(kept->host[100], std::byte{42});
+    EXPECT_EQ(kept->host()[100], std::byte{42});
   }
   expect_clean(*system);
 }

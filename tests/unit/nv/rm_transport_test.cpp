@@ -220,9 +220,9 @@ TEST_F(RmOverRecordedAnswers, AChannelIsMadeAndFreed) {
     ASSERT_TRUE(channel) << channel.error().message;
     EXPECT_EQ((*channel)->token, 0x1234u);
     EXPECT_EQ((*channel)->engine_class, engine == Engine::kCompute ? kCompute : kCopy);
-    EXPECT_EQ((*channel)->error->status, 0);
+    EXPECT_FALSE((*channel)->has_error());
     rm_.pages.at("the error notifier").store<uint16_t>(14, 0xffff);
-    EXPECT_EQ((*channel)->error->status, 0xffff);
+    EXPECT_TRUE((*channel)->has_error());
     ASSERT_EQ(space_.channels.size(), 1u);
     EXPECT_EQ(space_.channels.begin()->second, engine == Engine::kCompute);
     channel->reset();

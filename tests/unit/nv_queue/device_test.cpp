@@ -9,6 +9,7 @@
 #include "drivers/nv/foreign_memory.h"
 #include "drivers/nv/local_memory.h"
 #include "drivers/nv/loaded_program.h"
+#include "drivers/transport/process_pages.h"
 #include "runtime/base/bits.h"
 #include "runtime/hal/waiting.h"
 #include "tests/unit/nv_queue/rig.h"
@@ -18,6 +19,16 @@ namespace {
 
 using test::Rig;
 using test::StubGpu;
+
+TEST(NvDevice, ZeroedMemoryGivesItsCommandSpaceBack) {
+  // Each is a submission of the driver's own; 16 of them are all command space.
+  const ScopedSetting bound("BM_WAIT_TIMEOUT_MS", "2000");
+  Rig rig({}, {.command_bytes = 4096});
+  for (int i = 0; i < 100; ++i) {
+    const auto buffer = rig.device->allocate({.size = 256, .zero = true});
+    ASSERT_TRUE(buffer) << i << ": " << buffer.error().message;
+  }
+}
 
 TEST(NvDevice, ArchAndDescription) {
   Rig rig;

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "tests/unit/drivers/allocation_counter.h"
+#include "tests/unit/drivers/instruction_counter.h"
 #include "tests/unit/drivers/syscall_counter.h"
 #include "tests/unit/nv_queue/rig.h"
 
@@ -104,6 +105,26 @@ TEST(NvReplayCost, HundredKernelsTakeMicroseconds) {
 #ifdef NDEBUG
   // The goal is 2 us; a loaded test machine gets room.
   EXPECT_LT(times[200], 10'000);
+#endif
+}
+
+/// Counted one by one, so the number is the same on every run of one build.
+TEST(NvReplayCost, HundredKernelsTakeFewInstructions) {
+  const auto seen = bm::test::count_instructions(
+      [] {
+        auto rig = std::make_unique<CostRig>();
+        for (int i = 0; i < 3; ++i) rig->replay();
+        return rig;
+      },
+      [](std::unique_ptr<CostRig>& rig) { rig->replay(); });
+  if (!seen.supported) GTEST_SKIP() << seen.problem;
+  RecordProperty("instructions", static_cast<int>(seen.instructions));
+  std::printf("replay of 100 kernels, 101 places changed: %ld instructions\n",
+              static_cast<long>(seen.instructions));
+  EXPECT_GT(seen.instructions, 1'000u);
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // 6,619 by g++ 12; compilers differ.
+  EXPECT_LT(seen.instructions, 9'000u);
 #endif
 }
 

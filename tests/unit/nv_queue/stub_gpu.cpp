@@ -43,9 +43,9 @@ class StubChannel final : public Channel {
     token = number;
     engine = request.engine;
     engine_class = engine == Engine::kCompute ? gpu.facts_.compute_class : gpu.facts_.copy_class;
-    error = &notifier;
-    ring = reinterpret_cast<volatile uint64_t*>(request.ring->host + request.ring_offset);
-    userd = request.ring->host + request.userd_offset;
+    notifier = HostView::mapped(const_cast<ErrorNotifier*>(&record), sizeof record).value();
+    ring = reinterpret_cast<volatile uint64_t*>(request.ring->va + request.ring_offset);
+    userd = reinterpret_cast<std::byte*>(request.ring->va + request.userd_offset);
     entries = request.entries;
   }
   ~StubChannel() override {
@@ -55,7 +55,7 @@ class StubChannel final : public Channel {
   uint32_t put() { return *reinterpret_cast<volatile uint32_t*>(userd + 0x8c); }
 
   Engine engine;
-  volatile ErrorNotifier notifier{};
+  volatile ErrorNotifier record{};
   volatile uint64_t* ring;
   std::byte* userd;
   uint32_t entries, get = 0;  ///< of the ring; nothing tells the driver how far the GPU is
@@ -115,10 +115,10 @@ Result<std::unique_ptr<Memory>> StubGpu::allocate(const MemoryRequest& request) 
     ++num_registrations_;
     memory->size = request.size;
     // Elsewhere than in the process, as the driver may do.
-    memory->host = static_cast<std::byte*>(request.host);
+    memory->view = HostView::mapped(request.host, request.size).value();
     memory->va = kWindow + next_va_;
     next_va_ += (memory->size + 2 * kPage) & ~(kPage - 1);
-    mapped_[memory->va] = {memory->size, memory->host};
+    mapped_[memory->va] = {memory->size, memory->host()};
   } else {
     if (memory->size > facts_.video_memory)
       return fail(Code::kOutOfMemory, "the stub has {} bytes", facts_.video_memory);
@@ -128,7 +128,8 @@ Result<std::unique_ptr<Memory>> StubGpu::allocate(const MemoryRequest& request) 
           mmap(reinterpret_cast<void*>(kWindow + next_va_), memory->size, PROT_READ | PROT_WRITE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     memory->va = reinterpret_cast<uintptr_t>(where);
-    if (request.domain != MemoryDomain::kVideo) memory->host = reinterpret_cast<std::byte*>(where);
+    if (request.domain != MemoryDomain::kVideo)
+      memory->view = HostView::mapped(where, memory->size).value();
   }
   if (!memory->is_registered)
     mapped_[memory->va] = {memory->size, reinterpret_cast<std::byte*>(memory->va)};
@@ -166,9 +167,9 @@ void StubGpu::fail_channels(Engine engine, uint32_t code) {
   const std::lock_guard lock(mutex_);
   for (StubChannel* channel : channels_) {
     if (channel->engine != engine) continue;
-    channel->notifier.code = code;
-    channel->notifier.time_ns = ++clock_;
-    channel->notifier.status = 0xffff;
+    channel->record.code = code;
+    channel->record.time_ns = ++clock_;
+    channel->record.status = 0xffff;
   }
 }
 
@@ -216,7 +217,7 @@ bool StubGpu::step_all() {
   bool moved = false;
   for (StubChannel* channel : channels_) {
     if (options_.stall_one_in != 0 && random_() % options_.stall_one_in == 0) continue;
-    if (channel->is_kicked && channel->notifier.status != 0xffff) moved = step(*channel) || moved;
+    if (channel->is_kicked && channel->record.status != 0xffff) moved = step(*channel) || moved;
   }
   return moved;
 }

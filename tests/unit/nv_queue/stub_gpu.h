@@ -65,7 +65,10 @@ class StubGpu final : public DriverInterface {
   Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override;
   Result<std::shared_ptr<Memory>> map_peer(Memory& memory, hcq::DriverInterface& owner) override;
   Result<std::unique_ptr<Channel>> create_channel(const ChannelRequest& request) override;
-  volatile uint32_t* doorbell() override { return &doorbell_; }
+  Doorbell<uint32_t> doorbell() override {
+    const auto page = Mmio::mapped(const_cast<uint32_t*>(&doorbell_), sizeof doorbell_);
+    return Doorbell<uint32_t>::at(page.value(), 0).value();
+  }
   uint64_t clock_ns() override { return ++clock_; }
   FaultDetails fault_details(Channel&) override { return details; }
   Result<int> event_fd(Channel&) override;
@@ -103,7 +106,7 @@ class StubGpu final : public DriverInterface {
   uint64_t next_va_ = 0;
   std::string problem_;
 
-  volatile uint32_t doorbell_ = UINT32_MAX;
+  alignas(8) volatile uint32_t doorbell_ = UINT32_MAX;
   std::atomic<uint64_t> clock_{1000}, num_launches_{0}, num_entries_{0}, num_doorbells_{0},
       live_{0};
   std::atomic<uint64_t> interrupts_{0}, num_registrations_{0};

@@ -106,6 +106,31 @@ TEST(Mmio, ADeadTransportReadsAllOnesAndSaysWhy) {
   EXPECT_EQ(mmio.status().error().message, "cable pulled");
 }
 
+TEST(HostView, FillsBytesOfMappedAndRemoteMemoryAlike) {
+  MappedPage page;
+  page.view().fill(3, 5, std::byte{7});
+  EXPECT_EQ(page.view().load<uint64_t>(0), 0x07070707'07000000u);
+  EXPECT_EQ(page.view().load<uint64_t>(8), 0u);
+  RecordingWindow window(10'000);
+  const HostView view = *HostView::remote(window);
+  view.fill(3, 5, std::byte{7});
+  EXPECT_EQ(view.load<uint64_t>(0), 0x07070707'07000000u);
+  view.fill(1000, 9000, std::byte{1});
+  EXPECT_EQ(window.bytes[999], std::byte{0});
+  EXPECT_EQ(window.bytes[1000], std::byte{1});
+  EXPECT_EQ(window.bytes[9999], std::byte{1});
+  EXPECT_EQ(window.log, (Lines{"write 5 bytes at 0x3", "read64 0x0", "write 4096 bytes at 0x3e8",
+                               "write 4096 bytes at 0x13e8", "write 808 bytes at 0x23e8"}));
+}
+
+TEST(HostView, TheSameBytesMayBeRegisters) {
+  RecordingWindow window(256);
+  const HostView part = (*HostView::remote(window)).slice(64, 32);
+  part.registers().write32(4, 9);
+  EXPECT_EQ(window.log, Lines{"write32 0x44 = 0x9"});
+  EXPECT_EQ(part.registers().size(), 32u);
+}
+
 using MmioDeathTest = ::testing::Test;
 
 TEST(MmioDeathTest, AccessesOutsideTheWindowEndTheProcess) {

@@ -20,7 +20,7 @@
 
 namespace bm::nv {
 
-struct LaneOptions {
+struct RingOptions {
   Engine engine = Engine::kCompute;
   uint32_t copy_index = 0;
   uint32_t entries = 1024;                         ///< of the ring; power of two
@@ -28,14 +28,15 @@ struct LaneOptions {
   const std::atomic<bool>* is_given_up = nullptr;  ///< ends waits once it is true
 };
 
-/// Words of a fence that follows the ring itself, see Lane::enqueue().
+/// Words of a fence that follows the ring itself, see HardwareRing::enqueue().
 inline constexpr size_t kRingFenceWords = 6;
 
 /// Thread: callers serialise.
-class Lane final : public hcq::Ring {
+class HardwareRing final : public hcq::Ring {
  public:
-  static Result<std::unique_ptr<Lane>> create(DriverInterface& driver, hcq::MemoryPool& pool,
-                                              const LaneOptions& options);
+  static Result<std::unique_ptr<HardwareRing>> create(DriverInterface& driver,
+                                                      hcq::MemoryPool& pool,
+                                                      const RingOptions& options);
 
   /// Once, by create().
   Status open();
@@ -64,7 +65,7 @@ class Lane final : public hcq::Ring {
   /// A new channel on the same memory, everything so far counted as done.
   Status restart();
 
-  bool has_error() const { return channel_ != nullptr && channel_->error->status == 0xffff; }
+  bool has_error() const { return channel_ != nullptr && channel_->has_error(); }
   /// True unless everything enqueued is known to be done.
   bool is_busy() const;
   /// Appends an interrupt behind all work in flight, unless it is there already.
@@ -79,23 +80,28 @@ class Lane final : public hcq::Ring {
   std::string state() const override;
 
  private:
-  Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options);
+  HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool, const RingOptions& options);
   Status start();
   uint64_t userd_offset() const;
   uint64_t passed() const override;
+  uint64_t taken_now() const;
   const char* failure(bool may_ask) const override;
   bool has_room();
   uint64_t ring_fences_offset() const { return userd_offset() + kUserdBytes; }
   void put_entry(uint64_t va, uint32_t words);
   void put_ring_fence();
   uint64_t add_fence(Push& push);
+  bool is_fence_due() const;
+  /// Command space taken so far is free again once the GPU has passed `fence`.
+  void mark_due(uint64_t fence);
 
   DriverInterface& gpu_;
-  const LaneOptions options_;
+  const RingOptions options_;
   ChannelClasses classes_;
 
   std::unique_ptr<Memory> ring_;
   std::unique_ptr<Channel> channel_;
+  Doorbell<uint32_t> doorbell_;
   // In entries since the channel was made; an entry's place is its number modulo the ring's size.
   uint64_t put_ = 0;
   uint64_t taken_ = 0;       ///< the GPU is past these; read again only when the ring seems full

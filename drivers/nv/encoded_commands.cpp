@@ -1,7 +1,6 @@
-#include "drivers/nv/script.h"
+#include "drivers/nv/encoded_commands.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "drivers/nv/gpu.h"
 #include "drivers/nv/methods/bank0.h"
@@ -21,7 +20,8 @@ constexpr uint32_t kNoLaunch = UINT32_MAX;
 /// Of one inline write; more go into the next.
 constexpr uint32_t kMostInlineWords = 4096;
 
-Result<const NvProgram*> own_program(const hal::Dispatch& dispatch, const ScriptContext& context) {
+Result<const NvProgram*> own_program(const hal::Dispatch& dispatch,
+                                     const EncodingContext& context) {
   return hcq::own_program<NvProgram>(dispatch, context.gpu);
 }
 
@@ -30,39 +30,40 @@ uint64_t launch_bytes(const LaunchPlan& plan) {
          align_up(uint64_t{qmd_format(plan.version).dwords} * 4, kQmdAlignment);
 }
 
-class Encoder : hcq::EncoderBase<Script> {
+class Encoder : hcq::EncoderBase<EncodedCommands> {
  public:
-  Encoder(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
-      : EncoderBase(patched, context, script),
+  Encoder(std::span<const uint8_t> patched, const EncodingContext& context,
+          EncodedCommands& encoded)
+      : EncoderBase(patched, context, encoded),
         context_(context),
-        pushes_{Push(script.words[0], context.classes[0]),
-                Push(script.words[1], context.classes[1])} {}
+        pushes_{Push(encoded.words[0], context.classes[0]),
+                Push(encoded.words[1], context.classes[1])} {}
 
   Status run(std::span<const hal::Command> commands) {
     if (context_.waits_for_copies)
-      note_handover(kComputeLane,
-                    acquire(pushes_[kComputeLane], context_.to_compute, context_.handovers));
+      note_handover(kComputeRing,
+                    acquire(pushes_[kComputeRing], context_.to_compute, context_.handovers));
     for (const hal::Command& command : commands) {
-      script_.spots.emplace_back();
+      encoded_.spots.emplace_back();
       BM_TRY(std::visit([this](const auto& c) { return encode(c); }, command));
     }
     if (!stamps_.empty()) BM_TRY(write_stamps());
-    if (context_.has_compute && lane_ == kCopyLane) {
+    if (context_.has_compute && ring_ == kCopyRing) {
       hand_back();
-      script_.ends_on_copies = true;
+      encoded_.ends_on_copies = true;
     }
     flush();
-    script_.handovers = ordinal_;
+    encoded_.handovers = ordinal_;
     return {};
   }
 
  private:
-  Push& push() { return pushes_[lane_]; }
+  Push& push() { return pushes_[ring_]; }
 
   Status encode(const hal::Wait& c) {
     if (!is_patched(kPatchedAddress)) BM_TRY(check_signal(raw(c.signal), "Wait"));
     spot() = {.kind = Spot::Kind::kSemaphore,
-              .lane = lane_,
+              .ring = ring_,
               .at = acquire(push(), raw(c.signal), c.value)};
     end_chain();
     return {};
@@ -84,7 +85,7 @@ class Encoder : hcq::EncoderBase<Script> {
   /// OFFSET_IN_UPPER and OFFSET_OUT_UPPER: 17 bits in clc7b5.h, 25 in clc8b5.h; likewise those of
   /// inline data in clc7c0.h and clcbc0.h.
   uint64_t address_end() const {
-    return uint64_t{1} << (context_.classes[kCopyLane].copy >= 0xc8b5 ? 57 : 49);
+    return uint64_t{1} << (context_.classes[kCopyRing].copy >= 0xc8b5 ? 57 : 49);
   }
   void write_inline(const hal::Write& c);
   bool extend_inline(const hal::Write& c);
@@ -96,11 +97,11 @@ class Encoder : hcq::EncoderBase<Script> {
   Status copy_arguments(const hal::Dispatch& c, const NvProgram& program, std::byte* bank);
   void start(LaunchPart& part);
 
-  void to_lane(size_t lane);
+  void to_ring(size_t ring);
   void hand_back();
   void flush();
-  void note_handover(size_t lane, uint32_t semaphore) {
-    script_.handover_spots.push_back({lane, semaphore + 2, ordinal_});
+  void note_handover(size_t ring, uint32_t semaphore) {
+    encoded_.handover_spots.push_back({ring, semaphore + 2, ordinal_});
   }
 
   void end_chain() { last_ = kNoLaunch; }
@@ -112,18 +113,18 @@ class Encoder : hcq::EncoderBase<Script> {
     uint64_t dst, source;
     uint32_t command;
   };
-  const ScriptContext& context_;
-  std::array<Push, kLanes> pushes_;
+  const EncodingContext& context_;
+  std::array<Push, kRings> pushes_;
   bool needs_idle_ = true;   ///< grids may run that no method has waited for
   bool has_inline_ = false;  ///< the same of inline data
-  struct OpenInline {        ///< the inline write that ends the compute lane's words
+  struct OpenInline {        ///< the inline write that ends the compute ring's words
     InlineWords words{};
     uint32_t end = 0;
     uint64_t next = 0;
   } inline_;
   bool is_dirty_ = false;      ///< copies that no flush has made visible
   uint32_t last_ = kNoLaunch;  ///< launch the next one may be linked to
-  std::vector<Stamp> stamps_;  ///< taken on the compute lane, still to be written
+  std::vector<Stamp> stamps_;  ///< taken on the compute ring, still to be written
 };
 
 /// Host semaphores reach less than the address space on older channels.
@@ -137,7 +138,7 @@ Status Encoder::check_signal(uint64_t address, const char* command) const {
 }
 
 /// Data that comes with the commands: no semaphore, so any memory will do, and neighbours go
-/// together. On the copy lane the engine's constants are that data.
+/// together. On the copy ring the engine's constants are that data.
 Status Encoder::encode(const hal::Write& c) {
   if (!is_patched(kPatchedAddress)) {
     BM_TRY(check_word(raw(c.dst), "Write"));
@@ -146,18 +147,18 @@ Status Encoder::encode(const hal::Write& c) {
                   address_end());
   }
   if (!stamps_.empty()) BM_TRY(write_stamps());
-  if (lane_ == kCopyLane) {
+  if (ring_ == kCopyRing) {
     const ConstantWords words = write_constant(push(), raw(c.dst), c.value);
     is_dirty_ = true;
     spot() = {
-        .kind = Spot::Kind::kWrite, .lane = lane_, .at = words.addresses, .first = words.value};
+        .kind = Spot::Kind::kWrite, .ring = ring_, .at = words.addresses, .first = words.value};
     return {};
   }
   if (!extend_inline(c)) write_inline(c);
   inline_.end = push().position();
   inline_.next = is_patched(kPatchedAddress) ? 0 : raw(c.dst) + sizeof c.value;
   spot() = {.kind = Spot::Kind::kWrite,
-            .lane = lane_,
+            .ring = ring_,
             .at = inline_.words.addresses,
             .first = inline_.end - 2};
   end_chain();
@@ -178,7 +179,7 @@ bool Encoder::extend_inline(const hal::Write& c) {
   if (inline_.next == 0 || inline_.end != push().position() || inline_.next != raw(c.dst) ||
       is_patched(kPatchedAddress) || words + 2 > kMostInlineWords)
     return false;
-  std::vector<uint32_t>& stream = script_.words[kComputeLane];
+  std::vector<uint32_t>& stream = encoded_.words[kComputeRing];
   stream.insert(stream.end(), {lo32(c.value), hi32(c.value)});
   stream[inline_.words.header] = inline_header(words + 2);
   stream[inline_.words.bytes] = (words + 2) * sizeof(uint32_t);
@@ -187,34 +188,34 @@ bool Encoder::extend_inline(const hal::Write& c) {
 
 /// As part of the grid's end, when the signal comes directly after it.
 bool Encoder::signal_in_launch(const hal::Signal& c) {
-  if (lane_ != kComputeLane || last_ == kNoLaunch || !stamps_.empty()) return false;
+  if (ring_ != kComputeRing || last_ == kNoLaunch || !stamps_.empty()) return false;
   if (is_patched(kPatchedAddress)) return false;
-  LaunchPart& part = script_.launches[last_];
+  LaunchPart& part = encoded_.launches[last_];
   const QmdVersion version = part.program->plan().version;
   if (part.releases == kQmdReleases || !has_exact_release(version)) return false;
   const QmdFormat& format = qmd_format(version);
   if (!format[QmdKey::kReleaseAddress].fits(raw(c.signal))) return false;
-  add_release(version, std::span(script_.data).subspan(part.qmd, format.dwords), part.releases,
+  add_release(version, std::span(encoded_.data).subspan(part.qmd, format.dwords), part.releases,
               raw(c.signal), c.value);
-  spot() = {.kind = Spot::Kind::kRelease, .lane = lane_, .first = last_, .count = part.releases};
+  spot() = {.kind = Spot::Kind::kRelease, .ring = ring_, .first = last_, .count = part.releases};
   ++part.releases;
   return true;
 }
 
 Status Encoder::release_at(uint64_t address, uint64_t value) {
   if (!stamps_.empty()) BM_TRY(write_stamps());
-  if (lane_ == kCopyLane) flush();
-  spot() = {.kind = Spot::Kind::kSemaphore, .lane = lane_, .at = release(push(), address, value)};
-  if (lane_ == kComputeLane) mark_idle();
+  if (ring_ == kCopyRing) flush();
+  spot() = {.kind = Spot::Kind::kSemaphore, .ring = ring_, .at = release(push(), address, value)};
+  if (ring_ == kComputeRing) mark_idle();
   return {};
 }
 
 /// A release with timestamp writes 16 bytes, so it goes to a place of ours and the 8 bytes wanted
-/// are copied from there: at once on the copy lane, before the next signal on the compute lane.
+/// are copied from there: at once on the copy ring, before the next signal on the compute ring.
 Status Encoder::encode(const hal::Timestamp& c) {
   if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.dst), "Timestamp"));
   const uint32_t at = take_data(kStampBytes);
-  if (lane_ == kComputeLane) {
+  if (ring_ == kComputeRing) {
     release(push(), data_va(at), 0, true);
     mark_idle();
     stamps_.push_back({raw(c.dst), data_va(at), command()});
@@ -222,31 +223,32 @@ Status Encoder::encode(const hal::Timestamp& c) {
   }
   flush_and_release(push(), data_va(at), 0);
   copy_stamp(raw(c.dst), data_va(at));
-  spot() = {
-      .kind = Spot::Kind::kTimestamp, .lane = kCopyLane, .at = script_.copies.back().addresses + 2};
+  spot() = {.kind = Spot::Kind::kTimestamp,
+            .ring = kCopyRing,
+            .at = encoded_.copies.back().addresses + 2};
   return {};
 }
 
 void Encoder::copy_stamp(uint64_t dst, uint64_t stamp) {
-  const CopyWords words = copy_piece(pushes_[kCopyLane], dst, stamp + 8, 8);
-  script_.copies.push_back({words.addresses, words.bytes, words.launch_header, 0});
+  const CopyWords words = copy_piece(pushes_[kCopyRing], dst, stamp + 8, 8);
+  encoded_.copies.push_back({words.addresses, words.bytes, words.launch_header, 0});
   is_dirty_ = true;
 }
 
 Status Encoder::write_stamps() {
-  to_lane(kCopyLane);
+  to_ring(kCopyRing);
   for (const Stamp& stamp : stamps_) {
     copy_stamp(stamp.dst, stamp.source);
-    script_.spots[stamp.command] = {.kind = Spot::Kind::kTimestamp,
-                                    .lane = kCopyLane,
-                                    .at = script_.copies.back().addresses + 2};
+    encoded_.spots[stamp.command] = {.kind = Spot::Kind::kTimestamp,
+                                     .ring = kCopyRing,
+                                     .at = encoded_.copies.back().addresses + 2};
   }
   stamps_.clear();
   return {};
 }
 
 Status Encoder::encode(const hal::Copy& c) {
-  const auto first = static_cast<uint32_t>(script_.copies.size());
+  const auto first = static_cast<uint32_t>(encoded_.copies.size());
   // A patched size may become anything up to one piece.
   if (c.bytes == 0 && !is_patched(kPatchedCopy)) return {};
   if (!is_patched(kPatchedCopy) && (raw(c.dst) == 0 || raw(c.src) == 0))
@@ -258,13 +260,13 @@ Status Encoder::encode(const hal::Copy& c) {
       return fail(Code::kInvalidArgument,
                   "Copy of {} bytes from {:#x} to {:#x}: addresses end at {:#x}", c.bytes,
                   raw(c.src), raw(c.dst), end);
-  to_lane(kCopyLane);
+  to_ring(kCopyRing);
   uint64_t at = 0;
   do {
     const uint64_t bytes = std::min(c.bytes - at, kLargestCopy);
     const CopyWords words = copy_piece(push(), raw(c.dst) + at, raw(c.src) + at, bytes);
-    if (bytes == 0) script_.words[lane_][words.launch_header] = kCopyNopHeader;
-    script_.copies.push_back({words.addresses, words.bytes, words.launch_header, at});
+    if (bytes == 0) encoded_.words[ring_][words.launch_header] = kCopyNopHeader;
+    encoded_.copies.push_back({words.addresses, words.bytes, words.launch_header, at});
     at += bytes;
   } while (at < c.bytes);
   is_dirty_ = true;
@@ -278,7 +280,7 @@ Status Encoder::encode(const hal::Dispatch& c) {
     return fail(Code::kUnsupported, "kernel '{}' on a copy queue", program->code().entry);
   if (hcq::is_empty(c.grid) && !is_patched(kPatchedGrid)) return {};
   BM_TRY(check_grid(program->code(), c.grid));
-  to_lane(kComputeLane);
+  to_ring(kComputeRing);
   LaunchPart part;
   part.program = program;
   part.command = command();
@@ -286,9 +288,9 @@ Status Encoder::encode(const hal::Dispatch& c) {
   BM_TRY(fill_launch(c, *program, part));
   start(part);
   spot() = {.kind = Spot::Kind::kLaunch,
-            .lane = lane_,
-            .first = static_cast<uint32_t>(script_.launches.size())};
-  script_.launches.push_back(part);
+            .ring = ring_,
+            .first = static_cast<uint32_t>(encoded_.launches.size())};
+  encoded_.launches.push_back(part);
   // A launch that may be empty starts nothing then, so nothing can hang on its end.
   last_ = is_patched(kPatchedGrid) ? kNoLaunch : spot().first;
   needs_idle_ = true;
@@ -300,7 +302,7 @@ Status Encoder::fill_launch(const hal::Dispatch& c, const NvProgram& program, La
   part.bank = take_data(plan.bank0_bytes);
   part.qmd = take_data(uint64_t{qmd_format(plan.version).dwords} * 4);
   const auto bank =
-      std::as_writable_bytes(std::span(script_.data).subspan(part.bank, plan.bank0_bytes / 4));
+      std::as_writable_bytes(std::span(encoded_.data).subspan(part.bank, plan.bank0_bytes / 4));
   encode_bank0(plan.bank0,
                {.block = plan.shape.block,
                 .grid = c.grid,
@@ -320,15 +322,15 @@ Status Encoder::fill_launch(const hal::Dispatch& c, const NvProgram& program, La
   shape.grid = c.grid;
   shape.banks[0] = {data_va(part.bank), plan.bank0_bytes};
   encode_qmd(plan.version, shape,
-             std::span(script_.data).subspan(part.qmd, qmd_format(plan.version).dwords));
+             std::span(encoded_.data).subspan(part.qmd, qmd_format(plan.version).dwords));
   return {};
 }
 
 Status Encoder::copy_arguments(const hal::Dispatch& c, const NvProgram& program, std::byte* to) {
   const uint64_t bytes = uint64_t{program.code().num_buffers + program.code().num_vars} * 8;
   if (bytes == 0) return {};
-  const std::byte* words = BM_TRY(hcq::argument_block(c, bytes, context_));
-  std::memcpy(to, words, bytes);
+  const HostView words = BM_TRY(hcq::argument_block(c, bytes, context_));
+  words.copy_out(0, {to, bytes});
   return {};
 }
 
@@ -336,10 +338,10 @@ Status Encoder::copy_arguments(const hal::Dispatch& c, const NvProgram& program,
 void Encoder::start(LaunchPart& part) {
   const LaunchPlan& plan = part.program->plan();
   if (last_ != kNoLaunch && !is_patched(kPatchedGrid)) {
-    const LaunchPart& before = script_.launches[last_];
+    const LaunchPart& before = encoded_.launches[last_];
     const QmdVersion version = before.program->plan().version;
     if (version == plan.version) {
-      link_qmd(version, std::span(script_.data).subspan(before.qmd, qmd_format(version).dwords),
+      link_qmd(version, std::span(encoded_.data).subspan(before.qmd, qmd_format(version).dwords),
                data_va(part.qmd));
       part.is_linked = true;
       return;
@@ -349,40 +351,41 @@ void Encoder::start(LaunchPart& part) {
   invalidate_caches(push());
   part.header = launch(push(), plan.method, plan.action, data_va(part.qmd));
   if (hcq::is_empty(part.grid))
-    script_.words[kComputeLane][part.header] = kComputeNoOperationHeader;
+    encoded_.words[kComputeRing][part.header] = kComputeNoOperationHeader;
 }
 
-void Encoder::to_lane(size_t lane) {
-  if (lane == lane_) return;
-  if (lane == kComputeLane) {
+void Encoder::to_ring(size_t ring) {
+  if (ring == ring_) return;
+  if (ring == kComputeRing) {
     hand_back();
     const uint64_t value = context_.handovers + ordinal_;
-    note_handover(kComputeLane, acquire(pushes_[kComputeLane], context_.to_compute, value));
+    note_handover(kComputeRing, acquire(pushes_[kComputeRing], context_.to_compute, value));
   } else {
     const uint64_t value = context_.handovers + ++ordinal_;
-    note_handover(kComputeLane, release(pushes_[kComputeLane], context_.to_copies, value));
-    note_handover(kCopyLane, acquire(pushes_[kCopyLane], context_.to_copies, value));
+    note_handover(kComputeRing, release(pushes_[kComputeRing], context_.to_copies, value));
+    note_handover(kCopyRing, acquire(pushes_[kCopyRing], context_.to_copies, value));
     mark_idle();
   }
-  lane_ = lane;
+  ring_ = ring;
 }
 
-/// The copy lane's end of a stretch; who waits for it is the caller's matter.
+/// The copy ring's end of a stretch; who waits for it is the caller's matter.
 void Encoder::hand_back() {
   flush();
   const uint64_t value = context_.handovers + ordinal_;
-  note_handover(kCopyLane, release(pushes_[kCopyLane], context_.to_compute, value));
+  note_handover(kCopyRing, release(pushes_[kCopyRing], context_.to_compute, value));
 }
 
 void Encoder::flush() {
   if (!is_dirty_) return;
-  flush_and_release(pushes_[kCopyLane], context_.flushed, 0);
+  flush_and_release(pushes_[kCopyRing], context_.flushed, 0);
   is_dirty_ = false;
 }
 
 }  // namespace
 
-Result<uint64_t> data_bytes(std::span<const hal::Command> commands, const ScriptContext& context) {
+Result<uint64_t> data_bytes(std::span<const hal::Command> commands,
+                            const EncodingContext& context) {
   uint64_t bytes = 0;
   for (const hal::Command& command : commands) {
     if (std::holds_alternative<hal::Timestamp>(command)) bytes += kQmdAlignment;
@@ -393,9 +396,9 @@ Result<uint64_t> data_bytes(std::span<const hal::Command> commands, const Script
 }
 
 Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,
-              const ScriptContext& context, Script& script) {
-  script.clear();
-  return Encoder(patched, context, script).run(commands);
+              const EncodingContext& context, EncodedCommands& encoded) {
+  encoded.clear();
+  return Encoder(patched, context, encoded).run(commands);
 }
 
 }  // namespace bm::nv

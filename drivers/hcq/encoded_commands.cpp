@@ -1,4 +1,4 @@
-#include "drivers/hcq/script.h"
+#include "drivers/hcq/encoded_commands.h"
 
 namespace bm::hcq {
 
@@ -31,12 +31,12 @@ Status check_word(uint64_t address, const char* command) {
               address);
 }
 
-Result<const std::byte*> argument_block(const hal::Dispatch& dispatch, uint64_t bytes,
-                                        const ScriptContext& context) {
+Result<HostView> argument_block(const hal::Dispatch& dispatch, uint64_t bytes,
+                                const EncodingContext& context) {
   const uint64_t address = hal::raw(dispatch.kernarg);
   const bool is_aligned = address != 0 && address % sizeof(uint64_t) == 0;
-  const std::byte* block = is_aligned ? context.arguments(address, bytes) : nullptr;
-  if (block == nullptr)
+  const HostView block = is_aligned ? context.arguments(address, bytes) : HostView();
+  if (!block)
     return fail(Code::kInvalidArgument,
                 "kernel '{}': no argument block of {} bytes at {:#x} that the CPU can read",
                 dispatch.program->code().entry, bytes, address);

@@ -2,8 +2,8 @@
 // Commands as words for hardware: what the encoders of all vendors begin from and what they leave
 // behind for submissions and recordings.
 //
-// A compute queue has two lanes, because copies run on an engine of their own: two words in memory
-// keep the order. A copy queue has the second lane only.
+// A compute queue has two rings, because copies run on an engine of their own: two words in memory
+// keep the order. A copy queue has the second ring only.
 
 #include <array>
 #include <cstddef>
@@ -20,37 +20,37 @@
 
 namespace bm::hcq {
 
-inline constexpr size_t kComputeLane = 0, kCopyLane = 1, kLanes = 2;
+inline constexpr size_t kComputeRing = 0, kCopyRing = 1, kRings = 2;
 
 /// Addresses and facts that every encoder needs.
-struct ScriptContext {
+struct EncodingContext {
   bool has_compute = true;
-  uint64_t to_copies = 0;         ///< word: the compute lane hands over
-  uint64_t to_compute = 0;        ///< word: the copy lane hands back
+  uint64_t to_copies = 0;         ///< word: the compute ring hands over
+  uint64_t to_compute = 0;        ///< word: the copy ring hands back
   uint64_t handovers = 0;         ///< last value of either
-  bool waits_for_copies = false;  ///< the compute lane begins by waiting for `handovers`
-  uint64_t data_va = 0;           ///< where Script::data will lie; multiple of 256
-  /// The CPU's view of an argument block, or nullptr.
-  std::function<const std::byte*(uint64_t va, uint64_t bytes)> arguments;
+  bool waits_for_copies = false;  ///< the compute ring begins by waiting for `handovers`
+  uint64_t data_va = 0;           ///< where EncodedCommands::data will lie; multiple of 256
+  /// The CPU's view of an argument block, or an empty one.
+  std::function<HostView(uint64_t va, uint64_t bytes)> arguments;
 };
 
 /// What an encoder makes of a list of commands. `LaunchPart`, `Spot`, `CopyPart`, `HandoverSpot`: a
 /// launch, where a command's patchable words lie, a piece of a copy, a word with a hand-over value.
 template <class LaunchPartType, class SpotType, class CopyPartType, class HandoverSpotType>
-struct Script {
+struct EncodedCommands {
   using LaunchPart = LaunchPartType;
   using Spot = SpotType;
   using CopyPart = CopyPartType;
-  std::array<std::vector<uint32_t>, kLanes> words;
+  std::array<std::vector<uint32_t>, kRings> words;
   std::vector<uint32_t> data;  ///< what launches read, see the vendor's encoder
   std::vector<LaunchPart> launches;
   std::vector<Spot> spots;  ///< one per command
   std::vector<CopyPart> copies;
   std::vector<HandoverSpotType> handover_spots;
-  uint64_t handovers = 0;       ///< made by this script
-  bool ends_on_copies = false;  ///< the compute lane must wait before later work
+  uint64_t handovers = 0;       ///< made by these commands
+  bool ends_on_copies = false;  ///< the compute ring must wait before later work
   void clear() {
-    for (std::vector<uint32_t>& lane : words) lane.clear();
+    for (std::vector<uint32_t>& ring : words) ring.clear();
     data.clear();
     launches.clear();
     spots.clear();
@@ -82,8 +82,8 @@ inline uint32_t& axis_of(hal::Dim3& grid, uint8_t axis) {
 }
 
 /// The CPU's view of the `bytes` of arguments of a launch. Errors: kInvalidArgument.
-Result<const std::byte*> argument_block(const hal::Dispatch& dispatch, uint64_t bytes,
-                                        const ScriptContext& context);
+Result<HostView> argument_block(const hal::Dispatch& dispatch, uint64_t bytes,
+                                const EncodingContext& context);
 
 /// The one checked downcast: programs of other devices have no image here.
 /// Errors: kInvalidArgument.
@@ -97,37 +97,38 @@ Result<const Program*> own_program(const hal::Dispatch& dispatch, const Gpu* gpu
 }
 
 /// What the vendors' encoders are built on.
-template <class Script>
+template <class EncodedCommands>
 class EncoderBase {
  protected:
-  EncoderBase(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
-      : script_(script),
-        lane_(context.has_compute ? kComputeLane : kCopyLane),
+  EncoderBase(std::span<const uint8_t> patched, const EncodingContext& context,
+              EncodedCommands& encoded)
+      : encoded_(encoded),
+        ring_(context.has_compute ? kComputeRing : kCopyRing),
         patched_(patched),
         data_va_(context.data_va) {}
 
-  auto& spot() { return script_.spots.back(); }
-  uint32_t command() const { return static_cast<uint32_t>(script_.spots.size() - 1); }
+  auto& spot() { return encoded_.spots.back(); }
+  uint32_t command() const { return static_cast<uint32_t>(encoded_.spots.size() - 1); }
   bool is_patched(uint8_t bits) const {
     return !patched_.empty() && (patched_[command()] & bits) != 0;
   }
-  /// Room in Script::data, as a dword of it; aligned to 256 bytes.
+  /// Room in EncodedCommands::data, as a dword of it; aligned to 256 bytes.
   uint32_t take_data(uint64_t bytes) {
-    const auto at = static_cast<uint32_t>(script_.data.size());
-    script_.data.resize(at + align_up(bytes, MemoryPool::kAlignment) / 4);
+    const auto at = static_cast<uint32_t>(encoded_.data.size());
+    encoded_.data.resize(at + align_up(bytes, MemoryPool::kAlignment) / 4);
     return at;
   }
   uint64_t data_va(uint32_t dword) const { return data_va_ + uint64_t{dword} * 4; }
   /// The pieces of the copy just encoded, from `first` on.
   void note_copy(uint32_t first) {
-    spot() = {.kind = Script::Spot::Kind::kCopy,
-              .lane = kCopyLane,
+    spot() = {.kind = EncodedCommands::Spot::Kind::kCopy,
+              .ring = kCopyRing,
               .first = first,
-              .count = static_cast<uint32_t>(script_.copies.size()) - first};
+              .count = static_cast<uint32_t>(encoded_.copies.size()) - first};
   }
 
-  Script& script_;
-  size_t lane_;
+  EncodedCommands& encoded_;
+  size_t ring_;
   uint64_t ordinal_ = 0;  ///< of the last hand-over
 
  private:

@@ -1,24 +1,15 @@
-#include "drivers/amd/lane.h"
+#include "drivers/amd/hardware_ring.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "drivers/amd/chips.h"
 #include "drivers/amd/pm4/packets.h"
 #include "drivers/amd/sdma/packets.h"
-#include "drivers/hcq/mapped.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/check.h"
 
 namespace bm::amd {
 namespace {
-
-using hcq::load_word;
-using hcq::publish32;
-using hcq::publish64;
-using hcq::store32;
-using hcq::store_fence;
-using hcq::store_words;
 
 // A PM4 buffer and what fills the entry: entries never wrap.
 constexpr uint32_t kBufferEntryDwords = 8;
@@ -26,7 +17,8 @@ constexpr size_t kMarks = 256;
 
 }  // namespace
 
-Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options)
+HardwareRing::HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool,
+                           const RingOptions& options)
     : Ring(pool, {.bytes = options.type == QueueType::kSdma ? 0 : options.command_bytes,
                   .domain = MemoryDomain::kSystemUncached,
                   .marks = kMarks,
@@ -34,7 +26,7 @@ Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& op
       gpu_(driver),
       options_(options) {}
 
-uint32_t Lane::entry_bytes() const {
+uint32_t HardwareRing::entry_bytes() const {
   switch (options_.type) {
     case QueueType::kPm4: return kBufferEntryDwords * 4;
     case QueueType::kAql: return static_cast<uint32_t>(aql::kPacketBytes);
@@ -43,23 +35,25 @@ uint32_t Lane::entry_bytes() const {
   __builtin_unreachable();
 }
 
-Result<std::unique_ptr<Lane>> Lane::create(DriverInterface& driver, hcq::MemoryPool& pool,
-                                           const LaneOptions& options) {
-  return hcq::opened(std::unique_ptr<Lane>(new Lane(driver, pool, options)));
+Result<std::unique_ptr<HardwareRing>> HardwareRing::create(DriverInterface& driver,
+                                                           hcq::MemoryPool& pool,
+                                                           const RingOptions& options) {
+  return hcq::opened(std::unique_ptr<HardwareRing>(new HardwareRing(driver, pool, options)));
 }
 
-Status Lane::open() {
+Status HardwareRing::open() {
   // Rings are whole pages; entries fill them.
   const uint64_t bytes = std::max<uint64_t>(uint64_t{options_.entries} * entry_bytes(), 4096);
   BM_CHECK(is_power_of_two(options_.entries) &&
            bytes == uint64_t{options_.entries} * entry_bytes());
   ring_ = BM_TRY(gpu_.allocate({.size = bytes, .domain = MemoryDomain::kSystemUncached}));
-  for (uint64_t at = 0; at < bytes; at += 4)
-    store32(ring_->host + at, options_.type == QueueType::kAql && at % aql::kPacketBytes == 0
-                                  ? aql::kInvalidWord
-                                  : 0);
+  std::vector<uint32_t> words(bytes / 4, 0);
+  if (options_.type == QueueType::kAql)
+    for (size_t at = 0; at < words.size(); at += aql::kPacketBytes / 4)
+      words[at] = aql::kInvalidWord;
+  ring_->view.copy_in(0, words);
   BM_TRY(Ring::open(options_.readers * kFenceBytes, MemoryDomain::kSystemUncached));
-  store_fence();
+  ring_->view.publish();
   queue_ = BM_TRY(gpu_.create_queue({.type = options_.type,
                                      .ring = ring_.get(),
                                      .priority = options_.priority,
@@ -68,14 +62,14 @@ Status Lane::open() {
 }
 
 /// A dead queue never moves, and only the kernel driver knows.
-const char* Lane::failure(bool may_ask) const {
+const char* HardwareRing::failure(bool may_ask) const {
   return may_ask && gpu_.take_fault() ? "the GPU faulted" : nullptr;
 }
 
 /// Entries read, modulo the ring. The hardware reports dwords (PM4), bytes (SDMA) or packets (AQL),
 /// wrapped at the ring's end or not.
-uint64_t Lane::read_entries() const {
-  const uint64_t raw = load_word(queue_->read_pointer);
+uint64_t HardwareRing::read_entries() const {
+  const uint64_t raw = queue_->read_pointer.load_acquire<uint64_t>(0);
   uint64_t entries = raw;
   switch (options_.type) {
     case QueueType::kPm4: entries = raw / kBufferEntryDwords; break;
@@ -85,62 +79,53 @@ uint64_t Lane::read_entries() const {
   return entries & (options_.entries - 1);
 }
 
-bool Lane::has_room(uint32_t count) {
-  const uint64_t used = (put_ - read_entries()) & (options_.entries - 1);
-  return used + count < options_.entries;
-}
-
-Status Lane::wait_room(uint32_t count) {
+Status HardwareRing::wait_room(uint32_t count) {
   BM_CHECK(count < options_.entries);
   publish();  // what is enqueued must be known to the GPU, or it never makes room
   return wait_until([&] { return has_room(count); }, "the ring is full");
 }
 
-std::byte* Lane::slot() const {
-  return ring_->host + (put_ & (options_.entries - 1)) * entry_bytes();
-}
-
-void Lane::enqueue(uint64_t va, uint32_t dwords) {
+void HardwareRing::enqueue(uint64_t va, uint32_t dwords) {
   BM_CHECK(has_room(1) && options_.type == QueueType::kPm4);
   const std::array<uint32_t, kBufferEntryDwords> words = {
       pm4::header(pm4::Op::kIndirectBuffer, 3),           lo32(va), hi32(va), dwords | 1u << 23,
       pm4::header(pm4::Op::kNop, kBufferEntryDwords - 5), 0,        0,        0};
-  store_words(slot(), words);
+  ring_->view.copy_in(slot(), words);
   ++put_;
 }
 
-std::span<const uint32_t> Lane::next_part(std::span<const uint32_t> packets) const {
+std::span<const uint32_t> HardwareRing::next_part(std::span<const uint32_t> packets) const {
   return packets.first(sdma::whole_packets(packets, options_.entries / 2));
 }
 
 /// Nothing says that a packet may not pass the ring's end, and nobody's does on queues of the
 /// kernel driver. Source: ROCR-Runtime, amd_blit_sdma.cpp, AcquireWriteAddress() and
 /// PadRingToEnd().
-void Lane::enqueue(std::span<const uint32_t> packets) {
+void HardwareRing::enqueue(std::span<const uint32_t> packets) {
   BM_CHECK(options_.type == QueueType::kSdma && has_room(room_of(packets.size())));
   const auto left = static_cast<size_t>(options_.entries - (put_ & (options_.entries - 1)));
   if (packets.size() > left) {
     const size_t first = sdma::whole_packets(packets, left);
     BM_CHECK(left - first <= kMostFill);
-    store_words(slot(), packets.first(first));
-    for (size_t at = first; at < left; ++at) store32(slot() + at * 4, sdma::kNopWord);
+    ring_->view.copy_in(slot(), packets.first(first));
+    for (size_t at = first; at < left; ++at) ring_->view.store(slot() + at * 4, sdma::kNopWord);
     put_ += left;
     packets = packets.subspan(first);
   }
-  store_words(slot(), packets);
+  ring_->view.copy_in(slot(), packets);
   put_ += packets.size();
 }
 
 /// The first word makes a packet valid, so it is written last.
-void Lane::enqueue(const aql::Words& packet) {
+void HardwareRing::enqueue(const aql::Words& packet) {
   BM_CHECK(has_room(1) && options_.type == QueueType::kAql);
-  std::byte* const to = slot();
-  store_words(to + 4, std::span(packet).subspan(1));
-  publish32(to, packet[0]);
+  const uint64_t at = (put_ & (options_.entries - 1)) * aql::kPacketBytes;
+  ring_->view.copy_in(at + 4, std::span(packet).subspan<1>());
+  ring_->view.store_release(at, packet[0]);
   ++put_;
 }
 
-void Lane::publish() {
+void HardwareRing::publish() {
   if (published_ == put_) return;
   published_ = put_;
   uint64_t pointer = put_, doorbell = put_ - 1;
@@ -149,47 +134,43 @@ void Lane::publish() {
     case QueueType::kSdma: doorbell = pointer = put_ * 4; break;
     case QueueType::kAql: break;  // the doorbell names the last packet, not the next
   }
-  publish64(queue_->write_pointer, pointer);
-  store_fence();
-  *queue_->doorbell = doorbell;
+  queue_->write_pointer.store_release(0, pointer);
+  queue_->write_pointer.publish();
+  queue_->doorbell.ring(doorbell);
 }
 
-void Lane::finish() { mark(++fence_value_); }
+void HardwareRing::finish() { mark(++fence_value_); }
 
-uint64_t Lane::passed() const {
-  uint64_t least = load_word(fence_.host());
+uint64_t HardwareRing::passed() const {
+  uint64_t least = fence_word(0);
   for (uint32_t reader = 1; reader < options_.readers; ++reader)
-    least = std::min(least, load_word(fence_.host() + reader * kFenceBytes));
+    least = std::min(least, fence_word(reader * kFenceBytes));
   return least;
 }
 
-Status Lane::wait_passed(uint64_t fence) const {
+Status HardwareRing::wait_passed(uint64_t fence) const {
   return wait_until([&] { return has_passed(fence); }, "an earlier replay has not ended");
 }
 
-Status Lane::drain() {
+Status HardwareRing::drain() {
   publish();
   return wait_until([&] { return has_passed(fence_value_); }, "waiting for the queue to run empty");
 }
 
 /// HSA 1.2, 2.9: packet type in the lowest byte, 2 is a dispatch; its kernel object at byte 32.
-uint64_t Lane::descriptor_at_read_index() const {
+uint64_t HardwareRing::descriptor_at_read_index() const {
   constexpr uint32_t kDispatch = 2;
   if (options_.type != QueueType::kAql) return 0;
   const uint64_t mask = options_.entries - 1;
   for (uint64_t at = read_entries(); at != (put_ & mask); at = (at + 1) & mask) {
-    const std::byte* const packet = ring_->host + at * aql::kPacketBytes;
-    uint32_t header = 0;
-    std::memcpy(&header, packet, sizeof header);
-    if ((header & 0xff) != kDispatch) continue;
-    uint64_t descriptor = 0;
-    std::memcpy(&descriptor, packet + 32, sizeof descriptor);
-    return descriptor;
+    const uint64_t packet = at * aql::kPacketBytes;
+    if ((ring_->view.load<uint32_t>(packet) & 0xff) != kDispatch) continue;
+    return ring_->view.load<uint64_t>(packet + 32);
   }
   return 0;
 }
 
-std::string Lane::state() const {
+std::string HardwareRing::state() const {
   const char* name = options_.type == QueueType::kSdma ? "copy" : "compute";
   const uint64_t written = put_ & (options_.entries - 1), read = read_entries();
   std::string text = fmt::format(

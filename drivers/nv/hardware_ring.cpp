@@ -1,20 +1,13 @@
-#include "drivers/nv/lane.h"
+#include "drivers/nv/hardware_ring.h"
 
 #include <algorithm>
 
-#include "drivers/hcq/mapped.h"
 #include "drivers/nv/methods/compute.h"
 #include "drivers/nv/methods/copy.h"
 #include "runtime/base/bits.h"
 
 namespace bm::nv {
 namespace {
-
-using hcq::load_word;
-using hcq::store32;
-using hcq::store64;
-using hcq::store_fence;
-using hcq::store_words;
 
 // A fence is due each time an eighth of the command space was used; larger pieces get memory of
 // their own (hcq::Ring). Without a fence are at most 1/8 + 2/8 (data and words of one submission);
@@ -36,7 +29,8 @@ constexpr uint64_t kDone = 0, kTaken = 64, kFenceBytes = 128;
 
 }  // namespace
 
-Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options)
+HardwareRing::HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool,
+                           const RingOptions& options)
     : Ring(pool, {.bytes = options.command_bytes,
                   .domain = MemoryDomain::kVideoMapped,
                   .marks = kMarks,
@@ -44,16 +38,17 @@ Lane::Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& op
       gpu_(driver),
       options_(options) {}
 
-Result<std::unique_ptr<Lane>> Lane::create(DriverInterface& driver, hcq::MemoryPool& pool,
-                                           const LaneOptions& options) {
-  return hcq::opened(std::unique_ptr<Lane>(new Lane(driver, pool, options)));
+Result<std::unique_ptr<HardwareRing>> HardwareRing::create(DriverInterface& driver,
+                                                           hcq::MemoryPool& pool,
+                                                           const RingOptions& options) {
+  return hcq::opened(std::unique_ptr<HardwareRing>(new HardwareRing(driver, pool, options)));
 }
 
-uint64_t Lane::userd_offset() const {
+uint64_t HardwareRing::userd_offset() const {
   return align_up(uint64_t{options_.entries} * 8, kUserdBytes);
 }
 
-Status Lane::open() {
+Status HardwareRing::open() {
   BM_CHECK(is_power_of_two(options_.entries) && options_.entries >= 4);
   ring_ = BM_TRY(gpu_.allocate({.size = ring_fences_offset() + kRingFenceSlots * kRingFenceBytes,
                                 .domain = MemoryDomain::kVideoMapped,
@@ -62,26 +57,27 @@ Status Lane::open() {
   return start();
 }
 
-Status Lane::restart() {
+Status HardwareRing::restart() {
   put_ = taken_ = ring_fence_ = covered_ = interrupted_ = 0;
   is_published_ = true;
   fenced_ = next_;
   forget_space();
-  store64(fence_.host() + kDone, fence_value_);
+  fence_.view().store(kDone, fence_value_);
   return start();
 }
 
-Status Lane::start() {
+Status HardwareRing::start() {
   const uint64_t userd = userd_offset();
-  for (uint64_t at = 0; at < userd + kUserdBytes; at += 8) store64(ring_->host + at, 0);
-  store64(fence_.host() + kTaken, 0);
-  store_fence();
+  ring_->view.fill(0, userd + kUserdBytes, std::byte{0});
+  fence_.view().store<uint64_t>(kTaken, 0);
+  ring_->view.publish();
   channel_ = BM_TRY(gpu_.create_channel({.engine = options_.engine,
                                          .copy_index = options_.copy_index,
                                          .ring = ring_.get(),
                                          .ring_offset = 0,
                                          .entries = options_.entries,
                                          .userd_offset = userd}));
+  doorbell_ = gpu_.doorbell();
   classes_.channel = gpu_.facts().channel_class;
   (options_.engine == Engine::kCompute ? classes_.compute : classes_.copy) = channel_->engine_class;
   std::vector<uint32_t> words;
@@ -99,20 +95,22 @@ Status Lane::start() {
   return {};
 }
 
-uint64_t Lane::passed() const { return load_word(fence_.host() + kDone); }
+uint64_t HardwareRing::passed() const { return fence_word(kDone); }
 
-const char* Lane::failure(bool /*may_ask*/) const {
+uint64_t HardwareRing::taken_now() const { return fence_word(kTaken); }
+
+const char* HardwareRing::failure(bool /*may_ask*/) const {
   return has_error() ? "the channel died" : nullptr;
 }
 
-bool Lane::has_room() {
+bool HardwareRing::has_room() {
   const auto fits = [this] { return put_ + 2 - taken_ < options_.entries; };
   if (fits()) return true;
-  taken_ = load_word(fence_.host() + kTaken);
+  taken_ = taken_now();
   return fits();
 }
 
-Status Lane::make_room() {
+Status HardwareRing::make_room() {
   if (has_room()) [[likely]]
     return {};
   // What is queued must be known to the GPU, or it never makes room.
@@ -120,74 +118,83 @@ Status Lane::make_room() {
   return wait_until([this] { return has_room(); }, "the ring is full");
 }
 
-void Lane::put_entry(uint64_t va, uint32_t words) {
-  store64(ring_->host + put_ % options_.entries * 8, ring_entry(va, words));
+void HardwareRing::put_entry(uint64_t va, uint32_t words) {
+  ring_->view.store<uint64_t>(put_ % options_.entries * 8, ring_entry(va, words));
   ++put_;
   is_published_ = false;
 }
 
-void Lane::put_ring_fence() {
+void HardwareRing::put_ring_fence() {
   const uint64_t at = ring_fences_offset() + ring_fences_++ % kRingFenceSlots * kRingFenceBytes;
   // Payload: low, high.
   ring_fence_words_[3] = lo32(put_ + 1);
   ring_fence_words_[4] = hi32(put_ + 1);
-  store_words(ring_->host + at, ring_fence_words_);
+  ring_->view.copy_in(at, ring_fence_words_);
   put_entry(ring_->va + at, kRingFenceWords);
   ring_fence_ = put_;
 }
 
-void Lane::enqueue(uint64_t va, uint32_t words) {
+void HardwareRing::enqueue(uint64_t va, uint32_t words) {
   BM_CHECK(words > 0 && words <= kMaxEntryWords && has_room());
   put_entry(va, words);
   if (put_ - ring_fence_ >= options_.entries / kRingFenceShare) put_ring_fence();
 }
 
-void Lane::ring_doorbell() {
+void HardwareRing::ring_doorbell() {
   if (is_published_) return;
   is_published_ = true;
-  store_fence();
-  store32(ring_->host + userd_offset() + kUserdPut, static_cast<uint32_t>(put_ % options_.entries));
-  store_fence();
-  *gpu_.doorbell() = channel_->token;
+  ring_->view.publish();
+  ring_->view.store(userd_offset() + kUserdPut, static_cast<uint32_t>(put_ % options_.entries));
+  ring_->view.publish();
+  doorbell_.ring(channel_->token);
 }
 
-uint64_t Lane::add_fence(Push& push) {
+uint64_t HardwareRing::add_fence(Push& push) {
   release(push, fence_.va() + kDone, ++fence_value_);
   return fence_value_;
 }
 
-void Lane::finish(Push& push) {
+bool HardwareRing::is_fence_due() const {
   const bool is_due = next_ - fenced_ >= options_.command_bytes / kFenceEvery;
-  if ((!is_due && !has_oversized_) || is_marks_full()) return;
+  return (is_due || has_oversized_) && !is_marks_full();
+}
+
+void HardwareRing::mark_due(uint64_t fence) {
   has_oversized_ = false;
-  // The words that hold this very fence are reserved after it and belong to the next mark.
-  mark(add_fence(push));
+  mark(fence);
   fenced_ = next_;
 }
 
-Result<uint64_t> Lane::submit(std::span<const uint32_t> words) {
+void HardwareRing::finish(Push& push) {
+  // The words that hold this very fence are reserved after it and belong to the next mark.
+  if (is_fence_due()) mark_due(add_fence(push));
+}
+
+Result<uint64_t> HardwareRing::submit(std::span<const uint32_t> words) {
   scratch_.assign(words.begin(), words.end());
   Push push(scratch_, classes_);
+  const bool is_due = is_fence_due();
   const uint64_t fence = add_fence(push);
+  if (is_due) mark_due(fence);
   const hcq::CommandSpace space = BM_TRY(reserve(scratch_.size() * sizeof(uint32_t)));
   BM_TRY(make_room());
-  store_words(space.host, scratch_);
+  space.view.copy_in(0, scratch_);
   enqueue(space.va, static_cast<uint32_t>(scratch_.size()));
   covered_ = put_;
   ring_doorbell();
   return fence;
 }
 
-bool Lane::has_passed(uint64_t fence) const { return passed() >= fence; }
+bool HardwareRing::has_passed(uint64_t fence) const { return passed() >= fence; }
 
-Status Lane::drain() {
+Status HardwareRing::drain() {
   const uint64_t fence = BM_TRY(submit({}));
   return wait_until([&] { return has_passed(fence); }, "waiting for the queue to run empty");
 }
 
-bool Lane::is_busy() const { return covered_ != put_ || !has_passed(fence_value_); }
+bool HardwareRing::is_busy() const { return covered_ != put_ || !has_passed(fence_value_); }
 
-Status Lane::request_interrupt() {
+Status HardwareRing::request_interrupt() {
   if (interrupted_ == put_) return {};
   std::vector<uint32_t> words;
   Push push(words, classes_);
@@ -198,20 +205,20 @@ Status Lane::request_interrupt() {
   return {};
 }
 
-bool Lane::is_all_taken() const {
-  return channel_ == nullptr || has_error() || load_word(fence_.host() + kTaken) == put_;
+bool HardwareRing::is_all_taken() const {
+  return channel_ == nullptr || has_error() || taken_now() == put_;
 }
 
-void Lane::begin_probe() {
+void HardwareRing::begin_probe() {
   if (is_all_taken() || !has_room()) return;
   put_ring_fence();
   ring_doorbell();
 }
 
-std::string Lane::state() const {
+std::string HardwareRing::state() const {
   return fmt::format("{} ring: {} entries put, {} or more taken, of {}; fence {} of {}",
-                     options_.engine == Engine::kCompute ? "compute" : "copy", put_,
-                     load_word(fence_.host() + kTaken), options_.entries, passed(), fence_value_);
+                     options_.engine == Engine::kCompute ? "compute" : "copy", put_, taken_now(),
+                     options_.entries, passed(), fence_value_);
 }
 
 }  // namespace bm::nv

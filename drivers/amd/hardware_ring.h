@@ -21,10 +21,10 @@
 
 namespace bm::amd {
 
-struct LaneOptions {
+struct RingOptions {
   QueueType type = QueueType::kPm4;
   uint32_t entries = 1024;           ///< of the ring; power of two
-  uint64_t command_bytes = 4 << 20;  ///< space for submissions in flight; copy lanes have none
+  uint64_t command_bytes = 4 << 20;  ///< space for submissions in flight; copy rings have none
   uint32_t readers = 1;              ///< chiplets that each run every buffer of the ring
   uint32_t sdma_engine = 0;
   uint32_t priority = 7;
@@ -34,10 +34,11 @@ struct LaneOptions {
 /// The ring holds entries of one size: PM4 rings buffers to run, AQL rings packets, SDMA rings the
 /// dwords of packets, none of which passes the ring's end. No entry is written before the GPU has
 /// read the one that was there. Thread: callers serialise.
-class Lane final : public hcq::Ring {
+class HardwareRing final : public hcq::Ring {
  public:
-  static Result<std::unique_ptr<Lane>> create(DriverInterface& driver, hcq::MemoryPool& pool,
-                                              const LaneOptions& options);
+  static Result<std::unique_ptr<HardwareRing>> create(DriverInterface& driver,
+                                                      hcq::MemoryPool& pool,
+                                                      const RingOptions& options);
 
   /// Once, by create().
   Status open();
@@ -54,15 +55,20 @@ class Lane final : public hcq::Ring {
   /// To be called once per submission whose words hold next_fence().
   void finish();
 
-  bool has_room(uint32_t count);
+  bool has_room(uint32_t count) {
+    if (fits(count)) [[likely]]
+      return true;
+    read_ = read_entries();
+    return fits(count);
+  }
   /// Waits, bounded, until the ring has room for `count` entries. Errors: kTimeout when the GPU
   /// takes nothing.
   Status wait_room(uint32_t count);
   /// Puts a buffer into the ring, after has_room(). The GPU does not look before publish().
   void enqueue(uint64_t va, uint32_t dwords);
-  /// The same for a packet of an AQL lane.
+  /// The same for a packet of an AQL ring.
   void enqueue(const aql::Words& packet);
-  /// The same for packets of a copy lane: all of next_part(), after has_room(room_of()).
+  /// The same for packets of a copy ring: all of next_part(), after has_room(room_of()).
   void enqueue(std::span<const uint32_t> packets);
   /// As many of these packets as may be enqueued at once.
   std::span<const uint32_t> next_part(std::span<const uint32_t> packets) const;
@@ -78,24 +84,28 @@ class Lane final : public hcq::Ring {
   /// Waits, bounded, until everything finished so far has been executed.
   Status drain();
   uint64_t published() const { return put_; }
-  /// Kernel descriptor of the first launch the GPU has not read past, of an AQL lane; 0: none.
+  /// Kernel descriptor of the first launch the GPU has not read past, of an AQL ring; 0: none.
   uint64_t descriptor_at_read_index() const;
   /// "compute ring: 7 written, 5 read of 1024; fence 3 of 4", for messages about hangs.
   std::string state() const override;
 
  private:
-  Lane(DriverInterface& driver, hcq::MemoryPool& pool, const LaneOptions& options);
+  HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool, const RingOptions& options);
   uint32_t entry_bytes() const;
   uint64_t read_entries() const;
+  bool fits(uint32_t count) const {
+    return ((put_ - read_) & (options_.entries - 1)) + count < options_.entries;
+  }
   uint64_t passed() const override;
   const char* failure(bool may_ask) const override;
-  std::byte* slot() const;
+  uint64_t slot() const { return (put_ & (options_.entries - 1)) * entry_bytes(); }
 
   DriverInterface& gpu_;
-  const LaneOptions options_;
+  const RingOptions options_;
   std::unique_ptr<Memory> ring_;
   std::unique_ptr<HardwareQueue> queue_;
   uint64_t put_ = 0, published_ = 0;  ///< entries
+  uint64_t read_ = 0;  ///< modulo the ring; the GPU is past it. Read anew when the ring seems full
   static constexpr uint32_t kMostFill = sdma::kLongestDwords - 1;
 };
 

@@ -1,7 +1,6 @@
-#include "drivers/amd/script.h"
+#include "drivers/amd/encoded_commands.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "drivers/amd/pm4/compute.h"
@@ -19,39 +18,40 @@ using enum hcq::PatchedBits;
 constexpr uint32_t kLongSegment = 128 << 10;  // dwords; buffers hold up to 2^20
 constexpr uint64_t kEndOfAddresses = uint64_t{1} << 48;
 
-class Encoder : hcq::EncoderBase<Script> {
+class Encoder : hcq::EncoderBase<EncodedCommands> {
  public:
-  Encoder(std::span<const uint8_t> patched, const ScriptContext& context, Script& script)
-      : EncoderBase(patched, context, script),
+  Encoder(std::span<const uint8_t> patched, const EncodingContext& context,
+          EncodedCommands& encoded)
+      : EncoderBase(patched, context, encoded),
         context_(context),
         chip_(context.gpu->chip()),
-        pm4_(script.words[kComputeLane], chip_.caches),
-        sdma_(script.words[kCopyLane], chip_.sdma) {}
+        pm4_(encoded.words[kComputeRing], chip_.caches),
+        sdma_(encoded.words[kCopyRing], chip_.sdma) {}
 
   Status run(std::span<const hal::Command> commands) {
     if (context_.waits_for_copies) wait_for_copies(0);
     for (const hal::Command& command : commands) {
-      script_.spots.emplace_back();
+      encoded_.spots.emplace_back();
       BM_TRY(std::visit([this](const auto& c) { return encode(c); }, command));
-      if (words().size() - segment_[lane_] > kLongSegment) close(lane_);
+      if (words().size() - segment_[ring_] > kLongSegment) close(ring_);
     }
-    if (context_.has_compute && lane_ == kCopyLane) {
+    if (context_.has_compute && ring_ == kCopyRing) {
       hand_back();
-      script_.ends_on_copies = true;
+      encoded_.ends_on_copies = true;
     }
-    for (size_t lane = 0; lane < kLanes; ++lane) end(lane);
-    script_.handovers = ordinal_;
+    for (size_t ring = 0; ring < kRings; ++ring) end(ring);
+    encoded_.handovers = ordinal_;
     return {};
   }
 
  private:
-  std::vector<uint32_t>& words() { return script_.words[lane_]; }
+  std::vector<uint32_t>& words() { return encoded_.words[ring_]; }
 
   Status encode(const hal::Wait& c);
   Status encode(const hal::Signal& c) { return store(raw(c.signal), c.value, "Signal"); }
   Status encode(const hal::Write& c) { return store(raw(c.dst), c.value, "Write"); }
   Status encode(const hal::Barrier&) {
-    if (lane_ == kComputeLane) acquire_all();
+    if (ring_ == kComputeRing) acquire_all();
     return {};
   }
   Status encode(const hal::Timestamp& c);
@@ -75,26 +75,26 @@ class Encoder : hcq::EncoderBase<Script> {
   }
 
   void flush_peers();
-  void to_lane(size_t lane);
+  void to_ring(size_t ring);
   void hand_back();
   void wait_for_copies(uint64_t ordinal);
-  void close(size_t lane);
-  void end(size_t lane);
+  void close(size_t ring);
+  void end(size_t ring);
 
-  const ScriptContext& context_;
+  const EncodingContext& context_;
   const ChipRow& chip_;
   pm4::Writer pm4_;
   sdma::Writer sdma_;
-  std::array<uint32_t, kLanes> segment_{};  ///< first word of the segment being written
+  std::array<uint32_t, kRings> segment_{};  ///< first word of the segment being written
   bool writes_peers_ = false;
-  bool has_wait_ = false;  ///< in the compute lane's segment
+  bool has_wait_ = false;  ///< in the compute ring's segment
 };
 
-/// What the host or a copy lane acts on. One chiplet writes it, and a word that the others still
+/// What the host or a copy ring acts on. One chiplet writes it, and a word that the others still
 /// wait for may be freed then: they must have passed their waits, so it gets a packet of its own,
 /// which no chiplet begins before all have run the one before.
 uint32_t Encoder::tell(const pm4::ReleaseMem& packet) {
-  if (context_.readers > 1 && has_wait_) close(kComputeLane);
+  if (context_.readers > 1 && has_wait_) close(kComputeRing);
   return release(packet);
 }
 
@@ -109,18 +109,18 @@ Status Encoder::encode(const hal::Wait& c) {
   const bool is_patch = is_patched(kPatchedAddress | kPatchedValue);
   const bool has_high = hi32(c.value) != 0 && !is_patch;
   const uint64_t address = raw(c.signal);
-  if (lane_ == kComputeLane) {
+  if (ring_ == kComputeRing) {
     if (has_high) pm4_.put(pm4::WaitMemory{.address = address + 4, .value = hi32(c.value)});
     spot() = {
         .kind = Spot::Kind::kWait,
-        .lane = lane_,
+        .ring = ring_,
         .at = pm4_.put(pm4::WaitMemory{.address = address & ~uint64_t{3}, .value = lo32(c.value)})};
     acquire_all();
     has_wait_ = true;
   } else {
     if (has_high) sdma_.put(sdma::WaitMemory{.address = address + 4, .value = hi32(c.value)});
     spot() = {.kind = Spot::Kind::kWait,
-              .lane = lane_,
+              .ring = ring_,
               .at = sdma_.put(
                   sdma::WaitMemory{.address = address & ~uint64_t{3}, .value = lo32(c.value)})};
   }
@@ -137,15 +137,15 @@ uint32_t Encoder::put_fences(uint64_t address, uint64_t value) {
 Status Encoder::store(uint64_t address, uint64_t value, const char* what) {
   if (!is_patched(kPatchedAddress)) BM_TRY(check_word(address, what));
   address &= ~uint64_t{7};
-  if (lane_ == kComputeLane) {
+  if (ring_ == kComputeRing) {
     spot() = {.kind = Spot::Kind::kSignal,
-              .lane = lane_,
+              .ring = ring_,
               .at = tell({.caches = pm4::cache_actions(chip_.caches).release,
                           .address = address,
                           .value = value})};
   } else {
     flush_peers();
-    spot() = {.kind = Spot::Kind::kFences, .lane = lane_, .at = put_fences(address, value)};
+    spot() = {.kind = Spot::Kind::kFences, .ring = ring_, .at = put_fences(address, value)};
   }
   return {};
 }
@@ -153,18 +153,18 @@ Status Encoder::store(uint64_t address, uint64_t value, const char* what) {
 Status Encoder::encode(const hal::Timestamp& c) {
   if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.dst), "Timestamp"));
   const uint64_t address = raw(c.dst) & ~uint64_t{7};
-  if (lane_ == kComputeLane) {
+  if (ring_ == kComputeRing) {
     spot() = {.kind = Spot::Kind::kSignal,
-              .lane = lane_,
+              .ring = ring_,
               .at = tell({.data = pm4::ReleaseData::kClock, .address = address})};
   } else {
-    spot() = {.kind = Spot::Kind::kStamp, .lane = lane_, .at = sdma_.put(sdma::Timestamp{address})};
+    spot() = {.kind = Spot::Kind::kStamp, .ring = ring_, .at = sdma_.put(sdma::Timestamp{address})};
   }
   return {};
 }
 
 Status Encoder::encode(const hal::Copy& c) {
-  const auto first = static_cast<uint32_t>(script_.copies.size());
+  const auto first = static_cast<uint32_t>(encoded_.copies.size());
   const bool is_patch = is_patched(kPatchedCopy);
   // A patched size may become anything up to one piece.
   if (c.bytes == 0 && !is_patch) return {};
@@ -174,7 +174,7 @@ Status Encoder::encode(const hal::Copy& c) {
         (address == 0 || address >= kEndOfAddresses || c.bytes > kEndOfAddresses - address))
       return fail(Code::kInvalidArgument, "Copy of {} bytes from {:#x} to {:#x}", c.bytes, from,
                   to);
-  to_lane(kCopyLane);
+  to_ring(kCopyRing);
   const Gpu& gpu = *context_.gpu;
   writes_peers_ =
       writes_peers_ || (!gpu.peer_flushes.empty() && (is_patch || gpu.pool.first_gap(to, 1) == to));
@@ -183,7 +183,7 @@ Status Encoder::encode(const hal::Copy& c) {
     const uint64_t bytes = std::min(c.bytes - at, sdma::max_piece(chip_.sdma));
     const uint32_t word = sdma_.put(sdma::Copy{from + at, to + at, std::max<uint64_t>(bytes, 1)});
     if (bytes == 0) words()[word] = sdma::kSkippedCopyHeader;
-    script_.copies.push_back({word, at});
+    encoded_.copies.push_back({word, at});
     at += bytes;
   } while (at < c.bytes);
   note_copy(first);
@@ -200,36 +200,36 @@ Status Encoder::encode(const hal::Dispatch& c) {
   part.grid = c.grid;
   BM_TRY(make_blocks(c, *program, part));
   if (hcq::is_empty(c.grid) && !is_patched(kPatchedGrid)) return {};
-  to_lane(kComputeLane);
+  to_ring(kComputeRing);
   if (context_.is_aql) {
     launch_aql(c, *program, part);
   } else {
     launch_pm4(c, *program, part);
   }
   spot() = {.kind = Spot::Kind::kLaunch,
-            .lane = kComputeLane,
-            .first = static_cast<uint32_t>(script_.launches.size())};
-  script_.launches.push_back(part);
+            .ring = kComputeRing,
+            .first = static_cast<uint32_t>(encoded_.launches.size())};
+  encoded_.launches.push_back(part);
   return {};
 }
 
 /// An argument block of ours where the caller's is too short or may change, and a dispatch packet
-/// for kernels that read it (on PM4 lanes nobody else makes one).
+/// for kernels that read it (on PM4 rings nobody else makes one).
 Status Encoder::make_blocks(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
   const LaunchPlan& plan = program.plan();
-  const std::byte* arguments = nullptr;
+  HostView arguments;
   if (plan.explicit_bytes != 0)
     arguments = BM_TRY(hcq::argument_block(c, plan.explicit_bytes, context_));
   if (plan.has_hidden_arguments() || (context_.keeps_arguments && plan.kernarg_bytes != 0)) {
     part.block = take_data(plan.kernarg_bytes);
-    const auto block = std::as_writable_bytes(std::span(script_.data).subspan(part.block))
+    const auto block = std::as_writable_bytes(std::span(encoded_.data).subspan(part.block))
                            .first(plan.kernarg_bytes);
-    if (arguments != nullptr) std::memcpy(block.data(), arguments, plan.explicit_bytes);
+    if (arguments) arguments.copy_out(0, block.first(plan.explicit_bytes));
     fill_hidden_arguments(plan, c.grid, block);
   }
   if (plan.kernel.takes_dispatch_packet && !context_.is_aql) {
     part.dispatch = take_data(aql::kPacketBytes);
-    std::ranges::copy(dispatch_packet(c, program, part), script_.data.begin() + part.dispatch);
+    std::ranges::copy(dispatch_packet(c, program, part), encoded_.data.begin() + part.dispatch);
   }
   return {};
 }
@@ -249,11 +249,11 @@ aql::Words Encoder::dispatch_packet(const hal::Dispatch& c, const AmdProgram& pr
 }
 
 void Encoder::launch_aql(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
-  close(kComputeLane);
-  part.packet = static_cast<uint32_t>(script_.packets.size());
-  script_.packets.push_back(dispatch_packet(c, program, part));
-  script_.entries.push_back({.lane = kComputeLane, .is_packet = true, .first = part.packet});
-  script_.lane_used[kComputeLane] = true;
+  close(kComputeRing);
+  part.packet = static_cast<uint32_t>(encoded_.packets.size());
+  encoded_.packets.push_back(dispatch_packet(c, program, part));
+  encoded_.entries.push_back({.ring = kComputeRing, .is_packet = true, .first = part.packet});
+  encoded_.ring_used[kComputeRing] = true;
 }
 
 void Encoder::launch_pm4(const hal::Dispatch& c, const AmdProgram& program, LaunchPart& part) {
@@ -280,7 +280,7 @@ void Encoder::launch_pm4(const hal::Dispatch& c, const AmdProgram& program, Laun
   if (kernel.takes_dispatch_packet) user64(data_va(part.dispatch));
   if (kernel.takes_queue) user64(context_.queue_object);
   if (kernel.takes_kernarg) user64(kernarg_of(c, part));
-  if (kernel.takes_dispatch_id) user64(script_.launches.size());
+  if (kernel.takes_dispatch_id) user64(encoded_.launches.size());
   if (kernel.takes_flat_scratch) user64(0);
   if (kernel.takes_private_size) launch.user_data[launch.num_user_data++] = plan.private_bytes;
   const pm4::LaunchWords at =
@@ -293,7 +293,7 @@ void Encoder::wait_for_copies(uint64_t ordinal) {
   const uint32_t at = pm4_.put(
       pm4::WaitMemory{.address = context_.to_compute, .value = lo32(context_.handovers + ordinal)});
   acquire_all();
-  script_.handover_spots.push_back({.lane = kComputeLane, .low = at + 3, .ordinal = ordinal});
+  encoded_.handover_spots.push_back({.ring = kComputeRing, .low = at + 3, .ordinal = ordinal});
 }
 
 /// What copies wrote into peers must have arrived there before anybody is told that it has: fences
@@ -303,11 +303,11 @@ void Encoder::flush_peers() {
   for (const auto& page : context_.gpu->peer_flushes) sdma_.put(sdma::Fence{page->va, 1});
 }
 
-void Encoder::to_lane(size_t lane) {
-  if (lane == lane_) return;
-  if (lane == kComputeLane) {
+void Encoder::to_ring(size_t ring) {
+  if (ring == ring_) return;
+  if (ring == kComputeRing) {
     hand_back();
-    lane_ = lane;
+    ring_ = ring;
     wait_for_copies(ordinal_);
     return;
   }
@@ -315,70 +315,71 @@ void Encoder::to_lane(size_t lane) {
   const uint32_t at = tell({.caches = pm4::cache_actions(chip_.caches).release,
                             .address = context_.to_copies,
                             .value = value});
-  script_.handover_spots.push_back(
-      {.lane = kComputeLane, .low = at + 4, .high = at + 5, .ordinal = ordinal_});
+  encoded_.handover_spots.push_back(
+      {.ring = kComputeRing, .low = at + 4, .high = at + 5, .ordinal = ordinal_});
   // What was written so far must be in its ring before the copies that wait for it.
-  close(kComputeLane);
+  close(kComputeRing);
   const uint32_t wait =
       sdma_.put(sdma::WaitMemory{.address = context_.to_copies, .value = lo32(value)});
-  script_.handover_spots.push_back(
-      {.lane = kCopyLane, .low = wait + sdma::kWaitValue, .ordinal = ordinal_});
-  lane_ = lane;
+  encoded_.handover_spots.push_back(
+      {.ring = kCopyRing, .low = wait + sdma::kWaitValue, .ordinal = ordinal_});
+  ring_ = ring;
 }
 
-/// The copy lane's end of a stretch; who waits for it is the caller's matter.
+/// The copy ring's end of a stretch; who waits for it is the caller's matter.
 void Encoder::hand_back() {
   flush_peers();
   const uint32_t at = put_fences(context_.to_compute, context_.handovers + ordinal_);
-  script_.handover_spots.push_back({.lane = kCopyLane,
-                                    .low = at + sdma::kFenceValue,
-                                    .high = at + sdma::kFenceDwords + sdma::kFenceValue,
-                                    .ordinal = ordinal_});
-  close(kCopyLane);
+  encoded_.handover_spots.push_back({.ring = kCopyRing,
+                                     .low = at + sdma::kFenceValue,
+                                     .high = at + sdma::kFenceDwords + sdma::kFenceValue,
+                                     .ordinal = ordinal_});
+  close(kCopyRing);
 }
 
 /// Ends a segment, so that what follows gets an entry of its own.
-void Encoder::close(size_t lane) {
-  if (script_.words[lane].size() == segment_[lane]) return;
-  const auto end = static_cast<uint32_t>(script_.words[lane].size());
-  script_.entries.push_back(
-      {.lane = lane, .is_packet = false, .first = segment_[lane], .dwords = end - segment_[lane]});
-  script_.lane_used[lane] = true;
-  segment_[lane] = end;
-  if (lane == kComputeLane) has_wait_ = false;
+void Encoder::close(size_t ring) {
+  if (encoded_.words[ring].size() == segment_[ring]) return;
+  const auto end = static_cast<uint32_t>(encoded_.words[ring].size());
+  encoded_.entries.push_back(
+      {.ring = ring, .is_packet = false, .first = segment_[ring], .dwords = end - segment_[ring]});
+  encoded_.ring_used[ring] = true;
+  segment_[ring] = end;
+  if (ring == kComputeRing) has_wait_ = false;
 }
 
-void Encoder::end(size_t lane) {
-  if (!script_.lane_used[lane] && script_.words[lane].size() == segment_[lane]) return;
-  if (lane == kComputeLane) {
+void Encoder::end(size_t ring) {
+  if (!encoded_.ring_used[ring] && encoded_.words[ring].size() == segment_[ring]) return;
+  if (ring == kComputeRing) {
     for (uint32_t reader = 0; reader < context_.readers; ++reader) {
-      const uint32_t at = release({.caches = pm4::cache_actions(chip_.caches).release,
-                                   .address = context_.fence_va[lane] + reader * Lane::kFenceBytes,
-                                   .value = context_.fence[lane]},
-                                  reader);
-      if (reader == 0) script_.fence_at[lane] = at + 4;
+      const uint32_t at =
+          release({.caches = pm4::cache_actions(chip_.caches).release,
+                   .address = context_.fence_va[ring] + reader * HardwareRing::kFenceBytes,
+                   .value = context_.fence[ring]},
+                  reader);
+      if (reader == 0) encoded_.fence_at[ring] = at + 4;
     }
   } else {
     flush_peers();
-    script_.fence_at[lane] =
-        put_fences(context_.fence_va[lane], context_.fence[lane]) + sdma::kFenceValue;
+    encoded_.fence_at[ring] =
+        put_fences(context_.fence_va[ring], context_.fence[ring]) + sdma::kFenceValue;
   }
-  close(lane);
+  close(ring);
 }
 
 }  // namespace
 
-void Script::clear() {
-  hcq::Script<LaunchPart, Spot, CopyPart, HandoverSpot>::clear();
+void EncodedCommands::clear() {
+  hcq::EncodedCommands<LaunchPart, Spot, CopyPart, HandoverSpot>::clear();
   packets.clear();
   entries.clear();
-  lane_used = {};
+  ring_used = {};
 }
 
 Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> patched,
-              const ScriptContext& context, Script& script) {
-  script.clear();
-  return Encoder(patched, context, script).run(commands);
+              const EncodingContext& context, EncodedCommands& encoded) {
+  encoded.clear();
+  return Encoder(patched, context, encoded).run(commands);
 }
 
 }  // namespace bm::amd
