@@ -4,7 +4,7 @@
 #include <array>
 #include <unordered_set>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 #include "compiler/schedules/attention/attention_plan.h"
 #include "compiler/schedules/strategy.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {

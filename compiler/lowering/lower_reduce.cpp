@@ -3,7 +3,7 @@
 #include <array>
 #include <limits>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {

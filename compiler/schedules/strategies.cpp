@@ -1,7 +1,7 @@
 // The table of strategies. A new schedule is a folder and a row here.
 #include <array>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 #include "compiler/schedules/attention/attention_plan.h"
 #include "compiler/schedules/gemm_cpu/gemm_plan.h"
 #include "compiler/schedules/loops/scan.h"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 #include "compiler/schedules/attention/attention_plan.h"
 
 namespace bm::compiler {

@@ -1,7 +1,7 @@
 #pragma once
 // Tiles of matrix instructions. Private to lower_matrix.cpp and lower_pipe*.cpp.
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 
 namespace bm::compiler {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <bit>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 
 namespace bm::compiler {
 namespace {

@@ -1,7 +1,7 @@
 // Loads transposed through local memory; see TransposePlan.
 #include <bit>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 
 namespace bm::compiler {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 
 namespace bm::compiler {
 

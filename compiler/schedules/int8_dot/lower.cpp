@@ -1,7 +1,7 @@
 // Inner sums of products of 8-bit numbers, written out as dot products of words.
 #include <algorithm>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 #include "compiler/ir/linear.h"
 
 namespace bm::compiler {

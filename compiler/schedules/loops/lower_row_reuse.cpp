@@ -1,7 +1,7 @@
 // Values of a row kept in scratch between the passes over it.
 #include <algorithm>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 
 namespace bm::compiler {
 

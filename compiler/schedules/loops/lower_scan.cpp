@@ -2,7 +2,7 @@
 // trip.
 #include <algorithm>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 
 namespace bm::compiler {
 namespace {
