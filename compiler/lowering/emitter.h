@@ -1,24 +1,27 @@
 #pragma once
-// State of one lowering; private to lower*.cpp.
+// Emitter: turns expressions of a kernel into values of a program, each once, in the outermost
+// block where its loops are known. What every strategy of schedules/ is written on; it knows none
+// of them.
 
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "compiler/program/builder.h"
 #include "compiler/analysis/affine.h"
+#include "compiler/program/builder.h"
 #include "compiler/schedules/gemm_cpu/gemm_plan.h"
 #include "compiler/schedules/schedule.h"
 
 namespace bm::compiler {
 
-struct AttentionParts;
-class GroupAttentionLowering;
 using ir::Node;
+class Emitter;
 
-/// What a range stands for at one place: `lanes` neighbouring indices from base + offset.
+/// What a range stands for at one place: `lanes` adjacent indices from base + offset.
 struct Binding {
   ValueId base = kNone;
   int64_t offset = 0;
@@ -31,49 +34,157 @@ struct Binding {
 
 /// Binding number of every range, by dense range number; 0: not bound.
 using Env = std::vector<uint32_t>;
+/// Copies of one loop body, each with its own bindings.
+using Instances = std::vector<Env>;
+/// Values by node and the bindings it depends on.
+using Memo = std::map<std::vector<uint32_t>, ValueId>;
 
-// Makers of values never stand side by side in one argument list: their order would then be the
-// choice of the compiler that builds us, and so would the numbering in dumps.
+/// Reductions that run together. Members of one group share loops. Registers are numbered [group
+/// member][instance][copy].
+struct ReduceState {
+  std::vector<const Node*> group;
+  Instances envs;                  // instances, with reduce ranges bound as loops open
+  std::vector<const Node*> loops;  // outer to inner; the vector range is last
+  ReducePlan plan;
+  uint32_t value_lanes = 1;  // lanes of values that come from an output loop
+  std::vector<std::vector<uint32_t>> vector_registers,
+      scalar_registers;         // [member·instance][copy]
+  std::vector<ValueId> shared;  // results of a shared reduction, by member
 
-/// Emits expressions at the outermost place where their loops are known, each once. A value that
-/// does not vary along the vector axis may come back without lanes; users spread it on demand.
-class Lowerer {
+  size_t members() const { return group.size() * envs.size(); }
+  const Node* reduce(size_t member) const { return group[member / envs.size()]; }
+  const Env& env(size_t member) const { return envs[member % envs.size()]; }
+};
+
+/// A value that does not vary along the vector axis may come back without lanes; users splat it on
+/// demand.
+///
+/// Makers of values never stand side by side in one argument list: their order would then be the
+/// choice of the compiler that builds us, and so would the numbering in dumps.
+class Emitter {
  public:
-  Lowerer(const ir::KernelIr& kernel, const Schedule& schedule, Program& program,
-          const TargetInfo& target);
-  Status run();
+  /// `roots`: expressions besides those of the kernel's stores that will be emitted.
+  Emitter(const ir::KernelIr& kernel, std::span<const Node* const> roots, const Schedule& schedule,
+          Program& program, const TargetInfo& target);
+  Emitter(const Emitter&) = delete;
+  Emitter& operator=(const Emitter&) = delete;
+  /// Errors: kUnsupported for kernels with too many loops.
+  Status check() const;
 
-  // The whole kernel, as a row of strategies() wants it; one of them is called, by run().
-  void lower_grid(BlockId root);             // loops/lower_grid.cpp
-  void lower_groups(BlockId root);           // groups/lower.cpp
-  void lower_panels(BlockId root);           // gemm_cpu/lower.cpp
-  void lower_matrix(BlockId root);           // gemm_gpu/lower_register.cpp, lower_pipelined.cpp
-  void lower_staged(BlockId root);           // gemm_gpu/lower_simt.cpp
-  void lower_attention(BlockId root);        // attention/lower_cpu.cpp
-  void lower_group_attention(BlockId root);  // attention/lower_mma.cpp
+  // The whole kernel, as a row of strategies() wants it; one of them is called.
+  void lower_grid(BlockId root);    // loops/lower_grid.cpp
+  void lower_groups(BlockId root);  // groups/lower.cpp
+  void lower_panels(BlockId root);  // gemm_cpu/lower.cpp
+  void lower_matrix(BlockId root);  // gemm_gpu/lower_register.cpp, lower_pipelined.cpp
+  void lower_staged(BlockId root);  // gemm_gpu/lower_simt.cpp
+
+  const ir::KernelIr& kernel() const { return kernel_; }
+  const Schedule& schedule() const { return schedule_; }
+  Program& program() { return program_; }
+  Builder& builder() { return b_; }
+  BlockId root() const { return program_.root; }
+  /// The kernel has scans or top-k: the order of its iterations matters.
+  bool is_ordered() const { return is_ordered_; }
+  const std::vector<const Node*>& reduces() const { return reduces_; }
+  uint32_t reduce_level(const Node* n) const { return reduce_level_.at(n); }
+  /// Loads in the body of a reduction, without those of nested reductions and gated ones.
+  const std::vector<const Node*>& body_loads(const Node* reduce) const;
+
+  // Ranges and what they are bound to.
+  size_t count_ranges() const { return ranges_.size(); }
+  Env unbound() const { return Env(ranges_.size(), 0); }
+  uint32_t number_of(const Node* range) const { return range_number_.at(range); }
+  uint64_t dependencies(const Node* n) const { return dependencies_.at(n); }
+  const Binding& binding(uint32_t number) const { return bindings_[number]; }
+  const Binding& binding(const Env& env, const Node* range) const {
+    return bindings_[env[number_of(range)]];
+  }
+  void set_mask(uint32_t binding, ValueId mask) { bindings_[binding].mask = mask; }
+  /// Binding of `lanes` indices at base + offset. `origin` 0: a new origin is made (offset 0 only).
+  uint32_t make_bindings(ValueId base, BlockId block, int64_t offset, uint32_t lanes,
+                         uint32_t origin);
+  Env bound(const Env& env, const Node* range, uint32_t binding) const;
+  /// `range` at `index`.
+  Env bound_at(const Env& env, const Node* range, ValueId index, BlockId block);
+  /// `jam` copies of every instance, `spacing` iterations of `range` from each other.
+  Instances bind_axis(const Instances& instances, const Node* range, ValueId base, BlockId block,
+                      uint32_t lanes, uint32_t jam, int64_t spacing);
+  /// Number of the range among `mask` bound to lanes, or kNone.
+  uint32_t vector_range(uint64_t mask, const Env& env) const;
+  Strides& strides(uint32_t range, int64_t chunk);
+  BlockId block_for(uint64_t mask, const Env& env) const;
+  /// `gate` (kNone: always) where the loops in `mask` are inside their extents.
+  ValueId inside(uint64_t mask, const Env& env, ValueId gate);
+  /// `gate` (kNone: none) and the mask of the lanes.
+  ValueId masked(ValueId gate, const Binding& binding);
+
+  // Expressions.
+  ValueId emit(const Node* n, const Env& env);
+  /// As emit, of something that is not known yet.
+  ValueId compute(const Node* n, const Env& env);
+  /// The values of `n` for all copies of a body, whose reductions then share loops.
+  std::vector<ValueId> emit_all(const Node* n, const Instances& all, uint32_t lanes);
+  void emit_stores(BlockId block, const Instances& instances, const std::vector<ir::Store>& stores);
+  /// Copies of the body that is being filled; nullptr: only one.
+  void set_instances(const Instances* instances) { instances_ = instances; }
+  const Instances* instances() const { return instances_; }
+  /// All copies of the surrounding loop bodies, which share one set of loops; `env` alone if it is
+  /// none of them.
+  Instances instances_of(const Node* n, const Env& env, bool* is_instance) const;
+  ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
+
+  // What is known already.
+  std::vector<uint32_t> key(const Node* n, const Env& env) const;
+  bool is_known(const std::vector<uint32_t>& key) const { return memo_.contains(key); }
+  bool is_known(const Node* n, const Env& env) const { return is_known(key(n, env)); }
+  ValueId known(const Node* n, const Env& env) const { return memo_.at(key(n, env)); }
+  void set_known(const Node* n, const Env& env, ValueId value) { memo_[key(n, env)] = value; }
+  /// What is made in one block is not there in another: save before it, restore behind it.
+  Memo save() const { return memo_; }
+  void restore(const Memo& memo) { memo_ = memo; }
+  /// Registers and loops too stay in the builder's floor or deeper.
+  void set_confined(bool is_confined) { is_confined_ = is_confined; }
+  /// `body` where `condition` holds. What is read there may not exist elsewhere: nothing moves out,
+  /// nothing is shared.
+  void branch(ValueId condition, BlockId parent, const std::function<void(BlockId)>& body);
+
+  // Arithmetic.
+  ValueId splat(ValueId v, uint32_t lanes) { return b_.splat(v, lanes); }
+  /// Of integers that are not negative; `is_narrow`: and below 2^32.
+  ValueId divide_index(Op op, ValueId a, ValueId b, bool is_narrow);
+  /// Takes the lowest digit, in base `count`, off *rest; `is_last`: that is all of it.
+  ValueId next_digit(ValueId* rest, ValueId count, bool is_last);
+  ValueId min_index(ValueId a, ValueId b);
+  ValueId max_index(ValueId a, ValueId b);
+  ValueId negated(ValueId condition);
+  /// A square of as many vectors as they have lanes.
+  void transpose(std::vector<ValueId>* rows);
 
  private:
-  using Instances = std::vector<Env>;
-  /// Members of one group share loops. Registers are numbered [group member][instance][copy].
-  struct ReduceState {
-    std::vector<const Node*> group;
-    std::vector<Env> envs;           // instances, with reduce ranges bound as loops open
-    std::vector<const Node*> loops;  // outer to inner; the vector range is last
-    ReducePlan plan;
-    uint32_t value_lanes = 1;  // lanes of values that come from an output loop
-    std::vector<std::vector<uint32_t>> vector_registers,
-        scalar_registers;         // [member·instance][copy]
-    std::vector<ValueId> shared;  // results of a shared reduction, by member
-
-    size_t members() const { return group.size() * envs.size(); }
-    const Node* reduce(size_t member) const { return group[member / envs.size()]; }
-    const Env& env(size_t member) const { return envs[member % envs.size()]; }
-  };
-
-  // lower.cpp: output loops and stores.
-  void analyse();
-  void add_panel_roots(std::vector<const Node*>* roots) const;
+  // emitter.cpp
+  void analyse(std::vector<const Node*> roots);
   void collect_loads(const Node* reduce);
+  uint32_t add_binding(Binding b);
+  void emit_store(BlockId block, const ir::Store& store, const Env& env);
+
+  // lower_expression.cpp
+  ValueId emit_load(const Node* n, const Env& env);
+  ValueId emit_load_lanes(const Node* n, const Env& env, uint32_t vector_range);
+  bool has_masked_loads(uint32_t lanes, DType dtype) const;
+  bool emit_transposed(const Node* n, const Env& env, uint32_t vector_range, int64_t stride);
+  ValueId emit_alu(const Node* n, const Env& env);
+  ValueId emit_index_division(const Node* n, ValueId a, ValueId b);
+
+  // lower_reduce.cpp
+  ValueId emit_reduce(const Node* n, const Env& env);
+  void emit_reduce_group(const std::vector<const Node*>& group, const Instances& envs,
+                         const ReducePlan& plan);
+  void reduce_loops(ReduceState& s, size_t depth, BlockId block);
+  void reduce_innermost(ReduceState& s, BlockId block);
+  void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes,
+                  uint32_t copies, int64_t apart);
+  ValueId combine(ReduceState& s, size_t member, BlockId block);
+
   bool has_parts() const;
   int64_t block_iterations() const;
   void lower_parts(ValueId begin, BlockId block, const Instances& start);
@@ -98,11 +209,9 @@ class Lowerer {
   void lower_transposed(BlockId block, const Env& env);
   Instances bind_transposed(const Env& env, const Node* near, const Node* far, BlockId block);
   void mask_binding(uint32_t binding, const Node* range, const Env& env);
-  ValueId inside(uint64_t mask, const Env& env, ValueId gate);
   Instances split_index(ValueId index, const std::vector<size_t>& loops,
                         const std::vector<ValueId>& counts, bool is_narrow, BlockId block,
                         const Instances& instances);
-  ValueId divide_index(Op op, ValueId a, ValueId b, bool is_narrow);
   // lower_shared.cpp: reductions that the work-items of a group share, and rows written out.
   struct Dealt;
   struct DealtCopy {
@@ -128,7 +237,6 @@ class Lowerer {
   // lower_matrix.cpp: products by matrix instructions.
   struct Tile;
   Tile place_tile(ValueId group, BlockId block);
-  ValueId next_digit(ValueId* rest, ValueId count, bool is_last);
   void bind_tile(Tile* tile, BlockId block);
   void multiply_tiles(const Tile& tile, BlockId block, bool is_aligned);
   std::vector<std::vector<ValueId>> fragments(const MatrixOperand& operand,
@@ -163,7 +271,6 @@ class Lowerer {
   struct PanelCopyState;
   struct TurnedCopy;
   PanelStore panel_store(size_t index);
-  void in_branch(ValueId condition, BlockId parent, const std::function<void(BlockId)>& body);
   bool has_whole_tiles() const;
   ValueId has_all_columns(ValueId column, const PanelBlock& block);
   void split_edge(ValueId column, const PanelBlock& block, BlockId parent,
@@ -241,44 +348,6 @@ class Lowerer {
   void store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
                     const std::vector<ValueId>& sums, const PanelTile& tile, ValueId begin,
                     ValueId end, BlockId parent);
-  // lower_attention.cpp: attention in tiles of queries and keys.
-  struct AttentionState;
-  struct AttentionStrip;
-  struct AttentionTile;
-  struct AttentionScores;
-  static void add_attention_roots(const AttentionParts& a, std::vector<const Node*>* roots);
-  AttentionState attention_state();
-  ValueId hidden_from(const AttentionState& s, ValueId row, BlockId block);
-  ValueId visible_keys(const AttentionState& s, ValueId rows, BlockId block);
-  void split_strip(const AttentionStrip& strip, const std::function<void(BlockId, bool)>& body);
-  void start_strip(const AttentionState& s, const AttentionStrip& strip);
-  void turn_queries(const AttentionState& s, const AttentionStrip& strip, BlockId block);
-  void copy_queries(const AttentionState& s, const AttentionStrip& strip, BlockId block);
-  void copy_side(const AttentionState& s, const Node* value, const Node* along, uint32_t array,
-                 int64_t step, ValueId first, ValueId count, BlockId parent);
-  void add_keys(const AttentionState& s, AttentionStrip strip);
-  void add_visible_keys(const AttentionState& s, const AttentionStrip& strip);
-  void add_values(const AttentionState& s, const AttentionStrip& strip,
-                  const std::vector<ValueId>& fading);
-  void multiply_rows(const AttentionState& s, BlockId block, const std::vector<ValueId>& start,
-                     const AttentionTile& tile);
-  void finish_scores(const AttentionState& s, const AttentionStrip& strip,
-                     const std::vector<uint32_t>& most, BlockId block, bool is_edge);
-  std::vector<ValueId> take_powers(const AttentionState& s, const AttentionStrip& strip,
-                                   const std::vector<uint32_t>& most);
-  void finish_strip(const AttentionState& s, const AttentionStrip& strip);
-  void turn_results(const AttentionState& s, const AttentionStrip& strip);
-  std::vector<ValueId> turned(std::vector<ValueId> lines);
-  void finish_keys(const AttentionState& s, const AttentionStrip& strip,
-                   const std::vector<uint32_t>& most, const AttentionScores& scores, BlockId block,
-                   uint32_t step);
-  void in_steps(ValueId begin, ValueId end, uint32_t step,
-                const std::function<void(ValueId, ValueId, uint32_t)>& run);
-  ValueId scaled(ValueId v, int64_t factor);
-  ValueId moved(ValueId v, int64_t offset);
-  ValueId smaller(ValueId a, ValueId b);
-  // lower_group_attention.cpp, lower_group_scores.cpp: the same by matrix instructions.
-  friend class GroupAttentionLowering;
   // lower_staged.cpp: products through local memory.
   struct Staged;
   Staged place_staged(ValueId group, BlockId block);
@@ -292,36 +361,10 @@ class Lowerer {
                    ValueId end);
   void masked_trip(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                    ValueId end);
-  ValueId masked(ValueId gate, const Binding& binding);
   void lower_inner(size_t axis, BlockId block, const Instances& instances);
-  void emit_stores(BlockId block, const Instances& instances, const std::vector<ir::Store>& stores);
-  void emit_store(BlockId block, const ir::Store& store, const Env& env);
   void trips(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end,
              uint32_t lanes, uint32_t jam);
-  Instances bind_axis(const Instances& instances, const Node* range, ValueId base, BlockId block,
-                      uint32_t lanes, uint32_t jam, int64_t spacing);
-
-  // lower_expression.cpp.
-  ValueId emit(const Node* n, const Env& env);
-  ValueId compute(const Node* n, const Env& env);
-  ValueId emit_load(const Node* n, const Env& env);
-  ValueId emit_load_lanes(const Node* n, const Env& env, uint32_t vector_range);
-  bool has_masked_loads(uint32_t lanes, DType dtype) const;
-  void transpose(std::vector<ValueId>* rows);
-  bool emit_transposed(const Node* n, const Env& env, uint32_t vector_range, int64_t stride);
-  ValueId emit_alu(const Node* n, const Env& env);
-  ValueId emit_index_division(const Node* n, ValueId a, ValueId b);
-
-  // lower_reduce.cpp.
-  ValueId emit_reduce(const Node* n, const Env& env);
-  std::vector<Env> instances_of(const Node* n, const Env& env, bool* is_instance) const;
   void run_loops(ReduceState& s, BlockId block);
-  void emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs,
-                         const ReducePlan& plan);
-  void reduce_loops(ReduceState& s, size_t depth, BlockId block);
-  void reduce_innermost(ReduceState& s, BlockId block);
-  void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes,
-                  uint32_t copies, int64_t apart);
   // lower_prefetch.cpp.
   bool has_parts(const ReducePlan& plan, std::span<const Node* const> reduces, const Node* range,
                  int64_t part) const;
@@ -333,8 +376,6 @@ class Lowerer {
   void prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
   bool is_read_again(const Node* reduce, const Node* load) const;
   void prefetch_next_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
-  ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
-  ValueId combine(ReduceState& s, size_t member, BlockId block);
 
   // lower_scan.cpp: running results of an output loop.
   ValueId emit_scan(const Node* n, const Env& env);
@@ -382,19 +423,10 @@ class Lowerer {
   ValueId stage_index(const Stage& stage, const Env& env);
   std::optional<ValueId> emit_staged(const Node* n, const Env& env);
 
-  // Bindings and facts.
-  uint32_t number_of(const Node* range) const { return range_number_.at(range); }
-  uint32_t add_binding(Binding b);
-  Env bound(const Env& env, const Node* range, uint32_t binding) const;
-  uint32_t make_bindings(ValueId base, BlockId block, int64_t offset, uint32_t lanes,
-                         uint32_t origin);
-  uint64_t dependencies(const Node* n) const { return dependencies_.at(n); }
-  /// Number of the range among `mask` bound to lanes, or kNone.
-  uint32_t vector_range(uint64_t mask, const Env& env) const;
-  Strides& strides(uint32_t range, int64_t chunk);
-  BlockId block_for(uint64_t mask, const Env& env) const;
-  std::vector<uint32_t> key(const Node* n, const Env& env) const;
   ValueId spread(ValueId v, uint32_t lanes) { return b_.splat(v, lanes); }
+  void in_branch(ValueId condition, BlockId parent, const std::function<void(BlockId)>& body) {
+    branch(condition, parent, body);
+  }
 
   const ir::KernelIr& kernel_;
   const Schedule& schedule_;
@@ -405,14 +437,13 @@ class Lowerer {
   std::unordered_map<const Node*, uint64_t> dependencies_;
   std::unordered_map<const Node*, uint32_t> reduce_level_;
   std::vector<const Node*> reduces_;
-  std::unordered_map<const Node*, std::vector<const Node*>>
-      body_loads_;  // of a reduction, not of nested ones
+  std::unordered_map<const Node*, std::vector<const Node*>> body_loads_;
   std::vector<Binding> bindings_;
-  std::map<std::vector<uint32_t>, ValueId> memo_;
+  Memo memo_;
   std::map<std::pair<uint32_t, int64_t>, Strides> strides_;
+  const Instances* instances_ = nullptr;  // of the innermost output block being filled
   std::unordered_map<const Node*, std::vector<const Node*>> dot_sums_;  // by outer reduction
   std::map<std::vector<uint32_t>, ValueId> words_;                      // as memo_, of words
-  bool is_guarded_ = false;         // values being made are for one kind of address
   bool has_aligned_words_ = false;  // words being loaded lie at multiples of 4 bytes
   const Node* dot_ = nullptr;       // the dot product whose words are being loaded
   std::map<std::pair<const Node*, const Node*>, const Node*> wide_ranges_;  // by dot and load
@@ -426,11 +457,10 @@ class Lowerer {
   const Node* split_range_ = nullptr;     // that its load runs along
   BlockId scan_block_ = kNone;            // around the loop that is scanned
   std::map<std::vector<uint32_t>, uint32_t> scan_registers_;
-  uint32_t least_array_ = 0;              // local one
-  BlockId least_block_ = kNone;           // where it is filled
-  const Instances* instances_ = nullptr;  // of the innermost output block being filled
-  bool is_ordered_ = false;               // the kernel has scans or orders
-  BlockId grid_body_ = kNone;
+  uint32_t least_array_ = 0;     // local one
+  BlockId least_block_ = kNone;  // where it is filled
+  bool is_confined_ = false;
+  bool is_ordered_ = false;
 };
 
 }  // namespace bm::compiler

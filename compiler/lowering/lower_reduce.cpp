@@ -28,10 +28,10 @@ DType accumulator_type(const Node* reduce, const TargetInfo& target) {
 
 }  // namespace
 
-ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
+ValueId Emitter::emit_reduce(const Node* n, const Env& env) {
   bool is_instance = false;
   if (schedule_.dots.contains(n)) {
-    if (b_.target().has_groups && !is_guarded_)
+    if (b_.target().has_groups && !is_confined_)
       emit_guarded_dot(n, instances_of(n, env, &is_instance));
     else
       emit_dots(n, {env}, nullptr);
@@ -60,7 +60,7 @@ ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
 
 /// All copies of the surrounding loop bodies, which share one set of loops; `env` alone if it is
 /// none of them.
-std::vector<Env> Lowerer::instances_of(const Node* n, const Env& env, bool* is_instance) const {
+std::vector<Env> Emitter::instances_of(const Node* n, const Env& env, bool* is_instance) const {
   const std::vector<uint32_t> own = key(n, env);
   std::vector<Env> envs;
   std::vector<std::vector<uint32_t>> keys;
@@ -75,7 +75,7 @@ std::vector<Env> Lowerer::instances_of(const Node* n, const Env& env, bool* is_i
   return *is_instance ? envs : std::vector<Env>{env};
 }
 
-void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs,
+void Emitter::emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs,
                                 const ReducePlan& plan) {
   const Node* n = group[0];
   const uint64_t mask = dependencies(n);
@@ -123,7 +123,7 @@ void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std
   }
 }
 
-void Lowerer::run_loops(ReduceState& s, BlockId block) {
+void Emitter::run_loops(ReduceState& s, BlockId block) {
   const auto write = [&](BlockId body) {
     if (s.plan.is_shared)
       deal_reduction(s, body);
@@ -140,7 +140,7 @@ void Lowerer::run_loops(ReduceState& s, BlockId block) {
   });
 }
 
-void Lowerer::reduce_loops(ReduceState& s, size_t depth, BlockId block) {
+void Emitter::reduce_loops(ReduceState& s, size_t depth, BlockId block) {
   if (depth + 1 == s.loops.size()) return reduce_innermost(s, block);
   const Node* range = s.loops[depth];
   const ValueId extent = emit(range->src[0], s.envs[0]);
@@ -151,7 +151,7 @@ void Lowerer::reduce_loops(ReduceState& s, size_t depth, BlockId block) {
   b_.close_loop(loop, b_.index(0), extent, 1);
 }
 
-void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
+void Emitter::reduce_innermost(ReduceState& s, BlockId block) {
   const Node* range = s.loops.back();
   const Node* extent_node = range->src[0];
   ValueId extent = emit(extent_node, s.envs[0]);
@@ -192,7 +192,7 @@ void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
 
 /// One loop body: `copies` vectors, `apart` iterations from each other, into registers of their
 /// own, or single values into the scalar registers when the plan has lanes but this loop does not.
-void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index,
+void Emitter::accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index,
                          uint32_t lanes, uint32_t copies, int64_t apart) {
   const bool is_tail = lanes == 1 && s.plan.lanes > 1;
   uint32_t origin = 0;
@@ -223,22 +223,22 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
   if (is_plain && !b_.target().has_groups) prefetch_rows(s, body, range, origin);
 }
 
-ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accumulator) {
+ValueId Emitter::accumulate_one(const Node* reduce, const Env& env, ValueId accumulator) {
   const Node* value = reduce->src[0];
   const Type t = b_.type(accumulator);
   const bool is_product = value->op == Op::kMul && reduce->reduce_op() == ir::ReduceOp::kSum &&
                           (value->dtype == DType::kF32 || value->dtype == DType::kF64);
   if (is_product) {
     const ValueId a = emit(value->src[0], env), b = emit(value->src[1], env);
-    const ValueId wide_a = spread(a, t.lanes), wide_b = spread(b, t.lanes);
+    const ValueId wide_a = splat(a, t.lanes), wide_b = splat(b, t.lanes);
     return b_.mad(wide_a, wide_b, accumulator);
   }
   const ValueId v = b_.cast(emit(value, env), t.dtype);
-  return b_.reduce_step(reduce->reduce_op(), accumulator, spread(v, t.lanes));
+  return b_.reduce_step(reduce->reduce_op(), accumulator, splat(v, t.lanes));
 }
 
 /// Copies pairwise, then halves of the vector pairwise, then the scalar tail.
-ValueId Lowerer::combine(ReduceState& s, size_t m, BlockId block) {
+ValueId Emitter::combine(ReduceState& s, size_t m, BlockId block) {
   const Node* r = s.reduce(m);
   if (s.plan.is_shared) return b_.cast(s.shared[m], r->dtype);
   std::vector<ValueId> parts;

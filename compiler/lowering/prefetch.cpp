@@ -21,7 +21,7 @@ constexpr uint64_t kPartsOfCache = 8;
 
 /// Whether every accumulator goes through a part of the row: what comes from memory comes faster in
 /// several streams, each of pages of its own, than in one.
-bool Lowerer::has_parts(const ReducePlan& plan, std::span<const Node* const> reduces,
+bool Emitter::has_parts(const ReducePlan& plan, std::span<const Node* const> reduces,
                         const Node* range, int64_t part) const {
   if (plan.unroll < 2 || !plan.vector_range || b_.target().has_groups) return false;
   if (!schedule_.dots.empty() || is_ordered_) return false;
@@ -43,7 +43,7 @@ bool Lowerer::has_parts(const ReducePlan& plan, std::span<const Node* const> red
 }
 
 /// Whether it is of more than a core's caches hold.
-bool Lowerer::is_from_memory(const Node* load) const {
+bool Emitter::is_from_memory(const Node* load) const {
   const ir::Param& p = kernel_.params[static_cast<size_t>(load->imm)];
   const auto bytes = static_cast<uint64_t>(p.elements * item_size(p.dtype));
   return bytes > b_.target().private_cache_bytes;
@@ -52,7 +52,7 @@ bool Lowerer::is_from_memory(const Node* load) const {
 /// Of a kernel that reads a row from memory, again from a cache, and stores a row: the load whose
 /// next row is asked for half by the second pass and half by the one that stores. Memory is then
 /// busy in both.
-const Node* Lowerer::split_row() {
+const Node* Emitter::split_row() {
   if (split_row_) return *split_row_;
   split_row_ = nullptr;
   const AxisPlan* last = schedule_.loops.empty() ? nullptr : &schedule_.loops.back();
@@ -81,7 +81,7 @@ const Node* Lowerer::split_row() {
 
 /// The output loop from row to row of `load`, if these are worth asking for, and what is between
 /// the rows of two trips, in elements.
-std::optional<int64_t> Lowerer::row_of(const Node* load, bool is_again) {
+std::optional<int64_t> Emitter::row_of(const Node* load, bool is_again) {
   for (const AxisPlan& axis : schedule_.loops) {
     if ((axis.jam == 1 && !is_again) || axis.lanes > 1) continue;
     const std::optional<int64_t> row = strides(number_of(axis.range), 0).stride(load->src[0]);
@@ -93,7 +93,7 @@ std::optional<int64_t> Lowerer::row_of(const Node* load, bool is_again) {
 }
 
 /// The half of the next row that its own passes leave, as the last loop goes by.
-void Lowerer::prefetch_split_row(size_t axis, BlockId body, const Env& env, ValueId index) {
+void Emitter::prefetch_split_row(size_t axis, BlockId body, const Env& env, ValueId index) {
   if (axis + 1 != schedule_.loops.size() || b_.target().has_groups) return;
   const Node* load = split_row();
   if (!load) return;
@@ -109,14 +109,14 @@ void Lowerer::prefetch_split_row(size_t axis, BlockId body, const Env& env, Valu
 }
 
 /// Whether a loop reads whole cache lines one after another, of more than caches hold.
-bool Lowerer::is_stream(const Node* load, int64_t apart) const {
+bool Emitter::is_stream(const Node* load, int64_t apart) const {
   const ir::Param& p = kernel_.params[static_cast<size_t>(load->imm)];
   const auto bytes = static_cast<uint64_t>(p.elements * item_size(p.dtype));
   return apart == int64_t{b_.target().cache_line_bytes} && bytes > b_.target().first_cache_bytes;
 }
 
 /// Loops that step from row to row outrun the hardware's prefetchers: rows ahead are asked for.
-void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* range,
+void Emitter::prefetch_rows(const ReduceState& s, BlockId body, const Node* range,
                             uint32_t binding) {
   const auto per_trip = static_cast<int64_t>(s.members());
   const int64_t distance = std::clamp<int64_t>(kPrefetchCycles * 2 / per_trip, 4, 64);
@@ -150,7 +150,7 @@ void Lowerer::prefetch_rows(const ReduceState& s, BlockId body, const Node* rang
 }
 
 /// Whether a pass before that of `reduce` has loaded the same: the memory idles meanwhile.
-bool Lowerer::is_read_again(const Node* reduce, const Node* load) const {
+bool Emitter::is_read_again(const Node* reduce, const Node* load) const {
   return std::any_of(reduces_.begin(), reduces_.end(), [&](const Node* other) {
     const auto loads = body_loads_.find(other);
     return reduce_level_.at(other) < reduce_level_.at(reduce) && loads != body_loads_.end() &&
@@ -161,7 +161,7 @@ bool Lowerer::is_read_again(const Node* reduce, const Node* load) const {
 /// Rows of a large matrix that merged copies of an output loop read side by side: each is too short
 /// a stream for the hardware's prefetchers, so the rows of the next trip are asked for. So is the
 /// next row by a pass that reads one a second time.
-void Lowerer::prefetch_next_rows(const ReduceState& s, BlockId body, const Node* range,
+void Emitter::prefetch_next_rows(const ReduceState& s, BlockId body, const Node* range,
                                  uint32_t binding) {
   std::vector<std::pair<int64_t, ValueId>> seen;
   for (size_t m = 0; m < s.members(); ++m) {

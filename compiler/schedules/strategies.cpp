@@ -27,7 +27,8 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_group_attention_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.group_attention() != nullptr; },
-             .lower = &Lowerer::lower_group_attention,
+             .rewritten = [](const Schedule& s) { return rewritten(s.group_attention()->parts); },
+             .lower = lower_flash_attention,
              .describe = describe_group_attention,
              .neighbours = group_attention_neighbours},
     Strategy{.name = "gemm.pipelined",
@@ -38,7 +39,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_pipe_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.matrix() && s.matrix()->pipe; },
-             .lower = &Lowerer::lower_matrix,
+             .lower = [](Emitter& e) { e.lower_matrix(e.root()); },
              .describe = describe_pipe,
              .neighbours = gemm_neighbours},
     Strategy{.name = "gemm.register",
@@ -49,7 +50,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_matrix_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.matrix() && !s.matrix()->pipe; },
-             .lower = &Lowerer::lower_matrix,
+             .lower = [](Emitter& e) { e.lower_matrix(e.root()); },
              .describe = describe_matrix,
              .neighbours = gemm_neighbours},
     Strategy{.name = "gemm.simt",
@@ -60,7 +61,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_staged_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.staged() != nullptr; },
-             .lower = &Lowerer::lower_staged,
+             .lower = [](Emitter& e) { e.lower_staged(e.root()); },
              .describe = describe_staged,
              .neighbours = gemm_neighbours},
     Strategy{.name = "transpose",
@@ -71,7 +72,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_transpose_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.transposed() != nullptr; },
-             .lower = &Lowerer::lower_groups,
+             .lower = [](Emitter& e) { e.lower_groups(e.root()); },
              .describe = describe_transpose,
              .neighbours = group_neighbours},
     Strategy{.name = "topk",
@@ -79,7 +80,7 @@ constexpr std::array kStrategies = {
              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
                          const Limits& l) { return make_least_schedule(k, t, units, l); },
              .is_of = [](const Schedule& s) { return s.least != nullptr; },
-             .lower = &Lowerer::lower_grid,
+             .lower = [](Emitter& e) { e.lower_grid(e.root()); },
              .describe = describe_least,
              .neighbours = loop_neighbours},
     Strategy{
@@ -90,7 +91,7 @@ constexpr std::array kStrategies = {
               return is_plain(l) || scan_loop(k) ? Found() : make_dot_schedule(k, t, units, l);
             },
         .is_of = [](const Schedule& s) { return s.block == 0 && !s.dots.empty(); },
-        .lower = &Lowerer::lower_grid,
+        .lower = [](Emitter& e) { e.lower_grid(e.root()); },
         .describe = describe_dots,
         .neighbours = tile_neighbours},
     Strategy{
@@ -102,7 +103,8 @@ constexpr std::array kStrategies = {
                                                  : make_attention_schedule(k, t, units, l);
             },
         .is_of = [](const Schedule& s) { return s.attention() != nullptr; },
-        .lower = &Lowerer::lower_attention,
+        .rewritten = [](const Schedule& s) { return rewritten(s.attention()->parts); },
+        .lower = lower_tiled_attention,
         .describe = describe_attention,
         .neighbours = loop_neighbours},
     Strategy{
@@ -113,7 +115,8 @@ constexpr std::array kStrategies = {
               return is_plain(l) || scan_loop(k) ? Found() : make_panel_schedule(k, t, units, l);
             },
         .is_of = [](const Schedule& s) { return s.panels() != nullptr; },
-        .lower = &Lowerer::lower_panels,
+        .rewritten = [](const Schedule& s) { return rewritten(*s.panels()); },
+        .lower = [](Emitter& e) { e.lower_panels(e.root()); },
         .describe = describe_panels,
         .neighbours = tile_neighbours},
     // These take every kernel: they stand last.
@@ -123,7 +126,7 @@ constexpr std::array kStrategies = {
              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
                          const Limits& l) { return Found(make_group_schedule(k, t, units, l)); },
              .is_of = [](const Schedule& s) { return s.block != 0; },
-             .lower = &Lowerer::lower_groups,
+             .lower = [](Emitter& e) { e.lower_groups(e.root()); },
              .describe = describe_loops,
              .neighbours = group_neighbours},
     Strategy{.name = "loops",
@@ -131,7 +134,7 @@ constexpr std::array kStrategies = {
              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
                          const Limits& l) { return Found(make_loop_schedule(k, t, units, l)); },
              .is_of = [](const Schedule&) { return true; },
-             .lower = &Lowerer::lower_grid,
+             .lower = [](Emitter& e) { e.lower_grid(e.root()); },
              .describe = describe_loops,
              .neighbours = loop_neighbours}};
 

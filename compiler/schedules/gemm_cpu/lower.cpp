@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "compiler/schedules/gemm_cpu/lowering.h"
+#include "compiler/schedules/strategy.h"
 
 namespace bm::compiler {
 namespace {
@@ -15,16 +16,18 @@ constexpr int64_t kUnroll = 4;
 
 }  // namespace
 
-void Lowerer::add_panel_roots(std::vector<const Node*>* roots) const {
-  for (const ir::Store& s : schedule_.panels()->edge_stores)
-    roots->insert(roots->end(), {s.index, s.value, s.gate});
-  for (const PanelProduct& p : schedule_.panels()->products)
+Rewritten rewritten(const PanelPlan& plan) {
+  Rewritten out{plan.kernel.get(), {}};
+  for (const ir::Store& s : plan.edge_stores)
+    out.roots.insert(out.roots.end(), {s.index, s.value, s.gate});
+  for (const PanelProduct& p : plan.products)
     for (const Node* n :
          {p.left, p.right, p.edge_right, p.left_depth, p.left_line, p.edge_left_line})
-      if (n) roots->push_back(n);
+      if (n) out.roots.push_back(n);
+  return out;
 }
 
-void Lowerer::lower_panels(BlockId root) {
+void Emitter::lower_panels(BlockId root) {
   const PanelPlan& p = *schedule_.panels();
   const Builder::Loop grid = b_.open_loop(root, LoopKind::kGrid);
   PanelBlock block;
@@ -72,7 +75,7 @@ void Lowerer::lower_panels(BlockId root) {
   b_.close_loop(grid, begin, b_.bitcast(program_.block_end, DType::kI64), 1);
 }
 
-Lowerer::PanelStore Lowerer::panel_store(size_t index) {
+Emitter::PanelStore Emitter::panel_store(size_t index) {
   const PanelPlan& p = *schedule_.panels();
   const PanelProduct& product = p.products[index];
   const DType t = product.reduce->dtype;
@@ -98,45 +101,32 @@ Lowerer::PanelStore Lowerer::panel_store(size_t index) {
   return s;
 }
 
-/// `body` where `condition` holds. What is read there may not exist elsewhere: nothing moves out,
-/// nothing is shared.
-void Lowerer::in_branch(ValueId condition, BlockId parent,
-                        const std::function<void(BlockId)>& body) {
-  const BlockId inside = b_.open_block(parent);
-  const BlockId floor = b_.set_floor(inside);
-  const auto memo = memo_;
-  body(inside);
-  memo_ = memo;
-  b_.set_floor(floor);
-  b_.close_if(inside, condition);
-}
-
 /// Blocks are whole tiles: only the last one of all columns may be cut.
-bool Lowerer::has_whole_tiles() const {
+bool Emitter::has_whole_tiles() const {
   const Node* extent = schedule_.panels()->column->src[0];
   return extent->is_const() && extent->imm % schedule_.panels()->tile_columns() == 0;
 }
 
 /// Code for places whose columns all exist, and code for tiles at the edge.
-void Lowerer::split_edge(ValueId column, const PanelBlock& block, BlockId parent,
+void Emitter::split_edge(ValueId column, const PanelBlock& block, BlockId parent,
                          const std::function<void(BlockId, bool)>& body) {
   if (has_whole_tiles()) return body(parent, false);
   split_where(has_all_columns(column, block), parent, body);
 }
 
-void Lowerer::split_where(ValueId is_inside, BlockId parent,
+void Emitter::split_where(ValueId is_inside, BlockId parent,
                           const std::function<void(BlockId, bool)>& body) {
   const std::array conditions{is_inside, b_.raw(Op::kNot, DType::kBool, {is_inside})};
   for (const bool is_edge : {false, true})
     in_branch(conditions[is_edge], parent, [&](BlockId inside) { body(inside, is_edge); });
 }
 
-ValueId Lowerer::has_all_columns(ValueId column, const PanelBlock& block) {
+ValueId Emitter::has_all_columns(ValueId column, const PanelBlock& block) {
   const ValueId end = b_.add(column, b_.index(schedule_.panels()->tile_columns() - 1));
   return b_.lt(end, block.columns);
 }
 
-void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
+void Emitter::multiply_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
                               size_t index, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const PanelProduct& product = p.products[index];
@@ -195,7 +185,7 @@ void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelSt
   b_.close_loop(depth, b_.index(0), extent, product.block);
 }
 
-void Lowerer::multiply_tile(const PanelBlock& block, const PanelProduct& product,
+void Emitter::multiply_tile(const PanelBlock& block, const PanelProduct& product,
                             const PanelStore& s, const PanelTile& tile, BlockId parent) {
   start_tile(product, s, tile, parent);
   if (product.copies_along) {
@@ -210,7 +200,7 @@ void Lowerer::multiply_tile(const PanelBlock& block, const PanelProduct& product
 }
 
 /// All steps of the depth; `copies`: the right operand comes from memory and goes into its panel.
-void Lowerer::add_steps(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+void Emitter::add_steps(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                         const PanelTile& tile, bool copies, BlockId parent) {
   const ValueId steps = steps_of(product, tile.length);
   const auto run = [&](ValueId begin, ValueId end, int64_t unroll) {
@@ -230,7 +220,7 @@ void Lowerer::add_steps(const PanelBlock& block, const PanelProduct& product, co
     run(whole, steps, 1);
 }
 
-void Lowerer::multiply_step(const PanelBlock& block, const PanelProduct& product,
+void Emitter::multiply_step(const PanelBlock& block, const PanelProduct& product,
                             const PanelStore& s, const PanelTile& tile, ValueId step, bool copies,
                             BlockId body) {
   const PanelPlan& p = *schedule_.panels();
@@ -248,7 +238,7 @@ void Lowerer::multiply_step(const PanelBlock& block, const PanelProduct& product
   }
 }
 
-std::vector<ValueId> Lowerer::right_vectors(const PanelBlock& block, const PanelProduct& product,
+std::vector<ValueId> Emitter::right_vectors(const PanelBlock& block, const PanelProduct& product,
                                             const PanelStore& s, const PanelTile& tile,
                                             ValueId step, bool copies, BlockId body) {
   const PanelPlan& p = *schedule_.panels();
@@ -280,7 +270,7 @@ std::vector<ValueId> Lowerer::right_vectors(const PanelBlock& block, const Panel
 }
 
 /// One for every row of the tile; of dot products words.
-std::vector<ValueId> Lowerer::left_numbers(const PanelBlock& block, const PanelProduct& product,
+std::vector<ValueId> Emitter::left_numbers(const PanelBlock& block, const PanelProduct& product,
                                            const PanelStore& s, const PanelTile& tile, ValueId step,
                                            BlockId body) {
   const PanelPlan& p = *schedule_.panels();
@@ -308,7 +298,7 @@ std::vector<ValueId> Lowerer::left_numbers(const PanelBlock& block, const PanelP
 
 /// What the sums of a tile start from: those of the depth before, without corrections. Depths are
 /// added in order, whatever the blocks: bits depend on neither threads nor schedules.
-void Lowerer::start_tile(const PanelProduct& product, const PanelStore& s, const PanelTile& tile,
+void Emitter::start_tile(const PanelProduct& product, const PanelStore& s, const PanelTile& tile,
                          BlockId block) {
   const PanelPlan& p = *schedule_.panels();
   const Type type{product.reduce->dtype, p.lanes};

@@ -19,7 +19,7 @@ bool has_load(const Node* root) {
 
 }  // namespace
 
-void Lowerer::keep_sums(const PanelStore& s, const PanelTile& tile, BlockId block) {
+void Emitter::keep_sums(const PanelStore& s, const PanelTile& tile, BlockId block) {
   const int64_t lanes = schedule_.panels()->lanes;
   for (size_t i = 0; i < s.registers.size(); ++i)
     b_.local_store(block, s.sums, b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * lanes)),
@@ -27,7 +27,7 @@ void Lowerer::keep_sums(const PanelStore& s, const PanelTile& tile, BlockId bloc
 }
 
 /// The places of a tile's results on their way while its sums are made.
-void Lowerer::prefetch_results(const PanelBlock& block, const PanelTile& tile, BlockId parent) {
+void Emitter::prefetch_results(const PanelBlock& block, const PanelTile& tile, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const uint32_t column = number_of(p.column);
   const Builder::Loop rows = b_.open_loop(parent);
@@ -48,7 +48,7 @@ void Lowerer::prefetch_results(const PanelBlock& block, const PanelTile& tile, B
 }
 
 /// Whether the rest of the kernel may be written out for every vector of a tile.
-bool Lowerer::is_rest_short() const {
+bool Emitter::is_rest_short() const {
   const PanelPlan& p = *schedule_.panels();
   if (!p.row) return false;
   std::vector<const Node*> roots;
@@ -70,7 +70,7 @@ bool Lowerer::is_rest_short() const {
 
 /// The rest of the kernel for a tile whose sums are in registers: whole tiles from there, others
 /// by way of scratch.
-void Lowerer::finish_tile(const PanelBlock& block, const std::vector<PanelStore>& stores,
+void Emitter::finish_tile(const PanelBlock& block, const std::vector<PanelStore>& stores,
                           const std::vector<ValueId>& sums, const PanelTile& tile, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const auto through_scratch = [&](BlockId at) {
@@ -94,7 +94,7 @@ void Lowerer::finish_tile(const PanelBlock& block, const std::vector<PanelStore>
   in_branch(b_.raw(Op::kNot, DType::kBool, {is_whole}), parent, through_scratch);
 }
 
-void Lowerer::store_registers(const PanelBlock& block, const std::vector<PanelStore>& stores,
+void Emitter::store_registers(const PanelBlock& block, const std::vector<PanelStore>& stores,
                               const std::vector<ValueId>& sums, const PanelTile& tile,
                               BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
@@ -119,7 +119,7 @@ void Lowerer::store_registers(const PanelBlock& block, const std::vector<PanelSt
 }
 
 /// The rest of the kernel for one tile: sums become what the stores want.
-void Lowerer::store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
+void Emitter::store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
                            const std::vector<ValueId>& sums, const PanelTile& tile, ValueId begin,
                            ValueId end, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();

@@ -4,7 +4,7 @@
 namespace bm::compiler {
 
 /// Few rows: sums of all columns of the block in scratch, a few depths added at a time.
-void Lowerer::lower_strips(PanelBlock& block, BlockId parent) {
+void Emitter::lower_strips(PanelBlock& block, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   block.row = b_.index(0);
   std::vector<PanelStore> stores(p.products.size());
@@ -29,7 +29,7 @@ void Lowerer::lower_strips(PanelBlock& block, BlockId parent) {
   b_.close_loop(columns, b_.index(0), block.columns, p.tile_columns());
 }
 
-void Lowerer::add_strip(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+void Emitter::add_strip(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                         ValueId begin, ValueId end, uint32_t depths, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const Builder::Loop depth = b_.open_loop(parent);

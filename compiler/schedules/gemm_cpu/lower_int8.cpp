@@ -13,27 +13,27 @@ constexpr int64_t kWordRowsAhead = 64;
 
 }  // namespace
 
-ValueId Lowerer::dot_panels(const PanelDot& dot, ValueId sum, ValueId left, ValueId right) {
+ValueId Emitter::dot_panels(const PanelDot& dot, ValueId sum, ValueId left, ValueId right) {
   return dot.is_left_first ? b_.dot(dot.kind, sum, left, right)
                            : b_.dot(dot.kind, sum, right, left);
 }
 
 /// Steps of `length` iterations of the depth.
-ValueId Lowerer::steps_of(const PanelProduct& product, ValueId length) {
+ValueId Emitter::steps_of(const PanelProduct& product, ValueId length) {
   const int64_t pack = product.pack();
   if (pack == 1) return length;
   return divide_index(Op::kDiv, b_.add(length, b_.index(pack - 1)), b_.index(pack), false);
 }
 
 /// Whether no block of the depth ends inside a word.
-bool Lowerer::has_whole_words(const PanelProduct& product) const {
+bool Emitter::has_whole_words(const PanelProduct& product) const {
   const Node* extent = product.right_depth[0]->src[0];
   return extent->is_const() && extent->imm % product.pack() == 0 &&
          product.block % product.pack() == 0;
 }
 
 /// Zeros up to the end of the last word of a row: of floats, anything times 0 may be no number.
-void Lowerer::fill_words(const PanelProduct& product, const PanelStore& s, ValueId line,
+void Emitter::fill_words(const PanelProduct& product, const PanelStore& s, ValueId line,
                          ValueId length, BlockId parent) {
   if (has_whole_words(product)) return;
   const Builder::Loop loop = b_.open_loop(parent);
@@ -44,14 +44,14 @@ void Lowerer::fill_words(const PanelProduct& product, const PanelStore& s, Value
 }
 
 /// A number moved to its place in a word.
-ValueId Lowerer::place_in_word(ValueId v, ValueId amount) {
+ValueId Emitter::place_in_word(ValueId v, ValueId amount) {
   const DType bits = item_size(b_.type(v).dtype) == 1 ? DType::kU8 : DType::kU16;
   const ValueId wide = b_.convert(b_.bitcast(v, bits), DType::kU32);
   return b_.raw(Op::kShl, DType::kU32, {wide, spread(amount, b_.type(wide).lanes)});
 }
 
 /// Of columns in lanes, or of one column.
-void Lowerer::copy_words(const PanelCopyState& state, const Instances& columns, BlockId parent) {
+void Emitter::copy_words(const PanelCopyState& state, const Instances& columns, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const int64_t pack = state.product.pack();
   const uint32_t number =
@@ -84,7 +84,7 @@ void Lowerer::copy_words(const PanelCopyState& state, const Instances& columns, 
 }
 
 /// The word that the depth ends in: what is beyond counts as zero.
-void Lowerer::copy_last_word(const PanelCopyState& state, const Instances& columns, uint32_t lanes,
+void Emitter::copy_last_word(const PanelCopyState& state, const Instances& columns, uint32_t lanes,
                              ValueId step, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const int64_t pack = state.product.pack();
@@ -116,7 +116,7 @@ void Lowerer::copy_last_word(const PanelCopyState& state, const Instances& colum
 
 /// Words that lie along the depth in memory, a square of them at a time. Returns the first step
 /// that is left over.
-ValueId Lowerer::transpose_words(const PanelCopyState& state, const Instances& columns,
+ValueId Emitter::transpose_words(const PanelCopyState& state, const Instances& columns,
                                  BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const uint32_t lanes = p.lanes;
@@ -149,7 +149,7 @@ ValueId Lowerer::transpose_words(const PanelCopyState& state, const Instances& c
 }
 
 /// What PanelDot::flips_left adds to every column of a panel.
-void Lowerer::sum_panel(const PanelProduct& product, const PanelStore& s, ValueId column,
+void Emitter::sum_panel(const PanelProduct& product, const PanelStore& s, ValueId column,
                         ValueId trips, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const Type type{product.reduce->dtype, p.lanes};

@@ -17,7 +17,7 @@ constexpr int64_t kFarRow = 512;
 }  // namespace
 
 /// Panels of tile_columns() columns, depth by depth.
-void Lowerer::copy_right(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+void Emitter::copy_right(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                          ValueId first, ValueId trips, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   if (product.copies_along && has_whole_tiles()) return;
@@ -59,7 +59,7 @@ void Lowerer::copy_right(const PanelBlock& block, const PanelProduct& product, c
 }
 
 /// Inner loops of the depth first, so that what only depends on them stays out of the first one.
-void Lowerer::copy_depth(const PanelCopyState& state, const Instances& columns, BlockId parent,
+void Emitter::copy_depth(const PanelCopyState& state, const Instances& columns, BlockId parent,
                          size_t level, ValueId inner) {
   const auto copy = [&](const PanelCopyState& what, const Instances& where, BlockId inside) {
     return what.product.dot ? copy_words(what, where, inside)
@@ -87,7 +87,7 @@ void Lowerer::copy_depth(const PanelCopyState& state, const Instances& columns, 
   b_.close_loop(loop, b_.index(0), b_.index(extent), 1);
 }
 
-void Lowerer::copy_lines(const PanelCopyState& state, const Instances& columns, BlockId parent,
+void Emitter::copy_lines(const PanelCopyState& state, const Instances& columns, BlockId parent,
                          ValueId inner) {
   const PanelPlan& p = *schedule_.panels();
   const uint32_t number =
@@ -121,7 +121,7 @@ void Lowerer::copy_lines(const PanelCopyState& state, const Instances& columns, 
 }
 
 /// Asks for what `value` loads in lanes `ahead` iterations of `depth` from now.
-void Lowerer::prefetch_rows_ahead(const Node* value, const Instances& all, const Node* depth,
+void Emitter::prefetch_rows_ahead(const Node* value, const Instances& all, const Node* depth,
                                   int64_t ahead, BlockId body) {
   std::vector<std::pair<int64_t, ValueId>> rows;
   for (const Node* n : ir::topological({&value, 1})) {
@@ -145,7 +145,7 @@ void Lowerer::prefetch_rows_ahead(const Node* value, const Instances& all, const
 
 /// Asks for what copy_left will copy next: the rows of the tile below are shared out over the tiles
 /// of this one's row, and each is asked for as this one's depth goes by.
-void Lowerer::prefetch_left(const PanelBlock& block, const PanelProduct& product,
+void Emitter::prefetch_left(const PanelBlock& block, const PanelProduct& product,
                             const PanelTile& tile, ValueId step, BlockId body) {
   const PanelPlan& p = *schedule_.panels();
   if (!p.row || p.is_turned || product.left_lanes == 1) return;
@@ -169,7 +169,7 @@ void Lowerer::prefetch_left(const PanelBlock& block, const PanelProduct& product
 }
 
 /// Row by row; rows that do not exist keep what was there, and their sums are never looked at.
-void Lowerer::copy_left(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+void Emitter::copy_left(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                         ValueId first, ValueId row, ValueId height, ValueId length,
                         BlockId parent) {
   const Builder::Loop rows = b_.open_loop(parent);

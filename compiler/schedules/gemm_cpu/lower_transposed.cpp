@@ -17,7 +17,7 @@ constexpr int64_t kTrip = 4;
 
 /// Arrays in scratch. Steps of an odd number of vectors: those of a power of two would share few
 /// sets of a cache.
-void Lowerer::place_turned(const PanelProduct& product, PanelStore* s) {
+void Emitter::place_turned(const PanelProduct& product, PanelStore* s) {
   const PanelPlan& p = *schedule_.panels();
   // Vectors may begin at the last row of a tile or a line.
   const int64_t vectors = (p.row_block + p.lanes - 1) / p.lanes + 1;
@@ -28,7 +28,7 @@ void Lowerer::place_turned(const PanelProduct& product, PanelStore* s) {
 }
 
 /// A block of the left operand, depth by depth.
-void Lowerer::copy_turned(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
+void Emitter::copy_turned(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
                           const PanelTile& tile, BlockId parent) {
   TurnedCopy copy{product, s};
   const ValueId inner = b_.index(product.line_inner);
@@ -48,7 +48,7 @@ void Lowerer::copy_turned(const PanelBlock& block, const PanelProduct& product, 
   b_.close_loop(lines, b_.index(0), count, 1);
 }
 
-void Lowerer::copy_line(const TurnedCopy& copy, const Env& env, ValueId begin, ValueId count,
+void Emitter::copy_line(const TurnedCopy& copy, const Env& env, ValueId begin, ValueId count,
                         BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const auto run = [&](ValueId from, ValueId to, uint32_t vectors) {
@@ -76,7 +76,7 @@ void Lowerer::copy_line(const TurnedCopy& copy, const Env& env, ValueId begin, V
 }
 
 /// Inner loops of the depth first: gates that only depend on them stay out of the first one.
-void Lowerer::copy_steps(const TurnedCopy& copy, const Instances& vectors, size_t level,
+void Emitter::copy_steps(const TurnedCopy& copy, const Instances& vectors, size_t level,
                          ValueId inner, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const PanelProduct& product = copy.product;
@@ -115,7 +115,7 @@ void Lowerer::copy_steps(const TurnedCopy& copy, const Instances& vectors, size_
 
 /// One panel of the right operand stays in the first cache for all rows; meanwhile the next one is
 /// asked for.
-void Lowerer::multiply_turned(const PanelBlock& block, const PanelStore& s,
+void Emitter::multiply_turned(const PanelBlock& block, const PanelStore& s,
                               const PanelProduct& product, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const ValueId extent = emit(product.right_depth[0]->src[0], block.env);
@@ -154,7 +154,7 @@ void Lowerer::multiply_turned(const PanelBlock& block, const PanelStore& s,
 
 /// Where the panel lies that is read after this one: of the next columns, after the last of them of
 /// the next depth. The tiles of all rows share the asking, line by line in turn.
-void Lowerer::look_ahead(const PanelBlock& block, const PanelProduct& product, ValueId rows,
+void Emitter::look_ahead(const PanelBlock& block, const PanelProduct& product, ValueId rows,
                          ValueId trips, PanelTile* tile) {
   const PanelPlan& p = *schedule_.panels();
   const ValueId next = b_.add(tile->column, b_.index(p.tile_columns()));
@@ -178,7 +178,7 @@ void Lowerer::look_ahead(const PanelBlock& block, const PanelProduct& product, V
 
 /// The share of a trip of `steps` steps, into the second cache: the first one is full of what this
 /// tile reads.
-void Lowerer::prefetch_panel(const PanelProduct& product, const PanelTile& tile,
+void Emitter::prefetch_panel(const PanelProduct& product, const PanelTile& tile,
                              const Builder::Loop& loop, int64_t steps) {
   const int64_t line = b_.target().cache_line_bytes / item_size(product.right->dtype);
   const int64_t apart = tile.parts * tile.lines * line / steps;
@@ -190,7 +190,7 @@ void Lowerer::prefetch_panel(const PanelProduct& product, const PanelTile& tile,
 
 /// The sums of a tile, row by row, to where those of its columns are. What lies beyond its rows is
 /// overwritten by the next tile.
-void Lowerer::turn_tile(const PanelStore& s, const PanelTile& tile, BlockId parent) {
+void Emitter::turn_tile(const PanelStore& s, const PanelTile& tile, BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const auto load = [&](uint32_t row, uint32_t vector) {
     const int64_t at = int64_t{row} * p.tile_columns() + int64_t{vector} * p.lanes;
@@ -212,7 +212,7 @@ void Lowerer::turn_tile(const PanelStore& s, const PanelTile& tile, BlockId pare
 }
 
 /// The rest of the kernel for a block, column by column.
-void Lowerer::store_turned(const PanelBlock& block, const std::vector<PanelStore>& stores,
+void Emitter::store_turned(const PanelBlock& block, const std::vector<PanelStore>& stores,
                            BlockId parent) {
   const PanelPlan& p = *schedule_.panels();
   const Builder::Loop columns = b_.open_loop(parent);

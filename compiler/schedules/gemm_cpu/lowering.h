@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "compiler/lowering/emitter.h"
+#include "compiler/schedules/gemm_cpu/gemm_plan.h"
 
 namespace bm::compiler {
 
@@ -11,7 +12,7 @@ namespace bm::compiler {
 constexpr int64_t kRowsAhead = 32;
 
 /// Arrays in scratch and registers of one product.
-struct Lowerer::PanelStore {
+struct Emitter::PanelStore {
   uint32_t left = 0, right = 0, sums = 0;
   uint32_t corrections = 0;         // of PanelDot::flips_left: by column of the block
   int64_t row_step = 0;             // of `left`; of turned plans from depth to depth
@@ -20,7 +21,7 @@ struct Lowerer::PanelStore {
 };
 
 /// What copies one panel, or one column of it, of the right operand.
-struct Lowerer::PanelCopyState {
+struct Emitter::PanelCopyState {
   const PanelProduct& product;
   const PanelStore& store;
   ValueId first = kNone, trips = kNone;  // iterations of the outermost loop of the depth
@@ -32,7 +33,7 @@ struct Lowerer::PanelCopyState {
 };
 
 /// What copies vectors of the left operand of a turned plan.
-struct Lowerer::TurnedCopy {
+struct Emitter::TurnedCopy {
   const PanelProduct& product;
   const PanelStore& store;
   ValueId first = kNone, trips = kNone;  // iterations of PanelProduct::line_depth[0]
@@ -41,7 +42,7 @@ struct Lowerer::TurnedCopy {
 };
 
 /// What is added to one tile of sums at a time.
-struct Lowerer::PanelTile {
+struct Emitter::PanelTile {
   ValueId first = kNone, length = kNone;  // iterations of the depth
   ValueId row = kNone, column = kNone;    // first ones, counted from those of the block
   ValueId sums = kNone;                   // place in PanelStore::sums
@@ -54,7 +55,7 @@ struct Lowerer::PanelTile {
 };
 
 /// What one call of the grid works on.
-struct Lowerer::PanelBlock {
+struct Emitter::PanelBlock {
   Env env;                                // loops besides rows and columns
   ValueId row = kNone, column = kNone;    // first ones
   ValueId rows = kNone, columns = kNone;  // how many

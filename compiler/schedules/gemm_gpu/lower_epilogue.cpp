@@ -23,7 +23,7 @@ bool has_loads(const Node* n, const Node* product, std::unordered_set<const Node
 
 /// Rows and columns of this work-item's sums. Where tiles reach beyond the results and something
 /// else is loaded, the last row or column stands for those that are not there.
-void Lowerer::bind_results(Tile* tile, BlockId block) {
+void Emitter::bind_results(Tile* tile, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix();
   std::unordered_set<const Node*> seen;
   const bool must_stay = std::ranges::any_of(kernel_.stores, [&](const ir::Store& s) {
@@ -66,7 +66,7 @@ void Lowerer::bind_results(Tile* tile, BlockId block) {
 }
 
 /// Whether neighbouring columns are neighbours in memory, from an even element on.
-bool Lowerer::has_pairs(const ir::Store& store) const {
+bool Emitter::has_pairs(const ir::Store& store) const {
   const MatrixPlan& p = *schedule_.matrix();
   const Node* range = p.right.along;
   if (store.gate || range->src[0]->imm % kPair != 0) return false;
@@ -81,12 +81,12 @@ bool Lowerer::has_pairs(const ir::Store& store) const {
   return is_unit && index.constant % kPair == 0;
 }
 
-void Lowerer::store_results(Tile* of, BlockId block, bool is_aligned) {
+void Emitter::store_results(Tile* of, BlockId block, bool is_aligned) {
   const MatrixPlan& p = *schedule_.matrix();
   // Whatever is computed here stays behind the product, where registers are free again.
   const auto memo = memo_;
   const BlockId floor = b_.set_floor(block);
-  is_guarded_ = true;
+  is_confined_ = true;
   bind_results(of, block);
   const Tile& tile = *of;
   struct Result {
@@ -138,7 +138,7 @@ void Lowerer::store_results(Tile* of, BlockId block, bool is_aligned) {
       }
     }
   instances_ = nullptr;
-  is_guarded_ = false;
+  is_confined_ = false;
   b_.set_floor(floor);
   memo_ = memo;
 }

@@ -33,7 +33,7 @@ bool is_uneven(const Node* range, int64_t step) { return range->src[0]->imm % st
 }  // namespace
 
 /// First byte of the stage that trip `trip` of the loop over depth uses.
-ValueId Lowerer::stage_start(ValueId trip) {
+ValueId Emitter::stage_start(ValueId trip) {
   const MatrixPlan& p = *schedule_.matrix();
   const ValueId stage = divide_index(Op::kMod, trip, b_.index(p.pipe->stages), true);
   return b_.mul(stage, b_.index(p.stage_bytes()));
@@ -41,7 +41,7 @@ ValueId Lowerer::stage_start(ValueId trip) {
 
 /// This work-item's share of an operand's tile, to byte `at` on. Eight neighbouring work-items copy
 /// a line.
-void Lowerer::copy_operand(const Pipe& pipe, const MatrixOperand& o, ValueId trip, ValueId at,
+void Emitter::copy_operand(const Pipe& pipe, const MatrixOperand& o, ValueId trip, ValueId at,
                            BlockId block) {
   const MatrixPlan& p = *schedule_.matrix();
   const bool is_left = &o == &p.left;
@@ -81,14 +81,14 @@ void Lowerer::copy_operand(const Pipe& pipe, const MatrixOperand& o, ValueId tri
   }
 }
 
-void Lowerer::copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block) {
+void Emitter::copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix();
   copy_operand(pipe, p.left, trip, stage, block);
   copy_operand(pipe, p.right, trip, b_.add(stage, b_.index(p.down() * kLine)), block);
 }
 
 /// The stage that will be multiplied `ahead` trips later, if there is one.
-void Lowerer::copy_ahead(const Pipe& pipe, ValueId trip, BlockId block) {
+void Emitter::copy_ahead(const Pipe& pipe, ValueId trip, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix();
   const int64_t trips = (p.depth->src[0]->imm + p.stage_depth() - 1) / p.stage_depth();
   const ValueId next = b_.add(trip, b_.index(p.pipe->ahead));
@@ -102,7 +102,7 @@ void Lowerer::copy_ahead(const Pipe& pipe, ValueId trip, BlockId block) {
 
 /// Where this work-item's line of every fragment of an operand starts, `step` instructions deep:
 /// one fragment for every 16 rows or columns of the sub-group.
-std::vector<ValueId> Lowerer::fragment_places(const Pipe& pipe, const MatrixOperand& o,
+std::vector<ValueId> Emitter::fragment_places(const Pipe& pipe, const MatrixOperand& o,
                                               uint32_t step, ValueId stage) {
   const MatrixPlan& p = *schedule_.matrix();
   const bool is_left = &o == &p.left;
@@ -144,7 +144,7 @@ std::vector<ValueId> Lowerer::fragment_places(const Pipe& pipe, const MatrixOper
 }
 
 /// By instructions on registers, from fragments of 16 rows or columns.
-void Lowerer::multiply_stage(const Pipe& pipe, ValueId stage, BlockId block) {
+void Emitter::multiply_stage(const Pipe& pipe, ValueId stage, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix();
   const uint32_t each = p.info.words();
   for (uint32_t step = 0; step < kSteps; ++step) {
@@ -170,7 +170,7 @@ void Lowerer::multiply_stage(const Pipe& pipe, ValueId stage, BlockId block) {
 }
 
 /// By instructions that read local memory. Four sub-groups have 64 rows and all columns.
-void Lowerer::multiply_group_stage(const Pipe& pipe, ValueId stage, BlockId block) {
+void Emitter::multiply_group_stage(const Pipe& pipe, ValueId stage, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix();
   const int64_t panel = panel_lines(p) * kLine;
   const int64_t items = int64_t{p.sub_group} * p.info.sub_groups;
@@ -193,7 +193,7 @@ void Lowerer::multiply_group_stage(const Pipe& pipe, ValueId stage, BlockId bloc
   b_.pipe(block, PipeOp::kCommitProducts);
 }
 
-void Lowerer::run_pipe(const Pipe& pipe) {
+void Emitter::run_pipe(const Pipe& pipe) {
   const MatrixPlan& p = *schedule_.matrix();
   const bool is_async = pipe.copy == CopyKind::kAsync, is_group = p.info.sub_groups > 1;
   const int64_t trips = (p.depth->src[0]->imm + p.stage_depth() - 1) / p.stage_depth();
@@ -226,7 +226,7 @@ void Lowerer::run_pipe(const Pipe& pipe) {
   if (is_group) b_.wait_products(pipe.block, pipe.tile.sums[0], p.info.sums * p.right.slots);
 }
 
-void Lowerer::lower_pipe(BlockId root) {
+void Emitter::lower_pipe(BlockId root) {
   const MatrixPlan& p = *schedule_.matrix();
   const uint64_t bytes = uint64_t{p.stage_bytes()} * p.pipe->stages;
   const uint32_t array = b_.add_local(DType::kU8, bytes);

@@ -21,15 +21,7 @@ int64_t slot_step(const MatrixOperand& o) { return o.is_deep ? 1 : o.together();
 
 }  // namespace
 
-/// Lowest digit of *rest in base `count`.
-ValueId Lowerer::next_digit(ValueId* rest, ValueId count, bool is_last) {
-  if (is_last) return *rest;
-  const ValueId digit = divide_index(Op::kMod, *rest, count, true);
-  *rest = divide_index(Op::kDiv, *rest, count, true);
-  return digit;
-}
-
-Lowerer::Tile Lowerer::place_tile(ValueId group, BlockId block) {
+Emitter::Tile Emitter::place_tile(ValueId group, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix();
   const int64_t rows = p.groups_down(), columns = p.groups_across();
   Tile tile;
@@ -66,7 +58,7 @@ Lowerer::Tile Lowerer::place_tile(ValueId group, BlockId block) {
   return tile;
 }
 
-void Lowerer::bind_tile(Tile* tile, BlockId block) {
+void Emitter::bind_tile(Tile* tile, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix();
   // Bindings of slots, one after the other from where this work-item starts.
   const auto bind = [&](ValueId base, int64_t offset, uint32_t* origin) {
@@ -104,7 +96,7 @@ void Lowerer::bind_tile(Tile* tile, BlockId block) {
   clear_sums(tile, block);
 }
 
-void Lowerer::clear_sums(Tile* tile, BlockId block) {
+void Emitter::clear_sums(Tile* tile, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix();
   const Type type{p.info.sum, 1};
   for (uint32_t i = 0; i < p.left.slots / p.info.left_slots * p.right.slots; ++i)
@@ -116,7 +108,7 @@ void Lowerer::clear_sums(Tile* tile, BlockId block) {
 }
 
 /// Four words of depth for every slot: those of this work-item, which start at depth + offset.
-std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
+std::vector<std::vector<ValueId>> Emitter::fragments(const MatrixOperand& o,
                                                      const std::vector<uint32_t>& slots,
                                                      const Env& env, ValueId depth, int64_t offset,
                                                      BlockId block, bool is_aligned) {
@@ -165,7 +157,7 @@ std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
   return out;
 }
 
-void Lowerer::issue_products(const Tile& tile, BlockId block,
+void Emitter::issue_products(const Tile& tile, BlockId block,
                              const std::vector<std::vector<ValueId>>& left,
                              const std::vector<std::vector<ValueId>>& right) {
   const MatrixPlan& p = *schedule_.matrix();
@@ -182,7 +174,7 @@ void Lowerer::issue_products(const Tile& tile, BlockId block,
       }
 }
 
-void Lowerer::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
+void Emitter::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
   const MatrixPlan& p = *schedule_.matrix();
   struct Open {
     Builder::Loop loop;
@@ -218,7 +210,7 @@ void Lowerer::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
   for (size_t i = open.size(); i-- > 0;) b_.close_loop(open[i].loop, b_.index(0), open[i].end, 1);
 }
 
-void Lowerer::store_tile(const Tile& tile, BlockId block) {
+void Emitter::store_tile(const Tile& tile, BlockId block) {
   const MatrixPlan& p = *schedule_.matrix();
   Instances instances;
   const auto keep = [&](uint32_t i, uint32_t j, uint32_t s) {
@@ -235,7 +227,7 @@ void Lowerer::store_tile(const Tile& tile, BlockId block) {
   emit_stores(block, instances, kernel_.stores);
 }
 
-void Lowerer::lower_matrix(BlockId root) {
+void Emitter::lower_matrix(BlockId root) {
   const MatrixPlan& p = *schedule_.matrix();
   if (p.pipe) return lower_pipe(root);
   const Builder::Loop groups = b_.open_loop(root, LoopKind::kGroup);

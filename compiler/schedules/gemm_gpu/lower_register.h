@@ -6,7 +6,7 @@
 namespace bm::compiler {
 
 /// Where the tile of a sub-group is, and what holds its sums.
-struct Lowerer::Tile {
+struct Emitter::Tile {
   ValueId row = kNone, column = kNone;              // first of the tile
   ValueId first_row = kNone, first_column = kNone;  // first of the group's
   ValueId own_row = kNone, own_column = kNone;      // distance between these
@@ -22,7 +22,7 @@ struct Lowerer::Tile {
 };
 
 /// Tiles in local memory, on their way there and being multiplied.
-struct Lowerer::Pipe {
+struct Emitter::Pipe {
   const Tile& tile;
   CopyKind copy = CopyKind::kAsync;
   uint32_t array = 0;  // local one: stages of the left tile and the right tile

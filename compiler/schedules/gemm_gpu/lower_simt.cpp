@@ -7,7 +7,7 @@
 namespace bm::compiler {
 
 /// Where a group's tile is, and what a work-item has of it.
-struct Lowerer::Staged {
+struct Emitter::Staged {
   Env env;                                        // loops besides rows and columns
   ValueId row = kNone, column = kNone;            // first of the group's tile
   ValueId item_row = kNone, item_column = kNone;  // first of the work-item's, in the tile
@@ -30,7 +30,7 @@ int64_t spread_out(const StagedOperand& o, uint32_t i) {
 
 }  // namespace
 
-Lowerer::Staged Lowerer::place_staged(ValueId group, BlockId block) {
+Emitter::Staged Emitter::place_staged(ValueId group, BlockId block) {
   const StagedPlan& p = *schedule_.staged();
   Staged s;
   s.env = Env(ranges_.size(), 0);
@@ -76,7 +76,7 @@ Lowerer::Staged Lowerer::place_staged(ValueId group, BlockId block) {
 
 /// This work-item's share of a factor, and where it goes. Neighbouring work-items take what are
 /// neighbours in memory.
-std::vector<std::pair<ValueId, ValueId>> Lowerer::staged_share(const StagedOperand& o,
+std::vector<std::pair<ValueId, ValueId>> Emitter::staged_share(const StagedOperand& o,
                                                                ValueId first, const Env& env,
                                                                ValueId depth, BlockId block) {
   const StagedPlan& p = *schedule_.staged();
@@ -107,7 +107,7 @@ std::vector<std::pair<ValueId, ValueId>> Lowerer::staged_share(const StagedOpera
   return out;
 }
 
-void Lowerer::multiply_staged(const Staged& s, BlockId block) {
+void Emitter::multiply_staged(const Staged& s, BlockId block) {
   const StagedPlan& p = *schedule_.staged();
   const uint32_t width = quad(p.reduce);
   std::vector<ValueId> sums;
@@ -134,7 +134,7 @@ void Lowerer::multiply_staged(const Staged& s, BlockId block) {
   for (size_t i = 0; i < sums.size(); ++i) b_.assign(block, s.sums[i], sums[i]);
 }
 
-void Lowerer::lower_staged(BlockId root) {
+void Emitter::lower_staged(BlockId root) {
   const StagedPlan& p = *schedule_.staged();
   const Builder::Loop groups = b_.open_loop(root, LoopKind::kGroup);
   const Staged s = place_staged(groups.index, groups.body);

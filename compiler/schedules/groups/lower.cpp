@@ -17,9 +17,9 @@ int64_t largest(const Node* extent) { return std::max<int64_t>(extent->hi, 1); }
 
 /// Binds `loops` to the digits of `index` in the mixed base `counts`, last digit lowest. Copies of
 /// a merged loop are count iterations apart, so that neighbouring work-items stay neighbours.
-Lowerer::Instances Lowerer::split_index(ValueId index, const std::vector<size_t>& loops,
-                                        const std::vector<ValueId>& counts, bool is_narrow,
-                                        BlockId block, const Instances& instances) {
+Instances Emitter::split_index(ValueId index, const std::vector<size_t>& loops,
+                               const std::vector<ValueId>& counts, bool is_narrow, BlockId block,
+                               const Instances& instances) {
   Instances out = instances;
   ValueId rest = index;
   for (size_t d = loops.size(); d-- > 0;) {
@@ -38,7 +38,8 @@ Lowerer::Instances Lowerer::split_index(ValueId index, const std::vector<size_t>
   return out;
 }
 
-void Lowerer::lower_groups(BlockId root) {
+void Emitter::lower_groups(BlockId root) {
+  prepare_stages();
   struct Open {
     Builder::Loop loop;
     uint32_t axis;
@@ -95,7 +96,7 @@ void Lowerer::lower_groups(BlockId root) {
 }
 
 /// Iterations of a loop in the grid, or tiles of them.
-ValueId Lowerer::tiles_along(const AxisPlan& axis, const Env& env) {
+ValueId Emitter::tiles_along(const AxisPlan& axis, const Env& env) {
   const ValueId extent = emit(axis.range->src[0], env);
   if (axis.tile == 0) return extent;
   const Value v = program_.at(extent);
@@ -105,7 +106,7 @@ ValueId Lowerer::tiles_along(const AxisPlan& axis, const Env& env) {
 }
 
 /// The other loops, merged: one chunk of their iterations per group.
-void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
+void Emitter::lower_items(BlockId block, Instances instances, ValueId chunk) {
   if (schedule_.item_copies > 0) return lower_row(block, instances[0]);
   ItemLoops items;
   items.instances = std::move(instances);

@@ -19,7 +19,7 @@ int64_t up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 }  // namespace
 
 /// Merged loops whose iterations are dealt to the work-items that share a number of the side.
-struct Lowerer::Dealt {
+struct Emitter::Dealt {
   std::vector<const Node*> loops;
   std::vector<ValueId> counts;  // by loop
   ValueId total = kNone;
@@ -28,26 +28,26 @@ struct Lowerer::Dealt {
 };
 
 /// Which of the iterations that a group does side by side this work-item has.
-ValueId Lowerer::side_number() {
+ValueId Emitter::side_number() {
   if (!schedule_.is_side_high) return b_.bit_and(b_.item(), b_.index(schedule_.side - 1));
   return b_.shr(b_.item(), std::countr_zero(parts()));
 }
 
 /// Its number among the work-items that have the same.
-ValueId Lowerer::part_number() {
+ValueId Emitter::part_number() {
   if (schedule_.side == 1) return b_.item();
   if (schedule_.is_side_high) return b_.bit_and(b_.item(), b_.index(parts() - 1));
   return b_.shr(b_.item(), std::countr_zero(schedule_.side));
 }
 
 /// The last group may have fewer iterations than work-items side by side.
-void Lowerer::mask_side(const Node* range, ValueId number, const Env& env) {
+void Emitter::mask_side(const Node* range, ValueId number, const Env& env) {
   const int64_t extent = range->src[0]->imm;
   if (extent % schedule_.side == 0) return;
   bindings_[env[number_of(range)]].mask = b_.lt(number, b_.index(extent));
 }
 
-Lowerer::Dealt Lowerer::dealt_loops(const std::vector<const Node*>& loops, const Env& env) {
+Emitter::Dealt Emitter::dealt_loops(const std::vector<const Node*>& loops, const Env& env) {
   Dealt d{.loops = loops, .counts = {}, .total = b_.index(1), .known_total = {}};
   for (const Node* range : loops) {
     const Node* extent = range->src[0];
@@ -67,7 +67,7 @@ Lowerer::Dealt Lowerer::dealt_loops(const std::vector<const Node*>& loops, const
 }
 
 /// The loops at iteration `index` of all of them.
-Lowerer::DealtCopy Lowerer::bind_dealt(const Dealt& d, ValueId index, BlockId block) {
+Emitter::DealtCopy Emitter::bind_dealt(const Dealt& d, ValueId index, BlockId block) {
   DealtCopy copy{.bindings = std::vector<uint32_t>(d.loops.size()), .mask = kNone};
   ValueId rest = index;
   const bool is_narrow = d.most <= kMax32;
@@ -81,7 +81,7 @@ Lowerer::DealtCopy Lowerer::bind_dealt(const Dealt& d, ValueId index, BlockId bl
 
 /// Iterations `first`, which is this work-item's, and those that follow it, as far apart as there
 /// are work-items to share them. `is_masked`: the last ones may be beyond the end.
-std::vector<Lowerer::DealtCopy> Lowerer::bind_copies(const Dealt& d, ValueId first, BlockId block,
+std::vector<Emitter::DealtCopy> Emitter::bind_copies(const Dealt& d, ValueId first, BlockId block,
                                                      uint32_t copies, bool is_masked) {
   std::vector<DealtCopy> out;
   uint32_t origin = 0;
@@ -106,7 +106,7 @@ std::vector<Lowerer::DealtCopy> Lowerer::bind_copies(const Dealt& d, ValueId fir
 
 /// All iterations of this work-item, the same bindings for every pass over the loops; nullptr if
 /// there may be more than `most`.
-const std::vector<Lowerer::DealtCopy>* Lowerer::row_copies(const Dealt& d, uint32_t most) {
+const std::vector<Emitter::DealtCopy>* Emitter::row_copies(const Dealt& d, uint32_t most) {
   if (!d.known_total || *d.known_total > int64_t{most} * parts()) return nullptr;
   const auto [it, is_new] = row_copies_.try_emplace(d.loops);
   if (is_new)
@@ -116,7 +116,7 @@ const std::vector<Lowerer::DealtCopy>* Lowerer::row_copies(const Dealt& d, uint3
 }
 
 /// Item loops, written out; without any the first of those that share a number stores.
-void Lowerer::lower_row(BlockId block, const Env& env) {
+void Emitter::lower_row(BlockId block, const Env& env) {
   std::vector<const Node*> loops;
   for (size_t i = schedule_.grid_loops; i < schedule_.loops.size(); ++i)
     loops.push_back(schedule_.loops[i].range);
@@ -137,7 +137,7 @@ void Lowerer::lower_row(BlockId block, const Env& env) {
 }
 
 /// Every work-item reduces as many of the iterations as there are work-items for a result.
-void Lowerer::deal_reduction(ReduceState& s, BlockId block) {
+void Emitter::deal_reduction(ReduceState& s, BlockId block) {
   const Dealt d = dealt_loops(s.loops, s.envs[0]);
   const uint32_t copies = s.plan.copies;
   if (const auto* row = copies > 0 ? row_copies(d, copies) : nullptr)
@@ -157,7 +157,7 @@ void Lowerer::deal_reduction(ReduceState& s, BlockId block) {
 }
 
 /// Loads go before what waits for them.
-void Lowerer::accumulate_copies(ReduceState& s, BlockId block,
+void Emitter::accumulate_copies(ReduceState& s, BlockId block,
                                 const std::vector<DealtCopy>& copies) {
   const std::vector<Env> before = s.envs;
   std::vector<std::vector<Env>> envs;
@@ -183,7 +183,7 @@ void Lowerer::accumulate_copies(ReduceState& s, BlockId block,
 }
 
 /// One iteration per trip, from `begin` on. `trips`: most of a work-item, 0 if not known.
-void Lowerer::deal_singly(ReduceState& s, const Dealt& d, ValueId begin, int64_t trips,
+void Emitter::deal_singly(ReduceState& s, const Dealt& d, ValueId begin, int64_t trips,
                           BlockId block) {
   const std::vector<Env> before = s.envs;
   const bool is_high = schedule_.is_side_high;
@@ -216,7 +216,7 @@ void Lowerer::deal_singly(ReduceState& s, const Dealt& d, ValueId begin, int64_t
 }
 
 /// Pairwise: `count` elements of a local array from `first` on.
-ValueId Lowerer::reduce_local(const Node* reduce, uint32_t array, ValueId first, int64_t apart,
+ValueId Emitter::reduce_local(const Node* reduce, uint32_t array, ValueId first, int64_t apart,
                               uint32_t count, BlockId block) {
   const auto size = static_cast<uint32_t>(item_size(program_.locals[array].dtype));
   const uint32_t width = apart == 1 && size >= 4 ? std::min(16 / size, count) : 1;
@@ -234,7 +234,7 @@ ValueId Lowerer::reduce_local(const Node* reduce, uint32_t array, ValueId first,
 /// Results of all work-items in two steps through local memory: a few work-items reduce a share of
 /// them each, then all read what these have made. The order depends on the block size alone. In the
 /// first step a work-item overwrites only what no other one reads.
-void Lowerer::combine_items(ReduceState& s, BlockId block) {
+void Emitter::combine_items(ReduceState& s, BlockId block) {
   const ValueId item = b_.item(), part = part_number();
   const uint32_t side = schedule_.side;
   const int64_t apart = schedule_.is_side_high ? 1 : side;  // of parts with one number

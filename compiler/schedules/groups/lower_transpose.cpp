@@ -6,7 +6,7 @@
 namespace bm::compiler {
 
 /// Iterations beyond the end neither load nor store.
-void Lowerer::mask_binding(uint32_t binding, const Node* range, const Env& env) {
+void Emitter::mask_binding(uint32_t binding, const Node* range, const Env& env) {
   const Node* extent = range->src[0];
   if (extent->is_const() && extent->imm % schedule_.transposed()->tile == 0) return;
   const ValueId end = emit(extent, env);
@@ -14,19 +14,9 @@ void Lowerer::mask_binding(uint32_t binding, const Node* range, const Env& env) 
   bindings_[binding].mask = b_.lt(b_.add(at.base, b_.index(at.offset)), end);
 }
 
-/// `gate` (kNone: always) where the loops in `mask` are inside their extents.
-ValueId Lowerer::inside(uint64_t mask, const Env& env, ValueId gate) {
-  for (uint32_t r = 0; r < ranges_.size() && mask >> r; ++r) {
-    if ((mask >> r & 1) == 0 || env[r] == 0) continue;
-    const ValueId own = bindings_[env[r]].mask;
-    if (own != kNone) gate = gate == kNone ? own : b_.bit_and(gate, own);
-  }
-  return gate;
-}
-
 /// What a work-item does of a tile: neighbours along `near` are neighbouring work-items.
-Lowerer::Instances Lowerer::bind_transposed(const Env& env, const Node* near, const Node* far,
-                                            BlockId block) {
+Instances Emitter::bind_transposed(const Env& env, const Node* near, const Node* far,
+                                   BlockId block) {
   const TransposePlan& p = *schedule_.transposed();
   const ValueId item = b_.item();
   const ValueId low = b_.bit_and(item, b_.index(int64_t{p.tile} - 1));
@@ -46,7 +36,7 @@ Lowerer::Instances Lowerer::bind_transposed(const Env& env, const Node* near, co
   return out;
 }
 
-void Lowerer::lower_transposed(BlockId block, const Env& env) {
+void Emitter::lower_transposed(BlockId block, const Env& env) {
   const TransposePlan& p = *schedule_.transposed();
   const ValueId item = b_.item();
   const ValueId low = b_.bit_and(item, b_.index(int64_t{p.tile} - 1));

@@ -8,7 +8,7 @@ namespace bm::compiler {
 
 /// Whatever is loaded for `instances` is on its way before the first of it is waited for; places
 /// that are loaded themselves come before what lies there.
-void Lowerer::emit_loads(const Instances& instances) {
+void Emitter::emit_loads(const Instances& instances) {
   std::vector<const Node*> loads, stack;
   for (const ir::Store& s : kernel_.stores) {
     stack.push_back(s.value);
@@ -30,7 +30,7 @@ void Lowerer::emit_loads(const Instances& instances) {
     for (const Env& env : instances) emit(n, env);
 }
 
-void Lowerer::lower_item_loop(const ItemLoops& items, BlockId block) {
+void Emitter::lower_item_loop(const ItemLoops& items, BlockId block) {
   const Builder::Loop loop = b_.open_loop(block, LoopKind::kItem);
   const Instances instances = split_index(loop.index, items.loops, items.counts, items.is_narrow,
                                           loop.body, items.instances);
@@ -40,7 +40,7 @@ void Lowerer::lower_item_loop(const ItemLoops& items, BlockId block) {
 }
 
 /// Copies are as far apart as the block is wide, so that neighbouring work-items stay neighbours.
-void Lowerer::lower_copies(const ItemLoops& items, BlockId block) {
+void Emitter::lower_copies(const ItemLoops& items, BlockId block) {
   const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
   const ValueId first = b_.add(begin, b_.item());
   const auto split = [&](ValueId index) {
@@ -66,7 +66,7 @@ void Lowerer::lower_copies(const ItemLoops& items, BlockId block) {
 }
 
 /// The last chunk may be smaller.
-void Lowerer::split_chunks(const ItemLoops& items, BlockId block) {
+void Emitter::split_chunks(const ItemLoops& items, BlockId block) {
   const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
   const ValueId end = b_.add(begin, b_.index(schedule_.chunk));
   const ValueId is_less = b_.lt(items.total, end);

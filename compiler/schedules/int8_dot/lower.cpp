@@ -19,7 +19,7 @@ int64_t in_all_bytes(int64_t byte) { return (byte & 0xff) * 0x01010101; }
 }  // namespace
 
 /// Integer sums with an inner dot product in the body of `reduce`: each as large as it gets.
-const std::vector<const Node*>& Lowerer::dot_sums(const Node* reduce) {
+const std::vector<const Node*>& Emitter::dot_sums(const Node* reduce) {
   const auto [it, is_new] = dot_sums_.try_emplace(reduce);
   std::vector<const Node*>& sums = it->second;
   if (!is_new || schedule_.dots.empty()) return sums;
@@ -42,7 +42,7 @@ const std::vector<const Node*>& Lowerer::dot_sums(const Node* reduce) {
 }
 
 /// Sums of one trip for all members of a reduction at once: words are used while in registers.
-void Lowerer::emit_dots_of(const ReduceState& s, const Node* range, uint32_t binding) {
+void Emitter::emit_dots_of(const ReduceState& s, const Node* range, uint32_t binding) {
   for (const Node* reduce : s.group)
     for (const Node* sum : dot_sums(reduce)) {
       std::vector<Env> envs;
@@ -59,7 +59,7 @@ void Lowerer::emit_dots_of(const ReduceState& s, const Node* range, uint32_t bin
 }
 
 /// Terms of `sum` that are dot products, in order, and the others, unless that is nullptr.
-void Lowerer::split_terms(const Node* sum, std::vector<const Node*>* dots,
+void Emitter::split_terms(const Node* sum, std::vector<const Node*>* dots,
                           std::vector<const Node*>* others) const {
   std::vector<const Node*> stack{sum};
   while (!stack.empty()) {
@@ -75,7 +75,7 @@ void Lowerer::split_terms(const Node* sum, std::vector<const Node*>* dots,
 }
 
 /// `sum`: a dot product or a sum of such and others. Other terms are what the additions start from.
-void Lowerer::emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream) {
+void Emitter::emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream) {
   std::vector<const Node*> dots, others;
   split_terms(sum, &dots, &others);
   std::vector<ValueId> sums;
@@ -109,7 +109,7 @@ void Lowerer::emit_dots(const Node* sum, const std::vector<Env>& envs, const Nod
 /// The same with a loop over the steps of the dot products, if they all have one and equally many:
 /// in a loop, code generators keep the sums of a tile in registers instead of fetching all words of
 /// the tile first.
-bool Lowerer::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
+bool Emitter::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
                         const std::vector<Env>& envs, const Node* stream,
                         const std::vector<ValueId>& starts) {
   struct Step {
@@ -151,7 +151,7 @@ bool Lowerer::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
 }
 
 /// One step: `sum` and four products per lane.
-ValueId Lowerer::emit_dot(const Node* dot, const Env& env, ValueId sum, const Node* stream) {
+ValueId Emitter::emit_dot(const Node* dot, const Env& env, ValueId sum, const Node* stream) {
   const DotPlan& plan = schedule_.dots.at(dot);
   dot_ = dot;
   const ValueId a = emit_word(plan.left, env, stream), b = emit_word(plan.right, env, nullptr);
@@ -160,14 +160,14 @@ ValueId Lowerer::emit_dot(const Node* dot, const Env& env, ValueId sum, const No
   return b_.dot(plan.kind, sum, wide_a, wide_b);
 }
 
-size_t Lowerer::dot_steps(const Node* dot) const {
+size_t Emitter::dot_steps(const Node* dot) const {
   int64_t steps = 1;
   for (size_t i = 1; i < dot->src.size(); ++i) steps *= dot->src[i]->src[0]->imm;
   return static_cast<size_t>(steps / 4);
 }
 
 /// Loops of the inner sum as constants; the last one fastest.
-Env Lowerer::bind_step(const Node* dot, size_t step, const Env& env) {
+Env Emitter::bind_step(const Node* dot, size_t step, const Env& env) {
   const Node* along = schedule_.dots.at(dot).along;
   Env out = env;
   auto rest = static_cast<int64_t>(step);
@@ -181,7 +181,7 @@ Env Lowerer::bind_step(const Node* dot, size_t step, const Env& env) {
   return out;
 }
 
-uint32_t Lowerer::step_binding(const Node* range, int64_t at) {
+uint32_t Emitter::step_binding(const Node* range, int64_t at) {
   const auto [origin, is_new] = step_origins_.try_emplace(range, 0);
   if (is_new) origin->second = make_bindings(b_.index(0), program_.root, 0, 1, 0);
   const auto [it, is_first] = step_bindings_.try_emplace({range, at}, origin->second);
@@ -192,7 +192,7 @@ uint32_t Lowerer::step_binding(const Node* range, int64_t at) {
 
 /// Four neighbours as a word, per lane. `stream`: loop along which what is loaded is asked for in
 /// advance, or null.
-ValueId Lowerer::emit_word(const Node* n, const Env& env, const Node* stream) {
+ValueId Emitter::emit_word(const Node* n, const Env& env, const Node* stream) {
   std::vector<uint32_t> k = key(n, env);
   if (const auto it = words_.find(k); it != words_.end()) return it->second;
   ValueId v = kNone;
@@ -217,7 +217,7 @@ ValueId Lowerer::emit_word(const Node* n, const Env& env, const Node* stream) {
   return v;
 }
 
-ValueId Lowerer::load_word(const Node* n, const Env& env, const Node* stream) {
+ValueId Emitter::load_word(const Node* n, const Env& env, const Node* stream) {
   const auto param = static_cast<int>(n->imm);
   const Node* at = n->src[0];
   const uint32_t vr = vector_range(dependencies(n), env);
@@ -243,7 +243,7 @@ ValueId Lowerer::load_word(const Node* n, const Env& env, const Node* stream) {
   return b_.build(words);
 }
 
-void Lowerer::prefetch_words(const Node* load, ValueId index, const Node* stream) {
+void Emitter::prefetch_words(const Node* load, ValueId index, const Node* stream) {
   const std::optional<int64_t> stride = strides(number_of(stream), 0).stride(load->src[0]);
   if (!stride || *stride <= 0 || *stride > kPrefetchBytes) return;
   const BlockId block = b_.block_of(index);

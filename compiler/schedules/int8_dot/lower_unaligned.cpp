@@ -16,9 +16,9 @@ constexpr int64_t kWide = 4;
 }  // namespace
 
 /// Dot products in the bodies of a group of reductions that no guard stands around yet.
-std::vector<const Node*> Lowerer::unguarded_dots(const ReduceState& s) {
+std::vector<const Node*> Emitter::unguarded_dots(const ReduceState& s) {
   std::vector<const Node*> dots;
-  if (!b_.target().has_groups || is_guarded_) return dots;
+  if (!b_.target().has_groups || is_confined_) return dots;
   for (const Node* reduce : s.group) {
     for (const Node* sum : dot_sums(reduce)) split_terms(sum, &dots, nullptr);
   }
@@ -27,7 +27,7 @@ std::vector<const Node*> Lowerer::unguarded_dots(const ReduceState& s) {
 
 /// Reductions in the bodies that do not depend on their loops: behind the guard they would be done
 /// twice, and those that a group shares have memory of their own.
-void Lowerer::emit_invariants(const ReduceState& s) {
+void Emitter::emit_invariants(const ReduceState& s) {
   for (const Node* reduce : s.group) {
     std::vector<const Node*> stack{reduce->src[0]};
     std::set<const Node*> seen;
@@ -48,7 +48,7 @@ void Lowerer::emit_invariants(const ReduceState& s) {
 
 /// `write` makes code in a block of its own for params that begin at multiples of 16 bytes, and in
 /// another one for all others.
-void Lowerer::guard_words(const std::vector<const Node*>& dots, BlockId block,
+void Emitter::guard_words(const std::vector<const Node*>& dots, BlockId block,
                           const std::function<void(BlockId)>& write) {
   std::set<int64_t> params;
   for (const Node* dot : dots) {
@@ -64,7 +64,7 @@ void Lowerer::guard_words(const std::vector<const Node*>& dots, BlockId block,
   const ValueId is_not = b_.raw(Op::kNot, DType::kBool, {is_aligned});
   // What is made in one block is not there in the other.
   const auto memo = memo_;
-  is_guarded_ = true;
+  is_confined_ = true;
   for (const bool is_fast : {true, false}) {
     has_aligned_words_ = is_fast;
     const BlockId body = b_.open_block(block), floor = b_.set_floor(body);
@@ -74,12 +74,12 @@ void Lowerer::guard_words(const std::vector<const Node*>& dots, BlockId block,
     memo_ = memo;
     words_.clear();
   }
-  is_guarded_ = has_aligned_words_ = false;
+  is_confined_ = has_aligned_words_ = false;
 }
 
 /// The loop of the dot product along which four words follow each other, the first one at a
 /// multiple of 16 bytes, or null.
-const Node* Lowerer::wide_range(const Node* load) {
+const Node* Emitter::wide_range(const Node* load) {
   const auto [it, is_new] = wide_ranges_.try_emplace({dot_, load}, nullptr);
   if (!is_new) return it->second;
   const Node *along = schedule_.dots.at(dot_).along, *index = load->src[0];
@@ -107,7 +107,7 @@ const Node* Lowerer::wide_range(const Node* load) {
 }
 
 /// A word of a work-item, as part of four where they lie together.
-ValueId Lowerer::load_aligned_word(const Node* load, const Env& env) {
+ValueId Emitter::load_aligned_word(const Node* load, const Env& env) {
   const auto param = static_cast<int>(load->imm);
   const Node* range = wide_range(load);
   const Value base = range ? program_.at(bindings_[env[number_of(range)]].base) : Value{};
@@ -122,7 +122,7 @@ ValueId Lowerer::load_aligned_word(const Node* load, const Env& env) {
 }
 
 /// A dot product outside of reductions, for all copies of the surrounding loop bodies.
-void Lowerer::emit_guarded_dot(const Node* dot, const std::vector<Env>& envs) {
+void Emitter::emit_guarded_dot(const Node* dot, const std::vector<Env>& envs) {
   const BlockId block = block_for(dependencies(dot), envs[0]);
   std::vector<uint32_t> registers;
   for (size_t e = 0; e < envs.size(); ++e) {

@@ -6,9 +6,9 @@
 
 namespace bm::compiler {
 
-void Lowerer::lower_grid(BlockId root) {
+void Emitter::lower_grid(BlockId root) {
+  prepare_stages();
   const Builder::Loop loop = b_.open_loop(root, LoopKind::kGrid);
-  grid_body_ = loop.body;
   const Instances start{Env(ranges_.size(), 0)};
   if (schedule_.grid_loops == 0) {
     lower_inner(0, loop.body, start);
@@ -32,7 +32,7 @@ void Lowerer::lower_grid(BlockId root) {
 
 /// Whether a block goes through as many parts of memory at a time as it has vectors side by side:
 /// what memory only sees once comes faster in several streams than in one.
-bool Lowerer::has_parts() const {
+bool Emitter::has_parts() const {
   const AxisPlan& axis = schedule_.loops[0];
   const Node* extent = axis.range->src[0];
   return schedule_.loops.size() == 1 && axis.jam > 1 && axis.tile == 0 &&
@@ -41,12 +41,12 @@ bool Lowerer::has_parts() const {
 }
 
 /// Of a grid of one loop.
-int64_t Lowerer::block_iterations() const {
+int64_t Emitter::block_iterations() const {
   const AxisPlan& axis = schedule_.loops[0];
   return std::min(schedule_.chunk * axis.step(), axis.range->src[0]->imm);
 }
 
-void Lowerer::lower_parts(ValueId begin, BlockId block, const Instances& start) {
+void Emitter::lower_parts(ValueId begin, BlockId block, const Instances& start) {
   const AxisPlan& axis = schedule_.loops[0];
   const int64_t part = block_iterations() / axis.jam;
   const Builder::Loop loop = b_.open_loop(block);
@@ -56,7 +56,7 @@ void Lowerer::lower_parts(ValueId begin, BlockId block, const Instances& start) 
 }
 
 /// Several leading loops as one: a linear trip number is taken apart, innermost loop fastest.
-void Lowerer::lower_merged(BlockId block, ValueId block_index) {
+void Emitter::lower_merged(BlockId block, ValueId block_index) {
   const Instances start{Env(ranges_.size(), 0)};
   std::vector<ValueId> counts;
   ValueId total = b_.index(1);

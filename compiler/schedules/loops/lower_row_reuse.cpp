@@ -5,7 +5,7 @@
 
 namespace bm::compiler {
 
-void Lowerer::prepare_stages() {
+void Emitter::prepare_stages() {
   for (const StagePlan& plan : schedule_.stages) {
     uint64_t count = 1;
     for (size_t i = 1; i < plan.producer->src.size(); ++i)
@@ -15,14 +15,14 @@ void Lowerer::prepare_stages() {
 }
 
 /// The loops of one pass of a producer are bound: what it computes under them is kept.
-void Lowerer::note_producer(const ReduceState& s, uint32_t binding) {
+void Emitter::note_producer(const ReduceState& s, uint32_t binding) {
   for (auto& [node, stage] : stages_)
     if (std::find(s.group.begin(), s.group.end(), stage.producer) != s.group.end())
       stage.bindings.push_back(binding);
 }
 
 /// Row-major place of the element that `env` stands for; the first of several lanes.
-ValueId Lowerer::stage_index(const Stage& stage, const Env& env) {
+ValueId Emitter::stage_index(const Stage& stage, const Env& env) {
   ValueId at = b_.index(0);
   const auto ranges = stage.producer->src.subspan(1);
   int64_t step = 1;
@@ -38,7 +38,7 @@ ValueId Lowerer::stage_index(const Stage& stage, const Env& env) {
 }
 
 /// nothing: `n` is computed here, and nowhere else.
-std::optional<ValueId> Lowerer::emit_staged(const Node* n, const Env& env) {
+std::optional<ValueId> Emitter::emit_staged(const Node* n, const Env& env) {
   const auto it = stages_.find(n);
   if (it == stages_.end()) return std::nullopt;
   Stage& stage = it->second;

@@ -21,7 +21,7 @@ DType sum_type(const Node* scan, const TargetInfo& target) {
 
 /// Register of the scan `n` in the iteration of the loops around it that `env` stands for. It
 /// starts neutral whenever the loop that is scanned starts.
-uint32_t Lowerer::scan_register(const Node* n, const Env& env, Type type) {
+uint32_t Emitter::scan_register(const Node* n, const Env& env, Type type) {
   Env around = env;
   around[number_of(n->src[1])] = 0;
   const auto [it, is_new] = scan_registers_.try_emplace(key(n, around), 0);
@@ -33,7 +33,7 @@ uint32_t Lowerer::scan_register(const Node* n, const Env& env, Type type) {
 }
 
 /// Every lane combined with those before it.
-ValueId Lowerer::scan_lanes(ir::ReduceOp op, ValueId values) {
+ValueId Emitter::scan_lanes(ir::ReduceOp op, ValueId values) {
   const Type t = b_.type(values);
   for (uint32_t distance = 1; distance < t.lanes; distance *= 2) {
     const ValueId before = b_.slide(b_.neutral(op, t), values, t.lanes - distance);
@@ -43,7 +43,7 @@ ValueId Lowerer::scan_lanes(ir::ReduceOp op, ValueId values) {
 }
 
 /// Copies of the loop body come in the order of their trips, all at once.
-ValueId Lowerer::emit_scan(const Node* n, const Env& env) {
+ValueId Emitter::emit_scan(const Node* n, const Env& env) {
   BM_CHECK(scan_block_ != kNone);
   const uint32_t along = number_of(n->src[1]);
   std::vector<Env> trips{env};

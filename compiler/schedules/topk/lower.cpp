@@ -18,7 +18,7 @@ constexpr int64_t kShortRow = 4'096;
 
 }  // namespace
 
-struct Lowerer::LeastState {
+struct Emitter::LeastState {
   const Node* range = nullptr;
   uint32_t lanes = 1;
   std::vector<uint32_t> sorted;  // registers of `lanes` values each
@@ -31,14 +31,14 @@ struct Lowerer::LeastState {
     const int64_t count = least.src[2]->hi + 1;
     return extent->is_const() && count > kMostInRegisters && count <= extent->imm;
   }
-  static void sort(Lowerer& l, BlockId block, const Env& env);
+  static void sort(Emitter& l, BlockId block, const Env& env);
 };
 
 /// Radix sort of a loop's values, least significant digit first: one pass over the loop counts the
 /// digits of every place, then each place moves all keys between the two halves of an array. Places
 /// at which all keys have one digit are passed over. Keys are biased, so that their order is that
 /// of unsigned numbers; the sign that an arithmetic shift leaves above the last digit keeps it.
-void Lowerer::LeastState::sort(Lowerer& l, BlockId block, const Env& env) {
+void Emitter::LeastState::sort(Emitter& l, BlockId block, const Env& env) {
   Builder& b = l.b_;
   const Node* n = l.schedule_.least;
   const int64_t length = n->src[1]->src[0]->imm;
@@ -110,7 +110,7 @@ void Lowerer::LeastState::sort(Lowerer& l, BlockId block, const Env& env) {
 
 /// One pass over the loop of the kernel's kLeast node, in front of the loops that use what it
 /// finds.
-void Lowerer::lower_least(BlockId block, const Env& env) {
+void Emitter::lower_least(BlockId block, const Env& env) {
   const Node* n = schedule_.least;
   if (LeastState::is_sort(*n)) return LeastState::sort(*this, block, env);
   LeastState s;
@@ -145,7 +145,7 @@ void Lowerer::lower_least(BlockId block, const Env& env) {
                    b_.read(block, s.sorted[i]));
 }
 
-void Lowerer::compare_vectors(const LeastState& s, const Builder::Loop& loop, const Env& env) {
+void Emitter::compare_vectors(const LeastState& s, const Builder::Loop& loop, const Env& env) {
   std::vector<ValueId> values;
   uint32_t origin = 0;
   ValueId least = kNone;
@@ -176,7 +176,7 @@ void Lowerer::compare_vectors(const LeastState& s, const Builder::Loop& loop, co
 }
 
 /// Every place takes the new value, or the one before it, if that is larger than the new one.
-void Lowerer::insert_if_less(const LeastState& s, BlockId block, ValueId value) {
+void Emitter::insert_if_less(const LeastState& s, BlockId block, ValueId value) {
   const BlockId inside = b_.open_block(block);
   const Type t{DType::kI64, s.lanes};
   std::vector<ValueId> old, next;
@@ -195,7 +195,7 @@ void Lowerer::insert_if_less(const LeastState& s, BlockId block, ValueId value) 
   b_.close_if(inside, b_.lt(value, most));
 }
 
-ValueId Lowerer::emit_least(const Node* n, const Env& env) {
+ValueId Emitter::emit_least(const Node* n, const Env& env) {
   const ValueId number = emit(n->src[2], env);
   const BlockId block = b_.deeper(least_block_, block_for(dependencies(n->src[2]), env));
   return b_.local_load(block, least_array_, number);
