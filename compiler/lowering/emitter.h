@@ -75,8 +75,6 @@ class Emitter {
   void lower_grid(BlockId root);    // loops/lower_grid.cpp
   void lower_groups(BlockId root);  // groups/lower.cpp
   void lower_panels(BlockId root);  // gemm_cpu/lower.cpp
-  void lower_matrix(BlockId root);  // gemm_gpu/lower_register.cpp, lower_pipelined.cpp
-  void lower_staged(BlockId root);  // gemm_gpu/lower_simt.cpp
 
   const ir::KernelIr& kernel() const { return kernel_; }
   const Schedule& schedule() const { return schedule_; }
@@ -234,36 +232,6 @@ class Emitter {
   void combine_items(ReduceState& s, BlockId block);
   ValueId reduce_local(const Node* reduce, uint32_t array, ValueId first, int64_t apart,
                        uint32_t count, BlockId block);
-  // lower_matrix.cpp: products by matrix instructions.
-  struct Tile;
-  Tile place_tile(ValueId group, BlockId block);
-  void bind_tile(Tile* tile, BlockId block);
-  void multiply_tiles(const Tile& tile, BlockId block, bool is_aligned);
-  std::vector<std::vector<ValueId>> fragments(const MatrixOperand& operand,
-                                              const std::vector<uint32_t>& slots, const Env& env,
-                                              ValueId depth, int64_t offset, BlockId block,
-                                              bool is_aligned);
-  void issue_products(const Tile& tile, BlockId block,
-                      const std::vector<std::vector<ValueId>>& left,
-                      const std::vector<std::vector<ValueId>>& right);
-  void store_tile(const Tile& tile, BlockId block);
-  void clear_sums(Tile* tile, BlockId block);
-  // lower_pipe.cpp, lower_pipe_results.cpp: the same with tiles in local memory.
-  struct Pipe;
-  void lower_pipe(BlockId root);
-  void bind_results(Tile* tile, BlockId block);
-  void run_pipe(const Pipe& pipe);
-  void copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block);
-  void copy_operand(const Pipe& pipe, const MatrixOperand& o, ValueId trip, ValueId at,
-                    BlockId block);
-  void copy_ahead(const Pipe& pipe, ValueId trip, BlockId block);
-  ValueId stage_start(ValueId trip);
-  std::vector<ValueId> fragment_places(const Pipe& pipe, const MatrixOperand& o, uint32_t step,
-                                       ValueId stage);
-  void multiply_stage(const Pipe& pipe, ValueId stage, BlockId block);
-  void multiply_group_stage(const Pipe& pipe, ValueId stage, BlockId block);
-  void store_results(Tile* tile, BlockId block, bool is_aligned);
-  bool has_pairs(const ir::Store& store) const;
   // lower_panels.cpp, lower_panel_copies.cpp: sums of products from operands copied into scratch.
   struct PanelStore;
   struct PanelBlock;
@@ -348,13 +316,6 @@ class Emitter {
   void store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
                     const std::vector<ValueId>& sums, const PanelTile& tile, ValueId begin,
                     ValueId end, BlockId parent);
-  // lower_staged.cpp: products through local memory.
-  struct Staged;
-  Staged place_staged(ValueId group, BlockId block);
-  std::vector<std::pair<ValueId, ValueId>> staged_share(const StagedOperand& operand, ValueId first,
-                                                        const Env& env, ValueId depth,
-                                                        BlockId block);
-  void multiply_staged(const Staged& staged, BlockId block);
   void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                   ValueId end);
   void lower_tiles(size_t axis, BlockId block, const Instances& instances, ValueId begin,

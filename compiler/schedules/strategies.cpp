@@ -4,6 +4,7 @@
 #include "compiler/lowering/emitter.h"
 #include "compiler/schedules/attention/attention_plan.h"
 #include "compiler/schedules/gemm_cpu/gemm_plan.h"
+#include "compiler/schedules/gemm_gpu/lowering.h"
 #include "compiler/schedules/loops/scan.h"
 #include "compiler/schedules/strategy.h"
 #include "compiler/tune/neighbours.h"
@@ -39,7 +40,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_pipe_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.matrix() && s.matrix()->pipe; },
-             .lower = [](Emitter& e) { e.lower_matrix(e.root()); },
+             .lower = lower_pipelined_gemm,
              .describe = describe_pipe,
              .neighbours = gemm_neighbours},
     Strategy{.name = "gemm.register",
@@ -50,7 +51,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_matrix_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.matrix() && !s.matrix()->pipe; },
-             .lower = [](Emitter& e) { e.lower_matrix(e.root()); },
+             .lower = lower_register_gemm,
              .describe = describe_matrix,
              .neighbours = gemm_neighbours},
     Strategy{.name = "gemm.simt",
@@ -61,7 +62,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_staged_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.staged() != nullptr; },
-             .lower = [](Emitter& e) { e.lower_staged(e.root()); },
+             .lower = lower_simt_gemm,
              .describe = describe_staged,
              .neighbours = gemm_neighbours},
     Strategy{.name = "transpose",
