@@ -13,7 +13,6 @@
 
 #include "compiler/analysis/affine.h"
 #include "compiler/program/builder.h"
-#include "compiler/schedules/gemm_cpu/gemm_plan.h"
 #include "compiler/schedules/schedule.h"
 
 namespace bm::compiler {
@@ -74,7 +73,6 @@ class Emitter {
   // The whole kernel, as a row of strategies() wants it; one of them is called.
   void lower_grid(BlockId root);    // loops/lower_grid.cpp
   void lower_groups(BlockId root);  // groups/lower.cpp
-  void lower_panels(BlockId root);  // gemm_cpu/lower.cpp
 
   const ir::KernelIr& kernel() const { return kernel_; }
   const Schedule& schedule() const { return schedule_; }
@@ -232,90 +230,6 @@ class Emitter {
   void combine_items(ReduceState& s, BlockId block);
   ValueId reduce_local(const Node* reduce, uint32_t array, ValueId first, int64_t apart,
                        uint32_t count, BlockId block);
-  // lower_panels.cpp, lower_panel_copies.cpp: sums of products from operands copied into scratch.
-  struct PanelStore;
-  struct PanelBlock;
-  struct PanelTile;
-  struct PanelCopyState;
-  struct TurnedCopy;
-  PanelStore panel_store(size_t index);
-  bool has_whole_tiles() const;
-  ValueId has_all_columns(ValueId column, const PanelBlock& block);
-  void split_edge(ValueId column, const PanelBlock& block, BlockId parent,
-                  const std::function<void(BlockId, bool)>& body);
-  void split_where(ValueId is_inside, BlockId parent,
-                   const std::function<void(BlockId, bool)>& body);
-  void multiply_panels(const PanelBlock& block, const std::vector<PanelStore>& stores, size_t index,
-                       BlockId parent);
-  void copy_right(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
-                  ValueId first, ValueId trips, BlockId parent);
-  void copy_depth(const PanelCopyState& state, const Instances& columns, BlockId parent,
-                  size_t level, ValueId inner);
-  void copy_lines(const PanelCopyState& state, const Instances& columns, BlockId parent,
-                  ValueId inner);
-  void prefetch_rows_ahead(const Node* value, const Instances& all, const Node* depth,
-                           int64_t ahead, BlockId body);
-  void prefetch_left(const PanelBlock& block, const PanelProduct& product, const PanelTile& tile,
-                     ValueId step, BlockId body);
-  void copy_left(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
-                 ValueId first, ValueId row, ValueId height, ValueId length, BlockId parent);
-  void start_tile(const PanelProduct& product, const PanelStore& s, const PanelTile& tile,
-                  BlockId block);
-  void multiply_tile(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
-                     const PanelTile& tile, BlockId parent);
-  void keep_sums(const PanelStore& s, const PanelTile& tile, BlockId block);
-  bool is_rest_short() const;
-  void finish_tile(const PanelBlock& block, const std::vector<PanelStore>& stores,
-                   const std::vector<ValueId>& sums, const PanelTile& tile, BlockId parent);
-  void store_registers(const PanelBlock& block, const std::vector<PanelStore>& stores,
-                       const std::vector<ValueId>& sums, const PanelTile& tile, BlockId parent);
-  void multiply_step(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
-                     const PanelTile& tile, ValueId step, bool copies, BlockId body);
-  void add_steps(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
-                 const PanelTile& tile, bool copies, BlockId parent);
-  void prefetch_results(const PanelBlock& block, const PanelTile& tile, BlockId parent);
-  std::vector<ValueId> right_vectors(const PanelBlock& block, const PanelProduct& product,
-                                     const PanelStore& s, const PanelTile& tile, ValueId step,
-                                     bool copies, BlockId body);
-  std::vector<ValueId> left_numbers(const PanelBlock& block, const PanelProduct& product,
-                                    const PanelStore& s, const PanelTile& tile, ValueId step,
-                                    BlockId body);
-  // lower_turned.cpp: the same where neighbours in the results are rows.
-  void place_turned(const PanelProduct& product, PanelStore* s);
-  void copy_turned(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
-                   const PanelTile& tile, BlockId parent);
-  void copy_line(const TurnedCopy& copy, const Env& env, ValueId begin, ValueId count,
-                 BlockId parent);
-  void copy_steps(const TurnedCopy& copy, const Instances& vectors, size_t level, ValueId inner,
-                  BlockId parent);
-  void multiply_turned(const PanelBlock& block, const PanelStore& s, const PanelProduct& product,
-                       BlockId parent);
-  void look_ahead(const PanelBlock& block, const PanelProduct& product, ValueId rows, ValueId trips,
-                  PanelTile* tile);
-  void prefetch_panel(const PanelProduct& product, const PanelTile& tile, const Builder::Loop& loop,
-                      int64_t steps);
-  void turn_tile(const PanelStore& s, const PanelTile& tile, BlockId parent);
-  void store_turned(const PanelBlock& block, const std::vector<PanelStore>& stores, BlockId parent);
-  // lower_panel_words.cpp: the same by dot products.
-  ValueId dot_panels(const PanelDot& dot, ValueId sum, ValueId left, ValueId right);
-  ValueId steps_of(const PanelProduct& product, ValueId length);
-  bool has_whole_words(const PanelProduct& product) const;
-  void fill_words(const PanelProduct& product, const PanelStore& s, ValueId line, ValueId length,
-                  BlockId parent);
-  ValueId place_in_word(ValueId v, ValueId amount);
-  void copy_words(const PanelCopyState& state, const Instances& columns, BlockId parent);
-  void copy_last_word(const PanelCopyState& state, const Instances& columns, uint32_t lanes,
-                      ValueId step, BlockId parent);
-  ValueId transpose_words(const PanelCopyState& state, const Instances& columns, BlockId parent);
-  void sum_panel(const PanelProduct& product, const PanelStore& s, ValueId column, ValueId trips,
-                 BlockId parent);
-  // lower_strips.cpp: products of few rows.
-  void lower_strips(PanelBlock& block, BlockId parent);
-  void add_strip(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
-                 ValueId begin, ValueId end, uint32_t depths, BlockId parent);
-  void store_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
-                    const std::vector<ValueId>& sums, const PanelTile& tile, ValueId begin,
-                    ValueId end, BlockId parent);
   void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                   ValueId end);
   void lower_tiles(size_t axis, BlockId block, const Instances& instances, ValueId begin,

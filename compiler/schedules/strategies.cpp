@@ -117,7 +117,7 @@ constexpr std::array kStrategies = {
             },
         .is_of = [](const Schedule& s) { return s.panels() != nullptr; },
         .rewritten = [](const Schedule& s) { return rewritten(*s.panels()); },
-        .lower = [](Emitter& e) { e.lower_panels(e.root()); },
+        .lower = lower_packed_gemm,
         .describe = describe_panels,
         .neighbours = tile_neighbours},
     // These take every kernel: they stand last.

@@ -100,5 +100,6 @@ std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const Ta
 
 /// The kernel whose loops and expressions the plan names.
 Rewritten rewritten(const PanelPlan& plan);
+void lower_packed_gemm(Emitter& e);
 
 }  // namespace bm::compiler
