@@ -5,11 +5,33 @@
 #include <array>
 #include <unordered_set>
 
+#include "compiler/lowering/prefetch.h"
+
 namespace bm::compiler {
+
+std::optional<ValueId> EmitRule::replace(const Node* /*n*/, const Env& /*env*/) {
+  return std::nullopt;
+}
+std::optional<ValueId> EmitRule::compute(const Node* /*n*/, const Env& /*env*/) {
+  return std::nullopt;
+}
+void EmitRule::reduce(ReduceState& /*s*/, BlockId block,
+                      const std::function<void(BlockId)>& inner) {
+  inner(block);
+}
+bool EmitRule::write_loops(ReduceState& /*s*/, BlockId /*block*/) { return false; }
+void EmitRule::begin_step(const ReduceState& /*s*/, const Node* /*range*/, uint32_t /*binding*/) {}
+void EmitRule::end_step(const ReduceState& /*s*/, const Node* /*range*/, uint32_t /*binding*/) {}
+
+Emitter::~Emitter() = default;
 
 Emitter::Emitter(const ir::KernelIr& kernel, std::span<const Node* const> roots,
                  const Schedule& schedule, Program& program, const TargetInfo& target)
-    : kernel_(kernel), schedule_(schedule), program_(program), b_(program, target) {
+    : kernel_(kernel),
+      schedule_(schedule),
+      program_(program),
+      b_(program, target),
+      prefetch_(std::make_unique<Prefetch>(*this)) {
   bindings_.push_back({});  // number 0 means "not bound"
   std::vector<const Node*> all(kernel.ranges);
   for (const ir::Store& s : kernel.stores) {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -19,6 +20,7 @@ namespace bm::compiler {
 
 using ir::Node;
 class Emitter;
+class Prefetch;
 
 /// What a range stands for at one place: `lanes` adjacent indices from base + offset.
 struct Binding {
@@ -55,6 +57,24 @@ struct ReduceState {
   const Env& env(size_t member) const { return envs[member % envs.size()]; }
 };
 
+/// What a strategy emits in its own way. The functions here leave everything to the emitter.
+class EmitRule {
+ public:
+  virtual ~EmitRule() = default;
+  /// The value of `n` in place of all that the emitter would do; nothing: not this rule's.
+  virtual std::optional<ValueId> replace(const Node* n, const Env& env);
+  /// The same for the operation alone: what is uniform or linear along the lanes is not asked for.
+  virtual std::optional<ValueId> compute(const Node* n, const Env& env);
+  /// A group of reductions; `inner` is how it is done without this rule.
+  virtual void reduce(ReduceState& s, BlockId block, const std::function<void(BlockId)>& inner);
+  /// Its loops, in place of serial ones; false: they are not this rule's.
+  virtual bool write_loops(ReduceState& s, BlockId block);
+  /// Before and after what one iteration (or vector of them) adds to a group of reductions, whose
+  /// loop `range` is bound to `binding`.
+  virtual void begin_step(const ReduceState& s, const Node* range, uint32_t binding);
+  virtual void end_step(const ReduceState& s, const Node* range, uint32_t binding);
+};
+
 /// A value that does not vary along the vector axis may come back without lanes; users splat it on
 /// demand.
 ///
@@ -65,19 +85,19 @@ class Emitter {
   /// `roots`: expressions besides those of the kernel's stores that will be emitted.
   Emitter(const ir::KernelIr& kernel, std::span<const Node* const> roots, const Schedule& schedule,
           Program& program, const TargetInfo& target);
+  ~Emitter();
   Emitter(const Emitter&) = delete;
   Emitter& operator=(const Emitter&) = delete;
   /// Errors: kUnsupported for kernels with too many loops.
   Status check() const;
-
-  // The whole kernel, as a row of strategies() wants it; one of them is called.
-  void lower_grid(BlockId root);    // loops/lower_grid.cpp
-  void lower_groups(BlockId root);  // groups/lower.cpp
+  /// Outermost rule first. It must outlive the emitter's use.
+  void add_rule(EmitRule& rule) { rules_.push_back(&rule); }
 
   const ir::KernelIr& kernel() const { return kernel_; }
   const Schedule& schedule() const { return schedule_; }
   Program& program() { return program_; }
   Builder& builder() { return b_; }
+  Prefetch& prefetch() { return *prefetch_; }
   BlockId root() const { return program_.root; }
   /// The kernel has scans or top-k: the order of its iterations matters.
   bool is_ordered() const { return is_ordered_; }
@@ -128,6 +148,7 @@ class Emitter {
   /// none of them.
   Instances instances_of(const Node* n, const Env& env, bool* is_instance) const;
   ValueId accumulate_one(const Node* reduce, const Env& env, ValueId accumulator);
+  void begin_step(const ReduceState& s, const Node* range, uint32_t binding);
 
   // What is known already.
   std::vector<uint32_t> key(const Node* n, const Env& env) const;
@@ -175,138 +196,19 @@ class Emitter {
   ValueId emit_reduce(const Node* n, const Env& env);
   void emit_reduce_group(const std::vector<const Node*>& group, const Instances& envs,
                          const ReducePlan& plan);
+  void run_loops(ReduceState& s, BlockId block, size_t rule);
   void reduce_loops(ReduceState& s, size_t depth, BlockId block);
   void reduce_innermost(ReduceState& s, BlockId block);
   void accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index, uint32_t lanes,
                   uint32_t copies, int64_t apart);
   ValueId combine(ReduceState& s, size_t member, BlockId block);
 
-  bool has_parts() const;
-  int64_t block_iterations() const;
-  void lower_parts(ValueId begin, BlockId block, const Instances& start);
-  void lower_merged(BlockId block, ValueId block_index);
-  // lower_groups.cpp: the same for targets with work-groups, and reductions shared by a group.
-  void lower_items(BlockId block, Instances instances, ValueId chunk);
-  ValueId tiles_along(const AxisPlan& axis, const Env& env);
-  // lower_group_copies.cpp: trips of a work-item side by side.
-  /// Loops that the work-items of a group do, merged: chunk number `chunk` of them.
-  struct ItemLoops {
-    Instances instances;          // copies of the loops around
-    std::vector<size_t> loops;    // numbers in the schedule
-    std::vector<ValueId> counts;  // of their iterations
-    ValueId total = kNone, chunk = kNone;
-    bool is_narrow = false;  // all iterations are counted in 32 bits
-  };
-  void emit_loads(const Instances& instances);
-  void lower_copies(const ItemLoops& items, BlockId block);
-  void lower_item_loop(const ItemLoops& items, BlockId block);
-  void split_chunks(const ItemLoops& items, BlockId block);
-  // lower_group_transpose.cpp: loads transposed through local memory.
-  void lower_transposed(BlockId block, const Env& env);
-  Instances bind_transposed(const Env& env, const Node* near, const Node* far, BlockId block);
-  void mask_binding(uint32_t binding, const Node* range, const Env& env);
-  Instances split_index(ValueId index, const std::vector<size_t>& loops,
-                        const std::vector<ValueId>& counts, bool is_narrow, BlockId block,
-                        const Instances& instances);
-  // lower_shared.cpp: reductions that the work-items of a group share, and rows written out.
-  struct Dealt;
-  struct DealtCopy {
-    std::vector<uint32_t> bindings;  // by loop
-    ValueId mask = kNone;            // kNone: all work-items have such an iteration
-  };
-  uint32_t parts() const { return schedule_.block / schedule_.side; }
-  ValueId part_number();
-  ValueId side_number();
-  void mask_side(const Node* range, ValueId number, const Env& env);
-  Dealt dealt_loops(const std::vector<const Node*>& loops, const Env& env);
-  DealtCopy bind_dealt(const Dealt& dealt, ValueId index, BlockId block);
-  std::vector<DealtCopy> bind_copies(const Dealt& dealt, ValueId first, BlockId block,
-                                     uint32_t copies, bool is_masked);
-  const std::vector<DealtCopy>* row_copies(const Dealt& dealt, uint32_t most);
-  void lower_row(BlockId block, const Env& env);
-  void deal_reduction(ReduceState& s, BlockId block);
-  void accumulate_copies(ReduceState& s, BlockId block, const std::vector<DealtCopy>& copies);
-  void deal_singly(ReduceState& s, const Dealt& dealt, ValueId begin, int64_t trips, BlockId block);
-  void combine_items(ReduceState& s, BlockId block);
-  ValueId reduce_local(const Node* reduce, uint32_t array, ValueId first, int64_t apart,
-                       uint32_t count, BlockId block);
-  void lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
-                  ValueId end);
-  void lower_tiles(size_t axis, BlockId block, const Instances& instances, ValueId begin,
-                   ValueId end);
-  void masked_trip(size_t axis, BlockId block, const Instances& instances, ValueId begin,
-                   ValueId end);
-  void lower_inner(size_t axis, BlockId block, const Instances& instances);
-  void trips(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end,
-             uint32_t lanes, uint32_t jam);
-  void run_loops(ReduceState& s, BlockId block);
-  // lower_prefetch.cpp.
-  bool has_parts(const ReducePlan& plan, std::span<const Node* const> reduces, const Node* range,
-                 int64_t part) const;
-  bool is_from_memory(const Node* load) const;
-  const Node* split_row();
-  std::optional<int64_t> row_of(const Node* load, bool is_again);
-  void prefetch_split_row(size_t axis, BlockId body, const Env& env, ValueId index);
-  bool is_stream(const Node* load, int64_t apart) const;
-  void prefetch_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
-  bool is_read_again(const Node* reduce, const Node* load) const;
-  void prefetch_next_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding);
-
-  // lower_scan.cpp: running results of an output loop.
-  ValueId emit_scan(const Node* n, const Env& env);
-  ValueId scan_lanes(ir::ReduceOp op, ValueId values);
-  uint32_t scan_register(const Node* n, const Env& env, Type type);
-  // lower_least.cpp: the smallest values of a loop, in order.
-  struct LeastState;
-  void lower_least(BlockId block, const Env& env);
-  void compare_vectors(const LeastState& s, const Builder::Loop& loop, const Env& env);
-  void insert_if_less(const LeastState& s, BlockId block, ValueId value);
-  ValueId emit_least(const Node* n, const Env& env);
-
-  // lower_dots.cpp: inner sums of products of 8-bit numbers.
-  const std::vector<const Node*>& dot_sums(const Node* reduce);
-  void emit_dots_of(const ReduceState& s, const Node* range, uint32_t binding);
-  void split_terms(const Node* sum, std::vector<const Node*>* dots,
-                   std::vector<const Node*>* others) const;
-  void emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream);
-  bool loop_dots(const Node* sum, const std::vector<const Node*>& dots,
-                 const std::vector<Env>& envs, const Node* stream,
-                 const std::vector<ValueId>& starts);
-  ValueId emit_dot(const Node* dot, const Env& env, ValueId sum, const Node* stream);
-  size_t dot_steps(const Node* dot) const;
-  Env bind_step(const Node* dot, size_t step, const Env& env);
-  uint32_t step_binding(const Node* range, int64_t at);
-  ValueId emit_word(const Node* n, const Env& env, const Node* stream);
-  ValueId load_word(const Node* n, const Env& env, const Node* stream);
-  void prefetch_words(const Node* load, ValueId index, const Node* stream);
-  // lower_guards.cpp: words of work-items, which must lie at multiples of 4 bytes.
-  std::vector<const Node*> unguarded_dots(const ReduceState& s);
-  void emit_invariants(const ReduceState& s);
-  void guard_words(const std::vector<const Node*>& dots, BlockId block,
-                   const std::function<void(BlockId)>& write);
-  const Node* wide_range(const Node* load);
-  ValueId load_aligned_word(const Node* load, const Env& env);
-  void emit_guarded_dot(const Node* dot, const std::vector<Env>& envs);
-  // lower_stages.cpp.
-  struct Stage {
-    const Node* producer = nullptr;
-    uint32_t array = 0;              // local one
-    std::vector<uint32_t> bindings;  // of the producer's innermost loop, in its own passes
-  };
-  void prepare_stages();
-  void note_producer(const ReduceState& s, uint32_t binding);
-  ValueId stage_index(const Stage& stage, const Env& env);
-  std::optional<ValueId> emit_staged(const Node* n, const Env& env);
-
-  ValueId spread(ValueId v, uint32_t lanes) { return b_.splat(v, lanes); }
-  void in_branch(ValueId condition, BlockId parent, const std::function<void(BlockId)>& body) {
-    branch(condition, parent, body);
-  }
-
   const ir::KernelIr& kernel_;
   const Schedule& schedule_;
   Program& program_;
   Builder b_;
+  std::unique_ptr<Prefetch> prefetch_;
+  std::vector<EmitRule*> rules_;
   std::vector<const Node*> ranges_;  // by dense number
   std::unordered_map<const Node*, uint32_t> range_number_;
   std::unordered_map<const Node*, uint64_t> dependencies_;
@@ -317,23 +219,6 @@ class Emitter {
   Memo memo_;
   std::map<std::pair<uint32_t, int64_t>, Strides> strides_;
   const Instances* instances_ = nullptr;  // of the innermost output block being filled
-  std::unordered_map<const Node*, std::vector<const Node*>> dot_sums_;  // by outer reduction
-  std::map<std::vector<uint32_t>, ValueId> words_;                      // as memo_, of words
-  bool has_aligned_words_ = false;  // words being loaded lie at multiples of 4 bytes
-  const Node* dot_ = nullptr;       // the dot product whose words are being loaded
-  std::map<std::pair<const Node*, const Node*>, const Node*> wide_ranges_;  // by dot and load
-  std::unordered_map<const Node*, uint32_t> step_origins_;
-  std::map<std::pair<const Node*, int64_t>, uint32_t> step_bindings_;
-  std::unordered_map<const Node*, Stage> stages_;
-  std::map<std::vector<const Node*>, std::vector<DealtCopy>> row_copies_;
-  /// Of ranges that a loop over tiles is open for: where the tile begins and ends.
-  std::unordered_map<const Node*, std::pair<ValueId, ValueId>> tiles_;
-  std::optional<const Node*> split_row_;  // see split_row
-  const Node* split_range_ = nullptr;     // that its load runs along
-  BlockId scan_block_ = kNone;            // around the loop that is scanned
-  std::map<std::vector<uint32_t>, uint32_t> scan_registers_;
-  uint32_t least_array_ = 0;     // local one
-  BlockId least_block_ = kNone;  // where it is filled
   bool is_confined_ = false;
   bool is_ordered_ = false;
 };

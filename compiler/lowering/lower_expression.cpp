@@ -16,8 +16,10 @@ bool is_narrow(const Node* n) { return n->lo >= INT32_MIN && n->hi <= INT32_MAX;
 ValueId Emitter::emit(const Node* n, const Env& env) {
   std::vector<uint32_t> k = key(n, env);
   if (const auto it = memo_.find(k); it != memo_.end()) return it->second;
-  const std::optional<ValueId> staged = emit_staged(n, env);
-  const ValueId v = staged ? *staged : compute(n, env);
+  std::optional<ValueId> own;
+  for (EmitRule* rule : rules_)
+    if (!own) own = rule->replace(n, env);
+  const ValueId v = own ? *own : compute(n, env);
   memo_.emplace(std::move(k), v);
   return v;
 }
@@ -55,6 +57,8 @@ ValueId Emitter::compute(const Node* n, const Env& env) {
       return b_.add(base, b_.index(*stride * binding.offset));
     }
   }
+  for (EmitRule* rule : rules_)
+    if (const std::optional<ValueId> own = rule->compute(n, env)) return *own;
   switch (n->op) {
     case Op::kRange: {
       const uint32_t number = env[number_of(n)];
@@ -64,8 +68,6 @@ ValueId Emitter::compute(const Node* n, const Env& env) {
     }
     case Op::kLoad: return emit_load(n, env);
     case Op::kReduce: return emit_reduce(n, env);
-    case Op::kScan: return emit_scan(n, env);
-    case Op::kLeast: return emit_least(n, env);
     default: return emit_alu(n, env);
   }
 }

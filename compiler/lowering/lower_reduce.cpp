@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "compiler/lowering/emitter.h"
+#include "compiler/lowering/prefetch.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {
@@ -30,13 +31,6 @@ DType accumulator_type(const Node* reduce, const TargetInfo& target) {
 
 ValueId Emitter::emit_reduce(const Node* n, const Env& env) {
   bool is_instance = false;
-  if (schedule_.dots.contains(n)) {
-    if (b_.target().has_groups && !is_confined_)
-      emit_guarded_dot(n, instances_of(n, env, &is_instance));
-    else
-      emit_dots(n, {env}, nullptr);
-    return memo_.at(key(n, env));
-  }
   const auto plan_it = schedule_.reduces.find(n);
   const ReducePlan plan = plan_it == schedule_.reduces.end() ? ReducePlan{} : plan_it->second;
   const std::vector<Env> envs = instances_of(n, env, &is_instance);
@@ -114,8 +108,7 @@ void Emitter::emit_reduce_group(const std::vector<const Node*>& group, const std
     s.scalar_registers.push_back(has_tail ? std::vector<uint32_t>{make(1)}
                                           : std::vector<uint32_t>{});
   }
-  run_loops(s, block);
-  if (s.plan.is_shared) combine_items(s, block);
+  run_loops(s, block, 0);
   for (size_t m = 0; m < s.members(); ++m) {
     const Node* r = s.reduce(m);
     // Bindings of reduce ranges do not take part in the key of the reduction itself.
@@ -123,21 +116,17 @@ void Emitter::emit_reduce_group(const std::vector<const Node*>& group, const std
   }
 }
 
-void Emitter::run_loops(ReduceState& s, BlockId block) {
-  const auto write = [&](BlockId body) {
-    if (s.plan.is_shared)
-      deal_reduction(s, body);
-    else
-      reduce_loops(s, 0, body);
-  };
-  const std::vector<const Node*> dots = unguarded_dots(s);
-  if (dots.empty()) return write(block);
-  emit_invariants(s);
-  const std::vector<Env> envs = s.envs;
-  guard_words(dots, block, [&](BlockId body) {
-    s.envs = envs;
-    write(body);
-  });
+/// The loops of a group as the rules from number `rule` on want them.
+void Emitter::run_loops(ReduceState& s, BlockId block, size_t rule) {
+  if (rule < rules_.size())
+    return rules_[rule]->reduce(s, block, [&](BlockId body) { run_loops(s, body, rule + 1); });
+  for (EmitRule* r : rules_)
+    if (r->write_loops(s, block)) return;
+  reduce_loops(s, 0, block);
+}
+
+void Emitter::begin_step(const ReduceState& s, const Node* range, uint32_t binding) {
+  for (EmitRule* rule : rules_) rule->begin_step(s, range, binding);
 }
 
 void Emitter::reduce_loops(ReduceState& s, size_t depth, BlockId block) {
@@ -156,8 +145,7 @@ void Emitter::reduce_innermost(ReduceState& s, BlockId block) {
   const Node* extent_node = range->src[0];
   ValueId extent = emit(extent_node, s.envs[0]);
   if (extent_node->lo < 0) {
-    const std::array args{extent, b_.index(0)};
-    extent = b_.alu(Op::kMax, DType::kI64, args);
+    extent = max_index(extent, b_.index(0));
   }
   const auto run = [&](ValueId begin, ValueId end, uint32_t lanes, uint32_t copies) {
     const Builder::Loop loop = b_.open_loop(block);
@@ -173,7 +161,8 @@ void Emitter::reduce_innermost(ReduceState& s, BlockId block) {
   const uint32_t lanes = s.plan.vector_range ? s.plan.lanes : 1;
   const uint32_t copies = s.plan.vector_range ? s.plan.unroll : 1;
   const int64_t step = int64_t{lanes} * copies;
-  if (is_multiple(step) && has_parts(s.plan, s.group, range, extent_node->imm / copies)) {
+  if (is_multiple(step) &&
+      prefetch_->splits_row(s.plan, s.group, range, extent_node->imm / copies)) {
     const int64_t part = extent_node->imm / copies;
     const Builder::Loop loop = b_.open_loop(block);
     accumulate(s, loop.body, range, loop.index, lanes, copies, part);
@@ -204,23 +193,19 @@ void Emitter::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
   for (uint32_t c = 0; c < copies; ++c) {
     const uint32_t binding = make_bindings(index, body, int64_t{c} * apart, lanes, origin);
     origin = bindings_[binding].origin;
-    note_producer(s, binding);
-    emit_dots_of(s, range, binding);
+    begin_step(s, range, binding);
     for (size_t m = 0; m < s.members(); ++m) {
       const uint32_t reg = is_tail ? s.scalar_registers[m][0] : s.vector_registers[m][c];
       const Env env = bound(s.env(m), range, binding);
       updates.push_back({reg, accumulate_one(s.reduce(m), env, b_.read(body, reg))});
     }
-    // What other passes will read, whether the sum needed it or only what it is made of.
-    for (const StagePlan& stage : schedule_.stages)
-      for (size_t m = 0; m < s.members(); ++m)
-        if (s.reduce(m) == stage.producer) emit(stage.node, bound(s.env(m), range, binding));
+    for (EmitRule* rule : rules_) rule->end_step(s, range, binding);
     if (lanes > 1 && s.plan.lanes > 1 && !b_.target().has_groups)
-      prefetch_next_rows(s, body, range, binding);
+      prefetch_->next_rows(s, body, range, binding);
   }
   for (const Update& u : updates) b_.assign(body, u.reg, u.value);
   const bool is_plain = lanes == 1 && copies == 1 && !is_tail;
-  if (is_plain && !b_.target().has_groups) prefetch_rows(s, body, range, origin);
+  if (is_plain && !b_.target().has_groups) prefetch_->rows_ahead(s, body, range, origin);
 }
 
 ValueId Emitter::accumulate_one(const Node* reduce, const Env& env, ValueId accumulator) {

@@ -1,12 +1,15 @@
 // The table of strategies. A new schedule is a folder and a row here.
 #include <array>
 
-#include "compiler/lowering/emitter.h"
 #include "compiler/schedules/attention/attention_plan.h"
 #include "compiler/schedules/gemm_cpu/gemm_plan.h"
 #include "compiler/schedules/gemm_gpu/lowering.h"
+#include "compiler/schedules/groups/lowering.h"
+#include "compiler/schedules/int8_dot/lowering.h"
+#include "compiler/schedules/loops/lowering.h"
 #include "compiler/schedules/loops/scan.h"
 #include "compiler/schedules/strategy.h"
+#include "compiler/schedules/topk/lowering.h"
 #include "compiler/tune/neighbours.h"
 
 namespace bm::compiler {
@@ -73,7 +76,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_transpose_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.transposed() != nullptr; },
-             .lower = [](Emitter& e) { e.lower_groups(e.root()); },
+             .lower = lower_transpose,
              .describe = describe_transpose,
              .neighbours = group_neighbours},
     Strategy{.name = "topk",
@@ -81,7 +84,7 @@ constexpr std::array kStrategies = {
              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
                          const Limits& l) { return make_least_schedule(k, t, units, l); },
              .is_of = [](const Schedule& s) { return s.least != nullptr; },
-             .lower = [](Emitter& e) { e.lower_grid(e.root()); },
+             .lower = lower_topk,
              .describe = describe_least,
              .neighbours = loop_neighbours},
     Strategy{
@@ -92,7 +95,7 @@ constexpr std::array kStrategies = {
               return is_plain(l) || scan_loop(k) ? Found() : make_dot_schedule(k, t, units, l);
             },
         .is_of = [](const Schedule& s) { return s.block == 0 && !s.dots.empty(); },
-        .lower = [](Emitter& e) { e.lower_grid(e.root()); },
+        .lower = lower_int8_dot,
         .describe = describe_dots,
         .neighbours = tile_neighbours},
     Strategy{
@@ -127,7 +130,7 @@ constexpr std::array kStrategies = {
              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
                          const Limits& l) { return Found(make_group_schedule(k, t, units, l)); },
              .is_of = [](const Schedule& s) { return s.block != 0; },
-             .lower = [](Emitter& e) { e.lower_groups(e.root()); },
+             .lower = lower_groups,
              .describe = describe_loops,
              .neighbours = group_neighbours},
     Strategy{.name = "loops",
@@ -135,7 +138,7 @@ constexpr std::array kStrategies = {
              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
                          const Limits& l) { return Found(make_loop_schedule(k, t, units, l)); },
              .is_of = [](const Schedule&) { return true; },
-             .lower = [](Emitter& e) { e.lower_grid(e.root()); },
+             .lower = lower_loops,
              .describe = describe_loops,
              .neighbours = loop_neighbours}};
 

@@ -2,26 +2,24 @@
 #include <algorithm>
 #include <array>
 
-#include "compiler/lowering/emitter.h"
+#include "compiler/lowering/prefetch.h"
+#include "compiler/schedules/loops/lowering.h"
 
 namespace bm::compiler {
 
-void Emitter::lower_inner(size_t axis, BlockId block, const Instances& instances) {
-  if (schedule_.least && axis == schedule_.least_axis) lower_least(block, instances[0]);
-  if (axis == schedule_.loops.size()) return emit_stores(block, instances, kernel_.stores);
-  if (schedule_.scan && schedule_.loops[axis].range == schedule_.scan) {
-    scan_block_ = block;
-    scan_registers_.clear();
-  }
+void LoopLowering::lower_inner(size_t axis, BlockId block, const Instances& instances) {
+  if (before_axis) before_axis(axis, block, instances[0]);
+  if (axis == schedule_.loops.size()) return e_.emit_stores(block, instances, e_.kernel().stores);
+  if (schedule_.scan && schedule_.loops[axis].range == schedule_.scan) scan_.start(block);
   const Node* range = schedule_.loops[axis].range;
   if (const auto tile = tiles_.find(range); tile != tiles_.end())
     return lower_axis(axis, block, instances, tile->second.first, tile->second.second);
-  const ValueId extent = emit(range->src[0], instances[0]);
+  const ValueId extent = e_.emit(range->src[0], instances[0]);
   lower_axis(axis, block, instances, b_.index(0), extent);
 }
 
-void Emitter::lower_tiles(size_t axis, BlockId block, const Instances& instances, ValueId begin,
-                          ValueId end) {
+void LoopLowering::lower_tiles(size_t axis, BlockId block, const Instances& instances,
+                               ValueId begin, ValueId end) {
   const AxisPlan& plan = schedule_.loops[axis];
   const Builder::Loop loop = b_.open_loop(block);
   const std::array ends{b_.add(loop.index, b_.index(plan.tile)), end};
@@ -32,8 +30,8 @@ void Emitter::lower_tiles(size_t axis, BlockId block, const Instances& instances
 }
 
 /// Trips of full width, then one vector at a time, then single iterations.
-void Emitter::lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
-                         ValueId end) {
+void LoopLowering::lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                              ValueId end) {
   const AxisPlan& plan = schedule_.loops[axis];
   if (plan.tile > 0) return lower_tiles(axis, block, instances, begin, end);
   const Node* extent = plan.range->src[0];
@@ -53,8 +51,7 @@ void Emitter::lower_axis(size_t axis, BlockId block, const Instances& instances,
     ValueId to = end;
     if (i + 1 < widths.size()) {
       const ValueId count = b_.sub(end, from);
-      const std::array positive{count, b_.index(0)};
-      const ValueId length = b_.alu(Op::kMax, DType::kI64, positive);
+      const ValueId length = e_.max_index(count, b_.index(0));
       to = b_.add(from, b_.sub(length, b_.bit_and(length, b_.index(step - 1))));
       if (step & (step - 1)) {
         const ValueId whole = b_.bitcast(
@@ -72,29 +69,29 @@ void Emitter::lower_axis(size_t axis, BlockId block, const Instances& instances,
   }
 }
 
-void Emitter::trips(size_t axis, BlockId block, const Instances& instances, ValueId begin,
-                    ValueId end, uint32_t lanes, uint32_t jam) {
+void LoopLowering::trips(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                         ValueId end, uint32_t lanes, uint32_t jam) {
   const Builder::Loop loop = b_.open_loop(block);
   const Node* range = schedule_.loops[axis].range;
   lower_inner(axis + 1, loop.body,
-              bind_axis(instances, range, loop.index, loop.body, lanes, jam, lanes));
+              e_.bind_axis(instances, range, loop.index, loop.body, lanes, jam, lanes));
   if (jam == schedule_.loops[axis].jam && lanes > 1)
-    prefetch_split_row(axis, loop.body, instances[0], loop.index);
+    e_.prefetch().next_row_half(axis, loop.body, instances[0], loop.index);
   b_.close_loop(loop, begin, end, int64_t{lanes} * jam);
 }
 
 /// Fewer iterations than lanes, if any.
-void Emitter::masked_trip(size_t axis, BlockId block, const Instances& instances, ValueId begin,
-                          ValueId end) {
+void LoopLowering::masked_trip(size_t axis, BlockId block, const Instances& instances,
+                               ValueId begin, ValueId end) {
   const AxisPlan& plan = schedule_.loops[axis];
   const Builder::Loop loop = b_.open_loop(block);
-  const uint32_t binding = make_bindings(loop.index, loop.body, 0, plan.lanes, 0);
+  const uint32_t binding = e_.make_bindings(loop.index, loop.body, 0, plan.lanes, 0);
   const ValueId left = b_.convert(b_.sub(end, loop.index), DType::kI32);
   const ValueId lane = b_.convert(b_.iota(plan.lanes, 1), DType::kI32);
-  const ValueId most = spread(left, plan.lanes);
-  bindings_[binding].mask = b_.lt(lane, most);
+  const ValueId most = e_.splat(left, plan.lanes);
+  e_.set_mask(binding, b_.lt(lane, most));
   Instances inside;
-  for (const Env& env : instances) inside.push_back(bound(env, plan.range, binding));
+  for (const Env& env : instances) inside.push_back(e_.bound(env, plan.range, binding));
   lower_inner(axis + 1, loop.body, inside);
   b_.close_loop(loop, begin, end, plan.lanes);
 }
