@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 
+#include "compiler/program/index.h"
 #include "compiler/schedules/gemm_gpu/lowering.h"
 
 namespace bm::compiler {
@@ -53,9 +54,9 @@ MmaGemm::Tile MmaGemm::place_tile(ValueId group, BlockId block) {
   tile.env = e_.unbound();
   ValueId rest = group;
   const bool has_more = !e_.schedule().loops.empty();
-  const ValueId in_band = e_.next_digit(&rest, b_.index(p_.band), false);
-  const ValueId column = e_.next_digit(&rest, b_.index(columns), false);
-  const ValueId band = e_.next_digit(&rest, b_.index(rows / p_.band), !has_more);
+  const Index in_band(b_, e_.next_digit(&rest, b_.index(p_.band), false));
+  const Index column(b_, e_.next_digit(&rest, b_.index(columns), false));
+  const Index band(b_, e_.next_digit(&rest, b_.index(rows / p_.band), !has_more));
   tile.env = bind_batch(e_, rest, std::move(tile.env), block);
   const ValueId item = b_.item(), sub_group = b_.shr(item, std::countr_zero(p_.sub_group));
   const ValueId lane = b_.bit_and(item, b_.index(p_.sub_group - 1));
@@ -66,15 +67,20 @@ MmaGemm::Tile MmaGemm::place_tile(ValueId group, BlockId block) {
     tile.place = b_.bit_and(item, b_.index(p_.info.slot - 1));
     tile.part = b_.shr(lane, std::countr_zero(p_.info.slot));
   }
-  const ValueId tile_down = b_.bit_and(sub_group, b_.index(p_.tiles_down - 1));
-  const ValueId tile_across = b_.shr(sub_group, std::countr_zero(p_.tiles_down));
-  const ValueId row = b_.add(b_.mul(band, b_.index(p_.band)), in_band);
-  tile.first_row = b_.mul(row, b_.index(p_.down()));
-  tile.own_row = b_.mul(tile_down, b_.index(p_.left.rows()));
-  tile.row = b_.add(tile.first_row, tile.own_row);
-  tile.first_column = b_.mul(column, b_.index(p_.across()));
-  tile.own_column = b_.mul(tile_across, b_.index(p_.right.rows()));
-  tile.column = b_.add(tile.first_column, tile.own_column);
+  const Index warp(b_, sub_group);
+  const Index warp_m = warp & (p_.tiles_down - 1);
+  const Index warp_n(b_, b_.shr(sub_group, std::countr_zero(p_.tiles_down)));
+  const Index row = band * p_.band + in_band;
+  const Index first_row = row * p_.down();
+  const Index own_row = warp_m * p_.left.rows();
+  tile.row = Index(first_row + own_row);
+  const Index first_column = column * p_.across();
+  const Index own_column = warp_n * p_.right.rows();
+  tile.column = Index(first_column + own_column);
+  tile.first_row = first_row;
+  tile.own_row = own_row;
+  tile.first_column = first_column;
+  tile.own_column = own_column;
   return tile;
 }
 
