@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {
@@ -13,16 +13,18 @@ bool is_narrow(const Node* n) { return n->lo >= INT32_MIN && n->hi <= INT32_MAX;
 
 }  // namespace
 
-ValueId Lowerer::emit(const Node* n, const Env& env) {
+ValueId Emitter::emit(const Node* n, const Env& env) {
   std::vector<uint32_t> k = key(n, env);
   if (const auto it = memo_.find(k); it != memo_.end()) return it->second;
-  const std::optional<ValueId> staged = emit_staged(n, env);
-  const ValueId v = staged ? *staged : compute(n, env);
+  std::optional<ValueId> own;
+  for (EmitRule* rule : rules_)
+    if (!own) own = rule->replace(n, env);
+  const ValueId v = own ? *own : compute(n, env);
   memo_.emplace(std::move(k), v);
   return v;
 }
 
-ValueId Lowerer::compute(const Node* n, const Env& env) {
+ValueId Emitter::compute(const Node* n, const Env& env) {
   if (n->op == Op::kConst)
     return is_float(n->dtype) ? b_.constant_f({n->dtype, 1}, n->fimm())
                               : b_.constant({n->dtype, 1}, n->imm);
@@ -39,7 +41,7 @@ ValueId Lowerer::compute(const Node* n, const Env& env) {
       first[vr] = bindings_[env[vr]].first_lane;
       const ValueId base = emit(n, first);
       if (is_uniform) return base;
-      const ValueId wide = spread(base, lanes);
+      const ValueId wide = splat(base, lanes);
       return b_.add(wide, b_.iota(lanes, *stride));
     }
   } else if (n->dtype == DType::kI64) {
@@ -55,6 +57,8 @@ ValueId Lowerer::compute(const Node* n, const Env& env) {
       return b_.add(base, b_.index(*stride * binding.offset));
     }
   }
+  for (EmitRule* rule : rules_)
+    if (const std::optional<ValueId> own = rule->compute(n, env)) return *own;
   switch (n->op) {
     case Op::kRange: {
       const uint32_t number = env[number_of(n)];
@@ -64,20 +68,18 @@ ValueId Lowerer::compute(const Node* n, const Env& env) {
     }
     case Op::kLoad: return emit_load(n, env);
     case Op::kReduce: return emit_reduce(n, env);
-    case Op::kScan: return emit_scan(n, env);
-    case Op::kLeast: return emit_least(n, env);
     default: return emit_alu(n, env);
   }
 }
 
-ValueId Lowerer::emit_alu(const Node* n, const Env& env) {
+ValueId Emitter::emit_alu(const Node* n, const Env& env) {
   std::array<ValueId, 3> args{};
   uint32_t lanes = 1;
   for (size_t i = 0; i < n->src.size(); ++i) {
     args[i] = emit(n->src[i], env);
     lanes = std::max(lanes, b_.type(args[i]).lanes);
   }
-  for (size_t i = 0; i < n->src.size(); ++i) args[i] = spread(args[i], lanes);
+  for (size_t i = 0; i < n->src.size(); ++i) args[i] = splat(args[i], lanes);
   // Places are compared in 32 bits where they fit: half the vectors.
   if (lanes > 1 && ir::is_comparison(n->op) && n->src[0]->dtype == DType::kI64 &&
       is_narrow(n->src[0]) && is_narrow(n->src[1]))
@@ -90,7 +92,7 @@ ValueId Lowerer::emit_alu(const Node* n, const Env& env) {
 
 /// Division of values known not to be negative: unsigned, and in 32 bits where that pays: in lanes,
 /// and on GPUs, which build 64-bit division from many instructions.
-ValueId Lowerer::emit_index_division(const Node* n, ValueId a, ValueId b) {
+ValueId Emitter::emit_index_division(const Node* n, ValueId a, ValueId b) {
   constexpr int64_t kMax32 = 0xffffffff;
   const bool is_cheaper = b_.type(a).lanes > 1 || b_.target().has_groups;
   const bool is_narrow = is_cheaper && n->src[0]->hi <= kMax32 && n->src[1]->hi <= kMax32;
@@ -108,7 +110,7 @@ ValueId Lowerer::emit_index_division(const Node* n, ValueId a, ValueId b) {
   return is_narrow ? b_.convert(q, DType::kI64) : b_.bitcast(q, DType::kI64);
 }
 
-ValueId Lowerer::emit_load(const Node* n, const Env& env) {
+ValueId Emitter::emit_load(const Node* n, const Env& env) {
   const uint32_t vr = vector_range(dependencies(n), env);
   if (vr != kNone) return emit_load_lanes(n, env, vr);
   const ValueId gate = n->src.size() > 1 ? emit(n->src[1], env) : kNone;
@@ -116,7 +118,7 @@ ValueId Lowerer::emit_load(const Node* n, const Env& env) {
   return b_.load(static_cast<int>(n->imm), n->dtype, 1, at, inside(dependencies(n), env, gate));
 }
 
-ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
+ValueId Emitter::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
   const int param = static_cast<int>(n->imm);
   const Binding binding = bindings_[env[vr]];
   const uint32_t lanes = binding.lanes;
@@ -137,7 +139,7 @@ ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
     const ValueId loaded = b_.load(param, n->dtype, 1, emit(n->src[0], first), scalar_gate);
     if (!has_vector_gate) return loaded;
     const Type t{n->dtype, lanes};
-    return b_.select(gate, spread(loaded, lanes),
+    return b_.select(gate, splat(loaded, lanes),
                      is_float(t.dtype) ? b_.constant_f(t, 0) : b_.constant(t, 0));
   }
   if (stride == -1 && !has_vector_gate) {
@@ -148,7 +150,7 @@ ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
     // Only every other element is touched: the ones between may be beyond the end.
     const ValueId at = emit(n->src[0], first);
     const Type mask{DType::kBool, lanes};
-    const ValueId own = gate == kNone ? b_.constant(mask, 1) : spread(gate, lanes);
+    const ValueId own = gate == kNone ? b_.constant(mask, 1) : splat(gate, lanes);
     std::array<ValueId, 2> halves{};
     for (int which = 0; which < 2; ++which) {
       const ValueId every_other = b_.interleave(own, b_.constant(mask, 0), which);
@@ -169,13 +171,13 @@ ValueId Lowerer::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
 }
 
 /// Whether the target loads some of these lanes at the price of all.
-bool Lowerer::has_masked_loads(uint32_t lanes, DType dtype) const {
+bool Emitter::has_masked_loads(uint32_t lanes, DType dtype) const {
   const TargetInfo& t = b_.target();
   return t.has_masks && lanes >= 4 && lanes * 32 <= t.vector_bits && item_size(dtype) == 4;
 }
 
 /// As many vectors as they have lanes.
-void Lowerer::transpose(std::vector<ValueId>* rows) {
+void Emitter::transpose(std::vector<ValueId>* rows) {
   const auto lanes = static_cast<uint32_t>(rows->size());
   std::vector<ValueId> next(lanes);
   // Every stage moves one bit of the row number into the lane number and one the other way.
@@ -190,7 +192,7 @@ void Lowerer::transpose(std::vector<ValueId>* rows) {
 
 /// A load that is strided along the lanes but contiguous along a loop merged as many times as there
 /// are lanes: rows are loaded along that loop and transposed in registers, for all copies at once.
-bool Lowerer::emit_transposed(const Node* n, const Env& env, uint32_t vr, int64_t stride) {
+bool Emitter::emit_transposed(const Node* n, const Env& env, uint32_t vr, int64_t stride) {
   const uint32_t lanes = bindings_[env[vr]].lanes;
   const uint64_t mask = dependencies(n);
   for (uint32_t u = 0; instances_ && mask >> u; ++u) {

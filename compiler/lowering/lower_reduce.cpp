@@ -3,7 +3,8 @@
 #include <array>
 #include <limits>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
+#include "compiler/lowering/prefetch.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {
@@ -28,15 +29,8 @@ DType accumulator_type(const Node* reduce, const TargetInfo& target) {
 
 }  // namespace
 
-ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
+ValueId Emitter::emit_reduce(const Node* n, const Env& env) {
   bool is_instance = false;
-  if (schedule_.dots.contains(n)) {
-    if (b_.target().has_groups && !is_guarded_)
-      emit_guarded_dot(n, instances_of(n, env, &is_instance));
-    else
-      emit_dots(n, {env}, nullptr);
-    return memo_.at(key(n, env));
-  }
   const auto plan_it = schedule_.reduces.find(n);
   const ReducePlan plan = plan_it == schedule_.reduces.end() ? ReducePlan{} : plan_it->second;
   const std::vector<Env> envs = instances_of(n, env, &is_instance);
@@ -60,7 +54,7 @@ ValueId Lowerer::emit_reduce(const Node* n, const Env& env) {
 
 /// All copies of the surrounding loop bodies, which share one set of loops; `env` alone if it is
 /// none of them.
-std::vector<Env> Lowerer::instances_of(const Node* n, const Env& env, bool* is_instance) const {
+std::vector<Env> Emitter::instances_of(const Node* n, const Env& env, bool* is_instance) const {
   const std::vector<uint32_t> own = key(n, env);
   std::vector<Env> envs;
   std::vector<std::vector<uint32_t>> keys;
@@ -75,7 +69,7 @@ std::vector<Env> Lowerer::instances_of(const Node* n, const Env& env, bool* is_i
   return *is_instance ? envs : std::vector<Env>{env};
 }
 
-void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs,
+void Emitter::emit_reduce_group(const std::vector<const Node*>& group, const std::vector<Env>& envs,
                                 const ReducePlan& plan) {
   const Node* n = group[0];
   const uint64_t mask = dependencies(n);
@@ -114,8 +108,7 @@ void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std
     s.scalar_registers.push_back(has_tail ? std::vector<uint32_t>{make(1)}
                                           : std::vector<uint32_t>{});
   }
-  run_loops(s, block);
-  if (s.plan.is_shared) combine_items(s, block);
+  run_loops(s, block, 0);
   for (size_t m = 0; m < s.members(); ++m) {
     const Node* r = s.reduce(m);
     // Bindings of reduce ranges do not take part in the key of the reduction itself.
@@ -123,24 +116,20 @@ void Lowerer::emit_reduce_group(const std::vector<const Node*>& group, const std
   }
 }
 
-void Lowerer::run_loops(ReduceState& s, BlockId block) {
-  const auto write = [&](BlockId body) {
-    if (s.plan.is_shared)
-      deal_reduction(s, body);
-    else
-      reduce_loops(s, 0, body);
-  };
-  const std::vector<const Node*> dots = unguarded_dots(s);
-  if (dots.empty()) return write(block);
-  emit_invariants(s);
-  const std::vector<Env> envs = s.envs;
-  guard_words(dots, block, [&](BlockId body) {
-    s.envs = envs;
-    write(body);
-  });
+/// The loops of a group as the rules from number `rule` on want them.
+void Emitter::run_loops(ReduceState& s, BlockId block, size_t rule) {
+  if (rule < rules_.size())
+    return rules_[rule]->reduce(s, block, [&](BlockId body) { run_loops(s, body, rule + 1); });
+  for (EmitRule* r : rules_)
+    if (r->write_loops(s, block)) return;
+  reduce_loops(s, 0, block);
 }
 
-void Lowerer::reduce_loops(ReduceState& s, size_t depth, BlockId block) {
+void Emitter::begin_step(const ReduceState& s, const Node* range, uint32_t binding) {
+  for (EmitRule* rule : rules_) rule->begin_step(s, range, binding);
+}
+
+void Emitter::reduce_loops(ReduceState& s, size_t depth, BlockId block) {
   if (depth + 1 == s.loops.size()) return reduce_innermost(s, block);
   const Node* range = s.loops[depth];
   const ValueId extent = emit(range->src[0], s.envs[0]);
@@ -151,13 +140,12 @@ void Lowerer::reduce_loops(ReduceState& s, size_t depth, BlockId block) {
   b_.close_loop(loop, b_.index(0), extent, 1);
 }
 
-void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
+void Emitter::reduce_innermost(ReduceState& s, BlockId block) {
   const Node* range = s.loops.back();
   const Node* extent_node = range->src[0];
   ValueId extent = emit(extent_node, s.envs[0]);
   if (extent_node->lo < 0) {
-    const std::array args{extent, b_.index(0)};
-    extent = b_.alu(Op::kMax, DType::kI64, args);
+    extent = max_index(extent, b_.index(0));
   }
   const auto run = [&](ValueId begin, ValueId end, uint32_t lanes, uint32_t copies) {
     const Builder::Loop loop = b_.open_loop(block);
@@ -173,7 +161,8 @@ void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
   const uint32_t lanes = s.plan.vector_range ? s.plan.lanes : 1;
   const uint32_t copies = s.plan.vector_range ? s.plan.unroll : 1;
   const int64_t step = int64_t{lanes} * copies;
-  if (is_multiple(step) && has_parts(s.plan, s.group, range, extent_node->imm / copies)) {
+  if (is_multiple(step) &&
+      prefetch_->splits_row(s.plan, s.group, range, extent_node->imm / copies)) {
     const int64_t part = extent_node->imm / copies;
     const Builder::Loop loop = b_.open_loop(block);
     accumulate(s, loop.body, range, loop.index, lanes, copies, part);
@@ -192,7 +181,7 @@ void Lowerer::reduce_innermost(ReduceState& s, BlockId block) {
 
 /// One loop body: `copies` vectors, `apart` iterations from each other, into registers of their
 /// own, or single values into the scalar registers when the plan has lanes but this loop does not.
-void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index,
+void Emitter::accumulate(ReduceState& s, BlockId body, const Node* range, ValueId index,
                          uint32_t lanes, uint32_t copies, int64_t apart) {
   const bool is_tail = lanes == 1 && s.plan.lanes > 1;
   uint32_t origin = 0;
@@ -204,41 +193,37 @@ void Lowerer::accumulate(ReduceState& s, BlockId body, const Node* range, ValueI
   for (uint32_t c = 0; c < copies; ++c) {
     const uint32_t binding = make_bindings(index, body, int64_t{c} * apart, lanes, origin);
     origin = bindings_[binding].origin;
-    note_producer(s, binding);
-    emit_dots_of(s, range, binding);
+    begin_step(s, range, binding);
     for (size_t m = 0; m < s.members(); ++m) {
       const uint32_t reg = is_tail ? s.scalar_registers[m][0] : s.vector_registers[m][c];
       const Env env = bound(s.env(m), range, binding);
       updates.push_back({reg, accumulate_one(s.reduce(m), env, b_.read(body, reg))});
     }
-    // What other passes will read, whether the sum needed it or only what it is made of.
-    for (const StagePlan& stage : schedule_.stages)
-      for (size_t m = 0; m < s.members(); ++m)
-        if (s.reduce(m) == stage.producer) emit(stage.node, bound(s.env(m), range, binding));
+    for (EmitRule* rule : rules_) rule->end_step(s, range, binding);
     if (lanes > 1 && s.plan.lanes > 1 && !b_.target().has_groups)
-      prefetch_next_rows(s, body, range, binding);
+      prefetch_->next_rows(s, body, range, binding);
   }
   for (const Update& u : updates) b_.assign(body, u.reg, u.value);
   const bool is_plain = lanes == 1 && copies == 1 && !is_tail;
-  if (is_plain && !b_.target().has_groups) prefetch_rows(s, body, range, origin);
+  if (is_plain && !b_.target().has_groups) prefetch_->rows_ahead(s, body, range, origin);
 }
 
-ValueId Lowerer::accumulate_one(const Node* reduce, const Env& env, ValueId accumulator) {
+ValueId Emitter::accumulate_one(const Node* reduce, const Env& env, ValueId accumulator) {
   const Node* value = reduce->src[0];
   const Type t = b_.type(accumulator);
   const bool is_product = value->op == Op::kMul && reduce->reduce_op() == ir::ReduceOp::kSum &&
                           (value->dtype == DType::kF32 || value->dtype == DType::kF64);
   if (is_product) {
     const ValueId a = emit(value->src[0], env), b = emit(value->src[1], env);
-    const ValueId wide_a = spread(a, t.lanes), wide_b = spread(b, t.lanes);
+    const ValueId wide_a = splat(a, t.lanes), wide_b = splat(b, t.lanes);
     return b_.mad(wide_a, wide_b, accumulator);
   }
   const ValueId v = b_.cast(emit(value, env), t.dtype);
-  return b_.reduce_step(reduce->reduce_op(), accumulator, spread(v, t.lanes));
+  return b_.reduce_step(reduce->reduce_op(), accumulator, splat(v, t.lanes));
 }
 
 /// Copies pairwise, then halves of the vector pairwise, then the scalar tail.
-ValueId Lowerer::combine(ReduceState& s, size_t m, BlockId block) {
+ValueId Emitter::combine(ReduceState& s, size_t m, BlockId block) {
   const Node* r = s.reduce(m);
   if (s.plan.is_shared) return b_.cast(s.shared[m], r->dtype);
   std::vector<ValueId> parts;

@@ -1,11 +1,15 @@
 // The table of strategies. A new schedule is a folder and a row here.
 #include <array>
 
-#include "compiler/lowering/lowerer.h"
 #include "compiler/schedules/attention/attention_plan.h"
 #include "compiler/schedules/gemm_cpu/gemm_plan.h"
+#include "compiler/schedules/gemm_gpu/lowering.h"
+#include "compiler/schedules/groups/lowering.h"
+#include "compiler/schedules/int8_dot/lowering.h"
+#include "compiler/schedules/loops/lowering.h"
 #include "compiler/schedules/loops/scan.h"
 #include "compiler/schedules/strategy.h"
+#include "compiler/schedules/topk/lowering.h"
 #include "compiler/tune/neighbours.h"
 
 namespace bm::compiler {
@@ -27,7 +31,8 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_group_attention_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.group_attention() != nullptr; },
-             .lower = &Lowerer::lower_group_attention,
+             .rewritten = [](const Schedule& s) { return rewritten(s.group_attention()->parts); },
+             .lower = lower_flash_attention,
              .describe = describe_group_attention,
              .neighbours = group_attention_neighbours},
     Strategy{.name = "gemm.pipelined",
@@ -38,7 +43,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_pipe_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.matrix() && s.matrix()->pipe; },
-             .lower = &Lowerer::lower_matrix,
+             .lower = lower_pipelined_gemm,
              .describe = describe_pipe,
              .neighbours = gemm_neighbours},
     Strategy{.name = "gemm.register",
@@ -49,7 +54,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_matrix_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.matrix() && !s.matrix()->pipe; },
-             .lower = &Lowerer::lower_matrix,
+             .lower = lower_register_gemm,
              .describe = describe_matrix,
              .neighbours = gemm_neighbours},
     Strategy{.name = "gemm.simt",
@@ -60,7 +65,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_staged_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.staged() != nullptr; },
-             .lower = &Lowerer::lower_staged,
+             .lower = lower_simt_gemm,
              .describe = describe_staged,
              .neighbours = gemm_neighbours},
     Strategy{.name = "transpose",
@@ -71,7 +76,7 @@ constexpr std::array kStrategies = {
                    return is_plain(l) ? Found() : make_transpose_schedule(k, t, units, l);
                  },
              .is_of = [](const Schedule& s) { return s.transposed() != nullptr; },
-             .lower = &Lowerer::lower_groups,
+             .lower = lower_transpose,
              .describe = describe_transpose,
              .neighbours = group_neighbours},
     Strategy{.name = "topk",
@@ -79,7 +84,7 @@ constexpr std::array kStrategies = {
              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
                          const Limits& l) { return make_least_schedule(k, t, units, l); },
              .is_of = [](const Schedule& s) { return s.least != nullptr; },
-             .lower = &Lowerer::lower_grid,
+             .lower = lower_topk,
              .describe = describe_least,
              .neighbours = loop_neighbours},
     Strategy{
@@ -90,7 +95,7 @@ constexpr std::array kStrategies = {
               return is_plain(l) || scan_loop(k) ? Found() : make_dot_schedule(k, t, units, l);
             },
         .is_of = [](const Schedule& s) { return s.block == 0 && !s.dots.empty(); },
-        .lower = &Lowerer::lower_grid,
+        .lower = lower_int8_dot,
         .describe = describe_dots,
         .neighbours = tile_neighbours},
     Strategy{
@@ -102,7 +107,8 @@ constexpr std::array kStrategies = {
                                                  : make_attention_schedule(k, t, units, l);
             },
         .is_of = [](const Schedule& s) { return s.attention() != nullptr; },
-        .lower = &Lowerer::lower_attention,
+        .rewritten = [](const Schedule& s) { return rewritten(s.attention()->parts); },
+        .lower = lower_tiled_attention,
         .describe = describe_attention,
         .neighbours = loop_neighbours},
     Strategy{
@@ -113,7 +119,8 @@ constexpr std::array kStrategies = {
               return is_plain(l) || scan_loop(k) ? Found() : make_panel_schedule(k, t, units, l);
             },
         .is_of = [](const Schedule& s) { return s.panels() != nullptr; },
-        .lower = &Lowerer::lower_panels,
+        .rewritten = [](const Schedule& s) { return rewritten(*s.panels()); },
+        .lower = lower_packed_gemm,
         .describe = describe_panels,
         .neighbours = tile_neighbours},
     // These take every kernel: they stand last.
@@ -123,7 +130,7 @@ constexpr std::array kStrategies = {
              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
                          const Limits& l) { return Found(make_group_schedule(k, t, units, l)); },
              .is_of = [](const Schedule& s) { return s.block != 0; },
-             .lower = &Lowerer::lower_groups,
+             .lower = lower_groups,
              .describe = describe_loops,
              .neighbours = group_neighbours},
     Strategy{.name = "loops",
@@ -131,7 +138,7 @@ constexpr std::array kStrategies = {
              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
                          const Limits& l) { return Found(make_loop_schedule(k, t, units, l)); },
              .is_of = [](const Schedule&) { return true; },
-             .lower = &Lowerer::lower_grid,
+             .lower = lower_loops,
              .describe = describe_loops,
              .neighbours = loop_neighbours}};
 

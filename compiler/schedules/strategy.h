@@ -16,7 +16,13 @@
 
 namespace bm::compiler {
 
-class Lowerer;
+class Emitter;
+
+/// The kernel as a plan has rewritten it.
+struct Rewritten {
+  const ir::KernelIr* kernel = nullptr;  ///< nullptr: as it was
+  std::vector<const ir::Node*> roots;    ///< of expressions that its stores do not have
+};
 
 struct Strategy {
   std::string_view name;    ///< idea and variant: "gemm.pipelined"
@@ -25,8 +31,10 @@ struct Strategy {
   /// Nothing: not for this kernel, or another row does it better.
   std::optional<Schedule> (*match)(const ir::KernelIr&, const TargetInfo&, uint32_t units,
                                    const ScheduleLimits&) = nullptr;
-  bool (*is_of)(const Schedule&) = nullptr;  ///< whether the schedule is one of this row's
-  void (Lowerer::*lower)(BlockId root) = nullptr;
+  bool (*is_of)(const Schedule&) = nullptr;           ///< whether the schedule is one of this row's
+  Rewritten (*rewritten)(const Schedule&) = nullptr;  ///< nullptr: the kernel is as it was
+  /// Writes the whole program; the schedule is the emitter's.
+  void (*lower)(Emitter&) = nullptr;
   std::string (*describe)(const Schedule&) = nullptr;  ///< lines for people, each with its end
   /// `from` with one choice changed, in every way that makes sense for such a schedule.
   std::vector<Knobs> (*neighbours)(const ir::KernelIr&, const TargetInfo&, const Schedule&,

@@ -18,6 +18,25 @@ HCQ = DRIVER + ["drivers/hcq"]
 # The devices without hardware run on the CPU device's memory and queue.
 HOST = DRIVER + [f"drivers/cpu/host_{part}.h"
                  for part in ("addresses", "commands", "memory", "queue")]
+# Rooms of the compiler, as the graph of its includes is meant to be. A schedule is written on lowering,
+# which knows the table of strategies and none of their folders.
+SCHEDULE = ["compiler/schedules/schedule.h"]
+PROGRAM = BASE + ["compiler/ir", "compiler/program", "compiler/targets"]
+ANALYSIS = PROGRAM + ["compiler/analysis"] + SCHEDULE
+COMPILER = {
+    "compiler/ir": BASE,
+    "compiler/cache": BASE,
+    "compiler/program": PROGRAM,
+    "compiler/targets": PROGRAM + ["runtime/hal/arch.h"],
+    "compiler/analysis": ANALYSIS,
+    "compiler/lowering": ANALYSIS + ["compiler/schedules/strategy.h"],
+    "compiler/schedules": ANALYSIS + ["compiler/lowering", "compiler/tune/knobs.h",
+                                      "compiler/tune/neighbours.h", "runtime/hal/program.h"],
+    "compiler/render": PROGRAM,
+    "compiler/toolchain": BASE + ["compiler/targets"],
+    "compiler/tune": ANALYSIS + ["compiler/cache", "compiler/compile.h", "compiler/schedules",
+                                 "runtime/hal/arch.h", "runtime/hal/program.h"],
+}
 VENDOR_IO_HEADERS = ["driver_interface.h", "chips.h"]
 ALLOWED = {
     "runtime/base": [],
@@ -36,7 +55,8 @@ ALLOWED = {
     "drivers/cuda": DRIVER,
     "drivers": DRIVER + ["drivers"],
     "compiler": BASE + ["runtime/hal/arch.h", "runtime/hal/program.h"],
-    "tensor": HAL + ["runtime", "compiler"],
+    **COMPILER,
+    "tensor": HAL + ["runtime", "compiler", *COMPILER],
     "models": HAL + ["runtime", "compiler/ir/dtype.h", "tensor"],
     "cmake": [],
     "examples": ANY,

@@ -13,6 +13,9 @@
 
 namespace bm::compiler {
 
+class Emitter;
+struct Rewritten;
+
 /// What the kernel is made of. All nodes belong to `kernel`, whose queries are one loop.
 struct AttentionParts {
   std::shared_ptr<ir::KernelIr> kernel;
@@ -95,6 +98,12 @@ std::optional<Schedule> make_attention_schedule(const ir::KernelIr& kernel,
 std::optional<Schedule> make_group_attention_schedule(const ir::KernelIr& kernel,
                                                       const TargetInfo& target, uint32_t units,
                                                       ScheduleLimits limits = {});
+
+/// The kernel whose loops and expressions the parts name.
+Rewritten rewritten(const AttentionParts& parts);
+/// Lower schedules with an AttentionPlan, with a GroupAttentionPlan.
+void lower_tiled_attention(Emitter& e);
+void lower_flash_attention(Emitter& e);
 
 /// Whether there are such instructions for some type.
 bool has_group_attention(const TargetInfo& target);

@@ -1,23 +1,23 @@
 #pragma once
-// Lowering of attention by matrix instructions; private to lower_group_*.cpp.
+// Lowering of attention by matrix instructions; private to lower_mma*.cpp.
 
 #include <array>
 #include <span>
 #include <vector>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
 #include "compiler/schedules/attention/attention_plan.h"
 
 namespace bm::compiler {
 
 /// What a group and each work-item of it do; see GroupAttentionPlan. Results of an instruction lie
 /// with work-item 4·g + t of a sub-group: columns 2t and 2t+1 of rows g and g+8.
-class GroupAttentionLowering {
+class FlashAttention {
  public:
-  explicit GroupAttentionLowering(Lowerer& lowerer)
-      : l_(lowerer), b_(l_.b_), p_(*l_.schedule_.group_attention()), a_(p_.parts) {}
+  explicit FlashAttention(Emitter& e)
+      : e_(e), b_(e.builder()), p_(*e.schedule().group_attention()), a_(p_.parts) {}
 
-  void run(BlockId root);
+  void run();
 
  private:
   /// Rows of a param on their way to local memory.
@@ -48,7 +48,9 @@ class GroupAttentionLowering {
     std::array<uint32_t, 2> from = {}, totals = {};  // registers, by row; totals of this work-item
   };
 
-  // lower_group_attention.cpp
+  ValueId scaled(ValueId v, int64_t factor) { return b_.mul(v, b_.index(factor)); }
+  ValueId moved(ValueId v, int64_t offset) { return b_.add(v, b_.index(offset)); }
+  // lower_mma.cpp
   void place(ValueId row_block, ValueId head, BlockId block);
   void clear_sums(BlockId block);
   void copy_tiles(std::span<const Tile> tiles, BlockId block);
@@ -58,7 +60,7 @@ class GroupAttentionLowering {
   void read_queries(BlockId block);
   void run_keys(BlockId block);
   void store_results(BlockId block);
-  // lower_group_scores.cpp
+  // lower_mma_softmax.cpp
   void multiply_keys(ValueId stage, BlockId block);
   void finish_scores(ValueId first_key, BlockId block);
   void write_scores(const Node* score, ValueId first_key, bool has_tail, BlockId block);
@@ -66,7 +68,7 @@ class GroupAttentionLowering {
   void fade(const std::array<ValueId, 2>& before, const std::array<ValueId, 2>& now, BlockId block);
   void add_values(ValueId stage, BlockId block);
 
-  Lowerer& l_;
+  Emitter& e_;
   Builder& b_;
   const GroupAttentionPlan& p_;
   const AttentionParts& a_;

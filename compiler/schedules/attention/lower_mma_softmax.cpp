@@ -36,7 +36,7 @@ ValueId all_of(std::vector<ValueId> values, F&& join) {
 }  // namespace
 
 /// Scores = queries · keys of the block in local memory from byte `stage` on.
-void GroupAttentionLowering::multiply_keys(ValueId stage, BlockId block) {
+void FlashAttention::multiply_keys(ValueId stage, BlockId block) {
   const Type type{p_.score_info.sum, 1};
   for (const uint32_t first : s_.scores)
     for (uint32_t i = 0; i < p_.score_info.sums; ++i)
@@ -44,14 +44,14 @@ void GroupAttentionLowering::multiply_keys(ValueId stage, BlockId block) {
   // Of the four 8·8 tiles of a fragment: the next 16 bytes of depth, then the next eight keys.
   const ValueId matrix = b_.shr(s_.lane, 3), odd = b_.bit_and(matrix, b_.index(1));
   const ValueId line = b_.bit_and(s_.lane, b_.index(7));
-  const ValueId lines = b_.add(line, l_.scaled(b_.shr(matrix, 1), 8));
+  const ValueId lines = b_.add(line, scaled(b_.shr(matrix, 1), 8));
   const ValueId piece = b_.bit_xor(odd, line);
   for (size_t step = 0; step < s_.queries.size(); ++step) {
     const auto number = static_cast<int64_t>(step);
     for (size_t n = 0; n < s_.scores.size(); n += 2) {
       const int64_t offset = number / kSteps * kPanel + static_cast<int64_t>(n / 2) * kFragment;
       const std::vector<ValueId> keys =
-          fragment(l_.moved(stage, offset), lines, piece, number % kSteps * 2, false, block);
+          fragment(moved(stage, offset), lines, piece, number % kSteps * 2, false, block);
       for (size_t half = 0; half < 2; ++half) {
         std::vector<ValueId> operands = s_.queries[step];
         operands.insert(operands.end(), {keys[2 * half], keys[2 * half + 1]});
@@ -63,17 +63,17 @@ void GroupAttentionLowering::multiply_keys(ValueId stage, BlockId block) {
 
 /// Products become scores. Blocks of keys that are all there and that all queries of the group see
 /// need no comparisons.
-void GroupAttentionLowering::finish_scores(ValueId first_key, BlockId block) {
+void FlashAttention::finish_scores(ValueId first_key, BlockId block) {
   const Node* extent = a_.key->src[0];
   const bool has_tail = !extent->is_const() || extent->imm % Plan::kKeys != 0;
   if (!has_tail && !a_.hidden_from) return write_scores(a_.score, first_key, false, block);
   ValueId end = s_.all_keys;
   if (a_.seen_score) {
     // What the first query sees, all see.
-    const uint32_t first = l_.make_bindings(s_.first_row, b_.block_of(s_.first_row), 0, 1, 0);
-    end = l_.smaller(end, l_.emit(a_.hidden_from, l_.bound(s_.env, a_.row, first)));
+    const uint32_t first = e_.make_bindings(s_.first_row, b_.block_of(s_.first_row), 0, 1, 0);
+    end = e_.min_index(end, e_.emit(a_.hidden_from, e_.bound(s_.env, a_.row, first)));
   }
-  const ValueId last = l_.moved(first_key, Plan::kKeys - 1);
+  const ValueId last = moved(first_key, Plan::kKeys - 1);
   const ValueId is_inside = b_.lt(last, end);
   const ValueId is_edge = b_.raw(Op::kNot, DType::kBool, {is_inside});
   const Node* seen = a_.seen_score ? a_.seen_score : a_.score;
@@ -88,55 +88,55 @@ void GroupAttentionLowering::finish_scores(ValueId first_key, BlockId block) {
 }
 
 /// `has_tail`: keys may not be there; then what is read for them is read for the last one.
-void GroupAttentionLowering::write_scores(const Node* score, ValueId first_key, bool has_tail,
-                                          BlockId block) {
+void FlashAttention::write_scores(const Node* score, ValueId first_key, bool has_tail,
+                                  BlockId block) {
   if (score == a_.product && !has_tail) return;
-  const auto memo = l_.memo_;
+  const Memo memo = e_.save();
   const BlockId floor = b_.set_floor(block);
-  l_.is_guarded_ = true;
-  const ValueId base = b_.add(first_key, l_.scaled(s_.part, kPair));
-  const ValueId last = l_.moved(s_.all_keys, -1);
+  e_.set_confined(true);
+  const ValueId base = b_.add(first_key, scaled(s_.part, kPair));
+  const ValueId last = moved(s_.all_keys, -1);
   struct Score {
     uint32_t reg = 0;
     ValueId gate = kNone;
   };
   std::vector<Score> scores;
-  Lowerer::Instances instances;
+  Instances instances;
   uint32_t origin = 0;
   for (size_t n = 0; n < s_.scores.size(); ++n)
     for (uint32_t e = 0; e < kPair; ++e) {
       const auto offset = static_cast<int64_t>(n * p_.score_info.slot + e);
-      const ValueId index = l_.moved(base, offset);
+      const ValueId index = moved(base, offset);
       const ValueId gate = has_tail ? b_.lt(index, s_.all_keys) : kNone;
       uint32_t binding = 0;
       if (has_tail && p_.has_loads) {
-        binding = l_.make_bindings(b_.select(gate, index, last), block, 0, 1, 0);
+        binding = e_.make_bindings(b_.select(gate, index, last), block, 0, 1, 0);
       } else {
-        binding = l_.make_bindings(base, block, offset, 1, origin);
-        origin = l_.bindings_[binding].origin;
+        binding = e_.make_bindings(base, block, offset, 1, origin);
+        origin = e_.binding(binding).origin;
       }
       for (size_t r = 0; r < s_.rows.size(); ++r) {
         const auto reg = static_cast<uint32_t>(s_.scores[n] + r * kPair + e);
         scores.push_back({reg, gate});
-        instances.push_back(l_.bound(l_.bound(s_.env, a_.row, s_.rows[r]), a_.key, binding));
-        l_.memo_[l_.key(a_.product, instances.back())] = b_.read(block, reg);
+        instances.push_back(e_.bound(e_.bound(s_.env, a_.row, s_.rows[r]), a_.key, binding));
+        e_.set_known(a_.product, instances.back(), b_.read(block, reg));
       }
     }
-  l_.instances_ = &instances;
+  e_.set_instances(&instances);
   for (size_t i = 0; i < scores.size(); ++i) {
-    ValueId v = l_.emit(score, instances[i]);
+    ValueId v = e_.emit(score, instances[i]);
     if (scores[i].gate != kNone) v = b_.select(scores[i].gate, v, b_.like(v, -HUGE_VAL));
     b_.assign(block, scores[i].reg, v);
   }
-  l_.instances_ = nullptr;
-  l_.is_guarded_ = false;
+  e_.set_instances(nullptr);
+  e_.set_confined(false);
   b_.set_floor(floor);
-  l_.memo_ = memo;
+  e_.restore(memo);
 }
 
 /// What powers count from: the largest score that was met, until one is so far above it that its
 /// power would not fit the type of the values. Then sums so far fade.
-GroupAttentionLowering::Powers GroupAttentionLowering::take_maxima(BlockId block) {
+FlashAttention::Powers FlashAttention::take_maxima(BlockId block) {
   // Where one is NaN, so are its power and the row.
   const auto larger = [&](ValueId a, ValueId b) { return b_.raw(Op::kMax, DType::kF32, {a, b}); };
   Powers out;
@@ -164,8 +164,8 @@ GroupAttentionLowering::Powers GroupAttentionLowering::take_maxima(BlockId block
 }
 
 /// Sums, which count from `before`, count from `now`; at least one of these is above -inf.
-void GroupAttentionLowering::fade(const std::array<ValueId, 2>& before,
-                                  const std::array<ValueId, 2>& now, BlockId block) {
+void FlashAttention::fade(const std::array<ValueId, 2>& before, const std::array<ValueId, 2>& now,
+                          BlockId block) {
   // Otherwise all of it would be done where nothing changes as well.
   const BlockId floor = b_.set_floor(block);
   const auto shrink = [&](uint32_t reg, ValueId by) {
@@ -184,12 +184,12 @@ void GroupAttentionLowering::fade(const std::array<ValueId, 2>& before,
 }
 
 /// Adds the values of these keys, which lie in local memory from byte `stage` on.
-void GroupAttentionLowering::add_values(ValueId stage, BlockId block) {
+void FlashAttention::add_values(ValueId stage, BlockId block) {
   const Powers powers = take_maxima(block);
   // Of the four 8·8 tiles of a fragment: the next eight keys, then the next eight elements.
   const ValueId matrix = b_.shr(s_.lane, 3), odd = b_.bit_and(matrix, b_.index(1));
   const ValueId line = b_.bit_and(s_.lane, b_.index(7));
-  const ValueId lines = b_.add(line, l_.scaled(odd, 8));
+  const ValueId lines = b_.add(line, scaled(odd, 8));
   const ValueId piece = b_.bit_xor(b_.shr(matrix, 1), line);
   std::array<ValueId, 2> totals = {kNone, kNone};
   for (int64_t step = 0; step * kStep < Plan::kKeys; ++step) {
@@ -210,7 +210,7 @@ void GroupAttentionLowering::add_values(ValueId stage, BlockId block) {
       const auto number = static_cast<int64_t>(n / 2);
       const int64_t offset = step * kFragment + number / kSteps * kPanel;
       const std::vector<ValueId> values =
-          fragment(l_.moved(stage, offset), lines, piece, number % kSteps * 2, true, block);
+          fragment(moved(stage, offset), lines, piece, number % kSteps * 2, true, block);
       for (size_t half = 0; half < 2; ++half) {
         std::vector<ValueId> operands = shares;
         operands.insert(operands.end(), {values[2 * half], values[2 * half + 1]});

@@ -12,6 +12,9 @@
 
 namespace bm::compiler {
 
+class Emitter;
+struct Rewritten;
+
 /// How an operand is copied.
 enum class PanelCopy : uint8_t {
   kVectors,     ///< neighbours in memory are neighbours in the copy
@@ -94,5 +97,9 @@ struct PanelPlan {
 /// without work-groups.
 std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                             uint32_t units, ScheduleLimits limits);
+
+/// The kernel whose loops and expressions the plan names.
+Rewritten rewritten(const PanelPlan& plan);
+void lower_packed_gemm(Emitter& e);
 
 }  // namespace bm::compiler

@@ -1,8 +1,10 @@
-// Sums of products in tiles of registers, from operands copied into scratch; see PanelPlan.
+// Packed GEMM (as BLIS and Goto have it): A and B are packed into scratch, tiles of C accumulate in
+// registers; see PanelPlan.
 #include <array>
 #include <functional>
 
 #include "compiler/schedules/gemm_cpu/lowering.h"
+#include "compiler/schedules/strategy.h"
 
 namespace bm::compiler {
 namespace {
@@ -15,166 +17,150 @@ constexpr int64_t kUnroll = 4;
 
 }  // namespace
 
-void Lowerer::add_panel_roots(std::vector<const Node*>* roots) const {
-  for (const ir::Store& s : schedule_.panels()->edge_stores)
-    roots->insert(roots->end(), {s.index, s.value, s.gate});
-  for (const PanelProduct& p : schedule_.panels()->products)
+Rewritten rewritten(const PanelPlan& plan) {
+  Rewritten out{plan.kernel.get(), {}};
+  for (const ir::Store& s : plan.edge_stores)
+    out.roots.insert(out.roots.end(), {s.index, s.value, s.gate});
+  for (const PanelProduct& p : plan.products)
     for (const Node* n :
          {p.left, p.right, p.edge_right, p.left_depth, p.left_line, p.edge_left_line})
-      if (n) roots->push_back(n);
+      if (n) out.roots.push_back(n);
+  return out;
 }
 
-void Lowerer::lower_panels(BlockId root) {
-  const PanelPlan& p = *schedule_.panels();
-  const Builder::Loop grid = b_.open_loop(root, LoopKind::kGrid);
-  PanelBlock block;
-  block.env = Env(ranges_.size(), 0);
+void lower_packed_gemm(Emitter& e) { PackedGemm(e).run(); }
+
+void PackedGemm::run() {
+  const Builder::Loop grid = b_.open_loop(e_.root(), LoopKind::kGrid);
+  block_.env = e_.unbound();
   const auto count = [&](const Node* range, int64_t step) {
-    const ValueId extent = emit(range->src[0], block.env);
-    return divide_index(Op::kDiv, b_.add(extent, b_.index(step - 1)), b_.index(step), false);
+    const ValueId extent = e_.emit(range->src[0], block_.env);
+    return e_.divide_index(Op::kDiv, b_.add(extent, b_.index(step - 1)), b_.index(step), false);
   };
   ValueId rest = grid.index;
   const auto digit = [&](ValueId of) {
-    const ValueId d = divide_index(Op::kMod, rest, of, false);
-    rest = divide_index(Op::kDiv, rest, of, false);
+    const ValueId d = e_.divide_index(Op::kMod, rest, of, false);
+    rest = e_.divide_index(Op::kDiv, rest, of, false);
     return d;
   };
-  const ValueId columns = digit(count(p.column, p.column_block));
-  block.column = b_.mul(columns, b_.index(p.column_block));
-  if (!p.is_strip) {
-    const ValueId rows = p.batch.empty() ? rest : digit(count(p.row, p.row_block));
-    block.row = b_.mul(rows, b_.index(p.row_block));
+  const ValueId columns = digit(count(p_.column, p_.column_block));
+  block_.column = b_.mul(columns, b_.index(p_.column_block));
+  if (!p_.is_strip) {
+    const ValueId rows = p_.batch.empty() ? rest : digit(count(p_.row, p_.row_block));
+    block_.row = b_.mul(rows, b_.index(p_.row_block));
   }
-  for (size_t i = p.batch.size(); i-- > 0;) {
-    const Node* range = p.batch[i];
-    const ValueId at = i == 0 ? rest : digit(emit(range->src[0], block.env));
-    block.env = bound(block.env, range, make_bindings(at, grid.body, 0, 1, 0));
+  for (size_t i = p_.batch.size(); i-- > 0;) {
+    const Node* range = p_.batch[i];
+    const ValueId at = i == 0 ? rest : digit(e_.emit(range->src[0], block_.env));
+    block_.env = e_.bound(block_.env, range, e_.make_bindings(at, grid.body, 0, 1, 0));
   }
   const auto left_of = [&](const Node* range, ValueId first, int64_t most) {
-    const std::array args{b_.sub(emit(range->src[0], block.env), first), b_.index(most)};
+    const std::array args{b_.sub(e_.emit(range->src[0], block_.env), first), b_.index(most)};
     return b_.alu(Op::kMin, DType::kI64, args);
   };
-  block.columns = left_of(p.column, block.column, p.column_block);
-  if (p.is_strip) {
-    lower_strips(block, grid.body);
+  block_.columns = left_of(p_.column, block_.column, p_.column_block);
+  if (p_.is_strip) {
+    lower_gemv(grid.body);
   } else {
-    block.rows = left_of(p.row, block.row, p.row_block);
-    std::vector<PanelStore> stores;
-    for (size_t i = 0; i < p.products.size(); ++i) stores.push_back(panel_store(i));
-    for (size_t i = 0; i < p.products.size(); ++i)
-      if (p.is_turned)
-        multiply_turned(block, stores[i], p.products[i], grid.body);
+    block_.rows = left_of(p_.row, block_.row, p_.row_block);
+    for (size_t i = 0; i < p_.products.size(); ++i) stores_.push_back(make_contraction(i));
+    for (size_t i = 0; i < p_.products.size(); ++i)
+      if (p_.is_turned)
+        multiply_transposed(stores_[i], grid.body);
       else
-        multiply_panels(block, stores, i, grid.body);
-    if (p.is_turned) store_turned(block, stores, grid.body);
+        multiply_blocks(i, grid.body);
+    if (p_.is_turned) store_transposed(grid.body);
   }
-  const ValueId begin = b_.bitcast(program_.block_begin, DType::kI64);
-  b_.close_loop(grid, begin, b_.bitcast(program_.block_end, DType::kI64), 1);
+  const ValueId begin = b_.bitcast(e_.program().block_begin, DType::kI64);
+  b_.close_loop(grid, begin, b_.bitcast(e_.program().block_end, DType::kI64), 1);
 }
 
-Lowerer::PanelStore Lowerer::panel_store(size_t index) {
-  const PanelPlan& p = *schedule_.panels();
-  const PanelProduct& product = p.products[index];
+PackedGemm::Contraction PackedGemm::make_contraction(size_t index) {
+  const PanelProduct& product = p_.products[index];
   const DType t = product.reduce->dtype;
   const DType left = product.dot ? product.left->dtype : t;
-  PanelStore s;
+  Contraction c{product};
   const int64_t vector = b_.target().vector_bits / 8 / item_size(left);
-  s.row_step =
+  c.row_step =
       (product.depth_block() + vector - 1) / vector * vector + kRowPadding / item_size(left);
-  if (p.is_turned)
-    place_turned(product, &s);
-  else if (!p.reads_left)
-    s.left = b_.add_local(left, static_cast<uint64_t>(p.rows * s.row_step));
+  if (p_.is_turned)
+    place_transposed(product, &c);
+  else if (!p_.reads_left)
+    c.left = b_.add_local(left, static_cast<uint64_t>(p_.rows * c.row_step));
   if (!product.reads_right)
-    s.right = b_.add_local(product.dot ? DType::kU32 : t,
-                           static_cast<uint64_t>(p.column_block * product.steps_block()));
+    c.right = b_.add_local(product.dot ? DType::kU32 : t,
+                           static_cast<uint64_t>(p_.column_block * product.steps_block()));
   if (product.dot && product.dot->flips_left)
-    s.corrections = b_.add_local(t, static_cast<uint64_t>(p.column_block));
-  const bool is_tile = product.is_single && (p.is_turned || index + 1 == p.products.size());
-  s.sums = b_.add_local(
-      t, static_cast<uint64_t>(is_tile ? p.rows * p.tile_columns() : p.row_block * p.column_block));
-  for (uint32_t i = 0; i < p.rows * p.vectors; ++i)
-    s.registers.push_back(b_.add_register({t, p.lanes}));
-  return s;
-}
-
-/// `body` where `condition` holds. What is read there may not exist elsewhere: nothing moves out,
-/// nothing is shared.
-void Lowerer::in_branch(ValueId condition, BlockId parent,
-                        const std::function<void(BlockId)>& body) {
-  const BlockId inside = b_.open_block(parent);
-  const BlockId floor = b_.set_floor(inside);
-  const auto memo = memo_;
-  body(inside);
-  memo_ = memo;
-  b_.set_floor(floor);
-  b_.close_if(inside, condition);
+    c.corrections = b_.add_local(t, static_cast<uint64_t>(p_.column_block));
+  const bool is_tile = product.is_single && (p_.is_turned || index + 1 == p_.products.size());
+  c.sums = b_.add_local(t, static_cast<uint64_t>(is_tile ? p_.rows * p_.tile_columns()
+                                                         : p_.row_block * p_.column_block));
+  for (uint32_t i = 0; i < p_.rows * p_.vectors; ++i)
+    c.registers.push_back(b_.add_register({t, p_.lanes}));
+  return c;
 }
 
 /// Blocks are whole tiles: only the last one of all columns may be cut.
-bool Lowerer::has_whole_tiles() const {
-  const Node* extent = schedule_.panels()->column->src[0];
-  return extent->is_const() && extent->imm % schedule_.panels()->tile_columns() == 0;
+bool PackedGemm::has_whole_tiles() const {
+  const Node* extent = p_.column->src[0];
+  return extent->is_const() && extent->imm % p_.tile_columns() == 0;
 }
 
 /// Code for places whose columns all exist, and code for tiles at the edge.
-void Lowerer::split_edge(ValueId column, const PanelBlock& block, BlockId parent,
-                         const std::function<void(BlockId, bool)>& body) {
+void PackedGemm::split_tail(ValueId column, BlockId parent,
+                            const std::function<void(BlockId, bool)>& body) {
   if (has_whole_tiles()) return body(parent, false);
-  split_where(has_all_columns(column, block), parent, body);
+  split_where(has_all_columns(column), parent, body);
 }
 
-void Lowerer::split_where(ValueId is_inside, BlockId parent,
-                          const std::function<void(BlockId, bool)>& body) {
-  const std::array conditions{is_inside, b_.raw(Op::kNot, DType::kBool, {is_inside})};
-  for (const bool is_edge : {false, true})
-    in_branch(conditions[is_edge], parent, [&](BlockId inside) { body(inside, is_edge); });
+void PackedGemm::split_where(ValueId is_inside, BlockId parent,
+                             const std::function<void(BlockId, bool)>& body) {
+  const std::array conditions{is_inside, e_.negated(is_inside)};
+  for (const bool has_tail : {false, true})
+    e_.branch(conditions[has_tail], parent, [&](BlockId inside) { body(inside, has_tail); });
 }
 
-ValueId Lowerer::has_all_columns(ValueId column, const PanelBlock& block) {
-  const ValueId end = b_.add(column, b_.index(schedule_.panels()->tile_columns() - 1));
-  return b_.lt(end, block.columns);
+ValueId PackedGemm::has_all_columns(ValueId column) {
+  const ValueId end = b_.add(column, b_.index(p_.tile_columns() - 1));
+  return b_.lt(end, block_.columns);
 }
 
-void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelStore>& stores,
-                              size_t index, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels();
-  const PanelProduct& product = p.products[index];
-  const PanelStore& s = stores[index];
-  const ValueId extent = emit(product.right_depth[0]->src[0], block.env);
+void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
+  const PanelProduct& product = p_.products[index];
+  const Contraction& c = stores_[index];
+  const ValueId extent = e_.emit(product.right_depth[0]->src[0], block_.env);
   const Builder::Loop depth = b_.open_loop(parent);
   const std::array sizes{b_.sub(extent, depth.index), b_.index(product.block)};
   const ValueId trips = b_.alu(Op::kMin, DType::kI64, sizes);
-  PanelTile tile;
+  Tile tile;
   tile.first = depth.index;
   tile.length = b_.mul(trips, b_.index(product.inner));
-  if (!product.reads_right) copy_right(block, product, s, depth.index, trips, depth.body);
+  if (!product.reads_right) pack_b(c, depth.index, trips, depth.body);
 
   const Builder::Loop rows = b_.open_loop(depth.body);
   tile.is_first = b_.eq(rows.index, b_.index(0));
-  const ValueId left_over = b_.sub(block.rows, rows.index);
-  const std::array heights{left_over, b_.index(p.rows)};
+  const ValueId left_over = b_.sub(block_.rows, rows.index);
+  const std::array heights{left_over, b_.index(p_.rows)};
   const ValueId height = b_.alu(Op::kMin, DType::kI64, heights);
-  tile.row = p.reads_left ? b_.sub(b_.add(rows.index, height), b_.index(p.rows)) : rows.index;
-  if (!p.reads_left)
-    copy_left(block, product, s, depth.index, rows.index, height, tile.length, rows.body);
+  tile.row = p_.reads_left ? b_.sub(b_.add(rows.index, height), b_.index(p_.rows)) : rows.index;
+  if (!p_.reads_left) pack_a(c, depth.index, rows.index, height, tile.length, rows.body);
 
   const Builder::Loop columns = b_.open_loop(rows.body);
   tile.column = columns.index;
   const auto sums_at = [&](size_t i) {
-    const bool is_tile = product.is_single && i + 1 == p.products.size();
+    const bool is_tile = product.is_single && i + 1 == p_.products.size();
     if (is_tile) return b_.index(0);
-    const ValueId row = b_.mul(rows.index, b_.index(p.column_block));
-    return b_.add(row, b_.mul(columns.index, b_.index(p.rows)));
+    const ValueId row = b_.mul(rows.index, b_.index(p_.column_block));
+    return b_.add(row, b_.mul(columns.index, b_.index(p_.rows)));
   };
   tile.sums = sums_at(index);
   tile.height = height;
-  if (index + 1 < p.products.size()) {
-    multiply_tile(block, product, s, tile, columns.body);
-    keep_sums(s, tile, columns.body);
+  if (index + 1 < p_.products.size()) {
+    multiply_tile(c, tile, columns.body);
+    spill_accumulators(c, tile, columns.body);
   } else {
     std::vector<ValueId> sums;
-    for (size_t i = 0; i < p.products.size(); ++i) sums.push_back(sums_at(i));
+    for (size_t i = 0; i < p_.products.size(); ++i) sums.push_back(sums_at(i));
     const ValueId next = b_.add(depth.index, b_.index(product.block));
     const ValueId has_more = product.is_single ? kNone : b_.lt(next, extent);
     const auto if_last = [&](bool is_last, const std::function<void(BlockId)>& body) {
@@ -182,42 +168,40 @@ void Lowerer::multiply_panels(const PanelBlock& block, const std::vector<PanelSt
         if (is_last) body(columns.body);
         return;
       }
-      in_branch(is_last ? b_.raw(Op::kNot, DType::kBool, {has_more}) : has_more, columns.body,
-                body);
+      e_.branch(is_last ? e_.negated(has_more) : has_more, columns.body, body);
     };
-    if_last(true, [&](BlockId at) { prefetch_results(block, tile, at); });
-    multiply_tile(block, product, s, tile, columns.body);
-    if_last(true, [&](BlockId at) { finish_tile(block, stores, sums, tile, at); });
-    if_last(false, [&](BlockId at) { keep_sums(s, tile, at); });
+    if_last(true, [&](BlockId at) { prefetch_results(tile, at); });
+    multiply_tile(c, tile, columns.body);
+    if_last(true, [&](BlockId at) { epilogue(sums, tile, at); });
+    if_last(false, [&](BlockId at) { spill_accumulators(c, tile, at); });
   }
-  b_.close_loop(columns, b_.index(0), block.columns, p.tile_columns());
-  b_.close_loop(rows, b_.index(0), block.rows, p.rows);
+  b_.close_loop(columns, b_.index(0), block_.columns, p_.tile_columns());
+  b_.close_loop(rows, b_.index(0), block_.rows, p_.rows);
   b_.close_loop(depth, b_.index(0), extent, product.block);
 }
 
-void Lowerer::multiply_tile(const PanelBlock& block, const PanelProduct& product,
-                            const PanelStore& s, const PanelTile& tile, BlockId parent) {
-  start_tile(product, s, tile, parent);
+void PackedGemm::multiply_tile(const Contraction& c, const Tile& tile, BlockId parent) {
+  const PanelProduct& product = c.product;
+  start_tile(c, tile, parent);
   if (product.copies_along) {
     ValueId copies = tile.is_first;
-    if (!has_whole_tiles()) copies = b_.bit_and(copies, has_all_columns(tile.column, block));
-    in_branch(copies, parent, [&](BlockId at) { add_steps(block, product, s, tile, true, at); });
-    in_branch(b_.raw(Op::kNot, DType::kBool, {copies}), parent,
-              [&](BlockId at) { add_steps(block, product, s, tile, false, at); });
+    if (!has_whole_tiles()) copies = b_.bit_and(copies, has_all_columns(tile.column));
+    e_.branch(copies, parent, [&](BlockId at) { add_steps(c, tile, true, at); });
+    e_.branch(e_.negated(copies), parent, [&](BlockId at) { add_steps(c, tile, false, at); });
   } else {
-    add_steps(block, product, s, tile, false, parent);
+    add_steps(c, tile, false, parent);
   }
 }
 
 /// All steps of the depth; `copies`: the right operand comes from memory and goes into its panel.
-void Lowerer::add_steps(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
-                        const PanelTile& tile, bool copies, BlockId parent) {
+void PackedGemm::add_steps(const Contraction& c, const Tile& tile, bool copies, BlockId parent) {
+  const PanelProduct& product = c.product;
   const ValueId steps = steps_of(product, tile.length);
   const auto run = [&](ValueId begin, ValueId end, int64_t unroll) {
     const Builder::Loop loop = b_.open_loop(parent);
-    if (unroll > 1) prefetch_left(block, product, tile, loop.index, loop.body);
+    if (unroll > 1) prefetch_left(product, tile, loop.index, loop.body);
     for (int64_t u = 0; u < unroll; ++u)
-      multiply_step(block, product, s, tile, b_.add(loop.index, b_.index(u)), copies, loop.body);
+      multiply_step(c, tile, b_.add(loop.index, b_.index(u)), copies, loop.body);
     if (tile.ahead != kNone && unroll > 1) prefetch_panel(product, tile, loop, unroll);
     b_.close_loop(loop, begin, end, unroll);
   };
@@ -230,106 +214,101 @@ void Lowerer::add_steps(const PanelBlock& block, const PanelProduct& product, co
     run(whole, steps, 1);
 }
 
-void Lowerer::multiply_step(const PanelBlock& block, const PanelProduct& product,
-                            const PanelStore& s, const PanelTile& tile, ValueId step, bool copies,
-                            BlockId body) {
-  const PanelPlan& p = *schedule_.panels();
-  const std::vector<ValueId> right = right_vectors(block, product, s, tile, step, copies, body);
-  const std::vector<ValueId> left = left_numbers(block, product, s, tile, step, body);
-  for (uint32_t i = 0; i < p.rows; ++i) {
-    const ValueId wide = spread(left[i], p.lanes);
-    for (uint32_t v = 0; v < p.vectors; ++v) {
-      const uint32_t reg = s.registers[i * p.vectors + v];
+void PackedGemm::multiply_step(const Contraction& c, const Tile& tile, ValueId step, bool copies,
+                               BlockId body) {
+  const PanelProduct& product = c.product;
+  const std::vector<ValueId> right = b_vectors(c, tile, step, copies, body);
+  const std::vector<ValueId> left = a_elements(c, tile, step, body);
+  for (uint32_t i = 0; i < p_.rows; ++i) {
+    const ValueId wide = e_.splat(left[i], p_.lanes);
+    for (uint32_t v = 0; v < p_.vectors; ++v) {
+      const uint32_t reg = c.registers[i * p_.vectors + v];
       const ValueId sum = b_.read(body, reg);
       b_.assign(body, reg,
-                product.dot ? dot_panels(*product.dot, sum, wide, right[v])
-                            : b_.mad(wide, right[v], sum));
+                product.dot ? dot(*product.dot, sum, wide, right[v]) : b_.mad(wide, right[v], sum));
     }
   }
 }
 
-std::vector<ValueId> Lowerer::right_vectors(const PanelBlock& block, const PanelProduct& product,
-                                            const PanelStore& s, const PanelTile& tile,
-                                            ValueId step, bool copies, BlockId body) {
-  const PanelPlan& p = *schedule_.panels();
+std::vector<ValueId> PackedGemm::b_vectors(const Contraction& c, const Tile& tile, ValueId step,
+                                           bool copies, BlockId body) {
+  const PanelProduct& product = c.product;
   std::vector<ValueId> right;
   const ValueId panel = b_.mul(tile.column, b_.index(product.steps_block()));
-  const ValueId place = b_.add(panel, b_.mul(step, b_.index(p.tile_columns())));
-  const auto at = [&](uint32_t v) { return b_.add(place, b_.index(int64_t{v} * p.lanes)); };
+  const ValueId place = b_.add(panel, b_.mul(step, b_.index(p_.tile_columns())));
+  const auto at = [&](uint32_t v) { return b_.add(place, b_.index(int64_t{v} * p_.lanes)); };
   if (product.reads_right || copies) {
     const ValueId depth = b_.add(tile.first, b_.mul(step, b_.index(product.pack())));
-    const uint32_t binding = make_bindings(depth, body, 0, 1, 0);
-    const Env env = bound(block.env, product.right_depth[0], binding);
-    const ValueId base = b_.add(block.column, tile.column);
-    const uint32_t column = number_of(p.column);
-    Instances all = bind_axis({env}, p.column, base, body, p.lanes, p.vectors, p.lanes);
+    const uint32_t binding = e_.make_bindings(depth, body, 0, 1, 0);
+    const Env env = e_.bound(block_.env, product.right_depth[0], binding);
+    const ValueId base = b_.add(block_.column, tile.column);
+    const uint32_t column = e_.number_of(p_.column);
+    Instances all = e_.bind_axis({env}, p_.column, base, body, p_.lanes, p_.vectors, p_.lanes);
     if (copies) prefetch_rows_ahead(product.right, all, product.right_depth[0], kRowsAhead, body);
     for (Env& e : all) {
-      if (product.dot) e[column] = bindings_[e[column]].first_lane;
-      right.push_back(product.dot ? b_.words(static_cast<int>(product.right->imm), p.lanes,
-                                             emit(product.right->src[0], e), false)
-                                  : spread(emit(product.right, e), p.lanes));
+      if (product.dot) e[column] = e_.binding(e[column]).first_lane;
+      right.push_back(product.dot ? b_.words(static_cast<int>(product.right->imm), p_.lanes,
+                                             e_.emit(product.right->src[0], e), false)
+                                  : e_.splat(e_.emit(product.right, e), p_.lanes));
     }
     if (copies)
-      for (uint32_t v = 0; v < p.vectors; ++v) b_.local_store(body, s.right, at(v), right[v]);
+      for (uint32_t v = 0; v < p_.vectors; ++v) b_.local_store(body, c.right, at(v), right[v]);
     return right;
   }
-  for (uint32_t v = 0; v < p.vectors; ++v)
-    right.push_back(b_.local_load(body, s.right, at(v), p.lanes));
+  for (uint32_t v = 0; v < p_.vectors; ++v)
+    right.push_back(b_.local_load(body, c.right, at(v), p_.lanes));
   return right;
 }
 
 /// One for every row of the tile; of dot products words.
-std::vector<ValueId> Lowerer::left_numbers(const PanelBlock& block, const PanelProduct& product,
-                                           const PanelStore& s, const PanelTile& tile, ValueId step,
-                                           BlockId body) {
-  const PanelPlan& p = *schedule_.panels();
+std::vector<ValueId> PackedGemm::a_elements(const Contraction& c, const Tile& tile, ValueId step,
+                                            BlockId body) {
+  const PanelProduct& product = c.product;
   const ValueId depth = b_.mul(step, b_.index(product.pack()));
   std::vector<ValueId> left;
-  if (p.reads_left) {
+  if (p_.reads_left) {
     const ValueId start = b_.add(b_.mul(tile.first, b_.index(product.inner)), depth);
-    const uint32_t binding = make_bindings(start, body, 0, 1, 0);
-    const Env env = bound(block.env, product.left_depth, binding);
-    const ValueId base = b_.add(block.row, tile.row);
-    for (const Env& e : bind_axis({env}, p.row, base, body, 1, p.rows, 1))
+    const uint32_t binding = e_.make_bindings(start, body, 0, 1, 0);
+    const Env env = e_.bound(block_.env, product.left_depth, binding);
+    const ValueId base = b_.add(block_.row, tile.row);
+    for (const Env& e : e_.bind_axis({env}, p_.row, base, body, 1, p_.rows, 1))
       left.push_back(product.dot ? b_.words(static_cast<int>(product.left->imm), 1,
-                                            emit(product.left->src[0], e), false)
-                                 : emit(product.left, e));
+                                            e_.emit(product.left->src[0], e), false)
+                                 : e_.emit(product.left, e));
     return left;
   }
-  const ValueId line = p.is_turned ? b_.add(b_.mul(step, b_.index(s.row_step)), tile.row) : depth;
-  for (uint32_t i = 0; i < p.rows; ++i) {
-    const ValueId from = b_.add(line, b_.index(p.is_turned ? i : i * s.row_step));
-    left.push_back(product.dot ? b_.local_words(body, s.left, from)
-                               : b_.local_load(body, s.left, from));
+  const ValueId line = p_.is_turned ? b_.add(b_.mul(step, b_.index(c.row_step)), tile.row) : depth;
+  for (uint32_t i = 0; i < p_.rows; ++i) {
+    const ValueId from = b_.add(line, b_.index(p_.is_turned ? i : i * c.row_step));
+    left.push_back(product.dot ? b_.local_words(body, c.left, from)
+                               : b_.local_load(body, c.left, from));
   }
   return left;
 }
 
 /// What the sums of a tile start from: those of the depth before, without corrections. Depths are
 /// added in order, whatever the blocks: bits depend on neither threads nor schedules.
-void Lowerer::start_tile(const PanelProduct& product, const PanelStore& s, const PanelTile& tile,
-                         BlockId block) {
-  const PanelPlan& p = *schedule_.panels();
-  const Type type{product.reduce->dtype, p.lanes};
-  for (const uint32_t reg : s.registers) b_.assign(block, reg, b_.constant(type, 0));
+void PackedGemm::start_tile(const Contraction& c, const Tile& tile, BlockId block) {
+  const PanelProduct& product = c.product;
+  const Type type{product.reduce->dtype, p_.lanes};
+  for (const uint32_t reg : c.registers) b_.assign(block, reg, b_.constant(type, 0));
   if (!product.is_single) {
     const BlockId later = b_.open_block(block);
-    for (size_t i = 0; i < s.registers.size(); ++i) {
-      const ValueId at = b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p.lanes));
-      b_.assign(later, s.registers[i], b_.local_load(later, s.sums, at, p.lanes));
+    for (size_t i = 0; i < c.registers.size(); ++i) {
+      const ValueId at = b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p_.lanes));
+      b_.assign(later, c.registers[i], b_.local_load(later, c.sums, at, p_.lanes));
       // Those of the next tile are on their way meanwhile.
-      const int64_t tile_size = int64_t{p.rows} * p.tile_columns();
-      if (!p.is_turned) b_.prefetch_local(later, s.sums, b_.add(at, b_.index(tile_size)));
+      const int64_t tile_size = int64_t{p_.rows} * p_.tile_columns();
+      if (!p_.is_turned) b_.prefetch_local(later, c.sums, b_.add(at, b_.index(tile_size)));
     }
     b_.close_if(later, b_.lt(b_.index(0), tile.first));
   }
   if (!product.dot || !product.dot->flips_left) return;
-  for (uint32_t v = 0; v < p.vectors; ++v) {
-    const ValueId at = b_.add(tile.column, b_.index(int64_t{v} * p.lanes));
-    const ValueId correction = b_.local_load(block, s.corrections, at, p.lanes);
-    for (uint32_t i = 0; i < p.rows; ++i) {
-      const uint32_t reg = s.registers[i * p.vectors + v];
+  for (uint32_t v = 0; v < p_.vectors; ++v) {
+    const ValueId at = b_.add(tile.column, b_.index(int64_t{v} * p_.lanes));
+    const ValueId correction = b_.local_load(block, c.corrections, at, p_.lanes);
+    for (uint32_t i = 0; i < p_.rows; ++i) {
+      const uint32_t reg = c.registers[i * p_.vectors + v];
       b_.assign(block, reg, b_.sub(b_.read(block, reg), correction));
     }
   }

@@ -1,4 +1,5 @@
-// Panels of words, several narrow numbers along the depth each, for dot products.
+// Packed GEMM by dot product instructions (VNNI and the like): words of several narrow elements
+// along K.
 #include <array>
 
 #include "compiler/schedules/gemm_cpu/lowering.h"
@@ -13,81 +14,79 @@ constexpr int64_t kWordRowsAhead = 64;
 
 }  // namespace
 
-ValueId Lowerer::dot_panels(const PanelDot& dot, ValueId sum, ValueId left, ValueId right) {
+ValueId PackedGemm::dot(const PanelDot& dot, ValueId sum, ValueId left, ValueId right) {
   return dot.is_left_first ? b_.dot(dot.kind, sum, left, right)
                            : b_.dot(dot.kind, sum, right, left);
 }
 
 /// Steps of `length` iterations of the depth.
-ValueId Lowerer::steps_of(const PanelProduct& product, ValueId length) {
+ValueId PackedGemm::steps_of(const PanelProduct& product, ValueId length) {
   const int64_t pack = product.pack();
   if (pack == 1) return length;
-  return divide_index(Op::kDiv, b_.add(length, b_.index(pack - 1)), b_.index(pack), false);
+  return e_.divide_index(Op::kDiv, b_.add(length, b_.index(pack - 1)), b_.index(pack), false);
 }
 
 /// Whether no block of the depth ends inside a word.
-bool Lowerer::has_whole_words(const PanelProduct& product) const {
+bool PackedGemm::has_whole_words(const PanelProduct& product) const {
   const Node* extent = product.right_depth[0]->src[0];
   return extent->is_const() && extent->imm % product.pack() == 0 &&
          product.block % product.pack() == 0;
 }
 
 /// Zeros up to the end of the last word of a row: of floats, anything times 0 may be no number.
-void Lowerer::fill_words(const PanelProduct& product, const PanelStore& s, ValueId line,
-                         ValueId length, BlockId parent) {
+void PackedGemm::fill_words(const Contraction& c, ValueId line, ValueId length, BlockId parent) {
+  const PanelProduct& product = c.product;
   if (has_whole_words(product)) return;
   const Builder::Loop loop = b_.open_loop(parent);
   const DType t = product.left->dtype;
-  b_.local_store(loop.body, s.left, b_.add(line, loop.index), b_.constant({t, 1}, 0));
+  b_.local_store(loop.body, c.left, b_.add(line, loop.index), b_.constant({t, 1}, 0));
   const ValueId end = b_.mul(steps_of(product, length), b_.index(product.pack()));
   b_.close_loop(loop, length, end, 1);
 }
 
 /// A number moved to its place in a word.
-ValueId Lowerer::place_in_word(ValueId v, ValueId amount) {
+ValueId PackedGemm::place_in_word(ValueId v, ValueId amount) {
   const DType bits = item_size(b_.type(v).dtype) == 1 ? DType::kU8 : DType::kU16;
   const ValueId wide = b_.convert(b_.bitcast(v, bits), DType::kU32);
-  return b_.raw(Op::kShl, DType::kU32, {wide, spread(amount, b_.type(wide).lanes)});
+  return b_.raw(Op::kShl, DType::kU32, {wide, e_.splat(amount, b_.type(wide).lanes)});
 }
 
 /// Of columns in lanes, or of one column.
-void Lowerer::copy_words(const PanelCopyState& state, const Instances& columns, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels();
-  const int64_t pack = state.product.pack();
+void PackedGemm::pack_words(const Packing& state, const Instances& columns, BlockId parent) {
+  const int64_t pack = state.c.product.pack();
   const uint32_t number =
-      number_of(state.value == state.product.edge_right ? p.edge_column : p.column);
-  const uint32_t lanes = bindings_[columns[0][number]].lanes;
+      e_.number_of(state.value == state.c.product.edge_right ? p_.edge_column : p_.column);
+  const uint32_t lanes = e_.binding(columns[0][number]).lanes;
   ValueId begin = b_.index(0);
-  if (lanes > 1 && state.product.right_copy == PanelCopy::kTransposed)
+  if (lanes > 1 && state.c.product.right_copy == PanelCopy::kTransposed)
     begin = transpose_words(state, columns, parent);
-  const ValueId whole = divide_index(Op::kDiv, state.trips, b_.index(pack), false);
+  const ValueId whole = e_.divide_index(Op::kDiv, state.trips, b_.index(pack), false);
   const Builder::Loop loop = b_.open_loop(parent);
   const ValueId base = b_.add(state.first, b_.mul(loop.index, b_.index(pack)));
-  const Node* depth = state.product.right_depth[0];
+  const Node* depth = state.c.product.right_depth[0];
   const Instances all =
-      bind_axis(columns, depth, base, loop.body, 1, static_cast<uint32_t>(pack), 1);
-  const ValueId at = b_.add(state.panel, b_.mul(loop.index, b_.index(p.tile_columns())));
+      e_.bind_axis(columns, depth, base, loop.body, 1, static_cast<uint32_t>(pack), 1);
+  const ValueId at = b_.add(state.panel, b_.mul(loop.index, b_.index(p_.tile_columns())));
   std::vector<ValueId> words(columns.size(), kNone);
   for (size_t i = 0; i < all.size(); ++i) {
     const auto bits = static_cast<int64_t>(i) % pack * (32 / pack);
-    const ValueId v = spread(emit(state.value, all[i]), lanes);
+    const ValueId v = e_.splat(e_.emit(state.value, all[i]), lanes);
     const ValueId placed = place_in_word(v, b_.constant({DType::kU32, 1}, bits));
     ValueId& word = words[i / static_cast<size_t>(pack)];
     word = word == kNone ? placed : b_.bit_or(word, placed);
   }
   if (lanes > 1) prefetch_rows_ahead(state.value, all, depth, kWordRowsAhead, loop.body);
   for (size_t v = 0; v < words.size(); ++v)
-    b_.local_store(loop.body, state.store.right,
-                   b_.add(at, b_.index(static_cast<int64_t>(v) * p.lanes)), words[v]);
+    b_.local_store(loop.body, state.c.right,
+                   b_.add(at, b_.index(static_cast<int64_t>(v) * p_.lanes)), words[v]);
   b_.close_loop(loop, begin, whole, 1);
-  if (!has_whole_words(state.product)) copy_last_word(state, columns, lanes, whole, parent);
+  if (!has_whole_words(state.c.product)) pack_last_word(state, columns, lanes, whole, parent);
 }
 
 /// The word that the depth ends in: what is beyond counts as zero.
-void Lowerer::copy_last_word(const PanelCopyState& state, const Instances& columns, uint32_t lanes,
-                             ValueId step, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels();
-  const int64_t pack = state.product.pack();
+void PackedGemm::pack_last_word(const Packing& state, const Instances& columns, uint32_t lanes,
+                                ValueId step, BlockId parent) {
+  const int64_t pack = state.c.product.pack();
   const BlockId block = b_.open_block(parent);
   const ValueId first = b_.mul(step, b_.index(pack));
   std::vector<uint32_t> words;
@@ -97,51 +96,52 @@ void Lowerer::copy_last_word(const PanelCopyState& state, const Instances& colum
   }
   const Builder::Loop loop = b_.open_loop(block);
   const ValueId base = b_.add(state.first, loop.index);
-  const Instances all = bind_axis(columns, state.product.right_depth[0], base, loop.body, 1, 1, 1);
+  const Instances all =
+      e_.bind_axis(columns, state.c.product.right_depth[0], base, loop.body, 1, 1, 1);
   const ValueId place = b_.mul(b_.sub(loop.index, first), b_.index(32 / pack));
   const ValueId amount = b_.convert(place, DType::kU32);
   for (size_t v = 0; v < all.size(); ++v) {
-    const ValueId number = spread(emit(state.value, all[v]), lanes);
+    const ValueId number = e_.splat(e_.emit(state.value, all[v]), lanes);
     const ValueId placed = place_in_word(number, amount);
     b_.assign(loop.body, words[v], b_.bit_or(b_.read(loop.body, words[v]), placed));
   }
   b_.close_loop(loop, first, state.trips, 1);
-  const ValueId at = b_.add(state.panel, b_.mul(step, b_.index(p.tile_columns())));
+  const ValueId at = b_.add(state.panel, b_.mul(step, b_.index(p_.tile_columns())));
   for (size_t v = 0; v < words.size(); ++v)
-    b_.local_store(block, state.store.right,
-                   b_.add(at, b_.index(static_cast<int64_t>(v) * p.lanes)),
+    b_.local_store(block, state.c.right, b_.add(at, b_.index(static_cast<int64_t>(v) * p_.lanes)),
                    b_.read(block, words[v]));
   b_.close_if(block, b_.lt(first, state.trips));
 }
 
 /// Words that lie along the depth in memory, a square of them at a time. Returns the first step
 /// that is left over.
-ValueId Lowerer::transpose_words(const PanelCopyState& state, const Instances& columns,
-                                 BlockId parent) {
-  const PanelPlan& p = *schedule_.panels();
-  const uint32_t lanes = p.lanes;
-  const int64_t deep = int64_t{lanes} * state.product.pack();
+ValueId PackedGemm::transpose_words(const Packing& state, const Instances& columns,
+                                    BlockId parent) {
+  const uint32_t lanes = p_.lanes;
+  const int64_t deep = int64_t{lanes} * state.c.product.pack();
   const Node* load = state.value;
-  const uint32_t number = number_of(load == state.product.edge_right ? p.edge_column : p.column);
-  const int64_t step = *strides(number, lanes).stride(load->src[0]);
-  const ValueId squares = divide_index(Op::kDiv, state.trips, b_.index(deep), false);
+  const uint32_t number =
+      e_.number_of(load == state.c.product.edge_right ? p_.edge_column : p_.column);
+  const int64_t step = *e_.strides(number, lanes).stride(load->src[0]);
+  const ValueId squares = e_.divide_index(Op::kDiv, state.trips, b_.index(deep), false);
   const Builder::Loop loop = b_.open_loop(parent);
   const ValueId base = b_.add(state.first, b_.mul(loop.index, b_.index(deep)));
-  const Instances all = bind_axis(columns, state.product.right_depth[0], base, loop.body, 1, 1, 1);
-  const ValueId line = b_.mul(loop.index, b_.index(p.tile_columns() * lanes));
+  const Instances all =
+      e_.bind_axis(columns, state.c.product.right_depth[0], base, loop.body, 1, 1, 1);
+  const ValueId line = b_.mul(loop.index, b_.index(p_.tile_columns() * lanes));
   for (size_t v = 0; v < all.size(); ++v) {
     Env corner = all[v];
-    corner[number] = bindings_[corner[number]].first_lane;
-    const ValueId from = emit(load->src[0], corner);
+    corner[number] = e_.binding(corner[number]).first_lane;
+    const ValueId from = e_.emit(load->src[0], corner);
     std::vector<ValueId> rows;
     for (uint32_t l = 0; l < lanes; ++l)
       rows.push_back(
           b_.words(static_cast<int>(load->imm), lanes, b_.add(from, b_.index(step * l)), false));
-    transpose(&rows);
+    e_.transpose(&rows);
     for (uint32_t l = 0; l < lanes; ++l) {
-      const int64_t offset = l * p.tile_columns() + static_cast<int64_t>(v) * lanes;
-      b_.local_store(loop.body, state.store.right,
-                     b_.add(b_.add(state.panel, line), b_.index(offset)), rows[l]);
+      const int64_t offset = l * p_.tile_columns() + static_cast<int64_t>(v) * lanes;
+      b_.local_store(loop.body, state.c.right, b_.add(b_.add(state.panel, line), b_.index(offset)),
+                     rows[l]);
     }
   }
   b_.close_loop(loop, b_.index(0), squares, 1);
@@ -149,28 +149,27 @@ ValueId Lowerer::transpose_words(const PanelCopyState& state, const Instances& c
 }
 
 /// What PanelDot::flips_left adds to every column of a panel.
-void Lowerer::sum_panel(const PanelProduct& product, const PanelStore& s, ValueId column,
-                        ValueId trips, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels();
-  const Type type{product.reduce->dtype, p.lanes};
+void PackedGemm::add_corrections(const Contraction& c, ValueId column, ValueId trips,
+                                 BlockId parent) {
+  const PanelProduct& product = c.product;
+  const Type type{product.reduce->dtype, p_.lanes};
   const ValueId panel = b_.mul(column, b_.index(product.steps_block()));
   std::vector<uint32_t> sums;
-  for (uint32_t v = 0; v < p.vectors; ++v) {
+  for (uint32_t v = 0; v < p_.vectors; ++v) {
     sums.push_back(b_.add_register(type));
     b_.assign(parent, sums[v], b_.constant(type, 0));
   }
   const Builder::Loop loop = b_.open_loop(parent);
-  const ValueId line = b_.add(panel, b_.mul(loop.index, b_.index(p.tile_columns())));
-  for (uint32_t v = 0; v < p.vectors; ++v) {
-    const ValueId at = b_.add(line, b_.index(int64_t{v} * p.lanes));
-    const ValueId words = b_.local_load(loop.body, s.right, at, p.lanes);
+  const ValueId line = b_.add(panel, b_.mul(loop.index, b_.index(p_.tile_columns())));
+  for (uint32_t v = 0; v < p_.vectors; ++v) {
+    const ValueId at = b_.add(line, b_.index(int64_t{v} * p_.lanes));
+    const ValueId words = b_.local_load(loop.body, c.right, at, p_.lanes);
     const ValueId sum = b_.read(loop.body, sums[v]);
-    b_.assign(loop.body, sums[v],
-              dot_panels(*product.dot, sum, b_.like_int(words, kUpperBits), words));
+    b_.assign(loop.body, sums[v], dot(*product.dot, sum, b_.like_int(words, kUpperBits), words));
   }
   b_.close_loop(loop, b_.index(0), steps_of(product, trips), 1);
-  for (uint32_t v = 0; v < p.vectors; ++v)
-    b_.local_store(parent, s.corrections, b_.add(column, b_.index(int64_t{v} * p.lanes)),
+  for (uint32_t v = 0; v < p_.vectors; ++v)
+    b_.local_store(parent, c.corrections, b_.add(column, b_.index(int64_t{v} * p_.lanes)),
                    b_.read(parent, sums[v]));
 }
 

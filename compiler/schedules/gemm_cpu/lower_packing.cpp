@@ -1,4 +1,4 @@
-// Copies of the operands of panels.
+// Packing of A and B, and software prefetch of what will be packed.
 #include <array>
 #include <cstdlib>
 
@@ -17,100 +17,98 @@ constexpr int64_t kFarRow = 512;
 }  // namespace
 
 /// Panels of tile_columns() columns, depth by depth.
-void Lowerer::copy_right(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
-                         ValueId first, ValueId trips, BlockId parent) {
-  const PanelPlan& p = *schedule_.panels();
+void PackedGemm::pack_b(const Contraction& c, ValueId first, ValueId trips, BlockId parent) {
+  const PanelProduct& product = c.product;
   if (product.copies_along && has_whole_tiles()) return;
   const Builder::Loop tiles = b_.open_loop(parent);
   const ValueId panel = b_.mul(tiles.index, b_.index(product.steps_block()));
-  const auto copy = [&](BlockId inside, bool is_edge) {
-    PanelCopyState state{product, s, first, trips, panel};
-    const ValueId base = b_.add(block.column, tiles.index);
+  const auto copy = [&](BlockId inside, bool has_tail) {
+    Packing state{c, first, trips, panel};
+    const ValueId base = b_.add(block_.column, tiles.index);
     const bool is_single = product.right_copy == PanelCopy::kSingle ||
-                           (is_edge && product.right_copy != PanelCopy::kVectors);
+                           (has_tail && product.right_copy != PanelCopy::kVectors);
     if (!is_single) {
-      const Node* column = is_edge ? p.edge_column : p.column;
-      state.value = is_edge ? product.edge_right : product.right;
-      state.copies = product.right_copy == PanelCopy::kTransposed ? p.lanes : kCopies;
+      const Node* column = has_tail ? p_.edge_column : p_.column;
+      state.value = has_tail ? product.edge_right : product.right;
+      state.copies = product.right_copy == PanelCopy::kTransposed ? p_.lanes : kCopies;
       const Instances columns =
-          bind_axis({block.env}, column, base, inside, p.lanes, p.vectors, p.lanes);
-      return copy_depth(state, columns, inside, 1, b_.index(0));
+          e_.bind_axis({block_.env}, column, base, inside, p_.lanes, p_.vectors, p_.lanes);
+      return pack_k_loops(state, columns, inside, 1, b_.index(0));
     }
     state.value = product.right;
     state.copies = kCopies;
-    const std::array widths{b_.sub(block.columns, tiles.index), b_.index(p.tile_columns())};
+    const std::array widths{b_.sub(block_.columns, tiles.index), b_.index(p_.tile_columns())};
     state.width = b_.alu(Op::kMin, DType::kI64, widths);
     state.column = base;
-    copy_depth(state, {block.env}, inside, 1, b_.index(0));
+    pack_k_loops(state, {block_.env}, inside, 1, b_.index(0));
   };
   if (product.copies_along)
     copy(tiles.body, true);
   else if (product.right_copy == PanelCopy::kSingle)
     copy(tiles.body, false);
   else
-    split_edge(tiles.index, block, tiles.body, copy);
-  if (product.dot && product.dot->flips_left) sum_panel(product, s, tiles.index, trips, tiles.body);
+    split_tail(tiles.index, tiles.body, copy);
+  if (product.dot && product.dot->flips_left) add_corrections(c, tiles.index, trips, tiles.body);
   ValueId begin = b_.index(0);
   if (product.copies_along) {  // no more than the tile that is cut
-    const ValueId step = b_.index(p.tile_columns());
-    begin = b_.mul(divide_index(Op::kDiv, block.columns, step, false), step);
+    const ValueId step = b_.index(p_.tile_columns());
+    begin = b_.mul(e_.divide_index(Op::kDiv, block_.columns, step, false), step);
   }
-  b_.close_loop(tiles, begin, block.columns, p.tile_columns());
+  b_.close_loop(tiles, begin, block_.columns, p_.tile_columns());
 }
 
 /// Inner loops of the depth first, so that what only depends on them stays out of the first one.
-void Lowerer::copy_depth(const PanelCopyState& state, const Instances& columns, BlockId parent,
-                         size_t level, ValueId inner) {
-  const auto copy = [&](const PanelCopyState& what, const Instances& where, BlockId inside) {
-    return what.product.dot ? copy_words(what, where, inside)
-                            : copy_lines(what, where, inside, inner);
+void PackedGemm::pack_k_loops(const Packing& state, const Instances& columns, BlockId parent,
+                              size_t level, ValueId inner) {
+  const auto copy = [&](const Packing& what, const Instances& where, BlockId inside) {
+    return what.c.product.dot ? pack_words(what, where, inside)
+                              : pack_lines(what, where, inside, inner);
   };
-  if (level == state.product.right_depth.size()) {
+  if (level == state.c.product.right_depth.size()) {
     if (state.column == kNone) return copy(state, columns, parent);
     // Column by column inside: few lines of a cache at a time.
     const Builder::Loop loop = b_.open_loop(parent);
-    PanelCopyState one = state;
+    Packing one = state;
     one.panel = b_.add(state.panel, loop.index);
     const ValueId at = b_.add(state.column, loop.index);
-    const uint32_t binding = make_bindings(at, loop.body, 0, 1, 0);
-    copy(one, {bound(columns[0], schedule_.panels()->column, binding)}, loop.body);
+    const uint32_t binding = e_.make_bindings(at, loop.body, 0, 1, 0);
+    copy(one, {e_.bound(columns[0], p_.column, binding)}, loop.body);
     return b_.close_loop(loop, b_.index(0), state.width, 1);
   }
-  const Node* range = state.product.right_depth[level];
+  const Node* range = state.c.product.right_depth[level];
   const int64_t extent = range->src[0]->imm;
   const Builder::Loop loop = b_.open_loop(parent);
-  const uint32_t binding = make_bindings(loop.index, loop.body, 0, 1, 0);
+  const uint32_t binding = e_.make_bindings(loop.index, loop.body, 0, 1, 0);
   Instances inside;
-  for (const Env& env : columns) inside.push_back(bound(env, range, binding));
+  for (const Env& env : columns) inside.push_back(e_.bound(env, range, binding));
   const ValueId at = b_.add(b_.mul(inner, b_.index(extent)), loop.index);
-  copy_depth(state, inside, loop.body, level + 1, at);
+  pack_k_loops(state, inside, loop.body, level + 1, at);
   b_.close_loop(loop, b_.index(0), b_.index(extent), 1);
 }
 
-void Lowerer::copy_lines(const PanelCopyState& state, const Instances& columns, BlockId parent,
-                         ValueId inner) {
-  const PanelPlan& p = *schedule_.panels();
+void PackedGemm::pack_lines(const Packing& state, const Instances& columns, BlockId parent,
+                            ValueId inner) {
   const uint32_t number =
-      number_of(state.value == state.product.edge_right ? p.edge_column : p.column);
-  const uint32_t lanes = bindings_[columns[0][number]].lanes;
+      e_.number_of(state.value == state.c.product.edge_right ? p_.edge_column : p_.column);
+  const uint32_t lanes = e_.binding(columns[0][number]).lanes;
   const auto run = [&](ValueId begin, ValueId end, uint32_t jam) {
     const Builder::Loop loop = b_.open_loop(parent);
     const ValueId base = b_.add(state.first, loop.index);
     const Instances all =
-        bind_axis(columns, state.product.right_depth[0], base, loop.body, 1, jam, 1);
-    const ValueId depth = b_.add(b_.mul(loop.index, b_.index(state.product.inner)), inner);
-    const ValueId at = b_.add(state.panel, b_.mul(depth, b_.index(p.tile_columns())));
-    instances_ = &all;
+        e_.bind_axis(columns, state.c.product.right_depth[0], base, loop.body, 1, jam, 1);
+    const ValueId depth = b_.add(b_.mul(loop.index, b_.index(state.c.product.inner)), inner);
+    const ValueId at = b_.add(state.panel, b_.mul(depth, b_.index(p_.tile_columns())));
+    e_.set_instances(&all);
     std::vector<ValueId> vectors;
-    for (const Env& env : all) vectors.push_back(spread(emit(state.value, env), lanes));
-    instances_ = nullptr;
+    for (const Env& env : all) vectors.push_back(e_.splat(e_.emit(state.value, env), lanes));
+    e_.set_instances(nullptr);
     // Windows are read again for every place in them.
-    if (lanes > 1 && state.product.right_depth.size() == 1)
-      prefetch_rows_ahead(state.value, all, state.product.right_depth[0], kRowsAhead, loop.body);
+    if (lanes > 1 && state.c.product.right_depth.size() == 1)
+      prefetch_rows_ahead(state.value, all, state.c.product.right_depth[0], kRowsAhead, loop.body);
     for (size_t i = 0; i < all.size(); ++i) {
       const auto vector = static_cast<int64_t>(i / jam), copy = static_cast<int64_t>(i % jam);
-      const int64_t offset = copy * state.product.inner * p.tile_columns() + vector * p.lanes;
-      b_.local_store(loop.body, state.store.right, b_.add(at, b_.index(offset)), vectors[i]);
+      const int64_t offset = copy * state.c.product.inner * p_.tile_columns() + vector * p_.lanes;
+      b_.local_store(loop.body, state.c.right, b_.add(at, b_.index(offset)), vectors[i]);
     }
     b_.close_loop(loop, begin, end, jam);
   };
@@ -121,77 +119,78 @@ void Lowerer::copy_lines(const PanelCopyState& state, const Instances& columns, 
 }
 
 /// Asks for what `value` loads in lanes `ahead` iterations of `depth` from now.
-void Lowerer::prefetch_rows_ahead(const Node* value, const Instances& all, const Node* depth,
-                                  int64_t ahead, BlockId body) {
+void PackedGemm::prefetch_rows_ahead(const Node* value, const Instances& all, const Node* depth,
+                                     int64_t ahead, BlockId body) {
   std::vector<std::pair<int64_t, ValueId>> rows;
   for (const Node* n : ir::topological({&value, 1})) {
     if (n->op != Op::kLoad) continue;
-    const std::optional<int64_t> row = strides(number_of(depth), 0).stride(n->src[0]);
+    const std::optional<int64_t> row = e_.strides(e_.number_of(depth), 0).stride(n->src[0]);
     if (!row || std::abs(*row) * item_size(n->dtype) < kFarRow) continue;
     for (const Env& env : all) {
-      const uint32_t vr = vector_range(dependencies(n), env);
-      if (vr == kNone || strides(vr, bindings_[env[vr]].lanes).stride(n->src[0]) != 1) continue;
+      const uint32_t vr = e_.vector_range(e_.dependencies(n), env);
+      if (vr == kNone || e_.strides(vr, e_.binding(env[vr]).lanes).stride(n->src[0]) != 1) continue;
       // One request per cache line.
-      if (bindings_[env[vr]].offset * item_size(n->dtype) % b_.target().cache_line_bytes != 0)
+      if (e_.binding(env[vr]).offset * item_size(n->dtype) % b_.target().cache_line_bytes != 0)
         continue;
       Env first = env;
-      first[vr] = bindings_[env[vr]].first_lane;
-      const ValueId at = emit(n->src[0], first);
+      first[vr] = e_.binding(env[vr]).first_lane;
+      const ValueId at = e_.emit(n->src[0], first);
       rows.emplace_back(n->imm, b_.add(at, b_.index(*row * ahead)));
     }
   }
   for (const auto& [param, at] : rows) b_.prefetch(body, static_cast<int>(param), at);
 }
 
-/// Asks for what copy_left will copy next: the rows of the tile below are shared out over the tiles
+/// Asks for what pack_a will copy next: the rows of the tile below are shared out over the tiles
 /// of this one's row, and each is asked for as this one's depth goes by.
-void Lowerer::prefetch_left(const PanelBlock& block, const PanelProduct& product,
-                            const PanelTile& tile, ValueId step, BlockId body) {
-  const PanelPlan& p = *schedule_.panels();
-  if (!p.row || p.is_turned || product.left_lanes == 1) return;
-  const int64_t tiles = p.column_block / p.tile_columns();
-  const int64_t each = (p.rows + tiles - 1) / tiles;
-  const ValueId number = divide_index(Op::kDiv, tile.column, b_.index(p.tile_columns()), false);
-  const std::array last{b_.mul(number, b_.index(each)), b_.index(p.rows - each)};
-  const ValueId row = b_.add(b_.alu(Op::kMin, DType::kI64, last), b_.index(p.rows));
-  const Instances rows = bind_axis({block.env}, p.row, b_.add(b_.add(block.row, tile.row), row),
-                                   body, 1, static_cast<uint32_t>(each), 1);
+void PackedGemm::prefetch_left(const PanelProduct& product, const Tile& tile, ValueId step,
+                               BlockId body) {
+  if (!p_.row || p_.is_turned || product.left_lanes == 1) return;
+  const int64_t tiles = p_.column_block / p_.tile_columns();
+  const int64_t each = (p_.rows + tiles - 1) / tiles;
+  const ValueId number = e_.divide_index(Op::kDiv, tile.column, b_.index(p_.tile_columns()), false);
+  const std::array last{b_.mul(number, b_.index(each)), b_.index(p_.rows - each)};
+  const ValueId row = b_.add(b_.alu(Op::kMin, DType::kI64, last), b_.index(p_.rows));
+  const Instances rows =
+      e_.bind_axis({block_.env}, p_.row, b_.add(b_.add(block_.row, tile.row), row), body, 1,
+                   static_cast<uint32_t>(each), 1);
   const ValueId start = b_.mul(tile.first, b_.index(product.inner));
   const ValueId depth = b_.add(start, b_.mul(step, b_.index(product.pack())));
-  const uint32_t binding = make_bindings(depth, body, 0, 1, 0);
+  const uint32_t binding = e_.make_bindings(depth, body, 0, 1, 0);
   for (const Node* n : ir::topological({&product.left, 1})) {
-    if (n->op != Op::kLoad || strides(number_of(product.left_depth), 0).stride(n->src[0]) != 1)
+    if (n->op != Op::kLoad ||
+        e_.strides(e_.number_of(product.left_depth), 0).stride(n->src[0]) != 1)
       continue;
     for (const Env& env : rows)
       b_.prefetch(body, static_cast<int>(n->imm),
-                  emit(n->src[0], bound(env, product.left_depth, binding)));
+                  e_.emit(n->src[0], e_.bound(env, product.left_depth, binding)));
   }
 }
 
 /// Row by row; rows that do not exist keep what was there, and their sums are never looked at.
-void Lowerer::copy_left(const PanelBlock& block, const PanelProduct& product, const PanelStore& s,
-                        ValueId first, ValueId row, ValueId height, ValueId length,
-                        BlockId parent) {
+void PackedGemm::pack_a(const Contraction& c, ValueId first, ValueId row, ValueId height,
+                        ValueId length, BlockId parent) {
+  const PanelProduct& product = c.product;
   const Builder::Loop rows = b_.open_loop(parent);
-  const ValueId at = b_.add(b_.add(block.row, row), rows.index);
-  const Env env = bound(block.env, schedule_.panels()->row, make_bindings(at, rows.body, 0, 1, 0));
+  const ValueId at = b_.add(b_.add(block_.row, row), rows.index);
+  const Env env = e_.bound(block_.env, p_.row, e_.make_bindings(at, rows.body, 0, 1, 0));
   const ValueId start = b_.mul(first, b_.index(product.inner));
-  const ValueId line = b_.mul(rows.index, b_.index(s.row_step));
+  const ValueId line = b_.mul(rows.index, b_.index(c.row_step));
   const auto run = [&](ValueId begin, ValueId end, uint32_t lanes) {
     const Builder::Loop loop = b_.open_loop(rows.body);
     const ValueId base = b_.add(start, loop.index);
-    const uint32_t binding = make_bindings(base, loop.body, 0, lanes, 0);
-    const ValueId v = emit(product.left, bound(env, product.left_depth, binding));
+    const uint32_t binding = e_.make_bindings(base, loop.body, 0, lanes, 0);
+    const ValueId v = e_.emit(product.left, e_.bound(env, product.left_depth, binding));
     const bool is_flipped = product.dot && product.dot->flips_left;
     const ValueId number = is_flipped ? b_.bit_xor(v, b_.like_int(v, kUpperBit)) : v;
-    b_.local_store(loop.body, s.left, b_.add(line, loop.index), spread(number, lanes));
+    b_.local_store(loop.body, c.left, b_.add(line, loop.index), e_.splat(number, lanes));
     b_.close_loop(loop, begin, end, lanes);
   };
   const ValueId rest = b_.bit_and(length, b_.index(product.left_lanes - 1));
   const ValueId whole = b_.sub(length, rest);
   if (product.left_lanes > 1) run(b_.index(0), whole, product.left_lanes);
   run(product.left_lanes > 1 ? whole : b_.index(0), length, 1);
-  if (product.dot) fill_words(product, s, line, length, rows.body);
+  if (product.dot) fill_words(c, line, length, rows.body);
   b_.close_loop(rows, b_.index(0), height, 1);
 }
 

@@ -1,63 +1,138 @@
 #pragma once
-// What the parts of lower_panel*.cpp and lower_strips.cpp hand each other.
+// Lowering of packed GEMM for CPUs; private to this folder.
 
+#include <functional>
 #include <vector>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/lowering/emitter.h"
+#include "compiler/schedules/gemm_cpu/gemm_plan.h"
 
 namespace bm::compiler {
 
-/// Rows asked for ahead of a copy: as long as memory takes.
+/// Rows prefetched ahead of packing: as long as memory takes.
 constexpr int64_t kRowsAhead = 32;
 
-/// Arrays in scratch and registers of one product.
-struct Lowerer::PanelStore {
-  uint32_t left = 0, right = 0, sums = 0;
-  uint32_t corrections = 0;         // of PanelDot::flips_left: by column of the block
-  int64_t row_step = 0;             // of `left`; of turned plans from depth to depth
-  uint32_t turned = 0;              // of turned plans: sums by column of the block, row_step apart
-  std::vector<uint32_t> registers;  // [row][vector]
-};
+/// See PanelPlan. An object lowers one kernel: what one call of the grid works on is its state.
+class PackedGemm {
+ public:
+  explicit PackedGemm(Emitter& e) : e_(e), b_(e.builder()), p_(*e.schedule().panels()) {}
 
-/// What copies one panel, or one column of it, of the right operand.
-struct Lowerer::PanelCopyState {
-  const PanelProduct& product;
-  const PanelStore& store;
-  ValueId first = kNone, trips = kNone;  // iterations of the outermost loop of the depth
-  ValueId panel = kNone;                 // where it goes
-  const Node* value = nullptr;
-  uint32_t copies = 1;  // iterations side by side, a power of two
-  // Column by column: the first one, and how many.
-  ValueId column = kNone, width = kNone;
-};
+  void run();
 
-/// What copies vectors of the left operand of a turned plan.
-struct Lowerer::TurnedCopy {
-  const PanelProduct& product;
-  const PanelStore& store;
-  ValueId first = kNone, trips = kNone;  // iterations of PanelProduct::line_depth[0]
-  ValueId at = kNone;                    // place of the first vector at the first step
-  const Node* value = nullptr;
-};
+ private:
+  /// A product, and its arrays in scratch and registers.
+  struct Contraction {
+    const PanelProduct& product;
+    uint32_t left = 0, right = 0, sums = 0;
+    uint32_t corrections = 0;  // of PanelDot::flips_left: by column of the block
+    int64_t row_step = 0;      // of `left`; of transposed plans from depth to depth
+    uint32_t transposed = 0;   // of transposed plans: C by column of the block, row_step apart
+    std::vector<uint32_t> registers = {};  // accumulators, [row][vector]
+  };
+  /// What packs one panel of B, or one column of it.
+  struct Packing {
+    const Contraction& c;
+    ValueId first = kNone, trips = kNone;  // iterations of the outermost loop of the depth
+    ValueId panel = kNone;                 // where it goes
+    const Node* value = nullptr;
+    uint32_t copies = 1;  // unroll factor, a power of two
+    // Column by column: the first one, and how many.
+    ValueId column = kNone, width = kNone;
+  };
+  /// What packs vectors of A of a transposed plan.
+  struct TransposedPacking {
+    const Contraction& c;
+    ValueId first = kNone, trips = kNone;  // iterations of PanelProduct::line_depth[0]
+    ValueId at = kNone;                    // position of the first vector at the first step
+    const Node* value = nullptr;
+  };
+  /// What is added to one tile of accumulators at a time.
+  struct Tile {
+    ValueId first = kNone, length = kNone;  // iterations of the depth
+    ValueId row = kNone, column = kNone;    // first ones, counted from those of the block
+    ValueId sums = kNone;                   // position in Contraction::sums
+    ValueId is_first = kNone;               // whether it is in the first rows of the block
+    ValueId height = kNone;                 // rows, of them the last ones if A is read in place
+    // Element of a prepacked B that is prefetched meanwhile, or kNone; `lines` of the cache a trip,
+    // of `parts` tiles that share the prefetches.
+    ValueId ahead = kNone;
+    int64_t lines = 0, parts = 0;
+  };
+  /// What one call of the grid works on.
+  struct Block {
+    Env env;                                // loops besides rows and columns
+    ValueId row = kNone, column = kNone;    // first ones
+    ValueId rows = kNone, columns = kNone;  // how many
+  };
 
-/// What is added to one tile of sums at a time.
-struct Lowerer::PanelTile {
-  ValueId first = kNone, length = kNone;  // iterations of the depth
-  ValueId row = kNone, column = kNone;    // first ones, counted from those of the block
-  ValueId sums = kNone;                   // place in PanelStore::sums
-  ValueId is_first = kNone;               // whether it is in the first rows of the block
-  ValueId height = kNone;  // rows, of them the last ones if left operands are read in place
-  // Element of a right operand read in place that is asked for meanwhile, or kNone; `lines` of the
-  // cache a trip, of `parts` tiles that share the asking.
-  ValueId ahead = kNone;
-  int64_t lines = 0, parts = 0;
-};
-
-/// What one call of the grid works on.
-struct Lowerer::PanelBlock {
-  Env env;                                // loops besides rows and columns
-  ValueId row = kNone, column = kNone;    // first ones
-  ValueId rows = kNone, columns = kNone;  // how many
+  // lower.cpp: blocks, and the inner loop.
+  Contraction make_contraction(size_t index);
+  bool has_whole_tiles() const;
+  void split_tail(ValueId column, BlockId parent, const std::function<void(BlockId, bool)>& body);
+  void split_where(ValueId is_inside, BlockId parent,
+                   const std::function<void(BlockId, bool)>& body);
+  ValueId has_all_columns(ValueId column);
+  void multiply_blocks(size_t index, BlockId parent);
+  void multiply_tile(const Contraction& c, const Tile& tile, BlockId parent);
+  void add_steps(const Contraction& c, const Tile& tile, bool copies, BlockId parent);
+  void multiply_step(const Contraction& c, const Tile& tile, ValueId step, bool copies,
+                     BlockId body);
+  std::vector<ValueId> b_vectors(const Contraction& c, const Tile& tile, ValueId step, bool copies,
+                                 BlockId body);
+  std::vector<ValueId> a_elements(const Contraction& c, const Tile& tile, ValueId step,
+                                  BlockId body);
+  void start_tile(const Contraction& c, const Tile& tile, BlockId block);
+  // lower_packing.cpp
+  void pack_b(const Contraction& c, ValueId first, ValueId trips, BlockId parent);
+  void pack_k_loops(const Packing& state, const Instances& columns, BlockId parent, size_t level,
+                    ValueId inner);
+  void pack_lines(const Packing& state, const Instances& columns, BlockId parent, ValueId inner);
+  void prefetch_rows_ahead(const Node* value, const Instances& all, const Node* depth,
+                           int64_t ahead, BlockId body);
+  void prefetch_left(const PanelProduct& product, const Tile& tile, ValueId step, BlockId body);
+  void pack_a(const Contraction& c, ValueId first, ValueId row, ValueId height, ValueId length,
+              BlockId parent);
+  // lower_epilogue.cpp
+  void spill_accumulators(const Contraction& c, const Tile& tile, BlockId block);
+  void prefetch_results(const Tile& tile, BlockId parent);
+  bool is_epilogue_short() const;
+  void epilogue(const std::vector<ValueId>& sums, const Tile& tile, BlockId parent);
+  void store_accumulators(const std::vector<ValueId>& sums, const Tile& tile, BlockId parent);
+  void store_tile(const std::vector<ValueId>& sums, const Tile& tile, ValueId begin, ValueId end,
+                  BlockId parent);
+  // lower_transposed.cpp: C whose adjacent elements are rows.
+  void place_transposed(const PanelProduct& product, Contraction* c);
+  void pack_a_transposed(const Contraction& c, const Tile& tile, BlockId parent);
+  void pack_a_line(const TransposedPacking& copy, const Env& env, ValueId begin, ValueId count,
+                   BlockId parent);
+  void pack_a_steps(const TransposedPacking& copy, const Instances& vectors, size_t level,
+                    ValueId inner, BlockId parent);
+  void multiply_transposed(const Contraction& c, BlockId parent);
+  void find_next_panel(const PanelProduct& product, ValueId rows, ValueId trips, Tile* tile);
+  void prefetch_panel(const PanelProduct& product, const Tile& tile, const Builder::Loop& loop,
+                      int64_t steps);
+  void transpose_tile(const Contraction& c, const Tile& tile, BlockId parent);
+  void store_transposed(BlockId parent);
+  // lower_int8.cpp: by dot product instructions.
+  ValueId dot(const PanelDot& dot, ValueId sum, ValueId left, ValueId right);
+  ValueId steps_of(const PanelProduct& product, ValueId length);
+  bool has_whole_words(const PanelProduct& product) const;
+  void fill_words(const Contraction& c, ValueId line, ValueId length, BlockId parent);
+  ValueId place_in_word(ValueId v, ValueId amount);
+  void pack_words(const Packing& state, const Instances& columns, BlockId parent);
+  void pack_last_word(const Packing& state, const Instances& columns, uint32_t lanes, ValueId step,
+                      BlockId parent);
+  ValueId transpose_words(const Packing& state, const Instances& columns, BlockId parent);
+  void add_corrections(const Contraction& c, ValueId column, ValueId trips, BlockId parent);
+  // lower_gemv.cpp: few rows.
+  void lower_gemv(BlockId parent);
+  void add_k_steps(const Contraction& c, ValueId begin, ValueId end, uint32_t depths,
+                   BlockId parent);
+  Emitter& e_;
+  Builder& b_;
+  const PanelPlan& p_;
+  Block block_;
+  std::vector<Contraction> stores_;
 };
 
 }  // namespace bm::compiler

@@ -1,13 +1,13 @@
-// Products of matrices on instructions that a sub-group executes together; see MatrixPlan and
+// GEMM by MMA whose fragments every sub-group loads into registers itself; see MatrixPlan and
 // StmtKind::kMatrix.
 #include <algorithm>
 #include <array>
 #include <bit>
 
-#include "compiler/schedules/gemm_gpu/lower_register.h"
+#include "compiler/program/index.h"
+#include "compiler/schedules/gemm_gpu/lowering.h"
 
 namespace bm::compiler {
-
 namespace {
 
 /// Distance of a slot's rows or columns from those of work-items with g = 0.
@@ -21,57 +21,74 @@ int64_t slot_step(const MatrixOperand& o) { return o.is_deep ? 1 : o.together();
 
 }  // namespace
 
-/// Lowest digit of *rest in base `count`.
-ValueId Lowerer::next_digit(ValueId* rest, ValueId count, bool is_last) {
-  if (is_last) return *rest;
-  const ValueId digit = divide_index(Op::kMod, *rest, count, true);
-  *rest = divide_index(Op::kDiv, *rest, count, true);
-  return digit;
+Env bind_batch(Emitter& e, ValueId rest, Env env, BlockId block) {
+  const std::vector<AxisPlan>& loops = e.schedule().loops;
+  for (size_t i = 0; i < loops.size(); ++i) {
+    const ValueId count = e.emit(loops[i].range->src[0], env);
+    const ValueId digit = e.next_digit(&rest, count, i + 1 == loops.size());
+    env = e.bound_at(env, loops[i].range, digit, block);
+  }
+  return env;
 }
 
-Lowerer::Tile Lowerer::place_tile(ValueId group, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix();
-  const int64_t rows = p.groups_down(), columns = p.groups_across();
+OuterLoops::OuterLoops(Emitter& e, const Node* reduce, const Node* k, Env env, BlockId block)
+    : b_(e.builder()), env_(std::move(env)), body_(block) {
+  for (size_t i = 1; i < reduce->src.size(); ++i) {
+    const Node* range = reduce->src[i];
+    if (range == k) continue;
+    const ValueId end = e.emit(range->src[0], env_);
+    open_.push_back({b_.open_loop(body_), end});
+    body_ = open_.back().loop.body;
+    env_ = e.bound_at(env_, range, open_.back().loop.index, body_);
+  }
+}
+
+void OuterLoops::close() {
+  for (size_t i = open_.size(); i-- > 0;)
+    b_.close_loop(open_[i].loop, b_.index(0), open_[i].end, 1);
+}
+
+MmaGemm::Tile MmaGemm::place_tile(ValueId group, BlockId block) {
+  const int64_t rows = p_.groups_down(), columns = p_.groups_across();
   Tile tile;
-  tile.env = Env(ranges_.size(), 0);
+  tile.env = e_.unbound();
   ValueId rest = group;
-  const bool has_more = !schedule_.loops.empty();
-  const ValueId in_band = next_digit(&rest, b_.index(p.band), false);
-  const ValueId column = next_digit(&rest, b_.index(columns), false);
-  const ValueId band = next_digit(&rest, b_.index(rows / p.band), !has_more);
-  for (size_t i = 0; i < schedule_.loops.size(); ++i) {
-    const Node* range = schedule_.loops[i].range;
-    const ValueId count = emit(range->src[0], tile.env);
-    const ValueId digit = next_digit(&rest, count, i + 1 == schedule_.loops.size());
-    tile.env = bound(tile.env, range, make_bindings(digit, block, 0, 1, 0));
-  }
-  const ValueId item = b_.item(), sub_group = b_.shr(item, std::countr_zero(p.sub_group));
-  const ValueId lane = b_.bit_and(item, b_.index(p.sub_group - 1));
-  if (p.info.is_part_low) {
-    tile.place = b_.shr(lane, std::countr_zero(p.info.parts));
-    tile.part = b_.bit_and(item, b_.index(p.info.parts - 1));
+  const bool has_more = !e_.schedule().loops.empty();
+  const Index in_band(b_, e_.next_digit(&rest, b_.index(p_.band), false));
+  const Index column(b_, e_.next_digit(&rest, b_.index(columns), false));
+  const Index band(b_, e_.next_digit(&rest, b_.index(rows / p_.band), !has_more));
+  tile.env = bind_batch(e_, rest, std::move(tile.env), block);
+  const ValueId item = b_.item(), sub_group = b_.shr(item, std::countr_zero(p_.sub_group));
+  const ValueId lane = b_.bit_and(item, b_.index(p_.sub_group - 1));
+  if (p_.info.is_part_low) {
+    tile.place = b_.shr(lane, std::countr_zero(p_.info.parts));
+    tile.part = b_.bit_and(item, b_.index(p_.info.parts - 1));
   } else {
-    tile.place = b_.bit_and(item, b_.index(p.info.slot - 1));
-    tile.part = b_.shr(lane, std::countr_zero(p.info.slot));
+    tile.place = b_.bit_and(item, b_.index(p_.info.slot - 1));
+    tile.part = b_.shr(lane, std::countr_zero(p_.info.slot));
   }
-  const ValueId tile_down = b_.bit_and(sub_group, b_.index(p.tiles_down - 1));
-  const ValueId tile_across = b_.shr(sub_group, std::countr_zero(p.tiles_down));
-  const ValueId row = b_.add(b_.mul(band, b_.index(p.band)), in_band);
-  tile.first_row = b_.mul(row, b_.index(p.down()));
-  tile.own_row = b_.mul(tile_down, b_.index(p.left.rows()));
-  tile.row = b_.add(tile.first_row, tile.own_row);
-  tile.first_column = b_.mul(column, b_.index(p.across()));
-  tile.own_column = b_.mul(tile_across, b_.index(p.right.rows()));
-  tile.column = b_.add(tile.first_column, tile.own_column);
+  const Index warp(b_, sub_group);
+  const Index warp_m = warp & (p_.tiles_down - 1);
+  const Index warp_n(b_, b_.shr(sub_group, std::countr_zero(p_.tiles_down)));
+  const Index row = band * p_.band + in_band;
+  const Index first_row = row * p_.down();
+  const Index own_row = warp_m * p_.left.rows();
+  tile.row = Index(first_row + own_row);
+  const Index first_column = column * p_.across();
+  const Index own_column = warp_n * p_.right.rows();
+  tile.column = Index(first_column + own_column);
+  tile.first_row = first_row;
+  tile.own_row = own_row;
+  tile.first_column = first_column;
+  tile.own_column = own_column;
   return tile;
 }
 
-void Lowerer::bind_tile(Tile* tile, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix();
+void RegisterGemm::bind_tile(Tile* tile, BlockId block) {
   // Bindings of slots, one after the other from where this work-item starts.
   const auto bind = [&](ValueId base, int64_t offset, uint32_t* origin) {
-    const uint32_t made = make_bindings(base, block, offset, 1, *origin);
-    *origin = bindings_[made].origin;
+    const uint32_t made = e_.make_bindings(base, block, offset, 1, *origin);
+    *origin = e_.binding(made).origin;
     return made;
   };
   const auto slots = [&](const MatrixOperand& o, ValueId first, std::vector<uint32_t>* out) {
@@ -80,60 +97,67 @@ void Lowerer::bind_tile(Tile* tile, BlockId block) {
     for (uint32_t slot = 0; slot < o.slots; ++slot)
       out->push_back(bind(base, slot_offset(o, slot), &origin));
   };
-  slots(p.left, tile->row, &tile->left);
-  slots(p.right, tile->column, &tile->right);
-  const bool is_paired = p.info.row_step == 0;
-  const MatrixOperand& moved = is_paired ? p.right : p.left;
-  const int64_t part_step = is_paired ? 2 : p.info.row_part;
+  slots(p_.left, tile->row, &tile->left);
+  slots(p_.right, tile->column, &tile->right);
+  const bool is_paired = p_.info.row_step == 0;
+  const MatrixOperand& moved = is_paired ? p_.right : p_.left;
+  const int64_t part_step = is_paired ? 2 : p_.info.row_part;
   const ValueId step = b_.index(part_step * slot_step(moved));
   const ValueId base = b_.add(is_paired ? tile->column : tile->row, b_.mul(tile->part, step));
   uint32_t origin = 0;
   const auto result = [&](uint32_t slot, uint32_t number) {
     return bind(base, slot_offset(moved, slot) + slot_step(moved) * number, &origin);
   };
-  for (uint32_t slot = 0; slot < p.left.slots; slot += p.info.left_slots) {
+  for (uint32_t slot = 0; slot < p_.left.slots; slot += p_.info.left_slots) {
     std::vector<uint32_t>& rows = tile->out_rows.emplace_back();
-    for (uint32_t s = 0; s < p.info.sums; ++s)
-      rows.push_back(is_paired ? tile->left[slot + s / 2] : result(slot, s * p.info.row_step));
+    for (uint32_t s = 0; s < p_.info.sums; ++s)
+      rows.push_back(is_paired ? tile->left[slot + s / 2] : result(slot, s * p_.info.row_step));
   }
-  for (uint32_t slot = 0; slot < p.right.slots; ++slot) {
+  for (uint32_t slot = 0; slot < p_.right.slots; ++slot) {
     std::vector<uint32_t>& columns = tile->out_columns.emplace_back();
-    for (uint32_t s = 0; s < p.info.sums; ++s)
+    for (uint32_t s = 0; s < p_.info.sums; ++s)
       columns.push_back(!is_paired ? tile->right[slot] : s < 2 ? result(slot, s) : columns[s - 2]);
   }
-  clear_sums(tile, block);
+  clear_accumulators(tile, block);
 }
 
-void Lowerer::clear_sums(Tile* tile, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix();
-  const Type type{p.info.sum, 1};
-  for (uint32_t i = 0; i < p.left.slots / p.info.left_slots * p.right.slots; ++i)
-    for (uint32_t c = 0; c < p.info.sums; ++c) {
+void MmaGemm::clear_accumulators(Tile* tile, BlockId block) {
+  const Type type{p_.info.sum, 1};
+  for (uint32_t i = 0; i < p_.left.slots / p_.info.left_slots * p_.right.slots; ++i)
+    for (uint32_t c = 0; c < p_.info.sums; ++c) {
       const uint32_t reg = b_.add_register(type);
-      if (c == 0) tile->sums.push_back(reg);
+      if (c == 0) tile->accumulators.push_back(reg);
       b_.assign(block, reg, b_.constant(type, 0));
     }
 }
 
+ValueId MmaGemm::operands_aligned() {
+  const ValueId a = b_.is_aligned(static_cast<int>(p_.left.load->imm));
+  const ValueId b = b_.is_aligned(static_cast<int>(p_.right.load->imm));
+  return b_.bit_and(a, b);
+}
+
 /// Four words of depth for every slot: those of this work-item, which start at depth + offset.
-std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
-                                                     const std::vector<uint32_t>& slots,
-                                                     const Env& env, ValueId depth, int64_t offset,
-                                                     BlockId block, bool is_aligned) {
+std::vector<std::vector<ValueId>> RegisterGemm::fragments(const MatrixOperand& o,
+                                                          const std::vector<uint32_t>& slots,
+                                                          const Env& env, ValueId depth,
+                                                          int64_t offset, BlockId block,
+                                                          bool is_aligned) {
   const auto param = static_cast<int>(o.load->imm);
-  const Node* range = schedule_.matrix()->depth;
+  const Node* range = p_.depth;
   const uint32_t per_load = o.per_load(), per_word = per_load / 4;
   const uint32_t count = o.is_deep ? 4 : o.together() / per_word;
   const auto load = [&](uint32_t slot, uint32_t at) {
-    const ValueId index = emit(o.load->src[0], bound(bound(env, o.along, slots[slot]), range, at));
+    const ValueId index =
+        e_.emit(o.load->src[0], e_.bound(e_.bound(env, o.along, slots[slot]), range, at));
     const ValueId words = b_.words(param, count, index, is_aligned);
     std::vector<ValueId> out;
     for (uint32_t w = 0; w < count; ++w) out.push_back(b_.extract(words, w));
     return out;
   };
-  const uint32_t origin = make_bindings(depth, block, 0, 1, 0);
+  const uint32_t origin = e_.make_bindings(depth, block, 0, 1, 0);
   const auto at_depth = [&](int64_t r) {
-    return make_bindings(depth, block, offset + r, 1, origin);
+    return e_.make_bindings(depth, block, offset + r, 1, origin);
   };
   std::vector<std::vector<ValueId>> out;
   if (o.is_deep) {
@@ -165,88 +189,72 @@ std::vector<std::vector<ValueId>> Lowerer::fragments(const MatrixOperand& o,
   return out;
 }
 
-void Lowerer::issue_products(const Tile& tile, BlockId block,
+void RegisterGemm::issue_mma(const Tile& tile, BlockId block,
                              const std::vector<std::vector<ValueId>>& left,
                              const std::vector<std::vector<ValueId>>& right) {
-  const MatrixPlan& p = *schedule_.matrix();
-  const uint32_t each = p.info.words(), together = p.info.left_slots;
-  for (uint32_t w = 0; w < 4 * p.chunks; w += each)
-    for (uint32_t i = 0; i < p.left.slots / together; ++i)
-      for (uint32_t j = 0; j < p.right.slots; ++j) {
+  const uint32_t each = p_.info.words(), together = p_.info.left_slots;
+  for (uint32_t w = 0; w < 4 * p_.chunks; w += each)
+    for (uint32_t i = 0; i < p_.left.slots / together; ++i)
+      for (uint32_t j = 0; j < p_.right.slots; ++j) {
         std::vector<ValueId> operands;
         for (uint32_t h = 0; h < each; ++h)
           for (uint32_t row = 0; row < together; ++row)
             operands.push_back(left[together * i + row][w + h]);
         for (uint32_t h = 0; h < each; ++h) operands.push_back(right[j][w + h]);
-        b_.matrix(block, p.info, tile.sums[i * p.right.slots + j], std::move(operands));
+        b_.matrix(block, p_.info, tile.accumulators[i * p_.right.slots + j], std::move(operands));
       }
 }
 
-void Lowerer::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
-  const MatrixPlan& p = *schedule_.matrix();
-  struct Open {
-    Builder::Loop loop;
-    ValueId end;
-  };
-  std::vector<Open> open;
-  Env env = tile.env;
-  for (size_t i = 1; i < p.reduce->src.size(); ++i) {
-    const Node* range = p.reduce->src[i];
-    if (range == p.depth) continue;
-    const ValueId end = emit(range->src[0], env);
-    open.push_back({b_.open_loop(block), end});
-    block = open.back().loop.body;
-    env = bound(env, range, make_bindings(open.back().loop.index, block, 0, 1, 0));
-  }
-  const Builder::Loop loop = b_.open_loop(block);
+void RegisterGemm::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
+  OuterLoops outer(e_, p_.reduce, p_.depth, tile.env, block);
+  const Env& env = outer.env();
+  const Builder::Loop loop = b_.open_loop(outer.body());
   ValueId depth = loop.index;
-  if (p.info.parts > 1) depth = b_.add(depth, b_.mul(tile.part, b_.index(p.left.per_load())));
+  if (p_.info.parts > 1) depth = b_.add(depth, b_.mul(tile.part, b_.index(p_.left.per_load())));
   // Words of every slot, all chunks of a trip one after the other.
-  std::vector<std::vector<ValueId>> left(p.left.slots), right(p.right.slots);
+  std::vector<std::vector<ValueId>> left(p_.left.slots), right(p_.right.slots);
   const auto append = [](std::vector<std::vector<ValueId>>* all,
                          const std::vector<std::vector<ValueId>>& chunk) {
     for (size_t slot = 0; slot < chunk.size(); ++slot)
       (*all)[slot].insert((*all)[slot].end(), chunk[slot].begin(), chunk[slot].end());
   };
-  for (uint32_t c = 0; c < p.chunks; ++c) {
-    const int64_t offset = c * p.chunk();
-    append(&left, fragments(p.left, tile.left, env, depth, offset, loop.body, is_aligned));
-    append(&right, fragments(p.right, tile.right, env, depth, offset, loop.body, is_aligned));
+  for (uint32_t c = 0; c < p_.chunks; ++c) {
+    const int64_t offset = c * p_.chunk();
+    append(&left, fragments(p_.left, tile.left, env, depth, offset, loop.body, is_aligned));
+    append(&right, fragments(p_.right, tile.right, env, depth, offset, loop.body, is_aligned));
   }
-  issue_products(tile, loop.body, left, right);
-  b_.close_loop(loop, b_.index(0), b_.index(p.depth->src[0]->imm), p.trip());
-  for (size_t i = open.size(); i-- > 0;) b_.close_loop(open[i].loop, b_.index(0), open[i].end, 1);
+  issue_mma(tile, loop.body, left, right);
+  b_.close_loop(loop, b_.index(0), b_.index(p_.depth->src[0]->imm), p_.trip());
+  outer.close();
 }
 
-void Lowerer::store_tile(const Tile& tile, BlockId block) {
-  const MatrixPlan& p = *schedule_.matrix();
+void RegisterGemm::store_tile(const Tile& tile, BlockId block) {
   Instances instances;
   const auto keep = [&](uint32_t i, uint32_t j, uint32_t s) {
-    const Env row = bound(tile.env, p.left.along, tile.out_rows[i][s]);
-    instances.push_back(bound(row, p.right.along, tile.out_columns[j][s]));
-    memo_[key(p.reduce, instances.back())] = b_.read(block, tile.sums[i * p.right.slots + j] + s);
+    const Env row = e_.bound(tile.env, p_.left.along, tile.out_rows[i][s]);
+    instances.push_back(e_.bound(row, p_.right.along, tile.out_columns[j][s]));
+    e_.set_known(p_.reduce, instances.back(),
+                 b_.read(block, tile.accumulators[i * p_.right.slots + j] + s));
   };
   // Row after row.
-  const uint32_t each = p.info.row_step == 0 ? 2 : 1;  // sums side by side in one row
+  const uint32_t each = p_.info.row_step == 0 ? 2 : 1;  // sums side by side in one row
   for (uint32_t i = 0; i < tile.out_rows.size(); ++i)
-    for (uint32_t s = 0; s < p.info.sums; s += each)
-      for (uint32_t j = 0; j < p.right.slots; ++j)
+    for (uint32_t s = 0; s < p_.info.sums; s += each)
+      for (uint32_t j = 0; j < p_.right.slots; ++j)
         for (uint32_t e = 0; e < each; ++e) keep(i, j, s + e);
-  emit_stores(block, instances, kernel_.stores);
+  e_.emit_stores(block, instances, e_.kernel().stores);
 }
 
-void Lowerer::lower_matrix(BlockId root) {
-  const MatrixPlan& p = *schedule_.matrix();
-  if (p.pipe) return lower_pipe(root);
-  const Builder::Loop groups = b_.open_loop(root, LoopKind::kGroup);
+void lower_register_gemm(Emitter& e) { RegisterGemm(e).run(); }
+
+void RegisterGemm::run() {
+  const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
   Tile tile = place_tile(groups.index, groups.body);
   bind_tile(&tile, groups.body);
   // Loads of 16 bytes need params that start at a multiple of them; memory that a program was given
   // may not.
-  const ValueId left = b_.is_aligned(static_cast<int>(p.left.load->imm));
-  const ValueId right = b_.is_aligned(static_cast<int>(p.right.load->imm));
-  const ValueId is_aligned = b_.bit_and(left, right);
-  const ValueId is_not = b_.raw(Op::kNot, DType::kBool, {is_aligned});
+  const ValueId is_aligned = operands_aligned();
+  const ValueId is_not = e_.negated(is_aligned);
   const BlockId fast = b_.open_block(groups.body);
   multiply_tiles(tile, fast, true);
   b_.close_if(fast, is_aligned);

@@ -3,7 +3,9 @@
 #include <array>
 #include <bit>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/schedules/groups/lowering.h"
+#include "compiler/schedules/int8_dot/lowering.h"
+#include "compiler/schedules/loops/lowering.h"
 
 namespace bm::compiler {
 namespace {
@@ -17,9 +19,9 @@ int64_t largest(const Node* extent) { return std::max<int64_t>(extent->hi, 1); }
 
 /// Binds `loops` to the digits of `index` in the mixed base `counts`, last digit lowest. Copies of
 /// a merged loop are count iterations apart, so that neighbouring work-items stay neighbours.
-Lowerer::Instances Lowerer::split_index(ValueId index, const std::vector<size_t>& loops,
-                                        const std::vector<ValueId>& counts, bool is_narrow,
-                                        BlockId block, const Instances& instances) {
+Instances GroupLowering::split_index(ValueId index, const std::vector<size_t>& loops,
+                                     const std::vector<ValueId>& counts, bool is_narrow,
+                                     BlockId block, const Instances& instances) {
   Instances out = instances;
   ValueId rest = index;
   for (size_t d = loops.size(); d-- > 0;) {
@@ -29,24 +31,43 @@ Lowerer::Instances Lowerer::split_index(ValueId index, const std::vector<size_t>
     if (d == 0) {
       digit = rest;
     } else if (!is_single) {
-      digit = divide_index(Op::kMod, rest, counts[d], is_narrow);
-      rest = divide_index(Op::kDiv, rest, counts[d], is_narrow);
+      digit = e_.divide_index(Op::kMod, rest, counts[d], is_narrow);
+      rest = e_.divide_index(Op::kDiv, rest, counts[d], is_narrow);
     }
     const int64_t spacing = axis.jam > 1 ? axis.range->src[0]->imm / axis.jam : 1;
-    out = bind_axis(out, axis.range, digit, block, 1, axis.jam, spacing);
+    out = e_.bind_axis(out, axis.range, digit, block, 1, axis.jam, spacing);
   }
   return out;
 }
 
-void Lowerer::lower_groups(BlockId root) {
+namespace {
+
+/// Rules that kernels with work-groups may need besides.
+template <class Lowering>
+void lower_with(Emitter& e) {
+  RowCache rows(e);
+  Lowering lowering(e);
+  Int8Dot dots(e);
+  e.add_rule(rows);
+  e.add_rule(lowering);
+  e.add_rule(dots);
+  lowering.run();
+}
+
+}  // namespace
+
+void lower_groups(Emitter& e) { lower_with<GroupLowering>(e); }
+void lower_transpose(Emitter& e) { lower_with<TransposeLowering>(e); }
+
+void GroupLowering::run() {
   struct Open {
     Builder::Loop loop;
     uint32_t axis;
     ValueId end;
   };
   std::vector<Open> open;
-  Instances instances{Env(ranges_.size(), 0)};
-  BlockId block = root;
+  Instances instances{e_.unbound()};
+  BlockId block = e_.root();
   ValueId chunk = b_.index(0);
   for (uint32_t axis = 0; axis < schedule_.axes.size(); ++axis) {
     const std::vector<GroupFactor>& factors = schedule_.axes[axis];
@@ -67,9 +88,9 @@ void Lowerer::lower_groups(BlockId root) {
       ValueId digit = rest;
       if (!is_last) {
         // Groups along an axis are counted in 32 bits.
-        const bool is_known = program_.at(count).op == ValueOp::kConst;
-        digit = divide_index(Op::kMod, rest, count, is_known);
-        rest = divide_index(Op::kDiv, rest, count, is_known);
+        const bool is_known = e_.program().at(count).op == ValueOp::kConst;
+        digit = e_.divide_index(Op::kMod, rest, count, is_known);
+        rest = e_.divide_index(Op::kDiv, rest, count, is_known);
       }
       total = b_.mul(total, count);
       if (f.is_bounded) end = total;
@@ -82,30 +103,27 @@ void Lowerer::lower_groups(BlockId root) {
       if (is_chunk)
         chunk = digit;
       else
-        instances = bind_axis(instances, schedule_.loops[f.loop].range, digit, block, 1, 1, 1);
+        instances = e_.bind_axis(instances, schedule_.loops[f.loop].range, digit, block, 1, 1, 1);
       if (is_side) mask_side(schedule_.loops[f.loop].range, digit, instances[0]);
     }
     open.push_back({loop, axis, end});
   }
-  if (schedule_.transposed())
-    lower_transposed(block, instances[0]);
-  else
-    lower_items(block, std::move(instances), chunk);
+  lower_items(block, std::move(instances), chunk);
   for (size_t i = open.size(); i-- > 0;) b_.close_groups(open[i].loop, open[i].axis, open[i].end);
 }
 
 /// Iterations of a loop in the grid, or tiles of them.
-ValueId Lowerer::tiles_along(const AxisPlan& axis, const Env& env) {
-  const ValueId extent = emit(axis.range->src[0], env);
+ValueId GroupLowering::tiles_along(const AxisPlan& axis, const Env& env) {
+  const ValueId extent = e_.emit(axis.range->src[0], env);
   if (axis.tile == 0) return extent;
-  const Value v = program_.at(extent);
+  const Value v = e_.program().at(extent);
   if (v.op == ValueOp::kConst) return b_.index((v.imm + axis.tile - 1) / axis.tile);
   return b_.shr(b_.add(extent, b_.index(axis.tile - 1)),
                 std::countr_zero(static_cast<uint64_t>(axis.tile)));
 }
 
 /// The other loops, merged: one chunk of their iterations per group.
-void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
+void GroupLowering::lower_items(BlockId block, Instances instances, ValueId chunk) {
   if (schedule_.item_copies > 0) return lower_row(block, instances[0]);
   ItemLoops items;
   items.instances = std::move(instances);
@@ -116,10 +134,9 @@ void Lowerer::lower_items(BlockId block, Instances instances, ValueId chunk) {
     const Node* extent = axis.range->src[0];
     items.loops.push_back(i);
     ValueId count =
-        axis.jam > 1 ? b_.index(extent->imm / axis.jam) : emit(extent, items.instances[0]);
+        axis.jam > 1 ? b_.index(extent->imm / axis.jam) : e_.emit(extent, items.instances[0]);
     if (extent->lo < 0) {
-      const std::array args{count, b_.index(0)};
-      count = b_.alu(Op::kMax, DType::kI64, args);
+      count = e_.max_index(count, b_.index(0));
     }
     items.counts.push_back(count);
     items.total = b_.mul(items.total, count);

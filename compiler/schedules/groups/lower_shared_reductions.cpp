@@ -6,7 +6,7 @@
 #include <array>
 #include <bit>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/schedules/groups/lowering.h"
 
 namespace bm::compiler {
 namespace {
@@ -19,86 +19,79 @@ int64_t up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 }  // namespace
 
-/// Merged loops whose iterations are dealt to the work-items that share a number of the side.
-struct Lowerer::Dealt {
-  std::vector<const Node*> loops;
-  std::vector<ValueId> counts;  // by loop
-  ValueId total = kNone;
-  int64_t most = 1;                    // largest total
-  std::optional<int64_t> known_total;  // if it is constant
-};
-
 /// Which of the iterations that a group does side by side this work-item has.
-ValueId Lowerer::side_number() {
+ValueId GroupLowering::side_number() {
   if (!schedule_.is_side_high) return b_.bit_and(b_.item(), b_.index(schedule_.side - 1));
   return b_.shr(b_.item(), std::countr_zero(parts()));
 }
 
 /// Its number among the work-items that have the same.
-ValueId Lowerer::part_number() {
+ValueId GroupLowering::part_number() {
   if (schedule_.side == 1) return b_.item();
   if (schedule_.is_side_high) return b_.bit_and(b_.item(), b_.index(parts() - 1));
   return b_.shr(b_.item(), std::countr_zero(schedule_.side));
 }
 
 /// The last group may have fewer iterations than work-items side by side.
-void Lowerer::mask_side(const Node* range, ValueId number, const Env& env) {
+void GroupLowering::mask_side(const Node* range, ValueId number, const Env& env) {
   const int64_t extent = range->src[0]->imm;
   if (extent % schedule_.side == 0) return;
-  bindings_[env[number_of(range)]].mask = b_.lt(number, b_.index(extent));
+  e_.set_mask(env[e_.number_of(range)], b_.lt(number, b_.index(extent)));
 }
 
-Lowerer::Dealt Lowerer::dealt_loops(const std::vector<const Node*>& loops, const Env& env) {
-  Dealt d{.loops = loops, .counts = {}, .total = b_.index(1), .known_total = {}};
+GroupLowering::Distributed GroupLowering::distributed_loops(const std::vector<const Node*>& loops,
+                                                            const Env& env) {
+  Distributed d{.loops = loops, .counts = {}, .total = b_.index(1), .known_total = {}};
   for (const Node* range : loops) {
     const Node* extent = range->src[0];
-    ValueId count = emit(extent, env);
+    ValueId count = e_.emit(extent, env);
     if (extent->lo < 0) {
-      const std::array args{count, b_.index(0)};
-      count = b_.alu(Op::kMax, DType::kI64, args);
+      count = e_.max_index(count, b_.index(0));
     }
     d.counts.push_back(count);
     d.total = b_.mul(d.total, count);
     if (__builtin_mul_overflow(d.most, std::max<int64_t>(extent->hi, 1), &d.most))
       d.most = INT64_MAX;
   }
-  const Value& total = program_.at(d.total);
+  const Value& total = e_.program().at(d.total);
   if (total.op == ValueOp::kConst) d.known_total = total.imm;
   return d;
 }
 
 /// The loops at iteration `index` of all of them.
-Lowerer::DealtCopy Lowerer::bind_dealt(const Dealt& d, ValueId index, BlockId block) {
-  DealtCopy copy{.bindings = std::vector<uint32_t>(d.loops.size()), .mask = kNone};
+GroupLowering::Iteration GroupLowering::bind_iteration(const Distributed& d, ValueId index,
+                                                       BlockId block) {
+  Iteration copy{.bindings = std::vector<uint32_t>(d.loops.size()), .mask = kNone};
   ValueId rest = index;
   const bool is_narrow = d.most <= kMax32;
   for (size_t i = d.loops.size(); i-- > 0;) {
-    const ValueId digit = i == 0 ? rest : divide_index(Op::kMod, rest, d.counts[i], is_narrow);
-    if (i > 0) rest = divide_index(Op::kDiv, rest, d.counts[i], is_narrow);
-    copy.bindings[i] = make_bindings(digit, block, 0, 1, 0);
+    const ValueId digit = i == 0 ? rest : e_.divide_index(Op::kMod, rest, d.counts[i], is_narrow);
+    if (i > 0) rest = e_.divide_index(Op::kDiv, rest, d.counts[i], is_narrow);
+    copy.bindings[i] = e_.make_bindings(digit, block, 0, 1, 0);
   }
   return copy;
 }
 
 /// Iterations `first`, which is this work-item's, and those that follow it, as far apart as there
 /// are work-items to share them. `is_masked`: the last ones may be beyond the end.
-std::vector<Lowerer::DealtCopy> Lowerer::bind_copies(const Dealt& d, ValueId first, BlockId block,
-                                                     uint32_t copies, bool is_masked) {
-  std::vector<DealtCopy> out;
+std::vector<GroupLowering::Iteration> GroupLowering::bind_copies(const Distributed& d,
+                                                                 ValueId first, BlockId block,
+                                                                 uint32_t copies, bool is_masked) {
+  std::vector<Iteration> out;
   uint32_t origin = 0;
   for (uint32_t c = 0; c < copies; ++c) {
     const int64_t offset = int64_t{c} * parts();
     const ValueId index = b_.add(first, b_.index(offset));
-    DealtCopy copy;
+    Iteration copy;
     if (d.loops.size() == 1) {
-      copy.bindings = {make_bindings(first, block, offset, 1, origin)};
-      origin = bindings_[copy.bindings[0]].origin;
+      copy.bindings = {e_.make_bindings(first, block, offset, 1, origin)};
+      origin = e_.binding(copy.bindings[0]).origin;
     } else {
-      copy = bind_dealt(d, index, block);
+      copy = bind_iteration(d, index, block);
     }
     if (is_masked && (!d.known_total || offset + parts() > *d.known_total)) {
       copy.mask = b_.lt(index, d.total);
-      for (const uint32_t b : copy.bindings) bindings_[b].mask = copy.mask;
+      for (const uint32_t b : copy.bindings) e_.set_mask(b, copy.mask);
     }
     out.push_back(std::move(copy));
   }
@@ -107,44 +100,56 @@ std::vector<Lowerer::DealtCopy> Lowerer::bind_copies(const Dealt& d, ValueId fir
 
 /// All iterations of this work-item, the same bindings for every pass over the loops; nullptr if
 /// there may be more than `most`.
-const std::vector<Lowerer::DealtCopy>* Lowerer::row_copies(const Dealt& d, uint32_t most) {
+const std::vector<GroupLowering::Iteration>* GroupLowering::row_copies(const Distributed& d,
+                                                                       uint32_t most) {
   if (!d.known_total || *d.known_total > int64_t{most} * parts()) return nullptr;
   const auto [it, is_new] = row_copies_.try_emplace(d.loops);
   if (is_new)
-    it->second = bind_copies(d, part_number(), program_.root,
+    it->second = bind_copies(d, part_number(), e_.program().root,
                              static_cast<uint32_t>(up(*d.known_total, parts())), true);
   return &it->second;
 }
 
 /// Item loops, written out; without any the first of those that share a number stores.
-void Lowerer::lower_row(BlockId block, const Env& env) {
+void GroupLowering::lower_row(BlockId block, const Env& env) {
   std::vector<const Node*> loops;
   for (size_t i = schedule_.grid_loops; i < schedule_.loops.size(); ++i)
     loops.push_back(schedule_.loops[i].range);
   if (loops.empty()) {
     const BlockId body = b_.open_block(block);
-    emit_stores(body, {env}, kernel_.stores);
+    e_.emit_stores(body, {env}, e_.kernel().stores);
     return b_.close_if(body, b_.lt(part_number(), b_.index(1)));
   }
-  const Dealt d = dealt_loops(loops, env);
-  const std::vector<DealtCopy>* copies = row_copies(d, schedule_.item_copies);
+  const Distributed d = distributed_loops(loops, env);
+  const std::vector<Iteration>* copies = row_copies(d, schedule_.item_copies);
   Instances instances;
-  for (const DealtCopy& copy : *copies) {
+  for (const Iteration& copy : *copies) {
     instances.push_back(env);
     for (size_t i = 0; i < loops.size(); ++i)
-      instances.back()[number_of(loops[i])] = copy.bindings[i];
+      instances.back()[e_.number_of(loops[i])] = copy.bindings[i];
   }
-  if (!instances.empty()) emit_stores(block, instances, kernel_.stores);
+  if (!instances.empty()) e_.emit_stores(block, instances, e_.kernel().stores);
+}
+
+bool GroupLowering::write_loops(ReduceState& s, BlockId block) {
+  if (s.plan.is_shared) distribute(s, block);
+  return s.plan.is_shared;
+}
+
+void GroupLowering::reduce(ReduceState& s, BlockId block,
+                           const std::function<void(BlockId)>& inner) {
+  inner(block);
+  if (s.plan.is_shared) combine_partials(s, block);
 }
 
 /// Every work-item reduces as many of the iterations as there are work-items for a result.
-void Lowerer::deal_reduction(ReduceState& s, BlockId block) {
-  const Dealt d = dealt_loops(s.loops, s.envs[0]);
+void GroupLowering::distribute(ReduceState& s, BlockId block) {
+  const Distributed d = distributed_loops(s.loops, s.envs[0]);
   const uint32_t copies = s.plan.copies;
   if (const auto* row = copies > 0 ? row_copies(d, copies) : nullptr)
     return accumulate_copies(s, block, *row);
   const int64_t step = int64_t{copies} * parts();
-  if (copies < 2 || step > d.most) return deal_singly(s, d, b_.index(0), 0, block);
+  if (copies < 2 || step > d.most) return distribute_singly(s, d, b_.index(0), 0, block);
   ValueId whole = kNone;
   if (d.known_total)
     whole = b_.index(*d.known_total / step * step);
@@ -154,28 +159,28 @@ void Lowerer::deal_reduction(ReduceState& s, BlockId block) {
   const ValueId first = b_.add(loop.index, part_number());
   accumulate_copies(s, loop.body, bind_copies(d, first, loop.body, copies, false));
   b_.close_loop(loop, b_.index(0), whole, step);
-  if (!d.known_total || *d.known_total % step != 0) deal_singly(s, d, whole, copies, block);
+  if (!d.known_total || *d.known_total % step != 0) distribute_singly(s, d, whole, copies, block);
 }
 
 /// Loads go before what waits for them.
-void Lowerer::accumulate_copies(ReduceState& s, BlockId block,
-                                const std::vector<DealtCopy>& copies) {
+void GroupLowering::accumulate_copies(ReduceState& s, BlockId block,
+                                      const std::vector<Iteration>& copies) {
   const std::vector<Env> before = s.envs;
   std::vector<std::vector<Env>> envs;
-  for (const DealtCopy& copy : copies) {
+  for (const Iteration& copy : copies) {
     envs.push_back(before);
     for (Env& env : envs.back())
-      for (size_t i = 0; i < s.loops.size(); ++i) env[number_of(s.loops[i])] = copy.bindings[i];
+      for (size_t i = 0; i < s.loops.size(); ++i) env[e_.number_of(s.loops[i])] = copy.bindings[i];
     for (const Node* reduce : s.group)
-      for (const Node* load : body_loads_[reduce])
-        for (const Env& env : envs.back()) emit(load, env);
+      for (const Node* load : e_.body_loads(reduce))
+        for (const Env& env : envs.back()) e_.emit(load, env);
   }
   for (size_t m = 0; m < s.members(); ++m) {
     const uint32_t reg = s.vector_registers[m][0];
     ValueId sum = b_.read(block, reg);
     for (size_t c = 0; c < copies.size(); ++c) {
       s.envs = envs[c];
-      const ValueId next = accumulate_one(s.reduce(m), s.env(m), sum);
+      const ValueId next = e_.accumulate_one(s.reduce(m), s.env(m), sum);
       sum = copies[c].mask == kNone ? next : b_.select(copies[c].mask, next, sum);
     }
     b_.assign(block, reg, sum);
@@ -184,30 +189,30 @@ void Lowerer::accumulate_copies(ReduceState& s, BlockId block,
 }
 
 /// One iteration per trip, from `begin` on. `trips`: most of a work-item, 0 if not known.
-void Lowerer::deal_singly(ReduceState& s, const Dealt& d, ValueId begin, int64_t trips,
-                          BlockId block) {
+void GroupLowering::distribute_singly(ReduceState& s, const Distributed& d, ValueId begin,
+                                      int64_t trips, BlockId block) {
   const std::vector<Env> before = s.envs;
   const bool is_high = schedule_.is_side_high;
   const Builder::Loop loop = b_.open_loop(block, is_high ? LoopKind::kSerial : LoopKind::kItem);
   ValueId index = loop.index;
   const ValueId side = b_.index(is_high ? 1 : schedule_.side);
   if (!is_high && schedule_.side > 1)
-    index = divide_index(Op::kDiv, index, side, d.most <= kMax32 / schedule_.side);
-  const DealtCopy copy = bind_dealt(d, index, loop.body);
+    index = e_.divide_index(Op::kDiv, index, side, d.most <= kMax32 / schedule_.side);
+  const Iteration copy = bind_iteration(d, index, loop.body);
   for (Env& env : s.envs)
-    for (size_t i = 0; i < s.loops.size(); ++i) env[number_of(s.loops[i])] = copy.bindings[i];
-  emit_dots_of(s, s.loops[0], copy.bindings[0]);
+    for (size_t i = 0; i < s.loops.size(); ++i) env[e_.number_of(s.loops[i])] = copy.bindings[i];
+  e_.begin_step(s, s.loops[0], copy.bindings[0]);
   std::vector<ValueId> partial;
   for (size_t m = 0; m < s.members(); ++m) {
     const uint32_t reg = s.vector_registers[m][0];
-    partial.push_back(accumulate_one(s.reduce(m), s.env(m), b_.read(loop.body, reg)));
+    partial.push_back(e_.accumulate_one(s.reduce(m), s.env(m), b_.read(loop.body, reg)));
   }
   for (size_t m = 0; m < s.members(); ++m)
     b_.assign(loop.body, s.vector_registers[m][0], partial[m]);
   s.envs = before;
   if (is_high) return b_.close_loop(loop, b_.add(begin, part_number()), d.total, int64_t{parts()});
   bool is_exact = false;
-  if (const Value& from = program_.at(begin); d.known_total && from.op == ValueOp::kConst) {
+  if (const Value& from = e_.program().at(begin); d.known_total && from.op == ValueOp::kConst) {
     const int64_t left = *d.known_total - from.imm;
     is_exact = left > 0 && left % parts() == 0;
     if (is_exact) trips = left / parts();
@@ -217,9 +222,9 @@ void Lowerer::deal_singly(ReduceState& s, const Dealt& d, ValueId begin, int64_t
 }
 
 /// Pairwise: `count` elements of a local array from `first` on.
-ValueId Lowerer::reduce_local(const Node* reduce, uint32_t array, ValueId first, int64_t apart,
-                              uint32_t count, BlockId block) {
-  const auto size = static_cast<uint32_t>(item_size(program_.locals[array].dtype));
+ValueId GroupLowering::reduce_local(const Node* reduce, uint32_t array, ValueId first,
+                                    int64_t apart, uint32_t count, BlockId block) {
+  const auto size = static_cast<uint32_t>(item_size(e_.program().locals[array].dtype));
   const uint32_t width = apart == 1 && size >= 4 ? std::min(16 / size, count) : 1;
   std::vector<ValueId> values;
   for (uint32_t i = 0; i < count; i += width) {
@@ -235,14 +240,14 @@ ValueId Lowerer::reduce_local(const Node* reduce, uint32_t array, ValueId first,
 /// Results of all work-items in two steps through local memory: a few work-items reduce a share of
 /// them each, then all read what these have made. The order depends on the block size alone. In the
 /// first step a work-item overwrites only what no other one reads.
-void Lowerer::combine_items(ReduceState& s, BlockId block) {
+void GroupLowering::combine_partials(ReduceState& s, BlockId block) {
   const ValueId item = b_.item(), part = part_number();
   const uint32_t side = schedule_.side;
   const int64_t apart = schedule_.is_side_high ? 1 : side;  // of parts with one number
   std::vector<uint32_t> arrays;
   for (size_t m = 0; m < s.members(); ++m) {
     const uint32_t reg = s.vector_registers[m][0];
-    arrays.push_back(b_.add_local(program_.registers[reg].dtype, schedule_.block));
+    arrays.push_back(b_.add_local(e_.program().registers[reg].dtype, schedule_.block));
     b_.local_store(block, arrays[m], item, b_.read(block, reg));
   }
   b_.barrier(block);

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/schedules/groups/lowering.h"
 
 namespace bm::compiler {
 
 /// Whatever is loaded for `instances` is on its way before the first of it is waited for; places
 /// that are loaded themselves come before what lies there.
-void Lowerer::emit_loads(const Instances& instances) {
+void GroupLowering::emit_loads(const Instances& instances) {
   std::vector<const Node*> loads, stack;
-  for (const ir::Store& s : kernel_.stores) {
+  for (const ir::Store& s : e_.kernel().stores) {
     stack.push_back(s.value);
     if (s.gate) stack.push_back(s.gate);
   }
@@ -21,27 +21,27 @@ void Lowerer::emit_loads(const Instances& instances) {
     stack.pop_back();
     if (!seen.insert(n).second) continue;
     if (n->op == Op::kLoad) {
-      if (memo_.contains(key(n, instances[0]))) continue;
+      if (e_.is_known(e_.key(n, instances[0]))) continue;
       loads.push_back(n);
     }
     stack.insert(stack.end(), n->src.begin(), n->src.end());
   }
   std::ranges::sort(loads, {}, &Node::id);
   for (const Node* n : loads)
-    for (const Env& env : instances) emit(n, env);
+    for (const Env& env : instances) e_.emit(n, env);
 }
 
-void Lowerer::lower_item_loop(const ItemLoops& items, BlockId block) {
+void GroupLowering::lower_item_loop(const ItemLoops& items, BlockId block) {
   const Builder::Loop loop = b_.open_loop(block, LoopKind::kItem);
   const Instances instances = split_index(loop.index, items.loops, items.counts, items.is_narrow,
                                           loop.body, items.instances);
-  emit_stores(loop.body, instances, kernel_.stores);
+  e_.emit_stores(loop.body, instances, e_.kernel().stores);
   const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
   b_.close_items(loop, begin, schedule_.is_exact ? kNone : items.total, schedule_.trips);
 }
 
 /// Copies are as far apart as the block is wide, so that neighbouring work-items stay neighbours.
-void Lowerer::lower_copies(const ItemLoops& items, BlockId block) {
+void GroupLowering::lower_copies(const ItemLoops& items, BlockId block) {
   const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
   const ValueId first = b_.add(begin, b_.item());
   const auto split = [&](ValueId index) {
@@ -53,27 +53,27 @@ void Lowerer::lower_copies(const ItemLoops& items, BlockId block) {
   const Node* extent = last->src[0];
   if (items.loops.size() == 1 || (extent->is_const() && extent->imm % schedule_.chunk == 0)) {
     for (const Env& env : split(first)) {
-      const Binding at = bindings_[env[number_of(last)]];
+      const Binding at = e_.binding(env[e_.number_of(last)]);
       for (int64_t c = 0; c < schedule_.trips; ++c)
-        all.push_back(
-            bound(env, last, make_bindings(at.base, block, c * schedule_.block, 1, at.origin)));
+        all.push_back(e_.bound(
+            env, last, e_.make_bindings(at.base, block, c * schedule_.block, 1, at.origin)));
     }
   } else {
     for (int64_t c = 0; c < schedule_.trips; ++c)
       for (const Env& env : split(b_.add(first, b_.index(c * schedule_.block)))) all.push_back(env);
   }
   emit_loads(all);
-  emit_stores(block, all, kernel_.stores);
+  e_.emit_stores(block, all, e_.kernel().stores);
 }
 
 /// The last chunk may be smaller.
-void Lowerer::split_chunks(const ItemLoops& items, BlockId block) {
+void GroupLowering::split_chunks(const ItemLoops& items, BlockId block) {
   const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
   const ValueId end = b_.add(begin, b_.index(schedule_.chunk));
   const ValueId is_less = b_.lt(items.total, end);
   const ValueId is_whole = b_.raw(Op::kNot, DType::kBool, {is_less});
   // What is made in one block is not there in the other.
-  const auto memo = memo_;
+  const Memo memo = e_.save();
   for (const bool has_all : {true, false}) {
     const BlockId body = b_.open_block(block), floor = b_.set_floor(body);
     if (has_all)
@@ -82,7 +82,7 @@ void Lowerer::split_chunks(const ItemLoops& items, BlockId block) {
       lower_item_loop(items, body);
     b_.set_floor(floor);
     b_.close_if(body, has_all ? is_whole : is_less);
-    memo_ = memo;
+    e_.restore(memo);
   }
 }
 

@@ -2,7 +2,8 @@
 // Inner sums of products of 8-bit numbers, written out as dot products of words.
 #include <algorithm>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/schedules/int8_dot/lowering.h"
+#include "compiler/schedules/loops/lowering.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {
@@ -19,8 +20,25 @@ int64_t in_all_bytes(int64_t byte) { return (byte & 0xff) * 0x01010101; }
 
 }  // namespace
 
+void lower_int8_dot(Emitter& e) {
+  LoopLowering loops(e);
+  Int8Dot dots(e);
+  e.add_rule(dots);
+  loops.run();
+}
+
+std::optional<ValueId> Int8Dot::compute(const Node* n, const Env& env) {
+  if (!schedule_.dots.contains(n)) return std::nullopt;
+  bool is_instance = false;
+  if (b_.target().has_groups && !is_guarded_)
+    emit_guarded_dot(n, e_.instances_of(n, env, &is_instance));
+  else
+    emit_dots(n, {env}, nullptr);
+  return e_.known(n, env);
+}
+
 /// Integer sums with an inner dot product in the body of `reduce`: each as large as it gets.
-const std::vector<const Node*>& Lowerer::dot_sums(const Node* reduce) {
+const std::vector<const Node*>& Int8Dot::dot_sums(const Node* reduce) {
   const auto [it, is_new] = dot_sums_.try_emplace(reduce);
   std::vector<const Node*>& sums = it->second;
   if (!is_new || schedule_.dots.empty()) return sums;
@@ -43,15 +61,15 @@ const std::vector<const Node*>& Lowerer::dot_sums(const Node* reduce) {
 }
 
 /// Sums of one trip for all members of a reduction at once: words are used while in registers.
-void Lowerer::emit_dots_of(const ReduceState& s, const Node* range, uint32_t binding) {
+void Int8Dot::begin_step(const ReduceState& s, const Node* range, uint32_t binding) {
   for (const Node* reduce : s.group)
     for (const Node* sum : dot_sums(reduce)) {
       std::vector<Env> envs;
       std::vector<std::vector<uint32_t>> keys;
       for (const Env& env : s.envs) {
-        Env inner = bound(env, range, binding);
-        std::vector<uint32_t> k = key(sum, inner);
-        if (memo_.contains(k) || std::find(keys.begin(), keys.end(), k) != keys.end()) continue;
+        Env inner = e_.bound(env, range, binding);
+        std::vector<uint32_t> k = e_.key(sum, inner);
+        if (e_.is_known(k) || std::find(keys.begin(), keys.end(), k) != keys.end()) continue;
         keys.push_back(std::move(k));
         envs.push_back(std::move(inner));
       }
@@ -60,7 +78,7 @@ void Lowerer::emit_dots_of(const ReduceState& s, const Node* range, uint32_t bin
 }
 
 /// Terms of `sum` that are dot products, in order, and the others, unless that is nullptr.
-void Lowerer::split_terms(const Node* sum, std::vector<const Node*>* dots,
+void Int8Dot::split_terms(const Node* sum, std::vector<const Node*>* dots,
                           std::vector<const Node*>* others) const {
   std::vector<const Node*> stack{sum};
   while (!stack.empty()) {
@@ -76,19 +94,19 @@ void Lowerer::split_terms(const Node* sum, std::vector<const Node*>* dots,
 }
 
 /// `sum`: a dot product or a sum of such and others. Other terms are what the additions start from.
-void Lowerer::emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream) {
+void Int8Dot::emit_dots(const Node* sum, const std::vector<Env>& envs, const Node* stream) {
   std::vector<const Node*> dots, others;
   split_terms(sum, &dots, &others);
   std::vector<ValueId> sums;
   for (const Env& env : envs) {
-    const uint32_t vr = vector_range(dependencies(sum), env);
-    const uint32_t lanes = vr == kNone ? 1 : bindings_[env[vr]].lanes;
+    const uint32_t vr = e_.vector_range(e_.dependencies(sum), env);
+    const uint32_t lanes = vr == kNone ? 1 : e_.binding(env[vr]).lanes;
     ValueId start = b_.constant({DType::kI32, 1}, 0);
     for (size_t i = 0; i < others.size(); ++i) {
-      const ValueId v = emit(others[i], env);
-      start = i == 0 ? v : b_.add(spread(start, b_.type(v).lanes), v);
+      const ValueId v = e_.emit(others[i], env);
+      start = i == 0 ? v : b_.add(e_.splat(start, b_.type(v).lanes), v);
     }
-    sums.push_back(spread(start, lanes));
+    sums.push_back(e_.splat(start, lanes));
   }
   size_t steps = 0, words = 0;
   for (const Node* dot : dots) {
@@ -104,13 +122,13 @@ void Lowerer::emit_dots(const Node* sum, const std::vector<Env>& envs, const Nod
       for (size_t e = 0; e < envs.size(); ++e)
         sums[e] = emit_dot(dot, bind_step(dot, step, envs[e]), sums[e], stream);
     }
-  for (size_t e = 0; e < envs.size(); ++e) memo_[key(sum, envs[e])] = sums[e];
+  for (size_t e = 0; e < envs.size(); ++e) e_.set_known(sum, envs[e], sums[e]);
 }
 
 /// The same with a loop over the steps of the dot products, if they all have one and equally many:
 /// in a loop, code generators keep the sums of a tile in registers instead of fetching all words of
 /// the tile first.
-bool Lowerer::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
+bool Int8Dot::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
                         const std::vector<Env>& envs, const Node* stream,
                         const std::vector<ValueId>& starts) {
   struct Step {
@@ -127,7 +145,7 @@ bool Lowerer::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
   };
   for (const Node* dot : dots)
     if (steps_of(dot).size() != 1 || dot_steps(dot) != dot_steps(dots[0])) return false;
-  const BlockId block = block_for(dependencies(sum), envs[0]);
+  const BlockId block = e_.block_for(e_.dependencies(sum), envs[0]);
   std::vector<uint32_t> registers;
   for (const ValueId start : starts) {
     registers.push_back(b_.add_register(b_.type(start)));
@@ -139,36 +157,36 @@ bool Lowerer::loop_dots(const Node* sum, const std::vector<const Node*>& dots,
   for (const Node* dot : dots) {
     const Step step = steps_of(dot)[0];
     const ValueId at = b_.mul(loop.index, b_.index(step.width));
-    const uint32_t binding = make_bindings(at, loop.body, 0, 1, 0);
+    const uint32_t binding = e_.make_bindings(at, loop.body, 0, 1, 0);
     for (size_t e = 0; e < envs.size(); ++e) {
-      const Env inner = bound(bind_step(dot, 0, envs[e]), step.range, binding);
+      const Env inner = e_.bound(bind_step(dot, 0, envs[e]), step.range, binding);
       sums[e] = emit_dot(dot, inner, sums[e], stream);
     }
   }
   for (size_t e = 0; e < envs.size(); ++e) b_.assign(loop.body, registers[e], sums[e]);
   b_.close_loop(loop, b_.index(0), b_.index(static_cast<int64_t>(dot_steps(dots[0]))), 1);
-  for (size_t e = 0; e < envs.size(); ++e) memo_[key(sum, envs[e])] = b_.read(block, registers[e]);
+  for (size_t e = 0; e < envs.size(); ++e) e_.set_known(sum, envs[e], b_.read(block, registers[e]));
   return true;
 }
 
 /// One step: `sum` and four products per lane.
-ValueId Lowerer::emit_dot(const Node* dot, const Env& env, ValueId sum, const Node* stream) {
+ValueId Int8Dot::emit_dot(const Node* dot, const Env& env, ValueId sum, const Node* stream) {
   const DotPlan& plan = schedule_.dots.at(dot);
   dot_ = dot;
   const ValueId a = emit_word(plan.left, env, stream), b = emit_word(plan.right, env, nullptr);
   const uint32_t lanes = b_.type(sum).lanes;
-  const ValueId wide_a = spread(a, lanes), wide_b = spread(b, lanes);
+  const ValueId wide_a = e_.splat(a, lanes), wide_b = e_.splat(b, lanes);
   return b_.dot(plan.kind, sum, wide_a, wide_b);
 }
 
-size_t Lowerer::dot_steps(const Node* dot) const {
+size_t Int8Dot::dot_steps(const Node* dot) const {
   int64_t steps = 1;
   for (size_t i = 1; i < dot->src.size(); ++i) steps *= dot->src[i]->src[0]->imm;
   return static_cast<size_t>(steps / 4);
 }
 
 /// Loops of the inner sum as constants; the last one fastest.
-Env Lowerer::bind_step(const Node* dot, size_t step, const Env& env) {
+Env Int8Dot::bind_step(const Node* dot, size_t step, const Env& env) {
   const Node* along = schedule_.dots.at(dot).along;
   Env out = env;
   auto rest = static_cast<int64_t>(step);
@@ -177,24 +195,24 @@ Env Lowerer::bind_step(const Node* dot, size_t step, const Env& env) {
     const int64_t count = range->src[0]->imm / (range == along ? 4 : 1);
     const int64_t at = rest % count * (range == along ? 4 : 1);
     rest /= count;
-    out[number_of(range)] = step_binding(range, at);
+    out[e_.number_of(range)] = step_binding(range, at);
   }
   return out;
 }
 
-uint32_t Lowerer::step_binding(const Node* range, int64_t at) {
+uint32_t Int8Dot::step_binding(const Node* range, int64_t at) {
   const auto [origin, is_new] = step_origins_.try_emplace(range, 0);
-  if (is_new) origin->second = make_bindings(b_.index(0), program_.root, 0, 1, 0);
+  if (is_new) origin->second = e_.make_bindings(b_.index(0), e_.program().root, 0, 1, 0);
   const auto [it, is_first] = step_bindings_.try_emplace({range, at}, origin->second);
   if (is_first && at != 0)
-    it->second = make_bindings(b_.index(0), program_.root, at, 1, origin->second);
+    it->second = e_.make_bindings(b_.index(0), e_.program().root, at, 1, origin->second);
   return it->second;
 }
 
 /// Four neighbours as a word, per lane. `stream`: loop along which what is loaded is asked for in
 /// advance, or null.
-ValueId Lowerer::emit_word(const Node* n, const Env& env, const Node* stream) {
-  std::vector<uint32_t> k = key(n, env);
+ValueId Int8Dot::emit_word(const Node* n, const Env& env, const Node* stream) {
+  std::vector<uint32_t> k = e_.key(n, env);
   if (const auto it = words_.find(k); it != words_.end()) return it->second;
   ValueId v = kNone;
   if (n->op == Op::kConst) {
@@ -211,31 +229,31 @@ ValueId Lowerer::emit_word(const Node* n, const Env& env, const Node* stream) {
   } else {
     const ValueId x = emit_word(n->src[0], env, stream), y = emit_word(n->src[1], env, stream);
     const uint32_t lanes = std::max(b_.type(x).lanes, b_.type(y).lanes);
-    const ValueId wide_x = spread(x, lanes), wide_y = spread(y, lanes);
+    const ValueId wide_x = e_.splat(x, lanes), wide_y = e_.splat(y, lanes);
     v = b_.raw(n->op, DType::kU32, {wide_x, wide_y});
   }
   words_.emplace(std::move(k), v);
   return v;
 }
 
-ValueId Lowerer::load_word(const Node* n, const Env& env, const Node* stream) {
+ValueId Int8Dot::load_word(const Node* n, const Env& env, const Node* stream) {
   const auto param = static_cast<int>(n->imm);
   const Node* at = n->src[0];
-  const uint32_t vr = vector_range(dependencies(n), env);
+  const uint32_t vr = e_.vector_range(e_.dependencies(n), env);
   if (vr == kNone && has_aligned_words_) return load_aligned_word(n, env);
-  if (vr == kNone) return b_.words(param, 1, emit(at, env), false);
-  const Binding binding = bindings_[env[vr]];
+  if (vr == kNone) return b_.words(param, 1, e_.emit(at, env), false);
+  const Binding binding = e_.binding(env[vr]);
   Env first = env;
   first[vr] = binding.first_lane;
-  Strides& along = strides(vr, binding.lanes);
-  if (along.is_uniform(at)) return b_.words(param, 1, emit(at, first), false);
+  Strides& along = e_.strides(vr, binding.lanes);
+  if (along.is_uniform(at)) return b_.words(param, 1, e_.emit(at, first), false);
   const std::optional<int64_t> stride = along.stride(at);
   if (stride == 4) {
-    const ValueId index = emit(at, first);
+    const ValueId index = e_.emit(at, first);
     if (stream && binding.lanes * 4 % kCacheLine == 0) prefetch_words(n, index, stream);
     return b_.words(param, binding.lanes, index, false);
   }
-  const ValueId base = stride ? emit(at, first) : emit(at, env);
+  const ValueId base = stride ? e_.emit(at, first) : e_.emit(at, env);
   std::vector<ValueId> words;
   for (uint32_t lane = 0; lane < binding.lanes; ++lane) {
     const ValueId from = stride ? b_.add(base, b_.index(*stride * lane)) : b_.extract(base, lane);
@@ -244,8 +262,8 @@ ValueId Lowerer::load_word(const Node* n, const Env& env, const Node* stream) {
   return b_.build(words);
 }
 
-void Lowerer::prefetch_words(const Node* load, ValueId index, const Node* stream) {
-  const std::optional<int64_t> stride = strides(number_of(stream), 0).stride(load->src[0]);
+void Int8Dot::prefetch_words(const Node* load, ValueId index, const Node* stream) {
+  const std::optional<int64_t> stride = e_.strides(e_.number_of(stream), 0).stride(load->src[0]);
   if (!stride || *stride <= 0 || *stride > kPrefetchBytes) return;
   const BlockId block = b_.block_of(index);
   b_.prefetch(block, static_cast<int>(load->imm), b_.add(index, b_.index(kPrefetchBytes)));

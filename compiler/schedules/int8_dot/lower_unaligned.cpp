@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/schedules/int8_dot/lowering.h"
 #include "compiler/ir/linear.h"
 
 namespace bm::compiler {
@@ -17,7 +17,7 @@ constexpr int64_t kWide = 4;
 }  // namespace
 
 /// Dot products in the bodies of a group of reductions that no guard stands around yet.
-std::vector<const Node*> Lowerer::unguarded_dots(const ReduceState& s) {
+std::vector<const Node*> Int8Dot::unguarded_dots(const ReduceState& s) {
   std::vector<const Node*> dots;
   if (!b_.target().has_groups || is_guarded_) return dots;
   for (const Node* reduce : s.group) {
@@ -26,9 +26,20 @@ std::vector<const Node*> Lowerer::unguarded_dots(const ReduceState& s) {
   return dots;
 }
 
+void Int8Dot::reduce(ReduceState& s, BlockId block, const std::function<void(BlockId)>& inner) {
+  const std::vector<const Node*> dots = unguarded_dots(s);
+  if (dots.empty()) return inner(block);
+  emit_invariants(s);
+  const Instances envs = s.envs;
+  guard_words(dots, block, [&](BlockId body) {
+    s.envs = envs;
+    inner(body);
+  });
+}
+
 /// Reductions in the bodies that do not depend on their loops: behind the guard they would be done
 /// twice, and those that a group shares have memory of their own.
-void Lowerer::emit_invariants(const ReduceState& s) {
+void Int8Dot::emit_invariants(const ReduceState& s) {
   for (const Node* reduce : s.group) {
     std::vector<const Node*> stack{reduce->src[0]};
     std::set<const Node*> seen;
@@ -37,10 +48,10 @@ void Lowerer::emit_invariants(const ReduceState& s) {
       stack.pop_back();
       if (!seen.insert(n).second) continue;
       bool is_known = n->op == Op::kReduce && !schedule_.dots.contains(n);
-      for (uint32_t r = 0; is_known && r < ranges_.size(); ++r)
-        is_known = (dependencies(n) >> r & 1) == 0 || s.envs[0][r] != 0;
+      for (uint32_t r = 0; is_known && r < e_.count_ranges(); ++r)
+        is_known = (e_.dependencies(n) >> r & 1) == 0 || s.envs[0][r] != 0;
       if (is_known)
-        for (const Env& env : s.envs) emit(n, env);
+        for (const Env& env : s.envs) e_.emit(n, env);
       else
         stack.insert(stack.end(), n->src.begin(), n->src.end());
     }
@@ -49,7 +60,7 @@ void Lowerer::emit_invariants(const ReduceState& s) {
 
 /// `write` makes code in a block of its own for params that begin at multiples of 16 bytes, and in
 /// another one for all others.
-void Lowerer::guard_words(const std::vector<const Node*>& dots, BlockId block,
+void Int8Dot::guard_words(const std::vector<const Node*>& dots, BlockId block,
                           const std::function<void(BlockId)>& write) {
   std::set<int64_t> params;
   for (const Node* dot : dots) {
@@ -64,23 +75,25 @@ void Lowerer::guard_words(const std::vector<const Node*>& dots, BlockId block,
   }
   const ValueId is_not = b_.raw(Op::kNot, DType::kBool, {is_aligned});
   // What is made in one block is not there in the other.
-  const auto memo = memo_;
+  const Memo memo = e_.save();
   is_guarded_ = true;
+  e_.set_confined(true);
   for (const bool is_fast : {true, false}) {
     has_aligned_words_ = is_fast;
     const BlockId body = b_.open_block(block), floor = b_.set_floor(body);
     write(body);
     b_.set_floor(floor);
     b_.close_if(body, is_fast ? is_aligned : is_not);
-    memo_ = memo;
+    e_.restore(memo);
     words_.clear();
   }
-  is_guarded_ = has_aligned_words_ = false;
+  has_aligned_words_ = is_guarded_ = false;
+  e_.set_confined(false);
 }
 
 /// The loop of the dot product along which four words follow each other, the first one at a
 /// multiple of 16 bytes, or null.
-const Node* Lowerer::wide_range(const Node* load) {
+const Node* Int8Dot::wide_range(const Node* load) {
   const auto [it, is_new] = wide_ranges_.try_emplace({dot_, load}, nullptr);
   if (!is_new) return it->second;
   const Node *along = schedule_.dots.at(dot_).along, *index = load->src[0];
@@ -97,34 +110,35 @@ const Node* Lowerer::wide_range(const Node* load) {
       } else if (t.atom == along) {
         continue;  // 0 at the start of the word
       } else {
-        const int64_t unit = strides(number_of(range), 0).align(t.atom) % (kWide * 4);
+        const int64_t unit = e_.strides(e_.number_of(range), 0).align(t.atom) % (kWide * 4);
         is_wide = is_wide && t.coefficient % (kWide * 4) * unit % (kWide * 4) == 0 &&
                   !ir::depends_on(t.atom, range) && !ir::depends_on(t.atom, along);
       }
     }
-    if (is_wide && strides(number_of(range), 0).stride(index) == step) return it->second = range;
+    if (is_wide && e_.strides(e_.number_of(range), 0).stride(index) == step)
+      return it->second = range;
   }
   return nullptr;
 }
 
 /// A word of a work-item, as part of four where they lie together.
-ValueId Lowerer::load_aligned_word(const Node* load, const Env& env) {
+ValueId Int8Dot::load_aligned_word(const Node* load, const Env& env) {
   const auto param = static_cast<int>(load->imm);
   const Node* range = wide_range(load);
-  const Value base = range ? program_.at(bindings_[env[number_of(range)]].base) : Value{};
+  const Value base = range ? e_.program().at(e_.binding(env[e_.number_of(range)]).base) : Value{};
   if (!range || base.op != ValueOp::kConst)
-    return b_.words(param, 1, emit(load->src[0], env), true);
-  const int64_t at = base.imm + bindings_[env[number_of(range)]].offset;
+    return b_.words(param, 1, e_.emit(load->src[0], env), true);
+  const int64_t at = base.imm + e_.binding(env[e_.number_of(range)]).offset;
   const int64_t step = range == schedule_.dots.at(dot_).along ? 4 : 1;
   const int64_t part = at / step % kWide;
-  const Env first = bound(env, range, step_binding(range, at - part * step));
-  const ValueId four = b_.words(param, kWide, emit(load->src[0], first), true);
+  const Env first = e_.bound(env, range, step_binding(range, at - part * step));
+  const ValueId four = b_.words(param, kWide, e_.emit(load->src[0], first), true);
   return b_.extract(four, static_cast<uint32_t>(part));
 }
 
 /// A dot product outside of reductions, for all copies of the surrounding loop bodies.
-void Lowerer::emit_guarded_dot(const Node* dot, const std::vector<Env>& envs) {
-  const BlockId block = block_for(dependencies(dot), envs[0]);
+void Int8Dot::emit_guarded_dot(const Node* dot, const std::vector<Env>& envs) {
+  const BlockId block = e_.block_for(e_.dependencies(dot), envs[0]);
   std::vector<uint32_t> registers;
   for (size_t e = 0; e < envs.size(); ++e) {
     registers.push_back(b_.add_register({DType::kI32, 1}));
@@ -132,10 +146,9 @@ void Lowerer::emit_guarded_dot(const Node* dot, const std::vector<Env>& envs) {
   }
   guard_words({dot}, block, [&](BlockId body) {
     emit_dots(dot, envs, nullptr);
-    for (size_t e = 0; e < envs.size(); ++e)
-      b_.assign(body, registers[e], memo_.at(key(dot, envs[e])));
+    for (size_t e = 0; e < envs.size(); ++e) b_.assign(body, registers[e], e_.known(dot, envs[e]));
   });
-  for (size_t e = 0; e < envs.size(); ++e) memo_[key(dot, envs[e])] = b_.read(block, registers[e]);
+  for (size_t e = 0; e < envs.size(); ++e) e_.set_known(dot, envs[e], b_.read(block, registers[e]));
 }
 
 }  // namespace bm::compiler

@@ -1,37 +1,44 @@
-// Row cache: intermediates of softmax, norms and other row kernels are materialised once.
-// Values of a row kept in scratch between the passes over it.
+// Row cache: intermediates of softmax, norms and other row kernels are materialised once, in scratch
+// between the passes over the row.
 #include <algorithm>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/schedules/loops/lowering.h"
 
 namespace bm::compiler {
 
-void Lowerer::prepare_stages() {
+RowCache::RowCache(Emitter& e) : e_(e), b_(e.builder()), schedule_(e.schedule()) {
   for (const StagePlan& plan : schedule_.stages) {
     uint64_t count = 1;
     for (size_t i = 1; i < plan.producer->src.size(); ++i)
       count *= static_cast<uint64_t>(std::max<int64_t>(plan.producer->src[i]->src[0]->hi, 1));
-    stages_[plan.node] = {plan.producer, b_.add_local(plan.node->dtype, count), {}};
+    rows_[plan.node] = {plan.producer, b_.add_local(plan.node->dtype, count), {}};
   }
 }
 
 /// The loops of one pass of a producer are bound: what it computes under them is kept.
-void Lowerer::note_producer(const ReduceState& s, uint32_t binding) {
-  for (auto& [node, stage] : stages_)
-    if (std::find(s.group.begin(), s.group.end(), stage.producer) != s.group.end())
-      stage.bindings.push_back(binding);
+void RowCache::begin_step(const ReduceState& s, const Node* /*range*/, uint32_t binding) {
+  for (auto& [node, row] : rows_)
+    if (std::find(s.group.begin(), s.group.end(), row.producer) != s.group.end())
+      row.bindings.push_back(binding);
+}
+
+/// What other passes will read, whether the sum needed it or only what it is made of.
+void RowCache::end_step(const ReduceState& s, const Node* range, uint32_t binding) {
+  for (const StagePlan& plan : schedule_.stages)
+    for (size_t m = 0; m < s.members(); ++m)
+      if (s.reduce(m) == plan.producer) e_.emit(plan.node, e_.bound(s.env(m), range, binding));
 }
 
 /// Row-major place of the element that `env` stands for; the first of several lanes.
-ValueId Lowerer::stage_index(const Stage& stage, const Env& env) {
+ValueId RowCache::index_of(const Row& row, const Env& env) {
   ValueId at = b_.index(0);
-  const auto ranges = stage.producer->src.subspan(1);
+  const auto ranges = row.producer->src.subspan(1);
   int64_t step = 1;
   for (size_t i = ranges.size(); i-- > 0;) {
     Env first = env;
-    const uint32_t number = number_of(ranges[i]);
-    first[number] = bindings_[env[number]].first_lane;
-    const ValueId index = emit(ranges[i], first);
+    const uint32_t number = e_.number_of(ranges[i]);
+    first[number] = e_.binding(env[number]).first_lane;
+    const ValueId index = e_.emit(ranges[i], first);
     at = b_.add(b_.mul(index, b_.index(step)), at);
     step *= std::max<int64_t>(ranges[i]->src[0]->hi, 1);
   }
@@ -39,27 +46,27 @@ ValueId Lowerer::stage_index(const Stage& stage, const Env& env) {
 }
 
 /// nothing: `n` is computed here, and nowhere else.
-std::optional<ValueId> Lowerer::emit_staged(const Node* n, const Env& env) {
-  const auto it = stages_.find(n);
-  if (it == stages_.end()) return std::nullopt;
-  Stage& stage = it->second;
-  BlockId block = program_.root;
+std::optional<ValueId> RowCache::replace(const Node* n, const Env& env) {
+  const auto it = rows_.find(n);
+  if (it == rows_.end()) return std::nullopt;
+  Row& row = it->second;
+  BlockId block = e_.program().root;
   uint32_t lanes = 1;
   bool is_producing = false;
-  for (const Node* r : stage.producer->src.subspan(1)) {
-    const uint32_t number = env[number_of(r)];
-    is_producing = is_producing || std::find(stage.bindings.begin(), stage.bindings.end(),
-                                             number) != stage.bindings.end();
-    const Binding& binding = bindings_[number];
+  for (const Node* r : row.producer->src.subspan(1)) {
+    const uint32_t number = env[e_.number_of(r)];
+    is_producing = is_producing || std::find(row.bindings.begin(), row.bindings.end(), number) !=
+                                       row.bindings.end();
+    const Binding& binding = e_.binding(number);
     block = b_.deeper(block, binding.block);
     lanes = std::max(lanes, binding.lanes);
   }
   if (!is_producing) {
-    emit(stage.producer, env);  // its loops come before this one
-    return b_.local_load(block, stage.array, stage_index(stage, env), lanes);
+    e_.emit(row.producer, env);  // its loops come before this one
+    return b_.local_load(block, row.array, index_of(row, env), lanes);
   }
-  const ValueId value = spread(compute(n, env), lanes);
-  b_.local_store(block, stage.array, stage_index(stage, env), value);
+  const ValueId value = e_.splat(e_.compute(n, env), lanes);
+  b_.local_store(block, row.array, index_of(row, env), value);
   return value;
 }
 

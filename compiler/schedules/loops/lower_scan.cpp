@@ -3,7 +3,7 @@
 // trip.
 #include <algorithm>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/schedules/loops/lowering.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {
@@ -22,19 +22,19 @@ DType sum_type(const Node* scan, const TargetInfo& target) {
 
 /// Register of the scan `n` in the iteration of the loops around it that `env` stands for. It
 /// starts neutral whenever the loop that is scanned starts.
-uint32_t Lowerer::scan_register(const Node* n, const Env& env, Type type) {
+uint32_t Scan::register_of(const Node* n, const Env& env, Type type) {
   Env around = env;
-  around[number_of(n->src[1])] = 0;
-  const auto [it, is_new] = scan_registers_.try_emplace(key(n, around), 0);
+  around[e_.number_of(n->src[1])] = 0;
+  const auto [it, is_new] = registers_.try_emplace(e_.key(n, around), 0);
   if (is_new) {
     it->second = b_.add_register(type);
-    b_.assign(scan_block_, it->second, b_.neutral(n->reduce_op(), type));
+    b_.assign(block_, it->second, b_.neutral(n->reduce_op(), type));
   }
   return it->second;
 }
 
 /// Every lane combined with those before it.
-ValueId Lowerer::scan_lanes(ir::ReduceOp op, ValueId values) {
+ValueId Scan::scan_lanes(ir::ReduceOp op, ValueId values) {
   const Type t = b_.type(values);
   for (uint32_t distance = 1; distance < t.lanes; distance *= 2) {
     const ValueId before = b_.slide(b_.neutral(op, t), values, t.lanes - distance);
@@ -43,43 +43,53 @@ ValueId Lowerer::scan_lanes(ir::ReduceOp op, ValueId values) {
   return values;
 }
 
+void Scan::start(BlockId block) {
+  block_ = block;
+  registers_.clear();
+}
+
+std::optional<ValueId> Scan::compute(const Node* n, const Env& env) {
+  if (n->op != Op::kScan) return std::nullopt;
+  return emit(n, env);
+}
+
 /// Copies of the loop body come in the order of their trips, all at once.
-ValueId Lowerer::emit_scan(const Node* n, const Env& env) {
-  BM_CHECK(scan_block_ != kNone);
-  const uint32_t along = number_of(n->src[1]);
+ValueId Scan::emit(const Node* n, const Env& env) {
+  BM_CHECK(block_ != kNone);
+  const uint32_t along = e_.number_of(n->src[1]);
   std::vector<Env> trips{env};
-  for (size_t i = 0; instances_ && i < instances_->size(); ++i) {
+  for (size_t i = 0; e_.instances() && i < e_.instances()->size(); ++i) {
     Env trip = env;
-    trip[along] = (*instances_)[i][along];
-    if (bindings_[trip[along]].base == bindings_[env[along]].base &&
+    trip[along] = (*e_.instances())[i][along];
+    if (e_.binding(trip[along]).base == e_.binding(env[along]).base &&
         std::find(trips.begin(), trips.end(), trip) == trips.end())
       trips.push_back(std::move(trip));
   }
   std::sort(trips.begin(), trips.end(), [&](const Env& a, const Env& b) {
-    return bindings_[a[along]].offset < bindings_[b[along]].offset;
+    return e_.binding(a[along]).offset < e_.binding(b[along]).offset;
   });
   const ir::ReduceOp op = n->reduce_op();
   const DType t = sum_type(n, b_.target());
-  const BlockId body = bindings_[env[along]].block;
-  const uint32_t lanes = bindings_[env[along]].lanes;
-  const uint32_t vr = vector_range(dependencies(n), env);
-  const uint32_t wide = vr == kNone ? 1 : bindings_[env[vr]].lanes;
-  const uint32_t reg = scan_register(n, env, {t, lanes > 1 ? 1 : wide});
+  const BlockId body = e_.binding(env[along]).block;
+  const uint32_t lanes = e_.binding(env[along]).lanes;
+  const uint32_t vr = e_.vector_range(e_.dependencies(n), env);
+  const uint32_t wide = vr == kNone ? 1 : e_.binding(env[vr]).lanes;
+  const uint32_t reg = register_of(n, env, {t, lanes > 1 ? 1 : wide});
   ValueId so_far = b_.read(body, reg);
   for (const Env& trip : trips) {
-    const ValueId value = spread(b_.cast(emit(n->src[0], trip), t), wide);
+    const ValueId value = e_.splat(b_.cast(e_.emit(n->src[0], trip), t), wide);
     ValueId result = kNone;
     if (lanes > 1) {
       const ValueId scanned = scan_lanes(op, value);
-      result = b_.reduce_step(op, spread(so_far, lanes), scanned);
+      result = b_.reduce_step(op, e_.splat(so_far, lanes), scanned);
       so_far = b_.reduce_step(op, so_far, b_.extract(scanned, lanes - 1));
     } else {
       result = so_far = b_.reduce_step(op, so_far, value);
     }
-    memo_[key(n, trip)] = b_.cast(result, n->dtype);
+    e_.set_known(n, trip, b_.cast(result, n->dtype));
   }
   b_.assign(body, reg, so_far);
-  return memo_.at(key(n, env));
+  return e_.known(n, env);
 }
 
 }  // namespace bm::compiler

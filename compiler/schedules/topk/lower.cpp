@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "compiler/lowering/lowerer.h"
+#include "compiler/schedules/loops/lowering.h"
+#include "compiler/schedules/topk/lowering.h"
 
 namespace bm::compiler {
 namespace {
@@ -16,31 +17,58 @@ constexpr int64_t kMostInRegisters = 64;
 /// each row. Longer ones by digits of 11 bits, whose tables still fit the first caches.
 constexpr int64_t kShortRow = 4'096;
 
+bool is_sort(const Node& least) {
+  const Node* extent = least.src[1]->src[0];
+  const int64_t count = least.src[2]->hi + 1;
+  return extent->is_const() && count > kMostInRegisters && count <= extent->imm;
+}
+
+/// Finds the kernel's k smallest values of a loop in front of the loops that use them.
+class TopK final : public EmitRule {
+ public:
+  explicit TopK(Emitter& e) : e_(e), b_(e.builder()), schedule_(e.schedule()) {}
+  void find(BlockId block, const Env& env);
+  std::optional<ValueId> compute(const Node* n, const Env& env) override;
+
+ private:
+  struct Selection {
+    const Node* range = nullptr;
+    uint32_t lanes = 1;
+    std::vector<uint32_t> sorted;  // registers of `lanes` values each
+    uint32_t bound = 0;            // register: largest value that counts
+    uint64_t count = 1;            // of values that count
+    uint32_t fresh = 0;            // local array: values that may be among the smallest
+  };
+  void sort(BlockId block, const Env& env);
+  void compare_vectors(const Selection& s, const Builder::Loop& loop, const Env& env);
+  void insert_if_less(const Selection& s, BlockId block, ValueId value);
+
+  Emitter& e_;
+  Builder& b_;
+  const Schedule& schedule_;
+  uint32_t array_ = 0;     // local one: what was found
+  BlockId block_ = kNone;  // where it is filled
+};
+
 }  // namespace
 
-struct Lowerer::LeastState {
-  const Node* range = nullptr;
-  uint32_t lanes = 1;
-  std::vector<uint32_t> sorted;  // registers of `lanes` values each
-  uint32_t bound = 0;            // register: largest value that counts
-  uint64_t count = 1;            // of values that count
-  uint32_t fresh = 0;            // local array: values that may be among the smallest
-
-  static bool is_sort(const Node& least) {
-    const Node* extent = least.src[1]->src[0];
-    const int64_t count = least.src[2]->hi + 1;
-    return extent->is_const() && count > kMostInRegisters && count <= extent->imm;
-  }
-  static void sort(Lowerer& l, BlockId block, const Env& env);
-};
+void lower_topk(Emitter& e) {
+  TopK topk(e);
+  LoopLowering loops(e);
+  e.add_rule(topk);
+  loops.before_axis = [&](size_t axis, BlockId block, const Env& env) {
+    if (axis == e.schedule().least_axis) topk.find(block, env);
+  };
+  loops.run();
+}
 
 /// Radix sort of a loop's values, least significant digit first: one pass over the loop counts the
 /// digits of every place, then each place moves all keys between the two halves of an array. Places
 /// at which all keys have one digit are passed over. Keys are biased, so that their order is that
 /// of unsigned numbers; the sign that an arithmetic shift leaves above the last digit keeps it.
-void Lowerer::LeastState::sort(Lowerer& l, BlockId block, const Env& env) {
-  Builder& b = l.b_;
-  const Node* n = l.schedule_.least;
+void TopK::sort(BlockId block, const Env& env) {
+  Builder& b = b_;
+  const Node* n = schedule_.least;
   const int64_t length = n->src[1]->src[0]->imm;
   const int64_t bits = length < kShortRow ? 8 : 11;
   const int64_t buckets = int64_t{1} << bits, digits = (64 + bits - 1) / bits;
@@ -64,8 +92,8 @@ void Lowerer::LeastState::sort(Lowerer& l, BlockId block, const Env& env) {
   b.close_loop(clear, begin, b.index(digits * buckets), 1);
 
   const Builder::Loop fill = b.open_loop(block);
-  const uint32_t binding = l.make_bindings(fill.index, fill.body, 0, 1, 0);
-  const ValueId value = l.emit(n->src[0], l.bound(env, n->src[1], binding));
+  const uint32_t binding = e_.make_bindings(fill.index, fill.body, 0, 1, 0);
+  const ValueId value = e_.emit(n->src[0], e_.bound(env, n->src[1], binding));
   const ValueId biased = b.bit_xor(value, bias);
   b.local_store(fill.body, keys, fill.index, biased);
   for (int64_t d = 0; d < digits; ++d) {
@@ -104,16 +132,16 @@ void Lowerer::LeastState::sort(Lowerer& l, BlockId block, const Env& env) {
   const ValueId sorted_key = b.local_load(finish.body, keys, b.add(last, finish.index));
   b.local_store(finish.body, keys, finish.index, b.bit_xor(sorted_key, bias));
   b.close_loop(finish, begin, end, 1);
-  l.least_array_ = keys;
-  l.least_block_ = block;
+  array_ = keys;
+  block_ = block;
 }
 
 /// One pass over the loop of the kernel's kLeast node, in front of the loops that use what it
 /// finds.
-void Lowerer::lower_least(BlockId block, const Env& env) {
+void TopK::find(BlockId block, const Env& env) {
   const Node* n = schedule_.least;
-  if (LeastState::is_sort(*n)) return LeastState::sort(*this, block, env);
-  LeastState s;
+  if (is_sort(*n)) return sort(block, env);
+  Selection s;
   s.range = n->src[1];
   s.count = static_cast<uint64_t>(std::max<int64_t>(n->src[2]->hi, 0)) + 1;
   s.lanes = std::max(b_.target().vector_bits / 64, 1u);
@@ -125,40 +153,39 @@ void Lowerer::lower_least(BlockId block, const Env& env) {
   s.bound = b_.add_register({DType::kI64, 1});
   b_.assign(block, s.bound, b_.index(INT64_MAX));
   s.fresh = b_.add_local(DType::kI64, uint64_t{kVectors} * s.lanes);
-  least_array_ = b_.add_local(DType::kI64, s.sorted.size() * s.lanes);
-  least_block_ = block;
+  array_ = b_.add_local(DType::kI64, s.sorted.size() * s.lanes);
+  block_ = block;
 
-  const ValueId extent = emit(s.range->src[0], env);
-  const std::array positive{extent, b_.index(0)};
-  const ValueId length = b_.alu(Op::kMax, DType::kI64, positive);
+  const ValueId extent = e_.emit(s.range->src[0], env);
+  const ValueId length = e_.max_index(extent, b_.index(0));
   const int64_t step = int64_t{kVectors} * s.lanes;
   const ValueId whole = b_.sub(length, b_.bit_and(length, b_.index(step - 1)));
   const Builder::Loop wide = b_.open_loop(block);
   compare_vectors(s, wide, env);
   b_.close_loop(wide, b_.index(0), whole, step);
   const Builder::Loop single = b_.open_loop(block);
-  const uint32_t binding = make_bindings(single.index, single.body, 0, 1, 0);
-  insert_if_less(s, single.body, emit(n->src[0], bound(env, s.range, binding)));
+  const uint32_t binding = e_.make_bindings(single.index, single.body, 0, 1, 0);
+  insert_if_less(s, single.body, e_.emit(n->src[0], e_.bound(env, s.range, binding)));
   b_.close_loop(single, whole, length, 1);
   for (size_t i = 0; i < s.sorted.size(); ++i)
-    b_.local_store(block, least_array_, b_.index(static_cast<int64_t>(i * s.lanes)),
+    b_.local_store(block, array_, b_.index(static_cast<int64_t>(i * s.lanes)),
                    b_.read(block, s.sorted[i]));
 }
 
-void Lowerer::compare_vectors(const LeastState& s, const Builder::Loop& loop, const Env& env) {
+void TopK::compare_vectors(const Selection& s, const Builder::Loop& loop, const Env& env) {
   std::vector<ValueId> values;
   uint32_t origin = 0;
   ValueId least = kNone;
   for (uint32_t v = 0; v < kVectors; ++v) {
     const uint32_t binding =
-        make_bindings(loop.index, loop.body, int64_t{v} * s.lanes, s.lanes, origin);
-    origin = bindings_[binding].origin;
-    const ValueId value = emit(schedule_.least->src[0], bound(env, s.range, binding));
-    values.push_back(spread(value, s.lanes));
+        e_.make_bindings(loop.index, loop.body, int64_t{v} * s.lanes, s.lanes, origin);
+    origin = e_.binding(binding).origin;
+    const ValueId value = e_.emit(schedule_.least->src[0], e_.bound(env, s.range, binding));
+    values.push_back(e_.splat(value, s.lanes));
     least = v == 0 ? values[0] : b_.reduce_step(ir::ReduceOp::kMin, least, values[v]);
   }
   const auto is_less = [&](ValueId value, BlockId block) {
-    const ValueId most = spread(b_.read(block, s.bound), s.lanes);
+    const ValueId most = e_.splat(b_.read(block, s.bound), s.lanes);
     return b_.any(b_.lt(value, most));
   };
   const BlockId some = b_.open_block(loop.body);
@@ -176,12 +203,12 @@ void Lowerer::compare_vectors(const LeastState& s, const Builder::Loop& loop, co
 }
 
 /// Every place takes the new value, or the one before it, if that is larger than the new one.
-void Lowerer::insert_if_less(const LeastState& s, BlockId block, ValueId value) {
+void TopK::insert_if_less(const Selection& s, BlockId block, ValueId value) {
   const BlockId inside = b_.open_block(block);
   const Type t{DType::kI64, s.lanes};
   std::vector<ValueId> old, next;
   for (const uint32_t reg : s.sorted) old.push_back(b_.read(inside, reg));
-  const ValueId fresh = spread(value, s.lanes);
+  const ValueId fresh = e_.splat(value, s.lanes);
   for (size_t i = 0; i < old.size(); ++i) {
     const ValueId before = i > 0 ? old[i - 1] : b_.constant(t, INT64_MIN);
     const ValueId shifted = s.lanes > 1 ? b_.slide(before, old[i], s.lanes - 1) : before;
@@ -195,10 +222,11 @@ void Lowerer::insert_if_less(const LeastState& s, BlockId block, ValueId value) 
   b_.close_if(inside, b_.lt(value, most));
 }
 
-ValueId Lowerer::emit_least(const Node* n, const Env& env) {
-  const ValueId number = emit(n->src[2], env);
-  const BlockId block = b_.deeper(least_block_, block_for(dependencies(n->src[2]), env));
-  return b_.local_load(block, least_array_, number);
+std::optional<ValueId> TopK::compute(const Node* n, const Env& env) {
+  if (n->op != Op::kLeast) return std::nullopt;
+  const ValueId number = e_.emit(n->src[2], env);
+  const BlockId block = b_.deeper(block_, e_.block_for(e_.dependencies(n->src[2]), env));
+  return b_.local_load(block, array_, number);
 }
 
 }  // namespace bm::compiler

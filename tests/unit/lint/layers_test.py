@@ -24,6 +24,12 @@ class Allowed(unittest.TestCase):
         self.check("compiler/compile.cpp", "runtime/hal/arch.h")
         self.check("compiler/compile.cpp", "runtime/hal/program.h")
 
+    def test_schedules_are_written_on_lowering(self):
+        self.check("compiler/schedules/topk/lower.cpp", "compiler/lowering/emitter.h")
+        self.check("compiler/schedules/topk/lower.cpp", "compiler/schedules/loops/lowering.h")
+        self.check("compiler/lowering/lower.cpp", "compiler/schedules/strategy.h")
+        self.check("compiler/render/ptx_text.cpp", "compiler/program/program.h")
+
     def test_tests_and_tools_see_everything(self):
         self.check("tests/unit/x/x_test.cpp", "drivers/nv/methods/qmd_v3.h")
         self.check("tests/unit/x/x_test.cpp", "tests/sim/gpu_model.h")
@@ -46,6 +52,16 @@ class Forbidden(unittest.TestCase):
         self.check("runtime/hal/hal.cpp", "runtime/device.h", "runtime/hal may not include")
         self.check("runtime/stream.cpp", "tensor/tensor.h", "runtime may not include")
         self.check("compiler/compile.cpp", "tensor/node.h", "compiler may not include")
+
+    def test_rooms_of_the_compiler(self):
+        self.check("compiler/lowering/emitter.h", "compiler/schedules/gemm_cpu/gemm_plan.h",
+                   "compiler/lowering may not include")
+        self.check("compiler/schedules/loops/plan.cpp", "compiler/render/render.h",
+                   "compiler/schedules may not include")
+        self.check("compiler/render/ptx_text.cpp", "compiler/lowering/emitter.h",
+                   "compiler/render may not include")
+        self.check("compiler/program/builder.h", "compiler/lowering/emitter.h",
+                   "compiler/program may not include")
 
     def test_compiler_and_runtime_do_not_know_each_other(self):
         self.check("compiler/compile.cpp", "runtime/device.h", "compiler may not include")

@@ -1,0 +1,146 @@
+#pragma once
+// Lowering of GEMM for targets with work-groups.
+
+#include <utility>
+#include <vector>
+
+#include "compiler/lowering/emitter.h"
+
+namespace bm::compiler {
+
+// For the table of strategies.
+void lower_register_gemm(Emitter& e);
+void lower_pipelined_gemm(Emitter& e);
+void lower_simt_gemm(Emitter& e);
+
+/// The output loops besides rows and columns of C: digits of what is left of a group's number.
+Env bind_batch(Emitter& e, ValueId rest, Env env, BlockId block);
+
+/// The loops of a contraction around `k`, its loop that goes through tiles.
+class OuterLoops {
+ public:
+  OuterLoops(Emitter& e, const Node* reduce, const Node* k, Env env, BlockId block);
+  BlockId body() const { return body_; }
+  const Env& env() const { return env_; }
+  void close();
+
+ private:
+  struct Open {
+    Builder::Loop loop;
+    ValueId end;
+  };
+  Builder& b_;
+  Env env_;
+  BlockId body_;
+  std::vector<Open> open_;
+};
+
+/// What GEMMs by MMA instructions share; see MatrixPlan.
+class MmaGemm {
+ protected:
+  /// Where the tile of a sub-group is, and what holds its accumulators.
+  struct Tile {
+    ValueId row = kNone, column = kNone;              // first of the tile
+    ValueId first_row = kNone, first_column = kNone;  // first of the group's
+    ValueId own_row = kNone, own_column = kNone;      // distance between these
+    ValueId place = kNone, part = kNone;              // lane group and thread in it of this one
+    Env env;                                          // loops besides rows and columns
+    std::vector<uint32_t> left, right;  // bindings of the rows and columns that are loaded
+    // Bindings of the results of a work-item: rows of [left slots of an instruction][result],
+    // columns of [right slot][result].
+    std::vector<std::vector<uint32_t>> out_rows, out_columns;
+    // Whether these rows and columns are there, in the same order; empty: all are.
+    std::vector<std::vector<ValueId>> has_rows, has_columns;
+    // First register of [left slots of an instruction][right slot].
+    std::vector<uint32_t> accumulators;
+  };
+
+  explicit MmaGemm(Emitter& e) : e_(e), b_(e.builder()), p_(*e.schedule().matrix()) {}
+  Tile place_tile(ValueId group, BlockId block);
+  void clear_accumulators(Tile* tile, BlockId block);
+  /// Whether A and B start at multiples of 16 bytes.
+  ValueId operands_aligned();
+
+  Emitter& e_;
+  Builder& b_;
+  const MatrixPlan& p_;
+};
+
+/// Every sub-group loads its fragments from memory.
+class RegisterGemm : MmaGemm {
+ public:
+  explicit RegisterGemm(Emitter& e) : MmaGemm(e) {}
+  void run();
+
+ private:
+  using Words = std::vector<std::vector<ValueId>>;  // by slot
+
+  void bind_tile(Tile* tile, BlockId block);
+  Words fragments(const MatrixOperand& operand, const std::vector<uint32_t>& slots, const Env& env,
+                  ValueId depth, int64_t offset, BlockId block, bool is_aligned);
+  void issue_mma(const Tile& tile, BlockId block, const Words& left, const Words& right);
+  void multiply_tiles(const Tile& tile, BlockId block, bool is_aligned);
+  void store_tile(const Tile& tile, BlockId block);
+};
+
+/// Tiles are staged in shared memory; see PipePlan.
+class PipelinedGemm : MmaGemm {
+ public:
+  explicit PipelinedGemm(Emitter& e) : MmaGemm(e) {}
+  void run();
+
+ private:
+  /// Tiles in shared memory, in flight and being multiplied.
+  struct Pipe {
+    const Tile& tile;
+    CopyKind copy = CopyKind::kAsync;
+    uint32_t array = 0;  // local one: stages of the left tile and the right tile
+    BlockId block = 0;   // around the loop over depth
+  };
+
+  ValueId stage_start(ValueId trip);
+  void stage_operand(const Pipe& pipe, const MatrixOperand& o, ValueId trip, ValueId at,
+                     BlockId block);
+  void copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block);
+  void prefetch_stage(const Pipe& pipe, ValueId trip, BlockId block);
+  std::vector<ValueId> fragment_addresses(const Pipe& pipe, const MatrixOperand& o, uint32_t step,
+                                          ValueId stage);
+  void multiply_stage(const Pipe& pipe, ValueId stage, BlockId block);
+  void multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, BlockId block);
+  void run_pipeline(const Pipe& pipe);
+  // lower_epilogue.cpp
+  void bind_results(Tile* tile, BlockId block);
+  bool has_pairs(const ir::Store& store) const;
+  void store_results(Tile* tile, BlockId block, bool is_aligned);
+};
+
+/// Without MMA instructions; see StagedPlan.
+class SimtGemm {
+ public:
+  explicit SimtGemm(Emitter& e) : e_(e), b_(e.builder()), p_(*e.schedule().staged()) {}
+  void run();
+
+ private:
+  /// Where a group's tile is, and what a work-item has of it.
+  struct State {
+    Env env;                                        // loops besides rows and columns
+    ValueId row = kNone, column = kNone;            // first of the group's tile
+    ValueId item_row = kNone, item_column = kNone;  // first of the work-item's, in the tile
+    std::vector<uint32_t> rows, columns;            // bindings of its results
+    std::vector<uint32_t> accumulators;             // registers, row by row
+    uint32_t left = 0, right = 0;                   // local arrays: steps × tile
+  };
+
+  void place_tile(ValueId group, BlockId block);
+  std::vector<std::pair<ValueId, ValueId>> stage_share(const StagedOperand& operand, ValueId first,
+                                                       const Env& env, ValueId depth,
+                                                       BlockId block);
+  void multiply(BlockId block);
+
+  Emitter& e_;
+  Builder& b_;
+  const StagedPlan& p_;
+  State s_;
+};
+
+}  // namespace bm::compiler
