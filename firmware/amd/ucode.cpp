@@ -64,13 +64,15 @@ class Parser {
 
   Result<const Format*> find_format() const {
     const uint32_t asked = header().header_version_major * 0x10000u + header().header_version_minor;
-    uint32_t newest = 0;
+    uint32_t newest = 0, newest_of_major = 0;
     for (const Format& format : formats()) {
       if (format.kind != result_.kind) continue;
       const uint32_t version = format.major * 0x10000u + format.minor;
       if (version == asked) return &format;
       newest = std::max(newest, version);
+      if (format.major == header().header_version_major) newest_of_major = version;
     }
+    if (newest_of_major != 0) newest = newest_of_major;
     if (asked > newest)
       return fail(
           Code::kUnsupported,
@@ -84,6 +86,7 @@ class Parser {
   }
 
   Status check_format(const Format& format) {
+    header_bytes_ = format.header_bytes;
     // Some RLC files name less in header_size_bytes than their version has; the array lies behind
     // all.
     if (header().ucode_array_offset_bytes < format.header_bytes ||
@@ -127,7 +130,7 @@ class Parser {
     if (size == 0) return {};
     part.offset = offset;
     part.bytes = BM_TRY(file_.section(offset, size, describe(part)));
-    if (offset < sizeof(CommonFirmwareHeader))
+    if (offset < header_bytes_)
       return fail(Code::kCorrupt, "{}: {} at {:#x} lies in the header", file_.name(),
                   describe(part), offset);
     if (part.id != PartId::kUnknown && result_.find(part.id, part.is_aux, part.type) != nullptr)
@@ -209,6 +212,7 @@ class Parser {
   }
 
   const Image& file_;
+  uint64_t header_bytes_ = 0;  // with the kind's own fields
   Ucode result_;
 };
 

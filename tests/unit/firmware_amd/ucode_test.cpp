@@ -309,9 +309,9 @@ TEST(Ucode, ErrorsNameFileOffsetAndRemedy) {
   seal(blob);
   EXPECT_ERROR("data at 0x11c begins inside ucode (0x20 bytes at 0x100)", Kind::kCp, blob);
   blob = named("cp v2.0").blob;
-  blob.put<uint32_t>(48, 0x10);
+  blob.put<uint32_t>(48, 0x3b);
   seal(blob);
-  EXPECT_ERROR("data at 0x10 lies in the header", Kind::kCp, blob);
+  EXPECT_ERROR("data at 0x3b lies in the header", Kind::kCp, blob);
   blob = named("cp v2.0").blob;
   blob.put<uint32_t>(24, 59);
   seal(blob);
@@ -333,7 +333,10 @@ TEST(Ucode, NewerHeadersAreToldFromWrongKinds) {
   EXPECT_EQ(newer.error().code, Code::kUnsupported);
   EXPECT_ERROR("header version 4.0 at 0x8 is newer than 3.0, the newest of sdma files", Kind::kSdma,
                blob);
-  blob.put<uint16_t>(8, 0);
+  // A later version of an older header is as unknown.
+  blob.put<uint16_t>(8, 1).put<uint16_t>(10, 2);
+  EXPECT_ERROR("header version 1.2 at 0x8 is newer than 1.1", Kind::kSdma, blob);
+  blob.put<uint16_t>(8, 0).put<uint16_t>(10, 0);
   EXPECT_ERROR("no sdma file has header version 0.0", Kind::kSdma, blob);
   EXPECT_ERROR("no rlc file has header version 1.0", Kind::kRlc, named("imu v1.0").blob);
 }
