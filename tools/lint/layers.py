@@ -43,6 +43,7 @@ ALLOWED = {
     "runtime/hal": BASE,
     "runtime": HAL,
     "firmware": BASE,
+    "firmware/amd": BASE + ["firmware"],
     "drivers/transport": BASE,
     "drivers/memory": HAL + ["drivers/transport"],
     "drivers/hcq": HAL + ["drivers/transport", "drivers/memory"],
@@ -75,6 +76,10 @@ for vendor in ("drivers/amd", "drivers/nv"):
         ALLOWED[f"{vendor}/{folder}"] = (
             DRIVER + pure + ["drivers/hcq/driver_interface.h"] +
             [f"{vendor}/{header}" for header in VENDOR_IO_HEADERS])
+
+# A vendor's firmware formats are for the driver that boots its cards.
+for folder in ("drivers/amd", "drivers/amd/am"):
+    ALLOWED[folder] = ALLOWED[folder] + ["firmware/amd"]
 
 # Both ways to NVIDIA's resource manager carry what lies over them; it knows neither.
 for folder in ("drivers/nv/rm_ioctl", "drivers/nv/rm_gsp"):
