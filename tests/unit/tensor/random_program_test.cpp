@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tests/unit/codegen/random_progress.h"
+#include "tests/unit/compiler/random_progress.h"
 #include "tests/unit/tensor/program.h"
 #include "tests/unit/tensor/support.h"
 

@@ -1,0 +1,145 @@
+// The table of strategies: every row is reached, says what it does, and can be tuned.
+#include "compiler/schedules/strategy.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "compiler/compile.h"
+#include "compiler/tune/tuner.h"
+#include "runtime/base/env.h"
+#include "tests/unit/compiler/kernels.h"
+#include "tests/unit/compiler/products.h"
+#include "tests/unit/compiler/ptx_runner.h"
+#include "tests/unit/compiler/random_kernel.h"
+#include "tests/unit/compiler/runner.h"
+
+namespace bm::compiler {
+namespace {
+
+hal::Arch card(const char* name) {
+  hal::Arch arch = test::ptx_arch();
+  arch.name = name;
+  arch.units = 132;
+  return arch;
+}
+
+struct Sample {
+  ir::KernelIr kernel;
+  hal::Arch arch;
+};
+
+Schedule schedule_of(const Sample& s) {
+  return make_schedule(s.kernel, target_info(s.arch), s.arch.units);
+}
+
+/// A kernel that the row takes and those before it do not; nothing: none was drawn.
+std::optional<Sample> sample_of(const Strategy& row) {
+  const auto is_of = [&](const Sample& s) { return strategy_of(schedule_of(s)).name == row.name; };
+  std::vector<Sample> fixed;
+  for (const int64_t n : {64, 512, 2048}) {
+    fixed.push_back({test::product_kernel({.m = n, .n = n, .k = n}), card("sm_90")});
+    fixed.push_back({test::product_kernel({.m = n, .n = n, .k = 32}), card("sm_80")});
+    fixed.push_back({test::matmul_kernel(n, n, n, DType::kF32), card("sm_90")});
+    fixed.push_back({test::transpose_kernel(n, n, DType::kF32), card("sm_90")});
+  }
+  for (Sample& s : fixed)
+    if (is_of(s)) return std::move(s);
+  for (uint64_t seed = 1; seed < 600; ++seed) {
+    const bool is_attention = row.folder == "attention";
+    const hal::Arch arch = row.has_groups ? card("sm_80") : test::native_arch();
+    Sample s{
+        (is_attention ? test::random_tiled_attention(seed) : test::random_pattern(seed)).kernel,
+        arch};
+    s.arch.units = row.has_groups && is_attention ? 4 : s.arch.units;
+    if (is_of(s)) return s;
+  }
+  return std::nullopt;
+}
+
+TEST(Strategies, EveryRowIsReachedAndSaysWhatItDoes) {
+  std::set<std::string_view> names;
+  for (const Strategy& row : strategies()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_TRUE(std::filesystem::is_directory("compiler/schedules/" + std::string(row.folder)));
+    ASSERT_TRUE(row.match && row.is_of && row.lower && row.describe && row.neighbours);
+    const auto sample = sample_of(row);
+    if (row.name == "dot.int8" && target_info(test::native_arch()).dots.empty()) continue;
+    ASSERT_TRUE(sample) << row.name;
+    const Schedule schedule = schedule_of(*sample);
+    const std::string text = to_string(schedule), said = row.describe(schedule);
+    EXPECT_TRUE(text.starts_with("strategy: " + std::string(row.name))) << text;
+    EXPECT_NE(text.find(said), std::string::npos);
+    if (!row.folder.starts_with("loops") && row.name != "groups") {
+      EXPECT_FALSE(said.empty()) << row.name;
+    }
+  }
+}
+
+TEST(Strategies, TilesOfSimtGemmAreDescribed) {
+  const Sample s{test::matmul_kernel(2048, 2048, 2048, DType::kF32), card("sm_90")};
+  EXPECT_NE(to_string(schedule_of(s)).find("GEMM: tiles of "), std::string::npos);
+}
+
+/// 512³: enough tiles for every multiprocessor of a large card.
+TEST(Strategies, MediumGemmGoesThroughSharedMemory) {
+  const Sample medium{test::matmul_kernel(512, 512, 512, DType::kF32), card("sm_90")};
+  EXPECT_EQ(strategy_of(schedule_of(medium)).name, "gemm.simt");
+  // Sixteen tiles for 132 multiprocessors: loops spread the work better.
+  const Sample small{test::matmul_kernel(128, 128, 128, DType::kF32), card("sm_90")};
+  EXPECT_EQ(strategy_of(schedule_of(small)).name, "groups");
+}
+
+/// How many different programs the tuner's first step makes of a kernel.
+size_t count_codes(const Sample& s) {
+  const ScopedSetting text("BM_NV_CODE", "ptx");
+  std::set<std::vector<std::byte>> images;
+  const auto add = [&](const Knobs& knobs) {
+    const auto code = compile(s.kernel, s.arch, "PTX", {.use_cache = false, .knobs = &knobs});
+    EXPECT_TRUE(code) << knobs.text() << (code ? "" : code.error().message);
+    if (code) images.insert(code->image);
+  };
+  add({});
+  for (const Knobs& k : neighbours(s.kernel, target_info(s.arch), {}, s.arch.units)) {
+    EXPECT_TRUE(Knobs::parse(k.text())) << k.text();
+    add(k);
+  }
+  return images.size();
+}
+
+TEST(Strategies, KnobsChangeGpuGemmAndAttention) {
+  EXPECT_GT(count_codes({test::matmul_kernel(512, 512, 512, DType::kF32), card("sm_90")}), 5u);
+  EXPECT_GT(count_codes({test::product_kernel({.m = 512, .n = 512, .k = 512}), card("sm_80")}), 5u);
+  for (const Strategy& row : strategies()) {
+    if (row.name != "attention.mma") continue;
+    const auto sample = sample_of(row);
+    ASSERT_TRUE(sample);
+    EXPECT_GT(count_codes(*sample), 1u);
+  }
+}
+
+/// Whatever tile is asked for, the product is what it is.
+TEST(Strategies, GpuGemmWithKnobsIsRight) {
+  const ScopedSetting text("BM_NV_CODE", "ptx");
+  for (const bool is_half : {false, true}) {
+    const ir::KernelIr kernel = is_half ? test::product_kernel({.m = 128, .n = 128, .k = 128})
+                                        : test::matmul_kernel(128, 128, 64, DType::kF32);
+    hal::Arch arch = card("sm_80");
+    arch.units = 4;
+    const test::Buffers start = test::small_numbers(kernel);
+    for (const Knobs& k : neighbours(kernel, target_info(arch), {}, arch.units)) {
+      const auto code = compile(kernel, arch, "PTX", {.use_cache = false, .knobs = &k});
+      ASSERT_TRUE(code) << k.text() << code.error().message;
+      test::Buffers got = start;
+      const auto done = test::run_on_ptx(*code, got, {}, 0);
+      ASSERT_TRUE(done) << k.text() << done.error().message;
+      EXPECT_LE(test::difference_from_cpu(kernel, got, start), test::tolerance(kernel)) << k.text();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bm::compiler
