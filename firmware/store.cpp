@@ -37,7 +37,7 @@ bool is_clean(std::string_view name) {
 Result<std::vector<std::byte>> read_whole(const std::string& path) {
   const ScopedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.is_open()) return fail(code_from_errno(errno), "{}: {}", path, errno_text(errno));
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
     return fail(Code::kCorrupt, "{} is no regular file", path);
   const auto size = static_cast<uint64_t>(info.st_size);

@@ -32,8 +32,7 @@ size_t run_end(std::string_view text, size_t pos, Accept accept, size_t limit = 
 }
 
 size_t run_of(std::string_view text, size_t pos, uint16_t mask, size_t limit = SIZE_MAX) {
-  return run_end(
-      text, pos, [mask](const Char& c) { return c.is(mask); }, limit);
+  return run_end(text, pos, [mask](const Char& c) { return c.is(mask); }, limit);
 }
 
 size_t run_outside(std::string_view text, size_t pos, uint16_t mask) {

@@ -18,7 +18,7 @@ constexpr size_t kMostPerCall = size_t{64} << 20;
 Result<FileStream> FileStream::open(std::string path, ReadAt read_at) {
   ScopedFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.is_open()) return fail(code_from_errno(errno), "open {}: {}", path, errno_text(errno));
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd.get(), &info) != 0) return fail(Code::kIo, "stat {}: {}", path, errno_text(errno));
   if (S_ISDIR(info.st_mode)) return fail(Code::kInvalidArgument, "{} is a directory", path);
   // Doubles the kernel's read-ahead window; a refusal costs nothing but speed.

@@ -31,7 +31,8 @@ class Writer {
 
  private:
   template <class T>
-  requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void put(T value) {
+    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
+  void put(T value) {
     const auto* at = reinterpret_cast<const std::byte*>(&value);
     bytes.insert(bytes.end(), at, at + sizeof value);
   }
@@ -51,8 +52,10 @@ class Writer {
     for (const T& item : list) put(item);
   }
   template <class T>
-  requires std::is_class_v<T>
-  void put(const T& record) { fields(*this, record); }
+    requires std::is_class_v<T>
+  void put(const T& record) {
+    fields(*this, record);
+  }
 };
 
 /// Reads the same fields; the first error ends it.
@@ -68,7 +71,8 @@ class Reader {
 
  private:
   template <class T>
-  requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void get(T& value) {
+    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
+  void get(T& value) {
     if constexpr (std::is_same_v<T, bool>) {
       uint8_t byte = 0;
       get(byte);
@@ -112,8 +116,10 @@ class Reader {
     }
   }
   template <class T>
-  requires std::is_class_v<T>
-  void get(T& record) { fields(*this, record); }
+    requires std::is_class_v<T>
+  void get(T& record) {
+    fields(*this, record);
+  }
 
   template <class T>
   void take(Result<T> result, T& into) {

@@ -54,7 +54,7 @@ void visit_tensors(std::tuple<T...>& all, F&& f) {
   std::apply([&](auto&... x) { (visit_tensors(x, f), ...); }, all);
 }
 template <class T, class F>
-requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
 void visit_tensors(T&, F&&) {}
 
 namespace detail {

@@ -25,12 +25,12 @@ enum class NodeKind : uint8_t {
   kScan,      ///< `reduce_op` of the elements so far along axis ints[0]
   kLeast,     ///< int64: the shape[ints[0]] smallest elements along axis ints[0], in order
   kReshape,
-  kPermute,  ///< ints[i] = source axis of axis i
-  kExpand,   ///< axes of size 1 grow
-  kPad,      ///< syms[2i], syms[2i+1] = elements before and after axis i; value `scalar`
-  kShrink,   ///< syms[2i], syms[2i+1] = begin and size of axis i
-  kFlip,     ///< ints = axes
-  kGather,   ///< src[0][…, src[1][…] on axis ints[0], …]; shape of src[1]; out of range → 0
+  kPermute,     ///< ints[i] = source axis of axis i
+  kExpand,      ///< axes of size 1 grow
+  kPad,         ///< syms[2i], syms[2i+1] = elements before and after axis i; value `scalar`
+  kShrink,      ///< syms[2i], syms[2i+1] = begin and size of axis i
+  kFlip,        ///< ints = axes
+  kGather,      ///< src[0][…, src[1][…] on axis ints[0], …]; shape of src[1]; out of range → 0
   kContiguous,  ///< same value, forced into its own storage
   kCopy,        ///< same value on another device
 };

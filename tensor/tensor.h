@@ -46,8 +46,8 @@ class Tensor {
   /// (int tensor + 1 stays int; int tensor + 0.5 becomes float32). On their own: bool, int64,
   /// float32.
   template <class T>
-  requires std::is_arithmetic_v<T> Tensor(T value)
-      : Tensor(weak(value)) {}  // NOLINT(google-explicit-constructor)
+    requires std::is_arithmetic_v<T>
+  Tensor(T value) : Tensor(weak(value)) {}  // NOLINT(google-explicit-constructor)
 
   // --- creation (device "" = default device) -------------------------------------------------
   static Tensor full(const Shape& shape, double value, DType dtype = DType::kF32,

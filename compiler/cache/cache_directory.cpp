@@ -15,7 +15,7 @@ Status make_directories(const std::string& path) {
     const std::string part = path.substr(0, end);
     if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
       const int error = errno;
-      struct stat info {};
+      struct stat info{};
       // A read-only file system answers EROFS for a directory that is there already.
       if (::stat(part.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
         return fail(code_from_errno(error), "make directory {}: {}", part, errno_text(error));

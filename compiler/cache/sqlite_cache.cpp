@@ -81,7 +81,7 @@ SqliteCache::SqliteCache(std::string path, Options options, Database database)
     : path_(std::move(path)), options_(options), database_(std::move(database)) {}
 
 Result<SqliteCache::Identity> SqliteCache::identity_of(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   if (::lstat(path.c_str(), &info) != 0)
     return fail(code_from_errno(errno), "{}: {}", path, errno_text(errno));
   return Identity{info.st_dev, info.st_ino};
@@ -286,7 +286,7 @@ Result<SqliteCache::Totals> SqliteCache::totals() {
   if (!BM_TRY(query.step())) return fail(Code::kCorrupt, "{} gives no totals", path_);
   Totals totals{.entries = static_cast<uint64_t>(query.integer(0)),
                 .payload_bytes = static_cast<uint64_t>(query.integer(1))};
-  struct stat info {};
+  struct stat info{};
   if (::stat(path_.c_str(), &info) == 0) totals.file_bytes = static_cast<uint64_t>(info.st_size);
   return totals;
 }

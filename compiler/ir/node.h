@@ -42,7 +42,7 @@ enum class Op : uint8_t {
   kLog2,
   kSin,
   kTrunc,
-  kNot,  ///< bitwise; logical for bool
+  kNot,   ///< bitwise; logical for bool
   kCast,  ///< value conversion; float → int truncates and saturates (NaN → 0); → bool is (x != 0)
   kBitcast,  ///< same size
   // Binary (both operands and the result have one dtype, comparisons give bool).

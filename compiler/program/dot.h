@@ -9,9 +9,9 @@ namespace bm::compiler {
 
 /// What two words hold and what their products add up to. Values are printed, not stored.
 enum class DotKind : uint8_t {
-  kU8S8,    ///< four uint8 · int8 → int32; the sum wraps
-  kS8S8,    ///< four int8 · int8 → int32; the sum wraps
-  kS16S16,  ///< two int16 · int16 → int32; the sum wraps
+  kU8S8,      ///< four uint8 · int8 → int32; the sum wraps
+  kS8S8,      ///< four int8 · int8 → int32; the sum wraps
+  kS16S16,    ///< two int16 · int16 → int32; the sum wraps
   kBF16BF16,  ///< two bfloat16 · bfloat16 → float32: upper halves added first, then the lower ones;
               ///< subnormal operands and results may count as zero
 };

@@ -74,22 +74,32 @@ struct IndexTermOf<T> {
 template <class L, class R>
 using FormulaOf = Formula<typename IndexTermOf<L>::Type, typename IndexTermOf<R>::Type>;
 template <class L, class R>
-concept IndexOperands = IndexOperand<L> && IndexOperand<R> &&(IndexTerm<L> || IndexTerm<R>);
+concept IndexOperands = IndexOperand<L> && IndexOperand<R> && (IndexTerm<L> || IndexTerm<R>);
 
 template <class L, class R>
-requires IndexOperands<L, R> FormulaOf<L, R>
-operator+(const L& a, const R& b) { return {&Builder::add, a, b}; }
+  requires IndexOperands<L, R>
+FormulaOf<L, R> operator+(const L& a, const R& b) {
+  return {&Builder::add, a, b};
+}
 template <class L, class R>
-requires IndexOperands<L, R> FormulaOf<L, R>
-operator-(const L& a, const R& b) { return {&Builder::sub, a, b}; }
+  requires IndexOperands<L, R>
+FormulaOf<L, R> operator-(const L& a, const R& b) {
+  return {&Builder::sub, a, b};
+}
 template <class L, class R>
-requires IndexOperands<L, R> FormulaOf<L, R>
-operator*(const L& a, const R& b) { return {&Builder::mul, a, b}; }
+  requires IndexOperands<L, R>
+FormulaOf<L, R> operator*(const L& a, const R& b) {
+  return {&Builder::mul, a, b};
+}
 template <class L, class R>
-requires IndexOperands<L, R> FormulaOf<L, R>
-operator&(const L& a, const R& b) { return {&Builder::bit_and, a, b}; }
+  requires IndexOperands<L, R>
+FormulaOf<L, R> operator&(const L& a, const R& b) {
+  return {&Builder::bit_and, a, b};
+}
 template <class L, class R>
-requires IndexOperands<L, R> FormulaOf<L, R>
-operator^(const L& a, const R& b) { return {&Builder::bit_xor, a, b}; }
+  requires IndexOperands<L, R>
+FormulaOf<L, R> operator^(const L& a, const R& b) {
+  return {&Builder::bit_xor, a, b};
+}
 
 }  // namespace bm::compiler

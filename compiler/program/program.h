@@ -50,12 +50,12 @@ enum class ValueOp : uint8_t {
   kReverse,     ///< lanes in opposite order
   kSlide,       ///< lanes imm, imm + 1, … of two vectors one after the other
   kInterleave,  ///< lanes of the lower (imm 0) or upper (imm 1) halves of two vectors in turn
-  kEven,  ///< lanes 0, 2, 4, … (imm 0) or 1, 3, 5, … (imm 1) of two vectors one after the other
-  kLoad,  ///< param imm at element args[0] (int64 scalar), lanes contiguous; with args[1], a bool
-          ///< scalar or vector: 0 where false, and that memory is not touched
-  kWords,     ///< `lanes` neighbouring 32-bit words of param imm from element args[0] on, where its
-              ///< address is a multiple of all of them
-  kAnyWords,  ///< the same at any address
+  kEven,   ///< lanes 0, 2, 4, … (imm 0) or 1, 3, 5, … (imm 1) of two vectors one after the other
+  kLoad,   ///< param imm at element args[0] (int64 scalar), lanes contiguous; with args[1], a bool
+           ///< scalar or vector: 0 where false, and that memory is not touched
+  kWords,  ///< `lanes` neighbouring 32-bit words of param imm from element args[0] on, where its
+           ///< address is a multiple of all of them
+  kAnyWords,   ///< the same at any address
   kIsAligned,  ///< bool: the address of param imm is a multiple of 16
   kTable,      ///< entry args[0] of constant uint64 table imm
   kItem,       ///< number of this work-item in its group

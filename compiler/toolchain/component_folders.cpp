@@ -96,7 +96,7 @@ Result<std::vector<ComponentFolder>> component_folders() {
 
 Result<std::string> trusted_component(const std::string& path) {
   TrustOptions options;
-  struct stat program {};
+  struct stat program{};
   // Its owner can change what runs here anyway.
   if (const std::string self = holder().file; !self.empty() && ::stat(self.c_str(), &program) == 0)
     options.also = program.st_uid;

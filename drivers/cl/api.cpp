@@ -66,8 +66,7 @@ std::string error_name(cl_int error) {
     cl_int error;
     const char* name;
   };
-#define BM_CL_ROW(name) \
-  { name, #name }
+#define BM_CL_ROW(name) {name, #name}
   static constexpr Row kRows[] = {
       BM_CL_ROW(CL_DEVICE_NOT_FOUND),
       BM_CL_ROW(CL_DEVICE_NOT_AVAILABLE),

@@ -93,7 +93,7 @@ Result<hal::GpuVa> map_host(const hal::Buffer& peer) {
 }
 
 hal::MemoryInfo host_memory_info() {
-  struct sysinfo info {};
+  struct sysinfo info{};
   if (sysinfo(&info) != 0) return {};
   const uint64_t unit = info.mem_unit == 0 ? 1 : info.mem_unit;
   return {.total = info.totalram * unit,

@@ -102,7 +102,7 @@ Status CudaRecording::apply(const hal::Patch& patch, uint64_t value) {
     }
     return Status{};
   };
-  const auto set_grid = [&](uint32_t hal::Dim3::*axis) -> Status {
+  const auto set_grid = [&](uint32_t hal::Dim3::* axis) -> Status {
     if (value > std::numeric_limits<uint32_t>::max())
       return fail(Code::kInvalidArgument, "launch dimension {} of command {} exceeds 32 bits",
                   value, patch.command);

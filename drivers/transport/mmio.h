@@ -290,7 +290,7 @@ class HostView : public detail::DeviceWindow {
 /// uint64_t, as the engine wants it. Its place is checked when it is made, so that ringing is one
 /// store. What the engine will read was published before.
 template <class Word>
-requires std::same_as<Word, uint32_t> || std::same_as<Word, uint64_t>
+  requires std::same_as<Word, uint32_t> || std::same_as<Word, uint64_t>
 class Doorbell {
  public:
   Doorbell() = default;  ///< must not be rung

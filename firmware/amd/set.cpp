@@ -93,7 +93,7 @@ Result<ChipId> chip_id(const Discovery& discovery, uint16_t pci_device, uint8_t 
   struct Wanted {
     uint16_t hw_id;
     std::string_view name;
-    IpVersion ChipId::*version;
+    IpVersion ChipId::* version;
   };
   constexpr Wanted kWanted[] = {{kGcHwId, "GC", &ChipId::gc},
                                 {kMp0HwId, "MP0", &ChipId::mp0},

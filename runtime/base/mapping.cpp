@@ -34,7 +34,7 @@ Result<Mapping> Mapping::open_file(const std::string& path) {
 }
 
 Result<Mapping> Mapping::of(int fd, const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0) return fail(Code::kIo, "stat {}: {}", path, errno_text(errno));
   if (!S_ISREG(info.st_mode)) return fail(Code::kInvalidArgument, "{} is not a regular file", path);
   if (info.st_size == 0) return Mapping();

@@ -48,7 +48,7 @@ Status check_link(const std::string& path, const struct stat& link) {
 Result<Place> find_place(std::string path) {
   // Linux follows 40 links at most (path_resolution(7)).
   for (int links = 0; links < 40; ++links) {
-    struct stat info {};
+    struct stat info{};
     if (::lstat(path.c_str(), &info) != 0) {
       if (errno == ENOENT) return Place{path};
       return tl::unexpected<Error>(error_of(path));

@@ -28,7 +28,7 @@ struct Signal {
 };  ///< after all earlier commands are visible: *signal = value
 struct Timestamp {
   GpuVa dst;
-};                  ///< device clock, 64-bit ticks of Arch::clock_hz
+};  ///< device clock, 64-bit ticks of Arch::clock_hz
 struct Barrier {};  ///< later commands see writes of host, peers and earlier commands
 struct Copy {
   GpuVa dst, src;

@@ -182,7 +182,7 @@ __attribute__((constructor)) void start() {
   static char stack[1 << 16];
   const stack_t alternate{.ss_sp = stack, .ss_flags = 0, .ss_size = sizeof stack};
   sigaltstack(&alternate, nullptr);
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_death;
   action.sa_flags = SA_ONSTACK | SA_NODEFER;
   for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE})

@@ -17,7 +17,7 @@ struct State {
   std::atomic<bool> has_timer{false};
   timer_t timer{};
   timespec deadline{};
-  struct sigaction previous {};
+  struct sigaction previous{};
   static_assert(std::atomic<bool>::is_always_lock_free);
 };
 
@@ -48,7 +48,7 @@ void arm() {
 }
 
 void make_timer() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_deadline;
   ::sigaction(deadline_signal(), &action, nullptr);
   sigevent event{};
@@ -76,7 +76,7 @@ void on_interrupt(int /*signal*/) {
 InterruptScope::InterruptScope() {
   state().is_interrupted = false;
   make_timer();
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_interrupt;
   // No SA_RESTART: a read that waits for the user must return.
   ::sigaction(SIGINT, &action, &state().previous);

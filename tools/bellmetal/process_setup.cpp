@@ -57,7 +57,7 @@ Stack& command_stack() {
 }
 
 struct sigaction& previous_segv() {
-  static constinit struct sigaction action {};
+  static constinit struct sigaction action{};
   return action;
 }
 
@@ -124,7 +124,7 @@ void set_up_process() {
   std::set_terminate(on_terminate);
   // write() then says EFBIG, and the error names the file.
   std::signal(SIGXFSZ, SIG_IGN);
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = on_segv;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   ::sigaction(SIGSEGV, &action, &previous_segv());

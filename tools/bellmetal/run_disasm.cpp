@@ -30,29 +30,19 @@ constexpr Example kExamples[] = {
     {"gelu", "gelu(x), 1,048,576 float32",
      [](std::string_view d) { return input({1 << 20}, d).gelu(); }},
     {"sum", "row sums of 1024 x 1024",
-     [](std::string_view d) {
-       return input({1024, 1024}, d).sum({1});
-     }},
+     [](std::string_view d) { return input({1024, 1024}, d).sum({1}); }},
     {"colsum", "column sums of 1024 x 1024",
-     [](std::string_view d) {
-       return input({1024, 1024}, d).sum({0});
-     }},
+     [](std::string_view d) { return input({1024, 1024}, d).sum({0}); }},
     {"matmul", "512 x 512 x 512 float32",
-     [](std::string_view d) {
-       return input({512, 512}, d).matmul(input({512, 512}, d));
-     }},
+     [](std::string_view d) { return input({512, 512}, d).matmul(input({512, 512}, d)); }},
     {"gemv", "4096 x 4096 float16 weights times a vector",
      [](std::string_view d) {
        return input({1, 4096}, d).linear(input({4096, 4096}, d, DType::kF16).cast(DType::kF32));
      }},
     {"softmax", "softmax of 128 rows of 1024",
-     [](std::string_view d) {
-       return input({128, 1024}, d).softmax();
-     }},
+     [](std::string_view d) { return input({128, 1024}, d).softmax(); }},
     {"transpose", "transpose of 1024 x 1024",
-     [](std::string_view d) {
-       return input({1024, 1024}, d).transpose().contiguous();
-     }},
+     [](std::string_view d) { return input({1024, 1024}, d).transpose().contiguous(); }},
 };
 
 struct Listing {

@@ -149,10 +149,8 @@ void check_math(Context& c) {
     for (float v : x) want.push_back(f(static_cast<double>(v)));
     expect_close(got.data<float>(), want, 2e-6, what);
   };
-  against(
-      t.exp(), [](double v) { return std::exp(v); }, "exp");
-  against(
-      t.sin(), [](double v) { return std::sin(v); }, "sin");
+  against(t.exp(), [](double v) { return std::exp(v); }, "exp");
+  against(t.sin(), [](double v) { return std::sin(v); }, "sin");
   against((t * t + 1).log(), [](double v) { return std::log(v * v + 1); }, "log");
   against((t * t + 1).sqrt(), [](double v) { return std::sqrt(v * v + 1); }, "sqrt");
   double sum = 0;

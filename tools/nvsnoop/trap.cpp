@@ -68,7 +68,7 @@ void on_step(int number, siginfo_t* info, void* context) {
 }
 
 void install(int number, void (*handler)(int, siginfo_t*, void*), struct sigaction* previous) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = handler;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sigaction(number, &action, previous);

@@ -1,5 +1,5 @@
-// Row cache: intermediates of softmax, norms and other row kernels are materialised once, in scratch
-// between the passes over the row.
+// Row cache: intermediates of softmax, norms and other row kernels are materialised once, in
+// scratch between the passes over the row.
 #include <algorithm>
 
 #include "compiler/schedules/loops/lowering.h"

@@ -167,7 +167,7 @@ void NotifyServer::on_open(const seccomp_notif& call) {
     return reply(call.id, 0, errno);
   }
   if (node == nullptr) return;
-  struct stat status {};
+  struct stat status{};
   if (fstat(fd.get(), &status) == 0) by_inode_[{status.st_dev, status.st_ino}] = node;
   nodes_[{process_of(call.pid), given}] = std::move(node);
 }
@@ -178,7 +178,7 @@ std::shared_ptr<Node> NotifyServer::node_of(pid_t process, int fd) {
   if (nodes_.empty() || fd < 0) return nullptr;
   std::array<char, 64> path{};
   std::snprintf(path.data(), path.size(), "/proc/%d/fd/%d", process, fd);
-  struct stat status {};
+  struct stat status{};
   if (stat(path.data(), &status) != 0) return nullptr;
   const auto known = by_inode_.find({status.st_dev, status.st_ino});
   if (known == by_inode_.end()) return nullptr;
@@ -316,7 +316,7 @@ class PassSignalsOn {
  public:
   explicit PassSignalsOn(pid_t to) {
     program() = to;
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_sigaction = pass_on;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
     for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);

@@ -110,20 +110,12 @@ const Refusal kRefusals[] = {
      [](uint64_t va) { return Words{1, 0x400000, 0, lo32(va), hi32(va), lo32(va), hi32(va)}; },
      "count has too many bits"},
     {"S2_fill", "gfx942", 1, QueueType::kSdma, false,
-     [](uint64_t va) {
-       return Words{11, lo32(va), hi32(va), 0, 0x400003};
-     },
+     [](uint64_t va) { return Words{11, lo32(va), hi32(va), 0, 0x400003}; },
      "count has too many bits"},
     {"S3", "gfx1100", 1, QueueType::kSdma, false,
-     [](uint64_t va) {
-       return Words{5, lo32(va), hi32(va), 1};
-     },
-     "FENCE's memory type"},
+     [](uint64_t va) { return Words{5, lo32(va), hi32(va), 1}; }, "FENCE's memory type"},
     {"S3_gfx9", "gfx942", 1, QueueType::kSdma, false,
-     [](uint64_t va) {
-       return Words{5 | 3 << 16, lo32(va), hi32(va), 1};
-     },
-     "FENCE's memory type"},
+     [](uint64_t va) { return Words{5 | 3 << 16, lo32(va), hi32(va), 1}; }, "FENCE's memory type"},
     {"S4", "gfx1100", 1, QueueType::kSdma, false,
      [](uint64_t va) {
        return Words{8 | 1u << 31 | 3u << 28, lo32(va), hi32(va), 0, UINT32_MAX, 0xfff << 16 | 4};
@@ -131,15 +123,9 @@ const Refusal kRefusals[] = {
      "POLL_REGMEM of another kind"},
     {"S5_opcode", "gfx1100", 1, QueueType::kSdma, false, [](uint64_t) { return Words{0x7f}; },
      "unknown SDMA packet"},
-    {"S5_cut", "gfx1100", 1, QueueType::kSdma, false,
-     [](uint64_t) {
-       return Words{1, 3, 0};
-     },
+    {"S5_cut", "gfx1100", 1, QueueType::kSdma, false, [](uint64_t) { return Words{1, 3, 0}; },
      "longer than what is there"},
-    {"S5_trap", "gfx1100", 1, QueueType::kSdma, false,
-     [](uint64_t) {
-       return Words{6, 1u << 28};
-     },
+    {"S5_trap", "gfx1100", 1, QueueType::kSdma, false, [](uint64_t) { return Words{6, 1u << 28}; },
      "more than 28 bits"},
     {"P1_write", "gfx1100", 1, QueueType::kPm4, false,
      [](uint64_t va) { return release(va, 1 << 12, kWrite64); }, "one of GLM_WB and GLM_INV"},
@@ -148,36 +134,24 @@ const Refusal kRefusals[] = {
     {"P2_word", "gfx942", 4, QueueType::kAql, true,
      [](uint64_t va) { return release(va, 1 << 15, kWrite64); }, "several chiplets write one word"},
     {"P2_data", "gfx942", 2, QueueType::kAql, true,
-     [](uint64_t va) {
-       return Words{pm4(0x37, 4), 5 << 8, lo32(va), hi32(va), 1};
-     },
+     [](uint64_t va) { return Words{pm4(0x37, 4), 5 << 8, lo32(va), hi32(va), 1}; },
      "several chiplets write one word"},
     {"P2_interrupt", "gfx942", 4, QueueType::kAql, true,
      [](uint64_t va) { return release(va, 0, kInterrupt, 5); },
      "every chiplet raises an interrupt"},
     {"P3", "gfx1100", 1, QueueType::kPm4, false,
-     [](uint64_t) {
-       return Words{pm4(0x23, 1), 1 << 24 | 1, kShortNop};
-     },
-     "PRED_EXEC in a ring"},
+     [](uint64_t) { return Words{pm4(0x23, 1), 1 << 24 | 1, kShortNop}; }, "PRED_EXEC in a ring"},
     {"P4", "gfx942", 2, QueueType::kAql, true,
-     [](uint64_t) {
-       return Words{pm4(0x15, 4), 1, 1, 1, 5};
-     },
-     "several chiplets run"},
+     [](uint64_t) { return Words{pm4(0x15, 4), 1, 1, 1, 5}; }, "several chiplets run"},
     {"P5", "gfx1100", 1, QueueType::kPm4, false,
      [](uint64_t) { return Words{pm4(0x58, 6), 0, 0, 0, 0, 0, 0}; }, "ACQUIRE_MEM's length"},
     {"P5_gfx9", "gfx942", 1, QueueType::kPm4, false,
      [](uint64_t) { return Words{pm4(0x58, 7), 0, 0, 0, 0, 0, 0, 0}; }, "ACQUIRE_MEM's length"},
     {"P6_valid", "gfx1100", 1, QueueType::kPm4, false,
-     [](uint64_t va) {
-       return Words{pm4(0x3f, 3), lo32(va), hi32(va), 8};
-     },
+     [](uint64_t va) { return Words{pm4(0x3f, 3), lo32(va), hi32(va), 8}; },
      "INDIRECT_BUFFER is not valid"},
     {"P6_nested", "gfx1100", 1, QueueType::kAql, true,
-     [](uint64_t va) {
-       return Words{pm4(0x3f, 3), lo32(va), hi32(va), 8 | 1u << 23};
-     },
+     [](uint64_t va) { return Words{pm4(0x3f, 3), lo32(va), hi32(va), 8 | 1u << 23}; },
      "an indirect buffer in an indirect buffer"},
     {"P8_event", "gfx1100", 1, QueueType::kPm4, false,
      [](uint64_t va) {
@@ -189,15 +163,9 @@ const Refusal kRefusals[] = {
     {"P8_interrupt", "gfx1100", 1, QueueType::kPm4, false,
      [](uint64_t va) { return release(va, 0, 3u << 24); }, "RELEASE_MEM interrupt"},
     {"P8_window", "gfx1100", 1, QueueType::kPm4, false,
-     [](uint64_t) {
-       return Words{pm4(0x76, 2), 0x400, 0};
-     },
-     "leaves its window"},
+     [](uint64_t) { return Words{pm4(0x76, 2), 0x400, 0}; }, "leaves its window"},
     {"P8_opcode", "gfx1100", 1, QueueType::kPm4, false,
-     [](uint64_t) {
-       return Words{pm4(0x7e, 1), 0};
-     },
-     "unknown PM4 packet"},
+     [](uint64_t) { return Words{pm4(0x7e, 1), 0}; }, "unknown PM4 packet"},
     {"P8_header", "gfx1100", 1, QueueType::kPm4, false, [](uint64_t) { return Words{5}; },
      "no type-3 packet"},
     {"A1", "gfx1100", 1, QueueType::kAql, false,

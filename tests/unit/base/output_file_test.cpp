@@ -39,7 +39,7 @@ class OutputFileTest : public testing::Test {
     return text.str();
   }
   static mode_t mode_of(const std::string& path) {
-    struct stat info {};
+    struct stat info{};
     EXPECT_EQ(::lstat(path.c_str(), &info), 0);
     return info.st_mode & 07777;
   }

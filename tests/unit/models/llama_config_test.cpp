@@ -112,11 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"base", [](Values& v) { v.base = -1; }, Code::kCorrupt, "freq_base"},
         Bad{"hidden_differs_from_tensors", [](Values& v) { v.hidden = 32; }, Code::kCorrupt,
             "ffn_gate"},
-        Bad{"query_shape",
-            [](Values& v) {
-              v.query_dims = {8, 4};
-            },
-            Code::kCorrupt, "attn_q"},
+        Bad{"query_shape", [](Values& v) { v.query_dims = {8, 4}; }, Code::kCorrupt, "attn_q"},
         Bad{"width_differs_from_tensors", [](Values& v) { v.width = 16; }, Code::kCorrupt,
             "token_embd"}),
     [](const ::testing::TestParamInfo<Bad>& one) { return one.param.name; });

@@ -108,9 +108,7 @@ TEST(NvGolden, Compute) {
           "clc7c0.h NVC7C0_SET_SHADER_LOCAL_MEMORY_WINDOW_A/B, SET_SHADER_SHARED_MEMORY_WINDOW_A/B",
           [](Push& p) { setup_compute(p, 0x7294'0000'0000, 0x7293'0000'0000); });
   compute("local memory", "clc7c0.h NVC7C0_SET_SHADER_LOCAL_MEMORY_A/B, _NON_THROTTLED_A/B/C",
-          [](Push& p) {
-            set_local_memory(p, {kFirst & ~uint64_t{0xffff}, 0x1'2345'8000, 0xff});
-          });
+          [](Push& p) { set_local_memory(p, {kFirst & ~uint64_t{0xffff}, 0x1'2345'8000, 0xff}); });
   compute("wait for idle", "clc7c0.h NVC7C0_WAIT_FOR_IDLE", [](Push& p) { wait_for_idle(p); });
   compute("invalidate caches",
           "clc7c0.h NVC7C0_INVALIDATE_SKED_CACHES, INVALIDATE_SHADER_CACHES_NO_WFI",

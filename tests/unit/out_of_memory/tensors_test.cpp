@@ -71,9 +71,7 @@ TEST(OutOfMemory, ReadingATensorThrowsAndSucceedsTheNextTime) {
   Tensor y = (Tensor::from<float>({1, 2, 3}, kDevice) * 3).realize();
   std::vector<std::byte> got;
   const uint64_t failures = fail_each([] {}, [&] { got = y.bytes(); },
-                                      [&] {
-                                        EXPECT_EQ(values(y), (std::vector<float>{3, 6, 9}));
-                                      });
+                                      [&] { EXPECT_EQ(values(y), (std::vector<float>{3, 6, 9})); });
   EXPECT_GT(failures, 0u);
 }
 

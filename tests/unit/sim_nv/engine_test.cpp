@@ -383,10 +383,7 @@ TEST_F(SimNvEngine, BrokenPushBuffersDieWithTheRightCode) {
             32u)
       << "above 2^40 on Ampere's channel class";
   EXPECT_EQ(code_of([](auto& c) { semaphore(c, 0xf000000000, 1, kRelease); }), 31u);
-  EXPECT_EQ(code_of([](auto& c) {
-              Client::method(c, 0, 0x28, {0, 0, 0, 0x10u << 27});
-            }),
-            32u)
+  EXPECT_EQ(code_of([](auto& c) { Client::method(c, 0, 0x28, {0, 0, 0, 0x10u << 27}); }), 32u)
       << "privileged memory operation";
   EXPECT_EQ(code_of([this](auto& c) { semaphore(c, signal.va, 1, 7 | 1 << 24); }), 32u)
       << "operation 7";

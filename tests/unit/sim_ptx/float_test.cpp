@@ -237,27 +237,18 @@ TEST(PtxFloat, ApproximateFunctionsAreWithinTheManualsBounds) {
               f32_patterns(),
               tolerance});
   };
-  near(
-      "ex2.approx.f32", [](double v) { return std::exp2(v); }, 0x1p-22);
-  near(
-      "lg2.approx.f32", [](double v) { return std::log2(v); }, 0x1p-22);
-  near(
-      "sin.approx.f32", [](double v) { return std::sin(v); }, 0x1p-20);
-  near(
-      "cos.approx.f32", [](double v) { return std::cos(v); }, 0x1p-20);
-  near(
-      "tanh.approx.f32", [](double v) { return std::tanh(v); }, 0x1p-11);
-  near(
-      "rcp.approx.f32", [](double v) { return 1 / v; }, 0x1p-23);
+  near("ex2.approx.f32", [](double v) { return std::exp2(v); }, 0x1p-22);
+  near("lg2.approx.f32", [](double v) { return std::log2(v); }, 0x1p-22);
+  near("sin.approx.f32", [](double v) { return std::sin(v); }, 0x1p-20);
+  near("cos.approx.f32", [](double v) { return std::cos(v); }, 0x1p-20);
+  near("tanh.approx.f32", [](double v) { return std::tanh(v); }, 0x1p-11);
+  near("rcp.approx.f32", [](double v) { return 1 / v; }, 0x1p-23);
   near(
       "rsqrt.approx.f32",
       [](double v) { return v == 0 ? std::copysign(HUGE_VAL, v) : 1 / std::sqrt(v); }, 0x1p-22);
-  near(
-      "sqrt.approx.f32", [](double v) { return std::sqrt(v); }, 0x1p-22);
-  near(
-      "rcp.rn.f32", [](double v) { return 1 / v; }, 0);
-  near(
-      "sqrt.rn.f32", [](double v) { return std::sqrt(v); }, 0);
+  near("sqrt.approx.f32", [](double v) { return std::sqrt(v); }, 0x1p-22);
+  near("rcp.rn.f32", [](double v) { return 1 / v; }, 0);
+  near("sqrt.rn.f32", [](double v) { return std::sqrt(v); }, 0);
   check_op({"ex2.approx.ftz.f32 $d, $a;",
             {32, 32},
             [](U a, U, U) {

@@ -356,9 +356,7 @@ TEST(PtxMatrix, FragmentsAreLaidOutAsInTheManual) {
       [](U v) { return static_cast<double>(as<int8_t>(v)); }, byte, true);
   check_mma(
       {"m16n8k32", ".f32.e5m2.e5m2.f32", 16, 32, 4, 2, 8, a8, b8},
-      [](U v) {
-        return Small{2, 5}.value(as<uint32_t>(v));
-      },
+      [](U v) { return Small{2, 5}.value(as<uint32_t>(v)); },
       [](std::mt19937& r) { return U{0x30} + r() % 16; }, false);
 }
 

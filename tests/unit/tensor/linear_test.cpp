@@ -108,9 +108,7 @@ TEST_P(Linear, ConvErrorsNameBothShapes) {
   const std::string message = message_of([&] { count({1, 3, 4, 4}).conv(count({2, 2, 3, 3})); });
   EXPECT_THAT(message, ::testing::HasSubstr("[1, 3, 4, 4]"));
   EXPECT_THAT(message, ::testing::HasSubstr("[2, 2, 3, 3]"));
-  EXPECT_THAT(message_of([&] {
-                count({1, 2, 4}).conv(count({3, 1, 3}), {}, {1}, {0}, {1}, 2);
-              }),
+  EXPECT_THAT(message_of([&] { count({1, 2, 4}).conv(count({3, 1, 3}), {}, {1}, {0}, {1}, 2); }),
               ::testing::HasSubstr("groups"));
   const std::string product = message_of([&] { count({2, 3}).matmul(count({4, 2})); });
   EXPECT_THAT(product, ::testing::HasSubstr("float32 [2, 3] and float32 [4, 2]"));
@@ -147,9 +145,7 @@ TEST_P(Linear, AttentionAveragesValues) {
   const Tensor grouped = Tensor::attention(Tensor::zeros({4, 1, 2}, DType::kF32, device()),
                                            count({2, 1, 2}), count({2, 1, 2}));
   EXPECT_TRUE(has_values(grouped, {4, 1, 2}, {0, 1, 0, 1, 2, 3, 2, 3}, {1e-6, 0}));
-  EXPECT_THAT(message_of([&] {
-                Tensor::attention(q, count({1, 3, 4}), v);
-              }),
+  EXPECT_THAT(message_of([&] { Tensor::attention(q, count({1, 3, 4}), v); }),
               ::testing::HasSubstr("[1, 3, 4]"));
 }
 

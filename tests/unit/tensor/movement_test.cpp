@@ -164,24 +164,16 @@ TEST_P(Movement, ErrorsNameWhatDoesNotFit) {
   EXPECT_THAT(cat, ::testing::HasSubstr("[2, 3]"));
   EXPECT_THAT(cat, ::testing::HasSubstr("[2, 2]"));
   EXPECT_THAT(message_of([&] { x.gather(0, f32({1})); }), ::testing::HasSubstr("gather"));
-  EXPECT_THAT(message_of([&] {
-                x.gather(0, f32({1, 1}, {1, 2}));
-              }),
+  EXPECT_THAT(message_of([&] { x.gather(0, f32({1, 1}, {1, 2})); }),
               ::testing::HasSubstr("integer dtype"));
-  EXPECT_THAT(message_of([&] {
-                x.scatter(0, i64({0, 0}, {1, 2}), f32({1}, {1, 1}));
-              }),
+  EXPECT_THAT(message_of([&] { x.scatter(0, i64({0, 0}, {1, 2}), f32({1}, {1, 1})); }),
               ::testing::HasSubstr("[1, 2]"));
-  EXPECT_THAT(message_of([&] {
-                x.scatter(0, i64({0}, {1, 1}), 1, "mean");
-              }),
+  EXPECT_THAT(message_of([&] { x.scatter(0, i64({0}, {1, 1}), 1, "mean"); }),
               ::testing::HasSubstr("mean"));
   EXPECT_THAT(message_of([&] { count({3}).tril(); }), ::testing::HasSubstr("two axes"));
   EXPECT_THAT(message_of([&] { x.split(0); }), ::testing::HasSubstr("split"));
   const Var n("n", 1, 9);
-  EXPECT_THAT(message_of([&] {
-                count({5}).slice(0, {0, SymInt(n), 1});
-              }),
+  EXPECT_THAT(message_of([&] { count({5}).slice(0, {0, SymInt(n), 1}); }),
               ::testing::HasSubstr("depends on the variables"));
 }
 

@@ -199,12 +199,10 @@ void add_movement(Rows& rows) {
   add("repeat", {3, 2}, [](Inputs in) { return in[0].repeat({2, 1, 3}); });
   add("repeat_interleave", {3, 2}, [](Inputs in) { return in[0].repeat_interleave(3, 1); });
   add("roll", {7}, [](Inputs in) { return in[0].roll(3, 0); });
-  add("cat", {3, 2}, [](Inputs in) {
-    return Tensor::cat(std::array{in[0], in[0].flip({0}), in[0]}, 1);
-  });
-  add("stack", {3, 2}, [](Inputs in) {
-    return Tensor::stack(std::array{in[0], in[0].flip({0})}, 1);
-  });
+  add("cat", {3, 2},
+      [](Inputs in) { return Tensor::cat(std::array{in[0], in[0].flip({0}), in[0]}, 1); });
+  add("stack", {3, 2},
+      [](Inputs in) { return Tensor::stack(std::array{in[0], in[0].flip({0})}, 1); });
   add("tril", {5, 7}, [](Inputs in) { return in[0].tril(1); });
   add("triu", {2, 5, 3}, [](Inputs in) { return in[0].triu(-1); });
   add("diagonal", {2, 5, 3}, [](Inputs in) { return in[0].diagonal(); });
@@ -322,20 +320,16 @@ void add_networks(Rows& rows) {
       [](Inputs in) { return in[0].linear(in[1], in[2]); });
   add("einsum", Types::kNumbers, {{{3, 5, 3}}, {{5, 2}}}, 32,
       [](Inputs in) { return Tensor::einsum("iji,jk->ki", in); });
-  add("conv2d", Types::kNumbers, {{{1, 4, 7, 6}}, {{6, 2, 3, 2}}, {{6}}}, 64, [](Inputs in) {
-    return in[0].conv(in[1], in[2], {2, 1}, {1, 0}, {1, 2}, 2);
-  });
+  add("conv2d", Types::kNumbers, {{{1, 4, 7, 6}}, {{6, 2, 3, 2}}, {{6}}}, 64,
+      [](Inputs in) { return in[0].conv(in[1], in[2], {2, 1}, {1, 0}, {1, 2}, 2); });
   add("conv1d", Types::kFloats, {{{2, 3, 11}}, {{4, 3, 3}}}, 64,
       [](Inputs in) { return in[0].conv(in[1], {}, {3}); });
-  add("conv_transpose", Types::kFloats, {{{1, 4, 3, 4}}, {{4, 2, 3, 2}}}, 64, [](Inputs in) {
-    return in[0].conv_transpose(in[1], {}, {2}, {1, 0}, {1, 0}, {1}, 2);
-  });
-  add("max_pool", Types::kNumbers, {{{2, 3, 8, 7}}}, 0, [](Inputs in) {
-    return in[0].max_pool({3, 2}, {2}, {1, 0});
-  });
-  add("avg_pool", Types::kFloats, {{{2, 3, 8, 7}}}, 16, [](Inputs in) {
-    return in[0].avg_pool({3, 2}, {2}, {1, 0}, false);
-  });
+  add("conv_transpose", Types::kFloats, {{{1, 4, 3, 4}}, {{4, 2, 3, 2}}}, 64,
+      [](Inputs in) { return in[0].conv_transpose(in[1], {}, {2}, {1, 0}, {1, 0}, {1}, 2); });
+  add("max_pool", Types::kNumbers, {{{2, 3, 8, 7}}}, 0,
+      [](Inputs in) { return in[0].max_pool({3, 2}, {2}, {1, 0}); });
+  add("avg_pool", Types::kFloats, {{{2, 3, 8, 7}}}, 16,
+      [](Inputs in) { return in[0].avg_pool({3, 2}, {2}, {1, 0}, false); });
   add("layer_norm", Types::kFloats, {{{5, 19}}, {{19}}, {{19}}}, 64,
       [](Inputs in) { return in[0].layer_norm(in[1], in[2]); });
   add("rms_norm", Types::kFloats, {{{5, 19}}, {{19}}}, 32,

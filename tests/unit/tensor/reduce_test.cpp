@@ -174,9 +174,7 @@ TEST_P(Reduce, SymbolicLengths) {
 }
 
 TEST_P(Reduce, ErrorsNameAxesAndShapes) {
-  EXPECT_THAT(message_of([&] {
-                count({2, 3}).sum({2});
-              }),
+  EXPECT_THAT(message_of([&] { count({2, 3}).sum({2}); }),
               ::testing::HasSubstr("axis 2 is out of range for shape [2, 3]"));
   EXPECT_THAT(message_of([&] { count({2, 3}).sum({0, -2}); }), ::testing::HasSubstr("named twice"));
 }

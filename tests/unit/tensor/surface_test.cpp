@@ -237,18 +237,9 @@ TEST(NoValue, EveryOperationSaysSo) {
       {"roll", [&] { none.roll(1, 0); }},
       {"split", [&] { none.split(1); }},
       {"chunk", [&] { none.chunk(1); }},
-      {"cat",
-       [&] {
-         Tensor::cat(std::array{x, none});
-       }},
-      {"cat first",
-       [&] {
-         Tensor::cat(std::array{none, x});
-       }},
-      {"stack",
-       [&] {
-         Tensor::stack(std::array{x, none});
-       }},
+      {"cat", [&] { Tensor::cat(std::array{x, none}); }},
+      {"cat first", [&] { Tensor::cat(std::array{none, x}); }},
+      {"stack", [&] { Tensor::stack(std::array{x, none}); }},
       {"gather", [&] { none.gather(0, index); }},
       {"gather index", [&] { x.gather(0, none); }},
       {"take", [&] { none.take(index); }},
@@ -300,10 +291,7 @@ TEST(NoValue, EveryOperationSaysSo) {
       {"attention", [&] { Tensor::attention(none, x, x); }},
       {"attention k", [&] { Tensor::attention(x, none, x); }},
       {"attention v", [&] { Tensor::attention(x, x, none); }},
-      {"einsum",
-       [&] {
-         Tensor::einsum("ij,jk->ik", std::array{x, none});
-       }},
+      {"einsum", [&] { Tensor::einsum("ij,jk->ik", std::array{x, none}); }},
   };
   using Unary = Tensor (Tensor::*)() const;
   const std::vector<std::pair<const char*, Unary>> unary = {

@@ -252,33 +252,17 @@ constexpr Semantics kOps[] = {
     {"v_max_i16", vop<[](I16 a, I16 b) { return std::max(a, b); }>},
     {"v_min_u16", vop<[](U16 a, U16 b) { return std::min(a, b); }>},
     {"v_max_u16", vop<[](U16 a, U16 b) { return std::max(a, b); }>},
-    {"v_min3_i32", vop<[](I32 a, I32 b, I32 c) {
-       return std::min({a, b, c});
-     }>},
-    {"v_max3_i32", vop<[](I32 a, I32 b, I32 c) {
-       return std::max({a, b, c});
-     }>},
+    {"v_min3_i32", vop<[](I32 a, I32 b, I32 c) { return std::min({a, b, c}); }>},
+    {"v_max3_i32", vop<[](I32 a, I32 b, I32 c) { return std::max({a, b, c}); }>},
     {"v_med3_i32", vop<[](I32 a, I32 b, I32 c) { return middle(a, b, c); }>},
-    {"v_min3_u32", vop<[](U32 a, U32 b, U32 c) {
-       return std::min({a, b, c});
-     }>},
-    {"v_max3_u32", vop<[](U32 a, U32 b, U32 c) {
-       return std::max({a, b, c});
-     }>},
+    {"v_min3_u32", vop<[](U32 a, U32 b, U32 c) { return std::min({a, b, c}); }>},
+    {"v_max3_u32", vop<[](U32 a, U32 b, U32 c) { return std::max({a, b, c}); }>},
     {"v_med3_u32", vop<[](U32 a, U32 b, U32 c) { return middle(a, b, c); }>},
-    {"v_min3_i16", vop<[](I16 a, I16 b, I16 c) {
-       return std::min({a, b, c});
-     }>},
-    {"v_max3_i16", vop<[](I16 a, I16 b, I16 c) {
-       return std::max({a, b, c});
-     }>},
+    {"v_min3_i16", vop<[](I16 a, I16 b, I16 c) { return std::min({a, b, c}); }>},
+    {"v_max3_i16", vop<[](I16 a, I16 b, I16 c) { return std::max({a, b, c}); }>},
     {"v_med3_i16", vop<[](I16 a, I16 b, I16 c) { return middle(a, b, c); }>},
-    {"v_min3_u16", vop<[](U16 a, U16 b, U16 c) {
-       return std::min({a, b, c});
-     }>},
-    {"v_max3_u16", vop<[](U16 a, U16 b, U16 c) {
-       return std::max({a, b, c});
-     }>},
+    {"v_min3_u16", vop<[](U16 a, U16 b, U16 c) { return std::min({a, b, c}); }>},
+    {"v_max3_u16", vop<[](U16 a, U16 b, U16 c) { return std::max({a, b, c}); }>},
     {"v_med3_u16", vop<[](U16 a, U16 b, U16 c) { return middle(a, b, c); }>},
     {"v_maxmin_i32", vop<[](I32 a, I32 b, I32 c) { return std::min(std::max(a, b), c); }>},
     {"v_minmax_i32", vop<[](I32 a, I32 b, I32 c) { return std::max(std::min(a, b), c); }>},

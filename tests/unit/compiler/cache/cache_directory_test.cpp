@@ -15,7 +15,7 @@ TEST(CacheDirectory, MissingParentsAreMadeForTheOwnerOnly) {
   const TemporaryDirectory temporary;
   const std::string path = temporary.path() + "/a/b/c";
   ASSERT_TRUE(prepare_cache_directory(path));
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(::stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
   EXPECT_TRUE(prepare_cache_directory(path)) << "a second time";
@@ -56,7 +56,7 @@ TEST(CacheDirectory, FilesOfTheCacheAreTheOwnersAlone) {
   const mode_t before = ::umask(0);
   ASSERT_TRUE(check_cache_file(file));
   ::umask(before);
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(::stat(file.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600u);
 }
