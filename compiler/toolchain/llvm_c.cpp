@@ -64,10 +64,26 @@ void on_fatal(const char* reason) {
   _exit(EXIT_FAILURE);
 }
 
+/// This thread is inside LLVM. Initial-exec: a first use must not allocate.
+[[gnu::tls_model("initial-exec")]] thread_local bool is_inside_llvm = false;
+std::new_handler& previous_new_handler() {
+  static std::new_handler handler = nullptr;
+  return handler;
+}
+
+/// Before operator new throws: unwinding through LLVM would dispose of modules and contexts in
+/// whatever state the failure left them.
+void on_failed_new() {
+  if (is_inside_llvm) end_out_of_memory();
+  if (previous_new_handler() == nullptr) throw std::bad_alloc();
+  previous_new_handler()();
+}
+
 void install_handlers() {
   static const bool is_installed = [] {
     llvm::install_bad_alloc_error_handler(on_bad_alloc);
     LLVMInstallFatalErrorHandler(on_fatal);
+    previous_new_handler() = std::set_new_handler(on_failed_new);
     return true;
   }();
   (void)is_installed;
@@ -78,7 +94,10 @@ template <class F>
 auto guarded(F&& f) noexcept {
   try {
     install_handlers();
-    return f();
+    is_inside_llvm = true;
+    const auto result = f();
+    is_inside_llvm = false;
+    return result;
   } catch (const std::bad_alloc&) {
     end_out_of_memory();
   } catch (const std::length_error&) {
@@ -219,6 +238,7 @@ int compile(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buffer*
   // The parser takes ownership of the buffer; it wants a terminating zero after the text.
   LLVMMemoryBufferRef text =
       LLVMCreateMemoryBufferWithMemoryRangeCopy(request->text, request->text_size, "kernel");
+  if (text == nullptr) end_out_of_memory();
   LLVMModuleRef parsed = nullptr;
   char* message = nullptr;
   if (LLVMParseIRInContext(context.get(), text, &parsed, &message))
@@ -255,6 +275,7 @@ int compile(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buffer*
   const LLVMCodeGenFileType kind = request->is_assembly ? LLVMAssemblyFile : LLVMObjectFile;
   if (LLVMTargetMachineEmitToMemoryBuffer(machine, module.get(), kind, &message, &object))
     return fail(error, take(message));
+  if (object == nullptr) end_out_of_memory();
   Buffer owned(object);
   if (!problem.empty()) return fail(error, problem);
   set(out, LLVMGetBufferStart(object), LLVMGetBufferSize(object));
@@ -265,6 +286,7 @@ int disassemble(const bm_llvm_request* request, bm_llvm_buffer* out, bm_llvm_buf
   initialize_targets();
   Buffer bytes(
       LLVMCreateMemoryBufferWithMemoryRangeCopy(request->text, request->text_size, "object"));
+  if (!bytes) end_out_of_memory();
   Context context(LLVMContextCreate());
   char* message = nullptr;
   LLVMBinaryRef binary = LLVMCreateBinary(bytes.get(), context.get(), &message);
