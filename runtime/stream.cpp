@@ -178,6 +178,11 @@ Error QueueStream::lose_in_life(uint64_t life, Error cause) {
   }
   lost_ = work_.lost(name_, std::move(cause), timeline_.completed(), timeline_.last());
   device_.lose(*lost_);
+  // A fault that the device met meanwhile is its first cause, and everybody is told the same one.
+  if (const Status first = device_.status();
+      !first && lost_->message.find(first.error().message) == std::string::npos &&
+      first.error().message.find(lost_->message) == std::string::npos)
+    lost_ = work_.lost(name_, first.error(), timeline_.completed(), timeline_.last());
   timeline_.poison(*lost_);
   return *lost_;
 }

@@ -49,6 +49,8 @@ Status Ring::wait(const void* callable, bool (*is_done)(const void*), const char
     if (may_ask) ++asked;
     if (const char* cause = failure(may_ask))
       return fail(Code::kDeviceFault, "{} while {}", cause, what);
+    // This thread may have slept through the end: look once more.
+    if (waited >= limit && is_done(callable)) return {};
     if (waited >= limit)
       return fail(Code::kTimeout, "no progress for {} ms while {} ({})", limit.count(), what,
                   state());

@@ -113,8 +113,6 @@ class HeapGpu final : public DriverInterface {
 /// A hundred kernels of two arguments, one of them and the signal patched.
 struct CostRig {
   explicit CostRig(PacketMode packets) {
-    // Waits for work that never runs end soon: uploading, draining.
-    const ScopedSetting bound("BM_WAIT_TIMEOUT_MS", "1");
     device = make_device(std::make_unique<HeapGpu>(*find_chip("gfx1100")),
                          {.packets = packets, .slab_bytes = 8 << 20})
                  .value();
@@ -130,10 +128,11 @@ struct CostRig {
     code.image.assign(bytes.begin(), bytes.end());
     auto loaded = device->load(code);
     EXPECT_TRUE(loaded) << loaded.error().message;
-    program = std::move(*loaded);
+    program = std::move(loaded.value());
     record();
   }
   ~CostRig() {
+    // Waits for work that never runs end soon.
     const ScopedSetting bound("BM_WAIT_TIMEOUT_MS", "1");
     const ScopedSetting quiet("BM_LOG", "amd=0");
     recording.reset();
