@@ -2,7 +2,10 @@
 #include "compiler/toolchain/nvrtc.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstdlib>
 
 #include "compiler/toolchain/cuda_library.h"
@@ -87,6 +90,41 @@ const Result<Api>& api() {
   return loaded;
 }
 
+/// While NVRTC compiles, its front end has a handler of its own for SIGINT, which calls exit(4)
+/// with the locks of the compiler held (seen with 13.0). What exits then was interrupted, and
+/// nothing else is safe to do.
+class InterruptGuard {
+ public:
+  InterruptGuard() {
+    static const bool is_registered = std::atexit(end_if_interrupted) == 0;
+    static_cast<void>(is_registered);
+    compiling().fetch_add(1, std::memory_order_relaxed);
+  }
+  ~InterruptGuard() { compiling().fetch_sub(1, std::memory_order_relaxed); }
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+ private:
+  static constexpr int kInterrupted = 128 + SIGINT;
+  static std::atomic<int>& compiling() {
+    static constinit std::atomic<int> count{0};
+    return count;
+  }
+  static void end_if_interrupted() {
+    if (compiling().load(std::memory_order_relaxed) == 0) return;
+    struct sigaction now{};
+    Dl_info place{};
+    if (::sigaction(SIGINT, nullptr, &now) != 0 ||
+        ::dladdr(reinterpret_cast<void*>(now.sa_handler), &place) == 0 ||
+        place.dli_fname == nullptr ||
+        std::string_view(place.dli_fname).find("nvrtc") == std::string_view::npos)
+      return;
+    constexpr char kText[] = "\ninterrupted while NVRTC compiled\n";
+    (void)!::write(STDERR_FILENO, kText, sizeof kText - 1);
+    ::_exit(kInterrupted);
+  }
+};
+
 class Compilation {
  public:
   explicit Compilation(const Api& used) : api_(used) {}
@@ -127,7 +165,11 @@ class Compilation {
                                      "--prec-div=true", "--prec-sqrt=true", "--disable-warnings"};
     // Without NVRTC's own headers, which no kernel needs.
     if (api_.is_at_least(12, 4)) options.push_back("--minimal");
-    const int status = api_.compile(handle_, static_cast<int>(options.size()), options.data());
+    int status = 0;
+    {
+      const InterruptGuard guard;
+      status = api_.compile(handle_, static_cast<int>(options.size()), options.data());
+    }
     if (status == kSuccess) return {};
     if (status == kInvalidOption)
       return fail(Code::kUnsupported,
