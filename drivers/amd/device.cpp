@@ -93,13 +93,14 @@ Status AmdDevice::open(const DeviceOptions& options) {
                               .readers = xccs,
                               .priority = options.priority,
                               .is_given_up = &gpu_->is_given_up};
-    gpu_->rings.push_back(BM_TRY(HardwareRing::create(*gpu_->driver, gpu_->pool, compute)));
+    gpu_->rings.push_back(BM_TRY(hcq::make_ring<HardwareRing>(*gpu_->driver, gpu_->pool, compute)));
     for (const uint32_t engine : {0u, 1u})
-      gpu_->rings.push_back(BM_TRY(HardwareRing::create(*gpu_->driver, gpu_->pool,
-                                                        {.type = QueueType::kSdma,
-                                                         .entries = options.copy_ring_bytes / 4,
-                                                         .sdma_engine = engine,
-                                                         .is_given_up = &gpu_->is_given_up})));
+      gpu_->rings.push_back(
+          BM_TRY(hcq::make_ring<HardwareRing>(*gpu_->driver, gpu_->pool,
+                                              RingOptions{.type = QueueType::kSdma,
+                                                          .entries = options.copy_ring_bytes / 4,
+                                                          .sdma_engine = engine,
+                                                          .is_given_up = &gpu_->is_given_up})));
     write_queue_object();
   }
   return make_queues();

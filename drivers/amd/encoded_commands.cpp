@@ -18,12 +18,11 @@ using enum hcq::PatchedBits;
 constexpr uint32_t kLongSegment = 128 << 10;  // dwords; buffers hold up to 2^20
 constexpr uint64_t kEndOfAddresses = uint64_t{1} << 48;
 
-class Encoder : hcq::EncoderBase<EncodedCommands> {
+class Encoder : hcq::EncoderBase<EncodedCommands, EncodingContext> {
  public:
   Encoder(std::span<const uint8_t> patched, const EncodingContext& context,
           EncodedCommands& encoded)
       : EncoderBase(patched, context, encoded),
-        context_(context),
         chip_(context.gpu->chip()),
         pm4_(encoded.words[kComputeRing], chip_.caches),
         sdma_(encoded.words[kCopyRing], chip_.sdma) {}
@@ -81,7 +80,6 @@ class Encoder : hcq::EncoderBase<EncodedCommands> {
   void close(size_t ring);
   void end(size_t ring);
 
-  const EncodingContext& context_;
   const ChipRow& chip_;
   pm4::Writer pm4_;
   sdma::Writer sdma_;

@@ -35,12 +35,6 @@ uint32_t HardwareRing::entry_bytes() const {
   __builtin_unreachable();
 }
 
-Result<std::unique_ptr<HardwareRing>> HardwareRing::create(DriverInterface& driver,
-                                                           hcq::MemoryPool& pool,
-                                                           const RingOptions& options) {
-  return hcq::opened(std::unique_ptr<HardwareRing>(new HardwareRing(driver, pool, options)));
-}
-
 Status HardwareRing::open() {
   // Rings are whole pages; entries fill them.
   const uint64_t bytes = std::max<uint64_t>(uint64_t{options_.entries} * entry_bytes(), 4096);

@@ -36,11 +36,8 @@ struct RingOptions {
 /// read the one that was there. Thread: callers serialise.
 class HardwareRing final : public hcq::Ring {
  public:
-  static Result<std::unique_ptr<HardwareRing>> create(DriverInterface& driver,
-                                                      hcq::MemoryPool& pool,
-                                                      const RingOptions& options);
-
-  /// Once, by create().
+  /// For hcq::make_ring().
+  HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool, const RingOptions& options);
   Status open();
   QueueType type() const { return options_.type; }
   uint32_t entries() const { return options_.entries; }
@@ -90,7 +87,6 @@ class HardwareRing final : public hcq::Ring {
   std::string state() const override;
 
  private:
-  HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool, const RingOptions& options);
   uint32_t entry_bytes() const;
   uint64_t read_entries() const;
   bool fits(uint32_t count) const {

@@ -2,10 +2,9 @@
 
 #include <dlfcn.h>
 
-#include <map>
-#include <mutex>
 #include <string>
 
+#include "drivers/vendor/library.h"
 #include "runtime/base/trust.h"
 
 namespace bm::cl {
@@ -48,17 +47,8 @@ Result<ApiPtr> open_library(const std::string& library) {
 }  // namespace
 
 Result<ApiPtr> load_api(std::string_view library) {
-  struct Loaded {
-    std::mutex mutex;
-    std::map<std::string, ApiPtr> by_name;
-  };
-  // Process-wide as the library is: ICD loaders start threads and cannot be unloaded.
-  static auto* const loaded = new Loaded;
-  const std::string name(library.empty() ? kDefaultLibrary : library);
-  const std::lock_guard lock(loaded->mutex);
-  ApiPtr& slot = loaded->by_name[name];
-  if (slot == nullptr) slot = BM_TRY(open_library(name));
-  return slot;
+  return vendor::load_once<ApiPtr>(std::string(library.empty() ? kDefaultLibrary : library),
+                                   open_library);
 }
 
 std::string error_name(cl_int error) {

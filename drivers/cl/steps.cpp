@@ -1,8 +1,8 @@
 #include "drivers/cl/steps.h"
 
 #include <algorithm>
-#include <limits>
 
+#include "drivers/vendor/steps.h"
 #include "runtime/hal/patch_table.h"
 
 namespace bm::cl {
@@ -90,17 +90,8 @@ Status resolve(Step& step, Memory& memory) {
   step.is_stale = false;
   const hal::GpuVa first{step.words[0]};
   switch (step.kind) {
-    case StepKind::kCopy:
-      if (step.words[2] == 0) return {};
-      step.dst = BM_TRY(memory.resolve(first, step.words[2]));
-      step.src = BM_TRY(memory.resolve(hal::GpuVa{step.words[1]}, step.words[2]));
-      return {};
-    case StepKind::kWrite:
-      if (step.words[0] % sizeof(uint64_t) != 0)
-        return fail(Code::kInvalidArgument, "Write at {:#x}: not aligned to 8 bytes",
-                    step.words[0]);
-      step.dst = BM_TRY(memory.resolve(first, sizeof(uint64_t)));
-      return {};
+    case StepKind::kCopy: return vendor::resolve_copy(step, memory);
+    case StepKind::kWrite: return vendor::resolve_write(step, memory);
     case StepKind::kWait: step.host = BM_TRY(memory.host_word(first, "Wait")); return {};
     case StepKind::kSignal: step.host = BM_TRY(memory.host_word(first, "Signal")); return {};
     case StepKind::kTimestamp: step.host = BM_TRY(memory.host_word(first, "Timestamp")); return {};
@@ -161,34 +152,20 @@ Status ClRecording::patch(std::span<const uint64_t> values, Memory& memory) {
 }
 
 Status ClRecording::apply(const hal::Patch& patch, uint64_t value, Memory& memory) {
-  using hal::PatchField;
   Step& step = list_.steps[patch.command];
-  const auto set_word = [&step, value](size_t word, bool is_address) {
-    step.words[word] = value;
-    step.is_stale = step.is_stale || is_address;
-    return Status{};
-  };
-  const auto set_grid = [&](size_t axis) -> Status {
-    if (value > std::numeric_limits<uint32_t>::max())
-      return fail(Code::kInvalidArgument, "launch dimension {} of command {} exceeds 32 bits",
-                  value, patch.command);
-    list_.launches[step.launch].grid[axis] = value;
-    has_new_grid_ = true;
-    return {};
-  };
-  switch (patch.field) {
-    case PatchField::kKernarg:
-      return bind_argument(list_.launches[step.launch], patch.word, value, memory);
-    case PatchField::kGridX: return set_grid(0);
-    case PatchField::kGridY: return set_grid(1);
-    case PatchField::kGridZ: return set_grid(2);
-    case PatchField::kCopyDst: return set_word(0, true);
-    case PatchField::kCopySrc: return set_word(1, true);
-    case PatchField::kCopyBytes: return set_word(2, true);
-    case PatchField::kSignalAddress: return set_word(0, true);
-    case PatchField::kSignalValue: return set_word(1, false);
-  }
-  __builtin_unreachable();
+  return vendor::apply_patch(
+      patch, value,
+      [&] { return bind_argument(list_.launches[step.launch], patch.word, value, memory); },
+      [&](size_t axis, uint32_t blocks) {
+        list_.launches[step.launch].grid[axis] = blocks;
+        has_new_grid_ = true;
+        return Status{};
+      },
+      [&](size_t word, bool is_address) {
+        step.words[word] = value;
+        step.is_stale = step.is_stale || is_address;
+        return Status{};
+      });
 }
 
 Status ClRecording::resolve_stale(Memory& memory) {

@@ -3,12 +3,11 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 #include <vector>
 
 #include "drivers/cuda/errors.h"
 #include "drivers/transport/system.h"
+#include "drivers/vendor/library.h"
 #include "runtime/base/trust.h"
 
 namespace bm::cuda {
@@ -115,17 +114,7 @@ std::string module_version(System& system) {
 }  // namespace
 
 Result<ApiPtr> load_api(std::string_view library) {
-  struct Loaded {
-    std::mutex mutex;
-    std::map<std::string, ApiPtr> by_name;
-  };
-  // Process-wide as the library is: it starts threads and cannot be unloaded.
-  static auto* const loaded = new Loaded;
-  const std::string name(library);
-  const std::lock_guard lock(loaded->mutex);
-  ApiPtr& slot = loaded->by_name[name];
-  if (slot == nullptr) slot = BM_TRY(open_library(name));
-  return slot;
+  return vendor::load_once<ApiPtr>(std::string(library), open_library);
 }
 
 std::string version_text(const Api& api) {

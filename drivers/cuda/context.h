@@ -5,38 +5,18 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "drivers/cuda/api.h"
 #include "drivers/cuda/errors.h"
 #include "drivers/cuda/info.h"
+#include "drivers/vendor/health.h"
 #include "runtime/base/result.h"
 
 namespace bm::cuda {
 
-/// First fault of a device, for ever. Thread: safe.
-class Health {
- public:
-  bool is_bad() const { return is_bad_.load(std::memory_order_acquire); }
-  Status status() const {
-    if (!is_bad()) [[likely]]
-      return {};
-    const std::lock_guard lock(mutex_);
-    return tl::unexpected<Error>(*error_);
-  }
-  void fail(Error error) {
-    const std::lock_guard lock(mutex_);
-    if (!error_) error_ = std::move(error);
-    is_bad_.store(true, std::memory_order_release);
-  }
-
- private:
-  std::atomic<bool> is_bad_{false};
-  mutable std::mutex mutex_;
-  std::optional<Error> error_;
-};
+using vendor::Health;
 
 /// The primary context of one GPU, which other users of CUDA in the process share. Kept alive by
 /// the device and by each of its buffers and programs.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
+#include "drivers/vendor/steps.h"
 #include "runtime/base/log.h"
 
 namespace bm::cuda {
@@ -91,47 +91,35 @@ Status CudaRecording::patch(std::span<const uint64_t> values, const Memory& memo
 }
 
 Status CudaRecording::apply(const hal::Patch& patch, uint64_t value) {
-  using hal::PatchField;
   Step& step = steps_[patch.command];
-  const auto set_word = [&](size_t word, bool is_address) {
-    if (step.words[word] == value) return Status{};
-    step.words[word] = value;
-    if (is_address && is_stale_[patch.command] == 0) {
-      is_stale_[patch.command] = 1;
-      stale_.push_back(patch.command);
-    }
-    return Status{};
-  };
-  const auto set_grid = [&](uint32_t hal::Dim3::* axis) -> Status {
-    if (value > std::numeric_limits<uint32_t>::max())
-      return fail(Code::kInvalidArgument, "launch dimension {} of command {} exceeds 32 bits",
-                  value, patch.command);
-    hal::Dim3 grid = step.grid;
-    grid.*axis = static_cast<uint32_t>(value);
-    if (grid == step.grid) return {};
-    BM_TRY(step.program->check_grid(grid));
-    step.grid = grid;
-    touch(patch.command);
-    return {};
-  };
-  switch (patch.field) {
-    case PatchField::kKernarg: {
-      uint64_t& word = reinterpret_cast<uint64_t*>(step.arguments)[patch.word];
-      if (word == value) return {};
-      word = value;
-      touch(patch.command);
-      return {};
-    }
-    case PatchField::kGridX: return set_grid(&hal::Dim3::x);
-    case PatchField::kGridY: return set_grid(&hal::Dim3::y);
-    case PatchField::kGridZ: return set_grid(&hal::Dim3::z);
-    case PatchField::kCopyDst: return set_word(0, true);
-    case PatchField::kCopySrc: return set_word(1, true);
-    case PatchField::kCopyBytes: return set_word(2, true);
-    case PatchField::kSignalAddress: return set_word(0, true);
-    case PatchField::kSignalValue: return set_word(1, false);
-  }
-  __builtin_unreachable();
+  return vendor::apply_patch(
+      patch, value,
+      [&] {
+        uint64_t& word = reinterpret_cast<uint64_t*>(step.arguments)[patch.word];
+        if (word == value) return Status{};
+        word = value;
+        touch(patch.command);
+        return Status{};
+      },
+      [&](size_t axis, uint32_t blocks) -> Status {
+        constexpr uint32_t hal::Dim3::* kAxes[] = {&hal::Dim3::x, &hal::Dim3::y, &hal::Dim3::z};
+        hal::Dim3 grid = step.grid;
+        grid.*kAxes[axis] = blocks;
+        if (grid == step.grid) return {};
+        BM_TRY(step.program->check_grid(grid));
+        step.grid = grid;
+        touch(patch.command);
+        return {};
+      },
+      [&](size_t word, bool is_address) {
+        if (step.words[word] == value) return Status{};
+        step.words[word] = value;
+        if (is_address && is_stale_[patch.command] == 0) {
+          is_stale_[patch.command] = 1;
+          stale_.push_back(patch.command);
+        }
+        return Status{};
+      });
 }
 
 Status CudaRecording::resolve_stale(const Memory& memory, bool all_copies) {

@@ -1,5 +1,6 @@
 #include "drivers/cuda/steps.h"
 
+#include "drivers/vendor/steps.h"
 #include "runtime/hal/patch_table.h"
 
 namespace bm::cuda {
@@ -64,17 +65,8 @@ Status translate(std::span<const hal::Command> commands, const Memory& memory,
 
 Status resolve(Step& step, const Memory& memory) {
   switch (step.kind) {
-    case StepKind::kCopy:
-      if (step.words[2] == 0) return {};
-      step.dst = BM_TRY(memory.resolve(hal::GpuVa{step.words[0]}, step.words[2]));
-      step.src = BM_TRY(memory.resolve(hal::GpuVa{step.words[1]}, step.words[2]));
-      return {};
-    case StepKind::kWrite:
-      if (step.words[0] % sizeof(uint64_t) != 0)
-        return fail(Code::kInvalidArgument, "Write at {:#x}: not aligned to 8 bytes",
-                    step.words[0]);
-      step.dst = BM_TRY(memory.resolve(hal::GpuVa{step.words[0]}, sizeof(uint64_t)));
-      return {};
+    case StepKind::kCopy: return vendor::resolve_copy(step, memory);
+    case StepKind::kWrite: return vendor::resolve_write(step, memory);
     case StepKind::kWait: return resolve_word(step, memory, "Wait");
     case StepKind::kSignal: return resolve_word(step, memory, "Signal");
     case StepKind::kTimestamp: return resolve_word(step, memory, "Timestamp");

@@ -97,12 +97,12 @@ Result<const Program*> own_program(const hal::Dispatch& dispatch, const Gpu* gpu
 }
 
 /// What the vendors' encoders are built on.
-template <class EncodedCommands>
+template <class EncodedCommands, class Context>
 class EncoderBase {
  protected:
-  EncoderBase(std::span<const uint8_t> patched, const EncodingContext& context,
-              EncodedCommands& encoded)
+  EncoderBase(std::span<const uint8_t> patched, const Context& context, EncodedCommands& encoded)
       : encoded_(encoded),
+        context_(context),
         ring_(context.has_compute ? kComputeRing : kCopyRing),
         patched_(patched),
         data_va_(context.data_va) {}
@@ -128,6 +128,7 @@ class EncoderBase {
   }
 
   EncodedCommands& encoded_;
+  const Context& context_;
   size_t ring_;
   uint64_t ordinal_ = 0;  ///< of the last hand-over
 

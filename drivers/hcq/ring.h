@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "drivers/hcq/memory_pool.h"
@@ -108,8 +109,9 @@ class Ring {
 };
 
 /// A ring that is ready for use, or why not.
-template <class RingType>
-Result<std::unique_ptr<RingType>> opened(std::unique_ptr<RingType> ring) {
+template <class RingType, class... Arguments>
+Result<std::unique_ptr<RingType>> make_ring(Arguments&&... arguments) {
+  auto ring = std::make_unique<RingType>(std::forward<Arguments>(arguments)...);
   BM_TRY(ring->open());
   return ring;
 }

@@ -95,12 +95,12 @@ Status NvDevice::open(const DeviceOptions& options) {
 
 Result<std::unique_ptr<HardwareRing>> NvDevice::make_ring(Engine engine, uint32_t copy_index,
                                                           const DeviceOptions& options) {
-  return HardwareRing::create(*gpu_->driver, gpu_->pool,
-                              {.engine = engine,
-                               .copy_index = copy_index,
-                               .entries = options.ring_entries,
-                               .command_bytes = options.command_bytes,
-                               .is_given_up = &gpu_->is_given_up});
+  return hcq::make_ring<HardwareRing>(*gpu_->driver, gpu_->pool,
+                                      RingOptions{.engine = engine,
+                                                  .copy_index = copy_index,
+                                                  .entries = options.ring_entries,
+                                                  .command_bytes = options.command_bytes,
+                                                  .is_given_up = &gpu_->is_given_up});
 }
 
 NvDevice::~NvDevice() {

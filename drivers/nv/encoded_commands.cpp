@@ -30,12 +30,11 @@ uint64_t launch_bytes(const LaunchPlan& plan) {
          align_up(uint64_t{qmd_format(plan.version).dwords} * 4, kQmdAlignment);
 }
 
-class Encoder : hcq::EncoderBase<EncodedCommands> {
+class Encoder : hcq::EncoderBase<EncodedCommands, EncodingContext> {
  public:
   Encoder(std::span<const uint8_t> patched, const EncodingContext& context,
           EncodedCommands& encoded)
       : EncoderBase(patched, context, encoded),
-        context_(context),
         pushes_{Push(encoded.words[0], context.classes[0]),
                 Push(encoded.words[1], context.classes[1])} {}
 
@@ -113,7 +112,6 @@ class Encoder : hcq::EncoderBase<EncodedCommands> {
     uint64_t dst, source;
     uint32_t command;
   };
-  const EncodingContext& context_;
   std::array<Push, kRings> pushes_;
   bool needs_idle_ = true;   ///< grids may run that no method has waited for
   bool has_inline_ = false;  ///< the same of inline data

@@ -38,12 +38,6 @@ HardwareRing::HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool,
       gpu_(driver),
       options_(options) {}
 
-Result<std::unique_ptr<HardwareRing>> HardwareRing::create(DriverInterface& driver,
-                                                           hcq::MemoryPool& pool,
-                                                           const RingOptions& options) {
-  return hcq::opened(std::unique_ptr<HardwareRing>(new HardwareRing(driver, pool, options)));
-}
-
 uint64_t HardwareRing::userd_offset() const {
   return align_up(uint64_t{options_.entries} * 8, kUserdBytes);
 }

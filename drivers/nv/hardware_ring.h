@@ -34,11 +34,8 @@ inline constexpr size_t kRingFenceWords = 6;
 /// Thread: callers serialise.
 class HardwareRing final : public hcq::Ring {
  public:
-  static Result<std::unique_ptr<HardwareRing>> create(DriverInterface& driver,
-                                                      hcq::MemoryPool& pool,
-                                                      const RingOptions& options);
-
-  /// Once, by create().
+  /// For hcq::make_ring().
+  HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool, const RingOptions& options);
   Status open();
 
   const ChannelClasses& classes() const { return classes_; }
@@ -80,7 +77,6 @@ class HardwareRing final : public hcq::Ring {
   std::string state() const override;
 
  private:
-  HardwareRing(DriverInterface& driver, hcq::MemoryPool& pool, const RingOptions& options);
   Status start();
   uint64_t userd_offset() const;
   uint64_t passed() const override;
