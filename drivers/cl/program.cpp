@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "runtime/base/byte_reader.h"
+#include "runtime/base/out_of_memory.h"
 
 namespace bm::cl {
 namespace {
@@ -88,6 +89,9 @@ Result<OwnedProgram> ClProgram::create() const {
 Status ClProgram::build() {
   const Api& api = context_->api;
   program_ = BM_TRY(create());
+  // PoCL's compiler throws std::bad_alloc through the call, the program's lock held: its release
+  // would wait for ever.
+  const EndsOutOfMemory ends("OpenCL compiler");
   cl_int error = api.clBuildProgram(program_.get(), 1, &context_->unit.device,
                                     context_->info.build_options.c_str(), nullptr, nullptr);
   if (error != CL_SUCCESS) return tl::unexpected<Error>(build_error(error));

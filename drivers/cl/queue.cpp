@@ -4,6 +4,8 @@
 #include <array>
 #include <chrono>
 
+#include "runtime/base/out_of_memory.h"
+
 namespace bm::cl {
 namespace {
 
@@ -104,6 +106,7 @@ Status ClQueue::dispatch(const Step& step, Launch& launch) {
   const std::array<size_t, 3> global{launch.grid[0] * block.x, launch.grid[1] * block.y,
                                      launch.grid[2] * block.z};
   const cl_uint dims = global[2] > 1 ? 3 : global[1] > 1 ? 2 : 1;
+  const EndsOutOfMemory ends("OpenCL launch");  // may compile, as in ClProgram::build()
   const cl_int error =
       api_.clEnqueueNDRangeKernel(queue_.get(), launch.kernel(), dims, nullptr, global.data(),
                                   local.data(), 0, nullptr, event_for(step));

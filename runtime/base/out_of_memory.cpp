@@ -44,7 +44,28 @@ size_t write_text(Text& text, const char* before, std::string_view what) noexcep
   return std::min(static_cast<size_t>(std::max(n, 0)), text.size() - 2);
 }
 
+/// The innermost EndsOutOfMemory of this thread. Initial-exec: a first use must not allocate.
+[[gnu::tls_model("initial-exec")]] thread_local const char* ends_inside = nullptr;
+std::new_handler previous_new_handler = nullptr;
+
+void on_failed_new() {
+  if (ends_inside != nullptr) end_out_of_memory(ends_inside);
+  if (previous_new_handler == nullptr) throw std::bad_alloc();
+  previous_new_handler();
+}
+
 }  // namespace
+
+EndsOutOfMemory::EndsOutOfMemory(const char* what) noexcept : outer_(ends_inside) {
+  static const bool is_installed = [] {
+    previous_new_handler = std::set_new_handler(on_failed_new);
+    return true;
+  }();
+  (void)is_installed;
+  ends_inside = what;
+}
+
+EndsOutOfMemory::~EndsOutOfMemory() { ends_inside = outer_; }
 
 void note_failed_allocation(uint64_t bytes) noexcept { failed_bytes = bytes; }
 uint64_t failed_allocation_bytes() noexcept { return failed_bytes; }

@@ -39,4 +39,19 @@ auto guard_memory(std::string_view what, F&& f) -> decltype(f()) {
 /// code 1: no destructors, no core. For code that cannot be unwound. Allocates nothing.
 [[noreturn]] void end_out_of_memory(std::string_view what) noexcept;
 
+/// While one lives, operator new that fails on this thread calls end_out_of_memory(what) instead of
+/// throwing: around calls of libraries with C interfaces whose insides are C++ that exceptions
+/// leave with locks held. They nest; the inner one speaks.
+class EndsOutOfMemory {
+ public:
+  /// `what`: a literal.
+  explicit EndsOutOfMemory(const char* what) noexcept;
+  ~EndsOutOfMemory();
+  EndsOutOfMemory(const EndsOutOfMemory&) = delete;
+  EndsOutOfMemory& operator=(const EndsOutOfMemory&) = delete;
+
+ private:
+  const char* const outer_;
+};
+
 }  // namespace bm

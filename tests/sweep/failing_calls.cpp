@@ -378,6 +378,17 @@ void _exit(int code) {
   __builtin_unreachable();
 }
 
+/// Libraries that put handlers of their own on SIGABRT hide where they gave up.
+void abort() {
+  static const auto real = next(static_cast<void (*)()>(nullptr), "abort");
+  if (report != nullptr && report->died_at[0] == 0) {
+    const Quiet quiet;
+    write_stack(report->died_at, sizeof report->died_at);
+  }
+  real();
+  __builtin_unreachable();
+}
+
 /// A descriptor is closed even when close() says otherwise.
 int close(int fd) {
   static const auto real = next(static_cast<int (*)(int)>(nullptr), "close");

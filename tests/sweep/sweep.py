@@ -481,7 +481,7 @@ def family_runs(sweep, family, subject, random_, options, started):
             print(f"cgroup memory skipped: {more}")
         elif not subject.front:  # a group would hold the simulator, too
             rows += more
-        jobs = [(row[0], {"limits": row}) for row in rows]
+        jobs = [(row[0], {"limits": row, "plant": (None, 0, 0, False)}) for row in rows]  # says where a death lies
         jobs = sample(random_, jobs, options.share)
     tally, failures = Tally(), []
 

@@ -27,6 +27,8 @@ __attribute__((constructor(101))) void prepare() {
 [[noreturn]] void refuse(size_t bytes) {
   bm::note_failed_allocation(bytes);
   std::free(reserve().exchange(nullptr));
+  // Of code that cannot be unwound: it ends the process.
+  if (const std::new_handler handler = std::get_new_handler()) handler();
   throw std::bad_alloc();
 }
 

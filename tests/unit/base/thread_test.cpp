@@ -103,6 +103,35 @@ TEST(OutOfMemory, NamesWhatAndHowMuch) {
   EXPECT_TRUE(out_of_memory("y").message.starts_with("out of memory: y, the process holds "));
 }
 
+/// More than any address space holds, whatever the compiler may know of allocations nobody uses.
+void* volatile never_had;
+void allocate_too_much() {
+  volatile size_t bytes = size_t{1} << 62;
+  never_had = ::operator new(bytes);
+}
+
+TEST(OutOfMemory, EndsTheProcessInsideALibraryThatCannotBeUnwound) {
+  EXPECT_EXIT(
+      {
+        const EndsOutOfMemory outer("outer library");
+        const EndsOutOfMemory ends("inner library");
+        allocate_too_much();
+      },
+      testing::ExitedWithCode(1), "out of memory: inner library");
+  EXPECT_EXIT(
+      {
+        const EndsOutOfMemory ends("outer library");
+        { const EndsOutOfMemory inner("inner library"); }
+        allocate_too_much();
+      },
+      testing::ExitedWithCode(1), "out of memory: outer library");
+}
+
+TEST(OutOfMemory, ThrowsOutsideSuchLibraries) {
+  { const EndsOutOfMemory ends("a library"); }
+  EXPECT_THROW(allocate_too_much(), std::bad_alloc);
+}
+
 TEST(OutOfMemory, GuardTurnsExhaustionIntoAnErrorAndPassesTheRest) {
   const auto got = guard_memory("the call", []() -> Result<int> { throw std::bad_alloc(); });
   ASSERT_FALSE(got);
