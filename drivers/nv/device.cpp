@@ -6,7 +6,7 @@
 
 #include "drivers/hcq/device.h"
 #include "drivers/nv/fault.h"
-#include "drivers/nv/foreign_memory.h"
+#include "drivers/nv/imported_memory.h"
 #include "drivers/nv/gpu.h"
 #include "drivers/nv/loaded_program.h"
 #include "drivers/nv/local_memory.h"

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "drivers/nv/chips.h"
-#include "drivers/nv/foreign_memory.h"
+#include "drivers/nv/imported_memory.h"
 #include "drivers/nv/local_memory.h"
 #include "drivers/nv/loaded_program.h"
 #include "drivers/transport/process_pages.h"

@@ -1,4 +1,4 @@
-#include "drivers/nv/foreign_memory.h"
+#include "drivers/nv/imported_memory.h"
 
 #include <algorithm>
 
