@@ -22,7 +22,7 @@ constexpr DriverInfo kDrivers[] = {
      .renderers = "LLVM CLANG",
      .help =
          "always there; compiling kernels needs the LLVM component (package libllvm19) or clang",
-     .count = cpu::count_units,
+     .count = cpu::count_devices,
      .open = cpu::open_device},
     {.name = "NV",
      .interfaces = "NVK",
@@ -31,28 +31,28 @@ constexpr DriverInfo kDrivers[] = {
          "an NVIDIA GPU of Turing or later with NVIDIA's kernel driver, release 535 or later "
          "(/dev/nvidiactl, /dev/nvidia0, /dev/nvidia-uvm must be there and writable); compiling "
          "kernels needs libnvrtc of the CUDA toolkit",
-     .count = nv::count_units,
+     .count = nv::count_devices,
      .open = nv::open_device},
     {.name = "AMD",
      .interfaces = "KFD",
      .renderers = "LLVM HIP",
      .help = "an AMD GPU of gfx942, gfx11 or gfx12 with the amdgpu kernel driver of Linux 6.1 or "
              "later; /dev/kfd and /dev/dri/renderD* must be there and writable (group render)",
-     .count = amd::count_units,
+     .count = amd::count_devices,
      .open = amd::open_device},
     {.name = "CUDA",
      .interfaces = "",
      .renderers = "NVRTC PTX LLVM",
      .help = "CUDA: the NVIDIA driver with libcuda.so.1 (Debian: libcuda1), and access to "
              "/dev/nvidia*",
-     .count = cuda::count_units,
+     .count = cuda::count_devices,
      .open = cuda::open_device},
     {.name = "CL",
      .interfaces = "",
      .renderers = "OPENCL",
      .help = "OpenCL: package ocl-icd-libopencl1 and a driver for it, e.g. pocl-opencl-icd or the "
              "vendor's ICD",
-     .count = cl::count_units,
+     .count = cl::count_devices,
      .installed = cl::installed,
      .open = cl::open_device},
     {.name = "NULL",
@@ -60,13 +60,13 @@ constexpr DriverInfo kDrivers[] = {
      .renderers = "LLVM CLANG",
      .help = "does no work; only when named, e.g. DEV=NULL or DEV=NULL::gfx1100 to compile for "
              "another target",
-     .count = null::count_units,
+     .count = null::count_devices,
      .open = null::open_device},
     {.name = "REF",
      .interfaces = nullptr,
      .renderers = "",
      .help = "reference results by host functions; only when named, e.g. DEV=REF",
-     .count = ref::count_units,
+     .count = ref::count_devices,
      .open = ref::open_device},
 };
 

@@ -260,7 +260,7 @@ void DeviceManager::list_driver(const hal::DriverInfo& driver, Ask ask,
   if (!count || *count == 0) {
     DeviceListing missing;
     missing.name = missing.driver = driver.name;
-    missing.problem = count ? fmt::format("no unit found; {}", driver.help ? driver.help : "")
+    missing.problem = count ? fmt::format("no device found; {}", driver.help ? driver.help : "")
                             : count.error().message;
     out.push_back(std::move(missing));
     return;

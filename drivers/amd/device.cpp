@@ -70,7 +70,7 @@ class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue> {
   Status request_interrupt(HardwareRing& ring);
   void dump(const hal::CodeObject& code) const;
   /// Host memory of other devices, registered once; the kernel follows its pages.
-  std::map<std::pair<std::byte*, uint64_t>, Allocation> foreign_;
+  std::map<std::pair<std::byte*, uint64_t>, Allocation> imported_;
   std::map<const HardwareRing*, uint64_t> interrupted_;  ///< entries published when last asked
 };
 
@@ -111,7 +111,7 @@ AmdDevice::~AmdDevice() {
         [this] {
           gpu_->peer_flushes.clear();
           gpu_->scratch.reset();
-          foreign_.clear();
+          imported_.clear();
         });
 }
 
@@ -249,11 +249,11 @@ void AmdDevice::keep_flush(std::shared_ptr<Memory> flush) {
 }
 
 Result<uint64_t> AmdDevice::map_host(std::byte* host, uint64_t size) {
-  Allocation& known = foreign_[{host, size}];
+  Allocation& known = imported_[{host, size}];
   if (!known) {
     auto made = gpu_->pool.wrap(host, size);
     if (!made) {
-      foreign_.erase({host, size});
+      imported_.erase({host, size});
       return tl::unexpected(std::move(made.error()));
     }
     known = std::move(*made);

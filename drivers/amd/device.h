@@ -13,7 +13,7 @@
 namespace bm::amd {
 
 /// GPUs that the amdgpu kernel driver shows this process.
-Result<uint32_t> count_units(std::string_view interface);
+Result<uint32_t> count_devices(std::string_view interface);
 /// `arch`: empty, or "gfx1100" to insist. Errors: as kfd::open_gpu(); kInvalidArgument for another
 /// `arch`.
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,

@@ -8,7 +8,7 @@
 
 namespace bm::amd {
 
-Result<uint32_t> count_units(std::string_view interface) {
+Result<uint32_t> count_devices(std::string_view interface) {
   BM_TRY(hcq::check_interface("AMD", interface, "KFD"));
   return kfd::count_gpus(real_system());
 }

@@ -30,16 +30,16 @@ class Encoder : hcq::EncoderBase<EncodedCommands, EncodingContext> {
   Status run(std::span<const hal::Command> commands) {
     if (context_.waits_for_copies) wait_for_copies(0);
     for (const hal::Command& command : commands) {
-      encoded_.spots.emplace_back();
+      encoded_.command_sites.emplace_back();
       BM_TRY(std::visit([this](const auto& c) { return encode(c); }, command));
       if (words().size() - segment_[ring_] > kLongSegment) close(ring_);
     }
     if (context_.has_compute && ring_ == kCopyRing) {
-      hand_back();
+      release_to_compute();
       encoded_.ends_on_copies = true;
     }
     for (size_t ring = 0; ring < kRings; ++ring) end(ring);
-    encoded_.handovers = ordinal_;
+    encoded_.cross_releases = ordinal_;
     return {};
   }
 
@@ -75,7 +75,7 @@ class Encoder : hcq::EncoderBase<EncodedCommands, EncodingContext> {
 
   void flush_peers();
   void to_ring(size_t ring);
-  void hand_back();
+  void release_to_compute();
   void wait_for_copies(uint64_t ordinal);
   void close(size_t ring);
   void end(size_t ring);
@@ -109,18 +109,18 @@ Status Encoder::encode(const hal::Wait& c) {
   const uint64_t address = raw(c.signal);
   if (ring_ == kComputeRing) {
     if (has_high) pm4_.put(pm4::WaitMemory{.address = address + 4, .value = hi32(c.value)});
-    spot() = {
-        .kind = Spot::Kind::kWait,
+    command_site() = {
+        .kind = CommandSite::Kind::kWait,
         .ring = ring_,
         .at = pm4_.put(pm4::WaitMemory{.address = address & ~uint64_t{3}, .value = lo32(c.value)})};
     acquire_all();
     has_wait_ = true;
   } else {
     if (has_high) sdma_.put(sdma::WaitMemory{.address = address + 4, .value = hi32(c.value)});
-    spot() = {.kind = Spot::Kind::kWait,
-              .ring = ring_,
-              .at = sdma_.put(
-                  sdma::WaitMemory{.address = address & ~uint64_t{3}, .value = lo32(c.value)})};
+    command_site() = {.kind = CommandSite::Kind::kWait,
+                      .ring = ring_,
+                      .at = sdma_.put(sdma::WaitMemory{.address = address & ~uint64_t{3},
+                                                       .value = lo32(c.value)})};
   }
   return {};
 }
@@ -136,14 +136,15 @@ Status Encoder::store(uint64_t address, uint64_t value, const char* what) {
   if (!is_patched(kPatchedAddress)) BM_TRY(check_word(address, what));
   address &= ~uint64_t{7};
   if (ring_ == kComputeRing) {
-    spot() = {.kind = Spot::Kind::kSignal,
-              .ring = ring_,
-              .at = tell({.caches = pm4::cache_actions(chip_.caches).release,
-                          .address = address,
-                          .value = value})};
+    command_site() = {.kind = CommandSite::Kind::kSignal,
+                      .ring = ring_,
+                      .at = tell({.caches = pm4::cache_actions(chip_.caches).release,
+                                  .address = address,
+                                  .value = value})};
   } else {
     flush_peers();
-    spot() = {.kind = Spot::Kind::kFences, .ring = ring_, .at = put_fences(address, value)};
+    command_site() = {
+        .kind = CommandSite::Kind::kFences, .ring = ring_, .at = put_fences(address, value)};
   }
   return {};
 }
@@ -152,11 +153,13 @@ Status Encoder::encode(const hal::Timestamp& c) {
   if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.dst), "Timestamp"));
   const uint64_t address = raw(c.dst) & ~uint64_t{7};
   if (ring_ == kComputeRing) {
-    spot() = {.kind = Spot::Kind::kSignal,
-              .ring = ring_,
-              .at = tell({.data = pm4::ReleaseData::kClock, .address = address})};
+    command_site() = {.kind = CommandSite::Kind::kSignal,
+                      .ring = ring_,
+                      .at = tell({.data = pm4::ReleaseData::kClock, .address = address})};
   } else {
-    spot() = {.kind = Spot::Kind::kStamp, .ring = ring_, .at = sdma_.put(sdma::Timestamp{address})};
+    command_site() = {.kind = CommandSite::Kind::kTimestamp,
+                      .ring = ring_,
+                      .at = sdma_.put(sdma::Timestamp{address})};
   }
   return {};
 }
@@ -204,9 +207,9 @@ Status Encoder::encode(const hal::Dispatch& c) {
   } else {
     launch_pm4(c, *program, part);
   }
-  spot() = {.kind = Spot::Kind::kLaunch,
-            .ring = kComputeRing,
-            .first = static_cast<uint32_t>(encoded_.launches.size())};
+  command_site() = {.kind = CommandSite::Kind::kLaunch,
+                    .ring = kComputeRing,
+                    .first = static_cast<uint32_t>(encoded_.launches.size())};
   encoded_.launches.push_back(part);
   return {};
 }
@@ -288,10 +291,10 @@ void Encoder::launch_pm4(const hal::Dispatch& c, const AmdProgram& program, Laun
 }
 
 void Encoder::wait_for_copies(uint64_t ordinal) {
-  const uint32_t at = pm4_.put(
-      pm4::WaitMemory{.address = context_.to_compute, .value = lo32(context_.handovers + ordinal)});
+  const uint32_t at = pm4_.put(pm4::WaitMemory{.address = context_.to_compute,
+                                               .value = lo32(context_.cross_releases + ordinal)});
   acquire_all();
-  encoded_.handover_spots.push_back({.ring = kComputeRing, .low = at + 3, .ordinal = ordinal});
+  encoded_.cross_engine_sites.push_back({.ring = kComputeRing, .low = at + 3, .ordinal = ordinal});
 }
 
 /// What copies wrote into peers must have arrived there before anybody is told that it has: fences
@@ -304,34 +307,34 @@ void Encoder::flush_peers() {
 void Encoder::to_ring(size_t ring) {
   if (ring == ring_) return;
   if (ring == kComputeRing) {
-    hand_back();
+    release_to_compute();
     ring_ = ring;
     wait_for_copies(ordinal_);
     return;
   }
-  const uint64_t value = context_.handovers + ++ordinal_;
+  const uint64_t value = context_.cross_releases + ++ordinal_;
   const uint32_t at = tell({.caches = pm4::cache_actions(chip_.caches).release,
                             .address = context_.to_copies,
                             .value = value});
-  encoded_.handover_spots.push_back(
+  encoded_.cross_engine_sites.push_back(
       {.ring = kComputeRing, .low = at + 4, .high = at + 5, .ordinal = ordinal_});
   // What was written so far must be in its ring before the copies that wait for it.
   close(kComputeRing);
   const uint32_t wait =
       sdma_.put(sdma::WaitMemory{.address = context_.to_copies, .value = lo32(value)});
-  encoded_.handover_spots.push_back(
+  encoded_.cross_engine_sites.push_back(
       {.ring = kCopyRing, .low = wait + sdma::kWaitValue, .ordinal = ordinal_});
   ring_ = ring;
 }
 
 /// The copy ring's end of a stretch; who waits for it is the caller's matter.
-void Encoder::hand_back() {
+void Encoder::release_to_compute() {
   flush_peers();
-  const uint32_t at = put_fences(context_.to_compute, context_.handovers + ordinal_);
-  encoded_.handover_spots.push_back({.ring = kCopyRing,
-                                     .low = at + sdma::kFenceValue,
-                                     .high = at + sdma::kFenceDwords + sdma::kFenceValue,
-                                     .ordinal = ordinal_});
+  const uint32_t at = put_fences(context_.to_compute, context_.cross_releases + ordinal_);
+  encoded_.cross_engine_sites.push_back({.ring = kCopyRing,
+                                         .low = at + sdma::kFenceValue,
+                                         .high = at + sdma::kFenceDwords + sdma::kFenceValue,
+                                         .ordinal = ordinal_});
   close(kCopyRing);
 }
 
@@ -368,7 +371,7 @@ void Encoder::end(size_t ring) {
 }  // namespace
 
 void EncodedCommands::clear() {
-  hcq::EncodedCommands<LaunchPart, Spot, CopyPart, HandoverSpot>::clear();
+  hcq::EncodedCommands<LaunchPart, CommandSite, CopyPart, CrossEngineSite>::clear();
   packets.clear();
   entries.clear();
   ring_used = {};

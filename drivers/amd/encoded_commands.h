@@ -35,8 +35,8 @@ struct EncodingContext : hcq::EncodingContext {
 };
 
 /// Where a command's patchable words lie.
-struct Spot {
-  enum class Kind : uint8_t { kNone, kWait, kSignal, kFences, kCopy, kStamp, kLaunch };
+struct CommandSite {
+  enum class Kind : uint8_t { kNone, kWait, kSignal, kFences, kCopy, kTimestamp, kLaunch };
   Kind kind = Kind::kNone;
   size_t ring = 0;
   uint32_t at = 0;     ///< first payload word (PM4) or header (SDMA)
@@ -56,11 +56,11 @@ struct CopyPart {
   uint32_t at = 0;      ///< header in the copy ring
   uint64_t offset = 0;  ///< of the piece in its copy
 };
-/// A 32-bit word (waits) or a pair of them that holds a hand-over value.
-struct HandoverSpot {
+/// A 32-bit word (waits) or a pair of them that holds a value of a cross-engine semaphore.
+struct CrossEngineSite {
   size_t ring = 0;
   uint32_t low = 0, high = UINT32_MAX;  ///< word indices; no high word in waits
-  uint64_t ordinal = 0;                 ///< value: handovers of the submission + ordinal
+  uint64_t ordinal = 0;                 ///< value: cross_releases of the submission + ordinal
 };
 /// An entry of a ring, in the order of submission.
 struct Entry {
@@ -75,7 +75,7 @@ inline uint32_t room_of(const Entry& entry) {
 }
 
 /// Data: argument blocks and dispatch packets.
-struct EncodedCommands : hcq::EncodedCommands<LaunchPart, Spot, CopyPart, HandoverSpot> {
+struct EncodedCommands : hcq::EncodedCommands<LaunchPart, CommandSite, CopyPart, CrossEngineSite> {
   std::vector<aql::Words> packets;
   std::vector<Entry> entries;
   std::array<uint32_t, kRings> fence_at{};  ///< of the fence's low word; valid where ring_used.

@@ -8,7 +8,7 @@
 namespace bm::amd {
 namespace {
 
-constexpr uint64_t kLastHandover = uint64_t{1} << 31;
+constexpr uint64_t kLastCrossRelease = uint64_t{1} << 31;
 
 /// Upper bound of EncodedCommands::data. Programs of others count nothing: encoding refuses them.
 uint64_t data_bound(std::span<const hal::Command> commands) {
@@ -45,7 +45,7 @@ Result<std::unique_ptr<AmdQueue>> AmdQueue::create(std::shared_ptr<Gpu> gpu, Har
 
 EncodingContext AmdQueue::context() const {
   EncodingContext context = base_;
-  context.handovers = handovers_;
+  context.cross_releases = cross_releases_;
   context.scratch = gpu_->scratch.area().get();
   for (size_t ring = 0; ring < kRings; ++ring)
     if (rings_[ring] != nullptr) context.fence[ring] = rings_[ring]->next_fence();
@@ -55,17 +55,17 @@ EncodingContext AmdQueue::context() const {
 EncodingContext AmdQueue::recording_context() const {
   EncodingContext where = context();
   where.keeps_arguments = true;
-  where.handovers = 0;
+  where.cross_releases = 0;
   return where;
 }
 
-Status AmdQueue::rebase_handovers(uint64_t coming) {
-  if (handovers_ + coming < kLastHandover) [[likely]]
+Status AmdQueue::rebase_cross_releases(uint64_t coming) {
+  if (cross_releases_ + coming < kLastCrossRelease) [[likely]]
     return {};
   for (HardwareRing* ring : rings_)
     if (ring != nullptr) BM_TRY(ring->drain());
-  set_handovers(0);
-  handovers_ = 0;
+  set_cross_releases(0);
+  cross_releases_ = 0;
   return {};
 }
 
@@ -127,14 +127,14 @@ void AmdQueue::finish(const std::array<bool, kRings>& used) {
 
 Status AmdQueue::submit_now(std::span<const hal::Command> commands) {
   BM_TRY(gpu_->health_locked());
-  BM_TRY(rebase_handovers(commands.size() + 1));
+  BM_TRY(rebase_cross_releases(commands.size() + 1));
   EncodingContext where = context();
   CommandSpace data;
   if (const uint64_t bytes = data_bound(commands); bytes != 0 && where.has_compute) {
     data = BM_TRY(rings_[kComputeRing]->reserve(bytes));
     where.data_va = data.va;
   }
-  where.waits_for_copies = where.has_compute && handed_back() < handovers_;
+  where.waits_for_copies = where.has_compute && released_to_compute() < cross_releases_;
   BM_TRY(encode(commands, {}, where, encoded_));
   if (encoded_.entries.empty()) return {};
   data.view.copy_in(0, encoded_.data);
@@ -161,14 +161,14 @@ Status AmdQueue::submit_encoded() {
       ring.enqueue(va, entry.dwords);
   };
   const Status enqueued = enqueue_all(encoded_.entries, encoded_.words[kCopyRing], enqueue);
-  handovers_ += encoded_.handovers;
+  cross_releases_ += encoded_.cross_releases;
   finish(encoded_.ring_used);
   return enqueued;
 }
 
 Status AmdQueue::replay_now(AmdRecording& recording, std::span<const uint64_t> values) {
   BM_TRY(gpu_->health_locked());
-  BM_TRY(rebase_handovers(recording.handovers() + 1));
+  BM_TRY(rebase_cross_releases(recording.cross_releases() + 1));
   // The caller has seen its last signal, which one chiplet wrote; others may still be reading.
   if (HardwareRing* const compute = rings_[kComputeRing];
       compute != nullptr && compute->readers() > 1)
@@ -180,7 +180,7 @@ Status AmdQueue::replay_now(AmdRecording& recording, std::span<const uint64_t> v
     used[ring] = recording.count(ring) != 0;
     if (rings_[ring] != nullptr) fences[ring] = rings_[ring]->next_fence();
   }
-  BM_TRY(recording.patch(values, handovers_, fences));
+  BM_TRY(recording.patch(values, cross_releases_, fences));
   const auto enqueue = [&](HardwareRing& ring, const Entry& entry) {
     if (entry.is_packet)
       ring.enqueue(recording.packet(entry));
@@ -191,7 +191,7 @@ Status AmdQueue::replay_now(AmdRecording& recording, std::span<const uint64_t> v
       ring.enqueue(recording.entry_va(entry), entry.dwords);
   };
   const Status enqueued = enqueue_all(recording.entries(), recording.copy_words(), enqueue);
-  handovers_ += recording.handovers();
+  cross_releases_ += recording.cross_releases();
   finish(used);
   recording.mark_used(fences[kComputeRing]);
   gpu_->log.note_replay(recording.names());

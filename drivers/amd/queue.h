@@ -39,7 +39,7 @@ class AmdQueue final
     return gpu_->with_cause(replay_now(recording, values));
   }
   /// The words compare 32 bits: long before they wrap the queue starts them anew.
-  Status rebase_handovers(uint64_t coming);
+  Status rebase_cross_releases(uint64_t coming);
   Status submit_now(std::span<const hal::Command> commands);
   Status replay_now(AmdRecording& recording, std::span<const uint64_t> values);
   Status make_room(const std::array<uint32_t, kRings>& counts);

@@ -52,7 +52,7 @@ Status AmdRecording::lay_out(const EncodedCommands& encoded) {
                 counts_[kComputeRing], compute->entries());
   entries_ = encoded.entries;
   packets_ = encoded.packets;
-  handover_stores_ = encoded.handover_spots;
+  cross_engine_sites_ = encoded.cross_engine_sites;
   fence_at_ = encoded.fence_at;
   ring_used_ = encoded.ring_used;
   return {};
@@ -76,40 +76,43 @@ void AmdRecording::find_copy_bytes(const CopyPart& copy, Site& site) const {
   site.at = place(kCopyRing, copy.at);
 }
 
-bool AmdRecording::find_address(const Spot& spot, Site& site) const {
-  switch (spot.kind) {
-    case Spot::Kind::kWait:
-      site.at = place(spot.ring, spot.at + sdma::kWaitAddress);  // alike in both rings
+bool AmdRecording::find_address(const CommandSite& command_site, Site& site) const {
+  switch (command_site.kind) {
+    case CommandSite::Kind::kWait:
+      site.at =
+          place(command_site.ring, command_site.at + sdma::kWaitAddress);  // alike in both rings
       break;
-    case Spot::Kind::kSignal: site.at = place(spot.ring, spot.at + 2); break;
-    case Spot::Kind::kFences:
+    case CommandSite::Kind::kSignal: site.at = place(command_site.ring, command_site.at + 2); break;
+    case CommandSite::Kind::kFences:
       site.kind = PatchKind::kAddresses;
-      site.at = place(spot.ring, spot.at + sdma::kFenceAddress);
+      site.at = place(command_site.ring, command_site.at + sdma::kFenceAddress);
       break;
-    case Spot::Kind::kStamp: site.at = place(spot.ring, spot.at + sdma::kStampTarget); break;
-    case Spot::Kind::kNone:
-    case Spot::Kind::kCopy:
-    case Spot::Kind::kLaunch: return false;
+    case CommandSite::Kind::kTimestamp:
+      site.at = place(command_site.ring, command_site.at + sdma::kTimestampTarget);
+      break;
+    case CommandSite::Kind::kNone:
+    case CommandSite::Kind::kCopy:
+    case CommandSite::Kind::kLaunch: return false;
   }
   static_assert(sdma::kWaitAddress == 1 && sdma::kWaitValue == 3);
   return true;
 }
 
-bool AmdRecording::find_value(const Spot& spot, Site& site) const {
-  switch (spot.kind) {
-    case Spot::Kind::kWait:
+bool AmdRecording::find_value(const CommandSite& command_site, Site& site) const {
+  switch (command_site.kind) {
+    case CommandSite::Kind::kWait:
       site.kind = PatchKind::kWord;
-      site.at = place(spot.ring, spot.at + sdma::kWaitValue);
+      site.at = place(command_site.ring, command_site.at + sdma::kWaitValue);
       break;
-    case Spot::Kind::kSignal: site.at = place(spot.ring, spot.at + 4); break;
-    case Spot::Kind::kFences:
+    case CommandSite::Kind::kSignal: site.at = place(command_site.ring, command_site.at + 4); break;
+    case CommandSite::Kind::kFences:
       site.kind = PatchKind::kSplit;
-      site.at = place(spot.ring, spot.at + sdma::kFenceValue);
+      site.at = place(command_site.ring, command_site.at + sdma::kFenceValue);
       break;
-    case Spot::Kind::kNone:
-    case Spot::Kind::kStamp:
-    case Spot::Kind::kCopy:
-    case Spot::Kind::kLaunch: return false;
+    case CommandSite::Kind::kNone:
+    case CommandSite::Kind::kTimestamp:
+    case CommandSite::Kind::kCopy:
+    case CommandSite::Kind::kLaunch: return false;
   }
   return true;
 }
@@ -193,13 +196,14 @@ void AmdRecording::apply(const Site& site, uint64_t value) {
   __builtin_unreachable();
 }
 
-Status AmdRecording::patch(std::span<const uint64_t> values, uint64_t handovers,
+Status AmdRecording::patch(std::span<const uint64_t> values, uint64_t cross_releases,
                            const std::array<uint64_t, kRings>& fences) {
   BM_TRY(patch_sites(values));
-  for (const HandoverSpot& spot : handover_stores_) {
-    const uint64_t value = handovers + spot.ordinal;
-    set(place(spot.ring, spot.low), lo32(value));
-    if (spot.high != UINT32_MAX) set(place(spot.ring, spot.high), hi32(value));
+  for (const CrossEngineSite& command_site : cross_engine_sites_) {
+    const uint64_t value = cross_releases + command_site.ordinal;
+    set(place(command_site.ring, command_site.low), lo32(value));
+    if (command_site.high != UINT32_MAX)
+      set(place(command_site.ring, command_site.high), hi32(value));
   }
   for (size_t ring = 0; ring < kRings; ++ring) {
     if (!ring_used_[ring]) continue;

@@ -45,8 +45,9 @@ class AmdRecording final
   /// Bytes build() needs for encoded commands.
   static uint64_t bytes_for(const EncodedCommands& encoded);
 
-  /// As patch_sites(). `handovers`: the queue's last hand-over value; `fences`: of each ring.
-  Status patch(std::span<const uint64_t> values, uint64_t handovers,
+  /// As patch_sites(). `cross_releases`: the queue's last cross-engine release; `fences`: of each
+  /// ring.
+  Status patch(std::span<const uint64_t> values, uint64_t cross_releases,
                const std::array<uint64_t, kRings>& fences);
 
   std::span<const Entry> entries() const { return entries_; }
@@ -77,8 +78,8 @@ class AmdRecording final
   void find_grid(Site& site) const;
   void find_copy(const CopyPart& copy, bool is_target, Site& site) const;
   void find_copy_bytes(const CopyPart& copy, Site& site) const;
-  bool find_address(const Spot& spot, Site& site) const;
-  bool find_value(const Spot& spot, Site& site) const;
+  bool find_address(const CommandSite& command_site, Site& site) const;
+  bool find_value(const CommandSite& command_site, Site& site) const;
   bool is_resident(uint32_t at) const { return at < first_[kCopyRing]; }
   bool is_ring_used(size_t ring) const { return ring_used_[ring]; }
   Status check_copy_address(uint64_t address) const;
@@ -91,7 +92,7 @@ class AmdRecording final
   std::vector<aql::Words> packets_;
   aql::Words no_launch_ = aql::encode(aql::BarrierAnd{});
   std::vector<Entry> entries_;
-  std::vector<HandoverSpot> handover_stores_;
+  std::vector<CrossEngineSite> cross_engine_sites_;
   std::array<uint32_t, kRings> fence_at_{};
   std::array<bool, kRings> ring_used_{};
   uint64_t last_fence_ = 0;

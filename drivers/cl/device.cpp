@@ -96,7 +96,7 @@ Result<ContextPtr> make_context(ApiPtr table, const Unit& unit, DeviceInfo info)
 
 }  // namespace
 
-Result<uint32_t> count_units(std::string_view interface) {
+Result<uint32_t> count_devices(std::string_view interface) {
   BM_TRY(check_interface(interface));
   const ApiPtr api = BM_TRY(load_api(settings().cl_library));
   return static_cast<uint32_t>(BM_TRY(list_units(*api)).size());

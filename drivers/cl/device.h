@@ -16,7 +16,7 @@ namespace bm::cl {
 struct Api;
 
 /// Devices of all platforms. Errors: kNotFound naming the package (no loader, no platform).
-Result<uint32_t> count_units(std::string_view interface);
+Result<uint32_t> count_devices(std::string_view interface);
 
 /// Drivers by the files that name them; loads the ICD loader, but none of them. "" where files do
 /// not tell (BM_CL_LIBRARY). Errors: as above.

@@ -52,7 +52,7 @@ class CpuDevice final : public hal::Device {
 
 }  // namespace
 
-Result<uint32_t> count_units(std::string_view interface) {
+Result<uint32_t> count_devices(std::string_view interface) {
   if (!interface.empty())
     return fail(Code::kInvalidArgument, "CPU has no interface '{}'", interface);
   return uint32_t{1};
@@ -60,7 +60,7 @@ Result<uint32_t> count_units(std::string_view interface) {
 
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t,
                                                  std::string_view arch) {
-  BM_TRY(count_units(interface));
+  BM_TRY(count_devices(interface));
   hal::Arch made = BM_TRY(make_arch(arch));
   const Settings& options = settings();
   made.units = options.threads != 0 ? worker_threads(options.threads) : usable_cores();

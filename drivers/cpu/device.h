@@ -11,7 +11,7 @@
 namespace bm::cpu {
 
 /// Always 1: the processors of this machine are one unit.
-Result<uint32_t> count_units(std::string_view interface);
+Result<uint32_t> count_devices(std::string_view interface);
 
 /// `index` above 0 opens another device on the same processor, for programs written for several.
 /// `arch` as in make_arch. BM_THREADS, BM_PIN and BM_WAIT_TIMEOUT_MS are read now.

@@ -104,7 +104,7 @@ Result<ContextPtr> make_context(ApiPtr table, DeviceInfo info) {
 
 }  // namespace
 
-Result<uint32_t> count_units(std::string_view interface) {
+Result<uint32_t> count_devices(std::string_view interface) {
   BM_TRY(check_interface(interface));
   const ApiPtr api = BM_TRY(load_api(settings().cuda_library));
   BM_TRY(initialize(*api));

@@ -14,7 +14,7 @@ struct Api;
 
 /// GPUs the driver shows (CUDA_VISIBLE_DEVICES is its own matter). Opens nothing. Errors:
 /// kNotFound (no driver, its stub, no GPU), kUnsupported (library and kernel module differ).
-Result<uint32_t> count_units(std::string_view interface);
+Result<uint32_t> count_devices(std::string_view interface);
 
 /// `arch`: "sm_80" for older code this GPU runs; empty: its own. BM_CUDA_LIBRARY and
 /// BM_WAIT_TIMEOUT_MS are read now. The GPU's primary context is used, which CUDA's runtime and

@@ -86,7 +86,7 @@ class DeviceBase : public hal::Device, public hal::Waiting {
   Result<hal::GpuVa> map(hal::Buffer& peer) final {
     BM_TRY(status());
     const auto* other = dynamic_cast<const GpuBuffer<Gpu>*>(&peer);
-    if (other == nullptr) return map_foreign(peer);
+    if (other == nullptr) return map_imported(peer);
     if (&other->gpu() == gpu_.get()) return peer.va();
     const std::scoped_lock locks(gpu_->mutex, other->gpu().mutex);
     keep_flush(BM_TRY(gpu_->driver->map_peer(other->memory(), *other->gpu().driver)));
@@ -175,7 +175,7 @@ class DeviceBase : public hal::Device, public hal::Waiting {
     return std::make_unique<GpuBuffer<Gpu>>(desc, gpu_, std::move(allocation),
                                             static_cast<std::byte*>(desc.external));
   }
-  Result<hal::GpuVa> map_foreign(const hal::Buffer& peer) {
+  Result<hal::GpuVa> map_imported(const hal::Buffer& peer) {
     if (peer.host() == nullptr)
       return fail(Code::kUnsupported,
                   "DEV={} reaches other devices' memory only where the host does", vendor_.name);

@@ -25,38 +25,40 @@ inline constexpr size_t kComputeRing = 0, kCopyRing = 1, kRings = 2;
 /// Addresses and facts that every encoder needs.
 struct EncodingContext {
   bool has_compute = true;
-  uint64_t to_copies = 0;         ///< word: the compute ring hands over
-  uint64_t to_compute = 0;        ///< word: the copy ring hands back
-  uint64_t handovers = 0;         ///< last value of either
-  bool waits_for_copies = false;  ///< the compute ring begins by waiting for `handovers`
+  uint64_t to_copies = 0;         ///< semaphore released by the compute ring
+  uint64_t to_compute = 0;        ///< semaphore released by the copy ring
+  uint64_t cross_releases = 0;    ///< last value of either
+  bool waits_for_copies = false;  ///< the compute ring begins by waiting for `cross_releases`
   uint64_t data_va = 0;           ///< where EncodedCommands::data will lie; multiple of 256
   /// The CPU's view of an argument block, or an empty one.
   std::function<HostView(uint64_t va, uint64_t bytes)> arguments;
 };
 
-/// What an encoder makes of a list of commands. `LaunchPart`, `Spot`, `CopyPart`, `HandoverSpot`: a
-/// launch, where a command's patchable words lie, a piece of a copy, a word with a hand-over value.
-template <class LaunchPartType, class SpotType, class CopyPartType, class HandoverSpotType>
+/// What an encoder makes of a list of commands. `LaunchPart`, `CommandSite`, `CopyPart`,
+/// `CrossEngineSite`: a launch, where a command's patchable words lie, a piece of a copy, a word
+/// with a value of a cross-engine semaphore.
+template <class LaunchPartType, class CommandSiteType, class CopyPartType,
+          class CrossEngineSiteType>
 struct EncodedCommands {
   using LaunchPart = LaunchPartType;
-  using Spot = SpotType;
+  using CommandSite = CommandSiteType;
   using CopyPart = CopyPartType;
   std::array<std::vector<uint32_t>, kRings> words;
   std::vector<uint32_t> data;  ///< what launches read, see the vendor's encoder
   std::vector<LaunchPart> launches;
-  std::vector<Spot> spots;  ///< one per command
+  std::vector<CommandSite> command_sites;  ///< one per command
   std::vector<CopyPart> copies;
-  std::vector<HandoverSpotType> handover_spots;
-  uint64_t handovers = 0;       ///< made by these commands
+  std::vector<CrossEngineSiteType> cross_engine_sites;
+  uint64_t cross_releases = 0;  ///< made by these commands
   bool ends_on_copies = false;  ///< the compute ring must wait before later work
   void clear() {
     for (std::vector<uint32_t>& ring : words) ring.clear();
     data.clear();
     launches.clear();
-    spots.clear();
+    command_sites.clear();
     copies.clear();
-    handover_spots.clear();
-    handovers = 0;
+    cross_engine_sites.clear();
+    cross_releases = 0;
     ends_on_copies = false;
   }
 };
@@ -107,8 +109,8 @@ class EncoderBase {
         patched_(patched),
         data_va_(context.data_va) {}
 
-  auto& spot() { return encoded_.spots.back(); }
-  uint32_t command() const { return static_cast<uint32_t>(encoded_.spots.size() - 1); }
+  auto& command_site() { return encoded_.command_sites.back(); }
+  uint32_t command() const { return static_cast<uint32_t>(encoded_.command_sites.size() - 1); }
   bool is_patched(uint8_t bits) const {
     return !patched_.empty() && (patched_[command()] & bits) != 0;
   }
@@ -121,16 +123,16 @@ class EncoderBase {
   uint64_t data_va(uint32_t dword) const { return data_va_ + uint64_t{dword} * 4; }
   /// The pieces of the copy just encoded, from `first` on.
   void note_copy(uint32_t first) {
-    spot() = {.kind = EncodedCommands::Spot::Kind::kCopy,
-              .ring = kCopyRing,
-              .first = first,
-              .count = static_cast<uint32_t>(encoded_.copies.size()) - first};
+    command_site() = {.kind = EncodedCommands::CommandSite::Kind::kCopy,
+                      .ring = kCopyRing,
+                      .first = first,
+                      .count = static_cast<uint32_t>(encoded_.copies.size()) - first};
   }
 
   EncodedCommands& encoded_;
   const Context& context_;
   size_t ring_;
-  uint64_t ordinal_ = 0;  ///< of the last hand-over
+  uint64_t ordinal_ = 0;  ///< of the last cross-engine release
 
  private:
   std::span<const uint8_t> patched_;

@@ -89,14 +89,16 @@ class QueueBase : public hal::Queue {
     return {};
   }
   /// Both words at `value`, when no ring is at work.
-  void set_handovers(uint64_t value) {
+  void set_cross_releases(uint64_t value) {
     words_.view().store_release(kToCopies, value);
     words_.view().store_release(kToCompute, value);
   }
-  /// Whether the copy ring has made the last hand-over.
-  bool has_caught_up() const { return handed_back() >= handovers_; }
-  /// The last hand-over that the copy ring has made. Read from memory.
-  uint64_t handed_back() const { return words_.view().template load_acquire<uint64_t>(kToCompute); }
+  /// Whether the copy ring has made the last cross-engine release.
+  bool has_caught_up() const { return released_to_compute() >= cross_releases_; }
+  /// The last cross-engine release that the copy ring has made. Read from memory.
+  uint64_t released_to_compute() const {
+    return words_.view().template load_acquire<uint64_t>(kToCompute);
+  }
   /// For messages about faults, when the commands were submitted.
   void note(std::span<const hal::Command> commands) {
     gpu_->log.note(commands);
@@ -107,7 +109,7 @@ class QueueBase : public hal::Queue {
   std::array<Ring*, kRings> rings_;
   Context base_;
   Allocation words_;  ///< to copies, to compute
-  uint64_t handovers_ = 0;
+  uint64_t cross_releases_ = 0;
   EncodedCommands encoded_;  ///< reused by submit
 
  private:

@@ -52,14 +52,14 @@ uint32_t aligned_words(size_t words);
 ///   bool find_argument(const LaunchPart&, uint32_t word, Site&), void find_grid(Site&),
 ///   void find_copy(const CopyPart&, bool is_target, Site&),
 ///   void find_copy_bytes(const CopyPart&, Site&),
-///   bool find_address(const Spot&, Site&), bool find_value(const Spot&, Site&),
+///   bool find_address(const CommandSite&, Site&), bool find_value(const CommandSite&, Site&),
 ///   Status check_copy_address(uint64_t), Status check_kind(const Site&, uint64_t) (not asked where
 ///   a kLowHigh takes any value),
 ///   void apply(const Site&, uint64_t), bool is_resident(uint32_t at), bool is_ring_used(size_t).
 template <class Derived, class Gpu, class EncodedCommands, class Kind>
 class RecordingBase : public hal::Recording {
  public:
-  uint64_t handovers() const { return handovers_; }
+  uint64_t cross_releases() const { return cross_releases_; }
   const std::shared_ptr<const std::string>& names() const { return names_; }
   const Gpu* gpu() const { return gpu_.get(); }
 
@@ -67,7 +67,7 @@ class RecordingBase : public hal::Recording {
   using Ring = typename Gpu::Ring;
   using Site = PatchSite<Kind>;
   using LaunchPart = typename EncodedCommands::LaunchPart;
-  using Spot = typename EncodedCommands::Spot;
+  using CommandSite = typename EncodedCommands::CommandSite;
   using CopyPart = typename EncodedCommands::CopyPart;
 
   RecordingBase(std::shared_ptr<Gpu> gpu, Allocation memory, std::array<Ring*, kRings> rings)
@@ -79,7 +79,7 @@ class RecordingBase : public hal::Recording {
     std::ranges::copy(encoded.data, shadow_.begin());
     for (size_t ring = 0; ring < kRings; ++ring)
       std::ranges::copy(encoded.words[ring], shadow_.begin() + first_[ring]);
-    handovers_ = encoded.handovers;
+    cross_releases_ = encoded.cross_releases;
     launches_ = encoded.launches;
     names_ = std::make_shared<const std::string>(names_of(launches_));
   }
@@ -165,18 +165,18 @@ class RecordingBase : public hal::Recording {
   }
 
   Status add_patch(const EncodedCommands& encoded, const hal::Patch& patch) {
-    const size_t commands = encoded.spots.size();
+    const size_t commands = encoded.command_sites.size();
     if (patch.command >= commands || patch.slot == std::numeric_limits<uint32_t>::max())
       return no_such_patch(patch, commands);
     num_slots_ = std::max(num_slots_, patch.slot + 1);
-    const Spot& spot = encoded.spots[patch.command];
+    const CommandSite& command_site = encoded.command_sites[patch.command];
     Site site;
     site.slot = patch.slot;
     site.addend = patch.addend;
     if (patch.field == hal::PatchField::kCopyDst || patch.field == hal::PatchField::kCopySrc) {
-      if (spot.kind != Spot::Kind::kCopy) return no_such_patch(patch, commands);
+      if (command_site.kind != CommandSite::Kind::kCopy) return no_such_patch(patch, commands);
       site.rule = PatchRule::kAddress;
-      for (uint32_t i = spot.first; i < spot.first + spot.count; ++i) {
+      for (uint32_t i = command_site.first; i < command_site.first + command_site.count; ++i) {
         const CopyPart& copy = encoded.copies[i];
         site.addend = patch.addend + copy.offset;
         self().find_copy(copy, patch.field == hal::PatchField::kCopyDst, site);
@@ -184,39 +184,39 @@ class RecordingBase : public hal::Recording {
       }
       return {};
     }
-    if (!find_site(encoded, patch, spot, site)) return no_such_patch(patch, commands);
+    if (!find_site(encoded, patch, command_site, site)) return no_such_patch(patch, commands);
     sites_.push_back(site);
     return {};
   }
 
   /// False: the command has no such word.
-  bool find_site(const EncodedCommands& encoded, const hal::Patch& patch, const Spot& spot,
-                 Site& site) {
+  bool find_site(const EncodedCommands& encoded, const hal::Patch& patch,
+                 const CommandSite& command_site, Site& site) {
     using hal::PatchField;
     switch (patch.field) {
       case PatchField::kKernarg:
-        return spot.kind == Spot::Kind::kLaunch &&
-               self().find_argument(launches_[spot.first], patch.word, site);
+        return command_site.kind == CommandSite::Kind::kLaunch &&
+               self().find_argument(launches_[command_site.first], patch.word, site);
       case PatchField::kGridX:
       case PatchField::kGridY:
       case PatchField::kGridZ:
-        if (spot.kind != Spot::Kind::kLaunch) return false;
+        if (command_site.kind != CommandSite::Kind::kLaunch) return false;
         site.kind = Kind::kGrid;
         site.axis = static_cast<uint8_t>(static_cast<uint8_t>(patch.field) -
                                          static_cast<uint8_t>(PatchField::kGridX));
-        site.what = spot.first;
+        site.what = command_site.first;
         self().find_grid(site);
         return true;
       case PatchField::kCopyBytes:
-        if (spot.kind != Spot::Kind::kCopy || spot.count != 1) return false;
+        if (command_site.kind != CommandSite::Kind::kCopy || command_site.count != 1) return false;
         site.kind = Kind::kCopyBytes;
-        site.what = spot.first;
-        self().find_copy_bytes(encoded.copies[spot.first], site);
+        site.what = command_site.first;
+        self().find_copy_bytes(encoded.copies[command_site.first], site);
         return true;
       case PatchField::kSignalAddress:
         site.rule = PatchRule::kWordAddress;
-        return self().find_address(spot, site);
-      case PatchField::kSignalValue: return self().find_value(spot, site);
+        return self().find_address(command_site, site);
+      case PatchField::kSignalValue: return self().find_value(command_site, site);
       case PatchField::kCopyDst:
       case PatchField::kCopySrc: return false;  // several places: add_patch()
     }
@@ -238,7 +238,7 @@ class RecordingBase : public hal::Recording {
 
   std::vector<Site> sites_;  ///< by place
   uint32_t num_slots_ = 0;
-  uint64_t handovers_ = 0;
+  uint64_t cross_releases_ = 0;
   std::shared_ptr<const std::string> names_;
 };
 

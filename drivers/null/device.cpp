@@ -140,7 +140,7 @@ class NullDevice final : public hal::Device {
 
 }  // namespace
 
-Result<uint32_t> count_units(std::string_view interface) {
+Result<uint32_t> count_devices(std::string_view interface) {
   if (!interface.empty())
     return fail(Code::kInvalidArgument, "NULL has no interface '{}'", interface);
   return uint32_t{1};
@@ -148,7 +148,7 @@ Result<uint32_t> count_units(std::string_view interface) {
 
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t,
                                                  std::string_view arch) {
-  BM_TRY(count_units(interface));
+  BM_TRY(count_devices(interface));
   return std::make_unique<NullDevice>(make_arch(arch), settings().wait_timeout_ms);
 }
 

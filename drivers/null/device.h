@@ -11,7 +11,7 @@
 
 namespace bm::null {
 
-Result<uint32_t> count_units(std::string_view interface);
+Result<uint32_t> count_devices(std::string_view interface);
 
 /// Buffers have invented addresses and no host pointer unless `host_visible`, `uncached` or
 /// `external` asks for one. Signals, timestamps and writes to real memory are performed, so

@@ -69,7 +69,7 @@ class NvDevice final : public hcq::DeviceBase<Gpu, NvQueue> {
   Result<std::unique_ptr<hal::Program>> load_program(const hal::CodeObject& code) override;
   Status fill_zero(uint64_t va, uint64_t bytes) override { return copies_->fill(va, bytes, 0); }
   Result<uint64_t> map_host(std::byte* host, uint64_t size) override {
-    return foreign_.map(*gpu_, host, size);
+    return imported_.map(*gpu_, host, size);
   }
   std::string kernels_text() const override { return gpu_->log.kernels(); }
   void begin_activity() override { probe(gpu_->rings); }
@@ -78,7 +78,7 @@ class NvDevice final : public hcq::DeviceBase<Gpu, NvQueue> {
   LocalMemory local_memory_;
   LaunchForm form_{};
   bool has_events_ = true;  ///< until the driver says otherwise; under the mutex
-  ForeignMemory foreign_;
+  ImportedMemory imported_;
 };
 
 Status NvDevice::open(const DeviceOptions& options) {
@@ -107,7 +107,7 @@ NvDevice::~NvDevice() {
   close([this] { return gpu_->health_locked(); },
         [this] {
           local_memory_.reset();
-          foreign_.clear();
+          imported_.clear();
         });
 }
 

@@ -14,7 +14,7 @@
 namespace bm::nv {
 
 /// GPUs that the nvidia kernel driver lists. Errors: kNotFound, kPermission naming the node.
-Result<uint32_t> count_units(std::string_view interface);
+Result<uint32_t> count_devices(std::string_view interface);
 /// `arch`: empty, or "sm_90" to insist. Errors: as open_rm(); kInvalidArgument for another `arch`.
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch);

@@ -7,7 +7,7 @@
 
 namespace bm::nv {
 
-Result<uint32_t> count_units(std::string_view interface) {
+Result<uint32_t> count_devices(std::string_view interface) {
   BM_TRY(hcq::check_interface("NV", interface, "NVK"));
   return count_rm(real_system());
 }

@@ -15,7 +15,7 @@ using hal::raw;
 using hcq::check_word;
 using enum hcq::PatchedBits;
 
-constexpr uint64_t kStampBytes = 16;
+constexpr uint64_t kTimestampBytes = 16;
 constexpr uint32_t kNoLaunch = UINT32_MAX;
 /// Of one inline write; more go into the next.
 constexpr uint32_t kMostInlineWords = 4096;
@@ -40,19 +40,19 @@ class Encoder : hcq::EncoderBase<EncodedCommands, EncodingContext> {
 
   Status run(std::span<const hal::Command> commands) {
     if (context_.waits_for_copies)
-      note_handover(kComputeRing,
-                    acquire(pushes_[kComputeRing], context_.to_compute, context_.handovers));
+      note_cross_engine(kComputeRing, acquire(pushes_[kComputeRing], context_.to_compute,
+                                              context_.cross_releases));
     for (const hal::Command& command : commands) {
-      encoded_.spots.emplace_back();
+      encoded_.command_sites.emplace_back();
       BM_TRY(std::visit([this](const auto& c) { return encode(c); }, command));
     }
-    if (!stamps_.empty()) BM_TRY(write_stamps());
+    if (!pending_timestamps_.empty()) BM_TRY(write_timestamps());
     if (context_.has_compute && ring_ == kCopyRing) {
-      hand_back();
+      release_to_compute();
       encoded_.ends_on_copies = true;
     }
     flush();
-    encoded_.handovers = ordinal_;
+    encoded_.cross_releases = ordinal_;
     return {};
   }
 
@@ -61,9 +61,9 @@ class Encoder : hcq::EncoderBase<EncodedCommands, EncodingContext> {
 
   Status encode(const hal::Wait& c) {
     if (!is_patched(kPatchedAddress)) BM_TRY(check_signal(raw(c.signal), "Wait"));
-    spot() = {.kind = Spot::Kind::kSemaphore,
-              .ring = ring_,
-              .at = acquire(push(), raw(c.signal), c.value)};
+    command_site() = {.kind = CommandSite::Kind::kSemaphore,
+                      .ring = ring_,
+                      .at = acquire(push(), raw(c.signal), c.value)};
     end_chain();
     return {};
   }
@@ -90,17 +90,17 @@ class Encoder : hcq::EncoderBase<EncodedCommands, EncodingContext> {
   bool extend_inline(const hal::Write& c);
   bool signal_in_launch(const hal::Signal& c);
   Status release_at(uint64_t address, uint64_t value);
-  Status write_stamps();
-  void copy_stamp(uint64_t dst, uint64_t stamp);
+  Status write_timestamps();
+  void copy_timestamp(uint64_t dst, uint64_t timestamp);
   Status fill_launch(const hal::Dispatch& c, const NvProgram& program, LaunchPart& part);
   Status copy_arguments(const hal::Dispatch& c, const NvProgram& program, std::byte* bank);
   void start(LaunchPart& part);
 
   void to_ring(size_t ring);
-  void hand_back();
+  void release_to_compute();
   void flush();
-  void note_handover(size_t ring, uint32_t semaphore) {
-    encoded_.handover_spots.push_back({ring, semaphore + 2, ordinal_});
+  void note_cross_engine(size_t ring, uint32_t semaphore) {
+    encoded_.cross_engine_sites.push_back({ring, semaphore + 2, ordinal_});
   }
 
   void end_chain() { last_ = kNoLaunch; }
@@ -108,7 +108,7 @@ class Encoder : hcq::EncoderBase<EncodedCommands, EncodingContext> {
     end_chain();
     needs_idle_ = has_inline_ = false;
   }
-  struct Stamp {
+  struct PendingTimestamp {
     uint64_t dst, source;
     uint32_t command;
   };
@@ -122,7 +122,8 @@ class Encoder : hcq::EncoderBase<EncodedCommands, EncodingContext> {
   } inline_;
   bool is_dirty_ = false;      ///< copies that no flush has made visible
   uint32_t last_ = kNoLaunch;  ///< launch the next one may be linked to
-  std::vector<Stamp> stamps_;  ///< taken on the compute ring, still to be written
+  std::vector<PendingTimestamp>
+      pending_timestamps_;  ///< taken on the compute ring, still to be written
 };
 
 /// Host semaphores reach less than the address space on older channels.
@@ -144,21 +145,23 @@ Status Encoder::encode(const hal::Write& c) {
       return fail(Code::kInvalidArgument, "Write at {:#x}: addresses end at {:#x}", raw(c.dst),
                   address_end());
   }
-  if (!stamps_.empty()) BM_TRY(write_stamps());
+  if (!pending_timestamps_.empty()) BM_TRY(write_timestamps());
   if (ring_ == kCopyRing) {
     const ConstantWords words = write_constant(push(), raw(c.dst), c.value);
     is_dirty_ = true;
-    spot() = {
-        .kind = Spot::Kind::kWrite, .ring = ring_, .at = words.addresses, .first = words.value};
+    command_site() = {.kind = CommandSite::Kind::kWrite,
+                      .ring = ring_,
+                      .at = words.addresses,
+                      .first = words.value};
     return {};
   }
   if (!extend_inline(c)) write_inline(c);
   inline_.end = push().position();
   inline_.next = is_patched(kPatchedAddress) ? 0 : raw(c.dst) + sizeof c.value;
-  spot() = {.kind = Spot::Kind::kWrite,
-            .ring = ring_,
-            .at = inline_.words.addresses,
-            .first = inline_.end - 2};
+  command_site() = {.kind = CommandSite::Kind::kWrite,
+                    .ring = ring_,
+                    .at = inline_.words.addresses,
+                    .first = inline_.end - 2};
   end_chain();
   has_inline_ = true;
   return {};
@@ -186,7 +189,7 @@ bool Encoder::extend_inline(const hal::Write& c) {
 
 /// As part of the grid's end, when the signal comes directly after it.
 bool Encoder::signal_in_launch(const hal::Signal& c) {
-  if (ring_ != kComputeRing || last_ == kNoLaunch || !stamps_.empty()) return false;
+  if (ring_ != kComputeRing || last_ == kNoLaunch || !pending_timestamps_.empty()) return false;
   if (is_patched(kPatchedAddress)) return false;
   LaunchPart& part = encoded_.launches[last_];
   const QmdVersion version = part.program->plan().version;
@@ -195,15 +198,17 @@ bool Encoder::signal_in_launch(const hal::Signal& c) {
   if (!format[QmdKey::kReleaseAddress].fits(raw(c.signal))) return false;
   add_release(version, std::span(encoded_.data).subspan(part.qmd, format.dwords), part.releases,
               raw(c.signal), c.value);
-  spot() = {.kind = Spot::Kind::kRelease, .ring = ring_, .first = last_, .count = part.releases};
+  command_site() = {
+      .kind = CommandSite::Kind::kRelease, .ring = ring_, .first = last_, .count = part.releases};
   ++part.releases;
   return true;
 }
 
 Status Encoder::release_at(uint64_t address, uint64_t value) {
-  if (!stamps_.empty()) BM_TRY(write_stamps());
+  if (!pending_timestamps_.empty()) BM_TRY(write_timestamps());
   if (ring_ == kCopyRing) flush();
-  spot() = {.kind = Spot::Kind::kSemaphore, .ring = ring_, .at = release(push(), address, value)};
+  command_site() = {
+      .kind = CommandSite::Kind::kSemaphore, .ring = ring_, .at = release(push(), address, value)};
   if (ring_ == kComputeRing) mark_idle();
   return {};
 }
@@ -212,36 +217,36 @@ Status Encoder::release_at(uint64_t address, uint64_t value) {
 /// are copied from there: at once on the copy ring, before the next signal on the compute ring.
 Status Encoder::encode(const hal::Timestamp& c) {
   if (!is_patched(kPatchedAddress)) BM_TRY(check_word(raw(c.dst), "Timestamp"));
-  const uint32_t at = take_data(kStampBytes);
+  const uint32_t at = take_data(kTimestampBytes);
   if (ring_ == kComputeRing) {
     release(push(), data_va(at), 0, true);
     mark_idle();
-    stamps_.push_back({raw(c.dst), data_va(at), command()});
+    pending_timestamps_.push_back({raw(c.dst), data_va(at), command()});
     return {};
   }
   flush_and_release(push(), data_va(at), 0);
-  copy_stamp(raw(c.dst), data_va(at));
-  spot() = {.kind = Spot::Kind::kTimestamp,
-            .ring = kCopyRing,
-            .at = encoded_.copies.back().addresses + 2};
+  copy_timestamp(raw(c.dst), data_va(at));
+  command_site() = {.kind = CommandSite::Kind::kTimestamp,
+                    .ring = kCopyRing,
+                    .at = encoded_.copies.back().addresses + 2};
   return {};
 }
 
-void Encoder::copy_stamp(uint64_t dst, uint64_t stamp) {
-  const CopyWords words = copy_piece(pushes_[kCopyRing], dst, stamp + 8, 8);
+void Encoder::copy_timestamp(uint64_t dst, uint64_t timestamp) {
+  const CopyWords words = copy_piece(pushes_[kCopyRing], dst, timestamp + 8, 8);
   encoded_.copies.push_back({words.addresses, words.bytes, words.launch_header, 0});
   is_dirty_ = true;
 }
 
-Status Encoder::write_stamps() {
+Status Encoder::write_timestamps() {
   to_ring(kCopyRing);
-  for (const Stamp& stamp : stamps_) {
-    copy_stamp(stamp.dst, stamp.source);
-    encoded_.spots[stamp.command] = {.kind = Spot::Kind::kTimestamp,
-                                     .ring = kCopyRing,
-                                     .at = encoded_.copies.back().addresses + 2};
+  for (const PendingTimestamp& timestamp : pending_timestamps_) {
+    copy_timestamp(timestamp.dst, timestamp.source);
+    encoded_.command_sites[timestamp.command] = {.kind = CommandSite::Kind::kTimestamp,
+                                                 .ring = kCopyRing,
+                                                 .at = encoded_.copies.back().addresses + 2};
   }
-  stamps_.clear();
+  pending_timestamps_.clear();
   return {};
 }
 
@@ -285,12 +290,12 @@ Status Encoder::encode(const hal::Dispatch& c) {
   part.grid = c.grid;
   BM_TRY(fill_launch(c, *program, part));
   start(part);
-  spot() = {.kind = Spot::Kind::kLaunch,
-            .ring = ring_,
-            .first = static_cast<uint32_t>(encoded_.launches.size())};
+  command_site() = {.kind = CommandSite::Kind::kLaunch,
+                    .ring = ring_,
+                    .first = static_cast<uint32_t>(encoded_.launches.size())};
   encoded_.launches.push_back(part);
   // A launch that may be empty starts nothing then, so nothing can hang on its end.
-  last_ = is_patched(kPatchedGrid) ? kNoLaunch : spot().first;
+  last_ = is_patched(kPatchedGrid) ? kNoLaunch : command_site().first;
   needs_idle_ = true;
   return {};
 }
@@ -355,23 +360,23 @@ void Encoder::start(LaunchPart& part) {
 void Encoder::to_ring(size_t ring) {
   if (ring == ring_) return;
   if (ring == kComputeRing) {
-    hand_back();
-    const uint64_t value = context_.handovers + ordinal_;
-    note_handover(kComputeRing, acquire(pushes_[kComputeRing], context_.to_compute, value));
+    release_to_compute();
+    const uint64_t value = context_.cross_releases + ordinal_;
+    note_cross_engine(kComputeRing, acquire(pushes_[kComputeRing], context_.to_compute, value));
   } else {
-    const uint64_t value = context_.handovers + ++ordinal_;
-    note_handover(kComputeRing, release(pushes_[kComputeRing], context_.to_copies, value));
-    note_handover(kCopyRing, acquire(pushes_[kCopyRing], context_.to_copies, value));
+    const uint64_t value = context_.cross_releases + ++ordinal_;
+    note_cross_engine(kComputeRing, release(pushes_[kComputeRing], context_.to_copies, value));
+    note_cross_engine(kCopyRing, acquire(pushes_[kCopyRing], context_.to_copies, value));
     mark_idle();
   }
   ring_ = ring;
 }
 
 /// The copy ring's end of a stretch; who waits for it is the caller's matter.
-void Encoder::hand_back() {
+void Encoder::release_to_compute() {
   flush();
-  const uint64_t value = context_.handovers + ordinal_;
-  note_handover(kCopyRing, release(pushes_[kCopyRing], context_.to_compute, value));
+  const uint64_t value = context_.cross_releases + ordinal_;
+  note_cross_engine(kCopyRing, release(pushes_[kCopyRing], context_.to_compute, value));
 }
 
 void Encoder::flush() {

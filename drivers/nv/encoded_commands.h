@@ -39,7 +39,7 @@ struct LaunchPart {
 };
 
 /// Where a command's address and value lie, for patches.
-struct Spot {
+struct CommandSite {
   enum class Kind : uint8_t { kNone, kSemaphore, kRelease, kCopy, kTimestamp, kLaunch, kWrite };
   Kind kind = Kind::kNone;
   size_t ring = 0;
@@ -52,15 +52,16 @@ struct CopyPart {
   uint32_t addresses = 0, bytes = 0, launch_header = 0;
   uint64_t offset = 0;  ///< of the piece in its copy
 };
-/// A word pair that holds a hand-over value: `handovers` of the submission + ordinal.
-struct HandoverSpot {
+/// A word pair that holds a value of a cross-engine semaphore: `cross_releases` of the submission +
+/// ordinal.
+struct CrossEngineSite {
   size_t ring = 0;
   uint32_t at = 0;  ///< payload low word
   uint64_t ordinal = 0;
 };
 
 /// Data: constant banks, descriptors, timestamps.
-using EncodedCommands = hcq::EncodedCommands<LaunchPart, Spot, CopyPart, HandoverSpot>;
+using EncodedCommands = hcq::EncodedCommands<LaunchPart, CommandSite, CopyPart, CrossEngineSite>;
 
 /// Bytes of EncodedCommands::data for these commands. Errors: kInvalidArgument for programs of
 /// others.
@@ -74,6 +75,6 @@ Status encode(std::span<const hal::Command> commands, std::span<const uint8_t> p
 
 /// Words with which a compute ring waits for the copy ring when EncodingContext::waits_for_copies;
 /// they come first and may be skipped when the value is reached already.
-inline constexpr uint32_t kHandoverWords = 6;
+inline constexpr uint32_t kCrossEngineWords = 6;
 
 }  // namespace bm::nv

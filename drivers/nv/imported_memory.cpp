@@ -6,13 +6,13 @@
 
 namespace bm::nv {
 
-bool ForeignMemory::is_free(const Gpu& gpu, const Stale& stale) {
+bool ImportedMemory::is_free(const Gpu& gpu, const Stale& stale) {
   for (size_t ring = 0; ring < stale.fences.size() && ring < gpu.rings.size(); ++ring)
     if (!gpu.rings[ring]->has_passed(stale.fences[ring])) return false;
   return true;
 }
 
-Result<uint64_t> ForeignMemory::map(Gpu& gpu, std::byte* host, uint64_t size) {
+Result<uint64_t> ImportedMemory::map(Gpu& gpu, std::byte* host, uint64_t size) {
   std::erase_if(stale_, [&](const Stale& stale) { return is_free(gpu, stale); });
   const auto known = known_.find({host, size});
   if (known != known_.end()) {
@@ -35,7 +35,7 @@ Result<uint64_t> ForeignMemory::map(Gpu& gpu, std::byte* host, uint64_t size) {
   return va;
 }
 
-void ForeignMemory::clear() {
+void ImportedMemory::clear() {
   known_.clear();
   stale_.clear();
 }

@@ -15,7 +15,7 @@ namespace bm::nv {
 /// A registration pins pages. When their owner frees them and others appear at the same address,
 /// the GPU would go on with the old ones: so it is looked whether they are the same before an old
 /// registration is used again. Thread: under the GPU's mutex.
-class ForeignMemory {
+class ImportedMemory {
  public:
   /// Address on the GPU of `size` bytes at `host`. Errors: what registering returns; kUnsupported
   /// where the process cannot see its own mappings.

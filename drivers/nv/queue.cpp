@@ -29,7 +29,7 @@ Result<std::unique_ptr<NvQueue>> NvQueue::create(std::shared_ptr<Gpu> gpu, Hardw
 
 EncodingContext NvQueue::recording_context() const {
   EncodingContext context = base_;
-  context.handovers = context.data_va = 0;
+  context.cross_releases = context.data_va = 0;
   return context;
 }
 
@@ -40,7 +40,7 @@ Status NvQueue::submit_locked(std::span<const hal::Command> commands) {
   CommandSpace data;
   if (bytes != 0) data = BM_TRY(main.reserve(bytes));
   base_.data_va = data.va;
-  base_.handovers = handovers_;
+  base_.cross_releases = cross_releases_;
   base_.waits_for_copies = base_.has_compute && words_to_skip() == 0;
   BM_TRY(encode(commands, {}, base_, encoded_));
   BM_CHECK(encoded_.data.size() * 4 <= bytes);
@@ -59,7 +59,7 @@ Status NvQueue::submit_encoded(const CommandSpace& data) {
     rings_[ring]->finish(push);
     if (words.size() > kMaxEntryWords)
       return fail(Code::kInvalidArgument, "{} commands in one submission are too many",
-                  encoded_.spots.size());
+                  encoded_.command_sites.size());
     spaces[ring] = BM_TRY(rings_[ring]->reserve(words.size() * 4));
     BM_TRY(rings_[ring]->make_room());
   }
@@ -70,7 +70,7 @@ Status NvQueue::submit_encoded(const CommandSpace& data) {
     spaces[ring].view.copy_in(0, words);
     rings_[ring]->enqueue(spaces[ring].va, static_cast<uint32_t>(words.size()));
   }
-  handovers_ += encoded_.handovers;
+  cross_releases_ += encoded_.cross_releases;
   for (HardwareRing* ring : rings_)
     if (ring != nullptr) ring->ring_doorbell();
   return {};
@@ -80,14 +80,14 @@ Status NvQueue::replay_locked(NvRecording& recording, std::span<const uint64_t> 
   BM_TRY(gpu_->health_locked());
   for (size_t ring = 0; ring < kRings; ++ring)
     if (recording.ring_words(ring) != 0) BM_TRY(rings_[ring]->make_room());
-  BM_TRY(recording.patch(values, handovers_));
+  BM_TRY(recording.patch(values, cross_releases_));
   for (size_t ring = 0; ring < kRings; ++ring) {
     const uint32_t skip = ring == kComputeRing ? words_to_skip() : 0;
     if (recording.ring_words(ring) <= skip) continue;
     rings_[ring]->enqueue(recording.ring_va(ring) + uint64_t{skip} * 4,
                           recording.ring_words(ring) - skip);
   }
-  handovers_ += recording.handovers();
+  cross_releases_ += recording.cross_releases();
   recording.mark_used();
   gpu_->log.note_replay(recording.names());
   for (HardwareRing* ring : rings_)

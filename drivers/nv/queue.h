@@ -24,8 +24,9 @@ class NvQueue final
   /// Fills memory with a word and waits for it. `bytes`: multiple of 4. Caller holds the mutex.
   Status fill(uint64_t va, uint64_t bytes, uint32_t word);
 
-  /// After its rings were restarted: all hand-overs so far count as made. Caller holds the mutex.
-  void restart() { set_handovers(handovers_); }
+  /// After its rings were restarted: all cross-engine releases so far count as made. Caller holds
+  /// the mutex.
+  void restart() { set_cross_releases(cross_releases_); }
 
  private:
   friend QueueBase;
@@ -37,7 +38,7 @@ class NvQueue final
   NvRecording::Nothing kept_by_recordings() const { return {}; }
   Status submit_encoded(const CommandSpace& data);
   /// Words of the compute ring that need not run because the copy ring has caught up.
-  uint32_t words_to_skip() const { return has_caught_up() ? kHandoverWords : 0; }
+  uint32_t words_to_skip() const { return has_caught_up() ? kCrossEngineWords : 0; }
 };
 
 }  // namespace bm::nv

@@ -45,9 +45,10 @@ Status NvRecording::lay_out(const EncodedCommands& encoded) {
     next += hcq::aligned_words(count_[ring]);
   }
   keep(encoded, next);
-  for (const HandoverSpot& spot : encoded.handover_spots)
-    handover_stores_.push_back({place(spot.ring, spot.at), spot.ordinal});
-  std::ranges::sort(handover_stores_, {}, &Handover::at);
+  for (const CrossEngineSite& command_site : encoded.cross_engine_sites)
+    cross_engine_sites_.push_back(
+        {place(command_site.ring, command_site.at), command_site.ordinal});
+  std::ranges::sort(cross_engine_sites_, {}, &CrossEngineStore::at);
   for (const CopyPart& copy : encoded.copies)
     copies_.push_back({place(kCopyRing, copy.bytes), place(kCopyRing, copy.launch_header)});
   return {};
@@ -73,24 +74,25 @@ void NvRecording::find_copy_bytes(const CopyPart& copy, Site& site) const {
   site.at = place(kCopyRing, copy.bytes);
 }
 
-bool NvRecording::find_address(const Spot& spot, Site& site) const {
-  site.at = place(spot.ring, spot.at);
-  if (spot.kind == Spot::Kind::kTimestamp || spot.kind == Spot::Kind::kWrite)
+bool NvRecording::find_address(const CommandSite& command_site, Site& site) const {
+  site.at = place(command_site.ring, command_site.at);
+  if (command_site.kind == CommandSite::Kind::kTimestamp ||
+      command_site.kind == CommandSite::Kind::kWrite)
     site.kind = PatchKind::kHighLow;
-  return site.kind == PatchKind::kHighLow || spot.kind == Spot::Kind::kSemaphore;
+  return site.kind == PatchKind::kHighLow || command_site.kind == CommandSite::Kind::kSemaphore;
 }
 
-bool NvRecording::find_value(const Spot& spot, Site& site) const {
-  if (spot.kind == Spot::Kind::kSemaphore) {
-    site.at = place(spot.ring, spot.at + 2);
-  } else if (spot.kind == Spot::Kind::kWrite) {
-    site.at = place(spot.ring, spot.first);
-  } else if (spot.kind == Spot::Kind::kRelease) {
-    const LaunchPart& part = launches_[spot.first];
+bool NvRecording::find_value(const CommandSite& command_site, Site& site) const {
+  if (command_site.kind == CommandSite::Kind::kSemaphore) {
+    site.at = place(command_site.ring, command_site.at + 2);
+  } else if (command_site.kind == CommandSite::Kind::kWrite) {
+    site.at = place(command_site.ring, command_site.first);
+  } else if (command_site.kind == CommandSite::Kind::kRelease) {
+    const LaunchPart& part = launches_[command_site.first];
     const QmdField& payload = qmd_format(part.program->plan().version)[QmdKey::kReleasePayload];
     // All versions keep the payload in two words of their own.
     BM_CHECK(payload.low % 32 == 0 && payload.upper_low == payload.low + 32);
-    site.at = part.qmd + (payload.low + spot.count * payload.stride) / 32u;
+    site.at = part.qmd + (payload.low + command_site.count * payload.stride) / 32u;
   } else {
     return false;
   }
@@ -153,12 +155,12 @@ void NvRecording::apply(const Site& site, uint64_t value) {
   __builtin_unreachable();
 }
 
-Status NvRecording::patch(std::span<const uint64_t> values, uint64_t handovers) {
+Status NvRecording::patch(std::span<const uint64_t> values, uint64_t cross_releases) {
   BM_TRY(patch_sites(values));
-  for (const Handover& handover : handover_stores_) {
-    const uint64_t value = handovers + handover.ordinal;
-    set(handover.at, lo32(value));
-    set(handover.at + 1, hi32(value));
+  for (const CrossEngineStore& store : cross_engine_sites_) {
+    const uint64_t value = cross_releases + store.ordinal;
+    set(store.at, lo32(value));
+    set(store.at + 1, hi32(value));
   }
   return {};
 }

@@ -36,8 +36,8 @@ class NvRecording final : public hcq::RecordingBase<NvRecording, Gpu, EncodedCom
   /// Bytes build() needs for encoded commands.
   static uint64_t bytes_for(const EncodedCommands& encoded);
 
-  /// As patch_sites(). `handovers`: the queue's last hand-over value.
-  Status patch(std::span<const uint64_t> values, uint64_t handovers);
+  /// As patch_sites(). `cross_releases`: the queue's last cross-engine release.
+  Status patch(std::span<const uint64_t> values, uint64_t cross_releases);
 
   uint64_t ring_va(size_t ring) const { return memory_.va() + uint64_t{first_[ring]} * 4; }
   uint32_t ring_words(size_t ring) const { return count_[ring]; }
@@ -45,7 +45,7 @@ class NvRecording final : public hcq::RecordingBase<NvRecording, Gpu, EncodedCom
 
  private:
   friend RecordingBase;
-  struct Handover {
+  struct CrossEngineStore {
     uint32_t at;
     uint64_t ordinal;
   };
@@ -61,15 +61,15 @@ class NvRecording final : public hcq::RecordingBase<NvRecording, Gpu, EncodedCom
   bool is_ring_used(size_t ring) const { return count_[ring] != 0; }
   void find_copy(const CopyPart& copy, bool is_target, Site& site) const;
   void find_copy_bytes(const CopyPart& copy, Site& site) const;
-  bool find_address(const Spot& spot, Site& site) const;
-  bool find_value(const Spot& spot, Site& site) const;
+  bool find_address(const CommandSite& command_site, Site& site) const;
+  bool find_value(const CommandSite& command_site, Site& site) const;
   Status check_copy_address(uint64_t address) const;
   Status check_kind(const Site& site, uint64_t value) const;
   void apply(const Site& site, uint64_t value);
   void set_grid(const Site& site, uint64_t value);
 
   std::array<uint32_t, kRings> count_{};
-  std::vector<Handover> handover_stores_;
+  std::vector<CrossEngineStore> cross_engine_sites_;
   std::vector<Copied> copies_;
 };
 

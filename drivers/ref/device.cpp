@@ -42,7 +42,7 @@ class RefDevice final : public hal::Device {
 
 }  // namespace
 
-Result<uint32_t> count_units(std::string_view interface) {
+Result<uint32_t> count_devices(std::string_view interface) {
   if (!interface.empty())
     return fail(Code::kInvalidArgument, "REF has no interface '{}'", interface);
   return uint32_t{1};
@@ -50,7 +50,7 @@ Result<uint32_t> count_units(std::string_view interface) {
 
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t,
                                                  std::string_view arch) {
-  BM_TRY(count_units(interface));
+  BM_TRY(count_devices(interface));
   if (!arch.empty())
     return fail(Code::kInvalidArgument, "REF has no architectures, '{}' was asked for", arch);
   return std::make_unique<RefDevice>(settings().wait_timeout_ms);

@@ -11,7 +11,7 @@
 
 namespace bm::ref {
 
-Result<uint32_t> count_units(std::string_view interface);
+Result<uint32_t> count_devices(std::string_view interface);
 /// Copies, signals, waits and timestamps work as on the CPU; load is kUnsupported.
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch);

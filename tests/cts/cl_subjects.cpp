@@ -17,7 +17,7 @@ Result<hal::CodeObject> text_kernel(std::string_view name, const hal::Device& de
 }  // namespace
 
 std::vector<Subject> subjects() {
-  if (const auto count = cl::count_units(""); !count || *count == 0) {
+  if (const auto count = cl::count_devices(""); !count || *count == 0) {
     std::fprintf(stderr, "skipped: %s\n",
                  count ? "no OpenCL device" : count.error().message.c_str());
     return {};

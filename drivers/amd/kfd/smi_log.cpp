@@ -54,7 +54,7 @@ std::string line_text(std::string_view line) {
 }
 
 /// Seconds since boot at the start of a line "<4>[  123.456789] …", in nanoseconds; -1: none.
-int64_t stamp_of(std::string_view line) {
+int64_t timestamp_of(std::string_view line) {
   const size_t open = line.find('['), close = line.find(']');
   if (open == line.npos || close == line.npos || open > close) return -1;
   std::string_view text = line.substr(open + 1, close - open - 1);
@@ -94,9 +94,9 @@ std::string errors_in_words(std::string_view kernel_log, int64_t since_ns) {
     const size_t begin = kernel_log.rfind('\n') + 1;  // npos + 1: the first line
     const std::string_view line = kernel_log.substr(begin);
     kernel_log = kernel_log.substr(0, begin);
-    const int64_t stamp = stamp_of(line);
-    if (stamp >= 0 && stamp < since_ns) break;
-    if (stamp < 0) continue;
+    const int64_t timestamp = timestamp_of(line);
+    if (timestamp >= 0 && timestamp < since_ns) break;
+    if (timestamp < 0) continue;
     std::string words;
     if (line.find("sq_intr: error") != line.npos) words = wave_error(line);
     const size_t at = line.find("amdgpu") == line.npos ? line.npos : line.find("page fault (");

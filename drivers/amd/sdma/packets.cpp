@@ -17,7 +17,7 @@ enum Op : uint32_t {
   kFill = 11,
   kTimestamp = 13,
 };
-constexpr uint32_t kStampGlobal = 2 << 8;  // SDMA_SUBOP_TIMESTAMP_GET_GLOBAL
+constexpr uint32_t kTimestampGlobal = 2 << 8;  // SDMA_SUBOP_TIMESTAMP_GET_GLOBAL
 constexpr uint32_t kUncachedFence = 3 << 16;
 constexpr uint32_t kPollMemory = 1u << 31, kPollGreaterEqual = 5u << 28;
 constexpr uint32_t kRetryForever = 0xfff << 16;
@@ -82,8 +82,8 @@ Result<Packet> decode_poll(std::span<const uint32_t> w) {
   return WaitMemory{pair(w, 1), w[3], w[4], static_cast<uint16_t>(w[5])};
 }
 
-Result<Packet> decode_stamp(std::span<const uint32_t> w) {
-  if (w[0] != (kTimestamp | kStampGlobal)) return bad("TIMESTAMP", "header", w[0]);
+Result<Packet> decode_timestamp(std::span<const uint32_t> w) {
+  if (w[0] != (kTimestamp | kTimestampGlobal)) return bad("TIMESTAMP", "header", w[0]);
   if (w[1] % 8 != 0) return bad("TIMESTAMP", "misaligned address", w[1]);
   return Timestamp{pair(w, 1)};
 }
@@ -128,7 +128,7 @@ Result<Packet> decode_body(std::span<const uint32_t> w, SdmaForm form) {
       return Trap{w[1]};
     case kPoll: return decode_poll(w);
     case kFill: return decode_fill(w, form);
-    default: return decode_stamp(w);
+    default: return decode_timestamp(w);
   }
 }
 
@@ -197,7 +197,7 @@ uint32_t Writer::put(const WaitMemory& p) {
 
 uint32_t Writer::put(const Timestamp& p) {
   BM_CHECK(p.target % 8 == 0);
-  return add(kTimestamp | kStampGlobal, lo32(p.target), hi32(p.target));
+  return add(kTimestamp | kTimestampGlobal, lo32(p.target), hi32(p.target));
 }
 
 Result<Decoded> decode(std::span<const uint32_t> words, SdmaForm form) {

@@ -87,7 +87,7 @@ inline constexpr uint32_t kCopyHeader = 1, kSkippedCopyHeader = (kCopyDwords - 1
 inline constexpr uint32_t kCopyCount = 1, kCopySource = 3, kCopyTarget = 5;
 inline constexpr uint32_t kFenceAddress = 1, kFenceValue = 3;
 inline constexpr uint32_t kWaitAddress = 1, kWaitValue = 3;
-inline constexpr uint32_t kStampTarget = 1;
+inline constexpr uint32_t kTimestampTarget = 1;
 /// Indirect buffers are a multiple of this many dwords and start at as many bytes times 4.
 inline constexpr uint32_t kIndirectAlign = 8;
 

@@ -54,7 +54,7 @@ constexpr DriverInfo kDrivers[] = {
      .interfaces = "",
      .renderers = "LLVM CLANG",
      .help = "",
-     .count = cpu::count_units,
+     .count = cpu::count_devices,
      .open = cpu::open_device},
     {.name = "AMD",
      .interfaces = "KFD",
@@ -66,7 +66,7 @@ constexpr DriverInfo kDrivers[] = {
      .interfaces = "",
      .renderers = "",
      .help = "",
-     .count = ref::count_units,
+     .count = ref::count_devices,
      .open = ref::open_device},
 };
 

@@ -16,7 +16,7 @@ using namespace test;
 
 TEST(OpenClDevice, AbsentLoaderNamesThePackages) {
   const ScopedSetting library("BM_CL_LIBRARY", "libNoSuchOpenCL.so.1");
-  const auto count = count_units("");
+  const auto count = count_devices("");
   ASSERT_FALSE(count);
   EXPECT_EQ(count.error().code, Code::kNotFound);
   EXPECT_NE(count.error().message.find("pocl-opencl-icd"), std::string::npos);
@@ -39,7 +39,7 @@ TEST(OpenClDevice, AbsentLoaderIsListedWithTheRemedy) {
 
 TEST(OpenClDevice, LibraryThatIsNoLoaderIsRefusedByName) {
   const ScopedSetting library("BM_CL_LIBRARY", "libm.so.6");
-  const auto count = count_units("");
+  const auto count = count_devices("");
   ASSERT_FALSE(count);
   EXPECT_EQ(count.error().code, Code::kUnsupported);
   EXPECT_NE(count.error().message.find("lacks cl"), std::string::npos);

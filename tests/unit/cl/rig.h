@@ -23,7 +23,7 @@ namespace bm::cl::test {
 inline const std::chrono::milliseconds kDeadline = bm::test::patience(std::chrono::seconds(20));
 
 inline bool has_device() {
-  const auto count = count_units("");
+  const auto count = count_devices("");
   return count && *count > 0;
 }
 

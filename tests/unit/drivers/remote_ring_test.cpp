@@ -128,9 +128,10 @@ class RemoteNv final : public nv::DriverInterface {
 
 struct NvRig {
   NvRig() : gpu(device), pool(gpu, kSlab) {
-    auto made = nv::HardwareRing::create(
+    auto made = hcq::make_ring<nv::HardwareRing>(
         gpu, pool,
-        {.engine = nv::Engine::kCopy, .entries = RemoteNv::kEntries, .command_bytes = 4096});
+        nv::RingOptions{
+            .engine = nv::Engine::kCopy, .entries = RemoteNv::kEntries, .command_bytes = 4096});
     EXPECT_TRUE(made) << made.error().message;
     ring = std::move(*made);
   }
@@ -242,8 +243,8 @@ class RemoteAmd final : public amd::DriverInterface {
 
 struct AmdRig {
   explicit AmdRig(amd::QueueType type, uint32_t entries) : gpu(device), pool(gpu, kSlab) {
-    auto made = amd::HardwareRing::create(
-        gpu, pool, {.type = type, .entries = entries, .command_bytes = 64 << 10});
+    auto made = hcq::make_ring<amd::HardwareRing>(
+        gpu, pool, amd::RingOptions{.type = type, .entries = entries, .command_bytes = 64 << 10});
     EXPECT_TRUE(made) << made.error().message;
     ring = std::move(*made);
     device.log.clear();

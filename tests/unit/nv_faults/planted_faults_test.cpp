@@ -8,7 +8,7 @@ namespace {
 
 // TIMEOUT: twice BM_WAIT_TIMEOUT_MS for the two waits a fault may end, and 10 s for a machine that
 // is busy with other tests under sanitizers.
-constexpr auto kBound = std::chrono::milliseconds(2 * kWaitMs) + std::chrono::seconds(10);
+const auto kBound = std::chrono::milliseconds(2 * kWaitMs) + std::chrono::seconds(10);
 
 std::vector<Planted> all_faults() { return planted::joined(device_faults(), machine_faults()); }
 

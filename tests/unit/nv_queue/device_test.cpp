@@ -155,7 +155,7 @@ TEST(NvDevice, PtxTextNeedsTheSettingAtOpen) {
   EXPECT_NE(program.error().message.find("BM_NV_CODE"), std::string::npos);
 }
 
-TEST(NvDevice, ForeignMemoryIsRegisteredAnewWhenItIsOtherMemory) {
+TEST(NvDevice, ImportedMemoryIsRegisteredAnewWhenItIsOtherMemory) {
   constexpr uint64_t kBytes = 1 << 20;
   const auto map_pages = [](void* where) {
     return mmap(where, kBytes, PROT_READ | PROT_WRITE,

@@ -2,6 +2,7 @@
 // What planted faults need of any vendor: a device on a simulated machine as the runtime opens it,
 // with memory, programs and work on it.
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,11 +10,14 @@
 #include "runtime/device.h"
 #include "runtime/hal/device.h"
 #include "runtime/stream.h"
+#include "tests/patience.h"
 
 namespace bm::planted {
 
-/// BM_WAIT_TIMEOUT_MS where a wait is to run out.
-inline constexpr uint32_t kWaitMs = 300;
+/// BM_WAIT_TIMEOUT_MS where a wait is to run out; longer on a busy machine, whose simulated engines
+/// may not have begun by then.
+inline const uint32_t kWaitMs =
+    static_cast<uint32_t>(test::patience(std::chrono::milliseconds(300)).count());
 
 /// A vendor's bench owns the machine and closes the device before it goes.
 class Bench {
