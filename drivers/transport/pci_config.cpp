@@ -1,5 +1,6 @@
 #include "drivers/transport/pci_config.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <bitset>
@@ -27,6 +28,7 @@ constexpr uint32_t kFirstCapability = 0x40, kLegacySize = 0x100, kExtendedSize =
 constexpr uint32_t kPowerControl = 4, kPowerMask = 3;
 // Resizable BAR (PCIe 7.8.6): pairs of capability and control words.
 constexpr uint32_t kRebarPair = 8, kRebarFirst = 4;
+constexpr uint32_t kRebarSizeShift = 8, kRebarSizeMask = 0x3f00;
 
 struct Word {
   uint32_t value;
@@ -189,6 +191,18 @@ Result<std::vector<uint64_t>> resizable_bar_sizes(PciConfig& config, uint32_t ba
   for (uint32_t bit = 4; bit < 32; ++bit)
     if (capability.field(bit, bit) != 0) sizes.push_back(1_MiB << (bit - 4));
   return sizes;
+}
+
+Status set_resizable_bar(PciConfig& config, uint32_t bar, uint64_t bytes) {
+  const std::vector<uint64_t> sizes = BM_TRY(resizable_bar_sizes(config, bar));
+  if (sizes.empty()) return fail(Code::kUnsupported, "BAR{} has one size only", bar);
+  if (std::ranges::find(sizes, bytes) == sizes.end())
+    return fail(Code::kInvalidArgument, "BAR{} offers {:#x} to {:#x} bytes, not {:#x}", bar,
+                sizes.front(), sizes.back(), bytes);
+  const uint32_t control = *BM_TRY(find_rebar(config, bar)) + 4;
+  const uint32_t before = BM_TRY(config.read_config(control, 4));
+  const auto size = static_cast<uint32_t>(std::countr_zero(bytes / 1_MiB));
+  return config.write_config(control, 4, (before & ~kRebarSizeMask) | (size << kRebarSizeShift));
 }
 
 Status set_memory_decoding(PciConfig& config, bool is_on) {

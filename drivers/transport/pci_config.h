@@ -45,6 +45,10 @@ Result<std::array<PciBar, kPciBars>> size_bars(PciConfig& config);
 /// Sizes, ascending, that a resizable BAR offers; none where it is fixed.
 Result<std::vector<uint64_t>> resizable_bar_sizes(PciConfig& config, uint32_t bar);
 
+/// Chooses one of them; memory decoding must be off. The BAR's address is undefined afterwards.
+/// Errors: kUnsupported (fixed), kInvalidArgument naming the sizes that are offered.
+Status set_resizable_bar(PciConfig& config, uint32_t bar, uint64_t bytes);
+
 /// Whether the function answers accesses to its memory BARs, and whether it may send any.
 Status set_memory_decoding(PciConfig& config, bool is_on);
 Status set_bus_master(PciConfig& config, bool is_on);

@@ -192,6 +192,18 @@ Status FakePci::do_write_config(uint32_t offset, uint32_t width, uint32_t value)
   // does not).
   const bool is_sleeping = (get(config, kPowerCapability + 4, 2) & 3) == 3;
   if (was_sleeping && !is_sleeping) power_on();
+  if (offset <= kRebarCapability + 9 && offset + width > kRebarCapability + 9) {
+    if (decodes()) fault("BAR 0 changes its size while it decodes");
+    const uint32_t size = config[kRebarCapability + 9] & 0x3f;
+    if (size > 2) {
+      fault(fmt::format("BAR 0 cannot have size {}", size));
+    } else if (bars_[0].size != 1ull << (20 + size)) {
+      bars_[0].size = 1ull << (20 + size);
+      storage_[0].assign(bars_[0].size, std::byte{0});
+      const auto mask = static_cast<uint32_t>(bar_mask(0));
+      std::memcpy(writable_.data() + 0x10, &mask, 4);
+    }
+  }
   if (options_.has_function_reset && (get(config, kExpressCapability + 8, 2) & 0x8000) != 0)
     return reset(PciReset::kFunction);
   return {};

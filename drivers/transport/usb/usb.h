@@ -1,9 +1,10 @@
 #pragma once
-// A PCI function behind a USB bridge: the transfers that such a bridge is driven with, and the PCI
-// accesses it makes of them. Which requests a bridge understands belongs to its implementation.
+// A USB device, and a PCI bus behind it: the transfers that a bridge is driven with, and what any
+// bridge makes of them. Which requests a bridge understands belongs to its implementation.
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -16,22 +17,26 @@ struct UsbIdentity {
   uint16_t vendor = 0, product = 0;
   std::string manufacturer_text, product_text, serial;
   uint8_t bus = 0, address = 0;
-  uint32_t speed_mbit = 0;  ///< 480, 5000, 10000, 20000
+  uint32_t speed_mbit = 0;  ///< 480, 5000, 10000, 20000; 0: not known
 };
+/// "usb 2-3, 3801:0001 'custom'".
+std::string to_string(const UsbIdentity& identity);
 
-/// The setup packet of a control transfer. Source: USB 3.2, section 9.3.
+/// The setup packet of a control transfer, less its length. Source: USB 3.2, section 9.3.
 struct UsbRequest {
   uint8_t request_type = 0;  ///< direction in bit 7
   uint8_t request = 0;
   uint16_t value = 0, index = 0;
 };
+inline constexpr uint8_t kUsbVendorOut = 0x40, kUsbVendorIn = 0xc0;
 
-/// One bridge, claimed. Thread: callers serialise. Every transfer is bounded by its timeout.
+/// One device with its interface claimed. Thread: callers serialise. Every transfer is bounded by
+/// its timeout.
 /// Errors of transfers: kTimeout; kDeviceLost (unplugged; sticky); kIo (stall, with the request);
-/// kCorrupt (fewer bytes than the protocol demands).
-class UsbBridge {
+/// kCorrupt (fewer bytes than were to be sent, more than were asked for).
+class UsbDevice {
  public:
-  virtual ~UsbBridge() = default;
+  virtual ~UsbDevice() = default;
   virtual const UsbIdentity& identity() const = 0;
 
   /// Bytes transferred; a device may send fewer than asked.
@@ -43,6 +48,15 @@ class UsbBridge {
                                  uint32_t timeout_ms) = 0;
   virtual Status bulk_out(uint8_t endpoint, std::span<const std::byte> from,
                           uint32_t timeout_ms) = 0;
+  /// Clears a halted endpoint, and what the device still meant to transfer through it.
+  virtual Status clear_halt(uint8_t endpoint) = 0;
+};
+
+/// A PCI bus whose root is in a USB bridge. Thread: callers serialise.
+class UsbBridge {
+ public:
+  virtual ~UsbBridge() = default;
+  virtual const UsbIdentity& identity() const = 0;
 
   /// Configuration space of any function behind the bridge: the host enumerates the bus there.
   /// Errors besides those of transfers: kNotFound (unsupported request: nothing answers there).
@@ -50,8 +64,10 @@ class UsbBridge {
                                        uint32_t width) = 0;
   virtual Status write_config(const PciAddress& function, uint32_t offset, uint32_t width,
                               uint32_t value) = 0;
-  /// `bytes` of PCI memory space at bus address `address`; lives as long as the bridge.
-  virtual Result<RemoteWindow*> memory_window(uint64_t address, uint64_t bytes) = 0;
+  /// `bytes` of PCI memory space at bus address `address`, accessed in words of up to 4 bytes.
+  virtual std::unique_ptr<RemoteWindow> memory_window(uint64_t address, uint64_t bytes) = 0;
+  /// Takes power from the bus and gives it back: every function behind the bridge starts anew.
+  virtual Status power_cycle() = 0;
 
   /// The first failure; sticky.
   virtual Status status() const = 0;
