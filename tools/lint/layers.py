@@ -99,7 +99,7 @@ WALLS = [
     (re.compile(r"^nvrtc|^nvJitLink|^cuda"), ["compiler/toolchain"]),
     (re.compile(r"^CL/"), ["drivers/cl"]),
     (re.compile(r"^pci/"), ["drivers/transport/pci_enumerate.cpp"]),
-    (re.compile(r"^libusb"), ["drivers/transport/usb_libusb.cpp"]),
+    (re.compile(r"^libusb"), ["drivers/transport/usb"]),
     (re.compile(r"^linux/vfio\.h$"), ["drivers/transport"]),
     (re.compile(r"^(lzma|zstd)\.h$"), ["firmware/decompress.cpp"]),
     (re.compile(r"^sqlite3\.h$"), ["compiler/cache/sqlite.cpp"]),
