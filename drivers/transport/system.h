@@ -112,6 +112,30 @@ class SystemFd {
   int fd_ = -1;
 };
 
+/// Mapped pages that are unmapped through the System they came from.
+class SystemMapping {
+ public:
+  SystemMapping() = default;
+  SystemMapping(System& system, void* address, size_t bytes)
+      : system_(&system), address_(address), bytes_(bytes) {}
+  SystemMapping(SystemMapping&& other) noexcept
+      : system_(other.system_),
+        address_(std::exchange(other.address_, nullptr)),
+        bytes_(other.bytes_) {}
+  SystemMapping& operator=(SystemMapping&&) = delete;
+  ~SystemMapping() {
+    if (address_ != nullptr) system_->munmap(address_, bytes_);
+  }
+
+  void* address() const { return address_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  System* system_ = nullptr;
+  void* address_ = nullptr;
+  size_t bytes_ = 0;
+};
+
 /// The machine this runs on.
 System& real_system();
 
