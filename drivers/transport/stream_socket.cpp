@@ -83,8 +83,8 @@ tl::unexpected<Error> StreamSocket::lost(int error) const {
   return fail(Code::kIo, "{}: {}", name_, errno_text(error));
 }
 
-StreamSocket StreamSocket::over(System& system, int fd, std::string name) {
-  return StreamSocket(system, SystemFd(system, fd), std::move(name), true);
+StreamSocket StreamSocket::over(System& system, SystemFd fd, std::string name) {
+  return StreamSocket(system, std::move(fd), std::move(name), true);
 }
 
 Result<StreamSocket> StreamSocket::connect(System& system, std::string_view text, Duration limit) {

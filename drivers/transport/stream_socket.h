@@ -25,7 +25,7 @@ class StreamSocket {
   /// and write all memory); kNotFound, kPermission, kIo (connecting failed); kTimeout.
   static Result<StreamSocket> connect(System& system, std::string_view address, Duration limit);
   /// Over a connected descriptor, which becomes the socket's own; `name` is for errors.
-  static StreamSocket over(System& system, int fd, std::string name);
+  static StreamSocket over(System& system, SystemFd fd, std::string name);
 
   /// All of the parts in order, with `fds` on the first byte. Errors: kTimeout, kDeviceLost (the
   /// other side has closed), kIo. After an error the stream is out of step: close() it.
