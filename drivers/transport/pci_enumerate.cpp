@@ -121,14 +121,15 @@ Result<PciInfo> describe(System& system, const PciIdentity& identity) {
   PciInfo info;
   info.identity = identity;
   info.bars = BM_TRY(read_resources(system, folder));
-  info.driver = sysfs_link_name(system, folder + "/driver").value_or("");
+  info.driver = BM_TRY(sysfs_link_name(system, folder + "/driver"));
   info.driver_override = text_or_empty(system, folder + "/driver_override");
   if (info.driver_override == "(null)") info.driver_override.clear();
-  if (const auto name = sysfs_link_name(system, folder + "/iommu_group")) {
+  if (const std::string name = BM_TRY(sysfs_link_name(system, folder + "/iommu_group"));
+      !name.empty()) {
     uint32_t group = 0;
-    const char* const end = name->data() + name->size();
-    if (std::from_chars(name->data(), end, group).ptr != end || name->empty())
-      return fail(Code::kCorrupt, "{}/iommu_group leads to '{}'", folder, *name);
+    const char* const end = name.data() + name.size();
+    if (std::from_chars(name.data(), end, group).ptr != end)
+      return fail(Code::kCorrupt, "{}/iommu_group leads to '{}'", folder, name);
     info.iommu_group = group;
     info.iommu_type = text_or_empty(system, folder + "/iommu_group/type");
     info.group = addresses_in(system, folder + "/iommu_group/devices");

@@ -10,6 +10,7 @@
 
 #include "drivers/transport/pci_config.h"
 #include "drivers/transport/pci_enumerate.h"
+#include "drivers/transport/pci_lock.h"
 #include "drivers/transport/physical_memory.h"
 #include "drivers/transport/sysfs.h"
 #include "runtime/base/bits.h"
@@ -27,7 +28,7 @@ class SysfsPci final : public PciFunction {
     if (is_enabled_) (void)write_sysfs(system_, folder_ + "/enable", "0");
   }
 
-  Status open();
+  Status open(const std::string& lock_folder);
 
   const PciIdentity& identity() const override { return info_.identity; }
   const std::array<PciBar, kPciBars>& bars() const override { return info_.bars; }
@@ -82,6 +83,7 @@ class SysfsPci final : public PciFunction {
   System& system_;
   PciInfo info_;
   const std::string folder_;
+  std::optional<PciLock> lock_;
   SystemFd config_;
   uint32_t config_size_ = 0;
   bool is_enabled_ = false;
@@ -90,7 +92,7 @@ class SysfsPci final : public PciFunction {
   std::map<std::pair<uint32_t, bool>, SystemMapping> mappings_;
 };
 
-Status SysfsPci::open() {
+Status SysfsPci::open(const std::string& lock_folder) {
   if (!info_.driver.empty())
     return fail(Code::kPermission,
                 "{} is bound to {}; bellmetal pci bind {} --driver none takes it", name(),
@@ -102,6 +104,8 @@ Status SysfsPci::open() {
                 "nothing to it; use vfio:{}",
                 name(), *info_.iommu_group,
                 info_.iommu_type.empty() ? "kind not known" : info_.iommu_type, name());
+  if (!lock_folder.empty())
+    lock_ = BM_TRY(PciLock::acquire(system_, info_.identity.address, lock_folder));
   BM_TRY(write_sysfs(system_, folder_ + "/enable", "1"));
   is_enabled_ = true;
   const int config = system_.open(folder_ + "/config", O_RDWR);
@@ -215,9 +219,10 @@ Status SysfsPci::reset(PciReset kind) {
 
 }  // namespace
 
-Result<std::unique_ptr<PciFunction>> open_sysfs_pci(System& system, const PciAddress& address) {
+Result<std::unique_ptr<PciFunction>> open_sysfs_pci(System& system, const PciAddress& address,
+                                                    const std::string& lock_folder) {
   auto function = std::make_unique<SysfsPci>(system, BM_TRY(describe_pci(system, address)));
-  BM_TRY(function->open());
+  BM_TRY(function->open(lock_folder));
   return function;
 }
 

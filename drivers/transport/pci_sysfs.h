@@ -4,6 +4,7 @@
 // Source: Linux Documentation/PCI/sysfs-pci.rst, drivers/pci/pci-sysfs.c.
 
 #include <memory>
+#include <string>
 
 #include "drivers/transport/pci.h"
 #include "drivers/transport/system.h"
@@ -18,7 +19,8 @@ namespace bm {
 ///
 /// Errors: kNotFound; kPermission (a driver is bound, the files belong to root, or the kernel is
 /// locked down); kUnsupported (an IOMMU translates its accesses: VFIO); kCorrupt, kIo. `system`
-/// outlives the function.
-Result<std::unique_ptr<PciFunction>> open_sysfs_pci(System& system, const PciAddress& address);
+/// outlives the function. `lock_folder`: of the PciLock held while it is open; empty: none.
+Result<std::unique_ptr<PciFunction>> open_sysfs_pci(System& system, const PciAddress& address,
+                                                    const std::string& lock_folder = {});
 
 }  // namespace bm

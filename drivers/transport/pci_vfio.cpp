@@ -13,6 +13,7 @@
 #include "drivers/transport/dma_mappings.h"
 #include "drivers/transport/pci_config.h"
 #include "drivers/transport/pci_enumerate.h"
+#include "drivers/transport/pci_lock.h"
 #include "drivers/transport/physical_memory.h"
 #include "drivers/transport/region_window.h"
 #include "drivers/transport/sysfs.h"
@@ -121,6 +122,7 @@ class VfioPci final : public PciFunction, private RegionIo {
   System& system_;
   PciInfo info_;
   bool is_no_iommu_ = false;
+  std::optional<PciLock> lock_;
   // Closed in the opposite order, BARs before the device.
   SystemFd container_, group_, device_;
   SystemFd error_event_, request_event_;
@@ -169,15 +171,15 @@ Status VfioPci::open(const VfioPciOptions& options) {
                 "{} is behind no IOMMU: switch it on in the firmware's setup (VT-d, AMD-Vi) and "
                 "for the kernel (intel_iommu=on)",
                 name());
-  std::string path;
   is_no_iommu_ =
-      sysfs_link_name(system_, pci_folder(info_.identity.address) + "/iommu_group") &&
       read_sysfs(system_, fmt::format("/sys/kernel/iommu_groups/{}/name", *info_.iommu_group))
-              .value_or("") == "vfio-noiommu";
+          .value_or("") == "vfio-noiommu";
   if (is_no_iommu_ && !options.is_no_iommu_allowed)
     return fail(Code::kUnsupported,
                 "{} is behind no IOMMU and would reach all memory; BM_UNSAFE_NOIOMMU=1 allows it",
                 name());
+  if (!options.lock_folder.empty())
+    lock_ = BM_TRY(PciLock::acquire(system_, info_.identity.address, options.lock_folder));
   BM_TRY(open_group());
   BM_TRY(check_viable());
   int container = container_.get();
@@ -248,8 +250,7 @@ Status VfioPci::check_viable() {
   if (status.flags & VFIO_GROUP_FLAGS_VIABLE) return {};
   std::string others;
   for (const PciAddress& member : info_.group) {
-    const std::string driver =
-        sysfs_link_name(system_, pci_folder(member) + "/driver").value_or("");
+    const std::string driver = BM_TRY(sysfs_link_name(system_, pci_folder(member) + "/driver"));
     if (driver.empty() || driver.find("vfio") != std::string::npos || driver == "pci-stub" ||
         driver == "pcieport")
       continue;

@@ -5,6 +5,7 @@
 // drivers/vfio/vfio_iommu_type1.c and drivers/vfio/pci/vfio_pci_core.c.
 
 #include <memory>
+#include <string>
 
 #include "drivers/transport/pci.h"
 #include "drivers/transport/system.h"
@@ -17,6 +18,7 @@ struct VfioPciOptions {
   /// physical addresses as in pci_sysfs.h. Needs CAP_SYS_RAWIO and the kernel's
   /// vfio.enable_unsafe_noiommu_mode. One warning is logged.
   bool is_no_iommu_allowed = false;
+  std::string lock_folder = {};  ///< of the PciLock held while it is open; empty: none
 };
 
 /// The function, which must be bound to vfio-pci, as must (or to nothing) all of its IOMMU group.

@@ -38,6 +38,8 @@ class StreamSocket {
   bool has_input() const;
 
   void close() { fd_.reset(); }
+  /// Ends the waits of other threads; the descriptor stays open.
+  void shutdown() { (void)system_->shutdown(fd_.get()); }
   bool is_open() const { return fd_.is_open(); }
   int fd() const { return fd_.get(); }
   const std::string& name() const { return name_; }

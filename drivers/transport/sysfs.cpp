@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <cerrno>
 #include <charconv>
 
 namespace bm {
@@ -44,9 +45,11 @@ Status write_sysfs(System& system, const std::string& path, std::string_view tex
   return {};
 }
 
-std::optional<std::string> sysfs_link_name(System& system, const std::string& path) {
+Result<std::string> sysfs_link_name(System& system, const std::string& path) {
   std::string target;
-  if (system.read_link(path, &target) < 0) return std::nullopt;
+  const int error = system.read_link(path, &target);
+  if (error == -ENOENT || error == -EINVAL) return std::string();
+  if (error < 0) return failed("reading", path, -error);
   return target.substr(target.rfind('/') + 1);
 }
 

@@ -2,7 +2,6 @@
 // Small files of the kernel (sysfs, procfs) through the System seam.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,8 +17,9 @@ Result<std::string> read_sysfs(System& system, const std::string& path);
 Result<int64_t> read_sysfs_number(System& system, const std::string& path);
 /// One write(2) of the whole text, as attributes want it. Errors: kPermission, kNotFound, kIo.
 Status write_sysfs(System& system, const std::string& path, std::string_view text);
-/// The last part of where a link leads ("amdgpu" for .../driver); nothing where there is none.
-std::optional<std::string> sysfs_link_name(System& system, const std::string& path);
+/// The last part of where a link leads ("amdgpu" for .../driver); empty where there is none.
+/// Errors: kPermission, kIo.
+Result<std::string> sysfs_link_name(System& system, const std::string& path);
 
 /// "/sys/bus/pci/devices/0000:03:00.0".
 std::string pci_folder(const PciAddress& address);

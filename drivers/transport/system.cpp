@@ -157,6 +157,8 @@ int System::connect_result(int fd) {
   return -error;
 }
 
+int System::shutdown(int fd) { return or_errno(::shutdown(fd, SHUT_RDWR)); }
+
 ssize_t System::send(int fd, const msghdr& message) {
   const ssize_t put = ::sendmsg(fd, &message, MSG_NOSIGNAL);
   return put < 0 ? -errno : put;

@@ -58,6 +58,8 @@ class System {
   virtual int connect(const sockaddr* address, socklen_t bytes);
   /// What became of a connect() that was in progress: 0 or -errno.
   virtual int connect_result(int fd);
+  /// shutdown(2) of both directions: whoever waits on it, on any thread, sees the end.
+  virtual int shutdown(int fd);
   /// sendmsg(2) and recvmsg(2) without SIGPIPE, with close-on-exec: bytes or -errno. Never
   /// repeated.
   virtual ssize_t send(int fd, const msghdr& message);

@@ -79,6 +79,9 @@ VfioUserChannel::~VfioUserChannel() {
   if (!thread_.joinable()) return;
   const uint64_t one = 1;
   (void)system_.write(stop_.get(), &one, sizeof one);
+  // Its thread may be in the middle of a message whose rest never comes.
+  socket_.shutdown();
+  if (twin_) twin_->shutdown();
   thread_.join();
 }
 
