@@ -154,7 +154,12 @@ Result<std::vector<PciChange>> parse_pci_journal(std::string_view text) {
   std::vector<PciChange> changes;
   // Names of drivers are those of modules: nothing that would lead a path elsewhere.
   const auto take = [](std::istringstream& from, std::string& to) {
-    if (!(from >> to) || to.size() > 64 || to.find('/') != std::string::npos) return false;
+    const auto is_name = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             c == '_' || c == '-' || c == '.';
+    };
+    if (!(from >> to) || to.size() > 64 || !std::all_of(to.begin(), to.end(), is_name))
+      return false;
     if (to == "-") to.clear();
     return true;
   };

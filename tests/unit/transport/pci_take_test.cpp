@@ -184,6 +184,10 @@ TEST(PciTake, JournalsThatCannotBeAreRefused) {
         "bellmetal-pci 1\n0000:03:00.0 ../../x b -\nend\n",
         "bellmetal-pci 1\n0000:03:00.0 a b c d\nend\n"})
     EXPECT_EQ(parse_pci_journal(bad).error().code, Code::kCorrupt) << bad;
+  using namespace std::string_literals;
+  EXPECT_EQ(parse_pci_journal("bellmetal-pci 1\n0000:03:00.0 a\0b c -\nend\n"s).error().code,
+            Code::kCorrupt)
+      << "a name that would be cut when it is written again";
   EXPECT_FALSE(parse_pci_journal("bellmetal-pci 1\n0000:03:00.9 a b -\nend\n"));
 }
 
