@@ -2,9 +2,15 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/klog.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,6 +72,101 @@ ssize_t System::write(int fd, const void* from, size_t bytes) {
 
 int System::poll(pollfd* fds, size_t count, int timeout_ms) {
   return or_errno(::poll(fds, static_cast<nfds_t>(count), timeout_ms));
+}
+
+ssize_t System::pread(int fd, void* to, size_t bytes, uint64_t offset) {
+  ssize_t got = -1;
+  do got = ::pread(fd, to, bytes, static_cast<off_t>(offset));
+  while (got < 0 && errno == EINTR);
+  return got < 0 ? -errno : got;
+}
+
+ssize_t System::pwrite(int fd, const void* from, size_t bytes, uint64_t offset) {
+  ssize_t put = -1;
+  do put = ::pwrite(fd, from, bytes, static_cast<off_t>(offset));
+  while (put < 0 && errno == EINTR);
+  return put < 0 ? -errno : put;
+}
+
+int System::create(const std::string& path, int flags, mode_t mode) {
+  int fd = -1;
+  do fd = ::open(path.c_str(), flags | O_CREAT | O_CLOEXEC, mode);
+  while (fd < 0 && errno == EINTR);
+  return or_errno(fd);
+}
+
+int System::flock(int fd, int operation) {
+  int result = -1;
+  do result = ::flock(fd, operation);
+  while (result < 0 && errno == EINTR);
+  return or_errno(result);
+}
+
+int System::unlink(const std::string& path) { return or_errno(::unlink(path.c_str())); }
+
+int System::read_link(const std::string& path, std::string* out) {
+  std::array<char, 4096> text;
+  const ssize_t bytes = ::readlink(path.c_str(), text.data(), text.size());
+  if (bytes < 0) return -errno;
+  out->assign(text.data(), static_cast<size_t>(bytes));
+  return 0;
+}
+
+int System::eventfd() { return or_errno(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
+
+int System::memory_file(const std::string& name, uint64_t bytes) {
+  ScopedFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.is_open() || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) < 0) return -errno;
+  // Whoever gets the descriptor must not be able to make our own accesses bus errors.
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK) < 0) return -errno;
+  return fd.release();
+}
+
+int64_t System::file_size(int fd) {
+  struct stat status{};
+  return ::fstat(fd, &status) < 0 ? -errno : int64_t{status.st_size};
+}
+
+int System::madvise(void* address, size_t bytes, int advice) {
+  return or_errno(::madvise(address, bytes, advice));
+}
+
+uint64_t System::locked_memory_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
+    return ~uint64_t{0};
+  return limit.rlim_cur;
+}
+
+int System::connect(const sockaddr* address, socklen_t bytes) {
+  ScopedFd fd(::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.is_open()) return -errno;
+  if (address->sa_family != AF_UNIX) {
+    const int is_on = 1;
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &is_on, sizeof is_on);
+  }
+  if (::connect(fd.get(), address, bytes) < 0 && errno != EINPROGRESS && errno != EINTR)
+    return -errno;
+  return fd.release();
+}
+
+int System::connect_result(int fd) {
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) < 0) return -errno;
+  return -error;
+}
+
+int System::shutdown(int fd) { return or_errno(::shutdown(fd, SHUT_RDWR)); }
+
+ssize_t System::send(int fd, const msghdr& message) {
+  const ssize_t put = ::sendmsg(fd, &message, MSG_NOSIGNAL);
+  return put < 0 ? -errno : put;
+}
+
+ssize_t System::receive(int fd, msghdr& message) {
+  const ssize_t got = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  return got < 0 ? -errno : got;
 }
 
 int System::read_file(const std::string& path, std::string* out) {

@@ -77,6 +77,7 @@ int parse_and_run(int argc, const char* const* argv) {
   add_disasm(app, run);
   add_explain(app, run);
   add_cache(app, run);
+  add_pci(app, run);
   add_env(app, run);
   add_version(app, run);
   if (argc <= 1) {
