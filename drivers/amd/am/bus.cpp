@@ -1,0 +1,311 @@
+#include "drivers/amd/am/bus.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "drivers/transport/pci_config.h"
+#include "runtime/base/bits.h"
+
+namespace bm::amd::am {
+namespace {
+
+// Dword offsets that every card has: MM_INDEX, MM_DATA and MM_INDEX_HI (amdgpu_device_mm_access in
+// amdgpu_device.c; bif and nbio headers).
+constexpr uint64_t kMmIndex = 0, kMmData = 1, kMmIndexHi = 6;
+constexpr uint32_t kBarMemory = 0, kBarDoorbells = 2, kBarRegisters = 5;
+
+class RealClock final : public Clock {
+ public:
+  uint64_t now_us() override {
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                     std::chrono::steady_clock::now().time_since_epoch())
+                                     .count());
+  }
+  void sleep_us(uint64_t us) override {
+    std::this_thread::sleep_for(std::chrono::microseconds(us));
+  }
+};
+
+}  // namespace
+
+Clock& real_clock() {
+  static RealClock clock;  // has no state: one serves all
+  return clock;
+}
+
+Status Bus::open() {
+  const auto& bars = pci_.bars();
+  for (const uint32_t bar : {kBarMemory, kBarDoorbells, kBarRegisters})
+    if (bars[bar].size == 0)
+      return fail(Code::kUnsupported, "the function has no BAR{}: not an AMD GPU of gfx11 or later",
+                  bar);
+  ++counts_.configuration;
+  BM_TRY(set_memory_decoding(pci_, true));
+  registers_ = BM_TRY(pci_.map_bar(kBarRegisters));
+  doorbells_ = BM_TRY(pci_.map_bar(kBarDoorbells));
+  vram_ = BM_TRY(pci_.map_bar_memory(kBarMemory, true));
+  return {};
+}
+
+Status Bus::status() const {
+  if (!first_error_) return first_error_;
+  return pci_.status();
+}
+
+void Bus::fail_with(Error error) {
+  if (first_error_) first_error_ = tl::unexpected(std::move(error));
+}
+
+void Bus::add_block(Block block, const BlockTable& table, std::vector<uint64_t> bases) {
+  blocks_.insert_or_assign(block, Bases{table, std::move(bases)});
+}
+
+bool Bus::has(Reg reg, Block block) const {
+  const auto known = blocks_.find(block);
+  return known != blocks_.end() && known->second.table.find(reg) != nullptr;
+}
+
+bool Bus::has(Field field, Block block) const {
+  const auto known = blocks_.find(block);
+  return known != blocks_.end() && known->second.table.find(field) != nullptr;
+}
+
+uint64_t Bus::address(const At& at) {
+  const auto known = blocks_.find(at.block);
+  const BootRegister* row = known == blocks_.end() ? nullptr : known->second.table.find(at.reg);
+  if (row == nullptr) {
+    fail_with(
+        {Code::kUnsupported, fmt::format("block {} of this card has no register {} known here",
+                                         block_name(at.block), static_cast<uint32_t>(at.reg))});
+    return 0;
+  }
+  if (row->segment >= known->second.bases.size()) {
+    fail_with(
+        {Code::kUnsupported,
+         fmt::format("{} lies in segment {}, and IP discovery gives {} of block {}", row->name,
+                     row->segment, known->second.bases.size(), block_name(at.block))});
+    return 0;
+  }
+  return known->second.bases[row->segment] + row->offset + at.add;
+}
+
+std::string Bus::name(const At& at) const {
+  const auto known = blocks_.find(at.block);
+  const BootRegister* row = known == blocks_.end() ? nullptr : known->second.table.find(at.reg);
+  if (row == nullptr) return fmt::format("{} register", block_name(at.block));
+  return at.add == 0 ? std::string(row->name) : fmt::format("{}+{:#x}", row->name, at.add);
+}
+
+/// Registers can hold all ones; a card that is gone says so in configuration space, too.
+bool Bus::is_dead(uint32_t value) {
+  if (value != UINT32_MAX) return false;
+  if (!status()) return true;
+  constexpr uint32_t kVendor = 0, kGone = 0xffff;
+  ++counts_.configuration;
+  const auto vendor = pci_.read_config(kVendor, 2);
+  if (vendor && *vendor != kGone) return false;
+  fail_with({Code::kDeviceLost, vendor
+                                    ? "the card is gone: registers and configuration space read as "
+                                      "all ones (unplugged, powered off or hung)"
+                                    : vendor.error().message});
+  return true;
+}
+
+uint32_t Bus::load(uint64_t dword) {
+  ++counts_.register_reads;
+  return registers_.read32(dword * 4);
+}
+
+void Bus::store(uint64_t dword, uint32_t value) {
+  ++counts_.register_writes;
+  registers_.write32(dword * 4, value);
+}
+
+uint32_t Bus::probe_dword(uint64_t dword) {
+  return first_error_ && dword < registers_.size() / 4 ? load(dword) : UINT32_MAX;
+}
+
+/// Beyond the window: an index and a data register. Source: amdgpu_device_rreg(),
+/// amdgpu_device_indirect_rreg(); get_pcie_index_offset of nbio_v4_3.c and nbif_v6_3_1.c.
+uint32_t Bus::read_dword(uint64_t dword) {
+  if (!status()) return UINT32_MAX;
+  uint32_t value = 0;
+  if (dword < registers_.size() / 4) {
+    value = load(dword);
+  } else {
+    const uint64_t index = address({Block::kBus, Reg::BIF_BX_PF0_RSMU_INDEX});
+    const uint64_t data = address({Block::kBus, Reg::BIF_BX_PF0_RSMU_DATA});
+    if (!first_error_) return UINT32_MAX;
+    store(index, static_cast<uint32_t>(dword * 4));
+    value = load(data);
+  }
+  return is_dead(value) ? UINT32_MAX : value;
+}
+
+void Bus::write_dword(uint64_t dword, uint32_t value) {
+  if (!status()) return;
+  if (dword < registers_.size() / 4) {
+    store(dword, value);
+    return;
+  }
+  const uint64_t index = address({Block::kBus, Reg::BIF_BX_PF0_RSMU_INDEX});
+  const uint64_t data = address({Block::kBus, Reg::BIF_BX_PF0_RSMU_DATA});
+  if (!first_error_) return;
+  store(index, static_cast<uint32_t>(dword * 4));
+  store(data, value);
+}
+
+uint32_t Bus::read(const At& at) {
+  const uint64_t dword = address(at);
+  return first_error_ ? read_dword(dword) : UINT32_MAX;
+}
+
+void Bus::write(const At& at, uint32_t value) {
+  const uint64_t dword = address(at);
+  if (first_error_) write_dword(dword, value);
+}
+
+void Bus::write_pair(Block block, Reg low, Reg high, uint64_t value, uint32_t add) {
+  write({block, low, add}, lo32(value));
+  write({block, high, add}, hi32(value));
+}
+
+uint32_t Bus::encode(Block block, std::initializer_list<Set> fields, uint32_t rest) {
+  const auto known = blocks_.find(block);
+  for (const Set& set : fields) {
+    const RegisterField* bits =
+        known == blocks_.end() ? nullptr : known->second.table.find(set.field);
+    if (bits == nullptr || set.value > bits->max()) {
+      fail_with({bits == nullptr ? Code::kUnsupported : Code::kInvalidArgument,
+                 fmt::format("{}.{} of block {}: {}", name({block, register_of(set.field)}),
+                             field_name(set.field), block_name(block),
+                             bits == nullptr ? std::string("this version has no such field")
+                                             : fmt::format("{:#x} does not fit", set.value))});
+      return rest;
+    }
+    rest = (rest & ~bits->put(UINT32_MAX)) | bits->put(set.value);
+  }
+  return rest;
+}
+
+void Bus::write_fields(Block block, std::initializer_list<Set> fields, uint32_t rest,
+                       uint32_t add) {
+  const uint32_t word = encode(block, fields, rest);
+  write({block, register_of(fields.begin()->field), add}, word);
+}
+
+void Bus::update(Block block, std::initializer_list<Set> fields, uint32_t add) {
+  const At at{block, register_of(fields.begin()->field), add};
+  const uint32_t word = encode(block, fields, read(at));
+  write(at, word);
+}
+
+uint32_t Bus::get(Block block, Field field, uint32_t word) {
+  const auto known = blocks_.find(block);
+  const RegisterField* bits = known == blocks_.end() ? nullptr : known->second.table.find(field);
+  return bits == nullptr ? 0 : bits->get(word);
+}
+
+uint32_t Bus::read_field(Block block, Field field, uint32_t add) {
+  return get(block, field, read({block, register_of(field), add}));
+}
+
+void Bus::write_block(const At& at, std::span<const uint32_t> words) {
+  const uint64_t dword = address(at);
+  if (!status()) return;
+  if (dword + words.size() > registers_.size() / 4) {
+    for (size_t i = 0; i < words.size(); ++i) write_dword(dword + i, words[i]);
+    return;
+  }
+  ++counts_.register_writes;
+  registers_.write_block(dword * 4, words);
+}
+
+Status Bus::wait_for(const At& at, uint32_t mask, uint32_t value, uint64_t timeout_us,
+                     std::string_view what) {
+  constexpr uint32_t kSpins = 32;  // answers mostly come within a few reads
+  constexpr uint64_t kLeastSleepUs = 10, kMostSleepUs = 1000;
+  const uint64_t dword = address(at);
+  const uint64_t begun = clock_.now_us();
+  for (uint32_t turn = 0;; ++turn) {
+    const uint32_t seen = read_dword(dword);
+    if (const Status fine = status(); !fine) return fine;
+    if ((seen & mask) == value) return {};
+    const uint64_t waited = clock_.now_us() - begun;
+    if (waited >= timeout_us) {
+      const auto known = blocks_.find(at.block);
+      const BootRegister* row = known->second.table.find(at.reg);
+      const std::string fields = known->second.table.decode(*row, seen);
+      return fail(Code::kTimeout, "{}: {} is {:#x}{}, wanted {:#x} of mask {:#x}; waited {} ms",
+                  what, name(at), seen, fields.empty() ? "" : fmt::format(" ({})", fields), value,
+                  mask, waited / 1000);
+    }
+    if (turn < kSpins)
+      relax();
+    else
+      clock_.sleep_us(std::clamp(waited / 8, kLeastSleepUs, kMostSleepUs));
+  }
+}
+
+void Bus::read_memory(uint64_t address, std::span<std::byte> to) {
+  if (!status()) {
+    std::ranges::fill(to, std::byte{0xff});
+    return;
+  }
+  if (address + to.size() <= vram_.size()) {
+    ++counts_.memory_reads;
+    vram_.copy_out(address, to);
+    return;
+  }
+  for (size_t at = 0; at < to.size(); at += 4) {
+    const uint64_t place = address + at;
+    write_dword(kMmIndexHi, static_cast<uint32_t>(place >> 31));
+    write_dword(kMmIndex, static_cast<uint32_t>(place & 0x7fffffff) | 0x80000000u);
+    const uint32_t word = read_dword(kMmData);
+    std::memcpy(to.data() + at, &word, std::min<size_t>(4, to.size() - at));
+  }
+}
+
+void Bus::write_memory(uint64_t address, std::span<const std::byte> from) {
+  if (!status()) return;
+  if (address + from.size() <= vram_.size()) {
+    ++counts_.memory_writes;
+    vram_.copy_in(address, from);
+    return;
+  }
+  for (size_t at = 0; at < from.size(); at += 4) {
+    const uint64_t place = address + at;
+    uint32_t word = 0;
+    std::memcpy(&word, from.data() + at, std::min<size_t>(4, from.size() - at));
+    write_dword(kMmIndexHi, static_cast<uint32_t>(place >> 31));
+    write_dword(kMmIndex, static_cast<uint32_t>(place & 0x7fffffff) | 0x80000000u);
+    write_dword(kMmData, word);
+  }
+}
+
+void Bus::fill_memory(uint64_t address, uint64_t bytes) {
+  if (!status() || address + bytes > vram_.size()) return;
+  ++counts_.memory_writes;
+  vram_.fill(address, bytes, std::byte{0});
+}
+
+uint32_t Bus::read_memory_word(uint64_t address) {
+  uint32_t word = 0;
+  read_memory(address, std::as_writable_bytes(std::span(&word, 1)));
+  return is_dead(word) ? UINT32_MAX : word;
+}
+
+Result<uint32_t> Bus::read_config(uint32_t offset, uint32_t width) {
+  ++counts_.configuration;
+  return pci_.read_config(offset, width);
+}
+
+Status Bus::write_config(uint32_t offset, uint32_t width, uint32_t value) {
+  ++counts_.configuration;
+  return pci_.write_config(offset, width, value);
+}
+
+}  // namespace bm::amd::am

@@ -1,0 +1,229 @@
+#include "drivers/amd/am/card.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/bits.h"
+
+namespace bm::amd::am {
+namespace {
+
+using firmware::amd::Kind;
+using firmware::amd::PartId;
+using firmware::amd::Ucode;
+
+// Memory size in MiB, at a place that does not depend on any base: mmRCC_CONFIG_MEMSIZE of
+// amdgpu_discovery.c.
+constexpr uint64_t kMemorySize = 0xde3;
+
+struct BlockId {
+  Block block;
+  uint16_t hw_id;
+};
+constexpr BlockId kBlockIds[] = {
+    {Block::kGc, firmware::amd::kGcHwId},         {Block::kMmhub, firmware::amd::kMmhubHwId},
+    {Block::kOsssys, firmware::amd::kOsssysHwId}, {Block::kBus, firmware::amd::kNbifHwId},
+    {Block::kPsp, firmware::amd::kMp0HwId},       {Block::kSmu, firmware::amd::kMp1HwId},
+    {Block::kHdp, firmware::amd::kHdpHwId},
+};
+
+// SDMA0 to SDMA3 in soc15_hw_ip.h; amdgpu_discovery_reg_base_init() counts them as instances.
+constexpr uint16_t kSdmaHwIds[] = {42, 43, 68, 69};
+
+Status add_blocks(Bus& bus, const firmware::amd::Discovery& discovery) {
+  for (const BlockId& id : kBlockIds) {
+    const firmware::amd::IpBlock* ip = discovery.find(id.hw_id);
+    if (ip == nullptr)
+      return fail(Code::kUnsupported, "IP discovery names no block {} (hardware id {})",
+                  block_name(id.block), id.hw_id);
+    const BlockTable table = BM_TRY(block_table(id.block, ip->major, ip->minor, ip->revision));
+    bus.add_block(id.block, table, ip->base_address);
+  }
+  return {};
+}
+
+uint32_t count_sdma(const firmware::amd::Discovery& discovery) {
+  uint32_t count = 0;
+  for (const firmware::amd::IpBlock& ip : discovery.ips)
+    if (std::ranges::find(kSdmaHwIds, ip.hw_id) != std::end(kSdmaHwIds) &&
+        !discovery.is_harvested(ip.hw_id, ip.instance_number))
+      ++count;
+  return std::max(count, 1u);
+}
+
+}  // namespace
+
+uint32_t Card::engines() const { return discovery.gc ? std::max(discovery.gc->gc_num_se, 1u) : 1u; }
+
+uint32_t Card::compute_units() const {
+  if (!discovery.gc) return 1;
+  const auto units = discovery.gc->cus_per_array() * discovery.gc->arrays_per_engine() * engines();
+  return static_cast<uint32_t>(std::clamp<uint64_t>(units, 1, 4096));
+}
+
+Result<Card> discover(Bus& bus) {
+  Card card;
+  const uint32_t mebibytes = bus.read_dword(kMemorySize);
+  BM_TRY(bus.status());
+  if (mebibytes == 0 || mebibytes == UINT32_MAX)
+    return fail(Code::kDeviceLost,
+                "the card says it has {:#x} MiB of memory: it is in reset, powered down or was not "
+                "started by the machine's firmware",
+                mebibytes);
+  card.video_bytes = uint64_t{mebibytes} << 20;
+  if (card.video_bytes <= firmware::amd::kDiscoveryTmrOffset)
+    return fail(Code::kCorrupt, "{} bytes of video memory", card.video_bytes);
+  std::vector<std::byte> bytes(firmware::amd::kDiscoveryTmrSize);
+  bus.read_memory(card.video_bytes - firmware::amd::kDiscoveryTmrOffset, bytes);
+  BM_TRY(bus.status());
+  card.discovery =
+      BM_TRY(firmware::amd::parse_discovery(firmware::Image("the IP discovery table", bytes)));
+  const PciIdentity& identity = bus.pci().identity();
+  card.id = BM_TRY(firmware::amd::chip_id(card.discovery, identity.device, identity.revision));
+  card.firmware = BM_TRY(firmware::amd::firmware_set(card.id));
+  card.chip = find_chip(card.firmware.arch);
+  if (card.chip == nullptr || (card.id.gc.major != 11 && card.id.gc.major != 12))
+    return fail(
+        Code::kUnsupported,
+        "{} (PCI device {:#06x}, GC {}.{}.{}) is not booted without a kernel driver: chips are "
+        "gfx1100, gfx1101, gfx1102, gfx1200 and gfx1201; use DEV=AMD:KFD",
+        card.firmware.arch, identity.device, card.id.gc.major, card.id.gc.minor,
+        card.id.gc.revision);
+  BM_TRY(add_blocks(bus, card.discovery));
+  card.sdma_engines = count_sdma(card.discovery);
+  return card;
+}
+
+Result<Firmware> Firmware::load(const firmware::amd::FirmwareSet& set,
+                                const firmware::Search& search) {
+  Firmware result;
+  std::vector<const firmware::amd::SetFile*> taken;
+  for (const firmware::amd::SetFile& wanted : set.files) {
+    if (wanted.is_optional) continue;
+    result.files_.push_back(BM_TRY(firmware::load(wanted.name, search)));
+    taken.push_back(&wanted);
+  }
+  for (size_t i = 0; i < taken.size(); ++i)
+    result.ucodes_.push_back(BM_TRY(firmware::amd::parse(
+        taken[i]->kind, firmware::Image(taken[i]->name, result.files_[i].bytes))));
+  return result;
+}
+
+const Ucode* Firmware::find(Kind kind, std::string_view suffix) const {
+  for (const Ucode& ucode : ucodes_)
+    if (ucode.kind == kind && ucode.name.ends_with(suffix)) return &ucode;
+  return nullptr;
+}
+
+namespace {
+
+// enum psp_gfx_fw_type of psp_gfx_if.h.
+enum FwType : uint32_t {
+  kTypeRlcV = 7,
+  kTypeRlcG = 8,
+  kTypeSmu = 18,
+  kTypeRestoreGpm = 20,
+  kTypeRestoreSrm = 21,
+  kTypeRestoreCntl = 22,
+  kTypeRlcP = 25,
+  kTypeRlcIram = 26,
+  kTypeGlobalTapDelays = 27,
+  kTypeSe0TapDelays = 28,
+  kTypeSe1TapDelays = 29,
+  kTypeRlcDramBoot = 48,
+  kTypeSe2TapDelays = 65,
+  kTypeSe3TapDelays = 66,
+  kTypeImuI = 68,
+  kTypeImuD = 69,
+  kTypeSdmaTh0 = 71,
+  kTypeSdmaTh1 = 72,
+  kTypePfp = 87,
+  kTypeMe = 88,
+  kTypeMec = 89,
+  kTypePfpStack = 90,
+  kTypeMeStack = 92,
+  kTypeMecStack = 94,
+};
+
+Result<const Ucode*> need(const Firmware& firmware, Kind kind, std::string_view suffix = {}) {
+  const Ucode* ucode = firmware.find(kind, suffix);
+  if (ucode == nullptr)
+    return fail(Code::kUnsupported, "the card's set of files has none of kind {}{}",
+                firmware::amd::kind_name(kind), suffix);
+  return ucode;
+}
+
+struct PartType {
+  PartId part;
+  uint32_t type;
+};
+
+void add_present(const Ucode& ucode, std::span<const PartType> rows, std::vector<LoadItem>* items) {
+  for (const PartType& row : rows)
+    if (const auto* part = ucode.find(row.part); part != nullptr && !part->bytes.empty())
+      items->push_back({row.type, firmware::amd::part_name(row.part), part->bytes});
+}
+
+}  // namespace
+
+Result<LoadItem> smu_item(const Firmware& firmware) {
+  const Ucode* smu = BM_TRY(need(firmware, Kind::kSmu));
+  return LoadItem{kTypeSmu, "SMU", BM_TRY(smu->need(PartId::kUcode))};
+}
+
+Result<std::vector<LoadItem>> load_items(const Card& card, const Firmware& firmware) {
+  std::vector<LoadItem> items;
+  const Ucode* sdma = BM_TRY(need(firmware, Kind::kSdma));
+  static constexpr PartType kSdmaParts[] = {{PartId::kCtxUcode, kTypeSdmaTh0},
+                                            {PartId::kCtlUcode, kTypeSdmaTh1}};
+  if (sdma->header.header_version_major >= 3)
+    items.push_back({kTypeSdmaTh0, "SDMA", BM_TRY(sdma->need(PartId::kUcode))});
+  else
+    add_present(*sdma, kSdmaParts, &items);
+
+  struct Processor {
+    std::string_view suffix, name, stack_name;
+    uint32_t code, stack, stacks;
+  };
+  // Pipes whose stacks the kernel loads; what a chip's set of files lacks it runs without.
+  const Processor processors[] = {
+      {"_pfp.bin", "RS64 PFP", "RS64 PFP stack", kTypePfp, kTypePfpStack,
+       card.is_gfx12() ? 1u : 2u},
+      {"_me.bin", "RS64 ME", "RS64 ME stack", kTypeMe, kTypeMeStack, card.is_gfx12() ? 1u : 2u},
+      {"_mec.bin", "RS64 MEC", "RS64 MEC stack", kTypeMec, kTypeMecStack,
+       card.is_gfx12() ? 2u : 4u},
+  };
+  BM_TRY(need(firmware, Kind::kCp, "_mec.bin"));
+  for (const Processor& row : processors)
+    if (const Ucode* code = firmware.find(Kind::kCp, row.suffix); code != nullptr)
+      items.push_back({row.code, row.name, BM_TRY(code->need(PartId::kUcode))});
+  for (const Processor& row : processors)
+    if (const Ucode* code = firmware.find(Kind::kCp, row.suffix); code != nullptr)
+      for (uint32_t pipe = 0; pipe < row.stacks; ++pipe)
+        items.push_back({row.stack + pipe, row.stack_name, BM_TRY(code->need(PartId::kData))});
+
+  const Ucode* imu = BM_TRY(need(firmware, Kind::kImu));
+  items.push_back({kTypeImuI, "IMU IRAM", BM_TRY(imu->need(PartId::kImuIram))});
+  items.push_back({kTypeImuD, "IMU DRAM", BM_TRY(imu->need(PartId::kImuDram))});
+
+  const Ucode* rlc = BM_TRY(need(firmware, Kind::kRlc));
+  static constexpr PartType kRlcParts[] = {
+      {PartId::kGlobalTapDelays, kTypeGlobalTapDelays},
+      {PartId::kSe0TapDelays, kTypeSe0TapDelays},
+      {PartId::kSe1TapDelays, kTypeSe1TapDelays},
+      {PartId::kSe2TapDelays, kTypeSe2TapDelays},
+      {PartId::kSe3TapDelays, kTypeSe3TapDelays},
+      {PartId::kSaveRestoreListCntl, kTypeRestoreCntl},
+      {PartId::kSaveRestoreListGpm, kTypeRestoreGpm},
+      {PartId::kSaveRestoreListSrm, kTypeRestoreSrm},
+      {PartId::kRlcIram, kTypeRlcIram},
+      {PartId::kRlcDram, kTypeRlcDramBoot},
+      {PartId::kRlcp, kTypeRlcP},
+      {PartId::kRlcv, kTypeRlcV},
+  };
+  add_present(*rlc, kRlcParts, &items);
+  items.push_back({kTypeRlcG, "RLC G", BM_TRY(rlc->need(PartId::kUcode))});
+  return items;
+}
+
+}  // namespace bm::amd::am

@@ -1,0 +1,45 @@
+#pragma once
+// The SDMA engines: one hardware queue each, or two of the first where a card has only that.
+
+#include <cstdint>
+
+#include "drivers/amd/am/bus.h"
+#include "drivers/amd/am/card.h"
+#include "runtime/base/result.h"
+
+namespace bm::amd::am {
+
+inline constexpr uint32_t kCopyQueues = 2;
+/// Doorbell of the first engine in 64-bit words, and how many each has
+/// (AMDGPU_NAVI10_DOORBELL_sDMA_ENGINE0, sdma_doorbell_range).
+inline constexpr uint32_t kCopyDoorbell = 0x100, kCopyDoorbellsEach = 0xa;
+
+struct CopyQueueRequest {
+  uint64_t ring = 0, ring_bytes = 0, read_pointer = 0, write_pointer = 0;
+};
+
+class CopyEngines {
+ public:
+  explicit CopyEngines(Bus& bus) : bus_(bus) {}
+
+  /// Source: sdma_v6_0_gfx_resume_instance(), sdma_v7_0_gfx_resume_instance().
+  Status start(const Card& card);
+  /// Doorbell of a queue, in 64-bit words.
+  uint32_t doorbell(uint32_t queue) const;
+  /// Buffers run by INDIRECT packets are on: IB_CNTL.IB_ENABLE.
+  Status start_queue(uint32_t queue, const CopyQueueRequest& request);
+  Status stop_queue(uint32_t queue);
+  /// Every engine anew; queues are gone. Source: sdma_v6_0_soft_reset().
+  Status reset();
+
+ private:
+  uint32_t engine(uint32_t queue) const { return queue % engines_; }
+  /// Distance of a queue's registers from those of engine 0, queue 0.
+  uint32_t queue_offset(uint32_t queue) const;
+  void set_halted(uint32_t engine, bool is_halted);
+
+  Bus& bus_;
+  uint32_t engines_ = 1;
+};
+
+}  // namespace bm::amd::am

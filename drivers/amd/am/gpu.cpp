@@ -1,0 +1,382 @@
+#include "drivers/amd/am/gpu.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "drivers/amd/chips.h"
+#include "drivers/transport/pci_config.h"
+#include "runtime/base/bits.h"
+#include "runtime/base/log.h"
+
+namespace bm::amd::am {
+namespace {
+
+// SCRATCH_REG7 while the card is in our state: changes with the layout of boot memory and with the
+// number here, which goes up when anything else about that state does. tinygrad has 0xa0000008
+// there.
+constexpr uint32_t kMagic = 0xbe000000, kMagicMask = 0xff000000, kStateVersion = 1;
+// SCRATCH_REG6: whether whoever was here last has left in order.
+constexpr uint32_t kLeftInOrder = 0, kInUse = 1;
+
+constexpr uint64_t kMemorySize = 0xde3;
+// TIMEOUT: mode 1 takes half a second (SMU13_MODE1_RESET_WAIT_TIME_IN_MS); then the card has to
+// answer again, which the kernel waits usec_timeout for. Five seconds for slow boards.
+constexpr uint64_t kResetUs = 500'000, kBackUs = 5'000'000;
+
+// Standard header: registers that a reset may clear (amdgpu_device_cache_pci_state).
+constexpr uint32_t kCommand = 0x04, kFirstBar = 0x10, kPastBars = 0x28;
+
+}  // namespace
+
+uint32_t AmGpu::magic() const {
+  const uint32_t hash = memory_->layout_hash() ^ (kStateVersion * 0x9e3779b9u);
+  return kMagic | ((hash ^ hash >> 24) & ~kMagicMask);
+}
+
+Result<std::unique_ptr<DriverInterface>> open_am(std::unique_ptr<PciFunction> function,
+                                                 const Options& options) {
+  return std::unique_ptr<DriverInterface>(BM_TRY(AmGpu::open(std::move(function), options)));
+}
+
+Result<std::unique_ptr<AmGpu>> AmGpu::open(std::unique_ptr<PciFunction> function,
+                                           const Options& options) {
+  Clock& clock = options.clock != nullptr ? *options.clock : real_clock();
+  std::unique_ptr<AmGpu> gpu(new AmGpu(std::move(function), options, clock));
+  if (Status booted = gpu->boot(); !booted) {
+    // A card half up must not write to memory that is about to be freed.
+    static_cast<void>(set_bus_master(*gpu->function_, false));
+    log("amd", LogLevel::kInfo, "boot of {}:\n{}", to_string(gpu->function_->identity().address),
+        gpu->bus_.stages.table());
+    return tl::unexpected(std::move(booted.error()));
+  }
+  log("amd", LogLevel::kInfo, "booted {} ({})", to_string(gpu->function_->identity().address),
+      gpu->was_warm_ ? "warm" : "cold");
+  return gpu;
+}
+
+Status AmGpu::run(std::span<const Step> steps) {
+  for (const Step& step : steps) BM_TRY(bus_.run(step.name, [&] { return (this->*step.work)(); }));
+  return {};
+}
+
+Status AmGpu::boot() {
+  static constexpr Step kLook[] = {{"map", &AmGpu::map_bars},
+                                   {"discovery", &AmGpu::read_discovery},
+                                   {"firmware", &AmGpu::load_files},
+                                   {"layout", &AmGpu::lay_out},
+                                   {"state", &AmGpu::find_state}};
+  static constexpr Step kReset[] = {{"reset", &AmGpu::reset_card}};
+  static constexpr Step kBase[] = {{"bus master", &AmGpu::start_dma},
+                                   {"bus block", &AmGpu::start_bus},
+                                   {"page tables", &AmGpu::create_tables},
+                                   {"multimedia hub", &AmGpu::start_mmhub},
+                                   {"interrupts", &AmGpu::start_interrupts}};
+  static constexpr Step kSystem[] = {{"PSP system", &AmGpu::load_psp}};
+  static constexpr Step kCold[] = {{"PSP ring", &AmGpu::create_psp_ring},
+                                   {"protected memory", &AmGpu::protect_memory},
+                                   {"firmware files", &AmGpu::send_files},
+                                   {"SMU", &AmGpu::start_smu}};
+  static constexpr Step kEngines[] = {{"RLC autoload", &AmGpu::wait_rlc},
+                                      {"graphics hub", &AmGpu::start_gfxhub},
+                                      {"command processor", &AmGpu::start_compute},
+                                      {"copy engines", &AmGpu::start_copies},
+                                      {"mark", &AmGpu::mark}};
+  BM_TRY(run(kLook));
+  // Not in our state, and the PSP runs: whoever has started it has it use his memory.
+  const bool needs_reset = !was_warm_ && psp_->is_alive();
+  if (needs_reset) BM_TRY(run(kReset));
+  BM_TRY(run(kBase));
+  if (!was_warm_) {
+    BM_TRY(run(kSystem));
+    BM_TRY(run(kCold));
+  }
+  return run(kEngines);
+}
+
+Status AmGpu::map_bars() { return bus_.open(); }
+
+Status AmGpu::read_discovery() {
+  card_ = BM_TRY(discover(bus_));
+  return {};
+}
+
+Status AmGpu::load_files() {
+  firmware_ = BM_TRY(Firmware::load(card_.firmware, options_.firmware));
+  return {};
+}
+
+Status AmGpu::start_dma() {
+  BM_TRY(set_bus_master(*function_, true));
+  const auto vectors = function_->enable_interrupts(1);
+  has_msi_ = vectors && *vectors > 0;
+  return {};
+}
+
+Status AmGpu::start_bus() {
+  BM_TRY(start_bus_block(bus_));
+  return gmc_->init_hdp();
+}
+
+Status AmGpu::create_tables() {
+  BM_TRY(gmc_->read_location());
+  return gmc_->create_tables(card_);
+}
+
+Status AmGpu::start_mmhub() { return gmc_->init_hub(Block::kMmhub); }
+Status AmGpu::start_interrupts() { return interrupts_->start(has_msi_); }
+Status AmGpu::load_psp() { return psp_->load_system(firmware_); }
+Status AmGpu::create_psp_ring() { return psp_->create_ring(); }
+Status AmGpu::protect_memory() { return psp_->setup_protected_memory(card_, firmware_); }
+Status AmGpu::send_files() { return psp_->load_firmware(card_, firmware_); }
+Status AmGpu::start_smu() { return smu_->start(); }
+Status AmGpu::wait_rlc() { return compute_->wait_autoload(); }
+Status AmGpu::start_gfxhub() { return gmc_->init_hub(Block::kGc); }
+
+Status AmGpu::start_compute() {
+  if (was_warm_) return compute_->reset(card_, firmware_);
+  BM_TRY(compute_->set_start_addresses(card_, firmware_));
+  open_compute_doorbells(bus_);
+  BM_TRY(compute_->configure(card_));
+  return compute_->set_running(true);
+}
+
+Status AmGpu::start_copies() {
+  if (was_warm_) BM_TRY(copies_->reset());
+  return copies_->start(card_);
+}
+
+Status AmGpu::mark() {
+  bus_.write({Block::kGc, Reg::SCRATCH_REG7}, magic());
+  bus_.write({Block::kGc, Reg::SCRATCH_REG6}, kInUse);
+  is_up_ = true;
+  read_facts();
+  return bus_.status();
+}
+
+/// The order here is the layout.
+Status AmGpu::lay_out() {
+  memory_ = BM_TRY(VideoMemory::create(card_.video_bytes, bus_.visible_bytes()));
+  gmc_.emplace(bus_, *memory_);
+  psp_.emplace(bus_, *gmc_, *memory_);
+  smu_.emplace(bus_, *gmc_, *memory_);
+  interrupts_.emplace(bus_, *gmc_, *memory_);
+  compute_.emplace(bus_, *gmc_, *memory_);
+  copies_.emplace(bus_);
+  BM_TRY(gmc_->allocate_boot());
+  BM_TRY(interrupts_->allocate_boot());
+  BM_TRY(psp_->allocate_boot());
+  BM_TRY(smu_->allocate_boot());
+  BM_TRY(compute_->allocate_boot());
+  const DmaLimits& limits = function_->dma_limits();
+  if (limits.takes_iova)
+    iovas_ = BM_TRY(memory::IovaAllocator::create(limits, options_.address_bits));
+  return {};
+}
+
+/// Ours, left in order and without a fault that nobody looked at: then firmware runs already.
+Status AmGpu::find_state() {
+  const uint32_t seen = bus_.read({Block::kGc, Reg::SCRATCH_REG7});
+  const uint32_t left = bus_.read({Block::kGc, Reg::SCRATCH_REG6});
+  BM_TRY(bus_.status());
+  was_warm_ = !options_.always_reset && seen == magic() && left == kLeftInOrder &&
+              psp_->is_alive() && gmc_->read_fault(Block::kGc).status == 0;
+  return {};
+}
+
+Status AmGpu::reset_card() {
+  std::array<uint32_t, (kPastBars - kFirstBar) / 4> bars{};
+  for (size_t i = 0; i < bars.size(); ++i)
+    bars[i] = BM_TRY(bus_.read_config(kFirstBar + static_cast<uint32_t>(i) * 4, 4));
+  BM_TRY(set_bus_master(*function_, false));
+  const uint32_t command = BM_TRY(bus_.read_config(kCommand, 2));
+  if (smu_->is_alive()) {
+    BM_TRY(smu_->reset_card());
+  } else {
+    // Its power management firmware is dead: only the slot can reset it.
+    BM_TRY(bus_.status());
+    if (const Status done = function_->reset(PciReset::kBus); !done)
+      return fail(done.error().code,
+                  "the card was started by somebody else, its SMU does not answer, and the bus "
+                  "cannot reset "
+                  "it ({}): switch the machine off and on",
+                  done.error().message);
+  }
+  bus_.sleep_us(kResetUs);
+  for (size_t i = 0; i < bars.size(); ++i) {
+    const uint32_t offset = kFirstBar + static_cast<uint32_t>(i) * 4;
+    const uint32_t now = BM_TRY(bus_.read_config(offset, 4));
+    if (now != bars[i]) BM_TRY(bus_.write_config(offset, 4, bars[i]));
+  }
+  BM_TRY(bus_.write_config(kCommand, 2, command));
+  const uint64_t begun = bus_.clock().now_us();
+  for (;;) {
+    const uint32_t size = bus_.probe_dword(kMemorySize);
+    if (size != 0 && size != UINT32_MAX) break;
+    if (bus_.clock().now_us() - begun > kBackUs)
+      return fail(Code::kTimeout,
+                  "{} ms after its reset the card still gives {:#x} for its memory size",
+                  (kResetUs + kBackUs) / 1000, size);
+    bus_.sleep_us(1000);
+  }
+  BM_TRY(psp_->wait_bootloader());
+  if (psp_->is_alive())
+    return fail(Code::kIo,
+                "the PSP's system has survived the reset of the card: switch the machine off "
+                "and on");
+  return {};
+}
+
+void AmGpu::read_facts() {
+  const PciIdentity& identity = function_->identity();
+  facts_.chip = card_.chip;
+  facts_.name = std::string(card_.chip->name);
+  const uint32_t smu = smu_->version();
+  facts_.driver_version = smu == 0 ? std::string("no kernel driver, warm")
+                                   : fmt::format("no kernel driver, SMU {}.{}.{}", smu >> 16,
+                                                 smu >> 8 & 0xff, smu & 0xff);
+  facts_.gpu_id = uint32_t{identity.address.domain} << 16 | uint32_t{identity.address.bus} << 8 |
+                  uint32_t{identity.address.device} << 3 | identity.address.function;
+  facts_.engines_per_xcc = card_.engines();
+  facts_.cus_per_xcc = card_.compute_units();
+  facts_.simds_per_cu = 2;
+  facts_.waves_per_simd = card_.chip->waves_per_simd;
+  if (card_.discovery.gc && card_.discovery.gc->gc_max_scratch_slots_per_cu != 0)
+    facts_.scratch_slots_per_cu = card_.discovery.gc->gc_max_scratch_slots_per_cu;
+  facts_.sdma_engines = card_.sdma_engines;
+  facts_.video_memory = memory_->free_bytes();
+  facts_.has_indirect_copies = true;
+  const auto bases = [&](uint16_t hw_id) {
+    std::vector<uint32_t> narrow;
+    if (const auto* ip = card_.discovery.find(hw_id))
+      for (const uint64_t base : ip->base_address) narrow.push_back(static_cast<uint32_t>(base));
+    return narrow;
+  };
+  const auto add = [&](std::span<const RegisterAt> table, uint16_t hw_id) {
+    if (const Status added = facts_.registers.add(table, bases(hw_id)); !added)
+      bus_.fail_with(added.error());
+  };
+  add(gc_registers(card_.chip->registers), firmware::amd::kGcHwId);
+  if (const auto* nbif = card_.discovery.find(firmware::amd::kNbifHwId))
+    add(bus_registers(nbif->major, nbif->minor, nbif->revision), firmware::amd::kNbifHwId);
+}
+
+Result<bool> AmGpu::wait_event(uint32_t timeout_ms) {
+  // End-of-pipe interrupts may be lost to whoever drained the ring first, so nobody sleeps longer.
+  constexpr uint32_t kLongestMs = 2;
+  const uint32_t slice = std::min(timeout_ms, kLongestMs);
+  if (has_msi_) {
+    const auto woken = function_->wait_interrupt(0, static_cast<int>(slice));
+    if (woken || woken.error().code != Code::kUnsupported) return woken;
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(std::min(slice, 1u)));
+  return true;
+}
+
+std::optional<GpuFault> AmGpu::take_fault() {
+  const std::lock_guard lock(mutex_);
+  if (!fault_) fault_ = look();
+  return fault_;
+}
+
+std::optional<GpuFault> AmGpu::look() {
+  if (const Status fine = bus_.status(); !fine)
+    return GpuFault{.kind = GpuFault::Kind::kHardware,
+                    .is_whole_reset = true,
+                    .is_memory_lost = true,
+                    .log = fine.error().message};
+  for (const Interrupt& interrupt : interrupts_->drain()) {
+    const InterruptMeaning meaning = explain_interrupt(interrupt);
+    switch (meaning.kind) {
+      case InterruptKind::kDone:
+      case InterruptKind::kWave: break;
+      case InterruptKind::kOther:
+        log("amd", LogLevel::kInfo, "interrupt of {}", meaning.text);
+        break;
+      case InterruptKind::kMemoryFault: {
+        const Block hub = interrupt.client == 18 ? Block::kMmhub : Block::kGc;
+        const HubFault seen = gmc_->read_fault(hub);
+        gmc_->clear_fault(hub);
+        has_hang_ = true;
+        // PERMISSION_FAULTS: what the entry lacks, valid, read, write, execute from bit 0 on.
+        return GpuFault{.kind = GpuFault::Kind::kMemory,
+                        .address = meaning.address,
+                        .is_not_present = (seen.permissions & 1) != 0 || seen.walker_error != 0 ||
+                                          seen.is_mapping_error || seen.status == 0,
+                        .is_read_only = (seen.permissions & 4) != 0,
+                        .is_no_execute = (seen.permissions & 8) != 0,
+                        .log = fmt::format("{}, {} of client {:#x}, status {:#x}", meaning.text,
+                                           meaning.is_write || seen.is_write ? "write" : "read",
+                                           seen.client, seen.status)};
+      }
+      case InterruptKind::kError:
+        has_hang_ = true;
+        return GpuFault{.kind = GpuFault::Kind::kHardware, .log = meaning.text};
+    }
+  }
+  return std::nullopt;
+}
+
+uint64_t AmGpu::available_memory() {
+  const std::lock_guard lock(mutex_);
+  return memory_->free_bytes();
+}
+
+Result<std::shared_ptr<Memory>> AmGpu::map_peer(Memory&, hcq::DriverInterface&) {
+  return fail(Code::kUnsupported,
+              "cards without a kernel driver do not reach each other's memory yet");
+}
+
+Status AmGpu::stop_all_compute() {
+  for (uint32_t queue = 0; queue < kComputeQueues; ++queue) BM_TRY(compute_->stop_queue(queue));
+  return {};
+}
+Status AmGpu::reset_compute() { return compute_->reset(card_, firmware_); }
+Status AmGpu::reset_copies() {
+  BM_TRY(copies_->reset());
+  return copies_->start(card_);
+}
+
+/// Stages of a recovery, each only where the one before was not enough.
+bool AmGpu::recover() {
+  static constexpr Step kQueues[] = {{"recovery: queues", &AmGpu::stop_all_compute}};
+  static constexpr Step kProcessor[] = {{"recovery: command processor", &AmGpu::reset_compute},
+                                        {"recovery: queues again", &AmGpu::stop_all_compute}};
+  static constexpr Step kCopies[] = {{"recovery: copy engines", &AmGpu::reset_copies}};
+  const std::lock_guard lock(mutex_);
+  if (!bus_.status()) return false;
+  const auto attempt = [&](std::span<const Step> steps) {
+    const Status done = run(steps);
+    if (!done) log("amd", LogLevel::kWarning, "{}", done.error().message);
+    return done.has_value();
+  };
+  bool is_fine = attempt(kQueues) && !has_hang_;
+  if (!is_fine) is_fine = attempt(kProcessor);
+  is_fine = attempt(kCopies) && is_fine;
+  if (is_fine) has_hang_ = false;
+  return is_fine;
+}
+
+/// In order: nothing of ours runs, nothing interrupts, nothing writes to memory of the host.
+Status AmGpu::shut_down() {
+  const bool let_go = compute_->stop_queues();
+  for (uint32_t queue = 0; queue < kCopyQueues; ++queue) BM_TRY(copies_->stop_queue(queue));
+  BM_TRY(bus_.status());
+  if (let_go && !has_hang_) bus_.write({Block::kGc, Reg::SCRATCH_REG6}, kLeftInOrder);
+  return interrupts_->stop();
+}
+
+AmGpu::~AmGpu() {
+  if (is_up_) {
+    if (has_hang_) recover();
+    const std::lock_guard lock(mutex_);
+    if (const Status down = bus_.run("shut down", [&] { return shut_down(); }); !down)
+      log("amd", LogLevel::kWarning, "{}; the next open resets the card", down.error().message);
+    static_cast<void>(set_bus_master(*function_, false));
+  }
+}
+
+}  // namespace bm::amd::am

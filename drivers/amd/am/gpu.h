@@ -1,0 +1,132 @@
+#pragma once
+// A GPU owned by this process alone: booted from its BARs and firmware files, without a kernel
+// driver. The waist of drivers/amd over the blocks of this folder.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "drivers/amd/am/bus.h"
+#include "drivers/amd/am/card.h"
+#include "drivers/amd/am/compute.h"
+#include "drivers/amd/am/copy_engine.h"
+#include "drivers/amd/am/gmc.h"
+#include "drivers/amd/am/interrupts.h"
+#include "drivers/amd/am/psp.h"
+#include "drivers/amd/am/smu.h"
+#include "drivers/amd/am/video_memory.h"
+#include "drivers/amd/driver_interface.h"
+#include "drivers/memory/iova.h"
+#include "drivers/transport/pci.h"
+#include "firmware/store.h"
+#include "runtime/base/result.h"
+
+namespace bm::amd::am {
+
+struct Options {
+  firmware::Search firmware;
+  Clock* clock = nullptr;     ///< nullptr: the machine's
+  bool always_reset = false;  ///< no warm boot
+  /// Bus addresses that this generation sends: dma_set_mask_and_coherent() in gmc_v11_0.c and
+  /// gmc_v12_0.c.
+  uint32_t address_bits = 44;
+};
+
+/// Boots the card behind `function`. Errors name the stage, what was seen there and the stages
+/// before it: kUnsupported, kNotFound (firmware, with package), kDeviceLost, kTimeout, kIo,
+/// kCorrupt.
+Result<std::unique_ptr<DriverInterface>> open_am(std::unique_ptr<PciFunction> function,
+                                                 const Options& options);
+
+class AmGpu final : public DriverInterface {
+ public:
+  static Result<std::unique_ptr<AmGpu>> open(std::unique_ptr<PciFunction> function,
+                                             const Options& options);
+  ~AmGpu() override;
+
+  const GpuFacts& facts() const override { return facts_; }
+  Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override;
+  /// kUnsupported: memory of two cards goes through the host.
+  Result<std::shared_ptr<Memory>> map_peer(Memory& memory, hcq::DriverInterface& owner) override;
+  Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) override;
+  /// Where the transport has interrupts, until one comes; else for a moment. Never touches the
+  /// card.
+  Result<bool> wait_event(uint32_t timeout_ms) override;
+  std::optional<GpuFault> take_fault() override;
+  uint64_t available_memory() override;
+
+  /// What the boot did; for `--stats` and tests.
+  const StageLog& stages() const { return bus_.stages; }
+  const BusCounts& counts() const { return bus_.counts(); }
+  bool was_warm() const { return was_warm_; }
+  /// Brings hardware queues back after a fault or hang: queues, then the command processor, then
+  /// the copy engines. False: only a reset of the card helps, and the next open does one.
+  bool recover();
+
+ private:
+  friend class AmMemory;
+  friend class AmQueue;
+  AmGpu(std::unique_ptr<PciFunction> function, const Options& options, Clock& clock)
+      : function_(std::move(function)), options_(options), bus_(*function_, clock) {}
+
+  struct Step {
+    const char* name;
+    Status (AmGpu::*work)();
+  };
+  Status run(std::span<const Step> steps);
+  Status boot();
+  // Stages, in order. Each leaves what the next ones need or says why not.
+  Status map_bars();
+  Status read_discovery();
+  Status load_files();
+  Status lay_out();
+  Status find_state();
+  Status reset_card();
+  Status start_dma();
+  Status start_bus();
+  Status create_tables();
+  Status start_mmhub();
+  Status start_interrupts();
+  Status load_psp();
+  Status create_psp_ring();
+  Status protect_memory();
+  Status send_files();
+  Status start_smu();
+  Status wait_rlc();
+  Status start_gfxhub();
+  Status start_compute();
+  Status start_copies();
+  Status mark();
+  // Of a recovery.
+  Status stop_all_compute();
+  Status reset_compute();
+  Status reset_copies();
+  void read_facts();
+  Status shut_down();
+  std::optional<GpuFault> look();
+  uint32_t magic() const;
+
+  std::unique_ptr<PciFunction> function_;
+  const Options options_;
+  std::mutex mutex_;  ///< of everything below but wait_event()'s
+  Bus bus_;
+  Card card_;
+  Firmware firmware_;
+  std::optional<VideoMemory> memory_;
+  std::optional<Gmc> gmc_;
+  std::optional<Psp> psp_;
+  std::optional<Smu> smu_;
+  std::optional<InterruptRings> interrupts_;
+  std::optional<Compute> compute_;
+  std::optional<CopyEngines> copies_;
+  std::optional<memory::IovaAllocator> iovas_;
+  GpuFacts facts_;
+  std::optional<GpuFault> fault_;
+  uint32_t compute_taken_ = 0, copies_taken_ = 0;  ///< bits
+  bool is_up_ = false, was_warm_ = false, has_msi_ = false, has_hang_ = false;
+};
+
+}  // namespace bm::amd::am

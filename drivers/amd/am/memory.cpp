@@ -1,0 +1,206 @@
+// Memory and hardware queues of a booted card.
+
+#include "drivers/amd/am/memory.h"
+
+#include <utility>
+#include <vector>
+
+#include "drivers/amd/aql/packets.h"
+#include "runtime/base/bits.h"
+#include "runtime/base/check.h"
+#include "runtime/base/log.h"
+
+namespace bm::amd::am {
+namespace {
+
+constexpr uint64_t kPage = 4096, kLargePage = 2 << 20, kMost = uint64_t{1} << 38;
+
+}  // namespace
+
+Result<std::unique_ptr<Memory>> AmGpu::allocate(const MemoryRequest& request) {
+  if (request.size == 0 || request.size > kMost)
+    return fail(Code::kInvalidArgument, "{} bytes of GPU memory asked for", request.size);
+  std::unique_ptr<AmMemory> memory(new AmMemory(*this));
+  const std::lock_guard lock(mutex_);
+  if (Status made = memory->make(request); !made) {
+    memory->release();
+    return tl::unexpected(std::move(made.error()));
+  }
+  return std::unique_ptr<Memory>(std::move(memory));
+}
+
+Status AmMemory::make(const MemoryRequest& request) {
+  BM_TRY(gpu_.bus_.status());
+  domain = request.host != nullptr ? MemoryDomain::kSystem : request.domain;
+  size = align_up(request.size, kPage);
+  std::vector<memory::PhysicalRange> ranges;
+  memory::PageAttributes attributes;
+  if (is_system(domain)) {
+    // As the kernel maps what is coherent: never kept in the GPU's L2 (gmc_v11_0_get_vm_pte).
+    attributes = {.aperture = memory::Aperture::kSystem, .is_uncached = true};
+    BM_TRY(request.host != nullptr ? pin(request) : take_system(request.is_contiguous));
+    for (const BusRange& range : bus_ranges_) ranges.push_back({range.address, range.bytes});
+  } else {
+    const bool is_seen = domain == MemoryDomain::kVideoMapped;
+    physical_ =
+        BM_TRY(gpu_.memory_->allocate(size, size >= kLargePage ? kLargePage : kPage, is_seen));
+    has_physical_ = true;
+    ranges.push_back({physical_, size});
+    if (is_seen) view = gpu_.bus_.memory_view(physical_, size);
+  }
+  va = BM_TRY(gpu_.gmc_->take_addresses(size));
+  has_addresses_ = true;
+  BM_TRY(gpu_.gmc_->map(va, ranges, attributes));
+  is_mapped_ = true;
+  return {};
+}
+
+/// The transport's own memory: pinned here, or at the other end of a socket.
+Status AmMemory::take_system(bool is_contiguous) {
+  const DmaLimits& limits = gpu_.function_->dma_limits();
+  std::optional<uint64_t> iova;
+  if (gpu_.iovas_) {
+    size = align_up(size, limits.page_bytes);
+    iova = iova_ = BM_TRY(gpu_.iovas_->allocate(size));
+  }
+  pinned_ = BM_TRY(gpu_.function_->dma_allocate(size, is_contiguous, iova));
+  view = pinned_->view();
+  if (view.size() > size) view = view.slice(0, size);
+  uint64_t left = size;
+  for (const BusRange& range : pinned_->ranges()) {
+    if (left == 0) break;
+    const uint64_t bytes = std::min(left, range.bytes);
+    bus_ranges_.push_back({range.address, bytes});
+    left -= bytes;
+  }
+  if (left != 0 || view.size() < size)
+    return fail(Code::kIo, "the transport gave {} of {} bytes of memory for DMA", size - left,
+                size);
+  return check_reach();
+}
+
+/// Memory of the process, where it is.
+Status AmMemory::pin(const MemoryRequest& request) {
+  if (reinterpret_cast<uint64_t>(request.host) % kPage != 0 || request.size % kPage != 0)
+    return fail(Code::kInvalidArgument, "{} bytes at {} are not whole pages", request.size,
+                request.host);
+  DmaRequest dma{.host = request.host, .bytes = size};
+  if (gpu_.iovas_) dma.iova = iova_ = BM_TRY(gpu_.iovas_->allocate(size));
+  bus_ranges_ = BM_TRY(gpu_.function_->dma_map(dma));
+  host_ = request.host;
+  view = BM_TRY(HostView::mapped(request.host, size));
+  return check_reach();
+}
+
+Status AmMemory::check_reach() const {
+  for (const BusRange& range : bus_ranges_)
+    if (range.address + range.bytes > uint64_t{1} << gpu_.options_.address_bits)
+      return fail(Code::kUnsupported,
+                  "memory at bus address {:#x} is beyond the card's {} bits: use the IOMMU (VFIO)",
+                  range.address, gpu_.options_.address_bits);
+  return {};
+}
+
+/// Under the mutex. What the card may still reach stays taken.
+void AmMemory::release() {
+  if (is_mapped_) {
+    is_mapped_ = false;
+    if (const Status gone = gpu_.gmc_->unmap(va, size); !gone && gpu_.bus_.status())
+      log("amd", LogLevel::kWarning, "unmapping {} bytes at {:#x}: {}", size, va,
+          gone.error().message);
+  }
+  if (has_addresses_) gpu_.gmc_->give_back(va);
+  if (has_physical_) gpu_.memory_->free(physical_);
+  if (host_ != nullptr) static_cast<void>(gpu_.function_->dma_unmap(host_));
+  pinned_.reset();
+  if (iova_) static_cast<void>(gpu_.iovas_->free(*iova_));
+  has_addresses_ = has_physical_ = false;
+  host_ = nullptr;
+  iova_.reset();
+}
+
+AmMemory::~AmMemory() {
+  const std::lock_guard lock(gpu_.mutex_);
+  release();
+}
+
+Result<std::unique_ptr<HardwareQueue>> AmGpu::create_queue(const QueueRequest& request) {
+  std::unique_ptr<AmQueue> queue(new AmQueue(*this));
+  BM_TRY(queue->make(request));
+  return std::unique_ptr<HardwareQueue>(std::move(queue));
+}
+
+Status AmQueue::make(const QueueRequest& request) {
+  BM_CHECK(is_power_of_two(request.ring->size) && request.priority <= 15);
+  page_ = BM_TRY(gpu_.allocate({.size = kPage, .domain = MemoryDomain::kSystemUncached}));
+  page_->view.fill(0, kPage, std::byte{0});
+  const bool is_copy = request.type == QueueType::kSdma;
+  if (!is_copy) eop_ = BM_TRY(gpu_.allocate({.size = kPage, .domain = MemoryDomain::kVideo}));
+  object = page_->view;
+  object_va = page_->va;
+  write_pointer = object.slice(aql::kWriteIndexOffset, sizeof(uint64_t));
+  read_pointer = object.slice(aql::kReadIndexOffset, sizeof(uint64_t));
+  mailbox = page_->va + kMailbox;
+  page_->view.publish();
+  const std::lock_guard lock(gpu_.mutex_);
+  return is_copy ? start_copy(request) : start_compute(request);
+}
+
+Result<uint32_t> AmQueue::take_slot(uint32_t* taken, uint32_t count, uint32_t wanted) {
+  for (uint32_t turn = 0; turn < count; ++turn) {
+    const uint32_t slot = (wanted + turn) % count;
+    if ((*taken >> slot & 1) != 0) continue;
+    *taken |= 1u << slot;
+    taken_ = taken;
+    slot_ = slot;
+    event_id = slot + 1;
+    return slot;
+  }
+  return fail(Code::kOutOfMemory, "all {} hardware queues of this kind are taken", count);
+}
+
+Status AmQueue::start_compute(const QueueRequest& request) {
+  const uint32_t slot = BM_TRY(take_slot(&gpu_.compute_taken_, kComputeQueues, 0));
+  const uint32_t bell = kComputeDoorbell + slot;
+  doorbell = BM_TRY(Doorbell<uint64_t>::at(gpu_.bus_.doorbells(), uint64_t{bell} * 8));
+  BM_TRY(gpu_.compute_->start_queue(slot, {.ring = request.ring->va,
+                                           .ring_bytes = request.ring->size,
+                                           .read_pointer = page_->va + aql::kReadIndexOffset,
+                                           .write_pointer = page_->va + aql::kWriteIndexOffset,
+                                           .eop = eop_->va,
+                                           .eop_bytes = kPage,
+                                           .doorbell_dword = bell * 2,
+                                           .priority = request.priority,
+                                           .is_aql = request.type == QueueType::kAql}));
+  is_started_ = true;
+  return {};
+}
+
+Status AmQueue::start_copy(const QueueRequest& request) {
+  is_copy_ = true;
+  const uint32_t slot = BM_TRY(take_slot(&gpu_.copies_taken_, kCopyQueues, request.sdma_engine));
+  doorbell = BM_TRY(
+      Doorbell<uint64_t>::at(gpu_.bus_.doorbells(), uint64_t{gpu_.copies_->doorbell(slot)} * 8));
+  BM_TRY(gpu_.copies_->start_queue(slot, {.ring = request.ring->va,
+                                          .ring_bytes = request.ring->size,
+                                          .read_pointer = page_->va + aql::kReadIndexOffset,
+                                          .write_pointer = page_->va + aql::kWriteIndexOffset}));
+  is_started_ = true;
+  return {};
+}
+
+AmQueue::~AmQueue() {
+  if (taken_ == nullptr) return;
+  const std::lock_guard lock(gpu_.mutex_);
+  if (is_started_) {
+    const Status stopped =
+        is_copy_ ? gpu_.copies_->stop_queue(slot_) : gpu_.compute_->stop_queue(slot_);
+    if (!stopped) {
+      gpu_.has_hang_ = true;
+      log("amd", LogLevel::kWarning, "{}", stopped.error().message);
+    }
+  }
+  *taken_ &= ~(1u << slot_);
+}
+
+}  // namespace bm::amd::am

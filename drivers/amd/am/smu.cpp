@@ -1,0 +1,110 @@
+#include "drivers/amd/am/smu.h"
+
+#include "runtime/base/bits.h"
+
+namespace bm::amd::am {
+namespace {
+
+constexpr uint64_t kTableBytes = 16 << 10;  // SmuMetricsExternal_t and the like are a few KiB
+// TIMEOUT: messages take microseconds to some milliseconds; the kernel waits usec_timeout × 20 = 2
+// s.
+constexpr uint64_t kMessageTimeoutUs = 2'000'000, kAliveTimeoutUs = 100'000;
+constexpr uint32_t kOk = 1;
+constexpr uint32_t kDebugMode1Reset = 2;  // DEBUGSMC_MSG_Mode1Reset
+
+At mailbox(Reg reg) { return {Block::kSmu, reg}; }
+
+}  // namespace
+
+std::string_view smu_answer(uint32_t answer) {
+  switch (answer) {
+    case 0x00: return "no answer";
+    case 0x01: return "done";
+    case 0xfb: return "debug mode has ended";
+    case 0xfc: return "busy with something else";
+    case 0xfd: return "not now: a prerequisite is missing";
+    case 0xfe: return "unknown message";
+    case 0xff: return "failed";
+    default: return "an answer that is not known here";
+  }
+}
+
+Status Smu::allocate_boot() {
+  table_ = BM_TRY(memory_.allocate_boot(kTableBytes, 4096, "SMU tables"));
+  return {};
+}
+
+/// Source: smu_cmn_send_smc_msg_with_param(), __smu_cmn_poll_stat(), __smu_cmn_reg2errno().
+Result<uint32_t> Smu::send(SmuMessage message, uint32_t argument, uint64_t timeout_us) {
+  bus_.write(mailbox(Reg::SMN_C2PMSG_90), 0);
+  bus_.write(mailbox(Reg::SMN_C2PMSG_82), argument);
+  bus_.write(mailbox(Reg::SMN_C2PMSG_66), static_cast<uint32_t>(message));
+  const uint64_t begun = bus_.clock().now_us();
+  uint32_t answer = 0;
+  for (uint32_t turn = 0; answer == 0; ++turn) {
+    answer = bus_.read(mailbox(Reg::SMN_C2PMSG_90));
+    BM_TRY(bus_.status());
+    if (answer != 0) break;
+    const uint64_t waited = bus_.clock().now_us() - begun;
+    if (waited > timeout_us)
+      return fail(Code::kTimeout, "SMU message {:#x} (argument {:#x}): no answer in {} ms",
+                  static_cast<uint32_t>(message), argument, waited / 1000);
+    if (turn > 16) bus_.sleep_us(std::clamp<uint64_t>(waited / 8, 10, 1000));
+  }
+  if (answer != kOk)
+    return fail(Code::kIo, "SMU message {:#x} (argument {:#x}): {} ({:#x})",
+                static_cast<uint32_t>(message), argument, smu_answer(answer), answer);
+  return bus_.read(mailbox(Reg::SMN_C2PMSG_82));
+}
+
+bool Smu::is_alive() { return send(SmuMessage::kGetVersion, 0, kAliveTimeoutUs).has_value(); }
+
+Status Smu::start() {
+  version_ = BM_TRY(send(SmuMessage::kGetVersion, 0, kMessageTimeoutUs));
+  const uint64_t table = gmc_.controller_address(table_);
+  BM_TRY(send(SmuMessage::kSetTableHigh, hi32(table), kMessageTimeoutUs));
+  BM_TRY(send(SmuMessage::kSetTableLow, lo32(table), kMessageTimeoutUs));
+  BM_TRY(send(SmuMessage::kEnableAllFeatures, 0, kMessageTimeoutUs));
+  return {};
+}
+
+/// No answer comes: the card is gone for a while.
+Status Smu::reset_card() {
+  bus_.write(mailbox(Reg::SMN_C2PMSG_54), 0);
+  bus_.write(mailbox(Reg::SMN_C2PMSG_53), 0);
+  bus_.write(mailbox(Reg::SMN_C2PMSG_75), kDebugMode1Reset);
+  return bus_.status();
+}
+
+Status start_bus_block(Bus& bus) {
+  using enum Field;
+  bus.update(Block::kBus, {{RCC_DEV0_EPF2_STRAP2_strap_no_soft_reset_dev0_f2, 0}});
+  bus.update(Block::kBus, {{RCC_DEV0_EPF0_RCC_DOORBELL_APER_EN_bif_doorbell_aper_en, 1}});
+  bus.update(Block::kHdp, {{HDP_MEM_POWER_CTRL_atomic_mem_power_ctrl_en, 1},
+                           {HDP_MEM_POWER_CTRL_atomic_mem_power_ds_en, 1}});
+  return bus.status();
+}
+
+void open_compute_doorbells(Bus& bus) {
+  using enum Field;
+  // Ports of the command processor and of its scheduler; the kernel's 0x30000007 and 0x3000000d.
+  bus.write_fields(Block::kBus,
+                   {{S2A_DOORBELL_ENTRY_0_CTRL_s2a_doorbell_port0_enable, 1},
+                    {S2A_DOORBELL_ENTRY_0_CTRL_s2a_doorbell_port0_awid, 3},
+                    {S2A_DOORBELL_ENTRY_0_CTRL_s2a_doorbell_port0_awaddr_31_28_value, 3}});
+  bus.write_fields(Block::kBus,
+                   {{S2A_DOORBELL_ENTRY_3_CTRL_s2a_doorbell_port3_enable, 1},
+                    {S2A_DOORBELL_ENTRY_3_CTRL_s2a_doorbell_port3_awid, 6},
+                    {S2A_DOORBELL_ENTRY_3_CTRL_s2a_doorbell_port3_awaddr_31_28_value, 3}});
+}
+
+void open_copy_doorbells(Bus& bus, uint32_t first, uint32_t count) {
+  using enum Field;
+  bus.update(Block::kBus, {{S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_enable, 1},
+                           {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_awid, 0xe},
+                           {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_range_offset, first},
+                           {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_range_size, count},
+                           {S2A_DOORBELL_ENTRY_2_CTRL_s2a_doorbell_port2_awaddr_31_28_value, 3}});
+}
+
+}  // namespace bm::amd::am

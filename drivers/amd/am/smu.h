@@ -1,0 +1,60 @@
+#pragma once
+// Power management firmware: a mailbox of message, argument and answer.
+
+#include <cstdint>
+
+#include "drivers/amd/am/bus.h"
+#include "drivers/amd/am/card.h"
+#include "drivers/amd/am/gmc.h"
+#include "drivers/amd/am/video_memory.h"
+#include "runtime/base/result.h"
+
+namespace bm::amd::am {
+
+/// Messages used here; numbers of PPSMC_MSG_* in smu_v13_0_0_ppsmc.h, smu_v13_0_7_ppsmc.h and
+/// smu_v14_0_2_ppsmc.h, which agree on these. 13.0.10 speaks 13.0.0's (amdgpu_smu.c,
+/// smu_set_funcs).
+enum class SmuMessage : uint8_t {
+  kGetVersion = 0x2,
+  kEnableAllFeatures = 0x6,
+  kSetTableHigh = 0xe,
+  kSetTableLow = 0xf,
+};
+
+/// Text of an answer: "busy (0xfc)". Source: SMU_RESP_* in smu_cmn.c.
+std::string_view smu_answer(uint32_t answer);
+
+class Smu {
+ public:
+  Smu(Bus& bus, Gmc& gmc, VideoMemory& memory) : bus_(bus), gmc_(gmc), memory_(memory) {}
+
+  Status allocate_boot();
+  /// Whether its firmware answers, within 100 ms.
+  bool is_alive();
+  /// Tells it where tables go and switches its features on.
+  Status start();
+  /// Resets the whole card but the bus. The caller waits for the card to come back.
+  /// Source: smu_v13_0_0_mode1_reset(), smu_v14_0_2_mode1_reset(): a message of the debug mailbox.
+  Status reset_card();
+  uint32_t version() const { return version_; }
+
+ private:
+  Result<uint32_t> send(SmuMessage message, uint32_t argument, uint64_t timeout_us);
+
+  Bus& bus_;
+  Gmc& gmc_;
+  VideoMemory& memory_;
+  uint64_t table_ = 0;
+  uint32_t version_ = 0;
+};
+
+/// Doorbells of the bus block, straps and power of the host data path.
+/// Source: nbio_v4_3_enable_doorbell_aperture(), nbio_v4_3_init_registers(),
+/// hdp_v6_0_update_clock_gating(); the same names in nbif_v6_3_1.c and hdp_v7_0.c.
+Status start_bus_block(Bus& bus);
+/// Which doorbells reach the command processor. Source: nbio_v4_3_gc_doorbell_init().
+void open_compute_doorbells(Bus& bus);
+/// … and the copy engines: `first` and `count` in dwords. Source: nbio_v4_3_sdma_doorbell_range().
+void open_copy_doorbells(Bus& bus, uint32_t first, uint32_t count);
+
+}  // namespace bm::amd::am
