@@ -1,0 +1,154 @@
+#pragma once
+// A folder with the firmware files of a chip, made of bytes that mean nothing: headers by
+// amdgpu_ucode.h, every image with the mark and length that AMD's have ("$PS1" at byte 16, signed
+// bytes at byte 20, 0x200 less than the whole).
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "firmware/amd/set.h"
+#include "firmware/store.h"
+#include "tests/unit/firmware_amd/blob.h"
+
+namespace bm::test {
+
+/// RS64 start address in bytes, as in every MEC file.
+inline constexpr uint64_t kMecStart = 0x0007'0000'0000'3000;
+
+class FirmwareFolder {
+ public:
+  FirmwareFolder() {
+    std::string name = "/tmp/am-firmware-XXXXXX";
+    path_ = mkdtemp(name.data());
+  }
+  ~FirmwareFolder() { std::filesystem::remove_all(path_); }
+  FirmwareFolder(const FirmwareFolder&) = delete;
+  FirmwareFolder& operator=(const FirmwareFolder&) = delete;
+
+  firmware::Search search() const { return {.folders = {path_}, .allows_unknown = true}; }
+  const std::string& path() const { return path_; }
+
+  void write(const firmware::amd::FirmwareSet& set) {
+    for (const auto& file : set.files)
+      if (!file.is_optional) write(file.name, make(file.name, file.kind, set.arch.starts_with("gfx12")));
+  }
+  void write(const std::string& name, const firmware::amd::Blob& blob) {
+    const std::filesystem::path at = std::filesystem::path(path_) / name;
+    std::filesystem::create_directories(at.parent_path());
+    std::ofstream out(at, std::ios::binary);
+    const auto bytes = blob.bytes();
+    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  }
+
+ private:
+  using Blob = firmware::amd::Blob;
+  using Kind = firmware::amd::Kind;
+  static constexpr uint32_t kBody = 0x100;
+
+  /// Appends an image; its offset in the file.
+  static uint32_t image(Blob& blob, uint32_t bytes, uint8_t value) {
+    const auto at = static_cast<uint32_t>(std::max<size_t>(blob.size(), kBody));
+    blob.fill(at, bytes, value);
+    blob.put<uint32_t>(at + 16, 0x31535024).put<uint32_t>(at + 20, bytes - 0x200);
+    return at;
+  }
+  static Blob begin(uint16_t major, uint16_t minor, uint32_t header_bytes) {
+    Blob blob;
+    blob.put<uint32_t>(4, header_bytes)
+        .put<uint16_t>(8, major)
+        .put<uint16_t>(10, minor)
+        .put<uint16_t>(12, 11)
+        .put<uint32_t>(16, 0x1234)
+        .put<uint32_t>(24, kBody);
+    blob.resize(kBody);
+    return blob;
+  }
+  static Blob whole(Blob& blob) {
+    blob.put<uint32_t>(20, static_cast<uint32_t>(blob.size() - kBody));
+    return firmware::amd::seal(blob);
+  }
+
+  static Blob sos(bool is_gfx12) {
+    // enum psp_fw_type: KDB, SYS, SOC, INTF, DBG, RAS, SOS, TOC, then SPL, and IPKEYMGR on gfx12.
+    std::vector<uint32_t> types{3, 2, 7, 8, 9, 10, 1, 4, 5};
+    if (is_gfx12) types.push_back(11);
+    Blob blob = begin(2, 0, 36 + 16 * static_cast<uint32_t>(types.size()));
+    blob.put<uint32_t>(32, static_cast<uint32_t>(types.size()));
+    for (size_t i = 0; i < types.size(); ++i) {
+      const uint32_t bytes = 0x800 + 0x10 * types[i];
+      const uint32_t at = image(blob, bytes, static_cast<uint8_t>(types[i]));
+      blob.words(36 + 16 * i, {types[i], 0x100, at - kBody, bytes});
+    }
+    return whole(blob);
+  }
+  static Blob smu() {
+    Blob blob = begin(1, 0, 36);
+    blob.put<uint32_t>(32, 0x20000);
+    image(blob, 0x1000, 18);
+    return whole(blob);
+  }
+  static Blob sdma(bool is_gfx12) {
+    if (is_gfx12) {
+      Blob blob = begin(3, 0, 44);
+      image(blob, 0x1000, 71);
+      blob.words(32, {1, kBody, 0x1000});
+      return whole(blob);
+    }
+    Blob blob = begin(2, 0, 64);
+    image(blob, 0x1000, 71);
+    const uint32_t control = image(blob, 0xc00, 72);
+    blob.words(32, {1, 0x1000, 0, 0, control, 0xc00, 0, 0});
+    return whole(blob);
+  }
+  static Blob processor(uint8_t value) {
+    Blob blob = begin(2, 0, 60);
+    image(blob, 0x2000, value);
+    const uint32_t data = image(blob, 0x1000, static_cast<uint8_t>(value + 1));
+    blob.words(32, {1, 0x2000, kBody, 0x1000, data, static_cast<uint32_t>(kMecStart),
+                    static_cast<uint32_t>(kMecStart >> 32)});
+    return whole(blob);
+  }
+  static Blob imu() {
+    Blob blob = begin(1, 0, 48);
+    image(blob, 0x1000, 68);
+    const uint32_t data = image(blob, 0x1000, 69);
+    blob.words(32, {0x1000, kBody, 0x1000, data});
+    return whole(blob);
+  }
+  static Blob rlc(bool is_gfx12) {
+    constexpr uint32_t kIram = 156, kProcessors = 172;
+    Blob blob = begin(2, is_gfx12 ? 2 : 3, is_gfx12 ? 172 : 204);
+    image(blob, 0x1000, 8);
+    const uint32_t iram = image(blob, 0x800, 26);
+    const uint32_t dram = image(blob, 0x800, 48);
+    blob.words(kIram, {0x800, iram, 0x800, dram});
+    if (!is_gfx12) {
+      const uint32_t p = image(blob, 0x800, 25);
+      const uint32_t v = image(blob, 0x800, 7);
+      blob.words(kProcessors, {1, 1, 0x800, p, 1, 1, 0x800, v});
+    }
+    blob.put<uint32_t>(20, 0x1000);
+    return firmware::amd::seal(blob);
+  }
+
+  static Blob make(const std::string& name, Kind kind, bool is_gfx12) {
+    switch (kind) {
+      case Kind::kSos: return sos(is_gfx12);
+      case Kind::kSmu: return smu();
+      case Kind::kSdma: return sdma(is_gfx12);
+      case Kind::kCp: return processor(name.find("_mec") != std::string::npos ? 89 : 87);
+      case Kind::kRlc: return rlc(is_gfx12);
+      case Kind::kImu: return imu();
+      case Kind::kTa:
+      case Kind::kToc:
+      case Kind::kMes: break;
+    }
+    return {};
+  }
+
+  std::string path_;
+};
+
+}  // namespace bm::test
