@@ -11,7 +11,7 @@
 #include "tests/cts/cts.h"
 #include "tests/cts/kernels.h"
 #include "tests/sim/amd/kfd/fake_kfd.h"
-#include "tests/sim/amd/kfd/interpreter.h"
+#include "tests/sim/amd/engine/interpreter.h"
 
 namespace bm::cts {
 namespace {

@@ -12,7 +12,7 @@ part of.
 
 The names are those of tests/unit/amd_faults and tests/unit/nv_faults; every one of them stands in a
 table here, also those that no command can meet, with the reason. A simulator damages the N-th
-submission on its way in (tests/sim/amd/kfd/damage.cpp, tests/sim/nv/damage.cpp); what its engines
+submission on its way in (tests/sim/amd/engine/damage.cpp, tests/sim/nv/damage.cpp); what its engines
 then found is read back from its last lines, so that a planted fault cannot pass for another one.
 """
 import json

@@ -13,7 +13,7 @@
 #include "runtime/device.h"
 #include "runtime/graph.h"
 #include "tests/sim/amd/kfd/fake_kfd.h"
-#include "tests/sim/amd/kfd/interpreter.h"
+#include "tests/sim/amd/engine/interpreter.h"
 
 namespace bm::amd {
 

@@ -12,7 +12,7 @@
 #include "drivers/amd/kfd/gpu.h"
 #include "runtime/hal/device.h"
 #include "tests/sim/amd/kfd/fake_kfd.h"
-#include "tests/sim/amd/kfd/interpreter.h"
+#include "tests/sim/amd/engine/interpreter.h"
 
 namespace bm::amd {
 namespace {

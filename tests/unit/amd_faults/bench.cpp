@@ -6,7 +6,7 @@
 #include <span>
 
 #include "drivers/amd/kfd/gpu.h"
-#include "tests/sim/amd/kfd/interpreter.h"
+#include "tests/sim/amd/engine/interpreter.h"
 
 namespace bm::amd::faults {
 namespace {

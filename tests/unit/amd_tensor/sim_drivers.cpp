@@ -11,7 +11,7 @@
 #include "drivers/ref/device.h"
 #include "runtime/base/env.h"
 #include "tests/sim/amd/kfd/fake_kfd.h"
-#include "tests/sim/amd/kfd/interpreter.h"
+#include "tests/sim/amd/engine/interpreter.h"
 
 namespace bm::hal {
 namespace {

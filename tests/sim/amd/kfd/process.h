@@ -52,7 +52,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/amd/kfd/engine.h"
+#include "tests/sim/amd/engine/engine.h"
 #include "tests/sim/amd/kfd/machine.h"
 #include "tests/sim/amd/kfd/memory.h"
 #include "tests/sim/notify/process.h"

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "tests/sim/amd/kfd/interpreter.h"
+#include "tests/sim/amd/engine/interpreter.h"
 #include "tests/sim/amd/kfd/notify_devices.h"
 #include "tests/sim/amd/kfd/planted.h"
 #include "tests/sim/amd/kfd/sysfs.h"

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "tests/sim/amd/kfd/engine.h"
+#include "tests/sim/amd/engine/engine.h"
 
 namespace bm::sim::amd {
 namespace {

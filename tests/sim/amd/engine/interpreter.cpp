@@ -1,4 +1,4 @@
-#include "tests/sim/amd/kfd/interpreter.h"
+#include "tests/sim/amd/engine/interpreter.h"
 
 #include <array>
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "tests/sim/amd/kfd/engine.h"
+#include "tests/sim/amd/engine/engine.h"
 
 namespace bm::sim::amd {
 namespace {

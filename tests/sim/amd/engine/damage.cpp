@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tests/sim/amd/kfd/engine.h"
+#include "tests/sim/amd/engine/engine.h"
 
 namespace bm::sim::amd {
 namespace {
