@@ -29,14 +29,13 @@ using sim::amd::FakeKfd;
 using sim::amd::Launch;
 
 template <class T>
-T* gpu_pointer(sim::amd::DeviceMemory& memory, const Launch& launch, uint64_t va,
-               uint64_t count = 1) {
-  return reinterpret_cast<T*>(memory.at(0x4a10 + launch.gpu * 7, va, count * sizeof(T)));
+T* gpu_pointer(sim::amd::GpuMemory& memory, const Launch& launch, uint64_t va, uint64_t count = 1) {
+  return reinterpret_cast<T*>(memory.at(0x4a10 + launch.gpu * 7, va, count * sizeof(T), true));
 }
 
 /// "lookup": out[group] = n + group. "stack", told by its more start-up registers: out[0] = blocks
 /// in x as the dispatch packet says.
-bool compute_kernel(sim::amd::DeviceMemory& memory, const Launch& launch) {
+bool compute_kernel(sim::amd::GpuMemory& memory, const Launch& launch) {
   const auto word = [&](size_t i) {
     return uint64_t{launch.user_data[i + 1]} << 32 | launch.user_data[i];
   };
@@ -58,7 +57,7 @@ bool compute_kernel(sim::amd::DeviceMemory& memory, const Launch& launch) {
   return true;
 }
 
-std::optional<sim::amd::Death> run_kernel(sim::amd::DeviceMemory& memory, const Launch& launch) {
+std::optional<sim::amd::Death> run_kernel(sim::amd::GpuMemory& memory, const Launch& launch) {
   if (compute_kernel(memory, launch)) return std::nullopt;
   return sim::amd::Death{sim::amd::Death::Kind::kException, launch.entry, false, "bad launch"};
 }
@@ -499,7 +498,7 @@ TEST_P(AmdDeviceTest, MalformedCommandsRunNothing) {
 }
 
 TEST_P(AmdDeviceTest, AMemoryFaultNamesKernelAddressAndNeighbour) {
-  open({.execute = [](sim::amd::DeviceMemory&, const Launch&) -> std::optional<sim::amd::Death> {
+  open({.execute = [](sim::amd::GpuMemory&, const Launch&) -> std::optional<sim::amd::Death> {
     return std::nullopt;
   }});
   const hal::Program* lookup = load("lookup");

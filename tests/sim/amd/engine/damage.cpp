@@ -65,10 +65,10 @@ bool is_code(Effect effect) {
 std::vector<uint64_t> Queue::pointers(uint64_t kernarg) {
   std::vector<uint64_t> slots;
   for (uint64_t at = kernarg; kernarg != 0; at += 8) {
-    const std::byte* const word = memory_.at(setup_.gpu_id, at, 8);
+    const std::byte* const word = memory_.at(setup_.gpu_id, at, 8, false);
     uint64_t value = 0;
     if (word != nullptr) std::memcpy(&value, word, 8);
-    if (value == 0 || memory_.at(setup_.gpu_id, value, 1) == nullptr) break;
+    if (value == 0 || memory_.at(setup_.gpu_id, value, 1, false) == nullptr) break;
     slots.push_back(at);
   }
   return slots;
@@ -110,7 +110,7 @@ void Queue::damage_packet(std::span<uint32_t> w) {
 /// Not every launch has what is to be damaged.
 bool Queue::can_damage(const LaunchFields& f) {
   constexpr uint32_t kAqlQueue = 2;
-  switch (machine_.knobs.plant.effect()) {
+  switch (state_.knobs.plant.effect()) {
     case Effect::kReadUnmapped: return pointers(f.kernarg).size() >= 2;
     case Effect::kWriteUnmapped:
     case Effect::kWritePastEnd:
@@ -129,7 +129,7 @@ bool Queue::can_damage(const LaunchFields& f) {
 }
 
 void Queue::damage_code(uint64_t entry) {
-  Effect effect = machine_.knobs.plant.effect();
+  Effect effect = state_.knobs.plant.effect();
   if (effect == Effect::kTwoFaults) effect = Effect::kTrap;
   const auto found = std::ranges::find(snippets(), effect, &Snippet::effect);
   const auto& words = found->words[std::clamp(setup_.generation, 10u, 12u) - 10];
@@ -137,7 +137,7 @@ void Queue::damage_code(uint64_t entry) {
 }
 
 void Queue::damage(LaunchFields& f) {
-  auto& plant = machine_.knobs.plant;
+  auto& plant = state_.knobs.plant;
   if (!plant.awaits(PlantEvent::kLaunch) || !can_damage(f) || !plant.is_due(PlantEvent::kLaunch))
     return;
   // A GPU that is busy for nothing takes no time of the host's processors.
@@ -172,7 +172,7 @@ void Queue::damage(LaunchFields& f) {
 }
 
 void Queue::damage_copy(std::span<uint32_t> packet) {
-  auto& plant = machine_.knobs.plant;
+  auto& plant = state_.knobs.plant;
   const bool is_due = plant.is_due(PlantEvent::kCopy) ||
                       (is_handed_over_ && plant.is_due(PlantEvent::kHandedOverCopy));
   if (!is_due) return;
@@ -194,12 +194,12 @@ void Queue::damage_copy(std::span<uint32_t> packet) {
 }
 
 bool Queue::damages_wait() {
-  auto& plant = machine_.knobs.plant;
+  auto& plant = state_.knobs.plant;
   return plant.effect() == Effect::kUnmet && plant.is_due(PlantEvent::kWait);
 }
 
 void Queue::stop_engine() {
-  Knobs& knobs = machine_.knobs;
+  Knobs& knobs = state_.knobs;
   switch (knobs.plant.effect()) {
     case Effect::kHang: knobs.is_hung = true; return;  // the launch waits
     case Effect::kStall:

@@ -1,6 +1,7 @@
 #pragma once
-// Queues of the modelled GPU: each a thread that reads its ring and executes packets, strictly.
-// What hardware would not accept kills the queue and raises the fault the driver must report.
+// Queues of a modelled GPU, the kernel driver's or a bare chip's: each a thread that reads its ring
+// and executes packets, strictly. What hardware would not accept kills the queue and raises the
+// fault the driver must report.
 //
 // What each engine refuses, where that is from (Linux 6.12.117 in drivers/gpu/drm/amd unless
 // another source is named), and that it does is the matter of tests/unit/amd/engine_test.cpp, one
@@ -13,8 +14,8 @@
 //   R3  addresses that are mapped to no memory of that GPU: dies with a memory fault.
 //       event_interrupt_wq_v11(), event_interrupt_wq_v9().
 // Copy engine (sdma.cpp)
-//   S1  INDIRECT: the queue stands still. Queues of KFD have IB_CNTL.IB_ENABLE clear:
-//   init_mqd_sdma()
+//   S1  INDIRECT without IB_ENABLE: the queue stands still. Queues of KFD have IB_CNTL.IB_ENABLE
+//   clear: init_mqd_sdma()
 //       and update_mqd_sdma() of kfd_mqd_manager_v9.c, v10.c, v11.c and v12.c clear the queue's
 //       registers and never write sdmax_rlcx_ib_cntl; sdma_v6_0_gfx_resume() (v4_4_2, v7_0 alike)
 //       sets IB_ENABLE, for the kernel's own rings only, before it runs a buffer.
@@ -64,8 +65,8 @@
 #include <thread>
 #include <vector>
 
-#include "tests/sim/amd/kfd/machine.h"
-#include "tests/sim/amd/kfd/memory.h"
+#include "tests/sim/amd/engine/gpu_memory.h"
+#include "tests/sim/amd/engine/state.h"
 
 namespace bm::sim::amd {
 
@@ -81,14 +82,20 @@ struct QueueSetup {
   uint32_t generation = 11;  ///< gfx9 … gfx12
   bool is_gfx9() const { return generation == 9; }
   bool is_gfx10() const { return generation == 10; }
-  bool is_evicted = false;                  ///< never runs
+  bool is_evicted = false;  ///< never runs
+  uint64_t first = 0;       ///< where reading starts, in the ring's units
+  /// A bare chip's: asked before each packet, and IB_ENABLE as it is now; absent: running, clear.
+  std::function<bool()> is_halted, runs_buffers;
+  /// A bare chip's: a PM4 packet writes `value` to a register and waits for its answer in another.
+  /// False: no such pair. Absent: the answer is there at once.
+  std::function<bool(uint32_t request, uint32_t answer, uint32_t value)> write_and_wait;
   std::function<void(uint32_t)> interrupt;  ///< with its context
   std::function<void(const Death&)> die;
 };
 
 class Queue {
  public:
-  Queue(DeviceMemory& memory, Machine& machine, QueueSetup setup);
+  Queue(GpuMemory& memory, EngineState& state, QueueSetup setup);
   ~Queue();
   /// It stops where it is, for good.
   void evict() { stops_ = true; }
@@ -106,12 +113,14 @@ class Queue {
   void run_on_all(uint64_t address, uint32_t dwords);
   bool step(uint64_t address, uint32_t dwords, uint32_t& at);
   uint32_t run_sdma(std::span<const uint32_t> words);
+  void run_sdma_buffer(uint64_t address, uint32_t dwords);
   void release_mem(std::span<const uint32_t> body);
   bool is_met(std::span<const uint32_t> body);
   void dispatch(std::span<const uint32_t> body);
   void launch(const Launch& launch);
 
   std::byte* memory_at(uint64_t va, uint64_t bytes, bool is_write);
+  void read(uint64_t va, std::span<std::byte> to);
   uint32_t load32(uint64_t va);
   uint64_t load64(uint64_t va);
   void store32(uint64_t va, uint32_t value);
@@ -152,8 +161,8 @@ class Queue {
   bool may_signal();
   static uint64_t clock();
 
-  DeviceMemory& memory_;
-  Machine& machine_;
+  GpuMemory& memory_;
+  EngineState& state_;
   const QueueSetup setup_;
   using ShRegisters = std::array<uint32_t, 0x400>;  ///< 0x2c00 …
   std::vector<ShRegisters> sh_;                     ///< of each chiplet
@@ -164,6 +173,7 @@ class Queue {
   uint64_t counted_wait_ = 0;                       ///< its packet, in step()
   bool is_handed_over_ = false;                     ///< the copy packet before was a poll
   bool is_stepping_ = false;
+  bool is_in_buffer_ = false;  ///< a copy queue's
   uint64_t lost_page_ = 0;
   uint32_t damaged_groups_ = 0;  ///< of a planted fault; 0: none
   std::minstd_rand random_{1};

@@ -3,15 +3,15 @@
 #include <array>
 
 #include "tests/sim/amd/exec/interpreter.h"
-#include "tests/sim/amd/kfd/memory.h"
+#include "tests/sim/amd/engine/gpu_memory.h"
 
 namespace bm::sim::amd {
 namespace {
 
-/// Page tables of one GPU. Every page allows everything, as the driver asks for.
+/// Page tables of one GPU.
 class Pages final : public Memory {
  public:
-  Pages(DeviceMemory& memory, uint32_t gpu_id, uint64_t lost_page)
+  Pages(GpuMemory& memory, uint32_t gpu_id, uint64_t lost_page)
       : memory_(memory), gpu_id_(gpu_id), lost_page_(lost_page) {}
   /// What was found last is most often found again, without asking anybody.
   Place at(uint64_t address, uint32_t bytes, Access access) override {
@@ -21,22 +21,35 @@ class Pages final : public Memory {
     const uint64_t generation = memory_.generation();
     if (known.generation != generation || address - known.range.va >= known.range.bytes) {
       const auto range = memory_.local_range(gpu_id_, address);
-      if (!range) return {memory_.at(gpu_id_, address, bytes), false};
+      if (!range)
+        return {memory_.at(gpu_id_, address, bytes,
+                           access == Access::kWrite || access == Access::kAtomic),
+                false};
       known = {*range, generation};
     }
     const uint64_t offset = address - known.range.va;
     if (bytes > known.range.bytes - offset) return {nullptr, false};
+    if (!allows(known.range, access)) return {nullptr, true};
     return {known.range.host + offset, false};
   }
 
  private:
+  static bool allows(const GpuMemory::Range& range, Access access) {
+    switch (access) {
+      case Access::kRead: return range.is_readable;
+      case Access::kWrite: return range.is_writable;
+      case Access::kAtomic: return range.is_readable && range.is_writable;
+      case Access::kExecute: return range.is_executable;
+    }
+    __builtin_unreachable();
+  }
   static constexpr size_t kKnown = 16;
   static constexpr uint64_t kPage = 4096;
   struct Known {
-    DeviceMemory::Range range{};
+    GpuMemory::Range range{};
     uint64_t generation = UINT64_MAX;
   };
-  DeviceMemory& memory_;
+  GpuMemory& memory_;
   uint32_t gpu_id_;
   uint64_t lost_page_;
   std::array<Known, kKnown> known_{};
@@ -73,32 +86,30 @@ Death death_of(const Fault& fault) {
 
 }  // namespace
 
-std::function<std::optional<Death>(DeviceMemory&, const Launch&)> interpreter(
-    const std::string& chip, uint64_t max_instructions) {
+Execute interpreter(const std::string& chip, uint64_t max_instructions) {
   const Isa isa = isa_of(chip).value_or(Isa::kGfx11);
-  return
-      [isa, max_instructions](DeviceMemory& memory, const Launch& launch) -> std::optional<Death> {
-        Dispatch dispatch;
-        dispatch.isa = isa;
-        dispatch.entry = launch.entry;
-        dispatch.rsrc1 = launch.rsrc1;
-        dispatch.rsrc2 = launch.rsrc2;
-        dispatch.rsrc3 = launch.rsrc3;
-        dispatch.user_sgprs = launch.user_data;
-        // As many as the kernel has room for, whatever the packet brought.
-        dispatch.user_sgprs.resize(launch.rsrc2 >> 1 & 0x1f);
-        dispatch.grid = {launch.groups[0], launch.groups[1], launch.groups[2]};
-        dispatch.group = {launch.threads[0], launch.threads[1], launch.threads[2]};
-        dispatch.lds_bytes = launch.lds_bytes;
-        dispatch.wave_size = launch.is_wave32 ? 32 : 64;
-        dispatch.scratch_base = launch.scratch;
-        dispatch.scratch_per_lane = launch.scratch_wave_bytes / dispatch.wave_size;
-        dispatch.max_instructions = max_instructions;
-        dispatch.cancel = launch.cancel;
-        Pages pages(memory, launch.gpu_id, launch.lost_page);
-        const auto ran = run(dispatch, pages);
-        return ran ? std::nullopt : std::optional(death_of(ran.error()));
-      };
+  return [isa, max_instructions](GpuMemory& memory, const Launch& launch) -> std::optional<Death> {
+    Dispatch dispatch;
+    dispatch.isa = isa;
+    dispatch.entry = launch.entry;
+    dispatch.rsrc1 = launch.rsrc1;
+    dispatch.rsrc2 = launch.rsrc2;
+    dispatch.rsrc3 = launch.rsrc3;
+    dispatch.user_sgprs = launch.user_data;
+    // As many as the kernel has room for, whatever the packet brought.
+    dispatch.user_sgprs.resize(launch.rsrc2 >> 1 & 0x1f);
+    dispatch.grid = {launch.groups[0], launch.groups[1], launch.groups[2]};
+    dispatch.group = {launch.threads[0], launch.threads[1], launch.threads[2]};
+    dispatch.lds_bytes = launch.lds_bytes;
+    dispatch.wave_size = launch.is_wave32 ? 32 : 64;
+    dispatch.scratch_base = launch.scratch;
+    dispatch.scratch_per_lane = launch.scratch_wave_bytes / dispatch.wave_size;
+    dispatch.max_instructions = max_instructions;
+    dispatch.cancel = launch.cancel;
+    Pages pages(memory, launch.gpu_id, launch.lost_page);
+    const auto ran = run(dispatch, pages);
+    return ran ? std::nullopt : std::optional(death_of(ran.error()));
+  };
 }
 
 }  // namespace bm::sim::amd

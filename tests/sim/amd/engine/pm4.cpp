@@ -33,8 +33,8 @@ void Queue::run_on_all(uint64_t address, uint32_t dwords) {
     bool is_done = true;
     for (const uint32_t xcc : order) {
       xcc_ = xcc;
-      if (machine_.knobs.held_chiplet == static_cast<int>(xcc) && at[xcc] < dwords) {
-        ++machine_.knobs.held_turns;
+      if (state_.knobs.held_chiplet == static_cast<int>(xcc) && at[xcc] < dwords) {
+        ++state_.knobs.held_turns;
         is_done = false;
         continue;
       }
@@ -51,9 +51,8 @@ void Queue::run_on_all(uint64_t address, uint32_t dwords) {
 bool Queue::step(uint64_t address, uint32_t dwords, uint32_t& at) {
   const auto fetch = [&](uint32_t count) {
     check(count <= dwords - at, "a packet passes the end of its buffer");
-    const std::byte* const from = memory_at(address + uint64_t{at} * 4, uint64_t{count} * 4, false);
     packet_.resize(count);
-    std::memcpy(packet_.data(), from, uint64_t{count} * 4);
+    read(address + uint64_t{at} * 4, std::as_writable_bytes(std::span(packet_)));
   };
   fetch(1);
   if (packet_[0] != kShortNop) fetch((packet_[0] >> 16 & 0x3fff) + 2);
@@ -86,7 +85,7 @@ void Queue::raise(uint32_t context) {
 void Queue::run_pm4_buffer(uint64_t address, uint32_t dwords) {
   check(address % 4 == 0 && dwords != 0, "bad indirect buffer");
   std::vector<uint32_t> words(dwords);
-  std::memcpy(words.data(), memory_at(address, uint64_t{dwords} * 4, false), words.size() * 4);
+  read(address, std::as_writable_bytes(std::span(words)));
   std::span<const uint32_t> left(words);
   while (!left.empty()) {
     const uint32_t used = run_pm4(left, true);
@@ -153,6 +152,8 @@ bool Queue::is_met(std::span<const uint32_t> body) {
   const uint32_t function = body[0] & 7;
   if ((body[0] >> 6 & 3) == 1) {  // a write and its answer: done at once
     check((body[0] >> 4 & 3) == 0 && function == 3, "WAIT_REG_MEM of another kind");
+    check(!setup_.write_and_wait || setup_.write_and_wait(body[1], body[2], body[3] & body[4]),
+          "WAIT_REG_MEM writes a register that answers nowhere");
     return true;
   }
   check((body[0] >> 4 & 3) == 1 && body[0] >> 6 == 0, "WAIT_REG_MEM of another kind");
@@ -199,7 +200,8 @@ void Queue::damage_registers(uint32_t groups) {
   };
   // The packet does not say which registers the arguments' address is in: the first that is one.
   size_t arguments = kUserData;
-  while (arguments < kUserData + 16 && memory_.at(setup_.gpu_id, pair(arguments), 8) == nullptr)
+  while (arguments < kUserData + 16 &&
+         memory_.at(setup_.gpu_id, pair(arguments), 8, false) == nullptr)
     arguments += 2;
   const bool has_arguments = arguments < kUserData + 16;
   LaunchFields fields{.code = (pair(kPgmLo) & 0xff'ffff'ffff) << 8,
@@ -222,7 +224,7 @@ void Queue::dispatch(std::span<const uint32_t> body) {
   check(body.size() == 4, "DISPATCH_DIRECT's length");
   check((body[3] & 1) != 0, "DISPATCH_DIRECT without COMPUTE_SHADER_EN");
   check(!is_shared_, "DISPATCH_DIRECT in a buffer that several chiplets run");
-  if (machine_.knobs.plant.awaits(PlantEvent::kLaunch)) damage_registers(body[0]);
+  if (state_.knobs.plant.awaits(PlantEvent::kLaunch)) damage_registers(body[0]);
   const ShRegisters& sh = sh_[xcc_];
   Launch l;
   l.gpu = setup_.gpu;

@@ -21,9 +21,9 @@ void store_shared(std::byte* at, uint64_t value) {
 
 }  // namespace
 
-Queue::Queue(DeviceMemory& memory, Machine& machine, QueueSetup setup)
+Queue::Queue(GpuMemory& memory, EngineState& state, QueueSetup setup)
     : memory_(memory),
-      machine_(machine),
+      state_(state),
       setup_(std::move(setup)),
       sh_(setup_.xccs),
       xcc_(setup_.target_xcc) {
@@ -57,7 +57,7 @@ void Queue::check(bool is_right, const char* what) {
 }
 
 void Queue::stand_still(const char* why) {
-  machine_.note(why);
+  state_.note(why);
   for (;;) pause();
 }
 
@@ -70,7 +70,7 @@ void Queue::note_writer(uint64_t va) {
 }
 
 std::byte* Queue::memory_at(uint64_t va, uint64_t bytes, bool is_write) {
-  std::byte* const at = memory_.at(setup_.gpu_id, va, bytes);
+  std::byte* const at = memory_.at(setup_.gpu_id, va, bytes, is_write);
   if (at != nullptr) return at;
   // What is there of a range is read or written; the first page that is not there faults.
   const auto range = memory_.local_range(setup_.gpu_id, va);
@@ -96,9 +96,22 @@ void Queue::store64(uint64_t va, uint64_t value) {
   store_shared(memory_at(va, 8, true), value);
 }
 
+void Queue::read(uint64_t va, std::span<std::byte> to) {
+  for (uint64_t done = 0; done < to.size();) {
+    const uint64_t part = memory_.contiguous(setup_.gpu_id, va + done, to.size() - done);
+    std::memcpy(&to[done], memory_at(va + done, part, false), part);
+    done += part;
+  }
+}
+
 void Queue::write(uint64_t va, const std::byte* data, uint64_t bytes) {
-  std::byte* const to = memory_at(va, bytes, true);
-  if (!memory_.hold_write(setup_.gpu_id, va, data, bytes)) std::memmove(to, data, bytes);
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t part = memory_.contiguous(setup_.gpu_id, va + done, bytes - done);
+    std::byte* const to = memory_at(va + done, part, true);
+    if (!memory_.hold_write(setup_.gpu_id, va + done, data + done, part))
+      std::memmove(to, data + done, part);
+    done += part;
+  }
 }
 
 uint64_t Queue::clock() {
@@ -107,7 +120,7 @@ uint64_t Queue::clock() {
 }
 
 bool Queue::may_signal() {
-  Knobs& knobs = machine_.knobs;
+  Knobs& knobs = state_.knobs;
   if (const uint32_t delay = knobs.signal_delay_us; delay != 0)
     std::this_thread::sleep_for(std::chrono::microseconds(delay));
   if (knobs.plant.is_due(PlantEvent::kFence) ||
@@ -121,7 +134,7 @@ bool Queue::may_signal() {
 void Queue::run() {
   if (setup_.is_evicted) return;
   try {
-    while (machine_.options.is_stalled) pause();
+    while (state_.is_stalled()) pause();
     run_ring();
   } catch (const Stop&) {}
   memory_.release();
@@ -134,51 +147,56 @@ void Queue::run_ring() {
   const uint64_t unit = is_aql ? 64 : setup_.type == kSdma ? 1 : 4;
   const uint64_t size = setup_.ring_bytes / unit;
   std::vector<uint32_t> words;
-  uint64_t read = 0;
+  uint64_t done = setup_.first;
   for (;;) {
     uint64_t rung = 0;
     wait_until([&] {
       rung = std::atomic_ref<uint64_t>(*const_cast<uint64_t*>(setup_.doorbell))
                  .load(std::memory_order_acquire);
       if (is_aql) ++rung;  // never rung: the model's doorbells start at -1 for AQL
-      const Knobs& knobs = machine_.knobs;
+      const Knobs& knobs = state_.knobs;
       const bool is_stalled = setup_.type == kSdma ? knobs.is_copy_stalled : knobs.is_stalled;
-      return rung != read && !is_stalled && !knobs.is_lost;
+      return rung != done && !is_stalled && !(setup_.is_halted && setup_.is_halted()) &&
+             !knobs.is_lost;
     });
-    check(rung - read <= size, "the doorbell is further than the ring is long");
-    check(rung <= load64(setup_.write_pointer), "the doorbell is ahead of the write pointer");
-    const std::byte* const ring = memory_at(setup_.ring, setup_.ring_bytes, false);
+    check(rung - done <= size, "the doorbell is further than the ring is long");
+    // A bare chip's queue may have none, where polling it is off.
+    check(setup_.write_pointer == 0 || rung <= load64(setup_.write_pointer),
+          "the doorbell is ahead of the write pointer");
     std::span<const uint32_t> left;
     if (!is_aql) {
       // A view that may pass the ring's end, as hardware's does.
-      check((rung - read) * unit % 4 == 0, "the doorbell is inside a dword");
-      const uint64_t first = read % size * unit / 4, all = setup_.ring_bytes / 4;
-      words.resize((rung - read) * unit / 4);
-      for (uint64_t i = 0; i < words.size(); ++i)
-        std::memcpy(&words[i], ring + (first + i) % all * 4, 4);
+      check((rung - done) * unit % 4 == 0, "the doorbell is inside a dword");
+      const uint64_t first = done % size * unit / 4, all = setup_.ring_bytes / 4;
+      words.resize((rung - done) * unit / 4);
+      const std::span<uint32_t> there(words);
+      const uint64_t straight = std::min(words.size(), all - first);
+      read(setup_.ring + first * 4, std::as_writable_bytes(there.first(straight)));
+      if (straight < words.size())
+        read(setup_.ring, std::as_writable_bytes(there.subspan(straight)));
       left = words;
     }
-    while (read != rung) {
-      if (machine_.options.delay_us != 0)
-        std::this_thread::sleep_for(std::chrono::microseconds(machine_.options.delay_us));
+    while (done != rung) {
+      if (state_.delay_us() != 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(state_.delay_us()));
       if (is_aql) {
-        run_aql(read);
-        ++read;
+        run_aql(done);
+        ++done;
       } else {
         const uint32_t dwords = setup_.type == kCompute ? run_pm4(left, false) : run_sdma(left);
         check(dwords <= left.size(), "a packet passes the write pointer");
         left = left.subspan(dwords);
-        const uint64_t before = read % size;
-        read += dwords * 4 / unit;
-        if (setup_.type == kSdma && read % size <= before) {
-          ++machine_.wraps;
-          if (read % size != 0) ++machine_.packets_over_the_end;
+        const uint64_t before = done % size;
+        done += dwords * 4 / unit;
+        if (setup_.type == kSdma && done % size <= before) {
+          ++state_.wraps;
+          if (done % size != 0) ++state_.packets_over_the_end;
         }
       }
-      ++machine_.packets;
+      ++state_.packets;
       memory_.release();
       store_shared(memory_at(setup_.read_pointer, 8, true),
-                   setup_.type == kCompute ? read % size : read);
+                   setup_.type == kCompute ? done % size : done);
     }
   }
 }
@@ -197,7 +215,7 @@ void Queue::run_aql(uint64_t index) {
     check((w[4] & 1u << 23) != 0, "INDIRECT_BUFFER is not valid");
     run_on_all(pair(2), w[4] & 0xfffff);
   } else if (type == 2) {
-    if (machine_.knobs.plant.awaits(PlantEvent::kLaunch)) damage_packet(w);
+    if (state_.knobs.plant.awaits(PlantEvent::kLaunch)) damage_packet(w);
     const uint64_t descriptor = pair(8);
     check(descriptor % 64 == 0, "misaligned kernel descriptor");
     std::array<uint32_t, 16> d{};
@@ -257,22 +275,22 @@ void Queue::launch(const Launch& l) {
   const uint64_t threads = uint64_t{l.threads[0]} * l.threads[1] * l.threads[2];
   check(threads >= 1 && threads <= 1024, "a work-group of a size there is not");
   if (l.groups[0] == 0 || l.groups[1] == 0 || l.groups[2] == 0) return;
-  ++machine_.launches;
-  while (machine_.knobs.is_hung) pause();
-  if (!machine_.options.execute) return;
+  ++state_.launches;
+  while (state_.knobs.is_hung) pause();
+  if (!state_.execute()) return;
   Launch launch = l;
   launch.cancel = &stops_;
   launch.lost_page = lost_page_;
-  const auto death = machine_.options.execute(memory_, launch);
+  const auto death = state_.execute()(memory_, launch);
   memory_.release();
   if (!death) return;
-  const auto& plant = machine_.knobs.plant;
+  const auto& plant = state_.knobs.plant;
   if (plant.effect() == Effect::kTwoFaults && plant.is_planted()) {
     // Waves that run on after the first one.
     setup_.die(*death);
     damage_code(launch.entry);
     launch.cancel = nullptr;
-    if (const auto second = machine_.options.execute(memory_, launch)) setup_.die(*second);
+    if (const auto second = state_.execute()(memory_, launch)) setup_.die(*second);
     throw Stop{};
   }
   if (death->kind != Death::Kind::kCancelled) setup_.die(*death);

@@ -8,6 +8,23 @@
 
 namespace bm::sim::amd {
 
+/// sdma_v6_0_ring_emit_ib(): the buffer starts at a multiple of 32 bytes and has a multiple of 8
+/// dwords.
+void Queue::run_sdma_buffer(uint64_t address, uint32_t dwords) {
+  check(!is_in_buffer_, "INDIRECT in an indirect buffer");
+  check(address % 32 == 0 && dwords % 8 == 0,
+        "an indirect buffer that is not in units of 8 dwords");
+  std::vector<uint32_t> words(dwords);
+  read(address, std::as_writable_bytes(std::span(words)));
+  is_in_buffer_ = true;
+  for (std::span<const uint32_t> left(words); !left.empty();) {
+    const uint32_t used = run_sdma(left);
+    check(used <= left.size(), "a packet passes the end of its buffer");
+    left = left.subspan(used);
+  }
+  is_in_buffer_ = false;
+}
+
 uint32_t Queue::run_sdma(std::span<const uint32_t> words) {
   const bool is_copy = (words[0] & 0xff) == 1 && words.size() >= 7;
   std::array<uint32_t, 7> copy{};
@@ -32,8 +49,12 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words) {
           uint64_t{words[1] & (setup_.is_gfx9() || setup_.is_gfx10() ? 0x3fffff : 0x3fffffff)} + 1;
       check(bytes == uint64_t{words[1]} + 1, "a copy's count has too many bits");
       memory_.read_over_bus(setup_.gpu_id, pair(3));
-      write(pair(5), memory_at(pair(3), bytes, false), bytes);
-      machine_.copied_bytes += bytes;
+      for (uint64_t done = 0; done < bytes;) {
+        const uint64_t part = memory_.contiguous(setup_.gpu_id, pair(3) + done, bytes - done);
+        write(pair(5) + done, memory_at(pair(3) + done, part, false), part);
+        done += part;
+      }
+      state_.copied_bytes += bytes;
       return used;
     }
     case 2: {
@@ -44,8 +65,13 @@ uint32_t Queue::run_sdma(std::span<const uint32_t> words) {
       write(pair(1), std::as_bytes(words.subspan(4, count)).data(), uint64_t{count} * 4);
       return used;
     }
-    case 4:
-      stand_still("INDIRECT on a copy queue whose IB_CNTL.IB_ENABLE is clear: it stands still");
+    case 4: {
+      if (!setup_.runs_buffers || !setup_.runs_buffers())
+        stand_still("INDIRECT on a copy queue whose IB_CNTL.IB_ENABLE is clear: it stands still");
+      const uint32_t used = need(6);
+      run_sdma_buffer(pair(1), words[3] & 0xfffff);
+      return used;
+    }
     case 5: {
       const uint32_t used = need(4);
       check((words[0] >> 16 & 7) == (setup_.is_gfx9() ? 0u : 3u), "FENCE's memory type");

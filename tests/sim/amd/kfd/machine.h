@@ -5,8 +5,8 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <vector>
 
+#include "tests/sim/amd/engine/state.h"
 #include "tests/sim/amd/kfd/options.h"
 
 namespace bm::sim::amd {
@@ -38,19 +38,14 @@ class VideoMemory {
   std::map<uint32_t, uint64_t> used_;
 };
 
-struct Machine {
+struct Machine final : EngineState {
   explicit Machine(Options the_options);
 
   /// Index of a GPU, or -1.
   int gpu_of(uint32_t gpu_id) const;
-  void note(std::string text) {
-    const std::lock_guard lock(mutex);
-    findings.push_back(std::move(text));
-  }
-  std::vector<std::string> all_findings() const {
-    const std::lock_guard lock(mutex);
-    return findings;
-  }
+  bool is_stalled() const override { return options.is_stalled; }
+  uint32_t delay_us() const override { return options.delay_us; }
+  const Execute& execute() const override { return options.execute; }
   /// A line of the kernel's log.
   void log(const std::string& text);
   std::string kernel_log() const {
@@ -65,15 +60,9 @@ struct Machine {
   Options options;
   const std::map<std::string, std::string> sysfs;  ///< path → contents
   VideoMemory video;
-  Knobs knobs;
   mutable std::atomic<uint64_t> opened{0};  ///< files
-  std::atomic<uint64_t> packets{0}, launches{0}, copied_bytes{0}, interrupts{0};
-  std::atomic<uint64_t> wraps{0};                 ///< of copy rings
-  std::atomic<uint64_t> packets_over_the_end{0};  ///< of copy rings: allowed, and not done
-  std::atomic<uint64_t> bar_objects{0};  ///< allocations of video memory that the CPU may map
-  mutable std::mutex mutex;
+  std::atomic<uint64_t> bar_objects{0};     ///< allocations of video memory that the CPU may map
   std::string log_lines;
-  std::vector<std::string> findings;      ///< why queues died
   std::map<std::string, uint64_t> calls;  ///< by name
 };
 

@@ -189,7 +189,8 @@ const Object* DeviceMemory::covering(uint32_t gpu_id, uint64_t va) const {
   return va - object.va < object.bytes && object.mapped.contains(gpu_id) ? &object : nullptr;
 }
 
-std::byte* DeviceMemory::at(uint32_t gpu_id, uint64_t va, uint64_t bytes) {
+/// Every page of the kernel driver's model may be written.
+std::byte* DeviceMemory::at(uint32_t gpu_id, uint64_t va, uint64_t bytes, bool /*is_write*/) {
   std::shared_ptr<RemotePages> remote;
   uint64_t offset = 0;
   {
@@ -247,7 +248,7 @@ void DeviceMemory::release() {
   remote_mutex_.unlock();
 }
 
-std::optional<DeviceMemory::Range> DeviceMemory::local_range(uint32_t gpu_id, uint64_t va) const {
+std::optional<GpuMemory::Range> DeviceMemory::local_range(uint32_t gpu_id, uint64_t va) {
   const std::lock_guard lock(mutex_);
   const Object* const object = covering(gpu_id, va);
   if (object == nullptr || object->host == nullptr) return std::nullopt;

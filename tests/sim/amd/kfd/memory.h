@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/sim/amd/engine/gpu_memory.h"
 #include "tests/sim/amd/kfd/remote_pages.h"
 #include "tests/sim/notify/process.h"
 
@@ -31,13 +32,13 @@ struct Object {
 
 /// Thread: any. Registered memory of another process is worked on in copies of its pages: a thread
 /// that got one through at() has them alone until its release().
-class DeviceMemory {
+class DeviceMemory final : public GpuMemory {
  public:
   /// `gpus`: ids of the GPUs, each with a file that its render node maps. `crosses_bus`: between
   /// them.
   DeviceMemory(VideoMemory& video, std::shared_ptr<notify::Process> owner,
                const std::vector<uint32_t>& gpus, bool crosses_bus);
-  ~DeviceMemory();
+  ~DeviceMemory() override;
   /// 0 and *out, or -errno. `address`: of registered memory.
   int allocate(Object object, uint64_t address, Object* out);
   int free(uint64_t handle);
@@ -52,27 +53,18 @@ class DeviceMemory {
   /// Marks objects that a queue uses: they cannot be unmapped meanwhile.
   void use(uint64_t va, int change);
 
-  /// Host view of GPU memory, or nullptr where the GPU's page tables have nothing.
-  std::byte* at(uint32_t gpu_id, uint64_t va, uint64_t bytes);
-  /// What GPU `gpu_id` writes into another GPU's video memory over PCIe waits in that one's host
-  /// data path until it is flushed, or somebody reads over PCIe. False: nothing of the kind, the
-  /// caller writes. The range is known to be mapped.
-  bool hold_write(uint32_t gpu_id, uint64_t va, const std::byte* data, uint64_t bytes);
-  /// Whether `va` is, for that GPU, the register that flushes a GPU; it is done then.
-  bool flush_at(uint32_t gpu_id, uint64_t va);
-  /// Before reading there: over PCIe a GPU sees what waits.
-  void read_over_bus(uint32_t gpu_id, uint64_t va);
-  /// A whole mapping that is plain memory here, as long as generation() stays the same.
-  struct Range {
-    uint64_t va = 0, bytes = 0;
-    std::byte* host = nullptr;
-  };
-  std::optional<Range> local_range(uint32_t gpu_id, uint64_t va) const;
-  /// Start of a mapping that another GPU has and this one has not; 0: none.
-  uint64_t mapped_elsewhere(uint32_t gpu_id) const;
-  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+  std::byte* at(uint32_t gpu_id, uint64_t va, uint64_t bytes, bool is_write) override;
+  std::byte* at(uint32_t gpu_id, uint64_t va, uint64_t bytes) {
+    return at(gpu_id, va, bytes, true);
+  }
+  bool hold_write(uint32_t gpu_id, uint64_t va, const std::byte* data, uint64_t bytes) override;
+  bool flush_at(uint32_t gpu_id, uint64_t va) override;
+  void read_over_bus(uint32_t gpu_id, uint64_t va) override;
+  std::optional<Range> local_range(uint32_t gpu_id, uint64_t va) override;
+  uint64_t mapped_elsewhere(uint32_t gpu_id) const override;
+  uint64_t generation() const override { return generation_.load(std::memory_order_acquire); }
   /// Writes what this thread changed in other processes back.
-  void release();
+  void release() override;
 
   int descriptor(uint32_t gpu_id) const { return arenas_.at(gpu_id).fd; }
   uint64_t available(uint32_t gpu_id) const;

@@ -157,10 +157,9 @@ void print_stats(const amd::Machine& machine, const notify::Counts& counts) {
              machine.interrupts.load());
 }
 
-std::function<std::optional<amd::Death>(amd::DeviceMemory&, const amd::Launch&)> executor(
-    const std::string& chip) {
+amd::Execute executor(const std::string& chip) {
   if (!chip.starts_with("gfx9")) return amd::interpreter(chip);
-  return [](amd::DeviceMemory&, const amd::Launch& launch) {
+  return [](amd::GpuMemory&, const amd::Launch& launch) {
     return std::optional(amd::Death{amd::Death::Kind::kException, launch.entry, false,
                                     "code of gfx9 is not modelled (--no-code ignores launches)"});
   };
