@@ -1,0 +1,122 @@
+#include "tests/sim/amd/chip/bus.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace bm::sim::amd {
+
+void Violations::add(std::string text) {
+  const std::lock_guard lock(mutex_);
+  for (const std::string& prefix : prefixes_)
+    if (text.starts_with(prefix)) {
+      ++tolerated_[text];
+      return;
+    }
+  // A loop that does wrong does it a million times.
+  constexpr size_t kMost = 1000;
+  if (texts_.size() < kMost) texts_.push_back(std::move(text));
+}
+
+std::vector<std::string> Violations::all() const {
+  const std::lock_guard lock(mutex_);
+  return texts_;
+}
+
+void Violations::tolerate(std::string prefix) {
+  const std::lock_guard lock(mutex_);
+  prefixes_.push_back(std::move(prefix));
+}
+
+std::vector<std::string> Violations::tolerated() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> out;
+  for (const auto& [text, times] : tolerated_) out.push_back(fmt::format("{} ({}x)", text, times));
+  return out;
+}
+
+std::optional<uint32_t> RegisterBus::address_of(Ip ip, std::string_view name) const {
+  const IpRow& block = row_.ip(ip);
+  for (const RegisterRow& row : registers_of(block.header))
+    if (row.name == name) return block.bases[row.segment] + row.offset;
+  return std::nullopt;
+}
+
+uint32_t* RegisterBus::declare_if_there(Ip ip, std::string_view name, Behavior behavior) {
+  const auto address = address_of(ip, name);
+  if (!address) return nullptr;
+  return &declare_at(ip, *address, std::string(name), std::string(row_.ip(ip).header) + "_offset.h",
+                     std::move(behavior));
+}
+
+uint32_t& RegisterBus::declare(Ip ip, std::string_view name, Behavior behavior) {
+  if (uint32_t* const at = declare_if_there(ip, name, std::move(behavior))) return *at;
+  std::fprintf(stderr, "sim-amd chip: %s has no register %s\n",
+               std::string(row_.ip(ip).header).c_str(), std::string(name).c_str());
+  std::abort();
+}
+
+void RegisterBus::declare_all(Ip ip, std::string_view prefix) {
+  for (const RegisterRow& row : registers_of(row_.ip(ip).header))
+    if (row.name.starts_with(prefix) &&
+        find(row_.ip(ip).bases[row.segment] + row.offset) == nullptr)
+      declare(ip, row.name);
+}
+
+uint32_t& RegisterBus::declare_at(Ip ip, uint32_t address, std::string name, std::string source,
+                                  Behavior behavior) {
+  const auto [at, is_new] = registers_.try_emplace(
+      address, Declared{ip, std::move(name), std::move(source), std::move(behavior), 0});
+  if (!is_new) {
+    std::fprintf(stderr, "sim-amd chip: %s is where %s is\n", at->second.name.c_str(),
+                 name.c_str());
+    std::abort();
+  }
+  at->second.value = at->second.behavior.reset;
+  return at->second.value;
+}
+
+const RegisterBus::Declared* RegisterBus::find(uint32_t address) const {
+  const auto at = registers_.find(address);
+  return at == registers_.end() ? nullptr : &at->second;
+}
+
+uint32_t RegisterBus::read(uint32_t address) {
+  uint32_t value = 0;
+  if (intercept && intercept(address, false, &value)) return value;
+  const auto at = registers_.find(address);
+  if (at == registers_.end()) {
+    violations_.add(fmt::format("undeclared register: read of dword {:#x}", address));
+    return 0;
+  }
+  return at->second.behavior.read ? at->second.behavior.read() : at->second.value;
+}
+
+void RegisterBus::write(uint32_t address, uint32_t value) {
+  if (intercept && intercept(address, true, &value)) return;
+  const auto at = registers_.find(address);
+  if (at == registers_.end()) {
+    violations_.add(
+        fmt::format("undeclared register: write of {:#x} to dword {:#x}", value, address));
+    return;
+  }
+  Declared& declared = at->second;
+  if (declared.behavior.is_read_only) {
+    violations_.add(fmt::format("{} is read-only: write of {:#x}", declared.name, value));
+    return;
+  }
+  if (declared.behavior.write)
+    declared.behavior.write(value);
+  else
+    declared.value = value;
+}
+
+void RegisterBus::reset(std::optional<Ip> ip) {
+  for (auto& [address, declared] : registers_)
+    if (!ip || declared.ip == *ip) declared.value = declared.behavior.reset;
+}
+
+}  // namespace bm::sim::amd

@@ -1,0 +1,346 @@
+#include "tests/sim/amd/chip/chip.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "tests/sim/amd/chip/discovery.h"
+#include "tests/sim/notify/give_up.h"
+
+namespace bm::sim::amd {
+namespace {
+
+constexpr uint64_t kFbBase = 0x80'0000'0000;
+
+const ChipRow& row_of(const std::string& name) {
+  const ChipRow* const row = find_chip_row(name);
+  if (row == nullptr) sim::give_up("no chip " + name + " is modelled");
+  return *row;
+}
+
+uint64_t ones(uint32_t width) { return width == 8 ? UINT64_MAX : (uint64_t{1} << width * 8) - 1; }
+
+}  // namespace
+
+class Chip::State final : public EngineState {
+ public:
+  explicit State(const ChipOptions& options) : options_(options) {}
+  bool is_stalled() const override { return false; }
+  uint32_t delay_us() const override { return 0; }
+  const Execute& execute() const override { return options_.execute; }
+
+ private:
+  const ChipOptions& options_;
+};
+
+Chip::Chip(ChipOptions options)
+    : options_(std::move(options)),
+      row_(row_of(options_.chip)),
+      vram_(options_.vram_bytes),
+      config_(options_.device_id != 0 ? options_.device_id : row_.device_ids.front(), row_.revision,
+              {BarLayout{options_.bar0_bytes, true, true}, BarLayout{},
+               BarLayout{kDoorbellBytes, true, true}, BarLayout{}, BarLayout{},
+               BarLayout{kRegisterBytes, false, false}},
+              options_.vram_bytes, options_.has_function_reset),
+      bus_(row_, violations_),
+      doorbells_(kDoorbellBytes / 8),
+      state_(std::make_unique<State>(options_)),
+      nbio_(bus_, vram_),
+      gc_hub_(
+          HubKind::kGc, bus_,
+          (fabric_.vram = &vram_, fabric_.system = &system_, fabric_.fb_base = kFbBase, fabric_)),
+      mm_hub_(HubKind::kMm, bus_, fabric_),
+      interrupts_(bus_, fabric_, mm_hub_),
+      psp_(bus_, fabric_, mm_hub_),
+      smu_(bus_, mm_hub_),
+      room_{options_,
+            bus_,
+            fabric_,
+            gc_hub_,
+            interrupts_,
+            nbio_,
+            psp_,
+            *state_,
+            doorbells_.data(),
+            [this](const char* engine, const Death& death) { died(engine, death); }},
+      gfx_(room_),
+      sdma_(room_) {
+  fabric_.is_bus_master = [this] { return is_bus_master_.load(); };
+  psp_.on_smu_loaded = [this] { smu_.start(); };
+  psp_.on_autoload = [this] { gfx_.boot(); };
+  psp_.planted_status = options_.psp_status;
+  smu_.planted_answer = options_.smu_answer;
+  smu_.on_mode1 = [this] { mode1(); };
+  gfx_.on_soft_reset([this](uint32_t engine) { sdma_.soft_reset(engine); });
+  interrupts_.is_silent = options_.loses_interrupts;
+  interrupts_.send = [this] {
+    if (is_bus_master_ && config_.has_msi() && on_interrupt) on_interrupt();
+  };
+  const auto fault = [this](uint8_t client) {
+    return [this, client](uint64_t va, bool /*is_write*/) {
+      // gmc_v11_0_process_interrupt(): page number in two words.
+      interrupts_.post(
+          {client,
+           ih_source::kUtcl2Fault,
+           0,
+           0,
+           0,
+           {static_cast<uint32_t>(va >> 12), static_cast<uint32_t>(va >> 44) & 0xf, 0, 0}});
+    };
+  };
+  gc_hub_.on_fault = fault(ih_client::kGfx);
+  mm_hub_.on_fault = fault(ih_client::kVmc);
+  power_on();
+  if (options_.start == ChipOptions::Start::kDriverWasHere) leave_as_driver();
+}
+
+Chip::~Chip() {
+  gfx_.reset();
+  sdma_.reset();
+}
+
+void Chip::power_on() {
+  const auto table = make_discovery(row_, options_.discovery_version);
+  vram_.write(vram_.size() - kDiscoveryFromEnd, table);
+}
+
+void Chip::leave_as_driver() {
+  psp_.leave_running();
+  smu_.start();
+  // Video memory is full of what it left.
+  const std::vector<std::byte> left(1 << 20, std::byte{0x5a});
+  vram_.write(0, left);
+}
+
+void Chip::lose_everything() {
+  gfx_.reset();
+  sdma_.reset();
+  vram_.lose();
+  bus_.reset();
+  gc_hub_.reset();
+  mm_hub_.reset();
+  interrupts_.reset();
+  psp_.reset();
+  smu_.reset();
+  std::ranges::fill(doorbells_, 0);
+  power_on();
+}
+
+/// Called from inside a register access.
+void Chip::mode1() {
+  lose_everything();
+  reset_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.reset_ms);
+}
+
+void Chip::function_reset() {
+  const std::lock_guard lock(mutex_);
+  lose_everything();
+  config_.power_on();
+  is_bus_master_ = false;
+}
+
+bool Chip::is_resetting() const { return std::chrono::steady_clock::now() < reset_until_; }
+
+bool Chip::meets_fault(uint64_t* value) {
+  const uint64_t access = ++accesses_;
+  if (options_.fault != BusFault::kNone && access == options_.fault_access)
+    switch (options_.fault) {
+      case BusFault::kNone: break;
+      case BusFault::kAllOnes: *value = UINT64_MAX; return true;
+      case BusFault::kStall:
+        std::this_thread::sleep_for(std::chrono::milliseconds(options_.stall_ms));
+        break;
+      case BusFault::kWrongAnswer: *value = 0; return false;  // read() turns the bits
+      case BusFault::kUnplug: is_unplugged_ = true; break;
+    }
+  if (!is_unplugged_) return false;
+  *value = UINT64_MAX;
+  return true;
+}
+
+uint64_t Chip::bar_bytes(uint32_t bar) const {
+  switch (bar) {
+    case kMemoryBar: return config_.bar0_bytes();
+    case kDoorbellBar: return kDoorbellBytes;
+    case kRegisterBar: return kRegisterBytes;
+    default: return 0;
+  }
+}
+
+uint64_t Chip::read_plain(uint32_t bar, uint64_t offset, uint32_t width) {
+  if (!config_.decodes_memory() || offset + width > bar_bytes(bar)) {
+    violations_.add(fmt::format("read of BAR {} at {:#x} is not decoded", bar, offset));
+    return ones(width);
+  }
+  if (bar == kMemoryBar) {
+    ++counts_.memory_reads;
+    counts_.memory_read_bytes += width;
+    uint64_t value = 0;
+    vram_.host_read(offset, std::as_writable_bytes(std::span(&value, 1)).first(width));
+    return value;
+  }
+  if (bar == kDoorbellBar) {
+    violations_.add(fmt::format("read of the doorbell at {:#x}", offset));
+    return 0;
+  }
+  if (width != 4 || offset % 4 != 0) {
+    violations_.add(fmt::format("read of {} bytes of registers at {:#x}", width, offset));
+    return ones(width);
+  }
+  ++counts_.register_reads;
+  const std::lock_guard lock(mutex_);
+  return is_resetting() ? UINT32_MAX : bus_.read(static_cast<uint32_t>(offset / 4));
+}
+
+uint64_t Chip::read(uint32_t bar, uint64_t offset, uint32_t width) {
+  uint64_t value = 0;
+  if (meets_fault(&value)) return value & ones(width);
+  const bool is_wrong =
+      options_.fault == BusFault::kWrongAnswer && accesses_ == options_.fault_access;
+  value = read_plain(bar, offset, width);
+  return (is_wrong ? ~value : value) & ones(width);
+}
+
+void Chip::write(uint32_t bar, uint64_t offset, uint32_t width, uint64_t value) {
+  uint64_t unused = 0;
+  if (meets_fault(&unused)) return;
+  if (!config_.decodes_memory() || offset + width > bar_bytes(bar)) {
+    violations_.add(fmt::format("write of BAR {} at {:#x} is not decoded", bar, offset));
+    return;
+  }
+  if (bar == kMemoryBar) {
+    ++counts_.memory_writes;
+    counts_.memory_written_bytes += width;
+    vram_.host_write(offset, std::as_bytes(std::span(&value, 1)).first(width));
+  } else if (bar == kDoorbellBar) {
+    if (width != 8 || offset % 8 != 0)
+      violations_.add(fmt::format("write of {} bytes of doorbells at {:#x}", width, offset));
+    else
+      ring(offset, value);
+  } else if (width != 4 || offset % 4 != 0) {
+    violations_.add(fmt::format("write of {} bytes of registers at {:#x}", width, offset));
+  } else {
+    ++counts_.register_writes;
+    const std::lock_guard lock(mutex_);
+    if (!is_resetting())
+      bus_.write(static_cast<uint32_t>(offset / 4), static_cast<uint32_t>(value));
+  }
+}
+
+void Chip::read_block(uint32_t bar, uint64_t offset, std::span<std::byte> to) {
+  if (bar == kMemoryBar) {
+    uint64_t value = 0;
+    if (meets_fault(&value) || !config_.decodes_memory() || offset + to.size() > bar_bytes(bar)) {
+      std::ranges::fill(to, std::byte{0xff});
+      return;
+    }
+    ++counts_.memory_reads;
+    counts_.memory_read_bytes += to.size();
+    vram_.host_read(offset, to);
+    return;
+  }
+  for (size_t i = 0; i + 4 <= to.size(); i += 4) {
+    const auto word = static_cast<uint32_t>(read(bar, offset + i, 4));
+    std::memcpy(&to[i], &word, 4);
+  }
+}
+
+void Chip::write_block(uint32_t bar, uint64_t offset, std::span<const std::byte> from) {
+  if (bar == kMemoryBar) {
+    uint64_t unused = 0;
+    if (meets_fault(&unused) || !config_.decodes_memory() || offset + from.size() > bar_bytes(bar))
+      return;
+    ++counts_.memory_writes;
+    counts_.memory_written_bytes += from.size();
+    vram_.host_write(offset, from);
+    return;
+  }
+  for (size_t i = 0; i + 4 <= from.size(); i += 4) {
+    uint32_t word = 0;
+    std::memcpy(&word, &from[i], 4);
+    write(bar, offset + i, 4, word);
+  }
+}
+
+void Chip::ring(uint64_t offset, uint64_t value) {
+  ++counts_.doorbells;
+  const std::lock_guard lock(mutex_);
+  if (is_resetting()) return;
+  const auto dword = static_cast<uint32_t>(offset / 4);
+  // nbio_v4_3.c: AWID 3 of the command processor, 0xe of the copy engines.
+  constexpr uint32_t kCp = 3, kSdma = 0xe;
+  if (!nbio_.has_doorbells())
+    return violations_.add(fmt::format("doorbell at {:#x} before RCC_DOORBELL_APER_EN", offset));
+  const bool is_gfx = gfx_.ring(dword), is_sdma = !is_gfx && sdma_.ring(dword);
+  if (!is_gfx && !is_sdma)
+    return violations_.add(fmt::format("doorbell at {:#x} that no queue has", offset));
+  if (!nbio_.reaches(dword, is_gfx ? kCp : kSdma))
+    return violations_.add(
+        fmt::format("doorbell at {:#x}: no S2A_DOORBELL_ENTRY lets it through to {}", offset,
+                    is_gfx ? "the command processor" : "the copy engines"));
+  std::atomic_ref<uint64_t>(doorbells_[offset / 8]).store(value, std::memory_order_release);
+}
+
+uint32_t Chip::read_config(uint32_t offset, uint32_t width) {
+  uint64_t value = 0;
+  ++counts_.config;
+  if (meets_fault(&value)) return static_cast<uint32_t>(value & ones(width));
+  const bool is_wrong =
+      options_.fault == BusFault::kWrongAnswer && accesses_ == options_.fault_access;
+  const std::lock_guard lock(mutex_);
+  value = config_.read(offset, width);
+  return static_cast<uint32_t>((is_wrong ? ~value : value) & ones(width));
+}
+
+void Chip::write_config(uint32_t offset, uint32_t width, uint32_t value) {
+  uint64_t unused = 0;
+  ++counts_.config;
+  if (meets_fault(&unused)) return;
+  ConfigSpace::Effect effect;
+  {
+    const std::lock_guard lock(mutex_);
+    effect = config_.write(offset, width, value);
+    is_bus_master_ = config_.is_bus_master();
+  }
+  if (effect == ConfigSpace::Effect::kFunctionReset) function_reset();
+}
+
+bool Chip::resize_bar0(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return config_.resize_bar0(bytes);
+}
+
+std::vector<std::string> Chip::deaths() const {
+  const std::lock_guard lock(deaths_mutex_);
+  return deaths_;
+}
+
+/// On a queue's thread: no register lock here.
+void Chip::died(const char* engine, const Death& death) {
+  {
+    const std::lock_guard lock(deaths_mutex_);
+    deaths_.push_back(fmt::format("{} queue: {}{}", engine, death.text,
+                                  death.kind == Death::Kind::kMemory
+                                      ? fmt::format(" at {:#x}", death.address)
+                                      : std::string()));
+  }
+  switch (death.kind) {
+    case Death::Kind::kMemory: gc_hub_.report_fault(death.address, death.is_write); break;
+    case Death::Kind::kBadPacket:
+      interrupts_.post({ih_client::kGrbmCp, ih_source::kCpBadOpcode, 0, 0, 0, {}});
+      break;
+    case Death::Kind::kException: {
+      // kfd_int_process_v11.c, SQ_INTERRUPT_WORD_ERROR: encoding 2 in word 1 bits 7:6, the kind of
+      // error in word 0 bits 24:21.
+      const uint32_t kind = death.wave_error < 0 ? 0 : static_cast<uint32_t>(death.wave_error);
+      interrupts_.post({ih_client::kGfx, ih_source::kSq, 0, 0, 0, {kind << 21, 2u << 6, 0, 0}});
+      break;
+    }
+    case Death::Kind::kReset:
+    case Death::Kind::kCancelled: break;
+  }
+}
+
+}  // namespace bm::sim::amd

@@ -1,0 +1,128 @@
+#pragma once
+// An AMD GPU behind its PCI BARs, for drivers that own the card. Independent of ours: nothing here
+// includes a product table, and upstream drivers boot on it (docs/hw/amd/chip-model.md).
+//
+// Read first: bus.h (registers are declared or refused), then the blocks in the order of a boot:
+// nbio.h, discovery.h, gmc.h, psp.h, smu.h, ih.h, gfx.h, sdma.h. Each lists what it refuses.
+// Of its own the chip refuses
+//   C1  BAR accesses while memory decoding is off, or beyond the BAR: ones.
+//   C2  accesses to BAR 5 that are not 4 bytes, to doorbells that are not 8 bytes wide, reads of
+//       doorbells.
+//   C3  doorbells that nobody listens to.
+// Mode 1 and function level reset lose video memory, registers, firmware and queues; mode 1 leaves
+// the configuration space.
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/sim/amd/chip/config_space.h"
+#include "tests/sim/amd/chip/gfx.h"
+#include "tests/sim/amd/chip/options.h"
+#include "tests/sim/amd/chip/sdma.h"
+#include "tests/sim/amd/chip/smu.h"
+
+namespace bm::sim::amd {
+
+/// What a driver cost, for its tests.
+struct BusCounts {
+  std::atomic<uint64_t> register_reads{0}, register_writes{0}, memory_reads{0}, memory_writes{0},
+      memory_read_bytes{0}, memory_written_bytes{0}, doorbells{0}, config{0};
+};
+
+/// Thread: any; register accesses are serialised.
+class Chip {
+ public:
+  static constexpr uint32_t kMemoryBar = 0, kDoorbellBar = 2, kRegisterBar = 5;
+  static constexpr uint64_t kDoorbellBytes = 2 << 20, kRegisterBytes = 1 << 20;
+
+  /// Ends the process for a chip there is not: find_chip_row() first.
+  explicit Chip(ChipOptions options);
+  ~Chip();
+  Chip(const Chip&) = delete;
+  Chip& operator=(const Chip&) = delete;
+
+  // The bus's side. Reads of a function that is gone give ones.
+  uint64_t read(uint32_t bar, uint64_t offset, uint32_t width);
+  void write(uint32_t bar, uint64_t offset, uint32_t width, uint64_t value);
+  void read_block(uint32_t bar, uint64_t offset, std::span<std::byte> to);
+  void write_block(uint32_t bar, uint64_t offset, std::span<const std::byte> from);
+  uint32_t read_config(uint32_t offset, uint32_t width);
+  void write_config(uint32_t offset, uint32_t width, uint32_t value);
+  uint64_t bar_bytes(uint32_t bar) const;
+  bool resize_bar0(uint64_t bytes);
+  void function_reset();
+  void unplug() { is_unplugged_ = true; }
+  bool is_unplugged() const { return is_unplugged_; }
+  BusMemory& system_memory() { return system_; }
+  ConfigSpace& config() { return config_; }
+  /// Called when the function sends an interrupt; MSI is on and it is a bus master.
+  std::function<void()> on_interrupt;
+
+  // The test's side.
+  std::vector<std::string> violations() const { return violations_.all(); }
+  Violations& violation_list() { return violations_; }
+  /// What queues died of, in order.
+  std::vector<std::string> deaths() const;
+  const ChipRow& row() const { return row_; }
+  const BusCounts& counts() const { return counts_; }
+  uint64_t table_reads() const { return fabric_.table_reads; }
+  uint64_t accesses() const { return accesses_; }
+  Vram& vram() { return vram_; }
+  Hub& hub(HubKind kind) { return kind == HubKind::kGc ? gc_hub_ : mm_hub_; }
+  Psp& psp() { return psp_; }
+  InterruptHandler& interrupts() { return interrupts_; }
+  EngineState& engines() { return *state_; }
+  RegisterBus& registers() { return bus_; }
+  size_t active_queues() const { return gfx_.active_queues() + sdma_.active_queues(); }
+  ChipOptions& options() { return options_; }
+
+ private:
+  class State;
+  /// False: the access is not made, its value is in *value.
+  bool meets_fault(uint64_t* value);
+  bool is_resetting() const;
+  uint64_t read_plain(uint32_t bar, uint64_t offset, uint32_t width);
+  void ring(uint64_t offset, uint64_t value);
+  void mode1();
+  void power_on();
+  void lose_everything();
+  void leave_as_driver();
+  void died(const char* engine, const Death& death);
+
+  ChipOptions options_;
+  const ChipRow& row_;
+  Violations violations_;
+  BusCounts counts_;
+  mutable std::mutex mutex_;  ///< of registers
+  mutable std::mutex deaths_mutex_;
+  std::vector<std::string> deaths_;
+  Vram vram_;
+  BusMemory system_;
+  ConfigSpace config_;
+  std::atomic<bool> is_bus_master_{false};
+  Fabric fabric_;
+  RegisterBus bus_;
+  std::vector<uint64_t> doorbells_;
+  std::unique_ptr<EngineState> state_;
+  Nbio nbio_;
+  Hub gc_hub_, mm_hub_;
+  InterruptHandler interrupts_;
+  Psp psp_;
+  Smu smu_;
+  EngineRoom room_;
+  Gfx gfx_;
+  Sdma sdma_;
+  std::atomic<uint64_t> accesses_{0};
+  std::atomic<bool> is_unplugged_{false};
+  std::chrono::steady_clock::time_point reset_until_{};
+};
+
+}  // namespace bm::sim::amd

@@ -1,0 +1,49 @@
+#pragma once
+// PCI Express configuration space of the modelled function.
+// Sources: PCI Local Bus 3.0 chapter 6, PCI Express Base 5.0 chapter 7 (resizable BAR: 7.8.6).
+
+#include <array>
+#include <cstdint>
+
+namespace bm::sim::amd {
+
+struct BarLayout {
+  uint64_t bytes = 0;
+  bool is_64_bit = false, is_prefetchable = false;
+};
+
+/// Thread: callers serialise.
+class ConfigSpace {
+ public:
+  static constexpr uint32_t kSize = 4096;
+  /// Vendor 0x1002, a display controller. BAR 0 is resizable from 256 MiB to `largest_bar0`.
+  ConfigSpace(uint16_t device, uint8_t revision, std::array<BarLayout, 6> bars,
+              uint64_t largest_bar0, bool has_function_reset);
+
+  uint32_t read(uint32_t offset, uint32_t width) const;
+  enum class Effect : uint8_t { kNone, kFunctionReset, kBarResized };
+  Effect write(uint32_t offset, uint32_t width, uint32_t value);
+  void power_on();
+  /// The BAR's address and length as they are programmed.
+  uint64_t bar_address(uint32_t index) const;
+  uint64_t bar0_bytes() const { return bars_[0].bytes; }
+  /// False: the size is not offered.
+  bool resize_bar0(uint64_t bytes);
+  void set_bar_address(uint32_t index, uint64_t address);
+
+  bool decodes_memory() const;
+  bool is_bus_master() const;
+  bool has_msi() const;
+  void set_command(bool memory, bool master);
+  void set_msi(bool on);
+
+ private:
+  void put(uint32_t offset, uint32_t width, uint32_t value, uint32_t writable = 0);
+  void put_bar_masks();
+  std::array<uint8_t, kSize> bytes_{}, writable_{}, initial_{};
+  std::array<BarLayout, 6> bars_;
+  uint64_t largest_bar0_, power_on_bar0_;
+  bool has_function_reset_;
+};
+
+}  // namespace bm::sim::amd

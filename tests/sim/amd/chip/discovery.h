@@ -1,0 +1,18 @@
+#pragma once
+// The IP discovery binary at the top of video memory. Layout: Linux, include/discovery.h.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tests/sim/amd/chip/rows.h"
+
+namespace bm::sim::amd {
+
+/// amdgpu_discovery.h, DISCOVERY_TMR_OFFSET and DISCOVERY_TMR_SIZE: from the end of video memory.
+inline constexpr uint64_t kDiscoveryFromEnd = 64 << 10, kDiscoveryBytes = 10 << 10;
+
+/// `version`: of the IP table, 1 … 4; `harvested_wgps`: none by default.
+std::vector<std::byte> make_discovery(const ChipRow& row, uint32_t version = 4);
+
+}  // namespace bm::sim::amd

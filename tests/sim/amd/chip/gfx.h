@@ -1,0 +1,101 @@
+#pragma once
+// The graphics core's command processor for compute (MEC), RLC and GRBM: what it takes until a
+// queue runs. Queues themselves are ../engine's.
+//
+// Sources: Linux 6.12, amdgpu/gfx_v11_0.c, gfx_v12_0.c (gfx_v11_0_wait_for_rlc_autoload_complete(),
+// gfx_v11_0_config_gfx_rs64(), gfx_v11_0_cp_compute_enable(), gfx_v11_0_kiq_init_register()),
+// soc21.c (soc21_grbm_select()), v11_structs.h and v12_structs.h (memory queue descriptors).
+//
+// What it refuses, each a violation:
+//   X1  registers of a queue while GRBM_GFX_CNTL selects no compute pipe.
+//   X2  a pipe let out of reset without its program counter, or before the firmware is there.
+//   X3  an active queue before autoload, on a pipe in reset or not active, or with MEC halted when
+//       its doorbell rings.
+//   X4  a descriptor (MQD) without its header, or that differs from the queue's registers; it is
+//       read when the queue's first doorbell rings, by the engine: unflushed writes are not there.
+//   X5  doorbells outside CP_MEC_DOORBELL_RANGE, on no queue's offset, or not enabled.
+//   X6  queues of another VMID than 0, without an EOP buffer, with SH_MEM_CONFIG never set.
+// Of GRBM_GFX_INDEX nothing is modelled but the register.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "tests/sim/amd/chip/bus.h"
+#include "tests/sim/amd/chip/gmc.h"
+#include "tests/sim/amd/chip/ih.h"
+#include "tests/sim/amd/chip/nbio.h"
+#include "tests/sim/amd/chip/options.h"
+#include "tests/sim/amd/chip/psp.h"
+#include "tests/sim/amd/engine/engine.h"
+
+namespace bm::sim::amd {
+
+/// What the blocks with queues need of the chip.
+struct EngineRoom {
+  const ChipOptions& options;
+  RegisterBus& bus;
+  Fabric& fabric;
+  Hub& hub;
+  InterruptHandler& interrupts;
+  Nbio& nbio;
+  Psp& psp;
+  EngineState& state;
+  uint64_t* doorbells;  ///< BAR 2
+  std::function<void(const char* engine, const Death&)> died;
+};
+
+/// Thread: the register bus's.
+class Gfx {
+ public:
+  explicit Gfx(EngineRoom& room);
+  ~Gfx();
+  void boot();  ///< autoload is done
+  void reset();
+  /// A doorbell for the command processor. False: no queue has it.
+  bool ring(uint32_t dword);
+  void on_soft_reset(std::function<void(uint32_t)> sdma) { soft_reset_sdma_ = std::move(sdma); }
+  size_t active_queues() const;
+
+ private:
+  static constexpr uint32_t kPipes = 4, kQueues = 8, kWindow = 0x40;
+  struct Hqd {
+    std::array<uint32_t, kWindow> words{};  ///< from CP_MQD_BASE_ADDR on
+    std::unique_ptr<Queue> queue;
+    bool is_checked = false;
+  };
+  struct Pipe {
+    uint64_t start = 0;
+    bool has_started = false;
+    std::array<Hqd, kQueues> queues;
+  };
+  Hqd* selected();
+  uint32_t& word(Hqd& hqd, const char* name);
+  void declare_window();
+  void declare_start();
+  void write_window(uint32_t index, uint32_t value);
+  void write_mec_control(uint32_t value);
+  void soft_reset(uint32_t value);
+  void activate(Hqd& hqd, uint32_t pipe, uint32_t queue);
+  void deactivate(Hqd& hqd);
+  bool check_descriptor(Hqd& hqd);
+  void stop_all();
+  bool is_running(uint32_t pipe) const;
+  void violation(std::string text) { room_.bus.violations().add("GFX: " + std::move(text)); }
+
+  EngineRoom& room_;
+  std::map<std::string, uint32_t> offsets_;  ///< in the window, by register
+  std::array<Pipe, kPipes> pipes_;
+  uint32_t *select_ = nullptr, *mec_control_ = nullptr, *bootload_ = nullptr, *cp_stat_ = nullptr,
+           *range_low_ = nullptr, *range_high_ = nullptr, *safe_mode_ = nullptr;
+  std::array<uint32_t, 16> sh_mem_config_{}, sh_mem_bases_{};
+  Field pipe_, me_, vmid_, queue_, halt_, complete_, offset_, enable_, size_, command_;
+  std::array<Field, kPipes> pipe_reset_, pipe_active_;
+  std::atomic<uint32_t> mec_state_{0};  ///< a copy of mec_control_ for queue threads
+  std::function<void(uint32_t)> soft_reset_sdma_;
+};
+
+}  // namespace bm::sim::amd

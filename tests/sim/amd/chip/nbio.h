@@ -1,0 +1,49 @@
+#pragma once
+// The bus interface: what of the chip is reached from PCI, and doorbells on their way in.
+//
+// Sources: Linux 6.12, amdgpu/nbio_v4_3.c, nbif_v6_3_1.c, soc21.c, amdgpu_device.c
+// (amdgpu_device_indirect_rreg(), MM_INDEX: amdgpu_device_mm_access()).
+//
+// What it refuses:
+//   N1  doorbells before RCC_DOORBELL_APER_EN: nobody hears them.
+//   N2  doorbells that no S2A entry lets through to the engine they are for:
+//       nbio_v4_3_gc_doorbell_init(), nbio_v4_3_sdma_doorbell_range().
+//   N3  a register flush of the HDP elsewhere than REMAP_HDP_MEM_FLUSH_CNTL says.
+
+#include <cstdint>
+#include <functional>
+
+#include "tests/sim/amd/chip/bus.h"
+#include "tests/sim/amd/chip/vram.h"
+
+namespace bm::sim::amd {
+
+class Nbio {
+ public:
+  Nbio(RegisterBus& bus, Vram& vram);
+  bool has_doorbells() const { return aperture_enable_.of(*aperture_) != 0; }
+  /// Whether doorbell `dword` of BAR 2 goes to the command processor (AWID 3) or the copy engines
+  /// (AWID 0xe).
+  bool reaches(uint32_t dword, uint32_t awid) const;
+  /// A command processor asks for a flush of the HDP and waits.
+  bool write_and_wait(uint32_t request, uint32_t answer, uint32_t value);
+  uint64_t flushes() const { return flushes_; }
+
+ private:
+  RegisterBus& bus_;
+  Vram& vram_;
+  uint32_t *aperture_ = nullptr, *remap_ = nullptr, *remap_register_ = nullptr,
+           *rsmu_index_ = nullptr, *pcie_index_ = nullptr, *pcie_index_hi_ = nullptr,
+           *flush_done_ = nullptr;
+  uint32_t mm_index_ = 0, mm_index_hi_ = 0;
+  Field aperture_enable_;
+  struct Entry {
+    uint32_t* value = nullptr;
+    Field enable, awid, offset, size;
+  };
+  std::vector<Entry> entries_;
+  uint32_t flush_request_address_ = 0, flush_done_address_ = 0;
+  std::atomic<uint64_t> flushes_{0};
+};
+
+}  // namespace bm::sim::amd

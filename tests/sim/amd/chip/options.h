@@ -1,0 +1,58 @@
+#pragma once
+// What the modelled card is, and what goes wrong in it.
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "tests/sim/amd/engine/state.h"
+
+namespace bm::sim::amd {
+
+/// What an access to the function gives.
+enum class BusFault : uint8_t {
+  kNone,
+  kAllOnes,      ///< that one read gives ones, that one write is dropped
+  kStall,        ///< it takes stall_ms
+  kWrongAnswer,  ///< that one read gives its value with every bit turned
+  kUnplug,       ///< from then on everything is ones
+};
+
+struct ChipOptions {
+  std::string chip = "gfx1201";  ///< gfx1100, gfx1101, gfx1102, gfx1200, gfx1201
+  uint16_t device_id = 0;        ///< 0: the chip's first
+  uint64_t vram_bytes = uint64_t{4} << 30;
+  uint64_t bar0_bytes = uint64_t{256} << 20;  ///< at power-on; resizable up to vram_bytes
+  bool has_iommu = true;
+  bool has_function_reset = true;
+  uint32_t discovery_version = 4;
+  enum class Start : uint8_t {
+    kCold,
+    kDriverWasHere,  ///< another driver left: secure OS and SMU run, the hubs are set up
+  } start = Start::kCold;
+  /// RS64 program counters that the MEC starts from, in units of 4 bytes; 0: any but 0. The value
+  /// is that of every gc_11_*_mec.bin and gc_12_*_mec.bin in Debian's packages of 2023 to 2026.
+  uint64_t mec_start = 0x0001'c000'0000'0c00;
+  /// How long registers are all ones after a mode 1 reset.
+  uint32_t reset_ms = 5;
+  Execute execute = {};  ///< of kernels; empty: launches do nothing
+
+  // Planted faults.
+  BusFault fault = BusFault::kNone;
+  uint64_t fault_access = 0;  ///< the how manieth access to BARs and configuration; from 1
+  uint32_t stall_ms = 200;
+  std::map<uint32_t, uint32_t> psp_status = {};  ///< by GFX_CMD_ID_*
+  std::map<uint32_t, uint32_t> smu_answer = {};  ///< by PPSMC_MSG_*; 0: none, ever
+  bool loses_interrupts = false;
+  bool hangs_mec = false;  ///< queues fetch nothing, and do not go away when they are asked to
+  bool hangs_sdma = false;
+};
+
+/// "all-ones,N" "stall,N[,MS]" "wrong-answer,N" "unplug,N" "psp,COMMAND,STATUS"
+/// "smu,MESSAGE,ANSWER" "mec-hang" "sdma-hang" "lost-interrupts"; several with semicolons. False:
+/// none of these. The environment's SIM_AMD_CHIP_FAULT is read by Chip's users through this.
+bool plant_fault(std::string_view text, ChipOptions& options);
+
+}  // namespace bm::sim::amd

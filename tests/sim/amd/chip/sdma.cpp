@@ -1,0 +1,132 @@
+#include "tests/sim/amd/chip/sdma.h"
+
+#include <fmt/format.h>
+
+namespace bm::sim::amd {
+namespace {
+constexpr uint32_t kSdma = 1;  // QueueSetup::type
+}
+
+Sdma::Sdma(EngineRoom& room) : room_(room) {
+  for (uint32_t i = 0; i < engines_.size(); ++i) declare(i);
+  room.bus.declare_all(Ip::kGc, "SDMA");
+}
+
+Sdma::~Sdma() { reset(); }
+
+void Sdma::declare(uint32_t index) {
+  RegisterBus& bus = room_.bus;
+  Engine& e = engines_[index];
+  const std::string prefix = fmt::format("SDMA{}_", index), queue = prefix + "QUEUE0_";
+  const bool is_mcu = bus.row().sdma.major >= 7;
+  const std::string halt = prefix + (is_mcu ? "MCU_CNTL" : "F32_CNTL");
+  enable_ = bus.field(Ip::kGc, queue + "RB_CNTL", "RB_ENABLE");
+  size_ = bus.field(Ip::kGc, queue + "RB_CNTL", "RB_SIZE");
+  writeback_ = bus.field(Ip::kGc, queue + "RB_CNTL", "RPTR_WRITEBACK_ENABLE");
+  vmid_ = bus.field(Ip::kGc, queue + "RB_CNTL", "RB_VMID");
+  doorbell_enable_ = bus.field(Ip::kGc, queue + "DOORBELL", "ENABLE");
+  doorbell_offset_ = bus.field(Ip::kGc, queue + "DOORBELL_OFFSET", "OFFSET");
+  ib_enable_ = bus.field(Ip::kGc, queue + "IB_CNTL", "IB_ENABLE");
+  halt_ = bus.field(Ip::kGc, halt, "HALT");
+  trap_ = bus.field(Ip::kGc, prefix + "CNTL", "TRAP_ENABLE");
+  const auto plain = [&](const char* rest) { return &bus.declare(Ip::kGc, queue + rest); };
+  e.base = plain("RB_BASE");
+  e.base_hi = plain("RB_BASE_HI");
+  e.rptr = plain("RB_RPTR");
+  e.rptr_hi = plain("RB_RPTR_HI");
+  e.rptr_address = plain("RB_RPTR_ADDR_LO");
+  e.rptr_address_hi = plain("RB_RPTR_ADDR_HI");
+  e.poll = plain("RB_WPTR_POLL_ADDR_LO");
+  e.poll_hi = plain("RB_WPTR_POLL_ADDR_HI");
+  e.wptr = plain("RB_WPTR");
+  e.wptr_hi = plain("RB_WPTR_HI");
+  e.doorbell = plain("DOORBELL");
+  e.doorbell_offset = plain("DOORBELL_OFFSET");
+  // gc_10_1_0_default.h, mmSDMA0_RLC0_IB_CNTL_DEFAULT: SWITCH_INSIDE_IB alone.
+  e.ib_control = &bus.declare(Ip::kGc, queue + "IB_CNTL",
+                              {.reset = 0x100, .write = [this, &e](uint32_t value) {
+                                 *e.ib_control = value;
+                                 e.runs_buffers = ib_enable_.of(value) != 0;
+                               }});
+  e.halt = &bus.declare(Ip::kGc, halt, {.reset = halt_.mask, .write = [this, &e](uint32_t value) {
+                                          *e.halt = value;
+                                          e.is_halted = halt_.of(value) != 0;
+                                        }});
+  e.control = &bus.declare(Ip::kGc, prefix + "CNTL", {.write = [this, &e](uint32_t value) {
+                             *e.control = value;
+                             e.traps = trap_.of(value) != 0;
+                           }});
+  e.rb_control =
+      &bus.declare(Ip::kGc, queue + "RB_CNTL", {.write = [this, &e, index](uint32_t value) {
+                     *e.rb_control = value;
+                     if (enable_.of(value) != 0 && !e.queue)
+                       start(index);
+                     else if (enable_.of(value) == 0 && e.queue)
+                       stop(e);
+                   }});
+}
+
+size_t Sdma::active_queues() const {
+  size_t count = 0;
+  for (const Engine& engine : engines_) count += engine.queue != nullptr ? 1 : 0;
+  return count;
+}
+
+void Sdma::start(uint32_t index) {
+  Engine& e = engines_[index];
+  const auto pair = [](const uint32_t* lo, const uint32_t* hi) {
+    return uint64_t{*hi} << 32 | *lo;
+  };
+  if (!room_.psp.is_autoload_done())
+    return violation(fmt::format("engine {}: a ring before autoload", index));
+  if (vmid_.of(*e.rb_control) != 0)
+    return violation(fmt::format("engine {}: a VMID that is not modelled", index));
+  QueueSetup setup;
+  setup.type = kSdma;
+  setup.generation = room_.bus.row().generation;
+  setup.ring = pair(e.base, e.base_hi) << 8;
+  setup.ring_bytes = uint64_t{4} << size_.of(*e.rb_control);
+  if (writeback_.of(*e.rb_control) != 0)
+    setup.read_pointer = pair(e.rptr_address, e.rptr_address_hi) & ~uint64_t{3};
+  setup.write_pointer = pair(e.poll, e.poll_hi) & ~uint64_t{3};
+  setup.first = pair(e.rptr, e.rptr_hi);
+  uint64_t* const doorbell = room_.doorbells + doorbell_offset_.of(*e.doorbell_offset) / 2;
+  *doorbell = pair(e.wptr, e.wptr_hi);
+  setup.doorbell = doorbell;
+  setup.is_halted = [this, &e] { return e.is_halted || room_.options.hangs_sdma; };
+  setup.runs_buffers = [&e] { return e.runs_buffers.load(); };
+  setup.interrupt = [this, &e](uint32_t context) {
+    if (!e.traps) return;
+    ++room_.state.interrupts;
+    room_.interrupts.post({ih_client::kGfx, ih_source::kSdmaTrap, 0, 0, 0, {context, 0, 0, 0}});
+  };
+  setup.die = [this](const Death& death) { room_.died("copy", death); };
+  e.queue = std::make_unique<Queue>(room_.hub, room_.state, std::move(setup));
+}
+
+void Sdma::stop(Engine& engine) { engine.queue.reset(); }
+
+bool Sdma::ring(uint32_t dword) {
+  for (Engine& e : engines_) {
+    if (!e.queue || doorbell_offset_.of(*e.doorbell_offset) != dword) continue;
+    if (doorbell_enable_.of(*e.doorbell) == 0)
+      violation(fmt::format("doorbell {:#x} of a queue that has it off", dword));
+    if (e.is_halted) violation("a doorbell rings while the engine is halted");
+    return true;
+  }
+  return false;
+}
+
+void Sdma::soft_reset(uint32_t index) {
+  if (index < engines_.size()) stop(engines_[index]);
+}
+
+void Sdma::reset() {
+  for (Engine& engine : engines_) {
+    stop(engine);
+    engine.is_halted = true;
+    engine.runs_buffers = engine.traps = false;
+  }
+}
+
+}  // namespace bm::sim::amd

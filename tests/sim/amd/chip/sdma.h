@@ -1,0 +1,53 @@
+#pragma once
+// The copy engines: what it takes until a queue runs. The queue itself is ../engine's.
+//
+// Sources: Linux 6.12, amdgpu/sdma_v6_0.c, sdma_v7_0.c: *_gfx_resume(), *_enable().
+//
+// What it refuses, each a violation:
+//   D1  a ring before the graphics core booted, or on an engine that is halted when it rings.
+//   D2  a doorbell that is off, or that the bus interface gives to nobody (N2).
+//   D3  IB_ENABLE clear: INDIRECT stands still (../engine/engine.h, S1).
+//   D4  rings of another VMID than 0.
+// The read pointer is written back where RPTR_WRITEBACK_ENABLE says so, TRAP interrupts where
+// SDMA_CNTL.TRAP_ENABLE does.
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "tests/sim/amd/chip/gfx.h"
+
+namespace bm::sim::amd {
+
+/// Thread: the register bus's.
+class Sdma {
+ public:
+  explicit Sdma(EngineRoom& room);
+  ~Sdma();
+  bool ring(uint32_t dword);
+  void soft_reset(uint32_t engine);
+  void reset();
+  size_t active_queues() const;
+
+ private:
+  struct Engine {
+    uint32_t *control = nullptr, *halt = nullptr, *rb_control = nullptr, *base = nullptr,
+             *base_hi = nullptr, *rptr = nullptr, *rptr_hi = nullptr, *rptr_address = nullptr,
+             *rptr_address_hi = nullptr, *poll = nullptr, *poll_hi = nullptr, *wptr = nullptr,
+             *wptr_hi = nullptr, *doorbell = nullptr, *doorbell_offset = nullptr,
+             *ib_control = nullptr;
+    std::unique_ptr<Queue> queue;
+    std::atomic<bool> is_halted{true}, runs_buffers{false}, traps{false};
+  };
+  void declare(uint32_t index);
+  void start(uint32_t index);
+  void stop(Engine& engine);
+  void violation(std::string text) { room_.bus.violations().add("SDMA: " + std::move(text)); }
+
+  EngineRoom& room_;
+  std::array<Engine, 2> engines_;
+  Field enable_, size_, writeback_, vmid_, doorbell_enable_, doorbell_offset_, ib_enable_, halt_,
+      trap_;
+};
+
+}  // namespace bm::sim::amd
