@@ -32,14 +32,16 @@ class FirmwareFolder {
 
   void write(const firmware::amd::FirmwareSet& set) {
     for (const auto& file : set.files)
-      if (!file.is_optional) write(file.name, make(file.name, file.kind, set.arch.starts_with("gfx12")));
+      if (!file.is_optional)
+        write(file.name, make(file.name, file.kind, set.arch.starts_with("gfx12")));
   }
   void write(const std::string& name, const firmware::amd::Blob& blob) {
     const std::filesystem::path at = std::filesystem::path(path_) / name;
     std::filesystem::create_directories(at.parent_path());
     std::ofstream out(at, std::ios::binary);
     const auto bytes = blob.bytes();
-    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    out.write(reinterpret_cast<const char*>(bytes.data()),
+              static_cast<std::streamsize>(bytes.size()));
   }
 
  private:

@@ -76,12 +76,13 @@ TEST(AmMqd, DwordsAreThoseOfTheKernelsStructs) {
     // Offsets counted in struct v11_compute_mqd and v12_compute_mqd; values of init_mqd() and
     // update_mqd() in kfd_mqd_manager_v11.c, fields from gc_11_0_0_sh_mask.h.
     const std::map<size_t, uint32_t> expected{
-        {0x00, 0xc0310800}, {0x0b, 1},          {0x17, ~0u},        {0x18, ~0u},    {0x1a, ~0u},
-        {0x1b, ~0u},        {0x20, 7},          {0x2c, ~0u},        {0x2d, ~0u},    {0x2e, ~0u},
-        {0x2f, ~0u},        {0x80, 0x00012000}, {0x81, 0x80},       {0x84, 0x5501}, {0x85, 1},
-        {0x86, 7},          {0x87, 0x111},      {0x88, 0x00001000}, {0x89, 0x20},   {0x8b, 0x00200080},
-        {0x8c, 0x2000},     {0x8d, 0x00200038}, {0x8e, 0x2000},     {0x8f, 0x40000018},
-        {0x91, 0x1000050c}, {0x95, 0x00300000}, {0xa0, 0x4000},     {0xa2, 0x100},
+        {0x00, 0xc0310800}, {0x0b, 1},          {0x17, ~0u},    {0x18, ~0u},
+        {0x1a, ~0u},        {0x1b, ~0u},        {0x20, 7},      {0x2c, ~0u},
+        {0x2d, ~0u},        {0x2e, ~0u},        {0x2f, ~0u},    {0x80, 0x00012000},
+        {0x81, 0x80},       {0x84, 0x5501},     {0x85, 1},      {0x86, 7},
+        {0x87, 0x111},      {0x88, 0x00001000}, {0x89, 0x20},   {0x8b, 0x00200080},
+        {0x8c, 0x2000},     {0x8d, 0x00200038}, {0x8e, 0x2000}, {0x8f, 0x40000018},
+        {0x91, 0x1000050c}, {0x95, 0x00300000}, {0xa0, 0x4000}, {0xa2, 0x100},
         {0xa5, 0x00003000}, {0xa6, 0x20},       {0xa7, 9}};
     for (size_t i = 0; i < words.size(); ++i) {
       const auto at = expected.find(i);
@@ -111,8 +112,9 @@ TEST(AmPsp, FramesAndCommandsAreThoseOfTheInterfaceHeader) {
             (std::vector<uint32_t>{0, 0, 6, 0, 0, 0, 0, 0x00100000, 0x80, 0x123, 89, 0, 0}));
   EXPECT_EQ(head(encode_load_toc(0x80'0010'0000, 0x900)),
             (std::vector<uint32_t>{0, 0, 0x20, 0, 0, 0, 0, 0x00100000, 0x80, 0x900, 0, 0, 0}));
-  EXPECT_EQ(head(encode_setup_tmr(0x80'0200'0000, 0x0200'0000, 0xe00000)),
-            (std::vector<uint32_t>{0, 0, 5, 0, 0, 0, 0, 0x02000000, 0x80, 0xe00000, 2, 0x02000000, 0}));
+  EXPECT_EQ(
+      head(encode_setup_tmr(0x80'0200'0000, 0x0200'0000, 0xe00000)),
+      (std::vector<uint32_t>{0, 0, 5, 0, 0, 0, 0, 0x02000000, 0x80, 0xe00000, 2, 0x02000000, 0}));
   EXPECT_EQ(encode_autoload()[2], 0x21u);
   std::array<std::byte, kPspCommandBytes> answer{};
   answer[864] = std::byte{9};
@@ -128,8 +130,7 @@ TEST(AmSmu, AnswersAreNamed) {
 
 TEST(AmInterrupts, EntriesOfTheRing) {
   // client 10, source 0, ring 1, VMID 0; time 0x1_0000_0002; address 0x2000_0123_4000, a write.
-  const Interrupt fault =
-      decode_interrupt({0x0001000a, 2, 1, 0x00040007, 0x00012340, 0x22, 0, 0});
+  const Interrupt fault = decode_interrupt({0x0001000a, 2, 1, 0x00040007, 0x00012340, 0x22, 0, 0});
   EXPECT_EQ(fault.client, 10);
   EXPECT_EQ(fault.source, 0);
   EXPECT_EQ(fault.ring, 1);
@@ -143,9 +144,9 @@ TEST(AmInterrupts, EntriesOfTheRing) {
 }
 
 TEST(AmInterrupts, WhatTheySay) {
-  const auto meaning = [](uint32_t client, uint32_t source, uint32_t data0 = 0, uint32_t data1 = 0) {
-    return explain_interrupt(
-        decode_interrupt({client | source << 8, 0, 0, 0, data0, data1, 0, 0}));
+  const auto meaning = [](uint32_t client, uint32_t source, uint32_t data0 = 0,
+                          uint32_t data1 = 0) {
+    return explain_interrupt(decode_interrupt({client | source << 8, 0, 0, 0, data0, data1, 0, 0}));
   };
   EXPECT_EQ(meaning(20, 181).kind, InterruptKind::kDone);
   EXPECT_EQ(meaning(10, 49).kind, InterruptKind::kDone);
