@@ -2,14 +2,11 @@
 // that LLVM makes, for every generation and both kinds of packets (several chiplets: AQL alone).
 
 #include <array>
-#include <map>
-#include <mutex>
 
-#include "compiler/toolchain/toolchain.h"
 #include "drivers/amd/device.h"
 #include "drivers/amd/kfd/gpu.h"
+#include "tests/cts/amd_kernels.h"
 #include "tests/cts/cts.h"
-#include "tests/cts/kernels.h"
 #include "tests/sim/amd/kfd/fake_kfd.h"
 #include "tests/sim/amd/engine/interpreter.h"
 
@@ -53,36 +50,9 @@ Result<std::unique_ptr<hal::Device>> open() {
   return amd::make_device(std::move(kernel), {.packets = kMachines[kIndex].packets});
 }
 
-/// Calls what no kernel may: the object is left with a symbol that nobody defines.
-constexpr std::string_view kUndefined = R"ll(
-target triple = "amdgcn-amd-amdhsa"
-declare i32 @system(ptr)
-define amdgpu_kernel void @undefined(ptr addrspace(1) %out) {
-  %done = call i32 @system(ptr null)
-  store i32 %done, ptr addrspace(1) %out
-  ret void
-}
-)ll";
-
-Result<hal::CodeObject> kernel(std::string_view name, const hal::Device& device) {
-  // Compiling takes longer than most cases.
-  static std::mutex mutex;
-  static std::map<std::string, std::vector<std::byte>> images;
-  const bool is_undefined = name == "undefined";
-  const std::string key = device.arch().name + (is_undefined ? " undefined" : "");
-  const std::lock_guard lock(mutex);
-  if (!images.contains(key)) {
-    const std::vector<std::byte> file = BM_TRY(read_image(BM_CTS_AMDGPU));
-    const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-    images[key] = BM_TRY(compiler::llvm_compile(is_undefined ? kUndefined : text,
-                                                compiler::target_info(device.arch())));
-  }
-  return make_code(name, device, images[key]);
-}
-
 template <size_t kIndex>
 Subject subject() {
-  Subject made{kMachines[kIndex].name, open<kIndex, 0>, kernel, {}, {}, open<kIndex, 1>};
+  Subject made{kMachines[kIndex].name, open<kIndex, 0>, amd_kernel, {}, {}, open<kIndex, 1>};
   if (std::string_view(kMachines[kIndex].chip) == "gfx942") {
     made.kernel = nullptr;
     made.unsupported = {{"#kernels", "the instruction interpreter does not model gfx9"}};

@@ -260,9 +260,10 @@ void Bus::read_memory(uint64_t address, std::span<std::byte> to) {
     vram_.copy_out(address, to);
     return;
   }
+  uint64_t high = ~uint64_t{0};
   for (size_t at = 0; at < to.size(); at += 4) {
     const uint64_t place = address + at;
-    write_dword(kMmIndexHi, static_cast<uint32_t>(place >> 31));
+    if (place >> 31 != high) write_dword(kMmIndexHi, static_cast<uint32_t>(high = place >> 31));
     write_dword(kMmIndex, static_cast<uint32_t>(place & 0x7fffffff) | 0x80000000u);
     const uint32_t word = read_dword(kMmData);
     std::memcpy(to.data() + at, &word, std::min<size_t>(4, to.size() - at));
@@ -276,11 +277,12 @@ void Bus::write_memory(uint64_t address, std::span<const std::byte> from) {
     vram_.copy_in(address, from);
     return;
   }
+  uint64_t high = ~uint64_t{0};
   for (size_t at = 0; at < from.size(); at += 4) {
     const uint64_t place = address + at;
     uint32_t word = 0;
     std::memcpy(&word, from.data() + at, std::min<size_t>(4, from.size() - at));
-    write_dword(kMmIndexHi, static_cast<uint32_t>(place >> 31));
+    if (place >> 31 != high) write_dword(kMmIndexHi, static_cast<uint32_t>(high = place >> 31));
     write_dword(kMmIndex, static_cast<uint32_t>(place & 0x7fffffff) | 0x80000000u);
     write_dword(kMmData, word);
   }

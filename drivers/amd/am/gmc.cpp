@@ -26,12 +26,12 @@ Status Gmc::allocate_boot() {
   return {};
 }
 
-Status Gmc::create_tables(const Card& card) {
+Status Gmc::create_tables(const Card& card, uint32_t window) {
   const memory::PageTableFormat& format =
       card.is_gfx12() ? memory::gfx12_page_tables() : memory::gfx11_page_tables();
   tables_ = BM_TRY(memory::PageTable::create(format, *this));
   window_ =
-      std::make_unique<memory::VaSpace>(BM_TRY(memory::VaSpace::create(kWindowBase, kWindowBytes)));
+      std::make_unique<memory::VaSpace>(BM_TRY(memory::VaSpace::create(kWindowBase + window * kWindowBytes, kWindowBytes)));
   return {};
 }
 
@@ -53,7 +53,7 @@ Status Gmc::read_location() {
   BM_TRY(bus_.status());
   base_ = uint64_t{base} << 24;
   end_ = (uint64_t{top} << 24) | 0xffffff;
-  if (end_ <= base_ || (base_ < kWindowBase + kWindowBytes && end_ >= kWindowBase))
+  if (end_ <= base_ || (base_ < kWindowBase + kWindows * kWindowBytes && end_ >= kWindowBase))
     return fail(
         Code::kUnsupported,
         "the memory controller shows video memory at {:#x} to {:#x}: empty, or over the window of "

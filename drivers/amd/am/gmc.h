@@ -29,17 +29,19 @@ struct HubFault {
 /// Thread: callers serialise.
 class Gmc final : public memory::TableMemory {
  public:
-  /// Addresses that our memory gets on the GPU. Bus addresses end at 2^44, so the two can never be
-  /// taken for each other; video memory's own aperture lies below as well.
+  /// Addresses that our memory gets on GPUs, a window for each of the process: what one maps of
+  /// another's keeps its address. Bus addresses end at 2^44, so the two can never be taken for each
+  /// other; video memory's own aperture lies below as well.
   static constexpr uint64_t kWindowBase = uint64_t{1} << 45;
   static constexpr uint64_t kWindowBytes = uint64_t{512} << 30;
+  static constexpr uint32_t kWindows = 32;
 
   Gmc(Bus& bus, VideoMemory& memory) : bus_(bus), memory_(memory) {}
 
   /// Takes boot memory: the same calls in the same order in every process.
   Status allocate_boot();
-  /// Empty page tables. Errors: kOutOfMemory; of the bus.
-  Status create_tables(const Card& card);
+  /// Empty page tables. `window`: which of the process's. Errors: kOutOfMemory; of the bus.
+  Status create_tables(const Card& card, uint32_t window);
 
   /// Where the memory controller shows video memory: what engines without page tables (PSP, SMU,
   /// IH, MQDs) are told is this plus the physical address.

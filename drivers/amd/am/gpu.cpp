@@ -30,6 +30,34 @@ constexpr uint64_t kResetUs = 500'000, kBackUs = 5'000'000;
 // Standard header: registers that a reset may clear (amdgpu_device_cache_pci_state).
 constexpr uint32_t kCommand = 0x04, kFirstBar = 0x10, kPastBars = 0x28;
 
+/// Windows of addresses that GPUs of this process have: one for the process, since what GPUs map of
+/// each other must not lie at the same place twice.
+class Windows {
+ public:
+  static Windows& of_process() {
+    static Windows windows;
+    return windows;
+  }
+  Result<uint32_t> take() {
+    const std::lock_guard lock(mutex_);
+    for (uint32_t window = 0; window < Gmc::kWindows; ++window) {
+      if ((taken_ >> window & 1) != 0) continue;
+      taken_ |= 1u << window;
+      return window;
+    }
+    return fail(Code::kOutOfMemory, "{} GPUs are open in this process already", Gmc::kWindows);
+  }
+  void give_back(uint32_t window) {
+    const std::lock_guard lock(mutex_);
+    taken_ &= ~(1u << window);
+  }
+
+ private:
+  static_assert(Gmc::kWindows <= 32);
+  std::mutex mutex_;
+  uint32_t taken_ = 0;
+};
+
 }  // namespace
 
 uint32_t AmGpu::magic() const {
@@ -123,7 +151,8 @@ Status AmGpu::start_bus() {
 
 Status AmGpu::create_tables() {
   BM_TRY(gmc_->read_location());
-  return gmc_->create_tables(card_);
+  window_ = BM_TRY(Windows::of_process().take());
+  return gmc_->create_tables(card_, *window_);
 }
 
 Status AmGpu::start_mmhub() { return gmc_->init_hub(Block::kMmhub); }
@@ -153,6 +182,7 @@ Status AmGpu::mark() {
   bus_.write({Block::kGc, Reg::SCRATCH_REG7}, magic());
   bus_.write({Block::kGc, Reg::SCRATCH_REG6}, kInUse);
   is_up_ = true;
+  link_->gpu = this;
   read_facts();
   return bus_.status();
 }
@@ -325,11 +355,6 @@ uint64_t AmGpu::available_memory() {
   return memory_->free_bytes();
 }
 
-Result<std::shared_ptr<Memory>> AmGpu::map_peer(Memory&, hcq::DriverInterface&) {
-  return fail(Code::kUnsupported,
-              "cards without a kernel driver do not reach each other's memory yet");
-}
-
 Status AmGpu::stop_all_compute() {
   for (uint32_t queue = 0; queue < kComputeQueues; ++queue) BM_TRY(compute_->stop_queue(queue));
   return {};
@@ -370,13 +395,19 @@ Status AmGpu::shut_down() {
 }
 
 AmGpu::~AmGpu() {
+  {
+    const std::lock_guard lock(link_->mutex);
+    link_->gpu = nullptr;
+  }
   if (is_up_) {
     if (has_hang_) recover();
     const std::lock_guard lock(mutex_);
     if (const Status down = bus_.run("shut down", [&] { return shut_down(); }); !down)
       log("amd", LogLevel::kWarning, "{}; the next open resets the card", down.error().message);
     static_cast<void>(set_bus_master(*function_, false));
+    for (const auto& [va, peer] : peers_) static_cast<void>(function_->dma_unmap(peer.host));
   }
+  if (window_) Windows::of_process().give_back(*window_);
 }
 
 }  // namespace bm::amd::am

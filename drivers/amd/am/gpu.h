@@ -3,6 +3,7 @@
 // driver. The waist of drivers/amd over the blocks of this folder.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,6 +42,14 @@ struct Options {
 Result<std::unique_ptr<DriverInterface>> open_am(std::unique_ptr<PciFunction> function,
                                                  const Options& options);
 
+class AmGpu;
+
+/// A way to a GPU for those who may outlive it.
+struct GpuLink {
+  std::mutex mutex;
+  AmGpu* gpu = nullptr;  ///< nullptr: closed
+};
+
 class AmGpu final : public DriverInterface {
  public:
   static Result<std::unique_ptr<AmGpu>> open(std::unique_ptr<PciFunction> function,
@@ -49,7 +58,7 @@ class AmGpu final : public DriverInterface {
 
   const GpuFacts& facts() const override { return facts_; }
   Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override;
-  /// kUnsupported: memory of two cards goes through the host.
+  /// System memory only; video memory of two cards goes through the host (kUnsupported).
   Result<std::shared_ptr<Memory>> map_peer(Memory& memory, hcq::DriverInterface& owner) override;
   Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) override;
   /// Where the transport has interrupts, until one comes; else for a moment. Never touches the
@@ -106,6 +115,8 @@ class AmGpu final : public DriverInterface {
   Status reset_copies();
   void read_facts();
   Status shut_down();
+  /// What map_peer() has mapped at `va`, if anything, is gone afterwards.
+  void drop_peer(uint64_t va);
   std::optional<GpuFault> look();
   uint32_t magic() const;
 
@@ -123,6 +134,15 @@ class AmGpu final : public DriverInterface {
   std::optional<Compute> compute_;
   std::optional<CopyEngines> copies_;
   std::optional<memory::IovaAllocator> iovas_;
+  /// System memory of other GPUs, by its address there and here.
+  struct Peer {
+    uint64_t bytes = 0;
+    void* host = nullptr;
+    std::optional<uint64_t> iova{};
+  };
+  std::map<uint64_t, Peer> peers_;
+  std::shared_ptr<GpuLink> link_ = std::make_shared<GpuLink>();
+  std::optional<uint32_t> window_;  ///< of the process's
   GpuFacts facts_;
   std::optional<GpuFault> fault_;
   uint32_t compute_taken_ = 0, copies_taken_ = 0;  ///< bits

@@ -2,6 +2,7 @@
 
 #include "drivers/amd/am/memory.h"
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -120,8 +121,53 @@ void AmMemory::release() {
 }
 
 AmMemory::~AmMemory() {
+  for (const auto& weak : peers_)
+    if (const auto link = weak.lock()) {
+      const std::lock_guard lock(link->mutex);
+      if (link->gpu != nullptr) link->gpu->drop_peer(va);
+    }
   const std::lock_guard lock(gpu_.mutex_);
   release();
+}
+
+Result<std::shared_ptr<Memory>> AmGpu::map_peer(Memory& memory, hcq::DriverInterface& owner) {
+  auto* mine = dynamic_cast<AmMemory*>(&memory);
+  if (mine == nullptr || dynamic_cast<AmGpu*>(&owner) == nullptr)
+    return fail(Code::kUnsupported, "memory of a GPU of another driver");
+  if (!is_system(mine->domain) || mine->host() == nullptr)
+    return fail(Code::kUnsupported,
+                "cards without a kernel driver reach each other's system memory only");
+  const std::lock_guard lock(mutex_);
+  if (peers_.contains(mine->va)) return std::shared_ptr<Memory>();
+  Peer peer{.bytes = mine->size, .host = mine->host()};
+  if (iovas_) peer.iova = BM_TRY(iovas_->allocate(peer.bytes));
+  auto ranges = function_->dma_map({.host = peer.host, .bytes = peer.bytes, .iova = peer.iova});
+  Status done = ranges ? Status{} : tl::unexpected(ranges.error());
+  if (done) {
+    std::vector<memory::PhysicalRange> places;
+    for (const BusRange& range : *ranges) places.push_back({range.address, range.bytes});
+    done =
+        gmc_->map(mine->va, places, {.aperture = memory::Aperture::kSystem, .is_uncached = true});
+    if (!done) static_cast<void>(function_->dma_unmap(peer.host));
+  }
+  if (!done) {
+    if (peer.iova) static_cast<void>(iovas_->free(*peer.iova));
+    return tl::unexpected(std::move(done.error()));
+  }
+  peers_.emplace(mine->va, peer);
+  mine->peers_.push_back(link_);
+  return std::shared_ptr<Memory>();
+}
+
+void AmGpu::drop_peer(uint64_t va) {
+  const std::lock_guard lock(mutex_);
+  const auto at = peers_.find(va);
+  if (at == peers_.end()) return;
+  const Peer peer = at->second;
+  peers_.erase(at);
+  static_cast<void>(gmc_->unmap(va, peer.bytes));
+  static_cast<void>(function_->dma_unmap(peer.host));
+  if (peer.iova) static_cast<void>(iovas_->free(*peer.iova));
 }
 
 Result<std::unique_ptr<HardwareQueue>> AmGpu::create_queue(const QueueRequest& request) {

@@ -28,6 +28,7 @@ class AmMemory final : public Memory {
   void release();
 
   AmGpu& gpu_;
+  std::vector<std::weak_ptr<GpuLink>> peers_;  ///< GPUs that have mapped it, too
   std::unique_ptr<DmaMemory> pinned_;
   std::vector<BusRange> bus_ranges_;
   std::optional<uint64_t> iova_;

@@ -1,6 +1,8 @@
 // Boots of modelled cards: each generation, each state that a card can be found in, each stage that
 // can fail.
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "tests/unit/amd_am/rig.h"
@@ -10,6 +12,11 @@ namespace {
 
 using sim::amd::ChipOptions;
 using test::CardRig;
+
+bool has_stage(const AmGpu& gpu, std::string_view name) {
+  return std::ranges::find(gpu.stages().stages(), name, &Stage::name) !=
+         gpu.stages().stages().end();
+}
 
 class AmBoot : public ::testing::TestWithParam<const char*> {};
 
@@ -26,7 +33,7 @@ TEST_P(AmBoot, FromPowerOnThenWarm) {
     const auto gpu = rig.open();
     ASSERT_TRUE(gpu) << gpu.error().message << "\n" << rig.violations();
     EXPECT_TRUE((*gpu)->was_warm());
-    for (const Stage& stage : (*gpu)->stages().stages()) EXPECT_NE(stage.name, "PSP ring");
+    EXPECT_FALSE(has_stage(**gpu, "PSP ring"));
   }
   EXPECT_EQ(rig.violations(), "");
 }
@@ -36,11 +43,19 @@ TEST_P(AmBoot, AfterThePreviousProcessCrashed) {
   {
     auto gpu = rig.open();
     ASSERT_TRUE(gpu) << gpu.error().message;
-    // It never comes to its end: what the card is told then stays away.
+    const auto ring = (*gpu)->allocate({.size = 1 << 16, .domain = MemoryDomain::kSystemUncached});
+    ASSERT_TRUE(ring) << ring.error().message;
+    const auto queue = (*gpu)->create_queue({.ring = ring->get()});
+    ASSERT_TRUE(queue) << queue.error().message;
+    // A process that is killed tells the card nothing.
     rig.card->unplug();
   }
-  sim::amd::ChipFunction* const none = nullptr;
-  static_cast<void>(none);
+  rig.card->plug_in();
+  const auto next = rig.open();
+  ASSERT_TRUE(next) << next.error().message << "\n" << rig.violations();
+  EXPECT_FALSE((*next)->was_warm());
+  EXPECT_TRUE(has_stage(**next, "reset"));
+  EXPECT_EQ(rig.violations(), "");
 }
 
 TEST_P(AmBoot, AfterTheKernelDriverWasHere) {
@@ -48,15 +63,167 @@ TEST_P(AmBoot, AfterTheKernelDriverWasHere) {
   const auto gpu = rig.open();
   ASSERT_TRUE(gpu) << gpu.error().message << "\n" << rig.violations();
   EXPECT_FALSE((*gpu)->was_warm());
-  bool was_reset = false;
-  for (const Stage& stage : (*gpu)->stages().stages()) was_reset |= stage.name == "reset";
-  EXPECT_TRUE(was_reset);
+  EXPECT_TRUE(has_stage(**gpu, "reset"));
   EXPECT_EQ(rig.violations(), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Chips, AmBoot,
                          ::testing::Values("gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201"),
                          [](const auto& chip) { return std::string(chip.param); });
+
+/// Message of a boot that must fail.
+std::string failure(CardRig& rig) {
+  const auto gpu = rig.open();
+  return gpu ? "it booted" : gpu.error().message;
+}
+
+TEST(AmBootFaults, ThePspsRefusalNamesFileAndStatus) {
+  CardRig rig({.psp_status = {{6, 0x1234}}});
+  const std::string message = failure(rig);
+  EXPECT_NE(message.find("boot stage 'protected memory'"), std::string::npos) << message;
+  EXPECT_NE(message.find("LOAD_IP_FW SMU"), std::string::npos) << message;
+  EXPECT_NE(message.find("0x1234"), std::string::npos) << message;
+}
+
+TEST(AmBootFaults, TheSmusAnswerIsDecoded) {
+  CardRig rig({.smu_answer = {{0x6, 0xfc}}});
+  const std::string message = failure(rig);
+  EXPECT_NE(message.find("boot stage 'SMU'"), std::string::npos) << message;
+  EXPECT_NE(message.find("busy with something else (0xfc)"), std::string::npos) << message;
+}
+
+TEST(AmBootFaults, ASilentSmuIsATimeoutThatNamesTheMessage) {
+  CardRig rig({.smu_answer = {{0x2, 0}}});
+  const std::string message = failure(rig);
+  EXPECT_NE(message.find("SMU message 0x2"), std::string::npos) << message;
+  EXPECT_NE(message.find("no answer"), std::string::npos) << message;
+}
+
+TEST(AmBootFaults, AMissingFileStopsTheBootBeforeAnythingIsWritten) {
+  CardRig rig({.chip = "gfx1100", .bar0_bytes = uint64_t{4} << 30});
+  std::filesystem::remove(std::filesystem::path(rig.folder.path()) / "amdgpu/gc_11_0_0_mec.bin");
+  const std::string message = failure(rig);
+  EXPECT_NE(message.find("boot stage 'firmware'"), std::string::npos) << message;
+  EXPECT_NE(message.find("gc_11_0_0_mec.bin"), std::string::npos) << message;
+  EXPECT_EQ(rig.card->counts().register_writes, 0u);
+}
+
+TEST(AmBootFaults, ACardThatIsPulledOutIsLostAtOnce) {
+  CardRig rig;
+  const auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  rig.card->unplug();
+  const auto begun = std::chrono::steady_clock::now();
+  const auto memory = (*gpu)->allocate({.size = 4096});
+  ASSERT_FALSE(memory);
+  EXPECT_EQ(memory.error().code, Code::kDeviceLost) << memory.error().message;
+  const auto fault = (*gpu)->take_fault();
+  ASSERT_TRUE(fault);
+  EXPECT_TRUE(fault->is_whole_reset);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+}
+
+TEST(AmBootFaults, AHungCommandProcessorIsResetAndTheNextBootWorks) {
+  CardRig rig;
+  {
+    const auto gpu = rig.open();
+    ASSERT_TRUE(gpu) << gpu.error().message;
+    rig.card->options().hangs_mec = true;
+    {
+      const auto ring =
+          (*gpu)->allocate({.size = 1 << 16, .domain = MemoryDomain::kSystemUncached});
+      ASSERT_TRUE(ring);
+      const auto queue = (*gpu)->create_queue({.ring = ring->get()});
+      ASSERT_TRUE(queue) << queue.error().message;
+    }
+  }
+  rig.card->options().hangs_mec = false;
+  const auto next = rig.open();
+  ASSERT_TRUE(next) << next.error().message << "\n" << rig.violations();
+}
+
+/// Whatever a single access does, a boot ends, and says where, or works; and the next one works.
+void sweep(sim::amd::BusFault fault, const char* chip) {
+  uint64_t accesses = 0;
+  {
+    CardRig rig({.chip = chip});
+    const auto gpu = rig.open();
+    ASSERT_TRUE(gpu) << gpu.error().message;
+    accesses = rig.card->accesses();
+  }
+  constexpr uint64_t kCases = 60;
+  const uint64_t step = accesses / kCases + 1;
+  for (uint64_t n = 1; n <= accesses; n += step) {
+    CardRig rig({.chip = chip, .fault = fault, .fault_access = n, .stall_ms = 1});
+    const auto gpu = rig.open();
+    if (gpu) continue;
+    EXPECT_NE(gpu.error().message.find("boot stage '"), std::string::npos)
+        << "access " << n << ": " << gpu.error().message;
+  }
+}
+
+TEST(AmBusFaults, AllOnesOnce) { sweep(sim::amd::BusFault::kAllOnes, "gfx1100"); }
+TEST(AmBusFaults, AWrongAnswer) { sweep(sim::amd::BusFault::kWrongAnswer, "gfx1201"); }
+TEST(AmBusFaults, AStall) { sweep(sim::amd::BusFault::kStall, "gfx1102"); }
+TEST(AmBusFaults, PulledOut) { sweep(sim::amd::BusFault::kUnplug, "gfx1200"); }
+
+TEST(AmCost, PageTablesAreWrittenInBurstsAndNeverRead) {
+  CardRig rig({.chip = "gfx1100", .bar0_bytes = uint64_t{4} << 30});
+  const auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  std::vector<std::unique_ptr<Memory>> memory;
+  for (const MemoryDomain domain : {MemoryDomain::kVideo, MemoryDomain::kSystem,
+                                    MemoryDomain::kSystemUncached, MemoryDomain::kVideo}) {
+    auto made = (*gpu)->allocate({.size = 32 << 20, .domain = domain});
+    ASSERT_TRUE(made) << made.error().message;
+    memory.push_back(std::move(*made));
+  }
+  EXPECT_LE((*gpu)->counts().table_writes, 500u) << (*gpu)->stages().table();
+  // The PSP's answers are all that is read back.
+  const uint64_t reads = (*gpu)->counts().memory_reads;
+  memory.clear();
+  EXPECT_EQ((*gpu)->counts().memory_reads, reads);
+}
+
+TEST(AmMemory, AddressesOnTheGpuAndInTheProcessAreDifferentThings) {
+  CardRig rig;
+  const auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  auto memory = (*gpu)->allocate({.size = 8192, .domain = MemoryDomain::kSystem});
+  ASSERT_TRUE(memory) << memory.error().message;
+  EXPECT_GE((*memory)->va, Gmc::kWindowBase);
+  EXPECT_EQ((*memory)->view.size(), 8192u);
+  (*memory)->view.store<uint32_t>(16, 0x1234);
+  EXPECT_EQ((*memory)->view.load<uint32_t>(16), 0x1234u);
+  const uint64_t before = (*gpu)->available_memory();
+  {
+    auto video = (*gpu)->allocate({.size = 1 << 20, .domain = MemoryDomain::kVideoMapped});
+    ASSERT_TRUE(video) << video.error().message;
+    EXPECT_LT((*gpu)->available_memory(), before);
+  }
+  EXPECT_EQ((*gpu)->available_memory(), before);
+  EXPECT_EQ(rig.violations(), "");
+}
+
+TEST(AmQueues, ThereAreAsManyAsTheCardHas) {
+  CardRig rig({.chip = "gfx1100"});
+  const auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  const auto ring = (*gpu)->allocate({.size = 1 << 16, .domain = MemoryDomain::kSystemUncached});
+  ASSERT_TRUE(ring);
+  std::vector<std::unique_ptr<HardwareQueue>> queues;
+  for (uint32_t i = 0; i < kComputeQueues; ++i) {
+    auto queue = (*gpu)->create_queue({.ring = ring->get()});
+    ASSERT_TRUE(queue) << queue.error().message;
+    queues.push_back(std::move(*queue));
+  }
+  const auto more = (*gpu)->create_queue({.ring = ring->get()});
+  ASSERT_FALSE(more);
+  EXPECT_EQ(more.error().code, Code::kOutOfMemory);
+  queues.pop_back();
+  EXPECT_TRUE((*gpu)->create_queue({.ring = ring->get()}));
+  EXPECT_EQ(rig.violations(), "");
+}
 
 }  // namespace
 }  // namespace bm::amd::am

@@ -1,6 +1,7 @@
 #pragma once
 // A modelled card that drivers come to and leave, one after another.
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -14,20 +15,23 @@
 
 namespace bm::test {
 
-/// Sleeps a fiftieth of what it is asked to, and counts fifty times that.
+/// Sleeps a fiftieth of what it is asked to and counts it whole, so that waits end soon and a busy
+/// machine does not end them sooner.
 class FastClock final : public amd::am::Clock {
  public:
   uint64_t now_us() override {
-    return kFactor * static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                               std::chrono::steady_clock::now().time_since_epoch())
-                                               .count());
+    return skipped_ + static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                                std::chrono::steady_clock::now().time_since_epoch())
+                                                .count());
   }
   void sleep_us(uint64_t us) override {
     std::this_thread::sleep_for(std::chrono::microseconds(us / kFactor));
+    skipped_ += us - us / kFactor;
   }
 
  private:
   static constexpr uint64_t kFactor = 50;
+  std::atomic<uint64_t> skipped_{0};
 };
 
 struct CardRig {

@@ -60,6 +60,8 @@ class Chip {
   bool resize_bar0(uint64_t bytes);
   void function_reset();
   void unplug() { is_unplugged_ = true; }
+  /// As it was when it was pulled out: what a driver did meanwhile never reached it.
+  void plug_in() { is_unplugged_ = false; }
   bool is_unplugged() const { return is_unplugged_; }
   BusMemory& system_memory() { return system_; }
   ConfigSpace& config() { return config_; }
