@@ -7,6 +7,7 @@
 
 #include "drivers/amd/driver_interface.h"
 #include "drivers/hcq/memory_pool.h"
+#include "drivers/transport/pci.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
 
@@ -18,6 +19,11 @@ Result<uint32_t> count_devices(std::string_view interface);
 /// `arch`.
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch);
+
+/// A card without a kernel driver, booted with the firmware of this machine (am/gpu.h), whoever
+/// gives its function. Errors: of the boot, naming the stage; kInvalidArgument for another `arch`.
+Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,
+                                               std::string_view arch);
 
 enum class PacketMode : uint8_t { kAutomatic, kPm4, kAql };
 
