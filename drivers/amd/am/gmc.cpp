@@ -30,8 +30,8 @@ Status Gmc::create_tables(const Card& card, uint32_t window) {
   const memory::PageTableFormat& format =
       card.is_gfx12() ? memory::gfx12_page_tables() : memory::gfx11_page_tables();
   tables_ = BM_TRY(memory::PageTable::create(format, *this));
-  window_ =
-      std::make_unique<memory::VaSpace>(BM_TRY(memory::VaSpace::create(kWindowBase + window * kWindowBytes, kWindowBytes)));
+  window_ = std::make_unique<memory::VaSpace>(
+      BM_TRY(memory::VaSpace::create(kWindowBase + window * kWindowBytes, kWindowBytes)));
   return {};
 }
 
