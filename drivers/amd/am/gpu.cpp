@@ -83,6 +83,7 @@ Result<std::unique_ptr<AmGpu>> AmGpu::open(std::unique_ptr<PciFunction> function
   }
   log("amd", LogLevel::kInfo, "booted {} ({})", to_string(gpu->function_->identity().address),
       gpu->was_warm_ ? "warm" : "cold");
+  log("amd", LogLevel::kTrace, "stages of the boot:\n{}", gpu->bus_.stages.table());
   return gpu;
 }
 

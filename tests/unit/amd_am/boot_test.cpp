@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "drivers/amd/device.h"
+#include "runtime/base/env.h"
 #include "tests/unit/amd_am/rig.h"
 
 namespace bm::amd::am {
@@ -140,6 +142,16 @@ TEST(AmBootFaults, AHungCommandProcessorIsResetAndTheNextBootWorks) {
   rig.card->options().hangs_mec = false;
   const auto next = rig.open();
   ASSERT_TRUE(next) << next.error().message << "\n" << rig.violations();
+}
+
+TEST(AmBootFaults, FilesThatNobodyKnowsAreNotGivenToACard) {
+  CardRig rig({.chip = "gfx1100"});
+  ScopedSetting folder("BM_FIRMWARE_DIR", rig.folder.path());
+  const auto device = open_card(std::make_unique<sim::amd::ChipFunction>(rig.card), "");
+  ASSERT_FALSE(device);
+  EXPECT_EQ(device.error().code, Code::kCorrupt) << device.error().message;
+  EXPECT_NE(device.error().message.find("boot stage 'firmware'"), std::string::npos)
+      << device.error().message;
 }
 
 /// Whatever a single access does, a boot ends, and says where, or works; and the next one works.
