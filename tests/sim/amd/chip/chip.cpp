@@ -70,6 +70,7 @@ Chip::Chip(ChipOptions options)
   fabric_.is_bus_master = [this] { return is_bus_master_.load(); };
   psp_.on_smu_loaded = [this] { smu_.start(); };
   psp_.on_autoload = [this] { gfx_.boot(); };
+  vram_.writes_through = !options_.holds_writes;
   psp_.planted_status = options_.psp_status;
   smu_.planted_answer = options_.smu_answer;
   smu_.on_mode1 = [this] { mode1(); };

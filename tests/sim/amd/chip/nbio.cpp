@@ -1,5 +1,6 @@
 #include "tests/sim/amd/chip/nbio.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -57,14 +58,18 @@ Nbio::Nbio(RegisterBus& bus, Vram& vram) : bus_(bus), vram_(vram) {
   bus.declare(Ip::kNbio, "BIF_BX0_PCIE_DATA2",
               {.read = [this] { return bus_.read(*pcie_index_ / 4); },
                .write = [this](uint32_t value) { bus_.write(*pcie_index_ / 4, value); }});
-  flush_done_ = &bus.declare(Ip::kNbio, "BIF_BX_PF0_GPU_HDP_FLUSH_DONE", {.is_read_only = true});
-  bus.declare(Ip::kNbio, "BIF_BX_PF0_GPU_HDP_FLUSH_REQ", {.write = [this](uint32_t value) {
-                vram_.flush();
-                ++flushes_;
-                *flush_done_ = value;
-              }});
-  flush_request_address_ = *bus.address_of(Ip::kNbio, "BIF_BX_PF0_GPU_HDP_FLUSH_REQ");
-  flush_done_address_ = *bus.address_of(Ip::kNbio, "BIF_BX_PF0_GPU_HDP_FLUSH_DONE");
+  // PF1's pair is the other function's, which flushes the same.
+  for (const char* const function : {"PF0", "PF1"}) {
+    const std::string name = fmt::format("BIF_BX_{}_GPU_HDP_FLUSH_", function);
+    uint32_t& done = bus.declare(Ip::kNbio, name + "DONE", {.is_read_only = true});
+    bus.declare(Ip::kNbio, name + "REQ", {.write = [this, &done](uint32_t value) {
+                  vram_.flush();
+                  ++flushes_;
+                  done = value;
+                }});
+    flush_pairs_.emplace_back(*bus.address_of(Ip::kNbio, name + "REQ"),
+                              *bus.address_of(Ip::kNbio, name + "DONE"));
+  }
   const bool is_nbif = bus.row().ip(Ip::kNbio).header == "nbif_6_3_1";
   for (uint32_t i = 0; i < 6; ++i) {
     const std::string name =
@@ -101,7 +106,8 @@ bool Nbio::reaches(uint32_t dword, uint32_t awid) const {
 }
 
 bool Nbio::write_and_wait(uint32_t request, uint32_t answer, uint32_t /*value*/) {
-  if (request != flush_request_address_ || answer != flush_done_address_) return false;
+  if (std::ranges::find(flush_pairs_, std::pair(request, answer)) == flush_pairs_.end())
+    return false;
   vram_.flush();
   ++flushes_;
   return true;

@@ -33,8 +33,7 @@ class Nbio {
   RegisterBus& bus_;
   Vram& vram_;
   uint32_t *aperture_ = nullptr, *remap_ = nullptr, *remap_register_ = nullptr,
-           *rsmu_index_ = nullptr, *pcie_index_ = nullptr, *pcie_index_hi_ = nullptr,
-           *flush_done_ = nullptr;
+           *rsmu_index_ = nullptr, *pcie_index_ = nullptr, *pcie_index_hi_ = nullptr;
   uint32_t mm_index_ = 0, mm_index_hi_ = 0;
   Field aperture_enable_;
   struct Entry {
@@ -42,7 +41,7 @@ class Nbio {
     Field enable, awid, offset, size;
   };
   std::vector<Entry> entries_;
-  uint32_t flush_request_address_ = 0, flush_done_address_ = 0;
+  std::vector<std::pair<uint32_t, uint32_t>> flush_pairs_;  ///< addresses of REQ and DONE
   std::atomic<uint64_t> flushes_{0};
 };
 

@@ -28,6 +28,7 @@ struct ChipOptions {
   bool has_iommu = true;
   bool has_function_reset = true;
   uint32_t discovery_version = 4;
+  bool holds_writes = true;  ///< false: what the host writes through BAR 0 waits for no flush
   enum class Start : uint8_t {
     kCold,
     kDriverWasHere,  ///< another driver left: secure OS and SMU run, the hubs are set up

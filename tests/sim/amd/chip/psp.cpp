@@ -10,23 +10,26 @@ namespace bm::sim::amd {
 namespace {
 
 constexpr uint32_t kReady = 0x80000000;
-// amdgpu_psp.h, PSP_BL__LOAD_*: a row's place is its turn. `needs_os_parts`: what must be there.
+// amdgpu_psp.h, PSP_BL__LOAD_*: a row's place is its turn. Which ones there are follows from what
+// the files hold: psp_13_0_0_sos.bin and psp_13_0_7_sos.bin have no drivers but the system's, those
+// of 13.0.10 and 14.0 have.
+enum class Need : uint8_t { kOptional, kNewer, kAlways };
 struct BootStep {
   uint32_t command;
   const char* name;
-  bool is_required;
+  Need need;
 };
 constexpr std::array<BootStep, 10> kBootSteps = {{
-    {0x80000, "key database", true},
-    {0x10000000, "SPL table", false},
-    {0x10000, "system driver", true},
-    {0xb0000, "SoC driver", true},
-    {0xd0000, "interface driver", true},
-    {0xc0000, "debug driver", true},
-    {0xe0000, "RAS driver", false},
-    {0xf0000, "key manager driver", false},
-    {0x20000000, "SPDM driver", false},
-    {0x20000, "secure OS", true},
+    {0x80000, "key database", Need::kAlways},
+    {0x10000000, "SPL table", Need::kOptional},
+    {0x10000, "system driver", Need::kAlways},
+    {0xb0000, "SoC driver", Need::kNewer},
+    {0xd0000, "interface driver", Need::kNewer},
+    {0xc0000, "debug driver", Need::kNewer},
+    {0xe0000, "RAS driver", Need::kOptional},
+    {0xf0000, "key manager driver", Need::kOptional},
+    {0x20000000, "SPDM driver", Need::kOptional},
+    {0x20000, "secure OS", Need::kAlways},
 }};
 constexpr uint32_t kLoadOs = 0x20000;
 
@@ -117,12 +120,12 @@ bool Psp::fetch(uint64_t address, std::span<std::byte> to, const char* what) {
   if (offset < fabric_.vram->size() && fabric_.vram->holds(offset, to.size())) {
     violation(
         fmt::format("{} at {:#x}: the HDP holds part of it, nobody flushed it", what, address));
-    return false;
+    return fabric_.vram->writes_through;
   }
   return true;
 }
 
-bool Psp::check_image(uint64_t address, uint64_t bytes, const std::string& what) {
+bool Psp::check_image(uint64_t address, uint64_t bytes, const std::string& what, Image kind) {
   constexpr uint64_t kHeader = 0x100, kAround = 0x200;
   std::array<std::byte, kHeader> header{};
   if (bytes != 0 && bytes < kHeader) {
@@ -132,19 +135,20 @@ bool Psp::check_image(uint64_t address, uint64_t bytes, const std::string& what)
   if (!fetch(address, header, what.c_str())) return false;
   uint32_t is_signed = 0;
   std::memcpy(&is_signed, &header[0x14], 4);
-  if (std::memcmp(&header[0x10], "$PS1", 4) != 0) {
+  if (kind != Image::kKeys && std::memcmp(&header[0x10], "$PS1", 4) != 0) {
     violation(fmt::format("{} at {:#x} has no $PS1 at byte 16", what, address));
     return false;
   }
   // The whole of it is looked at: a copy that was cut short ends in poison.
   const uint64_t whole = uint64_t{is_signed} + kAround;
-  if ((bytes != 0 && whole != bytes) || whole > (1 << 20)) {
+  const bool fits = bytes == 0 || whole == bytes || (kind == Image::kPadded && whole < bytes);
+  if (!fits || whole > (1 << 20)) {
     violation(fmt::format("{} of {:#x} bytes says that it has {:#x}", what, bytes, whole));
     return false;
   }
-  std::vector<std::byte> all(whole);
+  std::vector<std::byte> all(std::max(whole, bytes) / 4 * 4);
   if (!fetch(address, all, what.c_str())) return false;
-  const std::span last(reinterpret_cast<const uint32_t*>(all.data()), whole / 4);
+  const std::span last(reinterpret_cast<const uint32_t*>(all.data()), all.size() / 4);
   if (std::ranges::count(last, Vram::kPoison) > 8) {
     violation(fmt::format("{} at {:#x} is partly memory that nobody wrote", what, address));
     return false;
@@ -165,10 +169,16 @@ void Psp::boot_command(uint32_t command) {
   // psp_v13_0_bootloader_load_spl() sends the key database once more, under the table's number.
   for (auto later = step; later != kBootSteps.end(); ++later)
     if (booted_.contains(later->command)) return fail(fmt::format("{} came before", later->name));
+  const IpVersion& version = bus_.row().ip(Ip::kMp0).version;
+  const bool is_newer = version.major >= 14 || version.revision >= 10;
   for (auto earlier = kBootSteps.begin(); earlier != step; ++earlier)
-    if (earlier->is_required && !booted_.contains(earlier->command))
+    if ((earlier->need == Need::kAlways || (earlier->need == Need::kNewer && is_newer)) &&
+        !booted_.contains(earlier->command))
       return fail(fmt::format("no {} yet", earlier->name));
-  if (!check_image(uint64_t{*boot_address_} << 20, 0, step->name)) return fail("image refused");
+  const bool is_keys = command == 0x80000 || command == 0x10000000;
+  if (!check_image(uint64_t{*boot_address_} << 20, 0, step->name,
+                   is_keys ? Image::kKeys : Image::kPlain))
+    return fail("image refused");
   booted_.insert(command);
   *boot_ = command;
   if (command == kLoadOs)
@@ -284,7 +294,10 @@ uint32_t Psp::load(const std::vector<uint32_t>& command) {
     return kBadState;
   }
   if (address % 4096 != 0) violation(fmt::format("firmware at {:#x} is not aligned", address));
-  if (!check_image(address, bytes, fmt::format("firmware of type {}", type))) return kBadImage;
+  const bool is_stack = type >= 90 && type <= 97;  // GFX_FW_TYPE_RS64_*_STACK
+  if (!check_image(address, bytes, fmt::format("firmware of type {}", type),
+                   is_stack ? Image::kPadded : Image::kPlain))
+    return kBadImage;
   loaded_.insert(type);
   if (is_smu && on_smu_loaded) on_smu_loaded();
   return 0;

@@ -10,8 +10,10 @@
 // What it refuses, each a violation; statuses are of the model's choosing, as no source lists them:
 //   P1  a boot loader command before it is ready, out of order or unknown: not ready any more, with
 //       an error in bits 7:0 (psp_v13_0_wait_for_bootloader()).
-//   P2  images without "$PS1", or of another length than their header says. Of the boot loader's,
-//       whose length nobody is told, the header must fit the message buffer's MiB.
+//   P2  images without "$PS1", or of another length than their header says; stacks of the RS64
+//   cores
+//       may be longer. Of the boot loader's, whose length nobody is told, the header must fit the
+//       message buffer's MiB; the key database has no "$PS1" on gfx11.
 //   P3  a ring before the secure OS runs, of a wrong size or alignment, or made twice.
 //   P4  frames outside the ring, commands elsewhere than aligned to 4096, unknown commands.
 //   P5  firmware before the memory region (TMR) is set up; the SMU's own may come first
@@ -78,7 +80,9 @@ class Psp {
   uint32_t setup_region(const std::vector<uint32_t>& command);
   uint32_t load(const std::vector<uint32_t>& command);
   uint32_t autoload();
-  bool check_image(uint64_t address, uint64_t bytes, const std::string& what);
+  enum class Image : uint8_t { kPlain, kPadded, kKeys };
+  bool check_image(uint64_t address, uint64_t bytes, const std::string& what,
+                   Image kind = Image::kPlain);
   bool fetch(uint64_t address, std::span<std::byte> to, const char* what);
   void violation(std::string text) { bus_.violations().add("PSP: " + std::move(text)); }
   uint64_t ring_address() const { return uint64_t{*ring_hi_} << 32 | *ring_lo_; }

@@ -71,8 +71,9 @@ void Smu::declare(Mailbox& box, uint32_t message, uint32_t argument, uint32_t an
                            box.polls = planted->second == 0 ? 0 : 2;
                            return;
                          }
-                         box.polls = 2;
+                         // A mode 1 reset in there forgets everything, but for its answer.
                          box.pending = is_debug ? run_debug(value) : run(value, box.argument);
+                         box.polls = 2;
                        }});
 }
 

@@ -57,12 +57,12 @@ void Vram::host_read(uint64_t offset, std::span<std::byte> to) {
     return;
   }
   const std::lock_guard lock(mutex_);
-  if (held_.empty() || to.empty()) return;
+  if (held_.empty() || to.empty() || writes_through) return;
   const uint64_t end = offset + to.size();
   for (auto line = held_.lower_bound(offset / kPage * kPage);
        line != held_.end() && line->first < end; ++line)
     for (uint64_t at = std::max(offset, line->first); at < std::min(end, line->first + kPage); ++at)
-      if (line->second.dirty[at - line->first])
+      if (line->second.is_dirty[at - line->first] != 0)
         to[at - offset] = line->second.bytes[at - line->first];
 }
 
@@ -74,9 +74,11 @@ void Vram::host_write(uint64_t offset, std::span<const std::byte> from) {
     const uint64_t part = std::min(from.size() - done, kPage - start);
     Line& line = held_[page];
     std::memcpy(&line.bytes[start], &from[done], part);
-    for (uint64_t i = start; i < start + part; ++i) {
-      if (!line.dirty[i]) ++held_bytes_;
-      line.dirty[i] = true;
+    std::memset(&line.is_dirty[start], 1, part);
+    held_bytes_ += part;
+    if (writes_through) {
+      touch(page / kPage);
+      std::memcpy(base_ + page + start, &from[done], part);
     }
     done += part;
   }
@@ -87,9 +89,10 @@ void Vram::host_write(uint64_t offset, std::span<const std::byte> from) {
 
 void Vram::flush_locked() {
   for (const auto& [page, line] : held_) {
+    if (writes_through) break;
     touch(page / kPage);
     for (uint64_t i = 0; i < kPage; ++i)
-      if (line.dirty[i]) base_[page + i] = line.bytes[i];
+      if (line.is_dirty[i] != 0) base_[page + i] = line.bytes[i];
   }
   held_.clear();
   held_bytes_ = 0;

@@ -5,6 +5,8 @@
 // the host itself sees it, engines see it after a flush. Real hardware may write it back earlier,
 // whenever it likes; a driver must not count on that (amdgpu_device_flush_hdp()).
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -40,13 +42,17 @@ class Vram {
   /// Whether the HDP holds bytes of that range: an engine reads what the host believes written.
   bool holds(uint64_t offset, uint64_t bytes) const;
 
+  /// For drivers that are not ours: what waits is seen by engines all the same, and still counts as
+  /// held for those who ask.
+  std::atomic<bool> writes_through{false};
+
   /// Everything is lost, what waits included.
   void lose();
 
  private:
   struct Line {
-    std::vector<std::byte> bytes = std::vector<std::byte>(kPage);
-    std::vector<bool> dirty = std::vector<bool>(kPage);
+    std::array<std::byte, kPage> bytes;
+    std::array<uint8_t, kPage> is_dirty{};
   };
   void touch(uint64_t page);
   void flush_locked();

@@ -151,7 +151,9 @@ bool Queue::is_met(std::span<const uint32_t> body) {
   check(body.size() == 6, "WAIT_REG_MEM's length");
   const uint32_t function = body[0] & 7;
   if ((body[0] >> 6 & 3) == 1) {  // a write and its answer: done at once
-    check((body[0] >> 4 & 3) == 0 && function == 3, "WAIT_REG_MEM of another kind");
+    // gfx_v11_0_ring_emit_hdp_flush() waits for ==; >= is as good for who writes all ones.
+    check((body[0] >> 4 & 3) == 0 && (function == 3 || function == 5),
+          "WAIT_REG_MEM of another kind");
     check(!setup_.write_and_wait || setup_.write_and_wait(body[1], body[2], body[3] & body[4]),
           "WAIT_REG_MEM writes a register that answers nowhere");
     return true;

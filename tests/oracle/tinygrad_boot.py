@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""tinygrad's AMD driver as the judge of the modelled card: it boots on it and computes a + 1.
+
+Needs a checkout of github.com/tinygrad/tinygrad (nothing of it is part of this repository), the
+firmware files of Debian's firmware-amd-graphics (non-free-firmware; likewise), and libLLVM for its
+compiler. Starts sim-amd-pci on a free port of this machine.
+
+  tinygrad_boot.py SIM_AMD_PCI CHECKOUT FIRMWARE_FOLDER CHIP [options of sim-amd-pci]
+
+Prints the driver's result and what the card has to say of the driver. Exits with 0 when the result
+is right. JUDGE_RUNS: so many drivers one after another on the same card, which finds it as the one
+before left it.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+
+def main():
+    simulator, checkout, firmware, chip, *options = sys.argv[1:]
+    runs = int(os.environ.get("JUDGE_RUNS", "1"))
+    server = subprocess.Popen([simulator, "--remote", "0", "--chip", chip, "--clients", str(runs),
+                               *options],
+                              stdout=subprocess.PIPE, text=True)
+    try:
+        address = server.stdout.readline().strip()
+        environment = dict(os.environ, DEV="PCI+AMD:LLVM", REMOTE=address,
+                           PYTHONPATH=checkout, JUDGE_FIRMWARE=firmware, CACHELEVEL="0",
+                           DEBUG=os.environ.get("DEBUG", "0"))
+        for _ in range(runs):
+            judged = subprocess.run([sys.executable, __file__, "--judge"], env=environment,
+                                    timeout=float(os.environ.get("JUDGE_TIMEOUT", "300")))
+            if judged.returncode != 0:
+                break
+        if judged.returncode != 0 and server.poll() is None:
+            server.terminate()
+        status = server.wait(timeout=30)
+        print(f"{chip}: driver ended with {judged.returncode}, card with {status}")
+        return judged.returncode or status
+    finally:
+        if server.poll() is None:
+            server.kill()
+
+
+def judge():
+    import tinygrad.helpers
+    import tinygrad.runtime.support.am.amdev as amdev
+
+    # Its own table names other versions of the same files, which it would download.
+    def from_folder(_folder, name, _sha256):
+        return (pathlib.Path(os.environ["JUDGE_FIRMWARE"]) / name).read_bytes()
+
+    tinygrad.helpers.fetch_fw = amdev.fetch_fw = from_folder
+    from tinygrad import Tensor
+    result = (Tensor([1.0, 2.0, 3.0, 4.0]) + 1).tolist()
+    print("a + 1 =", result)
+    return 0 if result == [2.0, 3.0, 4.0, 5.0] else 1
+
+
+sys.exit(judge() if sys.argv[1:] == ["--judge"] else main())

@@ -1,0 +1,163 @@
+// sim-amd-pci: the modelled card for drivers in other processes.
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "tests/sim/amd/chip/remote.h"
+#include "tests/sim/amd/engine/interpreter.h"
+
+namespace {
+
+using namespace bm::sim;
+
+constexpr const char* kUsage = R"(sim-amd-pci: a modelled AMD card behind a socket
+  --remote WHERE   a port of 127.0.0.1, or the path of a socket; with 0 a free port is printed
+  --chip NAME      gfx1100, gfx1101, gfx1102, gfx1200 or gfx1201 (gfx1201)
+  --vram MIB       video memory (4096)
+  --clients N      ends after so many (1)
+  --warm           another driver was here before
+  --no-code        launches do nothing
+  --no-hdp         what the host writes through BAR 0 waits for no flush
+  --fault TEXT     what goes wrong; see tests/sim/amd/chip/options.h
+  --tolerate TEXT  violations that start so are counted, not held against the driver
+  --strict         ends with 3 where there are violations or dead queues
+)";
+
+struct Arguments {
+  amd::ChipOptions options;
+  std::string where, problem;
+  std::vector<std::string> tolerated;
+  uint64_t clients = 1;
+  bool has_code = true, is_strict = false, has_help = false;
+};
+
+bool number(const std::string& text, uint64_t* out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool set_value(std::string_view word, const std::string& value, Arguments& out) {
+  uint64_t count = 0;
+  if (word == "--remote") {
+    out.where = value;
+  } else if (word == "--chip") {
+    out.options.chip = value;
+  } else if (word == "--fault") {
+    return amd::plant_fault(value, out.options);
+  } else if (word == "--tolerate") {
+    out.tolerated.push_back(value);
+  } else if (word == "--vram" && number(value, &count) && count >= 256 &&
+             (count & (count - 1)) == 0) {
+    out.options.vram_bytes = count << 20;
+  } else if (word == "--clients" && number(value, &count)) {
+    out.clients = count;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Arguments parse(int count, char** words) {
+  Arguments out;
+  for (int i = 1; i < count; ++i) {
+    const std::string_view word = words[i];
+    if (word == "--help")
+      out.has_help = true;
+    else if (word == "--strict")
+      out.is_strict = true;
+    else if (word == "--no-hdp")
+      out.options.holds_writes = false;
+    else if (word == "--no-code")
+      out.has_code = false;
+    else if (word == "--warm")
+      out.options.start = amd::ChipOptions::Start::kDriverWasHere;
+    else if (i + 1 < count && set_value(word, words[i + 1], out))
+      ++i;
+    else
+      out.problem = fmt::format("unknown option {}, or one with a wrong value", word);
+  }
+  if (amd::find_chip_row(out.options.chip) == nullptr)
+    out.problem = "unknown chip " + out.options.chip;
+  if (out.where.empty() && out.problem.empty()) out.problem = "no --remote WHERE";
+  if (const char* const planted = getenv("SIM_AMD_CHIP_FAULT");
+      planted != nullptr && !amd::plant_fault(planted, out.options))
+    out.problem = fmt::format("no fault {} can be planted", planted);
+  return out;
+}
+
+int report(amd::Chip& chip, uint64_t requests, bool is_strict) {
+  const auto violations = chip.violations(), deaths = chip.deaths();
+  for (const std::string& text : chip.violation_list().tolerated())
+    fmt::print(stderr, "sim-amd-pci: tolerated: {}\n", text);
+  for (const std::string& text : violations)
+    fmt::print(stderr, "sim-amd-pci: violation: {}\n", text);
+  for (const std::string& text : deaths) fmt::print(stderr, "sim-amd-pci: died: {}\n", text);
+  const amd::BusCounts& counts = chip.counts();
+  const auto& engines = chip.engines();
+  fmt::print(
+      stderr,
+      "sim-amd-pci: {} requests; registers {} read, {} written; memory {} reads of {} bytes, "
+      "{} writes of {} bytes; {} doorbells; {} packets, {} launches, {} bytes copied; {} "
+      "table entries read; {} violations\n",
+      requests, counts.register_reads.load(), counts.register_writes.load(),
+      counts.memory_reads.load(), counts.memory_read_bytes.load(), counts.memory_writes.load(),
+      counts.memory_written_bytes.load(), counts.doorbells.load(), engines.packets.load(),
+      engines.launches.load(), engines.copied_bytes.load(), chip.table_reads(), violations.size());
+  return is_strict && !(violations.empty() && deaths.empty()) ? 3 : 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  Arguments arguments = parse(count, words);
+  if (arguments.has_help || !arguments.problem.empty()) {
+    if (!arguments.problem.empty()) fmt::print(stderr, "sim-amd-pci: {}\n", arguments.problem);
+    fmt::print(arguments.has_help ? stdout : stderr, "{}", kUsage);
+    return arguments.has_help ? 0 : 2;
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+  const amd::ChipRow& row = *amd::find_chip_row(arguments.options.chip);
+  if (arguments.has_code) arguments.options.execute = amd::interpreter(std::string(row.isa));
+  amd::Chip chip(arguments.options);
+  for (const std::string& prefix : arguments.tolerated) chip.violation_list().tolerate(prefix);
+  // As firmware leaves it.
+  chip.config().set_bar_address(amd::Chip::kMemoryBar, 0x60'0000'0000);
+  chip.config().set_bar_address(amd::Chip::kDoorbellBar, 0x70'0000'0000);
+  chip.config().set_bar_address(amd::Chip::kRegisterBar, 0xf000'0000);
+  chip.write_config(4, 2, 2);
+  uint16_t port = 0;
+  const int listener = amd::listen_at(arguments.where, &port);
+  if (listener < 0) {
+    fmt::print(stderr, "sim-amd-pci: {}: {}\n", arguments.where, std::strerror(errno));
+    return 1;
+  }
+  if (port != 0) fmt::print("127.0.0.1:{}\n", port);
+  std::fflush(stdout);
+  uint64_t requests = 0;
+  for (uint64_t client = 0; client < arguments.clients; ++client) {
+    const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    if (socket < 0) break;
+    const int on = 1;
+    if (port != 0) setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    amd::RemoteServer server(chip);
+    server.serve(socket);
+    requests += server.requests();
+    close(socket);
+  }
+  close(listener);
+  if (port == 0) unlink(arguments.where.c_str());
+  return report(chip, requests, arguments.is_strict);
+}
