@@ -1,6 +1,6 @@
 // The simulated engines refuse what their headers say they refuse: the lists of
-// tests/sim/amd/engine/engine.h and process.h, an item a test. Words are written by hand here: neither
-// the driver's encoders nor the engines' readers decide what they mean.
+// tests/sim/amd/engine/engine.h and process.h, an item a test. Words are written by hand here:
+// neither the driver's encoders nor the engines' readers decide what they mean.
 #include <gtest/gtest.h>
 
 #include <atomic>
