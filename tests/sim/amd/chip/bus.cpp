@@ -8,6 +8,14 @@
 #include <fmt/format.h>
 
 namespace bm::sim::amd {
+namespace {
+
+std::unique_lock<std::mutex> hold(const RegisterBus::Declared& declared) {
+  return declared.behavior.guard == nullptr ? std::unique_lock<std::mutex>()
+                                            : std::unique_lock(*declared.behavior.guard);
+}
+
+}  // namespace
 
 void Violations::add(std::string text) {
   const std::lock_guard lock(mutex_);
@@ -59,11 +67,11 @@ uint32_t& RegisterBus::declare(Ip ip, std::string_view name, Behavior behavior) 
   std::abort();
 }
 
-void RegisterBus::declare_all(Ip ip, std::string_view prefix) {
+void RegisterBus::declare_all(Ip ip, std::string_view prefix, std::mutex* guard) {
   for (const RegisterRow& row : registers_of(row_.ip(ip).header))
     if (row.name.starts_with(prefix) &&
         find(row_.ip(ip).bases[row.segment] + row.offset) == nullptr)
-      declare(ip, row.name);
+      declare(ip, row.name, {.guard = guard});
 }
 
 uint32_t& RegisterBus::declare_at(Ip ip, uint32_t address, std::string name, std::string source,
@@ -92,7 +100,10 @@ uint32_t RegisterBus::read(uint32_t address) {
     violations_.add(fmt::format("undeclared register: read of dword {:#x}", address));
     return 0;
   }
-  return at->second.behavior.read ? at->second.behavior.read() : at->second.value;
+  const Declared& declared = at->second;
+  if (declared.behavior.read) return declared.behavior.read();
+  const auto lock = hold(declared);
+  return declared.value;
 }
 
 void RegisterBus::write(uint32_t address, uint32_t value) {
@@ -108,15 +119,17 @@ void RegisterBus::write(uint32_t address, uint32_t value) {
     violations_.add(fmt::format("{} is read-only: write of {:#x}", declared.name, value));
     return;
   }
-  if (declared.behavior.write)
-    declared.behavior.write(value);
-  else
-    declared.value = value;
+  if (declared.behavior.write) return declared.behavior.write(value);
+  const auto lock = hold(declared);
+  declared.value = value;
 }
 
 void RegisterBus::reset(std::optional<Ip> ip) {
-  for (auto& [address, declared] : registers_)
-    if (!ip || declared.ip == *ip) declared.value = declared.behavior.reset;
+  for (auto& [address, declared] : registers_) {
+    if (ip && declared.ip != *ip) continue;
+    const auto lock = hold(declared);
+    declared.value = declared.behavior.reset;
+  }
 }
 
 }  // namespace bm::sim::amd

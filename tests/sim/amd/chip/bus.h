@@ -39,6 +39,7 @@ struct Behavior {
   std::function<uint32_t()> read = {};
   std::function<void(uint32_t)> write = {};
   bool is_read_only = false;
+  std::mutex* guard = nullptr;  ///< held for plain accesses: queues' threads look at the value
 };
 
 /// Thread: callers serialise.
@@ -52,7 +53,7 @@ class RegisterBus {
   /// The same where only some headers have it: nullptr for the others.
   uint32_t* declare_if_there(Ip ip, std::string_view name, Behavior behavior = {});
   /// Every register of the block's header whose name begins so and that nothing declared yet.
-  void declare_all(Ip ip, std::string_view prefix);
+  void declare_all(Ip ip, std::string_view prefix, std::mutex* guard = nullptr);
   /// One that no header lists; `source` says who does.
   uint32_t& declare_at(Ip ip, uint32_t address, std::string name, std::string source,
                        Behavior behavior = {});

@@ -77,7 +77,8 @@ Chip::Chip(ChipOptions options)
   gfx_.on_soft_reset([this](uint32_t engine) { sdma_.soft_reset(engine); });
   interrupts_.is_silent = options_.loses_interrupts;
   interrupts_.send = [this] {
-    if (is_bus_master_ && config_.has_msi() && on_interrupt) on_interrupt();
+    const std::lock_guard lock(interrupt_mutex_);
+    if (is_bus_master_ && has_msi_ && send_interrupt_) send_interrupt_();
   };
   const auto fault = [this](uint8_t client) {
     return [this, client](uint64_t va, bool /*is_write*/) {
@@ -139,7 +140,18 @@ void Chip::function_reset() {
   const std::lock_guard lock(mutex_);
   lose_everything();
   config_.power_on();
-  is_bus_master_ = false;
+  is_bus_master_ = has_msi_ = false;
+}
+
+void Chip::on_interrupt(std::function<void()> send) {
+  const std::lock_guard lock(interrupt_mutex_);
+  send_interrupt_ = std::move(send);
+}
+
+void Chip::set_msi(bool on) {
+  const std::lock_guard lock(mutex_);
+  config_.set_msi(on);
+  has_msi_ = on;
 }
 
 bool Chip::is_resetting() const { return std::chrono::steady_clock::now() < reset_until_; }
@@ -304,6 +316,7 @@ void Chip::write_config(uint32_t offset, uint32_t width, uint32_t value) {
     const std::lock_guard lock(mutex_);
     effect = config_.write(offset, width, value);
     is_bus_master_ = config_.is_bus_master();
+    has_msi_ = config_.has_msi();
   }
   if (effect == ConfigSpace::Effect::kFunctionReset) function_reset();
 }

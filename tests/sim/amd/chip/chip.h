@@ -65,8 +65,9 @@ class Chip {
   bool is_unplugged() const { return is_unplugged_; }
   BusMemory& system_memory() { return system_; }
   ConfigSpace& config() { return config_; }
-  /// Called when the function sends an interrupt; MSI is on and it is a bus master.
-  std::function<void()> on_interrupt;
+  /// Called when the function sends an interrupt; MSI is on and it is a bus master. On any thread.
+  void on_interrupt(std::function<void()> send);
+  void set_msi(bool on);
 
   // The test's side.
   std::vector<std::string> violations() const { return violations_.all(); }
@@ -109,7 +110,9 @@ class Chip {
   Vram vram_;
   BusMemory system_;
   ConfigSpace config_;
-  std::atomic<bool> is_bus_master_{false};
+  std::atomic<bool> is_bus_master_{false}, has_msi_{false};
+  std::mutex interrupt_mutex_;
+  std::function<void()> send_interrupt_;
   Fabric fabric_;
   RegisterBus bus_;
   std::vector<uint64_t> doorbells_;

@@ -93,15 +93,15 @@ ChipFunction::ChipFunction(std::shared_ptr<Chip> chip) : chip_(std::move(chip)) 
   if (limits_.takes_iova) limits_.reserved = {{0xfee00000, 0x100000}};
   interrupt_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (interrupt_ < 0) sim::give_up_errno("an event descriptor");
-  chip_->on_interrupt = [fd = interrupt_] {
+  chip_->on_interrupt([fd = interrupt_] {
     const uint64_t one = 1;
     (void)!::write(fd, &one, sizeof one);
-  };
+  });
 }
 
 ChipFunction::~ChipFunction() {
   // Whoever gives the function back stops its DMA: VFIO clears the command register's bit.
-  chip_->on_interrupt = {};
+  chip_->on_interrupt({});
   chip_->write_config(4, 2, 2);
   for (const auto& [host, ranges] : mapped_)
     for (const BusRange& range : ranges) chip_->system_memory().unmap(range.address);
@@ -188,7 +188,7 @@ Result<std::unique_ptr<DmaMemory>> ChipFunction::dma_allocate(uint64_t bytes, bo
 
 Result<uint32_t> ChipFunction::enable_interrupts(uint32_t wanted) {
   if (wanted == 0) return 0u;
-  chip_->config().set_msi(true);
+  chip_->set_msi(true);
   return 1u;
 }
 

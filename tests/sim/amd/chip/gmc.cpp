@@ -46,9 +46,9 @@ Hub::Hub(HubKind kind, RegisterBus& bus, Fabric& fabric)
   bus_.declare_if_there(ip_, name("MC_VM_FB_OFFSET"), {.is_read_only = true});
   // gfx12 has the status in two words.
   const std::string status = name("VM_L2_PROTECTION_FAULT_STATUS");
-  fault_status_ = bus_.declare_if_there(ip_, status, {.is_read_only = true});
+  fault_status_ = bus_.declare_if_there(ip_, status, {.is_read_only = true, .guard = &mutex_});
   if (fault_status_ == nullptr) {
-    fault_status_ = &bus_.declare(ip_, status + "_LO32", {.is_read_only = true});
+    fault_status_ = &bus_.declare(ip_, status + "_LO32", {.is_read_only = true, .guard = &mutex_});
     bus_.declare(ip_, status + "_HI32", {.is_read_only = true});
   }
   fault_lo_ = &declare("VM_L2_PROTECTION_FAULT_ADDR_LO32", {.is_read_only = true});
@@ -69,8 +69,8 @@ Hub::Hub(HubKind kind, RegisterBus& bus, Fabric& fabric)
             ++generation_;
           }});
   declare_engines();
-  bus_.declare_all(ip_, name("VM_"));
-  bus_.declare_all(ip_, name("MC_"));
+  bus_.declare_all(ip_, name("VM_"), &mutex_);
+  bus_.declare_all(ip_, name("MC_"), &mutex_);
   if (kind == HubKind::kMm) bus_.declare_all(ip_, "MM_");
   enable_ = bus_.field(ip_, name("VM_CONTEXT0_CNTL"), "ENABLE_CONTEXT");
   depth_ = bus_.field(ip_, name("VM_CONTEXT0_CNTL"), "PAGE_TABLE_DEPTH");
@@ -81,6 +81,7 @@ Hub::Hub(HubKind kind, RegisterBus& bus, Fabric& fabric)
 }
 
 uint32_t& Hub::declare(std::string_view rest, Behavior behavior) {
+  behavior.guard = &mutex_;
   return bus_.declare(ip_, name(rest), std::move(behavior));
 }
 
@@ -347,11 +348,13 @@ void Hub::latch(uint64_t va, HubAccess access, const char* why) {
 }
 
 void Hub::report_fault(uint64_t va, bool is_write) {
+  bool is_told = false;
   {
     const std::lock_guard lock(mutex_);
     if (*fault_status_ == 0) latch(va, is_write ? HubAccess::kWrite : HubAccess::kRead, "");
+    is_told = tells_.of(*context0_) != 0;
   }
-  if (tells_.of(*context0_) != 0 && on_fault) on_fault(va, is_write);
+  if (is_told && on_fault) on_fault(va, is_write);
 }
 
 bool Hub::read(uint64_t va, std::span<std::byte> to) {

@@ -23,33 +23,39 @@ InterruptHandler::InterruptHandler(RegisterBus& bus, Fabric& fabric, Hub& hub)
   overflow_clear_ = field("WPTR_OVERFLOW_CLEAR");
   interrupt_ = field("ENABLE_INTR");
   rearm_ = field("RPTR_REARM");
-  base_ = &bus.declare(Ip::kOsssys, "IH_RB_BASE");
-  base_hi_ = &bus.declare(Ip::kOsssys, "IH_RB_BASE_HI");
-  wptr_lo_ = &bus.declare(Ip::kOsssys, "IH_RB_WPTR_ADDR_LO");
-  wptr_hi_ = &bus.declare(Ip::kOsssys, "IH_RB_WPTR_ADDR_HI");
-  cntl_ = &bus.declare(Ip::kOsssys, "IH_RB_CNTL", {.write = [this](uint32_t value) {
-                         const std::lock_guard lock(mutex_);
-                         const bool clears =
-                             overflow_clear_.of(value) != 0 && overflow_clear_.of(*cntl_) == 0;
-                         *cntl_ = value;
-                         if (clears) *wptr_ &= ~kOverflow;
-                         if (enable_.of(value) == 0) return;
-                         if (ring_bytes() < 4096 || (*base_ == 0 && *base_hi_ == 0))
-                           bus_.violations().add(fmt::format(
-                               "IH_RB_CNTL {:#x}: the ring is enabled with {} bytes at {:#x}",
-                               value, ring_bytes(), *base_));
-                       }});
-  wptr_ = &bus.declare(Ip::kOsssys, "IH_RB_WPTR");
+  base_ = &bus.declare(Ip::kOsssys, "IH_RB_BASE", {.guard = &mutex_});
+  base_hi_ = &bus.declare(Ip::kOsssys, "IH_RB_BASE_HI", {.guard = &mutex_});
+  wptr_lo_ = &bus.declare(Ip::kOsssys, "IH_RB_WPTR_ADDR_LO", {.guard = &mutex_});
+  wptr_hi_ = &bus.declare(Ip::kOsssys, "IH_RB_WPTR_ADDR_HI", {.guard = &mutex_});
+  cntl_ = &bus.declare(Ip::kOsssys, "IH_RB_CNTL",
+                       {.write =
+                            [this](uint32_t value) {
+                              const std::lock_guard lock(mutex_);
+                              const bool clears =
+                                  overflow_clear_.of(value) != 0 && overflow_clear_.of(*cntl_) == 0;
+                              *cntl_ = value;
+                              if (clears) *wptr_ &= ~kOverflow;
+                              if (enable_.of(value) == 0) return;
+                              if (ring_bytes() < 4096 || (*base_ == 0 && *base_hi_ == 0))
+                                bus_.violations().add(fmt::format(
+                                    "IH_RB_CNTL {:#x}: the ring is enabled with {} bytes at {:#x}",
+                                    value, ring_bytes(), *base_));
+                            },
+                        .guard = &mutex_});
+  wptr_ = &bus.declare(Ip::kOsssys, "IH_RB_WPTR", {.guard = &mutex_});
   rptr_ = &bus.declare(
-      Ip::kOsssys, "IH_RB_RPTR", {.write = [this](uint32_t value) {
-        const std::lock_guard lock(mutex_);
-        if (value % kEntry != 0 || (enable_.of(*cntl_) != 0 && value >= ring_bytes()))
-          bus_.violations().add(fmt::format(
-              "IH_RB_RPTR {:#x}: it counts bytes, in entries of 32, below the ring's {:#x}", value,
-              ring_bytes()));
-        *rptr_ = value;
-        is_armed_ = true;
-      }});
+      Ip::kOsssys, "IH_RB_RPTR",
+      {.write =
+           [this](uint32_t value) {
+             const std::lock_guard lock(mutex_);
+             if (value % kEntry != 0 || (enable_.of(*cntl_) != 0 && value >= ring_bytes()))
+               bus_.violations().add(fmt::format(
+                   "IH_RB_RPTR {:#x}: it counts bytes, in entries of 32, below the ring's {:#x}",
+                   value, ring_bytes()));
+             *rptr_ = value;
+             is_armed_ = true;
+           },
+       .guard = &mutex_});
   bus.declare_all(Ip::kOsssys, "IH_");
 }
 
