@@ -38,9 +38,9 @@ struct MemoryRequest {
   void* host = nullptr;        ///< register this page-aligned memory of the process (kSystem)
 };
 
-/// One allocation, mapped to its GPU; freed (unmapped everywhere) on destruction. Where it is
-/// mapped into this process, its address there equals `va`, except for registered memory of the
-/// process where the GPU has a window of its own.
+/// One allocation, mapped to its GPU; freed (unmapped everywhere) on destruction. Where the process
+/// sees it, byte n of `view` is `va` + n: kernel drivers map it at the same address, a card of our
+/// own has a window of addresses that nothing of the process shares.
 class Memory {
  public:
   virtual ~Memory() = default;

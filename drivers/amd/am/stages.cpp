@@ -25,10 +25,10 @@ void StageLog::end(const Status& status, const BusCounts& counts, uint64_t now_u
 }
 
 std::string StageLog::table() const {
-  std::string text = fmt::format("{:<26}{:>10}{:>9}{:>9}{:>10}{:>10}{:>9}\n", "stage", "us",
+  std::string text = fmt::format("{:<26}{:>10}{:>9}{:>9}{:>11}{:>12}{:>9}\n", "stage", "us",
                                  "reads", "writes", "mem reads", "mem writes", "tables");
   for (const Stage& stage : stages_)
-    text += fmt::format("{:<26}{:>10}{:>9}{:>9}{:>10}{:>10}{:>9}{}\n", stage.name, stage.us,
+    text += fmt::format("{:<26}{:>10}{:>9}{:>9}{:>11}{:>12}{:>9}{}\n", stage.name, stage.us,
                         stage.counts.register_reads, stage.counts.register_writes,
                         stage.counts.memory_reads, stage.counts.memory_writes,
                         stage.counts.table_writes, stage.error.empty() ? "" : "  FAILED");
