@@ -8,7 +8,7 @@ compiler. Starts sim-amd-pci on a free port of this machine.
   tinygrad_boot.py SIM_AMD_PCI CHECKOUT FIRMWARE_FOLDER CHIP [options of sim-amd-pci]
 
 Prints the driver's result and what the card has to say of the driver. Exits with 0 when the result
-is right. JUDGE_RUNS: so many drivers one after another on the same card, which finds it as the one
+is right. JUDGE_MORE: a matrix product and a sum as well. JUDGE_RUNS: so many drivers one after another on the same card, which finds it as the one
 before left it.
 """
 import os
@@ -55,7 +55,15 @@ def judge():
     from tinygrad import Tensor
     result = (Tensor([1.0, 2.0, 3.0, 4.0]) + 1).tolist()
     print("a + 1 =", result)
-    return 0 if result == [2.0, 3.0, 4.0, 5.0] else 1
+    if result != [2.0, 3.0, 4.0, 5.0]:
+        return 1
+    if not os.environ.get("JUDGE_MORE"):
+        return 0
+    product = (Tensor.arange(4096).reshape(64, 64).float() @ Tensor.eye(64)).tolist()
+    is_right = product == [[float(i * 64 + j) for j in range(64)] for i in range(64)]
+    total = Tensor.arange(1 << 16).float().sum().item()
+    print("a @ 1 is right:", is_right, "sum:", total)
+    return 0 if is_right and total == (1 << 15) * 65535.0 else 1
 
 
 sys.exit(judge() if sys.argv[1:] == ["--judge"] else main())

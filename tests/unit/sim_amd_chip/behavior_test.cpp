@@ -249,6 +249,16 @@ TEST(ChipPlants, AMessageIsAnsweredBusy) {
   EXPECT_EQ(bench.send_message(1, 1), 1u);
 }
 
+TEST(ChipMessages, AnAnswerThatIsClearedUnreadIsGone) {
+  Bench bench(card());
+  bench.boot();
+  const uint32_t base = bench.chip().row().ip(Ip::kMp1).bases[0];
+  bench.write_at(base + 0x29a, 0);
+  bench.write_at(base + 0x282, 1);
+  EXPECT_EQ(bench.send_message(1, 4), 1u);
+  EXPECT_EQ(joined(bench.chip().violations()), "");
+}
+
 TEST(ChipPlants, AHungProcessorFetchesNothingAndKeepsItsQueue) {
   ChipOptions options = card();
   ASSERT_TRUE(plant_fault("mec-hang", options));

@@ -199,6 +199,17 @@ TEST_F(Hubs, DirectoryEntriesStayUntilTheirLevelIsFlushed) {
   EXPECT_EQ(at(Bench::kVaBase), kNew);
 }
 
+TEST_F(Hubs, AccessesCrossPagesThatFollowEachOther) {
+  const auto whole = bench().chip().hub(HubKind::kGc).local_range(0, Bench::kVaBase);
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(whole->bytes, Bench::kPages * 4096u);
+  bench().map(Bench::kVaBase + 4096, Bench::kData + 0x20000, bench().pte_flags());
+  bench().flush_tlb(HubKind::kGc);
+  const auto first = bench().chip().hub(HubKind::kGc).local_range(0, Bench::kVaBase);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->bytes, 4096u);
+}
+
 TEST_F(Hubs, PagesThatDoNotAllowItAreNotWritten) {
   remap(Bench::kData, bench().pte_flags() & ~uint64_t{0x40});
   uint32_t value = 9;

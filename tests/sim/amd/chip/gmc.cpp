@@ -396,8 +396,18 @@ std::optional<GpuMemory::Range> Hub::local_range(uint32_t /*gpu_id*/, uint64_t v
     latch(va, HubAccess::kRead, why);
     return std::nullopt;
   }
-  return Range{found->va,          found->length,      found->start,
-               found->is_readable, found->is_writable, found->is_executable};
+  // Accesses may cross pages: what follows in the host's memory as well belongs to the range.
+  constexpr uint64_t kMost = 2 << 20;
+  uint64_t bytes = found->length;
+  while (bytes < kMost) {
+    const auto next = translate_locked(found->va + bytes, HubAccess::kRead, &why);
+    if (!next || next->start != found->start + bytes || next->is_readable != found->is_readable ||
+        next->is_writable != found->is_writable || next->is_executable != found->is_executable)
+      break;
+    bytes += next->length;
+  }
+  return Range{found->va,           bytes, found->start, found->is_readable, found->is_writable,
+               found->is_executable};
 }
 
 }  // namespace bm::sim::amd

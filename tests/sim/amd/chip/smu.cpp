@@ -48,11 +48,19 @@ void Smu::declare(Mailbox& box, uint32_t message, uint32_t argument, uint32_t an
   const char* const source = "smu_v13_0_0_ppt.c, smu_v14_0_2_ppt.c";
   const std::string prefix = is_debug ? "MP1 debug " : "MP1 ";
   box.argument = &bus_.declare_at(Ip::kMp1, base + argument, prefix + "argument", source);
-  box.answer =
-      &bus_.declare_at(Ip::kMp1, base + answer, prefix + "answer", source, {.read = [&box] {
-                         if (box.polls > 0 && --box.polls == 0) *box.answer = box.pending;
-                         return *box.answer;
-                       }});
+  // Whoever clears the answer has waited long enough for it to be there, read or not.
+  box.answer = &bus_.declare_at(Ip::kMp1, base + answer, prefix + "answer", source,
+                                {.read =
+                                     [&box] {
+                                       if (box.polls > 0 && --box.polls == 0)
+                                         *box.answer = box.pending;
+                                       return *box.answer;
+                                     },
+                                 .write =
+                                     [&box](uint32_t value) {
+                                       box.polls = 0;
+                                       *box.answer = value;
+                                     }});
   box.message =
       &bus_.declare_at(Ip::kMp1, base + message, prefix + "message", source,
                        {.write = [this, &box, is_debug](uint32_t value) {
