@@ -7,9 +7,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
+#include "tests/patience.h"
 #include "tests/sim/amd/chip/remote.h"
 #include "tests/unit/sim_amd_chip/boot.h"
 
@@ -31,8 +33,9 @@ std::array<uint32_t, 5> write_to(uint64_t va, uint32_t value) {
 uint64_t offset_of(uint64_t va) { return Bench::kData + (va - Bench::kVaBase); }
 
 bool wait_for_interrupts(Bench& bench, uint64_t count) {
-  for (int i = 0; i < 100'000 && bench.chip().interrupts().posted() < count; ++i)
-    std::this_thread::yield(), std::this_thread::sleep_for(std::chrono::microseconds(100));
+  const auto deadline = std::chrono::steady_clock::now() + patience(std::chrono::seconds(10));
+  while (bench.chip().interrupts().posted() < count && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   return bench.chip().interrupts().posted() >= count;
 }
 

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
+#include <thread>
 
+#include "tests/patience.h"
 #include "tests/unit/sim_amd_chip/boot.h"
 
 namespace bm::test {
@@ -577,8 +580,10 @@ TEST_F(Refusals, D3IndirectBuffersRunOnlyWhereTheyAreEnabled) {
   bench().write(Ip::kGc, "SDMA0_QUEUE0_IB_CNTL", 0x100);
   bench().store64(where, 0);
   bench().submit_copy(indirect);
-  for (int i = 0; i < 10000 && bench().chip().engines().all_findings().empty(); ++i)
-    bench().read_at(0xde3);
+  const auto deadline = std::chrono::steady_clock::now() + patience(std::chrono::seconds(10));
+  while (bench().chip().engines().all_findings().empty() &&
+         std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   EXPECT_EQ(bench().chip().engines().all_findings().size(), 1u);
   EXPECT_EQ(bench().load(where), 0u);
 }

@@ -205,8 +205,7 @@ void Hub::check_fragment(uint64_t table, bool is_system, uint64_t index, uint64_
   for (const uint64_t other : {first, first + count - 1}) {
     uint64_t there = 0;
     if (!read_table(table + other * 8, is_system, &there)) continue;
-    const uint64_t expected =
-        (value & kAddress) + (static_cast<int64_t>(other) - static_cast<int64_t>(index)) * kPage;
+    const uint64_t expected = (value & kAddress) + other * kPage - index * kPage;
     if ((there & ~kAddress) != (value & ~kAddress) || (there & kAddress) != expected) {
       violation(fmt::format("page table entry {:#x}: its fragment of {} pages holds {:#x}", value,
                             count, there));

@@ -40,9 +40,17 @@ std::byte* Vram::at(uint64_t offset, uint64_t bytes) {
 }
 
 bool Vram::read(uint64_t offset, std::span<std::byte> to) {
-  const std::byte* const from = at(offset, to.size());
-  if (from != nullptr) std::memcpy(to.data(), from, to.size());
-  return from != nullptr;
+  std::byte* const from = at(offset, to.size());
+  if (from == nullptr) return false;
+  // Engines write while the host polls: words are read as words.
+  uint64_t done = 0;
+  for (; offset % 4 == 0 && done + 4 <= to.size(); done += 4) {
+    const uint32_t word = std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(from + done))
+                              .load(std::memory_order_acquire);
+    std::memcpy(&to[done], &word, 4);
+  }
+  std::memcpy(to.data() + done, from + done, to.size() - done);
+  return true;
 }
 
 bool Vram::write(uint64_t offset, std::span<const std::byte> from) {
@@ -91,8 +99,18 @@ void Vram::flush_locked() {
   for (const auto& [page, line] : held_) {
     if (writes_through) break;
     touch(page / kPage);
-    for (uint64_t i = 0; i < kPage; ++i)
-      if (line.is_dirty[i] != 0) base_[page + i] = line.bytes[i];
+    for (uint64_t i = 0; i < kPage; i += 4) {
+      uint32_t dirty = 0, word = 0;
+      std::memcpy(&dirty, &line.is_dirty[i], 4);
+      std::memcpy(&word, &line.bytes[i], 4);
+      if (dirty == 0x01010101) {
+        std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(base_ + page + i))
+            .store(word, std::memory_order_release);
+        continue;
+      }
+      for (uint64_t k = i; k < i + 4; ++k)
+        if (line.is_dirty[k] != 0) base_[page + k] = line.bytes[k];
+    }
   }
   held_.clear();
   held_bytes_ = 0;
