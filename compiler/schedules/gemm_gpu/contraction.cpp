@@ -58,20 +58,16 @@ std::optional<MatrixOperand> matrix_operand(const CostModel& model, const Node* 
   return out;
 }
 
-std::optional<Schedule> matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
-                                        MatrixPlan p) {
+std::optional<Schedule> tile_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                      const Node* m, const Node* n, int64_t tiles) {
   Schedule s;
-  const int64_t rows = p.groups_down(), columns = p.groups_across();
-  p.band = kMostBand;
-  while (rows % p.band != 0) p.band /= 2;
-  s.block = p.sub_group * p.tiles_down * p.tiles_across;
-  s.grid[0].constant = rows * columns;
-  double most = static_cast<double>(rows) * static_cast<double>(columns);
+  s.grid[0].constant = tiles;
+  auto most = static_cast<double>(tiles);
   size_t symbolic = 0;
   // Constants first: at most one extent is known at launch only.
   for (const bool is_const : {true, false})
     for (const Node* r : kernel.ranges) {
-      if (r == p.left.along || r == p.right.along || r->src[0]->is_const() != is_const) continue;
+      if (r == m || r == n || r->src[0]->is_const() != is_const) continue;
       symbolic += !is_const;
       if (symbolic > 1 || !multiply(&s.grid[0], r->src[0], 1)) return std::nullopt;
       most *= static_cast<double>(std::max<int64_t>(r->src[0]->hi, 1));
@@ -79,8 +75,19 @@ std::optional<Schedule> matrix_schedule(const ir::KernelIr& kernel, const Target
     }
   if (most > static_cast<double>(target.max_groups[0])) return std::nullopt;
   s.grid_loops = static_cast<uint32_t>(s.loops.size());
-  s.work_per_block = static_cast<uint64_t>(p.down() * p.across() * p.depth->src[0]->imm);
-  s.plan = p;
+  return s;
+}
+
+std::optional<Schedule> matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                        MatrixPlan p) {
+  const int64_t rows = p.groups_down(), columns = p.groups_across();
+  p.band = kMostBand;
+  while (rows % p.band != 0) p.band /= 2;
+  auto s = tile_schedule(kernel, target, p.left.along, p.right.along, rows * columns);
+  if (!s) return std::nullopt;
+  s->block = p.sub_group * p.tiles_down * p.tiles_across;
+  s->work_per_block = static_cast<uint64_t>(p.down() * p.across() * p.depth->src[0]->imm);
+  s->plan = p;
   return s;
 }
 

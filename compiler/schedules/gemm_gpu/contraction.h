@@ -1,6 +1,6 @@
 #pragma once
-// Sums over products of two loads, and how matrix instructions can read these. Private to
-// schedule_matrix.cpp, schedule_pipe.cpp and schedule_group_attention.cpp.
+// Sums over products of two loads, how matrix instructions can read these, and the grid of tiles.
+// For plans of gemm_gpu, split_k and attention.
 
 #include <optional>
 
@@ -33,8 +33,12 @@ std::optional<MatrixOperand> matrix_operand(const CostModel& model, const ir::No
                                             const ir::Node* along, const ir::Node* depth,
                                             const ir::Node* other);
 
-/// The schedule around a plan: groups of neighbouring tiles, all other loops in the grid. Nothing
-/// if the grid would be too large or has two extents that are known at launch only.
+/// `tiles` tiles of the results along `m` and `n`, one of a group, and all other loops in the grid.
+/// Nothing if the grid would be too large or has two extents that are known at launch only.
+std::optional<Schedule> tile_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                      const ir::Node* m, const ir::Node* n, int64_t tiles);
+
+/// The schedule around a plan: groups of adjacent tiles side by side; nothing as above.
 std::optional<Schedule> matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                         MatrixPlan plan);
 

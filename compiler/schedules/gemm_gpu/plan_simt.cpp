@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "compiler/analysis/cost.h"
+#include "compiler/schedules/gemm_gpu/contraction.h"
 #include "compiler/schedules/gemm_gpu/knobs.h"
-#include "compiler/schedules/schedule.h"
 
 namespace bm::compiler {
 namespace {
@@ -186,28 +186,15 @@ class StagedScheduler {
 
   std::optional<Schedule> finish() {
     if (!is_worth_it()) return std::nullopt;
-    Schedule s;
     const StagedPlan& p = *best_;
     const int64_t rows = p.left.along->src[0]->imm / p.left.tile;
     const int64_t columns = p.right.along->src[0]->imm / p.right.tile;
-    s.block = p.items();
-    s.grid[0].constant = rows * columns;
-    double most = static_cast<double>(rows) * static_cast<double>(columns);
-    size_t symbolic = 0;
-    // Constants first: at most one extent is known at launch only.
-    for (const bool is_const : {true, false})
-      for (const Node* r : kernel_.ranges) {
-        if (r == p.left.along || r == p.right.along || r->src[0]->is_const() != is_const) continue;
-        symbolic += !is_const;
-        if (symbolic > 1 || !multiply(&s.grid[0], r->src[0], 1)) return std::nullopt;
-        most *= static_cast<double>(std::max<int64_t>(r->src[0]->hi, 1));
-        s.loops.push_back({.range = r});
-      }
-    if (most > static_cast<double>(target_.max_groups[0])) return std::nullopt;
-    s.grid_loops = static_cast<uint32_t>(s.loops.size());
-    s.work_per_block =
+    auto s = tile_schedule(kernel_, target_, p.left.along, p.right.along, rows * columns);
+    if (!s) return std::nullopt;
+    s->block = p.items();
+    s->work_per_block =
         static_cast<uint64_t>(int64_t{p.left.tile} * p.right.tile * p.depth->src[0]->imm);
-    s.plan = p;
+    s->plan = p;
     return s;
   }
 
