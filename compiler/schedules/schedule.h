@@ -126,6 +126,7 @@ struct DotPlan {
 struct PanelPlan;
 struct AttentionPlan;
 struct GroupAttentionPlan;
+struct SplitKPlan;
 
 /// One factor of a product whose tiles go through local memory.
 struct StagedOperand {
@@ -176,7 +177,7 @@ struct TransposePlan {
 using StrategyPlan =
     std::variant<std::monostate, MatrixPlan, StagedPlan, TransposePlan,
                  std::shared_ptr<const PanelPlan>, std::shared_ptr<const AttentionPlan>,
-                 std::shared_ptr<const GroupAttentionPlan>>;
+                 std::shared_ptr<const GroupAttentionPlan>, std::shared_ptr<const SplitKPlan>>;
 
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
@@ -219,6 +220,7 @@ struct Schedule {
   const PanelPlan* panels() const { return shared<PanelPlan>(); }
   const AttentionPlan* attention() const { return shared<AttentionPlan>(); }
   const GroupAttentionPlan* group_attention() const { return shared<GroupAttentionPlan>(); }
+  const SplitKPlan* split_k() const { return shared<SplitKPlan>(); }
 
   /// Groups along the loop at position `loop`, which is_side.
   int64_t side_groups(uint32_t loop) const {
