@@ -13,6 +13,22 @@ constexpr int64_t kMostBand = 8;
 
 }  // namespace
 
+bool GemmPlanner::divides(const Node* range, int64_t step) {
+  const Node* extent = range->src[0];
+  return extent->is_const() && extent->imm > 0 && extent->imm % step == 0;
+}
+
+const Node* GemmPlanner::wide_contraction() const {
+  if (model_.reduces().size() != 1) return nullptr;
+  const Node* reduce = model_.reduces()[0];
+  const Node* product = reduce->src[0];
+  const bool is_wide = product->dtype == reduce->dtype && !is_half_like(product->dtype) &&
+                       item_size(product->dtype) >= 4;
+  const bool is_contraction =
+      reduce->reduce_op() == ir::ReduceOp::kSum && product->op == Op::kMul && is_wide;
+  return is_contraction ? reduce : nullptr;
+}
+
 const Node* matrix_factor(const Node* n, DType sum) {
   if (n->op == Op::kCast && n->dtype == sum) n = n->src[0];
   return n->op == Op::kLoad && n->src.size() == 1 ? n : nullptr;

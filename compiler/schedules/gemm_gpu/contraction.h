@@ -10,6 +10,35 @@
 
 namespace bm::compiler {
 
+/// Accumulators of one work-item of a GEMM by MMA; more would not fit into its registers with the
+/// fragments.
+inline constexpr uint32_t kMostSums = 128;
+
+/// What plans of GEMM look at.
+class GemmPlanner {
+ public:
+  GemmPlanner(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+              const ScheduleLimits& limits)
+      : kernel_(kernel),
+        target_(target),
+        units_(units > 0 ? units : 1),
+        limits_(limits),
+        model_(kernel, target, 1) {}
+
+ protected:
+  /// Whether the extent is known, not 0 and a multiple of `step`.
+  static bool divides(const ir::Node* range, int64_t step);
+  /// The kernel's one reduction, if it is a sum of products as wide as itself and of 32 bits at
+  /// least: narrower ones would be rounded on their way through shared memory. Else nullptr.
+  const ir::Node* wide_contraction() const;
+
+  const ir::KernelIr& kernel_;
+  const TargetInfo& target_;
+  double units_;  ///< compute units
+  ScheduleLimits limits_;
+  CostModel model_;
+};
+
 struct MatrixProduct {
   const ir::Node* reduce = nullptr;
   const ir::Node* loads[2] = {};  ///< without a gate, of one type

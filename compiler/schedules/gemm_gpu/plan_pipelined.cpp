@@ -15,8 +15,6 @@ namespace {
 
 using ir::Node;
 
-/// Accumulators of one work-item; more would not fit into its registers with the fragments.
-constexpr uint32_t kMostSums = 128;
 /// Values behind the product that a work-item computes; more make too much code.
 constexpr double kMostEpilogue = 1200;
 constexpr double kOtherRegisters = 56;
@@ -44,15 +42,9 @@ constexpr std::array kGroupTiles = {TileRow{8, 1, 2, 32}, TileRow{8, 1, 2, 16},
                                     TileRow{4, 1, 2, 32}, TileRow{4, 1, 2, 16},
                                     TileRow{8, 1, 2, 8},  TileRow{4, 1, 2, 8}};
 
-class PipeScheduler {
+class PipeScheduler : GemmPlanner {
  public:
-  PipeScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
-                ScheduleLimits limits)
-      : kernel_(kernel),
-        target_(target),
-        units_(std::max(units, 1u)),
-        limits_(limits),
-        model_(kernel, target, 1) {}
+  using GemmPlanner::GemmPlanner;
 
   std::optional<Schedule> run() {
     const auto product = find_matrix_product(model_);
@@ -181,11 +173,6 @@ class PipeScheduler {
            (trips * trip + kStartCycles + resident * results * kResultCycles);
   }
 
-  const ir::KernelIr& kernel_;
-  const TargetInfo& target_;
-  double units_;
-  ScheduleLimits limits_;
-  CostModel model_;
   std::optional<MatrixPlan> best_;
   double least_ = 0;
 };

@@ -14,8 +14,6 @@ namespace {
 
 using ir::Node;
 
-/// Accumulators of one work-item; more would not fit into its registers with the fragments.
-constexpr uint32_t kMostSums = 128;
 /// Words that are loaded per trip.
 constexpr uint32_t kMostFragments = 64;
 /// Values behind the product that a work-item computes; more make too much code.
@@ -30,15 +28,9 @@ constexpr double kRegisters = 65536.0;
 /// Of a tile whose neighbours in memory are its rows or columns; fewer would be loaded in crumbs.
 constexpr uint32_t kLeastRows = 64;
 
-class MatrixScheduler {
+class MatrixScheduler : GemmPlanner {
  public:
-  MatrixScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
-                  ScheduleLimits limits)
-      : kernel_(kernel),
-        target_(target),
-        units_(std::max(units, 1u)),
-        limits_(limits),
-        model_(kernel, target, 1) {}
+  using GemmPlanner::GemmPlanner;
 
   std::optional<Schedule> run() {
     if (!find_product()) return std::nullopt;
@@ -63,11 +55,6 @@ class MatrixScheduler {
         return true;
       }
     return false;
-  }
-
-  static bool divides(const Node* range, int64_t step) {
-    const Node* extent = range->src[0];
-    return extent->is_const() && extent->imm > 0 && extent->imm % step == 0;
   }
 
   void consider(const Node* depth, const Node* rows, const Node* columns) {
@@ -144,11 +131,6 @@ class MatrixScheduler {
     return t;
   }
 
-  const ir::KernelIr& kernel_;
-  const TargetInfo& target_;
-  double units_;
-  ScheduleLimits limits_;
-  CostModel model_;
   MatrixPlan plan_;
   const Node* loads_[2] = {};
   std::optional<MatrixPlan> best_;

@@ -39,19 +39,13 @@ constexpr std::array kTiles = {
     TileRow{128, 128, 8, 8}, TileRow{128, 64, 8, 8}, TileRow{64, 128, 8, 8}, TileRow{64, 64, 8, 8},
     TileRow{64, 64, 4, 4},   TileRow{32, 64, 4, 4},  TileRow{64, 32, 4, 4},  TileRow{32, 32, 4, 4}};
 
-class StagedScheduler {
+class StagedScheduler : GemmPlanner {
  public:
-  StagedScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
-                  const Knobs* knobs)
-      : kernel_(kernel),
-        target_(target),
-        knobs_(knobs),
-        units_(std::max(units, 1u)),
-        slots_(units_ * kItemsPerUnit),
-        model_(kernel, target, 1) {}
+  using GemmPlanner::GemmPlanner;
 
   std::optional<Schedule> run() {
-    if (!find_product()) return std::nullopt;
+    plan_.reduce = wide_contraction();
+    if (!plan_.reduce) return std::nullopt;
     for (size_t i = 1; i < plan_.reduce->src.size(); ++i)
       for (const Node* x : kernel_.ranges)
         for (const Node* y : kernel_.ranges)
@@ -61,24 +55,6 @@ class StagedScheduler {
   }
 
  private:
-  bool find_product() {
-    if (model_.reduces().size() != 1) return false;
-    const Node* reduce = model_.reduces()[0];
-    const Node* product = reduce->src[0];
-    // Narrow numbers would be rounded on their way.
-    const bool is_wide = product->dtype == reduce->dtype && !is_half_like(product->dtype) &&
-                         item_size(product->dtype) >= 4;
-    if (reduce->reduce_op() != ir::ReduceOp::kSum || product->op != Op::kMul || !is_wide)
-      return false;
-    plan_.reduce = reduce;
-    return true;
-  }
-
-  static bool divides(const Node* range, int64_t step) {
-    const Node* extent = range->src[0];
-    return extent->is_const() && extent->imm > 0 && extent->imm % step == 0;
-  }
-
   bool is_factor(const Node* n, const Node* along, const Node* depth, const Node* other) const {
     return model_.depends(n, along) && model_.depends(n, depth) && !model_.depends(n, other);
   }
@@ -126,7 +102,7 @@ class StagedScheduler {
         (model_.output_nodes() + 1) * results > kMostEpilogue)
       return;
     const double cost =
-        time(p) * asked_factor(knobs_, {.m = p.left.tile, .n = p.right.tile, .k = p.steps});
+        time(p) * asked_factor(limits_.knobs, {.m = p.left.tile, .n = p.right.tile, .k = p.steps});
     if (best_ && cost >= least_ * 0.99) return;
     best_ = p;
     least_ = cost;
@@ -162,7 +138,7 @@ class StagedScheduler {
 
   /// Whether the best tile is faster than what is done without local memory.
   bool is_worth_it() const {
-    if (asks_for_tile(knobs_) && least_ < kNotAsked) return true;
+    if (asks_for_tile(limits_.knobs) && least_ < kNotAsked) return true;
     const StagedPlan& p = *best_;
     const double sums = p.left.per_item * p.right.per_item;
     const double items = all_results() / sums;
@@ -198,11 +174,7 @@ class StagedScheduler {
     return s;
   }
 
-  const ir::KernelIr& kernel_;
-  const TargetInfo& target_;
-  const Knobs* knobs_;
-  double units_, slots_;
-  CostModel model_;
+  double slots_ = units_ * kItemsPerUnit;
   StagedPlan plan_;
   std::optional<StagedPlan> best_;
   double least_ = 0;
@@ -213,7 +185,7 @@ class StagedScheduler {
 std::optional<Schedule> make_staged_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                              uint32_t units, ScheduleLimits limits) {
   if (!limits.has_tiles || limits.max_sums < 64) return std::nullopt;
-  return StagedScheduler(kernel, target, units, limits.knobs).run();
+  return StagedScheduler(kernel, target, units, limits).run();
 }
 
 }  // namespace bm::compiler

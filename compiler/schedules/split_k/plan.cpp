@@ -42,15 +42,9 @@ constexpr int64_t kSimtK = 16;  ///< steps of K between two barriers
 
 int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-class SplitKScheduler {
+class SplitKScheduler : GemmPlanner {
  public:
-  SplitKScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
-                  const ScheduleLimits& limits)
-      : kernel_(kernel),
-        target_(target),
-        limits_(limits),
-        units_(std::max(units, 1u)),
-        model_(kernel, target, 1) {}
+  using GemmPlanner::GemmPlanner;
 
   std::optional<Schedule> run() {
     if (!find_contraction()) return std::nullopt;
@@ -66,14 +60,8 @@ class SplitKScheduler {
  private:
   /// M, N and the longest loop of K of a sum over products, all of known extents.
   bool find_contraction() {
-    if (model_.reduces().size() != 1) return false;
-    const Node* reduce = model_.reduces()[0];
-    const Node* product = reduce->src[0];
-    // Narrow sums would be rounded on their way through shared memory.
-    const bool is_wide = product->dtype == reduce->dtype && !is_half_like(product->dtype) &&
-                         item_size(product->dtype) >= 4;
-    if (reduce->reduce_op() != ir::ReduceOp::kSum || product->op != Op::kMul || !is_wide)
-      return false;
+    const Node* reduce = wide_contraction();
+    if (!reduce) return false;
     plan_.reduce = reduce;
     for (size_t i = 1; i < reduce->src.size(); ++i) {
       const Node* k = reduce->src[i];
@@ -82,7 +70,7 @@ class SplitKScheduler {
     if (!plan_.k || plan_.k->src[0]->imm < kLeastK) return false;
     for (const Node* m : kernel_.ranges)
       for (const Node* n : kernel_.ranges)
-        if (m != n && is_contraction(*product, m, n)) {
+        if (m != n && is_contraction(*reduce->src[0], m, n)) {
           plan_.m.along = m;
           plan_.n.along = n;
         }
@@ -237,11 +225,6 @@ class SplitKScheduler {
     return s;
   }
 
-  const ir::KernelIr& kernel_;
-  const TargetInfo& target_;
-  const ScheduleLimits& limits_;
-  double units_;
-  CostModel model_;
   SplitKPlan plan_;
   std::optional<SplitKPlan> best_;
   double least_ = 0;
