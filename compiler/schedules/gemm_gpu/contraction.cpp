@@ -67,9 +67,9 @@ std::optional<MatrixOperand> matrix_operand(const CostModel& model, const Node* 
     return std::nullopt;
   MatrixOperand out{.load = load, .along = along};
   const ir::Linear index = ir::linear(load->src[0]);
-  out.is_deep = is_row(index, depth, out.per_load());
+  out.is_k_major = is_row(index, depth, out.per_load());
   // Bytes of four rows would have to be interleaved.
-  if (!out.is_deep && (item_size(load->dtype) == 1 || !is_row(index, along, out.per_load())))
+  if (!out.is_k_major && (item_size(load->dtype) == 1 || !is_row(index, along, out.per_load())))
     return std::nullopt;
   return out;
 }
@@ -96,13 +96,13 @@ std::optional<Schedule> tile_schedule(const ir::KernelIr& kernel, const TargetIn
 
 std::optional<Schedule> matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                         MatrixPlan p) {
-  const int64_t rows = p.groups_down(), columns = p.groups_across();
+  const int64_t rows = p.grid_m(), columns = p.grid_n();
   p.band = kMostBand;
   while (rows % p.band != 0) p.band /= 2;
   auto s = tile_schedule(kernel, target, p.left.along, p.right.along, rows * columns);
   if (!s) return std::nullopt;
-  s->block = p.sub_group * p.tiles_down * p.tiles_across;
-  s->work_per_block = static_cast<uint64_t>(p.down() * p.across() * p.depth->src[0]->imm);
+  s->block = p.sub_group * p.warps_m * p.warps_n;
+  s->work_per_block = static_cast<uint64_t>(p.block_m() * p.block_n() * p.k->src[0]->imm);
   s->plan = p;
   return s;
 }

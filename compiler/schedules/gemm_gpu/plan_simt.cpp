@@ -60,7 +60,7 @@ class StagedScheduler : GemmPlanner {
   }
 
   /// Whether the first load of a factor has neighbours in depth.
-  bool is_deep(const Node* factor, const Node* depth) {
+  bool is_k_major(const Node* factor, const Node* depth) {
     const Node* n = factor;
     while (n->op != Op::kLoad && !n->src.empty()) n = n->src[0];
     return n->op == Op::kLoad && model_.strides(depth, 0).stride(n->src[0]) == 1;
@@ -70,14 +70,14 @@ class StagedScheduler : GemmPlanner {
     const Node* product = plan_.reduce->src[0];
     for (size_t side = 0; side < 2; ++side) {
       StagedPlan plan = plan_;
-      plan.depth = depth;
+      plan.k = depth;
       plan.left = {.value = product->src[side], .along = rows};
       plan.right = {.value = product->src[1 - side], .along = columns};
       if (!is_factor(plan.left.value, rows, depth, columns) ||
           !is_factor(plan.right.value, columns, depth, rows))
         continue;
-      plan.left.is_deep = is_deep(plan.left.value, depth);
-      plan.right.is_deep = is_deep(plan.right.value, depth);
+      plan.left.is_k_major = is_k_major(plan.left.value, depth);
+      plan.right.is_k_major = is_k_major(plan.right.value, depth);
       for (const TileRow& row : kTiles) {
         plan.left.tile = row.rows;
         plan.left.per_item = row.item_rows;
@@ -96,7 +96,7 @@ class StagedScheduler : GemmPlanner {
   void consider_tile(const StagedPlan& p) {
     const double results = p.left.per_item * p.right.per_item;
     const uint32_t items = p.items();
-    if (!divides(p.depth, p.steps) || p.depth->src[0]->imm < kLeastDepth ||
+    if (!divides(p.k, p.steps) || p.k->src[0]->imm < kLeastDepth ||
         !divides(p.left.along, p.left.tile) || !divides(p.right.along, p.right.tile) ||
         items > target_.max_block || local_bytes(p) > target_.local_memory_bytes ||
         (model_.output_nodes() + 1) * results > kMostEpilogue)
@@ -169,7 +169,7 @@ class StagedScheduler : GemmPlanner {
     if (!s) return std::nullopt;
     s->block = p.items();
     s->work_per_block =
-        static_cast<uint64_t>(int64_t{p.left.tile} * p.right.tile * p.depth->src[0]->imm);
+        static_cast<uint64_t>(int64_t{p.left.tile} * p.right.tile * p.k->src[0]->imm);
     s->plan = p;
     return s;
   }

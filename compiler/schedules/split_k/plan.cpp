@@ -108,7 +108,7 @@ class SplitKScheduler : GemmPlanner {
     if (m * n == 1 || splits < p.results() || splits > target_.max_block ||
         p.results() > limits_.max_sums || p.shared_bytes() > target_.local_memory_bytes ||
         registers(p) >
-            std::min(kMostRegisters, target_.pipe.unit_registers / static_cast<double>(splits)))
+            std::min(kMostRegisters, target_.pipe.cu_registers / static_cast<double>(splits)))
       return;
     double cost = time(p) * asked_factor(limits_.knobs, {.m = m, .n = n, .k = unroll});
     if (limits_.knobs && limits_.knobs->get("block").value_or(splits) != splits) cost *= kNotAsked;
@@ -168,11 +168,11 @@ class SplitKScheduler : GemmPlanner {
     const double groups = static_cast<double>(p.m.tiles() * p.n.tiles()) * batches();
     const double steps = std::ceil(length() / p.splits);
     const PipeInfo& unit = target_.pipe;
-    const double memory = std::max(unit.unit_memory_bytes, target_.local_memory_bytes);
+    const double memory = std::max(unit.cu_memory_bytes, target_.local_memory_bytes);
     double resident =
-        std::floor(std::min({unit.unit_registers / (registers(p) * p.splits),
+        std::floor(std::min({unit.cu_registers / (registers(p) * p.splits),
                              memory / static_cast<double>(p.shared_bytes() + unit.reserved_bytes),
-                             unit.unit_items / static_cast<double>(p.splits)}));
+                             unit.cu_items / static_cast<double>(p.splits)}));
     resident = std::clamp(resident, 1.0, std::max(1.0, std::ceil(groups / units_)));
     const double sub_groups = static_cast<double>(p.splits) / target_.sub_group;
     const double issue = steps * step_instructions(p) * sub_groups / kIssue;
