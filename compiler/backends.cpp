@@ -139,7 +139,7 @@ constexpr std::array kBackends = {
             .limit =
                 [](TargetInfo& target) {  // nobody writes these as LLVM IR
                   target.pipe.group_memory_bytes = 0;
-                  target.has_bf16_round = target.has_extremes = false;
+                  target.has_bf16_round = target.has_nan_min_max = false;
                   target.has_f16_arithmetic = target.has_bf16_arithmetic = false;
                 },
             .render = [](const Program& program,

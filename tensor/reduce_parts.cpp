@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
+#include <vector>
 
 namespace bm {
 namespace {
@@ -18,9 +20,59 @@ constexpr int64_t kFewColumns = 256, kFewRows = 16;
 constexpr int64_t kGroupPart = 1 << 13;
 constexpr int64_t kGroupColumns = 8;
 
+/// Contractions (GEMM) to few results on CPUs: blocks of tiles are too few for the processors. K is
+/// split into parts of this length, which shapes alone decide as above. Less work than this is
+/// done before others have been asked to help.
+constexpr int64_t kContractionPart = 1 << 11, kFewProducts = 1 << 11;
+constexpr int64_t kLeastProducts = 512 * kContractionPart;
+
 struct Parts {
   int64_t axis = 0, count = 0, length = 0;  ///< count · length elements along the axis, then a rest
 };
+
+/// `size` elements in parts of about `wanted`, without a rest if a length near it allows that.
+std::optional<Parts> divided(int64_t size, int64_t wanted, Parts p) {
+  p.length = wanted;
+  for (int64_t length = wanted; length > wanted / 4; --length) {
+    if (size % length != 0) continue;
+    p.length = length;
+    break;
+  }
+  p.count = size / p.length;
+  return p.count > 1 ? std::optional(p) : std::nullopt;
+}
+
+/// Whether an exponential is computed on the way to the value: softmax, whose product with values
+/// is one kernel with what makes it (attention).
+bool has_exponential(const Node& value) {
+  std::vector<const Node*> stack{&value};
+  std::unordered_set<const Node*> seen{&value};
+  while (!stack.empty()) {
+    const Node& n = *stack.back();
+    stack.pop_back();
+    if (n.kind == NodeKind::kAlu && n.op == ir::Op::kExp2) return true;
+    if (n.kind == NodeKind::kReduce || n.kind == NodeKind::kContiguous || n.is_realized()) continue;
+    for (const NodePtr& s : n.src)
+      if (seen.insert(s.get()).second) stack.push_back(s.get());
+  }
+  return false;
+}
+
+/// Whether `a` is a product of two matrices before it is summed: each factor has an axis of results
+/// that the other lacks.
+bool is_contraction(const Tensor& a, int64_t k) {
+  const Node& n = *a.node();
+  if (n.kind != NodeKind::kAlu || n.op != ir::Op::kMul) return false;
+  const auto lacks_axis = [&](const Node& factor) {
+    if (factor.kind != NodeKind::kExpand) return false;
+    for (int64_t i = 0; i < a.rank(); ++i)
+      if (i != k && !a.size(i).is(1) && factor.src[0]->shape[static_cast<size_t>(i)].is(1))
+        return true;
+    return false;
+  };
+  return lacks_axis(*n.src[0]) && lacks_axis(*n.src[1]) && !has_exponential(*n.src[0]) &&
+         !has_exponential(*n.src[1]);
+}
 
 std::optional<Parts> parts_of(const Tensor& a, const Axes& axes) {
   if (a.device().hal().arch().vendor == hal::Vendor::kRef) return std::nullopt;
@@ -37,22 +89,16 @@ std::optional<Parts> parts_of(const Tensor& a, const Axes& axes) {
   }
   const hal::Arch& arch = a.device().hal().arch();
   const bool has_groups = arch.max_block > 1;
+  if (!has_groups && axes.size() == 1 && kept <= kFewProducts && reduced >= 2 * kContractionPart &&
+      kept * reduced >= kLeastProducts && is_contraction(a, p.axis))
+    return divided(reduced, kContractionPart, p);
   const int64_t busy = has_groups ? int64_t{arch.units} * 3 / 4 : 0;
   const int64_t few =
       has_columns ? std::max(kFewColumns, busy * kGroupColumns) : std::max(kFewRows, busy);
   if (reduced < kLongReduction || kept > few) return std::nullopt;
   const int64_t size = a.size(p.axis).constant();
   const int64_t part = has_groups ? kGroupPart : kPart;
-  const int64_t wanted = std::max<int64_t>(part / (reduced / size), 1);
-  // Without a rest, if a length near the wanted one allows that.
-  p.length = wanted;
-  for (int64_t length = wanted; length > wanted / 4; --length) {
-    if (size % length != 0) continue;
-    p.length = length;
-    break;
-  }
-  p.count = size / p.length;
-  return p.count > 1 ? std::optional(p) : std::nullopt;
+  return divided(size, std::max<int64_t>(part / (reduced / size), 1), p);
 }
 
 Tensor reduce_parts(ir::ReduceOp op, const Tensor& a, const Axes& axes, const Parts& p) {

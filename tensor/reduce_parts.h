@@ -1,5 +1,6 @@
 #pragma once
-// Two-pass (split) reduction: long reductions to few results, in two kernels.
+// Two-pass (split) reduction: long reductions to few results, in two kernels. Of contractions on
+// CPUs: split-K GEMM.
 
 #include <optional>
 

@@ -175,16 +175,16 @@ std::vector<uint32_t> Emitter::key(const Node* n, const Env& env) const {
 
 ValueId Emitter::divide_index(Op op, ValueId a, ValueId b, bool is_narrow) {
   if (!is_narrow) {
-    const std::array args{b_.bitcast(a, DType::kU64), b_.bitcast(b, DType::kU64)};
-    return b_.bitcast(b_.alu(op, DType::kU64, args), DType::kI64);
+    const ValueId wide_a = b_.bitcast(a, DType::kU64);
+    const ValueId wide_b = b_.bitcast(b, DType::kU64);
+    return b_.bitcast(b_.alu(op, DType::kU64, std::array{wide_a, wide_b}), DType::kI64);
   }
   const Value divisor = program_.at(b);
   const ValueId narrow_a = b_.convert(a, DType::kU32);
   const ValueId narrow_b = divisor.op == ValueOp::kConst
                                ? b_.constant({DType::kU32, 1}, divisor.imm)
                                : b_.convert(b, DType::kU32);
-  const std::array args{narrow_a, narrow_b};
-  return b_.convert(b_.alu(op, DType::kU32, args), DType::kI64);
+  return b_.convert(b_.alu(op, DType::kU32, std::array{narrow_a, narrow_b}), DType::kI64);
 }
 
 ValueId Emitter::masked(ValueId gate, const Binding& binding) {
@@ -272,13 +272,11 @@ ValueId Emitter::next_digit(ValueId* rest, ValueId count, bool is_last) {
 }
 
 ValueId Emitter::min_index(ValueId a, ValueId b) {
-  const std::array args{a, b};
-  return b_.alu(Op::kMin, DType::kI64, args);
+  return b_.alu(Op::kMin, DType::kI64, std::array{a, b});
 }
 
 ValueId Emitter::max_index(ValueId a, ValueId b) {
-  const std::array args{a, b};
-  return b_.alu(Op::kMax, DType::kI64, args);
+  return b_.alu(Op::kMax, DType::kI64, std::array{a, b});
 }
 
 ValueId Emitter::negated(ValueId condition) { return b_.raw(Op::kNot, DType::kBool, {condition}); }

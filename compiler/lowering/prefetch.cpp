@@ -27,7 +27,7 @@ bool Prefetch::splits_row(const ReducePlan& plan, std::span<const Node* const> r
   if (plan.unroll < 2 || !plan.vector_range || b_.target().has_groups) return false;
   if (!schedule_.dots.empty() || e_.is_ordered()) return false;
   const TargetInfo& t = b_.target();
-  const auto least = std::min<uint64_t>(t.page_bytes, t.first_cache_bytes / kPartsOfCache);
+  const auto least = std::min<uint64_t>(t.page_bytes, t.l1_bytes / kPartsOfCache);
   // Stores into scratch between loads from parts a page apart would look like stores to the same
   // place: processors compare the lower bits of addresses.
   for (const StagePlan& stage : schedule_.stages)
@@ -45,7 +45,7 @@ bool Prefetch::splits_row(const ReducePlan& plan, std::span<const Node* const> r
 bool Prefetch::is_from_memory(const Node* load) const {
   const ir::Param& p = kernel_.params[static_cast<size_t>(load->imm)];
   const auto bytes = static_cast<uint64_t>(p.elements * item_size(p.dtype));
-  return bytes > b_.target().private_cache_bytes;
+  return bytes > b_.target().l2_bytes;
 }
 
 /// Of a kernel that reads a row from memory, again from a cache, and stores a row: the load whose
@@ -111,7 +111,7 @@ void Prefetch::next_row_half(size_t axis, BlockId body, const Env& env, ValueId 
 bool Prefetch::is_stream(const Node* load, int64_t apart) const {
   const ir::Param& p = kernel_.params[static_cast<size_t>(load->imm)];
   const auto bytes = static_cast<uint64_t>(p.elements * item_size(p.dtype));
-  return apart == int64_t{b_.target().cache_line_bytes} && bytes > b_.target().first_cache_bytes;
+  return apart == int64_t{b_.target().cache_line_bytes} && bytes > b_.target().l1_bytes;
 }
 
 /// Loops that step from row to row outrun the hardware's prefetchers: rows ahead are asked for.

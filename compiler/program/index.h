@@ -1,11 +1,12 @@
 #pragma once
-// Arithmetic on indices as formulas: Index row = band * plan.band + in_band.
+// Arithmetic on indices as formulas: Index row = min(band * plan.band + in_band, last).
 //
 // A formula makes its values when an Index takes it, from left to right. Programs are the same
 // whatever compiler builds us, as operands of an operator and arguments of a function have no order
 // in C++. For the same reason formulas do not convert to a ValueId: two of them would then stand
 // side by side in one argument list.
 
+#include <array>
 #include <concepts>
 
 #include "compiler/program/builder.h"
@@ -15,7 +16,7 @@ namespace bm::compiler {
 /// What is computed for two operands.
 template <class L, class R>
 struct Formula {
-  ValueId (Builder::*combine)(ValueId, ValueId);
+  ValueId (*combine)(Builder&, ValueId, ValueId);
   L left;
   R right;
 };
@@ -55,7 +56,7 @@ class Index {
   ValueId make(const Formula<L, R>& f) const {
     const ValueId left = make(f.left);
     const ValueId right = make(f.right);
-    return (b_->*f.combine)(left, right);
+    return f.combine(*b_, left, right);
   }
 
   Builder* b_;
@@ -79,27 +80,36 @@ concept IndexOperands = IndexOperand<L> && IndexOperand<R> && (IndexTerm<L> || I
 template <class L, class R>
   requires IndexOperands<L, R>
 FormulaOf<L, R> operator+(const L& a, const R& b) {
-  return {&Builder::add, a, b};
+  return {[](Builder& to, ValueId x, ValueId y) { return to.add(x, y); }, a, b};
 }
 template <class L, class R>
   requires IndexOperands<L, R>
 FormulaOf<L, R> operator-(const L& a, const R& b) {
-  return {&Builder::sub, a, b};
+  return {[](Builder& to, ValueId x, ValueId y) { return to.sub(x, y); }, a, b};
 }
 template <class L, class R>
   requires IndexOperands<L, R>
 FormulaOf<L, R> operator*(const L& a, const R& b) {
-  return {&Builder::mul, a, b};
+  return {[](Builder& to, ValueId x, ValueId y) { return to.mul(x, y); }, a, b};
 }
 template <class L, class R>
   requires IndexOperands<L, R>
 FormulaOf<L, R> operator&(const L& a, const R& b) {
-  return {&Builder::bit_and, a, b};
+  return {[](Builder& to, ValueId x, ValueId y) { return to.bit_and(x, y); }, a, b};
 }
 template <class L, class R>
   requires IndexOperands<L, R>
 FormulaOf<L, R> operator^(const L& a, const R& b) {
-  return {&Builder::bit_xor, a, b};
+  return {[](Builder& to, ValueId x, ValueId y) { return to.bit_xor(x, y); }, a, b};
+}
+/// The smaller one.
+template <class L, class R>
+  requires IndexOperands<L, R>
+FormulaOf<L, R> min(const L& a, const R& b) {
+  const auto combine = [](Builder& to, ValueId x, ValueId y) {
+    return to.alu(Op::kMin, DType::kI64, std::array{x, y});
+  };
+  return {combine, a, b};
 }
 
 }  // namespace bm::compiler

@@ -373,7 +373,7 @@ ValueId Builder::reduce_step(ir::ReduceOp op, ValueId accumulator, ValueId value
   const std::array args{accumulator, value};
   const DType t = type(accumulator).dtype;
   const bool is_extreme = op == ir::ReduceOp::kMax || op == ir::ReduceOp::kMin;
-  if (is_extreme && target_.has_extremes && type(accumulator) == Type{DType::kF32, 1})
+  if (is_extreme && target_.has_nan_min_max && type(accumulator) == Type{DType::kF32, 1})
     return raw(op == ir::ReduceOp::kMax ? Op::kMax : Op::kMin, t, {accumulator, value});
   switch (op) {
     case ir::ReduceOp::kSum: return alu(Op::kAdd, t, args);

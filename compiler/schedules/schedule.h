@@ -67,7 +67,7 @@ struct MatrixOperand {
   const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
   /// Neighbours in memory are neighbours in depth; otherwise along the rows or columns, and slots
   /// come in groups, interleaved, of as many numbers as one load brings.
-  bool is_deep = true;
+  bool is_k_major = true;
   uint32_t slots = 1;  ///< of one sub-group's tile
   uint32_t slot = 8;
   bool is_piped = false;  ///< goes through local memory; slots then follow each other
@@ -89,25 +89,25 @@ struct PipePlan {
 /// A sum of products done by matrix instructions: every sub-group has a tile.
 struct MatrixPlan {
   const ir::Node* reduce = nullptr;
-  const ir::Node* depth = nullptr;  ///< loop of the reduction that the instructions run along
+  const ir::Node* k = nullptr;  ///< loop of the reduction that the instructions run along
   MatrixInfo info;
   uint32_t sub_group = 32;  ///< work-items
   MatrixOperand left, right;
-  uint32_t tiles_down = 1, tiles_across = 1;  ///< sub-groups of a group; powers of two
+  uint32_t warps_m = 1, warps_n = 1;  ///< sub-groups of a group; powers of two
   /// Rows of groups that are done side by side, so that what they read stays in a cache.
   int64_t band = 1;
   uint32_t chunks = 1;           ///< per trip, loaded before any of them is multiplied
   std::optional<PipePlan> pipe;  ///< `chunks` is not used then
-  int64_t down() const { return int64_t{left.rows()} * tiles_down; }  ///< rows of a group
-  int64_t across() const { return int64_t{right.rows()} * tiles_across; }
+  int64_t block_m() const { return int64_t{left.rows()} * warps_m; }  ///< rows of a group
+  int64_t block_n() const { return int64_t{right.rows()} * warps_n; }
   /// Groups along the rows; the last may reach beyond them in plans with a pipe.
-  int64_t groups_down() const { return (left.along->src[0]->imm + down() - 1) / down(); }
-  int64_t groups_across() const { return (right.along->src[0]->imm + across() - 1) / across(); }
-  uint32_t stage_depth() const {
+  int64_t grid_m() const { return (left.along->src[0]->imm + block_m() - 1) / block_m(); }
+  int64_t grid_n() const { return (right.along->src[0]->imm + block_n() - 1) / block_n(); }
+  uint32_t stage_k() const {
     return PipePlan::kLineBytes / static_cast<uint32_t>(item_size(info.in));
   }
   uint32_t stage_bytes() const {
-    return static_cast<uint32_t>(down() + across()) * PipePlan::kLineBytes;
+    return static_cast<uint32_t>(block_m() + block_n()) * PipePlan::kLineBytes;
   }
   /// Depth of which every work-item loads 16 bytes of a row.
   int64_t chunk() const { return int64_t{16} * info.parts / item_size(info.in); }
@@ -126,12 +126,13 @@ struct DotPlan {
 struct PanelPlan;
 struct AttentionPlan;
 struct GroupAttentionPlan;
+struct SplitKPlan;
 
 /// One factor of a product whose tiles go through local memory.
 struct StagedOperand {
   const ir::Node* value = nullptr;
   const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
-  bool is_deep = false;             ///< neighbours in memory are neighbours in depth
+  bool is_k_major = false;          ///< neighbours in memory are neighbours in depth
   uint32_t tile = 64;               ///< rows or columns of a group
   uint32_t per_item = 4;            ///< of a work-item; a multiple of 16 bytes
   /// Elements between the steps of depth in local memory: no multiple of its banks.
@@ -141,7 +142,7 @@ struct StagedOperand {
 /// A sum of products by groups that keep tiles of both factors in local memory.
 struct StagedPlan {
   const ir::Node* reduce = nullptr;
-  const ir::Node* depth = nullptr;  ///< loop of the reduction that is taken in steps
+  const ir::Node* k = nullptr;  ///< loop of the reduction that is taken in steps
   StagedOperand left, right;
   uint32_t steps = 16;  ///< of depth in local memory
   uint32_t items() const { return left.tile / left.per_item * (right.tile / right.per_item); }
@@ -176,7 +177,7 @@ struct TransposePlan {
 using StrategyPlan =
     std::variant<std::monostate, MatrixPlan, StagedPlan, TransposePlan,
                  std::shared_ptr<const PanelPlan>, std::shared_ptr<const AttentionPlan>,
-                 std::shared_ptr<const GroupAttentionPlan>>;
+                 std::shared_ptr<const GroupAttentionPlan>, std::shared_ptr<const SplitKPlan>>;
 
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
@@ -219,6 +220,7 @@ struct Schedule {
   const PanelPlan* panels() const { return shared<PanelPlan>(); }
   const AttentionPlan* attention() const { return shared<AttentionPlan>(); }
   const GroupAttentionPlan* group_attention() const { return shared<GroupAttentionPlan>(); }
+  const SplitKPlan* split_k() const { return shared<SplitKPlan>(); }
 
   /// Groups along the loop at position `loop`, which is_side.
   int64_t side_groups(uint32_t loop) const {

@@ -67,16 +67,18 @@ std::string describe_dots(const Schedule& schedule) { return describe_loops(sche
 
 std::string describe_panels(const Schedule& schedule) {
   const PanelPlan& p = *schedule.panels();
-  std::string out = fmt::format("product: tiles of {} rows × {} vectors of {}, blocks of {} × {}",
-                                p.rows, p.vectors, p.lanes, p.row_block, p.column_block);
-  if (p.row) out += fmt::format("; rows {}", range_name(p.row));
-  if (p.column) out += fmt::format("; columns {}", range_name(p.column));
+  std::string out =
+      fmt::format("packed GEMM: tiles of {} rows × {} vectors of {}, blocks of {} × {}", p.rows,
+                  p.vectors, p.lanes, p.row_block, p.column_block);
+  if (p.row) out += fmt::format("; M {}", range_name(p.row));
+  if (p.column) out += fmt::format("; N {}", range_name(p.column));
   for (const ir::Node* b : p.batch) out += fmt::format("; for each {}", range_name(b));
-  if (p.is_strip) return out + "; sums in scratch, the matrix read in its own order\n";
-  if (p.is_turned) out += "; vectors across the results";
-  if (p.products[0].dot) out += "; dot products of words";
-  out += p.reads_left ? "; left operand read in place" : "; left operand copied into scratch";
-  return out + (p.products[0].reads_right ? ", right one packed before\n" : ", right one copied\n");
+  if (p.is_strip)
+    return out + "; GEMV: accumulators in the workspace, B streamed in its own order\n";
+  if (p.is_turned) out += "; transposed: vectors across the results";
+  if (p.products[0].dot) out += "; int8 dot products";
+  out += p.reads_left ? "; A read in place" : "; A packed into the workspace";
+  return out + (p.products[0].reads_right ? ", B prepacked\n" : ", B packed\n");
 }
 
 std::string describe_attention(const Schedule& schedule) {
@@ -87,49 +89,50 @@ std::string describe_attention(const Schedule& schedule) {
       p.row_block, p.key_block, p.vectors, p.lanes, p.key_tile, p.column_tile,
       range_name(p.parts.row), range_name(p.parts.key));
   for (const ir::Node* b : p.parts.batch) out += fmt::format("; for each {}", range_name(b));
-  return out + (p.parts.hidden_from ? "; hidden keys are skipped\n" : "\n");
+  return out + (p.parts.hidden_from ? "; masked keys are skipped\n" : "\n");
 }
 
 std::string describe_group_attention(const Schedule& schedule) {
   const GroupAttentionPlan& p = *schedule.group_attention();
   std::string out = fmt::format(
-      "attention: {} sub-groups of {} queries × {} keys by matrix instructions, {} stages of keys "
-      "and values in local memory; queries {}, keys {}",
+      "attention: {} sub-groups of {} queries × {} keys by MMA, {} stages of keys and values in "
+      "shared memory; queries {}, keys {}",
       p.sub_groups, p.kRows, p.kKeys, p.kStages, range_name(p.parts.row), range_name(p.parts.key));
   for (const ir::Node* b : p.parts.batch) out += fmt::format("; for each {}", range_name(b));
-  if (p.is_paired) out += "; long and short blocks of queries side by side";
-  return out + (p.parts.hidden_from ? "; hidden keys are skipped\n" : "\n");
+  if (p.is_paired) out += "; causal load balancing: long and short blocks of queries side by side";
+  return out + (p.parts.hidden_from ? "; masked keys are skipped\n" : "\n");
 }
 
 std::string describe_matrix(const Schedule& schedule) {
   const MatrixPlan& p = *schedule.matrix();
-  return fmt::format("matrix instructions: {} × {} tiles of sub-groups of {} × {}, {} deep\n",
-                     p.tiles_down, p.tiles_across, p.left.rows(), p.right.rows(),
-                     p.pipe ? p.stage_depth() : p.trip());
+  return fmt::format("MMA: {} × {} sub-groups with tiles of {} × {}, {} of K at a time\n",
+                     p.warps_m, p.warps_n, p.left.rows(), p.right.rows(),
+                     p.pipe ? p.stage_k() : p.trip());
 }
 
 std::string describe_pipe(const Schedule& schedule) {
   const MatrixPlan& p = *schedule.matrix();
   return describe_matrix(schedule) +
-         fmt::format("tiles of {} × {} in local memory: {} stages, {} ahead{}\n", p.down(),
-                     p.across(), p.pipe->stages, p.pipe->ahead,
-                     p.info.sub_groups > 1 ? ", read there by instructions" : "");
+         fmt::format(
+             "multistage pipeline: tiles of {} × {} in shared memory, {} stages, {} prefetched{}\n",
+             p.block_m(), p.block_n(), p.pipe->stages, p.pipe->ahead,
+             p.info.sub_groups > 1 ? ", read there by warpgroup MMA" : "");
 }
 
 std::string describe_staged(const Schedule& schedule) {
   const StagedPlan& p = *schedule.staged();
-  const auto side = [](const StagedOperand& o) { return o.is_deep ? ", transposed" : ""; };
+  const auto side = [](const StagedOperand& o) { return o.is_k_major ? ", K-major" : ""; };
   return fmt::format(
-      "GEMM: tiles of {} × {} in local memory, {} deep, {} × {} accumulators of a work-item; rows "
-      "{}{}, columns {}{}, depth {}\n",
+      "SIMT GEMM: tiles of {} × {} in shared memory, {} of K at a time, {} × {} accumulators of a "
+      "work-item; M {}{}, N {}{}, K {}\n",
       p.left.tile, p.right.tile, p.steps, p.left.per_item, p.right.per_item,
       range_name(p.left.along), side(p.left), range_name(p.right.along), side(p.right),
-      range_name(p.depth));
+      range_name(p.k));
 }
 
 std::string describe_transpose(const Schedule& schedule) {
   const TransposePlan& p = *schedule.transposed();
-  return fmt::format("loads transposed through local memory: {}, tiles of {} × {}\n",
+  return fmt::format("loads transposed through shared memory: {}, tiles of {} × {}\n",
                      p.loads.size(), p.tile, p.tile) +
          describe_loops(schedule);
 }
@@ -150,7 +153,7 @@ std::string to_string(const Schedule& schedule) {
   out += strategy.describe(schedule);
   out += fmt::format("blocks: {} × {} × {}", text_of(schedule.grid[0]), text_of(schedule.grid[1]),
                      text_of(schedule.grid[2]));
-  if (schedule.chunk > 1) out += fmt::format(", {} trips each", schedule.chunk);
+  if (schedule.chunk > 1) out += fmt::format(", {} iterations each", schedule.chunk);
   if (schedule.block > 0) out += fmt::format(", {} work-items each", schedule.block);
   return out + fmt::format("; about {} operations per block\n", schedule.work_per_block);
 }

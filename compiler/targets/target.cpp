@@ -72,9 +72,9 @@ bool is_worth_it(DotKind kind, std::string_view cpu, bool has_sse4a) {
 
 /// Sizes of the machine's caches.
 void set_caches(const hal::Arch& arch, TargetInfo* info) {
-  info->first_cache_bytes = arch.first_cache_bytes;
-  info->private_cache_bytes = std::max(arch.cache_bytes, arch.first_cache_bytes);
-  info->last_cache_bytes = std::max(arch.shared_cache_bytes, info->private_cache_bytes);
+  info->l1_bytes = arch.first_cache_bytes;
+  info->l2_bytes = std::max(arch.cache_bytes, arch.first_cache_bytes);
+  info->llc_bytes = std::max(arch.shared_cache_bytes, info->l2_bytes);
 }
 
 /// Private caches from which on plain stores cost more than they save: a line that is written whole
@@ -174,7 +174,7 @@ constexpr std::array kGroupMatrixRows = {
 /// cuda_occupancy.h of CUDA 13.0, and cp.async in PTX ISA 9.0.
 struct PipeRow {
   int capability;
-  uint32_t group_kib, unit_kib, unit_items, unit_groups;
+  uint32_t group_kib, unit_kib, cu_items, cu_groups;
   bool has_async_copies;
 };
 constexpr std::array kPipeRows = {
@@ -192,10 +192,10 @@ PipeInfo pipe_info(int capability) {
     if (row.capability == capability)
       return {.has_async_copies = row.has_async_copies,
               .group_memory_bytes = row.group_kib << 10,
-              .unit_memory_bytes = row.unit_kib << 10,
+              .cu_memory_bytes = row.unit_kib << 10,
               .reserved_bytes = row.has_async_copies ? kReservedBytes : 0,
-              .unit_items = row.unit_items,
-              .unit_groups = row.unit_groups};
+              .cu_items = row.cu_items,
+              .cu_groups = row.cu_groups};
   return {};
 }
 
@@ -217,7 +217,7 @@ constexpr int kFirstBf16Round = 80;
 constexpr int kFirstBf16Arithmetic = 90;
 
 /// First cards whose max and min give NaN if an operand is. Source: PTX ISA 9.0, "max".
-constexpr int kFirstExtremes = 80;
+constexpr int kFirstNanMinMax = 80;
 
 /// First cards with dp4a, whose operands say whether they have signs. Source: PTX ISA 9.0, "dp4a".
 constexpr int kFirstDots = 61;
@@ -238,7 +238,7 @@ TargetInfo cuda_info(const hal::Arch& arch) {
   info.has_bf16_round = capability >= kFirstBf16Round;
   info.has_f16_arithmetic = true;
   info.has_bf16_arithmetic = capability >= kFirstBf16Arithmetic;
-  info.has_extremes = capability >= kFirstExtremes;
+  info.has_nan_min_max = capability >= kFirstNanMinMax;
   info.pipe = pipe_info(capability);
   if (settings().nv_wgmma) add_group_matrices(arch, &info);
   if (capability >= kFirstDots) info.dots = {{DotKind::kU8S8, 32}, {DotKind::kS8S8, 32}};

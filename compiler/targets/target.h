@@ -43,22 +43,22 @@ struct MatrixInfo {
 struct PipeInfo {
   bool has_async_copies = false;    ///< CopyKind::kAsync
   uint32_t group_memory_bytes = 0;  ///< most of one group, asked for at launch; 0: none do
-  uint32_t unit_memory_bytes = 0;   ///< of all groups on one compute unit
+  uint32_t cu_memory_bytes = 0;     ///< of all groups on one compute unit
   uint32_t reserved_bytes = 0;      ///< of every group, by the system
-  uint32_t unit_items = 1024;       ///< most work-items on one compute unit
-  uint32_t unit_groups = 16;        ///< most groups
+  uint32_t cu_items = 1024;         ///< most work-items on one compute unit
+  uint32_t cu_groups = 16;          ///< most groups
   /// From memory, while 1024 work-items do one operation each.
-  double unit_bytes = 128;
-  uint32_t unit_registers = 65536;  ///< of 32 bits
+  double cu_bytes = 128;
+  uint32_t cu_registers = 65536;  ///< of 32 bits
 };
 
 struct TargetInfo {
   uint32_t vector_bits = 128;
   uint32_t vector_registers = 16;
   // Data caches in bytes. Without work-groups only.
-  uint64_t first_cache_bytes = 32 << 10;
-  uint64_t private_cache_bytes = 1 << 20;  ///< last level that one core has to itself
-  uint64_t last_cache_bytes = 8 << 20;     ///< last level of all
+  uint64_t l1_bytes = 32 << 10;
+  uint64_t l2_bytes = 1 << 20;   ///< last level that one core has to itself
+  uint64_t llc_bytes = 8 << 20;  ///< last level of all
   uint32_t cache_line_bytes = 64;
   uint32_t page_bytes = 4096;   ///< least distance of addresses that need translations of their own
   bool has_masks = false;       ///< loads and stores of some lanes, at no cost
@@ -69,7 +69,7 @@ struct TargetInfo {
   /// Sums, differences and products of 16-bit floats in one instruction and one rounding; subnormal
   /// numbers are kept, NaN may lose its payload.
   bool has_f16_arithmetic = false, has_bf16_arithmetic = false;
-  bool has_extremes = false;     ///< scalar max and min of float32: NaN if one is, any zero of two
+  bool has_nan_min_max = false;  ///< scalar max and min of float32: NaN if one is, any zero of two
   bool has_round = false;        ///< truncation of floats in one instruction
   bool has_f64 = true;           ///< float64 arithmetic
   bool keeps_subnormals = true;  ///< float32 arithmetic on subnormal numbers is certain

@@ -156,9 +156,9 @@ TargetInfo amd_info(const hal::Arch& arch, TargetInfo info) {
   info.matrix = matrix_rows(row->matrix);
   info.dots = dot_rows(row->dots);
   const UnitShape* unit = std::ranges::find(kUnitShapes, row->matrix, &UnitShape::form);
-  info.pipe.unit_items = unit->waves * row->wave;
-  info.pipe.unit_groups = kUnitGroups;
-  info.pipe.unit_registers = unit->registers;
+  info.pipe.cu_items = unit->waves * row->wave;
+  info.pipe.cu_groups = kUnitGroups;
+  info.pipe.cu_registers = unit->registers;
   return info;
 }
 

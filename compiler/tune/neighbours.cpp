@@ -92,8 +92,8 @@ std::vector<Knobs> gemm_neighbours(const ir::KernelIr& kernel, const TargetInfo&
   Neighbours n(kernel, target, from);
   int64_t rows = 0, columns = 0, depth = 0;
   if (const MatrixPlan* p = schedule.matrix()) {
-    rows = p->down();
-    columns = p->across();
+    rows = p->block_m();
+    columns = p->block_n();
     depth = p->pipe ? 0 : p->trip();
     if (p->pipe)
       for (const int64_t stages : {2, 3, 4, 5, 6})

@@ -89,8 +89,8 @@ class AttentionScheduler {
   void choose_blocks() {
     // A strip of scores has a third of the first cache; queries, keys and their results share the
     // private one.
-    const auto first = static_cast<int64_t>(target_.first_cache_bytes),
-               second = static_cast<int64_t>(target_.private_cache_bytes);
+    const auto first = static_cast<int64_t>(target_.l1_bytes),
+               second = static_cast<int64_t>(target_.l2_bytes);
     const int64_t strip = p_.strip(), both = (depth_ + width_) * item_;
     int64_t keys = std::min(first / 3 / (strip * item_), second / 4 / both);
     const Node* extent = parts().key->src[0];

@@ -103,7 +103,7 @@ void set_blocks(const Knobs* knobs, const TargetInfo& target, PanelPlan* plan) {
   int64_t deepest = plan->row_block;
   for (const PanelProduct& p : plan->products) deepest = std::max(deepest, p.depth_block());
   const int64_t bytes = plan->column_block * deepest * item_size(plan->products[0].reduce->dtype);
-  if (bytes <= kMostCaches * static_cast<int64_t>(target.private_cache_bytes)) return;
+  if (bytes <= kMostCaches * static_cast<int64_t>(target.l2_bytes)) return;
   plan->row_block = rows;
   plan->column_block = columns;
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 
+#include "compiler/program/index.h"
 #include "compiler/schedules/gemm_cpu/lowering.h"
 #include "compiler/schedules/strategy.h"
 
@@ -55,8 +56,8 @@ void PackedGemm::run() {
     block_.env = e_.bound(block_.env, range, e_.make_bindings(at, grid.body, 0, 1, 0));
   }
   const auto left_of = [&](const Node* range, ValueId first, int64_t most) {
-    const std::array args{b_.sub(e_.emit(range->src[0], block_.env), first), b_.index(most)};
-    return b_.alu(Op::kMin, DType::kI64, args);
+    const Index extent(b_, e_.emit(range->src[0], block_.env));
+    return ValueId{Index(min(extent - Index(b_, first), most))};
   };
   block_.columns = left_of(p_.column, block_.column, p_.column_block);
   if (p_.is_strip) {
@@ -125,25 +126,32 @@ ValueId PackedGemm::has_all_columns(ValueId column) {
   return b_.lt(end, block_.columns);
 }
 
+/// The loop over blocks of K, with B of a block packed unless it is read in place.
+PackedGemm::KBlock PackedGemm::open_k_block(const Contraction& c, BlockId parent) {
+  const PanelProduct& product = c.product;
+  KBlock k;
+  k.extent = e_.emit(product.right_depth[0]->src[0], block_.env);
+  k.loop = b_.open_loop(parent);
+  const ValueId left = b_.sub(k.extent, k.loop.index);
+  k.length = e_.min_index(left, b_.index(product.block));
+  k.tile.first = k.loop.index;
+  k.tile.length = b_.mul(k.length, b_.index(product.inner));
+  if (!product.reads_right) pack_b(c, k.loop.index, k.length, k.loop.body);
+  return k;
+}
+
 void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
   const PanelProduct& product = p_.products[index];
   const Contraction& c = stores_[index];
-  const ValueId extent = e_.emit(product.right_depth[0]->src[0], block_.env);
-  const Builder::Loop depth = b_.open_loop(parent);
-  const std::array sizes{b_.sub(extent, depth.index), b_.index(product.block)};
-  const ValueId trips = b_.alu(Op::kMin, DType::kI64, sizes);
-  Tile tile;
-  tile.first = depth.index;
-  tile.length = b_.mul(trips, b_.index(product.inner));
-  if (!product.reads_right) pack_b(c, depth.index, trips, depth.body);
+  const KBlock k = open_k_block(c, parent);
+  Tile tile = k.tile;
 
-  const Builder::Loop rows = b_.open_loop(depth.body);
+  const Builder::Loop rows = b_.open_loop(k.loop.body);
   tile.is_first = b_.eq(rows.index, b_.index(0));
   const ValueId left_over = b_.sub(block_.rows, rows.index);
-  const std::array heights{left_over, b_.index(p_.rows)};
-  const ValueId height = b_.alu(Op::kMin, DType::kI64, heights);
+  const ValueId height = e_.min_index(left_over, b_.index(p_.rows));
   tile.row = p_.reads_left ? b_.sub(b_.add(rows.index, height), b_.index(p_.rows)) : rows.index;
-  if (!p_.reads_left) pack_a(c, depth.index, rows.index, height, tile.length, rows.body);
+  if (!p_.reads_left) pack_a(c, k.loop.index, rows.index, height, tile.length, rows.body);
 
   const Builder::Loop columns = b_.open_loop(rows.body);
   tile.column = columns.index;
@@ -161,8 +169,8 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
   } else {
     std::vector<ValueId> sums;
     for (size_t i = 0; i < p_.products.size(); ++i) sums.push_back(sums_at(i));
-    const ValueId next = b_.add(depth.index, b_.index(product.block));
-    const ValueId has_more = product.is_single ? kNone : b_.lt(next, extent);
+    const ValueId next = b_.add(k.loop.index, b_.index(product.block));
+    const ValueId has_more = product.is_single ? kNone : b_.lt(next, k.extent);
     const auto if_last = [&](bool is_last, const std::function<void(BlockId)>& body) {
       if (product.is_single) {
         if (is_last) body(columns.body);
@@ -177,7 +185,7 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
   }
   b_.close_loop(columns, b_.index(0), block_.columns, p_.tile_columns());
   b_.close_loop(rows, b_.index(0), block_.rows, p_.rows);
-  b_.close_loop(depth, b_.index(0), extent, product.block);
+  b_.close_loop(k.loop, b_.index(0), k.extent, product.block);
 }
 
 void PackedGemm::multiply_tile(const Contraction& c, const Tile& tile, BlockId parent) {

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "compiler/program/index.h"
 #include "compiler/schedules/gemm_cpu/lowering.h"
 
 namespace bm::compiler {
@@ -37,8 +38,8 @@ void PackedGemm::pack_b(const Contraction& c, ValueId first, ValueId trips, Bloc
     }
     state.value = product.right;
     state.copies = kCopies;
-    const std::array widths{b_.sub(block_.columns, tiles.index), b_.index(p_.tile_columns())};
-    state.width = b_.alu(Op::kMin, DType::kI64, widths);
+    const Index end(b_, block_.columns), start(b_, tiles.index);
+    state.width = Index(min(end - start, p_.tile_columns()));
     state.column = base;
     pack_k_loops(state, {block_.env}, inside, 1, b_.index(0));
   };
@@ -55,6 +56,19 @@ void PackedGemm::pack_b(const Contraction& c, ValueId first, ValueId trips, Bloc
     begin = b_.mul(e_.divide_index(Op::kDiv, block_.columns, step, false), step);
   }
   b_.close_loop(tiles, begin, block_.columns, p_.tile_columns());
+}
+
+/// `body` for every iteration of an inner loop of K, whose number among all of them it is given.
+void PackedGemm::pack_along(const Node* range, const Instances& all, ValueId inner, BlockId parent,
+                            const std::function<void(const Instances&, ValueId, BlockId)>& body) {
+  const int64_t extent = range->src[0]->imm;
+  const Builder::Loop loop = b_.open_loop(parent);
+  const uint32_t binding = e_.make_bindings(loop.index, loop.body, 0, 1, 0);
+  Instances inside;
+  for (const Env& env : all) inside.push_back(e_.bound(env, range, binding));
+  const ValueId at = b_.add(b_.mul(inner, b_.index(extent)), loop.index);
+  body(inside, at, loop.body);
+  b_.close_loop(loop, b_.index(0), b_.index(extent), 1);
 }
 
 /// Inner loops of the depth first, so that what only depends on them stays out of the first one.
@@ -75,15 +89,10 @@ void PackedGemm::pack_k_loops(const Packing& state, const Instances& columns, Bl
     copy(one, {e_.bound(columns[0], p_.column, binding)}, loop.body);
     return b_.close_loop(loop, b_.index(0), state.width, 1);
   }
-  const Node* range = state.c.product.right_depth[level];
-  const int64_t extent = range->src[0]->imm;
-  const Builder::Loop loop = b_.open_loop(parent);
-  const uint32_t binding = e_.make_bindings(loop.index, loop.body, 0, 1, 0);
-  Instances inside;
-  for (const Env& env : columns) inside.push_back(e_.bound(env, range, binding));
-  const ValueId at = b_.add(b_.mul(inner, b_.index(extent)), loop.index);
-  pack_k_loops(state, inside, loop.body, level + 1, at);
-  b_.close_loop(loop, b_.index(0), b_.index(extent), 1);
+  pack_along(state.c.product.right_depth[level], columns, inner, parent,
+             [&](const Instances& inside, ValueId at, BlockId body) {
+               pack_k_loops(state, inside, body, level + 1, at);
+             });
 }
 
 void PackedGemm::pack_lines(const Packing& state, const Instances& columns, BlockId parent,
@@ -149,8 +158,7 @@ void PackedGemm::prefetch_left(const PanelProduct& product, const Tile& tile, Va
   const int64_t tiles = p_.column_block / p_.tile_columns();
   const int64_t each = (p_.rows + tiles - 1) / tiles;
   const ValueId number = e_.divide_index(Op::kDiv, tile.column, b_.index(p_.tile_columns()), false);
-  const std::array last{b_.mul(number, b_.index(each)), b_.index(p_.rows - each)};
-  const ValueId row = b_.add(b_.alu(Op::kMin, DType::kI64, last), b_.index(p_.rows));
+  const Index row = min(Index(b_, number) * each, p_.rows - each) + p_.rows;
   const Instances rows =
       e_.bind_axis({block_.env}, p_.row, b_.add(b_.add(block_.row, tile.row), row), body, 1,
                    static_cast<uint32_t>(each), 1);

@@ -79,15 +79,10 @@ void PackedGemm::pack_a_steps(const TransposedPacking& copy, const Instances& ve
                               ValueId inner, BlockId parent) {
   const PanelProduct& product = copy.c.product;
   if (level < product.line_depth.size()) {
-    const Node* range = product.line_depth[level];
-    const int64_t extent = range->src[0]->imm;
-    const Builder::Loop loop = b_.open_loop(parent);
-    const uint32_t binding = e_.make_bindings(loop.index, loop.body, 0, 1, 0);
-    Instances inside;
-    for (const Env& env : vectors) inside.push_back(e_.bound(env, range, binding));
-    const ValueId at = b_.add(b_.mul(inner, b_.index(extent)), loop.index);
-    pack_a_steps(copy, inside, level + 1, at, loop.body);
-    return b_.close_loop(loop, b_.index(0), b_.index(extent), 1);
+    return pack_along(product.line_depth[level], vectors, inner, parent,
+                      [&](const Instances& inside, ValueId at, BlockId body) {
+                        pack_a_steps(copy, inside, level + 1, at, body);
+                      });
   }
   const auto run = [&](ValueId from, ValueId to, uint32_t copies) {
     const Builder::Loop loop = b_.open_loop(parent);
@@ -116,23 +111,17 @@ void PackedGemm::pack_a_steps(const TransposedPacking& copy, const Instances& ve
 /// asked for.
 void PackedGemm::multiply_transposed(const Contraction& c, BlockId parent) {
   const PanelProduct& product = c.product;
-  const ValueId extent = e_.emit(product.right_depth[0]->src[0], block_.env);
-  const Builder::Loop depth = b_.open_loop(parent);
-  const std::array sizes{b_.sub(extent, depth.index), b_.index(product.block)};
-  const ValueId trips = b_.alu(Op::kMin, DType::kI64, sizes);
-  Tile tile;
-  tile.first = depth.index;
-  tile.length = b_.mul(trips, b_.index(product.inner));
-  if (!product.reads_right) pack_b(c, depth.index, trips, depth.body);
-  pack_a_transposed(c, tile, depth.body);
+  const KBlock k = open_k_block(c, parent);
+  Tile tile = k.tile;
+  pack_a_transposed(c, tile, k.loop.body);
 
-  const Builder::Loop columns = b_.open_loop(depth.body), rows = b_.open_loop(columns.body);
+  const Builder::Loop columns = b_.open_loop(k.loop.body), rows = b_.open_loop(columns.body);
   tile.row = rows.index;
   tile.column = columns.index;
   const ValueId line = b_.mul(rows.index, b_.index(p_.column_block));
   tile.sums =
       product.is_single ? b_.index(0) : b_.add(line, b_.mul(columns.index, b_.index(p_.rows)));
-  if (product.reads_right) find_next_panel(product, rows.index, trips, &tile);
+  if (product.reads_right) find_next_panel(product, rows.index, k.length, &tile);
   multiply_tile(c, tile, rows.body);
   spill_accumulators(c, tile, rows.body);
   if (product.is_single) {
@@ -142,12 +131,12 @@ void PackedGemm::multiply_transposed(const Contraction& c, BlockId parent) {
     const BlockId floor = b_.set_floor(last);
     transpose_tile(c, tile, last);
     b_.set_floor(floor);
-    const ValueId next = b_.add(depth.index, b_.index(product.block));
-    b_.close_if(last, b_.raw(Op::kNot, DType::kBool, {b_.lt(next, extent)}));
+    const ValueId next = b_.add(k.loop.index, b_.index(product.block));
+    b_.close_if(last, b_.raw(Op::kNot, DType::kBool, {b_.lt(next, k.extent)}));
   }
   b_.close_loop(rows, b_.index(0), block_.rows, p_.rows);
   b_.close_loop(columns, b_.index(0), block_.columns, p_.tile_columns());
-  b_.close_loop(depth, b_.index(0), extent, product.block);
+  b_.close_loop(k.loop, b_.index(0), k.extent, product.block);
 }
 
 /// Where the panel lies that is read after this one: of the next columns, after the last of them of
@@ -156,10 +145,9 @@ void PackedGemm::find_next_panel(const PanelProduct& product, ValueId rows, Valu
                                  Tile* tile) {
   const ValueId next = b_.add(tile->column, b_.index(p_.tile_columns()));
   const ValueId is_last = b_.raw(Op::kNot, DType::kBool, {b_.lt(next, block_.columns)});
-  const std::array columns{is_last, b_.index(0), next},
-      depths{is_last, b_.add(tile->first, trips), tile->first};
-  const ValueId column = b_.add(block_.column, b_.alu(Op::kSelect, DType::kI64, columns));
-  const ValueId depth = b_.alu(Op::kSelect, DType::kI64, depths);
+  const ValueId zero = b_.index(0), next_depth = b_.add(tile->first, trips);
+  const ValueId column = b_.add(block_.column, b_.select(is_last, zero, next));
+  const ValueId depth = b_.select(is_last, next_depth, tile->first);
   Env env = e_.bound(block_.env, p_.column, e_.make_bindings(column, b_.block_of(column), 0, 1, 0));
   env = e_.bound(env, product.right_depth[0], e_.make_bindings(depth, b_.block_of(depth), 0, 1, 0));
   const ValueId first = e_.emit(product.right->src[0], env);

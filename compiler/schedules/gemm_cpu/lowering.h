@@ -58,6 +58,12 @@ class PackedGemm {
     ValueId ahead = kNone;
     int64_t lines = 0, parts = 0;
   };
+  /// One block of K, inside the loop over them.
+  struct KBlock {
+    Builder::Loop loop;
+    ValueId extent = kNone, length = kNone;  // of the outermost loop of K, of this block of it
+    Tile tile;                               // without its rows and columns
+  };
   /// What one call of the grid works on.
   struct Block {
     Env env;                                // loops besides rows and columns
@@ -72,6 +78,7 @@ class PackedGemm {
   void split_where(ValueId is_inside, BlockId parent,
                    const std::function<void(BlockId, bool)>& body);
   ValueId has_all_columns(ValueId column);
+  KBlock open_k_block(const Contraction& c, BlockId parent);
   void multiply_blocks(size_t index, BlockId parent);
   void multiply_tile(const Contraction& c, const Tile& tile, BlockId parent);
   void add_steps(const Contraction& c, const Tile& tile, bool copies, BlockId parent);
@@ -84,6 +91,8 @@ class PackedGemm {
   void start_tile(const Contraction& c, const Tile& tile, BlockId block);
   // lower_packing.cpp
   void pack_b(const Contraction& c, ValueId first, ValueId trips, BlockId parent);
+  void pack_along(const Node* range, const Instances& all, ValueId inner, BlockId parent,
+                  const std::function<void(const Instances&, ValueId, BlockId)>& body);
   void pack_k_loops(const Packing& state, const Instances& columns, BlockId parent, size_t level,
                     ValueId inner);
   void pack_lines(const Packing& state, const Instances& columns, BlockId parent, ValueId inner);

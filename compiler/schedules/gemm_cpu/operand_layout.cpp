@@ -66,8 +66,7 @@ bool is_near(const PanelPlan& plan, const PanelProduct& p, const TargetInfo& tar
   if (!rows->is_const() || !columns->is_const() || !depth->is_const()) return false;
   const int64_t bytes = columns->imm * depth->imm * item_size(p.right->dtype);
   return columns->imm % plan.tile_columns() == 0 && depth->imm <= kMostNearSteps &&
-         rows->imm <= kMostNearRows &&
-         bytes <= static_cast<int64_t>(target.private_cache_bytes) / 4 &&
+         rows->imm <= kMostNearRows && bytes <= static_cast<int64_t>(target.l2_bytes) / 4 &&
          Strides(plan.column, plan.tile_columns()).stride(p.right->src[0]) == 1;
 }
 

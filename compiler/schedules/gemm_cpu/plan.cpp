@@ -107,7 +107,7 @@ class PanelScheduler {
       p.is_single = false;
     }
     const double columns = std::ceil(extent(plan_.column) / std::max(1.0, units_ / batch_count()));
-    const int64_t most = static_cast<int64_t>(target_.first_cache_bytes) / 2 /
+    const int64_t most = static_cast<int64_t>(target_.l1_bytes) / 2 /
                          (item_size(plan_.products[0].reduce->dtype) * plan_.rows);
     plan_.column_block =
         round_up(std::clamp<int64_t>(static_cast<int64_t>(columns), 1, std::max<int64_t>(most, 1)),
@@ -165,7 +165,7 @@ class PanelScheduler {
   double far_cycles(const PanelProduct& p, const Node* operand, double width) const {
     const double bytes =
         steps(p) * static_cast<double>(p.pack() * item_size(operand->dtype)) * width;
-    return bytes > static_cast<double>(target_.private_cache_bytes) ? kFarCycles : 0;
+    return bytes > static_cast<double>(target_.l2_bytes) ? kFarCycles : 0;
   }
 
   void choose_depth(PanelProduct* p) const {
@@ -196,7 +196,7 @@ class PanelScheduler {
     const int64_t item = item_size(plan_.products[0].reduce->dtype);
     const double bytes =
         static_cast<double>(plan_.tile_columns() * item) + kLinesOfStep * target_.cache_line_bytes;
-    const double room = kShareOfCache * static_cast<double>(target_.first_cache_bytes);
+    const double room = kShareOfCache * static_cast<double>(target_.l1_bytes);
     return std::max<int64_t>(static_cast<int64_t>(room / bytes), 16);
   }
 
@@ -253,9 +253,8 @@ class PanelScheduler {
     plan_.is_copying_dear = copy_right > kDearCopy * depth * extent(plan_.row) / 2;
     const double rows = extent(plan_.row), columns = extent(plan_.column), batch = batch_count();
     const int64_t item = item_size(plan_.products[0].reduce->dtype);
-    const int64_t most_columns =
-        std::max<int64_t>(static_cast<int64_t>(target_.private_cache_bytes) / 2 / (deepest * item),
-                          plan_.tile_columns());
+    const int64_t most_columns = std::max<int64_t>(
+        static_cast<int64_t>(target_.l2_bytes) / 2 / (deepest * item), plan_.tile_columns());
     double least = 0;
     const double tile = step_cycles(plan_.rows, plan_.vectors);
     const int64_t most_rows = plan_.is_turned ? turned_rows(deepest * item) : kMostRows;
@@ -289,7 +288,7 @@ class PanelScheduler {
 
   /// Rows whose left operand takes a quarter of the private cache at `bytes` a row.
   int64_t turned_rows(int64_t bytes) const {
-    const auto most = static_cast<int64_t>(target_.private_cache_bytes) / 4 / bytes;
+    const auto most = static_cast<int64_t>(target_.l2_bytes) / 4 / bytes;
     return std::clamp<int64_t>(most, plan_.rows, kMostRows);
   }
   static constexpr int64_t kMostRows = 2048;
@@ -342,7 +341,7 @@ bool is_better_in_place(const PanelPlan& plan, const TargetInfo& target) {
     const double bytes = CostModel::trips(p.left_depth) * CostModel::trips(plan.column) *
                          static_cast<double>(item_size(p.right->dtype));
     return !p.dot && p.right_copy == PanelCopy::kVectors &&
-           bytes > static_cast<double>(target.private_cache_bytes);
+           bytes > static_cast<double>(target.l2_bytes);
   });
 }
 

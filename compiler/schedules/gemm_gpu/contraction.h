@@ -1,6 +1,6 @@
 #pragma once
-// Sums over products of two loads, and how matrix instructions can read these. Private to
-// schedule_matrix.cpp, schedule_pipe.cpp and schedule_group_attention.cpp.
+// Sums over products of two loads, how matrix instructions can read these, and the grid of tiles.
+// For plans of gemm_gpu, split_k and attention.
 
 #include <optional>
 
@@ -9,6 +9,35 @@
 #include "compiler/schedules/schedule.h"
 
 namespace bm::compiler {
+
+/// Accumulators of one work-item of a GEMM by MMA; more would not fit into its registers with the
+/// fragments.
+inline constexpr uint32_t kMostSums = 128;
+
+/// What plans of GEMM look at.
+class GemmPlanner {
+ public:
+  GemmPlanner(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
+              const ScheduleLimits& limits)
+      : kernel_(kernel),
+        target_(target),
+        units_(units > 0 ? units : 1),
+        limits_(limits),
+        model_(kernel, target, 1) {}
+
+ protected:
+  /// Whether the extent is known, not 0 and a multiple of `step`.
+  static bool divides(const ir::Node* range, int64_t step);
+  /// The kernel's one reduction, if it is a sum of products as wide as itself and of 32 bits at
+  /// least: narrower ones would be rounded on their way through shared memory. Else nullptr.
+  const ir::Node* wide_contraction() const;
+
+  const ir::KernelIr& kernel_;
+  const TargetInfo& target_;
+  double units_;  ///< compute units
+  ScheduleLimits limits_;
+  CostModel model_;
+};
 
 struct MatrixProduct {
   const ir::Node* reduce = nullptr;
@@ -33,8 +62,12 @@ std::optional<MatrixOperand> matrix_operand(const CostModel& model, const ir::No
                                             const ir::Node* along, const ir::Node* depth,
                                             const ir::Node* other);
 
-/// The schedule around a plan: groups of neighbouring tiles, all other loops in the grid. Nothing
-/// if the grid would be too large or has two extents that are known at launch only.
+/// `tiles` tiles of the results along `m` and `n`, one of a group, and all other loops in the grid.
+/// Nothing if the grid would be too large or has two extents that are known at launch only.
+std::optional<Schedule> tile_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
+                                      const ir::Node* m, const ir::Node* n, int64_t tiles);
+
+/// The schedule around a plan: groups of adjacent tiles side by side; nothing as above.
 std::optional<Schedule> matrix_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                         MatrixPlan plan);
 

@@ -48,7 +48,7 @@ void PipelinedGemm::bind_results(Tile* tile, BlockId block) {
     line->origin = e_.binding(bindings->back()).origin;
   };
   Line row{b_.add(tile->row, tile->place), p_.left.along,
-           p_.left.along->src[0]->imm % p_.down() != 0};
+           p_.left.along->src[0]->imm % p_.block_m() != 0};
   for (uint32_t slot = 0; slot < p_.left.slots; slot += p_.info.left_slots) {
     std::vector<uint32_t>& rows = tile->out_rows.emplace_back();
     std::vector<ValueId>& gates = tile->has_rows.emplace_back();
@@ -56,7 +56,7 @@ void PipelinedGemm::bind_results(Tile* tile, BlockId block) {
       bind(&row, int64_t{slot + s} * p_.left.slot, &rows, &gates);
   }
   Line column{b_.add(tile->column, b_.mul(tile->part, b_.index(kPair))), p_.right.along,
-              p_.right.along->src[0]->imm % p_.across() != 0};
+              p_.right.along->src[0]->imm % p_.block_n() != 0};
   for (uint32_t slot = 0; slot < p_.right.slots; ++slot) {
     std::vector<uint32_t>& columns = tile->out_columns.emplace_back();
     std::vector<ValueId>& gates = tile->has_columns.emplace_back();

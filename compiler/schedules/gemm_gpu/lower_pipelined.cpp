@@ -27,7 +27,7 @@ constexpr int64_t kFragmentRows = 16;
 int64_t line_rows(const MatrixOperand& o) { return kLine / item_size(o.load->dtype); }
 
 /// Lines between panels of an operand that is not deep: steps of depth in a stage.
-int64_t panel_lines(const MatrixPlan& p) { return p.stage_depth(); }
+int64_t panel_lines(const MatrixPlan& p) { return p.stage_k(); }
 
 bool is_uneven(const Node* range, int64_t step) { return range->src[0]->imm % step != 0; }
 
@@ -44,7 +44,8 @@ ValueId PipelinedGemm::stage_start(ValueId trip) {
 void PipelinedGemm::stage_operand(const Pipe& pipe, const MatrixOperand& o, ValueId trip,
                                   ValueId at, BlockId block) {
   const bool is_left = &o == &p_.left;
-  const int64_t lines = is_left ? p_.down() : p_.across(), at_once = e_.schedule().block / kChunks;
+  const int64_t lines = is_left ? p_.block_m() : p_.block_n(),
+                at_once = e_.schedule().block / kChunks;
   const ValueId item = b_.item();
   const ValueId piece = b_.bit_and(item, b_.index(kChunks - 1));
   const ValueId line = b_.shr(item, std::countr_zero(static_cast<uint64_t>(kChunks)));
@@ -52,20 +53,20 @@ void PipelinedGemm::stage_operand(const Pipe& pipe, const MatrixOperand& o, Valu
   const ValueId place = b_.raw(Op::kXor, DType::kI64, {piece, b_.bit_and(line, b_.index(7))});
   const ValueId byte = b_.add(b_.mul(line, b_.index(kLine)), b_.mul(place, b_.index(kChunk)));
   const ValueId first = is_left ? pipe.tile.first_row : pipe.tile.first_column;
-  const ValueId depth = b_.mul(trip, b_.index(p_.stage_depth()));
-  const ValueId along_base = b_.add(first, o.is_deep ? line : in_line);
-  const ValueId depth_base = b_.add(depth, o.is_deep ? in_line : line);
-  const bool has_tail = is_uneven(o.along, is_left ? p_.down() : p_.across());
-  const bool has_depth_tail = is_uneven(p_.depth, p_.stage_depth());
+  const ValueId depth = b_.mul(trip, b_.index(p_.stage_k()));
+  const ValueId along_base = b_.add(first, o.is_k_major ? line : in_line);
+  const ValueId depth_base = b_.add(depth, o.is_k_major ? in_line : line);
+  const bool has_tail = is_uneven(o.along, is_left ? p_.block_m() : p_.block_n());
+  const bool has_depth_tail = is_uneven(p_.k, p_.stage_k());
   uint32_t along_origin = 0, depth_origin = 0;
   for (int64_t l = 0; l < lines; l += at_once) {
-    const int64_t along_offset = o.is_deep ? l : l / panel_lines(p_) * line_rows(o);
-    const int64_t depth_offset = o.is_deep ? 0 : l % panel_lines(p_);
+    const int64_t along_offset = o.is_k_major ? l : l / panel_lines(p_) * line_rows(o);
+    const int64_t depth_offset = o.is_k_major ? 0 : l % panel_lines(p_);
     const uint32_t along = e_.make_bindings(along_base, pipe.block, along_offset, 1, along_origin);
     const uint32_t deep = e_.make_bindings(depth_base, block, depth_offset, 1, depth_origin);
     along_origin = e_.binding(along).origin;
     depth_origin = e_.binding(deep).origin;
-    const Env here = e_.bound(e_.bound(pipe.tile.env, o.along, along), p_.depth, deep);
+    const Env here = e_.bound(e_.bound(pipe.tile.env, o.along, along), p_.k, deep);
     ValueId gate = kNone;
     const auto require = [&](ValueId base, int64_t offset, const Node* range) {
       const ValueId index = b_.add(base, b_.index(offset));
@@ -73,7 +74,7 @@ void PipelinedGemm::stage_operand(const Pipe& pipe, const MatrixOperand& o, Valu
       gate = gate == kNone ? is_there : b_.bit_and(gate, is_there);
     };
     if (has_tail) require(along_base, along_offset, o.along);
-    if (has_depth_tail) require(depth_base, depth_offset, p_.depth);
+    if (has_depth_tail) require(depth_base, depth_offset, p_.k);
     const ValueId to = b_.add(b_.add(at, byte), b_.index(l * kLine));
     const ValueId from = e_.emit(o.load->src[0], here);
     b_.copy(block, pipe.copy, static_cast<int>(o.load->imm), from, pipe.array, to, gate);
@@ -82,12 +83,12 @@ void PipelinedGemm::stage_operand(const Pipe& pipe, const MatrixOperand& o, Valu
 
 void PipelinedGemm::copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block) {
   stage_operand(pipe, p_.left, trip, stage, block);
-  stage_operand(pipe, p_.right, trip, b_.add(stage, b_.index(p_.down() * kLine)), block);
+  stage_operand(pipe, p_.right, trip, b_.add(stage, b_.index(p_.block_m() * kLine)), block);
 }
 
 /// The stage that will be multiplied `ahead` trips later, if there is one.
 void PipelinedGemm::prefetch_stage(const Pipe& pipe, ValueId trip, BlockId block) {
-  const int64_t trips = (p_.depth->src[0]->imm + p_.stage_depth() - 1) / p_.stage_depth();
+  const int64_t trips = (p_.k->src[0]->imm + p_.stage_k() - 1) / p_.stage_k();
   const ValueId next = b_.add(trip, b_.index(p_.pipe->ahead));
   const ValueId has_next = b_.lt(next, b_.index(trips));
   const ValueId stage = stage_start(next);
@@ -108,7 +109,7 @@ std::vector<ValueId> PipelinedGemm::fragment_addresses(const Pipe& pipe, const M
   const ValueId odd = b_.bit_and(matrix, b_.index(1)), upper = b_.shr(matrix, 1);
   // Of the four 8·8 tiles: the next eight rows, the next 16 bytes of depth.
   const ValueId next_rows = is_left ? odd : upper, next_depth = is_left ? upper : odd;
-  const int64_t start = is_left ? 0 : p_.down() * kLine;
+  const int64_t start = is_left ? 0 : p_.block_m() * kLine;
   const auto swapped = [&](ValueId piece, int64_t with) {
     const ValueId at = b_.raw(Op::kXor, DType::kI64, {piece, line});
     return b_.mul(b_.raw(Op::kXor, DType::kI64, {at, b_.index(with)}), b_.index(kChunk));
@@ -117,7 +118,7 @@ std::vector<ValueId> PipelinedGemm::fragment_addresses(const Pipe& pipe, const M
   for (int64_t row = 0; row < o.rows(); row += kFragmentRows) {
     ValueId byte = kNone;
     int64_t offset = start;
-    if (o.is_deep) {
+    if (o.is_k_major) {
       const ValueId lines = b_.add(b_.add(own, line), b_.mul(next_rows, b_.index(8)));
       const ValueId piece = swapped(next_depth, step * (kStepBytes / kChunk));
       byte = b_.add(b_.mul(lines, b_.index(kLine)), piece);
@@ -146,7 +147,7 @@ void PipelinedGemm::multiply_stage(const Pipe& pipe, ValueId stage, BlockId bloc
     const auto load = [&](const MatrixOperand& o) {
       std::vector<std::vector<ValueId>> out;
       for (const ValueId place : fragment_addresses(pipe, o, step, stage)) {
-        const ValueId words = b_.fragment(block, pipe.array, place, !o.is_deep);
+        const ValueId words = b_.fragment(block, pipe.array, place, !o.is_k_major);
         std::vector<ValueId>& four = out.emplace_back();
         for (uint32_t w = 0; w < 4; ++w) four.push_back(b_.extract(words, w));
       }
@@ -171,17 +172,17 @@ void PipelinedGemm::multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, Bl
   const int64_t items = int64_t{p_.sub_group} * p_.info.sub_groups;
   const ValueId number = b_.shr(b_.item(), std::countr_zero(static_cast<uint64_t>(items)));
   const int64_t rows = int64_t{p_.left.rows()} * p_.info.sub_groups;
-  const int64_t own = p_.left.is_deep ? rows * kLine : rows / line_rows(p_.left) * panel;
+  const int64_t own = p_.left.is_k_major ? rows * kLine : rows / line_rows(p_.left) * panel;
   const std::array<TileLayout, 2> tiles = {
-      TileLayout{!p_.left.is_deep, static_cast<uint32_t>(panel)},
-      TileLayout{!p_.right.is_deep, static_cast<uint32_t>(panel)}};
+      TileLayout{!p_.left.is_k_major, static_cast<uint32_t>(panel)},
+      TileLayout{!p_.right.is_k_major, static_cast<uint32_t>(panel)}};
   b_.pipe(block, PipeOp::kOpenProducts);
   for (uint32_t step = 0; step < kSteps; ++step) {
     const auto place = [&](const MatrixOperand& o, ValueId base, int64_t offset) {
-      return b_.add(base, b_.index(offset + step * (o.is_deep ? kStepBytes : panel / kSteps)));
+      return b_.add(base, b_.index(offset + step * (o.is_k_major ? kStepBytes : panel / kSteps)));
     };
     const ValueId left = place(p_.left, b_.add(stage, b_.mul(number, b_.index(own))), 0);
-    const ValueId right = place(p_.right, stage, p_.down() * kLine);
+    const ValueId right = place(p_.right, stage, p_.block_m() * kLine);
     b_.group_matrix(block, p_.info, pipe.tile.accumulators[0], p_.info.sums * p_.right.slots,
                     pipe.array, {left, right}, tiles);
   }
@@ -190,7 +191,7 @@ void PipelinedGemm::multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, Bl
 
 void PipelinedGemm::run_pipeline(const Pipe& pipe) {
   const bool is_async = pipe.copy == CopyKind::kAsync, is_group = p_.info.sub_groups > 1;
-  const int64_t trips = (p_.depth->src[0]->imm + p_.stage_depth() - 1) / p_.stage_depth();
+  const int64_t trips = (p_.k->src[0]->imm + p_.stage_k() - 1) / p_.stage_k();
   for (int64_t stage = 0; stage < p_.pipe->ahead; ++stage) {
     if (stage < trips)
       copy_stage(pipe, b_.index(stage), b_.index(stage * p_.stage_bytes()), pipe.block);

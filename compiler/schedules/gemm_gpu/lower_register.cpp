@@ -12,12 +12,12 @@ namespace {
 
 /// Distance of a slot's rows or columns from those of work-items with g = 0.
 int64_t slot_offset(const MatrixOperand& o, uint32_t slot) {
-  if (o.is_deep) return int64_t{slot} * o.slot;
+  if (o.is_k_major) return int64_t{slot} * o.slot;
   return int64_t{slot / o.together()} * o.slot * o.together() + slot % o.together();
 }
 
 /// Distance between neighbouring rows or columns of a slot.
-int64_t slot_step(const MatrixOperand& o) { return o.is_deep ? 1 : o.together(); }
+int64_t slot_step(const MatrixOperand& o) { return o.is_k_major ? 1 : o.together(); }
 
 }  // namespace
 
@@ -49,7 +49,7 @@ void OuterLoops::close() {
 }
 
 MmaGemm::Tile MmaGemm::place_tile(ValueId group, BlockId block) {
-  const int64_t rows = p_.groups_down(), columns = p_.groups_across();
+  const int64_t rows = p_.grid_m(), columns = p_.grid_n();
   Tile tile;
   tile.env = e_.unbound();
   ValueId rest = group;
@@ -68,13 +68,13 @@ MmaGemm::Tile MmaGemm::place_tile(ValueId group, BlockId block) {
     tile.part = b_.shr(lane, std::countr_zero(p_.info.slot));
   }
   const Index warp(b_, sub_group);
-  const Index warp_m = warp & (p_.tiles_down - 1);
-  const Index warp_n(b_, b_.shr(sub_group, std::countr_zero(p_.tiles_down)));
+  const Index warp_m = warp & (p_.warps_m - 1);
+  const Index warp_n(b_, b_.shr(sub_group, std::countr_zero(p_.warps_m)));
   const Index row = band * p_.band + in_band;
-  const Index first_row = row * p_.down();
+  const Index first_row = row * p_.block_m();
   const Index own_row = warp_m * p_.left.rows();
   tile.row = Index(first_row + own_row);
-  const Index first_column = column * p_.across();
+  const Index first_column = column * p_.block_n();
   const Index own_column = warp_n * p_.right.rows();
   tile.column = Index(first_column + own_column);
   tile.first_row = first_row;
@@ -144,9 +144,9 @@ std::vector<std::vector<ValueId>> RegisterGemm::fragments(const MatrixOperand& o
                                                           int64_t offset, BlockId block,
                                                           bool is_aligned) {
   const auto param = static_cast<int>(o.load->imm);
-  const Node* range = p_.depth;
+  const Node* range = p_.k;
   const uint32_t per_load = o.per_load(), per_word = per_load / 4;
-  const uint32_t count = o.is_deep ? 4 : o.together() / per_word;
+  const uint32_t count = o.is_k_major ? 4 : o.together() / per_word;
   const auto load = [&](uint32_t slot, uint32_t at) {
     const ValueId index =
         e_.emit(o.load->src[0], e_.bound(e_.bound(env, o.along, slots[slot]), range, at));
@@ -160,7 +160,7 @@ std::vector<std::vector<ValueId>> RegisterGemm::fragments(const MatrixOperand& o
     return e_.make_bindings(depth, block, offset + r, 1, origin);
   };
   std::vector<std::vector<ValueId>> out;
-  if (o.is_deep) {
+  if (o.is_k_major) {
     for (uint32_t slot = 0; slot < o.slots; ++slot) out.push_back(load(slot, at_depth(0)));
     return out;
   }
@@ -206,7 +206,7 @@ void RegisterGemm::issue_mma(const Tile& tile, BlockId block,
 }
 
 void RegisterGemm::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
-  OuterLoops outer(e_, p_.reduce, p_.depth, tile.env, block);
+  OuterLoops outer(e_, p_.reduce, p_.k, tile.env, block);
   const Env& env = outer.env();
   const Builder::Loop loop = b_.open_loop(outer.body());
   ValueId depth = loop.index;
@@ -224,7 +224,7 @@ void RegisterGemm::multiply_tiles(const Tile& tile, BlockId block, bool is_align
     append(&right, fragments(p_.right, tile.right, env, depth, offset, loop.body, is_aligned));
   }
   issue_mma(tile, loop.body, left, right);
-  b_.close_loop(loop, b_.index(0), b_.index(p_.depth->src[0]->imm), p_.trip());
+  b_.close_loop(loop, b_.index(0), b_.index(p_.k->src[0]->imm), p_.trip());
   outer.close();
 }
 

@@ -64,11 +64,11 @@ std::vector<std::pair<ValueId, ValueId>> SimtGemm::stage_share(const StagedOpera
                                                                ValueId depth, BlockId block) {
   const uint32_t items = p_.items();
   // Element e = item + n·items of the factor, counted along `inner` first.
-  const uint32_t inner = o.is_deep ? p_.steps : o.tile;
+  const uint32_t inner = o.is_k_major ? p_.steps : o.tile;
   const ValueId item = b_.item();
   const ValueId low = b_.bit_and(item, b_.index(std::min(inner, items) - 1));
   const ValueId high = b_.shr(item, std::countr_zero(std::min(inner, items)));
-  const ValueId along_own = o.is_deep ? high : low, depth_own = o.is_deep ? low : high;
+  const ValueId along_own = o.is_k_major ? high : low, depth_own = o.is_k_major ? low : high;
   const ValueId along_base = b_.add(first, along_own), depth_base = b_.add(depth, depth_own);
   const ValueId place =
       b_.add(b_.mul(depth_own, b_.index(static_cast<int64_t>(o.row()))), along_own);
@@ -76,13 +76,13 @@ std::vector<std::pair<ValueId, ValueId>> SimtGemm::stage_share(const StagedOpera
   std::vector<std::pair<ValueId, ValueId>> out;
   for (uint32_t e = 0; e < o.tile * p_.steps; e += items) {
     const int64_t low_offset = e % inner, high_offset = e / inner;
-    const int64_t along_offset = o.is_deep ? high_offset : low_offset;
-    const int64_t depth_offset = o.is_deep ? low_offset : high_offset;
+    const int64_t along_offset = o.is_k_major ? high_offset : low_offset;
+    const int64_t depth_offset = o.is_k_major ? low_offset : high_offset;
     const uint32_t at_along = e_.make_bindings(along_base, block, along_offset, 1, along_origin);
     const uint32_t at_depth = e_.make_bindings(depth_base, block, depth_offset, 1, depth_origin);
     along_origin = e_.binding(at_along).origin;
     depth_origin = e_.binding(at_depth).origin;
-    const Env here = e_.bound(e_.bound(env, o.along, at_along), p_.depth, at_depth);
+    const Env here = e_.bound(e_.bound(env, o.along, at_along), p_.k, at_depth);
     const int64_t offset = depth_offset * static_cast<int64_t>(o.row()) + along_offset;
     const ValueId value = e_.emit(o.value, here);
     out.emplace_back(b_.add(place, b_.index(offset)), value);
@@ -121,7 +121,7 @@ void lower_simt_gemm(Emitter& e) { SimtGemm(e).run(); }
 void SimtGemm::run() {
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
   place_tile(groups.index, groups.body);
-  OuterLoops outer(e_, p_.reduce, p_.depth, s_.env, groups.body);
+  OuterLoops outer(e_, p_.reduce, p_.k, s_.env, groups.body);
   const Env& env = outer.env();
   const Builder::Loop loop = b_.open_loop(outer.body());
   const auto left = stage_share(p_.left, s_.row, env, loop.index, loop.body);
@@ -131,7 +131,7 @@ void SimtGemm::run() {
   for (const auto& [at, value] : right) b_.local_store(loop.body, s_.right, at, value);
   b_.barrier(loop.body);
   multiply(loop.body);
-  b_.close_loop(loop, b_.index(0), b_.index(p_.depth->src[0]->imm), p_.steps);
+  b_.close_loop(loop, b_.index(0), b_.index(p_.k->src[0]->imm), p_.steps);
   outer.close();
 
   Instances instances;

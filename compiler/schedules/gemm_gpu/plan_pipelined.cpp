@@ -15,8 +15,6 @@ namespace {
 
 using ir::Node;
 
-/// Accumulators of one work-item; more would not fit into its registers with the fragments.
-constexpr uint32_t kMostSums = 128;
 /// Values behind the product that a work-item computes; more make too much code.
 constexpr double kMostEpilogue = 1200;
 constexpr double kOtherRegisters = 56;
@@ -34,7 +32,7 @@ constexpr double kStartCycles = 1500;      ///< of a group
 constexpr double kResultCycles = 0.125;    ///< of one result on its way to memory
 
 struct TileRow {
-  uint32_t tiles_down, tiles_across, left_slots, right_slots;
+  uint32_t warps_m, warps_n, left_slots, right_slots;
 };
 constexpr std::array kTiles = {TileRow{2, 4, 8, 8}, TileRow{4, 2, 8, 8}, TileRow{2, 4, 8, 4},
                                TileRow{2, 2, 8, 8}, TileRow{4, 2, 4, 4}, TileRow{2, 4, 4, 4},
@@ -44,15 +42,9 @@ constexpr std::array kGroupTiles = {TileRow{8, 1, 2, 32}, TileRow{8, 1, 2, 16},
                                     TileRow{4, 1, 2, 32}, TileRow{4, 1, 2, 16},
                                     TileRow{8, 1, 2, 8},  TileRow{4, 1, 2, 8}};
 
-class PipeScheduler {
+class PipeScheduler : GemmPlanner {
  public:
-  PipeScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
-                ScheduleLimits limits)
-      : kernel_(kernel),
-        target_(target),
-        units_(std::max(units, 1u)),
-        limits_(limits),
-        model_(kernel, target, 1) {}
+  using GemmPlanner::GemmPlanner;
 
   std::optional<Schedule> run() {
     const auto product = find_matrix_product(model_);
@@ -74,13 +66,13 @@ class PipeScheduler {
   /// Whether 16 bytes of a line are all inside the operand or all beyond it.
   static bool has_whole_pieces(const MatrixOperand& o, const Node* depth) {
     // Only words of two numbers can be turned.
-    if (!o.is_deep && item_size(o.load->dtype) != 2) return false;
-    return extent(o.is_deep ? depth : o.along) % o.per_load() == 0;
+    if (!o.is_k_major && item_size(o.load->dtype) != 2) return false;
+    return extent(o.is_k_major ? depth : o.along) % o.per_load() == 0;
   }
 
   bool is_large_enough(const MatrixPlan& p) const {
     const int64_t least = std::min(extent(p.left.along), extent(p.right.along));
-    const int64_t bytes = extent(p.depth) * item_size(p.info.in);
+    const int64_t bytes = extent(p.k) * item_size(p.info.in);
     if (least >= kLeastExtent && bytes >= kLeastDepthBytes) return true;
     ScheduleLimits limits = limits_;
     return least >= kLeastTailExtent && bytes >= kLeastTailDepthBytes &&
@@ -97,7 +89,7 @@ class PipeScheduler {
         continue;
       MatrixPlan plan;
       plan.reduce = product.reduce;
-      plan.depth = depth;
+      plan.k = depth;
       plan.info = info;
       plan.sub_group = target_.sub_group;
       plan.left = *left;
@@ -114,8 +106,8 @@ class PipeScheduler {
   template <size_t kRows>
   void consider_tiles(MatrixPlan& p, const std::array<TileRow, kRows>& rows) {
     for (const TileRow& row : rows) {
-      p.tiles_down = row.tiles_down;
-      p.tiles_across = row.tiles_across;
+      p.warps_m = row.warps_m;
+      p.warps_n = row.warps_n;
       p.left.slots = row.left_slots;
       p.right.slots = row.right_slots;
       for (const uint32_t stages : {6u, 5u, 4u, 3u, 2u}) {
@@ -133,7 +125,7 @@ class PipeScheduler {
   }
 
   static double items(const MatrixPlan& p) {
-    return static_cast<double>(p.sub_group) * p.tiles_down * p.tiles_across;
+    return static_cast<double>(p.sub_group) * p.warps_m * p.warps_n;
   }
 
   void consider_tile(const MatrixPlan& p) {
@@ -144,7 +136,7 @@ class PipeScheduler {
       return;
     const double cost =
         time(p) *
-        asked_factor(limits_.knobs, {.m = p.down(), .n = p.across(), .stages = p.pipe->stages});
+        asked_factor(limits_.knobs, {.m = p.block_m(), .n = p.block_n(), .stages = p.pipe->stages});
     if (best_ && cost >= least_ * 0.99) return;
     best_ = p;
     least_ = cost;
@@ -153,9 +145,9 @@ class PipeScheduler {
   /// Cycles of one trip of a group that has the compute unit for itself.
   static double busy(const MatrixPlan& p) {
     const bool is_group = p.info.sub_groups > 1;
-    const auto down = static_cast<double>(p.down()), across = static_cast<double>(p.across());
+    const auto down = static_cast<double>(p.block_m()), across = static_cast<double>(p.block_n());
     const double products = down / 16 * across / 8 * 4;
-    const double readers = p.tiles_down * p.tiles_across / p.info.sub_groups;
+    const double readers = p.warps_m * p.warps_n / p.info.sub_groups;
     const double lines = is_group ? down / readers + across : p.left.rows() + p.right.rows();
     return std::max({products * (is_group ? kGroupProductCycles : kProductCycles),
                      (readers * lines + down + across) * kLocalCycles,
@@ -164,28 +156,22 @@ class PipeScheduler {
 
   /// Cycles of the whole kernel.
   double time(const MatrixPlan& p) {
-    double groups = static_cast<double>(p.groups_down() * p.groups_across());
+    double groups = static_cast<double>(p.grid_m() * p.grid_n());
     for (const Node* r : kernel_.ranges)
       if (r != p.left.along && r != p.right.along) groups *= CostModel::trips(r);
     const PipeInfo& room = target_.pipe;
     const double bytes = p.stage_bytes() * p.pipe->stages + room.reserved_bytes;
     const double registers = items(p) * std::min(sums(p) + kOtherRegisters, 255.0);
-    double resident =
-        std::floor(std::min({room.unit_memory_bytes / bytes, room.unit_registers / registers,
-                             room.unit_items / items(p)}));
+    double resident = std::floor(std::min(
+        {room.cu_memory_bytes / bytes, room.cu_registers / registers, room.cu_items / items(p)}));
     resident = std::clamp(resident, 1.0, std::max(1.0, std::ceil(groups / units_)));
-    const double trips = std::ceil(static_cast<double>(extent(p.depth)) / p.stage_depth());
+    const double trips = std::ceil(static_cast<double>(extent(p.k)) / p.stage_k());
     const double trip = std::max(resident * busy(p), kLatencyCycles / p.pipe->ahead);
-    const double results = static_cast<double>(p.down() * p.across());
+    const double results = static_cast<double>(p.block_m() * p.block_n());
     return std::ceil(groups / (units_ * resident)) *
            (trips * trip + kStartCycles + resident * results * kResultCycles);
   }
 
-  const ir::KernelIr& kernel_;
-  const TargetInfo& target_;
-  double units_;
-  ScheduleLimits limits_;
-  CostModel model_;
   std::optional<MatrixPlan> best_;
   double least_ = 0;
 };

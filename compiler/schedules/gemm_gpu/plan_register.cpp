@@ -14,8 +14,6 @@ namespace {
 
 using ir::Node;
 
-/// Accumulators of one work-item; more would not fit into its registers with the fragments.
-constexpr uint32_t kMostSums = 128;
 /// Words that are loaded per trip.
 constexpr uint32_t kMostFragments = 64;
 /// Values behind the product that a work-item computes; more make too much code.
@@ -30,15 +28,9 @@ constexpr double kRegisters = 65536.0;
 /// Of a tile whose neighbours in memory are its rows or columns; fewer would be loaded in crumbs.
 constexpr uint32_t kLeastRows = 64;
 
-class MatrixScheduler {
+class MatrixScheduler : GemmPlanner {
  public:
-  MatrixScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
-                  ScheduleLimits limits)
-      : kernel_(kernel),
-        target_(target),
-        units_(std::max(units, 1u)),
-        limits_(limits),
-        model_(kernel, target, 1) {}
+  using GemmPlanner::GemmPlanner;
 
   std::optional<Schedule> run() {
     if (!find_product()) return std::nullopt;
@@ -65,11 +57,6 @@ class MatrixScheduler {
     return false;
   }
 
-  static bool divides(const Node* range, int64_t step) {
-    const Node* extent = range->src[0];
-    return extent->is_const() && extent->imm > 0 && extent->imm % step == 0;
-  }
-
   void consider(const Node* depth, const Node* rows, const Node* columns) {
     if (!divides(depth, plan_.chunk())) return;
     for (int side = 0; side < 2; ++side) {
@@ -77,18 +64,18 @@ class MatrixScheduler {
       const auto right = matrix_operand(model_, loads_[1 - side], columns, depth, rows);
       if (!left || !right) continue;
       MatrixPlan plan = plan_;
-      plan.depth = depth;
+      plan.k = depth;
       plan.left = *left;
       plan.right = *right;
       plan.left.slot = plan.right.slot = plan.info.slot;
       for (const uint32_t down : {8u, 4u, 2u, 1u})
         for (const uint32_t across : {8u, 4u, 2u, 1u})
-          for (const auto& [tiles_down, tiles_across] :
+          for (const auto& [warps_m, warps_n] :
                {std::pair{2u, 2u}, {1u, 4u}, {4u, 1u}, {1u, 2u}, {2u, 1u}, {1u, 1u}}) {
             plan.left.slots = down;
             plan.right.slots = across;
-            plan.tiles_down = tiles_down;
-            plan.tiles_across = tiles_across;
+            plan.warps_m = warps_m;
+            plan.warps_n = warps_n;
             for (const uint32_t chunks : {1u, 2u, 4u}) {
               plan.chunks = chunks;
               if (4 * chunks % plan.info.words() == 0 && divides(depth, plan.trip()))
@@ -104,17 +91,17 @@ class MatrixScheduler {
 
   void consider_tile(const MatrixPlan& p) {
     for (const MatrixOperand* o : {&p.left, &p.right})
-      if (!o->is_deep && o->slots % std::min(o->per_load(), kLeastRows / o->slot) != 0) return;
+      if (!o->is_k_major && o->slots % std::min(o->per_load(), kLeastRows / o->slot) != 0) return;
     if (p.left.slots % p.info.left_slots != 0) return;
     const uint32_t sums = p.info.sums * p.left.slots / p.info.left_slots * p.right.slots;
-    if (!divides(p.left.along, p.down()) || !divides(p.right.along, p.across()) ||
+    if (!divides(p.left.along, p.block_m()) || !divides(p.right.along, p.block_n()) ||
         sums > std::min(kMostSums, limits_.max_sums) || fragment_words(p) > kMostFragments ||
-        p.sub_group * p.tiles_down * p.tiles_across > target_.max_block ||
+        p.sub_group * p.warps_m * p.warps_n > target_.max_block ||
         (model_.output_nodes() + 1) * sums > kMostEpilogue)
       return;
     const double cost =
         time(p, sums) *
-        asked_factor(limits_.knobs, {.m = p.down(), .n = p.across(), .k = p.trip()});
+        asked_factor(limits_.knobs, {.m = p.block_m(), .n = p.block_n(), .k = p.trip()});
     if (best_ && cost >= least_ * 0.99) return;
     best_ = p;
     least_ = cost;
@@ -124,14 +111,14 @@ class MatrixScheduler {
   double time(const MatrixPlan& p, uint32_t sums) {
     double groups = 1;
     for (const Node* r : kernel_.ranges) groups *= CostModel::trips(r);
-    groups /= static_cast<double>(p.down() * p.across());
-    const double sub_groups = p.tiles_down * p.tiles_across;
+    groups /= static_cast<double>(p.block_m() * p.block_n());
+    const double sub_groups = p.warps_m * p.warps_n;
     const double products =
         p.left.slots / static_cast<double>(p.info.left_slots) * p.right.slots * 4 / p.info.words();
     const double loads = p.left.slots + p.right.slots;
     // Neighbours among the sub-groups of a group read the same rows or columns.
     // Sub-groups of one group read the same rows or columns at about the same time.
-    const double far = p.left.slots / p.tiles_across + p.right.slots / p.tiles_down;
+    const double far = p.left.slots / p.warps_n + p.right.slots / p.warps_m;
     const double busy =
         std::max({products * kProductCycles, loads * kLoadCycles, far * kFarCycles});
     const double room = std::floor(kRegisters / p.sub_group /
@@ -144,11 +131,6 @@ class MatrixScheduler {
     return t;
   }
 
-  const ir::KernelIr& kernel_;
-  const TargetInfo& target_;
-  double units_;
-  ScheduleLimits limits_;
-  CostModel model_;
   MatrixPlan plan_;
   const Node* loads_[2] = {};
   std::optional<MatrixPlan> best_;

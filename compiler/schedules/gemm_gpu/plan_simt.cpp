@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "compiler/analysis/cost.h"
+#include "compiler/schedules/gemm_gpu/contraction.h"
 #include "compiler/schedules/gemm_gpu/knobs.h"
-#include "compiler/schedules/schedule.h"
 
 namespace bm::compiler {
 namespace {
@@ -39,19 +39,13 @@ constexpr std::array kTiles = {
     TileRow{128, 128, 8, 8}, TileRow{128, 64, 8, 8}, TileRow{64, 128, 8, 8}, TileRow{64, 64, 8, 8},
     TileRow{64, 64, 4, 4},   TileRow{32, 64, 4, 4},  TileRow{64, 32, 4, 4},  TileRow{32, 32, 4, 4}};
 
-class StagedScheduler {
+class StagedScheduler : GemmPlanner {
  public:
-  StagedScheduler(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
-                  const Knobs* knobs)
-      : kernel_(kernel),
-        target_(target),
-        knobs_(knobs),
-        units_(std::max(units, 1u)),
-        slots_(units_ * kItemsPerUnit),
-        model_(kernel, target, 1) {}
+  using GemmPlanner::GemmPlanner;
 
   std::optional<Schedule> run() {
-    if (!find_product()) return std::nullopt;
+    plan_.reduce = wide_contraction();
+    if (!plan_.reduce) return std::nullopt;
     for (size_t i = 1; i < plan_.reduce->src.size(); ++i)
       for (const Node* x : kernel_.ranges)
         for (const Node* y : kernel_.ranges)
@@ -61,30 +55,12 @@ class StagedScheduler {
   }
 
  private:
-  bool find_product() {
-    if (model_.reduces().size() != 1) return false;
-    const Node* reduce = model_.reduces()[0];
-    const Node* product = reduce->src[0];
-    // Narrow numbers would be rounded on their way.
-    const bool is_wide = product->dtype == reduce->dtype && !is_half_like(product->dtype) &&
-                         item_size(product->dtype) >= 4;
-    if (reduce->reduce_op() != ir::ReduceOp::kSum || product->op != Op::kMul || !is_wide)
-      return false;
-    plan_.reduce = reduce;
-    return true;
-  }
-
-  static bool divides(const Node* range, int64_t step) {
-    const Node* extent = range->src[0];
-    return extent->is_const() && extent->imm > 0 && extent->imm % step == 0;
-  }
-
   bool is_factor(const Node* n, const Node* along, const Node* depth, const Node* other) const {
     return model_.depends(n, along) && model_.depends(n, depth) && !model_.depends(n, other);
   }
 
   /// Whether the first load of a factor has neighbours in depth.
-  bool is_deep(const Node* factor, const Node* depth) {
+  bool is_k_major(const Node* factor, const Node* depth) {
     const Node* n = factor;
     while (n->op != Op::kLoad && !n->src.empty()) n = n->src[0];
     return n->op == Op::kLoad && model_.strides(depth, 0).stride(n->src[0]) == 1;
@@ -94,14 +70,14 @@ class StagedScheduler {
     const Node* product = plan_.reduce->src[0];
     for (size_t side = 0; side < 2; ++side) {
       StagedPlan plan = plan_;
-      plan.depth = depth;
+      plan.k = depth;
       plan.left = {.value = product->src[side], .along = rows};
       plan.right = {.value = product->src[1 - side], .along = columns};
       if (!is_factor(plan.left.value, rows, depth, columns) ||
           !is_factor(plan.right.value, columns, depth, rows))
         continue;
-      plan.left.is_deep = is_deep(plan.left.value, depth);
-      plan.right.is_deep = is_deep(plan.right.value, depth);
+      plan.left.is_k_major = is_k_major(plan.left.value, depth);
+      plan.right.is_k_major = is_k_major(plan.right.value, depth);
       for (const TileRow& row : kTiles) {
         plan.left.tile = row.rows;
         plan.left.per_item = row.item_rows;
@@ -120,13 +96,13 @@ class StagedScheduler {
   void consider_tile(const StagedPlan& p) {
     const double results = p.left.per_item * p.right.per_item;
     const uint32_t items = p.items();
-    if (!divides(p.depth, p.steps) || p.depth->src[0]->imm < kLeastDepth ||
+    if (!divides(p.k, p.steps) || p.k->src[0]->imm < kLeastDepth ||
         !divides(p.left.along, p.left.tile) || !divides(p.right.along, p.right.tile) ||
         items > target_.max_block || local_bytes(p) > target_.local_memory_bytes ||
         (model_.output_nodes() + 1) * results > kMostEpilogue)
       return;
     const double cost =
-        time(p) * asked_factor(knobs_, {.m = p.left.tile, .n = p.right.tile, .k = p.steps});
+        time(p) * asked_factor(limits_.knobs, {.m = p.left.tile, .n = p.right.tile, .k = p.steps});
     if (best_ && cost >= least_ * 0.99) return;
     best_ = p;
     least_ = cost;
@@ -162,7 +138,7 @@ class StagedScheduler {
 
   /// Whether the best tile is faster than what is done without local memory.
   bool is_worth_it() const {
-    if (asks_for_tile(knobs_) && least_ < kNotAsked) return true;
+    if (asks_for_tile(limits_.knobs) && least_ < kNotAsked) return true;
     const StagedPlan& p = *best_;
     const double sums = p.left.per_item * p.right.per_item;
     const double items = all_results() / sums;
@@ -186,36 +162,19 @@ class StagedScheduler {
 
   std::optional<Schedule> finish() {
     if (!is_worth_it()) return std::nullopt;
-    Schedule s;
     const StagedPlan& p = *best_;
     const int64_t rows = p.left.along->src[0]->imm / p.left.tile;
     const int64_t columns = p.right.along->src[0]->imm / p.right.tile;
-    s.block = p.items();
-    s.grid[0].constant = rows * columns;
-    double most = static_cast<double>(rows) * static_cast<double>(columns);
-    size_t symbolic = 0;
-    // Constants first: at most one extent is known at launch only.
-    for (const bool is_const : {true, false})
-      for (const Node* r : kernel_.ranges) {
-        if (r == p.left.along || r == p.right.along || r->src[0]->is_const() != is_const) continue;
-        symbolic += !is_const;
-        if (symbolic > 1 || !multiply(&s.grid[0], r->src[0], 1)) return std::nullopt;
-        most *= static_cast<double>(std::max<int64_t>(r->src[0]->hi, 1));
-        s.loops.push_back({.range = r});
-      }
-    if (most > static_cast<double>(target_.max_groups[0])) return std::nullopt;
-    s.grid_loops = static_cast<uint32_t>(s.loops.size());
-    s.work_per_block =
-        static_cast<uint64_t>(int64_t{p.left.tile} * p.right.tile * p.depth->src[0]->imm);
-    s.plan = p;
+    auto s = tile_schedule(kernel_, target_, p.left.along, p.right.along, rows * columns);
+    if (!s) return std::nullopt;
+    s->block = p.items();
+    s->work_per_block =
+        static_cast<uint64_t>(int64_t{p.left.tile} * p.right.tile * p.k->src[0]->imm);
+    s->plan = p;
     return s;
   }
 
-  const ir::KernelIr& kernel_;
-  const TargetInfo& target_;
-  const Knobs* knobs_;
-  double units_, slots_;
-  CostModel model_;
+  double slots_ = units_ * kItemsPerUnit;
   StagedPlan plan_;
   std::optional<StagedPlan> best_;
   double least_ = 0;
@@ -226,7 +185,7 @@ class StagedScheduler {
 std::optional<Schedule> make_staged_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                              uint32_t units, ScheduleLimits limits) {
   if (!limits.has_tiles || limits.max_sums < 64) return std::nullopt;
-  return StagedScheduler(kernel, target, units, limits.knobs).run();
+  return StagedScheduler(kernel, target, units, limits).run();
 }
 
 }  // namespace bm::compiler

@@ -112,7 +112,7 @@ double GroupScheduler::time(const Costs& c, const Shape& s) const {
   const double groups = c.groups * chunks;
   const double waits = item + per_item * c.waits * kLoadLatency;
   double t = std::max(item * std::max(1.0, groups * block / slots_),
-                      waits * std::max(1.0, groups * block / (units_ * target_.pipe.unit_items)));
+                      waits * std::max(1.0, groups * block / (units_ * target_.pipe.cu_items)));
   if (groups < units_) t *= 1.2;
   const double idle = chunks * per_item * block / std::max(c.iterations, 1.0);
   return c.levels > 0 ? t : t * (1 + 0.02 * std::min(idle - 1, 8.0));

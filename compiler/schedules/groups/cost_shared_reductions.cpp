@@ -125,12 +125,12 @@ double GroupScheduler::memory_time(const Level& level, bool is_plain_known) {
       bytes += times * size * ((scattered(n, along) > 0 ? far : narrow) - (is_plain_known ? 1 : 0));
     }
   }
-  return bytes / (units_ * target_.pipe.unit_bytes);
+  return bytes / (units_ * target_.pipe.cu_bytes);
 }
 
 /// Iterations of a row that a work-item may have written out.
 uint32_t GroupScheduler::most_copies(const Costs& c, uint32_t block) const {
-  const double room = target_.pipe.unit_registers / static_cast<double>(block) - kMostRegisters;
+  const double room = target_.pipe.cu_registers / static_cast<double>(block) - kMostRegisters;
   const double most = std::min({room / std::max(c.kept, 1.0), kMostNodes / std::max(c.nodes, 1.0),
                                 static_cast<double>(std::min(kMostCopies, limits_.max_lanes))});
   return static_cast<uint32_t>(std::max(most, 1.0));
@@ -162,11 +162,11 @@ double GroupScheduler::groups_of_unit(const Costs& c, const Shape& s) const {
   const PipeInfo& unit = target_.pipe;
   const double registers = kOwnRegisters + c.kept * std::max(s.copies, s.item_copies);
   const double bytes = static_cast<double>(c.bytes * s.block + unit.reserved_bytes);
-  const double memory = std::max(unit.unit_memory_bytes, target_.local_memory_bytes);
+  const double memory = std::max(unit.cu_memory_bytes, target_.local_memory_bytes);
   return std::max(
       std::floor(std::min(
-          {static_cast<double>(unit.unit_groups), static_cast<double>(unit.unit_items) / s.block,
-           unit.unit_registers / (s.block * registers), memory / std::max(bytes, 1.0)})),
+          {static_cast<double>(unit.cu_groups), static_cast<double>(unit.cu_items) / s.block,
+           unit.cu_registers / (s.block * registers), memory / std::max(bytes, 1.0)})),
       1.0);
 }
 
@@ -192,7 +192,7 @@ double GroupScheduler::shared_time(const Costs& c, const Shape& s) const {
   const double again = s.item_copies == 0 ? c.again * c.load_bytes / std::max(c.loads, 1.0) : 0;
   const double bytes =
       side_.width * (c.trips * c.load_bytes * passes + per_item * parts * (again + c.store_bytes));
-  const double memory = bytes / target_.pipe.unit_bytes;
+  const double memory = bytes / target_.pipe.cu_bytes;
   const double groups = c.groups * chunks;
   const double side_by_side = std::min(groups_of_unit(c, s), std::max(groups / units_, 1.0));
   const double rounds = std::max(groups / (units_ * side_by_side), 1.0);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "compiler/program/index.h"
 #include "compiler/lowering/prefetch.h"
 #include "compiler/schedules/loops/lowering.h"
 
@@ -25,11 +26,11 @@ void LoopLowering::run() {
     const ValueId width = b_.index(schedule_.chunk * axis.step());
     const ValueId begin = b_.mul(loop.index, width);
     const ValueId extent = e_.emit(axis.range->src[0], start[0]);
-    const std::array ends{b_.add(begin, width), extent};
+    const ValueId end = b_.add(begin, width);
     if (has_parts())
       lower_parts(begin, loop.body, start);
     else
-      lower_axis(0, loop.body, start, begin, b_.alu(Op::kMin, DType::kI64, ends));
+      lower_axis(0, loop.body, start, begin, e_.min_index(end, extent));
   } else {
     lower_merged(loop.body, loop.index);
   }
@@ -77,9 +78,8 @@ void LoopLowering::lower_merged(BlockId block, ValueId block_index) {
     counts.push_back(axis.step() == 1 ? extent : b_.alu(Op::kDiv, DType::kI64, args));
     total = b_.mul(total, counts.back());
   }
-  const ValueId begin = b_.mul(block_index, b_.index(schedule_.chunk));
-  const std::array ends{b_.add(begin, b_.index(schedule_.chunk)), total};
-  const ValueId end = b_.alu(Op::kMin, DType::kI64, ends);
+  const Index begin = Index(b_, block_index) * schedule_.chunk;
+  const Index end = min(begin + schedule_.chunk, Index(b_, total));
   const Builder::Loop loop = b_.open_loop(block);
   Instances instances = start;
   ValueId rest = loop.index;

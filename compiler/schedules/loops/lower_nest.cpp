@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "compiler/program/index.h"
 #include "compiler/lowering/prefetch.h"
 #include "compiler/schedules/loops/lowering.h"
 
@@ -22,8 +23,9 @@ void LoopLowering::lower_tiles(size_t axis, BlockId block, const Instances& inst
                                ValueId begin, ValueId end) {
   const AxisPlan& plan = schedule_.loops[axis];
   const Builder::Loop loop = b_.open_loop(block);
-  const std::array ends{b_.add(loop.index, b_.index(plan.tile)), end};
-  tiles_[plan.range] = {loop.index, b_.alu(Op::kMin, DType::kI64, ends)};
+  const Index first(b_, loop.index), last(b_, end);
+  const Index tile_end = min(first + plan.tile, last);
+  tiles_[plan.range] = {loop.index, tile_end};
   lower_inner(axis + 1, loop.body, instances);
   tiles_.erase(plan.range);
   b_.close_loop(loop, begin, end, plan.tile);

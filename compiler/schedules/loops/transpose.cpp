@@ -18,7 +18,7 @@ void tile_transposition(const ir::KernelIr& kernel, const TargetInfo& target,
   int64_t item = INT64_MAX;
   for (const ir::Store& s : kernel.stores) item = std::min(item, item_size(s.value->dtype));
   const double bytes = CostModel::iterations(kernel) * static_cast<double>(item);
-  if (bytes < static_cast<double>(target.private_cache_bytes)) return;
+  if (bytes < static_cast<double>(target.l2_bytes)) return;
   // The loop in lanes is the last, the one merged as often as there are lanes lies before it.
   const AxisPlan along = loops.back();
   const auto merged =

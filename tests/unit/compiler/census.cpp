@@ -229,6 +229,8 @@ constexpr std::array kRows = {
         }},
     Row{"tiles in local memory", Needs::kGroups,
         [](const Kernel& k) { return k.s.staged() != nullptr; }},
+    Row{"K split over the work-items of a group", Needs::kGroups,
+        [](const Kernel& k) { return k.s.split_k() != nullptr; }},
     Row{"matrix instructions", Needs::kMatrix,
         [](const Kernel& k) { return k.s.matrix() != nullptr; }},
 };

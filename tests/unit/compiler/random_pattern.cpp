@@ -88,7 +88,8 @@ constexpr std::array kPatterns = {Row{"matmul", drawn<&Pattern::matmul>},
                                   Row{"transposition", drawn<&Pattern::transposition>},
                                   Row{"panels of bfloat16", panels<Factors::kBF16>},
                                   Row{"few rows", drawn<&Pattern::few_rows>},
-                                  Row{"panels of windows", drawn<&Pattern::windows>}};
+                                  Row{"panels of windows", drawn<&Pattern::windows>},
+                                  Row{"long K", drawn<&Pattern::long_k>}};
 
 }  // namespace
 

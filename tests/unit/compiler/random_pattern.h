@@ -38,6 +38,7 @@ class Pattern {
   // random_products.cpp.
   void matmul();
   void few_rows();
+  void long_k();
   void convolution();
   void windows();
   void quantised();

@@ -32,6 +32,22 @@ void Pattern::few_rows() {
   matmul();
 }
 
+/// Few results and as long a K as the reference bears: for GEMM that splits K.
+void Pattern::long_k() {
+  budget_ = kMostWork;
+  const Loop batch = chance(20) ? output_of(2) : Loop{};
+  const Loop m = output_of(2 + range_of(5)), n = output_of(2 + range_of(5));
+  const int64_t longest = kMostWork / (m.most * n.most * std::max<int64_t>(batch.most, 1));
+  const Loop k = inner_of(512 + range_of(static_cast<uint64_t>(longest - 511)));
+  const Loop k2 = chance(10) ? inner_of(2) : Loop{};
+  const std::vector<Loop> depth = k2.range ? std::vector{k, k2} : std::vector{k};
+  const Types t = product_types();
+  const Node* left = operand(t.left, t.sum, with(depth, {batch, m}));
+  const Node* right = operand(t.right, t.sum, with(depth, {batch, n}));
+  const Node* sum = sum_of(g().binary(Op::kMul, left, right), depth);
+  store(epilogue(sum, t.out, {batch, m, n}), t.out);
+}
+
 void Pattern::convolution() {
   const int64_t groups = chance(30) ? 1 + static_cast<int64_t>(pick(5)) : 1;
   const Loop image = chance(30) ? output(3) : Loop{};

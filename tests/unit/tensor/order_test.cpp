@@ -232,6 +232,40 @@ TEST_P(Order, LongReductionsToFewResults) {
   EXPECT_TRUE(has_values(count({5, 1 << 18}, DType::kI64).cast(DType::kF32).max(), {}, {1310719}));
 }
 
+/// Split-K on CPUs: few results, with a rest, of 16-bit factors, in batches, with what follows.
+TEST_P(Order, ContractionsOfALongKToFewResults) {
+  if (!is_compiled()) GTEST_SKIP() << "long input";
+  struct Case {
+    int64_t batches, m, k, n;
+    DType in = DType::kF32;
+  };
+  const std::vector<Case> cases{{1, 8, 65536, 8},
+                                {1, 7, 30011, 11},
+                                {1, 64, 4096, 64},
+                                {3, 5, 16384, 17},
+                                {1, 2, 262144, 2},
+                                {1, 16, 8192, 9, DType::kF16},
+                                {2, 3, 50000, 13, DType::kBF16}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(fmt::format("{} x {} x {} x {}, seed {}", c.batches, c.m, c.k, c.n, seed));
+    const std::vector<double> a = whole(c.batches * c.m * c.k), b = whole(c.batches * c.k * c.n);
+    const std::vector<double> bias = whole(c.n);
+    std::vector<double> want;
+    for (int64_t row = 0; row < c.batches * c.m; ++row)
+      for (int64_t j = 0; j < c.n; ++j) {
+        double sum = bias[static_cast<size_t>(j)];
+        for (int64_t k = 0; k < c.k; ++k)
+          sum += a[static_cast<size_t>(row * c.k + k)] *
+                 b[static_cast<size_t>((row / c.m * c.k + k) * c.n + j)];
+        want.push_back(sum);
+      }
+    const Tensor left = f32(a, {c.batches, c.m, c.k}).cast(c.in).realize();
+    const Tensor right = f32(b, {c.batches, c.k, c.n}).cast(c.in).realize();
+    const Tensor out = left.matmul(right, DType::kF32) + f32(bias, {c.n});
+    EXPECT_TRUE(has_values(out, {c.batches, c.m, c.n}, want));
+  }
+}
+
 TEST(OrderKernels, AreFew) {
   const auto kernels = [](const Tensor& t) {
     const NodePtr root = t.node();
@@ -243,6 +277,14 @@ TEST(OrderKernels, AreFew) {
   EXPECT_EQ(kernels((x * 2).cast(DType::kF16).cumsum(1)), 1u);
   EXPECT_EQ(kernels(x.argmax(1)), 1u);
   EXPECT_EQ(kernels(x.topk(8).second), 2u);
+  const Tensor a = Tensor::empty({8, 65536}, DType::kF32, "CPU");
+  const Tensor b = Tensor::empty({65536, 8}, DType::kF32, "CPU");
+  EXPECT_EQ(kernels(a.matmul(b)), 2u);
+  // A short K is not worth it; what attention does with its values stays in its kernel.
+  EXPECT_EQ(kernels(x.matmul(Tensor::empty({1000, 64}, DType::kF32, "CPU"))), 1u);
+  const Tensor q = Tensor::empty({16, 64}, DType::kF32, "CPU");
+  const Tensor keys = Tensor::empty({4096, 64}, DType::kF32, "CPU");
+  EXPECT_EQ(kernels(q.matmul(keys.transpose()).softmax(1).matmul(keys)), 1u);
 }
 
 }  // namespace

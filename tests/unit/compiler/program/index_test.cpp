@@ -30,6 +30,17 @@ TEST_F(IndexFormula, OperandsComeFromLeftToRight) {
   EXPECT_EQ(formulas_.b.type(sum), (Type{DType::kI64, 1}));
 }
 
+TEST_F(IndexFormula, MinimumsAreTakenOfFormulas) {
+  Builder& b = calls_.b;
+  const ValueId product = b.mul(calls_.x, b.index(3));
+  const ValueId last = b.sub(calls_.y, b.index(1));
+  b.alu(Op::kMin, DType::kI64, std::array{product, last});
+
+  const Index x(formulas_.b, formulas_.x), y(formulas_.b, formulas_.y);
+  [[maybe_unused]] const Index smaller = min(x * 3, y - 1);
+  EXPECT_EQ(to_string(formulas_.program), to_string(calls_.program));
+}
+
 TEST_F(IndexFormula, NumbersOfAnyTypeCountAs64Bits) {
   calls_.b.add(calls_.x, calls_.b.index(4'000'000'000));
   const Index x(formulas_.b, formulas_.x);

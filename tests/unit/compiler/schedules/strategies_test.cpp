@@ -45,6 +45,7 @@ std::optional<Sample> sample_of(const Strategy& row) {
     fixed.push_back({test::product_kernel({.m = n, .n = n, .k = 32}), card("sm_80")});
     fixed.push_back({test::matmul_kernel(n, n, n, DType::kF32), card("sm_90")});
     fixed.push_back({test::transpose_kernel(n, n, DType::kF32), card("sm_90")});
+    fixed.push_back({test::matmul_kernel(n, n, 16384, DType::kF32), card("sm_90")});
   }
   for (Sample& s : fixed)
     if (is_of(s)) return std::move(s);

@@ -1,0 +1,184 @@
+// Lowering of split-K GEMM: partial sums in registers, a tree in shared memory, one epilogue.
+#include <vector>
+
+#include "compiler/program/index.h"
+#include "compiler/schedules/gemm_gpu/lowering.h"
+#include "compiler/schedules/split_k/split_k.h"
+
+namespace bm::compiler {
+namespace {
+
+class SplitKGemm {
+ public:
+  explicit SplitKGemm(Emitter& e) : e_(e), b_(e.builder()), p_(*e.schedule().split_k()) {}
+  void run();
+
+ private:
+  void place_tile(ValueId group, BlockId block);
+  std::vector<uint32_t> bind(const SplitKSide& side, ValueId first, BlockId block);
+  void accumulate(const Env& env, BlockId block);
+  void step(const Env& env, ValueId first, uint32_t copies, BlockId block);
+  void add_partials(BlockId block);
+  ValueId add_row(uint32_t array, ValueId first, int64_t apart, uint32_t count, BlockId block);
+  void store_result(BlockId block);
+
+  Emitter& e_;
+  Builder& b_;
+  const SplitKPlan& p_;
+  Env env_;                               // the batch
+  ValueId row_ = kNone, column_ = kNone;  // first of the tile
+  std::vector<uint32_t> rows_, columns_;  // bindings of the tile's rows and columns
+  std::vector<uint32_t> accumulators_;    // registers, row by row
+  uint32_t sums_ = 0;                     // shared array of the second pass
+};
+
+/// Rows of the last tile that do not exist are its last one once more: they are not stored.
+std::vector<uint32_t> SplitKGemm::bind(const SplitKSide& side, ValueId first, BlockId block) {
+  std::vector<uint32_t> out;
+  for (uint32_t i = 0; i < side.tile; ++i) {
+    if (!side.is_cut()) {
+      const uint32_t origin = out.empty() ? 0 : e_.binding(out[0]).origin;
+      out.push_back(e_.make_bindings(first, block, i, 1, origin));
+      continue;
+    }
+    const ValueId own = b_.add(first, b_.index(i));
+    const ValueId last = b_.index(side.extent() - 1);
+    out.push_back(e_.make_bindings(e_.min_index(own, last), block, 0, 1, 0));
+  }
+  return out;
+}
+
+void SplitKGemm::place_tile(ValueId group, BlockId block) {
+  ValueId rest = group;
+  const Index column(b_, e_.next_digit(&rest, b_.index(p_.n.tiles()), false));
+  const bool is_last = e_.schedule().loops.empty();
+  const Index row(b_, e_.next_digit(&rest, b_.index(p_.m.tiles()), is_last));
+  env_ = bind_batch(e_, rest, e_.unbound(), block);
+  row_ = Index(row * p_.m.tile);
+  column_ = Index(column * p_.n.tile);
+  rows_ = bind(p_.m, row_, block);
+  columns_ = bind(p_.n, column_, block);
+  const Type type{p_.reduce->dtype, 1};
+  for (uint32_t i = 0; i < p_.results(); ++i) {
+    accumulators_.push_back(b_.add_register(type));
+    b_.assign(block, accumulators_.back(), b_.constant(type, 0));
+  }
+}
+
+/// Steps `first`, first + splits, … of K for the whole tile, all loads in front.
+void SplitKGemm::step(const Env& env, ValueId first, uint32_t copies, BlockId block) {
+  std::vector<Env> envs;
+  uint32_t origin = 0;
+  for (uint32_t c = 0; c < copies; ++c) {
+    const uint32_t at = e_.make_bindings(first, block, int64_t{c} * p_.splits, 1, origin);
+    origin = e_.binding(at).origin;
+    for (const uint32_t row : rows_)
+      for (const uint32_t column : columns_) {
+        const Env result = e_.bound(e_.bound(env, p_.m.along, row), p_.n.along, column);
+        envs.push_back(e_.bound(result, p_.k, at));
+      }
+  }
+  const Node* product = p_.reduce->src[0];
+  for (const Env& at : envs)
+    for (const Node* factor : product->src) e_.emit(factor, at);
+  for (size_t i = 0; i < accumulators_.size(); ++i) {
+    ValueId sum = b_.read(block, accumulators_[i]);
+    for (size_t c = 0; c < copies; ++c)
+      sum = e_.accumulate_one(p_.reduce, envs[c * accumulators_.size() + i], sum);
+    b_.assign(block, accumulators_[i], sum);
+  }
+}
+
+/// Work-item i has the steps i, i + splits, … of K: adjacent work-items read adjacent elements.
+void SplitKGemm::accumulate(const Env& env, BlockId block) {
+  const int64_t length = p_.k->src[0]->imm, stride = int64_t{p_.splits} * p_.unroll;
+  const int64_t whole = length / stride * stride;
+  if (whole > 0) {
+    const Builder::Loop loop = b_.open_loop(block);
+    step(env, b_.add(loop.index, b_.item()), p_.unroll, loop.body);
+    b_.close_loop(loop, b_.index(0), b_.index(whole), stride);
+  }
+  if (whole == length) return;
+  const Builder::Loop loop = b_.open_loop(block);
+  step(env, loop.index, 1, loop.body);
+  const Index item(b_, b_.item());
+  b_.close_loop(loop, Index(item + whole), b_.index(length), p_.splits);
+}
+
+/// Pairwise: `count` elements of a shared array, a power of two.
+ValueId SplitKGemm::add_row(uint32_t array, ValueId first, int64_t apart, uint32_t count,
+                            BlockId block) {
+  std::vector<ValueId> values;
+  for (uint32_t i = 0; i < count; ++i)
+    values.push_back(b_.local_load(block, array, b_.add(first, b_.index(i * apart))));
+  for (; values.size() > 1; values.resize(values.size() / 2))
+    for (size_t i = 0; i < values.size() / 2; ++i)
+      values[i] = b_.add(values[2 * i], values[2 * i + 1]);
+  return values[0];
+}
+
+/// Two passes: `adders` work-items add a share each of a result's partial sums, then one adds
+/// theirs. The order depends on the plan alone, so results are the same from launch to launch.
+void SplitKGemm::add_partials(BlockId block) {
+  const DType type = p_.reduce->dtype;
+  const uint32_t partials = b_.add_local(type, uint64_t{p_.results()} * p_.row());
+  sums_ = b_.add_local(type, uint64_t{p_.results()} * p_.short_row());
+  const Index item(b_, b_.item());
+  for (uint32_t i = 0; i < p_.results(); ++i) {
+    const Index at = item + int64_t{i} * p_.row();
+    b_.local_store(block, partials, at, b_.read(block, accumulators_[i]));
+  }
+  b_.barrier(block);
+  const uint32_t adders = p_.adders(), busy = adders * p_.results();
+  const auto add = [&](BlockId body) {
+    const Index result(b_, b_.shr(b_.item(), std::countr_zero(adders)));
+    const Index adder = item & int64_t{adders - 1};
+    const Index first = result * p_.row() + adder;
+    const ValueId sum = add_row(partials, first, adders, p_.splits / adders, body);
+    const Index at = result * p_.short_row() + adder;
+    b_.local_store(body, sums_, at, sum);
+  };
+  if (busy == p_.splits)
+    add(block);
+  else
+    e_.branch(b_.lt(item, b_.index(busy)), block, add);
+  b_.barrier(block);
+}
+
+/// Work-item i has result number i of the tile, and does what follows the sum.
+void SplitKGemm::store_result(BlockId block) {
+  const Index item(b_, b_.item());
+  const ValueId width = b_.index(p_.n.tile);
+  const Index row(b_, b_.add(row_, e_.divide_index(Op::kDiv, item, width, true)));
+  const Index column(b_, b_.add(column_, e_.divide_index(Op::kMod, item, width, true)));
+  ValueId exists = b_.lt(item, b_.index(p_.results()));
+  const auto inside = [&](const SplitKSide& side, ValueId at) {
+    if (side.is_cut()) exists = b_.bit_and(exists, b_.lt(at, b_.index(side.extent())));
+  };
+  inside(p_.m, row);
+  inside(p_.n, column);
+  e_.branch(exists, block, [&](BlockId body) {
+    const Env at_row = e_.bound_at(env_, p_.m.along, row, body);
+    const Instances all{e_.bound_at(at_row, p_.n.along, column, body)};
+    const Index first = item * p_.short_row();
+    e_.set_known(p_.reduce, all[0], add_row(sums_, first, 1, p_.adders(), body));
+    e_.emit_stores(body, all, e_.kernel().stores);
+  });
+}
+
+void SplitKGemm::run() {
+  const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
+  place_tile(groups.index, groups.body);
+  OuterLoops outer(e_, p_.reduce, p_.k, env_, groups.body);
+  accumulate(outer.env(), outer.body());
+  outer.close();
+  add_partials(groups.body);
+  store_result(groups.body);
+  b_.close_groups(groups, 0, kNone);
+}
+
+}  // namespace
+
+void lower_split_k(Emitter& e) { SplitKGemm(e).run(); }
+
+}  // namespace bm::compiler
