@@ -16,7 +16,6 @@ uint64_t block_bytes(const hal::CodeObject& code) {
 }
 
 // ---- 1. Who runs what
-// -----------------------------------------------------------------------------
 
 Status GraphBuilder::check_calls() {
   for (const Call& call : calls_) {
@@ -135,7 +134,6 @@ std::vector<EndGroup> GraphBuilder::make_ends() {
 }
 
 // ---- 2. Memory and slots
-// --------------------------------------------------------------------------
 
 Status GraphBuilder::allocate_arenas() {
   for (uint32_t i = 0; i < calls_.size(); ++i) {

@@ -9,7 +9,6 @@
 namespace bm::runtime {
 
 // ---- 3. Commands
-// ----------------------------------------------------------------------------------
 
 Result<hal::GpuVa> GraphBuilder::address(const Buffer& buffer, Device& executor) {
   if (&buffer.device() == &executor) return buffer.va();
@@ -194,7 +193,6 @@ Result<uint32_t> GraphBuilder::clock_of(Device& device) {
 }
 
 // ---- 4. Recordings
-// --------------------------------------------------------------------------------
 
 Status GraphBuilder::record_queues() {
   std::vector<Script> scripts(state_->queues.size() + 1);

@@ -19,7 +19,6 @@ hal::GpuVa va_of(const void* pointer) { return hal::GpuVa{reinterpret_cast<uintp
 }  // namespace
 
 // ---- Region
-// ---------------------------------------------------------------------------------------
 
 Region::Region(std::shared_ptr<Memory> memory, const hal::BufferDesc& desc, hal::GpuVa va,
                std::byte* host, Parts parts)
@@ -69,7 +68,6 @@ Result<cl_mem> Region::mem_at(uint64_t offset) {
 }
 
 // ---- Allocation
-// -----------------------------------------------------------------------------------
 
 std::unique_ptr<hal::Buffer> Memory::make_region(const hal::BufferDesc& desc, hal::GpuVa va,
                                                  std::byte* host, Region::Parts parts) {
@@ -237,7 +235,6 @@ Result<hal::GpuVa> Memory::map(const hal::Buffer& peer) {
 }
 
 // ---- Addresses
-// ------------------------------------------------------------------------------------
 
 void Memory::add(Region& region) {
   const bool is_counted = region.desc().external == nullptr && region.space() != Space::kHost;

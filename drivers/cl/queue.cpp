@@ -97,7 +97,6 @@ Status ClQueue::execute_step(const Step& step, StepList& list, bool is_recorded)
 }
 
 // ---- Work
-// -----------------------------------------------------------------------------------------
 
 Status ClQueue::dispatch(const Step& step, Launch& launch) {
   if (launch.has_views) BM_TRY(open_views(launch));
@@ -248,7 +247,6 @@ Status ClQueue::host_task(HostTask task, bool is_ordered) {
 }
 
 // ---- Order
-// ----------------------------------------------------------------------------------------
 
 Status ClQueue::wait(const Step& step) {
   const uint64_t wanted = step.words[1];
@@ -331,7 +329,6 @@ const ClQueue::Produced* ClQueue::find_produced(const uint64_t* word, uint64_t w
 }
 
 // ---- Clock
-// ----------------------------------------------------------------------------------------
 
 /// Replaces the command queue by one that keeps times, behind everything in the old one. Not from
 /// the start: some drivers run one command at a time then.

@@ -119,7 +119,6 @@ Status bind_arguments(Launch& launch, Memory& memory) {
 }
 
 // ---- Recording
-// ------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<ClRecording>> ClRecording::build(std::span<const hal::Command> commands,
                                                         std::span<const hal::Patch> patches,

@@ -14,7 +14,6 @@ std::byte* pointer_of(uint64_t address) { return reinterpret_cast<std::byte*>(ad
 }  // namespace
 
 // ---- Region
-// ---------------------------------------------------------------------------------------
 
 Region::Region(std::shared_ptr<Memory> memory, const hal::BufferDesc& desc, const Piece& piece,
                Space space, Owner owner)
@@ -39,7 +38,6 @@ Region::~Region() {
 }
 
 // ---- Allocation
-// -----------------------------------------------------------------------------------
 
 Memory::Memory(ContextPtr context)
     : context_(std::move(context)),
@@ -213,7 +211,6 @@ Result<std::unique_ptr<hal::Buffer>> Memory::wrap_cuda(const hal::BufferDesc& de
 }
 
 // ---- Peers
-// ----------------------------------------------------------------------------------------
 
 Status Memory::enable_peer(const Context& peer) {
   const Api& api = context_->api;
@@ -256,7 +253,6 @@ Result<hal::GpuVa> Memory::map(const hal::Buffer& peer) {
 }
 
 // ---- Addresses
-// ------------------------------------------------------------------------------------
 
 void Memory::add(Region& region) {
   if (region.owner_ == Region::Owner::kSlabs && region.space_ == Space::kDevice)

@@ -69,7 +69,6 @@ Result<std::unique_ptr<CudaQueue>> CudaQueue::create(QueueShared& shared) {
 }
 
 // ---- Lists
-// ----------------------------------------------------------------------------------------
 
 Status CudaQueue::submit(std::span<const hal::Command> commands) {
   const std::lock_guard mine(submitters_);
@@ -184,7 +183,6 @@ void CudaQueue::check_patience(const Step& step) {
 }
 
 // ---- Steps
-// ----------------------------------------------------------------------------------------
 
 Result<bool> CudaQueue::run(const Step& step) {
   switch (step.kind) {
@@ -303,7 +301,6 @@ Result<bool> CudaQueue::copy_by_host(const Step& step) {
 bool CudaQueue::is_stream_idle() const { return api_.cuStreamQuery(stream_) != kErrorNotReady; }
 
 // ---- Words
-// ----------------------------------------------------------------------------------------
 
 Result<bool> CudaQueue::wait(const Step& step) {
   const uint64_t wanted = step.words[1];
@@ -373,7 +370,6 @@ Result<bool> CudaQueue::write(const Step& step) {
 }
 
 // ---- Ends
-// -----------------------------------------------------------------------------------------
 
 Status CudaQueue::check_stream() const {
   const CuResult state = api_.cuStreamQuery(stream_);

@@ -76,7 +76,6 @@ Status CudaRecording::make_parts(const Context& context, CuStream stream) {
 }
 
 // ---- Patches
-// --------------------------------------------------------------------------------------
 
 Status CudaRecording::patch(std::span<const uint64_t> values, const Memory& memory) {
   BM_TRY(patches_.update(values, false, [this](const hal::Patch& patch, uint64_t value) {

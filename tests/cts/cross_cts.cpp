@@ -98,7 +98,6 @@ Status run_scrambled(World& world, const std::vector<runtime::Device*>& devices,
 }
 
 // ---- With the CPU
-// -------------------------------------------------------------------------------------
 
 Status copies(World& world) {
   BM_TRY(copy_around(world, world.cpu(), world.device()));
@@ -211,7 +210,6 @@ Status removed_wait(const Subject& subject) {
 }
 
 // ---- With another instance
-// ----------------------------------------------------------------------------
 
 Status peer_copies(World& world) {
   return copy_around(world, world.device(), *BM_TRY(world.peer()));

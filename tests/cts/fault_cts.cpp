@@ -27,7 +27,6 @@ Status still_works(Rig& rig) {
 }
 
 // ---- Code
-// -----------------------------------------------------------------------------------------
 
 Status foreign_code(Rig& rig) {
   hal::CodeObject code = BM_TRY(rig.subject().kernel("iota", rig.device()));
@@ -98,7 +97,6 @@ Status load_limits(Rig& rig) {
 }
 
 // ---- Commands
-// -------------------------------------------------------------------------------------
 
 /// Both submit and record refuse `bad`, and what stands before it in the list has not run.
 Status refuse(Rig& rig, const hal::Command& bad) {
@@ -179,7 +177,6 @@ Status refused_replay(Rig& rig) {
 }
 
 // ---- Memory
-// ---------------------------------------------------------------------------------------
 
 Status out_of_memory(Rig& rig) {
   const uint64_t total = rig.device().memory().total, used = rig.device().memory().used;
@@ -214,7 +211,6 @@ Status bad_imports(Rig& rig) {
 }
 
 // ---- Waits that never end
-// ---------------------------------------------------------------------------
 
 constexpr uint32_t kShortWaitMs = 250;  // long for work that gets on, on a loaded machine
 

@@ -31,7 +31,6 @@ Result<Buffer> gate_of(runtime::Device& device) {
 }
 
 // ---- Graphs
-// ---------------------------------------------------------------------------------------
 
 Status bad_graphs(World& world) {
   runtime::Device& device = world.device();
@@ -126,7 +125,6 @@ Status host_functions(World& world) {
 }
 
 // ---- Faults
-// ---------------------------------------------------------------------------------------
 
 Status out_of_memory(World& world) {
   Model model;
@@ -193,7 +191,6 @@ Status stuck_stream(World& world) {
 }
 
 // ---- Closing
-// --------------------------------------------------------------------------------------
 
 /// Everything the caller holds goes while the device works, then the device.
 Status closed_while_working(World& world) {

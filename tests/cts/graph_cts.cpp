@@ -22,7 +22,6 @@ Result<std::vector<uint32_t>> memories(World& world, Model& model, size_t count)
 }
 
 // ---- Inputs and variables
-// ---------------------------------------------------------------------------------------
 
 Status changed_inputs(World& world) {
   Model model;
@@ -127,7 +126,6 @@ Status three_axes(World& world) {
 }
 
 // ---- Order
-// ----------------------------------------------------------------------------------------
 
 /// Read after write, write after read and write after write between few memories.
 Status dependencies(World& world) {
@@ -222,7 +220,6 @@ Status nothing_to_do(World& world) {
 }
 
 // ---- Several graphs, eager work
-// --------------------------------------------------------------------
 
 Status interleaved(World& world) {
   Model model;
@@ -318,7 +315,6 @@ Status many_graphs(World& world) {
 }
 
 // ---- Memory
-// ---------------------------------------------------------------------------------------
 
 /// The caller frees an input while the replay may still read it, and gets its memory again.
 Status freed_inputs(World& world) {

@@ -18,7 +18,6 @@ using runtime::Buffer;
 using runtime::Call;
 
 // ---- World
-// ----------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<World>> World::open(const Subject& subject, Mischief mischief) {
   std::unique_ptr<World> world(new World(subject));
@@ -79,7 +78,6 @@ void Gate::open() {
 }
 
 // ---- Model
-// ----------------------------------------------------------------------------------------
 
 Result<uint32_t> Model::add(runtime::Device& on, uint64_t bytes) {
   const uint32_t memory = adopt(BM_TRY(runtime::allocate(on, {.size = bytes})));
@@ -138,7 +136,6 @@ Status Model::check() const {
 }
 
 // ---- Tape
-// -----------------------------------------------------------------------------------------
 
 uint32_t Tape::input(uint32_t memory) {
   captured_.push_back(memory);

@@ -172,9 +172,10 @@ Result<std::string> BringUp::memory() {
 }
 
 Result<std::string> BringUp::compute_queue() {
-  compute_ = BM_TRY(HardwareRing::create(*kernel_, *pool_,
-                                         {.type = is_several() ? QueueType::kAql : QueueType::kPm4,
-                                          .readers = kernel_->facts().xccs}));
+  compute_ = BM_TRY(hcq::make_ring<HardwareRing>(
+      *kernel_, *pool_,
+      RingOptions{.type = is_several() ? QueueType::kAql : QueueType::kPm4,
+                  .readers = kernel_->facts().xccs}));
   return fmt::format("{} of {} entries, event {}", is_several() ? "AQL" : "PM4",
                      compute_->entries(), compute_->queue().event_id);
 }
@@ -261,8 +262,8 @@ Result<std::string> BringUp::interrupt() {
 }
 
 Result<std::string> BringUp::copy_queue() {
-  copies_ = BM_TRY(HardwareRing::create(
-      *kernel_, *pool_, {.type = QueueType::kSdma, .entries = 16384, .sdma_engine = 0}));
+  copies_ = BM_TRY(hcq::make_ring<HardwareRing>(
+      *kernel_, *pool_, RingOptions{.type = QueueType::kSdma, .entries = 16384, .sdma_engine = 0}));
   const std::array<uint32_t, 8> nops{};
   BM_TRY(put(*copies_, nops));
   const double us = BM_TRY(wait_read(*copies_));

@@ -189,7 +189,6 @@ void start() {
 }  // namespace nvsnoop
 
 // --- the functions stood in for
-// -------------------------------------------------------------------
 
 #define NVSNOOP_EXPORT extern "C" __attribute__((visibility("default")))
 

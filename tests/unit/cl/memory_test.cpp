@@ -188,7 +188,6 @@ TEST(OpenClMemory, UsedBytesAreCounted) {
 }
 
 // ---- Interoperation
-// ---------------------------------------------------------------------------------
 
 struct OwnMem {
   OwnMem(const Api& the_api, void* context, uint64_t bytes) : api(the_api) {

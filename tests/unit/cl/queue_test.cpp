@@ -253,7 +253,6 @@ TEST(OpenClQueue, FailedAllocationIsNotALostDevice) {
 }
 
 // ---- Replay
-// -----------------------------------------------------------------------------------------
 
 /// Ten kernels on one buffer, then a signal. Slots: buffer, amount, timeline.
 struct Replayed {
@@ -354,7 +353,6 @@ TEST(OpenClReplay, TwoSlotsOfOnePlaceAreRefused) {
 }
 
 // ---- Clock
-// ------------------------------------------------------------------------------------------
 
 TEST(OpenClClock, TimestampsAreHostTimeAndOnlyThenCostProfiling) {
   BM_NEEDS_OPENCL();

@@ -16,7 +16,6 @@ bool has(const std::string& text, std::string_view part) {
 }
 
 // ---- The library
-// ----------------------------------------------------------------------------------
 
 TEST(CudaLibrary, AMissingOneNamesThePlaceAndThePackage) {
   const auto api = load_api("/nowhere/libcuda.so.1");
@@ -98,7 +97,6 @@ TEST(CudaErrors, HaveTheDriversNameOrOurs) {
 }
 
 // ---- Opening
-// --------------------------------------------------------------------------------------
 
 TEST(CudaDevice, SaysWhatItIs) {
   const auto device = open_on(fake_api(), 1);
@@ -146,7 +144,6 @@ TEST(CudaDevice, AFailureWhileOpeningLeavesNothing) {
 }
 
 // ---- Kernels
-// --------------------------------------------------------------------------------------
 
 struct CudaPrograms : testing::Test {
   std::string refused(const hal::CodeObject& object, Code wanted) {

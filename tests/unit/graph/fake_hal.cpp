@@ -50,7 +50,6 @@ void apply(hal::Command& command, const hal::Patch& patch, uint64_t value, FakeD
 }  // namespace
 
 // ---- kernels
-// --------------------------------------------------------------------------------------
 
 hal::CodeObject mix_kernel(uint32_t buffers, uint32_t vars, hal::DimExpr grid_x) {
   hal::CodeObject code;
@@ -72,7 +71,6 @@ void mix(std::vector<uint64_t*> buffers, const int64_t* vars, uint32_t num_vars,
 }
 
 // ---- memory
-// ---------------------------------------------------------------------------------------
 
 FakeBuffer::FakeBuffer(const hal::BufferDesc& desc, uint32_t device_id)
     : Buffer(desc, {}, nullptr),
@@ -91,7 +89,6 @@ std::byte* peek(const runtime::Buffer& buffer) {
 }
 
 // ---- world
-// ----------------------------------------------------------------------------------------
 
 World::World(uint32_t seed) : random_(seed), thread_([this] { run(); }) {}
 
@@ -197,7 +194,6 @@ bool World::try_execute(FakeQueue& queue) {
 }
 
 // ---- queue
-// ----------------------------------------------------------------------------------------
 
 FakeQueue::FakeQueue(World& world, FakeDevice& device, bool is_copy)
     : world_(world), device_(device), is_copy_(is_copy) {}
@@ -252,7 +248,6 @@ Status FakeQueue::replay(hal::Recording& recording, std::span<const uint64_t> va
 }
 
 // ---- device
-// ---------------------------------------------------------------------------------------
 
 FakeDevice::FakeDevice(World& world, uint32_t id, FakeOptions options)
     : world_(world),

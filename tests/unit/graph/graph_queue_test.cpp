@@ -19,7 +19,6 @@ using runtime::execute;
 using runtime::make_graph;
 
 // ---- random programs
-// ------------------------------------------------------------------------------
 
 struct Operand {
   size_t buffer = 0;
@@ -206,7 +205,6 @@ TEST(GraphQueue, MissingBarriersWouldBeNoticed) {
 }
 
 // ---- shapes
-// ---------------------------------------------------------------------------------------
 
 TEST(GraphQueue, OneQueueNeedsOneWaitAndOneSignal) {
   Rig rig({kQueue});

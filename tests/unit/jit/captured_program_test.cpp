@@ -115,7 +115,6 @@ TEST(CaptureTransaction, RunningOutOfMemoryLeavesTensorsUsable) {
 }
 
 // --- replays of ordinary arguments
-// ------------------------------------------------------------------
 
 TEST(CapturedReplay, AnOutputFedBackAndOtherInputsMayTakeTurns) {
   Jit step([](const Tensor& x) { return (x.flip({0}) + 1).contiguous(); });
@@ -179,7 +178,6 @@ TEST(CapturedReplay, CountersKeepReplaysThroughResetsAndBeyondTheProgram) {
 static_assert(std::is_nothrow_move_constructible_v<Node>);
 
 // --- outputs
-// ---------------------------------------------------------------------------------------
 
 TEST(CapturedOutputs, AStaleOneIsAnErrorWhenChecked) {
   Jit step([](const Tensor& x) { return x + 1; }, {.is_checked = true});
@@ -256,7 +254,6 @@ TEST(CapturedOutputs, ALazyReaderOfADonatedArgumentKeepsItsValue) {
 }
 
 // --- the cache
-// -------------------------------------------------------------------------------------
 
 TEST(JitCache, CountsWhatHappens) {
   Jit step([](const Tensor& x) { return x + 1; }, {.capacity = 1});
@@ -312,7 +309,6 @@ TEST(JitCache, ArgumentTypesArePartOfTheKey) {
 }
 
 // --- arguments
-// -------------------------------------------------------------------------------------
 
 TEST(CapturedArguments, RowsOfOneTensorShareACapture) {
   int runs = 0;
@@ -359,7 +355,6 @@ TEST(CapturedArguments, AStateThatIsAlsoTheArgumentWorksOrIsRefused) {
 }
 
 // --- arenas
-// ----------------------------------------------------------------------------------------
 
 Tensor long_chain(const Tensor& x, int64_t columns) {
   Tensor t = x;
