@@ -2,21 +2,19 @@
 
 #include <fcntl.h>
 #include <linux/vfio.h>
-#include <poll.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <map>
 
 #include "drivers/transport/dma_mappings.h"
 #include "drivers/transport/pci_config.h"
 #include "drivers/transport/pci_enumerate.h"
 #include "drivers/transport/pci_lock.h"
 #include "drivers/transport/physical_memory.h"
-#include "drivers/transport/region_window.h"
 #include "drivers/transport/sysfs.h"
+#include "drivers/transport/vfio_function.h"
 #include "drivers/transport/vfio_info.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/log.h"
@@ -25,10 +23,7 @@ namespace bm {
 namespace {
 
 const char* const kContainer = "/dev/vfio/vfio";
-constexpr uint32_t kBar0 = 0x10;
 constexpr uint64_t kHugePage = 2_MiB;
-/// More vectors than any GPU has.
-constexpr uint32_t kMaxVectors = 256;
 /// Of an answer whose size the kernel names itself.
 constexpr uint32_t kMaxInfo = 64_KiB;
 
@@ -62,28 +57,19 @@ Result<std::vector<std::byte>> ask(System& system, int fd, unsigned long request
               kMaxInfo);
 }
 
-class VfioPci final : public PciFunction, private RegionIo {
+class VfioPci final : public VfioFunction {
  public:
-  VfioPci(System& system, const PciInfo& info) : system_(system), info_(info) {
-    events_.reserve(kMaxVectors);
-  }
+  VfioPci(System& system, const PciInfo& info) : VfioFunction(system), info_(info) {}
   ~VfioPci() override;
 
   Status open(const VfioPciOptions& options);
 
   const PciIdentity& identity() const override { return info_.identity; }
-  const std::array<PciBar, kPciBars>& bars() const override { return bars_; }
-  Result<Mmio> map_bar(uint32_t index) override;
-  Result<HostView> map_bar_memory(uint32_t index, bool is_write_combined) override;
   Status resize_bar(uint32_t index, uint64_t bytes) override;
-  const DmaLimits& dma_limits() const override { return limits_; }
   Result<std::vector<BusRange>> dma_map(const DmaRequest& request) override;
   Status dma_unmap(void* host) override;
   Result<std::unique_ptr<DmaMemory>> dma_allocate(uint64_t bytes, bool is_contiguous,
                                                   std::optional<uint64_t> iova) override;
-  Result<uint32_t> enable_interrupts(uint32_t wanted) override;
-  Result<int> interrupt_fd(uint32_t vector) override;
-  Result<bool> wait_interrupt(uint32_t vector, int timeout_ms) override;
   Status reset(PciReset kind) override;
   Status status() const override;
 
@@ -95,23 +81,18 @@ class VfioPci final : public PciFunction, private RegionIo {
  private:
   class Memory;
 
-  std::string name() const { return to_string(info_.identity.address); }
+  std::string name() const override { return to_string(info_.identity.address); }
   Status open_group();
   Status check_viable();
   Status read_iommu();
   Status open_device();
-  Status watch(uint32_t index, SystemFd& fd);
-  Status set_eventfds(uint32_t index, std::span<const int32_t> fds);
-  Result<uint32_t> vectors_of(uint32_t index);
-  Result<VfioRegion> read_region_info(uint32_t index);
-  Result<const VfioRegion*> memory_bar(uint32_t index) const;
-  Status map_parts(uint32_t index);
-  template <class View>
-  Result<View> view_bar(uint32_t index, bool is_registers);
+  Status set_eventfds(uint32_t index, std::span<const int> fds) override;
+  Result<uint32_t> vectors_of(uint32_t index) override;
+  Result<VfioRegion> read_region_info(uint32_t index) override;
+  int region_fd(uint32_t) const override { return device_.get(); }
   Status hot_reset();
   tl::unexpected<Error> out_of_locked_memory(uint64_t bytes) const;
   Status lose(const char* why) const;
-  bool is_signalled(const SystemFd& fd) const;
 
   Status read_region(uint32_t region, uint64_t offset, std::span<std::byte> to, bool) override;
   Status write_region(uint32_t region, uint64_t offset, std::span<const std::byte> from,
@@ -119,30 +100,20 @@ class VfioPci final : public PciFunction, private RegionIo {
   void flush_regions() override {}  // Calls return when the access has been made.
   Status region_status() const override { return status(); }
 
-  System& system_;
   PciInfo info_;
   bool is_no_iommu_ = false;
   std::optional<PciLock> lock_;
-  // Closed in the opposite order, BARs before the device.
+  // Closed in the opposite order.
   SystemFd container_, group_, device_;
-  SystemFd error_event_, request_event_;
-  /// Of every vector that was ever on: wait_interrupt() may be polling one on another thread.
-  std::vector<SystemFd> events_;
-  std::atomic<uint32_t> enabled_{0};
-  uint32_t interrupt_index_ = 0;
   uint32_t device_flags_ = 0, irqs_ = 0;
   VfioRegion config_;
-  std::array<VfioRegion, kPciBars> regions_{};
-  std::array<PciBar, kPciBars> bars_{};
-  std::array<std::vector<std::unique_ptr<RegionPart>>, kPciBars> parts_;
-  std::map<std::pair<uint32_t, bool>, std::unique_ptr<RegionWindow>> windows_;
-  DmaLimits limits_;
   DmaMappings mappings_;
   mutable std::atomic<const char*> lost_{nullptr};  ///< why; texts that stay
 };
 
 VfioPci::~VfioPci() {
-  if (enabled_ != 0 && device_.is_open()) (void)set_eventfds(interrupt_index_, {});
+  if (device_.is_open()) (void)disable_interrupts();
+  unmap_bars();
 }
 
 Status VfioPci::lose(const char* why) const {
@@ -151,17 +122,11 @@ Status VfioPci::lose(const char* why) const {
   return fail(Code::kDeviceLost, "{}: {}", name(), lost_.load());
 }
 
-bool VfioPci::is_signalled(const SystemFd& fd) const {
-  if (!fd.is_open()) return false;
-  pollfd wanted{.fd = fd.get(), .events = POLLIN, .revents = 0};
-  return system_.poll(&wanted, 1, 0) > 0;
-}
-
 Status VfioPci::status() const {
   if (lost_.load() != nullptr) return lose(lost_.load());
-  if (is_signalled(request_event_))
+  if (is_asked_for())
     return lose("the kernel asks for the device back: it was unplugged, or is being unbound");
-  if (is_signalled(error_event_)) return lose("PCI Express reported an uncorrectable error");
+  if (has_error()) return lose("PCI Express reported an uncorrectable error");
   return {};
 }
 
@@ -310,18 +275,10 @@ Status VfioPci::open_device() {
   if (config_.size < 256 || config_.size > 4096)
     return fail(Code::kCorrupt, "{}: configuration space of {:#x} bytes", text, config_.size);
   info_.identity = BM_TRY(read_identity(*this, info_.identity.address));
-  for (uint32_t i = 0; i < kPciBars; ++i) {
-    regions_[i] = BM_TRY(read_region_info(i));
-    const uint32_t low = BM_TRY(read_config(kBar0 + i * 4, 4));
-    if (regions_[i].size == 0) continue;
-    bars_[i] = {.size = regions_[i].size,
-                .address = info_.bars[i].address,
-                .is_memory = (low & 1) == 0,
-                .is_64_bit = (low & 7) == 4,
-                .is_prefetchable = (low & 9) == 8};
-  }
-  BM_TRY(watch(VFIO_PCI_ERR_IRQ_INDEX, error_event_));
-  return watch(VFIO_PCI_REQ_IRQ_INDEX, request_event_);
+  BM_TRY(describe());
+  for (uint32_t i = 0; i < kPciBars; ++i)
+    if (bars_[i].size != 0) bars_[i].address = info_.bars[i].address;
+  return {};
 }
 
 Result<uint32_t> VfioPci::vectors_of(uint32_t index) {
@@ -337,17 +294,7 @@ Result<uint32_t> VfioPci::vectors_of(uint32_t index) {
   return (info.flags & VFIO_IRQ_INFO_EVENTFD) != 0 ? info.count : 0;
 }
 
-Status VfioPci::watch(uint32_t index, SystemFd& fd) {
-  if (BM_TRY(vectors_of(index)) == 0) return {};
-  const int event = system_.eventfd();
-  if (event < 0) return fail(code_from_errno(-event), "eventfd: {}", errno_text(-event));
-  fd = SystemFd(system_, event);
-  const int32_t fds[] = {event};
-  return set_eventfds(index, fds);
-}
-
-/// None: off.
-Status VfioPci::set_eventfds(uint32_t index, std::span<const int32_t> fds) {
+Status VfioPci::set_eventfds(uint32_t index, std::span<const int> fds) {
   Sized<vfio_irq_set> set(sizeof(vfio_irq_set) + fds.size_bytes());
   set.head().flags = VFIO_IRQ_SET_ACTION_TRIGGER |
                      (fds.empty() ? VFIO_IRQ_SET_DATA_NONE : VFIO_IRQ_SET_DATA_EVENTFD);
@@ -404,61 +351,6 @@ Status VfioPci::write_region(uint32_t region, uint64_t offset, std::span<const s
     from = from.subspan(static_cast<size_t>(put));
   }
   return {};
-}
-
-Result<const VfioRegion*> VfioPci::memory_bar(uint32_t index) const {
-  BM_TRY(status());
-  if (index >= kPciBars || bars_[index].size == 0 || !bars_[index].is_memory)
-    return fail(Code::kInvalidArgument, "{} has no memory BAR {}", name(), index);
-  return &regions_[index];
-}
-
-Status VfioPci::map_parts(uint32_t index) {
-  const VfioRegion& region = regions_[index];
-  if (!region.is_mappable || !parts_[index].empty()) return {};
-  const std::vector<BusRange> areas =
-      region.areas.empty() ? std::vector<BusRange>{{0, region.size}} : region.areas;
-  std::vector<std::unique_ptr<RegionPart>> parts;
-  for (const BusRange& area : areas) {
-    void* address = nullptr;
-    int error = system_.mmap(nullptr, area.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, device_.get(),
-                             static_cast<off_t>(region.offset + area.address), &address);
-    if (error < 0)
-      return fail(code_from_errno(-error), "{}: mapping {:#x} bytes of BAR {}: {}", name(),
-                  area.bytes, index, errno_text(-error));
-    parts.push_back(std::make_unique<RegionPart>(
-        RegionPart{area.address, SystemMapping(system_, address, area.bytes)}));
-    // A forked process has no business with the device.
-    error = system_.madvise(address, area.bytes, MADV_DONTFORK);
-    if (error < 0)
-      return fail(Code::kIo, "{}: keeping BAR {} from forked processes: {}", name(), index,
-                  errno_text(-error));
-  }
-  parts_[index] = std::move(parts);
-  return {};
-}
-
-template <class View>
-Result<View> VfioPci::view_bar(uint32_t index, bool is_registers) {
-  const VfioRegion& region = *BM_TRY(memory_bar(index));
-  BM_TRY(map_parts(index));
-  const auto& parts = parts_[index];
-  if (parts.size() == 1 && parts[0]->mapping.bytes() == region.size)
-    return View::mapped(parts[0]->mapping.address(), region.size);
-  std::unique_ptr<RegionWindow>& window = windows_[{index, is_registers}];
-  if (window == nullptr) {
-    window = std::make_unique<RegionWindow>(static_cast<RegionIo&>(*this), index, region.size,
-                                            is_registers);
-    for (const std::unique_ptr<RegionPart>& part : parts) window->add(*part);
-  }
-  return View::remote(*window);
-}
-
-Result<Mmio> VfioPci::map_bar(uint32_t index) { return view_bar<Mmio>(index, true); }
-
-// VFIO maps every BAR uncached (vfio_pci_core_mmap()).
-Result<HostView> VfioPci::map_bar_memory(uint32_t index, bool) {
-  return view_bar<HostView>(index, false);
 }
 
 Status VfioPci::resize_bar(uint32_t index, uint64_t bytes) {
@@ -567,65 +459,6 @@ Result<std::unique_ptr<DmaMemory>> VfioPci::dma_allocate(uint64_t bytes, bool is
   return memory;
 }
 
-Result<uint32_t> VfioPci::enable_interrupts(uint32_t wanted) {
-  BM_TRY(status());
-  if (wanted == 0 || enabled_ != 0)
-    return fail(Code::kInvalidArgument, "{}: {} interrupts are asked for, {} are on", name(),
-                wanted, enabled_.load());
-  uint32_t index = VFIO_PCI_MSIX_IRQ_INDEX;
-  uint32_t count = BM_TRY(vectors_of(index));
-  if (count == 0) {
-    index = VFIO_PCI_MSI_IRQ_INDEX;
-    count = BM_TRY(vectors_of(index));
-  }
-  if (count == 0) return fail(Code::kUnsupported, "{} has no MSI", name());
-  count = std::min({count, wanted, kMaxVectors});
-  std::vector<int32_t> fds;
-  for (uint32_t i = 0; i < count; ++i) {
-    if (i == events_.size()) {
-      const int fd = system_.eventfd();
-      if (fd < 0) return fail(code_from_errno(-fd), "eventfd: {}", errno_text(-fd));
-      events_.emplace_back(system_, fd);
-    }
-    fds.push_back(events_[i].get());
-  }
-  // Fewer vectors than the device has may be free; the first is as good as any.
-  Status set = set_eventfds(index, fds);
-  if (!set && set.error().code == Code::kOutOfMemory && count > 1) {
-    count = 1;
-    set = set_eventfds(index, std::span(fds).first(1));
-  }
-  BM_TRY(set);
-  interrupt_index_ = index;
-  enabled_ = count;
-  return count;
-}
-
-Result<int> VfioPci::interrupt_fd(uint32_t vector) {
-  if (vector >= enabled_)
-    return fail(Code::kInvalidArgument, "{}: interrupt {} is not on", name(), vector);
-  return events_[vector].get();
-}
-
-Result<bool> VfioPci::wait_interrupt(uint32_t vector, int timeout_ms) {
-  const int fd = BM_TRY(interrupt_fd(vector));
-  // The kernel wants the device back whether or not it has more interrupts.
-  std::array<pollfd, 3> fds{{{.fd = fd, .events = POLLIN, .revents = 0},
-                             {.fd = error_event_.get(), .events = POLLIN, .revents = 0},
-                             {.fd = request_event_.get(), .events = POLLIN, .revents = 0}}};
-  const int ready = system_.poll(fds.data(), fds.size(), timeout_ms);
-  if (ready < 0 && ready != -EINTR)
-    return fail(Code::kIo, "{}: waiting for interrupt {}: {}", name(), vector, errno_text(-ready));
-  BM_TRY(status());
-  if (ready <= 0 || fds[0].revents == 0) return false;
-  uint64_t count = 0;
-  const ssize_t got = system_.read(fd, &count, sizeof count);
-  if (got < 0 && got != -EAGAIN)
-    return fail(Code::kIo, "{}: interrupt {}: {}", name(), vector,
-                errno_text(static_cast<int>(-got)));
-  return got == static_cast<ssize_t>(sizeof count);
-}
-
 Status VfioPci::hot_reset() {
   // The list of what shares the reset is asked for twice: how long it is, and for itself.
   Sized<vfio_pci_hot_reset_info> asked(sizeof(vfio_pci_hot_reset_info));
@@ -668,10 +501,7 @@ Status VfioPci::hot_reset() {
 
 Status VfioPci::reset(PciReset kind) {
   BM_TRY(status());
-  if (enabled_ != 0) {
-    BM_TRY(set_eventfds(interrupt_index_, {}));
-    enabled_ = 0;
-  }
+  BM_TRY(disable_interrupts());
   if (kind == PciReset::kBus) return hot_reset();
   if ((device_flags_ & VFIO_DEVICE_FLAGS_RESET) == 0)
     return fail(Code::kUnsupported, "{} cannot be reset alone", name());
