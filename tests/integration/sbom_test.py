@@ -44,6 +44,8 @@ class Sbom(unittest.TestCase):
             if name != "bellmetal":
                 want = subprocess.run(["dpkg-query", "-Wf", "${Version}", name], capture_output=True, text=True).stdout
                 self.assertEqual(p["versionInfo"], want)
+                if p["licenseDeclared"].startswith("LicenseRef-"):
+                    self.assertIn(p["licenseDeclared"], {row["licenseId"] for row in got["hasExtractedLicensingInfos"]})
                 self.assertNotEqual(p["licenseDeclared"], "NOASSERTION", f"{name}: look into /usr/share/doc/{name}/copyright")
 
     def test_same_files_give_the_same_bytes(self):
