@@ -90,38 +90,58 @@ const Result<Api>& api() {
   return loaded;
 }
 
-/// While NVRTC compiles, its front end has a handler of its own for SIGINT, which calls exit(4)
-/// with the locks of the compiler held (seen with 13.0). What exits then was interrupted, and
-/// nothing else is safe to do.
-class InterruptGuard {
+/// While NVRTC compiles, its front end has handlers of its own for SIGINT, SIGTERM and others,
+/// which call exit(4) with the locks of the compiler held (seen with 13.0). What exits then was
+/// ended by that signal, and nothing but saying so is safe to do.
+class SignalGuard {
  public:
-  InterruptGuard() {
-    static const bool is_registered = std::atexit(end_if_interrupted) == 0;
+  SignalGuard() {
+    static const bool is_registered = std::atexit(end_if_signalled) == 0;
     static_cast<void>(is_registered);
     compiling().fetch_add(1, std::memory_order_relaxed);
   }
-  ~InterruptGuard() { compiling().fetch_sub(1, std::memory_order_relaxed); }
-  InterruptGuard(const InterruptGuard&) = delete;
-  InterruptGuard& operator=(const InterruptGuard&) = delete;
+  ~SignalGuard() { compiling().fetch_sub(1, std::memory_order_relaxed); }
+  SignalGuard(const SignalGuard&) = delete;
+  SignalGuard& operator=(const SignalGuard&) = delete;
 
  private:
-  static constexpr int kInterrupted = 128 + SIGINT;
   static std::atomic<int>& compiling() {
     static constinit std::atomic<int> count{0};
     return count;
   }
-  static void end_if_interrupted() {
-    if (compiling().load(std::memory_order_relaxed) == 0) return;
+
+  static bool is_handled_by_nvrtc(int number) {
     struct sigaction now{};
     Dl_info place{};
-    if (::sigaction(SIGINT, nullptr, &now) != 0 ||
-        ::dladdr(reinterpret_cast<void*>(now.sa_handler), &place) == 0 ||
-        place.dli_fname == nullptr ||
-        std::string_view(place.dli_fname).find("nvrtc") == std::string_view::npos)
+    return ::sigaction(number, nullptr, &now) == 0 &&
+           ::dladdr(reinterpret_cast<void*>(now.sa_handler), &place) != 0 &&
+           place.dli_fname != nullptr &&
+           std::string_view(place.dli_fname).find("nvrtc") != std::string_view::npos;
+  }
+
+  // The handler that calls exit() runs with its own signal blocked (signal(7), BSD semantics),
+  // which tells which one it was.
+  static void end_if_signalled() {
+    sigset_t blocked;
+    if (compiling().load(std::memory_order_relaxed) == 0 ||
+        ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked) != 0)
       return;
-    constexpr char kText[] = "\ninterrupted while NVRTC compiled\n";
-    (void)!::write(STDERR_FILENO, kText, sizeof kText - 1);
-    ::_exit(kInterrupted);
+    for (int number = 1; number < SIGRTMIN; ++number) {
+      if (::sigismember(&blocked, number) != 1 || !is_handled_by_nvrtc(number)) continue;
+      if (number == SIGINT) {
+        constexpr char kText[] = "\ninterrupted while NVRTC compiled\n";
+        (void)!::write(STDERR_FILENO, kText, sizeof kText - 1);
+        ::_exit(128 + SIGINT);
+      }
+      // Other signals end the process as they would without NVRTC.
+      sigset_t one;
+      ::sigemptyset(&one);
+      ::sigaddset(&one, number);
+      ::signal(number, SIG_DFL);
+      ::raise(number);
+      ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+      ::_exit(128 + number);
+    }
   }
 };
 
@@ -167,7 +187,7 @@ class Compilation {
     if (api_.is_at_least(12, 4)) options.push_back("--minimal");
     int status = 0;
     {
-      const InterruptGuard guard;
+      const SignalGuard guard;
       status = api_.compile(handle_, static_cast<int>(options.size()), options.data());
     }
     if (status == kSuccess) return {};
