@@ -103,8 +103,9 @@ enum class PciReset : uint8_t {
 };
 
 /// One function, owned: closing it gives it back. Thread: callers serialise, but wait_interrupt()
-/// may run beside anything. After the function or the way to it is lost every call says so and
-/// register windows read as all ones.
+/// may run beside anything. After the function or the way to it is lost every call says so, and
+/// register windows read as all ones; one that is mapped keeps reading the function as long as that
+/// is there, which it is while the kernel waits for it to be closed.
 class PciFunction : public PciConfig {
  public:
   virtual const PciIdentity& identity() const = 0;

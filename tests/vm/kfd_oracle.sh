@@ -9,14 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 bin=${1:?kfd_oracle.sh BIN_DIR}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-vm_need apt-get apt-cache dpkg-deb
-[[ -n $vm_mirror_url ]] || vm_skip 'no Debian mirror is configured here'
-qemu=$vm_cache/qemu
-if [[ ! -e $qemu/.complete ]]; then
-  qemu=$vm_cache/qemu-bookworm
-  vm_unpack bookworm "$qemu" qemu-system-x86 seabios || vm_skip "Debian's QEMU cannot be fetched"
-fi
-vm_fetch_kernel || vm_skip 'the kernel cannot be fetched'
+vm_fetch_machine
 release=$(<"$vm_cache/release")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -29,7 +22,7 @@ vm_pack_root "$here/kfd_init.sh" "$work/initramfs"
 
 status=0
 # shellcheck disable=SC2016
-timeout 200 bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$qemu" \
+timeout 200 bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_qemu_root" \
   "$(vm_first_of "$vm_kernel"/boot/vmlinuz-"$release")" "$work/initramfs" 1024 -machine q35 \
   >"$work/console" 2>&1 || status=$?
 tr -d '\r' <"$work/console" >"$work/clean"

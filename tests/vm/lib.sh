@@ -87,7 +87,8 @@ vm_qemu() {
 }
 
 # vm_boot ROOT KERNEL INITRAMFS MEMORY ARGUMENT…: boots and returns what the guest's /init wrote to
-# port 0xf4; 99 when it died without. The guest's console is on the standard output.
+# port 0xf4; 99 when it died without. The guest's console is on the standard output. vm_append: more options
+# of the kernel.
 vm_boot() {
   local root=$1 kernel=$2 initramfs=$3 memory=$4 status=0
   shift 4
@@ -95,7 +96,7 @@ vm_boot() {
   vm_qemu "$root" -accel tcg,thread=multi -cpu max -m "$memory" -nodefaults -display none \
     -serial stdio -no-reboot -bios qboot.rom -device isa-debug-exit,iobase=0xf4,iosize=4 \
     -kernel "$kernel" -initrd "$initramfs" \
-    -append 'console=ttyS0 quiet mitigations=off panic=-1' "$@" </dev/null || status=$?
+    -append "console=ttyS0 quiet mitigations=off panic=-1 ${vm_append:-}" "$@" </dev/null || status=$?
   ((status % 2 == 1)) && return $((status / 2))
   return 99
 }
@@ -116,6 +117,18 @@ vm_fetch_kernel() {
     vm_unpack_only bookworm main "$vm_kernel" "$image" busybox-static kmod cpio || return 1
     echo "${image#linux-image-}" >"$vm_cache/release"
   fi
+}
+
+# What every guest on Debian 12's own QEMU needs, or the test is skipped. Result: vm_qemu_root, vm_kernel.
+vm_fetch_machine() {
+  vm_need apt-get apt-cache dpkg-deb
+  [[ -n $vm_mirror_url ]] || vm_skip 'no Debian mirror is configured here'
+  vm_qemu_root=$vm_cache/qemu
+  if [[ ! -e $vm_qemu_root/.complete ]]; then
+    vm_qemu_root=$vm_cache/qemu-bookworm
+    vm_unpack bookworm "$vm_qemu_root" qemu-system-x86 seabios || vm_skip "Debian's QEMU cannot be fetched"
+  fi
+  vm_fetch_kernel || vm_skip 'the kernel cannot be fetched'
 }
 
 # vm_start_root DIR: an empty root file system of the guest, as vm_root. Result too: vm_tree, the modules.

@@ -41,6 +41,7 @@ std::string name_of(const PciInfo& info) {
 
 /// Whether bellmetal could open it now, or what is in the way.
 std::string usable(const PciInfo& info) {
+  if (info.identity.class_code >> 16 == 0x06) return "a bridge";
   if (info.driver.find("vfio") != std::string::npos) return "usable: vfio";
   if (!info.driver.empty()) return "kernel's: pci bind " + to_string(info.identity.address);
   if (!info.iommu_group || info.iommu_type == "identity") return "usable by root: sysfs";

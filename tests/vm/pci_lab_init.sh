@@ -1,0 +1,59 @@
+#!/bin/busybox sh
+# First process of the guest: hands QEMU's "edu" device to vfio-pci by `bellmetal pci`, runs the tests of the
+# real path on it, gives it back, and ends the machine with the status written to port 0xf4.
+# Kernel option lab=vfio (behind an IOMMU) or lab=sysfs (without one).
+/bin/busybox mkdir -p /proc /sys /dev /tmp /run/lock
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sys /sys
+/bin/busybox mount -t devtmpfs dev /dev
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/tmp BM_PLUGIN_DIR=/bin
+lab=$(tr ' ' '\n' </proc/cmdline | sed -n 's/^lab=//p')
+
+while read -r module; do
+  insmod "/modules/$module" || echo "insmod $module failed"
+done </modules/order
+
+status=0
+# expect WHAT COMMAND…: the command succeeds and says WHAT.
+expect() {
+  what=$1
+  shift
+  "$@" >/tmp/said 2>&1 || { echo "FAILED: $*"; status=1; }
+  cat /tmp/said
+  grep -q -- "$what" /tmp/said || { echo "FAILED: '$*' did not say '$what'"; status=1; }
+}
+
+card=$(for folder in /sys/bus/pci/devices/*; do
+  [ "$(cat "$folder/vendor"):$(cat "$folder/device")" = 0x1234:0x11e8 ] && echo "${folder##*/}"
+done)
+echo "lab $lab: edu is $card, kernel $(uname -r)"
+expect "$card" bellmetal pci list --all
+if [ "$lab" = vfio ]; then
+  pci_lab --gtest_color=no --gtest_filter='WithIommu.*' || status=1
+  expect vfio-pci bellmetal pci bind "$card" --dry-run
+  [ ! -e "/sys/bus/pci/devices/$card/driver" ] || { echo 'FAILED: --dry-run changed the driver'; status=1; }
+  expect vfio-pci bellmetal pci bind "$card"
+  [ "$(basename "$(readlink "/sys/bus/pci/devices/$card/driver")")" = vfio-pci ] || { echo 'FAILED: not bound'; status=1; }
+  expect vfio-pci bellmetal pci list --all
+  pci_lab --gtest_color=no --gtest_filter='Vfio.*:VfioLoss.Unbinding*' || status=1
+  dmesg | grep -i 'DMAR.*fault' | tail -3
+  dmesg | grep -qi 'DMAR.*fault' || { echo 'FAILED: the IOMMU reported no blocked access'; status=1; }
+  expect "$card" bellmetal pci restore "$card"
+  [ ! -e "/sys/bus/pci/devices/$card/driver" ] || { echo 'FAILED: not given back'; status=1; }
+  [ "$(cat "/sys/bus/pci/devices/$card/driver_override")" = '(null)' ] || { echo 'FAILED: driver_override stays'; status=1; }
+  expect vfio-pci bellmetal pci bind "$card"
+  pci_lab --gtest_color=no --gtest_filter='VfioLoss.Removal*' || status=1
+else
+  pci_lab --gtest_color=no --gtest_filter='WithoutIommu.*' || status=1
+  if bellmetal pci bind "$card" >/tmp/said 2>&1; then
+    echo 'FAILED: bound to vfio-pci without an IOMMU'
+    status=1
+  fi
+  cat /tmp/said
+  grep -q IOMMU /tmp/said || { echo 'FAILED: the refusal does not name the IOMMU'; status=1; }
+fi
+echo "lab $lab ended with $status"
+# shellcheck disable=SC2059
+printf "\\$(printf %o "$status")" | dd of=/dev/port bs=1 seek=244 count=1 conv=notrunc 2>/dev/null
+poweroff -f
