@@ -1,7 +1,6 @@
 #!/bin/busybox sh
-# First process of the guest: hands QEMU's "edu" device to vfio-pci by `bellmetal pci`, runs the tests of the
-# real path on it, gives it back, and ends the machine with the status written to port 0xf4.
-# Kernel option lab=vfio (behind an IOMMU) or lab=sysfs (without one).
+# First process of the guest: runs the tests of the lab that the kernel option lab=NAME names (lab.sh), with the
+# unmodified program around them, and ends the machine with the status written to port 0xf4.
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run/lock
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
@@ -24,12 +23,16 @@ expect() {
   grep -q -- "$what" /tmp/said || { echo "FAILED: '$*' did not say '$what'"; status=1; }
 }
 
-card=$(for folder in /sys/bus/pci/devices/*; do
-  [ "$(cat "$folder/vendor"):$(cat "$folder/device")" = 0x1234:0x11e8 ] && echo "${folder##*/}"
-done)
-echo "lab $lab: edu is $card, kernel $(uname -r)"
-expect "$card" bellmetal pci list --all
-if [ "$lab" = vfio ]; then
+lab_pci() {
+  card=$(for folder in /sys/bus/pci/devices/*; do
+    [ "$(cat "$folder/vendor"):$(cat "$folder/device")" = 0x1234:0x11e8 ] && echo "${folder##*/}"
+  done)
+  echo "edu is $card"
+  expect "$card" bellmetal pci list --all
+}
+
+lab_vfio() {
+  lab_pci
   pci_lab --gtest_color=no --gtest_filter='WithIommu.*' || status=1
   expect vfio-pci bellmetal pci bind "$card" --dry-run
   [ ! -e "/sys/bus/pci/devices/$card/driver" ] || { echo 'FAILED: --dry-run changed the driver'; status=1; }
@@ -44,7 +47,10 @@ if [ "$lab" = vfio ]; then
   [ "$(cat "/sys/bus/pci/devices/$card/driver_override")" = '(null)' ] || { echo 'FAILED: driver_override stays'; status=1; }
   expect vfio-pci bellmetal pci bind "$card"
   pci_lab --gtest_color=no --gtest_filter='VfioLoss.Removal*' || status=1
-else
+}
+
+lab_sysfs() {
+  lab_pci
   pci_lab --gtest_color=no --gtest_filter='WithoutIommu.*' || status=1
   if bellmetal pci bind "$card" >/tmp/said 2>&1; then
     echo 'FAILED: bound to vfio-pci without an IOMMU'
@@ -52,7 +58,15 @@ else
   fi
   cat /tmp/said
   grep -q IOMMU /tmp/said || { echo 'FAILED: the refusal does not name the IOMMU'; status=1; }
-fi
+}
+
+lab_usb() {
+  usb_lab --gtest_color=no --gtest_filter='UsbLab.*' || status=1
+  usb_lab --gtest_color=no --gtest_filter='UsbLabUnplugged.*' || status=1
+}
+
+echo "lab $lab, kernel $(uname -r)"
+"lab_$lab"
 echo "lab $lab ended with $status"
 # shellcheck disable=SC2059
 printf "\\$(printf %o "$status")" | dd of=/dev/port bs=1 seek=244 count=1 conv=notrunc 2>/dev/null

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Boots Debian's kernel and runs our transports there over what the kernel really does. usage: lab.sh BIN_DIR LAB
+#   vfio   QEMU's "edu" PCI function behind an Intel IOMMU, by VFIO
+#   sysfs  the same without an IOMMU, by sysfs
+#   usb    our model of an ASM2464PD bridge as a USB device, by libusb
+# Exit 77: what it needs cannot be had here. Fetches about 100 MB the first time.
+set -euo pipefail
+# shellcheck source=tests/vm/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+bin=${1:?lab.sh BIN_DIR LAB}
+lab=${2:?lab.sh BIN_DIR LAB}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+vm_fetch_machine
+work=$(mktemp -d)
+server=''
+# shellcheck disable=SC2317
+finish() {
+  [[ -z $server ]] || kill "$server" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap finish EXIT
+
+# The device may address all that a virtual IOMMU translates.
+edu=(-device 'pcie-root-port,id=rp0,chassis=1' -device 'edu,bus=rp0,dma_mask=0xffffffffffffffff')
+export vm_append="lab=$lab"
+case $lab in
+vfio)
+  programs=(pci_lab bellmetal) modules=(vfio-pci vfio_iommu_type1)
+  devices=(-device 'intel-iommu,intremap=on' "${edu[@]}")
+  vm_append+=' intel_iommu=on'
+  ;;
+sysfs)
+  programs=(pci_lab bellmetal) modules=(vfio-pci)
+  devices=("${edu[@]}")
+  ;;
+usb)
+  programs=(usb_lab) modules=(xhci-pci)
+  devices=(-device 'qemu-xhci,id=xhci' -chardev "socket,id=bridge,path=$work/usb.sock"
+    -device 'usb-redir,chardev=bridge,bus=xhci.0')
+  "$bin/usb_bridge" "$work/usb.sock" >"$work/server" 2>&1 &
+  server=$!
+  for _ in {1..50}; do
+    [[ -S $work/usb.sock ]] && break
+    sleep 0.1
+  done
+  ;;
+*) echo "no lab $lab" && exit 2 ;;
+esac
+
+vm_start_root "$work/root"
+for module in "${modules[@]}"; do vm_add_module "$module"; done
+for program in "${programs[@]}"; do
+  cp "$bin/$program" "$work/root/bin/"
+  vm_add_libraries "$bin/$program"
+done
+if [[ $lab == usb ]]; then  # loaded by the program itself
+  libusb=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | sed -n 's/.*libusb-1\.0\.so\.0 .*x86-64.* => //p' | head -1)
+  [[ -n $libusb ]] || vm_skip 'libusb-1.0-0 is not installed'
+  mkdir -p "$work/root${libusb%/*}"
+  cp -L "$libusb" "$work/root$libusb"
+  vm_add_libraries "$libusb"
+fi
+vm_pack_root "$here/lab_init.sh" "$work/initramfs"
+
+status=0
+# shellcheck disable=SC2016
+timeout 200 bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_qemu_root" \
+  "$(vm_first_of "$vm_kernel"/boot/vmlinuz-"$(<"$vm_cache/release")")" "$work/initramfs" 1024 -machine q35 \
+  "${devices[@]}" >"$work/console" 2>&1 || status=$?
+tr -d '\r' <"$work/console" | grep -av '^\[ *\(RUN\|---*\|===*\) '
+if [[ -n $server ]]; then
+  served=0
+  wait "$server" || served=$?
+  server=''
+  cat "$work/server"
+  ((served == 0)) || { echo "the model ended with $served" && exit 1; }
+fi
+if ((status != 0)); then
+  echo "the guest ended with $status"
+  exit 1
+fi
