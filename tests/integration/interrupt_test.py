@@ -48,7 +48,7 @@ for simulator in OPTIONS.simulators:
 
 
 class Run:
-    """A command in a session of its own, with folders of its own for everything temporary."""
+    """A command in a process group of its own, with folders of its own for everything temporary."""
 
     def __init__(self, command, **env):
         self.held = tempfile.TemporaryDirectory()
@@ -59,7 +59,7 @@ class Run:
         environment = {**os.environ, "TMPDIR": self.folders["tmp"], "BM_CACHE_DIR": self.folders["cache"], **env}
         self.error = tempfile.TemporaryFile()
         self.child = subprocess.Popen([out if word == "OUT" else word for word in command], stdin=subprocess.DEVNULL,
-                                      stdout=subprocess.DEVNULL, stderr=self.error, env=environment, start_new_session=True)
+                                      stdout=subprocess.DEVNULL, stderr=self.error, env=environment, process_group=0)
 
     def end(self, number, to_group):
         """Sends a signal as kill does or as a terminal does to a job; seconds until the command's end."""

@@ -46,6 +46,7 @@ ERRNOS = collections.defaultdict(lambda: [errno.EIO, errno.ENOMEM], {
     "pipe": [errno.EMFILE], "socket": [errno.EMFILE], "pthread_create": [errno.EAGAIN], "fork": [errno.EAGAIN],
     "posix_spawn": [errno.EAGAIN, errno.ENOENT], "waitpid": [errno.ECHILD, errno.EINTR], "dlopen": [errno.ENOENT],
     "sched_getaffinity": [errno.EINVAL], "eventfd": [errno.EMFILE]})
+MARK = "SWEEP_FOLDER"  # variable of every process of a run: the run's folder
 REPORT_SIZE = 8 * (2 + 64) + 2 * 8192
 # Libraries of others whose failures to survive a failed allocation are theirs: OpenCL loader, PoCL and its LLVM.
 VENDORS = re.compile(r"libpocl|libOpenCL|libLLVM-15|libclang-cpp\.so\.15|libhwloc")
@@ -112,7 +113,7 @@ class Sweep:
         report = os.path.join(folder, "report")
         with open(report, "wb") as f:
             f.truncate(REPORT_SIZE)
-        environment = self.environment(subject, folder)
+        environment = {**self.environment(subject, folder), MARK: folder}
         if plant is not None:
             call, at, number, on = plant
             environment |= {"LD_PRELOAD": self.library, "SWEEP_PROGRAM": "bellmetal", "SWEEP_REPORT": report}
@@ -125,6 +126,8 @@ class Sweep:
         args = [*front, *inner, os.path.join(self.bin, "bellmetal"), *(a.replace("@OUT@", folder + "/out") for a in subject.args)]
 
         def prepare():
+            # A group, not a session: a session would get a share of the CPU of its own (autogroup), whatever this one's priority.
+            os.setpgrp()
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             if limits and not front:
                 limits[1]()
@@ -132,7 +135,7 @@ class Sweep:
         with Pipe() as out, Pipe() as err:
             start = time.monotonic()
             child = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=out.writer, stderr=err.writer, env=environment,
-                                     start_new_session=True, preexec_fn=prepare, cwd=folder + "/out")
+                                     preexec_fn=prepare, cwd=folder + "/out")
             out.close_writer()
             err.close_writer()
             hang = False
@@ -148,7 +151,7 @@ class Sweep:
                 hang = True
                 if self.options.debug_hangs:
                     subprocess.run(["gdb", "-p", str(child.pid), "-batch", "-ex", "thread apply all bt 25"], check=False)
-            left = session(child.pid)
+            left = processes_of(child.pid, folder)
             for pid in left:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -259,13 +262,17 @@ def read(path):
         return b""
 
 
-def session(pid):
-    """Processes of the session that `pid` leads, itself included while it runs."""
+def processes_of(pid, folder):
+    """Processes of the run that `pid` leads, itself included while it runs: its group and those marked with its
+    folder, as compilers it starts have groups of their own. Not what took a session of its own to outlive it."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                if os.getsid(int(name)) == pid and read(f"/proc/{name}/stat").rsplit(b")", 1)[-1].split()[:1] != [b"Z"]:
+                if os.getsid(int(name)) != os.getsid(0) or read(f"/proc/{name}/stat").rsplit(b")", 1)[-1].split()[:1] == [b"Z"]:
+                    continue
+                marks = read(f"/proc/{name}/environ").split(b"\0")
+                if os.getpgid(int(name)) == pid or os.fsencode(f"{MARK}={folder}") in marks:
                     found.append(int(name))
             except (ProcessLookupError, PermissionError):
                 pass
