@@ -14,8 +14,8 @@
 #include "compiler/lowering/lower.h"
 #include "compiler/program/checks.h"
 #include "compiler/render/render.h"
-#include "compiler/schedules/attention/attention_plan.h"
 #include "compiler/schedules/schedule.h"
+#include "compiler/schedules/strategy.h"
 #include "compiler/targets/target.h"
 #include "compiler/toolchain/cuda_disassembler.h"
 #include "compiler/toolchain/toolchain.h"
@@ -155,16 +155,14 @@ void remember(const std::string&, const hal::CodeObject&) {}
 
 }  // namespace
 
-bool has_tiled_attention(const hal::Arch& arch, std::string_view renderer) {
-  const auto backend = find_backend(arch, renderer);
-  return backend && has_group_attention(target_of(arch, **backend));
-}
-
-bool is_tiled_attention(const ir::KernelIr& kernel, const hal::Arch& arch,
-                        std::string_view renderer) {
+bool would_fuse(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_view renderer) {
   const auto backend = find_backend(arch, renderer);
   if (!backend) return false;
-  return make_group_attention_schedule(kernel, target_of(arch, **backend), arch.units).has_value();
+  const TargetInfo target = target_of(arch, **backend);
+  return std::ranges::any_of(strategies(), [&](const Strategy& row) {
+    return row.fuses_reductions && row.has_groups == target.has_groups &&
+           row.match(kernel, target, arch.units, {});
+  });
 }
 
 Result<std::string> schedule_id(const ir::KernelIr& kernel, const hal::Arch& arch,

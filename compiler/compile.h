@@ -39,12 +39,11 @@ struct CompileOptions {
 Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch,
                                 std::string_view renderer, CompileOptions options = {});
 
-/// Whether attention may become one kernel whose work-items keep the scores in registers.
-bool has_tiled_attention(const hal::Arch& arch, std::string_view renderer);
-/// Whether `kernel` does: another way of making scores and results in one kernel would make every
-/// score many times.
-bool is_tiled_attention(const ir::KernelIr& kernel, const hal::Arch& arch,
-                        std::string_view renderer);
+/// Whether a strategy makes what the inner reductions of `kernel` give once, in tiles that stay on
+/// chip. With any other, a kernel with reductions inside reductions may compute them again for
+/// every use; the fuser then stores them. Only chooses a schedule. False where there is no such
+/// renderer.
+bool would_fuse(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_view renderer);
 
 /// What stands for kernel, target and compiler version in lists of tuned schedules.
 /// Errors: kUnsupported (arch or renderer).

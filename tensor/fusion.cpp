@@ -1,11 +1,14 @@
 #include "tensor/fusion.h"
 
 #include <algorithm>
+#include <queue>
 #include <set>
 #include <tuple>
 
+#include "compiler/compile.h"
 #include "tensor/fusion_attention.h"
 #include "tensor/fusion_rows.h"
+#include "tensor/lower.h"
 
 namespace bm {
 namespace {
@@ -61,54 +64,149 @@ bool is_inner_sum(const Node& n) {
   return length <= kMaxInnerSum;
 }
 
+using NodeSet = std::unordered_set<const Node*>;
+
 struct Facts {
-  int cost = 0;     ///< of computing one element inside a kernel, sources included
-  int buffers = 0;  ///< upper bound of distinct storages read
+  size_t position = 0;  ///< in the order of the plan
+  int cost = 0;         ///< of computing one element inside a kernel, sources included
+  int buffers = 0;      ///< upper bound of distinct storages read
   bool reads_memory = false;
   bool has_reduce = false;  ///< a reduction is reachable through bijective nodes only
   int64_t reduced = 0;      ///< elements that the largest of those reductions goes over
-  const Node* sink =
-      nullptr;  ///< the only stored node that uses it, element for element; null: none or several
-  const Node* kernel = nullptr;  ///< the only stored node that uses it at all; null: several
-  double copies = 1;             ///< how often each element is evaluated
   std::vector<const Node*> users;
+};
+
+using FactsMap = std::unordered_map<const Node*, Facts>;
+
+double growth(const Node& user, const Node& source) {
+  if (user.kind == NodeKind::kGather && user.src[0].get() == &source) return 1;
+  if (user.kind != NodeKind::kExpand) return 1;
+  const double out = static_cast<double>(max_elements(user.shape)),
+               in = static_cast<double>(max_elements(source.shape));
+  return in > 0 ? out / in : 1;
+}
+
+/// Users first: where reductions end, what is worth keeping. Of a whole graph, or of one kernel:
+/// users that are not visited then count as ones that lead elsewhere.
+class StorageRules {
+ public:
+  /// Adds what is worth keeping to `*stored`. `fused`: nodes that stay where they are. `earlier`:
+  /// stored besides; nullptr: nothing.
+  StorageRules(const FactsMap& facts, const FusedNodes& fused, NodeSet* stored,
+               const NodeSet* earlier)
+      : facts_(facts), fused_(fused), stored_(*stored), earlier_(earlier), rows_(make_view()) {}
+
+  bool is_stored(const Node* n) const {
+    return stored_.contains(n) || (earlier_ && earlier_->contains(n));
+  }
+
+  void visit(const Node* n) {
+    Ends ends = ends_of(n);
+    if (should_store(n, &ends)) {
+      stored_.insert(n);
+      ends = {n, n, 1};
+    }
+    ends_[n] = ends;
+  }
+
+ private:
+  struct Ends {
+    const Node* sink = nullptr;    ///< the only stored node that uses it, element for element;
+                                   ///< null: none or several
+    const Node* kernel = nullptr;  ///< the only stored node that uses it at all; null: several
+    double copies = 1;             ///< how often each element is evaluated
+  };
+
+  FusionView make_view() {
+    FusionView view;
+    view.is_stored = [this](const Node* n) { return is_stored(n); };
+    view.users = [this](const Node* n) -> const auto& { return facts_.at(n).users; };
+    return view;
+  }
+
+  Ends known(const Node* n) const {
+    const auto it = ends_.find(n);
+    return it == ends_.end() ? Ends{} : it->second;
+  }
+
+  /// As its users have it.
+  Ends ends_of(const Node* n) const {
+    if (is_stored(n)) return {n, n, 1};
+    if (const auto fused = fused_.find(n); fused != fused_.end())
+      return {fused->second, fused->second, 1};
+    const Facts& f = facts_.at(n);
+    bool is_single = !f.users.empty();
+    Ends ends;
+    ends.kernel = f.users.empty() ? nullptr : known(f.users[0]).kernel;
+    for (const Node* u : f.users) {
+      const Ends user = known(u);
+      const bool keeps_rows = is_elementwise(*u) || u->kind == NodeKind::kReduce || is_stored(u);
+      if (user.kernel != ends.kernel || !keeps_rows) ends.kernel = nullptr;
+      const bool passes_through = is_bijective(*u) || u->kind == NodeKind::kContiguous;
+      const Node* s = passes_through ? user.sink : nullptr;
+      if (!s || (ends.sink && s != ends.sink)) is_single = false;
+      ends.sink = s;
+      ends.copies = std::max(ends.copies, (is_stored(u) ? 1.0 : user.copies) * growth(*u, *n));
+    }
+    if (!is_single) ends.sink = nullptr;
+    return ends;
+  }
+
+  /// Corrects `*ends` where the node stays in a kernel although its users do not say so.
+  bool should_store(const Node* n, Ends* ends) {
+    if (is_stored(n) || fused_.contains(n)) return false;
+    const Facts& f = facts_.at(n);
+    if (n->kind == NodeKind::kScan || n->kind == NodeKind::kLeast) {
+      // Their loops are the kernel's own: at most the rounding of what they give joins them.
+      const bool is_rounded =
+          f.users.size() == 1 && f.users[0]->kind == NodeKind::kCast && is_stored(f.users[0]);
+      if (is_rounded) *ends = {f.users[0], f.users[0], 1};
+      return !is_rounded;
+    }
+    // A movement node is a way of indexing: storing its source serves every view of it.
+    if (!is_elementwise(*n) && n->kind != NodeKind::kReduce) return false;
+    const bool is_end_of_reduction = f.has_reduce && !ends->sink;
+    if (is_end_of_reduction)
+      if (const Node* kernel = rows_.kernel_of(n, f.reduced)) {
+        ends->sink = kernel;
+        ends->copies = 1;
+        return false;
+      }
+    const bool is_repeated = ends->copies > 1 && f.cost > kMaxRepeatedCost &&
+                             (f.reads_memory || f.cost > kMaxSharedCost);
+    const bool is_shared =
+        !ends->sink && !ends->kernel && f.users.size() > 1 && f.cost > kMaxSharedCost;
+    return is_end_of_reduction || is_repeated || is_shared;
+  }
+
+  const FactsMap& facts_;
+  const FusedNodes& fused_;
+  NodeSet& stored_;
+  const NodeSet* earlier_;
+  RowRules rows_;
+  std::unordered_map<const Node*, Ends> ends_;
 };
 
 class Planner {
  public:
-  Planner(std::span<const NodePtr> roots, const std::unordered_set<const Node*>& refused)
-      : roots_(roots), refused_(refused), view_(make_view()), rows_(view_) {}
+  explicit Planner(std::span<const NodePtr> roots) : roots_(roots) {}
 
   FusionPlan run() {
     collect();
     for (const NodePtr& r : roots_)
       if (!r->is_realized()) store(r.get());
     for (const NodePtr& n : plan_.order) visit_bottom_up(n.get());
-    fused_ = find_attention(
-        plan_.order, view_, [this](const Node* n) { return facts_[n].has_reduce; }, refused_);
-    for (const auto& [node, result] : fused_) store(result);
-    for (auto it = plan_.order.rbegin(); it != plan_.order.rend(); ++it) visit_top_down(it->get());
+    const FusedNodes fused = find_fused();
+    for (const auto& [node, result] : fused) store(result);
+    StorageRules rules(facts_, fused, &plan_.stored, nullptr);
+    for (auto it = plan_.order.rbegin(); it != plan_.order.rend(); ++it) rules.visit(it->get());
     return std::move(plan_);
   }
 
-  const FusedNodes& fused() const { return fused_; }
-
  private:
   std::span<const NodePtr> roots_;
-  const std::unordered_set<const Node*>& refused_;
   FusionPlan plan_;
-  std::unordered_map<const Node*, Facts> facts_;
-  FusionView view_;
-  RowRules rows_;
-  FusedNodes fused_;
-
-  /// What the rules of rows and attention see of this plan.
-  FusionView make_view() {
-    FusionView view;
-    view.is_stored = [this](const Node* n) { return is_stored(n); };
-    view.users = [this](const Node* n) -> const auto& { return facts_[n].users; };
-    return view;
-  }
+  FactsMap facts_;
 
   bool is_stored(const Node* n) const { return plan_.stored.count(n) != 0; }
   void store(const Node* n) { plan_.stored.insert(n); }
@@ -130,12 +228,59 @@ class Planner {
         if (!s->is_realized() && seen.insert(s.get()).second) stack.push_back({s, 0});
       }
     }
-    for (const NodePtr& n : plan_.order)
+    for (size_t i = 0; i < plan_.order.size(); ++i) {
+      const Node* n = plan_.order[i].get();
+      facts_[n].position = i;
       for (const NodePtr& s : n->src)
         if (!s->is_realized()) {
           auto& users = facts_[s.get()].users;
-          if (users.empty() || users.back() != n.get()) users.push_back(n.get());
+          if (users.empty() || users.back() != n) users.push_back(n);
         }
+    }
+  }
+
+  /// Nodes that stay in the kernel of a result of attention. One after the other, sources first:
+  /// what an earlier one leaves stored, a later one reads.
+  FusedNodes find_fused() {
+    FusionView view;
+    view.is_stored = [this](const Node* n) { return is_stored(n); };
+    view.users = [this](const Node* n) -> const auto& { return facts_[n].users; };
+    NodeSet results;
+    return find_attention(
+        plan_.order, view, [this](const Node* n) { return facts_[n].has_reduce; },
+        [&](std::span<const Node* const> nodes, const Node* result) {
+          if (!is_one_kernel(nodes, result, results)) return false;
+          results.insert(result);
+          return true;
+        });
+  }
+
+  /// Whether the device's compiler makes one kernel of `result` with `nodes` inside. What that
+  /// kernel reads is known without the rest of the plan: factors of products are repeated, by this
+  /// kernel alone often enough to be stored or cheap enough not to be. Only an operand of as many
+  /// elements as there are scores may be stored for another user's sake later, and is then read
+  /// where it would have been computed. `results`: of attention, stored too.
+  bool is_one_kernel(std::span<const Node* const> nodes, const Node* result,
+                     const NodeSet& results) {
+    FusedNodes fused;
+    for (const Node* n : nodes) fused[n] = result;
+    NodeSet stored = results;
+    stored.insert(result);
+    StorageRules rules(facts_, fused, &stored, &plan_.stored);
+    // The last of the order first: users before sources.
+    std::priority_queue<size_t> next;
+    next.push(facts_[result].position);
+    while (!next.empty()) {
+      const Node* n = plan_.order[next.top()].get();
+      while (!next.empty() && plan_.order[next.top()].get() == n) next.pop();
+      rules.visit(n);
+      if (n != result && rules.is_stored(n)) continue;
+      for (const NodePtr& s : n->src)
+        if (!s->is_realized()) next.push(facts_[s.get()].position);
+    }
+    const auto kernel = lower(*result, nullptr, [&](const Node* n) { return rules.is_stored(n); });
+    return kernel && compiler::would_fuse(kernel->ir, result->device->hal().arch(),
+                                          result->device->renderer());
   }
 
   /// Whether what a reduction gives is stored before `user` reads it, other than element for
@@ -221,89 +366,13 @@ class Planner {
     const auto is_too_big = [&] { return f.cost > kMaxFusedCost || f.buffers > kMaxBuffers; };
     if (is_elementwise(*n) && is_too_big()) std::tie(f.cost, f.buffers) = shared_cost(n);
     if (is_elementwise(*n) && is_too_big()) store(n);
-    if (is_stored(n)) f = Facts{.users = std::move(f.users)};
+    if (is_stored(n)) f = Facts{.position = f.position, .users = std::move(f.users)};
     facts_[n] = std::move(f);
-  }
-
-  /// Users first: where reductions end, what is worth keeping.
-  void visit_top_down(const Node* n) {
-    Facts& f = facts_[n];
-    if (is_stored(n)) {
-      f.sink = f.kernel = n;
-      f.copies = 1;
-      return;
-    }
-    bool is_single = !f.users.empty();
-    const Node* sink = nullptr;
-    double copies = 1;
-    f.kernel = f.users.empty() ? nullptr : facts_[f.users[0]].kernel;
-    for (const Node* u : f.users) {
-      const Facts& uf = facts_[u];
-      const bool keeps_rows = is_elementwise(*u) || u->kind == NodeKind::kReduce || is_stored(u);
-      if (uf.kernel != f.kernel || !keeps_rows) f.kernel = nullptr;
-      const bool passes_through = is_bijective(*u) || u->kind == NodeKind::kContiguous;
-      const Node* s = passes_through ? uf.sink : nullptr;
-      if (!s || (sink && s != sink)) is_single = false;
-      sink = s;
-      copies = std::max(copies, (is_stored(u) ? 1.0 : uf.copies) * growth(*u, *n));
-    }
-    f.sink = is_single ? sink : nullptr;
-    f.copies = copies;
-    if (const auto fused = fused_.find(n); fused != fused_.end()) {
-      f.sink = f.kernel = fused->second;
-      f.copies = 1;
-      return;
-    }
-    if (n->kind == NodeKind::kScan || n->kind == NodeKind::kLeast) {
-      // Their loops are the kernel's own: at most the rounding of what they give joins them.
-      const bool is_rounded =
-          f.users.size() == 1 && f.users[0]->kind == NodeKind::kCast && is_stored(f.users[0]);
-      if (!is_rounded) store(n);
-      f.sink = f.kernel = is_rounded ? f.users[0] : n;
-      f.copies = 1;
-      return;
-    }
-    // A movement node is a way of indexing: storing its source serves every view of it.
-    if (!is_elementwise(*n) && n->kind != NodeKind::kReduce) return;
-    const bool is_end_of_reduction = f.has_reduce && !f.sink;
-    if (is_end_of_reduction)
-      if (const Node* kernel = rows_.kernel_of(n, f.reduced)) {
-        f.sink = kernel;
-        f.copies = 1;
-        return;
-      }
-    const bool is_repeated =
-        copies > 1 && f.cost > kMaxRepeatedCost && (f.reads_memory || f.cost > kMaxSharedCost);
-    const bool is_shared = !f.sink && !f.kernel && f.users.size() > 1 && f.cost > kMaxSharedCost;
-    if (is_end_of_reduction || is_repeated || is_shared) {
-      store(n);
-      f.sink = f.kernel = n;
-      f.copies = 1;
-    }
-  }
-
-  static double growth(const Node& user, const Node& source) {
-    if (user.kind == NodeKind::kGather && user.src[0].get() == &source) return 1;
-    if (user.kind != NodeKind::kExpand) return 1;
-    const double out = static_cast<double>(max_elements(user.shape)),
-                 in = static_cast<double>(max_elements(source.shape));
-    return in > 0 ? out / in : 1;
   }
 };
 
 }  // namespace
 
-FusionPlan plan_fusion(std::span<const NodePtr> roots) {
-  // Whether attention can be one kernel is known when its kernel is.
-  std::unordered_set<const Node*> refused;
-  for (;;) {
-    Planner planner(roots, refused);
-    FusionPlan plan = planner.run();
-    const auto more =
-        find_refused(planner.fused(), [&](const Node* n) { return plan.stored.contains(n); });
-    if (more.empty()) return plan;
-    refused.insert(more.begin(), more.end());
-  }
-}
+FusionPlan plan_fusion(std::span<const NodePtr> roots) { return Planner(roots).run(); }
 
 }  // namespace bm

@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "compiler/compile.h"
-#include "tensor/lower.h"
-
 namespace bm {
 namespace {
 
@@ -152,8 +149,7 @@ bool is_worth(const Node& max) {
   const auto axis = static_cast<size_t>(max.ints[0]);
   const SymInt& positions = shape[axis];
   if (!is_cpu(arch))
-    return axis > 0 && shape[axis - 1].max() > kFewQueries && max.dtype == DType::kF32 &&
-           compiler::has_tiled_attention(arch, max.device->renderer());
+    return axis > 0 && shape[axis - 1].max() > kFewQueries && max.dtype == DType::kF32;
   if (axis > 0 && shape[axis - 1].max() > kFewQueries)
     return max.dtype == DType::kF32 || max.dtype == DType::kF64;
   const auto bytes = static_cast<uint64_t>(positions.max() * item_size(max.dtype));
@@ -164,7 +160,7 @@ bool is_worth(const Node& max) {
 
 FusedNodes find_attention(std::span<const NodePtr> order, const FusionView& view,
                           const std::function<bool(const Node*)>& is_expensive,
-                          const std::unordered_set<const Node*>& refused) {
+                          const KernelQuestion& is_one_kernel) {
   FusedNodes fused;
   for (const NodePtr& n : order) {
     if (n->kind != NodeKind::kReduce || view.is_stored(n.get()) || !is_worth(*n)) continue;
@@ -174,25 +170,12 @@ FusedNodes find_attention(std::span<const NodePtr> order, const FusionView& view
       continue;
     Search search(view, scores, n->ints[0]);
     const std::vector<const Node*> found = search.run();
-    if (refused.contains(search.result())) continue;
+    if (found.empty()) continue;
+    const bool keeps_rows = is_cpu(n->device->hal().arch());
+    if (!keeps_rows && !is_one_kernel(found, search.result())) continue;
     for (const Node* k : found) fused[k] = search.result();
   }
   return fused;
-}
-
-std::vector<const Node*> find_refused(const FusedNodes& fused,
-                                      const std::function<bool(const Node*)>& is_stored) {
-  std::unordered_set<const Node*> results;
-  for (const auto& [node, result] : fused) results.insert(result);
-  std::vector<const Node*> refused;
-  for (const Node* n : results) {
-    const hal::Arch& arch = n->device->hal().arch();
-    if (is_cpu(arch)) continue;
-    const auto kernel = lower(*n, nullptr, is_stored);
-    if (!kernel || !compiler::is_tiled_attention(kernel->ir, arch, n->device->renderer()))
-      refused.push_back(n);
-  }
-  return refused;
 }
 
 }  // namespace bm

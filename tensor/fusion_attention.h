@@ -15,17 +15,17 @@ namespace bm {
 /// Nodes that stay in the kernel of another one, which must get storage.
 using FusedNodes = std::unordered_map<const Node*, const Node*>;
 
-/// Looks for softmax(f(q·k))·v in `order` (sources first). `is_expensive(n)`: n is made by a
-/// reduction in the same kernel. Only for devices whose kernels keep rows in working memory or
-/// scores in registers: elsewhere scores would be computed once per element of the result.
-/// `refused`: results that are none of attention's.
+/// Whether the device's compiler makes one kernel of `result` in which `nodes` stay.
+using KernelQuestion = std::function<bool(std::span<const Node* const> nodes, const Node* result)>;
+
+/// Looks for rows of scores in `order` (sources first) all of whose uses meet in one sum along the
+/// row, as those of softmax(f(q·k))·v do. Only how values move is looked at here: what is computed
+/// of them is the compiler's to recognise (compiler/schedules/attention/find.cpp).
+/// `is_expensive(n)`: n is made by a reduction in the same kernel. `is_one_kernel` is asked once
+/// for every such row, where kernels do not keep it in working memory: without tiles of attention,
+/// scores would be computed once per element of the result.
 FusedNodes find_attention(std::span<const NodePtr> order, const FusionView& view,
                           const std::function<bool(const Node*)>& is_expensive,
-                          const std::unordered_set<const Node*>& refused);
-
-/// Results among `fused` whose kernels, `is_stored` given, their device's compiler does not do in
-/// tiles: those must be made in other ways.
-std::vector<const Node*> find_refused(const FusedNodes& fused,
-                                      const std::function<bool(const Node*)>& is_stored);
+                          const KernelQuestion& is_one_kernel);
 
 }  // namespace bm

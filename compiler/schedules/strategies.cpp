@@ -27,6 +27,7 @@ constexpr std::array kStrategies =
     {Strategy{.name = "attention.mma",
               .folder = "attention",
               .has_groups = true,
+              .fuses_reductions = true,
               .match =
                   [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
                     return is_plain(l) ? Found() : make_group_attention_schedule(k, t, units, l);
@@ -112,6 +113,7 @@ constexpr std::array kStrategies =
               .neighbours = tile_neighbours},
      Strategy{.name = "attention.tiled",
               .folder = "attention",
+              .fuses_reductions = true,
               .match =
                   [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
                     return is_plain(l) || scan_loop(k) ? Found()

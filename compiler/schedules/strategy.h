@@ -28,6 +28,8 @@ struct Strategy {
   std::string_view name;    ///< idea and variant: "gemm.pipelined"
   std::string_view folder;  ///< of compiler/schedules
   bool has_groups = false;  ///< for targets with work-groups, or for those without
+  /// What reductions inside others give is made once and stays on chip: see compiler::would_fuse.
+  bool fuses_reductions = false;
   /// Nothing: not for this kernel, or another row does it better.
   std::optional<Schedule> (*match)(const ir::KernelIr&, const TargetInfo&, uint32_t units,
                                    const ScheduleLimits&) = nullptr;

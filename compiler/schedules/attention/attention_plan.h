@@ -105,7 +105,4 @@ Rewritten rewritten(const AttentionParts& parts);
 void lower_tiled_attention(Emitter& e);
 void lower_flash_attention(Emitter& e);
 
-/// Whether there are such instructions for some type.
-bool has_group_attention(const TargetInfo& target);
-
 }  // namespace bm::compiler

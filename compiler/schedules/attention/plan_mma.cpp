@@ -222,12 +222,13 @@ bool has_reductions(const ir::KernelIr& kernel) {
                                [](const Node* n) { return n->op == Op::kReduce; }) >= kReductions;
 }
 
-}  // namespace
-
+/// Whether there are such instructions for some type.
 bool has_group_attention(const TargetInfo& target) {
   return target.has_groups && target.pipe.has_async_copies && target.pipe.group_memory_bytes > 0 &&
          (info_for(target, DType::kF16) || info_for(target, DType::kBF16));
 }
+
+}  // namespace
 
 std::optional<Schedule> make_group_attention_schedule(const ir::KernelIr& kernel,
                                                       const TargetInfo& target, uint32_t units,

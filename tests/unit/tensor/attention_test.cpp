@@ -1,5 +1,7 @@
 // Attention in one kernel, against sums in float64 with fresh random input.
+#include "compiler/compile.h"
 #include "tensor/fusion.h"
+#include "tensor/lower.h"
 #include "tests/unit/tensor/support.h"
 
 namespace bm::test {
@@ -200,6 +202,66 @@ TEST(AttentionKernels, AnyNumberOfQueriesTakesOneKernel) {
     return plan_fusion({&root, 1}).stored.size();
   };
   for (const int64_t n : {1, 8, 9, 100}) EXPECT_EQ(kernels(n), 1u) << n;
+}
+
+constexpr const char* kCard = "NULL::sm_80";
+
+Tensor card_input(const Shape& shape, DType dtype) { return Tensor::empty(shape, dtype, kCard); }
+
+Tensor card_attention(int64_t queries, DType dtype) {
+  const Tensor keys = card_input({2, 300, 64}, dtype);
+  return Tensor::attention(card_input({8, queries, 64}, dtype), keys, keys);
+}
+
+size_t kernels(const std::vector<Tensor>& roots) {
+  std::vector<NodePtr> nodes;
+  for (const Tensor& t : roots) nodes.push_back(t.node());
+  return plan_fusion(nodes).stored.size();
+}
+
+/// On cards the compiler says which formulas, types and sizes it has tiles for.
+TEST(AttentionKernels, CardsTakeOneKernelWhereTheCompilerHasTiles) {
+  EXPECT_EQ(kernels({card_attention(100, DType::kF16)}), 1u);
+  EXPECT_EQ(kernels({card_attention(100, DType::kBF16)}), 1u);
+  EXPECT_GT(kernels({card_attention(100, DType::kF32)}), 1u);
+  EXPECT_GT(kernels({card_attention(10, DType::kF16)}), 1u);  // a tile has 16 queries
+}
+
+/// What is refused to one result changes nothing for the others of the graph, in either order.
+TEST(AttentionKernels, ResultsOfOneGraphAreJudgedOneByOne) {
+  const Tensor good = card_attention(100, DType::kF16), bad = card_attention(100, DType::kF32);
+  const size_t alone = kernels({bad});
+  EXPECT_EQ(kernels({good, bad}), alone + 1);
+  EXPECT_EQ(kernels({bad, good}), alone + 1);
+  // One after the other: queries of the second are results of the first.
+  const Tensor keys = card_input({2, 300, 64}, DType::kF16);
+  const Tensor then_good = Tensor::attention(bad.cast(DType::kF16).contiguous(), keys, keys);
+  EXPECT_EQ(kernels({then_good}), alone + 1);
+  const Tensor wide = card_input({2, 300, 64}, DType::kF32);
+  EXPECT_EQ(kernels({Tensor::attention(good.cast(DType::kF32), wide, wide)}), alone + 1);
+}
+
+/// A mask that is computed where it is added, until another user of it wants it stored.
+TEST(AttentionKernels, OperandsStoredForOthersLeaveOneKernel) {
+  const Tensor q = card_input({8, 100, 64}, DType::kF16), k = card_input({8, 300, 64}, DType::kF16);
+  const Tensor a = card_input({8, 100, 300}, DType::kF32),
+               b = card_input({8, 100, 300}, DType::kF32);
+  const Tensor mask = a * 0.5 + b * 2;
+  const Tensor scores = q.cast(DType::kF32).matmul(k.cast(DType::kF32).transpose()) * 0.125 + mask;
+  const Tensor weights = scores.softmax(-1).cast(DType::kF16).cast(DType::kF32);
+  const Tensor result = weights.matmul(k.cast(DType::kF32));
+  EXPECT_EQ(kernels({result}), 1u);
+  // Every element of the mask is used 64 times.
+  const Tensor other = mask.unsqueeze(3).expand({8, 100, 300, 64}) *
+                       card_input({1, 1, 1, 64}, DType::kF32).expand({8, 100, 300, 64});
+  const std::vector<NodePtr> nodes{result.node(), other.node()};
+  const FusionPlan plan = plan_fusion(nodes);
+  EXPECT_EQ(plan.stored.size(), 3u);
+  const auto kernel =
+      lower(*nodes[0], nullptr, [&](const Node* n) { return plan.stored.contains(n); });
+  ASSERT_TRUE(kernel);
+  runtime::Device& device = *nodes[0]->device;
+  EXPECT_TRUE(compiler::would_fuse(kernel->ir, device.hal().arch(), device.renderer()));
 }
 
 }  // namespace
