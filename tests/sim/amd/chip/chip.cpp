@@ -190,6 +190,7 @@ uint64_t Chip::read_plain(uint32_t bar, uint64_t offset, uint32_t width) {
   if (bar == kMemoryBar) {
     ++counts_.memory_reads;
     counts_.memory_read_bytes += width;
+    note_access(offset, width, false);
     uint64_t value = 0;
     vram_.host_read(offset, std::as_writable_bytes(std::span(&value, 1)).first(width));
     return value;
@@ -226,6 +227,7 @@ void Chip::write(uint32_t bar, uint64_t offset, uint32_t width, uint64_t value) 
   if (bar == kMemoryBar) {
     ++counts_.memory_writes;
     counts_.memory_written_bytes += width;
+    note_access(offset, width, true);
     vram_.host_write(offset, std::as_bytes(std::span(&value, 1)).first(width));
   } else if (bar == kDoorbellBar) {
     if (width != 8 || offset % 8 != 0)
@@ -251,6 +253,7 @@ void Chip::read_block(uint32_t bar, uint64_t offset, std::span<std::byte> to) {
     }
     ++counts_.memory_reads;
     counts_.memory_read_bytes += to.size();
+    note_access(offset, to.size(), false);
     vram_.host_read(offset, to);
     return;
   }
@@ -267,6 +270,7 @@ void Chip::write_block(uint32_t bar, uint64_t offset, std::span<const std::byte>
       return;
     ++counts_.memory_writes;
     counts_.memory_written_bytes += from.size();
+    note_access(offset, from.size(), true);
     vram_.host_write(offset, from);
     return;
   }
@@ -275,6 +279,24 @@ void Chip::write_block(uint32_t bar, uint64_t offset, std::span<const std::byte>
     std::memcpy(&word, &from[i], 4);
     write(bar, offset + i, 4, word);
   }
+}
+
+void Chip::note_access(uint64_t offset, uint64_t bytes, bool is_write) {
+  constexpr uint64_t kPage = 4096;
+  if (bytes == 0) return;
+  const std::lock_guard lock(host_accesses_mutex_);
+  ++host_accesses_[{offset / kPage, (offset + bytes - 1) / kPage, is_write}];
+}
+
+Chip::TableAccesses Chip::host_table_accesses() {
+  TableAccesses out;
+  const std::scoped_lock lock(host_accesses_mutex_, fabric_.table_mutex);
+  for (const auto& [access, count] : host_accesses_) {
+    const auto table = fabric_.table_pages.lower_bound(access.first);
+    if (table == fabric_.table_pages.end() || *table > access.last) continue;
+    (access.is_write ? out.writes : out.reads) += count;
+  }
+  return out;
 }
 
 void Chip::ring(uint64_t offset, uint64_t value) {

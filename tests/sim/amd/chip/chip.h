@@ -15,8 +15,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -77,6 +79,12 @@ class Chip {
   const ChipRow& row() const { return row_; }
   const BusCounts& counts() const { return counts_; }
   uint64_t table_reads() const { return fabric_.table_reads; }
+  /// How often the host has read and written pages through BAR 0 that the card has walked as page
+  /// tables; a block counts once.
+  struct TableAccesses {
+    uint64_t reads = 0, writes = 0;
+  };
+  TableAccesses host_table_accesses();
   uint64_t accesses() const { return accesses_; }
   Vram& vram() { return vram_; }
   Hub& hub(HubKind kind) { return kind == HubKind::kGc ? gc_hub_ : mm_hub_; }
@@ -99,6 +107,7 @@ class Chip {
   void lose_everything();
   void leave_as_driver();
   void died(const char* engine, const Death& death);
+  void note_access(uint64_t offset, uint64_t bytes, bool is_write);
 
   ChipOptions options_;
   const ChipRow& row_;
@@ -125,6 +134,13 @@ class Chip {
   EngineRoom room_;
   Gfx gfx_;
   Sdma sdma_;
+  struct Accesses {
+    uint64_t first = 0, last = 0;  ///< pages
+    bool is_write = false;
+    auto operator<=>(const Accesses&) const = default;
+  };
+  std::mutex host_accesses_mutex_;
+  std::map<Accesses, uint64_t> host_accesses_;  ///< to video memory
   std::atomic<uint64_t> accesses_{0};
   std::atomic<bool> is_unplugged_{false};
   std::chrono::steady_clock::time_point reset_until_{};

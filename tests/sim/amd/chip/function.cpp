@@ -90,7 +90,10 @@ ChipFunction::ChipFunction(std::shared_ptr<Chip> chip) : chip_(std::move(chip)) 
                   .is_prefetchable = bar != Chip::kRegisterBar};
   limits_.takes_iova = chip_->options().has_iommu;
   limits_.address_bits = 48;
-  if (limits_.takes_iova) limits_.reserved = {{0xfee00000, 0x100000}};
+  if (limits_.takes_iova)
+    for (const auto& [address, bytes] : chip_->options().reserved)
+      limits_.reserved.push_back({address, bytes});
+  next_physical_ = chip_->options().physical_base;
   interrupt_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (interrupt_ < 0) sim::give_up_errno("an event descriptor");
   chip_->on_interrupt([fd = interrupt_] {

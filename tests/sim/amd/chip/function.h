@@ -54,7 +54,7 @@ class ChipFunction final : public PciFunction {
   DmaLimits limits_;
   std::map<uint32_t, std::unique_ptr<Window>> windows_;
   std::map<void*, std::vector<BusRange>> mapped_;
-  uint64_t next_physical_ = 0x1'0000'0000;
+  uint64_t next_physical_ = 0;
   int interrupt_ = -1;
 };
 

@@ -179,7 +179,11 @@ std::optional<Hub::Place> Hub::aperture(uint64_t va) {
 
 bool Hub::read_table(uint64_t address, bool is_system, uint64_t* value) {
   ++fabric_.table_reads;
-  if (!is_system) return fabric_.vram->read(address, std::as_writable_bytes(std::span(value, 1)));
+  if (!is_system) {
+    const std::lock_guard lock(fabric_.table_mutex);
+    fabric_.table_pages.insert(address / kPage);
+    return fabric_.vram->read(address, std::as_writable_bytes(std::span(value, 1)));
+  }
   if (!fabric_.is_bus_master()) return false;
   const std::byte* const from = fabric_.system->at(address, 8, false);
   if (from != nullptr) std::memcpy(value, from, 8);

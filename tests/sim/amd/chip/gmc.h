@@ -27,6 +27,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -43,6 +44,8 @@ struct Fabric {
   std::function<bool()> is_bus_master;
   uint64_t fb_base = 0;  ///< where video memory is in the GPU's own address space
   std::atomic<uint64_t> table_reads{0};
+  std::mutex table_mutex;
+  std::set<uint64_t> table_pages;  ///< of video memory, that entries were read from
 };
 
 enum class HubKind : uint8_t { kGc, kMm };

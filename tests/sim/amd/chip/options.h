@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tests/sim/amd/engine/state.h"
 
@@ -26,6 +28,9 @@ struct ChipOptions {
   uint64_t vram_bytes = uint64_t{4} << 30;
   uint64_t bar0_bytes = uint64_t{256} << 20;  ///< at power-on; resizable up to vram_bytes
   bool has_iommu = true;
+  /// Bus addresses that cannot be IOVAs, start and bytes: by default those of MSI on x86.
+  std::vector<std::pair<uint64_t, uint64_t>> reserved = {{0xfee00000, 0x100000}};
+  uint64_t physical_base = 0x1'0000'0000;  ///< where memory for DMA lies without an IOMMU
   bool has_function_reset = true;
   uint32_t discovery_version = 4;
   bool holds_writes = true;  ///< false: what the host writes through BAR 0 waits for no flush

@@ -16,6 +16,8 @@
 
 #include <fmt/format.h>
 
+#include "tests/sim/amd/chip/client_memory.h"
+
 namespace bm::sim::amd {
 namespace {
 
@@ -71,7 +73,7 @@ RemoteServer::~RemoteServer() { free_memory(); }
 void RemoteServer::free_memory() {
   for (const Memory& memory : memory_) {
     for (const uint64_t page : memory.pages) chip_.system_memory().unmap(page);
-    munmap(memory.host, memory.bytes);
+    retire_client_memory(memory.host, memory.bytes);
     close(memory.fd);
   }
   memory_.clear();

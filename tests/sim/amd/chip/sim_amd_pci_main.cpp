@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -17,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "tests/sim/amd/chip/remote.h"
+#include "tests/sim/amd/chip/vfio_user.h"
 #include "tests/sim/amd/engine/interpreter.h"
 
 namespace {
@@ -25,9 +27,11 @@ using namespace bm::sim;
 
 constexpr const char* kUsage = R"(sim-amd-pci: a modelled AMD card behind a socket
   --remote WHERE   a port of 127.0.0.1, or the path of a socket; with 0 a free port is printed
+  --vfio-user PATH the protocol of vfio-user in place of it
+  --bar0 MIB       size of the memory BAR at power-on (256)
   --chip NAME      gfx1100, gfx1101, gfx1102, gfx1200 or gfx1201 (gfx1201)
   --vram MIB       video memory (4096)
-  --clients N      ends after so many (1)
+  --clients N      ends after so many (1); 0: when it is sent SIGTERM
   --warm           another driver was here before
   --no-code        launches do nothing
   --no-hdp         what the host writes through BAR 0 waits for no flush
@@ -41,7 +45,7 @@ struct Arguments {
   std::string where, problem;
   std::vector<std::string> tolerated;
   uint64_t clients = 1;
-  bool has_code = true, is_strict = false, has_help = false;
+  bool has_code = true, is_strict = false, has_help = false, is_vfio_user = false;
 };
 
 bool number(const std::string& text, uint64_t* out) {
@@ -53,6 +57,12 @@ bool set_value(std::string_view word, const std::string& value, Arguments& out) 
   uint64_t count = 0;
   if (word == "--remote") {
     out.where = value;
+  } else if (word == "--vfio-user" && value.starts_with('/')) {
+    out.where = value;
+    out.is_vfio_user = true;
+  } else if (word == "--bar0" && number(value, &count) && count >= 256 &&
+             (count & (count - 1)) == 0) {
+    out.options.bar0_bytes = count << 20;
   } else if (word == "--chip") {
     out.options.chip = value;
   } else if (word == "--fault") {
@@ -91,12 +101,17 @@ Arguments parse(int count, char** words) {
   }
   if (amd::find_chip_row(out.options.chip) == nullptr)
     out.problem = "unknown chip " + out.options.chip;
-  if (out.where.empty() && out.problem.empty()) out.problem = "no --remote WHERE";
+  if (out.where.empty() && out.problem.empty())
+    out.problem = "no --remote WHERE and no --vfio-user PATH";
   if (const char* const planted = getenv("SIM_AMD_CHIP_FAULT");
       planted != nullptr && !amd::plant_fault(planted, out.options))
     out.problem = fmt::format("no fault {} can be planted", planted);
   return out;
 }
+
+/// Ends the wait for the next client, not a client.
+std::atomic<int> listening{-1};
+extern "C" void end_listening(int) { shutdown(listening, SHUT_RDWR); }
 
 int report(amd::Chip& chip, uint64_t requests, bool is_strict) {
   const auto violations = chip.violations(), deaths = chip.deaths();
@@ -106,6 +121,9 @@ int report(amd::Chip& chip, uint64_t requests, bool is_strict) {
     fmt::print(stderr, "sim-amd-pci: violation: {}\n", text);
   for (const std::string& text : deaths) fmt::print(stderr, "sim-amd-pci: died: {}\n", text);
   const amd::BusCounts& counts = chip.counts();
+  const auto tables = chip.host_table_accesses();
+  fmt::print(stderr, "sim-amd-pci: page tables through BAR 0: {} writes, {} reads\n", tables.writes,
+             tables.reads);
   const auto& engines = chip.engines();
   fmt::print(
       stderr,
@@ -146,15 +164,23 @@ int main(int count, char** words) {
   }
   if (port != 0) fmt::print("127.0.0.1:{}\n", port);
   std::fflush(stdout);
+  listening = listener;
+  std::signal(SIGTERM, end_listening);
   uint64_t requests = 0;
-  for (uint64_t client = 0; client < arguments.clients; ++client) {
+  for (uint64_t client = 0; arguments.clients == 0 || client < arguments.clients; ++client) {
     const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (socket < 0) break;
     const int on = 1;
     if (port != 0) setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    amd::RemoteServer server(chip);
-    server.serve(socket);
-    requests += server.requests();
+    if (arguments.is_vfio_user) {
+      amd::VfioUserServer server(chip);
+      server.serve(socket);
+      requests += server.requests();
+    } else {
+      amd::RemoteServer server(chip);
+      server.serve(socket);
+      requests += server.requests();
+    }
     close(socket);
   }
   close(listener);
