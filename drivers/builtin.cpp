@@ -34,10 +34,11 @@ constexpr DriverInfo kDrivers[] = {
      .count = nv::count_devices,
      .open = nv::open_device},
     {.name = "AMD",
-     .interfaces = "KFD",
+     .interfaces = "KFD PCI USB",
      .renderers = "LLVM HIP",
      .help = "an AMD GPU of gfx942, gfx11 or gfx12 with the amdgpu kernel driver of Linux 6.1 or "
-             "later; /dev/kfd and /dev/dri/renderD* must be there and writable (group render)",
+             "later; /dev/kfd and /dev/dri/renderD* must be there and writable (group render). "
+             "DEV=AMD:PCI boots a card that no kernel driver has (BM_PCI)",
      .count = amd::count_devices,
      .open = amd::open_device},
     {.name = "CUDA",

@@ -13,9 +13,32 @@
 namespace bm::runtime {
 namespace {
 
-/// Interfaces that stand in for hardware are used only when asked for by name.
-bool is_stand_in(std::string_view interface) {
-  return interface.starts_with("MOCK") || interface.starts_with("SIM");
+/// Interfaces that take a device for this process alone: opening boots it.
+bool takes_device(std::string_view interface) { return interface == "PCI" || interface == "USB"; }
+
+/// Those, and interfaces that stand in for hardware, are used only when asked for by name.
+bool needs_name(std::string_view interface) {
+  return interface.starts_with("MOCK") || interface.starts_with("SIM") || takes_device(interface);
+}
+
+bool has_word(const char* list, std::string_view word) {
+  const std::vector<std::string_view> words = split_words(list ? list : "");
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+/// "AMD:PCI", with a unit, renderer and arch behind it where there are any, is "PCI+AMD": a word in
+/// the renderer's place that names an interface. Errors: kInvalidArgument.
+Result<Target> with_interface(Target target, const hal::DriverInfo& driver) {
+  if (!target.interface.empty() || target.renderer.empty() ||
+      has_word(driver.renderers, target.renderer) || !has_word(driver.interfaces, target.renderer))
+    return target;
+  Target unit;
+  unit.interface = target.renderer;
+  unit.device = target.device;
+  unit.unit = target.unit;
+  std::string text = to_string(unit);
+  if (!target.arch.empty()) text += ":" + target.arch;
+  return parse_target(text);
 }
 
 Status check_choice(std::string_view what, const std::string& choice, const hal::DriverInfo& driver,
@@ -73,7 +96,7 @@ Result<std::unique_ptr<hal::Device>> open_hal(const hal::DriverInfo& driver, con
   std::string reasons;
   Code code = Code::kNotFound;
   for (const std::string_view interface : interfaces) {
-    if (is_stand_in(interface)) continue;
+    if (needs_name(interface)) continue;
     auto device = open_interface(driver, interface, target);
     if (device) return device;
     // The most telling kind of failure: anything but "not there".
@@ -133,14 +156,15 @@ std::vector<std::string_view> DeviceManager::driver_names() const {
 }
 
 /// What DEV says about the device kind of `asked`; an empty target of that kind if nothing.
-Result<Target> DeviceManager::defaults_for(const Target& asked) const {
+Result<Target> DeviceManager::defaults_for(const Target& asked,
+                                           const hal::DriverInfo& driver) const {
   Target none;
   none.device = asked.device;
   if (settings().dev.empty()) return none;
   auto targets = parse_targets(settings().dev, driver_names());
   if (!targets) return tl::unexpected(std::move(targets.error()).within("DEV"));
   for (Target& target : *targets)
-    if (target.device == asked.device) return std::move(target);
+    if (target.device == asked.device) return with_interface(std::move(target), driver);
   return none;
 }
 
@@ -151,8 +175,9 @@ Result<ResolvedTarget> DeviceManager::resolve(std::string_view name) const {
   for (const hal::DriverInfo& driver : drivers_)
     if (target.device == driver.name) resolved.driver = &driver;
   const hal::DriverInfo& driver = *resolved.driver;
+  target = BM_TRY(with_interface(std::move(target), driver));
 
-  Target defaults = BM_TRY(defaults_for(target));
+  Target defaults = BM_TRY(defaults_for(target, driver));
   const auto renderers = split_words(driver.renderers ? driver.renderers : "");
   if (defaults.renderer.empty() && !renderers.empty()) defaults.renderer = renderers.front();
   if (target.interface.empty()) {
@@ -255,6 +280,18 @@ void DeviceManager::list_driver(const hal::DriverInfo& driver, Ask ask,
       if (installed && !renderers.empty()) row.renderer = renderers.front();
       return out.push_back(std::move(row));
     }
+  }
+  // A list that boots cards would be more than a list.
+  if (const auto named = resolve(driver.name); named && takes_device(named->target.interface)) {
+    const std::string& interface = named->target.interface;
+    const Result<uint32_t> count = driver.count(interface);
+    DeviceListing row;
+    row.name = row.driver = driver.name;
+    row.is_usable = count && *count > 0;
+    row.description = fmt::format("{} of interface {}, which DEV names; opened when it is used",
+                                  count.value_or(0), interface);
+    if (!count) row.problem = count.error().message;
+    return out.push_back(std::move(row));
   }
   const Result<uint32_t> count = driver.count("");
   if (!count || *count == 0) {

@@ -21,6 +21,7 @@ namespace bm::runtime {
 struct ResolvedTarget {
   const hal::DriverInfo* driver = nullptr;
   Target target;     ///< renderer always set if the driver has any; interface empty: try in order
+                     ///< those that take no device from others
   std::string name;  ///< shortest name that resolves to this target again
 };
 
@@ -47,7 +48,7 @@ class DeviceManager {
     std::unique_ptr<Device> device;
   };
   std::vector<std::string_view> driver_names() const;
-  Result<Target> defaults_for(const Target& asked) const;
+  Result<Target> defaults_for(const Target& asked, const hal::DriverInfo& driver) const;
   Result<std::unique_ptr<Device>> open_unit(const ResolvedTarget& resolved);
   void list_driver(const hal::DriverInfo& driver, Ask ask, std::vector<DeviceListing>& out);
 

@@ -8,22 +8,30 @@
 #include "drivers/amd/driver_interface.h"
 #include "drivers/hcq/memory_pool.h"
 #include "drivers/transport/pci.h"
+#include "firmware/store.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
 
 namespace bm::amd {
 
-/// GPUs that the amdgpu kernel driver shows this process.
+/// Interface "" or "KFD": GPUs that the amdgpu kernel driver shows this process. "PCI": cards that
+/// cards.h finds, untouched. Errors: those of both; kUnsupported ("USB").
 Result<uint32_t> count_devices(std::string_view interface);
-/// `arch`: empty, or "gfx1100" to insist. Errors: as kfd::open_gpu(); kInvalidArgument for another
-/// `arch`.
+/// `arch`: empty, or "gfx1100" to insist. Errors: as kfd::open_gpu(), or as open_pci_device();
+/// kInvalidArgument for another `arch`.
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch);
 
-/// A card without a kernel driver, booted with the firmware of this machine (am/gpu.h), whoever
-/// gives its function. Errors: of the boot, naming the stage; kInvalidArgument for another `arch`.
-Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,
-                                               std::string_view arch);
+/// Card `index` of find_cards() (cards.h), booted by this process. Errors: as open_pci() and
+/// open_card(), naming the function.
+Result<std::unique_ptr<hal::Device>> open_pci_device(uint32_t index, std::string_view arch,
+                                                     const firmware::Search& firmware);
+
+/// A card without a kernel driver, booted with the files of `firmware` (am/gpu.h), whoever gives
+/// its function. Errors: of the boot, naming the stage; kInvalidArgument for another `arch`.
+Result<std::unique_ptr<hal::Device>> open_card(
+    std::unique_ptr<PciFunction> function, std::string_view arch,
+    const firmware::Search& firmware = firmware::default_search());
 
 enum class PacketMode : uint8_t { kAutomatic, kPm4, kAql };
 

@@ -1,20 +1,26 @@
 // What the table of drivers calls: the amdgpu kernel driver of this machine, or a card of our own.
 
 #include "drivers/amd/am/gpu.h"
+#include "drivers/amd/cards.h"
 #include "drivers/amd/chips.h"
 #include "drivers/amd/device.h"
 #include "drivers/amd/kfd/gpu.h"
-#include "drivers/hcq/device.h"
+#include "drivers/transport/pci_open.h"
 #include "runtime/base/env.h"
 
 namespace bm::amd {
 
-Result<uint32_t> count_devices(std::string_view interface) {
-  BM_TRY(hcq::check_interface("AMD", interface, "KFD"));
-  return kfd::count_gpus(real_system());
-}
-
 namespace {
+
+Status check_interface(std::string_view interface) {
+  if (interface.empty() || interface == "KFD" || interface == "PCI") return {};
+  if (interface == "USB")
+    return fail(Code::kUnsupported,
+                "cards behind a USB bridge cannot be opened in this release; DEV=AMD:KFD and "
+                "DEV=AMD:PCI can");
+  return fail(Code::kInvalidArgument, "DEV=AMD has no interface '{}' (there are: KFD PCI USB)",
+              interface);
+}
 
 /// A device over whoever owns the GPU, as the settings want it.
 Result<std::unique_ptr<hal::Device>> make_configured(std::unique_ptr<DriverInterface> driver,
@@ -31,17 +37,39 @@ Result<std::unique_ptr<hal::Device>> make_configured(std::unique_ptr<DriverInter
 
 }  // namespace
 
+Result<uint32_t> count_devices(std::string_view interface) {
+  BM_TRY(check_interface(interface));
+  if (interface != "PCI") return kfd::count_gpus(real_system());
+  return static_cast<uint32_t>(BM_TRY(find_cards(real_system(), settings().pci)).size());
+}
+
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch) {
-  BM_TRY(hcq::check_interface("AMD", interface, "KFD"));
+  BM_TRY(check_interface(interface));
+  if (interface == "PCI") return open_pci_device(index, arch, firmware::default_search());
   auto kernel =
       BM_TRY(kfd::open_gpu(real_system(), {.index = index, .window = settings().amd_window}));
   return make_configured(std::move(kernel), arch);
 }
 
+Result<std::unique_ptr<hal::Device>> open_pci_device(uint32_t index, std::string_view arch,
+                                                     const firmware::Search& firmware) {
+  const std::vector<PciSelector> cards = BM_TRY(find_cards(real_system(), settings().pci));
+  if (index >= cards.size())
+    return fail(Code::kNotFound, "card {} does not exist: there {} {}", index,
+                cards.size() == 1 ? "is" : "are", cards.size());
+  const std::string name = to_string(cards[index]);
+  auto function = open_pci(real_system(), cards[index]);
+  if (!function) return tl::unexpected(std::move(function.error()).within(name));
+  auto device = open_card(std::move(*function), arch, firmware);
+  if (!device) return tl::unexpected(std::move(device.error()).within(name));
+  return device;
+}
+
 Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,
-                                               std::string_view arch) {
-  auto card = BM_TRY(am::open_am(std::move(function), {.firmware = firmware::default_search()}));
+                                               std::string_view arch,
+                                               const firmware::Search& firmware) {
+  auto card = BM_TRY(am::open_am(std::move(function), {.firmware = firmware}));
   return make_configured(std::move(card), arch);
 }
 

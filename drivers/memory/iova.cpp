@@ -37,6 +37,9 @@ Result<IovaAllocator> IovaAllocator::create(const DmaLimits& limits, uint32_t de
     starts.push_back(start);
     done = stop;
   }
+  if (space.free_bytes() == 0)
+    return fail(Code::kInvalidArgument,
+                "the machine reserves all bus addresses that {} bits reach: no IOVA is left", bits);
   IovaAllocator allocator(std::move(space), page);
   allocator.reserved_ = std::move(starts);
   return allocator;

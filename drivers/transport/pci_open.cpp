@@ -1,5 +1,6 @@
 #include "drivers/transport/pci_open.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "drivers/transport/pci_remote.h"
@@ -60,6 +61,18 @@ Result<PciSelector> parse_pci_selector(std::string_view text) {
   if (!is_path && !is_port) return wrong();
   selector.server = std::string(rest);
   return selector;
+}
+
+Result<std::vector<PciSelector>> parse_pci_selectors(std::string_view text) {
+  std::vector<PciSelector> selectors;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(','), text.size());
+    selectors.push_back(BM_TRY(parse_pci_selector(text.substr(0, end))));
+    if (end + 1 == text.size())
+      return fail(Code::kInvalidArgument, "'{}' ends in a comma: a PCI function is missing", text);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return selectors;
 }
 
 std::string to_string(const PciSelector& selector) {

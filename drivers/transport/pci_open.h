@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "drivers/transport/pci.h"
 #include "drivers/transport/system.h"
@@ -24,6 +25,8 @@ struct PciSelector {
 /// "remote:/path.sock#1" (the second function), "vfio-user:/path.sock"; an address alone means
 /// vfio. Errors: kInvalidArgument with the forms there are.
 Result<PciSelector> parse_pci_selector(std::string_view text);
+/// Several, separated by ','; none of an empty text. Errors: as parse_pci_selector().
+Result<std::vector<PciSelector>> parse_pci_selectors(std::string_view text);
 std::string to_string(const PciSelector& selector);
 
 /// Opens it, locked against other processes of ours where it is one of this machine (pci_lock.h).

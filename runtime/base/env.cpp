@@ -204,6 +204,11 @@ constexpr Row kRows[] = {
     {"BM_FIRMWARE_DIR", "",
      "folders searched for firmware files before the system's, separated by ':'; absolute",
      set_text<&S::firmware_dir>, get<&S::firmware_dir>},
+    {"BM_PCI", "",
+     "PCI functions of DEV=AMD:PCI, in the order of its units, separated by ',': 0000:03:00.0, "
+     "vfio:…, sysfs:…, remote:/path, remote:localhost:6667, vfio-user:/path; empty: every card "
+     "that vfio-pci has",
+     set_text<&S::pci>, get<&S::pci>},
     {"BM_UNSAFE_NOIOMMU", "0",
      "1: PCI functions that no IOMMU guards may be driven through VFIO; they reach all memory",
      set_bool<&S::unsafe_noiommu>, get<&S::unsafe_noiommu>},

@@ -46,6 +46,7 @@ struct Settings {
   uint64_t amd_window = 0;            ///< BM_AMD_WINDOW; 0: wherever there is room
   std::string amd_dump;               ///< BM_AMD_DUMP; empty: none
   std::string firmware_dir;           ///< BM_FIRMWARE_DIR; several separated by ':'
+  std::string pci;                    ///< BM_PCI; several separated by ','
   bool unsafe_noiommu = false;        ///< BM_UNSAFE_NOIOMMU
   std::string cuda_library;           ///< BM_CUDA_LIBRARY; empty: libcuda.so.1 and usual places
   std::string cuda_path;              ///< CUDA_PATH

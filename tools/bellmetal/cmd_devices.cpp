@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "drivers/amd/cards.h"
+#include "runtime/base/env.h"
 #include "runtime/base/keep_forever.h"
 #include "runtime/device.h"
 #include "runtime/device_manager.h"
@@ -67,10 +69,55 @@ Result<std::vector<DeviceListing>> list_some(const std::vector<std::string>& nam
   return all;
 }
 
+/// Cards that DEV=AMD:PCI could boot: those of BM_PCI, else those that no kernel driver uses. None
+/// is touched.
+std::vector<DeviceListing> list_free_cards() {
+  std::vector<DeviceListing> rows;
+  const auto add = [&rows](const std::string& what) -> DeviceListing& {
+    DeviceListing& row = rows.emplace_back();
+    row.name = "AMD:PCI";
+    row.driver = "AMD";
+    row.description = what;
+    return row;
+  };
+  uint32_t unit = 0;
+  const auto add_usable = [&](const std::string& what) {
+    const std::string name = unit == 0 ? "AMD:PCI" : fmt::format("AMD:PCI:{}", unit);
+    DeviceListing& row = add(fmt::format("{}; free, DEV={} boots it", what, name));
+    row.name = name;
+    row.is_usable = true;
+    ++unit;
+  };
+  System& system = real_system();
+  const std::string& chosen = settings().pci;
+  if (!chosen.empty()) {
+    const auto cards = amd::find_cards(system, chosen);
+    if (!cards) add("").problem = cards.error().message;
+    if (cards)
+      for (const PciSelector& selector : *cards) add_usable(to_string(selector) + " of BM_PCI");
+    return rows;
+  }
+  const auto cards = amd::list_cards(system);
+  if (!cards) {
+    add("").problem = cards.error().message;
+    return rows;
+  }
+  for (const amd::CardInfo& card : *cards) {
+    const std::string what = fmt::format("{} {}", to_string(card.selector.address), card.name);
+    if (card.is_free)
+      add_usable(what);
+    else if (card.driver.empty())
+      add(what).problem = fmt::format("{} {}", what, card.remedy);
+  }
+  return rows;
+}
+
 int run_devices(std::vector<std::string> drivers, bool as_json) {
   for (std::string& name : drivers) name = runtime::upper_case(name);
-  const Result<std::vector<DeviceListing>> listed = list_some(drivers);
+  Result<std::vector<DeviceListing>> listed = list_some(drivers);
   if (!listed) return report(listed.error(), as_json);
+  if (drivers.empty() || std::find(drivers.begin(), drivers.end(), "AMD") != drivers.end())
+    for (DeviceListing& row : list_free_cards()) listed->push_back(std::move(row));
   const std::vector<DeviceListing>& devices = *listed;
   if (as_json) return print_devices_json(devices);
   const bool color = has_color(stdout);

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "runtime/base/env.h"
 #include "runtime/base/out_of_memory.h"
 #include "runtime/device.h"
 #include "runtime/target.h"
@@ -80,6 +82,11 @@ int parse_and_run(int argc, const char* const* argv) {
   add_pci(app, run);
   add_env(app, run);
   add_version(app, run);
+  std::string firmware_dir;
+  for (const char* name : {"generate", "selftest"})
+    app.get_subcommand(name)->add_option(
+        "--firmware-dir", firmware_dir,
+        "Folders searched for firmware files first, separated by ':' (BM_FIRMWARE_DIR)");
   if (argc <= 1) {
     print_error(app.help());
     return kUsage;
@@ -96,6 +103,9 @@ int parse_and_run(int argc, const char* const* argv) {
     // Prints help for --help (0), or the message and where to look.
     return app.exit(error) == 0 ? kOk : kUsage;
   }
+  // Devices are opened on this thread.
+  std::optional<ScopedSetting> firmware;
+  if (!firmware_dir.empty()) firmware.emplace("BM_FIRMWARE_DIR", firmware_dir);
   return finish_devices(run());
 }
 

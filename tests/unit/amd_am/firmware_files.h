@@ -19,17 +19,37 @@ inline constexpr uint64_t kMecStart = 0x0007'0000'0000'3000;
 
 class FirmwareFolder {
  public:
-  FirmwareFolder() {
+  FirmwareFolder() : is_temporary_(true) {
     std::string name = "/tmp/am-firmware-XXXXXX";
     path_ = mkdtemp(name.data());
   }
-  ~FirmwareFolder() { std::filesystem::remove_all(path_); }
+  /// A folder that is there already, and stays.
+  explicit FirmwareFolder(std::string path) : path_(std::move(path)) {}
+  ~FirmwareFolder() {
+    if (is_temporary_) std::filesystem::remove_all(path_);
+  }
   FirmwareFolder(const FirmwareFolder&) = delete;
   FirmwareFolder& operator=(const FirmwareFolder&) = delete;
 
   firmware::Search search() const { return {.folders = {path_}, .allows_unknown = true}; }
   const std::string& path() const { return path_; }
 
+  /// What a chip of this name wants; false: there is none.
+  bool write_chip(std::string_view chip) {
+    const firmware::amd::ChipId ids[] = {
+        {{11, 0, 0}, {13, 0, 0}, {13, 0, 0}, {6, 0, 0}, 0x744c, 0},
+        {{11, 0, 2}, {13, 0, 7}, {13, 0, 7}, {6, 0, 2}, 0x7480, 0},
+        {{11, 0, 3}, {13, 0, 10}, {13, 0, 10}, {6, 0, 3}, 0x747e, 0},
+        {{12, 0, 0}, {14, 0, 2}, {14, 0, 2}, {7, 0, 0}, 0x7590, 0},
+        {{12, 0, 1}, {14, 0, 3}, {14, 0, 3}, {7, 0, 1}, 0x7550, 0}};
+    for (const auto& id : ids) {
+      const auto set = firmware::amd::firmware_set(id);
+      if (!set || set->arch != chip) continue;
+      write(*set);
+      return true;
+    }
+    return false;
+  }
   void write(const firmware::amd::FirmwareSet& set) {
     for (const auto& file : set.files)
       if (!file.is_optional)
@@ -151,6 +171,7 @@ class FirmwareFolder {
   }
 
   std::string path_;
+  bool is_temporary_ = false;
 };
 
 }  // namespace bm::test

@@ -37,16 +37,7 @@ class FastClock final : public amd::am::Clock {
 struct CardRig {
   explicit CardRig(sim::amd::ChipOptions wanted = {})
       : card(std::make_shared<sim::amd::Chip>(wanted)) {
-    const firmware::amd::ChipId ids[] = {
-        {{11, 0, 0}, {13, 0, 0}, {13, 0, 0}, {6, 0, 0}, 0x744c, 0},
-        {{11, 0, 2}, {13, 0, 7}, {13, 0, 7}, {6, 0, 2}, 0x7480, 0},
-        {{11, 0, 3}, {13, 0, 10}, {13, 0, 10}, {6, 0, 3}, 0x747e, 0},
-        {{12, 0, 0}, {14, 0, 2}, {14, 0, 2}, {7, 0, 0}, 0x7590, 0},
-        {{12, 0, 1}, {14, 0, 3}, {14, 0, 3}, {7, 0, 1}, 0x7550, 0}};
-    for (const auto& id : ids) {
-      const auto set = firmware::amd::firmware_set(id);
-      if (set && set->arch == wanted.chip) folder.write(*set);
-    }
+    folder.write_chip(wanted.chip);
   }
 
   Result<std::unique_ptr<amd::am::AmGpu>> open(bool always_reset = false) {

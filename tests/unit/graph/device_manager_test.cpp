@@ -38,9 +38,9 @@ Result<std::unique_ptr<hal::Device>> open_fake(std::string_view interface, uint3
   log.last = fmt::format("{}|{}|{}", interface, index, arch);
   return std::unique_ptr<hal::Device>(new FakeDevice(driver_world(), index + 1, kInline));
 }
-Result<std::unique_ptr<hal::Device>> open_pci_only(std::string_view interface, uint32_t index,
-                                                   std::string_view arch) {
-  if (interface != "PCI") return fail(Code::kIo, "{} does not answer", interface);
+Result<std::unique_ptr<hal::Device>> open_but_kfd(std::string_view interface, uint32_t index,
+                                                  std::string_view arch) {
+  if (interface == "KFD") return fail(Code::kIo, "{} does not answer", interface);
   return open_fake(interface, index, arch);
 }
 Result<std::unique_ptr<hal::Device>> open_never(std::string_view interface, uint32_t,
@@ -56,7 +56,7 @@ Result<uint32_t> count_two(std::string_view interface) {
 
 constexpr hal::DriverInfo kDrivers[] = {
     {"GONE", "", "", "plug one in", count_none, nullptr, open_never},
-    {"AMD", "KFD PCI MOCKKFD", "LLVM", "", count_two, nullptr, open_pci_only},
+    {"AMD", "KFD OTHER PCI MOCKKFD", "LLVM", "", count_two, nullptr, open_but_kfd},
     {"CPU", "", "LLVM CLANG", "", count_four, nullptr, open_fake},
     {"NV", "RM MOCK", "PTX", "", count_two, nullptr, open_never},
 };
@@ -136,11 +136,40 @@ TEST_F(Manager, UnknownNamesOfferTheNearest) {
             "unknown device \"CPUU\", did you mean \"CPU\"?");
   EXPECT_EQ(error_of(manager_, "CPU:CLAN", Code::kInvalidArgument),
             "unknown renderer \"CLAN\" for CPU, did you mean \"CLANG\"? (there are: LLVM CLANG)");
-  EXPECT_EQ(
-      error_of(manager_, "PCE+AMD", Code::kInvalidArgument),
-      "unknown interface \"PCE\" for AMD, did you mean \"PCI\"? (there are: KFD PCI MOCKKFD)");
+  EXPECT_EQ(error_of(manager_, "PCE+AMD", Code::kInvalidArgument),
+            "unknown interface \"PCE\" for AMD, did you mean \"PCI\"? (there are: KFD OTHER PCI "
+            "MOCKKFD)");
   EXPECT_EQ(error_of(manager_, "PCI+CPU", Code::kInvalidArgument),
             "CPU has no interface to choose, \"PCI\" was asked for");
+}
+
+// Whoever boots a card has it alone: nobody does that without saying so.
+TEST_F(Manager, InterfacesThatTakeADeviceAreUsedByNameOnly) {
+  constexpr hal::DriverInfo table[] = {
+      {"AMD", "KFD PCI USB", "LLVM", "", count_two, nullptr, open_but_kfd}};
+  DeviceManager manager(table);
+  const std::string message = error_of(manager, "AMD", Code::kNotFound);
+  EXPECT_EQ(message.find("PCI"), message.npos) << message;
+  EXPECT_FALSE(manager.open_default());
+  const bm::ScopedSetting dev("DEV", "AMD:PCI");
+  const auto rows = manager.list();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_TRUE(rows[0].is_usable);
+  EXPECT_EQ(rows[0].description, "2 of interface PCI, which DEV names; opened when it is used");
+  EXPECT_EQ(driver_log().opens, 0);
+  EXPECT_EQ(must(manager.open_default())->name(), "AMD");
+  EXPECT_EQ(opened_as(), "PCI|0|");
+}
+
+TEST_F(Manager, AnInterfaceMayStandBehindItsDevice) {
+  auto* device = must(manager_.open("PCI+AMD:1:LLVM:gfx1201"));
+  EXPECT_EQ(opened_as(), "PCI|1|gfx1201");
+  for (const char* name :
+       {"AMD:PCI:1:LLVM:gfx1201", "amd:1:pci:LLVM:gfx1201", "AMD:pci:1::gfx1201"})
+    EXPECT_EQ(must(manager_.open(name)), device) << name;
+  EXPECT_EQ(must(manager_.open("AMD:PCI"))->name(), "PCI+AMD");
+  EXPECT_EQ(error_of(manager_, "AMD:PCE", Code::kInvalidArgument),
+            "unknown renderer \"PCE\" for AMD (there are: LLVM)");
 }
 
 TEST_F(Manager, UnitOutOfRangeSaysHowManyExist) {
@@ -160,7 +189,7 @@ TEST_F(Manager, IndicesMapUnitsToPhysicalOnes) {
 
 TEST_F(Manager, TriesInterfacesInOrderAndNeverAMock) {
   must(manager_.open("AMD"));
-  EXPECT_EQ(opened_as(), "PCI|0|");
+  EXPECT_EQ(opened_as(), "OTHER|0|");
   const std::string message = error_of(manager_, "NV", Code::kIo);
   EXPECT_EQ(message, "NV: NV cannot be opened (RM: RM does not answer)");
 }

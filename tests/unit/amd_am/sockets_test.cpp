@@ -1,0 +1,108 @@
+// The modelled card behind sockets: boots through remote PCI and through vfio-user, by the
+// transports that users name in BM_PCI.
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "drivers/transport/pci_open.h"
+#include "tests/sim/amd/chip/remote.h"
+#include "tests/sim/amd/chip/vfio_user.h"
+#include "tests/unit/amd_am/rig.h"
+
+namespace bm::amd::am {
+namespace {
+
+using test::CardRig;
+
+/// A card that serves whoever comes, one after another, until the end.
+template <class Server>
+class Served {
+ public:
+  Served(CardRig& rig, const char* prefix) : path_(rig.folder.path() + "/card.sock") {
+    uint16_t port = 0;
+    listener_ = sim::amd::listen_at(path_, &port);
+    selector = std::string(prefix) + ":" + path_;
+    // As firmware leaves it.
+    rig.card->config().set_bar_address(sim::amd::Chip::kMemoryBar, 0x60'0000'0000);
+    rig.card->config().set_bar_address(sim::amd::Chip::kDoorbellBar, 0x70'0000'0000);
+    rig.card->config().set_bar_address(sim::amd::Chip::kRegisterBar, 0xf000'0000);
+    rig.card->write_config(4, 2, 2);
+    thread_ = std::thread([this, card = rig.card] {
+      for (;;) {
+        const int client = accept(listener_, nullptr, nullptr);
+        if (client < 0) return;
+        Server server(*card);
+        server.serve(client);
+        close(client);
+      }
+    });
+  }
+  ~Served() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+  Result<std::unique_ptr<AmGpu>> open(CardRig& rig) {
+    auto function = BM_TRY(open_pci(real_system(), BM_TRY(parse_pci_selector(selector))));
+    return AmGpu::open(std::move(function), {.firmware = rig.folder.search(), .clock = &rig.clock});
+  }
+
+  std::string selector;
+
+ private:
+  std::string path_;
+  int listener_ = -1;
+  std::thread thread_;
+};
+
+template <class Server>
+void boot_twice(const char* chip, const char* prefix) {
+  CardRig rig({.chip = chip});
+  {
+    Served<Server> served(rig, prefix);
+    for (const bool is_warm : {false, true}) {
+      const auto gpu = served.open(rig);
+      ASSERT_TRUE(gpu) << gpu.error().message << "\n" << rig.violations();
+      EXPECT_EQ((*gpu)->was_warm(), is_warm);
+      EXPECT_EQ((*gpu)->facts().chip->name, chip);
+      const auto memory = (*gpu)->allocate({.size = 3 << 20, .domain = MemoryDomain::kSystem});
+      ASSERT_TRUE(memory) << memory.error().message;
+      (*memory)->view.template store<uint32_t>(4096, 7);
+    }
+  }
+  EXPECT_EQ(rig.violations(), "");
+  const auto tables = rig.card->host_table_accesses();
+  EXPECT_GT(tables.writes, 0u);
+  EXPECT_LE(tables.writes, 500u);
+  EXPECT_EQ(tables.reads, 0u);
+}
+
+TEST(AmSockets, RemotePci) { boot_twice<sim::amd::RemoteServer>("gfx1201", "remote"); }
+TEST(AmSockets, RemotePciOfAnEarlierGeneration) {
+  boot_twice<sim::amd::RemoteServer>("gfx1100", "remote");
+}
+TEST(AmSockets, VfioUser) { boot_twice<sim::amd::VfioUserServer>("gfx1201", "vfio-user"); }
+TEST(AmSockets, VfioUserOfAnEarlierGeneration) {
+  boot_twice<sim::amd::VfioUserServer>("gfx1102", "vfio-user");
+}
+
+// A client that the server does not know what to do with is told so, and the next one is served.
+TEST(AmSockets, AnotherProtocolIsAnErrorWithTheFunctionsName) {
+  CardRig rig;
+  Served<sim::amd::VfioUserServer> served(rig, "remote");
+  const auto gpu = served.open(rig);
+  ASSERT_FALSE(gpu);
+  EXPECT_NE(gpu.error().message.find("card.sock"), std::string::npos) << gpu.error().message;
+  served.selector.replace(0, 6, "vfio-user");
+  const auto right = served.open(rig);
+  EXPECT_TRUE(right) << right.error().message;
+}
+
+}  // namespace
+}  // namespace bm::amd::am
