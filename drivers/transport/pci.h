@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +69,10 @@ struct BusRange {
 
 /// What may be mapped for DMA.
 struct DmaLimits {
+  /// False: no memory of the host is in the function's reach, neither dma_map()'s nor
+  /// dma_allocate()'s. What the function reads lies in its own memory then, and bytes go through
+  /// its BARs or PciFunction::staging().
+  bool reaches_host = true;
   bool takes_iova = false;  ///< behind an IOMMU: the caller says at which bus address
   uint64_t page_bytes = 4096;
   uint32_t address_bits = 64;  ///< of the bus address that the transport can serve
@@ -97,6 +102,27 @@ class DmaMemory {
   std::vector<BusRange> ranges_;
 };
 
+/// Memory on the way to a function that reaches none of the host's: the host moves bytes in and out
+/// by calls, the function by DMA. Thread: callers serialise among themselves; beside anything else
+/// of the function but BAR reads between arm_read() and read().
+/// Errors: kInvalidArgument (place, size); of the transport.
+class StagingMemory {
+ public:
+  virtual ~StagingMemory() = default;
+  virtual BusRange range() const = 0;  ///< where the function reaches it
+  /// write() begins at a multiple of it.
+  virtual uint64_t slot_bytes() const = 0;
+  /// Sizes of writes are rounded up to a multiple of it, with zeros.
+  virtual uint64_t sector_bytes() const = 0;
+  /// Bytes land in order, and some time after the call: let the function wait for the last word.
+  virtual Status write(uint64_t offset, std::span<const std::byte> from) = 0;
+  /// A write of the function anywhere in this range lets an armed read go.
+  virtual BusRange release() const = 0;
+  /// Makes the next read() of the first `bytes` wait for a write to release().
+  virtual Status arm_read(uint64_t bytes) = 0;
+  virtual Status read(std::span<std::byte> to) = 0;
+};
+
 enum class PciReset : uint8_t {
   kFunction,  ///< function level reset
   kBus,       ///< secondary bus reset: every function behind the port, siblings included
@@ -121,6 +147,8 @@ class PciFunction : public PciConfig {
   virtual Status resize_bar(uint32_t index, uint64_t bytes) = 0;
 
   virtual const DmaLimits& dma_limits() const = 0;
+  /// nullptr: none. Lives as long as the function.
+  virtual StagingMemory* staging() { return nullptr; }
   /// Lets the device reach `request.host`. The ranges are in the order of the memory: one at `iova`
   /// behind an IOMMU, physical pieces without. The memory must stay where it is until dma_unmap().
   /// Errors: kInvalidArgument (alignment, overlap, reserved or missing IOVA); kOutOfMemory (locked

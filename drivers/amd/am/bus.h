@@ -98,6 +98,8 @@ class Bus {
   void count_table_write() { ++counts_.table_writes; }
 
   const Mmio& doorbells() const { return doorbells_; }
+  const Mmio& registers() const { return registers_; }
+  const HostView& visible_memory() const { return vram_; }
   PciFunction& pci() { return pci_; }
   Clock& clock() { return clock_; }
   const BusCounts& counts() const { return counts_; }

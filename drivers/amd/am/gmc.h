@@ -59,6 +59,7 @@ class Gmc final : public memory::TableMemory {
   /// Source: nbio_v4_3_remap_hdp_registers(), hdp_v6_0_flush_hdp().
   Status init_hdp();
   void flush_hdp();
+  uint64_t hdp_flush_dword() const { return flush_dword_; }
 
   /// After any change of tables. Source: gmc_v11_0_flush_gpu_tlb().
   Status flush_tlbs();

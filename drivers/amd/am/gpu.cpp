@@ -205,6 +205,7 @@ Status AmGpu::lay_out() {
   const DmaLimits& limits = function_->dma_limits();
   if (limits.takes_iova)
     iovas_ = BM_TRY(memory::IovaAllocator::create(limits, options_.address_bits));
+  if (!limits.reaches_host) path_.emplace(bus_, *gmc_);
   return {};
 }
 

@@ -15,6 +15,7 @@
 #include "drivers/amd/am/compute.h"
 #include "drivers/amd/am/copy_engine.h"
 #include "drivers/amd/am/gmc.h"
+#include "drivers/amd/am/host_path.h"
 #include "drivers/amd/am/interrupts.h"
 #include "drivers/amd/am/psp.h"
 #include "drivers/amd/am/smu.h"
@@ -71,6 +72,8 @@ class AmGpu final : public DriverInterface {
   const StageLog& stages() const { return bus_.stages; }
   const BusCounts& counts() const { return bus_.counts(); }
   bool was_warm() const { return was_warm_; }
+  /// Where the card reaches no memory of the host: how bytes go to and fro. Else nullptr.
+  HostPath* host_path() { return path_ ? &*path_ : nullptr; }
   /// Brings hardware queues back after a fault or hang: queues, then the command processor, then
   /// the copy engines. False: only a reset of the card helps, and the next open does one.
   bool recover();
@@ -134,6 +137,7 @@ class AmGpu final : public DriverInterface {
   std::optional<Compute> compute_;
   std::optional<CopyEngines> copies_;
   std::optional<memory::IovaAllocator> iovas_;
+  std::optional<HostPath> path_;
   /// System memory of other GPUs, by its address there and here.
   struct Peer {
     uint64_t bytes = 0;

@@ -36,23 +36,41 @@ Status AmMemory::make(const MemoryRequest& request) {
   size = align_up(request.size, kPage);
   std::vector<memory::PhysicalRange> ranges;
   memory::PageAttributes attributes;
-  if (is_system(domain)) {
+  if (gpu_.path_ && is_system(domain)) {
+    // System memory is what the host reads and writes as it likes: here, video memory that it sees,
+    // which the GPU's caches keep nothing of, since nobody tells them of the host's writes.
+    if (request.host != nullptr)
+      return fail(
+          Code::kUnsupported,
+          "{} bytes at {}: the card reaches no memory of this process, since {} gives it no "
+          "DMA to the host; copy into a buffer of the device instead",
+          request.size, request.host, to_string(gpu_.function_->identity().address));
+    attributes.is_uncached = true;
+    BM_TRY(take_video(true, &ranges));
+    window_ = gpu_.path_->window(physical_, size);
+    view = BM_TRY(HostView::remote(*window_));
+  } else if (is_system(domain)) {
     // As the kernel maps what is coherent: never kept in the GPU's L2 (gmc_v11_0_get_vm_pte).
     attributes = {.aperture = memory::Aperture::kSystem, .is_uncached = true};
     BM_TRY(request.host != nullptr ? pin(request) : take_system(request.is_contiguous));
     for (const BusRange& range : bus_ranges_) ranges.push_back({range.address, range.bytes});
   } else {
     const bool is_seen = domain == MemoryDomain::kVideoMapped;
-    physical_ =
-        BM_TRY(gpu_.memory_->allocate(size, size >= kLargePage ? kLargePage : kPage, is_seen));
-    has_physical_ = true;
-    ranges.push_back({physical_, size});
+    BM_TRY(take_video(is_seen, &ranges));
     if (is_seen) view = gpu_.bus_.memory_view(physical_, size);
   }
   va = BM_TRY(gpu_.gmc_->take_addresses(size));
   has_addresses_ = true;
   BM_TRY(gpu_.gmc_->map(va, ranges, attributes));
   is_mapped_ = true;
+  return {};
+}
+
+Status AmMemory::take_video(bool is_seen, std::vector<memory::PhysicalRange>* ranges) {
+  physical_ =
+      BM_TRY(gpu_.memory_->allocate(size, size >= kLargePage ? kLargePage : kPage, is_seen));
+  has_physical_ = true;
+  ranges->push_back({physical_, size});
   return {};
 }
 

@@ -23,6 +23,7 @@ class AmMemory final : public Memory {
   friend class AmGpu;
   Status make(const MemoryRequest& request);
   Status take_system(bool is_contiguous);
+  Status take_video(bool is_seen, std::vector<memory::PhysicalRange>* ranges);
   Status pin(const MemoryRequest& request);
   Status check_reach() const;
   void release();
@@ -30,6 +31,7 @@ class AmMemory final : public Memory {
   AmGpu& gpu_;
   std::vector<std::weak_ptr<GpuLink>> peers_;  ///< GPUs that have mapped it, too
   std::unique_ptr<DmaMemory> pinned_;
+  std::unique_ptr<RemoteWindow> window_;  ///< of what stands in for system memory
   std::vector<BusRange> bus_ranges_;
   std::optional<uint64_t> iova_;
   void* host_ = nullptr;  ///< of the process, mapped for DMA

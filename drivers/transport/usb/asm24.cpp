@@ -146,7 +146,31 @@ class Asm24Bridge::Window final : public RemoteWindow {
   const uint64_t address_, size_;
 };
 
+class Asm24Bridge::Sram final : public StagingMemory {
+ public:
+  explicit Sram(Asm24Bridge& bridge) : bridge_(bridge) {}
+  BusRange range() const override { return {kSramAddress, kSramBytes}; }
+  uint64_t slot_bytes() const override { return kSlotBytes; }
+  uint64_t sector_bytes() const override { return kSector; }
+  Status write(uint64_t offset, std::span<const std::byte> from) override {
+    return bridge_.write_sram(offset, from);
+  }
+  BusRange release() const override { return {kReleaseAddress, kReleaseBytes}; }
+  Status arm_read(uint64_t bytes) override { return bridge_.arm_sram_read(bytes); }
+  Status read(std::span<std::byte> to) override { return bridge_.read_sram(to); }
+
+ private:
+  Asm24Bridge& bridge_;
+};
+
+Asm24Bridge::Asm24Bridge(std::unique_ptr<UsbDevice> usb)
+    : usb_(std::move(usb)), staging_(std::make_unique<Sram>(*this)) {}
 Asm24Bridge::~Asm24Bridge() = default;
+
+Status Asm24Bridge::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
 
 Result<std::unique_ptr<Asm24Bridge>> Asm24Bridge::open(std::unique_ptr<UsbDevice> usb) {
   const UsbIdentity& id = usb->identity();
@@ -183,6 +207,7 @@ Status Asm24Bridge::set_power(bool is_on) {
 }
 
 Status Asm24Bridge::power_cycle() {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   BM_TRY(set_power(false));
   // Rails of the card must be down before they rise again (PCIe CEM, 2.2: 100 ms of stable power
@@ -197,6 +222,7 @@ Status Asm24Bridge::keep(Status status) {
 }
 
 Status Asm24Bridge::read_xdata(uint16_t address, std::span<std::byte> to) {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   for (size_t at = 0; at < to.size(); at += kXdataBytes) {
     const auto part = to.subspan(at, std::min(kXdataBytes, to.size() - at));
@@ -211,6 +237,7 @@ Status Asm24Bridge::read_xdata(uint16_t address, std::span<std::byte> to) {
 }
 
 Status Asm24Bridge::write_xdata(uint16_t address, std::byte value) {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   return keep(usb_->control_out(
       {kUsbVendorOut, kWriteXdata, address, std::to_integer<uint16_t>(value)}, {}, kControlMs));
@@ -278,6 +305,7 @@ uint64_t config_address(const PciAddress& function, uint32_t offset) {
 
 Result<uint32_t> Asm24Bridge::read_config(const PciAddress& function, uint32_t offset,
                                           uint32_t width) {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   const auto type = static_cast<uint8_t>(kConfigRead0 | (function.bus > 0 ? kConfigType1 : 0));
   return request({type, config_address(function, offset), width}, 0);
@@ -285,6 +313,7 @@ Result<uint32_t> Asm24Bridge::read_config(const PciAddress& function, uint32_t o
 
 Status Asm24Bridge::write_config(const PciAddress& function, uint32_t offset, uint32_t width,
                                  uint32_t value) {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   const auto type = static_cast<uint8_t>(kConfigWrite0 | (function.bus > 0 ? kConfigType1 : 0));
   BM_TRY(request({type, config_address(function, offset), width}, value & ones(width)));
@@ -297,17 +326,20 @@ std::unique_ptr<RemoteWindow> Asm24Bridge::memory_window(uint64_t address, uint6
 
 /// An unsupported request or an abort reads as ones, as behind any other root port.
 Result<uint32_t> Asm24Bridge::read_memory(uint64_t address, uint32_t width) {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   return request({kMemoryRead, address, width}, 0);
 }
 
 Status Asm24Bridge::write_memory(uint64_t address, uint32_t width, uint32_t value) {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   const Tlp tlp{kMemoryWrite, address, width};
   return send(tlp, kSingle, (value & ones(width)) << tlp.shift());
 }
 
 Status Asm24Bridge::stream_in(uint64_t address, std::span<std::byte> to) {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   for (size_t at = 0; at < to.size(); at += kStreamBytes) {
     const auto part = to.subspan(at, std::min(kStreamBytes, to.size() - at));
@@ -324,6 +356,7 @@ Status Asm24Bridge::stream_in(uint64_t address, std::span<std::byte> to) {
 }
 
 Status Asm24Bridge::stream_out(uint64_t address, std::span<const std::byte> from) {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   for (size_t at = 0; at < from.size(); at += kStreamBytes) {
     const auto part = from.subspan(at, std::min(kStreamBytes, from.size() - at));
@@ -337,6 +370,7 @@ Status Asm24Bridge::stream_out(uint64_t address, std::span<const std::byte> from
 }
 
 Status Asm24Bridge::write_sram(uint64_t offset, std::span<const std::byte> from) {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   const uint64_t bytes = align_up<uint64_t>(from.size(), kSector);
   if (offset % kSlotBytes != 0 || from.empty() || offset > kSramBytes ||
@@ -355,6 +389,7 @@ Status Asm24Bridge::write_sram(uint64_t offset, std::span<const std::byte> from)
 }
 
 Status Asm24Bridge::arm_sram_read(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   if (bytes == 0 || bytes > kSramBytes)
     return fail(Code::kInvalidArgument, "{} bytes of the bridge's SRAM", bytes);
@@ -366,6 +401,7 @@ Status Asm24Bridge::arm_sram_read(uint64_t bytes) {
 }
 
 Status Asm24Bridge::read_sram(std::span<std::byte> to) {
+  const std::lock_guard lock(mutex_);
   BM_TRY(status_);
   std::vector<std::byte> padded(align_up<uint64_t>(to.size(), kSector));
   const Result<size_t> got = usb_->bulk_in(kEndpointIn, padded, bulk_ms(padded.size()));

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 
 #include "drivers/transport/usb/usb.h"
@@ -26,7 +27,7 @@ class Asm24Bridge final : public UsbBridge {
   static constexpr uint64_t kSramAddress = 0x200000;  ///< on the PCI bus
   static constexpr uint64_t kSlotBytes = 16 << 10;    ///< transfers begin at a multiple of it
   /// A write there by a PCI function lets an armed read of the SRAM go.
-  static constexpr uint64_t kReleaseAddress = 0x822000;
+  static constexpr uint64_t kReleaseAddress = 0x822000, kReleaseBytes = 0x1000;
 
   /// Powers the PCI side up when it is not, and waits for the link.
   /// Errors: kUnsupported (stock firmware); kNotFound (no link: what to look at); of transfers.
@@ -39,8 +40,9 @@ class Asm24Bridge final : public UsbBridge {
   Status write_config(const PciAddress& function, uint32_t offset, uint32_t width,
                       uint32_t value) override;
   std::unique_ptr<RemoteWindow> memory_window(uint64_t address, uint64_t bytes) override;
+  StagingMemory* staging() override { return staging_.get(); }
   Status power_cycle() override;
-  Status status() const override { return status_; }
+  Status status() const override;
 
   /// Bytes into the SRAM at `offset`, a multiple of kSlotBytes; what lies behind them up to a
   /// multiple of 512 is overwritten with zeros. Errors: kInvalidArgument; of transfers.
@@ -55,8 +57,9 @@ class Asm24Bridge final : public UsbBridge {
 
  private:
   class Window;
+  class Sram;
   struct Tlp;
-  explicit Asm24Bridge(std::unique_ptr<UsbDevice> usb) : usb_(std::move(usb)) {}
+  explicit Asm24Bridge(std::unique_ptr<UsbDevice> usb);
   Status connect();
   Result<bool> has_link();
   Status set_power(bool is_on);
@@ -70,6 +73,9 @@ class Asm24Bridge final : public UsbBridge {
   Status keep(Status status);
 
   std::unique_ptr<UsbDevice> usb_;
+  std::unique_ptr<StagingMemory> staging_;
+  /// Of all transfers: a request, its answer and its block are one. Calls nest.
+  mutable std::recursive_mutex mutex_;
   Status status_;
 };
 

@@ -52,7 +52,7 @@ class UsbDevice {
   virtual Status clear_halt(uint8_t endpoint) = 0;
 };
 
-/// A PCI bus whose root is in a USB bridge. Thread: callers serialise.
+/// A PCI bus whose root is in a USB bridge. Thread: any; requests are made one after another.
 class UsbBridge {
  public:
   virtual ~UsbBridge() = default;
@@ -66,6 +66,8 @@ class UsbBridge {
                               uint32_t value) = 0;
   /// `bytes` of PCI memory space at bus address `address`, accessed in words of up to 4 bytes.
   virtual std::unique_ptr<RemoteWindow> memory_window(uint64_t address, uint64_t bytes) = 0;
+  /// The bridge's own memory, which functions reach; nullptr: none.
+  virtual StagingMemory* staging() { return nullptr; }
   /// Takes power from the bus and gives it back: every function behind the bridge starts anew.
   virtual Status power_cycle() = 0;
 

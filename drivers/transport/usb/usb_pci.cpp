@@ -214,6 +214,7 @@ class UsbPciFunction final : public PciFunction {
         identity_(function.identity),
         bars_(function.bars),
         config_(bus_->bridge(), function.identity.address) {
+    limits_.reaches_host = false;
     limits_.address_bits = 0;
   }
   ~UsbPciFunction() override { (void)set_bus_master(config_, false); }
@@ -232,6 +233,7 @@ class UsbPciFunction final : public PciFunction {
   }
 
   const DmaLimits& dma_limits() const override { return limits_; }
+  StagingMemory* staging() override { return bus_->bridge().staging(); }
   Result<std::vector<BusRange>> dma_map(const DmaRequest& /*request*/) override {
     return no_memory();
   }

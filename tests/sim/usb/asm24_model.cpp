@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace bm::sim {
 namespace {
 
-constexpr uint32_t kXdata = 0x10000, kSram = 0x80000, kSlot = 0x4000, kSectorBytes = 512;
-constexpr uint32_t kLinkState = 0xb450;    // registers.h, REG_PCIE_LTSSM_STATE
-constexpr uint64_t kSramOnBus = 0x200000;  // README.md
-constexpr uint64_t kRelease = 0x822000;    // README.md
+constexpr uint32_t kXdata = 0x10000, kSlot = 0x4000, kSectorBytes = 512;
+constexpr uint32_t kLinkState = 0xb450;  // registers.h, REG_PCIE_LTSSM_STATE
 constexpr uint32_t kFirstCapability = 0x40;
 
 uint32_t word(std::span<const std::byte> from, size_t at) {
@@ -34,7 +34,8 @@ Asm24Model::Asm24Model(PciFunction& function, const Asm24Options& options)
     : function_(function),
       options_(options),
       xdata_(kXdata),
-      sram_(kSram),
+      sram_(make_pages(kSramBytes)),
+      release_page_(make_pages(kPage)),
       not_ready_(options.not_ready),
       lost_(options.lost_requests) {
   identity_ = {.vendor = 0x3801,
@@ -46,6 +47,32 @@ Asm24Model::Asm24Model(PciFunction& function, const Asm24Options& options)
                .address = 3,
                .speed_mbit = options.is_usb2 ? 480u : 10000u};
   if (options.is_powered) power_on();
+}
+
+Asm24Model::Pages Asm24Model::make_pages(size_t bytes) {
+  Pages pages(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)));
+  std::memset(pages.get(), 0, bytes);
+  return pages;
+}
+
+/// The last word last: engines of the function look for it meanwhile.
+void Asm24Model::land() {
+  if (incoming_.empty()) return;
+  const size_t before = incoming_.size() - 4;
+  std::byte* const to = sram_.get() + incoming_at_;
+  std::memcpy(to, incoming_.data(), before);
+  std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(to + before))
+      .store(word(incoming_, before), std::memory_order_release);
+  incoming_.clear();
+}
+
+bool Asm24Model::is_let_go() {
+  for (size_t at = 0; at < kPage; at += 4)
+    if (std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(release_page_.get() + at))
+            .load(std::memory_order_acquire) !=
+        0x0101'0101u * std::to_integer<uint32_t>(kUntouched))
+      return true;
+  return false;
 }
 
 Asm24Model::Port Asm24Model::make_port(uint32_t type) const {
@@ -80,6 +107,7 @@ void Asm24Model::power_on() {
 }
 
 std::optional<Asm24Model::Failure> Asm24Model::next_failure() {
+  land();
   const uint64_t now = transfers_++;
   if (is_unplugged_) return Failure::kUnplug;
   if (planted_ && planted_->first == now) {
@@ -107,6 +135,7 @@ uint32_t Asm24Model::get(const Port& port, uint32_t offset, uint32_t width) {
 
 Result<size_t> Asm24Model::control_in(const UsbRequest& request, std::span<std::byte> to,
                                       uint32_t timeout_ms) {
+  ++counts_.control_in;
   const auto failure = next_failure();
   if (failure && *failure != Failure::kShort)
     return tl::unexpected<Error>(fail_as(*failure, "control in").error());
@@ -135,6 +164,7 @@ Result<size_t> Asm24Model::control_in(const UsbRequest& request, std::span<std::
 
 Status Asm24Model::control_out(const UsbRequest& request, std::span<const std::byte> from,
                                uint32_t timeout_ms) {
+  ++counts_.control_out;
   if (const auto failure = next_failure()) return fail_as(*failure, "control out");
   if (timeout_ms == 0) violate("a transfer without a time-out");
   const size_t wanted = request.request == 0xf0 ? 12 : 0;
@@ -154,14 +184,15 @@ Status Asm24Model::control_out(const UsbRequest& request, std::span<const std::b
       const uint64_t first = request.index & 0xff;
       const uint64_t slots = std::max(1, request.index >> 8);
       const uint64_t bytes = uint64_t{request.value & 0x7fffu} * kSectorBytes;
-      if ((first + slots) * kSlot > kSram || bytes > slots * kSlot || bytes == 0) {
+      if ((first + slots) * kSlot > kSramBytes || bytes > slots * kSlot || bytes == 0) {
         violate(fmt::format("{} bytes in {} slots from {} of the SRAM", bytes, slots, first));
         return {};
       }
-      armed_ = (request.value & 0x8000) != 0 ? Armed::kSramIn : Armed::kSramOut;
       sram_at_ = first * kSlot;
-      stream_left_ = bytes;
-      is_released_ = false;
+      sram_left_ = bytes;
+      is_sram_armed_ = (request.value & 0x8000) != 0;
+      armed_ = is_sram_armed_ ? Armed::kNothing : Armed::kSramOut;
+      if (is_sram_armed_) std::memset(release_page_.get(), std::to_integer<int>(kUntouched), kPage);
       return {};
     }
     case 0xf0: break;
@@ -173,12 +204,15 @@ Status Asm24Model::control_out(const UsbRequest& request, std::span<const std::b
   const auto enables = static_cast<uint8_t>(request.value >> 8);
   const uint64_t address = word(from, 0) | uint64_t{word(from, 4)} << 32;
   if (address % 4 != 0) violate(fmt::format("a TLP at {:#x}", address));
-  armed_ = Armed::kNothing;
+  // handle_usb_control() ends streams with every such request; the SRAM's engine goes on.
+  if (armed_ != Armed::kSramOut) armed_ = Armed::kNothing;
   switch (request.index & 3) {
     case 0: completion_ = run_tlp(format_type, enables, address, word(from, 8)); return {};
     case 1:
     case 2: {
       const bool is_out = (request.index & 3) == 1;
+      if (is_out ? armed_ == Armed::kSramOut : is_sram_armed_)
+        violate("a stream through an endpoint that the SRAM's engine has armed");
       if ((format_type & ~0x20) != (is_out ? 0x40 : 0x00) || enables != 0xf)
         violate(fmt::format("a stream of TLPs {:#x}, byte enables {:#x}", format_type, enables));
       armed_ = is_out ? Armed::kStreamOut : Armed::kStreamIn;
@@ -320,47 +354,93 @@ Asm24Model::Completion Asm24Model::access(bool is_write, uint8_t enables, uint64
   return {.data = value};
 }
 
+/// Dwords in ascending order, one TLP each (pcie_pio.h); where all of them meet one BAR they are
+/// handed over together, which the function cannot tell apart.
+void Asm24Model::stream(bool is_write, std::span<std::byte> data) {
+  uint32_t bar = 0, last_bar = 0;
+  uint64_t offset = 0, last_offset = 0;
+  const bool is_inside =
+      data.size() >= 4 && route(stream_address_, &bar, &offset) != nullptr &&
+      route(stream_address_ + data.size() - 4, &last_bar, &last_offset) != nullptr &&
+      bar == last_bar && last_offset == offset + data.size() - 4;
+  if (is_inside) {
+    if (!bars_.contains(bar)) bars_[bar] = *function_.map_bar(bar);
+    std::vector<uint32_t> words(data.size() / 4);
+    if (is_write) {
+      std::memcpy(words.data(), data.data(), data.size());
+      bars_[bar].write_block(offset, words);
+    } else {
+      bars_[bar].read_block(offset, words);
+      std::memcpy(data.data(), words.data(), data.size());
+    }
+    return;
+  }
+  for (size_t at = 0; at + 4 <= data.size(); at += 4) {
+    const uint32_t value =
+        access(is_write, 0xf, stream_address_ + at, is_write ? word(data, at) : 0).data;
+    if (!is_write) std::memcpy(data.data() + at, &value, 4);
+  }
+}
+
+/// Bytes; 0: nobody let it go.
+size_t Asm24Model::fetch_sram(std::span<std::byte> to, uint32_t timeout_ms) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (!is_let_go()) {
+    if (is_unplugged_ || std::chrono::steady_clock::now() > end) return 0;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  if (to.size() != sram_left_)
+    violate(fmt::format("{} bytes are fetched of {}", to.size(), sram_left_));
+  const size_t bytes = std::min<uint64_t>(to.size(), sram_left_);
+  std::memcpy(to.data(), sram_.get() + sram_at_, bytes);
+  is_sram_armed_ = false;
+  return bytes;
+}
+
 Result<size_t> Asm24Model::bulk_in(uint8_t endpoint, std::span<std::byte> to, uint32_t timeout_ms) {
+  ++counts_.bulk_in;
+  counts_.bulk_bytes += to.size();
   const auto failure = next_failure();
   if (failure && *failure != Failure::kShort)
     return tl::unexpected<Error>(fail_as(*failure, "bulk in").error());
   if (timeout_ms == 0) violate("a transfer without a time-out");
-  const bool is_sram = armed_ == Armed::kSramIn;
-  if (endpoint != 0x81 || (!is_sram && armed_ != Armed::kStreamIn) || (is_sram && !is_released_)) {
-    if (!is_sram) violate("a bulk transfer in that nothing armed");
+  if (endpoint == 0x81 && is_sram_armed_) {
+    const size_t bytes = fetch_sram(to, timeout_ms);
+    if (is_unplugged_) return tl::unexpected<Error>(fail_as(Failure::kUnplug, "bulk in").error());
+    if (bytes == 0) return fail(Code::kTimeout, "bulk in: nothing is sent");
+    return failure ? bytes / 2 : bytes;
+  }
+  if (endpoint != 0x81 || armed_ != Armed::kStreamIn) {
+    violate("a bulk transfer in that nothing armed");
     return fail(Code::kTimeout, "bulk in: nothing is sent");
   }
   if (to.size() != stream_left_)
     violate(fmt::format("{} bytes are fetched of {}", to.size(), stream_left_));
   const size_t bytes = std::min<uint64_t>(to.size(), stream_left_);
-  if (is_sram) {
-    std::memcpy(to.data(), sram_.data() + sram_at_, bytes);
-  } else {
-    for (size_t at = 0; at + 4 <= bytes; at += 4) {
-      const uint32_t value = access(false, 0xf, stream_address_ + at, 0).data;
-      std::memcpy(to.data() + at, &value, 4);
-    }
-  }
+  stream(false, to.first(bytes));
   armed_ = Armed::kNothing;
   return failure ? bytes / 2 : bytes;
 }
 
 Status Asm24Model::bulk_out(uint8_t endpoint, std::span<const std::byte> from,
                             uint32_t timeout_ms) {
+  ++counts_.bulk_out;
+  counts_.bulk_bytes += from.size();
   if (const auto failure = next_failure()) return fail_as(*failure, "bulk out");
   if (timeout_ms == 0) violate("a transfer without a time-out");
   if (endpoint != 0x02 || (armed_ != Armed::kStreamOut && armed_ != Armed::kSramOut)) {
     violate("a bulk transfer out that nothing armed");
     return fail(Code::kTimeout, "bulk out: nothing is taken");
   }
-  if (from.size() != stream_left_)
-    violate(fmt::format("{} bytes are sent of {}", from.size(), stream_left_));
-  const size_t bytes = std::min<uint64_t>(from.size(), stream_left_);
+  const uint64_t left = armed_ == Armed::kSramOut ? sram_left_ : stream_left_;
+  if (from.size() != left) violate(fmt::format("{} bytes are sent of {}", from.size(), left));
+  std::vector<std::byte> data(from.begin(),
+                              from.begin() + static_cast<ptrdiff_t>(std::min(from.size(), left)));
   if (armed_ == Armed::kSramOut) {
-    std::memcpy(sram_.data() + sram_at_, from.data(), bytes);
+    incoming_ = std::move(data);
+    incoming_at_ = sram_at_;
   } else {
-    for (size_t at = 0; at + 4 <= bytes; at += 4)
-      (void)access(true, 0xf, stream_address_ + at, word(from, at));
+    stream(true, data);
   }
   armed_ = Armed::kNothing;
   return {};
@@ -369,20 +449,24 @@ Status Asm24Model::bulk_out(uint8_t endpoint, std::span<const std::byte> from,
 Status Asm24Model::clear_halt(uint8_t) {
   if (const auto failure = next_failure()) return fail_as(*failure, "clear halt");
   armed_ = Armed::kNothing;
+  is_sram_armed_ = false;
   stream_left_ = 0;
   return {};
 }
 
 bool Asm24Model::device_write(uint64_t address, std::span<const std::byte> from) {
-  if (address == kRelease) return is_released_ = true;
-  if (address < kSramOnBus || address + from.size() > kSramOnBus + kSram) return false;
-  std::memcpy(sram_.data() + (address - kSramOnBus), from.data(), from.size());
+  if (address >= kReleaseAddress && address + from.size() <= kReleaseAddress + kPage) {
+    std::ranges::copy(from, release_page_.get() + (address - kReleaseAddress));
+    return true;
+  }
+  if (address < kSramAddress || address + from.size() > kSramAddress + kSramBytes) return false;
+  std::ranges::copy(from, sram_.get() + (address - kSramAddress));
   return true;
 }
 
 bool Asm24Model::device_read(uint64_t address, std::span<std::byte> to) {
-  if (address < kSramOnBus || address + to.size() > kSramOnBus + kSram) return false;
-  std::memcpy(to.data(), sram_.data() + (address - kSramOnBus), to.size());
+  if (address < kSramAddress || address + to.size() > kSramAddress + kSramBytes) return false;
+  std::copy_n(sram_.get() + (address - kSramAddress), to.size(), to.begin());
   return true;
 }
 

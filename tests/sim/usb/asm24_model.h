@@ -8,15 +8,20 @@
 //   table 2-3)
 //   - bulk transfers that no request armed (they are answered by NAK: a time-out), or longer than
 //   armed
+//   - streams through an endpoint that the SRAM's engine has armed (one FIFO: handle_usb_bulk_data)
 //   - slots beyond the SRAM of 512 KiB
 //   - memory requests that no window of a port leads on, ports that do not decode, configuration
 //     requests that no bus number leads on: unsupported request, as the specification has it; a
 //     violation only where the request is a write of memory, which nobody would notice
 
+#include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,6 +61,18 @@ class Asm24Model final : public UsbDevice {
   /// What the function on the bus does to the bridge's own memories.
   bool device_write(uint64_t address, std::span<const std::byte> from);
   bool device_read(uint64_t address, std::span<std::byte> to);
+  /// The same memories for functions whose DMA goes by pointers: the SRAM, and the page where any
+  /// byte written (another than kUntouched) lets an armed read go. Addresses: on the bus.
+  static constexpr uint64_t kSramAddress = 0x200000, kReleaseAddress = 0x822000;
+  static constexpr std::byte kUntouched{0xa5};
+  std::span<std::byte> sram() { return {sram_.get(), kSramBytes}; }
+  std::span<std::byte> release_page() { return {release_page_.get(), kPage}; }
+  /// Transfers of one kind so far, for those who count what a piece of work costs.
+  struct Counts {
+    uint64_t control_out = 0, control_in = 0, bulk_out = 0, bulk_in = 0, bulk_bytes = 0;
+    uint64_t all() const { return control_out + control_in + bulk_out + bulk_in; }
+  };
+  const Counts& counts() const { return counts_; }
   const std::vector<std::string>& violations() const { return violations_; }
 
  private:
@@ -68,7 +85,17 @@ class Asm24Model final : public UsbDevice {
     uint8_t status = 0;   ///< 0 successful, 1 unsupported request, 2 retry, 4 abort
     uint8_t outcome = 0;  ///< 0 completed, 1 error, 0xff nobody answered
   };
-  enum class Armed : uint8_t { kNothing, kStreamOut, kStreamIn, kSramOut, kSramIn };
+  enum class Armed : uint8_t { kNothing, kStreamOut, kStreamIn, kSramOut };
+  static constexpr size_t kSramBytes = 0x80000, kPage = 4096;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Pages = std::unique_ptr<std::byte[], Free>;
+  static Pages make_pages(size_t bytes);
+  void land();
+  bool is_let_go();
+  void stream(bool is_write, std::span<std::byte> data);
+  size_t fetch_sram(std::span<std::byte> to, uint32_t timeout_ms);
 
   std::optional<Failure> next_failure();
   Status fail_as(Failure failure, const char* what);
@@ -84,7 +111,11 @@ class Asm24Model final : public UsbDevice {
   PciFunction& function_;
   const Asm24Options options_;
   UsbIdentity identity_;
-  std::vector<uint8_t> xdata_, sram_;
+  std::vector<uint8_t> xdata_;
+  Pages sram_, release_page_;
+  std::vector<std::byte> incoming_;  ///< sent, on its way to incoming_at_ of the SRAM
+  uint64_t incoming_at_ = 0;
+  Counts counts_;
   std::vector<Port> ports_;
   std::map<uint32_t, Mmio> bars_;
   Completion completion_;
@@ -92,11 +123,12 @@ class Asm24Model final : public UsbDevice {
   uint64_t stream_address_ = 0;
   uint64_t stream_left_ = 0;  ///< bytes
   uint64_t sram_at_ = 0;
-  bool is_released_ = false;  ///< an armed read of the SRAM may go
+  uint64_t sram_left_ = 0;  ///< bytes
+  bool is_sram_armed_ = false;
   uint32_t not_ready_ = 0, lost_ = 0;
-  uint64_t transfers_ = 0;
+  std::atomic<uint64_t> transfers_{0};
   std::optional<std::pair<uint64_t, Failure>> planted_;
-  bool is_unplugged_ = false;
+  std::atomic<bool> is_unplugged_{false};
   std::vector<std::string> violations_;
 };
 

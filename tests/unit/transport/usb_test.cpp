@@ -245,6 +245,8 @@ TEST(Asm24, SramIsWrittenInSlotsAndReadWhenTheDeviceSaysSo) {
   for (std::byte& b : data) b = static_cast<std::byte>(random());
   ASSERT_TRUE(rig.bridge->write_sram(Asm24Bridge::kSlotBytes * 2, data));
   std::vector<std::byte> seen(data.size());
+  std::byte state{};
+  ASSERT_TRUE(rig.bridge->read_xdata(0, {&state, 1}));  // what was sent lands with it
   ASSERT_TRUE(
       rig.model->device_read(Asm24Bridge::kSramAddress + Asm24Bridge::kSlotBytes * 2, seen));
   EXPECT_TRUE(seen == data);

@@ -230,7 +230,9 @@ void Chip::write(uint32_t bar, uint64_t offset, uint32_t width, uint64_t value) 
     note_access(offset, width, true);
     vram_.host_write(offset, std::as_bytes(std::span(&value, 1)).first(width));
   } else if (bar == kDoorbellBar) {
-    if (width != 8 || offset % 8 != 0)
+    if (width == 4 && offset % 4 == 0 && options_.takes_half_doorbells)
+      ring_half(offset, static_cast<uint32_t>(value));
+    else if (width != 8 || offset % 8 != 0)
       violations_.add(fmt::format("write of {} bytes of doorbells at {:#x}", width, offset));
     else
       ring(offset, value);
@@ -297,6 +299,15 @@ Chip::TableAccesses Chip::host_table_accesses() {
     (access.is_write ? out.writes : out.reads) += count;
   }
   return out;
+}
+
+void Chip::ring_half(uint64_t offset, uint32_t value) {
+  const uint64_t known =
+      std::atomic_ref<uint64_t>(doorbells_[offset / 8]).load(std::memory_order_acquire);
+  if (offset % 8 == 0)
+    ring(offset, (known & ~uint64_t{UINT32_MAX}) | value);
+  else
+    ring(offset - 4, (known & UINT32_MAX) | uint64_t{value} << 32);
 }
 
 void Chip::ring(uint64_t offset, uint64_t value) {

@@ -102,6 +102,7 @@ class Chip {
   bool is_resetting() const;
   uint64_t read_plain(uint32_t bar, uint64_t offset, uint32_t width);
   void ring(uint64_t offset, uint64_t value);
+  void ring_half(uint64_t offset, uint32_t value);
   void mode1();
   void power_on();
   void lose_everything();

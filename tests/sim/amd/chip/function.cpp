@@ -17,8 +17,8 @@ constexpr uint64_t kPage = 4096;
 
 class ChipFunction::Window final : public RemoteWindow {
  public:
-  Window(Chip& chip, uint32_t bar) : chip_(chip), bar_(bar), size_(chip.bar_bytes(bar)) {}
-  uint64_t size() const override { return size_; }
+  Window(Chip& chip, uint32_t bar) : chip_(chip), bar_(bar) {}
+  uint64_t size() const override { return chip_.bar_bytes(bar_); }
   uint64_t read(uint64_t offset, uint32_t width) override {
     return chip_.read(bar_, offset, width);
   }
@@ -40,7 +40,6 @@ class ChipFunction::Window final : public RemoteWindow {
  private:
   Chip& chip_;
   const uint32_t bar_;
-  const uint64_t size_;
 };
 
 class ChipFunction::Memory final : public DmaMemory {
@@ -227,6 +226,7 @@ Result<uint32_t> ChipFunction::do_read_config(uint32_t offset, uint32_t width) {
 
 Status ChipFunction::do_write_config(uint32_t offset, uint32_t width, uint32_t value) {
   chip_->write_config(offset, width, value);
+  bars_[Chip::kMemoryBar].size = chip_->bar_bytes(Chip::kMemoryBar);
   return {};
 }
 

@@ -33,6 +33,9 @@ struct ChipOptions {
   uint64_t physical_base = 0x1'0000'0000;  ///< where memory for DMA lies without an IOMMU
   bool has_function_reset = true;
   uint32_t discovery_version = 4;
+  /// Doorbells take dwords, the lower half first: a USB bridge sends nothing wider. tinygrad's
+  /// driver rings so (support/usb.py, pcie_mem_write()).
+  bool takes_half_doorbells = false;
   bool holds_writes = true;  ///< false: what the host writes through BAR 0 waits for no flush
   enum class Start : uint8_t {
     kCold,
