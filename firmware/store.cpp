@@ -67,25 +67,14 @@ const Row* oldest(std::string_view name) {
   return rows.empty() ? nullptr : &rows.front();
 }
 
-Status recognise(std::string_view name, File* file, bool allows_unknown) {
+const Row* recognise(std::string_view name, std::span<const std::byte> bytes) {
   const std::span<const Row> rows = versions_of(name);
-  const std::string sum = sha256_hex(file->bytes);
+  const auto is_of_this_size = [&](const Row& row) { return row.size == bytes.size(); };
+  if (std::ranges::none_of(rows, is_of_this_size)) return nullptr;
+  const std::string sum = sha256_hex(bytes);
   for (const Row& row : rows)
-    if (row.size == file->bytes.size() && row.sha256 == sum) file->row = &row;
-  if (file->row != nullptr || allows_unknown) return {};
-  // Cut off downloads are more common than new versions.
-  const bool is_short =
-      std::ranges::all_of(rows, [file](const Row& row) { return file->bytes.size() < row.size; });
-  if (is_short && !rows.empty())
-    return fail(Code::kCorrupt,
-                "{} has {} bytes, every known version at least {}: it is cut off, "
-                "install it again from {}",
-                file->path, file->bytes.size(), std::ranges::min(rows, {}, &Row::size).size,
-                where_from(oldest(name)));
-  return fail(Code::kUnsupported,
-              "{} (SHA-256 {}) is none of the versions that are known here; take "
-              "it from {}",
-              file->path, sum, where_from(oldest(name)));
+    if (is_of_this_size(row) && row.sha256 == sum) return &row;
+  return nullptr;
 }
 
 }  // namespace
@@ -121,7 +110,7 @@ Result<File> load(std::string_view name, const Search& search) {
       Result<std::vector<std::byte>> bytes = decompress(packed, form, kMostBytes);
       if (!bytes) return tl::unexpected<Error>(std::move(bytes.error()).within(file.path));
       file.bytes = std::move(*bytes);
-      BM_TRY(recognise(name, &file, search.allows_unknown));
+      file.row = recognise(name, file.bytes);
       return file;
     }
   }

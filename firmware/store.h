@@ -15,8 +15,6 @@ namespace bm::firmware {
 
 struct Search {
   std::vector<std::string> folders;  ///< absolute; the first that has the file counts
-  /// Take files that no row of the manifest describes. A version that nobody tried may hang a card.
-  bool allows_unknown = false;
 };
 
 /// The folders of BM_FIRMWARE_DIR, then those that Linux searches (drivers/base/firmware_loader/
@@ -26,12 +24,13 @@ Search default_search();
 struct File {
   std::string path;  ///< as found, with its suffix
   std::vector<std::byte> bytes;
-  const Row* row = nullptr;  ///< the version it is; nullptr: unknown
+  /// The version it is; nullptr: none of the manifest's, as every update is at first. Whether such
+  /// a file is any good is for its parser (header, check sum) and the card (signature) to say.
+  const Row* row = nullptr;
 };
 
 /// Loads `name` as it is, or unpacks NAME.zst or NAME.xz. A dangling link is as good as no file.
-/// Errors: kNotFound naming package and suites; kCorrupt (empty, damaged, cut off: the size of a
-/// known version is told); kUnsupported (a version that is not in the manifest); kPermission
+/// Errors: kNotFound naming package and suites; kCorrupt (empty, damaged); kPermission
 /// (unreadable, or writable by others: firmware is executed, runtime/base/trust.h); kIo;
 /// kInvalidArgument (a name that leads out of the folders).
 Result<File> load(std::string_view name, const Search& search);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/bits.h"
+#include "runtime/base/log.h"
 
 namespace bm::amd::am {
 namespace {
@@ -103,6 +104,13 @@ Result<Firmware> Firmware::load(const firmware::amd::FirmwareSet& set,
     result.files_.push_back(BM_TRY(firmware::load(wanted.name, search)));
     taken.push_back(&wanted);
   }
+  size_t unknown = 0;
+  for (const firmware::File& file : result.files_) unknown += file.row == nullptr;
+  if (unknown != 0)
+    log("amd", LogLevel::kWarning,
+        "{} of {} firmware files are versions that this release does not know ({} is one)", unknown,
+        result.files_.size(),
+        std::ranges::find(result.files_, nullptr, &firmware::File::row)->path);
   for (size_t i = 0; i < taken.size(); ++i)
     result.ucodes_.push_back(BM_TRY(firmware::amd::parse(
         taken[i]->kind, firmware::Image(taken[i]->name, result.files_[i].bytes))));

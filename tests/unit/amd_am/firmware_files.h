@@ -31,7 +31,7 @@ class FirmwareFolder {
   FirmwareFolder(const FirmwareFolder&) = delete;
   FirmwareFolder& operator=(const FirmwareFolder&) = delete;
 
-  firmware::Search search() const { return {.folders = {path_}, .allows_unknown = true}; }
+  firmware::Search search() const { return {.folders = {path_}}; }
   const std::string& path() const { return path_; }
 
   /// What a chip of this name wants; false: there is none.

@@ -123,7 +123,7 @@ TEST(FirmwareSet, OfADiscoveryTable) {
 TEST(FirmwareSet, WhatIsMissingNamesPackageSuiteAndComponent) {
   const fs::path folder = fs::temp_directory_path() / fmt::format("bm-set-{}", ::getpid());
   fs::create_directories(folder / "amdgpu");
-  const Search search{.folders = {folder.string()}, .allows_unknown = true};
+  const Search search{.folders = {folder.string()}};
   const auto set = firmware_set(kNavi48);
   ASSERT_TRUE(set);
   const auto write = [&](const std::string& name, const Blob& blob) {
