@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""AMD cards that no kernel driver has, each a model in a process of its own, through DEV=AMD:PCI.
+
+usage: amd_pci_test.py FOLDER TRANSPORT CHIP PART...
+
+FOLDER is the one of the programs: bellmetal,
+amd_pci_open (opens a card and closes it), sim-amd-pci, sim-amd-firmware and cts_pci. TRANSPORT is remote or vfio-user. Parts:
+
+states    boots of a card just switched on, left in order, left by a killed process, and left by the kernel's driver
+generate  the bundled model's tokens are those of the CPU
+selftest  of the program
+cts       the conformance suite, between two cards where it wants two
+refusals  nothing is taken that was not named; missing and damaged firmware
+cost      boot and one kernel: at most 500 writes of page tables, and no read of one
+signals   boots ended by SIGINT and SIGKILL at random moments, so many of each (signals:10); the next one works
+"""
+import atexit
+import glob
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from limits import seconds
+
+FOLDER, TRANSPORT, CHIP = sys.argv[1:4]
+PARTS = sys.argv[4:]
+PROGRAM = os.path.join(FOLDER, "bellmetal")
+MODEL = "models/bundled/licence.gguf"
+HELD = tempfile.TemporaryDirectory(prefix="amd-pci-")
+FIRMWARE = os.path.join(HELD.name, "firmware")
+
+
+def check(is_right, what):
+    if not is_right:
+        sys.exit(f"{CHIP} over {TRANSPORT}: {what}")
+
+
+class Card:
+    """A modelled card that stays until the end, whoever comes and goes."""
+
+    count = 0
+
+    def __init__(self, *options):
+        Card.count += 1
+        self.path = os.path.join(HELD.name, f"card{Card.count}")
+        self.name = f"{TRANSPORT}:{self.path}"
+        self.server = subprocess.Popen([os.path.join(FOLDER, "sim-amd-pci"), "--" + TRANSPORT, self.path, "--chip", CHIP,
+                                        "--clients", "0", "--strict", *options], stderr=subprocess.PIPE, text=True)
+        atexit.register(self.server.kill)
+        limit = time.monotonic() + seconds(30)
+        while not os.path.exists(self.path):
+            check(self.server.poll() is None and time.monotonic() < limit, "the model does not start")
+            time.sleep(0.01)
+
+    def end(self):
+        """What the card has to say of its drivers: nothing is expected."""
+        self.server.send_signal(signal.SIGTERM)
+        text = self.server.communicate(timeout=seconds(30))[1]
+        check(self.server.returncode == 0, f"the model ended with {self.server.returncode}:\n{text}")
+        return text
+
+
+def environment(*cards):
+    return {**os.environ, "DEV": "AMD:PCI", "BM_PCI": ",".join(card.name for card in cards), "BM_FIRMWARE_DIR": FIRMWARE,
+            "BM_LOG": "amd=3"}
+
+
+def run(command, *cards, device=None):
+    given = environment(*cards)
+    if device:
+        given["DEV"] = device
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=seconds(300), check=False)
+    check(done.returncode == 0, f"{' '.join(command)}: exit code {done.returncode}: {done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return done
+
+
+def stages(text):
+    """Names of the stages of a boot, from the table in the log."""
+    return re.findall(r"^([A-Za-z][A-Za-z ]*?) {2,}\d+ +\d+ +\d+ +\d+ +\d+ +\d+$", text, re.MULTILINE)
+
+
+def open_card(card):
+    """A process that opens the card, uses it and leaves it in order; its stages, and whether they were a warm boot."""
+    text = run([os.path.join(FOLDER, "amd_pci_open")], card).stderr
+    return stages(text), "(warm)" in text
+
+
+def generate(device, *cards):
+    command = [PROGRAM, "generate", MODEL, "Permission is", "--max-tokens", "6", "--temperature", "0", "--json"]
+    return json.loads(run(command, *cards, device=device).stdout)["tokens"]
+
+
+def part_states():
+    card = Card()
+    cold, is_warm = open_card(card)
+    check(not is_warm and "PSP ring" in cold and "reset" not in cold, f"cold boot: {cold}")
+    warm, is_warm = open_card(card)
+    check(is_warm and "PSP ring" not in warm, f"warm boot: {warm}")
+    # Killed in the middle of its work, the card's engines running.
+    child = subprocess.Popen([os.path.join(FOLDER, "amd_pci_open"), "--stay"], env=environment(card), stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, text=True)
+    check(child.stdout.readline() == "open\n", "the process to be killed does not open the card")
+    child.kill()
+    child.wait()
+    crashed, is_warm = open_card(card)
+    check(not is_warm and "reset" in crashed and "PSP ring" in crashed, f"boot after a killed process: {crashed}")
+    print(card.end())
+    card = Card("--warm")
+    taken, is_warm = open_card(card)
+    check(not is_warm and "reset" in taken and "PSP ring" in taken, f"boot after the kernel's driver: {taken}")
+    print(card.end())
+
+
+def part_generate():
+    card = Card()
+    expected = generate("CPU", card)
+    for state in ("cold", "warm"):
+        start = time.monotonic()
+        got = generate("AMD:PCI", card)
+        print(f"{state}: {got}, {time.monotonic() - start:.1f} s")
+        check(got == expected and len(got) == 6, f"{state}: {got}, on the CPU {expected}")
+    print(card.end())
+
+
+def part_selftest():
+    card = Card()
+    run([PROGRAM, "selftest"], card)
+    print(card.end())
+
+
+def part_cts():
+    cards = Card(), Card()
+    print(run([os.path.join(FOLDER, "cts_pci"), "--gtest_brief=1"], *cards).stdout)
+
+
+def part_cost():
+    """Boot and one kernel: what the card was written into its page tables, counted by the card."""
+    cards = Card(), Card()
+    run([os.path.join(FOLDER, "cts_pci"), "--case=dispatch.saxpy"], *cards)
+    text = cards[0].end()
+    writes, reads = map(int, re.search(r"page tables through BAR 0: (\d+) writes, (\d+) reads", text).groups())
+    check(" 1 launches" in text, f"not one kernel: {text}")
+    check(0 < writes <= 500, f"{writes} writes of page tables")
+    check(reads == 0, f"{reads} reads of page tables")
+    print(text)
+
+
+def part_refusals():
+    card = Card()
+    # An interface that boots a card is taken by name alone.
+    for device in ("AMD", "KFD+AMD"):
+        done = subprocess.run([PROGRAM, "selftest"], env={**environment(card), "DEV": device}, capture_output=True, text=True,
+                              timeout=seconds(60), check=False)
+        check(done.returncode == 3, f"DEV={device}: exit code {done.returncode}: {done.stdout}{done.stderr}")
+    done = subprocess.run([PROGRAM, "devices"], env=environment(card), capture_output=True, text=True, timeout=seconds(60), check=False)
+    check(card.name in done.stdout and "DEV=AMD:PCI boots it" in done.stdout, f"devices: {done.stdout}{done.stderr}")
+    # A file that was cut off says so before anything is written to the card.
+    damaged = os.path.join(HELD.name, "damaged")
+    shutil.copytree(FIRMWARE, damaged)
+    victim = next(path for path in glob.glob(os.path.join(damaged, "amdgpu", "*")) if path.endswith("_mec.bin"))
+    os.truncate(victim, os.path.getsize(victim) // 2)
+    done = subprocess.run([PROGRAM, "selftest"], env={**environment(card), "BM_FIRMWARE_DIR": damaged}, capture_output=True, text=True,
+                          timeout=seconds(60), check=False)
+    said = done.stdout + done.stderr
+    check(done.returncode != 0 and "boot stage 'firmware'" in said and os.path.basename(victim) in said, f"damaged: {said}")
+    nowhere = os.path.join(HELD.name, "nowhere")
+    done = subprocess.run([PROGRAM, "selftest", "--firmware-dir", nowhere], env=environment(card), capture_output=True, text=True,
+                          timeout=seconds(60), check=False)
+    said = done.stdout + done.stderr
+    # Where the packages are installed their files lie in the folders that come next.
+    check(FIRMWARE not in said and (nowhere in said and "firmware-amd-graphics" in said or done.returncode != 2), f"no firmware: {said}")
+    done = subprocess.run([PROGRAM, "selftest", "--device", "USB+AMD"], env=environment(card), capture_output=True, text=True,
+                          timeout=seconds(60), check=False)
+    check(done.returncode == 3 and "USB bridge" in done.stdout + done.stderr, f"USB: {done.stdout}{done.stderr}")
+    text = card.end()
+    print(text)
+    check(" 0 written;" in text, "something was written to a card that was refused")
+
+
+def part_signals(rounds=10):
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    card = Card()
+    opener = [os.path.join(FOLDER, "amd_pci_open")]
+    start = time.monotonic()
+    open_card(card)
+    longest = 1.2 * (time.monotonic() - start)
+    ended = {"before its end": 0, "after its end": 0}
+    boots = {"warm": 0, "cold": 0}
+    for number in [signal.SIGINT, signal.SIGKILL] * rounds:
+        child = subprocess.Popen(opener, env=environment(card), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        delay = chance.uniform(0, longest)
+        time.sleep(delay)
+        child.send_signal(number)
+        child.wait(timeout=seconds(60))
+        ended["after its end" if child.returncode == 0 else "before its end"] += 1
+        check(child.returncode in (0, -number), f"signal {number} after {delay:.3f} s, seed {seed}: exit code {child.returncode}")
+        _, is_warm = open_card(card)
+        boots["warm" if is_warm else "cold"] += 1
+    print(f"{rounds} SIGINT and {rounds} SIGKILL within {longest:.2f} s: {ended}; every next open succeeded: {boots}; seed {seed}")
+    check(ended["before its end"] > 0, "no signal came in time")
+    print(card.end())
+
+
+made = subprocess.run([os.path.join(FOLDER, "sim-amd-firmware"), FIRMWARE, CHIP], check=False)
+check(made.returncode == 0, "no firmware was written")
+for part in PARTS:
+    start = time.monotonic()
+    name, _, number = part.partition(":")
+    globals()["part_" + name](*([int(number)] if number else []))
+    print(f"{part}: {time.monotonic() - start:.1f} s")
