@@ -34,7 +34,7 @@ constexpr std::string_view kCacheKind = "kernel";
 /// Programs beyond this size take LLVM more than about 0.1 s; they are lowered again with less
 /// unrolling, in this order.
 constexpr size_t kMaxValues = 2500;
-/// Products of matrices are worth NVIDIA's assembler a second.
+/// GEMM is worth NVIDIA's assembler a second.
 constexpr size_t kMaxMatrixValues = 6000;
 constexpr std::array kLimits = {ScheduleLimits{}, ScheduleLimits{.max_sums = 32},
                                 ScheduleLimits{.max_lanes = 16, .has_tiles = false},
@@ -59,7 +59,7 @@ Status check_program(const Program& program, const TargetInfo& target, const hal
   const uint32_t most =
       program.has_launch_locals ? target.pipe.group_memory_bytes : target.local_memory_bytes;
   if (local_bytes(program) > most)
-    return fail(Code::kUnsupported, "kernel {}: {} bytes of local memory, {} has {}", program.name,
+    return fail(Code::kUnsupported, "kernel {}: {} bytes of shared memory, {} has {}", program.name,
                 local_bytes(program), arch.name, most);
   return {};
 }
@@ -79,7 +79,7 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, const
     if (is_same && !s.program.values.empty()) continue;
     s.schedule = make_schedule(kernel, target, arch.units, limits);
     s.program = BM_TRY(lower(kernel, s.schedule, target));
-    // Without its tiles attention would make every score many times.
+    // Without its tiles attention would compute every logit many times.
     if (s.schedule.group_attention() ||
         s.program.values.size() <= (s.schedule.matrix() ? kMaxMatrixValues : kMaxValues))
       break;

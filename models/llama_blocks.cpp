@@ -82,7 +82,7 @@ void pack_q6_k(const PackedParts& t, const std::byte* b, int64_t block, int64_t 
   }
 }
 
-/// Rows side by side: [rows/32, columns, 32].
+/// Interleaved rows: [rows/32, columns, 32].
 void pack_halves(const PackedParts& t, const std::byte* data, int64_t rows, int64_t columns) {
   std::vector<uint16_t> row(static_cast<size_t>(columns));
   for (int64_t r = 0; r < rows; ++r, data += 2 * columns) {

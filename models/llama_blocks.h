@@ -2,7 +2,7 @@
 // Quantised blocks in the order kernels read them.
 //
 // Layout of packed matrices, for R = rows/16 and C = columns/32. Bytes of four adjacent columns
-// lie together, for 16 rows side by side: one load holds what one dot product instruction takes.
+// lie together, for 16 rows interleaved: one load holds what one dot product instruction takes.
 //   Q8_0   codes [R, C, 8, 16, 4] uint8, shifted by 128; scales [R, C, 16] float16
 //   Q4_0   codes [R, C, 4, 16, 4]: low halves of bytes are columns 0 … 15 of a block, high halves
 //          columns 16 … 31; scales as above
@@ -19,10 +19,10 @@
 
 namespace bm::models {
 
-inline constexpr int64_t kPackedRows = 16;    ///< side by side
+inline constexpr int64_t kPackedRows = 16;    ///< interleaved
 inline constexpr int64_t kPackedBlock = 32;   ///< columns that share a scale of the vectors
 inline constexpr int64_t kPackedSuper = 256;  ///< columns of a block of Q4_K and Q6_K
-inline constexpr int64_t kPackedHalves = 32;  ///< rows side by side of F16 and BF16: a cache line
+inline constexpr int64_t kPackedHalves = 32;  ///< interleaved rows of F16 and BF16: a cache line
 
 /// Where the parts of a packed matrix lie in host memory; those a format lacks are nullptr.
 struct PackedParts {

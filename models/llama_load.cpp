@@ -84,7 +84,7 @@ class LlamaLoader {
 
   /// Whether the matrix is packed. CPUs read what lies in the order of their loops faster; GPUs
   /// keep what is in blocks, a quarter of the memory and of the bytes per token or less. Elsewhere
-  /// 8-bit numbers are multiplied no faster than float32.
+  /// int8 is multiplied no faster than float32.
   bool is_packed(const GgufTensor& t) const {
     // Rows that are only taken are best where they are.
     if (direct_dtype(t.type) && t.name == kEmbedding && file_->find_tensor(kOutput)) return false;

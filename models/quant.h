@@ -37,7 +37,7 @@ enum class GgmlType : uint32_t {
 struct GgmlTypeInfo {
   GgmlType type;
   const char* name;       ///< ggml's spelling, "Q4_K"
-  uint32_t block_values;  ///< values in one block; 1 for plain numbers
+  uint32_t block_values;  ///< values in one block; 1 for unquantised values
   uint32_t block_bytes;
 };
 

@@ -92,7 +92,7 @@ class Symbols {
 };
 
 struct Part {
-  uint32_t symbol;  // kNone: joined into its left neighbour
+  uint32_t symbol;  // kNone: merged into the symbol before it
   uint32_t previous, next;
   uint32_t begin, length;
 };
@@ -146,7 +146,7 @@ class WordMerger {
 
   void join(const Candidate& c) {
     Part &left = parts_[c.left], &right = parts_[c.right];
-    // Neighbours never become neighbours of something else without one of them changing its symbol.
+    // A pair never gets another partner without one of its two changing its symbol.
     if (left.symbol != c.left_symbol || right.symbol != c.right_symbol || left.next != c.right)
       return;
     left.symbol = symbols_.find_merge(c.left_symbol, c.right_symbol)->result;

@@ -1,6 +1,6 @@
-// SentencePiece byte-pair encoding: repeatedly join the two neighbours whose union has the best
-// score. Source of the rules: google/sentencepiece, bpe_model.cc; byte fallback and flags as in
-// llama.cpp.
+// SentencePiece byte-pair encoding: repeatedly merge the two adjacent symbols whose union has the
+// best score. Source of the rules: google/sentencepiece, bpe_model.cc; byte fallback and flags as
+// in llama.cpp.
 
 #include <algorithm>
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kNone = UINT32_MAX;
 
 struct Symbol {
-  uint32_t begin, length;  // bytes of the text; length 0: joined into its left neighbour
+  uint32_t begin, length;  // bytes of the text; length 0: merged into the symbol before it
   uint32_t previous, next;
 };
 

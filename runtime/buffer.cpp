@@ -89,7 +89,7 @@ Result<Buffer> wrap(Device& device, void* pointer, uint64_t bytes, std::function
                     hal::ExternalKind kind) {
   const hal::BufferDesc desc{.size = bytes, .external = pointer, .external_kind = kind};
   StoragePtr storage = BM_TRY(device.allocator().wrap(desc, std::move(release)));
-  storage->set_foreign();
+  storage->set_imported();
   return Buffer{std::move(storage), 0, bytes};
 }
 

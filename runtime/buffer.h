@@ -50,12 +50,12 @@ class Storage {
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
   void note_write() { version_.fetch_add(1, std::memory_order_release); }
   /// Memory of somebody else, who may write to it at any time.
-  bool is_foreign() const { return is_foreign_; }
-  void set_foreign() { is_foreign_ = true; }
+  bool is_imported() const { return is_imported_; }
+  void set_imported() { is_imported_ = true; }
 
  private:
   std::atomic<uint64_t> version_{0};
-  bool is_foreign_ = false;
+  bool is_imported_ = false;
 };
 using StoragePtr = std::shared_ptr<Storage>;
 

@@ -90,9 +90,10 @@ Result<int64_t> launch_queued(Device& device, const Call& call, hal::Dispatch di
   KernargRing::Block block = BM_TRY(device.kernargs()->reserve(num_words + (timed ? 2 : 0)));
   fill_arguments(block.words(), call, vars);
   dispatch.kernarg = block.va();
-  const hal::GpuVa stamps = hal::offset(block.va(), num_words * sizeof(uint64_t));
-  const std::array<hal::Command, 3> commands{hal::Timestamp{stamps}, dispatch,
-                                             hal::Timestamp{hal::offset(stamps, sizeof(uint64_t))}};
+  const hal::GpuVa timestamps = hal::offset(block.va(), num_words * sizeof(uint64_t));
+  const std::array<hal::Command, 3> commands{
+      hal::Timestamp{timestamps}, dispatch,
+      hal::Timestamp{hal::offset(timestamps, sizeof(uint64_t))}};
   const std::span<const hal::Command> all(commands);
   const Point point =
       BM_TRY(device.stream().submit_after(hal::QueueKind::kCompute, timed ? all : all.subspan(1, 1),
@@ -103,10 +104,10 @@ Result<int64_t> launch_queued(Device& device, const Call& call, hal::Dispatch di
     return -1;
   }
   const Status waited = device.stream().wait(point);
-  const auto stamp = [&](size_t i) {
+  const auto ticks_at = [&](size_t i) {
     return std::atomic_ref<uint64_t>(block.words()[num_words + i]).load(std::memory_order_acquire);
   };
-  const uint64_t ticks = stamp(1) - stamp(0);
+  const uint64_t ticks = ticks_at(1) - ticks_at(0);
   block.commit(point);
   if (!waited) return tl::unexpected(waited.error());
   return ticks_to_ns(ticks, device.hal().arch().clock_hz);

@@ -331,23 +331,23 @@ void RecordedGraph::trace(int64_t begin_ns, int64_t end_ns) const {
                      .end_ns = end_ns,
                      .flops = s_.flops,
                      .bytes = s_.bytes});
-  std::vector<uint64_t> ids(s_.stamps.size());
+  std::vector<uint64_t> ids(s_.timestamps.size());
   for (uint64_t& id : ids) id = profiler().next_id();
   for (size_t i = 0; i < ids.size(); ++i) {
-    const CallStamp& stamp = s_.stamps[i];
+    const CallTimestamps& call = s_.timestamps[i];
     const auto ticks = [&](size_t end) {
-      return std::atomic_ref<uint64_t>(*(reinterpret_cast<uint64_t*>(stamp.host) + end))
+      return std::atomic_ref<uint64_t>(*(reinterpret_cast<uint64_t*>(call.host) + end))
           .load(std::memory_order_acquire);
     };
-    ProfileRange range{.name = stamp.name,
-                       .row = stamp.row,
-                       .category = stamp.category,
-                       .begin_ns = s_.clocks[stamp.clock].to_host_ns(ticks(0)),
-                       .end_ns = s_.clocks[stamp.clock].to_host_ns(ticks(1)),
-                       .flops = stamp.flops,
-                       .bytes = stamp.bytes,
+    ProfileRange range{.name = call.name,
+                       .row = call.row,
+                       .category = call.category,
+                       .begin_ns = s_.clocks[call.clock].to_host_ns(ticks(0)),
+                       .end_ns = s_.clocks[call.clock].to_host_ns(ticks(1)),
+                       .flops = call.flops,
+                       .bytes = call.bytes,
                        .id = ids[i]};
-    for (const uint32_t earlier : stamp.after) range.after.push_back(ids[earlier]);
+    for (const uint32_t earlier : call.after) range.after.push_back(ids[earlier]);
     profiler().record(std::move(range));
   }
 }

@@ -140,7 +140,7 @@ Status GraphBuilder::allocate_arenas() {
     Arena& arena = arenas_[executors_[i]];
     if (const auto* kernel = std::get_if<KernelCall>(&calls_[i].what))
       arena.size += block_bytes(kernel->program->code());
-    if (with_stamps_) arena.size += 2 * sizeof(uint64_t);
+    if (with_timestamps_) arena.size += 2 * sizeof(uint64_t);
   }
   for (auto& [device, arena] : arenas_) {
     if (arena.size == 0) continue;
@@ -230,7 +230,7 @@ Result<std::unique_ptr<GraphState>> GraphBuilder::run(std::span<const Buffer> ca
   BM_TRY(allocate_signals());
   BM_TRY(record_queues());
   BM_TRY(record_host_steps());
-  link_stamps();
+  link_timestamps();
   note_uses();
 
   static std::atomic<uint64_t> next_number{0};  // names graphs in statistics and traces

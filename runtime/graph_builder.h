@@ -13,7 +13,7 @@
 namespace bm::runtime {
 
 /// Commands of one recording under construction.
-struct Script {
+struct CommandList {
   std::vector<hal::Command> commands;
   std::vector<hal::Patch> patches;
 
@@ -42,7 +42,7 @@ class GraphBuilder {
         state_(std::make_unique<GraphState>()),
         plan_calls_(calls_.size()),
         executors_(calls_.size()),
-        with_stamps_(profiler().is_on()) {
+        with_timestamps_(profiler().is_on()) {
     state_->num_inputs = num_inputs;
     state_->num_vars = num_vars;
     next_slot_ = num_inputs + num_vars;
@@ -69,24 +69,24 @@ class GraphBuilder {
   uint32_t dim_slot(const hal::DimExpr& dim, const std::vector<uint32_t>& vars);
   uint32_t input_slot(uint32_t input, const Device& owner, Device& executor);
   // 3. Commands.
-  Status emit_prologue(Script& script, uint32_t queue_index);
-  Status emit_call(Script& script, uint32_t call);
-  Status emit_command(Script& script, uint32_t call);
-  Status emit_kernel(Script& script, const Call& call, const KernelCall& kernel, Device& device);
-  Status emit_copy(Script& script, const Call& call, Device& device);
-  Status emit_grid(Script& script, const KernelCall& kernel, hal::Dim3& grid);
-  Status emit_wait(Script& script, Device& device, const QueueWait& wait);
-  Status emit_signal(Script& script, Device& device, uint32_t queue_index, uint32_t ordinal);
-  Status emit_end(Script& script, uint32_t device, std::span<const QueueWait> waits);
+  Status emit_prologue(CommandList& list, uint32_t queue_index);
+  Status emit_call(CommandList& list, uint32_t call);
+  Status emit_command(CommandList& list, uint32_t call);
+  Status emit_kernel(CommandList& list, const Call& call, const KernelCall& kernel, Device& device);
+  Status emit_copy(CommandList& list, const Call& call, Device& device);
+  Status emit_grid(CommandList& list, const KernelCall& kernel, hal::Dim3& grid);
+  Status emit_wait(CommandList& list, Device& device, const QueueWait& wait);
+  Status emit_signal(CommandList& list, Device& device, uint32_t queue_index, uint32_t ordinal);
+  Status emit_end(CommandList& list, uint32_t device, std::span<const QueueWait> waits);
   Result<hal::GpuVa> signal_address(Device& device, uint32_t queue_index);
   Result<hal::GpuVa> address(const Buffer& buffer, Device& executor);
   // 4. Recordings.
   Status record_queues();
   Status record_host_steps();
-  Status close_step(HostStep& step, Script& script);
+  Status close_step(HostStep& step, CommandList& list);
   void note_uses();
-  void note_stamp(uint32_t call, const Place& place);
-  void link_stamps();
+  void note_timestamps(uint32_t call, const Place& place);
+  void link_timestamps();
   Result<uint32_t> clock_of(Device& device);
 
   std::vector<Call> calls_;
@@ -101,7 +101,7 @@ class GraphBuilder {
   GraphPlan plan_;
   std::vector<uint32_t> end_devices_;  ///< device of each epilogue of the plan
   std::map<Device*, uint32_t> clock_indices_;
-  const bool with_stamps_;
+  const bool with_timestamps_;
   uint32_t next_slot_ = 0;
   uint32_t current_call_ = 0;
 };

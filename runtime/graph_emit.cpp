@@ -27,27 +27,27 @@ Result<hal::GpuVa> GraphBuilder::signal_address(Device& device, uint32_t queue_i
   return hal::offset(base, queue_index * kSignalStride);
 }
 
-Status GraphBuilder::emit_wait(Script& script, Device& device, const QueueWait& wait) {
+Status GraphBuilder::emit_wait(CommandList& list, Device& device, const QueueWait& wait) {
   if (wait.queue_index != kHostQueue) {
     const uint32_t own = device_index(device), source = state_->queues[wait.queue_index - 1].device;
     std::vector<uint32_t>& sources = state_->devices[own].sources;
     if (source != own && std::ranges::find(sources, source) == sources.end())
       sources.push_back(source);
   }
-  script.add(hal::Wait{BM_TRY(signal_address(device, wait.queue_index)), 0});
-  script.patch(hal::PatchField::kSignalValue, state_->base_slot, wait.ordinal);
+  list.add(hal::Wait{BM_TRY(signal_address(device, wait.queue_index)), 0});
+  list.patch(hal::PatchField::kSignalValue, state_->base_slot, wait.ordinal);
   return {};
 }
 
-Status GraphBuilder::emit_signal(Script& script, Device& device, uint32_t queue_index,
+Status GraphBuilder::emit_signal(CommandList& list, Device& device, uint32_t queue_index,
                                  uint32_t ordinal) {
-  script.add(hal::Signal{BM_TRY(signal_address(device, queue_index)), 0});
-  script.patch(hal::PatchField::kSignalValue, state_->base_slot, ordinal);
+  list.add(hal::Signal{BM_TRY(signal_address(device, queue_index)), 0});
+  list.patch(hal::PatchField::kSignalValue, state_->base_slot, ordinal);
   return {};
 }
 
 /// After everything earlier on the devices whose memory the queue uses.
-Status GraphBuilder::emit_prologue(Script& script, uint32_t queue_index) {
+Status GraphBuilder::emit_prologue(CommandList& list, uint32_t queue_index) {
   const uint32_t own = state_->queues[queue_index - 1].device;
   Device& device = *state_->devices[own].device;
   for (const uint32_t d : touched_[queue_index]) {
@@ -56,23 +56,24 @@ Status GraphBuilder::emit_prologue(Script& script, uint32_t queue_index) {
     if (d != own &&
         std::find(touched.waiters.begin(), touched.waiters.end(), own) == touched.waiters.end())
       touched.waiters.push_back(own);
-    script.add(hal::Wait{BM_TRY(touched.device->stream().signal_on(device.hal())), 0});
-    script.patch(hal::PatchField::kSignalValue, touched.previous_slot);
+    list.add(hal::Wait{BM_TRY(touched.device->stream().signal_on(device.hal())), 0});
+    list.patch(hal::PatchField::kSignalValue, touched.previous_slot);
   }
-  script.add(hal::Barrier{});
+  list.add(hal::Barrier{});
   return {};
 }
 
-Status GraphBuilder::emit_end(Script& script, uint32_t device, std::span<const QueueWait> waits) {
+Status GraphBuilder::emit_end(CommandList& list, uint32_t device,
+                              std::span<const QueueWait> waits) {
   GraphDevice& entry = state_->devices[device];
-  for (const QueueWait& wait : waits) BM_TRY(emit_wait(script, *entry.device, wait));
+  for (const QueueWait& wait : waits) BM_TRY(emit_wait(list, *entry.device, wait));
   entry.done_slot = new_slot();
-  script.add(hal::Signal{entry.device->stream().timeline().signal(), 0});
-  script.patch(hal::PatchField::kSignalValue, entry.done_slot);
+  list.add(hal::Signal{entry.device->stream().timeline().signal(), 0});
+  list.patch(hal::PatchField::kSignalValue, entry.done_slot);
   return {};
 }
 
-Status GraphBuilder::emit_grid(Script& script, const KernelCall& kernel, hal::Dim3& grid) {
+Status GraphBuilder::emit_grid(CommandList& list, const KernelCall& kernel, hal::Dim3& grid) {
   using enum hal::PatchField;
   constexpr hal::PatchField kFields[] = {kGridX, kGridY, kGridZ};
   uint32_t* const dims[] = {&grid.x, &grid.y, &grid.z};
@@ -82,26 +83,25 @@ Status GraphBuilder::emit_grid(Script& script, const KernelCall& kernel, hal::Di
       *dims[axis] = BM_TRY(grid_dim(dim, {}));
     } else {
       // The Dispatch is added after us, so the patch names the next command.
-      const auto command = static_cast<uint32_t>(script.commands.size());
-      script.patches.push_back({command, kFields[axis], 0, dim_slot(dim, kernel.vars), 0});
+      const auto command = static_cast<uint32_t>(list.commands.size());
+      list.patches.push_back({command, kFields[axis], 0, dim_slot(dim, kernel.vars), 0});
     }
   }
   return {};
 }
 
-Status GraphBuilder::emit_kernel(Script& script, const Call& call, const KernelCall& kernel,
+Status GraphBuilder::emit_kernel(CommandList& list, const Call& call, const KernelCall& kernel,
                                  Device& device) {
   hal::Dispatch dispatch{kernel.program.get(), {}, {}};
-  const size_t patches_before = script.patches.size();
-  BM_TRY(emit_grid(script, kernel, dispatch.grid));
+  const size_t patches_before = list.patches.size();
+  BM_TRY(emit_grid(list, kernel, dispatch.grid));
   const Place block = take(device, block_bytes(kernel.program->code()));
   if (dispatch.grid.x == 0 || dispatch.grid.y == 0 || dispatch.grid.z == 0) {
-    script.patches.resize(
-        patches_before);  // an empty grid launches nothing, whatever the variables
+    list.patches.resize(patches_before);  // an empty grid launches nothing, whatever the variables
     return {};
   }
   dispatch.kernarg = block.va;
-  script.add(dispatch);
+  list.add(dispatch);
   auto* words = reinterpret_cast<uint64_t*>(block.host);
   uint32_t word = 0;
   for (const Arg& arg : call.args) {
@@ -109,78 +109,78 @@ Status GraphBuilder::emit_kernel(Script& script, const Call& call, const KernelC
     if (arg.slot >= 0) {
       const uint32_t slot =
           input_slot(static_cast<uint32_t>(arg.slot), arg.buffer.device(), device);
-      script.patch(hal::PatchField::kKernarg, slot, slot_offsets_[current_call_][word], word);
+      list.patch(hal::PatchField::kKernarg, slot, slot_offsets_[current_call_][word], word);
     }
     ++word;
   }
   for (const uint32_t var : kernel.vars) {
     words[word] = 0;
-    script.patch(hal::PatchField::kKernarg, state_->num_inputs + var, 0, word++);
+    list.patch(hal::PatchField::kKernarg, state_->num_inputs + var, 0, word++);
   }
   for (const int64_t constant : kernel.constants) words[word++] = static_cast<uint64_t>(constant);
   return {};
 }
 
-Status GraphBuilder::emit_copy(Script& script, const Call& call, Device& device) {
+Status GraphBuilder::emit_copy(CommandList& list, const Call& call, Device& device) {
   const Buffer &dst = call.args[0].buffer, &src = call.args[1].buffer;
   if (dst.size == 0) return {};
-  script.add(hal::Copy{BM_TRY(address(dst, device)), BM_TRY(address(src, device)), dst.size});
+  list.add(hal::Copy{BM_TRY(address(dst, device)), BM_TRY(address(src, device)), dst.size});
   using enum hal::PatchField;
   constexpr hal::PatchField kFields[] = {kCopyDst, kCopySrc};
   for (size_t i = 0; i < 2; ++i) {
     const Arg& arg = call.args[i];
     if (arg.slot < 0) continue;
     const uint32_t slot = input_slot(static_cast<uint32_t>(arg.slot), arg.buffer.device(), device);
-    script.patch(kFields[i], slot, slot_offsets_[current_call_][i]);
+    list.patch(kFields[i], slot, slot_offsets_[current_call_][i]);
   }
   return {};
 }
 
-Status GraphBuilder::emit_command(Script& script, uint32_t call) {
+Status GraphBuilder::emit_command(CommandList& list, uint32_t call) {
   current_call_ = call;
   Device& device = *executors_[call];
   if (const auto* kernel = std::get_if<KernelCall>(&calls_[call].what))
-    return emit_kernel(script, calls_[call], *kernel, device);
-  return emit_copy(script, calls_[call], device);
+    return emit_kernel(list, calls_[call], *kernel, device);
+  return emit_copy(list, calls_[call], device);
 }
 
-Status GraphBuilder::emit_call(Script& script, uint32_t call) {
-  if (!with_stamps_) return emit_command(script, call);
-  const Place stamps = take(*executors_[call], 2 * sizeof(uint64_t));
-  note_stamp(call, stamps);
-  state_->stamps.back().clock = BM_TRY(clock_of(*executors_[call]));
-  script.add(hal::Timestamp{stamps.va});
-  BM_TRY(emit_command(script, call));
-  script.add(hal::Timestamp{hal::offset(stamps.va, sizeof(uint64_t))});
+Status GraphBuilder::emit_call(CommandList& list, uint32_t call) {
+  if (!with_timestamps_) return emit_command(list, call);
+  const Place timestamps = take(*executors_[call], 2 * sizeof(uint64_t));
+  note_timestamps(call, timestamps);
+  state_->timestamps.back().clock = BM_TRY(clock_of(*executors_[call]));
+  list.add(hal::Timestamp{timestamps.va});
+  BM_TRY(emit_command(list, call));
+  list.add(hal::Timestamp{hal::offset(timestamps.va, sizeof(uint64_t))});
   return {};
 }
 
-void GraphBuilder::note_stamp(uint32_t call, const Place& place) {
+void GraphBuilder::note_timestamps(uint32_t call, const Place& place) {
   const Call& c = calls_[call];
-  CallStamp stamp;
-  stamp.name = c.name;
-  stamp.row = executors_[call]->name();
-  stamp.host = place.host;
+  CallTimestamps timestamps;
+  timestamps.name = c.name;
+  timestamps.row = executors_[call]->name();
+  timestamps.host = place.host;
   if (const auto* kernel = std::get_if<KernelCall>(&c.what)) {
-    stamp.flops = kernel->flops;
-    stamp.bytes = kernel->bytes;
+    timestamps.flops = kernel->flops;
+    timestamps.bytes = kernel->bytes;
   } else {
-    stamp.category = "copy";
-    stamp.bytes = 2.0 * static_cast<double>(c.args[0].buffer.size);
-    if (!executors_[call]->hal().is_inline()) stamp.row += ":COPY";
+    timestamps.category = "copy";
+    timestamps.bytes = 2.0 * static_cast<double>(c.args[0].buffer.size);
+    if (!executors_[call]->hal().is_inline()) timestamps.row += ":COPY";
   }
-  stamp.call = call;
-  state_->stamps.push_back(std::move(stamp));
+  timestamps.call = call;
+  state_->timestamps.push_back(std::move(timestamps));
 }
 
-/// Arrows name stamps by position; calls were emitted queue by queue, not in program order.
-void GraphBuilder::link_stamps() {
+/// Arrows name timestamps by position; calls were emitted queue by queue, not in program order.
+void GraphBuilder::link_timestamps() {
   std::map<uint32_t, uint32_t> position;
-  for (const CallStamp& stamp : state_->stamps)
-    position.emplace(stamp.call, static_cast<uint32_t>(position.size()));
-  for (CallStamp& stamp : state_->stamps)
-    for (const uint32_t earlier : plan_.calls[stamp.call].arrows)
-      stamp.after.push_back(position.at(earlier));
+  for (const CallTimestamps& timestamps : state_->timestamps)
+    position.emplace(timestamps.call, static_cast<uint32_t>(position.size()));
+  for (CallTimestamps& timestamps : state_->timestamps)
+    for (const uint32_t earlier : plan_.calls[timestamps.call].arrows)
+      timestamps.after.push_back(position.at(earlier));
 }
 
 Result<uint32_t> GraphBuilder::clock_of(Device& device) {
@@ -195,28 +195,27 @@ Result<uint32_t> GraphBuilder::clock_of(Device& device) {
 // ---- 4. Recordings
 
 Status GraphBuilder::record_queues() {
-  std::vector<Script> scripts(state_->queues.size() + 1);
-  for (uint32_t queue_index = 1; queue_index < scripts.size(); ++queue_index)
-    BM_TRY(emit_prologue(scripts[queue_index], queue_index));
+  std::vector<CommandList> lists(state_->queues.size() + 1);
+  for (uint32_t queue_index = 1; queue_index < lists.size(); ++queue_index)
+    BM_TRY(emit_prologue(lists[queue_index], queue_index));
   for (uint32_t call = 0; call < calls_.size(); ++call) {
     const uint32_t queue_index = plan_calls_[call].queue_index;
     if (queue_index == kHostQueue) continue;
     const PlannedCall& planned = plan_.calls[call];
     for (const QueueWait& wait : planned.waits)
-      BM_TRY(emit_wait(scripts[queue_index], *executors_[call], wait));
-    if (planned.needs_barrier) scripts[queue_index].add(hal::Barrier{});
-    BM_TRY(emit_call(scripts[queue_index], call));
+      BM_TRY(emit_wait(lists[queue_index], *executors_[call], wait));
+    if (planned.needs_barrier) lists[queue_index].add(hal::Barrier{});
+    BM_TRY(emit_call(lists[queue_index], call));
     if (planned.signal != 0)
-      BM_TRY(emit_signal(scripts[queue_index], *executors_[call], queue_index, planned.signal));
+      BM_TRY(emit_signal(lists[queue_index], *executors_[call], queue_index, planned.signal));
   }
   for (size_t i = 0; i < end_devices_.size(); ++i) {
     const uint32_t device = end_devices_[i];
-    BM_TRY(emit_end(scripts[state_->devices[device].end_queue], device, plan_.epilogues[i]));
+    BM_TRY(emit_end(lists[state_->devices[device].end_queue], device, plan_.epilogues[i]));
   }
-  for (uint32_t queue_index = 1; queue_index < scripts.size(); ++queue_index) {
+  for (uint32_t queue_index = 1; queue_index < lists.size(); ++queue_index) {
     RecordedQueue& entry = state_->queues[queue_index - 1];
-    auto recorded =
-        entry.queue->record(scripts[queue_index].commands, scripts[queue_index].patches);
+    auto recorded = entry.queue->record(lists[queue_index].commands, lists[queue_index].patches);
     if (!recorded)
       return tl::unexpected<Error>(
           state_->devices[entry.device].device->first_cause(std::move(recorded.error())));
@@ -225,13 +224,13 @@ Status GraphBuilder::record_queues() {
   return {};
 }
 
-Status GraphBuilder::close_step(HostStep& step, Script& script) {
-  if (!script.commands.empty())
-    step.recording = BM_TRY(step.queue->record(script.commands, script.patches));
+Status GraphBuilder::close_step(HostStep& step, CommandList& list) {
+  if (!list.commands.empty())
+    step.recording = BM_TRY(step.queue->record(list.commands, list.patches));
   if (step.recording || !step.waits.empty() || step.signal != 0)
     state_->host_steps.push_back(std::move(step));
   step = {};
-  script = {};
+  list = {};
   return {};
 }
 
@@ -239,20 +238,20 @@ Status GraphBuilder::close_step(HostStep& step, Script& script) {
 /// first, and where a queue waits for the result.
 Status GraphBuilder::record_host_steps() {
   HostStep step;
-  Script script;
+  CommandList list;
   for (uint32_t call = 0; call < calls_.size(); ++call) {
     if (plan_calls_[call].queue_index != kHostQueue) continue;
     const PlannedCall& planned = plan_.calls[call];
     hal::Queue* queue = &executors_[call]->hal().queue(hal::QueueKind::kCompute);
-    if (step.queue != queue || !planned.waits.empty()) BM_TRY(close_step(step, script));
+    if (step.queue != queue || !planned.waits.empty()) BM_TRY(close_step(step, list));
     step.queue = queue;
     if (!planned.waits.empty()) step.waits = planned.waits;
-    BM_TRY(emit_call(script, call));
+    BM_TRY(emit_call(list, call));
     if (planned.signal == 0) continue;
     step.signal = planned.signal;
-    BM_TRY(close_step(step, script));
+    BM_TRY(close_step(step, list));
   }
-  return close_step(step, script);
+  return close_step(step, list);
 }
 
 /// Which Points keep memory from being reused: a queue device's own, and for memory of inline

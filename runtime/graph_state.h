@@ -70,14 +70,14 @@ struct DimSlot {
 };
 
 /// Where a call's timestamps land when the graph was built with the profiler on.
-struct CallStamp {
+struct CallTimestamps {
   uint32_t call = 0;
   std::string name, row;
   const char* category = "kernel";
   uint32_t clock = 0;         ///< index into GraphState::clocks
   std::byte* host = nullptr;  ///< begin, end ticks
   double flops = 0, bytes = 0;
-  std::vector<uint32_t> after;  ///< earlier calls' positions in GraphState::stamps
+  std::vector<uint32_t> after;  ///< earlier calls' positions in GraphState::timestamps
 };
 
 struct GraphState {
@@ -104,7 +104,7 @@ struct GraphState {
   std::vector<StorageUse> storage_uses;
   std::vector<InputUse> input_uses;
 
-  std::vector<CallStamp> stamps;
+  std::vector<CallTimestamps> timestamps;
   std::vector<ClockMap> clocks;
 
   std::string name, device_name;

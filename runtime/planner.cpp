@@ -140,7 +140,7 @@ std::vector<Order> orders_of(std::span<const Item> items) {
   return orders;
 }
 
-/// Moves those of `order` that `is_late` names `stride` places to the front.
+/// Moves those of `order` that `is_late` names `stride` positions to the front.
 template <class F>
 void advance(Order& order, size_t stride, F&& is_late) {
   for (size_t i = 1; i < order.size(); ++i) {

@@ -1,5 +1,6 @@
 #pragma once
-// Memory planner: places buffers with known lifetimes in as little shared memory as it can.
+// Memory planner: packs buffers with known lifetimes into as little memory as it can; those that
+// are never live together share addresses.
 
 #include <cstdint>
 #include <span>

@@ -29,7 +29,7 @@ class DependencyTracker {
 
  private:
   // Intervals of one allocation: sorted, disjoint, only where something was touched. A flat vector
-  // beats a tree here: allocations have few live intervals and neighbours are visited together.
+  // beats a tree here: allocations have few live intervals and adjacent ones are visited together.
   struct Interval {
     uint64_t begin = 0, end = 0;
     uint32_t writer = kNone;             ///< last call that wrote these bytes

@@ -306,7 +306,7 @@ void CapturedProgram::take_donations(std::span<Tensor* const> arguments) {
     if (storage.donor < 0) continue;
     const NodePtr& node = arguments[static_cast<size_t>(storage.donor)]->node();
     // A view, or memory of somebody else, stays with its owner.
-    if (!node->is_realized() || node->buffer.storage->is_foreign()) continue;
+    if (!node->is_realized() || node->buffer.storage->is_imported()) continue;
     const auto none = [](const Node*) { return false; };
     if (has_lazy_readers(*node, none)) keep_old_contents(node, {});
     storage.spare = std::exchange(node->buffer, {});

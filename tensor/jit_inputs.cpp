@@ -69,7 +69,7 @@ inline bool is_same_shape(const Shape& a, const Shape& b) {
 class StandInStorage final : public runtime::Storage {
  public:
   explicit StandInStorage(runtime::StoragePtr real) : real_(std::move(real)) {
-    if (real_->is_foreign()) set_foreign();
+    if (real_->is_imported()) set_imported();
   }
   runtime::Device& device() const override { return real_->device(); }
   hal::GpuVa va() const override { return real_->va(); }

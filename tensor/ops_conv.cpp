@@ -107,7 +107,7 @@ Tensor Tensor::conv(const Tensor& weight, const Tensor& bias, const Axes& stride
 
 namespace {
 
-/// step - 1 zeros between neighbours of one axis.
+/// Dilation: step - 1 zeros between adjacent elements of one axis.
 Tensor spaced_out(const Tensor& x, int64_t axis, int64_t step) {
   if (step == 1) return x;
   const SymInt& n = x.size(axis);

@@ -64,7 +64,7 @@ Tensor Tensor::linear(const Tensor& weight, const Tensor& bias) const {
 
 namespace {
 
-/// Scores that may not be attended to become -inf.
+/// Causal and explicit masks: masked logits become -inf.
 Tensor masked(Tensor scores, const Tensor& mask, bool is_causal) {
   const Tensor minus_inf = scalar_like(scores, -HUGE_VAL);
   if (is_causal) {

@@ -17,7 +17,7 @@ bool overlaps(const runtime::Buffer& a, const runtime::Buffer& b) {
 bool is_constant(const runtime::Arg& arg, const Schedule& schedule,
                  std::span<const runtime::Buffer> inputs) {
   const runtime::Buffer& buffer = arg.buffer;
-  if (arg.is_written || buffer.storage->is_foreign()) return false;
+  if (arg.is_written || buffer.storage->is_imported()) return false;
   for (const runtime::Buffer& input : inputs)
     if (overlaps(buffer, input)) return false;
   for (const runtime::Call& call : schedule.calls)

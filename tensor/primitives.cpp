@@ -250,7 +250,7 @@ Tensor reduce(ir::ReduceOp op, const Tensor& a, const Axes& axes) {
   if (real.empty()) return a;
   if (is_half_like(a.dtype()) && (op == ir::ReduceOp::kSum || op == ir::ReduceOp::kProd))
     return reduce(op, a.cast(DType::kF32), real).cast(a.dtype());
-  if (auto out = reduce_in_parts(op, a, real)) return std::move(*out);
+  if (auto out = reduce_in_two_passes(op, a, real)) return std::move(*out);
   Node n;
   n.kind = NodeKind::kReduce;
   n.reduce_op = op;

@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kLongReduction = 1 << 18, kPart = 1 << 15;
 /// Few: of results next to each other, which lie in lanes, and of others.
 constexpr int64_t kFewColumns = 256, kFewRows = 16;
-/// The same for devices with work-groups, where a group has a result or eight neighbours: less than
-/// three quarters of the compute units would have something to do. There parts depend on their
+/// The same for devices with work-groups, where a group has a result or eight adjacent ones: less
+/// than three quarters of the compute units would have something to do. There parts depend on their
 /// number.
 constexpr int64_t kGroupPart = 1 << 13;
 constexpr int64_t kGroupColumns = 8;
@@ -119,7 +119,7 @@ Tensor reduce_parts(ir::ReduceOp op, const Tensor& a, const Axes& axes, const Pa
 
 }  // namespace
 
-std::optional<Tensor> reduce_in_parts(ir::ReduceOp op, const Tensor& a, const Axes& axes) {
+std::optional<Tensor> reduce_in_two_passes(ir::ReduceOp op, const Tensor& a, const Axes& axes) {
   const std::optional<Parts> parts = parts_of(a, axes);
   return parts ? std::optional(reduce_parts(op, a, axes, *parts)) : std::nullopt;
 }

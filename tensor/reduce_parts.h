@@ -10,6 +10,6 @@ namespace bm {
 
 /// reduce() over `axes` (sorted, of more than one element each) by way of results of parts that
 /// are stored; nothing where one step is as good.
-std::optional<Tensor> reduce_in_parts(ir::ReduceOp op, const Tensor& a, const Axes& axes);
+std::optional<Tensor> reduce_in_two_passes(ir::ReduceOp op, const Tensor& a, const Axes& axes);
 
 }  // namespace bm

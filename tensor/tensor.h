@@ -287,7 +287,7 @@ class Tensor {
   Tensor group_norm(int64_t groups, const Tensor& weight = {}, const Tensor& bias = {},
                     double eps = 1e-5) const;
   /// q [..., heads, m, d], k and v [..., heads, n, d]; mask: bool (true = may attend) or added to
-  /// scores. A key that is hidden from a query weighs 0. Whether infinities and NaN among its
+  /// scores. A masked key weighs 0. Whether infinities and NaN among its
   /// values make the result NaN (0·∞) is left open: they do on REF and where the key is multiplied
   /// all the same, not where kernels skip it.
   static Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,

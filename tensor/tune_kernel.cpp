@@ -39,7 +39,7 @@ double tolerance(DType t) {
   }
 }
 
-/// Small whole numbers: sums of products of them are exact, so a missing term shows.
+/// Small integers: sums of products of them are exact, so a missing term shows.
 Bytes draw(const ir::Param& p, std::mt19937_64& random) {
   const auto size = static_cast<size_t>(item_size(p.dtype));
   Bytes bytes(static_cast<size_t>(std::max<int64_t>(p.elements, 1)) * size);

@@ -17,7 +17,7 @@ class Strides {
   /// `chunk` 0: exact strides over the whole range.
   Strides(const ir::Node* range, int64_t chunk) : range_(range), chunk_(chunk) {}
 
-  /// Constant difference between neighbours, or nothing. int64 nodes only.
+  /// Constant difference between consecutive iterations, or nothing. int64 nodes only.
   std::optional<int64_t> stride(const ir::Node* n) { return look(n).stride; }
   /// What `n` is certainly a multiple of at the first index of every chunk; 0: it is zero there.
   int64_t align(const ir::Node* n) { return look(n).align; }

@@ -282,7 +282,7 @@ double CostModel::output_cost(const LaneChoice& choice, ReducePlans* plans) {
   return cost + scope_cost(roots, choice, plans, nullptr);
 }
 
-/// Short loops around reductions, of numbers that the target loads and stores some lanes of.
+/// Short loops around reductions, of elements that the target loads and stores some lanes of.
 bool CostModel::can_mask(const Node* range, uint32_t lanes) const {
   const Node* extent = range->src[0];
   const bool is_short = extent->is_const() && extent->imm % lanes != 0 && extent->imm > lanes / 2 &&

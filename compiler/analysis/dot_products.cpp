@@ -11,7 +11,7 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-/// Longest inner sum that is written out.
+/// Longest inner sum that is unrolled.
 constexpr int64_t kMaxInner = 64;
 
 const Node* without_cast(const Node* n) {
@@ -20,7 +20,7 @@ const Node* without_cast(const Node* n) {
              : nullptr;
 }
 
-/// Whether four neighbours along `along` can be computed as one word: loads of neighbours, and
+/// Whether four iterations of `along` can be computed as one word: contiguous loads, and
 /// bitwise operations and shifts by constants on them. `loads` takes what is loaded.
 bool is_bytewise(const Node* n, const Node* along, std::vector<const Node*>* loads) {
   switch (n->op) {

@@ -16,13 +16,14 @@ struct InnerDot {
 
   /// Whether every word begins at a multiple of four elements of its param.
   bool has_aligned_words() const;
-  /// Whether `count` neighbours of an output loop, from a multiple of it on, have neighbouring
-  /// words of one factor and share those of the other.
+  /// Whether `count` consecutive iterations of an output loop, from a multiple of it on, have
+  /// contiguous words of one factor and share those of the other.
   bool has_neighbours(const ir::Node* range, int64_t count) const;
 };
 
-/// A short sum over products of uint8 and int8 numbers, or of int8 numbers where `target` has an
-/// instruction for them, whose factors are the same bytewise function of four neighbours.
+/// Int8 dot product: a short sum over products of uint8 and int8 elements, or of int8 where
+/// `target` has an instruction for them, whose factors are the same bytewise function of four
+/// contiguous elements.
 std::optional<InnerDot> find_inner_dot(const ir::Node* reduce, const TargetInfo& target);
 
 }  // namespace bm::compiler

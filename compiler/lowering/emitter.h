@@ -78,7 +78,7 @@ class EmitRule {
 /// A value that does not vary along the vector axis may come back without lanes; users splat it on
 /// demand.
 ///
-/// Makers of values never stand side by side in one argument list: their order would then be the
+/// Makers of values are never arguments of one call: their order would then be the
 /// choice of the compiler that builds us, and so would the numbering in dumps.
 class Emitter {
  public:

@@ -10,7 +10,7 @@
 namespace bm::compiler {
 namespace {
 
-/// Of places, for example: numbers of 64 bits that 32 bits hold, one at least.
+/// Of indices (argmax), for example: 64-bit integers that 32 bits hold, one at least.
 bool has_short_extreme(const Node* reduce) {
   const Node* value = reduce->src[0];
   const bool is_extreme =

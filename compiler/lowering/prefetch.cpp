@@ -8,14 +8,14 @@
 namespace bm::compiler {
 namespace {
 
-/// Bytes between rows from which a loop over rows asks for them in advance, and how far.
+/// Bytes between rows from which a loop over rows prefetches them, and how far ahead.
 constexpr int64_t kFarRow = 512;
 constexpr int64_t kPrefetchCycles = 200;
-/// How far ahead of a stream memory is asked for.
+/// Prefetch distance of a stream.
 constexpr int64_t kStreamBytes = 4096;
 /// Streams up to here end before the hardware's prefetchers follow them.
 constexpr int64_t kShortRow = 4096;
-/// Parts of a row are pages where the first cache holds at least so many of them.
+/// Parts of a row are pages where L1 holds at least so many of them.
 constexpr uint64_t kPartsOfCache = 8;
 
 }  // namespace
@@ -28,8 +28,8 @@ bool Prefetch::splits_row(const ReducePlan& plan, std::span<const Node* const> r
   if (!schedule_.dots.empty() || e_.is_ordered()) return false;
   const TargetInfo& t = b_.target();
   const auto least = std::min<uint64_t>(t.page_bytes, t.l1_bytes / kPartsOfCache);
-  // Stores into scratch between loads from parts a page apart would look like stores to the same
-  // place: processors compare the lower bits of addresses.
+  // Stores into workspace between loads from parts a page apart would look like stores to the same
+  // address: processors compare the lower bits.
   for (const StagePlan& stage : schedule_.stages)
     if (std::ranges::find(reduces, stage.producer) != reduces.end()) return false;
   for (const Node* reduce : reduces) {
@@ -157,9 +157,9 @@ bool Prefetch::is_read_again(const Node* reduce, const Node* load) const {
   });
 }
 
-/// Rows of a large matrix that merged copies of an output loop read side by side: each is too short
-/// a stream for the hardware's prefetchers, so the rows of the next trip are asked for. So is the
-/// next row by a pass that reads one a second time.
+/// Rows of a large matrix that an unrolled and jammed output loop reads at once: each is too short
+/// a stream for the hardware's prefetchers, so those of the next iteration are prefetched. So is
+/// the next row by a pass that reads one a second time.
 void Prefetch::next_rows(const ReduceState& s, BlockId body, const Node* range, uint32_t binding) {
   std::vector<std::pair<int64_t, ValueId>> seen;
   for (size_t m = 0; m < s.members(); ++m) {

@@ -330,8 +330,11 @@ ValueId Builder::reverse(ValueId vector) {
 }
 
 ValueId Builder::slide(ValueId a, ValueId b, uint32_t lanes) {
-  return intern(
-      {.op = ValueOp::kSlide, .alu = Op::kConst, .type = type(a), .imm = lanes, .args = {a, b}});
+  return intern({.op = ValueOp::kConcatShift,
+                 .alu = Op::kConst,
+                 .type = type(a),
+                 .imm = lanes,
+                 .args = {a, b}});
 }
 
 ValueId Builder::interleave(ValueId a, ValueId b, int which) {
@@ -343,8 +346,11 @@ ValueId Builder::interleave(ValueId a, ValueId b, int which) {
 }
 
 ValueId Builder::even(ValueId a, ValueId b, int which) {
-  return intern(
-      {.op = ValueOp::kEven, .alu = Op::kConst, .type = type(a), .imm = which, .args = {a, b}});
+  return intern({.op = ValueOp::kDeinterleave,
+                 .alu = Op::kConst,
+                 .type = type(a),
+                 .imm = which,
+                 .args = {a, b}});
 }
 
 bool Builder::can_scale(Type t) const {
@@ -355,7 +361,7 @@ bool Builder::can_scale(Type t) const {
 
 ValueId Builder::scale(ValueId a, ValueId b) {
   return intern(
-      {.op = ValueOp::kScale, .alu = Op::kConst, .type = type(a), .imm = 0, .args = {a, b}});
+      {.op = ValueOp::kLdexp, .alu = Op::kConst, .type = type(a), .imm = 0, .args = {a, b}});
 }
 
 ValueId Builder::any(ValueId mask) {

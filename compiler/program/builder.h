@@ -62,16 +62,16 @@ class Builder {
   ValueId fragment(BlockId block, uint32_t array, ValueId byte, bool is_turned);
   void group_matrix(BlockId block, const MatrixInfo& info, uint32_t first_register, uint32_t sums,
                     uint32_t array, std::array<ValueId, 2> bytes, std::array<TileLayout, 2> tiles);
-  /// Neighbours, at an address that is a multiple of them all.
+  /// Contiguous elements, at an address that is a multiple of them all.
   void store_together(BlockId block, int param, ValueId index, std::vector<ValueId> values,
                       ValueId gate);
-  /// The value that work-item number ^ `with` of the sub-group has.
+  /// The value that the lane `with` away (id ^ with) in the sub-group has.
   ValueId shuffle(BlockId block, ValueId value, uint32_t with);
   /// Two float32 as one word of 16-bit floats, `low` in its lower half.
   ValueId two_halves(ValueId low, ValueId high, DType dtype);
   void matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
               std::vector<ValueId> operands);
-  /// Asks for the memory of an element that may lie outside the param; never faults.
+  /// Prefetches an element that may lie outside the param; never faults.
   void prefetch(BlockId block, int param, ValueId index, bool is_second = false);
   void prefetch_local(BlockId block, uint32_t array, ValueId index);
   /// Values made while a floor is set are placed in that block or deeper, never hoisted above it.
@@ -107,7 +107,7 @@ class Builder {
   ValueId raw(Op op, DType dtype, std::initializer_list<ValueId> args);
   ValueId convert(ValueId a, DType dtype);
 
-  /// `acc` plus the products of the numbers in words `a` and `b` (uint32), lane by lane; by the
+  /// `acc` plus the products of the elements in words `a` and `b` (uint32), lane by lane; by the
   /// target's instruction where there is one for these lanes.
   ValueId dot(DotKind kind, ValueId acc, ValueId a, ValueId b);
 

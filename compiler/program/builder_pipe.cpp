@@ -44,7 +44,7 @@ ValueId Builder::shuffle(BlockId block, ValueId value, uint32_t with) {
 }
 
 ValueId Builder::two_halves(ValueId low, ValueId high, DType dtype) {
-  return intern({.op = ValueOp::kTwoHalves,
+  return intern({.op = ValueOp::kPackHalf2,
                  .alu = Op::kConst,
                  .type = {DType::kU32, 1},
                  .imm = static_cast<int64_t>(dtype),
@@ -54,7 +54,7 @@ ValueId Builder::two_halves(ValueId low, ValueId high, DType dtype) {
 void Builder::group_matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
                            uint32_t sums, uint32_t array, std::array<ValueId, 2> bytes,
                            std::array<TileLayout, 2> tiles) {
-  Stmt s{.kind = StmtKind::kGroupMatrix, .target = first_register};
+  Stmt s{.kind = StmtKind::kWarpgroupMma, .target = first_register};
   s.matrix = info.in;
   s.sums = sums;
   s.local = array;

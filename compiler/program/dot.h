@@ -1,5 +1,6 @@
 #pragma once
-// Dot products of small numbers: several per 32-bit word, summed into one number per lane.
+// Int8 and bfloat16 dot products (dp4a, VNNI): packed elements of a 32-bit word, summed into one
+// value per lane.
 
 #include <cstdint>
 
@@ -19,7 +20,7 @@ enum class DotKind : uint8_t {
 constexpr DType dot_sum(DotKind kind) {
   return kind == DotKind::kBF16BF16 ? DType::kF32 : DType::kI32;
 }
-/// Numbers in a word.
+/// Elements in a word: K of one instruction.
 constexpr uint32_t dot_depth(DotKind kind) {
   return kind == DotKind::kU8S8 || kind == DotKind::kS8S8 ? 4 : 2;
 }

@@ -107,8 +107,8 @@ class Analysis {
       last = Range{begin->lo, end->hi - 1};
     }
     if (s.loop == LoopKind::kItem && s.trips > 0) {
-      const Known dealt = mul({s.trips, s.trips}, {step, step});
-      past = dealt ? add(*begin, {step, dealt->hi + step}) : Known();
+      const Known covered = mul({s.trips, s.trips}, {step, step});
+      past = covered ? add(*begin, {step, covered->hi + step}) : Known();
       if (!last && past) last = Range{begin->lo, past->hi};
     }
     last.range.hi = std::max(last->lo, last->hi);

@@ -20,23 +20,23 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kInsert: return "insert";
     case ValueOp::kHalf: return "half";
     case ValueOp::kReverse: return "reverse";
-    case ValueOp::kSlide: return "slide";
+    case ValueOp::kConcatShift: return "concat_shift";
     case ValueOp::kInterleave: return "interleave";
-    case ValueOp::kEven: return "even";
+    case ValueOp::kDeinterleave: return "deinterleave";
     case ValueOp::kLoad: return "load";
     case ValueOp::kWords: return "words";
     case ValueOp::kAnyWords: return "any_words";
     case ValueOp::kFragment: return "fragment";
     case ValueOp::kIsAligned: return "is_aligned";
     case ValueOp::kShuffle: return "shuffle";
-    case ValueOp::kTwoHalves: return "two_halves";
+    case ValueOp::kPackHalf2: return "pack_half2";
     case ValueOp::kTable: return "table";
     case ValueOp::kItem: return "item";
     case ValueOp::kLocalLoad: return "local";
     case ValueOp::kRead: return "read";
     case ValueOp::kCall: return "call";
     case ValueOp::kDot: return "dot";
-    case ValueOp::kScale: return "scale";
+    case ValueOp::kLdexp: return "ldexp";
     case ValueOp::kAny: return "any";
     case ValueOp::kConvert: return "convert";
     case ValueOp::kAlu: return "alu";
@@ -118,7 +118,7 @@ class Printer {
         }
         case StmtKind::kCopy:
         case StmtKind::kPipe:
-        case StmtKind::kGroupMatrix: line(depth, beside(s)); break;
+        case StmtKind::kWarpgroupMma: line(depth, beside(s)); break;
         case StmtKind::kBarrier: line(depth, "barrier"); break;
         case StmtKind::kFault:
           line(depth, fmt::format("fault at v{}: {}", s.begin, p_.faults[s.target]));
@@ -136,9 +136,9 @@ class Printer {
       case PipeOp::kCommitCopies: return "commit copies";
       case PipeOp::kWaitCopies: return "wait for copies";
       case PipeOp::kPublish: return "publish";
-      case PipeOp::kOpenProducts: return "open products";
-      case PipeOp::kCommitProducts: return "commit products";
-      case PipeOp::kWaitProducts: return "wait for products";
+      case PipeOp::kOpenProducts: return "wgmma fence";
+      case PipeOp::kCommitProducts: return "wgmma commit";
+      case PipeOp::kWaitProducts: return "wgmma wait";
     }
     __builtin_unreachable();
   }
@@ -146,7 +146,7 @@ class Printer {
   static std::string beside(const Stmt& s) {
     if (s.kind == StmtKind::kPipe)
       return fmt::format("{}{}", name(s.pipe), s.step ? fmt::format(" but {}", s.step) : "");
-    if (s.kind == StmtKind::kGroupMatrix)
+    if (s.kind == StmtKind::kWarpgroupMma)
       return fmt::format("matrix {} r{}… local {}[v{}]{} [v{}]{}", dtype_name(s.matrix), s.target,
                          s.local, s.operands[0], s.tiles[0].is_turned ? " turned" : "",
                          s.operands[1], s.tiles[1].is_turned ? " turned" : "");

@@ -37,42 +37,43 @@ constexpr bool is_half_arithmetic(Op op) {
 /// data movement and, on targets that have them, is_half_arithmetic operations accept them. Machine
 /// semantics: see each entry; nothing here traps.
 enum class ValueOp : uint8_t {
-  kConst,       ///< imm as in ir::Node (floats: bits of a double), same in every lane
-  kArgument,    ///< scalar argument number imm of the function the value is in
-  kVar,         ///< symbolic variable number imm (int64)
-  kIndex,       ///< loop index; imm = block of the loop body
-  kIota,        ///< int64 vector 0, imm, 2·imm, …
-  kSplat,       ///< scalar → vector
-  kExtract,     ///< lane imm of a vector
-  kBuild,       ///< vector of `lanes` scalars
-  kInsert,      ///< vector args[0] with lane imm replaced by scalar args[1]
-  kHalf,        ///< lower (imm 0) or upper (imm 1) half of a vector
-  kReverse,     ///< lanes in opposite order
-  kSlide,       ///< lanes imm, imm + 1, … of two vectors one after the other
-  kInterleave,  ///< lanes of the lower (imm 0) or upper (imm 1) halves of two vectors in turn
-  kEven,   ///< lanes 0, 2, 4, … (imm 0) or 1, 3, 5, … (imm 1) of two vectors one after the other
+  kConst,         ///< imm as in ir::Node (floats: bits of a double), same in every lane
+  kArgument,      ///< scalar argument number imm of the function the value is in
+  kVar,           ///< symbolic variable number imm (int64)
+  kIndex,         ///< loop index; imm = block of the loop body
+  kIota,          ///< int64 vector 0, imm, 2·imm, …
+  kSplat,         ///< scalar → vector
+  kExtract,       ///< lane imm of a vector
+  kBuild,         ///< vector of `lanes` scalars
+  kInsert,        ///< vector args[0] with lane imm replaced by scalar args[1]
+  kHalf,          ///< lower (imm 0) or upper (imm 1) half of a vector
+  kReverse,       ///< lanes in opposite order
+  kConcatShift,   ///< lanes imm, imm + 1, … of two vectors one after the other
+  kInterleave,    ///< lanes of the lower (imm 0) or upper (imm 1) halves of two vectors in turn
+  kDeinterleave,  ///< lanes 0, 2, 4, … (imm 0) or 1, 3, 5, … (imm 1) of two vectors one after the
+                  ///< other
   kLoad,   ///< param imm at element args[0] (int64 scalar), lanes contiguous; with args[1], a bool
            ///< scalar or vector: 0 where false, and that memory is not touched
-  kWords,  ///< `lanes` neighbouring 32-bit words of param imm from element args[0] on, where its
+  kWords,  ///< `lanes` consecutive 32-bit words of param imm from element args[0] on, where its
            ///< address is a multiple of all of them
   kAnyWords,   ///< the same at any address
   kIsAligned,  ///< bool: the address of param imm is a multiple of 16
   kTable,      ///< entry args[0] of constant uint64 table imm
-  kItem,       ///< number of this work-item in its group
-  kLocalLoad,  ///< `lanes` elements of local array imm from args[0] on, as they are at this place;
+  kItem,       ///< local id: this work-item in its group, threadIdx
+  kLocalLoad,  ///< `lanes` elements of local array imm from args[0] on, as they are at this point;
                ///< in work-groups up to 16 bytes, from a multiple of as many on. Without groups
-               ///< also one uint32 of an array of narrower numbers, from a multiple of 4 bytes on
+               ///< also one uint32 of an array of narrower elements, from a multiple of 4 bytes on
   kFragment,   ///< four words of four 8·8 tiles of 16 bits in local array imm / 2, which holds
                ///< bytes: work-item 8·m + r of a sub-group says where row r of tile m starts,
                ///< args[0], and 4·g + t gets elements 2t and 2t+1 of row g; imm odd: of column g
-  kShuffle,    ///< args[0], a number of 32 bits, of work-item number ^ imm of the same sub-group;
-               ///< all of them come here together
-  kTwoHalves,  ///< word of two float32 rounded to the 16-bit floats of DType imm, args[0] low
+  kShuffle,  ///< args[0], 32 bits wide, of the lane whose id is this one's ^ imm in the sub-group;
+             ///< all of them come here together
+  kPackHalf2,  ///< word of two float32 rounded to the 16-bit floats of DType imm, args[0] low
   kRead,       ///< current content of register imm
   kCall,       ///< function imm of Program::functions on scalars
-  kDot,    ///< args[0] plus, in every lane, the products of the numbers in two words; imm = DotKind
-  kScale,  ///< args[0]·2^args[1], rounded once; args[1] is whole, where args[0] is a number
-  kAny,    ///< bool vector → scalar: true in any lane
+  kDot,  ///< args[0] plus, in every lane, the products of the elements in two words; imm = DotKind
+  kLdexp,    ///< args[0]·2^args[1], rounded once; args[1] is whole, where args[0] is no NaN
+  kAny,      ///< bool vector → scalar: true in any lane
   kConvert,  ///< value conversion; the caller guarantees that float → int fits
   kAlu,  ///< `alu`: sqrt, trunc, max, min (if the target has them), not, bitcast, add … xor, shl,
          ///< shr (amount in range), div and mod of integers (non-zero divisor, no overflow), lt,
@@ -87,22 +88,23 @@ struct Value {
   std::vector<ValueId> args;
 };
 
-/// How 16 bytes go from memory to local memory.
+/// How 16 bytes are copied from global to shared memory.
 enum class CopyKind : uint8_t {
   kAsync,     ///< beside the work-item, until kWaitCopies
   kWords,     ///< through its registers
   kAnyWords,  ///< the same, from an address that is no multiple of 16
 };
 
-/// Order of copies and products that go on beside a work-item. Names as in PTX ISA 9.0: cp.async,
+/// Order of asynchronous copies and MMAs of a multistage pipeline. PTX ISA 9.0: cp.async,
 /// fence.proxy, wgmma.
 enum class PipeOp : uint8_t {
   kCommitCopies,    ///< the kAsync copies so far are one more group
   kWaitCopies,      ///< until all but the last `step` groups are there, for this work-item
-  kPublish,         ///< what this work-item stored or copied may be read by products beside it
-  kOpenProducts,    ///< registers that were written may be added to
-  kCommitProducts,  ///< the products so far are one more group
-  kWaitProducts,    ///< until all but the last `step` groups are done; `sums` registers from target
+  kPublish,         ///< proxy fence: wgmma may read what this work-item stored or copied
+  kOpenProducts,    ///< wgmma.fence: accumulators that were written may be added to
+  kCommitProducts,  ///< wgmma.commit_group: the MMAs so far are one more group
+  kWaitProducts,    ///< wgmma.wait_group: until all but the last `step` groups are done; `sums`
+                    ///< accumulators from target
 };
 
 enum class StmtKind : uint8_t {
@@ -113,20 +115,20 @@ enum class StmtKind : uint8_t {
   kStore,
   kPrefetch,
   kLocalStore,
-  kMatrix,  ///< registers from target on += product of the fragments `operands` of all work-items
-            ///< of a sub-group, which arrive together; see MatrixInfo
+  kMatrix,  ///< MMA: accumulators from target on += product of the fragments `operands` of all
+            ///< lanes of a sub-group, which arrive together; see MatrixInfo
   kCopy,    ///< 16 bytes of param `param` from element `begin` to local array `target`, which holds
             ///< bytes, from byte `value`; zeros where the gate `end` is false
   kPipe,    ///< see PipeOp
-  kGroupMatrix,  ///< registers from target on += product of two tiles in local memory, `operands`
-                 ///< bytes from the start of array `local`; see TileLayout. Four sub-groups do it
-                 ///< together, beside their work-items
-  kBarrier,      ///< all work-items of a group arrive, and see each other's local stores so far
-  kFault,        ///< reports Program::faults[target] at element `begin` and ends the process
+  kWarpgroupMma,  ///< wgmma: accumulators from target on += product of two tiles in shared memory,
+                  ///< `operands` bytes from the start of array `local`; see TileLayout. A warpgroup
+                  ///< (four sub-groups) issues it together, asynchronously
+  kBarrier,       ///< all work-items of a group arrive, and see each other's local stores so far
+  kFault,         ///< reports Program::faults[target] at element `begin` and ends the process
 };
 
 /// Programs of targets with work-groups run once per work-item: statements outside kItem loops are
-/// executed by every work-item, kItem loops are dealt out.
+/// executed by every work-item, kItem loops are distributed over them.
 enum class LoopKind : uint8_t {
   kGrid,  ///< blocks [begin, end) of one call (targets without work-groups)
   kSerial,
@@ -134,10 +136,10 @@ enum class LoopKind : uint8_t {
   kItem,   ///< index = begin + item + n·block for n = 0, 1, … while < end
 };
 
-/// A tile of a kGroupMatrix in local memory: lines of 128 bytes, eight to a block, of which piece c
-/// of 16 bytes of line l is kept at piece c ^ l % 8. Lines run along the depth, one for every row
-/// of the left or column of the right operand; is_turned: along rows or columns, one for every step
-/// of depth, and lines of the next 128 bytes start panel_bytes further.
+/// A tile of a kWarpgroupMma in shared memory: rows of 128 bytes, eight to a block, with the
+/// 128-byte swizzle: 16-byte chunk c of row r is kept at chunk c ^ r % 8. Rows run along K, one for
+/// every row of A or column of B (K-major); is_turned: along M or N, one for every step of K
+/// (MN-major), and rows of the next 128 bytes start panel_bytes further.
 struct TileLayout {
   bool is_turned = false;
   uint32_t panel_bytes = 0;
@@ -153,29 +155,29 @@ struct Stmt {
   /// kLoop: index < end, in kGroup and kItem loops kNone when that holds anyway; kStore: gate
   /// (bool, scalar or vector) or kNone
   ValueId end = kNone;
-  int64_t step = 1;   ///< kLoop; 1 in kGroup and kItem loops
-  int64_t trips = 0;  ///< kItem: most trips of one work-item, 0 if not known (then there is an end)
-  uint32_t axis = 0;  ///< kGroup
+  int64_t step = 1;  ///< kLoop; 1 in kGroup and kItem loops
+  /// kItem: largest trip count of a work-item, 0 if not known (then there is an end)
+  int64_t trips = 0;
+  uint32_t axis = 0;    ///< kGroup
   uint32_t target = 0;  ///< kAssign: register; kStore, kPrefetch: param; kLocalStore: local array
-  /// kStore of a vector without a gate: around the caches where its address is a multiple of its
-  /// size. Visible to others when the call ends, like every store. kPrefetch: not into the first
-  /// cache.
+  /// kStore of a vector without a gate: non-temporal where its address is a multiple of its
+  /// size. Visible to others when the call ends, like every store. kPrefetch: not into L1.
   bool is_streamed = false;
   bool is_local = false;                 ///< kPrefetch: of local array `target`
   BlockId body = kNone;                  ///< kLoop, kIf
   DType matrix = DType::kF16;            ///< kMatrix: of the operands
-  uint32_t sums = 4;                     ///< kMatrix: registers
+  uint32_t sums = 4;                     ///< kMatrix: accumulators
   CopyKind copy = CopyKind::kAsync;      ///< kCopy
   PipeOp pipe = PipeOp::kCommitCopies;   ///< kPipe
   uint32_t param = 0;                    ///< kCopy
-  uint32_t local = 0;                    ///< kGroupMatrix
-  std::array<TileLayout, 2> tiles = {};  ///< kGroupMatrix: left, right
-  /// kStore: the neighbours that follow `value`, at an address that is a multiple of them all.
-  /// kMatrix: words of the left operand, then of the right, as MatrixInfo deals them out. For
-  /// mma.sync work-item 4·g + t holds, of a tile 8 words deep, words t and t+4 of row g and of row
-  /// g+8 (order: t of both, then t+4 of both), and words t and t+4 of column g; results of columns
-  /// 2t and 2t+1 in row g, then in row g+8. A tile 4 words deep has no words t+4. Source: PTX
-  /// ISA 9.0, "Matrix Fragments for mma.m16n8k16".
+  uint32_t local = 0;                    ///< kWarpgroupMma
+  std::array<TileLayout, 2> tiles = {};  ///< kWarpgroupMma: of A, B
+  /// kStore: the elements contiguous with `value`, at an address that is a multiple of them all.
+  /// kMatrix: words of A's fragment, then of B's, laid out as MatrixInfo says. For
+  /// mma.sync work-item 4·g + t holds, of a tile of K = 8 words, words t and t+4 of row g and of
+  /// row g+8 (order: t of both, then t+4 of both), and words t and t+4 of column g; results of
+  /// columns 2t and 2t+1 in row g, then in row g+8. A tile of K = 4 words has no words t+4. Source:
+  /// PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16".
   std::vector<ValueId> operands = {};
 };
 
@@ -193,8 +195,8 @@ struct Function {
   ValueId result = kNone;
 };
 
-/// Memory that the work-items of one group share; on targets without groups, working memory of the
-/// executing thread (hal::CodeObject::scratch_bytes).
+/// Shared memory (LDS) of a work-group; on targets without groups, workspace of the executing
+/// thread (hal::CodeObject::scratch_bytes).
 struct LocalArray {
   DType dtype = DType::kF32;
   uint64_t count = 0;
@@ -219,7 +221,7 @@ struct Program {
   /// Most groups along each axis that are ever launched.
   std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};
   std::vector<LocalArray> locals;
-  /// Local memory is asked for at launch; then there is one array.
+  /// Shared memory is asked for at launch (dynamic); then there is one array.
   bool has_launch_locals = false;
   /// Without work-groups: values of the two implicit arguments, first block and end of the blocks
   /// to run.
@@ -237,7 +239,7 @@ uint64_t local_bytes(const Program& program);
 /// Bytes of all local arrays of a program without work-groups, else 0. They lie one after the
 /// other, each at a multiple of 64 bytes.
 uint64_t scratch_bytes(const Program& program);
-/// Bytes between the start of the scratch memory and that of local array `array`.
+/// Bytes between the start of the workspace and that of local array `array`.
 uint64_t scratch_offset(const Program& program, size_t array);
 
 /// Checks types, arities, that every value is defined before use on the path to its user, and that

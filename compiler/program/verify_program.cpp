@@ -64,7 +64,7 @@ class Verifier {
                : bad(id, "malformed dot product");
   }
 
-  /// Of a local array of narrower numbers.
+  /// Of a local array of narrower elements.
   bool is_word(const Value& v) const {
     return p_.block == 0 && v.type == Type{DType::kU32, 1} &&
            item_size(p_.locals[static_cast<size_t>(v.imm)].dtype) < 4;
@@ -72,7 +72,7 @@ class Verifier {
 
   Status sub_group(ValueId id, const Value& v) const {
     const Type one{DType::kF32, 1};
-    if (v.op == ValueOp::kTwoHalves)
+    if (v.op == ValueOp::kPackHalf2)
       return v.args.size() == 2 && p_.type(v.args[0]) == one && p_.type(v.args[1]) == one &&
                      v.type == Type{DType::kU32, 1} && p_.block != 0 &&
                      is_half_like(static_cast<DType>(v.imm))
@@ -117,7 +117,7 @@ class Verifier {
     if (v.op == ValueOp::kConvert && p_.type(v.args[0]).lanes != v.type.lanes)
       return bad(id, "conversion changes lanes");
     if (v.op == ValueOp::kDot) BM_TRY(dot(id, v));
-    if (v.op == ValueOp::kScale && (v.args.size() != 2 || !is_float(v.type.dtype) ||
+    if (v.op == ValueOp::kLdexp && (v.args.size() != 2 || !is_float(v.type.dtype) ||
                                     p_.type(v.args[0]) != v.type || p_.type(v.args[1]) != v.type))
       return bad(id, "malformed scaling");
     if (v.op == ValueOp::kFragment &&
@@ -125,7 +125,7 @@ class Verifier {
          v.type != Type{DType::kU32, 4} || !is_bytes(static_cast<uint32_t>(v.imm / 2)) ||
          divergence_ != 0))
       return bad(id, "malformed fragment of a tile");
-    if (v.op == ValueOp::kShuffle || v.op == ValueOp::kTwoHalves) BM_TRY(sub_group(id, v));
+    if (v.op == ValueOp::kShuffle || v.op == ValueOp::kPackHalf2) BM_TRY(sub_group(id, v));
     if (v.op == ValueOp::kLocalLoad &&
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
          static_cast<size_t>(v.imm) >= p_.locals.size() ||
@@ -159,7 +159,7 @@ class Verifier {
     if (s.kind == StmtKind::kMatrix) return matrix(s);
     if (s.kind == StmtKind::kFault) return use(s.begin);
     if (s.kind == StmtKind::kCopy) return copy(s);
-    if (s.kind == StmtKind::kGroupMatrix) return group_matrix(s);
+    if (s.kind == StmtKind::kWarpgroupMma) return group_matrix(s);
     // Only orders what is there.
     if (s.kind == StmtKind::kPipe && s.pipe <= PipeOp::kPublish) return {};
     if (s.kind == StmtKind::kBarrier || s.kind == StmtKind::kPipe)
@@ -221,7 +221,7 @@ class Verifier {
     }
     return s.operands.size() == 2 && is_bytes(s.local) && s.sums % 4 == 0 && s.sums <= 128
                ? Status{}
-               : fail(Code::kInternal, "program {}: malformed product of tiles", p_.name);
+               : fail(Code::kInternal, "program {}: malformed warpgroup MMA", p_.name);
   }
 
   Status matrix(const Stmt& s) const {
@@ -230,24 +230,22 @@ class Verifier {
       BM_TRY(use(w));
       if (p_.type(w) != Type{DType::kU32, 1}) return bad(w, "fragment of a matrix is no word");
     }
-    // Twice as many words of the left operand as of the right, or equally many.
+    // Twice as many words of A as of B, or equally many.
     return s.operands.size() == 6 || s.operands.size() == 3 ||
                    (!s.operands.empty() && s.operands.size() % 2 == 0 && s.operands.size() <= 16)
                ? Status{}
-               : fail(Code::kInternal, "program {}: matrix product of {} words", p_.name,
-                      s.operands.size());
+               : fail(Code::kInternal, "program {}: MMA of {} words", p_.name, s.operands.size());
   }
 
-  /// All work-items come to a product, with registers for it.
+  /// All work-items reach an MMA, with accumulators for it.
   Status sums(const Stmt& s) const {
     if (divergence_ != 0)
-      return fail(Code::kInternal, "program {}: matrix product that some work-items may not reach",
-                  p_.name);
+      return fail(Code::kInternal, "program {}: MMA that some work-items may not reach", p_.name);
     const DType sum = is_float(s.matrix) ? DType::kF32 : DType::kI32;
     for (uint32_t r = s.target; r < s.target + s.sums; ++r)
       if (r >= p_.registers.size() || p_.registers[r] != Type{sum, 1})
-        return fail(Code::kInternal, "program {}: register {} cannot hold a matrix product",
-                    p_.name, r);
+        return fail(Code::kInternal, "program {}: register {} cannot accumulate an MMA", p_.name,
+                    r);
     return {};
   }
 

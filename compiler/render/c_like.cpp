@@ -26,7 +26,7 @@ std::string_view opencl_type_name(DType t) {
 void CLike::fault(const Stmt&) { check_failed("checks are for CPUs", __FILE__, __LINE__); }
 
 void CLike::beside(const Stmt&) {
-  check_failed("copies and products beside work-items are for CUDA", __FILE__, __LINE__);
+  check_failed("asynchronous copies and MMAs are for CUDA", __FILE__, __LINE__);
 }
 
 void CLike::block(BlockId id) {
@@ -90,7 +90,7 @@ void CLike::statement(const Stmt& s) {
   switch (s.kind) {
     case StmtKind::kLet: return let(s.value);
     case StmtKind::kLoop:
-      if (s.loop != LoopKind::kSerial && s.loop != LoopKind::kGrid) return dealt_loop(s);
+      if (s.loop != LoopKind::kSerial && s.loop != LoopKind::kGrid) return partitioned_loop(s);
       open_for(s, ref(s.begin), s.step);
       return nested(s.body);
     case StmtKind::kIf: line("if ({}) {{", ref(s.value)); return nested(s.body);
@@ -102,7 +102,7 @@ void CLike::statement(const Stmt& s) {
     case StmtKind::kMatrix: return matrix(s);
     case StmtKind::kCopy:
     case StmtKind::kPipe:
-    case StmtKind::kGroupMatrix: return beside(s);
+    case StmtKind::kWarpgroupMma: return beside(s);
     case StmtKind::kBarrier: return barrier();
   }
 }

@@ -49,13 +49,13 @@ class CLike {
   virtual std::string ref(ValueId v) = 0;
   virtual void let(ValueId v) = 0;
   /// Loops that are not serial.
-  virtual void dealt_loop(const Stmt& s) = 0;
+  virtual void partitioned_loop(const Stmt& s) = 0;
   virtual void store(const Stmt& s) = 0;
   virtual void prefetch(const Stmt& s) = 0;
   virtual void local_store(const Stmt& s) = 0;
   virtual void barrier() = 0;
   virtual void matrix(const Stmt& s) = 0;
-  /// kCopy, kPipe and kGroupMatrix, where programs may have them.
+  /// kCopy, kPipe and kWarpgroupMma, where programs may have them.
   virtual void beside(const Stmt& s);
   /// Where programs may have checks.
   virtual void fault(const Stmt& s);

@@ -142,7 +142,7 @@ void LlvmText::statement(const Stmt& s) {
     case StmtKind::kMatrix:
     case StmtKind::kCopy:
     case StmtKind::kPipe:
-    case StmtKind::kGroupMatrix:
+    case StmtKind::kWarpgroupMma:
     case StmtKind::kFault:
     case StmtKind::kBarrier: return memory_statement(s);
   }
@@ -254,14 +254,14 @@ void LlvmText::let(ValueId id) {
       return line("%v{} = shufflevector {}, {} poison, <{} x i32> <{}>", id, typed(v.args[0]), type,
                   v.type.lanes, lanes);
     }
-    case ValueOp::kEven: {
+    case ValueOp::kDeinterleave: {
       std::string lanes;
       for (uint32_t i = 0; i < v.type.lanes; ++i)
         lanes += fmt::format("{}i32 {}", i ? ", " : "", 2 * i + v.imm);
       return line("%v{} = shufflevector {}, {}, <{} x i32> <{}>", id, typed(v.args[0]),
                   typed(v.args[1]), v.type.lanes, lanes);
     }
-    case ValueOp::kSlide: {
+    case ValueOp::kConcatShift: {
       std::string lanes;
       for (uint32_t i = 0; i < v.type.lanes; ++i)
         lanes += fmt::format("{}i32 {}", i ? ", " : "", i + v.imm);
@@ -282,9 +282,9 @@ void LlvmText::let(ValueId id) {
     case ValueOp::kAnyWords:
     case ValueOp::kFragment:
     case ValueOp::kShuffle:
-    case ValueOp::kTwoHalves:
+    case ValueOp::kPackHalf2:
     case ValueOp::kDot:
-    case ValueOp::kScale:
+    case ValueOp::kLdexp:
     case ValueOp::kIsAligned:
     case ValueOp::kItem:
     case ValueOp::kLocalLoad: return memory_value(id, v);

@@ -275,7 +275,7 @@ void LlvmWorkItems::memory_statement(const Stmt& s) {
     case StmtKind::kMatrix: return matrix(s);
     case StmtKind::kCopy:
     case StmtKind::kPipe:
-    case StmtKind::kGroupMatrix: return beside(s);
+    case StmtKind::kWarpgroupMma: return beside(s);
     case StmtKind::kBarrier: return barrier();
     case StmtKind::kPrefetch: return;
     case StmtKind::kLet:
@@ -288,11 +288,11 @@ void LlvmWorkItems::memory_statement(const Stmt& s) {
 }
 
 void LlvmWorkItems::beside(const Stmt&) {
-  check_failed("copies and products beside work-items are not for this target", __FILE__, __LINE__);
+  check_failed("asynchronous copies and MMAs are not for this target", __FILE__, __LINE__);
 }
 
 void LlvmWorkItems::fragment(ValueId, const Value&) {
-  check_failed("fragments of local memory are not for this target", __FILE__, __LINE__);
+  check_failed("fragments of shared memory are not for this target", __FILE__, __LINE__);
 }
 
 void LlvmWorkItems::sub_group(ValueId, const Value&) {
@@ -316,7 +316,7 @@ void LlvmWorkItems::memory_value(ValueId id, const Value& v) {
     case ValueOp::kDot: return dot(id, v);
     case ValueOp::kFragment: return fragment(id, v);
     case ValueOp::kShuffle:
-    case ValueOp::kTwoHalves: return sub_group(id, v);
+    case ValueOp::kPackHalf2: return sub_group(id, v);
     case ValueOp::kWords: return words(id, v, 4 * v.type.lanes);
     case ValueOp::kAnyWords:
       return words(id, v, static_cast<uint32_t>(item_size(p_.params[number].dtype)));

@@ -28,10 +28,10 @@ class LlvmWorkItems : public LlvmText {
   virtual void dot(ValueId id, const Value& v) = 0;
   /// kTable.
   virtual void table(ValueId id, const Value& v);
-  /// kCopy, kPipe and kGroupMatrix; kFragment. Where programs may have them.
+  /// kCopy, kPipe and kWarpgroupMma; kFragment. Where programs may have them.
   virtual void beside(const Stmt& s);
   virtual void fragment(ValueId id, const Value& v);
-  /// kShuffle and kTwoHalves, the same.
+  /// kShuffle and kPackHalf2, the same.
   virtual void sub_group(ValueId id, const Value& v);
 
   /// The kernel, its linkage and calling convention as `define` says, attribute group #0.

@@ -52,7 +52,7 @@ std::string group_matrix_flags(const Stmt& s) {
 /// Source: PTX ISA 9.0, "Matrix Descriptor Format" and "Strides".
 uint64_t descriptor_bits(const TileLayout& tile) {
   constexpr uint64_t kSwizzle128 = 1, kEightLines = 8 * 128;
-  // Not used along the depth.
+  // Not used where the tile is K-major.
   const uint64_t leading = tile.is_turned ? tile.panel_bytes >> kDescriptorShift : 1;
   return kSwizzle128 << 62 | kEightLines >> kDescriptorShift << 32 | leading << 16;
 }
@@ -72,7 +72,7 @@ std::string pipe_text(const Stmt& s) {
 std::string_view cuda_target(const Program& program, const TargetInfo& target) {
   const auto has_product = [](const Block& block) {
     return std::any_of(block.stmts.begin(), block.stmts.end(),
-                       [](const Stmt& s) { return s.kind == StmtKind::kGroupMatrix; });
+                       [](const Stmt& s) { return s.kind == StmtKind::kWarpgroupMma; });
   };
   const bool has_any = std::any_of(program.blocks.begin(), program.blocks.end(), has_product);
   return has_any ? target.group_matrix_cpu : target.cpu;

@@ -152,7 +152,7 @@ void PtxRenderer::fill_words(uint32_t param, const std::string& address,
   }
 }
 
-/// Neighbours in one instruction.
+/// Contiguous elements in one instruction.
 void PtxRenderer::store_together(const Stmt& s) {
   const DType t = p_.type(s.value).dtype;
   std::vector<std::string> from;

@@ -67,7 +67,7 @@ class PtxRenderer {
   std::string local_address(uint32_t array, ValueId index);
   void store(std::string_view space, const std::string& address, ValueId value, ValueId gate);
   void load(ValueId id, std::string_view space, const std::string& address, ValueId gate);
-  // Matrix products.
+  // MMA.
 
   static std::string braced(const std::vector<std::string>& registers);
   std::vector<std::string>& fresh_words(ValueId id);
@@ -77,7 +77,7 @@ class PtxRenderer {
   void fill_words(uint32_t param, const std::string& address,
                   const std::vector<std::string>& words);
   void store_together(const Stmt& s);
-  // Copies and products beside the thread.
+  // Asynchronous copies and warpgroup MMAs.
   void copy(const Stmt& s);
   void copy_words(const Stmt& s);
   void fragment(ValueId id);

@@ -43,7 +43,7 @@ std::string render_hip(const Program& program, const TargetInfo& target);
 /// Name of the PTX instruction of a kDot: "dp4a.u32.s32".
 std::string_view dp4a_name(const Value& v);
 
-/// The same of a kTwoHalves: "cvt.rn.f16x2.f32".
+/// The same of a kPackHalf2: "cvt.rn.f16x2.f32".
 std::string_view two_halves_name(const Value& v);
 
 /// The PTX instruction of a kShuffle, by registers or operands of an asm statement.
@@ -52,7 +52,7 @@ std::string shuffle_text(std::string_view to, std::string_view from, const Value
 /// Name of the PTX instruction of a kMatrix statement: "mma.sync.aligned.m16n8k16…".
 std::string mma_name(const Stmt& s);
 
-/// The same of a kGroupMatrix statement: "wgmma.mma_async.sync.aligned.m64n256k16…", and what
+/// The same of a kWarpgroupMma statement: "wgmma.mma_async.sync.aligned.m64n256k16…", and what
 /// stands behind its operands.
 std::string group_matrix_name(const Stmt& s);
 std::string group_matrix_flags(const Stmt& s);

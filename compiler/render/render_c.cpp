@@ -149,7 +149,7 @@ class CRenderer final : public CLike {
     line("}}");
   }
 
-  void dealt_loop(const Stmt&) override { no_groups(); }
+  void partitioned_loop(const Stmt&) override { no_groups(); }
   void local_store(const Stmt& s) override {
     const Type t = p_.type(s.value);
     if (t.lanes == 1) return line("local{}[{}] = {};", s.target, ref(s.begin), ref(s.value));
@@ -246,12 +246,12 @@ class CRenderer final : public CLike {
         return set(fmt::format("__builtin_shufflevector({}, {}{})", ref(v.args[0]), ref(v.args[0]),
                                lanes));
       }
-      case ValueOp::kEven: {
+      case ValueOp::kDeinterleave: {
         std::string lanes;
         for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format(", {}", 2 * i + v.imm);
         return set(fmt::format("__builtin_shufflevector({}{})", arguments(v), lanes));
       }
-      case ValueOp::kSlide: {
+      case ValueOp::kConcatShift: {
         std::string lanes;
         for (uint32_t i = 0; i < v.type.lanes; ++i) lanes += fmt::format(", {}", i + v.imm);
         return set(fmt::format("__builtin_shufflevector({}{})", arguments(v), lanes));
@@ -273,7 +273,7 @@ class CRenderer final : public CLike {
       case ValueOp::kDot: return set(dot(v));
       case ValueOp::kFragment:
       case ValueOp::kShuffle:
-      case ValueOp::kTwoHalves:
+      case ValueOp::kPackHalf2:
       case ValueOp::kIsAligned:
       case ValueOp::kItem: no_groups();
       case ValueOp::kLocalLoad:
@@ -283,7 +283,7 @@ class CRenderer final : public CLike {
                     id, v.imm, ref(v.args[0]), id);
       case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
       case ValueOp::kCall: return set(call(v));
-      case ValueOp::kScale: return set(scale(v));
+      case ValueOp::kLdexp: return set(scale(v));
       case ValueOp::kAny: return set(fmt::format("__builtin_reduce_or({}) != 0", ref(v.args[0])));
       case ValueOp::kConvert: return set(convert(v));
       case ValueOp::kAlu: return set(alu(v));

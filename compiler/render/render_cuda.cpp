@@ -166,7 +166,7 @@ class CudaRenderer final : public CppItems {
     line("{});", text);
   }
 
-  // Copies and products beside the thread.
+  // Asynchronous copies and warpgroup MMAs.
 
   std::string shared_address(uint32_t array, ValueId byte) {
     return fmt::format("shared{} + (unsigned)({})", array, ref(byte));
@@ -175,7 +175,7 @@ class CudaRenderer final : public CppItems {
   void beside(const Stmt& s) override {
     switch (s.kind) {
       case StmtKind::kCopy: return copy(s);
-      case StmtKind::kGroupMatrix: return group_matrix(s);
+      case StmtKind::kWarpgroupMma: return group_matrix(s);
       default: return pipe(s);
     }
   }
@@ -211,7 +211,7 @@ class CudaRenderer final : public CppItems {
   void sub_group(ValueId id) override {
     const Value& v = p_.at(id);
     line("{} v{};", value_type(id), id);
-    if (v.op == ValueOp::kTwoHalves)
+    if (v.op == ValueOp::kPackHalf2)
       return line("asm(\"{} %0, %1, %2;\" : \"=r\"(v{}) : \"f\"({}), \"f\"({}));",
                   two_halves_name(v), id, ref(v.args[1]), ref(v.args[0]));
     const std::string_view kind = is_float(v.type.dtype) ? "f" : "r";
@@ -228,7 +228,7 @@ class CudaRenderer final : public CppItems {
     return out;
   }
 
-  /// Products that are waited for change registers, which the text does not name.
+  /// Waiting for wgmma changes accumulators, which the text does not name.
   void pipe(const Stmt& s) {
     line("asm volatile(\"{}\" : {} :: \"memory\");", pipe_text(s), changed(s.target, s.sums));
   }
@@ -249,7 +249,7 @@ class CudaRenderer final : public CppItems {
         changed(s.target, s.sums), descriptor(0), descriptor(1));
   }
 
-  /// Neighbours in one store.
+  /// Contiguous elements in one store.
   void store(const Stmt& s) override {
     if (s.operands.empty()) return WorkItemC::store(s);
     std::string values = ref(s.value);

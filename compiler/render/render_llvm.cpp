@@ -93,7 +93,7 @@ class CpuRenderer final : public LlvmText {
       case StmtKind::kMatrix:
       case StmtKind::kCopy:
       case StmtKind::kPipe:
-      case StmtKind::kGroupMatrix:
+      case StmtKind::kWarpgroupMma:
       case StmtKind::kBarrier: check_failed("no work-groups on a CPU", __FILE__, __LINE__);
     }
   }
@@ -112,7 +112,7 @@ class CpuRenderer final : public LlvmText {
                   v.op == ValueOp::kWords ? 4 * v.type.lanes : 1);
     }
     if (v.op == ValueOp::kDot) return dot(id, v);
-    if (v.op == ValueOp::kScale) return scale(id, v);
+    if (v.op == ValueOp::kLdexp) return scale(id, v);
     BM_CHECK(v.op == ValueOp::kTable);
     const std::string at = fresh("%at");
     line("{} = getelementptr i64, ptr @{}.table{}, i64 {}", at, p_.name, v.imm, ref(v.args[0]));

@@ -44,9 +44,7 @@ class OpenClRenderer final : public WorkItemC {
   std::string words(const Value&) override { no_products(); }
   std::string dot(const Value&) override { no_products(); }
   void matrix(const Stmt&) override { no_products(); }
-  [[noreturn]] static void no_products() {
-    check_failed("OpenCL has no instructions for products", __FILE__, __LINE__);
-  }
+  [[noreturn]] static void no_products() { check_failed("OpenCL has no MMA", __FILE__, __LINE__); }
   void barrier() override { line("barrier(CLK_LOCAL_MEM_FENCE);"); }
 
   bool uses(DType t) const {

@@ -117,7 +117,7 @@ void PtxRenderer::statement(const Stmt& s) {
     case StmtKind::kMatrix: return matrix(s);
     case StmtKind::kCopy: return copy(s);
     case StmtKind::kPipe: return out_.line("{}", pipe_text(s));
-    case StmtKind::kGroupMatrix: return group_matrix(s);
+    case StmtKind::kWarpgroupMma: return group_matrix(s);
     case StmtKind::kBarrier: return out_.line("bar.sync 0;");
     case StmtKind::kFault: check_failed("checks are for CPUs", __FILE__, __LINE__);
   }
@@ -167,7 +167,7 @@ void PtxRenderer::let(ValueId id) {
       return load(id, "shared", local_address(static_cast<uint32_t>(v.imm), v.args[0]), kNone);
     case ValueOp::kFragment: return fragment(id);
     case ValueOp::kShuffle:
-    case ValueOp::kTwoHalves: return sub_group(id);
+    case ValueOp::kPackHalf2: return sub_group(id);
     case ValueOp::kWords: return words(id);
     case ValueOp::kAnyWords: return any_words(id);
     case ValueOp::kIsAligned: return is_aligned(id);

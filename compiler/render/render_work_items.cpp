@@ -88,7 +88,7 @@ void WorkItemC::local_store(const Stmt& s) {
   line("local{}[{}] = {};", s.target, ref(s.begin), ref(s.value));
 }
 
-void WorkItemC::dealt_loop(const Stmt& s) {
+void WorkItemC::partitioned_loop(const Stmt& s) {
   if (s.loop == LoopKind::kItem) return items(s);
   const std::string_view t = value_type(s.value);
   line("const {} v{} = ({}){};", t, s.value, t, group_number(s.axis));
@@ -124,7 +124,7 @@ void WorkItemC::items(const Stmt& s) {
 }
 
 void WorkItemC::fragment(ValueId) {
-  check_failed("fragments of local memory are for CUDA", __FILE__, __LINE__);
+  check_failed("fragments of shared memory are for CUDA", __FILE__, __LINE__);
 }
 
 void WorkItemC::sub_group(ValueId) {
@@ -152,10 +152,10 @@ void WorkItemC::let(ValueId id) {
       return set(fmt::format("v{}.{}", v.args[0], "xyzw"[v.imm]));
     case ValueOp::kFragment: return fragment(id);
     case ValueOp::kShuffle:
-    case ValueOp::kTwoHalves: return sub_group(id);
+    case ValueOp::kPackHalf2: return sub_group(id);
     case ValueOp::kTable: return set(entry(static_cast<size_t>(v.imm), ref(v.args[0])));
     case ValueOp::kLocalLoad:
-      // One by one: compilers see that they are neighbours.
+      // One by one: compilers see that they are contiguous.
       for (uint32_t i = 0; i < v.type.lanes && v.type.lanes > 1; ++i)
         line("const {} v{}_{} = local{}[{} + {}];", type_name(v.type.dtype), id, i, v.imm,
              ref(v.args[0]), i);

@@ -1,5 +1,5 @@
 #pragma once
-// C for one work-item of a group: what OpenCL C, CUDA and HIP share. Scalars only: neighbouring
+// C for one work-item of a group: what OpenCL C, CUDA and HIP share. Scalars only: consecutive
 // work-items are the device's lanes. Private to render_opencl.cpp and render_cpp_items.h.
 
 #include <vector>
@@ -36,7 +36,7 @@ class WorkItemC : public CLike {
   virtual std::string words(const Value& v) = 0;
   /// Declares v…_0 to v…_3 of a kFragment, where programs may have them.
   virtual void fragment(ValueId id);
-  /// Declares a kShuffle or kTwoHalves, where programs may have them.
+  /// Declares a kShuffle or kPackHalf2, where programs may have them.
   virtual void sub_group(ValueId id);
   /// kDot of one word.
   virtual std::string dot(const Value& v) = 0;
@@ -46,7 +46,7 @@ class WorkItemC : public CLike {
   /// "T* p0, …, long var0, …".
   std::string parameters() const;
   /// The kernel: `head` is all before its name, `local` stands before local arrays, `item` declares
-  /// the number of the work-item in its group.
+  /// the local id of the work-item.
   void kernel(std::string_view head, std::string_view local, std::string_view item);
   /// "1ul, 2ul": the entries of a constant table.
   std::string table_items(size_t table) const;
@@ -57,7 +57,7 @@ class WorkItemC : public CLike {
   std::string index_type(ValueId v) override { return std::string(value_type(v)); }
   std::string ref(ValueId id) override;
   void let(ValueId id) override;
-  void dealt_loop(const Stmt& s) override;
+  void partitioned_loop(const Stmt& s) override;
   void store(const Stmt& s) override;
   void prefetch(const Stmt&) override {}
   void local_store(const Stmt& s) override;

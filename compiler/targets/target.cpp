@@ -159,15 +159,15 @@ constexpr std::array kMatrixRows = {MatrixRow{80, {DType::kF16, DType::kF32, 8},
 
 /// wgmma.mma_async, which one generation has: 64 rows by up to 256 columns for four warps. Source:
 /// PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
-struct GroupMatrixRow {
+struct WarpgroupMmaRow {
   std::string_view name, cpu;
   DType in, sum;
 };
-constexpr std::array kGroupMatrixRows = {
-    GroupMatrixRow{"sm_90", "sm_90a", DType::kF16, DType::kF32},
-    GroupMatrixRow{"sm_90", "sm_90a", DType::kBF16, DType::kF32},
-    GroupMatrixRow{"sm_90", "sm_90a", DType::kI8, DType::kI32},
-    GroupMatrixRow{"sm_90", "sm_90a", DType::kU8, DType::kI32}};
+constexpr std::array kWarpgroupMmaRows = {
+    WarpgroupMmaRow{"sm_90", "sm_90a", DType::kF16, DType::kF32},
+    WarpgroupMmaRow{"sm_90", "sm_90a", DType::kBF16, DType::kF32},
+    WarpgroupMmaRow{"sm_90", "sm_90a", DType::kI8, DType::kI32},
+    WarpgroupMmaRow{"sm_90", "sm_90a", DType::kU8, DType::kI32}};
 
 /// Shared memory of a block that asks for it at launch and of a multiprocessor, and threads and
 /// blocks of the latter. Source: CUDA C++ Programming Guide 13.0, "Compute Capabilities",
@@ -201,7 +201,7 @@ PipeInfo pipe_info(int capability) {
 
 /// `arch` as it is named with or without what only this generation has.
 void add_group_matrices(const hal::Arch& arch, TargetInfo* info) {
-  for (const GroupMatrixRow& row : kGroupMatrixRows) {
+  for (const WarpgroupMmaRow& row : kWarpgroupMmaRows) {
     if (arch.name != row.name && arch.name != row.cpu) continue;
     info->group_matrix_cpu = row.cpu;
     info->matrix.push_back(

@@ -14,39 +14,41 @@
 
 namespace bm::compiler {
 
-/// An instruction with which a sub-group multiplies two tiles. Operands are words of 32 bits along
-/// the depth, `depth_words` per row and column. A work-item has a place g in its slot, 0 … slot -
-/// 1, and a part p: it holds, of row g of the left and column g of the right operand, the words of
-/// part p of the depth. The defaults are those of mma.sync: 16 rows by 8 columns.
+/// MMA: an instruction with which a sub-group multiplies two tiles, and the layout of its
+/// fragments. Operands are words of 32 bits along K, `depth_words` per row of A and column of B. A
+/// lane has a groupID g, 0 … slot - 1, and a threadID_in_group p (names of the PTX ISA): it holds,
+/// of row g of A and column g of B, the words of part p of K. The defaults are those of mma.sync:
+/// 16 by 8.
 struct MatrixInfo {
   DType in = DType::kF16;    ///< of both operands
   DType sum = DType::kF32;   ///< of accumulator and result
-  uint32_t depth_words = 8;  ///< 8: 16 numbers of 16 bits deep
-  uint32_t slot = 8;         ///< rows or columns
-  uint32_t left_slots = 2;   ///< of one instruction; of the right operand it takes one
-  uint32_t parts = 4;        ///< of the depth; 1: work-items that share g hold the same
-  bool is_part_low = true;   ///< p is the low digit of a work-item's number, g the high one
-  uint32_t sums = 4;         ///< results of a work-item
-  /// Results, where not 0: number s lies in row s·row_step + p·row_part and column g. Where 0: in
-  /// row g of slot s / 2 and column 2·p + s % 2.
+  uint32_t depth_words = 8;  ///< 8: K = 16 elements of 16 bits
+  uint32_t slot = 8;         ///< lane groups: rows or columns
+  uint32_t left_slots = 2;   ///< of A in one instruction; of B it takes one
+  uint32_t parts = 4;        ///< of K: threads in a group; 1: lanes that share g hold the same
+  bool is_part_low = true;   ///< p is the low digit of a lane's id, g the high one
+  uint32_t sums = 4;         ///< accumulators of a lane
+  /// Accumulators, where not 0: the s-th lies in row s·row_step + p·row_part and column g. Where 0:
+  /// in row g of slot s / 2 and column 2·p + s % 2.
   uint32_t row_step = 0, row_part = 0;
-  /// Sub-groups that execute it together, beside their work-items, on tiles in local memory; each
-  /// has `left_slots` of the rows and up to `right_slots` of the columns. 1: on registers.
+  /// Warpgroup MMA: sub-groups that execute it together, asynchronously, on tiles in shared memory;
+  /// each has `left_slots` of the rows and up to `right_slots` of the columns. 1: on registers.
   uint32_t sub_groups = 1;
   uint32_t right_slots = 1;
 
-  /// Of one work-item and slot.
+  /// Of one lane and lane group.
   uint32_t words() const { return depth_words / parts; }
 };
 
 /// Room that groups have on a compute unit, and how those that multiply matrices use it.
 struct PipeInfo {
-  bool has_async_copies = false;    ///< CopyKind::kAsync
-  uint32_t group_memory_bytes = 0;  ///< most of one group, asked for at launch; 0: none do
-  uint32_t cu_memory_bytes = 0;     ///< of all groups on one compute unit
-  uint32_t reserved_bytes = 0;      ///< of every group, by the system
-  uint32_t cu_items = 1024;         ///< most work-items on one compute unit
-  uint32_t cu_groups = 16;          ///< most groups
+  bool has_async_copies = false;  ///< CopyKind::kAsync
+  uint32_t group_memory_bytes =
+      0;  ///< shared memory of one group at most, asked for at launch; 0: none do
+  uint32_t cu_memory_bytes = 0;  ///< shared memory of all groups on one compute unit
+  uint32_t reserved_bytes = 0;   ///< of every group, by the system
+  uint32_t cu_items = 1024;      ///< most work-items on one compute unit
+  uint32_t cu_groups = 16;       ///< most groups
   /// From memory, while 1024 work-items do one operation each.
   double cu_bytes = 128;
   uint32_t cu_registers = 65536;  ///< of 32 bits
@@ -69,32 +71,32 @@ struct TargetInfo {
   /// Sums, differences and products of 16-bit floats in one instruction and one rounding; subnormal
   /// numbers are kept, NaN may lose its payload.
   bool has_f16_arithmetic = false, has_bf16_arithmetic = false;
-  bool has_nan_min_max = false;  ///< scalar max and min of float32: NaN if one is, any zero of two
+  bool has_nan_min_max = false;  ///< scalar max and min of float32: NaN if one is, either zero
   bool has_round = false;        ///< truncation of floats in one instruction
   bool has_f64 = true;           ///< float64 arithmetic
   bool keeps_subnormals = true;  ///< float32 arithmetic on subnormal numbers is certain
-  /// Scratch for values of a row between the passes over it; they stay in a cache.
+  /// Row cache: workspace for values of a row between the passes over it; they stay in L1 or L2.
   uint64_t row_bytes = 0;
-  /// Results of at least this many bytes are stored around the caches; 0: never.
+  /// Results of at least this many bytes get non-temporal stores; 0: never.
   uint64_t stream_bytes = 0;
   bool has_groups = false;  ///< kernels run in work-groups of up to max_block work-items
   uint32_t max_block = 1;
-  uint32_t local_memory_bytes = 0;
-  uint32_t sub_group = 32;  ///< work-items of a group that run as one
-  /// Local memory: so many follow each other in one bank. Source: CUDA C++ Programming Guide 13.0,
+  uint32_t local_memory_bytes = 0;  ///< shared memory (LDS) of a work-group
+  uint32_t sub_group = 32;          ///< work-items of a group that run as one
+  /// Width of a bank of shared memory (bank conflicts). Source: CUDA C++ Programming Guide 13.0,
   /// "Shared Memory"; AMD RDNA3 ISA guide, "LDS".
   uint32_t local_bank_bytes = 4;
   /// Of every param, for a work-item of a kernel that only waits for memory: 32 KiB by 2048 of
-  /// them, about what a multiprocessor of an H200 must have on its way for 4.8 TB/s.
+  /// them, about what a multiprocessor of an H200 must have in flight for 4.8 TB/s.
   uint32_t item_bytes_ahead = 16;
-  std::vector<DotInfo> dots;       ///< instructions for dot products of small numbers
-  std::vector<MatrixInfo> matrix;  ///< matrix instructions, best first
-  PipeInfo pipe;                   ///< for matrix instructions
+  std::vector<DotInfo> dots;       ///< instructions for dot products of int8 elements
+  std::vector<MatrixInfo> matrix;  ///< MMAs, best first
+  PipeInfo pipe;                   ///< for multistage pipelines of MMAs
   /// Largest number of groups along each axis of a grid.
   std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};
   std::string triple, cpu, features;  ///< for LLVM and clang: never empty triple and cpu; cpu is
                                       ///< "sm_90" for CUDA
-  /// What programs with a kGroupMatrix are made for instead of `cpu`: "sm_90a".
+  /// What programs with a kWarpgroupMma are made for instead of `cpu`: "sm_90a".
   std::string group_matrix_cpu;
   int llvm_release = 0;  ///< first major release of LLVM that knows `cpu`; 0: any we load
 

@@ -10,7 +10,7 @@ namespace bm::compiler {
 namespace {
 
 enum class MatrixForm : uint8_t { kNone, kWmma11, kWmma12, kMfma };
-/// v_dot4_i32_i8 takes numbers with signs, v_dot4_i32_iu8 lets each operand say. Source: AMD CDNA3,
+/// v_dot4_i32_i8 takes signed elements, v_dot4_i32_iu8 lets each operand say. Source: AMD CDNA3,
 /// RDNA2, RDNA3 and RDNA4 ISA guides, "VOP3P Instructions".
 enum class DotForm : uint8_t { kSigned, kAny };
 
@@ -55,10 +55,11 @@ const AmdRow* find_row(std::string_view name) {
   return row == kAmdRows.end() ? nullptr : row;
 }
 
-/// Lane l of the wave is at place l % 16 of its slot. RDNA3: both halves of the wave hold the same
-/// rows and columns, results are in rows 2·s + l / 16. RDNA4: the halves hold halves of the depth,
-/// results are in rows s + 8·(l / 16). CDNA3: four quarters, rows s + 4·(l / 16). Source: AMD RDNA3
-/// and RDNA4 ISA guides, "WMMA"; CDNA3 ISA guide, "Matrix Arithmetic Instructions".
+/// Fragment layout: lane l of the wave has index l % 16 in its lane group. RDNA3: both halves of
+/// the wave hold the same rows and columns, results are in rows 2·s + l / 16. RDNA4: the halves
+/// hold halves of K, results are in rows s + 8·(l / 16). CDNA3: four quarters, rows s + 4·(l / 16).
+/// Source: AMD RDNA3 and RDNA4 ISA guides, "WMMA"; CDNA3 ISA guide, "Matrix Arithmetic
+/// Instructions".
 struct MatrixShape {
   MatrixForm form;
   uint32_t parts, sums, row_step, row_part;
@@ -66,7 +67,7 @@ struct MatrixShape {
 constexpr std::array kMatrixShapes = {MatrixShape{MatrixForm::kWmma11, 1, 8, 2, 1},
                                       MatrixShape{MatrixForm::kWmma12, 2, 8, 1, 8},
                                       MatrixShape{MatrixForm::kMfma, 4, 4, 1, 4}};
-/// One step of 16 numbers of 16 bits; of 8 bits 16, on CDNA3 32.
+/// K of one instruction: 16 elements of 16 bits; of 8 bits 16, on CDNA3 32.
 struct MatrixType {
   DType in, sum;
   uint32_t depth_words;

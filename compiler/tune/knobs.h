@@ -14,20 +14,20 @@
 
 namespace bm::compiler {
 
-/// Most copies of a body, and of lanes, that any choice may ask for.
+/// Largest unroll factor of a body, and most lanes, that any choice may ask for.
 inline constexpr int64_t kMostKnobCopies = 32, kMostKnobLanes = 64;
 
 /// Whatever is set, the schedule stays a legal one: a knob that does not fit a kernel is passed
 /// over. Loops are numbered as in KernelIr::ranges.
 ///
-/// axis, lanes: the output loop in lanes (-1: none) and how many; jamN: merged copies of loop N;
+/// axis, lanes: the output loop in lanes (-1: none) and how many; jamN: unroll-and-jam of loop N;
 /// rlanes 0: no reduction has lanes of its own; unroll: accumulators of those that have; blocks:
 /// blocks per processor; plain 1: none of the schedules for one shape of kernel only. Of panels and
-/// dot products: trows, tvectors: a tile's rows and vectors; rtiles, ctiles: tiles of a block, down
-/// and across; depth: of a block; turned: whether vectors run across the results' neighbours;
-/// unroll: depths at a time, of few rows. With work-groups: block:
+/// dot products: trows, tvectors: a tile's rows and vectors; rtiles, ctiles: tiles of a block along
+/// M and N; depth: K of a block (kc); turned: transposed, vectors run along M and C tiles are
+/// transposed before the store; unroll: K at a time, of GEMV. With work-groups: block:
 /// work-items per group; items: iterations of one. Of GEMM on GPUs: tile_m, tile_n: results of a
-/// group; tile_k: depth of a trip; stages: of a pipeline. Of attention there: sub_groups of a
+/// group; tile_k: K of an iteration; stages: of a pipeline. Of attention there: sub_groups of a
 /// group.
 struct Knobs {
   std::map<std::string, int64_t, std::less<>> values;

@@ -14,7 +14,7 @@ std::vector<Knobs> loop_neighbours(const ir::KernelIr& kernel, const TargetInfo&
 /// Loops by work-groups.
 std::vector<Knobs> group_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
                                     const Schedule& schedule, const Knobs& from);
-/// Panels and dot products of 8-bit numbers (schedules/gemm_cpu/knobs.cpp).
+/// Packed GEMM and int8 dot products (schedules/gemm_cpu/knobs.cpp).
 std::vector<Knobs> tile_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
                                    const Schedule& schedule, const Knobs& from);
 /// GEMM on GPUs.

@@ -89,12 +89,12 @@ void CL_CALLBACK Completions::on_event(cl_event, cl_int status, void* user) {
 void Completions::complete(Slot& slot, cl_int status) {
   if (status < 0)
     health_.fail({Code::kDeviceLost, fmt::format("a command failed: {}", error_name(status))});
-  const bool is_stamp = slot.action.kind == Action::Kind::kStamp;
-  const uint64_t ticks = is_stamp && status >= 0 ? stamp(slot) : 0;
+  const bool is_timestamp = slot.action.kind == Action::Kind::kTimestamp;
+  const uint64_t ticks = is_timestamp && status >= 0 ? timestamp(slot) : 0;
   {
     const std::lock_guard lock(group_.mutex);
     ++callbacks_;
-    if (is_stamp) slot.action.value = ticks;
+    if (is_timestamp) slot.action.value = ticks;
     slot.is_complete = true;
   }
   while (retire_some(group_, api_)) {}
@@ -145,7 +145,7 @@ void Completions::perform(const Action& action) {
   switch (action.kind) {
     case Action::Kind::kNothing: break;
     case Action::Kind::kStore:
-    case Action::Kind::kStamp:
+    case Action::Kind::kTimestamp:
       std::atomic_ref(*action.word).store(action.value, std::memory_order_release);
       break;
     case Action::Kind::kTask: tasks_.post(action.task); break;
@@ -153,7 +153,7 @@ void Completions::perform(const Action& action) {
 }
 
 /// End of the event's command on the steady clock, in nanoseconds.
-uint64_t Completions::stamp(const Slot& slot) const {
+uint64_t Completions::timestamp(const Slot& slot) const {
   cl_ulong ended = 0;
   if (api_.clGetEventProfilingInfo(slot.event, CL_PROFILING_COMMAND_END, sizeof ended, &ended,
                                    nullptr) == CL_SUCCESS &&

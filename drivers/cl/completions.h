@@ -14,11 +14,11 @@
 namespace bm::cl {
 
 struct Action {
-  enum class Kind : uint8_t { kNothing, kStore, kStamp, kTask };
+  enum class Kind : uint8_t { kNothing, kStore, kTimestamp, kTask };
   Kind kind = Kind::kNothing;
-  uint64_t* word = nullptr;     ///< kStore, kStamp
+  uint64_t* word = nullptr;     ///< kStore, kTimestamp
   uint64_t value = 0;           ///< kStore
-  int64_t clock_offset_ns = 0;  ///< kStamp: event time to steady clock
+  int64_t clock_offset_ns = 0;  ///< kTimestamp: event time to steady clock
   HostTask task;                ///< kTask
 };
 
@@ -78,7 +78,7 @@ class Completions {
   static bool retire_some(CompletionGroup& group, const Api& api);
   bool is_next_ready() const;
   void perform(const Action& action);
-  uint64_t stamp(const Slot& slot) const;
+  uint64_t timestamp(const Slot& slot) const;
   template <class Done>
   bool wait_progress(std::unique_lock<std::mutex>& lock, const Done& done);
 

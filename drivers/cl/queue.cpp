@@ -288,7 +288,7 @@ Status ClQueue::timestamp(const Step& step) {
   BM_TRY(close_views());
   if (!is_profiling_) BM_TRY(enable_profiling());
   Action action;
-  action.kind = Action::Kind::kStamp;
+  action.kind = Action::Kind::kTimestamp;
   action.word = step.host;
   action.clock_offset_ns = clock_offset_ns_;
   const cl_event event = BM_TRY(mark());

@@ -323,7 +323,7 @@ Result<std::unique_ptr<CpuProgram>> CpuProgram::load(const hal::CodeObject& code
                 "kernel '{}' wants {}x{}x{} threads per block; the CPU runs one", code.entry,
                 code.block.x, code.block.y, code.block.z);
   if (code.local_memory_bytes != 0)
-    return fail(Code::kUnsupported, "kernel '{}' needs {} bytes of local memory; the CPU has none",
+    return fail(Code::kUnsupported, "kernel '{}' needs {} bytes of shared memory; the CPU has none",
                 code.entry, code.local_memory_bytes);
   const auto attempt = [&]() -> Result<std::unique_ptr<CpuProgram>> {
     const elf::File file = BM_TRY(elf::File::parse(code.image));

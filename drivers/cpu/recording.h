@@ -58,7 +58,7 @@ class CallRecording final : public hal::Recording {
                                                       const CallRules& rules);
 
   std::span<const Call> calls() const { return calls_; }
-  /// Rewrites the places of every slot whose value differs from the last replay.
+  /// Rewrites the patch sites of every slot whose value differs from the last replay.
   /// Errors: kInvalidArgument (too few values, launch dimension beyond 32 bits, an address that
   /// cannot be one).
   Status patch(std::span<const uint64_t> values);

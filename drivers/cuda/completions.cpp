@@ -15,14 +15,15 @@ Result<bool> Completions::push(const Action& action, CuStream stream, uint64_t o
   const Api& api = context_.api;
   if (is_full()) return false;
   Slot& slot = ring_[pushed_ % kCapacity];
-  const bool is_stamp = action.kind == Action::Kind::kStamp;
-  CuEvent& event = is_stamp ? slot.timed : slot.plain;
+  const bool is_timestamp = action.kind == Action::Kind::kTimestamp;
+  CuEvent& event = is_timestamp ? slot.timed : slot.plain;
   if (event == nullptr)
-    BM_TRY(context_.done(api.cuEventCreate(&event, is_stamp ? kEventDefault : kEventDisableTiming),
-                         "cuEventCreate"));
-  if (is_stamp) slot.clock_base = BM_TRY(clock_.acquire());
+    BM_TRY(
+        context_.done(api.cuEventCreate(&event, is_timestamp ? kEventDefault : kEventDisableTiming),
+                      "cuEventCreate"));
+  if (is_timestamp) slot.clock_base = BM_TRY(clock_.acquire());
   const CuResult error = api.cuEventRecord(event, stream);
-  if (error != kSuccess && is_stamp) clock_.release(slot.clock_base);
+  if (error != kSuccess && is_timestamp) clock_.release(slot.clock_base);
   BM_TRY(context_.done(error, "cuEventRecord"));
   slot.action = action;
   slot.order = order;
@@ -56,7 +57,7 @@ Status Completions::perform(const Slot& slot) {
     case Action::Kind::kStore:
       std::atomic_ref(*action.word).store(action.value, std::memory_order_release);
       return {};
-    case Action::Kind::kStamp:
+    case Action::Kind::kTimestamp:
       // Bases differ by what their measurements do: time must not go back for that.
       last_stamp_ns_ =
           std::max(last_stamp_ns_, BM_TRY(clock_.time_of(slot.timed, slot.clock_base)));

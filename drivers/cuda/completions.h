@@ -13,9 +13,9 @@ namespace bm::cuda {
 
 struct Action {
   enum class Kind : uint8_t {
-    kMark,   ///< nothing: bounds what is in flight
-    kStore,  ///< *word = value
-    kStamp,  ///< *word = time of the place
+    kMark,       ///< nothing: bounds what is in flight
+    kStore,      ///< *word = value
+    kTimestamp,  ///< *word = time of the place
   };
   Kind kind = Kind::kMark;
   uint64_t* word = nullptr;
@@ -63,7 +63,7 @@ class Completions {
     Action action;
     uint64_t order = 0;
     uint32_t clock_base = 0;
-    CuEvent event() const { return action.kind == Action::Kind::kStamp ? timed : plain; }
+    CuEvent event() const { return action.kind == Action::Kind::kTimestamp ? timed : plain; }
   };
   Status perform(const Slot& slot);
 

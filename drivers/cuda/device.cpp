@@ -8,7 +8,7 @@
 #include "drivers/cuda/context.h"
 #include "drivers/cuda/memory.h"
 #include "drivers/cuda/program.h"
-#include "drivers/cuda/pump.h"
+#include "drivers/cuda/progress_thread.h"
 #include "drivers/cuda/queue.h"
 #include "runtime/base/keep_forever.h"
 #include "runtime/base/env.h"
@@ -22,7 +22,7 @@ struct Queues {
       : shared(std::move(context), std::move(memory), wait_timeout_ms) {}
   QueueShared shared;
   std::unique_ptr<CudaQueue> compute, copy;
-  std::unique_ptr<Pump> pump;
+  std::unique_ptr<ProgressThread> progress;
 };
 
 class CudaDevice final : public hal::Device {
@@ -33,7 +33,7 @@ class CudaDevice final : public hal::Device {
   ~CudaDevice() override {
     const Current current(*context_);
     const bool is_idle = queues_->compute->drain() && queues_->copy->drain();
-    queues_->pump->close();
+    queues_->progress->close();
     if (is_idle) {
       queues_.reset();  // with the context current
       context_->settle();
@@ -127,8 +127,8 @@ Result<std::unique_ptr<hal::Device>> open_device_on(ApiPtr api, uint32_t index,
                                          settings().wait_timeout_ms);
   queues->compute = BM_TRY(CudaQueue::create(queues->shared));
   queues->copy = BM_TRY(CudaQueue::create(queues->shared));
-  queues->pump = std::make_unique<Pump>(queues->shared);
-  queues->shared.pump = queues->pump.get();
+  queues->progress = std::make_unique<ProgressThread>(queues->shared);
+  queues->shared.progress = queues->progress.get();
   return std::make_unique<CudaDevice>(context, std::move(queues));
 }
 

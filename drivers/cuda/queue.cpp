@@ -3,7 +3,7 @@
 #include <cstring>
 #include <thread>
 
-#include "drivers/cuda/pump.h"
+#include "drivers/cuda/progress_thread.h"
 
 namespace bm::cuda {
 namespace {
@@ -78,7 +78,7 @@ Status CudaQueue::submit(std::span<const hal::Command> commands) {
   const Current current(context_);
   std::unique_lock lock(shared_.mutex);
   for (const Step& step : scratch_) BM_TRY(enqueue(lock, step));
-  if (has_business()) shared_.pump->wake();
+  if (has_work_left()) shared_.progress->wake();
   return {};
 }
 
@@ -107,7 +107,7 @@ Status CudaQueue::replay(hal::Recording& recording, std::span<const uint64_t> va
       for (const Step& step : list.steps(part)) BM_TRY(enqueue(lock, step));
     }
   }
-  if (has_business()) shared_.pump->wake();
+  if (has_work_left()) shared_.progress->wake();
   return {};
 }
 
@@ -135,7 +135,7 @@ Status CudaQueue::wait_for_room(std::unique_lock<std::mutex>& lock) {
     if (Clock_::now() >= deadline)
       return fail(Code::kTimeout, "{} commands wait, none completed for {} ms", num_standing_,
                   shared_.timeout.count());
-    shared_.pump->wake();
+    shared_.progress->wake();
     shared_.moved.wait_for(lock, kLook);
   }
 }
@@ -195,7 +195,7 @@ Result<bool> CudaQueue::run(const Step& step) {
     case StepKind::kWrite: return write(step);
     case StepKind::kTimestamp: {
       Action action;
-      action.kind = Action::Kind::kStamp;
+      action.kind = Action::Kind::kTimestamp;
       action.word = reinterpret_cast<uint64_t*>(step.dst.host);
       return push(action);
     }

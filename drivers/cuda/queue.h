@@ -19,7 +19,7 @@
 namespace bm::cuda {
 
 class CudaQueue;
-class Pump;
+class ProgressThread;
 
 /// What the queues of one device share.
 struct QueueShared {
@@ -41,14 +41,14 @@ struct QueueShared {
   std::condition_variable moved;  ///< a queue that stood still went on
   Clock clock;
   std::vector<CudaQueue*> queues;
-  Pump* pump = nullptr;
+  ProgressThread* progress = nullptr;
   uint64_t pushed = 0, performed = 0;  ///< actions of all queues so far
 };
 
 /// Where streams wait for and write words themselves, commands go straight to the stream. What a
 /// stream cannot do (words only the host sees, drivers without these calls, copies of memory the
-/// GPU does not reach) makes the queue stand: its steps wait here, and the device's pump goes on
-/// with them. Thread: safe.
+/// GPU does not reach) makes the queue stand: its steps wait here, and the device's progress thread
+/// goes on with them. Thread: safe.
 class CudaQueue final : public hal::Queue {
  public:
   static Result<std::unique_ptr<CudaQueue>> create(QueueShared& shared);
@@ -63,7 +63,7 @@ class CudaQueue final : public hal::Queue {
   /// become the device's. Under the submission lock, context current.
   bool advance();
   /// Whether advance() is needed.
-  bool has_business() const { return num_standing_ != 0 || completions_.has_actions(); }
+  bool has_work_left() const { return num_standing_ != 0 || completions_.has_actions(); }
   /// What the stream says of the device. Thread: any; context current.
   Status check_stream() const;
   /// Forgets what stands and waits until nothing is in flight. False: something is stuck, and the

@@ -37,8 +37,8 @@ Status resolve_word(Step& step, const Memory& memory, const char* command) {
     return fail(Code::kInvalidArgument, "{} at {:#x}: not the address of an aligned 64-bit word",
                 command, step.words[0]);
   step.dst = BM_TRY(memory.resolve(hal::GpuVa{step.words[0]}, sizeof(uint64_t)));
-  const bool is_stamp = step.kind == StepKind::kTimestamp;
-  if (step.dst.host != nullptr || (memory.context().info.has_mem_ops && !is_stamp)) return {};
+  const bool is_timestamp = step.kind == StepKind::kTimestamp;
+  if (step.dst.host != nullptr || (memory.context().info.has_mem_ops && !is_timestamp)) return {};
   return fail(Code::kUnsupported, "{} at {:#x}: the host does not see this memory", command,
               step.words[0]);
 }

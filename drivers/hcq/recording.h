@@ -86,7 +86,7 @@ class RecordingBase : public hal::Recording {
   /// Errors: kInvalidArgument for a patch of nothing, or two of one place.
   Status add_patches(const EncodedCommands& encoded, std::span<const hal::Patch> patches) {
     for (const hal::Patch& patch : patches) BM_TRY(add_patch(encoded, patch));
-    // Writes go to memory in address order; equal places would fight.
+    // Writes go to memory in address order; equal addresses would fight.
     std::ranges::sort(sites_, {}, &Site::at);
     const auto same = std::ranges::adjacent_find(
         sites_, [](const Site& a, const Site& b) { return a.at == b.at; });

@@ -58,7 +58,7 @@ struct PageTableFormat {
   std::string_view name;
   uint8_t va_bits = 0;
   uint8_t video_bits = 0, system_bits = 0;  ///< of addresses that fit an entry
-  uint8_t max_fragment_shift = 0;           ///< 0: entries say nothing of their neighbours
+  uint8_t max_fragment_shift = 0;           ///< 0: entries say nothing of adjacent ones
   std::span<const PageLevel> levels;
   uint64_t (*leaf)(const LeafEntry& entry) = nullptr;
   /// Entry of `level` whose word `word` points to a table at `address`.

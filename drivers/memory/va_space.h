@@ -14,7 +14,7 @@ namespace bm::memory {
 
 /// Ranges of [base, base + size), best fit: a request goes to the smallest gap that holds it, there
 /// to the lowest aligned address, so small requests do not cut up the gaps that large ones need.
-/// Neighbours merge when freed. Unlike Tlsf it takes fixed addresses too and costs
+/// Adjacent free ranges merge. Unlike Tlsf it takes fixed addresses too and costs
 /// a logarithm of the number of ranges. Not thread-safe.
 class VaSpace {
  public:

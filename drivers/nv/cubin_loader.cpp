@@ -264,7 +264,7 @@ Result<uint64_t> CubinLoader::addend_of(const elf::Section& table, const Patch& 
     case Field::kCall47:
     case Field::kCall55: break;
   }
-  // Compilers give such places their addend in a RELA section; zero in the instruction.
+  // Compilers give such patch sites their addend in a RELA section; zero in the instruction.
   std::memcpy(words, at, 16);
   const bool is_zero = patch.field == Field::kHigh32At32
                            ? words[0] >> 32 == 0

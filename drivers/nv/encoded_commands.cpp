@@ -136,7 +136,7 @@ Status Encoder::check_signal(uint64_t address, const char* command) const {
               command, address, chip.name, chip.sem_va_bits);
 }
 
-/// Data that comes with the commands: no semaphore, so any memory will do, and neighbours go
+/// Data that comes with the commands: no semaphore, so any memory will do, and adjacent writes go
 /// together. On the copy ring the engine's constants are that data.
 Status Encoder::encode(const hal::Write& c) {
   if (!is_patched(kPatchedAddress)) {
@@ -174,7 +174,7 @@ void Encoder::write_inline(const hal::Write& c) {
   inline_.words = nv::write_inline(push(), raw(c.dst), value);
 }
 
-/// As more data of the write directly before, when `c` is its neighbour.
+/// As more data of the write directly before, when `c` is adjacent to it.
 bool Encoder::extend_inline(const hal::Write& c) {
   const uint32_t words = inline_.end - inline_.words.header - 1;
   if (inline_.next == 0 || inline_.end != push().position() || inline_.next != raw(c.dst) ||

@@ -18,7 +18,7 @@ constexpr size_t kMarks = 2 * kFenceEvery + 2;
 
 // The ring: a fence follows each quarter of it, whatever the entries hold. Without one are then at
 // most entries/4 - 1 entries, so waiting for the last fence always makes room for two: the next
-// entry and a fence behind it (a ring holds one entry less than it has places; four are enough).
+// entry and a fence behind it (a ring holds one entry less than its size; four are enough).
 // At most four of these fences are in flight at once, so their words may take turns in twice that.
 constexpr uint32_t kRingFenceShare = 4;
 constexpr uint64_t kRingFenceSlots = 8, kRingFenceBytes = 32;

@@ -80,7 +80,7 @@ class ProgramImage {
   friend class CubinLoader;
   friend Result<ProgramImage> load_ptx(std::span<const std::byte> text, std::string_view kernel,
                                        uint32_t sm);
-  /// What is written at a place; the numbers are bits of an instruction.
+  /// What is written at a patch site; the values are bits of an instruction.
   enum class Field : uint8_t { kWord64, kWord32, kLow32At32, kHigh32At32, kCall47, kCall55 };
   struct Fixup {
     uint64_t place = 0;  ///< offset in the image

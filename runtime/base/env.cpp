@@ -177,7 +177,7 @@ constexpr Row kRows[] = {
      "the chip's own",
      set_text<&S::nv_launch>, get<&S::nv_launch>},
     {"BM_NV_WGMMA", "1",
-     "0: matrix products on NVIDIA GPUs use mma.sync where wgmma is there, too (to compare them)",
+     "0: GEMM on NVIDIA GPUs uses mma.sync where wgmma is there, too (to compare them)",
      set_bool<&S::nv_wgmma>, get<&S::nv_wgmma>},
     {"BM_NV_WINDOW", "0",
      "first GPU address of memory the CPU sees too (decimal or 0x…), 64 GiB below 2^40; 0: "
@@ -221,8 +221,7 @@ constexpr Row kRows[] = {
     {"BM_SEED", "", "seed of the random number generator; unset: drawn at start", set_seed,
      get_seed},
     {"NO_COLOR", "", "any value: no colours in output", set_no_color, get<&S::no_color>},
-    {"ALLOW_TF32", "0",
-     "1: matrix products of float32 may round their operands to 11 bits (NVIDIA tensor cores)",
+    {"ALLOW_TF32", "0", "1: float32 GEMM may round its operands to 11 bits (NVIDIA tensor cores)",
      set_bool<&S::allow_tf32>, get<&S::allow_tf32>},
     {"NO_MEMORY_PLANNER", "0", "1: one allocation per intermediate buffer instead of shared arenas",
      set_bool<&S::no_memory_planner>, get<&S::no_memory_planner>},

@@ -9,8 +9,8 @@
 
 namespace bm {
 
-/// Range allocator: constant-time search by two bitmaps, neighbours merged on free, all bookkeeping
-/// in a side table so the range may be device memory. Not thread-safe.
+/// Range allocator: constant-time search by two bitmaps, adjacent ranges merged on free, all
+/// bookkeeping in a side table so the range may be device memory. Not thread-safe.
 ///
 /// Method: Masmano, Ripoll, Crespo, Real, "TLSF: a new dynamic memory allocator for real-time
 /// systems", ECRTS 2004; plus an exhaustive last step, so that an allocation fails only when no
@@ -57,7 +57,7 @@ class Tlsf {
   using Index = uint32_t;
   static constexpr Index kNone = UINT32_MAX;
 
-  // Sizes and starts in granules. Neighbours by address form one list, free blocks of a class
+  // Sizes and starts in granules. Ranges adjacent by address form one list, free blocks of a class
   // another.
   struct Block {
     uint64_t start = 0, size = 0;

@@ -106,7 +106,7 @@ class Device {
   /// Makes another device's buffer reachable here; returns its address on this device.
   virtual Result<GpuVa> map(Buffer& peer) = 0;
   /// Errors, before anything of it runs: kInvalidArgument: made for another arch (names both), a
-  /// block without threads or of more than Arch::max_block; kUnsupported: more local memory than
+  /// block without threads or of more than Arch::max_block; kUnsupported: more shared memory than
   /// Arch::local_memory_bytes, more for launches than there is, symbols nobody has; kCorrupt,
   /// kCompile or those: a damaged image.
   virtual Result<std::unique_ptr<Program>> load(const CodeObject& code) = 0;

@@ -54,7 +54,7 @@ struct CodeObject {
   std::array<DimExpr, 3> grid;  ///< blocks in x, y, z
   Dim3 block;                   ///< threads per block (1,1,1 on CPU)
   uint32_t local_memory_bytes = 0;
-  /// Local memory that launches ask for besides, where a device gives more than a program may
+  /// Shared memory that launches ask for besides, where a device gives more than a program may
   /// declare (Arch::local_memory_bytes): NVIDIA only.
   uint32_t launch_memory_bytes = 0;
   uint64_t scratch_bytes = 0;   ///< CPU: working memory of one executing thread

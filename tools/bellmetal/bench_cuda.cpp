@@ -256,15 +256,15 @@ Status CudaPeer::prepare_matmul(uint32_t n) {
   return check(s.api.stream_wait(s.stream), "cuStreamSynchronize");
 }
 
-void CudaPeer::matmul(bool is_deep) {
+void CudaPeer::matmul(bool is_b_transposed) {
   constexpr int kBf16 = 14, kCompute32F = 68, kDefaultAlgorithm = -1, kNoTranspose = 0,
                 kTranspose = 1;
   Impl& s = *impl_;
   const float one = 1, zero = 0;
   const auto at = [](Address a) { return reinterpret_cast<void*>(a); };
   // Of columns: the second factor comes first.
-  s.blas.gemm(s.blas_handle, is_deep ? kTranspose : kNoTranspose, kNoTranspose, s.n, s.n, s.n, &one,
-              at(s.matrices[0]), kBf16, s.n, at(s.matrices[1]), kBf16, s.n, &zero,
+  s.blas.gemm(s.blas_handle, is_b_transposed ? kTranspose : kNoTranspose, kNoTranspose, s.n, s.n,
+              s.n, &one, at(s.matrices[0]), kBf16, s.n, at(s.matrices[1]), kBf16, s.n, &zero,
               at(s.matrices[2]), kBf16, s.n, kCompute32F, kDefaultAlgorithm);
 }
 

@@ -34,8 +34,8 @@ class CudaPeer {
 
   /// bfloat16 n × n matrices of random values. Errors: kNotFound (no cuBLAS).
   Status prepare_matmul(uint32_t n);
-  /// cublasGemmEx with float32 sums. `is_deep`: both factors have rows along the depth.
-  void matmul(bool is_deep);
+  /// cublasGemmEx with float32 accumulators. `is_k_major`: A and B are K-major.
+  void matmul(bool is_b_transposed);
 
  private:
   CudaPeer();

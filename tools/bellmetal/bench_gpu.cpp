@@ -241,9 +241,9 @@ Result<GpuReport> bench_matmul(runtime::Device& device, const BenchOptions& opti
   const double flops =
       2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
   const auto rate = [&](double us) { return us > 0 ? flops / us / 1e6 : 0; };
-  for (const bool is_deep : {false, true}) {
-    Jit step([is_deep](const Tensor& x, const Tensor& y) {
-      return x.matmul(is_deep ? y.transpose(0, 1) : y).contiguous();
+  for (const bool is_b_transposed : {false, true}) {
+    Jit step([is_b_transposed](const Tensor& x, const Tensor& y) {
+      return x.matmul(is_b_transposed ? y.transpose(0, 1) : y).contiguous();
     });
     step.capture(a, b);
     unwrap(device.synchronize());
@@ -254,12 +254,12 @@ Result<GpuReport> bench_matmul(runtime::Device& device, const BenchOptions& opti
           unwrap(device.synchronize());
         },
         peer ? Work([&] {
-          peer->matmul(is_deep);
+          peer->matmul(is_b_transposed);
           peer->wait();
         })
              : Work{});
     report.rows.push_back({fmt::format("bfloat16 matmul of {} x {} x {}{}", n, n, n,
-                                       is_deep ? ", second factor transposed" : ""),
+                                       is_b_transposed ? ", B transposed" : ""),
                            "TFLOP/s", rate(m.ours_us), rate(m.peer_us), peer ? "cuBLAS" : "", ""});
   }
   return report;

@@ -86,7 +86,7 @@ constexpr std::array kRows = {
         [](const Kernel& k) {
           return k.has_loop([](const AxisPlan& a) { return a.is_masked && a.lanes > 1; });
         }},
-    Row{"vectors side by side", Needs::kCpu,
+    Row{"unroll-and-jam", Needs::kCpu,
         [](const Kernel& k) {
           return k.is_plain() && k.has_loop([](const AxisPlan& a) { return a.jam > 1; });
         }},
@@ -100,37 +100,37 @@ constexpr std::array kRows = {
           return std::any_of(k.s.reduces.begin(), k.s.reduces.end(),
                              [](const auto& r) { return r.second.unroll > 1; });
         }},
-    Row{"rows kept in scratch", Needs::kCpu, [](const Kernel& k) { return !k.s.stages.empty(); }},
+    Row{"row cache", Needs::kCpu, [](const Kernel& k) { return !k.s.stages.empty(); }},
     Row{"several loops in the grid", Needs::kCpu,
         [](const Kernel& k) { return k.is_plain() && k.s.grid_loops > 1; }},
-    Row{"several trips per block", Needs::kCpu,
+    Row{"several iterations per block", Needs::kCpu,
         [](const Kernel& k) { return k.is_plain() && k.s.grid_loops > 0 && k.s.chunk > 1; }},
-    Row{"stores around the caches", Needs::kCpu,
-        [](const Kernel& k) { return !k.s.streams.empty(); }},
+    Row{"non-temporal stores", Needs::kCpu, [](const Kernel& k) { return !k.s.streams.empty(); }},
     Row{"prefetches", Needs::kCpu, [](const Kernel& k) { return k.has_prefetch(); }},
-    Row{"squares turned in registers", Needs::kCpu,
+    Row{"squares transposed in registers", Needs::kCpu,
         [](const Kernel& k) { return k.is_plain() && k.has_value(ValueOp::kInterleave); }},
     Row{"transposition in tiles", Needs::kCpu,
         [](const Kernel& k) { return k.has_loop([](const AxisPlan& a) { return a.tile > 0; }); }},
     Row{"every other element", Needs::kMasks,
-        [](const Kernel& k) { return k.is_plain() && k.has_value(ValueOp::kEven); }},
+        [](const Kernel& k) { return k.is_plain() && k.has_value(ValueOp::kDeinterleave); }},
     Row{"backwards", Needs::kCpu, [](const Kernel& k) { return k.has_value(ValueOp::kReverse); }},
     Row{"scan in lanes", Needs::kCpu, [](const Kernel& k) { return k.scan_lanes(true) > 1; }},
-    Row{"scans side by side", Needs::kCpu, [](const Kernel& k) { return k.scan_lanes(false) > 1; }},
+    Row{"scans, one per lane", Needs::kCpu,
+        [](const Kernel& k) { return k.scan_lanes(false) > 1; }},
     Row{"scan, one by one", Needs::kCpu,
         [](const Kernel& k) {
           return k.s.scan && k.scan_lanes(true) == 1 && k.scan_lanes(false) == 1;
         }},
-    Row{"smallest values", Needs::kCpu, [](const Kernel& k) { return k.s.least != nullptr; }},
-    Row{"dot products of words", Needs::kCpu, [](const Kernel& k) { return !k.s.dots.empty(); }},
-    Row{"dot products, a tile of vectors", Needs::kCpu,
+    Row{"top-k", Needs::kCpu, [](const Kernel& k) { return k.s.least != nullptr; }},
+    Row{"int8 dot products", Needs::kCpu, [](const Kernel& k) { return !k.s.dots.empty(); }},
+    Row{"int8 dot products, a tile of vectors", Needs::kCpu,
         [](const Kernel& k) { return !k.s.dots.empty() && k.s.loops.back().jam > 1; }},
     Row{"attention", Needs::kCpu, [](const Kernel& k) { return k.s.attention() != nullptr; }},
-    Row{"attention, hidden keys", Needs::kCpu,
+    Row{"attention, masked keys", Needs::kCpu,
         [](const Kernel& k) { return k.s.attention() && k.s.attention()->parts.hidden_from; }},
-    Row{"attention, scores with an edge", Needs::kCpu,
+    Row{"attention, logits at the causal bound", Needs::kCpu,
         [](const Kernel& k) { return k.s.attention() && k.s.attention()->parts.edge_score; }},
-    Row{"attention, queries turned at once", Needs::kCpu,
+    Row{"attention, queries transposed in registers", Needs::kCpu,
         [](const Kernel& k) { return k.s.attention() && k.s.attention()->is_turned_at_once; }},
     Row{"attention, several blocks of keys", Needs::kCpu,
         [](const Kernel& k) {
@@ -142,43 +142,43 @@ constexpr std::array kRows = {
           return k.s.attention() &&
                  k.s.attention()->parts.row->src[0]->hi > k.s.attention()->row_block;
         }},
-    Row{"panels", Needs::kCpu, [](const Kernel& k) { return k.panels() != nullptr; }},
-    Row{"panels, the last one cut", Needs::kCpu,
+    Row{"packed GEMM", Needs::kCpu, [](const Kernel& k) { return k.panels() != nullptr; }},
+    Row{"packed GEMM, N tail", Needs::kCpu,
         [](const Kernel& k) {
           return k.panels() && is_cut(k.panels()->column->src[0], k.panels()->tile_columns());
         }},
-    Row{"panels, the last rows cut", Needs::kCpu,
+    Row{"packed GEMM, M tail", Needs::kCpu,
         [](const Kernel& k) {
           return k.panels() && k.panels()->row && is_cut(k.panels()->row->src[0], k.panels()->rows);
         }},
-    Row{"panels, several blocks of columns", Needs::kCpu,
+    Row{"packed GEMM, several blocks of N", Needs::kCpu,
         [](const Kernel& k) {
           return k.panels() && k.panels()->column->src[0]->hi > k.panels()->column_block;
         }},
-    Row{"panels, several blocks of depth", Needs::kCpu,
+    Row{"packed GEMM, several blocks of K", Needs::kCpu,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return !p.is_single; });
         }},
-    Row{"panels across the results", Needs::kCpu,
+    Row{"packed GEMM, transposed", Needs::kCpu,
         [](const Kernel& k) { return k.panels() && k.panels()->is_turned; }},
-    Row{"panels across the results, line by line", Needs::kCpu,
+    Row{"packed GEMM, transposed, packed line by line", Needs::kCpu,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return p.line_outer != nullptr; });
         }},
-    Row{"panels across the results, the last vector cut", Needs::kCpu,
+    Row{"packed GEMM, transposed, M tail", Needs::kCpu,
         [](const Kernel& k) {
           return k.panels() && k.panels()->is_turned &&
                  is_cut(k.panels()->row->src[0], k.panels()->lanes);
         }},
-    Row{"panels, several loops of depth", Needs::kCpu,
+    Row{"packed GEMM, several loops of K", Needs::kCpu,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return p.right_depth.size() > 1; });
         }},
-    Row{"panels, several products", Needs::kCpu,
+    Row{"packed GEMM, several contractions", Needs::kCpu,
         [](const Kernel& k) { return k.panels() && k.panels()->products.size() > 1; }},
-    Row{"panels, batches", Needs::kCpu,
+    Row{"packed GEMM, batches", Needs::kCpu,
         [](const Kernel& k) { return k.panels() && !k.panels()->batch.empty(); }},
-    Row{"several parts of memory", Needs::kCpu,
+    Row{"several streams of memory", Needs::kCpu,
         [](const Kernel& k) {
           if (!k.is_plain() || k.s.loops.size() != 1 || k.s.streams.empty()) return false;
           const AxisPlan& axis = k.s.loops[0];
@@ -187,39 +187,39 @@ constexpr std::array kRows = {
                  (k.s.chunk * axis.step() >= axis.range->src[0]->imm ||
                   !is_cut(axis.range->src[0], k.s.chunk * axis.step()));
         }},
-    Row{"panels, copied while the first rows are multiplied", Needs::kCpu,
+    Row{"packed GEMM, packed on the fly", Needs::kCpu,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return p.copies_along; });
         }},
-    Row{"panels, left operand in place", Needs::kCpu,
+    Row{"packed GEMM, A in place", Needs::kCpu,
         [](const Kernel& k) { return k.panels() && k.panels()->reads_left; }},
-    Row{"panels, right operand in place", Needs::kCpu,
+    Row{"packed GEMM, B in place", Needs::kCpu,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return p.reads_right; });
         }},
-    Row{"panels, copied in vectors", Needs::kCpu,
+    Row{"packed GEMM, packed in vectors", Needs::kCpu,
         [](const Kernel& k) { return k.copies(PanelCopy::kVectors); }},
-    Row{"panels, copied turned", Needs::kCpu,
+    Row{"packed GEMM, packed transposed", Needs::kCpu,
         [](const Kernel& k) { return k.copies(PanelCopy::kTransposed); }},
-    Row{"panels, copied one by one", Needs::kCpu,
+    Row{"packed GEMM, packed one by one", Needs::kCpu,
         [](const Kernel& k) { return k.copies(PanelCopy::kSingle); }},
-    Row{"panels of words", Needs::kCpu,
+    Row{"packed GEMM of words", Needs::kCpu,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return p.dot.has_value(); });
         }},
-    Row{"panels of words, signs flipped", Needs::kCpu,
+    Row{"packed GEMM of words, signs flipped", Needs::kCpu,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return p.dot && p.dot->flips_left; });
         }},
-    Row{"panels of words, the last one cut", Needs::kCpu,
+    Row{"packed GEMM of words, K tail", Needs::kCpu,
         [](const Kernel& k) { return k.has_product(ends_in_a_word); }},
-    Row{"panels of words, bfloat16", Needs::kLuck,
+    Row{"packed GEMM of words, bfloat16", Needs::kLuck,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) {
             return p.dot && p.dot->kind == compiler::DotKind::kBF16BF16;
           });
         }},
-    Row{"few rows, sums in scratch", Needs::kCpu,
+    Row{"GEMV, accumulators in workspace", Needs::kCpu,
         [](const Kernel& k) { return k.s.panels() && k.s.panels()->is_strip; }},
     Row{"work-groups", Needs::kGroups, [](const Kernel& k) { return k.s.block > 0; }},
     Row{"reduction shared by a group", Needs::kGroups,
@@ -227,12 +227,11 @@ constexpr std::array kRows = {
           return std::any_of(k.s.reduces.begin(), k.s.reduces.end(),
                              [](const auto& r) { return r.second.is_shared; });
         }},
-    Row{"tiles in local memory", Needs::kGroups,
+    Row{"SIMT GEMM through shared memory", Needs::kGroups,
         [](const Kernel& k) { return k.s.staged() != nullptr; }},
-    Row{"K split over the work-items of a group", Needs::kGroups,
+    Row{"split-K over the work-items of a group", Needs::kGroups,
         [](const Kernel& k) { return k.s.split_k() != nullptr; }},
-    Row{"matrix instructions", Needs::kMatrix,
-        [](const Kernel& k) { return k.s.matrix() != nullptr; }},
+    Row{"MMA", Needs::kMatrix, [](const Kernel& k) { return k.s.matrix() != nullptr; }},
 };
 
 bool can(const Row& row, const compiler::TargetInfo& target) {

@@ -13,7 +13,7 @@
 
 namespace bm::test {
 
-/// Names of what a kernel was made with: "panels", "attention, hidden keys", …
+/// Names of what a kernel was made with: "packed GEMM", "attention, masked keys", …
 std::vector<std::string_view> schedules_of(const compiler::Schedule& schedule,
                                            const compiler::Program& program);
 /// All names that kernels for `target` can have.

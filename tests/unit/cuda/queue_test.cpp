@@ -273,7 +273,7 @@ TEST_P(CudaQueueTest, ADeviceThatIsStuckIsLeftAloneAtItsEnd) {
   fake().progress();
 }
 
-/// What the pump sees of two signals that complete while it looks.
+/// What the progress thread sees of two signals that complete while it looks.
 struct LateLook {
   static LateLook& state() {
     static LateLook look;

@@ -41,16 +41,17 @@ TEST_F(Packed, ProductsAreTheSameBits) {
   int packed = 0;
   for (int round = 0; round < 8; ++round) {
     const int64_t m = between(5, 40), n = between(20, 150), k = between(16, 700);
-    const bool is_deep = random_() % 2 == 0, is_bytes = random_() % 3 == 0;
+    const bool is_k_major = random_() % 2 == 0, is_bytes = random_() % 3 == 0;
     const DType left = is_bytes ? DType::kU8 : DType::kF32,
                 right = is_bytes ? DType::kI8 : DType::kF32,
                 sum = is_bytes ? DType::kI32 : DType::kF32;
-    const Tensor stored = draw(is_deep ? Shape{n, k} : Shape{k, n}, right);
-    const Tensor w = is_deep ? stored.transpose() : stored;
+    const Tensor stored = draw(is_k_major ? Shape{n, k} : Shape{k, n}, right);
+    const Tensor w = is_k_major ? stored.transpose() : stored;
     Jit product([&](const Tensor& x) { return x.cast(sum).matmul(w.cast(sum)).contiguous(); });
     for (int call = 0; call < 4; ++call) {
       const Tensor x = draw({m, k}, left);
-      SCOPED_TRACE(fmt::format("{} x {} x {}, deep {}, bytes {}", m, n, k, is_deep, is_bytes));
+      SCOPED_TRACE(
+          fmt::format("{} x {} x {}, K-major {}, bytes {}", m, n, k, is_k_major, is_bytes));
       expect_same(product(x).cast(DType::kF32).data<float>(), plain(x, w, sum));
     }
     packed += product.core().packed_bytes() > 0;

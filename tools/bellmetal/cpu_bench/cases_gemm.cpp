@@ -12,7 +12,7 @@ struct Extents {
 
 using Values = std::vector<float>;
 
-/// Error of a product against float64 sums, on at most 16 of its rows.
+/// Error of a GEMM against float64 sums, on at most 16 of its rows.
 double product_error(const Values& got, const Values& a, const Values& b, const Extents& e) {
   if (got.size() != static_cast<size_t>(e.m * e.n)) return INFINITY;
   const int64_t step = std::max<int64_t>(1, e.m / 16);
@@ -64,7 +64,7 @@ Result<Contest> sgemm(World& w, Extents e, double goal) {
   return c;
 }
 
-/// A product of narrow numbers beside oneDNN with its right factor packed before.
+/// int8 and bfloat16 GEMM beside oneDNN with B prepacked.
 Result<Contest> narrow_gemm(World& w, Extents e, const Tensor& a, const Tensor& b, DType out_type,
                             OneDnn::MatmulShape shape, double tolerance) {
   auto replay = make_replay(

@@ -1,4 +1,4 @@
-// Work on a matrix that reads or writes every number once: chains, norms, sums, transposition.
+// Work on a matrix that reads or writes every element once: chains, norms, sums, transposition.
 #include <algorithm>
 
 #include "tools/bellmetal/cpu_bench/cases.h"

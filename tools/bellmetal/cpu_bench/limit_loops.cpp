@@ -9,7 +9,7 @@
 namespace bm::cli {
 namespace {
 
-/// Places read side by side: prefetchers follow several, and one alone does not fill the memory's
+/// Streams read at once: prefetchers follow several, and one alone does not fill the memory's
 /// bandwidth.
 [[maybe_unused]] constexpr size_t kStreams = 4;
 

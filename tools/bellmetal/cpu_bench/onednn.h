@@ -14,7 +14,7 @@ enum class DnnlType : int { kBf16 = 2, kF32 = 3, kS32 = 4, kS8 = 5, kU8 = 6 };
 
 class OneDnn {
  public:
-  /// A matrix product whose right factor was brought into the library's own layout before.
+  /// A GEMM whose B was packed into the library's own layout before.
   class Matmul {
    public:
     virtual ~Matmul() = default;

@@ -122,8 +122,8 @@ struct Extents {
   int64_t m, n, k;
 };
 
-/// out[i, j] = Σ a[i, k]·b[k, j]; `is_deep`: b's neighbours lie along k.
-ir::KernelIr product(Extents e, DType left, DType right, DType sum, bool is_deep) {
+/// out[i, j] = Σ a[i, k]·b[k, j]; `is_k_major`: B is K-major.
+ir::KernelIr product(Extents e, DType left, DType right, DType sum, bool is_k_major) {
   ir::KernelIr kernel;
   kernel.name = "product";
   kernel.graph = std::make_unique<Graph>();
@@ -133,7 +133,7 @@ ir::KernelIr product(Extents e, DType left, DType right, DType sum, bool is_deep
                    {right, e.k * e.n, false, true}};
   const Node *i = g.range(g.index(e.m)), *j = g.range(g.index(e.n)), *d = g.range(g.index(e.k));
   const Node* a = g.cast(g.load(1, left, g.add(g.mul(i, e.k), d)), sum);
-  const Node* at = is_deep ? g.add(g.mul(j, e.k), d) : g.add(g.mul(d, e.n), j);
+  const Node* at = is_k_major ? g.add(g.mul(j, e.k), d) : g.add(g.mul(d, e.n), j);
   const Node* b = g.cast(g.load(2, right, at), sum);
   const Node* total = g.reduce(ir::ReduceOp::kSum, g.binary(Op::kMul, a, b), std::array{d});
   kernel.ranges = {i, j};
@@ -274,13 +274,13 @@ TEST(Panels, ALoopOfTheOutputMayBeOneOfTheSum) {
 TEST(Panels, Bfloat16SumsAreTheSameInEveryRenderer) {
   if (!has_bf16_dots()) GTEST_SKIP() << "this processor has no dot products of bfloat16";
   std::mt19937_64 random(std::random_device{}());
-  for (const bool is_deep : {false, true}) {
+  for (const bool is_k_major : {false, true}) {
     const auto draw = [&](int64_t least, int64_t most) {
       return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least));
     };
     const int64_t m = draw(5, 60), n = draw(33, 150), k = draw(100, 2200);
     const ir::KernelIr kernel =
-        product({m, n, k}, DType::kBF16, DType::kBF16, DType::kF32, is_deep);
+        product({m, n, k}, DType::kBF16, DType::kBF16, DType::kF32, is_k_major);
     std::vector<std::vector<std::byte>> inputs(3);
     std::vector<std::vector<double>> numbers(3);
     inputs[0].resize(static_cast<size_t>(m * n) * 4);
@@ -305,7 +305,7 @@ TEST(Panels, Bfloat16SumsAreTheSameInEveryRenderer) {
         double want = 0;
         for (int64_t d = 0; d < k; ++d)
           want += numbers[1][static_cast<size_t>(i * k + d)] *
-                  numbers[2][static_cast<size_t>(is_deep ? j * k + d : d * n + j)];
+                  numbers[2][static_cast<size_t>(is_k_major ? j * k + d : d * n + j)];
         float got = 0;
         std::memcpy(&got, &results[0][static_cast<size_t>(i * n + j) * 4], 4);
         EXPECT_NEAR(static_cast<double>(got), want, 1e-4) << m << " " << n << " " << k;

@@ -26,7 +26,7 @@ using ir::Op;
 using Buffers = std::vector<std::vector<std::byte>>;
 
 /// out[b][i][j] = f(in[b][j][i], …): what is drawn of a kernel that transposes.
-struct Turned {
+struct Transpose {
   int64_t batch = 1, rows = 1, columns = 1;
   DType type = DType::kF32;
   int64_t offset = 0, gap = 0;  ///< elements before the input; between its rows
@@ -44,10 +44,10 @@ struct Turned {
   }
 };
 
-class TurnedBuilder {
+class TransposeBuilder {
  public:
-  explicit TurnedBuilder(const Turned& t) : t_(t) {
-    k_.name = "turned";
+  explicit TransposeBuilder(const Transpose& t) : t_(t) {
+    k_.name = "transpose";
     k_.graph = std::make_unique<ir::Graph>();
   }
 
@@ -60,8 +60,8 @@ class TurnedBuilder {
     const int64_t all = t_.batch * t_.rows * t_.columns;
     k_.params.push_back({.dtype = t_.type, .elements = all, .is_written = true});
     const Node* at = g.add(g.mul(g.add(g.mul(b_, t_.rows), i_), t_.columns), j_);
-    const Node* value = turned();
-    if (t_.has_second) value = plus(value, turned());
+    const Node* value = transposed();
+    if (t_.has_second) value = plus(value, transposed());
     if (t_.has_plain) value = plus(value, load(t_.type, all, at));
     if (t_.has_row) value = plus(value, load(t_.type, t_.columns, j_));
     const Node* gate = t_.has_mask ? load(DType::kBool, all, at) : nullptr;
@@ -88,7 +88,7 @@ class TurnedBuilder {
     return g.cast(g.binary(Op::kAdd, g.cast(a, DType::kF32), g.cast(b, DType::kF32)), t_.type);
   }
 
-  const Node* turned() {
+  const Node* transposed() {
     ir::Graph& g = *k_.graph;
     const int64_t row = t_.rows + t_.gap;
     const int64_t border = t_.has_padding ? 1 : 0;
@@ -101,12 +101,12 @@ class TurnedBuilder {
     return load(t_.type, t_.offset + t_.batch * t_.columns * row, at, gate);
   }
 
-  const Turned& t_;
+  const Transpose& t_;
   ir::KernelIr k_;
   const Node *b_ = nullptr, *i_ = nullptr, *j_ = nullptr;
 };
 
-ir::KernelIr turned_kernel(const Turned& t) { return TurnedBuilder(t).build(); }
+ir::KernelIr transpose_kernel(const Transpose& t) { return TransposeBuilder(t).build(); }
 
 /// Small whole numbers, whose sums are exact in every type; poison in what is written.
 Buffers numbers(const ir::KernelIr& kernel, std::mt19937_64& random) {
@@ -175,9 +175,9 @@ TEST_P(Moves, TransposesEveryShape) {
                                                                               {16, 1024},
                                                                               {257, 33}})
     for (const int64_t batch : {int64_t{1}, int64_t{3}}) {
-      const Turned t{
+      const Transpose t{
           .batch = batch, .rows = rows, .columns = columns, .type = kTypes[type++ % kTypes.size()]};
-      expect_reference(where(), turned_kernel(t), {}, seed++, t.text());
+      expect_reference(where(), transpose_kernel(t), {}, seed++, t.text());
     }
 }
 
@@ -187,7 +187,7 @@ TEST_P(Moves, TransposesWhatIsDrawn) {
   // PoCL takes most of a second for each.
   const uint64_t most = where().renderer == std::string_view("OPENCL") ? 12 : 60;
   for (uint64_t seed = 1; seed <= most; ++seed) {
-    Turned t;
+    Transpose t;
     t.batch = one_of(2) ? 1 : 1 + static_cast<int64_t>(random() % 3);
     t.rows = 16 + static_cast<int64_t>(random() % 180);
     t.columns = 1 + 8192 / t.rows + static_cast<int64_t>(random() % 70);
@@ -201,7 +201,7 @@ TEST_P(Moves, TransposesWhatIsDrawn) {
     t.has_mask = one_of(4);
     t.has_second = one_of(4);
     t.has_symbols = one_of(4);
-    const ir::KernelIr kernel = turned_kernel(t);
+    const ir::KernelIr kernel = transpose_kernel(t);
     ASSERT_TRUE(ir::verify(kernel)) << t.text();
     std::vector<int64_t> vars;
     for (const ir::VarDecl& v : kernel.vars)
@@ -387,8 +387,8 @@ TEST_P(OnPtx, TransposesMoveWholeSectors) {
                          Row{DType::kF16, 256, 256, 1.0}, Row{DType::kI8, 256, 256, 1.0},
                          Row{DType::kF32, 1024, 512, 1.0}, Row{DType::kF32, 248, 248, 1.1},
                          Row{DType::kF32, 257, 255, 1.5}}) {
-    const Turned t{.rows = row.rows, .columns = row.columns, .type = row.type};
-    const Efficiency e = run(turned_kernel(t));
+    const Transpose t{.rows = row.rows, .columns = row.columns, .type = row.type};
+    const Efficiency e = run(transpose_kernel(t));
     std::printf("%s: loads %.2f, stores %.2f sectors, %.2f instructions, %lu conflicts\n",
                 t.text().c_str(), e.loads, e.stores, e.instructions,
                 static_cast<unsigned long>(e.conflicts));
@@ -417,7 +417,7 @@ INSTANTIATE_TEST_SUITE_P(Gpus, OnPtx, testing::Values("PTX", "NVRTC", "NVPTX"),
 TEST(Transposes, AreChosenWhereTheyPay) {
   hal::Arch arch = ptx_arch();
   arch.units = 132;
-  const auto chosen = [&](const Turned& t) { return is_transposed(turned_kernel(t), arch); };
+  const auto chosen = [&](const Transpose& t) { return is_transposed(transpose_kernel(t), arch); };
   EXPECT_TRUE(chosen({.rows = 4096, .columns = 4096}));
   EXPECT_TRUE(chosen({.rows = 4096, .columns = 4096, .has_plain = true}));
   EXPECT_TRUE(chosen({.rows = 4096, .columns = 4096, .has_symbols = true}));

@@ -1,6 +1,6 @@
-// Products whose vectors run across the neighbours in the results, against the reference
-// interpreter (small whole numbers: every order of additions gives the same sums) and, to the last
-// bit, against the same products the other way round.
+// Transposed packed GEMM (vectors run along M, C tiles are transposed before the store), against
+// the reference interpreter (small whole numbers: every order of additions gives the same sums)
+// and, to the last bit, against the same products the other way round.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using ir::Node;
 using ir::Op;
 using Buffers = std::vector<std::vector<std::byte>>;
 
-const Knobs kTurned{{{"turned", 1}}}, kStraight{{{"turned", 0}}};
+const Knobs kTransposed{{{"turned", 1}}}, kStraight{{{"turned", 0}}};
 
 struct Convolution {
   int64_t in = 1, out = 1, height = 1, width = 1, kernel = 1, stride = 1, padding = 0, images = 1;
@@ -76,7 +76,7 @@ ir::KernelIr kernel_of(const Convolution& c) {
   return k;
 }
 
-class Turned : public testing::Test {
+class TransposedGemm : public testing::Test {
  protected:
   int64_t draw(int64_t least, int64_t most) {
     return least + static_cast<int64_t>(random_() % static_cast<uint64_t>(most - least + 1));
@@ -109,69 +109,73 @@ class Turned : public testing::Test {
     EXPECT_TRUE(done) << done.error().message;
     return buffers[0];
   }
-  /// Whether there was a turned schedule.
+  /// Whether the schedule was transposed.
   bool compare(const Convolution& c, const hal::Arch& arch, const char* renderer) {
     SCOPED_TRACE(c.text());
     const ir::KernelIr k = kernel_of(c);
-    const auto schedule = make_panel_schedule(k, target_info(arch), 2, {.knobs = &kTurned});
+    const auto schedule = make_panel_schedule(k, target_info(arch), 2, {.knobs = &kTransposed});
     if (!schedule || !schedule->panels()->is_turned) return false;
     Buffers want = buffers_of(k, true);
-    const auto got = result(k, want, arch, renderer, kTurned);
+    const auto got = result(k, want, arch, renderer, kTransposed);
     std::vector<std::span<std::byte>> spans(want.begin(), want.end());
     EXPECT_TRUE(evaluate(k, spans, {}));
     EXPECT_EQ(got, want[0]);
     const Buffers real = buffers_of(k, false);
-    EXPECT_EQ(result(k, real, arch, renderer, kTurned), result(k, real, arch, "LLVM", kStraight));
+    EXPECT_EQ(result(k, real, arch, renderer, kTransposed),
+              result(k, real, arch, "LLVM", kStraight));
     return true;
   }
   void several(int count, int least, const hal::Arch& arch, const char* renderer) {
-    int turned = 0;
+    int transposed = 0;
     // Draws are fresh in every run: a few unlucky ones more are no failure.
-    for (int i = 0; (i < count || (turned < least && i < 5 * count)) && !HasFailure(); ++i)
-      turned += compare(convolution(), arch, renderer);
-    EXPECT_GE(turned, least);
+    for (int i = 0; (i < count || (transposed < least && i < 5 * count)) && !HasFailure(); ++i)
+      transposed += compare(convolution(), arch, renderer);
+    EXPECT_GE(transposed, least);
   }
 
   std::mt19937_64 random_{std::random_device{}()};
 };
 
-TEST_F(Turned, Convolutions) { several(30, 10, test::native_arch(), "LLVM"); }
+TEST_F(TransposedGemm, Convolutions) { several(30, 10, test::native_arch(), "LLVM"); }
 
-TEST_F(Turned, ConvolutionsInC) { several(8, 1, test::native_arch(), "CLANG"); }
+TEST_F(TransposedGemm, ConvolutionsInC) { several(8, 1, test::native_arch(), "CLANG"); }
 
-TEST_F(Turned, ConvolutionsWithoutExtensions) { several(12, 2, test::baseline_arch(), "LLVM"); }
+TEST_F(TransposedGemm, ConvolutionsWithoutExtensions) {
+  several(12, 2, test::baseline_arch(), "LLVM");
+}
 
-TEST_F(Turned, SmallCachesMakeManyBlocks) {
+TEST_F(TransposedGemm, SmallCachesMakeManyBlocks) {
   hal::Arch arch = test::native_arch();
   arch.first_cache_bytes = 1024;
   arch.cache_bytes = 16 << 10;
   several(20, 6, arch, "LLVM");
 }
 
-TEST_F(Turned, AnyProduct) {
+TEST_F(TransposedGemm, AnyProduct) {
   hal::Arch small = test::native_arch();
   small.first_cache_bytes = 1024;
   small.cache_bytes = 16 << 10;
   const std::array archs{test::native_arch(), small, test::baseline_arch()};
-  int turned = 0;
+  int transposed = 0;
   for (uint64_t seed = 1; seed <= 90; ++seed) {
     const hal::Arch& arch = archs[seed % archs.size()];
     const test::RandomKernel c = test::random_panels(seed, test::Factors::kAny);
-    const auto schedule = make_panel_schedule(c.kernel, target_info(arch), 2, {.knobs = &kTurned});
+    const auto schedule =
+        make_panel_schedule(c.kernel, target_info(arch), 2, {.knobs = &kTransposed});
     if (!schedule || !schedule->panels()->is_turned) continue;
-    ++turned;
+    ++transposed;
     Buffers want = c.buffers, got = c.buffers;
     std::vector<std::span<std::byte>> spans(want.begin(), want.end());
     ASSERT_TRUE(evaluate(c.kernel, spans, c.vars)) << c.text;
     const Status done = test::run_on_cpu(arch, seed % 8 ? "LLVM" : "CLANG", c.kernel, got, c.vars,
-                                         {.knobs = &kTurned});
+                                         {.knobs = &kTransposed});
     ASSERT_TRUE(done) << done.error().message;
     EXPECT_EQ(got[0], want[0]) << "seed " << seed << c.text;
   }
-  EXPECT_GE(turned, 2);
+  EXPECT_GE(transposed, 2);
 }
 
-TEST_F(Turned, ConstantWeightsArePackedForIt) {
+TEST_F(TransposedGemm, ConstantWeightsArePackedForIt) {
   const TargetInfo target = target_info(test::native_arch());
   if (target.vector_bits < 512) GTEST_SKIP() << "for vectors of 16 numbers";
   // One column beyond three vectors: a quarter of the lanes would be idle.

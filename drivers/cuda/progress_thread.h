@@ -8,15 +8,15 @@
 
 namespace bm::cuda {
 
-/// Sleeps until wake(); then looks at the queues again and again until none has business.
-class Pump {
+/// Sleeps until wake(); then looks at the queues again and again until none has work left.
+class ProgressThread {
  public:
-  explicit Pump(QueueShared& shared);
-  ~Pump();
-  Pump(const Pump&) = delete;
-  Pump& operator=(const Pump&) = delete;
+  explicit ProgressThread(QueueShared& shared);
+  ~ProgressThread();
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
 
-  /// A queue has business. Under the submission lock.
+  /// A queue has work for it. Under the submission lock.
   void wake() { woken_.notify_one(); }
   void close();
 

@@ -1,4 +1,4 @@
-#include "drivers/cuda/pump.h"
+#include "drivers/cuda/progress_thread.h"
 
 #include <sched.h>
 
@@ -13,11 +13,11 @@ constexpr std::chrono::microseconds kSleep{50};
 
 }  // namespace
 
-Pump::Pump(QueueShared& shared) : shared_(shared), thread_([this] { run(); }) {}
+ProgressThread::ProgressThread(QueueShared& shared) : shared_(shared), thread_([this] { run(); }) {}
 
-Pump::~Pump() { close(); }
+ProgressThread::~ProgressThread() { close(); }
 
-void Pump::close() {
+void ProgressThread::close() {
   {
     const std::lock_guard lock(shared_.mutex);
     is_closing_ = true;
@@ -26,16 +26,16 @@ void Pump::close() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Pump::run() {
+void ProgressThread::run() {
   const Current current(*shared_.context);
   std::unique_lock lock(shared_.mutex);
-  const auto has_business = [this] {
+  const auto has_work_left = [this] {
     return !shared_.context->health.is_bad() &&
            std::any_of(shared_.queues.begin(), shared_.queues.end(),
-                       [](const CudaQueue* queue) { return queue->has_business(); });
+                       [](const CudaQueue* queue) { return queue->has_work_left(); });
   };
   for (int idle = 0; !is_closing_;) {
-    if (!has_business()) woken_.wait(lock, [&] { return is_closing_ || has_business(); });
+    if (!has_work_left()) woken_.wait(lock, [&] { return is_closing_ || has_work_left(); });
     bool moved = false;
     for (CudaQueue* queue : shared_.queues) moved = queue->advance() || moved;
     idle = moved ? 0 : idle + 1;
