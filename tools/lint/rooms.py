@@ -9,6 +9,7 @@ usage: rooms.py [ROOT]     prints what differs; exit 1 if anything does
   are no hardware.
 - The table of schedules in docs/compiling.md has the rows of compiler/schedules/strategies.cpp.
 - A folder of more than 12 sources has a README.md, and what it names as `file.h` exists.
+- Links of README.md, CONTRIBUTING.md and docs/ lead to files that exist, and to headings these have.
 - The table "Who verified what" of docs/verification.md has a row for every driver with its interfaces, every
   row of drivers/*/chips.cpp, and every family of firmware in firmware/manifest.gen.inc.
 """
@@ -86,6 +87,26 @@ def check_readmes(root):
     return found
 
 
+def headings(text):
+    """Anchors as GitHub makes them."""
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+def check_links(root):
+    pages = [name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md") if os.path.exists(os.path.join(root, name))]
+    pages += sorted(os.path.relpath(path, root) for path in glob.glob(os.path.join(root, "docs/**/*.md"), recursive=True))
+    found = []
+    for page in pages:
+        prose = re.sub(r"```.*?```|`[^`\n]*`", "", read(root, page), flags=re.S)
+        for path, anchor in re.findall(r"\]\(([^)\s#:]*)(?:#([^)\s]*))?\)", prose):
+            target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+            if not os.path.exists(os.path.join(root, target)):
+                found.append(f"{page}: {path} does not exist")
+            elif anchor and target.endswith(".md") and anchor not in headings(read(root, target)):
+                found.append(f"{page}: {target} has no heading #{anchor}")
+    return found
+
+
 def firmware_family(name):
     """amdgpu/gc_11_0_0_mec.bin: amdgpu/gc_11; nvidia/ad102/gsp/gsp-570.144.bin: nvidia/ad102."""
     amd = re.match(r"amdgpu/[a-z]+_\d+", name)
@@ -116,7 +137,7 @@ def check_verification(root):
 
 def check_tree(root):
     return (check_rooms(root) + check_devices(root) + check_schedules(root) + check_readmes(root)
-            + check_verification(root))
+            + check_links(root) + check_verification(root))
 
 
 def main():

@@ -63,6 +63,12 @@ class Rooms(unittest.TestCase):
         self.assertEqual(differences({**many, "runtime/README.md": "Read `gone.h` first."}),
                          ["runtime/README.md: gone.h does not exist"])
 
+    def test_links_lead_somewhere(self):
+        text = FILES["README.md"] + "[a](docs/compiling.md#schedules) [b](https://example.org/x) `[](const T& x)`\n"
+        self.assertEqual(differences({"README.md": text}), [])
+        self.assertEqual(differences({"README.md": text + "[c](gone.md) [d](docs/compiling.md#gone)\n"}),
+                         ["README.md: gone.md does not exist", "README.md: docs/compiling.md has no heading #gone"])
+
     def test_what_nobody_says_was_verified(self):
         for name, more in (("drivers/builtin.cpp", '{.name = "NV",\n .interfaces = "RMX"'),
                            ("drivers/nv/chips.cpp", 'chip(large(kGfx9), "gfx91", 9, 1),\n'),
