@@ -2,46 +2,18 @@
 // bounds or reach memory that was not mapped for it.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <span>
+#include <string_view>
+#include <vector>
 
 #include "drivers/transport/pci_vfio_user.h"
 #include "drivers/transport/vfio_user_channel.h"
 #include "runtime/base/check.h"
+#include "tests/fuzz/fed_socket.h"
 
 namespace {
-
-/// A System whose socket gives the input, then ends, and takes whatever is sent.
-class Wire final : public bm::System {
- public:
-  explicit Wire(std::span<const uint8_t> input) : input_(input) {}
-  int connect(const sockaddr*, socklen_t) override { return kSocket; }
-  int connect_result(int) override { return 0; }
-  int close(int fd) override { return fd == kSocket ? 0 : System::close(fd); }
-  int shutdown(int) override { return 0; }
-  int poll(pollfd* fds, size_t count, int) override {
-    for (size_t i = 0; i < count; ++i) fds[i].revents = fds[i].fd == kSocket ? fds[i].events : 0;
-    return 1;
-  }
-  ssize_t send(int, const msghdr& message) override {
-    size_t bytes = 0;
-    for (size_t i = 0; i < message.msg_iovlen; ++i) bytes += message.msg_iov[i].iov_len;
-    return static_cast<ssize_t>(bytes);
-  }
-  ssize_t receive(int, msghdr& message) override {
-    message.msg_controllen = 0;
-    const size_t bytes = std::min(message.msg_iov->iov_len, input_.size());
-    std::memcpy(message.msg_iov->iov_base, input_.data(), bytes);
-    input_ = input_.subspan(bytes);
-    return static_cast<ssize_t>(bytes);
-  }
-
- private:
-  static constexpr int kSocket = 1 << 20;  ///< no descriptor of the process
-  std::span<const uint8_t> input_;
-};
 
 /// The kinds of a client's requests in their order when it opens a function.
 constexpr uint16_t kKinds[] = {1, 4, 5, 9, 9, 9, 9, 9, 9, 9, 5, 5, 5, 5, 5, 5, 7, 7};
@@ -63,7 +35,7 @@ bm::Status use(bm::System& system) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bm::Status used = [&] {
-    Wire wire({data, size});
+    bm::fuzz::FedSocket wire({data, size});
     return use(wire);
   }();
   BM_CHECK(used || !used.error().message.empty());
@@ -79,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     framed.insert(framed.end(), data + at, data + at + bytes);
     at += bytes;
   }
-  Wire wire(framed);
+  bm::fuzz::FedSocket wire(framed);
   (void)use(wire);
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   if (const auto capabilities = bm::parse_vfio_user_capabilities(text))

@@ -227,7 +227,8 @@ Status use(System& system, const RemotePciOptions& options) {
 std::pair<Status, uint64_t> use_until(uint64_t cut, bool has_shared_memory) {
   FakePci pci({.has_iommu = false});
   EXPECT_TRUE(set_memory_decoding(pci, true));
-  RemotePciServer server(pci, {.has_shared_memory = has_shared_memory, .cut_after = cut});
+  RemotePciServer server(pci,
+                         {.has_shared_memory = has_shared_memory, .faults = {.cut_after = cut}});
   FailingSystem system(real_system());
   Status used = use(system, options_of(server));
   EXPECT_EQ(system.open_files(), 0u);
@@ -252,7 +253,7 @@ TEST(RemotePci, BytesThatAreInvertedNeverHang) {
   for (uint64_t at = 0; at < 900; ++at) {
     FakePci pci({.has_iommu = false});
     ASSERT_TRUE(set_memory_decoding(pci, true));
-    RemotePciServer server(pci, {.has_shared_memory = at % 2 == 0, .flip_at = at});
+    RemotePciServer server(pci, {.has_shared_memory = at % 2 == 0, .faults = {.flip_at = at}});
     RemotePciOptions options = options_of(server);
     // What announces more than it sends is waited for.
     options.reply_limit = options.reset_limit = milliseconds(20);
@@ -267,7 +268,7 @@ TEST(RemotePci, BytesThatAreInvertedNeverHang) {
 TEST(RemotePci, ASilentServerIsATimeout) {
   for (const uint64_t at : {0u, 40u, 400u}) {
     FakePci pci({.has_iommu = false});
-    RemotePciServer server(pci, {.stall_after = at});
+    RemotePciServer server(pci, {.faults = {.stall_after = at}});
     RemotePciOptions options = options_of(server);
     options.reply_limit = milliseconds(30);
     const Status used = use(real_system(), options);

@@ -203,7 +203,7 @@ TEST(VfioUserPci, AConnectionThatEndsAtAnyByteIsAnError) {
     EXPECT_GT(bytes, 500u);
     // The last 40 bytes answer what a destructor asks for, and it has nobody to tell.
     for (uint64_t cut = 0; cut < bytes - 40; cut += 7) {
-      const Status used = use_with({.has_twin_socket = has_twin, .cut_after = cut},
+      const Status used = use_with({.has_twin_socket = has_twin, .faults = {.cut_after = cut}},
                                    test::patience(milliseconds(10'000)))
                               .first;
       ASSERT_FALSE(used) << cut;
@@ -215,14 +215,15 @@ TEST(VfioUserPci, AConnectionThatEndsAtAnyByteIsAnError) {
 TEST(VfioUserPci, BytesThatAreInvertedNeverHang) {
   for (uint64_t at = 0; at < 1400; at += 3) {
     const Status used =
-        use_with({.has_twin_socket = at % 2 == 0, .flip_at = at}, milliseconds(20)).first;
+        use_with({.has_twin_socket = at % 2 == 0, .faults = {.flip_at = at}}, milliseconds(20))
+            .first;
     EXPECT_TRUE(used || !used.error().message.empty());
   }
 }
 
 TEST(VfioUserPci, ASilentServerIsATimeout) {
   for (const uint64_t at : {0u, 100u, 400u}) {
-    const Status used = use_with({.stall_after = at}, milliseconds(30)).first;
+    const Status used = use_with({.faults = {.stall_after = at}}, milliseconds(30)).first;
     ASSERT_FALSE(used);
     EXPECT_EQ(used.error().code, Code::kTimeout) << used.error().message;
   }

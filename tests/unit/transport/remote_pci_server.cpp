@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -21,27 +20,25 @@ struct [[gnu::packed]] RemotePciServer::Request {
   uint64_t a, b, c;
 };
 
-RemotePciServer::RemotePciServer(FakePci& pci, Options options) : pci_(pci), options_(options) {
+RemotePciServer::RemotePciServer(FakePci& pci, Options options)
+    : pci_(pci), options_(options), sender_(options.faults) {
   if (options.is_tcp) {
     listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t bytes = sizeof address;
-    if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), bytes) != 0) std::abort();
+    if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), bytes) != 0 ||
+        ::listen(listener_, 4) != 0)
+      std::abort();
     ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &bytes);
     address_ = fmt::format("localhost:{}", ntohs(address.sin_port));
   } else {
-    char folder[] = "/tmp/bm-remote-XXXXXX";
-    folder_ = ::mkdtemp(folder);
+    folder_ = "/tmp/bm-remote-XXXXXX";
+    listener_ = listen_in_folder(&folder_);
     address_ = folder_ + "/socket";
-    listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::strncpy(address.sun_path, address_.c_str(), sizeof address.sun_path - 1);
-    if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) std::abort();
   }
-  if (::listen(listener_, 4) != 0 || ::pipe(stop_) != 0) std::abort();
+  if (::pipe(stop_) != 0) std::abort();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -92,49 +89,12 @@ void RemotePciServer::run() {
   }
 }
 
-bool RemotePciServer::put(int fd, const std::string& bytes, int passed) {
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    if (sent_ >= options_.stall_after) return true;
-    if (sent_ >= options_.cut_after) {
-      ::shutdown(fd, SHUT_RDWR);
-      return false;
-    }
-    char byte = bytes[i];
-    if (sent_ == options_.flip_at) byte = static_cast<char>(~byte);
-    // One at a time only where something is planted.
-    const bool is_plain = options_.cut_after == ~uint64_t{0} &&
-                          options_.stall_after == ~uint64_t{0} && options_.flip_at == ~uint64_t{0};
-    iovec part{is_plain ? const_cast<char*>(bytes.data()) : &byte, is_plain ? bytes.size() : 1};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    if (passed >= 0 && i == 0) {
-      message.msg_control = control;
-      message.msg_controllen = sizeof control;
-      cmsghdr* const header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(header), &passed, sizeof passed);
-    }
-    const ssize_t done = ::sendmsg(fd, &message, MSG_NOSIGNAL);
-    if (done <= 0) return false;
-    sent_ += static_cast<uint64_t>(done);
-    if (is_plain) {
-      if (static_cast<size_t>(done) == bytes.size()) return true;
-      return put(fd, bytes.substr(static_cast<size_t>(done)));
-    }
-  }
-  return true;
-}
-
 void RemotePciServer::reply(int fd, uint64_t first, uint64_t second, const std::string& data,
                             int passed) {
   std::string bytes(17, '\0');
   std::memcpy(&bytes[1], &first, 8);
   std::memcpy(&bytes[9], &second, 8);
-  (void)put(fd, bytes + data, passed);
+  (void)sender_.put(fd, fd, bytes + data, passed);
 }
 
 void RemotePciServer::refuse(int fd, const std::string& why) {
@@ -142,7 +102,7 @@ void RemotePciServer::refuse(int fd, const std::string& why) {
   const uint64_t length = why.size();
   bytes[0] = 1;
   std::memcpy(&bytes[1], &length, 8);
-  (void)put(fd, bytes + why);
+  (void)sender_.put(fd, fd, bytes + why);
 }
 
 void RemotePciServer::serve(int fd) {

@@ -2,7 +2,6 @@
 // A server of the remote PCI protocol over a fake function, for tests of the client: written from
 // the same server the client follows, with its own constants, and able to misbehave.
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "tests/unit/transport/fake_pci.h"
+#include "tests/unit/transport/planted_sender.h"
 
 namespace bm::test {
 
@@ -19,14 +19,12 @@ class RemotePciServer {
   struct Options {
     bool is_tcp = false;
     bool has_shared_memory = false;
-    uint64_t cut_after = ~uint64_t{0};    ///< bytes sent before the connection is closed
-    uint64_t stall_after = ~uint64_t{0};  ///< bytes sent before nothing is any more
-    uint64_t flip_at = ~uint64_t{0};      ///< a byte sent that is inverted
+    PlantedFaults faults = {};
   };
   RemotePciServer(FakePci& pci, Options options);
   ~RemotePciServer();
   const std::string& address() const { return address_; }
-  uint64_t sent() const { return sent_; }
+  uint64_t sent() const { return sender_.sent(); }
   /// What was asked for, one line each: "mmio_write 5 0x10 4". Configuration space left out.
   std::vector<std::string> log() const;
 
@@ -35,7 +33,6 @@ class RemotePciServer {
   void run();
   void serve(int fd);
   void answer(int fd, const Request& request, const std::string& payload);
-  bool put(int fd, const std::string& bytes, int passed = -1);
   void reply(int fd, uint64_t first, uint64_t second, const std::string& data = {},
              int passed = -1);
   void refuse(int fd, const std::string& why);
@@ -44,7 +41,7 @@ class RemotePciServer {
   const Options options_;
   std::string address_, folder_;
   int listener_ = -1, stop_[2] = {-1, -1};
-  std::atomic<uint64_t> sent_{0};
+  PlantedSender sender_;
   std::vector<std::unique_ptr<DmaMemory>> memory_;
   std::vector<std::pair<void*, uint64_t>> shared_;
   mutable std::mutex mutex_;

@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -29,17 +28,11 @@ T get(const std::string& from, size_t at) {
 
 }  // namespace
 
-VfioUserServer::VfioUserServer(Options options) : options_(std::move(options)) {
-  char folder[] = "/tmp/bm-vfu-XXXXXX";
-  folder_ = ::mkdtemp(folder);
+VfioUserServer::VfioUserServer(Options options)
+    : options_(std::move(options)), folder_("/tmp/bm-vfu-XXXXXX"), sender_(options_.faults) {
+  listener_ = listen_in_folder(&folder_);
   address_ = folder_ + "/socket";
-  listener_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::strncpy(address.sun_path, address_.c_str(), sizeof address.sun_path - 1);
-  if (::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(listener_, 4) != 0 || ::pipe(stop_) != 0)
-    std::abort();
+  if (::pipe(stop_) != 0) std::abort();
   file_ = ::memfd_create("bar2", MFD_CLOEXEC);
   if (::ftruncate(file_, static_cast<off_t>(kMemoryBytes)) != 0) std::abort();
   memory_ = static_cast<uint8_t*>(
@@ -109,34 +102,7 @@ bool VfioUserServer::take_message(int fd, Message& message) {
 }
 
 void VfioUserServer::put(int fd, const std::string& bytes, int passed) {
-  const bool is_plain = options_.cut_after == ~uint64_t{0} &&
-                        options_.stall_after == ~uint64_t{0} && options_.flip_at == ~uint64_t{0};
-  for (size_t i = 0; i < bytes.size();) {
-    if (sent_ >= options_.stall_after) return;
-    if (sent_ >= options_.cut_after) {
-      ::shutdown(client_, SHUT_RDWR);
-      return;
-    }
-    char byte = sent_ == options_.flip_at ? static_cast<char>(~bytes[i]) : bytes[i];
-    iovec part{is_plain ? const_cast<char*>(&bytes[i]) : &byte, is_plain ? bytes.size() - i : 1};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    if (passed >= 0 && i == 0) {
-      message.msg_control = control;
-      message.msg_controllen = sizeof control;
-      cmsghdr* const head = CMSG_FIRSTHDR(&message);
-      head->cmsg_level = SOL_SOCKET;
-      head->cmsg_type = SCM_RIGHTS;
-      head->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(head), &passed, sizeof passed);
-    }
-    const ssize_t done = ::sendmsg(fd, &message, MSG_NOSIGNAL);
-    if (done <= 0) return;
-    sent_ += static_cast<uint64_t>(done);
-    i += static_cast<size_t>(done);
-  }
+  (void)sender_.put(fd, client_, bytes, passed);
 }
 
 void VfioUserServer::reply(const Message& to, const std::string& payload, int passed, int error) {

@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/transport/planted_sender.h"
+
 namespace bm::test {
 
 class VfioUserServer {
@@ -24,15 +26,13 @@ class VfioUserServer {
     bool has_twin_socket = true;
     std::string capabilities = {};  ///< instead of ours
     uint16_t major = 0, minor = 0;
-    uint64_t cut_after = ~uint64_t{0};    ///< bytes sent before the connection is closed
-    uint64_t stall_after = ~uint64_t{0};  ///< bytes sent before nothing is any more
-    uint64_t flip_at = ~uint64_t{0};      ///< a byte sent that is inverted
+    PlantedFaults faults = {};
     bool is_bar_file_short = false;
   };
   explicit VfioUserServer(Options options);
   ~VfioUserServer();
   const std::string& address() const { return address_; }
-  uint64_t sent() const { return sent_; }
+  uint64_t sent() const { return sender_.sent(); }
   uint32_t resets() const { return resets_; }
   /// "region_write 0 0x10 4", one line per access to BARs.
   std::vector<std::string> log() const;
@@ -63,7 +63,7 @@ class VfioUserServer {
   const Options options_;
   std::string folder_, address_;
   int listener_ = -1, stop_[2] = {-1, -1}, client_ = -1, twin_ = -1, file_ = -1;
-  std::atomic<uint64_t> sent_{0};
+  PlantedSender sender_;
   std::atomic<uint32_t> resets_{0};
   std::map<uint64_t, Area> areas_;
   std::deque<Message> pending_;  ///< that came while an answer was awaited
