@@ -18,16 +18,6 @@
 
 namespace bm::cli {
 
-std::string examples(std::string_view lines) {
-  std::string text = "Examples:\n";
-  while (!lines.empty()) {
-    const size_t end = std::min(lines.find('\n'), lines.size());
-    text += fmt::format("  {}\n", lines.substr(0, end));
-    lines.remove_prefix(std::min(end + 1, lines.size()));
-  }
-  return text;
-}
-
 namespace {
 
 /// What was given and is not known, with the nearest that is; empty when nothing was.
@@ -80,6 +70,7 @@ int parse_and_run(int argc, const char* const* argv) {
   add_explain(app, run);
   add_cache(app, run);
   add_pci(app, run);
+  add_gpu(app, run);
   add_env(app, run);
   add_version(app, run);
   std::string firmware_dir;

@@ -22,6 +22,7 @@ void add_disasm(CLI::App& app, Run& run);
 void add_explain(CLI::App& app, Run& run);
 void add_env(CLI::App& app, Run& run);
 void add_generate(CLI::App& app, Run& run);
+void add_gpu(CLI::App& app, Run& run);
 void add_pci(CLI::App& app, Run& run);
 void add_selftest(CLI::App& app, Run& run);
 void add_version(CLI::App& app, Run& run);

@@ -11,6 +11,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/env.h"
+#include "tools/bellmetal/commands.h"
 
 namespace bm::cli {
 namespace {
@@ -136,6 +137,16 @@ std::string Table::text() const {
   append_line([&](size_t c) -> std::string_view { return columns_[c].title; });
   for (const auto& row : rows_) {
     append_line([&](size_t c) -> std::string_view { return row[c]; });
+  }
+  return text;
+}
+
+std::string examples(std::string_view lines) {
+  std::string text = "Examples:\n";
+  while (!lines.empty()) {
+    const size_t end = std::min(lines.find('\n'), lines.size());
+    text += fmt::format("  {}\n", lines.substr(0, end));
+    lines.remove_prefix(std::min(end + 1, lines.size()));
   }
   return text;
 }

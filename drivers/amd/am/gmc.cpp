@@ -36,9 +36,14 @@ Status Gmc::create_tables(const Card& card, uint32_t window) {
 }
 
 Result<uint64_t> Gmc::allocate(uint64_t bytes, uint64_t alignment) {
-  return memory_.allocate(bytes, alignment, true);
+  const uint64_t address = BM_TRY(memory_.allocate(bytes, alignment, true));
+  places_[address] = bytes;
+  return address;
 }
-void Gmc::free(uint64_t address, uint64_t) { memory_.free(address); }
+void Gmc::free(uint64_t address, uint64_t) {
+  places_.erase(address);
+  memory_.free(address);
+}
 
 Status Gmc::write(uint64_t address, std::span<const uint64_t> words) {
   bus_.count_table_write();

@@ -3,6 +3,7 @@
 // one address space (context 0, VMID 0) in which everything of ours runs.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -71,6 +72,8 @@ class Gmc final : public memory::TableMemory {
   Result<uint64_t> take_addresses(uint64_t bytes);
   void give_back(uint64_t va);
   const memory::PageTable& tables() const { return *tables_; }
+  /// Where tables lie in video memory, by physical address; bytes of each.
+  const std::map<uint64_t, uint64_t>& table_places() const { return places_; }
 
   HubFault read_fault(Block hub);
   void clear_fault(Block hub);
@@ -87,6 +90,7 @@ class Gmc final : public memory::TableMemory {
 
   Bus& bus_;
   VideoMemory& memory_;
+  std::map<uint64_t, uint64_t> places_;  ///< outlives the tree, which gives its tables back
   std::unique_ptr<memory::PageTable> tables_;
   std::unique_ptr<memory::VaSpace> window_;
   uint64_t base_ = 0, end_ = 0;  ///< of video memory as the memory controller shows it

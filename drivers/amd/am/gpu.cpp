@@ -126,15 +126,33 @@ Status AmGpu::boot() {
   return run(kEngines);
 }
 
-Status AmGpu::map_bars() { return bus_.open(); }
+std::vector<BusRange> AmGpu::page_table_places() const {
+  std::vector<BusRange> places;
+  if (gmc_)
+    for (const auto& [address, bytes] : gmc_->table_places()) places.push_back({address, bytes});
+  return places;
+}
+
+Status AmGpu::map_bars() {
+  BM_TRY(bus_.open());
+  bus_.stages.note(fmt::format("{} MiB of video memory are visible", bus_.visible_bytes() >> 20));
+  return {};
+}
 
 Status AmGpu::read_discovery() {
   card_ = BM_TRY(discover(bus_));
+  const auto& gc = card_.id.gc;
+  bus_.stages.note(fmt::format("{}, GC {}.{}.{}, {} MiB, {} blocks", card_.chip->name, gc.major,
+                               gc.minor, gc.revision, card_.video_bytes >> 20,
+                               card_.discovery.ips.size()));
   return {};
 }
 
 Status AmGpu::load_files() {
   firmware_ = BM_TRY(Firmware::load(card_.firmware, options_.firmware));
+  bus_.stages.note(fmt::format(
+      "{} files",
+      std::ranges::count(card_.firmware.files, false, &firmware::amd::SetFile::is_optional)));
   return {};
 }
 
@@ -142,6 +160,7 @@ Status AmGpu::start_dma() {
   BM_TRY(set_bus_master(*function_, true));
   const auto vectors = function_->enable_interrupts(1);
   has_msi_ = vectors && *vectors > 0;
+  bus_.stages.note(has_msi_ ? "interrupts by MSI" : "no interrupts here: polling");
   return {};
 }
 
@@ -162,7 +181,12 @@ Status AmGpu::load_psp() { return psp_->load_system(firmware_); }
 Status AmGpu::create_psp_ring() { return psp_->create_ring(); }
 Status AmGpu::protect_memory() { return psp_->setup_protected_memory(card_, firmware_); }
 Status AmGpu::send_files() { return psp_->load_firmware(card_, firmware_); }
-Status AmGpu::start_smu() { return smu_->start(); }
+Status AmGpu::start_smu() {
+  BM_TRY(smu_->start());
+  const uint32_t version = smu_->version();
+  bus_.stages.note(fmt::format("SMU {}.{}.{}", version >> 16, version >> 8 & 0xff, version & 0xff));
+  return {};
+}
 Status AmGpu::wait_rlc() { return compute_->wait_autoload(); }
 Status AmGpu::start_gfxhub() { return gmc_->init_hub(Block::kGc); }
 
@@ -216,6 +240,13 @@ Status AmGpu::find_state() {
   BM_TRY(bus_.status());
   was_warm_ = !options_.always_reset && seen == magic() && left == kLeftInOrder &&
               psp_->is_alive() && gmc_->read_fault(Block::kGc).status == 0;
+  const bool is_ours = seen == magic();
+  bus_.stages.note(fmt::format("{} (SCRATCH_REG7 {:#x}, SCRATCH_REG6 {:#x})",
+                               was_warm_                         ? "warm: ours, left in order"
+                               : is_ours && left != kLeftInOrder ? "ours, not left in order"
+                               : is_ours                         ? "ours, not to be reused"
+                                                                 : "not ours",
+                               seen, left));
   return {};
 }
 

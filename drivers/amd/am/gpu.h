@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/card.h"
@@ -30,8 +31,9 @@ namespace bm::amd::am {
 
 struct Options {
   firmware::Search firmware;
-  Clock* clock = nullptr;     ///< nullptr: the machine's
-  bool always_reset = false;  ///< no warm boot
+  Clock* clock = nullptr;           ///< nullptr: the machine's
+  bool always_reset = false;        ///< no warm boot
+  StageWatcher* watcher = nullptr;  ///< of stages; outlives the GPU
   /// Bus addresses that this generation sends: dma_set_mask_and_coherent() in gmc_v11_0.c and
   /// gmc_v12_0.c.
   uint32_t address_bits = 44;
@@ -74,6 +76,8 @@ class AmGpu final : public DriverInterface {
   bool was_warm() const { return was_warm_; }
   /// Where the card reaches no memory of the host: how bytes go to and fro. Else nullptr.
   HostPath* host_path() { return path_ ? &*path_ : nullptr; }
+  /// Bytes of video memory (BAR0) that page tables have now.
+  std::vector<BusRange> page_table_places() const;
   /// Brings hardware queues back after a fault or hang: queues, then the command processor, then
   /// the copy engines. False: only a reset of the card helps, and the next open does one.
   bool recover();
@@ -82,7 +86,9 @@ class AmGpu final : public DriverInterface {
   friend class AmMemory;
   friend class AmQueue;
   AmGpu(std::unique_ptr<PciFunction> function, const Options& options, Clock& clock)
-      : function_(std::move(function)), options_(options), bus_(*function_, clock) {}
+      : function_(std::move(function)), options_(options), bus_(*function_, clock) {
+    bus_.stages.set_watcher(options_.watcher);
+  }
 
   struct Step {
     const char* name;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/result.h"
@@ -24,12 +25,32 @@ struct Stage {
   std::string name;
   uint64_t us = 0;
   BusCounts counts;
-  std::string error;  ///< empty: it ended well
+  std::string error;      ///< empty: it ended well
+  std::string seen = {};  ///< what it found, in a few words
+};
+
+/// What holds before a stage and after it, for people who read a stage log.
+struct StageTerms {
+  std::string_view name, needs, leaves;
+};
+/// nullptr: no stage of that name.
+const StageTerms* find_stage_terms(std::string_view name);
+
+/// Is told of stages while they happen: one that never ends has begun here.
+class StageWatcher {
+ public:
+  virtual ~StageWatcher() = default;
+  virtual void stage_begins(std::string_view name) = 0;
+  virtual void stage_ended(const Stage& stage) = 0;
 };
 
 /// Not thread-safe.
 class StageLog {
  public:
+  /// nullptr: nobody watches. Outlives the log.
+  void set_watcher(StageWatcher* watcher) { watcher_ = watcher; }
+  /// Words about what the stage that runs has found.
+  void note(std::string text) { seen_ = std::move(text); }
   void begin(std::string_view name, const BusCounts& counts, uint64_t now_us);
   void end(const Status& status, const BusCounts& counts, uint64_t now_us);
   /// Name of the stage that runs; of the last one after its end.
@@ -42,7 +63,9 @@ class StageLog {
 
  private:
   std::string current_ = "before the first stage";
+  std::string seen_;
   std::vector<Stage> stages_;
+  StageWatcher* watcher_ = nullptr;
   BusCounts at_begin_;
   uint64_t begun_us_ = 0;
 };

@@ -1,0 +1,135 @@
+// `bellmetal gpu boot`: what it prints of a boot that goes well and of one that does not.
+
+#include <fstream>
+#include <iterator>
+
+#include "drivers/transport/pci_trace.h"
+#include "tests/unit/bringup/bench.h"
+
+namespace bm::cli {
+namespace {
+
+using test::Bench;
+using test::Outcome;
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+TEST(GpuBoot, EveryStageHasNumberNameTimeAndConditions) {
+  const Bench bench;
+  const Outcome outcome = bench.gpu({"boot", "--json"});
+  ASSERT_EQ(outcome.exit, kOk) << outcome.out << outcome.err;
+  const auto json = outcome.json();
+  EXPECT_TRUE(json["booted"]);
+  EXPECT_FALSE(json["warm"]);
+  ASSERT_GT(json["stages"].size(), 15u);
+  for (size_t i = 0; i < json["stages"].size(); ++i) {
+    const auto& stage = json["stages"][i];
+    EXPECT_EQ(stage["number"], i + 1);
+    for (const char* key : {"name", "time_us", "needs", "leaves"})
+      EXPECT_TRUE(stage.contains(key)) << stage;
+  }
+  EXPECT_EQ(json["stages"].front()["name"], "map");
+  EXPECT_EQ(json["stages"].back()["name"], "mark");
+  EXPECT_EQ(bench.rig.violations(), "");
+}
+
+TEST(GpuBoot, ASecondBootIsWarmAndShorter) {
+  const Bench bench;
+  const auto first = bench.gpu({"boot", "--json"}).json();
+  const auto second = bench.gpu({"boot", "--json"}).json();
+  EXPECT_TRUE(second["warm"]) << second;
+  EXPECT_LT(second["stages"].size(), first["stages"].size());
+  const auto again = bench.gpu({"boot", "--reset", "--json"}).json();
+  EXPECT_FALSE(again["warm"]) << again;
+}
+
+TEST(GpuBoot, TextSaysWhatEachStageFound) {
+  const Bench bench;
+  const Outcome outcome = bench.gpu({"boot"});
+  ASSERT_EQ(outcome.exit, kOk) << outcome.err;
+  for (const char* words : {" 1  map", "4096 MiB of video memory are visible", "needs   ",
+                            "leaves  ", "gfx1201, GC 12.0.1", "booted gfx1201 cold"})
+    EXPECT_NE(outcome.out.find(words), std::string::npos) << words << "\n" << outcome.out;
+}
+
+TEST(GpuBoot, AFailedBootShowsItsStagesAndTheCause) {
+  const Bench bench({.smu_answer = {{0x6, 0xfc}}});
+  const Outcome text = bench.gpu({"boot", "--reset"});
+  EXPECT_EQ(text.exit, kFailure) << text.err;
+  EXPECT_NE(text.out.find("FAILED"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("PSP ring"), std::string::npos) << "stages before it are shown, too";
+  EXPECT_NE(text.err.find("boot stage 'SMU'"), std::string::npos) << text.err;
+
+  const Outcome outcome = bench.gpu({"boot", "--reset", "--json"});
+  EXPECT_EQ(outcome.exit, kFailure);
+  const auto json = outcome.json();
+  EXPECT_FALSE(json["booted"]);
+  EXPECT_EQ(json["stages"].back()["name"], "SMU");
+  EXPECT_NE(json["stages"].back()["error"].get<std::string>().find("0xfc"), std::string::npos);
+  EXPECT_NE(json["error"]["message"].get<std::string>().find("SMU"), std::string::npos);
+}
+
+TEST(GpuBoot, StatsAreTheTransportsAndTablesAreNeverRead) {
+  const Bench bench;
+  const auto json = bench.gpu({"boot", "--stats", "--json"}).json();
+  const auto& seen = json["accesses"];
+  ASSERT_EQ(seen["bars"].size(), 2u) << seen;
+  const auto& registers = seen["bars"][1];
+  EXPECT_EQ(registers["bar"], 5);
+  uint64_t reads = 0, writes = 0;
+  for (const auto& stage : json["stages"]) {
+    reads += stage["register_reads"].get<uint64_t>();
+    writes += stage["register_writes"].get<uint64_t>();
+  }
+  // The driver's own counts are of stages alone.
+  EXPECT_GE(registers["reads"].get<uint64_t>() + registers["read_bursts"].get<uint64_t>(), reads);
+  EXPECT_GE(registers["writes"].get<uint64_t>() + registers["write_bursts"].get<uint64_t>(),
+            writes);
+  EXPECT_GT(seen["page_table_writes"], 0);
+  EXPECT_LE(seen["page_table_writes"], 500);
+  EXPECT_EQ(seen["page_table_reads"], 0);
+}
+
+TEST(GpuBoot, TheTraceHoldsEveryAccessInOrderAndTheStages) {
+  const Bench bench;
+  const std::string path = bench.file("boot.trace");
+  const Outcome outcome = bench.gpu({"boot", "--trace", path, "--stats", "--json"});
+  ASSERT_EQ(outcome.exit, kOk) << outcome.out;
+  const auto trace = parse_pci_trace(contents(path));
+  ASSERT_TRUE(trace) << trace.error().message;
+  EXPECT_EQ(trace->identity.vendor, 0x1002);
+  uint64_t reads = 0, last_us = 0;
+  std::vector<std::string> stages;
+  for (const PciAccess& access : trace->accesses) {
+    if (access.kind == PciAccess::Kind::kRead && access.bar == 5) reads += access.repeats;
+    if (access.kind == PciAccess::Kind::kMark) stages.push_back(access.text);
+    EXPECT_GE(access.us, last_us);
+    last_us = access.us;
+  }
+  // What the card has counted at the other end, closing included.
+  EXPECT_EQ(reads, bench.rig.card->counts().register_reads);
+  EXPECT_GE(reads, outcome.json()["accesses"]["bars"][1]["reads"].get<uint64_t>());
+  ASSERT_FALSE(stages.empty());
+  EXPECT_EQ(stages.front(), "stage map");
+}
+
+TEST(GpuBoot, ATraceThatCannotBeWrittenIsAnErrorBeforeTheCardIsTouched) {
+  const Bench bench;
+  const Outcome outcome = bench.gpu({"boot", "--trace", "/nowhere/boot.trace"});
+  EXPECT_EQ(outcome.exit, kBadFile);
+  EXPECT_NE(outcome.err.find("/nowhere/boot.trace"), std::string::npos) << outcome.err;
+  EXPECT_EQ(bench.rig.card->counts().register_writes, 0u);
+}
+
+TEST(GpuBoot, WithoutACardItSaysWhereToLook) {
+  const Outcome outcome = test::run_command({"gpu", "boot", "--pci", "remote:/nowhere/card.sock"});
+  EXPECT_EQ(outcome.exit, kUnavailable) << outcome.err;
+  EXPECT_NE(outcome.err.find("/nowhere/card.sock"), std::string::npos) << outcome.err;
+  EXPECT_EQ(test::run_command({"gpu", "boot", "--pci", "nonsense"}).exit, kUsage);
+}
+
+}  // namespace
+}  // namespace bm::cli
