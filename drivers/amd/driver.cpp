@@ -5,6 +5,8 @@
 #include "drivers/amd/chips.h"
 #include "drivers/amd/device.h"
 #include "drivers/amd/kfd/gpu.h"
+#include "drivers/hcq/device.h"
+#include "drivers/hcq/shadow_device.h"
 #include "drivers/transport/pci_open.h"
 #include "runtime/base/env.h"
 
@@ -69,8 +71,10 @@ Result<std::unique_ptr<hal::Device>> open_pci_device(uint32_t index, std::string
 Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,
                                                std::string_view arch,
                                                const firmware::Search& firmware) {
-  auto card = BM_TRY(am::open_am(std::move(function), {.firmware = firmware}));
-  return make_configured(std::move(card), arch);
+  auto card = BM_TRY(am::AmGpu::open(std::move(function), {.firmware = firmware}));
+  am::HostPath* const path = card->host_path();
+  auto device = BM_TRY(make_configured(std::move(card), arch));
+  return path == nullptr ? std::move(device) : hcq::make_shadowed(std::move(device), *path);
 }
 
 }  // namespace bm::amd

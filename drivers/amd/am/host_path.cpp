@@ -1,6 +1,7 @@
 #include "drivers/amd/am/host_path.h"
 
 #include <cstring>
+#include <iterator>
 
 namespace bm::amd::am {
 namespace {
@@ -16,17 +17,17 @@ class HostPath::Window final : public RemoteWindow {
   uint64_t size() const override { return size_; }
   uint64_t read(uint64_t offset, uint32_t width) override {
     uint64_t value = 0;
-    path_.read(physical_ + offset, std::as_writable_bytes(std::span(&value, 1)).first(width));
+    path_.get(physical_ + offset, std::as_writable_bytes(std::span(&value, 1)).first(width));
     return value;
   }
   void write(uint64_t offset, uint32_t width, uint64_t value) override {
-    path_.write(physical_ + offset, std::as_bytes(std::span(&value, 1)).first(width));
+    path_.put(physical_ + offset, std::as_bytes(std::span(&value, 1)).first(width));
   }
   void read_block(uint64_t offset, std::span<std::byte> to) override {
-    path_.read(physical_ + offset, to);
+    path_.get(physical_ + offset, to);
   }
   void write_block(uint64_t offset, std::span<const std::byte> from) override {
-    path_.write(physical_ + offset, from);
+    path_.put(physical_ + offset, from);
   }
   void flush() override { path_.publish(); }
   Status status() const override { return path_.bus_.visible_memory().status(); }
@@ -40,8 +41,40 @@ std::unique_ptr<RemoteWindow> HostPath::window(uint64_t physical, uint64_t bytes
   return std::make_unique<Window>(*this, physical, bytes);
 }
 
+void HostPath::add(uint64_t va, uint64_t physical, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  places_[va] = {physical, bytes};
+}
+
+void HostPath::remove(uint64_t va) {
+  const std::lock_guard lock(mutex_);
+  places_.erase(va);
+}
+
+Result<uint64_t> HostPath::find(uint64_t va, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  auto after = places_.upper_bound(va);
+  if (after != places_.begin()) {
+    const auto& [start, place] = *std::prev(after);
+    if (bytes <= place.bytes && va - start <= place.bytes - bytes)
+      return place.physical + (va - start);
+  }
+  return fail(Code::kInvalidArgument, "{} bytes at {:#x} are no memory that the host sees", bytes,
+              va);
+}
+
+Status HostPath::write(uint64_t va, std::span<const std::byte> from) {
+  put(BM_TRY(find(va, from.size())), from);
+  return bus_.visible_memory().status();
+}
+
+Status HostPath::read(uint64_t va, std::span<std::byte> to) {
+  get(BM_TRY(find(va, to.size())), to);
+  return bus_.visible_memory().status();
+}
+
 /// In the order of the calls: only what continues the run joins it.
-void HostPath::write(uint64_t physical, std::span<const std::byte> from) {
+void HostPath::put(uint64_t physical, std::span<const std::byte> from) {
   const std::lock_guard lock(mutex_);
   if (!run_.empty() && (physical != run_at_ + run_.size() || run_.size() > kLongestRun)) send_run();
   if (run_.empty()) run_at_ = physical;
@@ -63,7 +96,7 @@ void HostPath::send_run() {
   is_unpublished_ = true;
 }
 
-void HostPath::read(uint64_t physical, std::span<std::byte> to) {
+void HostPath::get(uint64_t physical, std::span<std::byte> to) {
   const std::lock_guard lock(mutex_);
   send_run();
   bus_.visible_memory().copy_out(physical, to);

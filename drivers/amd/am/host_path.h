@@ -3,6 +3,7 @@
 // bridge): through the card's BARs.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -10,15 +11,23 @@
 
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/gmc.h"
+#include "drivers/hcq/host_shadow.h"
 #include "drivers/transport/mmio.h"
 #include "runtime/base/result.h"
 
 namespace bm::amd::am {
 
 /// Thread: any, beside whatever else touches the card; the transport must take calls of any thread.
-class HostPath {
+class HostPath final : public hcq::HostPath {
  public:
   HostPath(Bus& bus, Gmc& gmc) : bus_(bus), gmc_(gmc) {}
+
+  Status write(uint64_t va, std::span<const std::byte> from) override;
+  Status read(uint64_t va, std::span<std::byte> to) override;
+  void publish() override;
+  /// Addresses that write() and read() serve.
+  void add(uint64_t va, uint64_t physical, uint64_t bytes);
+  void remove(uint64_t va);
 
   /// Video memory that the BAR shows, as a view for those who write it word by word: neighbouring
   /// writes become one, and flush() makes them seen by the card. Outlived by the path.
@@ -26,17 +35,20 @@ class HostPath {
 
  private:
   class Window;
-  void write(uint64_t physical, std::span<const std::byte> from);
-  void read(uint64_t physical, std::span<std::byte> to);
-  /// What was written reaches the card's engines before whatever is written next.
-  void publish();
+  void put(uint64_t physical, std::span<const std::byte> from);
+  void get(uint64_t physical, std::span<std::byte> to);
   void send_run();
+  Result<uint64_t> find(uint64_t va, uint64_t bytes);
 
   Bus& bus_;
   Gmc& gmc_;
   std::mutex mutex_;
   uint64_t run_at_ = 0;          ///< physical
   std::vector<std::byte> run_;   ///< written, not sent yet
+  struct Place {
+    uint64_t physical = 0, bytes = 0;
+  };
+  std::map<uint64_t, Place> places_;  ///< by address on the GPU
   bool is_unpublished_ = false;  ///< sent, and perhaps still in the host data path
 };
 

@@ -63,6 +63,7 @@ Status AmMemory::make(const MemoryRequest& request) {
   has_addresses_ = true;
   BM_TRY(gpu_.gmc_->map(va, ranges, attributes));
   is_mapped_ = true;
+  if (window_) gpu_.path_->add(va, physical_, size);
   return {};
 }
 
@@ -122,6 +123,7 @@ Status AmMemory::check_reach() const {
 
 /// Under the mutex. What the card may still reach stays taken.
 void AmMemory::release() {
+  if (window_) gpu_.path_->remove(va);
   if (is_mapped_) {
     is_mapped_ = false;
     if (const Status gone = gpu_.gmc_->unmap(va, size); !gone && gpu_.bus_.status())

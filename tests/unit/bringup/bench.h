@@ -84,9 +84,8 @@ class Bench {
   /// `bellmetal gpu WORDS…` with the card and its firmware.
   Outcome gpu(std::vector<std::string> words) const {
     words.insert(words.begin(), "gpu");
-    for (const std::string& word : {std::string("--pci"), selector()}) words.push_back(word);
     for (const std::string& word :
-         {std::string("--firmware-dir"), rig.folder.path(), std::string("--unknown-firmware")})
+         {std::string("--pci"), selector(), std::string("--firmware-dir"), rig.folder.path()})
       words.push_back(word);
     return run_command(words);
   }

@@ -23,7 +23,6 @@ bool is_amd_card(const PciIdentity& identity) {
 firmware::Search CardOptions::search() const {
   firmware::Search search = firmware::default_search();
   search.folders.insert(search.folders.begin(), firmware_folders.begin(), firmware_folders.end());
-  search.allows_unknown = takes_unknown_firmware;
   return search;
 }
 
@@ -33,8 +32,6 @@ void add_card_options(CLI::App& command, CardOptions& options) {
                      "remote:localhost:6667, vfio-user:/path; without it the only card of vfio's");
   command.add_option("--firmware-dir", options.firmware_folders,
                      "Folder that is looked into first");
-  command.add_flag("--unknown-firmware", options.takes_unknown_firmware,
-                   "Take versions that nobody has tried; they may hang a card");
   command.add_flag("--json", options.as_json, "Print one JSON object");
 }
 

@@ -21,7 +21,6 @@ namespace bm::cli {
 struct CardOptions {
   std::string selector;  ///< as parse_pci_selector() takes it; empty: the only card there is
   std::vector<std::string> firmware_folders;  ///< before those of the machine
-  bool takes_unknown_firmware = false;
   bool as_json = false;
 
   firmware::Search search() const;

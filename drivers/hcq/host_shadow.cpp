@@ -1,0 +1,248 @@
+#include "drivers/hcq/host_shadow.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace bm::hcq {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A transfer through a bridge takes as long as some hundred bytes in one that is sent anyway.
+constexpr uint64_t kJoinWords = 64;
+constexpr uint32_t kEagerLooks = 64;  ///< without a pause, after something was submitted or came
+constexpr std::chrono::microseconds kShortPause = 100us, kLongPause = 2ms;
+
+uint64_t load(const uint64_t& word) {
+  return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(word)).load(std::memory_order_acquire);
+}
+
+size_t index_of(hal::QueueKind kind) { return kind == hal::QueueKind::kCompute ? 0 : 1; }
+
+}  // namespace
+
+Shadow::Shadow(std::unique_ptr<hal::Buffer> the_memory)
+    : va(hal::raw(the_memory->va())),
+      bytes(the_memory->size()),
+      memory(std::move(the_memory)),
+      host((bytes + 7) / 8),
+      last(host.size()) {}
+
+HostShadows::HostShadows(HostPath& path) : path_(path), thread_([this] { run(); }) {}
+
+HostShadows::~HostShadows() { stop(); }
+
+void HostShadows::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+    for (auto& queue : pending_) queue.clear();
+  }
+  wake_.notify_all();
+  progress_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::shared_ptr<Shadow> HostShadows::add(std::unique_ptr<hal::Buffer> memory) {
+  auto shadow = std::make_shared<Shadow>(std::move(memory));
+  const std::lock_guard lock(mutex_);
+  shadows_[shadow->va] = shadow;
+  return shadow;
+}
+
+void HostShadows::remove(const Shadow& shadow) {
+  const std::lock_guard lock(mutex_);
+  shadows_.erase(shadow.va);
+}
+
+std::shared_ptr<Shadow> HostShadows::find(uint64_t va) const {
+  const std::lock_guard lock(mutex_);
+  auto after = shadows_.upper_bound(va);
+  if (after == shadows_.begin()) return nullptr;
+  const auto& [start, shadow] = *std::prev(after);
+  return va - start < shadow->bytes ? shadow : nullptr;
+}
+
+Status HostShadows::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+/// Half words, since the device may have changed the other half: a queue writes 32 bits at a time.
+Status HostShadows::push(const Range& range, bool joins) {
+  Shadow& shadow = *range.shadow;
+  const std::lock_guard lock(shadow.mutex);
+  const uint64_t end = (range.offset + range.bytes + 7) / 8 * 2;
+  const uint64_t most = joins ? kJoinWords : 0;
+  const auto half = [](const std::vector<uint64_t>& words, uint64_t at) {
+    return static_cast<uint32_t>(load(words[at / 2]) >> (at % 2 * 32));
+  };
+  std::vector<uint32_t> run;
+  for (uint64_t at = range.offset / 8 * 2; at < end;) {
+    if (at % 2 == 0 && load(shadow.host[at / 2]) == shadow.last[at / 2]) {
+      at += 2;
+      continue;
+    }
+    if (half(shadow.host, at) == half(shadow.last, at)) {
+      ++at;
+      continue;
+    }
+    run.clear();
+    uint64_t changed = at;  // past the last one that did
+    for (uint64_t next = at; next < end && next - changed <= most; ++next) {
+      run.push_back(half(shadow.host, next));
+      if (run.back() != half(shadow.last, next)) changed = next + 1;
+      else if (most == 0) break;
+    }
+    run.resize(changed - at);
+    BM_TRY(path_.write(shadow.va + at * 4, std::as_bytes(std::span(run))));
+    for (uint64_t i = 0; i < run.size(); ++i)
+      std::memcpy(reinterpret_cast<std::byte*>(shadow.last.data()) + (at + i) * 4, &run[i], 4);
+    at = changed;
+  }
+  return {};
+}
+
+/// What the host has changed meanwhile stays the host's.
+Status HostShadows::pull(const Range& range) {
+  Shadow& shadow = *range.shadow;
+  const uint64_t first = range.offset / 8, end = (range.offset + range.bytes + 7) / 8;
+  std::vector<uint64_t> there(end - first);
+  BM_TRY(path_.read(shadow.va + first * 8, std::as_writable_bytes(std::span(there))));
+  const std::lock_guard lock(shadow.mutex);
+  for (uint64_t i = first; i < end; ++i) {
+    const uint64_t now = there[i - first], known = shadow.last[i];
+    if (now == known) continue;
+    uint64_t mine = load(shadow.host[i]);
+    uint64_t wanted = now;
+    for (const uint64_t mask : {uint64_t{UINT32_MAX}, ~uint64_t{UINT32_MAX}})
+      if ((mine & mask) != (known & mask)) wanted = (wanted & ~mask) | (mine & mask);
+    std::atomic_ref<uint64_t>(shadow.host[i])
+        .compare_exchange_strong(mine, wanted, std::memory_order_release);
+    shadow.last[i] = now;
+  }
+  return {};
+}
+
+uint64_t HostShadows::expect(hal::QueueKind kind, std::vector<Step> steps) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t id = next_id_;
+  if (is_stopping_) return id;
+  for (Step& step : steps) pending_[index_of(kind)].push_back({next_id_++, std::move(step)});
+  wake_.notify_all();
+  return id;
+}
+
+void HostShadows::drop(hal::QueueKind kind, uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(pending_[index_of(kind)], [&](const Pending& pending) { return pending.id >= id; });
+}
+
+bool HostShadows::wait_progress(uint64_t longest_ns) {
+  std::unique_lock lock(mutex_);
+  if (pending_[0].empty() && pending_[1].empty()) return false;
+  const uint64_t before = turns_;
+  progress_.wait_for(lock, std::chrono::nanoseconds(longest_ns),
+                     [&] { return turns_ != before || is_stopping_; });
+  return true;
+}
+
+void HostShadows::run() {
+  uint32_t idle = 0;
+  for (uint64_t seen = 0;;) {
+    {
+      std::unique_lock lock(mutex_);
+      const auto has_work = [this] {
+        return is_stopping_ || (status_ && (!pending_[0].empty() || !pending_[1].empty()));
+      };
+      if (has_work() && idle > kEagerLooks)
+        wake_.wait_for(lock, idle > 4 * kEagerLooks ? kLongPause : kShortPause,
+                       [&] { return is_stopping_ || next_id_ != seen; });
+      wake_.wait(lock, has_work);
+      if (is_stopping_) return;
+      if (std::exchange(seen, next_id_) != next_id_) idle = 0;
+    }
+    idle = look() ? 0 : idle + 1;
+  }
+}
+
+bool HostShadows::look() {
+  // What was expected before memory is read: what comes later may be signalled by an old value.
+  std::array<std::vector<Step>, 2> steps;
+  std::array<std::vector<uint64_t>, 2> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t queue = 0; queue < steps.size(); ++queue)
+      for (const Pending& pending : pending_[queue]) {
+        steps[queue].push_back(pending.step);
+        ids[queue].push_back(pending.id);
+      }
+  }
+  Status done;
+  std::map<std::pair<Shadow*, uint64_t>, uint64_t> words;
+  bool is_late_write = false;
+  for (const auto& queue : steps) {
+    for (const Step& step : queue) {
+      for (const Range& word : step.awaited) {
+        const uint64_t at = word.offset / 8;
+        if (load(word.shadow->host[at]) == word.shadow->last[at]) continue;
+        if (done) done = push(word, false);
+        is_late_write = true;
+      }
+      Shadow* const shadow = step.signal.shadow.get();
+      if (shadow == nullptr || words.contains({shadow, step.signal.offset})) continue;
+      uint64_t value = 0;
+      if (done)
+        done = path_.read(shadow->va + step.signal.offset,
+                          std::as_writable_bytes(std::span(&value, 1)));
+      words[{shadow, step.signal.offset}] = value;
+    }
+  }
+  if (is_late_write) path_.publish();
+  std::vector<Step> finished;
+  if (done) {
+    const std::lock_guard lock(mutex_);
+    for (size_t queue = 0; queue < steps.size(); ++queue) {
+      size_t count = 0;
+      for (size_t i = 0; i < steps[queue].size(); ++i) {
+        const Step& step = steps[queue][i];
+        if (step.signal.shadow == nullptr) continue;
+        if (words.at({step.signal.shadow.get(), step.signal.offset}) >= step.value) count = i + 1;
+      }
+      finished.insert(finished.end(), steps[queue].begin(),
+                      steps[queue].begin() + static_cast<ptrdiff_t>(count));
+      // They stay awaited until the host has what they wrote.
+      if (count != 0)
+        std::erase_if(pending_[queue], [&, last = ids[queue][count - 1]](const Pending& pending) {
+          return pending.id <= last;
+        });
+    }
+  }
+  for (const Step& step : finished)
+    for (const Range& range : step.written)
+      if (done) done = pull(range);
+  if (done) finish(finished);
+  const std::lock_guard lock(mutex_);
+  if (!done && status_) status_ = done;
+  ++turns_;
+  if (!finished.empty()) progress_.notify_all();
+  return !finished.empty() || is_late_write;
+}
+
+/// Signals last, each with the newest value whose data has come.
+void HostShadows::finish(const std::vector<Step>& done) {
+  for (const Step& step : done) {
+    if (step.signal.shadow == nullptr) continue;
+    Shadow& shadow = *step.signal.shadow;
+    const uint64_t at = step.signal.offset / 8;
+    const std::lock_guard lock(shadow.mutex);
+    if (load(shadow.host[at]) != shadow.last[at] || shadow.last[at] >= step.value) continue;
+    shadow.last[at] = step.value;
+    std::atomic_ref<uint64_t>(shadow.host[at]).store(step.value, std::memory_order_release);
+  }
+}
+
+}  // namespace bm::hcq
