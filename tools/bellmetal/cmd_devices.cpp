@@ -83,7 +83,7 @@ std::vector<DeviceListing> list_free_cards() {
   uint32_t unit = 0;
   const auto add_usable = [&](const std::string& what) {
     const std::string name = unit == 0 ? "AMD:PCI" : fmt::format("AMD:PCI:{}", unit);
-    DeviceListing& row = add(fmt::format("{}; free, DEV={} boots it", what, name));
+    DeviceListing& row = add(fmt::format("{}; DEV={} boots it", what, name));
     row.name = name;
     row.is_usable = true;
     ++unit;
@@ -94,7 +94,8 @@ std::vector<DeviceListing> list_free_cards() {
     const auto cards = amd::find_cards(system, chosen);
     if (!cards) add("").problem = cards.error().message;
     if (cards)
-      for (const PciSelector& selector : *cards) add_usable(to_string(selector) + " of BM_PCI");
+      for (const PciSelector& selector : *cards)
+        add_usable(to_string(selector) + ", not looked at");
     return rows;
   }
   const auto cards = amd::list_cards(system);
@@ -105,7 +106,7 @@ std::vector<DeviceListing> list_free_cards() {
   for (const amd::CardInfo& card : *cards) {
     const std::string what = fmt::format("{} {}", to_string(card.selector.address), card.name);
     if (card.is_free)
-      add_usable(what);
+      add_usable(what + ", free");
     else if (card.driver.empty())
       add(what).problem = fmt::format("{} {}", what, card.remedy);
   }

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "drivers/amd/device.h"
 #include "drivers/transport/pci_open.h"
 #include "tests/sim/amd/chip/remote.h"
 #include "tests/sim/amd/chip/vfio_user.h"
@@ -49,7 +50,8 @@ class Served {
     close(listener_);
   }
   Result<std::unique_ptr<AmGpu>> open(CardRig& rig) {
-    auto function = BM_TRY(open_pci(real_system(), BM_TRY(parse_pci_selector(selector))));
+    const PciSelector named = BM_TRY(parse_pci_selector(selector));
+    auto function = BM_TRY(open_pci(real_system(), named));
     return AmGpu::open(std::move(function), {.firmware = rig.folder.search(), .clock = &rig.clock});
   }
 
@@ -67,13 +69,15 @@ void boot_twice(const char* chip, const char* prefix) {
   {
     Served<Server> served(rig, prefix);
     for (const bool is_warm : {false, true}) {
-      const auto gpu = served.open(rig);
+      auto gpu = served.open(rig);
       ASSERT_TRUE(gpu) << gpu.error().message << "\n" << rig.violations();
       EXPECT_EQ((*gpu)->was_warm(), is_warm);
       EXPECT_EQ((*gpu)->facts().chip->name, chip);
-      const auto memory = (*gpu)->allocate({.size = 3 << 20, .domain = MemoryDomain::kSystem});
+      const auto device = make_device(std::move(*gpu));
+      ASSERT_TRUE(device) << device.error().message;
+      // The card itself zeroes video memory.
+      const auto memory = (*device)->allocate({.size = 3 << 20, .zero = true});
       ASSERT_TRUE(memory) << memory.error().message;
-      (*memory)->view.template store<uint32_t>(4096, 7);
     }
   }
   EXPECT_EQ(rig.violations(), "");
