@@ -9,7 +9,7 @@ amd_pci_open (opens a card and closes it), sim-amd-pci, sim-amd-firmware and cts
 states    boots of a card just switched on, left in order, left by a killed process, and left by the kernel's driver
 generate  the bundled model's tokens, so many (generate:6), are those of the CPU, on a cold and on a warm card
 selftest  of the program
-cts       the conformance suite, between two cards where it wants two
+cts       the conformance suite, between two cards where it wants two; cts:N is the N-th quarter of it
 refusals  nothing is taken that was not named; missing and damaged firmware
 cost      boot and one kernel: at most 500 writes of page tables, and no read of one
 signals   boots ended by SIGINT and SIGKILL at random moments, so many of each (signals:10); the next one works
@@ -135,8 +135,10 @@ def part_selftest():
     print(card.end())
 
 
-def part_cts():
+def part_cts(quarter=None):
     cards = Card(), Card()
+    if quarter is not None:
+        os.environ.update(GTEST_TOTAL_SHARDS="4", GTEST_SHARD_INDEX=str(quarter - 1))
     print(run([os.path.join(FOLDER, "cts_pci"), "--gtest_brief=1"], *cards).stdout)
 
 

@@ -247,7 +247,9 @@ Status AmGpu::find_state() {
                                : is_ours                         ? "ours, not to be reused"
                                                                  : "not ours",
                                seen, left));
-  return {};
+  // A process that ends in the middle of a warm boot leaves nothing in order.
+  if (was_warm_) bus_.write({Block::kGc, Reg::SCRATCH_REG6}, kInUse);
+  return bus_.status();
 }
 
 Status AmGpu::reset_card() {

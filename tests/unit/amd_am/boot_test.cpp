@@ -20,6 +20,12 @@ bool has_stage(const AmGpu& gpu, std::string_view name) {
          gpu.stages().stages().end();
 }
 
+/// Message of a boot that must fail.
+std::string failure(CardRig& rig) {
+  const auto gpu = rig.open();
+  return gpu ? "it booted" : gpu.error().message;
+}
+
 class AmBoot : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(AmBoot, FromPowerOnThenWarm) {
@@ -60,6 +66,36 @@ TEST_P(AmBoot, AfterThePreviousProcessCrashed) {
   EXPECT_EQ(rig.violations(), "");
 }
 
+// What was left in order is not any more when the next process has begun with it.
+TEST_P(AmBoot, AfterAProcessThatEndedInTheMiddleOfAWarmBoot) {
+  CardRig rig({.chip = GetParam()});
+  ASSERT_TRUE(rig.open());
+  uint64_t accesses = rig.card->accesses();
+  ASSERT_TRUE(rig.open());
+  accesses = rig.card->accesses() - accesses;
+  // From the end on, since most accesses are those of the discovery table.
+  uint32_t ended = 0;
+  for (uint64_t before_end = 40; ended < 3 && before_end < accesses; before_end += 20) {
+    rig.card->options().fault_access = rig.card->accesses() + accesses - before_end;
+    rig.card->options().fault = sim::amd::BusFault::kUnplug;
+    const std::string message = failure(rig);
+    rig.card->options().fault = sim::amd::BusFault::kNone;
+    rig.card->plug_in();
+    const bool has_begun = message.find("layout, state") != std::string::npos;
+    if (has_begun) ++ended;
+    {
+      const auto next = rig.open();
+      ASSERT_TRUE(next) << next.error().message << "\n" << rig.violations();
+      EXPECT_TRUE(!has_begun || !(*next)->was_warm()) << message;
+    }
+    const auto warm = rig.open();
+    ASSERT_TRUE(warm) << warm.error().message;
+    EXPECT_TRUE((*warm)->was_warm());
+  }
+  EXPECT_EQ(ended, 3u);
+  EXPECT_EQ(rig.violations(), "");
+}
+
 TEST_P(AmBoot, AfterTheKernelDriverWasHere) {
   CardRig rig({.chip = GetParam(), .start = ChipOptions::Start::kDriverWasHere});
   const auto gpu = rig.open();
@@ -72,12 +108,6 @@ TEST_P(AmBoot, AfterTheKernelDriverWasHere) {
 INSTANTIATE_TEST_SUITE_P(Chips, AmBoot,
                          ::testing::Values("gfx1100", "gfx1101", "gfx1102", "gfx1200", "gfx1201"),
                          [](const auto& chip) { return std::string(chip.param); });
-
-/// Message of a boot that must fail.
-std::string failure(CardRig& rig) {
-  const auto gpu = rig.open();
-  return gpu ? "it booted" : gpu.error().message;
-}
 
 TEST(AmBootFaults, ThePspsRefusalNamesFileAndStatus) {
   CardRig rig({.psp_status = {{6, 0x1234}}});
