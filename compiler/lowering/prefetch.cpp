@@ -49,7 +49,7 @@ bool Prefetch::is_from_memory(const Node* load) const {
 }
 
 /// Of a kernel that reads a row from memory, again from a cache, and stores a row: the load whose
-/// next row is asked for half by the second pass and half by the one that stores. Memory is then
+/// next row is prefetched half by the second pass and half by the one that stores. Memory is then
 /// busy in both.
 const Node* Prefetch::split_row() {
   if (split_row_) return *split_row_;
@@ -114,10 +114,10 @@ bool Prefetch::is_stream(const Node* load, int64_t apart) const {
   return apart == int64_t{b_.target().cache_line_bytes} && bytes > b_.target().l1_bytes;
 }
 
-/// Loops that step from row to row outrun the hardware's prefetchers: rows ahead are asked for.
+/// Loops that step from row to row outrun the hardware's prefetchers: rows ahead are prefetched.
 void Prefetch::rows_ahead(const ReduceState& s, BlockId body, const Node* range, uint32_t binding) {
-  const auto per_trip = static_cast<int64_t>(s.members());
-  const int64_t distance = std::clamp<int64_t>(kPrefetchCycles * 2 / per_trip, 4, 64);
+  const auto per_iteration = static_cast<int64_t>(s.members());
+  const int64_t distance = std::clamp<int64_t>(kPrefetchCycles * 2 / per_iteration, 4, 64);
   const uint32_t number = e_.number_of(range);
   std::vector<std::pair<int64_t, ValueId>> seen;
   std::vector<ValueId> rows;

@@ -54,7 +54,7 @@ Status Scratch::grow(Block& block, uint64_t bytes) {
                                              : mmap(nullptr, room, PROT_READ | PROT_WRITE,
                                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
-    return fail(Code::kOutOfMemory, "{} bytes of working memory for kernels", bytes);
+    return fail(Code::kOutOfMemory, "{} bytes of workspace for kernels", bytes);
   const uint64_t start = reinterpret_cast<uint64_t>(memory), first = align_up(start, alignment);
   if (first != start) munmap(memory, first - start);
   if (first + size != start + room)

@@ -136,11 +136,11 @@ constexpr Row kRows[] = {
      get<&S::cache>},
     {"BM_CHECKED", "0",
      "1: kernels of the CPU check every load and store against the size of its buffer; the first "
-     "that leaves it, or reads working memory that nothing wrote, is reported and ends the "
+     "that leaves it, or reads workspace that nothing wrote, is reported and ends the "
      "process. Reading an output of a captured program that has run again since is an error",
      set_bool<&S::checked>, get<&S::checked>},
     {"BM_POISON", "0",
-     "1: fresh device memory and working memory of CPU kernels are filled with ones, NaN of every "
+     "1: fresh device memory and workspace of CPU kernels are filled with ones, NaN of every "
      "float type, so that reads of what was never written show",
      set_bool<&S::poison>, get<&S::poison>},
     {"BM_TUNE", "0",
