@@ -156,7 +156,7 @@ Status run_reduce(const Work& w) {
       for (size_t k = 0; k < from.size(); ++k) from[k] += r[k];
       pair[1] = w.read(0, from);
       pair[0] = combine(t, pair);
-      if (!is_float(t)) pair[0].i = reference::wrap(t, pair[0].i);
+      if (!is_float(t)) pair[0].i = wrap_integer(t, pair[0].i);
     });
     w.write(o, pair[0]);
   });
@@ -176,7 +176,7 @@ Status run_scan(const Work& w) {
     for (at[axis] = 0; at[axis] < length; ++at[axis]) {
       pair[1] = w.read(0, at);
       pair[0] = combine(t, pair);
-      if (!is_float(t)) pair[0].i = reference::wrap(t, pair[0].i);
+      if (!is_float(t)) pair[0].i = wrap_integer(t, pair[0].i);
       w.write(at, pair[0]);
     }
   });

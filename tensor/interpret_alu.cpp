@@ -135,7 +135,7 @@ Value convert(const Value& v, DType from, DType to) {
     return {saturate(to, v.f), 0};
   }
   if (is_bool(to)) return {v.i != 0 ? 1 : 0, 0};
-  if (!is_float(to)) return {wrap(to, v.i), 0};
+  if (!is_float(to)) return {wrap_integer(to, v.i), 0};
   // float32 straight from 64-bit integers: through float64 it would round twice.
   if (to == DType::kF32)
     return {0, static_cast<double>(from == DType::kU64 ? static_cast<float>(bits_of(v.i))

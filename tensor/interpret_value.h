@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "compiler/ir/dtype.h"
+#include "compiler/ir/wrap.h"
 #include "runtime/base/half.h"
 
 namespace bm::reference {
@@ -16,26 +17,6 @@ struct Value {
   int64_t i = 0;
   double f = 0;
 };
-
-/// `v` cut to the width of an integer type (two's complement), or to 0/1 for bool.
-inline int64_t wrap(DType t, int64_t v) {
-  switch (t) {
-    case DType::kBool: return v != 0 ? 1 : 0;
-    case DType::kI8: return static_cast<int8_t>(v);
-    case DType::kU8: return static_cast<uint8_t>(v);
-    case DType::kI16: return static_cast<int16_t>(v);
-    case DType::kU16: return static_cast<uint16_t>(v);
-    case DType::kI32: return static_cast<int32_t>(v);
-    case DType::kU32: return static_cast<uint32_t>(v);
-    case DType::kI64:
-    case DType::kU64:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF32:
-    case DType::kF64: return v;
-  }
-  return v;
-}
 
 /// Nearest multiple (ties to even) of the spacing that a format with `bits` fraction bits and
 /// smallest normal exponent `min_exponent` has around v. Overflow is left to the caller.

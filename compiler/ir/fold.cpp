@@ -3,31 +3,13 @@
 #include <cstring>
 
 #include "compiler/ir/node.h"
+#include "compiler/ir/wrap.h"
 #include "runtime/base/check.h"
 #include "runtime/base/half.h"
 #include "runtime/base/half_f64.h"
 
 namespace bm::ir {
 namespace {
-
-int64_t wrap(DType t, int64_t v) {
-  switch (t) {
-    case DType::kBool: return v != 0;
-    case DType::kI8: return static_cast<int8_t>(v);
-    case DType::kU8: return static_cast<uint8_t>(v);
-    case DType::kI16: return static_cast<int16_t>(v);
-    case DType::kU16: return static_cast<uint16_t>(v);
-    case DType::kI32: return static_cast<int32_t>(v);
-    case DType::kU32: return static_cast<uint32_t>(v);
-    case DType::kI64:
-    case DType::kU64: return v;
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF32:
-    case DType::kF64: return v;
-  }
-  return v;
-}
 
 double round_to(DType t, double v) {
   switch (t) {
@@ -38,7 +20,7 @@ double round_to(DType t, double v) {
   }
 }
 
-Scalar integer(DType t, int64_t v) { return {t, wrap(t, v), 0}; }
+Scalar integer(DType t, int64_t v) { return {t, wrap_integer(t, v), 0}; }
 Scalar floating(DType t, double v) { return {t, 0, round_to(t, v)}; }
 
 double as_double(const Scalar& s) {

@@ -94,12 +94,12 @@ Result<std::unique_ptr<hal::Buffer>> Memory::allocate(const hal::BufferDesc& des
 
 Status Memory::check_size(uint64_t bytes) const {
   const DeviceInfo& info = context_->info;
-  const uint64_t used = used_.load(std::memory_order_relaxed);
-  if (bytes <= info.max_alloc_bytes && used <= info.memory_bytes &&
-      bytes <= info.memory_bytes - used)
+  const uint64_t in_use = used();
+  if (bytes <= info.max_alloc_bytes && in_use <= info.memory_bytes &&
+      bytes <= info.memory_bytes - in_use)
     return {};
   return fail(Code::kOutOfMemory, "{} bytes requested, {} used of {}, at most {} in one buffer",
-              bytes, used, info.memory_bytes, info.max_alloc_bytes);
+              bytes, in_use, info.memory_bytes, info.max_alloc_bytes);
 }
 
 Result<std::unique_ptr<hal::Buffer>> Memory::allocate_svm(const hal::BufferDesc& desc,
@@ -109,8 +109,8 @@ Result<std::unique_ptr<hal::Buffer>> Memory::allocate_svm(const hal::BufferDesc&
   // Alignment 0: that of the largest type, 128 bytes.
   void* pointer = context_->api.clSVMAlloc(context_->handle, flags, desc.size, 0);
   if (pointer == nullptr)
-    return fail(Code::kOutOfMemory, "clSVMAlloc refuses {} bytes, {} used of {}", desc.size,
-                used_.load(std::memory_order_relaxed), context_->info.memory_bytes);
+    return fail(Code::kOutOfMemory, "clSVMAlloc refuses {} bytes, {} used of {}", desc.size, used(),
+                context_->info.memory_bytes);
   Region::Parts parts{
       .space = Space::kSvm, .mem = {}, .backing = {}, .svm = pointer, .is_fine = is_fine};
   auto* host = is_fine ? static_cast<std::byte*>(pointer) : nullptr;
@@ -238,19 +238,19 @@ Result<hal::GpuVa> Memory::map(const hal::Buffer& peer) {
 
 void Memory::add(Region& region) {
   const bool is_counted = region.desc().external == nullptr && region.space() != Space::kHost;
-  if (is_counted) used_.fetch_add(region.size(), std::memory_order_relaxed);
+  if (is_counted) count(region.size());
   const std::unique_lock lock(mutex_);
   by_address_.emplace(hal::raw(region.va()), &region);
 }
 
 void Memory::remove(Region& region) {
   const bool is_counted = region.desc().external == nullptr && region.space() != Space::kHost;
-  if (is_counted) used_.fetch_sub(region.size(), std::memory_order_relaxed);
+  if (is_counted) discount(region.size());
   const std::unique_lock lock(mutex_);
   auto [at, end] = by_address_.equal_range(hal::raw(region.va()));
   while (at != end && at->second != &region) ++at;
   by_address_.erase(at);
-  generation_.fetch_add(1, std::memory_order_acq_rel);
+  note_loss();
 }
 
 Result<Place> Memory::resolve(hal::GpuVa va, uint64_t bytes) {

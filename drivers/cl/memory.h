@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "drivers/cl/context.h"
+#include "drivers/vendor/region_counters.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
 
@@ -64,7 +65,7 @@ struct Place {
 };
 
 /// Thread: safe; a region's mem_at under the submission lock.
-class Memory : public std::enable_shared_from_this<Memory> {
+class Memory : public std::enable_shared_from_this<Memory>, public vendor::RegionCounters {
  public:
   explicit Memory(ContextPtr context) : context_(std::move(context)) {}
 
@@ -83,11 +84,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
   /// will touch host memory through it, else nullptr.
   Result<Region*> bind(cl_kernel kernel, uint32_t index, hal::GpuVa va);
 
-  /// Changes whenever a region goes: what was resolved before must be resolved again.
-  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
-  hal::MemoryInfo info() const {
-    return {.total = context_->info.memory_bytes, .used = used_.load(std::memory_order_relaxed)};
-  }
+  hal::MemoryInfo info() const { return {.total = context_->info.memory_bytes, .used = used()}; }
   const Context& context() const { return *context_; }
 
  private:
@@ -108,7 +105,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
   void remove(Region& region);
 
   const ContextPtr context_;
-  std::atomic<uint64_t> used_{0}, generation_{0}, next_address_{0};
+  std::atomic<uint64_t> next_address_{0};
   mutable std::shared_mutex mutex_;
   std::multimap<uint64_t, Region*> by_address_;  ///< the caller's memory may be wrapped twice
 };

@@ -80,8 +80,8 @@ Result<std::unique_ptr<hal::Buffer>> Memory::allocate(const hal::BufferDesc& des
 Status Memory::check_size(uint64_t bytes, bool is_host) const {
   const uint64_t limit = is_host ? context_->info.host_bytes : context_->info.memory_bytes;
   if (bytes <= limit) return {};
-  return fail(Code::kOutOfMemory, "{} bytes requested, {} used, the {} has {}", bytes,
-              used_.load(std::memory_order_relaxed), is_host ? "machine" : "GPU", limit);
+  return fail(Code::kOutOfMemory, "{} bytes requested, {} used, the {} has {}", bytes, used(),
+              is_host ? "machine" : "GPU", limit);
 }
 
 /// On a stream of its own: the device's queues may be waiting for the host.
@@ -256,19 +256,19 @@ Result<hal::GpuVa> Memory::map(const hal::Buffer& peer) {
 
 void Memory::add(Region& region) {
   if (region.owner_ == Region::Owner::kSlabs && region.space_ == Space::kDevice)
-    used_.fetch_add(region.size(), std::memory_order_relaxed);
+    count(region.size());
   const std::unique_lock lock(mutex_);
   by_address_.emplace(hal::raw(region.va()), &region);
 }
 
 void Memory::remove(Region& region) {
   if (region.owner_ == Region::Owner::kSlabs && region.space_ == Space::kDevice)
-    used_.fetch_sub(region.size(), std::memory_order_relaxed);
+    discount(region.size());
   const std::unique_lock lock(mutex_);
   auto [at, end] = by_address_.equal_range(hal::raw(region.va()));
   while (at != end && at->second != &region) ++at;
   by_address_.erase(at);
-  generation_.fetch_add(1, std::memory_order_acq_rel);
+  note_loss();
 }
 
 Result<Place> Memory::resolve(hal::GpuVa va, uint64_t bytes) const {

@@ -3,7 +3,6 @@
 // video memory of a peer, or host memory that both sides use. Whatever lies in none of them is
 // host memory the GPU does not reach.
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "drivers/cuda/context.h"
 #include "drivers/cuda/slabs.h"
+#include "drivers/vendor/region_counters.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
 
@@ -53,7 +53,7 @@ class Region final : public hal::Buffer {
 };
 
 /// Thread: safe.
-class Memory : public std::enable_shared_from_this<Memory> {
+class Memory : public std::enable_shared_from_this<Memory>, public vendor::RegionCounters {
  public:
   explicit Memory(ContextPtr context);
   ~Memory();
@@ -70,11 +70,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
   /// Errors: kInvalidArgument when the bytes leave their region, or for address 0.
   Result<Place> resolve(hal::GpuVa va, uint64_t bytes) const;
 
-  /// Changes whenever a region goes: what was resolved before may be something else.
-  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
-  hal::MemoryInfo info() const {
-    return {.total = context_->info.memory_bytes, .used = used_.load(std::memory_order_relaxed)};
-  }
+  hal::MemoryInfo info() const { return {.total = context_->info.memory_bytes, .used = used()}; }
   const Context& context() const { return *context_; }
 
  private:
@@ -101,7 +97,6 @@ class Memory : public std::enable_shared_from_this<Memory> {
 
   const ContextPtr context_;
   Slabs video_, pinned_;
-  std::atomic<uint64_t> used_{0}, generation_{0};
   mutable std::shared_mutex mutex_;
   std::multimap<uint64_t, Region*> by_address_;  ///< the caller's memory may be wrapped twice
   std::map<uint64_t, Peer> peers_;               ///< what map() made reachable; hints, never owned
