@@ -4,27 +4,20 @@
 #include <array>
 #include <memory>
 
-#include "drivers/amd/device.h"
-#include "tests/cts/amd_kernels.h"
-#include "tests/cts/cts.h"
+#include "tests/cts/amd_machines.h"
 #include "tests/sim/amd/engine/interpreter.h"
 #include "tests/unit/amd_am/rig.h"
 
 namespace bm::cts {
 namespace {
 
-struct Machine {
-  const char* name;
-  const char* chip;
-  amd::PacketMode packets;
-};
-constexpr std::array kMachines = {Machine{"AM_gfx1100_PM4", "gfx1100", amd::PacketMode::kPm4},
-                                  Machine{"AM_gfx1100_AQL", "gfx1100", amd::PacketMode::kAql},
-                                  Machine{"AM_gfx1101_PM4", "gfx1101", amd::PacketMode::kPm4},
-                                  Machine{"AM_gfx1102_PM4", "gfx1102", amd::PacketMode::kPm4},
-                                  Machine{"AM_gfx1200_PM4", "gfx1200", amd::PacketMode::kPm4},
-                                  Machine{"AM_gfx1201_PM4", "gfx1201", amd::PacketMode::kPm4},
-                                  Machine{"AM_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql}};
+constexpr std::array kMachines = {AmdMachine{"AM_gfx1100_PM4", "gfx1100", amd::PacketMode::kPm4},
+                                  AmdMachine{"AM_gfx1100_AQL", "gfx1100", amd::PacketMode::kAql},
+                                  AmdMachine{"AM_gfx1101_PM4", "gfx1101", amd::PacketMode::kPm4},
+                                  AmdMachine{"AM_gfx1102_PM4", "gfx1102", amd::PacketMode::kPm4},
+                                  AmdMachine{"AM_gfx1200_PM4", "gfx1200", amd::PacketMode::kPm4},
+                                  AmdMachine{"AM_gfx1201_PM4", "gfx1201", amd::PacketMode::kPm4},
+                                  AmdMachine{"AM_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql}};
 constexpr size_t kCards = 2;
 
 /// Cards for the whole run, as real ones are: devices may come and go on them.
@@ -49,13 +42,10 @@ Subject subject() {
   return {kMachines[kIndex].name, open<kIndex, 0>, amd_kernel, {}, {}, open<kIndex, 1>};
 }
 
-template <size_t... kIndex>
-std::vector<Subject> all(std::index_sequence<kIndex...>) {
-  return {subject<kIndex>()...};
-}
-
 }  // namespace
 
-std::vector<Subject> subjects() { return all(std::make_index_sequence<kMachines.size()>()); }
+std::vector<Subject> subjects() {
+  return subjects_of<kMachines.size()>([]<size_t kIndex>() { return subject<kIndex>(); });
+}
 
 }  // namespace bm::cts

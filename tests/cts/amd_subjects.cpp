@@ -3,28 +3,21 @@
 
 #include <array>
 
-#include "drivers/amd/device.h"
 #include "drivers/amd/kfd/gpu.h"
-#include "tests/cts/amd_kernels.h"
-#include "tests/cts/cts.h"
+#include "tests/cts/amd_machines.h"
 #include "tests/sim/amd/kfd/fake_kfd.h"
 #include "tests/sim/amd/engine/interpreter.h"
 
 namespace bm::cts {
 namespace {
 
-struct Machine {
-  const char* name;
-  const char* chip;
-  amd::PacketMode packets;
-};
-constexpr std::array kMachines = {Machine{"AMD_gfx1030_PM4", "gfx1030", amd::PacketMode::kPm4},
-                                  Machine{"AMD_gfx1030_AQL", "gfx1030", amd::PacketMode::kAql},
-                                  Machine{"AMD_gfx1100_PM4", "gfx1100", amd::PacketMode::kPm4},
-                                  Machine{"AMD_gfx1100_AQL", "gfx1100", amd::PacketMode::kAql},
-                                  Machine{"AMD_gfx1201_PM4", "gfx1201", amd::PacketMode::kPm4},
-                                  Machine{"AMD_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql},
-                                  Machine{"AMD_gfx942_AQL", "gfx942", amd::PacketMode::kAql}};
+constexpr std::array kMachines = {AmdMachine{"AMD_gfx1030_PM4", "gfx1030", amd::PacketMode::kPm4},
+                                  AmdMachine{"AMD_gfx1030_AQL", "gfx1030", amd::PacketMode::kAql},
+                                  AmdMachine{"AMD_gfx1100_PM4", "gfx1100", amd::PacketMode::kPm4},
+                                  AmdMachine{"AMD_gfx1100_AQL", "gfx1100", amd::PacketMode::kAql},
+                                  AmdMachine{"AMD_gfx1201_PM4", "gfx1201", amd::PacketMode::kPm4},
+                                  AmdMachine{"AMD_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql},
+                                  AmdMachine{"AMD_gfx942_AQL", "gfx942", amd::PacketMode::kAql}};
 
 /// A machine for the whole run, as the real one is: devices may come and go on it.
 struct Running {
@@ -60,13 +53,10 @@ Subject subject() {
   return made;
 }
 
-template <size_t... kIndex>
-std::vector<Subject> all(std::index_sequence<kIndex...>) {
-  return {subject<kIndex>()...};
-}
-
 }  // namespace
 
-std::vector<Subject> subjects() { return all(std::make_index_sequence<kMachines.size()>()); }
+std::vector<Subject> subjects() {
+  return subjects_of<kMachines.size()>([]<size_t kIndex>() { return subject<kIndex>(); });
+}
 
 }  // namespace bm::cts

@@ -1,8 +1,6 @@
 // What submitting and replaying may not do: allocate, call the system, take long.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -15,8 +13,7 @@
 #include "runtime/base/env.h"
 #include "runtime/hal/device.h"
 #include "tests/unit/drivers/allocation_counter.h"
-#include "tests/unit/drivers/instruction_counter.h"
-#include "tests/unit/drivers/syscall_counter.h"
+#include "tests/unit/drivers/replay_cost.h"
 
 namespace bm::amd {
 namespace {
@@ -194,61 +191,23 @@ TEST_P(AmdCost, NoAllocationOnReplayAndSubmit) {
 }
 
 TEST_P(AmdCost, NoSystemCallOnReplayAndSubmit) {
-  const auto seen = bm::test::count_syscalls(
-      [] {
-        auto rig = std::make_unique<CostRig>(GetParam());
-        rig->submit();
-        rig->submit();
-        return rig;
-      },
-      [](std::unique_ptr<CostRig>& rig) {
-        bool good = true;
-        for (int i = 0; i < 100; ++i) good = good && rig->replay() && rig->submit();
-        return good ? 0 : 1;
-      });
-  if (!seen.supported) GTEST_SKIP() << seen.problem;
-  EXPECT_EQ(seen.exit_code, 0);
-  EXPECT_EQ(seen.numbers.size(), 0u)
-      << "first: " << (seen.numbers.empty() ? 0 : seen.numbers.front());
+  bm::test::expect_no_system_call([] {
+    auto rig = std::make_unique<CostRig>(GetParam());
+    rig->submit();
+    rig->submit();
+    return rig;
+  });
 }
 
 TEST_P(AmdCost, AHundredKernelsTakeMicroseconds) {
   CostRig rig(GetParam());
-  std::vector<int64_t> times;
-  for (int i = 0; i < 400; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    const bool good = rig.replay();
-    times.push_back((std::chrono::steady_clock::now() - begin).count());
-    ASSERT_TRUE(good);
-  }
-  std::ranges::nth_element(times, times.begin() + 200);
-  RecordProperty("median_ns", static_cast<int>(times[200]));
-  std::printf("replay of 100 kernels, 101 places changed: median %ld ns\n",
-              static_cast<long>(times[200]));
-#ifdef NDEBUG
-  // The goal is 2 us; a loaded test machine gets room.
-  EXPECT_LT(times[200], 10'000);
-#endif
+  bm::test::expect_microseconds(rig, [] {});
 }
 
-/// Counted one by one, so the number is the same on every run of one build.
 TEST_P(AmdCost, AHundredKernelsTakeFewInstructions) {
-  const auto seen = bm::test::count_instructions(
-      [] {
-        auto rig = std::make_unique<CostRig>(GetParam());
-        for (int i = 0; i < 3; ++i) rig->replay();
-        return rig;
-      },
-      [](std::unique_ptr<CostRig>& rig) { rig->replay(); });
-  if (!seen.supported) GTEST_SKIP() << seen.problem;
-  RecordProperty("instructions", static_cast<int>(seen.instructions));
-  std::printf("replay of 100 kernels, 101 places changed: %ld instructions\n",
-              static_cast<long>(seen.instructions));
-  EXPECT_GT(seen.instructions, 1'000u);
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   // 7,121 and 16,114 by g++ 12; compilers differ.
-  EXPECT_LT(seen.instructions, GetParam() == PacketMode::kPm4 ? 9'500u : 19'000u);
-#endif
+  bm::test::expect_few_instructions([] { return std::make_unique<CostRig>(GetParam()); },
+                                    GetParam() == PacketMode::kPm4 ? 9'500u : 19'000u);
 }
 
 }  // namespace

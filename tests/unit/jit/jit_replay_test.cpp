@@ -1,28 +1,15 @@
 // Replay is a data operation: no allocation. Counted, not assumed.
 #include <gtest/gtest.h>
 
-#include "tensor/jit.h"
 #include "tests/unit/drivers/allocation_counter.h"
+#include "tests/unit/jit/long_chain.h"
 
 namespace bm {
 namespace {
 
-Tensor chain(const Tensor& x, const Tensor& y) {
-  Tensor t = x;
-  for (int i = 0; i < 100; ++i) t = (t + y).contiguous();
-  return t;
-}
-
-std::vector<Tensor> inputs() {
-  std::vector<Tensor> list;
-  for (int i = 0; i < 4; ++i)
-    list.push_back(Tensor::from(std::vector<float>(16, static_cast<float>(i)), {16}));
-  return list;
-}
-
 TEST(Replay, AllocatesNothing) {
-  Jit step(chain);
-  const auto x = inputs();
+  Jit step(test::long_chain);
+  const auto x = test::chain_inputs();
   for (size_t i = 0; i < 4; ++i) step(x[i], x[(i + 1) % 4]);
   const uint64_t before = test::allocations_of_this_thread();
   for (size_t i = 0; i < 400; ++i) step(x[i % 4], x[(i + 1) % 4]);

@@ -2,29 +2,16 @@
 // A program of its own: the counted child is a fork, and devices do not survive one.
 #include <gtest/gtest.h>
 
-#include "tensor/jit.h"
 #include "tests/unit/drivers/syscall_counter.h"
+#include "tests/unit/jit/long_chain.h"
 
 namespace bm {
 namespace {
 
-Tensor chain(const Tensor& x, const Tensor& y) {
-  Tensor t = x;
-  for (int i = 0; i < 100; ++i) t = (t + y).contiguous();
-  return t;
-}
-
-std::vector<Tensor> inputs() {
-  std::vector<Tensor> list;
-  for (int i = 0; i < 4; ++i)
-    list.push_back(Tensor::from(std::vector<float>(16, static_cast<float>(i)), {16}));
-  return list;
-}
-
 TEST(Replay, MakesNoSystemCall) {
   struct State {
-    Jit<Tensor (*)(const Tensor&, const Tensor&)> step{chain};
-    std::vector<Tensor> x = inputs();
+    Jit<Tensor (*)(const Tensor&, const Tensor&)> step{test::long_chain};
+    std::vector<Tensor> x = test::chain_inputs();
   };
   const auto count = test::count_syscalls(
       [] {

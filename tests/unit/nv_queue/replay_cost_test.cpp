@@ -2,12 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <chrono>
+#include <memory>
 
 #include "tests/unit/drivers/allocation_counter.h"
-#include "tests/unit/drivers/instruction_counter.h"
-#include "tests/unit/drivers/syscall_counter.h"
+#include "tests/unit/drivers/replay_cost.h"
 #include "tests/unit/nv_queue/rig.h"
 
 namespace bm::nv {
@@ -49,6 +47,10 @@ struct CostRig : Rig {
     ++value;
     return queue().replay(*recording, values).has_value();
   }
+  bool submit() {
+    const hal::Command commands[] = {hal::Dispatch{store.get(), args->va(), {}}};
+    return queue().submit(commands).has_value();
+  }
   std::unique_ptr<hal::Program> store;
   std::unique_ptr<hal::Buffer> args, out, other;
   std::unique_ptr<hal::Recording> recording;
@@ -67,65 +69,21 @@ TEST(NvReplayCost, NoAllocation) {
 }
 
 TEST(NvReplayCost, NoSystemCallOnReplayAndSubmit) {
-  const auto submit = [](CostRig& rig) {
-    const hal::Command commands[] = {hal::Dispatch{rig.store.get(), rig.args->va(), {}}};
-    return rig.queue().submit(commands).has_value();
-  };
-  const auto seen = bm::test::count_syscalls(
-      [&] {
-        auto rig = std::make_unique<CostRig>();
-        submit(*rig);  // the first submission grows the encoder's lists
-        return rig;
-      },
-      [&](std::unique_ptr<CostRig>& rig) {
-        bool good = true;
-        for (int i = 0; i < 100; ++i) good = good && rig->replay() && submit(*rig);
-        return good ? 0 : 1;
-      });
-  if (!seen.supported) GTEST_SKIP() << seen.problem;
-  EXPECT_EQ(seen.exit_code, 0);
-  EXPECT_EQ(seen.numbers.size(), 0u)
-      << "first: " << (seen.numbers.empty() ? 0 : seen.numbers.front());
+  bm::test::expect_no_system_call([] {
+    auto rig = std::make_unique<CostRig>();
+    rig->submit();  // the first submission grows the encoder's lists
+    return rig;
+  });
 }
 
 TEST(NvReplayCost, HundredKernelsTakeMicroseconds) {
   CostRig rig;
-  std::vector<int64_t> times;
-  for (int i = 0; i < 400; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    const bool good = rig.replay();
-    times.push_back((std::chrono::steady_clock::now() - begin).count());
-    ASSERT_TRUE(good);
-    rig.gpu->run_until_idle();
-  }
-  std::ranges::nth_element(times, times.begin() + 200);
-  RecordProperty("median_ns", static_cast<int>(times[200]));
-  std::printf("replay of 100 kernels, 101 places changed: median %ld ns\n",
-              static_cast<long>(times[200]));
-#ifdef NDEBUG
-  // The goal is 2 us; a loaded test machine gets room.
-  EXPECT_LT(times[200], 10'000);
-#endif
+  bm::test::expect_microseconds(rig, [&] { rig.gpu->run_until_idle(); });
 }
 
-/// Counted one by one, so the number is the same on every run of one build.
 TEST(NvReplayCost, HundredKernelsTakeFewInstructions) {
-  const auto seen = bm::test::count_instructions(
-      [] {
-        auto rig = std::make_unique<CostRig>();
-        for (int i = 0; i < 3; ++i) rig->replay();
-        return rig;
-      },
-      [](std::unique_ptr<CostRig>& rig) { rig->replay(); });
-  if (!seen.supported) GTEST_SKIP() << seen.problem;
-  RecordProperty("instructions", static_cast<int>(seen.instructions));
-  std::printf("replay of 100 kernels, 101 places changed: %ld instructions\n",
-              static_cast<long>(seen.instructions));
-  EXPECT_GT(seen.instructions, 1'000u);
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   // 6,619 by g++ 12; compilers differ.
-  EXPECT_LT(seen.instructions, 9'000u);
-#endif
+  bm::test::expect_few_instructions([] { return std::make_unique<CostRig>(); }, 9'000u);
 }
 
 }  // namespace
