@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include <nlohmann/json.hpp>
@@ -176,8 +177,10 @@ Result<std::vector<std::byte>> VfioUserChannel::wait_reply(VfioUserCommand comma
           {Code::kCorrupt,
            fmt::format("{}: a reply to message {} of kind {} for message {} of kind {}", name(),
                        message->id, message->command, id, static_cast<uint16_t>(command))});
+    // What a server cannot do at all (memory it would have to ask for by message) is no failure.
     if (message->flags & kError)
-      return fail(Code::kIo, "{}: the server refuses a message of kind {}: {}", name(),
+      return fail(message->error == ENOTSUP ? Code::kUnsupported : Code::kIo,
+                  "{}: the server refuses a message of kind {}: {}", name(),
                   static_cast<uint16_t>(command),
                   message->error == 0 ? "no reason" : errno_text(static_cast<int>(message->error)));
     if (fds != nullptr) *fds = std::move(message->fds);

@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -94,6 +96,19 @@ TEST(AmSockets, RemotePciOfAnEarlierGeneration) {
 TEST(AmSockets, VfioUser) { boot_twice<sim::amd::VfioUserServer>("gfx1201", "vfio-user"); }
 TEST(AmSockets, VfioUserOfAnEarlierGeneration) {
   boot_twice<sim::amd::VfioUserServer>("gfx1102", "vfio-user");
+}
+
+// The model's engines want the memory of its client by descriptor; callers copy instead.
+TEST(AmSockets, MemoryOfThisProcessIsUnsupportedNotAFailure) {
+  CardRig rig;
+  Served<sim::amd::VfioUserServer> served(rig, "vfio-user");
+  const auto gpu = served.open(rig);
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  alignas(4096) static std::array<std::byte, 8192> mine{};
+  const auto memory = (*gpu)->allocate({.size = mine.size(), .host = mine.data()});
+  ASSERT_FALSE(memory);
+  EXPECT_EQ(memory.error().code, Code::kUnsupported) << memory.error().message;
+  EXPECT_TRUE((*gpu)->allocate({.size = mine.size(), .domain = MemoryDomain::kSystem}));
 }
 
 // A client that the server does not know what to do with is told so, and the next one is served.
