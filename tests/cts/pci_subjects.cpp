@@ -18,6 +18,13 @@ Result<std::unique_ptr<hal::Device>> open() {
 
 }  // namespace
 
-std::vector<Subject> subjects() { return {{"PCI", open<0>, amd_kernel, {}, {}, open<1>}}; }
+std::vector<Subject> subjects() {
+  return {{"PCI",
+           open<0>,
+           amd_kernel,
+           {{"memory.external", "the model does not reach memory of this process by itself"}},
+           {},
+           open<1>}};
+}
 
 }  // namespace bm::cts
