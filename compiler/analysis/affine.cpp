@@ -101,4 +101,18 @@ bool Strides::is_uniform(const Node* n) {
   return uniform_[n] = result;
 }
 
+bool is_row(const ir::Linear& index, const ir::Node* direction, uint32_t count) {
+  if (index.constant % count != 0) return false;
+  bool is_unit = false;
+  for (const ir::Linear::Term& t : index.terms) {
+    if (t.atom == direction) {
+      is_unit = t.coefficient == 1;
+      if (!is_unit) return false;
+    } else if (t.coefficient % count != 0 || ir::depends_on(t.atom, direction)) {
+      return false;
+    }
+  }
+  return is_unit;
+}
+
 }  // namespace bm::compiler

@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "compiler/ir/linear.h"
 #include "compiler/ir/node.h"
 
 namespace bm::compiler {
@@ -38,5 +39,8 @@ class Strides {
   std::unordered_map<const ir::Node*, Facts> facts_;
   std::unordered_map<const ir::Node*, bool> uniform_;
 };
+
+/// Whether `count` elements are neighbours along `direction`, from multiples of as many on.
+bool is_row(const ir::Linear& index, const ir::Node* direction, uint32_t count);
 
 }  // namespace bm::compiler

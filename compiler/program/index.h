@@ -102,6 +102,19 @@ template <class L, class R>
 FormulaOf<L, R> operator^(const L& a, const R& b) {
   return {[](Builder& to, ValueId x, ValueId y) { return to.bit_xor(x, y); }, a, b};
 }
+template <class L, class R>
+  requires IndexOperands<L, R>
+FormulaOf<L, R> operator|(const L& a, const R& b) {
+  return {[](Builder& to, ValueId x, ValueId y) { return to.bit_or(x, y); }, a, b};
+}
+/// Of what is not negative.
+template <IndexTerm L, std::integral R>
+FormulaOf<L, R> operator>>(const L& a, R bits) {
+  const auto combine = [](Builder& to, ValueId x, ValueId y) {
+    return to.raw(Op::kShr, DType::kI64, {x, y});
+  };
+  return {combine, a, bits};
+}
 /// The smaller one.
 template <class L, class R>
   requires IndexOperands<L, R>

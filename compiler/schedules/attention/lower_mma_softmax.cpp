@@ -12,10 +12,7 @@ namespace {
 
 using Plan = GroupAttentionPlan;
 
-constexpr int64_t kLine = Plan::kLineBytes, kPerLine = kLine / 2;
-constexpr int64_t kStep = 16, kSteps = kPerLine / kStep;
-/// Bytes between panels of keys or values, and between fragments of 16 rows.
-constexpr int64_t kPanel = Plan::kKeys * kLine, kFragment = 16 * kLine;
+constexpr int64_t kStep = 16;
 constexpr uint32_t kPair = 2;
 /// Largest power of two that a score may be above what powers count from: far from float16's end.
 constexpr double kRoom = 8;
@@ -41,24 +38,14 @@ void FlashAttention::multiply_keys(ValueId stage, BlockId block) {
   for (const uint32_t first : s_.scores)
     for (uint32_t i = 0; i < p_.score_info.sums; ++i)
       b_.assign(block, first + i, b_.constant(type, 0));
-  // Of the four 8·8 tiles of a fragment: the next 16 bytes of depth, then the next eight keys.
-  const ValueId matrix = b_.shr(s_.lane, 3), odd = b_.bit_and(matrix, b_.index(1));
-  const ValueId line = b_.bit_and(s_.lane, b_.index(7));
-  const ValueId lines = b_.add(line, scaled(b_.shr(matrix, 1), 8));
-  const ValueId piece = b_.bit_xor(odd, line);
-  for (size_t step = 0; step < s_.queries.size(); ++step) {
-    const auto number = static_cast<int64_t>(step);
+  const LineFragments f{.is_k_major = true, .lines = Plan::kKeys};
+  for (size_t step = 0; step < s_.queries.size(); ++step)
     for (size_t n = 0; n < s_.scores.size(); n += 2) {
-      const int64_t offset = number / kSteps * kPanel + static_cast<int64_t>(n / 2) * kFragment;
-      const std::vector<ValueId> keys =
-          fragment(moved(stage, offset), lines, piece, number % kSteps * 2, false, block);
-      for (size_t half = 0; half < 2; ++half) {
-        std::vector<ValueId> operands = s_.queries[step];
-        operands.insert(operands.end(), {keys[2 * half], keys[2 * half + 1]});
-        b_.matrix(block, p_.score_info, s_.scores[n + half], std::move(operands));
-      }
+      const SlotWords keys = fragment(f, stage, static_cast<int64_t>(n / 2) * LineFragments::kRows,
+                                      static_cast<int64_t>(step), block);
+      contract_mma(b_, block, p_.score_info, std::span(s_.scores).subspan(n, 2), s_.queries[step],
+                   keys);
     }
-  }
 }
 
 /// Products become scores. Blocks of keys that are all there and that all queries of the group see
@@ -73,7 +60,7 @@ void FlashAttention::finish_scores(ValueId first_key, BlockId block) {
     const uint32_t first = e_.make_bindings(s_.first_row, b_.block_of(s_.first_row), 0, 1, 0);
     end = e_.min_index(end, e_.emit(a_.hidden_from, e_.bound(s_.env, a_.row, first)));
   }
-  const ValueId last = moved(first_key, Plan::kKeys - 1);
+  const Index last = index(first_key) + (Plan::kKeys - 1);
   const ValueId is_inside = b_.lt(last, end);
   const ValueId is_edge = b_.raw(Op::kNot, DType::kBool, {is_inside});
   const Node* seen = a_.seen_score ? a_.seen_score : a_.score;
@@ -91,34 +78,23 @@ void FlashAttention::finish_scores(ValueId first_key, BlockId block) {
 void FlashAttention::write_scores(const Node* score, ValueId first_key, bool has_tail,
                                   BlockId block) {
   if (score == a_.product && !has_tail) return;
-  const Memo memo = e_.save();
-  const BlockId floor = b_.set_floor(block);
-  e_.set_confined(true);
-  const ValueId base = b_.add(first_key, scaled(s_.part, kPair));
-  const ValueId last = moved(s_.all_keys, -1);
+  const Confined confined(e_, block);
+  const Index base = index(first_key) + index(s_.part) * kPair;
   struct Score {
     uint32_t reg = 0;
     ValueId gate = kNone;
   };
   std::vector<Score> scores;
   Instances instances;
-  uint32_t origin = 0;
+  Offsets keys(e_, base, block, has_tail ? s_.all_keys : kNone, p_.has_loads);
   for (size_t n = 0; n < s_.scores.size(); ++n)
     for (uint32_t e = 0; e < kPair; ++e) {
-      const auto offset = static_cast<int64_t>(n * p_.score_info.slot + e);
-      const ValueId index = moved(base, offset);
-      const ValueId gate = has_tail ? b_.lt(index, s_.all_keys) : kNone;
-      uint32_t binding = 0;
-      if (has_tail && p_.has_loads) {
-        binding = e_.make_bindings(b_.select(gate, index, last), block, 0, 1, 0);
-      } else {
-        binding = e_.make_bindings(base, block, offset, 1, origin);
-        origin = e_.binding(binding).origin;
-      }
-      for (size_t r = 0; r < s_.rows.size(); ++r) {
-        const auto reg = static_cast<uint32_t>(s_.scores[n] + r * kPair + e);
-        scores.push_back({reg, gate});
-        instances.push_back(e_.bound(e_.bound(s_.env, a_.row, s_.rows[r]), a_.key, binding));
+      const Offsets::Place key = keys.at(static_cast<int64_t>(n * p_.score_info.slot + e));
+      for (uint32_t r = 0; r < s_.rows.size(); ++r) {
+        const uint32_t reg = s_.scores[n] + r * kPair + e;
+        scores.push_back({reg, key.exists});
+        const Env row = e_.bound(s_.env, a_.row, s_.rows[r].binding);
+        instances.push_back(e_.bound(row, a_.key, key.binding));
         e_.set_known(a_.product, instances.back(), b_.read(block, reg));
       }
     }
@@ -129,9 +105,6 @@ void FlashAttention::write_scores(const Node* score, ValueId first_key, bool has
     b_.assign(block, scores[i].reg, v);
   }
   e_.set_instances(nullptr);
-  e_.set_confined(false);
-  b_.set_floor(floor);
-  e_.restore(memo);
 }
 
 /// What powers count from: the largest score that was met, until one is so far above it that its
@@ -186,14 +159,10 @@ void FlashAttention::fade(const std::array<ValueId, 2>& before, const std::array
 /// Adds the values of these keys, which lie in local memory from byte `stage` on.
 void FlashAttention::add_values(ValueId stage, BlockId block) {
   const Powers powers = take_maxima(block);
-  // Of the four 8·8 tiles of a fragment: the next eight keys, then the next eight elements.
-  const ValueId matrix = b_.shr(s_.lane, 3), odd = b_.bit_and(matrix, b_.index(1));
-  const ValueId line = b_.bit_and(s_.lane, b_.index(7));
-  const ValueId lines = b_.add(line, scaled(odd, 8));
-  const ValueId piece = b_.bit_xor(b_.shr(matrix, 1), line);
+  const LineFragments f{.lines = Plan::kKeys};
   std::array<ValueId, 2> totals = {kNone, kNone};
   for (int64_t step = 0; step * kStep < Plan::kKeys; ++step) {
-    std::vector<ValueId> shares;
+    SlotWords shares(totals.size());
     for (size_t half = 0; half < 2; ++half)
       for (size_t r = 0; r < totals.size(); ++r) {
         std::array<ValueId, kPair> pair = {};
@@ -204,18 +173,12 @@ void FlashAttention::add_values(ValueId stage, BlockId block) {
         }
         const ValueId both = b_.add(pair[0], pair[1]);
         totals[r] = totals[r] == kNone ? both : b_.add(totals[r], both);
-        shares.push_back(b_.two_halves(pair[0], pair[1], p_.value_info.in));
+        shares[r].push_back(b_.two_halves(pair[0], pair[1], p_.value_info.in));
       }
     for (size_t n = 0; n < s_.results.size(); n += 2) {
-      const auto number = static_cast<int64_t>(n / 2);
-      const int64_t offset = step * kFragment + number / kSteps * kPanel;
-      const std::vector<ValueId> values =
-          fragment(moved(stage, offset), lines, piece, number % kSteps * 2, true, block);
-      for (size_t half = 0; half < 2; ++half) {
-        std::vector<ValueId> operands = shares;
-        operands.insert(operands.end(), {values[2 * half], values[2 * half + 1]});
-        b_.matrix(block, p_.value_info, s_.results[n + half], std::move(operands));
-      }
+      const SlotWords values =
+          fragment(f, stage, static_cast<int64_t>(n / 2) * LineFragments::kRows, step, block);
+      contract_mma(b_, block, p_.value_info, std::span(s_.results).subspan(n, 2), shares, values);
     }
   }
   for (size_t r = 0; r < totals.size(); ++r) {

@@ -34,20 +34,6 @@ const Node* matrix_factor(const Node* n, DType sum) {
   return n->op == Op::kLoad && n->src.size() == 1 ? n : nullptr;
 }
 
-bool is_row(const ir::Linear& index, const Node* direction, uint32_t count) {
-  if (index.constant % count != 0) return false;
-  bool is_unit = false;
-  for (const ir::Linear::Term& t : index.terms) {
-    if (t.atom == direction) {
-      is_unit = t.coefficient == 1;
-      if (!is_unit) return false;
-    } else if (t.coefficient % count != 0 || ir::depends_on(t.atom, direction)) {
-      return false;
-    }
-  }
-  return is_unit;
-}
-
 std::optional<MatrixProduct> find_matrix_product(const CostModel& model) {
   if (model.reduces().size() != 1) return std::nullopt;
   MatrixProduct out{.reduce = model.reduces()[0]};

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "compiler/ir/linear.h"
+#include "compiler/analysis/affine.h"
 #include "compiler/analysis/cost.h"
 #include "compiler/schedules/schedule.h"
 
@@ -52,9 +52,6 @@ std::optional<MatrixProduct> find_matrix_product(const CostModel& model);
 
 /// A load without a gate, perhaps widened to the type of the sum; else nullptr.
 const ir::Node* matrix_factor(const ir::Node* n, DType sum);
-
-/// Whether `count` elements are neighbours along `direction`, from multiples of as many on.
-bool is_row(const ir::Linear& index, const ir::Node* direction, uint32_t count);
 
 /// How `load` can be read: `along` and `depth` must appear as such in its index, and 16 bytes from
 /// every place that is read must start at a multiple of 16 if the param does.

@@ -1,95 +1,69 @@
 // GEMM by MMA or warpgroup MMA (wgmma) with tiles staged in shared memory, in a multistage pipeline
 // ahead of the instructions; see PipePlan and TileLayout.
 //
-// A stage is 128 bytes deep: the left tile, then the right one, in lines of 128 bytes. Where memory
-// has neighbours in depth, a line is a row (column) of the operand; else it is 64 rows (columns) of
-// one step of depth, and there are panels of as many lines as a stage has steps. The
-// 128-byte swizzle (chunk ^= line % 8, chunks of 16 bytes), as wgmma descriptors and ldmatrix want
-// it, puts the same chunk of eight lines into different banks: no bank conflicts.
+// A stage is 128 bytes deep: the left tile, then the right one, each a LineTile. Where memory has
+// neighbours in depth, a line is a row (column) of the operand; else it is 64 rows (columns) of one
+// step of depth, and there are panels of as many lines as a stage has steps.
 #include <algorithm>
 #include <bit>
+#include <unordered_set>
 
 #include "compiler/schedules/gemm_gpu/lowering.h"
 
 namespace bm::compiler {
 namespace {
 
-constexpr int64_t kLine = PipePlan::kLineBytes, kChunk = 16, kChunks = kLine / kChunk;
-/// Depth of one instruction.
-constexpr int64_t kStepBytes = 32;
-constexpr uint32_t kSteps = kLine / kStepBytes;
-/// Local memory at which TileLayout's lines repeat.
-constexpr uint32_t kAlignment = kLine * kChunks;
-/// Rows of one fragment.
-constexpr int64_t kFragmentRows = 16;
-
-/// Rows or columns of an operand that lie in one line.
-int64_t line_rows(const MatrixOperand& o) { return kLine / item_size(o.load->dtype); }
-
-/// Lines between panels of an operand that is not deep: steps of depth in a stage.
-int64_t panel_lines(const MatrixPlan& p) { return p.stage_k(); }
+constexpr int64_t kLine = PipePlan::kLineBytes;
+/// Sums of a work-item that are neighbours in a row.
+constexpr uint32_t kPair = 2;
 
 bool is_uneven(const Node* range, int64_t step) { return range->src[0]->imm % step != 0; }
+
+/// Whether `n` loads anything besides what `product` does.
+bool has_loads(const Node* n, const Node* product, std::unordered_set<const Node*>* seen) {
+  if (n == nullptr || n == product || !seen->insert(n).second) return false;
+  return n->op == Op::kLoad ||
+         std::ranges::any_of(n->src, [&](const Node* s) { return has_loads(s, product, seen); });
+}
 
 }  // namespace
 
 /// First byte of the stage that trip `trip` of the loop over depth uses.
 ValueId PipelinedGemm::stage_start(ValueId trip) {
-  const ValueId stage = e_.divide_index(Op::kMod, trip, b_.index(p_.pipe->stages), true);
-  return b_.mul(stage, b_.index(p_.stage_bytes()));
+  const Index stage(b_, e_.divide_index(Op::kMod, trip, b_.index(p_.pipe->stages), true));
+  return Index(stage * p_.stage_bytes());
 }
 
-/// This work-item's share of an operand's tile, to byte `at` on. Eight neighbouring work-items copy
-/// a line.
-void PipelinedGemm::stage_operand(const Pipe& pipe, const MatrixOperand& o, ValueId trip,
-                                  ValueId at, BlockId block) {
+LineTile PipelinedGemm::line_tile(const Pipe& pipe, const MatrixOperand& o, ValueId trip,
+                                  BlockId block) const {
   const bool is_left = &o == &p_.left;
-  const int64_t lines = is_left ? p_.block_m() : p_.block_n(),
-                at_once = e_.schedule().block / kChunks;
-  const ValueId item = b_.item();
-  const ValueId piece = b_.bit_and(item, b_.index(kChunks - 1));
-  const ValueId line = b_.shr(item, std::countr_zero(static_cast<uint64_t>(kChunks)));
-  const ValueId in_line = b_.mul(piece, b_.index(o.per_load()));
-  const ValueId place = b_.raw(Op::kXor, DType::kI64, {piece, b_.bit_and(line, b_.index(7))});
-  const ValueId byte = b_.add(b_.mul(line, b_.index(kLine)), b_.mul(place, b_.index(kChunk)));
-  const ValueId first = is_left ? pipe.tile.first_row : pipe.tile.first_column;
-  const ValueId depth = b_.mul(trip, b_.index(p_.stage_k()));
-  const ValueId along_base = b_.add(first, o.is_k_major ? line : in_line);
-  const ValueId depth_base = b_.add(depth, o.is_k_major ? in_line : line);
-  const bool has_tail = is_uneven(o.along, is_left ? p_.block_m() : p_.block_n());
-  const bool has_depth_tail = is_uneven(p_.k, p_.stage_k());
-  uint32_t along_origin = 0, depth_origin = 0;
-  for (int64_t l = 0; l < lines; l += at_once) {
-    const int64_t along_offset = o.is_k_major ? l : l / panel_lines(p_) * line_rows(o);
-    const int64_t depth_offset = o.is_k_major ? 0 : l % panel_lines(p_);
-    const uint32_t along = e_.make_bindings(along_base, pipe.block, along_offset, 1, along_origin);
-    const uint32_t deep = e_.make_bindings(depth_base, block, depth_offset, 1, depth_origin);
-    along_origin = e_.binding(along).origin;
-    depth_origin = e_.binding(deep).origin;
-    const Env here = e_.bound(e_.bound(pipe.tile.env, o.along, along), p_.k, deep);
-    ValueId gate = kNone;
-    const auto require = [&](ValueId base, int64_t offset, const Node* range) {
-      const ValueId index = b_.add(base, b_.index(offset));
-      const ValueId is_there = b_.lt(index, b_.index(range->src[0]->imm));
-      gate = gate == kNone ? is_there : b_.bit_and(gate, is_there);
-    };
-    if (has_tail) require(along_base, along_offset, o.along);
-    if (has_depth_tail) require(depth_base, depth_offset, p_.k);
-    const ValueId to = b_.add(b_.add(at, byte), b_.index(l * kLine));
-    const ValueId from = e_.emit(o.load->src[0], here);
-    b_.copy(block, pipe.copy, static_cast<int>(o.load->imm), from, pipe.array, to, gate);
-  }
+  const int64_t rows = is_left ? p_.block_m() : p_.block_n(), depth = p_.stage_k();
+  const auto end = [&](const Node* range, int64_t step) {
+    return is_uneven(range, step) ? b_.index(range->src[0]->imm) : kNone;
+  };
+  const TileAxis along{.loop = o.along,
+                       .block = pipe.block,
+                       .first = is_left ? pipe.tile.first_row : pipe.tile.first_column,
+                       .end = end(o.along, rows)};
+  const TileAxis deep{
+      .loop = p_.k, .block = block, .first = trip, .step = depth, .end = end(p_.k, depth)};
+  if (o.is_k_major) return {.load = o.load, .across = along, .along = deep, .lines = rows};
+  return {.load = o.load, .across = deep, .along = along, .lines = depth, .panels = rows / depth};
 }
 
 void PipelinedGemm::copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block) {
-  stage_operand(pipe, p_.left, trip, stage, block);
-  stage_operand(pipe, p_.right, trip, b_.add(stage, b_.index(p_.block_m() * kLine)), block);
+  const auto copy = [&](const MatrixOperand& o, ValueId at) {
+    pipe.stage.for_copies(line_tile(pipe, o, trip, block), at, pipe.tile.env,
+                          [&](const LineCopy& c) { pipe.stage.issue(block, pipe.copy, c); });
+  };
+  copy(p_.left, stage);
+  copy(p_.right, Index(Index(b_, stage) + p_.block_m() * kLine));
 }
 
 /// The stage that will be multiplied `ahead` trips later, if there is one.
 void PipelinedGemm::prefetch_stage(const Pipe& pipe, ValueId trip, BlockId block) {
   const int64_t trips = (p_.k->src[0]->imm + p_.stage_k() - 1) / p_.stage_k();
-  const ValueId next = b_.add(trip, b_.index(p_.pipe->ahead));
+  const Index next = Index(b_, trip) + p_.pipe->ahead;
   const ValueId has_next = b_.lt(next, b_.index(trips));
   const ValueId stage = stage_start(next);
   const BlockId inner = b_.open_block(block);
@@ -98,95 +72,47 @@ void PipelinedGemm::prefetch_stage(const Pipe& pipe, ValueId trip, BlockId block
   if (pipe.copy == CopyKind::kAsync) b_.pipe(block, PipeOp::kCommitCopies);
 }
 
-/// Where this work-item's line of every fragment of an operand starts, `step` instructions deep:
-/// one fragment for every 16 rows or columns of the sub-group.
-std::vector<ValueId> PipelinedGemm::fragment_addresses(const Pipe& pipe, const MatrixOperand& o,
-                                                       uint32_t step, ValueId stage) {
+/// What the sub-group has of an operand, `step` instructions deep.
+SlotWords PipelinedGemm::load_fragments(const Pipe& pipe, const MatrixOperand& o, uint32_t step,
+                                        ValueId stage, BlockId block) const {
   const bool is_left = &o == &p_.left;
-  const ValueId own = is_left ? pipe.tile.own_row : pipe.tile.own_column;
-  const ValueId lane = b_.bit_and(b_.item(), b_.index(p_.sub_group - 1));
-  const ValueId line = b_.bit_and(lane, b_.index(7)), matrix = b_.shr(lane, 3);
-  const ValueId odd = b_.bit_and(matrix, b_.index(1)), upper = b_.shr(matrix, 1);
-  // Of the four 8·8 tiles: the next eight rows, the next 16 bytes of depth.
-  const ValueId next_rows = is_left ? odd : upper, next_depth = is_left ? upper : odd;
+  const LineFragments f{.is_left = is_left,
+                        .is_k_major = o.is_k_major,
+                        .item_bytes = item_size(o.load->dtype),
+                        .lines = p_.stage_k(),
+                        .own = is_left ? pipe.tile.own_row : pipe.tile.own_column};
   const int64_t start = is_left ? 0 : p_.block_m() * kLine;
-  const auto swapped = [&](ValueId piece, int64_t with) {
-    const ValueId at = b_.raw(Op::kXor, DType::kI64, {piece, line});
-    return b_.mul(b_.raw(Op::kXor, DType::kI64, {at, b_.index(with)}), b_.index(kChunk));
-  };
-  std::vector<ValueId> out;
-  for (int64_t row = 0; row < o.rows(); row += kFragmentRows) {
-    ValueId byte = kNone;
-    int64_t offset = start;
-    if (o.is_k_major) {
-      const ValueId lines = b_.add(b_.add(own, line), b_.mul(next_rows, b_.index(8)));
-      const ValueId piece = swapped(next_depth, step * (kStepBytes / kChunk));
-      byte = b_.add(b_.mul(lines, b_.index(kLine)), piece);
-      offset += row * kLine;
-    } else {
-      const int64_t panel = panel_lines(p_) * kLine;
-      const ValueId lines = b_.add(line, b_.mul(next_depth, b_.index(8)));
-      // Sub-groups start at multiples of their own size within a panel, a power of two.
-      const ValueId own_piece = b_.bit_and(b_.shr(own, 3), b_.index(kChunks - 1));
-      const ValueId piece =
-          swapped(b_.bit_or(own_piece, next_rows), row % line_rows(o) / o.per_load());
-      const ValueId panels = b_.shr(own, std::countr_zero(static_cast<uint64_t>(line_rows(o))));
-      byte = b_.add(b_.mul(lines, b_.index(kLine)), b_.mul(panels, b_.index(panel)));
-      byte = b_.add(byte, piece);
-      offset += row / line_rows(o) * panel + int64_t{step} * (panel / kSteps);
-    }
-    out.push_back(b_.add(b_.add(stage, byte), b_.index(offset)));
+  SlotWords out;
+  for (int64_t row = 0; row < o.rows(); row += LineFragments::kRows) {
+    const auto [byte, offset] = pipe.stage.fragment_byte(f, row, step);
+    const Index at = Index(b_, stage) + Index(b_, byte) + (start + offset);
+    for (std::vector<ValueId>& slot : pipe.stage.load_fragment(f, at, block))
+      out.push_back(std::move(slot));
   }
+  out.resize(o.slots);
   return out;
 }
 
-/// By instructions on registers, from fragments of 16 rows or columns.
+/// By instructions on registers.
 void PipelinedGemm::multiply_stage(const Pipe& pipe, ValueId stage, BlockId block) {
-  const uint32_t each = p_.info.words();
-  for (uint32_t step = 0; step < kSteps; ++step) {
-    const auto load = [&](const MatrixOperand& o) {
-      std::vector<std::vector<ValueId>> out;
-      for (const ValueId place : fragment_addresses(pipe, o, step, stage)) {
-        const ValueId words = b_.fragment(block, pipe.array, place, !o.is_k_major);
-        std::vector<ValueId>& four = out.emplace_back();
-        for (uint32_t w = 0; w < 4; ++w) four.push_back(b_.extract(words, w));
-      }
-      return out;
-    };
-    const auto left = load(p_.left), right = load(p_.right);
-    for (uint32_t w = 0; w < 2; w += each)
-      for (size_t i = 0; i < left.size(); ++i)
-        for (size_t j = 0; j < p_.right.slots; ++j) {
-          std::vector<ValueId> operands(left[i].begin() + 2 * w, left[i].begin() + 2 * (w + each));
-          const auto column = right[j / 2].begin() + static_cast<int64_t>(j % 2 * 2 + w);
-          operands.insert(operands.end(), column, column + each);
-          b_.matrix(block, p_.info, pipe.tile.accumulators[i * p_.right.slots + j],
-                    std::move(operands));
-        }
+  for (uint32_t step = 0; step < LineFragments::kPerLine; ++step) {
+    const SlotWords left = load_fragments(pipe, p_.left, step, stage, block);
+    const SlotWords right = load_fragments(pipe, p_.right, step, stage, block);
+    contract_mma(b_, block, p_.info, pipe.tile.accumulators, left, right);
   }
 }
 
 /// By instructions that read local memory. Four sub-groups have 64 rows and all columns.
 void PipelinedGemm::multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, BlockId block) {
-  const int64_t panel = panel_lines(p_) * kLine;
-  const int64_t items = int64_t{p_.sub_group} * p_.info.sub_groups;
-  const ValueId number = b_.shr(b_.item(), std::countr_zero(static_cast<uint64_t>(items)));
+  const int64_t panel = p_.stage_k() * kLine, items = int64_t{p_.sub_group} * p_.info.sub_groups;
   const int64_t rows = int64_t{p_.left.rows()} * p_.info.sub_groups;
-  const int64_t own = p_.left.is_k_major ? rows * kLine : rows / line_rows(p_.left) * panel;
-  const std::array<TileLayout, 2> tiles = {
-      TileLayout{!p_.left.is_k_major, static_cast<uint32_t>(panel)},
-      TileLayout{!p_.right.is_k_major, static_cast<uint32_t>(panel)}};
-  b_.pipe(block, PipeOp::kOpenProducts);
-  for (uint32_t step = 0; step < kSteps; ++step) {
-    const auto place = [&](const MatrixOperand& o, ValueId base, int64_t offset) {
-      return b_.add(base, b_.index(offset + step * (o.is_k_major ? kStepBytes : panel / kSteps)));
-    };
-    const ValueId left = place(p_.left, b_.add(stage, b_.mul(number, b_.index(own))), 0);
-    const ValueId right = place(p_.right, stage, p_.block_m() * kLine);
-    b_.group_matrix(block, p_.info, pipe.tile.accumulators[0], p_.info.sums * p_.right.slots,
-                    pipe.array, {left, right}, tiles);
-  }
-  b_.pipe(block, PipeOp::kCommitProducts);
+  const Index item(b_, b_.item()), start(b_, stage);
+  const Index number = item >> std::countr_zero(static_cast<uint64_t>(items));
+  const int64_t own = p_.left.is_k_major ? rows * kLine : rows / p_.stage_k() * panel;
+  contract_group_mma(b_, block, p_.info, pipe.tile.accumulators[0], p_.info.sums * p_.right.slots,
+                     pipe.stage.array(),
+                     {TileOperand{Index(start + number * own), 0, p_.left.is_k_major, panel},
+                      TileOperand{stage, p_.block_m() * kLine, p_.right.is_k_major, panel}});
 }
 
 void PipelinedGemm::run_pipeline(const Pipe& pipe) {
@@ -222,12 +148,58 @@ void PipelinedGemm::run_pipeline(const Pipe& pipe) {
     b_.wait_products(pipe.block, pipe.tile.accumulators[0], p_.info.sums * p_.right.slots);
 }
 
+/// Rows and columns of this work-item's sums. Where tiles reach beyond the results and something
+/// else is loaded, the last row or column stands for those that are not there.
+void PipelinedGemm::bind_results(Tile* tile, BlockId block) {
+  std::unordered_set<const Node*> seen;
+  const bool is_clamped = std::ranges::any_of(e_.kernel().stores, [&](const ir::Store& s) {
+    return has_loads(s.value, p_.reduce, &seen) || has_loads(s.gate, p_.reduce, &seen);
+  });
+  const auto lines = [&](ValueId first, const Index& own, const Node* range, int64_t step) {
+    const ValueId end = is_uneven(range, step) ? b_.index(range->src[0]->imm) : kNone;
+    return Offsets(e_, b_.add(first, own), block, end, is_clamped);
+  };
+  Offsets rows = lines(tile->row, {b_, tile->place}, p_.left.along, p_.block_m());
+  for (uint32_t slot = 0; slot < p_.left.slots; slot += p_.info.left_slots) {
+    std::vector<Offsets::Place>& out = tile->out_rows.emplace_back();
+    for (uint32_t s = 0; s < p_.info.left_slots; ++s)
+      out.push_back(rows.at(int64_t{slot + s} * p_.left.slot));
+  }
+  const Index part = Index(b_, tile->part) * kPair;
+  Offsets columns = lines(tile->column, part, p_.right.along, p_.block_n());
+  for (uint32_t slot = 0; slot < p_.right.slots; ++slot) {
+    std::vector<Offsets::Place>& out = tile->out_columns.emplace_back();
+    for (uint32_t e = 0; e < kPair; ++e)
+      out.push_back(columns.at(int64_t{slot} * p_.right.slot + e));
+  }
+}
+
+void PipelinedGemm::store_results(Tile* tile, BlockId block, bool is_aligned) {
+  // Whatever is computed here stays behind the product, where registers are free again.
+  const Confined confined(e_, block);
+  bind_results(tile, block);
+  Epilogue out(e_, p_.reduce);
+  for (size_t i = 0; i < tile->out_rows.size(); ++i)
+    for (uint32_t r = 0; r < tile->out_rows[i].size(); ++r)
+      for (size_t j = 0; j < tile->out_columns.size(); ++j)
+        for (uint32_t e = 0; e < kPair; ++e) {
+          const Offsets::Place &row = tile->out_rows[i][r], &column = tile->out_columns[j][e];
+          ValueId gate = row.exists == kNone ? column.exists : row.exists;
+          if (row.exists != kNone && column.exists != kNone)
+            gate = b_.bit_and(row.exists, column.exists);
+          const Env line = e_.bound(tile->env, p_.left.along, row.binding);
+          const uint32_t sum = tile->accumulators[i * p_.right.slots + j] + r * kPair + e;
+          out.add(e_.bound(line, p_.right.along, column.binding), b_.read(block, sum), gate);
+        }
+  out.store_pairs(block, p_.right.along, is_aligned);
+}
+
 void lower_pipelined_gemm(Emitter& e) { PipelinedGemm(e).run(); }
 
 void PipelinedGemm::run() {
   const uint64_t bytes = uint64_t{p_.stage_bytes()} * p_.pipe->stages;
   const uint32_t array = b_.add_local(DType::kU8, bytes);
-  e_.program().locals[array].alignment = kAlignment;
+  e_.program().locals[array].alignment = LineTile::kAlignment;
   e_.program().has_launch_locals = bytes > b_.target().local_memory_bytes;
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
   const Tile place = place_tile(groups.index, groups.body);
@@ -245,7 +217,8 @@ void PipelinedGemm::run() {
     Tile tile = place;
     clear_accumulators(&tile, block);
     const CopyKind fast = has_async ? CopyKind::kAsync : CopyKind::kWords;
-    run_pipeline({tile, is_fast ? fast : CopyKind::kAnyWords, array, block});
+    const LineStage stage(e_, e_.schedule().block, array);
+    run_pipeline({tile, is_fast ? fast : CopyKind::kAnyWords, stage, block});
     store_results(&tile, block, is_fast);
     b_.close_if(block, is_fast ? is_aligned : is_not);
   }

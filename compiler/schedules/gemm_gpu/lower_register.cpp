@@ -85,38 +85,34 @@ MmaGemm::Tile MmaGemm::place_tile(ValueId group, BlockId block) {
 }
 
 void RegisterGemm::bind_tile(Tile* tile, BlockId block) {
-  // Bindings of slots, one after the other from where this work-item starts.
-  const auto bind = [&](ValueId base, int64_t offset, uint32_t* origin) {
-    const uint32_t made = e_.make_bindings(base, block, offset, 1, *origin);
-    *origin = e_.binding(made).origin;
-    return made;
-  };
+  const Index place(b_, tile->place), part(b_, tile->part);
   const auto slots = [&](const MatrixOperand& o, ValueId first, std::vector<uint32_t>* out) {
-    const ValueId base = b_.add(first, b_.mul(tile->place, b_.index(slot_step(o))));
-    uint32_t origin = 0;
+    Offsets lines(e_, Index(Index(b_, first) + place * slot_step(o)), block);
     for (uint32_t slot = 0; slot < o.slots; ++slot)
-      out->push_back(bind(base, slot_offset(o, slot), &origin));
+      out->push_back(lines.at(slot_offset(o, slot)).binding);
   };
   slots(p_.left, tile->row, &tile->left);
   slots(p_.right, tile->column, &tile->right);
   const bool is_paired = p_.info.row_step == 0;
   const MatrixOperand& moved = is_paired ? p_.right : p_.left;
-  const int64_t part_step = is_paired ? 2 : p_.info.row_part;
-  const ValueId step = b_.index(part_step * slot_step(moved));
-  const ValueId base = b_.add(is_paired ? tile->column : tile->row, b_.mul(tile->part, step));
-  uint32_t origin = 0;
+  const Index first(b_, is_paired ? tile->column : tile->row);
+  const int64_t step = (is_paired ? 2 : p_.info.row_part) * slot_step(moved);
+  Offsets results(e_, Index(first + part * step), block);
   const auto result = [&](uint32_t slot, uint32_t number) {
-    return bind(base, slot_offset(moved, slot) + slot_step(moved) * number, &origin);
+    return results.at(slot_offset(moved, slot) + slot_step(moved) * number);
   };
   for (uint32_t slot = 0; slot < p_.left.slots; slot += p_.info.left_slots) {
-    std::vector<uint32_t>& rows = tile->out_rows.emplace_back();
+    std::vector<Offsets::Place>& rows = tile->out_rows.emplace_back();
     for (uint32_t s = 0; s < p_.info.sums; ++s)
-      rows.push_back(is_paired ? tile->left[slot + s / 2] : result(slot, s * p_.info.row_step));
+      rows.push_back(is_paired ? Offsets::Place{.binding = tile->left[slot + s / 2]}
+                               : result(slot, s * p_.info.row_step));
   }
   for (uint32_t slot = 0; slot < p_.right.slots; ++slot) {
-    std::vector<uint32_t>& columns = tile->out_columns.emplace_back();
+    std::vector<Offsets::Place>& columns = tile->out_columns.emplace_back();
     for (uint32_t s = 0; s < p_.info.sums; ++s)
-      columns.push_back(!is_paired ? tile->right[slot] : s < 2 ? result(slot, s) : columns[s - 2]);
+      columns.push_back(!is_paired ? Offsets::Place{.binding = tile->right[slot]}
+                        : s < 2    ? result(slot, s)
+                                   : columns[s - 2]);
   }
   clear_accumulators(tile, block);
 }
@@ -138,11 +134,9 @@ ValueId MmaGemm::operands_aligned() {
 }
 
 /// Four words of depth for every slot: those of this work-item, which start at depth + offset.
-std::vector<std::vector<ValueId>> RegisterGemm::fragments(const MatrixOperand& o,
-                                                          const std::vector<uint32_t>& slots,
-                                                          const Env& env, ValueId depth,
-                                                          int64_t offset, BlockId block,
-                                                          bool is_aligned) {
+SlotWords RegisterGemm::fragments(const MatrixOperand& o, const std::vector<uint32_t>& slots,
+                                  const Env& env, ValueId depth, int64_t offset, BlockId block,
+                                  bool is_aligned) {
   const auto param = static_cast<int>(o.load->imm);
   const Node* range = p_.k;
   const uint32_t per_load = o.per_load(), per_word = per_load / 4;
@@ -155,11 +149,9 @@ std::vector<std::vector<ValueId>> RegisterGemm::fragments(const MatrixOperand& o
     for (uint32_t w = 0; w < count; ++w) out.push_back(b_.extract(words, w));
     return out;
   };
-  const uint32_t origin = e_.make_bindings(depth, block, 0, 1, 0);
-  const auto at_depth = [&](int64_t r) {
-    return e_.make_bindings(depth, block, offset + r, 1, origin);
-  };
-  std::vector<std::vector<ValueId>> out;
+  Offsets depths(e_, depth, block);
+  const auto at_depth = [&](int64_t r) { return depths.at(offset + r).binding; };
+  SlotWords out;
   if (o.is_k_major) {
     for (uint32_t slot = 0; slot < o.slots; ++slot) out.push_back(load(slot, at_depth(0)));
     return out;
@@ -171,7 +163,7 @@ std::vector<std::vector<ValueId>> RegisterGemm::fragments(const MatrixOperand& o
     return to ? b_.shl(word, 16) : b_.shr(word, 16);
   };
   for (uint32_t group = 0; group < o.slots; group += o.together()) {
-    std::vector<std::vector<ValueId>> rows;
+    SlotWords rows;
     for (uint32_t r = 0; r < per_load; ++r) rows.push_back(load(group, at_depth(r)));
     for (uint32_t slot = 0; slot < o.together(); ++slot) {
       std::vector<ValueId> words;
@@ -189,32 +181,15 @@ std::vector<std::vector<ValueId>> RegisterGemm::fragments(const MatrixOperand& o
   return out;
 }
 
-void RegisterGemm::issue_mma(const Tile& tile, BlockId block,
-                             const std::vector<std::vector<ValueId>>& left,
-                             const std::vector<std::vector<ValueId>>& right) {
-  const uint32_t each = p_.info.words(), together = p_.info.left_slots;
-  for (uint32_t w = 0; w < 4 * p_.chunks; w += each)
-    for (uint32_t i = 0; i < p_.left.slots / together; ++i)
-      for (uint32_t j = 0; j < p_.right.slots; ++j) {
-        std::vector<ValueId> operands;
-        for (uint32_t h = 0; h < each; ++h)
-          for (uint32_t row = 0; row < together; ++row)
-            operands.push_back(left[together * i + row][w + h]);
-        for (uint32_t h = 0; h < each; ++h) operands.push_back(right[j][w + h]);
-        b_.matrix(block, p_.info, tile.accumulators[i * p_.right.slots + j], std::move(operands));
-      }
-}
-
 void RegisterGemm::multiply_tiles(const Tile& tile, BlockId block, bool is_aligned) {
   OuterLoops outer(e_, p_.reduce, p_.k, tile.env, block);
   const Env& env = outer.env();
   const Builder::Loop loop = b_.open_loop(outer.body());
-  ValueId depth = loop.index;
-  if (p_.info.parts > 1) depth = b_.add(depth, b_.mul(tile.part, b_.index(p_.left.per_load())));
+  const Index first(b_, loop.index), part(b_, tile.part);
+  const Index depth = p_.info.parts > 1 ? Index(first + part * p_.left.per_load()) : first;
   // Words of every slot, all chunks of a trip one after the other.
-  std::vector<std::vector<ValueId>> left(p_.left.slots), right(p_.right.slots);
-  const auto append = [](std::vector<std::vector<ValueId>>* all,
-                         const std::vector<std::vector<ValueId>>& chunk) {
+  SlotWords left(p_.left.slots), right(p_.right.slots);
+  const auto append = [](SlotWords* all, const SlotWords& chunk) {
     for (size_t slot = 0; slot < chunk.size(); ++slot)
       (*all)[slot].insert((*all)[slot].end(), chunk[slot].begin(), chunk[slot].end());
   };
@@ -223,18 +198,17 @@ void RegisterGemm::multiply_tiles(const Tile& tile, BlockId block, bool is_align
     append(&left, fragments(p_.left, tile.left, env, depth, offset, loop.body, is_aligned));
     append(&right, fragments(p_.right, tile.right, env, depth, offset, loop.body, is_aligned));
   }
-  issue_mma(tile, loop.body, left, right);
+  contract_mma(b_, loop.body, p_.info, tile.accumulators, left, right);
   b_.close_loop(loop, b_.index(0), b_.index(p_.k->src[0]->imm), p_.trip());
   outer.close();
 }
 
 void RegisterGemm::store_tile(const Tile& tile, BlockId block) {
-  Instances instances;
+  Epilogue out(e_, p_.reduce);
   const auto keep = [&](uint32_t i, uint32_t j, uint32_t s) {
-    const Env row = e_.bound(tile.env, p_.left.along, tile.out_rows[i][s]);
-    instances.push_back(e_.bound(row, p_.right.along, tile.out_columns[j][s]));
-    e_.set_known(p_.reduce, instances.back(),
-                 b_.read(block, tile.accumulators[i * p_.right.slots + j] + s));
+    const Env row = e_.bound(tile.env, p_.left.along, tile.out_rows[i][s].binding);
+    out.add(e_.bound(row, p_.right.along, tile.out_columns[j][s].binding),
+            b_.read(block, tile.accumulators[i * p_.right.slots + j] + s));
   };
   // Row after row.
   const uint32_t each = p_.info.row_step == 0 ? 2 : 1;  // sums side by side in one row
@@ -242,7 +216,7 @@ void RegisterGemm::store_tile(const Tile& tile, BlockId block) {
     for (uint32_t s = 0; s < p_.info.sums; s += each)
       for (uint32_t j = 0; j < p_.right.slots; ++j)
         for (uint32_t e = 0; e < each; ++e) keep(i, j, s + e);
-  e_.emit_stores(block, instances, e_.kernel().stores);
+  out.store(block);
 }
 
 void lower_register_gemm(Emitter& e) { RegisterGemm(e).run(); }

@@ -6,7 +6,6 @@
 #include "compiler/schedules/gemm_gpu/lowering.h"
 
 namespace bm::compiler {
-
 namespace {
 
 /// Elements that one access of local memory takes.
@@ -29,22 +28,16 @@ void SimtGemm::place_tile(ValueId group, BlockId block) {
   const ValueId row = e_.next_digit(&rest, b_.index(p_.left.along->src[0]->imm / p_.left.tile),
                                     e_.schedule().loops.empty());
   s_.env = bind_batch(e_, rest, std::move(s_.env), block);
-  s_.row = b_.mul(row, b_.index(p_.left.tile));
-  s_.column = b_.mul(column, b_.index(p_.right.tile));
+  s_.row = Index(Index(b_, row) * p_.left.tile);
+  s_.column = Index(Index(b_, column) * p_.right.tile);
   const uint32_t across = p_.right.tile / p_.right.per_item, width = quad(p_.reduce);
-  const ValueId item = b_.item();
-  const ValueId x = b_.bit_and(item, b_.index(across - 1)),
-                y = b_.shr(item, std::countr_zero(across));
-  s_.item_row = b_.mul(y, b_.index(width));
-  s_.item_column = b_.mul(x, b_.index(width));
+  const Index item(b_, b_.item());
+  s_.item_row = Index((item >> std::countr_zero(across)) * width);
+  s_.item_column = Index((item & (across - 1)) * width);
   const auto bind = [&](const StagedOperand& o, ValueId first, ValueId own,
                         std::vector<uint32_t>* out) {
-    const ValueId base = b_.add(first, own);
-    uint32_t origin = 0;
-    for (uint32_t i = 0; i < o.per_item; ++i) {
-      out->push_back(e_.make_bindings(base, block, spread_out(o, i), 1, origin));
-      origin = e_.binding(out->front()).origin;
-    }
+    Offsets lines(e_, b_.add(first, own), block);
+    for (uint32_t i = 0; i < o.per_item; ++i) out->push_back(lines.at(spread_out(o, i)).binding);
   };
   bind(p_.left, s_.row, s_.item_row, &s_.rows);
   bind(p_.right, s_.column, s_.item_column, &s_.columns);
@@ -65,27 +58,21 @@ std::vector<std::pair<ValueId, ValueId>> SimtGemm::stage_share(const StagedOpera
   const uint32_t items = p_.items();
   // Element e = item + n·items of the factor, counted along `inner` first.
   const uint32_t inner = o.is_k_major ? p_.steps : o.tile;
-  const ValueId item = b_.item();
-  const ValueId low = b_.bit_and(item, b_.index(std::min(inner, items) - 1));
-  const ValueId high = b_.shr(item, std::countr_zero(std::min(inner, items)));
-  const ValueId along_own = o.is_k_major ? high : low, depth_own = o.is_k_major ? low : high;
-  const ValueId along_base = b_.add(first, along_own), depth_base = b_.add(depth, depth_own);
-  const ValueId place =
-      b_.add(b_.mul(depth_own, b_.index(static_cast<int64_t>(o.row()))), along_own);
-  uint32_t along_origin = 0, depth_origin = 0;
+  const Index item(b_, b_.item());
+  const Index low = item & (std::min(inner, items) - 1);
+  const Index high = item >> std::countr_zero(std::min(inner, items));
+  const Index &along_own = o.is_k_major ? high : low, &depth_own = o.is_k_major ? low : high;
+  Offsets along(e_, b_.add(first, along_own), block), deep(e_, b_.add(depth, depth_own), block);
+  const auto row = static_cast<int64_t>(o.row());
+  const Index place = depth_own * row + along_own;
   std::vector<std::pair<ValueId, ValueId>> out;
   for (uint32_t e = 0; e < o.tile * p_.steps; e += items) {
     const int64_t low_offset = e % inner, high_offset = e / inner;
     const int64_t along_offset = o.is_k_major ? high_offset : low_offset;
     const int64_t depth_offset = o.is_k_major ? low_offset : high_offset;
-    const uint32_t at_along = e_.make_bindings(along_base, block, along_offset, 1, along_origin);
-    const uint32_t at_depth = e_.make_bindings(depth_base, block, depth_offset, 1, depth_origin);
-    along_origin = e_.binding(at_along).origin;
-    depth_origin = e_.binding(at_depth).origin;
-    const Env here = e_.bound(e_.bound(env, o.along, at_along), p_.k, at_depth);
-    const int64_t offset = depth_offset * static_cast<int64_t>(o.row()) + along_offset;
-    const ValueId value = e_.emit(o.value, here);
-    out.emplace_back(b_.add(place, b_.index(offset)), value);
+    const Env line = e_.bound(env, o.along, along.at(along_offset).binding);
+    const ValueId value = e_.emit(o.value, e_.bound(line, p_.k, deep.at(depth_offset).binding));
+    out.emplace_back(Index(place + (depth_offset * row + along_offset)), value);
   }
   return out;
 }
@@ -106,12 +93,7 @@ void SimtGemm::multiply(BlockId block) {
   for (uint32_t step = 0; step < p_.steps; ++step) {
     const std::vector<ValueId> left = load(p_.left, s_.left, s_.item_row, step);
     const std::vector<ValueId> right = load(p_.right, s_.right, s_.item_column, step);
-    for (size_t i = 0; i < left.size(); ++i)
-      for (size_t j = 0; j < right.size(); ++j) {
-        ValueId& sum = sums[i * right.size() + j];
-        sum = is_float(p_.reduce->dtype) ? b_.mad(left[i], right[j], sum)
-                                         : b_.add(sum, b_.mul(left[i], right[j]));
-      }
+    contract_fma(b_, left, right, &sums);
   }
   for (size_t i = 0; i < sums.size(); ++i) b_.assign(block, s_.accumulators[i], sums[i]);
 }
@@ -134,15 +116,14 @@ void SimtGemm::run() {
   b_.close_loop(loop, b_.index(0), b_.index(p_.k->src[0]->imm), p_.steps);
   outer.close();
 
-  Instances instances;
+  Epilogue out(e_, p_.reduce);
   for (size_t i = 0; i < s_.rows.size(); ++i)
     for (size_t j = 0; j < s_.columns.size(); ++j) {
       const Env row = e_.bound(s_.env, p_.left.along, s_.rows[i]);
-      instances.push_back(e_.bound(row, p_.right.along, s_.columns[j]));
-      e_.set_known(p_.reduce, instances.back(),
-                   b_.read(groups.body, s_.accumulators[i * s_.columns.size() + j]));
+      out.add(e_.bound(row, p_.right.along, s_.columns[j]),
+              b_.read(groups.body, s_.accumulators[i * s_.columns.size() + j]));
     }
-  e_.emit_stores(groups.body, instances, e_.kernel().stores);
+  out.store(groups.body);
   b_.close_groups(groups, 0, kNone);
 }
 

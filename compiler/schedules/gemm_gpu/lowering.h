@@ -4,7 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/lowering/emitter.h"
+#include "compiler/lowering/contract.h"
+#include "compiler/lowering/epilogue.h"
 
 namespace bm::compiler {
 
@@ -46,11 +47,9 @@ class MmaGemm {
     ValueId place = kNone, part = kNone;              // lane group and thread in it of this one
     Env env;                                          // loops besides rows and columns
     std::vector<uint32_t> left, right;  // bindings of the rows and columns that are loaded
-    // Bindings of the results of a work-item: rows of [left slots of an instruction][result],
+    // Where the results of a work-item belong: rows of [left slots of an instruction][result],
     // columns of [right slot][result].
-    std::vector<std::vector<uint32_t>> out_rows, out_columns;
-    // Whether these rows and columns are there, in the same order; empty: all are.
-    std::vector<std::vector<ValueId>> has_rows, has_columns;
+    std::vector<std::vector<Offsets::Place>> out_rows, out_columns;
     // First register of [left slots of an instruction][right slot].
     std::vector<uint32_t> accumulators;
   };
@@ -73,12 +72,10 @@ class RegisterGemm : MmaGemm {
   void run();
 
  private:
-  using Words = std::vector<std::vector<ValueId>>;  // by slot
-
   void bind_tile(Tile* tile, BlockId block);
-  Words fragments(const MatrixOperand& operand, const std::vector<uint32_t>& slots, const Env& env,
-                  ValueId depth, int64_t offset, BlockId block, bool is_aligned);
-  void issue_mma(const Tile& tile, BlockId block, const Words& left, const Words& right);
+  SlotWords fragments(const MatrixOperand& operand, const std::vector<uint32_t>& slots,
+                      const Env& env, ValueId depth, int64_t offset, BlockId block,
+                      bool is_aligned);
   void multiply_tiles(const Tile& tile, BlockId block, bool is_aligned);
   void store_tile(const Tile& tile, BlockId block);
 };
@@ -90,27 +87,24 @@ class PipelinedGemm : MmaGemm {
   void run();
 
  private:
-  /// Tiles in shared memory, in flight and being multiplied.
+  /// Tiles in shared memory, in flight and being multiplied: the left one, then the right one.
   struct Pipe {
     const Tile& tile;
     CopyKind copy = CopyKind::kAsync;
-    uint32_t array = 0;  // local one: stages of the left tile and the right tile
-    BlockId block = 0;   // around the loop over depth
+    LineStage stage;
+    BlockId block = 0;  // around the loop over depth
   };
 
   ValueId stage_start(ValueId trip);
-  void stage_operand(const Pipe& pipe, const MatrixOperand& o, ValueId trip, ValueId at,
-                     BlockId block);
+  LineTile line_tile(const Pipe& pipe, const MatrixOperand& o, ValueId trip, BlockId block) const;
   void copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block);
   void prefetch_stage(const Pipe& pipe, ValueId trip, BlockId block);
-  std::vector<ValueId> fragment_addresses(const Pipe& pipe, const MatrixOperand& o, uint32_t step,
-                                          ValueId stage);
+  SlotWords load_fragments(const Pipe& pipe, const MatrixOperand& o, uint32_t step, ValueId stage,
+                           BlockId block) const;
   void multiply_stage(const Pipe& pipe, ValueId stage, BlockId block);
   void multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, BlockId block);
   void run_pipeline(const Pipe& pipe);
-  // lower_epilogue.cpp
   void bind_results(Tile* tile, BlockId block);
-  bool has_pairs(const ir::Store& store) const;
   void store_results(Tile* tile, BlockId block, bool is_aligned);
 };
 

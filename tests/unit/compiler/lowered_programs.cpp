@@ -2,11 +2,14 @@
 // a hash of the program. Equal output before and after a change of the compiler's structure shows
 // that no program has changed; the first line that differs names a kernel to look at.
 //
-// usage: lowered_programs [KERNELS] [--text SUBSTRING]
+// usage: lowered_programs [KERNELS] [--unordered] [--text SUBSTRING]
 //   KERNELS    seeds of each generator of random kernels; 150 by default
+//   --unordered  hashes that do not see in which order values of a block are computed, where that
+//              makes no difference, which operand of a sum comes first, and values nobody uses
 //   --text     prints the whole programs of the lines that contain SUBSTRING as well
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -45,6 +48,70 @@ std::string text_of(const Program& program) {
   return text + fmt::format("{} {} {} {} {}\n", program.has_launch_locals, program.block,
                             program.max_groups[0], program.max_groups[1], program.max_groups[2]);
 }
+
+/// See --unordered.
+class UnorderedHash {
+ public:
+  explicit UnorderedHash(const Program& p) : p_(p), values_(p.values.size()) {}
+
+  uint64_t run() {
+    // A value that is not the same everywhere in its block counts with what was done before it.
+    std::vector<uint64_t> done(p_.values.size());
+    for (const compiler::Block& block : p_.blocks) {
+      uint64_t count = 0;
+      for (const compiler::Stmt& s : block.stmts)
+        if (s.kind == compiler::StmtKind::kLet)
+          done[s.value] = count;
+        else
+          ++count;
+    }
+    for (compiler::ValueId v = 0; v < p_.values.size(); ++v) values_[v] = of_value(v, done[v]);
+    std::string text = fmt::format("{} {} {}", p_.locals.size(), p_.registers.size(), p_.root);
+    for (const compiler::Block& block : p_.blocks) {
+      for (const compiler::Stmt& s : block.stmts)
+        if (s.kind != compiler::StmtKind::kLet) text += of_statement(s);
+      text += fmt::format("{{{}}}", block.parent);
+    }
+    return hash_of(text);
+  }
+
+ private:
+  uint64_t at(compiler::ValueId v) const { return v == compiler::kNone ? 1 : values_[v]; }
+
+  uint64_t of_value(compiler::ValueId id, uint64_t done) const {
+    using enum compiler::ValueOp;
+    const compiler::Value& v = p_.values[id];
+    std::vector<uint64_t> args;
+    for (const compiler::ValueId a : v.args) args.push_back(at(a));
+    const bool is_sum = v.op == kAlu && !is_float(v.type.dtype) &&
+                        (v.alu == ir::Op::kAdd || v.alu == ir::Op::kMul || v.alu == ir::Op::kAnd ||
+                         v.alu == ir::Op::kOr || v.alu == ir::Op::kXor);
+    if (is_sum) std::sort(args.begin(), args.end());
+    const bool has_place = v.op == kRead || v.op == kLocalLoad || v.op == kFragment ||
+                           v.op == kShuffle || v.op == kLoad || v.op == kWords || v.op == kAnyWords;
+    return hash_of(fmt::format("{} {} {} {} {} {} {} {}", static_cast<int>(v.op),
+                               static_cast<int>(v.alu), static_cast<int>(v.type.dtype),
+                               v.type.lanes, v.imm, p_.block_of[id], has_place ? done : 0,
+                               fmt::join(args, " ")));
+  }
+
+  std::string of_statement(const compiler::Stmt& s) const {
+    std::vector<uint64_t> operands;
+    for (const compiler::ValueId v : s.operands) operands.push_back(at(v));
+    std::string text =
+        fmt::format("({} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {})",
+                    static_cast<int>(s.kind), static_cast<int>(s.loop), at(s.value), at(s.begin),
+                    at(s.end), s.step, s.trips, s.axis, s.target, s.is_streamed, s.is_local, s.body,
+                    static_cast<int>(s.matrix), s.sums, static_cast<int>(s.copy),
+                    static_cast<int>(s.pipe), s.param, s.local, fmt::join(operands, " "));
+    for (const compiler::TileLayout& t : s.tiles)
+      text += fmt::format("[{} {}]", t.is_turned, t.panel_bytes);
+    return text;
+  }
+
+  const Program& p_;
+  std::vector<uint64_t> values_;
+};
 
 hal::Arch cpu(const char* name, uint32_t bits) {
   hal::Arch arch;
@@ -85,7 +152,7 @@ const std::vector<hal::Arch>& targets() {
 
 class Printer {
  public:
-  explicit Printer(const char* wanted) : wanted_(wanted) {}
+  Printer(const char* wanted, bool is_unordered) : wanted_(wanted), is_unordered_(is_unordered) {}
 
   /// For every target, with the schedule of its choice and with one that knobs were drawn for.
   void add(const std::string& name, const ir::KernelIr& kernel, uint64_t seed) {
@@ -113,11 +180,13 @@ class Printer {
     const std::string text = program ? text_of(*program) : program.error().message;
     const std::string line = fmt::format("{} {}{}·{} [{}] {}", name, arch.name, arch.cpu,
                                          arch.units, knobs.text(), strategy_of(schedule).name);
-    fmt::print("{} {:016x}\n", line, hash_of(text));
+    const bool is_free = is_unordered_ && program;
+    fmt::print("{} {:016x}\n", line, is_free ? UnorderedHash(*program).run() : hash_of(text));
     if (wanted_ && line.find(wanted_) != std::string::npos) fmt::print("{}\n", text);
   }
 
   const char* wanted_;
+  bool is_unordered_;
 };
 
 void run(uint64_t count, Printer& out) {
@@ -176,13 +245,16 @@ void run(uint64_t count, Printer& out) {
 int main(int argc, char** argv) {
   uint64_t count = 150;
   const char* wanted = nullptr;
+  bool is_unordered = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--text") == 0 && i + 1 < argc)
       wanted = argv[++i];
+    else if (std::strcmp(argv[i], "--unordered") == 0)
+      is_unordered = true;
     else
       count = std::strtoull(argv[i], nullptr, 10);
   }
-  bm::test::Printer out(wanted);
+  bm::test::Printer out(wanted, is_unordered);
   bm::test::run(count, out);
   return 0;
 }

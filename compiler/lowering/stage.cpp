@@ -1,0 +1,100 @@
+#include "compiler/lowering/stage.h"
+
+#include <bit>
+
+namespace bm::compiler {
+namespace {
+
+int log2_of(int64_t v) { return std::countr_zero(static_cast<uint64_t>(v)); }
+
+}  // namespace
+
+Offsets::Place Offsets::at(int64_t offset) {
+  Place out;
+  if (end_ != kNone) {
+    const ValueId index = e_.builder().add(base_, e_.builder().index(offset));
+    out.exists = e_.builder().lt(index, end_);
+    if (is_clamped_) {
+      const ValueId last = e_.builder().add(end_, e_.builder().index(-1));
+      out.binding = e_.make_bindings(e_.builder().select(out.exists, index, last), block_, 0, 1, 0);
+      return out;
+    }
+  }
+  out.binding = e_.make_bindings(base_, block_, offset, 1, origin_);
+  origin_ = e_.binding(out.binding).origin;
+  return out;
+}
+
+/// This work-item's place along an axis.
+Index LineStage::own(const TileAxis& axis, const Index& share) const {
+  if (axis.first == kNone) return share;
+  const Index first(b_, axis.first);
+  return first * axis.step + share;
+}
+
+void LineStage::for_copies(const LineTile& t, ValueId at, const Env& env,
+                           const std::function<void(const LineCopy&)>& copy) const {
+  const Index item(b_, b_.item());
+  const Index piece = item & (LineTile::kPieces - 1);
+  const Index line = item >> log2_of(LineTile::kPieces);
+  const Index place = (piece ^ (line & (LineTile::kPieces - 1))) * LineTile::kPiece;
+  const Index start = Index(b_, at) + (line * LineTile::kLine + place);
+  const Index share = piece * (LineTile::kPiece / item_size(t.load->dtype));
+  Offsets inside(e_, own(t.along, share), t.along.block, t.along.end, false);
+  Offsets lines(e_, own(t.across, line), t.across.block, t.across.end, false);
+  for (int64_t panel = 0; panel < t.panels; ++panel) {
+    Offsets::Place along = inside.at(panel * t.per_line());
+    const bool is_whole =
+        t.along.first == kNone && (panel + 1) * t.per_line() <= t.along.loop->src[0]->imm;
+    if (is_whole) along.exists = kNone;
+    for (int64_t l = 0; l < t.lines; l += at_once_) {
+      const Offsets::Place across = lines.at(l);
+      LineCopy c{.param = static_cast<int>(t.load->imm), .gate = along.exists};
+      if (across.exists != kNone)
+        c.gate = c.gate == kNone ? across.exists : b_.bit_and(c.gate, across.exists);
+      const Env outer = e_.bound(env, t.across.loop, across.binding);
+      c.from = e_.emit(t.load->src[0], e_.bound(outer, t.along.loop, along.binding));
+      c.to = Index(start + (panel * t.lines + l) * LineTile::kLine);
+      copy(c);
+    }
+  }
+}
+
+std::pair<ValueId, int64_t> LineStage::fragment_byte(const LineFragments& f, int64_t row,
+                                                     int64_t step) const {
+  constexpr int64_t kLine = LineTile::kLine, kPiece = LineTile::kPiece, kTile = 8;
+  const Index item(b_, b_.item());
+  // Of the four 8·8 tiles: the next eight rows, the next 16 bytes of depth.
+  const Index lane = item & (b_.target().sub_group - 1);
+  const Index line = lane & (kTile - 1), matrix = lane >> log2_of(kTile);
+  const Index odd = matrix & 1, upper = matrix >> 1;
+  const Index &next_rows = f.is_left ? odd : upper, &next_depth = f.is_left ? upper : odd;
+  const int64_t panel = f.lines * kLine;
+  if (f.is_k_major) {
+    const Index own = f.own == kNone ? line : Index(Index(b_, f.own) + line);
+    const int64_t exchange = step % LineFragments::kPerLine * (LineFragments::kDepth / kPiece);
+    const Index byte =
+        (own + next_rows * kTile) * kLine + ((next_depth ^ line) ^ exchange) * kPiece;
+    return {byte, step / LineFragments::kPerLine * panel + row * kLine};
+  }
+  const int64_t per_line = kLine / f.item_bytes;
+  const Index lines = (line + next_depth * kTile) * kLine;
+  const int64_t exchange = row % per_line * f.item_bytes / kPiece;
+  const int64_t distance =
+      row / per_line * panel + step * (LineFragments::kDepth / f.item_bytes) * kLine;
+  if (f.own == kNone) return {Index(lines + ((next_rows ^ line) ^ exchange) * kPiece), distance};
+  // Sub-groups start at multiples of their own size within a panel, a power of two.
+  const Index own(b_, f.own);
+  const Index piece = (((own >> log2_of(kTile)) & (LineTile::kPieces - 1)) | next_rows) ^ line;
+  const Index panels = (own >> log2_of(per_line)) * panel;
+  return {Index(lines + panels + (piece ^ exchange) * kPiece), distance};
+}
+
+SlotWords LineStage::load_fragment(const LineFragments& f, ValueId byte, BlockId block) const {
+  const ValueId words = b_.fragment(block, array_, byte, !f.is_k_major);
+  std::vector<ValueId> w;
+  for (uint32_t i = 0; i < 4; ++i) w.push_back(b_.extract(words, i));
+  return f.is_left ? SlotWords{{w[0], w[2]}, {w[1], w[3]}} : SlotWords{{w[0], w[1]}, {w[2], w[3]}};
+}
+
+}  // namespace bm::compiler

@@ -1,0 +1,115 @@
+#pragma once
+// Staging: how tiles of operands come to shared memory and from there to work-items. The first of
+// three parts that GEMM and attention on work-groups are made of; then contract.h and epilogue.h.
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "compiler/lowering/emitter.h"
+#include "compiler/program/index.h"
+
+namespace bm::compiler {
+
+/// Bindings of one loop at fixed distances from a base.
+class Offsets {
+ public:
+  struct Place {
+    uint32_t binding = 0;
+    ValueId exists = kNone;  ///< bool; kNone: certainly
+  };
+  /// `block`: where `base` is known.
+  Offsets(Emitter& e, ValueId base, BlockId block) : e_(e), base_(base), block_(block) {}
+  /// Indices from `end` on are not there. `is_clamped`: the last one stands for them, for what is
+  /// loaded with it.
+  Offsets(Emitter& e, ValueId base, BlockId block, ValueId end, bool is_clamped)
+      : e_(e), base_(base), block_(block), end_(end), is_clamped_(is_clamped) {}
+
+  Place at(int64_t offset);
+
+ private:
+  Emitter& e_;
+  ValueId base_;
+  BlockId block_;
+  ValueId end_ = kNone;
+  bool is_clamped_ = false;
+  uint32_t origin_ = 0;
+};
+
+/// A loop that a tile goes along, from index first·step on.
+struct TileAxis {
+  const Node* loop = nullptr;
+  BlockId block = 0;      ///< where `first` is known
+  ValueId first = kNone;  ///< kNone: 0
+  int64_t step = 1;
+  ValueId end = kNone;  ///< indices from here on are not there; kNone: all are
+};
+
+/// A tile of an operand in shared memory, in lines of 128 bytes: neighbours in memory are
+/// neighbours in a line, and panels of `lines` of them follow each other. Pieces of 16 bytes change
+/// places in their line with its number (piece ^= line % 8, the 128-byte swizzle): the same piece
+/// of eight lines is in different banks, so there are no bank conflicts.
+struct LineTile {
+  static constexpr int64_t kLine = 128, kPiece = 16, kPieces = kLine / kPiece;
+  /// Bytes after which places of pieces repeat: alignment of the array.
+  static constexpr uint32_t kAlignment = kLine * kPieces;
+  const Node* load = nullptr;
+  TileAxis across, along;  ///< from line to line, within one
+  int64_t lines = 0, panels = 1;
+
+  int64_t per_line() const { return kLine / item_size(load->dtype); }
+};
+
+/// 16 bytes on their way to shared memory; zeros where `gate` is false.
+struct LineCopy {
+  int param = 0;
+  ValueId from = kNone, to = kNone, gate = kNone;
+};
+
+/// Fragments of 16 rows (of the left operand, columns of the right one) and 32 bytes of depth, in a
+/// LineTile.
+struct LineFragments {
+  static constexpr int64_t kRows = 16, kDepth = 32;  ///< of one; bytes
+  static constexpr int64_t kPerLine = LineTile::kLine / kDepth;
+  bool is_left = false;
+  bool is_k_major = false;  ///< a line is a row, else a step of depth
+  int64_t item_bytes = 2;
+  int64_t lines = 0;    ///< of a panel
+  ValueId own = kNone;  ///< first row of the sub-group; kNone: 0
+};
+
+/// Words of depth, by slots of rows (of the left operand) or columns.
+using SlotWords = std::vector<std::vector<ValueId>>;
+
+/// What this work-item does with tiles in lines: eight adjacent ones copy a line.
+class LineStage {
+ public:
+  /// `items`: work-items of a group. `array`: shared memory, of bytes.
+  LineStage(Emitter& e, uint32_t items, uint32_t array)
+      : e_(e), b_(e.builder()), at_once_(items / LineTile::kPieces), array_(array) {}
+  uint32_t array() const { return array_; }
+
+  /// This work-item's share of a tile that lies in shared memory from byte `at` on.
+  void for_copies(const LineTile& t, ValueId at, const Env& env,
+                  const std::function<void(const LineCopy&)>& copy) const;
+  void issue(BlockId block, CopyKind kind, const LineCopy& c) const {
+    b_.copy(block, kind, c.param, c.from, array_, c.to, c.gate);
+  }
+
+  /// Where this work-item's line of the fragment `step` fragments deep and from row `row` on
+  /// starts: a byte of the tile, and a distance from it.
+  std::pair<ValueId, int64_t> fragment_byte(const LineFragments& f, int64_t row,
+                                            int64_t step) const;
+  /// The fragment from that byte of shared memory on: two slots of eight rows.
+  SlotWords load_fragment(const LineFragments& f, ValueId byte, BlockId block) const;
+
+ private:
+  Index own(const TileAxis& axis, const Index& share) const;
+
+  Emitter& e_;
+  Builder& b_;
+  int64_t at_once_;  ///< lines
+  uint32_t array_;
+};
+
+}  // namespace bm::compiler
