@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // A transfer through a bridge takes as long as some hundred bytes in one that is sent anyway.
-constexpr uint64_t kJoinWords = 64;
+constexpr uint64_t kJoinHalves = 64;
 constexpr uint32_t kEagerLooks = 64;  ///< without a pause, after something was submitted or came
 constexpr std::chrono::microseconds kShortPause = 100us, kLongPause = 2ms;
 
@@ -24,12 +24,13 @@ size_t index_of(hal::QueueKind kind) { return kind == hal::QueueKind::kCompute ?
 
 }  // namespace
 
-Shadow::Shadow(std::unique_ptr<hal::Buffer> the_memory)
+Shadow::Shadow(std::unique_ptr<hal::Buffer> the_memory, std::byte* theirs)
     : va(hal::raw(the_memory->va())),
       bytes(the_memory->size()),
       memory(std::move(the_memory)),
-      host((bytes + 7) / 8),
-      last(host.size()) {}
+      own(theirs == nullptr ? (bytes + 7) / 8 : 0),
+      host(theirs == nullptr ? own.data() : reinterpret_cast<uint64_t*>(theirs)),
+      last((bytes + 7) / 8) {}
 
 HostShadows::HostShadows(HostPath& path) : path_(path), thread_([this] { run(); }) {}
 
@@ -46,8 +47,8 @@ void HostShadows::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::shared_ptr<Shadow> HostShadows::add(std::unique_ptr<hal::Buffer> memory) {
-  auto shadow = std::make_shared<Shadow>(std::move(memory));
+std::shared_ptr<Shadow> HostShadows::add(std::unique_ptr<hal::Buffer> memory, std::byte* theirs) {
+  auto shadow = std::make_shared<Shadow>(std::move(memory), theirs);
   const std::lock_guard lock(mutex_);
   shadows_[shadow->va] = shadow;
   return shadow;
@@ -71,42 +72,71 @@ Status HostShadows::status() const {
   return status_;
 }
 
-/// Half words, since the device may have changed the other half: a queue writes 32 bits at a time.
-Status HostShadows::push(const Range& range, bool joins) {
+/// By commands that are not known to be done, or by another queue as a signal.
+bool HostShadows::is_being_written(const Range& range) const {
+  const uint64_t first = range.offset / 8 * 8, end = (range.offset + range.bytes + 7) / 8 * 8;
+  const auto overlaps = [&](const Range& other) {
+    return other.shadow == range.shadow && other.offset < end && other.offset + other.bytes > first;
+  };
+  const std::lock_guard lock(mutex_);
+  for (const auto& queue : pending_)
+    for (const Pending& pending : queue)
+      if (overlaps(pending.step.signal) || std::ranges::any_of(pending.step.written, overlaps))
+        return true;
+  return false;
+}
+
+Status HostShadows::push(const Range& range) {
+  const bool is_alone = !is_being_written(range);
+  const std::lock_guard lock(range.shadow->mutex);
+  return is_alone ? push_runs(range) : push_bytes(range);
+}
+
+Status HostShadows::push_bytes(const Range& range) {
   Shadow& shadow = *range.shadow;
-  const std::lock_guard lock(shadow.mutex);
-  const uint64_t end = (range.offset + range.bytes + 7) / 8 * 2;
-  const uint64_t most = joins ? kJoinWords : 0;
-  const auto half = [](const std::vector<uint64_t>& words, uint64_t at) {
+  const uint64_t end = range.offset + range.bytes;
+  for (uint64_t i = range.offset / 8; i * 8 < end; ++i) {
+    const uint64_t mine = load(shadow.host[i]), known = shadow.last[i];
+    if (mine == known) continue;
+    for (uint64_t at = std::max(i * 8, range.offset); at < std::min(end, i * 8 + 8); ++at) {
+      const uint64_t shift = at % 8 * 8, mask = uint64_t{0xff} << shift;
+      if ((mine & mask) == (known & mask)) continue;
+      const auto byte = static_cast<std::byte>(mine >> shift);
+      BM_TRY(path_.write(shadow.va + at, {&byte, 1}));
+      shadow.last[i] = (shadow.last[i] & ~mask) | (mine & mask);
+    }
+  }
+  return {};
+}
+
+Status HostShadows::push_runs(const Range& range) {
+  Shadow& shadow = *range.shadow;
+  const auto half = [](const uint64_t* words, uint64_t at) {
     return static_cast<uint32_t>(load(words[at / 2]) >> (at % 2 * 32));
   };
+  const uint64_t end = (range.offset + range.bytes + 7) / 8 * 2;
   std::vector<uint32_t> run;
   for (uint64_t at = range.offset / 8 * 2; at < end;) {
-    if (at % 2 == 0 && load(shadow.host[at / 2]) == shadow.last[at / 2]) {
-      at += 2;
-      continue;
-    }
-    if (half(shadow.host, at) == half(shadow.last, at)) {
+    if (half(shadow.host, at) == half(shadow.last.data(), at)) {
       ++at;
       continue;
     }
     run.clear();
     uint64_t changed = at;  // past the last one that did
-    for (uint64_t next = at; next < end && next - changed <= most; ++next) {
+    for (uint64_t next = at; next < end && next - changed <= kJoinHalves; ++next) {
       run.push_back(half(shadow.host, next));
-      if (run.back() != half(shadow.last, next)) changed = next + 1;
-      else if (most == 0) break;
+      if (run.back() != half(shadow.last.data(), next)) changed = next + 1;
     }
     run.resize(changed - at);
     BM_TRY(path_.write(shadow.va + at * 4, std::as_bytes(std::span(run))));
-    for (uint64_t i = 0; i < run.size(); ++i)
-      std::memcpy(reinterpret_cast<std::byte*>(shadow.last.data()) + (at + i) * 4, &run[i], 4);
+    std::memcpy(reinterpret_cast<std::byte*>(shadow.last.data()) + at * 4, run.data(),
+                run.size() * 4);
     at = changed;
   }
   return {};
 }
 
-/// What the host has changed meanwhile stays the host's.
+/// Where commands may have written, what the host has changed meanwhile stays the host's.
 Status HostShadows::pull(const Range& range) {
   Shadow& shadow = *range.shadow;
   const uint64_t first = range.offset / 8, end = (range.offset + range.bytes + 7) / 8;
@@ -115,13 +145,23 @@ Status HostShadows::pull(const Range& range) {
   const std::lock_guard lock(shadow.mutex);
   for (uint64_t i = first; i < end; ++i) {
     const uint64_t now = there[i - first], known = shadow.last[i];
-    if (now == known) continue;
     uint64_t mine = load(shadow.host[i]);
-    uint64_t wanted = now;
-    for (const uint64_t mask : {uint64_t{UINT32_MAX}, ~uint64_t{UINT32_MAX}})
-      if ((mine & mask) != (known & mask)) wanted = (wanted & ~mask) | (mine & mask);
-    std::atomic_ref<uint64_t>(shadow.host[i])
-        .compare_exchange_strong(mine, wanted, std::memory_order_release);
+    if (now == mine && now == known) continue;
+    if (!range.is_all && now == known) continue;
+    // Another thread may be writing other bytes of the word.
+    const auto merged = [&] {
+      uint64_t wanted = mine;
+      for (uint64_t at = i * 8; at < i * 8 + 8; ++at) {
+        const uint64_t mask = uint64_t{0xff} << (at % 8 * 8);
+        const bool is_inside = at >= range.offset && at < range.offset + range.bytes;
+        const bool is_theirs = range.is_all ? is_inside : (mine & mask) == (known & mask);
+        if (is_theirs) wanted = (wanted & ~mask) | (now & mask);
+      }
+      return wanted;
+    };
+    while (!std::atomic_ref<uint64_t>(shadow.host[i])
+                .compare_exchange_weak(mine, merged(), std::memory_order_release))
+      continue;
     shadow.last[i] = now;
   }
   return {};
@@ -171,7 +211,7 @@ void HostShadows::run() {
 
 bool HostShadows::look() {
   // What was expected before memory is read: what comes later may be signalled by an old value.
-  std::array<std::vector<Step>, 2> steps;
+  Queues steps;
   std::array<std::vector<uint64_t>, 2> ids;
   {
     const std::lock_guard lock(mutex_);
@@ -181,17 +221,12 @@ bool HostShadows::look() {
         ids[queue].push_back(pending.id);
       }
   }
-  Status done;
+  const auto forwarded = forward(steps);
+  Status done = forwarded ? Status{} : tl::unexpected(forwarded.error());
+  const bool is_late_write = forwarded && *forwarded;
   std::map<std::pair<Shadow*, uint64_t>, uint64_t> words;
-  bool is_late_write = false;
   for (const auto& queue : steps) {
     for (const Step& step : queue) {
-      for (const Range& word : step.awaited) {
-        const uint64_t at = word.offset / 8;
-        if (load(word.shadow->host[at]) == word.shadow->last[at]) continue;
-        if (done) done = push(word, false);
-        is_late_write = true;
-      }
       Shadow* const shadow = step.signal.shadow.get();
       if (shadow == nullptr || words.contains({shadow, step.signal.offset})) continue;
       uint64_t value = 0;
@@ -230,6 +265,30 @@ bool HostShadows::look() {
   ++turns_;
   if (!finished.empty()) progress_.notify_all();
   return !finished.empty() || is_late_write;
+}
+
+/// Words that queues wait for, where the host has written them. What any queue reads may have been
+/// written before: the one that waits may start another.
+Result<bool> HostShadows::forward(const Queues& queues) {
+  std::vector<std::pair<const Range*, uint64_t>> late;
+  for (const auto& steps : queues)
+    for (const Step& step : steps)
+      for (const Range& word : step.awaited) {
+        const std::lock_guard lock(word.shadow->mutex);
+        const uint64_t index = word.offset / 8, value = load(word.shadow->host[index]);
+        if (value != word.shadow->last[index]) late.emplace_back(&word, value);
+      }
+  if (late.empty()) return false;
+  for (const auto& steps : queues)
+    for (const Step& step : steps)
+      for (const Range& range : step.read) BM_TRY(push(range));
+  // The values from before the data was looked at: newer ones are sent the next time.
+  for (const auto& [word, value] : late) {
+    const std::lock_guard lock(word->shadow->mutex);
+    BM_TRY(path_.write(word->shadow->va + word->offset, std::as_bytes(std::span(&value, 1))));
+    word->shadow->last[word->offset / 8] = value;
+  }
+  return true;
 }
 
 /// Signals last, each with the newest value whose data has come.

@@ -30,13 +30,17 @@ class HostPath {
   virtual Status read(uint64_t va, std::span<std::byte> to) = 0;
 };
 
-/// One buffer and its shadow. Kept while commands or transfers use it.
+/// Memory of the device and what stands for it here. Kept while commands or transfers use it.
 struct Shadow {
-  Shadow(std::unique_ptr<hal::Buffer> the_memory);
-  uint64_t va = 0, bytes = 0;             ///< a multiple of 8 bytes is kept
-  std::unique_ptr<hal::Buffer> memory;    ///< the device's
-  std::vector<uint64_t> host, last;       ///< the host's view; what both sides agreed on last
-  std::byte* view() { return reinterpret_cast<std::byte*>(host.data()); }
+  /// `theirs`: memory of the process that the device's stands for, of a multiple of 8 bytes;
+  /// nullptr: memory of the shadow's own.
+  Shadow(std::unique_ptr<hal::Buffer> the_memory, std::byte* theirs);
+  uint64_t va = 0, bytes = 0;
+  std::unique_ptr<hal::Buffer> memory;  ///< the device's, zeros at first
+  std::vector<uint64_t> own;
+  uint64_t* host = nullptr;    ///< the host's view, in words
+  std::vector<uint64_t> last;  ///< what both sides agreed on last
+  std::byte* view() { return reinterpret_cast<std::byte*>(host); }
   std::mutex mutex;  ///< of `last`
 };
 
@@ -49,7 +53,7 @@ class HostShadows {
   /// No transfer runs afterwards, and none begins.
   void stop();
 
-  std::shared_ptr<Shadow> add(std::unique_ptr<hal::Buffer> memory);
+  std::shared_ptr<Shadow> add(std::unique_ptr<hal::Buffer> memory, std::byte* theirs = nullptr);
   void remove(const Shadow& shadow);
   /// What lies at `va`, and how far on; nullptr: no shadow.
   std::shared_ptr<Shadow> find(uint64_t va) const;
@@ -58,17 +62,18 @@ class HostShadows {
   struct Range {
     std::shared_ptr<Shadow> shadow;
     uint64_t offset = 0, bytes = 0;
+    bool is_all = false;  ///< written: every byte of it, whatever the host has there
   };
   /// What commands do to shadows, in the order of the commands.
   struct Step {
-    std::vector<Range> written;      ///< before the signal
-    std::vector<Range> awaited;      ///< words that the commands wait for: the host may write late
-    Range signal;                    ///< 8 bytes; without a shadow: of no interest to the host
-    uint64_t value = 0;              ///< that the signal gets
+    std::vector<Range> read, written;  ///< before the signal
+    std::vector<Range> awaited;        ///< words that hold the commands until the host writes them
+    Range signal;                      ///< 8 bytes; without a shadow: of no interest to the host
+    uint64_t value = 0;                ///< that the signal gets
   };
-  /// Sends what the host changed there. `joins`: short stretches in between may be sent as well,
-  /// since the device writes nothing there.
-  Status push(const Range& range, bool joins);
+  /// Sends what the host changed there: those bytes alone where the device may be writing next to
+  /// them, else with the short stretches in between.
+  Status push(const Range& range);
   Status pull(const Range& range);
   /// Before the commands are submitted to that queue; an id for drop().
   uint64_t expect(hal::QueueKind kind, std::vector<Step> steps);
@@ -88,6 +93,11 @@ class HostShadows {
   /// True: a signal came.
   bool look();
   void finish(const std::vector<Step>& done);
+  bool is_being_written(const Range& range) const;
+  Status push_bytes(const Range& range);
+  Status push_runs(const Range& range);
+  using Queues = std::array<std::vector<Step>, 2>;
+  Result<bool> forward(const Queues& queues);
 
   HostPath& path_;
   mutable std::mutex mutex_;

@@ -1,13 +1,14 @@
 #include "drivers/hcq/shadow_device.h"
 
 #include <algorithm>
-#include <array>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "drivers/hcq/encoded_commands.h"
+#include "runtime/base/bits.h"
 #include "runtime/hal/waiting.h"
 
 namespace bm::hcq {
@@ -25,7 +26,7 @@ class ShadowBuffer final : public hal::Buffer {
         shadows_(std::move(shadows)),
         shadow_(std::move(shadow)) {}
   ~ShadowBuffer() override { shadows_->remove(*shadow_); }
-  Shadow& shadow() const { return *shadow_; }
+  const HostShadows& shadows() const { return *shadows_; }
 
  private:
   std::shared_ptr<HostShadows> shadows_;
@@ -59,15 +60,15 @@ class Effects {
   }
   /// What no signal follows waits for the next submission's.
   std::vector<Step> take_steps() {
-    if (!step_.written.empty() || !step_.awaited.empty()) steps_.push_back(std::move(step_));
+    if (!step_.read.empty() || !step_.written.empty() || !step_.awaited.empty())
+      steps_.push_back(std::move(step_));
     return std::move(steps_);
   }
   Arguments arguments_of(const hal::Dispatch& dispatch) const {
     const auto block = range(hal::raw(dispatch.kernarg), block_bytes(dispatch));
     if (!block || block->offset % kWord != 0) return {};
-    const auto begin =
-        block->shadow->host.begin() + static_cast<ptrdiff_t>(block->offset / kWord);
-    return {begin, begin + static_cast<ptrdiff_t>(block->bytes / kWord)};
+    const uint64_t* const begin = block->shadow->host + block->offset / kWord;
+    return {begin, begin + block->bytes / kWord};
   }
   std::vector<Range> blocks, words, read;  ///< to be sent: nothing else writes blocks
 
@@ -95,7 +96,7 @@ class Effects {
   void add_one(const hal::Timestamp& stamp, const Arguments*) { write(hal::raw(stamp.dst), kWord); }
   void add_one(const hal::Barrier&, const Arguments*) {}
   void add_one(const hal::Copy& copy, const Arguments*) {
-    if (auto from = range(hal::raw(copy.src), copy.bytes)) read.push_back(std::move(*from));
+    if (auto from = range(hal::raw(copy.src), copy.bytes)) send(*from);
     write(hal::raw(copy.dst), copy.bytes);
   }
   void add_one(const hal::Write& write_command, const Arguments*) {
@@ -116,16 +117,19 @@ class Effects {
       const auto is_it = [&](const Range& known) { return known.shadow == shadow; };
       if (std::ranges::any_of(step_.written, is_it)) continue;
       const Range all{shadow, 0, shadow->bytes};
-      read.push_back(all);
+      send(all);
       step_.written.push_back(all);
     }
   }
-  /// Sent first where the host has changed it: later changes of the host's are told by it.
   void write(uint64_t va, uint64_t bytes) {
     if (auto there = range(va, bytes)) {
-      read.push_back(*there);
+      there->is_all = true;
       step_.written.push_back(std::move(*there));
     }
+  }
+  void send(const Range& part) {
+    read.push_back(part);
+    step_.read.push_back(part);
   }
 
   const HostShadows& shadows_;
@@ -158,7 +162,7 @@ class ShadowQueue final : public hal::Queue {
       recording->arguments.push_back(has_block ? effects.arguments_of(*dispatch) : Arguments());
     }
     // The device takes the blocks over when it records.
-    for (const Range& block : effects.blocks) BM_TRY(shadows_->push(block, true));
+    for (const Range& block : effects.blocks) BM_TRY(shadows_->push(block));
     recording->recording = BM_TRY(queue_.record(commands, patches));
     recording->commands.assign(commands.begin(), commands.end());
     recording->patches.assign(patches.begin(), patches.end());
@@ -216,9 +220,9 @@ class ShadowQueue final : public hal::Queue {
 
   template <class Submit>
   Status hand_on(Effects& effects, const Submit& submit) {
-    for (const Range& block : effects.blocks) BM_TRY(shadows_->push(block, true));
-    for (const Range& word : effects.words) BM_TRY(shadows_->push(word, false));
-    for (const Range& part : effects.read) BM_TRY(shadows_->push(part, false));
+    for (const Range& block : effects.blocks) BM_TRY(shadows_->push(block));
+    for (const Range& word : effects.words) BM_TRY(shadows_->push(word));
+    for (const Range& part : effects.read) BM_TRY(shadows_->push(part));
     const uint64_t id = shadows_->expect(kind_, effects.take_steps());
     Status done = submit();
     if (!done) shadows_->drop(kind_, id);
@@ -240,23 +244,44 @@ class ShadowDevice final : public hal::Device, public hal::Waiting {
         compute_(device_->queue(hal::QueueKind::kCompute), hal::QueueKind::kCompute, shadows_,
                  mutex_),
         copies_(device_->queue(hal::QueueKind::kCopy), hal::QueueKind::kCopy, shadows_, mutex_) {}
-  ~ShadowDevice() override { shadows_->stop(); }
+  ~ShadowDevice() override {
+    shadows_->stop();
+    for (const auto& [place, shadow] : imported_) shadows_->remove(*shadow);
+  }
 
   const hal::Arch& arch() const override { return device_->arch(); }
   std::string description() const override { return device_->description(); }
 
   Result<std::unique_ptr<hal::Buffer>> allocate(const hal::BufferDesc& desc) override {
     const bool is_for_host = desc.host_visible || desc.host_memory || desc.uncached;
-    if (desc.external != nullptr || !is_for_host) return device_->allocate(desc);
+    if (desc.external != nullptr) {
+      if (desc.external_kind != hal::ExternalKind::kHostPointer) return device_->allocate(desc);
+      auto shadow = BM_TRY(stand_for(static_cast<std::byte*>(desc.external), desc.size));
+      return std::make_unique<ShadowBuffer>(desc, shadows_, std::move(shadow));
+    }
+    if (!is_for_host) return device_->allocate(desc);
     hal::BufferDesc wanted = desc;
     wanted.zero = true;  // both sides begin with the same
     auto memory = BM_TRY(device_->allocate(wanted));
     return std::make_unique<ShadowBuffer>(desc, shadows_, shadows_->add(std::move(memory)));
   }
+  /// Memory of another device goes through the host's view of it.
   Result<hal::GpuVa> map(hal::Buffer& peer) override {
-    if (auto* mine = dynamic_cast<ShadowBuffer*>(&peer))
-      return device_->map(*mine->shadow().memory);
-    return device_->map(peer);
+    if (auto* known = dynamic_cast<ShadowBuffer*>(&peer);
+        known != nullptr && &known->shadows() == shadows_.get())
+      return peer.va();
+    if (peer.host() == nullptr) return device_->map(peer);
+    const std::lock_guard lock(mutex_);
+    auto& shadow = imported_[{peer.host(), peer.size()}];
+    if (shadow == nullptr) {
+      auto made = stand_for(peer.host(), peer.size());
+      if (!made) {
+        imported_.erase({peer.host(), peer.size()});
+        return tl::unexpected(std::move(made.error()));
+      }
+      shadow = std::move(*made);
+    }
+    return hal::GpuVa{shadow->va};
   }
   Result<std::unique_ptr<hal::Program>> load(const hal::CodeObject& code) override {
     return device_->load(code);
@@ -286,11 +311,27 @@ class ShadowDevice final : public hal::Device, public hal::Waiting {
   }
 
  private:
+  /// Memory of the device that stands for memory of the process.
+  Result<std::shared_ptr<Shadow>> stand_for(std::byte* host, uint64_t bytes) {
+    if (bytes == 0 || !checked_add(uint64_t{reinterpret_cast<uintptr_t>(host)}, bytes))
+      return fail(Code::kInvalidArgument, "{} bytes at {} are no memory of this process", bytes,
+                  static_cast<void*>(host));
+    if (reinterpret_cast<uintptr_t>(host) % kWord != 0 || bytes % kWord != 0)
+      return fail(Code::kUnsupported,
+                  "{} bytes at {}: the device reaches no memory of this process, and what stands "
+                  "for it here is compared in words of {} bytes; copy into a buffer instead",
+                  bytes, static_cast<void*>(host), kWord);
+    auto memory = BM_TRY(device_->allocate({.size = bytes, .host_visible = true, .zero = true}));
+    return shadows_->add(std::move(memory), host);
+  }
+
   std::unique_ptr<hal::Device> device_;
   hal::Waiting* const waiting_;
   std::shared_ptr<HostShadows> shadows_;
   std::mutex mutex_;  ///< of submissions: what is expected comes in their order
   ShadowQueue compute_, copies_;
+  /// Memory of other devices, by the host's view; taken once.
+  std::map<std::pair<std::byte*, uint64_t>, std::shared_ptr<Shadow>> imported_;
 };
 
 }  // namespace

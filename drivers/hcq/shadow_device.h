@@ -12,7 +12,8 @@
 namespace bm::hcq {
 
 /// `device`: what it allocates for the host lies where `path` reaches it. `path` lives as long as
-/// the device's buffers. Memory of the process cannot be wrapped (kUnsupported).
+/// the device's buffers. Memory of the process that is wrapped, and of other devices, is stood for
+/// by memory of the device; kUnsupported where address or size is no multiple of 8.
 /// Kernels reach a shadowed buffer through an address among their arguments, not through one in
 /// memory.
 std::unique_ptr<hal::Device> make_shadowed(std::unique_ptr<hal::Device> device, HostPath& path);

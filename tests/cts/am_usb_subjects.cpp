@@ -23,9 +23,9 @@ constexpr std::array kMachines = {Machine{"USB_gfx1100_PM4", "gfx1100", amd::Pac
                                   Machine{"USB_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql}};
 
 /// Plugged in for the whole run: devices come and go.
-test::UsbCardRig& card(size_t machine) {
-  static std::array<std::unique_ptr<test::UsbCardRig>, kMachines.size()> cards;
-  auto& made = cards[machine];
+test::UsbCardRig& card(size_t machine, size_t unit) {
+  static std::array<std::unique_ptr<test::UsbCardRig>, 2 * kMachines.size()> cards;
+  auto& made = cards[machine * 2 + unit];
   const char* const chip = kMachines[machine].chip;
   if (!made)
     made = std::make_unique<test::UsbCardRig>(
@@ -33,9 +33,9 @@ test::UsbCardRig& card(size_t machine) {
   return *made;
 }
 
-template <size_t kIndex>
+template <size_t kIndex, size_t kUnit>
 Result<std::unique_ptr<hal::Device>> open() {
-  auto gpu = BM_TRY(card(kIndex).open());
+  auto gpu = BM_TRY(card(kIndex, kUnit).open());
   amd::am::HostPath& path = *gpu->host_path();
   auto device = BM_TRY(amd::make_device(std::move(gpu), {.packets = kMachines[kIndex].packets}));
   return hcq::make_shadowed(std::move(device), path);
@@ -44,8 +44,8 @@ Result<std::unique_ptr<hal::Device>> open() {
 }  // namespace
 
 std::vector<Subject> subjects() {
-  return {{kMachines[0].name, open<0>, amd_kernel, {}, {}, {}},
-          {kMachines[1].name, open<1>, amd_kernel, {}, {}, {}}};
+  return {{kMachines[0].name, open<0, 0>, amd_kernel, {}, {}, open<0, 1>},
+          {kMachines[1].name, open<1, 0>, amd_kernel, {}, {}, open<1, 1>}};
 }
 
 }  // namespace bm::cts

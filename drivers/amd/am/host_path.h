@@ -43,13 +43,13 @@ class HostPath final : public hcq::HostPath {
   Bus& bus_;
   Gmc& gmc_;
   std::mutex mutex_;
-  uint64_t run_at_ = 0;          ///< physical
-  std::vector<std::byte> run_;   ///< written, not sent yet
+  uint64_t run_at_ = 0;         ///< physical
+  std::vector<std::byte> run_;  ///< written, not sent yet
   struct Place {
     uint64_t physical = 0, bytes = 0;
   };
   std::map<uint64_t, Place> places_;  ///< by address on the GPU
-  bool is_unpublished_ = false;  ///< sent, and perhaps still in the host data path
+  bool is_unpublished_ = false;       ///< sent, and perhaps still in the host data path
 };
 
 }  // namespace bm::amd::am

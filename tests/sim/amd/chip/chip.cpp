@@ -302,8 +302,9 @@ Chip::TableAccesses Chip::host_table_accesses() {
 }
 
 void Chip::ring_half(uint64_t offset, uint32_t value) {
-  const uint64_t known =
+  uint64_t known =
       std::atomic_ref<uint64_t>(doorbells_[offset / 8]).load(std::memory_order_acquire);
+  if (known == UINT64_MAX) known = 0;  // what an AQL queue has there until it is rung
   if (offset % 8 == 0)
     ring(offset, (known & ~uint64_t{UINT32_MAX}) | value);
   else
