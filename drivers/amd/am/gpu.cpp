@@ -343,8 +343,18 @@ Result<bool> AmGpu::wait_event(uint32_t timeout_ms) {
 
 std::optional<GpuFault> AmGpu::take_fault() {
   const std::lock_guard lock(mutex_);
-  if (!fault_) fault_ = look();
+  if (!fault_ && may_look()) fault_ = look();
   return fault_;
+}
+
+/// Those who wait ask all the time; where a look takes transfers, they share one.
+bool AmGpu::may_look() {
+  constexpr uint64_t kBetweenLooksUs = 2000;
+  if (!path_ || !bus_.status()) return true;
+  const uint64_t now = bus_.clock().now_us();
+  if (now < next_look_us_) return false;
+  next_look_us_ = now + kBetweenLooksUs;
+  return true;
 }
 
 std::optional<GpuFault> AmGpu::look() {

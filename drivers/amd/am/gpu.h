@@ -127,6 +127,7 @@ class AmGpu final : public DriverInterface {
   /// What map_peer() has mapped at `va`, if anything, is gone afterwards.
   void drop_peer(uint64_t va);
   std::optional<GpuFault> look();
+  bool may_look();
   uint32_t magic() const;
 
   std::unique_ptr<PciFunction> function_;
@@ -155,6 +156,7 @@ class AmGpu final : public DriverInterface {
   std::optional<uint32_t> window_;  ///< of the process's
   GpuFacts facts_;
   std::optional<GpuFault> fault_;
+  uint64_t next_look_us_ = 0;
   uint32_t compute_taken_ = 0, copies_taken_ = 0;  ///< bits
   bool is_up_ = false, was_warm_ = false, has_msi_ = false, has_hang_ = false;
 };
