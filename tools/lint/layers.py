@@ -75,7 +75,7 @@ for vendor in ("drivers/amd", "drivers/nv"):
         ALLOWED[folder] = HAL + pure + [f"{vendor}/chips.h"]
     for folder in IO:
         ALLOWED[f"{vendor}/{folder}"] = (
-            DRIVER + pure + ["drivers/hcq/driver_interface.h"] +
+            DRIVER + pure + ["drivers/hcq/driver_interface.h", "drivers/hcq/host_shadow.h"] +
             [f"{vendor}/{header}" for header in VENDOR_IO_HEADERS])
 
 # A vendor's firmware formats are for the driver that boots its cards.
