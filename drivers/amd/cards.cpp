@@ -7,12 +7,6 @@ namespace {
 
 constexpr uint16_t kVendor = 0x1002;  // Linux include/linux/pci_ids.h: PCI_VENDOR_ID_ATI
 
-/// Displays and processing accelerators: the base classes that pciidlist of amdgpu_drv.c takes.
-bool is_card(const PciIdentity& identity) {
-  const uint32_t base_class = identity.class_code >> 16;
-  return identity.vendor == kVendor && (base_class == 0x03 || base_class == 0x12);
-}
-
 std::string name_of(const PciInfo& info) {
   if (!info.device_name.empty()) return info.device_name;
   return fmt::format("{:04x}:{:04x}", info.identity.vendor, info.identity.device);
@@ -40,6 +34,12 @@ CardInfo describe(const PciInfo& info) {
 }
 
 }  // namespace
+
+// The base classes that pciidlist of amdgpu_drv.c takes.
+bool is_card(const PciIdentity& identity) {
+  const uint32_t base_class = identity.class_code >> 16;
+  return identity.vendor == kVendor && (base_class == 0x03 || base_class == 0x12);
+}
 
 Result<std::vector<CardInfo>> list_cards(System& system) {
   std::vector<CardInfo> cards;

@@ -10,6 +10,9 @@
 
 namespace bm::amd {
 
+/// Whether a function is an AMD display or processing accelerator.
+bool is_card(const PciIdentity& identity);
+
 /// An AMD display or accelerator of this machine.
 struct CardInfo {
   PciSelector selector;

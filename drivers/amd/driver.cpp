@@ -5,6 +5,7 @@
 #include "drivers/amd/chips.h"
 #include "drivers/amd/device.h"
 #include "drivers/amd/kfd/gpu.h"
+#include "drivers/amd/usb_cards.h"
 #include "drivers/hcq/device.h"
 #include "drivers/hcq/shadow_device.h"
 #include "drivers/transport/pci_open.h"
@@ -15,11 +16,8 @@ namespace bm::amd {
 namespace {
 
 Status check_interface(std::string_view interface) {
-  if (interface.empty() || interface == "KFD" || interface == "PCI") return {};
-  if (interface == "USB")
-    return fail(Code::kUnsupported,
-                "cards behind a USB bridge cannot be opened in this release; DEV=AMD:KFD and "
-                "DEV=AMD:PCI can");
+  if (interface.empty() || interface == "KFD" || interface == "PCI" || interface == "USB")
+    return {};
   return fail(Code::kInvalidArgument, "DEV=AMD has no interface '{}' (there are: KFD PCI USB)",
               interface);
 }
@@ -41,6 +39,8 @@ Result<std::unique_ptr<hal::Device>> make_configured(std::unique_ptr<DriverInter
 
 Result<uint32_t> count_devices(std::string_view interface) {
   BM_TRY(check_interface(interface));
+  if (interface == "USB")
+    return static_cast<uint32_t>(BM_TRY(find_usb_bridges(*BM_TRY(load_libusb()))).size());
   if (interface != "PCI") return kfd::count_gpus(real_system());
   return static_cast<uint32_t>(BM_TRY(find_cards(real_system(), settings().pci)).size());
 }
@@ -49,6 +49,9 @@ Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uin
                                                  std::string_view arch) {
   BM_TRY(check_interface(interface));
   if (interface == "PCI") return open_pci_device(index, arch, firmware::default_search());
+  if (interface == "USB")
+    return open_card(BM_TRY(open_usb_card(*BM_TRY(load_libusb()), index)), arch,
+                     firmware::default_search());
   auto kernel =
       BM_TRY(kfd::open_gpu(real_system(), {.index = index, .window = settings().amd_window}));
   return make_configured(std::move(kernel), arch);

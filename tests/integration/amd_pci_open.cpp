@@ -1,4 +1,5 @@
-// amd_pci_open: opens the first card of BM_PCI, lets it zero some video memory, and closes it. With --stay it says "open" and waits to be killed.
+// amd_pci_open: opens the first card of BM_PCI, or with --usb the one behind a USB bridge, lets it
+// zero some video memory, and closes it. With --stay it says "open" and waits to be killed.
 
 #include <unistd.h>
 
@@ -6,10 +7,10 @@
 #include <string_view>
 
 #include "drivers/amd/device.h"
-#include "firmware/store.h"
 
 int main(int count, char** words) {
-  const auto device = bm::amd::open_pci_device(0, "", bm::firmware::default_search());
+  const std::string_view word = count > 1 ? words[1] : "";
+  const auto device = bm::amd::open_device(word == "--usb" ? "USB" : "PCI", 0, "");
   if (!device) {
     std::fprintf(stderr, "%s\n", device.error().message.c_str());
     return 1;
@@ -19,7 +20,7 @@ int main(int count, char** words) {
     std::fprintf(stderr, "%s\n", memory.error().message.c_str());
     return 1;
   }
-  if (count > 1 && std::string_view(words[1]) == "--stay") {
+  if (word == "--stay") {
     std::puts("open");
     std::fflush(stdout);
     for (;;) pause();

@@ -180,7 +180,8 @@ def part_refusals():
     check(FIRMWARE not in said and (nowhere in said and "firmware-amd-graphics" in said or done.returncode != 2), f"no firmware: {said}")
     done = subprocess.run([PROGRAM, "selftest", "--device", "USB+AMD"], env=environment(card), capture_output=True, text=True,
                           timeout=seconds(60), check=False)
-    check(done.returncode == 3 and "USB bridge" in done.stdout + done.stderr, f"USB: {done.stdout}{done.stderr}")
+    said = done.stdout + done.stderr
+    check(done.returncode != 0 and ("bridge" in said or "libusb" in said), f"USB: {done.returncode}: {said}")
     text = card.end()
     print(text)
     check(" 0 written;" in text, "something was written to a card that was refused")

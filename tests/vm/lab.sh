@@ -3,6 +3,8 @@
 #   vfio   QEMU's "edu" PCI function behind an Intel IOMMU, by VFIO
 #   sysfs  the same without an IOMMU, by sysfs
 #   usb    our model of an ASM2464PD bridge as a USB device, by libusb
+#   amd_usb  our model of an AMD card behind that bridge
+#   amd    our model of an AMD card behind an Intel IOMMU, by VFIO (QEMU's vfio-user-pci, from Debian sid)
 # Exit 77: what it needs cannot be had here. Fetches about 100 MB the first time.
 set -euo pipefail
 # shellcheck source=tests/vm/lib.sh
@@ -21,6 +23,21 @@ finish() {
 }
 trap finish EXIT
 
+# serve SOCKET PROGRAM ARGUMENT…: starts the model and waits until it listens on the socket in $work.
+serve() {
+  local socket=$work/$1 program=$2
+  shift 2
+  "$bin/$program" "$@" >"$work/server" 2>&1 &
+  server=$!
+  for _ in {1..50}; do
+    [[ -S $socket ]] && return
+    sleep 0.1
+  done
+  cat "$work/server"
+  exit 1
+}
+
+machine=q35
 # The device may address all that a virtual IOMMU translates.
 edu=(-device 'pcie-root-port,id=rp0,chassis=1' -device 'edu,bus=rp0,dma_mask=0xffffffffffffffff')
 export vm_append="lab=$lab"
@@ -34,16 +51,28 @@ sysfs)
   programs=(pci_lab bellmetal) modules=(vfio-pci)
   devices=("${edu[@]}")
   ;;
+amd_usb)
+  programs=(amd_pci_open) modules=(xhci-pci)
+  devices=(-device 'qemu-xhci,id=xhci' -chardev "socket,id=bridge,path=$work/usb.sock"
+    -device 'usb-redir,chardev=bridge,bus=xhci.0')
+  serve usb.sock usb_bridge "$work/usb.sock" gfx1201
+  ;;
+amd)
+  vm_unpack sid "$vm_cache/qemu" qemu-system-x86 seabios || vm_skip 'QEMU of Debian sid cannot be fetched'
+  vm_qemu_root=$vm_cache/qemu  # vfio-user-pci came with QEMU 10.1
+  programs=(amd_pci_open bellmetal) modules=(vfio-pci vfio_iommu_type1)
+  machine=q35,memory-backend=ram
+  devices=(-object 'memory-backend-memfd,id=ram,size=1G,share=on' -device 'intel-iommu,intremap=on,caching-mode=on'
+    -device 'pcie-root-port,id=rp0,chassis=1,pref64-reserve=1G'
+    -device "{\"driver\":\"vfio-user-pci\",\"bus\":\"rp0\",\"socket\":{\"path\":\"$work/card.sock\",\"type\":\"unix\"}}")
+  vm_append+=' intel_iommu=on'
+  serve card.sock sim-amd-pci --vfio-user "$work/card.sock" --chip gfx1201 --vram 256 --strict
+  ;;
 usb)
   programs=(usb_lab) modules=(xhci-pci)
   devices=(-device 'qemu-xhci,id=xhci' -chardev "socket,id=bridge,path=$work/usb.sock"
     -device 'usb-redir,chardev=bridge,bus=xhci.0')
-  "$bin/usb_bridge" "$work/usb.sock" >"$work/server" 2>&1 &
-  server=$!
-  for _ in {1..50}; do
-    [[ -S $work/usb.sock ]] && break
-    sleep 0.1
-  done
+  serve usb.sock usb_bridge "$work/usb.sock"
   ;;
 *) echo "no lab $lab" && exit 2 ;;
 esac
@@ -54,19 +83,22 @@ for program in "${programs[@]}"; do
   cp "$bin/$program" "$work/root/bin/"
   vm_add_libraries "$bin/$program"
 done
-if [[ $lab == usb ]]; then  # loaded by the program itself
+if [[ $lab == *usb ]]; then  # loaded by the program itself
   libusb=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p | sed -n 's/.*libusb-1\.0\.so\.0 .*x86-64.* => //p' | head -1)
   [[ -n $libusb ]] || vm_skip 'libusb-1.0-0 is not installed'
   mkdir -p "$work/root${libusb%/*}"
   cp -L "$libusb" "$work/root$libusb"
   vm_add_libraries "$libusb"
 fi
+if [[ $lab == amd* ]]; then
+  "$bin/sim-amd-firmware" "$work/root/firmware" gfx1201
+fi
 vm_pack_root "$here/lab_init.sh" "$work/initramfs"
 
 status=0
 # shellcheck disable=SC2016
 timeout 200 bash -c 'source "$1"; shift; vm_boot "$@"' _ "$here/lib.sh" "$vm_qemu_root" \
-  "$(vm_first_of "$vm_kernel"/boot/vmlinuz-"$(<"$vm_cache/release")")" "$work/initramfs" 1024 -machine q35 \
+  "$(vm_first_of "$vm_kernel"/boot/vmlinuz-"$(<"$vm_cache/release")")" "$work/initramfs" 1024 -machine "$machine" \
   "${devices[@]}" >"$work/console" 2>&1 || status=$?
 tr -d '\r' <"$work/console" | grep -av '^\[ *\(RUN\|---*\|===*\) '
 if [[ -n $server ]]; then

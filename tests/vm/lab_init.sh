@@ -60,6 +60,28 @@ lab_sysfs() {
   grep -q IOMMU /tmp/said || { echo 'FAILED: the refusal does not name the IOMMU'; status=1; }
 }
 
+lab_amd() {
+  card=$(for folder in /sys/bus/pci/devices/*; do
+    [ "$(cat "$folder/vendor")" = 0x1002 ] && echo "${folder##*/}"
+  done)
+  echo "the modelled card is $card"
+  export DEV=AMD:PCI BM_FIRMWARE_DIR=/firmware BM_LOG=amd=2
+  expect vfio-pci bellmetal pci bind "$card"
+  expect "$card" bellmetal devices
+  expect 'left in order\|cold\|not ours' bellmetal gpu boot --pci "$card" --stats
+  amd_pci_open || { echo 'FAILED: the card does not open'; status=1; }
+  amd_pci_open || { echo 'FAILED: the card does not open again'; status=1; }
+  dmesg | grep -i 'DMAR.*fault' && { echo 'FAILED: the card left its mappings'; status=1; }
+  expect "$card" bellmetal pci restore "$card"
+}
+
+lab_amd_usb() {
+  export BM_FIRMWARE_DIR=/firmware BM_LOG=amd=3
+  for _ in cold warm; do
+    amd_pci_open --usb || { echo 'FAILED: the card does not open'; status=1; }
+  done
+}
+
 lab_usb() {
   usb_lab --gtest_color=no --gtest_filter='UsbLab.*' || status=1
   usb_lab --gtest_color=no --gtest_filter='UsbLabUnplugged.*' || status=1

@@ -81,7 +81,7 @@ TEST(Interpret, IntegerRules) {
   using reference::Value;
   const auto apply = [](ir::Op op, DType t, int64_t a, int64_t b) {
     const std::array args{Value{a, 0}, Value{b, 0}};
-    return reference::wrap(t, reference::alu_function(op, t)(t, args).i);
+    return wrap_integer(t, reference::alu_function(op, t)(t, args).i);
   };
   EXPECT_EQ(apply(ir::Op::kDiv, DType::kI64, INT64_MIN, -1), INT64_MIN);
   EXPECT_EQ(apply(ir::Op::kDiv, DType::kI32, -7, 2), -3);
