@@ -1,6 +1,7 @@
 #include "drivers/transport/system.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -37,6 +38,27 @@ int System::open(const std::string& path, int flags) {
   do fd = ::open(path.c_str(), flags | O_CLOEXEC, 0);
   while (fd < 0 && errno == EINTR);
   return or_errno(fd);
+}
+
+int System::status(const std::string& path, FileStatus* out) {
+  struct stat seen{};
+  if (::stat(path.c_str(), &seen) < 0) return -errno;
+  *out = {.mode = seen.st_mode, .user = seen.st_uid, .group = seen.st_gid};
+  return 0;
+}
+
+ProcessUser System::user() {
+  ProcessUser result{.user = ::geteuid(), .groups = {::getegid()}};
+  if (const int count = ::getgroups(0, nullptr); count > 0) {
+    std::vector<gid_t> groups(static_cast<size_t>(count));
+    if (const int got = ::getgroups(count, groups.data()); got > 0)
+      result.groups.insert(result.groups.end(), groups.begin(), groups.begin() + got);
+  }
+  return result;
+}
+
+bool System::has_library(const std::string& name) {
+  return ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE) != nullptr;
 }
 
 int System::close(int fd) { return or_errno(::close(fd)); }

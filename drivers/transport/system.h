@@ -17,6 +17,18 @@
 
 namespace bm {
 
+/// Whose a file is and who may use it; links are followed.
+struct FileStatus {
+  uint32_t mode = 0;  ///< st_mode: kind and permissions
+  uint32_t user = 0, group = 0;
+};
+
+/// Who this process acts as.
+struct ProcessUser {
+  uint32_t user = 0;
+  std::vector<uint32_t> groups = {};  ///< the effective and the supplementary ones
+};
+
 /// Calls return what the kernel returns, failures as -errno, so that a driver decides what an error
 /// means. Thread: any. A fake overrides what its device needs.
 class System {
@@ -68,6 +80,11 @@ class System {
   virtual int read_file(const std::string& path, std::string* out);
   /// Names in a folder, sorted; 0 or -errno.
   virtual int list(const std::string& path, std::vector<std::string>* out);
+  /// stat(2): 0 or -errno.
+  virtual int status(const std::string& path, FileStatus* out);
+  virtual ProcessUser user();
+  /// Whether the dynamic linker finds and loads a library of that name; it stays loaded.
+  virtual bool has_library(const std::string& name);
   /// What the kernel's log buffer holds, where this user may read it; 0 or -errno.
   virtual int kernel_log(std::string* out);
   /// What a driver has to hold as long as the process lives, because the kernel gives it once: the

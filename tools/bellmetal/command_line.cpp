@@ -71,6 +71,7 @@ int parse_and_run(int argc, const char* const* argv) {
   add_cache(app, run);
   add_pci(app, run);
   add_gpu(app, run);
+  add_doctor(app, run);
   add_env(app, run);
   add_version(app, run);
   std::string firmware_dir;

@@ -20,6 +20,7 @@ void add_cache(CLI::App& app, Run& run);
 void add_devices(CLI::App& app, Run& run);
 void add_disasm(CLI::App& app, Run& run);
 void add_explain(CLI::App& app, Run& run);
+void add_doctor(CLI::App& app, Run& run);
 void add_env(CLI::App& app, Run& run);
 void add_generate(CLI::App& app, Run& run);
 void add_gpu(CLI::App& app, Run& run);

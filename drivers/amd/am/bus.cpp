@@ -63,6 +63,12 @@ void Bus::add_block(Block block, const BlockTable& table, std::vector<uint64_t> 
   blocks_.insert_or_assign(block, Bases{table, std::move(bases)});
 }
 
+std::vector<std::pair<Block, BlockTable>> Bus::blocks() const {
+  std::vector<std::pair<Block, BlockTable>> list;
+  for (const auto& [block, known] : blocks_) list.emplace_back(block, known.table);
+  return list;
+}
+
 bool Bus::has(Reg reg, Block block) const {
   const auto known = blocks_.find(block);
   return known != blocks_.end() && known->second.table.find(reg) != nullptr;

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "drivers/amd/am/clock.h"
@@ -48,6 +49,8 @@ class Bus {
   void fail_with(Error error);
 
   void add_block(Block block, const BlockTable& table, std::vector<uint64_t> bases);
+  /// The blocks whose registers are known, with their tables.
+  std::vector<std::pair<Block, BlockTable>> blocks() const;
   bool has(Reg reg, Block block) const;
   bool has(Field field, Block block) const;
   /// Dword address.

@@ -62,8 +62,8 @@ uint32_t Card::compute_units() const {
   return static_cast<uint32_t>(std::clamp<uint64_t>(units, 1, 4096));
 }
 
-Result<Card> discover(Bus& bus) {
-  Card card;
+Result<CardTable> read_discovery(Bus& bus) {
+  CardTable card;
   const uint32_t mebibytes = bus.read_dword(kMemorySize);
   BM_TRY(bus.status());
   if (mebibytes == 0 || mebibytes == UINT32_MAX)
@@ -79,6 +79,14 @@ Result<Card> discover(Bus& bus) {
   BM_TRY(bus.status());
   card.discovery =
       BM_TRY(firmware::amd::parse_discovery(firmware::Image("the IP discovery table", bytes)));
+  return card;
+}
+
+Result<Card> discover(Bus& bus) {
+  CardTable table = BM_TRY(read_discovery(bus));
+  Card card;
+  card.video_bytes = table.video_bytes;
+  card.discovery = std::move(table.discovery);
   const PciIdentity& identity = bus.pci().identity();
   card.id = BM_TRY(firmware::amd::chip_id(card.discovery, identity.device, identity.revision));
   card.firmware = BM_TRY(firmware::amd::firmware_set(card.id));

@@ -30,6 +30,14 @@ struct Card {
   uint32_t compute_units() const;  ///< of all engines, before harvesting
 };
 
+/// Memory size and discovery table, whatever chip it is.
+struct CardTable {
+  uint64_t video_bytes = 0;
+  firmware::amd::Discovery discovery;
+};
+/// Errors: kDeviceLost; kCorrupt.
+Result<CardTable> read_discovery(Bus& bus);
+
 /// Reads memory size and discovery table, finds the chip and gives the bus its registers.
 /// Errors: kDeviceLost; kCorrupt (table); kUnsupported (chip, block version).
 Result<Card> discover(Bus& bus);

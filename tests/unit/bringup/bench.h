@@ -35,6 +35,7 @@ inline Outcome run_command(const std::vector<std::string>& words) {
   app.require_subcommand(1);
   cli::Run run;
   cli::add_gpu(app, run);
+  cli::add_doctor(app, run);
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   Outcome outcome;

@@ -2,6 +2,7 @@
 // The commands of the bring-up bench; each prints and returns the program's exit code.
 
 #include <string>
+#include <vector>
 
 #include "tools/bellmetal/bringup/card.h"
 
@@ -14,5 +15,30 @@ struct BootOptions {
 };
 /// Boots a card stage by stage and closes it again.
 int run_boot(System& system, const BootOptions& options);
+
+/// Configuration space, BARs and the IP discovery table.
+int run_discover(System& system, const CardOptions& options);
+
+struct FirmwareOptions {
+  CardOptions card;
+  std::string chip;  ///< "gfx1201", instead of a card
+};
+/// Which files a chip wants, where they are, what they hold.
+int run_firmware_list(System& system, const FirmwareOptions& options);
+/// Whether all of them are there, known and whole.
+int run_firmware_check(System& system, const FirmwareOptions& options);
+
+struct RegisterOptions {
+  CardOptions card;
+  std::string chip;                ///< of decode, instead of a card
+  std::vector<std::string> names;  ///< "GCVM_L2_CNTL", "MMHUB.MMVM_*", a dword address as 0x378c
+  std::string name, value;
+  bool is_sure = false;
+};
+int run_registers_read(System& system, const RegisterOptions& options);
+/// NAME VALUE, or NAME.FIELD VALUE with the other fields as they are.
+int run_registers_write(System& system, const RegisterOptions& options);
+/// Fields of a value, without a card.
+int run_registers_decode(System& system, const RegisterOptions& options);
 
 }  // namespace bm::cli

@@ -1,0 +1,234 @@
+// `bellmetal doctor` on machines of the tests: each subject fine, and each with what is to be done.
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/bringup/bench.h"
+#include "tests/unit/transport/fake_machine.h"
+#include "tools/bellmetal/bringup/doctor.h"
+
+namespace bm::cli {
+namespace {
+
+/// Nothing of the real machine is seen.
+class Machine final : public test::FakeMachine {
+ public:
+  Machine() {
+    put("/proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU 3000\n");
+    put("/proc/cmdline", "BOOT_IMAGE=/vmlinuz quiet iommu=pt\n");
+    put("/proc/meminfo", "MemTotal: 1 kB\nHugePages_Free:       4\n");
+    put("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n");
+    put("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+    put("/sys/kernel/security/lockdown", "[none] integrity confidentiality\n");
+    put("/sys/class/iommu/dmar0/uevent", "");
+    put("/sys/bus/pci/drivers/vfio-pci/new_id", "");
+    put("/etc/group", "root:x:0:\nrender:x:105:\n");
+    put("/etc/OpenCL/vendors/pocl.icd", "libpocl.so");
+    libraries = {"libOpenCL.so.1", "libLLVM.so.19.1"};
+  }
+  void node(const std::string& path, uint32_t mode, uint32_t user, uint32_t group) {
+    put(path, "");
+    nodes[path] = {.mode = S_IFCHR | mode, .user = user, .group = group};
+  }
+
+  int read_file(const std::string& path, std::string* out) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = files_.find(resolve(path));
+    if (found == files_.end()) return -ENOENT;
+    *out = found->second;
+    return 0;
+  }
+  int list(const std::string& path, std::vector<std::string>* out) override {
+    if (is_ours(path)) return FakeMachine::list(path, out);
+    out->clear();
+    for (const auto& [name, text] : files_)
+      if (name.starts_with(path + "/")) out->push_back(name.substr(path.size() + 1));
+    return out->empty() ? -ENOENT : 0;
+  }
+  int status(const std::string& path, FileStatus* out) override {
+    const auto found = nodes.find(path);
+    if (found == nodes.end()) return -ENOENT;
+    *out = found->second;
+    return 0;
+  }
+  ProcessUser user() override { return {.user = 1000, .groups = groups}; }
+  bool has_library(const std::string& name) override {
+    return std::ranges::find(libraries, name) != libraries.end();
+  }
+  uint64_t locked_memory_limit() override { return locked; }
+
+  std::map<std::string, FileStatus> nodes;
+  std::vector<uint32_t> groups = {1000, 105};
+  std::vector<std::string> libraries;
+  uint64_t locked = UINT64_MAX;
+};
+
+constexpr const char* kCard = "0000:03:00.0";
+
+/// A card that vfio has, alone in its group, which this user may open.
+void add_card(Machine& machine, const std::string& driver = "vfio-pci") {
+  machine.add({.address = kCard,
+               .vendor = 0x1002,
+               .device = 0x744c,
+               .driver = driver,
+               .bars = {uint64_t{16} << 30, 0, 2 << 20, 0, 0, 1 << 20}});
+  machine.node("/dev/vfio/14", 0660, 0, 105);
+}
+
+std::vector<Finding> look(Machine& machine, const std::string& device = {}) {
+  auto list = examine(machine, {.device = device, .cache_folder = "/home/u/.cache/bellmetal"});
+  EXPECT_TRUE(list) << list.error().message;
+  return list.value_or(std::vector<Finding>{});
+}
+
+Finding of(const std::vector<Finding>& list, const std::string& subject) {
+  const auto found = std::ranges::find(list, subject, &Finding::subject);
+  EXPECT_NE(found, list.end()) << subject;
+  return found == list.end() ? Finding{} : *found;
+}
+
+TEST(Doctor, EverySubjectIsFineOnAMachineThatIs) {
+  Machine machine;
+  add_card(machine);
+  for (const Finding& finding : look(machine, kCard)) {
+    if (finding.subject.ends_with("firmware") || finding.subject == "comgr") continue;
+    EXPECT_EQ(finding.remedy, "") << finding.subject << ": " << finding.seen;
+  }
+}
+
+struct Case {
+  const char* name;
+  void (*plant)(Machine&);
+  const char* subject;
+  const char* remedy;
+};
+const Case kCases[] = {
+    {"IommuOff", [](Machine& m) { m.remove("/sys/class/iommu"); }, "IOMMU", "VT-d or AMD-Vi"},
+    {"IommuSwitchedOff",
+     [](Machine& m) {
+       m.remove("/sys/class/iommu");
+       m.put("/proc/cmdline", "intel_iommu=off\n");
+     },
+     "IOMMU", "take iommu=off"},
+    {"KernelOption", [](Machine& m) { m.put("/proc/cmdline", "pci=nomsi\n"); }, "kernel options",
+     "take pci=nomsi away"},
+    {"Lockdown",
+     [](Machine& m) {
+       m.put("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+     },
+     "lockdown", "VFIO behind an IOMMU works"},
+    {"LockedMemory", [](Machine& m) { m.locked = 8 << 20; }, "locked memory", "ulimit -l"},
+    {"NoVfio", [](Machine& m) { m.remove("/sys/bus/pci/drivers/vfio-pci"); }, "vfio-pci",
+     "modprobe vfio-pci"},
+    {"NodeOfRoot", [](Machine& m) { m.node("/dev/vfio/14", 0600, 0, 0); }, "/dev/vfio/14",
+     "udev rule"},
+    {"NodeOfAGroup", [](Machine& m) { m.groups = {1000}; }, "/dev/vfio/14", "usermod -aG render"},
+    {"Governor",
+     [](Machine& m) {
+       m.put("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
+     },
+     "CPU governor", "cpupower"},
+    {"HugePages",
+     [](Machine& m) {
+       m.put("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+     },
+     "huge pages", "echo madvise"},
+    {"CacheOfOthers",
+     [](Machine& m) {
+       m.nodes["/home/u/.cache/bellmetal"] = {.mode = S_IFDIR | 0777, .user = 1000, .group = 1000};
+     },
+     "kernel cache", "chmod go-w"},
+    {"SmallBar",
+     [](Machine& m) {
+       m.put("/sys/bus/pci/devices/0000:03:00.0/resource0_resize", "0000000000010000\n");
+     },
+     "0000:03:00.0 BAR 0", "--resize"},
+    {"Holder", [](Machine& m) { m.add_process(77, "vm", "/dev/vfio/14"); }, "0000:03:00.0 holders",
+     "end them first"},
+    {"Sibling",
+     [](Machine& m) {
+       m.add({.address = "0000:03:00.1",
+              .vendor = 0x1002,
+              .device = 0xab30,
+              .class_code = 0x040300,
+              .driver = "snd_hda_intel"});
+     },
+     "0000:03:00.0 IOMMU group", "0000:03:00.1 (snd_hda_intel)"},
+};
+
+class DoctorCase : public ::testing::TestWithParam<Case> {};
+
+TEST_P(DoctorCase, IsNamedWithItsRemedy) {
+  Machine machine;
+  add_card(machine);
+  GetParam().plant(machine);
+  const Finding finding = of(look(machine, kCard), GetParam().subject);
+  EXPECT_NE(finding.remedy.find(GetParam().remedy), std::string::npos)
+      << finding.seen << ": " << finding.remedy;
+}
+
+INSTANTIATE_TEST_SUITE_P(Planted, DoctorCase, ::testing::ValuesIn(kCases),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST(Doctor, ACardOfTheKernelsIsToBeBound) {
+  Machine machine;
+  add_card(machine, "amdgpu");
+  const Finding finding = of(look(machine, kCard), "0000:03:00.0 driver");
+  EXPECT_EQ(finding.remedy, "bellmetal pci bind 0000:03:00.0");
+  EXPECT_TRUE(finding.is_blocking);
+}
+
+TEST(Doctor, WithoutACardItSaysSoAndStillLooksAtTheRest) {
+  Machine machine;
+  const auto list = look(machine);
+  EXPECT_NE(of(list, "AMD cards").remedy, "");
+  EXPECT_EQ(of(list, "processor").seen, "Some CPU 3000");
+  EXPECT_EQ(of(list, "OpenCL drivers").seen, "pocl.icd");
+  EXPECT_EQ(of(list, "NVIDIA driver").seen, "not loaded");
+}
+
+TEST(Doctor, TheExitCodeIsThatOfTheDeviceNamed) {
+  Machine machine;
+  const auto exit_of = [&](const std::string& device) {
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const int code = run_doctor(machine, {.device = device, .as_json = true});
+    const auto out = testing::internal::GetCapturedStdout();
+    (void)testing::internal::GetCapturedStderr();
+    EXPECT_FALSE(nlohmann::json::parse(out, nullptr, false).is_discarded()) << out;
+    return code;
+  };
+  EXPECT_EQ(exit_of(""), kOk) << "no device was named";
+  EXPECT_EQ(exit_of("CPU"), kOk);
+  EXPECT_EQ(exit_of("CL"), kOk);
+  EXPECT_EQ(exit_of("AMD"), kFailure) << "there is no /dev/kfd";
+  EXPECT_EQ(exit_of("AMD:PCI"), kFailure);
+  EXPECT_EQ(exit_of("NV"), kFailure);
+  EXPECT_EQ(exit_of("TPU"), kUsage);
+  EXPECT_EQ(exit_of("0000:44:00.0"), kUnavailable);
+  machine.libraries.clear();
+  EXPECT_EQ(exit_of("CL"), kFailure);
+}
+
+TEST(Doctor, EveryLineEndsWithFineOrWhatToDo) {
+  const test::Outcome outcome = test::run_command({"doctor"});
+  EXPECT_EQ(outcome.exit, kOk) << outcome.err;
+  size_t lines = 0;
+  for (size_t at = 0; at < outcome.out.size();) {
+    const size_t end = outcome.out.find('\n', at);
+    const std::string line = outcome.out.substr(at, end - at);
+    at = end + 1;
+    ++lines;
+    EXPECT_TRUE(line.ends_with(": fine") || line.find("TO DO: ") != std::string::npos ||
+                line.find("could be better: ") != std::string::npos)
+        << line;
+  }
+  EXPECT_GE(lines, 15u);
+}
+
+}  // namespace
+}  // namespace bm::cli

@@ -1,0 +1,45 @@
+#pragma once
+// What lies between a user and a working device, subject by subject, each with what was seen and
+// what is to be done.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "drivers/transport/system.h"
+#include "runtime/base/result.h"
+
+namespace bm::cli {
+
+/// Ways to a device; a subject matters to some of them.
+enum DoctorWay : uint32_t {
+  kWayPci = 1,   ///< a card without a kernel driver
+  kWayKfd = 2,   ///< AMD's kernel driver
+  kWayNv = 4,    ///< NVIDIA's kernel driver, CUDA
+  kWayCl = 8,    ///< OpenCL
+  kWayCpu = 16,  ///< processor
+  kWayAll = 31,
+};
+
+struct Finding {
+  std::string subject;      ///< "IOMMU"
+  std::string seen = {};  ///< "on, 14 groups"
+  std::string remedy = {};  ///< empty: fine
+  uint32_t ways = kWayAll;
+  /// Nothing works without it; else it is only slower, or not needed.
+  bool is_blocking = true;
+};
+
+struct DoctorOptions {
+  /// "CPU", "CL", "NV", "CUDA", "AMD", or a PCI address, "AMD:PCI" for any card; empty: everything.
+  std::string device;
+  std::string cache_folder;  ///< of compiled kernels
+  bool as_json = false;
+};
+
+/// Opens no device and changes nothing. Errors: kInvalidArgument (no such device).
+Result<std::vector<Finding>> examine(System& system, const DoctorOptions& options);
+/// Prints a line per finding. 0: nothing blocks the device named; 1: something does.
+int run_doctor(System& system, const DoctorOptions& options);
+
+}  // namespace bm::cli

@@ -1,0 +1,127 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "drivers/amd/am/bus.h"
+#include "drivers/amd/am/card.h"
+#include "drivers/amd/am/clock.h"
+#include "firmware/manifest.h"
+#include "tools/bellmetal/bringup/bringup.h"
+#include "tools/bellmetal/bringup/chips.h"
+#include "tools/bellmetal/output.h"
+
+namespace bm::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using firmware::amd::FirmwareSet;
+using firmware::amd::SetFile;
+
+/// Of the chip that was named, else of the card.
+Result<FirmwareSet> find_set(System& system, const FirmwareOptions& options) {
+  if (!options.chip.empty())
+    return firmware::amd::firmware_set(BM_TRY(known_chip_id(options.chip)));
+  std::string chosen;
+  const auto function = BM_TRY(open_function(system, options.card, &chosen));
+  amd::am::Bus bus(*function, amd::am::real_clock());
+  BM_TRY(bus.open());
+  const auto table = BM_TRY(amd::am::read_discovery(bus));
+  const PciIdentity& id = function->identity();
+  return firmware::amd::firmware_set(
+      BM_TRY(firmware::amd::chip_id(table.discovery, id.device, id.revision)));
+}
+
+/// Packages and suites of the versions that are known, newest last.
+std::string where_from(std::string_view name) {
+  std::string text;
+  for (const firmware::Row& row : firmware::versions_of(name)) {
+    const std::string one = fmt::format("{} ({} {})", row.package, row.suite, row.package_version);
+    if (text.find(one) == std::string::npos) text += (text.empty() ? "" : ", ") + one;
+  }
+  return text.empty() ? "no package that is known" : text;
+}
+
+Json describe(const SetFile& wanted, const firmware::Search& search) {
+  Json json = {{"name", wanted.name},
+               {"kind", firmware::amd::kind_name(wanted.kind)},
+               {"optional", wanted.is_optional}};
+  const auto file = firmware::load(wanted.name, search);
+  json["found"] = file.has_value();
+  if (!file) {
+    json["problem"] = file.error().message;
+    json["packages"] = where_from(wanted.name);
+    return json;
+  }
+  json["path"] = file->path;
+  json["bytes"] = file->bytes.size();
+  if (file->row != nullptr)
+    json["known_as"] =
+        fmt::format("{} {} ({})", file->row->package, file->row->package_version, file->row->suite);
+  const auto ucode = firmware::amd::parse(wanted.kind, firmware::Image(wanted.name, file->bytes));
+  if (!ucode) {
+    json["problem"] = ucode.error().message;
+    return json;
+  }
+  json["header_version"] =
+      fmt::format("{}.{}", ucode->header.header_version_major, ucode->header.header_version_minor);
+  json["ucode_version"] = ucode->header.ucode_version;
+  json["crc32"] = ucode->header.crc32;
+  json["parts"] = Json::array();
+  for (const auto& part : ucode->parts)
+    json["parts"].push_back({{"name", firmware::amd::part_name(part.id)},
+                             {"bytes", part.bytes.size()},
+                             {"version", part.version}});
+  return json;
+}
+
+bool is_fine(const Json& file) { return !file.contains("problem"); }
+
+}  // namespace
+
+int run_firmware_list(System& system, const FirmwareOptions& options) {
+  const bool as_json = options.card.as_json;
+  const auto set = find_set(system, options);
+  if (!set) return report(set.error(), as_json);
+  const firmware::Search search = options.card.search();
+  Json files = Json::array();
+  for (const SetFile& wanted : set->files) files.push_back(describe(wanted, search));
+  if (as_json) {
+    print_json({{"chip", set->arch}, {"folders", search.folders}, {"files", files}});
+    return kOk;
+  }
+  fmt::print("{} wants {} files; looked for in {}\n", set->arch, files.size(),
+             fmt::join(search.folders, ", "));
+  Table table({{"file"}, {"kind"}, {"header"}, {"version"}, {"CRC"}, {"state"}});
+  for (const Json& file : files) {
+    const bool has_header = file.contains("header_version");
+    table.add({file["name"].get<std::string>(), file["kind"].get<std::string>(),
+               has_header ? file["header_version"].get<std::string>() : "",
+               has_header ? fmt::format("{:#x}", file["ucode_version"].get<uint32_t>()) : "",
+               has_header ? fmt::format("{:08x}", file["crc32"].get<uint32_t>()) : "",
+               is_fine(file)               ? file["path"].get<std::string>()
+               : file["found"].get<bool>() ? "no good: " + file["problem"].get<std::string>()
+               : file["optional"].get<bool>()
+                   ? "missing, optional: " + file["packages"].get<std::string>()
+                   : "missing: " + file["packages"].get<std::string>()});
+  }
+  fmt::print("{}", table.text());
+  return kOk;
+}
+
+int run_firmware_check(System& system, const FirmwareOptions& options) {
+  const bool as_json = options.card.as_json;
+  const auto set = find_set(system, options);
+  if (!set) return report(set.error(), as_json);
+  const std::vector<std::string> problems = firmware::amd::check_set(*set, options.card.search());
+  const auto needed = std::ranges::count(set->files, false, &SetFile::is_optional);
+  if (as_json)
+    print_json({{"chip", set->arch}, {"files", needed}, {"problems", problems}});
+  else if (problems.empty())
+    fmt::print("{}: {} files, all there and whole\n", set->arch, needed);
+  else
+    for (const std::string& problem : problems) fmt::print("{}\n", problem);
+  return problems.empty() ? kOk : kUnavailable;
+}
+
+}  // namespace bm::cli

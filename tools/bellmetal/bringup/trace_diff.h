@@ -1,0 +1,35 @@
+#pragma once
+// Two traces of a card's registers side by side: what one driver does and the other does not.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "drivers/transport/pci_trace.h"
+#include "drivers/transport/system.h"
+
+namespace bm::cli {
+
+struct RegisterUse {
+  uint64_t reads = 0, writes = 0;
+  std::optional<uint64_t> last_written;
+};
+/// A register that the two do not use alike: written by one alone, or left with different values.
+struct RegisterDifference {
+  uint64_t dword = 0;
+  std::string name;  ///< empty: not known
+  RegisterUse a, b;
+};
+
+/// Names of registers come from the IP discovery table that either driver has read.
+std::vector<RegisterDifference> diff_traces(const PciTrace& a, const PciTrace& b);
+
+struct TraceDiffOptions {
+  std::string a, b;  ///< files: ours or mmiotrace's
+  bool as_json = false;
+};
+/// 0: they leave the same values; 1: they do not.
+int run_trace_diff(System& system, const TraceDiffOptions& options);
+
+}  // namespace bm::cli
