@@ -39,8 +39,10 @@ Result<std::unique_ptr<hal::Device>> make_configured(std::unique_ptr<DriverInter
 
 Result<uint32_t> count_devices(std::string_view interface) {
   BM_TRY(check_interface(interface));
-  if (interface == "USB")
-    return static_cast<uint32_t>(BM_TRY(find_usb_bridges(*BM_TRY(load_libusb()))).size());
+  if (interface == "USB") {
+    const LibUsb* const calls = BM_TRY(load_libusb());
+    return static_cast<uint32_t>(BM_TRY(find_usb_bridges(*calls)).size());
+  }
   if (interface != "PCI") return kfd::count_gpus(real_system());
   return static_cast<uint32_t>(BM_TRY(find_cards(real_system(), settings().pci)).size());
 }
@@ -49,9 +51,11 @@ Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uin
                                                  std::string_view arch) {
   BM_TRY(check_interface(interface));
   if (interface == "PCI") return open_pci_device(index, arch, firmware::default_search());
-  if (interface == "USB")
-    return open_card(BM_TRY(open_usb_card(*BM_TRY(load_libusb()), index)), arch,
-                     firmware::default_search());
+  if (interface == "USB") {
+    const LibUsb* const calls = BM_TRY(load_libusb());
+    auto function = BM_TRY(open_usb_card(*calls, index));
+    return open_card(std::move(function), arch, firmware::default_search());
+  }
   auto kernel =
       BM_TRY(kfd::open_gpu(real_system(), {.index = index, .window = settings().amd_window}));
   return make_configured(std::move(kernel), arch);

@@ -39,8 +39,8 @@ Result<std::unique_ptr<PciFunction>> open_usb_card(const LibUsb& calls, uint32_t
                 bridges.size() == 1 ? "is" : "are", bridges.size());
   const std::string name = fmt::format("usb {}-{}", bridges[index].bus, bridges[index].address);
   const auto open = [&]() -> Result<std::unique_ptr<PciFunction>> {
-    std::shared_ptr<UsbBridge> bridge =
-        BM_TRY(Asm24Bridge::open(BM_TRY(open_usb_device(calls, bridges[index]))));
+    auto usb = BM_TRY(open_usb_device(calls, bridges[index]));
+    std::shared_ptr<UsbBridge> bridge = BM_TRY(Asm24Bridge::open(std::move(usb)));
     const auto bus = BM_TRY(UsbBus::enumerate(std::move(bridge)));
     std::string others;
     for (const UsbBus::Function& function : bus->functions()) {

@@ -108,6 +108,8 @@ if [[ -n $server ]]; then
   cat "$work/server"
   ((served == 0)) || { echo "the model ended with $served" && exit 1; }
 fi
+# QEMU's own failure to start is an odd status, too.
+if ((status == 0)) && ! grep -aq "lab $lab ended with 0" "$work/console"; then status=98; fi
 if ((status != 0)); then
   echo "the guest ended with $status"
   exit 1

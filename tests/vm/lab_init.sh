@@ -66,7 +66,8 @@ lab_amd() {
   done)
   echo "the modelled card is $card"
   export DEV=AMD:PCI BM_FIRMWARE_DIR=/firmware BM_LOG=amd=2
-  expect vfio-pci bellmetal pci bind "$card"
+  # The only display of the machine, so it is the boot display, too.
+  expect vfio-pci bellmetal pci bind "$card" --display
   expect "$card" bellmetal devices
   expect 'left in order\|cold\|not ours' bellmetal gpu boot --pci "$card" --stats
   amd_pci_open || { echo 'FAILED: the card does not open'; status=1; }
@@ -77,6 +78,8 @@ lab_amd() {
 
 lab_amd_usb() {
   export BM_FIRMWARE_DIR=/firmware BM_LOG=amd=3
+  tries=0
+  until grep -qs 3801 /sys/bus/usb/devices/*/idVendor || [ $((tries += 1)) -gt 200 ]; do sleep 0.1; done
   for _ in cold warm; do
     amd_pci_open --usb || { echo 'FAILED: the card does not open'; status=1; }
   done

@@ -1,6 +1,8 @@
 // Boots of modelled cards: each generation, each state that a card can be found in, each stage that
 // can fail.
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -174,8 +176,10 @@ TEST(AmBootFaults, AHungCommandProcessorIsResetAndTheNextBootWorks) {
   ASSERT_TRUE(next) << next.error().message << "\n" << rig.violations();
 }
 
-TEST(AmBootFaults, FilesThatNobodyKnowsAreNotGivenToACard) {
+TEST(AmBootFaults, AFileThatWasCutOffIsNotGivenToACard) {
   CardRig rig({.chip = "gfx1100"});
+  const std::string victim = rig.folder.path() + "/amdgpu/gc_11_0_0_mec.bin";
+  ASSERT_EQ(::truncate(victim.c_str(), 1000), 0) << victim;
   ScopedSetting folder("BM_FIRMWARE_DIR", rig.folder.path());
   const auto device = open_card(std::make_unique<sim::amd::ChipFunction>(rig.card), "");
   ASSERT_FALSE(device);

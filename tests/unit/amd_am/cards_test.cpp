@@ -95,7 +95,10 @@ TEST(AmdCards, InterfacesAreKnownByName) {
   EXPECT_EQ(count_devices("PCI").value_or(0), 1u);
   const auto usb = open_device("USB", 0, "");
   ASSERT_FALSE(usb);
-  EXPECT_EQ(usb.error().code, Code::kUnsupported);
+  // A machine without such a bridge, or without libusb.
+  EXPECT_TRUE(usb.error().message.find("bridge") != std::string::npos ||
+              usb.error().message.find("libusb") != std::string::npos)
+      << usb.error().message;
   EXPECT_FALSE(count_devices("RM"));
   const auto lost = open_device("PCI", 0, "");
   ASSERT_FALSE(lost);

@@ -76,6 +76,7 @@ void add_card(Machine& machine, const std::string& driver = "vfio-pci") {
                .device = 0x744c,
                .driver = driver,
                .bars = {uint64_t{16} << 30, 0, 2 << 20, 0, 0, 1 << 20}});
+  machine.put(std::string("/sys/bus/pci/devices/") + kCard + "/current_link_width", "16\n");
   machine.node("/dev/vfio/14", 0660, 0, 105);
 }
 
@@ -196,7 +197,7 @@ TEST(Doctor, TheExitCodeIsThatOfTheDeviceNamed) {
   const auto exit_of = [&](const std::string& device) {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    const int code = run_doctor(machine, {.device = device, .as_json = true});
+    const int code = run_doctor(machine, {.device = device, .cache_folder = {}, .as_json = true});
     const auto out = testing::internal::GetCapturedStdout();
     (void)testing::internal::GetCapturedStderr();
     EXPECT_FALSE(nlohmann::json::parse(out, nullptr, false).is_discarded()) << out;

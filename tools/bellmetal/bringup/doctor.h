@@ -23,7 +23,7 @@ enum DoctorWay : uint32_t {
 
 struct Finding {
   std::string subject;      ///< "IOMMU"
-  std::string seen = {};  ///< "on, 14 groups"
+  std::string seen = {};    ///< "on, 14 groups"
   std::string remedy = {};  ///< empty: fine
   uint32_t ways = kWayAll;
   /// Nothing works without it; else it is only slower, or not needed.

@@ -210,11 +210,22 @@ int VfioUserServer::map(Message& message) {
 int VfioUserServer::unmap(const Message& message, Payload& out) {
   const auto& p = message.payload;
   if (p.size() < 24) return EINVAL;
-  const auto at = memory_.find(get<uint64_t>(p, 8));
-  if (at == memory_.end() || at->second.bytes != get<uint64_t>(p, 16)) return EINVAL;
-  chip_.system_memory().unmap(at->first);
-  retire_client_memory(at->second.host, at->second.bytes);
-  memory_.erase(at);
+  const uint64_t address = get<uint64_t>(p, 8), last = address + get<uint64_t>(p, 16) - 1;
+  if (last < address) return EINVAL;
+  // A range may hold any number of mappings, none included (QEMU sends such for a virtual IOMMU),
+  // but cuts none in two: vfio_dma_do_unmap() of Linux vfio_iommu_type1.c.
+  auto at = memory_.lower_bound(address);
+  if (at != memory_.begin()) {
+    const auto before = std::prev(at);
+    if (before->first + before->second.bytes > address) return EINVAL;
+  }
+  for (auto it = at; it != memory_.end() && it->first <= last; ++it)
+    if (it->first + it->second.bytes - 1 > last) return EINVAL;
+  while (at != memory_.end() && at->first <= last) {
+    chip_.system_memory().unmap(at->first);
+    retire_client_memory(at->second.host, at->second.bytes);
+    at = memory_.erase(at);
+  }
   out.assign(p.begin(), p.begin() + 24);
   return 0;
 }
@@ -278,15 +289,21 @@ int VfioUserServer::access(const Message& message, bool is_write, Payload& out) 
   if (is_write && p.size() != 16 + size_t{count}) return EINVAL;
   out.assign(p.begin(), p.begin() + 16);
   if (region == kConfigRegion) {
-    if ((count != 1 && count != 2 && count != 4) || offset % count != 0) return EINVAL;
-    if (is_write) {
+    if (!is_write) out.resize(16 + size_t{count});
+    // QEMU reads all of it at once; on the bus these are accesses of at most 4 bytes.
+    for (uint32_t done = 0; done < count;) {
+      const auto at = static_cast<uint32_t>(offset) + done;
+      uint32_t width = 4;
+      while (at % width != 0 || width > count - done) width /= 2;
       uint32_t value = 0;
-      std::memcpy(&value, &p[16], count);
-      chip_.write_config(static_cast<uint32_t>(offset), count, value);
-    } else {
-      const uint32_t value = chip_.read_config(static_cast<uint32_t>(offset), count);
-      const auto* const from = reinterpret_cast<const std::byte*>(&value);
-      out.insert(out.end(), from, from + count);
+      if (is_write) {
+        std::memcpy(&value, &p[16 + done], width);
+        chip_.write_config(at, width, value);
+      } else {
+        value = chip_.read_config(at, width);
+        std::memcpy(&out[16 + done], &value, width);
+      }
+      done += width;
     }
     return 0;
   }
