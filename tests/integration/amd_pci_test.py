@@ -137,6 +137,8 @@ def part_selftest():
 
 def part_cts(quarter=None):
     cards = Card(), Card()
+    # An access is a message to another process here: what waits for one is given eight times as long.
+    os.environ["BM_TEST_TIME_FACTOR"] = str(8 * int(os.environ.get("BM_TEST_TIME_FACTOR", "1")))
     if quarter is not None:
         os.environ.update(GTEST_TOTAL_SHARDS="4", GTEST_SHARD_INDEX=str(quarter - 1))
     print(run([os.path.join(FOLDER, "cts_pci"), "--gtest_brief=1"], *cards).stdout)

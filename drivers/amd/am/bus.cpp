@@ -237,10 +237,11 @@ Status Bus::wait_for(const At& at, uint32_t mask, uint32_t value, uint64_t timeo
   const uint64_t dword = address(at);
   const uint64_t begun = clock_.now_us();
   for (uint32_t turn = 0;; ++turn) {
+    // Before the read: whoever was off the processor until the end of the wait looks once more.
+    const uint64_t waited = clock_.now_us() - begun;
     const uint32_t seen = read_dword(dword);
     if (const Status fine = status(); !fine) return fine;
     if ((seen & mask) == value) return {};
-    const uint64_t waited = clock_.now_us() - begun;
     if (waited >= timeout_us) {
       const auto known = blocks_.find(at.block);
       const BootRegister* row = known->second.table.find(at.reg);

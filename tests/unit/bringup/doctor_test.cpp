@@ -185,11 +185,17 @@ TEST(Doctor, ACardOfTheKernelsIsToBeBound) {
 
 TEST(Doctor, WithoutACardItSaysSoAndStillLooksAtTheRest) {
   Machine machine;
+  machine.add(
+      {.address = "0000:00:01.0", .vendor = 0x1af4, .device = 0x1000, .driver = "", .bars = {}});
   const auto list = look(machine);
-  EXPECT_NE(of(list, "AMD cards").remedy, "");
+  EXPECT_EQ(of(list, "AMD GPUs").remedy, "");
+  EXPECT_EQ(of(list, "NVIDIA GPUs").seen, "none in this machine");
+  for (const Finding& finding : list)
+    EXPECT_FALSE(finding.is_blocking && !finding.remedy.empty()) << finding.subject;
+  EXPECT_NE(of(look(machine, "AMD:PCI"), "AMD cards").remedy, "");
   EXPECT_EQ(of(list, "processor").seen, "Some CPU 3000");
   EXPECT_EQ(of(list, "OpenCL drivers").seen, "pocl.icd");
-  EXPECT_EQ(of(list, "NVIDIA driver").seen, "not loaded");
+  EXPECT_EQ(of(look(machine, "NV"), "NVIDIA driver").seen, "not loaded");
 }
 
 TEST(Doctor, TheExitCodeIsThatOfTheDeviceNamed) {
@@ -228,7 +234,7 @@ TEST(Doctor, EveryLineEndsWithFineOrWhatToDo) {
                 line.find("could be better: ") != std::string::npos)
         << line;
   }
-  EXPECT_GE(lines, 15u);
+  EXPECT_GE(lines, 7u);
 }
 
 }  // namespace

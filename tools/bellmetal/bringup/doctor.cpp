@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "drivers/transport/pci_enumerate.h"
 #include "tools/bellmetal/bringup/doctor_card.h"
 #include "tools/bellmetal/output.h"
 
@@ -237,6 +238,17 @@ void examine_nvidia(System& system, std::vector<Finding>* list) {
                                   "apt install the CUDA toolkit's libnvrtc", false));
 }
 
+constexpr uint16_t kAmd = 0x1002, kNvidia = 0x10de;
+
+/// Whether the PCI bus shows a display or accelerator of `vendor`; true where it shows nothing.
+bool has_gpu_of(System& system, uint16_t vendor) {
+  const auto found = enumerate_pci(system, [vendor](const PciIdentity& identity) {
+    const uint32_t base_class = identity.class_code >> 16;
+    return identity.vendor == vendor && (base_class == 0x03 || base_class == 0x12);
+  });
+  return !found || !found->empty();
+}
+
 struct WayName {
   std::string_view name;
   uint32_t ways;
@@ -274,9 +286,20 @@ Result<std::vector<Finding>> examine(System& system, const DoctorOptions& option
                                  "without it kernels are C for clang or gcc: apt install libllvm19",
                                  false));
   examine_opencl(system, &list);
-  examine_amd(system, &list);
-  examine_nvidia(system, &list);
-  if ((ways & kWayPci) != 0) {
+  // What a machine without such a GPU lacks is of interest to who names the device alone.
+  const bool is_named = !options.device.empty();
+  const bool wants_amd = is_named || has_gpu_of(system, kAmd);
+  if (wants_amd)
+    examine_amd(system, &list);
+  else
+    list.push_back({.subject = "AMD GPUs",
+                    .seen = "none in this machine; modelled ones are named by --pci remote:/path",
+                    .ways = kWayKfd});
+  if (is_named || has_gpu_of(system, kNvidia))
+    examine_nvidia(system, &list);
+  else
+    list.push_back({.subject = "NVIDIA GPUs", .seen = "none in this machine", .ways = kWayNv});
+  if ((ways & kWayPci) != 0 && wants_amd) {
     examine_machine_for_cards(system, &list);
     BM_TRY(examine_cards(system, card, &list));
   }
