@@ -60,7 +60,7 @@ amd_usb)
 amd)
   vm_unpack sid "$vm_cache/qemu" qemu-system-x86 seabios || vm_skip 'QEMU of Debian sid cannot be fetched'
   vm_qemu_root=$vm_cache/qemu  # vfio-user-pci came with QEMU 10.1
-  vm_qemu "$vm_qemu_root" -device help 2>/dev/null | grep -q '"vfio-user-pci"' || vm_skip "Debian sid's QEMU has no vfio-user-pci"
+  vm_qemu "$vm_qemu_root" -device help 2>/dev/null | grep '"vfio-user-pci"' >/dev/null || vm_skip "Debian sid's QEMU has no vfio-user-pci"
   programs=(amd_pci_open bellmetal) modules=(vfio-pci vfio_iommu_type1)
   machine=q35,memory-backend=ram
   devices=(-object 'memory-backend-memfd,id=ram,size=1G,share=on' -device 'intel-iommu,intremap=on,caching-mode=on'
