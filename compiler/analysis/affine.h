@@ -40,7 +40,7 @@ class Strides {
   std::unordered_map<const ir::Node*, bool> uniform_;
 };
 
-/// Whether `count` elements are neighbours along `direction`, from multiples of as many on.
+/// Whether `count` elements are contiguous along `direction`, from multiples of as many on.
 bool is_row(const ir::Linear& index, const ir::Node* direction, uint32_t count);
 
 }  // namespace bm::compiler

@@ -27,7 +27,7 @@ struct TileOperand {
 };
 
 /// The same by matrix instructions of a group of sub-groups on shared memory, beside its
-/// work-items: all depth of a line. `sums` registers from `first` on.
+/// work-items: all of K in a line. `sums` registers from `first` on.
 void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint32_t first,
                         uint32_t sums, uint32_t array, const std::array<TileOperand, 2>& tiles);
 

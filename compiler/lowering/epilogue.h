@@ -37,7 +37,7 @@ class Epilogue {
 
   /// None has a gate.
   void store(BlockId block) { e_.emit_stores(block, envs_, e_.kernel().stores); }
-  /// Results 2i and 2i + 1 are neighbours along `columns`: one store for both where they are in
+  /// Results 2i and 2i + 1 are adjacent along `columns`: one store for both where they are in
   /// memory too and params start at multiples of 16 bytes.
   void store_pairs(BlockId block, const Node* columns, bool is_aligned);
   /// The same where only the device knows whether params do.

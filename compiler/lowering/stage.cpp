@@ -64,7 +64,7 @@ std::pair<ValueId, int64_t> LineStage::fragment_byte(const LineFragments& f, int
                                                      int64_t step) const {
   constexpr int64_t kLine = LineTile::kLine, kPiece = LineTile::kPiece, kTile = 8;
   const Index item(b_, b_.item());
-  // Of the four 8·8 tiles: the next eight rows, the next 16 bytes of depth.
+  // Of the four 8·8 tiles: the next eight rows, the next 16 bytes along K.
   const Index lane = item & (b_.target().sub_group - 1);
   const Index line = lane & (kTile - 1), matrix = lane >> log2_of(kTile);
   const Index odd = matrix & 1, upper = matrix >> 1;

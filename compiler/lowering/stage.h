@@ -45,8 +45,8 @@ struct TileAxis {
   ValueId end = kNone;  ///< indices from here on are not there; kNone: all are
 };
 
-/// A tile of an operand in shared memory, in lines of 128 bytes: neighbours in memory are
-/// neighbours in a line, and panels of `lines` of them follow each other. Pieces of 16 bytes change
+/// A tile of an operand in shared memory, in lines of 128 bytes: what is contiguous in memory is
+/// contiguous in a line, and panels of `lines` of them follow each other. Pieces of 16 bytes change
 /// places in their line with its number (piece ^= line % 8, the 128-byte swizzle): the same piece
 /// of eight lines is in different banks, so there are no bank conflicts.
 struct LineTile {
@@ -66,19 +66,19 @@ struct LineCopy {
   ValueId from = kNone, to = kNone, gate = kNone;
 };
 
-/// Fragments of 16 rows (of the left operand, columns of the right one) and 32 bytes of depth, in a
+/// Fragments of 16 rows (of the left operand, columns of the right one) and 32 bytes along K, in a
 /// LineTile.
 struct LineFragments {
   static constexpr int64_t kRows = 16, kDepth = 32;  ///< of one; bytes
   static constexpr int64_t kPerLine = LineTile::kLine / kDepth;
   bool is_left = false;
-  bool is_k_major = false;  ///< a line is a row, else a step of depth
+  bool is_k_major = false;  ///< a line is a row, else a step of K
   int64_t item_bytes = 2;
   int64_t lines = 0;    ///< of a panel
   ValueId own = kNone;  ///< first row of the sub-group; kNone: 0
 };
 
-/// Words of depth, by slots of rows (of the left operand) or columns.
+/// Words along K, by slots of rows (of the left operand) or columns.
 using SlotWords = std::vector<std::vector<ValueId>>;
 
 /// What this work-item does with tiles in lines: eight adjacent ones copy a line.

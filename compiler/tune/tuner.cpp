@@ -56,7 +56,7 @@ class Search {
     return compile(kernel_, arch_, renderer_, {.use_cache = false, .knobs = &knobs});
   }
 
-  /// Neighbours of the beam (local search), most promising first.
+  /// Adjacent points of the beam (local search), most promising first.
   std::vector<Knobs> candidates(const std::vector<Candidate>& beam) {
     std::vector<std::pair<double, Knobs>> ranked;
     for (const Candidate& from : beam)

@@ -14,7 +14,7 @@ namespace {
 
 using Plan = GroupAttentionPlan;
 
-/// Numbers of one instruction's depth.
+/// Elements along one instruction's K.
 constexpr int64_t kStep = 16;
 /// Results of an instruction that lie in one row of a work-item.
 constexpr uint32_t kPair = 2;

@@ -38,7 +38,7 @@ class FlashAttention {
     ValueId own_lines = kNone;                       // the sub-group's first query in the group
     ValueId is_aligned = kNone, is_not = kNone;      // params start at multiples of 16 bytes
     std::array<Offsets::Place, 2> rows = {};         // the queries g and g + 8
-    std::vector<SlotWords> queries;                  // by 16 steps of depth
+    std::vector<SlotWords> queries;                  // by 16 steps of K
     // First of four registers for 8 keys, for 8 elements of the results.
     std::vector<uint32_t> scores, results;
     std::array<uint32_t, 2> from = {}, totals = {};  // registers, by row; totals of this work-item

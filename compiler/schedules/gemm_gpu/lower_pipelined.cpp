@@ -2,8 +2,8 @@
 // ahead of the instructions; see PipePlan and TileLayout.
 //
 // A stage is 128 bytes deep: the left tile, then the right one, each a LineTile. Where memory has
-// neighbours in depth, a line is a row (column) of the operand; else it is 64 rows (columns) of one
-// step of depth, and there are panels of as many lines as a stage has steps.
+// contiguous along K, a line is a row (column) of the operand; else it is 64 rows (columns) of one
+// step of K, and there are panels of as many lines as a stage has steps.
 #include <algorithm>
 #include <bit>
 #include <unordered_set>
@@ -14,7 +14,7 @@ namespace bm::compiler {
 namespace {
 
 constexpr int64_t kLine = PipePlan::kLineBytes;
-/// Sums of a work-item that are neighbours in a row.
+/// Accumulators of a work-item that are adjacent in a row.
 constexpr uint32_t kPair = 2;
 
 bool is_uneven(const Node* range, int64_t step) { return range->src[0]->imm % step != 0; }

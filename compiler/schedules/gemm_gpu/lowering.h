@@ -92,7 +92,7 @@ class PipelinedGemm : MmaGemm {
     const Tile& tile;
     CopyKind copy = CopyKind::kAsync;
     LineStage stage;
-    BlockId block = 0;  // around the loop over depth
+    BlockId block = 0;  // around the loop over K
   };
 
   ValueId stage_start(ValueId trip);
