@@ -40,7 +40,8 @@ constexpr DriverInfo kDrivers[] = {
              "later; /dev/kfd and /dev/dri/renderD* must be there and writable (group render). "
              "DEV=AMD:PCI boots a card that no kernel driver has (BM_PCI)",
      .count = amd::count_devices,
-     .open = amd::open_device},
+     .open = amd::open_device,
+     .booting = "PCI USB"},
     {.name = "CUDA",
      .interfaces = "",
      .renderers = "NVRTC PTX LLVM",

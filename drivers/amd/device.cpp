@@ -20,6 +20,9 @@
 namespace bm::amd {
 namespace {
 
+/// Bytes of zeros that a card without fills copies from.
+constexpr uint64_t kZeros = 256 << 10;
+
 hal::Arch make_arch(const GpuFacts& facts, bool cumode) {
   const ChipRow& chip = *facts.chip;
   hal::Arch arch;
@@ -29,8 +32,8 @@ hal::Arch make_arch(const GpuFacts& facts, bool cumode) {
   if (chip.has_wave32) arch.features = cumode ? "+cumode" : "-cumode";
   arch.units = facts.cus_per_xcc * facts.xccs;
   arch.max_block = 1024;
-  arch.local_memory_bytes = std::min(chip.lds_bytes, facts.lds_bytes);
-  arch.cache_bytes = facts.l2_bytes;
+  arch.shared_memory_bytes = std::min(chip.lds_bytes, facts.lds_bytes);
+  arch.l2_bytes = facts.l2_bytes;
   arch.clock_hz = facts.clock_hz;
   return arch;
 }
@@ -48,6 +51,7 @@ class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue> {
   Status open(const DeviceOptions& options);
 
   std::string description() const override;
+  Status recover() override;
   bool stop() override;
   bool sleep_until_event(uint64_t longest_ns) override;
   hal::MemoryInfo memory() const override;
@@ -60,6 +64,7 @@ class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue> {
  private:
   Result<std::unique_ptr<hal::Program>> load_program(const hal::CodeObject& code) override;
   Status fill_zero(uint64_t va, uint64_t bytes) override;
+  Status zero_by_copies(uint64_t va, uint64_t bytes);
   Result<uint64_t> map_host(std::byte* host, uint64_t size) override;
   void keep_flush(std::shared_ptr<Memory> flush) override;
   std::string kernels_text() const override { return gpu_->log.kernels(true); }
@@ -68,9 +73,13 @@ class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue> {
   Status grow_scratch(const LaunchPlan& plan);
   void write_queue_object();
   Status request_interrupt(HardwareRing& ring);
+  Status enqueue_compute(HardwareRing& ring, std::span<const uint32_t> words);
+  Status recover_by_stages();
+  Status restart(HardwareRing& ring);
   void dump(const hal::CodeObject& code) const;
   /// Host memory of other devices, registered once; the kernel follows its pages.
   std::map<std::pair<std::byte*, uint64_t>, Allocation> imported_;
+  Allocation zeros_;                                     ///< what zero_by_copies() copies from
   std::map<const HardwareRing*, uint64_t> interrupted_;  ///< entries published when last asked
 };
 
@@ -103,15 +112,26 @@ Status AmdDevice::open(const DeviceOptions& options) {
                                                           .is_given_up = &gpu_->is_given_up})));
     write_queue_object();
   }
-  return make_queues();
+  BM_TRY(make_queues());
+  if (!gpu_->driver->facts().has_fills) {
+    // Now: who clears memory holds the pool already.
+    zeros_ = BM_TRY(gpu_->pool.allocate(kZeros, MemoryDomain::kSystemUncached));
+    zeros_.view().fill(0, kZeros, std::byte{0});
+    zeros_.view().publish();
+  }
+  // What was allocated so far, rings and their fences, is written before the GPU reads it.
+  gpu_->driver->clear_with([this](uint64_t va, uint64_t bytes) { return fill_zero(va, bytes); });
+  return {};
 }
 
 AmdDevice::~AmdDevice() {
+  gpu_->driver->clear_with(nullptr);
   close([this] { return gpu_->look_for_fault(); },
         [this] {
           gpu_->peer_flushes.clear();
           gpu_->scratch.reset();
           imported_.clear();
+          zeros_ = {};
         });
 }
 
@@ -122,6 +142,87 @@ bool AmdDevice::stop() {
   gpu_->close();
   gpu_->rings.clear();
   return true;
+}
+
+/// Kernel drivers stop a process's queues for good after a fault; only cards of our own come back.
+Status AmdDevice::recover() {
+  const std::lock_guard lock(gpu_->mutex);
+  if (!gpu_->driver->can_recover()) return hal::Device::recover();
+  if (gpu_->rings.empty()) return fail(Code::kDeviceLost, "the device is closed");
+  const Status health = gpu_->look_for_fault();
+  if (!health && health.error().code == Code::kDeviceLost) return health;
+  // Until the queues are there again nothing may wait on them as on those given up.
+  gpu_->is_given_up.store(false, std::memory_order_release);
+  if (Status done = recover_by_stages(); !done) {
+    gpu_->fault = done.error();
+    gpu_->has_fault.store(true, std::memory_order_release);
+    return done;
+  }
+  log("amd", LogLevel::kWarning, "queues work again after: {}",
+      health ? "work that did not end" : health.error().message);
+  gpu_->clear();
+  return {};
+}
+
+/// Each stage is followed by work on the queues it was for: registers of a processor that hangs can
+/// say anything.
+Status AmdDevice::recover_by_stages() {
+  DriverInterface& driver = *gpu_->driver;
+  const auto restart_of = [&](bool is_copy) -> Status {
+    for (const auto& ring : gpu_->rings)
+      if ((ring->type() == QueueType::kSdma) == is_copy) BM_TRY(restart(*ring));
+    return {};
+  };
+  Status compute = driver.recover(RecoveryStage::kQueues);
+  if (compute) compute = restart_of(false);
+  Status copies = restart_of(true);
+  if (!compute) {
+    compute = driver.recover(RecoveryStage::kProcessor);
+    if (compute) compute = restart_of(false);
+  }
+  if (!copies) {
+    copies = driver.recover(RecoveryStage::kCopyEngines);
+    if (copies) copies = restart_of(true);
+  }
+  if (compute && copies) {
+    compute_->restart();
+    copies_->restart();
+    return {};
+  }
+  const std::string cause = (compute ? copies : compute).error().message;
+  const Status card = driver.recover(RecoveryStage::kCard);
+  return fail(Code::kDeviceLost,
+              "the device cannot be recovered ({}); {}: open the device again, what was in its "
+              "memory is lost",
+              cause, card ? "the card was reset" : card.error().message);
+}
+
+/// The queue anew, and a fence through it.
+Status AmdDevice::restart(HardwareRing& ring) {
+  // TIMEOUT: a fence on an idle queue takes microseconds; a busy machine may keep a thread waiting.
+  constexpr std::chrono::milliseconds kLimit{1000};
+  BM_TRY(ring.restart());
+  const bool is_copy = ring.type() == QueueType::kSdma;
+  std::vector<uint32_t> words;
+  if (is_copy) {
+    sdma::Writer writer(words, gpu_->chip().sdma);
+    writer.put(sdma::Fence{ring.fence_va(), lo32(ring.next_fence())});
+    writer.put(sdma::Fence{ring.fence_va() + 4, hi32(ring.next_fence())});
+    ring.enqueue(words);
+  } else {
+    pm4::Writer writer(words, gpu_->chip().caches);
+    for (uint32_t reader = 0; reader < ring.readers(); ++reader)
+      pm4::release_once(writer,
+                        {.caches = pm4::cache_actions(gpu_->chip().caches).release,
+                         .address = ring.fence_va() + reader * HardwareRing::kFenceBytes,
+                         .value = ring.next_fence()},
+                        ring.readers(), reader);
+    BM_TRY(enqueue_compute(ring, words));
+  }
+  ring.finish();
+  if (ring.drains_within(kLimit)) return {};
+  return fail(Code::kTimeout, "a {} queue does not run after its reset ({})",
+              is_copy ? "copy" : "compute", ring.state());
 }
 
 /// Everything but the two indices, which the queue uses.
@@ -170,6 +271,18 @@ hal::MemoryInfo AmdDevice::memory() const {
   return {.total = total, .used = total - free};
 }
 
+/// One buffer of the compute ring, after has_room() and has_space().
+Status AmdDevice::enqueue_compute(HardwareRing& ring, std::span<const uint32_t> words) {
+  const CommandSpace space = BM_TRY(ring.reserve(words.size() * 4));
+  space.view.copy_in(0, words);
+  const auto dwords = static_cast<uint32_t>(words.size());
+  if (ring.type() == QueueType::kAql)
+    ring.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
+  else
+    ring.enqueue(space.va, dwords);
+  return {};
+}
+
 /// Asked for only here, by somebody about to sleep: launches pay nothing for interrupts.
 Status AmdDevice::request_interrupt(HardwareRing& ring) {
   if (interrupted_[&ring] == ring.published() + 1) return {};
@@ -192,13 +305,7 @@ Status AmdDevice::request_interrupt(HardwareRing& ring) {
                        .context = queue.event_id},
                       ring.readers());
     if (!ring.has_room(1) || !ring.has_space(words.size() * 4)) return {};
-    const CommandSpace space = BM_TRY(ring.reserve(words.size() * 4));
-    space.view.copy_in(0, words);
-    const auto dwords = static_cast<uint32_t>(words.size());
-    if (ring.type() == QueueType::kAql)
-      ring.enqueue(aql::encode(aql::Pm4Indirect{.address = space.va, .dwords = dwords}));
-    else
-      ring.enqueue(space.va, dwords);
+    BM_TRY(enqueue_compute(ring, words));
   }
   ring.publish();
   interrupted_[&ring] = ring.published() + 1;
@@ -235,7 +342,16 @@ std::string AmdDevice::more_activity() {
   return text;
 }
 
+/// From memory of zeros that nobody writes, so that no copy waits for another.
+Status AmdDevice::zero_by_copies(uint64_t va, uint64_t bytes) {
+  return copies_->run_copies([&](sdma::Writer& writer) {
+    for (uint64_t at = 0; at < bytes; at += kZeros)
+      writer.put(sdma::Copy{zeros_.va(), va + at, std::min(bytes - at, kZeros)});
+  });
+}
+
 Status AmdDevice::fill_zero(uint64_t va, uint64_t bytes) {
+  if (!gpu_->driver->facts().has_fills) return zero_by_copies(va, bytes);
   return copies_->run_copies([&](sdma::Writer& writer) {
     const uint64_t most = sdma::max_piece(writer.form());
     for (uint64_t at = 0; at < bytes; at += most)

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,6 +37,9 @@ struct GpuFacts : hcq::GpuFacts {
   /// Copy queues run INDIRECT packets. Only where whoever owns the GPU sets IB_CNTL.IB_ENABLE of
   /// them: the amdgpu driver leaves it clear on queues it makes for programs.
   bool has_indirect_copies = false;
+  /// CONST_FILL may be used. Every engine knows it; not every model of one does (tinygrad's has
+  /// COPY and WRITE).
+  bool has_fills = true;
   uint64_t clock_hz = 100'000'000;     ///< of timestamps
   std::vector<uint32_t> near_gpu_ids;  ///< peers with a link of their own (XGMI), not over PCIe
 };
@@ -55,10 +59,21 @@ struct QueueRequest {
   uint32_t sdma_engine = 0;      ///< preference among copy engines; not binding
 };
 
+/// What a recovery resets, in the order in which it is tried.
+enum class RecoveryStage : uint8_t {
+  kQueues,     ///< every hardware queue, with the waves it runs
+  kProcessor,  ///< the command processor of compute queues, after which those have to be restarted
+  kCopyEngines,  ///< the same for copies
+  kCard,         ///< everything: no memory of the card's and no queue is what it was
+};
+
 /// One hardware queue. Destroying it stops the queue before anything it uses is freed.
 class HardwareQueue {
  public:
   virtual ~HardwareQueue() = default;
+  /// After a recovery: empty, from the ring's start on, at the addresses it had. kUnsupported: make
+  /// another one.
+  virtual Status restart() { return fail(Code::kUnsupported, "queues cannot be restarted here"); }
   HostView object;  ///< aql::kQueueBytes at the start of the page with the pointers
   uint64_t object_va = 0;
   HostView write_pointer;  ///< 64 bits, ours
@@ -96,6 +111,19 @@ class DriverInterface : public hcq::DriverInterface {
   virtual std::string recent_errors() { return {}; }
   /// Bytes of video memory that can still be allocated.
   virtual uint64_t available_memory() = 0;
+  /// Fills memory of the GPU with zeroes and waits for it.
+  using Clear = std::function<Status(uint64_t va, uint64_t bytes)>;
+  /// Where video memory may hold what another process has left, allocate() clears what it hands out
+  /// with this, once for every byte. nullptr: nobody does any more. Kernel drivers clear
+  /// themselves.
+  virtual void clear_with(Clear /*clear*/) {}
+  /// Whether recover() does anything: only who owns the engines can reset them.
+  virtual bool can_recover() const { return false; }
+  /// One stage, verified by what the card itself says afterwards; what take_fault() told is
+  /// forgotten. Whether the queues work again is for the caller to see. Errors: what did not obey.
+  virtual Status recover(RecoveryStage /*stage*/) {
+    return fail(Code::kUnsupported, "the kernel driver recovers its GPUs itself");
+  }
 };
 
 }  // namespace bm::amd

@@ -1,6 +1,7 @@
 #include "drivers/amd/hardware_ring.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "drivers/amd/chips.h"
 #include "drivers/amd/pm4/packets.h"
@@ -11,8 +12,8 @@
 namespace bm::amd {
 namespace {
 
-// A PM4 buffer and what fills the entry: entries never wrap.
-constexpr uint32_t kBufferEntryDwords = 8;
+// INDIRECT_BUFFER, whole: entries never wrap.
+constexpr uint32_t kBufferEntryDwords = 4;
 constexpr size_t kMarks = 256;
 
 }  // namespace
@@ -37,22 +38,46 @@ uint32_t HardwareRing::entry_bytes() const {
 
 Status HardwareRing::open() {
   // Rings are whole pages; entries fill them.
-  const uint64_t bytes = std::max<uint64_t>(uint64_t{options_.entries} * entry_bytes(), 4096);
-  BM_CHECK(is_power_of_two(options_.entries) &&
-           bytes == uint64_t{options_.entries} * entry_bytes());
-  ring_ = BM_TRY(gpu_.allocate({.size = bytes, .domain = MemoryDomain::kSystemUncached}));
-  std::vector<uint32_t> words(bytes / 4, 0);
-  if (options_.type == QueueType::kAql)
-    for (size_t at = 0; at < words.size(); at += aql::kPacketBytes / 4)
-      words[at] = aql::kInvalidWord;
-  ring_->view.copy_in(0, words);
+  BM_CHECK(is_power_of_two(options_.entries) && ring_bytes() >= 4096);
+  ring_ = BM_TRY(gpu_.allocate({.size = ring_bytes(), .domain = MemoryDomain::kSystemUncached}));
+  clear_ring();
   BM_TRY(Ring::open(options_.readers * kFenceBytes, MemoryDomain::kSystemUncached));
-  ring_->view.publish();
   queue_ = BM_TRY(gpu_.create_queue({.type = options_.type,
                                      .ring = ring_.get(),
                                      .priority = options_.priority,
                                      .sdma_engine = options_.sdma_engine}));
   return {};
+}
+
+void HardwareRing::clear_ring() {
+  std::vector<uint32_t> words(ring_bytes() / 4, 0);
+  if (options_.type == QueueType::kAql)
+    for (size_t at = 0; at < words.size(); at += aql::kPacketBytes / 4)
+      words[at] = aql::kInvalidWord;
+  ring_->view.copy_in(0, words);
+  ring_->view.publish();
+}
+
+Status HardwareRing::restart() {
+  clear_ring();
+  put_ = published_ = read_ = 0;
+  for (uint32_t reader = 0; reader < options_.readers; ++reader)
+    fence_.view().store_release(reader * kFenceBytes, fence_value_);
+  fence_.view().publish();
+  forget_space();
+  return queue_->restart();
+}
+
+bool HardwareRing::drains_within(std::chrono::milliseconds limit) {
+  publish();
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    // Before the look: whoever was off the processor until the end looks once more.
+    const bool is_over = std::chrono::steady_clock::now() >= end;
+    if (has_passed(fence_value_)) return true;
+    if (is_over || gpu_.take_fault()) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
 }
 
 /// A dead queue never moves, and only the kernel driver knows.
@@ -81,9 +106,8 @@ Status HardwareRing::wait_room(uint32_t count) {
 
 void HardwareRing::enqueue(uint64_t va, uint32_t dwords) {
   BM_CHECK(has_room(1) && options_.type == QueueType::kPm4);
-  const std::array<uint32_t, kBufferEntryDwords> words = {
-      pm4::header(pm4::Op::kIndirectBuffer, 3),           lo32(va), hi32(va), dwords | 1u << 23,
-      pm4::header(pm4::Op::kNop, kBufferEntryDwords - 5), 0,        0,        0};
+  const std::array<uint32_t, kBufferEntryDwords> words = {pm4::header(pm4::Op::kIndirectBuffer, 3),
+                                                          lo32(va), hi32(va), dwords | 1u << 23};
   ring_->view.copy_in(slot(), words);
   ++put_;
 }

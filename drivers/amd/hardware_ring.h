@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -80,6 +81,11 @@ class HardwareRing final : public hcq::Ring {
   bool is_busy() const { return !has_passed(fence_value_); }
   /// Waits, bounded, until everything finished so far has been executed.
   Status drain();
+  /// After a recovery of the GPU, which reads nothing of the ring any more: what was in flight
+  /// counts as passed, and the queue begins with an empty ring.
+  Status restart();
+  /// Whether everything finished so far is executed within `limit`, without a fault.
+  bool drains_within(std::chrono::milliseconds limit);
   uint64_t published() const { return put_; }
   /// Kernel descriptor of the first launch the GPU has not read past, of an AQL ring; 0: none.
   uint64_t descriptor_at_read_index() const;
@@ -88,6 +94,8 @@ class HardwareRing final : public hcq::Ring {
 
  private:
   uint32_t entry_bytes() const;
+  uint64_t ring_bytes() const { return uint64_t{options_.entries} * entry_bytes(); }
+  void clear_ring();
   uint64_t read_entries() const;
   bool fits(uint32_t count) const {
     return ((put_ - read_) & (options_.entries - 1)) + count < options_.entries;

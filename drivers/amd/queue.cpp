@@ -207,7 +207,11 @@ Status AmdQueue::run_copies(const std::function<void(sdma::Writer&)>& emit) {
   writer.put(sdma::Fence{ring.fence_va() + 4, hi32(ring.next_fence())});
   const Status enqueued = enqueue_copies(scratch_words_);
   ring.finish();
-  return gpu_->with_cause(enqueued ? ring.drain() : enqueued);
+  Status done = gpu_->with_cause(enqueued ? ring.drain() : enqueued);
+  // Clearing of memory and loading of code are no submissions: the log of those does not tell.
+  if (!done)
+    return tl::unexpected(std::move(done.error()).within("copy queue, at the driver's own copies"));
+  return done;
 }
 
 }  // namespace bm::amd

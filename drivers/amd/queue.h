@@ -24,6 +24,9 @@ class AmdQueue final
 
   /// Runs packets on the copy engine and waits for them. Caller holds the mutex.
   Status run_copies(const std::function<void(sdma::Writer&)>& emit);
+  /// After its rings were restarted: all cross-engine releases so far count as made. Caller holds
+  /// the mutex.
+  void restart() { set_cross_releases(cross_releases_); }
 
  private:
   friend QueueBase;

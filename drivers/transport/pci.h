@@ -147,6 +147,8 @@ class PciFunction : public PciConfig {
   virtual Status resize_bar(uint32_t index, uint64_t bytes) = 0;
 
   virtual const DmaLimits& dma_limits() const = 0;
+  /// Another process answers for the function, which may be a model of one.
+  virtual bool is_served() const { return false; }
   /// nullptr: none. Lives as long as the function.
   virtual StagingMemory* staging() { return nullptr; }
   /// Lets the device reach `request.host`. The ranges are in the order of the memory: one at `iova`

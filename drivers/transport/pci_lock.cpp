@@ -25,7 +25,9 @@ std::string time_text(int64_t since) {
 }  // namespace
 
 Result<PciLockOwner> parse_lock_owner(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\0')) text.remove_suffix(1);
+  // The note is filled up with blanks.
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\0' || text.back() == ' '))
+    text.remove_suffix(1);
   PciLockOwner owner;
   const char* const end = text.data() + text.size();
   const auto [pid_end, bad_pid] = std::from_chars(text.data(), end, owner.pid);

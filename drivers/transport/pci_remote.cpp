@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <span>
 #include <utility>
 
@@ -77,20 +78,29 @@ std::string one_line(std::string text) {
   return text;
 }
 
-/// The connection. Its first failure is the last thing that happens on it.
+/// The connection. Its first failure is the last thing that happens on it. Thread: any; who needs
+/// several calls in a row holds lock().
 class Connection {
  public:
   Connection(StreamSocket socket, const RemotePciOptions& options)
-      : socket_(std::move(socket)), limit_(options.reply_limit), slow_limit_(options.reset_limit) {}
+      : socket_(std::move(socket)),
+        is_unix_(socket_.is_unix()),
+        limit_(options.reply_limit),
+        slow_limit_(options.reset_limit) {}
 
-  const Status& status() const { return status_; }
-  bool is_unix() const { return socket_.is_unix(); }
+  std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
+  Status status() const {
+    const auto held = lock();
+    return status_;
+  }
+  bool is_unix() const { return is_unix_; }
   const std::string& name() const { return socket_.name(); }
 
   /// A request with an answer. Errors: kIo (refused, with the server's words), others: the
   /// connection is lost.
   Result<Reply> call(const Request& request, std::span<const std::byte> payload = {},
                      std::vector<SystemFd>* fds = nullptr) {
+    const auto held = lock();
     append(posted_, request);
     posted_.insert(posted_.end(), payload.begin(), payload.end());
     BM_TRY(flush());
@@ -101,6 +111,7 @@ class Connection {
 
   /// A request without an answer; it waits for flush().
   void post(const Request& request, std::span<const std::byte> payload) {
+    const auto held = lock();
     if (!status_) return;
     append(posted_, request);
     if (payload.size() >= kMaxPosted) {
@@ -110,11 +121,14 @@ class Connection {
     posted_.insert(posted_.end(), payload.begin(), payload.end());
     if (posted_.size() >= kMaxPosted) (void)flush();
   }
-  /// A request whose answer is taken later, with reply().
+  /// A request whose answer is taken later, with reply(), under the same lock().
   void ask(const Request& request) {
     if (status_) append(posted_, request);
   }
-  Status flush() { return send({}); }
+  Status flush() {
+    const auto held = lock();
+    return send({});
+  }
 
   Result<Reply> reply() { return reply(limit_, nullptr); }
   Status take(std::span<std::byte> to) {
@@ -122,7 +136,10 @@ class Connection {
   }
 
   /// The first one stays.
-  Status lose(Status why) { return keep(std::move(why)); }
+  Status lose(Status why) {
+    const auto held = lock();
+    return keep(std::move(why));
+  }
 
  private:
   Status send(std::span<const std::byte> payload) {
@@ -164,7 +181,9 @@ class Connection {
     return now;
   }
 
+  mutable std::recursive_mutex mutex_;
   StreamSocket socket_;
+  const bool is_unix_;
   const std::chrono::milliseconds limit_, slow_limit_;
   Status status_;
   std::vector<std::byte> posted_;
@@ -195,6 +214,7 @@ class Window final : public RemoteWindow {
   }
 
   void write(uint64_t offset, uint32_t width, uint64_t value) override {
+    const auto held = connection_.lock();
     connection_.post(write_request(offset, width),
                      std::as_bytes(std::span(&value, 1)).first(width));
     if (kind_ == Kind::kRegisters) (void)connection_.flush();
@@ -214,6 +234,7 @@ class Window final : public RemoteWindow {
   }
 
   void write_block(uint64_t offset, std::span<const std::byte> from) override {
+    const auto held = connection_.lock();
     const bool is_words = offset % 4 == 0 && from.size() % 4 == 0;
     // The server copies what is not 4 bytes with memcpy(), which promises no width.
     const size_t step = kind_ == Kind::kRegisters && is_words ? 4 : kMaxTransfer;
@@ -259,11 +280,13 @@ class Window final : public RemoteWindow {
     return connection_.take(to).has_value();
   }
   bool fetch(uint64_t offset, std::span<std::byte> to) {
+    const auto held = connection_.lock();
     return take(connection_.call(read_request(offset, to.size())), to);
   }
 
   void read_words(uint64_t offset, std::span<std::byte> to) {
     for (size_t at = 0; at < to.size();) {
+      const auto held = connection_.lock();
       const size_t count = std::min<size_t>((to.size() - at) / 4, kMaxPipelined);
       for (size_t i = 0; i < count; ++i) connection_.ask(read_request(offset + at + i * 4, 4));
       (void)connection_.flush();
@@ -293,7 +316,10 @@ struct Allocation {
 class RemotePci final : public PciFunction {
  public:
   RemotePci(System& system, std::unique_ptr<Connection> connection, uint32_t id)
-      : system_(system), connection_(std::move(connection)), id_(id) {}
+      : system_(system), connection_(std::move(connection)), id_(id) {
+    // The server's memory is no memory of this process, unless its descriptors come along.
+    limits_.reaches_host = connection_->is_unix();
+  }
   ~RemotePci() override {
     for (const std::unique_ptr<Allocation>& allocation : free_)
       if (allocation->mapped != nullptr) system_.munmap(allocation->mapped, allocation->bytes);
@@ -312,6 +338,7 @@ class RemotePci final : public PciFunction {
   Status resize_bar(uint32_t index, uint64_t bytes) override;
 
   const DmaLimits& dma_limits() const override { return limits_; }
+  bool is_served() const override { return true; }
   Result<std::vector<BusRange>> dma_map(const DmaRequest&) override {
     return fail(Code::kUnsupported,
                 "{}: the device cannot reach memory of this process; dma_allocate() gives memory "
@@ -364,7 +391,7 @@ class RemotePci final : public PciFunction {
   std::map<std::pair<uint32_t, Window::Kind>, std::unique_ptr<Window>> windows_;
   std::vector<std::unique_ptr<Allocation>> free_;
   bool has_shared_memory_ = true;  ///< until the server refuses
-  const DmaLimits limits_;
+  DmaLimits limits_;
 };
 
 /// Runs of pages as ranges. Errors: kCorrupt.
@@ -551,6 +578,7 @@ Result<std::unique_ptr<Allocation>> RemotePci::allocate_mapped(uint64_t bytes, b
 }
 
 Result<std::unique_ptr<Allocation>> RemotePci::allocate_remote(uint64_t bytes, bool is_contiguous) {
+  const auto held = connection_->lock();
   const Reply reply =
       BM_TRY(connection_->call({.command = Command::kMapMemory,
                                 .device = id_,

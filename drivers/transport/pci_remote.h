@@ -33,7 +33,9 @@ struct RemotePciOptions {
   uint32_t index = 0;  ///< among those that match
   /// Servers size a BAR once, so resizable ones are given their largest size before that.
   bool is_resized = true;
-  std::chrono::milliseconds reply_limit{10'000};
+  /// TIMEOUT: servers of this machine answer in microseconds, and one that has died has closed; but
+  /// a model may run whole kernels before it answers, tinygrad's for a minute.
+  std::chrono::milliseconds reply_limit{120'000};
   /// TIMEOUT: a reset or a resized BAR takes a second of the other kernel; 60 s cover a machine
   /// that asks a person for a password first.
   std::chrono::milliseconds reset_limit{60'000};
@@ -48,7 +50,7 @@ struct RemotePciName {
 Result<std::vector<RemotePciName>> probe_remote_pci(System& system,
                                                     const RemotePciOptions& options);
 
-/// One function of a server.
+/// One function of a server. Thread: its windows, any.
 ///
 /// Writes to registers leave at once and are not answered; writes to memory are collected until
 /// HostView::publish(), a read or a register write, and keep their order among all windows. A

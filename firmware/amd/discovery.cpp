@@ -1,6 +1,7 @@
 #include "firmware/amd/discovery.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "firmware/amd/discovery_tables.h"
 
@@ -18,6 +19,13 @@ constexpr uint8_t kHwipMaxInstance = 44;
 constexpr uint64_t kSummedFrom = 10;
 
 enum TableId : uint8_t { kIpDiscovery, kGc, kHarvestInfo, kVcnInfo, kMallInfo, kNpsInfo };
+
+/// Tables whose sums are checked. The kernel has that of MALL_INFO switched off.
+constexpr std::pair<TableId, const char*> kSummed[] = {{kIpDiscovery, "IP_DISCOVERY"},
+                                                       {kGc, "GC"},
+                                                       {kHarvestInfo, "HARVEST_INFO"},
+                                                       {kVcnInfo, "VCN_INFO"},
+                                                       {kNpsInfo, "NPS_INFO"}};
 
 /// struct ip, ip_v3 and ip_v4 before their base addresses.
 struct IpEntry {
@@ -40,9 +48,13 @@ Result<std::vector<TableInfo>> read_list(const Image& binary, Discovery* result)
                 binary.name(), result->version_major, result->version_minor);
   const auto sum = BM_TRY(binary.at<uint16_t>(8, "binary_checksum"));
   const auto size = BM_TRY(binary.at<uint16_t>(10, "binary_size"));
-  if (size < kSummedFrom + 2)
-    return fail(Code::kCorrupt, "{}: binary_size at 0xa is {}", binary.name(), size);
-  BM_TRY(check_sum(binary, kSummedFrom, size - kSummedFrom, sum, "binary"));
+  if (sum == 0) {
+    result->without_sum.emplace_back("binary");
+  } else {
+    if (size < kSummedFrom + 2)
+      return fail(Code::kCorrupt, "{}: binary_size at 0xa is {}", binary.name(), size);
+    BM_TRY(check_sum(binary, kSummedFrom, size - kSummedFrom, sum, "binary"));
+  }
   const bool is_v2 = result->version_major == 2;
   const uint32_t count = is_v2 ? BM_TRY(binary.at<uint16_t>(12, "num_tables")) : kTotalTables;
   std::vector<TableInfo> list =
@@ -146,6 +158,8 @@ Result<Discovery> parse_discovery(const Image& table) {
   const std::vector<TableInfo> list = BM_TRY(read_list(table, &result));
   if (list[kIpDiscovery].offset == 0)
     return fail(Code::kCorrupt, "{}: it lists no IP_DISCOVERY table", table.name());
+  for (const auto& [id, name] : kSummed)
+    if (list[id].offset != 0 && list[id].checksum == 0) result.without_sum.emplace_back(name);
   BM_TRY(read_ips(table, list[kIpDiscovery], &result));
   if (list[kHarvestInfo].offset != 0)
     result.harvest = BM_TRY(read_harvest(table, list[kHarvestInfo]));

@@ -117,6 +117,8 @@ struct Discovery {
   std::optional<NpsInfo> nps;
   /// Why there is no `nps` although the table names one: like the kernel, boot goes on without it.
   std::string nps_problem;
+  /// Parts whose sum is 0, which is what a table has that nobody has summed up: read unchecked.
+  std::vector<std::string> without_sum;
 
   const IpBlock* find(uint16_t hw_id, uint8_t instance = 0) const;
   /// By the harvest table, or by the entry of tables before version 3.
@@ -124,7 +126,8 @@ struct Discovery {
 };
 
 /// Bounded by the bytes given, whatever they say. Errors: kCorrupt naming table and offset
-/// (signature, checksums, counts, offsets); kUnsupported for versions newer than those known here.
+/// (signature, checksums that are not 0, counts, offsets); kUnsupported for versions newer than
+/// those known here.
 Result<Discovery> parse_discovery(const Image& table);
 
 }  // namespace bm::firmware::amd

@@ -11,7 +11,10 @@ generate  the bundled model's tokens, so many (generate:6), are those of the CPU
 selftest  of the program
 cts       the conformance suite, between two cards where it wants two; cts:N is the N-th quarter of it
 refusals  nothing is taken that was not named; missing and damaged firmware
+autopsy   verdicts of `gpu autopsy` over the socket: not booted, silent SMU, nothing wrong; `gpu top`
 cost      boot and one kernel: at most 500 writes of page tables, and no read of one
+faults    of the bus, of firmware, of engines and of submissions, under the unmodified program: exit code, first cause, in time; then
+          the same card works. Four of them, others every hour; faults:1 is all
 signals   boots ended by SIGINT and SIGKILL at random moments, so many of each (signals:10); the next one works
 """
 import atexit
@@ -47,12 +50,12 @@ class Card:
 
     count = 0
 
-    def __init__(self, *options):
+    def __init__(self, *options, strict=True):
         Card.count += 1
         self.path = os.path.join(HELD.name, f"card{Card.count}")
         self.name = f"{TRANSPORT}:{self.path}"
         self.server = subprocess.Popen([os.path.join(FOLDER, "sim-amd-pci"), "--" + TRANSPORT, self.path, "--chip", CHIP,
-                                        "--clients", "0", "--strict", *options], stderr=subprocess.PIPE, text=True)
+                                        "--clients", "0", *(["--strict"] if strict else []), *options], stderr=subprocess.PIPE, text=True)
         atexit.register(self.server.kill)
         limit = time.monotonic() + seconds(30)
         while not os.path.exists(self.path):
@@ -154,6 +157,44 @@ def part_cost():
     check(0 < writes <= 500, f"{writes} writes of page tables")
     check(reads == 0, f"{reads} reads of page tables")
     print(text)
+    # The same, counted by the transport and printed by the program.
+    card = Card()
+    seen = json.loads(run([PROGRAM, "gpu", "boot", "--stats", "--json", "--pci", card.name, "--firmware-dir", FIRMWARE], card).stdout)
+    check(seen["kernel"]["stored"] == 0xb0071e55, f"the kernel: {seen}")
+    accesses = seen["accesses"]
+    check(0 < accesses["page_table_writes"] <= 500 and accesses["page_table_reads"] == 0, f"page tables: {accesses}")
+    check(accesses["bus_writes"] > accesses["page_table_writes"], f"all writes: {accesses}")
+    text = card.end()
+    writes, reads = map(int, re.search(r"page tables through BAR 0: (\d+) writes, (\d+) reads", text).groups())
+    check(0 < writes <= 500 and reads == 0, f"page tables, by the card: {text}")
+
+
+def autopsy(card):
+    done = subprocess.run([PROGRAM, "gpu", "autopsy", "--pci", card.name, "--json"], capture_output=True, text=True,
+                          timeout=seconds(60), check=False)
+    check(done.returncode == 0, f"autopsy: exit code {done.returncode}: {done.stdout}{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def part_autopsy():
+    card = Card()
+    check(autopsy(card)["cause"] == "not-booted", "a card that was just switched on")
+    open_card(card)
+    seen = autopsy(card)
+    check(seen["cause"] == "none", f"a card left in order: {seen}")
+    text = subprocess.run([PROGRAM, "gpu", "autopsy", "--pci", card.name, "--address", "0x200000000000"], capture_output=True,
+                          text=True, timeout=seconds(60), check=False).stdout
+    check(text.startswith("cause: ") and "0x200000000000: " in text, f"as text: {text}")
+    print(card.end())
+    silent = Card("--fault", "smu,6,0")
+    booted = subprocess.run([os.path.join(FOLDER, "amd_pci_open")], env=environment(silent), capture_output=True, text=True,
+                            timeout=seconds(60), check=False)
+    check(booted.returncode != 0, "the card boots without its SMU")
+    seen = autopsy(silent)
+    check(seen["cause"] == "smu-silent" and "0x6" in seen["text"] and seen["remedy"], f"a silent SMU: {seen}")
+    for command in (["gpu", "top", "--once"], ["gpu", "top"]):
+        done = subprocess.run([PROGRAM, *command], capture_output=True, text=True, timeout=seconds(60), check=False)
+        check(done.returncode in (0, 3) and "\x1b" not in done.stdout, f"{command}: {done.returncode}: {done.stdout}{done.stderr}")
 
 
 def part_refusals():
@@ -189,10 +230,138 @@ def part_refusals():
     check(" 0 written;" in text, "something was written to a card that was refused")
 
 
+# Longer than it takes a busy machine to fill memory.
+LIMIT_MS, SLACK_MS = 1000, 100
+TRIES = 5
+DEVICE_FAILED, UNAVAILABLE = 5, 3
+WAITED = f"no progress for {LIMIT_MS} ms"
+NOWHERE = "0x7ead00000000"
+GENERATE = ["generate", MODEL, "Permission is", "--max-tokens", "2", "--temperature", "0"]
+# What is planted (a submission, else a fault of the card); whether the limit of a wait may pass; what the first line says.
+LOSES = [
+    ("KernelReadsUnmapped", False, rf"memory fault at {NOWHERE} \(unmapped page"),
+    ("CopyFromUnmapped", False, rf"copy queue.*memory fault at {NOWHERE} \(unmapped page"),
+    ("mec-hang,engine", True, WAITED),
+    ("EngineHangs", True, WAITED),
+    ("KernelWritesUnmapped", False, f"memory fault at {NOWHERE} "),
+    ("KernelJumpsAway", False, "memory fault at 0x7ead0000 "),
+    ("KernelIsMisaligned", False, "a wave's "),
+    ("KernelIsNonsense", False, "a wave's "),
+    ("KernelTraps", False, "a wave's "),
+    ("TheSecondKernelFails", False, f"memory fault at {NOWHERE} "),
+    ("CopyToUnmapped", False, f"copy queue.*memory fault at {NOWHERE} "),
+    ("CopyBeyondAllAddresses", False, "copy queue.*memory fault at "),
+    ("sdma-hang,engine", True, WAITED),
+    ("sdma-hang,card", True, WAITED),
+    ("mec-hang,card", True, WAITED),
+    ("KernelSpins", True, WAITED),
+    ("ComputeQueueStalls", True, WAITED),
+    ("CopyEngineStalls", True, WAITED),
+    ("SignalIsWithheld", True, WAITED),
+    ("OtherChipInside", False, "a wave's "),
+    ("TooManyRegisters", False, "a wave's "),
+    ("OtherEntry", False, f"memory fault at {NOWHERE} "),
+]
+# Where a boot stops.
+REFUSED = [
+    ("psp,6,0x1234", "boot stage 'protected memory'.*LOAD_IP_FW SMU.*0x1234"),
+    ("smu,6,0xfc", "boot stage 'SMU'.*busy with something else"),
+    ("smu,2,0", "boot stage 'SMU'.*no answer"),
+]
+# Nobody need be told of these.
+BORNE = ["lost-interrupts"]
+
+
+def plant(what, command, limit_ms=LIMIT_MS):
+    """A card, and what the program did on it; the card is still there."""
+    is_submission = what[0].isupper()
+    card = Card("--plant" if is_submission else "--fault", what, strict=False)
+    given = {**environment(card), "BM_WAIT_TIMEOUT_MS": str(limit_ms), "BM_LOG": "amd=0"}
+    done = subprocess.run([PROGRAM, *command], env=given, capture_output=True, text=True, check=False, timeout=seconds(300))
+    return card, done, done.stdout[-1500:] + done.stderr[-3000:]
+
+
+def works_again(card, what):
+    given = {**environment(card), "BM_LOG": "amd=0"}
+    done = subprocess.run([PROGRAM, *GENERATE], env=given, capture_output=True, text=True, check=False, timeout=seconds(300))
+    check(done.returncode == 0, f"after {what} the card does not work: {done.returncode}: {done.stderr[-3000:]}")
+
+
+def loses(what, may_wait, says, command):
+    bound = (LIMIT_MS if may_wait else 0) + SLACK_MS
+    took, name = None, f"{what} in {command[0]}"
+    for _ in range(TRIES):
+        card, done, said = plant(what, command, LIMIT_MS if may_wait else 60_000)
+        first = next((line for line in done.stderr.splitlines() if "bellmetal: " in line), "")
+        check(done.returncode == DEVICE_FAILED, f"{name}: exit code {done.returncode}: {said}")
+        check(re.search(rf"bellmetal: AMD\S*: device lost, .*{says}", first), f"{name}: does not say {says}: {said}")
+        works_again(card, name)
+        told = re.findall(r"planted, its driver was gone ([0-9.]+) ms later", card.end())
+        took = min(float(told[0]), took or 1e9) if told else took
+        if took is None or took <= bound:
+            break
+    late = "" if took is None else f", {took:.0f} ms" + (" (late)" if took > bound else "")
+    print(f"{name}: {first[:150]}{late}")
+    return took is not None and took > bound
+
+
+def refused(what, says):
+    card, done, said = plant(what, GENERATE)
+    check(done.returncode != 0 and re.search(says, done.stderr), f"{what}: {done.returncode}: {said}")
+    print(f"{what}: exit code {done.returncode}: {done.stderr.strip()[:200]}")
+    card.end()
+
+
+def borne(what):
+    card, done, said = plant(what, GENERATE, limit_ms=20_000)
+    check(done.returncode == 0, f"{what}: exit code {done.returncode}: {said}")
+    print(f"{what}: exit code 0")
+    card.end()
+
+
+def bus(kind, access):
+    """One access of the whole run: it works, or ends with a line that says why."""
+    card, done, said = plant(f"{kind},{access}" + (",200" if kind == "stall" else ""), GENERATE, limit_ms=20_000)
+    what = f"{kind} at {access}"
+    works_again(card, what)
+    told = re.findall(r"bus fault planted, its driver was gone ([0-9.]+) ms later", card.end())
+    check(done.returncode in (0, 1, 2, UNAVAILABLE, DEVICE_FAILED), f"{what}: exit code {done.returncode}: {said}")
+    check(done.returncode == 0 or "bellmetal: " in done.stderr, f"{what}: says nothing: {said}")
+    # Runs differ in how often they poll: the last accesses of one are not made in another.
+    check(kind != "stall" and told or done.returncode == 0, f"{what}: {said}")
+    if kind == "unplug" and told:
+        check(re.search("pulled out|is gone|all ones", done.stderr), f"{what}: {said}")
+        check("boot stage" in done.stderr or done.returncode == DEVICE_FAILED, f"{what}: exit code {done.returncode}: {said}")
+    print(f"{what}: exit code {done.returncode}, {told[0] + ' ms' if told else 'not reached'}: {done.stderr.strip()[:120]!r}")
+
+
+def part_faults(everything=0):
+    card = Card()
+    run([PROGRAM, *GENERATE], card)  # and the kernels are compiled
+    accesses = int(re.search(r"; (\d+) accesses;", card.end()).group(1))
+    rows = [(loses, *row, command) for row in LOSES for command in (GENERATE, ["selftest"])]
+    rows += [(refused, *row) for row in REFUSED]
+    rows += [(borne, what) for what in BORNE]
+    rows += [(bus, kind, accesses * tenth // 10) for kind in ("all-ones", "stall", "wrong-answer", "unplug") for tenth in (1, 4, 6, 8)]
+    if not everything:
+        first = int(time.time() // 3600)
+        rows = [rows[(first * 7 + i * len(rows) // 4) % len(rows)] for i in range(4)]
+    wrong, late = [], 0
+    for check_row, *rest in rows:
+        try:
+            late += bool(check_row(*rest))
+        except SystemExit as problem:
+            wrong.append(str(problem))
+            print(f"WRONG {problem}")
+    print(f"{len(rows)} faults, {late} later than the limit and {SLACK_MS} ms at best; load {os.getloadavg()[0]:.0f}")
+    check(not wrong, "\n".join(wrong))
+
+
 def part_signals(rounds=10):
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
-    card = Card()
+    # Memory goes with the process: a queue in the middle of clearing dies of it, and the next boot resets the card.
+    card = Card(strict=False)
     opener = [os.path.join(FOLDER, "amd_pci_open")]
     start = time.monotonic()
     open_card(card)

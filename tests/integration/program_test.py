@@ -423,7 +423,8 @@ class Selftest(unittest.TestCase):
         self.assertEqual([r["threads"] for r in rows], [1, 2] * len(names))
         for row in rows:
             self.assertNotIn("problem", row)
-            self.assertGreater(row["ours"], 0, row)
+            # What a bundle leaves of compiling may be less than this machine can tell.
+            self.assertGreaterEqual(row["ours"], 0 if "bundle" in row["name"] else 1e-9, row)
 
     def test_a_peer_that_dies_loses_no_row(self):
         hello = json.dumps({"python": "3", "torch": "9.9", "onnxruntime": "", "compile": False})

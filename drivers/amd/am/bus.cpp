@@ -50,6 +50,14 @@ Status Bus::open() {
   return {};
 }
 
+Bus Bus::anew() const {
+  Bus copy = *this;
+  copy.first_error_ = {};
+  copy.stages = {};
+  copy.counts_ = {};
+  return copy;
+}
+
 Status Bus::status() const {
   if (!first_error_) return first_error_;
   return pci_.status();

@@ -41,6 +41,8 @@ class Bus {
  public:
   Bus(PciFunction& pci, Clock& clock) : pci_(pci), clock_(clock) {}
 
+  /// The same card and registers without the failure: for a look at a card after one.
+  Bus anew() const;
   /// Maps BAR0 (video memory), BAR2 (doorbells) and BAR5 (registers); memory decoding on.
   /// Source: amdgpu_device_init() in amdgpu_device.c, amdgpu_gmc_init_vram_resize()'s callers.
   Status open();

@@ -79,6 +79,13 @@ Result<CardTable> read_discovery(Bus& bus) {
   BM_TRY(bus.status());
   card.discovery =
       BM_TRY(firmware::amd::parse_discovery(firmware::Image("the IP discovery table", bytes)));
+  // Signatures, versions and every bound still hold. A sum that is there and wrong is an error.
+  if (!card.discovery.without_sum.empty())
+    log("amd", LogLevel::kWarning,
+        "the IP discovery table has no checksum for {}: taken as it is; AMD's own tables have "
+        "them, "
+        "so this is a model of a card, or its firmware is damaged",
+        fmt::join(card.discovery.without_sum, ", "));
   return card;
 }
 

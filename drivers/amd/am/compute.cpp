@@ -43,6 +43,10 @@ Status Compute::wait_autoload() {
       bus_.encode(Block::kGc, {{Field::RLC_RLCS_BOOTLOAD_STATUS_bootload_complete, 1}});
   BM_TRY(bus_.wait_for({Block::kGc, Reg::RLC_RLCS_BOOTLOAD_STATUS}, complete, complete,
                        kAutoloadTimeoutUs, "the RLC has not loaded its firmware"));
+  return wait_idle();
+}
+
+Status Compute::wait_idle() {
   return bus_.wait_for({Block::kGc, Reg::CP_STAT}, UINT32_MAX, 0, kAutoloadTimeoutUs,
                        "the command processor is busy after the RLC has loaded it");
 }

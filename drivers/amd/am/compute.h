@@ -25,6 +25,8 @@ class Compute {
   Status allocate_boot();
   /// The RLC loads what the PSP gave it. Source: gfx_v11_0_wait_for_rlc_autoload_complete().
   Status wait_autoload();
+  /// The second half of it: nothing works on the firmware any more.
+  Status wait_idle();
   /// Where the RISC-V processors begin. Source: gfx_v11_0_config_gfx_rs64(),
   /// gfx_v12_0_config_gfx_rs64().
   Status set_start_addresses(const Card& card, const Firmware& firmware);

@@ -47,6 +47,7 @@ void Gmc::free(uint64_t address, uint64_t) {
 }
 
 Status Gmc::write(uint64_t address, std::span<const uint64_t> words) {
+  if (is_card_reset_) return {};
   bus_.count_table_write();
   bus_.write_memory(address, std::as_bytes(words));
   return bus_.status();
@@ -200,6 +201,7 @@ Status Gmc::flush_tlb(Block hub) {
 }
 
 Status Gmc::flush_tlbs() {
+  if (is_card_reset_) return {};
   flush_hdp();
   BM_TRY(flush_tlb(Block::kGc));
   return flush_tlb(Block::kMmhub);
@@ -228,22 +230,22 @@ Status Gmc::unmap(uint64_t va, uint64_t bytes) {
 }
 
 /// gfx12 has the status in two halves; what is used is in the low one.
-Reg Gmc::status_register(Block hub) const {
-  return bus_.has(Reg::VM_L2_PROTECTION_FAULT_STATUS_LO32, hub)
+static Reg status_register(const Bus& bus, Block hub) {
+  return bus.has(Reg::VM_L2_PROTECTION_FAULT_STATUS_LO32, hub)
              ? Reg::VM_L2_PROTECTION_FAULT_STATUS_LO32
              : Reg::VM_L2_PROTECTION_FAULT_STATUS;
 }
 
-HubFault Gmc::read_fault(Block hub) {
+HubFault read_hub_fault(Bus& bus, Block hub) {
   using enum Field;
   HubFault fault;
-  const bool is_split = status_register(hub) == Reg::VM_L2_PROTECTION_FAULT_STATUS_LO32;
+  const bool is_split = status_register(bus, hub) == Reg::VM_L2_PROTECTION_FAULT_STATUS_LO32;
   // The first read only makes sure that the register is up to date (gmc_v11_0_process_interrupt).
-  static_cast<void>(bus_.read({hub, status_register(hub)}));
-  fault.status = bus_.read({hub, status_register(hub)});
-  if (fault.status == 0 || !bus_.status()) return fault;
+  static_cast<void>(bus.read({hub, status_register(bus, hub)}));
+  fault.status = bus.read({hub, status_register(bus, hub)});
+  if (fault.status == 0 || !bus.status()) return fault;
   const auto field = [&](Field whole, Field low) {
-    return bus_.get(hub, is_split ? low : whole, fault.status);
+    return bus.get(hub, is_split ? low : whole, fault.status);
   };
   fault.permissions = field(VM_L2_PROTECTION_FAULT_STATUS_permission_faults,
                             VM_L2_PROTECTION_FAULT_STATUS_LO32_permission_faults);
@@ -254,8 +256,8 @@ HubFault Gmc::read_fault(Block hub) {
       field(VM_L2_PROTECTION_FAULT_STATUS_rw, VM_L2_PROTECTION_FAULT_STATUS_LO32_rw) != 0;
   fault.is_mapping_error = field(VM_L2_PROTECTION_FAULT_STATUS_mapping_error,
                                  VM_L2_PROTECTION_FAULT_STATUS_LO32_mapping_error) != 0;
-  const uint64_t low = bus_.read({hub, Reg::VM_L2_PROTECTION_FAULT_ADDR_LO32});
-  const uint64_t high = bus_.read({hub, Reg::VM_L2_PROTECTION_FAULT_ADDR_HI32}) & 0xf;
+  const uint64_t low = bus.read({hub, Reg::VM_L2_PROTECTION_FAULT_ADDR_LO32});
+  const uint64_t high = bus.read({hub, Reg::VM_L2_PROTECTION_FAULT_ADDR_HI32}) & 0xf;
   fault.address = (high << 32 | low) << 12;
   return fault;
 }

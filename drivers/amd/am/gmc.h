@@ -27,6 +27,9 @@ struct HubFault {
   bool is_write = false, is_mapping_error = false;
 };
 
+/// What a hub's registers hold of the first fault since they were cleared.
+HubFault read_hub_fault(Bus& bus, Block hub);
+
 /// Thread: callers serialise.
 class Gmc final : public memory::TableMemory {
  public:
@@ -54,7 +57,8 @@ class Gmc final : public memory::TableMemory {
   /// gfxhub_v12_0.c, mmhub_v3_0.c, mmhub_v4_1_0.c. They keep context 0 for a flat table and give
   /// programs contexts 1 to 15; here context 0 has the four levels that those give context 1.
   Status init_hub(Block hub);
-  void hub_is_down(Block hub) { (hub == Block::kGc ? is_gc_up_ : is_mm_up_) = false; }
+  /// Tables are gone with the rest of video memory: what is unmapped from now on is only forgotten.
+  void card_is_reset() { is_card_reset_ = true; }
 
   /// Which register, written with 0, lets writes through BAR0 arrive: read once, kept.
   /// Source: nbio_v4_3_remap_hdp_registers(), hdp_v6_0_flush_hdp().
@@ -75,7 +79,7 @@ class Gmc final : public memory::TableMemory {
   /// Where tables lie in video memory, by physical address; bytes of each.
   const std::map<uint64_t, uint64_t>& table_places() const { return places_; }
 
-  HubFault read_fault(Block hub);
+  HubFault read_fault(Block hub) { return read_hub_fault(bus_, hub); }
   void clear_fault(Block hub);
 
   // memory::TableMemory
@@ -86,7 +90,6 @@ class Gmc final : public memory::TableMemory {
 
  private:
   Status flush_tlb(Block hub);
-  Reg status_register(Block hub) const;
 
   Bus& bus_;
   VideoMemory& memory_;
@@ -96,7 +99,7 @@ class Gmc final : public memory::TableMemory {
   uint64_t base_ = 0, end_ = 0;  ///< of video memory as the memory controller shows it
   uint64_t scratch_page_ = 0, dummy_page_ = 0;
   uint64_t flush_dword_ = 0;
-  bool is_gc_up_ = false, is_mm_up_ = false;
+  bool is_gc_up_ = false, is_mm_up_ = false, is_card_reset_ = false;
 };
 
 }  // namespace bm::amd::am

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "drivers/amd/chips.h"
+#include "drivers/amd/pm4/packets.h"
 #include "drivers/transport/pci_config.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/log.h"
@@ -112,18 +113,21 @@ Status AmGpu::boot() {
   static constexpr Step kEngines[] = {{"RLC autoload", &AmGpu::wait_rlc},
                                       {"graphics hub", &AmGpu::start_gfxhub},
                                       {"command processor", &AmGpu::start_compute},
-                                      {"copy engines", &AmGpu::start_copies},
-                                      {"mark", &AmGpu::mark}};
+                                      {"copy engines", &AmGpu::start_copies}};
+  static constexpr Step kProof[] = {{"RLC autoload proof", &AmGpu::prove_compute}};
+  static constexpr Step kEnd[] = {{"mark", &AmGpu::mark}};
   BM_TRY(run(kLook));
   // Not in our state, and the PSP runs: whoever has started it has it use his memory.
   const bool needs_reset = !was_warm_ && psp_->is_alive();
   if (needs_reset) BM_TRY(run(kReset));
   BM_TRY(run(kBase));
   if (!was_warm_) {
-    BM_TRY(run(kSystem));
+    if (!psp_survived_) BM_TRY(run(kSystem));
     BM_TRY(run(kCold));
   }
-  return run(kEngines);
+  BM_TRY(run(kEngines));
+  if (!autoload_problem_.empty()) BM_TRY(run(kProof));
+  return run(kEnd);
 }
 
 std::vector<BusRange> AmGpu::page_table_places() const {
@@ -187,7 +191,50 @@ Status AmGpu::start_smu() {
   bus_.stages.note(fmt::format("SMU {}.{}.{}", version >> 16, version >> 8 & 0xff, version & 0xff));
   return {};
 }
-Status AmGpu::wait_rlc() { return compute_->wait_autoload(); }
+Status AmGpu::wait_rlc() {
+  const Status done = compute_->wait_autoload();
+  if (done || done.error().code != Code::kTimeout) return done;
+  // Only the flag may be missing: a packet will tell, once there are queues.
+  BM_TRY(compute_->wait_idle());
+  autoload_problem_ = done.error().message;
+  bus_.stages.note(autoload_problem_ + "; the command processor is idle, so a packet has to tell");
+  return {};
+}
+
+/// After a boot without BOOTLOAD_COMPLETE: a processor without firmware runs no packet.
+Status AmGpu::prove_compute() {
+  constexpr uint64_t kTarget = 2048;
+  constexpr uint32_t kProof = 0xbe11;
+  // TIMEOUT: a packet takes microseconds.
+  constexpr uint64_t kProofTimeoutUs = 1'000'000;
+  const auto ring = BM_TRY(allocate({.size = 4096, .domain = MemoryDomain::kSystemUncached}));
+  ring->view.fill(0, 4096, std::byte{0});
+  std::vector<uint32_t> words;
+  pm4::Writer writer(words, card_.chip->caches);
+  writer.put(pm4::ReleaseMem{.caches = pm4::cache_actions(card_.chip->caches).release,
+                             .address = ring->va + kTarget,
+                             .value = kProof});
+  ring->view.copy_in(0, words);
+  ring->view.publish();
+  const auto queue = BM_TRY(create_queue({.type = QueueType::kPm4, .ring = ring.get()}));
+  queue->write_pointer.store_release<uint64_t>(0, words.size());
+  queue->write_pointer.publish();
+  queue->doorbell.ring(words.size());
+  const uint64_t begun = bus_.clock().now_us();
+  while (ring->view.load_acquire<uint64_t>(kTarget) != kProof) {
+    BM_TRY(bus_.status());
+    if (bus_.clock().now_us() - begun > kProofTimeoutUs)
+      return fail(Code::kTimeout,
+                  "{}; and a packet on a compute queue was not executed within {} ms",
+                  autoload_problem_, kProofTimeoutUs / 1000);
+    bus_.sleep_us(100);
+  }
+  log("amd", LogLevel::kWarning,
+      "{}; but a compute queue executes packets, so the boot goes on: a model of a card, or "
+      "firmware that this release does not know",
+      autoload_problem_);
+  return {};
+}
 Status AmGpu::start_gfxhub() { return gmc_->init_hub(Block::kGc); }
 
 Status AmGpu::start_compute() {
@@ -288,11 +335,14 @@ Status AmGpu::reset_card() {
     bus_.sleep_us(1000);
   }
   BM_TRY(psp_->wait_bootloader());
-  if (psp_->is_alive())
-    return fail(Code::kIo,
-                "the PSP's system has survived the reset of the card: switch the machine off "
-                "and on");
-  return {};
+  // The kernel does not look, and loads no system where one runs (psp_v13_0_is_sos_alive()): what
+  // it refuses afterwards says more than that it is there.
+  psp_survived_ = psp_->is_alive();
+  if (psp_survived_)
+    log("amd", LogLevel::kWarning,
+        "the PSP's system has survived the reset of the card and is not loaded again; if the boot "
+        "ends here, switch the machine off and on");
+  return bus_.status();
 }
 
 void AmGpu::read_facts() {
@@ -314,6 +364,7 @@ void AmGpu::read_facts() {
   facts_.sdma_engines = card_.sdma_engines;
   facts_.video_memory = memory_->free_bytes();
   facts_.has_indirect_copies = true;
+  facts_.has_fills = !function_->is_served();
   const auto bases = [&](uint16_t hw_id) {
     std::vector<uint32_t> narrow;
     if (const auto* ip = card_.discovery.find(hw_id))
@@ -375,6 +426,7 @@ std::optional<GpuFault> AmGpu::look() {
         const Block hub = interrupt.client == 18 ? Block::kMmhub : Block::kGc;
         const HubFault seen = gmc_->read_fault(hub);
         gmc_->clear_fault(hub);
+        if (hub == Block::kGc && seen.status != 0) taken_fault_ = seen;
         has_hang_ = true;
         // PERMISSION_FAULTS: what the entry lacks, valid, read, write, execute from bit 0 on.
         return GpuFault{.kind = GpuFault::Kind::kMemory,
@@ -395,39 +447,113 @@ std::optional<GpuFault> AmGpu::look() {
   return std::nullopt;
 }
 
+Autopsy AmGpu::autopsy() {
+  const std::lock_guard lock(mutex_);
+  Bus bus = bus_.anew();
+  AutopsyOptions options{.taken_fault = taken_fault_, .compute_queues = compute_taken_};
+  options.read_host = [this](uint64_t va, std::span<std::byte> to) {
+    const auto after = host_views_.upper_bound(va);
+    if (after == host_views_.begin()) return false;
+    const auto& [start, view] = *std::prev(after);
+    if (va - start > view.size() || to.size() > view.size() - (va - start)) return false;
+    view.copy_out(va - start, to);
+    return true;
+  };
+  return examine(bus, card_, options);
+}
+
+PageWalk AmGpu::walk(uint64_t va) {
+  const std::lock_guard lock(mutex_);
+  Bus bus = bus_.anew();
+  return walk_pages(bus, Block::kGc, va, card_.is_gfx12());
+}
+
+std::string AmGpu::recent_errors() {
+  constexpr size_t kLines = 4;
+  std::string text = autopsy().text(kLines);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::ranges::replace(text, '\n', ';');
+  return fmt::format("autopsy: {}", text);
+}
+
 uint64_t AmGpu::available_memory() {
   const std::lock_guard lock(mutex_);
   return memory_->free_bytes();
 }
 
-Status AmGpu::stop_all_compute() {
+/// All are told before any is complained of.
+Status AmGpu::stop_all_queues() {
+  Status done;
+  const auto note = [&](Status one) {
+    if (done && !one) done = std::move(one);
+  };
+  for (uint32_t queue = 0; queue < kComputeQueues; ++queue) note(compute_->stop_queue(queue));
+  for (uint32_t queue = 0; queue < kCopyQueues; ++queue) note(copies_->stop_queue(queue));
+  return done;
+}
+
+/// Verified by queues that let go of what they had.
+Status AmGpu::reset_compute() {
+  BM_TRY(compute_->reset(card_, firmware_));
   for (uint32_t queue = 0; queue < kComputeQueues; ++queue) BM_TRY(compute_->stop_queue(queue));
   return {};
 }
-Status AmGpu::reset_compute() { return compute_->reset(card_, firmware_); }
+
 Status AmGpu::reset_copies() {
   BM_TRY(copies_->reset());
   return copies_->start(card_);
 }
 
-/// Stages of a recovery, each only where the one before was not enough.
-bool AmGpu::recover() {
-  static constexpr Step kQueues[] = {{"recovery: queues", &AmGpu::stop_all_compute}};
-  static constexpr Step kProcessor[] = {{"recovery: command processor", &AmGpu::reset_compute},
-                                        {"recovery: queues again", &AmGpu::stop_all_compute}};
-  static constexpr Step kCopies[] = {{"recovery: copy engines", &AmGpu::reset_copies}};
-  const std::lock_guard lock(mutex_);
-  if (!bus_.status()) return false;
-  const auto attempt = [&](std::span<const Step> steps) {
-    const Status done = run(steps);
-    if (!done) log("amd", LogLevel::kWarning, "{}", done.error().message);
-    return done.has_value();
+/// Verified by reset_card(): the boot loader waits and the PSP's system is gone.
+Status AmGpu::reset_all() {
+  is_reset_ = true;
+  is_up_ = false;
+  gmc_->card_is_reset();
+  BM_TRY(reset_card());
+  return set_bus_master(*function_, false);
+}
+
+void AmGpu::forget_faults() {
+  for (const Block hub : {Block::kGc, Block::kMmhub}) gmc_->clear_fault(hub);
+  static_cast<void>(interrupts_->drain());
+  fault_.reset();
+  has_hang_ = false;
+}
+
+Status AmGpu::recover_locked(RecoveryStage stage) {
+  struct Row {
+    RecoveryStage stage;
+    Step step;
   };
-  bool is_fine = attempt(kQueues) && !has_hang_;
-  if (!is_fine) is_fine = attempt(kProcessor);
-  is_fine = attempt(kCopies) && is_fine;
-  if (is_fine) has_hang_ = false;
-  return is_fine;
+  static constexpr Row kRows[] = {
+      {RecoveryStage::kQueues, {"recovery: queues", &AmGpu::stop_all_queues}},
+      {RecoveryStage::kProcessor, {"recovery: command processor", &AmGpu::reset_compute}},
+      {RecoveryStage::kCopyEngines, {"recovery: copy engines", &AmGpu::reset_copies}},
+      {RecoveryStage::kCard, {"recovery: card", &AmGpu::reset_all}}};
+  BM_TRY(bus_.status());
+  const Step& step = std::ranges::find(kRows, stage, &Row::stage)->step;
+  const uint64_t begun = bus_.clock().now_us();
+  const Status done = bus_.run(step.name, [&] { return (this->*step.work)(); });
+  log("amd", LogLevel::kWarning, "{}: {} after {} us{}{}", to_string(function_->identity().address),
+      step.name, bus_.clock().now_us() - begun, done ? ": obeyed" : ": ",
+      done ? "" : done.error().message);
+  if (stage != RecoveryStage::kCard) forget_faults();
+  if (!done) has_hang_ = true;
+  return done;
+}
+
+Status AmGpu::recover(RecoveryStage stage) {
+  const std::lock_guard lock(mutex_);
+  if (is_reset_) return fail(Code::kDeviceLost, "the card was reset: open the device again");
+  return recover_locked(stage);
+}
+
+/// Each only where the one before was not enough; what still hangs is reset by the next open.
+void AmGpu::settle() {
+  const std::lock_guard lock(mutex_);
+  const bool is_fine =
+      recover_locked(RecoveryStage::kQueues) || recover_locked(RecoveryStage::kProcessor);
+  has_hang_ = !recover_locked(RecoveryStage::kCopyEngines) || !is_fine;
 }
 
 /// In order: nothing of ours runs, nothing interrupts, nothing writes to memory of the host.
@@ -435,7 +561,8 @@ Status AmGpu::shut_down() {
   const bool let_go = compute_->stop_queues();
   for (uint32_t queue = 0; queue < kCopyQueues; ++queue) BM_TRY(copies_->stop_queue(queue));
   BM_TRY(bus_.status());
-  if (let_go && !has_hang_) bus_.write({Block::kGc, Reg::SCRATCH_REG6}, kLeftInOrder);
+  if (let_go && !has_hang_ && !was_at_work_)
+    bus_.write({Block::kGc, Reg::SCRATCH_REG6}, kLeftInOrder);
   return interrupts_->stop();
 }
 
@@ -445,13 +572,14 @@ AmGpu::~AmGpu() {
     link_->gpu = nullptr;
   }
   if (is_up_) {
-    if (has_hang_) recover();
+    if (has_hang_) settle();
     const std::lock_guard lock(mutex_);
     if (const Status down = bus_.run("shut down", [&] { return shut_down(); }); !down)
       log("amd", LogLevel::kWarning, "{}; the next open resets the card", down.error().message);
     static_cast<void>(set_bus_master(*function_, false));
-    for (const auto& [va, peer] : peers_) static_cast<void>(function_->dma_unmap(peer.host));
   }
+  abandoned_.clear();
+  for (const auto& [va, peer] : peers_) static_cast<void>(function_->dma_unmap(peer.host));
   if (window_) Windows::of_process().give_back(*window_);
 }
 

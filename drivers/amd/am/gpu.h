@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "drivers/amd/am/autopsy.h"
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/card.h"
 #include "drivers/amd/am/compute.h"
@@ -69,6 +70,10 @@ class AmGpu final : public DriverInterface {
   Result<bool> wait_event(uint32_t timeout_ms) override;
   std::optional<GpuFault> take_fault() override;
   uint64_t available_memory() override;
+  void clear_with(Clear clear) override { clear_ = std::move(clear); }
+  bool can_recover() const override { return true; }
+  /// kCard: mode 1, after which nothing is left to shut down and only an open helps.
+  Status recover(RecoveryStage stage) override;
 
   /// What the boot did; for `--stats` and tests.
   const StageLog& stages() const { return bus_.stages; }
@@ -78,9 +83,13 @@ class AmGpu final : public DriverInterface {
   HostPath* host_path() { return path_ ? &*path_ : nullptr; }
   /// Bytes of video memory (BAR0) that page tables have now.
   std::vector<BusRange> page_table_places() const;
-  /// Brings hardware queues back after a fault or hang: queues, then the command processor, then
-  /// the copy engines. False: only a reset of the card helps, and the next open does one.
-  bool recover();
+  /// Why the card hangs, memory of this process included. Bounded: about 1.5 s where every access
+  /// takes a transfer, milliseconds with mapped BARs.
+  Autopsy autopsy();
+  /// How the graphics hub translates an address now.
+  PageWalk walk(uint64_t va);
+  /// Its verdict and what explains it, in a few words: for the message of a hang.
+  std::string recent_errors() override;
 
  private:
   friend class AmMemory;
@@ -117,11 +126,17 @@ class AmGpu final : public DriverInterface {
   Status start_gfxhub();
   Status start_compute();
   Status start_copies();
+  Status prove_compute();
   Status mark();
   // Of a recovery.
-  Status stop_all_compute();
+  Status stop_all_queues();
   Status reset_compute();
   Status reset_copies();
+  Status reset_all();
+  Status recover_locked(RecoveryStage stage);
+  void forget_faults();
+  /// Before a shut down after a fault or hang: whether the card may be left as it is.
+  void settle();
   void read_facts();
   Status shut_down();
   /// What map_peer() has mapped at `va`, if anything, is gone afterwards.
@@ -152,13 +167,21 @@ class AmGpu final : public DriverInterface {
     std::optional<uint64_t> iova{};
   };
   std::map<uint64_t, Peer> peers_;
+  std::map<uint64_t, HostView> host_views_;  ///< of system memory, by its address on the GPU
   std::shared_ptr<GpuLink> link_ = std::make_shared<GpuLink>();
   std::optional<uint32_t> window_;  ///< of the process's
   GpuFacts facts_;
   std::optional<GpuFault> fault_;
+  std::optional<HubFault> taken_fault_;  ///< what the registers held before they were cleared
+  Clear clear_;
+  std::vector<std::unique_ptr<Memory>> abandoned_;  ///< whose clearing failed, perhaps not over
   uint64_t next_look_us_ = 0;
+  std::string autoload_problem_;                   ///< what the RLC did not say
   uint32_t compute_taken_ = 0, copies_taken_ = 0;  ///< bits
+  bool psp_survived_ = false;                      ///< a reset
   bool is_up_ = false, was_warm_ = false, has_msi_ = false, has_hang_ = false;
+  bool was_at_work_ = false;  ///< a queue was stopped in the middle of something: not left in order
+  bool is_reset_ = false;     ///< by a recovery: engines run nothing, tables are gone
 };
 
 }  // namespace bm::amd::am

@@ -22,12 +22,29 @@ Result<std::unique_ptr<Memory>> AmGpu::allocate(const MemoryRequest& request) {
   if (request.size == 0 || request.size > kMost)
     return fail(Code::kInvalidArgument, "{} bytes of GPU memory asked for", request.size);
   std::unique_ptr<AmMemory> memory(new AmMemory(*this));
-  const std::lock_guard lock(mutex_);
-  if (Status made = memory->make(request); !made) {
+  std::unique_lock lock(mutex_);
+  Status made = memory->make(request);
+  if (made && clear_ && memory->is_foreign()) {
+    // Whoever waits for the engine asks for faults.
+    lock.unlock();
+    made = clear_(memory->va, memory->size);
+    lock.lock();
+    if (!made) {
+      // A fault at what is unmapped under the engine would hide why it did not end.
+      abandoned_.push_back(std::move(memory));
+      return tl::unexpected(std::move(made.error()));
+    }
+    memory_->note_cleared(memory->physical_, memory->size);
+  }
+  if (!made) {
     memory->release();
     return tl::unexpected(std::move(made.error()));
   }
   return std::unique_ptr<Memory>(std::move(memory));
+}
+
+bool AmMemory::is_foreign() const {
+  return has_physical_ && !gpu_.memory_->is_cleared(physical_, size);
 }
 
 Status AmMemory::make(const MemoryRequest& request) {
@@ -64,6 +81,7 @@ Status AmMemory::make(const MemoryRequest& request) {
   BM_TRY(gpu_.gmc_->map(va, ranges, attributes));
   is_mapped_ = true;
   if (window_) gpu_.path_->add(va, physical_, size);
+  if (is_system(domain) && view.size() != 0) gpu_.host_views_.insert_or_assign(va, view);
   return {};
 }
 
@@ -130,7 +148,10 @@ void AmMemory::release() {
       log("amd", LogLevel::kWarning, "unmapping {} bytes at {:#x}: {}", size, va,
           gone.error().message);
   }
-  if (has_addresses_) gpu_.gmc_->give_back(va);
+  if (has_addresses_) {
+    gpu_.host_views_.erase(va);
+    gpu_.gmc_->give_back(va);
+  }
   if (has_physical_) gpu_.memory_->free(physical_);
   if (host_ != nullptr) static_cast<void>(gpu_.function_->dma_unmap(host_));
   pinned_.reset();
@@ -198,6 +219,7 @@ Result<std::unique_ptr<HardwareQueue>> AmGpu::create_queue(const QueueRequest& r
 
 Status AmQueue::make(const QueueRequest& request) {
   BM_CHECK(is_power_of_two(request.ring->size) && request.priority <= 15);
+  request_ = request;
   page_ = BM_TRY(gpu_.allocate({.size = kPage, .domain = MemoryDomain::kSystemUncached}));
   page_->view.fill(0, kPage, std::byte{0});
   const bool is_copy = request.type == QueueType::kSdma;
@@ -209,10 +231,23 @@ Status AmQueue::make(const QueueRequest& request) {
   mailbox = page_->va + kMailbox;
   page_->view.publish();
   const std::lock_guard lock(gpu_.mutex_);
-  return is_copy ? start_copy(request) : start_compute(request);
+  BM_TRY(is_copy ? take_slot(&gpu_.copies_taken_, kCopyQueues, request.sdma_engine)
+                 : take_slot(&gpu_.compute_taken_, kComputeQueues, 0));
+  const uint64_t bell = is_copy ? gpu_.copies_->doorbell(slot_) : kComputeDoorbell + slot_;
+  doorbell = BM_TRY(Doorbell<uint64_t>::at(gpu_.bus_.doorbells(), bell * 8));
+  return start();
 }
 
-Result<uint32_t> AmQueue::take_slot(uint32_t* taken, uint32_t count, uint32_t wanted) {
+Status AmQueue::restart() {
+  write_pointer.store_release<uint64_t>(0, 0);
+  read_pointer.store_release<uint64_t>(0, 0);
+  page_->view.publish();
+  const std::lock_guard lock(gpu_.mutex_);
+  if (gpu_.is_reset_) return fail(Code::kDeviceLost, "the card was reset: open the device again");
+  return start();
+}
+
+Status AmQueue::take_slot(uint32_t* taken, uint32_t count, uint32_t wanted) {
   for (uint32_t turn = 0; turn < count; ++turn) {
     const uint32_t slot = (wanted + turn) % count;
     if ((*taken >> slot & 1) != 0) continue;
@@ -220,47 +255,64 @@ Result<uint32_t> AmQueue::take_slot(uint32_t* taken, uint32_t count, uint32_t wa
     taken_ = taken;
     slot_ = slot;
     event_id = slot + 1;
-    return slot;
+    return {};
   }
   return fail(Code::kOutOfMemory, "all {} hardware queues of this kind are taken", count);
 }
 
-Status AmQueue::start_compute(const QueueRequest& request) {
-  const uint32_t slot = BM_TRY(take_slot(&gpu_.compute_taken_, kComputeQueues, 0));
-  const uint32_t bell = kComputeDoorbell + slot;
-  doorbell = BM_TRY(Doorbell<uint64_t>::at(gpu_.bus_.doorbells(), uint64_t{bell} * 8));
-  BM_TRY(gpu_.compute_->start_queue(slot, {.ring = request.ring->va,
-                                           .ring_bytes = request.ring->size,
-                                           .read_pointer = page_->va + aql::kReadIndexOffset,
-                                           .write_pointer = page_->va + aql::kWriteIndexOffset,
-                                           .eop = eop_->va,
-                                           .eop_bytes = kPage,
-                                           .doorbell_dword = bell * 2,
-                                           .priority = request.priority,
-                                           .is_aql = request.type == QueueType::kAql}));
+/// Under the mutex.
+Status AmQueue::start() {
+  BM_TRY(request_.type == QueueType::kSdma ? start_copy() : start_compute());
   is_started_ = true;
   return {};
 }
 
-Status AmQueue::start_copy(const QueueRequest& request) {
-  is_copy_ = true;
-  const uint32_t slot = BM_TRY(take_slot(&gpu_.copies_taken_, kCopyQueues, request.sdma_engine));
-  doorbell = BM_TRY(
-      Doorbell<uint64_t>::at(gpu_.bus_.doorbells(), uint64_t{gpu_.copies_->doorbell(slot)} * 8));
-  BM_TRY(gpu_.copies_->start_queue(slot, {.ring = request.ring->va,
-                                          .ring_bytes = request.ring->size,
-                                          .read_pointer = page_->va + aql::kReadIndexOffset,
-                                          .write_pointer = page_->va + aql::kWriteIndexOffset}));
-  is_started_ = true;
-  return {};
+Status AmQueue::start_compute() {
+  return gpu_.compute_->start_queue(slot_, {.ring = request_.ring->va,
+                                            .ring_bytes = request_.ring->size,
+                                            .read_pointer = page_->va + aql::kReadIndexOffset,
+                                            .write_pointer = page_->va + aql::kWriteIndexOffset,
+                                            .eop = eop_->va,
+                                            .eop_bytes = kPage,
+                                            .doorbell_dword = (kComputeDoorbell + slot_) * 2,
+                                            .priority = request_.priority,
+                                            .is_aql = request_.type == QueueType::kAql});
+}
+
+Status AmQueue::start_copy() {
+  return gpu_.copies_->start_queue(slot_, {.ring = request_.ring->va,
+                                           .ring_bytes = request_.ring->size,
+                                           .read_pointer = page_->va + aql::kReadIndexOffset,
+                                           .write_pointer = page_->va + aql::kWriteIndexOffset});
+}
+
+/// Read pointers are wrapped at the ring's end or not. PM4 counts dwords, SDMA bytes, AQL packets.
+bool AmQueue::is_idle() const {
+  uint64_t entries = request_.ring->size;
+  switch (request_.type) {
+    case QueueType::kPm4: entries /= 4; break;
+    case QueueType::kAql: entries /= aql::kPacketBytes; break;
+    case QueueType::kSdma: break;
+  }
+  const auto written = write_pointer.load_acquire<uint64_t>(0);
+  return ((written - read_pointer.load_acquire<uint64_t>(0)) & (entries - 1)) == 0;
 }
 
 AmQueue::~AmQueue() {
   if (taken_ == nullptr) return;
   const std::lock_guard lock(gpu_.mutex_);
-  if (is_started_) {
-    const Status stopped =
-        is_copy_ ? gpu_.copies_->stop_queue(slot_) : gpu_.compute_->stop_queue(slot_);
+  // TIMEOUT: what comes after the last signal, fences and an interrupt, takes microseconds; the
+  // rest is for a busy machine.
+  constexpr uint64_t kTailUs = 100'000;
+  const uint64_t begun = gpu_.bus_.clock().now_us();
+  const auto may_end = [&] { return !gpu_.has_hang_ && !gpu_.fault_ && gpu_.bus_.status(); };
+  while (is_started_ && !is_idle() && may_end() && gpu_.bus_.clock().now_us() - begun < kTailUs)
+    gpu_.bus_.sleep_us(50);
+  // Registers of an engine that hangs can say anything: what its queue has not done is the proof.
+  if (is_started_ && !is_idle()) gpu_.was_at_work_ = true;
+  if (is_started_ && !gpu_.is_reset_) {
+    const Status stopped = request_.type == QueueType::kSdma ? gpu_.copies_->stop_queue(slot_)
+                                                             : gpu_.compute_->stop_queue(slot_);
     if (!stopped) {
       gpu_.has_hang_ = true;
       log("amd", LogLevel::kWarning, "{}", stopped.error().message);

@@ -26,6 +26,8 @@ class AmMemory final : public Memory {
   Status take_video(bool is_seen, std::vector<memory::PhysicalRange>* ranges);
   Status pin(const MemoryRequest& request);
   Status check_reach() const;
+  /// Whether it may hold what another process has left there.
+  bool is_foreign() const;
   void release();
 
   AmGpu& gpu_;
@@ -43,21 +45,26 @@ class AmQueue final : public HardwareQueue {
  public:
   explicit AmQueue(AmGpu& gpu) : gpu_(gpu) {}
   ~AmQueue() override;
+  Status restart() override;
 
  private:
   friend class AmGpu;
   /// In the page of the pointers, behind the queue object.
   static constexpr uint64_t kMailbox = 2048;
   Status make(const QueueRequest& request);
-  Status start_compute(const QueueRequest& request);
-  Status start_copy(const QueueRequest& request);
-  Result<uint32_t> take_slot(uint32_t* taken, uint32_t count, uint32_t wanted);
+  /// Whether the GPU has read all that it was told of.
+  bool is_idle() const;
+  Status start();
+  Status start_compute();
+  Status start_copy();
+  Status take_slot(uint32_t* taken, uint32_t count, uint32_t wanted);
 
   AmGpu& gpu_;
+  QueueRequest request_;
   std::unique_ptr<Memory> page_, eop_;
   uint32_t* taken_ = nullptr;  ///< bits of the kind's queues
   uint32_t slot_ = 0;
-  bool is_copy_ = false, is_started_ = false;
+  bool is_started_ = false;
 };
 
 }  // namespace bm::amd::am

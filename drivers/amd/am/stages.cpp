@@ -34,6 +34,8 @@ constexpr StageTerms kTerms[] = {
     {"graphics hub", "the graphics block has its firmware", "as the multimedia hub"},
     {"command processor", "the graphics hub translates", "pipes run from their start addresses"},
     {"copy engines", "both hubs translate", "engines run, doorbells reach them"},
+    {"RLC autoload proof", "only where BOOTLOAD_COMPLETE stayed away; queues can be made",
+     "a compute queue has executed a packet"},
     {"mark", "every stage before it ended well", "the card says it is ours and in use"},
 };
 
@@ -82,6 +84,9 @@ std::string StageLog::table() const {
 }
 
 Error StageLog::explain(const Error& error) const {
+  // Shut down and recovery come after the boot, which says nothing about them.
+  if (!stages_.empty() && find_stage_terms(current_) == nullptr)
+    return {error.code, fmt::format("stage '{}': {}", current_, error.message)};
   std::string done;
   for (const Stage& stage : stages_)
     if (stage.error.empty()) done += fmt::format("{}{}", done.empty() ? "" : ", ", stage.name);

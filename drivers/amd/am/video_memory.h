@@ -4,6 +4,7 @@
 // next process finds it where the last one left it.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -34,6 +35,9 @@ class VideoMemory {
   Result<uint64_t> allocate(uint64_t bytes, uint64_t alignment, bool is_visible);
   void free(uint64_t address);
   uint64_t free_bytes() const;
+  /// Whether all of it holds what this process wrote, or zeroes. What is freed stays the process's.
+  bool is_cleared(uint64_t address, uint64_t bytes) const;
+  void note_cleared(uint64_t address, uint64_t bytes);
   uint64_t bytes() const { return bytes_; }
 
  private:
@@ -43,6 +47,7 @@ class VideoMemory {
   uint32_t hash_ = 0x811c9dc5;
   memory::VaSpace visible_;
   std::optional<memory::VaSpace> hidden_;  ///< none where the BAR shows everything
+  std::map<uint64_t, uint64_t> cleared_;   ///< end by start; none touches another
 };
 
 }  // namespace bm::amd::am

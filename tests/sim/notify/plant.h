@@ -10,7 +10,7 @@ namespace bm::sim {
 /// What faults are counted in.
 enum class PlantEvent : uint8_t { kNone, kLaunch, kCopy, kHandedOverCopy, kFence, kWait };
 
-/// Thread: set() before the machine runs, the rest any.
+/// Thread: any.
 template <class Effect>
 class Plant {
  public:
@@ -18,6 +18,7 @@ class Plant {
     event_ = event;
     effect_ = effect;
     left_ = static_cast<int64_t>(nth);
+    planted_ns_ = 0;
   }
   Effect effect() const { return effect_; }
   /// Counts the event; true for the n-th of the planted kind.
@@ -36,8 +37,8 @@ class Plant {
   }
 
  private:
-  PlantEvent event_ = PlantEvent::kNone;
-  Effect effect_{};
+  std::atomic<PlantEvent> event_{PlantEvent::kNone};
+  std::atomic<Effect> effect_{};
   std::atomic<int64_t> left_{0};
   std::atomic<int64_t> planted_ns_{0};
 };

@@ -177,7 +177,7 @@ TEST_P(AmdDeviceTest, SaysWhatItIs) {
   EXPECT_EQ(arch.vendor, hal::Vendor::kAmd);
   EXPECT_EQ(arch.name, GetParam().chip);
   EXPECT_EQ(arch.max_block, 1024u);
-  EXPECT_EQ(arch.local_memory_bytes, 65536u);
+  EXPECT_EQ(arch.shared_memory_bytes, 65536u);
   EXPECT_EQ(arch.clock_hz, 100'000'000u);
   EXPECT_GT(device_->memory().total, device_->memory().used);
   EXPECT_NE(device_->description().find(GetParam().chip), std::string::npos);
@@ -271,7 +271,7 @@ TEST_P(AmdDeviceTest, ScratchAndTheDispatchPacketReachTheKernel) {
 
 TEST_P(AmdDeviceTest, RingsAreNeverOverrun) {
   // Many more submissions than entries, and command space that wraps; the model checks each packet.
-  open({.delay_us = 1}, {.ring_entries = 128, .copy_ring_bytes = 4096, .command_bytes = 64 << 10});
+  open({.delay_us = 1}, {.ring_entries = 256, .copy_ring_bytes = 4096, .command_bytes = 64 << 10});
   hal::Buffer* data = shared(64);
   const hal::Program* lookup = load("lookup");
   hal::Buffer* args = arguments(*data, 0);
@@ -546,7 +546,7 @@ TEST_P(AmdDeviceTest, AResetLosesTheDevice) {
 TEST_P(AmdDeviceTest, AStalledQueueTimesOutAndClosesInTime) {
   const ScopedSetting bound("BM_WAIT_TIMEOUT_MS", "50");
   const ScopedSetting quiet("BM_LOG", "amd=0");
-  open({.is_stalled = true}, {.ring_entries = 128});
+  open({.is_stalled = true}, {.ring_entries = 256});
   const hal::Command list[] = {hal::Signal{word_va(), 1}};
   Status status;
   for (int i = 0; i < 100'000 && status; ++i) status = compute().submit(list);

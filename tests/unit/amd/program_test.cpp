@@ -191,13 +191,13 @@ TEST_F(AmdPlan, ALaunchIsPlanned) {
 }
 
 TEST_F(AmdPlan, LdsOverTheLimitIsRefused) {
-  code.local_memory_bytes = 65537;
+  code.shared_memory_bytes = 65537;
   expect_error(plan_launch(chip("gfx1100"), 0, kernel("lookup"), code), Code::kUnsupported,
                "65537 bytes of LDS per block, gfx1100 has 65536");
-  code.local_memory_bytes = 40000;
+  code.shared_memory_bytes = 40000;
   expect_error(plan_launch(chip("gfx1100"), 32768, kernel("lookup"), code), Code::kUnsupported,
                "has 32768");
-  code.local_memory_bytes = 65536;
+  code.shared_memory_bytes = 65536;
   EXPECT_TRUE(plan_launch(chip("gfx1100"), 65536, kernel("lookup"), code));
 }
 

@@ -126,6 +126,39 @@ TEST(AmBootFaults, TheSmusAnswerIsDecoded) {
   EXPECT_NE(message.find("busy with something else (0xfc)"), std::string::npos) << message;
 }
 
+// Models of cards have such tables; a sum that is there and wrong stays an error (Discovery.*).
+TEST(AmBootModels, ADiscoveryTableWithoutSumsIsTaken) {
+  CardRig rig({.has_no_sums = true});
+  const auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  EXPECT_EQ(rig.violations(), "");
+}
+
+TEST(AmBootModels, WithoutBootloadCompleteAPacketDecides) {
+  for (const char* chip : {"gfx1100", "gfx1200"}) {
+    CardRig rig({.chip = chip, .hides_bootload = true});
+    for (const bool is_warm : {false, true}) {
+      const auto gpu = rig.open();
+      ASSERT_TRUE(gpu) << gpu.error().message << "\n" << rig.violations();
+      EXPECT_EQ((*gpu)->was_warm(), is_warm);
+      EXPECT_TRUE(has_stage(**gpu, "RLC autoload proof"));
+    }
+    EXPECT_EQ(rig.violations(), "");
+  }
+  CardRig fine;
+  const auto gpu = fine.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  EXPECT_FALSE(has_stage(**gpu, "RLC autoload proof"));
+}
+
+TEST(AmBootFaults, AnAutoloadThatLeavesNothingRunningNamesTheRegister) {
+  CardRig rig({.hangs_mec = true, .hides_bootload = true});
+  const std::string message = failure(rig);
+  EXPECT_NE(message.find("boot stage 'RLC autoload proof'"), std::string::npos) << message;
+  EXPECT_NE(message.find("RLC_RLCS_BOOTLOAD_STATUS"), std::string::npos) << message;
+  EXPECT_NE(message.find("was not executed"), std::string::npos) << message;
+}
+
 TEST(AmBootFaults, ASilentSmuIsATimeoutThatNamesTheMessage) {
   CardRig rig({.smu_answer = {{0x2, 0}}});
   const std::string message = failure(rig);

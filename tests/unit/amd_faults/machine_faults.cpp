@@ -75,7 +75,7 @@ Status other_entry(Bench& bench) {
 }
 Status too_much_lds(Bench& bench) {
   return load_changed(bench, "numbers",
-                      [](hal::CodeObject& code) { code.local_memory_bytes = (64 << 10) + 1; });
+                      [](hal::CodeObject& code) { code.shared_memory_bytes = (64 << 10) + 1; });
 }
 Status too_much_lds_inside(Bench& bench) {
   return load_changed(bench, "sharer",

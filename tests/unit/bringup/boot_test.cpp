@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "drivers/transport/pci_trace.h"
+#include "tests/sim/amd/engine/interpreter.h"
 #include "tests/unit/bringup/bench.h"
 
 namespace bm::cli {
@@ -73,11 +74,12 @@ TEST(GpuBoot, AFailedBootShowsItsStagesAndTheCause) {
 }
 
 TEST(GpuBoot, StatsAreTheTransportsAndTablesAreNeverRead) {
-  const Bench bench;
+  const Bench bench({.execute = sim::amd::interpreter("gfx1201")});
   const auto json = bench.gpu({"boot", "--stats", "--json"}).json();
   const auto& seen = json["accesses"];
-  ASSERT_EQ(seen["bars"].size(), 2u) << seen;
-  const auto& registers = seen["bars"][1];
+  ASSERT_EQ(seen["bars"].size(), 3u) << seen;
+  EXPECT_EQ(seen["bars"][1]["writes"], 1) << "the kernel's doorbell";
+  const auto& registers = seen["bars"][2];
   EXPECT_EQ(registers["bar"], 5);
   uint64_t reads = 0, writes = 0;
   for (const auto& stage : json["stages"]) {
@@ -88,13 +90,51 @@ TEST(GpuBoot, StatsAreTheTransportsAndTablesAreNeverRead) {
   EXPECT_GE(registers["reads"].get<uint64_t>() + registers["read_bursts"].get<uint64_t>(), reads);
   EXPECT_GE(registers["writes"].get<uint64_t>() + registers["write_bursts"].get<uint64_t>(),
             writes);
+}
+
+// Counted at both ends: by the transport, and by the card over pages that it walked as tables.
+TEST(GpuBoot, ABootAndAKernelWriteAtMostFiveHundredTimesToPageTablesAndReadNone) {
+  const Bench bench({.execute = sim::amd::interpreter("gfx1201")});
+  const Outcome outcome = bench.gpu({"boot", "--stats", "--json"});
+  ASSERT_EQ(outcome.exit, kOk) << outcome.out << outcome.err;
+  const auto json = outcome.json();
+  EXPECT_EQ(json["kernel"]["stored"], 0xb0071e55);
+  const auto& seen = json["accesses"];
   EXPECT_GT(seen["page_table_writes"], 0);
   EXPECT_LE(seen["page_table_writes"], 500);
   EXPECT_EQ(seen["page_table_reads"], 0);
+  EXPECT_GT(seen["bus_writes"].get<uint64_t>(), seen["page_table_writes"].get<uint64_t>());
+  EXPECT_EQ(bench.rig.card->engines().launches, 1u);
+  const auto tables = bench.rig.card->host_table_accesses();
+  EXPECT_GT(tables.writes, 0u);
+  EXPECT_LE(tables.writes, 500u);
+  EXPECT_EQ(tables.reads, 0u);
+  EXPECT_EQ(bench.rig.violations(), "");
+}
+
+TEST(GpuBoot, EveryChipRunsTheKernel) {
+  for (const char* chip : {"gfx1100", "gfx1101", "gfx1102", "gfx1200"}) {
+    const Bench bench({.chip = chip, .execute = sim::amd::interpreter(chip)});
+    const Outcome outcome = bench.gpu({"boot", "--kernel"});
+    EXPECT_EQ(outcome.exit, kOk) << outcome.out << outcome.err;
+    EXPECT_NE(outcome.out.find("one kernel stored 0xb0071e55"), std::string::npos) << outcome.out;
+    EXPECT_EQ(bench.rig.violations(), "") << chip;
+  }
+}
+
+TEST(GpuBoot, AKernelThatNeverEndsIsAnErrorAfterABootThatWentWell) {
+  Bench bench;
+  bench.rig.card->engines().knobs.is_hung = true;
+  const Outcome outcome = bench.gpu({"boot", "--kernel", "--json"});
+  EXPECT_EQ(outcome.exit, kDeviceFailed) << outcome.out;
+  const auto json = outcome.json();
+  EXPECT_TRUE(json["booted"]);
+  EXPECT_NE(json["error"]["message"].get<std::string>().find("the first kernel"), std::string::npos)
+      << json["error"];
 }
 
 TEST(GpuBoot, TheTraceHoldsEveryAccessInOrderAndTheStages) {
-  const Bench bench;
+  const Bench bench({.execute = sim::amd::interpreter("gfx1201")});
   const std::string path = bench.file("boot.trace");
   const Outcome outcome = bench.gpu({"boot", "--trace", path, "--stats", "--json"});
   ASSERT_EQ(outcome.exit, kOk) << outcome.out;
@@ -111,7 +151,7 @@ TEST(GpuBoot, TheTraceHoldsEveryAccessInOrderAndTheStages) {
   }
   // What the card has counted at the other end, closing included.
   EXPECT_EQ(reads, bench.rig.card->counts().register_reads);
-  EXPECT_GE(reads, outcome.json()["accesses"]["bars"][1]["reads"].get<uint64_t>());
+  EXPECT_GE(reads, outcome.json()["accesses"]["bars"][2]["reads"].get<uint64_t>());
   ASSERT_FALSE(stages.empty());
   EXPECT_EQ(stages.front(), "stage map");
 }

@@ -276,7 +276,7 @@ TEST(RemoteRing, AmdPacketsBecomeValidBeforeTheWritePointerAndThatBeforeTheDoorb
 }
 
 TEST(RemoteRing, AmdFencesAreWaitedFor) {
-  AmdRig rig(amd::QueueType::kPm4, 128);
+  AmdRig rig(amd::QueueType::kPm4, 256);
   const auto space = rig.ring->reserve(100).value();
   space.view.copy_in(0, Words{1, 2, 3});
   rig.ring->enqueue(space.va, 3);
@@ -289,17 +289,17 @@ TEST(RemoteRing, AmdFencesAreWaitedFor) {
   EXPECT_TRUE(rig.ring->drain());
   const Lines looks(3, "system: read64 0x10000");
   ASSERT_EQ(rig.device.log.size(), 6u);
-  EXPECT_EQ(rig.device.log[0], "queue: write64 0x38 = 0x8");
-  EXPECT_EQ(rig.device.log[2], "bell: write64 0x1008 = 0x8");
+  EXPECT_EQ(rig.device.log[0], "queue: write64 0x38 = 0x4");
+  EXPECT_EQ(rig.device.log[2], "bell: write64 0x1008 = 0x4");
   EXPECT_TRUE(std::equal(looks.begin(), looks.end(), rig.device.log.begin() + 3));
 }
 
 TEST(RemoteRing, AmdBuffersAreWholeEntries) {
-  AmdRig rig(amd::QueueType::kPm4, 128);
+  AmdRig rig(amd::QueueType::kPm4, 256);
   rig.ring->enqueue(0x1234'5678'9a00, 16);
   rig.ring->publish();
-  EXPECT_EQ(rig.device.log, (Lines{"ring: write 32 bytes at 0x0", "queue: write64 0x38 = 0x8",
-                                   "queue: flush", "bell: write64 0x1008 = 0x8"}));
+  EXPECT_EQ(rig.device.log, (Lines{"ring: write 16 bytes at 0x0", "queue: write64 0x38 = 0x4",
+                                   "queue: flush", "bell: write64 0x1008 = 0x4"}));
   EXPECT_EQ(rig.ring_bytes().word<uint64_t>(4), 0x1234'5678'9a00u);
 }
 

@@ -165,6 +165,26 @@ TEST(Discovery, ChecksumsAndSignatures) {
   EXPECT_ERROR("has version 5, known: 1 to 4", (DiscoveryBlob{.ip_version = 5}.write()));
 }
 
+// tinygrad's model of a card has such a table: no sums, no sizes that only they need, and its index
+// where GC has its id. Signatures and bounds still hold.
+TEST(Discovery, PartsWithoutASumAreTakenAndNamed) {
+  Blob blob = DiscoveryBlob{}.write();
+  EXPECT_TRUE(read(blob)->without_sum.empty());
+  blob.put<uint16_t>(8, 0).put<uint16_t>(10, 0);
+  for (const size_t table : {0, 1}) blob.put<uint16_t>(12 + table * 8 + 2, 0);
+  blob.put<uint16_t>(DiscoveryBlob::kIp + 6, 0).put<uint32_t>(DiscoveryBlob::kGc, 1);
+  const auto table = read(blob);
+  ASSERT_TRUE(table) << table.error().message;
+  EXPECT_EQ(table->without_sum, (std::vector<std::string>{"binary", "IP_DISCOVERY", "GC"}));
+  EXPECT_EQ(table->ips.size(), 3u);
+  ASSERT_TRUE(table->gc);
+  EXPECT_EQ(table->gc->gc_num_se, 100u);
+  blob.put<uint16_t>(12 + 2 * 8 + 2, 0x1234);
+  EXPECT_ERROR("sum of HARVEST_INFO", blob);
+  blob.put<uint32_t>(DiscoveryBlob::kIp, 1);
+  EXPECT_ERROR("IP_DISCOVERY table at", blob);
+}
+
 TEST(Discovery, CountsAreBounded) {
   EXPECT_ERROR("num_dies at 0x", (DiscoveryBlob{.num_dies = 17}.write()));
   EXPECT_ERROR("die_id at 0x", (DiscoveryBlob{.first_die_id = 1}.write()));

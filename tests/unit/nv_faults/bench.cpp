@@ -28,7 +28,7 @@ hal::CodeObject Bench::code(const KernelText& kernel) {
   code.image.assign(first, first + text.size() + 1);
   code.num_buffers = 1;
   code.block = kernel.block;
-  code.local_memory_bytes = kernel.shared_bytes;
+  code.shared_memory_bytes = kernel.shared_bytes;
   return code;
 }
 

@@ -1,5 +1,7 @@
 #include "drivers/transport/pci_remote.h"
 
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "drivers/transport/pci_config.h"
@@ -69,6 +71,29 @@ TEST(RemotePci, TheSameOverTcp) {
   const Mmio mmio = *rig.remote->map_bar(5);
   mmio.write32(8, 77);
   EXPECT_EQ(mmio.read32(8), 77u);
+}
+
+// Whoever copies to and fro beside the driver's own thread gets his own answers.
+TEST(RemotePci, ThreadsShareAConnection) {
+  Rig rig({.is_tcp = true});
+  ASSERT_TRUE(rig.remote);
+  const Mmio mmio = *rig.remote->map_bar(5);
+  const HostView vram = *rig.remote->map_bar_memory(0, true);
+  constexpr uint64_t kValue = 0x1122334455667788;
+  vram.store<uint64_t>(64, kValue);
+  vram.publish();
+  mmio.write32(8, 77);
+  std::thread other([&] {
+    for (int i = 0; i < 500; ++i) EXPECT_EQ(vram.load<uint64_t>(64), kValue);
+  });
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(mmio.read32(8), 77u);
+  other.join();
+  EXPECT_TRUE(rig.remote->status());
+}
+
+TEST(RemotePci, OnlyMemoryWithADescriptorIsMemoryOfTheHost) {
+  EXPECT_FALSE(Rig({.is_tcp = true}).remote->dma_limits().reaches_host);
+  EXPECT_TRUE(Rig().remote->dma_limits().reaches_host);
 }
 
 TEST(RemotePci, RegistersAreReachedOneAccessPerMessage) {

@@ -7,6 +7,7 @@
 
 #include "drivers/amd/am/gpu.h"
 #include "tools/bellmetal/bringup/bringup.h"
+#include "tools/bellmetal/bringup/small_kernel.h"
 #include "tools/bellmetal/output.h"
 
 namespace bm::cli {
@@ -66,10 +67,22 @@ Json to_json(const std::vector<Stage>& stages) {
   return list;
 }
 
-/// What the transport has counted when the boot was over.
+/// What the transport has counted when the boot, and the kernel after it, were over.
 struct Stats {
   PciCounts counts;
   PciRecord::Uses tables;
+
+  /// Single accesses and bursts, of BARs and configuration space.
+  uint64_t writes() const {
+    uint64_t sum = counts.config_writes;
+    for (const BarCounts& bar : counts.bars) sum += bar.writes + bar.write_bursts;
+    return sum;
+  }
+  uint64_t reads() const {
+    uint64_t sum = counts.config_reads;
+    for (const BarCounts& bar : counts.bars) sum += bar.reads + bar.read_bursts;
+    return sum;
+  }
 };
 
 Json to_json(const Stats& stats) {
@@ -90,7 +103,9 @@ Json to_json(const Stats& stats) {
           {"configuration_writes", stats.counts.config_writes},
           {"calls", stats.counts.calls},
           {"page_table_writes", stats.tables.writes},
-          {"page_table_reads", stats.tables.reads}};
+          {"page_table_reads", stats.tables.reads},
+          {"bus_writes", stats.writes()},
+          {"bus_reads", stats.reads()}};
 }
 
 void print_stats(const Stats& stats) {
@@ -113,6 +128,7 @@ void print_stats(const Stats& stats) {
   table.add(
       {"configuration", number(stats.counts.config_reads), number(stats.counts.config_writes)});
   table.add({"page tables", number(stats.tables.reads), number(stats.tables.writes)});
+  table.add({"all", number(stats.reads()), number(stats.writes())});
   fmt::print("{}", table.text());
 }
 
@@ -140,6 +156,12 @@ int run_boot(System& system, const BootOptions& options) {
                                   {.firmware = options.card.search(),
                                    .always_reset = options.always_reset,
                                    .watcher = &printer});
+  const bool runs_kernel = gpu && (options.runs_kernel || options.has_stats);
+  Result<KernelRun> kernel = KernelRun{};
+  if (runs_kernel) {
+    record->mark("kernel");
+    kernel = run_small_kernel(**gpu);
+  }
   Stats stats{.counts = record->counts(), .tables = {}};
   if (gpu) stats.tables = record->uses(0, (*gpu)->page_table_places());
   uint64_t us = 0;
@@ -155,16 +177,21 @@ int run_boot(System& system, const BootOptions& options) {
   }
   json["time_us"] = us;
   json["stages"] = to_json(printer.stages());
+  if (runs_kernel && kernel)
+    json["kernel"] = {{"stored", kernel->value}, {"time_us", kernel->time_us}};
   if (options.has_stats) json["accesses"] = to_json(stats);
+  if (!kernel) json["error"] = json_of(kernel.error());
   if (!gpu) json["error"] = json_of(gpu.error());
   if (!as_json) {
     if (gpu)
       fmt::print("booted {} {} in {:.1f} ms\n", (*gpu)->facts().name,
                  (*gpu)->was_warm() ? "warm" : "cold", static_cast<double>(us) / 1000);
+    if (runs_kernel && kernel)
+      fmt::print("one kernel stored {:#x}, seen after {} us\n", kernel->value, kernel->time_us);
     if (options.has_stats) print_stats(stats);
   }
-  const int code = gpu ? kOk : exit_code(gpu.error().code);
-  const Error error = gpu ? Error{} : gpu.error();
+  const Error error = !gpu ? gpu.error() : !kernel ? kernel.error() : Error{};
+  const int code = gpu && kernel ? kOk : exit_code(error.code);
   // Closing is part of the trace.
   gpu = tl::unexpected(Error{});
   record->flush();

@@ -1,6 +1,7 @@
 #pragma once
 // The commands of the bring-up bench; each prints and returns the program's exit code.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,17 @@ struct BootOptions {
   CardOptions card;
   std::string trace;  ///< file; empty: none
   bool has_stats = false, always_reset = false;
+  bool runs_kernel = false;  ///< one small kernel after the boot; has_stats does, too
 };
 /// Boots a card stage by stage and closes it again.
 int run_boot(System& system, const BootOptions& options);
+
+struct AutopsyCommand {
+  CardOptions card;
+  std::vector<uint64_t> addresses;  ///< on the GPU, to be walked through its page tables
+};
+/// Why a card hangs, as it stands: nothing is booted or reset.
+int run_autopsy(System& system, const AutopsyCommand& options);
 
 /// Configuration space, BARs and the IP discovery table.
 int run_discover(System& system, const CardOptions& options);

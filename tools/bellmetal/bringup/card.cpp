@@ -66,7 +66,10 @@ Result<std::string> choose_function(System& system, const CardOptions& options) 
 Result<std::unique_ptr<PciFunction>> open_function(System& system, const CardOptions& options,
                                                    std::string* chosen) {
   *chosen = BM_TRY(choose_function(system, options));
-  return open_pci(system, BM_TRY(parse_pci_selector(*chosen)));
+  PciSelector selector = BM_TRY(parse_pci_selector(*chosen));
+  // Some servers open no function that was not asked for by vendor.
+  selector.vendor = kAmd;
+  return open_pci(system, selector);
 }
 
 Result<TraceFile> TraceFile::create(System& system, const std::string& path) {

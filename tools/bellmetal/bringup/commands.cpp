@@ -5,6 +5,7 @@
 #include "runtime/base/env.h"
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/bringup/doctor.h"
+#include "tools/bellmetal/bringup/top.h"
 #include "tools/bellmetal/bringup/trace_diff.h"
 #include "tools/bellmetal/commands.h"
 
@@ -16,13 +17,28 @@ void add_boot(CLI::App& parent, Run& run) {
   CLI::App* boot = parent.add_subcommand("boot", "Boot a card stage by stage, then close it");
   add_card_options(*boot, options->card);
   boot->add_option("--trace", options->trace, "File for every access, in order");
-  boot->add_flag("--stats", options->has_stats, "Count accesses to the card");
+  boot->add_flag("--stats", options->has_stats,
+                 "Count accesses to the card, those of one small kernel after the boot as well");
+  boot->add_flag("--kernel", options->runs_kernel, "Run one small kernel when the card is up");
   boot->add_flag("--reset", options->always_reset, "No warm boot: reset the card first");
   boot->callback(
       [&run, options] { run = [options] { return run_boot(real_system(), *options); }; });
   boot->footer(
       examples("bellmetal gpu boot --pci 0000:03:00.0 --stats\n"
                "bellmetal gpu boot --pci remote:/tmp/card.sock --trace boot.trace --json"));
+}
+
+void add_autopsy(CLI::App& parent, Run& run) {
+  auto options = std::make_shared<AutopsyCommand>();
+  CLI::App* autopsy = parent.add_subcommand(
+      "autopsy", "Why a card hangs: rings, packets, waves, faults, page tables, firmware");
+  add_card_options(*autopsy, options->card);
+  autopsy->add_option("--address", options->addresses, "Address on the GPU whose page is walked");
+  autopsy->callback(
+      [&run, options] { run = [options] { return run_autopsy(real_system(), *options); }; });
+  autopsy->footer(examples(
+      "bellmetal gpu autopsy --pci sysfs:03:00.0\n"
+      "bellmetal gpu autopsy --pci remote:/tmp/card.sock --address 0x200000001000 --json"));
 }
 
 void add_discover(CLI::App& parent, Run& run) {
@@ -89,6 +105,18 @@ void add_registers(CLI::App& parent, Run& run) {
   for (CLI::App* one : {registers, read, write, decode}) one->footer(lines);
 }
 
+void add_top(CLI::App& parent, Run& run) {
+  auto options = std::make_shared<TopOptions>();
+  CLI::App* top = parent.add_subcommand(
+      "top", "What the cards of this machine do; none is touched, whoever owns it");
+  top->add_flag("--once", options->once, "Print it once; so does a stdout that is no terminal");
+  top->add_option("--interval", options->interval_ms, "Milliseconds between two screens")
+      ->check(CLI::Range(100, 60000));
+  top->add_flag("--json", options->as_json, "Print one JSON object");
+  top->callback([&run, options] { run = [options] { return run_top(real_system(), *options); }; });
+  top->footer(examples("bellmetal gpu top\nbellmetal gpu top --once\nbellmetal gpu top --json"));
+}
+
 void add_trace(CLI::App& parent, Run& run) {
   auto options = std::make_shared<TraceDiffOptions>();
   CLI::App* trace = parent.add_subcommand("trace", "Traces of accesses to a card");
@@ -113,10 +141,12 @@ void add_gpu(CLI::App& app, Run& run) {
   CLI::App* command =
       app.add_subcommand("gpu", "An AMD card without a kernel driver: boot it, look into it");
   command->require_subcommand(1);
+  add_autopsy(*command, run);
   add_boot(*command, run);
   add_discover(*command, run);
   add_firmware(*command, run);
   add_registers(*command, run);
+  add_top(*command, run);
   add_trace(*command, run);
   command->footer(
       examples("bellmetal gpu boot --pci 0000:03:00.0 --stats\n"

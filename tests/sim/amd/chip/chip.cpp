@@ -72,6 +72,7 @@ Chip::Chip(ChipOptions options)
   psp_.on_autoload = [this] { gfx_.boot(); };
   vram_.writes_through = !options_.holds_writes;
   psp_.planted_status = options_.psp_status;
+  psp_.hangs = options_.hangs_psp;
   smu_.planted_answer = options_.smu_answer;
   smu_.on_mode1 = [this] { mode1(); };
   gfx_.on_soft_reset([this](uint32_t engine) { sdma_.soft_reset(engine); });
@@ -104,7 +105,7 @@ Chip::~Chip() {
 }
 
 void Chip::power_on() {
-  const auto table = make_discovery(row_, options_.discovery_version);
+  const auto table = make_discovery(row_, options_.discovery_version, !options_.has_no_sums);
   vram_.write(vram_.size() - kDiscoveryFromEnd, table);
 }
 
@@ -132,6 +133,8 @@ void Chip::lose_everything() {
 
 /// Called from inside a register access.
 void Chip::mode1() {
+  if (options_.mec_cure != ChipOptions::Cure::kNothing) options_.hangs_mec = false;
+  if (options_.sdma_cure != ChipOptions::Cure::kNothing) options_.hangs_sdma = false;
   lose_everything();
   reset_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.reset_ms);
 }
@@ -154,11 +157,18 @@ void Chip::set_msi(bool on) {
   has_msi_ = on;
 }
 
+bool Chip::is_gated(uint32_t dword) const {
+  if (!options_.gates_graphics) return false;
+  const auto* const declared = bus_.find(dword);
+  return declared != nullptr && declared->ip == Ip::kGc;
+}
+
 bool Chip::is_resetting() const { return std::chrono::steady_clock::now() < reset_until_; }
 
 bool Chip::meets_fault(uint64_t* value) {
   const uint64_t access = ++accesses_;
-  if (options_.fault != BusFault::kNone && access == options_.fault_access)
+  if (options_.fault != BusFault::kNone && access == options_.fault_access) {
+    fault_ns_ = state_->knobs.plant.now_ns();
     switch (options_.fault) {
       case BusFault::kNone: break;
       case BusFault::kAllOnes: *value = UINT64_MAX; return true;
@@ -168,6 +178,7 @@ bool Chip::meets_fault(uint64_t* value) {
       case BusFault::kWrongAnswer: *value = 0; return false;  // read() turns the bits
       case BusFault::kUnplug: is_unplugged_ = true; break;
     }
+  }
   if (!is_unplugged_) return false;
   *value = UINT64_MAX;
   return true;
@@ -205,7 +216,10 @@ uint64_t Chip::read_plain(uint32_t bar, uint64_t offset, uint32_t width) {
   }
   ++counts_.register_reads;
   const std::lock_guard lock(mutex_);
-  return is_resetting() ? UINT32_MAX : bus_.read(static_cast<uint32_t>(offset / 4));
+  if (is_resetting()) return UINT32_MAX;
+  const auto dword = static_cast<uint32_t>(offset / 4);
+  if (is_gated(dword)) return 0;
+  return bus_.read(dword);
 }
 
 uint64_t Chip::read(uint32_t bar, uint64_t offset, uint32_t width) {
@@ -241,8 +255,8 @@ void Chip::write(uint32_t bar, uint64_t offset, uint32_t width, uint64_t value) 
   } else {
     ++counts_.register_writes;
     const std::lock_guard lock(mutex_);
-    if (!is_resetting())
-      bus_.write(static_cast<uint32_t>(offset / 4), static_cast<uint32_t>(value));
+    const auto dword = static_cast<uint32_t>(offset / 4);
+    if (!is_resetting() && !is_gated(dword)) bus_.write(dword, static_cast<uint32_t>(value));
   }
 }
 
@@ -320,13 +334,14 @@ void Chip::ring(uint64_t offset, uint64_t value) {
   constexpr uint32_t kCp = 3, kSdma = 0xe;
   if (!nbio_.has_doorbells())
     return violations_.add(fmt::format("doorbell at {:#x} before RCC_DOORBELL_APER_EN", offset));
-  const bool is_gfx = gfx_.ring(dword), is_sdma = !is_gfx && sdma_.ring(dword);
+  const bool is_gfx = gfx_.has(dword), is_sdma = !is_gfx && sdma_.has(dword);
   if (!is_gfx && !is_sdma)
     return violations_.add(fmt::format("doorbell at {:#x} that no queue has", offset));
   if (!nbio_.reaches(dword, is_gfx ? kCp : kSdma))
     return violations_.add(
         fmt::format("doorbell at {:#x}: no S2A_DOORBELL_ENTRY lets it through to {}", offset,
                     is_gfx ? "the command processor" : "the copy engines"));
+  if (!(is_gfx ? gfx_.ring(dword, value) : sdma_.ring(dword, value))) return;
   std::atomic_ref<uint64_t>(doorbells_[offset / 8]).store(value, std::memory_order_release);
 }
 
@@ -375,7 +390,16 @@ void Chip::died(const char* engine, const Death& death) {
                                       : std::string()));
   }
   switch (death.kind) {
-    case Death::Kind::kMemory: gc_hub_.report_fault(death.address, death.is_write); break;
+    case Death::Kind::kMemory: {
+      // gfxhub_v3_0.c, gfxhub_client_ids[].
+      constexpr uint32_t kCpc = 5, kTcp = 8, kSdma0 = 13;
+      const bool is_copy = std::string_view(engine) == "copy";
+      gc_hub_.report_fault(death.address, death.is_write,
+                           death.is_of_wave ? kTcp
+                           : is_copy        ? kSdma0
+                                            : kCpc);
+      break;
+    }
     case Death::Kind::kBadPacket:
       interrupts_.post({ih_client::kGrbmCp, ih_source::kCpBadOpcode, 0, 0, 0, {}});
       break;

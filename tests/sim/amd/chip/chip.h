@@ -86,6 +86,8 @@ class Chip {
   };
   TableAccesses host_table_accesses();
   uint64_t accesses() const { return accesses_; }
+  /// When the fault of the bus came, by the steady clock; 0: not yet.
+  int64_t take_fault_ns() { return fault_ns_.exchange(0); }
   Vram& vram() { return vram_; }
   Hub& hub(HubKind kind) { return kind == HubKind::kGc ? gc_hub_ : mm_hub_; }
   Psp& psp() { return psp_; }
@@ -100,6 +102,7 @@ class Chip {
   /// False: the access is not made, its value is in *value.
   bool meets_fault(uint64_t* value);
   bool is_resetting() const;
+  bool is_gated(uint32_t dword) const;
   uint64_t read_plain(uint32_t bar, uint64_t offset, uint32_t width);
   void ring(uint64_t offset, uint64_t value);
   void ring_half(uint64_t offset, uint32_t value);
@@ -143,6 +146,7 @@ class Chip {
   std::mutex host_accesses_mutex_;
   std::map<Accesses, uint64_t> host_accesses_;  ///< to video memory
   std::atomic<uint64_t> accesses_{0};
+  std::atomic<int64_t> fault_ns_{0};
   std::atomic<bool> is_unplugged_{false};
   std::chrono::steady_clock::time_point reset_until_{};
 };

@@ -43,7 +43,7 @@ void put_ip(Bytes& out, uint32_t id, uint32_t instance, IpVersion version,
 
 }  // namespace
 
-std::vector<std::byte> make_discovery(const ChipRow& row, uint32_t version) {
+std::vector<std::byte> make_discovery(const ChipRow& row, uint32_t version, bool has_sums) {
   Bytes out;
   out.pad(kHeader);
   struct Table {
@@ -138,9 +138,11 @@ std::vector<std::byte> make_discovery(const ChipRow& row, uint32_t version) {
   for (size_t i = 0; i < kTables; ++i) {
     const size_t at = 12 + i * 8;
     out.put16(at, static_cast<uint32_t>(tables[i].offset));
+    if (!has_sums) continue;
     out.put16(at + 2, out.sum(tables[i].offset, tables[i].offset + tables[i].size));
     out.put16(at + 4, static_cast<uint32_t>(tables[i].size));
   }
+  if (!has_sums) return out.out_;
   out.put16(10, static_cast<uint32_t>(out.size()));
   // The sum is of everything after its own field.
   out.put16(8, out.sum(10, out.size()));

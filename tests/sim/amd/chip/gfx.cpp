@@ -81,6 +81,7 @@ Gfx::Gfx(EngineRoom& room) : room_(room) {
               }});
   declare_window();
   declare_start();
+  declare_waves();
   for (const char* const prefix : {"CP_", "GRBM_", "RLC_", "SCRATCH_", "GB_", "TCP_", "SH_"})
     bus.declare_all(Ip::kGc, prefix);
 }
@@ -109,11 +110,7 @@ void Gfx::declare_window() {
   for (uint32_t address = first; address <= last; ++address) {
     const uint32_t index = address - first;
     const auto name = names.find(address);
-    const Behavior behavior = {.read =
-                                   [this, index] {
-                                     Hqd* const hqd = selected();
-                                     return hqd == nullptr ? 0 : hqd->words[index];
-                                   },
+    const Behavior behavior = {.read = [this, index] { return read_window(index); },
                                .write = [this, index](uint32_t v) { write_window(index, v); }};
     room_.bus.declare_at(
         Ip::kGc, address,
@@ -149,6 +146,24 @@ Gfx::Hqd* Gfx::selected() {
   return &pipes_[pipe_.of(*select_)].queues[queue_.of(*select_)];
 }
 
+/// What the queue's engine moves is where the engine is.
+uint32_t Gfx::read_window(uint32_t index) {
+  Hqd* const hqd = selected();
+  if (hqd == nullptr) return 0;
+  if (hqd->queue) {
+    const Queue& queue = *hqd->queue;
+    const uint64_t ring_dwords = uint64_t{2} << size_.of(word(*hqd, "CP_HQD_PQ_CONTROL"));
+    const uint64_t unit = (word(*hqd, "CP_HQD_AQL_CONTROL") & 1) != 0 ? 16 : 1;
+    if (index == offsets_.at("CP_HQD_PQ_RPTR"))
+      return static_cast<uint32_t>(queue.position() * unit % ring_dwords);
+    if (index == offsets_.at("CP_HQD_IB_BASE_ADDR")) return static_cast<uint32_t>(queue.buffer());
+    if (index == offsets_.at("CP_HQD_IB_BASE_ADDR_HI"))
+      return static_cast<uint32_t>(queue.buffer() >> 32);
+    if (index == offsets_.at("CP_HQD_IB_RPTR")) return queue.buffer_position();
+  }
+  return hqd->words[index];
+}
+
 uint32_t& Gfx::word(Hqd& hqd, const char* name) { return hqd.words[offsets_.at(name)]; }
 
 void Gfx::write_window(uint32_t index, uint32_t value) {
@@ -174,6 +189,8 @@ void Gfx::write_window(uint32_t index, uint32_t value) {
 }
 
 void Gfx::write_mec_control(uint32_t value) {
+  if (pipe_reset_[0].of(value) != 0 && room_.options.mec_cure == ChipOptions::Cure::kEngineReset)
+    room_.options.hangs_mec = false;
   for (uint32_t i = 0; i < kPipes; ++i) {
     const bool was_reset = pipe_reset_[i].of(*mec_control_) != 0,
                is_reset = pipe_reset_[i].of(value) != 0;
@@ -279,21 +296,39 @@ bool Gfx::check_descriptor(Hqd& hqd) {
   return true;
 }
 
-bool Gfx::ring(uint32_t dword) {
+bool Gfx::has(uint32_t dword) {
+  for (Pipe& pipe : pipes_)
+    for (Hqd& hqd : pipe.queues)
+      if (hqd.queue && offset_.of(word(hqd, "CP_HQD_PQ_DOORBELL_CONTROL")) == dword) return true;
+  return false;
+}
+
+bool Gfx::ring(uint32_t dword, uint64_t value) {
   for (uint32_t p = 0; p < kPipes; ++p)
     for (Hqd& hqd : pipes_[p].queues) {
       const uint32_t control = word(hqd, "CP_HQD_PQ_DOORBELL_CONTROL");
       if (!hqd.queue || offset_.of(control) != dword) continue;
-      if (enable_.of(control) == 0)
+      bool arrives = true;
+      if (enable_.of(control) == 0) {
         violation(fmt::format("doorbell {:#x} of a queue that has it off", dword));
+        arrives = false;
+      }
       const uint32_t at = dword * 4;
-      if (at < *range_low_ || at > *range_high_)
+      if (at < *range_low_ || at > *range_high_) {
         violation(
             fmt::format("doorbell at byte {:#x} is outside CP_MEC_DOORBELL_RANGE {:#x} to {:#x}",
                         at, *range_low_, *range_high_));
+        arrives = false;
+      }
+      if (!arrives) return false;
       if (!is_running(p))
         violation(fmt::format("a doorbell rings while MEC pipe {} does not run", p));
       if (!hqd.is_checked) hqd.is_checked = check_descriptor(hqd);
+      // Dwords: an AQL doorbell names the last packet of 16, not the next.
+      const bool is_aql = (word(hqd, "CP_HQD_AQL_CONTROL") & 1) != 0;
+      const uint64_t write_pointer = is_aql ? (value + 1) * 16 : value;
+      word(hqd, "CP_HQD_PQ_WPTR_LO") = static_cast<uint32_t>(write_pointer);
+      word(hqd, "CP_HQD_PQ_WPTR_HI") = static_cast<uint32_t>(write_pointer >> 32);
       return true;
     }
   return false;
@@ -304,6 +339,7 @@ void Gfx::soft_reset(uint32_t value) {
     return room_.bus.field(Ip::kGc, "GRBM_SOFT_RESET", name).of(value) != 0;
   };
   if (has("SOFT_RESET_CP") || has("SOFT_RESET_CPC") || has("SOFT_RESET_GFX")) {
+    if (room_.options.mec_cure == ChipOptions::Cure::kEngineReset) room_.options.hangs_mec = false;
     stop_all();
     for (Pipe& pipe : pipes_) pipe.has_started = false;
   }
@@ -322,7 +358,7 @@ void Gfx::stop_all() {
 
 void Gfx::boot() {
   *cp_stat_ = 0;
-  *bootload_ = complete_.mask | 1;
+  *bootload_ = room_.options.hides_bootload ? 2 : complete_.mask | 1;
 }
 
 void Gfx::reset() {

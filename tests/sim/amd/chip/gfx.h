@@ -13,9 +13,12 @@
 //       its doorbell rings.
 //   X4  a descriptor (MQD) without its header, or that differs from the queue's registers; it is
 //       read when the queue's first doorbell rings, by the engine: unflushed writes are not there.
-//   X5  doorbells outside CP_MEC_DOORBELL_RANGE, on no queue's offset, or not enabled.
+//   X5  doorbells outside CP_MEC_DOORBELL_RANGE, on no queue's offset, or not enabled: they do not
+//       arrive.
 //   X6  queues of another VMID than 0, without an EOP buffer, with SH_MEM_CONFIG never set.
-// Of GRBM_GFX_INDEX nothing is modelled but the register.
+//   X7  SQ_IND_INDEX or SQ_IND_DATA while GRBM_GFX_INDEX broadcasts or selects what is not there.
+// A read of CP_HQD_PQ_RPTR gives the packet that is being executed; hardware fetches ahead. Waves
+// of a queue are shown in its shader engine's first WGP, one after the other on its four SIMDs.
 
 #include <array>
 #include <atomic>
@@ -36,7 +39,7 @@ namespace bm::sim::amd {
 
 /// What the blocks with queues need of the chip.
 struct EngineRoom {
-  const ChipOptions& options;
+  ChipOptions& options;  ///< hangs end by resets
   RegisterBus& bus;
   Fabric& fabric;
   Hub& hub;
@@ -55,8 +58,10 @@ class Gfx {
   ~Gfx();
   void boot();  ///< autoload is done
   void reset();
-  /// A doorbell for the command processor. False: no queue has it.
-  bool ring(uint32_t dword);
+  /// Whether an active queue has this doorbell.
+  bool has(uint32_t dword);
+  /// A doorbell for the command processor. False: it does not arrive.
+  bool ring(uint32_t dword, uint64_t value);
   void on_soft_reset(std::function<void(uint32_t)> sdma) { soft_reset_sdma_ = std::move(sdma); }
   size_t active_queues() const;
 
@@ -73,9 +78,12 @@ class Gfx {
     std::array<Hqd, kQueues> queues;
   };
   Hqd* selected();
+  uint32_t read_window(uint32_t index);
   uint32_t& word(Hqd& hqd, const char* name);
   void declare_window();
   void declare_start();
+  void declare_waves();
+  uint32_t wave_register() const;
   void write_window(uint32_t index, uint32_t value);
   void write_mec_control(uint32_t value);
   void soft_reset(uint32_t value);
@@ -92,6 +100,7 @@ class Gfx {
   uint32_t *select_ = nullptr, *mec_control_ = nullptr, *bootload_ = nullptr, *cp_stat_ = nullptr,
            *range_low_ = nullptr, *range_high_ = nullptr, *safe_mode_ = nullptr;
   std::array<uint32_t, 16> sh_mem_config_{}, sh_mem_bases_{};
+  uint32_t *gfx_index_ = nullptr, *wave_index_ = nullptr;
   Field pipe_, me_, vmid_, queue_, halt_, complete_, offset_, enable_, size_, command_;
   std::array<Field, kPipes> pipe_reset_, pipe_active_;
   std::atomic<uint32_t> mec_state_{0};  ///< a copy of mec_control_ for queue threads

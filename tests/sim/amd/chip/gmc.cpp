@@ -350,11 +350,15 @@ void Hub::latch(uint64_t va, HubAccess access, const char* why) {
   *fault_hi_ = static_cast<uint32_t>(va >> 44);
 }
 
-void Hub::report_fault(uint64_t va, bool is_write) {
+void Hub::report_fault(uint64_t va, bool is_write, uint32_t client) {
   bool is_told = false;
   {
     const std::lock_guard lock(mutex_);
     if (*fault_status_ == 0) latch(va, is_write ? HubAccess::kWrite : HubAccess::kRead, "");
+    std::string reg = name("VM_L2_PROTECTION_FAULT_STATUS");
+    if (!find_field(bus_.row().ip(ip_).header, reg, "CID")) reg += "_LO32";
+    const Field cid = bus_.field(ip_, reg, "CID");
+    if (cid.of(*fault_status_) == 0) *fault_status_ |= cid.put(client);
     is_told = tells_.of(*context0_) != 0;
   }
   if (is_told && on_fault) on_fault(va, is_write);
@@ -394,11 +398,9 @@ uint64_t Hub::contiguous(uint32_t /*gpu_id*/, uint64_t va, uint64_t bytes) {
 std::optional<GpuMemory::Range> Hub::local_range(uint32_t /*gpu_id*/, uint64_t va) {
   const std::lock_guard lock(mutex_);
   const char* why = "";
+  // Nothing is accessed yet: whoever does says whether it is a write, and faults then.
   const auto found = translate_locked(va, HubAccess::kRead, &why);
-  if (!found) {
-    latch(va, HubAccess::kRead, why);
-    return std::nullopt;
-  }
+  if (!found) return std::nullopt;
   // Accesses may cross pages: what follows in the host's memory as well belongs to the range.
   constexpr uint64_t kMost = 2 << 20;
   uint64_t bytes = found->length;

@@ -76,7 +76,8 @@ class Hub final : public GpuMemory {
   /// Called once for every fault that is told: page address and whether it was a write.
   std::function<void(uint64_t va, bool is_write)> on_fault;
   /// Raises what a queue died of. The registers have it already when translate() failed.
-  void report_fault(uint64_t va, bool is_write);
+  /// `client`: as gfxhub_v3_0.c, gfxhub_client_ids[] numbers them.
+  void report_fault(uint64_t va, bool is_write, uint32_t client);
   bool is_set_up() const;
   void reset();
   uint64_t walks() const { return walks_; }

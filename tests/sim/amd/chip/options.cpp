@@ -27,6 +27,19 @@ bool number(std::string_view text, uint64_t* out) {
 bool plant_one(std::string_view text, ChipOptions& options) {
   const auto words = split(text, ',');
   uint64_t first = 0, second = 0;
+  if (words[0] == "mec-hang" || words[0] == "sdma-hang") {
+    ChipOptions::Cure cure = ChipOptions::Cure::kNothing;
+    if (words.size() == 2 && words[1] == "engine")
+      cure = ChipOptions::Cure::kEngineReset;
+    else if (words.size() == 2 && words[1] == "card")
+      cure = ChipOptions::Cure::kCardReset;
+    else if (words.size() != 1)
+      return false;
+    const bool is_mec = words[0] == "mec-hang";
+    (is_mec ? options.mec_cure : options.sdma_cure) = cure;
+    (is_mec ? options.hangs_mec : options.hangs_sdma) = true;
+    return true;
+  }
   if (words.size() > 1 && !number(words[1], &first)) return false;
   if (words.size() > 2 && !number(words[2], &second)) return false;
   const auto bus = [&](BusFault fault, size_t most) {
@@ -48,8 +61,10 @@ bool plant_one(std::string_view text, ChipOptions& options) {
     return true;
   }
   if (words.size() != 1) return false;
-  if (words[0] == "mec-hang") return options.hangs_mec = true;
-  if (words[0] == "sdma-hang") return options.hangs_sdma = true;
+  if (words[0] == "no-bootload-flag") return options.hides_bootload = true;
+  if (words[0] == "no-sums") return options.has_no_sums = true;
+  if (words[0] == "psp-hang") return options.hangs_psp = true;
+  if (words[0] == "gfx-gated") return options.gates_graphics = true;
   if (words[0] == "lost-interrupts") return options.loses_interrupts = true;
   return false;
 }

@@ -57,11 +57,23 @@ struct ChipOptions {
   bool loses_interrupts = false;
   bool hangs_mec = false;  ///< queues fetch nothing, and do not go away when they are asked to
   bool hangs_sdma = false;
+  bool hangs_psp = false;       ///< its boot loader takes a command and never becomes ready again
+  bool gates_graphics = false;  ///< the graphics core has no clock: its registers read as 0
+  bool hides_bootload = false;  ///< BOOTLOAD_COMPLETE stays clear though firmware is loaded
+  bool has_no_sums = false;     ///< of the discovery table and its parts
+  /// What ends the hangs of MEC and SDMA.
+  enum class Cure : uint8_t {
+    kNothing,
+    kEngineReset,  ///< GRBM_SOFT_RESET, the MEC's also by the reset of its first pipe
+    kCardReset,    ///< mode 1
+  } mec_cure = Cure::kNothing,
+    sdma_cure = Cure::kNothing;
 };
 
 /// "all-ones,N" "stall,N[,MS]" "wrong-answer,N" "unplug,N" "psp,COMMAND,STATUS"
-/// "smu,MESSAGE,ANSWER" "mec-hang" "sdma-hang" "lost-interrupts"; several with semicolons. False:
-/// none of these. The environment's SIM_AMD_CHIP_FAULT is read by Chip's users through this.
+/// "smu,MESSAGE,ANSWER" "mec-hang[,CURE]" "sdma-hang[,CURE]" "psp-hang" "gfx-gated"
+/// "lost-interrupts" "no-bootload-flag" "no-sums"; CURE: "engine", "card"; several with semicolons.
+/// False: none of these. The environment's SIM_AMD_CHIP_FAULT is read by Chip's users through this.
 bool plant_fault(std::string_view text, ChipOptions& options);
 
 }  // namespace bm::sim::amd

@@ -181,6 +181,10 @@ void Psp::boot_command(uint32_t command) {
     return fail("image refused");
   booted_.insert(command);
   *boot_ = command;
+  if (hangs) {
+    boot_polls_ = 0;
+    return;
+  }
   if (command == kLoadOs)
     life_polls_ = 2;
   else

@@ -70,6 +70,7 @@ class Psp {
 
   std::function<void()> on_smu_loaded, on_autoload;
   std::map<uint32_t, uint32_t> planted_status;  ///< by command; answers with it
+  bool hangs = false;                           ///< after the next boot loader command
   uint32_t region_bytes = 0xe00000;             ///< what LOAD_TOC answers
 
  private:

@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -270,6 +271,8 @@ int listen_at(const std::string& where, uint16_t* port) {
   const bool is_port = error == std::errc() && end == text.data() + text.size();
   const int socket = ::socket(is_port ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return -1;
+  // The file has its name once somebody listens: clients wait for it.
+  const std::string draft = where + "~";
   bool is_bound = false;
   if (is_port) {
     const int on = 1;
@@ -285,15 +288,17 @@ int listen_at(const std::string& where, uint16_t* port) {
   } else {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    if (where.size() < sizeof address.sun_path) {
-      std::memcpy(address.sun_path, where.data(), where.size());
-      unlink(where.c_str());
+    if (draft.size() < sizeof address.sun_path) {
+      std::memcpy(address.sun_path, draft.data(), draft.size());
+      unlink(draft.c_str());
       is_bound = bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
     } else {
       errno = ENAMETOOLONG;
     }
   }
-  if (is_bound && listen(socket, 4) == 0) return socket;
+  if (is_bound && listen(socket, 4) == 0 &&
+      (is_port || std::rename(draft.c_str(), where.c_str()) == 0))
+    return socket;
   const int kept = errno;
   close(socket);
   errno = kept;

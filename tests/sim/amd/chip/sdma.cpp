@@ -32,8 +32,19 @@ void Sdma::declare(uint32_t index) {
   const auto plain = [&](const char* rest) { return &bus.declare(Ip::kGc, queue + rest); };
   e.base = plain("RB_BASE");
   e.base_hi = plain("RB_BASE_HI");
-  e.rptr = plain("RB_RPTR");
-  e.rptr_hi = plain("RB_RPTR_HI");
+  // Where the engine is while it has a queue; before, what was written.
+  const auto live = [&](const char* rest, uint32_t* Engine::* place, auto read) {
+    e.*place = &bus.declare(Ip::kGc, queue + rest, {.read = [&e, place, read] {
+                              return e.queue ? static_cast<uint32_t>(read(*e.queue)) : *(e.*place);
+                            }});
+  };
+  live("RB_RPTR", &Engine::rptr, [](const Queue& q) { return q.position(); });
+  live("RB_RPTR_HI", &Engine::rptr_hi, [](const Queue& q) { return q.position() >> 32; });
+  live("IB_BASE_LO", &Engine::ib_base, [](const Queue& q) { return q.buffer(); });
+  live("IB_BASE_HI", &Engine::ib_base_hi, [](const Queue& q) { return q.buffer() >> 32; });
+  live("IB_SIZE", &Engine::ib_size,
+       [](const Queue& q) { return q.buffer() == 0 ? 0 : q.buffer_dwords(); });
+  live("IB_RPTR", &Engine::ib_rptr, [](const Queue& q) { return q.buffer_position() * 4; });
   e.rptr_address = plain("RB_RPTR_ADDR_LO");
   e.rptr_address_hi = plain("RB_RPTR_ADDR_HI");
   e.poll = plain("RB_WPTR_POLL_ADDR_LO");
@@ -104,20 +115,38 @@ void Sdma::start(uint32_t index) {
   e.queue = std::make_unique<Queue>(room_.hub, room_.state, std::move(setup));
 }
 
-void Sdma::stop(Engine& engine) { engine.queue.reset(); }
+/// A queue that is off shows how far it was read.
+void Sdma::stop(Engine& engine) {
+  if (!engine.queue) return;
+  const uint64_t position = engine.queue->position();
+  engine.queue.reset();
+  *engine.rptr = static_cast<uint32_t>(position);
+  *engine.rptr_hi = static_cast<uint32_t>(position >> 32);
+}
 
-bool Sdma::ring(uint32_t dword) {
+bool Sdma::has(uint32_t dword) const {
+  for (const Engine& e : engines_)
+    if (e.queue && doorbell_offset_.of(*e.doorbell_offset) == dword) return true;
+  return false;
+}
+
+bool Sdma::ring(uint32_t dword, uint64_t value) {
   for (Engine& e : engines_) {
     if (!e.queue || doorbell_offset_.of(*e.doorbell_offset) != dword) continue;
-    if (doorbell_enable_.of(*e.doorbell) == 0)
-      violation(fmt::format("doorbell {:#x} of a queue that has it off", dword));
     if (e.is_halted) violation("a doorbell rings while the engine is halted");
+    if (doorbell_enable_.of(*e.doorbell) == 0) {
+      violation(fmt::format("doorbell {:#x} of a queue that has it off", dword));
+      return false;
+    }
+    *e.wptr = static_cast<uint32_t>(value);
+    *e.wptr_hi = static_cast<uint32_t>(value >> 32);
     return true;
   }
   return false;
 }
 
 void Sdma::soft_reset(uint32_t index) {
+  if (room_.options.sdma_cure == ChipOptions::Cure::kEngineReset) room_.options.hangs_sdma = false;
   if (index < engines_.size()) stop(engines_[index]);
 }
 

@@ -24,7 +24,9 @@ class Sdma {
  public:
   explicit Sdma(EngineRoom& room);
   ~Sdma();
-  bool ring(uint32_t dword);
+  bool has(uint32_t dword) const;
+  /// False: it does not arrive.
+  bool ring(uint32_t dword, uint64_t value);
   void soft_reset(uint32_t engine);
   void reset();
   size_t active_queues() const;
@@ -35,7 +37,8 @@ class Sdma {
              *base_hi = nullptr, *rptr = nullptr, *rptr_hi = nullptr, *rptr_address = nullptr,
              *rptr_address_hi = nullptr, *poll = nullptr, *poll_hi = nullptr, *wptr = nullptr,
              *wptr_hi = nullptr, *doorbell = nullptr, *doorbell_offset = nullptr,
-             *ib_control = nullptr;
+             *ib_control = nullptr, *ib_base = nullptr, *ib_base_hi = nullptr, *ib_size = nullptr,
+             *ib_rptr = nullptr;
     std::unique_ptr<Queue> queue;
     std::atomic<bool> is_halted{true}, runs_buffers{false}, traps{false};
   };

@@ -97,6 +97,13 @@ class Queue {
  public:
   Queue(GpuMemory& memory, EngineState& state, QueueSetup setup);
   ~Queue();
+  /// Where it reads: the packet that is being executed, in the ring's units and never wrapped.
+  uint64_t position() const { return position_; }
+  /// The indirect buffer that it is in, and dwords of it that are done; 0: in the ring.
+  uint64_t buffer() const { return buffer_; }
+  uint32_t buffer_dwords() const { return buffer_dwords_; }
+  uint32_t buffer_position() const { return buffer_position_; }
+  WaveBoard& waves() { return board_; }
   /// It stops where it is, for good.
   void evict() { stops_ = true; }
 
@@ -178,6 +185,9 @@ class Queue {
   uint32_t damaged_groups_ = 0;  ///< of a planted fault; 0: none
   std::minstd_rand random_{1};
   std::atomic<bool> stops_{false};
+  std::atomic<uint64_t> position_{0}, buffer_{0};
+  std::atomic<uint32_t> buffer_dwords_{0}, buffer_position_{0};
+  WaveBoard board_;
   std::thread thread_;
 };
 

@@ -107,7 +107,30 @@ Execute interpreter(const std::string& chip, uint64_t max_instructions) {
     dispatch.max_instructions = max_instructions;
     dispatch.cancel = launch.cancel;
     Pages pages(memory, launch.gpu_id, launch.lost_page);
+    std::vector<ResidentWave> resident;
+    if (launch.board != nullptr)
+      dispatch.observe = [&](std::span<const WaveView> waves) {
+        resident.clear();
+        for (const WaveView& wave : waves)
+          resident.push_back({.pc = wave.pc,
+                              .exec = wave.exec,
+                              .is_in_barrier = wave.is_in_barrier,
+                              .is_halted = wave.has_failed});
+        launch.board->show(resident);
+      };
     const auto ran = run(dispatch, pages);
+    if (!ran && launch.board != nullptr) {
+      // Without a trap handler a wave stands at the instruction it failed at.
+      for (ResidentWave& wave : resident) {
+        if (!wave.is_halted) continue;
+        const Fault::Kind kind = ran.error().kind;
+        wave.has_trapped = kind == Fault::Kind::kTrap;
+        wave.has_memory_violation = kind == Fault::Kind::kUnmapped ||
+                                    kind == Fault::Kind::kPermission || wave_error_of(kind) == 2;
+        wave.has_illegal_instruction = wave_error_of(kind) == 1;
+      }
+      launch.board->show(resident);
+    }
     return ran ? std::nullopt : std::optional(death_of(ran.error()));
   };
 }

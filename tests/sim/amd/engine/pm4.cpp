@@ -87,12 +87,17 @@ void Queue::run_pm4_buffer(uint64_t address, uint32_t dwords) {
   std::vector<uint32_t> words(dwords);
   read(address, std::as_writable_bytes(std::span(words)));
   std::span<const uint32_t> left(words);
+  buffer_dwords_ = dwords;
+  buffer_position_ = 0;
+  buffer_ = address;
   while (!left.empty()) {
+    buffer_position_ = dwords - static_cast<uint32_t>(left.size());
     const uint32_t used = run_pm4(left, true);
     memory_.release();
     check(used <= left.size(), "a packet passes the end of its buffer");
     left = left.subspan(used);
   }
+  buffer_ = 0;
 }
 
 uint32_t Queue::run_pm4(std::span<const uint32_t> words, bool is_indirect) {

@@ -148,6 +148,7 @@ void Queue::run_ring() {
   const uint64_t size = setup_.ring_bytes / unit;
   std::vector<uint32_t> words;
   uint64_t done = setup_.first;
+  position_ = done;
   for (;;) {
     uint64_t rung = 0;
     wait_until([&] {
@@ -193,6 +194,7 @@ void Queue::run_ring() {
           if (done % size != 0) ++state_.packets_over_the_end;
         }
       }
+      position_ = done;
       ++state_.packets;
       memory_.release();
       store_shared(memory_at(setup_.read_pointer, 8, true),
@@ -281,9 +283,14 @@ void Queue::launch(const Launch& l) {
   Launch launch = l;
   launch.cancel = &stops_;
   launch.lost_page = lost_page_;
-  const auto death = state_.execute()(memory_, launch);
+  launch.board = &board_;
+  auto death = state_.execute()(memory_, launch);
   memory_.release();
-  if (!death) return;
+  if (!death) {
+    board_.show({});
+    return;
+  }
+  death->is_of_wave = true;
   const auto& plant = state_.knobs.plant;
   if (plant.effect() == Effect::kTwoFaults && plant.is_planted()) {
     // Waves that run on after the first one.

@@ -17,11 +17,16 @@ void Queue::run_sdma_buffer(uint64_t address, uint32_t dwords) {
   std::vector<uint32_t> words(dwords);
   read(address, std::as_writable_bytes(std::span(words)));
   is_in_buffer_ = true;
+  buffer_dwords_ = dwords;
+  buffer_position_ = 0;
+  buffer_ = address;
   for (std::span<const uint32_t> left(words); !left.empty();) {
+    buffer_position_ = dwords - static_cast<uint32_t>(left.size());
     const uint32_t used = run_sdma(left);
     check(used <= left.size(), "a packet passes the end of its buffer");
     left = left.subspan(used);
   }
+  buffer_ = 0;
   is_in_buffer_ = false;
 }
 

@@ -18,6 +18,30 @@ namespace bm::sim::amd {
 
 class GpuMemory;
 
+/// A wave that is resident, as registers of the sequencer show it.
+struct ResidentWave {
+  uint64_t pc = 0, exec = 0;
+  bool is_in_barrier = false, is_halted = false;
+  bool has_illegal_instruction = false, has_memory_violation = false, has_trapped = false;
+};
+
+/// Waves of the work-group that a queue runs, kept up to date now and then. Thread: any.
+class WaveBoard {
+ public:
+  void show(std::vector<ResidentWave> waves) {
+    const std::lock_guard lock(mutex_);
+    waves_ = std::move(waves);
+  }
+  std::vector<ResidentWave> waves() const {
+    const std::lock_guard lock(mutex_);
+    return waves_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<ResidentWave> waves_;
+};
+
 /// A kernel launch as the command processor hands it to the compute units.
 struct Launch {
   uint32_t gpu = 0, gpu_id = 0;
@@ -31,6 +55,7 @@ struct Launch {
   bool is_wave32 = false;
   const std::atomic<bool>* cancel = nullptr;  ///< set: the queue is being taken away
   uint64_t lost_page = 0;                     ///< instructions cannot be fetched from it; 0: none
+  WaveBoard* board = nullptr;                 ///< where resident waves are shown; may be none
 };
 
 /// What a dying queue tells the driver.
@@ -45,7 +70,8 @@ struct Death {
   uint64_t address = 0;
   bool is_write = false;
   std::string text;
-  int wave_error = -1;  ///< SQ_INTERRUPT_ERROR_TYPE_*; -1: none
+  int wave_error = -1;      ///< SQ_INTERRUPT_ERROR_TYPE_*; -1: none
+  bool is_of_wave = false;  ///< a shader's, not the queue engine's own
 };
 
 /// Runs a kernel; what it returns kills the queue. Empty: launches do nothing.

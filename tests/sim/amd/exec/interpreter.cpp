@@ -13,8 +13,9 @@ namespace {
 
 constexpr uint32_t kMaxInstructionWords = 4;
 constexpr uint32_t kMaxGroupItems = 1024;
-constexpr uint64_t kTurn = 4096;        // instructions of a wave before the next one's turn
-constexpr uint64_t kCancelEvery = 256;  // instructions between looks at the cancel flag
+constexpr uint64_t kTurn = 4096;          // instructions of a wave before the next one's turn
+constexpr uint64_t kCancelEvery = 256;    // instructions between looks at the cancel flag
+constexpr uint64_t kObserveEvery = 4096;  // instructions between calls of the observer
 
 uint32_t field(uint32_t word, uint32_t first, uint32_t count) {
   return word >> first & ((1u << count) - 1);
@@ -296,11 +297,21 @@ class Machine {
     return true;
   }
 
+  /// `failed`: the wave whose fault ends the launch.
+  void observe(const Wave* failed) const {
+    std::vector<WaveView> views;
+    for (const Wave& w : waves_)
+      if (w.state != WaveState::kEnded)
+        views.push_back({w.pc, w.exec(), w.state == WaveState::kBarrier, &w == failed});
+    d_.observe(views);
+  }
+
   bool step(Wave& w) {
     if (d_.max_instructions && stats_.instructions >= d_.max_instructions)
       return stop(w, Fault::Kind::kInstructionLimit);
     if (d_.cancel && stats_.instructions % kCancelEvery == 0 && *d_.cancel)
       return stop(w, Fault::Kind::kCancelled);
+    if (d_.observe && stats_.instructions % kObserveEvery == 0) observe(nullptr);
     Fault fetch;
     const Step* in = program_.at(w.pc, fetch);
     if (!in) {
@@ -349,6 +360,7 @@ class Machine {
     fault_.group = group_.id;
     fault_.wave = w.index;
     fault_.detail = std::move(detail);
+    if (d_.observe && kind != Fault::Kind::kCancelled) observe(&w);
     return false;
   }
 

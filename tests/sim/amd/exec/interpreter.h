@@ -13,7 +13,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -45,6 +47,13 @@ struct Extent3 {
   bool operator==(const Extent3&) const = default;
 };
 
+/// Where a wave of the work-group that runs stands.
+struct WaveView {
+  uint64_t pc = 0, exec = 0;
+  bool is_in_barrier = false;
+  bool has_failed = false;  ///< this one's fault ended the launch
+};
+
 /// One launch, as the packet processor hands it to the shader engines.
 struct Dispatch {
   Isa isa = Isa::kGfx11;
@@ -61,6 +70,8 @@ struct Dispatch {
   uint32_t wave_size = 32;        ///< 32 or 64
   uint64_t max_instructions = 0;  ///< of all waves together; 0: no limit
   const std::atomic<bool>* cancel = nullptr;
+  /// Called now and then, and when a fault ends the launch, with the waves that have not ended.
+  std::function<void(std::span<const WaveView>)> observe = {};
   bool unaligned_access = true;  ///< SH_MEM_CONFIG.ALIGNMENT_MODE unaligned, as KFD sets it
   uint64_t shared_aperture = uint64_t{1} << 48;   ///< FLAT addresses of LDS
   uint64_t private_aperture = uint64_t{2} << 48;  ///< FLAT addresses of scratch
