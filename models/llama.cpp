@@ -1,18 +1,45 @@
 #include "models/llama.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
 namespace bm::models {
 namespace {
 
-Tensor project(const QuantisedActivations& x, const Matrix& weight, const Tensor& bias = {}) {
-  const Tensor out = weight.linear(x);
-  return bias.is_valid() ? out + bias.cast(DType::kF32) : out;
+Tensor activate(const Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::kGelu: return x.gelu();
+    case Activation::kReluSquared: return x.relu() * x.relu();
+    default: return x.silu();
+  }
 }
 
-Tensor norm(const Tensor& x, const Tensor& weight, float epsilon) {
-  return x.rms_norm(weight.cast(DType::kF32), static_cast<double>(epsilon));
+/// Smoothly within ±cap; 0: as it is.
+Tensor soft_capped(const Tensor& x, float cap) {
+  if (cap == 0.0F) return x;
+  const double c = static_cast<double>(cap);
+  return (x * (1 / c)).tanh() * c;
+}
+
+/// Frequency of pair `i` of `rotated` components. Source of YaRN: ggml, rope_yarn() and
+/// ggml_rope_yarn_corr_dims().
+double frequency_of(const RopeConfig& rope, size_t i, double rotated, double factor) {
+  const double base = static_cast<double>(rope.base);
+  const double plain = std::pow(base, -2.0 * static_cast<double>(i) / rotated) / factor;
+  const double scaled = plain / static_cast<double>(rope.scale);
+  if (!rope.is_yarn) return scaled;
+  const auto pair_of = [&](float turns) {
+    constexpr double kTwoPi = 6.283185307179586;
+    return rotated * std::log(rope.original_context / (static_cast<double>(turns) * kTwoPi)) /
+           (2 * std::log(base));
+  };
+  const double first = std::max(0.0, std::floor(pair_of(rope.beta_fast)));
+  const double last = std::min(rotated - 1, std::ceil(pair_of(rope.beta_slow)));
+  const double at = (static_cast<double>(i) - first) / std::max(0.001, last - first);
+  const double share = (1 - std::clamp(at, 0.0, 1.0)) * static_cast<double>(rope.extrapolation);
+  return scaled * (1 - share) + plain * share;
 }
 
 }  // namespace
@@ -27,61 +54,133 @@ KvCache Llama::make_cache() const {
   return cache;
 }
 
-void Llama::make_rope_tables(std::span<const float> frequency_factors) {
-  const size_t half = config_.head_length / 2, rotated = config_.rope_length / 2,
-               width = config_.head_length;
+Llama::RopeTable Llama::make_rope_table(const RopeConfig& rope,
+                                        std::span<const float> factors) const {
+  const bool is_interleaved = config_.row->rope_style == RopeStyle::kInterleaved;
+  // Of pairs side by side the whole head is turned, by nothing where it is not rotated; halves of a
+  // part of a head are cut out.
+  const size_t rotated = config_.rope_length / 2,
+               width = is_interleaved ? config_.head_length : config_.rope_length;
   std::vector<float> cosines(size_t{context_} * width, 1.0F), sines(size_t{context_} * width, 0.0F);
+  const double magnitude = static_cast<double>(rope.magnitude);
   for (size_t i = 0; i < rotated; ++i) {
-    double frequency = std::pow(static_cast<double>(config_.rope_base),
-                                -2.0 * static_cast<double>(i) / config_.rope_length);
-    if (!frequency_factors.empty()) frequency /= static_cast<double>(frequency_factors[i]);
-    const size_t first = config_.rope_style == RopeStyle::kInterleaved ? 2 * i : i;
-    const size_t second = config_.rope_style == RopeStyle::kInterleaved ? 2 * i + 1 : i + half;
+    const double frequency = frequency_of(rope, i, config_.rope_length,
+                                          factors.empty() ? 1.0 : static_cast<double>(factors[i]));
+    const size_t first = is_interleaved ? 2 * i : i;
+    const size_t second = is_interleaved ? 2 * i + 1 : i + rotated;
     for (size_t p = 0; p < context_; ++p) {
-      const double angle =
-          static_cast<double>(p) / static_cast<double>(config_.rope_scale) * frequency;
+      const double angle = static_cast<double>(p) * frequency;
       cosines[p * width + first] = cosines[p * width + second] =
-          static_cast<float>(std::cos(angle));
+          static_cast<float>(magnitude * std::cos(angle));
       // (a, b) → (a·cos − b·sin, b·cos + a·sin): the partner's factor carries the sign.
-      sines[p * width + first] = static_cast<float>(-std::sin(angle));
-      sines[p * width + second] = static_cast<float>(std::sin(angle));
+      sines[p * width + first] = static_cast<float>(-magnitude * std::sin(angle));
+      sines[p * width + second] = static_cast<float>(magnitude * std::sin(angle));
     }
   }
-  const Shape shape{context_, 1, config_.head_length};
-  cosines_ = Tensor::from(cosines, shape, device_);
-  sines_ = Tensor::from(sines, shape, device_);
+  const Shape shape{context_, 1, static_cast<int64_t>(width)};
+  return {Tensor::from(cosines, shape, device_), Tensor::from(sines, shape, device_)};
+}
+
+/// Source: "Train short, test long" (Press and others, 2021); for numbers of heads that are no
+/// power of two ggml_soft_max_ext() of ggml.
+void Llama::make_slopes() {
+  const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv;
+  int64_t power = 1;
+  while (2 * power <= heads) power *= 2;
+  const double bias = static_cast<double>(config_.alibi_bias);
+  std::vector<float> slopes;
+  for (int64_t h = 0; h < heads; ++h)
+    slopes.push_back(static_cast<float>(
+        h < power ? std::exp2(-bias / static_cast<double>(power) * static_cast<double>(h + 1))
+                  : std::exp2(-bias / 2 / static_cast<double>(power) *
+                              static_cast<double>(2 * (h - power) + 1))));
+  slopes_ = Tensor::from(slopes, {kv_heads, heads / kv_heads, 1, 1}, device_);
+}
+
+Tensor Llama::norm(const Tensor& x, const Norm& n) const {
+  if (!n.is_used) return x;
+  const auto numbers = [](const Tensor& t) { return t.is_valid() ? t.cast(DType::kF32) : t; };
+  const double epsilon = static_cast<double>(config_.norm_epsilon);
+  if (config_.row->norm == NormKind::kLayer)
+    return x.layer_norm(numbers(n.weight), numbers(n.bias), epsilon);
+  const Tensor out = x.rms_norm(numbers(n.weight), epsilon);
+  return n.bias.is_valid() ? out + numbers(n.bias) : out;
 }
 
 /// Rotary positions of x [count, heads, head length].
-Tensor Llama::rotate(const Tensor& x, const SymInt& count, const SymInt& position) const {
-  const int64_t width = config_.head_length, half = width / 2;
-  const auto rows = [&](const Tensor& table) {
-    return table.shrink({{position, position + count}, {0, 1}, {0, width}});
+Tensor Llama::rotate(const Tensor& x, const SymInt& count, const SymInt& position,
+                     const RopeTable& table) const {
+  const bool is_interleaved = config_.row->rope_style == RopeStyle::kInterleaved;
+  const int64_t length = config_.head_length, width = is_interleaved ? length : config_.rope_length;
+  const auto rows = [&](const Tensor& t) {
+    return t.shrink({{position, position + count}, {0, 1}, {0, width}});
   };
   const SymInt heads = x.size(1);
-  const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
-  const Shape pairs = is_interleaved ? Shape{count, heads, half, 2} : Shape{count, heads, 2, half};
-  const Tensor partner = x.reshape(pairs).flip({is_interleaved ? 3 : 2}).reshape(x.shape());
-  return x * rows(cosines_) + partner * rows(sines_);
+  const Tensor part = width == length ? x : x.slice(2, {0, width});
+  const Shape pairs =
+      is_interleaved ? Shape{count, heads, width / 2, 2} : Shape{count, heads, 2, width / 2};
+  const Tensor partner = part.reshape(pairs).flip({is_interleaved ? 3 : 2}).reshape(part.shape());
+  const Tensor turned = part * rows(table.cosines) + partner * rows(table.sines);
+  if (width == length) return turned;
+  const std::array whole{turned, x.slice(2, {width, length})};
+  return Tensor::cat(whole, 2);
 }
 
-Tensor Llama::attend(const Block& b, const Tensor& x, const SymInt& count, const SymInt& position,
-                     Tensor& keys, Tensor& values) const {
+/// Scores [kv, group, count, keys] of keys that a query may not see become −infinity, and those of
+/// others fall with distance where the architecture has ALiBi.
+Tensor Llama::mask_scores(const Tensor& scores, const SymInt& count, const SymInt& position,
+                          uint32_t window) const {
+  const bool has_window = window != 0 && window < context_;
+  if (count.is(1) && !has_window && !slopes_.is_valid()) return scores;
+  const Tensor query_at =
+      (Tensor::arange(count, DType::kI64, device_) + Tensor::value_of(position, device_))
+          .unsqueeze(1);
+  const Tensor key_at = Tensor::arange(position + count, DType::kI64, device_).unsqueeze(0);
+  Tensor out = scores;
+  if (slopes_.is_valid()) out = out + slopes_ * (key_at - query_at).cast(DType::kF32);
+  Tensor is_visible = key_at <= query_at;
+  if (has_window) is_visible = is_visible & (key_at > query_at - int64_t{window});
+  if (count.is(1) && !has_window) return out;
+  return is_visible.where(out, -std::numeric_limits<double>::infinity());
+}
+
+Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
+                     KvCache& cache) const {
+  const Block& b = blocks_[block];
+  const BlockConfig& config = config_.blocks[block];
+  Tensor &keys = cache.keys[block], &values = cache.values[block];
   const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv,
                 width = config_.head_length;
   const int64_t group = heads / kv_heads;
   const QuantisedActivations in(x);
+  const auto project = [&](const Projection& p) {
+    const Tensor out = p.matrix.linear(in);
+    return p.bias.is_valid() ? out + p.bias.cast(DType::kF32) : out;
+  };
+  const Tensor all = b.qkv.matrix.is_valid() ? project(b.qkv).contiguous() : Tensor();
   // Stored: a rotation reads every number twice.
-  Tensor q = project(in, b.query, b.query_bias).contiguous().reshape({count, heads, width});
-  Tensor k = project(in, b.key, b.key_bias).contiguous().reshape({count, kv_heads, width});
-  const Tensor v = project(in, b.value, b.value_bias).reshape({count, kv_heads, width});
-  if (b.query_norm.is_valid()) q = norm(q, b.query_norm, config_.norm_epsilon);
-  if (b.key_norm.is_valid()) k = norm(k, b.key_norm, config_.norm_epsilon);
-  q = rotate(q, count, position);
-  k = rotate(k, count, position);
+  const auto take = [&](const Projection& p, int64_t first, int64_t n) {
+    Tensor t = all.is_valid() ? all.slice(1, {first * width, (first + n) * width}) : project(p);
+    if (config_.qkv_limit > 0)
+      t = t.clip(-static_cast<double>(config_.qkv_limit), static_cast<double>(config_.qkv_limit));
+    return t;
+  };
+  const auto normed = [&](const Tensor& t, const Norm& n, int64_t h) {
+    const bool is_whole =
+        n.weight.is_valid() && n.weight.elements() != width && n.weight.shape().size() == 1;
+    return is_whole ? norm(t, n).reshape({count, h, width}) : norm(t.reshape({count, h, width}), n);
+  };
+  Tensor q = normed(take(b.query, 0, heads).contiguous(), b.query_norm, heads);
+  Tensor k = normed(take(b.key, heads, kv_heads).contiguous(), b.key_norm, kv_heads);
+  const Tensor v = take(b.value, heads + kv_heads, kv_heads).reshape({count, kv_heads, width});
+  if (rope_.cosines.is_valid() && config.is_rotated) {
+    const RopeTable& table = config.is_local ? local_rope_ : rope_;
+    q = rotate(q, count, position, table);
+    k = rotate(k, count, position, table);
+  }
 
-  const auto rows = [&](const Tensor& cache, const SymInt& begin, const SymInt& end) {
-    return cache.shrink({{0, kv_heads}, {begin, end}, {0, width}});
+  const auto rows = [&](const Tensor& t, const SymInt& begin, const SymInt& end) {
+    return t.shrink({{0, kv_heads}, {begin, end}, {0, width}});
   };
   const SymInt end = position + count;
   rows(keys, position, end).assign(k.permute({1, 0, 2}));
@@ -92,41 +191,69 @@ Tensor Llama::attend(const Block& b, const Tensor& x, const SymInt& count, const
   const Tensor past_keys = rows(keys, 0, end).unsqueeze(1),
                past_values = rows(values, 0, end).unsqueeze(1);
   Tensor scores =
-      grouped.matmul(past_keys.transpose()) * (1.0 / std::sqrt(static_cast<double>(width)));
-  if (!count.is(1)) {
-    const Tensor query_at =
-        (Tensor::arange(count, DType::kI64, device_) + Tensor::value_of(position, device_))
-            .unsqueeze(1);
-    const Tensor is_visible = Tensor::arange(end, DType::kI64, device_).unsqueeze(0) <= query_at;
-    scores = is_visible.where(scores, -std::numeric_limits<double>::infinity());
-  }
+      grouped.matmul(past_keys.transpose()) * static_cast<double>(config_.attention_scale);
+  scores = soft_capped(scores, config_.attention_softcap);
+  scores = mask_scores(scores, count, position, config.window);
   const Tensor mixed = scores.softmax(-1).matmul(past_values);
   const Tensor joined = mixed.permute({2, 0, 1, 3}).reshape({count, heads * width});
-  return project(QuantisedActivations(joined), b.output, b.output_bias);
+  const Tensor out = b.output.matrix.linear(QuantisedActivations(joined));
+  return b.output.bias.is_valid() ? out + b.output.bias.cast(DType::kF32) : out;
 }
 
 Tensor Llama::feed_forward(const Block& b, const Tensor& x) const {
+  const auto project = [](const QuantisedActivations& in, const Projection& p) {
+    const Tensor out = p.matrix.linear(in);
+    return p.bias.is_valid() ? out + p.bias.cast(DType::kF32) : out;
+  };
   const QuantisedActivations in(x);
-  const Tensor gate = project(in, b.gate, b.gate_bias);
-  const Tensor active = config_.activation == Activation::kSilu ? gate.silu() : gate.gelu();
-  return project(QuantisedActivations(active * project(in, b.up, b.up_bias)), b.down, b.down_bias);
+  const Activation activation = config_.row->activation;
+  Tensor hidden;
+  if (config_.row->feed_forward == FeedForward::kFused) {
+    const int64_t length = config_.feed_forward_length;
+    const Tensor both = project(in, b.up).contiguous();
+    hidden = activate(both.slice(1, {0, length}), activation) * both.slice(1, {length, 2 * length});
+  } else if (config_.row->feed_forward == FeedForward::kPlain) {
+    hidden = activate(project(in, b.up), activation);
+  } else {
+    const Tensor gate = project(in, b.gate);
+    hidden = activate(gate, activation) * project(in, b.up);
+  }
+  return project(QuantisedActivations(hidden), b.down);
+}
+
+Tensor Llama::run_block(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
+                        KvCache& cache) const {
+  const Block& b = blocks_[block];
+  const auto scaled = [&](const Tensor& t) {
+    return config_.residual_scale == 1.0F ? t : t * static_cast<double>(config_.residual_scale);
+  };
+  const Tensor in = norm(x, b.attention_norm);
+  const Tensor attention_in =
+      b.second_attention_norm.is_used ? norm(x, b.second_attention_norm) : in;
+  const Tensor attention =
+      scaled(norm(attend(block, attention_in, count, position, cache), b.attention_post_norm));
+  const Tensor sum = x + attention;
+  Tensor feed_forward_in = config_.is_parallel ? in : norm(sum, b.feed_forward_norm);
+  if (config_.is_parallel && b.feed_forward_norm.is_used)
+    feed_forward_in = norm(x, b.feed_forward_norm);
+  return sum + scaled(norm(feed_forward(b, feed_forward_in), b.feed_forward_post_norm));
 }
 
 Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& position,
                       KvCache& cache) const {
   Tensor x = embedding_.take(tokens.shrink({{0, count}}));
   if (config_.embedding_scale != 1.0F) x = x * static_cast<double>(config_.embedding_scale);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    const Block& b = blocks_[i];
-    x = x + attend(b, norm(x, b.attention_norm, config_.norm_epsilon), count, position,
-                   cache.keys[i], cache.values[i]);
-    x = x + feed_forward(b, norm(x, b.feed_forward_norm, config_.norm_epsilon));
-  }
+  if (positions_.is_valid())
+    x = x + positions_.shrink({{position, position + count}, {0, config_.embedding_length}})
+                .cast(DType::kF32);
+  x = norm(x, embedding_norm_);
+  for (size_t i = 0; i < blocks_.size(); ++i) x = run_block(i, x, count, position, cache);
   const Tensor last = x.shrink({{count - 1, count}, {0, config_.embedding_length}});
-  const Tensor logits =
-      project(QuantisedActivations(norm(last, output_norm_, config_.norm_epsilon)),
-              output_.is_valid() ? output_ : embedding_, output_bias_);
-  return logits.reshape({config_.vocab_size}).contiguous();
+  const QuantisedActivations in(norm(last, output_norm_));
+  Tensor logits = (output_.matrix.is_valid() ? output_.matrix : embedding_).linear(in);
+  if (output_.bias.is_valid()) logits = logits + output_.bias.cast(DType::kF32);
+  if (config_.logit_scale != 1.0F) logits = logits * static_cast<double>(config_.logit_scale);
+  return soft_capped(logits, config_.logit_softcap).reshape({config_.vocab_size}).contiguous();
 }
 
 }  // namespace bm::models

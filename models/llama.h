@@ -1,5 +1,6 @@
 #pragma once
-// Llama-like language models: weights on a device, and the network as tensor operations.
+// Decoder-only transformers: weights on a device, and the network as tensor operations. What the
+// families differ in is in llama_architectures.h.
 
 #include <functional>
 #include <memory>
@@ -47,29 +48,55 @@ class Llama {
                  KvCache& cache) const;
 
  private:
+  /// Gain and bias, each invalid where the model has none.
+  struct Norm {
+    bool is_used = false;
+    Tensor weight, bias;
+  };
+  /// A matrix and its bias, which is invalid where the model has none.
+  struct Projection {
+    Matrix matrix;
+    Tensor bias;
+  };
   struct Block {
-    Tensor attention_norm;
-    Matrix query, key, value, output;
-    Tensor query_bias, key_bias, value_bias, output_bias;  ///< invalid when the model has none
-    Tensor query_norm, key_norm;                           ///< per head; likewise
-    Tensor feed_forward_norm;
-    Matrix gate, up, down;
-    Tensor gate_bias, up_bias, down_bias;  ///< likewise
+    Norm attention_norm, second_attention_norm;  ///< the second: of attention alone
+    Projection qkv;                              ///< rows of all three, or
+    Projection query, key, value;
+    Projection output;
+    /// [head length], [heads, head length], or [heads · head length]: over all heads at once.
+    Norm query_norm, key_norm;
+    Norm attention_post_norm, feed_forward_norm, feed_forward_post_norm;
+    Projection gate, up, down;
   };
   LlamaConfig config_;
   uint32_t context_ = 0;
   std::string device_;
-  Tensor output_norm_, output_bias_;  ///< the bias: of the vocabulary; invalid when there is none
-  Matrix embedding_, output_;
-  Tensor cosines_, sines_;  ///< [context, 1, head length]; sines carry the pair's sign
+  Matrix embedding_;
+  Norm embedding_norm_, output_norm_;
+  Projection output_;
+  Tensor positions_;  ///< [context, embedding length]; invalid without kPositionTable
+  Tensor slopes_;     ///< ALiBi: [kv heads, heads of each, 1, 1]
+  /// [context, 1, rotated length]; sines carry the pair's sign.
+  struct RopeTable {
+    Tensor cosines, sines;
+  };
+  RopeTable rope_, local_rope_;
   std::vector<Block> blocks_;
 
   friend class LlamaLoader;
-  Tensor rotate(const Tensor& x, const SymInt& count, const SymInt& position) const;
-  Tensor attend(const Block& b, const Tensor& x, const SymInt& count, const SymInt& position,
-                Tensor& keys, Tensor& values) const;
+  Tensor norm(const Tensor& x, const Norm& n) const;
+  Tensor rotate(const Tensor& x, const SymInt& count, const SymInt& position,
+                const RopeTable& table) const;
+  Tensor mask_scores(const Tensor& scores, const SymInt& count, const SymInt& position,
+                     uint32_t window) const;
+  Tensor attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
+                KvCache& cache) const;
   Tensor feed_forward(const Block& b, const Tensor& x) const;
-  void make_rope_tables(std::span<const float> frequency_factors);
+  Tensor run_block(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
+                   KvCache& cache) const;
+  /// Host tables; `factors`: what frequencies are divided by, one a pair, or none.
+  RopeTable make_rope_table(const RopeConfig& rope, std::span<const float> factors) const;
+  void make_slopes();
 };
 
 }  // namespace bm::models

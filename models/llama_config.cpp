@@ -5,38 +5,14 @@
 #include <iterator>
 
 #include "models/model_error.h"
+#include "runtime/target.h"
 
 namespace bm::models {
 namespace {
 
-struct Family {
-  const char* name;
-  RopeStyle rope_style;
-  Activation activation;
-  bool has_scaled_embedding;  ///< embeddings are multiplied by sqrt(embedding_length)
-};
-
-// Source: llama.cpp, llama-model.cpp (llama_model_rope_type and the graph builders of each model).
-constexpr Family kFamilies[] = {
-    {"llama", RopeStyle::kInterleaved, Activation::kSilu, false},
-    {"qwen2", RopeStyle::kHalves, Activation::kSilu, false},
-    {"qwen3", RopeStyle::kHalves, Activation::kSilu, false},
-    {"gemma", RopeStyle::kHalves, Activation::kGelu, true},
-};
-
 constexpr uint32_t kMaxBlocks = 4096;
 constexpr uint32_t kMaxWidth = 1u << 20;
 constexpr uint32_t kMaxContext = 1u << 24;
-
-Result<const Family*> find_family(std::string_view name) {
-  std::string known;
-  for (const Family& f : kFamilies) {
-    if (name == f.name) return &f;
-    known += std::string(known.empty() ? "" : ", ") + f.name;
-  }
-  return fail(Code::kUnsupported, "model architecture \"{}\" is not supported (known: {})", name,
-              known);
-}
 
 Result<uint32_t> ranged(const GgufFile& file, const std::string& key, uint32_t value,
                         uint32_t max) {
@@ -55,7 +31,7 @@ Result<uint32_t> need_or(const GgufFile& file, const std::string& key, uint32_t 
   return ranged(file, key, BM_TRY(file.get_u32(key, fallback)), max);
 }
 
-/// Keys under the architecture's prefix that from_gguf() reads.
+/// Keys under every architecture's prefix that from_gguf() reads.
 constexpr std::string_view kReadKeys[] = {"context_length",
                                           "embedding_length",
                                           "block_count",
@@ -66,29 +42,38 @@ constexpr std::string_view kReadKeys[] = {"context_length",
                                           "attention.key_length",
                                           "attention.value_length",
                                           "attention.layer_norm_rms_epsilon",
+                                          "attention.layer_norm_epsilon",
                                           "attention.causal",
-                                          "attention.sliding_window",
                                           "rope.dimension_count",
                                           "rope.freq_base",
                                           "rope.scaling.type",
                                           "rope.scaling.factor",
                                           "rope.scaling.attn_factor",
+                                          "rope.scaling.original_context_length",
+                                          "rope.scaling.yarn_ext_factor",
+                                          "rope.scaling.yarn_attn_factor",
+                                          "rope.scaling.yarn_beta_fast",
+                                          "rope.scaling.yarn_beta_slow",
                                           "rope.scale_linear"};
 /// Keys that change no result: what a tensor's shape says again, how the model was trained, how the
 /// file was made. Source: gguf.md of ggml, "LLM".
 constexpr std::string_view kIdleKeys[] = {"vocab_size", "expert_used_count", "tensor_data_layout",
-                                          "rope.scaling.original_context_length",
                                           "rope.scaling.finetuned"};
 
+bool has_key(const Architecture& row, std::string_view key) {
+  const std::vector<std::string_view> words = runtime::split_words(row.keys);
+  return std::find(words.begin(), words.end(), key) != words.end();
+}
+
 /// A key that is not understood may ask for other arithmetic than ours.
-Status check_keys(const GgufFile& file, const std::string& p) {
+Status check_keys(const GgufFile& file, const Architecture& row, const std::string& p) {
   const auto is_in = [](std::string_view key, const auto& list) {
     return std::find(std::begin(list), std::end(list), key) != std::end(list);
   };
   for (const auto& [key, value] : file.metadata()) {
     if (!key.starts_with(p)) continue;
     const std::string_view name = key.substr(p.size());
-    if (!is_in(name, kReadKeys) && !is_in(name, kIdleKeys))
+    if (!is_in(name, kReadKeys) && !is_in(name, kIdleKeys) && !has_key(row, name))
       return fail(Code::kUnsupported,
                   "metadata {} is not understood: the model may need what is not done here",
                   quote_name(key));
@@ -96,29 +81,20 @@ Status check_keys(const GgufFile& file, const std::string& p) {
   return {};
 }
 
-/// What is read only to be refused when it asks for something.
-Status check_attention(const GgufFile& file, const std::string& p, uint32_t context) {
-  if (!BM_TRY(file.get_bool(p + "attention.causal", true)))
-    return fail(Code::kUnsupported,
-                "metadata {}attention.causal is false: models whose tokens see later ones are not "
-                "supported",
-                p);
-  const uint32_t window = BM_TRY(file.get_u32(p + "attention.sliding_window", 0));
-  if (window != 0 && window < context)
-    return fail(Code::kUnsupported,
-                "metadata {}attention.sliding_window: {} of {} positions; attention to a part of "
-                "the text is not supported",
-                p, window, context);
-  const float factor = BM_TRY(file.get_f32(p + "rope.scaling.attn_factor", 1.0F));
-  if (factor != 1.0F)
-    return fail(Code::kUnsupported, "metadata {}rope.scaling.attn_factor {} is not supported", p,
-                factor);
-  return {};
+/// Result of a key of this architecture; of others, and where the file lacks it, `fallback`.
+Result<float> scale_or(const GgufFile& file, const LlamaConfig& c, const char* name,
+                       float fallback) {
+  if (!has_key(*c.row, name)) return fallback;
+  const std::string key = c.architecture + "." + name;
+  const float value = BM_TRY(file.get_f32(key, fallback));
+  if (!std::isfinite(value) || value < 0)
+    return fail(Code::kCorrupt, "metadata {} {} is not positive", key, value);
+  return value;
 }
 
 /// What positions are divided by. Source: llama.cpp, llama-model.cpp, load_hparams(): a factor
 /// without a type is linear, `scale_linear` is its name in older files, and 0 means none.
-Result<float> read_rope_scale(const GgufFile& file, const std::string& p) {
+Status read_rope_scaling(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   const std::string type = p + "rope.scaling.type", factor = p + "rope.scaling.factor",
                     old_factor = p + "rope.scale_linear";
   const std::string_view kind = BM_TRY(file.get_string(type, "linear"));
@@ -129,10 +105,132 @@ Result<float> read_rope_scale(const GgufFile& file, const std::string& p) {
   if (file.find(old_factor) != nullptr && old_scale != scale)
     return fail(Code::kCorrupt, "metadata {} is {}, {} is {}", factor, scale, old_factor,
                 old_scale);
-  if (kind == "none") return 1.0F;
-  if (kind == "linear" || kind.empty()) return scale == 0 ? 1.0F : scale;
-  return fail(Code::kUnsupported, "metadata {}: {} is not supported (known: none, linear)", type,
-              quote_name(kind));
+  RopeConfig& r = c->rope;
+  r.magnitude = BM_TRY(file.get_f32(p + "rope.scaling.attn_factor", 1.0F));
+  if (!(r.magnitude > 0) || !std::isfinite(r.magnitude))
+    return fail(Code::kCorrupt, "metadata {}rope.scaling.attn_factor {} is not positive", p,
+                r.magnitude);
+  r.original_context = BM_TRY(
+      need_or(file, p + "rope.scaling.original_context_length", c->context_length, kMaxContext));
+  if (kind == "none") return {};
+  if (kind != "linear" && !kind.empty() && kind != "yarn" && kind != "longrope")
+    return fail(Code::kUnsupported,
+                "metadata {}: {} is not supported (known: none, linear, yarn, longrope)", type,
+                quote_name(kind));
+  r.is_longrope = kind == "longrope";
+  if (scale != 0) r.scale = scale;
+  if (kind != "yarn") return {};
+  r.is_yarn = true;
+  r.extrapolation = BM_TRY(file.get_f32(p + "rope.scaling.yarn_ext_factor", 1.0F));
+  r.beta_fast = BM_TRY(file.get_f32(p + "rope.scaling.yarn_beta_fast", 32.0F));
+  r.beta_slow = BM_TRY(file.get_f32(p + "rope.scaling.yarn_beta_slow", 1.0F));
+  const float attention = BM_TRY(file.get_f32(p + "rope.scaling.yarn_attn_factor", 1.0F));
+  if (!(r.scale >= 1) || !(r.extrapolation >= 0) || !(r.extrapolation <= 1) || !(r.beta_slow > 0) ||
+      !(r.beta_fast >= r.beta_slow) || !(attention > 0) || !std::isfinite(attention))
+    return fail(Code::kCorrupt,
+                "metadata {}rope.scaling: factor {}, yarn_ext_factor {}, yarn_beta_fast {}, "
+                "yarn_beta_slow {}, yarn_attn_factor {} fit no scaling of positions",
+                p, r.scale, r.extrapolation, r.beta_fast, r.beta_slow, attention);
+  // Source: YaRN (Peng and others, 2023), section 3.4.
+  r.magnitude *= attention * (1 + 0.1F * std::log(r.scale));
+  return {};
+}
+
+/// An array of booleans, one a block: which see a window.
+Result<std::vector<uint32_t>> read_pattern(const GgufValue& value, const std::string& key,
+                                           uint32_t blocks) {
+  const GgufArray& array = value.array;
+  if (array.element != GgufType::kBool || array.count != blocks)
+    return fail(Code::kCorrupt, "metadata {} is not a list of {} booleans", key, blocks);
+  std::vector<uint32_t> out;
+  for (const std::byte b : array.raw) out.push_back(std::to_integer<uint32_t>(b));
+  return out;
+}
+
+/// Which blocks see a window of the text, and which of them rotate by another base.
+Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const std::string key = p + "attention.sliding_window", pattern = key + "_pattern";
+  if (!BM_TRY(file.get_bool(p + "attention.causal", true)))
+    return fail(Code::kUnsupported,
+                "metadata {}attention.causal is false: models whose tokens see later ones are not "
+                "supported",
+                p);
+  c->blocks.resize(c->block_count);
+  const bool is_gemma2 = c->architecture == "gemma2";
+  uint32_t window = 0;
+  if (has_key(*c->row, "attention.sliding_window"))
+    window = BM_TRY(file.get_u32(key, is_gemma2 ? 4096 : 0));
+  if (window == 0) {
+    // Rotating only within windows, of which there are none.
+    for (uint32_t i = 0; i < c->block_count; ++i)
+      c->blocks[i].is_rotated =
+          !c->row->has(kNoRopeInGlobal) && (!c->row->has(kNoRopeInEveryFourth) || (i + 1) % 4 != 0);
+    return {};
+  }
+  uint32_t period = c->row->window_period;
+  std::vector<uint32_t> local;
+  if (const GgufValue* value =
+          has_key(*c->row, "attention.sliding_window_pattern") ? file.find(pattern) : nullptr) {
+    if (value->type == GgufType::kArray)
+      local = BM_TRY(read_pattern(*value, pattern, c->block_count));
+    else
+      period = BM_TRY(file.get_u32(pattern));
+  }
+  for (uint32_t i = 0; i < c->block_count; ++i) {
+    BlockConfig& b = c->blocks[i];
+    b.is_local = !local.empty() ? local[i] != 0 : period == 0 || i % period + 1 < period;
+    b.window = b.is_local ? window : 0;
+    b.is_rotated = b.is_local || !c->row->has(kNoRopeInGlobal);
+  }
+  // Gemma 3 rotates windows by the base of its predecessors; none of the files scales positions
+  // there. Source: llama.cpp, src/models/gemma3.cpp, olmo2.cpp.
+  c->local_rope = c->rope;
+  if (c->architecture == "gemma3" || c->architecture == "olmo2") c->local_rope = RopeConfig{};
+  if (c->architecture == "olmo2") c->local_rope.base = c->rope.base;
+  if (has_key(*c->row, "rope.freq_base_swa"))
+    c->local_rope.base = BM_TRY(file.get_f32(p + "rope.freq_base_swa", c->local_rope.base));
+  return {};
+}
+
+/// Factors that a few families multiply with. Source: llama.cpp, load_arch_hparams() of each.
+Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const float width = static_cast<float>(c->embedding_length);
+  const bool is_minicpm = c->architecture == "minicpm";
+  if (c->row->has(kScaledEmbedding)) c->embedding_scale = std::sqrt(width);
+  c->embedding_scale =
+      BM_TRY(scale_or(file, *c, "embedding_scale", is_minicpm ? 12.0F : c->embedding_scale));
+  const float blocks = static_cast<float>(c->block_count);
+  c->residual_scale =
+      BM_TRY(scale_or(file, *c, "residual_scale", is_minicpm ? 1.4F / std::sqrt(blocks) : 1.0F));
+  c->logit_scale = BM_TRY(scale_or(file, *c, "logit_scale", is_minicpm ? 256.0F / width : 1.0F));
+  // 0 stands for "not given".
+  for (float* scale : {&c->embedding_scale, &c->residual_scale, &c->logit_scale})
+    if (*scale == 0) *scale = 1;
+  if (c->row->has(kDividedLogits)) c->logit_scale = 1 / c->logit_scale;
+  float per_head = static_cast<float>(c->head_length);
+  if ((c->architecture == "gemma2" && c->block_count == 46) ||
+      (c->architecture == "gemma3" && c->block_count == 62))
+    per_head = static_cast<float>(c->embedding_length / c->head_count);
+  c->attention_scale = BM_TRY(scale_or(file, *c, "attention.scale", 0));
+  if (c->attention_scale == 0) c->attention_scale = 1 / std::sqrt(per_head);
+  const bool is_gemma2 = c->architecture == "gemma2";
+  c->attention_softcap =
+      BM_TRY(scale_or(file, *c, "attn_logit_softcapping", is_gemma2 ? 50.0F : 0.0F));
+  c->logit_softcap =
+      BM_TRY(scale_or(file, *c, "final_logit_softcapping", is_gemma2 ? 30.0F : 0.0F));
+  c->qkv_limit = BM_TRY(scale_or(file, *c, "attention.clamp_kqv", 0));
+  if (c->row->has(kAlibi))
+    c->alibi_bias = BM_TRY(scale_or(file, *c, "attention.max_alibi_bias", 8));
+  c->is_parallel = c->row->has(kParallelBlock);
+  if (has_key(*c->row, "use_parallel_residual"))
+    c->is_parallel =
+        BM_TRY(file.get_bool(p + "use_parallel_residual", c->architecture == "gptneox"));
+  return {};
+}
+
+std::string epsilon_key(const LlamaConfig& c) {
+  return c.architecture + (c.row->norm == NormKind::kRms ? ".attention.layer_norm_rms_epsilon"
+                                                         : ".attention.layer_norm_epsilon");
 }
 
 Status check_consistency(const LlamaConfig& c, const std::string& p) {
@@ -148,16 +246,11 @@ Status check_consistency(const LlamaConfig& c, const std::string& p) {
     return fail(Code::kCorrupt,
                 "metadata {}rope.dimension_count {} does not fit the head length {}", p,
                 c.rope_length, c.head_length);
-  if (c.rope_style == RopeStyle::kHalves && c.rope_length != c.head_length)
-    return fail(Code::kUnsupported,
-                "metadata {}rope.dimension_count {}: rotating a part of a head ({}) is not "
-                "supported for {}",
-                p, c.rope_length, c.head_length, c.architecture);
   if (!(c.norm_epsilon > 0) || !(c.norm_epsilon < 1))
-    return fail(Code::kCorrupt, "metadata {}attention.layer_norm_rms_epsilon {} is not in (0, 1)",
-                p, c.norm_epsilon);
-  if (!(c.rope_base > 0) || !std::isfinite(c.rope_base))
-    return fail(Code::kCorrupt, "metadata {}rope.freq_base {} is not positive", p, c.rope_base);
+    return fail(Code::kCorrupt, "metadata {} {} is not in (0, 1)", epsilon_key(c), c.norm_epsilon);
+  for (const float base : {c.rope.base, c.local_rope.base})
+    if (!(base > 0) || !std::isfinite(base))
+      return fail(Code::kCorrupt, "metadata {}rope.freq_base {} is not positive", p, base);
   return {};
 }
 
@@ -166,12 +259,12 @@ Status check_consistency(const LlamaConfig& c, const std::string& p) {
 Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   LlamaConfig c;
   c.architecture = std::string(BM_TRY(file.get_string("general.architecture")));
-  const Family& family = *BM_TRY(find_family(c.architecture));
+  c.row = BM_TRY(find_architecture(c.architecture));
   const std::string p = c.architecture + ".";
   if (BM_TRY(file.get_u32(p + "expert_count", 0)) > 0)
     return fail(Code::kUnsupported,
                 "metadata {}expert_count: mixture-of-experts models are not supported", p);
-  BM_TRY(check_keys(file, p));
+  BM_TRY(check_keys(file, *c.row, p));
   c.context_length = BM_TRY(need(file, p + "context_length", kMaxContext));
   c.embedding_length = BM_TRY(need(file, p + "embedding_length", kMaxWidth));
   c.block_count = BM_TRY(need(file, p + "block_count", kMaxBlocks));
@@ -190,14 +283,11 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
                 "metadata {}attention.value_length {} differs from the key length {}", p,
                 value_length, c.head_length);
   c.rope_length = BM_TRY(need_or(file, p + "rope.dimension_count", c.head_length, kMaxWidth));
-  c.norm_epsilon = BM_TRY(file.get_f32(p + "attention.layer_norm_rms_epsilon", 1e-5F));
-  c.rope_base = BM_TRY(file.get_f32(p + "rope.freq_base", 10000.0F));
-  c.rope_scale = BM_TRY(read_rope_scale(file, p));
-  BM_TRY(check_attention(file, p, c.context_length));
-  c.rope_style = family.rope_style;
-  c.activation = family.activation;
-  if (family.has_scaled_embedding)
-    c.embedding_scale = std::sqrt(static_cast<float>(c.embedding_length));
+  c.norm_epsilon = BM_TRY(file.get_f32(epsilon_key(c), 1e-5F));
+  c.rope.base = BM_TRY(file.get_f32(p + "rope.freq_base", 10000.0F));
+  BM_TRY(read_rope_scaling(file, p, &c));
+  BM_TRY(read_blocks(file, p, &c));
+  BM_TRY(read_scales(file, p, &c));
   c.has_tied_output = file.find_tensor("output.weight") == nullptr;
   const GgufTensor& embedding = *BM_TRY(file.tensor("token_embd.weight"));
   if (embedding.rank != 2 || embedding.dims[1] == 0 || embedding.dims[1] > kMaxContext)

@@ -1,5 +1,6 @@
 // Loading: names, shapes and formats of weights; what has no use; what fits in memory.
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "models/llama.h"
@@ -11,7 +12,8 @@ namespace bm::models {
 namespace {
 
 constexpr const char *kEmbedding = "token_embd.weight", *kOutput = "output.weight",
-                     *kFactors = "rope_freqs.weight";
+                     *kFactors = "rope_freqs.weight", *kLongFactors = "rope_factors_long.weight",
+                     *kShortFactors = "rope_factors_short.weight";
 
 /// Stored type if kernels read it directly.
 std::optional<DType> direct_dtype(GgmlType type) {
@@ -60,7 +62,15 @@ class LlamaLoader {
     BM_TRY(check_memory());
     is_loading_ = true;
     BM_TRY(load_all());
-    model_->make_rope_tables(factors_);
+    if (c.row->rope_style != RopeStyle::kNone) {
+      model_->rope_ = model_->make_rope_table(c.rope, factors_);
+      const bool is_one =
+          c.local_rope == c.rope || std::none_of(c.blocks.begin(), c.blocks.end(),
+                                                 [](const BlockConfig& b) { return b.is_local; });
+      model_->local_rope_ =
+          is_one ? model_->rope_ : model_->make_rope_table(c.local_rope, factors_);
+    }
+    if (c.row->has(kAlibi)) model_->make_slopes();
     return std::shared_ptr<const Llama>(std::move(model));
   }
 
@@ -203,47 +213,128 @@ class LlamaLoader {
     return false;
   }
 
+  /// Frequencies of Llama 3 and of LongRoPE, which has two sets: for texts that fit what the model
+  /// was first trained for, and for longer ones.
   Status load_factors() {
-    const uint64_t count = model_->config_.rope_length / 2;
-    if (!file_->find_tensor(kFactors)) return {};
-    const GgufTensor& t = *BM_TRY(find(kFactors, {count}));
-    factors_.resize(count);
-    return dequantize_row(t.type, t.data, factors_);
+    const LlamaConfig& c = model_->config_;
+    const bool is_long = model_->context_ > c.rope.original_context;
+    for (const char* name : {kFactors, kLongFactors, kShortFactors}) {
+      if (!file_->find_tensor(name) || (name != kFactors && !c.rope.is_longrope)) continue;
+      const GgufTensor& t = *BM_TRY(find(name, {c.rope_length / 2}));
+      if (name != kFactors && (name == kLongFactors) != is_long) continue;
+      factors_.resize(c.rope_length / 2);
+      BM_TRY(dequantize_row(t.type, t.data, factors_));
+      for (const float factor : factors_)
+        if (!(factor > 0) || !std::isfinite(factor))
+          return fail(Code::kCorrupt, "tensor {} has a factor of {}", name, factor);
+    }
+    return {};
+  }
+
+  enum class Need : uint8_t { kYes, kIfThere };
+
+  /// `name` without ".weight" and ".bias". A norm's bias exists where means are taken off.
+  Result<Llama::Norm> load_norm(const std::string& name, std::initializer_list<uint64_t> dims,
+                                Need need) {
+    const LlamaConfig& c = model_->config_;
+    Llama::Norm norm;
+    if (c.row->has(kNormsWithoutGain)) {
+      norm.is_used = need == Need::kYes;
+      return norm;
+    }
+    if (need == Need::kIfThere && !file_->find_tensor(name + ".weight")) return norm;
+    norm.is_used = true;
+    norm.weight = BM_TRY(load(name + ".weight", dims));
+    if (c.row->norm == NormKind::kLayer) BM_TRY(load_optional(norm.bias, name + ".bias", dims));
+    return norm;
+  }
+
+  Result<Llama::Projection> load_projection(const std::string& name, uint64_t columns,
+                                            uint64_t rows) {
+    Llama::Projection p;
+    p.matrix = BM_TRY(load_matrix(name + ".weight", columns, rows));
+    BM_TRY(load_optional(p.bias, name + ".bias", {rows}));
+    return p;
+  }
+
+  /// Of each head alone, by one gain for all or one for each; or of all heads together.
+  Result<Llama::Norm> load_head_norm(const std::string& name, uint64_t heads) {
+    const uint64_t length = model_->config_.head_length;
+    const GgufTensor* t = file_->find_tensor(name + ".weight");
+    if (t != nullptr && t->rank == 2) return load_norm(name, {length, heads}, Need::kIfThere);
+    const bool is_whole = t != nullptr && t->rank == 1 && t->dims[0] == heads * length;
+    return load_norm(name, {is_whole ? heads * length : length}, Need::kIfThere);
+  }
+
+  Status load_attention(const std::string& p, Llama::Block* b) {
+    const LlamaConfig& c = model_->config_;
+    const uint64_t width = c.embedding_length, q = uint64_t{c.head_count} * c.head_length,
+                   kv = uint64_t{c.head_count_kv} * c.head_length;
+    if (file_->find_tensor(p + "attn_qkv.weight")) {
+      b->qkv = BM_TRY(load_projection(p + "attn_qkv", width, q + 2 * kv));
+    } else {
+      b->query = BM_TRY(load_projection(p + "attn_q", width, q));
+      b->key = BM_TRY(load_projection(p + "attn_k", width, kv));
+      b->value = BM_TRY(load_projection(p + "attn_v", width, kv));
+    }
+    b->output = BM_TRY(load_projection(p + "attn_output", q, width));
+    b->query_norm = BM_TRY(load_head_norm(p + "attn_q_norm", c.head_count));
+    b->key_norm = BM_TRY(load_head_norm(p + "attn_k_norm", c.head_count_kv));
+    return {};
+  }
+
+  Status load_norms(const std::string& p, Llama::Block* b) {
+    LlamaConfig& c = model_->config_;
+    const uint64_t width = c.embedding_length;
+    const char* const after_attention = "post_attention_norm";
+    if (!c.row->has(kNoPreNorms))
+      b->attention_norm = BM_TRY(load_norm(p + "attn_norm", {width}, Need::kYes));
+    if (c.architecture == "falcon")
+      b->second_attention_norm = BM_TRY(load_norm(p + "attn_norm_2", {width}, Need::kIfThere));
+    if (c.row->has(kPostNorms)) {
+      b->attention_post_norm = BM_TRY(load_norm(p + after_attention, {width}, Need::kYes));
+      b->feed_forward_post_norm = BM_TRY(load_norm(p + "post_ffw_norm", {width}, Need::kYes));
+    }
+    if (c.row->has(kNoPreNorms) || c.row->has(kParallelBlock)) return {};
+    // StableLM 2 12B says by its lack that both halves of a block read the same.
+    const std::string name = p + (c.row->has(kLateFeedForwardNorm) ? after_attention : "ffn_norm");
+    const bool may_lack = c.architecture == "stablelm";
+    b->feed_forward_norm = BM_TRY(load_norm(name, {width}, may_lack ? Need::kIfThere : Need::kYes));
+    if (may_lack) c.is_parallel = !b->feed_forward_norm.is_used;
+    return {};
+  }
+
+  Status load_feed_forward(const std::string& p, Llama::Block* b) {
+    const LlamaConfig& c = model_->config_;
+    const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
+    const bool is_fused = c.row->feed_forward == FeedForward::kFused;
+    if (c.row->feed_forward == FeedForward::kGated)
+      b->gate = BM_TRY(load_projection(p + "ffn_gate", width, hidden));
+    b->up = BM_TRY(load_projection(p + "ffn_up", width, is_fused ? 2 * hidden : hidden));
+    b->down = BM_TRY(load_projection(p + "ffn_down", hidden, width));
+    return {};
   }
 
   Status load_all() {
     const LlamaConfig& c = model_->config_;
     BM_TRY(load_factors());
-    const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
-    const uint64_t q = uint64_t{c.head_count} * c.head_length,
-                   kv = uint64_t{c.head_count_kv} * c.head_length;
+    const uint64_t width = c.embedding_length;
     model_->embedding_ = BM_TRY(load_matrix(kEmbedding, width, c.vocab_size));
-    model_->output_norm_ = BM_TRY(load("output_norm.weight", {width}));
+    if (c.row->has(kEmbeddingNorm))
+      model_->embedding_norm_ = BM_TRY(load_norm("token_embd_norm", {width}, Need::kYes));
+    if (c.row->has(kPositionTable))
+      model_->positions_ = BM_TRY(load("position_embd.weight", {width, c.context_length}));
+    model_->output_norm_ = BM_TRY(load_norm("output_norm", {width}, Need::kYes));
     if (file_->find_tensor(kOutput))
-      model_->output_ = BM_TRY(load_matrix(kOutput, width, c.vocab_size));
-    BM_TRY(load_optional(model_->output_bias_, "output.bias", {c.vocab_size}));
+      model_->output_.matrix = BM_TRY(load_matrix(kOutput, width, c.vocab_size));
+    BM_TRY(load_optional(model_->output_.bias, "output.bias", {c.vocab_size}));
     model_->blocks_.clear();
     for (uint32_t i = 0; i < c.block_count; ++i) {
       const std::string p = fmt::format("blk.{}.", i);
       Llama::Block b;
-      b.attention_norm = BM_TRY(load(p + "attn_norm.weight", {width}));
-      b.query = BM_TRY(load_matrix(p + "attn_q.weight", width, q));
-      b.key = BM_TRY(load_matrix(p + "attn_k.weight", width, kv));
-      b.value = BM_TRY(load_matrix(p + "attn_v.weight", width, kv));
-      b.output = BM_TRY(load_matrix(p + "attn_output.weight", q, width));
-      BM_TRY(load_optional(b.query_bias, p + "attn_q.bias", {q}));
-      BM_TRY(load_optional(b.key_bias, p + "attn_k.bias", {kv}));
-      BM_TRY(load_optional(b.value_bias, p + "attn_v.bias", {kv}));
-      BM_TRY(load_optional(b.output_bias, p + "attn_output.bias", {width}));
-      BM_TRY(load_optional(b.query_norm, p + "attn_q_norm.weight", {c.head_length}));
-      BM_TRY(load_optional(b.key_norm, p + "attn_k_norm.weight", {c.head_length}));
-      b.feed_forward_norm = BM_TRY(load(p + "ffn_norm.weight", {width}));
-      b.gate = BM_TRY(load_matrix(p + "ffn_gate.weight", width, hidden));
-      b.up = BM_TRY(load_matrix(p + "ffn_up.weight", width, hidden));
-      b.down = BM_TRY(load_matrix(p + "ffn_down.weight", hidden, width));
-      BM_TRY(load_optional(b.gate_bias, p + "ffn_gate.bias", {hidden}));
-      BM_TRY(load_optional(b.up_bias, p + "ffn_up.bias", {hidden}));
-      BM_TRY(load_optional(b.down_bias, p + "ffn_down.bias", {width}));
+      BM_TRY(load_norms(p, &b));
+      BM_TRY(load_attention(p, &b));
+      BM_TRY(load_feed_forward(p, &b));
       model_->blocks_.push_back(std::move(b));
     }
     return {};

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The forward pass of a GGUF model in PyTorch: the oracle. Architectures llama, qwen2, qwen3, gemma.
+"""The forward pass of a GGUF model in PyTorch: the oracle, of every dense architecture that is known.
 
     llama_reference.py FILE.gguf --tokens 1,2,3 --out logits.f32 [--dtype float64]
     llama_reference.py FILE.gguf --tokens 1,2,3 --greedy 32
@@ -25,50 +25,93 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gguf_numpy  # noqa: E402
 
 
+LAYER_NORM = {"bloom", "cohere2", "command-r", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
+              "stablelm", "starcoder", "starcoder2"}
+INTERLEAVED = {"llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
+               "smollm3", "xverse"}
+HALVES = {"exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
+          "qwen3", "seed_oss", "stablelm", "starcoder2"}
+UNROTATED = {"bloom", "gpt2", "mpt", "starcoder"}
+GELU = {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
+PARALLEL = {"cohere2", "command-r", "falcon", "phi2"}
+WINDOW_PERIOD = {"cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4}
+
+
 class Llama:
     def __init__(self, path, dtype=torch.float32):
         g = gguf_numpy.GGUF(path)
         m = g.metadata
-        a = m["general.architecture"]
-        if a not in ("llama", "qwen2", "qwen3", "gemma"):
+        a = self.arch = m["general.architecture"]
+        if a not in INTERLEAVED | HALVES | UNROTATED:
             raise ValueError(f"{path}: architecture {a} is not known here")
-        # llama rotates neighbours, the others rotate the halves of a head against each other.
-        self.rotates_halves = a != "llama"
-        self.is_gemma = a == "gemma"
-        self.layers = m[a + ".block_count"]
-        self.heads = m[a + ".attention.head_count"]
-        self.kv_heads = m.get(a + ".attention.head_count_kv", self.heads)
-        self.eps = m[a + ".attention.layer_norm_rms_epsilon"]
-        self.dim = m[a + ".embedding_length"]
-        self.head_dim = m.get(a + ".attention.key_length", self.dim // self.heads)
-        self.rotated = m.get(a + ".rope.dimension_count", self.head_dim)
-        self.context = m[a + ".context_length"]
-        scaling = m.get(a + ".rope.scaling.type", "none")
-        if scaling not in ("none", "linear"):
-            raise ValueError(f"{path}: rope scaling {scaling} is not known here")
-        self.position_scale = m.get(a + ".rope.scaling.factor", 1.0) if scaling == "linear" else 1.0
+        self.meta = lambda key, default=None: m.get(f"{a}.{key}", default)
+        self.layers = self.meta("block_count")
+        self.heads = self.meta("attention.head_count")
+        self.kv_heads = self.meta("attention.head_count_kv", self.heads)
+        self.eps = self.meta(f"attention.layer_norm_{'' if a in LAYER_NORM else 'rms_'}epsilon", 1e-5)
+        self.dim = self.meta("embedding_length")
+        self.head_dim = self.meta("attention.key_length", self.dim // self.heads)
+        self.rotated = self.meta("rope.dimension_count", self.head_dim)
+        self.context = self.meta("context_length")
         self.dtype = dtype
         self.w = {name: torch.from_numpy(g.get(name)).to(dtype) for name in g.tensors}
+        self.window = self.meta("attention.sliding_window", 0)
+        self.scale = self.meta("attention.scale", 0) or self.head_dim ** -0.5
+        if (a, self.layers) in (("gemma2", 46), ("gemma3", 62)):
+            self.scale = (self.dim // self.heads) ** -0.5
+        self.parallel = a in PARALLEL or (a == "gptneox" and self.meta("use_parallel_residual", True))
+        if a == "stablelm":
+            self.parallel = "blk.0.ffn_norm.weight" not in self.w
+        self.make_frequencies()
 
+    def make_frequencies(self):
         i = torch.arange(0, self.rotated, 2, dtype=torch.float64)
-        self.frequency = m.get(a + ".rope.freq_base", 10000.0) ** (-i / self.rotated)
-        if "rope_freqs.weight" in self.w:
-            self.frequency = self.frequency / self.w["rope_freqs.weight"].double()
+        base = self.meta("rope.freq_base", 10000.0)
+        plain = base ** (-i / self.rotated)
+        for name in ("rope_freqs", "rope_factors_short"):
+            if name + ".weight" in self.w:
+                plain = plain / self.w[name + ".weight"].double()
+        kind, factor = self.meta("rope.scaling.type", "none"), self.meta("rope.scaling.factor", 1.0)
+        self.magnitude = self.meta("rope.scaling.attn_factor", 1.0)
+        if kind not in ("none", "linear", "yarn", "longrope"):
+            raise ValueError(f"rope scaling {kind} is not known here")
+        self.frequency = plain / factor if kind == "linear" else plain
+        if kind == "yarn":
+            # A pair that turns more than 32 times within the original context is fast, less than once slow.
+            turns = self.meta("rope.scaling.original_context_length") * plain / (2 * torch.pi)
+            at = torch.log(turns[0] / turns) / torch.log(turns[0] / turns[1]) if len(turns) > 1 else turns * 0
+            first = max((torch.log(turns[0] / 32) / torch.log(turns[0] / turns[1])).floor().item(), 0)
+            last = min((torch.log(turns[0]) / torch.log(turns[0] / turns[1])).ceil().item(), self.rotated - 1)
+            slow = ((at - first) / max(last - first, 0.001)).clamp(0, 1)
+            self.frequency = plain * (1 - slow) + plain / factor * slow
+            self.magnitude *= 1 + 0.1 * torch.log(torch.tensor(factor)).item()
+        local_base = self.meta("rope.freq_base_swa", 10000.0 if self.arch == "gemma3" else base)
+        self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2") else local_base ** (-i / self.rotated)
 
     def linear(self, x, name):
         y = x @ self.w[name + ".weight"].T
         return y + self.w[name + ".bias"] if name + ".bias" in self.w else y
 
     def norm(self, x, name):
-        scale = torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps)
-        return x * scale * self.w[name]
+        if self.arch == "olmo":
+            return torch.nn.functional.layer_norm(x, x.shape[-1:], eps=self.eps)
+        gain = self.w[name + ".weight"]
+        if self.arch in LAYER_NORM:
+            x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, unbiased=False, keepdim=True) + self.eps) * gain
+            return x + self.w[name + ".bias"] if name + ".bias" in self.w else x
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) * gain
 
-    def rotate(self, x):
+    def rotate(self, x, layer):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
-        angle = torch.arange(x.shape[0], dtype=torch.float64)[:, None] / self.position_scale * self.frequency
-        cos, sin = angle.cos().to(self.dtype)[:, None, :], angle.sin().to(self.dtype)[:, None, :]
+        is_local = self.is_local(layer)
+        if self.arch in UNROTATED or (self.arch == "cohere2" and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
+            return x
+        frequency = self.local_frequency if is_local else self.frequency
+        magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2") else self.magnitude
+        angle = torch.arange(x.shape[0], dtype=torch.float64)[:, None] * frequency
+        cos, sin = ((magnitude * f(angle)).to(self.dtype)[:, None, :] for f in (torch.cos, torch.sin))
         out = x.clone()
-        if self.rotates_halves:
+        if self.arch in HALVES:
             half = self.rotated // 2
             first, second = x[..., :half], x[..., half:self.rotated]
             out[..., :half] = first * cos - second * sin
@@ -79,48 +122,105 @@ class Llama:
         out[..., 1:self.rotated:2] = even * sin + odd * cos
         return out
 
-    def attention(self, h, p):
-        t = h.shape[0]
+    def is_local(self, layer):
+        period = self.meta("attention.sliding_window_pattern", WINDOW_PERIOD.get(self.arch, 0))
+        return bool(self.window) and (period == 0 or layer % period < period - 1)
 
-        def project(name, heads):
-            y = self.linear(h, p + name).view(t, heads, self.head_dim)
-            return self.norm(y, p + name + "_norm.weight") if p + name + "_norm.weight" in self.w else y
+    def heads_of(self, y, name, heads):
+        """[time, heads, head_dim], normalised where there is a norm: of all heads together, or of each."""
+        t = y.shape[0]
+        if name + "_norm.weight" not in self.w:
+            return y.view(t, heads, self.head_dim)
+        gain = self.w[name + "_norm.weight"]
+        if gain.ndim == 1 and gain.shape[0] == heads * self.head_dim and heads > 1:
+            return self.norm(y, name + "_norm").view(t, heads, self.head_dim)
+        return self.norm(y.view(t, heads, self.head_dim), name + "_norm")
 
-        q = self.rotate(project("attn_q", self.heads))
-        k = self.rotate(project("attn_k", self.kv_heads))
-        v = project("attn_v", self.kv_heads)
-        hidden = torch.ones(t, t, dtype=torch.bool).triu(1)
+    def attention(self, h, layer):
+        t, p = h.shape[0], f"blk.{layer}."
+        q_size, kv_size = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        if p + "attn_qkv.weight" in self.w:
+            q, k, v = self.linear(h, p + "attn_qkv").split([q_size, kv_size, kv_size], -1)
+        else:
+            q, k, v = (self.linear(h, p + "attn_" + name) for name in "qkv")
+        limit = self.meta("attention.clamp_kqv", 0)
+        if limit:
+            q, k, v = (x.clamp(-limit, limit) for x in (q, k, v))
+        q = self.rotate(self.heads_of(q, p + "attn_q", self.heads), layer)
+        k = self.rotate(self.heads_of(k, p + "attn_k", self.kv_heads), layer)
+        v = v.view(t, self.kv_heads, self.head_dim)
+        distance = torch.arange(t)[:, None] - torch.arange(t)[None, :]
+        hidden = distance < 0
+        if self.is_local(layer):
+            hidden = hidden | (distance >= self.window)
         out = []
         for head in range(self.heads):
             shared = head // (self.heads // self.kv_heads)
-            scores = q[:, head] @ k[:, shared].T / self.head_dim ** 0.5
+            scores = q[:, head] @ k[:, shared].T * self.scale
+            cap = self.meta("attn_logit_softcapping", 0)
+            scores = cap * torch.tanh(scores / cap) if cap else scores
+            if self.arch in ("bloom", "mpt"):
+                scores = scores - self.slope(head) * distance.to(self.dtype)
             weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
             out.append(weights @ v[:, shared])
         return self.linear(torch.cat(out, -1), p + "attn_output")
 
+    def slope(self, head):
+        bias, power = self.meta("attention.max_alibi_bias", 8.0), 1 << (self.heads.bit_length() - 1)
+        return 2 ** (-bias * (head + 1) / power) if head < power else 2 ** (-bias / 2 * (2 * (head - power) + 1) / power)
+
     def feed_forward(self, h, p):
-        gate = self.linear(h, p + "ffn_gate")
+        def active(x):
+            if self.arch in GELU:  # the tanh form
+                return 0.5 * x * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x ** 3)))
+            return torch.relu(x) ** 2 if self.arch in ("arcee", "nemotron") else x * torch.sigmoid(x)
         up = self.linear(h, p + "ffn_up")
-        if self.is_gemma:  # the tanh form of gelu
-            inner = 0.7978845608028654 * (gate + 0.044715 * gate ** 3)
-            active = 0.5 * gate * (1 + torch.tanh(inner))
+        if p + "ffn_gate.weight" in self.w:
+            inner = active(self.linear(h, p + "ffn_gate")) * up
+        elif self.arch in ("chatglm", "glm4", "phi3"):
+            gate, up = up.chunk(2, -1)
+            inner = active(gate) * up
         else:
-            active = gate * torch.sigmoid(gate)
-        return self.linear(active * up, p + "ffn_down")
+            inner = active(up)
+        return self.linear(inner, p + "ffn_down")
+
+    def block(self, x, layer):
+        p = f"blk.{layer}."
+        residual = self.meta("residual_scale", 1.4 / self.layers ** 0.5 if self.arch == "minicpm" else 1.0)
+        h = x if self.arch == "olmo2" else self.norm(x, p + "attn_norm")
+        read = self.norm(x, p + "attn_norm_2") if p + "attn_norm_2.weight" in self.w else h
+        y = self.attention(read, layer)
+        after = p + "post_attention_norm"
+        if after + ".weight" in self.w and self.arch != "seed_oss":
+            y = self.norm(y, after)
+        y = x + y * residual
+        if self.parallel:
+            f = self.norm(x, p + "ffn_norm") if p + "ffn_norm.weight" in self.w else h
+        else:
+            f = y if self.arch == "olmo2" else self.norm(y, after if self.arch == "seed_oss" else p + "ffn_norm")
+        f = self.feed_forward(f, p)
+        if p + "post_ffw_norm.weight" in self.w:
+            f = self.norm(f, p + "post_ffw_norm")
+        return y + f * residual
 
     @torch.no_grad()
     def logits(self, tokens):
         x = self.w["token_embd.weight"][torch.tensor(tokens)]
-        if self.is_gemma:
+        if self.arch in ("gemma", "gemma2", "gemma3"):
             x = x * self.dim ** 0.5
-        for n in range(self.layers):
-            p = f"blk.{n}."
-            x = x + self.attention(self.norm(x, p + "attn_norm.weight"), p)
-            x = x + self.feed_forward(self.norm(x, p + "ffn_norm.weight"), p)
-        x = self.norm(x, "output_norm.weight")
-        if "output.weight" in self.w:
-            return self.linear(x, "output")
-        return x @ self.w["token_embd.weight"].T
+        x = x * self.meta("embedding_scale", 12.0 if self.arch == "minicpm" else 1.0)
+        if "position_embd.weight" in self.w:
+            x = x + self.w["position_embd.weight"][:len(tokens)]
+        if "token_embd_norm.weight" in self.w:
+            x = self.norm(x, "token_embd_norm")
+        for layer in range(self.layers):
+            x = self.block(x, layer)
+        x = self.norm(x, "output_norm")
+        out = self.linear(x, "output") if "output.weight" in self.w else x @ self.w["token_embd.weight"].T
+        scale = self.meta("logit_scale", 256.0 / self.dim if self.arch == "minicpm" else 1.0)
+        out = out / scale if self.arch in ("granite", "minicpm") else out * scale
+        cap = self.meta("final_logit_softcapping", 0)
+        return cap * torch.tanh(out / cap) if cap else out
 
     def greedy(self, tokens, count):
         tokens = list(tokens)

@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"missing_block", [](Values& v) { v.blocks = 2; }, Code::kNotFound, "blk.1."},
         Bad{"context", [](Values& v) { v.context = 0; }, Code::kCorrupt, "context_length"},
         Bad{"rope_too_long", [](Values& v) { v.rope = 6; }, Code::kCorrupt, "rope.dimension_count"},
-        Bad{"scaling", [](Values& v) { v.scaling = "yarn"; }, Code::kUnsupported, "yarn"},
+        Bad{"scaling", [](Values& v) { v.scaling = "dynamic"; }, Code::kUnsupported, "dynamic"},
         Bad{"epsilon", [](Values& v) { v.epsilon = 0; }, Code::kCorrupt, "epsilon"},
         Bad{"base", [](Values& v) { v.base = -1; }, Code::kCorrupt, "freq_base"},
         Bad{"hidden_differs_from_tensors", [](Values& v) { v.hidden = 32; }, Code::kCorrupt,

@@ -35,6 +35,15 @@ bool has_torch() {
   return found;
 }
 
+std::vector<float> read_floats(const std::string& path, size_t count) {
+  std::vector<float> values(count);
+  std::ifstream in(path, std::ios::binary);
+  in.read(reinterpret_cast<char*>(values.data()),
+          static_cast<std::streamsize>(values.size() * sizeof(float)));
+  if (!in) throw std::runtime_error("short file " + path);
+  return values;
+}
+
 /// Logits of every position, [tokens][vocabulary], computed by tests/oracle/llama_reference.py.
 std::vector<float> reference(const std::string& model, const std::vector<int32_t>& tokens,
                              size_t vocabulary, const test::TempFolder& folder) {
@@ -45,12 +54,7 @@ std::vector<float> reference(const std::string& model, const std::vector<int32_t
       fmt::format("{} tests/oracle/llama_reference.py {} --tokens {} --out {} >/dev/null", kPython,
                   model, list, out);
   if (std::system(command.c_str()) != 0) throw std::runtime_error(command);
-  std::vector<float> values(tokens.size() * vocabulary);
-  std::ifstream in(out, std::ios::binary);
-  in.read(reinterpret_cast<char*>(values.data()),
-          static_cast<std::streamsize>(values.size() * sizeof(float)));
-  if (!in) throw std::runtime_error("short file " + out);
-  return values;
+  return read_floats(out, tokens.size() * vocabulary);
 }
 
 /// Largest difference relative to the largest logit.
@@ -143,6 +147,29 @@ TEST(Llama, BlocksDoNotMoveThePerplexity) {
   }
 }
 
+/// 21 tokens of a vocabulary.
+std::vector<int32_t> sample_tokens(size_t vocabulary) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 21; ++i)
+    tokens.push_back((i * 37 + 5) % static_cast<int32_t>(vocabulary));
+  return tokens;
+}
+
+/// The first 13 as a prompt: logits of every position from there on.
+void expect_logits(const std::shared_ptr<const Llama>& model, const std::vector<int32_t>& tokens,
+                   const std::vector<float>& want, const std::string& what) {
+  const size_t vocabulary = model->config().vocab_size;
+  LlamaSession session(model);
+  for (size_t at = 13; at <= tokens.size(); ++at) {
+    const size_t from = at == 13 ? 0 : at - 1;
+    ASSERT_TRUE(session.feed(std::span(tokens).subspan(from, at - from))) << what;
+    EXPECT_LT(
+        distance(session.logits(), std::span(want).subspan((at - 1) * vocabulary, vocabulary)),
+        1e-4)
+        << what << " token " << at;
+  }
+}
+
 TEST(Llama, RandomModelsOfEveryFamilyEqualTheReference) {
   if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
   const test::TempFolder folder;
@@ -161,23 +188,37 @@ TEST(Llama, RandomModelsOfEveryFamilyEqualTheReference) {
         fmt::format("{} tests/oracle/random_llama.py {} {}", kPython, path, options);
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
     const auto model = load(path, "CPU");
-    const size_t vocabulary = model->config().vocab_size;
-    std::vector<int32_t> tokens;
-    for (int32_t i = 0; i < 21; ++i)
-      tokens.push_back((i * 37 + 5) % static_cast<int32_t>(vocabulary));
-    const std::vector<float> want = reference(path, tokens, vocabulary, folder);
-    LlamaSession session(model);
-    ASSERT_TRUE(session.feed(std::span(tokens).first(13))) << options;
-    EXPECT_LT(distance(session.logits(), std::span(want).subspan(12 * vocabulary, vocabulary)),
-              1e-4)
-        << options;
-    for (size_t i = 13; i < tokens.size(); ++i) {
-      ASSERT_TRUE(session.feed({&tokens[i], 1})) << options;
-      EXPECT_LT(distance(session.logits(), std::span(want).subspan(i * vocabulary, vocabulary)),
-                1e-4)
-          << options << " token " << i;
-    }
+    const std::vector<int32_t> tokens = sample_tokens(model->config().vocab_size);
+    expect_logits(model, tokens, reference(path, tokens, model->config().vocab_size, folder),
+                  options);
   }
+}
+
+TEST(Llama, EveryArchitectureEqualsTheReference) {
+  if (!has_torch()) GTEST_SKIP() << kPython << " with torch is not installed";
+  const test::TempFolder folder;
+  std::vector<std::string> options;
+  for (const Architecture& row : architectures()) options.push_back(row.name);
+  for (const char* more :
+       {"falcon --tensor attn_norm_2", "stablelm --tensor headqknorm",
+        "stablelm --without ffn_norm", "command-r --tensor headqknorm",
+        "gptneox --key use_parallel_residual=false", "olmo2 --key attention.sliding_window=5",
+        "llama --key attention.sliding_window=4", "llama --key rope.scaling.attn_factor=1.19",
+        "qwen2 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
+        "rope.scaling.original_context_length=32",
+        "phi3 --tensor rope_long --tensor rope_short --key rope.scaling.type=longrope --key "
+        "rope.scaling.original_context_length=512 --key rope.scaling.attn_factor=1.19"})
+    options.emplace_back(more);
+  constexpr size_t kVocabulary = 64;  // of random_transformer.py
+  const std::vector<int32_t> tokens = sample_tokens(kVocabulary);
+  std::string command = fmt::format("{} tests/oracle/architecture_references.py {} {}", kPython,
+                                    folder.file(""), fmt::join(tokens, ","));
+  for (const std::string& option : options) command += fmt::format(" '{}'", option);
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  for (size_t i = 0; i < options.size(); ++i)
+    expect_logits(load(folder.file(fmt::format("{}.gguf", i)), "CPU"), tokens,
+                  read_floats(folder.file(fmt::format("{}.f32", i)), tokens.size() * kVocabulary),
+                  options[i]);
 }
 
 TEST(Llama, BothRenderersAndTheReferenceDeviceAgree) {

@@ -113,13 +113,14 @@ INSTANTIATE_TEST_SUITE_P(
         Key{"not_causal", [](GgufBuilder& b) { b.boolean("llama.attention.causal", false); },
             "llama.attention.causal"},
         Key{"attention_factor",
-            [](GgufBuilder& b) { b.f32("llama.rope.scaling.attn_factor", 1.19F); },
+            [](GgufBuilder& b) { b.f32("llama.rope.scaling.attn_factor", -1.19F); },
             "llama.rope.scaling.attn_factor"},
-        Key{"sliding_window", [](GgufBuilder& b) { b.u32("llama.attention.sliding_window", 16); },
-            "llama.attention.sliding_window"},
+        Key{"windows_of_some_blocks",
+            [](GgufBuilder& b) { b.u32("llama.attention.sliding_window_pattern", 2); },
+            "llama.attention.sliding_window_pattern"},
         Key{"yarn",
             [](GgufBuilder& b) {
-              b.text("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", 4);
+              b.text("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", 0.5F);
             },
             "yarn"},
         Key{"two_factors",
@@ -176,7 +177,7 @@ float rope_scale(const std::function<void(GgufBuilder&)>& keys) {
   m.keys = keys;
   const auto model = m.load();
   if (!model) ADD_FAILURE() << model.error().message;
-  return model ? (*model)->config().rope_scale : 0;
+  return model ? (*model)->config().rope.scale : 0;
 }
 
 TEST(LlamaRope, AFactorWithoutATypeIsLinear) {

@@ -1,0 +1,78 @@
+#include "models/llama_architectures.h"
+
+#include <string>
+
+namespace bm::models {
+namespace {
+
+constexpr auto kNone = RopeStyle::kNone, kInter = RopeStyle::kInterleaved,
+               kHalves = RopeStyle::kHalves;
+constexpr auto kRms = NormKind::kRms, kLayer = NormKind::kLayer;
+constexpr auto kGated = FeedForward::kGated, kFused = FeedForward::kFused,
+               kPlain = FeedForward::kPlain;
+constexpr auto kSilu = Activation::kSilu, kGelu = Activation::kGelu,
+               kRelu2 = Activation::kReluSquared;
+
+constexpr const char *kWindow = "attention.sliding_window",
+                     *kWindows = "attention.sliding_window attention.sliding_window_pattern";
+constexpr const char* kScales = "embedding_scale residual_scale logit_scale attention.scale";
+
+// Source: llama.cpp, the files of src/models (norms, order of a block, activations) and
+// llama_model_rope_type() of src/llama-model.cpp.
+constexpr Architecture kArchitectures[] = {
+    {"llama", kInter, kRms, kGated, kSilu, 0, 0, kWindow},
+    {"arcee", kInter, kRms, kPlain, kRelu2, 0, 0, ""},
+    {"bloom", kNone, kLayer, kPlain, kGelu, kAlibi | kEmbeddingNorm, 0, ""},
+    {"chatglm", kInter, kRms, kFused, kSilu, 0, 0, ""},
+    {"cohere2", kInter, kLayer, kGated, kSilu, kParallelBlock | kNoRopeInGlobal, 4,
+     "logit_scale attention.sliding_window attention.sliding_window_pattern"},
+    {"command-r", kInter, kLayer, kGated, kSilu, kParallelBlock, 0, "logit_scale"},
+    {"exaone", kHalves, kRms, kGated, kSilu, 0, 0, ""},
+    {"falcon", kHalves, kLayer, kPlain, kGelu, kParallelBlock, 0, ""},
+    {"gemma", kHalves, kRms, kGated, kGelu, kScaledEmbedding, 0, ""},
+    {"gemma2", kHalves, kRms, kGated, kGelu, kScaledEmbedding | kPostNorms, 2,
+     "attention.sliding_window attention.sliding_window_pattern attn_logit_softcapping "
+     "final_logit_softcapping"},
+    {"gemma3", kHalves, kRms, kGated, kGelu, kScaledEmbedding | kPostNorms, 6,
+     "attention.sliding_window attention.sliding_window_pattern final_logit_softcapping "
+     "rope.freq_base_swa"},
+    {"glm4", kInter, kRms, kFused, kSilu, kPostNorms, 0, ""},
+    {"gpt2", kNone, kLayer, kPlain, kGelu, kPositionTable, 0, ""},
+    {"gptneox", kHalves, kLayer, kPlain, kGelu, 0, 0, "use_parallel_residual"},
+    {"granite", kInter, kRms, kGated, kSilu, kDividedLogits, 0, kScales},
+    {"internlm2", kInter, kRms, kGated, kSilu, 0, 0, ""},
+    {"minicpm", kInter, kRms, kGated, kSilu, kDividedLogits, 0,
+     "embedding_scale residual_scale logit_scale"},
+    {"mpt", kNone, kLayer, kPlain, kGelu, kAlibi, 0,
+     "attention.clamp_kqv attention.max_alibi_bias"},
+    {"nemotron", kHalves, kLayer, kPlain, kRelu2, 0, 0, ""},
+    {"olmo", kInter, kLayer, kGated, kSilu, kNormsWithoutGain, 0, "attention.clamp_kqv"},
+    {"olmo2", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms, 4, kWindows},
+    {"orion", kHalves, kLayer, kGated, kSilu, 0, 0, ""},
+    {"phi2", kHalves, kLayer, kPlain, kGelu, kParallelBlock, 0, ""},
+    {"phi3", kHalves, kRms, kFused, kSilu, 0, 0, kWindow},
+    {"qwen2", kHalves, kRms, kGated, kSilu, 0, 0, ""},
+    {"qwen3", kHalves, kRms, kGated, kSilu, 0, 0, ""},
+    {"seed_oss", kHalves, kRms, kGated, kSilu, kLateFeedForwardNorm, 0, ""},
+    {"smollm3", kInter, kRms, kGated, kSilu, kNoRopeInEveryFourth, 0, ""},
+    {"stablelm", kHalves, kLayer, kGated, kSilu, 0, 0, "use_parallel_residual"},
+    {"starcoder", kNone, kLayer, kPlain, kGelu, kPositionTable, 0, ""},
+    {"starcoder2", kHalves, kLayer, kPlain, kGelu, 0, 0, ""},
+    {"xverse", kInter, kRms, kGated, kSilu, 0, 0, ""},
+};
+
+}  // namespace
+
+std::span<const Architecture> architectures() { return kArchitectures; }
+
+Result<const Architecture*> find_architecture(std::string_view name) {
+  std::string known;
+  for (const Architecture& row : kArchitectures) {
+    if (name == row.name) return &row;
+    known += std::string(known.empty() ? "" : ", ") + row.name;
+  }
+  return fail(Code::kUnsupported, "model architecture \"{}\" is not supported (known: {})", name,
+              known);
+}
+
+}  // namespace bm::models

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""llama.cpp as the judge of every architecture: random models, our logits beside its own.
+
+    judge_models.py BUILD CHROOT [ARCHITECTURE …]
+
+CHROOT: a folder with Debian sid's libllama0 and python3-numpy, entered as root. A prompt of 17 tokens is fed
+at once and 15 more one by one; positions 17 to 32 are compared. Prints the largest difference relative to
+the largest logit; exits with 1 where one is above 0.02 (llama.cpp keeps keys and values in float16, and
+rounds activations of some products).
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+from random_transformer import ARCHITECTURES  # noqa: E402
+
+# Options of random_transformer.py beyond the plain model.
+VARIANTS = {
+    "llama": [["--tensor", "rope_freqs"], ["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key",
+               "rope.scaling.original_context_length=32"], ["--key", "rope.scaling.type=linear", "--key", "rope.scaling.factor=4.0"],
+              ["--key", "rope.scaling.attn_factor=1.19"]],
+    "phi3": [["--tensor", "rope_long", "--tensor", "rope_short", "--key", "rope.scaling.type=longrope", "--key",
+              "rope.scaling.original_context_length=512", "--key", "rope.scaling.attn_factor=1.19"]],
+    "falcon": [["--tensor", "attn_norm_2"]],
+    "stablelm": [["--tensor", "headqknorm"], ["--without", "ffn_norm"]],
+    "command-r": [["--tensor", "headqknorm", "--layers", "64"]],
+    "olmo2": [["--key", "attention.sliding_window=5"]],
+    "qwen2": [["--key", "rope.scaling.type=yarn", "--key", "rope.scaling.factor=4.0", "--key", "rope.scaling.original_context_length=32"]],
+    "gptneox": [["--key", "use_parallel_residual=false"]],
+    "gemma2": [["--layers", "46"]],
+}
+
+
+def judge(build, chroot, arch, options, number):
+    inside, name = "/tmp/judge", f"{arch}-{number}.gguf"
+    folder = chroot + inside
+    os.makedirs(folder, exist_ok=True)
+    subprocess.run([sys.executable, f"{HERE}/random_transformer.py", f"{folder}/{name}", "--arch", arch, "--seed", str(number + 1),
+                    *options], check=True)
+    rng = np.random.default_rng(number)
+    tokens = [int(t) for t in rng.integers(0, 64, 32)]
+    with open(f"{HERE}/llama_cpp_logits.py") as source, open(f"{folder}/logits.py", "w") as copy:
+        copy.write(source.read())
+    theirs = subprocess.run(["chroot", chroot, "python3", f"{inside}/logits.py", f"{inside}/{name}", "--tokens",
+                             ",".join(map(str, tokens)), "--out", f"{inside}/theirs"], stderr=subprocess.PIPE, text=True)
+    if theirs.returncode != 0:
+        return "llama.cpp: " + " | ".join(theirs.stderr.strip().splitlines()[-3:])
+    ours = subprocess.run([f"{build}/bin/model_logits", f"{folder}/{name}", f"{folder}/ours", "17", *map(str, tokens)],
+                          stderr=subprocess.PIPE, text=True)
+    if ours.returncode != 0:
+        return "ours: " + ours.stderr.strip()
+    a = np.fromfile(f"{folder}/ours", "<f4").reshape(16, -1)
+    b = np.fromfile(f"{folder}/theirs", "<f4").reshape(32, -1)[16:]
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+def main():
+    build, chroot, *chosen = sys.argv[1:]
+    is_bad = False
+    for arch in chosen or sorted(ARCHITECTURES):
+        for number, options in enumerate([[]] + VARIANTS.get(arch, [])):
+            found = judge(build, os.path.abspath(chroot), arch, options, number)
+            is_good = isinstance(found, float) and found < 0.02
+            is_bad = is_bad or not is_good
+            print(f"{arch:12} {' '.join(options):60} {found if isinstance(found, str) else f'{found:.2e}'}{'' if is_good else '  <--'}",
+                  flush=True)
+    sys.exit(1 if is_bad else 0)
+
+
+if __name__ == "__main__":
+    main()

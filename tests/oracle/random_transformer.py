@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Write a GGUF model of any known architecture with random weights, for the tests.
+
+    random_transformer.py OUT.gguf --arch gemma2 [--seed 1] [--key name=value …] [--without tensor …]
+
+It has no vocabulary of texts: tokens are numbers. Which tensors an architecture has was read from
+llama.cpp's load_arch_tensors(); llama.cpp loads every file that this writes.
+"""
+
+import argparse
+import os
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import gguf_numpy as gg  # noqa: E402
+from random_llama import write  # noqa: E402
+
+# norm: rms or layer (with a bias where "b"); ffn: gated, fused, plain; words: what is there besides.
+ARCHITECTURES = {
+    "llama": "rms gated", "arcee": "rms plain", "bloom": "layerb plain qkv bias embdnorm norope",
+    "chatglm": "rms fused qkv qkvbias half", "cohere2": "layer gated parallel tied", "command-r": "layer gated parallel tied",
+    "exaone": "rms gated", "falcon": "layerb plain qkv parallel", "gemma": "rms gated tied", "gemma2": "rms gated postnorm tied",
+    "gemma3": "rms gated postnorm qknorm tied", "glm4": "rms fused qkvbias postnorm half", "gpt2": "layerb plain qkv bias positions norope",
+    "gptneox": "layerb plain qkv bias half", "granite": "rms gated", "internlm2": "rms gated", "minicpm": "rms gated",
+    "mpt": "layer plain qkv norope", "nemotron": "layerb plain half", "olmo": "none gated", "olmo2": "rms gated postnorm nopre wholeqknorm",
+    "orion": "layerb gated", "phi2": "layerb plain qkv bias parallel half", "phi3": "rms fused qkv", "qwen2": "rms gated qkvbias",
+    "qwen3": "rms gated qknorm", "seed_oss": "rms gated qkvbias latenorm", "smollm3": "rms gated", "stablelm": "layerb gated half",
+    "starcoder": "layerb plain qkv bias positions norope", "starcoder2": "layerb plain bias", "xverse": "rms gated",
+}
+# Metadata that llama.cpp demands, or that makes a difference in so small a model.
+KEYS = {
+    "cohere2": {"attention.sliding_window": 5, "logit_scale": 0.25}, "command-r": {"logit_scale": 0.0625},
+    "gemma2": {"attention.sliding_window": 6, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0},
+    "gemma3": {"attention.sliding_window": 6, "rope.freq_base": 1e6, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+    "gptneox": {"use_parallel_residual": True},
+    "granite": {"embedding_scale": 6.0, "residual_scale": 0.22, "logit_scale": 4.0, "attention.scale": 0.2},
+    "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
+}
+LAYERS = {"cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4}
+SINGLE_KV = {"starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6}
+
+
+def main():
+    ap = argparse.ArgumentParser(description="Random GGUF model of an architecture.")
+    ap.add_argument("out")
+    ap.add_argument("--arch", required=True, choices=sorted(ARCHITECTURES))
+    for name, value in (("dim", 96), ("heads", 6), ("layers", 0), ("ffn", 160), ("vocab", 64), ("context", 128), ("seed", 1)):
+        ap.add_argument("--" + name, type=int, default=value)
+    ap.add_argument("--key", action="append", default=[], help="name=value, without the architecture's prefix")
+    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs")
+    ap.add_argument("--without", action="append", default=[], help="no tensor whose name has this in it")
+    a = ap.parse_args()
+    words = ARCHITECTURES[a.arch].split()
+    rng = np.random.default_rng(a.seed)
+    layers = a.layers or LAYERS.get(a.arch, 3)
+    head, kv_heads = a.dim // a.heads, SINGLE_KV.get(a.arch, 2)
+    q, kv = a.dim, kv_heads * head
+    rotated = head // 2 if "half" in words else head
+    p = a.arch + "."
+    epsilon = "attention.layer_norm_rms_epsilon" if words[0] == "rms" else "attention.layer_norm_epsilon"
+    m = {"general.architecture": a.arch, "tokenizer.ggml.model": "no_vocab", p + "vocab_size": a.vocab,
+         p + "context_length": a.context, p + "embedding_length": a.dim, p + "block_count": layers,
+         p + "feed_forward_length": a.ffn, p + "attention.head_count": a.heads, p + "attention.head_count_kv": kv_heads,
+         p + epsilon: 1e-5}
+    if "norope" not in words:
+        m[p + "rope.dimension_count"] = rotated
+    for key, value in KEYS.get(a.arch, {}).items():
+        m[p + key] = value
+    for pair in a.key:
+        key, value = pair.split("=")
+        m[p + key] = value == "true" if value in ("true", "false") else float(value) if "." in value else (
+            int(value) if value.isdigit() else value)
+
+    def matrix(rows, columns):
+        return (rng.standard_normal((rows, columns)) / columns ** 0.5).astype(np.float32)
+
+    def gain(*shape):
+        return (1 + 0.3 * rng.standard_normal(shape)).astype(np.float32)
+
+    def bias(n):
+        return (0.2 * rng.standard_normal(n)).astype(np.float32)
+
+    t = {"token_embd.weight": matrix(a.vocab, a.dim) * 4}
+
+    def norm(name, n=a.dim):
+        if words[0] == "none":
+            return
+        t[name + ".weight"] = gain(n)
+        if words[0] == "layerb":
+            t[name + ".bias"] = bias(n)
+
+    def linear(name, rows, columns, has_bias):
+        t[name + ".weight"] = matrix(rows, columns)
+        if has_bias:
+            t[name + ".bias"] = bias(rows)
+
+    if "embdnorm" in words:
+        norm("token_embd_norm")
+    if "positions" in words:
+        t["position_embd.weight"] = matrix(a.context, a.dim) * 4
+    norm("output_norm")
+    if "tied" not in words:
+        linear("output", a.vocab, a.dim, a.arch == "phi2")
+    for name in a.tensor:
+        if name in ("rope_long", "rope_short", "rope_freqs"):
+            full = {"rope_long": "rope_factors_long", "rope_short": "rope_factors_short"}.get(name, name)
+            t[full + ".weight"] = rng.uniform(1, 8, rotated // 2).astype(np.float32)
+    everywhere = "bias" in words
+    for n in range(layers):
+        b = f"blk.{n}."
+        if "nopre" not in words:
+            norm(b + "attn_norm")
+            if "attn_norm_2" in a.tensor:
+                norm(b + "attn_norm_2")
+            if "parallel" not in words:
+                norm(b + ("post_attention_norm" if "latenorm" in words else "ffn_norm"))
+        if "postnorm" in words:
+            norm(b + "post_attention_norm")
+            norm(b + "post_ffw_norm")
+        if "qkv" in words:
+            linear(b + "attn_qkv", q + 2 * kv, a.dim, everywhere or "qkvbias" in words)
+        else:
+            for name, rows in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
+                linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
+        linear(b + "attn_output", a.dim, q, everywhere)
+        if "qknorm" in words:
+            t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(head), gain(head)
+        if "wholeqknorm" in words:
+            t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(q), gain(kv)
+        if "headqknorm" in a.tensor:
+            t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(a.heads, head), gain(kv_heads, head)
+        if "gated" in words:
+            linear(b + "ffn_gate", a.ffn, a.dim, everywhere)
+        linear(b + "ffn_up", a.ffn * (2 if "fused" in words else 1), a.dim, everywhere)
+        linear(b + "ffn_down", a.dim, a.ffn, everywhere)
+    t = {name: value for name, value in t.items() if not any(w in name for w in a.without)}
+    write(a.out, m, t)
+
+
+if __name__ == "__main__":
+    main()
