@@ -57,7 +57,7 @@ Status check_program(const Program& program, const TargetInfo& target, const hal
     return fail(Code::kUnsupported, "kernel {}: {} has no {}", program.name, arch.name,
                 dtype_name(DType::kF64));
   const uint32_t most =
-      program.has_launch_locals ? target.pipe.group_memory_bytes : target.local_memory_bytes;
+      program.has_dynamic_shared ? target.pipe.group_memory_bytes : target.shared_memory_bytes;
   if (local_bytes(program) > most)
     return fail(Code::kUnsupported, "kernel {}: {} bytes of shared memory, {} has {}", program.name,
                 local_bytes(program), arch.name, most);
@@ -95,7 +95,7 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, const
 }
 
 hal::CodeObject describe(const ir::KernelIr& kernel, const hal::Arch& arch,
-                         const Schedule& schedule, uint64_t local_memory_bytes = 0,
+                         const Schedule& schedule, uint64_t shared_memory_bytes = 0,
                          uint64_t scratch_bytes = 0) {
   hal::CodeObject code;
   code.entry = kernel.name;
@@ -104,7 +104,7 @@ hal::CodeObject describe(const ir::KernelIr& kernel, const hal::Arch& arch,
   code.num_vars = static_cast<uint32_t>(kernel.vars.size());
   code.grid = schedule.grid;
   code.block.x = std::max(schedule.block, 1u);
-  code.local_memory_bytes = static_cast<uint32_t>(local_memory_bytes);
+  code.shared_memory_bytes = static_cast<uint32_t>(shared_memory_bytes);
   code.scratch_bytes = scratch_bytes;
   code.work_per_block = schedule.work_per_block;
   return code;
@@ -195,7 +195,7 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
   if (options.watcher) options.watcher->see(stages.schedule, stages.program);
   if (is_printing) std::fprintf(stderr, "%s\n", stages.source.text.c_str());
   const uint64_t bytes = local_bytes(stages.program);
-  const uint64_t declared = stages.program.has_launch_locals ? 0 : bytes;
+  const uint64_t declared = stages.program.has_dynamic_shared ? 0 : bytes;
   hal::CodeObject code =
       describe(kernel, arch, stages.schedule, declared, scratch_bytes(stages.program));
   code.launch_memory_bytes = static_cast<uint32_t>(bytes - declared);

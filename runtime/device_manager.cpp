@@ -13,17 +13,16 @@
 namespace bm::runtime {
 namespace {
 
-/// Interfaces that take a device for this process alone: opening boots it.
-bool takes_device(std::string_view interface) { return interface == "PCI" || interface == "USB"; }
-
-/// Those, and interfaces that stand in for hardware, are used only when asked for by name.
-bool needs_name(std::string_view interface) {
-  return interface.starts_with("MOCK") || interface.starts_with("SIM") || takes_device(interface);
-}
-
 bool has_word(const char* list, std::string_view word) {
   const std::vector<std::string_view> words = split_words(list ? list : "");
   return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+/// Interfaces that boot a device, and those that stand in for hardware, are used only when asked
+/// for by name.
+bool needs_name(const hal::DriverInfo& driver, std::string_view interface) {
+  return interface.starts_with("MOCK") || interface.starts_with("SIM") ||
+         has_word(driver.booting, interface);
 }
 
 /// "AMD:PCI", with a unit, renderer and arch behind it where there are any, is "PCI+AMD": a word in
@@ -96,7 +95,7 @@ Result<std::unique_ptr<hal::Device>> open_hal(const hal::DriverInfo& driver, con
   std::string reasons;
   Code code = Code::kNotFound;
   for (const std::string_view interface : interfaces) {
-    if (needs_name(interface)) continue;
+    if (needs_name(driver, interface)) continue;
     auto device = open_interface(driver, interface, target);
     if (device) return device;
     // The most telling kind of failure: anything but "not there".
@@ -282,7 +281,8 @@ void DeviceManager::list_driver(const hal::DriverInfo& driver, Ask ask,
     }
   }
   // A list that boots cards would be more than a list.
-  if (const auto named = resolve(driver.name); named && takes_device(named->target.interface)) {
+  if (const auto named = resolve(driver.name);
+      named && has_word(driver.booting, named->target.interface)) {
     const std::string& interface = named->target.interface;
     const Result<uint32_t> count = driver.count(interface);
     DeviceListing row;

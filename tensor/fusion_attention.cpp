@@ -153,7 +153,7 @@ bool is_worth(const Node& max) {
   if (axis > 0 && shape[axis - 1].max() > kFewQueries)
     return max.dtype == DType::kF32 || max.dtype == DType::kF64;
   const auto bytes = static_cast<uint64_t>(positions.max() * item_size(max.dtype));
-  return !positions.is(1) && bytes * kCacheShare <= arch.cache_bytes;
+  return !positions.is(1) && bytes * kCacheShare <= arch.l2_bytes;
 }
 
 }  // namespace

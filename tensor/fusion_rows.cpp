@@ -38,7 +38,7 @@ bool fits(const Node& per_row, int64_t elements) {
   if (has_groups)
     return row <= kLongestRowOfGroup && (row <= kShortRowOfGroup || rows >= arch.units);
   const auto bytes = static_cast<uint64_t>(row * item_size(per_row.dtype));
-  if (bytes * kArrays * kCacheShare > arch.cache_bytes) return false;
+  if (bytes * kArrays * kCacheShare > arch.l2_bytes) return false;
   return row <= kShortRow || rows >= arch.units;
 }
 

@@ -98,7 +98,7 @@ Strides& CostModel::strides(const Node* range, int64_t chunk) {
   return strides_.try_emplace({range, chunk}, range, chunk).first->second;
 }
 
-double CostModel::trips(const Node* range) {
+double CostModel::trip_count(const Node* range) {
   const Node* extent = range->src[0];
   if (extent->is_const()) return std::max(static_cast<double>(extent->imm), 1.0);
   return std::max(
@@ -108,7 +108,7 @@ double CostModel::trips(const Node* range) {
 
 double CostModel::iterations(const ir::KernelIr& kernel) {
   double product = 1;
-  for (const Node* r : kernel.ranges) product *= trips(r);
+  for (const Node* r : kernel.ranges) product *= trip_count(r);
   return product;
 }
 
@@ -176,7 +176,7 @@ const Node* CostModel::transposing_range(const Node* n, const LaneChoice& c) {
   const std::optional<int64_t> stride = strides(c.range, c.lanes).stride(n->src[0]);
   if (!stride || std::abs(*stride) <= 1) return nullptr;
   for (const Node* u : kernel_.ranges)
-    if (u != c.range && trips(u) >= c.lanes && strides(u, 0).stride(n->src[0]) == 1) return u;
+    if (u != c.range && trip_count(u) >= c.lanes && strides(u, 0).stride(n->src[0]) == 1) return u;
   return nullptr;
 }
 
@@ -215,7 +215,7 @@ double CostModel::scope_cost(const std::vector<const Node*>& roots, const LaneCh
 }
 
 /// A reduction runs outside the loops around it that it does not depend on: once for all their
-/// trips.
+/// iterations.
 double CostModel::share_of(const Node* reduce, const Node* around) const {
   std::vector<const Node*> loops = kernel_.ranges;
   if (around) {
@@ -224,14 +224,14 @@ double CostModel::share_of(const Node* reduce, const Node* around) const {
   }
   double share = 1;
   for (const Node* r : loops)
-    if (!depends(reduce, r)) share /= trips(r);
+    if (!depends(reduce, r)) share /= trip_count(r);
   return share;
 }
 
 double CostModel::reduce_cost(const Node* n, const LaneChoice& choice, ReducePlans* plans,
                               const Node* around) {
   double count = 1;
-  for (size_t i = 1; i < n->src.size(); ++i) count *= trips(n->src[i]);
+  for (size_t i = 1; i < n->src.size(); ++i) count *= trip_count(n->src[i]);
   if (choice.range && depends(n, choice.range) &&
       !strides(choice.range, choice.lanes).is_uniform(n)) {
     (*plans)[n] = {};
@@ -245,7 +245,7 @@ double CostModel::reduce_cost(const Node* n, const LaneChoice& choice, ReducePla
   best_plans[n] = {};
   for (size_t i = 1; i < n->src.size(); ++i) {
     const Node* r = n->src[i];
-    const double extent = trips(r);
+    const double extent = trip_count(r);
     for (uint32_t lanes = full_lanes(); lanes >= 4; lanes /= 2) {
       if (extent < lanes) continue;
       ReducePlans inner;
@@ -296,7 +296,7 @@ bool CostModel::can_mask(const Node* range, uint32_t lanes) const {
 
 LaneChoice CostModel::best_lanes(const Node* range, double* cost, ReducePlans* plans) {
   LaneChoice best;
-  const double extent = trips(range);
+  const double extent = trip_count(range);
   ReducePlans scalar_plans;
   const double single = output_cost({}, &scalar_plans);
   for (uint32_t lanes = full_lanes(); lanes >= 4; lanes /= 2) {

@@ -32,7 +32,7 @@ class CostModel {
   /// Widest lanes for a loop of `extent`, and its cost weighted with the iterations left over.
   LaneChoice best_lanes(const ir::Node* range, double* cost, ReducePlans* plans);
   /// Trips of a loop; symbolic ones at half of the largest value.
-  static double trips(const ir::Node* range);
+  static double trip_count(const ir::Node* range);
   /// Iterations of all output loops.
   static double iterations(const ir::KernelIr& kernel);
 

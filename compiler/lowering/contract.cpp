@@ -2,6 +2,15 @@
 
 namespace bm::compiler {
 
+std::vector<uint32_t> clear_registers(Builder& b, BlockId block, Type type, size_t count) {
+  std::vector<uint32_t> registers;
+  for (size_t i = 0; i < count; ++i) {
+    registers.push_back(b.add_register(type));
+    b.assign(block, registers.back(), b.constant(type, 0));
+  }
+  return registers;
+}
+
 void contract_fma(Builder& b, std::span<const ValueId> left, std::span<const ValueId> right,
                   std::vector<ValueId>* sums) {
   for (size_t i = 0; i < left.size(); ++i)
@@ -12,9 +21,35 @@ void contract_fma(Builder& b, std::span<const ValueId> left, std::span<const Val
     }
 }
 
+void contract_vectors(
+    Builder& b, BlockId block, std::span<const uint32_t> registers, std::span<const ValueId> right,
+    const std::function<ValueId(size_t)>& left,
+    const std::function<ValueId(ValueId sum, ValueId left, ValueId right)>& multiply) {
+  for (size_t i = 0; i * right.size() < registers.size(); ++i) {
+    const ValueId wide = left(i);
+    for (size_t j = 0; j < right.size(); ++j) {
+      const uint32_t reg = registers[i * right.size() + j];
+      b.assign(block, reg, multiply(b.read(block, reg), wide, right[j]));
+    }
+  }
+}
+
+ValueId reduce_shared(Builder& b, BlockId block, ir::ReduceOp op, uint32_t array, ValueId first,
+                      int64_t apart, uint32_t count, uint32_t width) {
+  std::vector<ValueId> values;
+  for (uint32_t i = 0; i < count; i += width) {
+    const ValueId words = b.local_load(block, array, b.add(first, b.index(i * apart)), width);
+    for (uint32_t lane = 0; lane < width; ++lane) values.push_back(b.extract(words, lane));
+  }
+  for (; values.size() > 1; values.resize(values.size() / 2))
+    for (size_t i = 0; i < values.size() / 2; ++i)
+      values[i] = b.reduce_step(op, values[2 * i], values[2 * i + 1]);
+  return values[0];
+}
+
 void contract_mma(Builder& b, BlockId block, const MatrixInfo& info, std::span<const uint32_t> sums,
                   const SlotWords& left, const SlotWords& right) {
-  const uint32_t each = info.words(), together = info.left_slots;
+  const uint32_t each = info.words(), together = info.a_slots;
   for (size_t w = 0; w < left[0].size(); w += each)
     for (size_t i = 0; i < left.size() / together; ++i)
       for (size_t j = 0; j < right.size(); ++j) {
@@ -29,7 +64,7 @@ void contract_mma(Builder& b, BlockId block, const MatrixInfo& info, std::span<c
 
 void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint32_t first,
                         uint32_t sums, uint32_t array, const std::array<TileOperand, 2>& tiles) {
-  b.pipe(block, PipeOp::kOpenProducts);
+  b.pipe(block, PipeOp::kWgmmaFence);
   for (int64_t step = 0; step < LineFragments::kPerLine; ++step) {
     std::array<ValueId, 2> bytes = {};
     std::array<TileLayout, 2> layouts = {};
@@ -40,9 +75,9 @@ void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint3
       bytes[i] = b.add(t.base, b.index(t.offset + step * depth));
       layouts[i] = {!t.is_k_major, static_cast<uint32_t>(t.panel)};
     }
-    b.group_matrix(block, info, first, sums, array, bytes, layouts);
+    b.warpgroup_mma(block, info, first, sums, array, bytes, layouts);
   }
-  b.pipe(block, PipeOp::kCommitProducts);
+  b.pipe(block, PipeOp::kWgmmaCommit);
 }
 
 }  // namespace bm::compiler

@@ -2,6 +2,7 @@
 // Contraction: sums in registers += products of what was staged (stage.h).
 
 #include <array>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -9,12 +10,27 @@
 
 namespace bm::compiler {
 
+/// `count` new registers that are zero from `block` on: accumulators.
+std::vector<uint32_t> clear_registers(Builder& b, BlockId block, Type type, size_t count);
+
 /// sums[i·right + j] += left[i]·right[j], by arithmetic of this work-item.
 void contract_fma(Builder& b, std::span<const ValueId> left, std::span<const ValueId> right,
                   std::vector<ValueId>* sums);
 
-/// The same by matrix instructions on registers; `sums`: first register of [left slots of an
-/// instruction][right slot].
+/// registers[i·right + j] += left(i)·right[j] in vectors; `multiply` makes a sum of a sum and two
+/// factors: Builder::mad, Builder::dot.
+void contract_vectors(
+    Builder& b, BlockId block, std::span<const uint32_t> registers, std::span<const ValueId> right,
+    const std::function<ValueId(size_t)>& left,
+    const std::function<ValueId(ValueId sum, ValueId left, ValueId right)>& multiply);
+
+/// Pairwise: `count` elements of a shared array, a power of two, from `first` on. `width`: elements
+/// that are loaded at a time, at a multiple of as many.
+ValueId reduce_shared(Builder& b, BlockId block, ir::ReduceOp op, uint32_t array, ValueId first,
+                      int64_t apart, uint32_t count, uint32_t width = 1);
+
+/// sums += left·right by matrix instructions on registers; `sums`: first register of [left slots of
+/// an instruction][right slot].
 void contract_mma(Builder& b, BlockId block, const MatrixInfo& info, std::span<const uint32_t> sums,
                   const SlotWords& left, const SlotWords& right);
 

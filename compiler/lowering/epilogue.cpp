@@ -16,6 +16,25 @@ bool has_pairs(const ir::Store& s, const Node* columns) {
 
 }  // namespace
 
+void store_vectors(Builder& b, BlockId block, uint32_t array, ValueId at,
+                   std::span<const ValueId> vectors) {
+  int64_t offset = 0;
+  for (const ValueId v : vectors) {
+    b.local_store(block, array, b.add(at, b.index(offset)), v);
+    offset += b.type(v).lanes;
+  }
+}
+
+void spill_vectors(Builder& b, BlockId block, uint32_t array, ValueId at,
+                   std::span<const uint32_t> registers) {
+  int64_t offset = 0;
+  for (const uint32_t reg : registers) {
+    const ValueId to = b.add(at, b.index(offset)), v = b.read(block, reg);
+    b.local_store(block, array, to, v);
+    offset += b.type(v).lanes;
+  }
+}
+
 void Epilogue::add(const Env& env, ValueId sum, ValueId gate) {
   envs_.push_back(env);
   gates_.push_back(gate);

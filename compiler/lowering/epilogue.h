@@ -1,6 +1,7 @@
 #pragma once
-// Epilogue: sums become results, which are stored one by one or in pairs.
+// Epilogue: sums become results, which are stored one by one or in pairs; or wait in a workspace.
 
+#include <span>
 #include <vector>
 
 #include "compiler/lowering/emitter.h"
@@ -27,6 +28,13 @@ class Confined {
   Memo memo_;
   BlockId floor_;
 };
+
+/// Vectors side by side in a workspace array, from element `at` on.
+void store_vectors(Builder& b, BlockId block, uint32_t array, ValueId at,
+                   std::span<const ValueId> vectors);
+/// The same of registers: accumulators that are spilled, or done.
+void spill_vectors(Builder& b, BlockId block, uint32_t array, ValueId at,
+                   std::span<const uint32_t> registers);
 
 /// Results of this work-item, in the order they are added.
 class Epilogue {

@@ -157,7 +157,7 @@ ValueId Emitter::emit_load_lanes(const Node* n, const Env& env, uint32_t vr) {
       halves[static_cast<size_t>(which)] = b_.load(
           param, n->dtype, lanes, b_.add(at, b_.index(which * int64_t{lanes})), every_other);
     }
-    return b_.even(halves[0], halves[1], 0);
+    return b_.deinterleave(halves[0], halves[1], 0);
   }
   if (stride && gate == kNone && emit_transposed(n, env, vr, *stride)) return memo_.at(key(n, env));
   const ValueId base = stride ? emit(n->src[0], first) : emit(n->src[0], env);

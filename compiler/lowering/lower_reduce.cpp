@@ -5,6 +5,7 @@
 
 #include "compiler/lowering/emitter.h"
 #include "compiler/lowering/prefetch.h"
+#include "compiler/program/index.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {
@@ -155,9 +156,7 @@ void Emitter::reduce_innermost(ReduceState& s, BlockId block) {
   const auto is_multiple = [&](int64_t step) {
     return extent_node->is_const() && extent_node->imm % step == 0;
   };
-  const auto up_to = [&](int64_t step) {
-    return b_.sub(extent, b_.bit_and(extent, b_.index(step - 1)));
-  };
+  const auto up_to = [&](int64_t step) -> ValueId { return whole_steps({b_, extent}, step); };
   const uint32_t lanes = s.plan.vector_range ? s.plan.lanes : 1;
   const uint32_t copies = s.plan.vector_range ? s.plan.unroll : 1;
   const int64_t step = int64_t{lanes} * copies;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "compiler/lowering/prefetch.h"
+#include "compiler/program/index.h"
 
 namespace bm::compiler {
 namespace {
@@ -79,7 +80,7 @@ const Node* Prefetch::split_row() {
 }
 
 /// The output loop from row to row of `load`, if these are worth asking for, and what is between
-/// the rows of two trips, in elements.
+/// the rows of two iterations, in elements.
 std::optional<int64_t> Prefetch::row_of(const Node* load, bool is_again) {
   for (const AxisPlan& axis : schedule_.loops) {
     if ((axis.jam == 1 && !is_again) || axis.lanes > 1) continue;
@@ -98,7 +99,7 @@ void Prefetch::next_row_half(size_t axis, BlockId body, const Env& env, ValueId 
   if (!load) return;
   const int64_t half = split_range_->src[0]->imm / 2;
   const int64_t line = b_.target().cache_line_bytes / item_size(load->dtype);
-  const ValueId at = b_.add(b_.shr(index, 1), b_.index(half));
+  const Index at = (Index(b_, index) >> 1) + half;
   const auto step = schedule_.loops.back().step() / 2;
   for (int64_t i = 0; i < step; i += line) {
     const uint32_t binding = e_.make_bindings(b_.add(at, b_.index(i)), body, 0, 1, 0);

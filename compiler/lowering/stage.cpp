@@ -9,6 +9,50 @@ int log2_of(int64_t v) { return std::countr_zero(static_cast<uint64_t>(v)); }
 
 }  // namespace
 
+void in_steps(Builder& b, ValueId begin, ValueId end, int64_t step,
+              const std::function<void(ValueId, ValueId, uint32_t)>& run) {
+  if (step == 1) return run(begin, end, 1);
+  const ValueId whole = whole_steps({b, end}, step);
+  run(begin, whole, static_cast<uint32_t>(step));
+  run(whole, end, 1);
+}
+
+ValueId next_grid_digit(Emitter& e, ValueId* rest, ValueId count, bool is_last) {
+  if (is_last) return *rest;
+  const ValueId digit = e.divide_index(Op::kMod, *rest, count, false);
+  *rest = e.divide_index(Op::kDiv, *rest, count, false);
+  return digit;
+}
+
+Env bind_grid_batch(Emitter& e, ValueId rest, const std::vector<const Node*>& batch, Env env,
+                    BlockId block) {
+  for (size_t i = batch.size(); i-- > 0;) {
+    const ValueId count = i == 0 ? kNone : e.emit(batch[i]->src[0], env);
+    env = e.bound_at(env, batch[i], next_grid_digit(e, &rest, count, i == 0), block);
+  }
+  return env;
+}
+
+void stage_vectors(Emitter& e, const VectorStage& s, ValueId inner, const Instances& vectors,
+                   BlockId parent, const std::function<void(const Instances&, BlockId)>& ahead) {
+  Builder& b = e.builder();
+  in_steps(b, b.index(0), s.count, s.copies, [&](ValueId begin, ValueId end, uint32_t jam) {
+    const Builder::Loop loop = b.open_loop(parent);
+    const Index index(b, loop.index), first(b, s.at);
+    const ValueId base = b.add(s.first, index);
+    const Instances all = e.bind_axis(vectors, s.k, base, loop.body, 1, jam, 1);
+    const Index at = first + (index * s.inner_count + Index(b, inner)) * s.step;
+    const std::vector<ValueId> values = e.emit_all(s.value, all, s.lanes);
+    if (ahead) ahead(all, loop.body);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const auto vector = static_cast<int64_t>(i / jam), copy = static_cast<int64_t>(i % jam);
+      const Index to = at + (copy * s.inner_count * s.step + vector * s.spacing);
+      b.local_store(loop.body, s.array, to, values[i]);
+    }
+    b.close_loop(loop, begin, end, jam);
+  });
+}
+
 Offsets::Place Offsets::at(int64_t offset) {
   Place out;
   if (end_ != kNone) {

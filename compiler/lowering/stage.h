@@ -1,6 +1,7 @@
 #pragma once
-// Staging: how tiles of operands come to shared memory and from there to work-items. The first of
-// three parts that GEMM and attention on work-groups are made of; then contract.h and epilogue.h.
+// Staging: how tiles of operands come to shared memory and from there to work-items, or packed into
+// a CPU's workspace. The first of three parts that GEMM and attention are made of; then contract.h
+// and epilogue.h.
 
 #include <functional>
 #include <utility>
@@ -10,6 +11,36 @@
 #include "compiler/program/index.h"
 
 namespace bm::compiler {
+
+/// Whole steps from `begin` on, then single iterations. `step`: a power of two, of which `begin` is
+/// a multiple.
+void in_steps(Builder& b, ValueId begin, ValueId end, int64_t step,
+              const std::function<void(ValueId, ValueId, uint32_t)>& run);
+
+/// Takes the lowest digit off the number of a CPU's block, in base `count`; `is_last`: all of it.
+ValueId next_grid_digit(Emitter& e, ValueId* rest, ValueId count, bool is_last);
+/// `env` with the iterations of `batch`, the other digits, last loop lowest.
+Env bind_grid_batch(Emitter& e, ValueId rest, const std::vector<const Node*>& batch, Env env,
+                    BlockId block);
+
+/// Vectors of an operand on their way into a CPU's workspace, while a loop of K goes by.
+struct VectorStage {
+  const Node* value = nullptr;
+  uint32_t array = 0;
+  uint32_t lanes = 1;
+  int64_t spacing = 1;                   ///< elements of the array between two vectors of a step
+  const Node* k = nullptr;               ///< the outermost loop of K
+  ValueId first = kNone, count = kNone;  ///< iterations of it
+  int64_t inner_count = 1;               ///< iterations of the loops inside it
+  ValueId at = kNone;                    ///< element that the first step begins at
+  int64_t step = 0;                      ///< elements from step to step
+  uint32_t copies = 1;                   ///< unroll factor, a power of two
+};
+/// At iteration `inner` of the inner loops. `vectors`: instances, whose vectors stand side by side.
+/// `ahead`: what is prefetched meanwhile.
+void stage_vectors(Emitter& e, const VectorStage& s, ValueId inner, const Instances& vectors,
+                   BlockId parent,
+                   const std::function<void(const Instances&, BlockId)>& ahead = {});
 
 /// Bindings of one loop at fixed distances from a base.
 class Offsets {

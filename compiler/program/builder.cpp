@@ -107,13 +107,13 @@ void Builder::close_groups(const Loop& loop, uint32_t axis, ValueId end) {
                                                                       .body = loop.body});
 }
 
-void Builder::close_items(const Loop& loop, ValueId begin, ValueId end, int64_t trips) {
+void Builder::close_items(const Loop& loop, ValueId begin, ValueId end, int64_t trip_count) {
   program_.blocks[program_.blocks[loop.body].parent].stmts.push_back({.kind = StmtKind::kLoop,
                                                                       .loop = LoopKind::kItem,
                                                                       .value = loop.index,
                                                                       .begin = begin,
                                                                       .end = end,
-                                                                      .trips = trips,
+                                                                      .trip_count = trip_count,
                                                                       .body = loop.body});
 }
 
@@ -151,7 +151,7 @@ void Builder::barrier(BlockId block) {
 
 void Builder::matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
                      std::vector<ValueId> operands) {
-  Stmt s{.kind = StmtKind::kMatrix, .target = first_register};
+  Stmt s{.kind = StmtKind::kMma, .target = first_register};
   s.matrix = info.in;
   s.sums = info.sums;
   s.operands = std::move(operands);
@@ -329,7 +329,7 @@ ValueId Builder::reverse(ValueId vector) {
                  .args = {vector}});
 }
 
-ValueId Builder::slide(ValueId a, ValueId b, uint32_t lanes) {
+ValueId Builder::concat_shift(ValueId a, ValueId b, uint32_t lanes) {
   return intern({.op = ValueOp::kConcatShift,
                  .alu = Op::kConst,
                  .type = type(a),
@@ -345,7 +345,7 @@ ValueId Builder::interleave(ValueId a, ValueId b, int which) {
                  .args = {a, b}});
 }
 
-ValueId Builder::even(ValueId a, ValueId b, int which) {
+ValueId Builder::deinterleave(ValueId a, ValueId b, int which) {
   return intern({.op = ValueOp::kDeinterleave,
                  .alu = Op::kConst,
                  .type = type(a),
@@ -385,7 +385,7 @@ ValueId Builder::load(int param, DType dtype, uint32_t lanes, ValueId at, ValueI
 }
 
 ValueId Builder::words(int param, uint32_t count, ValueId at, bool is_aligned) {
-  return intern({.op = is_aligned ? ValueOp::kWords : ValueOp::kAnyWords,
+  return intern({.op = is_aligned ? ValueOp::kWords : ValueOp::kUnalignedWords,
                  .alu = Op::kConst,
                  .type = {DType::kU32, count},
                  .imm = param,

@@ -39,7 +39,7 @@ class Builder {
   /// `end` kNone: there are never more groups than iterations.
   void close_groups(const Loop& loop, uint32_t axis, ValueId end);
   /// As Stmt says of kItem loops.
-  void close_items(const Loop& loop, ValueId begin, ValueId end, int64_t trips);
+  void close_items(const Loop& loop, ValueId begin, ValueId end, int64_t trip_count);
   BlockId open_block(BlockId parent);
   void close_if(BlockId body, ValueId condition);
   uint32_t add_register(Type type);
@@ -57,18 +57,18 @@ class Builder {
   void copy(BlockId block, CopyKind kind, int param, ValueId index, uint32_t array, ValueId byte,
             ValueId gate);
   void pipe(BlockId block, PipeOp op, uint32_t count = 0);
-  /// kWaitProducts for all, after which `sums` registers from `first` on may be read.
-  void wait_products(BlockId block, uint32_t first, uint32_t sums);
-  ValueId fragment(BlockId block, uint32_t array, ValueId byte, bool is_turned);
-  void group_matrix(BlockId block, const MatrixInfo& info, uint32_t first_register, uint32_t sums,
-                    uint32_t array, std::array<ValueId, 2> bytes, std::array<TileLayout, 2> tiles);
+  /// kWgmmaWait for all, after which `sums` registers from `first` on may be read.
+  void wait_wgmma(BlockId block, uint32_t first, uint32_t sums);
+  ValueId fragment(BlockId block, uint32_t array, ValueId byte, bool is_transposed);
+  void warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register, uint32_t sums,
+                     uint32_t array, std::array<ValueId, 2> bytes, std::array<TileLayout, 2> tiles);
   /// Contiguous elements, at an address that is a multiple of them all.
   void store_together(BlockId block, int param, ValueId index, std::vector<ValueId> values,
                       ValueId gate);
   /// The value that the lane `with` away (id ^ with) in the sub-group has.
   ValueId shuffle(BlockId block, ValueId value, uint32_t with);
   /// Two float32 as one word of 16-bit floats, `low` in its lower half.
-  ValueId two_halves(ValueId low, ValueId high, DType dtype);
+  ValueId pack_half2(ValueId low, ValueId high, DType dtype);
   void matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
               std::vector<ValueId> operands);
   /// Prefetches an element that may lie outside the param; never faults.
@@ -93,9 +93,9 @@ class Builder {
   ValueId build(std::span<const ValueId> scalars);
   ValueId half(ValueId vector, int which);
   ValueId reverse(ValueId vector);
-  ValueId slide(ValueId a, ValueId b, uint32_t lanes);
+  ValueId concat_shift(ValueId a, ValueId b, uint32_t lanes);
   ValueId interleave(ValueId a, ValueId b, int which);
-  ValueId even(ValueId a, ValueId b, int which);
+  ValueId deinterleave(ValueId a, ValueId b, int which);
   ValueId any(ValueId mask);
   ValueId load(int param, DType dtype, uint32_t lanes, ValueId index, ValueId gate = kNone);
   /// `is_aligned`: the address is known to be a multiple of 4·count bytes.

@@ -18,18 +18,18 @@ void Builder::pipe(BlockId block, PipeOp op, uint32_t count) {
   program_.blocks[block].stmts.push_back(std::move(s));
 }
 
-void Builder::wait_products(BlockId block, uint32_t first, uint32_t sums) {
+void Builder::wait_wgmma(BlockId block, uint32_t first, uint32_t sums) {
   Stmt s{.kind = StmtKind::kPipe, .step = 0, .target = first};
-  s.pipe = PipeOp::kWaitProducts;
+  s.pipe = PipeOp::kWgmmaWait;
   s.sums = sums;
   program_.blocks[block].stmts.push_back(std::move(s));
 }
 
-ValueId Builder::fragment(BlockId block, uint32_t array, ValueId byte, bool is_turned) {
+ValueId Builder::fragment(BlockId block, uint32_t array, ValueId byte, bool is_transposed) {
   return append({.op = ValueOp::kFragment,
                  .alu = Op::kConst,
                  .type = {DType::kU32, 4},
-                 .imm = 2 * int64_t{array} + (is_turned ? 1 : 0),
+                 .imm = 2 * int64_t{array} + (is_transposed ? 1 : 0),
                  .args = {byte}},
                 block);
 }
@@ -43,7 +43,7 @@ ValueId Builder::shuffle(BlockId block, ValueId value, uint32_t with) {
                 block);
 }
 
-ValueId Builder::two_halves(ValueId low, ValueId high, DType dtype) {
+ValueId Builder::pack_half2(ValueId low, ValueId high, DType dtype) {
   return intern({.op = ValueOp::kPackHalf2,
                  .alu = Op::kConst,
                  .type = {DType::kU32, 1},
@@ -51,9 +51,9 @@ ValueId Builder::two_halves(ValueId low, ValueId high, DType dtype) {
                  .args = {low, high}});
 }
 
-void Builder::group_matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
-                           uint32_t sums, uint32_t array, std::array<ValueId, 2> bytes,
-                           std::array<TileLayout, 2> tiles) {
+void Builder::warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register,
+                            uint32_t sums, uint32_t array, std::array<ValueId, 2> bytes,
+                            std::array<TileLayout, 2> tiles) {
   Stmt s{.kind = StmtKind::kWarpgroupMma, .target = first_register};
   s.matrix = info.in;
   s.sums = sums;

@@ -124,7 +124,7 @@ class Checker {
     int64_t lanes = v.type.lanes;
     switch (v.op) {
       case ValueOp::kWords:
-      case ValueOp::kAnyWords: lanes = lanes * 4 / item_size(p_.params[number].dtype); break;
+      case ValueOp::kUnalignedWords: lanes = lanes * 4 / item_size(p_.params[number].dtype); break;
       case ValueOp::kLoad: break;
       case ValueOp::kLocalLoad:
         lanes = lanes * item_size(v.type.dtype) / item_size(p_.locals[number].dtype);

@@ -21,7 +21,7 @@ constexpr DType dot_sum(DotKind kind) {
   return kind == DotKind::kBF16BF16 ? DType::kF32 : DType::kI32;
 }
 /// Elements in a word: K of one instruction.
-constexpr uint32_t dot_depth(DotKind kind) {
+constexpr uint32_t dot_k(DotKind kind) {
   return kind == DotKind::kU8S8 || kind == DotKind::kS8S8 ? 4 : 2;
 }
 

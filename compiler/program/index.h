@@ -125,4 +125,7 @@ FormulaOf<L, R> min(const L& a, const R& b) {
   return {combine, a, b};
 }
 
+/// What whole steps take of `end` iterations; `step` is a power of two.
+inline Index whole_steps(const Index& end, int64_t step) { return end - (end & (step - 1)); }
+
 }  // namespace bm::compiler

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "compiler/program/builder.h"
+#include "compiler/program/narrow.h"
 #include "runtime/base/check.h"
 
 namespace bm::compiler {
@@ -96,19 +97,11 @@ ValueId Builder::binary_bool(Op op, ValueId a, ValueId b) {
 
 ValueId Builder::int_alu(Op op, DType dtype, std::span<const ValueId> args) {
   const ValueId a = args[0], b = args.size() > 1 ? args[1] : kNone;
+  if (is_modular(op) || is_comparison(op)) return raw(op, dtype, {a, b});
   switch (op) {
     case Op::kNeg: return neg(a);
     case Op::kTrunc: return a;
     case Op::kNot: return raw(Op::kNot, dtype, {a});
-    case Op::kAdd:
-    case Op::kSub:
-    case Op::kMul:
-    case Op::kAnd:
-    case Op::kOr:
-    case Op::kXor:
-    case Op::kLt:
-    case Op::kEq:
-    case Op::kNe: return raw(op, dtype, {a, b});
     case Op::kMax: return select(lt(a, b), b, a);
     case Op::kMin: return select(lt(b, a), b, a);
     case Op::kShl:
@@ -191,7 +184,8 @@ ValueId Builder::is_beyond(Op op, ValueId a, ValueId b) {
 ValueId Builder::truncate(ValueId a) {
   const DType t = type(a).dtype;
   if (target_.has_round) return raw(Op::kTrunc, t, {a});
-  // Values from 2^23 (2^52) on are integers already; smaller ones survive a trip through integers.
+  // Values from 2^23 (2^52) on are integers already; smaller ones survive an iteration through
+  // integers.
   const bool is_f32 = t == DType::kF32;
   const DType bits_type = is_f32 ? DType::kU32 : DType::kU64;
   const ValueId sign =

@@ -106,8 +106,8 @@ class Analysis {
       past = add(*end, {step, step});
       last = Range{begin->lo, end->hi - 1};
     }
-    if (s.loop == LoopKind::kItem && s.trips > 0) {
-      const Known covered = mul({s.trips, s.trips}, {step, step});
+    if (s.loop == LoopKind::kItem && s.trip_count > 0) {
+      const Known covered = mul({s.trip_count, s.trip_count}, {step, step});
       past = covered ? add(*begin, {step, covered->hi + step}) : Known();
       if (!last && past) last = Range{begin->lo, past->hi};
     }
@@ -137,24 +137,18 @@ class Analysis {
       case ValueOp::kAlu: break;
       default: return false;
     }
+    if (!std::all_of(v.args.begin(), v.args.end(), is_small)) return false;
     switch (v.alu) {
       case Op::kBitcast:
-      case Op::kAdd:
-      case Op::kSub:
-      case Op::kMul:
-      case Op::kAnd:
-      case Op::kOr:
-      case Op::kXor:
       case Op::kDiv:
       case Op::kMod:
-      case Op::kSelect: return std::all_of(v.args.begin(), v.args.end(), is_small);
+      case Op::kSelect: return true;
       case Op::kShl:
       case Op::kShr: {
         const Known amount = ranges_[v.args[1]];
-        return std::all_of(v.args.begin(), v.args.end(), is_small) && amount && amount->lo >= 0 &&
-               amount->hi < 32;
+        return amount && amount->lo >= 0 && amount->hi < 32;
       }
-      default: return false;
+      default: return is_modular(v.alu);
     }
   }
 

@@ -7,6 +7,11 @@
 
 namespace bm::compiler {
 
+/// Of integers: the low bits of a result depend on the low bits of its operands only.
+constexpr bool is_modular(ir::Op op) {
+  return (op >= ir::Op::kAdd && op <= ir::Op::kMul) || (op >= ir::Op::kAnd && op <= ir::Op::kXor);
+}
+
 /// By value: true for an int64 or uint64 that always lies in [-2^31, 2^31) (uint64: [0, 2^31)) and
 /// whose operands do, so that the operation in 32 bits is exact. Loop indices count only if they
 /// also fit one step past their end. Values from memory, registers and calls never do.

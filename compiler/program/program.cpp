@@ -25,7 +25,7 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kDeinterleave: return "deinterleave";
     case ValueOp::kLoad: return "load";
     case ValueOp::kWords: return "words";
-    case ValueOp::kAnyWords: return "any_words";
+    case ValueOp::kUnalignedWords: return "unaligned_words";
     case ValueOp::kFragment: return "fragment";
     case ValueOp::kIsAligned: return "is_aligned";
     case ValueOp::kShuffle: return "shuffle";
@@ -110,7 +110,7 @@ class Printer {
         case StmtKind::kLocalStore:
           line(depth, fmt::format("local {}[v{}] = v{}", s.target, s.begin, s.value));
           break;
-        case StmtKind::kMatrix: {
+        case StmtKind::kMma: {
           std::string words;
           for (ValueId w : s.operands) words += fmt::format(" v{}", w);
           line(depth, fmt::format("matrix {} r{}{}", dtype_name(s.matrix), s.target, words));
@@ -135,10 +135,10 @@ class Printer {
     switch (op) {
       case PipeOp::kCommitCopies: return "commit copies";
       case PipeOp::kWaitCopies: return "wait for copies";
-      case PipeOp::kPublish: return "publish";
-      case PipeOp::kOpenProducts: return "wgmma fence";
-      case PipeOp::kCommitProducts: return "wgmma commit";
-      case PipeOp::kWaitProducts: return "wgmma wait";
+      case PipeOp::kProxyFence: return "proxy fence";
+      case PipeOp::kWgmmaFence: return "wgmma fence";
+      case PipeOp::kWgmmaCommit: return "wgmma commit";
+      case PipeOp::kWgmmaWait: return "wgmma wait";
     }
     __builtin_unreachable();
   }
@@ -148,8 +148,8 @@ class Printer {
       return fmt::format("{}{}", name(s.pipe), s.step ? fmt::format(" but {}", s.step) : "");
     if (s.kind == StmtKind::kWarpgroupMma)
       return fmt::format("matrix {} r{}… local {}[v{}]{} [v{}]{}", dtype_name(s.matrix), s.target,
-                         s.local, s.operands[0], s.tiles[0].is_turned ? " turned" : "",
-                         s.operands[1], s.tiles[1].is_turned ? " turned" : "");
+                         s.local, s.operands[0], s.tiles[0].is_transposed ? " transposed" : "",
+                         s.operands[1], s.tiles[1].is_transposed ? " transposed" : "");
     constexpr std::array<std::string_view, 3> kHow = {"async", "words", "any words"};
     return fmt::format("copy {} local {}[v{}] = p{}[v{}]{}", kHow[static_cast<size_t>(s.copy)],
                        s.target, s.value, s.param, s.begin,
@@ -166,7 +166,7 @@ class Printer {
       case LoopKind::kGroup: return fmt::format("groups v{} along {}{}", s.value, s.axis, end);
       case LoopKind::kItem:
         return fmt::format("items v{} = v{}{}{}", s.value, s.begin, end,
-                           s.trips ? fmt::format(", {} each", s.trips) : "");
+                           s.trip_count ? fmt::format(", {} each", s.trip_count) : "");
     }
     return {};
   }

@@ -56,10 +56,10 @@ enum class ValueOp : uint8_t {
            ///< scalar or vector: 0 where false, and that memory is not touched
   kWords,  ///< `lanes` consecutive 32-bit words of param imm from element args[0] on, where its
            ///< address is a multiple of all of them
-  kAnyWords,   ///< the same at any address
-  kIsAligned,  ///< bool: the address of param imm is a multiple of 16
-  kTable,      ///< entry args[0] of constant uint64 table imm
-  kItem,       ///< local id: this work-item in its group, threadIdx
+  kUnalignedWords,  ///< the same at any address
+  kIsAligned,       ///< bool: the address of param imm is a multiple of 16
+  kTable,           ///< entry args[0] of constant uint64 table imm
+  kItem,            ///< local id: this work-item in its group, threadIdx
   kLocalLoad,  ///< `lanes` elements of local array imm from args[0] on, as they are at this point;
                ///< in work-groups up to 16 bytes, from a multiple of as many on. Without groups
                ///< also one uint32 of an array of narrower elements, from a multiple of 4 bytes on
@@ -90,21 +90,21 @@ struct Value {
 
 /// How 16 bytes are copied from global to shared memory.
 enum class CopyKind : uint8_t {
-  kAsync,     ///< beside the work-item, until kWaitCopies
-  kWords,     ///< through its registers
-  kAnyWords,  ///< the same, from an address that is no multiple of 16
+  kAsync,           ///< beside the work-item, until kWaitCopies
+  kWords,           ///< through its registers
+  kUnalignedWords,  ///< the same, from an address that is no multiple of 16
 };
 
 /// Order of asynchronous copies and MMAs of a multistage pipeline. PTX ISA 9.0: cp.async,
 /// fence.proxy, wgmma.
 enum class PipeOp : uint8_t {
-  kCommitCopies,    ///< the kAsync copies so far are one more group
-  kWaitCopies,      ///< until all but the last `step` groups are there, for this work-item
-  kPublish,         ///< proxy fence: wgmma may read what this work-item stored or copied
-  kOpenProducts,    ///< wgmma.fence: accumulators that were written may be added to
-  kCommitProducts,  ///< wgmma.commit_group: the MMAs so far are one more group
-  kWaitProducts,    ///< wgmma.wait_group: until all but the last `step` groups are done; `sums`
-                    ///< accumulators from target
+  kCommitCopies,  ///< the kAsync copies so far are one more group
+  kWaitCopies,    ///< until all but the last `step` groups are there, for this work-item
+  kProxyFence,    ///< proxy fence: wgmma may read what this work-item stored or copied
+  kWgmmaFence,    ///< wgmma.fence: accumulators that were written may be added to
+  kWgmmaCommit,   ///< wgmma.commit_group: the MMAs so far are one more group
+  kWgmmaWait,     ///< wgmma.wait_group: until all but the last `step` groups are done; `sums`
+                  ///< accumulators from target
 };
 
 enum class StmtKind : uint8_t {
@@ -115,11 +115,11 @@ enum class StmtKind : uint8_t {
   kStore,
   kPrefetch,
   kLocalStore,
-  kMatrix,  ///< MMA: accumulators from target on += product of the fragments `operands` of all
-            ///< lanes of a sub-group, which arrive together; see MatrixInfo
-  kCopy,    ///< 16 bytes of param `param` from element `begin` to local array `target`, which holds
-            ///< bytes, from byte `value`; zeros where the gate `end` is false
-  kPipe,    ///< see PipeOp
+  kMma,   ///< MMA: accumulators from target on += product of the fragments `operands` of all
+          ///< lanes of a sub-group, which arrive together; see MatrixInfo
+  kCopy,  ///< 16 bytes of param `param` from element `begin` to local array `target`, which holds
+          ///< bytes, from byte `value`; zeros where the gate `end` is false
+  kPipe,  ///< see PipeOp
   kWarpgroupMma,  ///< wgmma: accumulators from target on += product of two tiles in shared memory,
                   ///< `operands` bytes from the start of array `local`; see TileLayout. A warpgroup
                   ///< (four sub-groups) issues it together, asynchronously
@@ -138,10 +138,10 @@ enum class LoopKind : uint8_t {
 
 /// A tile of a kWarpgroupMma in shared memory: rows of 128 bytes, eight to a block, with the
 /// 128-byte swizzle: 16-byte chunk c of row r is kept at chunk c ^ r % 8. Rows run along K, one for
-/// every row of A or column of B (K-major); is_turned: along M or N, one for every step of K
+/// every row of A or column of B (K-major); is_transposed: along M or N, one for every step of K
 /// (MN-major), and rows of the next 128 bytes start panel_bytes further.
 struct TileLayout {
-  bool is_turned = false;
+  bool is_transposed = false;
   uint32_t panel_bytes = 0;
 };
 
@@ -156,8 +156,8 @@ struct Stmt {
   /// (bool, scalar or vector) or kNone
   ValueId end = kNone;
   int64_t step = 1;  ///< kLoop; 1 in kGroup and kItem loops
-  /// kItem: largest trip count of a work-item, 0 if not known (then there is an end)
-  int64_t trips = 0;
+  /// kItem: largest iteration count of a work-item, 0 if not known (then there is an end)
+  int64_t trip_count = 0;
   uint32_t axis = 0;    ///< kGroup
   uint32_t target = 0;  ///< kAssign: register; kStore, kPrefetch: param; kLocalStore: local array
   /// kStore of a vector without a gate: non-temporal where its address is a multiple of its
@@ -165,15 +165,15 @@ struct Stmt {
   bool is_streamed = false;
   bool is_local = false;                 ///< kPrefetch: of local array `target`
   BlockId body = kNone;                  ///< kLoop, kIf
-  DType matrix = DType::kF16;            ///< kMatrix: of the operands
-  uint32_t sums = 4;                     ///< kMatrix: accumulators
+  DType matrix = DType::kF16;            ///< kMma: of the operands
+  uint32_t sums = 4;                     ///< kMma: accumulators
   CopyKind copy = CopyKind::kAsync;      ///< kCopy
   PipeOp pipe = PipeOp::kCommitCopies;   ///< kPipe
   uint32_t param = 0;                    ///< kCopy
   uint32_t local = 0;                    ///< kWarpgroupMma
   std::array<TileLayout, 2> tiles = {};  ///< kWarpgroupMma: of A, B
   /// kStore: the elements contiguous with `value`, at an address that is a multiple of them all.
-  /// kMatrix: words of A's fragment, then of B's, laid out as MatrixInfo says. For
+  /// kMma: words of A's fragment, then of B's, laid out as MatrixInfo says. For
   /// mma.sync work-item 4·g + t holds, of a tile of K = 8 words, words t and t+4 of row g and of
   /// row g+8 (order: t of both, then t+4 of both), and words t and t+4 of column g; results of
   /// columns 2t and 2t+1 in row g, then in row g+8. A tile of K = 4 words has no words t+4. Source:
@@ -222,7 +222,7 @@ struct Program {
   std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};
   std::vector<LocalArray> locals;
   /// Shared memory is asked for at launch (dynamic); then there is one array.
-  bool has_launch_locals = false;
+  bool has_dynamic_shared = false;
   /// Without work-groups: values of the two implicit arguments, first block and end of the blocks
   /// to run.
   ValueId block_begin = kNone, block_end = kNone;

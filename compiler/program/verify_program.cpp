@@ -84,7 +84,7 @@ class Verifier {
                : bad(id, "malformed exchange, or one that some work-items may not reach");
   }
 
-  /// What is read has been written: before, or by an earlier trip of a loop around.
+  /// What is read has been written: before, or by an earlier iteration of a loop around.
   Status read(size_t array) {
     if (is_written_[array]) return {};
     if (serial_loops_ == 0) return unwritten(array);
@@ -97,7 +97,7 @@ class Verifier {
                 p_.name, array);
   }
 
-  /// The outermost of loops whose trips follow each other has ended.
+  /// The outermost of loops whose iterations follow each other has ended.
   Status check_early_reads() {
     for (const size_t array : read_early_)
       if (!is_written_[array]) return unwritten(array);
@@ -156,12 +156,12 @@ class Verifier {
     if (s.kind == StmtKind::kLet) return define(s.value);
     if (s.kind == StmtKind::kLoop) return loop(s);
     if (s.kind == StmtKind::kPrefetch) return use(s.begin);
-    if (s.kind == StmtKind::kMatrix) return matrix(s);
+    if (s.kind == StmtKind::kMma) return matrix(s);
     if (s.kind == StmtKind::kFault) return use(s.begin);
     if (s.kind == StmtKind::kCopy) return copy(s);
-    if (s.kind == StmtKind::kWarpgroupMma) return group_matrix(s);
+    if (s.kind == StmtKind::kWarpgroupMma) return warpgroup_mma(s);
     // Only orders what is there.
-    if (s.kind == StmtKind::kPipe && s.pipe <= PipeOp::kPublish) return {};
+    if (s.kind == StmtKind::kPipe && s.pipe <= PipeOp::kProxyFence) return {};
     if (s.kind == StmtKind::kBarrier || s.kind == StmtKind::kPipe)
       return divergence_ == 0
                  ? Status{}
@@ -212,7 +212,7 @@ class Verifier {
     return {};
   }
 
-  Status group_matrix(const Stmt& s) {
+  Status warpgroup_mma(const Stmt& s) {
     BM_TRY(sums(s));
     if (is_bytes(s.local)) BM_TRY(read(s.local));
     for (const ValueId v : s.operands) {
@@ -265,7 +265,7 @@ class Verifier {
       return bad(s.value, "loop without a positive step");
     if (!is_dealt && s.end == kNone) return bad(s.value, "loop without an end");
     if (is_dealt && p_.block == 0) return bad(s.value, "work-items without a block");
-    if (s.loop == LoopKind::kItem && s.end == kNone && s.trips == 0)
+    if (s.loop == LoopKind::kItem && s.end == kNone && s.trip_count == 0)
       return bad(s.value, "loop without an end");
     const bool is_own =
         s.loop == LoopKind::kItem || is_own_[s.begin] || (s.end != kNone && is_own_[s.end]);

@@ -99,7 +99,7 @@ void CLike::statement(const Stmt& s) {
     case StmtKind::kPrefetch: return prefetch(s);
     case StmtKind::kLocalStore: return local_store(s);
     case StmtKind::kFault: return fault(s);
-    case StmtKind::kMatrix: return matrix(s);
+    case StmtKind::kMma: return matrix(s);
     case StmtKind::kCopy:
     case StmtKind::kPipe:
     case StmtKind::kWarpgroupMma: return beside(s);

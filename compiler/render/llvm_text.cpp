@@ -139,7 +139,7 @@ void LlvmText::statement(const Stmt& s) {
     case StmtKind::kStore:
     case StmtKind::kPrefetch:
     case StmtKind::kLocalStore:
-    case StmtKind::kMatrix:
+    case StmtKind::kMma:
     case StmtKind::kCopy:
     case StmtKind::kPipe:
     case StmtKind::kWarpgroupMma:
@@ -219,11 +219,6 @@ void LlvmText::let(ValueId id) {
   const Value& v = p_.at(id);
   const std::string type = type_name(v.type);
   switch (v.op) {
-    case ValueOp::kConst:
-    case ValueOp::kArgument:
-    case ValueOp::kVar:
-    case ValueOp::kIndex:
-    case ValueOp::kIota: return;
     case ValueOp::kSplat: {
       const std::string one = fresh("%s");
       line("{} = insertelement {} poison, {}, i64 0", one, type, typed(v.args[0]));
@@ -279,7 +274,7 @@ void LlvmText::let(ValueId id) {
     case ValueOp::kLoad:
     case ValueOp::kTable:
     case ValueOp::kWords:
-    case ValueOp::kAnyWords:
+    case ValueOp::kUnalignedWords:
     case ValueOp::kFragment:
     case ValueOp::kShuffle:
     case ValueOp::kPackHalf2:
@@ -303,6 +298,12 @@ void LlvmText::let(ValueId id) {
     }
     case ValueOp::kConvert: return convert(id, v);
     case ValueOp::kAlu: return alu(id, v);
+    // ref() writes these where they are used.
+    case ValueOp::kConst:
+    case ValueOp::kArgument:
+    case ValueOp::kVar:
+    case ValueOp::kIndex:
+    case ValueOp::kIota: break;
   }
 }
 

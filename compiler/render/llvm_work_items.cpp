@@ -188,7 +188,7 @@ void LlvmWorkItems::items(const Stmt& s) {
   const std::string type = index_type(s.value), begin = index_ref(s.begin, is_narrow),
                     item = is_narrow ? item_.narrow : item_.wide,
                     index = fmt::format("%v{}{}", s.value, is_narrow ? ".n" : "");
-  if (s.trips == 1) {
+  if (s.trip_count == 1) {
     line("{} = add nsw {} {}, {}", index, type, begin, item);
     if (is_narrow) widen(s.value);
     return guarded(s);
@@ -211,11 +211,11 @@ void LlvmWorkItems::items(const Stmt& s) {
   label(latch);
   line("%v{}.next = add nsw {} {}, {}", s.value, type, index, p_.block);
   line("%v{}.again = add i32 %v{}.trip, 1", s.value, s.value);
-  if (s.trips == 0) {
+  if (s.trip_count == 0) {
     line("br label %{}", head);
   } else {
     const std::string has_more = fresh("%c");
-    line("{} = icmp slt i32 %v{}.again, {}", has_more, s.value, s.trips);
+    line("{} = icmp slt i32 %v{}.again, {}", has_more, s.value, s.trip_count);
     line("br i1 {}, label %{}, label %{}", has_more, head, exit);
   }
   label(exit);
@@ -272,7 +272,7 @@ void LlvmWorkItems::memory_statement(const Stmt& s) {
     case StmtKind::kStore: return store(s.value, s.end, [&] { return address(s.target, s.begin); });
     case StmtKind::kLocalStore:
       return store(s.value, kNone, [&] { return local_address(s.target, s.begin); });
-    case StmtKind::kMatrix: return matrix(s);
+    case StmtKind::kMma: return matrix(s);
     case StmtKind::kCopy:
     case StmtKind::kPipe:
     case StmtKind::kWarpgroupMma: return beside(s);
@@ -318,7 +318,7 @@ void LlvmWorkItems::memory_value(ValueId id, const Value& v) {
     case ValueOp::kShuffle:
     case ValueOp::kPackHalf2: return sub_group(id, v);
     case ValueOp::kWords: return words(id, v, 4 * v.type.lanes);
-    case ValueOp::kAnyWords:
+    case ValueOp::kUnalignedWords:
       return words(id, v, static_cast<uint32_t>(item_size(p_.params[number].dtype)));
     case ValueOp::kIsAligned: {
       const std::string bits = fresh("%s"), rest = fresh("%s");

@@ -24,7 +24,7 @@ std::string_view dp4a_name(const Value& v) {
   return static_cast<DotKind>(v.imm) == DotKind::kS8S8 ? "dp4a.s32.s32" : "dp4a.u32.s32";
 }
 
-std::string_view two_halves_name(const Value& v) {
+std::string_view pack_half2_name(const Value& v) {
   return static_cast<DType>(v.imm) == DType::kBF16 ? "cvt.rn.bf16x2.f32" : "cvt.rn.f16x2.f32";
 }
 
@@ -38,22 +38,23 @@ std::string mma_name(const Stmt& s) {
   return fmt::format("mma.sync.aligned.m16n8k{}.row.col.{}.{}.{}.{}", depth, sum, type, type, sum);
 }
 
-std::string group_matrix_name(const Stmt& s) {
+std::string warpgroup_mma_name(const Stmt& s) {
   const std::string_view type = operand_name(s.matrix);
   return fmt::format("wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{}", 2 * s.sums,
                      32 / item_size(s.matrix), sum_name(s.matrix), type, type);
 }
 
-std::string group_matrix_flags(const Stmt& s) {
+std::string warpgroup_mma_flags(const Stmt& s) {
   if (!is_float(s.matrix)) return "";
-  return fmt::format(", 1, 1, {}, {}", s.tiles[0].is_turned ? 1 : 0, s.tiles[1].is_turned ? 1 : 0);
+  return fmt::format(", 1, 1, {}, {}", s.tiles[0].is_transposed ? 1 : 0,
+                     s.tiles[1].is_transposed ? 1 : 0);
 }
 
 /// Source: PTX ISA 9.0, "Matrix Descriptor Format" and "Strides".
 uint64_t descriptor_bits(const TileLayout& tile) {
   constexpr uint64_t kSwizzle128 = 1, kEightLines = 8 * 128;
   // Not used where the tile is K-major.
-  const uint64_t leading = tile.is_turned ? tile.panel_bytes >> kDescriptorShift : 1;
+  const uint64_t leading = tile.is_transposed ? tile.panel_bytes >> kDescriptorShift : 1;
   return kSwizzle128 << 62 | kEightLines >> kDescriptorShift << 32 | leading << 16;
 }
 
@@ -61,10 +62,10 @@ std::string pipe_text(const Stmt& s) {
   switch (s.pipe) {
     case PipeOp::kCommitCopies: return "cp.async.commit_group;";
     case PipeOp::kWaitCopies: return fmt::format("cp.async.wait_group {};", s.step);
-    case PipeOp::kPublish: return "fence.proxy.async.shared::cta;";
-    case PipeOp::kOpenProducts: return "wgmma.fence.sync.aligned;";
-    case PipeOp::kCommitProducts: return "wgmma.commit_group.sync.aligned;";
-    case PipeOp::kWaitProducts: return fmt::format("wgmma.wait_group.sync.aligned {};", s.step);
+    case PipeOp::kProxyFence: return "fence.proxy.async.shared::cta;";
+    case PipeOp::kWgmmaFence: return "wgmma.fence.sync.aligned;";
+    case PipeOp::kWgmmaCommit: return "wgmma.commit_group.sync.aligned;";
+    case PipeOp::kWgmmaWait: return fmt::format("wgmma.wait_group.sync.aligned {};", s.step);
   }
   __builtin_unreachable();
 }
@@ -75,7 +76,7 @@ std::string_view cuda_target(const Program& program, const TargetInfo& target) {
                        [](const Stmt& s) { return s.kind == StmtKind::kWarpgroupMma; });
   };
   const bool has_any = std::any_of(program.blocks.begin(), program.blocks.end(), has_product);
-  return has_any ? target.group_matrix_cpu : target.cpu;
+  return has_any ? target.warpgroup_mma_cpu : target.cpu;
 }
 
 }  // namespace bm::compiler

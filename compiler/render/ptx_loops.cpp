@@ -90,9 +90,9 @@ void PtxRenderer::start_items(const Stmt& s) {
 
 void PtxRenderer::items(const Stmt& s) {
   start_items(s);
-  if (s.trips == 1) return guarded(s);
+  if (s.trip_count == 1) return guarded(s);
   const std::string again = out_.fresh_label(), end = out_.fresh_label();
-  if (s.trips == 0) {
+  if (s.trip_count == 0) {
     const std::string limit = sized(s.end, v_.is_narrow(s.value));
     leave_at_end(s, end);
     out_.label(again);
@@ -108,7 +108,7 @@ void PtxRenderer::items(const Stmt& s) {
   block(s.body);
   advance(s, p_.block);
   out_.line("add.s32 {}, {}, 1;", trip, trip);
-  out_.line("setp.lt.s32 {}, {}, {};", p, trip, s.trips);
+  out_.line("setp.lt.s32 {}, {}, {};", p, trip, s.trip_count);
   out_.line("@{} bra {};", p, again);
   if (s.end != kNone) out_.label(end);
 }

@@ -45,14 +45,14 @@ void PtxRenderer::sub_group(ValueId id) {
   const std::string low = v_.in_register(v.args[0]);
   if (v.op == ValueOp::kShuffle) return out_.line("{}", shuffle_text(v_.define(id), low, v));
   const std::string high = v_.in_register(v.args[1]);
-  out_.line("{} {}, {}, {};", two_halves_name(v), v_.define(id), high, low);
+  out_.line("{} {}, {}, {};", pack_half2_name(v), v_.define(id), high, low);
 }
 
 /// What wgmma wants to know of a tile that starts at `byte` of a local array.
 std::string PtxRenderer::descriptor(uint32_t array, ValueId byte, const TileLayout& tile) {
   const Place at = place(byte);
   // Among addresses of shared memory, with ids that no array has.
-  const AddressKey key{true, ~(2 * array + (tile.is_turned ? 1 : 0)), at.base};
+  const AddressKey key{true, ~(2 * array + (tile.is_transposed ? 1 : 0)), at.base};
   std::string reg = known_address(key);
   if (reg.empty()) {
     std::string start = local_addresses_[array];
@@ -73,14 +73,14 @@ std::string PtxRenderer::descriptor(uint32_t array, ValueId byte, const TileLayo
   return moved;
 }
 
-void PtxRenderer::group_matrix(const Stmt& s) {
+void PtxRenderer::warpgroup_mma(const Stmt& s) {
   const std::string left = descriptor(s.local, s.operands[0], s.tiles[0]);
   const std::string right = descriptor(s.local, s.operands[1], s.tiles[1]);
   const auto first = registers_.begin() + s.target;
   const std::string p = out_.fresh(File::kPred);
   out_.line("setp.ne.s32 {}, 1, 0;", p);  // sums are added to
-  out_.line("{} {}, {}, {}, {}{};", group_matrix_name(s), braced({first, first + s.sums}), left,
-            right, p, group_matrix_flags(s));
+  out_.line("{} {}, {}, {}, {}{};", warpgroup_mma_name(s), braced({first, first + s.sums}), left,
+            right, p, warpgroup_mma_flags(s));
 }
 
 }  // namespace bm::compiler

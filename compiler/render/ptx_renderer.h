@@ -82,7 +82,7 @@ class PtxRenderer {
   void copy_words(const Stmt& s);
   void fragment(ValueId id);
   void sub_group(ValueId id);
-  void group_matrix(const Stmt& s);
+  void warpgroup_mma(const Stmt& s);
   std::string descriptor(uint32_t array, ValueId byte, const TileLayout& tile);
   void is_aligned(ValueId id);
   void matrix(const Stmt& s);

@@ -44,7 +44,7 @@ std::string render_hip(const Program& program, const TargetInfo& target);
 std::string_view dp4a_name(const Value& v);
 
 /// The same of a kPackHalf2: "cvt.rn.f16x2.f32".
-std::string_view two_halves_name(const Value& v);
+std::string_view pack_half2_name(const Value& v);
 
 /// The PTX instruction of a kShuffle, by registers or operands of an asm statement.
 std::string shuffle_text(std::string_view to, std::string_view from, const Value& v);
@@ -54,8 +54,8 @@ std::string mma_name(const Stmt& s);
 
 /// The same of a kWarpgroupMma statement: "wgmma.mma_async.sync.aligned.m64n256k16…", and what
 /// stands behind its operands.
-std::string group_matrix_name(const Stmt& s);
-std::string group_matrix_flags(const Stmt& s);
+std::string warpgroup_mma_name(const Stmt& s);
+std::string warpgroup_mma_flags(const Stmt& s);
 /// A tile's descriptor but for its address, which goes without its lowest bits into the lowest
 /// ones.
 uint64_t descriptor_bits(const TileLayout& tile);

@@ -267,7 +267,7 @@ class CRenderer final : public CLike {
       case ValueOp::kTable:
         return set(fmt::format("{}_table{}[{}]", p_.name, v.imm, ref(v.args[0])));
       case ValueOp::kWords:
-      case ValueOp::kAnyWords:
+      case ValueOp::kUnalignedWords:
         return line("{} v{}; __builtin_memcpy(&v{}, p{} + {}, sizeof v{});", type(v.type), id, id,
                     v.imm, ref(v.args[0]), id);
       case ValueOp::kDot: return set(dot(v));

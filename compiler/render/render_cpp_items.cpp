@@ -77,11 +77,11 @@ void CppItems::half_conversions() {
 void CppItems::word_loads() {
   std::set<std::pair<uint32_t, DType>> wanted;
   for (const Value& v : p_.values)
-    if (v.op == ValueOp::kAnyWords)
+    if (v.op == ValueOp::kUnalignedWords)
       wanted.insert({v.type.lanes, p_.params[static_cast<size_t>(v.imm)].dtype});
   for (const Block& block : p_.blocks)
     for (const Stmt& s : block.stmts)
-      if (s.kind == StmtKind::kCopy && s.copy == CopyKind::kAnyWords)
+      if (s.kind == StmtKind::kCopy && s.copy == CopyKind::kUnalignedWords)
         wanted.insert({4, p_.params[s.param].dtype});
   for (const auto& [lanes, t] : wanted) {
     line("{}{} bm_words{}(const {}* p) {{", names_.device, vector_name(lanes), lanes, type_name(t));

@@ -175,7 +175,7 @@ class CudaRenderer final : public CppItems {
   void beside(const Stmt& s) override {
     switch (s.kind) {
       case StmtKind::kCopy: return copy(s);
-      case StmtKind::kWarpgroupMma: return group_matrix(s);
+      case StmtKind::kWarpgroupMma: return warpgroup_mma(s);
       default: return pipe(s);
     }
   }
@@ -213,7 +213,7 @@ class CudaRenderer final : public CppItems {
     line("{} v{};", value_type(id), id);
     if (v.op == ValueOp::kPackHalf2)
       return line("asm(\"{} %0, %1, %2;\" : \"=r\"(v{}) : \"f\"({}), \"f\"({}));",
-                  two_halves_name(v), id, ref(v.args[1]), ref(v.args[0]));
+                  pack_half2_name(v), id, ref(v.args[1]), ref(v.args[0]));
     const std::string_view kind = is_float(v.type.dtype) ? "f" : "r";
     line("asm volatile(\"{}\" : \"={}\"(v{}) : \"{}\"({}));", shuffle_text("%0", "%1", v), kind, id,
          kind, ref(v.args[0]));
@@ -233,7 +233,7 @@ class CudaRenderer final : public CppItems {
     line("asm volatile(\"{}\" : {} :: \"memory\");", pipe_text(s), changed(s.target, s.sums));
   }
 
-  void group_matrix(const Stmt& s) {
+  void warpgroup_mma(const Stmt& s) {
     std::string sums;
     for (uint32_t r = 0; r < s.sums; ++r) sums += fmt::format("{}%{}", r ? ", " : "", r);
     const auto descriptor = [&](size_t side) {
@@ -245,7 +245,7 @@ class CudaRenderer final : public CppItems {
         "asm volatile(\"{{ .reg .pred p; setp.ne.s32 p, 1, 0; {} {{{}}}, %{}, %{}, p{}; }}\" : {} "
         ": "
         "\"l\"({}), \"l\"({}) : \"memory\");",
-        group_matrix_name(s), sums, s.sums, s.sums + 1, group_matrix_flags(s),
+        warpgroup_mma_name(s), sums, s.sums, s.sums + 1, warpgroup_mma_flags(s),
         changed(s.target, s.sums), descriptor(0), descriptor(1));
   }
 

@@ -90,7 +90,7 @@ class CpuRenderer final : public LlvmText {
       case StmtKind::kLoop:
       case StmtKind::kIf:
       case StmtKind::kAssign:
-      case StmtKind::kMatrix:
+      case StmtKind::kMma:
       case StmtKind::kCopy:
       case StmtKind::kPipe:
       case StmtKind::kWarpgroupMma:
@@ -106,7 +106,7 @@ class CpuRenderer final : public LlvmText {
     if (v.op == ValueOp::kLoad) return load_lanes(id, v);
     if (v.op == ValueOp::kLocalLoad)
       return load(id, kNone, [&] { return local_address(static_cast<size_t>(v.imm), v.args[0]); });
-    if (v.op == ValueOp::kWords || v.op == ValueOp::kAnyWords) {
+    if (v.op == ValueOp::kWords || v.op == ValueOp::kUnalignedWords) {
       const std::string at = address(static_cast<uint32_t>(v.imm), v.args[0]);
       return line("%v{} = load {}, {}, align {}", id, type_name(v.type), at,
                   v.op == ValueOp::kWords ? 4 * v.type.lanes : 1);

@@ -46,12 +46,12 @@ std::string PtxRenderer::run() {
   const std::string_view cpu = cuda_target(p_, target_);
   std::string text =
       fmt::format(".version {}\n.target {}\n.address_size 64\n\n", version_for(cpu), cpu);
-  if (p_.has_launch_locals)
+  if (p_.has_dynamic_shared)
     text += fmt::format(".extern .shared .align {} .b8 bm_local0[];\n\n", p_.locals[0].alignment);
   text += fmt::format(".visible .entry {}({})\n.maxntid {}, 1, 1\n{{\n", p_.name, signature(),
                       p_.block);
   text += out_.declarations();
-  for (size_t i = 0; i < p_.locals.size() && !p_.has_launch_locals; ++i)
+  for (size_t i = 0; i < p_.locals.size() && !p_.has_dynamic_shared; ++i)
     text += fmt::format("\t.shared .align {} .b8 bm_local{}[{}];\n", p_.locals[i].alignment, i,
                         p_.locals[i].count * static_cast<uint64_t>(item_size(p_.locals[i].dtype)));
   return text + "\n" + out_.text() + "}\n";
@@ -114,10 +114,10 @@ void PtxRenderer::statement(const Stmt& s) {
     case StmtKind::kPrefetch: return;
     case StmtKind::kLocalStore:
       return store("shared", local_address(s.target, s.begin), s.value, kNone);
-    case StmtKind::kMatrix: return matrix(s);
+    case StmtKind::kMma: return matrix(s);
     case StmtKind::kCopy: return copy(s);
     case StmtKind::kPipe: return out_.line("{}", pipe_text(s));
-    case StmtKind::kWarpgroupMma: return group_matrix(s);
+    case StmtKind::kWarpgroupMma: return warpgroup_mma(s);
     case StmtKind::kBarrier: return out_.line("bar.sync 0;");
     case StmtKind::kFault: check_failed("checks are for CPUs", __FILE__, __LINE__);
   }
@@ -169,7 +169,7 @@ void PtxRenderer::let(ValueId id) {
     case ValueOp::kShuffle:
     case ValueOp::kPackHalf2: return sub_group(id);
     case ValueOp::kWords: return words(id);
-    case ValueOp::kAnyWords: return any_words(id);
+    case ValueOp::kUnalignedWords: return any_words(id);
     case ValueOp::kIsAligned: return is_aligned(id);
     case ValueOp::kExtract: return v_.alias(id, words_.at(v.args[0])[static_cast<size_t>(v.imm)]);
     case ValueOp::kTable: return table(id);

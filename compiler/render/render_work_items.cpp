@@ -26,7 +26,7 @@ void WorkItemC::kernel(std::string_view head, std::string_view local, std::strin
   line("{}{}({}) {{", head, p_.name, parameters());
   ++depth_;
   for (size_t i = 0; i < p_.locals.size(); ++i)
-    if (p_.has_launch_locals)
+    if (p_.has_dynamic_shared)
       line("extern {} {} local{}[];", local, type_name(p_.locals[i].dtype), i);
     else
       line("{} {} local{}[{}];", local, type_name(p_.locals[i].dtype), i, p_.locals[i].count);
@@ -109,15 +109,15 @@ void WorkItemC::items(const Stmt& s) {
   const bool is_zero = begin.op == ValueOp::kConst && begin.imm == 0;
   const std::string first = is_zero ? "item" : ref(s.begin) + " + item";
   const std::string_view t = value_type(s.value);
-  if (s.trips == 1) {
+  if (s.trip_count == 1) {
     line("const {} v{} = {};", t, s.value, first);
     return guarded(s);
   }
-  if (s.trips == 0) {
+  if (s.trip_count == 0) {
     open_for(s, first, p_.block);
     return nested(s.body);
   }
-  line("for (int t = 0; t < {}; ++t) {{", s.trips);
+  line("for (int t = 0; t < {}; ++t) {{", s.trip_count);
   line("  const {} v{} = {} + ({})t * {};", t, s.value, first, t, p_.block);
   if (s.end != kNone) line("  if (v{} >= {}) break;", s.value, ref(s.end));
   nested(s.body);
@@ -144,7 +144,7 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kIndex: return;
     case ValueOp::kLoad: return set(load(v));
     case ValueOp::kWords:
-    case ValueOp::kAnyWords:
+    case ValueOp::kUnalignedWords:
     case ValueOp::kIsAligned: return set(words(v));
     case ValueOp::kExtract:
       if (p_.at(v.args[0]).op == ValueOp::kLocalLoad || p_.at(v.args[0]).op == ValueOp::kFragment)

@@ -30,9 +30,9 @@ class WorkItemC : public CLike {
   virtual std::string function(std::string_view name, DType t) const = 0;
   /// An entry of a constant table.
   virtual std::string entry(size_t table, const std::string& index) const;
-  /// Of kWords and kAnyWords.
+  /// Of kWords and kUnalignedWords.
   virtual std::string_view vector_type(Type) const { return "?"; }
-  /// kWords, kAnyWords and kIsAligned.
+  /// kWords, kUnalignedWords and kIsAligned.
   virtual std::string words(const Value& v) = 0;
   /// Declares v…_0 to v…_3 of a kFragment, where programs may have them.
   virtual void fragment(ValueId id);

@@ -19,8 +19,8 @@ namespace bm::compiler {
 
 struct Knobs;
 
-/// One output loop. Each trip covers `lanes`·`jam` iterations: `jam` neighbouring vectors whose
-/// bodies are merged, so that what they share is loaded once.
+/// One output loop. Each iteration covers `lanes`·`jam` iterations: `jam` adjacent vectors
+/// whose bodies are merged, so that what they share is loaded once.
 struct AxisPlan {
   const ir::Node* range = nullptr;
   uint32_t lanes = 1;
@@ -40,9 +40,9 @@ struct ReducePlan {
   uint32_t lanes = 1;
   uint32_t unroll = 1;     ///< independent accumulators
   bool is_shared = false;  ///< the work-items of a group do it together; no lanes then
-  /// Not 0, is_shared: iterations of a work-item that are loaded before any is added, in a trip. If
-  /// it never has more of them there is no loop, and other reductions and item loops over the same
-  /// loops find what was loaded and computed in registers.
+  /// Not 0, is_shared: iterations of a work-item that are loaded before any is added, in a
+  /// iteration. If it never has more of them there is no loop, and other reductions and item loops
+  /// over the same loops find what was loaded and computed in registers.
   uint32_t copies = 0;
 };
 
@@ -65,7 +65,7 @@ struct GroupFactor {
 struct MatrixOperand {
   const ir::Node* load = nullptr;
   const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
-  /// Neighbours in memory are neighbours in depth; otherwise along the rows or columns, and slots
+  /// What is contiguous in memory is along K; otherwise along the rows or columns, and slots
   /// come in groups, interleaved, of as many numbers as one load brings.
   bool is_k_major = true;
   uint32_t slots = 1;  ///< of one sub-group's tile
@@ -96,7 +96,7 @@ struct MatrixPlan {
   uint32_t warps_m = 1, warps_n = 1;  ///< sub-groups of a group; powers of two
   /// Rows of groups that are done side by side, so that what they read stays in a cache.
   int64_t band = 1;
-  uint32_t chunks = 1;           ///< per trip, loaded before any of them is multiplied
+  uint32_t chunks = 1;           ///< per iteration, loaded before any of them is multiplied
   std::optional<PipePlan> pipe;  ///< `chunks` is not used then
   int64_t block_m() const { return int64_t{left.rows()} * warps_m; }  ///< rows of a group
   int64_t block_n() const { return int64_t{right.rows()} * warps_n; }
@@ -111,7 +111,7 @@ struct MatrixPlan {
   }
   /// Depth of which every work-item loads 16 bytes of a row.
   int64_t chunk() const { return int64_t{16} * info.parts / item_size(info.in); }
-  int64_t trip() const { return chunk() * chunks; }
+  int64_t tile_k() const { return chunk() * chunks; }
 };
 
 /// An inner sum over products of 8-bit numbers, written out as dot products of words: four
@@ -132,10 +132,10 @@ struct SplitKPlan;
 struct StagedOperand {
   const ir::Node* value = nullptr;
   const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
-  bool is_k_major = false;          ///< neighbours in memory are neighbours in depth
+  bool is_k_major = false;          ///< contiguous in memory along K
   uint32_t tile = 64;               ///< rows or columns of a group
   uint32_t per_item = 4;            ///< of a work-item; a multiple of 16 bytes
-  /// Elements between the steps of depth in local memory: no multiple of its banks.
+  /// Elements between the steps of K in local memory: no multiple of its banks.
   uint64_t row() const { return tile + 16 / static_cast<uint64_t>(item_size(value->dtype)); }
 };
 
@@ -144,11 +144,11 @@ struct StagedPlan {
   const ir::Node* reduce = nullptr;
   const ir::Node* k = nullptr;  ///< loop of the reduction that is taken in steps
   StagedOperand left, right;
-  uint32_t steps = 16;  ///< of depth in local memory
+  uint32_t steps = 16;  ///< of K in local memory
   uint32_t items() const { return left.tile / left.per_item * (right.tile / right.per_item); }
 };
 
-/// Loads whose neighbours in memory are neighbours along another output loop than those of the
+/// Loads that are contiguous in memory along another output loop than those of the
 /// stores. A group does a tile of both loops: its work-items load along `across` into local memory,
 /// wait for each other, and do everything else along `along`.
 struct TransposePlan {
@@ -185,7 +185,7 @@ struct Schedule {
   const ir::Node* least = nullptr;   ///< node whose pass goes in front of loop `least_axis`
   uint32_t least_axis = 0;           ///< its value depends on the loops before
   uint32_t grid_loops = 0;           ///< leading loops merged into the grid
-  int64_t chunk = 1;                 ///< trips of the merged loop per block
+  int64_t chunk = 1;                 ///< iterations of the merged loop per block
   std::array<hal::DimExpr, 3> grid;  ///< number of blocks
   uint64_t work_per_block = 0;
   double predicted_cost = 0;  ///< by the cost model; compares schedules of one kernel
@@ -200,9 +200,9 @@ struct Schedule {
   bool is_side_high = false;
   /// Not 0: a work-item has at most so many iterations of the item loops, and they are written out.
   uint32_t item_copies = 0;
-  int64_t trips = 0;        ///< most iterations of one work-item; 0: not known
-  bool has_copies = false;  ///< a work-item's trips are written out side by side, loads first
-  bool is_exact = false;    ///< no work-item is left without its trips
+  int64_t trip_count = 0;   ///< most iterations of one work-item; 0: not known
+  bool has_copies = false;  ///< a work-item's iterations are written out side by side, loads first
+  bool is_exact = false;    ///< no work-item is left without its iterations
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
   std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
   std::vector<StagePlan> stages;
@@ -239,7 +239,7 @@ struct Schedule {
 struct ScheduleLimits {
   uint32_t max_lanes = 64;
   bool has_tiles = true;
-  bool has_strips = true;  ///< matrices may be read where they are for more rows than one tile has
+  bool has_skinny = true;  ///< matrices may be read where they are for more rows than one tile has
   /// Right operands of panels are taken to be in their order already: by pack_constants.
   bool is_packed = false;
   uint32_t max_sums = 128;       ///< accumulators of a work-item in products of matrices

@@ -53,7 +53,7 @@ std::string describe_loops(const Schedule& schedule) {
   if (!schedule.dots.empty())
     out += fmt::format("dot products of 8-bit numbers: {} sums\n", schedule.dots.size());
   if (schedule.has_copies)
-    out += fmt::format("{} iterations of a work-item side by side\n", schedule.trips);
+    out += fmt::format("{} iterations of a work-item side by side\n", schedule.trip_count);
   return out;
 }
 
@@ -73,9 +73,9 @@ std::string describe_panels(const Schedule& schedule) {
   if (p.row) out += fmt::format("; M {}", range_name(p.row));
   if (p.column) out += fmt::format("; N {}", range_name(p.column));
   for (const ir::Node* b : p.batch) out += fmt::format("; for each {}", range_name(b));
-  if (p.is_strip)
+  if (p.is_skinny)
     return out + "; GEMV: accumulators in the workspace, B streamed in its own order\n";
-  if (p.is_turned) out += "; transposed: vectors across the results";
+  if (p.is_transposed) out += "; transposed: vectors across the results";
   if (p.products[0].dot) out += "; int8 dot products";
   out += p.reads_left ? "; A read in place" : "; A packed into the workspace";
   return out + (p.products[0].reads_right ? ", B prepacked\n" : ", B packed\n");
@@ -107,7 +107,7 @@ std::string describe_matrix(const Schedule& schedule) {
   const MatrixPlan& p = *schedule.matrix();
   return fmt::format("MMA: {} × {} sub-groups with tiles of {} × {}, {} of K at a time\n",
                      p.warps_m, p.warps_n, p.left.rows(), p.right.rows(),
-                     p.pipe ? p.stage_k() : p.trip());
+                     p.pipe ? p.stage_k() : p.tile_k());
 }
 
 std::string describe_pipe(const Schedule& schedule) {

@@ -72,9 +72,9 @@ bool is_worth_it(DotKind kind, std::string_view cpu, bool has_sse4a) {
 
 /// Sizes of the machine's caches.
 void set_caches(const hal::Arch& arch, TargetInfo* info) {
-  info->l1_bytes = arch.first_cache_bytes;
-  info->l2_bytes = std::max(arch.cache_bytes, arch.first_cache_bytes);
-  info->llc_bytes = std::max(arch.shared_cache_bytes, info->l2_bytes);
+  info->l1_bytes = arch.l1_bytes;
+  info->l2_bytes = std::max(arch.l2_bytes, arch.l1_bytes);
+  info->llc_bytes = std::max(arch.llc_bytes, info->l2_bytes);
 }
 
 /// Private caches from which on plain stores cost more than they save: a line that is written whole
@@ -96,8 +96,8 @@ TargetInfo x86_info(const hal::Arch& arch) {
   info.features = arch.features;
   info.has_fma = has("fma", 3);
   info.has_f16c = has("f16c", 3);
-  info.row_bytes = arch.cache_bytes / 4;
-  info.stream_bytes = kStreamCaches * arch.cache_bytes;
+  info.row_bytes = arch.l2_bytes / 4;
+  info.stream_bytes = kStreamCaches * arch.l2_bytes;
   info.has_round = has("sse4.1", 2) || has("avx", 3);
   const bool has_avx512 = has("avx512f", 4);
   info.vector_registers = has_avx512 ? 32 : 16;
@@ -129,7 +129,7 @@ TargetInfo api_info(const hal::Arch& arch) {
   info.keeps_subnormals = false;
   info.has_groups = true;
   info.max_block = std::max(arch.max_block, 1u);
-  info.local_memory_bytes = arch.local_memory_bytes;
+  info.shared_memory_bytes = arch.shared_memory_bytes;
   return info;
 }
 
@@ -203,9 +203,9 @@ PipeInfo pipe_info(int capability) {
 void add_group_matrices(const hal::Arch& arch, TargetInfo* info) {
   for (const WarpgroupMmaRow& row : kWarpgroupMmaRows) {
     if (arch.name != row.name && arch.name != row.cpu) continue;
-    info->group_matrix_cpu = row.cpu;
+    info->warpgroup_mma_cpu = row.cpu;
     info->matrix.push_back(
-        {.in = row.in, .sum = row.sum, .depth_words = 8, .sub_groups = 4, .right_slots = 32});
+        {.in = row.in, .sum = row.sum, .k_words = 8, .sub_groups = 4, .b_slots = 32});
   }
 }
 
@@ -228,7 +228,7 @@ TargetInfo cuda_info(const hal::Arch& arch) {
   TargetInfo info = api_info(arch);
   info.has_f16c = info.has_f64 = info.keeps_subnormals = true;
   info.max_block = arch.max_block > 1 ? arch.max_block : 1024;
-  info.local_memory_bytes = arch.local_memory_bytes ? arch.local_memory_bytes : 48 << 10;
+  info.shared_memory_bytes = arch.shared_memory_bytes ? arch.shared_memory_bytes : 48 << 10;
   info.max_groups = {INT32_MAX, 65535, 65535};
   info.cpu = arch.name;
   const int capability = compute_capability(arch.name);
@@ -265,7 +265,7 @@ TargetInfo target_info(const hal::Arch& arch) {
   info.vector_bits = arch.vector_bits;
   const bool is_arm = arch.name == "aarch64";
   info.vector_registers = is_arm ? 32 : 16;
-  info.row_bytes = arch.cache_bytes / 4;
+  info.row_bytes = arch.l2_bytes / 4;
   info.has_fma = info.has_f16c = info.has_round = is_arm;
   return info;
 }

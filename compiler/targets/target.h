@@ -15,29 +15,29 @@
 namespace bm::compiler {
 
 /// MMA: an instruction with which a sub-group multiplies two tiles, and the layout of its
-/// fragments. Operands are words of 32 bits along K, `depth_words` per row of A and column of B. A
+/// fragments. Operands are words of 32 bits along K, `k_words` per row of A and column of B. A
 /// lane has a groupID g, 0 … slot - 1, and a threadID_in_group p (names of the PTX ISA): it holds,
 /// of row g of A and column g of B, the words of part p of K. The defaults are those of mma.sync:
 /// 16 by 8.
 struct MatrixInfo {
-  DType in = DType::kF16;    ///< of both operands
-  DType sum = DType::kF32;   ///< of accumulator and result
-  uint32_t depth_words = 8;  ///< 8: K = 16 elements of 16 bits
-  uint32_t slot = 8;         ///< lane groups: rows or columns
-  uint32_t left_slots = 2;   ///< of A in one instruction; of B it takes one
-  uint32_t parts = 4;        ///< of K: threads in a group; 1: lanes that share g hold the same
-  bool is_part_low = true;   ///< p is the low digit of a lane's id, g the high one
-  uint32_t sums = 4;         ///< accumulators of a lane
+  DType in = DType::kF16;   ///< of both operands
+  DType sum = DType::kF32;  ///< of accumulator and result
+  uint32_t k_words = 8;     ///< 8: K = 16 elements of 16 bits
+  uint32_t slot = 8;        ///< lane groups: rows or columns
+  uint32_t a_slots = 2;     ///< of A in one instruction; of B it takes one
+  uint32_t parts = 4;       ///< of K: threads in a group; 1: lanes that share g hold the same
+  bool is_part_low = true;  ///< p is the low digit of a lane's id, g the high one
+  uint32_t sums = 4;        ///< accumulators of a lane
   /// Accumulators, where not 0: the s-th lies in row s·row_step + p·row_part and column g. Where 0:
   /// in row g of slot s / 2 and column 2·p + s % 2.
   uint32_t row_step = 0, row_part = 0;
   /// Warpgroup MMA: sub-groups that execute it together, asynchronously, on tiles in shared memory;
-  /// each has `left_slots` of the rows and up to `right_slots` of the columns. 1: on registers.
+  /// each has `a_slots` of the rows and up to `b_slots` of the columns. 1: on registers.
   uint32_t sub_groups = 1;
-  uint32_t right_slots = 1;
+  uint32_t b_slots = 1;
 
   /// Of one lane and lane group.
-  uint32_t words() const { return depth_words / parts; }
+  uint32_t words() const { return k_words / parts; }
 };
 
 /// Room that groups have on a compute unit, and how those that multiply matrices use it.
@@ -81,11 +81,11 @@ struct TargetInfo {
   uint64_t stream_bytes = 0;
   bool has_groups = false;  ///< kernels run in work-groups of up to max_block work-items
   uint32_t max_block = 1;
-  uint32_t local_memory_bytes = 0;  ///< shared memory (LDS) of a work-group
-  uint32_t sub_group = 32;          ///< work-items of a group that run as one
+  uint32_t shared_memory_bytes = 0;  ///< shared memory (LDS) of a work-group
+  uint32_t sub_group = 32;           ///< work-items of a group that run as one
   /// Width of a bank of shared memory (bank conflicts). Source: CUDA C++ Programming Guide 13.0,
   /// "Shared Memory"; AMD RDNA3 ISA guide, "LDS".
-  uint32_t local_bank_bytes = 4;
+  uint32_t shared_bank_bytes = 4;
   /// Of every param, for a work-item of a kernel that only waits for memory: 32 KiB by 2048 of
   /// them, about what a multiprocessor of an H200 must have in flight for 4.8 TB/s.
   uint32_t item_bytes_ahead = 16;
@@ -97,7 +97,7 @@ struct TargetInfo {
   std::string triple, cpu, features;  ///< for LLVM and clang: never empty triple and cpu; cpu is
                                       ///< "sm_90" for CUDA
   /// What programs with a kWarpgroupMma are made for instead of `cpu`: "sm_90a".
-  std::string group_matrix_cpu;
+  std::string warpgroup_mma_cpu;
   int llvm_release = 0;  ///< first major release of LLVM that knows `cpu`; 0: any we load
 
   /// Whether there is an instruction for this many words.

@@ -70,7 +70,7 @@ constexpr std::array kMatrixShapes = {MatrixShape{MatrixForm::kWmma11, 1, 8, 2, 
 /// K of one instruction: 16 elements of 16 bits; of 8 bits 16, on CDNA3 32.
 struct MatrixType {
   DType in, sum;
-  uint32_t depth_words;
+  uint32_t k_words;
   bool has_mfma;
 };
 constexpr std::array kMatrixTypes = {
@@ -86,9 +86,9 @@ std::vector<MatrixInfo> matrix_rows(MatrixForm form) {
     if (type.has_mfma || !is_mfma)
       rows.push_back({.in = type.in,
                       .sum = type.sum,
-                      .depth_words = is_mfma ? 8 : type.depth_words,
+                      .k_words = is_mfma ? 8 : type.k_words,
                       .slot = 16,
-                      .left_slots = 1,
+                      .a_slots = 1,
                       .parts = shape->parts,
                       .is_part_low = false,
                       .sums = shape->sums,
@@ -143,9 +143,9 @@ TargetInfo amd_info(const hal::Arch& arch, TargetInfo info) {
   if (row == nullptr) return info;
   info.has_f16c = info.has_f64 = info.keeps_subnormals = true;
   info.max_block = arch.max_block > 1 ? std::min(arch.max_block, kMaxBlock) : kMaxBlock;
-  info.local_memory_bytes = arch.vendor == hal::Vendor::kAmd && arch.local_memory_bytes != 0
-                                ? std::min(arch.local_memory_bytes, row->local_bytes)
-                                : row->local_bytes;
+  info.shared_memory_bytes = arch.vendor == hal::Vendor::kAmd && arch.shared_memory_bytes != 0
+                                 ? std::min(arch.shared_memory_bytes, row->local_bytes)
+                                 : row->local_bytes;
   info.max_groups = kMaxGroups;
   info.triple = "amdgcn-amd-amdhsa";
   info.cpu = arch.name;

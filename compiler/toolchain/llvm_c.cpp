@@ -30,8 +30,8 @@
 
 namespace {
 
-/// Enough to clean up what vectors in registers and loops with known trips need. Vectorisers stay
-/// out: lanes and the order of float operations were decided before.
+/// Enough to clean up what vectors in registers and loops with known iterations need. Vectorisers
+/// stay out: lanes and the order of float operations were decided before.
 constexpr char kBranchProtection[] = "cf-protection-branch";
 constexpr const char* kPasses =
     "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),gvn,"

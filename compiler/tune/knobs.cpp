@@ -13,26 +13,16 @@ struct KnobRow {
   std::string_view name;  ///< "jam" stands for jam0, jam1, …
   int64_t least, most;
 };
-constexpr std::array kKnobs = {KnobRow{"axis", -1, 63},
-                               KnobRow{"block", 1, 1024},
-                               KnobRow{"blocks", 1, 4096},
-                               KnobRow{"ctiles", 1, 1024},
-                               KnobRow{"depth", 8, 4096},
-                               KnobRow{"items", 1, 64},
-                               KnobRow{"jam", 1, kMostKnobCopies},
-                               KnobRow{"lanes", 1, kMostKnobLanes},
-                               KnobRow{"plain", 0, 1},
-                               KnobRow{"rlanes", 0, 1},
-                               KnobRow{"rtiles", 1, 1024},
-                               KnobRow{"stages", 2, 8},
-                               KnobRow{"sub_groups", 1, 32},
-                               KnobRow{"tile_k", 1, 1024},
-                               KnobRow{"tile_m", 1, 1024},
-                               KnobRow{"tile_n", 1, 1024},
-                               KnobRow{"trows", 1, 16},
-                               KnobRow{"turned", 0, 1},
-                               KnobRow{"tvectors", 1, 4},
-                               KnobRow{"unroll", 1, 16}};
+constexpr std::array kKnobs = {KnobRow{"axis", -1, 63},      KnobRow{"block", 1, 1024},
+                               KnobRow{"blocks", 1, 4096},   KnobRow{"ctiles", 1, 1024},
+                               KnobRow{"items", 1, 64},      KnobRow{"jam", 1, kMostKnobCopies},
+                               KnobRow{"kc", 8, 4096},       KnobRow{"lanes", 1, kMostKnobLanes},
+                               KnobRow{"plain", 0, 1},       KnobRow{"rlanes", 0, 1},
+                               KnobRow{"rtiles", 1, 1024},   KnobRow{"stages", 2, 8},
+                               KnobRow{"sub_groups", 1, 32}, KnobRow{"tile_k", 1, 1024},
+                               KnobRow{"tile_m", 1, 1024},   KnobRow{"tile_n", 1, 1024},
+                               KnobRow{"trows", 1, 16},      KnobRow{"transposed", 0, 1},
+                               KnobRow{"tvectors", 1, 4},    KnobRow{"unroll", 1, 16}};
 
 std::optional<int64_t> number(std::string_view text) {
   int64_t value = 0;

@@ -24,7 +24,7 @@ inline constexpr int64_t kMostKnobCopies = 32, kMostKnobLanes = 64;
 /// rlanes 0: no reduction has lanes of its own; unroll: accumulators of those that have; blocks:
 /// blocks per processor; plain 1: none of the schedules for one shape of kernel only. Of panels and
 /// dot products: trows, tvectors: a tile's rows and vectors; rtiles, ctiles: tiles of a block along
-/// M and N; depth: K of a block (kc); turned: transposed, vectors run along M and C tiles are
+/// M and N; kc: K of a block; transposed: vectors run along M and C tiles are
 /// transposed before the store; unroll: K at a time, of GEMV. With work-groups: block:
 /// work-items per group; items: iterations of one. Of GEMM on GPUs: tile_m, tile_n: results of a
 /// group; tile_k: K of an iteration; stages: of a pipeline. Of attention there: sub_groups of a

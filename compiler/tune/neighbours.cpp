@@ -26,9 +26,9 @@ class Neighbours {
         std::max<int64_t>(target_.vector_bits / 8 / std::max<int64_t>(model.widest(), 1), 1);
     add({{"axis", -1}, {"lanes", 1}});
     for (size_t i = 0; i < kernel_.ranges.size(); ++i) {
-      const double trips = CostModel::trips(kernel_.ranges[i]);
+      const double trip_count = CostModel::trip_count(kernel_.ranges[i]);
       for (const int64_t n : {full / 2, full, 2 * full, 4 * full})
-        if (n > 1 && n <= kMostKnobLanes && trips >= static_cast<double>(n))
+        if (n > 1 && n <= kMostKnobLanes && trip_count >= static_cast<double>(n))
           add({{"axis", static_cast<int64_t>(i)}, {"lanes", n}});
     }
   }
@@ -41,7 +41,7 @@ class Neighbours {
         if (other.starts_with("jam") && other != name) others *= value;
       for (const int64_t jam : {1, 2, 3, 4, 6, 8, 12, 14, 16})
         if (jam * others <= kMostKnobCopies &&
-            CostModel::trips(kernel_.ranges[i]) >= static_cast<double>(jam))
+            CostModel::trip_count(kernel_.ranges[i]) >= static_cast<double>(jam))
           add({{name, jam}});
     }
   }
@@ -90,25 +90,25 @@ std::vector<Knobs> group_neighbours(const ir::KernelIr& kernel, const TargetInfo
 std::vector<Knobs> gemm_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
                                    const Schedule& schedule, const Knobs& from) {
   Neighbours n(kernel, target, from);
-  int64_t rows = 0, columns = 0, depth = 0;
+  int64_t rows = 0, columns = 0, tile_k = 0;
   if (const MatrixPlan* p = schedule.matrix()) {
     rows = p->block_m();
     columns = p->block_n();
-    depth = p->pipe ? 0 : p->trip();
+    tile_k = p->pipe ? 0 : p->tile_k();
     if (p->pipe)
       for (const int64_t stages : {2, 3, 4, 5, 6})
         if (stages != int64_t{p->pipe->stages}) n.add({{"stages", stages}});
   } else if (const StagedPlan* s = schedule.staged()) {
     rows = s->left.tile;
     columns = s->right.tile;
-    depth = s->steps;
+    tile_k = s->steps;
   }
   const auto halves = [](int64_t size) { return std::vector{size / 2, size, size * 2}; };
   for (const int64_t m : halves(rows))
     for (const int64_t k : halves(columns))
       if (m > 0 && k > 0 && (m != rows || k != columns)) n.add({{"tile_m", m}, {"tile_n", k}});
-  if (depth > 1)
-    for (const int64_t k : {depth / 2, depth * 2}) n.add({{"tile_k", k}});
+  if (tile_k > 1)
+    for (const int64_t k : {tile_k / 2, tile_k * 2}) n.add({{"tile_k", k}});
   n.add({{"plain", 1}});
   return n.take();
 }

@@ -142,10 +142,10 @@ void read_arch(const Api& api, cl_device_id device, std::string_view extensions,
       std::max<cl_uint>(device_value<cl_uint>(api, device, CL_DEVICE_MAX_COMPUTE_UNITS), 1);
   arch.max_block = static_cast<uint32_t>(
       std::max<size_t>(device_value<size_t>(api, device, CL_DEVICE_MAX_WORK_GROUP_SIZE), 1));
-  arch.local_memory_bytes = static_cast<uint32_t>(std::min<cl_ulong>(
+  arch.shared_memory_bytes = static_cast<uint32_t>(std::min<cl_ulong>(
       device_value<cl_ulong>(api, device, CL_DEVICE_LOCAL_MEM_SIZE), UINT32_MAX));
   if (const auto cache = device_value<cl_ulong>(api, device, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE))
-    arch.cache_bytes = cache;
+    arch.l2_bytes = cache;
   arch.clock_hz = 1'000'000'000;  // OpenCL's event times are nanoseconds
   arch.has_f16 = has_word(extensions, "cl_khr_fp16");
   arch.has_f64 = device_value<cl_device_fp_config>(api, device, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;

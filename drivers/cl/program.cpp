@@ -158,10 +158,10 @@ Status ClProgram::check_limits() const {
                 "kernel '{}': blocks of {} x {} x {} threads; at most {} threads, {} x {} x {}",
                 code_.entry, block.x, block.y, block.z, most_threads, info.max_block[0],
                 info.max_block[1], info.max_block[2]);
-  local_bytes = std::max<cl_ulong>(local_bytes, code_.local_memory_bytes);
-  if (local_bytes > info.arch.local_memory_bytes)
+  local_bytes = std::max<cl_ulong>(local_bytes, code_.shared_memory_bytes);
+  if (local_bytes > info.arch.shared_memory_bytes)
     return fail(Code::kUnsupported, "kernel '{}' needs {} bytes of local memory, the device has {}",
-                code_.entry, local_bytes, info.arch.local_memory_bytes);
+                code_.entry, local_bytes, info.arch.shared_memory_bytes);
   return {};
 }
 

@@ -1,26 +1,58 @@
 #include "drivers/cpu/cpu_info.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <vector>
 
 #include "drivers/cpu/x86_features.h"
+#include "runtime/base/log.h"
 
 namespace bm::cpu {
 namespace {
 
-/// First line of a small system file; nothing if it cannot be read.
-std::optional<std::string> read_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  if (!file || !std::getline(file, line)) return std::nullopt;
-  return line;
+/// First line of a small system file. Errors: kNotFound where this system has no such file;
+/// kPermission; kIo, kOutOfMemory if it is there and cannot be read now.
+Result<std::string> read_line(const std::string& path) {
+  std::array<char, 4096> text{};
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  ssize_t size = -1;
+  if (file >= 0) do
+      size = ::read(file, text.data(), text.size());
+    while (size < 0 && errno == EINTR);
+  const int error = errno;
+  if (file >= 0) ::close(file);
+  if (size < 0) {
+    const bool is_absent = error == ENOENT || error == ENOTDIR || error == ENODEV;
+    return fail(is_absent                           ? Code::kNotFound
+                : error == EACCES || error == EPERM ? Code::kPermission
+                : error == ENOMEM                   ? Code::kOutOfMemory
+                                                    : Code::kIo,
+                "{}: {}", path, std::strerror(error));
+  }
+  const std::string_view all(text.data(), static_cast<size_t>(size));
+  return std::string(all.substr(0, all.find('\n')));
+}
+
+/// The same; nothing where there is no such file, or a sandbox hides it, which is told.
+Result<std::optional<std::string>> find_line(const std::string& path) {
+  auto line = read_line(path);
+  if (line) return std::optional(std::move(*line));
+  if (line.error().code == Code::kPermission)
+    log("cpu", LogLevel::kWarning, "{}: taken for absent, so kernels are made for usual caches",
+        line.error().message);
+  else if (line.error().code != Code::kNotFound)
+    return tl::unexpected(std::move(line.error()));
+  return std::optional<std::string>();
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -105,10 +137,10 @@ Result<hal::Arch> make_arch(std::string_view request) {
     tokens = tokens.subspan(1);
   }
   hal::Arch arch = BM_TRY(make_host_arch(tokens));
-  const CacheSizes caches = cache_sizes();
-  arch.first_cache_bytes = caches.first;
-  arch.cache_bytes = caches.private_one;
-  arch.shared_cache_bytes = caches.last;
+  const CacheSizes caches = BM_TRY(cache_sizes());
+  arch.l1_bytes = caches.first;
+  arch.l2_bytes = caches.private_one;
+  arch.llc_bytes = caches.last;
   return arch;
 }
 
@@ -155,14 +187,16 @@ uint32_t usable_cores() {
   return std::max<uint32_t>(cores, 1);
 }
 
-CacheSizes cache_sizes(const std::string& folder) {
-  const auto siblings = read_line(folder + "/topology/thread_siblings_list");
+Result<CacheSizes> cache_sizes(const std::string& folder) {
+  const auto siblings = BM_TRY(find_line(folder + "/topology/thread_siblings_list"));
   CacheSizes sizes;
   for (int index = 0; index < 8; ++index) {
     const std::string cache = fmt::format("{}/cache/index{}/", folder, index);
-    const auto size = read_line(cache + "size"), shared = read_line(cache + "shared_cpu_list");
+    const auto size = BM_TRY(find_line(cache + "size"));
+    const auto shared = BM_TRY(find_line(cache + "shared_cpu_list"));
     if (!size || !shared) break;
-    const auto type = read_line(cache + "type"), level = read_line(cache + "level");
+    const auto type = BM_TRY(find_line(cache + "type"));
+    const auto level = BM_TRY(find_line(cache + "level"));
     if (type && *type == "Instruction") continue;
     const uint64_t unit = size->ends_with('M') ? 1 << 20 : size->ends_with('K') ? 1 << 10 : 1;
     const uint64_t bytes = static_cast<uint64_t>(number(*size).value_or(0)) * unit;
@@ -173,9 +207,9 @@ CacheSizes cache_sizes(const std::string& folder) {
       sizes.private_one = std::max(sizes.private_one, bytes);
   }
   const hal::Arch usual;
-  if (sizes.first == 0) sizes.first = usual.first_cache_bytes;
-  if (sizes.private_one == 0) sizes.private_one = usual.cache_bytes;
-  if (sizes.last == 0) sizes.last = usual.shared_cache_bytes;
+  if (sizes.first == 0) sizes.first = usual.l1_bytes;
+  if (sizes.private_one == 0) sizes.private_one = usual.l2_bytes;
+  if (sizes.last == 0) sizes.last = usual.llc_bytes;
   return sizes;
 }
 

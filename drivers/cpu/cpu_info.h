@@ -41,7 +41,9 @@ struct CacheSizes {
   uint64_t private_one = 0;  ///< largest that a core does not share with other cores
   uint64_t last = 0;         ///< largest of all
 };
-/// Source: sysfs cache/index*/ of `folder`, a core's.
-CacheSizes cache_sizes(const std::string& folder = "/sys/devices/system/cpu/cpu0");
+/// Source: sysfs cache/index*/ of `folder`, a core's. Errors: kIo, kOutOfMemory if the system has
+/// these files and they cannot be read now: kernels are made for these sizes, and a guess would
+/// make others than the next process asks for.
+Result<CacheSizes> cache_sizes(const std::string& folder = "/sys/devices/system/cpu/cpu0");
 
 }  // namespace bm::cpu

@@ -322,9 +322,9 @@ Result<std::unique_ptr<CpuProgram>> CpuProgram::load(const hal::CodeObject& code
     return fail(Code::kInvalidArgument,
                 "kernel '{}' wants {}x{}x{} threads per block; the CPU runs one", code.entry,
                 code.block.x, code.block.y, code.block.z);
-  if (code.local_memory_bytes != 0)
+  if (code.shared_memory_bytes != 0)
     return fail(Code::kUnsupported, "kernel '{}' needs {} bytes of shared memory; the CPU has none",
-                code.entry, code.local_memory_bytes);
+                code.entry, code.shared_memory_bytes);
   const auto attempt = [&]() -> Result<std::unique_ptr<CpuProgram>> {
     const elf::File file = BM_TRY(elf::File::parse(code.image));
     if (file.type() != elf::FileType::kRelocatable || file.machine() != kHostMachine)

@@ -87,10 +87,10 @@ Result<DeviceInfo> read_info(const Api& api, uint32_t index, std::string_view ar
   info.arch.features = "ptx";  // the driver compiles text too
   info.arch.units = std::max(value(kMultiprocessors, 1), 1u);
   info.arch.max_block = std::max(value(kMaxThreadsPerBlock, 1024), 1u);
-  info.arch.local_memory_bytes = std::min(value(kMaxSharedPerBlock, kStaticShared), kStaticShared);
+  info.arch.shared_memory_bytes = std::min(value(kMaxSharedPerBlock, kStaticShared), kStaticShared);
   info.launch_shared_bytes = api.cuFuncSetAttribute != nullptr
-                                 ? value(kMaxSharedPerBlockOptin, info.arch.local_memory_bytes)
-                                 : info.arch.local_memory_bytes;
+                                 ? value(kMaxSharedPerBlockOptin, info.arch.shared_memory_bytes)
+                                 : info.arch.shared_memory_bytes;
   info.arch.clock_hz = 1'000'000'000;  // times of events on the host's clock
   constexpr std::array<uint32_t, 3> kBlock{1024, 1024, 64}, kGrid{0x7fffffff, 65535, 65535};
   for (uint32_t axis = 0; axis < 3; ++axis) {

@@ -201,8 +201,8 @@ Status CudaProgram::plan_shared() {
   int declared = 0;
   BM_TRY(context_->done(api.cuFuncGetAttribute(&declared, kFuncSharedBytes, function_),
                         "cuFuncGetAttribute"));
-  const uint32_t own = std::max(static_cast<uint32_t>(declared), code_.local_memory_bytes);
-  if (own > info.arch.local_memory_bytes) return refuse(own, info.arch.local_memory_bytes);
+  const uint32_t own = std::max(static_cast<uint32_t>(declared), code_.shared_memory_bytes);
+  if (own > info.arch.shared_memory_bytes) return refuse(own, info.arch.shared_memory_bytes);
   if (code_.launch_memory_bytes == 0) return {};
   const uint64_t all = uint64_t{own} + code_.launch_memory_bytes;
   if (all > info.launch_shared_bytes) return refuse(all, info.launch_shared_bytes);

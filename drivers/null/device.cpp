@@ -84,7 +84,7 @@ hal::Arch make_arch(std::string_view request) {
       units = units_of(arch.name);
     arch.units = units;
     arch.max_block = 1024;
-    arch.local_memory_bytes = 48 << 10;
+    arch.shared_memory_bytes = 48 << 10;
   }
   return arch;
 }

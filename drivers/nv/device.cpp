@@ -25,7 +25,7 @@ hal::Arch make_arch(const Gpu& gpu) {
   arch.name = fmt::format("sm_{}", gpu.driver->facts().sm_version);
   arch.units = gpu.sm_count();
   arch.max_block = 1024;
-  arch.local_memory_bytes = gpu.chip().static_shared_limit;
+  arch.shared_memory_bytes = gpu.chip().static_shared_limit;
   // A model that executes text: then a machine without NVRTC still has kernels.
   if (settings().nv_code == "ptx") arch.features = "ptx";
   return arch;

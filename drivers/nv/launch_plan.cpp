@@ -76,14 +76,14 @@ uint32_t shared_config(const ChipRow& chip, uint64_t bytes) {
 Status plan_shared(const ChipRow& chip, const SmLimits& limits, const KernelInfo& kernel,
                    const hal::CodeObject& code, LaunchShape& shape) {
   const uint32_t declared =
-      kernel.is_ptx ? std::max(kernel.shared_bytes, code.local_memory_bytes) : kernel.shared_bytes;
+      kernel.is_ptx ? std::max(kernel.shared_bytes, code.shared_memory_bytes) : kernel.shared_bytes;
   const uint64_t own = uint64_t{declared} - std::min(declared, kernel.shared_reserved_bytes) +
                        code.launch_memory_bytes;
-  if (code.local_memory_bytes > chip.static_shared_limit || own > chip.max_shared_per_block())
+  if (code.shared_memory_bytes > chip.static_shared_limit || own > chip.max_shared_per_block())
     return fail(Code::kUnsupported,
                 "kernel '{}': {} bytes of shared memory per block, {} has {} ({} in code that was "
                 "not made for it alone)",
-                code.entry, std::max<uint64_t>(own, code.local_memory_bytes), chip.name,
+                code.entry, std::max<uint64_t>(own, code.shared_memory_bytes), chip.name,
                 chip.max_shared_per_block(), chip.static_shared_limit);
   // A program may keep nothing for itself although the system takes its part.
   const uint32_t kept =

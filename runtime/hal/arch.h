@@ -16,11 +16,11 @@ struct Arch {
   uint32_t vector_bits = 128;  ///< preferred vector register width of one lane
   uint32_t units = 1;          ///< cores or compute units usable in parallel
   uint32_t max_block = 1;      ///< threads per block; 1: no work-groups
-  uint32_t local_memory_bytes = 0;
-  uint64_t first_cache_bytes = 32 << 10;  ///< first level of data cache
-  uint64_t cache_bytes = 1 << 20;         ///< last private cache level
-  uint64_t shared_cache_bytes = 8 << 20;  ///< last level if cores share it, else `cache_bytes`
-  uint64_t clock_hz = 1'000'000'000;      ///< ticks per second of hal::Timestamp
+  uint32_t shared_memory_bytes = 0;
+  uint64_t l1_bytes = 32 << 10;       ///< first level of data cache
+  uint64_t l2_bytes = 1 << 20;        ///< last private cache level
+  uint64_t llc_bytes = 8 << 20;       ///< last level if cores share it, else `l2_bytes`
+  uint64_t clock_hz = 1'000'000'000;  ///< ticks per second of hal::Timestamp
   bool has_f16 = true, has_f64 = true;
 
   /// Text that names every field code generation depends on; part of the compile cache key.

@@ -107,7 +107,7 @@ class Device {
   virtual Result<GpuVa> map(Buffer& peer) = 0;
   /// Errors, before anything of it runs: kInvalidArgument: made for another arch (names both), a
   /// block without threads or of more than Arch::max_block; kUnsupported: more shared memory than
-  /// Arch::local_memory_bytes, more for launches than there is, symbols nobody has; kCorrupt,
+  /// Arch::shared_memory_bytes, more for launches than there is, symbols nobody has; kCorrupt,
   /// kCompile or those: a damaged image.
   virtual Result<std::unique_ptr<Program>> load(const CodeObject& code) = 0;
   virtual Queue& queue(QueueKind kind) = 0;
@@ -157,6 +157,9 @@ struct DriverInfo {
   /// Opens unit `index`. `arch`: requested architecture or empty.
   Result<std::unique_ptr<Device>> (*open)(std::string_view interface, uint32_t index,
                                           std::string_view arch);
+  /// Those of `interfaces` that take a device for this process alone, because opening boots it:
+  /// "PCI USB". Tried only when named, and not opened to list devices.
+  const char* booting = "";
 };
 
 /// Every driver in this build, in order of preference as default device. Defined in

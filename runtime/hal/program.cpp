@@ -107,7 +107,7 @@ Result<CodeObject> read_code_object(ByteReader& in) {
   code.block.x = BM_TRY(in.read<uint32_t>());
   code.block.y = BM_TRY(in.read<uint32_t>());
   code.block.z = BM_TRY(in.read<uint32_t>());
-  code.local_memory_bytes = BM_TRY(in.read<uint32_t>());
+  code.shared_memory_bytes = BM_TRY(in.read<uint32_t>());
   code.launch_memory_bytes = BM_TRY(in.read<uint32_t>());
   code.scratch_bytes = BM_TRY(in.read<uint64_t>());
   code.work_per_block = BM_TRY(in.read<uint64_t>());
@@ -134,7 +134,7 @@ std::vector<std::byte> CodeObject::serialize() const {
   out.write(block.x);
   out.write(block.y);
   out.write(block.z);
-  out.write(local_memory_bytes);
+  out.write(shared_memory_bytes);
   out.write(launch_memory_bytes);
   out.write(scratch_bytes);
   out.write(work_per_block);

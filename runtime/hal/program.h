@@ -53,9 +53,9 @@ struct CodeObject {
   uint32_t num_vars = 0;
   std::array<DimExpr, 3> grid;  ///< blocks in x, y, z
   Dim3 block;                   ///< threads per block (1,1,1 on CPU)
-  uint32_t local_memory_bytes = 0;
+  uint32_t shared_memory_bytes = 0;
   /// Shared memory that launches ask for besides, where a device gives more than a program may
-  /// declare (Arch::local_memory_bytes): NVIDIA only.
+  /// declare (Arch::shared_memory_bytes): NVIDIA only.
   uint32_t launch_memory_bytes = 0;
   uint64_t scratch_bytes = 0;   ///< CPU: working memory of one executing thread
   uint64_t work_per_block = 0;  ///< rough operations per block; decides inline or pool on the CPU

@@ -91,7 +91,7 @@ Status load_limits(Rig& rig) {
   BM_TRY(refuse_block({.x = 1, .y = 1, .z = 0}));
   BM_TRY(refuse_block({.x = 1u << 31, .y = 1u << 31, .z = 4}));  // 2^64 threads
   hal::CodeObject code = good;
-  code.local_memory_bytes = arch.local_memory_bytes + 1;
+  code.shared_memory_bytes = arch.shared_memory_bytes + 1;
   CTS_REFUSED(Code::kUnsupported, rig.device().load(code));
   return still_works(rig);
 }

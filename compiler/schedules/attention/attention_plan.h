@@ -38,16 +38,18 @@ struct AttentionParts {
   const ir::Node *edge_row = nullptr, *edge_score = nullptr, *edge_product = nullptr;
 };
 
-/// Lanes run along the queries. A block of queries is dealt to a thread, which copies them, turned
-/// (depth × queries), and then, block by block of keys, copies keys and values, multiplies,
-/// replaces scores by powers of their distance from the maximum so far, and adds up values.
+/// Lanes run along the queries. A block of queries belongs to one thread, which packs them
+/// transposed (depth × queries) and then, block by block of keys, packs keys and values,
+/// multiplies, replaces logits by powers of their distance from the maximum so far, and adds up
+/// values.
 struct AttentionPlan {
   AttentionParts parts;
   uint32_t lanes = 1, vectors = 1;         ///< queries of a strip: vectors·lanes
   uint32_t key_tile = 1, column_tile = 1;  ///< rows of the register tiles of both products
   int64_t row_block = 1, key_block = 1;    ///< multiples of the strip, of the key tile
-  bool is_turned_at_once = false;  ///< queries lie so that squares can be turned in registers
-  bool has_loads = false;          ///< scores read something for every query and key
+  bool is_transposed_in_registers =
+      false;               ///< queries lie so that squares can be transposed in registers
+  bool has_loads = false;  ///< scores read something for every query and key
   uint32_t strip() const { return vectors * lanes; }
 };
 

@@ -62,18 +62,10 @@ void TiledAttention::run() {
   make_workspace();
   const ValueId extent = e_.emit(a_.row->src[0], s_.env), block_size = b_.index(p_.row_block);
   ValueId rest = grid.index;
-  const auto digit = [&](ValueId of) {
-    const ValueId d = e_.divide_index(Op::kMod, rest, of, false);
-    rest = e_.divide_index(Op::kDiv, rest, of, false);
-    return d;
-  };
   const ValueId blocks =
       e_.divide_index(Op::kDiv, moved(extent, p_.row_block - 1), block_size, false);
-  s_.row = scaled(a_.batch.empty() ? rest : digit(blocks), p_.row_block);
-  for (size_t i = a_.batch.size(); i-- > 0;) {
-    const ValueId at = i == 0 ? rest : digit(e_.emit(a_.batch[i]->src[0], s_.env));
-    s_.env = e_.bound(s_.env, a_.batch[i], e_.make_bindings(at, grid.body, 0, 1, 0));
-  }
+  s_.row = scaled(next_grid_digit(e_, &rest, blocks, a_.batch.empty()), p_.row_block);
+  s_.env = bind_grid_batch(e_, rest, a_.batch, std::move(s_.env), grid.body);
   s_.rows = e_.min_index(b_.sub(extent, s_.row), block_size);
   const auto for_strips = [&](BlockId parent, auto&& body) {
     const Builder::Loop strips = b_.open_loop(parent);
@@ -129,7 +121,7 @@ void TiledAttention::split_tail(const Strip& strip,
 /// Packs the queries, transposed, and sets maxima and sums to those of nothing.
 void TiledAttention::start_strip(const Strip& strip) {
   split_tail(strip, [&](BlockId inside, bool has_tail) {
-    if (p_.is_turned_at_once && !has_tail)
+    if (p_.is_transposed_in_registers && !has_tail)
       transpose_queries(strip, inside);
     else
       copy_queries(strip, inside);
@@ -149,7 +141,7 @@ void TiledAttention::start_strip(const Strip& strip) {
 /// Squares of as many queries as there are lanes, transposed in registers.
 void TiledAttention::transpose_queries(const Strip& strip, BlockId block) {
   const Builder::Loop part = b_.open_loop(block);
-  const ValueId row = b_.add(b_.add(s_.row, strip.at), part.index);
+  const Index row = (Index(b_, s_.row) + Index(b_, strip.at)) + Index(b_, part.index);
   const Instances rows = e_.bind_axis({s_.env}, a_.row, row, part.body, p_.lanes, 1, p_.lanes);
   const ValueId line = b_.add(scaled(strip.at, s_.depth), part.index);
   const auto run = [&](int64_t begin, int64_t end, uint32_t jam) {
@@ -177,7 +169,7 @@ void TiledAttention::copy_queries(const Strip& strip, BlockId block) {
   b_.local_store(zero.body, s_.queries, b_.add(base, zero.index), nothing);
   b_.close_loop(zero, b_.index(0), b_.index(s_.depth * p_.strip()), p_.lanes);
   const Builder::Loop rows = b_.open_loop(block);
-  const ValueId row = b_.add(b_.add(s_.row, strip.at), rows.index);
+  const Index row = (Index(b_, s_.row) + Index(b_, strip.at)) + Index(b_, rows.index);
   const Env env = e_.bound(s_.env, a_.row, e_.make_bindings(row, rows.body, 0, 1, 0));
   const ValueId line = b_.add(base, rows.index);
   const Builder::Loop loop = b_.open_loop(rows.body);

@@ -4,7 +4,8 @@
 #include <functional>
 #include <vector>
 
-#include "compiler/lowering/emitter.h"
+#include "compiler/lowering/contract.h"
+#include "compiler/lowering/epilogue.h"
 #include "compiler/schedules/attention/attention_plan.h"
 
 namespace bm::compiler {
@@ -76,8 +77,6 @@ class TiledAttention {
                      bool has_tail);
   void finish_keys(const Strip& strip, const std::vector<uint32_t>& row_max, const Logits& logits,
                    BlockId block, uint32_t step);
-  void in_steps(ValueId begin, ValueId end, uint32_t step,
-                const std::function<void(ValueId, ValueId, uint32_t)>& run);
   std::vector<ValueId> take_exp(const Strip& strip, const std::vector<uint32_t>& row_max);
   void finish_strip(const Strip& strip);
   void transpose_results(const Strip& strip);

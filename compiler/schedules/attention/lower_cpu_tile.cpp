@@ -90,19 +90,15 @@ void TiledAttention::multiply_rows(BlockId block, const std::vector<ValueId>& st
   for (uint32_t v = 0; v < p_.vectors; ++v)
     vectors.push_back(
         b_.local_load(loop.body, t.vectors, moved(line, int64_t{v} * p_.lanes), p_.lanes));
-  for (size_t r = 0; r * p_.vectors < start.size(); ++r) {
+  const auto sums = std::span(s_.accumulators).first(start.size());
+  const auto element = [&](size_t r) {
     const ValueId at = moved(row, static_cast<int64_t>(r) * t.row_step);
-    const ValueId wide = e_.splat(b_.local_load(loop.body, t.rows, at), p_.lanes);
-    for (size_t v = 0; v < p_.vectors; ++v) {
-      const uint32_t sum = s_.accumulators[r * p_.vectors + v];
-      b_.assign(loop.body, sum, b_.mad(wide, vectors[v], b_.read(loop.body, sum)));
-    }
-  }
+    return e_.splat(b_.local_load(loop.body, t.rows, at), p_.lanes);
+  };
+  contract_vectors(b_, loop.body, sums, vectors, element,
+                   [&](ValueId sum, ValueId a, ValueId b) { return b_.mad(a, b, sum); });
   b_.close_loop(loop, b_.index(0), t.length, 1);
-  for (size_t i = 0; i < start.size(); ++i) {
-    const ValueId to = moved(t.result_at, static_cast<int64_t>(i) * p_.lanes);
-    b_.local_store(block, t.results, to, b_.read(block, s_.accumulators[i]));
-  }
+  spill_vectors(b_, block, t.results, t.result_at, sums);
 }
 
 /// Products of q·k become logits, which the row maxima take in. NaN need not: its exp2 is NaN.
@@ -120,8 +116,7 @@ void TiledAttention::finish_logits(const Strip& strip, const std::vector<uint32_
     const ValueId hidden = hidden_from(b_.add(s_.row, strip.at), block);
     const ValueId seen = e_.min_index(b_.sub(hidden, strip.first_key), strip.count);
     const ValueId positive = e_.max_index(seen, zero);
-    const ValueId mask = b_.index(jam - 1);
-    from = b_.sub(positive, b_.bit_and(positive, mask));
+    from = whole_steps({b_, positive}, jam);
     finish_keys(strip, row_max, {zero, from, a_.seen_score, a_.product, a_.row}, block, jam);
   }
   finish_keys(strip, row_max, {from, strip.count, a_.score, a_.product, a_.row}, block, jam);
@@ -132,7 +127,7 @@ void TiledAttention::finish_keys(const Strip& strip, const std::vector<uint32_t>
   const ValueId first = b_.add(s_.row, strip.at);
   const Instances rows =
       e_.bind_axis({s_.env}, logits.row, first, block, p_.lanes, p_.vectors, p_.lanes);
-  in_steps(logits.begin, logits.end, step, [&](ValueId begin, ValueId end, uint32_t jam) {
+  in_steps(b_, logits.begin, logits.end, step, [&](ValueId begin, ValueId end, uint32_t jam) {
     const Builder::Loop loop = b_.open_loop(block);
     const ValueId at = b_.add(strip.first_key, loop.index);
     const Instances all = e_.bind_axis(rows, a_.key, at, loop.body, 1, jam, 1);
@@ -153,16 +148,6 @@ void TiledAttention::finish_keys(const Strip& strip, const std::vector<uint32_t>
     }
     b_.close_loop(loop, begin, end, jam);
   });
-}
-
-/// Whole steps, then single ones. `step`: a power of two, of which `begin` is a multiple.
-void TiledAttention::in_steps(ValueId begin, ValueId end, uint32_t step,
-                              const std::function<void(ValueId, ValueId, uint32_t)>& run) {
-  if (step == 1) return run(begin, end, 1);
-  const ValueId mask = b_.index(step - 1);
-  const ValueId whole = b_.sub(end, b_.bit_and(end, mask));
-  run(begin, whole, step);
-  run(whole, end, 1);
 }
 
 /// Logits become exp2(logit - row maximum), and the row sums grow. Returns the factors that rescale
@@ -189,7 +174,7 @@ std::vector<ValueId> TiledAttention::take_exp(const Strip& strip,
     const ValueId total = b_.local_load(strip.block, s_.row_sums, at, p_.lanes);
     b_.assign(strip.block, row_sums[v], b_.mul(total, rescale[v]));
   }
-  in_steps(b_.index(0), strip.count, kCopies, [&](ValueId begin, ValueId end, uint32_t jam) {
+  in_steps(b_, b_.index(0), strip.count, kCopies, [&](ValueId begin, ValueId end, uint32_t jam) {
     const Builder::Loop loop = b_.open_loop(strip.block);
     const ValueId line = scaled(loop.index, p_.strip());
     for (uint32_t i = 0; i < jam * p_.vectors; ++i) {
@@ -202,10 +187,7 @@ std::vector<ValueId> TiledAttention::take_exp(const Strip& strip,
     }
     b_.close_loop(loop, begin, end, jam);
   });
-  for (uint32_t v = 0; v < p_.vectors; ++v) {
-    const ValueId at = moved(strip.at, int64_t{v} * p_.lanes);
-    b_.local_store(strip.block, s_.row_sums, at, b_.read(strip.block, row_sums[v]));
-  }
+  spill_vectors(b_, strip.block, s_.row_sums, strip.at, row_sums);
   return rescale;
 }
 

@@ -78,10 +78,8 @@ void FlashAttention::clear_sums(BlockId block) {
     return reg;
   };
   const auto tiles = [&](int64_t columns, uint32_t sums, std::vector<uint32_t>* out) {
-    for (int64_t c = 0; c < columns; c += p_.score_info.slot) {
-      out->push_back(add(0));
-      for (uint32_t i = 1; i < sums; ++i) add(0);
-    }
+    for (int64_t c = 0; c < columns; c += p_.score_info.slot)
+      out->push_back(clear_registers(b_, block, type, sums).front());
   };
   tiles(Plan::kKeys, p_.score_info.sums, &s_.scores);
   tiles(p_.parts.column->src[0]->imm, p_.value_info.sums, &s_.results);
@@ -120,7 +118,7 @@ void FlashAttention::copy_tiles(std::span<const Copy> tiles, BlockId block) {
   for (const bool is_fast : {true, false}) {
     const BlockId inside = b_.open_block(block);
     for (const LineCopy& c : copies)
-      stage_->issue(inside, is_fast ? CopyKind::kAsync : CopyKind::kAnyWords, c);
+      stage_->issue(inside, is_fast ? CopyKind::kAsync : CopyKind::kUnalignedWords, c);
     b_.close_if(inside, is_fast ? s_.is_aligned : s_.is_not);
   }
 }
@@ -197,7 +195,7 @@ void FlashAttention::run() {
   const auto bytes = static_cast<uint64_t>(p_.local_bytes());
   stage_.emplace(e_, e_.schedule().block, b_.add_local(DType::kU8, bytes));
   e_.program().locals[stage_->array()].alignment = LineTile::kAlignment;
-  e_.program().has_launch_locals = bytes > b_.target().local_memory_bytes;
+  e_.program().has_dynamic_shared = bytes > b_.target().shared_memory_bytes;
   const Builder::Loop first = b_.open_loop(e_.root(), LoopKind::kGroup);
   const Builder::Loop second = b_.open_loop(first.body, LoopKind::kGroup);
   const BlockId body = second.body;

@@ -173,7 +173,7 @@ void FlashAttention::add_values(ValueId stage, BlockId block) {
         }
         const ValueId both = b_.add(pair[0], pair[1]);
         totals[r] = totals[r] == kNone ? both : b_.add(totals[r], both);
-        shares[r].push_back(b_.two_halves(pair[0], pair[1], p_.value_info.in));
+        shares[r].push_back(b_.pack_half2(pair[0], pair[1], p_.value_info.in));
       }
     for (size_t n = 0; n < s_.results.size(); n += 2) {
       const SlotWords values =

@@ -16,8 +16,9 @@ using ir::Graph;
 using ir::Node;
 using ir::Op;
 
-/// Cycles of latency of a multiply-add, two of which start per cycle, and of a loop's own trip.
-constexpr double kLatency = 4, kTripCycles = 0.5;
+/// Cycles of latency of a multiply-add, two of which start per cycle, and of a loop's own
+/// iteration.
+constexpr double kLatency = 4, kIterationCycles = 0.5;
 /// Most queries of a block: keys and values are then read often enough from what was copied.
 constexpr int64_t kMostRows = 256, kFewRows = 64;
 /// Keys of a block where the caches do not say less; below the least, sums are put aside too often.
@@ -39,13 +40,13 @@ class AttentionScheduler {
   std::optional<Schedule> run() {
     item_ = item_size(parts().mix->dtype);
     p_.lanes = static_cast<uint32_t>(std::max<int64_t>(target_.vector_bits / 8 / item_, 1));
-    rows_ = CostModel::trips(parts().row);
+    rows_ = CostModel::trip_count(parts().row);
     depth_ = parts().depth->src[0]->imm;
     width_ = parts().column->src[0]->imm;
     if (p_.lanes < 2 || rows_ * 2 < p_.lanes) return std::nullopt;
     if (!choose_tiles()) return std::nullopt;
     choose_blocks();
-    p_.is_turned_at_once = lies_in_squares();
+    p_.is_transposed_in_registers = lies_in_squares();
     add_edge();
     return finish();
   }
@@ -56,7 +57,7 @@ class AttentionScheduler {
   /// Cycles per step of depth for `length` rows of results in tiles of `tile`.
   double cycles(uint32_t tile, uint32_t vectors, double length) const {
     const double products = tile * vectors / 2.0, loads = (tile + vectors) / 2.0;
-    return std::ceil(length / tile) * (std::max({products, loads, kLatency}) + kTripCycles);
+    return std::ceil(length / tile) * (std::max({products, loads, kLatency}) + kIterationCycles);
   }
 
   uint32_t best_tile(uint32_t vectors, double length) const {
@@ -98,15 +99,15 @@ class AttentionScheduler {
     p_.key_block = round_up(std::max<int64_t>(keys, 1), p_.key_tile);
     const int64_t most = std::clamp<int64_t>(second / 4 / both, 1, kMostRows);
     const int64_t wanted = static_cast<int64_t>(
-        std::ceil(rows_ * batch_trips() / (kBlocksPerUnit * static_cast<double>(units_))));
+        std::ceil(rows_ * batch_iterations() / (kBlocksPerUnit * static_cast<double>(units_))));
     int64_t rows = std::clamp<int64_t>(wanted, std::min(kFewRows, most), most);
     rows = std::min(rows, std::max<int64_t>(parts().row->src[0]->hi, 1));
     p_.row_block = round_up(rows, strip);
   }
 
-  double batch_trips() {
+  double batch_iterations() {
     double product = 1;
-    for (const Node* r : parts().batch) product *= CostModel::trips(r);
+    for (const Node* r : parts().batch) product *= CostModel::trip_count(r);
     return product;
   }
 
@@ -176,7 +177,7 @@ class AttentionScheduler {
     // Surplus blocks would be ones of heads that do not exist.
     if (!is_linear) return std::nullopt;
     const double rows = std::min(rows_, static_cast<double>(p_.row_block));
-    const double work = 2 * rows * CostModel::trips(parts().key) *
+    const double work = 2 * rows * CostModel::trip_count(parts().key) *
                         static_cast<double>(depth_ + width_) / kOperationsPerWork;
     s.work_per_block = static_cast<uint64_t>(std::min(work, 1e18));
     s.plan = std::make_shared<const AttentionPlan>(std::move(p_));

@@ -38,7 +38,7 @@ constexpr int kReductions = 4;
 
 bool is_for_groups(const MatrixInfo& info, DType in) {
   return info.in == in && is_half_like(in) && info.sum == DType::kF32 && info.sub_groups == 1 &&
-         info.depth_words == 8 && info.left_slots == 2 && info.parts == 4 && info.is_part_low &&
+         info.k_words == 8 && info.a_slots == 2 && info.parts == 4 && info.is_part_low &&
          info.row_step == 0 && info.sums == 4;
 }
 

@@ -79,8 +79,8 @@ class Rebuilder {
       : original_(kernel), sides_(sides), target_(target) {}
 
   std::optional<PanelPlan> run() {
-    plan_.is_strip = sides_.is_strip;
-    plan_.is_turned = sides_.is_turned;
+    plan_.is_skinny = sides_.is_skinny;
+    plan_.is_transposed = sides_.is_transposed;
     plan_.lanes = sides_.lanes;
     if (!rebuild()) return std::nullopt;
     plan_.kernel = kernel_;
@@ -157,7 +157,7 @@ class Rebuilder {
     plan_.edge_column = edge_of(g, plan_.column);
     Edge columns(g, plan_.column, plan_.edge_column);
     std::optional<Edge> rows;
-    if (plan_.is_turned) {
+    if (plan_.is_transposed) {
       plan_.edge_row = edge_of(g, plan_.row);
       rows.emplace(g, plan_.row, plan_.edge_row);
     }
@@ -178,7 +178,7 @@ class Rebuilder {
       const bool is_first = !ir::depends_on(body->src[0], plan_.column);
       p.left = body->src[is_first ? 0 : 1];
       p.right = body->src[is_first ? 1 : 0];
-      if (!sides_.is_strip && !sides_.is_turned)
+      if (!sides_.is_skinny && !sides_.is_transposed)
         p.dot = dot_of(p.left, p.right, target_, sides_.lanes);
       if (p.dot) {
         p.left = p.left->src[0];
@@ -190,9 +190,9 @@ class Rebuilder {
           ir::depends_on(p.left, plan_.column) || p.edge_reduce->op != Op::kReduce)
         return false;
       const Node* left = p.left;
-      merge_depth(g, &p);
+      merge_k(g, &p);
       p.edge_right = columns(p.right);
-      if (plan_.is_turned && !choose_lines(g, left, &p)) return false;
+      if (plan_.is_transposed && !choose_lines(g, left, &p)) return false;
       plan_.products.push_back(std::move(p));
     }
     return true;
@@ -204,14 +204,14 @@ class Rebuilder {
     return g.range(g.add(range->src[0], int64_t{4} * sides_.lanes));
   }
 
-  /// What vectors of `left`, the left operand with the loops of the depth as they were, run along.
+  /// What vectors of `left`, the left operand with the loops of K as they were, run along.
   bool choose_lines(Graph& g, const Node* left, PanelProduct* p) {
     const std::vector<const Node*> loops(p->reduce->src.begin() + 1, p->reduce->src.end());
-    p->line_depth = loops;
+    p->line_k = loops;
     for (size_t i = 1; i < loops.size(); ++i) p->line_inner *= loops[i]->src[0]->imm;
-    if (is_even(p->left, p->left_depth)) {
+    if (is_even(p->left, p->left_k)) {
       left = p->left;
-      p->line_depth = {p->left_depth};
+      p->line_k = {p->left_k};
       p->line_inner = 1;
     }
     p->line = plan_.row;
@@ -249,20 +249,20 @@ class Rebuilder {
            sides_.lanes * 32 == target_.vector_bits;
   }
 
-  void merge_depth(Graph& g, PanelProduct* p) {
+  void merge_k(Graph& g, PanelProduct* p) {
     const std::vector<const Node*> loops(p->reduce->src.begin() + 1, p->reduce->src.end());
     std::vector<const Node*> digits;
-    p->left_depth = merge(g, loops, &digits);
+    p->left_k = merge(g, loops, &digits);
     p->left = g.substitute(p->left, loops, digits);
     const Node* merged = g.substitute(p->right, loops, digits);
-    if (loops.size() == 1 || p->dot || is_even(merged, p->left_depth)) {
+    if (loops.size() == 1 || p->dot || is_even(merged, p->left_k)) {
       p->right = merged;
-      p->right_depth = {p->left_depth};
+      p->right_k = {p->left_k};
     } else {
-      p->right_depth = loops;
+      p->right_k = loops;
       for (size_t i = 1; i < loops.size(); ++i) p->inner *= loops[i]->src[0]->imm;
     }
-    Strides along(p->left_depth, 0);
+    Strides along(p->left_k, 0);
     bool is_contiguous = true;
     for_loads(p->left, [&](const Node* n) {
       const bool is_gated = n->src.size() > 1 && !along.is_uniform(n->src[1]);
@@ -287,14 +287,14 @@ class Rebuilder {
   }
 
   PanelCopy right_copy(const PanelProduct& p) const {
-    Strides depth(p.right_depth[0], 0), columns(plan_.column, sides_.lanes);
+    Strides along_k(p.right_k[0], 0), columns(plan_.column, sides_.lanes);
     PanelCopy worst = PanelCopy::kVectors;
     for_loads(p.right, [&](const Node* n) {
       if (is_vector(n, columns)) return;
       const auto step = columns.stride(n->src[0]);
       // Words are transposed as they lie in memory.
       const bool is_across =
-          step && depth.stride(n->src[0]) == 1 && n->src.size() == 1 && (!p.dot || n == p.right);
+          step && along_k.stride(n->src[0]) == 1 && n->src.size() == 1 && (!p.dot || n == p.right);
       worst = std::max(worst, is_across ? PanelCopy::kTransposed : PanelCopy::kSingle);
     });
     return worst;

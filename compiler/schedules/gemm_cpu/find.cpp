@@ -1,5 +1,5 @@
 // Matches GEMM and other contractions: which loops are M, N and K.
-// Which loops of sums of products are rows, columns and depth. Nothing here knows of matrix
+// Which loops of sums of products are rows, columns and K. Nothing here knows of matrix
 // products or convolutions: what counts is which output loops each factor varies along.
 #include <cmath>
 
@@ -14,7 +14,7 @@ using ir::Node;
 using ir::Op;
 
 /// Below these the copies cost more than tiles bring.
-constexpr double kLeastRows = 4, kLeastDepth = 8, kLeastProducts = 1 << 15;
+constexpr double kLeastRows = 4, kLeastK = 8, kLeastProducts = 1 << 15;
 constexpr size_t kMostProducts = 4;
 /// Nodes of what is computed around the sums; beyond it is no epilogue any more.
 constexpr double kMostEpilogue = 200;
@@ -22,9 +22,9 @@ constexpr double kMostEpilogue = 200;
 class SideFinder {
  public:
   SideFinder(const ir::KernelIr& kernel, const TargetInfo& target, ScheduleLimits limits,
-             bool is_turned)
+             bool is_transposed)
       : kernel_(kernel), target_(target), model_(kernel, target, limits.max_lanes) {
-    s_.is_turned = is_turned;
+    s_.is_transposed = is_transposed;
   }
 
   std::optional<PanelSides> run() {
@@ -93,16 +93,18 @@ class SideFinder {
     // Vectors run along the columns: where the result is contiguous, if there is room for them.
     const double lanes = lane_count();
     const int contiguous = contiguous_side();
-    right_ = contiguous >= 0 ? contiguous : trips(exclusive_[1]) >= trips(exclusive_[0]) ? 1 : 0;
+    right_ = contiguous >= 0                                          ? contiguous
+             : trip_count(exclusive_[1]) >= trip_count(exclusive_[0]) ? 1
+                                                                      : 0;
     if (exclusive_[right_].empty() ||
-        (trips(exclusive_[right_]) < lanes && trips(exclusive_[1 - right_]) >= lanes))
+        (trip_count(exclusive_[right_]) < lanes && trip_count(exclusive_[1 - right_]) >= lanes))
       right_ = 1 - right_;
-    if (s_.is_turned) {
+    if (s_.is_transposed) {
       if (contiguous != right_ || !can_turn()) return false;
       right_ = 1 - right_;
     }
     s_.columns = evenly_spaced(exclusive_[right_]);
-    s_.rows = s_.is_turned ? evenly_spaced(exclusive_[1 - right_]) : exclusive_[1 - right_];
+    s_.rows = s_.is_transposed ? evenly_spaced(exclusive_[1 - right_]) : exclusive_[1 - right_];
     return merge_limits(&s_.rows);
   }
 
@@ -131,14 +133,14 @@ class SideFinder {
   int contiguous_side() {
     for (int side = 0; side < 2; ++side)
       for (const Node* r : exclusive_[side])
-        if (Strides(r, 0).stride(kernel_.stores[0].index) == 1 && CostModel::trips(r) > 1)
+        if (Strides(r, 0).stride(kernel_.stores[0].index) == 1 && CostModel::trip_count(r) > 1)
           return side;
     return -1;
   }
 
-  static double trips(const std::vector<const Node*>& ranges) {
+  static double trip_count(const std::vector<const Node*>& ranges) {
     double product = 1;
-    for (const Node* r : ranges) product *= CostModel::trips(r);
+    for (const Node* r : ranges) product *= CostModel::trip_count(r);
     return product;
   }
 
@@ -187,25 +189,26 @@ class SideFinder {
     return symbolic <= 1;
   }
 
-  double depth_of(const Product& p) const {
-    double depth = 1;
-    for (size_t i = 1; i < p.reduce->src.size(); ++i) depth *= CostModel::trips(p.reduce->src[i]);
-    return depth;
+  double k_of(const Product& p) const {
+    double k = 1;
+    for (size_t i = 1; i < p.reduce->src.size(); ++i) k *= CostModel::trip_count(p.reduce->src[i]);
+    return k;
   }
 
   bool is_worth_it() {
-    const double rows = trips(s_.rows), columns = trips(s_.columns);
+    const double rows = trip_count(s_.rows), columns = trip_count(s_.columns);
     double work = 0;
     for (const Product& p : s_.products) {
-      if (depth_of(p) < kLeastDepth) return false;
-      work += depth_of(p) * rows * columns * trips(s_.batch);
+      if (k_of(p) < kLeastK) return false;
+      work += k_of(p) * rows * columns * trip_count(s_.batch);
     }
-    s_.is_strip = rows < kLeastRows;
-    if (s_.is_strip && s_.is_turned) return false;
-    if (s_.rows.size() > 1 && s_.is_strip) return false;
-    for (const Node* r : s_.rows) s_.is_strip = s_.is_strip && r->src[0]->is_const();
-    if (s_.is_strip && is_int(s_.products[0].reduce->dtype)) return false;
-    return (rows >= kLeastRows || s_.is_strip) && columns >= lane_count() && work >= kLeastProducts;
+    s_.is_skinny = rows < kLeastRows;
+    if (s_.is_skinny && s_.is_transposed) return false;
+    if (s_.rows.size() > 1 && s_.is_skinny) return false;
+    for (const Node* r : s_.rows) s_.is_skinny = s_.is_skinny && r->src[0]->is_const();
+    if (s_.is_skinny && is_int(s_.products[0].reduce->dtype)) return false;
+    return (rows >= kLeastRows || s_.is_skinny) && columns >= lane_count() &&
+           work >= kLeastProducts;
   }
 
   const ir::KernelIr& kernel_;
@@ -234,8 +237,8 @@ std::optional<PanelDot> dot_of(const Node* left, const Node* right, const Target
 }
 
 std::optional<PanelSides> find_panel_sides(const ir::KernelIr& kernel, const TargetInfo& target,
-                                           ScheduleLimits limits, bool is_turned) {
-  return SideFinder(kernel, target, limits, is_turned).run();
+                                           ScheduleLimits limits, bool is_transposed) {
+  return SideFinder(kernel, target, limits, is_transposed).run();
 }
 
 }  // namespace bm::compiler

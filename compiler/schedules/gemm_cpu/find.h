@@ -22,17 +22,17 @@ struct PanelSides {
   /// have a symbolic extent.
   std::vector<const ir::Node*> rows, columns;
   std::vector<const ir::Node*> batch;  ///< the other output loops
-  bool is_strip = false;               ///< too few rows for tiles
-  bool is_turned = false;              ///< neighbours in the results are rows, not columns
+  bool is_skinny = false;              ///< too few rows for tiles
+  bool is_transposed = false;          ///< adjacent results are rows, not columns
   uint32_t lanes = 1;
 };
 
-/// Nothing where there are no products, or too small ones. `is_turned`: vectors run across the
-/// neighbours in the results; nothing where the kernel is not made for that.
+/// Nothing where there are no products, or too small ones. `is_transposed`: vectors run across the
+/// adjacent results; nothing where the kernel is not made for that.
 std::optional<PanelSides> find_panel_sides(const ir::KernelIr& kernel, const TargetInfo& target,
-                                           ScheduleLimits limits, bool is_turned = false);
+                                           ScheduleLimits limits, bool is_transposed = false);
 
-/// The kernel with one loop each for rows, columns and depth. Sizes of tiles and blocks stay open.
+/// The kernel with one loop each for rows, columns and K. Sizes of tiles and blocks stay open.
 std::optional<PanelPlan> rebuild_for_panels(const ir::KernelIr& kernel, const PanelSides& sides,
                                             const TargetInfo& target);
 

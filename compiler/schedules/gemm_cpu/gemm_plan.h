@@ -17,8 +17,8 @@ struct Rewritten;
 
 /// How an operand is copied.
 enum class PanelCopy : uint8_t {
-  kVectors,     ///< neighbours in memory are neighbours in the copy
-  kTransposed,  ///< neighbours in memory are neighbours in depth
+  kVectors,     ///< contiguous in memory, contiguous in the copy
+  kTransposed,  ///< contiguous in memory along K
   kSingle,      ///< element by element
 };
 
@@ -32,48 +32,48 @@ struct PanelDot {
   bool flips_left = false;
 };
 
-/// Σ over depth of left · right, where `left` varies along the rows and `right` along the columns.
+/// Σ over K of left · right, where `left` varies along the rows and `right` along the columns.
 struct PanelProduct {
   const ir::Node *reduce = nullptr, *edge_reduce = nullptr;
   /// Of dot products without the conversions to the type of the sum.
   const ir::Node *left = nullptr, *right = nullptr, *edge_right = nullptr;
-  std::optional<PanelDot> dot;           ///< several depths at a time; then right_depth is one loop
-  const ir::Node* left_depth = nullptr;  ///< all loops of the reduction as one
+  std::optional<PanelDot> dot;       ///< several steps of K at a time; then right_k is one loop
+  const ir::Node* left_k = nullptr;  ///< all loops of the reduction as one
   /// The loops as `right` sees them, outer to inner; all but the first have constant extents, whose
   /// product is `inner`.
-  std::vector<const ir::Node*> right_depth;
+  std::vector<const ir::Node*> right_k;
   int64_t inner = 1;
-  int64_t block = 1;        ///< iterations of right_depth[0] whose operands are copied at a time
+  int64_t block = 1;        ///< iterations of right_k[0] whose operands are copied at a time
   bool is_single = true;    ///< that is all of them
-  uint32_t left_lanes = 1;  ///< copied at a time along the depth
+  uint32_t left_lanes = 1;  ///< copied at a time along K
   PanelCopy right_copy = PanelCopy::kSingle;
   bool reads_right = false;   ///< where it is: it lies in panels of tile_columns() already
   bool copies_along = false;  ///< the right operand, while the first rows of a block are multiplied
-  /// Of turned plans: the loops of the depth as `left_line` sees them, outer to inner, all constant
+  /// Of transposed plans: the loops of K as `left_line` sees them, outer to inner, all constant
   /// but the first, and the product of the extents of the inner ones.
-  std::vector<const ir::Node*> line_depth;
+  std::vector<const ir::Node*> line_k;
   int64_t line_inner = 1;
   const ir::Node *left_line = nullptr, *edge_left_line = nullptr;
   /// What their vectors run along: all rows, or, where those are not evenly spaced in memory, the
   /// innermost loop of them for each iteration of `line_outer`.
   const ir::Node *line = nullptr, *edge_line = nullptr, *line_outer = nullptr;
-  int64_t depth_block() const { return block * inner; }
-  /// Depths that one step of the innermost loop takes.
-  int64_t pack() const { return dot ? dot_depth(dot->kind) : 1; }
-  int64_t steps_block() const { return (depth_block() + pack() - 1) / pack(); }
+  int64_t k_block() const { return block * inner; }
+  /// Steps of K that one iteration of the innermost loop takes.
+  int64_t pack() const { return dot ? dot_k(dot->kind) : 1; }
+  int64_t steps_block() const { return (k_block() + pack() - 1) / pack(); }
 };
 
 /// Blocks of rows and columns are dealt to threads. For a block, the operands are copied into
-/// scratch in the order they are read in: the right one in panels of tile_columns() columns, depth
-/// by depth (of dot products: word by word), the left one row by row.
+/// scratch in the order they are read in: the right one in panels of tile_columns() columns, step
+/// by step of K (of dot products: word by word), the left one row by row.
 struct PanelPlan {
   /// The kernel with all rows and all columns in one loop each; all nodes here are its own.
   std::shared_ptr<const ir::KernelIr> kernel;
   const ir::Node *row = nullptr, *column = nullptr;  ///< row nullptr: one row
-  /// Few rows: nothing is copied. A few depths at a time are added to the sums of a whole block of
-  /// columns, which are in scratch, so that the right operand is read in its own order.
-  bool is_strip = false;
-  uint32_t strip_depths = 8;           ///< a power of two
+  /// Few rows: nothing is copied. A few steps of K at a time are added to the sums of a whole block
+  /// of columns, which are in scratch, so that the right operand is read in its own order.
+  bool is_skinny = false;
+  uint32_t k_unroll = 8;               ///< a power of two
   std::vector<const ir::Node*> batch;  ///< the other output loops
   /// For tiles that reach beyond the last column: its loop ends later, and nothing is read or
   /// written there.
@@ -84,16 +84,17 @@ struct PanelPlan {
   /// Left operands are read where they are. There are at least as many rows as a tile has; the last
   /// tile begins at a row of the one before where it would end beyond the last row.
   bool reads_left = false;
-  bool is_copying_dear = false;  ///< of right operands: it takes a noticeable part of the time
-  /// Neighbours in the results are rows: the left operand is copied depth by depth, neighbouring
-  /// rows side by side, and the sums of a block are turned before they are stored.
-  bool is_turned = false;
+  bool is_packing_b_expensive =
+      false;  ///< of right operands: it takes a noticeable part of the time
+  /// Adjacent results are rows: the left operand is copied step by step of K, adjacent
+  /// rows side by side, and the sums of a block are transposed before they are stored.
+  bool is_transposed = false;
   const ir::Node* edge_row = nullptr;       ///< as edge_column; edge_stores are along it
   int64_t row_block = 1, column_block = 1;  ///< multiples of the tile's
   int64_t tile_columns() const { return int64_t{vectors} * lanes; }
 };
 
-/// For kernels that are worth it: enough rows, columns and depth for the copies to pay. Targets
+/// For kernels that are worth it: enough rows, columns and K for the copies to pay. Targets
 /// without work-groups.
 std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                             uint32_t units, ScheduleLimits limits);

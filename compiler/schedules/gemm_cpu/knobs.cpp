@@ -28,15 +28,15 @@ class TileNeighbours {
 
   std::vector<Knobs> panels(const PanelPlan& plan) {
     add({{"plain", 1}});
-    tiles({plan.rows, plan.vectors}, plan.is_strip);
+    tiles({plan.rows, plan.vectors}, plan.is_skinny);
     sizes("ctiles", plan.column_block / plan.tile_columns());
-    if (plan.is_strip) {
+    if (plan.is_skinny) {
       for (const int64_t unroll : {2, 4, 8, 16}) add({{"unroll", unroll}});
       return std::move(out_);
     }
     sizes("rtiles", plan.row_block / plan.rows);
-    add({{"turned", plan.is_turned ? 0 : 1}});
-    for (const int64_t depth : {128, 256, 384, 512, 768, 1024}) add({{"depth", depth}});
+    add({{"transposed", plan.is_transposed ? 0 : 1}});
+    for (const int64_t kc : {128, 256, 384, 512, 768, 1024}) add({{"kc", kc}});
     return std::move(out_);
   }
 
@@ -88,20 +88,20 @@ TileShape tile_of(const Knobs* knobs, const TargetInfo& target, TileShape chosen
   return fits(target, asked) ? asked : chosen;
 }
 
-int64_t depth_of(const Knobs* knobs, int64_t chosen) {
-  return knobs ? knobs->get("depth").value_or(chosen) : chosen;
+int64_t kc_of(const Knobs* knobs, int64_t chosen) {
+  return knobs ? knobs->get("kc").value_or(chosen) : chosen;
 }
 
 void set_blocks(const Knobs* knobs, const TargetInfo& target, PanelPlan* plan) {
   if (!knobs) return;
   const int64_t rows = plan->row_block, columns = plan->column_block;
-  if (const auto tiles = knobs->get("rtiles"); tiles && !plan->is_strip)
+  if (const auto tiles = knobs->get("rtiles"); tiles && !plan->is_skinny)
     plan->row_block = *tiles * plan->rows;
   if (const auto tiles = knobs->get("ctiles")) plan->column_block = *tiles * plan->tile_columns();
-  if (const auto unroll = knobs->get("unroll"); unroll && plan->is_strip)
-    plan->strip_depths = std::bit_floor(static_cast<uint32_t>(*unroll));
+  if (const auto unroll = knobs->get("unroll"); unroll && plan->is_skinny)
+    plan->k_unroll = std::bit_floor(static_cast<uint32_t>(*unroll));
   int64_t deepest = plan->row_block;
-  for (const PanelProduct& p : plan->products) deepest = std::max(deepest, p.depth_block());
+  for (const PanelProduct& p : plan->products) deepest = std::max(deepest, p.k_block());
   const int64_t bytes = plan->column_block * deepest * item_size(plan->products[0].reduce->dtype);
   if (bytes <= kMostCaches * static_cast<int64_t>(target.l2_bytes)) return;
   plan->row_block = rows;

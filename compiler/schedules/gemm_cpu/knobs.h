@@ -18,8 +18,8 @@ struct TileShape {
 /// one more.
 TileShape tile_of(const Knobs* knobs, const TargetInfo& target, TileShape chosen);
 
-/// Depth of a copied block as knobs ask for it.
-int64_t depth_of(const Knobs* knobs, int64_t chosen);
+/// K of a packed block as knobs ask for it.
+int64_t kc_of(const Knobs* knobs, int64_t chosen);
 
 /// Rows and columns of a block as knobs ask for them, as long as what is copied stays within a few
 /// private caches.

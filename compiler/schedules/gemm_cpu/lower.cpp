@@ -10,7 +10,7 @@
 namespace bm::compiler {
 namespace {
 
-/// Bytes between the rows of a copied left operand, beyond its depth: rows of a power of two would
+/// Bytes between the rows of a copied left operand, beyond its K: rows of a power of two would
 /// share few sets of a cache.
 constexpr int64_t kRowPadding = 64;
 /// Steps of the innermost loop written out: its own instructions take the place of products.
@@ -23,8 +23,7 @@ Rewritten rewritten(const PanelPlan& plan) {
   for (const ir::Store& s : plan.edge_stores)
     out.roots.insert(out.roots.end(), {s.index, s.value, s.gate});
   for (const PanelProduct& p : plan.products)
-    for (const Node* n :
-         {p.left, p.right, p.edge_right, p.left_depth, p.left_line, p.edge_left_line})
+    for (const Node* n : {p.left, p.right, p.edge_right, p.left_k, p.left_line, p.edge_left_line})
       if (n) out.roots.push_back(n);
   return out;
 }
@@ -34,43 +33,34 @@ void lower_packed_gemm(Emitter& e) { PackedGemm(e).run(); }
 void PackedGemm::run() {
   const Builder::Loop grid = b_.open_loop(e_.root(), LoopKind::kGrid);
   block_.env = e_.unbound();
-  const auto count = [&](const Node* range, int64_t step) {
-    const ValueId extent = e_.emit(range->src[0], block_.env);
-    return e_.divide_index(Op::kDiv, b_.add(extent, b_.index(step - 1)), b_.index(step), false);
-  };
   ValueId rest = grid.index;
-  const auto digit = [&](ValueId of) {
-    const ValueId d = e_.divide_index(Op::kMod, rest, of, false);
-    rest = e_.divide_index(Op::kDiv, rest, of, false);
-    return d;
+  const auto first_of = [&](const Node* range, int64_t step, bool is_last) {
+    ValueId count = kNone;
+    if (!is_last) {
+      const Index extent(b_, e_.emit(range->src[0], block_.env)), up = extent + (step - 1);
+      count = e_.divide_index(Op::kDiv, up, b_.index(step), false);
+    }
+    return b_.mul(next_grid_digit(e_, &rest, count, is_last), b_.index(step));
   };
-  const ValueId columns = digit(count(p_.column, p_.column_block));
-  block_.column = b_.mul(columns, b_.index(p_.column_block));
-  if (!p_.is_strip) {
-    const ValueId rows = p_.batch.empty() ? rest : digit(count(p_.row, p_.row_block));
-    block_.row = b_.mul(rows, b_.index(p_.row_block));
-  }
-  for (size_t i = p_.batch.size(); i-- > 0;) {
-    const Node* range = p_.batch[i];
-    const ValueId at = i == 0 ? rest : digit(e_.emit(range->src[0], block_.env));
-    block_.env = e_.bound(block_.env, range, e_.make_bindings(at, grid.body, 0, 1, 0));
-  }
+  block_.column = first_of(p_.column, p_.column_block, false);
+  if (!p_.is_skinny) block_.row = first_of(p_.row, p_.row_block, p_.batch.empty());
+  block_.env = bind_grid_batch(e_, rest, p_.batch, std::move(block_.env), grid.body);
   const auto left_of = [&](const Node* range, ValueId first, int64_t most) {
     const Index extent(b_, e_.emit(range->src[0], block_.env));
     return ValueId{Index(min(extent - Index(b_, first), most))};
   };
   block_.columns = left_of(p_.column, block_.column, p_.column_block);
-  if (p_.is_strip) {
+  if (p_.is_skinny) {
     lower_gemv(grid.body);
   } else {
     block_.rows = left_of(p_.row, block_.row, p_.row_block);
     for (size_t i = 0; i < p_.products.size(); ++i) stores_.push_back(make_contraction(i));
     for (size_t i = 0; i < p_.products.size(); ++i)
-      if (p_.is_turned)
+      if (p_.is_transposed)
         multiply_transposed(stores_[i], grid.body);
       else
         multiply_blocks(i, grid.body);
-    if (p_.is_turned) store_transposed(grid.body);
+    if (p_.is_transposed) store_transposed(grid.body);
   }
   const ValueId begin = b_.bitcast(e_.program().block_begin, DType::kI64);
   b_.close_loop(grid, begin, b_.bitcast(e_.program().block_end, DType::kI64), 1);
@@ -82,9 +72,8 @@ PackedGemm::Contraction PackedGemm::make_contraction(size_t index) {
   const DType left = product.dot ? product.left->dtype : t;
   Contraction c{product};
   const int64_t vector = b_.target().vector_bits / 8 / item_size(left);
-  c.row_step =
-      (product.depth_block() + vector - 1) / vector * vector + kRowPadding / item_size(left);
-  if (p_.is_turned)
+  c.row_step = (product.k_block() + vector - 1) / vector * vector + kRowPadding / item_size(left);
+  if (p_.is_transposed)
     place_transposed(product, &c);
   else if (!p_.reads_left)
     c.left = b_.add_local(left, static_cast<uint64_t>(p_.rows * c.row_step));
@@ -93,7 +82,7 @@ PackedGemm::Contraction PackedGemm::make_contraction(size_t index) {
                            static_cast<uint64_t>(p_.column_block * product.steps_block()));
   if (product.dot && product.dot->flips_left)
     c.corrections = b_.add_local(t, static_cast<uint64_t>(p_.column_block));
-  const bool is_tile = product.is_single && (p_.is_turned || index + 1 == p_.products.size());
+  const bool is_tile = product.is_single && (p_.is_transposed || index + 1 == p_.products.size());
   c.sums = b_.add_local(t, static_cast<uint64_t>(is_tile ? p_.rows * p_.tile_columns()
                                                          : p_.row_block * p_.column_block));
   for (uint32_t i = 0; i < p_.rows * p_.vectors; ++i)
@@ -108,14 +97,12 @@ bool PackedGemm::has_whole_tiles() const {
 }
 
 /// Code for places whose columns all exist, and code for tiles at the edge.
-void PackedGemm::split_tail(ValueId column, BlockId parent,
-                            const std::function<void(BlockId, bool)>& body) {
+void PackedGemm::split_tail(ValueId column, BlockId parent, const SplitBody& body) {
   if (has_whole_tiles()) return body(parent, false);
   split_where(has_all_columns(column), parent, body);
 }
 
-void PackedGemm::split_where(ValueId is_inside, BlockId parent,
-                             const std::function<void(BlockId, bool)>& body) {
+void PackedGemm::split_where(ValueId is_inside, BlockId parent, const SplitBody& body) {
   const std::array conditions{is_inside, e_.negated(is_inside)};
   for (const bool has_tail : {false, true})
     e_.branch(conditions[has_tail], parent, [&](BlockId inside) { body(inside, has_tail); });
@@ -126,11 +113,18 @@ ValueId PackedGemm::has_all_columns(ValueId column) {
   return b_.lt(end, block_.columns);
 }
 
+/// The loops around columns in a loop over the rows of a tile.
+Env PackedGemm::row_of_tile(ValueId row, const Builder::Loop& rows) {
+  const Index block(b_, block_.row), tile(b_, row);
+  const Index at = (block + tile) + Index(b_, rows.index);
+  return e_.bound_at(block_.env, p_.row, at, rows.body);
+}
+
 /// The loop over blocks of K, with B of a block packed unless it is read in place.
 PackedGemm::KBlock PackedGemm::open_k_block(const Contraction& c, BlockId parent) {
   const PanelProduct& product = c.product;
   KBlock k;
-  k.extent = e_.emit(product.right_depth[0]->src[0], block_.env);
+  k.extent = e_.emit(product.right_k[0]->src[0], block_.env);
   k.loop = b_.open_loop(parent);
   const ValueId left = b_.sub(k.extent, k.loop.index);
   k.length = e_.min_index(left, b_.index(product.block));
@@ -150,7 +144,8 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
   tile.is_first = b_.eq(rows.index, b_.index(0));
   const ValueId left_over = b_.sub(block_.rows, rows.index);
   const ValueId height = e_.min_index(left_over, b_.index(p_.rows));
-  tile.row = p_.reads_left ? b_.sub(b_.add(rows.index, height), b_.index(p_.rows)) : rows.index;
+  const Index row(b_, rows.index);
+  tile.row = p_.reads_left ? ValueId{Index((row + Index(b_, height)) - p_.rows)} : rows.index;
   if (!p_.reads_left) pack_a(c, k.loop.index, rows.index, height, tile.length, rows.body);
 
   const Builder::Loop columns = b_.open_loop(rows.body);
@@ -158,14 +153,13 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
   const auto sums_at = [&](size_t i) {
     const bool is_tile = product.is_single && i + 1 == p_.products.size();
     if (is_tile) return b_.index(0);
-    const ValueId row = b_.mul(rows.index, b_.index(p_.column_block));
-    return b_.add(row, b_.mul(columns.index, b_.index(p_.rows)));
+    return ValueId{Index(row * p_.column_block + Index(b_, columns.index) * p_.rows)};
   };
   tile.sums = sums_at(index);
   tile.height = height;
   if (index + 1 < p_.products.size()) {
     multiply_tile(c, tile, columns.body);
-    spill_accumulators(c, tile, columns.body);
+    spill_vectors(b_, columns.body, c.sums, tile.sums, c.registers);
   } else {
     std::vector<ValueId> sums;
     for (size_t i = 0; i < p_.products.size(); ++i) sums.push_back(sums_at(i));
@@ -181,7 +175,7 @@ void PackedGemm::multiply_blocks(size_t index, BlockId parent) {
     if_last(true, [&](BlockId at) { prefetch_results(tile, at); });
     multiply_tile(c, tile, columns.body);
     if_last(true, [&](BlockId at) { epilogue(sums, tile, at); });
-    if_last(false, [&](BlockId at) { spill_accumulators(c, tile, at); });
+    if_last(false, [&](BlockId at) { spill_vectors(b_, at, c.sums, tile.sums, c.registers); });
   }
   b_.close_loop(columns, b_.index(0), block_.columns, p_.tile_columns());
   b_.close_loop(rows, b_.index(0), block_.rows, p_.rows);
@@ -201,7 +195,7 @@ void PackedGemm::multiply_tile(const Contraction& c, const Tile& tile, BlockId p
   }
 }
 
-/// All steps of the depth; `copies`: the right operand comes from memory and goes into its panel.
+/// All steps of K; `copies`: the right operand comes from memory and goes into its panel.
 void PackedGemm::add_steps(const Contraction& c, const Tile& tile, bool copies, BlockId parent) {
   const PanelProduct& product = c.product;
   const ValueId steps = steps_of(product, tile.length);
@@ -213,12 +207,12 @@ void PackedGemm::add_steps(const Contraction& c, const Tile& tile, bool copies, 
     if (tile.ahead != kNone && unroll > 1) prefetch_panel(product, tile, loop, unroll);
     b_.close_loop(loop, begin, end, unroll);
   };
-  const ValueId whole = b_.sub(steps, b_.bit_and(steps, b_.index(kUnroll - 1)));
+  const Index all(b_, steps), whole = all - (all & (kUnroll - 1));
   run(b_.index(0), whole, kUnroll);
-  const Node* extent = product.right_depth[0]->src[0];
+  const Node* extent = product.right_k[0]->src[0];
   const int64_t even = kUnroll * product.pack();
   if (!extent->is_const() || extent->imm * product.inner % even != 0 ||
-      product.depth_block() % even != 0)
+      product.k_block() % even != 0)
     run(whole, steps, 1);
 }
 
@@ -227,44 +221,38 @@ void PackedGemm::multiply_step(const Contraction& c, const Tile& tile, ValueId s
   const PanelProduct& product = c.product;
   const std::vector<ValueId> right = b_vectors(c, tile, step, copies, body);
   const std::vector<ValueId> left = a_elements(c, tile, step, body);
-  for (uint32_t i = 0; i < p_.rows; ++i) {
-    const ValueId wide = e_.splat(left[i], p_.lanes);
-    for (uint32_t v = 0; v < p_.vectors; ++v) {
-      const uint32_t reg = c.registers[i * p_.vectors + v];
-      const ValueId sum = b_.read(body, reg);
-      b_.assign(body, reg,
-                product.dot ? dot(*product.dot, sum, wide, right[v]) : b_.mad(wide, right[v], sum));
-    }
-  }
+  contract_vectors(
+      b_, body, c.registers, right, [&](size_t i) { return e_.splat(left[i], p_.lanes); },
+      [&](ValueId sum, ValueId a, ValueId b) {
+        return product.dot ? dot(*product.dot, sum, a, b) : b_.mad(a, b, sum);
+      });
 }
 
 std::vector<ValueId> PackedGemm::b_vectors(const Contraction& c, const Tile& tile, ValueId step,
                                            bool copies, BlockId body) {
   const PanelProduct& product = c.product;
   std::vector<ValueId> right;
-  const ValueId panel = b_.mul(tile.column, b_.index(product.steps_block()));
-  const ValueId place = b_.add(panel, b_.mul(step, b_.index(p_.tile_columns())));
-  const auto at = [&](uint32_t v) { return b_.add(place, b_.index(int64_t{v} * p_.lanes)); };
+  const Index own(b_, step), first(b_, tile.first);
+  const Index place = Index(b_, tile.column) * product.steps_block() + own * p_.tile_columns();
   if (product.reads_right || copies) {
-    const ValueId depth = b_.add(tile.first, b_.mul(step, b_.index(product.pack())));
-    const uint32_t binding = e_.make_bindings(depth, body, 0, 1, 0);
-    const Env env = e_.bound(block_.env, product.right_depth[0], binding);
+    const Index k = first + own * product.pack();
+    const uint32_t binding = e_.make_bindings(k, body, 0, 1, 0);
+    const Env env = e_.bound(block_.env, product.right_k[0], binding);
     const ValueId base = b_.add(block_.column, tile.column);
     const uint32_t column = e_.number_of(p_.column);
     Instances all = e_.bind_axis({env}, p_.column, base, body, p_.lanes, p_.vectors, p_.lanes);
-    if (copies) prefetch_rows_ahead(product.right, all, product.right_depth[0], kRowsAhead, body);
+    if (copies) prefetch_rows_ahead(product.right, all, product.right_k[0], kRowsAhead, body);
     for (Env& e : all) {
       if (product.dot) e[column] = e_.binding(e[column]).first_lane;
       right.push_back(product.dot ? b_.words(static_cast<int>(product.right->imm), p_.lanes,
                                              e_.emit(product.right->src[0], e), false)
                                   : e_.splat(e_.emit(product.right, e), p_.lanes));
     }
-    if (copies)
-      for (uint32_t v = 0; v < p_.vectors; ++v) b_.local_store(body, c.right, at(v), right[v]);
+    if (copies) store_vectors(b_, body, c.right, place, right);
     return right;
   }
   for (uint32_t v = 0; v < p_.vectors; ++v)
-    right.push_back(b_.local_load(body, c.right, at(v), p_.lanes));
+    right.push_back(b_.local_load(body, c.right, Index(place + v * p_.lanes), p_.lanes));
   return right;
 }
 
@@ -272,12 +260,12 @@ std::vector<ValueId> PackedGemm::b_vectors(const Contraction& c, const Tile& til
 std::vector<ValueId> PackedGemm::a_elements(const Contraction& c, const Tile& tile, ValueId step,
                                             BlockId body) {
   const PanelProduct& product = c.product;
-  const ValueId depth = b_.mul(step, b_.index(product.pack()));
+  const Index own(b_, step), k = own * product.pack();
   std::vector<ValueId> left;
   if (p_.reads_left) {
-    const ValueId start = b_.add(b_.mul(tile.first, b_.index(product.inner)), depth);
+    const Index start = Index(b_, tile.first) * product.inner + k;
     const uint32_t binding = e_.make_bindings(start, body, 0, 1, 0);
-    const Env env = e_.bound(block_.env, product.left_depth, binding);
+    const Env env = e_.bound(block_.env, product.left_k, binding);
     const ValueId base = b_.add(block_.row, tile.row);
     for (const Env& e : e_.bind_axis({env}, p_.row, base, body, 1, p_.rows, 1))
       left.push_back(product.dot ? b_.words(static_cast<int>(product.left->imm), 1,
@@ -285,29 +273,29 @@ std::vector<ValueId> PackedGemm::a_elements(const Contraction& c, const Tile& ti
                                  : e_.emit(product.left, e));
     return left;
   }
-  const ValueId line = p_.is_turned ? b_.add(b_.mul(step, b_.index(c.row_step)), tile.row) : depth;
+  const Index line = p_.is_transposed ? Index(own * c.row_step + Index(b_, tile.row)) : k;
   for (uint32_t i = 0; i < p_.rows; ++i) {
-    const ValueId from = b_.add(line, b_.index(p_.is_turned ? i : i * c.row_step));
+    const ValueId from = b_.add(line, b_.index(p_.is_transposed ? i : i * c.row_step));
     left.push_back(product.dot ? b_.local_words(body, c.left, from)
                                : b_.local_load(body, c.left, from));
   }
   return left;
 }
 
-/// What the sums of a tile start from: those of the depth before, without corrections. Depths are
-/// added in order, whatever the blocks: bits depend on neither threads nor schedules.
+/// What the sums of a tile start from: those of the block of K before, without corrections. Steps
+/// of K are added in order, whatever the blocks: bits depend on neither threads nor schedules.
 void PackedGemm::start_tile(const Contraction& c, const Tile& tile, BlockId block) {
   const PanelProduct& product = c.product;
   const Type type{product.reduce->dtype, p_.lanes};
   for (const uint32_t reg : c.registers) b_.assign(block, reg, b_.constant(type, 0));
   if (!product.is_single) {
     const BlockId later = b_.open_block(block);
-    for (size_t i = 0; i < c.registers.size(); ++i) {
-      const ValueId at = b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * p_.lanes));
+    for (uint32_t i = 0; i < c.registers.size(); ++i) {
+      const Index at = Index(b_, tile.sums) + i * p_.lanes;
       b_.assign(later, c.registers[i], b_.local_load(later, c.sums, at, p_.lanes));
       // Those of the next tile are on their way meanwhile.
-      const int64_t tile_size = int64_t{p_.rows} * p_.tile_columns();
-      if (!p_.is_turned) b_.prefetch_local(later, c.sums, b_.add(at, b_.index(tile_size)));
+      const Index next = at + p_.rows * p_.tile_columns();
+      if (!p_.is_transposed) b_.prefetch_local(later, c.sums, next);
     }
     b_.close_if(later, b_.lt(b_.index(0), tile.first));
   }

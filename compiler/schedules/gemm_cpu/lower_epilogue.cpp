@@ -3,6 +3,7 @@
 #include <functional>
 #include <unordered_set>
 
+#include "compiler/program/index.h"
 #include "compiler/schedules/gemm_cpu/lowering.h"
 
 namespace bm::compiler {
@@ -19,19 +20,11 @@ bool has_load(const Node* root) {
 
 }  // namespace
 
-void PackedGemm::spill_accumulators(const Contraction& c, const Tile& tile, BlockId block) {
-  const int64_t lanes = p_.lanes;
-  for (size_t i = 0; i < c.registers.size(); ++i)
-    b_.local_store(block, c.sums, b_.add(tile.sums, b_.index(static_cast<int64_t>(i) * lanes)),
-                   b_.read(block, c.registers[i]));
-}
-
 /// The places of a tile's results on their way while its sums are made.
 void PackedGemm::prefetch_results(const Tile& tile, BlockId parent) {
   const uint32_t column = e_.number_of(p_.column);
   const Builder::Loop rows = b_.open_loop(parent);
-  const ValueId at = b_.add(b_.add(block_.row, tile.row), rows.index);
-  const Env env = e_.bound(block_.env, p_.row, e_.make_bindings(at, rows.body, 0, 1, 0));
+  const Env env = row_of_tile(tile.row, rows);
   const ValueId base = b_.add(block_.column, tile.column);
   for (const ir::Store& store : e_.kernel().stores) {
     const auto param = static_cast<size_t>(store.param);
@@ -70,7 +63,7 @@ bool PackedGemm::is_epilogue_short() const {
 /// by way of scratch.
 void PackedGemm::epilogue(const std::vector<ValueId>& sums, const Tile& tile, BlockId parent) {
   const auto through_scratch = [&](BlockId at) {
-    spill_accumulators(stores_.back(), tile, at);
+    spill_vectors(b_, at, stores_.back().sums, tile.sums, stores_.back().registers);
     const ValueId rows = b_.index(p_.rows);
     store_tile(sums, tile, p_.reads_left ? b_.sub(rows, tile.height) : b_.index(0),
                p_.reads_left ? rows : tile.height, at);
@@ -117,26 +110,33 @@ void PackedGemm::store_tile(const std::vector<ValueId>& sums, const Tile& tile, 
                             ValueId end, BlockId parent) {
   split_tail(tile.column, parent, [&](BlockId inside, bool has_tail) {
     const Builder::Loop rows = b_.open_loop(inside);
-    Env env = block_.env;
-    if (p_.row) {
-      const ValueId at = b_.add(b_.add(block_.row, tile.row), rows.index);
-      env = e_.bound(env, p_.row, e_.make_bindings(at, rows.body, 0, 1, 0));
-    }
+    const Env env = p_.row ? row_of_tile(tile.row, rows) : block_.env;
     const ValueId base = b_.add(block_.column, tile.column);
     const Node* range = has_tail ? p_.edge_column : p_.column;
     const Instances all = e_.bind_axis({env}, range, base, inside, p_.lanes, p_.vectors, p_.lanes);
     const ValueId line = b_.mul(rows.index, b_.index(p_.tile_columns()));
-    for (size_t i = 0; i < p_.products.size(); ++i) {
-      const PanelProduct& product = p_.products[i];
-      for (uint32_t v = 0; v < p_.vectors; ++v) {
-        const ValueId from = b_.add(b_.add(sums[i], line), b_.index(int64_t{v} * p_.lanes));
-        e_.set_known(has_tail ? product.edge_reduce : product.reduce, all[v],
-                     b_.local_load(rows.body, stores_[i].sums, from, p_.lanes));
-      }
-    }
-    e_.emit_stores(rows.body, all, has_tail ? p_.edge_stores : e_.kernel().stores);
+    store_line(
+        all, &Contraction::sums, [&](size_t i) { return b_.add(sums[i], line); }, has_tail,
+        rows.body);
     b_.close_loop(rows, begin, end, 1);
   });
+}
+
+/// The rest of the kernel for vectors side by side, whose sums begin at element from(i) of an array
+/// of contraction i.
+void PackedGemm::store_line(const Instances& all, uint32_t Contraction::* array,
+                            const std::function<ValueId(size_t)>& from, bool has_tail,
+                            BlockId block) {
+  for (size_t i = 0; i < p_.products.size(); ++i) {
+    const PanelProduct& product = p_.products[i];
+    const Index first(b_, from(i));
+    for (uint32_t v = 0; v < all.size(); ++v) {
+      const Index at = first + v * p_.lanes;
+      e_.set_known(has_tail ? product.edge_reduce : product.reduce, all[v],
+                   b_.local_load(block, stores_[i].*array, at, p_.lanes));
+    }
+  }
+  e_.emit_stores(block, all, has_tail ? p_.edge_stores : e_.kernel().stores);
 }
 
 }  // namespace bm::compiler

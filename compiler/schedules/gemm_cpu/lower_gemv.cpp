@@ -1,10 +1,11 @@
 // GEMV and skinny GEMM (few rows): B is streamed once, unpacked, in its own order; accumulators for
 // a whole block of columns are in scratch. See PanelPlan.
+#include "compiler/program/index.h"
 #include "compiler/schedules/gemm_cpu/lowering.h"
 
 namespace bm::compiler {
 
-/// Few rows: sums of all columns of the block in scratch, a few depths added at a time.
+/// Few rows: sums of all columns of the block in scratch, a few steps of K added at a time.
 void PackedGemm::lower_gemv(BlockId parent) {
   block_.row = b_.index(0);
   for (size_t i = 0; i < p_.products.size(); ++i) {
@@ -14,11 +15,11 @@ void PackedGemm::lower_gemv(BlockId parent) {
     const Builder::Loop zero = b_.open_loop(parent);
     b_.local_store(zero.body, c.sums, zero.index, b_.constant({t, p_.lanes}, 0));
     b_.close_loop(zero, b_.index(0), b_.index(p_.rows * p_.column_block), p_.lanes);
-    const ValueId extent = e_.emit(p_.products[i].right_depth[0]->src[0], block_.env);
-    const ValueId rest = b_.bit_and(extent, b_.index(p_.strip_depths - 1));
-    const ValueId whole = b_.sub(extent, rest);
-    add_k_steps(c, b_.index(0), whole, p_.strip_depths, parent);
-    add_k_steps(c, whole, extent, 1, parent);
+    const ValueId extent = e_.emit(p_.products[i].right_k[0]->src[0], block_.env);
+    in_steps(b_, b_.index(0), extent, p_.k_unroll,
+             [&](ValueId begin, ValueId end, uint32_t unroll) {
+               add_k_steps(c, begin, end, unroll, parent);
+             });
   }
   const Builder::Loop columns = b_.open_loop(parent);
   const std::vector<ValueId> sums(p_.products.size(), b_.mul(columns.index, b_.index(p_.rows)));
@@ -29,41 +30,39 @@ void PackedGemm::lower_gemv(BlockId parent) {
   b_.close_loop(columns, b_.index(0), block_.columns, p_.tile_columns());
 }
 
-void PackedGemm::add_k_steps(const Contraction& c, ValueId begin, ValueId end, uint32_t depths,
+void PackedGemm::add_k_steps(const Contraction& c, ValueId begin, ValueId end, uint32_t unroll,
                              BlockId parent) {
   const PanelProduct& product = c.product;
-  const Builder::Loop depth = b_.open_loop(parent);
-  const Instances along =
-      e_.bind_axis({block_.env}, product.left_depth, depth.index, depth.body, 1, depths, 1);
-  std::vector<std::vector<ValueId>> left(p_.rows);  // [row][depth]
+  const Builder::Loop k = b_.open_loop(parent);
+  const Instances along = e_.bind_axis({block_.env}, product.left_k, k.index, k.body, 1, unroll, 1);
+  std::vector<std::vector<ValueId>> left(p_.rows);  // [row][step of K]
   for (uint32_t r = 0; r < p_.rows; ++r) {
     const uint32_t row = p_.row ? e_.make_bindings(b_.index(r), e_.program().root, 0, 1, 0) : 0;
     for (const Env& env : along)
       left[r].push_back(
           e_.splat(e_.emit(product.left, p_.row ? e_.bound(env, p_.row, row) : env), p_.lanes));
   }
-  const Builder::Loop columns = b_.open_loop(depth.body);
-  const ValueId sums = b_.mul(columns.index, b_.index(p_.rows));
+  const Builder::Loop columns = b_.open_loop(k.body);
+  const Index sums = Index(b_, columns.index) * p_.rows;
   split_tail(columns.index, columns.body, [&](BlockId inside, bool has_tail) {
     const ValueId base = b_.add(block_.column, columns.index);
     const Node* range = has_tail ? p_.edge_column : p_.column;
     const Node* value = has_tail ? product.edge_right : product.right;
     const Instances all = e_.bind_axis(along, range, base, inside, p_.lanes, p_.vectors, p_.lanes);
-    // The rows of the next trip, however far apart they are.
-    if (depths > 1) prefetch_rows_ahead(value, all, product.left_depth, depths, inside);
+    // The rows of the next iteration, however far apart they are.
+    if (unroll > 1) prefetch_rows_ahead(value, all, product.left_k, unroll, inside);
     for (uint32_t r = 0; r < p_.rows; ++r)
       for (uint32_t v = 0; v < p_.vectors; ++v) {
-        const ValueId at =
-            b_.add(sums, b_.index(int64_t{r} * p_.tile_columns() + int64_t{v} * p_.lanes));
+        const Index at = sums + (r * p_.tile_columns() + v * p_.lanes);
         ValueId sum = b_.local_load(inside, c.sums, at, p_.lanes);
-        for (uint32_t d = 0; d < depths; ++d)
+        for (uint32_t d = 0; d < unroll; ++d)
           sum =
               b_.mad(left[r][d], e_.splat(e_.emit(value, all[d * p_.vectors + v]), p_.lanes), sum);
         b_.local_store(inside, c.sums, at, sum);
       }
   });
   b_.close_loop(columns, b_.index(0), block_.columns, p_.tile_columns());
-  b_.close_loop(depth, begin, end, depths);
+  b_.close_loop(k, begin, end, unroll);
 }
 
 }  // namespace bm::compiler

@@ -2,6 +2,7 @@
 // along K.
 #include <array>
 
+#include "compiler/program/index.h"
 #include "compiler/schedules/gemm_cpu/lowering.h"
 
 namespace bm::compiler {
@@ -19,16 +20,16 @@ ValueId PackedGemm::dot(const PanelDot& dot, ValueId sum, ValueId left, ValueId 
                            : b_.dot(dot.kind, sum, right, left);
 }
 
-/// Steps of `length` iterations of the depth.
+/// Steps of `length` iterations of K.
 ValueId PackedGemm::steps_of(const PanelProduct& product, ValueId length) {
   const int64_t pack = product.pack();
   if (pack == 1) return length;
   return e_.divide_index(Op::kDiv, b_.add(length, b_.index(pack - 1)), b_.index(pack), false);
 }
 
-/// Whether no block of the depth ends inside a word.
+/// Whether no block of K ends inside a word.
 bool PackedGemm::has_whole_words(const PanelProduct& product) const {
-  const Node* extent = product.right_depth[0]->src[0];
+  const Node* extent = product.right_k[0]->src[0];
   return extent->is_const() && extent->imm % product.pack() == 0 &&
          product.block % product.pack() == 0;
 }
@@ -53,83 +54,75 @@ ValueId PackedGemm::place_in_word(ValueId v, ValueId amount) {
 
 /// Of columns in lanes, or of one column.
 void PackedGemm::pack_words(const Packing& state, const Instances& columns, BlockId parent) {
+  const VectorStage& s = state.stage;
   const int64_t pack = state.c.product.pack();
-  const uint32_t number =
-      e_.number_of(state.value == state.c.product.edge_right ? p_.edge_column : p_.column);
-  const uint32_t lanes = e_.binding(columns[0][number]).lanes;
   ValueId begin = b_.index(0);
-  if (lanes > 1 && state.c.product.right_copy == PanelCopy::kTransposed)
+  if (s.lanes > 1 && state.c.product.right_copy == PanelCopy::kTransposed)
     begin = transpose_words(state, columns, parent);
-  const ValueId whole = e_.divide_index(Op::kDiv, state.trips, b_.index(pack), false);
+  const ValueId whole = e_.divide_index(Op::kDiv, s.count, b_.index(pack), false);
   const Builder::Loop loop = b_.open_loop(parent);
-  const ValueId base = b_.add(state.first, b_.mul(loop.index, b_.index(pack)));
-  const Node* depth = state.c.product.right_depth[0];
+  const Index first(b_, s.first), step(b_, loop.index);
+  const Index base = first + step * pack;
   const Instances all =
-      e_.bind_axis(columns, depth, base, loop.body, 1, static_cast<uint32_t>(pack), 1);
-  const ValueId at = b_.add(state.panel, b_.mul(loop.index, b_.index(p_.tile_columns())));
+      e_.bind_axis(columns, s.k, base, loop.body, 1, static_cast<uint32_t>(pack), 1);
+  const Index at = Index(b_, s.at) + step * p_.tile_columns();
   std::vector<ValueId> words(columns.size(), kNone);
   for (size_t i = 0; i < all.size(); ++i) {
     const auto bits = static_cast<int64_t>(i) % pack * (32 / pack);
-    const ValueId v = e_.splat(e_.emit(state.value, all[i]), lanes);
+    const ValueId v = e_.splat(e_.emit(s.value, all[i]), s.lanes);
     const ValueId placed = place_in_word(v, b_.constant({DType::kU32, 1}, bits));
     ValueId& word = words[i / static_cast<size_t>(pack)];
     word = word == kNone ? placed : b_.bit_or(word, placed);
   }
-  if (lanes > 1) prefetch_rows_ahead(state.value, all, depth, kWordRowsAhead, loop.body);
-  for (size_t v = 0; v < words.size(); ++v)
-    b_.local_store(loop.body, state.c.right,
-                   b_.add(at, b_.index(static_cast<int64_t>(v) * p_.lanes)), words[v]);
+  if (s.lanes > 1) prefetch_rows_ahead(s.value, all, s.k, kWordRowsAhead, loop.body);
+  store_vectors(b_, loop.body, s.array, at, words);
   b_.close_loop(loop, begin, whole, 1);
-  if (!has_whole_words(state.c.product)) pack_last_word(state, columns, lanes, whole, parent);
+  if (!has_whole_words(state.c.product)) pack_last_word(state, columns, whole, parent);
 }
 
-/// The word that the depth ends in: what is beyond counts as zero.
-void PackedGemm::pack_last_word(const Packing& state, const Instances& columns, uint32_t lanes,
-                                ValueId step, BlockId parent) {
+/// The word that K ends in: what is beyond counts as zero.
+void PackedGemm::pack_last_word(const Packing& state, const Instances& columns, ValueId step,
+                                BlockId parent) {
+  const VectorStage& s = state.stage;
   const int64_t pack = state.c.product.pack();
   const BlockId block = b_.open_block(parent);
   const ValueId first = b_.mul(step, b_.index(pack));
-  std::vector<uint32_t> words;
-  for (size_t v = 0; v < columns.size(); ++v) {
-    words.push_back(b_.add_register({DType::kU32, lanes}));
-    b_.assign(block, words[v], b_.constant({DType::kU32, lanes}, 0));
-  }
+  const std::vector<uint32_t> words =
+      clear_registers(b_, block, {DType::kU32, s.lanes}, columns.size());
   const Builder::Loop loop = b_.open_loop(block);
-  const ValueId base = b_.add(state.first, loop.index);
-  const Instances all =
-      e_.bind_axis(columns, state.c.product.right_depth[0], base, loop.body, 1, 1, 1);
-  const ValueId place = b_.mul(b_.sub(loop.index, first), b_.index(32 / pack));
+  const ValueId base = b_.add(s.first, loop.index);
+  const Instances all = e_.bind_axis(columns, s.k, base, loop.body, 1, 1, 1);
+  const Index place = (Index(b_, loop.index) - Index(b_, first)) * (32 / pack);
   const ValueId amount = b_.convert(place, DType::kU32);
   for (size_t v = 0; v < all.size(); ++v) {
-    const ValueId number = e_.splat(e_.emit(state.value, all[v]), lanes);
+    const ValueId number = e_.splat(e_.emit(s.value, all[v]), s.lanes);
     const ValueId placed = place_in_word(number, amount);
     b_.assign(loop.body, words[v], b_.bit_or(b_.read(loop.body, words[v]), placed));
   }
-  b_.close_loop(loop, first, state.trips, 1);
-  const ValueId at = b_.add(state.panel, b_.mul(step, b_.index(p_.tile_columns())));
-  for (size_t v = 0; v < words.size(); ++v)
-    b_.local_store(block, state.c.right, b_.add(at, b_.index(static_cast<int64_t>(v) * p_.lanes)),
-                   b_.read(block, words[v]));
-  b_.close_if(block, b_.lt(first, state.trips));
+  b_.close_loop(loop, first, s.count, 1);
+  const Index at = Index(b_, s.at) + Index(b_, step) * p_.tile_columns();
+  spill_vectors(b_, block, s.array, at, words);
+  b_.close_if(block, b_.lt(first, s.count));
 }
 
-/// Words that lie along the depth in memory, a square of them at a time. Returns the first step
+/// Words that lie along K in memory, a square of them at a time. Returns the first step
 /// that is left over.
 ValueId PackedGemm::transpose_words(const Packing& state, const Instances& columns,
                                     BlockId parent) {
+  const VectorStage& s = state.stage;
   const uint32_t lanes = p_.lanes;
   const int64_t deep = int64_t{lanes} * state.c.product.pack();
-  const Node* load = state.value;
+  const Node* load = s.value;
   const uint32_t number =
       e_.number_of(load == state.c.product.edge_right ? p_.edge_column : p_.column);
   const int64_t step = *e_.strides(number, lanes).stride(load->src[0]);
-  const ValueId squares = e_.divide_index(Op::kDiv, state.trips, b_.index(deep), false);
+  const ValueId squares = e_.divide_index(Op::kDiv, s.count, b_.index(deep), false);
   const Builder::Loop loop = b_.open_loop(parent);
-  const ValueId base = b_.add(state.first, b_.mul(loop.index, b_.index(deep)));
-  const Instances all =
-      e_.bind_axis(columns, state.c.product.right_depth[0], base, loop.body, 1, 1, 1);
-  const ValueId line = b_.mul(loop.index, b_.index(p_.tile_columns() * lanes));
-  for (size_t v = 0; v < all.size(); ++v) {
+  const Index first(b_, s.first), square(b_, loop.index);
+  const Index base = first + square * deep;
+  const Instances all = e_.bind_axis(columns, s.k, base, loop.body, 1, 1, 1);
+  const Index line = square * (p_.tile_columns() * lanes);
+  for (uint32_t v = 0; v < all.size(); ++v) {
     Env corner = all[v];
     corner[number] = e_.binding(corner[number]).first_lane;
     const ValueId from = e_.emit(load->src[0], corner);
@@ -139,9 +132,8 @@ ValueId PackedGemm::transpose_words(const Packing& state, const Instances& colum
           b_.words(static_cast<int>(load->imm), lanes, b_.add(from, b_.index(step * l)), false));
     e_.transpose(&rows);
     for (uint32_t l = 0; l < lanes; ++l) {
-      const int64_t offset = l * p_.tile_columns() + static_cast<int64_t>(v) * lanes;
-      b_.local_store(loop.body, state.c.right, b_.add(b_.add(state.panel, line), b_.index(offset)),
-                     rows[l]);
+      const Index at = (Index(b_, s.at) + line) + (l * p_.tile_columns() + v * lanes);
+      b_.local_store(loop.body, s.array, at, rows[l]);
     }
   }
   b_.close_loop(loop, b_.index(0), squares, 1);
@@ -149,28 +141,22 @@ ValueId PackedGemm::transpose_words(const Packing& state, const Instances& colum
 }
 
 /// What PanelDot::flips_left adds to every column of a panel.
-void PackedGemm::add_corrections(const Contraction& c, ValueId column, ValueId trips,
+void PackedGemm::add_corrections(const Contraction& c, ValueId column, ValueId trip_count,
                                  BlockId parent) {
   const PanelProduct& product = c.product;
   const Type type{product.reduce->dtype, p_.lanes};
   const ValueId panel = b_.mul(column, b_.index(product.steps_block()));
-  std::vector<uint32_t> sums;
-  for (uint32_t v = 0; v < p_.vectors; ++v) {
-    sums.push_back(b_.add_register(type));
-    b_.assign(parent, sums[v], b_.constant(type, 0));
-  }
+  const std::vector<uint32_t> sums = clear_registers(b_, parent, type, p_.vectors);
   const Builder::Loop loop = b_.open_loop(parent);
-  const ValueId line = b_.add(panel, b_.mul(loop.index, b_.index(p_.tile_columns())));
+  const Index line = Index(b_, panel) + Index(b_, loop.index) * p_.tile_columns();
   for (uint32_t v = 0; v < p_.vectors; ++v) {
-    const ValueId at = b_.add(line, b_.index(int64_t{v} * p_.lanes));
+    const Index at = line + v * p_.lanes;
     const ValueId words = b_.local_load(loop.body, c.right, at, p_.lanes);
     const ValueId sum = b_.read(loop.body, sums[v]);
     b_.assign(loop.body, sums[v], dot(*product.dot, sum, b_.like_int(words, kUpperBits), words));
   }
-  b_.close_loop(loop, b_.index(0), steps_of(product, trips), 1);
-  for (uint32_t v = 0; v < p_.vectors; ++v)
-    b_.local_store(parent, c.corrections, b_.add(column, b_.index(int64_t{v} * p_.lanes)),
-                   b_.read(parent, sums[v]));
+  b_.close_loop(loop, b_.index(0), steps_of(product, trip_count), 1);
+  spill_vectors(b_, parent, c.corrections, column, sums);
 }
 
 }  // namespace bm::compiler

@@ -2,9 +2,11 @@
 // Lowering of packed GEMM for CPUs; private to this folder.
 
 #include <functional>
+#include <span>
 #include <vector>
 
-#include "compiler/lowering/emitter.h"
+#include "compiler/lowering/contract.h"
+#include "compiler/lowering/epilogue.h"
 #include "compiler/schedules/gemm_cpu/gemm_plan.h"
 
 namespace bm::compiler {
@@ -25,36 +27,26 @@ class PackedGemm {
     const PanelProduct& product;
     uint32_t left = 0, right = 0, sums = 0;
     uint32_t corrections = 0;  // of PanelDot::flips_left: by column of the block
-    int64_t row_step = 0;      // of `left`; of transposed plans from depth to depth
+    int64_t row_step = 0;      // of `left`; of transposed plans from step to step of K
     uint32_t transposed = 0;   // of transposed plans: C by column of the block, row_step apart
     std::vector<uint32_t> registers = {};  // accumulators, [row][vector]
   };
-  /// What packs one panel of B, or one column of it.
+  /// One panel of B on its way, or one column of it.
   struct Packing {
     const Contraction& c;
-    ValueId first = kNone, trips = kNone;  // iterations of the outermost loop of the depth
-    ValueId panel = kNone;                 // where it goes
-    const Node* value = nullptr;
-    uint32_t copies = 1;  // unroll factor, a power of two
+    VectorStage stage;
     // Column by column: the first one, and how many.
     ValueId column = kNone, width = kNone;
   };
-  /// What packs vectors of A of a transposed plan.
-  struct TransposedPacking {
-    const Contraction& c;
-    ValueId first = kNone, trips = kNone;  // iterations of PanelProduct::line_depth[0]
-    ValueId at = kNone;                    // position of the first vector at the first step
-    const Node* value = nullptr;
-  };
   /// What is added to one tile of accumulators at a time.
   struct Tile {
-    ValueId first = kNone, length = kNone;  // iterations of the depth
+    ValueId first = kNone, length = kNone;  // iterations of K
     ValueId row = kNone, column = kNone;    // first ones, counted from those of the block
     ValueId sums = kNone;                   // position in Contraction::sums
     ValueId is_first = kNone;               // whether it is in the first rows of the block
     ValueId height = kNone;                 // rows, of them the last ones if A is read in place
-    // Element of a prepacked B that is prefetched meanwhile, or kNone; `lines` of the cache a trip,
-    // of `parts` tiles that share the prefetches.
+    // Element of a prepacked B that is prefetched meanwhile, or kNone; `lines` of the cache a
+    // iteration, of `parts` tiles that share the prefetches.
     ValueId ahead = kNone;
     int64_t lines = 0, parts = 0;
   };
@@ -71,13 +63,16 @@ class PackedGemm {
     ValueId rows = kNone, columns = kNone;  // how many
   };
 
+  /// Code for one of two cases, the second of which is that something is cut.
+  using SplitBody = std::function<void(BlockId, bool)>;
+
   // lower.cpp: blocks, and the inner loop.
   Contraction make_contraction(size_t index);
   bool has_whole_tiles() const;
-  void split_tail(ValueId column, BlockId parent, const std::function<void(BlockId, bool)>& body);
-  void split_where(ValueId is_inside, BlockId parent,
-                   const std::function<void(BlockId, bool)>& body);
+  void split_tail(ValueId column, BlockId parent, const SplitBody& body);
+  void split_where(ValueId is_inside, BlockId parent, const SplitBody& body);
   ValueId has_all_columns(ValueId column);
+  Env row_of_tile(ValueId row, const Builder::Loop& rows);
   KBlock open_k_block(const Contraction& c, BlockId parent);
   void multiply_blocks(size_t index, BlockId parent);
   void multiply_tile(const Contraction& c, const Tile& tile, BlockId parent);
@@ -90,34 +85,34 @@ class PackedGemm {
                                   BlockId body);
   void start_tile(const Contraction& c, const Tile& tile, BlockId block);
   // lower_packing.cpp
-  void pack_b(const Contraction& c, ValueId first, ValueId trips, BlockId parent);
-  void pack_along(const Node* range, const Instances& all, ValueId inner, BlockId parent,
-                  const std::function<void(const Instances&, ValueId, BlockId)>& body);
-  void pack_k_loops(const Packing& state, const Instances& columns, BlockId parent, size_t level,
-                    ValueId inner);
-  void pack_lines(const Packing& state, const Instances& columns, BlockId parent, ValueId inner);
-  void prefetch_rows_ahead(const Node* value, const Instances& all, const Node* depth,
-                           int64_t ahead, BlockId body);
+  void pack_b(const Contraction& c, ValueId first, ValueId trip_count, BlockId parent);
+  void for_inner_k(std::span<const Node* const> loops, const Instances& all, BlockId parent,
+                   const std::function<void(const Instances&, ValueId, BlockId)>& body,
+                   ValueId inner = kNone);
+  void pack_columns(const Packing& state, ValueId inner, const Instances& columns, BlockId parent);
+  void prefetch_rows_ahead(const Node* value, const Instances& all, const Node* k, int64_t ahead,
+                           BlockId body);
   void prefetch_left(const PanelProduct& product, const Tile& tile, ValueId step, BlockId body);
   void pack_a(const Contraction& c, ValueId first, ValueId row, ValueId height, ValueId length,
               BlockId parent);
   // lower_epilogue.cpp
-  void spill_accumulators(const Contraction& c, const Tile& tile, BlockId block);
   void prefetch_results(const Tile& tile, BlockId parent);
   bool is_epilogue_short() const;
   void epilogue(const std::vector<ValueId>& sums, const Tile& tile, BlockId parent);
   void store_accumulators(const std::vector<ValueId>& sums, const Tile& tile, BlockId parent);
   void store_tile(const std::vector<ValueId>& sums, const Tile& tile, ValueId begin, ValueId end,
                   BlockId parent);
+  void store_line(const Instances& all, uint32_t Contraction::* array,
+                  const std::function<ValueId(size_t)>& from, bool has_tail, BlockId block);
   // lower_transposed.cpp: C whose adjacent elements are rows.
   void place_transposed(const PanelProduct& product, Contraction* c);
   void pack_a_transposed(const Contraction& c, const Tile& tile, BlockId parent);
-  void pack_a_line(const TransposedPacking& copy, const Env& env, ValueId begin, ValueId count,
-                   BlockId parent);
-  void pack_a_steps(const TransposedPacking& copy, const Instances& vectors, size_t level,
-                    ValueId inner, BlockId parent);
+  void pack_a_line(const PanelProduct& product, const VectorStage& line, const Env& env,
+                   ValueId begin, ValueId count, BlockId parent);
+  void split_rows(const Builder::Loop& loop, uint32_t vectors, const Node* range, ValueId count,
+                  const SplitBody& body);
   void multiply_transposed(const Contraction& c, BlockId parent);
-  void find_next_panel(const PanelProduct& product, ValueId rows, ValueId trips, Tile* tile);
+  void find_next_panel(const PanelProduct& product, ValueId rows, ValueId trip_count, Tile* tile);
   void prefetch_panel(const PanelProduct& product, const Tile& tile, const Builder::Loop& loop,
                       int64_t steps);
   void transpose_tile(const Contraction& c, const Tile& tile, BlockId parent);
@@ -129,13 +124,12 @@ class PackedGemm {
   void fill_words(const Contraction& c, ValueId line, ValueId length, BlockId parent);
   ValueId place_in_word(ValueId v, ValueId amount);
   void pack_words(const Packing& state, const Instances& columns, BlockId parent);
-  void pack_last_word(const Packing& state, const Instances& columns, uint32_t lanes, ValueId step,
-                      BlockId parent);
+  void pack_last_word(const Packing& state, const Instances& columns, ValueId step, BlockId parent);
   ValueId transpose_words(const Packing& state, const Instances& columns, BlockId parent);
-  void add_corrections(const Contraction& c, ValueId column, ValueId trips, BlockId parent);
+  void add_corrections(const Contraction& c, ValueId column, ValueId trip_count, BlockId parent);
   // lower_gemv.cpp: few rows.
   void lower_gemv(BlockId parent);
-  void add_k_steps(const Contraction& c, ValueId begin, ValueId end, uint32_t depths,
+  void add_k_steps(const Contraction& c, ValueId begin, ValueId end, uint32_t unroll,
                    BlockId parent);
   Emitter& e_;
   Builder& b_;

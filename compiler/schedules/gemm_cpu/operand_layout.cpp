@@ -19,8 +19,7 @@ constexpr int64_t kMostNearSteps = 512, kMostNearRows = 512;
 
 bool is_plain_right(const PanelProduct& p) {
   return p.right->op == ir::Op::kLoad && p.right->src.size() == 1 &&
-         (p.dot ? !p.dot->flips_left : p.right->dtype == p.reduce->dtype) &&
-         p.right_depth.size() == 1;
+         (p.dot ? !p.dot->flips_left : p.right->dtype == p.reduce->dtype) && p.right_k.size() == 1;
 }
 
 }  // namespace
@@ -31,12 +30,12 @@ bool can_read_left(const PanelPlan& plan, const PanelProduct& p, const TargetInf
   const bool is_plain = load->op == ir::Op::kLoad && load->src.size() == 1 &&
                         (p.dot || load->dtype == p.reduce->dtype);
   if (!is_plain || !extent->is_const() || extent->imm < plan.rows) return false;
-  const Node* depth = p.right_depth[0]->src[0];
+  const Node* k = p.right_k[0]->src[0];
   const bool has_whole_words =
-      depth->is_const() && depth->imm % p.pack() == 0 && !(p.dot && p.dot->flips_left);
+      k->is_const() && k->imm % p.pack() == 0 && !(p.dot && p.dot->flips_left);
   if (p.dot && !has_whole_words) return false;
   const auto row = Strides(plan.row, 0).stride(load->src[0]);
-  if (Strides(p.left_depth, 0).stride(load->src[0]) != 1 || !row) return false;
+  if (Strides(p.left_k, 0).stride(load->src[0]) != 1 || !row) return false;
   const int64_t bytes = std::abs(*row) * item_size(load->dtype);
   const int64_t apart = std::gcd(bytes, int64_t{target.page_bytes});
   return apart * plan.rows <= kRowsOfPlace * target.page_bytes;
@@ -47,9 +46,9 @@ bool lies_in_panels(const PanelPlan& plan, const PanelProduct& p) {
   if (!is_plain_right(p)) return false;
   const int64_t pack = p.pack(), tile = plan.tile_columns();
   const auto column = Strides(plan.column, tile).stride(load->src[0]);
-  const auto depth = Strides(p.right_depth[0], pack == 1 ? 0 : pack).stride(load->src[0]);
+  const auto k = Strides(p.right_k[0], pack == 1 ? 0 : pack).stride(load->src[0]);
   // A matrix of as many columns as a tile has is in this order by itself.
-  if (column != pack || depth != (pack == 1 ? tile : 1)) return false;
+  if (column != pack || k != (pack == 1 ? tile : 1)) return false;
   // The last tile is read to its end.
   const Node* extent = plan.column->src[0];
   if (!extent->is_const()) return false;
@@ -60,12 +59,11 @@ bool lies_in_panels(const PanelPlan& plan, const PanelProduct& p) {
 }
 
 bool is_near(const PanelPlan& plan, const PanelProduct& p, const TargetInfo& target) {
-  if (plan.is_turned || p.dot || !plan.row || !is_plain_right(p)) return false;
-  const Node *rows = plan.row->src[0], *columns = plan.column->src[0],
-             *depth = p.right_depth[0]->src[0];
-  if (!rows->is_const() || !columns->is_const() || !depth->is_const()) return false;
-  const int64_t bytes = columns->imm * depth->imm * item_size(p.right->dtype);
-  return columns->imm % plan.tile_columns() == 0 && depth->imm <= kMostNearSteps &&
+  if (plan.is_transposed || p.dot || !plan.row || !is_plain_right(p)) return false;
+  const Node *rows = plan.row->src[0], *columns = plan.column->src[0], *k = p.right_k[0]->src[0];
+  if (!rows->is_const() || !columns->is_const() || !k->is_const()) return false;
+  const int64_t bytes = columns->imm * k->imm * item_size(p.right->dtype);
+  return columns->imm % plan.tile_columns() == 0 && k->imm <= kMostNearSteps &&
          rows->imm <= kMostNearRows && bytes <= static_cast<int64_t>(target.l2_bytes) / 4 &&
          Strides(plan.column, plan.tile_columns()).stride(p.right->src[0]) == 1;
 }

@@ -13,32 +13,32 @@ namespace {
 
 using ir::Node;
 
-/// Cycles per vector copied: neighbours, transposed, element by element.
+/// Cycles per vector copied: contiguous, transposed, element by element.
 constexpr double kCopyCycles = 3, kTransposeCycles = 8, kGatherCycles = 24;
 constexpr double kEvenCycles = 8;  // every other element, in vectors
 constexpr double kFarCycles = 8;   // more where it comes from beyond the private caches
-/// Per number of a left operand whose neighbours in depth are not neighbours in memory; per vector
-/// of sums that is turned and stored afterwards.
+/// Per number of a left operand that is not contiguous along K; per vector
+/// of sums that is transposed and stored afterwards.
 constexpr double kNumberCycles = 2, kTurnCycles = 12;
 constexpr double kLatency = 4;  // of a multiply-add, two of which start per cycle
 /// Share of the time from which on copies are worth avoiding.
-constexpr double kDearCopy = 0.04;
+constexpr double kExpensivePacking = 0.04;
 /// Arithmetic operations that CodeObject::work_per_block counts as one.
 constexpr double kOperationsPerWork = 8;
-/// Steps of a copied block of the depth, where there are more than one: the rows of a tile stay in
+/// Steps of a copied block of K, where there are more than one: the rows of a tile stay in
 /// the first cache while panels go through it.
 constexpr int64_t kMostSteps = 256;
 /// Blocks that are rather one: sums need not be put aside.
 constexpr double kBlocksAsOne = 2.5;
 /// Rows of a matrix up to which copying the right operand in a pass of its own is noticed.
 constexpr int64_t kMostRowsAlong = 1024;
-/// Lines of a cache that the rows of a tile lie in at one step, of left operands copied depth by
-/// depth.
+/// Lines of a cache that the rows of a tile lie in at one step, of left operands copied step
+/// by step of K.
 constexpr double kLinesOfStep = 1.5;
 /// Share of the first cache for what stays there.
 constexpr double kShareOfCache = 0.5;
 /// A schedule that turns its sums is worth it if it takes this part of the time.
-constexpr double kTurnedShare = 0.97;
+constexpr double kTransposedShare = 0.97;
 
 int64_t round_up(int64_t v, int64_t step) { return (v + step - 1) / step * step; }
 
@@ -52,12 +52,12 @@ class PanelScheduler {
         is_packed_(limits.is_packed) {}
 
   std::optional<Schedule> run() {
-    if (plan_.is_strip) {
-      if (!choose_strip()) return std::nullopt;
+    if (plan_.is_skinny) {
+      if (!choose_skinny()) return std::nullopt;
     } else {
       choose_tile();
       plan_.reads_left =
-          !plan_.is_turned &&
+          !plan_.is_transposed &&
           std::all_of(plan_.products.begin(), plan_.products.end(),
                       [&](const PanelProduct& p) { return can_read_left(plan_, p, target_); });
       for (PanelProduct& p : plan_.products)
@@ -65,23 +65,23 @@ class PanelScheduler {
       choose_blocks();
     }
     set_blocks(knobs_, target_, &plan_);
-    if (plan_.is_turned) plan_.row_block = legal_rows(plan_.row_block);
+    if (plan_.is_transposed) plan_.row_block = legal_rows(plan_.row_block);
     return finish();
   }
 
-  double cost() const { return cost_; }  ///< cycles, of plans that are no strips
+  double cost() const { return cost_; }  ///< cycles, of plans that are not skinny
 
  private:
-  static double extent(const Node* range) { return range ? CostModel::trips(range) : 1; }
+  static double extent(const Node* range) { return range ? CostModel::trip_count(range) : 1; }
   double batch_count() const {
     double count = 1;
-    for (const Node* r : plan_.batch) count *= CostModel::trips(r);
+    for (const Node* r : plan_.batch) count *= CostModel::trip_count(r);
     return count;
   }
 
   /// Steps of the innermost loop for one sum.
   static double steps(const PanelProduct& p) {
-    return static_cast<double>(p.inner) * extent(p.right_depth[0]) / static_cast<double>(p.pack());
+    return static_cast<double>(p.inner) * extent(p.right_k[0]) / static_cast<double>(p.pack());
   }
 
   /// Whether a row of the matrix is one run of memory, not runs of a few columns.
@@ -93,17 +93,17 @@ class PanelScheduler {
     });
   }
 
-  /// Columns are shared out; the depth is one loop and read as the right operand lies.
-  bool choose_strip() {
+  /// Columns are shared out; K is one loop and read as the right operand lies.
+  bool choose_skinny() {
     plan_.vectors = 4;
     plan_.rows = static_cast<uint32_t>(extent(plan_.row));
     if (plan_.rows > 1) plan_.vectors = 2;
     plan_.vectors = static_cast<uint32_t>(tile_of(knobs_, target_, {1, plan_.vectors}).vectors);
     plan_.row_block = plan_.rows;
     for (PanelProduct& p : plan_.products) {
-      if (p.right_depth.size() > 1 || p.right_copy != PanelCopy::kVectors) return false;
+      if (p.right_k.size() > 1 || p.right_copy != PanelCopy::kVectors) return false;
       if (!lies_side_by_side(p.right)) return false;
-      p.block = plan_.strip_depths;
+      p.block = plan_.k_unroll;
       p.is_single = false;
     }
     const double columns = std::ceil(extent(plan_.column) / std::max(1.0, units_ / batch_count()));
@@ -168,31 +168,31 @@ class PanelScheduler {
     return bytes > static_cast<double>(target_.l2_bytes) ? kFarCycles : 0;
   }
 
-  void choose_depth(PanelProduct* p) const {
-    const Node* outer = p->right_depth[0]->src[0];
-    const int64_t steps = depth_of(knobs_, plan_.is_turned ? turned_steps() : kMostSteps);
+  void choose_k_block(PanelProduct* p) const {
+    const Node* outer = p->right_k[0]->src[0];
+    const int64_t steps = kc_of(knobs_, plan_.is_transposed ? transposed_steps() : kMostSteps);
     const int64_t most = std::max<int64_t>(steps * p->pack() / p->inner, 1);
-    const int64_t trips = outer->is_const() ? outer->imm : INT64_MAX;
-    const bool is_exact = plan_.is_turned || (knobs_ && knobs_->get("depth"));
+    const int64_t trip_count = outer->is_const() ? outer->imm : INT64_MAX;
+    const bool is_exact = plan_.is_transposed || (knobs_ && knobs_->get("kc"));
     const double as_one = is_exact ? 1.5 : kBlocksAsOne;
-    if (static_cast<double>(trips) <= static_cast<double>(most) * as_one) {
-      p->block = trips;
+    if (static_cast<double>(trip_count) <= static_cast<double>(most) * as_one) {
+      p->block = trip_count;
       return;
     }
     p->is_single = false;
-    p->block = trips == INT64_MAX
-                   ? most
-                   : (trips + (trips + most - 1) / most - 1) / ((trips + most - 1) / most);
+    p->block = trip_count == INT64_MAX ? most
+                                       : (trip_count + (trip_count + most - 1) / most - 1) /
+                                             ((trip_count + most - 1) / most);
     int64_t unit = p->inner == 1 ? plan_.lanes * p->pack() : 1;
-    // Whole iterations of the outermost loop, and whole trips.
-    if (plan_.is_turned && p->inner == 1) unit = std::lcm(p->line_inner, int64_t{4});
+    // Whole iterations of the outermost loop, and whole iterations.
+    if (plan_.is_transposed && p->inner == 1) unit = std::lcm(p->line_inner, int64_t{4});
     p->block = round_up(p->block, unit);
-    p->is_single = p->block >= trips;
+    p->is_single = p->block >= trip_count;
   }
 
   /// Steps whose numbers stay in the first cache: a panel of the right operand for all rows, and
   /// the lines of the left one that a tile reads.
-  int64_t turned_steps() const {
+  int64_t transposed_steps() const {
     const int64_t item = item_size(plan_.products[0].reduce->dtype);
     const double bytes =
         static_cast<double>(plan_.tile_columns() * item) + kLinesOfStep * target_.cache_line_bytes;
@@ -200,7 +200,7 @@ class PanelScheduler {
     return std::max<int64_t>(static_cast<int64_t>(room / bytes), 16);
   }
 
-  /// Rows of a block of turned sums: whole tiles, vectors and lines, or all rows.
+  /// Rows of a block of transposed sums: whole tiles, vectors and lines, or all rows.
   int64_t legal_rows(int64_t rows) const {
     int64_t unit = std::lcm(int64_t{plan_.rows}, int64_t{plan_.lanes});
     for (const PanelProduct& p : plan_.products)
@@ -223,7 +223,7 @@ class PanelScheduler {
     if (plan_.reads_left) return 0;
     for (const PanelProduct& p : plan_.products) {
       const double numbers = steps(p) * static_cast<double>(p.pack());
-      if (!plan_.is_turned) {
+      if (!plan_.is_transposed) {
         cycles += numbers * (p.left_lanes > 1 ? kCopyCycles / plan_.lanes : kNumberCycles);
         continue;
       }
@@ -235,29 +235,29 @@ class PanelScheduler {
   }
 
   void choose_blocks() {
-    double depth = 0, copy_right = 0;  // in steps
+    double k_steps = 0, copy_right = 0;  // in steps
     int64_t deepest = 1;
     for (PanelProduct& p : plan_.products) {
-      choose_depth(&p);
+      choose_k_block(&p);
       deepest = std::max(deepest, p.steps_block());
-      depth += steps(p);
+      k_steps += steps(p);
       if (!p.reads_right && !is_packed_)
         copy_right += steps(p) * static_cast<double>(p.pack()) *
                       (copy_cycles(p.right_copy) + far_cycles(p, p.right, extent(plan_.column)));
     }
     // Every vector of the right operand is multiplied with every row.
     for (PanelProduct& p : plan_.products)
-      p.copies_along = !plan_.is_turned && !p.reads_right && !p.dot &&
-                       p.right_copy == PanelCopy::kVectors && p.right_depth.size() == 1 &&
+      p.copies_along = !plan_.is_transposed && !p.reads_right && !p.dot &&
+                       p.right_copy == PanelCopy::kVectors && p.right_k.size() == 1 &&
                        extent(plan_.row) <= kMostRowsAlong;
-    plan_.is_copying_dear = copy_right > kDearCopy * depth * extent(plan_.row) / 2;
+    plan_.is_packing_b_expensive = copy_right > kExpensivePacking * k_steps * extent(plan_.row) / 2;
     const double rows = extent(plan_.row), columns = extent(plan_.column), batch = batch_count();
     const int64_t item = item_size(plan_.products[0].reduce->dtype);
     const int64_t most_columns = std::max<int64_t>(
         static_cast<int64_t>(target_.l2_bytes) / 2 / (deepest * item), plan_.tile_columns());
     double least = 0;
     const double tile = step_cycles(plan_.rows, plan_.vectors);
-    const int64_t most_rows = plan_.is_turned ? turned_rows(deepest * item) : kMostRows;
+    const int64_t most_rows = plan_.is_transposed ? transposed_rows(deepest * item) : kMostRows;
     const int64_t parts = int64_t{4} * units_;
     for (int64_t down = 1; down <= parts; ++down)
       for (int64_t across = 1; across <= parts; ++across) {
@@ -268,12 +268,12 @@ class PanelScheduler {
         c = std::min(
             c, std::max<int64_t>(most_columns / plan_.tile_columns(), 1) * plan_.tile_columns());
         r = std::min(r, round_up(most_rows, plan_.rows));
-        if (plan_.is_turned) r = legal_rows(r);
+        if (plan_.is_transposed) r = legal_rows(r);
         const double blocks = std::ceil(rows / static_cast<double>(r)) *
                               std::ceil(columns / static_cast<double>(c)) * batch;
         const double per_block =
             static_cast<double>(r / plan_.rows) *
-                (static_cast<double>(c / plan_.tile_columns()) * (tile * depth + kTileCycles)) +
+                (static_cast<double>(c / plan_.tile_columns()) * (tile * k_steps + kTileCycles)) +
             static_cast<double>(r) * row_cycles(static_cast<double>(c)) +
             static_cast<double>(c) / plan_.lanes * copy_right + kBlockCycles;
         const double share = std::ceil(blocks / units_) + (units_ > 1 ? kDisturbance : 0);
@@ -287,7 +287,7 @@ class PanelScheduler {
   }
 
   /// Rows whose left operand takes a quarter of the private cache at `bytes` a row.
-  int64_t turned_rows(int64_t bytes) const {
+  int64_t transposed_rows(int64_t bytes) const {
     const auto most = static_cast<int64_t>(target_.l2_bytes) / 4 / bytes;
     return std::clamp<int64_t>(most, plan_.rows, kMostRows);
   }
@@ -300,17 +300,17 @@ class PanelScheduler {
   std::optional<Schedule> finish() {
     Schedule s;
     s.grid[0] = blocks(plan_.column->src[0], plan_.column_block);
-    if (!plan_.is_strip) s.grid[1] = blocks(plan_.row->src[0], plan_.row_block);
+    if (!plan_.is_skinny) s.grid[1] = blocks(plan_.row->src[0], plan_.row_block);
     s.grid[2].constant = 1;
     for (const bool is_const : {true, false})
       for (const Node* r : plan_.batch)
         if (r->src[0]->is_const() == is_const) multiply(&s.grid[2], r->src[0], 1);
-    double depth = 0;
-    for (const PanelProduct& p : plan_.products) depth += steps(p);
+    double k_steps = 0;
+    for (const PanelProduct& p : plan_.products) k_steps += steps(p);
     const double rows = std::min(extent(plan_.row), static_cast<double>(plan_.row_block));
     const double columns = std::min(extent(plan_.column), static_cast<double>(plan_.column_block));
     s.work_per_block =
-        static_cast<uint64_t>(std::min(2 * rows * columns * depth / kOperationsPerWork, 1e18));
+        static_cast<uint64_t>(std::min(2 * rows * columns * k_steps / kOperationsPerWork, 1e18));
     s.plan = std::make_shared<const PanelPlan>(std::move(plan_));
     return s;
   }
@@ -331,22 +331,23 @@ class PanelScheduler {
 };
 
 /// Rows up to which a matrix from memory is read once where it is: copying it would take as long as
-/// all products. As many vectors of the left operand as a trip has stay in the first cache.
+/// all products. As many vectors of the left operand as an iteration has stay in the first cache.
 constexpr int64_t kMostStripRows = 24;
 
 bool is_better_in_place(const PanelPlan& plan, const TargetInfo& target) {
-  if (plan.is_strip || !plan.row || !plan.row->src[0]->is_const()) return false;
+  if (plan.is_skinny || !plan.row || !plan.row->src[0]->is_const()) return false;
   if (plan.row->src[0]->imm > kMostStripRows) return false;
   return std::ranges::all_of(plan.products, [&](const PanelProduct& p) {
-    const double bytes = CostModel::trips(p.left_depth) * CostModel::trips(plan.column) *
+    const double bytes = CostModel::trip_count(p.left_k) * CostModel::trip_count(plan.column) *
                          static_cast<double>(item_size(p.right->dtype));
     return !p.dot && p.right_copy == PanelCopy::kVectors &&
            bytes > static_cast<double>(target.l2_bytes);
   });
 }
 
-std::optional<PanelScheduler> turned_scheduler(const ir::KernelIr& kernel, const TargetInfo& target,
-                                               uint32_t units, ScheduleLimits limits) {
+std::optional<PanelScheduler> transposed_scheduler(const ir::KernelIr& kernel,
+                                                   const TargetInfo& target, uint32_t units,
+                                                   ScheduleLimits limits) {
   const auto sides = find_panel_sides(kernel, target, limits, true);
   if (!sides) return std::nullopt;
   auto plan = rebuild_for_panels(kernel, *sides, target);
@@ -363,20 +364,22 @@ std::optional<Schedule> make_panel_schedule(const ir::KernelIr& kernel, const Ta
   if (!sides) return std::nullopt;
   auto plan = rebuild_for_panels(kernel, *sides, target);
   if (!plan) return std::nullopt;
-  if (limits.has_strips && is_better_in_place(*plan, target)) {
+  if (limits.has_skinny && is_better_in_place(*plan, target)) {
     PanelSides strip = *sides;
-    strip.is_strip = true;
+    strip.is_skinny = true;
     auto in_place = rebuild_for_panels(kernel, strip, target);
     if (!in_place) return std::nullopt;
     if (auto s = PanelScheduler(std::move(*in_place), target, units, limits).run()) return s;
   }
-  auto turned = plan->is_strip ? std::nullopt : turned_scheduler(kernel, target, units, limits);
+  auto transposed =
+      plan->is_skinny ? std::nullopt : transposed_scheduler(kernel, target, units, limits);
   limits.is_packed = false;
   PanelScheduler straight(std::move(*plan), target, units, limits);
-  auto schedule = straight.run(), other = turned ? turned->run() : std::nullopt;
+  auto schedule = straight.run(), other = transposed ? transposed->run() : std::nullopt;
   if (!other) return schedule;
-  const auto asked = limits.knobs ? limits.knobs->get("turned") : std::nullopt;
-  const bool is_better = asked ? *asked != 0 : turned->cost() < kTurnedShare * straight.cost();
+  const auto asked = limits.knobs ? limits.knobs->get("transposed") : std::nullopt;
+  const bool is_better =
+      asked ? *asked != 0 : transposed->cost() < kTransposedShare * straight.cost();
   return is_better ? std::move(other) : std::move(schedule);
 }
 

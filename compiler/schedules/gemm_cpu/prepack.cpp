@@ -20,13 +20,13 @@ const Node* merged(Graph& g, std::span<const Node* const> loops) {
   return at;
 }
 
-/// The panels of one operand: [column / tile][depth / pack][column % tile][depth % pack].
+/// The panels of one operand: [column / tile][k / pack][column % tile][k % pack].
 struct Panels {
-  int64_t columns = 0, depth = 0;  ///< of the operand
+  int64_t columns = 0, k = 0;  ///< of the operand
   int64_t tile = 1, pack = 1;
   DType dtype = DType::kF32;
   int64_t count() const { return (columns + tile - 1) / tile; }
-  int64_t steps() const { return (depth + pack - 1) / pack; }
+  int64_t steps() const { return (k + pack - 1) / pack; }
   int64_t elements() const { return count() * steps() * tile * pack; }
   const Node* index(Graph& g, const Node* column, const Node* d) const {
     const Node* line = g.add(g.mul(g.div(column, tile), steps()), g.div(d, pack));
@@ -49,21 +49,21 @@ class Packer {
   }
 
  private:
-  /// Elements of one param, in an order that only the columns and the depth change.
+  /// Elements of one param, in an order that only the columns and K change.
   bool find_operand() {
     const Node* extent = plan_.column->src[0];
     if (!extent->is_const()) return false;
     panels_ = {.columns = extent->imm,
-               .depth = 1,
+               .k = 1,
                .tile = plan_.tile_columns(),
                .pack = product_.pack(),
                .dtype = product_.right->dtype};
-    for (const Node* r : product_.right_depth) {
+    for (const Node* r : product_.right_k) {
       if (!r->src[0]->is_const()) return false;
-      panels_.depth *= r->src[0]->imm;
+      panels_.k *= r->src[0]->imm;
     }
     for (const Node* n : ir::topological({&product_.right, 1})) {
-      const bool is_loop = n == plan_.column || contains(product_.right_depth, n);
+      const bool is_loop = n == plan_.column || contains(product_.right_k, n);
       if ((n->op == Op::kRange && !is_loop) || n->op == Op::kVar || n->op == Op::kReduce)
         return false;
       if (n->op != Op::kLoad) continue;
@@ -86,25 +86,25 @@ class Packer {
                *step = g.range(g.index(panels_.steps())), *inner = g.range(g.index(panels_.tile));
     const Node* part = panels_.pack > 1 ? g.range(g.index(panels_.pack)) : nullptr;
     const Node* column = g.add(g.mul(panel, panels_.tile), inner);
-    const Node* depth = part ? g.add(g.mul(step, panels_.pack), part) : step;
+    const Node* at_k = part ? g.add(g.mul(step, panels_.pack), part) : step;
     std::vector<const Node*> from{plan_.column}, to{column};
     int64_t inside = 1;
-    for (size_t i = product_.right_depth.size(); i-- > 0;) {
-      const Node* r = product_.right_depth[i];
-      const Node* digit = g.div(depth, inside);
+    for (size_t i = product_.right_k.size(); i-- > 0;) {
+      const Node* r = product_.right_k[i];
+      const Node* digit = g.div(at_k, inside);
       from.push_back(r);
       to.push_back(i == 0 ? digit : g.mod(digit, r->src[0]->imm));
       inside *= r->src[0]->imm;
     }
     const Node* gate =
-        g.both(g.less(column, g.index(panels_.columns)), g.less(depth, g.index(panels_.depth)));
+        g.both(g.less(column, g.index(panels_.columns)), g.less(at_k, g.index(panels_.k)));
     const Node* value = gated(g, g.substitute(product_.right, from, to), gate);
     ir::KernelIr k;
     k.params = {{panels_.dtype, panels_.elements(), true, false},
                 kernel_.params[static_cast<size_t>(operand_)]};
     k.ranges = {panel, step, inner};
     if (part) k.ranges.push_back(part);
-    k.stores.push_back({0, panels_.index(g, column, depth), value, nullptr});
+    k.stores.push_back({0, panels_.index(g, column, at_k), value, nullptr});
     auto own = ir::deserialize(ir::serialize(k));
     if (!own) return std::nullopt;
     own->name = "pack_" + kernel_.name;
@@ -141,9 +141,9 @@ class Packer {
     copy->params.push_back({panels_.dtype, panels_.elements(), false, true});
     const auto param = static_cast<int>(copy->params.size() - 1);
     const Node* column = merged(g, sides.columns);
-    const Node* depth = merged(g, reduce->src.subspan(1));
+    const Node* at_k = merged(g, reduce->src.subspan(1));
     const std::array from{factor};
-    const std::array to{g.load(param, panels_.dtype, panels_.index(g, column, depth))};
+    const std::array to{g.load(param, panels_.dtype, panels_.index(g, column, at_k))};
     for (ir::Store& s : copy->stores) s.value = g.substitute(s.value, from, to);
     return static_cast<bool>(ir::verify(*copy));
   }
@@ -163,23 +163,23 @@ class Packer {
   Panels panels_;
 };
 
-/// `is_packed`: by a schedule that is only good when the operand is packed: a turned one.
+/// `is_packed`: by a schedule that is only good when the operand is packed: a transposed one.
 std::optional<PackedKernel> pack_right(const ir::KernelIr& kernel, const TargetInfo& target,
                                        uint32_t units, const std::vector<bool>& is_constant,
                                        bool is_packed) {
   const auto schedule =
-      make_panel_schedule(kernel, target, units, {.has_strips = false, .is_packed = is_packed});
+      make_panel_schedule(kernel, target, units, {.has_skinny = false, .is_packed = is_packed});
   if (!schedule) return std::nullopt;
   const PanelPlan& plan = *schedule->panels();
-  if (plan.is_strip || (plan.products.size() != 1 && !plan.is_turned)) return std::nullopt;
-  if (is_packed ? !plan.is_turned : !plan.is_copying_dear) return std::nullopt;
+  if (plan.is_skinny || (plan.products.size() != 1 && !plan.is_transposed)) return std::nullopt;
+  if (is_packed ? !plan.is_transposed : !plan.is_packing_b_expensive) return std::nullopt;
   for (const PanelProduct& product : plan.products) {
     if (product.reads_right || (product.dot && product.dot->flips_left)) continue;
     auto copy = ir::deserialize(ir::serialize(kernel));
     if (!copy) return std::nullopt;
     copy->name = kernel.name;
     copy->vars = kernel.vars;
-    const auto sides = find_panel_sides(*copy, target, {}, plan.is_turned);
+    const auto sides = find_panel_sides(*copy, target, {}, plan.is_transposed);
     if (!sides) return std::nullopt;
     Packer packer(kernel, plan, product, is_constant);
     if (auto packed = packer.run(*sides, std::move(*copy))) return packed;

@@ -47,13 +47,12 @@ std::optional<MatrixProduct> find_matrix_product(const CostModel& model) {
 }
 
 std::optional<MatrixOperand> matrix_operand(const CostModel& model, const Node* load,
-                                            const Node* along, const Node* depth,
-                                            const Node* other) {
-  if (!model.depends(load, along) || !model.depends(load, depth) || model.depends(load, other))
+                                            const Node* along, const Node* k, const Node* other) {
+  if (!model.depends(load, along) || !model.depends(load, k) || model.depends(load, other))
     return std::nullopt;
   MatrixOperand out{.load = load, .along = along};
   const ir::Linear index = ir::linear(load->src[0]);
-  out.is_k_major = is_row(index, depth, out.per_load());
+  out.is_k_major = is_row(index, k, out.per_load());
   // Bytes of four rows would have to be interleaved.
   if (!out.is_k_major && (item_size(load->dtype) == 1 || !is_row(index, along, out.per_load())))
     return std::nullopt;

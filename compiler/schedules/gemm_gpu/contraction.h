@@ -53,10 +53,10 @@ std::optional<MatrixProduct> find_matrix_product(const CostModel& model);
 /// A load without a gate, perhaps widened to the type of the sum; else nullptr.
 const ir::Node* matrix_factor(const ir::Node* n, DType sum);
 
-/// How `load` can be read: `along` and `depth` must appear as such in its index, and 16 bytes from
+/// How `load` can be read: `along` and `k` must appear as such in its index, and 16 bytes from
 /// every place that is read must start at a multiple of 16 if the param does.
 std::optional<MatrixOperand> matrix_operand(const CostModel& model, const ir::Node* load,
-                                            const ir::Node* along, const ir::Node* depth,
+                                            const ir::Node* along, const ir::Node* k,
                                             const ir::Node* other);
 
 /// `tiles` tiles of the results along `m` and `n`, one of a group, and all other loops in the grid.

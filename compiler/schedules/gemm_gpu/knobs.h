@@ -1,6 +1,6 @@
 #pragma once
-// Tiles of a GEMM on GPUs that knobs ask for: tile_m × tile_n results of a group, tile_k of depth a
-// trip, stages of a pipeline.
+// Tiles of a GEMM on GPUs that knobs ask for: tile_m × tile_n results of a group, tile_k of K a
+// iteration, stages of a pipeline.
 
 #include <cstdint>
 

@@ -28,16 +28,16 @@ bool has_loads(const Node* n, const Node* product, std::unordered_set<const Node
 
 }  // namespace
 
-/// First byte of the stage that trip `trip` of the loop over depth uses.
-ValueId PipelinedGemm::stage_start(ValueId trip) {
-  const Index stage(b_, e_.divide_index(Op::kMod, trip, b_.index(p_.pipe->stages), true));
+/// First byte of the stage that iteration `iteration` of the loop over K uses.
+ValueId PipelinedGemm::stage_start(ValueId iteration) {
+  const Index stage(b_, e_.divide_index(Op::kMod, iteration, b_.index(p_.pipe->stages), true));
   return Index(stage * p_.stage_bytes());
 }
 
-LineTile PipelinedGemm::line_tile(const Pipe& pipe, const MatrixOperand& o, ValueId trip,
+LineTile PipelinedGemm::line_tile(const Pipe& pipe, const MatrixOperand& o, ValueId iteration,
                                   BlockId block) const {
   const bool is_left = &o == &p_.left;
-  const int64_t rows = is_left ? p_.block_m() : p_.block_n(), depth = p_.stage_k();
+  const int64_t rows = is_left ? p_.block_m() : p_.block_n(), k = p_.stage_k();
   const auto end = [&](const Node* range, int64_t step) {
     return is_uneven(range, step) ? b_.index(range->src[0]->imm) : kNone;
   };
@@ -46,25 +46,25 @@ LineTile PipelinedGemm::line_tile(const Pipe& pipe, const MatrixOperand& o, Valu
                        .first = is_left ? pipe.tile.first_row : pipe.tile.first_column,
                        .end = end(o.along, rows)};
   const TileAxis deep{
-      .loop = p_.k, .block = block, .first = trip, .step = depth, .end = end(p_.k, depth)};
+      .loop = p_.k, .block = block, .first = iteration, .step = k, .end = end(p_.k, k)};
   if (o.is_k_major) return {.load = o.load, .across = along, .along = deep, .lines = rows};
-  return {.load = o.load, .across = deep, .along = along, .lines = depth, .panels = rows / depth};
+  return {.load = o.load, .across = deep, .along = along, .lines = k, .panels = rows / k};
 }
 
-void PipelinedGemm::copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block) {
+void PipelinedGemm::copy_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block) {
   const auto copy = [&](const MatrixOperand& o, ValueId at) {
-    pipe.stage.for_copies(line_tile(pipe, o, trip, block), at, pipe.tile.env,
+    pipe.stage.for_copies(line_tile(pipe, o, iteration, block), at, pipe.tile.env,
                           [&](const LineCopy& c) { pipe.stage.issue(block, pipe.copy, c); });
   };
   copy(p_.left, stage);
   copy(p_.right, Index(Index(b_, stage) + p_.block_m() * kLine));
 }
 
-/// The stage that will be multiplied `ahead` trips later, if there is one.
-void PipelinedGemm::prefetch_stage(const Pipe& pipe, ValueId trip, BlockId block) {
-  const int64_t trips = (p_.k->src[0]->imm + p_.stage_k() - 1) / p_.stage_k();
-  const Index next = Index(b_, trip) + p_.pipe->ahead;
-  const ValueId has_next = b_.lt(next, b_.index(trips));
+/// The stage that will be multiplied `ahead` iterations later, if there is one.
+void PipelinedGemm::prefetch_stage(const Pipe& pipe, ValueId iteration, BlockId block) {
+  const int64_t trip_count = (p_.k->src[0]->imm + p_.stage_k() - 1) / p_.stage_k();
+  const Index next = Index(b_, iteration) + p_.pipe->ahead;
+  const ValueId has_next = b_.lt(next, b_.index(trip_count));
   const ValueId stage = stage_start(next);
   const BlockId inner = b_.open_block(block);
   copy_stage(pipe, next, stage, inner);
@@ -117,35 +117,34 @@ void PipelinedGemm::multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, Bl
 
 void PipelinedGemm::run_pipeline(const Pipe& pipe) {
   const bool is_async = pipe.copy == CopyKind::kAsync, is_group = p_.info.sub_groups > 1;
-  const int64_t trips = (p_.k->src[0]->imm + p_.stage_k() - 1) / p_.stage_k();
+  const int64_t trip_count = (p_.k->src[0]->imm + p_.stage_k() - 1) / p_.stage_k();
   for (int64_t stage = 0; stage < p_.pipe->ahead; ++stage) {
-    if (stage < trips)
+    if (stage < trip_count)
       copy_stage(pipe, b_.index(stage), b_.index(stage * p_.stage_bytes()), pipe.block);
     if (is_async) b_.pipe(pipe.block, PipeOp::kCommitCopies);
   }
   const Builder::Loop loop = b_.open_loop(pipe.block);
   const ValueId stage = stage_start(loop.index);
   if (is_async) b_.pipe(loop.body, PipeOp::kWaitCopies, p_.pipe->ahead - 1);
-  if (is_group) b_.pipe(loop.body, PipeOp::kPublish);
+  if (is_group) b_.pipe(loop.body, PipeOp::kProxyFence);
   // Everybody's copies of this stage are there, and nobody reads the stage any more that the next
-  // copies go to: it was multiplied in the last trip, by group instructions in the one before.
+  // copies go to: it was multiplied in the last iteration, by group instructions in the one before.
   b_.barrier(loop.body);
   if (is_group && is_async) {
     multiply_warpgroup_stage(pipe, stage, loop.body);
     prefetch_stage(pipe, loop.index, loop.body);
-    b_.pipe(loop.body, PipeOp::kWaitProducts, 1);
+    b_.pipe(loop.body, PipeOp::kWgmmaWait, 1);
   } else if (is_group) {
     // Nothing else while products go on: assemblers would put those in a row in the whole kernel.
     prefetch_stage(pipe, loop.index, loop.body);
     multiply_warpgroup_stage(pipe, stage, loop.body);
-    b_.pipe(loop.body, PipeOp::kWaitProducts, 0);
+    b_.pipe(loop.body, PipeOp::kWgmmaWait, 0);
   } else {
     prefetch_stage(pipe, loop.index, loop.body);
     multiply_stage(pipe, stage, loop.body);
   }
-  b_.close_loop(loop, b_.index(0), b_.index(trips), 1);
-  if (is_group)
-    b_.wait_products(pipe.block, pipe.tile.accumulators[0], p_.info.sums * p_.right.slots);
+  b_.close_loop(loop, b_.index(0), b_.index(trip_count), 1);
+  if (is_group) b_.wait_wgmma(pipe.block, pipe.tile.accumulators[0], p_.info.sums * p_.right.slots);
 }
 
 /// Rows and columns of this work-item's sums. Where tiles reach beyond the results and something
@@ -160,9 +159,9 @@ void PipelinedGemm::bind_results(Tile* tile, BlockId block) {
     return Offsets(e_, b_.add(first, own), block, end, is_clamped);
   };
   Offsets rows = lines(tile->row, {b_, tile->place}, p_.left.along, p_.block_m());
-  for (uint32_t slot = 0; slot < p_.left.slots; slot += p_.info.left_slots) {
+  for (uint32_t slot = 0; slot < p_.left.slots; slot += p_.info.a_slots) {
     std::vector<Offsets::Place>& out = tile->out_rows.emplace_back();
-    for (uint32_t s = 0; s < p_.info.left_slots; ++s)
+    for (uint32_t s = 0; s < p_.info.a_slots; ++s)
       out.push_back(rows.at(int64_t{slot + s} * p_.left.slot));
   }
   const Index part = Index(b_, tile->part) * kPair;
@@ -200,7 +199,7 @@ void PipelinedGemm::run() {
   const uint64_t bytes = uint64_t{p_.stage_bytes()} * p_.pipe->stages;
   const uint32_t array = b_.add_local(DType::kU8, bytes);
   e_.program().locals[array].alignment = LineTile::kAlignment;
-  e_.program().has_launch_locals = bytes > b_.target().local_memory_bytes;
+  e_.program().has_dynamic_shared = bytes > b_.target().shared_memory_bytes;
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
   const Tile place = place_tile(groups.index, groups.body);
   // Copies of 16 bytes and stores of neighbours need params that start at multiples of 16; memory
@@ -218,7 +217,7 @@ void PipelinedGemm::run() {
     clear_accumulators(&tile, block);
     const CopyKind fast = has_async ? CopyKind::kAsync : CopyKind::kWords;
     const LineStage stage(e_, e_.schedule().block, array);
-    run_pipeline({tile, is_fast ? fast : CopyKind::kAnyWords, stage, block});
+    run_pipeline({tile, is_fast ? fast : CopyKind::kUnalignedWords, stage, block});
     store_results(&tile, block, is_fast);
     b_.close_if(block, is_fast ? is_aligned : is_not);
   }

@@ -1,5 +1,5 @@
 // GEMM by MMA whose fragments every sub-group loads into registers itself; see MatrixPlan and
-// StmtKind::kMatrix.
+// StmtKind::kMma.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -16,7 +16,7 @@ int64_t slot_offset(const MatrixOperand& o, uint32_t slot) {
   return int64_t{slot / o.together()} * o.slot * o.together() + slot % o.together();
 }
 
-/// Distance between neighbouring rows or columns of a slot.
+/// Distance between adjacent rows or columns of a slot.
 int64_t slot_step(const MatrixOperand& o) { return o.is_k_major ? 1 : o.together(); }
 
 }  // namespace
@@ -101,7 +101,7 @@ void RegisterGemm::bind_tile(Tile* tile, BlockId block) {
   const auto result = [&](uint32_t slot, uint32_t number) {
     return results.at(slot_offset(moved, slot) + slot_step(moved) * number);
   };
-  for (uint32_t slot = 0; slot < p_.left.slots; slot += p_.info.left_slots) {
+  for (uint32_t slot = 0; slot < p_.left.slots; slot += p_.info.a_slots) {
     std::vector<Offsets::Place>& rows = tile->out_rows.emplace_back();
     for (uint32_t s = 0; s < p_.info.sums; ++s)
       rows.push_back(is_paired ? Offsets::Place{.binding = tile->left[slot + s / 2]}
@@ -118,13 +118,9 @@ void RegisterGemm::bind_tile(Tile* tile, BlockId block) {
 }
 
 void MmaGemm::clear_accumulators(Tile* tile, BlockId block) {
-  const Type type{p_.info.sum, 1};
-  for (uint32_t i = 0; i < p_.left.slots / p_.info.left_slots * p_.right.slots; ++i)
-    for (uint32_t c = 0; c < p_.info.sums; ++c) {
-      const uint32_t reg = b_.add_register(type);
-      if (c == 0) tile->accumulators.push_back(reg);
-      b_.assign(block, reg, b_.constant(type, 0));
-    }
+  for (uint32_t i = 0; i < p_.left.slots / p_.info.a_slots * p_.right.slots; ++i)
+    tile->accumulators.push_back(
+        clear_registers(b_, block, {p_.info.sum, 1}, p_.info.sums).front());
 }
 
 ValueId MmaGemm::operands_aligned() {
@@ -133,9 +129,9 @@ ValueId MmaGemm::operands_aligned() {
   return b_.bit_and(a, b);
 }
 
-/// Four words of depth for every slot: those of this work-item, which start at depth + offset.
+/// Four words of K for every slot: those of this work-item, which start at k + offset.
 SlotWords RegisterGemm::fragments(const MatrixOperand& o, const std::vector<uint32_t>& slots,
-                                  const Env& env, ValueId depth, int64_t offset, BlockId block,
+                                  const Env& env, ValueId k, int64_t offset, BlockId block,
                                   bool is_aligned) {
   const auto param = static_cast<int>(o.load->imm);
   const Node* range = p_.k;
@@ -149,14 +145,14 @@ SlotWords RegisterGemm::fragments(const MatrixOperand& o, const std::vector<uint
     for (uint32_t w = 0; w < count; ++w) out.push_back(b_.extract(words, w));
     return out;
   };
-  Offsets depths(e_, depth, block);
-  const auto at_depth = [&](int64_t r) { return depths.at(offset + r).binding; };
+  Offsets places(e_, k, block);
+  const auto at_k = [&](int64_t r) { return places.at(offset + r).binding; };
   SlotWords out;
   if (o.is_k_major) {
-    for (uint32_t slot = 0; slot < o.slots; ++slot) out.push_back(load(slot, at_depth(0)));
+    for (uint32_t slot = 0; slot < o.slots; ++slot) out.push_back(load(slot, at_k(0)));
     return out;
   }
-  // Rows of memory are one number deep: those of neighbouring depths are put together.
+  // Rows of memory are one number deep: those of adjacent steps of K are put together.
   const auto half = [&](ValueId word, uint32_t from, uint32_t to) {
     if (from == to)
       return b_.bit_and(word, b_.constant({DType::kU32, 1}, to ? 0xffff0000 : 0xffff));
@@ -164,7 +160,7 @@ SlotWords RegisterGemm::fragments(const MatrixOperand& o, const std::vector<uint
   };
   for (uint32_t group = 0; group < o.slots; group += o.together()) {
     SlotWords rows;
-    for (uint32_t r = 0; r < per_load; ++r) rows.push_back(load(group, at_depth(r)));
+    for (uint32_t r = 0; r < per_load; ++r) rows.push_back(load(group, at_k(r)));
     for (uint32_t slot = 0; slot < o.together(); ++slot) {
       std::vector<ValueId> words;
       for (uint32_t w = 0; w < 4; ++w) {
@@ -186,8 +182,8 @@ void RegisterGemm::multiply_tiles(const Tile& tile, BlockId block, bool is_align
   const Env& env = outer.env();
   const Builder::Loop loop = b_.open_loop(outer.body());
   const Index first(b_, loop.index), part(b_, tile.part);
-  const Index depth = p_.info.parts > 1 ? Index(first + part * p_.left.per_load()) : first;
-  // Words of every slot, all chunks of a trip one after the other.
+  const Index k = p_.info.parts > 1 ? Index(first + part * p_.left.per_load()) : first;
+  // Words of every slot, all chunks of an iteration one after the other.
   SlotWords left(p_.left.slots), right(p_.right.slots);
   const auto append = [](SlotWords* all, const SlotWords& chunk) {
     for (size_t slot = 0; slot < chunk.size(); ++slot)
@@ -195,11 +191,11 @@ void RegisterGemm::multiply_tiles(const Tile& tile, BlockId block, bool is_align
   };
   for (uint32_t c = 0; c < p_.chunks; ++c) {
     const int64_t offset = c * p_.chunk();
-    append(&left, fragments(p_.left, tile.left, env, depth, offset, loop.body, is_aligned));
-    append(&right, fragments(p_.right, tile.right, env, depth, offset, loop.body, is_aligned));
+    append(&left, fragments(p_.left, tile.left, env, k, offset, loop.body, is_aligned));
+    append(&right, fragments(p_.right, tile.right, env, k, offset, loop.body, is_aligned));
   }
   contract_mma(b_, loop.body, p_.info, tile.accumulators, left, right);
-  b_.close_loop(loop, b_.index(0), b_.index(p_.k->src[0]->imm), p_.trip());
+  b_.close_loop(loop, b_.index(0), b_.index(p_.k->src[0]->imm), p_.tile_k());
   outer.close();
 }
 

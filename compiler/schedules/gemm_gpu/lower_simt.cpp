@@ -12,7 +12,7 @@ namespace {
 uint32_t quad(const Node* n) { return 16 / static_cast<uint32_t>(item_size(n->dtype)); }
 
 /// Distance of a work-item's result `i` from its first: whole accesses are spread over the tile, so
-/// that neighbouring work-items read neighbouring ones.
+/// that adjacent work-items read adjacent ones.
 int64_t spread_out(const StagedOperand& o, uint32_t i) {
   const uint32_t width = quad(o.value), parts = o.per_item / width;
   return int64_t{i / width} * (o.tile / parts) + i % width;
@@ -41,38 +41,35 @@ void SimtGemm::place_tile(ValueId group, BlockId block) {
   };
   bind(p_.left, s_.row, s_.item_row, &s_.rows);
   bind(p_.right, s_.column, s_.item_column, &s_.columns);
-  const Type type{p_.reduce->dtype, 1};
-  for (uint32_t i = 0; i < p_.left.per_item * p_.right.per_item; ++i) {
-    s_.accumulators.push_back(b_.add_register(type));
-    b_.assign(block, s_.accumulators.back(), b_.constant(type, 0));
-  }
+  s_.accumulators =
+      clear_registers(b_, block, {p_.reduce->dtype, 1}, p_.left.per_item * p_.right.per_item);
   s_.left = b_.add_local(p_.reduce->dtype, p_.left.row() * p_.steps);
   s_.right = b_.add_local(p_.reduce->dtype, p_.right.row() * p_.steps);
 }
 
-/// This work-item's share of a factor, and where it goes. Neighbouring work-items take what are
-/// neighbours in memory.
+/// This work-item's share of a factor, and where it goes. Adjacent work-items take what is
+/// adjacent in memory.
 std::vector<std::pair<ValueId, ValueId>> SimtGemm::stage_share(const StagedOperand& o,
                                                                ValueId first, const Env& env,
-                                                               ValueId depth, BlockId block) {
+                                                               ValueId k, BlockId block) {
   const uint32_t items = p_.items();
   // Element e = item + n·items of the factor, counted along `inner` first.
   const uint32_t inner = o.is_k_major ? p_.steps : o.tile;
   const Index item(b_, b_.item());
   const Index low = item & (std::min(inner, items) - 1);
   const Index high = item >> std::countr_zero(std::min(inner, items));
-  const Index &along_own = o.is_k_major ? high : low, &depth_own = o.is_k_major ? low : high;
-  Offsets along(e_, b_.add(first, along_own), block), deep(e_, b_.add(depth, depth_own), block);
+  const Index &along_own = o.is_k_major ? high : low, &k_own = o.is_k_major ? low : high;
+  Offsets along(e_, b_.add(first, along_own), block), deep(e_, b_.add(k, k_own), block);
   const auto row = static_cast<int64_t>(o.row());
-  const Index place = depth_own * row + along_own;
+  const Index place = k_own * row + along_own;
   std::vector<std::pair<ValueId, ValueId>> out;
   for (uint32_t e = 0; e < o.tile * p_.steps; e += items) {
     const int64_t low_offset = e % inner, high_offset = e / inner;
     const int64_t along_offset = o.is_k_major ? high_offset : low_offset;
-    const int64_t depth_offset = o.is_k_major ? low_offset : high_offset;
+    const int64_t k_offset = o.is_k_major ? low_offset : high_offset;
     const Env line = e_.bound(env, o.along, along.at(along_offset).binding);
-    const ValueId value = e_.emit(o.value, e_.bound(line, p_.k, deep.at(depth_offset).binding));
-    out.emplace_back(Index(place + (depth_offset * row + along_offset)), value);
+    const ValueId value = e_.emit(o.value, e_.bound(line, p_.k, deep.at(k_offset).binding));
+    out.emplace_back(Index(place + (k_offset * row + along_offset)), value);
   }
   return out;
 }

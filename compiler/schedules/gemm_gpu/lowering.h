@@ -74,8 +74,7 @@ class RegisterGemm : MmaGemm {
  private:
   void bind_tile(Tile* tile, BlockId block);
   SlotWords fragments(const MatrixOperand& operand, const std::vector<uint32_t>& slots,
-                      const Env& env, ValueId depth, int64_t offset, BlockId block,
-                      bool is_aligned);
+                      const Env& env, ValueId k, int64_t offset, BlockId block, bool is_aligned);
   void multiply_tiles(const Tile& tile, BlockId block, bool is_aligned);
   void store_tile(const Tile& tile, BlockId block);
 };
@@ -95,10 +94,11 @@ class PipelinedGemm : MmaGemm {
     BlockId block = 0;  // around the loop over K
   };
 
-  ValueId stage_start(ValueId trip);
-  LineTile line_tile(const Pipe& pipe, const MatrixOperand& o, ValueId trip, BlockId block) const;
-  void copy_stage(const Pipe& pipe, ValueId trip, ValueId stage, BlockId block);
-  void prefetch_stage(const Pipe& pipe, ValueId trip, BlockId block);
+  ValueId stage_start(ValueId iteration);
+  LineTile line_tile(const Pipe& pipe, const MatrixOperand& o, ValueId iteration,
+                     BlockId block) const;
+  void copy_stage(const Pipe& pipe, ValueId iteration, ValueId stage, BlockId block);
+  void prefetch_stage(const Pipe& pipe, ValueId iteration, BlockId block);
   SlotWords load_fragments(const Pipe& pipe, const MatrixOperand& o, uint32_t step, ValueId stage,
                            BlockId block) const;
   void multiply_stage(const Pipe& pipe, ValueId stage, BlockId block);
@@ -127,8 +127,7 @@ class SimtGemm {
 
   void place_tile(ValueId group, BlockId block);
   std::vector<std::pair<ValueId, ValueId>> stage_share(const StagedOperand& operand, ValueId first,
-                                                       const Env& env, ValueId depth,
-                                                       BlockId block);
+                                                       const Env& env, ValueId k, BlockId block);
   void multiply(BlockId block);
 
   Emitter& e_;

@@ -1,7 +1,7 @@
 // Multistage pipelined GEMM on tensor cores (double buffer and more): tiles, stages, swizzle.
-// Schedule for products of matrices whose tiles go through local memory, several stages of depth
+// Schedule for products of matrices whose tiles go through local memory, several stages of K
 // ahead of the matrix instructions: these read them there, or sub-groups read fragments of them.
-// Tiles may reach beyond rows, columns and depth.
+// Tiles may reach beyond rows, columns and K.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,7 +18,7 @@ using ir::Node;
 /// Values behind the product that a work-item computes; more make too much code.
 constexpr double kMostEpilogue = 1200;
 constexpr double kOtherRegisters = 56;
-/// Rows, columns and bytes of depth below which fragments come straight from memory.
+/// Rows, columns and bytes of K below which fragments come straight from memory.
 constexpr int64_t kLeastExtent = 64, kLeastDepthBytes = 128;
 /// The same for products that can be done in no other way by matrix instructions.
 constexpr int64_t kLeastTailExtent = 16, kLeastTailDepthBytes = 64;
@@ -32,7 +32,7 @@ constexpr double kStartCycles = 1500;      ///< of a group
 constexpr double kResultCycles = 0.125;    ///< of one result on its way to memory
 
 struct TileRow {
-  uint32_t warps_m, warps_n, left_slots, right_slots;
+  uint32_t warps_m, warps_n, a_slots, b_slots;
 };
 constexpr std::array kTiles = {TileRow{2, 4, 8, 8}, TileRow{4, 2, 8, 8}, TileRow{2, 4, 8, 4},
                                TileRow{2, 2, 8, 8}, TileRow{4, 2, 4, 4}, TileRow{2, 4, 4, 4},
@@ -64,10 +64,10 @@ class PipeScheduler : GemmPlanner {
   }
 
   /// Whether 16 bytes of a line are all inside the operand or all beyond it.
-  static bool has_whole_pieces(const MatrixOperand& o, const Node* depth) {
-    // Only words of two numbers can be turned.
+  static bool has_whole_pieces(const MatrixOperand& o, const Node* k) {
+    // Only words of two numbers can be transposed.
     if (!o.is_k_major && item_size(o.load->dtype) != 2) return false;
-    return extent(o.is_k_major ? depth : o.along) % o.per_load() == 0;
+    return extent(o.is_k_major ? k : o.along) % o.per_load() == 0;
   }
 
   bool is_large_enough(const MatrixPlan& p) const {
@@ -81,15 +81,14 @@ class PipeScheduler : GemmPlanner {
 
   void consider(const MatrixProduct& product, const MatrixInfo& info, const Node* rows,
                 const Node* columns) {
-    const Node* depth = product.reduce->src[1];
+    const Node* k = product.reduce->src[1];
     for (size_t side = 0; side < 2; ++side) {
-      const auto left = matrix_operand(model_, product.loads[side], rows, depth, columns);
-      const auto right = matrix_operand(model_, product.loads[1 - side], columns, depth, rows);
-      if (!left || !right || !has_whole_pieces(*left, depth) || !has_whole_pieces(*right, depth))
-        continue;
+      const auto left = matrix_operand(model_, product.loads[side], rows, k, columns);
+      const auto right = matrix_operand(model_, product.loads[1 - side], columns, k, rows);
+      if (!left || !right || !has_whole_pieces(*left, k) || !has_whole_pieces(*right, k)) continue;
       MatrixPlan plan;
       plan.reduce = product.reduce;
-      plan.k = depth;
+      plan.k = k;
       plan.info = info;
       plan.sub_group = target_.sub_group;
       plan.left = *left;
@@ -108,10 +107,10 @@ class PipeScheduler : GemmPlanner {
     for (const TileRow& row : rows) {
       p.warps_m = row.warps_m;
       p.warps_n = row.warps_n;
-      p.left.slots = row.left_slots;
-      p.right.slots = row.right_slots;
+      p.left.slots = row.a_slots;
+      p.right.slots = row.b_slots;
       for (const uint32_t stages : {6u, 5u, 4u, 3u, 2u}) {
-        // A stage is free again one trip after it was multiplied, if that goes on by itself.
+        // A stage is free again one iteration after it was multiplied, if that goes on by itself.
         const uint32_t used = p.info.sub_groups > 1 ? 2 : 1;
         if (stages <= used) continue;
         p.pipe = PipePlan{.stages = stages, .ahead = stages - used};
@@ -121,7 +120,7 @@ class PipeScheduler : GemmPlanner {
   }
 
   static uint32_t sums(const MatrixPlan& p) {
-    return p.info.sums * p.left.slots / p.info.left_slots * p.right.slots;
+    return p.info.sums * p.left.slots / p.info.a_slots * p.right.slots;
   }
 
   static double items(const MatrixPlan& p) {
@@ -142,7 +141,7 @@ class PipeScheduler : GemmPlanner {
     least_ = cost;
   }
 
-  /// Cycles of one trip of a group that has the compute unit for itself.
+  /// Cycles of one iteration of a group that has the compute unit for itself.
   static double busy(const MatrixPlan& p) {
     const bool is_group = p.info.sub_groups > 1;
     const auto down = static_cast<double>(p.block_m()), across = static_cast<double>(p.block_n());
@@ -158,18 +157,18 @@ class PipeScheduler : GemmPlanner {
   double time(const MatrixPlan& p) {
     double groups = static_cast<double>(p.grid_m() * p.grid_n());
     for (const Node* r : kernel_.ranges)
-      if (r != p.left.along && r != p.right.along) groups *= CostModel::trips(r);
+      if (r != p.left.along && r != p.right.along) groups *= CostModel::trip_count(r);
     const PipeInfo& room = target_.pipe;
     const double bytes = p.stage_bytes() * p.pipe->stages + room.reserved_bytes;
     const double registers = items(p) * std::min(sums(p) + kOtherRegisters, 255.0);
     double resident = std::floor(std::min(
         {room.cu_memory_bytes / bytes, room.cu_registers / registers, room.cu_items / items(p)}));
     resident = std::clamp(resident, 1.0, std::max(1.0, std::ceil(groups / units_)));
-    const double trips = std::ceil(static_cast<double>(extent(p.k)) / p.stage_k());
-    const double trip = std::max(resident * busy(p), kLatencyCycles / p.pipe->ahead);
+    const double trip_count = std::ceil(static_cast<double>(extent(p.k)) / p.stage_k());
+    const double iteration = std::max(resident * busy(p), kLatencyCycles / p.pipe->ahead);
     const double results = static_cast<double>(p.block_m() * p.block_n());
     return std::ceil(groups / (units_ * resident)) *
-           (trips * trip + kStartCycles + resident * results * kResultCycles);
+           (trip_count * iteration + kStartCycles + resident * results * kResultCycles);
   }
 
   std::optional<MatrixPlan> best_;

@@ -1,7 +1,7 @@
 // GEMM on tensor cores without shared memory: tiles of warps.
 // Schedule for kernels whose one reduction is a product of matrices: tiles of sub-groups, fragments
 // loaded straight from memory, 16 bytes at a time. Depth may be summed in any order, so work-items
-// take words that are neighbours in memory where the instruction wants words from two halves.
+// take words that are adjacent in memory where the instruction wants words from two halves.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -14,18 +14,18 @@ namespace {
 
 using ir::Node;
 
-/// Words that are loaded per trip.
+/// Words that are loaded per iteration.
 constexpr uint32_t kMostFragments = 64;
 /// Values behind the product that a work-item computes; more make too much code.
 constexpr double kMostEpilogue = 1200;
 // Rough cycles of one multiprocessor. Source: measurements of mma.sync in arXiv 2402.13499.
 constexpr double kProductCycles = 2;    ///< one instruction of 16·8 results, 32 bytes deep
 constexpr double kLoadCycles = 4;       ///< 16 bytes for each of 32 work-items
-constexpr double kLatencyCycles = 600;  ///< of a trip with nothing beside it
+constexpr double kLatencyCycles = 600;  ///< of an iteration with nothing beside it
 constexpr double kFarCycles = 16;       ///< the same beyond the multiprocessor's own cache
 constexpr double kOtherRegisters = 48;
 constexpr double kRegisters = 65536.0;
-/// Of a tile whose neighbours in memory are its rows or columns; fewer would be loaded in crumbs.
+/// Of a tile that is contiguous along its rows or columns; fewer would be loaded in crumbs.
 constexpr uint32_t kLeastRows = 64;
 
 class MatrixScheduler : GemmPlanner {
@@ -57,14 +57,14 @@ class MatrixScheduler : GemmPlanner {
     return false;
   }
 
-  void consider(const Node* depth, const Node* rows, const Node* columns) {
-    if (!divides(depth, plan_.chunk())) return;
+  void consider(const Node* k, const Node* rows, const Node* columns) {
+    if (!divides(k, plan_.chunk())) return;
     for (int side = 0; side < 2; ++side) {
-      const auto left = matrix_operand(model_, loads_[side], rows, depth, columns);
-      const auto right = matrix_operand(model_, loads_[1 - side], columns, depth, rows);
+      const auto left = matrix_operand(model_, loads_[side], rows, k, columns);
+      const auto right = matrix_operand(model_, loads_[1 - side], columns, k, rows);
       if (!left || !right) continue;
       MatrixPlan plan = plan_;
-      plan.k = depth;
+      plan.k = k;
       plan.left = *left;
       plan.right = *right;
       plan.left.slot = plan.right.slot = plan.info.slot;
@@ -78,7 +78,7 @@ class MatrixScheduler : GemmPlanner {
             plan.warps_n = warps_n;
             for (const uint32_t chunks : {1u, 2u, 4u}) {
               plan.chunks = chunks;
-              if (4 * chunks % plan.info.words() == 0 && divides(depth, plan.trip()))
+              if (4 * chunks % plan.info.words() == 0 && divides(k, plan.tile_k()))
                 consider_tile(plan);
             }
           }
@@ -92,8 +92,8 @@ class MatrixScheduler : GemmPlanner {
   void consider_tile(const MatrixPlan& p) {
     for (const MatrixOperand* o : {&p.left, &p.right})
       if (!o->is_k_major && o->slots % std::min(o->per_load(), kLeastRows / o->slot) != 0) return;
-    if (p.left.slots % p.info.left_slots != 0) return;
-    const uint32_t sums = p.info.sums * p.left.slots / p.info.left_slots * p.right.slots;
+    if (p.left.slots % p.info.a_slots != 0) return;
+    const uint32_t sums = p.info.sums * p.left.slots / p.info.a_slots * p.right.slots;
     if (!divides(p.left.along, p.block_m()) || !divides(p.right.along, p.block_n()) ||
         sums > std::min(kMostSums, limits_.max_sums) || fragment_words(p) > kMostFragments ||
         p.sub_group * p.warps_m * p.warps_n > target_.max_block ||
@@ -101,7 +101,7 @@ class MatrixScheduler : GemmPlanner {
       return;
     const double cost =
         time(p, sums) *
-        asked_factor(limits_.knobs, {.m = p.block_m(), .n = p.block_n(), .k = p.trip()});
+        asked_factor(limits_.knobs, {.m = p.block_m(), .n = p.block_n(), .k = p.tile_k()});
     if (best_ && cost >= least_ * 0.99) return;
     best_ = p;
     least_ = cost;
@@ -110,11 +110,11 @@ class MatrixScheduler : GemmPlanner {
   /// Of one chunk in all groups.
   double time(const MatrixPlan& p, uint32_t sums) {
     double groups = 1;
-    for (const Node* r : kernel_.ranges) groups *= CostModel::trips(r);
+    for (const Node* r : kernel_.ranges) groups *= CostModel::trip_count(r);
     groups /= static_cast<double>(p.block_m() * p.block_n());
     const double sub_groups = p.warps_m * p.warps_n;
     const double products =
-        p.left.slots / static_cast<double>(p.info.left_slots) * p.right.slots * 4 / p.info.words();
+        p.left.slots / static_cast<double>(p.info.a_slots) * p.right.slots * 4 / p.info.words();
     const double loads = p.left.slots + p.right.slots;
     // Neighbours among the sub-groups of a group read the same rows or columns.
     // Sub-groups of one group read the same rows or columns at about the same time.

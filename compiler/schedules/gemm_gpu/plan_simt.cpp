@@ -1,6 +1,6 @@
 // SIMT GEMM through shared memory: tiles of work-groups and of work-items.
 // Schedule for products of matrices without matrix instructions: a group has a tile of results, its
-// factors go through local memory a few steps of depth at a time, and every work-item keeps a small
+// factors go through local memory a few steps of K at a time, and every work-item keeps a small
 // tile in registers. Factors may be any expressions: they are computed once for each group.
 #include <algorithm>
 #include <array>
@@ -23,11 +23,11 @@ constexpr double kItemsPerUnit = 1024;
 constexpr double kFewestItems = 64, kLeastFilling = 1.0 / 8;
 /// With groups for fewer of the units the rest would stand idle.
 constexpr double kSpread = 0.75;
-/// Of one trip of a loop that loads its factors where it needs them.
-constexpr double kLoadCost = 2, kTripCost = 3;
+/// Of one iteration of a loop that loads its factors where it needs them.
+constexpr double kLoadCost = 2, kIterationCost = 3;
 /// Of one element on its way through local memory, besides its computation.
 constexpr double kStageCost = 4;
-constexpr int64_t kLeastDepth = 16;
+constexpr int64_t kLeastK = 16;
 /// Results of a work-item times what is computed of each.
 constexpr double kMostEpilogue = 600;
 
@@ -55,29 +55,29 @@ class StagedScheduler : GemmPlanner {
   }
 
  private:
-  bool is_factor(const Node* n, const Node* along, const Node* depth, const Node* other) const {
-    return model_.depends(n, along) && model_.depends(n, depth) && !model_.depends(n, other);
+  bool is_factor(const Node* n, const Node* along, const Node* k, const Node* other) const {
+    return model_.depends(n, along) && model_.depends(n, k) && !model_.depends(n, other);
   }
 
-  /// Whether the first load of a factor has neighbours in depth.
-  bool is_k_major(const Node* factor, const Node* depth) {
+  /// Whether the first load of a factor is contiguous along K.
+  bool is_k_major(const Node* factor, const Node* k) {
     const Node* n = factor;
     while (n->op != Op::kLoad && !n->src.empty()) n = n->src[0];
-    return n->op == Op::kLoad && model_.strides(depth, 0).stride(n->src[0]) == 1;
+    return n->op == Op::kLoad && model_.strides(k, 0).stride(n->src[0]) == 1;
   }
 
-  void consider(const Node* depth, const Node* rows, const Node* columns) {
+  void consider(const Node* k, const Node* rows, const Node* columns) {
     const Node* product = plan_.reduce->src[0];
     for (size_t side = 0; side < 2; ++side) {
       StagedPlan plan = plan_;
-      plan.k = depth;
+      plan.k = k;
       plan.left = {.value = product->src[side], .along = rows};
       plan.right = {.value = product->src[1 - side], .along = columns};
-      if (!is_factor(plan.left.value, rows, depth, columns) ||
-          !is_factor(plan.right.value, columns, depth, rows))
+      if (!is_factor(plan.left.value, rows, k, columns) ||
+          !is_factor(plan.right.value, columns, k, rows))
         continue;
-      plan.left.is_k_major = is_k_major(plan.left.value, depth);
-      plan.right.is_k_major = is_k_major(plan.right.value, depth);
+      plan.left.is_k_major = is_k_major(plan.left.value, k);
+      plan.right.is_k_major = is_k_major(plan.right.value, k);
       for (const TileRow& row : kTiles) {
         plan.left.tile = row.rows;
         plan.left.per_item = row.item_rows;
@@ -91,14 +91,14 @@ class StagedScheduler : GemmPlanner {
     }
   }
 
-  double extent(const Node* range) const { return CostModel::trips(range); }
+  double extent(const Node* range) const { return CostModel::trip_count(range); }
 
   void consider_tile(const StagedPlan& p) {
     const double results = p.left.per_item * p.right.per_item;
     const uint32_t items = p.items();
-    if (!divides(p.k, p.steps) || p.k->src[0]->imm < kLeastDepth ||
+    if (!divides(p.k, p.steps) || p.k->src[0]->imm < kLeastK ||
         !divides(p.left.along, p.left.tile) || !divides(p.right.along, p.right.tile) ||
-        items > target_.max_block || local_bytes(p) > target_.local_memory_bytes ||
+        items > target_.max_block || local_bytes(p) > target_.shared_memory_bytes ||
         (model_.output_nodes() + 1) * results > kMostEpilogue)
       return;
     const double cost =
@@ -113,7 +113,7 @@ class StagedScheduler : GemmPlanner {
            static_cast<uint64_t>(item_size(p.reduce->dtype));
   }
 
-  /// Of a work-item, per step of depth.
+  /// Of a work-item, per step of K.
   static double step_cost(const StagedPlan& p) {
     const double items = p.items(), results = p.left.per_item * p.right.per_item;
     const double loads = (p.left.per_item + p.right.per_item) / 2.0;
@@ -122,7 +122,7 @@ class StagedScheduler : GemmPlanner {
     return results + loads + staged + moves;
   }
 
-  /// Per step of depth, in all.
+  /// Per step of K, in all.
   double time(const StagedPlan& p) const {
     const double items = all_results() / (p.left.per_item * p.right.per_item);
     const double idle = std::max(1.0, units_ * p.items() / items);  // units without a group
@@ -148,7 +148,7 @@ class StagedScheduler : GemmPlanner {
         step_cost(p) * (is_spread ? filling(items, sums) : std::max(1.0, items / slots_));
     double plain = INFINITY;
     for (const double t : {1.0, 2.0, 4.0})
-      plain = std::min(plain, (t * t + 2 * t * kLoadCost + kTripCost) *
+      plain = std::min(plain, (t * t + 2 * t * kLoadCost + kIterationCost) *
                                   (is_spread ? filling(all_results() / (t * t), t * t)
                                              : std::max(1.0, all_results() / (t * t) / slots_)));
     return own < plain;

@@ -18,7 +18,7 @@ constexpr double kMaxMergedNodes = 200;
 /// The same of iterations that have nothing in common: what they save is waiting for memory.
 constexpr double kMaxCopiedNodes = 400;
 /// Iterations of a work-item that pay for its start, and most that are written out.
-constexpr int64_t kPlainTrips = 4, kMostCopies = 16;
+constexpr int64_t kPlainIterations = 4, kMostCopies = 16;
 
 }  // namespace
 
@@ -30,18 +30,18 @@ double GroupScheduler::scattered(const Node* load, const Node* along, int width)
   return stride && std::abs(*stride) <= width ? 0 : kScattered - 1;
 }
 
-/// One trip of a reduction whose neighbouring work-items differ in `along`.
+/// One iteration of a reduction whose neighbouring work-items differ in `along`.
 double GroupScheduler::body_cost(const ReduceFacts& r, const Node* along) {
   double cost = 1;
   for (const Node* n : model_.body(r.node)) {
     if (n->op == Op::kConst || n->op == Op::kVar || n->op == Op::kRange || n->op == Op::kReduce)
       continue;
-    cost += trip_cost(r, n, along);
+    cost += iteration_cost(r, n, along);
   }
   return cost;
 }
 
-double GroupScheduler::trip_cost(const ReduceFacts& r, const Node* n, const Node* along) {
+double GroupScheduler::iteration_cost(const ReduceFacts& r, const Node* n, const Node* along) {
   if (r.is_dot && n->op == Op::kCast) return 0;  // part of the instruction
   const double far = n->op == Op::kLoad ? scattered(n, along, r.is_dot ? kWord : 1) : 0;
   return CostModel::weight(n) + far;
@@ -54,7 +54,7 @@ const Node* GroupScheduler::item_loop(const Level& level) const {
 }
 
 bool GroupScheduler::is_shared(const ReduceFacts& r, const Level& level) const {
-  return !r.is_inner && !r.is_dot && r.trips >= kLeastShared && is_within(r.outputs, level);
+  return !r.is_inner && !r.is_dot && r.trip_count >= kLeastShared && is_within(r.outputs, level);
 }
 
 uint64_t GroupScheduler::shared_bytes(const Level& level, uint32_t block) const {
@@ -76,7 +76,7 @@ const Node* GroupScheduler::shared_loop(const ReduceFacts& r, const Level& level
 GroupScheduler::Costs GroupScheduler::costs(const Level& level) {
   Costs c;
   for (size_t i = 0; i < loops_.size(); ++i)
-    (level[i] ? c.groups : c.iterations) *= CostModel::trips(loops_[i]) / jams_[i];
+    (level[i] ? c.groups : c.iterations) *= CostModel::trip_count(loops_[i]) / jams_[i];
   const Node* along = item_loop(level);
   c.element = model_.output_nodes() + static_cast<double>(kernel_.stores.size());
   for (const Node* load : model_.output_loads()) c.element += scattered(load, along);
@@ -125,11 +125,11 @@ GroupScheduler::Shape GroupScheduler::best_shape(const Level& level) {
     if (block > target_.max_block) block = std::bit_floor(target_.max_block);
     // Large blocks are for reductions: elsewhere they only make the launch coarser.
     if (block > 256 && c.levels == 0) continue;
-    if (shared_bytes(level, block) > target_.local_memory_bytes) continue;
+    if (shared_bytes(level, block) > target_.shared_memory_bytes) continue;
     if (block < 2 * side_.width) continue;
     for (const int64_t per_item : {1, 2, 4})
       if (!side_.loop) consider(c, {.block = block, .per_item = per_item}, &best);
-    for (int64_t n = 2 * kPlainTrips; n <= most_copies(); n *= 2)
+    for (int64_t n = 2 * kPlainIterations; n <= most_copies(); n *= 2)
       if (!side_.loop) consider(c, {.block = block, .per_item = n}, &best);
     if (c.levels > 0) consider(c, {.block = block, .is_single = true}, &best);
   }
@@ -137,8 +137,8 @@ GroupScheduler::Shape GroupScheduler::best_shape(const Level& level) {
   return best;
 }
 
-/// Trips of a work-item that are written out side by side; 1: a loop. Kernels without reductions
-/// only wait for memory.
+/// Iterations of a work-item that are written out side by side; 1: a loop. Kernels without
+/// reductions only wait for memory.
 int64_t GroupScheduler::most_copies() const {
   if (!reduces_.empty() || !limits_.has_tiles || is_tiled_) return 1;
   int64_t widest = 0;
@@ -147,8 +147,8 @@ int64_t GroupScheduler::most_copies() const {
     if (model_.output_loads().empty()) widest = std::max(widest, item_size(s.value->dtype));
   const double nodes = model_.output_nodes() + static_cast<double>(kernel_.stores.size());
   int64_t copies = kMostCopies;
-  while (copies > kPlainTrips && (copies * widest > target_.item_bytes_ahead ||
-                                  static_cast<double>(copies) * nodes > kMaxCopiedNodes))
+  while (copies > kPlainIterations && (copies * widest > target_.item_bytes_ahead ||
+                                       static_cast<double>(copies) * nodes > kMaxCopiedNodes))
     copies /= 2;
   return static_cast<double>(copies) * nodes > kMaxCopiedNodes ? 1 : copies;
 }
@@ -173,7 +173,7 @@ void GroupScheduler::consider(const Costs& c, Shape s, Shape* best) const {
 void GroupScheduler::choose_tile() {
   const ReduceFacts* heaviest = nullptr;
   for (const ReduceFacts& r : reduces_)
-    if (!is_within(r.outputs, is_group_) && r.trips >= 8 &&
+    if (!is_within(r.outputs, is_group_) && r.trip_count >= 8 &&
         (!heaviest || r.evaluations > heaviest->evaluations))
       heaviest = &r;
   if (!heaviest) return;
@@ -196,8 +196,8 @@ void GroupScheduler::choose_tile() {
         }
 }
 
-/// Cost of one trip per result, or nothing if the tile does not divide the loops, leaves too few
-/// work-items or makes too much code.
+/// Cost of one iteration per result, or nothing if the tile does not divide the loops, leaves too
+/// few work-items or makes too much code.
 std::optional<double> GroupScheduler::tile_cost(const ReduceFacts& r, size_t x, uint32_t a,
                                                 size_t y, uint32_t b) {
   const auto divides = [&](size_t loop, uint32_t jam) {
@@ -207,7 +207,7 @@ std::optional<double> GroupScheduler::tile_cost(const ReduceFacts& r, size_t x, 
   const double copies = a * b;
   if (copies > 1 && (!divides(x, a) || !divides(y, b))) return std::nullopt;
   double items = 1, cost = 0, nodes = 0;
-  for (size_t i = 0; i < loops_.size(); ++i) items *= CostModel::trips(loops_[i]);
+  for (size_t i = 0; i < loops_.size(); ++i) items *= CostModel::trip_count(loops_[i]);
   if (copies > 1 && items / copies < slots_) return std::nullopt;
   const Node* along = item_loop(is_group_);
   for (const Node* n : model_.body(r.node)) {
@@ -216,7 +216,7 @@ std::optional<double> GroupScheduler::tile_cost(const ReduceFacts& r, size_t x, 
     if (model_.depends(n, loops_[x])) own *= a;
     if (x != y && model_.depends(n, loops_[y])) own *= b;
     nodes += own;
-    cost += own / copies * trip_cost(r, n, along);
+    cost += own / copies * iteration_cost(r, n, along);
   }
   if (copies > 1 && nodes > kMaxMergedNodes) return std::nullopt;
   return cost + 1;

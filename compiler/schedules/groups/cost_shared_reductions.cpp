@@ -21,8 +21,8 @@ constexpr double kAgain = 6;
 /// Most iterations of a work-item that are written out, and operations they may come to.
 constexpr uint32_t kMostCopies = 32;
 constexpr double kMostNodes = 1600;
-/// Iterations per trip where there are more, and loads of a trip.
-constexpr uint32_t kLoopCopies = 16, kTripLoads = 16;
+/// Iterations per iteration where there are more, and loads of an iteration.
+constexpr uint32_t kLoopCopies = 16, kIterationLoads = 16;
 /// Of memory, and what every halving of it costs: of neighbouring results, of pieces of short rows.
 constexpr double kLineBytes = 128, kNarrowLine = 0.25, kNarrow = 0.1;
 /// Rows of a work-item that stay in the first cache until all of them is read.
@@ -61,7 +61,7 @@ void GroupScheduler::add_row_facts(const Level& level, Costs* c) {
     if (!is_shared(r, level)) continue;
     c->is_stream = c->is_stream && has_streams(r);
     c->bytes += r.bytes;
-    c->trips = std::max(c->trips, r.trips);
+    c->trip_count = std::max(c->trip_count, r.trip_count);
     for (size_t i = 1; i < r.node->src.size(); ++i)
       c->is_known = c->is_known && r.node->src[i]->src[0]->is_const();
     double own = 0;
@@ -89,14 +89,14 @@ void GroupScheduler::add_row_facts(const Level& level, Costs* c) {
 /// Whether several results need what a load brings: it is in a cache then.
 bool GroupScheduler::is_used_again(const Node* load, const ReduceFacts& r) {
   return std::ranges::any_of(loops_, [&](const Node* loop) {
-    return CostModel::trips(loop) > 1 && model_.depends(r.node, loop) &&
+    return CostModel::trip_count(loop) > 1 && model_.depends(r.node, loop) &&
            !model_.depends(load, loop);
   });
 }
 
 /// Whether some numbers come from memory for one result only.
 bool GroupScheduler::has_streams(const ReduceFacts& r) {
-  if (r.is_inner || r.is_dot || r.trips < kLeastShared) return false;
+  if (r.is_inner || r.is_dot || r.trip_count < kLeastShared) return false;
   return std::ranges::any_of(model_.body(r.node), [&](const Node* n) {
     return n->op == Op::kLoad && !is_used_again(n, r);
   });
@@ -108,20 +108,20 @@ bool GroupScheduler::has_streams(const ReduceFacts& r) {
 double GroupScheduler::memory_time(const Level& level, bool is_plain_known) {
   double bytes = 0;
   for (const ReduceFacts& r : reduces_) {
-    if (r.is_inner || r.is_dot || r.trips < kLeastShared) continue;
+    if (r.is_inner || r.is_dot || r.trip_count < kLeastShared) continue;
     const bool is_low = side_.loop && !side_.is_high;
     const Node* along = !is_shared(r, level) ? item_loop(level)
                         : is_low             ? side_.loop
                                              : r.node->src.back();
-    double times = r.trips;
+    double times = r.trip_count;
     for (size_t i = 0; i < loops_.size(); ++i)
-      if (r.outputs[i]) times *= CostModel::trips(loops_[i]);
+      if (r.outputs[i]) times *= CostModel::trip_count(loops_[i]);
     for (const Node* n : model_.body(r.node)) {
       if (n->op != Op::kLoad || is_used_again(n, r)) continue;
       const auto size = static_cast<double>(item_size(n->dtype));
       const double lines = kLineBytes / (size * side_.width);
       const double narrow = is_low ? 1 + kNarrowLine * std::log2(std::max(lines, 1.0)) : 1;
-      const double far = std::clamp(r.trips * size / kShortBytes, 1.0, kScattered);
+      const double far = std::clamp(r.trip_count * size / kShortBytes, 1.0, kScattered);
       bytes += times * size * ((scattered(n, along) > 0 ? far : narrow) - (is_plain_known ? 1 : 0));
     }
   }
@@ -142,17 +142,19 @@ bool GroupScheduler::place_copies(const Costs& c, Shape* s) const {
   const double parts = s->block / side_.width;
   if (side_.is_high && parts < kLeastParts) return false;
   const uint32_t most = most_copies(c, s->block);
-  const double items = std::ceil(c.iterations / parts), trips = std::ceil(c.trips / parts);
+  const double items = std::ceil(c.iterations / parts),
+               trip_count = std::ceil(c.trip_count / parts);
   const bool is_row = s->is_single && !c.has_inner && c.is_item_known && items <= most;
   if (side_.loop || c.has_item_loops) s->item_copies = is_row ? static_cast<uint32_t>(items) : 0;
   if (side_.loop && s->item_copies == 0) return false;
   if (c.has_inner) return true;
-  if (c.is_known && trips <= most) {
-    s->copies = static_cast<uint32_t>(trips);
+  if (c.is_known && trip_count <= most) {
+    s->copies = static_cast<uint32_t>(trip_count);
     return true;
   }
-  const double loop = std::min({static_cast<double>(kLoopCopies), static_cast<double>(most), trips,
-                                std::max(kTripLoads / std::max(c.loads, 1.0), 1.0)});
+  const double loop =
+      std::min({static_cast<double>(kLoopCopies), static_cast<double>(most), trip_count,
+                std::max(kIterationLoads / std::max(c.loads, 1.0), 1.0)});
   s->copies = std::bit_floor(static_cast<uint32_t>(loop));
   return true;
 }
@@ -162,7 +164,7 @@ double GroupScheduler::groups_of_unit(const Costs& c, const Shape& s) const {
   const PipeInfo& unit = target_.pipe;
   const double registers = kOwnRegisters + c.kept * std::max(s.copies, s.item_copies);
   const double bytes = static_cast<double>(c.bytes * s.block + unit.reserved_bytes);
-  const double memory = std::max(unit.cu_memory_bytes, target_.local_memory_bytes);
+  const double memory = std::max(unit.cu_memory_bytes, target_.shared_memory_bytes);
   return std::max(
       std::floor(std::min(
           {static_cast<double>(unit.cu_groups), static_cast<double>(unit.cu_items) / s.block,
@@ -175,13 +177,13 @@ double GroupScheduler::shared_time(const Costs& c, const Shape& s) const {
   const double per_item =
       s.is_single ? std::ceil(c.iterations / parts) : static_cast<double>(s.per_item);
   const double chunks = s.is_single ? 1 : std::ceil(c.iterations / (block * per_item));
-  const double trips = std::ceil(c.trips / parts), copies = std::max(s.copies, 1u);
-  const bool is_written = c.is_known && trips <= copies && s.copies > 0;
-  const double idle = trips * parts / c.trips;
+  const double trip_count = std::ceil(c.trip_count / parts), copies = std::max(s.copies, 1u);
+  const bool is_written = c.is_known && trip_count <= copies && s.copies > 0;
+  const double idle = trip_count * parts / c.trip_count;
   double ops = kStartCost + per_item * c.element + c.repeated + c.dealt * idle / block +
                c.levels * combining_steps(static_cast<uint32_t>(parts));
-  double batches = is_written ? 1 : c.levels * std::ceil(trips / copies);
-  if (!is_written) ops += (c.levels - 1) * trips * c.loads * kAgain;
+  double batches = is_written ? 1 : c.levels * std::ceil(trip_count / copies);
+  if (!is_written) ops += (c.levels - 1) * trip_count * c.loads * kAgain;
   if (s.item_copies == 0 && c.has_item_loops) {
     batches += per_item / 4;
     ops += per_item * c.again * kAgain;
@@ -190,14 +192,14 @@ double GroupScheduler::shared_time(const Costs& c, const Shape& s) const {
   const double ends = kGroupCost + 2 * c.levels * kBarrierCost;
   const double passes = is_written ? 1 : c.levels;
   const double again = s.item_copies == 0 ? c.again * c.load_bytes / std::max(c.loads, 1.0) : 0;
-  const double bytes =
-      side_.width * (c.trips * c.load_bytes * passes + per_item * parts * (again + c.store_bytes));
+  const double bytes = side_.width * (c.trip_count * c.load_bytes * passes +
+                                      per_item * parts * (again + c.store_bytes));
   const double memory = bytes / target_.pipe.cu_bytes;
   const double groups = c.groups * chunks;
   const double side_by_side = std::min(groups_of_unit(c, s), std::max(groups / units_, 1.0));
   const double rounds = std::max(groups / (units_ * side_by_side), 1.0);
   const double narrow = side_.is_high ? std::max(kWidestSide / parts, 1.0) : 1;
-  // Sub-groups of a loop are in different trips of it.
+  // Sub-groups of a loop are in different iterations of it.
   const double alone = ends + (is_written ? ops + waits + memory : std::max(ops + waits, memory));
   // What is scarce counts: a group's own way, operations or memory. The others get in the way.
   const std::array all{alone, side_by_side * block / kItemsPerUnit * ops,

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 
+#include "compiler/program/index.h"
 #include "compiler/schedules/groups/lowering.h"
 #include "compiler/schedules/int8_dot/lowering.h"
 #include "compiler/schedules/loops/lowering.h"
@@ -118,8 +119,8 @@ ValueId GroupLowering::tiles_along(const AxisPlan& axis, const Env& env) {
   if (axis.tile == 0) return extent;
   const Value v = e_.program().at(extent);
   if (v.op == ValueOp::kConst) return b_.index((v.imm + axis.tile - 1) / axis.tile);
-  return b_.shr(b_.add(extent, b_.index(axis.tile - 1)),
-                std::countr_zero(static_cast<uint64_t>(axis.tile)));
+  const Index up = Index(b_, extent) + (axis.tile - 1);
+  return Index(up >> std::countr_zero(static_cast<uint64_t>(axis.tile)));
 }
 
 /// The other loops, merged: one chunk of their iterations per group.

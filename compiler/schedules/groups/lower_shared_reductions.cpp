@@ -78,17 +78,15 @@ std::vector<GroupLowering::Iteration> GroupLowering::bind_copies(const Distribut
                                                                  ValueId first, BlockId block,
                                                                  uint32_t copies, bool is_masked) {
   std::vector<Iteration> out;
-  uint32_t origin = 0;
+  Offsets places(e_, first, block);
   for (uint32_t c = 0; c < copies; ++c) {
     const int64_t offset = int64_t{c} * parts();
     const ValueId index = b_.add(first, b_.index(offset));
     Iteration copy;
-    if (d.loops.size() == 1) {
-      copy.bindings = {e_.make_bindings(first, block, offset, 1, origin)};
-      origin = e_.binding(copy.bindings[0]).origin;
-    } else {
+    if (d.loops.size() == 1)
+      copy.bindings = {places.at(offset).binding};
+    else
       copy = bind_iteration(d, index, block);
-    }
     if (is_masked && (!d.known_total || offset + parts() > *d.known_total)) {
       copy.mask = b_.lt(index, d.total);
       for (const uint32_t b : copy.bindings) e_.set_mask(b, copy.mask);
@@ -150,11 +148,8 @@ void GroupLowering::distribute(ReduceState& s, BlockId block) {
     return accumulate_copies(s, block, *row);
   const int64_t step = int64_t{copies} * parts();
   if (copies < 2 || step > d.most) return distribute_singly(s, d, b_.index(0), 0, block);
-  ValueId whole = kNone;
-  if (d.known_total)
-    whole = b_.index(*d.known_total / step * step);
-  else
-    whole = b_.sub(d.total, b_.bit_and(d.total, b_.index(step - 1)));
+  const ValueId whole = d.known_total ? b_.index(*d.known_total / step * step)
+                                      : ValueId{whole_steps({b_, d.total}, step)};
   const Builder::Loop loop = b_.open_loop(block);
   const ValueId first = b_.add(loop.index, part_number());
   accumulate_copies(s, loop.body, bind_copies(d, first, loop.body, copies, false));
@@ -188,9 +183,9 @@ void GroupLowering::accumulate_copies(ReduceState& s, BlockId block,
   s.envs = before;
 }
 
-/// One iteration per trip, from `begin` on. `trips`: most of a work-item, 0 if not known.
+/// One iteration per iteration, from `begin` on. `iterations`: most of a work-item, 0 if not known.
 void GroupLowering::distribute_singly(ReduceState& s, const Distributed& d, ValueId begin,
-                                      int64_t trips, BlockId block) {
+                                      int64_t trip_count, BlockId block) {
   const std::vector<Env> before = s.envs;
   const bool is_high = schedule_.is_side_high;
   const Builder::Loop loop = b_.open_loop(block, is_high ? LoopKind::kSerial : LoopKind::kItem);
@@ -215,26 +210,19 @@ void GroupLowering::distribute_singly(ReduceState& s, const Distributed& d, Valu
   if (const Value& from = e_.program().at(begin); d.known_total && from.op == ValueOp::kConst) {
     const int64_t left = *d.known_total - from.imm;
     is_exact = left > 0 && left % parts() == 0;
-    if (is_exact) trips = left / parts();
+    if (is_exact) trip_count = left / parts();
   }
   const ValueId first = b_.mul(begin, side), total = b_.mul(d.total, side);
-  b_.close_items(loop, first, is_exact ? kNone : total, trips);
+  b_.close_items(loop, first, is_exact ? kNone : total, trip_count);
 }
 
-/// Pairwise: `count` elements of a local array from `first` on.
-ValueId GroupLowering::reduce_local(const Node* reduce, uint32_t array, ValueId first,
+/// Partial results of member number `member`: `count` elements of a shared array.
+ValueId GroupLowering::reduce_parts(ReduceState& s, size_t member, uint32_t array, ValueId first,
                                     int64_t apart, uint32_t count, BlockId block) {
   const auto size = static_cast<uint32_t>(item_size(e_.program().locals[array].dtype));
   const uint32_t width = apart == 1 && size >= 4 ? std::min(16 / size, count) : 1;
-  std::vector<ValueId> values;
-  for (uint32_t i = 0; i < count; i += width) {
-    const ValueId words = b_.local_load(block, array, b_.add(first, b_.index(i * apart)), width);
-    for (uint32_t lane = 0; lane < width; ++lane) values.push_back(b_.extract(words, lane));
-  }
-  for (; values.size() > 1; values.resize(values.size() / 2))
-    for (size_t i = 0; i < values.size() / 2; ++i)
-      values[i] = b_.reduce_step(reduce->reduce_op(), values[2 * i], values[2 * i + 1]);
-  return values[0];
+  const ir::ReduceOp op = s.reduce(member)->reduce_op();
+  return reduce_shared(b_, block, op, array, first, apart, count, width);
 }
 
 /// Results of all work-items in two steps through local memory: a few work-items reduce a share of
@@ -257,9 +245,8 @@ void GroupLowering::combine_partials(ReduceState& s, BlockId block) {
     left = uint32_t{1} << (std::countr_zero(left) - 1) / 2;
     const BlockId body = b_.open_block(block), floor = b_.set_floor(body);
     for (size_t m = 0; m < s.members(); ++m)
-      b_.local_store(
-          body, arrays[m], item,
-          reduce_local(s.reduce(m), arrays[m], item, apart * left, parts() / left, body));
+      b_.local_store(body, arrays[m], item,
+                     reduce_parts(s, m, arrays[m], item, apart * left, parts() / left, body));
     b_.set_floor(floor);
     b_.close_if(body, b_.lt(part, b_.index(left)));
     b_.barrier(block);
@@ -267,7 +254,7 @@ void GroupLowering::combine_partials(ReduceState& s, BlockId block) {
   ValueId first = b_.index(0);
   if (side > 1) first = schedule_.is_side_high ? b_.sub(item, part) : side_number();
   for (size_t m = 0; m < s.members(); ++m)
-    s.shared.push_back(reduce_local(s.reduce(m), arrays[m], first, apart, left, block));
+    s.shared.push_back(reduce_parts(s, m, arrays[m], first, apart, left, block));
 }
 
 }  // namespace bm::compiler

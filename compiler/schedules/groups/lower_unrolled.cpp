@@ -37,7 +37,7 @@ void GroupLowering::lower_item_loop(const ItemLoops& items, BlockId block) {
                                           loop.body, items.instances);
   e_.emit_stores(loop.body, instances, e_.kernel().stores);
   const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
-  b_.close_items(loop, begin, schedule_.is_exact ? kNone : items.total, schedule_.trips);
+  b_.close_items(loop, begin, schedule_.is_exact ? kNone : items.total, schedule_.trip_count);
 }
 
 /// Copies are as far apart as the block is wide, so that neighbouring work-items stay neighbours.
@@ -54,12 +54,12 @@ void GroupLowering::lower_copies(const ItemLoops& items, BlockId block) {
   if (items.loops.size() == 1 || (extent->is_const() && extent->imm % schedule_.chunk == 0)) {
     for (const Env& env : split(first)) {
       const Binding at = e_.binding(env[e_.number_of(last)]);
-      for (int64_t c = 0; c < schedule_.trips; ++c)
+      for (int64_t c = 0; c < schedule_.trip_count; ++c)
         all.push_back(e_.bound(
             env, last, e_.make_bindings(at.base, block, c * schedule_.block, 1, at.origin)));
     }
   } else {
-    for (int64_t c = 0; c < schedule_.trips; ++c)
+    for (int64_t c = 0; c < schedule_.trip_count; ++c)
       for (const Env& env : split(b_.add(first, b_.index(c * schedule_.block)))) all.push_back(env);
   }
   emit_loads(all);
@@ -72,18 +72,8 @@ void GroupLowering::split_chunks(const ItemLoops& items, BlockId block) {
   const ValueId end = b_.add(begin, b_.index(schedule_.chunk));
   const ValueId is_less = b_.lt(items.total, end);
   const ValueId is_whole = b_.raw(Op::kNot, DType::kBool, {is_less});
-  // What is made in one block is not there in the other.
-  const Memo memo = e_.save();
-  for (const bool has_all : {true, false}) {
-    const BlockId body = b_.open_block(block), floor = b_.set_floor(body);
-    if (has_all)
-      lower_copies(items, body);
-    else
-      lower_item_loop(items, body);
-    b_.set_floor(floor);
-    b_.close_if(body, has_all ? is_whole : is_less);
-    e_.restore(memo);
-  }
+  e_.branch(is_whole, block, [&](BlockId body) { lower_copies(items, body); });
+  e_.branch(is_less, block, [&](BlockId body) { lower_item_loop(items, body); });
 }
 
 }  // namespace bm::compiler

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "compiler/lowering/emitter.h"
+#include "compiler/lowering/contract.h"
 
 namespace bm::compiler {
 
@@ -75,10 +75,10 @@ class GroupLowering : public EmitRule {
   void lower_row(BlockId block, const Env& env);
   void distribute(ReduceState& s, BlockId block);
   void accumulate_copies(ReduceState& s, BlockId block, const std::vector<Iteration>& copies);
-  void distribute_singly(ReduceState& s, const Distributed& loops, ValueId begin, int64_t trips,
-                         BlockId block);
+  void distribute_singly(ReduceState& s, const Distributed& loops, ValueId begin,
+                         int64_t trip_count, BlockId block);
   void combine_partials(ReduceState& s, BlockId block);
-  ValueId reduce_local(const Node* reduce, uint32_t array, ValueId first, int64_t apart,
+  ValueId reduce_parts(ReduceState& s, size_t member, uint32_t array, ValueId first, int64_t apart,
                        uint32_t count, BlockId block);
 
   std::map<std::vector<const Node*>, std::vector<Iteration>> row_copies_;
@@ -92,9 +92,9 @@ class TransposeLowering final : public GroupLowering {
  private:
   void lower_items(BlockId block, Instances instances, ValueId chunk) override;
   Instances bind_transposed(const Env& env, const Node* near, const Node* far, BlockId block);
-  void mask_binding(uint32_t binding, const Node* range, const Env& env);
 
   const TransposePlan& p_;
+  ValueId low_ = kNone, high_ = kNone;  // place of a work-item in a row of a tile, its first row
 };
 
 }  // namespace bm::compiler

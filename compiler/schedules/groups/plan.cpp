@@ -43,7 +43,8 @@ void GroupScheduler::order_loops() {
   const Node* last = nullptr;
   const auto consider = [&](const Node* index) {
     for (const Node* r : kernel_.ranges)
-      if (!last && CostModel::trips(r) > 1 && model_.strides(r, 0).stride(index) == 1) last = r;
+      if (!last && CostModel::trip_count(r) > 1 && model_.strides(r, 0).stride(index) == 1)
+        last = r;
   };
   for (const ir::Store& s : kernel_.stores) consider(s.index);
   for (const Node* load : model_.output_loads()) consider(load->src[0]);
@@ -57,16 +58,16 @@ void GroupScheduler::order_loops() {
 void GroupScheduler::find_reductions() {
   for (const Node* n : model_.reduces()) {
     ReduceFacts f{.node = n, .outputs = {}};
-    for (size_t i = 1; i < n->src.size(); ++i) f.trips *= CostModel::trips(n->src[i]);
+    for (size_t i = 1; i < n->src.size(); ++i) f.trip_count *= CostModel::trip_count(n->src[i]);
     for (const Node* r : loops_) f.outputs.push_back(model_.depends(n, r));
-    f.evaluations = f.trips;
+    f.evaluations = f.trip_count;
     std::vector<const Node*> seen;
     for (const Node* other : model_.reduces())
       for (size_t i = 1; i < other->src.size(); ++i) {
         const Node* r = other->src[i];
         if (!model_.depends(n, r) || std::find(seen.begin(), seen.end(), r) != seen.end()) continue;
         seen.push_back(r);
-        f.evaluations *= CostModel::trips(r);
+        f.evaluations *= CostModel::trip_count(r);
         f.is_inner = true;
       }
     f.bytes = is_half_like(n->dtype) ? 4 : static_cast<uint64_t>(item_size(n->dtype));
@@ -110,7 +111,7 @@ void GroupScheduler::choose_level() {
   double least = best_shape(none).time + memory_time(none, false);
   Side best;
   for (const ReduceFacts& r : reduces_) {
-    if (r.is_inner || r.is_dot || r.trips < kLeastShared) continue;
+    if (r.is_inner || r.is_dot || r.trip_count < kLeastShared) continue;
     Level level = r.outputs;
     place_symbols(&level);
     for (const Side& side : sides(level)) {
@@ -210,17 +211,17 @@ void GroupScheduler::set_launch() {
   const auto block = int64_t{s_.block};
   const auto up = [](int64_t a, int64_t b) { return a / b + (a % b != 0); };
   if (shape_.is_single || items <= block) {
-    s_.trips = is_const || items <= block ? std::max<int64_t>(up(items, block), 1) : 0;
-    s_.chunk = s_.trips * block;
+    s_.trip_count = is_const || items <= block ? std::max<int64_t>(up(items, block), 1) : 0;
+    s_.chunk = s_.trip_count * block;
   } else {
-    s_.trips = std::max<int64_t>(
+    s_.trip_count = std::max<int64_t>(
         shape_.per_item, static_cast<int64_t>(std::ceil(static_cast<double>(items) / kMostChunks /
                                                         static_cast<double>(block))));
-    s_.chunk = s_.trips * block;
+    s_.chunk = s_.trip_count * block;
     add_chunks(up(items, s_.chunk), is_const);
   }
-  s_.has_copies = s_.trips > 1 && s_.trips <= most_copies();
-  s_.is_exact = is_const && s_.trips > 0 && items % s_.chunk == 0 && items > 0;
+  s_.has_copies = s_.trip_count > 1 && s_.trip_count <= most_copies();
+  s_.is_exact = is_const && s_.trip_count > 0 && items % s_.chunk == 0 && items > 0;
   // An axis takes constants, then at most one loop whose extent is known at launch.
   for (const bool is_symbol : {false, true})
     for (uint32_t i = s_.grid_loops; i-- > 0;)

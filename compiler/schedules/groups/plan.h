@@ -27,7 +27,7 @@ inline constexpr double kLoadLatency = 120;
 inline constexpr double kLoopLoads = 4;
 /// Cost of a load whose neighbouring work-items read far apart, against neighbouring elements.
 inline constexpr double kScattered = 4;
-/// Reductions below this many trips are not worth a barrier.
+/// Reductions below this many iterations are not worth a barrier.
 inline constexpr double kLeastShared = 16;
 /// Numbers of a dot product's word.
 inline constexpr int kWord = 4;
@@ -51,7 +51,7 @@ class GroupScheduler {
   struct ReduceFacts {
     const Node* node = nullptr;
     std::vector<bool> outputs;  ///< by output loop: depends on it
-    double trips = 1;           ///< of its own loops
+    double trip_count = 1;      ///< of its own loops
     double evaluations = 1;     ///< of its body per iteration of those output loops
     bool is_inner = false;      ///< depends on a loop of a reduction around it
     bool is_dot = false;        ///< done in words of four numbers
@@ -88,7 +88,7 @@ class GroupScheduler {
   bool has_neighbours(const Level& level, const Node* loop);
   double scattered(const Node* load, const Node* along, int width = 1);
   double body_cost(const ReduceFacts& r, const Node* along);
-  double trip_cost(const ReduceFacts& r, const Node* n, const Node* along);
+  double iteration_cost(const ReduceFacts& r, const Node* n, const Node* along);
   const Node* item_loop(const Level& level) const;
   bool is_shared(const ReduceFacts& r, const Level& level) const;
   uint64_t shared_bytes(const Level& level, uint32_t block) const;
@@ -99,13 +99,13 @@ class GroupScheduler {
     double dealt = 0, repeated = 0;          // per group: divided among work-items; done by each
     double waits = 0;                        // for memory, of a work-item per iteration
     double levels = 0;                       // shared reductions
-    double trips = 1;                        // of the longest of them
+    double trip_count = 1;                   // of the longest of them
     double loads = 0;                        // of the bodies of shared reductions, in one iteration
     double again = 0;                        // loads of the stores' values
     double nodes = 0;                        // operations of one iteration of all passes over a row
     double kept = 0;                         // registers for one iteration's loads
     double load_bytes = 0, store_bytes = 0;  // of one iteration, what several passes load once
-    bool is_known = true;                    // trips are constant
+    bool is_known = true;                    // iterations are constant
     bool is_stream = true;                   // all shared reductions have streams
     bool has_inner = false;                  // some values are reductions themselves
     bool has_item_loops = false, is_item_known = true;

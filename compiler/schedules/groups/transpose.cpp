@@ -48,7 +48,7 @@ class TransposeScheduler {
   }
 
  private:
-  static bool is_long(const Node* range) { return CostModel::trips(range) >= kLeastExtent; }
+  static bool is_long(const Node* range) { return CostModel::trip_count(range) >= kLeastExtent; }
 
   bool stores_lie(const Node* along) {
     return std::ranges::all_of(kernel_.stores, [&](const ir::Store& s) {
@@ -91,7 +91,7 @@ class TransposeScheduler {
     uint64_t bytes = 0;
     std::erase_if(p->loads, [&](const Node* load) {
       const uint64_t own = p->local_bytes(load);
-      const bool has_room = bytes + own <= target_.local_memory_bytes / kLocalShare;
+      const bool has_room = bytes + own <= target_.shared_memory_bytes / kLocalShare;
       bytes += has_room ? own : 0;
       return !has_room;
     });
@@ -99,7 +99,7 @@ class TransposeScheduler {
 
   void consider(const Node* along, const Node* across) {
     TransposePlan p{.across = across, .along = along, .loads = {}};
-    p.bank_bytes = target_.local_bank_bytes;
+    p.bank_bytes = target_.shared_bank_bytes;
     for (const Node* load : model_.output_loads())
       if (is_transposed(load, along, across)) p.loads.push_back(load);
     if (p.loads.empty()) return;

@@ -60,7 +60,7 @@ const std::vector<const Node*>& Int8Dot::dot_sums(const Node* reduce) {
   return sums;
 }
 
-/// Sums of one trip for all members of a reduction at once: words are used while in registers.
+/// Sums of one iteration for all members of a reduction at once: words are used while in registers.
 void Int8Dot::begin_step(const ReduceState& s, const Node* range, uint32_t binding) {
   for (const Node* reduce : s.group)
     for (const Node* sum : dot_sums(reduce)) {

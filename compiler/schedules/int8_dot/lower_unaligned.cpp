@@ -75,20 +75,18 @@ void Int8Dot::guard_words(const std::vector<const Node*>& dots, BlockId block,
   }
   const ValueId is_not = b_.raw(Op::kNot, DType::kBool, {is_aligned});
   // What is made in one block is not there in the other.
-  const Memo memo = e_.save();
   is_guarded_ = true;
-  e_.set_confined(true);
   for (const bool is_fast : {true, false}) {
     has_aligned_words_ = is_fast;
-    const BlockId body = b_.open_block(block), floor = b_.set_floor(body);
-    write(body);
-    b_.set_floor(floor);
+    const BlockId body = b_.open_block(block);
+    {
+      const Confined inside(e_, body);
+      write(body);
+    }
     b_.close_if(body, is_fast ? is_aligned : is_not);
-    e_.restore(memo);
     words_.clear();
   }
   has_aligned_words_ = is_guarded_ = false;
-  e_.set_confined(false);
 }
 
 /// The loop of the dot product along which four words follow each other, the first one at a
@@ -139,11 +137,7 @@ ValueId Int8Dot::load_aligned_word(const Node* load, const Env& env) {
 /// A dot product outside of reductions, for all copies of the surrounding loop bodies.
 void Int8Dot::emit_guarded_dot(const Node* dot, const std::vector<Env>& envs) {
   const BlockId block = e_.block_for(e_.dependencies(dot), envs[0]);
-  std::vector<uint32_t> registers;
-  for (size_t e = 0; e < envs.size(); ++e) {
-    registers.push_back(b_.add_register({DType::kI32, 1}));
-    b_.assign(block, registers[e], b_.constant({DType::kI32, 1}, 0));
-  }
+  const std::vector<uint32_t> registers = clear_registers(b_, block, {DType::kI32, 1}, envs.size());
   guard_words({dot}, block, [&](BlockId body) {
     emit_dots(dot, envs, nullptr);
     for (size_t e = 0; e < envs.size(); ++e) b_.assign(body, registers[e], e_.known(dot, envs[e]));

@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/lowering/emitter.h"
+#include "compiler/lowering/contract.h"
+#include "compiler/lowering/epilogue.h"
 
 namespace bm::compiler {
 

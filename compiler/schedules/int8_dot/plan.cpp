@@ -83,7 +83,7 @@ class DotScheduler {
   const Node* vectors_range(const Node* row) const {
     const Node* best = nullptr;
     for (const Node* r : kernel_.ranges) {
-      if (r == row || (best && CostModel::trips(r) <= CostModel::trips(best))) continue;
+      if (r == row || (best && CostModel::trip_count(r) <= CostModel::trip_count(best))) continue;
       bool is_shared = true;
       for (const auto& [reduce, dot] : dots_)
         for (const Node* load : dot.left_loads)
@@ -102,7 +102,7 @@ class DotScheduler {
     const uint32_t sums = target_.vector_registers / 2;
     uint32_t down = 1, across = 1;
     if (has_tiles_) {
-      const double count = vectors ? CostModel::trips(vectors) : 1;
+      const double count = vectors ? CostModel::trip_count(vectors) : 1;
       for (const uint32_t jam : {2u, 4u, 8u})
         if (jam <= count && jam <= sums) across = jam;
       down = std::min(4u, sums / across);
@@ -125,26 +125,26 @@ class DotScheduler {
     for (const auto& [reduce, dot] : dots_) {
       double count = 1;
       for (const Node* n : ir::topological(std::vector{reduce->src[0]}))
-        if (n->op == Op::kRange) count *= CostModel::trips(n);
+        if (n->op == Op::kRange) count *= CostModel::trip_count(n);
       products += count;
     }
     for (const Node* r : kernel_.ranges)
       if (std::none_of(dots_.begin(), dots_.end(),
                        [&](const auto& d) { return ir::depends_on(d.first, r); }))
-        products *= CostModel::trips(r);
+        products *= CostModel::trip_count(r);
     const double work = std::max(products / kProductsPerWork, matrix_bytes() / kBytesPerWork);
     s_.work_per_block = static_cast<uint64_t>(std::min(work, 1e18));
     if (products < 2 * kBlockProducts) return;
     const AxisPlan& axis = s_.loops[0];
-    const double trips =
+    const double trip_count =
         std::ceil(static_cast<double>(axis.range->src[0]->imm) / static_cast<double>(axis.step()));
     const auto blocks = knobs_ ? knobs_->get("blocks") : std::nullopt;
-    const double least = blocks ? 1 : std::ceil(kBlockProducts / (products / trips));
+    const double least = blocks ? 1 : std::ceil(kBlockProducts / (products / trip_count));
     const double per_unit = blocks ? static_cast<double>(*blocks) : kBlocksPerUnit;
-    const double chunk = std::max(least, std::ceil(trips / (per_unit * units_)));
+    const double chunk = std::max(least, std::ceil(trip_count / (per_unit * units_)));
     s_.grid_loops = 1;
     s_.chunk = static_cast<int64_t>(chunk);
-    s_.work_per_block = static_cast<uint64_t>(std::min(work / trips * chunk, 1e18));
+    s_.work_per_block = static_cast<uint64_t>(std::min(work / trip_count * chunk, 1e18));
     s_.grid[0] = {
         .constant = axis.range->src[0]->imm, .terms = {}, .divisor = s_.chunk * axis.step()};
   }

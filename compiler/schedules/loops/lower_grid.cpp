@@ -65,7 +65,7 @@ void LoopLowering::lower_parts(ValueId begin, BlockId block, const Instances& st
   b_.close_loop(loop, begin, b_.add(begin, b_.index(part)), axis.lanes);
 }
 
-/// Several leading loops as one: a linear trip number is taken apart, innermost loop fastest.
+/// Several leading loops as one: a linear iteration number is taken apart, innermost loop fastest.
 void LoopLowering::lower_merged(BlockId block, ValueId block_index) {
   const Instances start{e_.unbound()};
   std::vector<ValueId> counts;
@@ -86,14 +86,14 @@ void LoopLowering::lower_merged(BlockId block, ValueId block_index) {
   for (uint32_t d = schedule_.grid_loops; d-- > 0;) {
     const AxisPlan& axis = schedule_.loops[d];
     const ValueId count = counts[d];
-    const ValueId trip = d == 0 ? rest : e_.divide_index(Op::kMod, rest, count, false);
+    const ValueId step = d == 0 ? rest : e_.divide_index(Op::kMod, rest, count, false);
     if (d > 0) rest = e_.divide_index(Op::kDiv, rest, count, false);
     if (axis.tile > 0) {
-      const ValueId first = b_.mul(trip, b_.index(axis.tile));
+      const ValueId first = b_.mul(step, b_.index(axis.tile));
       tiles_[axis.range] = {first, b_.add(first, b_.index(axis.tile))};
       continue;
     }
-    instances = e_.bind_axis(instances, axis.range, b_.mul(trip, b_.index(axis.step())), loop.body,
+    instances = e_.bind_axis(instances, axis.range, b_.mul(step, b_.index(axis.step())), loop.body,
                              axis.lanes, axis.jam, axis.lanes);
   }
   lower_inner(schedule_.grid_loops, loop.body, instances);

@@ -31,7 +31,7 @@ void LoopLowering::lower_tiles(size_t axis, BlockId block, const Instances& inst
   b_.close_loop(loop, begin, end, plan.tile);
 }
 
-/// Trips of full width, then one vector at a time, then single iterations.
+/// Iterations of full width, then one vector at a time, then single iterations.
 void LoopLowering::lower_axis(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                               ValueId end) {
   const AxisPlan& plan = schedule_.loops[axis];
@@ -54,25 +54,26 @@ void LoopLowering::lower_axis(size_t axis, BlockId block, const Instances& insta
     if (i + 1 < widths.size()) {
       const ValueId count = b_.sub(end, from);
       const ValueId length = e_.max_index(count, b_.index(0));
-      to = b_.add(from, b_.sub(length, b_.bit_and(length, b_.index(step - 1))));
+      const Index first(b_, from);
+      to = Index(first + whole_steps({b_, length}, step));
       if (step & (step - 1)) {
         const ValueId whole = b_.bitcast(
             b_.raw(Op::kMod, DType::kU64,
                    {b_.bitcast(length, DType::kU64), b_.bitcast(b_.index(step), DType::kU64)}),
             DType::kI64);
-        to = b_.add(from, b_.sub(length, whole));
+        to = Index(first + (Index(b_, length) - Index(b_, whole)));
       }
     }
     if (is_masked && i + 1 == widths.size())
-      masked_trip(axis, block, instances, from, to);
+      lower_masked(axis, block, instances, from, to);
     else
-      trips(axis, block, instances, from, to, widths[i].first, widths[i].second);
+      lower_vectors(axis, block, instances, from, to, widths[i].first, widths[i].second);
     from = to;
   }
 }
 
-void LoopLowering::trips(size_t axis, BlockId block, const Instances& instances, ValueId begin,
-                         ValueId end, uint32_t lanes, uint32_t jam) {
+void LoopLowering::lower_vectors(size_t axis, BlockId block, const Instances& instances,
+                                 ValueId begin, ValueId end, uint32_t lanes, uint32_t jam) {
   const Builder::Loop loop = b_.open_loop(block);
   const Node* range = schedule_.loops[axis].range;
   lower_inner(axis + 1, loop.body,
@@ -83,8 +84,8 @@ void LoopLowering::trips(size_t axis, BlockId block, const Instances& instances,
 }
 
 /// Fewer iterations than lanes, if any.
-void LoopLowering::masked_trip(size_t axis, BlockId block, const Instances& instances,
-                               ValueId begin, ValueId end) {
+void LoopLowering::lower_masked(size_t axis, BlockId block, const Instances& instances,
+                                ValueId begin, ValueId end) {
   const AxisPlan& plan = schedule_.loops[axis];
   const Builder::Loop loop = b_.open_loop(block);
   const uint32_t binding = e_.make_bindings(loop.index, loop.body, 0, plan.lanes, 0);

@@ -1,6 +1,6 @@
 // Prefix sums and other scans in one pass.
-// Scans: what the trips of an output loop so far give together stays in registers from trip to
-// trip.
+// Scans: what the iterations of an output loop so far give together stays in registers from
+// iteration to iteration.
 #include <algorithm>
 
 #include "compiler/schedules/loops/lowering.h"
@@ -37,7 +37,7 @@ uint32_t Scan::register_of(const Node* n, const Env& env, Type type) {
 ValueId Scan::scan_lanes(ir::ReduceOp op, ValueId values) {
   const Type t = b_.type(values);
   for (uint32_t distance = 1; distance < t.lanes; distance *= 2) {
-    const ValueId before = b_.slide(b_.neutral(op, t), values, t.lanes - distance);
+    const ValueId before = b_.concat_shift(b_.neutral(op, t), values, t.lanes - distance);
     values = b_.reduce_step(op, before, values);
   }
   return values;
@@ -53,19 +53,19 @@ std::optional<ValueId> Scan::compute(const Node* n, const Env& env) {
   return emit(n, env);
 }
 
-/// Copies of the loop body come in the order of their trips, all at once.
+/// Copies of the loop body come in the order of their iterations, all at once.
 ValueId Scan::emit(const Node* n, const Env& env) {
   BM_CHECK(block_ != kNone);
   const uint32_t along = e_.number_of(n->src[1]);
-  std::vector<Env> trips{env};
+  std::vector<Env> iterations{env};
   for (size_t i = 0; e_.instances() && i < e_.instances()->size(); ++i) {
-    Env trip = env;
-    trip[along] = (*e_.instances())[i][along];
-    if (e_.binding(trip[along]).base == e_.binding(env[along]).base &&
-        std::find(trips.begin(), trips.end(), trip) == trips.end())
-      trips.push_back(std::move(trip));
+    Env iteration = env;
+    iteration[along] = (*e_.instances())[i][along];
+    if (e_.binding(iteration[along]).base == e_.binding(env[along]).base &&
+        std::find(iterations.begin(), iterations.end(), iteration) == iterations.end())
+      iterations.push_back(std::move(iteration));
   }
-  std::sort(trips.begin(), trips.end(), [&](const Env& a, const Env& b) {
+  std::sort(iterations.begin(), iterations.end(), [&](const Env& a, const Env& b) {
     return e_.binding(a[along]).offset < e_.binding(b[along]).offset;
   });
   const ir::ReduceOp op = n->reduce_op();
@@ -76,8 +76,8 @@ ValueId Scan::emit(const Node* n, const Env& env) {
   const uint32_t wide = vr == kNone ? 1 : e_.binding(env[vr]).lanes;
   const uint32_t reg = register_of(n, env, {t, lanes > 1 ? 1 : wide});
   ValueId so_far = b_.read(body, reg);
-  for (const Env& trip : trips) {
-    const ValueId value = e_.splat(b_.cast(e_.emit(n->src[0], trip), t), wide);
+  for (const Env& iteration : iterations) {
+    const ValueId value = e_.splat(b_.cast(e_.emit(n->src[0], iteration), t), wide);
     ValueId result = kNone;
     if (lanes > 1) {
       const ValueId scanned = scan_lanes(op, value);
@@ -86,7 +86,7 @@ ValueId Scan::emit(const Node* n, const Env& env) {
     } else {
       result = so_far = b_.reduce_step(op, so_far, value);
     }
-    e_.set_known(n, trip, b_.cast(result, n->dtype));
+    e_.set_known(n, iteration, b_.cast(result, n->dtype));
   }
   b_.assign(body, reg, so_far);
   return e_.known(n, env);

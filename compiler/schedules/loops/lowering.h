@@ -76,10 +76,10 @@ class LoopLowering {
                   ValueId end);
   void lower_tiles(size_t axis, BlockId block, const Instances& instances, ValueId begin,
                    ValueId end);
-  void masked_trip(size_t axis, BlockId block, const Instances& instances, ValueId begin,
-                   ValueId end);
-  void trips(size_t axis, BlockId block, const Instances& instances, ValueId begin, ValueId end,
-             uint32_t lanes, uint32_t jam);
+  void lower_masked(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                    ValueId end);
+  void lower_vectors(size_t axis, BlockId block, const Instances& instances, ValueId begin,
+                     ValueId end, uint32_t lanes, uint32_t jam);
 
   Emitter& e_;
   Builder& b_;

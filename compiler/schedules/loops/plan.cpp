@@ -105,7 +105,7 @@ class Scheduler {
       }
     if (knob("rlanes") == 0)
       for (auto& [reduce, plan] : s_.reduces) plan = {};
-    // Loops of one trip go last: they are nothing to share out or to tile.
+    // Loops of one iteration go last: they are nothing to share out or to tile.
     for (const bool is_single : {false, true}) {
       for (const Node* r : kernel_.ranges)
         if (r != best.range && r->src[0]->is_const(1) == is_single)
@@ -142,10 +142,10 @@ class Scheduler {
       double copies = 1;
       for (const AxisPlan& a : s_.loops)
         if (model_.depends(reduce, a.range)) copies *= a.jam;
-      const double trips = CostModel::trips(plan.vector_range) / plan.lanes;
+      const double trip_count = CostModel::trip_count(plan.vector_range) / plan.lanes;
       const double nodes = static_cast<double>(model_.body(reduce).size());
       uint32_t unroll = copies >= 8 ? 1 : copies >= 4 ? 2 : 4;
-      while (unroll > 1 && (unroll > trips || unroll * copies * nodes > kMaxMergedNodes ||
+      while (unroll > 1 && (unroll > trip_count || unroll * copies * nodes > kMaxMergedNodes ||
                             unroll * copies * tiles_.registers_per_value(plan.lanes) >
                                 target_.vector_registers / 2.0))
         unroll /= 2;
@@ -153,14 +153,14 @@ class Scheduler {
     }
   }
 
-  /// Short bodies without a reduction: several vectors per trip, so that the loop itself costs
+  /// Short bodies without a reduction: several vectors per iteration, so that the loop itself costs
   /// little.
   void choose_vector_unroll() {
     if (!lanes_.range || (!model_.reduces().empty() && !is_along_row())) return;
     for (const AxisPlan& a : s_.loops)
       if (a.jam > 1) return;
     const double nodes = model_.output_nodes(),
-                 vectors = CostModel::trips(lanes_.range) / lanes_.lanes;
+                 vectors = CostModel::trip_count(lanes_.range) / lanes_.lanes;
     // A reduction for each element goes over rows of others: the fewer times, the better.
     const bool is_over_rows = std::any_of(
         model_.reduces().begin(), model_.reduces().end(),
@@ -228,12 +228,12 @@ class Scheduler {
     s_.grid[0].constant = 1;
     s_.work_per_block = static_cast<uint64_t>(std::min(total * kWorkPerCost, 1e18));
     if (s_.loops.empty() || total < 2 * kBlockWork) return;
-    double trips = 1;
+    double trip_count = 1;
     uint32_t count = 0, symbolic = 0;
     const double wanted = blocks_per_unit() * units_;
     const bool is_tiled =
         std::any_of(s_.loops.begin(), s_.loops.end(), [](const AxisPlan& a) { return a.tile > 0; });
-    while (count < s_.loops.size() && trips < wanted) {
+    while (count < s_.loops.size() && trip_count < wanted) {
       if (rows_.is_row_kernel && count == rows_.outer) break;
       const AxisPlan& a = s_.loops[count];
       if (a.range == s_.scan || (is_tiled && a.tile == 0)) break;
@@ -242,23 +242,23 @@ class Scheduler {
       // The first loop alone may have ragged ends; it can only be merged without them.
       if (count == 1 && !can_merge(s_.loops[0])) break;
       symbolic += is_symbolic;
-      trips *= std::ceil(CostModel::trips(a.range) / static_cast<double>(a.step()));
+      trip_count *= std::ceil(CostModel::trip_count(a.range) / static_cast<double>(a.step()));
       ++count;
     }
-    if (count > 0) set_grid(count, trips, total);
+    if (count > 0) set_grid(count, trip_count, total);
   }
 
-  void set_grid(uint32_t count, double trips, double total) {
+  void set_grid(uint32_t count, double trip_count, double total) {
     bool has_symbol = false;
     for (uint32_t i = 0; i < count; ++i)
       has_symbol = has_symbol || !s_.loops[i].range->src[0]->is_const();
-    const double per_trip = total / trips;
+    const double per_trip = total / trip_count;
     double chunk = std::ceil(kBlockWork / per_trip);
     // With a known size there is no point in many more blocks than processors.
-    if (!has_symbol) chunk = std::max(chunk, std::ceil(trips / (blocks_per_unit() * units_)));
+    if (!has_symbol) chunk = std::max(chunk, std::ceil(trip_count / (blocks_per_unit() * units_)));
     s_.grid_loops = count;
     s_.chunk = static_cast<int64_t>(std::max(chunk, 1.0));
-    if (count == 1 && !s_.streams.empty()) s_.chunk = equal_chunk(static_cast<int64_t>(trips));
+    if (count == 1 && !s_.streams.empty()) s_.chunk = equal_chunk(static_cast<int64_t>(trip_count));
     s_.work_per_block = static_cast<uint64_t>(
         std::min(per_trip * static_cast<double>(s_.chunk) * kWorkPerCost, 1e18));
     hal::DimExpr dim{.constant = 1, .terms = {}, .divisor = s_.chunk};
@@ -272,10 +272,10 @@ class Scheduler {
   }
 
   /// Blocks of equal length, of which each can go through several parts of memory at a time.
-  int64_t equal_chunk(int64_t trips) const {
-    const int64_t blocks = std::max<int64_t>(trips / s_.chunk, 1);
+  int64_t equal_chunk(int64_t trip_count) const {
+    const int64_t blocks = std::max<int64_t>(trip_count / s_.chunk, 1);
     for (int64_t b = blocks; 2 * b > blocks; --b)
-      if (trips % b == 0) return trips / b;
+      if (trip_count % b == 0) return trip_count / b;
     return s_.chunk;
   }
 

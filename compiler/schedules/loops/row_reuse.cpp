@@ -17,10 +17,11 @@ constexpr double kShortReduce = 8;
 /// Operations from which a value is worth a store and a load.
 constexpr double kDear = 8;
 
-double trips_of(const Node* reduce) {
-  double trips = 1;
-  for (size_t i = 1; i < reduce->src.size(); ++i) trips *= CostModel::trips(reduce->src[i]);
-  return trips;
+double iterations_of(const Node* reduce) {
+  double trip_count = 1;
+  for (size_t i = 1; i < reduce->src.size(); ++i)
+    trip_count *= CostModel::trip_count(reduce->src[i]);
+  return trip_count;
 }
 
 class Stages {
@@ -103,7 +104,7 @@ class Stages {
       stack.pop_back();
       if (!varies(m, p) || !seen.insert(m).second || m->op == Op::kRange) continue;
       if (m->op == Op::kReduce) {
-        stack.emplace_back(m->src[0], times * trips_of(m));
+        stack.emplace_back(m->src[0], times * iterations_of(m));
         continue;
       }
       sum += times * CostModel::weight(m);
@@ -135,7 +136,7 @@ RowFacts order_rows(const CostModel& model, std::vector<AxisPlan>* loops) {
   RowFacts facts;
   std::vector<const Node*> reduces;
   for (const Node* n : model.reduces())
-    if (trips_of(n) > kShortReduce) reduces.push_back(n);
+    if (iterations_of(n) > kShortReduce) reduces.push_back(n);
   const auto users = [&](const AxisPlan& a) {
     return std::count_if(reduces.begin(), reduces.end(),
                          [&](const Node* n) { return model.depends(n, a.range); });

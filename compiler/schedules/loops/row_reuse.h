@@ -18,7 +18,8 @@ struct RowFacts {
 /// Puts loops that more reductions depend on first, keeping the order otherwise.
 RowFacts order_rows(const CostModel& model, std::vector<AxisPlan>* loops);
 
-/// Values that are dear enough to be kept for later passes over a row. `most_bytes`: of scratch.
+/// Values that are expensive enough to be kept for later passes over a row. `most_bytes`: of
+/// scratch.
 std::vector<StagePlan> plan_stages(const ir::KernelIr& kernel, const CostModel& model,
                                    uint64_t most_bytes);
 

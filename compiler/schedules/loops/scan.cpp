@@ -31,7 +31,7 @@ void order_scan(const LaneChoice& lanes, bool has_jams, Schedule* schedule) {
   if (!has_jams || !lanes.range) return;
   for (AxisPlan& a : loops) {
     if (a.range != lanes.range) continue;
-    const double vectors = CostModel::trips(a.range) / a.lanes;
+    const double vectors = CostModel::trip_count(a.range) / a.lanes;
     a.jam = a.range == schedule->scan ? kScanVectors : kRowVectors;
     while (a.jam > 1 && vectors < a.jam) a.jam /= 2;
   }

@@ -10,7 +10,8 @@ namespace bm::compiler {
 /// (ir::verify).
 const ir::Node* scan_loop(const ir::KernelIr& kernel);
 
-/// Makes the loop of the scan the innermost. `has_jams`: chooses how many vectors one trip covers.
+/// Makes the loop of the scan the innermost. `has_jams`: chooses how many vectors one iteration
+/// covers.
 void order_scan(const LaneChoice& lanes, bool has_jams, Schedule* schedule);
 
 }  // namespace bm::compiler

@@ -29,7 +29,7 @@ void tile_transposition(const ir::KernelIr& kernel, const TargetInfo& target,
   const AxisPlan across = *merged;
   const int64_t tile = std::max<int64_t>(kTileLines * target.cache_line_bytes / item, along.lanes);
   for (const AxisPlan* a : {&along, &across})
-    if (CostModel::trips(a->range) < 2.0 * static_cast<double>(tile)) return;
+    if (CostModel::trip_count(a->range) < 2.0 * static_cast<double>(tile)) return;
   loops.pop_back();
   loops.erase(merged);
   loops.push_back({.range = along.range, .tile = tile});

@@ -22,7 +22,7 @@ const Node* TileSearch::heaviest_reduce() const {
   double most = 8;  // shorter reductions are not worth a tile
   for (const Node* n : model_.reduces()) {
     double count = 1;
-    for (size_t i = 1; i < n->src.size(); ++i) count *= CostModel::trips(n->src[i]);
+    for (size_t i = 1; i < n->src.size(); ++i) count *= CostModel::trip_count(n->src[i]);
     bool has_output = false;
     for (const AxisPlan& a : s_.loops) has_output = has_output || model_.depends(n, a.range);
     if (has_output && count > most) {
@@ -89,13 +89,13 @@ bool TileSearch::shares(const Body& body, size_t loop, uint32_t jam) const {
 std::optional<double> TileSearch::coverage(size_t loop, uint32_t jam) const {
   if (jam == 1) return 1;
   const AxisPlan& a = s_.loops[loop];
-  const double extent = CostModel::trips(a.range), step = double{1} * a.lanes * jam;
+  const double extent = CostModel::trip_count(a.range), step = double{1} * a.lanes * jam;
   if (extent < step) return std::nullopt;
   if (!a.range->src[0]->is_const()) return jam > 4 ? std::nullopt : std::optional<double>(0.9);
   return std::floor(extent / step) * step / extent;
 }
 
-/// Whether neighbouring trips of the reduction read `load` from different pages.
+/// Whether neighbouring iterations of the reduction read `load` from different pages.
 bool TileSearch::is_far(const Node* reduce, const Node* load) {
   for (size_t i = 1; i < reduce->src.size(); ++i) {
     const std::optional<int64_t> stride = model_.strides(reduce->src[i], 0).stride(load->src[0]);
@@ -134,7 +134,7 @@ TileSearch::TileCounts TileSearch::count(const Node* reduce, const Body& body, c
   return c;
 }
 
-/// Cycles per output value of one trip of the reduction, for two loads and two operations per
+/// Cycles per output value of one iteration of the reduction, for two loads and two operations per
 /// cycle and four cycles of latency; data is taken to come from the second cache level.
 std::optional<double> TileSearch::tile_cost(const Node* reduce, const Body& body, const Tile& t) {
   const auto share_a = coverage(t.first, t.first_jam), share_b = coverage(t.second, t.second_jam);
@@ -184,7 +184,7 @@ double TileSearch::predict(double cost) {
   const Body body = model_.body(reduce);
   const auto plain = tile_cost(reduce, body, {t.first, t.first, 1, 1}),
              tiled = tile_cost(reduce, body, t);
-  // Beyond the registers: spilling is about as dear as not merging at all.
+  // Beyond the registers: spilling is about as expensive as not merging at all.
   return plain && tiled && *plain > 0 ? cost * *tiled / *plain : cost * 1.5;
 }
 

@@ -19,7 +19,6 @@ class SplitKGemm {
   void accumulate(const Env& env, BlockId block);
   void step(const Env& env, ValueId first, uint32_t copies, BlockId block);
   void add_partials(BlockId block);
-  ValueId add_row(uint32_t array, ValueId first, int64_t apart, uint32_t count, BlockId block);
   void store_result(BlockId block);
 
   Emitter& e_;
@@ -35,15 +34,14 @@ class SplitKGemm {
 /// Rows of the last tile that do not exist are its last one once more: they are not stored.
 std::vector<uint32_t> SplitKGemm::bind(const SplitKSide& side, ValueId first, BlockId block) {
   std::vector<uint32_t> out;
+  Offsets lines(e_, first, block);
   for (uint32_t i = 0; i < side.tile; ++i) {
     if (!side.is_cut()) {
-      const uint32_t origin = out.empty() ? 0 : e_.binding(out[0]).origin;
-      out.push_back(e_.make_bindings(first, block, i, 1, origin));
+      out.push_back(lines.at(i).binding);
       continue;
     }
-    const ValueId own = b_.add(first, b_.index(i));
-    const ValueId last = b_.index(side.extent() - 1);
-    out.push_back(e_.make_bindings(e_.min_index(own, last), block, 0, 1, 0));
+    const Index at = min(Index(b_, first) + i, side.extent() - 1);
+    out.push_back(e_.make_bindings(at, block, 0, 1, 0));
   }
   return out;
 }
@@ -58,20 +56,15 @@ void SplitKGemm::place_tile(ValueId group, BlockId block) {
   column_ = Index(column * p_.n.tile);
   rows_ = bind(p_.m, row_, block);
   columns_ = bind(p_.n, column_, block);
-  const Type type{p_.reduce->dtype, 1};
-  for (uint32_t i = 0; i < p_.results(); ++i) {
-    accumulators_.push_back(b_.add_register(type));
-    b_.assign(block, accumulators_.back(), b_.constant(type, 0));
-  }
+  accumulators_ = clear_registers(b_, block, {p_.reduce->dtype, 1}, p_.results());
 }
 
 /// Steps `first`, first + splits, … of K for the whole tile, all loads in front.
 void SplitKGemm::step(const Env& env, ValueId first, uint32_t copies, BlockId block) {
   std::vector<Env> envs;
-  uint32_t origin = 0;
+  Offsets steps(e_, first, block);
   for (uint32_t c = 0; c < copies; ++c) {
-    const uint32_t at = e_.make_bindings(first, block, int64_t{c} * p_.splits, 1, origin);
-    origin = e_.binding(at).origin;
+    const uint32_t at = steps.at(int64_t{c} * p_.splits).binding;
     for (const uint32_t row : rows_)
       for (const uint32_t column : columns_) {
         const Env result = e_.bound(e_.bound(env, p_.m.along, row), p_.n.along, column);
@@ -105,18 +98,6 @@ void SplitKGemm::accumulate(const Env& env, BlockId block) {
   b_.close_loop(loop, Index(item + whole), b_.index(length), p_.splits);
 }
 
-/// Pairwise: `count` elements of a shared array, a power of two.
-ValueId SplitKGemm::add_row(uint32_t array, ValueId first, int64_t apart, uint32_t count,
-                            BlockId block) {
-  std::vector<ValueId> values;
-  for (uint32_t i = 0; i < count; ++i)
-    values.push_back(b_.local_load(block, array, b_.add(first, b_.index(i * apart))));
-  for (; values.size() > 1; values.resize(values.size() / 2))
-    for (size_t i = 0; i < values.size() / 2; ++i)
-      values[i] = b_.add(values[2 * i], values[2 * i + 1]);
-  return values[0];
-}
-
 /// Two passes: `adders` work-items add a share each of a result's partial sums, then one adds
 /// theirs. The order depends on the plan alone, so results are the same from launch to launch.
 void SplitKGemm::add_partials(BlockId block) {
@@ -134,7 +115,8 @@ void SplitKGemm::add_partials(BlockId block) {
     const Index result(b_, b_.shr(b_.item(), std::countr_zero(adders)));
     const Index adder = item & int64_t{adders - 1};
     const Index first = result * p_.row() + adder;
-    const ValueId sum = add_row(partials, first, adders, p_.splits / adders, body);
+    const ValueId sum =
+        reduce_shared(b_, body, ir::ReduceOp::kSum, partials, first, adders, p_.splits / adders);
     const Index at = result * p_.short_row() + adder;
     b_.local_store(body, sums_, at, sum);
   };
@@ -161,7 +143,8 @@ void SplitKGemm::store_result(BlockId block) {
     const Env at_row = e_.bound_at(env_, p_.m.along, row, body);
     const Instances all{e_.bound_at(at_row, p_.n.along, column, body)};
     const Index first = item * p_.short_row();
-    e_.set_known(p_.reduce, all[0], add_row(sums_, first, 1, p_.adders(), body));
+    e_.set_known(p_.reduce, all[0],
+                 reduce_shared(b_, body, ir::ReduceOp::kSum, sums_, first, 1, p_.adders()));
     e_.emit_stores(body, all, e_.kernel().stores);
   });
 }

@@ -106,7 +106,7 @@ class SplitKScheduler : GemmPlanner {
     p.splits = splits;
     p.unroll = unroll;
     if (m * n == 1 || splits < p.results() || splits > target_.max_block ||
-        p.results() > limits_.max_sums || p.shared_bytes() > target_.local_memory_bytes ||
+        p.results() > limits_.max_sums || p.shared_bytes() > target_.shared_memory_bytes ||
         registers(p) >
             std::min(kMostRegisters, target_.pipe.cu_registers / static_cast<double>(splits)))
       return;
@@ -126,7 +126,7 @@ class SplitKScheduler : GemmPlanner {
   double batches() const {
     double n = 1;
     for (const Node* r : kernel_.ranges)
-      if (r != plan_.m.along && r != plan_.n.along) n *= CostModel::trips(r);
+      if (r != plan_.m.along && r != plan_.n.along) n *= CostModel::trip_count(r);
     return n;
   }
 
@@ -134,7 +134,7 @@ class SplitKScheduler : GemmPlanner {
   double length() const {
     double n = 1;
     for (size_t i = 1; i < plan_.reduce->src.size(); ++i)
-      n *= CostModel::trips(plan_.reduce->src[i]);
+      n *= CostModel::trip_count(plan_.reduce->src[i]);
     return n;
   }
 
@@ -168,7 +168,7 @@ class SplitKScheduler : GemmPlanner {
     const double groups = static_cast<double>(p.m.tiles() * p.n.tiles()) * batches();
     const double steps = std::ceil(length() / p.splits);
     const PipeInfo& unit = target_.pipe;
-    const double memory = std::max(unit.cu_memory_bytes, target_.local_memory_bytes);
+    const double memory = std::max(unit.cu_memory_bytes, target_.shared_memory_bytes);
     double resident =
         std::floor(std::min({unit.cu_registers / (registers(p) * p.splits),
                              memory / static_cast<double>(p.shared_bytes() + unit.reserved_bytes),

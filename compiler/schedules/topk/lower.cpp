@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "compiler/lowering/epilogue.h"
+#include "compiler/program/index.h"
 #include "compiler/schedules/loops/lowering.h"
 #include "compiler/schedules/topk/lowering.h"
 
@@ -159,7 +161,7 @@ void TopK::find(BlockId block, const Env& env) {
   const ValueId extent = e_.emit(s.range->src[0], env);
   const ValueId length = e_.max_index(extent, b_.index(0));
   const int64_t step = int64_t{kVectors} * s.lanes;
-  const ValueId whole = b_.sub(length, b_.bit_and(length, b_.index(step - 1)));
+  const Index whole = whole_steps({b_, length}, step);
   const Builder::Loop wide = b_.open_loop(block);
   compare_vectors(s, wide, env);
   b_.close_loop(wide, b_.index(0), whole, step);
@@ -167,9 +169,7 @@ void TopK::find(BlockId block, const Env& env) {
   const uint32_t binding = e_.make_bindings(single.index, single.body, 0, 1, 0);
   insert_if_less(s, single.body, e_.emit(n->src[0], e_.bound(env, s.range, binding)));
   b_.close_loop(single, whole, length, 1);
-  for (size_t i = 0; i < s.sorted.size(); ++i)
-    b_.local_store(block, array_, b_.index(static_cast<int64_t>(i * s.lanes)),
-                   b_.read(block, s.sorted[i]));
+  spill_vectors(b_, block, array_, b_.index(0), s.sorted);
 }
 
 void TopK::compare_vectors(const Selection& s, const Builder::Loop& loop, const Env& env) {
@@ -189,8 +189,7 @@ void TopK::compare_vectors(const Selection& s, const Builder::Loop& loop, const 
     return b_.any(b_.lt(value, most));
   };
   const BlockId some = b_.open_block(loop.body);
-  for (uint32_t v = 0; v < kVectors; ++v)
-    b_.local_store(some, s.fresh, b_.index(int64_t{v} * s.lanes), values[v]);
+  store_vectors(b_, some, s.fresh, b_.index(0), values);
   const Builder::Loop vectors = b_.open_loop(some);
   const ValueId again = b_.local_load(vectors.body, s.fresh, vectors.index, s.lanes);
   const BlockId here = b_.open_block(vectors.body);
@@ -211,7 +210,7 @@ void TopK::insert_if_less(const Selection& s, BlockId block, ValueId value) {
   const ValueId fresh = e_.splat(value, s.lanes);
   for (size_t i = 0; i < old.size(); ++i) {
     const ValueId before = i > 0 ? old[i - 1] : b_.constant(t, INT64_MIN);
-    const ValueId shifted = s.lanes > 1 ? b_.slide(before, old[i], s.lanes - 1) : before;
+    const ValueId shifted = s.lanes > 1 ? b_.concat_shift(before, old[i], s.lanes - 1) : before;
     const ValueId lower = b_.reduce_step(ir::ReduceOp::kMin, old[i], fresh);
     next.push_back(b_.reduce_step(ir::ReduceOp::kMax, shifted, lower));
   }

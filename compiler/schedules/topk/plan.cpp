@@ -38,13 +38,14 @@ std::optional<Schedule> make_least_schedule(const ir::KernelIr& kernel, const Ta
   for (const Node* r : kernel.ranges) {
     if (!model.depends(s.least->src[0], r)) continue;
     s.loops.push_back({.range = r});
-    rows *= CostModel::trips(r);
+    rows *= CostModel::trip_count(r);
   }
   s.least_axis = static_cast<uint32_t>(s.loops.size());
   for (const Node* r : kernel.ranges)
     if (!model.depends(s.least->src[0], r)) s.loops.push_back({.range = r});
   const double count = static_cast<double>(s.least->src[2]->hi) + 1;
-  const double per_row = CostModel::trips(s.least->src[1]) * kCompareCost + count * kInsertCost;
+  const double per_row =
+      CostModel::trip_count(s.least->src[1]) * kCompareCost + count * kInsertCost;
   s.predicted_cost = per_row / count;
   s.grid[0].constant = 1;
   s.work_per_block = static_cast<uint64_t>(std::min(rows * per_row, 1e18));
@@ -57,12 +58,12 @@ std::optional<Schedule> make_least_schedule(const ir::KernelIr& kernel, const Ta
     symbolic += is_symbolic;
     ++s.grid_loops;
   }
-  double trips = 1;
-  for (uint32_t i = 0; i < s.grid_loops; ++i) trips *= CostModel::trips(s.loops[i].range);
-  const double per_trip = rows * per_row / trips;
+  double trip_count = 1;
+  for (uint32_t i = 0; i < s.grid_loops; ++i) trip_count *= CostModel::trip_count(s.loops[i].range);
+  const double per_trip = rows * per_row / trip_count;
   constexpr double kBlocksPerUnit = 8;
   double chunk = std::ceil(kBlockWork / per_trip);
-  if (symbolic == 0) chunk = std::max(chunk, std::ceil(trips / (kBlocksPerUnit * units)));
+  if (symbolic == 0) chunk = std::max(chunk, std::ceil(trip_count / (kBlocksPerUnit * units)));
   s.chunk = static_cast<int64_t>(std::max(chunk, 1.0));
   s.work_per_block = static_cast<uint64_t>(per_trip * static_cast<double>(s.chunk));
   hal::DimExpr dim{.constant = 1, .terms = {}, .divisor = s.chunk};

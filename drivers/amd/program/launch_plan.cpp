@@ -65,7 +65,7 @@ Status check_registers(const ChipRow& chip, const KernelFacts& kernel,
 
 Status plan_lds(const ChipRow& chip, uint32_t limit, const hal::CodeObject& code,
                 LaunchPlan& plan) {
-  plan.group_bytes = std::max(plan.kernel.group_bytes, code.local_memory_bytes);
+  plan.group_bytes = std::max(plan.kernel.group_bytes, code.shared_memory_bytes);
   if (plan.group_bytes > limit)
     return fail(Code::kUnsupported, "kernel '{}': {} bytes of LDS per block, {} has {}", code.entry,
                 plan.group_bytes, chip.name, limit);

@@ -54,7 +54,7 @@ struct Form {
 struct Tile {
   uint64_t start = 0, leading = 0, stride = 0;
   uint32_t width = 128;  ///< bytes of a line of an atom
-  bool is_turned = false;
+  bool is_transposed = false;
 
   /// Where 16 bytes are that start at `address` of the tile without swizzle.
   uint64_t swizzled(uint64_t address) const {
@@ -64,7 +64,7 @@ struct Tile {
   /// Of byte `byte` along the depth of row or column `line`; numbers of two bytes where turned.
   uint64_t at(uint32_t line, uint32_t byte) const {
     uint64_t address = start;
-    if (is_turned) {
+    if (is_transposed) {
       const uint32_t step = byte / 2, per_line = width / 2;
       address += line / per_line * leading + step / 8 * stride + step % 8 * width +
                  line % per_line * 2 + byte % 2;
@@ -93,7 +93,8 @@ bool each_warpgroup(Exec& x, const Inst& in, F&& f) {
   return true;
 }
 
-bool take_tile(Exec& x, const Inst& in, uint32_t lane, uint64_t bits, bool is_turned, Tile& out) {
+bool take_tile(Exec& x, const Inst& in, uint32_t lane, uint64_t bits, bool is_transposed,
+               Tile& out) {
   const auto refuse = [&](std::string_view why) {
     x.raise(in, lane, Fault::Kind::kIllegal, bits, Access::kRead, why);
     return false;
@@ -106,14 +107,14 @@ bool take_tile(Exec& x, const Inst& in, uint32_t lane, uint64_t bits, bool is_tu
          .leading = ((bits >> 16) & kOffset) << 4,
          .stride = ((bits >> 32) & kOffset) << 4,
          .width = 256u >> swizzle,
-         .is_turned = is_turned};
+         .is_transposed = is_transposed};
   return true;
 }
 
 /// Every 16 bytes of the tile once: f(address), until one is false.
 template <class F>
 bool each_piece(const Tile& tile, uint32_t lines, F&& f) {
-  if (tile.is_turned) {
+  if (tile.is_transposed) {
     for (uint32_t step = 0; step < kStepBytes / 2; ++step)
       for (uint32_t line = 0; line < lines; line += 8)
         if (!f(tile.at(line, 2 * step))) return false;

@@ -147,7 +147,7 @@ TEST(OpenClDevice, ArchIsOpenClCOfAVersion) {
   EXPECT_EQ(newest->arch().vendor, hal::Vendor::kOpenCl);
   EXPECT_EQ(newest->arch().clock_hz, 1'000'000'000u);
   EXPECT_GT(newest->arch().max_block, 1u);
-  EXPECT_GT(newest->arch().local_memory_bytes, 0u);
+  EXPECT_GT(newest->arch().shared_memory_bytes, 0u);
   const auto older = open_device("", 0, "opencl_c_1.2");
   ASSERT_TRUE(older) << older.error().message;
   EXPECT_EQ((*older)->arch().name, "opencl_c_1.2");

@@ -65,7 +65,7 @@ TEST(OpenClProgram, LocalMemoryInTheTextCounts) {
       "  barrier(CLK_LOCAL_MEM_FENCE);\n"
       "  out[get_global_id(0)] = tile[get_local_id(0) ^ 1];\n"
       "}}\n",
-      device->arch().local_memory_bytes / 4 + 64);
+      device->arch().shared_memory_bytes / 4 + 64);
   const auto program = device->load(code(*device, "big", text, 1, 1));
   ASSERT_FALSE(program);
   EXPECT_EQ(program.error().code, Code::kUnsupported) << program.error().message;

@@ -54,7 +54,7 @@ hal::Arch amd_arch(std::string_view chip) {
   if (!chip.starts_with("gfx9")) arch.features = "+cumode";
   arch.units = 4;
   arch.max_block = 1024;
-  arch.local_memory_bytes = 64 << 10;
+  arch.shared_memory_bytes = 64 << 10;
   return arch;
 }
 

@@ -41,7 +41,7 @@ struct Kernel {
     return false;
   }
   const PanelPlan* panels() const {
-    return s.panels() && !s.panels()->is_strip ? s.panels() : nullptr;
+    return s.panels() && !s.panels()->is_skinny ? s.panels() : nullptr;
   }
   bool has_product(bool (*is)(const PanelProduct&)) const {
     return panels() && std::any_of(panels()->products.begin(), panels()->products.end(), is);
@@ -65,7 +65,7 @@ bool is_cut(const ir::Node* extent, int64_t step) {
 }
 
 bool ends_in_a_word(const PanelProduct& p) {
-  return p.dot && is_cut(p.right_depth[0]->src[0], p.pack());
+  return p.dot && is_cut(p.right_k[0]->src[0], p.pack());
 }
 
 /// What a name needs of the target; kLuck: a model of processor that few machines are.
@@ -131,7 +131,9 @@ constexpr std::array kRows = {
     Row{"attention, logits at the causal bound", Needs::kCpu,
         [](const Kernel& k) { return k.s.attention() && k.s.attention()->parts.edge_score; }},
     Row{"attention, queries transposed in registers", Needs::kCpu,
-        [](const Kernel& k) { return k.s.attention() && k.s.attention()->is_turned_at_once; }},
+        [](const Kernel& k) {
+          return k.s.attention() && k.s.attention()->is_transposed_in_registers;
+        }},
     Row{"attention, several blocks of keys", Needs::kCpu,
         [](const Kernel& k) {
           return k.s.attention() &&
@@ -160,19 +162,19 @@ constexpr std::array kRows = {
           return k.has_product([](const PanelProduct& p) { return !p.is_single; });
         }},
     Row{"packed GEMM, transposed", Needs::kCpu,
-        [](const Kernel& k) { return k.panels() && k.panels()->is_turned; }},
+        [](const Kernel& k) { return k.panels() && k.panels()->is_transposed; }},
     Row{"packed GEMM, transposed, packed line by line", Needs::kCpu,
         [](const Kernel& k) {
           return k.has_product([](const PanelProduct& p) { return p.line_outer != nullptr; });
         }},
     Row{"packed GEMM, transposed, M tail", Needs::kCpu,
         [](const Kernel& k) {
-          return k.panels() && k.panels()->is_turned &&
+          return k.panels() && k.panels()->is_transposed &&
                  is_cut(k.panels()->row->src[0], k.panels()->lanes);
         }},
     Row{"packed GEMM, several loops of K", Needs::kCpu,
         [](const Kernel& k) {
-          return k.has_product([](const PanelProduct& p) { return p.right_depth.size() > 1; });
+          return k.has_product([](const PanelProduct& p) { return p.right_k.size() > 1; });
         }},
     Row{"packed GEMM, several contractions", Needs::kCpu,
         [](const Kernel& k) { return k.panels() && k.panels()->products.size() > 1; }},
@@ -220,7 +222,7 @@ constexpr std::array kRows = {
           });
         }},
     Row{"GEMV, accumulators in workspace", Needs::kCpu,
-        [](const Kernel& k) { return k.s.panels() && k.s.panels()->is_strip; }},
+        [](const Kernel& k) { return k.s.panels() && k.s.panels()->is_skinny; }},
     Row{"work-groups", Needs::kGroups, [](const Kernel& k) { return k.s.block > 0; }},
     Row{"reduction shared by a group", Needs::kGroups,
         [](const Kernel& k) {

@@ -45,7 +45,7 @@ std::string text_of(const Program& program) {
         fmt::format("local {} · {} at {}\n", dtype_name(local.dtype), local.count, local.alignment);
   for (const auto& reg : program.registers)
     text += fmt::format("register {} · {}\n", dtype_name(reg.dtype), reg.lanes);
-  return text + fmt::format("{} {} {} {} {}\n", program.has_launch_locals, program.block,
+  return text + fmt::format("{} {} {} {} {}\n", program.has_dynamic_shared, program.block,
                             program.max_groups[0], program.max_groups[1], program.max_groups[2]);
 }
 
@@ -88,7 +88,8 @@ class UnorderedHash {
                          v.alu == ir::Op::kOr || v.alu == ir::Op::kXor);
     if (is_sum) std::sort(args.begin(), args.end());
     const bool has_place = v.op == kRead || v.op == kLocalLoad || v.op == kFragment ||
-                           v.op == kShuffle || v.op == kLoad || v.op == kWords || v.op == kAnyWords;
+                           v.op == kShuffle || v.op == kLoad || v.op == kWords ||
+                           v.op == kUnalignedWords;
     return hash_of(fmt::format("{} {} {} {} {} {} {} {}", static_cast<int>(v.op),
                                static_cast<int>(v.alu), static_cast<int>(v.type.dtype),
                                v.type.lanes, v.imm, p_.block_of[id], has_place ? done : 0,
@@ -101,11 +102,11 @@ class UnorderedHash {
     std::string text =
         fmt::format("({} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {})",
                     static_cast<int>(s.kind), static_cast<int>(s.loop), at(s.value), at(s.begin),
-                    at(s.end), s.step, s.trips, s.axis, s.target, s.is_streamed, s.is_local, s.body,
-                    static_cast<int>(s.matrix), s.sums, static_cast<int>(s.copy),
+                    at(s.end), s.step, s.trip_count, s.axis, s.target, s.is_streamed, s.is_local,
+                    s.body, static_cast<int>(s.matrix), s.sums, static_cast<int>(s.copy),
                     static_cast<int>(s.pipe), s.param, s.local, fmt::join(operands, " "));
     for (const compiler::TileLayout& t : s.tiles)
-      text += fmt::format("[{} {}]", t.is_turned, t.panel_bytes);
+      text += fmt::format("[{} {}]", t.is_transposed, t.panel_bytes);
     return text;
   }
 
@@ -128,7 +129,7 @@ hal::Arch gpu(hal::Vendor vendor, const char* name, uint32_t units, uint32_t loc
   arch.name = name;
   arch.units = units;
   arch.max_block = vendor == hal::Vendor::kOpenCl ? 256 : 1024;
-  arch.local_memory_bytes = local_kib << 10;
+  arch.shared_memory_bytes = local_kib << 10;
   return arch;
 }
 
@@ -161,7 +162,7 @@ class Printer {
       print(name, kernel, arch, target, {});
       std::mt19937_64 random(seed * 977 + 13);
       Knobs knobs;
-      if (random() % 4 == 0) knobs.values["turned"] = 1;
+      if (random() % 4 == 0) knobs.values["transposed"] = 1;
       for (uint64_t steps = 1 + random() % 3; steps-- > 0;) {
         const auto next = compiler::neighbours(kernel, target, knobs, arch.units);
         if (!next.empty()) knobs = next[random() % next.size()];

@@ -34,7 +34,7 @@ hal::Arch ptx_arch() {
   arch.name = "sm_90";
   arch.units = 4;
   arch.max_block = 1024;
-  arch.local_memory_bytes = 48 << 10;
+  arch.shared_memory_bytes = 48 << 10;
   return arch;
 }
 

@@ -37,9 +37,9 @@ hal::Arch varied(hal::Arch arch, uint64_t seed) {
   const auto pick = [&](std::initializer_list<uint64_t> list) {
     return list.begin()[random() % list.size()];
   };
-  arch.first_cache_bytes = pick({1 << 10, 4 << 10, 32 << 10, 48 << 10});
-  arch.cache_bytes = pick({2 << 10, 16 << 10, 512 << 10, 2 << 20});
-  arch.shared_cache_bytes = pick({4 << 10, 64 << 10, 8 << 20, 256 << 20});
+  arch.l1_bytes = pick({1 << 10, 4 << 10, 32 << 10, 48 << 10});
+  arch.l2_bytes = pick({2 << 10, 16 << 10, 512 << 10, 2 << 20});
+  arch.llc_bytes = pick({4 << 10, 64 << 10, 8 << 20, 256 << 20});
   arch.vector_bits =
       static_cast<uint32_t>(std::min<uint64_t>(pick({128, 256, 512}), arch.vector_bits));
   arch.units = static_cast<uint32_t>(pick({1, 2, 3, 16, 96}));

@@ -104,7 +104,7 @@ TEST(CudaDevice, SaysWhatItIs) {
   EXPECT_EQ(device->arch().vendor, hal::Vendor::kNv);
   EXPECT_EQ(device->arch().units, 132u);
   EXPECT_EQ(device->arch().max_block, 1024u);
-  EXPECT_EQ(device->arch().local_memory_bytes, 48u << 10);
+  EXPECT_EQ(device->arch().shared_memory_bytes, 48u << 10);
   EXPECT_EQ(device->description(), "Fake H200 (PCI 0000:02:00.0, CUDA 13.0)");
   EXPECT_EQ(device->memory().total, size_t{1} << 30);
 }

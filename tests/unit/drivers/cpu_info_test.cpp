@@ -206,22 +206,31 @@ std::string write_core(const std::string& name, std::vector<std::array<const cha
 }
 
 TEST(CpuInfo, CachesAreWhatTheSystemSays) {
-  const CacheSizes sizes = cache_sizes(write_core("core", {{"1", "Data", "48K", "0,4"},
-                                                           {"1", "Instruction", "64K", "0,4"},
-                                                           {"2", "Unified", "2M", "0,4"},
-                                                           {"3", "Unified", "32M", "0-7"}}));
+  const CacheSizes sizes = *cache_sizes(write_core("core", {{"1", "Data", "48K", "0,4"},
+                                                            {"1", "Instruction", "64K", "0,4"},
+                                                            {"2", "Unified", "2M", "0,4"},
+                                                            {"3", "Unified", "32M", "0-7"}}));
   EXPECT_EQ(sizes.first, 48u << 10);
   EXPECT_EQ(sizes.private_one, 2u << 20);
   EXPECT_EQ(sizes.last, 32u << 20);
-  const CacheSizes shared = cache_sizes(
+  const CacheSizes shared = *cache_sizes(
       write_core("core2", {{"1", "Data", "32K", "0"}, {"2", "Unified", "4096K", "0-3"}}));
   EXPECT_EQ(shared.private_one, 32u << 10);
   EXPECT_EQ(shared.last, 4u << 20);
-  const CacheSizes unknown = cache_sizes("/nowhere");
-  EXPECT_EQ(unknown.first, hal::Arch{}.first_cache_bytes);
-  EXPECT_EQ(unknown.private_one, hal::Arch{}.cache_bytes);
-  EXPECT_EQ(unknown.last, hal::Arch{}.shared_cache_bytes);
-  EXPECT_GE(cache_sizes().first, 4096u);
+  const CacheSizes unknown = *cache_sizes("/nowhere");
+  EXPECT_EQ(unknown.first, hal::Arch{}.l1_bytes);
+  EXPECT_EQ(unknown.private_one, hal::Arch{}.l2_bytes);
+  EXPECT_EQ(unknown.last, hal::Arch{}.llc_bytes);
+  EXPECT_GE(cache_sizes()->first, 4096u);
+}
+
+TEST(CpuInfo, CachesThatCannotBeReadAreAnErrorNotAGuess) {
+  const std::string folder = write_core("core3", {});
+  std::filesystem::create_directories(folder + "/cache/index0/size");  // read() says EISDIR
+  const auto sizes = cache_sizes(folder);
+  ASSERT_FALSE(sizes);
+  EXPECT_EQ(sizes.error().code, Code::kIo);
+  EXPECT_NE(sizes.error().message.find("index0/size"), std::string::npos);
 }
 
 #if defined(__x86_64__)

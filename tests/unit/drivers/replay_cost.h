@@ -4,10 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <vector>
 
 #include "tests/unit/drivers/instruction_counter.h"
 #include "tests/unit/drivers/syscall_counter.h"
@@ -26,27 +23,6 @@ void expect_no_system_call(const Make& make) {
   EXPECT_EQ(seen.exit_code, 0);
   EXPECT_EQ(seen.numbers.size(), 0u)
       << "first: " << (seen.numbers.empty() ? 0 : seen.numbers.front());
-}
-
-/// Median of 400 replays; `settle` comes after each.
-template <class Rig, class Settle>
-void expect_microseconds(Rig& rig, const Settle& settle) {
-  std::vector<int64_t> times;
-  for (int i = 0; i < 400; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    const bool good = rig.replay();
-    times.push_back((std::chrono::steady_clock::now() - begin).count());
-    ASSERT_TRUE(good);
-    settle();
-  }
-  std::ranges::nth_element(times, times.begin() + 200);
-  testing::Test::RecordProperty("median_ns", static_cast<int>(times[200]));
-  std::printf("replay of 100 kernels, 101 patch sites changed: median %ld ns\n",
-              static_cast<long>(times[200]));
-#ifdef NDEBUG
-  // The goal is 2 us; a loaded test machine gets room.
-  EXPECT_LT(times[200], 10'000);
-#endif
 }
 
 /// Counted one by one, so the number is the same on every run of one build. `most`: of an optimised

@@ -56,7 +56,7 @@ Result<uint32_t> count_two(std::string_view interface) {
 
 constexpr hal::DriverInfo kDrivers[] = {
     {"GONE", "", "", "plug one in", count_none, nullptr, open_never},
-    {"AMD", "KFD OTHER PCI MOCKKFD", "LLVM", "", count_two, nullptr, open_but_kfd},
+    {"AMD", "KFD OTHER PCI MOCKKFD", "LLVM", "", count_two, nullptr, open_but_kfd, "PCI"},
     {"CPU", "", "LLVM CLANG", "", count_four, nullptr, open_fake},
     {"NV", "RM MOCK", "PTX", "", count_two, nullptr, open_never},
 };
@@ -146,7 +146,7 @@ TEST_F(Manager, UnknownNamesOfferTheNearest) {
 // Whoever boots a card has it alone: nobody does that without saying so.
 TEST_F(Manager, InterfacesThatTakeADeviceAreUsedByNameOnly) {
   constexpr hal::DriverInfo table[] = {
-      {"AMD", "KFD PCI USB", "LLVM", "", count_two, nullptr, open_but_kfd}};
+      {"AMD", "KFD PCI USB", "LLVM", "", count_two, nullptr, open_but_kfd, "PCI USB"}};
   DeviceManager manager(table);
   const std::string message = error_of(manager, "AMD", Code::kNotFound);
   EXPECT_EQ(message.find("PCI"), message.npos) << message;

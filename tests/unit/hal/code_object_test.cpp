@@ -20,7 +20,7 @@ CodeObject example() {
   code.grid[0] = {.constant = 5, .terms = {{.var = 1, .coefficient = -7}}, .divisor = 16};
   code.grid[1] = {.constant = 9, .terms = {}, .divisor = 2};
   code.block = {.x = 32, .y = 4, .z = 2};
-  code.local_memory_bytes = 1024;
+  code.shared_memory_bytes = 1024;
   code.launch_memory_bytes = 2048;
   code.scratch_bytes = uint64_t{5} << 32;
   code.work_per_block = uint64_t{1} << 40;
@@ -53,7 +53,7 @@ TEST(CodeObject, EveryFieldSurvivesARoundTrip) {
   EXPECT_EQ(after->grid[1].divisor, 2);
   EXPECT_TRUE(after->grid[2].is_constant());
   EXPECT_EQ(after->block, before.block);
-  EXPECT_EQ(after->local_memory_bytes, 1024u);
+  EXPECT_EQ(after->shared_memory_bytes, 1024u);
   EXPECT_EQ(after->launch_memory_bytes, 2048u);
   EXPECT_EQ(after->scratch_bytes, uint64_t{5} << 32);
   EXPECT_EQ(after->work_per_block, before.work_per_block);

@@ -139,9 +139,9 @@ TEST(NvDevice, LoadsOnlyWhatItCanRun) {
   code.block = {.x = 1, .z = 65};
   EXPECT_NE(refused(code).find("in z"), std::string::npos);
   code.block = {.x = 32};
-  code.local_memory_bytes = 100 << 10;
+  code.shared_memory_bytes = 100 << 10;
   EXPECT_NE(refused(code).find("shared memory"), std::string::npos);
-  code.local_memory_bytes = 48 << 10;
+  code.shared_memory_bytes = 48 << 10;
   EXPECT_EQ(refused(code), "accepted");
 }
 

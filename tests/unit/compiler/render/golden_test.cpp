@@ -41,7 +41,7 @@ TEST(Golden, SharedRowMaxima) {
   arch.name = "opencl_c_1.2";
   arch.units = 8;
   arch.max_block = 64;
-  arch.local_memory_bytes = 32 << 10;
+  arch.shared_memory_bytes = 32 << 10;
   check("shared_row_maxima", reduce_kernel(ir::ReduceOp::kMax, DType::kF32, 6, 1000, false), arch);
 }
 
@@ -52,7 +52,7 @@ hal::Arch nvidia_arch() {
   arch.name = "sm_90";
   arch.units = 8;
   arch.max_block = 64;
-  arch.local_memory_bytes = 32 << 10;
+  arch.shared_memory_bytes = 32 << 10;
   return arch;
 }
 

@@ -44,9 +44,9 @@ struct Subject {
 hal::Arch arch_for(const Subject& s) {
   hal::Arch arch = native_arch();
   if (!s.is_small) return arch;
-  arch.first_cache_bytes = 1 << 10;
-  arch.cache_bytes = 2 << 10;
-  arch.shared_cache_bytes = 4 << 10;
+  arch.l1_bytes = 1 << 10;
+  arch.l2_bytes = 2 << 10;
+  arch.llc_bytes = 4 << 10;
   return arch;
 }
 
@@ -110,7 +110,7 @@ std::vector<Place> places_of(const Program& p) {
       const Value& v = p.at(s.value);
       const auto number = static_cast<uint32_t>(v.imm);
       if (v.op == ValueOp::kLocalLoad) out.push_back({b, i, false, true, number});
-      if (v.op == ValueOp::kLoad || v.op == ValueOp::kWords || v.op == ValueOp::kAnyWords)
+      if (v.op == ValueOp::kLoad || v.op == ValueOp::kWords || v.op == ValueOp::kUnalignedWords)
         out.push_back({b, i, false, false, number});
     }
   return out;

@@ -35,7 +35,7 @@ hal::Arch nv_arch(const char* name) {
   arch.name = name;
   arch.units = 132;
   arch.max_block = 1024;
-  arch.local_memory_bytes = 48 << 10;
+  arch.shared_memory_bytes = 48 << 10;
   return arch;
 }
 

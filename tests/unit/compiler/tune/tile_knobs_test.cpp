@@ -27,7 +27,7 @@ Schedule schedule_of(const ir::KernelIr& kernel, const Knobs& knobs) {
 TEST(TileKnobs, PanelsHaveTheTileAskedFor) {
   // 128: two blocks of K of the length asked for, whatever they are rounded to.
   const ir::KernelIr k = test::matmul_kernel(200, 300, 128, DType::kF32);
-  const Schedule s = schedule_of(k, knobs_of("trows=5 tvectors=1 rtiles=3 ctiles=2 depth=64"));
+  const Schedule s = schedule_of(k, knobs_of("trows=5 tvectors=1 rtiles=3 ctiles=2 kc=64"));
   ASSERT_TRUE(s.panels());
   EXPECT_EQ(s.panels()->rows, 5u);
   EXPECT_EQ(s.panels()->vectors, 1u);
@@ -46,11 +46,11 @@ TEST(TileKnobs, TilesThatRegistersDoNotHoldAreNotTaken) {
 
 TEST(TileKnobs, BlocksThatNoCacheHoldsAreNotTaken) {
   const ir::KernelIr k = test::matmul_kernel(2000, 3000, 4000, DType::kF32);
-  const Schedule s = schedule_of(k, knobs_of("rtiles=1024 ctiles=1024 depth=4096"));
+  const Schedule s = schedule_of(k, knobs_of("rtiles=1024 ctiles=1024 kc=4096"));
   ASSERT_TRUE(s.panels());
   EXPECT_LT(s.panels()->row_block, 1024 * s.panels()->rows);
   const auto packed_bytes = s.panels()->row_block * s.panels()->products[0].block * 4;
-  EXPECT_LE(packed_bytes, static_cast<int64_t>(test::native_arch().shared_cache_bytes));
+  EXPECT_LE(packed_bytes, static_cast<int64_t>(test::native_arch().llc_bytes));
 }
 
 /// Whole numbers: every order of additions gives the same sums.
@@ -100,7 +100,7 @@ TEST(TileKnobs, ASearchTriesTilesBlocksAndPlainSchedules) {
   const auto asks = [&](const char* name) {
     return std::any_of(next.begin(), next.end(), [&](const Knobs& n) { return n.get(name); });
   };
-  for (const char* name : {"trows", "tvectors", "rtiles", "ctiles", "depth", "plain"})
+  for (const char* name : {"trows", "tvectors", "rtiles", "ctiles", "kc", "plain"})
     EXPECT_TRUE(asks(name)) << name;
   EXPECT_FALSE(asks("jam0")) << "of no effect on panels";
   // The plain schedule is the fastest here: it must come to its turn.

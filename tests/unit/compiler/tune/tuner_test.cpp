@@ -163,7 +163,7 @@ TEST(TunedSchedules, TravelAsAFile) {
 TEST(TunedSchedules, OtherCompilersAndTargetsHaveOtherIds) {
   const ir::KernelIr k = row_sums();
   hal::Arch other = test::native_arch();
-  other.cache_bytes += 1;
+  other.l2_bytes += 1;
   EXPECT_NE(*schedule_id(k, test::native_arch(), "LLVM"), *schedule_id(k, other, "LLVM"));
   EXPECT_NE(*schedule_id(k, other, "CLANG"), *schedule_id(k, other, "LLVM"));
 }
@@ -181,6 +181,21 @@ TEST(TunedSchedules, DamagedFilesAreRefusedWhole) {
   }
   EXPECT_FALSE(import_tuned("/nowhere/tuned.txt"));
   EXPECT_FALSE(find_tuned(id));
+}
+
+TEST(TunedSchedules, AChoiceThatAnotherVersionHasStoredIsNotFound) {
+  TunedSchedule s{.id = std::string(32, 'c'),
+                  .kernel = "k",
+                  .target = "t",
+                  .before_ns = 2,
+                  .after_ns = 1,
+                  .knobs = {}};
+  s.knobs.values["depth"] = 64;  // what kc was called
+  remember_tuned(s);
+  EXPECT_FALSE(find_tuned(s.id));
+  const std::string path = folder().path() + "/others.txt";
+  ASSERT_TRUE(export_tuned(path));
+  EXPECT_TRUE(import_tuned(path)) << "it is not exported either";
 }
 
 TEST(TunedSchedules, AFileThatOthersCouldHaveWrittenIsRefused) {

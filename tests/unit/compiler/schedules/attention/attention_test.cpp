@@ -82,8 +82,8 @@ TEST(AttentionTiles, RandomKernelsEqualTheReference) {
 
 TEST(AttentionTiles, SmallCachesMakeManyBlocks) {
   hal::Arch arch = test::native_arch();
-  arch.cache_bytes = 8192;
-  arch.first_cache_bytes = 2048;
+  arch.l2_bytes = 8192;
+  arch.l1_bytes = 2048;
   EXPECT_GT(attention_cases(1000, 20, arch, "LLVM"), 12);
 }
 

@@ -104,7 +104,7 @@ TEST(GroupAttentionParts, TwoNumbersBecomeAWord) {
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) * 0.37F - 3;
   for (const DType half : {DType::kF16, DType::kBF16}) {
     const auto word = [&](Builder& b, compiler::BlockId, ValueId v) {
-      return b.two_halves(v, b.neg(v), half);
+      return b.pack_half2(v, b.neg(v), half);
     };
     const Program p = program_of(DType::kF32, DType::kU32, kItems, arch, word);
     std::vector<uint32_t> want;

@@ -67,7 +67,7 @@ TEST(Panels, RandomProductsWithoutExtensions) {
 
 TEST(Panels, SmallCachesMakeManyBlocks) {
   hal::Arch arch = test::native_arch();
-  arch.cache_bytes = 4096;
+  arch.l2_bytes = 4096;
   EXPECT_GT(panel_cases(3000, 40, arch, "LLVM"), 12);
 }
 
@@ -90,7 +90,7 @@ TEST(Panels, RandomProductsOfBytesWithoutInstructionsForThem) {
 
 TEST(Panels, ProductsOfBytesInManyBlocks) {
   hal::Arch arch = test::native_arch();
-  arch.cache_bytes = 4096;
+  arch.l2_bytes = 4096;
   EXPECT_GT(panel_cases(7000, 40, arch, "LLVM", Factors::kBytes), 12);
 }
 
@@ -187,8 +187,8 @@ TEST(Panels, PackedOperandsAreReadInPlace) {
 
 TEST(Panels, FewRowsReadAMatrixFromMemoryWhereItIs) {
   hal::Arch arch = test::native_arch();
-  arch.first_cache_bytes = 4 << 10;
-  arch.cache_bytes = 16 << 10;
+  arch.l1_bytes = 4 << 10;
+  arch.l2_bytes = 16 << 10;
   std::mt19937_64 random(std::random_device{}());
   const auto draw = [&](int64_t least, int64_t most) {
     return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least));
@@ -199,7 +199,7 @@ TEST(Panels, FewRowsReadAMatrixFromMemoryWhereItIs) {
     const ir::KernelIr kernel = product({m, n, k}, DType::kF32, DType::kF32, DType::kF32, false);
     const auto schedule = make_panel_schedule(kernel, target_info(arch), 2, {});
     ASSERT_TRUE(schedule);
-    EXPECT_TRUE(schedule->panels()->is_strip);
+    EXPECT_TRUE(schedule->panels()->is_skinny);
     std::vector<std::vector<std::byte>> buffers;
     std::vector<std::vector<float>> numbers;
     for (const ir::Param& p : kernel.params) {
@@ -226,7 +226,7 @@ TEST(Panels, FewRowsReadAMatrixFromMemoryWhereItIs) {
       make_panel_schedule(product({60, 300, 300}, DType::kF32, DType::kF32, DType::kF32, false),
                           target_info(arch), 2, {});
   ASSERT_TRUE(many);
-  EXPECT_FALSE(many->panels()->is_strip) << "a copy pays";
+  EXPECT_FALSE(many->panels()->is_skinny) << "a copy pays";
 }
 
 /// out[i, j] = x[i, j] - Σ_k a·b[k, j], where k is the loop i of the output again, as

@@ -24,7 +24,7 @@ using ir::Node;
 using ir::Op;
 using Buffers = std::vector<std::vector<std::byte>>;
 
-const Knobs kTransposed{{{"turned", 1}}}, kStraight{{{"turned", 0}}};
+const Knobs kTransposed{{{"transposed", 1}}}, kStraight{{{"transposed", 0}}};
 
 struct Convolution {
   int64_t in = 1, out = 1, height = 1, width = 1, kernel = 1, stride = 1, padding = 0, images = 1;
@@ -114,7 +114,7 @@ class TransposedGemm : public testing::Test {
     SCOPED_TRACE(c.text());
     const ir::KernelIr k = kernel_of(c);
     const auto schedule = make_panel_schedule(k, target_info(arch), 2, {.knobs = &kTransposed});
-    if (!schedule || !schedule->panels()->is_turned) return false;
+    if (!schedule || !schedule->panels()->is_transposed) return false;
     Buffers want = buffers_of(k, true);
     const auto got = result(k, want, arch, renderer, kTransposed);
     std::vector<std::span<std::byte>> spans(want.begin(), want.end());
@@ -146,15 +146,15 @@ TEST_F(TransposedGemm, ConvolutionsWithoutExtensions) {
 
 TEST_F(TransposedGemm, SmallCachesMakeManyBlocks) {
   hal::Arch arch = test::native_arch();
-  arch.first_cache_bytes = 1024;
-  arch.cache_bytes = 16 << 10;
+  arch.l1_bytes = 1024;
+  arch.l2_bytes = 16 << 10;
   several(20, 6, arch, "LLVM");
 }
 
 TEST_F(TransposedGemm, AnyProduct) {
   hal::Arch small = test::native_arch();
-  small.first_cache_bytes = 1024;
-  small.cache_bytes = 16 << 10;
+  small.l1_bytes = 1024;
+  small.l2_bytes = 16 << 10;
   const std::array archs{test::native_arch(), small, test::baseline_arch()};
   int transposed = 0;
   for (uint64_t seed = 1; seed <= 90; ++seed) {
@@ -162,7 +162,7 @@ TEST_F(TransposedGemm, AnyProduct) {
     const test::RandomKernel c = test::random_panels(seed, test::Factors::kAny);
     const auto schedule =
         make_panel_schedule(c.kernel, target_info(arch), 2, {.knobs = &kTransposed});
-    if (!schedule || !schedule->panels()->is_turned) continue;
+    if (!schedule || !schedule->panels()->is_transposed) continue;
     ++transposed;
     Buffers want = c.buffers, got = c.buffers;
     std::vector<std::span<std::byte>> spans(want.begin(), want.end());
@@ -186,7 +186,7 @@ TEST_F(TransposedGemm, ConstantWeightsArePackedForIt) {
   EXPECT_EQ(packed->operand, 2);
   const auto schedule = make_panel_schedule(packed->main, target, 2, {});
   ASSERT_TRUE(schedule);
-  EXPECT_TRUE(schedule->panels()->is_turned);
+  EXPECT_TRUE(schedule->panels()->is_transposed);
   EXPECT_TRUE(schedule->panels()->products[0].reads_right);
   Buffers want = buffers_of(k, false);
   Buffers panels{std::vector<std::byte>(static_cast<size_t>(packed->pack.params[0].elements) * 4),

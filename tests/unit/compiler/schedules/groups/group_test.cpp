@@ -28,7 +28,7 @@ hal::Arch gpu_arch() {
   arch.name = "opencl_c_1.2";
   arch.units = 16;
   arch.max_block = 1024;
-  arch.local_memory_bytes = 48 << 10;
+  arch.shared_memory_bytes = 48 << 10;
   arch.has_f16 = false;
   return arch;
 }
@@ -188,12 +188,12 @@ TEST(WorkGroups, BlocksStayWithinTheDevice) {
       for (const uint32_t local : {0u, 512u, 65536u}) {
         hal::Arch arch = gpu_arch();
         arch.max_block = most;
-        arch.local_memory_bytes = local;
+        arch.shared_memory_bytes = local;
         const hal::CodeObject code = compiled(make(), arch);
         const uint64_t threads = uint64_t{code.block.x} * code.block.y * code.block.z;
         EXPECT_GE(threads, 1u) << code.entry;
         EXPECT_LE(threads, most) << code.entry;
-        EXPECT_LE(code.local_memory_bytes, local) << code.entry;
+        EXPECT_LE(code.shared_memory_bytes, local) << code.entry;
         EXPECT_TRUE(most < 32 || threads % 32 == 0 || threads == 1) << code.entry;
       }
 }
@@ -220,14 +220,14 @@ TEST(WorkGroups, SmallBlocksGiveTheSameResults) {
 TEST(WorkGroups, FewLongSumsAreShared) {
   const hal::CodeObject code =
       compiled(reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 4, 100'000, false), gpu_arch());
-  EXPECT_GE(code.local_memory_bytes, code.block.x * sizeof(float));
+  EXPECT_GE(code.shared_memory_bytes, code.block.x * sizeof(float));
   EXPECT_EQ(code.grid[0].evaluate({}), 4);
 }
 
 TEST(WorkGroups, ManyShortSumsAreNot) {
   const hal::CodeObject code =
       compiled(reduce_kernel(ir::ReduceOp::kSum, DType::kF32, 100'000, 4, false), gpu_arch());
-  EXPECT_EQ(code.local_memory_bytes, 0u);
+  EXPECT_EQ(code.shared_memory_bytes, 0u);
   EXPECT_GE(code.grid[0].evaluate({}) * code.block.x, 25'000);
 }
 

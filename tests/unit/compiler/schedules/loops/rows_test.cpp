@@ -69,8 +69,8 @@ void expect_right(const ir::KernelIr& plain, const ir::KernelIr& kernel, const h
 /// Streams from 64 bytes on.
 hal::Arch tiny_caches() {
   hal::Arch arch = native_arch();
-  arch.cache_bytes = 8;
-  arch.first_cache_bytes = 8;
+  arch.l2_bytes = 8;
+  arch.l1_bytes = 8;
   return arch;
 }
 
@@ -121,7 +121,7 @@ TEST(RowKernels, LoopsOfOneLengthAreNotMixedUp) {
 }
 
 /// Variance of everything, over two loops of equal length: Σ (a - Σ a / n²)².
-ir::KernelIr variance_kernel(int64_t n, bool is_turned) {
+ir::KernelIr variance_kernel(int64_t n, bool is_transposed) {
   ir::KernelIr k;
   k.name = "variance";
   k.graph = std::make_unique<ir::Graph>();
@@ -131,7 +131,7 @@ ir::KernelIr variance_kernel(int64_t n, bool is_turned) {
   };
   const std::array inner{g.range(g.index(n)), g.range(g.index(n))};
   const std::array outer{g.range(g.index(n)), g.range(g.index(n))};
-  const Node* one = element(inner[is_turned], inner[!is_turned]);
+  const Node* one = element(inner[is_transposed], inner[!is_transposed]);
   const Node* share = g.constant_f(DType::kF32, 1.0 / static_cast<double>(n * n));
   const Node* mean = g.binary(Op::kMul, g.reduce(ir::ReduceOp::kSum, one, inner), share);
   const Node* distance = g.binary(Op::kSub, element(outer[0], outer[1]), mean);
@@ -144,10 +144,10 @@ ir::KernelIr variance_kernel(int64_t n, bool is_turned) {
 
 TEST(RowKernels, NestedReductionsOverLoopsOfOneLengthKeepThemApart) {
   for (const int64_t n : {3, 16, 33})
-    for (const bool is_turned : {false, true}) {
-      const ir::KernelIr changed = unified(variance_kernel(n, is_turned));
+    for (const bool is_transposed : {false, true}) {
+      const ir::KernelIr changed = unified(variance_kernel(n, is_transposed));
       ASSERT_TRUE(ir::verify(changed)) << n;
-      expect_right(variance_kernel(n, is_turned), changed, native_arch(), 0);
+      expect_right(variance_kernel(n, is_transposed), changed, native_arch(), 0);
     }
 }
 
