@@ -86,10 +86,10 @@ bool HostShadows::is_being_written(const Range& range) const {
   return false;
 }
 
+/// Looked at under the shadow's mutex: see expect().
 Status HostShadows::push(const Range& range) {
-  const bool is_alone = !is_being_written(range);
   const std::lock_guard lock(range.shadow->mutex);
-  return is_alone ? push_runs(range) : push_bytes(range);
+  return is_being_written(range) ? push_bytes(range) : push_runs(range);
 }
 
 Status HostShadows::push_bytes(const Range& range) {
@@ -136,43 +136,59 @@ Status HostShadows::push_runs(const Range& range) {
   return {};
 }
 
-/// Where commands may have written, what the host has changed meanwhile stays the host's.
+/// Where commands may have written, what the host has changed meanwhile stays the host's. Nothing
+/// is sent between the read and the merge: what was read would take it back.
 Status HostShadows::pull(const Range& range) {
   Shadow& shadow = *range.shadow;
   const uint64_t first = range.offset / 8, end = (range.offset + range.bytes + 7) / 8;
   std::vector<uint64_t> there(end - first);
-  BM_TRY(path_.read(shadow.va + first * 8, std::as_writable_bytes(std::span(there))));
   const std::lock_guard lock(shadow.mutex);
+  BM_TRY(path_.read(shadow.va + first * 8, std::as_writable_bytes(std::span(there))));
   for (uint64_t i = first; i < end; ++i) {
     const uint64_t now = there[i - first], known = shadow.last[i];
     uint64_t mine = load(shadow.host[i]);
     if (now == mine && now == known) continue;
     if (!range.is_all && now == known) continue;
-    // Another thread may be writing other bytes of the word.
+    // Bytes next to the range are somebody else's: of a thread that writes them now, or of commands
+    // whose results come with their own signal.
+    const auto bytes_where = [&](const auto& is_so) {
+      uint64_t mask = 0;
+      for (uint64_t at = std::max(i * 8, range.offset);
+           at < std::min(i * 8 + 8, range.offset + range.bytes); ++at)
+        if (const uint64_t byte = uint64_t{0xff} << (at % 8 * 8); is_so(byte)) mask |= byte;
+      return mask;
+    };
     const auto merged = [&] {
-      uint64_t wanted = mine;
-      for (uint64_t at = i * 8; at < i * 8 + 8; ++at) {
-        const uint64_t mask = uint64_t{0xff} << (at % 8 * 8);
-        const bool is_inside = at >= range.offset && at < range.offset + range.bytes;
-        const bool is_theirs = range.is_all ? is_inside : (mine & mask) == (known & mask);
-        if (is_theirs) wanted = (wanted & ~mask) | (now & mask);
-      }
-      return wanted;
+      const uint64_t theirs = bytes_where(
+          [&](uint64_t byte) { return range.is_all || (mine & byte) == (known & byte); });
+      return (mine & ~theirs) | (now & theirs);
     };
     while (!std::atomic_ref<uint64_t>(shadow.host[i])
                 .compare_exchange_weak(mine, merged(), std::memory_order_release))
       continue;
-    shadow.last[i] = now;
+    const uint64_t seen = bytes_where([](uint64_t) { return true; });
+    shadow.last[i] = (known & ~seen) | (now & seen);
   }
   return {};
 }
 
+/// A push that does not know of these commands yet may send unchanged bytes between changed ones:
+/// it ends before they are submitted.
 uint64_t HostShadows::expect(hal::QueueKind kind, std::vector<Step> steps) {
-  const std::lock_guard lock(mutex_);
-  const uint64_t id = next_id_;
-  if (is_stopping_) return id;
-  for (Step& step : steps) pending_[index_of(kind)].push_back({next_id_++, std::move(step)});
-  wake_.notify_all();
+  std::vector<std::shared_ptr<Shadow>> written;
+  uint64_t id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    id = next_id_;
+    if (is_stopping_) return id;
+    for (Step& step : steps) {
+      for (const Range& range : step.written) written.push_back(range.shadow);
+      if (step.signal.shadow != nullptr) written.push_back(step.signal.shadow);
+      pending_[index_of(kind)].push_back({next_id_++, std::move(step)});
+    }
+    wake_.notify_all();
+  }
+  for (const auto& shadow : written) const std::lock_guard pushed(shadow->mutex);
   return id;
 }
 
@@ -224,67 +240,83 @@ bool HostShadows::look() {
   const auto forwarded = forward(steps);
   Status done = forwarded ? Status{} : tl::unexpected(forwarded.error());
   const bool is_late_write = forwarded && *forwarded;
-  std::map<std::pair<Shadow*, uint64_t>, uint64_t> words;
-  for (const auto& queue : steps) {
-    for (const Step& step : queue) {
-      Shadow* const shadow = step.signal.shadow.get();
-      if (shadow == nullptr || words.contains({shadow, step.signal.offset})) continue;
-      uint64_t value = 0;
-      if (done)
-        done = path_.read(shadow->va + step.signal.offset,
-                          std::as_writable_bytes(std::span(&value, 1)));
-      words[{shadow, step.signal.offset}] = value;
-    }
+  std::array<size_t, 2> count{};
+  if (done) {
+    const auto counted = count_finished(steps);
+    if (counted)
+      count = *counted;
+    else
+      done = tl::unexpected(counted.error());
   }
   if (is_late_write) path_.publish();
   std::vector<Step> finished;
-  if (done) {
-    const std::lock_guard lock(mutex_);
-    for (size_t queue = 0; queue < steps.size(); ++queue) {
-      size_t count = 0;
-      for (size_t i = 0; i < steps[queue].size(); ++i) {
-        const Step& step = steps[queue][i];
-        if (step.signal.shadow == nullptr) continue;
-        if (words.at({step.signal.shadow.get(), step.signal.offset}) >= step.value) count = i + 1;
-      }
-      finished.insert(finished.end(), steps[queue].begin(),
-                      steps[queue].begin() + static_cast<ptrdiff_t>(count));
-      // They stay awaited until the host has what they wrote.
-      if (count != 0)
-        std::erase_if(pending_[queue], [&, last = ids[queue][count - 1]](const Pending& pending) {
-          return pending.id <= last;
-        });
-    }
-  }
+  for (size_t queue = 0; queue < steps.size(); ++queue)
+    finished.insert(finished.end(), steps[queue].begin(),
+                    steps[queue].begin() + static_cast<ptrdiff_t>(count[queue]));
   for (const Step& step : finished)
     for (const Range& range : step.written)
       if (done) done = pull(range);
   if (done) finish(finished);
   const std::lock_guard lock(mutex_);
+  // They were being written until the host had what they wrote: a push sent no old bytes over it.
+  for (size_t queue = 0; queue < steps.size(); ++queue)
+    if (done && count[queue] != 0)
+      std::erase_if(pending_[queue], [&, last = ids[queue][count[queue] - 1]](
+                                         const Pending& pending) { return pending.id <= last; });
   if (!done && status_) status_ = done;
   ++turns_;
   if (!finished.empty()) progress_.notify_all();
   return !finished.empty() || is_late_write;
 }
 
+/// Steps of each queue, from its first on, whose signals have come. A signal that was read before
+/// another came may have come before that one, and its commands may be what the other's waited for:
+/// the words are read again until they tell nothing new.
+Result<std::array<size_t, 2>> HostShadows::count_finished(const Queues& queues) {
+  std::array<size_t, 2> count{}, before{};
+  do {
+    before = count;
+    std::map<std::pair<Shadow*, uint64_t>, uint64_t> words;
+    for (size_t queue = 0; queue < queues.size(); ++queue)
+      for (size_t i = count[queue]; i < queues[queue].size(); ++i) {
+        const Step& step = queues[queue][i];
+        Shadow* const shadow = step.signal.shadow.get();
+        if (shadow == nullptr) continue;
+        const auto [word, is_new] = words.try_emplace({shadow, step.signal.offset}, 0);
+        if (is_new)
+          BM_TRY(path_.read(shadow->va + step.signal.offset,
+                            std::as_writable_bytes(std::span(&word->second, 1))));
+        if (word->second >= step.value) count[queue] = i + 1;
+      }
+  } while (count != before && !queues[0].empty() && !queues[1].empty());
+  return count;
+}
+
 /// Words that queues wait for, where the host has written them. What any queue reads may have been
 /// written before: the one that waits may start another.
 Result<bool> HostShadows::forward(const Queues& queues) {
-  std::vector<std::pair<const Range*, uint64_t>> late;
+  struct Late {
+    const Range* word;
+    uint64_t known, value;
+  };
+  std::vector<Late> late;
   for (const auto& steps : queues)
     for (const Step& step : steps)
       for (const Range& word : step.awaited) {
         const std::lock_guard lock(word.shadow->mutex);
         const uint64_t index = word.offset / 8, value = load(word.shadow->host[index]);
-        if (value != word.shadow->last[index]) late.emplace_back(&word, value);
+        const uint64_t known = word.shadow->last[index];
+        if (value != known) late.push_back({&word, known, value});
       }
   if (late.empty()) return false;
   for (const auto& steps : queues)
     for (const Step& step : steps)
       for (const Range& range : step.read) BM_TRY(push(range));
-  // The values from before the data was looked at: newer ones are sent the next time.
-  for (const auto& [word, value] : late) {
+  // The values from before the data was looked at: newer ones are sent the next time, or were sent
+  // with a submission.
+  for (const auto& [word, known, value] : late) {
     const std::lock_guard lock(word->shadow->mutex);
+    if (word->shadow->last[word->offset / 8] != known) continue;
     BM_TRY(path_.write(word->shadow->va + word->offset, std::as_bytes(std::span(&value, 1))));
     word->shadow->last[word->offset / 8] = value;
   }

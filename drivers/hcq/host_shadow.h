@@ -98,6 +98,7 @@ class HostShadows {
   Status push_runs(const Range& range);
   using Queues = std::array<std::vector<Step>, 2>;
   Result<bool> forward(const Queues& queues);
+  Result<std::array<size_t, 2>> count_finished(const Queues& queues);
 
   HostPath& path_;
   mutable std::mutex mutex_;
