@@ -149,19 +149,7 @@ Status AmdDevice::recover() {
   const std::lock_guard lock(gpu_->mutex);
   if (!gpu_->driver->can_recover()) return hal::Device::recover();
   if (gpu_->rings.empty()) return fail(Code::kDeviceLost, "the device is closed");
-  const Status health = gpu_->look_for_fault();
-  if (!health && health.error().code == Code::kDeviceLost) return health;
-  // Until the queues are there again nothing may wait on them as on those given up.
-  gpu_->is_given_up.store(false, std::memory_order_release);
-  if (Status done = recover_by_stages(); !done) {
-    gpu_->fault = done.error();
-    gpu_->has_fault.store(true, std::memory_order_release);
-    return done;
-  }
-  log("amd", LogLevel::kWarning, "queues work again after: {}",
-      health ? "work that did not end" : health.error().message);
-  gpu_->clear();
-  return {};
+  return recover_with(gpu_->look_for_fault(), "queues", [this] { return recover_by_stages(); });
 }
 
 /// Each stage is followed by work on the queues it was for: registers of a processor that hangs can

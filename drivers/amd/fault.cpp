@@ -53,6 +53,7 @@ int64_t now_ns() {
 Error describe_fault(Gpu& gpu, const GpuFault& fault) {
   const bool is_memory = fault.kind == GpuFault::Kind::kMemory;
   std::string text = is_memory ? memory_text(gpu, fault) : reset_text(fault);
+  if (gpu.own_work != nullptr) text = fmt::format("{}: {}", gpu.own_work, text);
   text += gpu.log.suspects(gpu.pool);
   text += fmt::format("; last kernels: {}", gpu.log.kernels(true));
   if (const std::string kernel = gpu.kernel_at_read_index(); !kernel.empty())

@@ -53,6 +53,9 @@ struct Gpu : hcq::GpuState<DriverInterface, HardwareRing, AmdProgram> {
   /// Of peers whose video memory we reach over PCIe: see DriverInterface::map_peer().
   std::vector<std::shared_ptr<Memory>> peer_flushes;
   std::atomic<int64_t> last_look_ns{0};
+  /// What the driver itself does on a queue, which is no submission and so in no log: of whoever
+  /// finds a fault meanwhile. Under `mutex`.
+  const char* own_work = nullptr;
   /// Kernel of the first launch that an AQL ring has not read past, also in a replay; empty where
   /// there is none. PM4 rings hold buffers, which are read as a whole.
   std::string kernel_at_read_index() const;

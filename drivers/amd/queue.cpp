@@ -205,12 +205,14 @@ Status AmdQueue::run_copies(const std::function<void(sdma::Writer&)>& emit) {
   emit(writer);
   writer.put(sdma::Fence{ring.fence_va(), lo32(ring.next_fence())});
   writer.put(sdma::Fence{ring.fence_va() + 4, hi32(ring.next_fence())});
+  // Clearing of memory and loading of code are no submissions: the log of those does not tell.
+  constexpr const char* kWork = "copy queue, at the driver's own copies";
+  gpu_->own_work = kWork;
   const Status enqueued = enqueue_copies(scratch_words_);
   ring.finish();
   Status done = gpu_->with_cause(enqueued ? ring.drain() : enqueued);
-  // Clearing of memory and loading of code are no submissions: the log of those does not tell.
-  if (!done)
-    return tl::unexpected(std::move(done.error()).within("copy queue, at the driver's own copies"));
+  gpu_->own_work = nullptr;
+  if (!done && !gpu_->fault) return tl::unexpected(std::move(done.error()).within(kWork));
   return done;
 }
 

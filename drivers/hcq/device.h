@@ -147,6 +147,24 @@ class DeviceBase : public hal::Device, public hal::Waiting {
     release();
     gpu_->pool.trim();
   }
+  /// All of recover() but the vendor's part, `rebuild`, under the mutex. `health`: of the GPU, just
+  /// looked at; `what`: works again.
+  template <class Rebuild>
+  Status recover_with(const Status& health, const char* what, const Rebuild& rebuild) {
+    if (!health && health.error().code == Code::kDeviceLost) return health;
+    // Until there are queues again nothing may wait on them as on those given up.
+    gpu_->is_given_up.store(false, std::memory_order_release);
+    if (Status done = rebuild(); !done) {
+      // Without all its queues the device is of no use; the first cause stays unless more is lost.
+      if (!gpu_->fault || done.error().code == Code::kDeviceLost) gpu_->fault = done.error();
+      gpu_->has_fault.store(true, std::memory_order_release);
+      return done;
+    }
+    log(vendor_.log, LogLevel::kWarning, "{} work again after: {}", what,
+        health ? "work that did not end" : health.error().message);
+    gpu_->clear();
+    return {};
+  }
   /// Three rings, in Gpu::rings, become two queues.
   Status make_queues() {
     compute_ = BM_TRY(Queue::create(gpu_, gpu_->rings[0].get(), gpu_->rings[2].get()));

@@ -152,20 +152,7 @@ bool NvDevice::sleep_until_event(uint64_t longest_ns) {
 /// Engines are not told apart: a ring that lives may be waiting for one that died.
 Status NvDevice::recover() {
   const std::lock_guard lock(gpu_->mutex);
-  const Status health = gpu_->health_locked();
-  if (!health && health.error().code == Code::kDeviceLost) return health;
-  // Until the channels are there again nothing may wait on them as on those given up.
-  gpu_->is_given_up.store(false, std::memory_order_release);
-  if (Status rebuilt = rebuild(); !rebuilt) {
-    // Without all its channels the device is of no use.
-    if (!gpu_->fault) gpu_->fault = rebuilt.error();
-    gpu_->has_fault.store(true, std::memory_order_release);
-    return rebuilt;
-  }
-  log("nv", LogLevel::kWarning, "channels were rebuilt after: {}",
-      health ? "work that did not end" : health.error().message);
-  gpu_->clear();
-  return {};
+  return recover_with(gpu_->health_locked(), "channels", [this] { return rebuild(); });
 }
 
 /// A channel that is freed touches nothing any more, whatever it waits for.

@@ -23,7 +23,7 @@ struct AttentionParts {
   const ir::Node* row = nullptr;       ///< output loop over queries
   const ir::Node* column = nullptr;    ///< output loop over the elements of a result
   const ir::Node* key = nullptr;       ///< loop over the keys
-  const ir::Node* depth = nullptr;     ///< loop of the products q·k
+  const ir::Node* head_dim = nullptr;  ///< loop of the products q·k
   const ir::Node *query = nullptr, *keys = nullptr, *values = nullptr;  ///< factors
   const ir::Node* product = nullptr;                                    ///< q·k
   const ir::Node* score = nullptr;                                      ///< f(q·k)
@@ -39,18 +39,18 @@ struct AttentionParts {
 };
 
 /// Lanes run along the queries. A block of queries belongs to one thread, which packs them
-/// transposed (depth × queries) and then, block by block of keys, packs keys and values,
+/// transposed (head dimension × queries) and then, block by block of keys, packs keys and values,
 /// multiplies, replaces logits by powers of their distance from the maximum so far, and adds up
 /// values.
 struct AttentionPlan {
   AttentionParts parts;
-  uint32_t lanes = 1, vectors = 1;         ///< queries of a strip: vectors·lanes
+  uint32_t lanes = 1, vectors = 1;         ///< queries of a query tile: vectors·lanes
   uint32_t key_tile = 1, column_tile = 1;  ///< rows of the register tiles of both products
-  int64_t row_block = 1, key_block = 1;    ///< multiples of the strip, of the key tile
+  int64_t row_block = 1, key_block = 1;    ///< multiples of the query tile, of the key tile
   bool is_transposed_in_registers =
       false;               ///< queries lie so that squares can be transposed in registers
   bool has_loads = false;  ///< scores read something for every query and key
-  uint32_t strip() const { return vectors * lanes; }
+  uint32_t query_tile() const { return vectors * lanes; }
 };
 
 /// The same by groups of work-items and matrix instructions on registers (mma.sync): a sub-group
@@ -77,13 +77,13 @@ struct GroupAttentionPlan {
   static int64_t panels(const ir::Node* load, const ir::Node* along) {
     return (along->src[0]->imm * item_size(load->dtype) + kLineBytes - 1) / kLineBytes;
   }
-  int64_t keys_bytes() const { return panels(keys, parts.depth) * kKeys * kLineBytes; }
+  int64_t keys_bytes() const { return panels(keys, parts.head_dim) * kKeys * kLineBytes; }
   int64_t stage_bytes() const {
     return keys_bytes() + panels(values, parts.column) * kKeys * kLineBytes;
   }
   /// Queries are there before the second stage is.
   int64_t local_bytes() const {
-    const int64_t queries = panels(query, parts.depth) * rows() * kLineBytes;
+    const int64_t queries = panels(query, parts.head_dim) * rows() * kLineBytes;
     return stage_bytes() + (queries > stage_bytes() ? queries : stage_bytes());
   }
 };

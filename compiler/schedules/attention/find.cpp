@@ -263,8 +263,8 @@ class Finder {
         p_.product->dtype != old_mix_->dtype || body->op != Op::kMul ||
         !outer_reduces(body).empty())
       return false;
-    p_.depth = p_.product->src[1];
-    if (!p_.depth->src[0]->is_const() || p_.depth->src[0]->imm < 1) return false;
+    p_.head_dim = p_.product->src[1];
+    if (!p_.head_dim->src[0]->is_const() || p_.head_dim->src[0]->imm < 1) return false;
     const bool is_first = varies(body->src[0], p_.key);
     p_.keys = body->src[is_first ? 0 : 1];
     p_.query = body->src[is_first ? 1 : 0];

@@ -26,24 +26,24 @@ ValueId TiledAttention::moved(ValueId v, int64_t offset) { return b_.add(v, b_.i
 void TiledAttention::make_workspace() {
   s_.env = e_.unbound();
   s_.dtype = a_.mix->dtype;
-  s_.depth = a_.depth->src[0]->imm;
+  s_.head_dim = a_.head_dim->src[0]->imm;
   s_.width = a_.column->src[0]->imm;
   // Tiles may reach beyond the last element: what is there is never looked at.
   s_.lines = std::max(round_up(s_.width, p_.column_tile), round_up(s_.width, p_.lanes));
-  s_.key_step = round_up(s_.depth, p_.lanes) + kRowPadding;
+  s_.key_step = round_up(s_.head_dim, p_.lanes) + kRowPadding;
   s_.value_step = s_.lines + kRowPadding;
   s_.transposed_step = round_up(s_.width, p_.lanes) + kRowPadding;
   const auto array = [&](int64_t count) {
     return b_.add_local(s_.dtype, static_cast<uint64_t>(count));
   };
-  s_.queries = array(p_.row_block * s_.depth);
+  s_.queries = array(p_.row_block * s_.head_dim);
   s_.keys = array(p_.key_block * s_.key_step);
   s_.values = array(p_.key_block * s_.value_step);
-  s_.logits = array(p_.key_block * p_.strip());
+  s_.logits = array(p_.key_block * p_.query_tile());
   s_.results = array(p_.row_block * s_.lines);
   s_.row_max = array(p_.row_block);
   s_.row_sums = array(p_.row_block);
-  s_.transposed = array(p_.strip() * s_.transposed_step);
+  s_.transposed = array(p_.query_tile() * s_.transposed_step);
   for (uint32_t i = 0; i < std::max(p_.key_tile, p_.column_tile) * p_.vectors; ++i)
     s_.accumulators.push_back(b_.add_register({s_.dtype, p_.lanes}));
 }
@@ -67,28 +67,28 @@ void TiledAttention::run() {
   s_.row = scaled(next_grid_digit(e_, &rest, blocks, a_.batch.empty()), p_.row_block);
   s_.env = bind_grid_batch(e_, rest, a_.batch, std::move(s_.env), grid.body);
   s_.rows = e_.min_index(b_.sub(extent, s_.row), block_size);
-  const auto for_strips = [&](BlockId parent, auto&& body) {
-    const Builder::Loop strips = b_.open_loop(parent);
-    Strip strip{.at = strips.index, .block = strips.body};
-    const ValueId strip_size = b_.index(p_.strip());
-    strip.height = e_.min_index(b_.sub(s_.rows, strips.index), strip_size);
-    body(strip);
-    b_.close_loop(strips, b_.index(0), s_.rows, p_.strip());
+  const auto for_query_tiles = [&](BlockId parent, auto&& body) {
+    const Builder::Loop query_tiles = b_.open_loop(parent);
+    QueryTile query_tile{.at = query_tiles.index, .block = query_tiles.body};
+    const ValueId query_tile_size = b_.index(p_.query_tile());
+    query_tile.height = e_.min_index(b_.sub(s_.rows, query_tiles.index), query_tile_size);
+    body(query_tile);
+    b_.close_loop(query_tiles, b_.index(0), s_.rows, p_.query_tile());
   };
-  for_strips(grid.body, [&](const Strip& strip) { start_strip(strip); });
+  for_query_tiles(grid.body, [&](const QueryTile& query_tile) { start_query_tile(query_tile); });
   const ValueId visible = visible_keys(s_.rows, grid.body);
   const Builder::Loop keys = b_.open_loop(grid.body);
   const ValueId most = b_.index(p_.key_block);
   const ValueId count = e_.min_index(b_.sub(visible, keys.index), most);
-  pack_rows(a_.keys, a_.depth, s_.keys, s_.key_step, keys.index, count, keys.body);
+  pack_rows(a_.keys, a_.head_dim, s_.keys, s_.key_step, keys.index, count, keys.body);
   pack_rows(a_.values, a_.column, s_.values, s_.value_step, keys.index, count, keys.body);
-  for_strips(keys.body, [&](Strip strip) {
-    strip.first_key = keys.index;
-    strip.count = count;
-    add_keys(strip);
+  for_query_tiles(keys.body, [&](QueryTile query_tile) {
+    query_tile.first_key = keys.index;
+    query_tile.count = count;
+    add_keys(query_tile);
   });
   b_.close_loop(keys, b_.index(0), visible, p_.key_block);
-  for_strips(grid.body, [&](const Strip& strip) { finish_strip(strip); });
+  for_query_tiles(grid.body, [&](const QueryTile& query_tile) { finish_query_tile(query_tile); });
   const ValueId begin = b_.bitcast(e_.program().block_begin, DType::kI64);
   b_.close_loop(grid, begin, b_.bitcast(e_.program().block_end, DType::kI64), 1);
 }
@@ -106,32 +106,33 @@ ValueId TiledAttention::hidden_from(ValueId row, BlockId block) {
   return e_.emit(a_.hidden_from, e_.bound(s_.env, a_.row, e_.make_bindings(row, block, 0, 1, 0)));
 }
 
-/// Code for strips whose queries all exist, and code for the last one.
-void TiledAttention::split_tail(const Strip& strip,
+/// Code for query tiles whose queries all exist, and code for the last one.
+void TiledAttention::split_tail(const QueryTile& query_tile,
                                 const std::function<void(BlockId, bool)>& body) {
   const Node* extent = a_.row->src[0];
-  if (extent->is_const() && extent->imm % p_.strip() == 0) return body(strip.block, false);
-  const ValueId is_cut = b_.lt(strip.height, b_.index(p_.strip()));
+  if (extent->is_const() && extent->imm % p_.query_tile() == 0)
+    return body(query_tile.block, false);
+  const ValueId is_cut = b_.lt(query_tile.height, b_.index(p_.query_tile()));
   const ValueId is_whole = e_.negated(is_cut);
   for (const bool has_tail : {false, true})
-    e_.branch(has_tail ? is_cut : is_whole, strip.block,
+    e_.branch(has_tail ? is_cut : is_whole, query_tile.block,
               [&](BlockId inside) { body(inside, has_tail); });
 }
 
 /// Packs the queries, transposed, and sets maxima and sums to those of nothing.
-void TiledAttention::start_strip(const Strip& strip) {
-  split_tail(strip, [&](BlockId inside, bool has_tail) {
+void TiledAttention::start_query_tile(const QueryTile& query_tile) {
+  split_tail(query_tile, [&](BlockId inside, bool has_tail) {
     if (p_.is_transposed_in_registers && !has_tail)
-      transpose_queries(strip, inside);
+      transpose_queries(query_tile, inside);
     else
-      copy_queries(strip, inside);
+      copy_queries(query_tile, inside);
   });
   const auto fill = [&](uint32_t array, int64_t step, double value) {
-    const Builder::Loop loop = b_.open_loop(strip.block);
-    const ValueId base = scaled(strip.at, step);
+    const Builder::Loop loop = b_.open_loop(query_tile.block);
+    const ValueId base = scaled(query_tile.at, step);
     const ValueId constant = b_.constant_f({s_.dtype, p_.lanes}, value);
     b_.local_store(loop.body, array, b_.add(base, loop.index), constant);
-    b_.close_loop(loop, b_.index(0), b_.index(step * p_.strip()), p_.lanes);
+    b_.close_loop(loop, b_.index(0), b_.index(step * p_.query_tile()), p_.lanes);
   };
   fill(s_.results, s_.lines, 0);
   fill(s_.row_max, 1, -HUGE_VAL);
@@ -139,46 +140,46 @@ void TiledAttention::start_strip(const Strip& strip) {
 }
 
 /// Squares of as many queries as there are lanes, transposed in registers.
-void TiledAttention::transpose_queries(const Strip& strip, BlockId block) {
+void TiledAttention::transpose_queries(const QueryTile& query_tile, BlockId block) {
   const Builder::Loop part = b_.open_loop(block);
-  const Index row = (Index(b_, s_.row) + Index(b_, strip.at)) + Index(b_, part.index);
+  const Index row = (Index(b_, s_.row) + Index(b_, query_tile.at)) + Index(b_, part.index);
   const Instances rows = e_.bind_axis({s_.env}, a_.row, row, part.body, p_.lanes, 1, p_.lanes);
-  const ValueId line = b_.add(scaled(strip.at, s_.depth), part.index);
+  const ValueId line = b_.add(scaled(query_tile.at, s_.head_dim), part.index);
   const auto run = [&](int64_t begin, int64_t end, uint32_t jam) {
     if (begin == end) return;
     const Builder::Loop loop = b_.open_loop(part.body);
-    const Instances all = e_.bind_axis(rows, a_.depth, loop.index, loop.body, 1, jam, 1);
-    const ValueId at = b_.add(line, scaled(loop.index, p_.strip()));
+    const Instances all = e_.bind_axis(rows, a_.head_dim, loop.index, loop.body, 1, jam, 1);
+    const ValueId at = b_.add(line, scaled(loop.index, p_.query_tile()));
     const std::vector<ValueId> vectors = e_.emit_all(a_.query, all, p_.lanes);
     for (size_t i = 0; i < vectors.size(); ++i)
-      b_.local_store(loop.body, s_.queries, moved(at, static_cast<int64_t>(i) * p_.strip()),
+      b_.local_store(loop.body, s_.queries, moved(at, static_cast<int64_t>(i) * p_.query_tile()),
                      vectors[i]);
     b_.close_loop(loop, b_.index(begin), b_.index(end), jam);
   };
-  const int64_t whole = s_.depth / p_.lanes * p_.lanes;
+  const int64_t whole = s_.head_dim / p_.lanes * p_.lanes;
   run(0, whole, p_.lanes);
-  run(whole, s_.depth, 1);
-  b_.close_loop(part, b_.index(0), b_.index(p_.strip()), p_.lanes);
+  run(whole, s_.head_dim, 1);
+  b_.close_loop(part, b_.index(0), b_.index(p_.query_tile()), p_.lanes);
 }
 
 /// Element by element; queries that do not exist are zero.
-void TiledAttention::copy_queries(const Strip& strip, BlockId block) {
-  const ValueId base = scaled(strip.at, s_.depth);
+void TiledAttention::copy_queries(const QueryTile& query_tile, BlockId block) {
+  const ValueId base = scaled(query_tile.at, s_.head_dim);
   const Builder::Loop zero = b_.open_loop(block);
   const ValueId nothing = b_.constant_f({s_.dtype, p_.lanes}, 0);
   b_.local_store(zero.body, s_.queries, b_.add(base, zero.index), nothing);
-  b_.close_loop(zero, b_.index(0), b_.index(s_.depth * p_.strip()), p_.lanes);
+  b_.close_loop(zero, b_.index(0), b_.index(s_.head_dim * p_.query_tile()), p_.lanes);
   const Builder::Loop rows = b_.open_loop(block);
-  const Index row = (Index(b_, s_.row) + Index(b_, strip.at)) + Index(b_, rows.index);
+  const Index row = (Index(b_, s_.row) + Index(b_, query_tile.at)) + Index(b_, rows.index);
   const Env env = e_.bound(s_.env, a_.row, e_.make_bindings(row, rows.body, 0, 1, 0));
   const ValueId line = b_.add(base, rows.index);
   const Builder::Loop loop = b_.open_loop(rows.body);
-  const ValueId v =
-      e_.emit(a_.query, e_.bound(env, a_.depth, e_.make_bindings(loop.index, loop.body, 0, 1, 0)));
-  const ValueId at = b_.add(line, scaled(loop.index, p_.strip()));
+  const ValueId v = e_.emit(
+      a_.query, e_.bound(env, a_.head_dim, e_.make_bindings(loop.index, loop.body, 0, 1, 0)));
+  const ValueId at = b_.add(line, scaled(loop.index, p_.query_tile()));
   b_.local_store(loop.body, s_.queries, at, v);
-  b_.close_loop(loop, b_.index(0), b_.index(s_.depth), 1);
-  b_.close_loop(rows, b_.index(0), strip.height, 1);
+  b_.close_loop(loop, b_.index(0), b_.index(s_.head_dim), 1);
+  b_.close_loop(rows, b_.index(0), query_tile.height, 1);
 }
 
 /// Keys or values of a block, one after the other.

@@ -107,7 +107,7 @@ std::array<FlashAttention::Copy, 2> FlashAttention::stage_tiles(ValueId first_ke
     return tile(load, a_.key, inner, first_key, s_.all_keys, Plan::kKeys, block);
   };
   const Index second = index(stage) + p_.keys_bytes();
-  return {Copy{keys(p_.keys, a_.depth), stage}, Copy{keys(p_.values, a_.column), second}};
+  return {Copy{keys(p_.keys, a_.head_dim), stage}, Copy{keys(p_.values, a_.column), second}};
 }
 
 /// What is not there becomes zeros.
@@ -136,7 +136,8 @@ void FlashAttention::read_queries(BlockId block) {
   const ValueId start = b_.index(p_.stage_bytes());
   const auto stage = stage_tiles(b_.index(0), b_.index(0), block);
   const std::array tiles{
-      Copy{tile(p_.query, a_.row, a_.depth, s_.first_row, s_.row_extent, p_.rows(), block), start},
+      Copy{tile(p_.query, a_.row, a_.head_dim, s_.first_row, s_.row_extent, p_.rows(), block),
+           start},
       stage[0], stage[1]};
   copy_tiles(tiles, block);
   b_.pipe(block, PipeOp::kCommitCopies);
@@ -144,7 +145,7 @@ void FlashAttention::read_queries(BlockId block) {
   b_.barrier(block);
   const LineFragments f{
       .is_left = true, .is_k_major = true, .lines = p_.rows(), .own = s_.own_lines};
-  for (int64_t step = 0; step * kStep < a_.depth->src[0]->imm; ++step)
+  for (int64_t step = 0; step * kStep < a_.head_dim->src[0]->imm; ++step)
     s_.queries.push_back(fragment(f, start, 0, step, block));
 }
 

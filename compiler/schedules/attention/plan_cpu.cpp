@@ -41,7 +41,7 @@ class AttentionScheduler {
     item_ = item_size(parts().mix->dtype);
     p_.lanes = static_cast<uint32_t>(std::max<int64_t>(target_.vector_bits / 8 / item_, 1));
     rows_ = CostModel::trip_count(parts().row);
-    depth_ = parts().depth->src[0]->imm;
+    head_dim_ = parts().head_dim->src[0]->imm;
     width_ = parts().column->src[0]->imm;
     if (p_.lanes < 2 || rows_ * 2 < p_.lanes) return std::nullopt;
     if (!choose_tiles()) return std::nullopt;
@@ -54,7 +54,7 @@ class AttentionScheduler {
  private:
   AttentionParts& parts() { return p_.parts; }
 
-  /// Cycles per step of depth for `length` rows of results in tiles of `tile`.
+  /// Cycles per step of the head dimension for `length` rows of results in tiles of `tile`.
   double cycles(uint32_t tile, uint32_t vectors, double length) const {
     const double products = tile * vectors / 2.0, loads = (tile + vectors) / 2.0;
     return std::ceil(length / tile) * (std::max({products, loads, kLatency}) + kIterationCycles);
@@ -74,10 +74,10 @@ class AttentionScheduler {
       // Keys come in powers of two more often than not.
       const uint32_t key_tile = best_tile(v, kLeastKeys),
                      column_tile = best_tile(v, static_cast<double>(width_));
-      const double strips = std::ceil(rows_ / (v * p_.lanes));
-      const double cost =
-          strips * (cycles(key_tile, v, kLeastKeys) / kLeastKeys * static_cast<double>(depth_) +
-                    cycles(column_tile, v, static_cast<double>(width_)));
+      const double query_tiles = std::ceil(rows_ / (v * p_.lanes));
+      const double cost = query_tiles * (cycles(key_tile, v, kLeastKeys) / kLeastKeys *
+                                             static_cast<double>(head_dim_) +
+                                         cycles(column_tile, v, static_cast<double>(width_)));
       if (least != 0 && cost >= least) continue;
       least = cost;
       p_.vectors = v;
@@ -88,12 +88,12 @@ class AttentionScheduler {
   }
 
   void choose_blocks() {
-    // A strip of scores has a third of the first cache; queries, keys and their results share the
+    // A query tile of scores has a third of the first cache; queries, keys and results share the
     // private one.
     const auto first = static_cast<int64_t>(target_.l1_bytes),
                second = static_cast<int64_t>(target_.l2_bytes);
-    const int64_t strip = p_.strip(), both = (depth_ + width_) * item_;
-    int64_t keys = std::min(first / 3 / (strip * item_), second / 4 / both);
+    const int64_t query_tile = p_.query_tile(), both = (head_dim_ + width_) * item_;
+    int64_t keys = std::min(first / 3 / (query_tile * item_), second / 4 / both);
     const Node* extent = parts().key->src[0];
     keys = std::min({std::max(keys, kLeastKeys), kMostKeys, extent->hi});
     p_.key_block = round_up(std::max<int64_t>(keys, 1), p_.key_tile);
@@ -102,7 +102,7 @@ class AttentionScheduler {
         std::ceil(rows_ * batch_iterations() / (kBlocksPerUnit * static_cast<double>(units_))));
     int64_t rows = std::clamp<int64_t>(wanted, std::min(kFewRows, most), most);
     rows = std::min(rows, std::max<int64_t>(parts().row->src[0]->hi, 1));
-    p_.row_block = round_up(rows, strip);
+    p_.row_block = round_up(rows, query_tile);
   }
 
   double batch_iterations() {
@@ -118,25 +118,26 @@ class AttentionScheduler {
   }
 
   bool lies_in_squares() {
-    Strides along_depth(parts().depth, 0), along_rows(parts().row, p_.lanes);
+    Strides along_head_dim(parts().head_dim, 0), along_rows(parts().row, p_.lanes);
     bool result = true;
     for_loads(parts().query, [&](const Node* n) {
-      result = result && n->src.size() == 1 && along_depth.stride(n->src[0]) == 1 &&
+      result = result && n->src.size() == 1 && along_head_dim.stride(n->src[0]) == 1 &&
                along_rows.stride(n->src[0]).has_value();
     });
     return result;
   }
 
-  /// Queries of the last strip that do not exist: what the scores read for them is not touched.
+  /// Queries of the last query tile that do not exist: what the scores read for them is not
+  /// touched.
   void add_edge() {
     for_loads(parts().score, [&](const Node* n) {
       p_.has_loads =
-          p_.has_loads || (ir::depends_on(n, parts().row) && !ir::depends_on(n, parts().depth));
+          p_.has_loads || (ir::depends_on(n, parts().row) && !ir::depends_on(n, parts().head_dim));
     });
     const Node* extent = parts().row->src[0];
-    if (!p_.has_loads || (extent->is_const() && extent->imm % p_.strip() == 0)) return;
+    if (!p_.has_loads || (extent->is_const() && extent->imm % p_.query_tile() == 0)) return;
     Graph& g = *parts().kernel->graph;
-    parts().edge_row = g.range(g.add(extent, int64_t{p_.strip()}));
+    parts().edge_row = g.range(g.add(extent, int64_t{p_.query_tile()}));
     const Node *from[] = {parts().row}, *to[] = {parts().edge_row};
     parts().edge_product = g.substitute(parts().product, from, to);
     const Node* score = g.substitute(parts().score, from, to);
@@ -156,7 +157,7 @@ class AttentionScheduler {
         }
       const Node* m = from.empty() ? n : g.substitute(n, from, to);
       if (m->op == Op::kLoad && ir::depends_on(m, parts().edge_row) &&
-          !ir::depends_on(m, parts().depth)) {
+          !ir::depends_on(m, parts().head_dim)) {
         const Node* before = m->src.size() > 1 ? m->src[1] : nullptr;
         m = g.load(static_cast<int>(m->imm), m->dtype, m->src[0], g.both(before, gate));
       }
@@ -178,7 +179,7 @@ class AttentionScheduler {
     if (!is_linear) return std::nullopt;
     const double rows = std::min(rows_, static_cast<double>(p_.row_block));
     const double work = 2 * rows * CostModel::trip_count(parts().key) *
-                        static_cast<double>(depth_ + width_) / kOperationsPerWork;
+                        static_cast<double>(head_dim_ + width_) / kOperationsPerWork;
     s.work_per_block = static_cast<uint64_t>(std::min(work, 1e18));
     s.plan = std::make_shared<const AttentionPlan>(std::move(p_));
     return s;
@@ -188,7 +189,7 @@ class AttentionScheduler {
   const TargetInfo& target_;
   uint32_t units_;
   double rows_ = 1;
-  int64_t item_ = 4, depth_ = 1, width_ = 1;
+  int64_t item_ = 4, head_dim_ = 1, width_ = 1;
 };
 
 }  // namespace

@@ -83,8 +83,8 @@ class GroupAttentionScheduler {
 
   bool find_factors() {
     if (parts().mix->dtype != DType::kF32) return false;
-    p_.query = factor(parts().query, parts().depth);
-    p_.keys = factor(parts().keys, parts().depth);
+    p_.query = factor(parts().query, parts().head_dim);
+    p_.keys = factor(parts().keys, parts().head_dim);
     p_.values = factor(parts().values, parts().column);
     if (!p_.query || !p_.keys || !p_.values || p_.query->dtype != p_.keys->dtype) return false;
     // Powers are rounded on their way into the second product: only where the formula says so.
@@ -199,7 +199,7 @@ class GroupAttentionScheduler {
           is_linear = multiply(&s.grid[head_axis], r->src[0], 1) && is_linear;
     // Surplus groups would be ones of heads that do not exist.
     if (!is_linear) return std::nullopt;
-    const int64_t width = parts().depth->src[0]->imm + parts().column->src[0]->imm;
+    const int64_t width = parts().head_dim->src[0]->imm + parts().column->src[0]->imm;
     const double work =
         static_cast<double>(p_.rows()) * most(parts().key) * static_cast<double>(width);
     s.work_per_block = static_cast<uint64_t>(std::min(work, 1e18));

@@ -61,16 +61,19 @@ class AmGpu final : public DriverInterface {
   ~AmGpu() override;
 
   const GpuFacts& facts() const override { return facts_; }
+
   Result<std::unique_ptr<Memory>> allocate(const MemoryRequest& request) override;
+  uint64_t available_memory() override;
+  void clear_with(Clear clear) override { clear_ = std::move(clear); }
   /// System memory only; video memory of two cards goes through the host (kUnsupported).
   Result<std::shared_ptr<Memory>> map_peer(Memory& memory, hcq::DriverInterface& owner) override;
+
   Result<std::unique_ptr<HardwareQueue>> create_queue(const QueueRequest& request) override;
   /// Where the transport has interrupts, until one comes; else for a moment. Never touches the
   /// card.
   Result<bool> wait_event(uint32_t timeout_ms) override;
+
   std::optional<GpuFault> take_fault() override;
-  uint64_t available_memory() override;
-  void clear_with(Clear clear) override { clear_ = std::move(clear); }
   bool can_recover() const override { return true; }
   /// kCard: mode 1, after which nothing is left to shut down and only an open helps.
   Status recover(RecoveryStage stage) override;

@@ -24,7 +24,7 @@ enum class Mask : uint8_t { kNone, kBool, kFloat };
 
 struct Case {
   DType type = DType::kF16;
-  int64_t heads = 2, shared_heads = 2, queries = 128, keys = 128, depth = 64, width = 64;
+  int64_t heads = 2, shared_heads = 2, queries = 128, keys = 128, head_dim = 64, width = 64;
   bool is_causal = false;
   Mask mask = Mask::kNone;
   int64_t key_count = 0, query_count = 0;  ///< not 0: of these many, given at launch
@@ -65,8 +65,8 @@ class Problem {
       return c.is_by_token ? input({count, heads, width}, c.type)
                            : input({heads, count, width}, c.type);
     };
-    q_ = lines(c.heads, c.queries, c.depth);
-    k_ = lines(c.shared_heads, c.keys, c.depth);
+    q_ = lines(c.heads, c.queries, c.head_dim);
+    k_ = lines(c.shared_heads, c.keys, c.head_dim);
     v_ = lines(c.shared_heads, c.keys, c.width);
     if (c.mask == Mask::kBool) mask_ = input({c.queries, c.keys}, DType::kBool);
     if (c.mask == Mask::kFloat) mask_ = input({c.queries, c.keys}, DType::kF32);
@@ -185,10 +185,10 @@ class Problem {
     double most = -kInf;
     for (int64_t p = 0; p < keys(); ++p) {
       double score = 0;
-      for (int64_t d = 0; d < c_.depth; ++d)
-        score += at(q, line(head, c_.heads, query, c_.queries) * c_.depth + d) *
-                 at(k, line(shared, c_.shared_heads, p, c_.keys) * c_.depth + d);
-      score /= std::sqrt(static_cast<double>(c_.depth));
+      for (int64_t d = 0; d < c_.head_dim; ++d)
+        score += at(q, line(head, c_.heads, query, c_.queries) * c_.head_dim + d) *
+                 at(k, line(shared, c_.shared_heads, p, c_.keys) * c_.head_dim + d);
+      score /= std::sqrt(static_cast<double>(c_.head_dim));
       const auto place = static_cast<size_t>(query * c_.keys + p);
       if (c_.mask == Mask::kFloat) score += value_of(DType::kF32, &buffers[mask_at_][place * 4]);
       if (c_.mask == Mask::kBool && buffers[mask_at_][place] == std::byte{0}) score = -kInf;
@@ -209,7 +209,7 @@ class Problem {
 inline std::string text_of(const Case& c) {
   return fmt::format(
       "{} heads ({}), {} of {} queries, {} of {} keys, {} × {}, causal {}, mask {}, {} units, {}",
-      c.heads, c.shared_heads, c.query_count, c.queries, c.key_count, c.keys, c.depth, c.width,
+      c.heads, c.shared_heads, c.query_count, c.queries, c.key_count, c.keys, c.head_dim, c.width,
       c.is_causal, static_cast<int>(c.mask), c.units, c.card);
 }
 

@@ -52,18 +52,19 @@ INSTANTIATE_TEST_SUITE_P(Nv, GroupAttention, testing::Values("PTX", "NVRTC"),
 
 TEST_P(GroupAttention, WholeBlocks) {
   expect_right({}, GetParam());
-  expect_right({.type = DType::kBF16, .queries = 64, .depth = 128, .width = 128}, GetParam());
-  expect_right({.heads = 1, .shared_heads = 1, .keys = 192, .depth = 128, .units = 1, .spread = 8},
-               GetParam());
+  expect_right({.type = DType::kBF16, .queries = 64, .head_dim = 128, .width = 128}, GetParam());
+  expect_right(
+      {.heads = 1, .shared_heads = 1, .keys = 192, .head_dim = 128, .units = 1, .spread = 8},
+      GetParam());
 }
 
 TEST_P(GroupAttention, AnyNumberOfQueriesAndKeys) {
-  expect_right({.queries = 77, .keys = 101, .depth = 80, .width = 48}, GetParam());
+  expect_right({.queries = 77, .keys = 101, .head_dim = 80, .width = 48}, GetParam());
   expect_right({.heads = 1,
                 .shared_heads = 1,
                 .queries = 150,
                 .keys = 37,
-                .depth = 16,
+                .head_dim = 16,
                 .width = 112,
                 .units = 1},
                GetParam());
@@ -115,8 +116,9 @@ TEST_P(GroupAttention, LengthsGivenAtLaunch) {
 
 TEST_P(GroupAttention, ParamsStartAtAnyAddress) {
   expect_right({.queries = 64, .keys = 70, .shift = 2}, GetParam());
-  expect_right({.queries = 70, .keys = 64, .depth = 48, .width = 80, .is_causal = true, .shift = 8},
-               GetParam());
+  expect_right(
+      {.queries = 70, .keys = 64, .head_dim = 48, .width = 80, .is_causal = true, .shift = 8},
+      GetParam());
 }
 
 // --- where it is taken --------------------------------------------------------------------------
@@ -128,10 +130,10 @@ size_t kernels_of(const Tensor& t) {
 
 struct Inputs {
   DType type = DType::kF16;
-  int64_t queries = 64, keys = 64, depth = 64, width = 64;
+  int64_t queries = 64, keys = 64, head_dim = 64, width = 64;
   const char* device = "NULL::sm_90";
-  Tensor q() const { return Tensor::empty({2, queries, depth}, type, device); }
-  Tensor k() const { return Tensor::empty({2, keys, depth}, type, device); }
+  Tensor q() const { return Tensor::empty({2, queries, head_dim}, type, device); }
+  Tensor k() const { return Tensor::empty({2, keys, head_dim}, type, device); }
   Tensor v() const { return Tensor::empty({2, keys, width}, type, device); }
   size_t kernels() const { return kernels_of(Tensor::attention(q(), k(), v())); }
 };
@@ -140,7 +142,7 @@ TEST(GroupAttentionPlans, OneKernelWhereTilesFit) {
   for (const char* device : {"NULL::sm_80", "NULL::sm_86", "NULL::sm_90", "NULL::sm_120"})
     for (const DType t : {DType::kF16, DType::kBF16})
       EXPECT_EQ((Inputs{.type = t, .device = device}.kernels()), 1u) << device;
-  EXPECT_EQ((Inputs{.queries = 16, .keys = 5, .depth = 16, .width = 128}.kernels()), 1u);
+  EXPECT_EQ((Inputs{.queries = 16, .keys = 5, .head_dim = 16, .width = 128}.kernels()), 1u);
 }
 
 /// Elsewhere kernels are what they would be without it.
@@ -148,9 +150,9 @@ TEST(GroupAttentionPlans, SeveralKernelsElsewhere) {
   const size_t others = Inputs{.device = "NULL::sm_75"}.kernels();
   EXPECT_GT(others, 2u);
   EXPECT_GT((Inputs{.type = DType::kF32}.kernels()), 1u);
-  for (const Inputs& i : {Inputs{.depth = 72}, Inputs{.depth = 144}, Inputs{.width = 40},
+  for (const Inputs& i : {Inputs{.head_dim = 72}, Inputs{.head_dim = 144}, Inputs{.width = 40},
                           Inputs{.width = 256}, Inputs{.queries = 15}})
-    EXPECT_EQ(i.kernels(), others) << i.depth << " " << i.width << " " << i.queries;
+    EXPECT_EQ(i.kernels(), others) << i.head_dim << " " << i.width << " " << i.queries;
   const Inputs i;
   // Keys that lie the other way round, values that are computed.
   const Tensor keys = Tensor::empty({2, 64, 64}, DType::kF16, i.device).transpose(-2, -1);
@@ -316,7 +318,7 @@ TEST(GroupAttentionPlans, RegistersSuffice) {
   };
   for (const Row& row : {Row{"sm_80", "PTX"}, Row{"sm_120", "PTX"}, Row{"sm_90", "NVRTC"}}) {
     if (row.renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
-    Case c{.queries = 1024, .keys = 1000, .depth = 128, .width = 128, .card = row.card};
+    Case c{.queries = 1024, .keys = 1000, .head_dim = 128, .width = 128, .card = row.card};
     for (const Mask mask : {Mask::kNone, Mask::kFloat}) {
       c.mask = mask;
       c.is_causal = mask == Mask::kNone;
@@ -332,8 +334,12 @@ TEST(GroupAttentionPlans, ScoresTakeFewInstructions) {
   for (const int64_t width : {64, 128})
     for (const char* renderer : {"PTX", "NVRTC"}) {
       if (renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
-      const Case c{
-          .heads = 1, .shared_heads = 1, .keys = 512, .depth = width, .width = width, .units = 1};
+      const Case c{.heads = 1,
+                   .shared_heads = 1,
+                   .keys = 512,
+                   .head_dim = width,
+                   .width = width,
+                   .units = 1};
       const PtxRun run = expect_right(c, renderer);
       const auto scores = static_cast<double>(c.queries * c.keys);
       const double instructions = static_cast<double>(run.lane_instructions) / scores;
