@@ -7,7 +7,9 @@
 #include <cstdlib>
 
 #include "runtime/base/env.h"
+#include "runtime/base/fork.h"
 #include "runtime/base/out_of_memory.h"
+#include "runtime/hal/leaving.h"
 #include "runtime/stream.h"
 
 namespace bm::runtime {
@@ -117,12 +119,19 @@ DeviceManager& builtin_manager() {
 /// down.
 void finish_devices() {
   if (!check_not_forked()) return;  // the parent's work is not ours to wait for
+  // Called twice, see below; never destroyed.
+  static auto& left = *new std::vector<Device*>;
   for (Device* device : opened_devices()) {
+    if (std::ranges::find(left, device) != left.end()) continue;
     // Lost before: whoever met it was told, and there is nothing to wait for.
     if (!device->stream().timeline().status()) continue;
     if (const Status done = device->synchronize(); !done)
       std::fprintf(stderr, "bellmetal: %s at exit: %s\n", device->name().c_str(),
                    done.error().message.c_str());
+    else if (auto* const leaving = dynamic_cast<hal::Leaving*>(&device->hal())) {
+      leaving->leave();
+      left.push_back(device);
+    }
   }
 }
 

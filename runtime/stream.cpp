@@ -1,7 +1,5 @@
 #include "runtime/stream.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -9,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/base/fork.h"
 #include "runtime/device.h"
 #include "runtime/hal/waiting.h"
 #include "runtime/work_log.h"
@@ -18,12 +17,6 @@ namespace {
 
 // An event ends it early; faults are asked for in between.
 constexpr std::chrono::milliseconds kLongestEventSleep{5};
-
-std::atomic<bool>& forked_flag() {
-  // Process-wide by nature: it tells a forked child apart from its parent.
-  static std::atomic<bool> flag{false};
-  return flag;
-}
 
 std::atomic<bool>& queue_device_flag() {
   static std::atomic<bool> flag{false};  // process-wide: Points travel between all devices
@@ -282,16 +275,10 @@ Result<std::unique_ptr<Stream>> make_stream(hal::Device& device, std::string nam
 bool any_queue_device() { return queue_device_flag().load(std::memory_order_relaxed); }
 
 Status check_not_forked() {
-  if (!forked_flag().load(std::memory_order_relaxed)) [[likely]]
+  if (!is_forked_child()) [[likely]]
     return {};
   return fail(Code::kUnsupported,
               "forked: devices opened before fork() belong to the parent process; start a new one");
-}
-
-void watch_for_fork() {
-  static const int registered = pthread_atfork(
-      nullptr, nullptr, [] { forked_flag().store(true, std::memory_order_relaxed); });
-  static_cast<void>(registered);
 }
 
 }  // namespace bm::runtime

@@ -64,7 +64,5 @@ bool any_queue_device();
 
 /// kUnsupported "forked …" in a child of a process that had opened devices before fork; cheap.
 Status check_not_forked();
-/// Arms check_not_forked() for children forked from now on.
-void watch_for_fork();
 
 }  // namespace bm::runtime

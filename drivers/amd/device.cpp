@@ -16,6 +16,7 @@
 #include "runtime/base/env.h"
 #include "runtime/base/log.h"
 #include "runtime/base/output_file.h"
+#include "runtime/hal/leaving.h"
 
 namespace bm::amd {
 namespace {
@@ -42,7 +43,7 @@ bool wants_aql(const GpuFacts& facts, PacketMode mode) {
   return mode == PacketMode::kAql || (mode == PacketMode::kAutomatic && facts.xccs > 1);
 }
 
-class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue> {
+class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue>, public hal::Leaving {
  public:
   AmdDevice(const std::shared_ptr<Gpu>& gpu, const DeviceOptions& options)
       : DeviceBase(gpu, make_arch(gpu->driver->facts(), options.cumode),
@@ -53,6 +54,7 @@ class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue> {
   std::string description() const override;
   Status recover() override;
   bool stop() override;
+  void leave() override;
   bool sleep_until_event(uint64_t longest_ns) override;
   hal::MemoryInfo memory() const override;
   Result<std::string> disassemble(const hal::CodeObject& code) override {
@@ -142,6 +144,12 @@ bool AmdDevice::stop() {
   gpu_->close();
   gpu_->rings.clear();
   return true;
+}
+
+void AmdDevice::leave() {
+  gpu_->driver->clear_with(nullptr);
+  stop();
+  gpu_->driver->leave();
 }
 
 /// Kernel drivers stop a process's queues for good after a fault; only cards of our own come back.

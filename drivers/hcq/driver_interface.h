@@ -67,6 +67,8 @@ class DriverInterface {
   /// Source: Linux 6.12, amdgpu_device.c, amdgpu_device_flush_hdp(); RCCL, prims_simple.h,
   /// postPeer(), which has the sender write that register of the receiver.
   virtual Result<std::shared_ptr<Memory>> map_peer(Memory& memory, DriverInterface& owner) = 0;
+  /// The process ends, and no queue is left: see hal::Leaving. Kernel drivers see to it themselves.
+  virtual void leave() {}
 };
 
 }  // namespace bm::hcq

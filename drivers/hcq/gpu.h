@@ -11,6 +11,7 @@
 
 #include "drivers/hcq/memory_pool.h"
 #include "drivers/hcq/work_log.h"
+#include "runtime/base/fork.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/program.h"
 
@@ -73,6 +74,7 @@ class GpuProgram : public hal::Program {
   }
   /// First of what a destructor does.
   void retire() {
+    if (is_forked_child()) return;  // the mutex may be held by a thread of the parent's
     const std::lock_guard lock(gpu_->mutex);
     std::erase(gpu_->programs, static_cast<const Derived*>(this));
     image_.reset();

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "runtime/base/fork.h"
+
 namespace bm::hcq {
 namespace {
 
@@ -34,9 +36,14 @@ Shadow::Shadow(std::unique_ptr<hal::Buffer> the_memory, std::byte* theirs)
 
 HostShadows::HostShadows(HostPath& path) : path_(path), thread_([this] { run(); }) {}
 
-HostShadows::~HostShadows() { stop(); }
+HostShadows::~HostShadows() {
+  stop();
+  // The parent's, which nobody can join here.
+  if (thread_.joinable()) static_cast<void>(new std::thread(std::move(thread_)));
+}
 
 void HostShadows::stop() {
+  if (is_forked_child()) return;  // the mutex may be held by a thread of the parent's
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -55,6 +62,7 @@ std::shared_ptr<Shadow> HostShadows::add(std::unique_ptr<hal::Buffer> memory, st
 }
 
 void HostShadows::remove(const Shadow& shadow) {
+  if (is_forked_child()) return;
   const std::lock_guard lock(mutex_);
   shadows_.erase(shadow.va);
 }

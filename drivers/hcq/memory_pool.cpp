@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/fork.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/check.h"
 
@@ -24,7 +25,8 @@ uint64_t system_bytes() { return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) 
 
 void Allocation::reset() {
   if (pool_ == nullptr) return;
-  std::exchange(pool_, nullptr)->release(*this);
+  MemoryPool* const pool = std::exchange(pool_, nullptr);
+  if (!is_forked_child()) pool->release(*this);  // else the parent's
 }
 
 MemoryPool::~MemoryPool() {

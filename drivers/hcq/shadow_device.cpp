@@ -9,6 +9,7 @@
 
 #include "drivers/hcq/encoded_commands.h"
 #include "runtime/base/bits.h"
+#include "runtime/hal/leaving.h"
 #include "runtime/hal/waiting.h"
 
 namespace bm::hcq {
@@ -235,7 +236,7 @@ class ShadowQueue final : public hal::Queue {
   std::mutex& mutex_;
 };
 
-class ShadowDevice final : public hal::Device, public hal::Waiting {
+class ShadowDevice final : public hal::Device, public hal::Waiting, public hal::Leaving {
  public:
   ShadowDevice(std::unique_ptr<hal::Device> device, HostPath& path)
       : device_(std::move(device)),
@@ -297,6 +298,10 @@ class ShadowDevice final : public hal::Device, public hal::Waiting {
   bool stop() override {
     shadows_->stop();
     return device_->stop();
+  }
+  void leave() override {
+    shadows_->stop();
+    if (auto* const leaving = dynamic_cast<hal::Leaving*>(device_.get())) leaving->leave();
   }
   hal::MemoryInfo memory() const override { return device_->memory(); }
   Result<std::string> disassemble(const hal::CodeObject& code) override {

@@ -7,11 +7,13 @@
 
 #include "drivers/transport/pci.h"
 #include "drivers/transport/system.h"
+#include "runtime/base/fork.h"
 
 namespace bm {
 
-/// Held until destroyed. The file stays, with the last owner's note: its name is that of the
-/// function, and removing it would let two processes lock two files.
+/// Held until destroyed; children made by fork() do not hold it. The file stays, with the last
+/// owner's note: its name is that of the function, and removing it would let two processes lock two
+/// files.
 class PciLock {
  public:
   /// The file is bellmetal_<address>.lock in /run/lock, or in `folder`. Errors: kIo ("device busy:
@@ -21,8 +23,9 @@ class PciLock {
                                  const std::string& folder = "/run/lock");
 
  private:
-  explicit PciLock(SystemFd fd) : fd_(std::move(fd)) {}
+  explicit PciLock(SystemFd fd) : fd_(std::move(fd)), held_(fd_.get()) {}
   SystemFd fd_;
+  ParentOnlyFd held_;
 };
 
 /// What the owner of a lock wrote: "pid since comm". Errors: kCorrupt.

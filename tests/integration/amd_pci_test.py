@@ -97,7 +97,8 @@ def open_card(card):
 
 def generate(device, count, *cards):
     command = [PROGRAM, "generate", MODEL, "Permission is", "--max-tokens", str(count), "--temperature", "0", "--json"]
-    return json.loads(run(command, *cards, device=device).stdout)["tokens"]
+    done = run(command, *cards, device=device)
+    return json.loads(done.stdout)["tokens"], "(warm)" in done.stderr
 
 
 def part_states():
@@ -114,6 +115,10 @@ def part_states():
     child.wait()
     crashed, is_warm = open_card(card)
     check(not is_warm and "reset" in crashed and "PSP ring" in crashed, f"boot after a killed process: {crashed}")
+    # A child of fork() that frees and closes all it has inherited touches nothing.
+    run([os.path.join(FOLDER, "amd_pci_open"), "--fork"], card)
+    forked, is_warm = open_card(card)
+    check(is_warm, f"boot after a process with a child: {forked}")
     print(card.end())
     card = Card("--warm")
     taken, is_warm = open_card(card)
@@ -123,10 +128,11 @@ def part_states():
 
 def part_generate(count=6):
     card = Card()
-    expected = generate("CPU", count, card)
+    expected, _ = generate("CPU", count, card)
     for state in ("cold", "warm"):
         start = time.monotonic()
-        got = generate("AMD:PCI", count, card)
+        got, is_warm = generate("AMD:PCI", count, card)
+        check(is_warm == (state == "warm"), f"the boot was {'warm' if is_warm else 'cold'}, not {state}: the program left it so")
         print(f"{state}: {got}, {time.monotonic() - start:.1f} s")
         check(got == expected and len(got) == count, f"{state}: {got}, on the CPU {expected}")
     print(card.end())

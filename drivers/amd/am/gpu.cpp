@@ -566,18 +566,23 @@ Status AmGpu::shut_down() {
   return interrupts_->stop();
 }
 
-AmGpu::~AmGpu() {
+void AmGpu::leave() {
   {
     const std::lock_guard lock(link_->mutex);
     link_->gpu = nullptr;
   }
-  if (is_up_) {
-    if (has_hang_) settle();
-    const std::lock_guard lock(mutex_);
-    if (const Status down = bus_.run("shut down", [&] { return shut_down(); }); !down)
-      log("amd", LogLevel::kWarning, "{}; the next open resets the card", down.error().message);
-    static_cast<void>(set_bus_master(*function_, false));
-  }
+  if (!is_up_) return;
+  if (has_hang_) settle();
+  const std::lock_guard lock(mutex_);
+  if (const Status down = bus_.run("shut down", [&] { return shut_down(); }); !down)
+    log("amd", LogLevel::kWarning, "{}; the next open resets the card", down.error().message);
+  static_cast<void>(set_bus_master(*function_, false));
+  is_up_ = false;
+  has_left_ = true;
+}
+
+AmGpu::~AmGpu() {
+  leave();
   abandoned_.clear();
   for (const auto& [va, peer] : peers_) static_cast<void>(function_->dma_unmap(peer.host));
   if (window_) Windows::of_process().give_back(*window_);

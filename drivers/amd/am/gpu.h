@@ -78,6 +78,9 @@ class AmGpu final : public DriverInterface {
   /// kCard: mode 1, after which nothing is left to shut down and only an open helps.
   Status recover(RecoveryStage stage) override;
 
+  /// Nothing of the card is touched afterwards; the next open finds it warm.
+  void leave() override;
+
   /// What the boot did; for `--stats` and tests.
   const StageLog& stages() const { return bus_.stages; }
   const BusCounts& counts() const { return bus_.counts(); }
@@ -182,7 +185,7 @@ class AmGpu final : public DriverInterface {
   std::string autoload_problem_;                   ///< what the RLC did not say
   uint32_t compute_taken_ = 0, copies_taken_ = 0;  ///< bits
   bool psp_survived_ = false;                      ///< a reset
-  bool is_up_ = false, was_warm_ = false, has_msi_ = false, has_hang_ = false;
+  bool is_up_ = false, was_warm_ = false, has_msi_ = false, has_hang_ = false, has_left_ = false;
   bool was_at_work_ = false;  ///< a queue was stopped in the middle of something: not left in order
   bool is_reset_ = false;     ///< by a recovery: engines run nothing, tables are gone
 };

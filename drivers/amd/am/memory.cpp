@@ -144,7 +144,9 @@ void AmMemory::release() {
   if (window_) gpu_.path_->remove(va);
   if (is_mapped_) {
     is_mapped_ = false;
-    if (const Status gone = gpu_.gmc_->unmap(va, size); !gone && gpu_.bus_.status())
+    // A card that was left is the next process's.
+    if (const Status gone = gpu_.has_left_ ? Status{} : gpu_.gmc_->unmap(va, size);
+        !gone && gpu_.bus_.status())
       log("amd", LogLevel::kWarning, "unmapping {} bytes at {:#x}: {}", size, va,
           gone.error().message);
   }

@@ -2,15 +2,19 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 
 #include "drivers/transport/pci_lock.h"
 #include "drivers/transport/pci_open.h"
 #include "drivers/transport/pci_vfio.h"
+#include "tests/patience.h"
 #include "tests/unit/transport/failing_system.h"
 #include "tests/unit/transport/fake_machine.h"
 #include "tests/unit/transport/fake_vfio.h"
@@ -205,6 +209,27 @@ TEST(PciLock, OneOwnerAtATimeAndItsNameIsInTheMessage) {
     EXPECT_TRUE(second.error().message.ends_with(" UTC"));
   }
   EXPECT_TRUE(PciLock::acquire(real_system(), kGpu, rig.folder)) << "a note alone holds nothing";
+}
+
+TEST(PciLock, AChildOfForkDoesNotHoldIt) {
+  Rig rig;
+  pid_t child = -1;
+  {
+    const auto lock = PciLock::acquire(real_system(), kGpu, rig.folder);
+    ASSERT_TRUE(lock) << lock.error().message;
+    child = ::fork();
+    if (child == 0)
+      for (;;) ::pause();
+  }
+  // The child lets go of it as its first act, which may come after the parent's next ones.
+  const auto end = std::chrono::steady_clock::now() + test::patience(std::chrono::seconds(5));
+  bool is_free = false;
+  while (!is_free && std::chrono::steady_clock::now() < end)
+    is_free = PciLock::acquire(real_system(), kGpu, rig.folder).has_value();
+  EXPECT_TRUE(is_free) << "its parent let it go";
+  ASSERT_GT(child, 0);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(PciLock, LinksAndMissingFoldersAreRefused) {
