@@ -4,23 +4,19 @@
 #include <array>
 #include <memory>
 
-#include "drivers/amd/device.h"
 #include "drivers/hcq/shadow_device.h"
-#include "tests/cts/amd_kernels.h"
-#include "tests/cts/cts.h"
+#include "tests/cts/amd_machines.h"
 #include "tests/sim/amd/engine/interpreter.h"
 #include "tests/unit/amd_am/usb_rig.h"
 
 namespace bm::cts {
 namespace {
 
-struct Machine {
-  const char* name;
-  const char* chip;
-  amd::PacketMode packets;
-};
-constexpr std::array kMachines = {Machine{"USB_gfx1100_PM4", "gfx1100", amd::PacketMode::kPm4},
-                                  Machine{"USB_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql}};
+constexpr std::array kMachines = {AmdMachine{"USB_gfx1100_PM4", "gfx1100", amd::PacketMode::kPm4},
+                                  AmdMachine{"USB_gfx1101_PM4", "gfx1101", amd::PacketMode::kPm4},
+                                  AmdMachine{"USB_gfx1102_AQL", "gfx1102", amd::PacketMode::kAql},
+                                  AmdMachine{"USB_gfx1200_PM4", "gfx1200", amd::PacketMode::kPm4},
+                                  AmdMachine{"USB_gfx1201_AQL", "gfx1201", amd::PacketMode::kAql}};
 
 /// Plugged in for the whole run: devices come and go.
 test::UsbCardRig& card(size_t machine, size_t unit) {
@@ -44,8 +40,9 @@ Result<std::unique_ptr<hal::Device>> open() {
 }  // namespace
 
 std::vector<Subject> subjects() {
-  return {{kMachines[0].name, open<0, 0>, amd_kernel, {}, {}, open<0, 1>},
-          {kMachines[1].name, open<1, 0>, amd_kernel, {}, {}, open<1, 1>}};
+  return subjects_of<kMachines.size()>([]<size_t kIndex>() -> Subject {
+    return {kMachines[kIndex].name, open<kIndex, 0>, amd_kernel, {}, {}, open<kIndex, 1>};
+  });
 }
 
 }  // namespace bm::cts

@@ -2,8 +2,10 @@
 """The bundled model gives the same tokens on simulated AMD GPUs as on the CPU.
 
 usage: amd_generate_test.py BELLMETAL_AMD
+       amd_generate_test.py BELLMETAL_AM CARD…    AMD:0 to AMD:9; the selftest as well
 
-BELLMETAL_AMD is the program with simulated GPUs in its own process (tests/unit/amd_tensor).
+BELLMETAL_AMD is the program with simulated GPUs in its own process, BELLMETAL_AM with modelled cards that no kernel driver has
+(tests/unit/amd_tensor).
 """
 import json
 import os
@@ -33,6 +35,14 @@ def compare(device, model, what):
         sys.exit(f"{what}: {got}, on the CPU {expected}")
 
 
+if sys.argv[2:]:
+    for name in sys.argv[2:]:
+        compare(name, BUNDLED, name)
+        done = subprocess.run([PROGRAM, "selftest"], env={**os.environ, "DEV": name}, capture_output=True, text=True, check=False)
+        print(f"{name}: {done.stdout.strip().splitlines()[-1] if done.stdout else ''}")
+        if done.returncode != 0:
+            sys.exit(f"{name}: selftest: exit code {done.returncode}: {done.stdout}{done.stderr}")
+    sys.exit(0)
 for name, machine in MACHINES.items():
     compare(name, BUNDLED, machine)
 # Matrices in blocks stay in blocks.
