@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "drivers/amd/aql/packets.h"
 #include "drivers/amd/sdma/packets.h"
 
 namespace bm::amd {
@@ -146,6 +147,37 @@ std::vector<ListedPacket> list_sdma(std::span<const uint32_t> words, SdmaForm fo
     }
     at += listed.dwords;
     list.push_back(std::move(listed));
+    if (list.back().is_bad) break;
+  }
+  return list;
+}
+
+std::vector<ListedPacket> list_aql(std::span<const uint32_t> words, size_t most) {
+  constexpr uint32_t kDwords = aql::kPacketBytes / 4;
+  // HSA 1.2, 2.8: the value of a signal, behind its kind; a dependency is met at zero.
+  constexpr uint64_t kSignalValue = 8;
+  std::vector<ListedPacket> list;
+  for (uint32_t at = 0; at + kDwords <= words.size() && list.size() < most; at += kDwords) {
+    ListedPacket packet;
+    packet.at = at;
+    packet.dwords = kDwords;
+    const auto slot = words.subspan(at, kDwords);
+    const auto decoded = aql::decode(slot);
+    if ((slot[0] & 0xff) == aql::kInvalidWord) {
+      packet.text = "INVALID: announced, and not written yet";
+    } else if (!decoded) {
+      packet.text = fmt::format("{:#x}: no packet ({})", slot[0], decoded.error().message);
+      packet.is_bad = true;
+    } else {
+      packet.text = aql::describe(*decoded);
+      if (const auto* pm4 = std::get_if<aql::Pm4Indirect>(&*decoded))
+        packet.buffer = {pm4->address, pm4->dwords};
+      if (const auto* barrier = std::get_if<aql::BarrierAnd>(&*decoded))
+        for (const uint64_t signal : barrier->dependencies)
+          if (signal != 0 && !packet.wait)
+            packet.wait = {signal + kSignalValue, 0, UINT32_MAX, pm4::Compare::kEqual};
+    }
+    list.push_back(std::move(packet));
     if (list.back().is_bad) break;
   }
   return list;

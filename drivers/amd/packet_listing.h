@@ -38,5 +38,8 @@ struct ListedPacket {
 /// words cut off ends the list without being bad.
 std::vector<ListedPacket> list_pm4(std::span<const uint32_t> words, CacheForm form, size_t most);
 std::vector<ListedPacket> list_sdma(std::span<const uint32_t> words, SdmaForm form, size_t most);
+/// Of an AQL ring. A slot that nobody has filled (type invalid) is a packet that waits to be valid:
+/// it is named, and the list goes on.
+std::vector<ListedPacket> list_aql(std::span<const uint32_t> words, size_t most);
 
 }  // namespace bm::amd

@@ -8,6 +8,7 @@
 #include "drivers/amd/am/copy_engine.h"
 #include "drivers/amd/am/interrupts.h"
 #include "drivers/amd/am/mqd.h"
+#include "drivers/amd/aql/packets.h"
 
 namespace bm::amd::am {
 namespace {
@@ -223,11 +224,9 @@ class Examiner {
   /// packets have no marks at their ends.
   PacketWindow window_of(const QueueState& state, uint64_t va, uint64_t bytes, uint64_t read_at) {
     PacketWindow window{.va = va, .read_at = 0, .packets = {}, .problem = {}};
-    if (state.is_aql && va == state.ring) {
-      window.problem = "AQL packets";
-      return window;
-    }
-    const uint64_t at = std::min(read_at & ~uint64_t{3}, bytes);
+    const bool is_aql = state.is_aql && va == state.ring;
+    const uint64_t unit = is_aql ? aql::kPacketBytes : sizeof(uint32_t);
+    const uint64_t at = std::min(read_at / unit * unit, bytes);
     window.va = va + at;
     const uint64_t to = va == state.ring && state.known_to > at ? state.known_to : bytes;
     std::vector<uint32_t> words(std::min<uint64_t>((to - at) / 4, kAheadDwords));
@@ -238,8 +237,9 @@ class Examiner {
                       walk_pages(bus_, Block::kGc, window.va, card_.is_gfx12()).text());
       return window;
     }
-    window.packets = state.is_copy ? list_sdma(words, card_.chip->sdma, kMostPackets)
-                                   : list_pm4(words, card_.chip->caches, kMostPackets);
+    window.packets = is_aql          ? list_aql(words, kMostPackets)
+                     : state.is_copy ? list_sdma(words, card_.chip->sdma, kMostPackets)
+                                     : list_pm4(words, card_.chip->caches, kMostPackets);
     return window;
   }
 

@@ -15,6 +15,7 @@
 
 #include "drivers/amd/am/autopsy.h"
 #include "drivers/amd/am/gpu.h"
+#include "drivers/amd/aql/packets.h"
 #include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/sdma/packets.h"
 #include "runtime/base/bits.h"
@@ -78,9 +79,11 @@ class AutopsyBed {
   /// Words into the ring, the pointer in memory, and the doorbell.
   void submit(bool rings = true) {
     if (ring_) ring_->view.copy_in(0, words_);
-    const uint64_t pointer = words_.size() * (type_ == amd::QueueType::kSdma ? 4 : 1);
+    uint64_t pointer = words_.size();  // dwords; bytes; packets, whose last one's number is told
+    if (type_ == amd::QueueType::kSdma) pointer *= 4;
+    if (type_ == amd::QueueType::kAql) pointer /= amd::aql::kPacketBytes / 4;
     queue_->write_pointer.store_release(0, pointer);
-    if (rings) queue_->doorbell.ring(pointer);
+    if (rings) queue_->doorbell.ring(pointer - (type_ == amd::QueueType::kAql ? 1 : 0));
   }
 
   /// Code in memory of its own.

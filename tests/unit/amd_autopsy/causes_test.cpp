@@ -294,6 +294,19 @@ const std::vector<Planted>& planted() {
        HangCause::kWaitNeverMet,
        {"WAIT_REG_MEM", "== 0x7", "there is 0x0"},
        plant_wait_in_buffer},
+      {"AqlWaitNeverMet",
+       HangCause::kWaitNeverMet,
+       {"BARRIER_AND on 0x", "there is 0x7"},
+       [](AutopsyBed& bed) {
+         bed.boot();
+         bed.open_queue(QueueType::kAql);
+         Memory& signal = bed.memory();
+         signal.view.store<uint64_t>(8, 7);
+         const aql::Words packet =
+             aql::encode(aql::BarrierAnd{.dependencies = {signal.va, 0, 0, 0, 0}});
+         bed.words().assign(packet.begin(), packet.end());
+         bed.submit();
+       }},
       {"BadPacket",
        HangCause::kBadPacket,
        {"0x12345678", "no packet"},

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "drivers/amd/aql/packets.h"
 #include "drivers/amd/packet_listing.h"
 #include "drivers/amd/sdma/packets.h"
 
@@ -47,6 +48,34 @@ TEST(PacketListing, CopyPackets) {
   EXPECT_EQ(list[0].buffer->address, 0x2000u);
   EXPECT_FALSE(list[1].is_bad);
   EXPECT_TRUE(list[2].is_bad);
+}
+
+TEST(PacketListing, SlotsOfAqlRings) {
+  std::vector<uint32_t> words;
+  const auto put = [&](const aql::Words& packet) {
+    words.insert(words.end(), packet.begin(), packet.end());
+  };
+  put(aql::encode(aql::Dispatch{.threads = {64, 1, 1}, .grid = {640, 1, 1}, .descriptor = 0x4000}));
+  put(aql::encode(aql::Pm4Indirect{.address = 0x2000, .dwords = 8}));
+  put(aql::encode(aql::BarrierAnd{.dependencies = {0, 0x3000, 0, 0, 0}}));
+  put({aql::kInvalidWord});
+  put({0x1507});  // type 7
+  put({0x1502});
+  const auto list = list_aql(words, 10);
+  ASSERT_EQ(list.size(), 5u) << "nothing behind what is no packet";
+  EXPECT_NE(list[0].text.find("0x4000"), std::string::npos) << list[0].text;
+  ASSERT_TRUE(list[1].buffer);
+  EXPECT_EQ(list[1].buffer->address, 0x2000u);
+  EXPECT_EQ(list[1].buffer->dwords, 8u);
+  ASSERT_TRUE(list[2].wait);
+  EXPECT_EQ(list[2].wait->address, 0x3008u);
+  EXPECT_TRUE(list[2].wait->is_met(0));
+  EXPECT_FALSE(list[2].wait->is_met(1));
+  EXPECT_NE(list[3].text.find("not written yet"), std::string::npos);
+  EXPECT_TRUE(list[4].is_bad);
+  EXPECT_EQ(list_aql(words, 2).size(), 2u);
+  words.resize(20);
+  EXPECT_EQ(list_aql(words, 10).size(), 1u) << "half a packet is none yet";
 }
 
 }  // namespace
