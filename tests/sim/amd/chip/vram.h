@@ -80,6 +80,10 @@ class BusMemory {
   /// `contiguous`: receives how much lies there in one piece. nullptr: nothing, or not writable.
   std::byte* at(uint64_t address, uint64_t bytes, bool is_write, uint64_t* contiguous = nullptr);
   bool overlaps(uint64_t address, uint64_t bytes) const;
+  size_t mappings() const {
+    const std::lock_guard lock(mutex_);
+    return pieces_.size();
+  }
 
  private:
   mutable std::mutex mutex_;
