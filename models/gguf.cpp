@@ -1,5 +1,7 @@
 #include "models/gguf.h"
 
+#include <sys/stat.h>
+
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -137,12 +139,23 @@ struct OpenShard {
   std::string name;
   Mapping mapping;
   GgufShard shard;
+  std::string stamp;
 };
+
+std::string stamp_of(const std::string& path) {
+  struct stat seen{};
+  if (stat(path.c_str(), &seen) != 0) return {};
+  return fmt::format("{}:{}:{}:{}.{}:{}.{};", seen.st_dev, seen.st_ino, seen.st_size,
+                     seen.st_mtim.tv_sec, seen.st_mtim.tv_nsec, seen.st_ctim.tv_sec,
+                     seen.st_ctim.tv_nsec);
+}
 
 Result<OpenShard> open_shard(const std::string& path) {
   OpenShard out;
   out.name = path;
+  const std::string before = stamp_of(path);
   out.mapping = BM_TRY(Mapping::open_file(path));
+  if (before == stamp_of(path)) out.stamp = before;
   out.shard = BM_TRY(parse_gguf(out.mapping.bytes(), path));
   return out;
 }
@@ -166,7 +179,10 @@ class GgufAssembler {
       return fail(Code::kCorrupt, "{}: split.tensors.count says {} tensors, the shards hold {}",
                   shards[0].name, total, file.tensors_.size());
     file.metadata_ = std::move(shards[0].shard.metadata);
-    for (OpenShard& shard : shards) file.mappings_.push_back(std::move(shard.mapping));
+    for (OpenShard& shard : shards) {
+      file.mappings_.push_back(std::move(shard.mapping));
+      file.stamp_ += shard.stamp;
+    }
     return file;
   }
 

@@ -95,6 +95,10 @@ class GgufFile {
   /// nullptr when there is no such key.
   const GgufValue* find(std::string_view key) const;
 
+  /// What the system says of the files: device, inode, size and times of each, so that a file that
+  /// was written to since has another. Empty for bytes that somebody else holds.
+  const std::string& stamp() const { return stamp_; }
+
   // Typed access. Without a default: kNotFound naming the missing key. With one: the default when
   // the key is absent. Both: kCorrupt naming key and type when the value is of another kind or does
   // not fit. Integers of any width convert when the value fits; floats of either width.
@@ -128,6 +132,7 @@ class GgufFile {
   std::vector<GgufTensor> tensors_;
   std::unordered_map<std::string_view, size_t> tensor_index_;
   std::vector<Mapping> mappings_;
+  std::string stamp_;
 };
 
 }  // namespace bm::models

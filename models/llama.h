@@ -25,6 +25,9 @@ class Llama {
     std::string device;    ///< "" = default device
     uint32_t context = 0;  ///< positions to prepare for; 0: min(model's, 4096)
     std::function<void(uint64_t done, uint64_t total)> progress;  ///< bytes of weights
+    /// Hot restart: weights are looked for in the device's memory, and stay there afterwards
+    /// (llama_kept_weights.h). kUnsupported on devices that cannot.
+    bool keep_weights = false;
     bool keep_blocks = true;  ///< false: no matrix is packed, block formats become float32
   };
   /// F32, F16 and BF16 weights are used as stored: on the CPU float32 without copying it out of the
@@ -41,6 +44,10 @@ class Llama {
   uint32_t context() const { return context_; }
   const std::string& device() const { return device_; }
   KvCache make_cache() const;
+  /// Bytes of weights that were found on the device, and that were written to it, when weights are
+  /// kept; else 0.
+  uint64_t attached_bytes() const { return attached_bytes_; }
+  uint64_t uploaded_bytes() const { return uploaded_bytes_; }
 
   /// Logits after the last of `count` tokens that start at `position`; writes their keys and
   /// values. Shapes: tokens [>= count] int32 → [vocabulary] float32.
@@ -70,6 +77,7 @@ class Llama {
   };
   LlamaConfig config_;
   uint32_t context_ = 0;
+  uint64_t attached_bytes_ = 0, uploaded_bytes_ = 0;
   std::string device_;
   Matrix embedding_;
   Norm embedding_norm_, output_norm_;

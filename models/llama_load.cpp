@@ -4,6 +4,7 @@
 #include <set>
 
 #include "models/llama.h"
+#include "models/llama_kept_weights.h"
 #include "models/model_error.h"
 #include "runtime/buffer.h"
 #include "runtime/device.h"
@@ -60,8 +61,15 @@ class LlamaLoader {
     BM_TRY(load_all());
     BM_TRY(check_all_used());
     BM_TRY(check_memory());
+    if (options_.keep_weights)
+      kept_ = BM_TRY(KeptWeights::open(*device_, *file_, std::move(items_)));
     is_loading_ = true;
     BM_TRY(load_all());
+    if (kept_) {
+      BM_TRY(kept_->finish());
+      model_->attached_bytes_ = kept_->attached_bytes();
+      model_->uploaded_bytes_ = kept_->uploaded_bytes();
+    }
     if (c.row->rope_style != RopeStyle::kNone) {
       model_->rope_ = model_->make_rope_table(c.rope, factors_);
       const bool is_one =
@@ -80,9 +88,11 @@ class LlamaLoader {
   Llama* model_ = nullptr;
   runtime::Device* device_ = nullptr;
   uint64_t done_ = 0, total_ = 0;
-  bool is_loading_ = false;          ///< false: tensors are only looked at
-  std::set<std::string_view> used_;  ///< names
-  std::vector<float> factors_;       ///< of rope_freqs.weight
+  bool is_loading_ = false;               ///< false: tensors are only looked at
+  std::set<std::string_view> used_;       ///< names
+  std::vector<KeptWeights::Item> items_;  ///< in the order of loading
+  std::unique_ptr<KeptWeights> kept_;     ///< nullptr: weights go with the process
+  std::vector<float> factors_;            ///< of rope_freqs.weight
 
   bool can_use_in_place(const GgufTensor& t, DType dtype) const {
     const hal::Vendor vendor = device_->hal().arch().vendor;
@@ -107,6 +117,10 @@ class LlamaLoader {
 
   uint64_t bytes_of(const GgufTensor& t) const {
     if (is_packed(t)) return Matrix::packed_bytes(t.type, t.dims[1], t.dims[0]);
+    return bytes_of_plain(t);
+  }
+
+  static uint64_t bytes_of_plain(const GgufTensor& t) {
     // Weights used in place count too: reading them from disk for every token is no way to run.
     return direct_dtype(t.type) ? t.data.size() : t.value_count * sizeof(float);
   }
@@ -150,7 +164,10 @@ class LlamaLoader {
 
   Result<Tensor> load(const std::string& name, std::initializer_list<uint64_t> dims) {
     const GgufTensor& t = *BM_TRY(find(name, dims));
-    if (!is_loading_) return Tensor();
+    if (!is_loading_) {
+      items_.push_back({&t, bytes_of_plain(t), false});
+      return Tensor();
+    }
     Tensor out = make(t);
     report(t);
     return out;
@@ -158,10 +175,18 @@ class LlamaLoader {
 
   Result<Matrix> load_matrix(const std::string& name, uint64_t columns, uint64_t rows) {
     const GgufTensor& t = *BM_TRY(find(name, {columns, rows}));
-    if (!is_loading_) return Matrix();
-    Matrix out = is_packed(t) ? Matrix::pack(t.type, t.data, static_cast<int64_t>(rows),
-                                             static_cast<int64_t>(columns), options_.device)
-                              : Matrix(make(t));
+    if (!is_loading_) {
+      items_.push_back({&t, bytes_of(t), is_packed(t)});
+      return Matrix();
+    }
+    Matrix out;
+    if (is_packed(t)) {
+      const bool is_there = kept_ && kept_->next();
+      out = Matrix::pack(t.type, t.data, static_cast<int64_t>(rows), static_cast<int64_t>(columns),
+                         options_.device, kept_.get(), is_there);
+    } else {
+      out = Matrix(make(t));
+    }
     report(t);
     return out;
   }
@@ -169,6 +194,7 @@ class LlamaLoader {
   Tensor make(const GgufTensor& t) {
     Shape shape;
     for (uint64_t d : t.shape()) shape.push_back(static_cast<int64_t>(d));
+    if (kept_) return make_kept(t, shape);
     if (const auto dtype = direct_dtype(t.type)) {
       if (!can_use_in_place(t, *dtype))
         return Tensor::from_bytes(t.data, shape, *dtype, options_.device);
@@ -186,6 +212,21 @@ class LlamaLoader {
     std::vector<float> values(t.value_count);
     unwrap(dequantize_row(t.type, t.data, values));
     return Tensor::from(values, shape, options_.device);
+  }
+
+  Tensor make_kept(const GgufTensor& t, const Shape& shape) {
+    const bool is_there = kept_->next();
+    const std::optional<DType> dtype = direct_dtype(t.type);
+    Tensor out = kept_->make(shape, dtype.value_or(DType::kF32));
+    if (is_there) return out;
+    if (dtype) {
+      unwrap(runtime::copy_in(out.buffer(), t.data));
+      return out;
+    }
+    std::vector<float> values(t.value_count);
+    unwrap(dequantize_row(t.type, t.data, values));
+    unwrap(runtime::copy_in(out.buffer(), std::as_bytes(std::span(values))));
+    return out;
   }
 
   Status load_optional(Tensor& into, const std::string& name,

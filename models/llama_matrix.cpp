@@ -1,6 +1,7 @@
 #include "models/llama_matrix.h"
 
 #include "models/llama_blocks.h"
+#include "models/llama_kept_weights.h"
 #include "runtime/base/check.h"
 #include "runtime/buffer.h"
 
@@ -159,7 +160,7 @@ uint64_t Matrix::packed_bytes(GgmlType type, uint64_t rows, uint64_t columns) {
 }
 
 Matrix Matrix::pack(GgmlType type, std::span<const std::byte> data, int64_t rows, int64_t columns,
-                    std::string_view device) {
+                    std::string_view device, KeptWeights* kept, bool is_there) {
   BM_CHECK(can_pack(type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns)));
   auto packed = std::make_shared<Packed>();
   packed->type = type;
@@ -170,8 +171,9 @@ Matrix Matrix::pack(GgmlType type, std::span<const std::byte> data, int64_t rows
   std::vector<std::pair<Tensor*, std::vector<std::byte>>> copies;
   copies.reserve(6);  // parts point into it
   // Parts of devices whose memory the host cannot reach are made here and copied.
-  const auto part = [&](Tensor& t, const Shape& shape, DType dtype) {
-    t = Tensor::empty(shape, dtype, device);
+  const auto part = [&](Tensor& t, const Shape& shape, DType dtype) -> uint8_t* {
+    t = kept != nullptr ? kept->make(shape, dtype) : Tensor::empty(shape, dtype, device);
+    if (is_there) return nullptr;
     if (std::byte* host = t.buffer().host()) return reinterpret_cast<uint8_t*>(host);
     copies.emplace_back(
         &t, std::vector<std::byte>(static_cast<size_t>(t.elements() * item_size(dtype))));
@@ -200,7 +202,7 @@ Matrix Matrix::pack(GgmlType type, std::span<const std::byte> data, int64_t rows
       t.minimum_factors = part(packed->minimum_factors, {r, s, kRows}, DType::kF16);
     }
   }
-  pack_blocks(type, data, rows, columns, t);
+  if (!is_there) pack_blocks(type, data, rows, columns, t);
   for (auto& [tensor, bytes] : copies) unwrap(runtime::copy_in(tensor->buffer(), bytes));
   Matrix out;
   out.packed_ = std::move(packed);

@@ -10,6 +10,8 @@
 
 namespace bm::models {
 
+class KeptWeights;
+
 /// Activations that weight matrices are multiplied with. What quantised matrices need of them is
 /// made once and shared: every 32 elements of a vector become int8 codes with one scale.
 class QuantisedActivations {
@@ -42,9 +44,11 @@ class Matrix {
   static bool can_pack(GgmlType type, uint64_t rows, uint64_t columns);
   /// Bytes on the device after pack().
   static uint64_t packed_bytes(GgmlType type, uint64_t rows, uint64_t columns);
-  /// `data`: rows as in a GGUF file. Throws: Exception (kOutOfMemory, device errors).
+  /// `data`: rows as in a GGUF file. `kept`: where the matrix lies, perhaps already (its item is
+  /// the current one); nullptr: in memory of its own. Throws: Exception (kOutOfMemory, device
+  /// errors).
   static Matrix pack(GgmlType type, std::span<const std::byte> data, int64_t rows, int64_t columns,
-                     std::string_view device);
+                     std::string_view device, KeptWeights* kept = nullptr, bool is_there = false);
 
   bool is_valid() const { return weight_.is_valid() || packed_ != nullptr; }
   /// x [m, columns] → [m, rows] float32. Packed blocks are multiplied with the codes of x: the

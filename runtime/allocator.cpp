@@ -91,6 +91,11 @@ Result<StoragePtr> Allocator::wrap(const hal::BufferDesc& desc, std::function<vo
   return std::make_shared<BlockStorage>(core_, owner_, lease, std::move(release));
 }
 
+Result<StoragePtr> Allocator::adopt(std::unique_ptr<hal::Buffer> memory) {
+  const Lease lease = BM_TRY(core_->adopt(std::move(memory)));
+  return std::make_shared<BlockStorage>(core_, owner_, lease, nullptr);
+}
+
 void Allocator::free_cache() { core_->trim(0); }
 uint64_t Allocator::trim(uint64_t target) { return core_->trim(target); }
 void Allocator::collect() { core_->collect(); }

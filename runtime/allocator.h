@@ -74,6 +74,10 @@ class Allocator {
   /// the last use, on the thread that observes it: in a later call of this class.
   Result<StoragePtr> wrap(const hal::BufferDesc& desc, std::function<void()> release);
 
+  /// Takes memory over that was got from the device by itself: counted, not cached, and given back
+  /// to the device after the last use.
+  Result<StoragePtr> adopt(std::unique_ptr<hal::Buffer> memory);
+
   /// Gives every idle byte back to the device. Does not wait for pending work.
   void free_cache();
   /// Gives idle memory back until at most `target` bytes are held; returns the bytes given back.

@@ -170,13 +170,15 @@ Result<std::unique_ptr<hal::Buffer>> AllocatorCore::ask_device(hal::BufferDesc d
   if (desc.host_visible && memory->host() == nullptr)
     return fail(Code::kUnsupported, "{} gave memory without the host view that was asked for",
                 owner_.name());
-  if (is_counted) {
-    ++stats_.device_allocations;
-    stats_.reserved += memory->size();
-    if (!desc.host_memory) capped_bytes_ += memory->size();
-    stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
-  }
+  if (is_counted) count(*memory);
   return memory;
+}
+
+void AllocatorCore::count(const hal::Buffer& memory) {
+  ++stats_.device_allocations;
+  stats_.reserved += memory.size();
+  if (!memory.desc().host_memory) capped_bytes_ += memory.size();
+  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
 }
 
 Lease AllocatorCore::account(Lease lease) {
@@ -192,6 +194,18 @@ Result<Lease> AllocatorCore::adopt(const hal::BufferDesc& desc) {
   if (is_closed_)
     return fail(Code::kInvalidArgument, "wrapping memory after the device was closed");
   return account(BM_TRY(grow(desc, BlockKind::kExternal)));
+}
+
+Result<Lease> AllocatorCore::adopt(std::unique_ptr<hal::Buffer> memory) {
+  Section section(*this);
+  if (is_closed_)
+    return fail(Code::kInvalidArgument, "taking memory over after the device was closed");
+  auto chunk = std::make_unique<Chunk>(Chunk{std::move(memory), std::nullopt});
+  Chunk* const whole = chunk.get();
+  const uint64_t bytes = whole->memory->size();
+  dedicated_.emplace(whole, std::move(chunk));
+  count(*whole->memory);
+  return account({{whole, 0, bytes}, BlockKind::kTransient, {}, {}});
 }
 
 void AllocatorCore::retire(const Lease& lease, const UseList& all_uses,

@@ -52,6 +52,7 @@ class AllocatorCore {
 
   Result<Lease> obtain(hal::BufferDesc desc);
   Result<Lease> adopt(const hal::BufferDesc& desc);
+  Result<Lease> adopt(std::unique_ptr<hal::Buffer> memory);
   /// Takes a block back, to be reused when `uses` are reached. Never blocks on the device.
   void retire(const Lease& lease, const UseList& uses, std::function<void()> release);
 
@@ -94,6 +95,7 @@ class AllocatorCore {
   void drop_chunk(Chunk* chunk);
   void enforce_soft_cap();
   Lease account(Lease lease);
+  void count(const hal::Buffer& memory);
   tl::unexpected<Error> out_of_memory(uint64_t size, const Error& cause) const;
 
   hal::Device& device_;

@@ -8,14 +8,18 @@
 
 #include "drivers/amd/gpu.h"
 #include "drivers/hcq/device.h"
+#include "drivers/amd/kept_video_memory.h"
 #include "drivers/amd/pm4/compute.h"
 #include "drivers/amd/pm4/packets.h"
 #include "drivers/amd/program/code_object.h"
 #include "drivers/amd/queue.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/env.h"
+#include "runtime/base/fork.h"
+#include "runtime/base/keep_forever.h"
 #include "runtime/base/log.h"
 #include "runtime/base/output_file.h"
+#include "runtime/hal/kept_memory.h"
 #include "runtime/hal/leaving.h"
 
 namespace bm::amd {
@@ -43,7 +47,33 @@ bool wants_aql(const GpuFacts& facts, PacketMode mode) {
   return mode == PacketMode::kAql || (mode == PacketMode::kAutomatic && facts.xccs > 1);
 }
 
-class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue>, public hal::Leaving {
+/// Memory with pages of its own, past the pool, so that it can stay when all else is given back.
+class KeptBuffer final : public hal::Buffer {
+ public:
+  KeptBuffer(std::shared_ptr<Gpu> gpu, std::unique_ptr<Memory> memory, uint64_t bytes)
+      : Buffer({.size = bytes, .no_cache = true}, hal::GpuVa{memory->va}, nullptr),
+        gpu_(std::move(gpu)),
+        memory_(std::move(memory)) {}
+  ~KeptBuffer() override {
+    // The parent's memory; and the mutex may be held by a thread that is not here.
+    if (is_forked_child()) {
+      keep_forever(std::move(memory_));
+      return;
+    }
+    const std::lock_guard lock(gpu_->mutex);
+    memory_.reset();
+  }
+  const Gpu& gpu() const { return *gpu_; }
+  Memory& memory() const { return *memory_; }
+
+ private:
+  std::shared_ptr<Gpu> gpu_;
+  std::unique_ptr<Memory> memory_;
+};
+
+class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue>,
+                        public hal::KeptMemory,
+                        public hal::Leaving {
  public:
   AmdDevice(const std::shared_ptr<Gpu>& gpu, const DeviceOptions& options)
       : DeviceBase(gpu, make_arch(gpu->driver->facts(), options.cumode),
@@ -57,6 +87,11 @@ class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue>, public hal::Leavi
   void leave() override;
   bool sleep_until_event(uint64_t longest_ns) override;
   hal::MemoryInfo memory() const override;
+  bool can_keep() const override { return kept() != nullptr; }
+  Result<std::optional<Found>> attach(const hal::KeptKey& key, uint64_t bytes) override;
+  Result<std::unique_ptr<hal::Buffer>> allocate_to_keep(uint64_t bytes) override;
+  Status keep(hal::Buffer& buffer, const hal::KeptKey& key, uint64_t checksum) override;
+  Result<uint64_t> forget_all_but(std::span<const hal::KeptKey> keys) override;
   Result<std::string> disassemble(const hal::CodeObject& code) override {
     return fail(Code::kUnsupported,
                 "kernel '{}': write it to a folder (BM_AMD_DUMP) and use llvm-objdump -d",
@@ -64,6 +99,8 @@ class AmdDevice final : public hcq::DeviceBase<Gpu, AmdQueue>, public hal::Leavi
   }
 
  private:
+  /// nullptr: whoever owns the GPU frees memory with the process.
+  KeptVideoMemory* kept() const { return dynamic_cast<KeptVideoMemory*>(gpu_->driver.get()); }
   Result<std::unique_ptr<hal::Program>> load_program(const hal::CodeObject& code) override;
   Status fill_zero(uint64_t va, uint64_t bytes) override;
   Status zero_by_copies(uint64_t va, uint64_t bytes);
@@ -265,6 +302,51 @@ hal::MemoryInfo AmdDevice::memory() const {
   const uint64_t total = gpu_->driver->facts().video_memory;
   const uint64_t free = std::min(gpu_->driver->available_memory(), total);
   return {.total = total, .used = total - free};
+}
+
+tl::unexpected<Error> cannot_keep() {
+  return fail(Code::kUnsupported, "the kernel driver frees this GPU's memory with the process");
+}
+
+Result<std::optional<hal::KeptMemory::Found>> AmdDevice::attach(const hal::KeptKey& key,
+                                                                uint64_t bytes) {
+  if (kept() == nullptr) return cannot_keep();
+  BM_TRY(status());
+  const std::lock_guard lock(gpu_->mutex);
+  KeptVideoMemory::Found found = BM_TRY(kept()->attach(key, bytes));
+  if (found.memory == nullptr) return std::optional<Found>();
+  return Found{std::make_unique<KeptBuffer>(gpu_, std::move(found.memory), bytes), found.checksum};
+}
+
+Result<std::unique_ptr<hal::Buffer>> AmdDevice::allocate_to_keep(uint64_t bytes) {
+  if (kept() == nullptr) return cannot_keep();
+  BM_TRY(status());
+  const std::lock_guard lock(gpu_->mutex);
+  const MemoryRequest request{.size = bytes, .domain = MemoryDomain::kVideo};
+  auto memory = gpu_->driver->allocate(request);
+  if (!memory && memory.error().code == Code::kOutOfMemory) {
+    gpu_->pool.trim();
+    memory = gpu_->driver->allocate(request);
+  }
+  if (!memory) return tl::unexpected(std::move(memory.error()));
+  return std::make_unique<KeptBuffer>(gpu_, std::move(*memory), bytes);
+}
+
+Status AmdDevice::keep(hal::Buffer& buffer, const hal::KeptKey& key, uint64_t checksum) {
+  if (kept() == nullptr) return cannot_keep();
+  BM_TRY(status());
+  const auto* mine = dynamic_cast<const KeptBuffer*>(&buffer);
+  if (mine == nullptr || &mine->gpu() != gpu_.get())
+    return fail(Code::kInvalidArgument, "only memory of allocate_to_keep() and attach() is kept");
+  const std::lock_guard lock(gpu_->mutex);
+  return kept()->keep(mine->memory(), buffer.size(), key, checksum);
+}
+
+Result<uint64_t> AmdDevice::forget_all_but(std::span<const hal::KeptKey> keys) {
+  if (kept() == nullptr) return cannot_keep();
+  BM_TRY(status());
+  const std::lock_guard lock(gpu_->mutex);
+  return kept()->forget_all_but(keys);
 }
 
 /// One buffer of the compute ring, after has_room() and has_space().

@@ -212,6 +212,10 @@ constexpr Row kRows[] = {
     {"BM_UNSAFE_NOIOMMU", "0",
      "1: PCI functions that no IOMMU guards may be driven through VFIO; they reach all memory",
      set_bool<&S::unsafe_noiommu>, get<&S::unsafe_noiommu>},
+    {"BM_KEEP_WEIGHTS", "0",
+     "1: weights stay in the card's memory when the process ends, and are found there by the next "
+     "(hot restart); needs DEV=AMD:PCI",
+     set_bool<&S::keep_weights>, get<&S::keep_weights>},
     {"BM_CUDA_LIBRARY", "", "CUDA driver library to use in place of libcuda.so.1",
      set_text<&S::cuda_library>, get<&S::cuda_library>},
     {"CUDA_PATH", "", "CUDA toolkit whose nvrtc and nvJitLink are tried first",

@@ -48,6 +48,7 @@ struct Settings {
   std::string firmware_dir;           ///< BM_FIRMWARE_DIR; several separated by ':'
   std::string pci;                    ///< BM_PCI; several separated by ','
   bool unsafe_noiommu = false;        ///< BM_UNSAFE_NOIOMMU
+  bool keep_weights = false;          ///< BM_KEEP_WEIGHTS
   std::string cuda_library;           ///< BM_CUDA_LIBRARY; empty: libcuda.so.1 and usual places
   std::string cuda_path;              ///< CUDA_PATH
   std::string profile;                ///< BM_PROFILE

@@ -15,6 +15,7 @@ autopsy   verdicts of `gpu autopsy` over the socket: not booted, silent SMU, not
 cost      boot and one kernel: at most 500 writes of page tables, and no read of one
 faults    of the bus, of firmware, of engines and of submissions, under the unmodified program: exit code, first cause, in time; then
           the same card works. One of each kind; faults:1 is all
+hot       generate --keep-weights: the second process finds the weights on the card; a killed process, a changed bit and `gpu forget`
 signals   boots ended by SIGINT and SIGKILL at random moments, so many of each (signals:10); the next one works
 """
 import atexit
@@ -136,6 +137,91 @@ def part_generate(count=6):
         print(f"{state}: {got}, {time.monotonic() - start:.1f} s")
         check(got == expected and len(got) == count, f"{state}: {got}, on the CPU {expected}")
     print(card.end())
+
+
+def keep_weights(card, *, model=MODEL, extra=()):
+    """One `generate --keep-weights` of one token: what it printed, what it said, bytes written to the card, seconds."""
+    command = [PROGRAM, "generate", model, "Permission is", "--max-tokens", "2", "--temperature", "0", "--keep-weights", "--json", *extra]
+    start = time.monotonic()
+    done = run(command, card)
+    return json.loads(done.stdout), done.stderr, time.monotonic() - start
+
+
+def kept(card):
+    done = run([PROGRAM, "gpu", "boot", "--json", "--pci", card.name, "--firmware-dir", FIRMWARE], card)
+    return json.loads(done.stdout).get("kept", [])
+
+
+def part_hot():
+    # The modelled card computes on the processor: a busy one is no hang.
+    os.environ["BM_WAIT_TIMEOUT_MS"] = str(int(seconds(120) * 1000))
+    card = Card()
+    expected = generate("CPU", 2, card)
+    size = os.path.getsize(MODEL)
+    clients = []  # what each was there for
+
+    def restarted(state, attaches):
+        seen, said, took = keep_weights(card)
+        clients.append(state)
+        weights = seen["weights"]
+        prompt_ms = 1000 * seen["prompt_tokens"] / seen["prefill_tokens_per_s"]
+        first_ms = seen["time_to_first_token_ms"]
+        print(f"{state}: attached {weights['attached_bytes']}, uploaded {weights['uploaded_bytes']} bytes; ready after "
+              f"{first_ms - prompt_ms:.0f} ms, the first token {prompt_ms:.0f} ms later (computed by the model of the card), "
+              f"process {took:.2f} s; load {os.getloadavg()[0]:.0f}", flush=True)
+        check(seen["tokens"] == expected, f"{state}: {seen['tokens']}, on the CPU {expected}")
+        check(("(warm)" in said) == (state not in ("cold", "after a killed process")), f"{state}: {said}")
+        if attaches:
+            check(weights["uploaded_bytes"] == 0 and weights["attached_bytes"] > size // 2, f"{state}: {weights}")
+        else:
+            check(weights["attached_bytes"] == 0 and weights["uploaded_bytes"] > size // 2, f"{state}: {weights}")
+        return said
+
+    restarted("cold", False)
+    restarted("hot", True)
+    # One bit in the middle of them.
+    ranges = kept(card)
+    clients.append("boot")
+    check(len(ranges) > 0 and sum(r["bytes"] for r in ranges) > size // 2, f"kept: {ranges}")
+    place = ranges[0]["offset"] + ranges[0]["bytes"] // 2 & ~3
+    for register, value in (("0x6", place >> 31), ("0x0", place & 0x7fffffff | 0x80000000)):
+        run([PROGRAM, "gpu", "regs", "write", register, hex(value), "--yes", "--pci", card.name], card)
+    before = run([PROGRAM, "gpu", "regs", "read", "0x1", "--json", "--pci", card.name], card).stdout
+    word = json.loads(before)["registers"][0]["value"]
+    run([PROGRAM, "gpu", "regs", "write", "0x1", hex(word ^ 0x100), "--yes", "--pci", card.name], card)
+    clients += ["register"] * 4
+    said = restarted("after a changed bit", False)
+    check(said.count("they are loaded again") == 1, f"one warning: {said}")
+    restarted("hot after that", True)
+    # A process that does not end in order: the card is reset, and nothing is believed.
+    child = subprocess.Popen([os.path.join(FOLDER, "amd_pci_open"), "--stay"], env=environment(card), stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, text=True)
+    check(child.stdout.readline() == "open\n", "the process to be killed does not open the card")
+    child.kill()
+    child.wait()
+    clients.append("killed")
+    restarted("after a killed process", False)
+    text = run([PROGRAM, "gpu", "forget", "--pci", card.name, "--firmware-dir", FIRMWARE], card).stdout
+    clients.append("forget")
+    check("free again" in text, f"forget: {text}")
+    check(kept(card) == [], "something is still kept")
+    clients.append("boot")
+    restarted("after forget", False)
+    # By what the card was told: no weights were copied there.
+    text = card.end()
+    copied = [int(n) for n in re.findall(r"client \d+: \d+ bytes written through BAR 0, (\d+) bytes copied", text)]
+    check(len(copied) == len(clients), f"{len(clients)} clients: {text}")
+    by_state = dict(zip(clients, copied))
+    print(by_state)
+    # Slabs of 32 MiB are cleared by copies of zeros here, and so is what weights are loaded into.
+    slab = 32 << 20
+    check(by_state["hot"] % slab < 1 << 20, f"bytes copied: {by_state}")
+    check(by_state["cold"] % slab > size * 3 // 2, f"bytes copied: {by_state}")
+    # Where it cannot be done it is said, before anything is loaded.
+    for device in ("CPU", "NULL"):
+        done = subprocess.run([PROGRAM, "generate", MODEL, "x", "--keep-weights"], env={**os.environ, "DEV": device},
+                              capture_output=True, text=True, timeout=seconds(60), check=False)
+        check(done.returncode == 3 and "DEV=AMD:PCI" in done.stderr, f"{device}: {done.returncode}: {done.stderr}")
 
 
 def part_selftest():

@@ -68,6 +68,8 @@ void add_generate(CLI::App& app, Run& run) {
       ->check(CLI::Range(0U, 4096U))
       ->capture_default_str();
   command->add_option("--bundle", o.bundle, "Kernels made by `bellmetal bake` for this model");
+  command->add_flag("--keep-weights", o.keep_weights,
+                    "Hot restart: weights stay in the card's memory; DEV=AMD:PCI alone");
   command->add_flag("--json", o.json, "Print one JSON object with text and speed at the end");
   command->footer(
       examples("bellmetal generate models/bundled/licence.gguf \"Permission is hereby granted\"\n"

@@ -21,6 +21,7 @@ struct GenerateOptions {
   std::string device;            ///< empty: DEV or the first usable one
   uint32_t threads = 0;          ///< of the CPU device; 0: BM_THREADS or all
   std::string bundle;            ///< of `bellmetal bake`; empty: BM_BUNDLE or none
+  bool keep_weights = false;     ///< BM_KEEP_WEIGHTS does the same
   bool json = false;
 };
 

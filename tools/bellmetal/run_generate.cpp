@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/gguf.h"
+#include "models/llama_kept_weights.h"
 #include "models/llama_session.h"
 #include "models/sampler.h"
 #include "models/tokenizer.h"
@@ -33,6 +34,8 @@ struct Generated {
   size_t prompt_tokens = 0;
   double prefill_s = 0, first_token_s = 0, decode_s = 0;
   std::string device, finish_reason = "length";
+  bool keeps_weights = false;
+  uint64_t attached_bytes = 0, uploaded_bytes = 0;  ///< of weights, where they are kept
 };
 
 double rate(size_t count, double seconds) {
@@ -59,6 +62,10 @@ class Generator {
     if (const std::string& r = (*device)->renderer(); !r.empty()) result.device += ":" + r;
     models::Llama::LoadOptions load;
     load.device = options_.device;
+    load.keep_weights = options_.keep_weights || settings().keep_weights;
+    if (load.keep_weights)
+      if (const Status can = models::can_keep_weights(**device); !can)
+        return report(can.error(), options_.json);
     std::optional<Progress> progress;
     load.progress = [&](uint64_t done, uint64_t total) {
       if (!progress) progress.emplace("loading " + options_.model, total);
@@ -69,6 +76,9 @@ class Generator {
     if (!model)
       return model.error().code == Code::kOutOfMemory ? report(model.error(), options_.json)
                                                       : report_file(model.error());
+    result.keeps_weights = load.keep_weights;
+    result.attached_bytes = (*model)->attached_bytes();
+    result.uploaded_bytes = (*model)->uploaded_bytes();
     if (tokenizer_->size() > (*model)->config().vocab_size)
       return report_file(Error{Code::kCorrupt,
                                fmt::format("the tokenizer has {} tokens, token_embd.weight only {}",
@@ -131,22 +141,30 @@ class Generator {
         rate(result.tokens.empty() ? 0 : result.tokens.size() - 1, result.decode_s);
     const double prefill_rate = rate(result.prompt_tokens, result.prefill_s);
     if (options_.json) {
-      print_json({{"text", result.text},
-                  {"tokens", result.tokens},
-                  {"prompt_tokens", result.prompt_tokens},
-                  {"prefill_tokens_per_s", prefill_rate},
-                  {"decode_tokens_per_s", decode_rate},
-                  {"time_to_first_token_ms", result.first_token_s * 1e3},
-                  {"device", result.device},
-                  {"finish_reason", result.finish_reason}});
+      nlohmann::ordered_json json = {{"text", result.text},
+                                     {"tokens", result.tokens},
+                                     {"prompt_tokens", result.prompt_tokens},
+                                     {"prefill_tokens_per_s", prefill_rate},
+                                     {"decode_tokens_per_s", decode_rate},
+                                     {"time_to_first_token_ms", result.first_token_s * 1e3},
+                                     {"device", result.device},
+                                     {"finish_reason", result.finish_reason}};
+      if (result.keeps_weights)
+        json["weights"] = {{"attached_bytes", result.attached_bytes},
+                           {"uploaded_bytes", result.uploaded_bytes}};
+      print_json(json);
     } else {
       end_text();
       print_error(fmt::format(
           "\n{}prefill {:.1f} tokens/s ({} tokens), decode {:.1f} tokens/s ({} tokens), first "
-          "token after {:.0f} ms, {}\n",
+          "token after {:.0f} ms, {}{}\n",
           result.finish_reason == "context_full" ? "context full; " : "", prefill_rate,
           result.prompt_tokens, decode_rate, result.tokens.size(), result.first_token_s * 1e3,
-          result.device));
+          result.device,
+          result.keeps_weights
+              ? fmt::format("; weights: {} attached, {} uploaded",
+                            human_bytes(result.attached_bytes), human_bytes(result.uploaded_bytes))
+              : std::string()));
     }
     return result.finish_reason == "interrupted" ? kInterrupted : kOk;
   }

@@ -37,7 +37,7 @@ COMPILER = {
     "compiler/tune": ANALYSIS + ["compiler/cache", "compiler/compile.h", "compiler/schedules",
                                  "runtime/hal/arch.h", "runtime/hal/program.h"],
 }
-VENDOR_IO_HEADERS = ["driver_interface.h", "chips.h", "packet_listing.h"]
+VENDOR_IO_HEADERS = ["driver_interface.h", "chips.h", "kept_video_memory.h", "packet_listing.h"]
 ALLOWED = {
     "runtime/base": [],
     "runtime/hal": BASE,

@@ -175,6 +175,7 @@ Status AmGpu::start_bus() {
 
 Status AmGpu::create_tables() {
   BM_TRY(gmc_->read_location());
+  BM_TRY(restore_kept());
   window_ = BM_TRY(Windows::of_process().take());
   return gmc_->create_tables(card_, *window_);
 }
@@ -273,6 +274,7 @@ Status AmGpu::lay_out() {
   BM_TRY(psp_->allocate_boot());
   BM_TRY(smu_->allocate_boot());
   BM_TRY(compute_->allocate_boot());
+  kept_place_ = BM_TRY(memory_->allocate_boot(KeptTable::kBytes, 4096, "the table of kept memory"));
   const DmaLimits& limits = function_->dma_limits();
   if (limits.takes_iova)
     iovas_ = BM_TRY(memory::IovaAllocator::create(limits, options_.address_bits));
@@ -362,7 +364,7 @@ void AmGpu::read_facts() {
   if (card_.discovery.gc && card_.discovery.gc->gc_max_scratch_slots_per_cu != 0)
     facts_.scratch_slots_per_cu = card_.discovery.gc->gc_max_scratch_slots_per_cu;
   facts_.sdma_engines = card_.sdma_engines;
-  facts_.video_memory = memory_->free_bytes();
+  facts_.video_memory = memory_->free_bytes() + kept_bytes(false);
   facts_.has_indirect_copies = true;
   facts_.has_fills = !function_->is_served();
   const auto bases = [&](uint16_t hw_id) {
@@ -478,7 +480,7 @@ std::string AmGpu::recent_errors() {
 
 uint64_t AmGpu::available_memory() {
   const std::lock_guard lock(mutex_);
-  return memory_->free_bytes();
+  return memory_->free_bytes() + kept_bytes(true);
 }
 
 /// All are told before any is complained of.
@@ -509,6 +511,7 @@ Status AmGpu::reset_all() {
   is_reset_ = true;
   is_up_ = false;
   gmc_->card_is_reset();
+  kept_.records.clear();
   BM_TRY(reset_card());
   return set_bus_master(*function_, false);
 }

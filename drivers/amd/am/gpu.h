@@ -3,10 +3,12 @@
 // driver. The waist of drivers/amd over the blocks of this folder.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,10 +21,12 @@
 #include "drivers/amd/am/gmc.h"
 #include "drivers/amd/am/host_path.h"
 #include "drivers/amd/am/interrupts.h"
+#include "drivers/amd/am/kept_table.h"
 #include "drivers/amd/am/psp.h"
 #include "drivers/amd/am/smu.h"
 #include "drivers/amd/am/video_memory.h"
 #include "drivers/amd/driver_interface.h"
+#include "drivers/amd/kept_video_memory.h"
 #include "drivers/memory/iova.h"
 #include "drivers/transport/pci.h"
 #include "firmware/store.h"
@@ -54,7 +58,7 @@ struct GpuLink {
   AmGpu* gpu = nullptr;  ///< nullptr: closed
 };
 
-class AmGpu final : public DriverInterface {
+class AmGpu final : public DriverInterface, public KeptVideoMemory {
  public:
   static Result<std::unique_ptr<AmGpu>> open(std::unique_ptr<PciFunction> function,
                                              const Options& options);
@@ -78,6 +82,11 @@ class AmGpu final : public DriverInterface {
   /// kCard: mode 1, after which nothing is left to shut down and only an open helps.
   Status recover(RecoveryStage stage) override;
 
+  // KeptVideoMemory: kept.cpp.
+  Result<Found> attach(const hal::KeptKey& key, uint64_t bytes) override;
+  Status keep(Memory& memory, uint64_t bytes, const hal::KeptKey& key, uint64_t checksum) override;
+  Result<uint64_t> forget_all_but(std::span<const hal::KeptKey> keys) override;
+  std::vector<KeptRecord> kept_records() override;
   /// Nothing of the card is touched afterwards; the next open finds it warm.
   void leave() override;
 
@@ -150,6 +159,17 @@ class AmGpu final : public DriverInterface {
   std::optional<GpuFault> look();
   bool may_look();
   uint32_t magic() const;
+  // Kept memory, under the mutex.
+  Status restore_kept();
+  Status write_kept();
+  const KeptRecord* find_kept(uint64_t physical) const;
+  /// Bytes of records; of those that nobody has attached.
+  uint64_t kept_bytes(bool only_unattached) const;
+  /// Forgets the record nobody has attached for longest; false: there is none.
+  bool drop_oldest_kept();
+  Result<uint64_t> drop_records(const std::function<bool(const KeptRecord&)>& is_dropped);
+  /// Memory goes back, unless it is kept.
+  void release_video(uint64_t physical);
 
   std::unique_ptr<PciFunction> function_;
   const Options options_;
@@ -176,6 +196,9 @@ class AmGpu final : public DriverInterface {
   std::map<uint64_t, HostView> host_views_;  ///< of system memory, by its address on the GPU
   std::shared_ptr<GpuLink> link_ = std::make_shared<GpuLink>();
   std::optional<uint32_t> window_;  ///< of the process's
+  KeptTable kept_;
+  std::set<uint64_t> attached_;  ///< kept memory that this process has mapped, by its place
+  uint64_t kept_place_ = 0;      ///< of the table
   GpuFacts facts_;
   std::optional<GpuFault> fault_;
   std::optional<HubFault> taken_fault_;  ///< what the registers held before they were cleared

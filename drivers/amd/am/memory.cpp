@@ -24,6 +24,10 @@ Result<std::unique_ptr<Memory>> AmGpu::allocate(const MemoryRequest& request) {
   std::unique_ptr<AmMemory> memory(new AmMemory(*this));
   std::unique_lock lock(mutex_);
   Status made = memory->make(request);
+  while (!made && made.error().code == Code::kOutOfMemory && drop_oldest_kept()) {
+    memory->release();
+    made = memory->make(request);
+  }
   if (made && clear_ && memory->is_foreign()) {
     // Whoever waits for the engine asks for faults.
     lock.unlock();
@@ -82,6 +86,22 @@ Status AmMemory::make(const MemoryRequest& request) {
   is_mapped_ = true;
   if (window_) gpu_.path_->add(va, physical_, size);
   if (is_system(domain) && view.size() != 0) gpu_.host_views_.insert_or_assign(va, view);
+  return {};
+}
+
+/// What an earlier process has left, as it is.
+Status AmMemory::attach(const KeptRecord& record) {
+  BM_TRY(gpu_.bus_.status());
+  domain = MemoryDomain::kVideo;
+  size = align_up(record.bytes, kPage);
+  physical_ = record.offset;
+  has_physical_ = true;
+  gpu_.attached_.insert(physical_);
+  va = BM_TRY(gpu_.gmc_->take_addresses(size));
+  has_addresses_ = true;
+  const memory::PhysicalRange range{physical_, size};
+  BM_TRY(gpu_.gmc_->map(va, {&range, 1}, {}));
+  is_mapped_ = true;
   return {};
 }
 
@@ -154,9 +174,10 @@ void AmMemory::release() {
     gpu_.host_views_.erase(va);
     gpu_.gmc_->give_back(va);
   }
-  if (has_physical_) gpu_.memory_->free(physical_);
+  if (has_physical_) gpu_.release_video(physical_);
   if (host_ != nullptr) static_cast<void>(gpu_.function_->dma_unmap(host_));
   pinned_.reset();
+  bus_ranges_.clear();
   if (iova_) static_cast<void>(gpu_.iovas_->free(*iova_));
   has_addresses_ = has_physical_ = false;
   host_ = nullptr;

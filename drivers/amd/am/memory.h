@@ -22,6 +22,7 @@ class AmMemory final : public Memory {
  private:
   friend class AmGpu;
   Status make(const MemoryRequest& request);
+  Status attach(const KeptRecord& record);
   Status take_system(bool is_contiguous);
   Status take_video(bool is_seen, std::vector<memory::PhysicalRange>* ranges);
   Status pin(const MemoryRequest& request);

@@ -53,6 +53,15 @@ Result<uint64_t> VideoMemory::allocate(uint64_t bytes, uint64_t alignment, bool 
   return visible_.allocate(bytes, alignment);
 }
 
+Status VideoMemory::reserve(uint64_t address, uint64_t bytes) {
+  const bool is_hidden = hidden_ && address >= hidden_->base();
+  if (const Status taken =
+          is_hidden ? hidden_->reserve(address, bytes) : visible_.reserve(address, bytes);
+      !taken)
+    return fail(Code::kOutOfMemory, "{}", taken.error().message);
+  return {};
+}
+
 void VideoMemory::free(uint64_t address) {
   const bool is_hidden = hidden_ && address >= hidden_->base();
   static_cast<void>(is_hidden ? hidden_->free(address) : visible_.free(address));

@@ -33,6 +33,9 @@ class VideoMemory {
 
   /// `is_visible`: where the CPU sees it; otherwise where it does not, as long as there is room.
   Result<uint64_t> allocate(uint64_t bytes, uint64_t alignment, bool is_visible);
+  /// Exactly that range, of whole pages. Errors: kOutOfMemory (taken, or where no memory of ours
+  /// is).
+  Status reserve(uint64_t address, uint64_t bytes);
   void free(uint64_t address);
   uint64_t free_bytes() const;
   /// Whether all of it holds what this process wrote, or zeroes. What is freed stays the process's.

@@ -174,6 +174,8 @@ int run_boot(System& system, const BootOptions& options) {
   if (gpu) {
     json["warm"] = (*gpu)->was_warm();
     json["chip"] = (*gpu)->facts().name;
+    for (const amd::KeptRecord& kept : (*gpu)->kept_records())
+      json["kept"].push_back({{"offset", kept.offset}, {"bytes", kept.bytes}});
   }
   json["time_us"] = us;
   json["stages"] = to_json(printer.stages());

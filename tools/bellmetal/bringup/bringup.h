@@ -18,6 +18,9 @@ struct BootOptions {
 /// Boots a card stage by stage and closes it again.
 int run_boot(System& system, const BootOptions& options);
 
+/// Forgets the weights that are kept in a card's memory for a hot restart.
+int run_forget(System& system, const CardOptions& options);
+
 struct AutopsyCommand {
   CardOptions card;
   std::vector<uint64_t> addresses;  ///< on the GPU, to be walked through its page tables

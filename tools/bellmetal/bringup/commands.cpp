@@ -72,6 +72,18 @@ void add_firmware(CLI::App& parent, Run& run) {
   firmware->footer(lines);
 }
 
+void add_forget(CLI::App& parent, Run& run) {
+  auto options = std::make_shared<CardOptions>();
+  CLI::App* forget = parent.add_subcommand(
+      "forget", "Free what is kept in a card's memory for a hot restart (--keep-weights)");
+  add_card_options(*forget, *options);
+  forget->callback(
+      [&run, options] { run = [options] { return run_forget(real_system(), *options); }; });
+  forget->footer(
+      examples("bellmetal gpu forget --pci 0000:03:00.0\n"
+               "bellmetal gpu forget --pci remote:/tmp/card.sock --json"));
+}
+
 void add_registers(CLI::App& parent, Run& run) {
   auto options = std::make_shared<RegisterOptions>();
   CLI::App* registers = parent.add_subcommand("regs", "Registers by name, with their fields");
@@ -145,6 +157,7 @@ void add_gpu(CLI::App& app, Run& run) {
   add_boot(*command, run);
   add_discover(*command, run);
   add_firmware(*command, run);
+  add_forget(*command, run);
   add_registers(*command, run);
   add_top(*command, run);
   add_trace(*command, run);

@@ -157,6 +157,23 @@ void end_client(amd::Chip& chip, const std::string& planted) {
   chip.plug_in();
 }
 
+/// What clients have written so far, one after another.
+struct Written {
+  uint64_t through_bar = 0, copied = 0, launches = 0;
+  static Written of(amd::Chip& chip) {
+    return {chip.counts().memory_written_bytes, chip.engines().copied_bytes,
+            chip.engines().launches};
+  }
+};
+
+void report_client(uint64_t number, const Written& before, const Written& after) {
+  fmt::print(
+      stderr,
+      "sim-amd-pci: client {}: {} bytes written through BAR 0, {} bytes copied, {} launches\n",
+      number, after.through_bar - before.through_bar, after.copied - before.copied,
+      after.launches - before.launches);
+}
+
 /// Ends the wait for the next client, not a client.
 std::atomic<int> listening{-1};
 extern "C" void end_listening(int) { shutdown(listening, SHUT_RDWR); }
@@ -232,6 +249,7 @@ int main(int count, char** words) {
   for (uint64_t client = 0; arguments.clients == 0 || client < arguments.clients; ++client) {
     const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
     if (socket < 0) break;
+    const Written before = Written::of(chip);
     const int on = 1;
     if (port != 0) setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (arguments.is_vfio_user) {
@@ -244,6 +262,7 @@ int main(int count, char** words) {
       requests += server.requests();
     }
     close(socket);
+    report_client(client + 1, before, Written::of(chip));
     end_client(chip, arguments.planted);
   }
   close(listener);
