@@ -24,7 +24,10 @@ constexpr uint32_t kCopyStride = 0x600, kCopyControlStride = 0x20;
 class Examiner {
  public:
   Examiner(Bus& bus, const Card& card, const AutopsyOptions& options)
-      : bus_(bus), card_(card), options_(options) {}
+      : bus_(bus),
+        card_(card),
+        options_(options),
+        end_us_(bus.clock().now_us() + options.limit_us) {}
 
   Autopsy run() {
     if (card_.chip == nullptr || bus_.probe_dword(kMemorySize) == UINT32_MAX) {
@@ -32,29 +35,52 @@ class Examiner {
       seen_.verdict = judge(bus_, card_, options_, seen_, {});
       return std::move(seen_);
     }
-    look_at_registers();
     look_at_hub(Block::kGc);
     look_at_hub(Block::kMmhub);
+    if (has_time_for("registers")) look_at_registers();
     for (const uint64_t va : options_.addresses)
-      seen_.walks.push_back(walk_pages(bus_, Block::kGc, va, card_.is_gfx12()));
-    look_at_interrupts();
+      if (has_time_for("page walks"))
+        seen_.walks.push_back(walk_pages(bus_, Block::kGc, va, card_.is_gfx12()));
+    if (has_time_for("interrupts")) look_at_interrupts();
     // A graphics core without a clock answers nothing: selecting queues and waves tells nothing.
-    for (uint32_t queue = 0; queue < kComputeQueues && bus_.status(); ++queue)
-      look_at_compute(queue);
+    const uint32_t first = options_.compute_queues != 0 ? options_.compute_queues : UINT32_MAX;
+    look_at_compute_queues(first, "compute queues");
     const uint32_t engines = std::min(card_.sdma_engines, kCopyQueues);
-    for (uint32_t queue = 0; queue < engines && bus_.status(); ++queue) look_at_copies(queue);
-    seen_.waves = scan_waves(bus_, card_, options_.waves, options_.limit_us / 3);
+    for (uint32_t queue = 0; queue < engines && bus_.status(); ++queue)
+      if (has_time_for("copy queues")) look_at_copies(queue);
     WaveScan second;
-    if (!seen_.waves.waves.empty()) {
+    if (has_time_for("waves"))
+      seen_.waves = scan_waves(bus_, card_, options_.waves, time_left_us() / 2);
+    if (!seen_.waves.waves.empty() && has_time_for("the second look at waves")) {
       bus_.sleep_us(kBetweenLooksUs);
-      second = scan_waves(bus_, card_, options_.waves, options_.limit_us / 3);
+      second = scan_waves(bus_, card_, options_.waves, time_left_us());
     }
+    look_at_compute_queues(~first, "compute queues of nobody");
     seen_.verdict = judge(bus_, card_, options_, seen_, second);
+    if (seen_.verdict.cause == HangCause::kNone && !seen_.left_out.empty())
+      seen_.verdict = {HangCause::kNone, "nothing found in what there was time for",
+                       "bellmetal gpu autopsy takes its time"};
     if (const Status fine = bus_.status(); !fine) seen_.note = fine.error().message;
     return std::move(seen_);
   }
 
  private:
+  uint64_t time_left_us() {
+    const uint64_t now = bus_.clock().now_us();
+    return now < end_us_ ? end_us_ - now : 0;
+  }
+  /// False: `what` is left out, and named once.
+  bool has_time_for(const char* what) {
+    if (time_left_us() != 0) return true;
+    if (seen_.left_out.empty() || seen_.left_out.back() != what) seen_.left_out.emplace_back(what);
+    return false;
+  }
+
+  void look_at_compute_queues(uint32_t which, const char* what) {
+    for (uint32_t queue = 0; queue < kComputeQueues && bus_.status(); ++queue)
+      if ((which >> queue & 1) != 0 && has_time_for(what)) look_at_compute(queue);
+  }
+
   void look_at_registers() {
     const At wanted[] = {{Block::kGc, Reg::GRBM_STATUS},
                          {Block::kGc, Reg::GRBM_STATUS2},
@@ -246,6 +272,7 @@ class Examiner {
   Bus& bus_;
   const Card& card_;
   const AutopsyOptions& options_;
+  const uint64_t end_us_;
   Autopsy seen_;
 };
 
@@ -333,6 +360,8 @@ std::string Autopsy::text(size_t most) const {
     lines.push_back(fmt::format("{} = {:#x} {}", one.name, one.value, one.fields));
   if (!note.empty()) lines.push_back(fmt::format("not complete: {}", note));
   if (lines.size() > most) lines.resize(most);
+  // Said however short the text is to be.
+  if (!left_out.empty()) lines.push_back(fmt::format("no time for {}", fmt::join(left_out, ", ")));
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 

@@ -125,6 +125,8 @@ struct Autopsy {
   uint32_t interrupts_waiting = 0;
   bool has_interrupt_overflow = false;
   std::string note;  ///< why it is not complete
+  /// What there was no time for: "copy queues", "waves". A verdict is then of the rest.
+  std::vector<std::string> left_out;
 
   /// Verdict first, then a line for each thing seen. `lines`: at most so many.
   std::string text(size_t lines = SIZE_MAX) const;
@@ -137,12 +139,13 @@ struct AutopsyOptions {
   std::optional<HubFault> taken_fault = {};
   std::vector<uint64_t> addresses = {};  ///< to be walked besides the one that faulted
   uint32_t compute_queues = 0;           ///< bits of those that ought to be active
-  uint64_t limit_us = 1'500'000;
+  uint64_t limit_us = 1'500'000;         ///< in all
   size_t waves = 64;
 };
 
 /// `bus` without an error of its own; it keeps those it meets here. Ends within limit_us and what
-/// one access of the transport may take. Never fails: a card that is gone is a verdict.
+/// one look (a queue's registers, a page walk) may take: what comes first is what a verdict needs
+/// most, and what there is no time for is named. Never fails: a card that is gone is a verdict.
 Autopsy examine(Bus& bus, const Card& card, const AutopsyOptions& options = {});
 
 /// Of what was seen; pure but for what it looks up in memory to explain a wait.

@@ -449,10 +449,11 @@ std::optional<GpuFault> AmGpu::look() {
   return std::nullopt;
 }
 
-Autopsy AmGpu::autopsy() {
+Autopsy AmGpu::autopsy(uint64_t limit_us) {
   const std::lock_guard lock(mutex_);
   Bus bus = bus_.anew();
-  AutopsyOptions options{.taken_fault = taken_fault_, .compute_queues = compute_taken_};
+  AutopsyOptions options{
+      .taken_fault = taken_fault_, .compute_queues = compute_taken_, .limit_us = limit_us};
   options.read_host = [this](uint64_t va, std::span<std::byte> to) {
     const auto after = host_views_.upper_bound(va);
     if (after == host_views_.begin()) return false;
@@ -472,7 +473,8 @@ PageWalk AmGpu::walk(uint64_t va) {
 
 std::string AmGpu::recent_errors() {
   constexpr size_t kLines = 4;
-  std::string text = autopsy().text(kLines);
+  constexpr uint64_t kLimitUs = 300'000;
+  std::string text = autopsy(kLimitUs).text(kLines);
   while (!text.empty() && text.back() == '\n') text.pop_back();
   std::ranges::replace(text, '\n', ';');
   return fmt::format("autopsy: {}", text);

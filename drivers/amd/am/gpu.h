@@ -98,12 +98,13 @@ class AmGpu final : public DriverInterface, public KeptVideoMemory {
   HostPath* host_path() { return path_ ? &*path_ : nullptr; }
   /// Bytes of video memory (BAR0) that page tables have now.
   std::vector<BusRange> page_table_places() const;
-  /// Why the card hangs, memory of this process included. Bounded: about 1.5 s where every access
+  /// Why the card hangs, memory of this process included. Bounded: `limit_us` where every access
   /// takes a transfer, milliseconds with mapped BARs.
-  Autopsy autopsy();
+  Autopsy autopsy(uint64_t limit_us = AutopsyOptions{}.limit_us);
   /// How the graphics hub translates an address now.
   PageWalk walk(uint64_t va);
-  /// Its verdict and what explains it, in a few words: for the message of a hang.
+  /// Its verdict and what explains it, in a few words: for the message of a hang, which it delays
+  /// by 300 ms at most.
   std::string recent_errors() override;
 
  private:

@@ -34,6 +34,7 @@ class AutopsyBed {
         }()) {}
 
   sim::amd::Chip& card() { return *rig_.card; }
+  std::shared_ptr<sim::amd::Chip> shared_card() { return rig_.card; }
   amd::am::AmGpu& gpu() { return *gpu_; }
   bool is_gfx12() const { return rig_.card->row().generation == 12; }
 

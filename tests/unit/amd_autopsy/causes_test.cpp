@@ -436,5 +436,48 @@ TEST(Autopsy, TheMessageOfAHangBeginsWithTheVerdict) {
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 
+/// As if every access to the card took a millisecond: what a USB bridge needs.
+class AccessClock final : public Clock {
+ public:
+  explicit AccessClock(const sim::amd::Chip& card) : card_(card) {}
+  uint64_t now_us() override { return card_.accesses() * 1000; }
+  void sleep_us(uint64_t /*us*/) override {}
+
+ private:
+  const sim::amd::Chip& card_;
+};
+
+TEST(Autopsy, OneThatIsToBeShortEndsInTimeAndSaysWhatItLeftOut) {
+  AutopsyBed bed({});
+  plant_wait(bed);
+  static_cast<void>(bed.look(HangCause::kWaitNeverMet));
+  AccessClock clock(bed.card());
+  const auto look = [&](uint64_t limit_us, uint64_t* took_us) {
+    sim::amd::ChipFunction function(bed.shared_card());
+    Bus bus(function, clock);
+    EXPECT_TRUE(bus.open());
+    const auto card = discover(bus);
+    EXPECT_TRUE(card);
+    const uint64_t begun = clock.now_us();
+    Autopsy seen = examine(bus, *card, {.compute_queues = 1, .limit_us = limit_us});
+    *took_us = clock.now_us() - begun;
+    return seen;
+  };
+  uint64_t took_us = 0;
+  const Autopsy brief = look(300'000, &took_us);
+  EXPECT_LT(took_us, 450'000u) << "300 ms and the look that it was in";
+  ASSERT_FALSE(brief.left_out.empty());
+  EXPECT_NE(brief.text(1).find("\nno time for "), std::string::npos) << brief.text(1);
+  const Autopsy none = look(0, &took_us);
+  EXPECT_LT(took_us, 150'000u);
+  EXPECT_EQ(none.verdict.cause, HangCause::kNone);
+  EXPECT_NE(none.verdict.text.find("there was time for"), std::string::npos) << none.text();
+  const Autopsy whole = look(60'000'000, &took_us);
+  EXPECT_TRUE(whole.left_out.empty()) << whole.text();
+  // The ring lies in memory of the host, which nobody here has.
+  EXPECT_EQ(whole.verdict.cause, HangCause::kProcessorStands) << whole.text();
+  EXPECT_EQ(brief.verdict.cause, whole.verdict.cause) << "found first: " << brief.text(4);
+}
+
 }  // namespace
 }  // namespace bm::amd::am

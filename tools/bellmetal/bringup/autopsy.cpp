@@ -100,6 +100,7 @@ Json to_json(const am::Autopsy& seen) {
   for (const am::SeenRegister& one : seen.registers)
     json["registers"].push_back({{"name", one.name}, {"value", one.value}, {"fields", one.fields}});
   if (!seen.note.empty()) json["incomplete"] = seen.note;
+  if (!seen.left_out.empty()) json["left_out"] = seen.left_out;
   return json;
 }
 
