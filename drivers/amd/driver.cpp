@@ -78,7 +78,8 @@ Result<std::unique_ptr<hal::Device>> open_pci_device(uint32_t index, std::string
 Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,
                                                std::string_view arch,
                                                const firmware::Search& firmware) {
-  auto card = BM_TRY(am::AmGpu::open(std::move(function), {.firmware = firmware}));
+  auto card = BM_TRY(am::AmGpu::open(
+      std::move(function), {.firmware = firmware, .power_limit_w = settings().amd_power_limit}));
   am::HostPath* const path = card->host_path();
   auto device = BM_TRY(make_configured(std::move(card), arch));
   return path == nullptr ? std::move(device) : hcq::make_shadowed(std::move(device), *path);

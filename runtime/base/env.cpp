@@ -201,6 +201,11 @@ constexpr Row kRows[] = {
      set_address<&S::amd_window>, get<&S::amd_window>},
     {"BM_AMD_DUMP", "", "folder that receives every code object loaded on an AMD GPU",
      set_text<&S::amd_dump>, get<&S::amd_dump>},
+    {"BM_AMD_POWER_LIMIT", "0",
+     "power limit in watts of AMD cards that we boot ourselves, given back when they are closed; "
+     "at "
+     "most the board's own; 0: as it is",
+     set_number<&S::amd_power_limit, 0u, 2000u>, get<&S::amd_power_limit>},
     {"BM_FIRMWARE_DIR", "",
      "folders searched for firmware files before the system's, separated by ':'; absolute",
      set_text<&S::firmware_dir>, get<&S::firmware_dir>},

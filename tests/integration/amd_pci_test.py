@@ -11,7 +11,7 @@ generate  the bundled model's tokens, so many (generate:6), are those of the CPU
 selftest  of the program
 cts       the conformance suite, between two cards where it wants two; cts:N is the N-th quarter of it
 refusals  nothing is taken that was not named; missing and damaged firmware
-autopsy   verdicts of `gpu autopsy` over the socket: not booted, silent SMU, nothing wrong; `gpu top`
+autopsy   verdicts of `gpu autopsy` over the socket: not booted, silent SMU, nothing wrong; `gpu top`, its sensors of an idle card
 cost      boot and one kernel: at most 500 writes of page tables, and no read of one
 faults    of the bus, of firmware, of engines and of submissions, under the unmodified program: exit code, first cause, in time; then
           the same card works. One of each kind; faults:1 is all
@@ -274,6 +274,11 @@ def part_autopsy():
     open_card(card)
     seen = autopsy(card)
     check(seen["cause"] == "none", f"a card left in order: {seen}")
+    done = subprocess.run([PROGRAM, "gpu", "top", "--pci", card.name, "--json"], capture_output=True, text=True, timeout=seconds(60),
+                          check=False)
+    check(done.returncode == 0, f"top: exit code {done.returncode}: {done.stdout}{done.stderr}")
+    row = json.loads(done.stdout)["cards"][0]
+    check(row.get("power_limit_w") == 300 and row.get("temperature_c") == 41, f"sensors of a card that nobody runs: {row}")
     text = subprocess.run([PROGRAM, "gpu", "autopsy", "--pci", card.name, "--address", "0x200000000000"], capture_output=True,
                           text=True, timeout=seconds(60), check=False).stdout
     check(text.startswith("cause: ") and "0x200000000000: " in text, f"as text: {text}")

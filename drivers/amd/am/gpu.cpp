@@ -116,6 +116,7 @@ Status AmGpu::boot() {
                                       {"copy engines", &AmGpu::start_copies}};
   static constexpr Step kProof[] = {{"RLC autoload proof", &AmGpu::prove_compute}};
   static constexpr Step kEnd[] = {{"mark", &AmGpu::mark}};
+  static constexpr Step kLimit[] = {{"power limit", &AmGpu::set_power_limit}};
   BM_TRY(run(kLook));
   // Not in our state, and the PSP runs: whoever has started it has it use his memory.
   const bool needs_reset = !was_warm_ && psp_->is_alive();
@@ -127,7 +128,10 @@ Status AmGpu::boot() {
   }
   BM_TRY(run(kEngines));
   if (!autoload_problem_.empty()) BM_TRY(run(kProof));
-  return run(kEnd);
+  BM_TRY(run(kEnd));
+  // After the mark: a limit that is refused leaves a card that is up and shut down in order.
+  if (options_.power_limit_w != 0) return run(kLimit);
+  return {};
 }
 
 std::vector<BusRange> AmGpu::page_table_places() const {
@@ -283,12 +287,17 @@ Status AmGpu::lay_out() {
 }
 
 /// Ours, left in order and without a fault that nobody looked at: then firmware runs already.
+bool AmGpu::is_left_in_order() {
+  return bus_.read({Block::kGc, Reg::SCRATCH_REG7}) == magic() &&
+         bus_.read({Block::kGc, Reg::SCRATCH_REG6}) == kLeftInOrder && psp_->is_alive() &&
+         gmc_->read_fault(Block::kGc).status == 0;
+}
+
 Status AmGpu::find_state() {
   const uint32_t seen = bus_.read({Block::kGc, Reg::SCRATCH_REG7});
   const uint32_t left = bus_.read({Block::kGc, Reg::SCRATCH_REG6});
   BM_TRY(bus_.status());
-  was_warm_ = !options_.always_reset && seen == magic() && left == kLeftInOrder &&
-              psp_->is_alive() && gmc_->read_fault(Block::kGc).status == 0;
+  was_warm_ = !options_.always_reset && is_left_in_order();
   const bool is_ours = seen == magic();
   bus_.stages.note(fmt::format("{} (SCRATCH_REG7 {:#x}, SCRATCH_REG6 {:#x})",
                                was_warm_                         ? "warm: ours, left in order"
@@ -566,9 +575,11 @@ Status AmGpu::shut_down() {
   const bool let_go = compute_->stop_queues();
   for (uint32_t queue = 0; queue < kCopyQueues; ++queue) BM_TRY(copies_->stop_queue(queue));
   BM_TRY(bus_.status());
-  if (let_go && !has_hang_ && !was_at_work_)
+  const Status restored = restore_power_limit();
+  if (let_go && !has_hang_ && !was_at_work_ && restored)
     bus_.write({Block::kGc, Reg::SCRATCH_REG6}, kLeftInOrder);
-  return interrupts_->stop();
+  BM_TRY(interrupts_->stop());
+  return restored;
 }
 
 void AmGpu::leave() {

@@ -39,6 +39,8 @@ struct Options {
   Clock* clock = nullptr;           ///< nullptr: the machine's
   bool always_reset = false;        ///< no warm boot
   StageWatcher* watcher = nullptr;  ///< of stages; outlives the GPU
+  /// Of the package, from the end of the boot until the card is left in order; 0: as it is.
+  uint32_t power_limit_w = 0;
   /// Bus addresses that this generation sends: dma_set_mask_and_coherent() in gmc_v11_0.c and
   /// gmc_v12_0.c.
   uint32_t address_bits = 44;
@@ -98,6 +100,14 @@ class AmGpu final : public DriverInterface, public KeptVideoMemory {
   HostPath* host_path() { return path_ ? &*path_ : nullptr; }
   /// Bytes of video memory (BAR0) that page tables have now.
   std::vector<BusRange> page_table_places() const;
+  /// What its power management firmware measures now. Thread: any. Bounded: about a second.
+  /// Errors: kUnsupported (another interface), kTimeout, kIo, kDeviceLost, kCorrupt.
+  Result<Sensors> sensors();
+  /// The same of a card that no process runs and that one of ours left in order: nothing is booted,
+  /// and no register written but the SMU's mailbox (and MM_INDEX, where BAR0 does not show the
+  /// discovery table). Errors: those; kUnsupported for a card in another state.
+  static Result<Sensors> sensors_of_idle_card(std::unique_ptr<PciFunction> function,
+                                              const Options& options);
   /// Why the card hangs, memory of this process included. Bounded: `limit_us` where every access
   /// takes a transfer, milliseconds with mapped BARs.
   Autopsy autopsy(uint64_t limit_us = AutopsyOptions{}.limit_us);
@@ -127,6 +137,7 @@ class AmGpu final : public DriverInterface, public KeptVideoMemory {
   Status load_files();
   Status lay_out();
   Status find_state();
+  bool is_left_in_order();
   Status reset_card();
   Status start_dma();
   Status start_bus();
@@ -144,6 +155,9 @@ class AmGpu final : public DriverInterface, public KeptVideoMemory {
   Status start_copies();
   Status prove_compute();
   Status mark();
+  Status set_power_limit();
+  Status restore_power_limit();
+  Result<Sensors> read_sensors();
   // Of a recovery.
   Status stop_all_queues();
   Status reset_compute();
@@ -206,6 +220,7 @@ class AmGpu final : public DriverInterface, public KeptVideoMemory {
   Clear clear_;
   std::vector<std::unique_ptr<Memory>> abandoned_;  ///< whose clearing failed, perhaps not over
   uint64_t next_look_us_ = 0;
+  std::optional<uint32_t> own_power_limit_w_;      ///< the board's, to be given back
   std::string autoload_problem_;                   ///< what the RLC did not say
   uint32_t compute_taken_ = 0, copies_taken_ = 0;  ///< bits
   bool psp_survived_ = false;                      ///< a reset

@@ -1,5 +1,7 @@
 #include "drivers/amd/am/smu.h"
 
+#include <array>
+
 #include "runtime/base/bits.h"
 
 namespace bm::amd::am {
@@ -9,7 +11,12 @@ constexpr uint64_t kTableBytes = 16 << 10;  // SmuMetricsExternal_t and the like
 // TIMEOUT: messages take microseconds to some milliseconds; the kernel waits usec_timeout × 20 = 2
 // s.
 constexpr uint64_t kMessageTimeoutUs = 2'000'000, kAliveTimeoutUs = 100'000;
+// TIMEOUT: a metrics table takes about a millisecond; a firmware that is busy with clocks, some.
+constexpr uint64_t kSensorTimeoutUs = 300'000;
 constexpr uint32_t kOk = 1;
+constexpr uint32_t kMetricsTable = 5;  // TABLE_SMU_METRICS, in all interfaces
+// Argument of GetPptLimit: power source in the upper half, 0 is POWER_SOURCE_AC.
+constexpr uint32_t kMains = 0;
 constexpr uint32_t kDebugMode1Reset = 2;  // DEBUGSMC_MSG_Mode1Reset
 
 At mailbox(Reg reg) { return {Block::kSmu, reg}; }
@@ -65,6 +72,42 @@ Status Smu::start() {
   BM_TRY(send(SmuMessage::kSetTableHigh, hi32(table), kMessageTimeoutUs));
   BM_TRY(send(SmuMessage::kSetTableLow, lo32(table), kMessageTimeoutUs));
   BM_TRY(send(SmuMessage::kEnableAllFeatures, 0, kMessageTimeoutUs));
+  return {};
+}
+
+/// Source: smu_cmn_update_table(), smu_cmn_get_metrics_table(). Nothing has to be invalidated for
+/// the host to see the table: hdp_v6_0_funcs and hdp_v7_0_funcs have no invalidate_hdp.
+Result<Sensors> Smu::read_sensors(const MetricsRow& row) {
+  // A warm boot has asked nobody.
+  if (version_ == 0) version_ = BM_TRY(send(SmuMessage::kGetVersion, 0, kSensorTimeoutUs));
+  BM_TRY(send(SmuMessage::kTransferTableToMemory, kMetricsTable, kSensorTimeoutUs));
+  std::array<std::byte, 512> table;
+  BM_CHECK(row.layout->bytes <= table.size());
+  bus_.read_memory(table_, table);
+  BM_TRY(bus_.status());
+  Sensors seen = BM_TRY(decode_metrics(row, table, version_));
+  if (const auto limit = send(SmuMessage::kGetPowerLimit, kMains, kSensorTimeoutUs))
+    seen.power_limit_w = *limit;
+  BM_TRY(bus_.status());
+  return seen;
+}
+
+/// Source: smu_v13_0_get_current_power_limit(), the same in smu_v14_0.c.
+Result<uint32_t> Smu::power_limit() {
+  return send(SmuMessage::kGetPowerLimit, kMains, kMessageTimeoutUs);
+}
+
+/// Source: smu_v13_0_set_power_limit(), the same in smu_v14_0.c: watts, nothing else.
+Status Smu::set_power_limit(uint32_t watts, uint32_t most) {
+  if (watts == 0 || watts > most)
+    return fail(Code::kInvalidArgument,
+                "a power limit of {} W: this board takes 1 to {} W, and no more than it has of "
+                "itself",
+                watts, most);
+  BM_TRY(send(SmuMessage::kSetPowerLimit, watts, kMessageTimeoutUs));
+  const uint32_t now = BM_TRY(power_limit());
+  if (now != watts)
+    return fail(Code::kIo, "a power limit of {} W was set, the SMU says {} W", watts, now);
   return {};
 }
 

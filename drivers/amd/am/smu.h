@@ -6,6 +6,7 @@
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/card.h"
 #include "drivers/amd/am/gmc.h"
+#include "drivers/amd/am/smu_metrics.h"
 #include "drivers/amd/am/video_memory.h"
 #include "runtime/base/result.h"
 
@@ -19,6 +20,9 @@ enum class SmuMessage : uint8_t {
   kEnableAllFeatures = 0x6,
   kSetTableHigh = 0xe,
   kSetTableLow = 0xf,
+  kTransferTableToMemory = 0x12,  ///< TransferTableSmu2Dram
+  kSetPowerLimit = 0x32,          ///< SetPptLimit
+  kGetPowerLimit = 0x33,          ///< GetPptLimit
 };
 
 /// Text of an answer: "busy (0xfc)". Source: SMU_RESP_* in smu_cmn.c.
@@ -37,6 +41,16 @@ class Smu {
   /// Source: smu_v13_0_0_mode1_reset(), smu_v14_0_2_mode1_reset(): a message of the debug mailbox.
   Status reset_card();
   uint32_t version() const { return version_; }
+
+  /// What it measures now, the power limit included. start() has told it where tables go, in this
+  /// process or in an earlier one. Writes nothing but the mailbox; the table is written by the
+  /// firmware. Bounded: about a second. Errors: kTimeout, kIo (its answer), kCorrupt.
+  Result<Sensors> read_sensors(const MetricsRow& row);
+  /// Of the package on mains, in watts (PPT0).
+  Result<uint32_t> power_limit();
+  /// Sets it and reads it back. `most`: what the board allows. Errors: kInvalidArgument (above it,
+  /// 0); kIo (refused, or another limit than this was read back); kTimeout.
+  Status set_power_limit(uint32_t watts, uint32_t most);
 
  private:
   Result<uint32_t> send(SmuMessage message, uint32_t argument, uint64_t timeout_us);

@@ -37,6 +37,8 @@ constexpr StageTerms kTerms[] = {
     {"RLC autoload proof", "only where BOOTLOAD_COMPLETE stayed away; queues can be made",
      "a compute queue has executed a packet"},
     {"mark", "every stage before it ended well", "the card says it is ours and in use"},
+    {"power limit", "only where one is asked for; the SMU has its features on",
+     "the package's limit is the one asked for, read back"},
 };
 
 }  // namespace

@@ -112,6 +112,29 @@ TEST(GpuBoot, ABootAndAKernelWriteAtMostFiveHundredTimesToPageTablesAndReadNone)
   EXPECT_EQ(bench.rig.violations(), "");
 }
 
+TEST(GpuBoot, StatsHaveSensorsAndAPowerLimitThatIsGivenBack) {
+  const Bench bench({.edge_c = 47, .execute = sim::amd::interpreter("gfx1201")});
+  const auto json = bench.gpu({"boot", "--stats", "--power-limit", "150", "--json"}).json();
+  EXPECT_EQ(json["stages"].back()["name"], "power limit") << json;
+  EXPECT_EQ(json["stages"].back()["found"], "150 W, 300 W before");
+  const auto& sensors = json["sensors"];
+  EXPECT_EQ(sensors["temperature_c"], 47) << sensors;
+  EXPECT_EQ(sensors["power_limit_w"], 150);
+  EXPECT_GT(sensors["busy_percent"], 0) << "the kernel before it";
+  EXPECT_EQ(bench.rig.card->smu().power_limit_watts, 300u);
+  const auto without = bench.gpu({"boot", "--json"}).json();
+  EXPECT_FALSE(without.contains("sensors"));
+  EXPECT_TRUE(without["warm"]);
+  const Outcome text = bench.gpu({"boot", "--stats"});
+  EXPECT_NE(text.out.find(" W of 300 W (board 324 W), edge 47 C, hotspot 56 C"), std::string::npos)
+      << text.out;
+  const Outcome high = bench.gpu({"boot", "--power-limit", "301"});
+  EXPECT_EQ(high.exit, kUsage) << high.err;
+  EXPECT_NE(high.err.find("1 to 300 W"), std::string::npos) << high.err;
+  EXPECT_EQ(bench.gpu({"boot", "--power-limit", "0"}).exit, kUsage);
+  EXPECT_EQ(bench.rig.violations(), "");
+}
+
 TEST(GpuBoot, EveryChipRunsTheKernel) {
   for (const char* chip : {"gfx1100", "gfx1101", "gfx1102", "gfx1200"}) {
     const Bench bench({.chip = chip, .execute = sim::amd::interpreter(chip)});

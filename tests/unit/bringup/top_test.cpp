@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/unit/bringup/bench.h"
 #include "tests/unit/transport/fake_machine.h"
 #include "tools/bellmetal/bringup/top.h"
 
@@ -107,6 +108,31 @@ TEST(GpuTop, ACardOfNvidiasDriverHasItsNameAndSaysWhereTheRestIs) {
   EXPECT_NE(cards->front().note.find("nvidia-smi"), std::string::npos);
 }
 
+TEST(GpuTop, ACardThatIsNamedIsAskedWhileNobodyHasIt) {
+  const test::Bench bench({.chip = "gfx1100", .edge_c = 39});
+  const auto cold = bench.gpu({"top", "--json"}).json();
+  ASSERT_EQ(cold["cards"].size(), 1u) << cold;
+  EXPECT_FALSE(cold["cards"][0].contains("power_w"));
+  EXPECT_NE(cold["cards"][0]["note"].get<std::string>().find("gpu boot"), std::string::npos);
+  ASSERT_EQ(bench.gpu({"boot"}).exit, kOk);
+  const auto json = bench.gpu({"top", "--json"}).json();
+  const auto& row = json["cards"][0];
+  EXPECT_EQ(row["name"], "gfx1100") << row;
+  EXPECT_EQ(row["function"], bench.selector());
+  EXPECT_EQ(row["temperature_c"], 39);
+  EXPECT_EQ(row["junction_temperature_c"], 48);
+  EXPECT_EQ(row["power_limit_w"], 300);
+  EXPECT_EQ(row["throttled_by"], "");
+  EXPECT_FALSE(row.contains("note"));
+  const test::Outcome text = bench.gpu({"top", "--once"});
+  EXPECT_EQ(text.exit, kOk);
+  EXPECT_NE(text.out.find("39 C"), std::string::npos) << text.out;
+  EXPECT_TRUE(bench.gpu({"boot", "--json"}).json()["warm"]) << "it was not disturbed";
+  EXPECT_EQ(bench.rig.violations(), "");
+  EXPECT_EQ(test::run_command({"gpu", "top", "--pci", "remote:/nowhere/card.sock"}).exit,
+            kUnavailable);
+}
+
 TEST(GpuTop, TheScreenFitsTheTerminal) {
   FakeMachine machine;
   add_amdgpu(machine);
@@ -124,7 +150,9 @@ TEST(GpuTop, JsonHasTheUnitsInItsKeys) {
   FakeMachine machine;
   add_amdgpu(machine);
   testing::internal::CaptureStdout();
-  const int code = run_top(machine, {.as_json = true});
+  TopOptions options;
+  options.card.as_json = true;
+  const int code = run_top(machine, options);
   const auto json = nlohmann::json::parse(testing::internal::GetCapturedStdout());
   EXPECT_EQ(code, 0);
   EXPECT_EQ(json["cards"][0]["power_w"], 123.0);

@@ -418,6 +418,30 @@ TEST_F(Refusals, M1MessagesThatThereAreNot) {
   EXPECT_TRUE(is_refused("SMU: unknown message 0x90")) << all();
 }
 
+TEST_F(Refusals, M4TablesThatThereAreNot) {
+  open_booted();
+  bench().send_message(0xe, 0);
+  bench().send_message(0xf, 0x100000);
+  EXPECT_EQ(bench().send_message(0x12, 13), 0xffu);
+  EXPECT_TRUE(is_refused("SMU: there is no table 13")) << all();
+}
+
+TEST_F(Refusals, M5PowerLimitsThatTheBoardHasNot) {
+  open_booted();
+  uint32_t watts = 0;
+  EXPECT_EQ(bench().send_message(0x33, 0, &watts), 1u);
+  EXPECT_EQ(watts, 300u);
+  EXPECT_EQ(bench().send_message(0x32, 301), 0xffu);
+  EXPECT_TRUE(is_refused("a power limit of 0x12d, the board has 300 W")) << all();
+  EXPECT_EQ(bench().send_message(0x32, 0x10000 | 200), 0xffu);
+  EXPECT_EQ(bench().send_message(0x32, 0), 0xffu);
+  EXPECT_EQ(bench().send_message(0x33, 2 << 16), 0xffu);
+  EXPECT_TRUE(is_refused("the power limit of source 0x20000")) << all();
+  EXPECT_EQ(bench().send_message(0x32, 200), 1u);
+  EXPECT_EQ(bench().send_message(0x33, 1 << 16, &watts), 1u);
+  EXPECT_EQ(watts, 200u);
+}
+
 TEST_F(Refusals, M1Mode1ResetByMessageIsNoMessageOf14) {
   open_booted("gfx1201");
   EXPECT_EQ(bench().send_message(0x2f, 0), 0xfeu);

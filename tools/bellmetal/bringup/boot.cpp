@@ -7,6 +7,7 @@
 
 #include "drivers/amd/am/gpu.h"
 #include "tools/bellmetal/bringup/bringup.h"
+#include "tools/bellmetal/bringup/sensors.h"
 #include "tools/bellmetal/bringup/small_kernel.h"
 #include "tools/bellmetal/output.h"
 
@@ -155,7 +156,8 @@ int run_boot(System& system, const BootOptions& options) {
   auto gpu = amd::am::AmGpu::open(std::make_unique<PciRecorder>(std::move(*function), record),
                                   {.firmware = options.card.search(),
                                    .always_reset = options.always_reset,
-                                   .watcher = &printer});
+                                   .watcher = &printer,
+                                   .power_limit_w = options.power_limit_w});
   const bool runs_kernel = gpu && (options.runs_kernel || options.has_stats);
   Result<KernelRun> kernel = KernelRun{};
   if (runs_kernel) {
@@ -164,6 +166,11 @@ int run_boot(System& system, const BootOptions& options) {
   }
   Stats stats{.counts = record->counts(), .tables = {}};
   if (gpu) stats.tables = record->uses(0, (*gpu)->page_table_places());
+  std::optional<Result<amd::am::Sensors>> sensors;
+  if (gpu && options.has_stats) {
+    record->mark("sensors");
+    sensors = (*gpu)->sensors();
+  }
   uint64_t us = 0;
   for (const Stage& stage : printer.stages()) us += stage.us;
 
@@ -182,6 +189,8 @@ int run_boot(System& system, const BootOptions& options) {
   if (runs_kernel && kernel)
     json["kernel"] = {{"stored", kernel->value}, {"time_us", kernel->time_us}};
   if (options.has_stats) json["accesses"] = to_json(stats);
+  if (sensors && *sensors) json["sensors"] = sensors_json(**sensors);
+  if (sensors && !*sensors) json["sensors"] = {{"error", sensors->error().message}};
   if (!kernel) json["error"] = json_of(kernel.error());
   if (!gpu) json["error"] = json_of(gpu.error());
   if (!as_json) {
@@ -191,6 +200,8 @@ int run_boot(System& system, const BootOptions& options) {
     if (runs_kernel && kernel)
       fmt::print("one kernel stored {:#x}, seen after {} us\n", kernel->value, kernel->time_us);
     if (options.has_stats) print_stats(stats);
+    if (sensors)
+      fmt::print("sensors: {}\n", *sensors ? sensors_text(**sensors) : sensors->error().message);
   }
   const Error error = !gpu ? gpu.error() : !kernel ? kernel.error() : Error{};
   const int code = gpu && kernel ? kOk : exit_code(error.code);

@@ -17,14 +17,23 @@ void add_boot(CLI::App& parent, Run& run) {
   CLI::App* boot = parent.add_subcommand("boot", "Boot a card stage by stage, then close it");
   add_card_options(*boot, options->card);
   boot->add_option("--trace", options->trace, "File for every access, in order");
-  boot->add_flag("--stats", options->has_stats,
-                 "Count accesses to the card, those of one small kernel after the boot as well");
+  boot->add_flag(
+      "--stats", options->has_stats,
+      "Count accesses to the card, those of one small kernel after the boot as well, and "
+      "read its sensors");
   boot->add_flag("--kernel", options->runs_kernel, "Run one small kernel when the card is up");
   boot->add_flag("--reset", options->always_reset, "No warm boot: reset the card first");
-  boot->callback(
-      [&run, options] { run = [options] { return run_boot(real_system(), *options); }; });
+  boot->add_option("--power-limit", options->power_limit_w,
+                   "Watts, as long as the card is open; BM_AMD_POWER_LIMIT without it")
+      ->check(CLI::Range(1, 2000));
+  boot->callback([&run, options] {
+    run = [options] {
+      if (options->power_limit_w == 0) options->power_limit_w = settings().amd_power_limit;
+      return run_boot(real_system(), *options);
+    };
+  });
   boot->footer(
-      examples("bellmetal gpu boot --pci 0000:03:00.0 --stats\n"
+      examples("bellmetal gpu boot --pci 0000:03:00.0 --stats --power-limit 200\n"
                "bellmetal gpu boot --pci remote:/tmp/card.sock --trace boot.trace --json"));
 }
 
@@ -120,13 +129,15 @@ void add_registers(CLI::App& parent, Run& run) {
 void add_top(CLI::App& parent, Run& run) {
   auto options = std::make_shared<TopOptions>();
   CLI::App* top = parent.add_subcommand(
-      "top", "What the cards of this machine do; none is touched, whoever owns it");
+      "top", "What the cards of this machine do; none is touched but the one that --pci names");
+  add_card_options(*top, options->card);
   top->add_flag("--once", options->once, "Print it once; so does a stdout that is no terminal");
   top->add_option("--interval", options->interval_ms, "Milliseconds between two screens")
       ->check(CLI::Range(100, 60000));
-  top->add_flag("--json", options->as_json, "Print one JSON object");
   top->callback([&run, options] { run = [options] { return run_top(real_system(), *options); }; });
-  top->footer(examples("bellmetal gpu top\nbellmetal gpu top --once\nbellmetal gpu top --json"));
+  top->footer(
+      examples("bellmetal gpu top\nbellmetal gpu top --once --json\n"
+               "bellmetal gpu top --pci 0000:03:00.0"));
 }
 
 void add_trace(CLI::App& parent, Run& run) {

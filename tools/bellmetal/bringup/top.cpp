@@ -13,8 +13,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "drivers/amd/am/gpu.h"
 #include "drivers/transport/pci_enumerate.h"
 #include "drivers/transport/pci_lock.h"
+#include "drivers/transport/pci_open.h"
 #include "drivers/transport/sysfs.h"
 #include "tools/bellmetal/bringup/chips.h"
 #include "tools/bellmetal/interrupt.h"
@@ -137,6 +139,7 @@ Json card_json(const CardRow& row) {
   add("junction_temperature_c", row.junction_c);
   add("memory_temperature_c", row.memory_c);
   add("power_w", row.power_w);
+  add("board_power_w", row.board_power_w);
   add("power_limit_w", row.power_limit_w);
   add("core_clock_mhz", row.core_mhz);
   add("memory_clock_mhz", row.memory_mhz);
@@ -241,13 +244,56 @@ std::string screen_text(const std::vector<CardRow>& cards, size_t width) {
   return cut;
 }
 
+Result<CardRow> read_selected_card(System& system, const CardOptions& options) {
+  std::string chosen;
+  auto function = open_function(system, options, &chosen);
+  CardRow row;
+  row.address = chosen;
+  if (!function) {
+    // pci_lock.h: it names the owner.
+    if (function.error().message.find("device busy") == std::string::npos)
+      return tl::unexpected(std::move(function.error()));
+    row.note = function.error().message;
+    row.address = to_string(BM_TRY(parse_pci_selector(chosen)).address);
+    read_owner(system, "/run/lock", &row);
+    return row;
+  }
+  const PciIdentity identity = (*function)->identity();
+  const std::string_view chip = chip_of_device(identity.device);
+  row.name = chip.empty() ? fmt::format("{:04x}:{:04x}", identity.vendor, identity.device)
+                          : std::string(chip);
+  const auto sensors =
+      amd::am::AmGpu::sensors_of_idle_card(std::move(*function), amd::am::Options{});
+  if (!sensors) {
+    row.note = sensors.error().message;
+    return row;
+  }
+  row.temperature_c = sensors->edge_c;
+  row.junction_c = sensors->hotspot_c;
+  row.memory_c = sensors->memory_c;
+  row.power_w = sensors->socket_power_w;
+  if (sensors->board_power_w) row.board_power_w = *sensors->board_power_w;
+  if (sensors->power_limit_w) row.power_limit_w = *sensors->power_limit_w;
+  row.core_mhz = sensors->average_core_mhz;
+  row.memory_mhz = sensors->memory_mhz;
+  row.busy_percent = sensors->busy_percent;
+  row.fan_rpm = sensors->fan_rpm;
+  row.throttled_by = sensors->throttled_by();
+  return row;
+}
+
 int run_top(System& system, const TopOptions& options) {
-  const bool is_live = !options.once && !options.as_json && isatty(STDOUT_FILENO) == 1;
+  const bool as_json = options.card.as_json;
+  const bool is_live = !options.once && !as_json && isatty(STDOUT_FILENO) == 1;
   const InterruptScope scope;
+  const auto read = [&]() -> Result<std::vector<CardRow>> {
+    if (options.card.selector.empty()) return read_cards(system);
+    return std::vector<CardRow>{BM_TRY(read_selected_card(system, options.card))};
+  };
   for (;;) {
-    const auto cards = read_cards(system);
-    if (!cards) return report(cards.error(), options.as_json);
-    if (options.as_json) {
+    const auto cards = read();
+    if (!cards) return report(cards.error(), as_json);
+    if (as_json) {
       Json list = Json::array();
       for (const CardRow& row : *cards) list.push_back(card_json(row));
       print_json({{"cards", list}});

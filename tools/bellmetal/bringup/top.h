@@ -1,6 +1,6 @@
 #pragma once
 // What the cards of a machine do: read from the kernel's files alone, so that no card is touched
-// and none that somebody owns is disturbed.
+// and none that somebody owns is disturbed. A card that was asked for by name is asked itself.
 
 #include <cstdint>
 #include <optional>
@@ -9,6 +9,7 @@
 
 #include "drivers/transport/system.h"
 #include "runtime/base/result.h"
+#include "tools/bellmetal/bringup/card.h"
 
 namespace bm::cli {
 
@@ -20,6 +21,7 @@ struct CardRow {
   std::string owner;  ///< its command
   std::optional<double> temperature_c, junction_c, memory_c, power_w, power_limit_w;
   std::optional<uint32_t> core_mhz, memory_mhz, busy_percent, fan_rpm;
+  std::optional<double> board_power_w;
   std::optional<uint64_t> memory_used_bytes, memory_bytes;
   std::optional<std::string> throttled_by;  ///< empty: by nothing
   std::string link_speed;
@@ -40,8 +42,14 @@ std::optional<std::string> decode_throttling(const std::string& gpu_metrics);
 /// A screen of at most `width` columns; 0: as wide as it gets. Lines end with a newline.
 std::string screen_text(const std::vector<CardRow>& cards, size_t width);
 
+/// The card that a selector names, by its firmware's own sensors: it is opened for a moment, with
+/// its lock, and neither booted nor reset. A card that somebody owns, or that no process of ours
+/// has left warm, has the reason for its note. Errors: those of open_function() but "device busy".
+Result<CardRow> read_selected_card(System& system, const CardOptions& options);
+
 struct TopOptions {
-  bool once = false, as_json = false;
+  CardOptions card;  ///< a selector: that card alone
+  bool once = false;
   uint32_t interval_ms = 1000;
 };
 int run_top(System& system, const TopOptions& options);

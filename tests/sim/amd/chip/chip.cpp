@@ -75,6 +75,9 @@ Chip::Chip(ChipOptions options)
   psp_.hangs = options_.hangs_psp;
   smu_.planted_answer = options_.smu_answer;
   smu_.on_mode1 = [this] { mode1(); };
+  smu_.packets = [this] { return state_->packets.load(); };
+  smu_.edge_c = options_.edge_c;
+  smu_.board_limit_watts = smu_.power_limit_watts = options_.board_limit_watts;
   gfx_.on_soft_reset([this](uint32_t engine) { sdma_.soft_reset(engine); });
   interrupts_.is_silent = options_.loses_interrupts;
   interrupts_.send = [this] {

@@ -91,6 +91,7 @@ class Chip {
   Vram& vram() { return vram_; }
   Hub& hub(HubKind kind) { return kind == HubKind::kGc ? gc_hub_ : mm_hub_; }
   Psp& psp() { return psp_; }
+  Smu& smu() { return smu_; }
   InterruptHandler& interrupts() { return interrupts_; }
   EngineState& engines() { return *state_; }
   RegisterBus& registers() { return bus_; }

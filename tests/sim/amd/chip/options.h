@@ -46,7 +46,9 @@ struct ChipOptions {
   uint64_t mec_start = 0x0001'c000'0000'0c00;
   /// How long registers are all ones after a mode 1 reset.
   uint32_t reset_ms = 5;
-  Execute execute = {};  ///< of kernels; empty: launches do nothing
+  uint32_t edge_c = 41;  ///< what the die's edge has, in degrees; other places are hotter
+  uint32_t board_limit_watts = 300;  ///< no power limit may be above it
+  Execute execute = {};              ///< of kernels; empty: launches do nothing
 
   // Planted faults.
   BusFault fault = BusFault::kNone;

@@ -1,5 +1,6 @@
 #include "tests/sim/amd/chip/smu.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -21,7 +22,60 @@ constexpr uint32_t kDebugTest = 1, kDebugMode1 = 2;  // DEBUGSMC_MSG_*
 // Registers: smu_v13_0_0_ppt.c, mmMP1_SMN_C2PMSG_*.
 constexpr uint32_t kMessage66 = 0x282, kArgument82 = 0x292, kAnswer90 = 0x29a, kMessage75 = 0x28b,
                    kArgument53 = 0x275, kAnswer54 = 0x276;
-constexpr uint32_t kMetricsBytes = 0x200;
+constexpr uint32_t kOtherTableBytes = 0x200;
+constexpr uint32_t kMetricsNumber = 5;               // TABLE_SMU_METRICS
+constexpr uint32_t kSpareWords = 30, kPadWords = 8;  // SmuMetricsExternal_t, behind SmuMetrics_t
+constexpr uint32_t kIdleWatts = 13, kFullWatts = 420;
+constexpr uint32_t kHotC = 100;  // from there on it throttles
+
+/// Members one after the other, each at a multiple of its size, as compilers lay structures out.
+class StructWriter {
+ public:
+  template <class... Values>
+  void words(Values... values) {
+    (put(static_cast<uint32_t>(values), 4), ...);
+  }
+  template <class... Values>
+  void halves(Values... values) {
+    (put(static_cast<uint32_t>(values), 2), ...);
+  }
+  template <class... Values>
+  void bytes(Values... values) {
+    (put(static_cast<uint32_t>(values), 1), ...);
+  }
+  /// Something else in each member, so that whoever looks a place beside his own is found out.
+  void noise(size_t count, size_t size) {
+    for (size_t i = 0; i < count; ++i) put(0x6100 + 7 * static_cast<uint32_t>(out_.size()), size);
+  }
+  std::vector<uint8_t> take() {
+    while (out_.size() % 4 != 0) out_.push_back(0);
+    return std::move(out_);
+  }
+
+ private:
+  void put(uint32_t value, size_t size) {
+    while (out_.size() % size != 0) out_.push_back(0xa5);
+    for (size_t i = 0; i < size; ++i) out_.push_back(static_cast<uint8_t>(value >> (8 * i)));
+  }
+  std::vector<uint8_t> out_;
+};
+
+/// How many of each SmuMetrics_t has: PPCLK_COUNT, SVI_PLANE_COUNT, TEMP_COUNT, THROTTLER_COUNT and
+/// TABLE_COUNT of the interface's header, and numbers of its throttlers.
+struct MetricsShape {
+  size_t clocks, planes, temperatures, throttlers;
+  bool has_moving_averages;
+  uint32_t tables;
+  size_t ppt0_throttler;
+};
+const MetricsShape& shape_of(SmuInterface interface) {
+  static const std::map<SmuInterface, MetricsShape> shapes = {
+      {SmuInterface::k13_0_0, {13, 5, 13, 22, false, 12, 16}},
+      {SmuInterface::k13_0_7, {13, 5, 13, 22, false, 13, 16}},
+      {SmuInterface::k14_0_2, {11, 4, 12, 21, true, 13, 14}},
+  };
+  return shapes.at(interface);
+}
 
 /// Levels in MHz by clock number: smu13_driver_if_v13_0_0.h and smu14_driver_if_v14_0.h, PPCLK_e
 /// starts with GFXCLK, SOCCLK, UCLK, FCLK.
@@ -90,6 +144,8 @@ void Smu::reset() {
   main_.polls = debug_.polls = 0;
   has_dram_ = false;
   dram_high_ = dram_low_ = features_ = 0;
+  power_limit_watts = board_limit_watts;
+  measured_ = energy_ = 0;
 }
 
 /// Numbers that the headers leave out, and all above the last one.
@@ -134,12 +190,86 @@ uint32_t Smu::table(uint32_t number, bool is_to_memory) {
     return kPrerequisite;
   }
   const uint64_t address = uint64_t{dram_high_} << 32 | dram_low_;
-  std::vector<uint32_t> words(kMetricsBytes / 4);
-  for (size_t i = 0; i < words.size(); ++i) words[i] = number << 16 | static_cast<uint32_t>(i);
-  const bool is_done = is_to_memory ? hub_.write(address, std::as_bytes(std::span(words)))
-                                    : hub_.read(address, std::as_writable_bytes(std::span(words)));
+  if ((number & 0xffff) >= shape_of(bus_.row().smu).tables) {
+    bus_.violations().add(fmt::format("SMU: there is no table {}", number & 0xffff));
+    return kFailed;
+  }
+  std::vector<uint8_t> bytes(kOtherTableBytes, static_cast<uint8_t>(0xc0 + number));
+  if (number == kMetricsNumber && is_to_memory) bytes = metrics();
+  const bool is_done = is_to_memory ? hub_.write(address, std::as_bytes(std::span(bytes)))
+                                    : hub_.read(address, std::as_writable_bytes(std::span(bytes)));
   if (is_done) return kOk;
   bus_.violations().add(fmt::format("SMU: the tables' memory at {:#x} is nowhere", address));
+  return kFailed;
+}
+
+/// SmuMetrics_t, in the order of its members.
+std::vector<uint8_t> Smu::metrics() {
+  const MetricsShape& shape = shape_of(bus_.row().smu);
+  const uint64_t now = packets ? packets() : 0;
+  const auto activity = static_cast<uint32_t>(std::min<uint64_t>(100, (now - packets_seen_) * 20));
+  packets_seen_ = now;
+  const uint32_t wanted = kIdleWatts + activity * (kFullWatts - kIdleWatts) / 100;
+  const uint32_t watts = std::min(wanted, power_limit_watts);
+  energy_ += watts;
+  StructWriter out;
+  // CurrClock: GFXCLK, SOCCLK, UCLK and others.
+  out.words(activity == 0 ? 500 : 2480, 800, activity == 0 ? 96 : 1249);
+  out.noise(shape.clocks - 3, 4);
+  out.halves(2600);                             // gfxclk, target
+  out.halves(2450, activity == 0 ? 11 : 2200);  // before and after deep sleep
+  out.halves(1950, 700);                        // fclk
+  out.halves(1240, activity == 0 ? 5 : 1100);   // memclk
+  out.noise(4, 2);                              // video clocks
+  out.noise(2, 2);                              // PCIeBusy, dGPU_W_MAX
+  out.halves(0);
+  if (shape.has_moving_averages) out.noise(16, 2);
+  out.words(++measured_);
+  out.noise(shape.planes, 2);  // voltages
+  out.noise(shape.planes, 2);  // currents
+  out.halves(activity);
+  out.halves(activity == 0 ? 0xfffe : activity / 2);  // of memory; below zero when it is idle
+  out.noise(2, 2);
+  out.words(energy_);
+  out.halves(watts, watts + 24);
+  out.halves(edge_c, edge_c + 9);
+  out.noise(2, 2);
+  out.halves(edge_c + 16);  // TEMP_MEM
+  out.noise(shape.temperatures - 5, 2);
+  out.noise(1, 2);                                    // of the air that fans take in
+  out.bytes(4, 6);                                    // link
+  const uint32_t fan = edge_c < 50 ? 0 : edge_c / 2;  // per cent; it stands still when it is cool
+  out.bytes(fan, 0);
+  out.halves(fan * 33);
+  for (size_t i = 0; i < shape.throttlers; ++i) {
+    const bool is_hot = i == 1 && edge_c + 9 >= kHotC;  // THROTTLER_TEMP_HOTSPOT_BIT
+    out.bytes(is_hot ? 37 : i == shape.ppt0_throttler && watts < wanted ? 64 : 0);
+  }
+  if (shape.has_moving_averages) out.bytes(0, 0, 0);
+  out.noise(12, 4);
+  out.noise(4, 2);
+  out.words(0x5e41a1, 0x1);
+  out.noise(kSpareWords + kPadWords, 4);
+  return out.take();
+}
+
+uint32_t Smu::set_limit(uint32_t argument) {
+  if (argument != 0 && argument <= board_limit_watts) {
+    power_limit_watts = argument;
+    return kOk;
+  }
+  bus_.violations().add(
+      fmt::format("SMU: a power limit of {:#x}, the board has {} W", argument, board_limit_watts));
+  return kFailed;
+}
+
+uint32_t Smu::get_limit(uint32_t* argument) {
+  // POWER_SOURCE_AC and POWER_SOURCE_DC in the upper half; a card in a slot is on mains alone.
+  if (*argument >> 16 < 2 && (*argument & 0xffff) == 0) {
+    *argument = power_limit_watts;
+    return kOk;
+  }
+  bus_.violations().add(fmt::format("SMU: the power limit of source {:#x}", *argument));
   return kFailed;
 }
 
@@ -181,8 +311,8 @@ uint32_t Smu::run(uint32_t message, uint32_t* argument) {
     case kMode1:
       if (on_mode1) on_mode1();
       return kOk;
-    case kSetLimit: power_limit_watts = *argument & 0xffff; return kOk;
-    case kGetLimit: *argument = power_limit_watts; return kOk;
+    case kSetLimit: return set_limit(*argument);
+    case kGetLimit: return get_limit(argument);
     default: break;
   }
   if (is_14 && message == kDramAddress14) {

@@ -10,7 +10,13 @@
 //   M2  a message while the answer to the last one was not cleared: 0xFC and a violation.
 //   M3  tables before SetDriverDramAddr*: 0xFD (CmdRejectedPrereq), a violation; clocks and levels
 //       that there are not: 0xFF (Failed).
-// Tables hold what the model makes up; their layouts are smu13_driver_if_v13_0_0.h's for nobody.
+//   M4  table numbers that its interface has not (TABLE_COUNT): 0xFF, a violation.
+//   M5  power limits above the board's or of 0 W, with anything above bit 15 (smu_v13_0.c sends
+//       watts alone), of a power source that there is not: 0xFF, a violation.
+// The metrics table is written as smu13_driver_if_v13_0_0.h, smu13_driver_if_v13_0_7.h and
+// smu14_driver_if_v14_0.h declare SmuMetrics_t, member after member. What it holds follows from
+// what the card did since the last one: activity from packets, power from activity and limit,
+// temperatures from ChipOptions. All other tables hold a pattern that nobody reads.
 
 #include <cstdint>
 #include <functional>
@@ -33,7 +39,10 @@ class Smu {
   std::function<void()> on_mode1;
   /// By message; 0: no answer, ever. Answers with it.
   std::map<uint32_t, uint32_t> planted_answer;
-  uint32_t power_limit_watts = 300;
+  /// Of all engines, since power-on.
+  std::function<uint64_t()> packets;
+  uint32_t edge_c = 41;
+  uint32_t board_limit_watts = 300, power_limit_watts = 300;
 
  private:
   struct Mailbox {
@@ -46,6 +55,9 @@ class Smu {
   uint32_t run_debug(uint32_t message);
   uint32_t level(uint32_t argument, uint32_t* out) const;
   uint32_t table(uint32_t number, bool is_to_memory);
+  uint32_t set_limit(uint32_t argument);
+  uint32_t get_limit(uint32_t* argument);
+  std::vector<uint8_t> metrics();
   bool is_known(uint32_t message) const;
 
   RegisterBus& bus_;
@@ -54,6 +66,8 @@ class Smu {
   bool is_alive_ = false;
   uint32_t dram_high_ = 0, dram_low_ = 0, features_ = 0;
   bool has_dram_ = false;
+  uint64_t packets_seen_ = 0;
+  uint32_t measured_ = 0, energy_ = 0;
 };
 
 }  // namespace bm::sim::amd
