@@ -17,6 +17,7 @@ struct TokenizerParts {
   std::string model, pre;
   Vocab vocab;
   ByteTrie specials;  ///< control, unknown and user-defined tokens, found before anything else
+  std::vector<int32_t> controls;  ///< control and unknown tokens
   std::vector<int32_t> end_tokens;
   std::unique_ptr<TokenModel> algorithm;
 };
@@ -69,6 +70,7 @@ Status index_specials(TokenizerParts& parts) {
                   token.text.size(), kMaxSpecialBytes);
     // The text of a user-defined token is searched as it appears in texts: with spaces for marks.
     parts.specials.insert(token.bytes, static_cast<int32_t>(i));
+    if (token.type != TokenType::kUserDefined) parts.controls.push_back(static_cast<int32_t>(i));
   }
   return {};
 }
@@ -93,13 +95,22 @@ struct SpecialMatch {
   int32_t token = -1;
 };
 
-/// The longest special token at `pos`; control tokens only when `parse_special`.
+/// Whether [begin, end) has a byte in common with one of the sorted `ranges`.
+bool overlaps(std::span<const TextRange> ranges, size_t begin, size_t end) {
+  const auto first = std::partition_point(ranges.begin(), ranges.end(),
+                                          [&](const TextRange& r) { return r.end <= begin; });
+  return first != ranges.end() && first->begin < end;
+}
+
+/// The longest special token at `pos`; control tokens only with `parse_special`, outside `literal`.
 SpecialMatch special_at(const TokenizerParts& parts, std::string_view text, size_t pos,
-                        bool parse_special) {
+                        const EncodeOptions& options) {
   SpecialMatch match;
   parts.specials.prefixes(text, pos, [&](size_t length, int32_t token) {
-    if (parse_special || parts.vocab.at(token).type == TokenType::kUserDefined)
-      match = {length, token};
+    const bool is_allowed =
+        parts.vocab.at(token).type == TokenType::kUserDefined ||
+        (options.parse_special && !overlaps(options.literal, pos, pos + length));
+    if (is_allowed) match = {length, token};
   });
   return match;
 }
@@ -113,15 +124,16 @@ size_t skip_space(std::string_view text, size_t pos) {
   return pos;
 }
 
-void encode_text(const TokenizerParts& parts, std::string_view text, bool parse_special,
+void encode_text(const TokenizerParts& parts, std::string_view text, const EncodeOptions& options,
                  std::vector<int32_t>& out) {
-  size_t begin = 0;         // of the stretch without special tokens
-  bool starts_text = true;  // nothing but control tokens before `begin`'s stretch
+  size_t begin = 0;  // of the stretch without special tokens
+  // Nothing but control tokens before `begin`'s stretch.
+  bool starts_text = !options.is_continuation;
   const auto flush = [&](size_t end) {
     if (begin < end) parts.algorithm->encode(text.substr(begin, end - begin), starts_text, out);
   };
   for (size_t pos = 0; pos < text.size();) {
-    const SpecialMatch match = special_at(parts, text, pos, parse_special);
+    const SpecialMatch match = special_at(parts, text, pos, options);
     if (match.length == 0) {
       ++pos;
       continue;
@@ -168,10 +180,13 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
                   kMaxTextBytes);
     std::vector<int32_t> out;
     if (add_bos) out.push_back(vocab.bos);
-    if (is_valid_utf8(text))
-      encode_text(*parts_, text, options.parse_special, out);
+    const bool is_valid = is_valid_utf8(text);
+    if (!is_valid && !options.literal.empty())
+      return fail(Code::kInvalidArgument, "a text with literal ranges is not UTF-8");
+    if (is_valid)
+      encode_text(*parts_, text, options, out);
     else
-      encode_text(*parts_, sanitize_utf8(text), options.parse_special, out);
+      encode_text(*parts_, sanitize_utf8(text), options, out);
     if (add_eos) out.push_back(vocab.eos);
     return out;
   });
@@ -216,6 +231,40 @@ bool Tokenizer::is_special(int32_t token) const {
 
 bool Tokenizer::is_end_of_generation(int32_t token) const {
   return std::binary_search(parts_->end_tokens.begin(), parts_->end_tokens.end(), token);
+}
+
+std::vector<TextRange> Tokenizer::find_control(std::string_view text) const {
+  std::vector<TextRange> out;
+  for (size_t pos = 0; pos < text.size();) {
+    const SpecialMatch match = special_at(*parts_, text, pos, {.parse_special = true});
+    if (match.length == 0) {
+      ++pos;
+      continue;
+    }
+    if (is_special(match.token)) out.push_back({pos, pos + match.length});
+    pos += match.length;
+  }
+  return out;
+}
+
+size_t Tokenizer::control_tail(std::string_view text) const {
+  size_t longest = 0;
+  for (const int32_t id : parts_->controls) {
+    const std::string_view all = parts_->vocab.at(id).bytes;
+    for (size_t n = std::min(text.size() + 1, all.size()); n-- > longest + 1;)
+      if (text.ends_with(all.substr(0, n))) longest = n;
+  }
+  return longest;
+}
+
+size_t Tokenizer::control_head(std::string_view text) const {
+  size_t longest = 0;
+  for (const int32_t id : parts_->controls) {
+    const std::string_view all = parts_->vocab.at(id).bytes;
+    for (size_t n = std::min(text.size() + 1, all.size()); n-- > longest + 1;)
+      if (text.starts_with(all.substr(all.size() - n))) longest = n;
+  }
+  return longest;
 }
 
 std::optional<int32_t> Tokenizer::find(std::string_view text) const {

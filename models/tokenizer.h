@@ -19,12 +19,22 @@
 
 namespace bm::models {
 
+/// Bytes [begin, end) of a text.
+struct TextRange {
+  size_t begin = 0, end = 0;
+};
+
 struct EncodeOptions {
   std::optional<bool> add_bos = std::nullopt;  ///< unset: as the model file says
   std::optional<bool> add_eos = std::nullopt;  ///< unset: as the model file says
   /// Text of control tokens ("<|im_end|>") becomes these tokens. Only for text that we wrote
   /// ourselves: a user could otherwise end the turn. User-defined tokens are always found.
   bool parse_special = false;
+  /// With parse_special: a control token that has a byte in one of these ranges is plain text.
+  /// Sorted, without overlaps; only for texts that are valid UTF-8.
+  std::span<const TextRange> literal = {};
+  /// The text goes on where another ended: no space is put before its first word.
+  bool is_continuation = false;
 };
 
 struct DecodeOptions {
@@ -44,8 +54,8 @@ class Tokenizer {
   ~Tokenizer();
 
   /// Token ids of `text`. Bytes that are not UTF-8 become U+FFFD first.
-  /// Errors: kInvalidArgument for texts over 64 MiB, or add_bos/add_eos asked of a model without
-  /// one.
+  /// Errors: kInvalidArgument for texts over 64 MiB, add_bos/add_eos asked of a model without
+  /// one, or `literal` of a text that is not UTF-8.
   Result<std::vector<int32_t>> encode(std::string_view text,
                                       const EncodeOptions& options = {}) const;
 
@@ -70,6 +80,14 @@ class Tokenizer {
   bool is_end_of_generation(int32_t token) const;
   const std::string& model() const;  ///< "llama", "t5", "gpt2"
   const std::string& pre() const;    ///< pre-tokenizer name of a "gpt2" model, else empty
+
+  /// Where control tokens stand in `text`: what parse_special would find, before `literal`. Of two
+  /// that overlap the first, of two that begin alike the longest.
+  std::vector<TextRange> find_control(std::string_view text) const;
+  /// Length of the longest tail of `text` that begins the text of a control token without being
+  /// one, and of the longest head that ends one.
+  size_t control_tail(std::string_view text) const;
+  size_t control_head(std::string_view text) const;
 
   /// Id of a token by its text as written in the file.
   std::optional<int32_t> find(std::string_view text) const;

@@ -1,81 +1,69 @@
-#include <charconv>
 #include <memory>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "tools/bellmetal/commands.h"
 #include "tools/bellmetal/options.h"
+#include "tools/bellmetal/sampling_flags.h"
 
 namespace bm::cli {
 namespace {
 
-/// CLI::Range lets NaN through.
-CLI::Validator number_between(double low, double high) {
-  const std::string what = fmt::format("{}..{}", low, high);
-  return CLI::Validator(
-      [low, high, what](const std::string& text) {
-        double value = 0;
-        const bool is_number = CLI::detail::lexical_cast(text, value);
-        if (is_number && value >= low && value <= high) return std::string();
-        return fmt::format("'{}' is not a number in {}", text, what);
-      },
-      what);
-}
+/// What stands on the command line: model and prompt have places and options.
+struct Given {
+  GenerateOptions options;
+  std::string model, prompt;        // -m, -p
+  std::vector<std::string> places;  // MODEL PROMPT, less what has an option
+  CLI::Option *model_option = nullptr, *prompt_option = nullptr, *file_option = nullptr;
+};
 
-/// The parser takes -1 for 2^64 - 1.
-CLI::Validator whole_number() {
-  return CLI::Validator(
-      [](const std::string& text) {
-        uint64_t value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error == std::errc() && end == text.data() + text.size()) return std::string();
-        return fmt::format("'{}' is not a whole number from 0 to {}", text, UINT64_MAX);
-      },
-      "UINT");
+GenerateOptions resolve(const Given& given) {
+  GenerateOptions o = given.options;
+  std::vector<std::string> places = given.places;
+  const auto take = [&](const char* name) {
+    if (places.empty()) throw CLI::RequiredError(name);
+    std::string value = places.front();
+    places.erase(places.begin());
+    return value;
+  };
+  o.model.path = given.model_option->count() > 0 ? given.model : take("MODEL");
+  if (given.prompt_option->count() > 0) {
+    o.prompt = given.prompt;
+  } else if (given.file_option->count() == 0) {
+    o.prompt = take("PROMPT");
+  }
+  if (!places.empty())
+    throw CLI::ValidationError("PROMPT", "\"" + places.front() + "\" is one prompt too many");
+  return o;
 }
 
 }  // namespace
 
 void add_generate(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a language model");
-  auto options = std::make_shared<GenerateOptions>();
-  GenerateOptions& o = *options;
-  command->add_option("MODEL", o.model, "A GGUF file")->required();
-  command->add_option("PROMPT", o.prompt, "The text to continue")->required();
+  auto given = std::make_shared<Given>();
   command
-      ->add_option("--temperature", o.temperature,
-                   "0: always the most likely token; higher: wilder")
-      ->check(number_between(0, 100))
-      ->capture_default_str();
-  command->add_option("--top-k", o.top_k, "Choose among the K most likely tokens; 0: all")
-      ->capture_default_str();
-  command->add_option("--top-p", o.top_p, "Choose among the likeliest tokens that reach P; 1: all")
-      ->check(number_between(0, 1))
-      ->capture_default_str();
-  command
-      ->add_option("--min-p", o.min_p,
-                   "Drop tokens less likely than P times the likeliest; 0: none")
-      ->check(number_between(0, 1))
-      ->capture_default_str();
-  command->add_option("--max-tokens", o.max_tokens, "Stop after N tokens")
-      ->check(CLI::Range(1U, 1U << 24))
-      ->capture_default_str();
-  command->add_option("--seed", o.seed, "Seed of the choices; the same seed gives the same text")
-      ->check(whole_number());
-  command->add_option("--device", o.device, "Device as in DEV, for example CPU");
-  command->add_option("--threads", o.threads, "Threads of the CPU device; 0: all cores")
-      ->check(CLI::Range(0U, 4096U))
-      ->capture_default_str();
-  command->add_option("--bundle", o.bundle, "Kernels made by `bellmetal bake` for this model");
-  command->add_flag("--keep-weights", o.keep_weights,
-                    "Hot restart: weights stay in the card's memory; DEV=AMD:PCI alone");
-  command->add_flag("--json", o.json, "Print one JSON object with text and speed at the end");
+      ->add_option("MODEL PROMPT", given->places,
+                   "A GGUF file, and the text to continue (-: stdin)")
+      ->expected(0, 2)
+      ->type_name("");
+  given->model_option = command->add_option("-m,--model", given->model, "The GGUF file");
+  given->prompt_option = command->add_option("-p,--prompt", given->prompt, "The text to continue");
+  given->file_option = command
+                           ->add_option("-f,--file", given->options.prompt_file,
+                                        "The text to continue lies in this file (-: stdin)")
+                           ->excludes(given->prompt_option);
+  add_sampling_flags(*command, given->options.sampling);
+  add_model_flags(*command, given->options.model);
+  command->add_flag("--json", given->options.model.json,
+                    "Print one JSON object with text and speed at the end");
   command->footer(
       examples("bellmetal generate models/bundled/licence.gguf \"Permission is hereby granted\"\n"
                "bellmetal generate model.gguf \"Once upon a time\" --temperature 0.8 --seed 7\n"
+               "bellmetal generate -m model.gguf -f prompt.txt -n 200 --temp 0.7 --top-k 40\n"
+               "bellmetal generate model.gguf - --stop '###' < prompt.txt\n"
                "bellmetal generate model.gguf \"1, 2, 3,\" --max-tokens 20 --json"));
-  command->callback([&run, options] { run = [options] { return run_generate(*options); }; });
+  command->callback([&run, given] { run = [o = resolve(*given)] { return run_generate(o); }; });
 }
 
 }  // namespace bm::cli

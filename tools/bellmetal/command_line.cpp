@@ -62,6 +62,7 @@ int parse_and_run(int argc, const char* const* argv) {
              exit_code_help());
   Run run;
   add_generate(app, run);
+  add_chat(app, run);
   add_devices(app, run);
   add_bake(app, run);
   add_bench(app, run);
@@ -75,7 +76,7 @@ int parse_and_run(int argc, const char* const* argv) {
   add_env(app, run);
   add_version(app, run);
   std::string firmware_dir;
-  for (const char* name : {"generate", "selftest"})
+  for (const char* name : {"generate", "chat", "selftest"})
     app.get_subcommand(name)->add_option(
         "--firmware-dir", firmware_dir,
         "Folders searched for firmware files first, separated by ':' (BM_FIRMWARE_DIR)");

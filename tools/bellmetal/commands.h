@@ -17,6 +17,7 @@ using Run = std::function<int()>;
 void add_bake(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_cache(CLI::App& app, Run& run);
+void add_chat(CLI::App& app, Run& run);
 void add_devices(CLI::App& app, Run& run);
 void add_disasm(CLI::App& app, Run& run);
 void add_explain(CLI::App& app, Run& run);

@@ -15,6 +15,7 @@ namespace {
 struct State {
   std::atomic<bool> is_interrupted{false};
   std::atomic<bool> has_timer{false};
+  std::atomic<bool> asks_only{false};
   timer_t timer{};
   timespec deadline{};
   struct sigaction previous{};
@@ -60,6 +61,7 @@ void make_timer() {
 
 void on_interrupt(int /*signal*/) {
   if (state().is_interrupted.exchange(true)) ::_exit(kInterrupted);
+  if (state().asks_only) return;
   // Without a word a long step would look like Ctrl-C being ignored.
   say("\nstopping; Ctrl-C again to end at once\n");
   constexpr long kSecond = 1'000'000'000;
@@ -73,8 +75,11 @@ void on_interrupt(int /*signal*/) {
 
 }  // namespace
 
-InterruptScope::InterruptScope() {
+InterruptScope::InterruptScope() : InterruptScope(OnInterrupt::kEndSoon) {}
+
+InterruptScope::InterruptScope(OnInterrupt mode) {
   state().is_interrupted = false;
+  state().asks_only = mode == OnInterrupt::kAskOnly;
   make_timer();
   struct sigaction action{};
   action.sa_handler = on_interrupt;
@@ -92,6 +97,8 @@ void bound_exit() {
   make_timer();
   arm();
 }
+
+void clear_interrupt() { state().is_interrupted = false; }
 
 bool is_interrupted() { return state().is_interrupted.load(std::memory_order_relaxed); }
 

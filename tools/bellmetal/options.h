@@ -8,21 +8,56 @@
 
 namespace bm::cli {
 
-/// Writes tokens until max_tokens, an end-of-text token or Ctrl-C.
-struct GenerateOptions {
-  std::string model;  ///< path of a GGUF file
-  std::string prompt;
+/// A model and where it runs.
+struct ModelOptions {
+  std::string path;           ///< of a GGUF file
+  uint32_t context = 0;       ///< positions; 0: the model's, at most 4096
+  std::string device;         ///< empty: DEV or the first usable one
+  uint32_t threads = 0;       ///< of the CPU device; 0: BM_THREADS or all
+  std::string bundle;         ///< of `bellmetal bake`; empty: BM_BUNDLE or none
+  bool keep_weights = false;  ///< BM_KEEP_WEIGHTS does the same
+  bool json = false;          ///< also how errors are told
+};
+
+/// How tokens are chosen and when the text ends; see models/sampler.h.
+struct SamplingOptions {
   float temperature = 0;  ///< 0: always the most likely token
   uint32_t top_k = 0;     ///< 0: all
   float top_p = 1;
   float min_p = 0;
-  uint32_t max_tokens = 128;
-  std::optional<uint64_t> seed;  ///< of sampling; empty: BM_SEED or 0
-  std::string device;            ///< empty: DEV or the first usable one
-  uint32_t threads = 0;          ///< of the CPU device; 0: BM_THREADS or all
-  std::string bundle;            ///< of `bellmetal bake`; empty: BM_BUNDLE or none
-  bool keep_weights = false;     ///< BM_KEEP_WEIGHTS does the same
-  bool json = false;
+  float typical_p = 1;
+  float repeat_penalty = 1;
+  uint32_t repeat_window = 64;
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
+  uint32_t mirostat = 0;  ///< 1 or 2; 0: off
+  float mirostat_tau = 5;
+  float mirostat_eta = 0.1f;
+  std::vector<std::string> logit_bias;  ///< "15043+1.5", "15043-inf"
+  std::optional<uint64_t> seed;         ///< empty: BM_SEED or 0
+  int64_t max_tokens = 128;             ///< −1: until the context is full
+  std::vector<std::string> stop;        ///< the text ends before these
+  std::string grammar, grammar_file;    ///< GBNF
+  std::string json_schema, json_schema_file;
+  std::optional<uint32_t> logprobs;  ///< so many likeliest tokens beside each one chosen
+};
+
+/// Writes tokens until max_tokens, an end-of-text token, a stop string or Ctrl-C.
+struct GenerateOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+  std::string prompt;       ///< "-": stdin
+  std::string prompt_file;  ///< in place of it
+};
+
+/// A conversation: on a terminal with line editing, else a message per line of stdin.
+struct ChatOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+  std::string system;
+  std::string template_file;    ///< empty: the template in the model file
+  std::string variables;        ///< JSON object for the template; empty: none
+  bool is_whole_input = false;  ///< all of stdin is one message
 };
 
 enum class BenchSuite { kReplay, kOverhead, kLatency, kBandwidth, kMatmul };
@@ -85,6 +120,7 @@ struct ExplainOptions {
 
 // Each returns the exit code of the program (exit_code.h) and prints its own errors.
 int run_generate(const GenerateOptions& options);
+int run_chat(const ChatOptions& options);
 int run_bake(const BakeOptions& options);
 int run_bench(const BenchOptions& options);
 int run_cpu_bench(const CpuBenchOptions& options);

@@ -41,8 +41,8 @@ TEST(Documents, CommandLinePageRepeatsTheExitCodes) {
 
 TEST(Documents, CommandLinePageNamesEveryCommand) {
   const std::string page = read("docs/cli.md");
-  for (const char* command : {"generate", "devices", "bench", "selftest", "disasm", "explain",
-                              "cache", "env", "version"}) {
+  for (const char* command : {"generate", "chat", "devices", "bench", "selftest", "disasm",
+                              "explain", "cache", "env", "version"}) {
     EXPECT_NE(page.find(fmt::format("\n## {}\n", command)), std::string::npos) << command;
   }
 }

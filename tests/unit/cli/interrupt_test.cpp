@@ -28,6 +28,18 @@ TEST(Interrupt, ANewScopeStartsClean) {
   EXPECT_FALSE(is_interrupted());
 }
 
+TEST(Interrupt, AScopeThatOnlyAsksIsSilentAndCanForget) {
+  const InterruptScope scope(OnInterrupt::kAskOnly);
+  testing::internal::CaptureStderr();
+  std::raise(SIGINT);
+  EXPECT_TRUE(is_interrupted());
+  clear_interrupt();
+  EXPECT_FALSE(is_interrupted());
+  std::raise(SIGINT);  // a first one again
+  EXPECT_TRUE(is_interrupted());
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 TEST(InterruptDeathTest, WorkWithoutASafePlaceIsEndedWith130) {
   EXPECT_EXIT(
       {

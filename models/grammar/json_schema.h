@@ -1,0 +1,25 @@
+#pragma once
+// JSON schemas (draft 2020-12) as GBNF: what the grammar allows is JSON that the schema allows.
+//
+// Not the other way round. Properties come in the order of the schema, and others only where
+// additionalProperties says so; a schema with keywords of one type and no "type" means that type;
+// numbers have at most 16 digits on each side of the point; strings spell control characters and no
+// others by escapes. Supported: type, enum, const, properties, required, additionalProperties,
+// items, prefixItems, minItems, maxItems, minLength, maxLength, pattern (a subset: see
+// regex_grammar.h), format (date, time, date-time, uuid), bounds of integers (of numbers: whole
+// ones that are not exclusive), anyOf, oneOf (branches that exclude each other by type, constant
+// or a property's constant), allOf (what can be merged), $ref within the document, $defs.
+// Every other keyword is refused by name.
+
+#include <string>
+#include <string_view>
+
+#include "runtime/base/result.h"
+
+namespace bm::models {
+
+/// Errors: kInvalidArgument: no JSON, no schema, a reference that leads nowhere, a schema that
+/// allows nothing, more than 1 MiB or 64 levels; kUnsupported naming keyword and place.
+Result<std::string> grammar_of_json_schema(std::string_view schema);
+
+}  // namespace bm::models

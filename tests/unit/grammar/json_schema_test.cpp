@@ -1,0 +1,227 @@
+// Which texts the grammars of schemas take; tests/oracle/json_schemas.py has python3-jsonschema
+// judge random ones.
+#include "models/grammar/json_schema.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "models/grammar/grammar_matcher.h"
+#include "models/grammar/number_grammar.h"
+#include "models/grammar/regex_grammar.h"
+
+namespace bm::models {
+namespace {
+
+std::shared_ptr<const GrammarVocabulary> no_tokens() {
+  return std::make_shared<const GrammarVocabulary>(std::vector<std::string>{},
+                                                   std::vector<int32_t>{});
+}
+
+bool takes_gbnf(std::string_view gbnf, std::string_view text) {
+  const auto grammar = Grammar::parse(gbnf);
+  EXPECT_TRUE(grammar) << grammar.error().message << "\n" << gbnf;
+  if (!grammar) return false;
+  GrammarMatcher matcher(std::make_shared<const Grammar>(*grammar), no_tokens());
+  return matcher.accept_bytes(text).has_value() && matcher.can_end();
+}
+
+bool takes(std::string_view schema, std::string_view text) {
+  const auto gbnf = grammar_of_json_schema(schema);
+  EXPECT_TRUE(gbnf) << gbnf.error().message;
+  return gbnf && takes_gbnf(*gbnf, text);
+}
+
+std::string error_of(std::string_view schema) {
+  const auto gbnf = grammar_of_json_schema(schema);
+  return gbnf ? "no error" : gbnf.error().message;
+}
+
+TEST(JsonSchema, EmptyTakesAnyJson) {
+  for (const char* text : {"1", "-0.5e10", "\"a\\u0041\\n\"", "[]", "[1, 2,[]]", "{}", "null",
+                           "{\"a\":{\"b\": [true]}}", "\n  {\"a\": 1}"})
+    EXPECT_TRUE(takes("{}", text)) << text;
+  for (const char* text : {"01", "+1", "[1,]", "{a:1}", "\"\n\"", "\"\\ud800\"", "nul", "", "1 2"})
+    EXPECT_FALSE(takes("true", text)) << text;
+}
+
+TEST(JsonSchema, ObjectsHaveTheirPropertiesInOrder) {
+  constexpr auto kSchema = R"({"type":"object","properties":{"a":{"type":"integer"},
+      "b":{"type":"string"},"c":{"type":"boolean"}},"required":["b"]})";
+  for (const char* text : {R"({"a":1,"b":"x","c":true})", R"({"b":"x"})", R"({"a": 2, "b": "x"})",
+                           R"({"b":"","c":false})"})
+    EXPECT_TRUE(takes(kSchema, text)) << text;
+  for (const char* text : {R"({})", R"({"a":1})", R"({"a":1,"c":true})", R"({"b":1})",
+                           R"({"b":"x",})", R"({,"b":"x"})", R"({"b":"x","d":1})"})
+    EXPECT_FALSE(takes(kSchema, text)) << text;
+}
+
+TEST(JsonSchema, AdditionalPropertiesAreNoneOfTheOthers) {
+  constexpr auto kSchema = R"({"properties":{"ab":{"type":"integer"},"a":{"type":"integer"}},
+      "additionalProperties":{"type":"string"}})";
+  for (const char* text : {R"({})", R"({"ab":1,"x":"y"})", R"({"abc":"y"})", R"({"b":"y","":"z"})"})
+    EXPECT_TRUE(takes(kSchema, text)) << text;
+  for (const char* text : {R"({"a":"y"})", R"({"x":1})", R"({"ab":1,"ab":"y"})"})
+    EXPECT_FALSE(takes(kSchema, text)) << text;
+  EXPECT_TRUE(takes(R"({"required":["q"],"additionalProperties":true})", R"({"q":[1],"r":2})"));
+  EXPECT_FALSE(takes(R"({"required":["q"],"additionalProperties":true})", R"({"r":2})"));
+}
+
+TEST(JsonSchema, ArraysCountTheirItems) {
+  constexpr auto kSchema =
+      R"({"prefixItems":[{"type":"integer"},{"type":"string"}],"items":{"type":"null"},"minItems":1,"maxItems":4})";
+  for (const char* text : {"[1]", "[1,\"a\"]", "[1, \"a\", null,null]"})
+    EXPECT_TRUE(takes(kSchema, text)) << text;
+  for (const char* text : {"[]", "[\"a\"]", "[1,null]", "[1,\"a\",null,null,null]"})
+    EXPECT_FALSE(takes(kSchema, text)) << text;
+  EXPECT_TRUE(takes(R"({"items":{"const":1},"minItems":2})", "[1,1,1]"));
+  EXPECT_FALSE(takes(R"({"items":{"const":1},"minItems":2})", "[1]"));
+  EXPECT_TRUE(takes(R"({"items":false,"prefixItems":[{}]})", "[[]]"));
+  EXPECT_FALSE(takes(R"({"items":false,"prefixItems":[{}]})", "[1,2]"));
+  EXPECT_TRUE(takes(R"({"type":"array","maxItems":0})", "[]"));
+  EXPECT_FALSE(takes(R"({"type":"array","maxItems":0})", "[1]"));
+}
+
+TEST(JsonSchema, IntegersLieBetweenTheirBounds) {
+  for (const auto& [low, high] : std::vector<std::pair<int, int>>{{0, 9},
+                                                                  {3, 17},
+                                                                  {-5, 5},
+                                                                  {-120, -7},
+                                                                  {99, 1001},
+                                                                  {0, 0},
+                                                                  {-1, 0},
+                                                                  {10, 10},
+                                                                  {7, 23},
+                                                                  {-999, 1999}}) {
+    const std::string gbnf = "root ::= " + gbnf_integers(low, high);
+    const auto grammar = std::make_shared<const Grammar>(Grammar::parse(gbnf).value());
+    GrammarMatcher matcher(grammar, no_tokens());
+    for (int v = -2'100; v <= 2'100; ++v) {
+      matcher.reset();
+      const bool is_taken =
+          matcher.accept_bytes(std::to_string(v)).has_value() && matcher.can_end();
+      ASSERT_EQ(is_taken, low <= v && v <= high) << v << " in " << low << ".." << high;
+    }
+  }
+  const std::string up = "root ::= " + gbnf_integers(1000, std::nullopt);
+  EXPECT_TRUE(takes_gbnf(up, "1000"));
+  EXPECT_TRUE(takes_gbnf(up, "9999999999999999"));
+  EXPECT_FALSE(takes_gbnf(up, "999"));
+  const std::string all = "root ::= " + gbnf_integers(INT64_MIN, INT64_MAX);
+  EXPECT_TRUE(takes_gbnf(all, "-9223372036854775808"));
+  EXPECT_FALSE(takes_gbnf(all, "-9223372036854775809"));
+  EXPECT_TRUE(takes(R"({"type":"integer","exclusiveMinimum":2,"maximum":4.5})", "3"));
+  EXPECT_FALSE(takes(R"({"type":"integer","exclusiveMinimum":2,"maximum":4.5})", "2"));
+  EXPECT_FALSE(takes(R"({"type":"integer","exclusiveMinimum":2,"maximum":4.5})", "5"));
+  for (const char* text : {"0", "0.5", "1", "0.9999"})
+    EXPECT_TRUE(takes(R"({"type":"number","minimum":0,"maximum":1})", text)) << text;
+  for (const char* text : {"-0.5", "1.5", "1e1", "2"})
+    EXPECT_FALSE(takes(R"({"type":"number","minimum":0,"maximum":1})", text)) << text;
+  EXPECT_TRUE(takes(R"({"type":"number","minimum":-2,"maximum":-1})", "-1.25"));
+  EXPECT_FALSE(takes(R"({"type":"number","minimum":-2,"maximum":-1})", "-2.25"));
+}
+
+TEST(JsonSchema, PatternsAreThoseOfTheExpression) {
+  const auto body = [](std::string_view pattern) {
+    return "root ::= " + grammar_of_regex(pattern).value() +
+           "\nchar ::= [^\"\\\\\\x00-\\x1f] | \"\\\\\" [\"\\\\nrt]\n";
+  };
+  EXPECT_TRUE(takes_gbnf(body("^[a-z]+\\d{2,3}$"), "ab123"));
+  EXPECT_FALSE(takes_gbnf(body("^[a-z]+\\d{2,3}$"), "ab1"));
+  EXPECT_TRUE(takes_gbnf(body("b|^c$"), "abc"));
+  EXPECT_FALSE(takes_gbnf(body("b|^c$"), "cc"));
+  EXPECT_TRUE(takes_gbnf(body("^(?:x|y)?\\\\\"\\n$"), "y\\\\\\\"\\n"));
+  EXPECT_TRUE(takes_gbnf(body("^\\\\?1$"), "1"));
+  EXPECT_FALSE(takes_gbnf(body("^\\\\?1$"), "\\1"));
+  EXPECT_TRUE(takes_gbnf(body("^[^a\\s]$"), "é"));
+  EXPECT_FALSE(takes_gbnf(body("^[^a\\s]$"), " "));
+  EXPECT_TRUE(takes_gbnf(body("^\\u00e9.$"), "é水"));
+  for (const char* bad :
+       {"(?=a)", "a\\b", "\\1", "(a", "a)", "[a", "*", "a{x}", "\\p{L}", "a^", "(a$)b", "\\"})
+    EXPECT_FALSE(grammar_of_regex(bad)) << bad;
+}
+
+TEST(JsonSchema, StringsOfFormats) {
+  EXPECT_TRUE(takes(R"({"format":"date"})", "\"2024-02-29\""));
+  EXPECT_TRUE(takes(R"({"format":"date"})", "\"2000-02-29\""));
+  for (const char* bad :
+       {"\"2023-02-29\"", "\"1900-02-29\"", "\"2024-04-31\"", "\"2024-13-01\"", "\"0000-01-01\""})
+    EXPECT_FALSE(takes(R"({"format":"date"})", bad)) << bad;
+  EXPECT_TRUE(takes(R"({"format":"date-time"})", "\"2024-12-31T23:59:59.5+01:30\""));
+  EXPECT_TRUE(takes(R"({"type":"string","minLength":2,"maxLength":3})", "\"a水\""));
+  EXPECT_FALSE(takes(R"({"type":"string","minLength":2,"maxLength":3})", "\"abcd\""));
+  EXPECT_FALSE(takes(R"({"type":"string","minLength":2,"maxLength":3})", "\"水\""));
+}
+
+TEST(JsonSchema, ReferencesMayRecur) {
+  constexpr auto kTree = R"({"$ref":"#/$defs/node","$defs":{"node":{"type":"object",
+      "properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},
+      "required":["v","next"]}}})";
+  EXPECT_TRUE(takes(kTree, R"({"v":1,"next":{"v":2,"next":null}})"));
+  EXPECT_FALSE(takes(kTree, R"({"v":1,"next":{"v":2}})"));
+  EXPECT_TRUE(takes(R"({"properties":{"a":{"$ref":"#"}}})", R"({"a":{"a":{}}})"));
+  // A reference to itself and nothing more is left recursion.
+  const auto gbnf =
+      grammar_of_json_schema(R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}})");
+  ASSERT_TRUE(gbnf);
+  EXPECT_NE(Grammar::parse(*gbnf).error().message.find("left recursion"), std::string::npos);
+}
+
+TEST(JsonSchema, CombinesSchemas) {
+  constexpr auto kAll =
+      R"({"allOf":[{"properties":{"a":{"type":"integer","minimum":3}},"required":["a"]},
+      {"properties":{"b":{"type":"null"},"a":{"maximum":5}},"required":["b"]}],"type":"object"})";
+  EXPECT_TRUE(takes(kAll, R"({"a":4,"b":null})"));
+  EXPECT_FALSE(takes(kAll, R"({"a":6,"b":null})"));
+  EXPECT_FALSE(takes(kAll, R"({"a":4})"));
+  constexpr auto kOne =
+      R"({"oneOf":[{"type":"object","properties":{"k":{"const":"x"},"n":{"type":"integer"}},"required":["k","n"]},
+      {"type":"object","properties":{"k":{"const":"y"}},"required":["k"]},{"type":"null"}]})";
+  EXPECT_TRUE(takes(kOne, R"({"k":"x","n":1})"));
+  EXPECT_TRUE(takes(kOne, R"({"k":"y"})"));
+  EXPECT_TRUE(takes(kOne, "null"));
+  EXPECT_FALSE(takes(kOne, R"({"k":"x"})"));
+  EXPECT_TRUE(takes(R"({"enum":["a",1,null,{"b":[2]}]})", R"({"b":[2]})"));
+  EXPECT_FALSE(takes(R"({"enum":["a",1,null],"type":"string"})", "1"));
+}
+
+TEST(JsonSchema, WhatIsNotSupportedIsRefusedByName) {
+  EXPECT_EQ(error_of(R"({"not":{}})"), "JSON schema, at the top: \"not\" is not supported");
+  EXPECT_EQ(error_of(R"({"properties":{"a":{"multipleOf":2}}})"),
+            "JSON schema, at #/properties/a: \"multipleOf\" is not supported");
+  for (const char* keyword :
+       {"if", "patternProperties", "minProperties", "uniqueItems", "contains", "dependentRequired",
+        "unevaluatedProperties", "$dynamicRef", "nonsense"}) {
+    const std::string message = error_of(fmt::format(R"({{"{}":true}})", keyword));
+    EXPECT_NE(message.find(fmt::format("\"{}\" is not supported", keyword)), std::string::npos)
+        << message;
+  }
+  for (const char* schema :
+       {R"({"format":"email"})", R"({"oneOf":[{"type":"integer"},{"type":"number"}]})",
+        R"({"oneOf":[{},{"type":"null"}]})", R"({"oneOf":[{"properties":{}},{"type":"null"}]})",
+        R"({"type":"number","exclusiveMinimum":0})", R"({"type":"number","minimum":0.5})",
+        R"({"pattern":"a","minLength":2})", R"({"$ref":"other.json"})", R"({"$ref":"#anchor"})",
+        R"({"items":[{}]})", R"x({"pattern":"(?=a)"})x", R"({"enum":[1],"minimum":2})",
+        R"({"allOf":[{"additionalProperties":false},{"properties":{"a":{}}}]})",
+        R"({"allOf":[{"pattern":"a"},{"pattern":"b"}]})"}) {
+    const auto gbnf = grammar_of_json_schema(schema);
+    ASSERT_FALSE(gbnf) << schema;
+    EXPECT_EQ(gbnf.error().code, Code::kUnsupported) << gbnf.error().message;
+  }
+  for (const char* schema :
+       {"[]", "3", "{", "false", R"({"type":"integre"})", R"({"type":[]})", R"({"enum":[]})",
+        R"({"$ref":"#/$defs/x"})", R"({"type":"integer","minimum":3,"maximum":2})",
+        R"({"minLength":-1})", R"({"minItems":3,"maxItems":2})",
+        R"({"required":["a"],"properties":{}})", R"({"properties":{"a":false},"required":["a"]})",
+        R"({"minLength":1,"minItems":1})", R"({"allOf":[{"type":"null"},{"type":"string"}]})"}) {
+    const auto gbnf = grammar_of_json_schema(schema);
+    ASSERT_FALSE(gbnf) << schema;
+    EXPECT_EQ(gbnf.error().code, Code::kInvalidArgument) << gbnf.error().message;
+  }
+  std::string deep = "{}";
+  for (int i = 0; i < 100; ++i) deep = R"({"items":)" + deep + "}";
+  EXPECT_NE(error_of(deep).find("more than 64 levels"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace bm::models

@@ -1,0 +1,72 @@
+#include "tools/bellmetal/line_editor.h"
+
+#include <cerrno>
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+
+#include <histedit.h>
+
+#include "runtime/base/check.h"
+#include "tools/bellmetal/interrupt.h"
+
+namespace bm::cli {
+namespace {
+
+constexpr int kHistoryEntries = 1000;
+
+}  // namespace
+
+struct LineEditor::Impl {
+  ::EditLine* editor = nullptr;
+  ::History* history = nullptr;
+  std::string prompt;
+
+  static char* prompt_of(::EditLine* editor) {
+    void* self = nullptr;
+    ::el_get(editor, EL_CLIENTDATA, &self);
+    return static_cast<Impl*>(self)->prompt.data();
+  }
+};
+
+LineEditor::LineEditor() : impl_(std::make_unique<Impl>()) {
+  // libedit reads characters by the locale; without one it would take no letter but ASCII.
+  if (std::setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1)
+    (void)std::setlocale(LC_CTYPE, "C.UTF-8");
+  impl_->editor = ::el_init("bellmetal", stdin, stderr, stderr);
+  BM_CHECK(impl_->editor != nullptr);
+  ::el_set(impl_->editor, EL_CLIENTDATA, impl_.get());
+  ::el_set(impl_->editor, EL_PROMPT, &Impl::prompt_of);
+  ::el_set(impl_->editor, EL_EDITOR, "emacs");
+  ::el_set(impl_->editor, EL_SIGNAL, 0);  // SIGINT is the InterruptScope's
+  impl_->history = ::history_init();
+  BM_CHECK(impl_->history != nullptr);
+  HistEvent event{};
+  ::history(impl_->history, &event, H_SETSIZE, kHistoryEntries);
+  ::history(impl_->history, &event, H_SETUNIQUE, 1);
+  ::el_set(impl_->editor, EL_HIST, ::history, impl_->history);
+  ::el_source(impl_->editor, nullptr);  // ~/.editrc, as every program with libedit does
+}
+
+LineEditor::~LineEditor() {
+  ::el_end(impl_->editor);
+  ::history_end(impl_->history);
+}
+
+LineEditor::Event LineEditor::read(const std::string& prompt, std::string& line) {
+  impl_->prompt = prompt;
+  int length = 0;
+  errno = 0;
+  const char* const text = ::el_gets(impl_->editor, &length);
+  if (text == nullptr || length <= 0) return is_interrupted() ? Event::kInterrupted : Event::kEnd;
+  line.assign(text, static_cast<size_t>(length));
+  if (line.ends_with('\n')) line.pop_back();
+  return Event::kLine;
+}
+
+void LineEditor::remember(const std::string& entry) {
+  HistEvent event{};
+  ::history(impl_->history, &event, H_ENTER, entry.c_str());
+}
+
+}  // namespace bm::cli
