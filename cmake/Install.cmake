@@ -51,5 +51,7 @@ if(BM_DPKG AND BM_SBOM_PYTHON AND NOT BM_SANITIZE)
       ${bm_sbom_files} COMMAND_ERROR_IS_FATAL ANY)")
   install(FILES ${CMAKE_BINARY_DIR}/bellmetal.spdx.json DESTINATION ${CMAKE_INSTALL_DOCDIR})
 endif()
+install(FILES ${PROJECT_SOURCE_DIR}/packaging/bellmetal.service ${PROJECT_SOURCE_DIR}/packaging/bellmetal.socket
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bellmetal/systemd)
 install(FILES ${PROJECT_SOURCE_DIR}/models/bundled/licence.gguf
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bellmetal)

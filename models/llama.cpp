@@ -108,19 +108,15 @@ Tensor Llama::norm(const Tensor& x, const Norm& n) const {
 }
 
 /// Rotary positions of x [count, heads, head length].
-Tensor Llama::rotate(const Tensor& x, const SymInt& count, const SymInt& position,
-                     const RopeTable& table) const {
+Tensor Llama::rotate(const Tensor& x, const RopeTable& table, const RopeRows& rows) const {
   const bool is_interleaved = config_.row->rope_style == RopeStyle::kInterleaved;
   const int64_t length = config_.head_length, width = is_interleaved ? length : config_.rope_length;
-  const auto rows = [&](const Tensor& t) {
-    return t.shrink({{position, position + count}, {0, 1}, {0, width}});
-  };
-  const SymInt heads = x.size(1);
+  const SymInt count = x.size(0), heads = x.size(1);
   const Tensor part = width == length ? x : x.slice(2, {0, width});
   const Shape pairs =
       is_interleaved ? Shape{count, heads, width / 2, 2} : Shape{count, heads, 2, width / 2};
   const Tensor partner = part.reshape(pairs).flip({is_interleaved ? 3 : 2}).reshape(part.shape());
-  const Tensor turned = part * rows(table.cosines) + partner * rows(table.sines);
+  const Tensor turned = part * rows(table.cosines, width) + partner * rows(table.sines, width);
   if (width == length) return turned;
   const std::array whole{turned, x.slice(2, {width, length})};
   return Tensor::cat(whole, 2);
@@ -144,14 +140,12 @@ Tensor Llama::mask_scores(const Tensor& scores, const SymInt& count, const SymIn
   return is_visible.where(out, -std::numeric_limits<double>::infinity());
 }
 
-Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
-                     KvCache& cache) const {
+Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& count,
+                                  const RopeRows& rows) const {
   const Block& b = blocks_[block];
   const BlockConfig& config = config_.blocks[block];
-  Tensor &keys = cache.keys[block], &values = cache.values[block];
   const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv,
                 width = config_.head_length;
-  const int64_t group = heads / kv_heads;
   const QuantisedActivations in(x);
   const auto project = [&](const Projection& p) {
     const Tensor out = p.matrix.linear(in);
@@ -170,34 +164,52 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
         n.weight.is_valid() && n.weight.elements() != width && n.weight.shape().size() == 1;
     return is_whole ? norm(t, n).reshape({count, h, width}) : norm(t.reshape({count, h, width}), n);
   };
-  Tensor q = normed(take(b.query, 0, heads).contiguous(), b.query_norm, heads);
-  Tensor k = normed(take(b.key, heads, kv_heads).contiguous(), b.key_norm, kv_heads);
-  const Tensor v = take(b.value, heads + kv_heads, kv_heads).reshape({count, kv_heads, width});
+  Heads out;
+  out.query = normed(take(b.query, 0, heads).contiguous(), b.query_norm, heads);
+  out.key = normed(take(b.key, heads, kv_heads).contiguous(), b.key_norm, kv_heads);
+  out.value = take(b.value, heads + kv_heads, kv_heads).reshape({count, kv_heads, width});
   if (rope_.cosines.is_valid() && config.is_rotated) {
     const RopeTable& table = config.is_local ? local_rope_ : rope_;
-    q = rotate(q, count, position, table);
-    k = rotate(k, count, position, table);
+    out.query = rotate(out.query, table, rows);
+    out.key = rotate(out.key, table, rows);
   }
+  return out;
+}
 
-  const auto rows = [&](const Tensor& t, const SymInt& begin, const SymInt& end) {
-    return t.shrink({{0, kv_heads}, {begin, end}, {0, width}});
-  };
-  const SymInt end = position + count;
-  rows(keys, position, end).assign(k.permute({1, 0, 2}));
-  rows(values, position, end).assign(v.permute({1, 0, 2}));
-
+Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
+                  const SymInt& count, const SymInt& position) const {
+  const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv,
+                width = config_.head_length, group = heads / kv_heads;
   // [kv, group, count, width] · [kv, 1, width, end] → scores of every position so far.
-  const Tensor grouped = q.reshape({count, kv_heads, group, width}).permute({1, 2, 0, 3});
-  const Tensor past_keys = rows(keys, 0, end).unsqueeze(1),
-               past_values = rows(values, 0, end).unsqueeze(1);
+  const Tensor grouped = queries.reshape({count, kv_heads, group, width}).permute({1, 2, 0, 3});
   Tensor scores =
-      grouped.matmul(past_keys.transpose()) * static_cast<double>(config_.attention_scale);
+      grouped.matmul(keys.unsqueeze(1).transpose()) * static_cast<double>(config_.attention_scale);
   scores = soft_capped(scores, config_.attention_softcap);
-  scores = mask_scores(scores, count, position, config.window);
-  const Tensor mixed = scores.softmax(-1).matmul(past_values);
-  const Tensor joined = mixed.permute({2, 0, 1, 3}).reshape({count, heads * width});
+  scores = mask_scores(scores, count, position, config_.blocks[block].window);
+  const Tensor mixed = scores.softmax(-1).matmul(values.unsqueeze(1));
+  return mixed.permute({2, 0, 1, 3}).reshape({count, heads * width});
+}
+
+Tensor Llama::project_output(size_t block, const Tensor& joined) const {
+  const Block& b = blocks_[block];
   const Tensor out = b.output.matrix.linear(QuantisedActivations(joined));
   return b.output.bias.is_valid() ? out + b.output.bias.cast(DType::kF32) : out;
+}
+
+Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
+                     KvCache& cache) const {
+  Tensor &keys = cache.keys[block], &values = cache.values[block];
+  const Heads h = project_heads(block, x, count, [&](const Tensor& table, int64_t width) {
+    return table.shrink({{position, position + count}, {0, 1}, {0, width}});
+  });
+  const auto rows = [&](const Tensor& t, const SymInt& begin, const SymInt& end) {
+    return t.shrink({{0, config_.head_count_kv}, {begin, end}, {0, config_.head_length}});
+  };
+  const SymInt end = position + count;
+  rows(keys, position, end).assign(h.key.permute({1, 0, 2}));
+  rows(values, position, end).assign(h.value.permute({1, 0, 2}));
+  return project_output(
+      block, mix(block, h.query, rows(keys, 0, end), rows(values, 0, end), count, position));
 }
 
 Tensor Llama::feed_forward(const Block& b, const Tensor& x) const {
@@ -221,8 +233,8 @@ Tensor Llama::feed_forward(const Block& b, const Tensor& x) const {
   return project(QuantisedActivations(hidden), b.down);
 }
 
-Tensor Llama::run_block(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
-                        KvCache& cache) const {
+Tensor Llama::run_block(size_t block, const Tensor& x,
+                        const std::function<Tensor(const Tensor&)>& attention) const {
   const Block& b = blocks_[block];
   const auto scaled = [&](const Tensor& t) {
     return config_.residual_scale == 1.0F ? t : t * static_cast<double>(config_.residual_scale);
@@ -230,13 +242,20 @@ Tensor Llama::run_block(size_t block, const Tensor& x, const SymInt& count, cons
   const Tensor in = norm(x, b.attention_norm);
   const Tensor attention_in =
       b.second_attention_norm.is_used ? norm(x, b.second_attention_norm) : in;
-  const Tensor attention =
-      scaled(norm(attend(block, attention_in, count, position, cache), b.attention_post_norm));
-  const Tensor sum = x + attention;
+  const Tensor sum = x + scaled(norm(attention(attention_in), b.attention_post_norm));
   Tensor feed_forward_in = config_.is_parallel ? in : norm(sum, b.feed_forward_norm);
   if (config_.is_parallel && b.feed_forward_norm.is_used)
     feed_forward_in = norm(x, b.feed_forward_norm);
   return sum + scaled(norm(feed_forward(b, feed_forward_in), b.feed_forward_post_norm));
+}
+
+/// x [m, embedding length] → [m, vocabulary].
+Tensor Llama::project_logits(const Tensor& x) const {
+  const QuantisedActivations in(norm(x, output_norm_));
+  Tensor logits = (output_.matrix.is_valid() ? output_.matrix : embedding_).linear(in);
+  if (output_.bias.is_valid()) logits = logits + output_.bias.cast(DType::kF32);
+  if (config_.logit_scale != 1.0F) logits = logits * static_cast<double>(config_.logit_scale);
+  return soft_capped(logits, config_.logit_softcap);
 }
 
 Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& position,
@@ -247,13 +266,10 @@ Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& p
     x = x + positions_.shrink({{position, position + count}, {0, config_.embedding_length}})
                 .cast(DType::kF32);
   x = norm(x, embedding_norm_);
-  for (size_t i = 0; i < blocks_.size(); ++i) x = run_block(i, x, count, position, cache);
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    x = run_block(i, x, [&](const Tensor& in) { return attend(i, in, count, position, cache); });
   const Tensor last = x.shrink({{count - 1, count}, {0, config_.embedding_length}});
-  const QuantisedActivations in(norm(last, output_norm_));
-  Tensor logits = (output_.matrix.is_valid() ? output_.matrix : embedding_).linear(in);
-  if (output_.bias.is_valid()) logits = logits + output_.bias.cast(DType::kF32);
-  if (config_.logit_scale != 1.0F) logits = logits * static_cast<double>(config_.logit_scale);
-  return soft_capped(logits, config_.logit_softcap).reshape({config_.vocab_size}).contiguous();
+  return project_logits(last).reshape({config_.vocab_size}).contiguous();
 }
 
 }  // namespace bm::models

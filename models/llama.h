@@ -18,6 +18,31 @@ struct KvCache {
   std::vector<Tensor> keys, values;
 };
 
+/// Consecutive tokens of one sequence among the rows of a batch.
+struct BatchRun {
+  SymInt row;       ///< the first of them
+  SymInt count;     ///< how many
+  SymInt position;  ///< of the first token in its sequence
+  SymInt slot;      ///< of the pool, where the keys of the first token go; the others follow
+  Tensor pages;     ///< [pages of a sequence] int32: its page table
+};
+
+/// Tokens of several sequences that go through the network together; see llama_batch.h.
+struct BatchStep {
+  Tensor tokens, positions;  ///< [capacity] int32, one per row
+  Tensor outputs;            ///< [capacity of outputs] int32: rows whose logits are asked for
+  SymInt rows, output_count;
+  std::vector<BatchRun> runs;
+  Tensor queries, pairs, joined;  ///< [capacity, …] float32: working memory shared by the blocks
+};
+
+/// Keys and values of many sequences in pages of one pool: [slots, 2, kv heads, head length], one
+/// per block.
+struct PagedKvCache {
+  int64_t page_length = 0;  ///< positions in a page, a power of two
+  std::vector<Tensor> slots;
+};
+
 /// Immutable weights; shared by any number of sequences.
 class Llama {
  public:
@@ -53,6 +78,11 @@ class Llama {
   /// values. Shapes: tokens [>= count] int32 → [vocabulary] float32.
   Tensor forward(const Tensor& tokens, const SymInt& count, const SymInt& position,
                  KvCache& cache) const;
+
+  /// Logits of the rows asked for, [output_count, vocabulary]; writes keys and values of all rows.
+  /// What is computed for a row does not depend on the others: everything but attention, which is
+  /// a kernel per run, runs in kernels for any number of rows.
+  Tensor forward_batch(const BatchStep& step, PagedKvCache& cache) const;
 
  private:
   /// Gain and bias, each invalid where the model has none.
@@ -92,16 +122,32 @@ class Llama {
   std::vector<Block> blocks_;
 
   friend class LlamaLoader;
+  /// Of all rows: [rows, heads or kv heads, head length], rotated.
+  struct Heads {
+    Tensor query, key, value;
+  };
+  /// Rows of a rotary table, [rows, 1, rotated length].
+  using RopeRows = std::function<Tensor(const Tensor& table, int64_t width)>;
   Tensor norm(const Tensor& x, const Norm& n) const;
-  Tensor rotate(const Tensor& x, const SymInt& count, const SymInt& position,
-                const RopeTable& table) const;
+  Tensor rotate(const Tensor& x, const RopeTable& table, const RopeRows& rows) const;
+  Heads project_heads(size_t block, const Tensor& x, const SymInt& count,
+                      const RopeRows& rows) const;
+  Tensor project_output(size_t block, const Tensor& joined) const;
+  /// Attention of queries [count, heads, head length] over keys and values [kv heads, position +
+  /// count, head length] → [count, heads · head length].
+  Tensor mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
+             const SymInt& count, const SymInt& position) const;
   Tensor mask_scores(const Tensor& scores, const SymInt& count, const SymInt& position,
                      uint32_t window) const;
   Tensor attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                 KvCache& cache) const;
   Tensor feed_forward(const Block& b, const Tensor& x) const;
-  Tensor run_block(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
-                   KvCache& cache) const;
+  Tensor attend_paged(size_t block, const Tensor& x, const BatchStep& step,
+                      PagedKvCache& cache) const;
+  /// `attention` is given the block's normalised input.
+  Tensor run_block(size_t block, const Tensor& x,
+                   const std::function<Tensor(const Tensor&)>& attention) const;
+  Tensor project_logits(const Tensor& x) const;
   /// Host tables; `factors`: what frequencies are divided by, one a pair, or none.
   RopeTable make_rope_table(const RopeConfig& rope, std::span<const float> factors) const;
   void make_slopes();

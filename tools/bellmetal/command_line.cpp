@@ -63,6 +63,7 @@ int parse_and_run(int argc, const char* const* argv) {
   Run run;
   add_generate(app, run);
   add_chat(app, run);
+  add_serve(app, run);
   add_devices(app, run);
   add_bake(app, run);
   add_bench(app, run);
@@ -76,7 +77,7 @@ int parse_and_run(int argc, const char* const* argv) {
   add_env(app, run);
   add_version(app, run);
   std::string firmware_dir;
-  for (const char* name : {"generate", "chat", "selftest"})
+  for (const char* name : {"generate", "chat", "serve", "selftest"})
     app.get_subcommand(name)->add_option(
         "--firmware-dir", firmware_dir,
         "Folders searched for firmware files first, separated by ':' (BM_FIRMWARE_DIR)");

@@ -27,6 +27,7 @@ void add_generate(CLI::App& app, Run& run);
 void add_gpu(CLI::App& app, Run& run);
 void add_pci(CLI::App& app, Run& run);
 void add_selftest(CLI::App& app, Run& run);
+void add_serve(CLI::App& app, Run& run);
 void add_version(CLI::App& app, Run& run);
 
 /// The examples shown under a command's options: one command line per line of `lines`.

@@ -60,6 +60,29 @@ struct ChatOptions {
   bool is_whole_input = false;  ///< all of stdin is one message
 };
 
+/// Serves models over HTTP until SIGTERM or Ctrl-C.
+struct ServeOptions {
+  std::vector<std::string> models;  ///< paths of GGUF files, or NAME=PATH
+  std::string listen = "127.0.0.1:8080";
+  std::string api_key_file;
+  bool allows_anyone = false;
+  uint32_t sequences = 8;
+  uint32_t context = 0;    ///< 0: min(model's, 4096)
+  uint32_t cache_mib = 0;  ///< 0: a context for every sequence
+  std::string cache_type = "f16";
+  bool has_no_prefix_cache = false;
+  uint32_t queue = 128;
+  uint32_t body_mib = 32;
+  uint32_t connections = 256;
+  uint32_t idle_seconds = 30;
+  uint32_t drain_seconds = 30;
+  std::string chat_template;
+  bool has_no_access_log = false;
+  std::string device;
+  uint32_t threads = 0;
+  bool json = false;
+};
+
 enum class BenchSuite { kReplay, kOverhead, kLatency, kBandwidth, kMatmul };
 struct BenchOptions {
   BenchSuite suite = BenchSuite::kReplay;
@@ -126,6 +149,7 @@ int run_bench(const BenchOptions& options);
 int run_cpu_bench(const CpuBenchOptions& options);
 int run_gpu_bench(const CpuBenchOptions& options);
 int run_selftest(const SelftestOptions& options);
+int run_serve(const ServeOptions& options);
 int run_disasm(const DisasmOptions& options);
 int run_explain(const ExplainOptions& options);
 

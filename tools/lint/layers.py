@@ -60,6 +60,7 @@ ALLOWED = {
     **COMPILER,
     "tensor": HAL + ["runtime", "compiler", *COMPILER],
     "models": HAL + ["runtime", "compiler/ir/dtype.h", "tensor"],
+    "serve": BASE + ["runtime", "models", "models/chat", "compiler/ir/dtype.h", "tensor"],
     # Text in, text out: of the models' files only what knows characters.
     "models/chat": BASE + ["models/unicode.h", "models/model_error.h"],
     "models/grammar": BASE + ["models/unicode.h", "models/tokenizer.h"],
@@ -105,13 +106,14 @@ WALLS = [
     (re.compile(r"^libusb"), ["drivers/transport/usb"]),
     (re.compile(r"^linux/vfio\.h$"), ["drivers/transport"]),
     (re.compile(r"^(lzma|zstd)\.h$"), ["firmware/decompress.cpp"]),
+    (re.compile(r"^microhttpd\.h$"), ["serve/server.cpp"]),
     (re.compile(r"^sqlite3\.h$"), ["compiler/cache/sqlite.cpp"]),
     (re.compile(r"^(histedit|editline/)"), ["tools/bellmetal/line_editor.cpp"]),
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 SOURCES = (".h", ".cpp", ".inc", ".inl", ".c")
-TOP_FOLDERS = ("runtime", "drivers", "firmware", "compiler", "tensor", "models", "tools", "tests",
+TOP_FOLDERS = ("runtime", "drivers", "firmware", "compiler", "tensor", "models", "serve", "tools", "tests",
                "examples", "cmake")
 
 

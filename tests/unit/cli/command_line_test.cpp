@@ -90,14 +90,30 @@ TEST(CommandLine, SeedsAreWholeNumbersThatFit) {
 }
 
 TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
-  const std::vector<std::vector<const char*>> commands = {
-      {"generate"},          {"devices"},          {"bench", "replay"},
-      {"bench", "overhead"}, {"selftest"},         {"disasm"},
-      {"explain"},           {"cache", "stats"},   {"cache", "clear"},
-      {"cache", "trim"},     {"pci", "list"},      {"pci", "bind"},
-      {"pci", "restore"},    {"gpu", "boot"},      {"env"},
-      {"version"},           {"bench", "latency"}, {"bench", "bandwidth"},
-      {"bench", "matmul"},   {"bench", "cpu"},     {"bench", "gpu"}};
+  const std::vector<std::vector<const char*>> commands = {{"generate"},
+                                                          {"devices"},
+                                                          {"bench", "replay"},
+                                                          {"bench", "overhead"},
+                                                          {"selftest"},
+                                                          {"disasm"},
+                                                          {"explain"},
+                                                          {"cache", "stats"},
+                                                          {"cache", "clear"},
+                                                          {"cache", "trim"},
+                                                          {"pci", "list"},
+                                                          {"pci", "bind"},
+                                                          {"pci", "restore"},
+                                                          {"gpu", "boot"},
+                                                          {"env"},
+                                                          {"version"},
+                                                          {"bench", "latency"},
+                                                          {"bench", "bandwidth"},
+                                                          {"bench", "matmul"},
+                                                          {"bench", "cpu"},
+                                                          {"bench", "gpu"},
+                                                          {"serve"},
+                                                          {"bake"},
+                                                          {"doctor"}};
   for (std::vector<const char*> command : commands) {
     command.push_back("--help");
     const Outcome outcome = run(command);

@@ -1,0 +1,291 @@
+#include "models/llama_batch.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+
+#include "runtime/buffer.h"
+#include "tensor/jit.h"
+
+namespace bm::models {
+namespace {
+
+constexpr uint32_t kPage = LlamaBatch::kPageLength;
+
+/// A run of a step with the variables that say where it lies.
+struct Lane {
+  Lane(uint32_t context, int64_t rows, int64_t slots, int64_t most, uint32_t page_count,
+       const std::string& device)
+      : row("row", 0, rows - most),
+        count("count", 1, most),
+        position("position", 0, int64_t{context} - most),
+        slot("slot", 0, slots - most),
+        pages(Tensor::from(std::vector<int32_t>(page_count), {int64_t{page_count}}, device)),
+        table(page_count) {}
+
+  Var row, count, position, slot;
+  Tensor pages;
+  std::vector<int32_t> table;  ///< what `pages` holds
+
+  BatchRun run(bool is_single) const {
+    return {row, is_single ? SymInt(1) : SymInt(count), position, slot, pages};
+  }
+};
+
+template <class T>
+void write(const Tensor& into, std::span<const T> values) {
+  runtime::Buffer to = into.buffer();
+  to.size = values.size_bytes();
+  unwrap(runtime::copy_in(to, std::as_bytes(values)));
+}
+
+}  // namespace
+
+struct LlamaBatch::Impl {
+  std::shared_ptr<const Llama> model;
+  Options options;
+  uint32_t num_pages;  ///< the first, which belongs to nobody, among them
+  int64_t capacity;    ///< rows of a step
+  PagedKvCache cache;
+  Var rows, output_count;
+  std::vector<std::unique_ptr<Lane>> lanes;  ///< of one token each
+  std::unique_ptr<Lane> piece;               ///< of a prompt
+  Tensor tokens, positions, outputs, queries, pairs, joined;
+  std::vector<int32_t> host_tokens, host_positions, host_outputs;
+  std::vector<float> logits;
+  /// Rows of the program without a piece, by the logarithm of its lanes: 0 where only kernels for
+  /// any number of rows give the bits that sequences get in company.
+  std::array<std::optional<int64_t>, 7> fixed_rows;
+
+  using Step = std::function<Tensor(const Tensor&, int64_t, int64_t, int64_t)>;
+  Jit<Step> step;
+
+  Impl(std::shared_ptr<const Llama> m, const Options& o, uint32_t pages)
+      : model(std::move(m)),
+        options(o),
+        num_pages(pages),
+        capacity(int64_t{std::bit_ceil(o.sequences)} + kPage),
+        rows("rows", 1, capacity),
+        output_count("outputs", 1, int64_t{o.sequences} + 1),
+        host_tokens(static_cast<size_t>(capacity)),
+        host_positions(static_cast<size_t>(capacity)),
+        host_outputs(std::max<size_t>(4, std::bit_ceil(o.sequences)) + 1),
+        step([this](const Tensor& t, int64_t count, int64_t has_piece,
+                    int64_t fixed) { return forward(t, count, has_piece != 0, fixed); },
+             JitOptions{.capacity = 64}) {
+    const LlamaConfig& c = model->config();
+    const std::string& device = model->device();
+    const int64_t slots = int64_t{num_pages} * kPage, kv = c.head_count_kv, width = c.head_length;
+    cache.page_length = kPage;
+    // Not filled: a slot is written before it is read, and memory of a host that nobody has
+    // touched costs nothing.
+    for (uint32_t i = 0; i < c.block_count; ++i)
+      cache.slots.push_back(Tensor::empty({slots, 2, kv, width}, o.cache_type, device));
+    const uint32_t table = (model->context() + kPage - 1) / kPage;
+    // Padded to whole pieces, so that every piece lies within bounds that are known now.
+    for (uint32_t i = 0; i < std::bit_ceil(o.sequences); ++i) {
+      lanes.push_back(std::make_unique<Lane>(model->context(), capacity, slots, 1, table, device));
+      lanes.back()->row.set(i);
+    }
+    piece = std::make_unique<Lane>(table * kPage, capacity, slots, kPage, table, device);
+    const auto integers = [&](size_t n) {
+      return Tensor::from(std::vector<int32_t>(n), {static_cast<int64_t>(n)}, device);
+    };
+    tokens = integers(host_tokens.size());
+    positions = integers(host_positions.size());
+    outputs = integers(host_outputs.size());
+    const auto floats = [&](const Shape& shape) {
+      return Tensor::zeros(shape, DType::kF32, device).contiguous().realize();
+    };
+    queries = floats({capacity, c.head_count, width});
+    pairs = floats({capacity, 2, kv, width});
+    joined = floats({capacity, c.head_count * width});
+  }
+
+  /// `fixed`: the number of rows, and of logits; 0: as the variables say.
+  Tensor forward(const Tensor& t, int64_t count, bool has_piece, int64_t fixed) {
+    BatchStep s{t, positions, outputs, rows, output_count, {}, queries, pairs, joined};
+    if (fixed != 0) s.rows = s.output_count = SymInt(fixed);
+    for (int64_t i = 0; i < count; ++i) s.runs.push_back(lanes[static_cast<size_t>(i)]->run(true));
+    if (has_piece) s.runs.push_back(piece->run(false));
+    return model->forward_batch(s, cache);
+  }
+
+  void place(Lane& lane, const BatchItem& item) {
+    lane.position.set(item.position);
+    lane.slot.set(int64_t{item.pages[item.position / kPage]} * kPage + item.position % kPage);
+    const size_t used = (item.position + item.tokens.size() + kPage - 1) / kPage;
+    bool is_changed = false;
+    for (size_t i = 0; i < used; ++i) {
+      const auto page = static_cast<int32_t>(item.pages[i]);
+      is_changed |= lane.table[i] != page;
+      lane.table[i] = page;
+    }
+    if (is_changed) write<int32_t>(lane.pages, lane.table);
+  }
+
+  /// A lane of the program that has no sequence in this step.
+  void park(size_t i) {
+    lanes[i]->position.set(0);
+    lanes[i]->slot.set(static_cast<int64_t>(i));
+    host_tokens[i] = host_positions[i] = 0;
+    if (std::exchange(lanes[i]->table[0], 0) != 0) write<int32_t>(lanes[i]->pages, lanes[i]->table);
+  }
+
+  /// Runs the program over the rows that are on the host, and reads the logits asked for.
+  void execute(size_t count, bool has_piece, size_t total, size_t wanted, int64_t fixed) {
+    const auto padded = std::max(total, static_cast<size_t>(fixed));
+    std::fill(host_tokens.begin() + static_cast<ptrdiff_t>(total),
+              host_tokens.begin() + static_cast<ptrdiff_t>(padded), 0);
+    std::fill(host_positions.begin() + static_cast<ptrdiff_t>(total),
+              host_positions.begin() + static_cast<ptrdiff_t>(padded), 0);
+    for (auto i = static_cast<int64_t>(wanted); i < fixed; ++i)
+      host_outputs[static_cast<size_t>(i)] = static_cast<int32_t>(i);
+    rows.set(static_cast<int64_t>(total));
+    output_count.set(static_cast<int64_t>(wanted));
+    write<int32_t>(tokens, std::span(host_tokens).first(padded));
+    write<int32_t>(positions, std::span(host_positions).first(padded));
+    write<int32_t>(outputs,
+                   std::span(host_outputs).first(std::max(wanted, static_cast<size_t>(fixed))));
+    const Tensor out =
+        step.capture(tokens, static_cast<int64_t>(count), static_cast<int64_t>(has_piece), fixed);
+    logits.resize(wanted * model->config().vocab_size);
+    runtime::Buffer from = out.buffer();
+    from.size = logits.size() * sizeof(float);
+    unwrap(runtime::copy_out(std::as_writable_bytes(std::span(logits)), from));
+  }
+
+  /// Kernels for one number of rows are faster, and most give the same bits as those for any
+  /// number. Which do depends on shapes, formats and the device: it is tried once for every number
+  /// of lanes, on the page that belongs to nobody.
+  int64_t rows_of(size_t count) {
+    std::optional<int64_t>& known = fixed_rows[static_cast<size_t>(std::countr_zero(count))];
+    if (known) return *known;
+    for (size_t i = 0; i < count; ++i) {
+      park(i);
+      host_tokens[i] = static_cast<int32_t>((7 * i + 3) % model->config().vocab_size);
+      host_outputs[i] = static_cast<int32_t>(i);
+    }
+    const size_t asked = std::min<size_t>(count, options.sequences);
+    execute(count, false, count, asked, 0);
+    const std::vector<float> expected = logits;
+    known = 0;
+    for (size_t fixed = count; fixed <= 4 * count && fixed <= host_outputs.size(); fixed *= 2) {
+      execute(count, false, count, asked, static_cast<int64_t>(fixed));
+      if (std::memcmp(logits.data(), expected.data(), logits.size() * sizeof(float)) != 0) continue;
+      known = static_cast<int64_t>(fixed);
+      break;
+    }
+    return *known;
+  }
+
+  void run(std::span<const BatchItem> items, bool has_piece) {
+    const size_t single = items.size() - (has_piece ? 1 : 0);
+    const size_t count = single == 0 ? 0 : std::bit_ceil(single);
+    const int64_t fixed = has_piece ? 0 : rows_of(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (i >= single) {
+        park(i);
+        continue;
+      }
+      place(*lanes[i], items[i]);
+      host_tokens[i] = items[i].tokens[0];
+      host_positions[i] = static_cast<int32_t>(items[i].position);
+    }
+    size_t total = count;
+    if (has_piece) {
+      const BatchItem& item = items.back();
+      place(*piece, item);
+      piece->row.set(static_cast<int64_t>(count));
+      piece->count.set(static_cast<int64_t>(item.tokens.size()));
+      for (size_t i = 0; i < item.tokens.size(); ++i, ++total) {
+        host_tokens[total] = item.tokens[i];
+        host_positions[total] = static_cast<int32_t>(item.position + i);
+      }
+    }
+    for (size_t i = 0; i < items.size(); ++i)
+      host_outputs[i] = static_cast<int32_t>(i < single ? i : total - 1);
+    execute(count, has_piece, total, items.size(), fixed);
+  }
+};
+
+LlamaBatch::LlamaBatch(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+LlamaBatch::~LlamaBatch() = default;
+
+Result<std::unique_ptr<LlamaBatch>> LlamaBatch::create(std::shared_ptr<const Llama> model,
+                                                       const Options& options) {
+  if (options.sequences == 0 || options.sequences > kMostSequences)
+    return fail(Code::kInvalidArgument, "{} sequences: 1 to {} go together", options.sequences,
+                kMostSequences);
+  const LlamaConfig& c = model->config();
+  const uint64_t context_pages = (uint64_t{model->context()} + kPage - 1) / kPage;
+  const uint64_t page_bytes = uint64_t{2} * kPage * c.head_count_kv * c.head_length *
+                              static_cast<uint64_t>(item_size(options.cache_type)) * c.block_count;
+  uint64_t pages = context_pages * options.sequences;
+  if (options.cache_bytes != 0) pages = std::min(pages, options.cache_bytes / page_bytes);
+  if (pages < context_pages)
+    return fail(Code::kInvalidArgument,
+                "{} bytes for keys and values hold {} positions; one context of {} needs {} bytes",
+                options.cache_bytes, pages * kPage, model->context(), context_pages * page_bytes);
+  try {
+    auto impl = std::make_unique<Impl>(model, options, static_cast<uint32_t>(pages + 1));
+    return std::unique_ptr<LlamaBatch>(new LlamaBatch(std::move(impl)));
+  } catch (const Exception& e) {
+    return tl::unexpected<Error>(e.error());
+  } catch (const std::exception&) {
+    return tl::unexpected<Error>(error_of_exception("making a cache"));
+  }
+}
+
+const Llama& LlamaBatch::model() const { return *impl_->model; }
+uint32_t LlamaBatch::page_count() const { return impl_->num_pages - 1; }
+uint64_t LlamaBatch::page_bytes() const {
+  const LlamaConfig& c = impl_->model->config();
+  return uint64_t{2} * kPage * c.head_count_kv * c.head_length *
+         static_cast<uint64_t>(item_size(impl_->options.cache_type)) * c.block_count;
+}
+
+std::span<const float> LlamaBatch::logits(size_t item) const {
+  const size_t vocabulary = impl_->model->config().vocab_size;
+  return std::span(impl_->logits).subspan(item * vocabulary, vocabulary);
+}
+
+Status LlamaBatch::run(std::span<const BatchItem> items) {
+  if (items.empty()) return fail(Code::kInvalidArgument, "a step without tokens");
+  const bool has_piece = items.back().is_prompt;
+  const size_t single = items.size() - (has_piece ? 1 : 0);
+  if (single > impl_->options.sequences)
+    return fail(Code::kInvalidArgument, "{} sequences in a step of at most {}", single,
+                impl_->options.sequences);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const BatchItem& item = items[i];
+    const size_t n = item.tokens.size();
+    const bool starts_page = item.position % kPage == 0;
+    if (n == 0 || n > kPage || (i >= single && !starts_page) || (i < single && n != 1) ||
+        item.position % kPage + n > kPage || item.position + n > impl_->model->context())
+      return fail(Code::kInvalidArgument, "{} tokens at position {} do not fit into a step", n,
+                  item.position);
+    const size_t used = (item.position + n + kPage - 1) / kPage;
+    if (item.pages.size() < used)
+      return fail(Code::kInvalidArgument, "{} pages for {} positions", item.pages.size(),
+                  item.position + n);
+    for (const uint32_t page : item.pages.first(used))
+      if (page == 0 || page >= impl_->num_pages)
+        return fail(Code::kInvalidArgument, "there is no page {}", page);
+    for (const int32_t t : item.tokens)
+      if (t < 0 || static_cast<uint32_t>(t) >= impl_->model->config().vocab_size)
+        return fail(Code::kInvalidArgument, "token {} is outside the vocabulary of {}", t,
+                    impl_->model->config().vocab_size);
+  }
+  try {
+    impl_->run(items, has_piece);
+  } catch (const Exception& e) {
+    return tl::unexpected<Error>(e.error());
+  } catch (const std::exception&) {
+    return tl::unexpected<Error>(error_of_exception("computing tokens"));
+  }
+  return {};
+}
+
+}  // namespace bm::models

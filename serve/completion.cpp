@@ -1,0 +1,330 @@
+#include "serve/completion.h"
+
+#include <algorithm>
+#include <ctime>
+#include <random>
+
+namespace bm::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// How long a connection waits before it asks whether anybody is there.
+constexpr std::chrono::milliseconds kAskEvery{20};
+
+std::string dump(const Json& json) {
+  // Pieces of characters are no UTF-8.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string as_event(const Json& json) { return "data: " + dump(json) + "\n\n"; }
+
+uint64_t random_seed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+std::string_view reason_name(Finish finish) {
+  return finish == Finish::kLength ? "length" : "stop";
+}
+
+ApiError error_of(const Generation& generation) {
+  if (generation.error()) return api_error(*generation.error());
+  return {.status = 503,
+          .message = "the server has stopped",
+          .type = "server_error",
+          .param = "",
+          .code = "stopped"};
+}
+
+bool is_failure(Finish finish) { return finish != Finish::kStop && finish != Finish::kLength; }
+
+}  // namespace
+
+ApiError api_error(const Error& error) {
+  ApiError out{.message = error.message};
+  switch (error.code) {
+    case Code::kInvalidArgument:
+      out.code =
+          error.message.find("context") == std::string::npos ? "" : "context_length_exceeded";
+      return out;
+    case Code::kCancelled:
+      out.status = 503;
+      out.code = "stopping";
+      break;
+    case Code::kTimeout:
+      out.status = 408;
+      out.code = "timeout";
+      break;
+    default:
+      out.status = 500;
+      out.code = std::string(code_name(error.code));
+      break;
+  }
+  out.type = "server_error";
+  return out;
+}
+
+Completion::Completion(HostedModel& model, GenerationRequest request, std::string id)
+    : model_(model),
+      request_(std::move(request)),
+      id_((request_.is_chat ? "chatcmpl-" : "cmpl-") + std::move(id)),
+      created_(std::time(nullptr)) {}
+
+Completion::~Completion() {
+  for (const Choice& c : choices_)
+    if (!c.is_finished) model_.scheduler().cancel(c.id);
+}
+
+ApiResult<std::vector<std::vector<int32_t>>> Completion::prompts() const {
+  if (request_.is_chat) {
+    auto tokens = model_.encode_chat(request_);
+    if (!tokens) return tl::unexpected<ApiError>(std::move(tokens.error()));
+    return std::vector<std::vector<int32_t>>{std::move(*tokens)};
+  }
+  std::vector<std::vector<int32_t>> out = request_.token_lists;
+  for (const std::string& text : request_.texts) {
+    auto tokens = model_.tokenizer().encode(text);
+    if (!tokens) return tl::unexpected<ApiError>(api_error(tokens.error()));
+    out.push_back(std::move(*tokens));
+  }
+  for (const std::vector<int32_t>& tokens : out)
+    for (const int32_t t : tokens)
+      if (static_cast<size_t>(t) >= model_.tokenizer().size())
+        return tl::unexpected<ApiError>(
+            ApiError{.message = fmt::format("token {} is outside the vocabulary of {}", t,
+                                            model_.tokenizer().size()),
+                     .param = "prompt"});
+  return out;
+}
+
+ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
+                                                         GenerationRequest request,
+                                                         std::string id) {
+  const Clock::time_point now = Clock::now();
+  std::unique_ptr<Completion> c(new Completion(model, std::move(request), std::move(id)));
+  const GenerationRequest& r = c->request_;
+  auto prompts = c->prompts();
+  if (!prompts) return tl::unexpected<ApiError>(std::move(prompts.error()));
+  const uint64_t seed = r.seed ? *r.seed : random_seed();
+  for (const std::vector<int32_t>& prompt : *prompts) {
+    c->prompt_tokens_ += prompt.size();
+    for (uint32_t i = 0; i < r.n; ++i) {
+      Job job;
+      job.prompt = prompt;
+      const size_t room =
+          prompt.size() <= model.context() ? model.context() - prompt.size() + 1 : 1;
+      job.max_tokens = r.max_tokens.value_or(static_cast<uint32_t>(room));
+      // Each choice draws from a stream of its own.
+      job.sampling = {.temperature = r.temperature,
+                      .top_k = r.top_k,
+                      .top_p = r.top_p,
+                      .min_p = r.min_p,
+                      .seed = seed + i};
+      job.top_logprobs = r.top_logprobs;
+      job.priority = r.priority;
+      if (r.timeout_s)
+        job.deadline = now + std::chrono::duration_cast<Clock::duration>(
+                                 std::chrono::duration<double>(*r.timeout_s));
+      Choice choice;
+      choice.generation = std::make_shared<Generation>(model.tokenizer(), r.stop);
+      job.listener = choice.generation;
+      const auto submitted = model.scheduler().submit(std::move(job));
+      if (!submitted) {
+        ApiError error = api_error(submitted.error());
+        if (submitted.error().code == Code::kOutOfMemory)
+          error = {.status = 429,
+                   .message = submitted.error().message,
+                   .type = "rate_limit_error",
+                   .param = "",
+                   .code = "queue_full"};
+        if (submitted.error().code == Code::kDeviceLost) error.status = 503;
+        return tl::unexpected<ApiError>(std::move(error));
+      }
+      choice.id = *submitted;
+      c->choices_.push_back(std::move(choice));
+    }
+  }
+  return c;
+}
+
+Json Completion::head(std::string_view object) const {
+  return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_.name()}};
+}
+
+Json Completion::logprobs(const std::vector<ChosenToken>& tokens) const {
+  if (!request_.top_logprobs) return nullptr;
+  const auto text = [&](int32_t id) { return model_.tokenizer().piece(id); };
+  if (!request_.is_chat) {
+    Json out{{"tokens", Json::array()},
+             {"token_logprobs", Json::array()},
+             {"top_logprobs", Json::array()}};
+    for (const ChosenToken& t : tokens) {
+      out["tokens"].push_back(text(t.id));
+      out["token_logprobs"].push_back(t.logprob);
+      Json top = Json::object();
+      for (const auto& [id, logprob] : t.top) top[text(id)] = logprob;
+      out["top_logprobs"].push_back(std::move(top));
+    }
+    return out;
+  }
+  const auto entry = [&](int32_t id, double logprob) {
+    const std::string bytes = text(id);
+    return Json{{"token", bytes},
+                {"logprob", logprob},
+                {"bytes", std::vector<uint8_t>(bytes.begin(), bytes.end())}};
+  };
+  Json content = Json::array();
+  for (const ChosenToken& t : tokens) {
+    Json one = entry(t.id, t.logprob);
+    one["top_logprobs"] = Json::array();
+    for (const auto& [id, logprob] : t.top) one["top_logprobs"].push_back(entry(id, logprob));
+    content.push_back(std::move(one));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+Usage Completion::usage() const {
+  Usage out{.prompt_tokens = prompt_tokens_};
+  for (const Choice& c : choices_) {
+    if (!c.is_finished) {
+      out.finish = "abort";
+      continue;
+    }
+    out.completion_tokens += c.generation->token_count();
+    out.cached_tokens += c.generation->timings().cached_tokens;
+    const Finish finish = c.generation->finish();
+    if (out.finish.empty() || is_failure(finish))
+      out.finish = kFinishNames[static_cast<size_t>(finish)];
+  }
+  if (!choices_.empty() && choices_[0].is_finished) out.timings = choices_[0].generation->timings();
+  return out;
+}
+
+Json Completion::usage_json() const {
+  const Usage u = usage();
+  Json out{{"prompt_tokens", u.prompt_tokens},
+           {"completion_tokens", u.completion_tokens},
+           {"total_tokens", u.prompt_tokens + u.completion_tokens},
+           // Of all choices: each looks its prompt up.
+           {"prompt_tokens_details", {{"cached_tokens", u.cached_tokens}}}};
+  return out;
+}
+
+namespace {
+
+Json timings_json(const Timings& t, size_t tokens) {
+  Json out{
+      {"queue_ms", t.queue * 1e3}, {"prompt_ms", t.prompt * 1e3}, {"decode_ms", t.decode * 1e3}};
+  if (tokens > 1 && t.decode > 0)
+    out["decode_tokens_per_second"] = static_cast<double>(tokens - 1) / t.decode;
+  return out;
+}
+
+}  // namespace
+
+ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
+  for (Choice& c : choices_)
+    while (!c.is_finished) {
+      if (auto piece = c.generation->next(Clock::now() + kAskEvery)) {
+        c.text += piece->text;
+        std::ranges::move(piece->tokens, std::back_inserter(c.tokens));
+        c.is_finished = piece->is_finished;
+      } else if (!is_wanted()) {
+        return tl::unexpected<ApiError>(ApiError{.status = 499, .message = "the client is gone"});
+      }
+    }
+  Json list = Json::array();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& c = choices_[i];
+    if (is_failure(c.generation->finish()))
+      return tl::unexpected<ApiError>(error_of(*c.generation));
+    Json one{{"index", i}};
+    if (request_.is_chat)
+      one["message"] = {{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}};
+    else
+      one["text"] = c.text;
+    one["logprobs"] = logprobs(c.tokens);
+    one["finish_reason"] = reason_name(c.generation->finish());
+    list.push_back(std::move(one));
+  }
+  Json out = head(request_.is_chat ? "chat.completion" : "text_completion");
+  out["choices"] = std::move(list);
+  out["usage"] = usage_json();
+  if (request_.has_timings)
+    out["timings"] =
+        timings_json(choices_[0].generation->timings(), choices_[0].generation->token_count());
+  is_over_ = true;
+  return dump(out);
+}
+
+std::string Completion::event(size_t index, Choice& choice, const Piece& piece) {
+  std::string out;
+  const auto add = [&](Json what, const std::vector<ChosenToken>& tokens, const Json& finish) {
+    Json one{{"index", index}};
+    one.update(what);
+    one["logprobs"] = tokens.empty() ? Json() : logprobs(tokens);
+    one["finish_reason"] = finish;
+    Json json = head(request_.is_chat ? "chat.completion.chunk" : "text_completion");
+    json["choices"] = Json::array({std::move(one)});
+    if (request_.has_stream_usage) json["usage"] = nullptr;
+    out += as_event(json);
+  };
+  if (request_.is_chat && !std::exchange(choice.has_begun, true))
+    add({{"delta", {{"role", "assistant"}, {"content", ""}}}}, {}, nullptr);
+  if (!piece.text.empty() || (request_.top_logprobs && !piece.tokens.empty())) {
+    if (request_.is_chat)
+      add({{"delta", {{"content", piece.text}}}}, piece.tokens, nullptr);
+    else
+      add({{"text", piece.text}}, piece.tokens, nullptr);
+  }
+  if (!piece.is_finished) return out;
+  if (is_failure(choice.generation->finish()))
+    return out + "data: " + error_body(error_of(*choice.generation)) + "\n\n";
+  const Json reason = reason_name(choice.generation->finish());
+  if (request_.is_chat)
+    add({{"delta", Json::object()}}, {}, reason);
+  else
+    add({{"text", ""}}, {}, reason);
+  return out;
+}
+
+std::string Completion::last_events() {
+  std::string out;
+  if (request_.has_stream_usage) {
+    Json json = head(request_.is_chat ? "chat.completion.chunk" : "text_completion");
+    json["choices"] = Json::array();
+    json["usage"] = usage_json();
+    if (request_.has_timings)
+      json["timings"] =
+          timings_json(choices_[0].generation->timings(), choices_[0].generation->token_count());
+    out = as_event(json);
+  }
+  return out + "data: [DONE]\n\n";
+}
+
+std::optional<std::string> Completion::next_events(const IsWanted& is_wanted) {
+  if (is_over_) return "";
+  for (;;) {
+    std::string out;
+    Choice* first = nullptr;
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      Choice& c = choices_[i];
+      if (c.is_finished) continue;
+      if (const auto piece = c.generation->next(Clock::now())) {
+        c.is_finished = piece->is_finished;
+        out += event(i, c, *piece);
+      }
+      if (!c.is_finished && !first) first = &c;
+    }
+    if (!first) {
+      is_over_ = true;
+      return out + last_events();
+    }
+    if (!out.empty()) return out;
+    if (first->generation->wait(Clock::now() + kAskEvery)) continue;
+    if (!is_wanted()) return std::nullopt;
+  }
+}
+
+}  // namespace bm::serve

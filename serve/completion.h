@@ -1,0 +1,68 @@
+#pragma once
+// One request from its checked values to its answer: choices given to the scheduler, their pieces
+// as JSON in OpenAI's form, whole or as a stream of events.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "serve/hosted_model.h"
+
+namespace bm::serve {
+
+/// What the access log says of a request.
+struct Usage {
+  size_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  Timings timings = {};
+  std::string_view finish = {};
+};
+
+/// The error of a request that the scheduler refused or ended.
+ApiError api_error(const Error& error);
+
+/// Thread: belongs to one connection. Destroying it cancels what still runs.
+class Completion {
+ public:
+  /// Submits all choices. `id`: of the request. `model` outlives it.
+  static ApiResult<std::unique_ptr<Completion>> start(HostedModel& model, GenerationRequest request,
+                                                      std::string id);
+  ~Completion();
+
+  /// Asked now and then while waiting: whether anybody still wants the answer.
+  using IsWanted = std::function<bool()>;
+
+  /// The whole answer, as the text of a JSON object.
+  /// Errors: of the first choice that failed; status 499 when nobody wants it any more.
+  ApiResult<std::string> wait(const IsWanted& is_wanted);
+  /// The next events of the stream, at least one; "" after the last. nullopt: nobody wants it.
+  std::optional<std::string> next_events(const IsWanted& is_wanted);
+
+  Usage usage() const;
+
+ private:
+  struct Choice {
+    std::shared_ptr<Generation> generation;
+    uint64_t id = 0;
+    std::string text;
+    std::vector<ChosenToken> tokens;
+    bool is_finished = false, has_begun = false;
+  };
+  Completion(HostedModel& model, GenerationRequest request, std::string id);
+  ApiResult<std::vector<std::vector<int32_t>>> prompts() const;
+  nlohmann::ordered_json head(std::string_view object) const;
+  nlohmann::ordered_json logprobs(const std::vector<ChosenToken>& tokens) const;
+  nlohmann::ordered_json usage_json() const;
+  std::string event(size_t index, Choice& choice, const Piece& piece);
+  std::string last_events();
+
+  HostedModel& model_;
+  GenerationRequest request_;
+  std::string id_;
+  int64_t created_;
+  size_t prompt_tokens_ = 0;
+  std::vector<Choice> choices_;
+  bool is_over_ = false;
+};
+
+}  // namespace bm::serve

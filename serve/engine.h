@@ -1,0 +1,31 @@
+#pragma once
+// What the scheduler drives: something that computes one step for tokens of several sequences.
+
+#include <span>
+
+#include "models/llama_batch.h"
+#include "runtime/base/result.h"
+
+namespace bm::serve {
+
+using models::BatchItem;
+
+/// Thread: belongs to the scheduler's.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  virtual uint32_t page_length() const = 0;  ///< positions
+  /// Pages are numbered from 1; there are enough for one context.
+  virtual uint32_t page_count() const = 0;
+  virtual uint32_t most_sequences() const = 0;  ///< items of one token in a step
+  virtual uint32_t context() const = 0;         ///< positions of a sequence
+  /// See models::LlamaBatch::run. Errors that say that the device failed (is_device_error) leave
+  /// nothing usable before recover().
+  virtual Status run(std::span<const BatchItem> items) = 0;
+  /// Logits after the last token of an item of the last step, of tokens that may be chosen.
+  virtual std::span<const float> logits(size_t item) const = 0;
+  /// Makes a failed device usable again; all pages are lost.
+  virtual Status recover() = 0;
+};
+
+}  // namespace bm::serve

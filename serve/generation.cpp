@@ -1,0 +1,73 @@
+#include "serve/generation.h"
+
+#include <algorithm>
+
+namespace bm::serve {
+
+std::string StopFilter::push(std::string_view text) {
+  if (is_stopped_) return {};
+  held_ += text;
+  size_t first = std::string::npos;
+  for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
+  if (first != std::string::npos) {
+    is_stopped_ = true;
+    held_.resize(first);
+    return std::exchange(held_, {});
+  }
+  size_t keep = 0;
+  for (const std::string& stop : stops_)
+    for (size_t n = std::min(stop.size() - 1, held_.size()); n > keep; --n)
+      if (held_.ends_with(std::string_view(stop).substr(0, n))) keep = n;
+  std::string out = held_.substr(0, held_.size() - keep);
+  held_.erase(0, out.size());
+  return out;
+}
+
+std::string StopFilter::finish() { return std::exchange(held_, {}); }
+
+Generation::Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops)
+    : decoder_(tokenizer), filter_(std::move(stops)) {}
+
+bool Generation::on_token(const ChosenToken& token) {
+  const std::string text = filter_.push(decoder_.push(token.id));
+  const std::lock_guard lock(mutex_);
+  ++count_;
+  piece_.text += text;
+  piece_.tokens.push_back(token);
+  news_.notify_one();
+  return !filter_.is_stopped();
+}
+
+void Generation::on_finish(Finish finish, const Timings& timings, const Error* error) {
+  const std::string rest = filter_.push(decoder_.finish()) + filter_.finish();
+  const std::lock_guard lock(mutex_);
+  piece_.text += rest;
+  piece_.is_finished = true;
+  finish_ = finish;
+  timings_ = timings;
+  if (error) error_ = *error;
+  news_.notify_one();
+}
+
+bool Generation::wait(std::unique_lock<std::mutex>& lock, Clock::time_point deadline) {
+  const auto has_news = [&] {
+    return piece_.is_finished || !piece_.text.empty() || !piece_.tokens.empty();
+  };
+  return has_news() || news_.wait_until(lock, deadline, has_news);
+}
+
+bool Generation::wait(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return wait(lock, deadline);
+}
+
+std::optional<Piece> Generation::next(Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  if (!wait(lock, deadline)) return std::nullopt;
+  const bool is_finished = piece_.is_finished;
+  Piece out = std::exchange(piece_, {});
+  piece_.is_finished = is_finished;
+  return out;
+}
+
+}  // namespace bm::serve

@@ -1,0 +1,73 @@
+#pragma once
+// From tokens to what a client reads: text in whole characters, cut at stop texts, handed from the
+// scheduler's thread to the connection's.
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/tokenizer.h"
+#include "serve/scheduler.h"
+
+namespace bm::serve {
+
+/// Withholds text that could be the beginning of a stop text, and ends at the first one.
+class StopFilter {
+ public:
+  explicit StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+  /// Text that is certain now.
+  std::string push(std::string_view text);
+  /// What was withheld, at the end without a stop text.
+  std::string finish();
+  bool is_stopped() const { return is_stopped_; }
+
+ private:
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool is_stopped_ = false;
+};
+
+/// What became of a choice since it was last asked.
+struct Piece {
+  std::string text;
+  std::vector<ChosenToken> tokens;
+  bool is_finished = false;
+};
+
+/// One choice of a request. Thread: one reader beside the scheduler.
+class Generation : public Listener {
+ public:
+  /// `tokenizer` outlives it.
+  Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops);
+
+  bool on_token(const ChosenToken& token) override;
+  void on_finish(Finish finish, const Timings& timings, const Error* error) override;
+
+  /// Waits until there is news, at most until `deadline`; false then.
+  bool wait(Clock::time_point deadline);
+  /// The news, for which it waits likewise; nothing at the deadline.
+  std::optional<Piece> next(Clock::time_point deadline);
+
+  // After the finished piece.
+  Finish finish() const { return finish_; }
+  const Timings& timings() const { return timings_; }
+  const std::optional<Error>& error() const { return error_; }
+  uint32_t token_count() const { return count_; }
+
+ private:
+  bool wait(std::unique_lock<std::mutex>& lock, Clock::time_point deadline);
+  models::StreamDecoder decoder_;
+  StopFilter filter_;
+  mutable std::mutex mutex_;
+  std::condition_variable news_;
+  Piece piece_;
+  Finish finish_ = Finish::kError;
+  Timings timings_;
+  std::optional<Error> error_;
+  uint32_t count_ = 0;
+};
+
+}  // namespace bm::serve

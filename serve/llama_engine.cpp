@@ -1,0 +1,85 @@
+#include "serve/llama_engine.h"
+
+#include "runtime/device.h"
+
+namespace bm::serve {
+namespace {
+
+using models::Llama;
+using models::LlamaBatch;
+
+class LlamaEngine final : public Engine {
+ public:
+  LlamaEngine(std::shared_ptr<const models::GgufFile> file, LlamaEngineOptions options,
+              size_t vocabulary)
+      : file_(std::move(file)), options_(std::move(options)), vocabulary_(vocabulary) {}
+
+  Status load() {
+    batch_.reset();
+    auto model = BM_TRY(Llama::load(
+        file_, {.device = options_.device, .context = options_.context, .progress = {}}));
+    if (vocabulary_ > model->config().vocab_size)
+      return fail(Code::kCorrupt, "the tokenizer has {} tokens, token_embd.weight only {}",
+                  vocabulary_, model->config().vocab_size);
+    batch_ = BM_TRY(LlamaBatch::create(std::move(model), options_.batch));
+    page_count_ = batch_->page_count();
+    context_ = batch_->model().context();
+    return warm_up();
+  }
+
+  uint32_t page_length() const override { return LlamaBatch::kPageLength; }
+  uint32_t page_count() const override { return page_count_; }
+  uint32_t most_sequences() const override { return options_.batch.sequences; }
+  uint32_t context() const override { return context_; }
+
+  Status run(std::span<const BatchItem> items) override {
+    if (!batch_) return fail(Code::kDeviceLost, "the model is not loaded");
+    return batch_->run(items);
+  }
+
+  std::span<const float> logits(size_t item) const override {
+    return batch_->logits(item).first(vocabulary_);
+  }
+
+  Status recover() override {
+    batch_.reset();  // its memory goes with the device
+    auto device =
+        options_.device.empty() ? runtime::default_device() : runtime::open_device(options_.device);
+    if (!device) return tl::unexpected<Error>(device.error());
+    BM_TRY((*device)->recover());
+    return load();
+  }
+
+ private:
+  /// The programs that the first request needs: a prompt alone, one sequence alone, and both.
+  Status warm_up() {
+    const int32_t token = 0;
+    const uint32_t pages[] = {1, 2};
+    const BatchItem prompt{{&token, 1}, 0, std::span(pages).first(1), true};
+    const BatchItem single{
+        {&token, 1}, 0, std::span(pages).subspan(page_count_ < 2 ? 0 : 1, 1), false};
+    BM_TRY(batch_->run({&prompt, 1}));
+    BM_TRY(batch_->run({&single, 1}));
+    if (page_count_ < 2) return {};
+    const BatchItem both[] = {single, prompt};
+    return batch_->run(both);
+  }
+
+  std::shared_ptr<const models::GgufFile> file_;
+  LlamaEngineOptions options_;
+  size_t vocabulary_;
+  uint32_t page_count_ = 0, context_ = 0;
+  std::unique_ptr<LlamaBatch> batch_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> make_llama_engine(std::shared_ptr<const models::GgufFile> file,
+                                                  const LlamaEngineOptions& options,
+                                                  size_t vocabulary) {
+  auto engine = std::make_unique<LlamaEngine>(std::move(file), options, vocabulary);
+  BM_TRY(engine->load());
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+}  // namespace bm::serve

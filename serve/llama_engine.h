@@ -1,0 +1,25 @@
+#pragma once
+// The engine of a language model on a device.
+
+#include <functional>
+#include <memory>
+
+#include "models/tokenizer.h"
+#include "serve/engine.h"
+
+namespace bm::serve {
+
+struct LlamaEngineOptions {
+  std::string device;    ///< "" = default device
+  uint32_t context = 0;  ///< positions of a sequence; 0: min(model's, 4096)
+  models::LlamaBatch::Options batch;
+};
+
+/// Loads the model `file` and computes one token, so that the first request finds kernels compiled.
+/// `vocabulary`: tokens that may be chosen; rows beyond are padding.
+/// Errors: those of Llama::load and LlamaBatch::create; kCorrupt when the model lacks rows.
+Result<std::unique_ptr<Engine>> make_llama_engine(std::shared_ptr<const models::GgufFile> file,
+                                                  const LlamaEngineOptions& options,
+                                                  size_t vocabulary);
+
+}  // namespace bm::serve

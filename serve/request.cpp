@@ -1,0 +1,370 @@
+#include "serve/request.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+namespace bm::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+tl::unexpected<ApiError> refuse(std::string_view param, std::string message,
+                                std::string code = "") {
+  return tl::unexpected<ApiError>(ApiError{
+      .message = std::move(message), .param = std::string(param), .code = std::move(code)});
+}
+
+/// Nesting is counted before there are values, whose destructors would recurse.
+bool is_deeper(std::string_view text, uint32_t limit) {
+  uint32_t depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > limit) return true;
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return false;
+}
+
+/// Fields of an object, each taken once; what nobody took is unknown. The first error is kept.
+class Fields {
+ public:
+  explicit Fields(const Json& object) : object_(object) {}
+
+  /// nullptr when it is absent or null.
+  const Json* find(const char* name) {
+    taken_.push_back(name);
+    const auto at = object_.find(name);
+    return at == object_.end() || at->is_null() ? nullptr : &*at;
+  }
+
+  void text(const char* name, std::string* out) {
+    if (const Json* j = find(name)) {
+      if (!j->is_string()) return wrong(name, "a string");
+      *out = j->get<std::string>();
+    }
+  }
+
+  void flag(const char* name, bool* out) {
+    if (const Json* j = find(name)) {
+      if (!j->is_boolean()) return wrong(name, "true or false");
+      *out = j->get<bool>();
+    }
+  }
+
+  template <class T>
+  void number(const char* name, double low, double high, T* out) {
+    if (const Json* j = find(name)) {
+      const double value = j->is_number() ? j->get<double>() : std::nan("");
+      if (!(value >= low && value <= high))
+        return wrong(name, fmt::format("a number from {} to {}", low, high));
+      *out = static_cast<float>(value);
+    }
+  }
+
+  template <class T>
+  void integer(const char* name, int64_t low, int64_t high, T* out) {
+    if (const Json* j = find(name)) {
+      const bool fits =
+          j->is_number_integer() &&
+          (!j->is_number_unsigned() ||
+           j->get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) &&
+          j->get<int64_t>() >= low && j->get<int64_t>() <= high;
+      if (!fits) return wrong(name, fmt::format("a whole number from {} to {}", low, high));
+      *out = static_cast<T>(j->get<int64_t>());
+    }
+  }
+
+  void wrong(std::string_view name, const std::string& wanted) {
+    if (!error_)
+      error_ = refuse(name, fmt::format("'{}' must be {}", name, wanted), "invalid_value").value();
+  }
+
+  /// Fields that change nothing at `neutral` and cannot be had otherwise.
+  void neutral(const char* name, const Json& neutral) {
+    const Json* j = find(name);
+    if (!j || *j == neutral || error_) return;
+    if (j->is_number() && neutral.is_number() && j->get<double>() == neutral.get<double>()) return;
+    if ((j->is_object() || j->is_array()) && j->empty()) return;
+    error_ =
+        refuse(name, fmt::format("'{}' is not supported", name), "unsupported_parameter").value();
+  }
+
+  void ignore(std::initializer_list<const char*> names) {
+    taken_.insert(taken_.end(), names.begin(), names.end());
+  }
+
+  std::optional<ApiError> finish() {
+    if (error_) return error_;
+    for (const auto& [name, value] : object_.items())
+      if (std::ranges::find(taken_, name) == taken_.end())
+        return refuse(name, fmt::format("unrecognized request argument: '{}'", name),
+                      "unknown_parameter")
+            .value();
+    return std::nullopt;
+  }
+
+ private:
+  const Json& object_;
+  std::vector<std::string_view> taken_;
+  std::optional<ApiError> error_;
+};
+
+void take_stop(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
+  const Json* stop = f.find("stop");
+  if (!stop) return;
+  const auto add = [&](const Json& j) {
+    if (!j.is_string() || j.get_ref<const std::string&>().empty() ||
+        j.get_ref<const std::string&>().size() > limits.stop_bytes)
+      return f.wrong("stop", fmt::format("texts of 1 to {} bytes", limits.stop_bytes));
+    r->stop.push_back(j.get<std::string>());
+  };
+  if (!stop->is_array()) return add(*stop);
+  if (stop->size() > limits.stops)
+    return f.wrong("stop", fmt::format("at most {} texts", limits.stops));
+  for (const Json& j : *stop) add(j);
+}
+
+/// What chats and completions share.
+void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
+  f.text("model", &r->model);
+  f.integer("n", 1, limits.choices, &r->n);
+  f.flag("stream", &r->is_stream);
+  f.number("temperature", 0, 2, &r->temperature);
+  f.number("top_p", 0, 1, &r->top_p);
+  if (r->top_p == 0) r->top_p = std::numeric_limits<float>::min();
+  f.number("min_p", 0, 1, &r->min_p);
+  int32_t top_k = 0;
+  f.integer("top_k", -1, std::numeric_limits<int32_t>::max(), &top_k);
+  r->top_k = top_k < 0 ? 0 : static_cast<uint32_t>(top_k);
+  if (const Json* seed = f.find("seed")) {
+    if (seed->is_number_unsigned())
+      r->seed = seed->get<uint64_t>();
+    else if (seed->is_number_integer())
+      r->seed = static_cast<uint64_t>(seed->get<int64_t>());
+    else
+      f.wrong("seed", "a whole number");
+  }
+  take_stop(f, limits, r);
+  f.integer("priority", std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max(),
+            &r->priority);
+  double timeout = 0;
+  f.number("timeout", 0.001, 1e6, &timeout);
+  if (timeout > 0) r->timeout_s = timeout;
+  f.flag("return_timings", &r->has_timings);
+  if (const Json* options = f.find("stream_options")) {
+    if (!options->is_object()) {
+      f.wrong("stream_options", "an object");
+    } else if (!r->is_stream) {
+      f.wrong("stream_options", "absent unless 'stream' is true");
+    } else {
+      Fields inner(*options);
+      inner.flag("include_usage", &r->has_stream_usage);
+      if (const auto error = inner.finish()) f.wrong("stream_options", "{\"include_usage\": true}");
+    }
+  }
+  f.neutral("presence_penalty", 0);
+  f.neutral("frequency_penalty", 0);
+  f.neutral("logit_bias", Json::object());
+  // Said of who asks or where, not of what is generated.
+  f.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
+}
+
+void take_limit(Fields& f, const char* name, std::optional<uint32_t>* out) {
+  uint32_t value = 0;
+  f.integer(name, 1, 1 << 30, &value);
+  if (value != 0) *out = value;
+}
+
+void take_messages(Fields& f, GenerationRequest* r) {
+  const Json* messages = f.find("messages");
+  if (!messages || !messages->is_array() || messages->empty())
+    return f.wrong("messages", "a list of at least one message");
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const Json& m = (*messages)[i];
+    const std::string name = fmt::format("messages[{}]", i);
+    if (!m.is_object() || !m.contains("role") || !m["role"].is_string())
+      return f.wrong(name, "an object with a role");
+    const auto content = m.find("content");
+    if (content == m.end() || content->is_null() || content->is_string()) continue;
+    if (!content->is_array()) return f.wrong(name + ".content", "a text or a list of parts");
+    for (const Json& part : *content)
+      if (!part.is_object() || part.value("type", Json()) != "text" || !part.contains("text") ||
+          !part["text"].is_string())
+        return f.wrong(name + ".content",
+                       "of parts of the type \"text\": this server reads no other");
+  }
+  r->messages = *messages;
+  // A text in parts is what templates know as a text.
+  for (Json& m : r->messages) {
+    const auto content = m.find("content");
+    if (content == m.end() || !content->is_array()) continue;
+    std::string whole;
+    for (const Json& part : *content) whole += part["text"].get_ref<const std::string&>();
+    *content = whole;
+  }
+}
+
+void take_prompts(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
+  const Json* prompt = f.find("prompt");
+  const auto is_tokens = [](const Json& j) {
+    return j.is_array() && !j.empty() && std::ranges::all_of(j, [](const Json& t) {
+             return t.is_number_integer() && t.get<double>() >= 0 && t.get<double>() < 1e9;
+           });
+  };
+  const auto wrong = [&] {
+    f.wrong("prompt", fmt::format("a text, a list of tokens, or a list of at most {} of either",
+                                  limits.prompts));
+  };
+  if (!prompt) return wrong();
+  if (prompt->is_string()) {
+    r->texts.push_back(prompt->get<std::string>());
+  } else if (is_tokens(*prompt)) {
+    r->token_lists.push_back(prompt->get<std::vector<int32_t>>());
+  } else if (prompt->is_array() && !prompt->empty() && prompt->size() <= limits.prompts) {
+    for (const Json& j : *prompt) {
+      if (j.is_string())
+        r->texts.push_back(j.get<std::string>());
+      else if (is_tokens(j))
+        r->token_lists.push_back(j.get<std::vector<int32_t>>());
+      else
+        return wrong();
+    }
+    if (!r->texts.empty() && !r->token_lists.empty()) return wrong();
+  } else {
+    wrong();
+  }
+}
+
+}  // namespace
+
+std::string error_body(const ApiError& error) {
+  const auto or_null = [](const std::string& s) { return s.empty() ? Json() : Json(s); };
+  const Json body{{"error",
+                   {{"message", error.message},
+                    {"type", error.type},
+                    {"param", or_null(error.param)},
+                    {"code", or_null(error.code)}}}};
+  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+ApiResult<Json> parse_body(std::string_view body, const RequestLimits& limits) {
+  if (is_deeper(body, limits.json_depth))
+    return refuse(
+        "", fmt::format("the JSON of the body is nested deeper than {} levels", limits.json_depth));
+  try {
+    Json out = Json::parse(body.begin(), body.end());
+    if (!out.is_object()) return refuse("", "the body is not a JSON object");
+    return out;
+  } catch (const Json::exception& e) {
+    return refuse("", fmt::format("the body is not JSON: {}", e.what()));
+  }
+}
+
+ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimits& limits) {
+  const auto json = parse_body(body, limits);
+  if (!json) return tl::unexpected<ApiError>(json.error());
+  GenerationRequest r;
+  r.is_chat = true;
+  Fields f(*json);
+  take_common(f, limits, &r);
+  take_messages(f, &r);
+  take_limit(f, "max_tokens", &r.max_tokens);
+  take_limit(f, "max_completion_tokens", &r.max_tokens);
+  bool has_logprobs = false;
+  f.flag("logprobs", &has_logprobs);
+  uint32_t top = 0;
+  f.integer("top_logprobs", 0, limits.top_logprobs, &top);
+  if (top > 0 && !has_logprobs) f.wrong("top_logprobs", "absent unless 'logprobs' is true");
+  if (has_logprobs) r.top_logprobs = top;
+  if (const Json* tools = f.find("tools")) {
+    if (tools->is_array())
+      r.tools = *tools;
+    else
+      f.wrong("tools", "a list");
+  }
+  if (const Json* variables = f.find("chat_template_kwargs")) {
+    if (variables->is_object())
+      r.template_variables = *variables;
+    else
+      f.wrong("chat_template_kwargs", "an object");
+  }
+  f.neutral("tool_choice", "auto");
+  f.neutral("parallel_tool_calls", true);
+  f.neutral("response_format", Json{{"type", "text"}});
+  f.neutral("modalities", Json::array({"text"}));
+  if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
+  return r;
+}
+
+ApiResult<GenerationRequest> parse_completion(std::string_view body, const RequestLimits& limits) {
+  const auto json = parse_body(body, limits);
+  if (!json) return tl::unexpected<ApiError>(json.error());
+  GenerationRequest r;
+  Fields f(*json);
+  take_common(f, limits, &r);
+  take_prompts(f, limits, &r);
+  r.max_tokens = 16;
+  take_limit(f, "max_tokens", &r.max_tokens);
+  if (f.find("logprobs")) {
+    uint32_t top = 0;
+    f.integer("logprobs", 0, limits.top_logprobs, &top);
+    r.top_logprobs = top;
+  }
+  f.neutral("best_of", r.n);
+  f.neutral("echo", false);
+  f.neutral("suffix", "");
+  if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
+  if (r.n * (r.texts.size() + r.token_lists.size()) > limits.choices)
+    return refuse("n", fmt::format("'n' times the prompts is more than {}", limits.choices));
+  return r;
+}
+
+ApiResult<TokenizeRequest> parse_tokenize(std::string_view body) {
+  const auto json = parse_body(body);
+  if (!json) return tl::unexpected<ApiError>(json.error());
+  TokenizeRequest r;
+  Fields f(*json);
+  f.text("model", &r.model);
+  // llama-server's name, and vLLM's.
+  f.text("content", &r.text);
+  f.text("prompt", &r.text);
+  f.flag("add_special", &r.add_special);
+  f.flag("add_special_tokens", &r.add_special);
+  if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
+  if (!json->contains("content") && !json->contains("prompt"))
+    return refuse("prompt", "'prompt' must be a string", "invalid_value");
+  return r;
+}
+
+ApiResult<DetokenizeRequest> parse_detokenize(std::string_view body) {
+  const auto json = parse_body(body);
+  if (!json) return tl::unexpected<ApiError>(json.error());
+  DetokenizeRequest r;
+  Fields f(*json);
+  f.text("model", &r.model);
+  const Json* tokens = f.find("tokens");
+  const bool is_list =
+      tokens && tokens->is_array() && std::ranges::all_of(*tokens, [](const Json& t) {
+        return t.is_number_integer() && t.get<double>() >= 0 && t.get<double>() < 1e9;
+      });
+  if (is_list)
+    r.tokens = tokens->get<std::vector<int32_t>>();
+  else
+    f.wrong("tokens", "a list of tokens");
+  if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
+  return r;
+}
+
+}  // namespace bm::serve

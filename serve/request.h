@@ -1,0 +1,76 @@
+#pragma once
+// Requests in OpenAI's form, from bytes to checked values. What is not known or not supported is
+// refused by name: nothing asked for is silently left out.
+//
+// Source of names, ranges and defaults: OpenAI's API reference, "Chat" and "Completions";
+// top_k, min_p, priority, timeout and chat_template_kwargs as vLLM has them.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/result.h"
+
+namespace bm::serve {
+
+/// An error as clients see it.
+struct ApiError {
+  int status = 400;
+  std::string message = {};
+  std::string type = "invalid_request_error";
+  std::string param = {};  ///< empty: null
+  std::string code = {};   ///< empty: null
+};
+template <class T>
+using ApiResult = tl::expected<T, ApiError>;
+
+/// {"error": {…}}
+std::string error_body(const ApiError& error);
+
+struct GenerationRequest {
+  bool is_chat = false;
+  std::string model;                                           ///< empty: the first
+  nlohmann::ordered_json messages, tools, template_variables;  ///< of a chat; null without
+  /// Of a completion: texts or lists of tokens, one of the two.
+  std::vector<std::string> texts;
+  std::vector<std::vector<int32_t>> token_lists;
+  uint32_t n = 1;
+  bool is_stream = false, has_stream_usage = false, has_timings = false;
+  std::optional<uint32_t> max_tokens;
+  float temperature = 1, top_p = 1, min_p = 0;
+  uint32_t top_k = 0;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  std::optional<uint32_t> top_logprobs;
+  int32_t priority = 0;
+  std::optional<double> timeout_s;
+};
+
+struct RequestLimits {
+  uint32_t json_depth = 64, choices = 16, prompts = 16, stops = 16, stop_bytes = 1024,
+           top_logprobs = 20;
+};
+
+/// The JSON object of a body. Source of the limit on depth: RFC 8259, 9 lets parsers have one.
+ApiResult<nlohmann::ordered_json> parse_body(std::string_view body,
+                                             const RequestLimits& limits = {});
+ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimits& limits = {});
+ApiResult<GenerationRequest> parse_completion(std::string_view body,
+                                              const RequestLimits& limits = {});
+
+struct TokenizeRequest {
+  std::string model, text;
+  bool add_special = true;
+};
+ApiResult<TokenizeRequest> parse_tokenize(std::string_view body);
+struct DetokenizeRequest {
+  std::string model;
+  std::vector<int32_t> tokens;
+};
+ApiResult<DetokenizeRequest> parse_detokenize(std::string_view body);
+
+}  // namespace bm::serve

@@ -1,0 +1,94 @@
+#pragma once
+// Continuous batching: which tokens of which requests go into the next step.
+//
+// Every step takes the next token of all running requests and a piece of one prompt, so that a long
+// prompt never stops others. Requests wait by priority, then by arrival; who is let in has
+// reserved the pages it may need. A request's tokens depend on nothing but its prompt, parameters
+// and seed (models::LlamaBatch::run).
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/sampler.h"
+#include "serve/engine.h"
+#include "serve/metrics.h"
+
+namespace bm::serve {
+
+using Clock = std::chrono::steady_clock;
+
+struct ChosenToken {
+  int32_t id = 0;
+  double logprob = 0;                           ///< of the model, at temperature 1
+  std::vector<std::pair<int32_t, double>> top;  ///< most likely ones with theirs
+};
+
+/// Where the time of a request went, in seconds.
+struct Timings {
+  double queue = 0, prompt = 0, decode = 0;
+  uint32_t cached_tokens = 0;
+};
+
+/// Hears what becomes of a request. Called by the scheduler's thread, which it must not keep.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  /// False: enough, finish with kStop.
+  virtual bool on_token(const ChosenToken& token) = 0;
+  /// The last call. `error` explains kError and kTimeout, else nullptr.
+  virtual void on_finish(Finish finish, const Timings& timings, const Error* error) = 0;
+};
+
+struct Job {
+  std::vector<int32_t> prompt;
+  uint32_t max_tokens = 16;
+  models::SamplerOptions sampling;
+  std::optional<uint32_t> top_logprobs;  ///< unset: no logprobs at all
+  int32_t priority = 0;                  ///< lower goes first
+  std::optional<Clock::time_point> deadline;
+  std::shared_ptr<Listener> listener;
+};
+
+enum class Health : uint8_t { kReady, kDraining, kDeviceLost };
+
+/// Thread: any, but for the constructor's and destructor's own.
+class Scheduler {
+ public:
+  struct Options {
+    size_t queue_limit = 128;  ///< requests that wait
+    bool has_prefix_cache = true;
+    std::vector<int32_t> end_tokens;  ///< tokens that end a text
+    /// Between attempts to get a lost device back.
+    std::chrono::milliseconds recovery_pause{1000};
+  };
+  /// Starts its thread. `metrics` outlives it.
+  Scheduler(std::unique_ptr<Engine> engine, Options options, Metrics* metrics);
+  ~Scheduler();
+
+  /// A number for cancel().
+  /// Errors: kInvalidArgument (prompt empty, or prompt and max_tokens beyond the context);
+  /// kOutOfMemory (the queue is full); kCancelled (draining); kDeviceLost naming the cause.
+  Result<uint64_t> submit(Job job);
+  /// Frees what the request has before the next step; the listener hears kCancelled. Requests that
+  /// have ended are left alone.
+  void cancel(uint64_t id);
+  /// Takes no more requests; returns when none is left, or false at `deadline`.
+  bool drain(Clock::time_point deadline);
+  /// Ends its thread, and what still waits or runs with kCancelled. The destructor does so, too.
+  void stop();
+  /// Requests that wait or run.
+  size_t load() const;
+  Health health() const;
+  std::string health_reason() const;  ///< of a lost device
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bm::serve

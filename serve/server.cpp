@@ -1,0 +1,487 @@
+#include "serve/server.h"
+
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <ctime>
+#include <random>
+
+#include "serve/completion.h"
+#include "serve/service.h"
+
+namespace bm::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kJson = "application/json";
+constexpr const char* kEvents = "text/event-stream";
+constexpr const char* kText = "text/plain; charset=utf-8";
+/// Source: Prometheus, "Exposition formats".
+constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
+constexpr unsigned kRetryAfterSeconds = 1;
+constexpr size_t kEventBlock = 16 << 10;
+constexpr size_t kThreadStack = 8 << 20;  // as main() has: templates recurse
+
+ApiError server_error(int status, std::string message, std::string code) {
+  return {.status = status,
+          .message = std::move(message),
+          .type = "server_error",
+          .param = "",
+          .code = std::move(code)};
+}
+
+std::string random_id() {
+  static std::atomic<uint64_t> count{0};
+  static const uint64_t base = [] {
+    std::random_device device;
+    return uint64_t{device()} << 32 | device();
+  }();
+  return fmt::format("{:016x}{:08x}", base, ++count);
+}
+
+}  // namespace
+
+void log_line(Json fields) {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  std::tm utc{};
+  ::gmtime_r(&now.tv_sec, &utc);
+  Json line{{"time", fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
+                                 utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                                 now.tv_nsec / 1'000'000)}};
+  line.update(fields);
+  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  (void)!::write(STDERR_FILENO, text.data(), text.size());
+}
+
+struct Server::Impl {
+  ServerOptions options;
+  std::vector<HostedModel*> models;
+  std::atomic<bool> is_draining{false};
+  std::atomic<uint64_t> open_connections{0};
+  std::array<std::atomic<uint64_t>, 6> answers{};  ///< by hundreds of the status
+  MHD_Daemon* daemon = nullptr;
+
+  ~Impl() {
+    if (daemon) MHD_stop_daemon(daemon);
+  }
+
+  HostedModel* find(const std::string& name) const {
+    if (name.empty()) return models.front();
+    for (HostedModel* m : models)
+      if (m->name() == name) return m;
+    return nullptr;
+  }
+};
+
+namespace {
+
+using Impl = Server::Impl;
+
+/// A request of HTTP from its first header to its last byte.
+struct Exchange {
+  Impl& server;
+  MHD_Connection* connection;
+  std::string method, path, id = random_id(), body;
+  Clock::time_point arrived = Clock::now();
+  bool is_too_large = false, has_answer = false;
+  int status = 0;
+  std::unique_ptr<Completion> completion;
+  std::string pending;  ///< events not sent yet
+  std::string model;
+
+  Exchange(Impl& s, MHD_Connection* c, const char* m, const char* p)
+      : server(s), connection(c), method(m), path(p) {}
+
+  std::string_view header(const char* name) const {
+    const char* value = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+    return value ? value : std::string_view();
+  }
+
+  /// Whether the client still listens. One that has shut down its sending side counts as gone.
+  bool is_wanted() const {
+    const MHD_ConnectionInfo* info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (!info) return false;
+    pollfd p{.fd = info->connect_fd, .events = POLLRDHUP, .revents = 0};
+    return ::poll(&p, 1, 0) == 0 || (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0;
+  }
+
+  MHD_Result send(int code, MHD_Response* response, const char* type) {
+    if (!response) return MHD_NO;
+    status = code;
+    has_answer = true;
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    MHD_add_response_header(response, "X-Request-Id", id.c_str());
+    MHD_add_response_header(response, "Cache-Control", "no-store");
+    if (code == 429 || code == 503)
+      MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
+                              std::to_string(kRetryAfterSeconds).c_str());
+    if (code == 401) MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    const MHD_Result done = MHD_queue_response(connection, static_cast<unsigned>(code), response);
+    MHD_destroy_response(response);
+    return done;
+  }
+
+  MHD_Result send(int code, std::string_view text, const char* type) {
+    return send(code,
+                MHD_create_response_from_buffer(text.size(), const_cast<char*>(text.data()),
+                                                MHD_RESPMEM_MUST_COPY),
+                type);
+  }
+
+  MHD_Result refuse(const ApiError& error) { return send(error.status, error_body(error), kJson); }
+};
+
+/// What a client may have wrong before its body is looked at.
+std::optional<ApiError> check_head(const Exchange& x, bool is_open, bool is_post) {
+  const std::string& key = x.server.options.api_key;
+  if (!is_open && !key.empty()) {
+    std::string_view given = x.header(MHD_HTTP_HEADER_AUTHORIZATION);
+    constexpr std::string_view kBearer = "Bearer ";
+    const bool is_bearer = given.starts_with(kBearer);
+    if (is_bearer) given.remove_prefix(kBearer.size());
+    if (!equals_secret(given, key) || !is_bearer)
+      return ApiError{.status = 401,
+                      .message = "this server wants its API key: Authorization: Bearer",
+                      .type = "authentication_error",
+                      .param = "",
+                      .code = "invalid_api_key"};
+  }
+  if (!is_post) return std::nullopt;
+  // A page in a browser can send other types to this machine without asking.
+  const std::string_view type = x.header(MHD_HTTP_HEADER_CONTENT_TYPE);
+  if (!type.starts_with(kJson))
+    return ApiError{.status = 415, .message = "the Content-Type must be application/json"};
+  const std::string_view length = x.header(MHD_HTTP_HEADER_CONTENT_LENGTH);
+  if (!length.empty() &&
+      (length.size() > 15 || std::stoull(std::string(length)) > x.server.options.body_bytes))
+    return ApiError{
+        .status = 413,
+        .message = fmt::format("the body is larger than {} bytes", x.server.options.body_bytes)};
+  return std::nullopt;
+}
+
+ApiResult<HostedModel*> ready_model(Exchange& x, const std::string& name) {
+  HostedModel* model = x.server.find(name);
+  if (!model)
+    return tl::unexpected<ApiError>(
+        ApiError{.status = 404,
+                 .message = fmt::format("there is no model \"{}\"", name),
+                 .param = "model",
+                 .code = "model_not_found"});
+  x.model = model->name();
+  using enum HostedModel::State;
+  const HostedModel::State state = model->state();
+  if (state == kReady || state == kDraining) return model;
+  return tl::unexpected<ApiError>(server_error(
+      503, model->reason(), state == kLoading ? "model_loading" : "model_unavailable"));
+}
+
+// --- answers -------------------------------------------------------------------------------------
+
+MHD_Result answer_ready(Exchange& x) {
+  std::string reasons;
+  if (x.server.is_draining) reasons = "the server is about to stop";
+  for (const HostedModel* m : x.server.models)
+    if (const std::string reason = m->reason(); !reason.empty() && !x.server.is_draining)
+      reasons += (reasons.empty() ? "" : "; ") + reason;
+  return reasons.empty() ? x.send(200, "ready\n", kText) : x.send(503, reasons + "\n", kText);
+}
+
+MHD_Result answer_live(Exchange& x) { return x.send(200, "alive\n", kText); }
+
+MHD_Result answer_metrics(Exchange& x) {
+  // Each family once, with the samples of all models below it.
+  std::vector<std::pair<std::string, std::string>> families;
+  const auto add = [&](std::string_view text) {
+    std::string head;
+    size_t family = 0;
+    while (!text.empty()) {
+      const size_t end = text.find('\n') + 1;
+      const std::string_view line = text.substr(0, end);
+      text.remove_prefix(end);
+      if (line.starts_with("# HELP")) {
+        head = line;
+      } else if (line.starts_with("# TYPE")) {
+        head += line;
+        const auto at =
+            std::ranges::find(families, head, &std::pair<std::string, std::string>::first);
+        family = static_cast<size_t>(at - families.begin());
+        if (at == families.end()) families.emplace_back(head, "");
+      } else {
+        families[family].second += line;
+      }
+    }
+  };
+  for (HostedModel* m : x.server.models) add(m->metrics().print(m->name()));
+  std::string out;
+  for (const auto& [head, samples] : families) out += head + samples;
+  out +=
+      "# HELP bellmetal:http_responses_total Answers, by class of status.\n"
+      "# TYPE bellmetal:http_responses_total counter\n";
+  for (size_t i = 1; i < x.server.answers.size(); ++i)
+    out += fmt::format("bellmetal:http_responses_total{{class=\"{}xx\"}} {}\n", i,
+                       x.server.answers[i].load());
+  out += fmt::format(
+      "# HELP bellmetal:http_connections Open connections.\n"
+      "# TYPE bellmetal:http_connections gauge\nbellmetal:http_connections {}\n",
+      x.server.open_connections.load());
+  return x.send(200, out, kPrometheus);
+}
+
+MHD_Result answer_models(Exchange& x) {
+  Json list = Json::array();
+  for (const HostedModel* m : x.server.models) {
+    Json one{{"id", m->name()},
+             {"object", "model"},
+             {"created", m->created()},
+             {"owned_by", "bellmetal"}};
+    if (m->state() != HostedModel::State::kLoading && m->context() != 0)
+      one["max_model_len"] = m->context();
+    list.push_back(std::move(one));
+  }
+  return x.send(200, Json{{"object", "list"}, {"data", std::move(list)}}.dump(), kJson);
+}
+
+ssize_t read_events(void* cls, uint64_t /*position*/, char* buffer, size_t size) {
+  Exchange& x = *static_cast<Exchange*>(cls);
+  try {
+    if (x.pending.empty()) {
+      auto events = x.completion->next_events([&] { return x.is_wanted(); });
+      if (!events) return MHD_CONTENT_READER_END_WITH_ERROR;
+      if (events->empty()) return MHD_CONTENT_READER_END_OF_STREAM;
+      x.pending = std::move(*events);
+    }
+    const size_t n = std::min(size, x.pending.size());
+    std::copy_n(x.pending.data(), n, buffer);
+    x.pending.erase(0, n);
+    return static_cast<ssize_t>(n);
+  } catch (const std::exception&) {
+    return MHD_CONTENT_READER_END_WITH_ERROR;
+  }
+}
+
+MHD_Result answer_generation(Exchange& x, bool is_chat) {
+  auto request = is_chat ? parse_chat(x.body) : parse_completion(x.body);
+  x.body = {};
+  if (!request) return x.refuse(request.error());
+  const auto model = ready_model(x, request->model);
+  if (!model) return x.refuse(model.error());
+  const bool is_stream = request->is_stream;
+  auto completion = Completion::start(**model, std::move(*request), x.id);
+  if (!completion) return x.refuse(completion.error());
+  x.completion = std::move(*completion);
+  if (is_stream)
+    return x.send(
+        200,
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, kEventBlock, read_events, &x, nullptr),
+        kEvents);
+  const auto text = x.completion->wait([&] { return x.is_wanted(); });
+  if (text) return x.send(200, *text, kJson);
+  if (text.error().status != 499) return x.refuse(text.error());
+  x.status = 499;
+  return MHD_NO;  // nobody is there
+}
+
+MHD_Result answer_chat(Exchange& x) { return answer_generation(x, true); }
+MHD_Result answer_completion(Exchange& x) { return answer_generation(x, false); }
+
+MHD_Result answer_tokenize(Exchange& x) {
+  const auto request = parse_tokenize(x.body);
+  if (!request) return x.refuse(request.error());
+  const auto model = ready_model(x, request->model);
+  if (!model) return x.refuse(model.error());
+  models::EncodeOptions options;
+  if (!request->add_special) options.add_bos = options.add_eos = false;
+  const auto tokens = (*model)->tokenizer().encode(request->text, options);
+  if (!tokens) return x.refuse(api_error(tokens.error()));
+  const Json out{
+      {"count", tokens->size()}, {"max_model_len", (*model)->context()}, {"tokens", *tokens}};
+  return x.send(200, out.dump(), kJson);
+}
+
+MHD_Result answer_detokenize(Exchange& x) {
+  const auto request = parse_detokenize(x.body);
+  if (!request) return x.refuse(request.error());
+  const auto model = ready_model(x, request->model);
+  if (!model) return x.refuse(model.error());
+  const std::string text = (*model)->tokenizer().decode(
+      request->tokens, {.render_special = true, .strip_space_prefix = true});
+  // vLLM's name, and llama-server's.
+  return x.send(200, Json{{"prompt", text}, {"content", text}}.dump(), kJson);
+}
+
+struct Route {
+  std::string_view method, path;
+  MHD_Result (*answer)(Exchange&);
+  bool is_open = false;  ///< without a key
+};
+constexpr Route kRoutes[] = {
+    {"GET", "/livez", answer_live, true},           {"GET", "/readyz", answer_ready, true},
+    {"GET", "/health", answer_ready, true},         {"GET", "/metrics", answer_metrics, true},
+    {"GET", "/v1/models", answer_models},           {"POST", "/v1/chat/completions", answer_chat},
+    {"POST", "/v1/completions", answer_completion}, {"POST", "/tokenize", answer_tokenize},
+    {"POST", "/detokenize", answer_detokenize},
+};
+
+const Route* find_route(const Exchange& x) {
+  for (const Route& r : kRoutes)
+    if (r.path == x.path && r.method == x.method) return &r;
+  return nullptr;
+}
+
+ApiError unknown_route(const Exchange& x) {
+  const bool is_known =
+      std::ranges::any_of(kRoutes, [&](const Route& r) { return r.path == x.path; });
+  return {.status = is_known ? 405 : 404,
+          .message = fmt::format("{} {} is not served here", x.method, x.path)};
+}
+
+MHD_Result handle(Impl& server, MHD_Connection* connection, const char* url, const char* method,
+                  const char* data, size_t* size, void** cls) {
+  if (!*cls) {
+    auto owned = std::make_unique<Exchange>(server, connection, method, url);
+    Exchange& x = *owned;
+    *cls = owned.release();  // given back to on_completed
+    const Route* route = find_route(x);
+    if (!route) return x.refuse(unknown_route(x));
+    if (const auto error = check_head(x, route->is_open, route->method == "POST"))
+      return x.refuse(*error);
+    return MHD_YES;
+  }
+  Exchange& x = *static_cast<Exchange*>(*cls);
+  if (x.has_answer) return MHD_YES;
+  if (*size > 0) {
+    // A client that goes on after that gets no answer.
+    if (x.is_too_large) return MHD_NO;
+    if (x.body.size() + *size > server.options.body_bytes) {
+      x.is_too_large = true;
+      x.body = {};
+    } else {
+      x.body.append(data, *size);
+    }
+    *size = 0;
+    return MHD_YES;
+  }
+  if (x.is_too_large)
+    return x.refuse(
+        {.status = 413,
+         .message = fmt::format("the body is larger than {} bytes", server.options.body_bytes)});
+  return find_route(x)->answer(x);
+}
+
+MHD_Result on_request(void* cls, MHD_Connection* connection, const char* url, const char* method,
+                      const char* /*version*/, const char* data, size_t* size, void** state) {
+  try {
+    return handle(*static_cast<Impl*>(cls), connection, url, method, data, size, state);
+  } catch (const std::exception& e) {
+    Exchange* x = static_cast<Exchange*>(*state);
+    if (!x || x->has_answer) return MHD_NO;
+    try {
+      return x->refuse(
+          server_error(500, fmt::format("the server failed: {}", e.what()), "internal"));
+    } catch (const std::exception&) {
+      return MHD_NO;
+    }
+  }
+}
+
+std::string client_of(MHD_Connection* connection) {
+  const MHD_ConnectionInfo* info =
+      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  char text[INET6_ADDRSTRLEN] = "";
+  if (!info || !info->client_addr) return "";
+  const sockaddr* address = info->client_addr;
+  if (address->sa_family == AF_INET)
+    ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
+                sizeof text);
+  if (address->sa_family == AF_INET6)
+    ::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
+                sizeof text);
+  return text;
+}
+
+void log_access(const Exchange& x, MHD_RequestTerminationCode how) {
+  const auto ms = [](double seconds) { return static_cast<int64_t>(seconds * 1e6) / 1e3; };
+  Json line{{"event", "request"}, {"id", x.id},     {"client", client_of(x.connection)},
+            {"method", x.method}, {"path", x.path}, {"status", x.status}};
+  line["duration_ms"] = ms(std::chrono::duration<double>(Clock::now() - x.arrived).count());
+  if (how != MHD_REQUEST_TERMINATED_COMPLETED_OK) line["aborted"] = true;
+  if (!x.model.empty()) line["model"] = x.model;
+  if (x.completion) {
+    const Usage u = x.completion->usage();
+    line["finish"] = u.finish;
+    line["prompt_tokens"] = u.prompt_tokens;
+    line["completion_tokens"] = u.completion_tokens;
+    line["cached_tokens"] = u.cached_tokens;
+    line["queue_ms"] = ms(u.timings.queue);
+    line["prompt_ms"] = ms(u.timings.prompt);
+    line["decode_ms"] = ms(u.timings.decode);
+  }
+  log_line(std::move(line));
+}
+
+void on_completed(void* cls, MHD_Connection* /*connection*/, void** state,
+                  MHD_RequestTerminationCode how) {
+  const std::unique_ptr<Exchange> x(static_cast<Exchange*>(*state));
+  *state = nullptr;
+  if (!x) return;
+  Impl& server = *static_cast<Impl*>(cls);
+  if (x->status >= 100 && x->status < 600) ++server.answers[static_cast<size_t>(x->status / 100)];
+  // Probes would drown the rest.
+  const bool is_probe = x->status == 200 && find_route(*x) && find_route(*x)->is_open;
+  if (!server.options.has_access_log || is_probe) return;
+  try {
+    log_access(*x, how);
+  } catch (const std::exception&) {
+    return;  // without memory there is no line
+  }
+}
+
+void on_connection(void* cls, MHD_Connection* /*connection*/, void** /*state*/,
+                   MHD_ConnectionNotificationCode what) {
+  std::atomic<uint64_t>& open = static_cast<Impl*>(cls)->open_connections;
+  if (what == MHD_CONNECTION_NOTIFY_STARTED)
+    ++open;
+  else
+    --open;
+}
+
+void ignore_log(void* /*cls*/, const char* /*format*/, va_list /*arguments*/) {}
+
+}  // namespace
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+void Server::set_draining() { impl_->is_draining = true; }
+
+Result<std::unique_ptr<Server>> Server::start(ServerOptions options,
+                                              std::span<HostedModel* const> models) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = std::move(options);
+  impl->models.assign(models.begin(), models.end());
+  const ServerOptions& o = impl->options;
+  constexpr unsigned kFlags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
+                              MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+  // The logger comes first: other options may already say something.
+  impl->daemon = MHD_start_daemon(
+      kFlags, 0, nullptr, nullptr, on_request, impl.get(), MHD_OPTION_EXTERNAL_LOGGER, ignore_log,
+      nullptr, MHD_OPTION_LISTEN_SOCKET, o.socket, MHD_OPTION_CONNECTION_LIMIT, o.connections,
+      MHD_OPTION_CONNECTION_MEMORY_LIMIT, o.header_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
+      o.idle_seconds, MHD_OPTION_THREAD_STACK_SIZE, kThreadStack, MHD_OPTION_NOTIFY_COMPLETED,
+      on_completed, impl.get(), MHD_OPTION_NOTIFY_CONNECTION, on_connection, impl.get(),
+      MHD_OPTION_END);
+  if (!impl->daemon) return fail(Code::kIo, "libmicrohttpd does not start");
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+}  // namespace bm::serve

@@ -1,0 +1,47 @@
+#pragma once
+// The HTTP server: which request goes where, what is logged, what the limits are. Connections have
+// a thread each (libmicrohttpd), so that one that waits or reads slowly keeps nobody.
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "serve/hosted_model.h"
+
+namespace bm::serve {
+
+struct ServerOptions {
+  int socket = -1;           ///< listening
+  std::string api_key = {};  ///< empty: none is asked for
+  size_t body_bytes = 32 << 20;
+  size_t header_bytes = 32 << 10;
+  uint32_t connections = 256;
+  /// A connection that neither sends nor takes anything for so long is closed.
+  uint32_t idle_seconds = 30;
+  bool has_access_log = true;
+};
+
+/// Thread: any. The models outlive it.
+class Server {
+ public:
+  /// Errors: kIo when libmicrohttpd does not start.
+  static Result<std::unique_ptr<Server>> start(ServerOptions options,
+                                               std::span<HostedModel* const> models);
+  /// Closes all connections. Whoever waits for a model must have been answered: stop the models'
+  /// schedulers first.
+  ~Server();
+  /// /readyz says so from now on.
+  void set_draining();
+
+  struct Impl;
+
+ private:
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// One line of JSON on stderr, written at once.
+void log_line(nlohmann::ordered_json fields);
+
+}  // namespace bm::serve

@@ -1,0 +1,47 @@
+// Bodies of requests: any bytes become values within their limits, or an error that says why.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "serve/generation.h"
+#include "serve/request.h"
+
+namespace {
+
+void check(bool is_true) {
+  if (!is_true) std::abort();
+}
+
+template <class T>
+void check_error(const bm::serve::ApiResult<T>& r) {
+  if (r) return;
+  check(r.error().status >= 400 && !r.error().message.empty());
+  check(nlohmann::json::parse(bm::serve::error_body(r.error())).contains("error"));
+}
+
+void check_generation(const bm::serve::ApiResult<bm::serve::GenerationRequest>& r) {
+  check_error(r);
+  if (!r) return;
+  check(r->n >= 1 && r->n <= 16 && r->stop.size() <= 16);
+  check(r->temperature >= 0 && r->temperature <= 2 && r->top_p > 0 && r->top_p <= 1);
+  check(!r->max_tokens || *r->max_tokens >= 1);
+  check(r->is_chat ? !r->messages.empty() : !r->texts.empty() || !r->token_lists.empty());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  check_generation(bm::serve::parse_chat(body));
+  check_generation(bm::serve::parse_completion(body));
+  check_error(bm::serve::parse_tokenize(body));
+  check_error(bm::serve::parse_detokenize(body));
+  // The same text in pieces of any size is cut at the same place.
+  bm::serve::StopFilter whole({"ab", "\n\n"}), pieces({"ab", "\n\n"});
+  std::string a = whole.push(body), b;
+  for (const char c : body) b += pieces.push(std::string_view(&c, 1));
+  check(a + whole.finish() == b + pieces.finish());
+  return 0;
+}

@@ -1,0 +1,457 @@
+#!/usr/bin/env python3
+"""`bellmetal serve` as its clients and its service manager see it.
+
+usage: serve_test.py BELLMETAL [-k PATTERN] [unittest options]    classes: Serve (quick), ServeSlow
+"""
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from limits import seconds
+
+BELLMETAL = ""
+MODEL = "models/bundled/licence.gguf"
+PROMPTS = ["Permission is hereby granted", "This program is free software; you can", "THE SOFTWARE IS PROVIDED",
+           "Redistribution and use in source and binary forms"]
+TOKENS = 24
+RUNNING = []  # servers, to be ended whatever happens
+TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+class Server:
+    """A server on a port of its own; its log is read by a thread."""
+
+    def __init__(self, *options, model=MODEL, environment=None, wait="ready", **popen):
+        self.process = subprocess.Popen(
+            [BELLMETAL, "serve", model, "--listen", "127.0.0.1:0", "--device", "CPU", *options],
+            stderr=subprocess.PIPE, env={**os.environ, **(environment or {})}, text=True, **popen)
+        self.lines, self.changed = [], threading.Condition()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        RUNNING.append(self.process)
+        self.port = int(self.event("listening")["url"].rsplit(":", 1)[1])
+        if wait:
+            self.event(wait)
+
+    def _read(self):
+        for line in self.process.stderr:
+            with self.changed:
+                self.lines.append(line)
+                self.changed.notify_all()
+        with self.changed:
+            self.lines.append("")
+            self.changed.notify_all()
+
+    def event(self, name, matches=lambda line: True, limit=60):
+        """The first line of the log with this event."""
+        def find():
+            for line in self.lines:
+                if line.startswith("{") and json.loads(line).get("event") == name and matches(json.loads(line)):
+                    return json.loads(line)
+            if self.lines and self.lines[-1] == "":
+                raise AssertionError("the server has ended: " + "".join(self.lines))
+            return None
+        with self.changed:
+            if not self.changed.wait_for(find, seconds(limit)):
+                raise AssertionError(f"no {name}: " + "".join(self.lines))
+            return find()
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds(60))
+
+    def ask(self, method, path, body=None, **headers):
+        """(status, headers, body) of one request; a dict or list becomes JSON."""
+        connection = self.connect()
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body)
+        if body is not None:
+            headers = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+        else:
+            headers = {k.replace("_", "-"): v for k, v in headers.items()}
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        data = answer.read()
+        connection.close()
+        return answer.status, answer.headers, data
+
+    def complete(self, prompt, path="/v1/completions", **fields):
+        body = {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0, **fields}
+        status, _, data = self.ask("POST", path, body)
+        if status != 200:
+            raise AssertionError(f"{status} {data}")
+        return json.loads(data)
+
+    def events(self, path, body):
+        """Objects of a stream; the last one must be [DONE]."""
+        status, headers, data = self.ask("POST", path, {**body, "stream": True})
+        assert status == 200 and headers["Content-Type"] == "text/event-stream", (status, data)
+        blocks = data.decode().split("\n\n")
+        assert blocks.pop() == "" and blocks.pop() == "data: [DONE]", data
+        assert all(b.startswith("data: ") for b in blocks), data
+        return [json.loads(b[6:]) for b in blocks]
+
+    def metrics(self):
+        """{name{labels}: value}; every line is checked against the text format."""
+        status, headers, data = self.ask("GET", "/metrics")
+        assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        out, types = {}, {}
+        for line in data.decode().splitlines():
+            if line.startswith("# TYPE "):
+                name, kind = line[7:].split(" ")
+                assert name not in types, line
+                types[name] = kind
+            elif not line.startswith("# HELP "):
+                match = re.fullmatch(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*\})? (\S+)', line)
+                assert match, line
+                family = re.sub(r"_(bucket|sum|count)$", "", match[1])
+                assert match[1] in types or types.get(family) == "histogram", line
+                out[match[1] + (match[2] or "")] = float(match[3])
+        return out
+
+    def metric(self, name):
+        return sum(v for k, v in self.metrics().items() if k == name or k.startswith(name + "{"))
+
+    def stop(self, limit=60):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.wait(limit)
+
+    def wait(self, limit=60):
+        code = self.process.wait(seconds(limit))
+        self.reader.join()
+        self.process.stderr.close()
+        return code
+
+
+def until(condition, limit=30):
+    end = time.monotonic() + seconds(limit)
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError("it does not happen")
+        time.sleep(0.005)
+
+
+def generate(prompt):
+    out = subprocess.run([BELLMETAL, "generate", MODEL, prompt, "--max-tokens", str(TOKENS), "--json", "--device", "CPU"],
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    return json.loads(out.stdout)["text"]
+
+
+class Serve(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        template = os.path.join(cls.folder.name, "template.jinja")
+        with open(template, "w", encoding="utf-8") as file:
+            file.write(TEMPLATE)
+        cls.key = "open-sesame"
+        cls.server = Server("--chat-template", template, "--max-body", "1", "--sequences", "4")
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        cls.folder.cleanup()
+        assert code == 0, code
+
+    def test_eight_clients_get_what_generate_gives(self):
+        expected = {p: generate(p) for p in PROMPTS}
+        results = [None] * 8
+
+        def client(i):
+            results[i] = self.server.complete(PROMPTS[i % 4])["choices"][0]["text"]
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(results, [expected[PROMPTS[i % 4]] for i in range(8)])
+
+    def test_a_stream_has_the_text_of_the_whole_answer(self):
+        whole = self.server.complete(PROMPTS[0])
+        self.assertEqual(whole["object"], "text_completion")
+        self.assertEqual(whole["choices"][0]["finish_reason"], "length")
+        self.assertEqual(whole["usage"]["completion_tokens"], TOKENS)
+        body = {"prompt": PROMPTS[0], "max_tokens": TOKENS, "temperature": 0, "stream_options": {"include_usage": True}}
+        events = self.server.events("/v1/completions", body)
+        self.assertEqual("".join(e["choices"][0]["text"] for e in events[:-1]), whole["choices"][0]["text"])
+        self.assertEqual(events[-2]["choices"][0]["finish_reason"], "length")
+        self.assertEqual(events[-1]["choices"], [])
+        self.assertEqual(events[-1]["usage"]["completion_tokens"], TOKENS)
+
+    def test_chats(self):
+        chat = {"messages": [{"role": "system", "content": "Permission is "}, {"role": "user", "content": "hereby granted"}],
+                "max_completion_tokens": TOKENS, "temperature": 0}
+        status, _, data = self.server.ask("POST", "/v1/chat/completions", {**chat, "logprobs": True, "top_logprobs": 2})
+        self.assertEqual(status, 200, data)
+        choice = json.loads(data)["choices"][0]
+        self.assertEqual(choice["message"]["content"], self.server.complete(PROMPTS[0])["choices"][0]["text"])
+        content = choice["logprobs"]["content"]
+        self.assertEqual(len(content), TOKENS)
+        for token in content:
+            self.assertEqual(token["top_logprobs"][0]["token"], token["token"])
+            self.assertLessEqual(token["logprob"], 0)
+            self.assertGreaterEqual(token["logprob"], token["top_logprobs"][1]["logprob"])
+        events = self.server.events("/v1/chat/completions", chat)
+        self.assertEqual(events[0]["choices"][0]["delta"]["role"], "assistant")
+        text = "".join(e["choices"][0]["delta"].get("content", "") for e in events)
+        self.assertEqual(text, choice["message"]["content"])
+
+    def test_choices_seeds_and_stops(self):
+        first = self.server.complete(PROMPTS[0], n=2, temperature=1.5, seed=7)
+        again = self.server.complete(PROMPTS[0], n=2, temperature=1.5, seed=7)
+        self.assertEqual([c["text"] for c in first["choices"]], [c["text"] for c in again["choices"]])
+        self.assertNotEqual(first["choices"][0]["text"], first["choices"][1]["text"])
+        text = self.server.complete(PROMPTS[0])["choices"][0]["text"]
+        stopped = self.server.complete(PROMPTS[0], stop=text[9:13])["choices"][0]
+        self.assertEqual(stopped["text"], text[:text.index(text[9:13])])
+        self.assertEqual(stopped["finish_reason"], "stop")
+        several = self.server.complete(PROMPTS[:2])
+        self.assertEqual([c["index"] for c in several["choices"]], [0, 1])
+        self.assertEqual(several["choices"][0]["text"], text)
+
+    def test_a_prompt_seen_before_is_cached(self):
+        prompt = "a prompt of its own " * 8
+        self.server.complete(prompt)
+        usage = self.server.complete(prompt)["usage"]
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        self.assertGreater(cached, 0)
+        self.assertEqual(cached % 64, 0)
+
+    def test_tokens_and_back(self):
+        status, _, data = self.server.ask("POST", "/tokenize", {"prompt": "free software"})
+        self.assertEqual(status, 200)
+        tokens = json.loads(data)["tokens"]
+        self.assertEqual(json.loads(data)["count"], len(tokens))
+        plain = json.loads(self.server.ask("POST", "/tokenize", {"prompt": "free software", "add_special_tokens": False})[2])
+        status, _, data = self.server.ask("POST", "/detokenize", {"tokens": plain["tokens"]})
+        self.assertEqual((status, json.loads(data)["prompt"]), (200, "free software"))
+        self.assertEqual(self.server.complete(tokens, max_tokens=4)["choices"][0]["text"],
+                         self.server.complete("free software", max_tokens=4)["choices"][0]["text"])
+
+    def test_what_is_wrong_is_said_in_openais_form(self):
+        for path, body, status in [
+                ("/v1/completions", "{", 400), ("/v1/completions", "[]", 400), ("/v1/completions", "", 400),
+                ("/v1/completions", {"prompt": 7}, 400), ("/v1/completions", "[" * 100000, 400),
+                ("/v1/completions", {"prompt": "a", "model": "none"}, 404),
+                ("/v1/completions", {"prompt": "a", "max_tokens": 513}, 400),
+                ("/v1/completions", {"prompt": "a" * 600}, 400), ("/v1/completions", {"prompt": [100000]}, 400),
+                ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400),
+                ("/v1/nothing", {}, 404), ("/v1/completions", "x" * (2 << 20), 413)]:
+            got, headers, data = self.server.ask("POST", path, body)
+            self.assertEqual(got, status, (path, str(body)[:50], data))
+            error = json.loads(data)["error"]
+            self.assertEqual(set(error), {"message", "type", "param", "code"})
+            self.assertTrue(error["message"] and headers["X-Request-Id"])
+        self.assertEqual(self.server.ask("GET", "/v1/completions")[0], 405)
+        self.assertEqual(self.server.ask("POST", "/tokenize", "{}", Content_Type="text/plain")[0], 415)
+
+    def test_bodies_without_a_length_are_bounded_too(self):
+        with socket.create_connection(("127.0.0.1", self.server.port)) as s:
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                      b"Transfer-Encoding: chunked\r\n\r\n")
+            try:
+                for _ in range(200):
+                    s.sendall(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
+            except OSError:
+                pass
+        with socket.create_connection(("127.0.0.1", self.server.port)) as s:
+            try:
+                s.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"x" * (1 << 20) + b"\r\n\r\n")
+                self.assertRegex(s.recv(100), rb"^(HTTP/1.1 4|$)")
+            except ConnectionError:
+                pass
+        self.assertEqual(self.server.ask("GET", "/livez")[0], 200)
+
+    def test_a_client_that_goes_away_frees_its_place(self):
+        cancelled = 'bellmetal:request_success_total{model_name="licence",finished_reason="abort"}'
+        before = self.server.metrics()[cancelled]
+        expected = self.server.complete(PROMPTS[1])["choices"][0]["text"]
+        for is_stream in (True, False):
+            connection = self.server.connect()
+            connection.request("POST", "/v1/completions", json.dumps(
+                {"prompt": "one", "max_tokens": 480, "stream": is_stream}), {"Content-Type": "application/json"})
+            if is_stream:
+                self.assertTrue(connection.getresponse().read(10))
+            else:
+                until(lambda: self.server.metric("bellmetal:num_requests_running") > 0)
+            connection.close()
+            # Somebody else's answer is what it always is.
+            self.assertEqual(self.server.complete(PROMPTS[1])["choices"][0]["text"], expected)
+        until(lambda: self.server.metrics()[cancelled] == before + 2)
+        until(lambda: self.server.metric("bellmetal:kv_cache_pages_used") == 0)
+
+    def test_probes_and_models(self):
+        self.assertEqual(self.server.ask("GET", "/livez")[0], 200)
+        self.assertEqual(self.server.ask("GET", "/readyz")[0], 200)
+        models = json.loads(self.server.ask("GET", "/v1/models")[2])
+        self.assertEqual([m["id"] for m in models["data"]], ["licence"])
+
+    def test_metrics_count(self):
+        before = self.server.metrics()
+        self.server.complete(PROMPTS[2], max_tokens=5)
+        after = self.server.metrics()
+        label = '{model_name="licence"}'
+        self.assertEqual(after["bellmetal:generation_tokens_total" + label], before["bellmetal:generation_tokens_total" + label] + 5)
+        for name, more in [("time_to_first_token_seconds", 1), ("inter_token_latency_seconds", 4),
+                           ("e2e_request_latency_seconds", 1), ("request_queue_time_seconds", 1)]:
+            key = f"bellmetal:{name}_count{label}"
+            self.assertEqual(after[key], before[key] + more, name)
+            infinite = f'bellmetal:{name}_bucket{{model_name="licence",le="+Inf"}}'
+            self.assertEqual(after[infinite], after[key])
+
+    def test_requests_are_logged_and_keys_are_not(self):
+        _, headers, _ = self.server.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 2},
+                                        Authorization="Bearer never-to-be-seen")
+        line = self.server.event("request", lambda l: l["id"] == headers["X-Request-Id"])
+        self.assertEqual((line["status"], line["completion_tokens"], line["finish"]), (200, 2, "length"))
+        self.assertNotIn("never-to-be-seen", "".join(self.server.lines))
+
+
+class ServeSlow(unittest.TestCase):
+    def test_keys(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("open-sesame\n")
+            file.flush()
+            server = Server("--api-key-file", file.name)
+            for given, status in [({}, 401), ({"Authorization": "Bearer open"}, 401), ({"Authorization": "open-sesame"}, 401),
+                                  ({"Authorization": "Bearer open-sesame"}, 200)]:
+                self.assertEqual(server.ask("GET", "/v1/models", **given)[0], status, given)
+            self.assertEqual(server.ask("GET", "/readyz")[0], 200)
+            self.assertEqual(server.stop(), 0)
+            self.assertNotIn("sesame", "".join(server.lines))
+
+    def test_options_come_from_the_environment_and_strangers_are_kept_out(self):
+        server = Server(environment={"BM_SERVE_CTX": "64", "BM_SERVE_SEQUENCES": "1"})
+        self.assertEqual(json.loads(server.ask("GET", "/v1/models")[2])["data"][0]["max_model_len"], 64)
+        self.assertEqual(server.stop(), 0)
+        refused = subprocess.run([BELLMETAL, "serve", MODEL, "--listen", "0.0.0.0:0"], stderr=subprocess.PIPE, check=False)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn(b"--api-key-file", refused.stderr)
+        missing = subprocess.run([BELLMETAL, "serve", "/nonexistent.gguf", "--listen", "127.0.0.1:0"],
+                                 stderr=subprocess.PIPE, check=False)
+        self.assertEqual(missing.returncode, 4)
+
+    def test_a_full_queue_and_deadlines(self):
+        server = Server("--sequences", "1", "--queue", "1", "--ctx", "512")
+        statuses, headers = [], []
+
+        def client():
+            status, head, _ = server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 500})
+            statuses.append(status)
+            headers.append(head)
+        threads = [threading.Thread(target=client) for _ in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertIn(429, statuses)
+        self.assertIn(200, statuses)
+        self.assertEqual(headers[statuses.index(429)]["Retry-After"], "1")
+        status, _, data = server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 500, "timeout": 0.001})
+        self.assertEqual((status, json.loads(data)["error"]["code"]), (408, "timeout"))
+        self.assertEqual(server.stop(), 0)
+
+    def test_draining_finishes_what_runs(self):
+        server = Server()
+        got = []
+        client = threading.Thread(target=lambda: got.append(server.complete("a", max_tokens=400)))
+        client.start()
+        until(lambda: server.metric("bellmetal:num_requests_running") == 1)
+        server.process.send_signal(signal.SIGTERM)
+        server.event("stopping")
+        try:
+            status, _, data = server.ask("GET", "/readyz")
+            self.assertEqual(status, 503)
+            self.assertIn(b"stop", data)
+        except OSError:
+            pass  # it has ended already
+        client.join()
+        self.assertEqual(got[0]["usage"]["completion_tokens"], 400)
+        self.assertEqual(server.wait(), 0)
+
+    def test_draining_is_bounded_and_a_second_signal_ends_it(self):
+        for second, code in ((False, 0), (True, 130)):
+            server = Server("--drain-seconds", "60" if second else "0", "--sequences", "1")
+            status = []
+
+            def client(server=server, status=status):
+                try:
+                    status.append(server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 500, "n": 16})[0])
+                except (OSError, http.client.HTTPException):
+                    status.append(None)
+            thread = threading.Thread(target=client)
+            thread.start()
+            until(lambda server=server: server.metric("bellmetal:num_requests_running") == 1)
+            server.process.send_signal(signal.SIGTERM)
+            server.event("stopping")
+            if second:
+                server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.wait(), code)
+            thread.join()
+            self.assertEqual(status, [None] if second else [503])
+
+    def test_the_service_manager(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "notify")
+            told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            told.bind(path)
+            told.settimeout(seconds(60))
+            listening = socket.create_server(("127.0.0.1", 0))
+            port = listening.getsockname()[1]
+            # What sd_listen_fds(3) passes: descriptor 3, and the number of the process that is meant.
+            script = f'exec 3<&{listening.fileno()}; LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@"'
+            process = subprocess.Popen(["/bin/bash", "-c", script, BELLMETAL, "serve", MODEL, "--listen", "127.0.0.1:1"],
+                                       pass_fds=[listening.fileno()], env={**os.environ, "NOTIFY_SOCKET": path},
+                                       stderr=subprocess.DEVNULL)
+            # Connections wait in the socket from the start.
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds(60))
+            connection.request("GET", "/livez")
+            self.assertEqual(connection.getresponse().status, 200)
+            connection.close()
+            self.assertTrue(told.recv(1000).startswith(b"READY=1\n"))
+            process.send_signal(signal.SIGTERM)
+            self.assertTrue(told.recv(1000).startswith(b"STOPPING=1\n"))
+            self.assertEqual(process.wait(seconds(30)), 0)
+            told.close()
+            listening.close()
+
+    def test_slow_readers_keep_nobody(self):
+        server = Server("--sequences", "4", "--idle-seconds", "2")
+        slow = []
+        for _ in range(8):
+            s = socket.socket()
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            s.connect(("127.0.0.1", server.port))
+            body = json.dumps({"prompt": "a", "max_tokens": 400, "stream": True, "logprobs": 20}).encode()
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+                      + str(len(body)).encode() + b"\r\n\r\n" + body)
+            slow.append(s)
+        # A half request, too.
+        half = socket.create_connection(("127.0.0.1", server.port))
+        half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Le")
+        self.assertEqual(server.complete(PROMPTS[0])["usage"]["completion_tokens"], TOKENS)
+        until(lambda: server.metric("bellmetal:num_requests_running") == 0, 60)
+        # All but the one that asks are closed in the end.
+        until(lambda: server.metric("bellmetal:http_connections") == 1, 60)
+        for s in [*slow, half]:
+            s.close()
+        self.assertEqual(server.stop(), 0)
+
+
+if __name__ == "__main__":
+    BELLMETAL = sys.argv.pop(1)
+    try:
+        unittest.main()
+    finally:
+        for process in RUNNING:
+            if process.poll() is None:
+                process.kill()

@@ -1,0 +1,157 @@
+// Batches over paged keys and values against the single-sequence path, and against themselves in
+// other company.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "models/llama_batch.h"
+#include "models/llama_session.h"
+
+namespace bm::models {
+namespace {
+
+constexpr uint32_t kPage = LlamaBatch::kPageLength;
+
+std::shared_ptr<const Llama> bundled() {
+  static const std::shared_ptr<const Llama> model = [] {
+    auto file = GgufFile::open("models/bundled/licence.gguf");
+    auto loaded = Llama::load(std::make_shared<const GgufFile>(std::move(*file)),
+                              {.device = "CPU", .context = 512, .progress = {}});
+    if (!loaded) throw std::runtime_error(loaded.error().message);
+    return *loaded;
+  }();
+  return model;
+}
+
+std::unique_ptr<LlamaBatch> make(uint32_t sequences, DType type = DType::kF16) {
+  auto batch =
+      LlamaBatch::create(bundled(), {.sequences = sequences, .cache_bytes = 0, .cache_type = type});
+  if (!batch) throw std::runtime_error(batch.error().message);
+  return std::move(*batch);
+}
+
+/// A sequence with pages of its own; tokens come from a fixed list, not from the model.
+struct Feed {
+  std::vector<int32_t> tokens;
+  size_t prompt = 0;
+  uint32_t position = 0;
+  std::vector<uint32_t> pages;
+  std::vector<std::vector<float>> logits;  ///< after the prompt, and after every token from then on
+
+  bool is_prompt() const { return position < prompt; }
+  bool is_done() const { return position == tokens.size(); }
+  BatchItem next() const {
+    const size_t n =
+        is_prompt() ? std::min<size_t>(prompt - position, kPage - position % kPage) : 1;
+    return {std::span(tokens).subspan(position, n), position, pages, is_prompt()};
+  }
+};
+
+Feed random_feed(std::mt19937& random, size_t prompt, size_t more, uint32_t first_page) {
+  Feed feed;
+  feed.prompt = prompt;
+  for (size_t i = 0; i < prompt + more; ++i)
+    feed.tokens.push_back(static_cast<int32_t>(random() % 250 + 3));
+  for (uint32_t i = 0; i * kPage < prompt + more; ++i) feed.pages.push_back(first_page + i);
+  std::shuffle(feed.pages.begin(), feed.pages.end(), random);
+  return feed;
+}
+
+/// Everybody takes part in every step; of prompts the first one.
+void run_together(LlamaBatch& batch, std::vector<Feed*> feeds) {
+  for (;;) {
+    std::vector<BatchItem> items;
+    std::vector<Feed*> owners;
+    Feed* prompt = nullptr;
+    for (Feed* f : feeds) {
+      if (f->is_done()) continue;
+      if (f->is_prompt()) {
+        if (!prompt) prompt = f;
+        continue;
+      }
+      items.push_back(f->next());
+      owners.push_back(f);
+    }
+    if (prompt) {
+      items.push_back(prompt->next());
+      owners.push_back(prompt);
+    }
+    if (items.empty()) return;
+    const Status status = batch.run(items);
+    ASSERT_TRUE(status) << status.error().message;
+    for (size_t i = 0; i < items.size(); ++i) {
+      owners[i]->position += static_cast<uint32_t>(items[i].tokens.size());
+      if (owners[i]->is_prompt()) continue;
+      const auto row = batch.logits(i);
+      owners[i]->logits.emplace_back(row.begin(), row.end());
+    }
+  }
+}
+
+TEST(LlamaBatch, EqualsTheSingleSequencePath) {
+  std::mt19937 random(1);
+  const auto batch = make(2, DType::kF32);
+  Feed feed = random_feed(random, 75, 10, 1);
+  run_together(*batch, {&feed});
+  ASSERT_EQ(feed.logits.size(), 11u);
+  LlamaSession session(bundled());
+  ASSERT_TRUE(session.feed(std::span(feed.tokens).first(75)));
+  for (size_t i = 0;; ++i) {
+    double worst = 0, scale = 0;
+    for (size_t k = 0; k < feed.logits[i].size(); ++k) {
+      const auto expected = static_cast<double>(session.logits()[k]);
+      worst = std::max(worst, std::abs(static_cast<double>(feed.logits[i][k]) - expected));
+      scale = std::max(scale, std::abs(expected));
+    }
+    EXPECT_LT(worst, 1e-5 * scale) << "after token " << 75 + i;
+    if (i + 1 == feed.logits.size()) break;
+    ASSERT_TRUE(session.feed(std::span(feed.tokens).subspan(75 + i, 1)));
+  }
+}
+
+TEST(LlamaBatch, ASequenceGetsTheSameBitsInWhateverCompany) {
+  std::random_device seed;
+  std::mt19937 random(seed());
+  std::vector<Feed> alone;
+  const auto batch = make(5);
+  uint32_t page = 1;
+  for (const size_t prompt : {1, 64, 30, 100, 67}) {
+    alone.push_back(random_feed(random, prompt, 6 + random() % 20, page));
+    page += static_cast<uint32_t>(alone.back().pages.size());
+  }
+  std::vector<Feed> together = alone;
+  for (Feed& feed : alone) run_together(*batch, {&feed});
+  run_together(*batch, {&together[3], &together[0], &together[4], &together[1], &together[2]});
+  for (size_t i = 0; i < alone.size(); ++i) {
+    ASSERT_EQ(alone[i].logits.size(), together[i].logits.size());
+    for (size_t k = 0; k < alone[i].logits.size(); ++k)
+      ASSERT_EQ(std::memcmp(alone[i].logits[k].data(), together[i].logits[k].data(),
+                            alone[i].logits[k].size() * sizeof(float)),
+                0)
+          << "sequence " << i << ", token " << k;
+  }
+}
+
+TEST(LlamaBatch, RefusesStepsThatDoNotFit) {
+  const auto batch = make(1);
+  const std::vector<int32_t> tokens(65, 5), bad{-1};
+  const std::vector<uint32_t> pages{1, 2}, none, wild{batch->page_count() + 1};
+  EXPECT_FALSE(batch->run({}));
+  const auto refused = [&](const BatchItem& item) { return !batch->run({&item, 1}); };
+  EXPECT_TRUE(refused({tokens, 0, pages, true}));                         // beyond a page
+  EXPECT_TRUE(refused({std::span(tokens).first(2), 63, pages, true}));    // across pages
+  EXPECT_TRUE(refused({std::span(tokens).first(2), 10, pages, true}));    // amid a page
+  EXPECT_TRUE(refused({std::span(tokens).first(2), 0, pages, false}));    // not one token
+  EXPECT_TRUE(refused({std::span(tokens).first(1), 0, none, false}));     // no page
+  EXPECT_TRUE(refused({std::span(tokens).first(1), 0, wild, false}));     // no such page
+  EXPECT_TRUE(refused({std::span(tokens).first(1), 512, pages, false}));  // beyond the context
+  EXPECT_TRUE(refused({bad, 0, pages, false}));                           // no such token
+  EXPECT_FALSE(refused({std::span(tokens).first(1), 0, pages, false}));
+  EXPECT_FALSE(LlamaBatch::create(bundled(), {.sequences = 0}));
+  EXPECT_FALSE(LlamaBatch::create(bundled(), {.sequences = 1, .cache_bytes = 4096}));
+}
+
+}  // namespace
+}  // namespace bm::models

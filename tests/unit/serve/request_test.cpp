@@ -1,0 +1,129 @@
+#include <gtest/gtest.h>
+
+#include "serve/generation.h"
+#include "serve/request.h"
+
+namespace bm::serve {
+namespace {
+
+ApiError error_of_chat(std::string_view body) {
+  const auto r = parse_chat(body);
+  if (r) throw std::runtime_error("accepted: " + std::string(body));
+  return r.error();
+}
+
+TEST(Request, AChatHasOpenAisFieldsAndDefaults) {
+  const auto r = parse_chat(
+      R"({"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}],
+          "max_completion_tokens":7,"stop":["x","y"],"seed":-1,"logprobs":true,"top_logprobs":3,"n":2,
+          "stream":true,"stream_options":{"include_usage":true},"user":"somebody","presence_penalty":0.0})");
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_EQ(r->messages[0]["content"], "ab");
+  EXPECT_EQ(r->max_tokens, 7u);
+  EXPECT_EQ(r->stop, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(r->seed, UINT64_MAX);
+  EXPECT_EQ(r->top_logprobs, 3u);
+  EXPECT_EQ(r->n, 2u);
+  EXPECT_TRUE(r->is_stream && r->has_stream_usage);
+  EXPECT_EQ(r->temperature, 1.0F);
+  const auto plain = parse_completion(R"({"prompt":"a"})");
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(plain->max_tokens, 16u);
+  EXPECT_FALSE(plain->top_logprobs || plain->seed || plain->is_stream);
+}
+
+TEST(Request, WhatIsWrongIsNamed) {
+  const struct {
+    const char *body, *param, *code;
+  } rows[] = {
+      {R"({"messages":[]})", "messages", "invalid_value"},
+      {R"({})", "messages", "invalid_value"},
+      {R"({"messages":[{"content":"a"}]})", "messages[0]", "invalid_value"},
+      {R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", "messages[0].content",
+       "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"temperature":2.5})", "temperature",
+       "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"temperature":"1"})", "temperature",
+       "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"n":0})", "n", "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"n":1.5})", "n", "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"max_tokens":18446744073709551615})",
+       "max_tokens", "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"max_tokens":-1})", "max_tokens",
+       "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"stop":[""]})", "stop", "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"top_logprobs":1})", "top_logprobs",
+       "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"stream_options":{}})", "stream_options",
+       "invalid_value"},
+      {R"({"messages":[{"role":"user","content":"a"}],"frequency_penalty":1})", "frequency_penalty",
+       "unsupported_parameter"},
+      {R"({"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_object"}})",
+       "response_format", "unsupported_parameter"},
+      {R"({"messages":[{"role":"user","content":"a"}],"tempreature":1})", "tempreature",
+       "unknown_parameter"},
+  };
+  for (const auto& row : rows) {
+    const ApiError e = error_of_chat(row.body);
+    EXPECT_EQ(e.status, 400) << row.body;
+    EXPECT_EQ(e.param, row.param) << row.body;
+    EXPECT_EQ(e.code, row.code) << row.body;
+    EXPECT_FALSE(e.message.empty());
+  }
+}
+
+TEST(Request, PromptsAreTextsOrTokens) {
+  EXPECT_EQ(parse_completion(R"({"prompt":["a","b"]})")->texts.size(), 2u);
+  EXPECT_EQ(parse_completion(R"({"prompt":[1,2]})")->token_lists[0], (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(parse_completion(R"({"prompt":[[1,2],[3]]})")->token_lists.size(), 2u);
+  for (const char* bad : {R"({"prompt":[]})", R"({"prompt":[1,"a"]})", R"({"prompt":["a",[1]]})",
+                          R"({"prompt":[-1]})", R"({"prompt":[3000000000]})", R"({"prompt":7})",
+                          R"({"prompt":[[]]})", R"({"prompt":["a","b"],"n":16})"})
+    EXPECT_FALSE(parse_completion(bad)) << bad;
+}
+
+TEST(Request, NestingIsBounded) {
+  const std::string deep(100'000, '[');
+  EXPECT_FALSE(parse_body(deep));
+  const auto nested = [](size_t n) {
+    return "{\"a\":" + std::string(n, '[') + std::string(n, ']') + "}";
+  };
+  EXPECT_TRUE(parse_body(nested(63)));
+  EXPECT_FALSE(parse_body(nested(64)));
+  EXPECT_TRUE(parse_body(R"({"a":"[[[[\"[["})"));
+  EXPECT_FALSE(parse_body("{\"a\":\"\xff\"}"));
+  EXPECT_FALSE(parse_body(""));
+  EXPECT_FALSE(parse_body("[]"));
+}
+
+TEST(Request, ErrorsAreInOpenAisForm) {
+  const auto j = nlohmann::json::parse(error_body({.message = "bad \"x\"\xff", .param = "n"}));
+  EXPECT_EQ(j["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(j["error"]["param"], "n");
+  EXPECT_TRUE(j["error"]["code"].is_null());
+}
+
+TEST(StopFilter, CutsAtTheFirstStopTextHoweverItArrives) {
+  const std::string text = "one two END three";
+  for (size_t step = 1; step <= text.size(); ++step) {
+    StopFilter filter({"END", "three"});
+    std::string out;
+    for (size_t i = 0; i < text.size(); i += step) out += filter.push(text.substr(i, step));
+    EXPECT_TRUE(filter.is_stopped());
+    EXPECT_EQ(out, "one two ") << step;
+  }
+}
+
+TEST(StopFilter, WithholdsOnlyWhatCouldBecomeAStopText) {
+  StopFilter filter({"abab!"});
+  EXPECT_EQ(filter.push("xaba"), "x");
+  EXPECT_EQ(filter.push("b"), "");
+  EXPECT_EQ(filter.push("ab"), "ab");
+  EXPECT_EQ(filter.push("?"), "abab?");
+  EXPECT_EQ(filter.push("ab"), "");
+  EXPECT_EQ(filter.finish(), "ab");
+  EXPECT_FALSE(filter.is_stopped());
+}
+
+}  // namespace
+}  // namespace bm::serve

@@ -1,0 +1,482 @@
+// The scheduler over an engine that keeps tokens where a model would keep keys and values: a page
+// that is wrong, shared too early or lost changes what comes out.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "serve/scheduler.h"
+#include "tests/patience.h"
+
+namespace bm::serve {
+namespace {
+
+using test::patience;
+
+constexpr uint32_t kPage = 4, kVocabulary = 50;
+constexpr int32_t kEnd = 0;
+
+/// The token after `tokens`, never kEnd.
+int32_t successor(std::span<const int32_t> tokens) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const int32_t t : tokens) hash = (hash ^ static_cast<uint64_t>(t)) * 0x100000001b3;
+  return static_cast<int32_t>((hash >> 20) % (kVocabulary - 1)) + 1;
+}
+
+/// What `prompt` is continued by.
+std::vector<int32_t> continuation(std::vector<int32_t> tokens, size_t count) {
+  std::vector<int32_t> out;
+  while (out.size() < count) {
+    out.push_back(successor(tokens));
+    tokens.push_back(out.back());
+  }
+  return out;
+}
+
+/// What a test sees of the engine, and does to it.
+struct Controls {
+  std::mutex mutex;
+  std::condition_variable changed;
+  uint64_t allowed = UINT64_MAX;  ///< steps
+  uint64_t steps = 0;
+  size_t prompt_tokens = 0, most_items = 0, largest_piece = 0;
+  std::optional<Error> next_failure;
+  int failing_recoveries = 0, recoveries = 0;
+
+  void allow(uint64_t more) {
+    const std::lock_guard lock(mutex);
+    allowed = more == UINT64_MAX ? more : steps + more;
+    changed.notify_all();
+  }
+  void wait_steps(uint64_t count) {
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(
+        changed.wait_for(lock, patience(std::chrono::seconds(20)), [&] { return steps >= count; }));
+  }
+};
+
+class FakeEngine : public Engine {
+ public:
+  FakeEngine(Controls& controls, uint32_t pages, uint32_t sequences)
+      : controls_(controls),
+        pages_(pages),
+        sequences_(sequences),
+        slots_((pages + 1) * kPage, -1) {}
+
+  uint32_t page_length() const override { return kPage; }
+  uint32_t page_count() const override { return pages_; }
+  uint32_t most_sequences() const override { return sequences_; }
+  uint32_t context() const override { return 64; }
+
+  Status run(std::span<const BatchItem> items) override {
+    std::unique_lock lock(controls_.mutex);
+    controls_.changed.wait(lock, [&] { return controls_.steps < controls_.allowed; });
+    ++controls_.steps;
+    controls_.changed.notify_all();
+    if (auto failure = std::exchange(controls_.next_failure, {}))
+      return tl::unexpected<Error>(*failure);
+    controls_.most_items = std::max(controls_.most_items, items.size());
+    rows_.assign(items.size(), std::vector<float>(kVocabulary, 0));
+    for (size_t i = 0; i < items.size(); ++i) {
+      const BatchItem& item = items[i];
+      EXPECT_EQ(item.is_prompt && i + 1 != items.size(), false);
+      if (item.is_prompt) {
+        controls_.prompt_tokens += item.tokens.size();
+        controls_.largest_piece = std::max(controls_.largest_piece, item.tokens.size());
+      }
+      for (size_t k = 0; k < item.tokens.size(); ++k)
+        slot(item, item.position + k) = item.tokens[k];
+      std::vector<int32_t> past;
+      for (size_t p = 0; p < item.position + item.tokens.size(); ++p) past.push_back(slot(item, p));
+      rows_[i][static_cast<size_t>(successor(past))] = 30;
+    }
+    return {};
+  }
+
+  std::span<const float> logits(size_t item) const override { return rows_[item]; }
+
+  Status recover() override {
+    const std::lock_guard lock(controls_.mutex);
+    ++controls_.recoveries;
+    controls_.changed.notify_all();
+    if (controls_.failing_recoveries-- > 0) return fail(Code::kDeviceLost, "still gone");
+    std::fill(slots_.begin(), slots_.end(), -1);
+    return {};
+  }
+
+ private:
+  int32_t& slot(const BatchItem& item, size_t position) {
+    return slots_.at(item.pages[position / kPage] * kPage + position % kPage);
+  }
+  Controls& controls_;
+  uint32_t pages_, sequences_;
+  std::vector<int32_t> slots_;
+  std::vector<std::vector<float>> rows_;
+};
+
+class Recorder : public Listener {
+ public:
+  bool on_token(const ChosenToken& token) override {
+    const std::lock_guard lock(mutex_);
+    tokens_.push_back(token.id);
+    last_ = token;
+    changed_.notify_all();
+    return tokens_.size() != enough;
+  }
+  void on_finish(Finish finish, const Timings& timings, const Error* error) override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(finish_) << "told twice";
+    finish_ = finish;
+    cached_ = timings.cached_tokens;
+    if (error) message_ = error->message;
+    changed_.notify_all();
+  }
+  Finish finish() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, patience(std::chrono::seconds(20)),
+                           [&] { return finish_.has_value(); }))
+      throw std::runtime_error("the request does not end");
+    return *finish_;
+  }
+  bool is_finished() {
+    const std::lock_guard lock(mutex_);
+    return finish_.has_value();
+  }
+  std::vector<int32_t> tokens() {
+    const std::lock_guard lock(mutex_);
+    return tokens_;
+  }
+  uint32_t cached() const { return cached_; }
+  const std::string& message() const { return message_; }
+  const ChosenToken& last() const { return last_; }
+  size_t enough = 0;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<int32_t> tokens_;
+  std::optional<Finish> finish_;
+  uint32_t cached_ = 0;
+  std::string message_;
+  ChosenToken last_;
+};
+
+struct Rig {
+  Controls controls;
+  Metrics metrics;
+  std::unique_ptr<Scheduler> scheduler;
+
+  explicit Rig(uint32_t pages = 64, uint32_t sequences = 4, size_t queue = 100)
+      : scheduler(std::make_unique<Scheduler>(
+            std::make_unique<FakeEngine>(controls, pages, sequences),
+            Scheduler::Options{.queue_limit = queue,
+                               .has_prefix_cache = true,
+                               .end_tokens = {kEnd},
+                               .recovery_pause = std::chrono::milliseconds(1)},
+            &metrics)) {}
+  ~Rig() { controls.allow(UINT64_MAX); }
+
+  struct Ticket {
+    std::shared_ptr<Recorder> recorder;
+    Result<uint64_t> id;
+  };
+  Ticket submit(std::vector<int32_t> prompt, uint32_t max_tokens, int32_t priority = 0,
+                std::optional<Clock::time_point> deadline = {}) {
+    Job job;
+    job.prompt = std::move(prompt);
+    job.max_tokens = max_tokens;
+    job.sampling.temperature = 0;
+    job.priority = priority;
+    job.deadline = deadline;
+    auto recorder = std::make_shared<Recorder>();
+    job.listener = recorder;
+    auto id = scheduler->submit(std::move(job));
+    return {recorder, id};
+  }
+};
+
+std::vector<int32_t> random_prompt(std::mt19937& random, size_t length) {
+  std::vector<int32_t> out;
+  while (out.size() < length) out.push_back(static_cast<int32_t>(random() % (kVocabulary - 1)) + 1);
+  return out;
+}
+
+TEST(Scheduler, EveryRequestGetsItsOwnTokensWhateverElseRuns) {
+  std::mt19937 random(std::random_device{}());
+  Rig rig(24, 4);
+  std::vector<std::pair<std::vector<int32_t>, Rig::Ticket>> all;
+  // Prompts share beginnings, so that pages are shared, cached and thrown out.
+  const std::vector<int32_t> stem = random_prompt(random, 30);
+  std::vector<uint32_t> lengths;
+  for (int i = 0; i < 90; ++i) {
+    std::vector<int32_t> prompt(stem.begin(), stem.begin() + random() % 30);
+    const std::vector<int32_t> rest = random_prompt(random, 1 + random() % 10);
+    prompt.insert(prompt.end(), rest.begin(), rest.end());
+    lengths.push_back(static_cast<uint32_t>(1 + random() % 15));
+    all.emplace_back(prompt,
+                     rig.submit(prompt, lengths.back(), static_cast<int32_t>(random() % 3)));
+    if (random() % 8 == 0) rig.scheduler->cancel(*all[random() % all.size()].second.id);
+  }
+  size_t whole = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    auto& [prompt, ticket] = all[i];
+    const Finish finish = ticket.recorder->finish();
+    std::vector<int32_t> expected = continuation(prompt, lengths[i]);
+    const std::vector<int32_t> got = ticket.recorder->tokens();
+    if (finish == Finish::kCancelled) {
+      expected.resize(got.size());
+    } else {
+      ASSERT_EQ(finish, Finish::kLength);
+      ++whole;
+    }
+    EXPECT_EQ(got, expected) << "request " << i;
+  }
+  EXPECT_GT(whole, 60u);
+  EXPECT_GT(rig.metrics.prefix_hits.load(), 0u);
+  EXPECT_GT(rig.controls.most_items, 2u);
+  EXPECT_LE(rig.controls.largest_piece, kPage);
+}
+
+TEST(Scheduler, ALongPromptDoesNotStopOthers) {
+  std::mt19937 random(3);
+  Rig rig;
+  rig.controls.allow(3);
+  const auto fast = rig.submit(random_prompt(random, 2), 40);
+  rig.controls.wait_steps(3);  // its prompt and two tokens
+  const auto slow = rig.submit(random_prompt(random, 40), 1);
+  rig.controls.allow(6);
+  rig.controls.wait_steps(9);
+  // The pieces of 40 tokens take ten steps, in each of which the other got a token.
+  EXPECT_FALSE(slow.recorder->is_finished());
+  EXPECT_GE(fast.recorder->tokens().size(), 7u);
+  rig.controls.allow(UINT64_MAX);
+  EXPECT_EQ(slow.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(fast.recorder->finish(), Finish::kLength);
+}
+
+TEST(Scheduler, APrefixThatWasComputedIsNotComputedAgain) {
+  std::mt19937 random(4);
+  Rig rig;
+  std::vector<int32_t> prompt = random_prompt(random, 23);
+  const auto first = rig.submit(prompt, 3);
+  EXPECT_EQ(first.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(first.recorder->cached(), 0u);
+  EXPECT_EQ(rig.controls.prompt_tokens, 23u);
+  prompt.back() = prompt.back() == 1 ? 2 : 1;
+  const auto second = rig.submit(prompt, 3);
+  EXPECT_EQ(second.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(second.recorder->cached(), 20u);
+  EXPECT_EQ(rig.controls.prompt_tokens, 26u);
+  EXPECT_EQ(second.recorder->tokens(), continuation(prompt, 3));
+  // Of a prompt of whole pages the last one is computed again: its logits are wanted.
+  const auto third = rig.submit({prompt.begin(), prompt.begin() + 20}, 1);
+  EXPECT_EQ(third.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(third.recorder->cached(), 16u);
+}
+
+TEST(Scheduler, CancellingFreesPagesAndLeavesOthersAlone) {
+  std::mt19937 random(5);
+  Rig rig(16, 2);
+  rig.controls.allow(5);
+  const std::vector<int32_t> kept = random_prompt(random, 3);
+  const auto a = rig.submit(kept, 20), b = rig.submit(random_prompt(random, 5), 20),
+             c = rig.submit(random_prompt(random, 4), 5);
+  rig.controls.wait_steps(5);
+  rig.scheduler->cancel(*b.id);
+  rig.scheduler->cancel(*c.id);  // still waits: heard at once
+  EXPECT_EQ(c.recorder->finish(), Finish::kCancelled);
+  rig.controls.allow(UINT64_MAX);
+  EXPECT_EQ(b.recorder->finish(), Finish::kCancelled);
+  EXPECT_EQ(a.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(a.recorder->tokens(), continuation(kept, 20));
+  rig.scheduler->cancel(*a.id);  // over already
+  EXPECT_EQ(rig.submit(kept, 1).recorder->finish(), Finish::kLength);
+  EXPECT_TRUE(rig.scheduler->drain(Clock::now() + patience(std::chrono::seconds(20))));
+  EXPECT_EQ(rig.metrics.pages_used.load(), 0u);
+}
+
+TEST(Scheduler, PrioritiesGoFirstAndEqualsInOrder) {
+  Rig rig(64, 1);
+  rig.controls.allow(0);
+  const auto running = rig.submit({1}, 2);
+  const auto late = rig.submit({2}, 30, 1), low = rig.submit({3}, 1, 5),
+             high = rig.submit({4}, 1, 0);
+  rig.controls.allow(UINT64_MAX);
+  EXPECT_EQ(high.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(low.recorder->finish(), Finish::kLength);
+  EXPECT_TRUE(late.recorder->is_finished());
+  EXPECT_EQ(running.recorder->finish(), Finish::kLength);
+}
+
+TEST(Scheduler, AFullQueueRefuses) {
+  Rig rig(64, 1, 2);
+  rig.controls.allow(1);
+  const auto first = rig.submit({1}, 5);
+  rig.controls.wait_steps(1);
+  const auto second = rig.submit({2}, 1), third = rig.submit({3}, 1), fourth = rig.submit({4}, 1);
+  EXPECT_TRUE(third.id);
+  ASSERT_FALSE(fourth.id);
+  EXPECT_EQ(fourth.id.error().code, Code::kOutOfMemory);
+  EXPECT_EQ(rig.metrics.refused.load(), 1u);
+  rig.controls.allow(UINT64_MAX);
+  EXPECT_EQ(third.recorder->finish(), Finish::kLength);
+}
+
+TEST(Scheduler, DeadlinesEndWaitingAndRunningRequests) {
+  Rig rig(64, 1);
+  rig.controls.allow(1);
+  const auto running = rig.submit({1}, 5, 0, Clock::now() + std::chrono::hours(1));
+  rig.controls.wait_steps(1);
+  const auto waiting = rig.submit({2}, 5, 0, Clock::now() - std::chrono::seconds(1));
+  rig.controls.allow(UINT64_MAX);
+  EXPECT_EQ(waiting.recorder->finish(), Finish::kTimeout);
+  EXPECT_FALSE(waiting.recorder->message().empty());
+  EXPECT_EQ(running.recorder->finish(), Finish::kLength);
+}
+
+TEST(Scheduler, RequestsThatCannotFitAreRefusedAtOnce) {
+  Rig rig;
+  EXPECT_FALSE(rig.submit({}, 1).id);
+  EXPECT_FALSE(rig.submit({1}, 0).id);
+  EXPECT_FALSE(rig.submit(std::vector<int32_t>(65, 1), 1).id);
+  EXPECT_FALSE(rig.submit(std::vector<int32_t>(60, 1), 6).id);
+  const auto fits = rig.submit(std::vector<int32_t>(60, 1), 5);
+  EXPECT_EQ(fits.recorder->finish(), Finish::kLength);
+}
+
+TEST(Scheduler, MemoryForTwoContextsIsNeverPromisedToThree) {
+  std::mt19937 random(6);
+  Rig rig(32, 4);  // two contexts of 64
+  std::vector<std::pair<std::vector<int32_t>, Rig::Ticket>> all;
+  for (int i = 0; i < 6; ++i) {
+    std::vector<int32_t> prompt = random_prompt(random, 20);
+    all.emplace_back(prompt, rig.submit(prompt, 45));
+  }
+  for (auto& [prompt, ticket] : all) {
+    EXPECT_EQ(ticket.recorder->finish(), Finish::kLength);
+    EXPECT_EQ(ticket.recorder->tokens(), continuation(prompt, 45));
+  }
+  EXPECT_LE(rig.controls.most_items, 2u);
+}
+
+TEST(Scheduler, ALostDeviceFailsWhoRunsAndComesBack) {
+  Rig rig(64, 1);
+  rig.controls.allow(2);
+  const auto running = rig.submit({1}, 9);
+  rig.controls.wait_steps(2);
+  const auto waiting = rig.submit({2, 3}, 4);
+  {
+    const std::lock_guard lock(rig.controls.mutex);
+    rig.controls.next_failure = Error{Code::kDeviceFault, "page fault at 0x1000"};
+  }
+  rig.controls.allow(UINT64_MAX);
+  EXPECT_EQ(running.recorder->finish(), Finish::kError);
+  EXPECT_EQ(running.recorder->message(), "page fault at 0x1000");
+  EXPECT_EQ(waiting.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(waiting.recorder->tokens(), continuation({2, 3}, 4));
+  EXPECT_EQ(rig.scheduler->health(), Health::kReady);
+  EXPECT_EQ(rig.metrics.device_faults.load(), 1u);
+}
+
+TEST(Scheduler, WhileTheDeviceIsGoneRequestsAreRefusedWithTheCause) {
+  Rig rig(64, 1);
+  {
+    const std::lock_guard lock(rig.controls.mutex);
+    rig.controls.next_failure = Error{Code::kDeviceLost, "fell off the bus"};
+    rig.controls.failing_recoveries = 1'000'000'000;
+  }
+  EXPECT_EQ(rig.submit({1}, 9).recorder->finish(), Finish::kError);
+  {
+    std::unique_lock lock(rig.controls.mutex);
+    rig.controls.changed.wait(lock, [&] { return rig.controls.recoveries >= 2; });
+  }
+  EXPECT_EQ(rig.scheduler->health(), Health::kDeviceLost);
+  const auto refused = rig.submit({1}, 1);
+  ASSERT_FALSE(refused.id);
+  EXPECT_EQ(refused.id.error().code, Code::kDeviceLost);
+  EXPECT_NE(refused.id.error().message.find("fell off the bus"), std::string::npos);
+  {
+    std::unique_lock lock(rig.controls.mutex);
+    rig.controls.failing_recoveries = 0;
+    const int before = rig.controls.recoveries;
+    rig.controls.changed.wait(lock, [&] { return rig.controls.recoveries > before; });
+  }
+  while (rig.scheduler->health() != Health::kReady) std::this_thread::yield();
+  EXPECT_EQ(rig.submit({1}, 1).recorder->finish(), Finish::kLength);
+}
+
+TEST(Scheduler, OtherFailuresEndTheStepsRequestsOnly) {
+  Rig rig;
+  {
+    const std::lock_guard lock(rig.controls.mutex);
+    rig.controls.next_failure = Error{Code::kOutOfMemory, "no memory"};
+  }
+  EXPECT_EQ(rig.submit({1}, 9).recorder->finish(), Finish::kError);
+  EXPECT_EQ(rig.submit({1}, 9).recorder->finish(), Finish::kLength);
+  EXPECT_EQ(rig.controls.recoveries, 0);
+}
+
+TEST(Scheduler, DrainingFinishesWhatThereIsAndTakesNoMore) {
+  Rig rig;
+  rig.controls.allow(1);
+  const auto a = rig.submit({1}, 6), b = rig.submit({2}, 6);
+  rig.controls.wait_steps(1);
+  EXPECT_FALSE(rig.scheduler->drain(Clock::now()));
+  EXPECT_EQ(rig.scheduler->health(), Health::kDraining);
+  const auto refused = rig.submit({3}, 1);
+  ASSERT_FALSE(refused.id);
+  EXPECT_EQ(refused.id.error().code, Code::kCancelled);
+  rig.controls.allow(UINT64_MAX);
+  EXPECT_TRUE(rig.scheduler->drain(Clock::now() + patience(std::chrono::seconds(20))));
+  EXPECT_EQ(a.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(b.recorder->finish(), Finish::kLength);
+}
+
+TEST(Scheduler, StoppingEndsEverybody) {
+  Rig rig(64, 1);
+  rig.controls.allow(2);
+  const auto a = rig.submit({1}, 60), b = rig.submit({2}, 6);
+  rig.controls.wait_steps(2);
+  std::thread stopper([&] { rig.scheduler->stop(); });
+  rig.controls.allow(1);
+  rig.controls.allow(UINT64_MAX);
+  stopper.join();
+  EXPECT_TRUE(a.recorder->is_finished());
+  EXPECT_TRUE(b.recorder->is_finished());
+  EXPECT_FALSE(rig.submit({3}, 1).id);
+}
+
+TEST(Scheduler, AListenerMayHaveEnough) {
+  Rig rig;
+  rig.controls.allow(0);
+  const auto a = rig.submit({1}, 20);
+  a.recorder->enough = 3;
+  rig.controls.allow(UINT64_MAX);
+  EXPECT_EQ(a.recorder->finish(), Finish::kStop);
+  EXPECT_EQ(a.recorder->tokens(), continuation({1}, 3));
+}
+
+TEST(Scheduler, LogprobsAreThoseOfTheModel) {
+  Rig rig;
+  Job job;
+  job.prompt = {1};
+  job.max_tokens = 1;
+  job.sampling.temperature = 0;
+  job.top_logprobs = 2;
+  auto recorder = std::make_shared<Recorder>();
+  job.listener = recorder;
+  ASSERT_TRUE(rig.scheduler->submit(std::move(job)));
+  EXPECT_EQ(recorder->finish(), Finish::kLength);
+  // One logit of 30, 49 of 0.
+  const double expected = -std::log1p(49 * std::exp(-30.0));
+  EXPECT_NEAR(recorder->last().logprob, expected, 1e-12);
+  ASSERT_EQ(recorder->last().top.size(), 2u);
+  EXPECT_EQ(recorder->last().top[0].first, recorder->last().id);
+  EXPECT_NEAR(recorder->last().top[1].second, -30 + expected, 1e-12);
+}
+
+}  // namespace
+}  // namespace bm::serve

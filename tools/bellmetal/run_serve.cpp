@@ -1,0 +1,165 @@
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/env.h"
+#include "serve/server.h"
+#include "serve/service.h"
+#include "tools/bellmetal/exit_code.h"
+#include "tools/bellmetal/options.h"
+#include "tools/bellmetal/output.h"
+
+namespace bm::cli {
+namespace {
+
+using serve::Clock;
+using serve::HostedModel;
+
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+void end_at_once(int /*signal*/) { ::_exit(kInterrupted); }
+
+/// SIGTERM and SIGINT wait until they are asked for, in all threads started from here on.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    const sigset_t set = stop_signals();
+    pthread_sigmask(SIG_BLOCK, &set, &previous_);
+  }
+  ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+  /// True when one has come within `time`.
+  static bool wait(std::chrono::milliseconds time) {
+    const sigset_t set = stop_signals();
+    const timespec limit{time.count() / 1000, time.count() % 1000 * 1'000'000};
+    return ::sigtimedwait(&set, nullptr, &limit) > 0;
+  }
+
+  /// From now on another one ends the process where it stands.
+  static void end_at_the_next() {
+    struct sigaction action{};
+    action.sa_handler = end_at_once;
+    for (const int signal : {SIGTERM, SIGINT}) ::sigaction(signal, &action, nullptr);
+    const sigset_t set = stop_signals();
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  }
+
+ private:
+  sigset_t previous_{};
+};
+
+Result<std::vector<std::unique_ptr<HostedModel>>> host_models(const ServeOptions& o) {
+  std::vector<std::unique_ptr<HostedModel>> out;
+  std::set<std::string> names;
+  for (const std::string& text : o.models) {
+    // A file whose name holds "=" is one all the same.
+    const size_t equals = std::filesystem::exists(text) ? std::string::npos : text.find('=');
+    serve::HostedModelOptions m;
+    m.path = equals == std::string::npos ? text : text.substr(equals + 1);
+    m.name = equals == std::string::npos ? std::filesystem::path(text).stem().string()
+                                         : text.substr(0, equals);
+    if (!names.insert(m.name).second)
+      return fail(Code::kInvalidArgument, "two models are named \"{}\"; give names: NAME=FILE",
+                  m.name);
+    m.chat_template = o.chat_template;
+    m.engine = {.device = o.device,
+                .context = o.context,
+                .batch = {.sequences = o.sequences,
+                          .cache_bytes = uint64_t{o.cache_mib} << 20,
+                          .cache_type = o.cache_type == "f32" ? DType::kF32 : DType::kF16}};
+    m.queue_limit = o.queue;
+    m.has_prefix_cache = !o.has_no_prefix_cache;
+    out.push_back(std::make_unique<HostedModel>(std::move(m)));
+  }
+  return out;
+}
+
+/// Ends what the models do, so that nobody waits for them any more.
+void stop_models(std::span<HostedModel* const> models, std::chrono::seconds bound) {
+  const Clock::time_point deadline = Clock::now() + bound;
+  bool is_empty = true;
+  for (HostedModel* m : models) is_empty = m->drain(deadline) && is_empty;
+  serve::log_line({{"event", "drained"}, {"complete", is_empty}});
+  // What still loads cannot be stopped, and leaves nothing behind.
+  for (const HostedModel* m : models)
+    if (m->state() == HostedModel::State::kLoading) ::_exit(kOk);
+  for (HostedModel* m : models) m->stop();
+}
+
+}  // namespace
+
+int run_serve(const ServeOptions& o) {
+  std::optional<ScopedSetting> threads;
+  if (o.threads > 0) threads.emplace("BM_THREADS", std::to_string(o.threads));
+  serve::ServerOptions options{.body_bytes = size_t{o.body_mib} << 20,
+                               .connections = o.connections,
+                               .idle_seconds = o.idle_seconds,
+                               .has_access_log = !o.has_no_access_log};
+  if (!o.api_key_file.empty()) {
+    auto key = serve::read_api_key(o.api_key_file);
+    if (!key) return report_file(key.error(), o.api_key_file, o.json);
+    options.api_key = std::move(*key);
+  }
+  const auto address = serve::parse_address(o.listen);
+  if (!address) return report(address.error(), o.json), kUsage;
+  const HeldSignals signals;
+  const auto socket = serve::open_listener(*address);
+  if (!socket) return report(socket.error(), o.json);
+  if (!socket->is_loopback && options.api_key.empty() && !o.allows_anyone) {
+    report(Error{Code::kInvalidArgument,
+                 socket->url + " can be reached from other machines: give --api-key-file, or "
+                               "--allow-anyone"},
+           o.json);
+    return kUsage;
+  }
+  options.socket = socket->fd;
+  auto hosted = host_models(o);
+  if (!hosted) return report(hosted.error(), o.json), kUsage;
+  std::vector<HostedModel*> models;
+  for (const auto& m : *hosted) models.push_back(m.get());
+  auto server = serve::Server::start(std::move(options), models);
+  if (!server) return report(server.error(), o.json);
+  serve::log_line({{"event", "listening"}, {"url", socket->url}, {"pid", ::getpid()}});
+  // Answers while models load; failing to load ends the program.
+  int code = kOk;
+  bool is_asked = false, is_ready = false;
+  while (!is_asked && code == kOk) {
+    is_asked = HeldSignals::wait(std::chrono::milliseconds(is_ready ? 60'000 : 50));
+    if (is_asked || is_ready) continue;
+    is_ready = true;
+    for (HostedModel* m : models) {
+      const HostedModel::State state = m->state();
+      is_ready = is_ready && state != HostedModel::State::kLoading;
+      if (state == HostedModel::State::kFailed)
+        code = report_file(m->wait_loaded().error(), m->path(), o.json);
+    }
+    if (!is_ready || code != kOk) continue;
+    serve::log_line({{"event", "ready"}, {"url", socket->url}});
+    serve::notify_manager("READY=1\nSTATUS=answering at " + socket->url);
+  }
+  HeldSignals::end_at_the_next();
+  (*server)->set_draining();
+  serve::notify_manager("STOPPING=1\nSTATUS=answering the last requests");
+  serve::log_line({{"event", "stopping"}, {"drain_seconds", o.drain_seconds}});
+  stop_models(models, std::chrono::seconds(code == kOk ? o.drain_seconds : 0));
+  server->reset();
+  serve::log_line({{"event", "stopped"}});
+  return code;
+}
+
+}  // namespace bm::cli
