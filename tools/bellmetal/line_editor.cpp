@@ -55,6 +55,8 @@ LineEditor::~LineEditor() {
 
 LineEditor::Event LineEditor::read(const std::string& prompt, std::string& line) {
   impl_->prompt = prompt;
+  // Before the prompt is shown: libedit would do so after, and a Ctrl-D typed in between be lost.
+  ::el_set(impl_->editor, EL_PREP_TERM, 1);
   int length = 0;
   errno = 0;
   const char* const text = ::el_gets(impl_->editor, &length);
