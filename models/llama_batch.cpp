@@ -78,8 +78,7 @@ struct LlamaBatch::Impl {
     const std::string& device = model->device();
     const int64_t slots = int64_t{num_pages} * kPage, kv = c.head_count_kv, width = c.head_length;
     cache.page_length = kPage;
-    // Not filled: a slot is written before it is read, and memory of a host that nobody has
-    // touched costs nothing.
+    // Not filled: a slot is written before it is read.
     for (uint32_t i = 0; i < c.block_count; ++i)
       cache.slots.push_back(Tensor::empty({slots, 2, kv, width}, o.cache_type, device));
     const uint32_t table = (model->context() + kPage - 1) / kPage;
