@@ -16,6 +16,21 @@ Tensor activate(const Tensor& x, Activation activation) {
   }
 }
 
+/// Source: llama.cpp, ggml_swiglu_oai() and its constants in build_moe_ffn().
+Tensor clamped_swiglu(const Tensor& gate, const Tensor& up) {
+  constexpr double kSteepness = 1.702, kLimit = 7;
+  const Tensor g = gate.clip(std::nullopt, kLimit);
+  return g * (g * kSteepness).sigmoid() * (up.clip(-kLimit, kLimit) + 1.0);
+}
+
+/// Of [..., group, count, keys], each head of a group with one more score, which no key has. Taken
+/// off by the largest: nothing overflows.
+Tensor softmax_with_sinks(const Tensor& scores, const Tensor& sinks) {
+  const Tensor largest = scores.max({-1}, true).maximum(sinks).contiguous();
+  const Tensor powers = (scores - largest).exp();
+  return powers / (powers.sum({-1}, true) + (sinks - largest).exp());
+}
+
 /// Smoothly within ±cap; 0: as it is.
 Tensor soft_capped(const Tensor& x, float cap) {
   if (cap == 0.0F) return x;
@@ -45,11 +60,14 @@ double frequency_of(const RopeConfig& rope, size_t i, double rotated, double fac
 }  // namespace
 
 KvCache Llama::make_cache() const {
-  const Shape shape{config_.head_count_kv, context_, config_.head_length};
+  const bool is_latent = config_.latent.rank > 0;
+  const Shape shape = is_latent ? Shape{1, context_, config_.latent.rank + config_.rope_length}
+                                : Shape{config_.head_count_kv, context_, config_.head_length};
   KvCache cache;
   for (uint32_t i = 0; i < config_.block_count; ++i) {
     cache.keys.push_back(Tensor::zeros(shape, DType::kF32, device_).contiguous().realize());
-    cache.values.push_back(Tensor::zeros(shape, DType::kF32, device_).contiguous().realize());
+    if (!is_latent)
+      cache.values.push_back(Tensor::zeros(shape, DType::kF32, device_).contiguous().realize());
   }
   return cache;
 }
@@ -60,7 +78,8 @@ Llama::RopeTable Llama::make_rope_table(const RopeConfig& rope,
   // Of pairs side by side the whole head is turned, by nothing where it is not rotated; halves of a
   // part of a head are cut out.
   const size_t rotated = config_.rope_length / 2,
-               width = is_interleaved ? config_.head_length : config_.rope_length;
+               whole = config_.latent.rank > 0 ? config_.rope_length : config_.head_length,
+               width = is_interleaved ? whole : config_.rope_length;
   std::vector<float> cosines(size_t{context_} * width, 1.0F), sines(size_t{context_} * width, 0.0F);
   const double magnitude = static_cast<double>(rope.magnitude);
   for (size_t i = 0; i < rotated; ++i) {
@@ -107,10 +126,11 @@ Tensor Llama::norm(const Tensor& x, const Norm& n) const {
   return n.bias.is_valid() ? out + numbers(n.bias) : out;
 }
 
-/// Rotary positions of x [count, heads, head length].
+/// Rotary positions of x [count, heads, head length], or of what latent attention rotates.
 Tensor Llama::rotate(const Tensor& x, const RopeTable& table, const RopeRows& rows) const {
   const bool is_interleaved = config_.row->rope_style == RopeStyle::kInterleaved;
-  const int64_t length = config_.head_length, width = is_interleaved ? length : config_.rope_length;
+  const int64_t length = x.size(2).constant(),
+                width = is_interleaved ? length : config_.rope_length;
   const SymInt count = x.size(0), heads = x.size(1);
   const Tensor part = width == length ? x : x.slice(2, {0, width});
   const Shape pairs =
@@ -125,8 +145,9 @@ Tensor Llama::rotate(const Tensor& x, const RopeTable& table, const RopeRows& ro
 /// Scores [kv, group, count, keys] of keys that a query may not see become −infinity, and those of
 /// others fall with distance where the architecture has ALiBi.
 Tensor Llama::mask_scores(const Tensor& scores, const SymInt& count, const SymInt& position,
-                          uint32_t window) const {
-  const bool has_window = window != 0 && window < context_;
+                          const BlockConfig& config) const {
+  const bool is_chunked = config.chunk != 0 && config.chunk < context_;
+  const bool has_window = is_chunked || (config.window != 0 && config.window < context_);
   if (count.is(1) && !has_window && !slopes_.is_valid()) return scores;
   const Tensor query_at =
       (Tensor::arange(count, DType::kI64, device_) + Tensor::value_of(position, device_))
@@ -135,26 +156,28 @@ Tensor Llama::mask_scores(const Tensor& scores, const SymInt& count, const SymIn
   Tensor out = scores;
   if (slopes_.is_valid()) out = out + slopes_ * (key_at - query_at).cast(DType::kF32);
   Tensor is_visible = key_at <= query_at;
-  if (has_window) is_visible = is_visible & (key_at > query_at - int64_t{window});
+  if (is_chunked) {
+    const int64_t chunk = config.chunk;
+    is_visible = is_visible & (key_at >= query_at.floor_div(chunk) * chunk);
+  } else if (has_window) {
+    is_visible = is_visible & (key_at > query_at - int64_t{config.window});
+  }
   if (count.is(1) && !has_window) return out;
   return is_visible.where(out, -std::numeric_limits<double>::infinity());
 }
 
 Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& count,
-                                  const RopeRows& rows) const {
+                                  const RopeRows& rows,
+                                  const std::function<Tensor()>& positions) const {
   const Block& b = blocks_[block];
   const BlockConfig& config = config_.blocks[block];
   const int64_t heads = config_.head_count, kv_heads = config_.head_count_kv,
                 width = config_.head_length;
   const QuantisedActivations in(x);
-  const auto project = [&](const Projection& p) {
-    const Tensor out = p.matrix.linear(in);
-    return p.bias.is_valid() ? out + p.bias.cast(DType::kF32) : out;
-  };
-  const Tensor all = b.qkv.matrix.is_valid() ? project(b.qkv).contiguous() : Tensor();
+  const Tensor all = b.qkv.matrix.is_valid() ? project(in, b.qkv).contiguous() : Tensor();
   // Stored: a rotation reads every number twice.
   const auto take = [&](const Projection& p, int64_t first, int64_t n) {
-    Tensor t = all.is_valid() ? all.slice(1, {first * width, (first + n) * width}) : project(p);
+    Tensor t = all.is_valid() ? all.slice(1, {first * width, (first + n) * width}) : project(in, p);
     if (config_.qkv_limit > 0)
       t = t.clip(-static_cast<double>(config_.qkv_limit), static_cast<double>(config_.qkv_limit));
     return t;
@@ -164,14 +187,32 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
         n.weight.is_valid() && n.weight.elements() != width && n.weight.shape().size() == 1;
     return is_whole ? norm(t, n).reshape({count, h, width}) : norm(t.reshape({count, h, width}), n);
   };
+  const bool is_late = config_.row->has(kLateHeadNorms);
+  const Norm none;
   Heads out;
-  out.query = normed(take(b.query, 0, heads).contiguous(), b.query_norm, heads);
-  out.key = normed(take(b.key, heads, kv_heads).contiguous(), b.key_norm, kv_heads);
+  out.query = normed(take(b.query, 0, heads).contiguous(), is_late ? none : b.query_norm, heads);
+  out.key =
+      normed(take(b.key, heads, kv_heads).contiguous(), is_late ? none : b.key_norm, kv_heads);
   out.value = take(b.value, heads + kv_heads, kv_heads).reshape({count, kv_heads, width});
   if (rope_.cosines.is_valid() && config.is_rotated) {
     const RopeTable& table = config.is_local ? local_rope_ : rope_;
     out.query = rotate(out.query, table, rows);
     out.key = rotate(out.key, table, rows);
+    if (config_.has_l2_norm) {
+      out.query = out.query.rms_norm({}, static_cast<double>(config_.norm_epsilon));
+      out.key = out.key.rms_norm({}, static_cast<double>(config_.norm_epsilon));
+    }
+  } else if (config_.temperature_scale != 0.0F) {
+    const Tensor number = positions() + 1;
+    const Tensor grown =
+        (number.floor_div(int64_t{config_.temperature_length}) + 1).cast(DType::kF32).log();
+    out.query =
+        out.query *
+        (grown * static_cast<double>(config_.temperature_scale) + 1.0).reshape({count, 1, 1});
+  }
+  if (is_late) {
+    out.query = norm(out.query, b.query_norm);
+    out.key = norm(out.key, b.key_norm);
   }
   return out;
 }
@@ -185,23 +226,49 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
   Tensor scores =
       grouped.matmul(keys.unsqueeze(1).transpose()) * static_cast<double>(config_.attention_scale);
   scores = soft_capped(scores, config_.attention_softcap);
-  scores = mask_scores(scores, count, position, config_.blocks[block].window);
-  const Tensor mixed = scores.softmax(-1).matmul(values.unsqueeze(1));
+  scores = mask_scores(scores, count, position, config_.blocks[block]);
+  const Tensor& sinks = blocks_[block].sinks;
+  const Tensor shares =
+      sinks.is_valid()
+          ? softmax_with_sinks(scores, sinks.cast(DType::kF32).reshape({kv_heads, group, 1, 1}))
+          : scores.softmax(-1);
+  const Tensor mixed = shares.matmul(values.unsqueeze(1));
   return mixed.permute({2, 0, 1, 3}).reshape({count, heads * width});
 }
 
 Tensor Llama::project_output(size_t block, const Tensor& joined) const {
-  const Block& b = blocks_[block];
-  const Tensor out = b.output.matrix.linear(QuantisedActivations(joined));
-  return b.output.bias.is_valid() ? out + b.output.bias.cast(DType::kF32) : out;
+  return project(QuantisedActivations(joined), blocks_[block].output);
+}
+
+Tensor Llama::project(const QuantisedActivations& in, const Projection& p) {
+  const Tensor out = p.matrix.linear(in);
+  return p.bias.is_valid() ? out + p.bias.cast(DType::kF32) : out;
+}
+
+Tensor Llama::activated(const Tensor& gate, const Tensor& up) const {
+  const Activation activation = config_.row->activation;
+  return activation == Activation::kClampedSwiglu ? clamped_swiglu(gate, up)
+                                                  : activate(gate, activation) * up;
+}
+
+Tensor Llama::gated(const QuantisedActivations& in, const Projection& gate, const Projection& up,
+                    const Projection& down) const {
+  const Tensor scores = project(in, gate);
+  return project(QuantisedActivations(activated(scores, project(in, up))), down);
 }
 
 Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                      KvCache& cache) const {
+  if (config_.latent.rank > 0) return attend_latent(block, x, count, position, cache);
   Tensor &keys = cache.keys[block], &values = cache.values[block];
-  const Heads h = project_heads(block, x, count, [&](const Tensor& table, int64_t width) {
-    return table.shrink({{position, position + count}, {0, 1}, {0, width}});
-  });
+  const Heads h = project_heads(
+      block, x, count,
+      [&](const Tensor& table, int64_t width) {
+        return table.shrink({{position, position + count}, {0, 1}, {0, width}});
+      },
+      [&] {
+        return Tensor::arange(count, DType::kI64, device_) + Tensor::value_of(position, device_);
+      });
   const auto rows = [&](const Tensor& t, const SymInt& begin, const SymInt& end) {
     return t.shrink({{0, config_.head_count_kv}, {begin, end}, {0, config_.head_length}});
   };
@@ -213,10 +280,7 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
 }
 
 Tensor Llama::feed_forward(const Block& b, const Tensor& x) const {
-  const auto project = [](const QuantisedActivations& in, const Projection& p) {
-    const Tensor out = p.matrix.linear(in);
-    return p.bias.is_valid() ? out + p.bias.cast(DType::kF32) : out;
-  };
+  if (b.experts.up.is_valid()) return mix_experts(b, x);
   const QuantisedActivations in(x);
   const Activation activation = config_.row->activation;
   Tensor hidden;
@@ -227,8 +291,7 @@ Tensor Llama::feed_forward(const Block& b, const Tensor& x) const {
   } else if (config_.row->feed_forward == FeedForward::kPlain) {
     hidden = activate(project(in, b.up), activation);
   } else {
-    const Tensor gate = project(in, b.gate);
-    hidden = activate(gate, activation) * project(in, b.up);
+    return gated(in, b.gate, b.up, b.down);
   }
   return project(QuantisedActivations(hidden), b.down);
 }

@@ -14,6 +14,8 @@
 namespace bm::models {
 
 /// Keys and values of every position so far, one pair per block: [kv heads, capacity, head length].
+/// With latent attention, of both together: keys [1, capacity, components + rotated length], and no
+/// values.
 struct KvCache {
   std::vector<Tensor> keys, values;
 };
@@ -95,6 +97,23 @@ class Llama {
     Matrix matrix;
     Tensor bias;
   };
+  /// Matrices of all experts, stacked; biases [experts, length], invalid where there are none.
+  struct Experts {
+    Projection router;
+    Tensor router_bias;  ///< [experts], added to choose by; invalid where there is none
+    Matrix gate, up, down;
+    Tensor gate_bias, up_bias, down_bias;
+    Matrix shared_router;  ///< [1, embedding length]: how much the shared expert counts
+    Projection shared_gate, shared_up, shared_down;
+  };
+  /// Multi-head latent attention: queries, keys and values are made of few components.
+  struct Latent {
+    Projection query_down;  ///< invalid where queries are not compressed
+    Norm query_norm, key_norm;
+    Projection key_down;  ///< components of keys and values, then what is rotated
+    Tensor key_up;        ///< [heads, key length without what is rotated, components]
+    Tensor value_up;      ///< [heads, value length, components]
+  };
   struct Block {
     Norm attention_norm, second_attention_norm;  ///< the second: of attention alone
     Projection qkv;                              ///< rows of all three, or
@@ -104,6 +123,9 @@ class Llama {
     Norm query_norm, key_norm;
     Norm attention_post_norm, feed_forward_norm, feed_forward_post_norm;
     Projection gate, up, down;
+    Experts experts;
+    Tensor sinks;  ///< [heads]; invalid without kSinks
+    Latent latent;
   };
   LlamaConfig config_;
   uint32_t context_ = 0;
@@ -128,22 +150,35 @@ class Llama {
   };
   /// Rows of a rotary table, [rows, 1, rotated length].
   using RopeRows = std::function<Tensor(const Tensor& table, int64_t width)>;
+  /// The pieces of a feed-forward of the architecture.
+  Tensor activated(const Tensor& gate, const Tensor& up) const;
+  static Tensor project(const QuantisedActivations& in, const Projection& p);
   Tensor norm(const Tensor& x, const Norm& n) const;
   Tensor rotate(const Tensor& x, const RopeTable& table, const RopeRows& rows) const;
-  Heads project_heads(size_t block, const Tensor& x, const SymInt& count,
-                      const RopeRows& rows) const;
+  /// `positions`: of the rows, [rows] int64, asked for where queries depend on them otherwise.
+  Heads project_heads(size_t block, const Tensor& x, const SymInt& count, const RopeRows& rows,
+                      const std::function<Tensor()>& positions) const;
   Tensor project_output(size_t block, const Tensor& joined) const;
   /// Attention of queries [count, heads, head length] over keys and values [kv heads, position +
   /// count, head length] → [count, heads · head length].
   Tensor mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
              const SymInt& count, const SymInt& position) const;
   Tensor mask_scores(const Tensor& scores, const SymInt& count, const SymInt& position,
-                     uint32_t window) const;
+                     const BlockConfig& config) const;
   Tensor attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                 KvCache& cache) const;
+  /// Latent attention, the up-projections taken into queries and results: the cache holds the
+  /// components, and has no values of its own.
+  Tensor attend_latent(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
+                       KvCache& cache) const;
   Tensor feed_forward(const Block& b, const Tensor& x) const;
   Tensor attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                       PagedKvCache& cache) const;
+  Tensor gated(const QuantisedActivations& in, const Projection& gate, const Projection& up,
+               const Projection& down) const;
+  /// Which experts each of x [m, embedding length] takes, and with which weights: both [m, used].
+  std::pair<Tensor, Tensor> route(const Block& b, const QuantisedActivations& x) const;
+  Tensor mix_experts(const Block& b, const Tensor& x) const;
   /// `attention` is given the block's normalised input.
   Tensor run_block(size_t block, const Tensor& x,
                    const std::function<Tensor(const Tensor&)>& attention) const;

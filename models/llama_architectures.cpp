@@ -11,7 +11,8 @@ constexpr auto kRms = NormKind::kRms, kLayer = NormKind::kLayer;
 constexpr auto kGated = FeedForward::kGated, kFused = FeedForward::kFused,
                kPlain = FeedForward::kPlain;
 constexpr auto kSilu = Activation::kSilu, kGelu = Activation::kGelu,
-               kRelu2 = Activation::kReluSquared;
+               kRelu2 = Activation::kReluSquared, kClamped = Activation::kClampedSwiglu;
+constexpr uint32_t kMoe = kExperts, kNormMoe = kExperts | kNormalisedExperts;
 
 constexpr const char *kWindow = "attention.sliding_window",
                      *kWindows = "attention.sliding_window attention.sliding_window_pattern";
@@ -20,13 +21,23 @@ constexpr const char* kScales = "embedding_scale residual_scale logit_scale atte
 // Source: llama.cpp, the files of src/models (norms, order of a block, activations) and
 // llama_model_rope_type() of src/llama-model.cpp.
 constexpr Architecture kArchitectures[] = {
-    {"llama", kInter, kRms, kGated, kSilu, 0, 0, kWindow},
+    {"llama", kInter, kRms, kGated, kSilu, kNormMoe, 0, kWindow},
     {"arcee", kInter, kRms, kPlain, kRelu2, 0, 0, ""},
+    {"baichuan", kInter, kRms, kGated, kSilu, 0, 0, ""},
+    {"bailingmoe", kInter, kRms, kGated, kSilu, kMoe, 0, ""},
     {"bloom", kNone, kLayer, kPlain, kGelu, kAlibi | kEmbeddingNorm, 0, ""},
     {"chatglm", kInter, kRms, kFused, kSilu, 0, 0, ""},
     {"cohere2", kInter, kLayer, kGated, kSilu, kParallelBlock | kNoRopeInGlobal, 4,
      "logit_scale attention.sliding_window attention.sliding_window_pattern"},
     {"command-r", kInter, kLayer, kGated, kSilu, kParallelBlock, 0, "logit_scale"},
+    {"dbrx", kHalves, kLayer, kGated, kSilu, kNormMoe, 0, "attention.clamp_kqv"},
+    {"deepseek", kInter, kRms, kGated, kSilu, kMoe, 0, ""},
+    {"deepseek2", kInter, kRms, kGated, kSilu, kMoe | kLatent, 0,
+     "attention.q_lora_rank attention.kv_lora_rank attention.key_length_mla "
+     "attention.value_length_mla rope.scaling.yarn_log_multiplier"},
+    {"dots1", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
+    {"ernie4_5", kInter, kRms, kGated, kSilu, 0, 0, ""},
+    {"ernie4_5-moe", kInter, kRms, kGated, kSilu, kNormMoe, 0, ""},
     {"exaone", kHalves, kRms, kGated, kSilu, 0, 0, ""},
     {"falcon", kHalves, kLayer, kPlain, kGelu, kParallelBlock, 0, ""},
     {"gemma", kHalves, kRms, kGated, kGelu, kScaledEmbedding, 0, ""},
@@ -37,22 +48,36 @@ constexpr Architecture kArchitectures[] = {
      "attention.sliding_window attention.sliding_window_pattern final_logit_softcapping "
      "rope.freq_base_swa"},
     {"glm4", kInter, kRms, kFused, kSilu, kPostNorms, 0, ""},
+    {"glm4moe", kHalves, kRms, kGated, kSilu, kMoe | kSigmoidGating | kLateFeedForwardNorm, 0,
+     "nextn_predict_layers"},
+    {"gpt-oss", kHalves, kRms, kGated, kClamped,
+     kMoe | kSelectedGating | kLateFeedForwardNorm | kSinks, 2, kWindows},
     {"gpt2", kNone, kLayer, kPlain, kGelu, kPositionTable, 0, ""},
     {"gptneox", kHalves, kLayer, kPlain, kGelu, 0, 0, "use_parallel_residual"},
     {"granite", kInter, kRms, kGated, kSilu, kDividedLogits, 0, kScales},
+    {"granitemoe", kInter, kRms, kGated, kSilu, kDividedLogits | kNormMoe, 0, kScales},
+    {"hunyuan-moe", kHalves, kRms, kGated, kSilu, kNormMoe | kSharedExpert | kLateHeadNorms, 0, ""},
     {"internlm2", kInter, kRms, kGated, kSilu, 0, 0, ""},
     {"minicpm", kInter, kRms, kGated, kSilu, kDividedLogits, 0,
      "embedding_scale residual_scale logit_scale"},
+    {"llama4", kInter, kRms, kGated, kSilu,
+     kMoe | kSigmoidGating | kSharedExpert | kWeightedInputs | kChunked, 4,
+     "attention.sliding_window attention.temperature_length attention.temperature_scale"},
+    {"minicpm3", kHalves, kRms, kGated, kSilu, kLatent, 0,
+     "attention.q_lora_rank attention.kv_lora_rank"},
     {"mpt", kNone, kLayer, kPlain, kGelu, kAlibi, 0,
      "attention.clamp_kqv attention.max_alibi_bias"},
     {"nemotron", kHalves, kLayer, kPlain, kRelu2, 0, 0, ""},
     {"olmo", kInter, kLayer, kGated, kSilu, kNormsWithoutGain, 0, "attention.clamp_kqv"},
     {"olmo2", kHalves, kRms, kGated, kSilu, kPostNorms | kNoPreNorms, 4, kWindows},
+    {"olmoe", kHalves, kRms, kGated, kSilu, kMoe, 0, ""},
     {"orion", kHalves, kLayer, kGated, kSilu, 0, 0, ""},
     {"phi2", kHalves, kLayer, kPlain, kGelu, kParallelBlock, 0, ""},
     {"phi3", kHalves, kRms, kFused, kSilu, 0, 0, kWindow},
     {"qwen2", kHalves, kRms, kGated, kSilu, 0, 0, ""},
+    {"qwen2moe", kHalves, kRms, kGated, kSilu, kMoe | kSharedExpert, 0, ""},
     {"qwen3", kHalves, kRms, kGated, kSilu, 0, 0, ""},
+    {"qwen3moe", kHalves, kRms, kGated, kSilu, kNormMoe, 0, ""},
     {"seed_oss", kHalves, kRms, kGated, kSilu, kLateFeedForwardNorm, 0, ""},
     {"smollm3", kInter, kRms, kGated, kSilu, kNoRopeInEveryFourth, 0, ""},
     {"stablelm", kHalves, kLayer, kGated, kSilu, 0, 0, "use_parallel_residual"},

@@ -15,7 +15,15 @@ enum class RopeStyle : uint8_t {
   kInterleaved,  ///< pairs (2i, 2i+1): llama
   kHalves,       ///< pairs (i, i + d/2): qwen, gemma
 };
-enum class Activation : uint8_t { kSilu, kGelu, kReluSquared };
+enum class Activation : uint8_t {
+  kSilu,
+  kGelu,
+  kReluSquared,
+  kClampedSwiglu,  ///< gate and up are clamped to ±7; see clamped_swiglu() in llama_experts.cpp
+};
+/// What the router's logits become, before the best experts are taken or after. Numbers of the
+/// key expert_gating_func. Source: llama.cpp, enum llama_expert_gating_func_type.
+enum class Gating : uint8_t { kSoftmax = 1, kSigmoid = 2, kSoftmaxOfSelected = 3 };
 enum class NormKind : uint8_t { kRms, kLayer };
 enum class FeedForward : uint8_t {
   kGated,  ///< down(act(gate(x)) * up(x))
@@ -36,6 +44,16 @@ enum Trait : uint32_t {
   kNoRopeInEveryFourth = 2048,  ///< likewise blocks 3, 7, 11 …
   kDividedLogits = 512,         ///< logit_scale divides instead of multiplying
   kLateFeedForwardNorm = 1024,  ///< the feed-forward's norm goes by the name post_attention_norm
+  kExperts = 4096,              ///< files may have experts (expert_count)
+  kNormalisedExperts = 8192,    ///< weights of the chosen experts sum to 1, unless the file says so
+  kSigmoidGating = 16384,       ///< unless expert_gating_func says otherwise
+  kSelectedGating = 32768,      ///< softmax over the chosen experts' logits
+  kSharedExpert = 1u << 16,     ///< one more expert for all tokens, whatever the file's keys say
+  kWeightedInputs = 1u << 17,   ///< experts read their input times their weight; chosen by logits
+  kLateHeadNorms = 1u << 18,    ///< queries and keys are normalised after they are rotated
+  kLatent = 1u << 19,           ///< multi-head latent attention: keys and values are compressed
+  kChunked = 1u << 20,          ///< local blocks see their own chunk of the text, not a window
+  kSinks = 1u << 21,            ///< a score per head takes part in the softmax, without a value
 };
 
 struct Architecture {

@@ -9,10 +9,13 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                            PagedKvCache& cache) const {
   const int64_t kv_heads = config_.head_count_kv, width = config_.head_length,
                 heads = config_.head_count;
-  const Heads h = project_heads(block, x, step.rows, [&](const Tensor& table, int64_t length) {
-    const Tensor rows = table.take(step.positions.shrink({{0, step.rows}}));
-    return rows.slice(2, {0, length});
-  });
+  const Tensor positions = step.positions.shrink({{0, step.rows}});
+  const Heads h = project_heads(
+      block, x, step.rows,
+      [&](const Tensor& table, int64_t length) {
+        return table.take(positions).slice(2, {0, length});
+      },
+      [&] { return positions.cast(DType::kI64); });
   // Stored with all rows before any sequence reads them: the kernels so far know no sequences.
   Tensor queries = step.queries.shrink({{0, step.rows}, {0, heads}, {0, width}});
   queries.assign(h.query);

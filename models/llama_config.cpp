@@ -37,6 +37,17 @@ constexpr std::string_view kReadKeys[] = {"context_length",
                                           "block_count",
                                           "feed_forward_length",
                                           "expert_count",
+                                          "expert_used_count",
+                                          "expert_feed_forward_length",
+                                          "expert_shared_feed_forward_length",
+                                          "expert_shared_count",
+                                          "expert_weights_scale",
+                                          "expert_weights_norm",
+                                          "expert_gating_func",
+                                          "expert_group_count",
+                                          "expert_group_used_count",
+                                          "leading_dense_block_count",
+                                          "interleave_moe_layer_step",
                                           "attention.head_count",
                                           "attention.head_count_kv",
                                           "attention.key_length",
@@ -57,7 +68,7 @@ constexpr std::string_view kReadKeys[] = {"context_length",
                                           "rope.scale_linear"};
 /// Keys that change no result: what a tensor's shape says again, how the model was trained, how the
 /// file was made. Source: gguf.md of ggml, "LLM".
-constexpr std::string_view kIdleKeys[] = {"vocab_size", "expert_used_count", "tensor_data_layout",
+constexpr std::string_view kIdleKeys[] = {"vocab_size", "tensor_data_layout",
                                           "rope.scaling.finetuned"};
 
 bool has_key(const Architecture& row, std::string_view key) {
@@ -157,9 +168,10 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
                 p);
   c->blocks.resize(c->block_count);
   const bool is_gemma2 = c->architecture == "gemma2";
+  const bool is_chunked = c->row->has(kChunked);
   uint32_t window = 0;
   if (has_key(*c->row, "attention.sliding_window"))
-    window = BM_TRY(file.get_u32(key, is_gemma2 ? 4096 : 0));
+    window = BM_TRY(file.get_u32(key, is_gemma2 ? 4096 : is_chunked ? 8192 : 0));
   if (window == 0) {
     // Rotating only within windows, of which there are none.
     for (uint32_t i = 0; i < c->block_count; ++i)
@@ -179,8 +191,13 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   for (uint32_t i = 0; i < c->block_count; ++i) {
     BlockConfig& b = c->blocks[i];
     b.is_local = !local.empty() ? local[i] != 0 : period == 0 || i % period + 1 < period;
-    b.window = b.is_local ? window : 0;
-    b.is_rotated = b.is_local || !c->row->has(kNoRopeInGlobal);
+    (is_chunked ? b.chunk : b.window) = b.is_local ? window : 0;
+    b.is_rotated = b.is_local || !(c->row->has(kNoRopeInGlobal) || is_chunked);
+  }
+  if (is_chunked) {
+    c->temperature_length =
+        BM_TRY(need_or(file, p + "attention.temperature_length", 8192, kMaxContext));
+    c->temperature_scale = BM_TRY(scale_or(file, *c, "attention.temperature_scale", 0.1F));
   }
   // Gemma 3 rotates windows by the base of its predecessors; none of the files scales positions
   // there. Source: llama.cpp, src/models/gemma3.cpp, olmo2.cpp.
@@ -195,7 +212,7 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
 /// Factors that a few families multiply with. Source: llama.cpp, load_arch_hparams() of each.
 Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   const float width = static_cast<float>(c->embedding_length);
-  const bool is_minicpm = c->architecture == "minicpm";
+  const bool is_minicpm = c->architecture.starts_with("minicpm");
   if (c->row->has(kScaledEmbedding)) c->embedding_scale = std::sqrt(width);
   c->embedding_scale =
       BM_TRY(scale_or(file, *c, "embedding_scale", is_minicpm ? 12.0F : c->embedding_scale));
@@ -213,6 +230,14 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
     per_head = static_cast<float>(c->embedding_length / c->head_count);
   c->attention_scale = BM_TRY(scale_or(file, *c, "attention.scale", 0));
   if (c->attention_scale == 0) c->attention_scale = 1 / std::sqrt(per_head);
+  // DeepSeek leaves rotations as long as they were and sharpens the scores instead. Source: its
+  // modeling_deepseek.py, yarn_get_mscale(); the key is a tenth of mscale_all_dim.
+  const float multiplier = BM_TRY(scale_or(file, *c, "rope.scaling.yarn_log_multiplier", 0));
+  if (c->rope.is_yarn && multiplier > 0) {
+    const float sharpness = 1 + multiplier * std::log(c->rope.scale);
+    c->attention_scale *= sharpness * sharpness;
+    c->rope.magnitude /= 1 + 0.1F * std::log(c->rope.scale);
+  }
   const bool is_gemma2 = c->architecture == "gemma2";
   c->attention_softcap =
       BM_TRY(scale_or(file, *c, "attn_logit_softcapping", is_gemma2 ? 50.0F : 0.0F));
@@ -225,6 +250,102 @@ Status read_scales(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   if (has_key(*c->row, "use_parallel_residual"))
     c->is_parallel =
         BM_TRY(file.get_bool(p + "use_parallel_residual", c->architecture == "gptneox"));
+  return {};
+}
+
+Result<Gating> read_gating(const GgufFile& file, const std::string& p, const Architecture& row) {
+  const Gating usual = row.has(kSigmoidGating)    ? Gating::kSigmoid
+                       : row.has(kSelectedGating) ? Gating::kSoftmaxOfSelected
+                                                  : Gating::kSoftmax;
+  const std::string key = p + "expert_gating_func";
+  const uint32_t number = BM_TRY(file.get_u32(key, static_cast<uint32_t>(usual)));
+  if (number == 0) return usual;
+  if (number > static_cast<uint32_t>(Gating::kSoftmaxOfSelected))
+    return fail(Code::kUnsupported, "metadata {} {} is not known (1 to 3 are)", key, number);
+  return static_cast<Gating>(number);
+}
+
+/// Hidden units of the expert that all tokens have, and of the others. Source: llama.cpp,
+/// load_arch_tensors() of each.
+Status read_expert_lengths(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  ExpertConfig& e = c->experts;
+  // Older files of these three say how much all experts of a token have together.
+  const bool is_sum = c->architecture == "qwen2moe" || c->architecture == "qwen3moe" ||
+                      c->architecture == "glm4moe";
+  e.length =
+      BM_TRY(need_or(file, p + "expert_feed_forward_length",
+                     is_sum ? c->feed_forward_length / e.used : c->feed_forward_length, kMaxWidth));
+  const uint32_t shared_count = BM_TRY(file.get_u32(p + "expert_shared_count", 0));
+  uint32_t shared = 0;
+  if (c->row->has(kSharedExpert))
+    shared = c->row->has(kWeightedInputs) ? e.length : c->feed_forward_length;
+  const bool is_counted = shared_count > 0 && shared_count <= kMaxWidth / e.length;
+  if (shared_count > 0 && !is_counted)
+    return fail(Code::kCorrupt, "metadata {}expert_shared_count {} is too large", p, shared_count);
+  // Hunyuan counts shared experts and has one matrix of the length of a dense block.
+  if (is_counted && !c->row->has(kSharedExpert)) shared = shared_count * e.length;
+  e.shared_length = BM_TRY(file.get_u32(p + "expert_shared_feed_forward_length", shared));
+  if (e.shared_length == 0) e.shared_length = shared;
+  if (e.shared_length > kMaxWidth)
+    return fail(Code::kCorrupt, "metadata {}expert_shared_feed_forward_length {} is too large", p,
+                e.shared_length);
+  return {};
+}
+
+Status read_experts(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  ExpertConfig& e = c->experts;
+  e.count = BM_TRY(file.get_u32(p + "expert_count", 0));
+  if (e.count == 0) return {};
+  if (!c->row->has(kExperts))
+    return fail(Code::kUnsupported,
+                "metadata {}expert_count: {} models with experts are not supported", p,
+                c->architecture);
+  e.used = BM_TRY(file.get_u32(p + "expert_used_count"));
+  if (e.count > kMaxWidth || e.used == 0 || e.used > e.count)
+    return fail(Code::kCorrupt,
+                "metadata {0}expert_used_count {1} does not fit {0}expert_count {2}", p, e.used,
+                e.count);
+  BM_TRY(read_expert_lengths(file, p, c));
+  e.gating = BM_TRY(read_gating(file, p, *c->row));
+  e.is_normalised =
+      BM_TRY(file.get_bool(p + "expert_weights_norm", c->row->has(kNormalisedExperts)));
+  e.scale = BM_TRY(file.get_f32(p + "expert_weights_scale", 1.0F));
+  if (e.scale == 0) e.scale = 1;  // not given
+  if (!std::isfinite(e.scale) || e.scale < 0)
+    return fail(Code::kCorrupt, "metadata {}expert_weights_scale {} is not positive", p, e.scale);
+  e.groups = std::max(1u, BM_TRY(file.get_u32(p + "expert_group_count", 1)));
+  e.groups_used = e.groups;
+  if (e.groups > 1) e.groups_used = BM_TRY(file.get_u32(p + "expert_group_used_count"));
+  if (e.count % e.groups != 0 || e.groups_used == 0 || e.groups_used > e.groups ||
+      e.used > e.count / e.groups * e.groups_used || (e.groups > 1 && e.count / e.groups < 2))
+    return fail(Code::kCorrupt,
+                "metadata {0}expert_group_count {1} and {0}expert_group_used_count {2} do not fit "
+                "{3} of {4} experts",
+                p, e.groups, e.groups_used, e.used, e.count);
+  const uint32_t leading = BM_TRY(file.get_u32(p + "leading_dense_block_count", 0));
+  const uint32_t step = BM_TRY(need_or(file, p + "interleave_moe_layer_step", 1, kMaxBlocks));
+  for (uint32_t i = 0; i < c->block_count; ++i)
+    c->blocks[i].has_experts = i >= leading && (i + 1) % step == 0;
+  return {};
+}
+
+/// Files that keep the two factors of keys and values apart have the lengths of the compressed
+/// heads under the usual keys, and those of real ones under others.
+Status read_latent(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  if (!c->row->has(kLatent)) return {};
+  LatentConfig& l = c->latent;
+  l.rank = BM_TRY(need(file, p + "attention.kv_lora_rank", kMaxWidth));
+  l.query_rank = BM_TRY(file.get_u32(p + "attention.q_lora_rank", 0));
+  const bool is_split = has_key(*c->row, "attention.key_length_mla") &&
+                        file.find(p + "attention.key_length_mla") != nullptr;
+  const std::string suffix = is_split ? "_mla" : "";
+  c->head_length = BM_TRY(need(file, p + "attention.key_length" + suffix, kMaxWidth));
+  l.value_length = BM_TRY(need(file, p + "attention.value_length" + suffix, kMaxWidth));
+  if (l.query_rank > kMaxWidth || c->rope_length >= c->head_length || c->rope_length % 2 != 0)
+    return fail(Code::kCorrupt,
+                "metadata {0}rope.dimension_count {1}, {0}attention.q_lora_rank {2}: no latent "
+                "attention with heads of {3}",
+                p, c->rope_length, l.query_rank, c->head_length);
   return {};
 }
 
@@ -261,13 +382,17 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   c.architecture = std::string(BM_TRY(file.get_string("general.architecture")));
   c.row = BM_TRY(find_architecture(c.architecture));
   const std::string p = c.architecture + ".";
-  if (BM_TRY(file.get_u32(p + "expert_count", 0)) > 0)
-    return fail(Code::kUnsupported,
-                "metadata {}expert_count: mixture-of-experts models are not supported", p);
   BM_TRY(check_keys(file, *c.row, p));
   c.context_length = BM_TRY(need(file, p + "context_length", kMaxContext));
   c.embedding_length = BM_TRY(need(file, p + "embedding_length", kMaxWidth));
   c.block_count = BM_TRY(need(file, p + "block_count", kMaxBlocks));
+  if (has_key(*c.row, "nextn_predict_layers"))
+    c.draft_block_count = BM_TRY(file.get_u32(p + "nextn_predict_layers", 0));
+  if (c.draft_block_count >= c.block_count)
+    return fail(Code::kCorrupt,
+                "metadata {0}nextn_predict_layers {1} is not below {0}block_count {2}", p,
+                c.draft_block_count, c.block_count);
+  c.block_count -= c.draft_block_count;
   c.feed_forward_length = BM_TRY(need(file, p + "feed_forward_length", kMaxWidth));
   c.head_count = BM_TRY(need(file, p + "attention.head_count", kMaxWidth));
   c.head_count_kv = BM_TRY(need_or(file, p + "attention.head_count_kv", c.head_count, kMaxWidth));
@@ -278,16 +403,26 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   c.head_length = BM_TRY(
       need_or(file, p + "attention.key_length", c.embedding_length / c.head_count, kMaxWidth));
   const uint32_t value_length = BM_TRY(file.get_u32(p + "attention.value_length", c.head_length));
-  if (value_length != c.head_length)
+  if (value_length != c.head_length && !c.row->has(kLatent))
     return fail(Code::kUnsupported,
                 "metadata {}attention.value_length {} differs from the key length {}", p,
                 value_length, c.head_length);
   c.rope_length = BM_TRY(need_or(file, p + "rope.dimension_count", c.head_length, kMaxWidth));
+  BM_TRY(read_latent(file, p, &c));
   c.norm_epsilon = BM_TRY(file.get_f32(epsilon_key(c), 1e-5F));
   c.rope.base = BM_TRY(file.get_f32(p + "rope.freq_base", 10000.0F));
   BM_TRY(read_rope_scaling(file, p, &c));
   BM_TRY(read_blocks(file, p, &c));
+  BM_TRY(read_experts(file, p, &c));
+  // Llama 4 Scout; Maverick is the one with 128 experts. Source: llama.cpp, src/models/llama4.cpp.
+  c.has_l2_norm = c.row->has(kChunked) && c.experts.count != 128;
   BM_TRY(read_scales(file, p, &c));
+  // Baichuan's larger model has ALiBi, and nothing in its files says so. Source: llama.cpp,
+  // src/models/baichuan.cpp.
+  if (c.architecture == "baichuan" && c.block_count == 40) {
+    c.alibi_bias = 8;
+    for (BlockConfig& b : c.blocks) b.is_rotated = false;
+  }
   c.has_tied_output = file.find_tensor("output.weight") == nullptr;
   const GgufTensor& embedding = *BM_TRY(file.tensor("token_embd.weight"));
   if (embedding.rank != 2 || embedding.dims[1] == 0 || embedding.dims[1] > kMaxContext)

@@ -29,8 +29,30 @@ struct RopeConfig {
 
 struct BlockConfig {
   uint32_t window = 0;  ///< positions that a token sees, itself among them; 0: all
+  uint32_t chunk = 0;   ///< a token sees its own run of this many positions; 0: all
   bool is_rotated = true;
   bool is_local = false;  ///< rotates by `local_rope`
+  bool has_experts = false;
+};
+
+/// Mixture of experts: what every block that has experts shares.
+struct ExpertConfig {
+  uint32_t count = 0;          ///< 0: the model is dense
+  uint32_t used = 0;           ///< a token's share of them
+  uint32_t length = 0;         ///< hidden units of each
+  uint32_t shared_length = 0;  ///< hidden units of the expert of all tokens; 0: none
+  /// Only experts of the best `groups_used` of `groups` equal groups are chosen from.
+  uint32_t groups = 1, groups_used = 1;
+  Gating gating = Gating::kSoftmax;
+  bool is_normalised = false;  ///< weights of a token's experts sum to 1
+  float scale = 1.0F;          ///< of the weights
+};
+
+/// Multi-head latent attention. Source: "DeepSeek-V2" (2024), section 2.1.
+struct LatentConfig {
+  uint32_t query_rank = 0;    ///< 0: queries are not compressed
+  uint32_t rank = 0;          ///< components that keys and values are made of; 0: other attention
+  uint32_t value_length = 0;  ///< of a head
 };
 
 struct LlamaConfig {
@@ -38,6 +60,7 @@ struct LlamaConfig {
   uint32_t context_length = 0;  ///< tokens the model was trained for
   uint32_t embedding_length = 0;
   uint32_t block_count = 0;
+  uint32_t draft_block_count = 0;  ///< blocks after those, which guess further tokens: not used
   uint32_t feed_forward_length = 0;
   uint32_t head_count = 0;
   uint32_t head_count_kv = 0;
@@ -47,12 +70,19 @@ struct LlamaConfig {
   float norm_epsilon = 1e-5F;
   RopeConfig rope, local_rope;
   std::vector<BlockConfig> blocks;
+  ExpertConfig experts;
+  LatentConfig latent;
   float embedding_scale = 1.0F;
   float residual_scale = 1.0F;     ///< of what attention and feed-forward add
   float attention_scale = 1.0F;    ///< of the scores
   float attention_softcap = 0.0F;  ///< scores become c·tanh(score/c); 0: they stay
   float logit_softcap = 0.0F;      ///< likewise
   float logit_scale = 1.0F;
+  /// Queries of blocks without rotation are multiplied by
+  /// 1 + temperature_scale · ln(1 + ⌊(position + 1) / temperature_length⌋). 0: they are not.
+  float temperature_scale = 0.0F;
+  uint32_t temperature_length = 0;
+  bool has_l2_norm = false;  ///< rotated queries and keys are divided by their root mean square
   float qkv_limit = 0.0F;    ///< queries, keys and values are clipped to ±limit; 0: they are not
   float alibi_bias = 0.0F;   ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()
   bool is_parallel = false;  ///< kParallelBlock, or the file says so
@@ -60,8 +90,9 @@ struct LlamaConfig {
   const Architecture* row = nullptr;
 
   /// Every key under the architecture's prefix is read, or known to change no result.
-  /// Errors: kUnsupported (architecture, mixture of experts, rope scaling, a key that is not
-  /// understood); kNotFound, kCorrupt for missing or inconsistent values, naming the keys.
+  /// Errors: kUnsupported (architecture, experts of an architecture without, rope scaling, a
+  /// key that is not understood); kNotFound, kCorrupt for missing or inconsistent values, naming
+  /// the keys.
   static Result<LlamaConfig> from_gguf(const GgufFile& file);
 };
 

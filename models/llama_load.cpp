@@ -78,7 +78,7 @@ class LlamaLoader {
       model_->local_rope_ =
           is_one ? model_->rope_ : model_->make_rope_table(c.local_rope, factors_);
     }
-    if (c.row->has(kAlibi)) model_->make_slopes();
+    if (c.alibi_bias > 0) model_->make_slopes();
     return std::shared_ptr<const Llama>(std::move(model));
   }
 
@@ -106,17 +106,19 @@ class LlamaLoader {
   /// keep what is in blocks, a quarter of the memory and of the bytes per token or less. Elsewhere
   /// int8 is multiplied no faster than float32.
   bool is_packed(const GgufTensor& t) const {
+    const bool is_stack = t.rank == 3 && t.name.ends_with("_exps.weight");
     // Rows that are only taken are best where they are.
     if (direct_dtype(t.type) && t.name == kEmbedding && file_->find_tensor(kOutput)) return false;
     const hal::Vendor vendor = device_->hal().arch().vendor;
     const bool is_gpu = vendor == hal::Vendor::kAmd || vendor == hal::Vendor::kNv;
     return options_.keep_blocks &&
-           (vendor == hal::Vendor::kCpu || (is_gpu && !direct_dtype(t.type))) && t.rank == 2 &&
-           Matrix::can_pack(t.type, t.dims[1], t.dims[0]);
+           (vendor == hal::Vendor::kCpu || (is_gpu && !direct_dtype(t.type))) &&
+           (t.rank == 2 || is_stack) && Matrix::can_pack(t.type, t.dims[1], t.dims[0]);
   }
 
   uint64_t bytes_of(const GgufTensor& t) const {
-    if (is_packed(t)) return Matrix::packed_bytes(t.type, t.dims[1], t.dims[0]);
+    if (is_packed(t))
+      return Matrix::packed_bytes(t.type, t.dims[1] * (t.rank == 3 ? t.dims[2] : 1), t.dims[0]);
     return bytes_of_plain(t);
   }
 
@@ -133,8 +135,9 @@ class LlamaLoader {
       total_ += t.data.size();
       needed += bytes_of(t);
     }
-    const uint64_t cache = uint64_t{2} * c.block_count * c.head_count_kv * model_->context_ *
-                           c.head_length * sizeof(float);
+    const uint64_t per_position = c.latent.rank > 0 ? uint64_t{c.latent.rank} + c.rope_length
+                                                    : uint64_t{2} * c.head_count_kv * c.head_length;
+    const uint64_t cache = c.block_count * per_position * model_->context_ * sizeof(float);
     const hal::MemoryInfo memory = device_->hal().memory();
     const uint64_t available = memory.total > memory.used ? memory.total - memory.used : 0;
     if (needed + cache > available)
@@ -174,7 +177,16 @@ class LlamaLoader {
   }
 
   Result<Matrix> load_matrix(const std::string& name, uint64_t columns, uint64_t rows) {
-    const GgufTensor& t = *BM_TRY(find(name, {columns, rows}));
+    return load_rows(*BM_TRY(find(name, {columns, rows})), columns, rows);
+  }
+
+  /// All experts' matrices [columns, rows, experts].
+  Result<Matrix> load_stack(const std::string& name, uint64_t columns, uint64_t rows) {
+    const uint64_t experts = model_->config_.experts.count;
+    return load_rows(*BM_TRY(find(name, {columns, rows, experts})), columns, rows * experts);
+  }
+
+  Matrix load_rows(const GgufTensor& t, uint64_t columns, uint64_t rows) {
     if (!is_loading_) {
       items_.push_back({&t, bytes_of(t), is_packed(t)});
       return Matrix();
@@ -247,8 +259,11 @@ class LlamaLoader {
   }
 
   /// Tables of frequencies that early converters kept in every block; rope.freq_base says the same.
-  /// Source: llama.cpp, gguf-py/gguf/constants.py, MODEL_TENSOR_SKIP.
+  /// Source: llama.cpp, gguf-py/gguf/constants.py, MODEL_TENSOR_SKIP. And blocks that guess.
   bool is_idle(std::string_view name) const {
+    const LlamaConfig& c = model_->config_;
+    for (uint32_t i = 0; i < c.draft_block_count; ++i)
+      if (name.starts_with(fmt::format("blk.{}.", c.block_count + i))) return true;
     for (uint32_t i = 0; i < model_->config_.block_count; ++i)
       if (name == fmt::format("blk.{}.attn_rot_embd.weight", i)) return true;
     return false;
@@ -311,6 +326,8 @@ class LlamaLoader {
     const LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length, q = uint64_t{c.head_count} * c.head_length,
                    kv = uint64_t{c.head_count_kv} * c.head_length;
+    if (c.latent.rank > 0) return load_latent_attention(p, b);
+    if (c.row->has(kSinks)) b->sinks = BM_TRY(load(p + "attn_sinks.weight", {c.head_count}));
     if (file_->find_tensor(p + "attn_qkv.weight")) {
       b->qkv = BM_TRY(load_projection(p + "attn_qkv", width, q + 2 * kv));
     } else {
@@ -321,6 +338,48 @@ class LlamaLoader {
     b->output = BM_TRY(load_projection(p + "attn_output", q, width));
     b->query_norm = BM_TRY(load_head_norm(p + "attn_q_norm", c.head_count));
     b->key_norm = BM_TRY(load_head_norm(p + "attn_k_norm", c.head_count_kv));
+    return {};
+  }
+
+  /// Rows `from` … of every head of a tensor [heads · rows, columns].
+  static Tensor rows_of_heads(const Tensor& t, int64_t heads, int64_t from, int64_t to) {
+    const int64_t rows = t.size(0).constant() / heads;
+    return t.reshape({heads, rows, t.size(1)}).slice(1, {from, to});
+  }
+
+  /// Older files keep what makes keys and values in one matrix, newer ones apart and the first
+  /// transposed. They become plain elements either way: they are multiplied head by head.
+  Status load_latent_attention(const std::string& p, Llama::Block* b) {
+    const LlamaConfig& c = model_->config_;
+    const LatentConfig& l = c.latent;
+    const uint64_t width = c.embedding_length, heads = c.head_count,
+                   plain = c.head_length - c.rope_length, rank = l.rank;
+    if (l.query_rank > 0) {
+      b->latent.query_down = BM_TRY(load_projection(p + "attn_q_a", width, l.query_rank));
+      b->latent.query_norm = BM_TRY(load_norm(p + "attn_q_a_norm", {l.query_rank}, Need::kYes));
+      b->query = BM_TRY(load_projection(p + "attn_q_b", l.query_rank, heads * c.head_length));
+    } else {
+      b->query = BM_TRY(load_projection(p + "attn_q", width, heads * c.head_length));
+    }
+    b->latent.key_down = BM_TRY(load_projection(p + "attn_kv_a_mqa", width, rank + c.rope_length));
+    b->latent.key_norm = BM_TRY(load_norm(p + "attn_kv_a_norm", {rank}, Need::kYes));
+    if (file_->find_tensor(p + "attn_kv_b.weight")) {
+      const uint64_t rows = plain + l.value_length;
+      const Tensor both = BM_TRY(load(p + "attn_kv_b.weight", {rank, heads * rows}));
+      if (is_loading_) {
+        const auto part = [&](uint64_t from, uint64_t to) {
+          return rows_of_heads(both, static_cast<int64_t>(heads), static_cast<int64_t>(from),
+                               static_cast<int64_t>(to));
+        };
+        b->latent.key_up = part(0, plain);
+        b->latent.value_up = part(plain, rows);
+      }
+    } else {
+      const Tensor keys = BM_TRY(load(p + "attn_k_b.weight", {plain, rank, heads}));
+      if (is_loading_) b->latent.key_up = keys.transpose();
+      b->latent.value_up = BM_TRY(load(p + "attn_v_b.weight", {rank, l.value_length, heads}));
+    }
+    b->output = BM_TRY(load_projection(p + "attn_output", heads * l.value_length, width));
     return {};
   }
 
@@ -338,15 +397,46 @@ class LlamaLoader {
     }
     if (c.row->has(kNoPreNorms) || c.row->has(kParallelBlock)) return {};
     // StableLM 2 12B says by its lack that both halves of a block read the same.
-    const std::string name = p + (c.row->has(kLateFeedForwardNorm) ? after_attention : "ffn_norm");
+    const std::string name = p + (c.row->has(kLateFeedForwardNorm) ? after_attention
+                                  : c.architecture == "dbrx"       ? "attn_output_norm"
+                                                                   : "ffn_norm");
     const bool may_lack = c.architecture == "stablelm";
     b->feed_forward_norm = BM_TRY(load_norm(name, {width}, may_lack ? Need::kIfThere : Need::kYes));
     if (may_lack) c.is_parallel = !b->feed_forward_norm.is_used;
     return {};
   }
 
-  Status load_feed_forward(const std::string& p, Llama::Block* b) {
+  Status load_experts(const std::string& p, Llama::Block* b) {
     const LlamaConfig& c = model_->config_;
+    const ExpertConfig& e = c.experts;
+    const uint64_t width = c.embedding_length;
+    Llama::Experts& x = b->experts;
+    if (file_->find_tensor(p + "ffn_gate.0.weight"))
+      return fail(Code::kUnsupported,
+                  "tensor {}ffn_gate.0.weight: files with a tensor for every expert are not "
+                  "supported; convert the model anew",
+                  p);
+    x.router = BM_TRY(load_projection(p + "ffn_gate_inp", width, e.count));
+    BM_TRY(load_optional(x.router_bias, p + "exp_probs_b.bias", {e.count}));
+    x.gate = BM_TRY(load_stack(p + "ffn_gate_exps.weight", width, e.length));
+    x.up = BM_TRY(load_stack(p + "ffn_up_exps.weight", width, e.length));
+    x.down = BM_TRY(load_stack(p + "ffn_down_exps.weight", e.length, width));
+    BM_TRY(load_optional(x.gate_bias, p + "ffn_gate_exps.bias", {e.length, e.count}));
+    BM_TRY(load_optional(x.up_bias, p + "ffn_up_exps.bias", {e.length, e.count}));
+    BM_TRY(load_optional(x.down_bias, p + "ffn_down_exps.bias", {width, e.count}));
+    if (e.shared_length == 0) return {};
+    x.shared_gate = BM_TRY(load_projection(p + "ffn_gate_shexp", width, e.shared_length));
+    x.shared_up = BM_TRY(load_projection(p + "ffn_up_shexp", width, e.shared_length));
+    x.shared_down = BM_TRY(load_projection(p + "ffn_down_shexp", e.shared_length, width));
+    if (c.architecture != "qwen2moe") return {};
+    const Tensor row = BM_TRY(load(p + "ffn_gate_inp_shexp.weight", {width}));
+    if (is_loading_) x.shared_router = Matrix(row.reshape({1, static_cast<int64_t>(width)}));
+    return {};
+  }
+
+  Status load_feed_forward(uint32_t block, const std::string& p, Llama::Block* b) {
+    const LlamaConfig& c = model_->config_;
+    if (c.blocks[block].has_experts) return load_experts(p, b);
     const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
     const bool is_fused = c.row->feed_forward == FeedForward::kFused;
     if (c.row->feed_forward == FeedForward::kGated)
@@ -375,7 +465,7 @@ class LlamaLoader {
       Llama::Block b;
       BM_TRY(load_norms(p, &b));
       BM_TRY(load_attention(p, &b));
-      BM_TRY(load_feed_forward(p, &b));
+      BM_TRY(load_feed_forward(i, p, &b));
       model_->blocks_.push_back(std::move(b));
     }
     return {};

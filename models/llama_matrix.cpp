@@ -14,6 +14,8 @@ struct Matrix::Packed {
 
   Tensor linear(const QuantisedActivations& x) const;
   Tensor values() const;
+  /// A matrix for every number of `index` [n], out of a stack: parts have an axis in front.
+  Packed selected(const Tensor& index, int64_t experts) const;
 
  private:
   Tensor linear_q8_0(const QuantisedActivations& x) const;
@@ -37,9 +39,14 @@ bool has_super_blocks(GgmlType type) { return type == GgmlType::kQ4_K || type ==
 
 // --- expressions -------------------------------------------------------------------------------
 
+/// Parts of a matrix for every vector have an axis in front, those of a matrix for all get one.
+Tensor with_vectors(const Tensor& part, int64_t rank) {
+  return part.rank() == rank ? part.unsqueeze(0) : part;
+}
+
 /// [R, C, g, 16, 4] → [m, R, 16, C, g, 4], for products with vectors.
 Tensor words(const Tensor& part, const Shape& shape) {
-  return part.permute({0, 3, 1, 2, 4}).unsqueeze(0).expand(shape);
+  return with_vectors(part, 5).permute({0, 1, 4, 2, 3, 5}).expand(shape);
 }
 
 /// Codes `from` … `from + 4·groups` of every block of the vectors, likewise.
@@ -60,7 +67,7 @@ Tensor dot(const Tensor& a, const Tensor& b) {
 
 /// [R, C, 16] → [m, R, 16, C] float32.
 Tensor per_row(const Tensor& part, const Shape& shape) {
-  return part.permute({0, 2, 1}).unsqueeze(0).expand(shape).cast(DType::kF32);
+  return with_vectors(part, 3).permute({0, 1, 3, 2}).expand(shape).cast(DType::kF32);
 }
 
 /// [m, C] → [m, R, 16, C].
@@ -70,10 +77,12 @@ Tensor per_vector(const Tensor& part, const Shape& shape) {
 
 /// Factors [R, C/8, 16] → [R, C, 16].
 Tensor per_block(const Tensor& factors) {
+  constexpr int64_t kParts = kSuper / kBlock;
   const Shape& s = factors.shape();
-  return factors.unsqueeze(2)
-      .expand({s[0], s[1], kSuper / kBlock, s[2]})
-      .reshape({s[0], s[1].constant() * (kSuper / kBlock), s[2]});
+  Shape grown(s.begin(), s.end() - 1), flat(s.begin(), s.end() - 2);
+  grown.insert(grown.end(), {kParts, s.back()});
+  flat.insert(flat.end(), {s[s.size() - 2].constant() * kParts, s.back()});
+  return factors.unsqueeze(-2).expand(grown).reshape(flat);
 }
 
 Tensor finish(const Tensor& terms, const SymInt& m, int64_t rows) {
@@ -82,10 +91,41 @@ Tensor finish(const Tensor& terms, const SymInt& m, int64_t rows) {
 
 }  // namespace
 
+namespace {
+
+/// Of a stack [experts, …] what `index` [n] names: [n, …]. The index is known to be in bounds, and
+/// only once it has the shape of the result: then no load of the kernel is guarded, and the fuser
+/// finds nothing to store.
+Tensor picked(const Tensor& stack, const Tensor& index) {
+  Shape shape = stack.shape(), flat(shape.size(), SymInt(1));
+  const int64_t experts = shape[0].constant();
+  shape[0] = flat[0] = index.size(0);
+  return stack.gather(0, index.reshape(flat).expand(shape).minimum(experts - 1));
+}
+
+}  // namespace
+
 // --- vectors -----------------------------------------------------------------------------------
+
+QuantisedActivations QuantisedActivations::repeat(int64_t count) const {
+  QuantisedActivations out{Tensor()};
+  out.base_ = this;
+  out.repetitions_ = count;
+  out.x_ = out.repeated(x_);
+  return out;
+}
+
+Tensor QuantisedActivations::repeated(const Tensor& rows) const {
+  const SymInt m = rows.size(0), n = rows.size(1);
+  return rows.unsqueeze(1).expand({m, repetitions_, n}).reshape({m * repetitions_, n});
+}
 
 void QuantisedActivations::quantize() const {
   if (codes_.is_valid()) return;
+  if (base_ != nullptr) {
+    codes_ = repeated(base_->codes()), scales_ = repeated(base_->scales());
+    return;
+  }
   x_ = x_.contiguous();
   const SymInt m = x_.size(0);
   const int64_t columns = x_.size(1).constant(), blocks = columns / kBlock;
@@ -110,7 +150,9 @@ const Tensor& QuantisedActivations::scales() const {
 
 const Tensor& QuantisedActivations::code_sums(int64_t length) const {
   Tensor& sums = length == 16 ? code_sums16_ : code_sums32_;
-  if (!sums.is_valid()) {
+  if (!sums.is_valid() && base_ != nullptr) {
+    sums = repeated(base_->code_sums(length));
+  } else if (!sums.is_valid()) {
     const SymInt m = codes().size(0);
     const int64_t count = codes().size(1).constant() / length;
     sums = codes()
@@ -123,7 +165,9 @@ const Tensor& QuantisedActivations::code_sums(int64_t length) const {
 }
 
 const Tensor& QuantisedActivations::block_sums() const {
-  if (!block_sums_.is_valid()) {
+  if (!block_sums_.is_valid() && base_ != nullptr) {
+    block_sums_ = repeated(base_->block_sums());
+  } else if (!block_sums_.is_valid()) {
     const SymInt m = codes().size(0);
     const int64_t blocks = codes().size(1).constant() / kBlock;
     const Tensor sums = codes().reshape({m, blocks, kBlock}).cast(DType::kI32);
@@ -213,8 +257,30 @@ Tensor Matrix::linear(const QuantisedActivations& x) const {
   return packed_ ? packed_->linear(x) : x.values().linear(weight_.cast(DType::kF32));
 }
 
+Tensor Matrix::linear(const QuantisedActivations& x, const Tensor& index, int64_t experts) const {
+  if (packed_) return packed_->selected(index, experts).linear(x);
+  // A product and a sum: a matmul may copy its operands, and all the chosen matrices do not fit.
+  const SymInt n = x.values().size(0), rows = weight_.size(1), columns = weight_.size(2);
+  const Tensor chosen = picked(weight_, index).cast(DType::kF32);
+  return (chosen * x.values().reshape({n, 1, columns}).expand({n, rows, columns})).sum({2});
+}
+
 Tensor Matrix::take(const Tensor& index) const {
   return packed_ ? packed_->values().take(index) : weight_.take(index).cast(DType::kF32);
+}
+
+Matrix::Packed Matrix::Packed::selected(const Tensor& index, int64_t experts) const {
+  Packed out = *this;
+  out.rows = rows / experts;
+  for (Tensor* part :
+       {&out.codes, &out.high, &out.scales, &out.minima, &out.factors, &out.minimum_factors}) {
+    if (!part->is_valid()) continue;
+    Shape stacked = part->shape();
+    stacked[0] = stacked[0].constant() / experts;
+    stacked.insert(stacked.begin(), experts);
+    *part = picked(part->reshape(stacked), index);
+  }
+  return out;
 }
 
 Tensor Matrix::Packed::linear(const QuantisedActivations& x) const {
@@ -270,12 +336,11 @@ Tensor Matrix::Packed::linear_q6_k(const QuantisedActivations& x) const {
     Tensor sum = per_vector(sums.reshape({m, blocks()}), per) * -32;
     for (int64_t part = 0; part < 2; ++part) {
       const int64_t quarter = 2 * half + part;
-      const Tensor low = words(codes.slice(2, {2 * part, 2 * part + 2}), all);
+      const Tensor low = words(codes.slice(-3, {2 * part, 2 * part + 2}), all);
       const Tensor code = (half == 0 ? low & 15 : low >> 4) | ((top >> 2 * quarter & 3) << 4);
       sum = sum + dot(code, codes_of(x, 8 * quarter, 2, all));
     }
-    const Tensor scale =
-        per_row(scales.slice(2, {half, half + 1}).reshape({groups(), blocks(), kRows}), per);
+    const Tensor scale = per_row(scales.slice(-2, {half, half + 1}).squeeze(-2), per);
     const Tensor term = sum.cast(DType::kF32) * scale;
     terms = half == 0 ? term : terms + term;
   }
@@ -285,7 +350,7 @@ Tensor Matrix::Packed::linear_q6_k(const QuantisedActivations& x) const {
 Tensor Matrix::Packed::linear_halves(const Tensor& x) const {
   const SymInt m = x.size(0);
   const Shape all{m, rows / kPackedHalves, kPackedHalves, columns};
-  const Tensor w = codes.permute({0, 2, 1}).unsqueeze(0).expand(all).cast(DType::kF32);
+  const Tensor w = with_vectors(codes, 3).permute({0, 1, 3, 2}).expand(all).cast(DType::kF32);
   return (w * x.reshape({m, 1, 1, columns}).expand(all)).sum({3}).reshape({m, rows});
 }
 

@@ -18,6 +18,9 @@ class QuantisedActivations {
  public:
   /// `x` [m, columns] float32.
   explicit QuantisedActivations(Tensor x) : x_(std::move(x)) {}
+  /// Every vector `count` times in succession: [m · count, columns]. Codes are those of this one,
+  /// which must outlive the result.
+  QuantisedActivations repeat(int64_t count) const;
   const Tensor& values() const { return x_; }
   const Tensor& codes() const;   ///< [m, columns] int8, −127 … 127
   const Tensor& scales() const;  ///< [m, columns/32] float32: value ≈ code·scale, off by scale/2
@@ -28,6 +31,9 @@ class QuantisedActivations {
 
  private:
   void quantize() const;
+  Tensor repeated(const Tensor& rows) const;
+  const QuantisedActivations* base_ = nullptr;  ///< of which this is a repetition
+  int64_t repetitions_ = 1;
   mutable Tensor x_, codes_, scales_, code_sums16_, code_sums32_, block_sums_;
 };
 
@@ -54,6 +60,11 @@ class Matrix {
   /// x [m, columns] → [m, rows] float32. Packed blocks are multiplied with the codes of x: the
   /// result is off by at most Σ |w|·scale/2 over the columns, besides rounding of float32 sums.
   Tensor linear(const QuantisedActivations& x) const;
+  /// This matrix is a stack of `experts` matrices. x [n, columns], index [n] uint32 below
+  /// `experts` → [n, rows/experts] float32: every vector is multiplied with the matrix that its
+  /// index names, and no other matrix is read. A Matrix of plain elements has the shape [experts,
+  /// rows, columns] then.
+  Tensor linear(const QuantisedActivations& x, const Tensor& index, int64_t experts) const;
   /// Rows by number, exact: index [n] → [n, columns] float32.
   Tensor take(const Tensor& index) const;
 

@@ -156,7 +156,7 @@ def part_hot():
     # The modelled card computes on the processor: a busy one is no hang.
     os.environ["BM_WAIT_TIMEOUT_MS"] = str(int(seconds(120) * 1000))
     card = Card()
-    expected = generate("CPU", 2, card)
+    expected, _ = generate("CPU", 2, card)
     size = os.path.getsize(MODEL)
     clients = []  # what each was there for
 

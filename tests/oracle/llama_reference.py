@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The forward pass of a GGUF model in PyTorch: the oracle, of every dense architecture that is known.
+"""The forward pass of a GGUF model in PyTorch: the oracle, of every architecture that is known.
 
     llama_reference.py FILE.gguf --tokens 1,2,3 --out logits.f32 [--dtype float64]
     llama_reference.py FILE.gguf --tokens 1,2,3 --greedy 32
@@ -25,16 +25,21 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gguf_numpy  # noqa: E402
 
 
-LAYER_NORM = {"bloom", "cohere2", "command-r", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
+LAYER_NORM = {"bloom", "cohere2", "command-r", "dbrx", "falcon", "gpt2", "gptneox", "mpt", "nemotron", "olmo", "orion", "phi2",
               "stablelm", "starcoder", "starcoder2"}
 INTERLEAVED = {"llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "granite", "internlm2", "minicpm", "olmo",
-               "smollm3", "xverse"}
+               "smollm3", "xverse", "baichuan", "bailingmoe", "deepseek", "deepseek2", "ernie4_5", "ernie4_5-moe", "granitemoe",
+               "llama4"}
 HALVES = {"exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
-          "qwen3", "seed_oss", "stablelm", "starcoder2"}
+          "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
+          "qwen2moe", "qwen3moe"}
 UNROTATED = {"bloom", "gpt2", "mpt", "starcoder"}
 GELU = {"bloom", "falcon", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "mpt", "phi2", "starcoder", "starcoder2"}
 PARALLEL = {"cohere2", "command-r", "falcon", "phi2"}
-WINDOW_PERIOD = {"cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4}
+WINDOW_PERIOD = {"cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
+# Weights of a token's experts sum to 1, where the file does not say.
+NORMALISED = {"llama", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe"}
+SIGMOID = {"glm4moe", "llama4"}
 
 
 class Llama:
@@ -45,7 +50,7 @@ class Llama:
         if a not in INTERLEAVED | HALVES | UNROTATED:
             raise ValueError(f"{path}: architecture {a} is not known here")
         self.meta = lambda key, default=None: m.get(f"{a}.{key}", default)
-        self.layers = self.meta("block_count")
+        self.layers = self.meta("block_count") - self.meta("nextn_predict_layers", 0)
         self.heads = self.meta("attention.head_count")
         self.kv_heads = self.meta("attention.head_count_kv", self.heads)
         self.eps = self.meta(f"attention.layer_norm_{'' if a in LAYER_NORM else 'rms_'}epsilon", 1e-5)
@@ -55,7 +60,11 @@ class Llama:
         self.context = self.meta("context_length")
         self.dtype = dtype
         self.w = {name: torch.from_numpy(g.get(name)).to(dtype) for name in g.tensors}
-        self.window = self.meta("attention.sliding_window", 0)
+        self.window = self.meta("attention.sliding_window", 8192 if a == "llama4" else 0)
+        self.rank = self.meta("attention.kv_lora_rank", 0)
+        if self.rank:
+            suffix = "_mla" if self.meta("attention.key_length_mla") else ""
+            self.head_dim, self.value_dim = self.meta("attention.key_length" + suffix), self.meta("attention.value_length" + suffix)
         self.scale = self.meta("attention.scale", 0) or self.head_dim ** -0.5
         if (a, self.layers) in (("gemma2", 46), ("gemma3", 62)):
             self.scale = (self.dim // self.heads) ** -0.5
@@ -84,7 +93,12 @@ class Llama:
             last = min((torch.log(turns[0]) / torch.log(turns[0] / turns[1])).ceil().item(), self.rotated - 1)
             slow = ((at - first) / max(last - first, 0.001)).clamp(0, 1)
             self.frequency = plain * (1 - slow) + plain / factor * slow
-            self.magnitude *= 1 + 0.1 * torch.log(torch.tensor(factor)).item()
+            grown = torch.log(torch.tensor(factor)).item()
+            multiplier = self.meta("rope.scaling.yarn_log_multiplier", 0.0)
+            if multiplier:
+                self.scale *= (1 + multiplier * grown) ** 2
+            else:
+                self.magnitude *= 1 + 0.1 * grown
         local_base = self.meta("rope.freq_base_swa", 10000.0 if self.arch == "gemma3" else base)
         self.local_frequency = self.frequency if self.arch not in ("gemma3", "olmo2") else local_base ** (-i / self.rotated)
 
@@ -104,7 +118,7 @@ class Llama:
     def rotate(self, x, layer):
         # x: [time, heads, head_dim].  Pair i is (x[2i], x[2i + 1]), or (x[i], x[i + half]).
         is_local = self.is_local(layer)
-        if self.arch in UNROTATED or (self.arch == "cohere2" and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
+        if self.arch in UNROTATED or self.has_alibi() or (self.arch == "llama4" and not is_local and self.window) or (self.arch == "cohere2" and not is_local) or (self.arch == "smollm3" and layer % 4 == 3):
             return x
         frequency = self.local_frequency if is_local else self.frequency
         magnitude = 1.0 if is_local and self.arch in ("gemma3", "olmo2") else self.magnitude
@@ -122,6 +136,9 @@ class Llama:
         out[..., 1:self.rotated:2] = even * sin + odd * cos
         return out
 
+    def has_alibi(self):
+        return self.arch in ("bloom", "mpt") or (self.arch == "baichuan" and self.layers == 40)
+
     def is_local(self, layer):
         period = self.meta("attention.sliding_window_pattern", WINDOW_PERIOD.get(self.arch, 0))
         return bool(self.window) and (period == 0 or layer % period < period - 1)
@@ -138,6 +155,8 @@ class Llama:
 
     def attention(self, h, layer):
         t, p = h.shape[0], f"blk.{layer}."
+        if self.rank:
+            return self.latent_attention(h, layer)
         q_size, kv_size = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if p + "attn_qkv.weight" in self.w:
             q, k, v = self.linear(h, p + "attn_qkv").split([q_size, kv_size, kv_size], -1)
@@ -146,12 +165,26 @@ class Llama:
         limit = self.meta("attention.clamp_kqv", 0)
         if limit:
             q, k, v = (x.clamp(-limit, limit) for x in (q, k, v))
-        q = self.rotate(self.heads_of(q, p + "attn_q", self.heads), layer)
-        k = self.rotate(self.heads_of(k, p + "attn_k", self.kv_heads), layer)
+        if self.arch == "hunyuan-moe":  # rotated first
+            q, k = (self.rotate(x.view(t, -1, self.head_dim), layer) for x in (q, k))
+            q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
+        else:
+            q = self.rotate(self.heads_of(q, p + "attn_q", self.heads), layer)
+            k = self.rotate(self.heads_of(k, p + "attn_k", self.kv_heads), layer)
+        if self.arch == "llama4" and (self.is_local(layer) or not self.window):
+            if self.meta("expert_count") != 128:
+                q, k = (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps) for x in (q, k))
+        elif self.arch == "llama4":
+            length, strength = self.meta("attention.temperature_length", 8192), self.meta("attention.temperature_scale", 0.1)
+            place = torch.arange(1, t + 1, dtype=self.dtype)
+            q = q * (1 + strength * torch.log(1 + torch.floor(place / length)))[:, None, None]
         v = v.view(t, self.kv_heads, self.head_dim)
         distance = torch.arange(t)[:, None] - torch.arange(t)[None, :]
         hidden = distance < 0
-        if self.is_local(layer):
+        if self.is_local(layer) and self.arch == "llama4":
+            chunk = torch.arange(t) // self.window
+            hidden = hidden | (chunk[:, None] != chunk[None, :])
+        elif self.is_local(layer):
             hidden = hidden | (distance >= self.window)
         out = []
         for head in range(self.heads):
@@ -159,17 +192,95 @@ class Llama:
             scores = q[:, head] @ k[:, shared].T * self.scale
             cap = self.meta("attn_logit_softcapping", 0)
             scores = cap * torch.tanh(scores / cap) if cap else scores
-            if self.arch in ("bloom", "mpt"):
+            if self.has_alibi():
                 scores = scores - self.slope(head) * distance.to(self.dtype)
-            weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
+            scores = scores.masked_fill(hidden, float("-inf"))
+            if p + "attn_sinks.weight" in self.w:  # one more score, without a value
+                scores = torch.cat([scores, self.w[p + "attn_sinks.weight"][head].expand(t, 1)], -1)
+            weights = torch.softmax(scores, -1)[:, :t]
             out.append(weights @ v[:, shared])
         return self.linear(torch.cat(out, -1), p + "attn_output")
+
+    def latent_attention(self, h, layer):
+        """As in the paper, keys and values of every head written out: nothing is absorbed."""
+        t, p = h.shape[0], f"blk.{layer}."
+        plain = self.head_dim - self.rotated
+        if p + "attn_q_a.weight" in self.w:
+            q = self.linear(self.norm(self.linear(h, p + "attn_q_a"), p + "attn_q_a_norm"), p + "attn_q_b")
+        else:
+            q = self.linear(h, p + "attn_q")
+        q = q.view(t, self.heads, self.head_dim)
+        both = self.linear(h, p + "attn_kv_a_mqa")
+        c = self.norm(both[:, :self.rank], p + "attn_kv_a_norm")
+        k_turned = self.rotate(both[:, self.rank:].reshape(t, 1, self.rotated), layer)
+        q_turned = self.rotate(q[..., plain:], layer)
+        if p + "attn_kv_b.weight" in self.w:
+            k, v = self.linear(c, p + "attn_kv_b").view(t, self.heads, plain + self.value_dim).split([plain, self.value_dim], -1)
+        else:
+            k = torch.einsum("tr,hrp->thp", c, self.w[p + "attn_k_b.weight"])
+            v = torch.einsum("tr,hvr->thv", c, self.w[p + "attn_v_b.weight"])
+        q = torch.cat([q[..., :plain], q_turned], -1)
+        k = torch.cat([k, k_turned.expand(t, self.heads, self.rotated)], -1)
+        hidden = torch.triu(torch.ones(t, t, dtype=torch.bool), 1)
+        scores = torch.einsum("thd,shd->hts", q, k) * self.scale
+        weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
+        return self.linear(torch.einsum("hts,shv->thv", weights, v).reshape(t, -1), p + "attn_output")
 
     def slope(self, head):
         bias, power = self.meta("attention.max_alibi_bias", 8.0), 1 << (self.heads.bit_length() - 1)
         return 2 ** (-bias * (head + 1) / power) if head < power else 2 ** (-bias / 2 * (2 * (head - power) + 1) / power)
 
+    def swiglu(self, gate, up):
+        if self.arch == "gpt-oss":
+            gate, up = gate.clamp(max=7), up.clamp(-7, 7)
+            return gate * torch.sigmoid(1.702 * gate) * (up + 1)
+        return gate * torch.sigmoid(gate) * up
+
+    def route(self, x, p):
+        """Experts of one token and their weights."""
+        logits = self.linear(x, p + "ffn_gate_inp")
+        kind = self.meta("expert_gating_func", 3 if self.arch == "gpt-oss" else 2 if self.arch in SIGMOID else 1)
+        scores = {1: torch.softmax(logits, -1), 2: torch.sigmoid(logits), 3: logits}[kind]
+        ranks = logits if self.arch == "llama4" else scores
+        groups = self.meta("expert_group_count", 1)
+        bias = self.w.get(p + "exp_probs_b.bias")
+        ranks = ranks if bias is None else ranks + bias
+        if groups > 1:
+            parts = ranks.view(groups, -1)
+            best = parts.max(-1).values if bias is None else parts.topk(2).values.sum(-1)
+            keep = best.topk(self.meta("expert_group_used_count")).indices
+            ranks = torch.stack([part if g in keep else part * 0 - float("inf") for g, part in enumerate(parts)]).view(-1)
+        chosen = ranks.topk(self.meta("expert_used_count")).indices
+        weights = scores[chosen]
+        weights = torch.softmax(weights, -1) if kind == 3 else weights
+        if self.meta("expert_weights_norm", self.arch in NORMALISED):
+            weights = weights / weights.sum()
+        return chosen.tolist(), weights * (self.meta("expert_weights_scale", 0) or 1)
+
+    def mix(self, h, p):
+        out = []
+        for x in h:
+            total = 0
+            for expert, weight in zip(*self.route(x, p)):
+                def product(y, name):
+                    y = self.w[p + f"ffn_{name}_exps.weight"][expert] @ y
+                    bias = self.w.get(p + f"ffn_{name}_exps.bias")
+                    return y if bias is None else y + bias[expert]
+                y = x * weight if self.arch == "llama4" else x
+                y = product(self.swiglu(product(y, "gate"), product(y, "up")), "down")
+                total = total + (y if self.arch == "llama4" else y * weight)
+            if p + "ffn_up_shexp.weight" in self.w:
+                shared = self.linear(self.swiglu(self.linear(x, p + "ffn_gate_shexp"), self.linear(x, p + "ffn_up_shexp")),
+                                     p + "ffn_down_shexp")
+                gate = self.w.get(p + "ffn_gate_inp_shexp.weight")
+                total = total + (shared if gate is None else shared * torch.sigmoid(gate @ x))
+            out.append(total)
+        return torch.stack(out)
+
     def feed_forward(self, h, p):
+        if p + "ffn_up_exps.weight" in self.w:
+            return self.mix(h, p)
+
         def active(x):
             if self.arch in GELU:  # the tanh form
                 return 0.5 * x * (1 + torch.tanh(0.7978845608028654 * (x + 0.044715 * x ** 3)))
@@ -186,18 +297,20 @@ class Llama:
 
     def block(self, x, layer):
         p = f"blk.{layer}."
-        residual = self.meta("residual_scale", 1.4 / self.layers ** 0.5 if self.arch == "minicpm" else 1.0)
+        residual = self.meta("residual_scale", 1.4 / self.layers ** 0.5 if "minicpm" in self.arch else 1.0)
         h = x if self.arch == "olmo2" else self.norm(x, p + "attn_norm")
         read = self.norm(x, p + "attn_norm_2") if p + "attn_norm_2.weight" in self.w else h
         y = self.attention(read, layer)
         after = p + "post_attention_norm"
-        if after + ".weight" in self.w and self.arch != "seed_oss":
+        late = self.arch in ("seed_oss", "glm4moe", "gpt-oss")
+        before = after if late else p + "attn_output_norm" if self.arch == "dbrx" else p + "ffn_norm"
+        if after + ".weight" in self.w and not late:
             y = self.norm(y, after)
         y = x + y * residual
         if self.parallel:
             f = self.norm(x, p + "ffn_norm") if p + "ffn_norm.weight" in self.w else h
         else:
-            f = y if self.arch == "olmo2" else self.norm(y, after if self.arch == "seed_oss" else p + "ffn_norm")
+            f = y if self.arch == "olmo2" else self.norm(y, before)
         f = self.feed_forward(f, p)
         if p + "post_ffw_norm.weight" in self.w:
             f = self.norm(f, p + "post_ffw_norm")
@@ -208,7 +321,7 @@ class Llama:
         x = self.w["token_embd.weight"][torch.tensor(tokens)]
         if self.arch in ("gemma", "gemma2", "gemma3"):
             x = x * self.dim ** 0.5
-        x = x * self.meta("embedding_scale", 12.0 if self.arch == "minicpm" else 1.0)
+        x = x * self.meta("embedding_scale", 12.0 if "minicpm" in self.arch else 1.0)
         if "position_embd.weight" in self.w:
             x = x + self.w["position_embd.weight"][:len(tokens)]
         if "token_embd_norm.weight" in self.w:
@@ -217,8 +330,8 @@ class Llama:
             x = self.block(x, layer)
         x = self.norm(x, "output_norm")
         out = self.linear(x, "output") if "output.weight" in self.w else x @ self.w["token_embd.weight"].T
-        scale = self.meta("logit_scale", 256.0 / self.dim if self.arch == "minicpm" else 1.0)
-        out = out / scale if self.arch in ("granite", "minicpm") else out * scale
+        scale = self.meta("logit_scale", 256.0 / self.dim if "minicpm" in self.arch else 1.0)
+        out = out / scale if self.arch in ("granite", "granitemoe", "minicpm") else out * scale
         cap = self.meta("final_logit_softcapping", 0)
         return cap * torch.tanh(out / cap) if cap else out
 

@@ -29,7 +29,17 @@ ARCHITECTURES = {
     "orion": "layerb gated", "phi2": "layerb plain qkv bias parallel half", "phi3": "rms fused qkv", "qwen2": "rms gated qkvbias",
     "qwen3": "rms gated qknorm", "seed_oss": "rms gated qkvbias latenorm", "smollm3": "rms gated", "stablelm": "layerb gated half",
     "starcoder": "layerb plain qkv bias positions norope", "starcoder2": "layerb plain bias", "xverse": "rms gated",
+    "baichuan": "rms gated", "bailingmoe": "rms gated moe", "dbrx": "layer gated moe qkv outnorm", "deepseek": "rms gated moe",
+    "deepseek2": "rms gated moe latent", "dots1": "rms gated moe qknorm probsbias", "ernie4_5": "rms gated",
+    "ernie4_5-moe": "rms gated moe probsbias", "glm4moe": "rms gated moe qkvbias latenorm half probsbias", "gpt-oss":
+    "rms gated moe bias latenorm sinks", "granitemoe": "rms gated moe", "hunyuan-moe": "rms gated moe qknorm",
+    "llama4": "rms gated moe", "minicpm3": "rms gated latent", "olmoe": "rms gated moe wholeqknorm",
+    "qwen2moe": "rms gated moe qkvbias sharedgate", "qwen3moe": "rms gated moe qknorm",
 }
+# Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
+EXPERTS, USED, LENGTH = 6, 2, 64
+SHARED = {"bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
+          "llama4": 64, "qwen2moe": 96}
 # Metadata that llama.cpp demands, or that makes a difference in so small a model.
 KEYS = {
     "cohere2": {"attention.sliding_window": 5, "logit_scale": 0.25}, "command-r": {"logit_scale": 0.0625},
@@ -37,10 +47,23 @@ KEYS = {
     "gemma3": {"attention.sliding_window": 6, "rope.freq_base": 1e6, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
     "gptneox": {"use_parallel_residual": True},
     "granite": {"embedding_scale": 6.0, "residual_scale": 0.22, "logit_scale": 4.0, "attention.scale": 0.2},
+    "bailingmoe": {"leading_dense_block_count": 0, "expert_shared_count": 1, "expert_weights_scale": 1.0, "expert_weights_norm": True},
+    "dbrx": {"attention.clamp_kqv": 0.9},
+    "deepseek": {"leading_dense_block_count": 1, "expert_shared_count": 2, "expert_weights_scale": 1.0},
+    "deepseek2": {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.5},
+    "dots1": {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 2.5, "expert_weights_norm": True,
+              "expert_gating_func": 2},
+    "ernie4_5-moe": {"leading_dense_block_count": 1, "interleave_moe_layer_step": 1, "expert_shared_feed_forward_length": 96},
+    "glm4moe": {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.7, "expert_weights_norm": True},
+    "gpt-oss": {"attention.sliding_window": 6},
+    "granitemoe": {"embedding_scale": 6.0, "residual_scale": 0.22, "logit_scale": 4.0, "attention.scale": 0.2},
+    "hunyuan-moe": {"expert_shared_feed_forward_length": 96},
+    "llama4": {"interleave_moe_layer_step": 2},
+    "qwen2moe": {"expert_shared_feed_forward_length": 96},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {"cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4}
-SINGLE_KV = {"starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6}
+LAYERS = {"cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+SINGLE_KV = {"starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
 
 
 def main():
@@ -50,13 +73,14 @@ def main():
     for name, value in (("dim", 96), ("heads", 6), ("layers", 0), ("ffn", 160), ("vocab", 64), ("context", 128), ("seed", 1)):
         ap.add_argument("--" + name, type=int, default=value)
     ap.add_argument("--key", action="append", default=[], help="name=value, without the architecture's prefix")
-    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs")
+    ap.add_argument("--tensor", action="append", default=[], help="also: attn_norm_2, rope_long, rope_short, rope_freqs, moe, probsbias, split, plainq, nextn")
     ap.add_argument("--without", action="append", default=[], help="no tensor whose name has this in it")
     a = ap.parse_args()
     words = ARCHITECTURES[a.arch].split()
     rng = np.random.default_rng(a.seed)
     layers = a.layers or LAYERS.get(a.arch, 3)
-    head, kv_heads = a.dim // a.heads, SINGLE_KV.get(a.arch, 2)
+    is_latent, has_experts = "latent" in words, "moe" in words or "moe" in a.tensor
+    head, kv_heads = a.dim // a.heads, a.heads if is_latent else SINGLE_KV.get(a.arch, 2)
     q, kv = a.dim, kv_heads * head
     rotated = head // 2 if "half" in words else head
     p = a.arch + "."
@@ -67,6 +91,28 @@ def main():
          p + epsilon: 1e-5}
     if "norope" not in words:
         m[p + "rope.dimension_count"] = rotated
+    # Latent attention: components of keys and values, of queries; lengths of a head.
+    rank, query_rank, plain, turned, value_length = 32, 0 if "plainq" in a.tensor else 40, 16, 8, 20
+    is_split = "split" in a.tensor
+    if is_latent:
+        rotated = turned
+        m[p + "rope.dimension_count"] = turned
+        m[p + "attention.kv_lora_rank"] = rank
+        if query_rank:
+            m[p + "attention.q_lora_rank"] = query_rank
+        lengths = {"attention.key_length": plain + turned, "attention.value_length": value_length}
+        if is_split:
+            m[p + "attention.head_count_kv"] = 1
+            lengths = {"attention.key_length": rank + turned, "attention.value_length": rank,
+                       "attention.key_length_mla": plain + turned, "attention.value_length_mla": value_length}
+        m.update({p + key: value for key, value in lengths.items()})
+    length = LENGTH
+    if has_experts:
+        m[p + "expert_count"], m[p + "expert_used_count"] = EXPERTS, USED
+        if a.arch in ("llama", "dbrx", "granitemoe", "hunyuan-moe", "olmoe"):
+            length = a.ffn  # these have no other length
+        if a.arch not in ("llama", "dbrx", "granitemoe", "olmoe"):
+            m[p + "expert_feed_forward_length"] = length
     for key, value in KEYS.get(a.arch, {}).items():
         m[p + key] = value
     for pair in a.key:
@@ -76,6 +122,9 @@ def main():
 
     def matrix(rows, columns):
         return (rng.standard_normal((rows, columns)) / columns ** 0.5).astype(np.float32)
+
+    def matrices(rows, columns):
+        return (rng.standard_normal((EXPERTS, rows, columns)) / columns ** 0.5).astype(np.float32)
 
     def gain(*shape):
         return (1 + 0.3 * rng.standard_normal(shape)).astype(np.float32)
@@ -109,6 +158,45 @@ def main():
             full = {"rope_long": "rope_factors_long", "rope_short": "rope_factors_short"}.get(name, name)
             t[full + ".weight"] = rng.uniform(1, 8, rotated // 2).astype(np.float32)
     everywhere = "bias" in words
+    norm_name = "post_attention_norm" if "latenorm" in words else "attn_output_norm" if "outnorm" in words else "ffn_norm"
+    leading, step = (m.get(p + key, other) for key, other in (("leading_dense_block_count", 0), ("interleave_moe_layer_step", 1)))
+
+    def latent_attention(b):
+        if query_rank:
+            linear(b + "attn_q_a", query_rank, a.dim, False)
+            t[b + "attn_q_a_norm.weight"] = gain(query_rank)
+        linear(b + ("attn_q_b" if query_rank else "attn_q"), a.heads * (plain + turned), query_rank or a.dim, False)
+        linear(b + "attn_kv_a_mqa", rank + turned, a.dim, False)
+        t[b + "attn_kv_a_norm.weight"] = gain(rank)
+        if is_split:
+            t[b + "attn_k_b.weight"] = matrix(a.heads * rank, plain).reshape(a.heads, rank, plain)
+            t[b + "attn_v_b.weight"] = matrix(a.heads * value_length, rank).reshape(a.heads, value_length, rank)
+        else:
+            linear(b + "attn_kv_b", a.heads * (plain + value_length), rank, False)
+        linear(b + "attn_output", a.dim, a.heads * value_length, False)
+
+    def experts(b):
+        # A wide router: rounding does not change which experts are the best.
+        t[b + "ffn_gate_inp.weight"] = matrix(EXPERTS, a.dim) * 3
+        for name, rows, columns in (("gate", length, a.dim), ("up", length, a.dim), ("down", a.dim, length)):
+            t[b + f"ffn_{name}_exps.weight"] = matrices(rows, columns)
+            if everywhere:
+                t[b + f"ffn_{name}_exps.bias"] = (0.2 * rng.standard_normal((EXPERTS, rows))).astype(np.float32)
+        if everywhere:
+            t[b + "ffn_gate_inp.bias"] = bias(EXPERTS)
+        if "probsbias" in words or "probsbias" in a.tensor:
+            t[b + "exp_probs_b.bias"] = bias(EXPERTS)
+        if "sharedgate" in words:
+            t[b + "ffn_gate_inp_shexp.weight"] = gain(a.dim) - 1
+        if a.arch in SHARED:
+            for name, rows, columns in (("gate", SHARED[a.arch], a.dim), ("up", SHARED[a.arch], a.dim), ("down", a.dim, SHARED[a.arch])):
+                linear(b + f"ffn_{name}_shexp", rows, columns, False)
+
+    if "nextn" in a.tensor:  # one more block, which guesses the token after the next
+        m[p + "block_count"], m[p + "nextn_predict_layers"] = layers + 1, 1
+        layers += 1
+        for name, shape in (("eh_proj", (a.dim, 2 * a.dim)), ("enorm", (a.dim,)), ("hnorm", (a.dim,))):
+            t[f"blk.{layers - 1}.nextn.{name}.weight"] = gain(*shape)
     for n in range(layers):
         b = f"blk.{n}."
         if "nopre" not in words:
@@ -116,22 +204,30 @@ def main():
             if "attn_norm_2" in a.tensor:
                 norm(b + "attn_norm_2")
             if "parallel" not in words:
-                norm(b + ("post_attention_norm" if "latenorm" in words else "ffn_norm"))
+                norm(b + norm_name)
         if "postnorm" in words:
             norm(b + "post_attention_norm")
             norm(b + "post_ffw_norm")
-        if "qkv" in words:
+        if is_latent:
+            latent_attention(b)
+        elif "qkv" in words:
             linear(b + "attn_qkv", q + 2 * kv, a.dim, everywhere or "qkvbias" in words)
         else:
             for name, rows in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
                 linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
-        linear(b + "attn_output", a.dim, q, everywhere)
+        if not is_latent:
+            linear(b + "attn_output", a.dim, q, everywhere)
+        if "sinks" in words:
+            t[b + "attn_sinks.weight"] = 2 * bias(a.heads) + 1
         if "qknorm" in words:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(head), gain(head)
         if "wholeqknorm" in words:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(q), gain(kv)
         if "headqknorm" in a.tensor:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(a.heads, head), gain(kv_heads, head)
+        if has_experts and n >= leading and (n + 1) % step == 0:
+            experts(b)
+            continue
         if "gated" in words:
             linear(b + "ffn_gate", a.ffn, a.dim, everywhere)
         linear(b + "ffn_up", a.ffn * (2 if "fused" in words else 1), a.dim, everywhere)

@@ -13,7 +13,7 @@ namespace {
 struct Values {
   std::string architecture = "llama";
   uint32_t context = 64, width = 8, blocks = 1, hidden = 16, heads = 2, kv_heads = 1;
-  uint32_t rope = 4, experts = 0;
+  uint32_t rope = 4, experts = 0, used = 0, gating = 0;
   float epsilon = 1e-5F, base = 10000.0F;
   std::string scaling;
   bool has_width = true;
@@ -34,6 +34,8 @@ std::vector<std::byte> file(const Values& v) {
       .f32(p + "attention.layer_norm_rms_epsilon", v.epsilon)
       .f32(p + "rope.freq_base", v.base);
   if (v.experts) b.u32(p + "expert_count", v.experts);
+  if (v.used) b.u32(p + "expert_used_count", v.used);
+  if (v.gating) b.u32(p + "expert_gating_func", v.gating);
   if (!v.scaling.empty()) b.text(p + "rope.scaling.type", v.scaling);
   const auto matrix = [&](const std::string& name, std::vector<uint64_t> dims) {
     uint64_t n = 1;
@@ -94,7 +96,17 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Bad{"architecture", [](Values& v) { v.architecture = "mamba"; }, Code::kUnsupported,
             "mamba"},
-        Bad{"experts", [](Values& v) { v.experts = 8; }, Code::kUnsupported, "expert_count"},
+        Bad{"experts_of_a_dense_architecture",
+            [](Values& v) { v.architecture = "qwen2", v.experts = 8, v.used = 2; },
+            Code::kUnsupported, "expert_count"},
+        Bad{"no_number_of_experts_used", [](Values& v) { v.experts = 8; }, Code::kNotFound,
+            "expert_used_count"},
+        Bad{"more_experts_used_than_there_are", [](Values& v) { v.experts = 2, v.used = 3; },
+            Code::kCorrupt, "expert_used_count"},
+        Bad{"experts_without_tensors", [](Values& v) { v.experts = 8, v.used = 2; },
+            Code::kNotFound, "ffn_gate_inp"},
+        Bad{"unknown_gating", [](Values& v) { v.experts = 8, v.used = 2, v.gating = 4; },
+            Code::kUnsupported, "expert_gating_func"},
         Bad{"no_width", [](Values& v) { v.has_width = false; }, Code::kNotFound,
             "embedding_length"},
         Bad{"zero_heads", [](Values& v) { v.heads = 0; }, Code::kCorrupt, "head_count"},

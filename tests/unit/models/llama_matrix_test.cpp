@@ -125,6 +125,46 @@ TEST(LlamaMatrix, HalvesAreMultipliedWithoutRoundingTheVectors) {
     }
 }
 
+TEST(LlamaMatrix, StacksMultiplyEveryVectorWithTheMatrixOfItsIndex) {
+  std::vector<GgmlType> all(kFormats.begin(), kFormats.end());
+  all.insert(all.end(), kHalves.begin(), kHalves.end());
+  constexpr int64_t kStack = 5, kRows = 32, kColumns = 512;
+  const std::vector<uint32_t> index = {3, 0, 4, 3, 1, 0};
+  const auto n = static_cast<int64_t>(index.size());
+  const std::vector<float> x = random_vectors(n * kColumns, 9);
+  const QuantisedActivations vectors(Tensor::from(x, {n, kColumns}, "CPU"));
+  for (const GgmlType type : all) {
+    const Case c = make_case(type, kStack * kRows, kColumns, "CPU");
+    const std::vector<float> got =
+        c.matrix.linear(vectors, Tensor::from(index, {n}, "CPU"), kStack).data<float>();
+    const std::vector<float> whole = c.matrix.linear(vectors).data<float>();
+    for (size_t v = 0; v < index.size(); ++v)
+      for (size_t row = 0; row < kRows; ++row) {
+        const float want = whole[v * kStack * kRows + index[v] * kRows + row];
+        ASSERT_NEAR(got[v * kRows + row], want, 1e-4F + 1e-5F * std::abs(want))
+            << ggml_type_info(type).name << " vector " << v << " row " << row;
+      }
+  }
+}
+
+TEST(LlamaMatrix, StacksOfPlainNumbersToo) {
+  const std::vector<float> weights = random_vectors(4 * 3 * 5, 2), x = random_vectors(2 * 5, 3);
+  const Matrix matrix(Tensor::from(weights, {4, 3, 5}, "CPU"));
+  const std::vector<uint32_t> index = {2, 1};
+  const std::vector<float> got = matrix
+                                     .linear(QuantisedActivations(Tensor::from(x, {2, 5}, "CPU")),
+                                             Tensor::from(index, {2}, "CPU"), 4)
+                                     .data<float>();
+  for (size_t v = 0; v < 2; ++v)
+    for (size_t row = 0; row < 3; ++row) {
+      double want = 0;
+      for (size_t k = 0; k < 5; ++k)
+        want += static_cast<double>(weights[(index[v] * 3 + row) * 5 + k]) *
+                static_cast<double>(x[v * 5 + k]);
+      EXPECT_NEAR(static_cast<double>(got[v * 3 + row]), want, 1e-5);
+    }
+}
+
 TEST(LlamaMatrix, RowsAreExact) {
   std::vector<GgmlType> all(kFormats.begin(), kFormats.end());
   all.insert(all.end(), kHalves.begin(), kHalves.end());

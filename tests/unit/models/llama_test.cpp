@@ -207,7 +207,15 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         "qwen2 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
         "rope.scaling.original_context_length=32",
         "phi3 --tensor rope_long --tensor rope_short --key rope.scaling.type=longrope --key "
-        "rope.scaling.original_context_length=512 --key rope.scaling.attn_factor=1.19"})
+        "rope.scaling.original_context_length=512 --key rope.scaling.attn_factor=1.19",
+        "llama --tensor moe", "baichuan --layers 40", "glm4moe --tensor nextn",
+        "llama4 --key attention.sliding_window=4 --key attention.temperature_length=3",
+        "deepseek2 --tensor split --tensor plainq --tensor probsbias --key expert_gating_func=2 "
+        "--key expert_weights_norm=true --key expert_group_count=3 --key "
+        "expert_group_used_count=2",
+        "deepseek2 --key expert_group_count=3 --key expert_group_used_count=2 --key "
+        "rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
+        "rope.scaling.original_context_length=32 --key rope.scaling.yarn_log_multiplier=0.0707"})
     options.emplace_back(more);
   constexpr size_t kVocabulary = 64;  // of random_transformer.py
   const std::vector<int32_t> tokens = sample_tokens(kVocabulary);

@@ -1,0 +1,89 @@
+// Mixture of experts: every token takes a few of many feed-forwards.
+//
+// A pair of a token and one of its experts is multiplied with that expert's matrices, which its
+// number finds in the stack: what no token chose is neither read nor computed. A token at a time,
+// weights are read once. In a prompt every pair reads its expert anew: tokens sorted by expert
+// would need as many kernels, or as large ones, as an expert has tokens, and that is known on the
+// device alone; the host would have to wait in every block, and captured programs could not hold
+// it.
+#include <limits>
+
+#include "models/llama.h"
+
+namespace bm::models {
+namespace {
+
+/// Numbers of the k largest of each line [m, n] → [m, k].
+Tensor best(const Tensor& scores, int64_t k) { return scores.topk(k, 1).second.contiguous(); }
+
+/// Scores [m, n] of all but the best groups become −infinity. Source: modeling_deepseek.py of
+/// DeepSeek-V3 (topk_method noaux_tc: a group counts what its two best have) and of DeepSeek-V2
+/// (group_limited_greedy: its best).
+Tensor within_groups(const Tensor& scores, int64_t groups, int64_t used, bool counts_two) {
+  const SymInt m = scores.size(0);
+  const int64_t n = scores.size(1).constant(), each = n / groups;
+  const Tensor parts = scores.reshape({m, groups, each}).contiguous();
+  const Tensor of_group = counts_two ? parts.topk(2, 2).first.sum({2}) : parts.max({2});
+  const Tensor chosen = best(of_group.contiguous(), used);
+  const Tensor number =
+      Tensor::arange(groups, DType::kI64, scores.device().name()).reshape({1, groups, 1});
+  const Tensor is_in = (number == chosen.unsqueeze(1)).any({2}).unsqueeze(2);
+  return is_in.expand({m, groups, each})
+      .where(parts, -std::numeric_limits<double>::infinity())
+      .reshape({m, n})
+      .contiguous();
+}
+
+}  // namespace
+
+std::pair<Tensor, Tensor> Llama::route(const Block& b, const QuantisedActivations& x) const {
+  const ExpertConfig& e = config_.experts;
+  const int64_t used = e.used;
+  const Tensor logits = project(x, b.experts.router).contiguous();
+  Tensor scores = logits;
+  if (e.gating == Gating::kSoftmax) scores = logits.softmax(1).contiguous();
+  if (e.gating == Gating::kSigmoid) scores = logits.sigmoid().contiguous();
+  Tensor ranks = config_.row->has(kWeightedInputs) ? logits : scores;
+  const bool is_biased = b.experts.router_bias.is_valid();
+  if (is_biased) ranks = (ranks + b.experts.router_bias.cast(DType::kF32)).contiguous();
+  if (e.groups_used < e.groups) ranks = within_groups(ranks, e.groups, e.groups_used, is_biased);
+  const Tensor chosen = best(ranks, used);
+  Tensor weights = scores.gather(1, chosen).contiguous();
+  if (e.gating == Gating::kSoftmaxOfSelected) weights = weights.softmax(1);
+  // The least sum is llama.cpp's, the smallest normal number of float16.
+  if (e.is_normalised) weights = weights / weights.sum({1}, true).maximum(6.103515625e-5);
+  if (e.scale != 1.0F) weights = weights * static_cast<double>(e.scale);
+  return {chosen, weights.contiguous()};
+}
+
+Tensor Llama::mix_experts(const Block& b, const Tensor& x) const {
+  const ExpertConfig& e = config_.experts;
+  const Experts& w = b.experts;
+  const SymInt m = x.size(0);
+  const int64_t count = e.count, used = e.used, width = config_.embedding_length;
+  const QuantisedActivations in(x.contiguous());
+  const auto [chosen, weights] = route(b, in);
+  const SymInt pairs = m * used;
+  const Tensor expert = chosen.reshape({pairs}).cast(DType::kU32).contiguous();
+  const auto biased = [&](const Tensor& t, const Tensor& bias) {
+    return bias.is_valid() ? t + bias.take(expert).cast(DType::kF32) : t;
+  };
+  const bool weighs_inputs = config_.row->has(kWeightedInputs);
+  const QuantisedActivations weighted(
+      weighs_inputs ? (x.unsqueeze(1) * weights.unsqueeze(2)).reshape({pairs, width}) : Tensor());
+  const QuantisedActivations repeated = in.repeat(used);
+  const QuantisedActivations& of_pair = weighs_inputs ? weighted : repeated;
+  // Stored: two products in one kernel are computed slower than one after the other.
+  const Tensor up = biased(w.up.linear(of_pair, expert, count), w.up_bias).contiguous();
+  const Tensor gate = biased(w.gate.linear(of_pair, expert, count), w.gate_bias).contiguous();
+  const QuantisedActivations hidden(activated(gate, up).contiguous());
+  Tensor out = biased(w.down.linear(hidden, expert, count), w.down_bias).reshape({m, used, width});
+  if (!weighs_inputs) out = out.contiguous() * weights.unsqueeze(2);
+  out = out.sum({1});
+  if (!w.shared_up.matrix.is_valid()) return out;
+  Tensor shared = gated(in, w.shared_gate, w.shared_up, w.shared_down);
+  if (w.shared_router.is_valid()) shared = shared * w.shared_router.linear(in).sigmoid();
+  return out + shared;
+}
+
+}  // namespace bm::models
