@@ -44,6 +44,7 @@ ALLOWED = {
     "runtime": HAL,
     "firmware": BASE,
     "firmware/amd": BASE + ["firmware"],
+    "firmware/nvidia": BASE + ["firmware"],
     "drivers/transport": BASE,
     "drivers/memory": HAL + ["drivers/transport"],
     "drivers/vendor": HAL,
@@ -85,6 +86,8 @@ for vendor in ("drivers/amd", "drivers/nv"):
 # A vendor's firmware formats are for the driver that boots its cards.
 for folder in ("drivers/amd", "drivers/amd/am"):
     ALLOWED[folder] = ALLOWED[folder] + ["firmware/amd"]
+for folder in ("drivers/nv", "drivers/nv/rm_gsp"):
+    ALLOWED[folder] = ALLOWED[folder] + ["firmware/nvidia"]
 
 # Both ways to NVIDIA's resource manager carry what lies over them; it knows neither.
 for folder in ("drivers/nv/rm_ioctl", "drivers/nv/rm_gsp"):

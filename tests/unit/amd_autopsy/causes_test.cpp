@@ -452,8 +452,9 @@ TEST(Autopsy, OneThatIsToBeShortEndsInTimeAndSaysWhatItLeftOut) {
   plant_wait(bed);
   static_cast<void>(bed.look(HangCause::kWaitNeverMet));
   AccessClock clock(bed.card());
+  // To the end: giving it back stops the card's DMA, and its engine would fault.
+  sim::amd::ChipFunction function(bed.shared_card());
   const auto look = [&](uint64_t limit_us, uint64_t* took_us) {
-    sim::amd::ChipFunction function(bed.shared_card());
     Bus bus(function, clock);
     EXPECT_TRUE(bus.open());
     const auto card = discover(bus);

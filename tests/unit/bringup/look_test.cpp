@@ -62,6 +62,26 @@ TEST(GpuFirmware, WhatIsMissingNamesItsPackage) {
   EXPECT_NE(list.out.find("missing: firmware-amd-graphics"), std::string::npos) << list.out;
 }
 
+TEST(GpuFirmware, NvidiasFilesByChip) {
+  const Bench bench({.chip = "gfx1200"});  // its folder has none of NVIDIA's
+  const auto run = [&](std::vector<std::string> words) {
+    for (const std::string& word :
+         {std::string("--firmware-dir"), std::string(bench.rig.folder.path())})
+      words.push_back(word);
+    return test::run_command(words);
+  };
+  const Outcome check = run({"gpu", "firmware", "check", "--chip", "GA104"});
+  EXPECT_EQ(check.exit, kUnavailable) << check.out << check.err;
+  for (const char* words : {"nvidia/ga102/gsp/booter_load-570.144.bin", "firmware-nvidia-graphics",
+                            "non-free-firmware"})
+    EXPECT_NE(check.out.find(words), std::string::npos) << check.out;
+  const Outcome list = run({"gpu", "firmware", "list", "--chip", "gb203", "--json"});
+  ASSERT_EQ(list.exit, kOk) << list.out << list.err;
+  EXPECT_EQ(list.json()["family"], "gb20x");
+  EXPECT_EQ(list.json()["fwsec"], false);
+  EXPECT_EQ(list.json()["files"].size(), 3u);
+}
+
 TEST(GpuFirmware, NeedsNoCardWhereTheChipIsNamed) {
   const Bench bench({.chip = "gfx1200"});
   const Outcome outcome = test::run_command(

@@ -34,7 +34,7 @@ int run_discover(System& system, const CardOptions& options);
 
 struct FirmwareOptions {
   CardOptions card;
-  std::string chip;  ///< "gfx1201", instead of a card
+  std::string chip;  ///< "gfx1201" or "ga104", instead of a card
 };
 /// Which files a chip wants, where they are, what they hold.
 int run_firmware_list(System& system, const FirmwareOptions& options);

@@ -72,10 +72,11 @@ void add_firmware(CLI::App& parent, Run& run) {
       [&run, options] { run = [options] { return run_firmware_check(real_system(), *options); }; });
   const std::string lines = examples(
       "bellmetal gpu firmware check --chip gfx1201\n"
+      "bellmetal gpu firmware list --chip ga104\n"
       "bellmetal gpu firmware list --pci 0000:03:00.0 --json");
   for (CLI::App* action : {list, check}) {
     add_card_options(*action, options->card);
-    action->add_option("--chip", options->chip, "As gfx1201, instead of a card");
+    action->add_option("--chip", options->chip, "As gfx1201 or ga104, instead of a card");
     action->footer(lines);
   }
   firmware->footer(lines);

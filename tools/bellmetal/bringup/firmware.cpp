@@ -6,9 +6,9 @@
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/card.h"
 #include "drivers/amd/am/clock.h"
-#include "firmware/manifest.h"
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/bringup/chips.h"
+#include "tools/bellmetal/bringup/firmware_nvidia.h"
 #include "tools/bellmetal/output.h"
 
 namespace bm::cli {
@@ -32,16 +32,6 @@ Result<FirmwareSet> find_set(System& system, const FirmwareOptions& options) {
       BM_TRY(firmware::amd::chip_id(table.discovery, id.device, id.revision)));
 }
 
-/// Packages and suites of the versions that are known, newest last.
-std::string where_from(std::string_view name) {
-  std::string text;
-  for (const firmware::Row& row : firmware::versions_of(name)) {
-    const std::string one = fmt::format("{} ({} {})", row.package, row.suite, row.package_version);
-    if (text.find(one) == std::string::npos) text += (text.empty() ? "" : ", ") + one;
-  }
-  return text.empty() ? "no package that is known" : text;
-}
-
 Json describe(const SetFile& wanted, const firmware::Search& search) {
   Json json = {{"name", wanted.name},
                {"kind", firmware::amd::kind_name(wanted.kind)},
@@ -50,7 +40,7 @@ Json describe(const SetFile& wanted, const firmware::Search& search) {
   json["found"] = file.has_value();
   if (!file) {
     json["problem"] = file.error().message;
-    json["packages"] = where_from(wanted.name);
+    json["packages"] = packages_of(wanted.name);
     return json;
   }
   json["path"] = file->path;
@@ -80,6 +70,7 @@ bool is_fine(const Json& file) { return !file.contains("problem"); }
 }  // namespace
 
 int run_firmware_list(System& system, const FirmwareOptions& options) {
+  if (is_nvidia_chip(options.chip)) return list_nvidia_firmware(options);
   const bool as_json = options.card.as_json;
   const auto set = find_set(system, options);
   if (!set) return report(set.error(), as_json);
@@ -110,6 +101,7 @@ int run_firmware_list(System& system, const FirmwareOptions& options) {
 }
 
 int run_firmware_check(System& system, const FirmwareOptions& options) {
+  if (is_nvidia_chip(options.chip)) return check_nvidia_firmware(options);
   const bool as_json = options.card.as_json;
   const auto set = find_set(system, options);
   if (!set) return report(set.error(), as_json);
