@@ -449,11 +449,12 @@ class AccessClock final : public Clock {
 
 TEST(Autopsy, OneThatIsToBeShortEndsInTimeAndSaysWhatItLeftOut) {
   AutopsyBed bed({});
+  // From before the boot to the end: taking a function and giving it back both stop the card's DMA,
+  // and an engine at work would fault.
+  sim::amd::ChipFunction function(bed.shared_card());
   plant_wait(bed);
   static_cast<void>(bed.look(HangCause::kWaitNeverMet));
   AccessClock clock(bed.card());
-  // To the end: giving it back stops the card's DMA, and its engine would fault.
-  sim::amd::ChipFunction function(bed.shared_card());
   const auto look = [&](uint64_t limit_us, uint64_t* took_us) {
     Bus bus(function, clock);
     EXPECT_TRUE(bus.open());
