@@ -48,14 +48,28 @@ Result<VocabDefaults> defaults_for(const std::string& model, const std::string& 
     BM_TRY(check_pre_key(pre));
     return VocabDefaults{.add_bos = BM_TRY(Splitter::create(pre)).adds_bos()};
   }
+  // [UNK], [CLS] and [SEP] of the original BERT, which stand around every text.
+  if (model == "bert")
+    return VocabDefaults{.add_bos = true,
+                         .add_eos = true,
+                         .add_space_prefix = true,
+                         .bos = 101,
+                         .eos = 102,
+                         .unknown = 100,
+                         .eos_key = "tokenizer.ggml.seperator_token_id"};
+  if (model == "rwkv") return VocabDefaults{};
   return fail(Code::kUnsupported, "tokenizer.ggml.model {} is not supported", quote_name(model));
 }
 
 Result<std::unique_ptr<TokenModel>> make_model(const GgufFile& file, TokenizerParts& parts) {
   if (parts.model == "llama") return make_spm_model(file, parts.vocab);
   if (parts.model == "t5") return make_unigram_model(file, parts.vocab);
+  if (parts.model == "bert") return make_wordpiece_model(file, parts.vocab);
+  if (parts.model == "rwkv") return make_rwkv_model(file, parts.vocab);
   return make_bpe_model(file, parts.vocab, parts.pre);
 }
+
+bool is_sentencepiece(std::string_view model) { return model == "llama" || model == "t5"; }
 
 Status index_specials(TokenizerParts& parts) {
   const Vocab& vocab = parts.vocab;
@@ -158,7 +172,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const GgufFile& file) {
     parts->model = BM_TRY(file.get_string("tokenizer.ggml.model"));
     if (parts->model == "gpt2") parts->pre = BM_TRY(file.get_string("tokenizer.ggml.pre", ""));
     const VocabDefaults defaults = BM_TRY(defaults_for(parts->model, parts->pre));
-    parts->vocab = BM_TRY(load_vocab(file, defaults, parts->model != "gpt2"));
+    parts->vocab = BM_TRY(load_vocab(file, defaults, is_sentencepiece(parts->model)));
     parts->algorithm = BM_TRY(make_model(file, *parts));
     BM_TRY(index_specials(*parts));
     collect_end_tokens(*parts);

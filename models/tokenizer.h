@@ -1,8 +1,9 @@
 #pragma once
 // Text to token ids and back, with the vocabulary stored in a GGUF file.
 //
-// Models: "llama" (SentencePiece byte-pair merging by score), "t5" (SentencePiece unigram) and
-// "gpt2" (byte-level merging by rank after a pre-tokenizer). A model or pre-tokenizer that is not
+// Models: "llama" (SentencePiece byte-pair merging by score), "t5" (SentencePiece unigram), "gpt2"
+// (byte-level merging by rank after a pre-tokenizer), "bert" (WordPiece) and "rwkv" (the longest
+// token). A model or pre-tokenizer that is not
 // known here is refused, never replaced by a similar one. Time is O(n log n) in the text; no call
 // recurses.
 
@@ -61,7 +62,7 @@ class Tokenizer {
 
   /// Text of `tokens`; always valid UTF-8 (U+FFFD for broken bytes and for ids out of range).
   /// decode(encode(x)) == x for valid UTF-8, with these exceptions of the models themselves: a "▁"
-  /// in the text of a SentencePiece model becomes a space, and "t5" models normalise.
+  /// in the text of a SentencePiece model becomes a space, and "t5" and "bert" models normalise.
   std::string decode(std::span<const int32_t> tokens, const DecodeOptions& options = {}) const;
 
   /// Bytes of one token, perhaps a part of a character; the text of control tokens; U+FFFD for an
@@ -78,7 +79,7 @@ class Tokenizer {
   bool is_special(int32_t token) const;  ///< control or unknown: no text of its own
   /// Whether generation stops at `token`: eos, eot, end of message, and their well-known names.
   bool is_end_of_generation(int32_t token) const;
-  const std::string& model() const;  ///< "llama", "t5", "gpt2"
+  const std::string& model() const;  ///< "llama", "t5", "gpt2", "bert", "rwkv"
   const std::string& pre() const;    ///< pre-tokenizer name of a "gpt2" model, else empty
 
   /// Where control tokens stand in `text`: what parse_special would find, before `literal`. Of two

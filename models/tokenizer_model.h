@@ -1,5 +1,5 @@
 #pragma once
-// The three algorithms behind Tokenizer, each on a stretch of text without special tokens.
+// The algorithms behind Tokenizer, each on a stretch of text without special tokens.
 
 #include <memory>
 #include <string_view>
@@ -28,6 +28,8 @@ Result<std::unique_ptr<TokenModel>> make_spm_model(const GgufFile& file, Vocab& 
 Result<std::unique_ptr<TokenModel>> make_unigram_model(const GgufFile& file, Vocab& vocab);
 Result<std::unique_ptr<TokenModel>> make_bpe_model(const GgufFile& file, Vocab& vocab,
                                                    std::string_view pre);
+Result<std::unique_ptr<TokenModel>> make_wordpiece_model(const GgufFile& file, Vocab& vocab);
+Result<std::unique_ptr<TokenModel>> make_rwkv_model(const GgufFile& file, Vocab& vocab);
 
 /// Token::bytes of a SentencePiece vocabulary: marks become spaces, byte tokens their byte.
 void fill_sentencepiece_bytes(Vocab& vocab);

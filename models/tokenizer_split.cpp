@@ -14,8 +14,11 @@
 namespace bm::models {
 
 struct SplitStep {
-  const char* pattern;  ///< PCRE2 with \s and \S as White_Space, see expand_space()
-  ScanFunction scan;    ///< the same by hand
+  const char* pattern;  ///< PCRE2 with \s and \S as White_Space and \T{…}, see expand_classes()
+  ScanFunction scan;    ///< the same by hand; where it is nullptr, `cut` is it
+  CutFunction cut = nullptr;
+  /// Longer texts go to the hand-written one: the pattern takes quadratic time.
+  size_t max_regex_bytes = SIZE_MAX;
 };
 
 struct SplitPreset {
@@ -72,6 +75,84 @@ constexpr std::array kDeepseek3 = {
         R"(| ?[\p{P}\p{S}]+[\r\n]*)" BM_SPACES,
         scan_deepseek3}};
 
+// Some models' patterns match the same as one above, written otherwise: bailingmoe has possessive
+// quantifiers and \s*[\r\n] as qwen2, granite-embed-multi-97m is gpt-4o.
+constexpr SplitStep kNewlineStep = {R"([\r\n])", scan_newline};
+constexpr SplitStep kAsianStep = {R"([\T{asian}]+)", scan_deepseek_asian};
+constexpr SplitStep kLastSpacesStep = {R"((?<!\s)\s++$)", scan_last_spaces};
+constexpr SplitStep kNumbersStep = {R"(\p{N}+)", scan_numbers};
+constexpr SplitStep kLineStep = {R"([^\n]+|\n+)", scan_line};
+constexpr SplitStep kBloomStep = {R"( ?[^(\s|)\T{stops}]+)", scan_bloom};
+constexpr std::array kDeepseekLlm = {kNewlineStep,
+                                     SplitStep{R"(\s?[\T{cased}]+)", scan_deepseek_cased},
+                                     SplitStep{R"(\s?[\T{marks}]+)", scan_deepseek_marks},
+                                     kLastSpacesStep,
+                                     kAsianStep,
+                                     kNumbersStep};
+constexpr std::array kDeepseekCoder = {kNewlineStep, SplitStep{R"(\s?\p{L}+)", scan_spaced_letters},
+                                       SplitStep{R"(\s?\p{P}+)", scan_spaced_marks}, kAsianStep,
+                                       kNumberStep};
+constexpr std::array kBloom = {kBloomStep};
+constexpr std::array kViking = {kBloomStep, kNumberStep};
+constexpr std::array kChameleon = {SplitStep{"<sentinel:[0-9]+>", scan_sentinel},
+                                   SplitStep{"IMGIMG[A-I]{1,4}Z", scan_image_token},
+                                   SplitStep{R"([\t\n]|    |  )", scan_indent},
+                                   kNumberStep,
+                                   SplitStep{R"([\p{P}!-/:-@\[-`{-~])", scan_one_punctuation},
+                                   kGpt2Step};
+constexpr std::array kKimiK2 = {
+    SplitStep{R"([\T{han}]+|[^\r\n\p{L}\p{N}]?(?:(?![\T{han}]))" BM_UPPER
+              R"()*(?:(?![\T{han}]))" BM_LOWER ")+(?:" BM_CONTRACTION
+              R"()?|[^\r\n\p{L}\p{N}]?(?:(?![\T{han}]))" BM_UPPER R"()+(?:(?![\T{han}]))" BM_LOWER
+              ")*(?:" BM_CONTRACTION R"()?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" BM_SPACES,
+              scan_kimi_k2}};
+constexpr std::array kYoutu = {
+    SplitStep{R"([\T{hangul}]+|[\T{asian_marks}]+|[\T{bopomofo}]+|[\T{cjk}]+)", scan_youtu_asian},
+    SplitStep{R"([^\r\n\p{L}\p{N}]?)" BM_UPPER "*" BM_LOWER "+(?:" BM_CONTRACTION
+              R"()?|[^\r\n\p{L}\p{N}]?)" BM_UPPER "+" BM_LOWER "*(?:" BM_CONTRACTION
+              R"()?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" BM_SPACES,
+              scan_youtu}};
+constexpr std::array kSpark = {
+    kDeepseek3[0], kDeepseek3[1],
+    SplitStep{
+        R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+        R"(| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+)",
+        scan_spark},
+    kNumberStep};
+// The spaces of jais-2 are cut into powers of two, but the last one belongs to the next word.
+constexpr std::array kJais2 = {SplitStep{
+    BM_CONTRACTION
+    R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S))"
+    R"(|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S))"
+    R"(|\s{4}(?!\S)|\s{1,2}(?!\S)|\s)",
+    scan_jais2, nullptr, 16 * 1024}};
+constexpr std::array kSeedCoder = {
+    SplitStep{BM_CONTRACTION R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+)" BM_SPACES,
+              scan_seed_coder}};
+constexpr std::array kMinicpm5 = {
+    kDeepseek3[0],
+    SplitStep{BM_CONTRACTION
+              R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*)" BM_SPACES,
+              scan_minicpm5}};
+constexpr std::array kUfakzeka = {SplitStep{
+    R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)" BM_SPACES, scan_no_contractions}};
+constexpr std::array kLaguna = {kLineStep, kQwen2[0]};
+constexpr std::array kExaoneMoe = {
+    SplitStep{BM_CONTRACTION R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N})"
+                             R"(| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)",
+              scan_exaone_moe}};
+constexpr size_t kMaxGroupedBytes = 1024;
+constexpr std::array kSuperbpe = {kNumbersStep, SplitStep{R"((?=(?:\d{3})+(?!\d)))", nullptr,
+                                                          cut_before_threes, kMaxGroupedBytes}};
+// \b after a digit, spelled out: PCRE2 and the other engines differ in what a word consists of.
+constexpr std::array kTinyAya = {
+    SplitStep{R"(\d{1,3}(?=(?:\d{3})*(?![\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}])))", nullptr,
+              cut_digits_in_threes, kMaxGroupedBytes},
+    kGpt4o[0]};
+constexpr std::array kAfmoe = {SplitStep{R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))", nullptr,
+                                         cut_numbers_in_threes, kMaxGroupedBytes},
+                               SplitStep{R"([\T{unspaced}]+)", scan_afmoe_asian}, kDeepseek3[2]};
+
 #undef BM_CONTRACTION
 #undef BM_SPACES
 #undef BM_UPPER
@@ -88,6 +169,10 @@ constexpr SplitPreset kPresets[] = {
     {"gigachat", kGpt2},
     {"a.x-4.0", kGpt2},
     {"mellum", kGpt2},
+    {"modern-bert", kGpt2},
+    {"jina-v1-en", kGpt2},
+    {"jina-v2-code", kGpt2},
+    {"roberta-bpe", kGpt2},
     {"exaone4", kGpt2},
     {"mpt", kGpt2},
     {"olmo", kGpt2},
@@ -101,6 +186,7 @@ constexpr SplitPreset kPresets[] = {
     {"codeshell", kStarcoder},
     {"exaone", kStarcoder},
     {"minerva-7b", kStarcoder},
+    {"mellum2", kStarcoder},
     {"falcon", kFalcon},
     {"llama3", kLlama3, true, true},
     {"llama-v3", kLlama3, true, true},
@@ -110,6 +196,7 @@ constexpr SplitPreset kPresets[] = {
     {"pixtral", kLlama3, true, true},
     {"midm-2.0", kLlama3, true, true},
     {"lfm2", kLlama3, true, true},
+    {"jina-v5-nano", kLlama3, true, true},
     {"dbrx", kLlama3},
     {"smaug-bpe", kLlama3},
     {"glm4", kLlama3},
@@ -120,21 +207,53 @@ constexpr SplitPreset kPresets[] = {
     {"stablelm2", kQwen2},
     {"hunyuan", kQwen2},
     {"grok-2", kQwen2},
+    {"kormo", kQwen2},
+    {"f2llmv2", kQwen2},
+    {"solar-open", kQwen2},
+    {"bailingmoe", kQwen2},
+    {"bailingmoe2", kQwen2},
+    {"llada-moe", kQwen2},
     {"qwen35", kQwen35},
     {"tekken", kTekken, true, true},
     {"gpt-4o", kGpt4o},
     {"llama4", kGpt4o},
     {"kanana2", kGpt4o},
+    {"talkie", kGpt4o},
+    {"minimax-m2", kGpt4o},
+    {"granite-embed-multi-97m", kGpt4o, true},
+    {"tiny_aya", kTinyAya},
+    {"cohere2moe", kTinyAya},
     {"deepseek-v3", kDeepseek3},
     {"hunyuan-dense", kDeepseek3},
+    {"joyai-llm", kDeepseek3},
+    {"hy_v4", kDeepseek3},
+    {"spark2_5", kSpark},
+    {"afmoe", kAfmoe},
+    {"deepseek-llm", kDeepseekLlm},
+    {"deepseek-coder", kDeepseekCoder},
+    {"bloom", kBloom},
+    {"gpt3-finnish", kBloom},
+    {"poro-chat", kBloom},
+    {"viking", kViking},
+    {"chameleon", kChameleon, false, true},
+    {"kimi-k2", kKimiK2},
+    {"youtu", kYoutu, true},
+    {"jais-2", kJais2},
+    {"seed-coder", kSeedCoder},
+    {"minicpm5", kMinicpm5, true},
+    {"ufakzeka", kUfakzeka},
+    {"laguna", kLaguna},
+    {"exaone-moe", kExaoneMoe},
+    {"superbpe", kSuperbpe},
 };
 
 // Limits of one match. The patterns need at most a few backtracks per character of a run, so texts
 // of ordinary words stay far below; a text that does not is finished by the scanner.
 constexpr uint32_t kMatchLimit = 5'000'000, kDepthLimit = 10'000, kHeapLimitKib = 64 * 1024;
 
-/// PCRE2's own \s holds U+180E, which has not been White_Space since Unicode 6.3.
-std::string expand_space(std::string_view pattern) {
+/// PCRE2's own \s holds U+180E, which has not been White_Space since Unicode 6.3. \T{name} in a
+/// class stands for char_set().
+std::string expand_classes(std::string_view pattern) {
   constexpr std::string_view kSpaces =
       R"(\t-\r\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
   std::string out;
@@ -151,7 +270,15 @@ std::string expand_space(std::string_view pattern) {
       out += in_class ? std::string(kSpaces) : fmt::format("[{}]", kSpaces);
     else if (escaped == 'S')
       out += fmt::format("[^{}]", kSpaces);
-    else
+    else if (escaped == 'T') {
+      const size_t end = pattern.find('}', i);
+      const auto set = char_set(pattern.substr(i + 2, end - i - 2));
+      BM_CHECK(in_class && !set.empty());
+      for (const CharRange& r : set)
+        out += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", static_cast<uint32_t>(r.first),
+                           static_cast<uint32_t>(r.last));
+      i = end;
+    } else
       (out += '\\') += escaped;
   }
   return out;
@@ -168,7 +295,7 @@ struct FreeContext {
 };
 
 std::unique_ptr<pcre2_code, FreeCode> compile(const char* pattern) {
-  const std::string text = expand_space(pattern);
+  const std::string text = expand_classes(pattern);
   int error = 0;
   size_t offset = 0;
   // The interpreter, not the JIT: the JIT ignores the depth limit and wants executable memory.
@@ -202,7 +329,7 @@ class Matcher {
     if (rc == PCRE2_ERROR_NOMATCH) return {};
     if (rc < 0) return {.is_failed = true};
     const size_t* range = pcre2_get_ovector_pointer(data_.get());
-    return {range[0], range[1], true, range[1] <= range[0]};
+    return {range[0], range[1], true, range[1] < range[0]};
   }
 
  private:
@@ -228,25 +355,38 @@ void scan_words(ScanFunction scan, std::string_view text, size_t pos, Words& out
   if (gap < text.size()) out.push_back(text.substr(gap));
 }
 
-void regex_words(const pcre2_code* code, ScanFunction scan, Matcher& matcher, std::string_view text,
-                 Words& out) {
-  size_t pos = 0;
-  while (pos < text.size()) {
+void hand_words(const SplitStep& step, std::string_view text, size_t pos, Words& out) {
+  if (step.cut != nullptr)
+    step.cut(text.substr(pos), out);
+  else
+    scan_words(step.scan, text, pos, out);
+}
+
+void regex_words(const pcre2_code* code, const SplitStep& step, Matcher& matcher,
+                 std::string_view text, Words& out) {
+  if (text.size() > step.max_regex_bytes) return hand_words(step, text, 0, out);
+  size_t gap = 0;  // begin of what has not become a word yet
+  for (size_t pos = 0; pos < text.size();) {
     const FoundWord word = matcher.find(code, text, pos);
-    if (word.is_failed) return scan_words(scan, text, pos, out);
+    if (word.is_failed) return hand_words(step, text, gap, out);
     if (!word.is_found) break;
-    if (pos < word.begin) out.push_back(text.substr(pos, word.begin - pos));
+    if (gap < word.begin) out.push_back(text.substr(gap, word.begin - gap));
+    gap = word.begin;
+    if (word.begin == word.end) {  // a cut between characters
+      pos = word.end < text.size() ? word.end + decode_utf8(text, word.end).length : text.size();
+      continue;
+    }
     out.push_back(text.substr(word.begin, word.end - word.begin));
-    pos = word.end;
+    gap = pos = word.end;
   }
-  if (pos < text.size()) out.push_back(text.substr(pos));
+  if (gap < text.size()) out.push_back(text.substr(gap));
 }
 
 }  // namespace
 
 struct Splitter::Stage {
   std::unique_ptr<pcre2_code, FreeCode> code;
-  ScanFunction scan;
+  const SplitStep* step;
 };
 
 Splitter::Splitter() = default;
@@ -259,7 +399,7 @@ Result<Splitter> Splitter::create(std::string_view pre) {
     Splitter splitter;
     splitter.preset_ = &preset;
     for (const SplitStep& step : preset.steps) {
-      splitter.stages_.push_back({compile(step.pattern), step.scan});
+      splitter.stages_.push_back({compile(step.pattern), &step});
       BM_CHECK(splitter.stages_.back().code != nullptr);
     }
     return splitter;
@@ -274,9 +414,9 @@ std::vector<std::string_view> Splitter::split(std::string_view text, SplitEngine
     pieces.clear();
     for (const std::string_view word : words) {
       if (engine == SplitEngine::kRegex)
-        regex_words(stage.code.get(), stage.scan, matcher, word, pieces);
+        regex_words(stage.code.get(), *stage.step, matcher, word, pieces);
       else
-        scan_words(stage.scan, word, 0, pieces);
+        hand_words(*stage.step, word, 0, pieces);
     }
     words.swap(pieces);
   }

@@ -145,7 +145,7 @@ Status index_tokens(Vocab& vocab) {
 Status load_roles(const GgufFile& file, const VocabDefaults& defaults, Vocab& vocab) {
   const size_t count = vocab.tokens.size();
   vocab.bos = BM_TRY(token_id(file, "tokenizer.ggml.bos_token_id", defaults.bos, count));
-  vocab.eos = BM_TRY(token_id(file, "tokenizer.ggml.eos_token_id", defaults.eos, count));
+  vocab.eos = BM_TRY(token_id(file, defaults.eos_key, defaults.eos, count));
   vocab.unknown =
       BM_TRY(token_id(file, "tokenizer.ggml.unknown_token_id", defaults.unknown, count));
   vocab.eot = BM_TRY(token_id(file, "tokenizer.ggml.eot_token_id", -1, count));

@@ -44,6 +44,7 @@ struct Token {
 struct VocabDefaults {
   bool add_bos = false, add_eos = false, add_space_prefix = false;
   int32_t bos = -1, eos = -1, unknown = -1;
+  const char* eos_key = "tokenizer.ggml.eos_token_id";
 };
 
 struct Vocab {

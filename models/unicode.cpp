@@ -51,17 +51,17 @@ bool is_white_space(char32_t c) {
 uint16_t category_classes(utf8proc_category_t category) {
   switch (category) {
     case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LT: return kLetter | kUpperLike;
-    case UTF8PROC_CATEGORY_LL: return kLetter | kLowerLike;
+    case UTF8PROC_CATEGORY_LT: return kLetter | kUpperLike | kWordPart;
+    case UTF8PROC_CATEGORY_LL: return kLetter | kLowerLike | kWordPart;
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: return kLetter | kUpperLike | kLowerLike;
+    case UTF8PROC_CATEGORY_LO: return kLetter | kUpperLike | kLowerLike | kWordPart;
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME: return kMark | kUpperLike | kLowerLike;
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_ME: return kMark | kUpperLike | kLowerLike | kWordPart;
+    case UTF8PROC_CATEGORY_ND: return kNumber | kDigit | kWordPart;
+    case UTF8PROC_CATEGORY_NL: return kNumber | kWordPart;
     case UTF8PROC_CATEGORY_NO: return kNumber;
-    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PC: return kPunctuation | kWordPart;
     case UTF8PROC_CATEGORY_PD:
     case UTF8PROC_CATEGORY_PS:
     case UTF8PROC_CATEGORY_PE:

@@ -41,6 +41,8 @@ enum CharClass : uint16_t {
   kSymbol = 64,       ///< \p{S}
   kUpperLike = 128,   ///< Lu Lt Lm Lo M: what may stand before the small letters of a word
   kLowerLike = 256,   ///< Ll Lm Lo M
+  kDigit = 512,       ///< Nd: \d
+  kWordPart = 1024,   ///< L M Nd Nl Pc: what \b has on one side
 };
 uint16_t char_classes(char32_t c);
 

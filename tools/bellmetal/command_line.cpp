@@ -70,6 +70,8 @@ int parse_and_run(int argc, const char* const* argv) {
   add_selftest(app, run);
   add_disasm(app, run);
   add_explain(app, run);
+  add_tokenize(app, run);
+  add_inspect(app, run);
   add_cache(app, run);
   add_pci(app, run);
   add_gpu(app, run);

@@ -25,9 +25,11 @@ void add_doctor(CLI::App& app, Run& run);
 void add_env(CLI::App& app, Run& run);
 void add_generate(CLI::App& app, Run& run);
 void add_gpu(CLI::App& app, Run& run);
+void add_inspect(CLI::App& app, Run& run);
 void add_pci(CLI::App& app, Run& run);
 void add_selftest(CLI::App& app, Run& run);
 void add_serve(CLI::App& app, Run& run);
+void add_tokenize(CLI::App& app, Run& run);
 void add_version(CLI::App& app, Run& run);
 
 /// The examples shown under a command's options: one command line per line of `lines`.

@@ -1,9 +1,13 @@
 #include "tools/bellmetal/line_editor.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
+#include <cwchar>
 
 #include <histedit.h>
 
@@ -14,6 +18,7 @@ namespace bm::cli {
 namespace {
 
 constexpr int kHistoryEntries = 1000;
+constexpr int kLookMs = 100;  ///< between two looks at Ctrl-C
 
 }  // namespace
 
@@ -27,6 +32,29 @@ struct LineEditor::Impl {
     ::el_get(editor, EL_CLIENTDATA, &self);
     return static_cast<Impl*>(self)->prompt.data();
   }
+
+  /// As libedit's own, but a Ctrl-C that comes before the wait ends it too: no read() is left
+  /// waiting for a signal that was there already.
+  static int read_character(::EditLine* /*editor*/, wchar_t* character) {
+    std::mbstate_t state{};
+    for (;;) {
+      if (is_interrupted()) {
+        errno = EINTR;
+        return -1;
+      }
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      if (::poll(&input, 1, kLookMs) <= 0) continue;
+      char byte = 0;
+      const ssize_t got = ::read(STDIN_FILENO, &byte, 1);
+      if (got == 0) return 0;
+      if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+      if (got < 0) return -1;
+      const size_t used = std::mbrtowc(character, &byte, 1, &state);
+      if (used == static_cast<size_t>(-2)) continue;  // a part of a character
+      if (used != static_cast<size_t>(-1)) return 1;
+      state = {};  // none at all: dropped
+    }
+  }
 };
 
 LineEditor::LineEditor() : impl_(std::make_unique<Impl>()) {
@@ -39,6 +67,7 @@ LineEditor::LineEditor() : impl_(std::make_unique<Impl>()) {
   ::el_set(impl_->editor, EL_PROMPT, &Impl::prompt_of);
   ::el_set(impl_->editor, EL_EDITOR, "emacs");
   ::el_set(impl_->editor, EL_SIGNAL, 0);  // SIGINT is the InterruptScope's
+  ::el_set(impl_->editor, EL_GETCFN, &Impl::read_character);
   impl_->history = ::history_init();
   BM_CHECK(impl_->history != nullptr);
   HistEvent event{};

@@ -141,6 +141,25 @@ struct ExplainOptions {
   bool json = false;
 };
 
+/// Shows the tokens of a text, or the text of tokens.
+struct TokenizeOptions {
+  std::string model;                ///< path of a GGUF file
+  std::optional<std::string> text;  ///< one of these three is given
+  std::string file;                 ///< "-": stdin
+  std::vector<int32_t> decode;
+  bool is_ids_only = false;
+  bool has_ends = true;  ///< the tokens that the model puts around a text
+  bool parse_special = false;
+  bool json = false;
+};
+
+/// Shows what is in a model file.
+struct InspectOptions {
+  std::string file;  ///< GGUF, or safetensors by its ending
+  bool has_tensors = true;
+  bool json = false;
+};
+
 // Each returns the exit code of the program (exit_code.h) and prints its own errors.
 int run_generate(const GenerateOptions& options);
 int run_chat(const ChatOptions& options);
@@ -152,5 +171,7 @@ int run_selftest(const SelftestOptions& options);
 int run_serve(const ServeOptions& options);
 int run_disasm(const DisasmOptions& options);
 int run_explain(const ExplainOptions& options);
+int run_tokenize(const TokenizeOptions& options);
+int run_inspect(const InspectOptions& options);
 
 }  // namespace bm::cli

@@ -111,9 +111,12 @@ TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
                                                           {"bench", "matmul"},
                                                           {"bench", "cpu"},
                                                           {"bench", "gpu"},
+                                                          {"chat"},
                                                           {"serve"},
                                                           {"bake"},
-                                                          {"doctor"}};
+                                                          {"doctor"},
+                                                          {"tokenize"},
+                                                          {"inspect"}};
   for (std::vector<const char*> command : commands) {
     command.push_back("--help");
     const Outcome outcome = run(command);
@@ -122,6 +125,48 @@ TEST(CommandLine, EveryCommandHasHelpWithExamplesAndJson) {
     EXPECT_NE(outcome.out.find("--json"), std::string::npos) << outcome.out;
   }
   EXPECT_NE(run({"--help"}).out.find("Exit codes:"), std::string::npos);
+}
+
+constexpr const char* kBundled = "models/bundled/licence.gguf";
+
+TEST(CommandLine, TokenizeGivesTheIdsAndTakesThemBack) {
+  const Outcome ids = run({"tokenize", kBundled, "a b", "--ids"});
+  // <unk> <s> </s>, then byte b at 3 + b, then the mark for a space.
+  EXPECT_EQ(ids.out, "1,100,259,101\n") << ids.err;
+  EXPECT_EQ(run({"tokenize", kBundled, "a b", "--ids", "--no-bos"}).out, "100,259,101\n");
+  EXPECT_EQ(run({"tokenize", kBundled, "--decode", "100,259,101"}).out, "a b\n");
+  EXPECT_EQ(run({"tokenize", kBundled, "<s>", "--ids", "--no-bos", "--parse-special"}).out, "1\n");
+  EXPECT_EQ(run({"tokenize", kBundled, "<s>", "--ids", "--no-bos"}).out, "63,118,65\n");
+  const auto json = nlohmann::json::parse(run({"tokenize", kBundled, "a", "--json"}).out);
+  EXPECT_EQ(json["count"], 2);
+  EXPECT_EQ(json["tokens"][0]["special"], true);
+  EXPECT_EQ(json["tokens"][1], (nlohmann::json{{"id", 100}, {"piece", "a"}, {"special", false}}));
+  EXPECT_EQ(run({"tokenize", kBundled}).exit, kUsage);
+  EXPECT_EQ(run({"tokenize", kBundled, "a", "--decode", "1"}).exit, kUsage);
+  EXPECT_EQ(run({"tokenize", kBundled, "--decode", "999999"}).exit, kUsage);
+  EXPECT_EQ(run({"tokenize", kBundled, "-f", "/nowhere/text"}).exit, kBadFile);
+  EXPECT_EQ(run({"tokenize", "/nowhere/m.gguf", "a"}).exit, kBadFile);
+}
+
+TEST(CommandLine, InspectAddsUpWhatIsInAFile) {
+  const auto json = nlohmann::json::parse(run({"inspect", kBundled, "--json"}).out);
+  EXPECT_EQ(json["metadata"]["general.architecture"], "llama");
+  EXPECT_EQ(json["metadata"]["tokenizer.ggml.tokens"]["count"], 288);
+  uint64_t bytes = 0;
+  for (const auto& tensor : json["tensors"]) bytes += tensor["bytes"].get<uint64_t>();
+  EXPECT_EQ(json["weight_bytes"], bytes);
+  EXPECT_EQ(
+      json["types"]["F16"]["bytes"].get<uint64_t>() + json["types"]["F32"]["bytes"].get<uint64_t>(),
+      bytes);
+  const auto first = json["tensors"][0];
+  EXPECT_EQ(first["shape"], (nlohmann::json{288, 256}));
+  EXPECT_EQ(first["bytes"], 288 * 256 * 2);
+  const std::string text = run({"inspect", kBundled}).out;
+  EXPECT_NE(text.find("token_embd.weight"), std::string::npos);
+  EXPECT_EQ(run({"inspect", kBundled, "--no-tensors"}).out.find("token_embd.weight"),
+            std::string::npos);
+  EXPECT_EQ(run({"inspect", "/nowhere/m.gguf"}).exit, kBadFile);
+  EXPECT_EQ(run({"inspect", "docs/cli.md"}).exit, kBadFile);
 }
 
 TEST(CommandLine, VersionIsOneJsonObject) {

@@ -42,7 +42,7 @@ TEST(Documents, CommandLinePageRepeatsTheExitCodes) {
 TEST(Documents, CommandLinePageNamesEveryCommand) {
   const std::string page = read("docs/cli.md");
   for (const char* command : {"generate", "chat", "serve", "devices", "bench", "selftest", "disasm",
-                              "explain", "cache", "env", "version"}) {
+                              "explain", "cache", "env", "version", "tokenize", "inspect"}) {
     EXPECT_NE(page.find(fmt::format("\n## {}\n", command)), std::string::npos) << command;
   }
 }

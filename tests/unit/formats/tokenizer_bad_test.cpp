@@ -28,8 +28,8 @@ void expect_refused(const GgufBuilder& builder, Code code, std::string_view part
 }
 
 TEST(BadVocab, NamesTokenizersItDoesNotKnow) {
-  expect_refused(tokenizer_file("rwkv", spm_tokens({})), Code::kUnsupported, "\"rwkv\"");
-  expect_refused(tokenizer_file("bert", spm_tokens({})), Code::kUnsupported, "\"bert\"");
+  expect_refused(tokenizer_file("plamo2", spm_tokens({})), Code::kUnsupported, "\"plamo2\"");
+  expect_refused(tokenizer_file("bart", spm_tokens({})), Code::kUnsupported, "\"bart\"");
   expect_refused(bpe_file("brand-new", {}, {}), Code::kUnsupported, "\"brand-new\"");
   expect_refused(bpe_file("", {}, {}), Code::kUnsupported, "tokenizer.ggml.pre is missing");
   expect_refused(GgufBuilder(), Code::kNotFound, "tokenizer.ggml.model");

@@ -46,11 +46,14 @@ TEST(Unicode, FindsIncompleteTails) {
 }
 
 TEST(Unicode, KnowsTheClassesOfCharacters) {
-  EXPECT_EQ(char_classes('a'), kLetter | kLowerLike);
-  EXPECT_EQ(char_classes('A'), kLetter | kUpperLike);
-  EXPECT_EQ(char_classes(U'中'), kLetter | kUpperLike | kLowerLike);
-  EXPECT_EQ(char_classes(U'\u0301'), kMark | kUpperLike | kLowerLike);
+  EXPECT_EQ(char_classes('a'), kLetter | kLowerLike | kWordPart);
+  EXPECT_EQ(char_classes('A'), kLetter | kUpperLike | kWordPart);
+  EXPECT_EQ(char_classes(U'中'), kLetter | kUpperLike | kLowerLike | kWordPart);
+  EXPECT_EQ(char_classes(U'\u0301'), kMark | kUpperLike | kLowerLike | kWordPart);
   EXPECT_EQ(char_classes(U'½'), kNumber);
+  EXPECT_EQ(char_classes(U'٣'), kNumber | kDigit | kWordPart);
+  EXPECT_EQ(char_classes(U'Ⅷ'), kNumber | kWordPart);
+  EXPECT_EQ(char_classes('_'), kPunctuation | kWordPart);
   EXPECT_EQ(char_classes('\n'), kSpace | kNewline);
   EXPECT_EQ(char_classes(U'\u3000'), kSpace);
   EXPECT_EQ(char_classes(U'\u180E'), 0);
