@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "models/chat_prompt.h"
 #include "runtime/base/out_of_memory.h"
 
 namespace bm::serve {
@@ -114,18 +115,11 @@ ApiResult<std::vector<int32_t>> HostedModel::encode_chat(const GenerationRequest
   input.messages = &request.messages;
   if (!request.tools.is_null() && !request.tools.empty()) input.tools = &request.tools;
   if (!request.template_variables.is_null()) input.variables = &request.template_variables;
-  if (tokenizer_->bos() >= 0) input.bos_token = tokenizer_->piece(tokenizer_->bos());
-  if (tokenizer_->eos() >= 0) input.eos_token = tokenizer_->piece(tokenizer_->eos());
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &input.now);
-  const auto text = template_->render(input);
-  if (!text) return refuse("the chat template refuses: " + text.error().message, "messages");
-  // Templates write the first token themselves.
-  const bool has_bos = input.bos_token && text->starts_with(*input.bos_token);
-  models::EncodeOptions encode;
-  encode.parse_special = true;
-  if (has_bos) encode.add_bos = false;
-  auto tokens = tokenizer_->encode(*text, encode);
+  const auto prompt = models::render_chat(*template_, input, *tokenizer_);
+  if (!prompt) return refuse("the chat template refuses: " + prompt.error().message, "messages");
+  auto tokens = models::encode_chat(*prompt, *tokenizer_);
   if (!tokens) return refuse(tokens.error().message, "messages");
   return std::move(*tokens);
 }

@@ -56,7 +56,7 @@ class KeptBuffer final : public hal::Buffer {
         memory_(std::move(memory)) {}
   ~KeptBuffer() override {
     // The parent's memory; and the mutex may be held by a thread that is not here.
-    if (is_forked_child()) {
+    if (gpu_->fork.is_parents()) {
       keep_forever(std::move(memory_));
       return;
     }

@@ -10,7 +10,6 @@
 #include "drivers/hcq/gpu.h"
 #include "drivers/hcq/memory_pool.h"
 #include "runtime/base/bits.h"
-#include "runtime/base/fork.h"
 #include "runtime/base/keep_forever.h"
 #include "runtime/base/log.h"
 #include "runtime/base/result.h"
@@ -39,7 +38,7 @@ class GpuBuffer final : public hal::Buffer {
         gpu_(std::move(gpu)),
         allocation_(std::move(allocation)) {}
   ~GpuBuffer() override {
-    if (is_forked_child()) return;  // the mutex may be held by a thread of the parent's
+    if (gpu_->fork.is_parents()) return;  // a thread of the parent's may hold the mutex
     const std::lock_guard lock(gpu_->mutex);
     allocation_.reset();
   }
@@ -116,9 +115,7 @@ class DeviceBase : public hal::Device, public hal::Waiting {
 
  protected:
   DeviceBase(std::shared_ptr<Gpu> gpu, hal::Arch arch, const Vendor& vendor)
-      : gpu_(std::move(gpu)), arch_(std::move(arch)), vendor_(vendor) {
-    watch_for_fork();
-  }
+      : gpu_(std::move(gpu)), arch_(std::move(arch)), vendor_(vendor) {}
 
   // What the vendors add; all but load_program() under the mutex.
   virtual Result<std::unique_ptr<hal::Program>> load_program(const hal::CodeObject& code) = 0;
@@ -136,7 +133,7 @@ class DeviceBase : public hal::Device, public hal::Waiting {
   /// uses it any more.
   template <class LookAtHealth, class Release>
   void close(const LookAtHealth& health, const Release& release) {
-    if (is_forked_child()) {
+    if (gpu_->fork.is_parents()) {
       // The parent's GPU, queues and memory; and any mutex may be held by a thread that is not
       // here.
       keep_forever(std::make_unique<std::shared_ptr<Gpu>>(gpu_));

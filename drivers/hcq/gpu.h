@@ -48,6 +48,7 @@ struct GpuState : Health {
 
   std::mutex mutex;
   std::unique_ptr<Driver> driver;
+  const ForkGuard fork;
   MemoryPool pool;
   /// Compute, copies of the copy queue, copies of the compute queue.
   std::vector<std::unique_ptr<Ring>> rings;
@@ -74,7 +75,7 @@ class GpuProgram : public hal::Program {
   }
   /// First of what a destructor does.
   void retire() {
-    if (is_forked_child()) return;  // the mutex may be held by a thread of the parent's
+    if (gpu_->fork.is_parents()) return;  // a thread of the parent's may hold the mutex
     const std::lock_guard lock(gpu_->mutex);
     std::erase(gpu_->programs, static_cast<const Derived*>(this));
     image_.reset();

@@ -6,8 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/base/fork.h"
-
 namespace bm::hcq {
 namespace {
 
@@ -43,7 +41,7 @@ HostShadows::~HostShadows() {
 }
 
 void HostShadows::stop() {
-  if (is_forked_child()) return;  // the mutex may be held by a thread of the parent's
+  if (fork_.is_parents()) return;  // the mutex may be held by a thread of the parent's
   {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -62,7 +60,7 @@ std::shared_ptr<Shadow> HostShadows::add(std::unique_ptr<hal::Buffer> memory, st
 }
 
 void HostShadows::remove(const Shadow& shadow) {
-  if (is_forked_child()) return;
+  if (fork_.is_parents()) return;
   const std::lock_guard lock(mutex_);
   shadows_.erase(shadow.va);
 }

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/fork.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
 
@@ -100,6 +101,7 @@ class HostShadows {
   Result<bool> forward(const Queues& queues);
   Result<std::array<size_t, 2>> count_finished(const Queues& queues);
 
+  const ForkGuard fork_;
   HostPath& path_;
   mutable std::mutex mutex_;
   std::condition_variable wake_, progress_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "runtime/base/fork.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/check.h"
 
@@ -26,7 +25,7 @@ uint64_t system_bytes() { return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) 
 void Allocation::reset() {
   if (pool_ == nullptr) return;
   MemoryPool* const pool = std::exchange(pool_, nullptr);
-  if (!is_forked_child()) pool->release(*this);  // else the parent's
+  if (!pool->fork_.is_parents()) pool->release(*this);
 }
 
 MemoryPool::~MemoryPool() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "drivers/hcq/driver_interface.h"
+#include "runtime/base/fork.h"
 #include "runtime/base/result.h"
 #include "runtime/base/tlsf.h"
 
@@ -103,6 +104,7 @@ class MemoryPool {
   Allocation make(Slab& slab, uint64_t va, uint64_t size);
   std::map<uint64_t, Slab>::const_iterator slab_at(uint64_t va) const;
 
+  const ForkGuard fork_;
   DriverInterface& driver_;
   const uint64_t slab_bytes_;
   std::map<uint64_t, Slab> slabs_;  ///< by address

@@ -18,7 +18,6 @@
 #include <array>
 #include <cerrno>
 
-#include "runtime/base/fork.h"
 #include "runtime/base/scoped_fd.h"
 
 namespace bm {
@@ -65,7 +64,6 @@ bool System::has_library(const std::string& name) {
 int System::close(int fd) { return or_errno(::close(fd)); }
 
 int System::ioctl(int fd, unsigned long request, void* argument) {
-  if (is_forked_child()) return -EPERM;  // what it frees here would be the parent's
   int result = -1;
   for (int i = 0; i < kMaxRepeats; ++i) {
     result = ::ioctl(fd, request, argument);
@@ -184,7 +182,6 @@ int System::connect_result(int fd) {
 int System::shutdown(int fd) { return or_errno(::shutdown(fd, SHUT_RDWR)); }
 
 ssize_t System::send(int fd, const msghdr& message) {
-  if (is_forked_child()) return -EPERM;  // into the middle of a message of the parent's
   const ssize_t put = ::sendmsg(fd, &message, MSG_NOSIGNAL);
   return put < 0 ? -errno : put;
 }

@@ -13,7 +13,7 @@ namespace {
 
 /// Process-wide by nature, and never destroyed: fork() may come at any time.
 struct State {
-  std::atomic<bool> is_child{false};
+  std::atomic<uint32_t> generation{0};  ///< forks that led to this process
   std::mutex mutex;
   std::vector<int> parents_only;
 };
@@ -28,7 +28,7 @@ void watch_for_fork() {
   static const int registered =
       pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
                      [] {
-                       state().is_child.store(true, std::memory_order_relaxed);
+                       state().generation.fetch_add(1, std::memory_order_relaxed);
                        for (const int fd : state().parents_only) ::close(fd);
                        state().parents_only.clear();
                        state().mutex.unlock();
@@ -36,7 +36,15 @@ void watch_for_fork() {
   static_cast<void>(registered);
 }
 
-bool is_forked_child() { return state().is_child.load(std::memory_order_relaxed); }
+bool is_forked_child() { return state().generation.load(std::memory_order_relaxed) != 0; }
+
+ForkGuard::ForkGuard() : generation_(state().generation.load(std::memory_order_relaxed)) {
+  watch_for_fork();
+}
+
+bool ForkGuard::is_parents() const {
+  return generation_ != state().generation.load(std::memory_order_relaxed);
+}
 
 ParentOnlyFd::ParentOnlyFd(int fd) : fd_(fd) {
   watch_for_fork();

@@ -98,7 +98,7 @@ def seconds_to_start():
 class Signals(unittest.TestCase):
     def setUp(self):
         # A loaded machine starts and ends processes late.
-        self.limit = max(2, 30 * seconds_to_start())
+        self.limit = max(4, 30 * seconds_to_start())
 
     def run_and_end(self, name, number, to_group=False, delay=None, **env):
         run = Run(COMMANDS[name], **env)

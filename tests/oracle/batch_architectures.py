@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Batches over paged caches for architectures that the bundled model is not: as one sequence alone, and the same bits in any company.
+
+usage: batch_architectures.py LLAMA_BATCH_TEST
+
+Random models of random_transformer.py: experts, sinks, windows, chunks, temperatures.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ARCHITECTURES = ["qwen3moe", "gpt-oss", "llama4", "gemma3"]
+
+try:
+    import numpy  # noqa: F401
+except ImportError:
+    print("skipped: no NumPy")
+    sys.exit(77)
+with tempfile.TemporaryDirectory() as folder:
+    for name in ARCHITECTURES:
+        model = os.path.join(folder, name + ".gguf")
+        subprocess.run([sys.executable, os.path.join(HERE, "random_transformer.py"), model, "--arch", name, "--vocab", "256",
+                        "--context", "512"], check=True)
+        done = subprocess.run([sys.argv[1], "--gtest_brief=1"], env={**os.environ, "BM_BATCH_MODEL": model}, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{name}: exit code {done.returncode}")
+        print(f"{name}: equal")
