@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <ctime>
 #include <random>
+#include <thread>
 
 #include "serve/completion.h"
 #include "serve/service.h"
@@ -28,6 +30,7 @@ constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
 constexpr unsigned kRetryAfterSeconds = 1;
 constexpr size_t kEventBlock = 16 << 10;
 constexpr size_t kThreadStack = 8 << 20;  // as main() has: templates recurse
+constexpr std::chrono::seconds kLastAnswers{1};
 
 ApiError server_error(int status, std::string message, std::string code) {
   return {.status = status,
@@ -65,12 +68,17 @@ struct Server::Impl {
   ServerOptions options;
   std::vector<HostedModel*> models;
   std::atomic<bool> is_draining{false};
-  std::atomic<uint64_t> open_connections{0};
+  std::atomic<uint64_t> open_connections{0}, exchanges{0};
   std::array<std::atomic<uint64_t>, 6> answers{};  ///< by hundreds of the status
   MHD_Daemon* daemon = nullptr;
 
   ~Impl() {
-    if (daemon) MHD_stop_daemon(daemon);
+    if (!daemon) return;
+    // Those whom the models have just refused are being answered: a stop would cut them off.
+    const Clock::time_point end = Clock::now() + kLastAnswers;
+    while (exchanges != 0 && Clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    MHD_stop_daemon(daemon);
   }
 
   HostedModel* find(const std::string& name) const {
@@ -98,7 +106,12 @@ struct Exchange {
   std::string model;
 
   Exchange(Impl& s, MHD_Connection* c, const char* m, const char* p)
-      : server(s), connection(c), method(m), path(p) {}
+      : server(s), connection(c), method(m), path(p) {
+    ++server.exchanges;
+  }
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+  ~Exchange() { --server.exchanges; }
 
   std::string_view header(const char* name) const {
     const char* value = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
