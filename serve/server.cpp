@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -31,6 +32,46 @@ constexpr unsigned kRetryAfterSeconds = 1;
 constexpr size_t kEventBlock = 16 << 10;
 constexpr size_t kThreadStack = 8 << 20;  // as main() has: templates recurse
 constexpr std::chrono::seconds kLastAnswers{1};
+
+/// libmicrohttpd is loaded when a server starts: other commands start without it and the TLS
+/// library behind it.
+#define BM_MHD_CALLS(call)                                                                        \
+  call(add_response_header) call(create_response_from_buffer) call(create_response_from_callback) \
+      call(destroy_response) call(get_connection_info) call(lookup_connection_value)              \
+          call(queue_response) call(start_daemon) call(stop_daemon)
+struct Mhd {
+#define BM_MHD_MEMBER(name) decltype(&MHD_##name) name = nullptr;
+  BM_MHD_CALLS(BM_MHD_MEMBER)
+#undef BM_MHD_MEMBER
+};
+
+Mhd& mhd() {
+  static Mhd calls;
+  return calls;
+}
+
+/// Errors: kNotFound, naming the package; kUnsupported (a call is missing).
+Status load_mhd() {
+  constexpr const char* kLibrary = "libmicrohttpd.so.12";
+  if (mhd().start_daemon != nullptr) return {};
+  void* const handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const char* const why = ::dlerror();
+    return fail(Code::kNotFound, "serve needs libmicrohttpd ({}): install libmicrohttpd12",
+                why == nullptr ? kLibrary : why);
+  }
+  Mhd calls;
+  const char* missing = nullptr;
+#define BM_MHD_LOAD(name)                                                             \
+  calls.name = reinterpret_cast<decltype(calls.name)>(::dlsym(handle, "MHD_" #name)); \
+  if (calls.name == nullptr && missing == nullptr) missing = "MHD_" #name;
+  BM_MHD_CALLS(BM_MHD_LOAD)
+#undef BM_MHD_LOAD
+#undef BM_MHD_CALLS
+  if (missing != nullptr) return fail(Code::kUnsupported, "{} lacks {}", kLibrary, missing);
+  mhd() = calls;
+  return {};
+}
 
 ApiError server_error(int status, std::string message, std::string code) {
   return {.status = status,
@@ -78,7 +119,7 @@ struct Server::Impl {
     const Clock::time_point end = Clock::now() + kLastAnswers;
     while (exchanges != 0 && Clock::now() < end)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    MHD_stop_daemon(daemon);
+    mhd().stop_daemon(daemon);
   }
 
   HostedModel* find(const std::string& name) const {
@@ -114,14 +155,14 @@ struct Exchange {
   ~Exchange() { --server.exchanges; }
 
   std::string_view header(const char* name) const {
-    const char* value = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+    const char* value = mhd().lookup_connection_value(connection, MHD_HEADER_KIND, name);
     return value ? value : std::string_view();
   }
 
   /// Whether the client still listens. One that has shut down its sending side counts as gone.
   bool is_wanted() const {
     const MHD_ConnectionInfo* info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        mhd().get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (!info) return false;
     pollfd p{.fd = info->connect_fd, .events = POLLRDHUP, .revents = 0};
     return ::poll(&p, 1, 0) == 0 || (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0;
@@ -131,22 +172,23 @@ struct Exchange {
     if (!response) return MHD_NO;
     status = code;
     has_answer = true;
-    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    MHD_add_response_header(response, "X-Request-Id", id.c_str());
-    MHD_add_response_header(response, "Cache-Control", "no-store");
+    mhd().add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    mhd().add_response_header(response, "X-Request-Id", id.c_str());
+    mhd().add_response_header(response, "Cache-Control", "no-store");
     if (code == 429 || code == 503)
-      MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
-                              std::to_string(kRetryAfterSeconds).c_str());
-    if (code == 401) MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
-    const MHD_Result done = MHD_queue_response(connection, static_cast<unsigned>(code), response);
-    MHD_destroy_response(response);
+      mhd().add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
+                                std::to_string(kRetryAfterSeconds).c_str());
+    if (code == 401)
+      mhd().add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    const MHD_Result done = mhd().queue_response(connection, static_cast<unsigned>(code), response);
+    mhd().destroy_response(response);
     return done;
   }
 
   MHD_Result send(int code, std::string_view text, const char* type) {
     return send(code,
-                MHD_create_response_from_buffer(text.size(), const_cast<char*>(text.data()),
-                                                MHD_RESPMEM_MUST_COPY),
+                mhd().create_response_from_buffer(text.size(), const_cast<char*>(text.data()),
+                                                  MHD_RESPMEM_MUST_COPY),
                 type);
   }
 
@@ -293,10 +335,10 @@ MHD_Result answer_generation(Exchange& x, bool is_chat) {
   if (!completion) return x.refuse(completion.error());
   x.completion = std::move(*completion);
   if (is_stream)
-    return x.send(
-        200,
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, kEventBlock, read_events, &x, nullptr),
-        kEvents);
+    return x.send(200,
+                  mhd().create_response_from_callback(MHD_SIZE_UNKNOWN, kEventBlock, read_events,
+                                                      &x, nullptr),
+                  kEvents);
   const auto text = x.completion->wait([&] { return x.is_wanted(); });
   if (text) return x.send(200, *text, kJson);
   if (text.error().status != 499) return x.refuse(text.error());
@@ -409,7 +451,7 @@ MHD_Result on_request(void* cls, MHD_Connection* connection, const char* url, co
 
 std::string client_of(MHD_Connection* connection) {
   const MHD_ConnectionInfo* info =
-      MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+      mhd().get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
   char text[INET6_ADDRSTRLEN] = "";
   if (!info || !info->client_addr) return "";
   const sockaddr* address = info->client_addr;
@@ -479,6 +521,7 @@ void Server::set_draining() { impl_->is_draining = true; }
 
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options,
                                               std::span<HostedModel* const> models) {
+  BM_TRY(load_mhd());
   auto impl = std::make_unique<Impl>();
   impl->options = std::move(options);
   impl->models.assign(models.begin(), models.end());
@@ -486,7 +529,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options,
   constexpr unsigned kFlags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
                               MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
   // The logger comes first: other options may already say something.
-  impl->daemon = MHD_start_daemon(
+  impl->daemon = mhd().start_daemon(
       kFlags, 0, nullptr, nullptr, on_request, impl.get(), MHD_OPTION_EXTERNAL_LOGGER, ignore_log,
       nullptr, MHD_OPTION_LISTEN_SOCKET, o.socket, MHD_OPTION_CONNECTION_LIMIT, o.connections,
       MHD_OPTION_CONNECTION_MEMORY_LIMIT, o.header_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
