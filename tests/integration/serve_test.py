@@ -77,7 +77,10 @@ class Server:
             headers = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
         else:
             headers = {k.replace("_", "-"): v for k, v in headers.items()}
-        connection.request(method, path, body, headers)
+        try:
+            connection.request(method, path, body, headers)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # refused before all of it was sent: the answer is there all the same
         answer = connection.getresponse()
         data = answer.read()
         connection.close()
