@@ -368,6 +368,7 @@ class Terminal(WithTemplate):
         self.wait_for("> ")
         self.type("x\r")
         self.wait_for("prefill")
+        self.wait_for("> ")
         self.type("\x04")
         self.leave(0)
 
