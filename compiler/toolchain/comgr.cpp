@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include <fmt/format.h>
+
 #include "compiler/toolchain/nvrtc.h"
 #include "runtime/base/trust.h"
 
@@ -81,7 +83,7 @@ Result<Api> load() {
   Api api;
   bool is_complete = true;
   const auto bind = [&]<class F>(F*& fn, const char* name) {
-    fn = reinterpret_cast<F*>(dlsym(library, (std::string("amd_comgr_") + name).c_str()));
+    fn = reinterpret_cast<F*>(dlsym(library, fmt::format("amd_comgr_{}", name).c_str()));
     is_complete = is_complete && fn != nullptr;
   };
   bind(api.get_version, "get_version");

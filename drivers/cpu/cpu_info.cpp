@@ -14,6 +14,8 @@
 #include <sstream>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "drivers/cpu/x86_features.h"
 #include "runtime/base/log.h"
 
@@ -165,7 +167,7 @@ std::string cpu_model_name() {
     if (line.starts_with("model name"))
       if (const size_t colon = line.find(": "); colon != std::string::npos)
         return line.substr(colon + 2);
-  return std::string(host_arch_name()) + " processor";
+  return fmt::format("{} processor", host_arch_name());
 }
 
 uint32_t cores_of_quota(std::string_view cpu_max) {
