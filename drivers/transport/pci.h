@@ -6,6 +6,7 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -104,7 +105,7 @@ class DmaMemory {
 
 /// Memory on the way to a function that reaches none of the host's: the host moves bytes in and out
 /// by calls, the function by DMA. Thread: callers serialise among themselves; beside anything else
-/// of the function but BAR reads between arm_read() and read().
+/// of the function.
 /// Errors: kInvalidArgument (place, size); of the transport.
 class StagingMemory {
  public:
@@ -116,11 +117,12 @@ class StagingMemory {
   virtual uint64_t sector_bytes() const = 0;
   /// Bytes land in order, and some time after the call: let the function wait for the last word.
   virtual Status write(uint64_t offset, std::span<const std::byte> from) = 0;
-  /// A write of the function anywhere in this range lets an armed read go.
+  /// A write of the function anywhere in this range lets a read go.
   virtual BusRange release() const = 0;
-  /// Makes the next read() of the first `bytes` wait for a write to release().
-  virtual Status arm_read(uint64_t bytes) = 0;
-  virtual Status read(std::span<std::byte> to) = 0;
+  /// The first bytes, once the function has written to release(). `start`, called when that is
+  /// waited for, makes the function fill them and write there; its failure is the read's. Others'
+  /// use of the transport waits meanwhile.
+  virtual Status read(std::span<std::byte> to, const std::function<Status()>& start) = 0;
 };
 
 enum class PciReset : uint8_t {

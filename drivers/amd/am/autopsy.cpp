@@ -45,7 +45,7 @@ class Examiner {
     // A graphics core without a clock answers nothing: selecting queues and waves tells nothing.
     const uint32_t first = options_.compute_queues != 0 ? options_.compute_queues : UINT32_MAX;
     look_at_compute_queues(first, "compute queues");
-    const uint32_t engines = std::min(card_.sdma_engines, kCopyQueues);
+    const uint32_t engines = std::min(card_.sdma_engines, kCopyEngines);
     for (uint32_t queue = 0; queue < engines && bus_.status(); ++queue)
       if (has_time_for("copy queues")) look_at_copies(queue);
     WaveScan second;

@@ -40,7 +40,7 @@ void CopyEngines::set_halted(uint32_t engine, bool is_halted) {
 
 Status CopyEngines::start(const Card& card) {
   using enum Field;
-  engines_ = std::min(card.sdma_engines, kCopyQueues);
+  engines_ = std::min(card.sdma_engines, kCopyEngines);
   for (uint32_t engine = 0; engine < engines_; ++engine) {
     const uint32_t add = engine * kEngineStride;
     bus_.update(Block::kGc, {{SDMA0_WATCHDOG_CNTL_queue_hang_count, kHangUnits}}, add);

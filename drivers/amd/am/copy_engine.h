@@ -1,5 +1,6 @@
 #pragma once
-// The SDMA engines: one hardware queue each, or two of the first where a card has only that.
+// The SDMA engines: a hardware queue each, or two of the first where a card has only that, and one
+// more of the first.
 
 #include <cstdint>
 
@@ -9,7 +10,9 @@
 
 namespace bm::amd::am {
 
-inline constexpr uint32_t kCopyQueues = 2;
+inline constexpr uint32_t kCopyEngines = 2, kCopyQueues = 3;
+/// What moves bytes through the memory of a USB bridge; other cards do without.
+inline constexpr uint32_t kBridgeQueue = 2;
 /// Doorbell of the first engine in 64-bit words, and how many each has
 /// (AMDGPU_NAVI10_DOORBELL_sDMA_ENGINE0, sdma_doorbell_range).
 inline constexpr uint32_t kCopyDoorbell = 0x100, kCopyDoorbellsEach = 0xa;

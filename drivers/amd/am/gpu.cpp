@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "drivers/amd/am/memory.h"
 #include "drivers/amd/chips.h"
 #include "drivers/amd/pm4/packets.h"
 #include "drivers/transport/pci_config.h"
@@ -116,6 +117,7 @@ Status AmGpu::boot() {
                                       {"copy engines", &AmGpu::start_copies}};
   static constexpr Step kProof[] = {{"RLC autoload proof", &AmGpu::prove_compute}};
   static constexpr Step kEnd[] = {{"mark", &AmGpu::mark}};
+  static constexpr Step kBridge[] = {{"bridge copies", &AmGpu::start_bridge_copies}};
   static constexpr Step kLimit[] = {{"power limit", &AmGpu::set_power_limit}};
   BM_TRY(run(kLook));
   // Not in our state, and the PSP runs: whoever has started it has it use his memory.
@@ -129,6 +131,7 @@ Status AmGpu::boot() {
   BM_TRY(run(kEngines));
   if (!autoload_problem_.empty()) BM_TRY(run(kProof));
   BM_TRY(run(kEnd));
+  if (path_ && function_->staging() != nullptr) BM_TRY(run(kBridge));
   // After the mark: a limit that is refused leaves a card that is up and shut down in order.
   if (options_.power_limit_w != 0) return run(kLimit);
   return {};
@@ -262,6 +265,59 @@ Status AmGpu::mark() {
   link_->gpu = this;
   read_facts();
   return bus_.status();
+}
+
+/// After the mark, since queues and memory are a running card's.
+Status AmGpu::start_bridge_copies() {
+  constexpr uint64_t kRingBytes = 16 << 10, kPage = 4096;
+  StagingMemory& staging = *function_->staging();
+  const auto reach = [this](const BusRange& range) -> Result<uint64_t> {
+    const uint64_t bytes = align_up(range.bytes, kPage);
+    const uint64_t va = BM_TRY(gmc_->take_addresses(bytes));
+    const memory::PhysicalRange place{range.address, bytes};
+    BM_TRY(
+        gmc_->map(va, {&place, 1}, {.aperture = memory::Aperture::kSystem, .is_uncached = true}));
+    return va;
+  };
+  BridgeCopies::Places places;
+  {
+    const std::lock_guard lock(mutex_);
+    places = {BM_TRY(reach(staging.range())), BM_TRY(reach(staging.release()))};
+  }
+  const MemoryRequest page{.size = kPage, .domain = MemoryDomain::kSystemUncached};
+  auto ring = BM_TRY(allocate({.size = kRingBytes, .domain = MemoryDomain::kSystemUncached}));
+  auto fence = BM_TRY(allocate(page));
+  // The last of the queues: the others are the device's.
+  auto queue = BM_TRY(
+      create_queue({.type = QueueType::kSdma, .ring = ring.get(), .sdma_engine = kBridgeQueue}));
+  bridge_copies_ =
+      std::make_unique<BridgeCopies>(staging, places, bus_.clock(), card_.chip->sdma,
+                                     std::move(ring), std::move(fence), std::move(queue));
+  if (const Status works = bridge_copies_->start(); !works) {
+    drop_bridge_copies();
+    BM_TRY(bus_.status());
+    log("amd", LogLevel::kWarning,
+        "{}: {}; long copies go by requests to the BARs, at a hundredth of the speed",
+        to_string(function_->identity().address), works.error().message);
+    bus_.stages.note("the engine does not reach the bridge's memory");
+    return {};
+  }
+  path_->use(bridge_copies_.get());
+  return {};
+}
+
+void AmGpu::drop_bridge_copies() {
+  if (path_) path_->use(nullptr);
+  bridge_copies_.reset();
+}
+
+/// Under the mutex; who copies does not take it.
+Status AmGpu::restart_bridge_copies() {
+  path_->use(nullptr);
+  BM_TRY(static_cast<AmQueue&>(bridge_copies_->queue()).restart_locked());
+  bridge_copies_->restart();
+  path_->use(bridge_copies_.get());
+  return {};
 }
 
 /// The order here is the layout.
@@ -501,7 +557,7 @@ Status AmGpu::stop_all_queues() {
     if (done && !one) done = std::move(one);
   };
   for (uint32_t queue = 0; queue < kComputeQueues; ++queue) note(compute_->stop_queue(queue));
-  for (uint32_t queue = 0; queue < kCopyQueues; ++queue) note(copies_->stop_queue(queue));
+  for (uint32_t queue = 0; queue < copy_queues(); ++queue) note(copies_->stop_queue(queue));
   return done;
 }
 
@@ -519,6 +575,7 @@ Status AmGpu::reset_copies() {
 
 /// Verified by reset_card(): the boot loader waits and the PSP's system is gone.
 Status AmGpu::reset_all() {
+  if (path_) path_->use(nullptr);
   is_reset_ = true;
   is_up_ = false;
   gmc_->card_is_reset();
@@ -547,12 +604,13 @@ Status AmGpu::recover_locked(RecoveryStage stage) {
   BM_TRY(bus_.status());
   const Step& step = std::ranges::find(kRows, stage, &Row::stage)->step;
   const uint64_t begun = bus_.clock().now_us();
-  const Status done = bus_.run(step.name, [&] { return (this->*step.work)(); });
+  Status done = bus_.run(step.name, [&] { return (this->*step.work)(); });
   log("amd", LogLevel::kWarning, "{}: {} after {} us{}{}", to_string(function_->identity().address),
       step.name, bus_.clock().now_us() - begun, done ? ": obeyed" : ": ",
       done ? "" : done.error().message);
   if (stage != RecoveryStage::kCard) forget_faults();
   if (!done) has_hang_ = true;
+  if (done && bridge_copies_ && stage != RecoveryStage::kCard) done = restart_bridge_copies();
   return done;
 }
 
@@ -573,7 +631,7 @@ void AmGpu::settle() {
 /// In order: nothing of ours runs, nothing interrupts, nothing writes to memory of the host.
 Status AmGpu::shut_down() {
   const bool let_go = compute_->stop_queues();
-  for (uint32_t queue = 0; queue < kCopyQueues; ++queue) BM_TRY(copies_->stop_queue(queue));
+  for (uint32_t queue = 0; queue < copy_queues(); ++queue) BM_TRY(copies_->stop_queue(queue));
   BM_TRY(bus_.status());
   const Status restored = restore_power_limit();
   if (let_go && !has_hang_ && !was_at_work_ && restored)
@@ -587,6 +645,7 @@ void AmGpu::leave() {
     const std::lock_guard lock(link_->mutex);
     link_->gpu = nullptr;
   }
+  drop_bridge_copies();
   if (!is_up_) return;
   if (has_hang_) settle();
   const std::lock_guard lock(mutex_);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "drivers/amd/am/autopsy.h"
+#include "drivers/amd/am/bridge_copies.h"
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/card.h"
 #include "drivers/amd/am/compute.h"
@@ -155,9 +156,16 @@ class AmGpu final : public DriverInterface, public KeptVideoMemory {
   Status start_copies();
   Status prove_compute();
   Status mark();
+  Status start_bridge_copies();
+  Status restart_bridge_copies();
+  /// From here on long ranges go by the BARs.
+  void drop_bridge_copies();
   Status set_power_limit();
   Status restore_power_limit();
   Result<Sensors> read_sensors();
+  uint32_t copy_queues() const {
+    return function_->staging() != nullptr ? kCopyQueues : kBridgeQueue;
+  }
   // Of a recovery.
   Status stop_all_queues();
   Status reset_compute();
@@ -201,6 +209,7 @@ class AmGpu final : public DriverInterface, public KeptVideoMemory {
   std::optional<CopyEngines> copies_;
   std::optional<memory::IovaAllocator> iovas_;
   std::optional<HostPath> path_;
+  std::unique_ptr<BridgeCopies> bridge_copies_;  ///< used by the path
   /// System memory of other GPUs, by its address there and here.
   struct Peer {
     uint64_t bytes = 0;

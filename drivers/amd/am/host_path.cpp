@@ -63,13 +63,36 @@ Result<uint64_t> HostPath::find(uint64_t va, uint64_t bytes) {
               va);
 }
 
+void HostPath::use(BridgeCopies* copies) {
+  const std::lock_guard lock(copies_mutex_);
+  copies_ = copies;
+}
+
 Status HostPath::write(uint64_t va, std::span<const std::byte> from) {
-  put(BM_TRY(find(va, from.size())), from);
+  const uint64_t physical = BM_TRY(find(va, from.size()));
+  if (from.size() >= BridgeCopies::kLeastBytes) {
+    const std::lock_guard lock(copies_mutex_);
+    if (copies_ != nullptr) {
+      publish();  // what was written there before must not come later
+      BM_TRY(copies_->write(va, from));
+      return bus_.visible_memory().status();
+    }
+  }
+  put(physical, from);
   return bus_.visible_memory().status();
 }
 
 Status HostPath::read(uint64_t va, std::span<std::byte> to) {
-  get(BM_TRY(find(va, to.size())), to);
+  const uint64_t physical = BM_TRY(find(va, to.size()));
+  if (to.size() >= BridgeCopies::kLeastBytes) {
+    const std::lock_guard lock(copies_mutex_);
+    if (copies_ != nullptr) {
+      publish();
+      BM_TRY(copies_->read(va, to));
+      return bus_.visible_memory().status();
+    }
+  }
+  get(physical, to);
   return bus_.visible_memory().status();
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // How bytes go between the host and a card that reaches no memory of the host (behind a USB
-// bridge): through the card's BARs.
+// bridge): through the card's BARs, or much of them at once through the bridge's memory.
 
 #include <cstdint>
 #include <map>
@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "drivers/amd/am/bridge_copies.h"
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/gmc.h"
 #include "drivers/hcq/host_shadow.h"
@@ -28,6 +29,9 @@ class HostPath final : public hcq::HostPath {
   /// Addresses that write() and read() serve.
   void add(uint64_t va, uint64_t physical, uint64_t bytes);
   void remove(uint64_t va);
+  /// What moves long ranges from here on; nullptr: the BAR. Waits for a range on its way. Outlives
+  /// the path or the next call.
+  void use(BridgeCopies* copies);
 
   /// Video memory that the BAR shows, as a view for those who write it word by word: neighbouring
   /// writes become one, and flush() makes them seen by the card. Outlived by the path.
@@ -42,6 +46,8 @@ class HostPath final : public hcq::HostPath {
 
   Bus& bus_;
   Gmc& gmc_;
+  std::mutex copies_mutex_;  ///< of a whole range; before the other one
+  BridgeCopies* copies_ = nullptr;
   std::mutex mutex_;
   uint64_t run_at_ = 0;         ///< physical
   std::vector<std::byte> run_;  ///< written, not sent yet

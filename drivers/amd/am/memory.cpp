@@ -254,7 +254,7 @@ Status AmQueue::make(const QueueRequest& request) {
   mailbox = page_->va + kMailbox;
   page_->view.publish();
   const std::lock_guard lock(gpu_.mutex_);
-  BM_TRY(is_copy ? take_slot(&gpu_.copies_taken_, kCopyQueues, request.sdma_engine)
+  BM_TRY(is_copy ? take_slot(&gpu_.copies_taken_, gpu_.copy_queues(), request.sdma_engine)
                  : take_slot(&gpu_.compute_taken_, kComputeQueues, 0));
   const uint64_t bell = is_copy ? gpu_.copies_->doorbell(slot_) : kComputeDoorbell + slot_;
   doorbell = BM_TRY(Doorbell<uint64_t>::at(gpu_.bus_.doorbells(), bell * 8));
@@ -262,10 +262,14 @@ Status AmQueue::make(const QueueRequest& request) {
 }
 
 Status AmQueue::restart() {
+  const std::lock_guard lock(gpu_.mutex_);
+  return restart_locked();
+}
+
+Status AmQueue::restart_locked() {
   write_pointer.store_release<uint64_t>(0, 0);
   read_pointer.store_release<uint64_t>(0, 0);
   page_->view.publish();
-  const std::lock_guard lock(gpu_.mutex_);
   if (gpu_.is_reset_) return fail(Code::kDeviceLost, "the card was reset: open the device again");
   return start();
 }

@@ -50,6 +50,8 @@ class AmQueue final : public HardwareQueue {
 
  private:
   friend class AmGpu;
+  /// restart() of who holds the mutex.
+  Status restart_locked();
   /// In the page of the pointers, behind the queue object.
   static constexpr uint64_t kMailbox = 2048;
   Status make(const QueueRequest& request);

@@ -156,8 +156,9 @@ class Asm24Bridge::Sram final : public StagingMemory {
     return bridge_.write_sram(offset, from);
   }
   BusRange release() const override { return {kReleaseAddress, kReleaseBytes}; }
-  Status arm_read(uint64_t bytes) override { return bridge_.arm_sram_read(bytes); }
-  Status read(std::span<std::byte> to) override { return bridge_.read_sram(to); }
+  Status read(std::span<std::byte> to, const std::function<Status()>& start) override {
+    return bridge_.read_sram(to, start);
+  }
 
  private:
   Asm24Bridge& bridge_;
@@ -388,21 +389,18 @@ Status Asm24Bridge::write_sram(uint64_t offset, std::span<const std::byte> from)
   return keep(usb_->bulk_out(kEndpointOut, padded, bulk_ms(bytes)));
 }
 
-Status Asm24Bridge::arm_sram_read(uint64_t bytes) {
+/// Under the mutex from arming on: a stream in between would take the armed endpoint's bytes.
+Status Asm24Bridge::read_sram(std::span<std::byte> to, const std::function<Status()>& start) {
   const std::lock_guard lock(mutex_);
   BM_TRY(status_);
-  if (bytes == 0 || bytes > kSramBytes)
-    return fail(Code::kInvalidArgument, "{} bytes of the bridge's SRAM", bytes);
-  const uint64_t sectors = align_up<uint64_t>(bytes, kSector) / kSector;
-  const uint64_t slots = align_up(bytes, kSlotBytes) / kSlotBytes;
-  return keep(usb_->control_out({kUsbVendorOut, kSram, static_cast<uint16_t>(sectors | kSramIn),
+  if (to.empty() || to.size() > kSramBytes)
+    return fail(Code::kInvalidArgument, "{} bytes of the bridge's SRAM", to.size());
+  const uint64_t sectors = align_up<uint64_t>(to.size(), kSector) / kSector;
+  const uint64_t slots = align_up<uint64_t>(to.size(), kSlotBytes) / kSlotBytes;
+  BM_TRY(keep(usb_->control_out({kUsbVendorOut, kSram, static_cast<uint16_t>(sectors | kSramIn),
                                  static_cast<uint16_t>(slots << 8)},
-                                {}, kControlMs));
-}
-
-Status Asm24Bridge::read_sram(std::span<std::byte> to) {
-  const std::lock_guard lock(mutex_);
-  BM_TRY(status_);
+                                {}, kControlMs)));
+  BM_TRY(keep(start()));
   std::vector<std::byte> padded(align_up<uint64_t>(to.size(), kSector));
   const Result<size_t> got = usb_->bulk_in(kEndpointIn, padded, bulk_ms(padded.size()));
   if (!got) return keep(tl::unexpected<Error>(got.error()));

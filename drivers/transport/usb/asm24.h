@@ -6,6 +6,7 @@
 // pcie_pio.h, read 2026-11; nothing here ran on a bridge.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -47,9 +48,8 @@ class Asm24Bridge final : public UsbBridge {
   /// Bytes into the SRAM at `offset`, a multiple of kSlotBytes; what lies behind them up to a
   /// multiple of 512 is overwritten with zeros. Errors: kInvalidArgument; of transfers.
   Status write_sram(uint64_t offset, std::span<const std::byte> from);
-  /// Makes the next read_sram() of the first `bytes` of the SRAM wait for kReleaseAddress.
-  Status arm_sram_read(uint64_t bytes);
-  Status read_sram(std::span<std::byte> to);
+  /// The first bytes of the SRAM, after a write to kReleaseAddress, which `start` brings about.
+  Status read_sram(std::span<std::byte> to, const std::function<Status()>& start);
 
   /// The bridge controller's own address space (XDATA). Errors: of transfers.
   Status read_xdata(uint16_t address, std::span<std::byte> to);

@@ -394,6 +394,7 @@ size_t Asm24Model::fetch_sram(std::span<std::byte> to, uint32_t timeout_ms) {
   const size_t bytes = std::min<uint64_t>(to.size(), sram_left_);
   std::memcpy(to.data(), sram_.get() + sram_at_, bytes);
   is_sram_armed_ = false;
+  counts_.sram_bytes += bytes;
   return bytes;
 }
 
@@ -437,6 +438,7 @@ Status Asm24Model::bulk_out(uint8_t endpoint, std::span<const std::byte> from,
   std::vector<std::byte> data(from.begin(),
                               from.begin() + static_cast<ptrdiff_t>(std::min(from.size(), left)));
   if (armed_ == Armed::kSramOut) {
+    counts_.sram_bytes += data.size();
     incoming_ = std::move(data);
     incoming_at_ = sram_at_;
   } else {

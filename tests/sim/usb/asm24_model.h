@@ -70,6 +70,7 @@ class Asm24Model final : public UsbDevice {
   /// Transfers of one kind so far, for those who count what a piece of work costs.
   struct Counts {
     uint64_t control_out = 0, control_in = 0, bulk_out = 0, bulk_in = 0, bulk_bytes = 0;
+    uint64_t sram_bytes = 0;  ///< of bulk_bytes, those to and from the SRAM
     uint64_t all() const { return control_out + control_in + bulk_out + bulk_in; }
   };
   const Counts& counts() const { return counts_; }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -132,6 +133,99 @@ TEST(AmUsbFaults, AStall) { sweep(Failure::kStall, "gfx1201"); }
 TEST(AmUsbFaults, AShortTransfer) { sweep(Failure::kShort, "gfx1100"); }
 TEST(AmUsbFaults, Unplugged) { sweep(Failure::kUnplug, "gfx1201"); }
 
+/// Sizes around windows and sectors, places of any alignment; what lies next to them stays.
+TEST(AmUsbCopies, LongOnesGoThroughTheMemoryOfTheBridge) {
+  UsbCardRig rig({.chip = "gfx1201"});
+  const auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  am::HostPath& path = *(*gpu)->host_path();
+  constexpr uint64_t kBytes = 12 << 20;
+  const auto memory = (*gpu)->allocate({.size = kBytes, .domain = MemoryDomain::kSystemUncached});
+  ASSERT_TRUE(memory) << memory.error().message;
+  std::mt19937_64 random(std::random_device{}());
+  std::vector<std::byte> mirror(kBytes), seen(kBytes);
+  for (std::byte& b : mirror) b = static_cast<std::byte>(random());
+  ASSERT_TRUE(path.write((*memory)->va, mirror));
+  constexpr uint64_t kWindow = 256 << 10;
+  const uint64_t sizes[] = {16 << 10,    (16 << 10) + 1, kWindow - 5,     kWindow - 4,
+                            kWindow - 3, kWindow,        2 * kWindow + 7, 33 * kWindow + 12345};
+  for (const uint64_t size : sizes) {
+    const uint64_t at = random() % (kBytes - size);
+    for (uint64_t i = 0; i < size; ++i) mirror[at + i] = static_cast<std::byte>(random());
+    const auto before = rig.bridge.counts();
+    const Status sent = path.write((*memory)->va + at, std::span(mirror).subspan(at, size));
+    ASSERT_TRUE(sent) << sent.error().message;
+    EXPECT_GE(rig.bridge.counts().sram_bytes - before.sram_bytes, size);
+    const uint64_t first = random() % (kBytes - size);
+    const auto part = std::span(seen).subspan(first, size);
+    const Status fetched = path.read((*memory)->va + first, part);
+    ASSERT_TRUE(fetched) << fetched.error().message;
+    ASSERT_TRUE(std::ranges::equal(part, std::span(mirror).subspan(first, size))) << size;
+    EXPECT_GE(rig.bridge.counts().sram_bytes - before.sram_bytes, size * 2);
+  }
+  ASSERT_TRUE(path.read((*memory)->va, seen));
+  EXPECT_TRUE(seen == mirror);
+  EXPECT_EQ(rig.complaints(), "");
+}
+
+/// Small writes before and after, some of them not sent yet: in the order of the calls.
+TEST(AmUsbCopies, KeepTheOrderOfSmallWrites) {
+  UsbCardRig rig({.chip = "gfx1100"});
+  const auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  am::HostPath& path = *(*gpu)->host_path();
+  const auto memory = (*gpu)->allocate({.size = 1 << 20, .domain = MemoryDomain::kSystemUncached});
+  ASSERT_TRUE(memory) << memory.error().message;
+  const uint64_t va = (*memory)->va;
+  const std::vector<std::byte> small(100, std::byte{1}), large(100'000, std::byte{2});
+  ASSERT_TRUE(path.write(va + 500, small));
+  ASSERT_TRUE(path.write(va, large));
+  ASSERT_TRUE(path.write(va + 900, small));
+  std::vector<std::byte> seen(large.size());
+  ASSERT_TRUE(path.read(va, seen));
+  EXPECT_EQ(seen[500], std::byte{2});
+  EXPECT_EQ(seen[950], std::byte{1});
+  EXPECT_EQ(std::ranges::count(seen, std::byte{1}), 100);
+}
+
+TEST(AmUsbCopies, GoByTheBarWhereTheEngineDoesNotAnswer) {
+  UsbCardRig rig({.chip = "gfx1100", .hangs_sdma = true});
+  const auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  am::HostPath& path = *(*gpu)->host_path();
+  const auto memory = (*gpu)->allocate({.size = 1 << 20, .domain = MemoryDomain::kSystemUncached});
+  ASSERT_TRUE(memory) << memory.error().message;
+  const uint64_t before = rig.bridge.counts().sram_bytes;
+  std::vector<std::byte> data(300'001, std::byte{7}), seen(data.size());
+  ASSERT_TRUE(path.write((*memory)->va + 3, data));
+  ASSERT_TRUE(path.read((*memory)->va + 3, seen));
+  EXPECT_TRUE(seen == data);
+  EXPECT_EQ(rig.bridge.counts().sram_bytes, before);
+}
+
+TEST(AmUsbCopies, WorkAfterTheirEngineWasReset) {
+  UsbCardRig rig({.chip = "gfx1201"});
+  const auto gpu = rig.open();
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  am::HostPath& path = *(*gpu)->host_path();
+  const auto memory = (*gpu)->allocate({.size = 1 << 20, .domain = MemoryDomain::kSystemUncached});
+  ASSERT_TRUE(memory) << memory.error().message;
+  std::byte value{1};
+  for (const RecoveryStage stage : {RecoveryStage::kQueues, RecoveryStage::kCopyEngines}) {
+    const Status recovered = (*gpu)->recover(stage);
+    ASSERT_TRUE(recovered) << recovered.error().message;
+    value = static_cast<std::byte>(std::to_integer<int>(value) + 1);
+    const std::vector<std::byte> data(70'000, value);
+    std::vector<std::byte> seen(data.size());
+    const auto before = rig.bridge.counts();
+    ASSERT_TRUE(path.write((*memory)->va, data));
+    ASSERT_TRUE(path.read((*memory)->va, seen));
+    EXPECT_TRUE(seen == data);
+    EXPECT_GE(rig.bridge.counts().sram_bytes - before.sram_bytes, data.size() * 2);
+  }
+  EXPECT_EQ(rig.complaints(), "");
+}
+
 /// What docs/hw/usb.md tells. Polls come on top: how many depends on who is faster.
 TEST(AmUsbCost, OfAReplayAndOfACopy) {
   DeviceRig rig;
@@ -171,7 +265,7 @@ TEST(AmUsbCost, OfAReplayAndOfACopy) {
     };
     fmt::print("{}: {} transfers of writes; {} of all kinds until it was known to be done\n", what,
                writes(sent) - writes(before), after.all() - before.all());
-    EXPECT_LE(writes(sent) - writes(before), 20u) << what;
+    EXPECT_LE(writes(sent) - writes(before), 28u) << what;
   };
   const auto replay = [&](uint64_t value) {
     return queue.replay(**recording, std::array<uint64_t, 2>{value * 3, value});

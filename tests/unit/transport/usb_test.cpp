@@ -251,14 +251,17 @@ TEST(Asm24, SramIsWrittenInSlotsAndReadWhenTheDeviceSaysSo) {
       rig.model->device_read(Asm24Bridge::kSramAddress + Asm24Bridge::kSlotBytes * 2, seen));
   EXPECT_TRUE(seen == data);
   ASSERT_TRUE(rig.model->device_write(Asm24Bridge::kSramAddress, data));
-  ASSERT_TRUE(rig.bridge->arm_sram_read(data.size()));
-  ASSERT_TRUE(rig.model->device_write(Asm24Bridge::kReleaseAddress, std::span(data).first(4)));
   std::vector<std::byte> back(data.size());
-  ASSERT_TRUE(rig.bridge->read_sram(back));
+  const auto release = [&]() -> Status {
+    EXPECT_TRUE(rig.model->device_write(Asm24Bridge::kReleaseAddress, std::span(data).first(4)));
+    return {};
+  };
+  ASSERT_TRUE(rig.bridge->read_sram(back, release));
   EXPECT_TRUE(back == data);
   for (const uint64_t offset : {uint64_t{1}, Asm24Bridge::kSramBytes})
     EXPECT_EQ(rig.bridge->write_sram(offset, data).error().code, Code::kInvalidArgument);
-  EXPECT_EQ(rig.bridge->arm_sram_read(1 << 20).error().code, Code::kInvalidArgument);
+  std::vector<std::byte> too_long(1 << 20);
+  EXPECT_EQ(rig.bridge->read_sram(too_long, release).error().code, Code::kInvalidArgument);
   rig.expect_clean();
 }
 

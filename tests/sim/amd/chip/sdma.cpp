@@ -8,18 +8,35 @@ constexpr uint32_t kSdma = 1;  // QueueSetup::type
 }
 
 Sdma::Sdma(EngineRoom& room) : room_(room) {
-  for (uint32_t i = 0; i < engines_.size(); ++i) declare(i);
+  for (uint32_t i = 0; i < engines_.size(); ++i) declare_engine(i);
+  for (uint32_t i = 0; i < rings_.size(); ++i) declare_queue(i);
   room.bus.declare_all(Ip::kGc, "SDMA");
 }
 
 Sdma::~Sdma() { reset(); }
 
-void Sdma::declare(uint32_t index) {
+void Sdma::declare_engine(uint32_t index) {
   RegisterBus& bus = room_.bus;
   Engine& e = engines_[index];
-  const std::string prefix = fmt::format("SDMA{}_", index), queue = prefix + "QUEUE0_";
-  const bool is_mcu = bus.row().sdma.major >= 7;
-  const std::string halt = prefix + (is_mcu ? "MCU_CNTL" : "F32_CNTL");
+  const std::string prefix = fmt::format("SDMA{}_", index);
+  const std::string halt = prefix + (bus.row().sdma.major >= 7 ? "MCU_CNTL" : "F32_CNTL");
+  halt_ = bus.field(Ip::kGc, halt, "HALT");
+  trap_ = bus.field(Ip::kGc, prefix + "CNTL", "TRAP_ENABLE");
+  e.halt = &bus.declare(Ip::kGc, halt, {.reset = halt_.mask, .write = [this, &e](uint32_t value) {
+                                          *e.halt = value;
+                                          e.is_halted = halt_.of(value) != 0;
+                                        }});
+  e.control = &bus.declare(Ip::kGc, prefix + "CNTL", {.write = [this, &e](uint32_t value) {
+                             *e.control = value;
+                             e.traps = trap_.of(value) != 0;
+                           }});
+}
+
+void Sdma::declare_queue(uint32_t index) {
+  RegisterBus& bus = room_.bus;
+  Ring& e = rings_[index];
+  e.engine = &engines_[index % kEngines];
+  const std::string queue = fmt::format("SDMA{}_QUEUE{}_", index % kEngines, index / kEngines);
   enable_ = bus.field(Ip::kGc, queue + "RB_CNTL", "RB_ENABLE");
   size_ = bus.field(Ip::kGc, queue + "RB_CNTL", "RB_SIZE");
   writeback_ = bus.field(Ip::kGc, queue + "RB_CNTL", "RPTR_WRITEBACK_ENABLE");
@@ -27,24 +44,22 @@ void Sdma::declare(uint32_t index) {
   doorbell_enable_ = bus.field(Ip::kGc, queue + "DOORBELL", "ENABLE");
   doorbell_offset_ = bus.field(Ip::kGc, queue + "DOORBELL_OFFSET", "OFFSET");
   ib_enable_ = bus.field(Ip::kGc, queue + "IB_CNTL", "IB_ENABLE");
-  halt_ = bus.field(Ip::kGc, halt, "HALT");
-  trap_ = bus.field(Ip::kGc, prefix + "CNTL", "TRAP_ENABLE");
   const auto plain = [&](const char* rest) { return &bus.declare(Ip::kGc, queue + rest); };
   e.base = plain("RB_BASE");
   e.base_hi = plain("RB_BASE_HI");
   // Where the engine is while it has a queue; before, what was written.
-  const auto live = [&](const char* rest, uint32_t* Engine::* place, auto read) {
+  const auto live = [&](const char* rest, uint32_t* Ring::* place, auto read) {
     e.*place = &bus.declare(Ip::kGc, queue + rest, {.read = [&e, place, read] {
                               return e.queue ? static_cast<uint32_t>(read(*e.queue)) : *(e.*place);
                             }});
   };
-  live("RB_RPTR", &Engine::rptr, [](const Queue& q) { return q.position(); });
-  live("RB_RPTR_HI", &Engine::rptr_hi, [](const Queue& q) { return q.position() >> 32; });
-  live("IB_BASE_LO", &Engine::ib_base, [](const Queue& q) { return q.buffer(); });
-  live("IB_BASE_HI", &Engine::ib_base_hi, [](const Queue& q) { return q.buffer() >> 32; });
-  live("IB_SIZE", &Engine::ib_size,
+  live("RB_RPTR", &Ring::rptr, [](const Queue& q) { return q.position(); });
+  live("RB_RPTR_HI", &Ring::rptr_hi, [](const Queue& q) { return q.position() >> 32; });
+  live("IB_BASE_LO", &Ring::ib_base, [](const Queue& q) { return q.buffer(); });
+  live("IB_BASE_HI", &Ring::ib_base_hi, [](const Queue& q) { return q.buffer() >> 32; });
+  live("IB_SIZE", &Ring::ib_size,
        [](const Queue& q) { return q.buffer() == 0 ? 0 : q.buffer_dwords(); });
-  live("IB_RPTR", &Engine::ib_rptr, [](const Queue& q) { return q.buffer_position() * 4; });
+  live("IB_RPTR", &Ring::ib_rptr, [](const Queue& q) { return q.buffer_position() * 4; });
   e.rptr_address = plain("RB_RPTR_ADDR_LO");
   e.rptr_address_hi = plain("RB_RPTR_ADDR_HI");
   e.poll = plain("RB_WPTR_POLL_ADDR_LO");
@@ -59,14 +74,6 @@ void Sdma::declare(uint32_t index) {
                                  *e.ib_control = value;
                                  e.runs_buffers = ib_enable_.of(value) != 0;
                                }});
-  e.halt = &bus.declare(Ip::kGc, halt, {.reset = halt_.mask, .write = [this, &e](uint32_t value) {
-                                          *e.halt = value;
-                                          e.is_halted = halt_.of(value) != 0;
-                                        }});
-  e.control = &bus.declare(Ip::kGc, prefix + "CNTL", {.write = [this, &e](uint32_t value) {
-                             *e.control = value;
-                             e.traps = trap_.of(value) != 0;
-                           }});
   e.rb_control =
       &bus.declare(Ip::kGc, queue + "RB_CNTL", {.write = [this, &e, index](uint32_t value) {
                      *e.rb_control = value;
@@ -79,19 +86,19 @@ void Sdma::declare(uint32_t index) {
 
 size_t Sdma::active_queues() const {
   size_t count = 0;
-  for (const Engine& engine : engines_) count += engine.queue != nullptr ? 1 : 0;
+  for (const Ring& ring : rings_) count += ring.queue != nullptr ? 1 : 0;
   return count;
 }
 
 void Sdma::start(uint32_t index) {
-  Engine& e = engines_[index];
+  Ring& e = rings_[index];
   const auto pair = [](const uint32_t* lo, const uint32_t* hi) {
     return uint64_t{*hi} << 32 | *lo;
   };
   if (!room_.psp.is_autoload_done())
-    return violation(fmt::format("engine {}: a ring before autoload", index));
+    return violation(fmt::format("queue {}: a ring before autoload", index));
   if (vmid_.of(*e.rb_control) != 0)
-    return violation(fmt::format("engine {}: a VMID that is not modelled", index));
+    return violation(fmt::format("queue {}: a VMID that is not modelled", index));
   QueueSetup setup;
   setup.type = kSdma;
   setup.generation = room_.bus.row().generation;
@@ -104,10 +111,10 @@ void Sdma::start(uint32_t index) {
   uint64_t* const doorbell = room_.doorbells + doorbell_offset_.of(*e.doorbell_offset) / 2;
   *doorbell = pair(e.wptr, e.wptr_hi);
   setup.doorbell = doorbell;
-  setup.is_halted = [this, &e] { return e.is_halted || room_.options.hangs_sdma; };
+  setup.is_halted = [this, &e] { return e.engine->is_halted || room_.options.hangs_sdma; };
   setup.runs_buffers = [&e] { return e.runs_buffers.load(); };
   setup.interrupt = [this, &e](uint32_t context) {
-    if (!e.traps) return;
+    if (!e.engine->traps) return;
     ++room_.state.interrupts;
     room_.interrupts.post({ih_client::kGfx, ih_source::kSdmaTrap, 0, 0, 0, {context, 0, 0, 0}});
   };
@@ -116,24 +123,24 @@ void Sdma::start(uint32_t index) {
 }
 
 /// A queue that is off shows how far it was read.
-void Sdma::stop(Engine& engine) {
-  if (!engine.queue) return;
-  const uint64_t position = engine.queue->position();
-  engine.queue.reset();
-  *engine.rptr = static_cast<uint32_t>(position);
-  *engine.rptr_hi = static_cast<uint32_t>(position >> 32);
+void Sdma::stop(Ring& ring) {
+  if (!ring.queue) return;
+  const uint64_t position = ring.queue->position();
+  ring.queue.reset();
+  *ring.rptr = static_cast<uint32_t>(position);
+  *ring.rptr_hi = static_cast<uint32_t>(position >> 32);
 }
 
 bool Sdma::has(uint32_t dword) const {
-  for (const Engine& e : engines_)
+  for (const Ring& e : rings_)
     if (e.queue && doorbell_offset_.of(*e.doorbell_offset) == dword) return true;
   return false;
 }
 
 bool Sdma::ring(uint32_t dword, uint64_t value) {
-  for (Engine& e : engines_) {
+  for (Ring& e : rings_) {
     if (!e.queue || doorbell_offset_.of(*e.doorbell_offset) != dword) continue;
-    if (e.is_halted) violation("a doorbell rings while the engine is halted");
+    if (e.engine->is_halted) violation("a doorbell rings while the engine is halted");
     if (doorbell_enable_.of(*e.doorbell) == 0) {
       violation(fmt::format("doorbell {:#x} of a queue that has it off", dword));
       return false;
@@ -147,14 +154,17 @@ bool Sdma::ring(uint32_t dword, uint64_t value) {
 
 void Sdma::soft_reset(uint32_t index) {
   if (room_.options.sdma_cure == ChipOptions::Cure::kEngineReset) room_.options.hangs_sdma = false;
-  if (index < engines_.size()) stop(engines_[index]);
+  for (uint32_t i = index; i < rings_.size(); i += kEngines) stop(rings_[i]);
 }
 
 void Sdma::reset() {
+  for (Ring& ring : rings_) {
+    stop(ring);
+    ring.runs_buffers = false;
+  }
   for (Engine& engine : engines_) {
-    stop(engine);
     engine.is_halted = true;
-    engine.runs_buffers = engine.traps = false;
+    engine.traps = false;
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The copy engines: what it takes until a queue runs. The queue itself is ../engine's.
+// The copy engines, two queues each (regSDMA*_QUEUE0_*, _QUEUE1_*; cards have eight): what it takes
+// until a queue runs. The queue itself is ../engine's.
 //
 // Sources: Linux 6.12, amdgpu/sdma_v6_0.c, sdma_v7_0.c: *_gfx_resume(), *_enable().
 //
@@ -32,23 +33,30 @@ class Sdma {
   size_t active_queues() const;
 
  private:
+  static constexpr uint32_t kEngines = 2, kQueuesEach = 2;
   struct Engine {
-    uint32_t *control = nullptr, *halt = nullptr, *rb_control = nullptr, *base = nullptr,
-             *base_hi = nullptr, *rptr = nullptr, *rptr_hi = nullptr, *rptr_address = nullptr,
-             *rptr_address_hi = nullptr, *poll = nullptr, *poll_hi = nullptr, *wptr = nullptr,
-             *wptr_hi = nullptr, *doorbell = nullptr, *doorbell_offset = nullptr,
-             *ib_control = nullptr, *ib_base = nullptr, *ib_base_hi = nullptr, *ib_size = nullptr,
-             *ib_rptr = nullptr;
-    std::unique_ptr<Queue> queue;
-    std::atomic<bool> is_halted{true}, runs_buffers{false}, traps{false};
+    uint32_t *control = nullptr, *halt = nullptr;
+    std::atomic<bool> is_halted{true}, traps{false};
   };
-  void declare(uint32_t index);
+  struct Ring {
+    Engine* engine = nullptr;
+    uint32_t *rb_control = nullptr, *base = nullptr, *base_hi = nullptr, *rptr = nullptr,
+             *rptr_hi = nullptr, *rptr_address = nullptr, *rptr_address_hi = nullptr,
+             *poll = nullptr, *poll_hi = nullptr, *wptr = nullptr, *wptr_hi = nullptr,
+             *doorbell = nullptr, *doorbell_offset = nullptr, *ib_control = nullptr,
+             *ib_base = nullptr, *ib_base_hi = nullptr, *ib_size = nullptr, *ib_rptr = nullptr;
+    std::unique_ptr<Queue> queue;
+    std::atomic<bool> runs_buffers{false};
+  };
+  void declare_engine(uint32_t index);
+  void declare_queue(uint32_t index);
   void start(uint32_t index);
-  void stop(Engine& engine);
+  void stop(Ring& ring);
   void violation(std::string text) { room_.bus.violations().add("SDMA: " + std::move(text)); }
 
   EngineRoom& room_;
-  std::array<Engine, 2> engines_;
+  std::array<Engine, kEngines> engines_;
+  std::array<Ring, kEngines * kQueuesEach> rings_;  ///< queue 0 of each engine, then queue 1
   Field enable_, size_, writeback_, vmid_, doorbell_enable_, doorbell_offset_, ib_enable_, halt_,
       trap_;
 };
