@@ -7,6 +7,7 @@
 
 #include "compiler/compile.h"
 #include "tensor/fusion_attention.h"
+#include "tensor/fusion_products.h"
 #include "tensor/fusion_rows.h"
 #include "tensor/lower.h"
 
@@ -102,7 +103,7 @@ class StorageRules {
 
   void visit(const Node* n) {
     Ends ends = ends_of(n);
-    if (should_store(n, &ends)) {
+    if (should_store(n, &ends) || is_second_product(n, ends)) {
       stored_.insert(n);
       ends = {n, n, 1};
     }
@@ -127,6 +128,18 @@ class StorageRules {
   Ends known(const Node* n) const {
     const auto it = ends_.find(n);
     return it == ends_.end() ? Ends{} : it->second;
+  }
+
+  /// The one visited first stays; a cast of the other is stored rather than its wider sums.
+  bool is_second_product(const Node* n, const Ends& ends) {
+    // The CPU's GEMM takes several contractions, with the packed operands of each.
+    if (!has_work_groups(n->device->hal().arch())) return false;
+    if (!ends.sink || is_stored(n) || fused_.contains(n)) return false;
+    if (n->kind != NodeKind::kReduce && n->kind != NodeKind::kCast) return false;
+    const Node* product =
+        find_matrix_product(*n, [this](const Node* other) { return is_stored(other); });
+    if (!product || (product != n && facts_.at(product).users.size() > 1)) return false;
+    return products_.try_emplace(ends.sink, product).first->second != product;
   }
 
   /// As its users have it.
@@ -185,6 +198,7 @@ class StorageRules {
   const NodeSet* earlier_;
   RowRules rows_;
   std::unordered_map<const Node*, Ends> ends_;
+  std::unordered_map<const Node*, const Node*> products_;  ///< by the kernel's stored node
 };
 
 class Planner {

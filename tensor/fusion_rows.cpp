@@ -33,9 +33,7 @@ bool fits(const Node& per_row, int64_t elements) {
   const int64_t rows = std::max<int64_t>(max_elements(per_row.shape), 1);
   const int64_t row = elements / rows;
   if (row == 0) return false;
-  const bool has_groups = arch.max_block > 1 || arch.vendor == hal::Vendor::kNv ||
-                          arch.vendor == hal::Vendor::kOpenCl || arch.name.starts_with("sm_");
-  if (has_groups)
+  if (has_work_groups(arch))
     return row <= kLongestRowOfGroup && (row <= kShortRowOfGroup || rows >= arch.units);
   const auto bytes = static_cast<uint64_t>(row * item_size(per_row.dtype));
   if (bytes * kArrays * kCacheShare > arch.l2_bytes) return false;
@@ -43,6 +41,12 @@ bool fits(const Node& per_row, int64_t elements) {
 }
 
 }  // namespace
+
+bool has_work_groups(const hal::Arch& arch) {
+  return arch.max_block > 1 || arch.vendor == hal::Vendor::kNv ||
+         arch.vendor == hal::Vendor::kOpenCl || arch.name.starts_with("sm_") ||
+         arch.name.starts_with("gfx");
+}
 
 /// What `user` makes of a value, or nothing if it leaves the rows.
 std::optional<RowRules::State> RowRules::step(const Node* user, const State& from,

@@ -11,6 +11,9 @@
 
 namespace bm {
 
+/// Whether kernels for it are groups of work-items, also where nothing runs (DEV=NULL::sm_90).
+bool has_work_groups(const hal::Arch& arch);
+
 /// What the fuser knows of a graph.
 struct FusionView {
   std::function<bool(const Node*)> is_stored;

@@ -1,0 +1,114 @@
+// Products of matrices and how many kernels they become: one each, so that each has the matrix
+// instructions; products with a vector stay together.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "compiler/compile.h"
+#include "compiler/schedules/schedule.h"
+#include "compiler/schedules/strategy.h"
+#include "compiler/targets/target.h"
+#include "runtime/base/env.h"
+#include "tensor/fusion.h"
+#include "tensor/lower.h"
+#include "tensor/tensor.h"
+
+namespace bm {
+namespace {
+
+using Kernels = std::vector<ir::KernelIr>;
+
+Tensor operand(const Shape& shape, DType dtype = DType::kF16) {
+  return Tensor::empty(shape, dtype, "NULL::sm_80").realize();
+}
+
+Kernels kernels_of(const Tensor& result) {
+  const NodePtr root = result.node();
+  const FusionPlan plan = plan_fusion({&root, 1});
+  Kernels all;
+  for (const NodePtr& n : plan.order) {
+    if (!plan.stored.contains(n.get())) continue;
+    auto kernel =
+        lower(*n, nullptr, [&](const Node* other) { return plan.stored.contains(other); });
+    EXPECT_TRUE(kernel) << kernel.error().message;
+    if (kernel) all.push_back(std::move(kernel->ir));
+  }
+  return all;
+}
+
+hal::Arch gpu_arch(hal::Vendor vendor, const char* name) {
+  hal::Arch arch;
+  arch.vendor = vendor;
+  arch.name = name;
+  arch.units = 64;
+  arch.max_block = 1024;
+  arch.shared_memory_bytes = 48 << 10;
+  return arch;
+}
+
+/// silu(x·W1ᵀ)·(x·W3ᵀ), as the feed-forward parts of language models have it.
+Tensor gated_ffn(int64_t rows) {
+  const Tensor x = operand({rows, 256}), gate = operand({512, 256}), up = operand({512, 256});
+  return x.linear(gate).silu() * x.linear(up);
+}
+
+TEST(MatrixProducts, EachOfTwoHasTheMatrixInstructions) {
+  const Kernels both = kernels_of(gated_ffn(128));
+  ASSERT_EQ(both.size(), 2u);
+  struct Row {
+    hal::Vendor vendor;
+    const char* arch;
+    const char* instruction;  ///< in the code, where that is text
+  };
+  for (const Row& row :
+       {Row{hal::Vendor::kNv, "sm_80", "mma.sync"}, Row{hal::Vendor::kNv, "sm_90", "mma."},
+        Row{hal::Vendor::kAmd, "gfx1100", ""}, Row{hal::Vendor::kAmd, "gfx1201", ""}}) {
+    const hal::Arch arch = gpu_arch(row.vendor, row.arch);
+    for (const ir::KernelIr& kernel : both) {
+      const auto schedule =
+          compiler::make_schedule(kernel, compiler::target_info(arch), arch.units);
+      EXPECT_TRUE(compiler::strategy_of(schedule).name.starts_with("gemm.")) << row.arch;
+      if (!*row.instruction) continue;
+      const ScopedSetting text("BM_NV_CODE", "ptx");
+      const auto code = compiler::compile(kernel, arch, "LLVM", {.use_cache = false});
+      if (!code && code.error().code == Code::kUnsupported) continue;  // built without LLVM
+      ASSERT_TRUE(code) << code.error().message;
+      const std::string ptx(reinterpret_cast<const char*>(code->image.data()), code->image.size());
+      EXPECT_NE(ptx.find(row.instruction), std::string::npos) << row.arch;
+    }
+  }
+}
+
+TEST(MatrixProducts, WhatIsStoredBetweenThemIsRounded) {
+  const Tensor product = gated_ffn(128);
+  const NodePtr root = product.node();
+  for (const Node* stored : plan_fusion({&root, 1}).stored) EXPECT_EQ(stored->dtype, DType::kF16);
+}
+
+TEST(MatrixProducts, OfOneVectorStayTogether) {
+  EXPECT_EQ(kernels_of(gated_ffn(1)).size(), 1u);
+  EXPECT_EQ(kernels_of(gated_ffn(4)).size(), 1u);
+}
+
+TEST(MatrixProducts, SumsOfThreeAreThreeKernels) {
+  const Tensor x = operand({64, 256}, DType::kF32);
+  Tensor total = x.linear(operand({96, 256}, DType::kF32));
+  for (int i = 0; i < 2; ++i) total = total + x.linear(operand({96, 256}, DType::kF32));
+  EXPECT_EQ(kernels_of(total).size(), 3u);
+}
+
+TEST(MatrixProducts, ConvolutionsToo) {
+  const Tensor x = operand({1, 16, 32, 32}), a = operand({16, 16, 3, 3}),
+               b = operand({16, 16, 3, 3});
+  EXPECT_EQ(kernels_of(x.conv(a) + x.conv(b)).size(), 2u);
+}
+
+TEST(MatrixProducts, SumsThatOnlyScaleAreNone) {
+  const Tensor x = operand({64, 512}, DType::kF32), y = operand({64, 512}, DType::kF32);
+  const Tensor a = operand({512}, DType::kF32), b = operand({512}, DType::kF32);
+  EXPECT_EQ(kernels_of((x * a).sum({1}) + (y * b).sum({1})).size(), 1u);
+}
+
+}  // namespace
+}  // namespace bm
