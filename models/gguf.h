@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,6 +73,7 @@ struct GgufTensor {
 class GgufFile {
  public:
   /// Opens `path`; for a split model any shard may be given, the others are taken from its folder.
+  /// A folder with a config.json is a model of Hugging Face: hugging_face.h.
   /// Errors: kNotFound, kPermission, kIo; kCorrupt naming file and offset; kUnsupported for
   /// version 1, big-endian files and tensor types that quant.h does not read.
   static Result<GgufFile> open(const std::string& path);
@@ -125,6 +127,7 @@ class GgufFile {
 
  private:
   friend class GgufAssembler;
+  friend class HuggingFaceModel;
 
   uint32_t version_ = 0;
   size_t shard_count_ = 0;
@@ -132,6 +135,7 @@ class GgufFile {
   std::vector<GgufTensor> tensors_;
   std::unordered_map<std::string_view, size_t> tensor_index_;
   std::vector<Mapping> mappings_;
+  std::shared_ptr<const void> owner_;  ///< of what lies in no file as it is
   std::string stamp_;
 };
 

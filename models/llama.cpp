@@ -74,7 +74,7 @@ KvCache Llama::make_cache() const {
 
 Llama::RopeTable Llama::make_rope_table(const RopeConfig& rope,
                                         std::span<const float> factors) const {
-  const bool is_interleaved = config_.row->rope_style == RopeStyle::kInterleaved;
+  const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
   // Of pairs side by side the whole head is turned, by nothing where it is not rotated; halves of a
   // part of a head are cut out.
   const size_t rotated = config_.rope_length / 2,
@@ -128,7 +128,7 @@ Tensor Llama::norm(const Tensor& x, const Norm& n) const {
 
 /// Rotary positions of x [count, heads, head length], or of what latent attention rotates.
 Tensor Llama::rotate(const Tensor& x, const RopeTable& table, const RopeRows& rows) const {
-  const bool is_interleaved = config_.row->rope_style == RopeStyle::kInterleaved;
+  const bool is_interleaved = config_.rope_style == RopeStyle::kInterleaved;
   const int64_t length = x.size(2).constant(),
                 width = is_interleaved ? length : config_.rope_length;
   const SymInt count = x.size(0), heads = x.size(1);

@@ -58,9 +58,9 @@ class Llama {
     bool keep_blocks = true;  ///< false: no matrix is packed, block formats become float32
   };
   /// F32, F16 and BF16 weights are used as stored: on the CPU float32 without copying it out of the
-  /// mapped file, the other two with rows interleaved. Q8_0, Q4_0, Q4_K and Q6_K stay blocks on
-  /// the CPU and are multiplied with int8 codes of the activations (see Matrix); elsewhere, and in
-  /// other formats, blocks are expanded to float32. Every tensor of the file is used.
+  /// mapped file, the other two with rows interleaved. Matrices of every quantised format stay
+  /// blocks on CPUs, NVIDIA's and AMD's GPUs and are multiplied with int8 codes of the activations
+  /// (see Matrix); on other devices they are expanded to float32. Every tensor of the file is used.
   /// Errors, all before anything is allocated: those of LlamaConfig; kUnsupported naming a tensor
   /// that has no use here, kCorrupt one whose shape does not fit; kOutOfMemory when the device
   /// cannot hold the weights.

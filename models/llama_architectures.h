@@ -54,6 +54,10 @@ enum Trait : uint32_t {
   kLatent = 1u << 19,           ///< multi-head latent attention: keys and values are compressed
   kChunked = 1u << 20,          ///< local blocks see their own chunk of the text, not a window
   kSinks = 1u << 21,            ///< a score per head takes part in the softmax, without a value
+  kGatedSharedExpert = 1u << 22,  ///< the shared expert counts as much as a router of its own says
+  kAttentionOutputNorm = 1u << 23,  ///< the feed-forward's norm goes by the name attn_output_norm
+  /// A file without a norm of the feed-forward has blocks whose two halves read the same.
+  kMayLackFeedForwardNorm = 1u << 24,
 };
 
 struct Architecture {

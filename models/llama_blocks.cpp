@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "models/quant_blocks.h"
 #include "runtime/base/check.h"
 
 namespace bm::models {
@@ -11,75 +12,58 @@ namespace {
 
 constexpr int64_t kRows = kPackedRows, kBlock = kPackedBlock;
 
-uint8_t u8(const std::byte* p, int64_t i) { return std::to_integer<uint8_t>(p[i]); }
-
-/// Position of columns 4g … 4g+3 of a row in a part with `groups` such groups per block.
-int64_t word_at(int64_t block, int64_t groups, int64_t g, int64_t row) {
-  return ((block * groups + g) * kRows + row) * 4;
-}
-
-void put_half(uint8_t* part, int64_t at, const std::byte* half) {
-  std::memcpy(part + 2 * at, half, 2);
-}
-
-/// 32 codes of four bits.
-void put_nibbles(uint8_t* codes, int64_t block, int64_t row, const uint8_t* values) {
-  for (int64_t k = 0; k < 16; ++k)
-    codes[word_at(block, 4, k / 4, row) + k % 4] =
-        static_cast<uint8_t>((values[k] & 15) | (values[k + 16] & 15) << 4);
-}
-
-void pack_q8_0(const PackedParts& t, const std::byte* b, int64_t block, int64_t row) {
-  put_half(t.scales, block * kRows + row, b);
-  for (int64_t k = 0; k < kBlock; ++k)
-    t.codes[word_at(block, 8, k / 4, row) + k % 4] = static_cast<uint8_t>(u8(b + 2, k) ^ 0x80);
-}
-
-void pack_q4_0(const PackedParts& t, const std::byte* b, int64_t block, int64_t row) {
-  put_half(t.scales, block * kRows + row, b);
-  for (int64_t k = 0; k < 16; ++k) t.codes[word_at(block, 4, k / 4, row) + k % 4] = u8(b + 2, k);
-}
-
-/// `block`: number of the block of 256. Source of the 6-bit fields: as in quant.cpp.
-void pack_q4_k(const PackedParts& t, const std::byte* b, int64_t block, int64_t row) {
-  put_half(t.factors, block * kRows + row, b);
-  put_half(t.minimum_factors, block * kRows + row, b + 2);
-  const std::byte *fields = b + 4, *q = b + 16;
-  for (int64_t j = 0; j < 8; ++j) {
-    const int64_t sub = block * 8 + j;
-    uint8_t scale = u8(fields, j) & 63, minimum = u8(fields, j + 4) & 63;
-    if (j >= 4) {
-      scale = static_cast<uint8_t>((u8(fields, j + 4) & 15) | (u8(fields, j - 4) >> 6) << 4);
-      minimum = static_cast<uint8_t>((u8(fields, j + 4) >> 4) | (u8(fields, j) >> 6) << 4);
-    }
-    t.scales[sub * kRows + row] = scale;
-    t.minima[sub * kRows + row] = minimum;
-    uint8_t values[kBlock];
-    for (int64_t k = 0; k < kBlock; ++k)
-      values[k] = static_cast<uint8_t>(u8(q, j / 2 * 32 + k) >> (j % 2 * 4) & 15);
-    put_nibbles(t.codes, sub, row, values);
-  }
-}
-
-void pack_q6_k(const PackedParts& t, const std::byte* b, int64_t block, int64_t row) {
-  put_half(t.factors, block * kRows + row, b + 208);
-  for (int64_t j = 0; j < 8; ++j) {  // 32 values: see q6_k_block in quant.cpp
-    const int64_t sub = block * 8 + j, half = j / 4, quarter = j % 4;
-    uint8_t values[kBlock];
-    for (int64_t k = 0; k < kBlock; ++k) {
-      const int nibbles = u8(b, half * 64 + quarter % 2 * 32 + k) >> (quarter / 2 * 4) & 15;
-      const int top = u8(b + 128, half * 32 + k) >> (2 * quarter) & 3;
-      values[k] = static_cast<uint8_t>(nibbles | top << 4);
-    }
-    put_nibbles(t.codes, sub, row, values);
-    for (int64_t k = 0; k < 8; ++k) {
+/// Codes of a block of 32, `kBits` of each from bit `from` on.
+template <int kBits>
+void put_plane(uint8_t* part, int64_t block, int64_t row, const uint8_t* codes, int from) {
+  constexpr int kMask = (1 << kBits) - 1;
+  for (int64_t word = 0; word < kBits; ++word) {
+    uint8_t* to = part + ((block * kBits + word) * kRows + row) * 4;
+    for (int64_t j = 0; j < 4; ++j) {
       int bits = 0;
-      for (int64_t q = 0; q < 4; ++q) bits |= values[8 * q + k] >> 4 << (2 * q);
-      t.high[word_at(sub, 2, k / 4, row) + k % 4] = static_cast<uint8_t>(bits);
+      for (int64_t k = 0; k < 8 / kBits; ++k)
+        bits |= (codes[4 * (word + k * kBits) + j] >> from & kMask) << k * kBits;
+      to[j] = static_cast<uint8_t>(bits);
     }
-    for (int64_t h = 0; h < 2; ++h)
-      t.scales[(sub * 2 + h) * kRows + row] = u8(b + 192, half * 8 + quarter * 2 + h);
   }
+}
+
+void put_bits(uint8_t* part, uint32_t bits, int64_t block, int64_t row, const uint8_t* codes,
+              int from) {
+  if (bits == 1) put_plane<1>(part, block, row, codes, from);
+  if (bits == 2) put_plane<2>(part, block, row, codes, from);
+  if (bits == 4) put_plane<4>(part, block, row, codes, from);
+  if (bits == 8) put_plane<8>(part, block, row, codes, from);
+}
+
+void put_half(uint8_t* part, int64_t at, uint16_t half) { std::memcpy(part + 2 * at, &half, 2); }
+
+void put_scale(ScaleKind kind, uint8_t* part, int64_t at, uint16_t scale) {
+  if (kind == ScaleKind::kNone || part == nullptr) return;
+  if (kind == ScaleKind::kF16)
+    put_half(part, at, scale);
+  else
+    part[at] = static_cast<uint8_t>(scale);
+}
+
+/// `first`: number of the block's first 32 columns in its row of sixteens.
+void put_block(const BlockFormat& format, int64_t values, const DecodedBlock& b, int64_t first,
+               int64_t row, const PackedParts& t) {
+  const int64_t groups = kBlock / format.group;
+  for (int64_t i = 0; i < values / kBlock; ++i) {
+    const uint8_t* codes = &b.codes[static_cast<size_t>(i * kBlock)];
+    const int64_t block = first + i;
+    put_bits(t.codes, format.low_bits, block, row, codes, 0);
+    if (t.high) put_bits(t.high, format.high_bits, block, row, codes, format.low_bits);
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t at = (block * groups + g) * kRows + row;
+      const auto from = static_cast<size_t>(i * groups + g);
+      put_scale(format.scales, t.scales, at, b.scales[from]);
+      put_scale(format.scales, t.minima, at, b.minima[from]);
+    }
+  }
+  const int64_t super = first * kBlock / kPackedSuper * kRows + row;
+  if (t.factors) put_half(t.factors, super, b.factor);
+  if (t.minimum_factors) put_half(t.minimum_factors, super, b.minimum_factor);
 }
 
 /// Interleaved rows: [rows/32, columns, 32].
@@ -103,14 +87,15 @@ void pack_blocks(GgmlType type, std::span<const std::byte> data, int64_t rows, i
   const int64_t per_row = columns / info.block_values;
   BM_CHECK(data.size() == static_cast<size_t>(rows * per_row) * info.block_bytes);
   if (info.block_values == 1) return pack_halves(parts, data.data(), rows, columns);
+  const BlockFormat& format = *find_block_format(type);
+  const int64_t values = info.block_values, blocks = columns / kBlock;
   const std::byte* source = data.data();
+  DecodedBlock block{};
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t b = 0; b < per_row; ++b, source += info.block_bytes) {
-      const int64_t block = row / kRows * per_row + b, lane = row % kRows;
-      if (type == GgmlType::kQ8_0) pack_q8_0(parts, source, block, lane);
-      if (type == GgmlType::kQ4_0) pack_q4_0(parts, source, block, lane);
-      if (type == GgmlType::kQ4_K) pack_q4_k(parts, source, block, lane);
-      if (type == GgmlType::kQ6_K) pack_q6_k(parts, source, block, lane);
+      format.decode(source, &block);
+      put_block(format, values, block, row / kRows * blocks + b * values / kBlock, row % kRows,
+                parts);
     }
 }
 

@@ -3,13 +3,14 @@
 //
 // Layout of packed matrices, for R = rows/16 and C = columns/32. Bytes of four adjacent columns
 // lie together, for 16 rows interleaved: one load holds what one dot product instruction takes.
-//   Q8_0   codes [R, C, 8, 16, 4] uint8, shifted by 128; scales [R, C, 16] float16
-//   Q4_0   codes [R, C, 4, 16, 4]: low halves of bytes are columns 0 … 15 of a block, high halves
-//          columns 16 … 31; scales as above
-//   Q4_K   codes as Q4_0; scales, minima [R, C/8, 8, 16] uint8; their factors [R, C/8, 16] float16
-//   Q6_K   low four bits as Q4_0; high [R, C, 2, 16, 4]: bits 2q and 2q+1 belong to column
-//          8q + 4g + j; scales [R, C/8, 8, 2, 16] int8; factors [R, C/8, 16] float16
-//   F16, BF16   codes [rows/32, columns, 32]: the numbers
+// Codes are divided in planes of 8, 4, 2 or 1 bits (BlockFormat::low_bits, high_bits). A plane of b
+// bits is [R, C, b, 16, 4] uint8: of the eight groups of four columns in a block of 32, group g
+// lies in word g % b, at bit b·(g / b). Beside them, S being the groups of a block that share a
+// scale (1 of 32 values or 2 of 16):
+//   scales, minima   [R, C, S, 16], without the S where it is 1; as the format has them
+//   factors          [R, C/8, 16] float16, of formats with blocks of 256; the minima's likewise
+//   F16, BF16        codes [rows/32, columns, 32]: the numbers
+// Rows are filled up to sixteen (thirty-two) with zeros.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +22,7 @@ namespace bm::models {
 
 inline constexpr int64_t kPackedRows = 16;    ///< interleaved
 inline constexpr int64_t kPackedBlock = 32;   ///< columns that share a scale of the vectors
-inline constexpr int64_t kPackedSuper = 256;  ///< columns of a block of Q4_K and Q6_K
+inline constexpr int64_t kPackedSuper = 256;  ///< columns that share a factor
 inline constexpr int64_t kPackedHalves = 32;  ///< interleaved rows of F16 and BF16: a cache line
 
 /// Where the parts of a packed matrix lie in host memory; those a format lacks are nullptr.
@@ -30,7 +31,8 @@ struct PackedParts {
   uint8_t *factors = nullptr, *minimum_factors = nullptr;
 };
 
-/// `data`: rows as in a GGUF file, of Q8_0, Q4_0, Q4_K, Q6_K, F16 or BF16; fills `parts`.
+/// `data`: rows as in a GGUF file, of F16, BF16 or a format of quant_blocks.h; fills `parts`, but
+/// not the rows that fill up the last sixteen.
 void pack_blocks(GgmlType type, std::span<const std::byte> data, int64_t rows, int64_t columns,
                  const PackedParts& parts);
 

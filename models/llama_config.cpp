@@ -382,6 +382,10 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   c.architecture = std::string(BM_TRY(file.get_string("general.architecture")));
   c.row = BM_TRY(find_architecture(c.architecture));
   const std::string p = c.architecture + ".";
+  c.rope_style = c.row->rope_style;
+  if (c.rope_style == RopeStyle::kInterleaved &&
+      BM_TRY(file.get_bool("bellmetal.rope.halves", false)))
+    c.rope_style = RopeStyle::kHalves;
   BM_TRY(check_keys(file, *c.row, p));
   c.context_length = BM_TRY(need(file, p + "context_length", kMaxContext));
   c.embedding_length = BM_TRY(need(file, p + "embedding_length", kMaxWidth));

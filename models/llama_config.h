@@ -69,6 +69,9 @@ struct LlamaConfig {
   uint32_t vocab_size = 0;
   float norm_epsilon = 1e-5F;
   RopeConfig rope, local_rope;
+  /// That of the row; folders of Hugging Face keep pairs in halves where GGUF files have them
+  /// interleaved (key bellmetal.rope.halves).
+  RopeStyle rope_style = RopeStyle::kNone;
   std::vector<BlockConfig> blocks;
   ExpertConfig experts;
   LatentConfig latent;

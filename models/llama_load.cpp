@@ -4,6 +4,7 @@
 #include <set>
 
 #include "models/llama.h"
+#include "models/llama_blocks.h"
 #include "models/llama_kept_weights.h"
 #include "models/model_error.h"
 #include "runtime/buffer.h"
@@ -70,7 +71,7 @@ class LlamaLoader {
       model_->attached_bytes_ = kept_->attached_bytes();
       model_->uploaded_bytes_ = kept_->uploaded_bytes();
     }
-    if (c.row->rope_style != RopeStyle::kNone) {
+    if (c.rope_style != RopeStyle::kNone) {
       model_->rope_ = model_->make_rope_table(c.rope, factors_);
       const bool is_one =
           c.local_rope == c.rope || std::none_of(c.blocks.begin(), c.blocks.end(),
@@ -113,7 +114,8 @@ class LlamaLoader {
     const bool is_gpu = vendor == hal::Vendor::kAmd || vendor == hal::Vendor::kNv;
     return options_.keep_blocks &&
            (vendor == hal::Vendor::kCpu || (is_gpu && !direct_dtype(t.type))) &&
-           (t.rank == 2 || is_stack) && Matrix::can_pack(t.type, t.dims[1], t.dims[0]);
+           (t.rank == 2 || (is_stack && t.dims[1] % kPackedRows == 0)) &&
+           Matrix::can_pack(t.type, t.dims[1], t.dims[0]);
   }
 
   uint64_t bytes_of(const GgufTensor& t) const {
@@ -396,11 +398,10 @@ class LlamaLoader {
       b->feed_forward_post_norm = BM_TRY(load_norm(p + "post_ffw_norm", {width}, Need::kYes));
     }
     if (c.row->has(kNoPreNorms) || c.row->has(kParallelBlock)) return {};
-    // StableLM 2 12B says by its lack that both halves of a block read the same.
-    const std::string name = p + (c.row->has(kLateFeedForwardNorm) ? after_attention
-                                  : c.architecture == "dbrx"       ? "attn_output_norm"
-                                                                   : "ffn_norm");
-    const bool may_lack = c.architecture == "stablelm";
+    const std::string name = p + (c.row->has(kLateFeedForwardNorm)   ? after_attention
+                                  : c.row->has(kAttentionOutputNorm) ? "attn_output_norm"
+                                                                     : "ffn_norm");
+    const bool may_lack = c.row->has(kMayLackFeedForwardNorm);
     b->feed_forward_norm = BM_TRY(load_norm(name, {width}, may_lack ? Need::kIfThere : Need::kYes));
     if (may_lack) c.is_parallel = !b->feed_forward_norm.is_used;
     return {};
@@ -428,7 +429,7 @@ class LlamaLoader {
     x.shared_gate = BM_TRY(load_projection(p + "ffn_gate_shexp", width, e.shared_length));
     x.shared_up = BM_TRY(load_projection(p + "ffn_up_shexp", width, e.shared_length));
     x.shared_down = BM_TRY(load_projection(p + "ffn_down_shexp", e.shared_length, width));
-    if (c.architecture != "qwen2moe") return {};
+    if (!c.row->has(kGatedSharedExpert)) return {};
     const Tensor row = BM_TRY(load(p + "ffn_gate_inp_shexp.weight", {width}));
     if (is_loading_) x.shared_router = Matrix(row.reshape({1, static_cast<int64_t>(width)}));
     return {};

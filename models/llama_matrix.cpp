@@ -1,7 +1,11 @@
 #include "models/llama_matrix.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "models/llama_blocks.h"
 #include "models/llama_kept_weights.h"
+#include "models/quant_blocks.h"
 #include "runtime/base/check.h"
 #include "runtime/buffer.h"
 
@@ -9,7 +13,8 @@ namespace bm::models {
 
 struct Matrix::Packed {
   GgmlType type = GgmlType::kQ8_0;
-  int64_t rows = 0, columns = 0;
+  const BlockFormat* format = nullptr;  ///< nullptr: F16 and BF16
+  int64_t rows = 0, columns = 0;        ///< rows: those of the parts, with what fills them up
   Tensor codes, high, scales, minima, factors, minimum_factors;
 
   Tensor linear(const QuantisedActivations& x) const;
@@ -18,24 +23,48 @@ struct Matrix::Packed {
   Packed selected(const Tensor& index, int64_t experts) const;
 
  private:
-  Tensor linear_q8_0(const QuantisedActivations& x) const;
-  Tensor linear_q4_0(const QuantisedActivations& x) const;
-  Tensor linear_q4_k(const QuantisedActivations& x) const;
-  Tensor linear_q6_k(const QuantisedActivations& x) const;
+  Tensor linear_blocks(const QuantisedActivations& x) const;
   Tensor linear_halves(const Tensor& x) const;
+  Tensor codes_at(int64_t piece, const Shape& shape) const;
+  Tensor scale_of(int64_t group, const Shape& shape) const;
+  Tensor minimum_of(int64_t group, const Shape& shape) const;
+  /// Groups of four columns that lie in one word of every plane: a piece of a block.
+  int64_t piece_words() const {
+    return format->high_bits ? std::min(format->low_bits, format->high_bits) : format->low_bits;
+  }
   int64_t groups() const { return rows / 16; }
   int64_t blocks() const { return columns / 32; }
 };
 
 namespace {
 
-constexpr int64_t kRows = kPackedRows, kBlock = kPackedBlock, kSuper = kPackedSuper;
+constexpr int64_t kRows = kPackedRows, kBlock = kPackedBlock;
 constexpr float kCodes = 127;
 /// Scales below have no finite reciprocal; such blocks count as zero.
 constexpr double kLeastScale = 1e-37;
 
 bool is_half(GgmlType type) { return type == GgmlType::kF16 || type == GgmlType::kBF16; }
-bool has_super_blocks(GgmlType type) { return type == GgmlType::kQ4_K || type == GgmlType::kQ6_K; }
+int64_t scale_groups(const BlockFormat& format) { return kBlock / format.group; }
+uint64_t round_up(uint64_t rows) { return (rows + kRows - 1) / kRows * kRows; }
+
+DType dtype_of(ScaleKind kind) {
+  return kind == ScaleKind::kF16 ? DType::kF16 : kind == ScaleKind::kI8 ? DType::kI8 : DType::kU8;
+}
+
+/// Stored scales as float32.
+Tensor number_of(ScaleKind kind, const Tensor& stored) {
+  if (kind == ScaleKind::kNibbles) return (stored & 15).cast(DType::kF32);
+  if (kind != ScaleKind::kE8M0) return stored.cast(DType::kF32);
+  // Below 2 the exponent is that of subnormal numbers.
+  const Tensor e = stored.cast(DType::kI32);
+  return (e < 2).where((e + 1) * 0x200000, (e - 1) * 0x800000).bitcast(DType::kF32);
+}
+
+/// `bits` of a plane's words, from bit `from` on.
+Tensor bits_of(const Tensor& words, int64_t from, int64_t bits) {
+  const Tensor moved = from == 0 ? words : words >> from;
+  return from + bits == 8 ? moved : moved & ((1 << bits) - 1);
+}
 
 // --- expressions -------------------------------------------------------------------------------
 
@@ -60,14 +89,38 @@ Tensor codes_of(const QuantisedActivations& x, int64_t from, int64_t groups, con
       .expand(shape);
 }
 
+/// What the book has for codes: halves of it by one bit after the other. Bitwise operations alone,
+/// so that four codes of a word are looked up at once and dot products stay what they are.
+Tensor looked_up(const BlockFormat& format, const Tensor& code) {
+  const auto mask = [&](uint32_t bit) {
+    return ((bit == 0 ? code : code >> int64_t{bit}) & 1) * 255;
+  };
+  const Tensor first = mask(0);
+  std::vector<Tensor> entries;
+  for (size_t i = 0; i < 1U << format.code_bits(); i += 2) {
+    const int64_t zero = (*format.book)[i], one = (*format.book)[i + 1];
+    entries.push_back(first & (zero ^ one));
+    if (zero != 0) entries.back() = entries.back() ^ zero;
+  }
+  for (uint32_t bit = 1; bit < format.code_bits(); ++bit) {
+    const Tensor is_one = mask(bit);
+    for (size_t i = 0; i < entries.size() / 2; ++i) {
+      const Tensor &zero = entries[2 * i], &one = entries[2 * i + 1];
+      entries[i] = zero ^ (is_one & (zero ^ one));
+    }
+    entries.resize(entries.size() / 2);
+  }
+  return entries[0];
+}
+
 /// Sums of products over the last two axes.
 Tensor dot(const Tensor& a, const Tensor& b) {
   return (a.cast(DType::kI32) * b.cast(DType::kI32)).sum({-2, -1}, false, DType::kI32);
 }
 
-/// [R, C, 16] → [m, R, 16, C] float32.
+/// [R, C, 16] → [m, R, 16, C].
 Tensor per_row(const Tensor& part, const Shape& shape) {
-  return with_vectors(part, 3).permute({0, 1, 3, 2}).expand(shape).cast(DType::kF32);
+  return with_vectors(part, 3).permute({0, 1, 3, 2}).expand(shape);
 }
 
 /// [m, C] → [m, R, 16, C].
@@ -77,7 +130,7 @@ Tensor per_vector(const Tensor& part, const Shape& shape) {
 
 /// Factors [R, C/8, 16] → [R, C, 16].
 Tensor per_block(const Tensor& factors) {
-  constexpr int64_t kParts = kSuper / kBlock;
+  constexpr int64_t kParts = kPackedSuper / kBlock;
   const Shape& s = factors.shape();
   Shape grown(s.begin(), s.end() - 1), flat(s.begin(), s.end() - 2);
   grown.insert(grown.end(), {kParts, s.back()});
@@ -164,97 +217,105 @@ const Tensor& QuantisedActivations::code_sums(int64_t length) const {
   return sums;
 }
 
-const Tensor& QuantisedActivations::block_sums() const {
-  if (!block_sums_.is_valid() && base_ != nullptr) {
-    block_sums_ = repeated(base_->block_sums());
-  } else if (!block_sums_.is_valid()) {
+const Tensor& QuantisedActivations::block_sums(int64_t length) const {
+  Tensor& sums = length == 16 ? block_sums16_ : block_sums32_;
+  if (!sums.is_valid() && base_ != nullptr) {
+    sums = repeated(base_->block_sums(length));
+  } else if (!sums.is_valid()) {
     const SymInt m = codes().size(0);
-    const int64_t blocks = codes().size(1).constant() / kBlock;
-    const Tensor sums = codes().reshape({m, blocks, kBlock}).cast(DType::kI32);
-    block_sums_ = (sums.sum({2}, false, DType::kI32).cast(DType::kF32) * scales_).contiguous();
+    const int64_t blocks = codes().size(1).constant() / kBlock, parts = kBlock / length;
+    const Tensor whole = codes()
+                             .reshape({m, blocks, parts, length})
+                             .cast(DType::kI32)
+                             .sum({3}, false, DType::kI32)
+                             .cast(DType::kF32);
+    sums = (whole * scales_.unsqueeze(2).expand({m, blocks, parts}))
+               .reshape({m, blocks * parts})
+               .contiguous();
   }
-  return block_sums_;
+  return sums;
 }
 
 // --- matrices ----------------------------------------------------------------------------------
 
 bool Matrix::can_pack(GgmlType type, uint64_t rows, uint64_t columns) {
-  switch (type) {
-    case GgmlType::kQ8_0:
-    case GgmlType::kQ4_0: return rows % kRows == 0 && columns % kBlock == 0 && rows * columns > 0;
-    case GgmlType::kF16:
-    case GgmlType::kBF16: return rows % kPackedHalves == 0 && rows * columns > 0;
-    case GgmlType::kQ4_K:
-    case GgmlType::kQ6_K: return rows % kRows == 0 && columns % kSuper == 0 && rows * columns > 0;
-    default: return false;
-  }
+  if (rows * columns == 0) return false;
+  if (is_half(type)) return rows % kPackedHalves == 0;
+  const BlockFormat* format = find_block_format(type);
+  return format != nullptr && columns % (format->has_factor ? kPackedSuper : kBlock) == 0;
 }
 
 uint64_t Matrix::packed_bytes(GgmlType type, uint64_t rows, uint64_t columns) {
-  const uint64_t values = rows * columns;
-  switch (type) {
-    case GgmlType::kF16:
-    case GgmlType::kBF16: return 2 * values;
-    case GgmlType::kQ8_0: return values + values / 32 * 2;
-    case GgmlType::kQ4_0: return values / 2 + values / 32 * 2;
-    case GgmlType::kQ4_K: return values / 2 + values / 32 * 2 + values / 256 * 4;
-    case GgmlType::kQ6_K: return values / 2 + values / 4 + values / 16 + values / 256 * 2;
-    default: return 0;
-  }
+  if (is_half(type)) return 2 * rows * columns;
+  const BlockFormat* format = find_block_format(type);
+  if (format == nullptr) return 0;
+  const uint64_t values = round_up(rows) * columns,
+                 scales = format->scales == ScaleKind::kNone ? 0 : values / format->group,
+                 scale_bytes = static_cast<uint64_t>(item_size(dtype_of(format->scales)));
+  const bool has_minima = format->has_minimum && format->scales != ScaleKind::kNibbles;
+  const uint64_t factors = format->has_factor ? values / kPackedSuper : 0;
+  return values * format->code_bits() / 8 + scales * scale_bytes * (has_minima ? 2 : 1) +
+         factors * 2 * (format->has_minimum ? 2 : 1);
 }
 
 Matrix Matrix::pack(GgmlType type, std::span<const std::byte> data, int64_t rows, int64_t columns,
                     std::string_view device, KeptWeights* kept, bool is_there) {
   BM_CHECK(can_pack(type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns)));
   auto packed = std::make_shared<Packed>();
+  const BlockFormat* format = find_block_format(type);
   packed->type = type;
-  packed->rows = rows;
+  packed->format = format;
+  packed->rows = format ? static_cast<int64_t>(round_up(static_cast<uint64_t>(rows))) : rows;
   packed->columns = columns;
-  const int64_t r = rows / kRows, c = columns / kBlock, s = columns / kSuper;
-  const bool is_q6 = type == GgmlType::kQ6_K;
+  const int64_t r = packed->rows / kRows, c = columns / kBlock, s = columns / kPackedSuper;
   std::vector<std::pair<Tensor*, std::vector<std::byte>>> copies;
   copies.reserve(6);  // parts point into it
   // Parts of devices whose memory the host cannot reach are made here and copied.
   const auto part = [&](Tensor& t, const Shape& shape, DType dtype) -> uint8_t* {
     t = kept != nullptr ? kept->make(shape, dtype) : Tensor::empty(shape, dtype, device);
     if (is_there) return nullptr;
-    if (std::byte* host = t.buffer().host()) return reinterpret_cast<uint8_t*>(host);
-    copies.emplace_back(
-        &t, std::vector<std::byte>(static_cast<size_t>(t.elements() * item_size(dtype))));
+    const auto size = static_cast<size_t>(t.elements() * item_size(dtype));
+    if (std::byte* host = t.buffer().host()) {
+      if (packed->rows != rows) std::memset(host, 0, size);
+      return reinterpret_cast<uint8_t*>(host);
+    }
+    copies.emplace_back(&t, std::vector<std::byte>(size));
     return reinterpret_cast<uint8_t*>(copies.back().second.data());
   };
   PackedParts t;
-  if (is_half(type)) {
+  if (format == nullptr) {
     t.codes = part(packed->codes, {rows / kPackedHalves, columns, kPackedHalves},
                    type == GgmlType::kF16 ? DType::kF16 : DType::kBF16);
   } else {
-    const int64_t groups = type == GgmlType::kQ8_0 ? 8 : 4;
-    t.codes = part(packed->codes, {r, c, groups, kRows, 4}, DType::kU8);
-  }
-  if (is_half(type)) {
-    // The numbers are all there is.
-  } else if (!has_super_blocks(type)) {
-    t.scales = part(packed->scales, {r, c, kRows}, DType::kF16);
-  } else {
-    t.factors = part(packed->factors, {r, s, kRows}, DType::kF16);
-    if (is_q6) {
-      t.high = part(packed->high, {r, c, 2, kRows, 4}, DType::kU8);
-      t.scales = part(packed->scales, {r, c, 2, kRows}, DType::kI8);
-    } else {
-      t.scales = part(packed->scales, {r, c, kRows}, DType::kU8);
-      t.minima = part(packed->minima, {r, c, kRows}, DType::kU8);
+    const auto plane = [&](Tensor& to, int64_t bits) {
+      return part(to, {r, c, bits, kRows, 4}, DType::kU8);
+    };
+    const auto of_groups = [&](Tensor& to) {
+      const int64_t groups = scale_groups(*format);
+      return part(to, groups == 1 ? Shape{r, c, kRows} : Shape{r, c, groups, kRows},
+                  dtype_of(format->scales));
+    };
+    t.codes = plane(packed->codes, format->low_bits);
+    if (format->high_bits) t.high = plane(packed->high, format->high_bits);
+    if (format->scales != ScaleKind::kNone) t.scales = of_groups(packed->scales);
+    if (format->has_minimum && format->scales != ScaleKind::kNibbles)
+      t.minima = of_groups(packed->minima);
+    if (format->has_factor) t.factors = part(packed->factors, {r, s, kRows}, DType::kF16);
+    if (format->has_factor && format->has_minimum)
       t.minimum_factors = part(packed->minimum_factors, {r, s, kRows}, DType::kF16);
-    }
   }
   if (!is_there) pack_blocks(type, data, rows, columns, t);
   for (auto& [tensor, bytes] : copies) unwrap(runtime::copy_in(tensor->buffer(), bytes));
   Matrix out;
   out.packed_ = std::move(packed);
+  out.packed_rows_ = rows;
   return out;
 }
 
 Tensor Matrix::linear(const QuantisedActivations& x) const {
-  return packed_ ? packed_->linear(x) : x.values().linear(weight_.cast(DType::kF32));
+  if (!packed_) return x.values().linear(weight_.cast(DType::kF32));
+  const Tensor out = packed_->linear(x);
+  return packed_rows_ == packed_->rows ? out : out.slice(1, {0, packed_rows_});
 }
 
 Tensor Matrix::linear(const QuantisedActivations& x, const Tensor& index, int64_t experts) const {
@@ -284,67 +345,72 @@ Matrix::Packed Matrix::Packed::selected(const Tensor& index, int64_t experts) co
 }
 
 Tensor Matrix::Packed::linear(const QuantisedActivations& x) const {
-  switch (type) {
-    case GgmlType::kF16:
-    case GgmlType::kBF16: return linear_halves(x.values());
-    case GgmlType::kQ8_0: return linear_q8_0(x);
-    case GgmlType::kQ4_0: return linear_q4_0(x);
-    case GgmlType::kQ4_K: return linear_q4_k(x);
-    default: return linear_q6_k(x);
-  }
+  return format ? linear_blocks(x) : linear_halves(x.values());
+}
+
+/// Codes of a piece of every block [m, R, 16, C, words, 4] uint8, or what the book has for them.
+Tensor Matrix::Packed::codes_at(int64_t piece, const Shape& shape) const {
+  const int64_t count = piece_words(), first = piece * count;
+  const auto plane = [&](const Tensor& part, int64_t bits) {
+    const Tensor own = bits == count ? part : part.slice(-3, {first % bits, first % bits + count});
+    return bits_of(words(own, shape), first / bits * bits, bits);
+  };
+  Tensor code = plane(codes, format->low_bits);
+  if (format->high_bits) code = code | plane(high, format->high_bits) << format->low_bits;
+  return format->book ? looked_up(*format, code) : code;
+}
+
+/// Of one of the groups of every block that share a scale, [m, R, 16, C] float32.
+Tensor Matrix::Packed::scale_of(int64_t group, const Shape& shape) const {
+  const bool is_one = format->group == kBlock;
+  const Tensor own = is_one ? scales : scales.slice(-2, {group, group + 1}).squeeze(-2);
+  return number_of(format->scales, per_row(own, shape));
+}
+
+Tensor Matrix::Packed::minimum_of(int64_t group, const Shape& shape) const {
+  const bool has_nibbles = format->scales == ScaleKind::kNibbles, is_one = format->group == kBlock;
+  const Tensor& part = has_nibbles ? scales : minima;
+  const Tensor own = per_row(is_one ? part : part.slice(-2, {group, group + 1}).squeeze(-2), shape);
+  return (has_nibbles ? own >> 4 : own).cast(DType::kF32);
 }
 
 // Parts are expanded to the shape of the product before they are computed with: then nothing is
 // evaluated once per vector and worth storing.
-Tensor Matrix::Packed::linear_q8_0(const QuantisedActivations& x) const {
+Tensor Matrix::Packed::linear_blocks(const QuantisedActivations& x) const {
   const SymInt m = x.codes().size(0);
-  const Shape all{m, groups(), kRows, blocks(), 8, 4}, per{m, groups(), kRows, blocks()};
-  const Tensor sum =
-      dot(words(codes, all), codes_of(x, 0, 8, all)) + per_vector(x.code_sums(32), per) * -128;
-  return finish(sum.cast(DType::kF32) * per_row(scales, per) * per_vector(x.scales(), per), m,
-                rows);
-}
-
-Tensor Matrix::Packed::linear_q4_0(const QuantisedActivations& x) const {
-  const SymInt m = x.codes().size(0);
-  const Shape all{m, groups(), kRows, blocks(), 4, 4}, per{m, groups(), kRows, blocks()};
-  const Tensor w = words(codes, all);
-  const Tensor sum = dot(w & 15, codes_of(x, 0, 4, all)) + dot(w >> 4, codes_of(x, 16, 4, all)) +
-                     per_vector(x.code_sums(32), per) * -8;
-  return finish(sum.cast(DType::kF32) * per_row(scales, per) * per_vector(x.scales(), per), m,
-                rows);
-}
-
-Tensor Matrix::Packed::linear_q4_k(const QuantisedActivations& x) const {
-  const SymInt m = x.codes().size(0);
-  const Shape all{m, groups(), kRows, blocks(), 4, 4}, per{m, groups(), kRows, blocks()};
-  const Tensor w = words(codes, all);
-  const Tensor sum = dot(w & 15, codes_of(x, 0, 4, all)) + dot(w >> 4, codes_of(x, 16, 4, all));
-  const Tensor scale = per_row(scales, per) * per_row(per_block(factors), per);
-  const Tensor minimum = per_row(minima, per) * per_row(per_block(minimum_factors), per);
-  return finish(sum.cast(DType::kF32) * scale * per_vector(x.scales(), per), m, rows) -
-         finish(minimum * per_vector(x.block_sums(), per), m, rows);
-}
-
-Tensor Matrix::Packed::linear_q6_k(const QuantisedActivations& x) const {
-  const SymInt m = x.codes().size(0);
-  const Shape all{m, groups(), kRows, blocks(), 2, 4}, per{m, groups(), kRows, blocks()};
-  const Tensor top = words(high, all);
-  Tensor terms;
-  for (int64_t half = 0; half < 2; ++half) {
-    const Tensor sums = x.code_sums(16).reshape({m, blocks(), 2}).slice(2, {half, half + 1});
-    Tensor sum = per_vector(sums.reshape({m, blocks()}), per) * -32;
-    for (int64_t part = 0; part < 2; ++part) {
-      const int64_t quarter = 2 * half + part;
-      const Tensor low = words(codes.slice(-3, {2 * part, 2 * part + 2}), all);
-      const Tensor code = (half == 0 ? low & 15 : low >> 4) | ((top >> 2 * quarter & 3) << 4);
-      sum = sum + dot(code, codes_of(x, 8 * quarter, 2, all));
+  const int64_t count = piece_words(), pieces = kBlock / 4 / count, parts = scale_groups(*format);
+  const Shape all{m, groups(), kRows, blocks(), count, 4}, per{m, groups(), kRows, blocks()};
+  const auto of_group = [&](const Tensor& sums, int64_t group) {  // [m, C·parts]
+    if (parts == 1) return per_vector(sums, per);
+    return per_vector(
+        sums.reshape({m, blocks(), parts}).slice(2, {group, group + 1}).reshape({m, blocks()}),
+        per);
+  };
+  Tensor terms, minima_terms;
+  for (int64_t group = 0; group < parts; ++group) {
+    Tensor sum;
+    for (int64_t piece = group * pieces / parts; piece < (group + 1) * pieces / parts; ++piece) {
+      const Tensor products = dot(codes_at(piece, all), codes_of(x, 4 * count * piece, count, all));
+      sum = sum.is_valid() ? sum + products : products;
     }
-    const Tensor scale = per_row(scales.slice(-2, {half, half + 1}).squeeze(-2), per);
-    const Tensor term = sum.cast(DType::kF32) * scale;
-    terms = half == 0 ? term : terms + term;
+    if (format->zero != 0)
+      sum = sum + of_group(x.code_sums(format->group), group) * -int64_t{format->zero};
+    Tensor term = sum.cast(DType::kF32);
+    if (scales.is_valid()) term = term * scale_of(group, per);
+    terms = group == 0 ? term : terms + term;
+    if (!format->has_minimum) continue;
+    const Tensor minimum = minimum_of(group, per) * of_group(x.block_sums(format->group), group);
+    minima_terms = group == 0 ? minimum : minima_terms + minimum;
   }
-  return finish(terms * per_row(per_block(factors), per) * per_vector(x.scales(), per), m, rows);
+  const auto factor = [&](const Tensor& part) {
+    return per_row(per_block(part), per).cast(DType::kF32);
+  };
+  if (factors.is_valid()) terms = terms * factor(factors);
+  Tensor out = finish(terms * per_vector(x.scales(), per), m, rows);
+  if (format->unit != 1.0F) out = out * static_cast<double>(format->unit);
+  if (!format->has_minimum) return out;
+  if (minimum_factors.is_valid()) minima_terms = minima_terms * factor(minimum_factors);
+  return out - finish(minima_terms, m, rows);
 }
 
 Tensor Matrix::Packed::linear_halves(const Tensor& x) const {
@@ -357,43 +423,39 @@ Tensor Matrix::Packed::linear_halves(const Tensor& x) const {
 /// [rows, columns] float32, never stored: rows are taken from it.
 Tensor Matrix::Packed::values() const {
   const auto numbers = [](const Tensor& t) { return t.cast(DType::kF32); };
-  const auto whole = [&](const Tensor& t) {  // [R, C, …, groups, 16, 4] → [rows, columns]
-    return t.reshape({groups(), blocks(), kBlock / 4, kRows, 4})
-        .permute({0, 3, 1, 2, 4})
-        .reshape({rows, columns});
+  if (!format) return numbers(codes).permute({0, 2, 1}).reshape({rows, columns});
+  const Shape all{groups(), blocks(), kBlock / 4, kRows, 4};
+  const auto plane = [&](const Tensor& part, int64_t bits) {
+    std::vector<Tensor> pieces;
+    for (int64_t from = 0; from < 8; from += bits) pieces.push_back(bits_of(part, from, bits));
+    return Tensor::stack(pieces, 2).reshape(all);
   };
-  const auto scaled = [&](const Tensor& scale) {  // [R, C, 16]
-    return scale.reshape({groups(), blocks(), 1, kRows, 1})
-        .expand({groups(), blocks(), kBlock / 4, kRows, 4})
-        .reshape({groups(), blocks(), kBlock / 4, kRows, 4});
+  const auto spread = [&](const Tensor& scale, int64_t parts) {  // [R, C, parts, 16]
+    const int64_t each = kBlock / 4 / parts;
+    return scale.reshape({groups(), blocks(), parts, 1, kRows})
+        .expand({groups(), blocks(), parts, each, kRows})
+        .reshape({groups(), blocks(), kBlock / 4, kRows, 1})
+        .expand(all);
   };
-  const auto nibbles = [&] {
-    const std::array halves{codes & 15, codes >> 4};
-    return Tensor::stack(halves, 2).reshape({groups(), blocks(), kBlock / 4, kRows, 4});
-  };
-  switch (type) {
-    case GgmlType::kF16:
-    case GgmlType::kBF16: return numbers(codes).permute({0, 2, 1}).reshape({rows, columns});
-    case GgmlType::kQ8_0: return whole((numbers(codes) - 128.0) * numbers(scaled(scales)));
-    case GgmlType::kQ4_0: return whole((numbers(nibbles()) - 8.0) * numbers(scaled(scales)));
-    case GgmlType::kQ4_K:
-      return whole(numbers(nibbles()) *
-                       (numbers(scaled(scales)) * numbers(scaled(per_block(factors)))) -
-                   numbers(scaled(minima)) * numbers(scaled(per_block(minimum_factors))));
-    default: break;
+  const auto factor = [&](const Tensor& part) { return numbers(spread(per_block(part), 1)); };
+  Tensor code = plane(codes, format->low_bits);
+  if (format->high_bits) code = code | plane(high, format->high_bits) << format->low_bits;
+  if (format->book) code = looked_up(*format, code);
+  Tensor value = numbers(code);
+  if (format->zero != 0) value = value - static_cast<double>(format->zero);
+  const int64_t parts = scale_groups(*format);
+  Tensor scale;
+  if (scales.is_valid()) scale = number_of(format->scales, spread(scales, parts));
+  if (factors.is_valid()) scale = scale.is_valid() ? scale * factor(factors) : factor(factors);
+  if (format->unit != 1.0F) scale = scale * static_cast<double>(format->unit);
+  value = value * scale;
+  if (format->has_minimum) {
+    Tensor minimum = format->scales == ScaleKind::kNibbles ? numbers(spread(scales, parts) >> 4)
+                                                           : numbers(spread(minima, parts));
+    if (minimum_factors.is_valid()) minimum = minimum * factor(minimum_factors);
+    value = value - minimum;
   }
-  std::vector<Tensor> quarters;
-  for (int64_t q = 0; q < 4; ++q) {
-    const Tensor low = codes.slice(2, {q % 2 * 2, q % 2 * 2 + 2});
-    quarters.push_back((q < 2 ? low & 15 : low >> 4) | ((high >> 2 * q & 3) << 4));
-  }
-  const Tensor code =
-      Tensor::stack(quarters, 2).reshape({groups(), blocks(), kBlock / 4, kRows, 4});
-  const Tensor scale = scales.unsqueeze(3)
-                           .expand({groups(), blocks(), 2, 4, kRows})
-                           .reshape({groups(), blocks(), kBlock / 4, kRows, 1})
-                           .expand({groups(), blocks(), kBlock / 4, kRows, 4});
-  return whole((numbers(code) - 32.0) * (numbers(scale) * numbers(scaled(per_block(factors)))));
+  return value.permute({0, 3, 1, 2, 4}).reshape({rows, columns});
 }
 
 }  // namespace bm::models

@@ -26,15 +26,16 @@ class QuantisedActivations {
   const Tensor& scales() const;  ///< [m, columns/32] float32: value ≈ code·scale, off by scale/2
   /// Sums of `length` (16 or 32) contiguous codes: [m, columns/length] int32.
   const Tensor& code_sums(int64_t length) const;
-  /// Block sums: of the values of 32 codes, for formats with a minimum: [m, columns/32] float32.
-  const Tensor& block_sums() const;
+  /// Block sums: of the values of `length` (16 or 32) codes, for formats with a minimum:
+  /// [m, columns/length] float32.
+  const Tensor& block_sums(int64_t length) const;
 
  private:
   void quantize() const;
   Tensor repeated(const Tensor& rows) const;
   const QuantisedActivations* base_ = nullptr;  ///< of which this is a repetition
   int64_t repetitions_ = 1;
-  mutable Tensor x_, codes_, scales_, code_sums16_, code_sums32_, block_sums_;
+  mutable Tensor x_, codes_, scales_, code_sums16_, code_sums32_, block_sums16_, block_sums32_;
 };
 
 /// Immutable matrix [rows, columns]. Packed ones are kept in the order kernels read them, rows side
@@ -45,8 +46,8 @@ class Matrix {
   /// `weight` [rows, columns] of any float type.
   explicit Matrix(Tensor weight) : weight_(std::move(weight)) {}
 
-  /// Whether pack() takes such rows: Q8_0, Q4_0, Q4_K and Q6_K in sixteens, F16 and BF16 in
-  /// thirty-twos.
+  /// Whether pack() takes such a matrix: whole blocks of every quantised format, F16 and BF16 with
+  /// rows in thirty-twos.
   static bool can_pack(GgmlType type, uint64_t rows, uint64_t columns);
   /// Bytes on the device after pack().
   static uint64_t packed_bytes(GgmlType type, uint64_t rows, uint64_t columns);
@@ -72,6 +73,7 @@ class Matrix {
   struct Packed;
   Tensor weight_;
   std::shared_ptr<const Packed> packed_;
+  int64_t packed_rows_ = 0;  ///< without those that fill up
 };
 
 }  // namespace bm::models

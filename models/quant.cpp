@@ -1,5 +1,4 @@
-// Compiled with -ffp-contract=off: a fused multiply-add would change the last bit of the formats
-// with a minimum (Q4_1, Q5_1, Q4_K, Q5_K).
+// Compiled with -ffp-contract=off: every product and difference is an operation of its own.
 
 #include "models/quant.h"
 
@@ -8,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "models/quant_blocks.h"
+#include "runtime/base/check.h"
 #include "runtime/base/half.h"
 
 namespace bm::models {
@@ -21,15 +22,32 @@ constexpr std::array kTypes = {
     GgmlTypeInfo{GgmlType::kQ5_0, "Q5_0", 32, 22},
     GgmlTypeInfo{GgmlType::kQ5_1, "Q5_1", 32, 24},
     GgmlTypeInfo{GgmlType::kQ8_0, "Q8_0", 32, 34},
+    GgmlTypeInfo{GgmlType::kQ2_K, "Q2_K", 256, 84},
+    GgmlTypeInfo{GgmlType::kQ3_K, "Q3_K", 256, 110},
     GgmlTypeInfo{GgmlType::kQ4_K, "Q4_K", 256, 144},
     GgmlTypeInfo{GgmlType::kQ5_K, "Q5_K", 256, 176},
     GgmlTypeInfo{GgmlType::kQ6_K, "Q6_K", 256, 210},
+    GgmlTypeInfo{GgmlType::kIQ2_XXS, "IQ2_XXS", 256, 66},
+    GgmlTypeInfo{GgmlType::kIQ2_XS, "IQ2_XS", 256, 74},
+    GgmlTypeInfo{GgmlType::kIQ3_XXS, "IQ3_XXS", 256, 98},
+    GgmlTypeInfo{GgmlType::kIQ1_S, "IQ1_S", 256, 50},
+    GgmlTypeInfo{GgmlType::kIQ4_NL, "IQ4_NL", 32, 18},
+    GgmlTypeInfo{GgmlType::kIQ3_S, "IQ3_S", 256, 110},
+    GgmlTypeInfo{GgmlType::kIQ2_S, "IQ2_S", 256, 82},
+    GgmlTypeInfo{GgmlType::kIQ4_XS, "IQ4_XS", 256, 136},
     GgmlTypeInfo{GgmlType::kI8, "I8", 1, 1},
     GgmlTypeInfo{GgmlType::kI16, "I16", 1, 2},
     GgmlTypeInfo{GgmlType::kI32, "I32", 1, 4},
     GgmlTypeInfo{GgmlType::kI64, "I64", 1, 8},
     GgmlTypeInfo{GgmlType::kF64, "F64", 1, 8},
+    GgmlTypeInfo{GgmlType::kIQ1_M, "IQ1_M", 256, 56},
     GgmlTypeInfo{GgmlType::kBF16, "BF16", 1, 2},
+    GgmlTypeInfo{GgmlType::kTQ1_0, "TQ1_0", 256, 54},
+    GgmlTypeInfo{GgmlType::kTQ2_0, "TQ2_0", 256, 66},
+    GgmlTypeInfo{GgmlType::kMXFP4, "MXFP4", 32, 17},
+    GgmlTypeInfo{GgmlType::kNVFP4, "NVFP4", 64, 36},
+    GgmlTypeInfo{GgmlType::kQ1_0, "Q1_0", 128, 18},
+    GgmlTypeInfo{GgmlType::kQ2_0, "Q2_0", 64, 18},
 };
 
 struct OtherType {
@@ -39,12 +57,10 @@ struct OtherType {
 
 // Types that exist but that we cannot read, so that the refusal can name them.
 constexpr std::array kOtherTypes = {
-    OtherType{4, "Q4_2"},     OtherType{5, "Q4_3"},    OtherType{9, "Q8_1"},
-    OtherType{10, "Q2_K"},    OtherType{11, "Q3_K"},   OtherType{15, "Q8_K"},
-    OtherType{16, "IQ2_XXS"}, OtherType{17, "IQ2_XS"}, OtherType{18, "IQ3_XXS"},
-    OtherType{19, "IQ1_S"},   OtherType{20, "IQ4_NL"}, OtherType{21, "IQ3_S"},
-    OtherType{22, "IQ2_S"},   OtherType{23, "IQ4_XS"}, OtherType{29, "IQ1_M"},
-    OtherType{34, "TQ1_0"},   OtherType{35, "TQ2_0"},  OtherType{39, "MXFP4"},
+    OtherType{4, "Q4_2"},
+    OtherType{5, "Q4_3"},
+    OtherType{9, "Q8_1"},
+    OtherType{15, "Q8_K"},
 };
 
 template <class T>
@@ -54,121 +70,55 @@ T load(const std::byte* p) {
   return value;
 }
 
+uint8_t byte(size_t v) { return static_cast<uint8_t>(v); }
 float load_f16(const std::byte* p) { return f16_to_f32(load<uint16_t>(p)); }
-uint32_t u8(const std::byte* p, size_t i) { return std::to_integer<uint32_t>(p[i]); }
-float centered(uint32_t code, int zero) {
-  return static_cast<float>(static_cast<int>(code) - zero);
-}
 
 template <class T>
 void convert_numbers(const std::byte* src, std::span<float> dst) {
   for (size_t i = 0; i < dst.size(); ++i) dst[i] = static_cast<float>(load<T>(src + i * sizeof(T)));
 }
 
-void q8_0_block(const std::byte* b, float* y) {
-  const float d = load_f16(b);
-  for (size_t j = 0; j < 32; ++j) y[j] = static_cast<float>(load<int8_t>(b + 2 + j)) * d;
-}
-
-void q4_0_block(const std::byte* b, float* y) {
-  const float d = load_f16(b);
-  for (size_t j = 0; j < 16; ++j) {
-    y[j] = centered(u8(b + 2, j) & 15, 8) * d;
-    y[j + 16] = centered(u8(b + 2, j) >> 4, 8) * d;
+float number(ScaleKind kind, uint16_t bits) {
+  switch (kind) {
+    case ScaleKind::kNone: return 1;
+    case ScaleKind::kF16: return f16_to_f32(bits);
+    case ScaleKind::kU8: return static_cast<float>(bits);
+    case ScaleKind::kI8: return static_cast<float>(static_cast<int8_t>(bits));
+    case ScaleKind::kNibbles: return static_cast<float>(bits & 15);
+    case ScaleKind::kE8M0: return std::ldexp(1.0F, bits - 128);
   }
+  __builtin_unreachable();
 }
 
-void q4_1_block(const std::byte* b, float* y) {
-  const float d = load_f16(b), m = load_f16(b + 2);
-  for (size_t j = 0; j < 16; ++j) {
-    y[j] = static_cast<float>(u8(b + 4, j) & 15) * d + m;
-    y[j + 16] = static_cast<float>(u8(b + 4, j) >> 4) * d + m;
-  }
+float minimum_of(ScaleKind kind, const DecodedBlock& block, size_t group) {
+  if (kind == ScaleKind::kNibbles) return static_cast<float>(block.scales[group] >> 4);
+  return number(kind, block.minima[group]);
 }
 
-// Fifth bits: bit j of `high` belongs to value j, so bits 0–15 to the low and 16–31 to the high
-// halves.
-uint32_t fifth_bit(uint32_t high, size_t value) { return ((high >> value) & 1) << 4; }
-
-void q5_0_block(const std::byte* b, float* y) {
-  const float d = load_f16(b);
-  const auto high = load<uint32_t>(b + 2);
-  for (size_t j = 0; j < 16; ++j) {
-    y[j] = centered((u8(b + 6, j) & 15) | fifth_bit(high, j), 16) * d;
-    y[j + 16] = centered((u8(b + 6, j) >> 4) | fifth_bit(high, j + 16), 16) * d;
-  }
-}
-
-void q5_1_block(const std::byte* b, float* y) {
-  const float d = load_f16(b), m = load_f16(b + 2);
-  const auto high = load<uint32_t>(b + 4);
-  for (size_t j = 0; j < 16; ++j) {
-    y[j] = static_cast<float>((u8(b + 8, j) & 15) | fifth_bit(high, j)) * d + m;
-    y[j + 16] = static_cast<float>((u8(b + 8, j) >> 4) | fifth_bit(high, j + 16)) * d + m;
-  }
-}
-
-struct ScaleMin {
-  float scale, min;
-};
-
-// Eight 6-bit scales and eight 6-bit minima in twelve bytes: the first four of each lie in the low
-// six bits of bytes 0–7; the last four have their low nibbles in bytes 8–11, their top bits in
-// bytes 0–7.
-ScaleMin k_scale_min(const std::byte* s, size_t j) {
-  if (j < 4) return {static_cast<float>(u8(s, j) & 63), static_cast<float>(u8(s, j + 4) & 63)};
-  return {static_cast<float>((u8(s, j + 4) & 15) | ((u8(s, j - 4) >> 6) << 4)),
-          static_cast<float>((u8(s, j + 4) >> 4) | ((u8(s, j) >> 6) << 4))};
-}
-
-void q4_k_block(const std::byte* b, float* y) {
-  const float d = load_f16(b), dmin = load_f16(b + 2);
-  const std::byte* q = b + 16;
-  for (size_t j = 0; j < 8; ++j) {  // sub-blocks 2i and 2i+1 share 32 bytes: low and high nibbles
-    const ScaleMin s = k_scale_min(b + 4, j);
-    const float d1 = d * s.scale, m1 = dmin * s.min;
-    const unsigned shift = j % 2 == 0 ? 0 : 4;
-    for (size_t l = 0; l < 32; ++l)
-      y[j * 32 + l] = d1 * static_cast<float>((u8(q, j / 2 * 32 + l) >> shift) & 15) - m1;
-  }
-}
-
-void q5_k_block(const std::byte* b, float* y) {
-  const float d = load_f16(b), dmin = load_f16(b + 2);
-  const std::byte *high = b + 16, *q = b + 48;
-  for (size_t j = 0; j < 8; ++j) {
-    const ScaleMin s = k_scale_min(b + 4, j);
-    const float d1 = d * s.scale, m1 = dmin * s.min;
-    const unsigned shift = j % 2 == 0 ? 0 : 4;
-    for (size_t l = 0; l < 32; ++l) {
-      const uint32_t code =
-          ((u8(q, j / 2 * 32 + l) >> shift) & 15) | (((u8(high, l) >> j) & 1) << 4);
-      y[j * 32 + l] = d1 * static_cast<float>(code) - m1;
-    }
-  }
-}
-
-void q6_k_block(const std::byte* b, float* y) {
-  const std::byte *low = b, *high = b + 128, *scales = b + 192;
-  const float d = load_f16(b + 208);
-  for (size_t half = 0; half < 2; ++half) {
-    for (size_t quarter = 0; quarter < 4;
-         ++quarter) {  // 32 values: nibbles of one half of 64 bytes
-      for (size_t l = 0; l < 32; ++l) {
-        const uint32_t nibbles = u8(low, half * 64 + (quarter % 2) * 32 + l);
-        const uint32_t top = (u8(high, half * 32 + l) >> (2 * quarter)) & 3;
-        const uint32_t code = (quarter < 2 ? nibbles & 15 : nibbles >> 4) | (top << 4);
-        const auto scale = load<int8_t>(scales + half * 8 + quarter * 2 + l / 16);
-        y[half * 128 + quarter * 32 + l] = (d * static_cast<float>(scale)) * centered(code, 32);
+void dequantize_blocks(const BlockFormat& format, const GgmlTypeInfo& info, const std::byte* src,
+                       std::span<float> dst) {
+  DecodedBlock block;
+  std::array<float, 256> numbers{};
+  for (size_t code = 0; code < 1U << format.code_bits(); ++code)
+    numbers[code] =
+        static_cast<float>(int{format.book ? (*format.book)[code] : byte(code)} - format.zero);
+  for (size_t at = 0; at < dst.size(); at += info.block_values, src += info.block_bytes) {
+    format.decode(src, &block);
+    const float factor = format.unit * (format.has_factor ? f16_to_f32(block.factor) : 1);
+    const float minimum_factor =
+        format.has_factor && format.has_minimum ? f16_to_f32(block.minimum_factor) : 1;
+    for (size_t g = 0; g < info.block_values / format.group; ++g) {
+      const float scale = factor * number(format.scales, block.scales[g]);
+      float* y = &dst[at + g * format.group];
+      const uint8_t* codes = &block.codes[g * format.group];
+      if (!format.has_minimum) {
+        for (size_t i = 0; i < format.group; ++i) y[i] = scale * numbers[codes[i]];
+        continue;
       }
+      const float minimum = minimum_factor * minimum_of(format.scales, block, g);
+      for (size_t i = 0; i < format.group; ++i) y[i] = scale * numbers[codes[i]] - minimum;
     }
   }
-}
-
-template <void (*kBlock)(const std::byte*, float*)>
-void each_block(const GgmlTypeInfo& info, const std::byte* src, std::span<float> dst) {
-  for (size_t i = 0; i < dst.size(); i += info.block_values, src += info.block_bytes)
-    kBlock(src, dst.data() + i);
 }
 
 Status check_sizes(const GgmlTypeInfo& info, uint64_t values, uint64_t bytes) {
@@ -246,6 +196,10 @@ Status dequantize_row(GgmlType type, std::span<const std::byte> src, std::span<f
   const GgmlTypeInfo& info = ggml_type_info(type);
   BM_TRY(check_sizes(info, dst.size(), src.size()));
   const std::byte* p = src.data();
+  if (const BlockFormat* format = find_block_format(type)) {
+    dequantize_blocks(*format, info, p, dst);
+    return {};
+  }
   switch (type) {
     case GgmlType::kF32:
       if (!dst.empty()) std::memcpy(dst.data(), p, src.size());
@@ -261,14 +215,7 @@ Status dequantize_row(GgmlType type, std::span<const std::byte> src, std::span<f
     case GgmlType::kI32: convert_numbers<int32_t>(p, dst); break;
     case GgmlType::kI64: convert_numbers<int64_t>(p, dst); break;
     case GgmlType::kF64: convert_numbers<double>(p, dst); break;
-    case GgmlType::kQ8_0: each_block<q8_0_block>(info, p, dst); break;
-    case GgmlType::kQ4_0: each_block<q4_0_block>(info, p, dst); break;
-    case GgmlType::kQ4_1: each_block<q4_1_block>(info, p, dst); break;
-    case GgmlType::kQ5_0: each_block<q5_0_block>(info, p, dst); break;
-    case GgmlType::kQ5_1: each_block<q5_1_block>(info, p, dst); break;
-    case GgmlType::kQ4_K: each_block<q4_k_block>(info, p, dst); break;
-    case GgmlType::kQ5_K: each_block<q5_k_block>(info, p, dst); break;
-    case GgmlType::kQ6_K: each_block<q6_k_block>(info, p, dst); break;
+    default: check_failed("a type without conversion", __FILE__, __LINE__);
   }
   return {};
 }

@@ -1,9 +1,8 @@
 #pragma once
 // Number formats of GGUF tensors: sizes of their blocks, and their float32 values.
 //
-// Layouts and order of operations: ggml, ggml-common.h (block_q4_0 … block_q6_K) and ggml-quants.c
-// (dequantize_row_*). Every product and sum below is a separate float32 operation in the
-// reference's order, so results are bit-equal to it on any machine.
+// Layouts: quant_blocks.h. Results are bit-equal to ggml's (ggml-quants.c, dequantize_row_*) on any
+// machine: products are exact, and differences are rounded once.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,15 +22,32 @@ enum class GgmlType : uint32_t {
   kQ5_0 = 6,
   kQ5_1 = 7,
   kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
   kQ4_K = 12,
   kQ5_K = 13,
   kQ6_K = 14,
+  kIQ2_XXS = 16,
+  kIQ2_XS = 17,
+  kIQ3_XXS = 18,
+  kIQ1_S = 19,
+  kIQ4_NL = 20,
+  kIQ3_S = 21,
+  kIQ2_S = 22,
+  kIQ4_XS = 23,
   kI8 = 24,
   kI16 = 25,
   kI32 = 26,
   kI64 = 27,
   kF64 = 28,
+  kIQ1_M = 29,
   kBF16 = 30,
+  kTQ1_0 = 34,
+  kTQ2_0 = 35,
+  kMXFP4 = 39,
+  kNVFP4 = 40,
+  kQ1_0 = 41,
+  kQ2_0 = 42,
 };
 
 struct GgmlTypeInfo {
@@ -45,7 +61,7 @@ struct GgmlTypeInfo {
 const GgmlTypeInfo* find_ggml_type(uint32_t number);
 const GgmlTypeInfo& ggml_type_info(GgmlType type);
 
-/// "Q4_K"; also knows the names of types we cannot read ("IQ2_S"); "type 77" for unknown numbers.
+/// "Q4_K"; also knows the names of types we cannot read ("Q8_1"); "type 77" for unknown numbers.
 std::string ggml_type_name(uint32_t number);
 
 /// Bytes of `values` consecutive values.

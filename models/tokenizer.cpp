@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "models/model_error.h"
+#include "models/tokenizer_json.h"
 #include "models/tokenizer_model.h"
 #include "models/tokenizer_split.h"
 #include "models/tokenizer_trie.h"
@@ -138,13 +139,26 @@ size_t skip_space(std::string_view text, size_t pos) {
   return pos;
 }
 
+/// The end of [begin, end) without the white space it ends in.
+size_t end_without_space(std::string_view text, size_t begin, size_t end) {
+  size_t kept = begin;
+  for (size_t pos = begin; pos < end;) {
+    const CodePoint c = decode_utf8(text, pos);
+    pos += c.length;
+    if ((char_classes(c.value) & kSpace) == 0) kept = pos;
+  }
+  return kept;
+}
+
 void encode_text(const TokenizerParts& parts, std::string_view text, const EncodeOptions& options,
                  std::vector<int32_t>& out) {
   size_t begin = 0;  // of the stretch without special tokens
   // Nothing but control tokens before `begin`'s stretch.
   bool starts_text = !options.is_continuation;
   const auto flush = [&](size_t end) {
-    if (begin < end) parts.algorithm->encode(text.substr(begin, end - begin), starts_text, out);
+    if (begin < end)
+      parts.algorithm->encode_at(text.substr(begin, end - begin), starts_text, begin == 0,
+                                 begin == 0 && options.is_continuation, out);
   };
   for (size_t pos = 0; pos < text.size();) {
     const SpecialMatch match = special_at(parts, text, pos, options);
@@ -152,7 +166,7 @@ void encode_text(const TokenizerParts& parts, std::string_view text, const Encod
       ++pos;
       continue;
     }
-    flush(pos);
+    flush(parts.vocab.at(match.token).strips_left ? end_without_space(text, begin, pos) : pos);
     out.push_back(match.token);
     starts_text = parts.vocab.at(match.token).type != TokenType::kUserDefined;
     begin = pos += match.length;
@@ -169,6 +183,14 @@ Tokenizer::~Tokenizer() = default;
 Result<std::unique_ptr<Tokenizer>> Tokenizer::from_gguf(const GgufFile& file) {
   return guard_memory("loading the tokenizer", [&]() -> Result<std::unique_ptr<Tokenizer>> {
     auto parts = std::make_unique<TokenizerParts>();
+    if (file.find("tokenizer.ggml.model") == nullptr &&
+        file.find("tokenizer.huggingface.json") != nullptr) {
+      parts->model = "huggingface";
+      parts->algorithm = BM_TRY(make_json_model(file, parts->vocab, &parts->end_tokens));
+      BM_TRY(index_specials(*parts));
+      collect_end_tokens(*parts);
+      return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
+    }
     parts->model = BM_TRY(file.get_string("tokenizer.ggml.model"));
     if (parts->model == "gpt2") parts->pre = BM_TRY(file.get_string("tokenizer.ggml.pre", ""));
     const VocabDefaults defaults = BM_TRY(defaults_for(parts->model, parts->pre));

@@ -1,5 +1,6 @@
 #pragma once
-// Text to token ids and back, with the vocabulary stored in a GGUF file.
+// Text to token ids and back, with the vocabulary stored in a GGUF file, or in the tokenizer.json
+// of a folder of Hugging Face.
 //
 // Models: "llama" (SentencePiece byte-pair merging by score), "t5" (SentencePiece unigram), "gpt2"
 // (byte-level merging by rank after a pre-tokenizer), "bert" (WordPiece) and "rwkv" (the longest
@@ -79,7 +80,7 @@ class Tokenizer {
   bool is_special(int32_t token) const;  ///< control or unknown: no text of its own
   /// Whether generation stops at `token`: eos, eot, end of message, and their well-known names.
   bool is_end_of_generation(int32_t token) const;
-  const std::string& model() const;  ///< "llama", "t5", "gpt2", "bert", "rwkv"
+  const std::string& model() const;  ///< "llama", "t5", "gpt2", "bert", "rwkv", "huggingface"
   const std::string& pre() const;    ///< pre-tokenizer name of a "gpt2" model, else empty
 
   /// Where control tokens stand in `text`: what parse_special would find, before `literal`. Of two

@@ -1,12 +1,12 @@
 // Byte-level byte-pair encoding: words are cut by the pre-tokenizer, then their bytes are joined in
-// the order of the merge list. Source of the rules: openai/gpt-2, encoder.py (also the byte
-// alphabet); ignore_merges as in huggingface/tokenizers.
+// the order of the merge list. Source of the rules: openai/gpt-2, encoder.py; ignore_merges as in
+// huggingface/tokenizers.
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "models/model_error.h"
+#include "models/tokenizer_bytes.h"
 #include "models/tokenizer_model.h"
 #include "models/tokenizer_split.h"
 #include "models/unicode.h"
@@ -15,35 +15,6 @@ namespace bm::models {
 namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
-
-/// The alphabet in which vocabularies spell bytes: printable Latin-1 stands for itself, the 68
-/// other bytes for U+0100 onwards.
-class ByteAlphabet {
- public:
-  ByteAlphabet() {
-    bytes_.fill(-1);
-    size_t next = 256;
-    for (int b = 0; b < 256; ++b) {
-      const bool is_printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-      bytes_[is_printable ? static_cast<size_t>(b) : next++] = static_cast<int16_t>(b);
-    }
-  }
-
-  /// Bytes that `spelling` stands for; nothing when it uses another character.
-  std::optional<std::string> decode(std::string_view spelling) const {
-    std::string out;
-    for (size_t pos = 0; pos < spelling.size();) {
-      const CodePoint c = decode_utf8(spelling, pos);
-      if (!c.is_valid || c.value >= bytes_.size() || bytes_[c.value] < 0) return std::nullopt;
-      out += static_cast<char>(bytes_[c.value]);
-      pos += c.length;
-    }
-    return out;
-  }
-
- private:
-  std::array<int16_t, 256 + 68> bytes_;  // by code point; −1: not in the alphabet
-};
 
 struct Merge {
   uint32_t rank, result;

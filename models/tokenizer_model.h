@@ -16,6 +16,12 @@ class TokenModel {
   /// Appends the tokens of `text` (not empty, valid UTF-8). `starts_text` says that nothing, or a
   /// control token, comes before: models with a space prefix put it here.
   virtual void encode(std::string_view text, bool starts_text, std::vector<int32_t>& out) const = 0;
+  /// Models that look closer: `is_first` says that nothing comes before, `is_continued` that the
+  /// text goes on where another ended.
+  virtual void encode_at(std::string_view text, bool starts_text, [[maybe_unused]] bool is_first,
+                         [[maybe_unused]] bool is_continued, std::vector<int32_t>& out) const {
+    encode(text, starts_text, out);
+  }
 };
 
 /// "▁", which stands for a space in SentencePiece vocabularies (U+2581).

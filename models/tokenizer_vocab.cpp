@@ -54,15 +54,6 @@ Status load_scores(const GgufFile& file, Vocab& vocab) {
   return {};
 }
 
-/// Value of "<0x41>", in exactly this form.
-std::optional<uint8_t> parse_byte_token(std::string_view text) {
-  if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return std::nullopt;
-  uint8_t value = 0;
-  const auto [end, error] = std::from_chars(text.data() + 3, text.data() + 5, value, 16);
-  if (error != std::errc() || end != text.data() + 5) return std::nullopt;
-  return value;
-}
-
 bool is_plain(TokenType type) {
   switch (type) {
     case TokenType::kUndefined:
@@ -164,6 +155,14 @@ Status load_roles(const GgufFile& file, const VocabDefaults& defaults, Vocab& vo
 }
 
 }  // namespace
+
+std::optional<uint8_t> parse_byte_token(std::string_view text) {
+  if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return std::nullopt;
+  uint8_t value = 0;
+  const auto [end, error] = std::from_chars(text.data() + 3, text.data() + 5, value, 16);
+  if (error != std::errc() || end != text.data() + 5) return std::nullopt;
+  return value;
+}
 
 std::optional<int32_t> Vocab::find(std::string_view text) const {
   if (const auto found = by_text.find(text); found != by_text.end()) return found->second;

@@ -38,6 +38,7 @@ struct Token {
   float score = 0;
   TokenType type = TokenType::kNormal;
   bool strips_right = false;  ///< white space of a text that follows it is dropped
+  bool strips_left = false;   ///< likewise before it
 };
 
 /// What a tokenizer model does when the file does not say.
@@ -66,6 +67,9 @@ struct Vocab {
 /// Reads the tokenizer.ggml.* keys. Token::bytes is left empty: the models fill it in.
 /// Errors: kNotFound, kCorrupt naming the key and the token.
 Result<Vocab> load_vocab(const GgufFile& file, const VocabDefaults& defaults, bool needs_scores);
+
+/// Value of "<0x41>", in exactly this form.
+std::optional<uint8_t> parse_byte_token(std::string_view text);
 
 /// Appends the byte tokens of `bytes`, or the unknown token once where some byte has none.
 void append_byte_fallback(const Vocab& vocab, std::string_view bytes, std::vector<int32_t>& out);

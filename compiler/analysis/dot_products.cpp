@@ -20,8 +20,9 @@ const Node* without_cast(const Node* n) {
              : nullptr;
 }
 
-/// Whether four iterations of `along` can be computed as one word: contiguous loads, and
-/// bitwise operations and shifts by constants on them. `loads` takes what is loaded.
+/// Whether four iterations of `along` can be computed as one word: contiguous loads, bitwise
+/// operations and shifts by constants on them, and single bits that fill their byte. `loads` takes
+/// what is loaded.
 bool is_bytewise(const Node* n, const Node* along, std::vector<const Node*>* loads) {
   switch (n->op) {
     case Op::kConst: return true;
@@ -33,6 +34,9 @@ bool is_bytewise(const Node* n, const Node* along, std::vector<const Node*>* loa
     case Op::kOr:
     case Op::kXor:
       return is_bytewise(n->src[0], along, loads) && is_bytewise(n->src[1], along, loads);
+    case Op::kMul:
+      return n->dtype == DType::kU8 && n->src[1]->is_const() && n->src[1]->imm == 255 &&
+             n->src[0]->lo >= 0 && n->src[0]->hi <= 1 && is_bytewise(n->src[0], along, loads);
     case Op::kShl:
     case Op::kShr:
       return n->dtype == DType::kU8 && n->src[1]->is_const() && n->src[1]->imm >= 0 &&

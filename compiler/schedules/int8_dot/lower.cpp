@@ -104,7 +104,8 @@ void Int8Dot::emit_dots(const Node* sum, const std::vector<Env>& envs, const Nod
     ValueId start = b_.constant({DType::kI32, 1}, 0);
     for (size_t i = 0; i < others.size(); ++i) {
       const ValueId v = e_.emit(others[i], env);
-      start = i == 0 ? v : b_.add(e_.splat(start, b_.type(v).lanes), v);
+      const uint32_t wide = std::max(b_.type(start).lanes, b_.type(v).lanes);
+      start = i == 0 ? v : b_.add(e_.splat(start, wide), e_.splat(v, wide));
     }
     sums.push_back(e_.splat(start, lanes));
   }
@@ -226,6 +227,9 @@ ValueId Int8Dot::emit_word(const Node* n, const Env& env, const Node* stream) {
     const ValueId moved = is_left ? b_.shl(word, amount) : b_.shr(word, amount);
     const int64_t kept = is_left ? 0xff << amount : 0xff >> amount;
     v = b_.bit_and(moved, b_.like_int(moved, in_all_bytes(kept)));
+  } else if (n->op == Op::kMul) {  // 1 becomes 255, and no byte carries into another
+    const ValueId bit = emit_word(n->src[0], env, stream);
+    v = b_.sub(b_.shl(bit, 8), bit);
   } else {
     const ValueId x = emit_word(n->src[0], env, stream), y = emit_word(n->src[1], env, stream);
     const uint32_t lanes = std::max(b_.type(x).lanes, b_.type(y).lanes);

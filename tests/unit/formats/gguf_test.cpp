@@ -12,7 +12,7 @@ using test::Bytes;
 using test::GgufBuilder;
 using test::zeros;
 
-constexpr uint32_t kF32 = 0, kQ4_0 = 2, kIQ2_S = 22;
+constexpr uint32_t kF32 = 0, kQ4_0 = 2, kQ8_1 = 9;
 
 /// Error of reading `bytes`; fails the test when they are accepted.
 Error error_of(const std::vector<std::byte>& bytes) {
@@ -221,9 +221,9 @@ TEST(Gguf, RefusesRowsThatAreNotWholeBlocks) {
 
 TEST(Gguf, NamesTheTensorAndTypeItCannotRead) {
   GgufBuilder known, unknown;
-  const Error named = error_of(known.tensor("blk.0.w", {256}, kIQ2_S, zeros(82)).build());
+  const Error named = error_of(known.tensor("blk.0.w", {256}, kQ8_1, zeros(288)).build());
   EXPECT_EQ(named.code, Code::kUnsupported);
-  EXPECT_NE(named.message.find("\"blk.0.w\" is stored as IQ2_S"), std::string::npos)
+  EXPECT_NE(named.message.find("\"blk.0.w\" is stored as Q8_1"), std::string::npos)
       << named.message;
   const Error number = error_of(unknown.tensor("w", {256}, 4711, zeros(82)).build());
   EXPECT_EQ(number.code, Code::kUnsupported);

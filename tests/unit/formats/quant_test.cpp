@@ -42,7 +42,58 @@ TEST(Quant, KnowsSizesOfBlocks) {
   EXPECT_EQ(find_ggml_type(4), nullptr);
   EXPECT_EQ(ggml_type_name(14), "Q6_K");
   EXPECT_EQ(ggml_type_name(10), "Q2_K");
+  EXPECT_EQ(ggml_type_name(9), "Q8_1");
   EXPECT_EQ(ggml_type_name(999), "type 999");
+}
+
+/// What ggml 0.27 makes of random blocks: printed by tests/oracle/ggml_dequantise.py, which asked
+/// its library.
+struct Judged {
+  uint32_t number;
+  std::string_view name;
+  uint32_t block_values, block_bytes;
+  uint64_t hash;
+};
+constexpr Judged kJudged[] = {
+    {2, "q4_0", 32, 18, 0x4dd137ae0a083325},      {3, "q4_1", 32, 20, 0xe191d343b972f9dc},
+    {6, "q5_0", 32, 22, 0xb6511e754c2fb525},      {7, "q5_1", 32, 24, 0x07f013209b3838c3},
+    {8, "q8_0", 32, 34, 0x34541f464011f725},      {10, "q2_K", 256, 84, 0x818d59dfe8d1bec7},
+    {11, "q3_K", 256, 110, 0x6f8d0da2ad412d65},   {12, "q4_K", 256, 144, 0xa56f3af83078246d},
+    {13, "q5_K", 256, 176, 0xb46c0e2ac5630b53},   {14, "q6_K", 256, 210, 0xbd993297a2119e9d},
+    {16, "iq2_xxs", 256, 66, 0x4df0dd8846fb3199}, {17, "iq2_xs", 256, 74, 0x7258d4abe0cd45e9},
+    {18, "iq3_xxs", 256, 98, 0x46e0036a8fcb268d}, {19, "iq1_s", 256, 50, 0x1415f7c5538be2c5},
+    {20, "iq4_nl", 32, 18, 0x7e4c7ac96da03265},   {21, "iq3_s", 256, 110, 0xcfcc1d60f4704255},
+    {22, "iq2_s", 256, 82, 0x31ffec5e62670979},   {23, "iq4_xs", 256, 136, 0x9f0e3c32d10a658d},
+    {29, "iq1_m", 256, 56, 0xda46ec8f0cb621e5},   {34, "tq1_0", 256, 54, 0x44a8d8af1c628325},
+    {35, "tq2_0", 256, 66, 0x0547537f99818325},   {39, "mxfp4", 32, 17, 0x72a3984a5c8c2325},
+    {40, "nvfp4", 64, 36, 0xcc6b5d7c92922325},    {41, "q1_0", 128, 18, 0x8f0db8bf28c0a325},
+    {42, "q2_0", 64, 18, 0x63bf672851a32325},
+};
+
+TEST(Quant, EveryFormatHasTheBitsOfGgml) {
+  for (const Judged& judged : kJudged) {
+    const GgmlTypeInfo* info = find_ggml_type(judged.number);
+    ASSERT_NE(info, nullptr) << judged.name;
+    std::string name = info->name;
+    for (char& c : name)
+      if (c != 'K') c = static_cast<char>(std::tolower(c));
+    EXPECT_EQ(name, judged.name);
+    ASSERT_EQ(info->block_values, judged.block_values) << judged.name;
+    ASSERT_EQ(info->block_bytes, judged.block_bytes) << judged.name;
+    constexpr size_t kBlocks = 1024;
+    std::vector<std::byte> bytes(kBlocks * info->block_bytes);
+    uint64_t state = judged.number;
+    for (std::byte& b : bytes) {
+      state = state * 6364136223846793005U + 1442695040888963407U;
+      b = static_cast<std::byte>(state >> 56);
+    }
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const float v : values_of(info->type, bytes, kBlocks * info->block_values)) {
+      const uint32_t bits = std::isnan(v) ? 0x7fc00000 : std::bit_cast<uint32_t>(v);
+      hash = (hash ^ bits) * 0x100000001b3;
+    }
+    EXPECT_EQ(hash, judged.hash) << judged.name;
+  }
 }
 
 TEST(Quant, RefusesSourcesOfAnotherSize) {

@@ -11,9 +11,32 @@
 namespace bm::models {
 namespace {
 
-constexpr std::array kFormats = {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_K,
-                                 GgmlType::kQ6_K};
+constexpr std::array kFormats = {
+    GgmlType::kQ8_0,    GgmlType::kQ4_0,  GgmlType::kQ4_1,    GgmlType::kQ5_0,   GgmlType::kQ5_1,
+    GgmlType::kQ2_K,    GgmlType::kQ3_K,  GgmlType::kQ4_K,    GgmlType::kQ5_K,   GgmlType::kQ6_K,
+    GgmlType::kIQ1_S,   GgmlType::kIQ1_M, GgmlType::kIQ2_XXS, GgmlType::kIQ2_XS, GgmlType::kIQ2_S,
+    GgmlType::kIQ3_XXS, GgmlType::kIQ3_S, GgmlType::kIQ4_NL,  GgmlType::kIQ4_XS, GgmlType::kTQ1_0,
+    GgmlType::kTQ2_0,   GgmlType::kMXFP4, GgmlType::kNVFP4,   GgmlType::kQ1_0,   GgmlType::kQ2_0};
 constexpr std::array kHalves = {GgmlType::kF16, GgmlType::kBF16};
+
+/// Where the float16 numbers of a block lie.
+std::vector<size_t> halves_of(GgmlType type) {
+  switch (type) {
+    case GgmlType::kQ4_1:
+    case GgmlType::kQ5_1:
+    case GgmlType::kQ4_K:
+    case GgmlType::kQ5_K: return {0, 2};
+    case GgmlType::kQ2_K: return {80, 82};
+    case GgmlType::kQ3_K: return {108};
+    case GgmlType::kQ6_K: return {208};
+    case GgmlType::kTQ1_0: return {52};
+    case GgmlType::kTQ2_0: return {64};
+    case GgmlType::kMXFP4:
+    case GgmlType::kNVFP4:
+    case GgmlType::kIQ1_M: return {};
+    default: return {0};
+  }
+}
 
 /// Random blocks: any bits are codes; scales are small numbers of either sign.
 std::vector<std::byte> random_blocks(GgmlType type, size_t values, uint32_t seed) {
@@ -22,14 +45,18 @@ std::vector<std::byte> random_blocks(GgmlType type, size_t values, uint32_t seed
   std::vector<std::byte> out(values / info.block_values * info.block_bytes);
   for (std::byte& b : out) b = static_cast<std::byte>(random());
   std::uniform_real_distribution<float> uniform(-0.02F, 0.02F);
-  const auto put = [&](size_t at) {
+  for (size_t i = 0; i < out.size(); i += info.block_bytes) {
     const float value = uniform(random);
     const uint16_t half = type == GgmlType::kBF16 ? f32_to_bf16(value) : f32_to_f16(value);
-    std::memcpy(&out[at], &half, 2);
-  };
-  for (size_t i = 0; i < out.size(); i += info.block_bytes) {
-    put(type == GgmlType::kQ6_K ? i + 208 : i);
-    if (type == GgmlType::kQ4_K) put(i + 2);
+    for (const size_t at : halves_of(type)) std::memcpy(&out[i + at], &half, 2);
+    // Exponents of 2^-8 and around.
+    if (type == GgmlType::kMXFP4) out[i] = static_cast<std::byte>(120 + random() % 4);
+    if (type == GgmlType::kNVFP4)
+      for (size_t s = 0; s < 4; ++s) out[i + s] = static_cast<std::byte>(random() % 32);
+    if (type == GgmlType::kIQ1_M)  // its scale lies in the top nibbles of four words
+      for (size_t s = 0; s < 4; ++s)
+        out[i + 49 + 2 * s] = (out[i + 49 + 2 * s] & std::byte{15}) |
+                              static_cast<std::byte>((half >> 4 * s & 15) << 4);
   }
   return out;
 }
@@ -92,11 +119,32 @@ void check_linear(const Case& c, std::span<const float> x, int64_t m, bool is_ex
 
 TEST(LlamaMatrix, ProductsStayWithinTheErrorOfTheCodes) {
   for (const GgmlType type : kFormats)
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{16, 256}, {112, 768}}) {
+      const Case c = make_case(type, rows, columns, "CPU");
+      for (const int64_t m : {1, 7}) check_linear(c, random_vectors(m * columns, 9), m, false);
+    }
+}
+
+TEST(LlamaMatrix, ProductsOfEveryShapeStayWithinTheErrorOfTheCodes) {
+  for (const GgmlType type :
+       {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_K, GgmlType::kQ6_K, GgmlType::kQ2_K})
     for (const auto& [rows, columns] :
-         {std::pair<int64_t, int64_t>{16, 256}, {48, 512}, {112, 768}, {320, 1024}, {64, 2048}}) {
+         {std::pair<int64_t, int64_t>{48, 512}, {320, 1024}, {64, 2048}}) {
       const Case c = make_case(type, rows, columns, "CPU");
       for (const int64_t m : {1, 2, 7, 64})
         check_linear(c, random_vectors(m * columns, 9), m, false);
+    }
+}
+
+TEST(LlamaMatrix, RowsThatFillNoSixteenAreFilledUp) {
+  for (const GgmlType type : {GgmlType::kQ4_0, GgmlType::kQ5_K})
+    for (const int64_t rows : {1, 33}) {
+      const Case c = make_case(type, rows, 256, "CPU");
+      for (const int64_t m : {1, 3}) check_linear(c, random_vectors(m * 256, 9), m, false);
+      const std::vector<int32_t> index = {0, static_cast<int32_t>(rows - 1)};
+      const std::vector<float> got = c.matrix.take(Tensor::from(index, {2}, "CPU")).data<float>();
+      for (size_t k = 0; k < 256; ++k)
+        ASSERT_EQ(got[256 + k], c.values[static_cast<size_t>(rows - 1) * 256 + k]);
     }
 }
 
@@ -134,9 +182,11 @@ TEST(LlamaMatrix, StacksMultiplyEveryVectorWithTheMatrixOfItsIndex) {
   const std::vector<float> x = random_vectors(n * kColumns, 9);
   const QuantisedActivations vectors(Tensor::from(x, {n, kColumns}, "CPU"));
   for (const GgmlType type : all) {
+    SCOPED_TRACE(ggml_type_info(type).name);
     const Case c = make_case(type, kStack * kRows, kColumns, "CPU");
-    const std::vector<float> got =
-        c.matrix.linear(vectors, Tensor::from(index, {n}, "CPU"), kStack).data<float>();
+    std::vector<float> got;
+    ASSERT_NO_THROW(
+        got = c.matrix.linear(vectors, Tensor::from(index, {n}, "CPU"), kStack).data<float>());
     const std::vector<float> whole = c.matrix.linear(vectors).data<float>();
     for (size_t v = 0; v < index.size(); ++v)
       for (size_t row = 0; row < kRows; ++row) {
@@ -180,9 +230,11 @@ TEST(LlamaMatrix, RowsAreExact) {
 }
 
 TEST(LlamaMatrix, DevicesAndRenderersAgree) {
-  std::vector<GgmlType> all(kFormats.begin(), kFormats.end());
-  all.insert(all.end(), kHalves.begin(), kHalves.end());
-  for (const GgmlType type : all) {
+  // One of every kind of plane, scale, minimum and book.
+  for (const GgmlType type :
+       {GgmlType::kQ8_0, GgmlType::kQ4_K, GgmlType::kQ6_K, GgmlType::kQ2_K, GgmlType::kQ5_1,
+        GgmlType::kIQ4_XS, GgmlType::kIQ2_XS, GgmlType::kMXFP4, GgmlType::kTQ2_0, GgmlType::kQ1_0,
+        GgmlType::kF16, GgmlType::kBF16}) {
     const std::vector<float> x = random_vectors(3 * 256, 4);
     std::vector<float> first;
     for (const char* device :
@@ -198,18 +250,30 @@ TEST(LlamaMatrix, DevicesAndRenderersAgree) {
   }
 }
 
+/// Bits of a value on the device and in the file.
 TEST(LlamaMatrix, TakesTheBytesItSays) {
-  EXPECT_EQ(Matrix::packed_bytes(GgmlType::kQ8_0, 16, 256), 16u * 8 * 34);
-  EXPECT_EQ(Matrix::packed_bytes(GgmlType::kQ4_0, 16, 256), 16u * 8 * 18);
-  EXPECT_EQ(Matrix::packed_bytes(GgmlType::kQ4_K, 16, 256), 16u * (144 + 4));
-  EXPECT_EQ(Matrix::packed_bytes(GgmlType::kQ6_K, 16, 256), 16u * 210);
+  const std::pair<GgmlType, double> expected[] = {
+      {GgmlType::kQ8_0, 8.5},       {GgmlType::kQ4_0, 4.5},      {GgmlType::kQ4_1, 5},
+      {GgmlType::kQ5_0, 5.5},       {GgmlType::kQ5_1, 6},        {GgmlType::kQ2_K, 2.625},
+      {GgmlType::kQ3_K, 3.5625},    {GgmlType::kQ4_K, 4.625},    {GgmlType::kQ5_K, 5.625},
+      {GgmlType::kQ6_K, 6.5625},    {GgmlType::kIQ1_S, 3.3125},  {GgmlType::kIQ1_M, 3.5625},
+      {GgmlType::kIQ2_XXS, 3.3125}, {GgmlType::kIQ2_XS, 3.5625}, {GgmlType::kIQ2_S, 3.5625},
+      {GgmlType::kIQ3_XXS, 4.3125}, {GgmlType::kIQ3_S, 4.3125},  {GgmlType::kIQ4_NL, 4.5},
+      {GgmlType::kIQ4_XS, 4.3125},  {GgmlType::kTQ1_0, 2.0625},  {GgmlType::kTQ2_0, 2.0625},
+      {GgmlType::kMXFP4, 4.25},     {GgmlType::kNVFP4, 5},       {GgmlType::kQ1_0, 1.5},
+      {GgmlType::kQ2_0, 2.5}};
+  static_assert(std::size(expected) == kFormats.size());
+  for (const auto& [type, bits] : expected)
+    EXPECT_EQ(static_cast<double>(Matrix::packed_bytes(type, 16, 256)) * 8 / (16 * 256), bits)
+        << ggml_type_info(type).name;
+  EXPECT_EQ(Matrix::packed_bytes(GgmlType::kQ8_0, 17, 32), 32u * 34);
 }
 
-TEST(LlamaMatrix, OddShapesAreNotPacked) {
-  EXPECT_TRUE(Matrix::can_pack(GgmlType::kQ8_0, 32, 96));
-  EXPECT_FALSE(Matrix::can_pack(GgmlType::kQ8_0, 33, 96));
+TEST(LlamaMatrix, WholeBlocksArePacked) {
+  for (const GgmlType type : kFormats) EXPECT_TRUE(Matrix::can_pack(type, 33, 512));
+  EXPECT_TRUE(Matrix::can_pack(GgmlType::kQ8_0, 33, 96));
   EXPECT_FALSE(Matrix::can_pack(GgmlType::kQ4_K, 32, 96));
-  EXPECT_FALSE(Matrix::can_pack(GgmlType::kQ5_0, 32, 256));
+  EXPECT_FALSE(Matrix::can_pack(GgmlType::kQ8_0, 0, 96));
   EXPECT_TRUE(Matrix::can_pack(GgmlType::kF16, 32, 3));
   EXPECT_FALSE(Matrix::can_pack(GgmlType::kBF16, 48, 64));
   EXPECT_FALSE(Matrix::can_pack(GgmlType::kF32, 32, 64));

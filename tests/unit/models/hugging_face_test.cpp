@@ -1,0 +1,118 @@
+// Folders of Hugging Face: the logits of a GGUF file with the same weights, and what is refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+#include "models/hugging_face.h"
+#include "models/llama_session.h"
+#include "tests/unit/formats/test_support.h"
+
+namespace bm::models {
+namespace {
+
+constexpr const char* kScript = "/usr/bin/python3 tests/oracle/hugging_face_folder.py";
+
+std::vector<float> logits_of(const std::string& path) {
+  auto file = GgufFile::open(path);
+  if (!file) throw std::runtime_error(path + ": " + file.error().message);
+  const auto shared = std::make_shared<const GgufFile>(std::move(*file));
+  auto model = Llama::load(shared, {.device = "CPU", .context = 0, .progress = {}});
+  if (!model) throw std::runtime_error(path + ": " + model.error().message);
+  LlamaSession session(*model);
+  const std::vector<int32_t> tokens = {5, 1, 33, 60, 2, 17, 40, 9, 9, 21, 3};
+  EXPECT_TRUE(session.feed(std::span(tokens).first(7)));
+  for (size_t i = 7; i < tokens.size(); ++i)
+    EXPECT_TRUE(session.feed(std::span(tokens).subspan(i, 1)));
+  const std::span<const float> out = session.logits();
+  return {out.begin(), out.end()};
+}
+
+bool has_numpy() {
+  static const bool found = std::system("/usr/bin/python3 -c 'import numpy' >/dev/null 2>&1") == 0;
+  return found;
+}
+
+/// The GGUF files are judged by PyTorch in Llama.EveryArchitectureEqualsTheReference.
+void expect_equal(const std::vector<std::string>& models) {
+  if (!has_numpy()) GTEST_SKIP() << "python3-numpy is not installed";
+  const test::TempFolder folder;
+  std::string command = fmt::format("{} --random {}", kScript, folder.file(""));
+  for (const std::string& model : models) command += fmt::format(" '{}'", model);
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  for (size_t i = 0; i < models.size(); ++i) {
+    SCOPED_TRACE(models[i]);
+    const std::vector<float> want = logits_of(folder.file(fmt::format("{}.gguf", i))),
+                             got = logits_of(folder.file(fmt::format("{}", i)));
+    ASSERT_EQ(got.size(), want.size());
+    float scale = 0;
+    for (const float v : want) scale = std::max(scale, std::abs(v));
+    // Gains less one round once more; sums over a head run in another order.
+    for (size_t k = 0; k < got.size(); ++k) ASSERT_NEAR(got[k], want[k], 2e-5F * scale) << k;
+  }
+}
+
+TEST(HuggingFace, AFolderHasTheLogitsOfTheFile) { expect_equal({"llama", "qwen2"}); }
+
+TEST(HuggingFace, FoldersOfEveryFamilyDo) {
+  expect_equal({"llama",
+                "mixtral",
+                "qwen2",
+                "qwen3",
+                "qwen2moe",
+                "qwen3moe",
+                "gemma",
+                "gemma2",
+                "gemma3",
+                "phi3",
+                "olmo",
+                "olmo2",
+                "olmoe",
+                "granite",
+                "command-r",
+                "cohere2",
+                "starcoder2",
+                "smollm3",
+                "arcee",
+                "stablelm",
+                "seed_oss",
+                "glm4",
+                "nemotron",
+                "llama --key rope.scaling.type=linear --key rope.scaling.factor=4.0",
+                "qwen2 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
+                "rope.scaling.original_context_length=32"});
+}
+
+/// A folder with this config.json and nothing else.
+Error refusal_of(const std::string& config) {
+  const test::TempFolder folder;
+  std::ofstream(folder.file("config.json")) << config;
+  const auto file = GgufFile::open(folder.file(""));
+  return file ? Error{} : file.error();
+}
+
+TEST(HuggingFace, SaysWhatItDoesNotDo) {
+  EXPECT_NE(refusal_of("[]").message.find("no JSON object"), std::string::npos);
+  EXPECT_NE(refusal_of("{}").message.find("architectures"), std::string::npos);
+  const Error unknown = refusal_of(R"({"architectures": ["NoSuchForCausalLM"]})");
+  EXPECT_EQ(unknown.code, Code::kUnsupported);
+  EXPECT_NE(unknown.message.find("NoSuchForCausalLM"), std::string::npos);
+  EXPECT_EQ(
+      refusal_of(R"({"architectures": ["LlamaForCausalLM"], "quantization_config": {}})").code,
+      Code::kUnsupported);
+  EXPECT_NE(
+      refusal_of(R"({"architectures": ["LlamaForCausalLM"]})").message.find("num_hidden_layers"),
+      std::string::npos);
+  const std::string small = R"("architectures": ["LlamaForCausalLM"], "hidden_size": 8,
+      "num_hidden_layers": 1, "intermediate_size": 8, "num_attention_heads": 2)";
+  EXPECT_EQ(refusal_of("{" + small + "}").code, Code::kNotFound);  // no weights
+  EXPECT_NE(refusal_of("{" + small + R"(, "hidden_act": "relu"})").message.find("hidden_act"),
+            std::string::npos);
+  EXPECT_NE(refusal_of("{" + small + R"(, "rope_scaling": {"type": "new"}})").message.find("new"),
+            std::string::npos);
+  EXPECT_EQ(refusal_of(std::string(100, '[')).code, Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace bm::models
