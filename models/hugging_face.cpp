@@ -285,7 +285,14 @@ class HuggingFaceModel {
     // transformers 5 keeps what concerns positions together.
     if (const auto rope = config_.find("rope_parameters");
         rope != config_.end() && rope->is_object()) {
-      const json parameters = *rope;
+      json parameters = *rope;
+      // And of layers with a window apart from the others.
+      if (parameters.contains("full_attention") && parameters["full_attention"].is_object()) {
+        const json local = parameters.value("sliding_attention", json::object());
+        if (local.is_object() && local.contains("rope_theta"))
+          config_["rope_local_base_freq"] = local["rope_theta"];
+        parameters = json(parameters["full_attention"]);
+      }
       if (parameters.contains("rope_theta")) config_["rope_theta"] = parameters["rope_theta"];
       if (parameters.contains("partial_rotary_factor"))
         config_["partial_rotary_factor"] = parameters["partial_rotary_factor"];

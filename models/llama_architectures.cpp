@@ -84,7 +84,7 @@ constexpr Architecture kArchitectures[] = {
     {"stablelm", kHalves, kLayer, kGated, kSilu, kMayLackFeedForwardNorm, 0,
      "use_parallel_residual"},
     {"starcoder", kNone, kLayer, kPlain, kGelu, kPositionTable, 0, ""},
-    {"starcoder2", kHalves, kLayer, kPlain, kGelu, 0, 0, ""},
+    {"starcoder2", kHalves, kLayer, kPlain, kGelu, 0, 0, kWindow},
     {"xverse", kInter, kRms, kGated, kSilu, 0, 0, ""},
 };
 

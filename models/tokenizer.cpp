@@ -84,7 +84,9 @@ Status index_specials(TokenizerParts& parts) {
       return fail(Code::kUnsupported, "special token {} has {} bytes (at most {} supported)", i,
                   token.text.size(), kMaxSpecialBytes);
     // The text of a user-defined token is searched as it appears in texts: with spaces for marks.
-    parts.specials.insert(token.bytes, static_cast<int32_t>(i));
+    // A tokenizer.json makes marks of spaces later.
+    parts.specials.insert(parts.model == "huggingface" ? token.text : token.bytes,
+                          static_cast<int32_t>(i));
     if (token.type != TokenType::kUserDefined) parts.controls.push_back(static_cast<int32_t>(i));
   }
   return {};

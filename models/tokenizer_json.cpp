@@ -538,14 +538,16 @@ class Loader {
     for (size_t i = 0; i < vocab_.tokens.size(); ++i) {
       Token& token = vocab_.tokens[i];
       token.bytes = token.text;
-      if (token.type != TokenType::kNormal) continue;
-      if (const auto byte = has_bytes ? parse_byte_token(token.text) : std::nullopt) {
+      const bool is_added = token.type == TokenType::kUserDefined;
+      if (token.type != TokenType::kNormal && !(is_added && !mark_.empty())) continue;
+      if (const auto byte = has_bytes && !is_added ? parse_byte_token(token.text) : std::nullopt) {
         token.type = TokenType::kByte;
         token.bytes.assign(1, static_cast<char>(*byte));
         vocab_.byte_tokens[*byte] = static_cast<int32_t>(i);
         continue;
       }
       if (is_byte_level_) {
+        if (is_added) continue;
         if (auto bytes = alphabet.decode(token.text)) token.bytes = std::move(*bytes);
       } else if (!piece_prefix_.empty()) {
         token.bytes = token.text.starts_with(piece_prefix_)

@@ -155,15 +155,13 @@ TEST(TokenizerJson, ByteFallbackAndMarks) {
 }
 
 TEST(TokenizerJson, UnigramTakesTheBestSum) {
-  const json root = {
-      {"model",
-       {{"type", "Unigram"},
-        {"unk_id", 0},
-        {"vocab",
-         {{"<unk>", 0.0}, {"▁", -3.0}, {"a", -2.0}, {"b", -2.0}, {"ab", -3.5}, {"▁a", -4.5}}}}},
-      {"pre_tokenizer",
-       {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "always"}}},
-      {"decoder", {{"type", "Metaspace"}, {"replacement", "▁"}}}};
+  const auto entry = [](const char* text, double score) { return json::array({text, score}); };
+  const json vocab = json::array({entry("<unk>", 0), entry("▁", -3), entry("a", -2), entry("b", -2),
+                                  entry("ab", -3.5), entry("▁a", -4.5)});
+  const json root = {{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocab}}},
+                     {"pre_tokenizer",
+                      {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "always"}}},
+                     {"decoder", {{"type", "Metaspace"}, {"replacement", "▁"}}}};
   const auto t = open(root);
   ASSERT_TRUE(t);
   EXPECT_EQ(encode(*t, "ab"), (Ids{1, 4}));  // −6.5; "▁a" and "b" −6.5 come later
