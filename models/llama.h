@@ -85,6 +85,8 @@ class Llama {
   /// What is computed for a row does not depend on the others: everything but attention, which is
   /// a kernel per run, runs in kernels for any number of rows.
   Tensor forward_batch(const BatchStep& step, PagedKvCache& cache) const;
+  /// What logits are made of, [rows, embedding length]: the last block's output, normalised.
+  Tensor hidden_batch(const BatchStep& step, PagedKvCache& cache) const;
 
  private:
   /// Gain and bias, each invalid where the model has none.
@@ -182,6 +184,7 @@ class Llama {
   /// `attention` is given the block's normalised input.
   Tensor run_block(size_t block, const Tensor& x,
                    const std::function<Tensor(const Tensor&)>& attention) const;
+  Tensor run_blocks(const BatchStep& step, PagedKvCache& cache) const;
   Tensor project_logits(const Tensor& x) const;
   /// Host tables; `factors`: what frequencies are divided by, one a pair, or none.
   RopeTable make_rope_table(const RopeConfig& rope, std::span<const float> factors) const;

@@ -53,7 +53,7 @@ struct LlamaBatch::Impl {
   std::unique_ptr<Lane> piece;               ///< of a prompt
   Tensor tokens, positions, outputs, queries, pairs, joined;
   std::vector<int32_t> host_tokens, host_positions, host_outputs;
-  std::vector<float> logits;
+  std::vector<float> logits, hidden;
   /// Rows of the program without a piece, by the logarithm of its lanes: 0 where only kernels for
   /// any number of rows give the bits that sequences get in company.
   std::array<std::optional<int64_t>, 7> fixed_rows;
@@ -102,13 +102,16 @@ struct LlamaBatch::Impl {
     joined = floats({capacity, c.head_count * width});
   }
 
-  /// `fixed`: the number of rows, and of logits; 0: as the variables say.
+  Status check(std::span<const BatchItem> items) const;
+
+  /// `fixed`: the number of rows, and of logits; 0: as the variables say; kHidden: hidden states.
+  static constexpr int64_t kHidden = -1;
   Tensor forward(const Tensor& t, int64_t count, bool has_piece, int64_t fixed) {
     BatchStep s{t, positions, outputs, rows, output_count, {}, queries, pairs, joined};
-    if (fixed != 0) s.rows = s.output_count = SymInt(fixed);
+    if (fixed > 0) s.rows = s.output_count = SymInt(fixed);
     for (int64_t i = 0; i < count; ++i) s.runs.push_back(lanes[static_cast<size_t>(i)]->run(true));
     if (has_piece) s.runs.push_back(piece->run(false));
-    return model->forward_batch(s, cache);
+    return fixed == kHidden ? model->hidden_batch(s, cache) : model->forward_batch(s, cache);
   }
 
   void place(Lane& lane, const BatchItem& item) {
@@ -179,6 +182,30 @@ struct LlamaBatch::Impl {
     return *known;
   }
 
+  /// A piece of a prompt into rows `total` on of the host's arrays; the row behind it.
+  size_t place_piece(const BatchItem& item, size_t total) {
+    place(*piece, item);
+    piece->row.set(static_cast<int64_t>(total));
+    piece->count.set(static_cast<int64_t>(item.tokens.size()));
+    for (size_t i = 0; i < item.tokens.size(); ++i, ++total) {
+      host_tokens[total] = item.tokens[i];
+      host_positions[total] = static_cast<int32_t>(item.position + i);
+    }
+    return total;
+  }
+
+  void embed(const BatchItem& item) {
+    const size_t total = place_piece(item, 0);
+    rows.set(static_cast<int64_t>(total));
+    write<int32_t>(tokens, std::span(host_tokens).first(total));
+    write<int32_t>(positions, std::span(host_positions).first(total));
+    const Tensor out = step.capture(tokens, 0, 1, kHidden);
+    hidden.resize(total * model->config().embedding_length);
+    runtime::Buffer from = out.buffer();
+    from.size = hidden.size() * sizeof(float);
+    unwrap(runtime::copy_out(std::as_writable_bytes(std::span(hidden)), from));
+  }
+
   void run(std::span<const BatchItem> items, bool has_piece) {
     const size_t single = items.size() - (has_piece ? 1 : 0);
     const size_t count = single == 0 ? 0 : std::bit_ceil(single);
@@ -193,16 +220,7 @@ struct LlamaBatch::Impl {
       host_positions[i] = static_cast<int32_t>(items[i].position);
     }
     size_t total = count;
-    if (has_piece) {
-      const BatchItem& item = items.back();
-      place(*piece, item);
-      piece->row.set(static_cast<int64_t>(count));
-      piece->count.set(static_cast<int64_t>(item.tokens.size()));
-      for (size_t i = 0; i < item.tokens.size(); ++i, ++total) {
-        host_tokens[total] = item.tokens[i];
-        host_positions[total] = static_cast<int32_t>(item.position + i);
-      }
-    }
+    if (has_piece) total = place_piece(items.back(), count);
     for (size_t i = 0; i < items.size(); ++i)
       host_outputs[i] = static_cast<int32_t>(i < single ? i : total - 1);
     execute(count, has_piece, total, items.size(), fixed);
@@ -254,19 +272,19 @@ std::span<const float> LlamaBatch::logits(size_t item) const {
   return std::span(impl_->logits).subspan(item * vocabulary, vocabulary);
 }
 
-Status LlamaBatch::run(std::span<const BatchItem> items) {
+Status LlamaBatch::Impl::check(std::span<const BatchItem> items) const {
   if (items.empty()) return fail(Code::kInvalidArgument, "a step without tokens");
   const bool has_piece = items.back().is_prompt;
   const size_t single = items.size() - (has_piece ? 1 : 0);
-  if (single > impl_->options.sequences)
+  if (single > options.sequences)
     return fail(Code::kInvalidArgument, "{} sequences in a step of at most {}", single,
-                impl_->options.sequences);
+                options.sequences);
   for (size_t i = 0; i < items.size(); ++i) {
     const BatchItem& item = items[i];
     const size_t n = item.tokens.size();
     const bool starts_page = item.position % kPage == 0;
     if (n == 0 || n > kPage || (i >= single && !starts_page) || (i < single && n != 1) ||
-        item.position % kPage + n > kPage || item.position + n > impl_->model->context())
+        item.position % kPage + n > kPage || item.position + n > model->context())
       return fail(Code::kInvalidArgument, "{} tokens at position {} do not fit into a step", n,
                   item.position);
     const size_t used = (item.position + n + kPage - 1) / kPage;
@@ -274,15 +292,20 @@ Status LlamaBatch::run(std::span<const BatchItem> items) {
       return fail(Code::kInvalidArgument, "{} pages for {} positions", item.pages.size(),
                   item.position + n);
     for (const uint32_t page : item.pages.first(used))
-      if (page == 0 || page >= impl_->num_pages)
+      if (page == 0 || page >= num_pages)
         return fail(Code::kInvalidArgument, "there is no page {}", page);
     for (const int32_t t : item.tokens)
-      if (t < 0 || static_cast<uint32_t>(t) >= impl_->model->config().vocab_size)
+      if (t < 0 || static_cast<uint32_t>(t) >= model->config().vocab_size)
         return fail(Code::kInvalidArgument, "token {} is outside the vocabulary of {}", t,
-                    impl_->model->config().vocab_size);
+                    model->config().vocab_size);
   }
+  return {};
+}
+
+Status LlamaBatch::run(std::span<const BatchItem> items) {
+  BM_TRY(impl_->check(items));
   try {
-    impl_->run(items, has_piece);
+    impl_->run(items, items.back().is_prompt);
   } catch (const Exception& e) {
     return tl::unexpected<Error>(e.error());
   } catch (const std::exception&) {
@@ -290,5 +313,20 @@ Status LlamaBatch::run(std::span<const BatchItem> items) {
   }
   return {};
 }
+
+Status LlamaBatch::embed(const BatchItem& piece) {
+  if (!piece.is_prompt) return fail(Code::kInvalidArgument, "only prompts are embedded");
+  BM_TRY(impl_->check({&piece, 1}));
+  try {
+    impl_->embed(piece);
+  } catch (const Exception& e) {
+    return tl::unexpected<Error>(e.error());
+  } catch (const std::exception&) {
+    return tl::unexpected<Error>(error_of_exception("computing an embedding"));
+  }
+  return {};
+}
+
+std::span<const float> LlamaBatch::hidden() const { return impl_->hidden; }
 
 }  // namespace bm::models

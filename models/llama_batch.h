@@ -47,6 +47,11 @@ class LlamaBatch {
   Status run(std::span<const BatchItem> items);
   /// Logits after the last token of an item of the last step.
   std::span<const float> logits(size_t item) const;
+  /// A step of a piece of a prompt alone, of which hidden() is asked instead of logits.
+  Status embed(const BatchItem& piece);
+  /// Hidden states of the last embed(), as the logits' matrix would read them: [tokens of the
+  /// piece, embedding length].
+  std::span<const float> hidden() const;
 
  private:
   struct Impl;

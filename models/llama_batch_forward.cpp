@@ -53,7 +53,7 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
   return project_output(block, step.joined.shrink({{0, step.rows}, {0, heads * width}}));
 }
 
-Tensor Llama::forward_batch(const BatchStep& step, PagedKvCache& cache) const {
+Tensor Llama::run_blocks(const BatchStep& step, PagedKvCache& cache) const {
   Tensor x = embedding_.take(step.tokens.shrink({{0, step.rows}}));
   if (config_.embedding_scale != 1.0F) x = x * static_cast<double>(config_.embedding_scale);
   if (positions_.is_valid())
@@ -61,6 +61,15 @@ Tensor Llama::forward_batch(const BatchStep& step, PagedKvCache& cache) const {
   x = norm(x, embedding_norm_);
   for (size_t i = 0; i < blocks_.size(); ++i)
     x = run_block(i, x, [&](const Tensor& in) { return attend_paged(i, in, step, cache); });
+  return x;
+}
+
+Tensor Llama::hidden_batch(const BatchStep& step, PagedKvCache& cache) const {
+  return norm(run_blocks(step, cache), output_norm_).contiguous();
+}
+
+Tensor Llama::forward_batch(const BatchStep& step, PagedKvCache& cache) const {
+  const Tensor x = run_blocks(step, cache);
   const Tensor wanted = x.contiguous().take(step.outputs.shrink({{0, step.output_count}}));
   return project_logits(wanted.contiguous()).contiguous();
 }

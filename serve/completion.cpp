@@ -4,6 +4,8 @@
 #include <ctime>
 #include <random>
 
+#include "serve/constraint.h"
+
 namespace bm::serve {
 namespace {
 
@@ -24,7 +26,8 @@ uint64_t random_seed() {
   return uint64_t{device()} << 32 | device();
 }
 
-std::string_view reason_name(Finish finish) {
+std::string_view reason_name(Finish finish, const std::optional<ChatParser>& parser) {
+  if (finish == Finish::kStop && parser && parser->call_count() > 0) return "tool_calls";
   return finish == Finish::kLength ? "length" : "stop";
 }
 
@@ -65,6 +68,18 @@ ApiError api_error(const Error& error) {
   return out;
 }
 
+ApiError submit_error(const Error& error) {
+  if (error.code == Code::kOutOfMemory)
+    return {.status = 429,
+            .message = error.message,
+            .type = "rate_limit_error",
+            .param = "",
+            .code = "queue_full"};
+  ApiError out = api_error(error);
+  if (error.code == Code::kDeviceLost) out.status = 503;
+  return out;
+}
+
 Completion::Completion(HostedModel& model, GenerationRequest request, std::string id)
     : model_(model),
       request_(std::move(request)),
@@ -76,11 +91,12 @@ Completion::~Completion() {
     if (!c.is_finished) model_.scheduler().cancel(c.id);
 }
 
-ApiResult<std::vector<std::vector<int32_t>>> Completion::prompts() const {
+ApiResult<std::vector<std::vector<int32_t>>> Completion::prompts() {
   if (request_.is_chat) {
-    auto tokens = model_.encode_chat(request_);
-    if (!tokens) return tl::unexpected<ApiError>(std::move(tokens.error()));
-    return std::vector<std::vector<int32_t>>{std::move(*tokens)};
+    auto chat = model_.encode_chat(request_);
+    if (!chat) return tl::unexpected<ApiError>(std::move(chat.error()));
+    is_reasoning_ = chat->is_reasoning;
+    return std::vector<std::vector<int32_t>>{std::move(chat->tokens)};
   }
   std::vector<std::vector<int32_t>> out = request_.token_lists;
   for (const std::string& text : request_.texts) {
@@ -106,6 +122,16 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
   const GenerationRequest& r = c->request_;
   auto prompts = c->prompts();
   if (!prompts) return tl::unexpected<ApiError>(std::move(prompts.error()));
+  const auto grammar = c->grammar();
+  if (!grammar) return tl::unexpected<ApiError>(grammar.error());
+  for (const models::LogitBias& b : r.logit_bias)
+    if (static_cast<size_t>(b.token) >= model.tokenizer().size())
+      return tl::unexpected<ApiError>(
+          ApiError{.message = fmt::format("token {} is outside the vocabulary of {}", b.token,
+                                          model.tokenizer().size()),
+                   .param = "logit_bias"});
+  c->has_tools_ =
+      r.is_chat && !r.tools.is_null() && !r.tools.empty() && r.tool_choice != ToolChoice::kNone;
   const uint64_t seed = r.seed ? *r.seed : random_seed();
   for (const std::vector<int32_t>& prompt : *prompts) {
     c->prompt_tokens_ += prompt.size();
@@ -120,32 +146,76 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
                       .top_k = r.top_k,
                       .top_p = r.top_p,
                       .min_p = r.min_p,
+                      .repeat_penalty = r.repetition_penalty,
+                      .repeat_window = UINT32_MAX,
+                      .frequency_penalty = r.frequency_penalty,
+                      .presence_penalty = r.presence_penalty,
+                      .logit_bias = r.logit_bias,
                       .seed = seed + i};
       job.top_logprobs = r.top_logprobs;
       job.priority = r.priority;
       if (r.timeout_s)
         job.deadline = now + std::chrono::duration_cast<Clock::duration>(
                                  std::chrono::duration<double>(*r.timeout_s));
+      if (*grammar) {
+        job.grammar = *grammar;
+        job.vocabulary = model.vocabulary();
+        if (c->is_reasoning_) job.grammar_after = model.chat_format().think_close;
+      }
       Choice choice;
-      choice.generation = std::make_shared<Generation>(model.tokenizer(), r.stop);
+      choice.generation = std::make_shared<Generation>(
+          model.tokenizer(), r.stop, r.is_chat && model.has_control_markers(c->has_tools_));
+      if (r.is_chat) choice.parser.emplace(model.chat_format(), c->has_tools_, c->is_reasoning_);
       job.listener = choice.generation;
       const auto submitted = model.scheduler().submit(std::move(job));
-      if (!submitted) {
-        ApiError error = api_error(submitted.error());
-        if (submitted.error().code == Code::kOutOfMemory)
-          error = {.status = 429,
-                   .message = submitted.error().message,
-                   .type = "rate_limit_error",
-                   .param = "",
-                   .code = "queue_full"};
-        if (submitted.error().code == Code::kDeviceLost) error.status = 503;
-        return tl::unexpected<ApiError>(std::move(error));
-      }
+      if (!submitted) return tl::unexpected<ApiError>(submit_error(submitted.error()));
       choice.id = *submitted;
       c->choices_.push_back(std::move(choice));
     }
   }
   return c;
+}
+
+ApiResult<std::shared_ptr<const models::Grammar>> Completion::grammar() const {
+  const auto gbnf = grammar_of_request(request_, model_.chat_format());
+  if (!gbnf) return tl::unexpected<ApiError>(gbnf.error());
+  if (gbnf->empty()) return nullptr;
+  auto parsed = models::Grammar::parse(*gbnf);
+  if (!parsed)
+    return tl::unexpected<ApiError>(
+        ApiError{.message = parsed.error().message,
+                 .param = request_.grammar.empty() ? "response_format" : "grammar",
+                 .code = "invalid_value"});
+  return std::make_shared<const models::Grammar>(std::move(*parsed));
+}
+
+ChatPieces Completion::parse(Choice& choice, const Piece& piece) const {
+  ChatPieces out = choice.parser->push(piece.text);
+  if (!piece.is_finished) return out;
+  ChatPieces last = choice.parser->finish();
+  out.reasoning += last.reasoning;
+  out.content += last.content;
+  std::ranges::move(last.calls, std::back_inserter(out.calls));
+  return out;
+}
+
+std::string Completion::call_id(size_t choice, size_t call) const {
+  return fmt::format("call_{}_{}_{}", std::string_view(id_).substr(id_.find('-') + 1), choice,
+                     call);
+}
+
+Json Completion::message(size_t index, const Choice& c) const {
+  Json out{{"role", "assistant"},
+           {"content", c.text.empty() && !c.calls.empty() ? Json() : Json(c.text)},
+           {"refusal", nullptr}};
+  if (!c.reasoning.empty()) out["reasoning_content"] = c.reasoning;
+  if (c.calls.empty()) return out;
+  Json& calls = out["tool_calls"] = Json::array();
+  for (const CallPiece& call : c.calls)
+    calls.push_back({{"id", call_id(index, call.index)},
+                     {"type", "function"},
+                     {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  return out;
 }
 
 Json Completion::head(std::string_view object) const {
@@ -227,7 +297,19 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
   for (Choice& c : choices_)
     while (!c.is_finished) {
       if (auto piece = c.generation->next(Clock::now() + kAskEvery)) {
-        c.text += piece->text;
+        if (c.parser) {
+          ChatPieces pieces = parse(c, *piece);
+          c.text += pieces.content;
+          c.reasoning += pieces.reasoning;
+          for (CallPiece& call : pieces.calls) {
+            if (!call.name.empty())
+              c.calls.push_back(std::move(call));
+            else
+              c.calls.back().arguments += call.arguments;
+          }
+        } else {
+          c.text += piece->text;
+        }
         std::ranges::move(piece->tokens, std::back_inserter(c.tokens));
         c.is_finished = piece->is_finished;
       } else if (!is_wanted()) {
@@ -241,11 +323,11 @@ ApiResult<std::string> Completion::wait(const IsWanted& is_wanted) {
       return tl::unexpected<ApiError>(error_of(*c.generation));
     Json one{{"index", i}};
     if (request_.is_chat)
-      one["message"] = {{"role", "assistant"}, {"content", c.text}, {"refusal", nullptr}};
+      one["message"] = message(i, c);
     else
       one["text"] = c.text;
     one["logprobs"] = logprobs(c.tokens);
-    one["finish_reason"] = reason_name(c.generation->finish());
+    one["finish_reason"] = reason_name(c.generation->finish(), c.parser);
     list.push_back(std::move(one));
   }
   Json out = head(request_.is_chat ? "chat.completion" : "text_completion");
@@ -272,16 +354,32 @@ std::string Completion::event(size_t index, Choice& choice, const Piece& piece) 
   };
   if (request_.is_chat && !std::exchange(choice.has_begun, true))
     add({{"delta", {{"role", "assistant"}, {"content", ""}}}}, {}, nullptr);
-  if (!piece.text.empty() || (request_.top_logprobs && !piece.tokens.empty())) {
-    if (request_.is_chat)
-      add({{"delta", {{"content", piece.text}}}}, piece.tokens, nullptr);
-    else
-      add({{"text", piece.text}}, piece.tokens, nullptr);
+  if (request_.is_chat) {
+    ChatPieces pieces = parse(choice, piece);
+    const bool has_tokens = request_.top_logprobs && !piece.tokens.empty();
+    if (!pieces.is_empty() || has_tokens) {
+      Json delta = Json::object();
+      if (!pieces.reasoning.empty()) delta["reasoning_content"] = pieces.reasoning;
+      if (!pieces.content.empty() || pieces.is_empty()) delta["content"] = pieces.content;
+      for (const CallPiece& call : pieces.calls) {
+        Json one{{"index", call.index}};
+        if (!call.name.empty()) {
+          one["id"] = call_id(index, call.index);
+          one["type"] = "function";
+          one["function"]["name"] = call.name;
+        }
+        one["function"]["arguments"] = call.arguments;
+        delta["tool_calls"].push_back(std::move(one));
+      }
+      add({{"delta", std::move(delta)}}, piece.tokens, nullptr);
+    }
+  } else if (!piece.text.empty() || (request_.top_logprobs && !piece.tokens.empty())) {
+    add({{"text", piece.text}}, piece.tokens, nullptr);
   }
   if (!piece.is_finished) return out;
   if (is_failure(choice.generation->finish()))
     return out + "data: " + error_body(error_of(*choice.generation)) + "\n\n";
-  const Json reason = reason_name(choice.generation->finish());
+  const Json reason = reason_name(choice.generation->finish(), choice.parser);
   if (request_.is_chat)
     add({{"delta", Json::object()}}, {}, reason);
   else

@@ -4,9 +4,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "serve/chat_format.h"
 #include "serve/hosted_model.h"
 
 namespace bm::serve {
@@ -20,6 +22,9 @@ struct Usage {
 
 /// The error of a request that the scheduler refused or ended.
 ApiError api_error(const Error& error);
+
+/// The error of a request that the scheduler did not take.
+ApiError submit_error(const Error& error);
 
 /// Thread: belongs to one connection. Destroying it cancels what still runs.
 class Completion {
@@ -44,12 +49,20 @@ class Completion {
   struct Choice {
     std::shared_ptr<Generation> generation;
     uint64_t id = 0;
-    std::string text;
+    std::optional<ChatParser> parser;  ///< of chats
+    std::string text, reasoning;
+    std::vector<CallPiece> calls;  ///< whole ones
     std::vector<ChosenToken> tokens;
     bool is_finished = false, has_begun = false;
   };
   Completion(HostedModel& model, GenerationRequest request, std::string id);
-  ApiResult<std::vector<std::vector<int32_t>>> prompts() const;
+  ApiResult<std::vector<std::vector<int32_t>>> prompts();
+  /// The grammar of the request, compiled; null: anything may be written.
+  ApiResult<std::shared_ptr<const models::Grammar>> grammar() const;
+  /// Takes the pieces of a chat apart.
+  ChatPieces parse(Choice& choice, const Piece& piece) const;
+  std::string call_id(size_t choice, size_t call) const;
+  nlohmann::ordered_json message(size_t index, const Choice& choice) const;
   nlohmann::ordered_json head(std::string_view object) const;
   nlohmann::ordered_json logprobs(const std::vector<ChosenToken>& tokens) const;
   nlohmann::ordered_json usage_json() const;
@@ -61,6 +74,7 @@ class Completion {
   std::string id_;
   int64_t created_;
   size_t prompt_tokens_ = 0;
+  bool has_tools_ = false, is_reasoning_ = false;
   std::vector<Choice> choices_;
   bool is_over_ = false;
 };

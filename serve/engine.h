@@ -24,6 +24,12 @@ class Engine {
   virtual Status run(std::span<const BatchItem> items) = 0;
   /// Logits after the last token of an item of the last step, of tokens that may be chosen.
   virtual std::span<const float> logits(size_t item) const = 0;
+  /// A piece of a prompt alone, and then its hidden states: [tokens, any length]; see
+  /// models::LlamaBatch::embed.
+  virtual Status embed(const BatchItem& /*piece*/) {
+    return fail(Code::kUnsupported, "this engine gives no embeddings");
+  }
+  virtual std::span<const float> hidden() const { return {}; }
   /// Makes a failed device usable again; all pages are lost.
   virtual Status recover() = 0;
 };

@@ -25,8 +25,9 @@ std::string StopFilter::push(std::string_view text) {
 
 std::string StopFilter::finish() { return std::exchange(held_, {}); }
 
-Generation::Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops)
-    : decoder_(tokenizer), filter_(std::move(stops)) {}
+Generation::Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops,
+                       bool has_control)
+    : decoder_(tokenizer, has_control), filter_(std::move(stops)) {}
 
 bool Generation::on_token(const ChosenToken& token) {
   const std::string text = filter_.push(decoder_.push(token.id));

@@ -40,8 +40,9 @@ struct Piece {
 /// One choice of a request. Thread: one reader beside the scheduler.
 class Generation : public Listener {
  public:
-  /// `tokenizer` outlives it.
-  Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops);
+  /// `tokenizer` outlives it. `has_control`: control tokens appear as their text.
+  Generation(const models::Tokenizer& tokenizer, std::vector<std::string> stops,
+             bool has_control = false);
 
   bool on_token(const ChosenToken& token) override;
   void on_finish(Finish finish, const Timings& timings, const Error* error) override;

@@ -1,5 +1,6 @@
 #include "serve/hosted_model.h"
 
+#include <algorithm>
 #include <ctime>
 #include <fstream>
 #include <sstream>
@@ -60,13 +61,32 @@ Status HostedModel::load() {
   } else {
     template_problem_ = "this model's chat template is not understood: " + parsed.error().message;
   }
+  // Source of the numbers: llama.cpp, enum llama_pooling_type.
+  if (const models::GgufValue* architecture = file->find("general.architecture")) {
+    const models::GgufValue* type = file->find(std::string(architecture->text) + ".pooling_type");
+    if (type && type->bits == 1) pooling_ = Pooling::kMean;
+    if (type && type->bits == 2) pooling_ = Pooling::kFirst;
+  }
+  format_ = detect_chat_format(text);
+  const auto is_control = [&](const std::string& marker) {
+    const std::optional<int32_t> id = tokenizer_->find(marker);
+    return id && tokenizer_->is_special(*id);
+  };
+  has_control_calls_ = std::ranges::any_of(format_.markers(), is_control);
+  has_control_reasoning_ = format_.calls == CallSyntax::kHarmony
+                               ? has_control_calls_
+                               : is_control(format_.think_open) || is_control(format_.think_close);
   auto engine = BM_TRY(make_llama_engine(file, options_.engine, tokenizer_->size()));
   context_ = engine->context();
+  std::shared_ptr<Drafter> drafter;
+  if (options_.draft_tokens > 0) drafter = std::make_shared<LookupDrafter>();
   scheduler_ =
       std::make_unique<Scheduler>(std::move(engine),
                                   Scheduler::Options{.queue_limit = options_.queue_limit,
                                                      .has_prefix_cache = options_.has_prefix_cache,
-                                                     .end_tokens = end_tokens(*tokenizer_)},
+                                                     .end_tokens = end_tokens(*tokenizer_),
+                                                     .draft_tokens = options_.draft_tokens,
+                                                     .drafter = std::move(drafter)},
                                   &metrics_);
   return {};
 }
@@ -104,24 +124,80 @@ std::string HostedModel::reason() const {
   __builtin_unreachable();
 }
 
-ApiResult<std::vector<int32_t>> HostedModel::encode_chat(const GenerationRequest& request) const {
+std::shared_ptr<const models::GrammarVocabulary> HostedModel::vocabulary() {
+  const std::lock_guard lock(vocabulary_mutex_);
+  if (vocabulary_) return vocabulary_;
+  std::vector<std::string> pieces(tokenizer_->size());
+  std::vector<int32_t> ends;
+  const std::vector<std::string> markers = format_.markers();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    std::string piece = tokenizer_->piece(id);
+    if (tokenizer_->is_end_of_generation(id))
+      ends.push_back(id);
+    else if (!tokenizer_->is_special(id) || std::ranges::find(markers, piece) != markers.end())
+      pieces[i] = std::move(piece);
+  }
+  vocabulary_ = std::make_shared<const models::GrammarVocabulary>(pieces, std::move(ends));
+  return vocabulary_;
+}
+
+namespace {
+
+/// OpenAI's clients send the arguments of calls as texts of JSON; templates are written for the
+/// objects (Hugging Face's apply_chat_template), a few for the texts.
+nlohmann::ordered_json with_call_objects(const nlohmann::ordered_json& messages) {
+  nlohmann::ordered_json out = messages;
+  for (auto& m : out) {
+    const auto calls = m.find("tool_calls");
+    if (calls == m.end() || !calls->is_array()) continue;
+    for (auto& call : *calls) {
+      if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
+        continue;
+      auto& function = call["function"];
+      const auto text = function.find("arguments");
+      if (text == function.end() || !text->is_string()) continue;
+      auto value =
+          nlohmann::ordered_json::parse(text->get_ref<const std::string&>(), nullptr, false);
+      if (value.is_object()) *text = std::move(value);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+ApiResult<HostedModel::EncodedChat> HostedModel::encode_chat(
+    const GenerationRequest& request) const {
   const auto refuse = [](std::string message, const char* param) {
     return tl::unexpected<ApiError>(ApiError{.message = std::move(message), .param = param});
   };
   if (!template_) return refuse(template_problem_, "messages");
-  if (!request.tools.is_null() && !request.tools.empty() && !template_->reads("tools"))
+  const bool has_tools = !request.tools.is_null() && !request.tools.empty() &&
+                         request.tool_choice != ToolChoice::kNone;
+  if (has_tools && !template_->reads("tools"))
     return refuse("this model's chat template knows no tools", "tools");
   models::ChatInput input;
-  input.messages = &request.messages;
-  if (!request.tools.is_null() && !request.tools.empty()) input.tools = &request.tools;
+  const nlohmann::ordered_json messages = with_call_objects(request.messages);
+  input.messages = &messages;
+  if (has_tools) input.tools = &request.tools;
   if (!request.template_variables.is_null()) input.variables = &request.template_variables;
   const std::time_t now = std::time(nullptr);
   localtime_r(&now, &input.now);
-  const auto prompt = models::render_chat(*template_, input, *tokenizer_);
+  auto prompt = models::render_chat(*template_, input, *tokenizer_);
+  if (!prompt && messages != request.messages) {
+    input.messages = &request.messages;
+    if (auto with_texts = models::render_chat(*template_, input, *tokenizer_))
+      prompt = std::move(with_texts);
+  }
   if (!prompt) return refuse("the chat template refuses: " + prompt.error().message, "messages");
   auto tokens = models::encode_chat(*prompt, *tokenizer_);
   if (!tokens) return refuse(tokens.error().message, "messages");
-  return std::move(*tokens);
+  std::string_view end = prompt->text;
+  while (!end.empty() && (end.back() == '\n' || end.back() == ' ')) end.remove_suffix(1);
+  return EncodedChat{
+      .tokens = std::move(*tokens),
+      .is_reasoning = !format_.think_open.empty() && end.ends_with(format_.think_open)};
 }
 
 void HostedModel::stop() {

@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "models/chat/chat_template.h"
+#include "models/grammar/vocabulary.h"
+#include "serve/chat_format.h"
 #include "serve/generation.h"
 #include "serve/llama_engine.h"
 #include "serve/request.h"
@@ -21,6 +23,7 @@ struct HostedModelOptions {
   LlamaEngineOptions engine;
   size_t queue_limit = 128;
   bool has_prefix_cache = true;
+  uint32_t draft_tokens = 0;  ///< most guesses for a sequence and step (Drafter); 0: none
 };
 
 /// Thread: any.
@@ -47,8 +50,22 @@ class HostedModel {
   const models::Tokenizer& tokenizer() const { return *tokenizer_; }
   Scheduler& scheduler() { return *scheduler_; }
   uint32_t context() const { return context_; }
-  /// Tokens of a chat, by the model's template.
-  ApiResult<std::vector<int32_t>> encode_chat(const GenerationRequest& request) const;
+  /// Of embeddings: as the file says, otherwise the last token's, which has seen all others.
+  Pooling pooling() const { return pooling_; }
+  struct EncodedChat {
+    std::vector<int32_t> tokens;
+    bool is_reasoning = false;  ///< the template has opened the reasoning already
+  };
+  /// A chat by the model's template.
+  ApiResult<EncodedChat> encode_chat(const GenerationRequest& request) const;
+  /// How it writes calls and reasoning.
+  const ChatFormat& chat_format() const { return format_; }
+  /// Whether what marks these are control tokens, which are no text otherwise.
+  bool has_control_markers(bool has_tools) const {
+    return has_tools ? has_control_calls_ : has_control_reasoning_;
+  }
+  /// For grammars; the tokens of chat_format() are part of it. Made when it is first asked for.
+  std::shared_ptr<const models::GrammarVocabulary> vocabulary();
 
   /// See Scheduler::stop; waits for the end of loading.
   void stop();
@@ -63,8 +80,13 @@ class HostedModel {
   std::unique_ptr<models::Tokenizer> tokenizer_;
   std::optional<models::ChatTemplate> template_;
   std::string template_problem_;
+  ChatFormat format_;
+  bool has_control_calls_ = false, has_control_reasoning_ = false;
+  std::mutex vocabulary_mutex_;
+  std::shared_ptr<const models::GrammarVocabulary> vocabulary_;
   std::unique_ptr<Scheduler> scheduler_;
   uint32_t context_ = 0;
+  Pooling pooling_ = Pooling::kLast;
   mutable std::mutex mutex_;
   std::condition_variable loaded_;
   std::optional<Status> status_;  ///< of loading, once it is over

@@ -41,6 +41,12 @@ class LlamaEngine final : public Engine {
     return batch_->logits(item).first(vocabulary_);
   }
 
+  Status embed(const BatchItem& piece) override {
+    if (!batch_) return fail(Code::kDeviceLost, "the model is not loaded");
+    return batch_->embed(piece);
+  }
+  std::span<const float> hidden() const override { return batch_->hidden(); }
+
   Status recover() override {
     batch_.reset();  // its memory goes with the device
     auto device =

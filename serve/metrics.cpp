@@ -86,6 +86,9 @@ std::string Metrics::print(std::string_view model) const {
   value(prefix_hits, "prefix_cache_hits_total", "counter", "Prompt tokens found in the cache.");
   value(refused, "requests_refused_total", "counter", "Requests that found the queue full.");
   value(steps, "engine_steps_total", "counter", "Steps of the network.");
+  value(draft_tokens, "spec_decode_num_draft_tokens_total", "counter", "Tokens guessed.");
+  value(accepted_tokens, "spec_decode_num_accepted_tokens_total", "counter",
+        "Guesses that were right.");
   value(device_faults, "device_faults_total", "counter", "Steps that failed with the device.");
   head(out, "bellmetal:request_success_total", "counter", "Requests that ended, by reason.");
   for (size_t i = 0; i < finished.size(); ++i)

@@ -136,6 +136,93 @@ void take_stop(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   for (const Json& j : *stop) add(j);
 }
 
+/// {"token id": bias}; as with OpenAI, 100 and −100 are as good as always and never.
+void take_biases(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
+  const Json* biases = f.find("logit_bias");
+  if (!biases) return;
+  const auto wrong = [&] {
+    f.wrong("logit_bias", fmt::format("an object of at most {} token ids with numbers from -100 "
+                                      "to 100",
+                                      limits.biases));
+  };
+  if (!biases->is_object() || biases->size() > limits.biases) return wrong();
+  for (const auto& [token, bias] : biases->items()) {
+    const bool is_id = !token.empty() && token.size() < 10 &&
+                       std::ranges::all_of(token, [](char c) { return c >= '0' && c <= '9'; });
+    const double value = bias.is_number() ? bias.get<double>() : std::nan("");
+    if (!is_id || !(value >= -100 && value <= 100)) return wrong();
+    r->logit_bias.push_back({std::stoi(token), static_cast<float>(value)});
+  }
+}
+
+void take_response_format(Fields& f, GenerationRequest* r) {
+  const Json* format = f.find("response_format");
+  if (!format) return;
+  const auto type = format->is_object() ? format->value("type", Json()) : Json();
+  if (type == "text") return;
+  if (type == "json_object") {
+    r->schema = Json{{"type", "object"}};
+    return;
+  }
+  // The schema is a member of a member; vLLM and llama-server take it a level higher, too.
+  if (type != "json_schema") {
+    return f.wrong("response_format",
+                   "{\"type\": …} with \"text\", \"json_object\" or \"json_schema\"");
+  }
+  const auto holder = format->find("json_schema");
+  const Json* schema = nullptr;
+  if (holder != format->end() && holder->is_object() && holder->contains("schema"))
+    schema = &(*holder)["schema"];
+  else if (format->contains("schema"))
+    schema = &(*format)["schema"];
+  if (!schema || !schema->is_object())
+    return f.wrong("response_format.json_schema.schema", "a JSON schema");
+  r->schema = *schema;
+}
+
+/// tools, tool_choice and parallel_tool_calls.
+void take_tools(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
+  if (const Json* tools = f.find("tools")) {
+    if (!tools->is_array() || tools->size() > limits.tools)
+      return f.wrong("tools", fmt::format("a list of at most {}", limits.tools));
+    for (size_t i = 0; i < tools->size(); ++i) {
+      const Json& tool = (*tools)[i];
+      const auto function = tool.is_object() ? tool.find("function") : tool.end();
+      const bool is_function = tool.is_object() &&
+                               tool.value("type", Json("function")) == "function" &&
+                               function != tool.end() && function->is_object();
+      const Json name = is_function ? function->value("name", Json()) : Json();
+      if (!name.is_string() || name.get_ref<const std::string&>().empty() ||
+          !std::ranges::all_of(name.get_ref<const std::string&>(), [](char c) {
+            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                   c == '_' || c == '-' || c == '.';
+          }))
+        return f.wrong(fmt::format("tools[{}]", i),
+                       "a function with a name of letters, digits, _, - and .");
+    }
+    r->tools = *tools;
+  }
+  f.flag("parallel_tool_calls", &r->has_parallel_calls);
+  const Json* choice = f.find("tool_choice");
+  if (!choice || *choice == "auto") return;
+  if (*choice == "none") {
+    r->tool_choice = ToolChoice::kNone;
+    return;
+  }
+  const auto function = choice->is_object() ? choice->find("function") : choice->end();
+  const bool is_named = choice->is_object() && function != choice->end() && function->is_object() &&
+                        function->value("name", Json()).is_string();
+  if (*choice != "required" && !is_named)
+    return f.wrong("tool_choice", "\"none\", \"auto\", \"required\" or a function of 'tools'");
+  if (r->tools.is_null() || r->tools.empty())
+    return f.wrong("tool_choice", "absent without 'tools'");
+  r->tool_choice = is_named ? ToolChoice::kNamed : ToolChoice::kRequired;
+  if (is_named) {
+    r->tool_name = (*function)["name"].get<std::string>();
+    r->has_parallel_calls = false;
+  }
+}
+
 /// What chats and completions share.
 void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   f.text("model", &r->model);
@@ -174,9 +261,12 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
       if (const auto error = inner.finish()) f.wrong("stream_options", "{\"include_usage\": true}");
     }
   }
-  f.neutral("presence_penalty", 0);
-  f.neutral("frequency_penalty", 0);
-  f.neutral("logit_bias", Json::object());
+  f.number("presence_penalty", -2, 2, &r->presence_penalty);
+  f.number("frequency_penalty", -2, 2, &r->frequency_penalty);
+  f.number("repetition_penalty", 0.01, 100, &r->repetition_penalty);
+  take_biases(f, limits, r);
+  f.text("grammar", &r->grammar);
+  take_response_format(f, r);
   // Said of who asks or where, not of what is generated.
   f.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
 }
@@ -216,32 +306,34 @@ void take_messages(Fields& f, GenerationRequest* r) {
   }
 }
 
-void take_prompts(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
-  const Json* prompt = f.find("prompt");
+/// Texts or lists of tokens, one or several.
+void take_texts(Fields& f, const char* name, uint32_t limit, std::vector<std::string>* texts,
+                std::vector<std::vector<int32_t>>* token_lists) {
+  const Json* prompt = f.find(name);
   const auto is_tokens = [](const Json& j) {
     return j.is_array() && !j.empty() && std::ranges::all_of(j, [](const Json& t) {
              return t.is_number_integer() && t.get<double>() >= 0 && t.get<double>() < 1e9;
            });
   };
   const auto wrong = [&] {
-    f.wrong("prompt", fmt::format("a text, a list of tokens, or a list of at most {} of either",
-                                  limits.prompts));
+    f.wrong(name,
+            fmt::format("a text, a list of tokens, or a list of at most {} of either", limit));
   };
   if (!prompt) return wrong();
   if (prompt->is_string()) {
-    r->texts.push_back(prompt->get<std::string>());
+    texts->push_back(prompt->get<std::string>());
   } else if (is_tokens(*prompt)) {
-    r->token_lists.push_back(prompt->get<std::vector<int32_t>>());
-  } else if (prompt->is_array() && !prompt->empty() && prompt->size() <= limits.prompts) {
+    token_lists->push_back(prompt->get<std::vector<int32_t>>());
+  } else if (prompt->is_array() && !prompt->empty() && prompt->size() <= limit) {
     for (const Json& j : *prompt) {
       if (j.is_string())
-        r->texts.push_back(j.get<std::string>());
+        texts->push_back(j.get<std::string>());
       else if (is_tokens(j))
-        r->token_lists.push_back(j.get<std::vector<int32_t>>());
+        token_lists->push_back(j.get<std::vector<int32_t>>());
       else
         return wrong();
     }
-    if (!r->texts.empty() && !r->token_lists.empty()) return wrong();
+    if (!texts->empty() && !token_lists->empty()) return wrong();
   } else {
     wrong();
   }
@@ -288,21 +380,15 @@ ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimi
   f.integer("top_logprobs", 0, limits.top_logprobs, &top);
   if (top > 0 && !has_logprobs) f.wrong("top_logprobs", "absent unless 'logprobs' is true");
   if (has_logprobs) r.top_logprobs = top;
-  if (const Json* tools = f.find("tools")) {
-    if (tools->is_array())
-      r.tools = *tools;
-    else
-      f.wrong("tools", "a list");
-  }
+  take_tools(f, limits, &r);
   if (const Json* variables = f.find("chat_template_kwargs")) {
     if (variables->is_object())
       r.template_variables = *variables;
     else
       f.wrong("chat_template_kwargs", "an object");
   }
-  f.neutral("tool_choice", "auto");
-  f.neutral("parallel_tool_calls", true);
-  f.neutral("response_format", Json{{"type", "text"}});
+  if (!r.grammar.empty() && !r.schema.is_null())
+    f.wrong("grammar", "absent beside 'response_format'");
   f.neutral("modalities", Json::array({"text"}));
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   return r;
@@ -314,7 +400,7 @@ ApiResult<GenerationRequest> parse_completion(std::string_view body, const Reque
   GenerationRequest r;
   Fields f(*json);
   take_common(f, limits, &r);
-  take_prompts(f, limits, &r);
+  take_texts(f, "prompt", limits.prompts, &r.texts, &r.token_lists);
   r.max_tokens = 16;
   take_limit(f, "max_tokens", &r.max_tokens);
   if (f.find("logprobs")) {
@@ -328,6 +414,24 @@ ApiResult<GenerationRequest> parse_completion(std::string_view body, const Reque
   if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   if (r.n * (r.texts.size() + r.token_lists.size()) > limits.choices)
     return refuse("n", fmt::format("'n' times the prompts is more than {}", limits.choices));
+  return r;
+}
+
+ApiResult<EmbeddingRequest> parse_embedding(std::string_view body, const RequestLimits& limits) {
+  const auto json = parse_body(body, limits);
+  if (!json) return tl::unexpected<ApiError>(json.error());
+  EmbeddingRequest r;
+  Fields f(*json);
+  f.text("model", &r.model);
+  take_texts(f, "input", limits.inputs, &r.texts, &r.token_lists);
+  std::string format = "float";
+  f.text("encoding_format", &format);
+  if (format != "float" && format != "base64")
+    f.wrong("encoding_format", "\"float\" or \"base64\"");
+  r.is_base64 = format == "base64";
+  f.neutral("dimensions", Json());
+  f.ignore({"user"});
+  if (auto error = f.finish()) return tl::unexpected<ApiError>(std::move(*error));
   return r;
 }
 

@@ -3,7 +3,8 @@
 // refused by name: nothing asked for is silently left out.
 //
 // Source of names, ranges and defaults: OpenAI's API reference, "Chat" and "Completions";
-// top_k, min_p, priority, timeout and chat_template_kwargs as vLLM has them.
+// top_k, min_p, repetition_penalty, priority, timeout and chat_template_kwargs as vLLM has them,
+// grammar as llama-server.
 
 #include <cstdint>
 #include <optional>
@@ -13,6 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/sampler_chain.h"
 #include "runtime/base/result.h"
 
 namespace bm::serve {
@@ -31,6 +33,8 @@ using ApiResult = tl::expected<T, ApiError>;
 /// {"error": {…}}
 std::string error_body(const ApiError& error);
 
+enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kNamed };
+
 struct GenerationRequest {
   bool is_chat = false;
   std::string model;                                           ///< empty: the first
@@ -46,13 +50,20 @@ struct GenerationRequest {
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<uint32_t> top_logprobs;
+  float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
+  std::vector<models::LogitBias> logit_bias;
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  std::string tool_name;  ///< of kNamed
+  bool has_parallel_calls = true;
+  nlohmann::ordered_json schema;  ///< that the answer keeps to; null: any text
+  std::string grammar;            ///< likewise, GBNF
   int32_t priority = 0;
   std::optional<double> timeout_s;
 };
 
 struct RequestLimits {
   uint32_t json_depth = 64, choices = 16, prompts = 16, stops = 16, stop_bytes = 1024,
-           top_logprobs = 20;
+           top_logprobs = 20, tools = 128, biases = 1024, inputs = 2048;
 };
 
 /// The JSON object of a body. Source of the limit on depth: RFC 8259, 9 lets parsers have one.
@@ -61,6 +72,15 @@ ApiResult<nlohmann::ordered_json> parse_body(std::string_view body,
 ApiResult<GenerationRequest> parse_chat(std::string_view body, const RequestLimits& limits = {});
 ApiResult<GenerationRequest> parse_completion(std::string_view body,
                                               const RequestLimits& limits = {});
+
+struct EmbeddingRequest {
+  std::string model;
+  std::vector<std::string> texts;  ///< or
+  std::vector<std::vector<int32_t>> token_lists;
+  bool is_base64 = false;
+};
+ApiResult<EmbeddingRequest> parse_embedding(std::string_view body,
+                                            const RequestLimits& limits = {});
 
 struct TokenizeRequest {
   std::string model, text;

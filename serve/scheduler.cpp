@@ -25,14 +25,40 @@ struct Sequence {
   Clock::time_point arrived, admitted, first_token, last_token;
   bool has_token = false, is_over = false;
   models::Sampler sampler;
+  std::unique_ptr<models::GrammarMatcher> matcher;  ///< null: anything may be written
+  std::string unbound;    ///< the end of what was written before the grammar holds
   uint32_t reserved = 0;  ///< pages
   std::vector<uint32_t> pages;
   uint32_t position = 0;  ///< tokens computed
   uint32_t generated = 0, cached = 0;
-  int32_t next = 0;  ///< chosen and not computed yet
+  int32_t next = 0;             ///< chosen and not computed yet
+  std::vector<int32_t> tokens;  ///< prompt and answer, where guesses are made of them
+  std::vector<int32_t> draft;   ///< guesses of this step
+  std::vector<double> pooled;   ///< of an embedding, so far
 
-  explicit Sequence(Job j) : job(std::move(j)), sampler(job.sampling) {}
+  explicit Sequence(Job j) : job(std::move(j)), sampler(job.sampling) {
+    if (job.grammar && job.grammar_after.empty()) bind();
+  }
   bool is_prompt() const { return position < job.prompt.size(); }
+  void bind() { matcher = std::make_unique<models::GrammarMatcher>(job.grammar, job.vocabulary); }
+
+  /// What a token that was chosen does to the grammar.
+  Status follow(int32_t token) {
+    if (matcher) return matcher->accept(token);
+    if (!job.grammar) return {};
+    unbound += job.vocabulary->piece(token);
+    const size_t at = unbound.find(job.grammar_after);
+    if (at == std::string::npos) {
+      const size_t keep = std::min(unbound.size(), job.grammar_after.size() - 1);
+      unbound.erase(0, unbound.size() - keep);
+      return {};
+    }
+    bind();
+    std::string_view rest = std::string_view(unbound).substr(at + job.grammar_after.size());
+    // Lines between the reasoning and the answer are no part of it.
+    rest.remove_prefix(std::min(rest.find_first_not_of(" \n"), rest.size()));
+    return matcher->accept_bytes(rest);
+  }
 };
 using SequencePtr = std::unique_ptr<Sequence>;
 
@@ -86,6 +112,18 @@ struct Scheduler::Impl {
   }
 
   // --- the thread ------------------------------------------------------------------------------
+
+  /// Guesses for what comes after `next`, at most `free` ones. They take places that nobody else
+  /// has in this step, and pages that are reserved already.
+  void guess(Sequence& s, size_t free) {
+    s.draft.clear();
+    const size_t most =
+        std::min<size_t>({options.draft_tokens, free, size_t{s.job.max_tokens} - s.generated - 1});
+    if (!options.drafter || most == 0) return;
+    s.draft = options.drafter->draft(s.id, s.tokens, most);
+    s.draft.resize(std::min(s.draft.size(), most));
+    metrics.draft_tokens += s.draft.size();
+  }
 
   void loop() {
     for (;;) {
@@ -175,13 +213,15 @@ struct Scheduler::Impl {
       s->admitted = Clock::now();
       metrics.queue_time.observe(seconds_between(s->arrived, s->admitted));
       metrics.prompt_tokens += s->job.prompt.size();
-      if (options.has_prefix_cache) {
+      // An embedding wants hidden states of the whole prompt, from kernels of its own.
+      if (options.has_prefix_cache && !s->job.pooling) {
         // Logits are wanted after the last token: it is computed again.
         s->pages = pool.match(s->job.prompt, (s->job.prompt.size() - 1) / engine->page_length());
         s->cached = s->position = static_cast<uint32_t>(s->pages.size()) * engine->page_length();
         metrics.prefix_queries += s->job.prompt.size();
         metrics.prefix_hits += s->cached;
       }
+      if (options.drafter) s->tokens = s->job.prompt;
       running.push_back(std::move(s));
     }
   }
@@ -199,35 +239,93 @@ struct Scheduler::Impl {
     std::vector<BatchItem> items;
     std::vector<Sequence*> owners;
     Sequence* prompt = nullptr;
+    std::vector<Sequence*> decoding;
     for (const SequencePtr& s : running) {
       if (s->is_prompt()) {
         if (!prompt || s->job.priority < prompt->job.priority) prompt = s.get();
         continue;
       }
-      make_room(*s, s->position + 1);
+      decoding.push_back(s.get());
+    }
+    size_t free = engine->most_sequences() - decoding.size();
+    for (Sequence* s : decoding) {
+      guess(*s, free);
+      free -= s->draft.size();
+      const auto count = static_cast<uint32_t>(s->draft.size());
+      make_room(*s, s->position + 1 + count);
       items.push_back({{&s->next, 1}, s->position, s->pages, false});
-      owners.push_back(s.get());
+      owners.push_back(s);
+      // As if each were a sequence of its own: the same kernels as without guesses.
+      for (uint32_t k = 0; k < count; ++k) {
+        items.push_back({{&s->draft[k], 1}, s->position + 1 + k, s->pages, false});
+        owners.push_back(s);
+      }
+    }
+    if (prompt && prompt->job.pooling) {
+      const bool is_over = BM_TRY(embed(*prompt));
+      if (is_over) remove_if([&](Sequence& s) { return &s == prompt; });
+      prompt = nullptr;
     }
     if (prompt) {
-      const uint32_t page = engine->page_length(), at = prompt->position;
-      // Always to the end of the page: pieces depend on the prompt alone.
-      const size_t count = std::min<size_t>(prompt->job.prompt.size() - at, page - at % page);
-      make_room(*prompt, at + static_cast<uint32_t>(count));
-      items.push_back({std::span(prompt->job.prompt).subspan(at, count), at, prompt->pages, true});
+      items.push_back(piece_of(*prompt));
       owners.push_back(prompt);
     }
+    if (items.empty()) return {};
     BM_TRY(engine->run(items));
     ++metrics.steps;
     const Clock::time_point now = Clock::now();
     std::set<uint64_t> ended;
-    for (size_t i = 0; i < items.size(); ++i) {
+    for (size_t i = 0, guesses = 0; i < items.size(); i += 1 + guesses) {
       Sequence& s = *owners[i];
+      guesses = items[i].is_prompt ? 0 : s.draft.size();
       s.position += static_cast<uint32_t>(items[i].tokens.size());
       if (items[i].is_prompt) publish(s);
-      if (!s.is_prompt() && !choose(s, engine->logits(i), now)) ended.insert(s.id);
+      if (s.is_prompt()) continue;
+      bool goes_on = choose(s, engine->logits(i), now);
+      // What follows a guess counts if the guess is what was chosen.
+      for (size_t k = 0; k < guesses && goes_on && s.next == s.draft[k]; ++k) {
+        ++s.position;
+        ++metrics.accepted_tokens;
+        goes_on = choose(s, engine->logits(i + 1 + k), now);
+      }
+      if (!goes_on) ended.insert(s.id);
     }
     if (!ended.empty()) remove_if([&](Sequence& s) { return ended.contains(s.id); });
     return {};
+  }
+
+  /// The next piece of a prompt, always to the end of the page: pieces depend on the prompt alone.
+  BatchItem piece_of(Sequence& s) {
+    const uint32_t page = engine->page_length(), at = s.position;
+    const size_t count = std::min<size_t>(s.job.prompt.size() - at, page - at % page);
+    make_room(s, at + static_cast<uint32_t>(count));
+    return {std::span(s.job.prompt).subspan(at, count), at, s.pages, true};
+  }
+
+  /// A piece of a prompt whose embedding is asked for; true when it was the last one.
+  Result<bool> embed(Sequence& s) {
+    const BatchItem piece = piece_of(s);
+    BM_TRY(engine->embed(piece));
+    ++metrics.steps;
+    const std::span<const float> hidden = engine->hidden();
+    const size_t rows = piece.tokens.size(), length = hidden.size() / rows;
+    s.pooled.resize(length);
+    for (size_t row = 0; row < rows; ++row)
+      for (size_t i = 0; i < length; ++i) {
+        const auto value = static_cast<double>(hidden[row * length + i]);
+        switch (*s.job.pooling) {
+          case Pooling::kMean: s.pooled[i] += value; break;
+          case Pooling::kFirst: s.pooled[i] = s.position + row == 0 ? value : s.pooled[i]; break;
+          case Pooling::kLast: s.pooled[i] = value; break;
+        }
+      }
+    s.position += static_cast<uint32_t>(rows);
+    if (s.is_prompt()) return false;
+    if (*s.job.pooling == Pooling::kMean)
+      for (double& value : s.pooled) value /= static_cast<double>(s.position);
+    s.job.listener->on_embedding(std::move(s.pooled));
+    finish(s, Finish::kStop, nullptr);
+    return true;
   }
 
   void make_room(Sequence& s, uint32_t positions) {
@@ -241,9 +339,15 @@ struct Scheduler::Impl {
       pool.publish(s.job.prompt, std::span(s.pages).first(s.position / engine->page_length()));
   }
 
+  static Result<int32_t> sample(Sequence& s, std::span<const float> logits) {
+    models::TokenMask mask;
+    if (s.matcher) mask = BM_TRY(s.matcher->allowed());
+    return s.sampler.sample(logits, mask);
+  }
+
   /// The next token of a sequence; false when it was its last one.
   bool choose(Sequence& s, std::span<const float> logits, Clock::time_point now) {
-    const auto chosen = s.sampler.sample(logits);
+    const auto chosen = sample(s, logits);
     if (!chosen) {
       const Error error{Code::kCorrupt,
                         "the model gives no numbers to choose from: " + chosen.error().message};
@@ -264,11 +368,18 @@ struct Scheduler::Impl {
     ChosenToken token{.id = *chosen, .logprob = 0, .top = {}};
     if (s.job.top_logprobs) add_logprobs(logits, *s.job.top_logprobs, &token);
     s.next = *chosen;
+    if (options.drafter) s.tokens.push_back(*chosen);
     ++s.generated;
     ++metrics.generation_tokens;
+    const Status followed = s.follow(*chosen);
     const bool goes_on = s.job.listener->on_token(token);
-    if (goes_on && s.generated < s.job.max_tokens) return true;
-    finish(s, goes_on ? Finish::kLength : Finish::kStop, nullptr);
+    if (!followed) {
+      finish(s, Finish::kError, &followed.error());
+      return false;
+    }
+    const bool is_complete = !goes_on || (s.matcher && s.matcher->is_finished());
+    if (!is_complete && s.generated < s.job.max_tokens) return true;
+    finish(s, is_complete ? Finish::kStop : Finish::kLength, nullptr);
     return false;
   }
 
@@ -280,6 +391,7 @@ struct Scheduler::Impl {
   }
 
   void release(Sequence& s) {
+    if (options.drafter) options.drafter->forget(s.id);
     // The end of a prefix is of no use without its beginning and goes first.
     for (size_t i = s.pages.size(); i-- > 0;) pool.release(s.pages[i]);
     s.pages.clear();

@@ -14,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "models/grammar/grammar_matcher.h"
 #include "models/sampler.h"
+#include "serve/drafter.h"
 #include "serve/engine.h"
 #include "serve/metrics.h"
 
@@ -38,18 +40,28 @@ struct Timings {
 class Listener {
  public:
   virtual ~Listener() = default;
+  /// Before the end of a request for an embedding, which has no tokens.
+  virtual void on_embedding(std::vector<double> /*values*/) {}
   /// False: enough, finish with kStop.
   virtual bool on_token(const ChosenToken& token) = 0;
   /// The last call. `error` explains kError and kTimeout, else nullptr.
   virtual void on_finish(Finish finish, const Timings& timings, const Error* error) = 0;
 };
 
+/// How the hidden states of a prompt become one vector.
+enum class Pooling : uint8_t { kMean, kFirst, kLast };
+
 struct Job {
   std::vector<int32_t> prompt;
   uint32_t max_tokens = 16;
   models::SamplerOptions sampling;
   std::optional<uint32_t> top_logprobs;  ///< unset: no logprobs at all
-  int32_t priority = 0;                  ///< lower goes first
+  /// What may be written, with the vocabulary it is written in; none: anything.
+  std::shared_ptr<const models::Grammar> grammar;
+  std::shared_ptr<const models::GrammarVocabulary> vocabulary;
+  std::string grammar_after;       ///< the text behind which the grammar holds; empty: all of it
+  std::optional<Pooling> pooling;  ///< set: the prompt's embedding, and no tokens
+  int32_t priority = 0;            ///< lower goes first
   std::optional<Clock::time_point> deadline;
   std::shared_ptr<Listener> listener;
 };
@@ -63,6 +75,8 @@ class Scheduler {
     size_t queue_limit = 128;  ///< requests that wait
     bool has_prefix_cache = true;
     std::vector<int32_t> end_tokens;  ///< tokens that end a text
+    uint32_t draft_tokens = 0;        ///< most guesses for a sequence and step; 0: none
+    std::shared_ptr<Drafter> drafter = nullptr;
     /// Between attempts to get a lost device back.
     std::chrono::milliseconds recovery_pause{1000};
   };

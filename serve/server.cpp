@@ -16,6 +16,8 @@
 #include <thread>
 
 #include "serve/completion.h"
+#include "serve/embedding.h"
+#include "serve/page.h"
 #include "serve/service.h"
 
 namespace bm::serve {
@@ -25,6 +27,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kJson = "application/json";
 constexpr const char* kEvents = "text/event-stream";
+constexpr const char* kHtml = "text/html; charset=utf-8";
 constexpr const char* kText = "text/plain; charset=utf-8";
 /// Source: Prometheus, "Exposition formats".
 constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
@@ -253,6 +256,16 @@ MHD_Result answer_ready(Exchange& x) {
 
 MHD_Result answer_live(Exchange& x) { return x.send(200, "alive\n", kText); }
 
+MHD_Result answer_page(Exchange& x) {
+  MHD_Response* const response = mhd().create_response_from_buffer(
+      page().size(), const_cast<char*>(page().data()), MHD_RESPMEM_PERSISTENT);
+  if (!response) return MHD_NO;
+  mhd().add_response_header(response, "Content-Security-Policy", kPagePolicy);
+  mhd().add_response_header(response, "X-Content-Type-Options", "nosniff");
+  mhd().add_response_header(response, "Referrer-Policy", "no-referrer");
+  return x.send(200, response, kHtml);
+}
+
 MHD_Result answer_metrics(Exchange& x) {
   // Each family once, with the samples of all models below it.
   std::vector<std::pair<std::string, std::string>> families;
@@ -349,6 +362,20 @@ MHD_Result answer_generation(Exchange& x, bool is_chat) {
 MHD_Result answer_chat(Exchange& x) { return answer_generation(x, true); }
 MHD_Result answer_completion(Exchange& x) { return answer_generation(x, false); }
 
+MHD_Result answer_embedding(Exchange& x) {
+  auto request = parse_embedding(x.body);
+  x.body = {};
+  if (!request) return x.refuse(request.error());
+  const auto model = ready_model(x, request->model);
+  if (!model) return x.refuse(model.error());
+  Embedding embedding(**model, std::move(*request));
+  const auto text = embedding.wait([&] { return x.is_wanted(); });
+  if (text) return x.send(200, *text, kJson);
+  if (text.error().status != 499) return x.refuse(text.error());
+  x.status = 499;
+  return MHD_NO;  // nobody is there
+}
+
 MHD_Result answer_tokenize(Exchange& x) {
   const auto request = parse_tokenize(x.body);
   if (!request) return x.refuse(request.error());
@@ -380,10 +407,16 @@ struct Route {
   bool is_open = false;  ///< without a key
 };
 constexpr Route kRoutes[] = {
-    {"GET", "/livez", answer_live, true},           {"GET", "/readyz", answer_ready, true},
-    {"GET", "/health", answer_ready, true},         {"GET", "/metrics", answer_metrics, true},
-    {"GET", "/v1/models", answer_models},           {"POST", "/v1/chat/completions", answer_chat},
-    {"POST", "/v1/completions", answer_completion}, {"POST", "/tokenize", answer_tokenize},
+    {"GET", "/", answer_page, true},
+    {"GET", "/livez", answer_live, true},
+    {"GET", "/readyz", answer_ready, true},
+    {"GET", "/health", answer_ready, true},
+    {"GET", "/metrics", answer_metrics, true},
+    {"GET", "/v1/models", answer_models},
+    {"POST", "/v1/chat/completions", answer_chat},
+    {"POST", "/v1/completions", answer_completion},
+    {"POST", "/v1/embeddings", answer_embedding},
+    {"POST", "/tokenize", answer_tokenize},
     {"POST", "/detokenize", answer_detokenize},
 };
 

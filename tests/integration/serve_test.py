@@ -3,12 +3,14 @@
 
 usage: serve_test.py BELLMETAL [-k PATTERN] [unittest options]    classes: Serve (quick), ServeSlow
 """
+import base64
 import http.client
 import json
 import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -24,7 +26,11 @@ PROMPTS = ["Permission is hereby granted", "This program is free software; you c
            "Redistribution and use in source and binary forms"]
 TOKENS = 24
 RUNNING = []  # servers, to be ended whatever happens
-TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
+# The comment says how the model would write calls: detect_chat_format().
+TEMPLATE = "{# <tool_call> #}{% if tools %}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["Bern", "Rome"]}, "days": {"type": "integer", "maximum": 9, "minimum": 1}},
+    "required": ["city", "days"], "additionalProperties": False}}}
 
 
 class Server:
@@ -208,6 +214,80 @@ class Serve(unittest.TestCase):
         text = "".join(e["choices"][0]["delta"].get("content", "") for e in events)
         self.assertEqual(text, choice["message"]["content"])
 
+    def chat(self, **fields):
+        body = {"messages": [{"role": "user", "content": "Permission is"}], "max_tokens": 200, "temperature": 0, **fields}
+        status, _, data = self.server.ask("POST", "/v1/chat/completions", body)
+        self.assertEqual(status, 200, data)
+        return json.loads(data)["choices"][0]
+
+    def test_answers_keep_to_a_schema(self):
+        schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 3, "maximum": 5}, "b": {"enum": ["x", "y"]}},
+                  "required": ["a", "b"], "additionalProperties": False}
+        wanted = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}}
+        for temperature in (0, 2):
+            choice = self.chat(response_format=wanted, temperature=temperature)
+            value = json.loads(choice["message"]["content"])
+            self.assertTrue(value["a"] in (3, 4, 5) and value["b"] in ("x", "y") and len(value) == 2, value)
+            self.assertEqual(choice["finish_reason"], "stop")
+        self.assertEqual(self.server.complete("a", grammar='root ::= "yes" | "no"')["choices"][0]["text"] in ("yes", "no"), True)
+        status, _, data = self.server.ask("POST", "/v1/completions", {"prompt": "a", "grammar": "root ::= ("})
+        self.assertEqual((status, json.loads(data)["error"]["param"]), (400, "grammar"))
+
+    def test_calls_of_tools(self):
+        for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+            got = self.chat(tools=[WEATHER], tool_choice=choice, parallel_tool_calls=False)
+            self.assertEqual((got["finish_reason"], got["message"]["content"]), ("tool_calls", None))
+            call, = got["message"]["tool_calls"]
+            self.assertEqual((call["type"], call["function"]["name"]), ("function", "weather"))
+            arguments = json.loads(call["function"]["arguments"])
+            self.assertIn(arguments["city"], ("Bern", "Rome"))
+            self.assertIn(arguments["days"], range(1, 10))
+        # The same as a stream: a name first, then pieces of the arguments.
+        events = self.server.events("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "Permission is"}], "temperature": 0, "max_tokens": 200, "tools": [WEATHER],
+            "tool_choice": choice})
+        pieces = [c for e in events for c in e["choices"][0]["delta"].get("tool_calls", [])]
+        self.assertEqual(pieces[0]["function"]["name"], "weather")
+        self.assertTrue(pieces[0]["id"] and all("id" not in p for p in pieces[1:]) and len(pieces) > 2, pieces)
+        self.assertEqual("".join(p["function"]["arguments"] for p in pieces), call["function"]["arguments"])
+        self.assertEqual(events[-1]["choices"][0]["finish_reason"], "tool_calls")
+        # Nobody is made to call, and what the model says is text.
+        free = self.chat(tools=[WEATHER], max_tokens=5)
+        self.assertEqual((free["finish_reason"], "tool_calls" in free["message"]), ("length", False))
+
+    def test_penalties_and_biases(self):
+        plain = self.server.complete(PROMPTS[0])["choices"][0]["text"]
+        self.assertNotEqual(self.server.complete(PROMPTS[0], repetition_penalty=50)["choices"][0]["text"], plain)
+        tokens = json.loads(self.server.ask("POST", "/tokenize", {"prompt": plain, "add_special_tokens": False})[2])["tokens"]
+        banned = self.server.complete(PROMPTS[0], logit_bias={str(t): -100 for t in set(tokens)})["choices"][0]["text"]
+        again = json.loads(self.server.ask("POST", "/tokenize", {"prompt": banned, "add_special_tokens": False})[2])["tokens"]
+        self.assertFalse(set(tokens) & set(again))
+
+    def test_embeddings(self):
+        def embed(**fields):
+            status, _, data = self.server.ask("POST", "/v1/embeddings", fields)
+            self.assertEqual(status, 200, data)
+            return json.loads(data)
+        texts = ["Permission is hereby granted", "Permission is hereby granted.", "x" * 100]
+        got = embed(input=texts)
+        vectors = [d["embedding"] for d in got["data"]]
+        self.assertEqual([d["index"] for d in got["data"]], [0, 1, 2])
+        for v in vectors:
+            self.assertAlmostEqual(sum(x * x for x in v), 1, places=5)
+        self.assertNotEqual(vectors[0], vectors[1])
+        self.assertEqual(embed(input=texts[0])["data"][0]["embedding"], vectors[0])
+        raw = base64.b64decode(embed(input=[texts[2]], encoding_format="base64")["data"][0]["embedding"])
+        self.assertEqual(list(struct.unpack(f"<{len(raw) // 4}f", raw)), [struct.unpack("<f", struct.pack("<f", x))[0] for x in vectors[2]])
+        self.assertEqual(self.server.ask("POST", "/v1/embeddings", {"input": ["a" * 2000]})[0], 400)
+
+    def test_the_page(self):
+        status, headers, data = self.server.ask("GET", "/")
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/html; charset=utf-8"))
+        self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+        with open("serve/page.html", "rb") as file:
+            self.assertEqual(data, file.read())
+        self.assertNotRegex(data, rb"https?://")
+
     def test_control_tokens_in_messages_are_text(self):
         def tokens_of(text):
             chat = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
@@ -351,6 +431,20 @@ class ServeSlow(unittest.TestCase):
         missing = subprocess.run([BELLMETAL, "serve", "/nonexistent.gguf", "--listen", "127.0.0.1:0"],
                                  stderr=subprocess.PIPE, check=False)
         self.assertEqual(missing.returncode, 4)
+
+    def test_guesses_change_no_token(self):
+        prompt = "Permission is hereby granted, free of charge. Permission is hereby granted, free"
+        texts = []
+        for options in ((), ("--draft-tokens", "3")):
+            server = Server("--sequences", "4", *options)
+            texts.append([server.complete(p, max_tokens=100, temperature=t, seed=5, logprobs=1)["choices"]
+                          for p in (prompt, PROMPTS[3]) for t in (0, 0.7)])
+            accepted = server.metric("bellmetal:spec_decode_num_accepted_tokens_total")
+            steps = server.metric("bellmetal:engine_steps_total")
+            self.assertEqual(server.stop(), 0)
+        self.assertEqual(texts[0], texts[1])
+        self.assertGreater(accepted, 0)
+        self.assertLess(steps, 400)
 
     def test_a_full_queue_and_deadlines(self):
         server = Server("--sequences", "1", "--queue", "1", "--ctx", "512")

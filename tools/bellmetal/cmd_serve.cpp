@@ -41,6 +41,9 @@ void add_serve(CLI::App& app, Run& run) {
   option("--cache-type", o.cache_type, "Numbers in the cache")
       ->check(CLI::IsMember({"f16", "f32"}));
   flag("--no-prefix-cache", o.has_no_prefix_cache, "Compute every prompt whole");
+  option("--draft-tokens", o.draft_tokens,
+         "Tokens guessed from the text so far and checked in one step; 0: none")
+      ->check(CLI::Range(0U, 63U));
   option("--queue", o.queue, "Requests that may wait; more are refused with 429")
       ->check(CLI::Range(0U, 1U << 20));
   option("--max-body", o.body_mib, "MiB a request may have")->check(CLI::Range(1U, 1024U));

@@ -71,6 +71,7 @@ struct ServeOptions {
   uint32_t cache_mib = 0;  ///< 0: a context for every sequence
   std::string cache_type = "f16";
   bool has_no_prefix_cache = false;
+  uint32_t draft_tokens = 0;
   uint32_t queue = 128;
   uint32_t body_mib = 32;
   uint32_t connections = 256;

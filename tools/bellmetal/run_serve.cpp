@@ -83,6 +83,7 @@ Result<std::vector<std::unique_ptr<HostedModel>>> host_models(const ServeOptions
                           .cache_bytes = uint64_t{o.cache_mib} << 20,
                           .cache_type = o.cache_type == "f32" ? DType::kF32 : DType::kF16}};
     m.queue_limit = o.queue;
+    m.draft_tokens = o.draft_tokens;
     m.has_prefix_cache = !o.has_no_prefix_cache;
     out.push_back(std::make_unique<HostedModel>(std::move(m)));
   }

@@ -2,6 +2,7 @@
 // other company.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +10,7 @@
 
 #include "models/llama_batch.h"
 #include "models/llama_session.h"
+#include "models/quant.h"
 
 namespace bm::models {
 namespace {
@@ -136,6 +138,32 @@ TEST(LlamaBatch, ASequenceGetsTheSameBitsInWhateverCompany) {
                 0)
           << "sequence " << i << ", token " << k;
   }
+}
+
+TEST(LlamaBatch, HiddenStatesAreWhatLogitsAreMadeOf) {
+  std::mt19937 random(5);
+  const auto batch = make(2);
+  const Feed feed = random_feed(random, 40, 0, 1);
+  ASSERT_TRUE(batch->run(std::array{feed.next()}));
+  const std::vector<float> logits(batch->logits(0).begin(), batch->logits(0).end());
+  ASSERT_TRUE(batch->embed(feed.next()));
+  const size_t length = bundled()->config().embedding_length;
+  ASSERT_EQ(batch->hidden().size(), 40 * length);
+  const std::span<const float> last = batch->hidden().last(length);
+  auto opened = GgufFile::open("models/bundled/licence.gguf");
+  ASSERT_TRUE(opened);
+  const GgufTensor* output = opened->find_tensor("output.weight");
+  if (!output) output = opened->find_tensor("token_embd.weight");
+  ASSERT_TRUE(output);
+  std::vector<float> weights(output->value_count);
+  ASSERT_TRUE(dequantize_row(output->type, output->data, weights));
+  for (size_t t = 0; t < logits.size(); ++t) {
+    double sum = 0;
+    for (size_t i = 0; i < length; ++i)
+      sum += static_cast<double>(weights[t * length + i]) * static_cast<double>(last[i]);
+    EXPECT_NEAR(sum, static_cast<double>(logits[t]), 0.05) << t;
+  }
+  EXPECT_FALSE(batch->embed({feed.next().tokens.first(1), 0, feed.pages, false}));
 }
 
 TEST(LlamaBatch, RefusesStepsThatDoNotFit) {

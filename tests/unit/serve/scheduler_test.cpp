@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "serve/scheduler.h"
@@ -169,12 +170,15 @@ struct Rig {
   Metrics metrics;
   std::unique_ptr<Scheduler> scheduler;
 
-  explicit Rig(uint32_t pages = 64, uint32_t sequences = 4, size_t queue = 100)
+  explicit Rig(uint32_t pages = 64, uint32_t sequences = 4, size_t queue = 100,
+               uint32_t draft_tokens = 0, std::shared_ptr<Drafter> drafter = nullptr)
       : scheduler(std::make_unique<Scheduler>(
             std::make_unique<FakeEngine>(controls, pages, sequences),
             Scheduler::Options{.queue_limit = queue,
                                .has_prefix_cache = true,
                                .end_tokens = {kEnd},
+                               .draft_tokens = draft_tokens,
+                               .drafter = std::move(drafter),
                                .recovery_pause = std::chrono::milliseconds(1)},
             &metrics)) {}
   ~Rig() { controls.allow(UINT64_MAX); }
@@ -238,6 +242,102 @@ TEST(Scheduler, EveryRequestGetsItsOwnTokensWhateverElseRuns) {
   EXPECT_GT(rig.metrics.prefix_hits.load(), 0u);
   EXPECT_GT(rig.controls.most_items, 2u);
   EXPECT_LE(rig.controls.largest_piece, kPage);
+}
+
+/// Guesses right most of the time, and more than it is asked for.
+class Guesser final : public Drafter {
+ public:
+  std::vector<int32_t> draft(uint64_t id, std::span<const int32_t> tokens, size_t most) override {
+    ids.insert(id);
+    std::vector<int32_t> out = continuation({tokens.begin(), tokens.end()}, most + random_() % 2);
+    for (int32_t& t : out)
+      if (random_() % 4 == 0) t = static_cast<int32_t>(random_() % kVocabulary);
+    return out;
+  }
+  void forget(uint64_t id) override { ids.erase(id); }
+  std::set<uint64_t> ids;
+
+ private:
+  std::mt19937 random_{7};
+};
+
+TEST(Scheduler, GuessesMakeStepsFewerAndTokensNoOthers) {
+  std::mt19937 random(std::random_device{}());
+  const auto guesser = std::make_shared<Guesser>();
+  Rig rig(40, 8, 100, 3, guesser);
+  std::vector<std::tuple<std::vector<int32_t>, uint32_t, Rig::Ticket>> all;
+  for (int i = 0; i < 40; ++i) {
+    std::vector<int32_t> prompt = random_prompt(random, 1 + random() % 12);
+    const auto length = static_cast<uint32_t>(1 + random() % 30);
+    all.emplace_back(prompt, length, rig.submit(prompt, length));
+  }
+  for (auto& [prompt, length, ticket] : all) {
+    EXPECT_EQ(ticket.recorder->finish(), Finish::kLength);
+    EXPECT_EQ(ticket.recorder->tokens(), continuation(prompt, length));
+  }
+  const std::vector<int32_t> alone = random_prompt(random, 3);
+  const uint64_t before = rig.controls.steps;
+  const auto last = rig.submit(alone, 40);
+  EXPECT_EQ(last.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(last.recorder->tokens(), continuation(alone, 40));
+  EXPECT_LT(rig.controls.steps - before, 30u);
+  EXPECT_GT(rig.metrics.accepted_tokens.load(), 0u);
+  EXPECT_LT(rig.metrics.accepted_tokens.load(), rig.metrics.draft_tokens.load());
+  EXPECT_TRUE(rig.scheduler->drain(Clock::now() + patience(std::chrono::seconds(20))));
+  EXPECT_TRUE(guesser->ids.empty());
+  EXPECT_EQ(rig.metrics.pages_used.load(), 0u);
+}
+
+TEST(Drafter, WhatFollowedTheSameTokensLastTime) {
+  LookupDrafter drafter;
+  const std::vector<int32_t> tokens{1, 2, 3, 4, 9, 2, 3, 5, 6, 2, 3};
+  EXPECT_EQ(drafter.draft(1, tokens, 2), (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(drafter.draft(1, tokens, 9), (std::vector<int32_t>{5, 6, 2, 3}));
+  EXPECT_TRUE(drafter.draft(1, tokens, 0).empty());
+  EXPECT_TRUE(drafter.draft(1, std::vector<int32_t>{1, 2, 3}, 4).empty());
+  EXPECT_TRUE(drafter.draft(1, std::vector<int32_t>{1}, 4).empty());
+  EXPECT_TRUE(drafter.draft(1, {}, 4).empty());
+}
+
+/// A vocabulary whose token t is the letter 'a' + t, and the grammar over it.
+TEST(Scheduler, WhatAGrammarForbidsIsNotWritten) {
+  std::vector<std::string> pieces(kVocabulary);
+  for (size_t i = 1; i < 20; ++i) pieces[i] = std::string(1, static_cast<char>('a' + i));
+  const auto vocabulary =
+      std::make_shared<const models::GrammarVocabulary>(pieces, std::vector<int32_t>{kEnd});
+  const auto parsed = models::Grammar::parse("root ::= [bc]{3} \"def\"");
+  ASSERT_TRUE(parsed);
+  const auto grammar = std::make_shared<const models::Grammar>(*parsed);
+  for (const bool is_bound_late : {false, true}) {
+    Rig rig(64, 4, 100, 2, std::make_shared<LookupDrafter>());
+    Job job;
+    job.prompt = {3};
+    job.max_tokens = 60;
+    job.sampling.temperature = 0;
+    job.grammar = grammar;
+    job.vocabulary = vocabulary;
+    // Whatever token is chosen first, when it has a letter.
+    const int32_t first = continuation(job.prompt, 1)[0];
+    pieces[static_cast<size_t>(first)] = "z";
+    if (is_bound_late) {
+      job.vocabulary =
+          std::make_shared<const models::GrammarVocabulary>(pieces, std::vector<int32_t>{kEnd});
+      job.grammar_after = "z";
+    }
+    const auto recorder = std::make_shared<Recorder>();
+    job.listener = recorder;
+    ASSERT_TRUE(rig.scheduler->submit(std::move(job)));
+    EXPECT_EQ(recorder->finish(), Finish::kStop) << recorder->message();
+    std::string text;
+    for (const int32_t t : recorder->tokens()) text += pieces[static_cast<size_t>(t)];
+    if (is_bound_late) {
+      ASSERT_EQ(text.front(), 'z');
+      text.erase(0, 1);
+    }
+    ASSERT_EQ(text.size(), 6u) << text;
+    EXPECT_EQ(text.find_first_not_of("bc"), 3u);
+    EXPECT_EQ(text.substr(3), "def");
+  }
 }
 
 TEST(Scheduler, ALongPromptDoesNotStopOthers) {
