@@ -140,6 +140,7 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
       job.prompt = prompt;
       const size_t room =
           prompt.size() <= model.context() ? model.context() - prompt.size() + 1 : 1;
+      job.ignores_end = r.ignores_end;
       job.max_tokens = r.max_tokens.value_or(static_cast<uint32_t>(room));
       // Each choice draws from a stream of its own.
       job.sampling = {.temperature = r.temperature,

@@ -250,6 +250,7 @@ void take_common(Fields& f, const RequestLimits& limits, GenerationRequest* r) {
   f.number("timeout", 0.001, 1e6, &timeout);
   if (timeout > 0) r->timeout_s = timeout;
   f.flag("return_timings", &r->has_timings);
+  f.flag("ignore_eos", &r->ignores_end);
   if (const Json* options = f.find("stream_options")) {
     if (!options->is_object()) {
       f.wrong("stream_options", "an object");

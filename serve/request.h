@@ -43,6 +43,7 @@ struct GenerationRequest {
   std::vector<std::string> texts;
   std::vector<std::vector<int32_t>> token_lists;
   uint32_t n = 1;
+  bool ignores_end = false;  ///< tokens that end a text are tokens like others
   bool is_stream = false, has_stream_usage = false, has_timings = false;
   std::optional<uint32_t> max_tokens;
   float temperature = 1, top_p = 1, min_p = 0;

@@ -361,7 +361,8 @@ struct Scheduler::Impl {
     if (!s.has_token) s.first_token = now;
     s.has_token = true;
     s.last_token = now;
-    if (std::ranges::find(options.end_tokens, *chosen) != options.end_tokens.end()) {
+    if (!s.job.ignores_end &&
+        std::ranges::find(options.end_tokens, *chosen) != options.end_tokens.end()) {
       finish(s, Finish::kStop, nullptr);
       return false;
     }

@@ -54,6 +54,7 @@ enum class Pooling : uint8_t { kMean, kFirst, kLast };
 struct Job {
   std::vector<int32_t> prompt;
   uint32_t max_tokens = 16;
+  bool ignores_end = false;  ///< end tokens end nothing
   models::SamplerOptions sampling;
   std::optional<uint32_t> top_logprobs;  ///< unset: no logprobs at all
   /// What may be written, with the vocabulary it is written in; none: anything.

@@ -505,6 +505,25 @@ class ServeSlow(unittest.TestCase):
             thread.join()
             self.assertEqual(status, [None] if second else [503])
 
+    def test_bench_measures_this_server_and_others(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # A peer with llama-server's options that is this server all the same.
+            peer = os.path.join(folder, "peer")
+            with open(peer, "w", encoding="utf-8") as file:
+                file.write(f'#!/bin/sh\nexec {os.path.abspath(BELLMETAL)} serve "$2" --listen "127.0.0.1:$6" --sequences "$8"\n')
+            os.chmod(peer, 0o755)
+            out = subprocess.run([BELLMETAL, "bench", "serve", MODEL, "--peer", f"peer={peer}", "--clients", "1,3", "--rounds", "1",
+                                  "--turns", "1", "--prompt-tokens", "20", "--tokens", "8", "--device", "CPU", "--json"],
+                                 stdout=subprocess.PIPE, check=True, timeout=seconds(120))
+        result = json.loads(out.stdout)
+        self.assertEqual([row["clients"] for row in result["rows"]], [1, 3])
+        for name in ("bellmetal", "peer"):
+            self.assertGreater(result["start_to_ready_ms"][name], 0)
+            for row in result["rows"]:
+                self.assertGreaterEqual(row[name]["gap_ms_p99"], row[name]["gap_ms_p50"])
+                self.assertGreater(row[name]["tokens_per_second"], 0)
+                self.assertGreater(row[name]["first_token_ms_p50"], 0)
+
     def test_the_service_manager(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "notify")

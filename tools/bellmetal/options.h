@@ -84,6 +84,20 @@ struct ServeOptions {
   bool json = false;
 };
 
+/// This server beside others, with streams of several clients.
+struct ServeBenchOptions {
+  std::string model;               ///< empty: one of random weights
+  std::string format = "Q4_0";     ///< of the random one
+  std::vector<std::string> peers;  ///< NAME=PATH of programs with llama-server's options
+  std::vector<uint32_t> clients{1, 4, 8, 16};
+  uint32_t prompt_tokens = 100, tokens = 64;
+  uint32_t rounds = 2;  ///< requests of a client in one turn
+  uint32_t turns = 3;   ///< of the servers
+  std::string device;
+  uint32_t threads = 0;  ///< 0: all
+  bool json = false;
+};
+
 enum class BenchSuite { kReplay, kOverhead, kLatency, kBandwidth, kMatmul };
 struct BenchOptions {
   BenchSuite suite = BenchSuite::kReplay;
@@ -170,6 +184,7 @@ int run_cpu_bench(const CpuBenchOptions& options);
 int run_gpu_bench(const CpuBenchOptions& options);
 int run_selftest(const SelftestOptions& options);
 int run_serve(const ServeOptions& options);
+int run_serve_bench(const ServeBenchOptions& options);
 int run_disasm(const DisasmOptions& options);
 int run_explain(const ExplainOptions& options);
 int run_tokenize(const TokenizeOptions& options);
