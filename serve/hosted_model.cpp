@@ -7,6 +7,7 @@
 
 #include "models/chat_prompt.h"
 #include "runtime/base/out_of_memory.h"
+#include "serve/draft_model.h"
 
 namespace bm::serve {
 namespace {
@@ -79,7 +80,14 @@ Status HostedModel::load() {
   auto engine = BM_TRY(make_llama_engine(file, options_.engine, tokenizer_->size()));
   context_ = engine->context();
   std::shared_ptr<Drafter> drafter;
-  if (options_.draft_tokens > 0) drafter = std::make_shared<LookupDrafter>();
+  if (options_.draft_tokens > 0 && options_.draft_model.empty())
+    drafter = std::make_shared<LookupDrafter>();
+  if (options_.draft_tokens > 0 && !options_.draft_model.empty())
+    drafter = BM_TRY(make_draft_model({.path = options_.draft_model,
+                                       .device = options_.engine.device,
+                                       .sequences = options_.engine.batch.sequences,
+                                       .context = context_,
+                                       .vocabulary = tokenizer_->size()}));
   scheduler_ =
       std::make_unique<Scheduler>(std::move(engine),
                                   Scheduler::Options{.queue_limit = options_.queue_limit,
@@ -105,6 +113,7 @@ HostedModel::State HostedModel::state() const {
     case Health::kReady: return State::kReady;
     case Health::kDraining: return State::kDraining;
     case Health::kDeviceLost: return State::kDeviceLost;
+    case Health::kDeviceGone: return State::kDeviceGone;
   }
   __builtin_unreachable();
 }
@@ -115,6 +124,7 @@ std::string HostedModel::reason() const {
     case State::kLoading: return options_.name + ": the model is being loaded";
     case State::kDraining: return options_.name + ": the server is about to stop";
     case State::kDeviceLost:
+    case State::kDeviceGone:
       return options_.name + ": the device is lost: " + scheduler_->health_reason();
     case State::kFailed: {
       const std::lock_guard lock(mutex_);

@@ -24,6 +24,7 @@ struct HostedModelOptions {
   size_t queue_limit = 128;
   bool has_prefix_cache = true;
   uint32_t draft_tokens = 0;  ///< most guesses for a sequence and step (Drafter); 0: none
+  std::string draft_model;    ///< path of the model that guesses; empty: the text so far
 };
 
 /// Thread: any.
@@ -38,7 +39,7 @@ class HostedModel {
   int64_t created() const { return created_; }  ///< Unix time
   Metrics& metrics() { return metrics_; }
 
-  enum class State : uint8_t { kLoading, kReady, kDraining, kDeviceLost, kFailed };
+  enum class State : uint8_t { kLoading, kReady, kDraining, kDeviceLost, kDeviceGone, kFailed };
   State state() const;
   /// Why it is not ready; empty when it is.
   std::string reason() const;

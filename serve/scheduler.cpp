@@ -447,6 +447,11 @@ struct Scheduler::Impl {
       for (SequencePtr& s : hopeless) tell(*s, Finish::kError, &error);
       lock.lock();
       if (is_draining) idle.notify_all();
+      if (back.error().code == Code::kUnsupported) {
+        health = Health::kDeviceGone;
+        work.wait(lock, [&] { return is_stopping; });
+        return;
+      }
       if (work.wait_for(lock, options.recovery_pause, [&] { return is_stopping; })) return;
     }
   }
@@ -483,7 +488,7 @@ Result<uint64_t> Scheduler::submit(Job job) {
   const std::lock_guard lock(impl_->mutex);
   if (impl_->is_draining || impl_->is_stopping)
     return fail(Code::kCancelled, "the server is about to stop");
-  if (impl_->health == Health::kDeviceLost)
+  if (impl_->health == Health::kDeviceLost || impl_->health == Health::kDeviceGone)
     return fail(Code::kDeviceLost, "the device is lost: {}", impl_->reason);
   if (impl_->waiting.size() >= impl_->options.queue_limit) {
     ++impl_->metrics.refused;

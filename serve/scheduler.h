@@ -67,7 +67,8 @@ struct Job {
   std::shared_ptr<Listener> listener;
 };
 
-enum class Health : uint8_t { kReady, kDraining, kDeviceLost };
+/// kDeviceGone: this process cannot get it back, another one could.
+enum class Health : uint8_t { kReady, kDraining, kDeviceLost, kDeviceGone };
 
 /// Thread: any, but for the constructor's and destructor's own.
 class Scheduler {

@@ -36,9 +36,9 @@ WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {
 class Server:
     """A server on a port of its own; its log is read by a thread."""
 
-    def __init__(self, *options, model=MODEL, environment=None, wait="ready", **popen):
+    def __init__(self, *options, model=MODEL, environment=None, wait="ready", front=(), device="CPU", **popen):
         self.process = subprocess.Popen(
-            [BELLMETAL, "serve", model, "--listen", "127.0.0.1:0", "--device", "CPU", *options],
+            [*front, BELLMETAL, "serve", model, "--listen", "127.0.0.1:0", "--device", device, *options],
             stderr=subprocess.PIPE, env={**os.environ, **(environment or {})}, text=True, **popen)
         self.lines, self.changed = [], threading.Condition()
         self.reader = threading.Thread(target=self._read, daemon=True)
@@ -435,16 +435,16 @@ class ServeSlow(unittest.TestCase):
     def test_guesses_change_no_token(self):
         prompt = "Permission is hereby granted, free of charge. Permission is hereby granted, free"
         texts = []
-        for options in ((), ("--draft-tokens", "3")):
+        # The model itself guesses best.
+        for options in ((), ("--draft-tokens", "3"), ("--draft-model", MODEL)):
             server = Server("--sequences", "4", *options)
             texts.append([server.complete(p, max_tokens=100, temperature=t, seed=5, logprobs=1)["choices"]
                           for p in (prompt, PROMPTS[3]) for t in (0, 0.7)])
             accepted = server.metric("bellmetal:spec_decode_num_accepted_tokens_total")
             steps = server.metric("bellmetal:engine_steps_total")
             self.assertEqual(server.stop(), 0)
-        self.assertEqual(texts[0], texts[1])
-        self.assertGreater(accepted, 0)
-        self.assertLess(steps, 400)
+            self.assertEqual(texts[0], texts[-1])
+            self.assertEqual(accepted > 0 and steps < 400, bool(options), (accepted, steps))
 
     def test_a_full_queue_and_deadlines(self):
         server = Server("--sequences", "1", "--queue", "1", "--ctx", "512")

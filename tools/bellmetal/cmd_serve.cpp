@@ -44,6 +44,8 @@ void add_serve(CLI::App& app, Run& run) {
   option("--draft-tokens", o.draft_tokens,
          "Tokens guessed from the text so far and checked in one step; 0: none")
       ->check(CLI::Range(0U, 63U));
+  option("--draft-model", o.draft_model,
+         "A small GGUF file with the same vocabulary that guesses; 4 tokens unless told otherwise");
   option("--queue", o.queue, "Requests that may wait; more are refused with 429")
       ->check(CLI::Range(0U, 1U << 20));
   option("--max-body", o.body_mib, "MiB a request may have")->check(CLI::Range(1U, 1024U));
@@ -64,7 +66,10 @@ void add_serve(CLI::App& app, Run& run) {
       "bellmetal serve small=a.gguf large=b.gguf --listen 0.0.0.0:8080 --api-key-file key\n"
       "curl -s http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' "
       "-d '{\"prompt\": \"Once upon a time\"}'"));
-  command->callback([&run, options] { run = [options] { return run_serve(*options); }; });
+  command->callback([&run, options] {
+    if (!options->draft_model.empty() && options->draft_tokens == 0) options->draft_tokens = 4;
+    run = [options] { return run_serve(*options); };
+  });
 }
 
 }  // namespace bm::cli

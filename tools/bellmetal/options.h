@@ -72,6 +72,7 @@ struct ServeOptions {
   std::string cache_type = "f16";
   bool has_no_prefix_cache = false;
   uint32_t draft_tokens = 0;
+  std::string draft_model;
   uint32_t queue = 128;
   uint32_t body_mib = 32;
   uint32_t connections = 256;

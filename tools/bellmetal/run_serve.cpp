@@ -84,6 +84,7 @@ Result<std::vector<std::unique_ptr<HostedModel>>> host_models(const ServeOptions
                           .cache_type = o.cache_type == "f32" ? DType::kF32 : DType::kF16}};
     m.queue_limit = o.queue;
     m.draft_tokens = o.draft_tokens;
+    m.draft_model = o.draft_model;
     m.has_prefix_cache = !o.has_no_prefix_cache;
     out.push_back(std::make_unique<HostedModel>(std::move(m)));
   }
@@ -140,8 +141,15 @@ int run_serve(const ServeOptions& o) {
   int code = kOk;
   bool is_asked = false, is_ready = false;
   while (!is_asked && code == kOk) {
-    is_asked = HeldSignals::wait(std::chrono::milliseconds(is_ready ? 60'000 : 50));
-    if (is_asked || is_ready) continue;
+    is_asked = HeldSignals::wait(std::chrono::milliseconds(is_ready ? 500 : 50));
+    if (is_asked) continue;
+    // Another process can have the device; who manages services starts one.
+    for (const HostedModel* m : models)
+      if (m->state() == HostedModel::State::kDeviceGone) {
+        serve::log_line({{"event", "device_gone"}, {"reason", m->reason()}});
+        code = kDeviceFailed;
+      }
+    if (is_ready || code != kOk) continue;
     is_ready = true;
     for (HostedModel* m : models) {
       const HostedModel::State state = m->state();
