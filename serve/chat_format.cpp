@@ -46,7 +46,7 @@ Json loose_value(std::string_view text) {
   return value.is_discarded() ? Json(std::string(text)) : value;
 }
 
-std::string dump(const Json& value) {
+std::string json_text(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -112,7 +112,9 @@ JsonCall::State JsonCall::end_of_value() {
     // Some models write the object as a text.
     const Json text = Json::parse(value, nullptr, false);
     if (text.is_discarded()) return fail();
-    arguments_ = text.is_string() ? text.get<std::string>() : text.is_null() ? "{}" : dump(text);
+    arguments_ = text.is_string() ? text.get<std::string>()
+                 : text.is_null() ? "{}"
+                                  : json_text(text);
   }
   return state_;
 }
@@ -469,7 +471,7 @@ bool ChatParser::step_hermes() {
     }
   }
   if (name.empty()) return give_up();
-  add_call(name, dump(arguments));
+  add_call(name, json_text(arguments));
   held_.erase(0, end + kCallEnd.size());
   raw_.clear();
   skips_space_ = true;

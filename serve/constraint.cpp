@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-tl::unexpected<ApiError> refuse(std::string_view param, std::string message) {
+tl::unexpected<ApiError> refuse_value(std::string_view param, std::string message) {
   return tl::unexpected<ApiError>(ApiError{
       .message = std::move(message), .param = std::string(param), .code = "invalid_value"});
 }
@@ -56,7 +56,7 @@ CallsText calls_text(CallSyntax syntax) {
 
 ApiResult<std::string> schema_grammar(const Json& schema, const std::string& param) {
   auto gbnf = models::grammar_of_json_schema(schema.dump());
-  if (!gbnf) return refuse(param, gbnf.error().message);
+  if (!gbnf) return refuse_value(param, gbnf.error().message);
   return std::move(*gbnf);
 }
 
@@ -80,7 +80,7 @@ ApiResult<std::string> grammar_of_calls(const GenerationRequest& r, const ChatFo
     any += fmt::format("{}call{}", any.empty() ? "" : " | ", i);
   }
   if (any.empty())
-    return refuse("tool_choice", fmt::format("there is no tool \"{}\"", r.tool_name));
+    return refuse_value("tool_choice", fmt::format("there is no tool \"{}\"", r.tool_name));
   const CallsText text = calls_text(format.calls);
   const std::string more =
       r.has_parallel_calls ? fmt::format("({} call)*", models::gbnf_literal(text.between)) : "";

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::chrono::milliseconds kAskEvery{20};
+constexpr std::chrono::milliseconds kLookEvery{20};
 /// Inputs of one request that the scheduler has at a time; others get their turn in between.
 constexpr size_t kInFlight = 4;
 
@@ -122,7 +122,7 @@ ApiResult<std::string> Embedding::wait(const std::function<bool()>& is_wanted) {
       inputs_.push_back(std::move(input));
     }
     Input& input = *inputs_[i];
-    while (!input.wait(Clock::now() + kAskEvery))
+    while (!input.wait(Clock::now() + kLookEvery))
       if (!is_wanted())
         return tl::unexpected<ApiError>(ApiError{.status = 499, .message = "the client is gone"});
     if (input.finish() != Finish::kStop)

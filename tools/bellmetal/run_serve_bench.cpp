@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kFirstToken = 3, kTokens = 250;  // of prompts: every vocabulary has these
 // TIMEOUT: llama-server took 9 s to load 0.9 GB on a busy machine; 120 covers a slow disk.
-constexpr std::chrono::seconds kStart{120};
+constexpr std::chrono::seconds kReadyWithin{120};
 
 /// A server as a process of its own; it ends with the object.
 class ServerProcess {
@@ -55,8 +55,8 @@ class ServerProcess {
         return fail(Code::kNotFound, "{}: ended with status {} before it was ready", command[0],
                     WIFEXITED(status) ? WEXITSTATUS(status) : -1);
       }
-      if (Clock::now() - begin > kStart)
-        return fail(Code::kTimeout, "{}: not ready after {} s", command[0], kStart.count());
+      if (Clock::now() - begin > kReadyWithin)
+        return fail(Code::kTimeout, "{}: not ready after {} s", command[0], kReadyWithin.count());
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     out->ready_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();

@@ -14,13 +14,13 @@
 namespace bm::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 // TIMEOUT: a prompt of 100 tokens in a queue of 16 took 20 s on a busy machine; a server that is
 // silent for two minutes is taken for dead.
 constexpr timeval kSilence{.tv_sec = 120, .tv_usec = 0};
 
-double ms_between(Clock::time_point from, Clock::time_point to) {
+double ms_between(SteadyClock::time_point from, SteadyClock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
@@ -77,7 +77,7 @@ bool answers(uint16_t port, const std::string& path) {
 
 Result<StreamTimes> stream_completion(uint16_t port, const std::string& body) {
   const ScopedFd fd = BM_TRY(connect_to(port));
-  const Clock::time_point begin = Clock::now();
+  const SteadyClock::time_point begin = SteadyClock::now();
   BM_TRY(send_all(fd.get(), fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: "
                                         "application/json\r\nContent-Length: {}\r\nConnection: "
                                         "close\r\n\r\n{}",
@@ -85,11 +85,11 @@ Result<StreamTimes> stream_completion(uint16_t port, const std::string& body) {
   StreamTimes out;
   std::string text;
   size_t seen = 0;
-  Clock::time_point last = begin;
+  SteadyClock::time_point last = begin;
   char chunk[4096];
   for (;;) {
     const ssize_t n = ::recv(fd.get(), chunk, sizeof chunk, 0);
-    const Clock::time_point now = Clock::now();
+    const SteadyClock::time_point now = SteadyClock::now();
     if (n < 0) return fail(Code::kIo, "reading an answer: {}", std::strerror(errno));
     if (n == 0) break;
     text.append(chunk, static_cast<size_t>(n));
@@ -107,7 +107,7 @@ Result<StreamTimes> stream_completion(uint16_t port, const std::string& body) {
       last = now;
     }
   }
-  out.total_ms = ms_between(begin, Clock::now());
+  out.total_ms = ms_between(begin, SteadyClock::now());
   if (text.find(" 200") != 8) return fail(Code::kInternal, "{}", text.substr(0, 500));
   if (out.tokens == 0) return fail(Code::kInternal, "a stream without tokens: {}", text);
   return out;
