@@ -131,8 +131,7 @@ TEST(LlamaMatrix, ProductsOfEveryShapeStayWithinTheErrorOfTheCodes) {
     for (const auto& [rows, columns] :
          {std::pair<int64_t, int64_t>{48, 512}, {320, 1024}, {64, 2048}}) {
       const Case c = make_case(type, rows, columns, "CPU");
-      for (const int64_t m : {2, 64})
-        check_linear(c, random_vectors(m * columns, 9), m, false);
+      for (const int64_t m : {2, 64}) check_linear(c, random_vectors(m * columns, 9), m, false);
     }
 }
 
