@@ -62,7 +62,7 @@ bool serve_gpu(int socket, const char* chip) {
   sim::amd::ChipFunction slot(card);
   sim::Asm24Model model(slot);
   // All of the host that the card reaches.
-  sim::amd::BusMemory& bus = card->system_memory();
+  sim::BusMemory& bus = card->system_memory();
   bus.map(sim::Asm24Model::kSramAddress, {model.sram().data(), model.sram().size()});
   bus.map(sim::Asm24Model::kReleaseAddress,
           {model.release_page().data(), model.release_page().size()});

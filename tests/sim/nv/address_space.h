@@ -23,9 +23,24 @@ using PageMap = std::map<uint64_t, PageRange>;  ///< by first address; ranges do
 const PageRange* find_pages(const PageMap& map, uint64_t address, uint64_t bytes,
                             uint64_t* offset_in_range);
 
+/// Page tables that lie in memory, read entry by entry. Thread: one.
+class PageWalk {
+ public:
+  virtual ~PageWalk() = default;
+  /// The page that holds the byte, which begins at *base; nullptr and the type of the fault else.
+  virtual const PageRange* find(uint64_t address, uint64_t* base, uint32_t* fault_type) = 0;
+};
+
 /// Thread: any. Engines work on snapshots, so memory freed under them stays theirs until they end.
 class AddressSpace {
  public:
+  AddressSpace() = default;
+  virtual ~AddressSpace() = default;
+  AddressSpace(const AddressSpace&) = delete;
+  AddressSpace& operator=(const AddressSpace&) = delete;
+
+  /// nullptr: translations are those of the snapshot.
+  virtual std::unique_ptr<PageWalk> walk() const { return nullptr; }
   std::shared_ptr<const PageMap> snapshot() const;
   /// Replaces whatever was mapped there.
   void map(uint64_t base, PageRange range);

@@ -153,10 +153,14 @@ std::vector<std::string> Gpu::faults() {
 void Gpu::kill(Channel& channel, uint32_t code) {
   ++counts_.faults;
   channel.group->is_dead = true;
-  const std::lock_guard lock(mutex_);
-  for (const auto& other : channels_)
-    // 45: another channel of the group has failed (nverror.h, PREEMPTIVE_REMOVAL).
-    if (other->group == channel.group) write_notifier(*other, other.get() == &channel ? code : 45);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& other : channels_)
+      // 45: another channel of the group has failed (nverror.h, PREEMPTIVE_REMOVAL).
+      if (other->group == channel.group)
+        write_notifier(*other, other.get() == &channel ? code : 45);
+  }
+  if (on_death) on_death(channel, code);
 }
 
 void Gpu::fault_another() {

@@ -57,6 +57,9 @@ class Gpu {
   /// What killed channels, in words, oldest first.
   std::vector<std::string> faults();
 
+  /// Hears of channels that die, on the engines' thread. Set before the first channel.
+  std::function<void(const Channel&, uint32_t robust_channel_code)> on_death;
+
   /// Gives the channel number and token, and lets the engines see it.
   void attach(const std::shared_ptr<Channel>& channel);
   /// Returns when no engine works on it any more.

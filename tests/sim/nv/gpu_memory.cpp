@@ -19,6 +19,14 @@ const PageRange* GpuMemory::find(uint64_t address, Use use, uint64_t* offset) {
   if (last_ != nullptr && address - last_base_ < last_->size) {
     range = last_;
     *offset = address - last_base_;
+  } else if (walk_ != nullptr) {
+    uint32_t type = kFaultPte;
+    uint64_t base = 0;
+    range = walk_->find(address, &base, &type);
+    if (range == nullptr) return refuse(type);
+    last_ = range;
+    last_base_ = base;
+    *offset = address - base;
   } else {
     range = find_pages(*map_, address, 1, offset);
     if (range == nullptr) return refuse(kFaultPte);
@@ -103,9 +111,12 @@ bool GpuMemory::copy(uint64_t to, uint64_t from, uint64_t bytes) {
 
 bool GpuMemory::is_mapped(uint64_t address, uint64_t bytes) const {
   while (bytes != 0) {
-    uint64_t offset = 0;
-    const PageRange* const range = find_pages(*map_, address, 1, &offset);
+    uint64_t offset = 0, base = 0;
+    uint32_t type = 0;
+    const PageRange* const range = walk_ != nullptr ? walk_->find(address, &base, &type)
+                                                    : find_pages(*map_, address, 1, &offset);
     if (range == nullptr) return false;
+    if (walk_ != nullptr) offset = address - base;
     const uint64_t part = std::min(bytes, range->size - offset);
     address += part, bytes -= part;
   }

@@ -18,7 +18,7 @@ enum class Use : uint8_t { kRead = 0, kWrite = 1, kAtomic = 2 };  ///< numbered 
 /// A snapshot of page tables. What was written through pointers reaches its owner when this ends.
 class GpuMemory {
  public:
-  explicit GpuMemory(const AddressSpace& space) : map_(space.snapshot()) {}
+  explicit GpuMemory(const AddressSpace& space) : map_(space.snapshot()), walk_(space.walk()) {}
   ~GpuMemory();
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;
@@ -41,6 +41,7 @@ class GpuMemory {
   const PageRange* find(uint64_t address, Use use, uint64_t* offset);
 
   std::shared_ptr<const PageMap> map_;
+  std::unique_ptr<PageWalk> walk_;   ///< in place of it
   const PageRange* last_ = nullptr;  ///< of at(), which is called for every lane
   uint64_t last_base_ = 0;
   std::vector<Backing*> touched_;

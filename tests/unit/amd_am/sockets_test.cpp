@@ -14,8 +14,8 @@
 
 #include "drivers/amd/device.h"
 #include "drivers/transport/pci_open.h"
-#include "tests/sim/amd/chip/remote.h"
-#include "tests/sim/amd/chip/vfio_user.h"
+#include "tests/sim/pci/remote.h"
+#include "tests/sim/pci/vfio_user.h"
 #include "tests/unit/amd_am/rig.h"
 
 namespace bm::amd::am {
@@ -29,7 +29,7 @@ class Served {
  public:
   Served(CardRig& rig, const char* prefix) : path_(rig.folder.path() + "/card.sock") {
     uint16_t port = 0;
-    listener_ = sim::amd::listen_at(path_, &port);
+    listener_ = sim::listen_at(path_, &port);
     selector = std::string(prefix) + ":" + path_;
     // As firmware leaves it.
     rig.card->config().set_bar_address(sim::amd::Chip::kMemoryBar, 0x60'0000'0000);
@@ -89,19 +89,19 @@ void boot_twice(const char* chip, const char* prefix) {
   EXPECT_EQ(tables.reads, 0u);
 }
 
-TEST(AmSockets, RemotePci) { boot_twice<sim::amd::RemoteServer>("gfx1201", "remote"); }
+TEST(AmSockets, RemotePci) { boot_twice<sim::RemoteServer>("gfx1201", "remote"); }
 TEST(AmSockets, RemotePciOfAnEarlierGeneration) {
-  boot_twice<sim::amd::RemoteServer>("gfx1100", "remote");
+  boot_twice<sim::RemoteServer>("gfx1100", "remote");
 }
-TEST(AmSockets, VfioUser) { boot_twice<sim::amd::VfioUserServer>("gfx1201", "vfio-user"); }
+TEST(AmSockets, VfioUser) { boot_twice<sim::VfioUserServer>("gfx1201", "vfio-user"); }
 TEST(AmSockets, VfioUserOfAnEarlierGeneration) {
-  boot_twice<sim::amd::VfioUserServer>("gfx1102", "vfio-user");
+  boot_twice<sim::VfioUserServer>("gfx1102", "vfio-user");
 }
 
 // The model's engines want the memory of its client by descriptor; callers copy instead.
 TEST(AmSockets, MemoryOfThisProcessIsUnsupportedNotAFailure) {
   CardRig rig;
-  Served<sim::amd::VfioUserServer> served(rig, "vfio-user");
+  Served<sim::VfioUserServer> served(rig, "vfio-user");
   const auto gpu = served.open(rig);
   ASSERT_TRUE(gpu) << gpu.error().message;
   alignas(4096) static std::array<std::byte, 8192> mine{};
@@ -114,7 +114,7 @@ TEST(AmSockets, MemoryOfThisProcessIsUnsupportedNotAFailure) {
 // A client that the server does not know what to do with is told so, and the next one is served.
 TEST(AmSockets, AnotherProtocolIsAnErrorWithTheFunctionsName) {
   CardRig rig;
-  Served<sim::amd::VfioUserServer> served(rig, "remote");
+  Served<sim::VfioUserServer> served(rig, "remote");
   const auto gpu = served.open(rig);
   ASSERT_FALSE(gpu);
   EXPECT_NE(gpu.error().message.find("card.sock"), std::string::npos) << gpu.error().message;

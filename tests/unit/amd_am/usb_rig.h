@@ -47,7 +47,7 @@ struct UsbCardRig : CardRig {
   explicit UsbCardRig(const sim::amd::ChipOptions& wanted = {},
                       const sim::Asm24Options& bridge_options = {})
       : CardRig(in_enclosure(wanted)), slot(card), bridge(slot, bridge_options) {
-    sim::amd::BusMemory& bus = card->system_memory();
+    sim::BusMemory& bus = card->system_memory();
     bus.map(sim::Asm24Model::kSramAddress, {bridge.sram().data(), bridge.sram().size()});
     bus.map(sim::Asm24Model::kReleaseAddress,
             {bridge.release_page().data(), bridge.release_page().size()});

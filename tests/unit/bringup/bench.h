@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/sim/amd/chip/remote.h"
+#include "tests/sim/pci/remote.h"
 #include "tests/unit/amd_am/rig.h"
 #include "tools/bellmetal/commands.h"
 #include "tools/bellmetal/exit_code.h"
@@ -59,13 +59,13 @@ class Bench {
     // As the machine's firmware leaves a card.
     const sim::amd::ChipFunction as_started(rig.card);
     uint16_t port = 0;
-    listener_ = sim::amd::listen_at(socket_path(), &port);
+    listener_ = sim::listen_at(socket_path(), &port);
     EXPECT_GE(listener_, 0) << socket_path();
     server_ = std::thread([this] {
       for (;;) {
         const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
         if (client < 0) return;
-        sim::amd::RemoteServer(*rig.card).serve(client);
+        sim::RemoteServer(*rig.card).serve(client);
         close(client);
       }
     });

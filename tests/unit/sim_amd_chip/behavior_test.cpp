@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "tests/patience.h"
-#include "tests/sim/amd/chip/remote.h"
+#include "tests/sim/pci/remote.h"
 #include "tests/unit/sim_amd_chip/boot.h"
 
 namespace bm::test {
@@ -333,7 +333,7 @@ class Socket : public testing::Test {
     chip_ = std::make_unique<Chip>(card());
     chip_->write_config(4, 2, 2);
     thread_ = std::thread([this] {
-      RemoteServer(*chip_).serve(sockets_[1]);
+      sim::RemoteServer(*chip_).serve(sockets_[1]);
       close(sockets_[1]);
     });
   }

@@ -13,7 +13,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/sim/amd/chip/vfio_user.h"
+#include "tests/sim/amd/chip/chip.h"
+#include "tests/sim/pci/vfio_user.h"
 
 namespace bm::sim::amd {
 namespace {
@@ -31,7 +32,7 @@ class VfioUser : public ::testing::Test {
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, both), 0);
     client_ = both[0];
     thread_ = std::thread([this, server = both[1]] {
-      VfioUserServer serving(chip_);
+      sim::VfioUserServer serving(chip_);
       serving.serve(server);
       close(server);
     });

@@ -13,25 +13,9 @@
 
 #include "tests/sim/amd/chip/registers.h"
 #include "tests/sim/amd/chip/rows.h"
+#include "tests/sim/pci/violations.h"
 
 namespace bm::sim::amd {
-
-/// What a driver did that hardware would not stand, in the order in which it happened. Thread: any.
-class Violations {
- public:
-  void add(std::string text);
-  std::vector<std::string> all() const;
-  /// Texts that begin so are counted apart and not kept: for runs of drivers that are not ours,
-  /// whose list is printed.
-  void tolerate(std::string prefix);
-  std::vector<std::string> tolerated() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::vector<std::string> texts_;
-  std::vector<std::string> prefixes_;
-  std::map<std::string, uint64_t> tolerated_;
-};
 
 /// How a declared register behaves. Without functions it holds what is written to it.
 struct Behavior {

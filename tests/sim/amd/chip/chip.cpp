@@ -38,12 +38,27 @@ class Chip::State final : public EngineState {
 Chip::Chip(ChipOptions options)
     : options_(std::move(options)),
       row_(row_of(options_.chip)),
+      traits_{.bars = {{kMemoryBar, 0x60'0000'0000, true, true},
+                       {kDoorbellBar, 0x70'0000'0000, true, true},
+                       {kRegisterBar, 0xf000'0000, false, false}},
+              .memory_bar = kMemoryBar,
+              .register_bar = kRegisterBar,
+              .largest_memory_bar = options_.vram_bytes,
+              .has_iommu = options_.has_iommu,
+              .has_function_reset = options_.has_function_reset,
+              .reserved = options_.reserved,
+              .physical_base = options_.physical_base},
       vram_(options_.vram_bytes),
-      config_(options_.device_id != 0 ? options_.device_id : row_.device_ids.front(), row_.revision,
-              {BarLayout{options_.bar0_bytes, true, true}, BarLayout{},
-               BarLayout{kDoorbellBytes, true, true}, BarLayout{}, BarLayout{},
-               BarLayout{kRegisterBytes, false, false}},
-              options_.vram_bytes, options_.has_function_reset),
+      config_({.vendor = 0x1002,
+               .device = options_.device_id != 0 ? options_.device_id : row_.device_ids.front(),
+               .subsystem_vendor = 0x1002,
+               .subsystem_device = 0x0e3b,
+               .revision = row_.revision,
+               .bars = {BarLayout{options_.bar0_bytes, true, true}, BarLayout{},
+                        BarLayout{kDoorbellBytes, true, true}, BarLayout{}, BarLayout{},
+                        BarLayout{kRegisterBytes, false, false}},
+               .largest_bar = options_.vram_bytes,
+               .has_function_reset = options_.has_function_reset}),
       bus_(row_, violations_),
       doorbells_(kDoorbellBytes / 8),
       state_(std::make_unique<State>(options_)),
@@ -189,7 +204,7 @@ bool Chip::meets_fault(uint64_t* value) {
 
 uint64_t Chip::bar_bytes(uint32_t bar) const {
   switch (bar) {
-    case kMemoryBar: return config_.bar0_bytes();
+    case kMemoryBar: return config_.bar_bytes(kMemoryBar);
     case kDoorbellBar: return kDoorbellBytes;
     case kRegisterBar: return kRegisterBytes;
     default: return 0;
@@ -373,9 +388,9 @@ void Chip::write_config(uint32_t offset, uint32_t width, uint32_t value) {
   if (effect == ConfigSpace::Effect::kFunctionReset) function_reset();
 }
 
-bool Chip::resize_bar0(uint64_t bytes) {
+bool Chip::resize_memory_bar(uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  return config_.resize_bar0(bytes);
+  return config_.resize_bar(bytes);
 }
 
 std::vector<std::string> Chip::deaths() const {

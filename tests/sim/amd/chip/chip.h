@@ -25,11 +25,11 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/amd/chip/config_space.h"
 #include "tests/sim/amd/chip/gfx.h"
 #include "tests/sim/amd/chip/options.h"
 #include "tests/sim/amd/chip/sdma.h"
 #include "tests/sim/amd/chip/smu.h"
+#include "tests/sim/pci/card.h"
 
 namespace bm::sim::amd {
 
@@ -40,36 +40,36 @@ struct BusCounts {
 };
 
 /// Thread: any; register accesses are serialised.
-class Chip {
+class Chip final : public PciCard {
  public:
   static constexpr uint32_t kMemoryBar = 0, kDoorbellBar = 2, kRegisterBar = 5;
   static constexpr uint64_t kDoorbellBytes = 2 << 20, kRegisterBytes = 1 << 20;
 
   /// Ends the process for a chip there is not: find_chip_row() first.
   explicit Chip(ChipOptions options);
-  ~Chip();
+  ~Chip() override;
   Chip(const Chip&) = delete;
   Chip& operator=(const Chip&) = delete;
 
-  // The bus's side. Reads of a function that is gone give ones.
-  uint64_t read(uint32_t bar, uint64_t offset, uint32_t width);
-  void write(uint32_t bar, uint64_t offset, uint32_t width, uint64_t value);
-  void read_block(uint32_t bar, uint64_t offset, std::span<std::byte> to);
-  void write_block(uint32_t bar, uint64_t offset, std::span<const std::byte> from);
-  uint32_t read_config(uint32_t offset, uint32_t width);
-  void write_config(uint32_t offset, uint32_t width, uint32_t value);
-  uint64_t bar_bytes(uint32_t bar) const;
-  bool resize_bar0(uint64_t bytes);
-  void function_reset();
+  // The bus's side.
+  const CardTraits& traits() const override { return traits_; }
+  uint64_t read(uint32_t bar, uint64_t offset, uint32_t width) override;
+  void write(uint32_t bar, uint64_t offset, uint32_t width, uint64_t value) override;
+  void read_block(uint32_t bar, uint64_t offset, std::span<std::byte> to) override;
+  void write_block(uint32_t bar, uint64_t offset, std::span<const std::byte> from) override;
+  uint32_t read_config(uint32_t offset, uint32_t width) override;
+  void write_config(uint32_t offset, uint32_t width, uint32_t value) override;
+  uint64_t bar_bytes(uint32_t bar) const override;
+  bool resize_memory_bar(uint64_t bytes) override;
+  void function_reset() override;
   void unplug() { is_unplugged_ = true; }
   /// As it was when it was pulled out: what a driver did meanwhile never reached it.
   void plug_in() { is_unplugged_ = false; }
-  bool is_unplugged() const { return is_unplugged_; }
-  BusMemory& system_memory() { return system_; }
-  ConfigSpace& config() { return config_; }
-  /// Called when the function sends an interrupt; MSI is on and it is a bus master. On any thread.
-  void on_interrupt(std::function<void()> send);
-  void set_msi(bool on);
+  bool is_unplugged() const override { return is_unplugged_; }
+  BusMemory& system_memory() override { return system_; }
+  ConfigSpace& config() override { return config_; }
+  void on_interrupt(std::function<void()> send) override;
+  void set_msi(bool on) override;
 
   // The test's side.
   std::vector<std::string> violations() const { return violations_.all(); }
@@ -116,6 +116,7 @@ class Chip {
 
   ChipOptions options_;
   const ChipRow& row_;
+  const CardTraits traits_;
   Violations violations_;
   BusCounts counts_;
   mutable std::mutex mutex_;  ///< of registers

@@ -33,6 +33,7 @@
 
 #include "tests/sim/amd/chip/bus.h"
 #include "tests/sim/amd/chip/vram.h"
+#include "tests/sim/pci/bus_memory.h"
 #include "tests/sim/amd/engine/gpu_memory.h"
 
 namespace bm::sim::amd {

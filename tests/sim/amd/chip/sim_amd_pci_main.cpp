@@ -18,10 +18,11 @@
 
 #include <fmt/format.h>
 
-#include "tests/sim/amd/chip/remote.h"
-#include "tests/sim/amd/chip/vfio_user.h"
+#include "tests/sim/amd/chip/chip.h"
 #include "tests/sim/amd/engine/interpreter.h"
 #include "tests/sim/amd/kfd/planted.h"
+#include "tests/sim/pci/remote.h"
+#include "tests/sim/pci/vfio_user.h"
 
 namespace {
 
@@ -230,13 +231,9 @@ int main(int count, char** words) {
     fmt::print(stderr, "sim-amd-pci: no fault {} can be planted\n", arguments.planted);
     return 2;
   }
-  // As firmware leaves it.
-  chip.config().set_bar_address(amd::Chip::kMemoryBar, 0x60'0000'0000);
-  chip.config().set_bar_address(amd::Chip::kDoorbellBar, 0x70'0000'0000);
-  chip.config().set_bar_address(amd::Chip::kRegisterBar, 0xf000'0000);
-  chip.write_config(4, 2, 2);
+  chip.place_bars();
   uint16_t port = 0;
-  const int listener = amd::listen_at(arguments.where, &port);
+  const int listener = listen_at(arguments.where, &port);
   if (listener < 0) {
     fmt::print(stderr, "sim-amd-pci: {}: {}\n", arguments.where, std::strerror(errno));
     return 1;
@@ -253,11 +250,11 @@ int main(int count, char** words) {
     const int on = 1;
     if (port != 0) setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (arguments.is_vfio_user) {
-      amd::VfioUserServer server(chip);
+      VfioUserServer server(chip);
       server.serve(socket);
       requests += server.requests();
     } else {
-      amd::RemoteServer server(chip);
+      RemoteServer server(chip);
       server.serve(socket);
       requests += server.requests();
     }

@@ -14,13 +14,13 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/amd/chip/chip.h"
+#include "tests/sim/pci/card.h"
 
-namespace bm::sim::amd {
+namespace bm::sim {
 
 class RemoteServer {
  public:
-  explicit RemoteServer(Chip& chip) : chip_(chip) {}
+  explicit RemoteServer(PciCard& card) : card_(card) {}
   ~RemoteServer();
   /// Serves one client on a connected stream socket until it goes. The socket stays open.
   /// Its memory for DMA goes with it; the card stays as it is.
@@ -49,7 +49,7 @@ class RemoteServer {
   bool allocate(int socket, const Request& request, bool gives_descriptor);
   void free_memory();
 
-  Chip& chip_;
+  PciCard& card_;
   std::vector<Memory> memory_;
   uint64_t next_page_ = 0x2'0000'0000;
   uint64_t requests_ = 0;
@@ -58,4 +58,4 @@ class RemoteServer {
 /// A listening socket: "PORT" or "127.0.0.1:PORT" (0: any), else the path of a file. -1 and errno.
 int listen_at(const std::string& where, uint16_t* port);
 
-}  // namespace bm::sim::amd
+}  // namespace bm::sim

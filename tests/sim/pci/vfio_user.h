@@ -14,13 +14,13 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/amd/chip/chip.h"
+#include "tests/sim/pci/card.h"
 
-namespace bm::sim::amd {
+namespace bm::sim {
 
 class VfioUserServer {
  public:
-  explicit VfioUserServer(Chip& chip) : chip_(chip) {}
+  explicit VfioUserServer(PciCard& card) : card_(card) {}
   ~VfioUserServer();
   /// Serves one client on a connected Unix stream socket until it goes. The socket stays open.
   void serve(int socket);
@@ -51,10 +51,10 @@ class VfioUserServer {
     void* host = nullptr;
     uint64_t bytes = 0;
   };
-  Chip& chip_;
+  PciCard& card_;
   std::map<uint64_t, Memory> memory_;  ///< by bus address
   int interrupt_ = -1;
   uint64_t requests_ = 0, mapped_bytes_ = 0;
 };
 
-}  // namespace bm::sim::amd
+}  // namespace bm::sim

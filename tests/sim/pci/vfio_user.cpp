@@ -1,4 +1,4 @@
-#include "tests/sim/amd/chip/vfio_user.h"
+#include "tests/sim/pci/vfio_user.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -10,9 +10,9 @@
 #include <cstring>
 #include <utility>
 
-#include "tests/sim/amd/chip/client_memory.h"
+#include "tests/sim/pci/client_memory.h"
 
-namespace bm::sim::amd {
+namespace bm::sim {
 namespace {
 
 // Section "Commands" of the specification.
@@ -80,13 +80,13 @@ bool send_whole(int socket, std::span<const std::byte> from) {
 VfioUserServer::~VfioUserServer() { forget_client(); }
 
 void VfioUserServer::forget_client() {
-  chip_.on_interrupt({});
-  chip_.set_msi(false);
+  card_.on_interrupt({});
+  card_.set_msi(false);
   if (interrupt_ >= 0) close(interrupt_);
   interrupt_ = -1;
-  chip_.write_config(4, 2, chip_.read_config(4, 2) & ~4u);
+  card_.write_config(4, 2, card_.read_config(4, 2) & ~4u);
   for (const auto& [address, memory] : memory_) {
-    chip_.system_memory().unmap(address);
+    card_.system_memory().unmap(address);
     retire_client_memory(memory.host, memory.bytes);
   }
   memory_.clear();
@@ -157,7 +157,7 @@ int VfioUserServer::handle(Message& message, Payload& out) {
     case kDmaUnmap: return unmap(message, out);
     case kGetInfo:
       put(out, uint32_t{16});
-      put(out, kInfoPci | (chip_.options().has_function_reset ? kInfoReset : 0));
+      put(out, kInfoPci | (card_.traits().has_function_reset ? kInfoReset : 0));
       put(out, kRegions);
       put(out, kInterrupts);
       return 0;
@@ -167,8 +167,8 @@ int VfioUserServer::handle(Message& message, Payload& out) {
     case kRegionRead: return access(message, false, out);
     case kRegionWrite: return access(message, true, out);
     case kReset:
-      if (!chip_.options().has_function_reset) return ENOTSUP;
-      chip_.function_reset();
+      if (!card_.traits().has_function_reset) return ENOTSUP;
+      card_.function_reset();
       return 0;
     default: return ENOSYS;
   }
@@ -194,14 +194,14 @@ int VfioUserServer::map(Message& message) {
   if ((flags & kReadable) == 0 || bytes == 0 || (offset | address | bytes) % kPage != 0 ||
       address + bytes < address)
     return EINVAL;
-  if (chip_.system_memory().overlaps(address, bytes)) return EEXIST;
+  if (card_.system_memory().overlaps(address, bytes)) return EEXIST;
   // Memory that would have to be asked for by message: the model's engines want it in one place.
   if (message.fds.empty()) return ENOTSUP;
   const bool is_writable = (flags & kWritable) != 0;
   void* const host = mmap(nullptr, bytes, PROT_READ | (is_writable ? PROT_WRITE : 0), MAP_SHARED,
                           message.fds[0], static_cast<off_t>(offset));
   if (host == MAP_FAILED) return errno;
-  chip_.system_memory().map(address, {static_cast<std::byte*>(host), bytes, !is_writable});
+  card_.system_memory().map(address, {static_cast<std::byte*>(host), bytes, !is_writable});
   memory_[address] = {host, bytes};
   mapped_bytes_ += bytes;
   return 0;
@@ -222,7 +222,7 @@ int VfioUserServer::unmap(const Message& message, Payload& out) {
   for (auto it = at; it != memory_.end() && it->first <= last; ++it)
     if (it->first + it->second.bytes - 1 > last) return EINVAL;
   while (at != memory_.end() && at->first <= last) {
-    chip_.system_memory().unmap(at->first);
+    card_.system_memory().unmap(at->first);
     retire_client_memory(at->second.host, at->second.bytes);
     at = memory_.erase(at);
   }
@@ -234,7 +234,7 @@ int VfioUserServer::describe_region(const Message& message, Payload& out) const 
   const uint32_t index = get<uint32_t>(message.payload, 8);
   if (message.payload.size() < 32 || index >= kRegions) return EINVAL;
   const uint64_t bytes = index == kConfigRegion ? ConfigSpace::kSize
-                         : index < 6            ? chip_.bar_bytes(index)
+                         : index < 6            ? card_.bar_bytes(index)
                                                 : 0;
   put(out, uint32_t{32});
   put(out, bytes == 0 ? 0 : kMayRead | kMayWrite);
@@ -263,17 +263,17 @@ int VfioUserServer::set_interrupts(Message& message) {
   if (index != kMsi || start != 0 || count > 1) return EINVAL;
   const bool is_off = flags == (kDataNone | kActionTrigger) && count == 0;
   if (!is_off && flags != (kDataEventfd | kActionTrigger)) return EINVAL;
-  chip_.on_interrupt({});
-  chip_.set_msi(false);
+  card_.on_interrupt({});
+  card_.set_msi(false);
   if (interrupt_ >= 0) close(interrupt_);
   interrupt_ = -1;
   if (is_off || message.fds.empty()) return 0;
   interrupt_ = std::exchange(message.fds[0], -1);
-  chip_.on_interrupt([fd = interrupt_] {
+  card_.on_interrupt([fd = interrupt_] {
     const uint64_t one = 1;
     (void)!::write(fd, &one, sizeof one);
   });
-  chip_.set_msi(true);
+  card_.set_msi(true);
   return 0;
 }
 
@@ -283,7 +283,7 @@ int VfioUserServer::access(const Message& message, bool is_write, Payload& out) 
   const uint64_t offset = get<uint64_t>(p, 0);
   const uint32_t region = get<uint32_t>(p, 8), count = get<uint32_t>(p, 12);
   const uint64_t bytes = region == kConfigRegion ? ConfigSpace::kSize
-                         : region < 6            ? chip_.bar_bytes(region)
+                         : region < 6            ? card_.bar_bytes(region)
                                                  : 0;
   if (count == 0 || count > kMostData || offset > bytes || count > bytes - offset) return EINVAL;
   if (is_write && p.size() != 16 + size_t{count}) return EINVAL;
@@ -298,9 +298,9 @@ int VfioUserServer::access(const Message& message, bool is_write, Payload& out) 
       uint32_t value = 0;
       if (is_write) {
         std::memcpy(&value, &p[16 + done], width);
-        chip_.write_config(at, width, value);
+        card_.write_config(at, width, value);
       } else {
-        value = chip_.read_config(at, width);
+        value = card_.read_config(at, width);
         std::memcpy(&out[16 + done], &value, width);
       }
       done += width;
@@ -309,23 +309,23 @@ int VfioUserServer::access(const Message& message, bool is_write, Payload& out) 
   }
   // One access on the bus where it was one of the client's.
   const bool is_word = (count == 4 || count == 8) && offset % count == 0 &&
-                       (region != Chip::kRegisterBar || count == 4);
+                       (region != card_.traits().register_bar || count == 4);
   uint64_t word = 0;
   if (is_write && is_word) {
     std::memcpy(&word, &p[16], count);
-    chip_.write(region, offset, count, word);
+    card_.write(region, offset, count, word);
   } else if (is_write) {
-    chip_.write_block(region, offset, std::span(p).subspan(16));
+    card_.write_block(region, offset, std::span(p).subspan(16));
   } else {
     out.resize(16 + size_t{count});
     if (is_word) {
-      word = chip_.read(region, offset, count);
+      word = card_.read(region, offset, count);
       std::memcpy(&out[16], &word, count);
     } else {
-      chip_.read_block(region, offset, std::span(out).subspan(16));
+      card_.read_block(region, offset, std::span(out).subspan(16));
     }
   }
   return 0;
 }
 
-}  // namespace bm::sim::amd
+}  // namespace bm::sim

@@ -1,33 +1,33 @@
-#include "tests/sim/amd/chip/config_space.h"
+#include "tests/sim/pci/config_space.h"
 
 #include <bit>
 #include <cstring>
 
-namespace bm::sim::amd {
+namespace bm::sim {
 namespace {
 constexpr uint32_t kCommand = 4, kBars = 0x10, kPower = 0x50, kMsi = 0xa0, kExpress = 0x64,
                    kErrors = 0x150, kResizable = 0x200;
-constexpr uint64_t kLeastBar0 = uint64_t{256} << 20;
+constexpr uint64_t kLeastBar = uint64_t{256} << 20;
 }  // namespace
 
-ConfigSpace::ConfigSpace(uint16_t device, uint8_t revision, std::array<BarLayout, 6> bars,
-                         uint64_t largest_bar0, bool has_function_reset)
-    : bars_(bars),
-      largest_bar0_(largest_bar0),
-      power_on_bar0_(bars[0].bytes),
-      has_function_reset_(has_function_reset) {
-  put(0x00, 2, 0x1002);
-  put(0x02, 2, device);
+ConfigSpace::ConfigSpace(const ConfigLayout& layout)
+    : bars_(layout.bars),
+      resizable_(layout.resizable_bar),
+      largest_bar_(layout.largest_bar),
+      power_on_bytes_(layout.bars[layout.resizable_bar].bytes),
+      has_function_reset_(layout.has_function_reset) {
+  put(0x00, 2, layout.vendor);
+  put(0x02, 2, layout.device);
   put(kCommand, 2, 0, 0x0547);
   put(0x06, 2, 0x0010);
-  put(0x08, 4, 0x03000000u | revision);
-  put(0x2c, 2, 0x1002);
-  put(0x2e, 2, 0x0e3b);
+  put(0x08, 4, 0x03000000u | layout.revision);
+  put(0x2c, 2, layout.subsystem_vendor);
+  put(0x2e, 2, layout.subsystem_device);
   put(0x34, 1, kPower);
   put(kPower, 4, 0x0003'0001 | kExpress << 8);
   put(kPower + 4, 2, 0x0008, 0x0003);  // No_Soft_Reset
   put(kExpress, 4, 0x0002'0010 | kMsi << 8);
-  put(kExpress + 4, 4, has_function_reset ? 1u << 28 : 0);
+  put(kExpress + 4, 4, has_function_reset_ ? 1u << 28 : 0);
   put(kExpress + 8, 2, 0, 0xffff);
   put(kMsi, 4, 0x0080'0005, 0x0071'0000);  // 64-bit, one vector
   put(kMsi + 4, 4, 0, 0xfffffffc);
@@ -37,11 +37,12 @@ ConfigSpace::ConfigSpace(uint16_t device, uint8_t revision, std::array<BarLayout
   put(kErrors, 4, 0x0002'0001 | kResizable << 20);
   put(kResizable, 4, 0x0001'0015);
   uint32_t sizes = 0;  // bit 4 + n: 2^n MiB
-  for (uint64_t bytes = kLeastBar0; bytes <= largest_bar0; bytes *= 2)
+  for (uint64_t bytes = kLeastBar; bytes <= largest_bar_; bytes *= 2)
     sizes |= 1u << (4 + std::countr_zero(bytes >> 20));
   put(kResizable + 4, 4, sizes);
   put(kResizable + 8, 4,
-      1u << 5 | static_cast<uint32_t>(std::countr_zero(bars_[0].bytes >> 20)) << 8, 0x3f00);
+      1u << 5 | static_cast<uint32_t>(std::countr_zero(power_on_bytes_ >> 20)) << 8 | resizable_,
+      0x3f00);
   put_bar_masks();
   for (uint32_t i = 0; i < bars_.size(); ++i)
     if (bars_[i].bytes != 0)
@@ -67,7 +68,7 @@ void ConfigSpace::put_bar_masks() {
 
 void ConfigSpace::power_on() {
   bytes_ = initial_;
-  bars_[0].bytes = power_on_bar0_;
+  bars_[resizable_].bytes = power_on_bytes_;
   put_bar_masks();
 }
 
@@ -88,13 +89,13 @@ ConfigSpace::Effect ConfigSpace::write(uint32_t offset, uint32_t width, uint32_t
     return Effect::kFunctionReset;
   }
   const uint64_t wanted = uint64_t{1} << (20 + (read(kResizable + 8, 4) >> 8 & 0x3f));
-  if (wanted != bars_[0].bytes && resize_bar0(wanted)) return Effect::kBarResized;
+  if (wanted != bars_[resizable_].bytes && resize_bar(wanted)) return Effect::kBarResized;
   return Effect::kNone;
 }
 
-bool ConfigSpace::resize_bar0(uint64_t bytes) {
-  if (!std::has_single_bit(bytes) || bytes < kLeastBar0 || bytes > largest_bar0_) return false;
-  bars_[0].bytes = bytes;
+bool ConfigSpace::resize_bar(uint64_t bytes) {
+  if (!std::has_single_bit(bytes) || bytes < kLeastBar || bytes > largest_bar_) return false;
+  bars_[resizable_].bytes = bytes;
   const uint32_t control = (read(kResizable + 8, 4) & ~0x3f00u) |
                            static_cast<uint32_t>(std::countr_zero(bytes >> 20)) << 8;
   std::memcpy(&bytes_[kResizable + 8], &control, 4);
@@ -124,4 +125,4 @@ void ConfigSpace::set_command(bool memory, bool master) {
 }
 void ConfigSpace::set_msi(bool on) { write(kMsi + 2, 2, (read(kMsi + 2, 2) & ~1u) | (on ? 1 : 0)); }
 
-}  // namespace bm::sim::amd
+}  // namespace bm::sim

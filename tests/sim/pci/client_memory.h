@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace bm::sim::amd {
+namespace bm::sim {
 
 /// Gives a client's pages back while an engine may still be in the middle of them: what it reads or
 /// writes from now on is nobody's. The addresses are not used again.
@@ -14,4 +14,4 @@ inline void retire_client_memory(void* host, uint64_t bytes) {
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-}  // namespace bm::sim::amd
+}  // namespace bm::sim

@@ -1,4 +1,4 @@
-#include "tests/sim/amd/chip/remote.h"
+#include "tests/sim/pci/remote.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -17,9 +17,9 @@
 
 #include <fmt/format.h>
 
-#include "tests/sim/amd/chip/client_memory.h"
+#include "tests/sim/pci/client_memory.h"
 
-namespace bm::sim::amd {
+namespace bm::sim {
 namespace {
 
 enum Command : uint8_t {
@@ -73,7 +73,7 @@ RemoteServer::~RemoteServer() { free_memory(); }
 
 void RemoteServer::free_memory() {
   for (const Memory& memory : memory_) {
-    for (const uint64_t page : memory.pages) chip_.system_memory().unmap(page);
+    for (const uint64_t page : memory.pages) card_.system_memory().unmap(page);
     retire_client_memory(memory.host, memory.bytes);
     close(memory.fd);
   }
@@ -118,24 +118,25 @@ bool RemoteServer::handle(int socket, const Request& r) {
     case kPing: return answer(socket, 0, 0);
     case kProbe: return probe(socket, r);
     case kMapBar:
-      if (r.handle >= 6 || chip_.bar_bytes(r.handle) == 0)
+      if (r.handle >= 6 || card_.bar_bytes(r.handle) == 0)
         return refuse(socket, fmt::format("BAR {} is not there", r.handle));
-      return answer(socket, chip_.config().bar_address(r.handle), chip_.bar_bytes(r.handle));
+      return answer(socket, card_.config().bar_address(r.handle), card_.bar_bytes(r.handle));
     case kConfigRead:
       if (!is_config()) return refuse(socket, "no such bytes of configuration space");
       return answer(socket,
-                    chip_.read_config(static_cast<uint32_t>(r.arguments[0]),
+                    card_.read_config(static_cast<uint32_t>(r.arguments[0]),
                                       static_cast<uint32_t>(r.arguments[1])),
                     0);
     case kConfigWrite:
       if (!is_config()) return refuse(socket, "no such bytes of configuration space");
-      chip_.write_config(static_cast<uint32_t>(r.arguments[0]),
+      card_.write_config(static_cast<uint32_t>(r.arguments[0]),
                          static_cast<uint32_t>(r.arguments[1]),
                          static_cast<uint32_t>(r.arguments[2]));
       return answer(socket, 0, 0);
-    case kReset: chip_.function_reset(); return answer(socket, 0, 0);
+    case kReset: card_.function_reset(); return answer(socket, 0, 0);
     case kResizeBar:
-      if (r.handle != Chip::kMemoryBar || !chip_.resize_bar0(chip_.vram().size()))
+      if (r.handle != card_.traits().memory_bar ||
+          !card_.resize_memory_bar(card_.traits().largest_memory_bar))
         return refuse(socket, fmt::format("BAR {} cannot be resized", r.handle));
       return answer(socket, 0, 0);
     case kBarRead: return access_bar(socket, r, false);
@@ -153,9 +154,9 @@ bool RemoteServer::probe(int socket, const Request& r) {
   if (r.arguments[1] > 4096 || r.arguments[1] % 8 != 0) return false;
   std::vector<uint32_t> wanted(r.arguments[1] / 4);
   if (!receive(socket, std::as_writable_bytes(std::span(wanted)))) return false;
-  const uint32_t id = chip_.config().read(2, 2), base_class = chip_.config().read(0xb, 1);
-  bool is_wanted =
-      r.arguments[2] == 0x1002 && (r.arguments[0] == 0 || r.arguments[0] == base_class);
+  const uint32_t id = card_.config().read(2, 2), base_class = card_.config().read(0xb, 1);
+  bool is_wanted = r.arguments[2] == card_.config().read(0, 2) &&
+                   (r.arguments[0] == 0 || r.arguments[0] == base_class);
   bool is_listed = wanted.empty();
   for (size_t i = 0; i + 1 < wanted.size(); i += 2) is_listed |= (id & wanted[i]) == wanted[i + 1];
   is_wanted &= is_listed;
@@ -167,8 +168,8 @@ bool RemoteServer::probe(int socket, const Request& r) {
 bool RemoteServer::access_bar(int socket, const Request& r, bool is_write) {
   const uint64_t offset = r.arguments[0], bytes = r.arguments[1];
   const bool is_inside = r.handle < 6 && bytes <= kMostBytes &&
-                         offset <= chip_.bar_bytes(r.handle) &&
-                         bytes <= chip_.bar_bytes(r.handle) - offset;
+                         offset <= card_.bar_bytes(r.handle) &&
+                         bytes <= card_.bar_bytes(r.handle) - offset;
   if (!is_inside) {
     if (is_write) return false;
     return refuse(socket, fmt::format("{:#x} bytes at {:#x} of BAR {}", bytes, offset, r.handle));
@@ -177,22 +178,22 @@ bool RemoteServer::access_bar(int socket, const Request& r, bool is_write) {
   if (is_write && !receive(socket, data)) return false;
   // One access on the bus where it was one of the client's.
   const bool is_word = (bytes == 4 || bytes == 8) && offset % bytes == 0 &&
-                       (r.handle != Chip::kRegisterBar || bytes == 4);
+                       (r.handle != card_.traits().register_bar || bytes == 4);
   uint64_t word = 0;
   if (is_write) {
     if (!is_word) {
-      chip_.write_block(r.handle, offset, data);
+      card_.write_block(r.handle, offset, data);
     } else {
       std::memcpy(&word, data.data(), bytes);
-      chip_.write(r.handle, offset, static_cast<uint32_t>(bytes), word);
+      card_.write(r.handle, offset, static_cast<uint32_t>(bytes), word);
     }
     return true;
   }
   if (is_word) {
-    word = chip_.read(r.handle, offset, static_cast<uint32_t>(bytes));
+    word = card_.read(r.handle, offset, static_cast<uint32_t>(bytes));
     std::memcpy(data.data(), &word, bytes);
   } else {
-    chip_.read_block(r.handle, offset, data);
+    card_.read_block(r.handle, offset, data);
   }
   return answer(socket, bytes, 0) && transmit(socket, data);
 }
@@ -203,7 +204,7 @@ bool RemoteServer::allocate(int socket, const Request& r, bool gives_descriptor)
     return refuse(socket, fmt::format("{:#x} bytes of memory for DMA", r.arguments[0]));
   Memory memory;
   memory.bytes = bytes;
-  memory.fd = memfd_create("bm-sim-amd-dma", MFD_CLOEXEC);
+  memory.fd = memfd_create("bm-sim-dma", MFD_CLOEXEC);
   if (memory.fd < 0 || ftruncate(memory.fd, static_cast<off_t>(bytes)) != 0)
     return refuse(socket, "no memory for DMA");
   void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
@@ -216,7 +217,7 @@ bool RemoteServer::allocate(int socket, const Request& r, bool gives_descriptor)
   const bool is_contiguous = r.arguments[1] != 0;
   for (uint64_t done = 0; done < bytes; done += kPage) {
     memory.pages.push_back(next_page_);
-    chip_.system_memory().map(next_page_, {memory.host + done, kPage, false});
+    card_.system_memory().map(next_page_, {memory.host + done, kPage, false});
     next_page_ += is_contiguous ? kPage : (done / kPage % 3 + 1) * kPage;
   }
   memory_.push_back(memory);
@@ -305,4 +306,4 @@ int listen_at(const std::string& where, uint16_t* port) {
   return -1;
 }
 
-}  // namespace bm::sim::amd
+}  // namespace bm::sim

@@ -5,20 +5,28 @@
 #include <array>
 #include <cstdint>
 
-namespace bm::sim::amd {
+namespace bm::sim {
 
 struct BarLayout {
   uint64_t bytes = 0;
   bool is_64_bit = false, is_prefetchable = false;
 };
 
+/// A display controller. One BAR is resizable, from 256 MiB to `largest_bar`.
+struct ConfigLayout {
+  uint16_t vendor = 0, device = 0, subsystem_vendor = 0, subsystem_device = 0;
+  uint8_t revision = 0;
+  std::array<BarLayout, 6> bars = {};
+  uint32_t resizable_bar = 0;
+  uint64_t largest_bar = 0;
+  bool has_function_reset = true;
+};
+
 /// Thread: callers serialise.
 class ConfigSpace {
  public:
   static constexpr uint32_t kSize = 4096;
-  /// Vendor 0x1002, a display controller. BAR 0 is resizable from 256 MiB to `largest_bar0`.
-  ConfigSpace(uint16_t device, uint8_t revision, std::array<BarLayout, 6> bars,
-              uint64_t largest_bar0, bool has_function_reset);
+  explicit ConfigSpace(const ConfigLayout& layout);
 
   uint32_t read(uint32_t offset, uint32_t width) const;
   enum class Effect : uint8_t { kNone, kFunctionReset, kBarResized };
@@ -26,9 +34,9 @@ class ConfigSpace {
   void power_on();
   /// The BAR's address and length as they are programmed.
   uint64_t bar_address(uint32_t index) const;
-  uint64_t bar0_bytes() const { return bars_[0].bytes; }
+  uint64_t bar_bytes(uint32_t index) const { return bars_[index].bytes; }
   /// False: the size is not offered.
-  bool resize_bar0(uint64_t bytes);
+  bool resize_bar(uint64_t bytes);
   void set_bar_address(uint32_t index, uint64_t address);
 
   bool decodes_memory() const;
@@ -42,8 +50,9 @@ class ConfigSpace {
   void put_bar_masks();
   std::array<uint8_t, kSize> bytes_{}, writable_{}, initial_{};
   std::array<BarLayout, 6> bars_;
-  uint64_t largest_bar0_, power_on_bar0_;
+  uint32_t resizable_;
+  uint64_t largest_bar_, power_on_bytes_;
   bool has_function_reset_;
 };
 
-}  // namespace bm::sim::amd
+}  // namespace bm::sim
