@@ -416,6 +416,9 @@ bool HandBoot::receive(uint32_t function, std::vector<std::byte>* payload, uint3
                     kPage);
       status_read_ = (status_read_ + elements) % count;
       put<uint32_t>(std::span(queues_.host + 0x1000, 64), 32, status_read_);
+      if (get<uint32_t>(message, 60) == rpc::kRunCpuSequencer &&
+          !run_sequencer(std::span(message).subspan(80)))
+        return false;
       if (get<uint32_t>(message, 60) != function) continue;
       if (result != nullptr) *result = get<uint32_t>(message, 64);
       payload->assign(message.begin() + 80, message.begin() + 48 + get<uint32_t>(message, 56));
@@ -424,6 +427,53 @@ bool HandBoot::receive(uint32_t function, std::vector<std::byte>* payload, uint3
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return false;
+}
+
+// kgspExecuteSequencerBuffer_IMPL(), kgspExecuteSequencerCommand_TU102().
+bool HandBoot::run_sequencer(std::span<const std::byte> payload) {
+  const uint32_t end = get<uint32_t>(payload, 4);
+  uint32_t at = 0;
+  const auto next = [&] { return get<uint32_t>(payload, 40 + 4 * at++); };
+  while (at < end) {
+    switch (next()) {
+      case 0: {
+        const uint32_t address = next();
+        wr(address, next());
+        break;
+      }
+      case 1: {
+        const uint32_t address = next();
+        uint32_t mask = next(), value = next();
+        if (is(Slip::kModifyExchanged)) std::swap(mask, value);
+        wr(address, (rd(address) & ~mask) | (value & mask));
+        break;
+      }
+      case 2: {
+        const uint32_t address = next(), mask = next(), value = next();
+        at += 2;
+        if (!wait(address, mask, value)) return false;
+        break;
+      }
+      case 3: next(); break;
+      case 4:
+        rd(next());
+        next();
+        break;
+      case 5:
+        reset(kGsp, false);
+        wr(kGsp + 0x10c, 0);
+        break;
+      case 8:
+        reset(kGsp, true);
+        wr(kGsp + 0x40, static_cast<uint32_t>(libos_.bus) + (is(Slip::kResumeArguments) ? 64 : 0));
+        wr(kGsp + 0x44, static_cast<uint32_t>(libos_.bus >> 32));
+        wr(kSec2 + 0x100, 2);
+        if (!wait(0x1180f8, 1 << 26, 1 << 26) || rd(kSec2 + 0x40) != 0) return false;
+        break;
+      default: return false;
+    }
+  }
+  return true;
 }
 
 std::vector<std::byte> HandBoot::call(uint32_t function, std::span<const std::byte> payload,
@@ -609,7 +659,6 @@ bool HandBoot::make_channel() {
   userd_at_ = 20 * kMiB;
   uint64_t instance = 24 * kMiB;
   if (is(Slip::kInstanceBeyond)) instance = card_.vram().size();
-  if (is(Slip::kInstanceTwice)) instance = userd_at_ / kPage * kPage;
   if (is(Slip::kInstanceProtected)) instance = card_.vram().size() - 40 * kMiB;
   card_.write_block(1, userd_at_, zeros);
   memory(144, instance, 4096);

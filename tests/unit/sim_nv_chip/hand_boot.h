@@ -64,6 +64,8 @@ enum class Slip : uint8_t {
   kSequence,
   kElements,
   kRpcSignature,
+  kModifyExchanged,
+  kResumeArguments,
   // FSP.
   kFspTooEarly,
   kFspHeader,
@@ -143,6 +145,7 @@ class HandBoot {
   void make_queues();
   void send(uint32_t function, std::span<const std::byte> payload);
   bool receive(uint32_t function, std::vector<std::byte>* payload, uint32_t* result);
+  bool run_sequencer(std::span<const std::byte> payload);
   void map_page(uint64_t address, uint64_t entry);
 
   Card& card_;

@@ -17,6 +17,7 @@ namespace {
 // NV_VIRTUAL_FUNCTION_FULL_PHYS_OFFSET with the user's page at 0x30000.
 constexpr uint32_t kPramin = 0x700000, kPraminBytes = 0x100000, kProm = 0x300000,
                    kPromBytes = 0x100000, kUser = 0xbb0000, kUserBytes = 0x10000;
+constexpr uint32_t kSequencerScratch = 0x1400 + 4 * 0x30;  ///< NV_PBUS_SW_SCRATCH
 constexpr uint32_t kDoorbell = 0x90, kTime0 = 0x80, kTime1 = 0x84;
 
 uint64_t ones(uint32_t width) { return width == 8 ? UINT64_MAX : (uint64_t{1} << width * 8) - 1; }
@@ -112,6 +113,8 @@ Card::Card(CardOptions options)
   };
   queues_.on_system_info = [this](std::span<const std::byte> info) { rm_.set_system_info(info); };
   queues_.on_message = [this] { interrupt(); };
+  queues_.sequencer = [this] { return sequencer_program(); };
+  boot_.on_resume = [this] { resume(); };
   queues_.on_unload = [this] {
     rm_.stop();
     queues_.stop();
@@ -150,7 +153,6 @@ void Card::declare() {
     constant(0x118128, "NV_PGC6_AON_SECURE_SCRATCH_GROUP_05_PRIV_LEVEL_MASK", gc6, 0xffff'ffff);
     registers_.declare(0x118234, "NV_PGC6_AON_SECURE_SCRATCH_GROUP_05(0)", gc6,
                        {.read = [this] { return boot_.read_scratch05(); }, .is_read_only = true});
-    constant(0x1180f8, "NV_PGC6_BSI_SECURE_SCRATCH_14", gc6, 1u << 26);
   }
   if (row_.boot == BootPath::kFalconDma) {
     const char* const fuse = "ampere/ga100/dev_fuse.h";
@@ -185,6 +187,7 @@ void Card::declare() {
                             violations_.add(fmt::format("BAR 1 in virtual mode: block {:#x}", v));
                         }};
   };
+  registers_.declare(kSequencerScratch, "NV_PBUS_SW_SCRATCH(0x30)", kBus);
   registers_.declare(0x1704, "NV_PBUS_BAR1_BLOCK", kBus, bar1(31));
   if (row_.mmu == MmuVersion::k3) {
     registers_.declare(0xb80f60, "NV_VIRTUAL_FUNCTION_PRIV_FUNC_BAR1_BLOCK_LOW_ADDR",
@@ -227,6 +230,38 @@ void Card::declare() {
   constant(0xb81600, "CPU_INTR_TOP(0)", "turing/tu102/dev_vm.h", 0);
   registers_.declare(0xb81608, "CPU_INTR_TOP_EN_SET(0)", "turing/tu102/dev_vm.h");
   registers_.declare(0xb81610, "CPU_INTR_TOP_EN_CLEAR(0)", "turing/tu102/dev_vm.h");
+}
+
+// rpc_run_cpu_sequencer_v17_00: size, words used, save area of 8, commands as K
+// arch/nvalloc/common/inc/rmgspseq.h has them.
+std::vector<std::byte> Card::sequencer_program() {
+  if (row_.boot == BootPath::kFsp || !options_.runs_sequencer) return {};
+  const uint32_t program[] = {4,    0x0,
+                              0,  // store NV_PMC_BOOT_0
+                              0,    kSequencerScratch,
+                              0xff,  // write
+                              2,    kSequencerScratch,
+                              0xff, 0xff,
+                              1000, 1,  // poll: mask, value
+                              1,    kSequencerScratch,
+                              0xf0, 0x50,  // modify: mask, value
+                              3,    1,     // delay
+                              5,    8};    // core reset, resume
+  constexpr uint32_t kCount = std::size(program);
+  std::vector<std::byte> out(40 + kCount * 4);
+  const uint32_t head[] = {kCount, kCount};
+  std::memcpy(out.data(), head, sizeof head);
+  std::memcpy(&out[40], program, sizeof program);
+  boot_.awaits_resume = true;
+  return out;
+}
+
+void Card::resume() {
+  constexpr uint32_t kWanted = 0x5f;
+  if (const uint32_t is = registers_.read(kSequencerScratch); is != kWanted)
+    violations_.add(fmt::format("CPU sequencer: {} is {:#x}, not {:#x}",
+                                registers_.name_of(kSequencerScratch), is, kWanted));
+  queues_.finish_start();
 }
 
 void Card::power_on() {

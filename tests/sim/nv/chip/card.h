@@ -10,6 +10,7 @@
 //   C2  accesses to registers that are not 4 bytes.
 //   C3  accesses of the host to the write-protected region; BAR 1 in another mode than physical.
 //   C4  doorbells with tokens of no channel (the engines' doorbell page).
+//   C5  a CPU sequencer that has written something else than its program says.
 
 #include <atomic>
 #include <cstdint>
@@ -43,6 +44,9 @@ struct CardOptions {
   uint64_t physical_base = 0x1'0000'0000;
   bool has_function_reset = true;
   bool needs_scrub = false;  ///< Ada: memory above the WPR waits for the scrubber
+  /// Before it is ready GSP-RM has the host run a program (RUN_CPU_SEQUENCER) that resets its core
+  /// and resumes it; not on cards with an FSP.
+  bool runs_sequencer = true;
 };
 
 struct BusCounts {
@@ -102,6 +106,8 @@ class Card final : public PciCard {
   void write_register(uint32_t address, uint32_t value);
   bool check_bar(const char* what, uint32_t bar, uint64_t offset, uint64_t bytes);
   void interrupt();
+  std::vector<std::byte> sequencer_program();
+  void resume();
 
   CardOptions options_;
   const CardRow& row_;

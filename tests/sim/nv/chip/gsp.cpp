@@ -12,11 +12,11 @@
 namespace bm::sim::nv::card {
 namespace {
 
-constexpr uint64_t kPage = 4096;
+constexpr uint64_t kQueuePage = 4096;
 // GSP_MSG_QUEUE_ELEMENT: checksum, sequence number, element count behind two buffers of 16 bytes;
 // the RPC header from 48 on, 32 bytes.
 constexpr size_t kChecksum = 32, kSequence = 36, kCount = 40, kRpc = 48, kPayload = 80;
-constexpr uint32_t kHeaderVersion = 3u << 24, kSignature = 0x43505256, kMostElements = 16;
+constexpr uint32_t kHeaderVersion = 3u << 24, kRpcSignature = 0x43505256, kMostElements = 16;
 
 uint64_t id_of(std::string_view name) {
   uint64_t id = 0;
@@ -51,18 +51,19 @@ bool GspQueues::refuse(const std::string& what) {
 }
 
 uint32_t* GspQueues::word(uint64_t offset) {
-  if (offset / kPage >= pages_.size()) return nullptr;
+  if (offset / kQueuePage >= pages_.size()) return nullptr;
   std::byte* const at =
-      memory_.system_at(pages_[offset / kPage] + offset % kPage, 4, true, "GSP queue");
+      memory_.system_at(pages_[offset / kQueuePage] + offset % kQueuePage, 4, true, "GSP queue");
   return reinterpret_cast<uint32_t*>(at);
 }
 
 bool GspQueues::copy_in(uint64_t offset, std::span<std::byte> to) {
   for (size_t done = 0; done < to.size();) {
-    const size_t part = std::min<size_t>(to.size() - done, kPage - (offset + done) % kPage);
-    const uint64_t page = (offset + done) / kPage;
+    const size_t part =
+        std::min<size_t>(to.size() - done, kQueuePage - (offset + done) % kQueuePage);
+    const uint64_t page = (offset + done) / kQueuePage;
     if (page >= pages_.size()) return refuse("a queue ends behind its page list");
-    if (!memory_.read(Aperture::kSystem, pages_[page] + (offset + done) % kPage,
+    if (!memory_.read(Aperture::kSystem, pages_[page] + (offset + done) % kQueuePage,
                       to.subspan(done, part), "GSP queue"))
       return false;
     done += part;
@@ -72,10 +73,11 @@ bool GspQueues::copy_in(uint64_t offset, std::span<std::byte> to) {
 
 bool GspQueues::copy_out(uint64_t offset, std::span<const std::byte> from) {
   for (size_t done = 0; done < from.size();) {
-    const size_t part = std::min<size_t>(from.size() - done, kPage - (offset + done) % kPage);
-    const uint64_t page = (offset + done) / kPage;
+    const size_t part =
+        std::min<size_t>(from.size() - done, kQueuePage - (offset + done) % kQueuePage);
+    const uint64_t page = (offset + done) / kQueuePage;
     if (page >= pages_.size()) return refuse("a queue ends behind its page list");
-    if (!memory_.write(Aperture::kSystem, pages_[page] + (offset + done) % kPage,
+    if (!memory_.write(Aperture::kSystem, pages_[page] + (offset + done) % kQueuePage,
                        from.subspan(done, part), "GSP queue"))
       return false;
     done += part;
@@ -85,7 +87,7 @@ bool GspQueues::copy_out(uint64_t offset, std::span<const std::byte> from) {
 
 // LibosMemoryRegionInitArgument: id, address, size, kind, location; 32 bytes.
 bool GspQueues::read_arguments(uint64_t address, uint64_t* rm_arguments) {
-  Blob page(kPage);
+  Blob page(kQueuePage);
   if (address % 8 != 0 || !memory_.read(Aperture::kSystem, address, page, "libos arguments"))
     return address % 8 == 0 ? false : refuse("libos arguments that are not aligned");
   uint64_t seen = 0;
@@ -100,10 +102,10 @@ bool GspQueues::read_arguments(uint64_t address, uint64_t* rm_arguments) {
     if (at == 0 && name != "LOGINIT") refuse("libos arguments do not begin with LOGINIT");
     if (get<uint8_t>(page, at + 24) != 1 || get<uint8_t>(page, at + 25) != 1)
       return refuse(fmt::format("libos argument {} is not contiguous system memory", name));
-    if (bytes == 0 || bytes > 16 << 20 || where % kPage != 0)
+    if (bytes == 0 || bytes > 16 << 20 || where % kQueuePage != 0)
       return refuse(fmt::format("libos argument {} at {:#x}, {:#x} bytes", name, where, bytes));
-    for (uint64_t done = 0; done < bytes; done += kPage)
-      if (memory_.system_at(where + done, std::min(kPage, bytes - done), true,
+    for (uint64_t done = 0; done < bytes; done += kQueuePage)
+      if (memory_.system_at(where + done, std::min(kQueuePage, bytes - done), true,
                             "libos argument " + name) == nullptr)
         return false;
     for (size_t i = 0; i < kWanted.size(); ++i)
@@ -136,7 +138,7 @@ bool GspQueues::link(uint64_t rm_arguments) {
             fmt::format("the page list of the queues at {:#x} begins with {:#x}", shared, one));
       continue;
     }
-    if (one == 0 || one % kPage != 0)
+    if (one == 0 || one % kQueuePage != 0)
       return refuse(fmt::format("page {} of the queues is {:#x}", i, one));
     pages_.push_back(one);
   }
@@ -148,7 +150,7 @@ bool GspQueues::link(uint64_t rm_arguments) {
   commands_queue_.entries_at = entries;
   commands_queue_.read_pointer_at = get<uint32_t>(header, 24);
   if (get<uint32_t>(header, 0) != 0 || get<uint32_t>(header, 8) != kElement ||
-      get<uint32_t>(header, 20) != 1 || entries != kElement || size % kPage != 0 ||
+      get<uint32_t>(header, 20) != 1 || entries != kElement || size % kQueuePage != 0 ||
       size < 2 * kElement || commands_queue_.count != (size - entries) / kElement ||
       commands_queue_.read_pointer_at < 32 || commands_queue_.read_pointer_at + 4 > entries)
     return refuse(fmt::format(
@@ -156,7 +158,7 @@ bool GspQueues::link(uint64_t rm_arguments) {
         get<uint32_t>(header, 0), size, commands_queue_.count, get<uint32_t>(header, 8), entries,
         get<uint32_t>(header, 20)));
   if (commands_queue_.at + size > status_queue_.at ||
-      status_queue_.at + size > pages_.size() * kPage)
+      status_queue_.at + size > pages_.size() * kQueuePage)
     return refuse("the queues overlap, or end behind their page list");
   // The status queue is of the same form; each side keeps its read pointer in its own memory.
   status_queue_.count = commands_queue_.count;
@@ -185,11 +187,16 @@ bool GspQueues::start(uint64_t libos_arguments) {
   if (!has_system_info_ || !has_registry_)
     return refuse(fmt::format("GSP-RM starts without {}",
                               has_system_info_ ? "SET_REGISTRY" : "SET_SYSTEM_INFO"));
-  post(rpc::kInitDone, {});
+  const std::vector<std::byte> program = sequencer ? sequencer() : std::vector<std::byte>();
+  if (program.empty())
+    finish_start();
+  else
+    post(rpc::kRunCpuSequencer, program);
   return true;
 }
 
 void GspQueues::stop() {
+  const std::lock_guard lock(status_mutex_);
   is_running_ = false;
   gsp_.is_riscv_active = false;
   pages_.clear();
@@ -265,7 +272,7 @@ void GspQueues::ring() {
 void GspQueues::execute(std::span<const std::byte> message) {
   const auto header = message.subspan(kRpc);
   const uint32_t function = get<uint32_t>(header, 12);
-  if (get<uint32_t>(header, 0) != kHeaderVersion || get<uint32_t>(header, 4) != kSignature) {
+  if (get<uint32_t>(header, 0) != kHeaderVersion || get<uint32_t>(header, 4) != kRpcSignature) {
     refuse(fmt::format("an RPC of header version {:#x}, signature {:#x}", get<uint32_t>(header, 0),
                        get<uint32_t>(header, 4)));
     return;
@@ -330,7 +337,7 @@ void GspQueues::post(uint32_t function, std::span<const std::byte> payload, uint
       std::vector<std::byte> message(elements * size_t{kElement});
       put<uint32_t>(message, kSequence, sequence_++);
       put<uint32_t>(message, kCount, elements);
-      const uint32_t header[] = {kHeaderVersion, kSignature,
+      const uint32_t header[] = {kHeaderVersion, kRpcSignature,
                                  length,         is_first ? function : uint32_t{rpc::kContinuation},
                                  result,         result};
       for (size_t i = 0; i < std::size(header); ++i)

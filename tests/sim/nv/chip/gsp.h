@@ -68,8 +68,12 @@ class GspQueues {
   /// Called after the status queue has something new.
   std::function<void()> on_message;
   std::function<void()> on_unload;
+  /// A program for the host's processor that GSP-RM wants run before it is ready; empty: none. Then
+  /// finish_start() has to be called.
+  std::function<std::vector<std::byte>()> sequencer;
 
   bool start(uint64_t libos_arguments);
+  void finish_start() { post(rpc::kInitDone, {}); }
   void stop();
   bool is_running() const { return is_running_; }
   /// The doorbell.

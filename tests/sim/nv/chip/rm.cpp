@@ -374,11 +374,18 @@ uint32_t Rm::take_range(Object& object, std::span<const std::byte> description, 
                             fmt::format("channel's {}", what)) == nullptr)
         return code(RmStatus::kInvalidAddress);
   }
+  const auto is_taken = [&](const Range& theirs) {
+    return theirs.aperture == range.aperture && theirs.at < at + bytes &&
+           at < theirs.at + theirs.bytes;
+  };
+  for (const Range& own : object.ranges)
+    if (is_taken(own))
+      return refuse(RmStatus::kInUse,
+                    fmt::format("channel's {} at {:#x} is its {}", what, at, own.what));
   for (const auto& [client, objects] : clients_)
     for (const auto& [handle, one] : objects)
       for (const Range& theirs : one.ranges)
-        if (theirs.aperture == range.aperture && theirs.at < at + bytes &&
-            at < theirs.at + theirs.bytes)
+        if (is_taken(theirs))
           return refuse(RmStatus::kInUse, fmt::format("channel's {} at {:#x} is the {} of another",
                                                       what, at, theirs.what));
   object.ranges.push_back(range);

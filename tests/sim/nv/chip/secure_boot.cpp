@@ -95,12 +95,18 @@ SecureBoot::SecureBoot(const CardRow& row, const CardFirmware& firmware, Registe
     registers_.declare(row_.scrub_handoff, "NV_PGC6_BSI_SECURE_SCRATCH_15",
                        "ada/ad102/dev_gc6_island.h",
                        {.read = [this] { return scrub_handoff_; }, .is_read_only = true});
-  if (row_.boot == BootPath::kFsp) declare_fsp();
+  if (row_.boot == BootPath::kFsp)
+    declare_fsp();
+  else
+    registers_.declare(
+        0x1180f8, "NV_PGC6_BSI_SECURE_SCRATCH_14", "turing/tu102/dev_gc6_island.h",
+        {.read = [this] { return is_handed_off_ ? 1u << 26 : 0u; }, .is_read_only = true});
   power_on();
 }
 
 void SecureBoot::power_on() {
-  wpr_low_ = wpr_high_ = frts_ = 0;
+  wpr_low_ = wpr_high_ = frts_ = libos_arguments_ = 0;
+  awaits_resume = is_handed_off_ = false;
   scratch_[0] = scratch_[1] = 0;
   scrub_handoff_ = needs_scrub ? 0 : 3u << 29;
   boot_reads_left_ = kBootReads;
@@ -186,6 +192,18 @@ bool SecureBoot::run_booter_load() {
   if (scrub_handoff_ >> 29 < 3) return refuse("booter_load: memory was not scrubbed");
   if (row_.boot == BootPath::kFalconDma && !gsp_.is_riscv_selected())
     return refuse("booter_load: the GSP was not reset into RISC-V");
+  const uint64_t arguments = gsp_.mailbox[0] | uint64_t{gsp_.mailbox[1]} << 32;
+  if (awaits_resume) {
+    // GSP_SEQ_BUF_OPCODE_CORE_RESUME.
+    if (arguments != libos_arguments_)
+      return refuse(
+          fmt::format("resume: libos arguments at {:#x}, not {:#x}", arguments, libos_arguments_));
+    awaits_resume = false;
+    is_handed_off_ = true;
+    gsp_.is_riscv_active = true;
+    on_resume();
+    return true;
+  }
   if (is_gsp_running()) return refuse("booter_load: GSP-RM runs already");
   const uint64_t address = sec2_->mailbox[0] | uint64_t{sec2_->mailbox[1]} << 32;
   Blob meta(kMetaBytes);
@@ -195,7 +213,8 @@ bool SecureBoot::run_booter_load() {
   wpr_high_ = field(meta, kWprEnd);
   put<uint64_t>(meta, kVerified, 0xa0a0a0a0a0a0a0a0);
   memory_.write(Aperture::kVideo, wpr_low_, meta, "booter_load");
-  return start_gsp(gsp_.mailbox[0] | uint64_t{gsp_.mailbox[1]} << 32);
+  libos_arguments_ = arguments;
+  return start_gsp(arguments);
 }
 
 bool SecureBoot::run_booter_unload() {

@@ -15,7 +15,8 @@
 //   W4  regions that overlap, are misaligned, out of order or not those that FWSEC was told
 //   W5  a radix list that does not cover the image, pages that are not mapped or not the image's
 //   W6  a boot loader, signature or FMC that is not the file's; the wrong signature for the chip
-//   W7  booter_unload while GSP-RM runs
+//   W7  booter_unload while GSP-RM runs; a resume of the GSP that is not in RISC-V, or with other
+//       arguments
 //   W8  FSP messages before its boot has ended, without or with broken headers, of another size or
 //       version than the chip's, with wrong hash, key or signature; a second one
 //   W9  FMC boot parameters of another target, size or with addresses that are not mapped
@@ -51,6 +52,9 @@ class SecureBoot {
   /// GSP-RM starts with its libos arguments at this bus address. False: it does not.
   std::function<bool(uint64_t libos_arguments)> start_gsp;
   std::function<bool()> is_gsp_running;
+  /// SEC2 has been started again while awaits_resume: GSP-RM goes on.
+  std::function<void()> on_resume;
+  bool awaits_resume = false;
   void power_on();
   bool is_wpr_up() const { return wpr_high_ != 0; }
   /// Bytes of video memory that only the GSP may touch; empty where WPR2 is down.
@@ -82,8 +86,9 @@ class SecureBoot {
   Falcon& gsp_;
   Falcon* const sec2_;
   uint64_t wpr_low_ = 0, wpr_high_ = 0;  ///< bytes; the end is exclusive
-  uint64_t frts_ = 0;
-  uint32_t scratch_[2] = {};  ///< NV_PBUS_VBIOS_SCRATCH 0xe, 0x15
+  uint64_t frts_ = 0, libos_arguments_ = 0;
+  bool is_handed_off_ = false;  ///< NV_PGC6_BSI_SECURE_SCRATCH_14
+  uint32_t scratch_[2] = {};    ///< NV_PBUS_VBIOS_SCRATCH 0xe, 0x15
   uint32_t scrub_handoff_ = 3u << 29;
 
   // FSP.
