@@ -1,7 +1,10 @@
 // The boot written by hand comes through on every card, and leaves nothing behind.
 
+#include <memory>
+
 #include <gtest/gtest.h>
 
+#include "tests/sim/nv/chip/function.h"
 #include "tests/unit/sim_nv_chip/hand_boot.h"
 
 namespace bm::sim::nv::card {
@@ -26,6 +29,20 @@ INSTANTIATE_TEST_SUITE_P(Cards, Boots,
                          ::testing::Values("tu102", "ga100", "ga102", "ad102", "gh100", "gb100",
                                            "gb202"),
                          [](const auto& one) { return std::string(one.param); });
+
+TEST(InProcess, ItIsAPciFunction) {
+  auto card = std::make_shared<Card>(noise_card("gb202"));
+  NvFunction function(card);
+  EXPECT_EQ(function.identity().vendor, 0x10de);
+  EXPECT_EQ(function.identity().device, 0x2b85);
+  EXPECT_EQ(function.bars()[1].size, card->vram().size());
+  Mmio registers = *function.map_bar(0);
+  EXPECT_EQ(registers.read32(0xa00), card->row().boot42);
+  HostView memory = *function.map_bar_memory(1, true);
+  EXPECT_EQ(memory.size(), card->vram().size());
+  ASSERT_TRUE(function.reset(PciReset::kFunction));
+  EXPECT_EQ(card->violations(), std::vector<std::string>());
+}
 
 TEST(BootsAgain, AfterAFunctionReset) {
   Card card(noise_card("ga102"));
