@@ -25,14 +25,16 @@ constexpr DriverInfo kDrivers[] = {
      .count = cpu::count_devices,
      .open = cpu::open_device},
     {.name = "NV",
-     .interfaces = "NVK",
+     .interfaces = "NVK PCI",
      .renderers = "NVRTC PTX LLVM",
      .help =
          "an NVIDIA GPU of Turing or later with NVIDIA's kernel driver, release 535 or later "
          "(/dev/nvidiactl, /dev/nvidia0, /dev/nvidia-uvm must be there and writable); compiling "
-         "kernels needs libnvrtc of the CUDA toolkit",
+         "kernels needs libnvrtc of the CUDA toolkit. DEV=NV:PCI boots a card that no kernel driver "
+         "has (BM_PCI)",
      .count = nv::count_devices,
-     .open = nv::open_device},
+     .open = nv::open_device,
+     .booting = "PCI"},
     {.name = "AMD",
      .interfaces = "KFD PCI USB",
      .renderers = "LLVM HIP",

@@ -124,6 +124,18 @@ std::optional<PageTable::Mapping> PageTable::find(uint64_t va) const {
   return Mapping{start, extent.address, extent.bytes, extent.attributes};
 }
 
+std::vector<PageTable::Place> PageTable::path(uint64_t va) const {
+  std::vector<Place> places;
+  // Directories come first in a format, each the only parent of the next.
+  for (uint32_t level = 0; level < format_.levels.size(); ++level) {
+    if (format_.levels[level].children[0] < 0) break;
+    const Table* const table = find_table(level, va);
+    if (table == nullptr) break;
+    places.push_back({level, table->address});
+  }
+  return places;
+}
+
 /// What stays of the mappings that [va, va + bytes) cuts.
 PageTable::Extents PageTable::remainders(uint64_t va, uint64_t bytes) const {
   Extents rest;

@@ -81,6 +81,13 @@ class PageTable {
   };
   /// The contiguous mapping that holds `va`.
   std::optional<Mapping> find(uint64_t va) const;
+  /// A table as the device walks it.
+  struct Place {
+    uint32_t level = 0;  ///< of the format
+    uint64_t address = 0;
+  };
+  /// The directories on the way to `va`, the root first, as far as there are any.
+  std::vector<Place> path(uint64_t va) const;
   uint64_t mapped_bytes() const { return mapped_bytes_; }
   uint64_t tables() const { return tables_; }  ///< linked, the root included
   uint64_t bursts() const { return bursts_; }  ///< writes to the device so far

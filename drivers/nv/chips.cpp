@@ -100,7 +100,6 @@ constexpr Bank0Layout kBank0Blackwell = {.block_dims = 0x360,
 // INVALIDATE_PREFETCH_COPY_SCHEDULE.
 constexpr uint8_t kInvalidateCopy = 3, kInvalidatePrefetchCopy = 0xa;
 
-constexpr std::string_view kTuringToken = "channel 15:0";
 constexpr std::string_view kAmpereToken = "channel 11:0, runlist 22:16";
 constexpr std::string_view kBlackwellToken = "channel 11:0, runlist 22:16, by runlist 30";
 
@@ -126,7 +125,7 @@ constexpr ChipRow kChips[] = {
      .shared_reserved = 0,
      .static_shared_limit = 48 << 10,
      .bank0 = kBank0Turing,
-     .token_note = kTuringToken,
+     .token_note = kAmpereToken,
      .validated = false},
     {.name = "GA100",
      .compute_class = 0xc6c0,

@@ -8,16 +8,31 @@
 
 #include "drivers/nv/driver_interface.h"
 #include "drivers/hcq/memory_pool.h"
+#include "drivers/transport/pci.h"
+#include "firmware/store.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/device.h"
 
 namespace bm::nv {
 
-/// GPUs that the nvidia kernel driver lists. Errors: kNotFound, kPermission naming the node.
+/// GPUs that the nvidia kernel driver lists, or for the interface "PCI" the cards that find_cards()
+/// (cards.h) names. Errors: kNotFound, kPermission naming the node.
 Result<uint32_t> count_devices(std::string_view interface);
-/// `arch`: empty, or "sm_90" to insist. Errors: as open_rm(); kInvalidArgument for another `arch`.
+/// `arch`: empty, or "sm_90" to insist. Errors: as open_rm(), or as open_pci_device();
+/// kInvalidArgument for another `arch`.
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch);
+
+/// Card `index` of find_cards() (cards.h), booted by this process. Errors: as open_pci() and
+/// open_card(), naming the function.
+Result<std::unique_ptr<hal::Device>> open_pci_device(uint32_t index, std::string_view arch,
+                                                     const firmware::Search& firmware);
+
+/// A card without a kernel driver, booted with the files of `firmware` (gsp/card.h), whoever gives
+/// its function. Errors: of the boot, naming the stage; kInvalidArgument for another `arch`.
+Result<std::unique_ptr<hal::Device>> open_card(
+    std::unique_ptr<PciFunction> function, std::string_view arch,
+    const firmware::Search& firmware = firmware::default_search());
 
 struct DeviceOptions {
   uint64_t slab_bytes = hcq::MemoryPool::kSlabBytes;

@@ -1,27 +1,71 @@
-// What the table of drivers calls: the nvidia kernel driver of this machine.
+// What the table of drivers calls: the nvidia kernel driver of this machine, or a card of our own.
 
-#include "drivers/hcq/device.h"
+#include "drivers/nv/cards.h"
 #include "drivers/nv/device.h"
+#include "drivers/nv/gsp/card.h"
+#include "drivers/nv/rm_gsp/booted_card.h"
+#include "drivers/nv/rm_gsp/gpu.h"
 #include "drivers/nv/rm_ioctl/rm.h"
+#include "drivers/transport/pci_open.h"
 #include "runtime/base/env.h"
 
 namespace bm::nv {
+namespace {
+
+Status check_interface(std::string_view interface) {
+  if (interface.empty() || interface == "NVK" || interface == "PCI") return {};
+  return fail(Code::kInvalidArgument, "DEV=NV has no interface '{}' (there are: NVK PCI)",
+              interface);
+}
+
+/// A device over whoever owns the GPU.
+Result<std::unique_ptr<hal::Device>> make_checked(std::unique_ptr<DriverInterface> driver,
+                                                  std::string_view arch) {
+  const std::string name = fmt::format("sm_{}", driver->facts().sm_version);
+  if (!arch.empty() && arch != name)
+    return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, name);
+  return make_device(std::move(driver));
+}
+
+}  // namespace
 
 Result<uint32_t> count_devices(std::string_view interface) {
-  BM_TRY(hcq::check_interface("NV", interface, "NVK"));
+  BM_TRY(check_interface(interface));
+  if (interface == "PCI")
+    return static_cast<uint32_t>(BM_TRY(find_cards(real_system(), settings().pci)).size());
   return count_rm(real_system());
 }
 
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch) {
-  BM_TRY(hcq::check_interface("NV", interface, "NVK"));
+  BM_TRY(check_interface(interface));
+  if (interface == "PCI") return open_pci_device(index, arch, firmware::default_search());
   auto kernel = BM_TRY(open_rm(
       real_system(),
       {.index = index, .window = settings().nv_window, .version_override = settings().nv_version}));
-  const std::string name = fmt::format("sm_{}", kernel->facts().sm_version);
-  if (!arch.empty() && arch != name)
-    return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, name);
-  return make_device(std::move(kernel));
+  return make_checked(std::move(kernel), arch);
+}
+
+Result<std::unique_ptr<hal::Device>> open_pci_device(uint32_t index, std::string_view arch,
+                                                     const firmware::Search& firmware) {
+  const std::vector<PciSelector> cards = BM_TRY(find_cards(real_system(), settings().pci));
+  if (index >= cards.size())
+    return fail(Code::kNotFound, "card {} does not exist: there {} {}", index,
+                cards.size() == 1 ? "is" : "are", cards.size());
+  const std::string name = to_string(cards[index]);
+  auto function = open_pci(real_system(), cards[index]);
+  if (!function) return tl::unexpected(std::move(function.error()).within(name));
+  auto device = open_card(std::move(*function), arch, firmware);
+  if (!device) return tl::unexpected(std::move(device.error()).within(name));
+  return device;
+}
+
+Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,
+                                               std::string_view arch,
+                                               const firmware::Search& firmware) {
+  auto card = BM_TRY(gsp::GspCard::open(std::move(function), {.firmware = firmware}));
+  auto gpu = BM_TRY(gsp::GspGpu::open(gsp::make_running(std::move(card))));
+  return make_checked(std::move(gpu), arch);
 }
 
 }  // namespace bm::nv

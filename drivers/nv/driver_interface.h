@@ -65,7 +65,13 @@ class Channel {
   uint32_t engine_class = 0;  ///< for SET_OBJECT
   HostView notifier;          ///< of an ErrorNotifier; never empty
 
+  /// Lets whoever owns the GPU write what it knows to notifiers, where nothing else does so: called
+  /// wherever errors are looked for, so it is cheap and never waits. Thread: any.
+  virtual void look() const {}
+  bool needs_look = false;  ///< nothing else writes notifiers: look() does something
+
   bool has_error() const {
+    if (needs_look) look();
     return notifier.load<uint16_t>(offsetof(ErrorNotifier, status)) == 0xffff;
   }
   uint32_t error_code() const { return notifier.load<uint32_t>(offsetof(ErrorNotifier, code)); }

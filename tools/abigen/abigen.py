@@ -6,6 +6,9 @@
   abigen.py --facts FOLDER  takes the used part of nv-struct-layouts.csv, nv-struct-variants.csv and
                             nv-constants.csv into tools/abigen/data first
 
+The structures that the resource manager on the card's GSP takes are of one pinned release
+(GSP_RELEASE, gsp_structs.txt): they change with every firmware.
+
 Adding a release: extract its facts (from_headers.py beside this file), put its rows into data, run
 this. Which structures, fields and values are used stands in structs.txt and constants.txt.
 """
@@ -19,6 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 DATA = os.path.join(HERE, "data")
 OUT = os.path.join(ROOT, "drivers", "nv", "abi")
+GSP_RELEASE = "570.144"
 HEADER = "// Made by tools/abigen/abigen.py from tools/abigen/data; change those, not this.\n"
 
 
@@ -77,6 +81,7 @@ def take_facts(folder):
                 out.write(f"{row['struct']},{row['variant']},{row['field']},{row['offset']},"
                           f"{row['size']}\n")
         out.writelines(",".join(row.values()) + "\n" for row in kept_fields)
+    take_gsp_facts(folder)
     values = {vendor for _, vendor in listed("constants.txt")}
     with open(os.path.join(folder, "nv-constants.csv"), encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["name"] in values]
@@ -89,6 +94,31 @@ def take_facts(folder):
                 fail(f"{row['name']} is not the same in all releases")
             out.write(f"{row['name']},{int(row['value']):#x}\n")
         out.writelines(f"{row['name']},{row['value']}\n" for row in kept)
+
+
+def take_gsp_facts(folder):
+    wanted = {vendor: set(fields.split()) for _, vendor, fields in listed("gsp_structs.txt")}
+    variants = {}
+    with open(os.path.join(folder, "nv-struct-variants.csv"), encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["struct"] in wanted and GSP_RELEASE in row["tags"].split():
+                variants[row["struct"]] = row
+    with open(os.path.join(folder, "nv-struct-layouts.csv"), encoding="utf-8") as file:
+        layouts = [row for row in csv.DictReader(file)
+                   if row["struct"] in variants
+                   and row["variant"] == variants[row["struct"]]["variant"]]
+    with open(os.path.join(DATA, "gsp_structs.csv"), "w", encoding="utf-8", newline="\n") as out:
+        out.write("struct,sizeof\n")
+        out.writelines(f"{name},{row['sizeof']}\n" for name, row in variants.items())
+    with open(os.path.join(DATA, "gsp_fields.csv"), "w", encoding="utf-8", newline="\n") as out:
+        out.write("struct,field,offset,size\n")
+        for row in layouts:
+            row["field"] = row["field"].replace("<anon>.", "")
+            name = plain(row["field"])
+            fields = wanted[row["struct"]]
+            is_parent = any(field.startswith(name + ".") for field in fields)
+            if name in fields or (is_parent and bound(row["field"].rsplit(".", 1)[-1])):
+                out.write(f"{row['struct']},{row['field']},{row['offset']},{row['size']}\n")
 
 
 def read_data(name):
@@ -193,6 +223,27 @@ def layouts_inc(structs):
     return "\n".join(out) + "\n"
 
 
+def gsp_inc():
+    sizes = {row["struct"]: int(row["sizeof"]) for row in read_data("gsp_structs.csv")}
+    fields = read_data("gsp_fields.csv")
+    out = [HEADER]
+    for name, vendor, used in listed("gsp_structs.txt"):
+        if vendor not in sizes:
+            fail(f"no facts about {vendor}")
+        rows = [row for row in fields if row["struct"] == vendor]
+        out.append(f"\n/// {vendor}")
+        out.append(f"struct {name} {{")
+        out.append(f"  static constexpr uint32_t kBytes = {sizes[vendor]};")
+        for field in used.split():
+            place = Struct.place(field, rows)
+            if place[1] == 0:
+                fail(f"{vendor} has no {field}")
+            out.append("  static constexpr FieldPlace %s = {%d, %d, %d, %d};"
+                       % ((field.replace(".", "_"),) + place))
+        out.append("};")
+    return "\n".join(out) + "\n"
+
+
 def constants_inc():
     values = {row["name"]: row["value"] for row in read_data("constants.csv")}
     out = [HEADER]
@@ -212,7 +263,7 @@ def main():
         take_facts(arguments.facts)
     structs = load_structs()
     made = {"structs.gen.inc": structs_inc(structs), "layouts.gen.inc": layouts_inc(structs),
-            "constants.gen.inc": constants_inc()}
+            "constants.gen.inc": constants_inc(), "gsp_570_144.gen.inc": gsp_inc()}
     stale = []
     for name, text in made.items():
         path = os.path.join(OUT, name)

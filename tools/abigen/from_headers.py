@@ -5,7 +5,9 @@
 
 REPOSITORY is a clone of github.com/NVIDIA/open-gpu-kernel-modules with the tags. Rows: structure,
 releases with this layout, size, then one "field:offset:bytes" per field; "field:-" where absent.
-This is independent of abigen.py's facts: tests/abi compares the two.
+This is independent of abigen.py's facts: tests/abi compares the two. Structures of the GSP
+(structs.txt from "Calls to the GSP" on) lie in headers that are not published for callers; their
+rows were compiled from the structures taken out of those headers at tag 570.144, and are added.
 """
 import os
 import subprocess
@@ -63,7 +65,9 @@ def line_for(vendor, field, arrays):
 
 def layouts_of(folder, headers, arrays):
     """(structure, size, field cells) of one release."""
-    wanted = [(vendor, fields.split()) for _, vendor, fields in abigen.listed("structs.txt")]
+    listed = abigen.listed("structs.txt")
+    first_private = next(i for i, row in enumerate(listed) if row[0] == "RpcRmAlloc")
+    wanted = [(vendor, fields.split()) for _, vendor, fields in listed[:first_private]]
     sizes = [f'printf("{vendor} %zu\\n", sizeof({vendor}));' for vendor, _ in wanted]
     text, why = probe(folder, headers, sizes)
     if text is None:

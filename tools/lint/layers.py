@@ -73,7 +73,7 @@ ALLOWED = {
 
 # Inside a vendor: pure encoders know no I/O, I/O knows no device.
 PURE = ["pm4", "sdma", "aql", "methods", "regs", "abi"]
-IO = ["kfd", "am", "rm", "rm_ioctl", "rm_gsp"]
+IO = ["kfd", "am", "rm", "rm_ioctl", "gsp", "rm_gsp"]
 for vendor in ("drivers/amd", "drivers/nv"):
     pure = [f"{vendor}/{folder}" for folder in PURE]
     for folder in pure:
@@ -86,12 +86,14 @@ for vendor in ("drivers/amd", "drivers/nv"):
 # A vendor's firmware formats are for the driver that boots its cards.
 for folder in ("drivers/amd", "drivers/amd/am"):
     ALLOWED[folder] = ALLOWED[folder] + ["firmware/amd"]
-for folder in ("drivers/nv", "drivers/nv/rm_gsp"):
+for folder in ("drivers/nv", "drivers/nv/gsp", "drivers/nv/rm_gsp"):
     ALLOWED[folder] = ALLOWED[folder] + ["firmware/nvidia"]
 
 # Both ways to NVIDIA's resource manager carry what lies over them; it knows neither.
 for folder in ("drivers/nv/rm_ioctl", "drivers/nv/rm_gsp"):
     ALLOWED[folder] = ALLOWED[folder] + ["drivers/nv/rm"]
+# One of them over calls to the GSP that this folder has booted.
+ALLOWED["drivers/nv/rm_gsp"] = ALLOWED["drivers/nv/rm_gsp"] + ["drivers/nv/gsp"]
 
 # A simulator that took its constants from the product would agree with the product's mistakes.
 SIM_FORBIDDEN = re.compile(

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "drivers/amd/am/clock.h"
 #include "drivers/amd/chips.h"
 #include "drivers/amd/driver_interface.h"
+#include "drivers/transport/clock.h"
 #include "drivers/transport/pci.h"
 #include "runtime/base/result.h"
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "drivers/transport/pci_config.h"
 #include "runtime/base/bits.h"
@@ -17,24 +15,7 @@ namespace {
 constexpr uint64_t kMmIndex = 0, kMmData = 1, kMmIndexHi = 6;
 constexpr uint32_t kBarMemory = 0, kBarDoorbells = 2, kBarRegisters = 5;
 
-class RealClock final : public Clock {
- public:
-  uint64_t now_us() override {
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                     std::chrono::steady_clock::now().time_since_epoch())
-                                     .count());
-  }
-  void sleep_us(uint64_t us) override {
-    std::this_thread::sleep_for(std::chrono::microseconds(us));
-  }
-};
-
 }  // namespace
-
-Clock& real_clock() {
-  static RealClock clock;  // has no state: one serves all
-  return clock;
-}
 
 Status Bus::open() {
   const auto& bars = pci_.bars();
@@ -53,7 +34,7 @@ Status Bus::open() {
 Bus Bus::anew() const {
   Bus copy = *this;
   copy.first_error_ = {};
-  copy.stages = {};
+  copy.stages = StageLog(boot_terms());
   copy.counts_ = {};
   return copy;
 }

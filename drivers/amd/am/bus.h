@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "drivers/amd/am/clock.h"
 #include "drivers/amd/am/stages.h"
 #include "drivers/amd/regs/boot_registers.h"
+#include "drivers/transport/clock.h"
 #include "drivers/transport/pci.h"
 #include "runtime/base/result.h"
 
@@ -112,7 +112,7 @@ class Bus {
   Result<uint32_t> read_config(uint32_t offset, uint32_t width);
   Status write_config(uint32_t offset, uint32_t width, uint32_t value);
 
-  StageLog stages;
+  StageLog stages{boot_terms()};
   /// One stage: `work` is a Status(); its end checks the bus. Errors name the stage.
   template <class Work>
   Status run(std::string_view name, Work&& work) {

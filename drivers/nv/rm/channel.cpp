@@ -103,6 +103,7 @@ Status RmChannel::make_notifier() {
                                                            .what = "the error notifier"}));
   notifier = notifier_page_->view().slice(0, sizeof(ErrorNotifier));
   notifier.fill(0, notifier.size(), std::byte{0});
+  needs_look = rm.transport().has_events();
   return {};
 }
 

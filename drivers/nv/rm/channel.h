@@ -18,6 +18,8 @@ class RmChannel final : public Channel {
                                                  const ChannelRequest& request);
   ~RmChannel() override;
 
+  void look() const override { device_.client().transport().poll_events(); }
+
   uint32_t handle() const { return channel_.handle(); }
   /// Session for questions about SM errors; 0 where the driver refused one.
   uint32_t debugger() const { return debugger_.handle(); }

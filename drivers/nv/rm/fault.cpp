@@ -69,11 +69,6 @@ std::string access_text(uint32_t type) {
   return std::string(kAccesses[low]) + ((type & 8) != 0 ? " (physical)" : "");
 }
 
-std::string kind_text(uint32_t type) {
-  if (type < std::size(kFaultKinds)) return std::string(kFaultKinds[type]);
-  return fmt::format("fault {:#x}", type);
-}
-
 std::string warp_text(uint32_t esr) {
   const uint32_t error = esr & 0xffff;
   if (error < std::size(kWarpErrors)) return std::string(kWarpErrors[error]);
@@ -128,7 +123,7 @@ void read_mmu(RmDevice& device, RmChannel& channel, FaultDetails& details) {
     details.mmu.push_back(
         {.address = ask.get(S::mmuFaultInfoList_faultAddress, i),
          .access = access_text(static_cast<uint32_t>(ask.get(S::mmuFaultInfoList_accessType, i))),
-         .kind = kind_text(static_cast<uint32_t>(ask.get(S::mmuFaultInfoList_faultType, i)))});
+         .kind = mmu_fault_kind(static_cast<uint32_t>(ask.get(S::mmuFaultInfoList_faultType, i)))});
 }
 
 /// The last lines of the driver, which name the cause ("Xid") in its own words.
@@ -148,6 +143,11 @@ std::string driver_lines(const std::string& kernel_log) {
 }
 
 }  // namespace
+
+std::string mmu_fault_kind(uint32_t type) {
+  if (type < std::size(kFaultKinds)) return std::string(kFaultKinds[type]);
+  return fmt::format("fault {:#x}", type);
+}
 
 FaultDetails read_fault_details(RmDevice& device, RmChannel& channel) {
   FaultDetails details;

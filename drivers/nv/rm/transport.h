@@ -85,6 +85,11 @@ class RmTransport {
   /// For the GPU `gpu`, whose device object is `device`. A status is an error here.
   virtual Result<std::unique_ptr<RmEvent>> open_event(uint32_t gpu, uint32_t client,
                                                       uint32_t device) = 0;
+  /// Serves what the resource manager tells of its own accord, where somebody has to look. Cheap;
+  /// never waits. Thread: any.
+  virtual void poll_events() {}
+  /// Whether poll_events() does anything.
+  virtual bool has_events() const { return false; }
   /// What the driver has logged, where this user may read it; empty otherwise.
   virtual std::string driver_log() = 0;
 };

@@ -46,7 +46,7 @@ constexpr std::array<uint32_t, 9> kShared90 = {8, 16, 32, 64, 100, 132, 164, 196
 // numbers: any product of the chip, from the PCI ID repository.
 constexpr std::array kChips = {
     Chip{"tu102", "NVIDIA GeForce RTX 2080 Ti", 0x1e07, 0x705, 0xc461, 0xc5c0, 0xc5b5, 2, false,
-         TokenForm::kChannel, 5, 2, 6, 6, 2, 32, kTu102, kShared75, 0},
+         TokenForm::kRunlistChannel, 5, 2, 6, 6, 2, 32, kTu102, kShared75, 0},
     Chip{"ga100", "NVIDIA A100-SXM4-80GB", 0x20b2, 0x800, 0xc561, 0xc6c0, 0xc6b5, 3, false,
          TokenForm::kRunlistChannel, 10, 2, 8, 8, 2, 64, kGa100, kShared80, 1024},
     Chip{"ga102", "NVIDIA GeForce RTX 3090", 0x2204, 0x806, 0xc561, 0xc7c0, 0xc7b5, 3, false,

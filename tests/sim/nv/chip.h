@@ -8,8 +8,7 @@
 namespace bm::sim::nv {
 
 enum class TokenForm : uint8_t {
-  kChannel,             ///< Volta, Turing: channel number
-  kRunlistChannel,      ///< Ampere … GB10x: runlist 22:16, channel 11:0
+  kRunlistChannel,      ///< Turing … GB10x: runlist 22:16, channel 11:0
   kRunlistChannelRing,  ///< GB20x: as above and bit 30, ring by runlist
 };
 

@@ -18,11 +18,11 @@ constexpr uint64_t kUsermodeBytes = 65536, kTime = 0x80, kDoorbell = 0x90;
 /// What the page holds while nobody rang: no token has these bits.
 constexpr uint32_t kNobody = 0xffffffff;
 
-// Source: swref/published/ampere/ga100/dev_ctrl.h and blackwell/gb202/dev_vm.h of the same tag:
+// Source: swref/published/turing/tu102/dev_ctrl.h, ampere/ga100/dev_ctrl.h and
+// blackwell/gb202/dev_vm.h of the same tag:
 // VECTOR 11:0, RUNLIST_ID 22:16, RUNLIST_DOORBELL 30.
 uint32_t make_token(TokenForm form, uint32_t channel, uint32_t runlist) {
   switch (form) {
-    case TokenForm::kChannel: return channel;
     case TokenForm::kRunlistChannel: return runlist << 16 | channel;
     case TokenForm::kRunlistChannelRing: return 1u << 30 | runlist << 16 | channel;
   }

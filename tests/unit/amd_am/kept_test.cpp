@@ -155,11 +155,11 @@ TEST_P(AmKept, AfterAProcessThatWasKilledNothingIsFound) {
 }
 
 /// Puts bytes into video memory when the card has been reset.
-class AfterReset final : public am::StageWatcher {
+class AfterReset final : public StageWatcher {
  public:
   explicit AfterReset(std::function<void()> act) : act_(std::move(act)) {}
   void stage_begins(std::string_view) override {}
-  void stage_ended(const am::Stage& stage) override {
+  void stage_ended(const Stage& stage) override {
     if (stage.name == "reset") act_();
   }
 

@@ -107,7 +107,7 @@ const Fault kLosing[] = {
 
 bool has_stage(const CardBench& bench, std::string_view name) {
   const auto& stages = bench.gpu().stages().stages();
-  return std::ranges::find(stages, name, &am::Stage::name) != stages.end();
+  return std::ranges::find(stages, name, &Stage::name) != stages.end();
 }
 
 struct Machine {

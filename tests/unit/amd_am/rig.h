@@ -17,7 +17,7 @@ namespace bm::test {
 
 /// Sleeps a fiftieth of what it is asked to and counts it whole, so that waits end soon and a busy
 /// machine does not end them sooner.
-class FastClock final : public amd::am::Clock {
+class FastClock final : public Clock {
  public:
   uint64_t now_us() override {
     return skipped_ + static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(

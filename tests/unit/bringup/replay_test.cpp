@@ -17,10 +17,10 @@ struct Played {
   std::vector<std::string> stages;
 };
 
-class Stages final : public amd::am::StageWatcher {
+class Stages final : public StageWatcher {
  public:
   void stage_begins(std::string_view name) override { names.emplace_back(name); }
-  void stage_ended(const amd::am::Stage&) override {}
+  void stage_ended(const Stage&) override {}
   std::vector<std::string> names;
 };
 

@@ -55,6 +55,23 @@ class PageTables : public ::testing::TestWithParam<FormatCase> {
   std::unique_ptr<PageTable> tables_;
 };
 
+TEST_P(PageTables, ThePathToAnAddressIsItsDirectories) {
+  constexpr uint64_t kVa = uint64_t{5} << 30;
+  ASSERT_EQ(tables_->path(kVa).size(), 1u);
+  EXPECT_EQ(tables_->path(kVa).front().address, tables_->root_address());
+  map(kVa, 0x7000, kPage);
+  const auto path = tables_->path(kVa);
+  ASSERT_EQ(path.size(), GetParam().levels - 1);
+  for (size_t i = 0; i < path.size(); ++i) {
+    EXPECT_EQ(path[i].level, i);
+    EXPECT_TRUE(memory_.live.contains(path[i].address)) << i;
+  }
+  // Another address below the same directories goes the same way as far as those lead.
+  const auto other = tables_->path(kVa + kGiB);
+  ASSERT_LT(other.size(), path.size());
+  for (size_t i = 0; i < other.size(); ++i) EXPECT_EQ(other[i].address, path[i].address);
+}
+
 TEST_P(PageTables, AFreshSpaceMapsNothing) {
   EXPECT_FALSE(find(0));
   EXPECT_FALSE(find((uint64_t{1} << GetParam().format().va_bits) - kPage));

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "drivers/amd/am/clock.h"
+#include "drivers/transport/clock.h"
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/output.h"
 
@@ -123,7 +123,7 @@ int run_autopsy(System& system, const AutopsyCommand& options) {
   std::string chosen;
   const auto function = open_function(system, options.card, &chosen);
   if (!function) return report(function.error(), as_json);
-  am::Bus bus(**function, am::real_clock());
+  am::Bus bus(**function, real_clock());
   const auto seen = look(bus, options);
   if (!seen) return report(seen.error(), as_json);
   if (as_json) {

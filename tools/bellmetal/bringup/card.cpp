@@ -10,12 +10,13 @@
 namespace bm::cli {
 namespace {
 
-constexpr uint16_t kAmd = 0x1002;
+constexpr uint16_t kAmd = 0x1002, kNvidia = 0x10de;
 
-/// A display or an accelerator of AMD's.
-bool is_amd_card(const PciIdentity& identity) {
+/// A display or an accelerator of AMD's or NVIDIA's.
+bool is_card(const PciIdentity& identity) {
   const uint32_t base_class = identity.class_code >> 16;
-  return identity.vendor == kAmd && (base_class == 0x03 || base_class == 0x12);
+  return (identity.vendor == kAmd || identity.vendor == kNvidia) &&
+         (base_class == 0x03 || base_class == 0x12);
 }
 
 }  // namespace
@@ -37,7 +38,7 @@ void add_card_options(CLI::App& command, CardOptions& options) {
 
 Result<std::string> choose_function(System& system, const CardOptions& options) {
   if (!options.selector.empty()) return options.selector;
-  const auto found = enumerate_pci(system, is_amd_card);
+  const auto found = enumerate_pci(system, is_card);
   if (!found)
     return fail(Code::kNotFound, "this machine shows no PCI bus ({}); --pci names a function",
                 found.error().message);
@@ -56,11 +57,12 @@ Result<std::string> choose_function(System& system, const CardOptions& options) 
     return fail(Code::kInvalidArgument, "vfio has several cards: say which with --pci {}",
                 fmt::join(ready, " or "));
   return fail(Code::kNotFound, "{}",
-              others.empty() ? std::string("no AMD card in this machine; --pci names a function "
-                                           "that lies elsewhere")
-                             : fmt::format("no AMD card is vfio's, there is {}: `bellmetal pci "
-                                           "bind ADDRESS` takes one",
-                                           others));
+              others.empty()
+                  ? std::string("no AMD or NVIDIA card in this machine; --pci names a function "
+                                "that lies elsewhere")
+                  : fmt::format("no AMD or NVIDIA card is vfio's, there is {}: `bellmetal pci "
+                                "bind ADDRESS` takes one",
+                                others));
 }
 
 Result<std::unique_ptr<PciFunction>> open_function(System& system, const CardOptions& options,
@@ -69,7 +71,11 @@ Result<std::unique_ptr<PciFunction>> open_function(System& system, const CardOpt
   PciSelector selector = BM_TRY(parse_pci_selector(*chosen));
   // Some servers open no function that was not asked for by vendor.
   selector.vendor = kAmd;
-  return open_pci(system, selector);
+  auto function = open_pci(system, selector);
+  if (function || function.error().code != Code::kNotFound) return function;
+  selector.vendor = kNvidia;
+  if (auto other = open_pci(system, selector)) return other;
+  return function;
 }
 
 Result<TraceFile> TraceFile::create(System& system, const std::string& path) {

@@ -27,7 +27,7 @@ struct CardOptions {
 };
 void add_card_options(CLI::App& command, CardOptions& options);
 
-/// The selector of a function: what was given, or the one AMD card that vfio has.
+/// The selector of a function: what was given, or the one AMD or NVIDIA card that vfio has.
 /// Errors: kNotFound with what there is; kInvalidArgument (several).
 Result<std::string> choose_function(System& system, const CardOptions& options);
 /// Opens it. Errors: those of choose_function(), parse_pci_selector() and open_pci().

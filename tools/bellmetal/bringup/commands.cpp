@@ -163,7 +163,7 @@ void add_trace(CLI::App& parent, Run& run) {
 
 void add_gpu(CLI::App& app, Run& run) {
   CLI::App* command =
-      app.add_subcommand("gpu", "An AMD card without a kernel driver: boot it, look into it");
+      app.add_subcommand("gpu", "A card without a kernel driver: boot it, look into it");
   command->require_subcommand(1);
   add_autopsy(*command, run);
   add_boot(*command, run);

@@ -3,10 +3,11 @@
 
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/card.h"
-#include "drivers/amd/am/clock.h"
+#include "drivers/transport/clock.h"
 #include "drivers/transport/pci_config.h"
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/bringup/chips.h"
+#include "tools/bellmetal/bringup/nvidia.h"
 #include "tools/bellmetal/output.h"
 
 namespace bm::cli {
@@ -73,6 +74,9 @@ void print_text(const Json& json) {
             ? fmt::format(", up to {}", human_bytes(bar["resizable_bytes"].back().get<uint64_t>()))
             : "");
   fmt::print("configuration: {}\n", json["configuration"].get<std::string>());
+}
+
+void print_amd(const Json& json) {
   fmt::print("video memory: {}\nIP discovery table: version {}, {} blocks\n",
              human_bytes(json["video_memory_bytes"].get<uint64_t>()),
              json["discovery_version"].get<uint32_t>(), json["blocks"].size());
@@ -106,7 +110,18 @@ int run_discover(System& system, const CardOptions& options) {
   const auto function = open_function(system, options, &chosen);
   if (!function) return report(function.error(), options.as_json);
   Json json = function_json(**function, chosen);
-  amd::am::Bus bus(**function, amd::am::real_clock());
+  if ((*function)->identity().vendor == kNvidiaVendor) {
+    if (const Status seen = discover_nvidia(**function, &json); !seen)
+      return report(seen.error(), options.as_json);
+    if (options.as_json) {
+      print_json(json);
+    } else {
+      print_text(json);
+      print_nvidia(json);
+    }
+    return kOk;
+  }
+  amd::am::Bus bus(**function, real_clock());
   if (const Status opened = bus.open(); !opened) return report(opened.error(), options.as_json);
   const auto table = amd::am::read_discovery(bus);
   if (!table) return report(table.error(), options.as_json);
@@ -125,10 +140,12 @@ int run_discover(System& system, const CardOptions& options) {
     json["arrays_per_engine"] = discovery.gc->arrays_per_engine();
     json["compute_units_per_array"] = discovery.gc->cus_per_array();
   }
-  if (options.as_json)
+  if (options.as_json) {
     print_json(json);
-  else
+  } else {
     print_text(json);
+    print_amd(json);
+  }
   return kOk;
 }
 

@@ -5,7 +5,7 @@
 
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/card.h"
-#include "drivers/amd/am/clock.h"
+#include "drivers/transport/clock.h"
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/bringup/chips.h"
 #include "tools/bellmetal/bringup/firmware_nvidia.h"
@@ -24,7 +24,7 @@ Result<FirmwareSet> find_set(System& system, const FirmwareOptions& options) {
     return firmware::amd::firmware_set(BM_TRY(known_chip_id(options.chip)));
   std::string chosen;
   const auto function = BM_TRY(open_function(system, options.card, &chosen));
-  amd::am::Bus bus(*function, amd::am::real_clock());
+  amd::am::Bus bus(*function, real_clock());
   BM_TRY(bus.open());
   const auto table = BM_TRY(amd::am::read_discovery(bus));
   const PciIdentity& id = function->identity();

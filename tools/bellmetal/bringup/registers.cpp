@@ -7,7 +7,7 @@
 
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/card.h"
-#include "drivers/amd/am/clock.h"
+#include "drivers/transport/clock.h"
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/bringup/chips.h"
 #include "tools/bellmetal/output.h"
@@ -134,7 +134,7 @@ Result<Look> open_look(System& system, const CardOptions& options) {
   Look look;
   std::string chosen;
   look.function = BM_TRY(open_function(system, options, &chosen));
-  look.bus = std::make_unique<Bus>(*look.function, amd::am::real_clock());
+  look.bus = std::make_unique<Bus>(*look.function, real_clock());
   BM_TRY(look.bus->open());
   BM_TRY(amd::am::discover(*look.bus));
   for (const auto& [block, table] : look.bus->blocks()) look.blocks.push_back({block, table});

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "drivers/amd/am/clock.h"
+#include "drivers/transport/clock.h"
 #include "drivers/amd/chips.h"
 #include "drivers/amd/pm4/compute.h"
 #include "runtime/base/bits.h"
@@ -70,7 +70,7 @@ Result<KernelRun> run_small_kernel(amd::DriverInterface& gpu) {
   ring->view.copy_in(0, words);
   for (const auto* memory : {program.get(), result.get(), ring.get()}) memory->view.publish();
 
-  amd::am::Clock& clock = amd::am::real_clock();
+  Clock& clock = real_clock();
   const uint64_t begun = clock.now_us();
   queue->write_pointer.store_release(0, uint64_t{words.size()});
   queue->write_pointer.publish();

@@ -102,6 +102,8 @@ enum Control : uint32_t {
   kCopyReservedPdes = 0x90f10106,
   kContextBuffers = 0x20800a32,
   kPromoteContext = 0x2080012b,
+  kMethodBufferSize = 0x20802a08,
+  kCopyCaps = 0x20802a07,
   kPerfBoost = 0x2080200a,
   kScheduleGroup = 0xa06c0101,
   kSetTimeslice = 0xa06c0103,
@@ -130,6 +132,8 @@ constexpr ControlRow kControls[] = {
     {kCopyReservedPdes, 184, Kind::kVaSpace},
     {kContextBuffers, 1664, Kind::kSubdevice},
     {kPromoteContext, 560, Kind::kSubdevice},
+    {kMethodBufferSize, 4, Kind::kSubdevice},
+    {kCopyCaps, 8, Kind::kSubdevice},
     {kPerfBoost, 8, Kind::kSubdevice},
     {kScheduleGroup, 2, Kind::kGroup},
     {kSetTimeslice, 8, Kind::kGroup},
@@ -515,6 +519,10 @@ uint32_t Rm::run_control(Client& client, Object& object, uint32_t command, std::
   switch (command) {
     case kGetDeviceTable: fill_device_table(p); return 0;
     case kGrInfo: fill_gr_info(p); return 0;
+    // NV2080_CTRL_CE_GET_FAULT_METHOD_BUFFER_SIZE_PARAMS. Made up; what tinygrad takes without asking.
+    case kMethodBufferSize: put<uint32_t>(p, 0, 0x5000); return 0;
+    // NV2080_CTRL_CE_GET_CAPS_V2_PARAMS: engine, table; GRCE is bit 0 of its first byte.
+    case kCopyCaps: put<uint8_t>(p, 4, is_graphics_copy(chip_, get<uint32_t>(p, 0)) ? 1 : 0); return 0;
     case kPromoteContext: return promote(p);
     case kContextBuffers:
       for (const ContextBuffer& one : kContextSizes) {
@@ -769,7 +777,8 @@ std::vector<std::byte> Rm::static_info() const {
   put<uint32_t>(out, kStaticInternalClient, kInternalClient);
   put<uint32_t>(out, kStaticInternalDevice, kInternalDevice);
   put<uint32_t>(out, kStaticInternalSubdevice, kInternalSubdevice);
-  put<uint64_t>(out, kStaticFbLength, memory_.video().size() >> 20);
+  // Bytes: mem_mgr_gsp_client.c shifts them by 20.
+  put<uint64_t>(out, kStaticFbLength, memory_.video().size());
   // One region: all that lies below what the GSP keeps.
   put<uint32_t>(out, kStaticRegions, 1);
   uint64_t end = memory_.video().size();

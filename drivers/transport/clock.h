@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace bm::amd::am {
+namespace bm {
 
 class Clock {
  public:
@@ -15,4 +15,4 @@ class Clock {
 /// The machine's monotonic clock.
 Clock& real_clock();
 
-}  // namespace bm::amd::am
+}  // namespace bm

@@ -1,0 +1,229 @@
+// Boots of the modelled card, every generation: cold, again, after a process that was killed; and
+// with accesses that go wrong.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/unit/nv_gsp/card_rig.h"
+
+namespace bm::nv::gsp::test {
+namespace {
+
+class GspBoot : public testing::TestWithParam<const char*> {};
+
+std::vector<std::string> names(const StageLog& log) {
+  std::vector<std::string> list;
+  for (const Stage& stage : log.stages()) list.push_back(stage.name);
+  return list;
+}
+
+TEST_P(GspBoot, ColdStageByStageToAResourceManagerThatAnswers) {
+  CardRig rig(GetParam());
+  const auto card = rig.open();
+  ASSERT_TRUE(card) << card.error().message << "\n" << rig.violations();
+  EXPECT_EQ((*card)->facts().chip, GetParam());
+  EXPECT_EQ((*card)->video_bytes(), uint64_t{4} << 30);
+  EXPECT_FALSE((*card)->was_reset());
+  EXPECT_EQ(names((*card)->stages()),
+            (std::vector<std::string>{"P1 take", "P2 bus", "P3 identify", "P4 stale state",
+                                      "P5 ROM", "P6 memory size", "P7 firmware",
+                                      "P8 protected memory", "P9 arguments", "P10 GSP",
+                                      "P11 resource manager"}));
+  EXPECT_EQ(rig.violations(), "");
+  EXPECT_TRUE(rig.card->is_gsp_running());
+  const auto left = (*card)->leave();
+  EXPECT_TRUE(left) << left.error().message;
+  EXPECT_FALSE(rig.card->is_gsp_running());
+  EXPECT_EQ(rig.violations(), "");
+}
+
+TEST_P(GspBoot, SecondAfterAnOrderlyEndNeedsNoReset) {
+  CardRig rig(GetParam());
+  for (int i = 0; i < 3; ++i) {
+    const auto card = rig.open();
+    ASSERT_TRUE(card) << i << ": " << card.error().message << "\n" << rig.violations();
+    EXPECT_FALSE((*card)->was_reset()) << i;
+  }
+  EXPECT_EQ(rig.violations(), "");
+}
+
+/// As the kernel leaves it that takes a killed process's memory away: bus mastering is off, the
+/// rest as it was.
+TEST_P(GspBoot, AfterAKilledProcessTheCardIsReset) {
+  CardRig rig(GetParam());
+  {
+    auto card = rig.open();
+    ASSERT_TRUE(card) << card.error().message;
+    // It does not leave.
+    (*card)->bus().fail_with({Code::kInternal, "killed"});
+  }
+  const auto next = rig.open();
+  ASSERT_TRUE(next) << next.error().message << "\n" << rig.violations();
+  EXPECT_TRUE((*next)->was_reset());
+}
+
+TEST_P(GspBoot, InterruptEndsItWithANamedStage) {
+  CardRig rig(GetParam());
+  rig.stop = true;
+  const auto card = rig.open();
+  ASSERT_FALSE(card);
+  EXPECT_EQ(card.error().code, Code::kCancelled) << card.error().message;
+  EXPECT_NE(card.error().message.find("boot stage 'P"), std::string::npos) << card.error().message;
+  rig.stop = false;
+  const auto next = rig.open();
+  EXPECT_TRUE(next) << next.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Chips, GspBoot, testing::ValuesIn(kChips),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(GspBootFiles, AMissingFileIsNamedBeforeAnythingIsWritten) {
+  CardRig rig("ga102");
+  const auto folder = rig.files.search().folders.front();
+  std::filesystem::remove(folder + "/nvidia/ga102/gsp/bootloader-570.144.bin");
+  const auto card = rig.open();
+  ASSERT_FALSE(card);
+  EXPECT_EQ(card.error().code, Code::kNotFound);
+  EXPECT_NE(card.error().message.find("boot stage 'P7 firmware'"), std::string::npos)
+      << card.error().message;
+}
+
+TEST(GspBootFiles, AnotherProgramThanTheBoardTakesIsRefusedByTheCard) {
+  for (const char* const chip : {"ga102", "gb202"}) {
+    CardRig rig(chip);
+    const std::string name = std::string(chip) == "ga102" ? "ga102/gsp/booter_load" : "gb202/gsp/fmc";
+    const std::string path =
+        rig.files.search().folders.front() + "/nvidia/" + name + "-570.144.bin";
+    auto bytes = make_file(std::string(chip) == "ga102" ? firmware::nvidia::Kind::kBooterUnload
+                                                        : firmware::nvidia::Kind::kFmc,
+                           "gh100");
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<long>(bytes.size()));
+    const auto card = rig.open();
+    ASSERT_FALSE(card) << chip;
+    EXPECT_NE(card.error().message.find("boot stage 'P10 GSP'"), std::string::npos)
+        << card.error().message;
+  }
+}
+
+TEST(GspBootFaults, ACardThatIsPulledOutIsSaidToBeGone) {
+  CardRig rig("ga102");
+  rig.card->unplug();
+  const auto card = rig.open();
+  ASSERT_FALSE(card);
+  EXPECT_EQ(card.error().code, Code::kDeviceLost) << card.error().message;
+}
+
+enum class Fault { kOnes, kWrong, kDropped, kTransport };
+
+/// Registers whose n-th access goes wrong.
+class FaultyWindow final : public RemoteWindow {
+ public:
+  FaultyWindow(Mmio inner, Fault fault, uint64_t nth, uint64_t* count)
+      : inner_(inner), fault_(fault), nth_(nth), count_(count) {}
+  uint64_t size() const override { return inner_.size(); }
+  uint64_t read(uint64_t offset, uint32_t) override {
+    if (!is_hit()) return inner_.read32(offset);
+    switch (fault_) {
+      case Fault::kOnes: return UINT32_MAX;
+      case Fault::kWrong: return inner_.read32(offset) ^ 0x10101010;
+      case Fault::kDropped: return 0;
+      case Fault::kTransport: break;
+    }
+    status_ = fail(Code::kIo, "planted: the transport fails");
+    return UINT32_MAX;
+  }
+  void write(uint64_t offset, uint32_t, uint64_t value) override {
+    auto word = static_cast<uint32_t>(value);
+    if (is_hit()) {
+      if (fault_ == Fault::kTransport) status_ = fail(Code::kIo, "planted: the transport fails");
+      if (fault_ != Fault::kWrong) return;
+      word ^= 0x10101010;
+    }
+    inner_.write32(offset, word);
+  }
+  void read_block(uint64_t offset, std::span<std::byte> to) override {
+    for (size_t at = 0; at < to.size(); at += 4) {
+      const auto word = static_cast<uint32_t>(at == 0 ? read(offset, 4) : inner_.read32(offset + at));
+      std::memcpy(to.data() + at, &word, 4);
+    }
+  }
+  void write_block(uint64_t offset, std::span<const std::byte> from) override {
+    for (size_t at = 0; at < from.size(); at += 4) {
+      uint32_t word = 0;
+      std::memcpy(&word, from.data() + at, 4);
+      write(offset + at, 4, word);
+    }
+  }
+  void flush() override {}
+  Status status() const override { return status_; }
+
+ private:
+  bool is_hit() { return ++*count_ == nth_; }
+  Mmio inner_;
+  const Fault fault_;
+  const uint64_t nth_;
+  uint64_t* count_;
+  Status status_;
+};
+
+class FaultyFunction final : public sim::CardFunction {
+ public:
+  FaultyFunction(std::shared_ptr<sim::PciCard> card, Fault fault, uint64_t nth, uint64_t* count)
+      : CardFunction(std::move(card)), fault_(fault), nth_(nth), count_(count) {}
+  Result<Mmio> map_bar(uint32_t index) override {
+    const Mmio inner = BM_TRY(CardFunction::map_bar(index));
+    windows_.push_back(std::make_unique<FaultyWindow>(inner, fault_, nth_, count_));
+    return Mmio::remote(*windows_.back());
+  }
+  Status status() const override {
+    for (const auto& window : windows_) BM_TRY(window->status());
+    return CardFunction::status();
+  }
+
+ private:
+  const Fault fault_;
+  const uint64_t nth_;
+  uint64_t* count_;
+  std::vector<std::unique_ptr<FaultyWindow>> windows_;
+};
+
+/// Whatever a single access does, a boot ends, and says where, or works; and the next one works.
+void sweep(const char* chip, Fault fault, uint64_t cases) {
+  uint64_t accesses = 0;
+  {
+    CardRig rig(chip);
+    const auto card = rig.open(std::make_unique<FaultyFunction>(rig.card, fault, 0, &accesses));
+    ASSERT_TRUE(card) << card.error().message << "\n" << rig.violations();
+  }
+  ASSERT_GT(accesses, 100u);
+  const uint64_t step = cases == 0 ? 1 : accesses / cases + 1;
+  for (uint64_t n = 1; n <= accesses; n += step) {
+    CardRig rig(chip);
+    uint64_t count = 0;
+    {
+      const auto card = rig.open(std::make_unique<FaultyFunction>(rig.card, fault, n, &count));
+      if (!card) {
+        EXPECT_NE(card.error().message.find("boot stage 'P"), std::string::npos)
+            << chip << ", access " << n << ": " << card.error().message;
+      }
+    }
+    const auto next = rig.open();
+    EXPECT_TRUE(next) << chip << ", after access " << n << ": " << next.error().message;
+  }
+}
+
+constexpr uint64_t kCases = 12;
+TEST(GspBootFaults, OnesOnce) { sweep("ga102", Fault::kOnes, kCases); }
+TEST(GspBootFaults, AWrongAnswer) { sweep("gb202", Fault::kWrong, kCases); }
+TEST(GspBootFaults, AWriteThatIsLost) { sweep("tu102", Fault::kDropped, kCases); }
+TEST(GspBootFaults, ATransportThatFails) { sweep("ad102", Fault::kTransport, kCases); }
+TEST(GspBootFaults, DISABLED_AnyAccessOfAnyChip) {
+  for (const char* const chip : kChips)
+    for (const Fault fault : {Fault::kOnes, Fault::kWrong, Fault::kDropped, Fault::kTransport})
+      sweep(chip, fault, 0);
+}
+
+}  // namespace
+}  // namespace bm::nv::gsp::test

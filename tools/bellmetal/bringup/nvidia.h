@@ -1,0 +1,25 @@
+#pragma once
+// The commands of the bring-up bench for NVIDIA's cards, once their function is open.
+
+#include <memory>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "drivers/transport/pci.h"
+#include "tools/bellmetal/bringup/bringup.h"
+
+namespace bm::cli {
+
+inline constexpr uint16_t kNvidiaVendor = 0x10de;
+
+/// Boots the card stage by stage and has it leave; prints and returns the exit code. `trace`:
+/// nullptr: none is asked for.
+int boot_nvidia(std::unique_ptr<PciFunction> function, const BootOptions& options,
+                const std::string& chosen, TraceFile* trace);
+
+/// Chip, generation, memory and state, added to what every function says of itself. Only reads.
+Status discover_nvidia(PciFunction& function, nlohmann::ordered_json* json);
+void print_nvidia(const nlohmann::ordered_json& json);
+
+}  // namespace bm::cli
