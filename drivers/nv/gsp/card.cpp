@@ -300,7 +300,7 @@ Status GspCard::read_rom() {
   if (!rom_) return last;
   auto found = firmware::nvidia::find_fwsec(*rom_);
   // A start without FRTS has no use for it; only the end asks for it then.
-  if (!found && found.error().code == Code::kNotFound && generation().frts_bytes == 0) return {};
+  if (!found && generation().frts_bytes == 0) return {};
   fwsec_ = BM_TRY(std::move(found));
   return {};
 }

@@ -25,11 +25,11 @@ TEST_P(GspBoot, ColdStageByStageToAResourceManagerThatAnswers) {
   EXPECT_EQ((*card)->facts().chip, GetParam());
   EXPECT_EQ((*card)->video_bytes(), uint64_t{4} << 30);
   EXPECT_FALSE((*card)->was_reset());
-  EXPECT_EQ(names((*card)->stages()),
-            (std::vector<std::string>{"P1 take", "P2 bus", "P3 identify", "P4 stale state",
-                                      "P5 ROM", "P6 memory size", "P7 firmware",
-                                      "P8 protected memory", "P9 arguments", "P10 GSP",
-                                      "P11 resource manager"}));
+  EXPECT_EQ(
+      names((*card)->stages()),
+      (std::vector<std::string>{"P1 take", "P2 bus", "P3 identify", "P4 stale state", "P5 ROM",
+                                "P6 memory size", "P7 firmware", "P8 protected memory",
+                                "P9 arguments", "P10 GSP", "P11 resource manager"}));
   EXPECT_EQ(rig.violations(), "");
   EXPECT_TRUE(rig.card->is_gsp_running());
   const auto left = (*card)->leave();
@@ -76,7 +76,7 @@ TEST_P(GspBoot, InterruptEndsItWithANamedStage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Chips, GspBoot, testing::ValuesIn(kChips),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& chip) { return std::string(chip.param); });
 
 TEST(GspBootFiles, AMissingFileIsNamedBeforeAnythingIsWritten) {
   CardRig rig("ga102");
@@ -92,7 +92,8 @@ TEST(GspBootFiles, AMissingFileIsNamedBeforeAnythingIsWritten) {
 TEST(GspBootFiles, AnotherProgramThanTheBoardTakesIsRefusedByTheCard) {
   for (const char* const chip : {"ga102", "gb202"}) {
     CardRig rig(chip);
-    const std::string name = std::string(chip) == "ga102" ? "ga102/gsp/booter_load" : "gb202/gsp/fmc";
+    const std::string name =
+        std::string(chip) == "ga102" ? "ga102/gsp/booter_load" : "gb202/gsp/fmc";
     const std::string path =
         rig.files.search().folders.front() + "/nvidia/" + name + "-570.144.bin";
     auto bytes = make_file(std::string(chip) == "ga102" ? firmware::nvidia::Kind::kBooterUnload
@@ -145,7 +146,8 @@ class FaultyWindow final : public RemoteWindow {
   }
   void read_block(uint64_t offset, std::span<std::byte> to) override {
     for (size_t at = 0; at < to.size(); at += 4) {
-      const auto word = static_cast<uint32_t>(at == 0 ? read(offset, 4) : inner_.read32(offset + at));
+      const auto word =
+          static_cast<uint32_t>(at == 0 ? read(offset, 4) : inner_.read32(offset + at));
       std::memcpy(to.data() + at, &word, 4);
     }
   }

@@ -54,7 +54,8 @@ inline firmware::nvidia::Bytes make_file(firmware::nvidia::Kind kind, const std:
       std::vector<Part> parts = {{".fwimage", pattern(300'000, 21)},
                                  {".fwversion", version_section("570.144")}};
       uint32_t seed = 50;
-      for (const char* const family : {"tu10x", "ga100", "ga10x", "ad10x", "gh100", "gb10x", "gb20x"})
+      for (const char* const family :
+           {"tu10x", "ga100", "ga10x", "ad10x", "gh100", "gb10x", "gb20x"})
         parts.push_back({std::string(".fwsignature_") + family, pattern(1000, ++seed)});
       return gsp_file(parts);
     }
@@ -72,10 +73,11 @@ inline Files::Files(const std::string& chip) {
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<long>(bytes.size()));
-    std::filesystem::permissions(path, std::filesystem::perms::owner_read |
-                                           std::filesystem::perms::owner_write);
+    std::filesystem::permissions(
+        path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
     const auto view = firmware::nvidia::view(bytes);
-    files_.files[std::string(firmware::nvidia::kind_name(wanted.kind))] = {view.begin(), view.end()};
+    files_.files[std::string(firmware::nvidia::kind_name(wanted.kind))] = {view.begin(),
+                                                                           view.end()};
   }
 }
 

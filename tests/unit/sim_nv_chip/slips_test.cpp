@@ -73,7 +73,7 @@ constexpr Case kCases[] = {
     {Slip::kCotVersion, "gb202", "chain of trust: version 3"},
     {Slip::kCotHash, "gb202", "the hash is not the file's"},
     {Slip::kCotKey, "gh100", "the public key is not the file's"},
-    {Slip::kFmcTarget, "gb100", "not coherent system memory"},
+    {Slip::kFmcTarget, "gb100", "a target that is not system memory"},
     {Slip::kMetaOffsets, "gb202", "the FMC computes it"},
     {Slip::kClassBytes, "ga102", "the class has 56"},
     {Slip::kControlBytes, "ga102", "it has 4"},

@@ -118,6 +118,9 @@ Card::Card(CardOptions options)
   queues_.on_unload = [this] {
     rm_.stop();
     queues_.stop();
+    gsp_->mailbox[0] = 0x8000'0000;  // LIBOS_INTERRUPT_PROCESSOR_SUSPENDED
+    // "Wait for GSP to halt to allow ACR and GSP FMC to finish shutdown" (kgspTeardown_GH100).
+    if (row_.boot == BootPath::kFsp) boot_.release();
   };
   declare();
   power_on();
@@ -132,6 +135,24 @@ void Card::declare() {
   };
   constant(0x0, "NV_PMC_BOOT_0", "nv_ref.h", row_.boot0);
   constant(0xa00, "NV_PMC_BOOT_42", "nv_ref.h", row_.boot42);
+  // Where writes of the GPU to system memory are flushed to: the low word, and the high one.
+  const auto flush = [&](uint32_t low, uint32_t high, const char* source) {
+    registers_.declare(low, "sysmem flush address, low", source);
+    registers_.declare(high, "sysmem flush address, high", source);
+  };
+  if (row_.boot != BootPath::kFsp) {
+    flush(0x100c10, 0x100c40, "turing/tu102/dev_fb.h");
+    const bool is_turing = row_.name.starts_with("tu");
+    constant(is_turing ? 0x21c04 : 0x820c04, "NV_FUSE_STATUS_OPT_DISPLAY", "dev_fuse.h", 0);
+    constant(0x625f04, "NV_PDISP_VGA_WORKSPACE_BASE", "volta/gv100/dev_disp.h", 0);
+  } else if (row_.name == "gh100") {
+    flush(0x100a34, 0x100a38, "hopper/gh100/dev_fb.h");
+  } else if (row_.name == "gb100") {
+    flush(0x8706c0, 0x8706c4, "blackwell/gb100/dev_hshub_base.h");
+    flush(0x870e50, 0x870e54, "blackwell/gb100/dev_hshub_base.h");
+  } else {
+    flush(0x8a1d58, 0x8a1d5c, "blackwell/gb202/dev_fbhub.h");
+  }
   const char* const gc6 = "ampere/ga102/dev_gc6_island.h";
   const auto mib = static_cast<uint32_t>(options_.vram_bytes >> 20);
   switch (row_.memory_size) {

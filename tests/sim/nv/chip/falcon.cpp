@@ -478,7 +478,9 @@ void Falcon::start_loader() {
   for (const HsProgram* const p : programs)
     if (p->kind == HsProgram::Kind::kFwsec) program = p;
   if (program == nullptr) return complain("the boot loader has nothing to load");
-  const auto word = [&](uint32_t index) { return get<uint32_t>(dmem_, 4 * index); };
+  const auto word = [&](uint32_t index) {
+    return get<uint32_t>(dmem_, loader->descriptor_at + 4 * index);
+  };
   // reserved[4] signature[4] ctxDma codeDmaBase[2] nonSecureCodeOff, Size secureCodeOff, Size
   // codeEntryPoint dataDmaBase[2] dataSize argc argv
   const uint32_t context = word(8);

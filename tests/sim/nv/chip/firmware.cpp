@@ -216,7 +216,7 @@ std::optional<LoaderImage> read_loader(const Blob& file, std::string* why) {
     *why = "the code reaches beyond the image";
     return std::nullopt;
   }
-  return LoaderImage{std::move(*code), word(file, h)};
+  return LoaderImage{std::move(*code), word(file, h), word(file, h + 4)};
 }
 
 Vbios make_vbios(const CardRow& row) {

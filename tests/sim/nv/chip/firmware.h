@@ -61,6 +61,7 @@ struct FmcImage {
 struct LoaderImage {
   Blob code;
   uint32_t start_tag = 0;
+  uint32_t descriptor_at = 0;  ///< in the data memory
 };
 
 /// Empty, with the reason in *why, where the bytes are no such file.

@@ -519,10 +519,13 @@ uint32_t Rm::run_control(Client& client, Object& object, uint32_t command, std::
   switch (command) {
     case kGetDeviceTable: fill_device_table(p); return 0;
     case kGrInfo: fill_gr_info(p); return 0;
-    // NV2080_CTRL_CE_GET_FAULT_METHOD_BUFFER_SIZE_PARAMS. Made up; what tinygrad takes without asking.
+    // NV2080_CTRL_CE_GET_FAULT_METHOD_BUFFER_SIZE_PARAMS. Made up; what tinygrad takes without
+    // asking.
     case kMethodBufferSize: put<uint32_t>(p, 0, 0x5000); return 0;
     // NV2080_CTRL_CE_GET_CAPS_V2_PARAMS: engine, table; GRCE is bit 0 of its first byte.
-    case kCopyCaps: put<uint8_t>(p, 4, is_graphics_copy(chip_, get<uint32_t>(p, 0)) ? 1 : 0); return 0;
+    case kCopyCaps:
+      put<uint8_t>(p, 4, is_graphics_copy(chip_, get<uint32_t>(p, 0)) ? 1 : 0);
+      return 0;
     case kPromoteContext: return promote(p);
     case kContextBuffers:
       for (const ContextBuffer& one : kContextSizes) {

@@ -520,8 +520,10 @@ uint32_t SecureBoot::boot_fmc(uint64_t arguments, uint64_t frts_from_end, uint32
   Blob parameters(kBytes);
   if (!memory_.read(Aperture::kSystem, arguments, parameters, "FMC boot parameters"))
     return fails("");
-  if (get<uint32_t>(parameters, 8) != 1 || get<uint32_t>(parameters, 40) != 1)
-    return fails("a target that is not coherent system memory");
+  // GSP_DMA_TARGET: the WPR meta is coherent system memory; the libos arguments are either kind.
+  if (get<uint32_t>(parameters, 8) != 1 || get<uint32_t>(parameters, 40) < 1 ||
+      get<uint32_t>(parameters, 40) > 2)
+    return fails("a target that is not system memory");
   if (get<uint32_t>(parameters, 12) != kMetaBytes || get<uint8_t>(parameters, 36) != 1)
     return fails("gspRmDescSize is not 256, or it is not GSP-RM's boot");
   Blob meta(kMetaBytes);

@@ -57,6 +57,12 @@ class SecureBoot {
   bool awaits_resume = false;
   void power_on();
   bool is_wpr_up() const { return wpr_high_ != 0; }
+  /// What the FMC does behind the end of GSP-RM: the protected memory is free again, and the FSP
+  /// takes another chain of trust, since drivers of Hopper are loaded twice without a reset.
+  void release() {
+    wpr_low_ = wpr_high_ = frts_ = 0;
+    is_chain_done_ = false;
+  }
   /// Bytes of video memory that only the GSP may touch; empty where WPR2 is down.
   bool is_protected(uint64_t offset, uint64_t bytes) const {
     return wpr_high_ != 0 && offset < wpr_high_ && offset + bytes > wpr_low_;
