@@ -30,7 +30,8 @@ constexpr DriverInfo kDrivers[] = {
      .help =
          "an NVIDIA GPU of Turing or later with NVIDIA's kernel driver, release 535 or later "
          "(/dev/nvidiactl, /dev/nvidia0, /dev/nvidia-uvm must be there and writable); compiling "
-         "kernels needs libnvrtc of the CUDA toolkit. DEV=NV:PCI boots a card that no kernel driver "
+         "kernels needs libnvrtc of the CUDA toolkit. DEV=NV:PCI boots a card that no kernel "
+         "driver "
          "has (BM_PCI)",
      .count = nv::count_devices,
      .open = nv::open_device,

@@ -211,7 +211,8 @@ constexpr Row kRows[] = {
      set_text<&S::firmware_dir>, get<&S::firmware_dir>},
     {"BM_PCI", "",
      "PCI functions of DEV=AMD:PCI and DEV=NV:PCI, in the order of their units, separated by ',': "
-     "0000:03:00.0, vfio:…, sysfs:…, remote:/path, remote:localhost:6667, vfio-user:/path; empty: every card "
+     "0000:03:00.0, vfio:…, sysfs:…, remote:/path, remote:localhost:6667, vfio-user:/path; empty: "
+     "every card "
      "that vfio-pci has",
      set_text<&S::pci>, get<&S::pci>},
     {"BM_UNSAFE_NOIOMMU", "0",
