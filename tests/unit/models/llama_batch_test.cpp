@@ -17,11 +17,15 @@ namespace {
 
 constexpr uint32_t kPage = LlamaBatch::kPageLength;
 
+/// BM_BATCH_MODEL: another file, of at least 253 tokens and 512 positions.
+const char* model_path() {
+  const char* const other = std::getenv("BM_BATCH_MODEL");
+  return other != nullptr ? other : "models/bundled/licence.gguf";
+}
+
 std::shared_ptr<const Llama> bundled() {
   static const std::shared_ptr<const Llama> model = [] {
-    // BM_BATCH_MODEL: another file, of at least 253 tokens and 512 positions.
-    const char* const other = std::getenv("BM_BATCH_MODEL");
-    auto file = GgufFile::open(other != nullptr ? other : "models/bundled/licence.gguf");
+    auto file = GgufFile::open(model_path());
     if (!file) throw std::runtime_error(file.error().message);
     auto loaded = Llama::load(std::make_shared<const GgufFile>(std::move(*file)),
                               {.device = "CPU", .context = 512, .progress = {}});
@@ -150,7 +154,7 @@ TEST(LlamaBatch, HiddenStatesAreWhatLogitsAreMadeOf) {
   const size_t length = bundled()->config().embedding_length;
   ASSERT_EQ(batch->hidden().size(), 40 * length);
   const std::span<const float> last = batch->hidden().last(length);
-  auto opened = GgufFile::open("models/bundled/licence.gguf");
+  auto opened = GgufFile::open(model_path());
   ASSERT_TRUE(opened);
   const GgufTensor* output = opened->find_tensor("output.weight");
   if (!output) output = opened->find_tensor("token_embd.weight");
