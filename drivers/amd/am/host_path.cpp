@@ -88,6 +88,8 @@ Status HostPath::read(uint64_t va, std::span<std::byte> to) {
     const std::lock_guard lock(copies_mutex_);
     if (copies_ != nullptr) {
       publish();
+      // The read has the transport to itself and writes its packets under that: in this order.
+      const std::lock_guard path_lock(mutex_);
       BM_TRY(copies_->read(va, to));
       return bus_.visible_memory().status();
     }

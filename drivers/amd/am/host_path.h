@@ -48,8 +48,9 @@ class HostPath final : public hcq::HostPath {
   Gmc& gmc_;
   std::mutex copies_mutex_;  ///< of a whole range; before the other one
   BridgeCopies* copies_ = nullptr;
-  std::mutex mutex_;
-  uint64_t run_at_ = 0;         ///< physical
+  std::recursive_mutex
+      mutex_;            ///< before the transport's, which a read of the bridge's memory holds
+  uint64_t run_at_ = 0;  ///< physical
   std::vector<std::byte> run_;  ///< written, not sent yet
   struct Place {
     uint64_t physical = 0, bytes = 0;
