@@ -33,6 +33,8 @@ constexpr uint64_t kBackUs = 5'000'000;
 constexpr uint64_t kRomUs = 10'000'000;
 // TIMEOUT: registers behind the ROM's program may not answer before it has come to them.
 constexpr uint64_t kReadableUs = 5'000'000;
+// TIMEOUT: a live FSP takes a message in milliseconds; what a second sees in its queue is stuck.
+constexpr uint64_t kFspTakesUs = 1'000'000;
 // TIMEOUT: FWSEC and the scrubber end in milliseconds; nouveau and nova-core wait 2 s.
 constexpr uint64_t kFwsecUs = 5'000'000;
 // TIMEOUT: the booter fetches and checks 64 MiB; nouveau and nova-core wait 2 s.
@@ -123,6 +125,11 @@ Result<std::unique_ptr<GspCard>> GspCard::open(std::unique_ptr<PciFunction> func
   Clock& clock = options.clock != nullptr ? *options.clock : real_clock();
   std::unique_ptr<GspCard> card(new GspCard(std::move(function), options, clock));
   if (Status booted = card->boot(); !booted) {
+    // An FSP that was spoken to keeps half a message, or takes no second start: no register tells.
+    if (card->has_asked_fsp_ && booted.error().code != Code::kDeviceLost) {
+      if (Status reset = card->reset_function(); !reset)
+        log("nv", LogLevel::kWarning, "after the failed boot: {}", reset.error().message);
+    }
     // A card half up must not write to memory that is about to be freed.
     static_cast<void>(set_bus_master(*card->function_, false));
     card->has_left_ = true;
@@ -206,10 +213,11 @@ Status GspCard::reset_function() {
   Status done = function_->reset(PciReset::kFunction);
   if (!done && done.error().code == Code::kUnsupported) done = function_->reset(PciReset::kBus);
   if (!done)
-    return fail(done.error().code,
-                "a GSP of an earlier start still holds protected memory, and the card cannot be "
-                "reset ({}): switch the machine off and on",
-                done.error().message);
+    return fail(
+        done.error().code,
+        "an earlier start has left its state in the card, which cannot be reset ({}): switch "
+        "the machine off and on",
+        done.error().message);
   BM_TRY(set_memory_decoding(*function_, true));
   uint32_t boot0 = 0;
   if (!BM_TRY(bus_.poll(kBackUs, [&] {
@@ -231,7 +239,8 @@ Status GspCard::reset_function() {
 
 // P5.
 Status GspCard::wait_rom() {
-  if (BM_TRY(bus_.poll(kRomUs, [&] { return is_rom_done(bus_, generation()); }))) return {};
+  if (BM_TRY(bus_.poll(kRomUs, [&] { return is_rom_done(bus_, generation()); })))
+    return clear_fsp_queue();
   const bool is_fsp = generation().rom_done == RomDone::kThermScratch;
   const Register progress =
       is_fsp ? Register{"THERM_I2CS_SCRATCH", generation().therm_scratch} : reg::kScratch05;
@@ -240,6 +249,19 @@ Status GspCard::wait_rom() {
       "the program in the card's ROM is not through after {} ms: {} is {:#x}, wanted {:#x}; "
       "no power on an auxiliary plug, or a damaged ROM",
       kRomUs / 1000, progress.name, bus_.probe(progress), kRomThrough);
+}
+
+/// Half a message of a process that was killed meanwhile; the FSP takes whole ones at once.
+Status GspCard::clear_fsp_queue() {
+  if (generation().path != BootPath::kFsp || was_reset_) return {};
+  if (BM_TRY(bus_.poll(kFspTakesUs, [&] {
+        return bus_.read(reg::kFspQueueHead) == bus_.read(reg::kFspQueueTail);
+      })))
+    return {};
+  BM_TRY(reset_function());
+  was_reset_ = true;
+  bus_.stages.note("half a message to the FSP was left: reset");
+  return wait_rom();
 }
 
 // P6.
@@ -591,6 +613,7 @@ Status GspCard::start_with_fsp() {
   const std::vector<std::byte> cot = BM_TRY(encode_cot(
       generation(), *fmc_, {.fmc = fmc_block_.address(), .arguments = arguments_.fmc.address()}));
   Fsp fsp(bus_);
+  has_asked_fsp_ = true;
   BM_TRY(fsp.send(kNvdmCot, cot));
   const Register hwcfg2 = gsp_->reg(falcon_reg::kHwcfg2);
   uint32_t config = 0;

@@ -97,6 +97,7 @@ class GspCard {
   Status identify_card();
   Status clear_stale();
   Status wait_rom();
+  Status clear_fsp_queue();
   Status read_memory();
   Status load_files();
   Status prepare_protected();
@@ -146,7 +147,7 @@ class GspCard {
       fmc_block_;
   BootArguments arguments_;
   std::unique_ptr<MessageQueue> queue_;
-  bool was_reset_ = false, is_up_ = false, has_left_ = false;
+  bool was_reset_ = false, has_asked_fsp_ = false, is_up_ = false, has_left_ = false;
 };
 
 }  // namespace bm::nv::gsp

@@ -192,7 +192,7 @@ class FaultyFunction final : public sim::CardFunction {
 };
 
 /// Whatever a single access does, a boot ends, and says where, or works; and the next one works.
-void sweep(const char* chip, Fault fault, uint64_t cases) {
+void sweep(const char* chip, Fault fault, uint64_t cases, uint64_t first = 1) {
   uint64_t accesses = 0;
   {
     CardRig rig(chip);
@@ -201,7 +201,7 @@ void sweep(const char* chip, Fault fault, uint64_t cases) {
   }
   ASSERT_GT(accesses, 100u);
   const uint64_t step = cases == 0 ? 1 : accesses / cases + 1;
-  for (uint64_t n = 1; n <= accesses; n += step) {
+  for (uint64_t n = first; n <= accesses; n += step) {
     CardRig rig(chip);
     uint64_t count = 0;
     {
@@ -219,6 +219,10 @@ void sweep(const char* chip, Fault fault, uint64_t cases) {
 constexpr uint64_t kCases = 12;
 TEST(GspBootFaults, OnesOnce) { sweep("ga102", Fault::kOnes, kCases); }
 TEST(GspBootFaults, AWrongAnswer) { sweep("gb202", Fault::kWrong, kCases); }
+// The message to the FSP is a few accesses late in the boot; what they spoil only a reset mends.
+TEST(GspBootFaults, AWrongWordToTheFsp) { sweep("gb202", Fault::kWrong, 0, 220); }
+// The card cannot be reset by the boot that fails, as if its process had been killed there.
+TEST(GspBootFaults, ATransportThatFailsBeforeTheFsp) { sweep("gh100", Fault::kTransport, 0, 220); }
 TEST(GspBootFaults, AWriteThatIsLost) { sweep("tu102", Fault::kDropped, kCases); }
 TEST(GspBootFaults, ATransportThatFails) { sweep("ad102", Fault::kTransport, kCases); }
 TEST(GspBootFaults, DISABLED_AnyAccessOfAnyChip) {
