@@ -17,15 +17,10 @@ namespace bm::amd {
 /// Interface "" or "KFD": GPUs that the amdgpu kernel driver shows this process. "PCI": cards that
 /// cards.h finds, untouched. Errors: those of both; kUnsupported ("USB").
 Result<uint32_t> count_devices(std::string_view interface);
-/// `arch`: empty, or "gfx1100" to insist. Errors: as kfd::open_gpu(), or as open_pci_device();
-/// kInvalidArgument for another `arch`.
+/// `arch`: empty, or "gfx1100" to insist. Errors: as kfd::open_gpu(), or as open_card(), naming the
+/// card; kInvalidArgument for another `arch`.
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch);
-
-/// Card `index` of find_cards() (cards.h), booted by this process. Errors: as open_pci() and
-/// open_card(), naming the function.
-Result<std::unique_ptr<hal::Device>> open_pci_device(uint32_t index, std::string_view arch,
-                                                     const firmware::Search& firmware);
 
 /// A card without a kernel driver, booted with the files of `firmware` (am/gpu.h), whoever gives
 /// its function. Errors: of the boot, naming the stage; kInvalidArgument for another `arch`.

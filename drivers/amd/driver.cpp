@@ -44,35 +44,24 @@ Result<uint32_t> count_devices(std::string_view interface) {
     return static_cast<uint32_t>(BM_TRY(find_usb_bridges(*calls)).size());
   }
   if (interface != "PCI") return kfd::count_gpus(real_system());
-  return static_cast<uint32_t>(BM_TRY(find_cards(real_system(), settings().pci)).size());
+  return static_cast<uint32_t>(
+      BM_TRY(find_cards(real_system(), kCardVendor, settings().pci)).size());
 }
 
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch) {
   BM_TRY(check_interface(interface));
-  if (interface == "PCI") return open_pci_device(index, arch, firmware::default_search());
+  if (interface == "PCI")
+    return open_card_at(real_system(), kCardVendor, settings().pci, index,
+                        [arch](auto function) { return open_card(std::move(function), arch); });
   if (interface == "USB") {
     const LibUsb* const calls = BM_TRY(load_libusb());
     auto function = BM_TRY(open_usb_card(*calls, index));
-    return open_card(std::move(function), arch, firmware::default_search());
+    return open_card(std::move(function), arch);
   }
   auto kernel =
       BM_TRY(kfd::open_gpu(real_system(), {.index = index, .window = settings().amd_window}));
   return make_configured(std::move(kernel), arch);
-}
-
-Result<std::unique_ptr<hal::Device>> open_pci_device(uint32_t index, std::string_view arch,
-                                                     const firmware::Search& firmware) {
-  const std::vector<PciSelector> cards = BM_TRY(find_cards(real_system(), settings().pci));
-  if (index >= cards.size())
-    return fail(Code::kNotFound, "card {} does not exist: there {} {}", index,
-                cards.size() == 1 ? "is" : "are", cards.size());
-  const std::string name = to_string(cards[index]);
-  auto function = open_pci(real_system(), cards[index]);
-  if (!function) return tl::unexpected(std::move(function.error()).within(name));
-  auto device = open_card(std::move(*function), arch, firmware);
-  if (!device) return tl::unexpected(std::move(device.error()).within(name));
-  return device;
 }
 
 Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,

@@ -45,7 +45,7 @@ Result<std::unique_ptr<PciFunction>> open_usb_card(const LibUsb& calls, uint32_t
     std::string others;
     for (const UsbBus::Function& function : bus->functions()) {
       const PciIdentity& identity = function.identity;
-      if (is_card(identity)) return UsbBus::open(bus, identity.address);
+      if (kCardVendor.is_card(identity)) return UsbBus::open(bus, identity.address);
       others += fmt::format("{}{:04x}:{:04x}", others.empty() ? "" : ", ", identity.vendor,
                             identity.device);
     }

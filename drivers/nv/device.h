@@ -15,18 +15,13 @@
 
 namespace bm::nv {
 
-/// GPUs that the nvidia kernel driver lists, or for the interface "PCI" the cards that find_cards()
-/// (cards.h) names. Errors: kNotFound, kPermission naming the node.
+/// GPUs that the nvidia kernel driver lists, or for the interface "PCI" the cards of BM_PCI, else
+/// those that are free (cards.h). Errors: kNotFound, kPermission naming the node; of find_cards().
 Result<uint32_t> count_devices(std::string_view interface);
-/// `arch`: empty, or "sm_90" to insist. Errors: as open_rm(), or as open_pci_device();
+/// `arch`: empty, or "sm_90" to insist. Errors: as open_rm(), or as open_card(), naming the card;
 /// kInvalidArgument for another `arch`.
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch);
-
-/// Card `index` of find_cards() (cards.h), booted by this process. Errors: as open_pci() and
-/// open_card(), naming the function.
-Result<std::unique_ptr<hal::Device>> open_pci_device(uint32_t index, std::string_view arch,
-                                                     const firmware::Search& firmware);
 
 /// A card without a kernel driver, booted with the files of `firmware` (gsp/card.h), whoever gives
 /// its function. Errors: of the boot, naming the stage; kInvalidArgument for another `arch`.

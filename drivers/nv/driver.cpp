@@ -32,32 +32,21 @@ Result<std::unique_ptr<hal::Device>> make_checked(std::unique_ptr<DriverInterfac
 Result<uint32_t> count_devices(std::string_view interface) {
   BM_TRY(check_interface(interface));
   if (interface == "PCI")
-    return static_cast<uint32_t>(BM_TRY(find_cards(real_system(), settings().pci)).size());
+    return static_cast<uint32_t>(
+        BM_TRY(find_cards(real_system(), kCardVendor, settings().pci)).size());
   return count_rm(real_system());
 }
 
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch) {
   BM_TRY(check_interface(interface));
-  if (interface == "PCI") return open_pci_device(index, arch, firmware::default_search());
+  if (interface == "PCI")
+    return open_card_at(real_system(), kCardVendor, settings().pci, index,
+                        [arch](auto function) { return open_card(std::move(function), arch); });
   auto kernel = BM_TRY(open_rm(
       real_system(),
       {.index = index, .window = settings().nv_window, .version_override = settings().nv_version}));
   return make_checked(std::move(kernel), arch);
-}
-
-Result<std::unique_ptr<hal::Device>> open_pci_device(uint32_t index, std::string_view arch,
-                                                     const firmware::Search& firmware) {
-  const std::vector<PciSelector> cards = BM_TRY(find_cards(real_system(), settings().pci));
-  if (index >= cards.size())
-    return fail(Code::kNotFound, "card {} does not exist: there {} {}", index,
-                cards.size() == 1 ? "is" : "are", cards.size());
-  const std::string name = to_string(cards[index]);
-  auto function = open_pci(real_system(), cards[index]);
-  if (!function) return tl::unexpected(std::move(function.error()).within(name));
-  auto device = open_card(std::move(*function), arch, firmware);
-  if (!device) return tl::unexpected(std::move(device.error()).within(name));
-  return device;
 }
 
 Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "drivers/amd/device.h"
-#include "firmware/store.h"
 #include "tests/cts/amd_kernels.h"
 #include "tests/cts/cts.h"
 
@@ -13,7 +12,7 @@ namespace {
 
 template <uint32_t kUnit>
 Result<std::unique_ptr<hal::Device>> open() {
-  return amd::open_pci_device(kUnit, "", firmware::default_search());
+  return amd::open_device("PCI", kUnit, "");
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "drivers/amd/cards.h"
+#include "drivers/nv/cards.h"
 #include "runtime/base/env.h"
 #include "runtime/base/keep_forever.h"
 #include "runtime/device.h"
@@ -69,21 +71,21 @@ Result<std::vector<DeviceListing>> list_some(const std::vector<std::string>& nam
   return all;
 }
 
-/// Cards that DEV=AMD:PCI could boot: those of BM_PCI, else those that no kernel driver uses. None
-/// is touched.
-std::vector<DeviceListing> list_free_cards() {
+/// Cards that DEV=<driver>:PCI could boot: those of BM_PCI, else those that no kernel driver uses.
+/// None is touched.
+std::vector<DeviceListing> list_free_cards(const std::string& driver, const CardVendor& vendor) {
   std::vector<DeviceListing> rows;
-  const auto add = [&rows](const std::string& what) -> DeviceListing& {
+  const auto add = [&](const std::string& what) -> DeviceListing& {
     DeviceListing& row = rows.emplace_back();
-    row.name = "AMD:PCI";
-    row.driver = "AMD";
+    row.name = driver + ":PCI";
+    row.driver = driver;
     row.description = what;
     return row;
   };
   uint32_t unit = 0;
-  const auto add_usable = [&](const std::string& what) {
-    const std::string name = unit == 0 ? "AMD:PCI" : fmt::format("AMD:PCI:{}", unit);
-    DeviceListing& row = add(fmt::format("{}; DEV={} boots it", what, name));
+  const auto add_usable = [&](const std::string& what, std::string_view where = {}) {
+    const std::string name = unit == 0 ? driver + ":PCI" : fmt::format("{}:PCI:{}", driver, unit);
+    DeviceListing& row = add(fmt::format("{}; DEV={} boots it{}", what, name, where));
     row.name = name;
     row.is_usable = true;
     ++unit;
@@ -91,19 +93,20 @@ std::vector<DeviceListing> list_free_cards() {
   System& system = real_system();
   const std::string& chosen = settings().pci;
   if (!chosen.empty()) {
-    const auto cards = amd::find_cards(system, chosen);
+    const auto cards = find_cards(system, vendor, chosen);
     if (!cards) add("").problem = cards.error().message;
     if (cards)
       for (const PciSelector& selector : *cards)
-        add_usable(to_string(selector) + ", not looked at");
+        add_usable(to_string(selector) + ", not looked at",
+                   fmt::format(" where it is a card of {}'s", vendor.name));
     return rows;
   }
-  const auto cards = amd::list_cards(system);
+  const auto cards = list_cards(system, vendor);
   if (!cards) {
     add("").problem = cards.error().message;
     return rows;
   }
-  for (const amd::CardInfo& card : *cards) {
+  for (const CardInfo& card : *cards) {
     const std::string what = fmt::format("{} {}", to_string(card.selector.address), card.name);
     if (card.is_free)
       add_usable(what + ", free");
@@ -117,8 +120,11 @@ int run_devices(std::vector<std::string> drivers, bool as_json) {
   for (std::string& name : drivers) name = runtime::upper_case(name);
   Result<std::vector<DeviceListing>> listed = list_some(drivers);
   if (!listed) return report(listed.error(), as_json);
-  if (drivers.empty() || std::find(drivers.begin(), drivers.end(), "AMD") != drivers.end())
-    for (DeviceListing& row : list_free_cards()) listed->push_back(std::move(row));
+  const std::pair<const char*, const CardVendor*> kBooted[] = {{"AMD", &amd::kCardVendor},
+                                                               {"NV", &nv::kCardVendor}};
+  for (const auto& [driver, vendor] : kBooted)
+    if (drivers.empty() || std::find(drivers.begin(), drivers.end(), driver) != drivers.end())
+      for (DeviceListing& row : list_free_cards(driver, *vendor)) listed->push_back(std::move(row));
   const std::vector<DeviceListing>& devices = *listed;
   if (as_json) return print_devices_json(devices);
   const bool color = has_color(stdout);

@@ -39,15 +39,6 @@ Bus Bus::anew() const {
   return copy;
 }
 
-Status Bus::status() const {
-  if (!first_error_) return first_error_;
-  return pci_.status();
-}
-
-void Bus::fail_with(Error error) {
-  if (first_error_) first_error_ = tl::unexpected(std::move(error));
-}
-
 void Bus::add_block(Block block, const BlockTable& table, std::vector<uint64_t> bases) {
   blocks_.insert_or_assign(block, Bases{table, std::move(bases)});
 }
@@ -92,21 +83,6 @@ std::string Bus::name(const At& at) const {
   const BootRegister* row = known == blocks_.end() ? nullptr : known->second.table.find(at.reg);
   if (row == nullptr) return fmt::format("{} register", block_name(at.block));
   return at.add == 0 ? std::string(row->name) : fmt::format("{}+{:#x}", row->name, at.add);
-}
-
-/// Registers can hold all ones; a card that is gone says so in configuration space, too.
-bool Bus::is_dead(uint32_t value) {
-  if (value != UINT32_MAX) return false;
-  if (!status()) return true;
-  constexpr uint32_t kVendor = 0, kGone = 0xffff;
-  ++counts_.configuration;
-  const auto vendor = pci_.read_config(kVendor, 2);
-  if (vendor && *vendor != kGone) return false;
-  fail_with({Code::kDeviceLost, vendor
-                                    ? "the card is gone: registers and configuration space read as "
-                                      "all ones (unplugged, powered off or hung)"
-                                    : vendor.error().message});
-  return true;
 }
 
 uint32_t Bus::load(uint64_t dword) {
@@ -221,29 +197,17 @@ void Bus::write_block(const At& at, std::span<const uint32_t> words) {
 
 Status Bus::wait_for(const At& at, uint32_t mask, uint32_t value, uint64_t timeout_us,
                      std::string_view what) {
-  constexpr uint32_t kSpins = 32;  // answers mostly come within a few reads
-  constexpr uint64_t kLeastSleepUs = 10, kMostSleepUs = 1000;
   const uint64_t dword = address(at);
   const uint64_t begun = clock_.now_us();
-  for (uint32_t turn = 0;; ++turn) {
-    // Before the read: whoever was off the processor until the end of the wait looks once more.
-    const uint64_t waited = clock_.now_us() - begun;
-    const uint32_t seen = read_dword(dword);
-    if (const Status fine = status(); !fine) return fine;
-    if ((seen & mask) == value) return {};
-    if (waited >= timeout_us) {
-      const auto known = blocks_.find(at.block);
-      const BootRegister* row = known->second.table.find(at.reg);
-      const std::string fields = known->second.table.decode(*row, seen);
-      return fail(Code::kTimeout, "{}: {} is {:#x}{}, wanted {:#x} of mask {:#x}; waited {} ms",
-                  what, name(at), seen, fields.empty() ? "" : fmt::format(" ({})", fields), value,
-                  mask, waited / 1000);
-    }
-    if (turn < kSpins)
-      relax();
-    else
-      clock_.sleep_us(std::clamp(waited / 8, kLeastSleepUs, kMostSleepUs));
-  }
+  uint32_t seen = 0;
+  const bool came = BM_TRY(poll(timeout_us, [&] {
+    seen = read_dword(dword);
+    return (seen & mask) == value;
+  }));
+  if (came) return {};
+  const BlockTable& table = blocks_.find(at.block)->second.table;
+  return late(what, name(at), seen, table.decode(*table.find(at.reg), seen), mask, value,
+              clock_.now_us() - begun);
 }
 
 void Bus::read_memory(uint64_t address, std::span<std::byte> to) {
@@ -294,16 +258,6 @@ uint32_t Bus::read_memory_word(uint64_t address) {
   uint32_t word = 0;
   read_memory(address, std::as_writable_bytes(std::span(&word, 1)));
   return is_dead(word) ? UINT32_MAX : word;
-}
-
-Result<uint32_t> Bus::read_config(uint32_t offset, uint32_t width) {
-  ++counts_.configuration;
-  return pci_.read_config(offset, width);
-}
-
-Status Bus::write_config(uint32_t offset, uint32_t width, uint32_t value) {
-  ++counts_.configuration;
-  return pci_.write_config(offset, width, value);
 }
 
 }  // namespace bm::amd::am

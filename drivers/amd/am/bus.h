@@ -14,8 +14,7 @@
 
 #include "drivers/amd/am/stages.h"
 #include "drivers/amd/regs/boot_registers.h"
-#include "drivers/transport/clock.h"
-#include "drivers/transport/pci.h"
+#include "drivers/transport/card_bus.h"
 #include "runtime/base/result.h"
 
 namespace bm::amd::am {
@@ -33,22 +32,16 @@ struct Set {
   uint32_t value = 0;
 };
 
-/// The first failure is sticky: a card that is gone (all ones), a transport that failed, a register
-/// or field that this card has not. From then on reads give all ones, writes are dropped and every
-/// wait ends at once, so that a boot comes to its next check without asking after each access.
-/// Thread: callers serialise.
-class Bus {
+/// A register or field that this card has not is a failure of the bus, too.
+class Bus : public CardBus {
  public:
-  Bus(PciFunction& pci, Clock& clock) : pci_(pci), clock_(clock) {}
+  Bus(PciFunction& pci, Clock& clock) : CardBus(pci, clock, boot_terms()) {}
 
   /// The same card and registers without the failure: for a look at a card after one.
   Bus anew() const;
   /// Maps BAR0 (video memory), BAR2 (doorbells) and BAR5 (registers); memory decoding on.
   /// Source: amdgpu_device_init() in amdgpu_device.c, amdgpu_gmc_init_vram_resize()'s callers.
   Status open();
-  Status status() const;
-  /// Keeps the first one.
-  void fail_with(Error error);
 
   void add_block(Block block, const BlockTable& table, std::vector<uint64_t> bases);
   /// The blocks whose registers are known, with their tables.
@@ -79,7 +72,6 @@ class Bus {
   /// kDeviceLost comes at once. `what`: what the wait is for.
   Status wait_for(const At& at, uint32_t mask, uint32_t value, uint64_t timeout_us,
                   std::string_view what);
-  void sleep_us(uint64_t us) { clock_.sleep_us(us); }
 
   /// Registers by dword address, for what is known before the discovery table.
   uint32_t read_dword(uint64_t dword);
@@ -103,44 +95,19 @@ class Bus {
   void count_table_write() { ++counts_.table_writes; }
 
   const Mmio& doorbells() const { return doorbells_; }
-  const Mmio& registers() const { return registers_; }
   const HostView& visible_memory() const { return vram_; }
-  PciFunction& pci() { return pci_; }
-  Clock& clock() { return clock_; }
-  const BusCounts& counts() const { return counts_; }
-
-  Result<uint32_t> read_config(uint32_t offset, uint32_t width);
-  Status write_config(uint32_t offset, uint32_t width, uint32_t value);
-
-  StageLog stages{boot_terms()};
-  /// One stage: `work` is a Status(); its end checks the bus. Errors name the stage.
-  template <class Work>
-  Status run(std::string_view name, Work&& work) {
-    stages.begin(name, counts_, clock_.now_us());
-    Status done = work();
-    // What the bus has met is the cause of what the stage says.
-    if (const Status seen = status(); !seen) done = seen;
-    stages.end(done, counts_, clock_.now_us());
-    if (!done) return tl::unexpected(stages.explain(done.error()));
-    return {};
-  }
 
  private:
   struct Bases {
     BlockTable table;
     std::vector<uint64_t> bases;
   };
-  bool is_dead(uint32_t value);
   uint32_t load(uint64_t dword);
   void store(uint64_t dword, uint32_t value);
 
-  PciFunction& pci_;
-  Clock& clock_;
   HostView vram_;
-  Mmio doorbells_, registers_;
+  Mmio doorbells_;
   std::map<Block, Bases> blocks_;
-  Status first_error_;
-  BusCounts counts_;
 };
 
 }  // namespace bm::amd::am

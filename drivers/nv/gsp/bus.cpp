@@ -9,7 +9,6 @@ namespace {
 
 constexpr uint32_t kBarRegisters = 0;
 constexpr uint64_t kLeastRegisterBytes = 16 << 20;
-constexpr uint32_t kVendor = 0, kGone = 0xffff;
 
 constexpr StageTerms kTerms[] = {
     {"P1 take", "somebody gave us the function", "BAR 0 is mapped, memory decoding is on"},
@@ -42,29 +41,6 @@ Status Bus::open() {
   BM_TRY(set_memory_decoding(pci_, true));
   registers_ = BM_TRY(pci_.map_bar(kBarRegisters));
   return {};
-}
-
-Status Bus::status() const {
-  if (!first_error_) return first_error_;
-  return pci_.status();
-}
-
-void Bus::fail_with(Error error) {
-  if (first_error_) first_error_ = tl::unexpected(std::move(error));
-}
-
-/// Registers can hold all ones; a card that is gone says so in configuration space, too.
-bool Bus::is_dead(uint32_t value) {
-  if (value != UINT32_MAX) return false;
-  if (!status()) return true;
-  ++counts_.configuration;
-  const auto vendor = pci_.read_config(kVendor, 2);
-  if (vendor && *vendor != kGone) return false;
-  fail_with({Code::kDeviceLost, vendor
-                                    ? "the card is gone: registers and configuration space read as "
-                                      "all ones (unplugged, powered off or hung)"
-                                    : vendor.error().message});
-  return true;
 }
 
 uint32_t Bus::probe(const Register& from) {
@@ -100,20 +76,6 @@ void Bus::read_block(uint32_t offset, std::span<uint32_t> to) {
   registers_.read_block(offset, to);
 }
 
-Status Bus::pause(uint32_t turn, uint64_t waited_us) {
-  constexpr uint32_t kSpins = 32;  // answers mostly come within a few reads
-  constexpr uint64_t kLeastSleepUs = 10, kMostSleepUs = 1000;
-  if (stop_ != nullptr && stop_->load(std::memory_order_relaxed)) {
-    fail_with({Code::kCancelled, "interrupted; the next start of the card resets it"});
-    return status();
-  }
-  if (turn < kSpins)
-    relax();
-  else
-    clock_.sleep_us(std::clamp(waited_us / 8, kLeastSleepUs, kMostSleepUs));
-  return {};
-}
-
 Status Bus::wait_for(const Register& which, uint32_t mask, uint32_t value, uint64_t timeout_us,
                      std::string_view what) {
   uint32_t seen = 0;
@@ -123,18 +85,7 @@ Status Bus::wait_for(const Register& which, uint32_t mask, uint32_t value, uint6
     return (seen & mask) == value;
   }));
   if (came) return {};
-  return fail(Code::kTimeout, "{}: {} is {:#x}, wanted {:#x} of mask {:#x}; waited {} ms", what,
-              which.name, seen, value, mask, (clock_.now_us() - begun) / 1000);
-}
-
-Result<uint32_t> Bus::read_config(uint32_t offset, uint32_t width) {
-  ++counts_.configuration;
-  return pci_.read_config(offset, width);
-}
-
-Status Bus::write_config(uint32_t offset, uint32_t width, uint32_t value) {
-  ++counts_.configuration;
-  return pci_.write_config(offset, width, value);
+  return late(what, which.name, seen, {}, mask, value, clock_.now_us() - begun);
 }
 
 }  // namespace bm::nv::gsp

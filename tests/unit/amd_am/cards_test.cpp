@@ -34,7 +34,7 @@ TEST(AmdCards, ThoseThatVfioHasAreFreeInTheOrderOfTheirAddresses) {
   FakeFunction sound = card("0000:03:00.1", "vfio-pci", "14");
   sound.class_code = 0x040300;
   machine.add(sound);
-  const auto cards = find_cards(machine, "");
+  const auto cards = find_cards(machine, kCardVendor, "");
   ASSERT_TRUE(cards) << cards.error().message;
   ASSERT_EQ(cards->size(), 2u);
   EXPECT_EQ(to_string((*cards)[0]), "vfio:0000:03:00.0");
@@ -47,7 +47,7 @@ TEST(AmdCards, WhatIsInTheWayIsSaidOfEachCard) {
   machine.add(card("0000:03:00.0", "amdgpu", "14"));
   machine.add(card("0000:13:00.0", "", "15"));
   machine.add(card("0000:23:00.0", "amdgpu", ""));
-  const auto cards = find_cards(machine, "");
+  const auto cards = find_cards(machine, kCardVendor, "");
   ASSERT_FALSE(cards);
   EXPECT_EQ(cards.error().code, Code::kPermission);
   const std::string& text = cards.error().message;
@@ -66,7 +66,7 @@ TEST(AmdCards, WhatIsInTheWayIsSaidOfEachCard) {
 TEST(AmdCards, AMachineWithoutOneSaysHowOneElsewhereIsReached) {
   FakeMachine machine;
   machine.add({});
-  const auto cards = find_cards(machine, "");
+  const auto cards = find_cards(machine, kCardVendor, "");
   ASSERT_FALSE(cards);
   EXPECT_EQ(cards.error().code, Code::kNotFound);
   EXPECT_NE(cards.error().message.find("BM_PCI=remote:HOST:PORT"), std::string::npos);
@@ -75,7 +75,8 @@ TEST(AmdCards, AMachineWithoutOneSaysHowOneElsewhereIsReached) {
 TEST(AmdCards, NamedOnesAreTakenAsTheyAreNamed) {
   FakeMachine machine;
   machine.add(card("0000:03:00.0", "vfio-pci", "14"));
-  const auto cards = find_cards(machine, "remote:/run/card.sock#1,sysfs:0000:13:00.0,vfio-user:/a");
+  const auto cards =
+      find_cards(machine, kCardVendor, "remote:/run/card.sock#1,sysfs:0000:13:00.0,vfio-user:/a");
   ASSERT_TRUE(cards) << cards.error().message;
   ASSERT_EQ(cards->size(), 3u);
   EXPECT_EQ(to_string((*cards)[0]), "remote:/run/card.sock#1");
@@ -83,7 +84,7 @@ TEST(AmdCards, NamedOnesAreTakenAsTheyAreNamed) {
   EXPECT_EQ(to_string((*cards)[1]), "sysfs:0000:13:00.0");
   EXPECT_EQ(to_string((*cards)[2]), "vfio-user:/a");
   for (const char* wrong : {"nowhere", "0000:03:00.0,", ",0000:03:00.0", "remote:"}) {
-    const auto none = find_cards(machine, wrong);
+    const auto none = find_cards(machine, kCardVendor, wrong);
     ASSERT_FALSE(none) << wrong;
     EXPECT_EQ(none.error().code, Code::kInvalidArgument);
     EXPECT_EQ(none.error().message.find("BM_PCI: "), 0u) << none.error().message;
