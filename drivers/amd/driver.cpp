@@ -44,16 +44,15 @@ Result<uint32_t> count_devices(std::string_view interface) {
     return static_cast<uint32_t>(BM_TRY(find_usb_bridges(*calls)).size());
   }
   if (interface != "PCI") return kfd::count_gpus(real_system());
-  return static_cast<uint32_t>(
-      BM_TRY(find_cards(real_system(), kCardVendor, settings().pci)).size());
+  return static_cast<uint32_t>(BM_TRY(chosen_cards(kCardVendor)).size());
 }
 
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
                                                  std::string_view arch) {
   BM_TRY(check_interface(interface));
   if (interface == "PCI")
-    return open_card_at(real_system(), kCardVendor, settings().pci, index,
-                        [arch](auto function) { return open_card(std::move(function), arch); });
+    return open_card_at(kCardVendor, index,
+                        [arch](auto card) { return open_card(std::move(card), arch); });
   if (interface == "USB") {
     const LibUsb* const calls = BM_TRY(load_libusb());
     auto function = BM_TRY(open_usb_card(*calls, index));

@@ -31,9 +31,7 @@ Result<std::unique_ptr<hal::Device>> make_checked(std::unique_ptr<DriverInterfac
 
 Result<uint32_t> count_devices(std::string_view interface) {
   BM_TRY(check_interface(interface));
-  if (interface == "PCI")
-    return static_cast<uint32_t>(
-        BM_TRY(find_cards(real_system(), kCardVendor, settings().pci)).size());
+  if (interface == "PCI") return static_cast<uint32_t>(BM_TRY(chosen_cards(kCardVendor)).size());
   return count_rm(real_system());
 }
 
@@ -41,8 +39,8 @@ Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uin
                                                  std::string_view arch) {
   BM_TRY(check_interface(interface));
   if (interface == "PCI")
-    return open_card_at(real_system(), kCardVendor, settings().pci, index,
-                        [arch](auto function) { return open_card(std::move(function), arch); });
+    return open_card_at(kCardVendor, index,
+                        [arch](auto card) { return open_card(std::move(card), arch); });
   auto kernel = BM_TRY(open_rm(
       real_system(),
       {.index = index, .window = settings().nv_window, .version_override = settings().nv_version}));

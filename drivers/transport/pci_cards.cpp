@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "drivers/transport/pci_enumerate.h"
+#include "runtime/base/env.h"
 
 namespace bm {
 namespace {
@@ -73,6 +74,10 @@ Result<std::vector<PciSelector>> find_cards(System& system, const CardVendor& ve
               "this machine has no {} card; BM_PCI=remote:HOST:PORT or vfio-user:/path names one "
               "behind a socket",
               vendor.name);
+}
+
+Result<std::vector<PciSelector>> chosen_cards(const CardVendor& vendor) {
+  return find_cards(real_system(), vendor, settings().pci);
 }
 
 }  // namespace bm

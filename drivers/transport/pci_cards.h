@@ -40,17 +40,20 @@ Result<std::vector<CardInfo>> list_cards(System& system, const CardVendor& vendo
 Result<std::vector<PciSelector>> find_cards(System& system, const CardVendor& vendor,
                                             std::string_view chosen);
 
-/// `open`, a Result<device>(std::unique_ptr<PciFunction>), on card `index` of those; its errors and
-/// those of open_pci() name the card. Errors: of find_cards(); kNotFound (no card `index`).
+/// find_cards() of this machine as BM_PCI chooses.
+Result<std::vector<PciSelector>> chosen_cards(const CardVendor& vendor);
+
+/// `open`, a Result<device>(std::unique_ptr<PciFunction>), on card `index` of chosen_cards(); its
+/// errors and those of open_pci() name the card. Errors: kNotFound (no card `index`), too.
 template <class Open>
-auto open_card_at(System& system, const CardVendor& vendor, std::string_view chosen, uint32_t index,
-                  Open&& open) -> decltype(open(std::unique_ptr<PciFunction>())) {
-  const std::vector<PciSelector> cards = BM_TRY(find_cards(system, vendor, chosen));
+auto open_card_at(const CardVendor& vendor, uint32_t index, Open&& open)
+    -> decltype(open(std::unique_ptr<PciFunction>())) {
+  const std::vector<PciSelector> cards = BM_TRY(chosen_cards(vendor));
   if (index >= cards.size())
     return fail(Code::kNotFound, "card {} does not exist: there {} {}", index,
                 cards.size() == 1 ? "is" : "are", cards.size());
   const std::string name = to_string(cards[index]);
-  auto function = open_pci(system, cards[index]);
+  auto function = open_pci(real_system(), cards[index]);
   if (!function) return tl::unexpected(std::move(function.error()).within(name));
   auto device = open(std::move(*function));
   if (!device) return tl::unexpected(std::move(device.error()).within(name));
