@@ -44,6 +44,10 @@ std::atomic<const char*>& command_name() {
     } catch (...) {  // NOLINT(bugprone-empty-catch): aborts below like the others
     }
   }
+  // g++ calls std::terminate() straight from a landing pad where it has put a destructor inline:
+  // the exception is on its way, nobody has caught it, and nothing tells its type.
+  if (std::uncaught_exceptions() > 0 && failed_allocation_bytes() != 0)
+    end_out_of_memory(command_name().load());
   std::abort();
 }
 
