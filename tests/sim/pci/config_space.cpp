@@ -5,8 +5,7 @@
 
 namespace bm::sim {
 namespace {
-constexpr uint32_t kCommand = 4, kBars = 0x10, kPower = 0x50, kMsi = 0xa0, kExpress = 0x64,
-                   kErrors = 0x150, kResizable = 0x200;
+constexpr uint32_t kCommand = 4, kBars = 0x10, kErrors = 0x150, kResizable = 0x200;
 constexpr uint64_t kLeastBar = uint64_t{256} << 20;
 }  // namespace
 
@@ -15,7 +14,8 @@ ConfigSpace::ConfigSpace(const ConfigLayout& layout)
       resizable_(layout.resizable_bar),
       largest_bar_(layout.largest_bar),
       power_on_bytes_(layout.bars[layout.resizable_bar].bytes),
-      has_function_reset_(layout.has_function_reset) {
+      has_function_reset_(layout.has_function_reset),
+      at_(layout.capabilities) {
   put(0x00, 2, layout.vendor);
   put(0x02, 2, layout.device);
   put(kCommand, 2, 0, 0x0547);
@@ -23,16 +23,16 @@ ConfigSpace::ConfigSpace(const ConfigLayout& layout)
   put(0x08, 4, 0x03000000u | layout.revision);
   put(0x2c, 2, layout.subsystem_vendor);
   put(0x2e, 2, layout.subsystem_device);
-  put(0x34, 1, kPower);
-  put(kPower, 4, 0x0003'0001 | kExpress << 8);
-  put(kPower + 4, 2, 0x0008, 0x0003);  // No_Soft_Reset
-  put(kExpress, 4, 0x0002'0010 | kMsi << 8);
-  put(kExpress + 4, 4, has_function_reset_ ? 1u << 28 : 0);
-  put(kExpress + 8, 2, 0, 0xffff);
-  put(kMsi, 4, 0x0080'0005, 0x0071'0000);  // 64-bit, one vector
-  put(kMsi + 4, 4, 0, 0xfffffffc);
-  put(kMsi + 8, 4, 0, 0xffffffff);
-  put(kMsi + 12, 2, 0, 0xffff);
+  put(0x34, 1, at_.power);
+  put(at_.power, 4, 0x0003'0001u | at_.express << 8);
+  put(at_.power + 4, 2, 0x0008, 0x0003);  // No_Soft_Reset
+  put(at_.express, 4, 0x0002'0010u | at_.msi << 8);
+  put(at_.express + 4, 4, has_function_reset_ ? 1u << 28 : 0);
+  put(at_.express + 8, 2, 0, 0xffff);
+  put(at_.msi, 4, 0x0080'0005, 0x0071'0000);  // 64-bit, one vector
+  put(at_.msi + 4, 4, 0, 0xfffffffc);
+  put(at_.msi + 8, 4, 0, 0xffffffff);
+  put(at_.msi + 12, 2, 0, 0xffff);
   put(0x100, 4, 0x0001'000b | kErrors << 20);  // vendor specific, empty
   put(kErrors, 4, 0x0002'0001 | kResizable << 20);
   put(kResizable, 4, 0x0001'0015);
@@ -84,8 +84,8 @@ ConfigSpace::Effect ConfigSpace::write(uint32_t offset, uint32_t width, uint32_t
     const auto byte = static_cast<uint8_t>(value >> i * 8);
     bytes_[offset + i] = static_cast<uint8_t>((bytes_[offset + i] & ~mask) | (byte & mask));
   }
-  if (has_function_reset_ && (read(kExpress + 8, 2) & 0x8000) != 0) {
-    bytes_[kExpress + 9] = static_cast<uint8_t>(bytes_[kExpress + 9] & 0x7f);
+  if (has_function_reset_ && (read(at_.express + 8, 2) & 0x8000) != 0) {
+    bytes_[at_.express + 9] = static_cast<uint8_t>(bytes_[at_.express + 9] & 0x7f);
     return Effect::kFunctionReset;
   }
   const uint64_t wanted = uint64_t{1} << (20 + (read(kResizable + 8, 4) >> 8 & 0x3f));
@@ -114,15 +114,17 @@ void ConfigSpace::set_bar_address(uint32_t index, uint64_t address) {
 }
 
 bool ConfigSpace::decodes_memory() const {
-  return (read(kCommand, 2) & 2) != 0 && (read(kPower + 4, 2) & 3) == 0;
+  return (read(kCommand, 2) & 2) != 0 && (read(at_.power + 4, 2) & 3) == 0;
 }
 bool ConfigSpace::is_bus_master() const {
-  return (read(kCommand, 2) & 4) != 0 && (read(kPower + 4, 2) & 3) == 0;
+  return (read(kCommand, 2) & 4) != 0 && (read(at_.power + 4, 2) & 3) == 0;
 }
-bool ConfigSpace::has_msi() const { return (read(kMsi + 2, 2) & 1) != 0; }
+bool ConfigSpace::has_msi() const { return (read(at_.msi + 2, 2) & 1) != 0; }
 void ConfigSpace::set_command(bool memory, bool master) {
   write(kCommand, 2, (read(kCommand, 2) & ~6u) | (memory ? 2 : 0) | (master ? 4 : 0));
 }
-void ConfigSpace::set_msi(bool on) { write(kMsi + 2, 2, (read(kMsi + 2, 2) & ~1u) | (on ? 1 : 0)); }
+void ConfigSpace::set_msi(bool on) {
+  write(at_.msi + 2, 2, (read(at_.msi + 2, 2) & ~1u) | (on ? 1 : 0));
+}
 
 }  // namespace bm::sim

@@ -12,6 +12,11 @@ struct BarLayout {
   bool is_64_bit = false, is_prefetchable = false;
 };
 
+/// Where a vendor's functions have their capabilities, in that order of the list.
+struct CapabilityOffsets {
+  uint8_t power = 0x50, express = 0x64, msi = 0xa0;
+};
+
 /// A display controller. One BAR is resizable, from 256 MiB to `largest_bar`.
 struct ConfigLayout {
   uint16_t vendor = 0, device = 0, subsystem_vendor = 0, subsystem_device = 0;
@@ -20,6 +25,7 @@ struct ConfigLayout {
   uint32_t resizable_bar = 0;
   uint64_t largest_bar = 0;
   bool has_function_reset = true;
+  CapabilityOffsets capabilities = {};
 };
 
 /// Thread: callers serialise.
@@ -32,6 +38,8 @@ class ConfigSpace {
   enum class Effect : uint8_t { kNone, kFunctionReset, kBarResized };
   Effect write(uint32_t offset, uint32_t width, uint32_t value);
   void power_on();
+  /// A vendor's own register: its value at power-on and the bits that writes change.
+  void put(uint32_t offset, uint32_t width, uint32_t value, uint32_t writable = 0);
   /// The BAR's address and length as they are programmed.
   uint64_t bar_address(uint32_t index) const;
   uint64_t bar_bytes(uint32_t index) const { return bars_[index].bytes; }
@@ -46,13 +54,13 @@ class ConfigSpace {
   void set_msi(bool on);
 
  private:
-  void put(uint32_t offset, uint32_t width, uint32_t value, uint32_t writable = 0);
   void put_bar_masks();
   std::array<uint8_t, kSize> bytes_{}, writable_{}, initial_{};
   std::array<BarLayout, 6> bars_;
   uint32_t resizable_;
   uint64_t largest_bar_, power_on_bytes_;
   bool has_function_reset_;
+  CapabilityOffsets at_;
 };
 
 }  // namespace bm::sim

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "tests/sim/notify/give_up.h"
+#include "tests/sim/nv/chip/kernel_registers.h"
 
 namespace bm::sim::nv::card {
 namespace {
@@ -87,7 +88,9 @@ Card::Card(CardOptions options)
                         BarLayout{kInstanceBytes, true, true}, BarLayout{}, BarLayout{}},
                .resizable_bar = kMemoryBar,
                .largest_bar = options_.vram_bytes,
-               .has_function_reset = options_.has_function_reset}),
+               .has_function_reset = options_.has_function_reset,
+               // As `lspci -vv` shows GeForce cards.
+               .capabilities = {.power = 0x60, .express = 0x78, .msi = 0x68}}),
       registers_(violations_),
       memory_(video_, bus_memory_, config_, kMemoryBar, violations_),
       vbios_(make_vbios(row_)),
@@ -113,6 +116,7 @@ Card::Card(CardOptions options)
   };
   queues_.on_system_info = [this](std::span<const std::byte> info) { rm_.set_system_info(info); };
   queues_.on_message = [this] { interrupt(); };
+  queues_.on_ready = [this] { starts_.push_back(violations_.all().size()); };
   queues_.sequencer = [this] { return sequencer_program(); };
   boot_.on_resume = [this] { resume(); };
   queues_.on_unload = [this] {
@@ -123,6 +127,10 @@ Card::Card(CardOptions options)
     if (row_.boot == BootPath::kFsp) boot_.release();
   };
   declare();
+  declare_kernel_registers(registers_);
+  // ROM shadow control (nouveau's nvkm_pci_rom_shadow()), MSI rearm (nv40_pci_msi_rearm()).
+  config_.put(0x50, 4, 0, 1);
+  config_.put(0x704, 1, 0);
   power_on();
 }
 
@@ -144,6 +152,17 @@ void Card::declare() {
     flush(0x100c10, 0x100c40, "turing/tu102/dev_fb.h");
     const bool is_turing = row_.name.starts_with("tu");
     constant(is_turing ? 0x21c04 : 0x820c04, "NV_FUSE_STATUS_OPT_DISPLAY", "dev_fuse.h", 0);
+    if (is_turing)
+      constant(0x21c00, "fuse of copy engines", "nouveau gm107_devinit_disable(): none is off", 0);
+    if (row_.name == "ga100") {
+      // The range is empty.
+      const char* const fb = "ampere/ga100/dev_fb.h";
+      constant(0x1fa7c8, "NV_PFB_PRI_MMU_LOCK_CFG_PRIV_LEVEL_MASK", fb, 0xffff'ffff);
+      constant(0x1fa82c, "NV_PFB_PRI_MMU_LOCK_ADDR_LO", fb, 0x1fff'fff0);
+      constant(0x1fa830, "NV_PFB_PRI_MMU_LOCK_ADDR_HI", fb, 0);
+    }
+    // NV_PSEC_SCP_CTL_STAT: DEBUG_MODE 20:20 is clear on what is sold.
+    constant(0x840408, "NV_PSEC_SCP_CTL_STAT", "turing/tu102/dev_sec_pri.h", 0);
     constant(0x625f04, "NV_PDISP_VGA_WORKSPACE_BASE", "volta/gv100/dev_disp.h", 0);
   } else if (row_.name == "gh100") {
     flush(0x100a34, 0x100a38, "hopper/gh100/dev_fb.h");
@@ -220,12 +239,13 @@ void Card::declare() {
   const auto now = [] {
     return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   };
+  // Kernel drivers set them to the time of the host, which changes nothing here.
   registers_.declare(
       0x9400, "NV_PTIMER_TIME_0", "dev_timer.h",
-      {.read = [now] { return static_cast<uint32_t>(now()) & ~0x1fu; }, .is_read_only = true});
+      {.read = [now] { return static_cast<uint32_t>(now()) & ~0x1fu; }, .write = [](uint32_t) {}});
   registers_.declare(
       0x9410, "NV_PTIMER_TIME_1", "dev_timer.h",
-      {.read = [now] { return static_cast<uint32_t>(now() >> 32); }, .is_read_only = true});
+      {.read = [now] { return static_cast<uint32_t>(now() >> 32); }, .write = [](uint32_t) {}});
   registers_.declare(
       kUser + kTime0, "NV_VIRTUAL_FUNCTION_TIME_0", "turing/tu102/dev_vm.h",
       {.read = [this] { return static_cast<uint32_t>(rm_.engines().tick()) & ~0x1fu; },
@@ -338,6 +358,10 @@ bool Card::check_bar(const char* what, uint32_t bar, uint64_t offset, uint64_t b
   return true;
 }
 
+bool Card::is_config(uint32_t address) const {
+  return address >= row_.config_mirror && address - row_.config_mirror < ConfigSpace::kSize;
+}
+
 uint32_t Card::read_register(uint32_t address) {
   ++counts_.register_reads;
   if (row_.boot != BootPath::kFsp && address - kProm < kPromBytes) {
@@ -354,8 +378,7 @@ uint32_t Card::read_register(uint32_t address) {
       video_.host_read(at, std::as_writable_bytes(std::span(&word, 1)));
     return word;
   }
-  if (address >= row_.config_mirror && address - row_.config_mirror < ConfigSpace::kSize)
-    return config_.read(address - row_.config_mirror, 4);
+  if (is_config(address)) return config_.read(address - row_.config_mirror, 4);
   return registers_.read(address);
 }
 
@@ -369,6 +392,10 @@ void Card::write_register(uint32_t address, uint32_t value) {
       video_.host_write(at, std::as_bytes(std::span(&value, 1)));
     return;
   }
+  if (is_config(address)) {
+    config_.write(address - row_.config_mirror, 4, value);
+    return;
+  }
   registers_.write(address, value);
 }
 
@@ -380,6 +407,10 @@ uint64_t Card::read(uint32_t bar, uint64_t offset, uint32_t width) {
     uint64_t value = 0;
     video_.host_read(offset, std::as_writable_bytes(std::span(&value, 1)).first(width));
     return value;
+  }
+  if (is_config(static_cast<uint32_t>(offset)) && width < 4) {
+    const std::lock_guard lock(mutex_);
+    return config_.read(static_cast<uint32_t>(offset) - row_.config_mirror, width);
   }
   if (width != 4 || offset % 4 != 0) {
     violations_.add(fmt::format("read of {} bytes of registers at {:#x}", width, offset));
@@ -395,6 +426,12 @@ void Card::write(uint32_t bar, uint64_t offset, uint32_t width, uint64_t value) 
     ++counts_.memory_writes;
     counts_.memory_written_bytes += width;
     video_.host_write(offset, std::as_bytes(std::span(&value, 1)).first(width));
+    return;
+  }
+  if (is_config(static_cast<uint32_t>(offset)) && width < 4) {
+    const std::lock_guard lock(mutex_);
+    config_.write(static_cast<uint32_t>(offset) - row_.config_mirror, width,
+                  static_cast<uint32_t>(value));
     return;
   }
   if (width != 4 || offset % 4 != 0) {

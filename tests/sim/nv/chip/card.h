@@ -97,11 +97,14 @@ class Card final : public PciCard {
   Gpu& engines() { return rm_.engines(); }
   /// What killed channels, oldest first.
   std::vector<std::string> deaths() { return rm_.engines().faults(); }
+  /// How many violations there were when GSP-RM said that it was ready, of each start.
+  const std::vector<size_t>& starts() const { return starts_; }
   bool is_gsp_running() const { return queues_.is_running(); }
 
  private:
   void declare();
   void power_on();
+  bool is_config(uint32_t address) const;
   uint32_t read_register(uint32_t address);
   void write_register(uint32_t address, uint32_t value);
   bool check_bar(const char* what, uint32_t bar, uint64_t offset, uint64_t bytes);
@@ -129,6 +132,7 @@ class Card final : public PciCard {
   Rm rm_;
   uint64_t window_ = 0;  ///< of PRAMIN
   uint32_t bar1_block_ = 0;
+  std::vector<size_t> starts_;
   std::mutex interrupt_mutex_;
   std::function<void()> send_interrupt_;
   std::atomic<bool> has_msi_{false}, is_unplugged_{false};

@@ -129,6 +129,9 @@ void Falcon::declare() {
   at(0x104, "BOOTVEC",
      {.read = [this] { return boot_vector_; }, .write = [this](uint32_t v) { boot_vector_ = v; }});
   at(0x108, "HWCFG", {.read = [] { return kBlocks; }, .is_read_only = true});
+  // CORE_REV 6, SECURITY_MODEL heavy, a port each, tags of 16 bits: the INIT values of its header.
+  at(0x12c, "HWCFG1", {.read = [] { return 0x0210'1136u; }, .is_read_only = true});
+  at(0x048, "ITFEN", {});
   at(0x10c, "DMACTL",
      {.read =
           [this, has_dma] {
@@ -284,7 +287,8 @@ void Falcon::declare_boot_rom() {
             const bool is_riscv = (v >> 4 & 1) != 0;
             if (is_in_reset_ || !was_reset_ || !saw_scrub_end_)
               complain("a core is selected before reset and scrub have ended");
-            if (is_riscv_active) return complain("a core is selected while the RISC-V core runs");
+            // nouveau selects before it resets (gm200_flcn_disable()), and cards bear it.
+            if (is_riscv_active) return;
             core_ = is_riscv ? Core::kRiscv : Core::kSwitching;
           }});
   if (row_.boot != BootPath::kFalconDma) return;

@@ -321,10 +321,10 @@ Vbios make_vbios(const CardRow& row) {
     for (size_t i = 0; i < std::size(words); ++i) set(rom, descriptor + 4 + 4 * i, words[i]);
     program.code_virtual = kSecureFrom;
   } else {
-    // FALCON_UCODE_DESC_V3
-    const uint32_t words[] = {kCode + kData, kSignature, kInterface, 0, kCode, 0x2000, 0, kData};
+    // FALCON_UCODE_DESC_V3; IMEMVirtBase is 0 in the ROMs of cards.
+    const uint32_t words[] = {kCode + kData, kSignature, kInterface, 0, kCode, 0, 0, kData};
     for (size_t i = 0; i < std::size(words); ++i) set(rom, descriptor + 4 + 4 * i, words[i]);
-    program.code_virtual = 0x2000;
+    program.code_virtual = 0;
     program.engine_mask = 0x400;
     program.ucode_id = 9;
     program.signature_at = kSignature;

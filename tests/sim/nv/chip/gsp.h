@@ -67,13 +67,18 @@ class GspQueues {
   std::function<void(std::span<const std::byte> info)> on_system_info;
   /// Called after the status queue has something new.
   std::function<void()> on_message;
+  /// GSP-RM has said that it is ready (GSP_INIT_DONE).
+  std::function<void()> on_ready;
   std::function<void()> on_unload;
   /// A program for the host's processor that GSP-RM wants run before it is ready; empty: none. Then
   /// finish_start() has to be called.
   std::function<std::vector<std::byte>()> sequencer;
 
   bool start(uint64_t libos_arguments);
-  void finish_start() { post(rpc::kInitDone, {}); }
+  void finish_start() {
+    if (on_ready) on_ready();
+    post(rpc::kInitDone, {});
+  }
   void stop();
   bool is_running() const { return is_running_; }
   /// The doorbell.

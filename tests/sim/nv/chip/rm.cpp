@@ -118,6 +118,9 @@ enum Control : uint32_t {
   kClassList = 0x800292,
   kGidInfo = 0x2080014a,
   kNameString = 0x20800110,
+  kInterruptTable = 0x20800a5c,
+  kGpcInfo = 0x20800137,
+  kTpcInfo = 0x20800138,
   kFbInfo = 0x20801303,
   kSetNotification = 0x20800301,
   kSetPageDirectoryControl = 0x801813,
@@ -148,6 +151,9 @@ constexpr ControlRow kControls[] = {
     {kClassList, 404, Kind::kDevice},
     {kGidInfo, 268, Kind::kSubdevice},
     {kNameString, 132, Kind::kSubdevice},
+    {kInterruptTable, 2068, Kind::kSubdevice},
+    {kGpcInfo, 4, Kind::kSubdevice},
+    {kTpcInfo, 8, Kind::kSubdevice},
     {kFbInfo, 460, Kind::kSubdevice},
     {kSetNotification, 20, Kind::kSubdevice},
     {kSetPageDirectoryControl, 32, Kind::kDevice},
@@ -580,6 +586,13 @@ uint32_t Rm::run_control(Client& client, Object& object, uint32_t command, std::
       std::memcpy(&p[4], chip_.marketing.data(), bytes);
       return 0;
     }
+    case kInterruptTable: fill_interrupt_table(p); return 0;
+    // NV2080_CTRL_GPU_GET_FERMI_GPC_INFO_PARAMS, _TPC_INFO_PARAMS: masks; none of a GPC that is
+    // off.
+    case kGpcInfo: put<uint32_t>(p, 0, (1u << chip_.gpcs) - 1); return 0;
+    case kTpcInfo:
+      put<uint32_t>(p, 4, get<uint32_t>(p, 0) < chip_.gpcs ? (1u << chip_.tpcs_per_gpc) - 1 : 0);
+      return 0;
     case kSmErrors:
     case kMmuFaultInfo: fill_sm_errors(client, p); return 0;
     case kSetPageDirectoryControl: {
@@ -608,6 +621,28 @@ void Rm::fill_device_table(std::span<std::byte> p) const {
   }
   put<uint32_t>(p, 4, count);
   put<uint8_t>(p, 8, base + count <= chip_.copy_engines ? 1 : 0);
+}
+
+// NV2080_CTRL_INTERNAL_INTR_GET_KERNEL_TABLE_PARAMS: a count and entries of 16 bytes with
+// MC_ENGINE_IDX (K inc/kernel/gpu/intr/engine_idx.h) and vectors of the CPU's tree, which are made
+// up.
+void Rm::fill_interrupt_table(std::span<std::byte> p) const {
+  constexpr uint32_t kCopy0 = 15, kGsp = 50, kGraphics0 = 84, kNone = UINT32_MAX, kStall = 128;
+  uint32_t count = 0;
+  const auto add = [&](uint32_t engine, uint32_t stall, uint32_t nonstall) {
+    const auto entry = p.subspan(4 + count++ * size_t{16}, 16);
+    put<uint16_t>(entry, 0, static_cast<uint16_t>(engine));
+    put<uint32_t>(entry, 8, stall);
+    put<uint32_t>(entry, 12, nonstall);
+  };
+  add(kGsp, kStall, kNone);
+  add(kGraphics0, kStall + 1, 0);
+  for (uint32_t i = 0; i < chip_.copy_engines; ++i) add(kCopy0 + i, kStall + 2 + i, 1 + i);
+  put<uint32_t>(p, 0, count);
+  for (uint32_t i = 0; i < 7; ++i) {  // NV2080_INTR_CATEGORY_SUBTREE_MAP
+    put<uint8_t>(p, 2052 + 2 * i, 2);
+    put<uint8_t>(p, 2053 + 2 * i, 2);
+  }
 }
 
 // Of engine 0: pairs of index and datum (NV0080_CTRL_GR_INFO_INDEX_*).
@@ -788,6 +823,9 @@ std::vector<std::byte> Rm::static_info() const {
   constexpr uint64_t kMiB = 1 << 20;
   while (end > kMiB && is_protected && is_protected(0, end)) end -= kMiB;
   put<uint64_t>(out, kStaticRegion0 + 8, end - 1);
+  put<uint8_t>(out, kStaticRegion0 + 28,
+               1);  // supportCompressed, supportISO: nouveau takes no other
+  put<uint8_t>(out, kStaticRegion0 + 29, 1);
   put<uint32_t>(out, kStaticGidLength, 16);
   for (uint32_t i = 0; i < 16; ++i)
     put<uint8_t>(out, kStaticGid + i, static_cast<uint8_t>(chip_.pci_device * (i + 3)));

@@ -80,6 +80,7 @@ class Rm {
   uint32_t run_control(Client& client, Object& object, uint32_t command, std::span<std::byte> p);
   uint32_t promote(std::span<const std::byte> p);
   void fill_device_table(std::span<std::byte> p) const;
+  void fill_interrupt_table(std::span<std::byte> p) const;
   void fill_gr_info(std::span<std::byte> p) const;
   void fill_sm_errors(Client& client, std::span<std::byte> p);
   std::vector<std::byte> static_info() const;

@@ -132,6 +132,8 @@ int report(Card& card, uint64_t requests, bool is_strict) {
              counts.memory_writes.load(), counts.memory_written_bytes.load(),
              card.gsp_queues().commands(), counts.doorbells.load(), engines.methods.load(),
              engines.kernels.load(), engines.copies.load(), card.violations().size());
+  for (const size_t violations : card.starts())
+    fmt::print(stderr, "sim-nv-pci: GSP-RM was ready after {} violations\n", violations);
   return punished == 0 && (!is_strict || deaths.empty()) ? 0 : 3;
 }
 
