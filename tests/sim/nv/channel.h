@@ -55,6 +55,7 @@ struct Subchannel {
 struct Channel {
   // Set when the channel is created.
   uint32_t id = 0, token = 0, channel_class = 0, handle = 0;
+  bool has_id = false;  ///< `id` is the driver's choice
   std::shared_ptr<ChannelGroup> group;
   std::shared_ptr<AddressSpace> space;
   uint64_t ring = 0;  ///< GPU address of the entries

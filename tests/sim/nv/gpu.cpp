@@ -63,7 +63,7 @@ uint64_t Gpu::tick() {
 
 void Gpu::attach(const std::shared_ptr<Channel>& channel) {
   const std::lock_guard lock(mutex_);
-  channel->id = next_channel_++;
+  if (!channel->has_id) channel->id = next_channel_++;
   // One runlist for graphics, compute and the copy engines in step with them, one for each other.
   const uint32_t engine = channel->group->engine;
   const uint32_t runlist = engine == 1 || is_graphics_copy(chip_, engine) ? 0 : engine - 8;
@@ -212,7 +212,12 @@ bool Gpu::take_doorbell() {
     // channel nobody rang since is still caught by tests that use it alone.
     channel->is_rung = true;
   }
-  if (!is_known) complain_("doorbell rung with a token of no channel");
+  if (!is_known) {
+    std::string known;
+    for (const auto& channel : channels_) known += fmt::format(" {:#x}", channel->token);
+    complain_(fmt::format("doorbell rung with a token of no channel: {:#x}, there are{}", token,
+                          known.empty() ? " none" : known));
+  }
   return true;
 }
 

@@ -151,7 +151,8 @@ void Card::declare() {
   if (row_.boot != BootPath::kFsp) {
     flush(0x100c10, 0x100c40, "turing/tu102/dev_fb.h");
     const bool is_turing = row_.name.starts_with("tu");
-    constant(is_turing ? 0x21c04 : 0x820c04, "NV_FUSE_STATUS_OPT_DISPLAY", "dev_fuse.h", 0);
+    constant(is_turing ? 0x21c04 : 0x820c04, "NV_FUSE_STATUS_OPT_DISPLAY", "dev_fuse.h",
+             options_.has_display ? 0 : 1);
     if (is_turing)
       constant(0x21c00, "fuse of copy engines", "nouveau gm107_devinit_disable(): none is off", 0);
     if (row_.name == "ga100") {
@@ -346,10 +347,6 @@ bool Card::check_bar(const char* what, uint32_t bar, uint64_t offset, uint64_t b
     violations_.add(fmt::format("{} of BAR {} at {:#x} is not decoded", what, bar, offset));
     return false;
   }
-  if (bar == kInstanceBar) {
-    violations_.add(fmt::format("{} of BAR 3 at {:#x}: nothing is bound to it", what, offset));
-    return false;
-  }
   if (bar == kMemoryBar && boot_.is_protected(offset, bytes)) {
     violations_.add(
         fmt::format("{} of BAR 1 at {:#x}, in the write-protected region", what, offset));
@@ -360,6 +357,36 @@ bool Card::check_bar(const char* what, uint32_t bar, uint64_t offset, uint64_t b
 
 bool Card::is_config(uint32_t address) const {
   return address >= row_.config_mirror && address - row_.config_mirror < ConfigSpace::kSize;
+}
+
+/// BAR 3 of the function, which NVIDIA calls BAR 2: through page tables whose top GSP-RM keeps.
+/// Until then physical, and drivers read it to flush what they have written.
+bool Card::move_instance(uint64_t offset, std::span<std::byte> bytes, bool is_write) {
+  const std::lock_guard lock(mutex_);
+  if (rm_.bar2_space == nullptr) {
+    if (is_write) {
+      violations_.add(fmt::format("write of BAR 3 at {:#x}: nothing is bound to it", offset));
+      return false;
+    }
+    video_.host_read(offset, bytes);
+    return true;
+  }
+  const auto walk = rm_.bar2_space->walk();
+  uint64_t base = 0;
+  uint32_t fault = 0;
+  const PageRange* const page = walk->find(offset, &base, &fault);
+  if (page == nullptr || offset + bytes.size() > base + page->size) {
+    violations_.add(
+        fmt::format("{} of BAR 3 at {:#x}: no page", is_write ? "write" : "read", offset));
+    return false;
+  }
+  const uint64_t at = page->offset + (offset - base);
+  if (page->backing == mmu_.video()) {
+    is_write ? video_.host_write(at, bytes) : video_.host_read(at, bytes);
+    return true;
+  }
+  return is_write ? page->backing->write(at, bytes.data(), bytes.size())
+                  : page->backing->read(at, bytes.data(), bytes.size());
 }
 
 uint32_t Card::read_register(uint32_t address) {
@@ -401,6 +428,11 @@ void Card::write_register(uint32_t address, uint32_t value) {
 
 uint64_t Card::read(uint32_t bar, uint64_t offset, uint32_t width) {
   if (!check_bar("read", bar, offset, width)) return ones(width);
+  if (bar == kInstanceBar) {
+    uint64_t value = 0;
+    const auto bytes = std::as_writable_bytes(std::span(&value, 1)).first(width);
+    return move_instance(offset, bytes, false) ? value : ones(width);
+  }
   if (bar == kMemoryBar) {
     ++counts_.memory_reads;
     counts_.memory_read_bytes += width;
@@ -422,6 +454,10 @@ uint64_t Card::read(uint32_t bar, uint64_t offset, uint32_t width) {
 
 void Card::write(uint32_t bar, uint64_t offset, uint32_t width, uint64_t value) {
   if (!check_bar("write", bar, offset, width)) return;
+  if (bar == kInstanceBar) {
+    move_instance(offset, std::as_writable_bytes(std::span(&value, 1)).first(width), true);
+    return;
+  }
   if (bar == kMemoryBar) {
     ++counts_.memory_writes;
     counts_.memory_written_bytes += width;

@@ -43,6 +43,7 @@ struct CardOptions {
   std::vector<std::pair<uint64_t, uint64_t>> reserved = {{0xfee00000, 0x100000}};
   uint64_t physical_base = 0x1'0000'0000;
   bool has_function_reset = true;
+  bool has_display = true;   ///< false: fused off, as on cards for computing; not with an FSP
   bool needs_scrub = false;  ///< Ada: memory above the WPR waits for the scrubber
   /// Before it is ready GSP-RM has the host run a program (RUN_CPU_SEQUENCER) that resets its core
   /// and resumes it; not on cards with an FSP.
@@ -105,6 +106,7 @@ class Card final : public PciCard {
   void declare();
   void power_on();
   bool is_config(uint32_t address) const;
+  bool move_instance(uint64_t offset, std::span<std::byte> bytes, bool is_write);
   uint32_t read_register(uint32_t address);
   void write_register(uint32_t address, uint32_t value);
   bool check_bar(const char* what, uint32_t bar, uint64_t offset, uint64_t bytes);

@@ -36,6 +36,7 @@ enum Function : uint32_t {
   kUnloading = 47,
   kSetPageDirectory = 54,
   kGetStaticInfo = 65,
+  kUpdateBarPde = 70,
   kContinuation = 71,
   kSetSystemInfo = 72,
   kSetRegistry = 73,

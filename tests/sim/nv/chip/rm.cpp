@@ -21,8 +21,8 @@ constexpr uint32_t code(RmStatus status) { return static_cast<uint32_t>(status);
 // model fills.
 constexpr size_t kStaticInfoBytes = 1656, kStaticGidLength = 32, kStaticGid = 36,
                  kStaticRegions = 344, kStaticRegion0 = 352, kStaticFbLength = 1224,
-                 kStaticInternalClient = 1600, kStaticInternalDevice = 1604,
-                 kStaticInternalSubdevice = 1608;
+                 kStaticBar1Pde = 1536, kStaticBar2Pde = 1544, kStaticInternalClient = 1600,
+                 kStaticInternalDevice = 1604, kStaticInternalSubdevice = 1608;
 // Handles of GSP-RM's own, which GET_GSP_STATIC_INFO tells. Made up.
 constexpr uint32_t kInternalClient = 0xc2000001, kInternalDevice = 0xabcd0080,
                    kInternalSubdevice = 0xabcd2080;
@@ -38,6 +38,7 @@ enum class Kind : uint8_t {
   kContextShare,
   kChannel,
   kCompute,
+  kGraphics,
   kCopy,
   kDebugger,
   kEvent,
@@ -86,6 +87,9 @@ std::optional<ClassRow> find_class(uint32_t number) {
     return ClassRow{number, Kind::kChannel, 368, false, Kind::kGroup, Kind::kDevice};
   if (is_usermode(number))
     return ClassRow{number, Kind::kUsermode, 8, true, Kind::kSubdevice, Kind::kSubdevice};
+  // 3D classes end in 97; the engines know none of their methods.
+  if ((number & 0xff) == 0x97 && number >> 8 >= 0xc5)
+    return ClassRow{number, Kind::kGraphics, 16, true, Kind::kChannel, Kind::kChannel};
   switch (engine_kind(number)) {
     case EngineKind::kCompute:
       return ClassRow{number, Kind::kCompute, 16, true, Kind::kChannel, Kind::kChannel};
@@ -118,6 +122,8 @@ enum Control : uint32_t {
   kClassList = 0x800292,
   kGidInfo = 0x2080014a,
   kNameString = 0x20800110,
+  kConstructedFalcons = 0x208001b0,
+  kZcullInfo = 0x20801206,
   kInterruptTable = 0x20800a5c,
   kGpcInfo = 0x20800137,
   kTpcInfo = 0x20800138,
@@ -151,6 +157,8 @@ constexpr ControlRow kControls[] = {
     {kClassList, 404, Kind::kDevice},
     {kGidInfo, 268, Kind::kSubdevice},
     {kNameString, 132, Kind::kSubdevice},
+    {kConstructedFalcons, 1284, Kind::kSubdevice},
+    {kZcullInfo, 40, Kind::kSubdevice},
     {kInterruptTable, 2068, Kind::kSubdevice},
     {kGpcInfo, 4, Kind::kSubdevice},
     {kTpcInfo, 8, Kind::kSubdevice},
@@ -166,10 +174,11 @@ struct ContextBuffer {
   uint32_t id, bytes, alignment;
 };
 constexpr ContextBuffer kContextSizes[] = {
-    {0, 0x180000, 4096},    {8, 0x20000, 4096}, {9, 0x10000, 4096},  {10, 0x100000, 4096},
-    {16, 0x8000, 4096},     {17, 0x4000, 4096}, {18, 0x20000, 4096}, {19, 0x200000, 0x20000},
-    {20, 0x4000, 4096},     {21, 0x4000, 4096}, {22, 0x4000, 4096},  {23, 0x10000, 4096},
-    {24, 0x80000, 0x10000}, {25, 0x4000, 4096},
+    {0, 0x180000, 4096},     {8, 0x20000, 4096},     {9, 0x10000, 4096},  {10, 0x100000, 4096},
+    {11, 0x80000, 4096},     {12, 0x10000, 4096},    {13, 0x20000, 4096}, {14, 0x80000, 4096},
+    {15, 0x10000, 4096},     {16, 0x8000, 4096},     {17, 0x4000, 4096},  {18, 0x20000, 4096},
+    {19, 0x200000, 0x20000}, {20, 0x4000, 4096},     {21, 0x4000, 4096},  {22, 0x4000, 4096},
+    {23, 0x10000, 4096},     {24, 0x80000, 0x10000}, {25, 0x4000, 4096},
 };
 
 }  // namespace
@@ -209,6 +218,7 @@ void Rm::stop() {
     for (auto& [name, object] : client)
       if (object.channel != nullptr) engines_->detach(*object.channel);
   clients_.clear();
+  bar2_space.reset();
 }
 
 // GspSystemInfo: gpuPhysAddr, gpuPhysFbAddr, gpuPhysInstAddr, ... are what the driver found.
@@ -253,6 +263,9 @@ RpcReply Rm::handle(uint32_t function, std::span<const std::byte> payload) {
     case rpc::kAllocMemory: reply.result = allocate_memory(payload); break;
     case rpc::kGetStaticInfo: reply.payload = static_info(); break;
     case rpc::kUnloading: wants(8); break;
+    case rpc::kUpdateBarPde:
+      if (wants(24)) reply.result = update_bar_pde(payload);
+      break;
     default:
       reply.result = refuse(RmStatus::kNotSupported, fmt::format("function {}", function));
       break;
@@ -348,6 +361,7 @@ uint32_t Rm::allocate(std::span<std::byte> message) {
     case Kind::kVirtualMemory:
     case Kind::kMemory:
     case Kind::kDebugger:
+    case Kind::kGraphics:
     case Kind::kEvent:
     case Kind::kUsermode: break;
   }
@@ -381,8 +395,11 @@ uint32_t Rm::take_range(Object& object, std::span<const std::byte> description, 
   } else {
     for (uint64_t done = 0; done < bytes; done += 4096)
       if (memory_.system_at(at + done, std::min<uint64_t>(4096, bytes - done), true,
-                            fmt::format("channel's {}", what)) == nullptr)
+                            fmt::format("channel's {}", what)) == nullptr) {
+        // GSP-RM does not look; nouveau's golden channel describes one in the wrong memory.
+        if (std::string_view(what) == "method buffer") break;
         return code(RmStatus::kInvalidAddress);
+      }
   }
   const auto is_taken = [&](const Range& theirs) {
     return theirs.aperture == range.aperture && theirs.at < at + bytes &&
@@ -441,6 +458,13 @@ uint32_t Rm::make_channel(Client& client, Object& object, const Object& parent,
   if (!space->second.space->has_root())
     return refuse(RmStatus::kInvalidState, "channel of an address space without a page directory");
   channel->space = space->second.space;
+  // NVOS04_FLAGS: USERD_INDEX_PAGE_FIXED 21, _PAGE_VALUE 20:12, _VALUE 10:8: the driver's number of
+  // the channel (kchannelAllocHwID_GM107()).
+  const uint32_t flags = get<uint32_t>(params, 20);
+  if ((flags >> 21 & 1) != 0) {
+    channel->has_id = true;
+    channel->id = (flags >> 12 & 0x1ff) * 8 + (flags >> 8 & 7);
+  }
   if (channel->entries == 0 || !std::has_single_bit(channel->entries))
     return refuse(RmStatus::kInvalidArgument,
                   fmt::format("channel with {} entries", channel->entries));
@@ -555,6 +579,16 @@ uint32_t Rm::run_control(Client& client, Object& object, uint32_t command, std::
               RmStatus::kInvalidAddress,
               fmt::format("reserved page table {} at {:#x}, aperture {}", i, at, aperture));
       }
+      // The range is the server's: its own entries go into the last directory; here there are none.
+      const uint64_t first = get<uint64_t>(p, 16), last = get<uint64_t>(p, 24);
+      const uint32_t shift = get<uint8_t>(p, 60 + (levels - 1) * 24);
+      const uint64_t directory = get<uint64_t>(p, 40 + (levels - 1) * 24);
+      const uint64_t entries = get<uint64_t>(p, 48 + (levels - 1) * 24) / 8;
+      constexpr std::byte kNone[8]{};
+      for (uint64_t at = first; shift < 57 && at <= last && at >= first; at += uint64_t{1} << shift)
+        memory_.write(
+            get<uint32_t>(p, 56 + (levels - 1) * 24) == 1 ? Aperture::kVideo : Aperture::kSystem,
+            directory + (at >> shift) % entries * 8, kNone, "the server's page directory entries");
       if (!object.space->has_root())
         object.space->set_root(get<uint32_t>(p, 56) == 1 ? Aperture::kVideo : Aperture::kSystem,
                                get<uint64_t>(p, 40));
@@ -809,9 +843,39 @@ uint32_t Rm::allocate_memory(std::span<const std::byte> payload) {
   return 0;
 }
 
+// rpc_update_bar_pde_v15_00: which BAR, the entry, the address bit of its level.
+uint32_t Rm::update_bar_pde(std::span<const std::byte> payload) {
+  constexpr uint32_t kBar2 = 1;  // NV_RPC_UPDATE_PDE_BAR_2
+  const uint32_t bar = get<uint32_t>(payload, 0);
+  const uint64_t entry = get<uint64_t>(payload, 8), shift = get<uint64_t>(payload, 16);
+  const bool is_v3 = row_.mmu == MmuVersion::k3;
+  if (bar != kBar2 || !(shift == 47 || (is_v3 && shift == 56)))
+    return refuse(RmStatus::kInvalidArgument,
+                  fmt::format("page directory entry for BAR {} at bit {}", bar, shift));
+  const uint64_t directory = bar2_directory();
+  std::byte* const tables = memory_.video().at(directory, 0x2000);
+  std::memset(tables, 0, 0x2000);
+  if (shift == 47) {
+    std::memcpy(tables + 0x1000, &entry, 8);
+    const uint64_t next = (directory + 0x1000) | 1u << 1;  // video memory
+    if (is_v3) std::memcpy(tables, &next, 8);
+  } else {
+    std::memcpy(tables, &entry, 8);
+  }
+  if (entry == 0)
+    bar2_space.reset();
+  else if (bar2_space == nullptr)
+    bar2_space = std::make_unique<WalkedSpace>(mmu_);
+  if (bar2_space != nullptr)
+    bar2_space->set_root(Aperture::kVideo, directory + (is_v3 ? 0 : 0x1000));
+  return 0;
+}
+
 // GspStaticConfigInfo, of which the model fills what drivers read.
 std::vector<std::byte> Rm::static_info() const {
   std::vector<std::byte> out(kStaticInfoBytes);
+  put<uint64_t>(out, kStaticBar1Pde, bar2_directory() - 0x1000);
+  put<uint64_t>(out, kStaticBar2Pde, bar2_directory());
   put<uint32_t>(out, kStaticInternalClient, kInternalClient);
   put<uint32_t>(out, kStaticInternalDevice, kInternalDevice);
   put<uint32_t>(out, kStaticInternalSubdevice, kInternalSubdevice);

@@ -49,6 +49,8 @@ class Rm {
   Knobs& knobs() { return knobs_; }
   size_t objects() const;
   std::function<bool(uint64_t offset, uint64_t bytes)> is_protected;
+  /// What BAR 2 (the function's BAR 3) shows; nullptr: nothing is bound to it.
+  std::unique_ptr<WalkedSpace> bar2_space;
 
  private:
   struct Range {
@@ -80,6 +82,9 @@ class Rm {
   uint32_t run_control(Client& client, Object& object, uint32_t command, std::span<std::byte> p);
   uint32_t promote(std::span<const std::byte> p);
   void fill_device_table(std::span<std::byte> p) const;
+  uint32_t update_bar_pde(std::span<const std::byte> payload);
+  /// GSP-RM's own directories of BAR 2, and of BAR 1 before them, behind all that drivers get.
+  uint64_t bar2_directory() const { return memory_.video().size() - 0x4000; }
   void fill_interrupt_table(std::span<std::byte> p) const;
   void fill_gr_info(std::span<std::byte> p) const;
   void fill_sm_errors(Client& client, std::span<std::byte> p);

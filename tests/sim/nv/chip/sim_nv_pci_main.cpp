@@ -34,6 +34,7 @@ constexpr const char* kUsage = R"(sim-nv-pci CHIP: a modelled NVIDIA card behind
   --bar1 MIB       size of the memory BAR at power-on (256)
   --vram MIB       video memory (4096)
   --clients N      ends after so many (1); 0: when it is sent SIGTERM
+  --no-display     the display is fused off (not with an FSP)
   --scrub          memory above the WPR waits for the scrubber (ad102)
   --strict         every violation and every dead channel ends it with 3. Without it violations that
                    cards are known to bear are printed only
@@ -88,6 +89,8 @@ Arguments parse(int count, char** words) {
       out.has_help = true;
     else if (word == "--strict")
       out.is_strict = true;
+    else if (word == "--no-display")
+      out.options.has_display = false;
     else if (word == "--scrub")
       out.options.needs_scrub = true;
     else if (!word.starts_with('-') && out.options.chip.empty())
