@@ -7,7 +7,7 @@
 #include "drivers/nv/rm_ioctl/rm.h"
 #include "runtime/base/env.h"
 #include "tests/cts/cts.h"
-#include "tests/cts/kernels.h"
+#include "tests/cts/nv_kernels.h"
 #include "tests/sim/nv/fake_system.h"
 
 namespace bm::cts {
@@ -58,26 +58,14 @@ Result<std::unique_ptr<hal::Device>> open() {
   return nv::make_device(std::move(kernel), {.launch_form = kMachines[kIndex].launch_form});
 }
 
-/// The text up to the first kernel, and the kernel: a launch finds one entry at its address.
-Result<hal::CodeObject> ptx_kernel(std::string_view name, const hal::Device& device) {
-  constexpr std::string_view kEntry = ".visible .entry ";
-  const std::vector<std::byte> file = BM_TRY(read_image(BM_CTS_PTX));
-  const std::string_view all(reinterpret_cast<const char*>(file.data()), file.size());
-  const size_t begin = all.find(fmt::format("{}{}(", kEntry, name));
-  if (begin == std::string_view::npos) return fail(Code::kNotFound, "no kernel '{}'", name);
-  const size_t end = std::min(all.find(kEntry, begin + 1), all.size());
-  std::string text(all.substr(0, all.find(kEntry)));
-  text += all.substr(begin, end - begin);
-  return make_code(name, device, std::as_bytes(std::span(text.c_str(), text.size() + 1)));
-}
-
 template <size_t... kIndex>
 std::vector<Subject> all(std::index_sequence<kIndex...>) {
-  const std::vector<Exemption> unsupported = {
-      {"dispatch.undefined_symbol", "the simulator's programs are PTX text, linked by nobody"},
-      {"fault.damaged_code", "the simulator's programs are PTX text"}};
-  return {Subject{
-      kMachines[kIndex].name, open<kIndex, 0>, ptx_kernel, unsupported, {}, open<kIndex, 1>}...};
+  return {Subject{kMachines[kIndex].name,
+                  open<kIndex, 0>,
+                  ptx_kernel,
+                  ptx_exemptions(),
+                  {},
+                  open<kIndex, 1>}...};
 }
 
 }  // namespace

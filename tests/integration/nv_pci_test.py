@@ -1,13 +1,21 @@
 #!/usr/bin/env python3
 """NVIDIA cards that no kernel driver has, each a model in a process of its own, through DEV=NV:PCI.
 
-usage: nv_pci_test.py FOLDER TRANSPORT CHIP
+usage: nv_pci_test.py FOLDER TRANSPORT CHIP PART...
 
-FOLDER is the one of the programs: bellmetal, sim-nv-pci, sim-nv-firmware. TRANSPORT is vfio-user (or remote). On one card the program's
-selftest and the bundled model's tokens, those of the CPU, with nothing that the model refuses; on another a process that is killed in
-the middle, then the tokens again.
+FOLDER is the one of the programs: bellmetal, nv_pci_open (opens a card and closes it), sim-nv-pci, sim-nv-firmware and cts_nv_pci.
+TRANSPORT is remote or vfio-user. Parts:
+
+generate  the program's selftest, then the bundled model's tokens, those of the CPU; the card has nothing against any of it
+states    boots of a card just switched on, left in order, left by a killed process, and after a child of fork()
+cts       the conformance suite, between two cards where it wants two; cts:N is the N-th quarter of it
+kills     so many starts (kills:10) killed at requests spread over a whole start; the next one resets the card if it must, and works
+ctrl-c    `gpu boot` ended by SIGINT at so many moments (ctrl-c:3), and `generate` by one: the right exit code, and the next start works
 """
+import atexit
+import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -18,72 +26,165 @@ import time
 from limits import seconds
 
 FOLDER, TRANSPORT, CHIP = sys.argv[1:4]
+PARTS = sys.argv[4:]
 PROGRAM = os.path.join(FOLDER, "bellmetal")
+OPENER = os.path.join(FOLDER, "nv_pci_open")
 MODEL = "models/bundled/licence.gguf"
-TOKENS = 3
+HELD = tempfile.TemporaryDirectory(prefix="nv-pci-")
+FIRMWARE = os.path.join(HELD.name, "firmware")
 
 
-def fail(text):
-    sys.exit(f"{CHIP} over {TRANSPORT}: {text}")
-
-
-def generate(device, environment):
-    done = subprocess.run([PROGRAM, "generate", MODEL, "-p", "Permission is", "-n", str(TOKENS), "--temp", "0", "--device", device],
-                          env=environment, capture_output=True, text=True, timeout=seconds(120), check=False)
-    if done.returncode != 0:
-        fail(f"generate on {device}: exit code {done.returncode}: {done.stderr}")
-    return done.stdout
+def check(is_right, what):
+    if not is_right:
+        sys.exit(f"{CHIP} over {TRANSPORT}: {what}")
 
 
 class Card:
-    """A model at a socket, in order until it is stopped."""
+    """A modelled card that stays until the end, whoever comes and goes."""
 
-    def __init__(self, folder, firmware, name):
-        self.socket, self.log = os.path.join(folder, name), os.path.join(folder, name + ".log")
-        option = "--vfio-user" if TRANSPORT == "vfio-user" else "--remote"
-        with open(self.log, "w") as out:
-            self.process = subprocess.Popen([os.path.join(FOLDER, "sim-nv-pci"), CHIP, option, self.socket, "--clients", "0",
-                                             "--firmware", firmware], stdout=out, stderr=out)
-        end = time.monotonic() + seconds(10)
-        while not os.path.exists(self.socket):
-            if self.process.poll() is not None or time.monotonic() > end:
-                fail("the card does not come up: " + open(self.log).read())
+    count = 0
+
+    def __init__(self, *options):
+        Card.count += 1
+        self.path = os.path.join(HELD.name, f"card{Card.count}")
+        self.name = f"{TRANSPORT}:{self.path}"
+        self.log = open(self.path + ".log", "w+")
+        self.server = subprocess.Popen([os.path.join(FOLDER, "sim-nv-pci"), CHIP, "--" + TRANSPORT, self.path, "--clients", "0",
+                                        "--firmware", FIRMWARE, *options], stdout=self.log, stderr=self.log)
+        atexit.register(self.server.kill)
+        limit = time.monotonic() + seconds(30)
+        while not os.path.exists(self.path):
+            check(self.server.poll() is None and time.monotonic() < limit, "the model does not start")
             time.sleep(0.01)
-        self.environment = dict(os.environ, BM_PCI=f"{TRANSPORT}:{self.socket}", BM_FIRMWARE_DIR=firmware, BM_NV_CODE="ptx")
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(timeout=seconds(20))
-
-
-def main():
-    with tempfile.TemporaryDirectory(prefix="nv-pci-") as folder:
-        firmware = os.path.join(folder, "firmware")
-        os.mkdir(firmware)
-        subprocess.run([os.path.join(FOLDER, "sim-nv-firmware"), firmware, CHIP], check=True)
-        with Card(folder, firmware, "card") as card:
-            tested = subprocess.run([PROGRAM, "selftest", "--device", "NV:PCI:LLVM"], env=card.environment, capture_output=True, text=True,
-                                    timeout=seconds(120), check=False)
-            if tested.returncode != 0 or "0 failed" not in tested.stdout:
-                fail(f"selftest: exit code {tested.returncode}: {tested.stdout}{tested.stderr}")
-            wanted = generate("CPU:LLVM", card.environment)
-            if generate("NV:PCI:LLVM", card.environment) != wanted:
-                fail("other tokens than the CPU's")
-        text = open(card.log).read()
-        if not re.search(r"\b0 violations", text):
-            fail("the card refused something: " + text)
-        # What a card does after its process was killed is nobody's order.
-        with Card(folder, firmware, "killed") as card:
-            killed = subprocess.Popen([PROGRAM, "generate", MODEL, "-p", "x", "-n", "200", "--device", "NV:PCI:LLVM"],
-                                      env=card.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(1)
-            killed.send_signal(signal.SIGKILL)
-            killed.wait()
-            if generate("NV:PCI:LLVM", card.environment) != wanted:
-                fail("other tokens after a process that was killed")
+    def end(self, may_refuse=False):
+        """What the card has to say of its drivers: nothing is expected."""
+        self.server.send_signal(signal.SIGTERM)
+        code = self.server.wait(timeout=seconds(30))
+        self.log.seek(0)
+        text = self.log.read()
+        check(may_refuse or (code == 0 and re.search(r"\b0 violations", text)), f"the card refused something ({code}):\n{text}")
+        return text
 
 
-main()
+def environment(*cards):
+    return {**os.environ, "DEV": "NV:PCI:LLVM", "BM_PCI": ",".join(card.name for card in cards), "BM_FIRMWARE_DIR": FIRMWARE,
+            "BM_NV_CODE": "ptx"}
+
+
+def run(command, *cards, device=None):
+    given = environment(*cards)
+    if device:
+        given["DEV"] = device
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=seconds(300), check=False)
+    check(done.returncode == 0, f"{' '.join(command)}: exit code {done.returncode}: {done.stdout[-2000:]}{done.stderr[-4000:]}")
+    return done
+
+
+def generate(device, count, *cards):
+    command = [PROGRAM, "generate", MODEL, "Permission is", "--max-tokens", str(count), "--temperature", "0", "--json"]
+    return json.loads(run(command, *cards, device=device).stdout)["tokens"]
+
+
+def boot(card):
+    """`gpu boot`, and whether it reset the card."""
+    return json.loads(run([PROGRAM, "gpu", "boot", "--json", "--pci", card.name], card).stdout)["was_reset"]
+
+
+def part_generate(count=3):
+    card = Card()
+    tested = run([PROGRAM, "selftest"], card).stdout
+    check("0 failed" in tested, f"selftest: {tested}")
+    wanted = generate("CPU:LLVM", count, card)
+    got = generate("NV:PCI:LLVM", count, card)
+    check(got == wanted and len(got) == count, f"tokens {got}, on the CPU {wanted}")
+    print(card.end())
+
+
+def part_states():
+    card = Card()
+    check(not boot(card), "a card just switched on was reset")
+    run([OPENER], card)
+    check(not boot(card), "a card left in order was reset")
+    child = subprocess.Popen([OPENER, "--stay"], env=environment(card), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    check(child.stdout.readline() == "open\n", "the process to be killed does not open the card")
+    child.kill()
+    child.wait()
+    check(boot(card), "a card left by a killed process was not reset")
+    # A child of fork() that frees and closes all it has inherited touches nothing.
+    run([OPENER, "--fork"], card)
+    check(not boot(card), "after a process with a child the card was reset")
+    print(card.end())
+
+
+def part_cts(quarter=None):
+    cards = Card(), Card()
+    # An access is a message to another process here: what waits for one is given eight times as long.
+    given = {**environment(*cards), "BM_TEST_TIME_FACTOR": str(8 * int(os.environ.get("BM_TEST_TIME_FACTOR", "1")))}
+    if quarter is not None:
+        given.update(GTEST_TOTAL_SHARDS="4", GTEST_SHARD_INDEX=str(quarter - 1))
+    done = subprocess.run([os.path.join(FOLDER, "cts_nv_pci"), "--gtest_brief=1"], env=given, capture_output=True, text=True,
+                          timeout=seconds(280), check=False)
+    check(done.returncode == 0, f"exit code {done.returncode}: {done.stdout[-4000:]}{done.stderr[-2000:]}")
+    print(done.stdout)
+    for card in cards:
+        print(card.end())
+
+
+def part_kills(count=10):
+    card = Card()
+    run([OPENER], card)
+    whole = int(re.search(r"(\d+) requests", card.end()).group(1))
+    step = max(1, whole // count)
+    card = Card("--signal", str(int(signal.SIGKILL)), "--step", str(step))
+    killed = 0
+    for turn in range(count):
+        child = subprocess.run([OPENER], env=environment(card), capture_output=True, text=True, timeout=seconds(120), check=False)
+        # Runs differ in how often they poll: the last requests of one are not made in another.
+        check(child.returncode in (0, -signal.SIGKILL), f"kill {turn}: exit code {child.returncode}: {child.stderr[-2000:]}")
+        killed += child.returncode != 0
+        next_one = subprocess.run([OPENER], env=environment(card), capture_output=True, text=True, timeout=seconds(120), check=False)
+        check(next_one.returncode == 0, f"after a kill at request {(turn + 1) * step} of {whole}: {next_one.stderr[-3000:]}")
+    print(f"{killed} of {count} starts killed, one every {step} requests of {whole}; every next one worked")
+    check(killed >= count * 3 // 4, f"only {killed} of {count} were killed")
+    # What a card does while its host's memory goes away is nobody's order.
+    print(card.end(may_refuse=True)[-300:])
+
+
+def part_ctrl_c(count=3):
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    card = Card()
+    begun = time.monotonic()
+    boot(card)
+    longest = 1.2 * (time.monotonic() - begun)
+    codes = []
+    for _ in range(count):
+        delay = chance.uniform(0, longest)
+        child = subprocess.Popen([PROGRAM, "gpu", "boot", "--pci", card.name], env=environment(card), stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        time.sleep(delay)
+        child.send_signal(signal.SIGINT)
+        said = "".join(child.communicate(timeout=seconds(60)))
+        # Before main() has a handler the signal ends the process as it does any.
+        check(child.returncode in (0, 130, -signal.SIGINT), f"SIGINT after {delay:.3f} s, seed {seed}: {child.returncode}: {said}")
+        codes.append(child.returncode)
+        boot(card)
+    command = [PROGRAM, "generate", MODEL, "Permission is", "--max-tokens", "100000", "--temperature", "0"]
+    child = subprocess.Popen(command, env=environment(card), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    check(child.stdout.read(1) != "", "no text")
+    child.send_signal(signal.SIGINT)
+    said = child.communicate(timeout=seconds(60))[1]
+    check(child.returncode == 130, f"SIGINT to generate: exit code {child.returncode}: {said}")
+    print(f"gpu boot ended by SIGINT: exit codes {codes}, seed {seed}; after generate the card was reset: {boot(card)}")
+    print(card.end(may_refuse=True)[-300:])
+
+
+os.mkdir(FIRMWARE)
+made = subprocess.run([os.path.join(FOLDER, "sim-nv-firmware"), FIRMWARE, CHIP], check=False)
+check(made.returncode == 0, "no firmware was written")
+for part in PARTS:
+    start = time.monotonic()
+    name, _, number = part.partition(":")
+    globals()["part_" + name.replace("-", "_")](*([int(number)] if number else []))
+    print(f"{part}: {time.monotonic() - start:.1f} s")

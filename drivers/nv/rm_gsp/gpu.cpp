@@ -193,7 +193,9 @@ Status GspGpu::open_objects() {
   BM_TRY(device_->open_objects());
   BM_TRY(device_->map_usermode());
   constexpr uint64_t kDoorbell = 0x90;
-  doorbell_ = BM_TRY(Doorbell<uint32_t>::at(device_->usermode(), kDoorbell));
+  // As a register, not through the page's view: behind a socket stores to memory are collected.
+  const Mmio page = BM_TRY(card_->registers().window(kUsermode, kUsermodeBytes));
+  doorbell_ = BM_TRY(Doorbell<uint32_t>::at(page, kDoorbell));
   BM_TRY(device_->open_va_space());
   return device_->read_facts();
 }

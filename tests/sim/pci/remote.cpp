@@ -99,6 +99,7 @@ void RemoteServer::serve(int socket) {
     std::memcpy(&request.handle, &bytes[5], 4);
     std::memcpy(request.arguments, &bytes[9], 24);
     ++requests_;
+    if (seen_) seen_(requests_);
     if (!handle(socket, request)) break;
   }
   // The host's memory goes with its process; the function stays as it was left, bus master or not.

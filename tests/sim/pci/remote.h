@@ -9,9 +9,11 @@
 // connection. Nobody is asked who they are: sockets are of this machine, loopback or a file.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/sim/pci/card.h"
@@ -26,6 +28,8 @@ class RemoteServer {
   /// Its memory for DMA goes with it; the card stays as it is.
   void serve(int socket);
   uint64_t requests() const { return requests_; }
+  /// Called with its number, counted from 1, before a request is served.
+  void on_request(std::function<void(uint64_t)> seen) { seen_ = std::move(seen); }
 
  private:
   struct Request {
@@ -53,6 +57,7 @@ class RemoteServer {
   std::vector<Memory> memory_;
   uint64_t next_page_ = 0x2'0000'0000;
   uint64_t requests_ = 0;
+  std::function<void(uint64_t)> seen_;
 };
 
 /// A listening socket: "PORT" or "127.0.0.1:PORT" (0: any), else the path of a file. -1 and errno.

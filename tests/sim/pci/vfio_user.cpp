@@ -129,6 +129,7 @@ void VfioUserServer::serve(int socket) {
     bool goes_on = is_whole && (has_version || message.command == kVersion);
     if (goes_on) {
       ++requests_;
+      if (seen_) seen_(requests_);
       const int error = handle(message, payload);
       has_version = true;
       if ((message.flags & kWantsNoReply) == 0) {

@@ -9,9 +9,11 @@
 // vfio_pci_core_disable() does it.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/sim/pci/card.h"
@@ -25,6 +27,8 @@ class VfioUserServer {
   /// Serves one client on a connected Unix stream socket until it goes. The socket stays open.
   void serve(int socket);
   uint64_t requests() const { return requests_; }
+  /// Called with its number, counted from 1, before a request is served.
+  void on_request(std::function<void(uint64_t)> seen) { seen_ = std::move(seen); }
   uint64_t mapped_bytes() const { return mapped_bytes_; }
 
  private:
@@ -55,6 +59,7 @@ class VfioUserServer {
   std::map<uint64_t, Memory> memory_;  ///< by bus address
   int interrupt_ = -1;
   uint64_t requests_ = 0, mapped_bytes_ = 0;
+  std::function<void(uint64_t)> seen_;
 };
 
 }  // namespace bm::sim

@@ -35,6 +35,8 @@ constexpr const char* kUsage = R"(sim-nv-pci CHIP: a modelled NVIDIA card behind
   --vram MIB       video memory (4096)
   --clients N      ends after so many (1); 0: when it is sent SIGTERM
   --no-display     the display is fused off (not with an FSP)
+  --signal NUMBER  every second client, the first one among them, is sent it: the first at its
+  --step REQUESTS  request number so many, the next so many later
   --scrub          memory above the WPR waits for the scrubber (ad102)
   --strict         every violation and every dead channel ends it with 3. Without it violations that
                    cards are known to bear are printed only
@@ -51,7 +53,7 @@ bool is_borne(std::string_view violation) {
 struct Arguments {
   nv::card::CardOptions options;
   std::string where, problem, firmware;
-  uint64_t clients = 1;
+  uint64_t clients = 1, signal = 0, step = 1;
   bool is_strict = false, has_help = false, is_vfio_user = false;
 };
 
@@ -75,6 +77,10 @@ bool set_value(std::string_view word, const std::string& value, Arguments& out) 
     out.options.vram_bytes = count << 20;
   else if (word == "--clients" && number(value, &count))
     out.clients = count;
+  else if (word == "--signal" && number(value, &count) && count < 32)
+    out.signal = count;
+  else if (word == "--step" && number(value, &count) && count != 0)
+    out.step = count;
   else
     return false;
   return true;
@@ -113,6 +119,17 @@ Arguments parse(int count, char** words) {
 /// Ends the wait for the next client, not a client.
 std::atomic<int> listening{-1};
 extern "C" void end_listening(int) { shutdown(listening, SHUT_RDWR); }
+
+/// Sends the process at the other end a signal at its `request`.
+template <class Server>
+void plan_signal(Server& server, int socket, int signal, uint64_t request) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.pid <= 0) return;
+  server.on_request([pid = peer.pid, signal, request](uint64_t number) {
+    if (number == request) kill(pid, signal);
+  });
+}
 
 int report(Card& card, uint64_t requests, bool is_strict) {
   size_t punished = 0;
@@ -168,15 +185,17 @@ int main(int count, char** words) {
     if (socket < 0) break;
     const int on = 1;
     if (port != 0) setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (arguments.is_vfio_user) {
-      VfioUserServer server(card);
+    const auto serve = [&](auto server) {
+      if (arguments.signal != 0 && client % 2 == 0)
+        plan_signal(server, socket, static_cast<int>(arguments.signal),
+                    (client / 2 + 1) * arguments.step);
       server.serve(socket);
       requests += server.requests();
-    } else {
-      RemoteServer server(card);
-      server.serve(socket);
-      requests += server.requests();
-    }
+    };
+    if (arguments.is_vfio_user)
+      serve(VfioUserServer(card));
+    else
+      serve(RemoteServer(card));
     close(socket);
   }
   close(listener);
