@@ -5,6 +5,7 @@
 #   usb    our model of an ASM2464PD bridge as a USB device, by libusb
 #   amd_usb  our model of an AMD card behind that bridge
 #   amd    our model of an AMD card behind an Intel IOMMU, by VFIO (QEMU's vfio-user-pci, from Debian sid)
+#   nv     our model of an NVIDIA card there, and accesses of it to memory that is not mapped
 # Exit 77: what it needs cannot be had here. Fetches about 100 MB the first time.
 set -euo pipefail
 # shellcheck source=tests/vm/lib.sh
@@ -57,17 +58,23 @@ amd_usb)
     -device 'usb-redir,chardev=bridge,bus=xhci.0')
   serve usb.sock usb_bridge "$work/usb.sock" gfx1201
   ;;
-amd)
+amd | nv)
   vm_unpack sid "$vm_cache/qemu" qemu-system-x86 seabios || vm_skip 'QEMU of Debian sid cannot be fetched'
   vm_qemu_root=$vm_cache/qemu  # vfio-user-pci came with QEMU 10.1
   vm_qemu "$vm_qemu_root" -device help 2>/dev/null | grep '"vfio-user-pci"' >/dev/null || vm_skip "Debian sid's QEMU has no vfio-user-pci"
-  programs=(amd_pci_open bellmetal) modules=(vfio-pci vfio_iommu_type1)
+  programs=("${lab}_pci_open" bellmetal) modules=(vfio-pci vfio_iommu_type1)
   machine=q35,memory-backend=ram
   devices=(-object 'memory-backend-memfd,id=ram,size=1G,share=on' -device 'intel-iommu,intremap=on,caching-mode=on'
     -device 'pcie-root-port,id=rp0,chassis=1,pref64-reserve=1G'
     -device "{\"driver\":\"vfio-user-pci\",\"bus\":\"rp0\",\"socket\":{\"path\":\"$work/card.sock\",\"type\":\"unix\"}}")
   vm_append+=' intel_iommu=on'
-  serve card.sock sim-amd-pci --vfio-user "$work/card.sock" --chip gfx1201 --vram 256 --strict
+  if [[ $lab == amd ]]; then
+    serve card.sock sim-amd-pci --vfio-user "$work/card.sock" --chip gfx1201 --vram 256 --strict
+  else
+    programs+=(nv_dma_lab)
+    "$bin/sim-nv-firmware" "$work/firmware" ga102
+    serve card.sock sim-nv-pci ga102 --vfio-user "$work/card.sock" --firmware "$work/firmware"
+  fi
   ;;
 usb)
   programs=(usb_lab) modules=(xhci-pci)
@@ -91,9 +98,10 @@ if [[ $lab == *usb ]]; then  # loaded by the program itself
   cp -L "$libusb" "$work/root$libusb"
   vm_add_libraries "$libusb"
 fi
-if [[ $lab == amd* ]]; then
-  "$bin/sim-amd-firmware" "$work/root/firmware" gfx1201
-fi
+case $lab in
+amd*) "$bin/sim-amd-firmware" "$work/root/firmware" gfx1201 ;;
+nv) cp -r "$work/firmware" "$work/root/firmware" ;;
+esac
 vm_pack_root "$here/lab_init.sh" "$work/initramfs"
 
 status=0
@@ -107,6 +115,12 @@ if [[ -n $server ]]; then
   wait "$server" || served=$?
   server=''
   cat "$work/server"
+  if [[ $lab == nv ]]; then
+    # nv_dma_lab has it write where nothing is mapped: that, and nothing else, is what the card says.
+    grep -q 'was never mapped for DMA' "$work/server" || { echo 'the model reports no access that was blocked' && exit 1; }
+    if grep 'violation:' "$work/server" | grep -v 'was never mapped for DMA'; then exit 1; fi
+    served=0
+  fi
   ((served == 0)) || { echo "the model ended with $served" && exit 1; }
 fi
 # QEMU's own failure to start is an odd status, too.

@@ -76,6 +76,23 @@ lab_amd() {
   expect "$card" bellmetal pci restore "$card"
 }
 
+lab_nv() {
+  card=$(for folder in /sys/bus/pci/devices/*; do
+    [ "$(cat "$folder/vendor")" = 0x10de ] && echo "${folder##*/}"
+  done)
+  echo "the modelled card is $card"
+  export DEV=NV:PCI BM_FIRMWARE_DIR=/firmware BM_LOG=nv=2
+  # The only display of the machine, so it is the boot display, too.
+  expect vfio-pci bellmetal pci bind "$card" --display
+  expect '1 of interface PCI' bellmetal devices
+  expect ga102 bellmetal gpu discover --pci "$card"
+  expect 'P17 unload' bellmetal gpu boot --pci "$card" --stats
+  dmesg | grep -i 'DMAR.*fault' && { echo 'FAILED: the card left its mappings'; status=1; }
+  expect 'left alone' nv_dma_lab "vfio:$card"
+  nv_pci_open || { echo 'FAILED: the card does not open after that'; status=1; }
+  expect "$card" bellmetal pci restore "$card"
+}
+
 lab_amd_usb() {
   export BM_FIRMWARE_DIR=/firmware BM_LOG=amd=3
   tries=0

@@ -526,7 +526,11 @@ void Card::write_config(uint32_t offset, uint32_t width, uint32_t value) {
     effect = config_.write(offset, width, value);
     has_msi_ = config_.has_msi() && config_.is_bus_master();
   }
-  if (effect == ConfigSpace::Effect::kFunctionReset) function_reset();
+  if (effect != ConfigSpace::Effect::kFunctionReset) return;
+  function_reset();
+  // Started by the function's own bit: whoever wrote it turns decoding on again.
+  const std::lock_guard lock(mutex_);
+  config_.set_command(false, false);
 }
 
 bool Card::resize_memory_bar(uint64_t bytes) {
