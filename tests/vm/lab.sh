@@ -66,7 +66,7 @@ amd | nv)
   machine=q35,memory-backend=ram
   devices=(-object 'memory-backend-memfd,id=ram,size=1G,share=on' -device 'intel-iommu,intremap=on,caching-mode=on'
     -device 'pcie-root-port,id=rp0,chassis=1,pref64-reserve=1G'
-    -device "{\"driver\":\"vfio-user-pci\",\"bus\":\"rp0\",\"socket\":{\"path\":\"$work/card.sock\",\"type\":\"unix\"}}")
+    -device "{\"driver\":\"vfio-user-pci\",\"bus\":\"rp0\",\"socket\":{\"path\":\"$work/card.sock\",\"type\":\"unix\"},\"x-msg-timeout\":60000}")
   vm_append+=' intel_iommu=on'
   if [[ $lab == amd ]]; then
     serve card.sock sim-amd-pci --vfio-user "$work/card.sock" --chip gfx1201 --vram 256 --strict
