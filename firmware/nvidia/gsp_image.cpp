@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "firmware/decompress.h"
 #include "runtime/base/elf.h"
@@ -21,6 +23,14 @@ Result<std::string_view> version_text(const Image& file, std::span<const std::by
   if (!is_text)
     return fail(Code::kCorrupt, "{}: .fwversion ({} bytes) is no text", file.name(), bytes.size());
   return std::string_view(text, bytes.size() - 1);
+}
+
+/// A name out of a file, for a message of one line.
+std::string shown(std::string_view name) {
+  std::string text(name);
+  for (char& one : text)
+    if (static_cast<unsigned char>(one) < 0x20 || one == 0x7f) one = '?';
+  return text;
 }
 
 // Elf32_Ehdr and Elf32_Shdr. Source: System V gABI 4.1, chapters "Object Files" and "Sections".
@@ -80,8 +90,8 @@ Result<std::span<const std::byte>> GspImage::signature_of(std::string_view famil
   const std::string wanted = (is_confidential ? "cc_" : "") + std::string(family);
   const auto found = std::ranges::find(signatures, wanted, &Signature::family);
   if (found != signatures.end()) return found->bytes;
-  std::vector<std::string_view> known;
-  for (const Signature& signature : signatures) known.push_back(signature.family);
+  std::vector<std::string> known;
+  for (const Signature& signature : signatures) known.push_back(shown(signature.family));
   return fail(Code::kUnsupported, "{}: version {} has no signature for {}; it has {}", name,
               version, wanted, fmt::join(known, ", "));
 }
@@ -96,7 +106,7 @@ Result<GspImage> parse_gsp_image(const Image& file) {
     const bool is_image = section.name == ".fwimage", is_version = section.name == ".fwversion";
     if (!is_image && !is_version && !section.name.starts_with(kSignaturePrefix)) continue;
     if (section.bytes.empty())
-      return fail(Code::kCorrupt, "{}: section {} is empty", file.name(), section.name);
+      return fail(Code::kCorrupt, "{}: section {} is empty", file.name(), shown(section.name));
     const std::string_view family =
         is_image || is_version ? "" : section.name.substr(kSignaturePrefix.size());
     const bool is_there =
@@ -106,13 +116,13 @@ Result<GspImage> parse_gsp_image(const Image& file) {
                            image.signatures.end();
     if (is_there)
       return fail(Code::kCorrupt, "{}: two sections {}, the second at {:#x}", file.name(),
-                  section.name, section.offset);
+                  shown(section.name), section.offset);
     if (is_image)
       image.image = section.bytes;
     else if (is_version)
       version = section.bytes;
     else if (family.empty())
-      return fail(Code::kCorrupt, "{}: section {} names no chip", file.name(), section.name);
+      return fail(Code::kCorrupt, "{}: section {} names no chip", file.name(), shown(section.name));
     else
       image.signatures.push_back({.family = family, .bytes = section.bytes});
   }

@@ -183,6 +183,15 @@ TEST(Doctor, ACardOfTheKernelsIsToBeBound) {
   EXPECT_TRUE(finding.is_blocking);
 }
 
+TEST(Doctor, ANvidiaCardWithoutItsDriverIsLookedAtAsOneOfOurs) {
+  Machine machine;
+  machine.add({.vendor = 0x10de, .device = 0x2684, .driver = "nouveau"});
+  const auto list = look(machine, "NV:PCI");
+  EXPECT_EQ(of(list, "0000:03:00.0 driver").remedy, "bellmetal pci bind 0000:03:00.0");
+  EXPECT_EQ(of(list, "0000:03:00.0 BAR 1").subject, "0000:03:00.0 BAR 1");
+  EXPECT_NE(of(list, "0000:03:00.0 firmware").remedy.find("gpu firmware check"), std::string::npos);
+}
+
 TEST(Doctor, WithoutACardItSaysSoAndStillLooksAtTheRest) {
   Machine machine;
   machine.add(
@@ -192,7 +201,7 @@ TEST(Doctor, WithoutACardItSaysSoAndStillLooksAtTheRest) {
   EXPECT_EQ(of(list, "NVIDIA GPUs").seen, "none in this machine");
   for (const Finding& finding : list)
     EXPECT_FALSE(finding.is_blocking && !finding.remedy.empty()) << finding.subject;
-  EXPECT_NE(of(look(machine, "AMD:PCI"), "AMD cards").remedy, "");
+  EXPECT_NE(of(look(machine, "AMD:PCI"), "AMD and NVIDIA cards").remedy, "");
   EXPECT_EQ(of(list, "processor").seen, "Some CPU 3000");
   EXPECT_EQ(of(list, "OpenCL drivers").seen, "pocl.icd");
   EXPECT_EQ(of(look(machine, "NV"), "NVIDIA driver").seen, "not loaded");

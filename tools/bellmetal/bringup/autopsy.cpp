@@ -5,6 +5,7 @@
 
 #include "drivers/transport/clock.h"
 #include "tools/bellmetal/bringup/bringup.h"
+#include "tools/bellmetal/bringup/nvidia.h"
 #include "tools/bellmetal/output.h"
 
 namespace bm::cli {
@@ -123,6 +124,8 @@ int run_autopsy(System& system, const AutopsyCommand& options) {
   std::string chosen;
   const auto function = open_function(system, options.card, &chosen);
   if (!function) return report(function.error(), as_json);
+  if ((*function)->identity().vendor == kNvidiaVendor)
+    return autopsy_nvidia(**function, options, chosen);
   am::Bus bus(**function, real_clock());
   const auto seen = look(bus, options);
   if (!seen) return report(seen.error(), as_json);

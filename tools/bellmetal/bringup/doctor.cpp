@@ -253,9 +253,9 @@ struct WayName {
   std::string_view name;
   uint32_t ways;
 };
-constexpr WayName kWays[] = {{"CPU", kWayCpu},    {"CL", kWayCl},   {"NV", kWayNv},
-                             {"CUDA", kWayNv},    {"AMD", kWayKfd}, {"AMD:KFD", kWayKfd},
-                             {"AMD:PCI", kWayPci}};
+constexpr WayName kWays[] = {{"CPU", kWayCpu},     {"CL", kWayCl},      {"NV", kWayNv},
+                             {"NV:PCI", kWayPci},  {"CUDA", kWayNv},    {"AMD", kWayKfd},
+                             {"AMD:KFD", kWayKfd}, {"AMD:PCI", kWayPci}};
 
 Result<uint32_t> ways_of(const std::string& device, std::optional<PciAddress>* card) {
   if (device.empty()) return static_cast<uint32_t>(kWayAll);
@@ -263,10 +263,11 @@ Result<uint32_t> ways_of(const std::string& device, std::optional<PciAddress>* c
   if (row != std::end(kWays)) return row->ways;
   const auto address = parse_pci_address(device);
   if (!address)
-    return fail(Code::kInvalidArgument,
-                "'{}' is no device that can be looked at: CPU, CL, NV, CUDA, AMD, AMD:PCI or a PCI "
-                "address",
-                device);
+    return fail(
+        Code::kInvalidArgument,
+        "'{}' is no device that can be looked at: CPU, CL, NV, NV:PCI, CUDA, AMD, AMD:PCI or a "
+        "PCI address",
+        device);
   *card = *address;
   return static_cast<uint32_t>(kWayPci);
 }

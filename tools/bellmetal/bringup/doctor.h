@@ -31,7 +31,8 @@ struct Finding {
 };
 
 struct DoctorOptions {
-  /// "CPU", "CL", "NV", "CUDA", "AMD", or a PCI address, "AMD:PCI" for any card; empty: everything.
+  /// "CPU", "CL", "NV", "CUDA", "AMD", or a PCI address, "AMD:PCI" or "NV:PCI" for any card; empty:
+  /// everything.
   std::string device;
   std::string cache_folder;  ///< of compiled kernels
   bool as_json = false;

@@ -11,6 +11,7 @@
 #include "firmware/amd/set.h"
 #include "firmware/store.h"
 #include "tools/bellmetal/bringup/chips.h"
+#include "tools/bellmetal/bringup/nvidia.h"
 #include "tools/bellmetal/output.h"
 
 namespace bm::cli {
@@ -18,10 +19,19 @@ namespace {
 
 constexpr uint16_t kAmd = 0x1002;
 
-bool is_amd_card(const PciIdentity& identity) {
+bool is_examined(const PciIdentity& identity) {
   const uint32_t base_class = identity.class_code >> 16;
-  return identity.vendor == kAmd && (base_class == 0x03 || base_class == 0x12);
+  return (identity.vendor == kAmd && (base_class == 0x03 || base_class == 0x12)) ||
+         (identity.vendor == kNvidiaVendor && base_class == 0x03);
 }
+
+/// NVIDIA's own driver serves its cards as well as ours would: such ones are looked at by name.
+bool is_served_by_vendor(const PciInfo& info) {
+  return info.identity.vendor == kNvidiaVendor && info.driver == "nvidia";
+}
+
+/// The one that shows video memory.
+uint32_t memory_bar(const PciInfo& info) { return info.identity.vendor == kNvidiaVendor ? 1 : 0; }
 
 bool is_bridge(System& system, const PciAddress& address) {
   constexpr int64_t kBridgeClass = 0x06;
@@ -135,11 +145,12 @@ Finding examine_group(System& system, const PciInfo& info, const std::string& ca
   return finding;
 }
 
-/// Sizes that BAR 0 can have: a mask of powers of two from 1 MiB on (sysfs-bus-pci,
+/// Sizes that the memory BAR can have: a mask of powers of two from 1 MiB on (sysfs-bus-pci,
 /// resourceN_resize).
 uint64_t largest_size(System& system, const PciInfo& info) {
-  const std::string text =
-      first_line(system, pci_folder(info.identity.address) + "/resource0_resize");
+  const std::string text = first_line(
+      system,
+      fmt::format("{}/resource{}_resize", pci_folder(info.identity.address), memory_bar(info)));
   uint64_t mask = 0;
   const auto [stop, problem] = std::from_chars(text.data(), text.data() + text.size(), mask, 16);
   if (problem != std::errc() || mask == 0) return 0;
@@ -147,9 +158,9 @@ uint64_t largest_size(System& system, const PciInfo& info) {
 }
 
 Finding examine_bar(System& system, const PciInfo& info, const std::string& card) {
-  const uint64_t size = info.bars[0].size;
+  const uint64_t size = info.bars[memory_bar(info)].size;
   const uint64_t largest = largest_size(system, info);
-  Finding finding{.subject = card + " BAR 0",
+  Finding finding{.subject = fmt::format("{} BAR {}", card, memory_bar(info)),
                   .seen = size == 0 ? "no memory" : human_bytes(size),
                   .ways = kWayPci,
                   .is_blocking = size == 0};
@@ -237,6 +248,12 @@ void examine_card(System& system, const PciInfo& info, std::vector<Finding>* lis
   list->push_back(examine_display(info, card));
   list->push_back(examine_holders(system, info, card));
   if (info.identity.vendor == kAmd) examine_firmware(info, card, list);
+  if (info.identity.vendor == kNvidiaVendor)
+    list->push_back({.subject = card + " firmware",
+                     .seen = "its chip says which files; it is read from the card",
+                     .remedy = fmt::format("bellmetal gpu firmware check --pci {}", card),
+                     .ways = kWayPci,
+                     .is_blocking = false});
 }
 
 }  // namespace
@@ -256,13 +273,14 @@ Status examine_cards(System& system, const std::optional<PciAddress>& named,
     examine_card(system, BM_TRY(describe_pci(system, *named)), list);
     return {};
   }
-  const auto found = enumerate_pci(system, is_amd_card);
+  auto found = enumerate_pci(system, is_examined);
+  if (found) std::erase_if(*found, is_served_by_vendor);
   if (!found || found->empty()) {
-    list->push_back({.subject = "AMD cards",
+    list->push_back({.subject = "AMD and NVIDIA cards",
                      .seen = found ? "none" : "no PCI bus is shown: " + found.error().message,
-                     .remedy =
-                         "none is needed for CPU, OpenCL and NVIDIA; simulated ones are named "
-                         "by --pci remote:/path",
+                     .remedy = "none is needed for CPU and OpenCL, nor for NVIDIA's own driver; "
+                               "simulated ones are named "
+                               "by --pci remote:/path",
                      .ways = kWayPci});
     return {};
   }

@@ -9,6 +9,7 @@
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/bringup/chips.h"
 #include "tools/bellmetal/bringup/firmware_nvidia.h"
+#include "tools/bellmetal/bringup/nvidia.h"
 #include "tools/bellmetal/output.h"
 
 namespace bm::cli {
@@ -18,12 +19,20 @@ using Json = nlohmann::ordered_json;
 using firmware::amd::FirmwareSet;
 using firmware::amd::SetFile;
 
+/// NVIDIA's cards are named by their chip; of others the function stays open.
+Result<std::unique_ptr<PciFunction>> open_card(System& system, FirmwareOptions* options) {
+  if (!options->chip.empty()) return std::unique_ptr<PciFunction>();
+  std::string chosen;
+  auto function = BM_TRY(open_function(system, options->card, &chosen));
+  if (function->identity().vendor != kNvidiaVendor) return function;
+  options->chip = BM_TRY(nvidia_chip_of(*function));
+  return std::unique_ptr<PciFunction>();
+}
+
 /// Of the chip that was named, else of the card.
-Result<FirmwareSet> find_set(System& system, const FirmwareOptions& options) {
+Result<FirmwareSet> find_set(PciFunction* function, const FirmwareOptions& options) {
   if (!options.chip.empty())
     return firmware::amd::firmware_set(BM_TRY(known_chip_id(options.chip)));
-  std::string chosen;
-  const auto function = BM_TRY(open_function(system, options.card, &chosen));
   amd::am::Bus bus(*function, real_clock());
   BM_TRY(bus.open());
   const auto table = BM_TRY(amd::am::read_discovery(bus));
@@ -69,10 +78,13 @@ bool is_fine(const Json& file) { return !file.contains("problem"); }
 
 }  // namespace
 
-int run_firmware_list(System& system, const FirmwareOptions& options) {
-  if (is_nvidia_chip(options.chip)) return list_nvidia_firmware(options);
+int run_firmware_list(System& system, const FirmwareOptions& wanted_set) {
+  FirmwareOptions options = wanted_set;
   const bool as_json = options.card.as_json;
-  const auto set = find_set(system, options);
+  const auto function = open_card(system, &options);
+  if (!function) return report(function.error(), as_json);
+  if (is_nvidia_chip(options.chip)) return list_nvidia_firmware(options);
+  const auto set = find_set(function->get(), options);
   if (!set) return report(set.error(), as_json);
   const firmware::Search search = options.card.search();
   Json files = Json::array();
@@ -100,10 +112,13 @@ int run_firmware_list(System& system, const FirmwareOptions& options) {
   return kOk;
 }
 
-int run_firmware_check(System& system, const FirmwareOptions& options) {
-  if (is_nvidia_chip(options.chip)) return check_nvidia_firmware(options);
+int run_firmware_check(System& system, const FirmwareOptions& wanted_set) {
+  FirmwareOptions options = wanted_set;
   const bool as_json = options.card.as_json;
-  const auto set = find_set(system, options);
+  const auto function = open_card(system, &options);
+  if (!function) return report(function.error(), as_json);
+  if (is_nvidia_chip(options.chip)) return check_nvidia_firmware(options);
+  const auto set = find_set(function->get(), options);
   if (!set) return report(set.error(), as_json);
   const std::vector<std::string> problems = firmware::amd::check_set(*set, options.card.search());
   const auto needed = std::ranges::count(set->files, false, &SetFile::is_optional);

@@ -22,4 +22,13 @@ int boot_nvidia(std::unique_ptr<PciFunction> function, const BootOptions& option
 Status discover_nvidia(PciFunction& function, nlohmann::ordered_json* json);
 void print_nvidia(const nlohmann::ordered_json& json);
 
+/// What the card does, as it stands.
+int autopsy_nvidia(PciFunction& function, const AutopsyCommand& options, const std::string& chosen);
+/// Registers by name or by byte address in BAR 0; the same with a value; and of a value alone.
+int read_nvidia_registers(PciFunction& function, const RegisterOptions& options);
+int write_nvidia_register(PciFunction& function, const RegisterOptions& options);
+int decode_nvidia_register(const RegisterOptions& options);
+/// "ga104", of the card. Errors: as identify().
+Result<std::string> nvidia_chip_of(PciFunction& function);
+
 }  // namespace bm::cli

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
@@ -10,6 +9,9 @@
 #include "drivers/transport/clock.h"
 #include "tools/bellmetal/bringup/bringup.h"
 #include "tools/bellmetal/bringup/chips.h"
+#include "tools/bellmetal/bringup/firmware_nvidia.h"
+#include "tools/bellmetal/bringup/nvidia.h"
+#include "tools/bellmetal/bringup/pattern.h"
 #include "tools/bellmetal/output.h"
 
 namespace bm::cli {
@@ -26,50 +28,6 @@ struct Named {
   amd::am::BlockTable table;
   const BootRegister* row = nullptr;
 };
-
-std::optional<uint64_t> number(std::string_view text) {
-  int base = 10;
-  if (text.starts_with("0x") || text.starts_with("0X")) {
-    base = 16;
-    text.remove_prefix(2);
-  }
-  uint64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, problem] = std::from_chars(text.data(), end, value, base);
-  if (text.empty() || problem != std::errc() || stop != end) return std::nullopt;
-  return value;
-}
-
-Result<uint32_t> word(std::string_view text) {
-  const auto value = number(text);
-  if (!value || *value > UINT32_MAX)
-    return fail(Code::kInvalidArgument, "'{}' is no value of 32 bits; write 0x1234 or 4660", text);
-  return static_cast<uint32_t>(*value);
-}
-
-char upper(char letter) {
-  return letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
-}
-
-/// '*' stands for anything; letters of either case.
-bool matches(std::string_view pattern, std::string_view text) {
-  size_t p = 0, t = 0, star = std::string_view::npos, from = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      from = t;
-    } else if (p < pattern.size() && upper(pattern[p]) == upper(text[t])) {
-      ++p, ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++from;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
 
 /// "NAME" or "BLOCK.NAME".
 std::vector<Named> find_named(const std::vector<KnownBlock>& blocks, std::string_view pattern) {
@@ -130,10 +88,9 @@ struct Look {
   std::unique_ptr<Bus> bus;
   std::vector<KnownBlock> blocks;
 };
-Result<Look> open_look(System& system, const CardOptions& options) {
+Result<Look> open_look(std::unique_ptr<PciFunction> function) {
   Look look;
-  std::string chosen;
-  look.function = BM_TRY(open_function(system, options, &chosen));
+  look.function = std::move(function);
   look.bus = std::make_unique<Bus>(*look.function, real_clock());
   BM_TRY(look.bus->open());
   BM_TRY(amd::am::discover(*look.bus));
@@ -143,7 +100,7 @@ Result<Look> open_look(System& system, const CardOptions& options) {
 
 Result<Json> read_one(Look& look, const std::string& name) {
   Json list = Json::array();
-  if (const auto dword = number(name)) {
+  if (const auto dword = parse_number(name)) {
     const uint32_t value = look.bus->read_dword(*dword);
     BM_TRY(look.bus->status());
     list.push_back({{"block", ""}, {"name", name}, {"dword", *dword}, {"value", value}});
@@ -163,8 +120,8 @@ Result<Json> read_one(Look& look, const std::string& name) {
 
 /// Writes and reads back.
 Result<Json> write_one(Look& look, const RegisterOptions& options) {
-  const uint32_t value = BM_TRY(word(options.value));
-  if (const auto dword = number(options.name)) {
+  const uint32_t value = BM_TRY(parse_word(options.value));
+  if (const auto dword = parse_number(options.name)) {
     look.bus->write_dword(*dword, value);
     BM_TRY(look.bus->status());
     return read_one(look, options.name);
@@ -204,7 +161,12 @@ Result<Json> write_one(Look& look, const RegisterOptions& options) {
 }  // namespace
 
 int run_registers_read(System& system, const RegisterOptions& options) {
-  auto look = open_look(system, options.card);
+  std::string chosen;
+  auto function = open_function(system, options.card, &chosen);
+  if (!function) return report(function.error(), options.card.as_json);
+  if ((*function)->identity().vendor == kNvidiaVendor)
+    return read_nvidia_registers(**function, options);
+  auto look = open_look(std::move(*function));
   if (!look) return report(look.error(), options.card.as_json);
   Json all = Json::array();
   for (const std::string& name : options.names) {
@@ -222,7 +184,12 @@ int run_registers_write(System& system, const RegisterOptions& options) {
                                "repeat it with --yes",
                                options.name)},
                   options.card.as_json);
-  auto look = open_look(system, options.card);
+  std::string chosen;
+  auto function = open_function(system, options.card, &chosen);
+  if (!function) return report(function.error(), options.card.as_json);
+  if ((*function)->identity().vendor == kNvidiaVendor)
+    return write_nvidia_register(**function, options);
+  auto look = open_look(std::move(*function));
   if (!look) return report(look.error(), options.card.as_json);
   const auto list = write_one(*look, options);
   if (!list) return report(list.error(), options.card.as_json);
@@ -230,9 +197,10 @@ int run_registers_write(System& system, const RegisterOptions& options) {
 }
 
 int run_registers_decode(System& /*system*/, const RegisterOptions& options) {
+  if (is_nvidia_chip(options.chip)) return decode_nvidia_register(options);
   const auto blocks = known_blocks(options.chip);
   if (!blocks) return report(blocks.error(), options.card.as_json);
-  const auto value = word(options.value);
+  const auto value = parse_word(options.value);
   if (!value) return report(value.error(), options.card.as_json);
   const std::vector<Named> found = find_named(*blocks, options.name);
   if (found.empty()) return report(no_register(options.name).value(), options.card.as_json);

@@ -282,6 +282,17 @@ Mmu::Mmu(const CardRow& row, RegisterFile& registers, Memory& memory)
                : "NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE_UPPER_PDB",
         source,
         {.read = [this, i] { return pdb_[i]; }, .write = [this, i](uint32_t v) { pdb_[i] = v; }});
+  // Of BARs and physical accesses, of which the model has no faults: those of channels are
+  // GSP-RM's.
+  for (const auto& [offset, name] : {std::pair(0x80u, "ADDR_LO"),
+                                     {0x84u, "ADDR_HI"},
+                                     {0x88u, "INST_LO"},
+                                     {0x8cu, "INST_HI"},
+                                     {0x90u, "INFO"},
+                                     {0x94u, "STATUS"}})
+    registers_.declare(0xb83000 + offset,
+                       fmt::format("NV_VIRTUAL_FUNCTION_PRIV_MMU_FAULT_{}", name), source,
+                       {.is_read_only = true});
   registers_.declare(0xb830b0, "NV_VIRTUAL_FUNCTION_PRIV_MMU_INVALIDATE", source,
                      {.read = [] { return 0u; },  // the trigger is done at once
                       .write =
