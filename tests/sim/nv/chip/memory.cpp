@@ -95,6 +95,14 @@ void VideoMemory::lose() {
   fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes_));
 }
 
+std::vector<uint64_t> VideoMemory::written_pages() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<uint64_t> pages;
+  for (size_t page = 0; page < is_written_.size(); ++page)
+    if (is_written_[page]) pages.push_back(page * kPage);
+  return pages;
+}
+
 std::byte* Memory::piece_at(uint64_t address, uint64_t bytes, bool is_write, uint64_t* contiguous) {
   const uint64_t bar = config_.bar_address(bar_), size = config_.bar_bytes(bar_);
   if (bar != 0 && address >= bar && address - bar < size) {

@@ -42,6 +42,8 @@ class VideoMemory {
   bool is_unsettled(uint64_t offset) const;
   void settle();
   void lose();
+  /// Addresses of the pages that anybody has touched, ascending.
+  std::vector<uint64_t> written_pages() const;
 
  private:
   void touch(uint64_t page);
