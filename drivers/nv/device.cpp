@@ -64,6 +64,7 @@ class NvDevice final : public hcq::DeviceBase<Gpu, NvQueue> {
 
  private:
   Status rebuild();
+  void clear_foreign_memory();
   Result<std::unique_ptr<HardwareRing>> make_ring(Engine engine, uint32_t copy_index,
                                                   const DeviceOptions& options);
   Result<std::unique_ptr<hal::Program>> load_program(const hal::CodeObject& code) override;
@@ -79,6 +80,7 @@ class NvDevice final : public hcq::DeviceBase<Gpu, NvQueue> {
   LaunchForm form_{};
   bool has_events_ = true;  ///< until the driver says otherwise; under the mutex
   ImportedMemory imported_;
+  std::unique_ptr<NvQueue> clearing_;  ///< of video memory that another process has left
 };
 
 Status NvDevice::open(const DeviceOptions& options) {
@@ -89,8 +91,28 @@ Status NvDevice::open(const DeviceOptions& options) {
     gpu_->rings.push_back(BM_TRY(make_ring(Engine::kCompute, 0, options)));
     gpu_->rings.push_back(BM_TRY(make_ring(Engine::kCopy, 0, options)));
     gpu_->rings.push_back(BM_TRY(make_ring(Engine::kCopy, 1, options)));
+    // Of its own: memory is asked for, too, while other queues stand at a wait.
+    if (gpu_->driver->wants_clearing())
+      gpu_->rings.push_back(BM_TRY(make_ring(Engine::kCopy, 1, options)));
   }
-  return make_queues();
+  BM_TRY(make_queues());
+  constexpr size_t kClearing = 3;
+  if (gpu_->rings.size() > kClearing)
+    clearing_ = BM_TRY(NvQueue::create(gpu_, nullptr, gpu_->rings[kClearing].get()));
+  // What was allocated so far, rings and their fences, is written before the GPU reads it.
+  clear_foreign_memory();
+  return {};
+}
+
+void NvDevice::clear_foreign_memory() {
+  if (!clearing_) return;
+  gpu_->driver->clear_with([this](uint64_t va, uint64_t bytes) -> Status {
+    // In pieces: a wait ends where nothing gets on for long.
+    constexpr uint64_t kPiece = 4 << 20;
+    for (uint64_t at = 0; at < bytes; at += kPiece)
+      BM_TRY(clearing_->fill(va + at, std::min(bytes - at, kPiece), 0));
+    return {};
+  });
 }
 
 Result<std::unique_ptr<HardwareRing>> NvDevice::make_ring(Engine engine, uint32_t copy_index,
@@ -104,6 +126,8 @@ Result<std::unique_ptr<HardwareRing>> NvDevice::make_ring(Engine engine, uint32_
 }
 
 NvDevice::~NvDevice() {
+  gpu_->driver->clear_with(nullptr);
+  clearing_.reset();
   close([this] { return gpu_->health_locked(); },
         [this] {
           local_memory_.reset();
@@ -167,10 +191,13 @@ bool NvDevice::stop() {
 
 Status NvDevice::rebuild() {
   const std::lock_guard replacing(gpu_->channels);
+  gpu_->driver->clear_with(nullptr);  // what rings take while there is none to clear with
   for (const auto& ring : gpu_->rings) ring->stop();
   compute_->restart();
   copies_->restart();
+  if (clearing_) clearing_->restart();
   for (const auto& ring : gpu_->rings) BM_TRY(ring->restart());
+  clear_foreign_memory();
   return local_memory_.restore(*gpu_, compute_ring());
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -118,6 +119,13 @@ class DriverInterface : public hcq::DriverInterface {
   /// process lies there.
   virtual uint64_t shared_window() const = 0;
   virtual uint64_t local_window() const = 0;
+  /// Fills memory of the GPU with zeroes and waits for it.
+  using Clear = std::function<Status(uint64_t va, uint64_t bytes)>;
+  /// Where video memory may hold what another process has left, allocate() clears what it hands out
+  /// with this, once for every byte. nullptr: nobody does any more. Kernel drivers clear
+  /// themselves.
+  virtual void clear_with(Clear /*clear*/) {}
+  virtual bool wants_clearing() const { return false; }
 };
 
 }  // namespace bm::nv

@@ -109,6 +109,12 @@ class GspMemory final : public Memory {
     return {};
   }
 
+  /// Video memory that may hold what another process has left.
+  bool is_foreign() const {
+    return !block_->is_system() && !gpu_.memory_->video().is_cleared(block_->address(), size);
+  }
+  void note_cleared() { gpu_.memory_->video().note_cleared(block_->address(), size); }
+
   std::vector<GspGpu*> peers;  ///< that have mapped it, too
 
  private:
@@ -202,6 +208,7 @@ Status GspGpu::open_objects() {
 
 GspGpu::~GspGpu() {
   while (!peers_.empty()) drop_peer(peers_.begin()->first);
+  abandoned_.clear();
   device_.reset();
   client_.reset();
   transport_.reset();
@@ -220,6 +227,13 @@ Result<std::unique_ptr<Memory>> GspGpu::allocate(const MemoryRequest& request) {
     return fail(Code::kInvalidArgument, "{} bytes of GPU memory asked for", request.size);
   auto memory = std::make_unique<GspMemory>(*this);
   BM_TRY(memory->make(request));
+  if (!clear_ || !memory->is_foreign()) return std::unique_ptr<Memory>(std::move(memory));
+  if (Status cleared = clear_(memory->va, memory->size); !cleared) {
+    // A fault at what is unmapped under the engine would hide why it did not end.
+    abandoned_.push_back(std::move(memory));
+    return tl::unexpected(std::move(cleared.error()));
+  }
+  memory->note_cleared();
   return std::unique_ptr<Memory>(std::move(memory));
 }
 

@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "drivers/nv/driver_interface.h"
 #include "drivers/nv/rm_gsp/card_row.h"
@@ -37,6 +39,8 @@ class GspGpu final : public DriverInterface, public RmAddressSpace {
   FaultDetails fault_details(Channel& channel) override;
   Result<int> event_fd(Channel& channel) override;
   Result<bool> wait_event(Channel& channel, int timeout_ms) override;
+  void clear_with(Clear clear) override { clear_ = std::move(clear); }
+  bool wants_clearing() const override { return true; }
   uint64_t shared_window() const override;
   uint64_t local_window() const override;
 
@@ -80,6 +84,8 @@ class GspGpu final : public DriverInterface, public RmAddressSpace {
   std::unique_ptr<RmClient> client_;
   std::unique_ptr<RmDevice> device_;
   Doorbell<uint32_t> doorbell_;
+  Clear clear_;
+  std::vector<std::unique_ptr<Memory>> abandoned_;  ///< whose clearing failed, perhaps not over
   std::map<uint64_t, Peer> peers_;  ///< system memory of other GPUs, by its address there and here
 };
 

@@ -2,6 +2,7 @@
 // Memory of a card that nobody else manages, and memory of the host that it reaches.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -34,8 +35,13 @@ class VideoMemory {
   uint64_t free_bytes() const;
   uint64_t bytes() const { return bytes_; }  ///< of all regions
 
+  /// Whether all of it was cleared since this process has the card: it holds nothing of another's.
+  bool is_cleared(uint64_t address, uint64_t bytes) const;
+  void note_cleared(uint64_t address, uint64_t bytes);
+
  private:
   std::vector<memory::VaSpace> visible_, hidden_;
+  std::map<uint64_t, uint64_t> cleared_;  ///< end by start; none touches another
   uint64_t bytes_ = 0;
 };
 
