@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "drivers/nv/device.h"
-#include "firmware/store.h"
 #include "runtime/base/env.h"
 #include "tests/cts/cts.h"
 #include "tests/cts/nv_kernels.h"
@@ -14,7 +13,7 @@ namespace {
 
 template <uint32_t kUnit>
 Result<std::unique_ptr<hal::Device>> open() {
-  return nv::open_pci_device(kUnit, "", firmware::default_search());
+  return nv::open_device("PCI", kUnit, "");
 }
 
 }  // namespace
