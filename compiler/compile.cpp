@@ -34,8 +34,8 @@ constexpr std::string_view kCacheKind = "kernel";
 /// Programs beyond this size take LLVM more than about 0.1 s; they are lowered again with less
 /// unrolling, in this order.
 constexpr size_t kMaxValues = 2500;
-/// GEMM is worth NVIDIA's assembler a second.
-constexpr size_t kMaxMatrixValues = 6000;
+/// GEMM is worth NVIDIA's assembler a second or two: GELU of a tile of 128×256 takes half of these.
+constexpr size_t kMaxMatrixValues = 20000;
 constexpr std::array kLimits = {ScheduleLimits{}, ScheduleLimits{.max_sums = 32},
                                 ScheduleLimits{.max_lanes = 16, .has_tiles = false},
                                 ScheduleLimits{.max_lanes = 4, .has_tiles = false},

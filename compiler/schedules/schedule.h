@@ -74,6 +74,10 @@ struct MatrixOperand {
 
   uint32_t per_load() const { return 16 / static_cast<uint32_t>(item_size(load->dtype)); }
   uint32_t rows() const { return slots * slot; }
+  /// The extent of `along`, or its bound.
+  int64_t most() const {
+    return along->src[0]->is_const() ? along->src[0]->imm : along->src[0]->hi;
+  }
   /// Slots of a group where memory is not deep: of 16 bytes, or of as many as there are.
   uint32_t together() const { return slots < per_load() ? slots : per_load(); }
 };
@@ -100,9 +104,10 @@ struct MatrixPlan {
   std::optional<PipePlan> pipe;  ///< `chunks` is not used then
   int64_t block_m() const { return int64_t{left.rows()} * warps_m; }  ///< rows of a group
   int64_t block_n() const { return int64_t{right.rows()} * warps_n; }
-  /// Groups along the rows; the last may reach beyond them in plans with a pipe.
-  int64_t grid_m() const { return (left.along->src[0]->imm + block_m() - 1) / block_m(); }
-  int64_t grid_n() const { return (right.along->src[0]->imm + block_n() - 1) / block_n(); }
+  /// Groups along the rows; the last may reach beyond them in plans with a pipe. Of an extent that
+  /// is known at launch only, as many as its bound asks for: some find nothing to do.
+  int64_t grid_m() const { return (left.most() + block_m() - 1) / block_m(); }
+  int64_t grid_n() const { return (right.most() + block_n() - 1) / block_n(); }
   uint32_t stage_k() const {
     return PipePlan::kLineBytes / static_cast<uint32_t>(item_size(info.in));
   }

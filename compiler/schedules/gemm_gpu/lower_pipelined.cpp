@@ -5,7 +5,9 @@
 // contiguous along K, a line is a row (column) of the operand; else it is 64 rows (columns) of one
 // step of K, and there are panels of as many lines as a stage has steps.
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <optional>
 #include <unordered_set>
 
 #include "compiler/schedules/gemm_gpu/lowering.h"
@@ -17,7 +19,9 @@ constexpr int64_t kLine = PipePlan::kLineBytes;
 /// Accumulators of a work-item that are adjacent in a row.
 constexpr uint32_t kPair = 2;
 
-bool is_uneven(const Node* range, int64_t step) { return range->src[0]->imm % step != 0; }
+bool is_uneven(const Node* range, int64_t step) {
+  return !range->src[0]->is_const() || range->src[0]->imm % step != 0;
+}
 
 /// Whether `n` loads anything besides what `product` does.
 bool has_loads(const Node* n, const Node* product, std::unordered_set<const Node*>* seen) {
@@ -39,7 +43,7 @@ LineTile PipelinedGemm::line_tile(const Pipe& pipe, const MatrixOperand& o, Valu
   const bool is_left = &o == &p_.left;
   const int64_t rows = is_left ? p_.block_m() : p_.block_n(), k = p_.stage_k();
   const auto end = [&](const Node* range, int64_t step) {
-    return is_uneven(range, step) ? b_.index(range->src[0]->imm) : kNone;
+    return is_uneven(range, step) ? e_.emit(range->src[0], pipe.tile.env) : kNone;
   };
   const TileAxis along{.loop = o.along,
                        .block = pipe.block,
@@ -147,50 +151,48 @@ void PipelinedGemm::run_pipeline(const Pipe& pipe) {
   if (is_group) b_.wait_wgmma(pipe.block, pipe.tile.accumulators[0], p_.info.sums * p_.right.slots);
 }
 
-/// Rows and columns of this work-item's sums. Where tiles reach beyond the results and something
-/// else is loaded, the last row or column stands for those that are not there.
-void PipelinedGemm::bind_results(Tile* tile, BlockId block) {
+/// Columns after columns, so that what is loaded for one lives no longer than its results. Where
+/// tiles reach beyond the results and something else is loaded, the last row or column stands for
+/// those that are not there.
+void PipelinedGemm::store_results(const Tile& tile, BlockId block, bool is_aligned) {
+  // Whatever is computed here stays behind the product, where registers are free again.
+  const Confined confined(e_, block);
   std::unordered_set<const Node*> seen;
   const bool is_clamped = std::ranges::any_of(e_.kernel().stores, [&](const ir::Store& s) {
     return has_loads(s.value, p_.reduce, &seen) || has_loads(s.gate, p_.reduce, &seen);
   });
   const auto lines = [&](ValueId first, const Index& own, const Node* range, int64_t step) {
-    const ValueId end = is_uneven(range, step) ? b_.index(range->src[0]->imm) : kNone;
+    const ValueId end = is_uneven(range, step) ? e_.emit(range->src[0], tile.env) : kNone;
     return Offsets(e_, b_.add(first, own), block, end, is_clamped);
   };
-  Offsets rows = lines(tile->row, {b_, tile->place}, p_.left.along, p_.block_m());
-  for (uint32_t slot = 0; slot < p_.left.slots; slot += p_.info.a_slots) {
-    std::vector<Offsets::Place>& out = tile->out_rows.emplace_back();
-    for (uint32_t s = 0; s < p_.info.a_slots; ++s)
-      out.push_back(rows.at(int64_t{slot + s} * p_.left.slot));
+  Offsets row_lines = lines(tile.row, {b_, tile.place}, p_.left.along, p_.block_m());
+  std::vector<Offsets::Place> rows;
+  for (uint32_t slot = 0; slot < p_.left.slots; ++slot)
+    rows.push_back(row_lines.at(int64_t{slot} * p_.left.slot));
+  Offsets columns = lines(tile.column, Index(b_, tile.part) * kPair, p_.right.along, p_.block_n());
+  // A param may be read where it is written: then all is read before.
+  const bool is_at_once = std::ranges::any_of(
+      e_.kernel().params, [](const ir::Param& p) { return p.is_read && p.is_written; });
+  std::optional<Epilogue> out;
+  for (uint32_t j = 0; j < p_.right.slots; ++j) {
+    if (!out) out.emplace(e_, p_.reduce);
+    std::array<Offsets::Place, kPair> pair;
+    for (uint32_t e = 0; e < kPair; ++e) pair[e] = columns.at(int64_t{j} * p_.right.slot + e);
+    for (uint32_t i = 0; i < p_.left.slots; ++i)
+      for (uint32_t e = 0; e < kPair; ++e) {
+        const Offsets::Place &row = rows[i], &column = pair[e];
+        ValueId gate = row.exists == kNone ? column.exists : row.exists;
+        if (row.exists != kNone && column.exists != kNone)
+          gate = b_.bit_and(row.exists, column.exists);
+        const Env line = e_.bound(tile.env, p_.left.along, row.binding);
+        const uint32_t first = tile.accumulators[i / p_.info.a_slots * p_.right.slots + j];
+        const ValueId sum = b_.read(block, first + i % p_.info.a_slots * kPair + e);
+        out->add(e_.bound(line, p_.right.along, column.binding), sum, gate);
+      }
+    if (is_at_once && j + 1 < p_.right.slots) continue;
+    out->store_pairs(block, p_.right.along, is_aligned);
+    out.reset();
   }
-  const Index part = Index(b_, tile->part) * kPair;
-  Offsets columns = lines(tile->column, part, p_.right.along, p_.block_n());
-  for (uint32_t slot = 0; slot < p_.right.slots; ++slot) {
-    std::vector<Offsets::Place>& out = tile->out_columns.emplace_back();
-    for (uint32_t e = 0; e < kPair; ++e)
-      out.push_back(columns.at(int64_t{slot} * p_.right.slot + e));
-  }
-}
-
-void PipelinedGemm::store_results(Tile* tile, BlockId block, bool is_aligned) {
-  // Whatever is computed here stays behind the product, where registers are free again.
-  const Confined confined(e_, block);
-  bind_results(tile, block);
-  Epilogue out(e_, p_.reduce);
-  for (size_t i = 0; i < tile->out_rows.size(); ++i)
-    for (uint32_t r = 0; r < tile->out_rows[i].size(); ++r)
-      for (size_t j = 0; j < tile->out_columns.size(); ++j)
-        for (uint32_t e = 0; e < kPair; ++e) {
-          const Offsets::Place &row = tile->out_rows[i][r], &column = tile->out_columns[j][e];
-          ValueId gate = row.exists == kNone ? column.exists : row.exists;
-          if (row.exists != kNone && column.exists != kNone)
-            gate = b_.bit_and(row.exists, column.exists);
-          const Env line = e_.bound(tile->env, p_.left.along, row.binding);
-          const uint32_t sum = tile->accumulators[i * p_.right.slots + j] + r * kPair + e;
-          out.add(e_.bound(line, p_.right.along, column.binding), b_.read(block, sum), gate);
-        }
-  out.store_pairs(block, p_.right.along, is_aligned);
 }
 
 void lower_pipelined_gemm(Emitter& e) { PipelinedGemm(e).run(); }
@@ -209,7 +211,21 @@ void PipelinedGemm::run() {
     const ValueId out = b_.is_aligned(s.param);
     is_aligned = b_.bit_and(is_aligned, out);
   }
-  const ValueId is_not = e_.negated(is_aligned);
+  ValueId is_not = e_.negated(is_aligned);
+  // Extents that are known at launch only leave some groups without a tile.
+  const auto is_inside = [&](const MatrixOperand& o, ValueId first) {
+    return b_.lt(first, e_.emit(o.along->src[0], place.env));
+  };
+  for (const MatrixOperand* o : {&p_.left, &p_.right})
+    if (!o->along->src[0]->is_const()) {
+      const ValueId has_tile = is_inside(*o, o == &p_.left ? place.first_row : place.first_column);
+      is_aligned = b_.bit_and(is_aligned, has_tile);
+      is_not = b_.bit_and(is_not, has_tile);
+    }
+  // True, but assemblers do not know: where the epilogue is in a basic block of its own, they leave
+  // its instructions behind the last wait. Others among the products would put all these in a row.
+  const bool is_group = p_.info.sub_groups > 1;
+  const ValueId has_results = is_group ? is_inside(p_.right, place.first_column) : kNone;
   const bool has_async = b_.target().pipe.has_async_copies;
   for (const bool is_fast : {true, false}) {
     const BlockId block = b_.open_block(groups.body);
@@ -218,7 +234,9 @@ void PipelinedGemm::run() {
     const CopyKind fast = has_async ? CopyKind::kAsync : CopyKind::kWords;
     const LineStage stage(e_, e_.schedule().block, array);
     run_pipeline({tile, is_fast ? fast : CopyKind::kUnalignedWords, stage, block});
-    store_results(&tile, block, is_fast);
+    const BlockId out = is_group ? b_.open_block(block) : block;
+    store_results(tile, out, is_fast);
+    if (is_group) b_.close_if(out, has_results);
     b_.close_if(block, is_fast ? is_aligned : is_not);
   }
   b_.close_groups(groups, 0, kNone);

@@ -104,8 +104,7 @@ class PipelinedGemm : MmaGemm {
   void multiply_stage(const Pipe& pipe, ValueId stage, BlockId block);
   void multiply_warpgroup_stage(const Pipe& pipe, ValueId stage, BlockId block);
   void run_pipeline(const Pipe& pipe);
-  void bind_results(Tile* tile, BlockId block);
-  void store_results(Tile* tile, BlockId block, bool is_aligned);
+  void store_results(const Tile& tile, BlockId block, bool is_aligned);
 };
 
 /// Without MMA instructions; see StagedPlan.

@@ -15,8 +15,9 @@ namespace {
 
 using ir::Node;
 
-/// Values behind the product that a work-item computes; more make too much code.
-constexpr double kMostEpilogue = 1200;
+/// Values behind the product that a work-item computes, by weight; more make too much code. As many
+/// as GELU with tanh takes for 128 results.
+constexpr double kMostEpilogue = 5200;
 constexpr double kOtherRegisters = 56;
 /// Rows, columns and bytes of K below which fragments come straight from memory.
 constexpr int64_t kLeastExtent = 64, kLeastDepthBytes = 128;
@@ -30,6 +31,8 @@ constexpr double kFarCycles = 2;           ///< 128 bytes from the cache of all 
 constexpr double kLatencyCycles = 1000;    ///< from asking for a stage until it is there
 constexpr double kStartCycles = 1500;      ///< of a group
 constexpr double kResultCycles = 0.125;    ///< of one result on its way to memory
+/// Rows or columns that are known at launch only: with more, most groups might find nothing to do.
+constexpr int64_t kMostSymbolic = 1 << 16;
 
 struct TileRow {
   uint32_t warps_m, warps_n, a_slots, b_slots;
@@ -59,6 +62,7 @@ class PipeScheduler : GemmPlanner {
   }
 
  private:
+  /// 0: not known.
   static int64_t extent(const Node* range) {
     return range->src[0]->is_const() ? range->src[0]->imm : 0;
   }
@@ -67,11 +71,15 @@ class PipeScheduler : GemmPlanner {
   static bool has_whole_pieces(const MatrixOperand& o, const Node* k) {
     // Only words of two numbers can be transposed.
     if (!o.is_k_major && item_size(o.load->dtype) != 2) return false;
-    return extent(o.is_k_major ? k : o.along) % o.per_load() == 0;
+    const int64_t size = extent(o.is_k_major ? k : o.along);
+    return size > 0 && size % o.per_load() == 0;
   }
 
   bool is_large_enough(const MatrixPlan& p) const {
-    const int64_t least = std::min(extent(p.left.along), extent(p.right.along));
+    if (std::max(p.left.most(), p.right.most()) > kMostSymbolic &&
+        extent(p.left.along) * extent(p.right.along) == 0)
+      return false;
+    const int64_t least = std::min(p.left.most(), p.right.most());
     const int64_t bytes = extent(p.k) * item_size(p.info.in);
     if (least >= kLeastExtent && bytes >= kLeastDepthBytes) return true;
     ScheduleLimits limits = limits_;

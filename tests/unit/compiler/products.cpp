@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "compiler/ir/evaluate.h"
 #include "compiler/ir/number.h"
@@ -15,13 +16,49 @@
 
 namespace bm::test {
 
+namespace {
+
+/// `residual`: makes what is added to the sum.
+const ir::Node* with_tail(ir::Graph& g, const Product& p, const ir::Node* sum,
+                          const std::function<const ir::Node*()>& residual) {
+  const auto number = [&](double v) { return g.constant_f(p.sum, v); };
+  const auto times = [&](const ir::Node* a, const ir::Node* b) {
+    return g.binary(ir::Op::kMul, a, b);
+  };
+  const auto plus = [&](const ir::Node* a, const ir::Node* b) {
+    return g.binary(ir::Op::kAdd, a, b);
+  };
+  /// 1 / (1 + e^-x)
+  const auto sigmoid = [&](const ir::Node* x) {
+    const ir::Node* power = g.unary(ir::Op::kExp2, times(x, number(-1.4426950408889634)));
+    return g.unary(ir::Op::kRecip, plus(power, number(1)));
+  };
+  switch (p.tail) {
+    case Tail::kNone: return sum;
+    case Tail::kScale: return times(sum, number(0.125));
+    case Tail::kResidual: return plus(sum, residual());
+    case Tail::kSilu: return times(sum, sigmoid(sum));
+    case Tail::kGelu: {
+      // The approximation with tanh: x·σ(2·√(2/π)·(x + 0.044715·x³)).
+      const ir::Node* cube = times(times(sum, sum), sum);
+      const ir::Node* inner = plus(sum, times(cube, number(0.044715)));
+      return times(sum, sigmoid(times(inner, number(1.5957691216057308))));
+    }
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
 ir::KernelIr product_kernel(const Product& p) {
   ir::KernelIr kernel;
   kernel.name = "product";
   kernel.graph = std::make_unique<ir::Graph>();
   ir::Graph& g = *kernel.graph;
-  const ir::Node *b = g.range(g.index(p.batches)), *i = g.range(g.index(p.m)),
-                 *j = g.range(g.index(p.n)), *k = g.range(g.index(p.k));
+  if (p.has_symbolic_rows) kernel.vars = {{.name = "rows", .min = 1, .max = p.m}};
+  const ir::Node* rows = p.has_symbolic_rows ? g.var(0, 1, p.m) : g.index(p.m);
+  const ir::Node *b = g.range(g.index(p.batches)), *i = g.range(rows), *j = g.range(g.index(p.n)),
+                 *k = g.range(g.index(p.k));
   kernel.ranges = p.batches > 1 ? std::vector{b, i, j} : std::vector{i, j};
   const auto at = [&](const ir::Node* x, int64_t stride, const ir::Node* y, int64_t size) {
     const ir::Node* index = g.add(g.mul(x, stride), y);
@@ -42,8 +79,13 @@ ir::KernelIr product_kernel(const Product& p) {
     sum = g.binary(ir::Op::kAdd, sum, g.load(3, p.sum, j));
     sum = g.binary(ir::Op::kMax, sum, g.constant(p.sum, 0));
   }
-  kernel.stores.push_back(
-      {.param = 0, .index = at(i, p.n, j, p.m * p.n), .value = g.cast(sum, p.out)});
+  const ir::Node* place = at(i, p.n, j, p.m * p.n);
+  sum = with_tail(g, p, sum, [&] {
+    const auto number = static_cast<int>(kernel.params.size());
+    kernel.params.push_back({.dtype = p.sum, .elements = p.batches * p.m * p.n, .is_read = true});
+    return g.load(number, p.sum, place);
+  });
+  kernel.stores.push_back({.param = 0, .index = place, .value = g.cast(sum, p.out)});
   return kernel;
 }
 

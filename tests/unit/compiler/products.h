@@ -9,12 +9,17 @@
 
 namespace bm::test {
 
+/// What becomes of a sum before it is stored.
+enum class Tail { kNone, kScale, kResidual, kSilu, kGelu };
+
 struct Product {
   DType in = DType::kF16, sum = DType::kF32, out = DType::kF32;
   int64_t m = 64, n = 64, k = 64, batches = 1;
   bool is_left_transposed = false;  ///< [k][m] in memory
   bool is_right_deep = false;       ///< [n][k] in memory
   bool has_epilogue = false;        ///< max(sum + bias[column], 0)
+  Tail tail = Tail::kNone;          ///< of the sum, or of what the line above makes of it
+  bool has_symbolic_rows = false;   ///< M is the variable 0, at most `m`
 };
 /// out[b][i][j] = Σ_k left[b][i][k]·right[b][k][j], operands widened before they are multiplied.
 ir::KernelIr product_kernel(const Product& p);

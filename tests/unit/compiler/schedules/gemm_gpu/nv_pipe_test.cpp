@@ -4,15 +4,19 @@
 #include <unistd.h>
 
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <random>
 
 #include <fmt/format.h>
 
 #include "compiler/compile.h"
+#include "compiler/ir/number.h"
 #include "compiler/toolchain/nvjitlink.h"
 #include "compiler/toolchain/nvrtc.h"
 #include "runtime/base/env.h"
@@ -165,6 +169,159 @@ TEST(NvPipe, TargetsAreOfOneGenerationOnlyWhereTheyMustBe) {
   EXPECT_EQ(target(large, "sm_100").find("a"), target(small, "sm_100").find("a"));
 }
 
+// --- random numbers, compared with float64 -------------------------------------------------------
+
+constexpr std::array kTails = {Tail::kNone, Tail::kScale, Tail::kResidual, Tail::kSilu,
+                               Tail::kGelu};
+
+double with_tail(Tail tail, double x, double residual) {
+  const auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
+  switch (tail) {
+    case Tail::kNone: return x;
+    case Tail::kScale: return 0.125 * x;
+    case Tail::kResidual: return x + residual;
+    case Tail::kSilu: return x * sigmoid(x);
+    case Tail::kGelu: return x * sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x));
+  }
+  __builtin_unreachable();
+}
+
+/// Largest error in units of what rounding of the sums and of the result allows; rows beyond
+/// `rows` must be as they were.
+double error_against_float64(const Product& p, const Buffers& start, const Buffers& got,
+                             int64_t rows) {
+  const auto number = [](DType t, const std::vector<std::byte>& from, int64_t at) {
+    return number_at(t, &from[static_cast<size_t>(at * item_size(t))]);
+  };
+  const double result_ulp = p.out == DType::kF32 ? 0 : p.out == DType::kBF16 ? 0x1p-8 : 0x1p-11;
+  double worst = 0;
+  for (int64_t b = 0; b < p.batches; ++b)
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t j = 0; j < p.n; ++j) {
+        const int64_t at = (b * p.m + i) * p.n + j;
+        const double result = number(p.out, got[0], at);
+        if (i >= rows) {
+          if (result != number(p.out, start[0], at)) return INFINITY;
+          continue;
+        }
+        double sum = 0, size = 0;
+        for (int64_t k = 0; k < p.k; ++k) {
+          const int64_t left = p.is_left_transposed ? k * p.m + i : i * p.k + k;
+          const int64_t right = p.is_right_deep ? j * p.k + k : k * p.n + j;
+          const double product = number(p.in, start[1], b * p.m * p.k + left) *
+                                 number(p.in, start[2], b * p.n * p.k + right);
+          sum += product;
+          size += std::abs(product);
+        }
+        if (p.has_epilogue) sum = std::max(sum + number(p.sum, start[3], j), 0.0);
+        const double residual =
+            p.tail == Tail::kResidual ? number(p.sum, start[p.has_epilogue ? 4 : 3], at) : 0;
+        const double want = with_tail(p.tail, sum, residual);
+        // GELU is at most 1.13 times as steep as x.
+        const double allowed = 1.13 * static_cast<double>(p.k) * 0x1p-24 * size +
+                               16 * 0x1p-24 * (std::abs(want) + std::abs(residual)) +
+                               result_ulp * std::abs(want) * 1.001 + 1e-7;
+        worst = std::max(worst, std::abs(result - want) / allowed);
+      }
+  return worst;
+}
+
+Buffers random_numbers(const ir::KernelIr& kernel, uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  Buffers out;
+  for (const ir::Param& p : kernel.params) {
+    const auto size = static_cast<size_t>(item_size(p.dtype));
+    out.emplace_back(static_cast<size_t>(p.elements) * size);
+    for (size_t i = 0; i < static_cast<size_t>(p.elements); ++i)
+      put(p.dtype, uniform(generator), &out.back()[i * size]);
+  }
+  return out;
+}
+
+/// -1: it does not run.
+double random_error(const Product& p, const hal::CodeObject& code, uint64_t seed, int64_t rows) {
+  const Buffers start = random_numbers(product_kernel(p), seed);
+  Buffers got = start;
+  const std::vector<int64_t> vars(p.has_symbolic_rows ? 1 : 0, rows);
+  const auto done = run_on_ptx(code, got, vars);
+  if (!done) return -1;
+  return error_against_float64(p, start, got, rows);
+}
+
+void expect_near_float64(const Product& p, const Way& way, const char* renderer,
+                         std::vector<int64_t> rows) {
+  const auto code = compile_text(product_kernel(p), card(way.card), renderer);
+  ASSERT_TRUE(code) << code.error().message;
+  EXPECT_NE(text_of(*code).find(way.instruction), std::string::npos);
+  for (const int64_t n : rows) {
+    const uint64_t seed = std::random_device()();
+    const double error = random_error(p, *code, seed, n);
+    EXPECT_GE(error, 0) << "it does not run";
+    EXPECT_LE(error, 1) << fmt::format("{} {} seed {}: {} rows of {}×{}×{}, tail {}", way.card,
+                                       renderer, seed, n, p.m, p.n, p.k, static_cast<int>(p.tail));
+  }
+}
+
+TEST(NvPipe, EpiloguesAreNearFloat64) {
+  for (const Way& way : {kFragments, kGroups})
+    for (const Tail tail : kTails) {
+      const bool is_odd = static_cast<int>(tail) % 2 == 1;
+      const Product p{.in = is_odd ? DType::kBF16 : DType::kF16,
+                      .out = is_odd ? DType::kF32 : DType::kF16,
+                      .m = 75,
+                      .n = 129,
+                      .k = 136,
+                      .is_right_deep = true,
+                      .has_epilogue = is_odd,
+                      .tail = tail};
+      expect_near_float64(p, way, "PTX", {p.m});
+    }
+}
+
+/// Prompts of any length.
+TEST_P(Pipe, RowsMayBeKnownAtLaunchOnly) {
+  for (const Way& way : {kFragments, kGroups})
+    for (const bool is_right_deep : {true, false}) {
+      const Product p{.m = 150,
+                      .n = 136,
+                      .k = 72,
+                      .is_right_deep = is_right_deep,
+                      .has_epilogue = is_right_deep,
+                      .has_symbolic_rows = true};
+      expect_near_float64(p, way, GetParam(), {1, 63, 64, 65, 129, 150});
+    }
+}
+
+TEST(NvPipe, MistakesInSymbolicRowsAreNoticed) {
+  const Product p{.m = 150, .n = 136, .k = 72, .is_right_deep = true, .has_symbolic_rows = true};
+  const auto code = compile_text(product_kernel(p), card("sm_80"), "PTX");
+  ASSERT_TRUE(code);
+  /// The `which`-th place; nothing: there are fewer.
+  const auto noticed = [&](const char* from, const char* to, int which) -> std::optional<bool> {
+    std::string text = text_of(*code);
+    size_t at = text.find(from);
+    for (int i = 0; i < which && at != std::string::npos; ++i) at = text.find(from, at + 1);
+    if (at == std::string::npos) return {};
+    text.replace(at, std::strlen(from), to);
+    hal::CodeObject wrong = *code;
+    const auto bytes = std::as_bytes(std::span(text.c_str(), text.size() + 1));
+    wrong.image.assign(bytes.begin(), bytes.end());
+    const double error = random_error(p, wrong, 1, 65);
+    return error < 0 || error > 1;
+  };
+  EXPECT_EQ(noticed("mma.sync", "mma.sync", 0), false);
+  EXPECT_EQ(noticed("cp.async.wait_group", "//", 0), true);
+  // Comparisons with the number of rows are among those of indices.
+  int found = 0;
+  for (int which = 0;; ++which) {
+    const auto is_found = noticed("setp.lt.s32", "setp.le.s32", which);
+    if (!is_found) break;
+    found += *is_found ? 1 : 0;
+  }
+  EXPECT_GE(found, 2);
+}
+
 // --- the same with a mistake --------------------------------------------------------------------
 
 struct Mistake {
@@ -274,22 +431,43 @@ std::string assembler_says(const Product& p, const char* renderer) {
 
 /// Assemblers put products in a row, each waiting for the one before, where they do not see that
 /// nothing touches the sums meanwhile.
+void expect_asynchronous(const Product& p, const char* renderer) {
+  const std::string said = assembler_says(p, renderer);
+  EXPECT_NE(said.find("Used "), std::string::npos) << said;
+  EXPECT_EQ(said.find("(C75"), std::string::npos) << said;
+  EXPECT_NE(said.find(" 0 bytes spill stores"), std::string::npos) << said;
+}
+
+constexpr Product kLarge{.in = DType::kBF16, .out = DType::kBF16, .m = 4096, .n = 4096, .k = 4096};
+
+bool has_assembler() { return std::system("ptxas --version >/dev/null 2>&1") == 0; }
+
 TEST(NvPipe, ProductsGoOnBesideEachOther) {
-  if (std::system("ptxas --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no ptxas";
-  const Product large{.in = DType::kBF16, .out = DType::kBF16, .m = 4096, .n = 4096, .k = 4096};
-  std::vector<Product> products = {large, large, large, large};
+  if (!has_assembler()) GTEST_SKIP() << "no ptxas";
+  std::vector<Product> products = {kLarge, kLarge, kLarge, kLarge};
   products[1].is_right_deep = true;
   products[2].m = products[2].n = 4000;
   products[3].has_epilogue = true;
   for (const char* renderer : {"PTX", "NVRTC"}) {
     if (renderer == std::string_view("NVRTC") && !compiler::nvrtc_version()) continue;
-    for (const Product& p : products) {
-      const std::string said = assembler_says(p, renderer);
-      EXPECT_NE(said.find("Used "), std::string::npos) << said;
-      EXPECT_EQ(said.find("serialized"), std::string::npos) << said;
-      EXPECT_NE(said.find(" 0 bytes spill stores"), std::string::npos) << said;
-    }
+    for (const Product& p : products) expect_asynchronous(p, renderer);
   }
+}
+
+TEST(NvPipe, EpiloguesKeepProductsAsynchronous) {
+  if (!has_assembler()) GTEST_SKIP() << "no ptxas";
+  for (const Tail tail : kTails)
+    for (const int variant : {0, 1, 2, 3}) {
+      Product p = kLarge;
+      p.has_epilogue = variant % 2 == 1;
+      p.out = variant < 2 ? DType::kBF16 : DType::kF32;
+      // Tiles that reach beyond the results load the bias at clamped places.
+      if (variant > 0) p.n = 4001 + 7 * variant, p.m = 4000;
+      p.tail = tail;
+      SCOPED_TRACE(fmt::format("tail {}, variant {}", static_cast<int>(tail), variant));
+      p.is_right_deep = tail == Tail::kResidual;
+      expect_asynchronous(p, "PTX");
+    }
 }
 
 TEST(NvPipe, LargeProductsAreAssembled) {
