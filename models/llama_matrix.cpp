@@ -8,6 +8,7 @@
 #include "models/quant_blocks.h"
 #include "runtime/base/check.h"
 #include "runtime/buffer.h"
+#include "tensor/rounded_activations.h"
 
 namespace bm::models {
 
@@ -191,6 +192,11 @@ void QuantisedActivations::quantize() const {
   codes_ = rounded.cast(DType::kI8).reshape({m, columns}).contiguous();
 }
 
+const Tensor& QuantisedActivations::rounded(DType type) const {
+  if (!rounded_.is_valid() || rounded_.dtype() != type) rounded_ = rounded_activations(x_, type);
+  return rounded_;
+}
+
 const Tensor& QuantisedActivations::codes() const {
   quantize();
   return codes_;
@@ -313,7 +319,11 @@ Matrix Matrix::pack(GgmlType type, std::span<const std::byte> data, int64_t rows
 }
 
 Tensor Matrix::linear(const QuantisedActivations& x) const {
-  if (!packed_) return x.values().linear(weight_.cast(DType::kF32));
+  if (!packed_) {
+    if (const auto type = rounded_type(x.values(), weight_))
+      return x.rounded(*type).matmul(weight_.transpose(), DType::kF32);
+    return x.values().linear(weight_.cast(DType::kF32));
+  }
   const Tensor out = packed_->linear(x);
   return packed_rows_ == packed_->rows ? out : out.slice(1, {0, packed_rows_});
 }

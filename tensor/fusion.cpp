@@ -185,15 +185,35 @@ class StorageRules {
         ends->copies = 1;
         return false;
       }
-    const bool is_repeated = ends->copies > 1 && f.cost > kMaxRepeatedCost &&
-                             (f.reads_memory || f.cost > kMaxSharedCost);
+    const bool is_repeated =
+        wanted_.contains(n) || (ends->copies > 1 && f.cost > kMaxRepeatedCost &&
+                                (f.reads_memory || f.cost > kMaxSharedCost));
+    if (is_repeated && !is_end_of_reduction)
+      if (const Node* narrow = narrow_source(n)) {
+        wanted_.insert(narrow);
+        return false;
+      }
     const bool is_shared =
         !ends->sink && !ends->kernel && f.users.size() > 1 && f.cost > kMaxSharedCost;
     return is_end_of_reduction || is_repeated || is_shared;
   }
 
+  /// Of 16-bit numbers that are widened, perhaps in another shape, on their way into a product:
+  /// what is stored of them on devices whose matrix instructions take them as they are. Else
+  /// nullptr.
+  const Node* narrow_source(const Node* n) const {
+    if (n->kind != NodeKind::kCast || !is_half_like(n->src[0]->dtype) || is_half_like(n->dtype) ||
+        !has_work_groups(n->device->hal().arch()))
+      return nullptr;
+    const Node* s = n->src[0].get();
+    while (is_bijective(*s) && !is_elementwise(*s) && !s->is_realized() && !is_stored(s))
+      s = s->src[0].get();
+    return is_elementwise(*s) && !s->is_realized() && !fused_.contains(s) ? s : nullptr;
+  }
+
   const FactsMap& facts_;
   const FusedNodes& fused_;
+  NodeSet wanted_;  ///< sources of what would have been stored, to be stored in its place
   NodeSet& stored_;
   const NodeSet* earlier_;
   RowRules rows_;

@@ -1,5 +1,6 @@
 // Products: matmul, linear, attention. einsum has its own file.
 #include "tensor/ops_internal.h"
+#include "tensor/rounded_activations.h"
 
 namespace bm {
 
@@ -55,7 +56,10 @@ Tensor Tensor::linear(const Tensor& weight, const Tensor& bias) const {
   if (weight.rank() != 2 || rank() == 0 || size(-1) != weight.size(1))
     raise_mismatch("linear", *this, weight,
                    "the weight must be [out, in] with in = the input's last axis");
-  const Tensor out = matmul(weight.transpose());
+  const auto rounded = rounded_type(*this, weight);
+  const Tensor out =
+      rounded ? rounded_activations(*this, *rounded).matmul(weight.transpose(), DType::kF32)
+              : matmul(weight.transpose());
   if (!bias.is_valid()) return out;
   if (bias.rank() != 1 || bias.size(0) != weight.size(0))
     raise_mismatch("linear", weight, bias, "the bias must be [out]");

@@ -233,6 +233,10 @@ constexpr Row kRows[] = {
     {"NO_COLOR", "", "any value: no colours in output", set_no_color, get<&S::no_color>},
     {"ALLOW_TF32", "0", "1: float32 GEMM may round its operands to 11 bits (NVIDIA tensor cores)",
      set_bool<&S::allow_tf32>, get<&S::allow_tf32>},
+    {"BM_ROUND_ACTIVATIONS", "1",
+     "GPUs with matrix instructions: float32 activations are rounded to the type of 16-bit weights "
+     "in linear layers of 8 rows or more; 0: products of float32",
+     set_bool<&S::round_activations>, get<&S::round_activations>},
     {"NO_MEMORY_PLANNER", "0", "1: one allocation per intermediate buffer instead of shared arenas",
      set_bool<&S::no_memory_planner>, get<&S::no_memory_planner>},
     {"MAX_BUFFER_SIZE", "0", "largest single allocation in bytes (K, M, G suffix); 0: no limit",

@@ -57,6 +57,7 @@ struct Settings {
   bool has_seed = false;              ///< BM_SEED is set
   bool no_color = false;              ///< NO_COLOR
   bool allow_tf32 = false;            ///< ALLOW_TF32
+  bool round_activations = true;      ///< BM_ROUND_ACTIVATIONS
   bool no_memory_planner = false;     ///< NO_MEMORY_PLANNER
   uint64_t max_buffer_size = 0;       ///< MAX_BUFFER_SIZE, bytes; 0: none
 };

@@ -2,13 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
+#include <random>
 
 #include "drivers/cuda/api.h"
 #include "drivers/cuda/device.h"
 #include "runtime/allocator.h"
 #include "runtime/base/env.h"
+#include "runtime/base/half.h"
 #include "runtime/device.h"
 #include "tensor/jit.h"
 #include "tensor/exception.h"
@@ -52,6 +56,70 @@ TEST_F(CudaTensor, ComputesWhatTheCpuDoes) {
     for (size_t k = 0; k < want[i].size(); ++k)
       EXPECT_NEAR(got[i][k], want[i][k], 1e-4F * (1 + std::abs(want[i][k]))) << i << ", " << k;
   }
+}
+
+/// x·Wᵀ in float64; `round`: what becomes of x.
+std::vector<double> product_of(const std::vector<float>& x, const std::vector<float>& w,
+                               size_t rows, size_t columns, float (*round)(float)) {
+  const size_t n = w.size() / columns;
+  std::vector<double> out(rows * n);
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t j = 0; j < n; ++j)
+      for (size_t k = 0; k < columns; ++k)
+        out[i * n + j] += double{round(x[i * columns + k])} * double{w[j * columns + k]};
+  return out;
+}
+
+/// Activations are rounded once, and nothing else: sums are float32's.
+TEST_F(CudaTensor, LinearLayersOf16BitWeightsRoundTheirInputs) {
+  constexpr size_t kRows = 77, kColumns = 136, kOut = 101;
+  std::mt19937 generator(std::random_device{}());
+  std::uniform_real_distribution<float> uniform(-2, 2);
+  std::vector<float> x(kRows * kColumns), w(kOut * kColumns);
+  for (float& v : x) v = uniform(generator);
+  for (float& v : w) v = f16_to_f32(f32_to_f16(uniform(generator)));
+  x[5] = 1e6F;  // float16 ends at 65504
+  const auto rounded = [](float v) {
+    return f16_to_f32(f32_to_f16(std::clamp(v, -65504.0F, 65504.0F)));
+  };
+  const auto same = [](float v) { return v; };
+  const auto worst = [&](const std::vector<float>& got, const std::vector<double>& want) {
+    double most = 0;
+    for (size_t i = 0; i < got.size(); ++i)
+      most = std::max(most, std::abs(got[i] - want[i]) / (i < kOut ? 1e5 : 1));
+    return most;
+  };
+  const auto got = [&] {
+    const Tensor weight = Tensor::from(w, {kOut, kColumns}, kDevice).cast(DType::kF16).realize();
+    return Tensor::from(x, {kRows, kColumns}, kDevice).linear(weight).data<float>();
+  };
+  const auto want = product_of(x, w, kRows, kColumns, rounded),
+             exact = product_of(x, w, kRows, kColumns, same);
+  EXPECT_LT(worst(got(), want), 1e-4);
+  EXPECT_GT(worst(got(), exact), 1e-3) << "nothing was rounded";
+  const ScopedSetting none("BM_ROUND_ACTIVATIONS", "0");
+  EXPECT_LT(worst(got(), exact), 1e-4);
+}
+
+/// In parts of K, on a device of few compute units.
+TEST_F(CudaTensor, LongProductsOfFewResultsAreSummedInParts) {
+  constexpr size_t kRows = 65, kColumns = 16384 + 24, kOut = 72;
+  std::mt19937 generator(std::random_device{}());
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> x(kRows * kColumns), w(kOut * kColumns);
+  for (std::vector<float>* of : {&x, &w})
+    for (float& v : *of) v = f16_to_f32(f32_to_f16(uniform(generator)));
+  const auto half = [](const std::vector<float>& v, size_t rows) {
+    return Tensor::from(v, {static_cast<int64_t>(rows), kColumns}, kDevice)
+        .cast(DType::kF16)
+        .realize();
+  };
+  const auto got = half(x, kRows).matmul(half(w, kOut).transpose(), DType::kF32).data<float>();
+  const auto want = product_of(x, w, kRows, kColumns, [](float v) { return v; });
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(got[i] - want[i]));
+  EXPECT_LT(worst,
+            5e-3);  // sums of 16,408 products below 1: 25 or so, off by 2^-24 of a few hundred
 }
 
 TEST_F(CudaTensor, GoesToOtherDevicesAndBack) {

@@ -91,6 +91,82 @@ TEST(MatrixProducts, OfOneVectorStayTogether) {
   EXPECT_EQ(kernels_of(gated_ffn(4)).size(), 1u);
 }
 
+/// Whether the last kernel is a GEMM by matrix instructions on every GPU of the list.
+void expect_matrix_instructions(const Kernels& kernels, bool is_expected) {
+  for (const auto& [vendor, name] :
+       {std::pair{hal::Vendor::kNv, "sm_80"}, std::pair{hal::Vendor::kNv, "sm_90"},
+        std::pair{hal::Vendor::kAmd, "gfx1100"}}) {
+    const hal::Arch arch = gpu_arch(vendor, name);
+    const auto schedule =
+        compiler::make_schedule(kernels.back(), compiler::target_info(arch), arch.units);
+    EXPECT_EQ(schedule.matrix() != nullptr, is_expected) << name;
+  }
+}
+
+/// float16 and bfloat16 weights with float32 activations, as files of models have them.
+TEST(MatrixProducts, ActivationsAreRoundedToTheTypeOfTheWeights) {
+  const Tensor x = operand({128, 256}, DType::kF32);
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    const Tensor weight = operand({512, 256}, type);
+    const Tensor result = x.linear(weight);
+    EXPECT_EQ(result.dtype(), DType::kF32);
+    const Kernels kernels = kernels_of(result);
+    ASSERT_EQ(kernels.size(), 2u) << "the rounding, the product";
+    EXPECT_EQ(kernels.front().params.front().dtype, type);
+    expect_matrix_instructions(kernels, true);
+
+    const ScopedSetting exact("BM_ROUND_ACTIVATIONS", "0");
+    const Kernels wide = kernels_of(x.linear(weight));
+    EXPECT_EQ(wide.size(), 1u);
+    expect_matrix_instructions(wide, false);
+  }
+}
+
+TEST(MatrixProducts, ActivationsOfFewRowsAndOnCpusAreNotRounded) {
+  const Tensor weight = operand({512, 256});
+  EXPECT_EQ(kernels_of(operand({7, 256}, DType::kF32).linear(weight)).size(), 1u);
+  const Tensor x = Tensor::empty({128, 256}, DType::kF32, "CPU").realize(),
+               w = Tensor::empty({512, 256}, DType::kF16, "CPU").realize();
+  EXPECT_EQ(kernels_of(x.linear(w)).size(), 1u);
+}
+
+/// What a norm leaves is stored as the 16-bit numbers that the product takes.
+TEST(MatrixProducts, OfNormsHaveTheMatrixInstructions) {
+  for (const DType in : {DType::kF16, DType::kF32}) {
+    const Tensor x = operand({128, 256}, in), scale = operand({256}, in);
+    const Tensor result = (x.rms_norm({}, 1e-5) * scale).linear(operand({512, 256}));
+    const Kernels kernels = kernels_of(result);
+    ASSERT_GE(kernels.size(), 2u);
+    EXPECT_EQ(kernels[kernels.size() - 2].params.front().dtype, DType::kF16);
+    expect_matrix_instructions(kernels, true);
+  }
+}
+
+/// Prompts of any length.
+TEST(MatrixProducts, OfAnyNumberOfRowsHaveTheMatrixInstructions) {
+  const Var rows("rows", 1, 128);
+  const Tensor x = operand({128, 256}, DType::kF32).shrink({{0, rows}, {0, 256}});
+  const Kernels kernels = kernels_of(x.linear(operand({512, 256})));
+  const hal::Arch arch = gpu_arch(hal::Vendor::kNv, "sm_90");
+  const auto schedule =
+      compiler::make_schedule(kernels.back(), compiler::target_info(arch), arch.units);
+  EXPECT_EQ(compiler::strategy_of(schedule).name, "gemm.pipelined");
+}
+
+/// Split-K over groups: four tiles would leave most compute units without work.
+TEST(MatrixProducts, OfFewTilesAndALongSumGiveEveryUnitATile) {
+  const Kernels kernels = kernels_of(operand({128, 65536}).matmul(operand({65536, 128})));
+  ASSERT_EQ(kernels.size(), 2u) << "products of parts, their sum";
+  for (const char* name : {"sm_80", "sm_90"}) {
+    const hal::Arch arch = gpu_arch(hal::Vendor::kNv, name);
+    const auto schedule =
+        compiler::make_schedule(kernels.front(), compiler::target_info(arch), arch.units);
+    ASSERT_NE(schedule.matrix(), nullptr) << name;
+    EXPECT_GE(schedule.grid[0].constant, 24) << "4 before";
+  }
+  EXPECT_EQ(kernels_of(operand({128, 4096}).matmul(operand({4096, 128}))).size(), 1u);
+}
+
 TEST(MatrixProducts, SumsOfThreeAreThreeKernels) {
   const Tensor x = operand({64, 256}, DType::kF32);
   Tensor total = x.linear(operand({96, 256}, DType::kF32));
