@@ -26,8 +26,16 @@ constexpr int64_t kGroupColumns = 8;
 constexpr int64_t kContractionPart = 1 << 11, kFewProducts = 1 << 11;
 constexpr int64_t kLeastProducts = 512 * kContractionPart;
 
+/// Contractions of 16-bit numbers on devices with work-groups: a group has a tile of at least so
+/// many results, and K is long enough to be worth a second kernel.
+constexpr int64_t kGroupTile = 64 * 64, kLongContraction = 1 << 13, kLeastContractionPart = 1 << 10;
+/// Parts begin at such a multiple: matrix instructions read 16 bytes at a time.
+constexpr int64_t kPartStep = 64;
+
 struct Parts {
   int64_t axis = 0, count = 0, length = 0;  ///< count · length elements along the axis, then a rest
+  bool is_outermost =
+      false;  ///< results of a part lie together, so that adjacent ones are adjacent
 };
 
 /// `size` elements in parts of about `wanted`, without a rest if a length near it allows that.
@@ -74,6 +82,40 @@ bool is_contraction(const Tensor& a, int64_t k) {
          !has_exponential(*n.src[1]);
 }
 
+/// Whether both factors are 16-bit numbers before they are widened.
+bool has_half_factors(const Tensor& a) {
+  const auto is_half = [](const NodePtr& factor) {
+    const Node* n = factor.get();
+    while (n->kind == NodeKind::kExpand || n->kind == NodeKind::kReshape ||
+           n->kind == NodeKind::kPermute)
+      n = n->src[0].get();
+    return n->kind == NodeKind::kCast && is_half_like(n->src[0]->dtype);
+  };
+  return is_half(a.node()->src[0]) && is_half(a.node()->src[1]);
+}
+
+/// Split-K over groups: as many parts as give every compute unit a tile. One kernel cannot: its
+/// groups may run in any order and share no sums.
+std::optional<Parts> group_contraction(const Tensor& a, int64_t kept, int64_t reduced, Parts p) {
+  const int64_t units = a.device().hal().arch().units;
+  const int64_t tiles = (kept + kGroupTile - 1) / kGroupTile;
+  if (kept < kGroupTile || reduced < kLongContraction || tiles * 2 > units ||
+      !is_contraction(a, p.axis) || !has_half_factors(a))
+    return std::nullopt;
+  const int64_t count = std::min(units / tiles, reduced / kLeastContractionPart);
+  const int64_t wanted = (reduced / count + kPartStep - 1) / kPartStep * kPartStep;
+  p.length = wanted;
+  // Without a rest, which would be a third kernel, if a length near it allows that.
+  for (int64_t length = wanted; length > wanted / 2; length -= kPartStep)
+    if (reduced % length == 0) {
+      p.length = length;
+      break;
+    }
+  p.count = reduced / p.length;
+  p.is_outermost = true;
+  return p.count > 1 ? std::optional(p) : std::nullopt;
+}
+
 std::optional<Parts> parts_of(const Tensor& a, const Axes& axes) {
   if (a.device().hal().arch().vendor == hal::Vendor::kRef) return std::nullopt;
   int64_t reduced = 1, kept = 1;
@@ -92,6 +134,8 @@ std::optional<Parts> parts_of(const Tensor& a, const Axes& axes) {
   if (!has_groups && axes.size() == 1 && kept <= kFewProducts && reduced >= 2 * kContractionPart &&
       kept * reduced >= kLeastProducts && is_contraction(a, p.axis))
     return divided(reduced, kContractionPart, p);
+  if (has_groups && axes.size() == 1)
+    if (const auto found = group_contraction(a, kept, reduced, p)) return found;
   const int64_t busy = has_groups ? int64_t{arch.units} * 3 / 4 : 0;
   const int64_t few =
       has_columns ? std::max(kFewColumns, busy * kGroupColumns) : std::max(kFewRows, busy);
@@ -109,8 +153,15 @@ Tensor reduce_parts(ir::ReduceOp op, const Tensor& a, const Axes& axes, const Pa
   for (int64_t i : axes) inside.push_back(i >= p.axis ? i + 1 : i);
   Shape shape = a.shape();
   for (int64_t i : axes) shape[static_cast<size_t>(i)] = 1;
-  const Tensor parts = reduce(op, tiles, inside).contiguous();
-  const Tensor out = reduce(op, parts, {p.axis}).reshape(shape);
+  Tensor sums = reduce(op, tiles, inside);
+  if (p.is_outermost) {
+    std::vector<int64_t> order{p.axis};
+    for (int64_t i = 0; i < sums.rank(); ++i)
+      if (i != p.axis) order.push_back(i);
+    sums = sums.permute(order);
+  }
+  const Tensor parts = sums.contiguous();
+  const Tensor out = reduce(op, parts, {p.is_outermost ? 0 : p.axis}).reshape(shape);
   if (whole == size) return out;
   const Tensor rest = reduce(op, a.slice(p.axis, {whole, size, 1}), axes).contiguous();
   static constexpr std::array kOps = {ir::Op::kAdd, ir::Op::kMul, ir::Op::kMax, ir::Op::kMin};

@@ -140,6 +140,12 @@ struct StagedOperand {
   bool is_k_major = false;          ///< contiguous in memory along K
   uint32_t tile = 64;               ///< rows or columns of a group
   uint32_t per_item = 4;            ///< of a work-item; a multiple of 16 bytes
+  /// Groups along the loop, the last of which may reach beyond it; of its bound where the extent is
+  /// known at launch only.
+  int64_t tiles() const {
+    const ir::Node* extent = along->src[0];
+    return ((extent->is_const() ? extent->imm : extent->hi) + tile - 1) / tile;
+  }
   /// Elements between the steps of K in local memory: no multiple of its banks.
   uint64_t row() const { return tile + 16 / static_cast<uint64_t>(item_size(value->dtype)); }
 };

@@ -23,10 +23,8 @@ int64_t spread_out(const StagedOperand& o, uint32_t i) {
 void SimtGemm::place_tile(ValueId group, BlockId block) {
   s_.env = e_.unbound();
   ValueId rest = group;
-  const ValueId column =
-      e_.next_digit(&rest, b_.index(p_.right.along->src[0]->imm / p_.right.tile), false);
-  const ValueId row = e_.next_digit(&rest, b_.index(p_.left.along->src[0]->imm / p_.left.tile),
-                                    e_.schedule().loops.empty());
+  const ValueId column = e_.next_digit(&rest, b_.index(p_.right.tiles()), false);
+  const ValueId row = e_.next_digit(&rest, b_.index(p_.left.tiles()), e_.schedule().loops.empty());
   s_.env = bind_batch(e_, rest, std::move(s_.env), block);
   s_.row = Index(Index(b_, row) * p_.left.tile);
   s_.column = Index(Index(b_, column) * p_.right.tile);
@@ -34,15 +32,6 @@ void SimtGemm::place_tile(ValueId group, BlockId block) {
   const Index item(b_, b_.item());
   s_.item_row = Index((item >> std::countr_zero(across)) * width);
   s_.item_column = Index((item & (across - 1)) * width);
-  const auto bind = [&](const StagedOperand& o, ValueId first, ValueId own,
-                        std::vector<uint32_t>* out) {
-    Offsets lines(e_, b_.add(first, own), block);
-    for (uint32_t i = 0; i < o.per_item; ++i) out->push_back(lines.at(spread_out(o, i)).binding);
-  };
-  bind(p_.left, s_.row, s_.item_row, &s_.rows);
-  bind(p_.right, s_.column, s_.item_column, &s_.columns);
-  s_.accumulators =
-      clear_registers(b_, block, {p_.reduce->dtype, 1}, p_.left.per_item * p_.right.per_item);
   s_.left = b_.add_local(p_.reduce->dtype, p_.left.row() * p_.steps);
   s_.right = b_.add_local(p_.reduce->dtype, p_.right.row() * p_.steps);
 }
@@ -59,7 +48,10 @@ std::vector<std::pair<ValueId, ValueId>> SimtGemm::stage_share(const StagedOpera
   const Index low = item & (std::min(inner, items) - 1);
   const Index high = item >> std::countr_zero(std::min(inner, items));
   const Index &along_own = o.is_k_major ? high : low, &k_own = o.is_k_major ? low : high;
-  Offsets along(e_, b_.add(first, along_own), block), deep(e_, b_.add(k, k_own), block);
+  // Rows beyond the matrix are not stored: the last one stands for them. Steps of K beyond it add
+  // nothing.
+  Offsets along = lines(o.along, o.tile, b_.add(first, along_own), block);
+  Offsets deep = lines(p_.k, p_.steps, b_.add(k, k_own), block);
   const auto row = static_cast<int64_t>(o.row());
   const Index place = k_own * row + along_own;
   std::vector<std::pair<ValueId, ValueId>> out;
@@ -68,10 +60,18 @@ std::vector<std::pair<ValueId, ValueId>> SimtGemm::stage_share(const StagedOpera
     const int64_t along_offset = o.is_k_major ? high_offset : low_offset;
     const int64_t k_offset = o.is_k_major ? low_offset : high_offset;
     const Env line = e_.bound(env, o.along, along.at(along_offset).binding);
-    const ValueId value = e_.emit(o.value, e_.bound(line, p_.k, deep.at(k_offset).binding));
+    const Offsets::Place step = deep.at(k_offset);
+    ValueId value = e_.emit(o.value, e_.bound(line, p_.k, step.binding));
+    if (step.exists != kNone) value = b_.select(step.exists, value, b_.constant(b_.type(value), 0));
     out.emplace_back(Index(place + (k_offset * row + along_offset)), value);
   }
   return out;
+}
+
+Offsets SimtGemm::lines(const Node* range, uint32_t tile, ValueId first, BlockId block) {
+  const Node* extent = range->src[0];
+  if (extent->is_const() && extent->imm % tile == 0) return {e_, first, block};
+  return {e_, first, block, e_.emit(extent, s_.env), true};
 }
 
 void SimtGemm::multiply(BlockId block) {
@@ -95,12 +95,51 @@ void SimtGemm::multiply(BlockId block) {
   for (size_t i = 0; i < sums.size(); ++i) b_.assign(block, s_.accumulators[i], sums[i]);
 }
 
+void SimtGemm::store_results(BlockId block) {
+  const Confined confined(e_, block);
+  const auto places = [&](const StagedOperand& o, ValueId first, ValueId own) {
+    Offsets all = lines(o.along, o.tile, b_.add(first, own), block);
+    std::vector<Offsets::Place> out;
+    for (uint32_t i = 0; i < o.per_item; ++i) out.push_back(all.at(spread_out(o, i)));
+    return out;
+  };
+  const std::vector<Offsets::Place> rows = places(p_.left, s_.row, s_.item_row),
+                                    columns = places(p_.right, s_.column, s_.item_column);
+  bool is_cut = false;
+  Epilogue out(e_, p_.reduce);
+  for (size_t i = 0; i < rows.size(); ++i)
+    for (size_t j = 0; j < columns.size(); ++j) {
+      ValueId gate = rows[i].exists == kNone ? columns[j].exists : rows[i].exists;
+      if (rows[i].exists != kNone && columns[j].exists != kNone)
+        gate = b_.bit_and(rows[i].exists, columns[j].exists);
+      is_cut = is_cut || gate != kNone;
+      const Env row = e_.bound(s_.env, p_.left.along, rows[i].binding);
+      out.add(e_.bound(row, p_.right.along, columns[j].binding),
+              b_.read(block, s_.accumulators[i * columns.size() + j]), gate);
+    }
+  if (is_cut)
+    out.store_pairs(block, p_.right.along, false);
+  else
+    out.store(block);
+}
+
 void lower_simt_gemm(Emitter& e) { SimtGemm(e).run(); }
 
 void SimtGemm::run() {
   const Builder::Loop groups = b_.open_loop(e_.root(), LoopKind::kGroup);
   place_tile(groups.index, groups.body);
-  OuterLoops outer(e_, p_.reduce, p_.k, s_.env, groups.body);
+  // Extents that are known at launch only leave some groups without a tile.
+  ValueId has_tile = kNone;
+  for (const StagedOperand* o : {&p_.left, &p_.right}) {
+    if (o->along->src[0]->is_const()) continue;
+    const ValueId end = e_.emit(o->along->src[0], s_.env);
+    const ValueId is_inside = b_.lt(o == &p_.left ? s_.row : s_.column, end);
+    has_tile = has_tile == kNone ? is_inside : b_.bit_and(has_tile, is_inside);
+  }
+  const BlockId body = has_tile == kNone ? groups.body : b_.open_block(groups.body);
+  s_.accumulators =
+      clear_registers(b_, body, {p_.reduce->dtype, 1}, p_.left.per_item * p_.right.per_item);
+  OuterLoops outer(e_, p_.reduce, p_.k, s_.env, body);
   const Env& env = outer.env();
   const Builder::Loop loop = b_.open_loop(outer.body());
   const auto left = stage_share(p_.left, s_.row, env, loop.index, loop.body);
@@ -113,14 +152,8 @@ void SimtGemm::run() {
   b_.close_loop(loop, b_.index(0), b_.index(p_.k->src[0]->imm), p_.steps);
   outer.close();
 
-  Epilogue out(e_, p_.reduce);
-  for (size_t i = 0; i < s_.rows.size(); ++i)
-    for (size_t j = 0; j < s_.columns.size(); ++j) {
-      const Env row = e_.bound(s_.env, p_.left.along, s_.rows[i]);
-      out.add(e_.bound(row, p_.right.along, s_.columns[j]),
-              b_.read(groups.body, s_.accumulators[i * s_.columns.size() + j]));
-    }
-  out.store(groups.body);
+  store_results(body);
+  if (has_tile != kNone) b_.close_if(body, has_tile);
   b_.close_groups(groups, 0, kNone);
 }
 

@@ -119,7 +119,6 @@ class SimtGemm {
     Env env;                                        // loops besides rows and columns
     ValueId row = kNone, column = kNone;            // first of the group's tile
     ValueId item_row = kNone, item_column = kNone;  // first of the work-item's, in the tile
-    std::vector<uint32_t> rows, columns;            // bindings of its results
     std::vector<uint32_t> accumulators;             // registers, row by row
     uint32_t left = 0, right = 0;                   // local arrays: steps × tile
   };
@@ -127,7 +126,10 @@ class SimtGemm {
   void place_tile(ValueId group, BlockId block);
   std::vector<std::pair<ValueId, ValueId>> stage_share(const StagedOperand& operand, ValueId first,
                                                        const Env& env, ValueId k, BlockId block);
+  /// Places along a loop from `first` on; those beyond it are clamped where tiles cut it.
+  Offsets lines(const Node* range, uint32_t tile, ValueId first, BlockId block);
   void multiply(BlockId block);
+  void store_results(BlockId block);
 
   Emitter& e_;
   Builder& b_;

@@ -17,17 +17,21 @@ namespace {
 using ir::Node;
 using ir::Op;
 
-/// Work-items that one compute unit runs side by side.
-constexpr double kItemsPerUnit = 1024;
+/// Work-items that one compute unit runs side by side, and of which an instruction starts at once.
+constexpr double kItemsPerUnit = 1024, kLanes = 128;
 /// Fewer leave a unit's schedulers idle; with several sums each, so many fill it to this share.
 constexpr double kFewestItems = 64, kLeastFilling = 1.0 / 8;
 /// With groups for fewer of the units the rest would stand idle.
 constexpr double kSpread = 0.75;
+/// Of units that stand idle, in shares of the time: the others have all caches, but no more.
+constexpr double kIdleCost = 0.3;
 /// Of one iteration of a loop that loads its factors where it needs them.
 constexpr double kLoadCost = 2, kIterationCost = 3;
 /// Of one element on its way through local memory, besides its computation.
 constexpr double kStageCost = 4;
-constexpr int64_t kLeastK = 16;
+constexpr int64_t kLeastK = 16, kLeastRows = 24;
+/// Rows or columns that are known at launch only: with more, most groups might find nothing to do.
+constexpr int64_t kMostSymbolicRows = 1 << 16;
 /// Results of a work-item times what is computed of each.
 constexpr double kMostEpilogue = 600;
 
@@ -91,14 +95,21 @@ class StagedScheduler : GemmPlanner {
     }
   }
 
-  double extent(const Node* range) const { return CostModel::trip_count(range); }
+  static bool is_extent(const Node* range) {
+    const Node* extent = range->src[0];
+    return extent->is_const() ? extent->imm >= kLeastRows
+                              : extent->hi >= kLeastRows && extent->hi <= kMostSymbolicRows;
+  }
+
+  /// With rows and columns that tiles have beyond the matrices.
+  static double tiled(const StagedOperand& o) { return static_cast<double>(o.tiles()) * o.tile; }
 
   void consider_tile(const StagedPlan& p) {
     const double results = p.left.per_item * p.right.per_item;
     const uint32_t items = p.items();
-    if (!divides(p.k, p.steps) || p.k->src[0]->imm < kLeastK ||
-        !divides(p.left.along, p.left.tile) || !divides(p.right.along, p.right.tile) ||
-        items > target_.max_block || local_bytes(p) > target_.shared_memory_bytes ||
+    if (!p.k->src[0]->is_const() || p.k->src[0]->imm < kLeastK || !is_extent(p.left.along) ||
+        !is_extent(p.right.along) || items > target_.max_block ||
+        local_bytes(p) > target_.shared_memory_bytes ||
         (model_.output_nodes() + 1) * results > kMostEpilogue)
       return;
     const double cost =
@@ -119,14 +130,18 @@ class StagedScheduler : GemmPlanner {
     const double loads = (p.left.per_item + p.right.per_item) / 2.0;
     const double staged = (p.left.tile + p.right.tile) * kStageCost / items;
     const double moves = 2 * results / p.steps;
-    return results + loads + staged + moves;
+    const bool is_cut = p.k->src[0]->imm % p.steps != 0;  // zeros in place of what is not there
+    return results + loads + staged * (is_cut ? 1.5 : 1) + moves;
   }
 
-  /// Per step of K, in all.
+  /// Cycles of the busiest unit for a step of K. One sub-group of each scheduler hides what the
+  /// next instruction waits for if it has sums enough to go on with.
   double time(const StagedPlan& p) const {
-    const double items = all_results() / (p.left.per_item * p.right.per_item);
-    const double idle = std::max(1.0, units_ * p.items() / items);  // units without a group
-    return step_cost(p) * idle * std::max(1.0, items / slots_);
+    const double sums = p.left.per_item * p.right.per_item;
+    const double groups = all_results(p) / (sums * p.items());
+    const double idle = std::max(1 - groups / units_, 0.0);  // units without a group
+    return step_cost(p) * (1 + kIdleCost * idle) *
+           std::max(std::ceil(groups / units_) * p.items() / kLanes, 1 + 16 / sums);
   }
 
   /// Share of the time of a full machine that `items` work-items take. Those with sums of their own
@@ -141,7 +156,7 @@ class StagedScheduler : GemmPlanner {
     if (asks_for_tile(limits_.knobs) && least_ < kNotAsked) return true;
     const StagedPlan& p = *best_;
     const double sums = p.left.per_item * p.right.per_item;
-    const double items = all_results() / sums;
+    const double items = all_results(p) / sums;
     // Integers multiply at a fraction of the rate: their loads are hidden anyway.
     const bool is_spread = is_float(p.reduce->dtype) && items / p.items() >= kSpread * units_;
     const double own =
@@ -149,23 +164,30 @@ class StagedScheduler : GemmPlanner {
     double plain = INFINITY;
     for (const double t : {1.0, 2.0, 4.0})
       plain = std::min(plain, (t * t + 2 * t * kLoadCost + kIterationCost) *
-                                  (is_spread ? filling(all_results() / (t * t), t * t)
-                                             : std::max(1.0, all_results() / (t * t) / slots_)));
+                                  (is_spread ? filling(plain_results() / (t * t), t * t)
+                                             : std::max(1.0, plain_results() / (t * t) / slots_)));
     return own < plain;
   }
 
-  double all_results() const {
+  double plain_results() const {
     double n = 1;
-    for (const Node* r : kernel_.ranges) n *= extent(r);
+    for (const Node* r : kernel_.ranges) n *= CostModel::trip_count(r);
+    return n;
+  }
+
+  /// With those that tiles have beyond the matrices.
+  double all_results(const StagedPlan& p) const {
+    double n = tiled(p.left) * tiled(p.right);
+    for (const Node* r : kernel_.ranges)
+      if (r != p.left.along && r != p.right.along) n *= CostModel::trip_count(r);
     return n;
   }
 
   std::optional<Schedule> finish() {
     if (!is_worth_it()) return std::nullopt;
     const StagedPlan& p = *best_;
-    const int64_t rows = p.left.along->src[0]->imm / p.left.tile;
-    const int64_t columns = p.right.along->src[0]->imm / p.right.tile;
-    auto s = tile_schedule(kernel_, target_, p.left.along, p.right.along, rows * columns);
+    auto s = tile_schedule(kernel_, target_, p.left.along, p.right.along,
+                           p.left.tiles() * p.right.tiles());
     if (!s) return std::nullopt;
     s->block = p.items();
     s->work_per_block =

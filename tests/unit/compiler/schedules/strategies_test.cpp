@@ -89,6 +89,13 @@ TEST(Strategies, TilesOfSimtGemmAreDescribed) {
 TEST(Strategies, MediumGemmGoesThroughSharedMemory) {
   const Sample medium{test::matmul_kernel(512, 512, 512, DType::kF32), card("sm_90")};
   EXPECT_EQ(strategy_of(schedule_of(medium)).name, "gemm.simt");
+  // Extents that no tile divides, and tiles of work-items that leave a unit few of these.
+  for (const int64_t size : {1000, 1023, 2048}) {
+    const Sample large{test::matmul_kernel(size, size, size, DType::kF32), card("sm_90")};
+    ASSERT_EQ(strategy_of(schedule_of(large)).name, "gemm.simt") << size;
+    const uint32_t per_item = schedule_of(large).staged()->left.per_item;
+    EXPECT_EQ(per_item, size == 2048 ? 8u : per_item);
+  }
   // Sixteen tiles for 132 multiprocessors: loops spread the work better.
   const Sample small{test::matmul_kernel(128, 128, 128, DType::kF32), card("sm_90")};
   EXPECT_EQ(strategy_of(schedule_of(small)).name, "groups");

@@ -19,6 +19,7 @@
 #include "compiler/ir/number.h"
 #include "compiler/toolchain/nvjitlink.h"
 #include "compiler/toolchain/nvrtc.h"
+#include "compiler/tune/knobs.h"
 #include "runtime/base/env.h"
 #include "tests/unit/compiler/kernels.h"
 #include "tests/unit/compiler/products.h"
@@ -249,9 +250,14 @@ double random_error(const Product& p, const hal::CodeObject& code, uint64_t seed
   return error_against_float64(p, start, got, rows);
 }
 
+/// `tile`: rows and columns that are asked for; 0: the scheduler's choice.
 void expect_near_float64(const Product& p, const Way& way, const char* renderer,
-                         std::vector<int64_t> rows) {
-  const auto code = compile_text(product_kernel(p), card(way.card), renderer);
+                         std::vector<int64_t> rows, int64_t tile = 0) {
+  const ScopedSetting text("BM_NV_CODE", "ptx");
+  compiler::Knobs knobs;
+  if (tile != 0) knobs.values["tile_m"] = knobs.values["tile_n"] = tile;
+  const auto code = compiler::compile(product_kernel(p), card(way.card), renderer,
+                                      {.use_cache = false, .knobs = &knobs});
   ASSERT_TRUE(code) << code.error().message;
   EXPECT_NE(text_of(*code).find(way.instruction), std::string::npos);
   for (const int64_t n : rows) {
@@ -291,6 +297,52 @@ TEST_P(Pipe, RowsMayBeKnownAtLaunchOnly) {
                       .has_symbolic_rows = true};
       expect_near_float64(p, way, GetParam(), {1, 63, 64, 65, 129, 150});
     }
+}
+
+/// float32 through shared memory: no extent is a multiple of a tile or of the steps of K.
+TEST_P(Pipe, SimtTilesReachBeyondTheMatrices) {
+  const Way way{"sm_90", "bar"};
+  int shape = 0;
+  for (const bool is_left_transposed : {false, true})
+    for (const bool is_right_deep : {false, true}) {
+      const Product p{.in = DType::kF32,
+                      .m = 131 + 2 * shape,
+                      .n = 77 + shape,
+                      .k = 37 - shape,
+                      .batches = shape == 1 ? 3 : 1,
+                      .is_left_transposed = is_left_transposed,
+                      .is_right_deep = is_right_deep,
+                      .has_epilogue = shape == 2,
+                      .tail = shape == 3 ? Tail::kResidual : Tail::kNone};
+      expect_near_float64(p, way, GetParam(), {p.m}, shape % 2 == 0 ? 32 : 64);
+      ++shape;
+    }
+  expect_near_float64({.in = DType::kF32, .m = 150, .n = 101, .k = 50, .has_symbolic_rows = true},
+                      way, GetParam(), {1, 64, 65, 150}, 64);
+}
+
+/// Instructions of all threads for each multiplication; docs/hw/nv/code.md has them.
+TEST(NvPipe, OddFloat32ProductsTakeFewInstructions) {
+  const Product p{.in = DType::kF32, .m = 250, .n = 250, .k = 250};
+  const ir::KernelIr kernel = product_kernel(p);
+  const ScopedSetting text("BM_NV_CODE", "ptx");
+  double counts[2];
+  for (const bool is_plain : {true, false}) {
+    compiler::Knobs knobs;
+    if (is_plain) knobs.values["plain"] = 1;
+    const auto code =
+        compiler::compile(kernel, card("sm_90"), "PTX", {.use_cache = false, .knobs = &knobs});
+    ASSERT_TRUE(code) << code.error().message;
+    Buffers got = small_numbers(kernel);
+    const auto done = run_on_ptx(*code, got, {});
+    ASSERT_TRUE(done) << done.error().message;
+    counts[is_plain ? 0 : 1] =
+        static_cast<double>(done->lane_instructions) / static_cast<double>(p.m * p.n * p.k);
+  }
+  std::printf("250³ float32: %.2f instructions a multiplication by loops, %.2f through tiles\n",
+              counts[0], counts[1]);
+  EXPECT_LT(counts[1], 2.3);
+  EXPECT_GT(counts[0], 1.5 * counts[1]);
 }
 
 TEST(NvPipe, MistakesInSymbolicRowsAreNoticed) {
@@ -468,6 +520,12 @@ TEST(NvPipe, EpiloguesKeepProductsAsynchronous) {
       p.is_right_deep = tail == Tail::kResidual;
       expect_asynchronous(p, "PTX");
     }
+}
+
+TEST(NvPipe, SimtTilesStayInRegisters) {
+  if (!has_assembler()) GTEST_SKIP() << "no ptxas";
+  for (const int64_t size : {512, 1000, 2048})
+    expect_asynchronous({.in = DType::kF32, .m = size, .n = size, .k = size}, "PTX");
 }
 
 TEST(NvPipe, LargeProductsAreAssembled) {
