@@ -28,7 +28,7 @@ constexpr int64_t kLeastProducts = 512 * kContractionPart;
 
 /// Contractions of 16-bit numbers on devices with work-groups: a group has a tile of at least so
 /// many results, and K is long enough to be worth a second kernel.
-constexpr int64_t kGroupTile = 64 * 64, kLongContraction = 1 << 13, kLeastContractionPart = 1 << 10;
+constexpr int64_t kGroupTile = 64 * 64, kLongContraction = 1 << 13, kLeastContractionPart = 1024;
 /// Parts begin at such a multiple: matrix instructions read 16 bytes at a time.
 constexpr int64_t kPartStep = 64;
 
