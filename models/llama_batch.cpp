@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <optional>
 
@@ -57,6 +58,9 @@ struct LlamaBatch::Impl {
   /// Rows of the program without a piece, by the logarithm of its lanes: 0 where only kernels for
   /// any number of rows give the bits that sequences get in company.
   std::array<std::optional<int64_t>, 7> fixed_rows;
+  std::array<uint32_t, 7> steps_without{};  ///< while that was not known
+  size_t prepared = 0;                      ///< programs that prepare() has seen to
+  bool is_prepared = false;
 
   using Step = std::function<Tensor(const Tensor&, int64_t, int64_t, int64_t)>;
   Jit<Step> step;
@@ -160,15 +164,26 @@ struct LlamaBatch::Impl {
 
   /// Kernels for one number of rows are faster, and most give the same bits as those for any
   /// number. Which do depends on shapes, formats and the device: it is tried once for every number
-  /// of lanes, on the page that belongs to nobody.
+  /// of lanes, when nobody waits (prepare), or when so many steps have had no such moment.
   int64_t rows_of(size_t count) {
-    std::optional<int64_t>& known = fixed_rows[static_cast<size_t>(std::countr_zero(count))];
-    if (known) return *known;
+    constexpr uint32_t kPatience = 32;
+    const auto at = static_cast<size_t>(std::countr_zero(count));
+    if (!fixed_rows[at] && ++steps_without[at] > kPatience) try_rows(count);
+    return fixed_rows[at].value_or(0);
+  }
+
+  void park_all(size_t count) {
     for (size_t i = 0; i < count; ++i) {
       park(i);
       host_tokens[i] = static_cast<int32_t>((7 * i + 3) % model->config().vocab_size);
       host_outputs[i] = static_cast<int32_t>(i);
     }
+  }
+
+  /// On the page that belongs to nobody.
+  void try_rows(size_t count) {
+    std::optional<int64_t>& known = fixed_rows[static_cast<size_t>(std::countr_zero(count))];
+    park_all(count);
     const size_t asked = std::min<size_t>(count, options.sequences);
     execute(count, false, count, asked, 0);
     const std::vector<float> expected = logits;
@@ -179,7 +194,24 @@ struct LlamaBatch::Impl {
       known = static_cast<int64_t>(fixed);
       break;
     }
-    return *known;
+  }
+
+  /// The next program that sequences will ask for: alone and with a piece of a prompt, for ever
+  /// more lanes.
+  void prepare() {
+    const size_t lane = prepared / 2, count = size_t{1} << lane;
+    if (prepared++ % 2 == 0) {
+      if (!fixed_rows[lane]) try_rows(count);
+    } else {
+      park_all(count);
+      const int32_t token = 0;
+      const uint32_t page = 0;
+      const size_t total = place_piece({{&token, 1}, 0, {&page, 1}, true}, count);
+      host_outputs[count] = static_cast<int32_t>(total - 1);
+      execute(count, true, total, std::min<size_t>(count, options.sequences) + 1, 0);
+    }
+    if (lane + 1 == static_cast<size_t>(std::bit_width(lanes.size())) && prepared % 2 == 0)
+      is_prepared = true;
   }
 
   /// A piece of a prompt into rows `total` on of the host's arrays; the row behind it.
@@ -302,29 +334,42 @@ Status LlamaBatch::Impl::check(std::span<const BatchItem> items) const {
   return {};
 }
 
-Status LlamaBatch::run(std::span<const BatchItem> items) {
-  BM_TRY(impl_->check(items));
+namespace {
+
+template <class F>
+Status guarded(const char* what, F&& body) {
   try {
-    impl_->run(items, items.back().is_prompt);
+    body();
   } catch (const Exception& e) {
     return tl::unexpected<Error>(e.error());
   } catch (const std::exception&) {
-    return tl::unexpected<Error>(error_of_exception("computing tokens"));
+    return tl::unexpected<Error>(error_of_exception(what));
   }
   return {};
+}
+
+}  // namespace
+
+Status LlamaBatch::run(std::span<const BatchItem> items) {
+  BM_TRY(impl_->check(items));
+  return guarded("computing tokens", [&] { impl_->run(items, items.back().is_prompt); });
+}
+
+bool LlamaBatch::is_prepared() const { return impl_->is_prepared; }
+
+Status LlamaBatch::prepare() {
+  // Whoever waits for something this slow is in the way of everybody else.
+  constexpr std::chrono::seconds kSlow{5};
+  const auto start = std::chrono::steady_clock::now();
+  const Status done = guarded("computing tokens", [&] { impl_->prepare(); });
+  if (!done || std::chrono::steady_clock::now() - start > kSlow) impl_->is_prepared = true;
+  return done;
 }
 
 Status LlamaBatch::embed(const BatchItem& piece) {
   if (!piece.is_prompt) return fail(Code::kInvalidArgument, "only prompts are embedded");
   BM_TRY(impl_->check({&piece, 1}));
-  try {
-    impl_->embed(piece);
-  } catch (const Exception& e) {
-    return tl::unexpected<Error>(e.error());
-  } catch (const std::exception&) {
-    return tl::unexpected<Error>(error_of_exception("computing an embedding"));
-  }
-  return {};
+  return guarded("computing an embedding", [&] { impl_->embed(piece); });
 }
 
 std::span<const float> LlamaBatch::hidden() const { return impl_->hidden; }

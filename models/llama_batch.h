@@ -45,6 +45,11 @@ class LlamaBatch {
   ///
   /// Errors: kInvalidArgument; errors of the device, after which no page holds what it should.
   Status run(std::span<const BatchItem> items);
+  /// Captures one more of the programs that steps to come may want, which the first such step would
+  /// do otherwise. Pages keep what they hold. After a failure, or where one takes long, there is
+  /// nothing more to prepare. Errors: as run().
+  Status prepare();
+  bool is_prepared() const;
   /// Logits after the last token of an item of the last step.
   std::span<const float> logits(size_t item) const;
   /// A step of a piece of a prompt alone, of which hidden() is asked instead of logits.

@@ -1,11 +1,16 @@
 // Repacking, one block of one row at a time.
 #include "models/llama_blocks.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "models/quant_blocks.h"
 #include "runtime/base/check.h"
+#include "runtime/base/env.h"
+#include "runtime/base/thread.h"
 
 namespace bm::models {
 namespace {
@@ -15,16 +20,14 @@ constexpr int64_t kRows = kPackedRows, kBlock = kPackedBlock;
 /// Codes of a block of 32, `kBits` of each from bit `from` on.
 template <int kBits>
 void put_plane(uint8_t* part, int64_t block, int64_t row, const uint8_t* codes, int from) {
-  constexpr int kMask = (1 << kBits) - 1;
-  for (int64_t word = 0; word < kBits; ++word) {
-    uint8_t* to = part + ((block * kBits + word) * kRows + row) * 4;
-    for (int64_t j = 0; j < 4; ++j) {
-      int bits = 0;
-      for (int64_t k = 0; k < 8 / kBits; ++k)
-        bits |= (codes[4 * (word + k * kBits) + j] >> from & kMask) << k * kBits;
-      to[j] = static_cast<uint8_t>(bits);
-    }
-  }
+  constexpr int kMask = (1 << kBits) - 1, kBytes = 4 * kBits;
+  std::array<uint8_t, kBytes> bytes{};
+  for (int k = 0; k < 8 / kBits; ++k)
+    for (size_t i = 0; i < kBytes; ++i)
+      bytes[i] |= static_cast<uint8_t>((codes[i + static_cast<size_t>(k * kBytes)] >> from & kMask)
+                                       << k * kBits);
+  for (int64_t word = 0; word < kBits; ++word)
+    std::memcpy(part + ((block * kBits + word) * kRows + row) * 4, bytes.data() + 4 * word, 4);
 }
 
 void put_bits(uint8_t* part, uint32_t bits, int64_t block, int64_t row, const uint8_t* codes,
@@ -66,17 +69,56 @@ void put_block(const BlockFormat& format, int64_t values, const DecodedBlock& b,
   if (t.minimum_factors) put_half(t.minimum_factors, super, b.minimum_factor);
 }
 
-/// Interleaved rows: [rows/32, columns, 32].
-void pack_halves(const PackedParts& t, const std::byte* data, int64_t rows, int64_t columns) {
+/// Interleaved rows `first` up to `last`: [rows/32, columns, 32].
+void pack_halves(const PackedParts& t, const std::byte* data, int64_t first, int64_t last,
+                 int64_t columns) {
   std::vector<uint16_t> row(static_cast<size_t>(columns));
-  for (int64_t r = 0; r < rows; ++r, data += 2 * columns) {
-    std::memcpy(row.data(), data, row.size() * sizeof row[0]);
+  for (int64_t r = first; r < last; ++r) {
+    std::memcpy(row.data(), data + 2 * columns * r, row.size() * sizeof row[0]);
     uint8_t* to = t.codes + 2 * (r / kPackedHalves * columns * kPackedHalves + r % kPackedHalves);
     for (const uint16_t half : row) {
       std::memcpy(to, &half, sizeof half);
       to += 2 * kPackedHalves;
     }
   }
+}
+
+/// Of a matrix of `columns` in blocks: rows `first` up to `last`.
+void pack_rows(const GgmlTypeInfo& info, const BlockFormat& format, const std::byte* data,
+               int64_t first, int64_t last, int64_t columns, const PackedParts& parts) {
+  const int64_t per_row = columns / info.block_values, values = info.block_values,
+                blocks = columns / kBlock;
+  const std::byte* source = data + static_cast<size_t>(first * per_row) * info.block_bytes;
+  DecodedBlock block{};
+  for (int64_t row = first; row < last; ++row)
+    for (int64_t b = 0; b < per_row; ++b, source += info.block_bytes) {
+      format.decode(source, &block);
+      put_block(format, values, block, row / kRows * blocks + b * values / kBlock, row % kRows,
+                parts);
+    }
+}
+
+/// `part(first, last)` for runs of rows that share no word of the result, by several threads where
+/// that is worth it. A thread that the system refuses leaves its run to this one.
+void for_runs(int64_t rows, int64_t bytes, const std::function<void(int64_t, int64_t)>& part) {
+  constexpr int64_t kBytesPerThread = 256 << 10;  // about as long as starting a thread takes, ×5
+  const int64_t groups = (rows + kPackedHalves - 1) / kPackedHalves;
+  const int64_t most = std::min(groups, bytes / kBytesPerThread);
+  const int64_t threads =
+      most < 2 ? 1 : std::min<int64_t>(most, worker_threads(settings().threads));
+  const auto row_of = [&](int64_t i) {
+    return std::min(rows, groups * i / threads * kPackedHalves);
+  };
+  std::vector<Thread> helpers;
+  for (int64_t i = 1; i < threads; ++i) {
+    auto thread = Thread::start([&, i] { part(row_of(i), row_of(i + 1)); });
+    if (!thread) {
+      part(row_of(i), row_of(i + 1));
+      continue;
+    }
+    helpers.push_back(std::move(*thread));
+  }
+  part(0, row_of(1));
 }
 
 }  // namespace
@@ -86,17 +128,13 @@ void pack_blocks(GgmlType type, std::span<const std::byte> data, int64_t rows, i
   const GgmlTypeInfo& info = ggml_type_info(type);
   const int64_t per_row = columns / info.block_values;
   BM_CHECK(data.size() == static_cast<size_t>(rows * per_row) * info.block_bytes);
-  if (info.block_values == 1) return pack_halves(parts, data.data(), rows, columns);
-  const BlockFormat& format = *find_block_format(type);
-  const int64_t values = info.block_values, blocks = columns / kBlock;
-  const std::byte* source = data.data();
-  DecodedBlock block{};
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t b = 0; b < per_row; ++b, source += info.block_bytes) {
-      format.decode(source, &block);
-      put_block(format, values, block, row / kRows * blocks + b * values / kBlock, row % kRows,
-                parts);
-    }
+  const auto size = static_cast<int64_t>(data.size());
+  for_runs(rows, size, [&](int64_t first, int64_t last) {
+    if (info.block_values == 1)
+      pack_halves(parts, data.data(), first, last, columns);
+    else
+      pack_rows(info, *find_block_format(type), data.data(), first, last, columns, parts);
+  });
 }
 
 }  // namespace bm::models

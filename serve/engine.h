@@ -30,6 +30,9 @@ class Engine {
     return fail(Code::kUnsupported, "this engine gives no embeddings");
   }
   virtual std::span<const float> hidden() const { return {}; }
+  /// What would make later steps faster is done bit by bit while nothing waits. Errors: as run().
+  virtual bool is_prepared() const { return true; }
+  virtual Status prepare() { return {}; }
   /// Makes a failed device usable again; all pages are lost.
   virtual Status recover() = 0;
 };

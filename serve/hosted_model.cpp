@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "models/chat_prompt.h"
+#include "runtime/base/env.h"
 #include "runtime/base/out_of_memory.h"
 #include "serve/draft_model.h"
 
@@ -26,6 +27,10 @@ HostedModel::HostedModel(HostedModelOptions options)
     : options_(std::move(options)), created_(std::time(nullptr)) {
   loader_ = std::thread([this] {
     Status status;
+    // Settings belong to a thread, and this one opens the device.
+    std::optional<ScopedSetting> threads;
+    if (options_.engine.threads > 0)
+      threads.emplace("BM_THREADS", std::to_string(options_.engine.threads));
     try {
       status = load();
     } catch (const std::exception&) {

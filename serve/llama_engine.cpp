@@ -47,6 +47,9 @@ class LlamaEngine final : public Engine {
   }
   std::span<const float> hidden() const override { return batch_->hidden(); }
 
+  bool is_prepared() const override { return !batch_ || batch_->is_prepared(); }
+  Status prepare() override { return batch_->prepare(); }
+
   Status recover() override {
     batch_.reset();  // its memory goes with the device
     auto device =
@@ -57,18 +60,14 @@ class LlamaEngine final : public Engine {
   }
 
  private:
-  /// The programs that the first request needs: a prompt alone, one sequence alone, and both.
+  /// The programs that the first request needs: a prompt alone, and one sequence alone.
   Status warm_up() {
     const int32_t token = 0;
-    const uint32_t pages[] = {1, 2};
-    const BatchItem prompt{{&token, 1}, 0, std::span(pages).first(1), true};
-    const BatchItem single{
-        {&token, 1}, 0, std::span(pages).subspan(page_count_ < 2 ? 0 : 1, 1), false};
+    const uint32_t page = 1;
+    const BatchItem prompt{{&token, 1}, 0, {&page, 1}, true};
+    const BatchItem single{{&token, 1}, 0, {&page, 1}, false};
     BM_TRY(batch_->run({&prompt, 1}));
-    BM_TRY(batch_->run({&single, 1}));
-    if (page_count_ < 2) return {};
-    const BatchItem both[] = {single, prompt};
-    return batch_->run(both);
+    return batch_->run({&single, 1});
   }
 
   std::shared_ptr<const models::GgufFile> file_;

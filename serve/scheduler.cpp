@@ -131,7 +131,13 @@ struct Scheduler::Impl {
         std::unique_lock lock(mutex);
         note_load();
         if (running.empty() && waiting.empty()) idle.notify_all();
-        work.wait(lock, [&] { return is_stopping || !running.empty() || !waiting.empty(); });
+        const auto is_wanted = [&] { return is_stopping || !running.empty() || !waiting.empty(); };
+        if (!is_wanted() && !is_draining && !engine->is_prepared()) {
+          lock.unlock();
+          if (const Status done = engine->prepare(); !done) fail_all(done.error());
+          continue;
+        }
+        work.wait(lock, is_wanted);
         if (is_stopping) break;
       }
       end_cancelled();

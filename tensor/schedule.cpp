@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -336,9 +337,20 @@ class Below {
   NodeSet needed_;
 };
 
+/// Whether lazy nodes read `storage` or views of it. Most assigns find none: what lies below their
+/// value need not be looked at then.
+bool has_readers(const Node& storage, const NodeSet& chain) {
+  return std::ranges::any_of(storage.readers, [&](const std::weak_ptr<Node>& w) {
+    const NodePtr reader = w.lock();
+    if (!reader || reader->is_realized()) return false;
+    return !chain.count(reader.get()) || has_readers(*reader, chain);
+  });
+}
+
 /// Lazy nodes that read `storage` or views of it and must keep its contents. `chain`: views that
 /// stay views.
-void collect_readers(Node& storage, const NodeSet& chain, const Below& below,
+/// `below` has a value where has_readers() says so.
+void collect_readers(Node& storage, const NodeSet& chain, const std::optional<Below>& below,
                      std::vector<NodePtr>& out) {
   std::vector<std::weak_ptr<Node>> readers;
   readers.swap(storage.readers);
@@ -350,7 +362,7 @@ void collect_readers(Node& storage, const NodeSet& chain, const Below& below,
       storage.readers.push_back(reader);
       continue;
     }
-    if (!below.has(reader.get()) || below.is_needed_elsewhere(reader.get()))
+    if (!below->has(reader.get()) || below->is_needed_elsewhere(reader.get()))
       out.push_back(std::move(reader));
   }
 }
@@ -395,7 +407,9 @@ void assign_nodes(const NodePtr& target, const NodePtr& value) {
           to_string(target->shape));
   check_readable(*base);
   std::vector<NodePtr> roots;
-  collect_readers(*base, chain, Below(value), roots);
+  std::optional<Below> below;
+  if (has_readers(*base, chain)) below.emplace(value);
+  collect_readers(*base, chain, below, roots);
   if (CaptureScope* capture = CaptureScope::current()) capture->add_target(storage, target);
   auto root = std::make_shared<Node>();
   root->kind = NodeKind::kContiguous;
@@ -414,7 +428,9 @@ void keep_old_contents(const NodePtr& base, std::span<const NodePtr> but) {
   NodeSet views;
   for (const NodePtr& v : but) views.insert(v.get());
   std::vector<NodePtr> roots;
-  collect_readers(*base, views, Below(nullptr), roots);
+  std::optional<Below> below;
+  if (has_readers(*base, views)) below.emplace(nullptr);
+  collect_readers(*base, views, below, roots);
   if (!roots.empty()) realize_nodes(roots);
 }
 

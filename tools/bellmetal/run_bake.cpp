@@ -7,6 +7,7 @@
 #include "compiler/bundle.h"
 #include "drivers/cpu/cpu_info.h"
 #include "models/gguf.h"
+#include "models/llama_batch.h"
 #include "models/llama_session.h"
 #include "runtime/base/env.h"
 #include "runtime/base/output_file.h"
@@ -43,7 +44,23 @@ Result<Target> find_target(const std::string& request) {
   return Target{BM_TRY(cpu::other_arch(request)), "LLVM", "CPU"};
 }
 
-/// Loads the model and feeds a prompt and a single token, the two things sessions capture.
+/// What a server computes: prompts, and up to eight sequences together.
+Status feed_batch(std::shared_ptr<const models::Llama> model) {
+  auto batch = models::LlamaBatch::create(std::move(model), {});
+  // Latent attention is not computed in batches.
+  if (!batch && batch.error().code == Code::kUnsupported) return {};
+  if (!batch) return tl::unexpected<Error>(batch.error());
+  const int32_t token = 0;
+  const uint32_t page = 1;
+  for (const bool is_prompt : {true, false}) {
+    const models::BatchItem item{{&token, 1}, 0, {&page, 1}, is_prompt};
+    BM_TRY((*batch)->run({&item, 1}));
+  }
+  while (!(*batch)->is_prepared()) BM_TRY((*batch)->prepare());
+  return {};
+}
+
+/// Loads the model and computes what sessions and servers capture.
 Result<std::vector<KernelPtr>> record_kernels(std::shared_ptr<const models::GgufFile> file,
                                               const std::string& device) {
   const KernelRecorder recorder;
@@ -53,6 +70,7 @@ Result<std::vector<KernelPtr>> record_kernels(std::shared_ptr<const models::Gguf
   models::LlamaSession session(model);
   BM_TRY(session.feed(std::array<int32_t, 2>{}));
   BM_TRY(session.feed(std::array<int32_t, 1>{}));
+  BM_TRY(feed_batch(model));
   return recorder.kernels();
 }
 

@@ -79,6 +79,7 @@ Result<std::vector<std::unique_ptr<HostedModel>>> host_models(const ServeOptions
     m.chat_template = o.chat_template;
     m.engine = {.device = o.device,
                 .context = o.context,
+                .threads = o.threads,
                 .batch = {.sequences = o.sequences,
                           .cache_bytes = uint64_t{o.cache_mib} << 20,
                           .cache_type = o.cache_type == "f32" ? DType::kF32 : DType::kF16}};
@@ -141,7 +142,7 @@ int run_serve(const ServeOptions& o) {
   int code = kOk;
   bool is_asked = false, is_ready = false;
   while (!is_asked && code == kOk) {
-    is_asked = HeldSignals::wait(std::chrono::milliseconds(is_ready ? 500 : 50));
+    is_asked = HeldSignals::wait(std::chrono::milliseconds(is_ready ? 500 : 5));
     if (is_asked) continue;
     // Another process can have the device; who manages services starts one.
     for (const HostedModel* m : models)

@@ -144,6 +144,35 @@ TEST(LlamaBatch, ASequenceGetsTheSameBitsInWhateverCompany) {
   }
 }
 
+TEST(LlamaBatch, PreparingChangesNoPageAndNoBit) {
+  std::mt19937 random(std::random_device{}());
+  std::vector<Feed> plain = {random_feed(random, 70, 6, 1), random_feed(random, 3, 12, 3),
+                             random_feed(random, 20, 9, 4)};
+  std::vector<Feed> prepared = plain;
+  const auto never = make(3), between = make(3);
+  ASSERT_FALSE(between->is_prepared());
+  for (const size_t more : {4, 0}) {  // of every sequence so many tokens are left for later
+    std::vector<Feed*> here, there;
+    std::vector<std::vector<int32_t>> all;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      all.push_back(plain[i].tokens);
+      for (Feed* f : {&plain[i], &prepared[i]}) f->tokens.resize(f->tokens.size() - more);
+      here.push_back(&plain[i]), there.push_back(&prepared[i]);
+    }
+    run_together(*never, here);
+    run_together(*between, there);
+    for (size_t i = 0; i < plain.size(); ++i) plain[i].tokens = prepared[i].tokens = all[i];
+    for (int n = 0; !between->is_prepared(); ++n) {
+      ASSERT_LT(n, 100) << "no end";
+      ASSERT_TRUE(between->prepare());
+    }
+  }
+  for (size_t i = 0; i < plain.size(); ++i) {
+    ASSERT_EQ(plain[i].logits.size(), plain[i].tokens.size() - plain[i].prompt + 1);
+    EXPECT_EQ(plain[i].logits, prepared[i].logits) << "sequence " << i;
+  }
+}
+
 TEST(LlamaBatch, HiddenStatesAreWhatLogitsAreMadeOf) {
   std::mt19937 random(5);
   const auto batch = make(2);

@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "models/llama_matrix.h"
+#include "runtime/base/env.h"
 #include "runtime/base/half.h"
 
 namespace bm::models {
@@ -266,6 +268,26 @@ TEST(LlamaMatrix, TakesTheBytesItSays) {
     EXPECT_EQ(static_cast<double>(Matrix::packed_bytes(type, 16, 256)) * 8 / (16 * 256), bits)
         << ggml_type_info(type).name;
   EXPECT_EQ(Matrix::packed_bytes(GgmlType::kQ8_0, 17, 32), 32u * 34);
+}
+
+TEST(LlamaMatrix, SeveralThreadsPackWhatOneDoes) {
+  // Enough for four threads; the last sixteen rows are not full.
+  constexpr int64_t kRows = 2122, kColumns = 1024;
+  for (const GgmlType type : {GgmlType::kQ4_0, GgmlType::kQ5_K, GgmlType::kQ3_K, GgmlType::kF16}) {
+    const int64_t rows = type == GgmlType::kF16 ? 2112 : kRows;
+    const auto blocks = random_blocks(type, static_cast<size_t>(rows * kColumns), 9);
+    std::vector<Matrix> packed;
+    for (const char* threads : {"1", "4"}) {
+      const ScopedSetting setting("BM_THREADS", threads);
+      packed.push_back(Matrix::pack(type, blocks, rows, kColumns, "CPU"));
+    }
+    std::vector<int64_t> numbers(static_cast<size_t>(rows));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    const Tensor all = Tensor::from(numbers, {rows}, "CPU");
+    std::vector<float> expected(static_cast<size_t>(rows * kColumns));
+    ASSERT_TRUE(dequantize_row(type, blocks, expected));
+    for (const Matrix& m : packed) EXPECT_EQ(m.take(all).data<float>(), expected);
+  }
 }
 
 TEST(LlamaMatrix, WholeBlocksArePacked) {

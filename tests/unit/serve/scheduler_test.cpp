@@ -45,6 +45,8 @@ struct Controls {
   uint64_t steps = 0;
   size_t prompt_tokens = 0, most_items = 0, largest_piece = 0;
   std::optional<Error> next_failure;
+  int to_prepare = 0;
+  std::optional<Error> preparing_fails;
   int failing_recoveries = 0, recoveries = 0;
 
   void allow(uint64_t more) {
@@ -98,6 +100,19 @@ class FakeEngine : public Engine {
   }
 
   std::span<const float> logits(size_t item) const override { return rows_[item]; }
+
+  bool is_prepared() const override {
+    const std::lock_guard lock(controls_.mutex);
+    return controls_.to_prepare == 0;
+  }
+  Status prepare() override {
+    const std::lock_guard lock(controls_.mutex);
+    --controls_.to_prepare;
+    controls_.changed.notify_all();
+    if (auto failure = std::exchange(controls_.preparing_fails, {}))
+      return tl::unexpected<Error>(*failure);
+    return {};
+  }
 
   Status recover() override {
     const std::lock_guard lock(controls_.mutex);
@@ -206,6 +221,28 @@ std::vector<int32_t> random_prompt(std::mt19937& random, size_t length) {
   std::vector<int32_t> out;
   while (out.size() < length) out.push_back(static_cast<int32_t>(random() % (kVocabulary - 1)) + 1);
   return out;
+}
+
+TEST(Scheduler, PreparesWhileNothingWaitsAndRecoversFromIt) {
+  Rig rig;
+  const auto ticket = rig.submit({1, 2, 3}, 5);
+  EXPECT_EQ(ticket.recorder->finish(), Finish::kLength);
+  {
+    const std::lock_guard lock(rig.controls.mutex);
+    rig.controls.to_prepare = 3;
+    rig.controls.preparing_fails = Error{Code::kDeviceLost, "fell off the bus"};
+  }
+  // The thread sees it after the next request.
+  EXPECT_EQ(rig.submit({4, 5}, 5).recorder->finish(), Finish::kLength);
+  {
+    std::unique_lock lock(rig.controls.mutex);
+    ASSERT_TRUE(rig.controls.changed.wait_for(lock, patience(std::chrono::seconds(20)), [&] {
+      return rig.controls.to_prepare == 0 && rig.controls.recoveries == 1;
+    }));
+  }
+  const auto after = rig.submit({1, 2, 3}, 5);
+  EXPECT_EQ(after.recorder->finish(), Finish::kLength);
+  EXPECT_EQ(after.recorder->tokens(), continuation({1, 2, 3}, 5));
 }
 
 TEST(Scheduler, EveryRequestGetsItsOwnTokensWhateverElseRuns) {
