@@ -19,13 +19,14 @@ struct Matrix::Packed {
   Tensor codes, high, scales, minima, factors, minimum_factors;
 
   Tensor linear(const QuantisedActivations& x) const;
-  Tensor values() const;
+  Tensor take(const Tensor& index) const;
   /// A matrix for every number of `index` [n], out of a stack: parts have an axis in front.
   Packed selected(const Tensor& index, int64_t experts) const;
 
  private:
   Tensor linear_blocks(const QuantisedActivations& x) const;
   Tensor linear_halves(const Tensor& x) const;
+  Tensor rows_of(const Tensor& part, int64_t row, const Tensor& index) const;
   Tensor codes_at(int64_t piece, const Shape& shape) const;
   Tensor scale_of(int64_t group, const Shape& shape) const;
   Tensor minimum_of(int64_t group, const Shape& shape) const;
@@ -337,7 +338,7 @@ Tensor Matrix::linear(const QuantisedActivations& x, const Tensor& index, int64_
 }
 
 Tensor Matrix::take(const Tensor& index) const {
-  return packed_ ? packed_->values().take(index) : weight_.take(index).cast(DType::kF32);
+  return packed_ ? packed_->take(index) : weight_.take(index).cast(DType::kF32);
 }
 
 Matrix::Packed Matrix::Packed::selected(const Tensor& index, int64_t experts) const {
@@ -430,22 +431,37 @@ Tensor Matrix::Packed::linear_halves(const Tensor& x) const {
   return (w * x.reshape({m, 1, 1, columns}).expand(all)).sum({3}).reshape({m, rows});
 }
 
-/// [rows, columns] float32, never stored: rows are taken from it.
-Tensor Matrix::Packed::values() const {
+/// Rows of a part [R, …, 16 (32), …], `row` being the axis of the rows of an R, by number: [n, …].
+/// Taken first: what is computed of them then is computed of these rows alone.
+Tensor Matrix::Packed::rows_of(const Tensor& part, int64_t row, const Tensor& index) const {
+  std::vector<int64_t> order{0, row};
+  Shape shape{rows};
+  for (int64_t axis = 1; axis < part.rank(); ++axis) {
+    if (axis == row) continue;
+    order.push_back(axis);
+    shape.push_back(part.size(axis));
+  }
+  return part.permute(order).reshape(shape).take(index);
+}
+
+/// index [n] → [n, columns] float32.
+Tensor Matrix::Packed::take(const Tensor& index) const {
   const auto numbers = [](const Tensor& t) { return t.cast(DType::kF32); };
-  if (!format) return numbers(codes).permute({0, 2, 1}).reshape({rows, columns});
-  const Shape all{groups(), blocks(), kBlock / 4, kRows, 4};
+  if (!format) return numbers(rows_of(codes, 2, index));
+  const SymInt n = index.size(0);
+  const Shape all{n, blocks(), kBlock / 4, 4};
   const auto plane = [&](const Tensor& part, int64_t bits) {
+    const Tensor own = rows_of(part, 3, index);
     std::vector<Tensor> pieces;
-    for (int64_t from = 0; from < 8; from += bits) pieces.push_back(bits_of(part, from, bits));
+    for (int64_t from = 0; from < 8; from += bits) pieces.push_back(bits_of(own, from, bits));
     return Tensor::stack(pieces, 2).reshape(all);
   };
-  const auto spread = [&](const Tensor& scale, int64_t parts) {  // [R, C, parts, 16]
+  const auto spread = [&](const Tensor& scale, int64_t parts) {
+    const Tensor own = rows_of(scale, scale.rank() - 1, index);  // [n, C, parts], or without parts
     const int64_t each = kBlock / 4 / parts;
-    return scale.reshape({groups(), blocks(), parts, 1, kRows})
-        .expand({groups(), blocks(), parts, each, kRows})
-        .reshape({groups(), blocks(), kBlock / 4, kRows, 1})
-        .expand(all);
+    return own.reshape({n, blocks(), parts, 1, 1})
+        .expand({n, blocks(), parts, each, 4})
+        .reshape(all);
   };
   const auto factor = [&](const Tensor& part) { return numbers(spread(per_block(part), 1)); };
   Tensor code = plane(codes, format->low_bits);
@@ -465,7 +481,7 @@ Tensor Matrix::Packed::values() const {
     if (minimum_factors.is_valid()) minimum = minimum * factor(minimum_factors);
     value = value - minimum;
   }
-  return value.permute({0, 3, 1, 2, 4}).reshape({rows, columns});
+  return value.reshape({n, columns});
 }
 
 }  // namespace bm::models

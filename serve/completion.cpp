@@ -80,6 +80,21 @@ ApiError submit_error(const Error& error) {
   return out;
 }
 
+namespace {
+
+/// FNV-1a over the tokens.
+std::string prefix_hash_of(const std::vector<int32_t>& tokens) {
+  constexpr size_t kPage = models::LlamaBatch::kPageLength;
+  if (tokens.size() < kPage) return {};
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const int32_t t : std::span(tokens).first(kPage))
+    for (int byte = 0; byte < 4; ++byte)
+      hash = (hash ^ (static_cast<uint32_t>(t) >> 8 * byte & 255)) * 0x100000001b3;
+  return fmt::format("{:016x}", hash);
+}
+
+}  // namespace
+
 Completion::Completion(HostedModel& model, GenerationRequest request, std::string id)
     : model_(model),
       request_(std::move(request)),
@@ -122,6 +137,7 @@ ApiResult<std::unique_ptr<Completion>> Completion::start(HostedModel& model,
   const GenerationRequest& r = c->request_;
   auto prompts = c->prompts();
   if (!prompts) return tl::unexpected<ApiError>(std::move(prompts.error()));
+  c->prefix_hash_ = prefix_hash_of(prompts->front());
   const auto grammar = c->grammar();
   if (!grammar) return tl::unexpected<ApiError>(grammar.error());
   for (const models::LogitBias& b : r.logit_bias)

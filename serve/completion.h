@@ -44,6 +44,9 @@ class Completion {
   std::optional<std::string> next_events(const IsWanted& is_wanted);
 
   Usage usage() const;
+  /// Of the first page of the prompt, equal for all prompts that begin alike: where they are
+  /// computed, the prefix cache has it. Empty for prompts that fill no page.
+  const std::string& prefix_hash() const { return prefix_hash_; }
 
  private:
   struct Choice {
@@ -71,7 +74,7 @@ class Completion {
 
   HostedModel& model_;
   GenerationRequest request_;
-  std::string id_;
+  std::string id_, prefix_hash_;
   int64_t created_;
   size_t prompt_tokens_ = 0;
   bool has_tools_ = false, is_reasoning_ = false;

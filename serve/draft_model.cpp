@@ -15,17 +15,33 @@ constexpr uint32_t kPage = LlamaBatch::kPageLength;
 
 class DraftModel final : public Drafter {
  public:
-  DraftModel(std::unique_ptr<LlamaBatch> batch, size_t vocabulary, uint32_t sequences)
-      : batch_(std::move(batch)), vocabulary_(vocabulary) {
-    const uint32_t pages = batch_->page_count() / sequences;
-    for (uint32_t s = 0; s < sequences; ++s) {
+  DraftModel(std::shared_ptr<const models::GgufFile> file, DraftModelOptions options)
+      : file_(std::move(file)), options_(std::move(options)) {}
+
+  Status load() override {
+    const DraftModelOptions& o = options_;
+    auto model = BM_TRY(
+        models::Llama::load(file_, {.device = o.device, .context = o.context, .progress = {}}));
+    if (model->context() < o.context)
+      return fail(Code::kInvalidArgument, "{}: a context of {} positions; {} are wanted", o.path,
+                  model->context(), o.context);
+    batch_ = BM_TRY(LlamaBatch::create(
+        std::move(model), {.sequences = o.sequences, .cache_bytes = 0, .cache_type = DType::kF16}));
+    has_failed_ = false;
+    sequences_.clear();
+    free_.clear();
+    const uint32_t pages = batch_->page_count() / o.sequences;
+    for (uint32_t s = 0; s < o.sequences; ++s) {
       free_.emplace_back();
       for (uint32_t i = 0; i < pages; ++i) free_.back().push_back(1 + s * pages + i);
     }
+    return {};
   }
 
+  void unload() override { batch_.reset(); }
+
   std::vector<int32_t> draft(uint64_t id, std::span<const int32_t> tokens, size_t most) override {
-    if (has_failed_ || most == 0) return {};
+    if (!batch_ || has_failed_ || most == 0) return {};
     const auto found = sequences_.find(id);
     if (found == sequences_.end() && free_.empty()) return {};
     Sequence& s = sequences_[id];
@@ -36,7 +52,7 @@ class DraftModel final : public Drafter {
     std::vector<int32_t> out;
     if (!catch_up(s, tokens)) return {};
     while (out.size() < most && s.computed.size() < s.pages.size() * kPage) {
-      const std::span<const float> logits = batch_->logits(0).first(vocabulary_);
+      const std::span<const float> logits = batch_->logits(0).first(options_.vocabulary);
       out.push_back(static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin()));
       // What follows the last guess is nobody's question.
       if (out.size() < most && !compute(s, {&out.back(), 1}, false)) break;
@@ -82,8 +98,9 @@ class DraftModel final : public Drafter {
     return true;
   }
 
-  std::unique_ptr<LlamaBatch> batch_;
-  size_t vocabulary_;
+  std::shared_ptr<const models::GgufFile> file_;
+  DraftModelOptions options_;
+  std::unique_ptr<LlamaBatch> batch_;  ///< nullptr: nothing is guessed
   bool has_failed_ = false;
   std::vector<std::vector<uint32_t>> free_;
   std::map<uint64_t, Sequence> sequences_;
@@ -99,15 +116,9 @@ Result<std::shared_ptr<Drafter>> make_draft_model(const DraftModelOptions& o) {
     return fail(Code::kInvalidArgument,
                 "{}: a vocabulary of {} tokens; the model it guesses for has {}", o.path,
                 tokenizer->size(), o.vocabulary);
-  auto model =
-      BM_TRY(models::Llama::load(file, {.device = o.device, .context = o.context, .progress = {}}));
-  if (model->context() < o.context)
-    return fail(Code::kInvalidArgument, "{}: a context of {} positions; {} are wanted", o.path,
-                model->context(), o.context);
-  auto batch = BM_TRY(LlamaBatch::create(
-      std::move(model), {.sequences = o.sequences, .cache_bytes = 0, .cache_type = DType::kF16}));
-  return std::shared_ptr<Drafter>(
-      std::make_shared<DraftModel>(std::move(batch), o.vocabulary, o.sequences));
+  auto out = std::make_shared<DraftModel>(std::move(file), o);
+  BM_TRY(out->load());
+  return std::shared_ptr<Drafter>(std::move(out));
 }
 
 }  // namespace bm::serve

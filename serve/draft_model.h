@@ -17,7 +17,7 @@ struct DraftModelOptions {
 };
 
 /// Greedy guesses. A sequence has its own pages from its first guess to its end; where there are
-/// none left, or the device failed, nothing is guessed.
+/// none left, nothing is guessed, nor from a failure of the device to the next load().
 /// Errors: those of Llama::load and LlamaBatch::create; kInvalidArgument for another vocabulary or
 /// a context that is too short.
 Result<std::shared_ptr<Drafter>> make_draft_model(const DraftModelOptions& options);

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "runtime/base/result.h"
+
 namespace bm::serve {
 
 /// Thread: the scheduler's.
@@ -17,6 +19,10 @@ class Drafter {
   virtual std::vector<int32_t> draft(uint64_t id, std::span<const int32_t> tokens, size_t most) = 0;
   /// The sequence has ended.
   virtual void forget(uint64_t id) = 0;
+  /// Gives up what it has on the device; until load() it guesses nothing. No sequence is left.
+  virtual void unload() {}
+  /// Errors: those of the first load; it guesses nothing then.
+  virtual Status load() { return {}; }
 };
 
 /// What followed the last time that the same tokens were written: answers repeat their prompts.

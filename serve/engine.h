@@ -33,6 +33,10 @@ class Engine {
   /// What would make later steps faster is done bit by bit while nothing waits. Errors: as run().
   virtual bool is_prepared() const { return true; }
   virtual Status prepare() { return {}; }
+  /// Gives back the memory that the model takes; all pages are lost. Nothing runs until load().
+  virtual void unload() {}
+  /// Errors: those of the first load, after which it may be tried again.
+  virtual Status load() { return {}; }
   /// Makes a failed device usable again; all pages are lost.
   virtual Status recover() = 0;
 };

@@ -24,7 +24,9 @@ std::vector<int32_t> end_tokens(const models::Tokenizer& tokenizer) {
 }  // namespace
 
 HostedModel::HostedModel(HostedModelOptions options)
-    : options_(std::move(options)), created_(std::time(nullptr)) {
+    : options_(std::move(options)),
+      created_(std::time(nullptr)),
+      metrics_(options_.metrics ? options_.metrics : std::make_shared<Metrics>()) {
   loader_ = std::thread([this] {
     Status status;
     // Settings belong to a thread, and this one opens the device.
@@ -99,8 +101,9 @@ Status HostedModel::load() {
                                                      .has_prefix_cache = options_.has_prefix_cache,
                                                      .end_tokens = end_tokens(*tokenizer_),
                                                      .draft_tokens = options_.draft_tokens,
-                                                     .drafter = std::move(drafter)},
-                                  &metrics_);
+                                                     .drafter = std::move(drafter),
+                                                     .idle_unload = options_.idle_unload},
+                                  metrics_.get());
   return {};
 }
 

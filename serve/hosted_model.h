@@ -2,6 +2,7 @@
 // One model that is served: file, tokenizer, chat template and scheduler; loaded by a thread of
 // its own, so that the server answers meanwhile.
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,9 @@ struct HostedModelOptions {
   bool has_prefix_cache = true;
   uint32_t draft_tokens = 0;  ///< most guesses for a sequence and step (Drafter); 0: none
   std::string draft_model;    ///< path of the model that guesses; empty: the text so far
+  std::chrono::milliseconds idle_unload{0};  ///< Scheduler::Options::idle_unload
+  /// Counted on by whom this model takes the place of; nullptr: none.
+  std::shared_ptr<Metrics> metrics = nullptr;
 };
 
 /// Thread: any.
@@ -37,7 +41,8 @@ class HostedModel {
   const std::string& name() const { return options_.name; }
   const std::string& path() const { return options_.path; }
   int64_t created() const { return created_; }  ///< Unix time
-  Metrics& metrics() { return metrics_; }
+  const HostedModelOptions& options() const { return options_; }
+  const std::shared_ptr<Metrics>& metrics() const { return metrics_; }
 
   enum class State : uint8_t { kLoading, kReady, kDraining, kDeviceLost, kDeviceGone, kFailed };
   State state() const;
@@ -77,7 +82,7 @@ class HostedModel {
   Status load();
   HostedModelOptions options_;
   int64_t created_;
-  Metrics metrics_;
+  std::shared_ptr<Metrics> metrics_;
   std::unique_ptr<models::Tokenizer> tokenizer_;
   std::optional<models::ChatTemplate> template_;
   std::string template_problem_;

@@ -14,8 +14,10 @@ class LlamaEngine final : public Engine {
               size_t vocabulary)
       : file_(std::move(file)), options_(std::move(options)), vocabulary_(vocabulary) {}
 
-  Status load() {
-    batch_.reset();
+  void unload() override { batch_.reset(); }
+
+  Status load() override {
+    unload();
     auto model = BM_TRY(Llama::load(
         file_, {.device = options_.device, .context = options_.context, .progress = {}}));
     if (vocabulary_ > model->config().vocab_size)
@@ -24,7 +26,11 @@ class LlamaEngine final : public Engine {
     batch_ = BM_TRY(LlamaBatch::create(std::move(model), options_.batch));
     page_count_ = batch_->page_count();
     context_ = batch_->model().context();
-    return warm_up();
+    if (Status done = warm_up(); !done) {
+      unload();
+      return done;
+    }
+    return {};
   }
 
   uint32_t page_length() const override { return LlamaBatch::kPageLength; }

@@ -99,6 +99,7 @@ std::string Metrics::print(std::string_view model) const {
   value(pages, "kv_cache_pages", "gauge", "Pages of the KV cache.");
   value(pages_used, "kv_cache_pages_used", "gauge", "Pages that running requests have.");
   value(pages_cached, "kv_cache_pages_cached", "gauge", "Pages of the prefix cache nobody uses.");
+  value(unloaded, "model_unloaded", "gauge", "1 while the model is unloaded for want of requests.");
   return out;
 }
 

@@ -40,7 +40,8 @@ struct Metrics {
   std::atomic<uint64_t> prompt_tokens{0}, generation_tokens{0}, prefix_queries{0}, prefix_hits{0},
       refused{0}, steps{0}, device_faults{0}, draft_tokens{0}, accepted_tokens{0};
   std::array<std::atomic<uint64_t>, kFinishNames.size()> finished{};
-  std::atomic<uint64_t> running{0}, waiting{0}, pages_used{0}, pages_cached{0}, pages{0};
+  std::atomic<uint64_t> running{0}, waiting{0}, pages_used{0}, pages_cached{0}, pages{0},
+      unloaded{0};
 
   std::string print(std::string_view model) const;
 };

@@ -97,6 +97,7 @@ struct Scheduler::Impl {
   uint64_t last_id = 0;
   size_t running_count = 0;
   bool is_draining = false, is_stopping = false;
+  bool is_unloaded = false;  ///< the thread's own
   Health health = Health::kReady;
   std::string reason;
 
@@ -137,11 +138,16 @@ struct Scheduler::Impl {
           if (const Status done = engine->prepare(); !done) fail_all(done.error());
           continue;
         }
-        work.wait(lock, is_wanted);
+        if (!wait_for_work(lock, is_wanted)) {
+          lock.unlock();
+          unload();
+          continue;
+        }
         if (is_stopping) break;
       }
       end_cancelled();
       end_overdue();
+      if (is_unloaded && !wake()) continue;
       admit();
       if (running.empty()) continue;
       const Status done = guarded_step();
@@ -154,6 +160,57 @@ struct Scheduler::Impl {
     waiting.clear();
     note_load();
     idle.notify_all();
+  }
+
+  /// False: nothing came for as long as a model is kept for nobody.
+  template <class F>
+  bool wait_for_work(std::unique_lock<std::mutex>& lock, const F& is_wanted) {
+    if (options.idle_unload.count() > 0 && !is_unloaded && !is_draining)
+      return work.wait_for(lock, options.idle_unload, is_wanted);
+    work.wait(lock, is_wanted);
+    return true;
+  }
+
+  void unload() {
+    if (options.drafter) options.drafter->unload();
+    engine->unload();
+    pool.reset();
+    is_unloaded = true;
+    metrics.unloaded = 1;
+  }
+
+  /// Whoever waits is told why it cannot be.
+  bool wake() {
+    {
+      const std::lock_guard lock(mutex);
+      if (waiting.empty()) return false;  // cancelled meanwhile
+    }
+    const Status loaded = engine->load();
+    if (loaded) {
+      load_drafter();
+      is_unloaded = false;
+      metrics.unloaded = 0;
+      return true;
+    }
+    if (is_device_error(loaded.error().code)) {
+      is_unloaded = false;  // what gets the device back loads it
+      metrics.unloaded = 0;
+      fail_all(loaded.error());
+      return false;
+    }
+    std::deque<SequencePtr> hopeless;
+    {
+      const std::lock_guard lock(mutex);
+      hopeless.swap(waiting);
+      note_load();
+    }
+    for (SequencePtr& s : hopeless) tell(*s, Finish::kError, &loaded.error());
+    return false;
+  }
+
+  /// Without it nothing is guessed, and that is all.
+  void load_drafter() {
+    if (options.drafter) (void)options.drafter->load();
   }
 
   /// With the lock held.
@@ -436,8 +493,10 @@ struct Scheduler::Impl {
     running.clear();
     pool.reset();
     if (!is_lost) return;
+    if (options.drafter) options.drafter->unload();
     for (;;) {
       const Status back = engine->recover();
+      if (back) load_drafter();
       std::unique_lock lock(mutex);
       note_load();
       if (back) {

@@ -79,6 +79,9 @@ class Scheduler {
     std::vector<int32_t> end_tokens;  ///< tokens that end a text
     uint32_t draft_tokens = 0;        ///< most guesses for a sequence and step; 0: none
     std::shared_ptr<Drafter> drafter = nullptr;
+    /// The engine's model is unloaded when nothing has run for so long, and loaded again for the
+    /// next request; 0: never.
+    std::chrono::milliseconds idle_unload{0};
     /// Between attempts to get a lost device back.
     std::chrono::milliseconds recovery_pause{1000};
   };

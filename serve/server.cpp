@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -110,7 +111,8 @@ void log_line(Json fields) {
 
 struct Server::Impl {
   ServerOptions options;
-  std::vector<HostedModel*> models;
+  std::mutex mutex;
+  Models hosted;  ///< guarded by `mutex`
   std::atomic<bool> is_draining{false};
   std::atomic<uint64_t> open_connections{0}, exchanges{0};
   std::array<std::atomic<uint64_t>, 6> answers{};  ///< by hundreds of the status
@@ -125,11 +127,15 @@ struct Server::Impl {
     mhd().stop_daemon(daemon);
   }
 
-  HostedModel* find(const std::string& name) const {
-    if (name.empty()) return models.front();
-    for (HostedModel* m : models)
-      if (m->name() == name) return m;
-    return nullptr;
+  Models models() {
+    const std::lock_guard lock(mutex);
+    return hosted;
+  }
+  std::shared_ptr<HostedModel> find(const std::string& name) {
+    const std::lock_guard lock(mutex);
+    if (name.empty()) return hosted.front();
+    const auto at = std::ranges::find(hosted, name, [](const auto& m) { return m->name(); });
+    return at == hosted.end() ? nullptr : *at;
   }
 };
 
@@ -145,6 +151,7 @@ struct Exchange {
   Clock::time_point arrived = Clock::now();
   bool is_too_large = false, has_answer = false;
   int status = 0;
+  std::shared_ptr<HostedModel> host;  ///< outlives what it computes
   std::unique_ptr<Completion> completion;
   std::string pending;  ///< events not sent yet
   std::string model;
@@ -178,6 +185,8 @@ struct Exchange {
     mhd().add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     mhd().add_response_header(response, "X-Request-Id", id.c_str());
     mhd().add_response_header(response, "Cache-Control", "no-store");
+    if (completion && !completion->prefix_hash().empty())
+      mhd().add_response_header(response, "X-Prefix-Hash", completion->prefix_hash().c_str());
     if (code == 429 || code == 503)
       mhd().add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER,
                                 std::to_string(kRetryAfterSeconds).c_str());
@@ -228,7 +237,8 @@ std::optional<ApiError> check_head(const Exchange& x, bool is_open, bool is_post
 }
 
 ApiResult<HostedModel*> ready_model(Exchange& x, const std::string& name) {
-  HostedModel* model = x.server.find(name);
+  x.host = x.server.find(name);
+  HostedModel* const model = x.host.get();
   if (!model)
     return tl::unexpected<ApiError>(
         ApiError{.status = 404,
@@ -248,7 +258,7 @@ ApiResult<HostedModel*> ready_model(Exchange& x, const std::string& name) {
 MHD_Result answer_ready(Exchange& x) {
   std::string reasons;
   if (x.server.is_draining) reasons = "the server is about to stop";
-  for (const HostedModel* m : x.server.models)
+  for (const auto& m : x.server.models())
     if (const std::string reason = m->reason(); !reason.empty() && !x.server.is_draining)
       reasons += (reasons.empty() ? "" : "; ") + reason;
   return reasons.empty() ? x.send(200, "ready\n", kText) : x.send(503, reasons + "\n", kText);
@@ -289,7 +299,7 @@ MHD_Result answer_metrics(Exchange& x) {
       }
     }
   };
-  for (HostedModel* m : x.server.models) add(m->metrics().print(m->name()));
+  for (const auto& m : x.server.models()) add(m->metrics()->print(m->name()));
   std::string out;
   for (const auto& [head, samples] : families) out += head + samples;
   out +=
@@ -307,7 +317,7 @@ MHD_Result answer_metrics(Exchange& x) {
 
 MHD_Result answer_models(Exchange& x) {
   Json list = Json::array();
-  for (const HostedModel* m : x.server.models) {
+  for (const auto& m : x.server.models()) {
     Json one{{"id", m->name()},
              {"object", "model"},
              {"created", m->created()},
@@ -552,12 +562,17 @@ Server::~Server() = default;
 
 void Server::set_draining() { impl_->is_draining = true; }
 
-Result<std::unique_ptr<Server>> Server::start(ServerOptions options,
-                                              std::span<HostedModel* const> models) {
+void Server::replace(std::shared_ptr<HostedModel> next) {
+  const std::lock_guard lock(impl_->mutex);
+  for (auto& m : impl_->hosted)
+    if (m->name() == next->name()) m.swap(next);
+}
+
+Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Models models) {
   BM_TRY(load_mhd());
   auto impl = std::make_unique<Impl>();
   impl->options = std::move(options);
-  impl->models.assign(models.begin(), models.end());
+  impl->hosted = std::move(models);
   const ServerOptions& o = impl->options;
   constexpr unsigned kFlags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
                               MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;

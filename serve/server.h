@@ -3,9 +3,9 @@
 // a thread each (libmicrohttpd), so that one that waits or reads slowly keeps nobody.
 
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "serve/hosted_model.h"
 
@@ -22,15 +22,18 @@ struct ServerOptions {
   bool has_access_log = true;
 };
 
-/// Thread: any. The models outlive it.
+/// Thread: any.
 class Server {
  public:
+  using Models = std::vector<std::shared_ptr<HostedModel>>;
   /// Errors: kIo when libmicrohttpd does not start.
-  static Result<std::unique_ptr<Server>> start(ServerOptions options,
-                                               std::span<HostedModel* const> models);
+  static Result<std::unique_ptr<Server>> start(ServerOptions options, Models models);
   /// Closes all connections. Whoever waits for a model must have been answered: stop the models'
   /// schedulers first.
   ~Server();
+  /// Requests from now on go to `next`, in place of the model of the same name; those that have
+  /// begun keep the old one.
+  void replace(std::shared_ptr<HostedModel> next);
   /// /readyz says so from now on.
   void set_draining();
 

@@ -14,13 +14,15 @@
 namespace bm {
 namespace {
 
-// Costs are in rough scalar operations per element.
+// Costs are in rough quarters of scalar operations per element.
+constexpr int kOperation = 4;
 constexpr int kMaxFusedCost =
-    160;  ///< a larger expression is cut: compile time and register pressure
-constexpr int kMaxSharedCost = 24;  ///< recomputed by several kernels rather than stored up to here
-constexpr int kMaxRepeatedCost = 2;  ///< recomputed per broadcast copy up to here
-constexpr int kMaxInnerSum = 64;     ///< products of an inner sum
-constexpr int kMaxBuffers = 24;      ///< distinct storages one kernel reads
+    160 * kOperation;  ///< a larger expression is cut: compile time and register pressure
+/// Recomputed by several kernels rather than stored up to here.
+constexpr int kMaxSharedCost = 24 * kOperation;
+constexpr int kMaxRepeatedCost = 2 * kOperation;  ///< recomputed per broadcast copy up to here
+constexpr int kMaxInnerSum = 64;                  ///< products of an inner sum
+constexpr int kMaxBuffers = 24;                   ///< distinct storages one kernel reads
 
 bool is_elementwise(const Node& n) {
   return n.kind == NodeKind::kAlu || n.kind == NodeKind::kCast || n.kind == NodeKind::kBitcast;
@@ -33,17 +35,18 @@ bool is_bijective(const Node& n) {
 
 int own_cost(const Node& n) {
   if (n.kind == NodeKind::kCast || n.kind == NodeKind::kGather || n.kind == NodeKind::kPad)
-    return 1;
+    return kOperation;
   if (n.kind != NodeKind::kAlu) return 0;
   switch (n.op) {
     case ir::Op::kExp2:
     case ir::Op::kLog2:
-    case ir::Op::kSin: return 10;
+    case ir::Op::kSin: return 10 * kOperation;
     case ir::Op::kDiv:
     case ir::Op::kMod:
     case ir::Op::kSqrt:
-    case ir::Op::kRecip: return 3;
-    default: return 1;
+    case ir::Op::kRecip: return 3 * kOperation;
+    // Codes of quantised blocks: four go in a word, and what looks numbers up is one operation.
+    default: return n.dtype == DType::kU8 ? 1 : kOperation;
   }
 }
 
@@ -333,14 +336,16 @@ class Planner {
     };
     std::set<std::pair<const Node*, uint64_t>> seen;
     std::vector<Visit> stack{{root, 0}};
-    int cost = 0, buffers = 0;
-    while (!stack.empty() && cost <= kMaxFusedCost && buffers <= kMaxBuffers) {
+    NodeSet read;  // through however many views
+    int cost = 0;
+    const auto buffers = [&] { return static_cast<int>(read.size()); };
+    while (!stack.empty() && cost <= kMaxFusedCost && buffers() <= kMaxBuffers) {
       const auto [n, view] = stack.back();
       stack.pop_back();
       if (!seen.emplace(n, view).second) continue;
       if (n != root && (n->is_realized() || is_stored(n))) {
-        cost += 1;
-        buffers += 1;
+        cost += kOperation;
+        read.insert(n);
         continue;
       }
       cost += own_cost(*n);
@@ -350,14 +355,14 @@ class Planner {
       for (const NodePtr& s : n->src) {
         const auto facts = facts_.find(s.get());
         if (facts != facts_.end() && is_fusion_barrier(*n, facts->second)) {
-          cost += 1;
-          buffers += 1;
+          cost += kOperation;
+          read.insert(s.get());
         } else {
           stack.push_back({s.get(), inner});
         }
       }
     }
-    return {cost, buffers};
+    return {cost, buffers()};
   }
 
   /// Sources first: costs, forced storage, cuts of oversized expressions.
@@ -370,14 +375,14 @@ class Planner {
       // A copy between devices moves whole storages.
       if (n->kind == NodeKind::kCopy && !s->is_realized()) store(s.get());
       if (s->is_realized() || is_stored(s.get())) {
-        f.cost += 1;
+        f.cost += kOperation;
         f.buffers += 1;
         f.reads_memory = true;
         continue;
       }
       const Facts& sf = facts_[s.get()];
       if (is_fusion_barrier(*n, sf)) {
-        f.cost += 1;
+        f.cost += kOperation;
         f.buffers += 1;
         f.reads_memory = true;
         continue;
@@ -398,7 +403,10 @@ class Planner {
     }
     // The sums above count shared parts once per use: only a hint. Look closely before cutting.
     const auto is_too_big = [&] { return f.cost > kMaxFusedCost || f.buffers > kMaxBuffers; };
-    if (is_elementwise(*n) && is_too_big()) std::tie(f.cost, f.buffers) = shared_cost(n);
+    // Lookups of codes use everything twice at each level, and would seem worth storing.
+    const bool is_lookup = n->dtype == DType::kU8 && f.cost > kMaxSharedCost;
+    if (is_elementwise(*n) && (is_too_big() || is_lookup))
+      std::tie(f.cost, f.buffers) = shared_cost(n);
     if (is_elementwise(*n) && is_too_big()) store(n);
     if (is_stored(n)) f = Facts{.position = f.position, .users = std::move(f.users)};
     facts_[n] = std::move(f);

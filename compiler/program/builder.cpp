@@ -1,5 +1,6 @@
 #include "compiler/program/builder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/base/check.h"
@@ -362,6 +363,23 @@ bool Builder::can_scale(Type t) const {
 ValueId Builder::scale(ValueId a, ValueId b) {
   return intern(
       {.op = ValueOp::kLdexp, .alu = Op::kConst, .type = type(a), .imm = 0, .args = {a, b}});
+}
+
+bool Builder::can_look_up(Type t) const {
+  const uint32_t bits = 32 * t.lanes;
+  return t.dtype == DType::kU32 && bits >= 128 && bits <= target_.byte_lookup_bits;
+}
+
+ValueId Builder::lookup(ValueId bytes, const std::array<uint8_t, 16>& table) {
+  std::vector<uint64_t> words(2);
+  for (size_t i = 0; i < table.size(); ++i) words[i / 8] |= uint64_t{table[i]} << 8 * (i % 8);
+  auto at = std::ranges::find(program_.tables, words);
+  if (at == program_.tables.end()) at = program_.tables.insert(at, std::move(words));
+  return intern({.op = ValueOp::kLookup,
+                 .alu = Op::kConst,
+                 .type = type(bytes),
+                 .imm = at - program_.tables.begin(),
+                 .args = {bytes}});
 }
 
 ValueId Builder::any(ValueId mask) {

@@ -115,6 +115,11 @@ class Builder {
   ValueId scale(ValueId a, ValueId b);
   bool can_scale(Type t) const;
 
+  /// Every byte of the words `bytes`, all below 16, becomes that entry; only where can_look_up says
+  /// so.
+  ValueId lookup(ValueId bytes, const std::array<uint8_t, 16>& table);
+  bool can_look_up(Type t) const;
+
   // Operations of ir::Op with their full meaning.
   ValueId alu(Op op, DType dtype, std::span<const ValueId> args);
   ValueId cast(ValueId a, DType dtype);

@@ -37,6 +37,7 @@ std::string_view op_text(ValueOp op) {
     case ValueOp::kCall: return "call";
     case ValueOp::kDot: return "dot";
     case ValueOp::kLdexp: return "ldexp";
+    case ValueOp::kLookup: return "lookup";
     case ValueOp::kAny: return "any";
     case ValueOp::kConvert: return "convert";
     case ValueOp::kAlu: return "alu";

@@ -73,6 +73,7 @@ enum class ValueOp : uint8_t {
   kCall,       ///< function imm of Program::functions on scalars
   kDot,  ///< args[0] plus, in every lane, the products of the elements in two words; imm = DotKind
   kLdexp,    ///< args[0]·2^args[1], rounded once; args[1] is whole, where args[0] is no NaN
+  kLookup,   ///< words: every byte of args[0], all below 16, becomes that byte of table imm
   kAny,      ///< bool vector → scalar: true in any lane
   kConvert,  ///< value conversion; the caller guarantees that float → int fits
   kAlu,  ///< `alu`: sqrt, trunc, max, min (if the target has them), not, bitcast, add … xor, shl,

@@ -120,6 +120,11 @@ class Verifier {
     if (v.op == ValueOp::kLdexp && (v.args.size() != 2 || !is_float(v.type.dtype) ||
                                     p_.type(v.args[0]) != v.type || p_.type(v.args[1]) != v.type))
       return bad(id, "malformed scaling");
+    if (v.op == ValueOp::kLookup &&
+        (v.args.size() != 1 || v.type.dtype != DType::kU32 || p_.type(v.args[0]) != v.type ||
+         static_cast<size_t>(v.imm) >= p_.tables.size() ||
+         p_.tables[static_cast<size_t>(v.imm)].size() != 2))
+      return bad(id, "malformed lookup");
     if (v.op == ValueOp::kFragment &&
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||
          v.type != Type{DType::kU32, 4} || !is_bytes(static_cast<uint32_t>(v.imm / 2)) ||

@@ -280,6 +280,7 @@ void LlvmText::let(ValueId id) {
     case ValueOp::kPackHalf2:
     case ValueOp::kDot:
     case ValueOp::kLdexp:
+    case ValueOp::kLookup:
     case ValueOp::kIsAligned:
     case ValueOp::kItem:
     case ValueOp::kLocalLoad: return memory_value(id, v);

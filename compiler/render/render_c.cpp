@@ -284,6 +284,7 @@ class CRenderer final : public CLike {
       case ValueOp::kRead: return set(fmt::format("r{}", v.imm));
       case ValueOp::kCall: return set(call(v));
       case ValueOp::kLdexp: return set(scale(v));
+      case ValueOp::kLookup: return set(lookup(v));
       case ValueOp::kAny: return set(fmt::format("__builtin_reduce_or({}) != 0", ref(v.args[0])));
       case ValueOp::kConvert: return set(convert(v));
       case ValueOp::kAlu: return set(alu(v));
@@ -316,6 +317,18 @@ class CRenderer final : public CLike {
     return fmt::format("__builtin_ia32_scalefp{}{}_mask({}, {}, ({}){{0}}, -1{})",
                        v.type.dtype == DType::kF32 ? "s" : "d", bits, ref(v.args[0]),
                        ref(v.args[1]), type(v.type), bits == 512 ? ", 4" : "");
+  }
+
+  std::string lookup(const Value& v) {
+    const uint32_t bits = v.type.lanes * 32;
+    const std::string bytes = type({DType::kI8, bits / 8});
+    std::string table;
+    for (uint32_t i = 0; i < bits / 8; ++i)
+      table += fmt::format(
+          "{}, ",
+          static_cast<int8_t>(p_.tables[static_cast<size_t>(v.imm)][i % 16 / 8] >> 8 * (i % 8)));
+    return fmt::format("({})__builtin_ia32_pshufb{}(({}){{{}}}, ({}){})", type(v.type), bits, bytes,
+                       table, bytes, ref(v.args[0]));
   }
 
   std::string convert(const Value& v) {

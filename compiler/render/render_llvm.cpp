@@ -113,6 +113,7 @@ class CpuRenderer final : public LlvmText {
     }
     if (v.op == ValueOp::kDot) return dot(id, v);
     if (v.op == ValueOp::kLdexp) return scale(id, v);
+    if (v.op == ValueOp::kLookup) return lookup(id, v);
     BM_CHECK(v.op == ValueOp::kTable);
     const std::string at = fresh("%at");
     line("{} = getelementptr i64, ptr @{}.table{}, i64 {}", at, p_.name, v.imm, ref(v.args[0]));
@@ -250,6 +251,23 @@ class CpuRenderer final : public LlvmText {
         fmt::format("declare {0} @{1}({0}, {0}, {0}, {2}{3})", type, name, mask, rounding));
     line("%v{} = call {} @{}({}, {}, {} zeroinitializer, {} -1{})", id, type, name,
          typed(v.args[0]), typed(v.args[1]), type, mask, mode);
+  }
+
+  void lookup(ValueId id, const Value& v) {
+    const uint32_t bits = v.type.lanes * 32;
+    const std::string bytes = with_lanes("i8", bits / 8), words = type_name(v.type),
+                      index = fresh("%d"), found = fresh("%d");
+    const std::string_view name = bits == 512   ? "llvm.x86.avx512.pshuf.b.512"
+                                  : bits == 256 ? "llvm.x86.avx2.pshuf.b"
+                                                : "llvm.x86.ssse3.pshuf.b.128";
+    declarations_.insert(fmt::format("declare {0} @{1}({0}, {0})", bytes, name));
+    std::string table;
+    for (uint32_t i = 0; i < bits / 8; ++i)
+      table += fmt::format("{}i8 {}", i ? ", " : "",
+                           p_.tables[static_cast<size_t>(v.imm)][i % 16 / 8] >> 8 * (i % 8) & 255);
+    line("{} = bitcast {} to {}", index, typed(v.args[0]), bytes);
+    line("{0} = call {1} @{2}({1} <{3}>, {1} {4})", found, bytes, name, table, index);
+    line("%v{} = bitcast {} {} to {}", id, bytes, found, words);
   }
 
   bool has_streams_ = false;

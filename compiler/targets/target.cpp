@@ -106,6 +106,12 @@ TargetInfo x86_info(const hal::Arch& arch) {
   // Wider vectors than the registers would only spill.
   const uint32_t widest = has_avx512 ? 512 : has("avx", 3) ? 256 : 128;
   info.vector_bits = std::min(arch.vector_bits, widest);
+  // Source: Intel SDM 2B, PSHUFB.
+  const uint32_t lookup = has("avx512bw", 4) ? 512
+                          : has("avx2", 3)   ? 256
+                          : has("ssse3", 2)  ? 128
+                                             : 0;
+  info.byte_lookup_bits = std::min(info.vector_bits, lookup);
   for (const X86DotRow& row : kX86DotRows)
     if (row.info.bits <= info.vector_bits && has(row.needs, row.level) &&
         (row.also.empty() || has(row.also, 4)) &&

@@ -65,6 +65,8 @@ struct TargetInfo {
   uint32_t page_bytes = 4096;   ///< least distance of addresses that need translations of their own
   bool has_masks = false;       ///< loads and stores of some lanes, at no cost
   bool has_scaling = false;     ///< vectors times powers of two in one instruction
+  /// Widest vectors whose bytes are looked up in a table of sixteen in one instruction; 0: none.
+  uint32_t byte_lookup_bits = 0;
   bool has_fma = false;         ///< fused multiply-add of float32 and float64
   bool has_f16c = false;        ///< conversions float16 ↔ float32
   bool has_bf16_round = false;  ///< conversion float32 → bfloat16; NaN may lose its payload

@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -317,6 +318,18 @@ class Serve(unittest.TestCase):
         self.assertGreater(cached, 0)
         self.assertEqual(cached % 64, 0)
 
+    def test_prompts_that_begin_alike_have_one_hash(self):
+        def hash_of(prompt):
+            status, headers, _ = self.server.ask("POST", "/v1/completions", {"prompt": prompt, "max_tokens": 1})
+            self.assertEqual(status, 200)
+            return headers["X-Prefix-Hash"]
+        page = [3 + i % 200 for i in range(64)]
+        self.assertIsNone(hash_of(page[:63]))
+        first = hash_of(page)
+        self.assertRegex(first, "^[0-9a-f]{16}$")
+        self.assertEqual(hash_of(page + [5, 6, 7]), first)
+        self.assertNotEqual(hash_of(page[:63] + [9]), first)
+
     def test_tokens_and_back(self):
         status, _, data = self.server.ask("POST", "/tokenize", {"prompt": "free software"})
         self.assertEqual(status, 200)
@@ -465,6 +478,48 @@ class ServeSlow(unittest.TestCase):
         status, _, data = server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 500, "timeout": 0.001})
         self.assertEqual((status, json.loads(data)["error"]["code"]), (408, "timeout"))
         self.assertEqual(server.stop(), 0)
+
+    def test_a_hangup_loads_the_models_anew(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.gguf")
+            shutil.copy(MODEL, path)
+            server = Server("--sequences", "2", model="m=" + path)
+            expected = server.complete(PROMPTS[0])["choices"][0]["text"]
+            connection = server.connect()
+            connection.request("POST", "/v1/completions", json.dumps(
+                {"prompt": PROMPTS[0], "max_tokens": 400, "temperature": 0, "ignore_eos": True, "stream": True}),
+                {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            self.assertTrue(answer.readline().startswith(b"data: "))
+            server.process.send_signal(signal.SIGHUP)
+            self.assertEqual(server.event("reloaded")["model"], "m")
+            self.assertEqual(server.complete(PROMPTS[0])["choices"][0]["text"], expected)
+            self.assertTrue(answer.read().endswith(b"data: [DONE]\n\n"))  # by the model that has begun it
+            counted = 'bellmetal:request_success_total{model_name="m",finished_reason="length"}'
+            self.assertEqual(server.metrics()[counted], 3)
+            # A file that cannot be loaded changes nothing.
+            with open(path + ".new", "wb") as f:
+                f.write(b"GGUF, but not really")
+            os.replace(path + ".new", path)
+            server.process.send_signal(signal.SIGHUP)
+            self.assertTrue(server.event("reload_failed")["reason"])
+            self.assertEqual(server.complete(PROMPTS[0])["choices"][0]["text"], expected)
+            self.assertEqual(server.ask("GET", "/readyz")[0], 200)
+            server.stop()
+
+    def test_an_idle_model_is_unloaded_and_comes_back(self):
+        server = Server("--idle-unload", "1")
+        unloaded = 'bellmetal:model_unloaded{model_name="licence"}'
+        texts = []
+        for _ in range(2):
+            texts.append(server.complete(PROMPTS[1])["choices"][0]["text"])
+            end = time.monotonic() + seconds(30)
+            while server.metrics()[unloaded] != 1 and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual(server.metrics()[unloaded], 1)
+            self.assertEqual(server.ask("GET", "/readyz")[0], 200)
+        self.assertEqual(texts[0], texts[1])
+        server.stop()
 
     def test_draining_finishes_what_runs(self):
         server = Server()

@@ -55,6 +55,9 @@ void add_serve(CLI::App& app, Run& run) {
       ->check(CLI::Range(1U, 3600U));
   option("--drain-seconds", o.drain_seconds, "Time for running requests after SIGTERM")
       ->check(CLI::Range(0U, 86400U));
+  option("--idle-unload", o.idle_unload_seconds,
+         "Seconds without requests after which a model's memory is given back; 0: never")
+      ->check(CLI::Range(0U, 1U << 24));
   option("--chat-template", o.chat_template, "A file with a chat template for all models");
   flag("--no-access-log", o.has_no_access_log, "Do not log requests on stderr");
   option("--device", o.device, "Device as in DEV, for example CPU");

@@ -78,6 +78,7 @@ struct ServeOptions {
   uint32_t connections = 256;
   uint32_t idle_seconds = 30;
   uint32_t drain_seconds = 30;
+  uint32_t idle_unload_seconds = 0;  ///< 0: never
   std::string chat_template;
   bool has_no_access_log = false;
   std::string device;

@@ -1,6 +1,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -29,25 +30,30 @@ sigset_t stop_signals() {
   sigaddset(&set, SIGINT);
   return set;
 }
+sigset_t held_signals() {
+  sigset_t set = stop_signals();
+  sigaddset(&set, SIGHUP);
+  return set;
+}
 
 void end_at_once(int /*signal*/) { ::_exit(kInterrupted); }
 
-/// SIGTERM and SIGINT wait until they are asked for, in all threads started from here on.
+/// SIGTERM, SIGINT and SIGHUP wait until they are asked for, in all threads started from here on.
 class HeldSignals {
  public:
   HeldSignals() {
-    const sigset_t set = stop_signals();
+    const sigset_t set = held_signals();
     pthread_sigmask(SIG_BLOCK, &set, &previous_);
   }
   ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
   HeldSignals(const HeldSignals&) = delete;
   HeldSignals& operator=(const HeldSignals&) = delete;
 
-  /// True when one has come within `time`.
-  static bool wait(std::chrono::milliseconds time) {
-    const sigset_t set = stop_signals();
+  /// The one that has come within `time`; at most 0: none.
+  static int wait(std::chrono::milliseconds time) {
+    const sigset_t set = held_signals();
     const timespec limit{time.count() / 1000, time.count() % 1000 * 1'000'000};
-    return ::sigtimedwait(&set, nullptr, &limit) > 0;
+    return ::sigtimedwait(&set, nullptr, &limit);
   }
 
   /// From now on another one ends the process where it stands.
@@ -63,8 +69,10 @@ class HeldSignals {
   sigset_t previous_{};
 };
 
-Result<std::vector<std::unique_ptr<HostedModel>>> host_models(const ServeOptions& o) {
-  std::vector<std::unique_ptr<HostedModel>> out;
+using Models = serve::Server::Models;
+
+Result<Models> host_models(const ServeOptions& o) {
+  Models out;
   std::set<std::string> names;
   for (const std::string& text : o.models) {
     // A file whose name holds "=" is one all the same.
@@ -87,21 +95,63 @@ Result<std::vector<std::unique_ptr<HostedModel>>> host_models(const ServeOptions
     m.draft_tokens = o.draft_tokens;
     m.draft_model = o.draft_model;
     m.has_prefix_cache = !o.has_no_prefix_cache;
-    out.push_back(std::make_unique<HostedModel>(std::move(m)));
+    m.idle_unload = std::chrono::seconds(o.idle_unload_seconds);
+    out.push_back(std::make_shared<HostedModel>(std::move(m)));
   }
   return out;
 }
 
+/// Models whose files have changed, loaded beside those that answer meanwhile.
+class Reload {
+ public:
+  /// Loads all of `models` anew; nothing while an earlier reload goes on.
+  void begin(const Models& models) {
+    if (!coming_.empty()) return;
+    serve::log_line({{"event", "reloading"}});
+    for (const auto& m : models) {
+      serve::HostedModelOptions options = m->options();
+      options.metrics = m->metrics();
+      coming_.push_back(std::make_shared<HostedModel>(std::move(options)));
+    }
+  }
+
+  /// Puts those that are loaded in place, and ends those that nobody uses any more.
+  void step(serve::Server& server, Models* models) {
+    std::erase_if(coming_, [&](std::shared_ptr<HostedModel>& next) {
+      if (next->state() == HostedModel::State::kLoading) return false;
+      const auto old = std::ranges::find(*models, next->name(), &HostedModel::name);
+      if (next->state() == HostedModel::State::kFailed) {
+        serve::log_line({{"event", "reload_failed"},
+                         {"model", next->name()},
+                         {"reason", next->wait_loaded().error().message}});
+        return true;
+      }
+      server.replace(next);
+      serve::log_line({{"event", "reloaded"}, {"model", next->name()}});
+      retired_.push_back(std::exchange(*old, std::move(next)));
+      return true;
+    });
+    std::erase_if(retired_, [](const auto& m) { return m.use_count() == 1; });
+  }
+
+  bool is_going_on() const { return !coming_.empty() || !retired_.empty(); }
+  /// Models that requests may still wait for.
+  const Models& retired() const { return retired_; }
+
+ private:
+  Models coming_, retired_;
+};
+
 /// Ends what the models do, so that nobody waits for them any more.
-void stop_models(std::span<HostedModel* const> models, std::chrono::seconds bound) {
+void stop_models(const Models& models, std::chrono::seconds bound) {
   const Clock::time_point deadline = Clock::now() + bound;
   bool is_empty = true;
-  for (HostedModel* m : models) is_empty = m->drain(deadline) && is_empty;
+  for (const auto& m : models) is_empty = m->drain(deadline) && is_empty;
   serve::log_line({{"event", "drained"}, {"complete", is_empty}});
   // What still loads cannot be stopped, and leaves nothing behind.
-  for (const HostedModel* m : models)
+  for (const auto& m : models)
     if (m->state() == HostedModel::State::kLoading) ::_exit(kOk);
-  for (HostedModel* m : models) m->stop();
+  for (const auto& m : models) m->stop();
 }
 
 }  // namespace
@@ -133,26 +183,30 @@ int run_serve(const ServeOptions& o) {
   options.socket = socket->fd;
   auto hosted = host_models(o);
   if (!hosted) return report(hosted.error(), o.json), kUsage;
-  std::vector<HostedModel*> models;
-  for (const auto& m : *hosted) models.push_back(m.get());
+  Models models = std::move(*hosted);
   auto server = serve::Server::start(std::move(options), models);
   if (!server) return report(server.error(), o.json);
   serve::log_line({{"event", "listening"}, {"url", socket->url}, {"pid", ::getpid()}});
   // Answers while models load; failing to load ends the program.
   int code = kOk;
   bool is_asked = false, is_ready = false;
+  Reload reload;
   while (!is_asked && code == kOk) {
-    is_asked = HeldSignals::wait(std::chrono::milliseconds(is_ready ? 500 : 5));
+    const bool is_calm = is_ready && !reload.is_going_on();
+    const int signal = HeldSignals::wait(std::chrono::milliseconds(is_calm ? 500 : 5));
+    is_asked = signal > 0 && signal != SIGHUP;
     if (is_asked) continue;
+    if (signal == SIGHUP && is_ready) reload.begin(models);
+    reload.step(**server, &models);
     // Another process can have the device; who manages services starts one.
-    for (const HostedModel* m : models)
+    for (const auto& m : models)
       if (m->state() == HostedModel::State::kDeviceGone) {
         serve::log_line({{"event", "device_gone"}, {"reason", m->reason()}});
         code = kDeviceFailed;
       }
     if (is_ready || code != kOk) continue;
     is_ready = true;
-    for (HostedModel* m : models) {
+    for (const auto& m : models) {
       const HostedModel::State state = m->state();
       is_ready = is_ready && state != HostedModel::State::kLoading;
       if (state == HostedModel::State::kFailed)
@@ -166,6 +220,7 @@ int run_serve(const ServeOptions& o) {
   (*server)->set_draining();
   serve::notify_manager("STOPPING=1\nSTATUS=answering the last requests");
   serve::log_line({{"event", "stopping"}, {"drain_seconds", o.drain_seconds}});
+  models.insert(models.end(), reload.retired().begin(), reload.retired().end());
   stop_models(models, std::chrono::seconds(code == kOk ? o.drain_seconds : 0));
   server->reset();
   serve::log_line({{"event", "stopped"}});

@@ -215,8 +215,9 @@ uint32_t Int8Dot::step_binding(const Node* range, int64_t at) {
 ValueId Int8Dot::emit_word(const Node* n, const Env& env, const Node* stream) {
   std::vector<uint32_t> k = e_.key(n, env);
   if (const auto it = words_.find(k); it != words_.end()) return it->second;
-  ValueId v = kNone;
-  if (n->op == Op::kConst) {
+  ValueId v = look_up(n, env, stream);
+  if (v != kNone) {
+  } else if (n->op == Op::kConst) {
     v = b_.constant({DType::kU32, 1}, in_all_bytes(n->imm));
   } else if (n->op == Op::kLoad) {
     v = load_word(n, env, stream);
@@ -238,6 +239,26 @@ ValueId Int8Dot::emit_word(const Node* n, const Env& env, const Node* stream) {
   }
   words_.emplace(std::move(k), v);
   return v;
+}
+
+/// A lookup in place of what may be dozens of operations, or kNone.
+ValueId Int8Dot::look_up(const Node* n, const Env& env, const Node* stream) {
+  if (b_.target().byte_lookup_bits == 0 || !ir::is_binary(n->op)) return kNone;
+  const auto [it, is_new] = lookups_.try_emplace(n);
+  if (is_new) it->second = find_byte_lookup(n);
+  if (!it->second) return kNone;
+  const ByteLookup& lookup = *it->second;
+  ValueId index = kNone;
+  uint32_t at = 0;
+  for (const ByteLookup::Field& f : lookup.fields) {
+    ValueId word = emit_word(f.load, env, stream);
+    if (!b_.can_look_up(b_.type(word))) return kNone;
+    if (f.from != at) word = f.from > at ? b_.shr(word, f.from - at) : b_.shl(word, at - f.from);
+    word = b_.bit_and(word, b_.like_int(word, in_all_bytes(((1 << f.bits) - 1) << at)));
+    index = index == kNone ? word : b_.bit_or(index, word);
+    at += f.bits;
+  }
+  return b_.lookup(index, lookup.table);
 }
 
 ValueId Int8Dot::load_word(const Node* n, const Env& env, const Node* stream) {

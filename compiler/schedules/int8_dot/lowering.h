@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/analysis/byte_lookup.h"
 #include "compiler/lowering/contract.h"
 #include "compiler/lowering/epilogue.h"
 
@@ -37,6 +38,7 @@ class Int8Dot final : public EmitRule {
   Env bind_step(const Node* dot, size_t step, const Env& env);
   uint32_t step_binding(const Node* range, int64_t at);
   ValueId emit_word(const Node* n, const Env& env, const Node* stream);
+  ValueId look_up(const Node* n, const Env& env, const Node* stream);
   ValueId load_word(const Node* n, const Env& env, const Node* stream);
   void prefetch_words(const Node* load, ValueId index, const Node* stream);
   // lower_unaligned.cpp: words of work-items, which must lie at multiples of 4 bytes.
@@ -53,6 +55,7 @@ class Int8Dot final : public EmitRule {
   const Schedule& schedule_;
   std::unordered_map<const Node*, std::vector<const Node*>> dot_sums_;  // by outer reduction
   Memo words_;
+  std::unordered_map<const Node*, std::optional<ByteLookup>> lookups_;
   bool is_guarded_ = false;         // values being made are for one kind of address
   bool has_aligned_words_ = false;  // words being loaded lie at multiples of 4 bytes
   const Node* dot_ = nullptr;       // the dot product whose words are being loaded

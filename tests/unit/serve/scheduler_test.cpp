@@ -2,6 +2,7 @@
 // that is wrong, shared too early or lost changes what comes out.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <mutex>
@@ -46,7 +47,9 @@ struct Controls {
   size_t prompt_tokens = 0, most_items = 0, largest_piece = 0;
   std::optional<Error> next_failure;
   int to_prepare = 0;
-  std::optional<Error> preparing_fails;
+  std::optional<Error> preparing_fails, loading_fails;
+  bool is_unloaded = false;
+  int loads = 0;
   int failing_recoveries = 0, recoveries = 0;
 
   void allow(uint64_t more) {
@@ -76,6 +79,7 @@ class FakeEngine : public Engine {
 
   Status run(std::span<const BatchItem> items) override {
     std::unique_lock lock(controls_.mutex);
+    EXPECT_FALSE(controls_.is_unloaded);
     controls_.changed.wait(lock, [&] { return controls_.steps < controls_.allowed; });
     ++controls_.steps;
     controls_.changed.notify_all();
@@ -104,6 +108,20 @@ class FakeEngine : public Engine {
   bool is_prepared() const override {
     const std::lock_guard lock(controls_.mutex);
     return controls_.to_prepare == 0;
+  }
+  void unload() override {
+    const std::lock_guard lock(controls_.mutex);
+    controls_.is_unloaded = true;
+    std::fill(slots_.begin(), slots_.end(), -1);
+    controls_.changed.notify_all();
+  }
+  Status load() override {
+    const std::lock_guard lock(controls_.mutex);
+    ++controls_.loads;
+    if (auto failure = std::exchange(controls_.loading_fails, {}))
+      return tl::unexpected<Error>(*failure);
+    controls_.is_unloaded = false;
+    return {};
   }
   Status prepare() override {
     const std::lock_guard lock(controls_.mutex);
@@ -186,7 +204,8 @@ struct Rig {
   std::unique_ptr<Scheduler> scheduler;
 
   explicit Rig(uint32_t pages = 64, uint32_t sequences = 4, size_t queue = 100,
-               uint32_t draft_tokens = 0, std::shared_ptr<Drafter> drafter = nullptr)
+               uint32_t draft_tokens = 0, std::shared_ptr<Drafter> drafter = nullptr,
+               std::chrono::milliseconds idle_unload = {})
       : scheduler(std::make_unique<Scheduler>(
             std::make_unique<FakeEngine>(controls, pages, sequences),
             Scheduler::Options{.queue_limit = queue,
@@ -194,6 +213,7 @@ struct Rig {
                                .end_tokens = {kEnd},
                                .draft_tokens = draft_tokens,
                                .drafter = std::move(drafter),
+                               .idle_unload = idle_unload,
                                .recovery_pause = std::chrono::milliseconds(1)},
             &metrics)) {}
   ~Rig() { controls.allow(UINT64_MAX); }
@@ -243,6 +263,64 @@ TEST(Scheduler, PreparesWhileNothingWaitsAndRecoversFromIt) {
   const auto after = rig.submit({1, 2, 3}, 5);
   EXPECT_EQ(after.recorder->finish(), Finish::kLength);
   EXPECT_EQ(after.recorder->tokens(), continuation({1, 2, 3}, 5));
+}
+
+/// Guesses nothing; counts what it is asked for.
+class CountingDrafter final : public Drafter {
+ public:
+  std::vector<int32_t> draft(uint64_t, std::span<const int32_t>, size_t) override { return {}; }
+  void forget(uint64_t) override {}
+  void unload() override { ++unloads; }
+  Status load() override { return ++loads, Status(); }
+  std::atomic<int> unloads{0}, loads{0};
+};
+
+TEST(Scheduler, UnloadsWhatNobodyUsesAndLoadsItForTheNextRequest) {
+  const auto drafter = std::make_shared<CountingDrafter>();
+  Rig rig(64, 4, 100, 1, drafter, std::chrono::milliseconds(20));
+  const auto wait_unloaded = [&] {
+    std::unique_lock lock(rig.controls.mutex);
+    return rig.controls.changed.wait_for(lock, patience(std::chrono::seconds(20)),
+                                         [&] { return rig.controls.is_unloaded; });
+  };
+  const std::vector<int32_t> prompt{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto ticket = rig.submit(prompt, 5);
+    EXPECT_EQ(ticket.recorder->finish(), Finish::kLength);
+    EXPECT_EQ(ticket.recorder->tokens(), continuation(prompt, 5));
+    EXPECT_EQ(ticket.recorder->cached(), 0u) << "pages are gone with the model";
+    ASSERT_TRUE(wait_unloaded());
+    EXPECT_EQ(rig.scheduler->health(), Health::kReady);
+  }
+  EXPECT_EQ(rig.controls.loads, 2);
+  EXPECT_EQ(drafter->loads, 2);
+  {
+    const std::lock_guard lock(rig.controls.mutex);
+    rig.controls.loading_fails = Error{Code::kCorrupt, "another file"};
+  }
+  const auto hopeless = rig.submit(prompt, 5);
+  EXPECT_EQ(hopeless.recorder->finish(), Finish::kError);
+  EXPECT_EQ(hopeless.recorder->message(), "another file");
+  EXPECT_EQ(rig.submit(prompt, 5).recorder->finish(), Finish::kLength) << "it is tried again";
+}
+
+TEST(Scheduler, TheDrafterIsLoadedAgainOnceTheDeviceIsBack) {
+  const auto drafter = std::make_shared<CountingDrafter>();
+  Rig rig(64, 4, 100, 1, drafter);
+  {
+    const std::lock_guard lock(rig.controls.mutex);
+    rig.controls.next_failure = Error{Code::kDeviceLost, "fell off the bus"};
+    rig.controls.failing_recoveries = 2;
+  }
+  EXPECT_EQ(rig.submit({1, 2, 3}, 5).recorder->finish(), Finish::kError);
+  for (;;) {  // refused while the device is lost
+    const auto ticket = rig.submit({1, 2, 3}, 5);
+    if (!ticket.id) continue;
+    EXPECT_EQ(ticket.recorder->finish(), Finish::kLength);
+    break;
+  }
+  EXPECT_EQ(drafter->unloads, 1);
+  EXPECT_EQ(drafter->loads, 1);
 }
 
 TEST(Scheduler, EveryRequestGetsItsOwnTokensWhateverElseRuns) {

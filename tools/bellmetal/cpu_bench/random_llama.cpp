@@ -1,5 +1,6 @@
 #include "tools/bellmetal/cpu_bench/random_llama.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "models/gguf.h"
+#include "models/quant_blocks.h"
 
 namespace bm::cli {
 namespace {
@@ -45,10 +47,42 @@ uint16_t half(float value) {
   return std::bit_cast<uint16_t>(bytes);
 }
 
+/// Where formats keep float16 factors, for the ones whose other scales may be anything. Layouts:
+/// ggml, ggml-common.h, block_*.
+std::vector<size_t> factors_of(GgmlType format) {
+  switch (format) {
+    case GgmlType::kQ4_1:
+    case GgmlType::kQ5_1:
+    case GgmlType::kQ5_K: return {0, 2};
+    case GgmlType::kQ2_K: return {80, 82};
+    case GgmlType::kQ3_K: return {108};
+    case GgmlType::kTQ1_0: return {52};
+    case GgmlType::kTQ2_0: return {64};
+    case GgmlType::kMXFP4:
+    case GgmlType::kNVFP4:
+    case GgmlType::kIQ1_M: return {};
+    default: return {0};
+  }
+}
+
+/// One of the other formats: small numbers, but of no certain size.
+void make_any_block(GgmlType format, float size, std::byte* block) {
+  for (const size_t at : factors_of(format)) Random::put(block + at, half(size / 512));
+  if (format == GgmlType::kMXFP4) block[0] = std::byte{120};
+  if (format == GgmlType::kNVFP4) std::memset(block, 8, 4);
+  if (format == GgmlType::kIQ1_M)  // its factor lies in the top nibbles of four words
+    for (size_t s = 0; s < 4; ++s)
+      block[49 + 2 * s] = (block[49 + 2 * s] & std::byte{15}) |
+                          static_cast<std::byte>((half(size / 64) >> 4 * s & 15) << 4);
+}
+
 /// One block with random codes whose values have about the deviation `size`. Layouts: ggml,
 /// ggml-common.h, block_q8_0, block_q4_0, block_q4_K, block_q6_K.
 void make_block(GgmlType format, float size, Random& random, std::byte* block, size_t bytes) {
   random.fill(block, bytes);
+  constexpr std::array kKnown = {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_K,
+                                 GgmlType::kQ6_K};
+  if (std::ranges::find(kKnown, format) == kKnown.end()) return make_any_block(format, size, block);
   if (format == GgmlType::kQ8_0) Random::put(block, half(size / 74));
   if (format == GgmlType::kQ4_0) Random::put(block, half(size / 4.6F));
   if (format == GgmlType::kQ4_K) {
@@ -233,10 +267,18 @@ uint64_t RandomLlama::parameters() const {
 }
 
 Result<GgmlType> random_llama_format(const std::string& name) {
-  for (const GgmlType t : {GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16, GgmlType::kQ8_0,
-                           GgmlType::kQ4_0, GgmlType::kQ4_K, GgmlType::kQ6_K})
-    if (models::ggml_type_info(t).name == name) return t;
-  return fail(Code::kInvalidArgument, "format {}: F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K", name);
+  constexpr uint32_t kTypes = 64;
+  std::string known = "F32, F16, BF16";
+  for (uint32_t number = 0; number < kTypes; ++number) {
+    const models::GgmlTypeInfo* info = models::find_ggml_type(number);
+    if (info == nullptr) continue;
+    const bool is_plain = info->type == GgmlType::kF32 || info->type == GgmlType::kF16 ||
+                          info->type == GgmlType::kBF16;
+    if (!is_plain && models::find_block_format(info->type) == nullptr) continue;
+    if (info->name == name) return info->type;
+    if (!is_plain) known += std::string(", ") + info->name;
+  }
+  return fail(Code::kInvalidArgument, "format {}: one of {}", name, known);
 }
 
 std::vector<std::byte> random_blocks(GgmlType format, uint64_t rows, uint64_t columns) {
