@@ -3,12 +3,14 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -27,12 +29,14 @@ constexpr size_t kMaxConfigBytes = 4u << 20;
 constexpr uint32_t kMaxBlocks = 4096, kMaxExperts = 4096;
 
 enum Word : uint32_t {
-  kTurnedHalves = 1,  ///< rotary pairs lie in halves, where files of this architecture have pairs
-  kGainsFromOne = 2,  ///< gains of norms are kept less one
-  kPostNorms = 4,     ///< post_attention_layernorm is what its name says
-  kBlockExperts = 8,  ///< experts w1, w2, w3 of a block_sparse_moe
-  kOwnWindows = 16,   ///< sliding_window holds for the layers that layer_types or a pattern names
-  kPlainWindow = 32,  ///< sliding_window holds for all
+  kTurnedHalves = 1,    ///< rotary pairs lie in halves, where files of this architecture have pairs
+  kGainsFromOne = 2,    ///< gains of norms are kept less one
+  kPostNorms = 4,       ///< post_attention_layernorm is what its name says
+  kBlockExperts = 8,    ///< experts w1, w2, w3 of a block_sparse_moe
+  kOwnWindows = 16,     ///< sliding_window holds for the layers that layer_types or a pattern names
+  kPlainWindow = 32,    ///< sliding_window holds for all
+  kTransposed = 64,     ///< matrices of blocks are [columns, rows]
+  kGroupedHeads = 128,  ///< queries, key and value of a group of heads follow each other
 };
 
 struct Model {
@@ -80,6 +84,26 @@ constexpr Model kModels[] = {
          "num_key_value_heads":4,"head_dim":256,"hidden_act":"gelu_pytorch_tanh",
          "query_pre_attn_scalar":256,"sliding_window":4096,"sliding_window_pattern":6,
          "rope_theta":1e6,"rope_local_base_freq":10000.0,"tie_word_embeddings":true})"},
+    {"DeepseekV2ForCausalLM", "deepseek2", 0,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":2048,"routed_scaling_factor":1.0,
+         "scoring_func":"softmax","first_k_dense_replace":0})"},
+    {"DeepseekV3ForCausalLM", "deepseek2", 0,
+     R"({"rms_norm_eps":1e-6,"max_position_embeddings":4096,"routed_scaling_factor":2.5,
+         "scoring_func":"sigmoid","topk_method":"noaux_tc","norm_topk_prob":true,
+         "first_k_dense_replace":3,"n_group":8,"topk_group":4})"},
+    {"FalconForCausalLM", "falcon", kGroupedHeads,
+     R"({"layer_norm_eps":1e-5,"max_position_embeddings":2048,"multi_query":true,
+         "parallel_attn":true,"hidden_act":"gelu","tie_word_embeddings":true})"},
+    {"GPT2LMHeadModel", "gpt2", kTransposed,
+     R"({"layer_norm_eps":1e-5,"max_position_embeddings":1024,"hidden_act":"gelu_new",
+         "tie_word_embeddings":true})"},
+    {"GPTNeoXForCausalLM", "gptneox", kGroupedHeads,
+     R"({"layer_norm_eps":1e-5,"max_position_embeddings":2048,"partial_rotary_factor":0.25,
+         "use_parallel_residual":true,"hidden_act":"gelu"})"},
+    {"GptOssForCausalLM", "gpt-oss", kPostNorms | kOwnWindows,
+     R"({"rms_norm_eps":1e-5,"max_position_embeddings":131072,"num_key_value_heads":8,
+         "head_dim":64,"rope_theta":150000.0,"sliding_window":128,"sliding_window_pattern":2,
+         "num_local_experts":128,"num_experts_per_tok":4})"},
     {"Glm4ForCausalLM", "glm4", kPostNorms,
      R"({"rms_norm_eps":1.5625e-7,"max_position_embeddings":131072,"partial_rotary_factor":0.5})"},
     {"GraniteForCausalLM", "granite", kTurnedHalves,
@@ -128,6 +152,25 @@ constexpr Model kModels[] = {
          "hidden_act":"gelu_pytorch_tanh","tie_word_embeddings":true})"},
 };
 
+/// Older names of keys, and those of single families.
+constexpr std::pair<const char*, const char*> kAliases[] = {
+    {"n_embd", "hidden_size"},
+    {"n_layer", "num_hidden_layers"},
+    {"n_head", "num_attention_heads"},
+    {"n_head_kv", "num_key_value_heads"},
+    {"num_kv_heads", "num_key_value_heads"},
+    {"n_positions", "max_position_embeddings"},
+    {"n_inner", "intermediate_size"},
+    {"ffn_hidden_size", "intermediate_size"},
+    {"layer_norm_epsilon", "layer_norm_eps"},
+    {"activation_function", "hidden_act"},
+    {"activation", "hidden_act"},
+    {"rotary_pct", "partial_rotary_factor"},
+    {"rotary_emb_base", "rope_theta"},
+    {"n_routed_experts", "num_experts"},
+    {"experts_per_token", "num_experts_per_tok"},
+};
+
 Result<const Model*> find_model(std::string_view name) {
   std::string known;
   for (const Model& model : kModels) {
@@ -149,10 +192,41 @@ constexpr Name kOuterNames[] = {
     {"model.norm.", "output_norm."},
     {"model.final_layernorm.", "output_norm."},
     {"lm_head.", "output."},
+    {"wte.", "token_embd."},
+    {"wpe.", "position_embd."},
+    {"word_embeddings.", "token_embd."},
+    {"embed_in.", "token_embd."},
+    {"ln_f.", "output_norm."},
+    {"final_layer_norm.", "output_norm."},
+    {"embed_out.", "output."},
 };
 
-/// Behind "model.layers.N.".
+/// Behind "model.layers.N.", "h.N." and "layers.N.".
 constexpr Name kBlockNames[] = {
+    {"ln_1.", "attn_norm."},
+    {"ln_2.", "ffn_norm."},
+    {"ln_mlp.", "attn_norm."},
+    {"ln_attn.", "attn_norm_2."},
+    {"attn.c_attn.", "attn_qkv."},
+    {"attn.c_proj.", "attn_output."},
+    {"attention.query_key_value.", "attn_qkv."},
+    {"attention.dense.", "attn_output."},
+    {"self_attention.query_key_value.", "attn_qkv."},
+    {"self_attention.dense.", "attn_output."},
+    {"mlp.dense_h_to_4h.", "ffn_up."},
+    {"mlp.dense_4h_to_h.", "ffn_down."},
+    {"self_attn.q_a_proj.", "attn_q_a."},
+    {"self_attn.q_a_layernorm.", "attn_q_a_norm."},
+    {"self_attn.q_b_proj.", "attn_q_b."},
+    {"self_attn.kv_a_proj_with_mqa.", "attn_kv_a_mqa."},
+    {"self_attn.kv_a_layernorm.", "attn_kv_a_norm."},
+    {"self_attn.kv_b_proj.", "attn_kv_b."},
+    {"self_attn.sinks", "attn_sinks.weight"},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.router.", "ffn_gate_inp."},
+    {"mlp.shared_experts.gate_proj.", "ffn_gate_shexp."},
+    {"mlp.shared_experts.up_proj.", "ffn_up_shexp."},
+    {"mlp.shared_experts.down_proj.", "ffn_down_shexp."},
     {"input_layernorm.", "attn_norm."},
     {"self_attn.q_proj.", "attn_q."},
     {"self_attn.k_proj.", "attn_k."},
@@ -181,6 +255,10 @@ constexpr Name kBlockNames[] = {
     {"mlp.shared_expert.up_proj.", "ffn_up_shexp."},
     {"mlp.shared_expert.down_proj.", "ffn_down_shexp."},
 };
+
+/// Behind the number of a block: masks and frequencies that are made anew.
+constexpr std::string_view kIdle[] = {"attn.bias", "attn.masked_bias", "attention.bias",
+                                      "attention.masked_bias"};
 
 /// Behind "mlp.experts.E." and "block_sparse_moe.experts.E.".
 constexpr Name kExpertNames[] = {
@@ -211,7 +289,8 @@ struct Place {
 };
 
 /// Names that are not known stay as they are: loading refuses what has no use.
-Place place_of(const Model& model, std::string_view name) {
+/// `blocks`: those behind guess the token after the next, and have no use here.
+Place place_of(const Model& model, uint32_t blocks, std::string_view name) {
   std::string_view rest = name;
   // Models that see have a model of language in them.
   for (const std::string_view part : {"vision_tower.", "multi_modal_projector.", "visual."})
@@ -223,11 +302,15 @@ Place place_of(const Model& model, std::string_view name) {
     own = rest;
   if (!own.empty()) rest = own;
   if (rest.ends_with("rotary_emb.inv_freq")) return {};
+  if (!take_prefix(&rest, "transformer.")) take_prefix(&rest, "gpt_neox.");
   for (const Name& n : kOuterNames)
     if (take_prefix(&rest, n.theirs)) return {std::string(n.ours) + std::string(rest), {}};
-  if (!take_prefix(&rest, "model.layers.")) return {std::string(name), {}};
+  if (!take_prefix(&rest, "model.layers.") && !take_prefix(&rest, "h.") &&
+      !take_prefix(&rest, "layers."))
+    return {std::string(name), {}};
   const auto layer = take_number(&rest, kMaxBlocks);
   if (!layer) return {std::string(name), {}};
+  if (std::ranges::find(kIdle, rest) != std::end(kIdle) || *layer >= blocks) return {};
   const std::string block = fmt::format("blk.{}.", *layer);
   if (take_prefix(&rest, "post_attention_layernorm."))
     return {block +
@@ -272,8 +355,11 @@ class HuggingFaceModel {
     if (names == config_.end() || !names->is_array() || names->empty() || !(*names)[0].is_string())
       return fail(Code::kCorrupt, "{}config.json: no \"architectures\"", folder_);
     model_ = BM_TRY(find_model((*names)[0].get_ref<const std::string&>()));
+    // Experts of gpt-oss are blocks that GGUF files have, too.
     if (const auto quantised = config_.find("quantization_config");
-        quantised != config_.end() && !quantised->is_null())
+        quantised != config_.end() && !quantised->is_null() &&
+        !(architecture_is("gpt-oss") && quantised->is_object() &&
+          quantised->value("quant_method", json()) == "mxfp4"))
       return fail(Code::kUnsupported,
                   "{}config.json: weights with a quantization_config are not supported", folder_);
     if (const auto text = config_.find("text_config"); text != config_.end() && text->is_object()) {
@@ -298,6 +384,9 @@ class HuggingFaceModel {
         config_["partial_rotary_factor"] = parameters["partial_rotary_factor"];
       if (!config_.contains("rope_scaling")) config_["rope_scaling"] = parameters;
     }
+    for (const auto& [older, name] : kAliases)
+      if (config_.contains(older) && !config_[older].is_null() && !config_.contains(name))
+        config_[name] = config_[older];
     json whole = json::parse(model_->defaults);
     for (const auto& [key, value] : config_.items())
       if (!value.is_null() || key == "sliding_window") whole[key] = value;
@@ -320,6 +409,8 @@ class HuggingFaceModel {
     SafetensorsFile weights;
     std::vector<Mapping> mappings;
   };
+
+  bool architecture_is(std::string_view name) const { return model_->architecture == name; }
 
   bool exists(const std::string& name) const {
     struct stat seen{};
@@ -406,7 +497,8 @@ class HuggingFaceModel {
     if (!value->is_string()) return wrong("hidden_act", "a text");
     const auto& name = value->get_ref<const std::string&>();
     const std::string_view arch = model_->architecture;
-    const bool is_gelu = arch.starts_with("gemma") || arch == "phi2" || arch == "starcoder2";
+    const bool is_gelu = arch.starts_with("gemma") || arch == "gpt2" || arch == "gptneox" ||
+                         arch == "falcon" || arch == "phi2" || arch == "starcoder2";
     const bool is_squared = arch == "arcee" || arch == "nemotron";
     const bool is_known = is_gelu      ? name.starts_with("gelu") || name == "quick_gelu"
                           : is_squared ? name == "relu2"
@@ -428,13 +520,20 @@ class HuggingFaceModel {
     blocks_ = BM_TRY(need("num_hidden_layers"));
     if (blocks_ > kMaxBlocks) return wrong("num_hidden_layers", "a number of layers");
     const uint32_t width = BM_TRY(need("hidden_size")), heads = BM_TRY(need("num_attention_heads"));
-    const uint32_t kv = BM_TRY(u32("num_key_value_heads")).value_or(heads);
+    uint32_t kv = BM_TRY(u32("num_key_value_heads")).value_or(heads);
+    if (architecture_is("falcon") && !BM_TRY(flag("new_decoder_architecture")))
+      kv = BM_TRY(flag("multi_query")) ? 1 : heads;
+    if (kv == 0 || heads % kv != 0) return wrong("num_key_value_heads", "a divisor of the heads");
+    groups_ = kv;
     head_ = BM_TRY(u32("head_dim")).value_or(width / heads);
     if (head_ == 0) return wrong("head_dim", "positive");
     set_u32(own("block_count"), blocks_);
     set_u32(own("embedding_length"), width);
     set_u32(own("context_length"), BM_TRY(need("max_position_embeddings")));
-    set_u32(own("feed_forward_length"), BM_TRY(need("intermediate_size")));
+    const bool is_fourfold = (architecture_is("gpt2") || architecture_is("falcon")) &&
+                             find("intermediate_size") == nullptr;
+    set_u32(own("feed_forward_length"),
+            is_fourfold ? 4 * width : BM_TRY(need("intermediate_size")));
     set_u32(own("attention.head_count"), heads);
     set_u32(own("attention.head_count_kv"), kv);
     set_u32(own("attention.key_length"), head_);
@@ -468,7 +567,33 @@ class HuggingFaceModel {
         return fail(Code::kUnsupported, "{}config.json: \"qk_layernorm\" is not supported",
                     folder_);
     }
+    if (arch == "gptneox")
+      set_bool(own("use_parallel_residual"), BM_TRY(flag("use_parallel_residual")));
+    if (arch == "falcon" && (BM_TRY(flag("alibi")) || !BM_TRY(flag("parallel_attn"))))
+      return fail(Code::kUnsupported,
+                  "{}config.json: \"alibi\" and blocks without \"parallel_attn\" are not supported",
+                  folder_);
+    for (const char* key : {"scale_attn_by_inverse_layer_idx", "attention_in_fp32_only"})
+      if (arch == "gpt2" && BM_TRY(flag(key)))
+        return fail(Code::kUnsupported, "{}config.json: \"{}\" is not supported", folder_, key);
+    if (arch == "deepseek2") BM_TRY(read_latent());
     return read_windows();
+  }
+
+  /// Multi-head latent attention. Source: transformers, configuration_deepseek_v2.py and _v3.py.
+  Status read_latent() {
+    const uint32_t plain = BM_TRY(need("qk_nope_head_dim")),
+                   turned = BM_TRY(need("qk_rope_head_dim"));
+    head_ = plain + turned;
+    set_u32(own("attention.key_length"), head_);
+    set_u32(own("attention.value_length"), BM_TRY(need("v_head_dim")));
+    set_u32(own("attention.kv_lora_rank"), BM_TRY(need("kv_lora_rank")));
+    if (const auto rank = BM_TRY(u32("q_lora_rank"))) set_u32(own("attention.q_lora_rank"), *rank);
+    config_["partial_rotary_factor"] = static_cast<double>(turned) / static_cast<double>(head_);
+    if (find("rope_interleave") != nullptr && !BM_TRY(flag("rope_interleave")))
+      return fail(Code::kUnsupported, "{}config.json: \"rope_interleave\" false is not supported",
+                  folder_);
+    return {};
   }
 
   /// Which layers see a window.
@@ -500,7 +625,7 @@ class HuggingFaceModel {
   Status read_rope() {
     const double share = BM_TRY(real(config_, "partial_rotary_factor")).value_or(1);
     if (!(share > 0) || share > 1) return wrong("partial_rotary_factor", "in (0, 1]");
-    const auto rotated = static_cast<uint32_t>(static_cast<double>(head_) * share);
+    const auto rotated = static_cast<uint32_t>(static_cast<double>(head_) * share + 1e-6);
     set_u32(own("rope.dimension_count"), rotated);
     const json* scaling = find("rope_scaling");
     if (scaling == nullptr) return {};
@@ -531,10 +656,19 @@ class HuggingFaceModel {
   }
 
   Status read_yarn(const json& scaling, double factor) {
-    for (const char* key : {"mscale", "mscale_all_dim", "truncate"})
-      if (scaling.contains(key) && !(scaling[key].is_boolean() && scaling[key].get<bool>()))
-        return fail(Code::kUnsupported, "{}config.json: rope_scaling \"{}\" is not supported",
-                    folder_, key);
+    // DeepSeek's: rotations keep their length where both are equal, and the scores are sharpened.
+    const double own_scale = BM_TRY(real(scaling, "mscale")).value_or(0),
+                 all = BM_TRY(real(scaling, "mscale_all_dim")).value_or(0);
+    if (own_scale != all || (all != 0 && !architecture_is("deepseek2")))
+      return fail(Code::kUnsupported,
+                  "{}config.json: rope_scaling \"mscale\" other than \"mscale_all_dim\" is not "
+                  "supported",
+                  folder_);
+    if (all != 0) set_f32(own("rope.scaling.yarn_log_multiplier"), 0.1 * all);
+    if (const auto truncates = scaling.find("truncate"); truncates != scaling.end()) {
+      if (!truncates->is_boolean()) return wrong("rope_scaling", "yarn's: \"truncate\"");
+      if (!truncates->get<bool>()) set_bool("bellmetal.rope.untruncated", true);
+    }
     set_text(own("rope.scaling.type"), "yarn");
     set_f32(own("rope.scaling.factor"), factor);
     if (const auto fast = BM_TRY(real(scaling, "beta_fast")))
@@ -594,6 +728,9 @@ class HuggingFaceModel {
   Status read_experts() {
     const char* count_key = find("num_local_experts") ? "num_local_experts" : "num_experts";
     if (find(count_key) == nullptr) return {};
+    if (architecture_is("deepseek2")) BM_TRY(read_deepseek_experts());
+    if (architecture_is("gpt-oss"))
+      set_u32(own("expert_feed_forward_length"), BM_TRY(need("intermediate_size")));
     experts_ = BM_TRY(need(count_key));
     if (experts_ > kMaxExperts) return wrong(count_key, "a number of experts");
     set_u32(own("expert_count"), experts_);
@@ -611,6 +748,29 @@ class HuggingFaceModel {
           Code::kUnsupported,
           "{}config.json: \"mlp_only_layers\" and \"decoder_sparse_step\" are not supported",
           folder_);
+    return {};
+  }
+
+  /// Source: DeepSeek's modeling_deepseek.py, MoEGate.
+  Status read_deepseek_experts() {
+    if (const auto shared = BM_TRY(u32("n_shared_experts")))
+      set_u32(own("expert_shared_count"), *shared);
+    BM_TRY(set_real("routed_scaling_factor", "expert_weights_scale"));
+    set_u32(own("leading_dense_block_count"), BM_TRY(u32("first_k_dense_replace")).value_or(0));
+    const json* scoring = find("scoring_func");
+    const bool is_sigmoid = scoring != nullptr && *scoring == "sigmoid";
+    if (!is_sigmoid && (scoring == nullptr || *scoring != "softmax"))
+      return wrong("scoring_func", "softmax or sigmoid");
+    set_u32(own("expert_gating_func"), is_sigmoid ? 2 : 1);
+    const json* method = find("topk_method");
+    const auto groups = BM_TRY(u32("n_group")), used = BM_TRY(u32("topk_group"));
+    if (method != nullptr && *method != "greedy" && groups && used && *groups > 1) {
+      set_u32(own("expert_group_count"), *groups);
+      set_u32(own("expert_group_used_count"), *used);
+    }
+    if (BM_TRY(u32("moe_layer_freq")).value_or(1) != 1)
+      return fail(Code::kUnsupported, "{}config.json: \"moe_layer_freq\" is not supported",
+                  folder_);
     return {};
   }
 
@@ -649,7 +809,7 @@ class HuggingFaceModel {
     bool has_output = false;
     std::map<std::string, std::vector<const SafeTensor*>> stacks;
     for (const SafeTensor& t : store_->weights.tensors()) {
-      Place place = place_of(*model_, t.name);
+      Place place = place_of(*model_, blocks_, t.name);
       if (place.name.empty()) continue;
       if (place.name == "output.weight") {
         has_output = true;
@@ -664,8 +824,10 @@ class HuggingFaceModel {
         parts[*place.expert] = &t;
         continue;
       }
+      if (BM_TRY(add_fused_experts(t))) continue;
       BM_TRY(add_tensor(std::move(place.name), t));
     }
+    BM_TRY(add_packed_experts());
     if (!is_tied && !has_output)
       return fail(Code::kCorrupt, "{}: tensor \"lm_head.weight\" is missing", folder_);
     for (const auto& [name, parts] : stacks) BM_TRY(add_stack(name, parts));
@@ -676,8 +838,16 @@ class HuggingFaceModel {
     return {};
   }
 
-  Status add_tensor(std::string name, const SafeTensor& t) {
+  Status add_tensor(std::string name, const SafeTensor& from) {
+    SafeTensor t = from;
     const GgmlType type = BM_TRY(ggml_type_of(t));
+    const bool is_block = name.starts_with("blk.");
+    if (is_block && model_->words & kTransposed && t.shape.size() == 2) {
+      t.data = transposed(t.data, t.shape[0], t.shape[1], ggml_type_info(type).block_bytes);
+      std::swap(t.shape[0], t.shape[1]);
+    }
+    if (model_->words & kGroupedHeads && name.find(".attn_qkv.") != std::string::npos)
+      BM_TRY(ungroup(&t));
     // A row of a matrix that gives one number is kept as a vector.
     const bool is_row = name.ends_with("ffn_gate_inp_shexp.weight");
     if (t.shape.size() != 1 && !is_row) {
@@ -691,6 +861,138 @@ class HuggingFaceModel {
     if (model_->words & kGainsFromOne && name.ends_with("norm.weight"))
       for (float& v : values) v += 1;
     add_floats(std::move(name), {count}, values);
+    return {};
+  }
+
+  /// [rows, columns] of numbers of `size` bytes → [columns, rows].
+  std::span<const std::byte> transposed(std::span<const std::byte> data, uint64_t rows,
+                                        uint64_t columns, uint64_t size) {
+    std::vector<std::byte>& out = store_->buffers.emplace_back(data.size());
+    for (uint64_t r = 0; r < rows; ++r)
+      for (uint64_t c = 0; c < columns; ++c)
+        std::memcpy(&out[(c * rows + r) * size], &data[(r * columns + c) * size], size);
+    return out;
+  }
+
+  /// Rows of `groups_` groups (queries, key, value) → all queries, then all keys, then all values.
+  Status ungroup(SafeTensor* t) {
+    const uint64_t heads = BM_TRY(need("num_attention_heads")), each = heads / groups_,
+                   rows = (heads + 2 * groups_) * head_;
+    if (t->shape.empty() || t->shape[0] != rows)
+      return fail(Code::kCorrupt, "tensor {}: {} rows instead of {}", quote_name(t->name),
+                  t->shape.empty() ? 0 : t->shape[0], rows);
+    const size_t bytes = t->data.size() / (heads + 2 * groups_);  // of a head
+    std::vector<std::byte>& out = store_->buffers.emplace_back();
+    out.reserve(t->data.size());
+    const auto put = [&](uint64_t group, uint64_t head) {
+      const auto from = t->data.subspan((group * (each + 2) + head) * bytes, bytes);
+      out.insert(out.end(), from.begin(), from.end());
+    };
+    for (uint64_t g = 0; g < groups_; ++g)
+      for (uint64_t h = 0; h < each; ++h) put(g, h);
+    for (const uint64_t part : {each, each + 1})
+      for (uint64_t g = 0; g < groups_; ++g) put(g, part);
+    t->data = out;
+    return {};
+  }
+
+  // gpt-oss: all experts in one tensor, gates and ups in turn.
+
+  static constexpr std::string_view kFusedPart = ".mlp.experts.";
+
+  /// Every second row from `first` on of [experts, rows, …].
+  std::span<const std::byte> halved(std::span<const std::byte> data, uint64_t rows_of_all,
+                                    uint64_t first) {
+    const size_t bytes = data.size() / rows_of_all;
+    std::vector<std::byte>& out = store_->buffers.emplace_back();
+    out.reserve(data.size() / 2);
+    for (uint64_t r = first; r < rows_of_all; r += 2) {
+      const auto row = data.subspan(r * bytes, bytes);
+      out.insert(out.end(), row.begin(), row.end());
+    }
+    return out;
+  }
+
+  void add_gates_and_ups(const std::string& block, const char* end, GgmlType type,
+                         std::vector<uint64_t> shape, std::span<const std::byte> data) {
+    const uint64_t rows = shape[0] * shape[1];
+    shape[1] /= 2;
+    add(block + "ffn_gate_exps." + end, type, shape, halved(data, rows, 0));
+    add(block + "ffn_up_exps." + end, type, shape, halved(data, rows, 1));
+  }
+
+  /// Whether `t` is a tensor of all experts; it is added, or kept until its scales are there.
+  Result<bool> add_fused_experts(const SafeTensor& t) {
+    const size_t at = t.name.find(kFusedPart);
+    std::string_view number = t.name;
+    if (!architecture_is("gpt-oss") || at == std::string::npos ||
+        !take_prefix(&number, "model.layers."))
+      return false;
+    const auto layer = take_number(&number, kMaxBlocks);
+    if (!layer) return false;
+    const std::string block = fmt::format("blk.{}.", *layer);
+    const std::string_view part = std::string_view(t.name).substr(at + kFusedPart.size());
+    if (part.ends_with("_blocks") || part.ends_with("_scales")) {
+      packed_[block + std::string(part.substr(0, part.rfind('_')))][part.ends_with("_scales")] = &t;
+      return true;
+    }
+    const bool is_bias = part.ends_with("_bias"), is_both = part.starts_with("gate_up_proj");
+    if (t.shape.size() != (is_bias ? 2u : 3u) || t.shape[0] != experts_ || t.data.empty() ||
+        (is_both && t.shape.back() % 2 != 0))
+      return fail(Code::kCorrupt, "tensor {}: not of {} experts", quote_name(t.name), experts_);
+    const GgmlType type = BM_TRY(ggml_type_of(t));
+    std::vector<uint64_t> shape = t.shape;
+    std::span<const std::byte> data = t.data;
+    if (!is_bias) {
+      const uint64_t size = ggml_type_info(type).block_bytes;
+      const size_t bytes = data.size() / experts_;
+      std::vector<std::byte>& all = store_->buffers.emplace_back();
+      for (uint64_t e = 0; e < experts_; ++e) {
+        const auto one = transposed(t.data.subspan(e * bytes, bytes), shape[1], shape[2], size);
+        all.insert(all.end(), one.begin(), one.end());
+        store_->buffers.pop_back();
+      }
+      data = all;
+      std::swap(shape[1], shape[2]);
+    }
+    const char* const end = is_bias ? "bias" : "weight";
+    if (is_both)
+      add_gates_and_ups(block, end, type, shape, data);
+    else
+      add(block + "ffn_down_exps." + end, type, shape, data);
+    return true;
+  }
+
+  /// Experts in MXFP4: [experts, rows, blocks, 16] bytes, two values that follow each other in a
+  /// byte, and [experts, rows, blocks] exponents. ggml's block has the exponent first, and values j
+  /// and j + 16 in a byte. Source: transformers, integrations/mxfp4.py; ggml-common.h.
+  Status add_packed_experts() {
+    constexpr uint64_t kBytes = 16;
+    for (const auto& [name, parts] : packed_) {
+      const SafeTensor *codes = parts[0], *scales = parts[1];
+      if (codes == nullptr || scales == nullptr || codes->shape.size() != 4 ||
+          scales->shape.size() != 3 || codes->shape[3] != kBytes || codes->shape[0] != experts_ ||
+          !std::equal(scales->shape.begin(), scales->shape.end(), codes->shape.begin()) ||
+          codes->dtype != SafeDtype::kU8 || scales->dtype != SafeDtype::kU8)
+        return fail(Code::kCorrupt, "{}: {} is not {} experts in MXFP4", folder_, name, experts_);
+      const size_t blocks = scales->data.size();
+      std::vector<std::byte>& all = store_->buffers.emplace_back(blocks * (kBytes + 1));
+      for (size_t b = 0; b < blocks; ++b) {
+        std::byte* to = &all[b * (kBytes + 1)];
+        *to++ = scales->data[b];
+        const auto from = codes->data.subspan(b * kBytes, kBytes);
+        const auto value = [&](size_t i) {
+          return i % 2 == 0 ? from[i / 2] & std::byte{15} : from[i / 2] >> 4;
+        };
+        for (size_t j = 0; j < kBytes; ++j) to[j] = value(j) | value(j + 16) << 4;
+      }
+      const std::vector<uint64_t> shape = {experts_, codes->shape[1], codes->shape[2] * 32};
+      const std::string block = name.substr(0, name.rfind('.') + 1);
+      if (name.ends_with("gate_up_proj"))
+        add_gates_and_ups(block, "weight", GgmlType::kMXFP4, shape, all);
+      else
+        add(block + "ffn_down_exps.weight", GgmlType::kMXFP4, shape, all);
+    }
     return {};
   }
 
@@ -778,7 +1080,8 @@ class HuggingFaceModel {
   std::string folder_;
   json config_;
   const Model* model_ = nullptr;
-  uint32_t blocks_ = 0, head_ = 0, experts_ = 0;
+  uint32_t blocks_ = 0, head_ = 0, groups_ = 1, experts_ = 0;
+  std::map<std::string, std::array<const SafeTensor*, 2>> packed_;  ///< blocks and scales, by place
   GgufFile file_;
   std::shared_ptr<Store> store_ = std::make_shared<Store>();
 };

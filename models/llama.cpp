@@ -50,8 +50,9 @@ double frequency_of(const RopeConfig& rope, size_t i, double rotated, double fac
     return rotated * std::log(rope.original_context / (static_cast<double>(turns) * kTwoPi)) /
            (2 * std::log(base));
   };
-  const double first = std::max(0.0, std::floor(pair_of(rope.beta_fast)));
-  const double last = std::min(rotated - 1, std::ceil(pair_of(rope.beta_slow)));
+  const double fast = pair_of(rope.beta_fast), slow = pair_of(rope.beta_slow);
+  const double first = std::max(0.0, rope.is_untruncated ? fast : std::floor(fast));
+  const double last = std::min(rotated - 1, rope.is_untruncated ? slow : std::ceil(slow));
   const double at = (static_cast<double>(i) - first) / std::max(0.001, last - first);
   const double share = (1 - std::clamp(at, 0.0, 1.0)) * static_cast<double>(rope.extrapolation);
   return scaled * (1 - share) + plain * share;

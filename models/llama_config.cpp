@@ -135,6 +135,7 @@ Status read_rope_scaling(const GgufFile& file, const std::string& p, LlamaConfig
   r.extrapolation = BM_TRY(file.get_f32(p + "rope.scaling.yarn_ext_factor", 1.0F));
   r.beta_fast = BM_TRY(file.get_f32(p + "rope.scaling.yarn_beta_fast", 32.0F));
   r.beta_slow = BM_TRY(file.get_f32(p + "rope.scaling.yarn_beta_slow", 1.0F));
+  r.is_untruncated = BM_TRY(file.get_bool("bellmetal.rope.untruncated", false));
   const float attention = BM_TRY(file.get_f32(p + "rope.scaling.yarn_attn_factor", 1.0F));
   if (!(r.scale >= 1) || !(r.extrapolation >= 0) || !(r.extrapolation <= 1) || !(r.beta_slow > 0) ||
       !(r.beta_fast >= r.beta_slow) || !(attention > 0) || !std::isfinite(attention))

@@ -21,6 +21,7 @@ struct RopeConfig {
   /// rope_yarn().
   bool is_yarn = false;
   float beta_fast = 32.0F, beta_slow = 1.0F;
+  bool is_untruncated = false;    ///< YaRN's first and last pair are not rounded to whole ones
   float extrapolation = 1.0F;     ///< share of the unscaled frequency in fast pairs
   uint32_t original_context = 0;  ///< positions before scaling
 

@@ -29,7 +29,9 @@ CLASSES = {
     "command-r": ("CohereForCausalLM", False), "starcoder2": ("Starcoder2ForCausalLM", False), "smollm3": ("SmolLM3ForCausalLM", True),
     "arcee": ("ArceeForCausalLM", True), "stablelm": ("StableLmForCausalLM", False), "seed_oss": ("SeedOssForCausalLM", False),
     "mixtral": ("MixtralForCausalLM", True), "glm4": ("Glm4ForCausalLM", False), "nemotron": ("NemotronForCausalLM", False),
-    "olmo": ("OlmoForCausalLM", True), "cohere2": ("Cohere2ForCausalLM", False),
+    "olmo": ("OlmoForCausalLM", True), "cohere2": ("Cohere2ForCausalLM", False), "gpt2": ("GPT2LMHeadModel", False),
+    "gptneox": ("GPTNeoXForCausalLM", False), "falcon": ("FalconForCausalLM", False), "gpt-oss": ("GptOssForCausalLM", False),
+    "deepseek2": ("DeepseekV2ForCausalLM", False), "deepseek3": ("DeepseekV3ForCausalLM", False),
 }
 NAMES = {
     "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
@@ -44,7 +46,25 @@ OWN = {
     "gemma2": {"ffn_norm": "pre_feedforward_layernorm"}, "gemma3": {"ffn_norm": "pre_feedforward_layernorm"},
     "glm4": {"ffn_up": "mlp.gate_up_proj", "post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"},
     "mixtral": {"ffn_gate_inp": "block_sparse_moe.gate"},
+    "gpt2": {"attn_norm": "ln_1", "ffn_norm": "ln_2", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_up": "mlp.c_fc",
+             "ffn_down": "mlp.c_proj"},
+    "gptneox": {"attn_qkv": "attention.query_key_value", "attn_output": "attention.dense", "ffn_up": "mlp.dense_h_to_4h",
+                "ffn_down": "mlp.dense_4h_to_h"},
+    "falcon": {"attn_qkv": "self_attention.query_key_value", "attn_output": "self_attention.dense", "ffn_up": "mlp.dense_h_to_4h",
+               "ffn_down": "mlp.dense_4h_to_h"},
+    "gpt-oss": {"ffn_gate_inp": "mlp.router"},
+    "deepseek2": {"attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm", "attn_q_b": "self_attn.q_b_proj",
+                  "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm",
+                  "attn_kv_b": "self_attn.kv_b_proj", "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+                  "ffn_up_shexp": "mlp.shared_experts.up_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj"},
 }
+OWN["deepseek3"] = OWN["deepseek2"]
+OUTER = {
+    "gpt2": {"token_embd": "transformer.wte", "position_embd": "transformer.wpe", "output_norm": "transformer.ln_f"},
+    "gptneox": {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
+    "falcon": {"token_embd": "transformer.word_embeddings", "output_norm": "transformer.ln_f"},
+}
+BLOCKS = {"gpt2": "transformer.h.", "gptneox": "gpt_neox.layers.", "falcon": "transformer.h."}
 EXPERTS = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj", "ffn_down_exps": "down_proj"}
 MIXTRAL = {"ffn_gate_exps": "w1", "ffn_up_exps": "w3", "ffn_down_exps": "w2"}
 
@@ -53,6 +73,63 @@ def halves(w, heads):
     """Rows of every head: pairs (2i, 2i+1) become (i, i + d/2)."""
     shape = w.shape
     return w.reshape(heads, shape[0] // heads // 2, 2, -1).swapaxes(1, 2).reshape(shape)
+
+
+def grouped(w, heads, kv):
+    """Rows of queries, keys and values → of every key-value head its queries, its key and its value."""
+    size = len(w) // (heads + 2 * kv)
+    q, k, v = np.split(w.reshape(heads + 2 * kv, size, *w.shape[1:]), [heads, heads + kv])
+    q = q.reshape(kv, heads // kv, *q.shape[1:])
+    return np.concatenate([q, k[:, None], v[:, None]], 1).reshape(w.shape)
+
+
+def mxfp4(w):
+    """(codes [..., n/32, 16], exponents [..., n/32]) of numbers that a GGUF file in MXFP4 holds exactly."""
+    grid = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    blocks = w.reshape(*w.shape[:-1], -1, 32)
+    exponent = np.full(blocks.shape[:-1], 99)
+    for e in range(9, -20, -1):
+        exponent = np.where(np.isin(np.abs(np.ldexp(blocks, -e)), grid).all(-1), e, exponent)
+    assert (exponent < 99).all()
+    units = np.ldexp(blocks, -exponent[..., None])
+    codes = np.searchsorted(grid, np.abs(units)).astype(np.uint8) | (np.signbit(units).astype(np.uint8) << 3)
+    return codes[..., 0::2] | codes[..., 1::2] << 4, (exponent + 127).astype(np.uint8)
+
+
+def own_keys(c, m, name):
+    """Keys of families that share few with the others."""
+    if name == "gpt2":
+        for ours, theirs in (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"),
+                             ("max_position_embeddings", "n_positions"), ("intermediate_size", "n_inner")):
+            c[theirs] = c.pop(ours)
+        c["layer_norm_epsilon"] = c.pop("layer_norm_eps")
+        c["activation_function"] = "gelu_new"
+    if name == "gptneox":
+        c["rotary_pct"], c["rotary_emb_base"] = c.pop("partial_rotary_factor"), c.pop("rope_theta")
+        c["use_parallel_residual"] = m["use_parallel_residual"]
+    if name == "falcon":
+        c["ffn_hidden_size"], c["num_kv_heads"] = c.pop("intermediate_size"), c.pop("num_key_value_heads")
+        c["multi_query"] = c["new_decoder_architecture"] = c["num_kv_heads"] != 1
+    if name == "gpt-oss":
+        c["num_local_experts"] = c.pop("num_experts")
+        c["intermediate_size"] = c.pop("moe_intermediate_size")
+        if "rope_scaling" in c:
+            c["rope_scaling"]["truncate"] = True
+    if name.startswith("deepseek"):
+        c["n_routed_experts"] = c.pop("num_experts")
+        c["qk_rope_head_dim"] = m["rope.dimension_count"]
+        c["qk_nope_head_dim"] = m["attention.key_length"] - c["qk_rope_head_dim"]
+        c["v_head_dim"], c["kv_lora_rank"] = m["attention.value_length"], m["attention.kv_lora_rank"]
+        c["q_lora_rank"] = m.get("attention.q_lora_rank")
+        del c["partial_rotary_factor"], c["head_dim"]
+        c["first_k_dense_replace"], c["n_shared_experts"] = m["leading_dense_block_count"], m["expert_shared_count"]
+        c["routed_scaling_factor"] = m["expert_weights_scale"]
+        c["norm_topk_prob"] = bool(m.get("expert_weights_norm", False))
+        c["n_group"], c["topk_group"] = m.get("expert_group_count", 1), m.get("expert_group_used_count", 1)
+        if name == "deepseek2":
+            c["topk_method"] = "greedy"
+        if "rope_scaling" in c and "rope.scaling.yarn_log_multiplier" in m:
+            c["rope_scaling"]["mscale"] = c["rope_scaling"]["mscale_all_dim"] = 10 * m["rope.scaling.yarn_log_multiplier"]
 
 
 def config_of(g, arch, name):
@@ -91,10 +168,11 @@ def config_of(g, arch, name):
     if m.get("rope.scaling.type") == "yarn":
         c["rope_scaling"] = {"rope_type": "yarn", "factor": m["rope.scaling.factor"],
                              "original_max_position_embeddings": m["rope.scaling.original_context_length"]}
+    own_keys(c, m, name)
     return c
 
 
-def tensors_of(g, arch, name, config):
+def tensors_of(g, arch, name, config, packed=False):
     turns = CLASSES[name][1]
     names = {**NAMES, **OWN.get(name, {})}
     for key, t in g.tensors.items():
@@ -103,10 +181,35 @@ def tensors_of(g, arch, name, config):
         if words[-1] == "weight" and words[-2].endswith("norm") and (name.startswith("gemma") or name == "nemotron"):
             w = w - np.float32(1)
         if words[0] != "blk":
-            outer = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}[words[0]]
+            outer = OUTER.get(name, {}).get(words[0]) or {
+                "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}[words[0]]
             yield f"{outer}.{words[1]}", w
             continue
-        part, kind, block = words[2], words[3], f"model.layers.{words[1]}."
+        part, kind, block = words[2], words[3], f"{BLOCKS.get(name, 'model.layers.')}{words[1]}."
+        if part == "exp_probs_b":
+            yield block + "mlp.gate.e_score_correction_bias", w
+            continue
+        if part == "attn_sinks":
+            yield block + "self_attn.sinks", w
+            continue
+        if name == "gpt-oss" and part in EXPERTS:
+            if part == "ffn_up_exps":
+                continue  # with the gates
+            both = w if part == "ffn_down_exps" else np.stack([w, g.get(key.replace("ffn_gate_", "ffn_up_"))], 2).reshape(
+                len(w), 2 * w.shape[1], *w.shape[2:])
+            stem = block + "mlp.experts." + ("down_proj" if part == "ffn_down_exps" else "gate_up_proj")
+            if kind == "bias":
+                yield stem + "_bias", both
+            elif packed:
+                yield from zip((stem + "_blocks", stem + "_scales"), mxfp4(both))
+            else:
+                yield stem, both.swapaxes(1, 2)
+            continue
+        if name == "gpt2" and kind == "weight" and w.ndim == 2:
+            w = w.T
+        if part == "attn_qkv" and name in ("gptneox", "falcon"):
+            heads = config["num_attention_heads"]
+            w = grouped(w, heads, config.get("num_kv_heads", heads))
         if turns and part in ("attn_q", "attn_k"):
             w = halves(w, config["num_attention_heads" if part == "attn_q" else "num_key_value_heads"])
         if part in EXPERTS:
@@ -122,6 +225,12 @@ def tensors_of(g, arch, name, config):
 def save(path, tensors, dtype):
     header, data, at = {}, [], 0
     for name, w in tensors:
+        if w.dtype == np.uint8:
+            raw = np.ascontiguousarray(w).tobytes()
+            header[name] = {"dtype": "U8", "shape": list(w.shape), "data_offsets": [at, at + len(raw)]}
+            at += len(raw)
+            data.append(raw)
+            continue
         w = np.ascontiguousarray(w, "<f4")
         raw = (w.view("<u4") >> 16).astype("<u2").tobytes() if dtype == "BF16" else w.astype("<f2" if dtype == "F16" else "<f4").tobytes()
         header[name] = {"dtype": dtype, "shape": list(w.shape), "data_offsets": [at, at + len(raw)]}
@@ -133,15 +242,15 @@ def save(path, tensors, dtype):
         f.write(struct.pack("<Q", len(text)) + text + b"".join(data))
 
 
-def convert(source, out, name=None, dtype="F32", shards=1, extra=None):
+def convert(source, out, name=None, dtype="F32", shards=1, extra=None, packed=False):
     g = gg.GGUF(source)
     arch = g.metadata["general.architecture"]
     name = name or arch
     os.makedirs(out, exist_ok=True)
-    config = {**config_of(g, arch, name), **(extra or {})}
+    config = {**config_of(g, arch, name), **({"quantization_config": {"quant_method": "mxfp4"}} if packed else {}), **(extra or {})}
     with open(f"{out}/config.json", "w") as f:
         json.dump(config, f)
-    tensors = list(tensors_of(g, arch, name, config))
+    tensors = list(tensors_of(g, arch, name, config, packed))
     if shards == 1:
         save(f"{out}/model.safetensors", tensors, dtype)
         return
@@ -155,16 +264,34 @@ def convert(source, out, name=None, dtype="F32", shards=1, extra=None):
         json.dump({"metadata": {}, "weight_map": weight_map}, f)
 
 
+def on_grid(path):
+    """Experts become numbers that MXFP4 holds, still in float32."""
+    import random_transformer
+    g = gg.GGUF(path)
+    grid = np.array([-6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    tensors = {name: g.get(name) for name in g.tensors}
+    for name, w in tensors.items():
+        if name.endswith("_exps.weight"):
+            scale = np.ldexp(np.float32(1), -4 - np.arange(w.shape[1]) % 3)[:, None]
+            tensors[name] = grid[np.abs((w / scale)[..., None] - grid).argmin(-1)] * scale
+    random_transformer.write(path, g.metadata, tensors)
+
+
 def random_models(folder, models):
     """Random weights of every model of `models`: names of CLASSES, and options of random_transformer.py."""
     import random_transformer
     for number, options in enumerate(models):
         name, *rest = options.split()
         path = f"{folder}/{number}.gguf"
+        packed = name == "gpt-oss-mxfp4"
+        name = name.removesuffix("-mxfp4")
+        arch = {"mixtral": "llama", "deepseek3": "deepseek2"}.get(name, name)
         more = ["--tensor", "moe"] if name == "mixtral" else []
-        sys.argv = ["random_transformer.py", path, "--arch", "llama" if name == "mixtral" else name, *more, *rest]
+        sys.argv = ["random_transformer.py", path, "--arch", arch, *more, *rest]
         random_transformer.main()
-        convert(path, f"{folder}/{number}", name, shards=1 + number % 2)
+        if packed:
+            on_grid(path)
+        convert(path, f"{folder}/{number}", name, shards=1 + number % 2, packed=packed)
 
 
 def main():

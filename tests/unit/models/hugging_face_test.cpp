@@ -79,9 +79,40 @@ TEST(HuggingFace, FoldersOfEveryFamilyDo) {
                 "seed_oss",
                 "glm4",
                 "nemotron",
+                "gpt2",
+                "gptneox",
+                "falcon",
+                "gpt-oss",
+                "deepseek2",
+                "deepseek2 --tensor plainq",
+                "deepseek3 --tensor probsbias --key expert_gating_func=2",
                 "llama --key rope.scaling.type=linear --key rope.scaling.factor=4.0",
                 "qwen2 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
                 "rope.scaling.original_context_length=32"});
+}
+
+TEST(HuggingFace, ExpertsInMxfp4KeepTheirNumbers) {
+  if (!has_numpy()) GTEST_SKIP() << "python3-numpy is not installed";
+  const test::TempFolder folder;
+  const std::string command = fmt::format("{} --random {} gpt-oss-mxfp4", kScript, folder.file(""));
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  const auto want = GgufFile::open(folder.file("0.gguf")), got = GgufFile::open(folder.file("0"));
+  ASSERT_TRUE(want) << want.error().message;
+  ASSERT_TRUE(got) << got.error().message;
+  size_t compared = 0;
+  for (const GgufTensor& t : want->tensors()) {
+    if (!t.name.ends_with("_exps.weight")) continue;
+    const GgufTensor* packed = got->find_tensor(t.name);
+    ASSERT_NE(packed, nullptr) << t.name;
+    EXPECT_EQ(packed->type, GgmlType::kMXFP4);
+    ASSERT_EQ(packed->value_count, t.value_count);
+    std::vector<float> expected(t.value_count), values(t.value_count);
+    ASSERT_TRUE(dequantize_row(t.type, t.data, expected));
+    ASSERT_TRUE(dequantize_row(packed->type, packed->data, values));
+    EXPECT_EQ(values, expected) << t.name;
+    ++compared;
+  }
+  EXPECT_GE(compared, 3u);
 }
 
 /// A folder with this config.json and nothing else.

@@ -21,7 +21,8 @@ struct RandomLlama {
   uint64_t parameters() const;
 };
 
-/// "F32", "F16", "BF16", and every quantised format by ggml's name. Errors: kInvalidArgument naming them.
+/// "F32", "F16", "BF16", and every quantised format by ggml's name. Errors: kInvalidArgument naming
+/// them.
 Result<models::GgmlType> random_llama_format(const std::string& name);
 
 /// Rows of random blocks, their values about 1 / sqrt(columns).
