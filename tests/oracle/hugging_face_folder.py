@@ -180,6 +180,8 @@ def tensors_of(g, arch, name, config, packed=False):
         words = key.split(".")
         if words[-1] == "weight" and words[-2].endswith("norm") and (name.startswith("gemma") or name == "nemotron"):
             w = w - np.float32(1)
+        if words[0].startswith("rope_f"):
+            continue  # config.json says it
         if words[0] != "blk":
             outer = OUTER.get(name, {}).get(words[0]) or {
                 "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}[words[0]]
@@ -277,6 +279,36 @@ def on_grid(path):
     random_transformer.write(path, g.metadata, tensors)
 
 
+def with_llama3(path):
+    """Frequencies of Llama 3, as transformers' _compute_llama3_parameters() has them; the config that asks for them."""
+    import random_transformer
+    g = gg.GGUF(path)
+    tensors = {name: g.get(name) for name in g.tensors}
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 512}
+    count = len(tensors["rope_freqs.weight"])
+    plain = g.metadata.get("llama.rope.freq_base", 10000.0) ** -(np.arange(count) / count)
+    length = 2 * np.pi / plain
+    smooth = (512 / length - 1) / 3
+    between = (1 - smooth) * plain / 8 + smooth * plain
+    new = np.where(length > 512, plain / 8, np.where(length < 128, plain, between))
+    assert len({*(length > 512), *(length < 128)}) == 2 and ((length <= 512) & (length >= 128)).any(), length
+    tensors["rope_freqs.weight"] = (plain / new).astype(np.float32)
+    random_transformer.write(path, g.metadata, tensors)
+    return {"rope_scaling": scaling}
+
+
+def with_longrope(path):
+    """Factors of LongRoPE as lists, and the length of rotations by transformers' formula."""
+    import random_transformer
+    g = gg.GGUF(path)
+    tensors = {name: g.get(name) for name in g.tensors}
+    whole, first = g.metadata["phi3.context_length"], g.metadata["phi3.rope.scaling.original_context_length"]
+    g.metadata["phi3.rope.scaling.attn_factor"] = float(np.sqrt(1 + np.log(whole / first) / np.log(first)))
+    random_transformer.write(path, g.metadata, tensors)
+    return {"original_max_position_embeddings": first, "rope_scaling": {
+        "type": "longrope", **{f"{kind}_factor": tensors[f"rope_factors_{kind}.weight"].tolist() for kind in ("long", "short")}}}
+
+
 def random_models(folder, models):
     """Random weights of every model of `models`: names of CLASSES, and options of random_transformer.py."""
     import random_transformer
@@ -284,14 +316,16 @@ def random_models(folder, models):
         name, *rest = options.split()
         path = f"{folder}/{number}.gguf"
         packed = name == "gpt-oss-mxfp4"
-        name = name.removesuffix("-mxfp4")
+        change = {"llama-llama3": with_llama3, "phi3-longrope": with_longrope}.get(name)
+        name = name.removesuffix("-mxfp4").removesuffix("-llama3").removesuffix("-longrope")
         arch = {"mixtral": "llama", "deepseek3": "deepseek2"}.get(name, name)
         more = ["--tensor", "moe"] if name == "mixtral" else []
         sys.argv = ["random_transformer.py", path, "--arch", arch, *more, *rest]
         random_transformer.main()
         if packed:
             on_grid(path)
-        convert(path, f"{folder}/{number}", name, shards=1 + number % 2, packed=packed)
+        extra = change(path) if change else None
+        convert(path, f"{folder}/{number}", name, shards=1 + number % 2, extra=extra, packed=packed)
 
 
 def main():

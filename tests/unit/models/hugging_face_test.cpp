@@ -86,6 +86,10 @@ TEST(HuggingFace, FoldersOfEveryFamilyDo) {
                 "deepseek2",
                 "deepseek2 --tensor plainq",
                 "deepseek3 --tensor probsbias --key expert_gating_func=2",
+                "llama-llama3 --tensor rope_freqs",
+                "phi3-longrope --tensor rope_long --tensor rope_short --key "
+                "rope.scaling.type=longrope --key "
+                "rope.scaling.original_context_length=32",
                 "llama --key rope.scaling.type=linear --key rope.scaling.factor=4.0",
                 "qwen2 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
                 "rope.scaling.original_context_length=32"});
