@@ -159,18 +159,21 @@ constexpr std::array kBackends = {
             .render = render_amdgpu,
             .assemble = assemble_llvm,
             .disassemble = disassemble_llvm},
-    Backend{
-        .name = "HIP",
-        .setting = "HIP",
-        .family = Family::kAmd,
-        .limit = [](TargetInfo& target) { target.matrix.clear(); },  // nobody writes them as HIP
-        .render = render_hip,
-        .assemble =
-            [](const Source& source, const hal::Arch& arch) {
-              return comgr_compile(source.text, target_info(arch));
-            },
-        .version = [] { return comgr_version().value_or("none"); },
-        .disassemble = disassemble_llvm}};
+    Backend{.name = "HIP",
+            .setting = "HIP",
+            .family = Family::kAmd,
+            .limit =
+                [](TargetInfo& target) {  // nobody writes them as HIP
+                  target.matrix.clear();
+                  target.quantised.clear();
+                },
+            .render = render_hip,
+            .assemble =
+                [](const Source& source, const hal::Arch& arch) {
+                  return comgr_compile(source.text, target_info(arch));
+                },
+            .version = [] { return comgr_version().value_or("none"); },
+            .disassemble = disassemble_llvm}};
 
 constexpr std::array kDevices = {"the CPU compiler has", "OpenCL devices have",
                                  "NVIDIA devices have", "AMD devices have"};
@@ -216,9 +219,8 @@ std::span<const Backend> backends() { return kBackends; }
 
 Result<const Backend*> find_backend(const hal::Arch& arch, std::string_view setting) {
   const Family family = family_of(arch);
-  // NULL gives its devices the CPU's names: they mean the first row.
-  const bool is_gpu = family == Family::kAmd || (family == Family::kNvidia && setting != "PTX");
-  const bool is_any = setting.empty() || (is_gpu && arch.vendor == hal::Vendor::kNull);
+  // NULL stands for devices of any architecture, so that its default names no renderer.
+  const bool is_any = setting.empty() || (setting == "AUTO" && arch.vendor == hal::Vendor::kNull);
   for (const Backend& row : kBackends)
     if (row.family == family && (is_any || row.setting == setting)) return &usable(row, arch);
   return fail(Code::kUnsupported, "renderer {}: {} {}", setting,

@@ -8,6 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "compiler/analysis/static_roofline.h"
 #include "compiler/backends.h"
 #include "compiler/bundle.h"
 #include "compiler/codegen_version.h"
@@ -16,8 +17,11 @@
 #include "compiler/render/render.h"
 #include "compiler/schedules/schedule.h"
 #include "compiler/schedules/strategy.h"
+#include "compiler/targets/card.h"
 #include "compiler/targets/target.h"
+#include "compiler/toolchain/code_resources.h"
 #include "compiler/toolchain/cuda_disassembler.h"
+#include "compiler/toolchain/ptxas.h"
 #include "compiler/toolchain/toolchain.h"
 #include "compiler/tune/tuned.h"
 #include "runtime/base/env.h"
@@ -80,8 +84,9 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, const
     s.schedule = make_schedule(kernel, target, arch.units, limits);
     s.program = BM_TRY(lower(kernel, s.schedule, target));
     // Without its tiles attention would compute every logit many times.
+    const bool is_gemm = s.schedule.matrix() || s.schedule.quantised();
     if (s.schedule.group_attention() ||
-        s.program.values.size() <= (s.schedule.matrix() ? kMaxMatrixValues : kMaxValues))
+        s.program.values.size() <= (is_gemm ? kMaxMatrixValues : kMaxValues))
       break;
   }
   BM_TRY(check_program(s.program, target, arch));
@@ -176,8 +181,10 @@ Result<std::string> schedule_id(const ir::KernelIr& kernel, const hal::Arch& arc
 Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arch,
                                 std::string_view wanted, CompileOptions options) {
   BM_TRY(check_arch(arch));
-  if (arch.vendor == hal::Vendor::kNull)
-    return describe(kernel, arch, make_schedule(kernel, target_info(arch), arch.units));
+  if (arch.vendor == hal::Vendor::kNull) {
+    const Backend& backend = *BM_TRY(find_backend(arch, wanted));
+    return describe(kernel, arch, make_schedule(kernel, target_of(arch, backend), arch.units));
+  }
   if (options.use_cache && !settings().checked)
     if (auto ready = BM_TRY(find_in_bundles(kernel, arch))) return std::move(*ready);
   const Backend& backend = *BM_TRY(find_backend(arch, wanted));
@@ -210,8 +217,52 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
   return code;
 }
 
+namespace {
+
+/// What NULL stands for: code is made for that.
+hal::Arch as_card(hal::Arch arch) {
+  if (arch.vendor == hal::Vendor::kNull)
+    arch.vendor = is_cuda(arch)  ? hal::Vendor::kNv
+                  : is_amd(arch) ? hal::Vendor::kAmd
+                                 : hal::Vendor::kCpu;
+  return arch;
+}
+
+/// PTX images end in NUL.
+std::string_view as_ptx(std::span<const std::byte> image) {
+  const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+  return text.substr(0, text.find('\0'));
+}
+
+/// Machine code as text, and what it asks for.
+Status explain_code(const Backend& backend, const Stages& stages, const hal::Arch& arch,
+                    const std::string& entry, Explained* out) {
+  std::vector<std::byte> object = BM_TRY(backend.assemble(stages.source, arch));
+  std::string missing;
+  if (const bool is_elf = !object.empty() && object[0] == std::byte{0x7f};
+      is_cuda(arch) && !is_elf && settings().nv_code != "ptx") {
+    // nvJitLink is not there; what devices get as text may still be shown as machine code.
+    auto cubin = ptxas_assemble(as_ptx(object), stages.source.cpu);
+    if (cubin)
+      object = std::move(*cubin);
+    else if (cubin.error().code == Code::kNotFound)
+      missing = fmt::format("// PTX: {}\n", cubin.error().message);
+    else
+      return tl::unexpected(std::move(cubin.error()));
+  }
+  out->assembly = missing + BM_TRY(backend.disassemble(object, stages.source, arch));
+  // PTX text and code of CPUs have none.
+  if (auto found = read_resources(split_image(object).code, entry))
+    out->resources = *found;
+  else if (found.error().code != Code::kUnsupported)
+    return tl::unexpected(std::move(found.error()));
+  return {};
+}
+
+}  // namespace
+
 Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
-                          std::string_view wanted) {
+                          std::string_view wanted, std::span<const int64_t> vars) {
   BM_TRY(check_arch(arch));
   const Backend& backend = *BM_TRY(find_backend(arch, wanted));
   const Stages stages = BM_TRY(generate(kernel, arch, backend));
@@ -219,10 +270,23 @@ Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
                 .schedule = to_string(stages.schedule),
                 .lowered = to_string(stages.program),
                 .source = stages.source.text,
-                .assembly = {}};
-  if (arch.vendor == hal::Vendor::kNull) return out;
-  const std::vector<std::byte> object = BM_TRY(backend.assemble(stages.source, arch));
-  out.assembly = BM_TRY(backend.disassemble(object, stages.source, arch));
+                .assembly = {},
+                .block = std::max(stages.schedule.block, 1u),
+                .shared_bytes = local_bytes(stages.program),
+                .count = {},
+                .resources = {},
+                .occupancy = {}};
+  const TargetInfo target = target_of(arch, backend);
+  if (target.has_groups) out.count = count_program(stages.program, stages.schedule, target, vars);
+  Status made = explain_code(backend, stages, as_card(arch), kernel.name, &out);
+  if (!made) {
+    // Whoever has no card may have no toolchain either.
+    if (arch.vendor != hal::Vendor::kNull || made.error().code != Code::kNotFound)
+      return tl::unexpected(std::move(made.error()));
+    out.assembly = fmt::format("; no machine code: {}\n", made.error().message);
+  }
+  if (const CardInfo* card = find_card(arch.name); card != nullptr && out.resources)
+    out.occupancy = occupancy(target, *card, out.block, out.resources->registers, out.shared_bytes);
   return out;
 }
 

@@ -1,10 +1,14 @@
 #pragma once
 // Kernel → code object. Touches no device.
 
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "compiler/analysis/static_roofline.h"
 #include "compiler/ir/kernel.h"
+#include "compiler/toolchain/code_resources.h"
 #include "runtime/base/result.h"
 #include "runtime/hal/arch.h"
 #include "runtime/hal/program.h"
@@ -56,10 +60,19 @@ struct Explained {
   std::string schedule;  ///< which loops became what
   std::string lowered;   ///< loop program
   std::string source;    ///< LLVM IR, C, OpenCL C, CUDA C or PTX
-  std::string assembly;  ///< disassembly of the object
+  std::string assembly;  ///< disassembly of the object; on NULL what is missing for it, if anything
+  uint32_t block = 1;    ///< work-items of a group
+  uint64_t shared_bytes = 0;  ///< shared memory of a group, what a launch asks for included
+  ProgramCount count;         ///< of one launch; targets with work-groups only
+  /// Of machine code for GPUs; nothing where the toolchain is missing.
+  std::optional<CodeResources> resources;
+  std::optional<Occupancy> occupancy;  ///< where `resources` and the card's row are there
 };
+/// `vars`: values of the kernel's variables for the counts; empty: half of the largest. Kernels of
+/// NULL are made for the CPU or card that it stands for, and run nowhere. Errors: those of compile;
+/// on NULL a missing toolchain is none.
 Result<Explained> explain(const ir::KernelIr& kernel, const hal::Arch& arch,
-                          std::string_view renderer);
+                          std::string_view renderer, std::span<const int64_t> vars = {});
 
 /// Assembly text of a code object made by `compile`. Errors: kNotFound (LLVM component or NVIDIA's
 /// disassembler missing); kUnsupported (OpenCL: the device's driver compiles, see

@@ -62,9 +62,9 @@ constexpr DriverInfo kDrivers[] = {
      .open = cl::open_device},
     {.name = "NULL",
      .interfaces = nullptr,
-     .renderers = "LLVM CLANG",
-     .help = "does no work; only when named, e.g. DEV=NULL or DEV=NULL::gfx1100 to compile for "
-             "another target",
+     .renderers = "AUTO LLVM CLANG NVRTC PTX HIP",
+     .help = "does no work; only when named, e.g. DEV=NULL, or DEV=NULL::gfx1100 and "
+             "DEV=NULL:PTX::sm_90 to compile for another target",
      .count = null::count_devices,
      .open = null::open_device},
     {.name = "REF",

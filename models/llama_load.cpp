@@ -111,9 +111,13 @@ class LlamaLoader {
     // Rows that are only taken are best where they are.
     if (direct_dtype(t.type) && t.name == kEmbedding && file_->find_tensor(kOutput)) return false;
     const hal::Vendor vendor = device_->hal().arch().vendor;
-    const bool is_gpu = vendor == hal::Vendor::kAmd || vendor == hal::Vendor::kNv;
-    return options_.keep_blocks &&
-           (vendor == hal::Vendor::kCpu || (is_gpu && !direct_dtype(t.type))) &&
+    // NULL stands for a CPU or, where it runs work-groups, for a card of NVIDIA or AMD.
+    const bool is_null = vendor == hal::Vendor::kNull;
+    const bool has_groups = device_->hal().arch().max_block > 1;
+    const bool is_gpu =
+        vendor == hal::Vendor::kAmd || vendor == hal::Vendor::kNv || (is_null && has_groups);
+    const bool is_cpu = vendor == hal::Vendor::kCpu || (is_null && !has_groups);
+    return options_.keep_blocks && (is_cpu || (is_gpu && !direct_dtype(t.type))) &&
            (t.rank == 2 || (is_stack && t.dims[1] % kPackedRows == 0)) &&
            Matrix::can_pack(t.type, t.dims[1], t.dims[0]);
   }

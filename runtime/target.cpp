@@ -129,7 +129,11 @@ Result<Target> parse_one(std::string_view whole, std::span<const std::string_vie
     part = cut(*rest, ':', rest);
   }
   if (!part.empty()) target.renderer = BM_TRY(parse_name("renderer", part, whole));
-  if (rest) target.arch = *rest;
+  if (rest) {
+    // Devices without interfaces may leave that field empty: "NULL:PTX::sm_90", "NULL:::sm_90".
+    if (rest->starts_with(':')) rest->remove_prefix(1);
+    target.arch = *rest;
+  }
   return target;
 }
 

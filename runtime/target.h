@@ -27,8 +27,9 @@ inline constexpr uint32_t kMaxUnits = 1024;
 
 /// Parses one or more targets. Case of kinds does not matter, ":0" is dropped, blanks around a
 /// target are ignored. The arch is the rest of a target after the renderer's colon, commas and
-/// colons included. `known_devices`: when not empty, a device name outside of it is an error with a
-/// "did you mean". Errors: kInvalidArgument quoting the offending part.
+/// colons included; one empty field before it is passed over ("NULL:PTX::sm_90"). `known_devices`:
+/// when not empty, a device name outside of it is an error with a "did you mean". Errors:
+/// kInvalidArgument quoting the offending part.
 Result<std::vector<Target>> parse_targets(std::string_view text,
                                           std::span<const std::string_view> known_devices = {});
 /// Exactly one target.

@@ -114,7 +114,8 @@ class Printer {
         case StmtKind::kMma: {
           std::string words;
           for (ValueId w : s.operands) words += fmt::format(" v{}", w);
-          line(depth, fmt::format("matrix {} r{}{}", dtype_name(s.matrix), s.target, words));
+          line(depth, fmt::format("matrix {}{} r{}{}", dtype_name(s.matrix),
+                                  s.has_signed_right ? "·i8" : "", s.target, words));
           break;
         }
         case StmtKind::kCopy:

@@ -167,6 +167,7 @@ struct Stmt {
   bool is_local = false;                 ///< kPrefetch: of local array `target`
   BlockId body = kNone;                  ///< kLoop, kIf
   DType matrix = DType::kF16;            ///< kMma: of the operands
+  bool has_signed_right = false;         ///< kMma of uint8: B is int8
   uint32_t sums = 4;                     ///< kMma: accumulators
   CopyKind copy = CopyKind::kAsync;      ///< kCopy
   PipeOp pipe = PipeOp::kCommitCopies;   ///< kPipe

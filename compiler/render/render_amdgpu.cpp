@@ -92,6 +92,7 @@ class AmdgpuRenderer final : public LlvmWorkItems {
     std::string_view before;  ///< arguments before each operand
     std::string_view after;   ///< arguments behind the sums
   };
+  static constexpr std::string_view kUnsigned = "i1 false, ", kSigned = "i1 true, ";
   static const MatrixRow& matrix_row(const Stmt& s) {
     static constexpr std::array kRows = {
         MatrixRow{8, DType::kF16, "llvm.amdgcn.wmma.f32.16x16x16.f16.v8f32.v{}f16", "half", 2, "",
@@ -101,7 +102,7 @@ class AmdgpuRenderer final : public LlvmWorkItems {
         MatrixRow{8, DType::kI8, "llvm.amdgcn.wmma.i32.16x16x16.iu8.v8i32.v{}i32", "i32", 1,
                   "i1 true, ", ", i1 false"},
         MatrixRow{8, DType::kU8, "llvm.amdgcn.wmma.i32.16x16x16.iu8.v8i32.v{}i32", "i32", 1,
-                  "i1 false, ", ", i1 false"},
+                  kUnsigned, ", i1 false"},
         MatrixRow{4, DType::kF16, "llvm.amdgcn.mfma.f32.16x16x16f16", "half", 2, "",
                   ", i32 0, i32 0, i32 0"},
         MatrixRow{4, DType::kBF16, "llvm.amdgcn.mfma.f32.16x16x16bf16.1k", "i16", 2, "",
@@ -135,8 +136,8 @@ class AmdgpuRenderer final : public LlvmWorkItems {
     const std::string left = matrix_operand(s, 0, words, in),
                       right = matrix_operand(s, words, words, in);
     const std::string sums = gather(s, sum), made = fresh("%m");
-    line("{0} = call {1} @{2}({3}{4} {5}, {3}{4} {6}, {1} {7}{8})", made, sum, name, row.before, in,
-         left, right, sums, row.after);
+    line("{0} = call {1} @{2}({3}{4} {5}, {9}{4} {6}, {1} {7}{8})", made, sum, name, row.before, in,
+         left, right, sums, row.after, s.has_signed_right ? kSigned : row.before);
     for (uint32_t i = 0; i < s.sums; ++i) {
       const std::string one = fresh("%s");
       line("{} = extractelement {} {}, i64 {}", one, sum, made, i);

@@ -132,6 +132,7 @@ struct PanelPlan;
 struct AttentionPlan;
 struct GroupAttentionPlan;
 struct SplitKPlan;
+struct QuantisedPlan;
 
 /// One factor of a product whose tiles go through local memory.
 struct StagedOperand {
@@ -188,7 +189,8 @@ struct TransposePlan {
 using StrategyPlan =
     std::variant<std::monostate, MatrixPlan, StagedPlan, TransposePlan,
                  std::shared_ptr<const PanelPlan>, std::shared_ptr<const AttentionPlan>,
-                 std::shared_ptr<const GroupAttentionPlan>, std::shared_ptr<const SplitKPlan>>;
+                 std::shared_ptr<const GroupAttentionPlan>, std::shared_ptr<const SplitKPlan>,
+                 std::shared_ptr<const QuantisedPlan>>;
 
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
@@ -232,6 +234,7 @@ struct Schedule {
   const AttentionPlan* attention() const { return shared<AttentionPlan>(); }
   const GroupAttentionPlan* group_attention() const { return shared<GroupAttentionPlan>(); }
   const SplitKPlan* split_k() const { return shared<SplitKPlan>(); }
+  const QuantisedPlan* quantised() const { return shared<QuantisedPlan>(); }
 
   /// Groups along the loop at position `loop`, which is_side.
   int64_t side_groups(uint32_t loop) const {

@@ -8,6 +8,7 @@
 #include "compiler/schedules/int8_dot/lowering.h"
 #include "compiler/schedules/loops/lowering.h"
 #include "compiler/schedules/loops/scan.h"
+#include "compiler/schedules/quantised_gemm/quantised_gemm.h"
 #include "compiler/schedules/split_k/split_k.h"
 #include "compiler/schedules/strategy.h"
 #include "compiler/schedules/topk/lowering.h"
@@ -37,6 +38,18 @@ constexpr std::array kStrategies =
               .lower = lower_flash_attention,
               .describe = describe_group_attention,
               .neighbours = group_attention_neighbours},
+     Strategy{.name = "gemm.quantised",
+              .folder = "quantised_gemm",
+              .has_groups = true,
+              .match =
+                  [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
+                    return is_plain(l) ? Found() : make_quantised_schedule(k, t, units, l);
+                  },
+              .is_of = [](const Schedule& s) { return s.quantised() != nullptr; },
+              .lower = lower_quantised_gemm,
+              .describe = describe_quantised,
+              .neighbours = [](const KernelIr&, const TargetInfo&, const Schedule&,
+                               const Knobs&) { return std::vector<Knobs>(); }},
      Strategy{.name = "gemm.split_k",
               .folder = "split_k",
               .has_groups = true,
@@ -59,17 +72,18 @@ constexpr std::array kStrategies =
               .lower = lower_pipelined_gemm,
               .describe = describe_pipe,
               .neighbours = gemm_neighbours},
-     Strategy{.name = "gemm.register",
-              .folder = "gemm_gpu",
-              .has_groups = true,
-              .match =
-                  [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
-                    return is_plain(l) ? Found() : make_matrix_schedule(k, t, units, l);
-                  },
-              .is_of = [](const Schedule& s) { return s.matrix() && !s.matrix()->pipe; },
-              .lower = lower_register_gemm,
-              .describe = describe_matrix,
-              .neighbours = gemm_neighbours},
+     Strategy{
+         .name = "gemm.register",
+         .folder = "gemm_gpu",
+         .has_groups = true,
+         .match =
+             [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
+               return is_plain(l) ? Found() : make_matrix_schedule(k, t, units, l);
+             },
+         .is_of = [](const Schedule& s) { return s.matrix() && !s.matrix()->pipe; },
+         .lower = lower_register_gemm,
+         .describe = describe_matrix,
+         .neighbours = gemm_neighbours},
      Strategy{.name = "gemm.simt",
               .folder = "gemm_gpu",
               .has_groups = true,

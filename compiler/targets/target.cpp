@@ -163,6 +163,17 @@ constexpr std::array kMatrixRows = {MatrixRow{80, {DType::kF16, DType::kF32, 8},
                                     MatrixRow{80, {DType::kF32, DType::kF32, 8}, true},
                                     MatrixRow{75, {DType::kF16, DType::kF32, 4}, false}};
 
+/// The same of quantised blocks: K = 32 bytes, and 16 for formats that scale as few.
+constexpr int kFirstQuantised = 80;
+std::vector<MatrixInfo> quantised_rows() {
+  std::vector<MatrixInfo> rows;
+  for (const uint32_t k_words : {8u, 4u})
+    for (const DType in : {DType::kI8, DType::kU8})
+      rows.push_back(
+          {.in = in, .sum = DType::kI32, .k_words = k_words, .has_signed_right = in == DType::kU8});
+  return rows;
+}
+
 /// wgmma.mma_async, which one generation has: 64 rows by up to 256 columns for four warps. Source:
 /// PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 struct WarpgroupMmaRow {
@@ -233,6 +244,7 @@ constexpr int kFirstDots = 61;
 TargetInfo cuda_info(const hal::Arch& arch) {
   TargetInfo info = api_info(arch);
   info.has_f16c = info.has_f64 = info.keeps_subnormals = true;
+  info.has_shuffles = true;
   info.max_block = arch.max_block > 1 ? arch.max_block : 1024;
   info.shared_memory_bytes = arch.shared_memory_bytes ? arch.shared_memory_bytes : 48 << 10;
   info.max_groups = {INT32_MAX, 65535, 65535};
@@ -241,6 +253,7 @@ TargetInfo cuda_info(const hal::Arch& arch) {
   for (const MatrixRow& row : kMatrixRows)
     if (capability >= row.from_capability && (!row.is_rounding || settings().allow_tf32))
       info.matrix.push_back(row.info);
+  if (capability >= kFirstQuantised) info.quantised = quantised_rows();
   info.has_bf16_round = capability >= kFirstBf16Round;
   info.has_f16_arithmetic = true;
   info.has_bf16_arithmetic = capability >= kFirstBf16Arithmetic;

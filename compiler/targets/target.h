@@ -35,6 +35,7 @@ struct MatrixInfo {
   /// each has `a_slots` of the rows and up to `b_slots` of the columns. 1: on registers.
   uint32_t sub_groups = 1;
   uint32_t b_slots = 1;
+  bool has_signed_right = false;  ///< of uint8: B is int8
 
   /// Of one lane and lane group.
   uint32_t words() const { return k_words / parts; }
@@ -85,6 +86,7 @@ struct TargetInfo {
   uint32_t max_block = 1;
   uint32_t shared_memory_bytes = 0;  ///< shared memory (LDS) of a work-group
   uint32_t sub_group = 32;           ///< work-items of a group that run as one
+  bool has_shuffles = false;         ///< ValueOp::kShuffle: they read each other's registers
   /// Width of a bank of shared memory (bank conflicts). Source: CUDA C++ Programming Guide 13.0,
   /// "Shared Memory"; AMD RDNA3 ISA guide, "LDS".
   uint32_t shared_bank_bytes = 4;
@@ -93,7 +95,9 @@ struct TargetInfo {
   uint32_t item_bytes_ahead = 16;
   std::vector<DotInfo> dots;       ///< instructions for dot products of int8 elements
   std::vector<MatrixInfo> matrix;  ///< MMAs, best first
-  PipeInfo pipe;                   ///< for multistage pipelines of MMAs
+  /// MMAs of quantised blocks, the longest K first: A, of the matrix, is `in`, B is int8.
+  std::vector<MatrixInfo> quantised;
+  PipeInfo pipe;  ///< for multistage pipelines of MMAs
   /// Largest number of groups along each axis of a grid.
   std::array<int64_t, 3> max_groups = {INT32_MAX, INT32_MAX, INT32_MAX};
   std::string triple, cpu, features;  ///< for LLVM and clang: never empty triple and cpu; cpu is

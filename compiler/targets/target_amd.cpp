@@ -155,6 +155,11 @@ TargetInfo amd_info(const hal::Arch& arch, TargetInfo info) {
   info.llvm_release = row->from_release;
   info.sub_group = row->wave;
   info.matrix = matrix_rows(row->matrix);
+  for (MatrixInfo m : info.matrix) {
+    if (m.sum != DType::kI32) continue;
+    m.has_signed_right = m.in == DType::kU8;
+    info.quantised.push_back(m);
+  }
   info.dots = dot_rows(row->dots);
   const UnitShape* unit = std::ranges::find(kUnitShapes, row->matrix, &UnitShape::form);
   info.pipe.cu_items = unit->waves * row->wave;

@@ -50,7 +50,32 @@ constexpr CardRow kCards[] = {{"sm_75", 72},   {"sm_80", 108},  {"sm_86", 84},  
                               {"gfx1150", 16}, {"gfx1151", 40}, {"gfx1200", 32}, {"gfx1201", 64}};
 constexpr uint32_t kOtherUnits = 64;
 
+/// What the compiler has facts of, besides x86: names that LLVM's triples begin with.
+constexpr std::string_view kProcessors[] = {"x86_64",      "aarch64",     "riscv64",
+                                            "powerpc64le", "loongarch64", "s390x"};
+
 bool is_gpu(std::string_view name) { return name.starts_with("gfx") || name.starts_with("sm_"); }
+
+/// "sm_90", "sm_90a": digits, then perhaps a letter.
+bool is_cuda_name(std::string_view name) {
+  if (!name.starts_with("sm_")) return false;
+  name.remove_prefix(3);
+  if (!name.empty() && (name.back() == 'a' || name.back() == 'f')) name.remove_suffix(1);
+  return name.size() >= 2 && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// What would be compiled for as for some unknown processor is a typing mistake. The compiler
+/// knows which of AMD's names there are.
+Status check_name(std::string_view name) {
+  if (is_cuda_name(name) || name.starts_with("gfx") ||
+      std::ranges::find(kProcessors, name) != std::end(kProcessors))
+    return {};
+  std::string known;
+  for (const std::string_view processor : kProcessors) known += fmt::format("{}, ", processor);
+  return fail(Code::kInvalidArgument,
+              "architecture \"{}\": NULL stands for {}cards named as sm_90 or gfx1100", name,
+              known);
+}
 
 uint32_t units_of(std::string_view name) {
   const auto* row = std::ranges::find(kCards, name, &CardRow::name);
@@ -59,13 +84,14 @@ uint32_t units_of(std::string_view name) {
 
 /// Limits of the target that is compiled for: cards run work-groups, and have as many units as the
 /// largest of their kind unless a number follows the name: "sm_90,78".
-hal::Arch make_arch(std::string_view request) {
+Result<hal::Arch> make_arch(std::string_view request) {
   hal::Arch arch{
       .vendor = hal::Vendor::kNull, .name = "x86_64", .cpu = "x86-64-v3", .features = {}};
   arch.vector_bits = 256;
   if (request.empty()) return arch;
   const size_t name_end = request.find(',');
   arch.name = request.substr(0, name_end);
+  BM_TRY(check_name(arch.name));
   arch.cpu.clear();
   if (name_end != std::string_view::npos) {
     std::string_view rest = request.substr(name_end + 1);
@@ -122,7 +148,8 @@ class NullDevice final : public hal::Device {
     return {.total = kMemoryBytes, .used = used_.load(std::memory_order_relaxed)};
   }
   Result<std::string> disassemble(const hal::CodeObject& code) override {
-    return fail(Code::kUnsupported, "kernel '{}': NULL does not look at code", code.entry);
+    return fail(Code::kUnsupported, "kernel '{}': NULL holds no code; `bellmetal explain` makes it",
+                code.entry);
   }
   Counts counts() const {
     const cpu::QueueCounts seen = queue_.counts();
@@ -149,7 +176,7 @@ Result<uint32_t> count_devices(std::string_view interface) {
 Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t,
                                                  std::string_view arch) {
   BM_TRY(count_devices(interface));
-  return std::make_unique<NullDevice>(make_arch(arch), settings().wait_timeout_ms);
+  return std::make_unique<NullDevice>(BM_TRY(make_arch(arch)), settings().wait_timeout_ms);
 }
 
 Counts counts_of(const hal::Device& device) {

@@ -14,9 +14,11 @@ void add_bake(CLI::App& app, Run& run) {
   BakeOptions& o = *options;
   command->add_option("MODEL", o.model, "A GGUF file")->required();
   command
-      ->add_option("--arch", o.arch,
-                   "What to compile for: native, a processor such as znver4 or "
-                   "sapphirerapids,avx512bf16, or a GPU such as sm_90")
+      ->add_option(
+          "--arch", o.arch,
+          "What to compile for: native, a processor such as znver4 or "
+          "sapphirerapids,avx512bf16, or a GPU such as sm_90 (PTX:sm_90: by that renderer; "
+          "gfx1100,84: one of 84 compute units)")
       ->capture_default_str();
   command->add_option("--output,-o", o.output, "The file; default: MODEL.bundle");
   command->add_option("--threads", o.threads, "Threads of the compiler; 0: all cores")

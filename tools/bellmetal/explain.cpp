@@ -61,6 +61,15 @@ const ir::KernelIr* Recorded::ir(const ExplainedKernel& kernel) const {
   return found == irs_.end() ? nullptr : found->second.get();
 }
 
+std::vector<int64_t> Recorded::variables(const ExplainedKernel& kernel) const {
+  const runtime::KernelCall& call = *kernel_of(kernel.call);
+  const std::vector<int64_t> all = values_of(schedule_.vars);
+  std::vector<int64_t> out;
+  for (const uint32_t number : call.vars) out.push_back(all[number]);
+  out.insert(out.end(), call.constants.begin(), call.constants.end());
+  return out;
+}
+
 Result<double> Recorded::measure(const ExplainedKernel& kernel) const {
   constexpr double kSeconds = 0.05;
   const std::vector<int64_t> vars = values_of(schedule_.vars);

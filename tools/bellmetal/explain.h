@@ -32,6 +32,8 @@ class Recorded {
   const std::vector<ExplainedKernel>& kernels() const { return kernels_; }
   /// The kernel as the compiler gets it; nullptr for copies.
   const ir::KernelIr* ir(const ExplainedKernel& kernel) const;
+  /// Values of the kernel's variables.
+  std::vector<int64_t> variables(const ExplainedKernel& kernel) const;
   /// Median seconds of a launch on the memory it was recorded with.
   Result<double> measure(const ExplainedKernel& kernel) const;
 

@@ -27,14 +27,23 @@ struct Target {
   std::string renderer, device;
 };
 
+/// "sm_90" of "PTX:sm_90".
+std::string_view name_of(std::string_view request) {
+  const size_t colon = request.find(':');
+  return colon == request.npos ? request : request.substr(colon + 1);
+}
+
 Result<Target> find_target(const std::string& request) {
-  const bool is_nv = request.starts_with("sm_"), is_amd = request.starts_with("gfx");
+  const bool is_nv = name_of(request).starts_with("sm_");
+  const bool is_amd = name_of(request).starts_with("gfx");
   if (is_nv || is_amd) {
     // NULL stands for the largest card of the kind; the number of its units only weighs choices.
-    const std::string name = "NULL::" + request;
-    hal::Arch arch = BM_TRY(runtime::open_device(name))->hal().arch();
+    const bool has_renderer = name_of(request).size() != request.size();
+    const std::string name = (has_renderer ? "NULL:" : "NULL::") + request;
+    runtime::Device* device = BM_TRY(runtime::open_device(name));
+    hal::Arch arch = device->hal().arch();
     arch.vendor = is_nv ? hal::Vendor::kNv : hal::Vendor::kAmd;
-    return Target{std::move(arch), is_nv ? "" : "LLVM", name};
+    return Target{std::move(arch), has_renderer ? device->renderer() : "", name};
   }
   if (request.empty() || request == "native" || request.starts_with("native,")) {
     runtime::Device* device = BM_TRY(runtime::open_device("CPU::" + request));

@@ -3,7 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "compiler/analysis/static_roofline.h"
 #include "compiler/compile.h"
+#include "compiler/targets/card.h"
+#include "compiler/targets/target.h"
 #include "models/llama.h"
 #include "runtime/device.h"
 #include "tensor/exception.h"
@@ -87,14 +90,21 @@ struct Line {
   double measured = 0;  ///< seconds of one launch; 0: not measured
   std::optional<Roof> roof;
   Stages stages;
+  std::optional<compiler::Explained> code;          ///< for GPUs
+  std::optional<compiler::StaticRoof> static_roof;  ///< where the card has a row
 
-  double of_roof() const { return measured > 0 && roof ? roof->seconds / measured : 0; }
+  double of_roof() const {
+    if (static_roof) return static_roof->of_roof;
+    return measured > 0 && roof ? roof->seconds / measured : 0;
+  }
+  double predicted() const { return static_roof ? static_roof->seconds : roof ? roof->seconds : 0; }
+  std::string bound_by() const {
+    if (static_roof) return static_roof->bound_by;
+    return !roof ? "" : roof->is_memory ? "memory" : "arithmetic";
+  }
 };
 
-Result<Stages> stages_of(const ir::KernelIr& kernel, runtime::Device& device,
-                         const ExplainOptions& options) {
-  const compiler::Explained e =
-      BM_TRY(compiler::explain(kernel, device.hal().arch(), device.renderer()));
+Stages stages_of(const compiler::Explained& e, const ExplainOptions& options) {
   const std::vector<std::string> names = explain_stages();
   const std::string* texts[] = {&e.ir, &e.schedule, &e.lowered, &e.source, &e.assembly};
   Stages out;
@@ -103,64 +113,108 @@ Result<Stages> stages_of(const ir::KernelIr& kernel, runtime::Device& device,
   return out;
 }
 
+/// Whether kernels are machine code of a GPU, or would be: its resources are worth a table.
+bool stands_for_gpu(const hal::Arch& arch) {
+  return compiler::is_cuda(arch) || compiler::is_amd(arch);
+}
+
 Result<std::vector<Line>> lines_of(const std::vector<Part>& parts, runtime::Device& device,
                                    const ExplainOptions& options, bool has_stages) {
   const hal::Arch& arch = device.hal().arch();
-  Roofline roofline(arch.units);
+  Roofline roofline(arch.vendor == hal::Vendor::kCpu ? arch.units : 1);
+  const bool is_gpu = stands_for_gpu(arch);
+  const compiler::CardInfo* card = compiler::find_card(arch.name);
   std::vector<Line> out;
   for (const Part& part : parts)
     for (const ExplainedKernel& k : part.recorded->kernels()) {
       if (k.call.name.find(options.kernel) == std::string::npos) continue;
-      Line line{.part = part.name, .kernel = &k, .roof = {}, .stages = {}};
-      if (options.is_measured) {
+      Line line{
+          .part = part.name, .kernel = &k, .roof = {}, .stages = {}, .code = {}, .static_roof = {}};
+      // Launches on NULL take no time, and say nothing.
+      if (options.is_measured && arch.vendor != hal::Vendor::kNull) {
         line.measured = BM_TRY(part.recorded->measure(k));
         if (arch.vendor == hal::Vendor::kCpu) line.roof = roofline.roof(k.flops, k.bytes);
       }
       const ir::KernelIr* ir = part.recorded->ir(k);
-      if (has_stages && ir) line.stages = BM_TRY(stages_of(*ir, device, options));
+      if (ir && (has_stages || is_gpu)) {
+        auto explained =
+            BM_TRY(compiler::explain(*ir, arch, device.renderer(), part.recorded->variables(k)));
+        if (has_stages) line.stages = stages_of(explained, options);
+        if (is_gpu && card)
+          line.static_roof =
+              compiler::static_roof(explained.count, *card, arch.units, k.flops, k.bytes);
+        if (is_gpu) line.code = std::move(explained);
+      }
       out.push_back(std::move(line));
     }
   return out;
 }
 
 Json json_of(const Line& l) {
-  Json out = {
-      {"part", l.part},
-      {"kernel", l.kernel->call.name},
-      {"launches", l.kernel->launches},
-      {"flops", l.kernel->flops},
-      {"bytes", l.kernel->bytes},
-      {"predicted_us", l.roof ? Json(l.roof->seconds * 1e6) : Json(nullptr)},
-      {"bound_by", !l.roof ? Json(nullptr) : Json(l.roof->is_memory ? "memory" : "arithmetic")},
-      {"measured_us", l.measured > 0 ? Json(l.measured * 1e6) : Json(nullptr)},
-      {"of_roof", l.of_roof() > 0 ? Json(l.of_roof()) : Json(nullptr)}};
+  Json out = {{"part", l.part},
+              {"kernel", l.kernel->call.name},
+              {"launches", l.kernel->launches},
+              {"flops", l.kernel->flops},
+              {"bytes", l.kernel->bytes},
+              {"predicted_us", l.predicted() > 0 ? Json(l.predicted() * 1e6) : Json(nullptr)},
+              {"bound_by", l.bound_by().empty() ? Json(nullptr) : Json(l.bound_by())},
+              {"measured_us", l.measured > 0 ? Json(l.measured * 1e6) : Json(nullptr)},
+              {"of_roof", l.of_roof() > 0 ? Json(l.of_roof()) : Json(nullptr)}};
+  if (l.code) {
+    const compiler::Explained& e = *l.code;
+    const auto& r = e.resources;
+    out["block"] = e.block;
+    out["groups"] = e.count.groups;
+    out["registers"] = r ? Json(r->registers) : Json(nullptr);
+    out["scalar_registers"] = r ? Json(r->scalar_registers) : Json(nullptr);
+    out["shared_bytes"] = e.shared_bytes;
+    out["spill_bytes"] = r ? Json(r->stack_bytes) : Json(nullptr);
+    out["code_bytes"] = r ? Json(r->code_bytes) : Json(nullptr);
+    out["waves"] = e.occupancy ? Json(e.occupancy->waves) : Json(nullptr);
+    out["max_waves"] = e.occupancy ? Json(e.occupancy->max_waves) : Json(nullptr);
+    out["issue_slots"] = e.count.groups * e.count.sub_groups * e.count.sub_group_slots;
+    out["matrix_flops"] = e.count.groups * e.count.sub_groups * e.count.mma_ops;
+  }
   for (const auto& [stage, text] : l.stages) out[stage] = text;
   return out;
 }
 
-std::string table_of(const std::vector<Line>& lines) {
+/// Of GPUs: what the code asks of a compute unit.
+std::vector<std::string> resources_of(const Line& l) {
+  if (!l.code) return {"-", "-", "-", "-", "-"};
+  const compiler::Explained& e = *l.code;
+  return {fmt::format("{:.0f}x{}", e.count.groups, e.block),
+          e.resources ? fmt::format("{}", e.resources->registers) : "-",
+          fmt::format("{}", e.shared_bytes),
+          e.resources ? fmt::format("{}", e.resources->stack_bytes) : "-",
+          e.occupancy ? fmt::format("{}/{}", e.occupancy->waves, e.occupancy->max_waves) : "-"};
+}
+
+std::string table_of(const std::vector<Line>& lines, bool is_gpu) {
   using enum Table::Align;
-  Table table({{"PART"},
-               {"KERNEL"},
-               {"LAUNCHES", kRight},
-               {"MFLOP", kRight},
-               {"MB", kRight},
-               {"FLOP/BYTE", kRight},
-               {"PREDICTED", kRight},
-               {"BOUND BY"},
-               {"MEASURED", kRight},
-               {"OF ROOF", kRight}});
+  std::vector<Table::Column> columns = {{"PART"},          {"KERNEL"},     {"LAUNCHES", kRight},
+                                        {"MFLOP", kRight}, {"MB", kRight}, {"FLOP/BYTE", kRight}};
+  if (is_gpu)
+    for (const char* title : {"GROUPS", "REGISTERS", "SHARED", "SPILLS", "WAVES"})
+      columns.push_back({title, kRight});
+  columns.insert(columns.end(),
+                 {{"PREDICTED", kRight}, {"BOUND BY"}, {"MEASURED", kRight}, {"OF ROOF", kRight}});
+  Table table(columns);
   for (const Line& l : lines) {
     const ExplainedKernel& k = *l.kernel;
-    table.add({l.part, k.call.name, fmt::format("{}", k.launches),
-               fmt::format("{:.3f}", k.flops * 1e-6), fmt::format("{:.3f}", k.bytes * 1e-6),
-               k.bytes > 0 ? fmt::format("{:.2f}", k.flops / k.bytes) : "-",
-               l.roof ? fmt::format("{:.1f} us", l.roof->seconds * 1e6) : "-",
-               !l.roof             ? "-"
-               : l.roof->is_memory ? "memory"
-                                   : "arithmetic",
-               l.measured > 0 ? fmt::format("{:.1f} us", l.measured * 1e6) : "-",
-               l.of_roof() > 0 ? fmt::format("{:.2f}", l.of_roof()) : "-"});
+    std::vector<std::string> row = {l.part,
+                                    k.call.name,
+                                    fmt::format("{}", k.launches),
+                                    fmt::format("{:.3f}", k.flops * 1e-6),
+                                    fmt::format("{:.3f}", k.bytes * 1e-6),
+                                    k.bytes > 0 ? fmt::format("{:.2f}", k.flops / k.bytes) : "-"};
+    if (is_gpu)
+      for (std::string& cell : resources_of(l)) row.push_back(std::move(cell));
+    row.push_back(l.predicted() > 0 ? fmt::format("{:.1f} us", l.predicted() * 1e6) : "-");
+    row.push_back(l.bound_by().empty() ? "-" : l.bound_by());
+    row.push_back(l.measured > 0 ? fmt::format("{:.1f} us", l.measured * 1e6) : "-");
+    row.push_back(l.of_roof() > 0 ? fmt::format("{:.2f}", l.of_roof()) : "-");
+    table.add(std::move(row));
   }
   return table.text();
 }
@@ -188,7 +242,7 @@ int explain(const ExplainOptions& options, runtime::Device& device) {
     print_json({{"device", device.name()}, {"subject", options.subject}, {"kernels", list}});
     return kOk;
   }
-  fmt::print("{}", table_of(*lines));
+  fmt::print("{}", table_of(*lines, stands_for_gpu(device.hal().arch())));
   for (const Line& l : *lines)
     for (const auto& [stage, text] : l.stages)
       fmt::print("\n== {}: {}\n{}{}", l.kernel->call.name, stage, text,

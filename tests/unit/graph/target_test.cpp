@@ -64,6 +64,17 @@ TEST(Target, SplitsSeveralAtSemicolons) {
   EXPECT_EQ(to_string((*targets)[1]), "PCI+AMD");
 }
 
+TEST(Target, AnEmptyInterfaceMayStandBeforeTheArchitecture) {
+  for (const char* text : {"NULL:PTX::sm_90", "NULL:PTX:sm_90"}) {
+    const auto target = parse_target(text);
+    ASSERT_TRUE(target.has_value());
+    EXPECT_EQ(target->renderer, "PTX");
+    EXPECT_EQ(target->arch, "sm_90");
+    EXPECT_EQ(to_string(*target), "NULL:PTX:sm_90");
+  }
+  EXPECT_EQ(parse_target("NULL:::gfx1100,84")->arch, "gfx1100,84");
+}
+
 TEST(Target, ErrorsQuoteTheOffendingPart) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "empty target"},          {"CPU;", "empty target in \"CPU;\""},
