@@ -16,8 +16,9 @@ constexpr int64_t kLongReduction = 1 << 18, kPart = 1 << 15;
 constexpr int64_t kFewColumns = 256, kFewRows = 16;
 /// The same for devices with work-groups, where a group has a result or eight adjacent ones: less
 /// than three quarters of the compute units would have something to do. There parts depend on their
-/// number.
-constexpr int64_t kGroupPart = 1 << 13;
+/// number. What a group keeps in registers between its passes over a row, up to 2^15 elements, is
+/// not divided, and a part has something to do for every work-item of a group.
+constexpr int64_t kGroupLong = 1 << 15, kGroupPart = 1 << 13, kLeastGroupPart = kGroupPart / 8;
 constexpr int64_t kGroupColumns = 8;
 
 /// Contractions (GEMM) to few results on CPUs: blocks of tiles are too few for the processors. K is
@@ -139,9 +140,14 @@ std::optional<Parts> parts_of(const Tensor& a, const Axes& axes) {
   const int64_t busy = has_groups ? int64_t{arch.units} * 3 / 4 : 0;
   const int64_t few =
       has_columns ? std::max(kFewColumns, busy * kGroupColumns) : std::max(kFewRows, busy);
-  if (reduced < kLongReduction || kept > few) return std::nullopt;
+  // Columns are read a few at a time; whoever sums these has 2^18 elements before it is worth it.
+  const int64_t least = has_groups && !has_columns ? kGroupLong + 1 : kLongReduction;
+  if (reduced < least || kept > few) return std::nullopt;
   const int64_t size = a.size(p.axis).constant();
-  const int64_t part = has_groups ? kGroupPart : kPart;
+  // A group for every compute unit, or more with parts of the usual length.
+  const int64_t part = has_groups ? std::clamp(reduced * kept / std::max<int64_t>(arch.units, 1),
+                                               kLeastGroupPart, kGroupPart)
+                                  : kPart;
   return divided(size, std::max<int64_t>(part / (reduced / size), 1), p);
 }
 

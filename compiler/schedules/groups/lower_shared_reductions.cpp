@@ -225,10 +225,55 @@ ValueId GroupLowering::reduce_parts(ReduceState& s, size_t member, uint32_t arra
   return reduce_shared(b_, block, op, array, first, apart, count, width);
 }
 
+/// Whether lanes of a sub-group may read each other's partial results: they are of one result and
+/// of 32 bits.
+bool GroupLowering::can_shuffle(const ReduceState& s) const {
+  const uint32_t lanes = b_.target().sub_group;
+  if (!b_.target().has_shuffles || parts() < lanes) return false;
+  if (schedule_.side > 1 && !schedule_.is_side_high) return false;
+  for (size_t m = 0; m < s.members(); ++m)
+    if (item_size(e_.program().registers[s.vector_registers[m][0]].dtype) != 4) return false;
+  return true;
+}
+
+/// Results of all work-items: of a sub-group by shuffles, in a tree, then of all sub-groups through
+/// shared memory, where every work-item adds them up by itself. One barrier, none for one
+/// sub-group.
+void GroupLowering::combine_by_shuffles(ReduceState& s, BlockId block) {
+  const uint32_t lanes = b_.target().sub_group, count = parts() / lanes;
+  std::vector<ValueId> sums;
+  for (size_t m = 0; m < s.members(); ++m) {
+    ValueId sum = b_.read(block, s.vector_registers[m][0]);
+    for (uint32_t with = lanes / 2; with > 0; with /= 2)
+      sum = b_.reduce_step(s.reduce(m)->reduce_op(), sum, b_.shuffle(block, sum, with));
+    sums.push_back(sum);
+  }
+  if (count == 1) {
+    s.shared.insert(s.shared.end(), sums.begin(), sums.end());
+    return;
+  }
+  const ValueId item = b_.item();
+  const ValueId number = b_.shr(item, std::countr_zero(lanes));
+  std::vector<uint32_t> arrays;
+  const BlockId body = b_.open_block(block), floor = b_.set_floor(body);
+  for (size_t m = 0; m < s.members(); ++m) {
+    arrays.push_back(b_.add_local(b_.type(sums[m]).dtype, schedule_.block / lanes));
+    b_.local_store(body, arrays[m], number, sums[m]);
+  }
+  b_.set_floor(floor);
+  b_.close_if(body, b_.lt(b_.bit_and(item, b_.index(lanes - 1)), b_.index(1)));
+  b_.barrier(block);
+  ValueId first = b_.index(0);
+  if (schedule_.side > 1) first = b_.mul(side_number(), b_.index(count));
+  for (size_t m = 0; m < s.members(); ++m)
+    s.shared.push_back(reduce_parts(s, m, arrays[m], first, 1, count, block));
+}
+
 /// Results of all work-items in two steps through local memory: a few work-items reduce a share of
 /// them each, then all read what these have made. The order depends on the block size alone. In the
 /// first step a work-item overwrites only what no other one reads.
 void GroupLowering::combine_partials(ReduceState& s, BlockId block) {
+  if (can_shuffle(s)) return combine_by_shuffles(s, block);
   const ValueId item = b_.item(), part = part_number();
   const uint32_t side = schedule_.side;
   const int64_t apart = schedule_.is_side_high ? 1 : side;  // of parts with one number

@@ -78,6 +78,8 @@ class GroupLowering : public EmitRule {
   void distribute_singly(ReduceState& s, const Distributed& loops, ValueId begin,
                          int64_t trip_count, BlockId block);
   void combine_partials(ReduceState& s, BlockId block);
+  bool can_shuffle(const ReduceState& s) const;
+  void combine_by_shuffles(ReduceState& s, BlockId block);
   ValueId reduce_parts(ReduceState& s, size_t member, uint32_t array, ValueId first, int64_t apart,
                        uint32_t count, BlockId block);
 

@@ -79,6 +79,69 @@ TEST(Explain, ListsTheKernelsOfAModelAndShowsTheChosenOnes) {
     EXPECT_NE(k["ir"].get<std::string>(), "");
 }
 
+/// What the table of a card that is not here is made of; machine code where there is a toolchain.
+void check_card(const nlohmann::json& k, const char* instruction) {
+  ASSERT_EQ(k["launches"], 1);
+  EXPECT_GT(k["groups"], 0);
+  EXPECT_GT(k["shared_bytes"].get<int>() + k["matrix_flops"].get<double>(), 0);
+  EXPECT_GT(k["predicted_us"], 0);
+  EXPECT_TRUE(k["bound_by"] == "matrix" || k["bound_by"] == "issue" || k["bound_by"] == "memory");
+  EXPECT_GT(k["of_roof"], 0);
+  EXPECT_LE(k["of_roof"], 1);
+  EXPECT_TRUE(k["measured_us"].is_null()) << "nothing runs on NULL";
+  const std::string assembly = k["assembly"];
+  if (k["registers"].is_null()) {
+    EXPECT_TRUE(assembly.starts_with(";") || assembly.starts_with("//")) << assembly;
+    std::printf("no toolchain: %s\n", assembly.substr(0, assembly.find('\n')).c_str());
+    return;
+  }
+  EXPECT_GT(k["registers"], 16);
+  EXPECT_EQ(k["spill_bytes"], 0);
+  EXPECT_GT(k["code_bytes"], 100);
+  EXPECT_GT(k["waves"], 0);
+  EXPECT_LE(k["waves"], k["max_waves"]);
+  EXPECT_NE(assembly.find(instruction), std::string::npos) << assembly;
+}
+
+TEST(Explain, CardsThatAreNotHereShowTheirCodeAndWhatItAsksFor) {
+  constexpr const char* kProduct = "f16[512, 512] @ f16[512, 512]";
+  const auto of = [&](const char* device) { return kernels({kProduct, "--device", device})[0]; };
+  check_card(of("NULL:LLVM::gfx1100"), "v_wmma_f32_16x16x16_f16");
+  const auto nv = of("NULL:PTX::sm_80");
+  EXPECT_NE(nv["source"].get<std::string>().find("mma.sync"), std::string::npos) << "PTX";
+  check_card(nv, nv["assembly"].get<std::string>().starts_with("//") ? "mma.sync" : "HMMA");
+  // 2·512³ operations, all of them by matrix instructions.
+  EXPECT_EQ(nv["matrix_flops"], 2.0 * 512 * 512 * 512);
+  const Ended table = run({kProduct, "--device", "NULL:PTX::sm_80", "--stage", "schedule"});
+  for (const char* title : {"REGISTERS", "SHARED", "SPILLS", "WAVES", "PREDICTED", "OF ROOF"})
+    EXPECT_NE(table.out.find(title), std::string::npos) << title;
+}
+
+TEST(Explain, OneRowOfAVocabularyHasWorkForAllComputeUnits) {
+  for (const char* what : {"argmax(f32[1, 128256], 1)", "softmax(f32[1, 128256])"})
+    for (const char* device : {"NULL:PTX::sm_90", "NULL:LLVM::gfx1100"}) {
+      double most = 0;
+      for (const auto& k : kernels({what, "--device", device, "--stage", "schedule"})) {
+        // Only what adds up the results of the parts is a single group.
+        const bool is_long = k["bytes"] > 100'000;
+        if (is_long) {
+          EXPECT_GE(k["groups"], 72) << what << ", " << k["kernel"];
+        }
+        most = std::max(most, k["groups"].get<double>());
+      }
+      EXPECT_GE(most, 72);
+    }
+}
+
+TEST(Explain, NullNamesWhatItDoesNotStandFor) {
+  const Ended unknown = run({"f32[2]+1", "--device", "NULL:::x"});
+  EXPECT_NE(unknown.exit, kOk);
+  EXPECT_NE(unknown.err.find("architecture \"x\""), std::string::npos) << unknown.err;
+  const Ended renderer = run({"f32[2]+1", "--device", "NULL:PTX:gfx1100"});
+  EXPECT_NE(renderer.exit, kOk);
+  EXPECT_NE(renderer.err.find("AMD devices have LLVM and HIP"), std::string::npos) << renderer.err;
+}
+
 TEST(Explain, MistakesAreNamed) {
   EXPECT_EQ(run({"nonsense("}).exit, kUsage);
   EXPECT_EQ(run({"/nowhere/model.gguf"}).exit, kBadFile);

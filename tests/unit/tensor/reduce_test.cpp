@@ -1,4 +1,7 @@
 // Known answers of reductions, scans, softmax, sort and topk.
+#include <cmath>
+#include <random>
+
 #include "tests/unit/tensor/support.h"
 
 namespace bm::test {
@@ -33,6 +36,28 @@ TEST_P(Reduce, ProductsAndExtremes) {
   EXPECT_TRUE(has_values(f32({1, kNan, 2}).min(), {}, {kNan}));
   EXPECT_TRUE(has_values(i32({-5, -7}).max(), {}, {-5}));
   EXPECT_TRUE(has_values(flags({0, 1}).max(), {}, {1}));
+}
+
+/// A row of a vocabulary, which cards divide among all compute units, with a rest and without.
+TEST_P(Reduce, OneLongRow) {
+  if (device() == "REF") GTEST_SKIP() << "long input";
+  std::mt19937 random(std::random_device{}());
+  for (const int64_t length : {32'769, 40'009, 65'536}) {
+    std::vector<double> v(static_cast<size_t>(length));
+    for (double& x : v) x = static_cast<double>(static_cast<int32_t>(random() % 19) - 9);
+    const int64_t at = length - 3;
+    v[static_cast<size_t>(at)] = v[static_cast<size_t>(at + 1)] = 12;
+    double total = 0;
+    for (const double x : v) total += std::exp(x - 12);
+    const Tensor x = f32(v, {1, length}).realize();
+    EXPECT_TRUE(has_values(x.max({1}), {1}, {12})) << length;
+    EXPECT_TRUE(has_values(x.argmax(1), {1}, {static_cast<double>(at)})) << length;
+    const std::vector<float> p = x.softmax(1).data<float>();
+    for (const int64_t i : {int64_t{0}, length / 2, at, length - 1}) {
+      const double want = std::exp(v[static_cast<size_t>(i)] - 12) / total;
+      EXPECT_NEAR(p[static_cast<size_t>(i)], want, 1e-5 * want) << length << ", " << i;
+    }
+  }
 }
 
 TEST_P(Reduce, EmptyReductions) {
