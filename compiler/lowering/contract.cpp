@@ -62,6 +62,12 @@ void contract_mma(Builder& b, BlockId block, const MatrixInfo& info, std::span<c
       }
 }
 
+void settle_sums(Builder& b, BlockId block, const MatrixInfo& info,
+                 std::span<const uint32_t> sums) {
+  if (info.row_step == 0) return;
+  for (const uint32_t first : sums) b.settle(block, first, info.sums);
+}
+
 void contract_group_mma(Builder& b, BlockId block, const MatrixInfo& info, uint32_t first,
                         uint32_t sums, uint32_t array, const std::array<TileOperand, 2>& tiles) {
   b.pipe(block, PipeOp::kWgmmaFence);

@@ -34,6 +34,10 @@ ValueId reduce_shared(Builder& b, BlockId block, ir::ReduceOp op, uint32_t array
 void contract_mma(Builder& b, BlockId block, const MatrixInfo& info, std::span<const uint32_t> sums,
                   const SlotWords& left, const SlotWords& right);
 
+/// Behind the last products and before some work-items go another way than others: the sums are
+/// made by all of them. Where instructions do not say so themselves, compilers would move them.
+void settle_sums(Builder& b, BlockId block, const MatrixInfo& info, std::span<const uint32_t> sums);
+
 /// A LineTile as instructions on shared memory read it, from byte base + offset on.
 struct TileOperand {
   ValueId base = kNone;

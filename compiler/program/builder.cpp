@@ -128,6 +128,13 @@ void Builder::local_store(BlockId block, uint32_t array, ValueId at, ValueId val
       {.kind = StmtKind::kLocalStore, .value = value, .begin = at, .target = array});
 }
 
+void Builder::local_store_together(BlockId block, uint32_t array, ValueId at,
+                                   std::vector<ValueId> values) {
+  Stmt s{.kind = StmtKind::kLocalStore, .value = values.front(), .begin = at, .target = array};
+  s.operands.assign(values.begin() + 1, values.end());
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
 ValueId Builder::local_load(BlockId block, uint32_t array, ValueId at, uint32_t lanes) {
   return append({.op = ValueOp::kLocalLoad,
                  .alu = Op::kConst,

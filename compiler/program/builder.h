@@ -49,6 +49,9 @@ class Builder {
              bool is_streamed = false);
   uint32_t add_local(DType dtype, uint64_t count);
   void local_store(BlockId block, uint32_t array, ValueId index, ValueId value);
+  /// Contiguous elements, up to 16 bytes, from a multiple of them all on.
+  void local_store_together(BlockId block, uint32_t array, ValueId index,
+                            std::vector<ValueId> values);
   ValueId local_load(BlockId block, uint32_t array, ValueId index, uint32_t lanes = 1);
   /// The 32-bit word from element `index` on, a multiple of as many as a word holds.
   ValueId local_words(BlockId block, uint32_t array, ValueId index);
@@ -59,6 +62,8 @@ class Builder {
   void pipe(BlockId block, PipeOp op, uint32_t count = 0);
   /// kWgmmaWait for all, after which `sums` registers from `first` on may be read.
   void wait_wgmma(BlockId block, uint32_t first, uint32_t sums);
+  /// See PipeOp::kSettle.
+  void settle(BlockId block, uint32_t first, uint32_t sums);
   ValueId fragment(BlockId block, uint32_t array, ValueId byte, bool is_transposed);
   void warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register, uint32_t sums,
                      uint32_t array, std::array<ValueId, 2> bytes, std::array<TileLayout, 2> tiles);

@@ -25,6 +25,13 @@ void Builder::wait_wgmma(BlockId block, uint32_t first, uint32_t sums) {
   program_.blocks[block].stmts.push_back(std::move(s));
 }
 
+void Builder::settle(BlockId block, uint32_t first, uint32_t sums) {
+  Stmt s{.kind = StmtKind::kPipe, .target = first};
+  s.pipe = PipeOp::kSettle;
+  s.sums = sums;
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
 ValueId Builder::fragment(BlockId block, uint32_t array, ValueId byte, bool is_transposed) {
   return append({.op = ValueOp::kFragment,
                  .alu = Op::kConst,

@@ -74,6 +74,12 @@ class Printer {
   }
 
  private:
+  static std::string together(const std::vector<ValueId>& operands) {
+    std::string out;
+    for (const ValueId v : operands) out += fmt::format(" v{}", v);
+    return out;
+  }
+
   void line(int depth, std::string_view text) {
     out_ += fmt::format("{:{}}{}\n", "", depth * 2, text);
   }
@@ -109,7 +115,8 @@ class Printer {
           block(s.body, depth + 1);
           break;
         case StmtKind::kLocalStore:
-          line(depth, fmt::format("local {}[v{}] = v{}", s.target, s.begin, s.value));
+          line(depth, fmt::format("local {}[v{}] = v{}{}", s.target, s.begin, s.value,
+                                  together(s.operands)));
           break;
         case StmtKind::kMma: {
           std::string words;
@@ -141,6 +148,8 @@ class Printer {
       case PipeOp::kWgmmaFence: return "wgmma fence";
       case PipeOp::kWgmmaCommit: return "wgmma commit";
       case PipeOp::kWgmmaWait: return "wgmma wait";
+      case PipeOp::kOrder: return "order";
+      case PipeOp::kSettle: return "settle";
     }
     __builtin_unreachable();
   }

@@ -106,6 +106,9 @@ enum class PipeOp : uint8_t {
   kWgmmaCommit,   ///< wgmma.commit_group: the MMAs so far are one more group
   kWgmmaWait,     ///< wgmma.wait_group: until all but the last `step` groups are done; `sums`
                   ///< accumulators from target
+  kOrder,         ///< what follows is not begun before what came first: stores of what was loaded
+                  ///< would wait for it in front of the MMAs in between
+  kSettle,        ///< the kMma so far on `sums` accumulators from target are done by all lanes
 };
 
 enum class StmtKind : uint8_t {
@@ -174,12 +177,12 @@ struct Stmt {
   uint32_t param = 0;                    ///< kCopy
   uint32_t local = 0;                    ///< kWarpgroupMma
   std::array<TileLayout, 2> tiles = {};  ///< kWarpgroupMma: of A, B
-  /// kStore: the elements contiguous with `value`, at an address that is a multiple of them all.
-  /// kMma: words of A's fragment, then of B's, laid out as MatrixInfo says. For
-  /// mma.sync work-item 4·g + t holds, of a tile of K = 8 words, words t and t+4 of row g and of
-  /// row g+8 (order: t of both, then t+4 of both), and words t and t+4 of column g; results of
-  /// columns 2t and 2t+1 in row g, then in row g+8. A tile of K = 4 words has no words t+4. Source:
-  /// PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16".
+  /// kStore, in work-groups kLocalStore: the elements contiguous with `value`, at an address that
+  /// is a multiple of them all. kMma: words of A's fragment, then of B's, laid out as MatrixInfo
+  /// says. For mma.sync work-item 4·g + t holds, of a tile of K = 8 words, words t and t+4 of row g
+  /// and of row g+8 (order: t of both, then t+4 of both), and words t and t+4 of column g; results
+  /// of columns 2t and 2t+1 in row g, then in row g+8. A tile of K = 4 words has no words t+4.
+  /// Source: PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16".
   std::vector<ValueId> operands = {};
 };
 

@@ -166,7 +166,8 @@ class Verifier {
     if (s.kind == StmtKind::kCopy) return copy(s);
     if (s.kind == StmtKind::kWarpgroupMma) return warpgroup_mma(s);
     // Only orders what is there.
-    if (s.kind == StmtKind::kPipe && s.pipe <= PipeOp::kProxyFence) return {};
+    if (s.kind == StmtKind::kPipe && (s.pipe <= PipeOp::kProxyFence || s.pipe == PipeOp::kOrder))
+      return {};
     if (s.kind == StmtKind::kBarrier || s.kind == StmtKind::kPipe)
       return divergence_ == 0
                  ? Status{}
@@ -197,6 +198,13 @@ class Verifier {
         p_.type(s.value).dtype != p_.locals[s.target].dtype ||
         (p_.block != 0 && p_.type(s.value).lanes != 1))
       return bad(s.value, "malformed store to a local array");
+    const size_t together = s.operands.size() + 1;
+    for (const ValueId v : s.operands) {
+      BM_TRY(use(v));
+      if (p_.block == 0 || p_.type(v) != p_.type(s.value) ||
+          together * static_cast<size_t>(item_size(p_.type(v).dtype)) > 16)
+        return bad(v, "not stored together");
+    }
     is_written_[s.target] = true;
     return {};
   }

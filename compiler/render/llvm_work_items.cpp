@@ -267,10 +267,39 @@ std::string LlvmWorkItems::local_address(uint32_t array, ValueId index) {
   return "ptr addrspace(3) " + at;
 }
 
+/// Contiguous elements as one vector.
+void LlvmWorkItems::store_together(const Stmt& s) {
+  const DType t = p_.type(s.value).dtype;
+  const size_t count = s.operands.size() + 1;
+  const std::string one = memory_type({t, 1}), all = fmt::format("<{} x {}>", count, one);
+  std::string vector = "poison";
+  for (size_t i = 0; i < count; ++i) {
+    const std::string next = fresh("%w");
+    const std::string value = in_memory(i == 0 ? s.value : s.operands[i - 1]);
+    line("{} = insertelement {} {}, {} {}, i64 {}", next, all, vector, one, value, i);
+    vector = next;
+  }
+  const bool is_local = s.kind == StmtKind::kLocalStore;
+  const auto plain = [&] {
+    const std::string at = is_local ? local_address(s.target, s.begin) : address(s.target, s.begin);
+    line("store {} {}, {}, align {}", all, vector, at, count * static_cast<size_t>(item_size(t)));
+  };
+  if (is_local || s.end == kNone) return plain();
+  const std::string then = fresh("then"), join = fresh("join");
+  line("br i1 {}, label %{}, label %{}", ref(s.end), then, join);
+  label(then);
+  plain();
+  line("br label %{}", join);
+  label(join);
+}
+
 void LlvmWorkItems::memory_statement(const Stmt& s) {
   switch (s.kind) {
-    case StmtKind::kStore: return store(s.value, s.end, [&] { return address(s.target, s.begin); });
+    case StmtKind::kStore:
+      if (!s.operands.empty()) return store_together(s);
+      return store(s.value, s.end, [&] { return address(s.target, s.begin); });
     case StmtKind::kLocalStore:
+      if (!s.operands.empty()) return store_together(s);
       return store(s.value, kNone, [&] { return local_address(s.target, s.begin); });
     case StmtKind::kMma: return matrix(s);
     case StmtKind::kCopy:
@@ -287,7 +316,8 @@ void LlvmWorkItems::memory_statement(const Stmt& s) {
   check_failed("no statement that touches memory", __FILE__, __LINE__);
 }
 
-void LlvmWorkItems::beside(const Stmt&) {
+void LlvmWorkItems::beside(const Stmt& s) {
+  if (s.kind == StmtKind::kPipe && s.pipe == PipeOp::kOrder) return;
   check_failed("asynchronous copies and MMAs are not for this target", __FILE__, __LINE__);
 }
 

@@ -29,7 +29,7 @@ class LlvmWorkItems : public LlvmText {
   /// kTable.
   virtual void table(ValueId id, const Value& v);
   /// kCopy, kPipe and kWarpgroupMma; kFragment. Where programs may have them.
-  virtual void beside(const Stmt& s);
+  virtual void beside(const Stmt& s);  // but for kOrder, which is nothing here
   virtual void fragment(ValueId id, const Value& v);
   /// kShuffle and kPackHalf2, the same.
   virtual void sub_group(ValueId id, const Value& v);
@@ -69,6 +69,7 @@ class LlvmWorkItems : public LlvmText {
   std::string address(uint32_t param, ValueId index);
   std::string byte_address(uint32_t param, ValueId index);
   std::string local_address(uint32_t array, ValueId index);
+  void store_together(const Stmt& s);
   void words(ValueId id, const Value& v, uint32_t alignment);
 
   const NarrowValues narrow_;  ///< empty: all is done in 64 bits

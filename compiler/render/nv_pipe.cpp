@@ -66,6 +66,8 @@ std::string pipe_text(const Stmt& s) {
     case PipeOp::kProxyFence: return "fence.proxy.async.shared::cta;";
     case PipeOp::kWgmmaFence: return "wgmma.fence.sync.aligned;";
     case PipeOp::kWgmmaCommit: return "wgmma.commit_group.sync.aligned;";
+    case PipeOp::kOrder:
+    case PipeOp::kSettle: break;  // assemblers know
     case PipeOp::kWgmmaWait: return fmt::format("wgmma.wait_group.sync.aligned {};", s.step);
   }
   __builtin_unreachable();

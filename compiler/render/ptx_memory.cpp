@@ -172,8 +172,11 @@ void PtxRenderer::store_together(const Stmt& s) {
   add(s.value);
   for (const ValueId v : s.operands) add(v);
   const std::string when = s.end == kNone ? "" : fmt::format("@{} ", v_.operand(s.end));
-  out_.line("{}st.global.v{}.{} {}, {};", when, from.size(), ptx::memory_type(t),
-            global_address(s.target, s.begin), braced(from));
+  const bool is_local = s.kind == StmtKind::kLocalStore;
+  const std::string address =
+      is_local ? local_address(s.target, s.begin) : global_address(s.target, s.begin);
+  out_.line("{}st.{}.v{}.{} {}, {};", when, is_local ? "shared" : "global", from.size(),
+            ptx::memory_type(t), address, braced(from));
 }
 
 void PtxRenderer::is_aligned(ValueId id) {

@@ -30,6 +30,7 @@ class AmdgpuRenderer final : public LlvmWorkItems {
     text += out_;
     text += fmt::format("attributes #0 = {{ convergent nounwind {}}}\n", kernel_attributes());
     text += "attributes #1 = { alwaysinline nounwind }\n";
+    text += "attributes #2 = { convergent nounwind }\n";
     // Code objects of version 5, which every loader of these chips takes.
     text += "!llvm.module.flags = !{!0}\n";
     text += "!0 = !{i32 1, !\"amdhsa_code_object_version\", i32 500}\n";
@@ -80,6 +81,33 @@ class AmdgpuRenderer final : public LlvmWorkItems {
     declarations_.insert("declare i32 @llvm.amdgcn.sudot4(i1, i32, i1, i32, i32, i1)");
     line("%v{} = call i32 @llvm.amdgcn.sudot4(i1 {}, {}, i1 true, {}, {}, i1 false)", id,
          static_cast<DotKind>(v.imm) == DotKind::kS8S8, a, b, acc);
+  }
+
+  /// Through the crossbar of LDS: within 32 lanes by a mask, else by the addresses of lanes.
+  void sub_group(ValueId id, const Value& v) override {
+    if (v.op != ValueOp::kShuffle) return LlvmWorkItems::sub_group(id, v);
+    const bool is_word = !is_float(v.type.dtype);
+    std::string from = ref(v.args[0]), made = fmt::format("%v{}", id);
+    if (!is_word) {
+      from = fresh("%x");
+      made = fresh("%x");
+      line("{} = bitcast {} to i32", from, typed(v.args[0]));
+    }
+    if (v.imm < 32) {
+      declarations_.insert("declare i32 @llvm.amdgcn.ds.swizzle(i32, i32 immarg)");
+      line("{} = call i32 @llvm.amdgcn.ds.swizzle(i32 {}, i32 {})", made, from, v.imm << 10 | 0x1f);
+    } else {
+      const std::string low = fresh("%x"), lane = fresh("%x"), at = fresh("%x"), with = fresh("%x");
+      for (const std::string_view half : {"lo", "hi"})
+        declarations_.insert(fmt::format("declare i32 @llvm.amdgcn.mbcnt.{}(i32, i32)", half));
+      declarations_.insert("declare i32 @llvm.amdgcn.ds.bpermute(i32, i32)");
+      line("{} = call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 0)", low);
+      line("{} = call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 {})", lane, low);
+      line("{} = xor i32 {}, {}", with, lane, v.imm);
+      line("{} = shl i32 {}, 2", at, with);
+      line("{} = call i32 @llvm.amdgcn.ds.bpermute(i32 {}, i32 {})", made, at, from);
+    }
+    if (!is_word) line("%v{} = bitcast i32 {} to {}", id, made, type_name(v.type));
   }
 
   /// Eight sums: WMMA, whose shape the words of an operand tell; four: MFMA.
@@ -136,12 +164,29 @@ class AmdgpuRenderer final : public LlvmWorkItems {
     const std::string left = matrix_operand(s, 0, words, in),
                       right = matrix_operand(s, words, words, in);
     const std::string sums = gather(s, sum), made = fresh("%m");
-    line("{0} = call {1} @{2}({3}{4} {5}, {9}{4} {6}, {1} {7}{8})", made, sum, name, row.before, in,
-         left, right, sums, row.after, s.has_signed_right ? kSigned : row.before);
+    // All lanes are on here, and may not be where the results are stored.
+    line("{0} = call {1} @{2}({3}{4} {5}, {9}{4} {6}, {1} {7}{8}) #2", made, sum, name, row.before,
+         in, left, right, sums, row.after, s.has_signed_right ? kSigned : row.before);
     for (uint32_t i = 0; i < s.sums; ++i) {
       const std::string one = fresh("%s");
       line("{} = extractelement {} {}, i64 {}", one, sum, made, i);
       line("store {} {}, {}", is_float(s.matrix) ? "float" : "i32", one, register_at(s.target + i));
+    }
+  }
+
+  /// The sums pass through an instruction of no bytes that stays where it is: WMMA and MFMA are not
+  /// known to LLVM as work of all lanes, and would go behind a branch with their only users.
+  void beside(const Stmt& s) override {
+    if (s.kind == StmtKind::kPipe && s.pipe == PipeOp::kOrder) {
+      declarations_.insert("declare void @llvm.amdgcn.sched.barrier(i32 immarg)");
+      return line("call void @llvm.amdgcn.sched.barrier(i32 0)");
+    }
+    if (s.kind != StmtKind::kPipe || s.pipe != PipeOp::kSettle) return LlvmWorkItems::beside(s);
+    for (uint32_t r = s.target; r < s.target + s.sums; ++r) {
+      const std::string type = type_name(p_.registers[r]), from = fresh("%s"), to = fresh("%s");
+      line("{} = load {}, {}", from, type, register_at(r));
+      line("{} = call {} asm sideeffect \"\", \"=v,0\"({} {}) #2", to, type, type, from);
+      line("store {} {}, {}", type, to, register_at(r));
     }
   }
 

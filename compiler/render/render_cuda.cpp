@@ -261,6 +261,15 @@ class CudaRenderer final : public CppItems {
     line("{}*({}*)(p{} + {}) = {}{{{}}};", when, type, s.target, ref(s.begin), type, values);
   }
 
+  void local_store(const Stmt& s) override {
+    if (s.operands.empty()) return WorkItemC::local_store(s);
+    std::string values = ref(s.value);
+    for (const ValueId v : s.operands) values += ", " + ref(v);
+    const std::string type =
+        fmt::format("{}{}", opencl_type_name(p_.type(s.value).dtype), s.operands.size() + 1);
+    line("*({}*)(local{} + {}) = {}{{{}}};", type, s.target, ref(s.begin), type, values);
+  }
+
   /// A table is short: its entries are chosen among, so that the kernel needs no data of its own.
   void table(size_t number) {
     line("{}unsigned long {}_table{}(long i) {{", names_.device, p_.name, number);

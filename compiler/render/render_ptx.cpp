@@ -113,6 +113,7 @@ void PtxRenderer::statement(const Stmt& s) {
       return store("global", global_address(s.target, s.begin), s.value, s.end);
     case StmtKind::kPrefetch: return;
     case StmtKind::kLocalStore:
+      if (!s.operands.empty()) return store_together(s);
       return store("shared", local_address(s.target, s.begin), s.value, kNone);
     case StmtKind::kMma: return matrix(s);
     case StmtKind::kCopy: return copy(s);

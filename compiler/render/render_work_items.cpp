@@ -85,7 +85,10 @@ void WorkItemC::store(const Stmt& s) {
 }
 
 void WorkItemC::local_store(const Stmt& s) {
-  line("local{}[{}] = {};", s.target, ref(s.begin), ref(s.value));
+  if (s.operands.empty()) return line("local{}[{}] = {};", s.target, ref(s.begin), ref(s.value));
+  for (size_t i = 0; i <= s.operands.size(); ++i)
+    line("local{}[{} + {}] = {};", s.target, ref(s.begin), i,
+         ref(i == 0 ? s.value : s.operands[i - 1]));
 }
 
 void WorkItemC::partitioned_loop(const Stmt& s) {

@@ -133,6 +133,7 @@ struct AttentionPlan;
 struct GroupAttentionPlan;
 struct SplitKPlan;
 struct QuantisedPlan;
+struct ImplicitPlan;
 
 /// One factor of a product whose tiles go through local memory.
 struct StagedOperand {
@@ -190,7 +191,8 @@ using StrategyPlan =
     std::variant<std::monostate, MatrixPlan, StagedPlan, TransposePlan,
                  std::shared_ptr<const PanelPlan>, std::shared_ptr<const AttentionPlan>,
                  std::shared_ptr<const GroupAttentionPlan>, std::shared_ptr<const SplitKPlan>,
-                 std::shared_ptr<const QuantisedPlan>>;
+                 std::shared_ptr<const QuantisedPlan>,
+                 std::shared_ptr<const ImplicitPlan>>;
 
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
@@ -235,6 +237,7 @@ struct Schedule {
   const GroupAttentionPlan* group_attention() const { return shared<GroupAttentionPlan>(); }
   const SplitKPlan* split_k() const { return shared<SplitKPlan>(); }
   const QuantisedPlan* quantised() const { return shared<QuantisedPlan>(); }
+  const ImplicitPlan* implicit() const { return shared<ImplicitPlan>(); }
 
   /// Groups along the loop at position `loop`, which is_side.
   int64_t side_groups(uint32_t loop) const {

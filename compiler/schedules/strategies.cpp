@@ -5,6 +5,7 @@
 #include "compiler/schedules/gemm_cpu/gemm_plan.h"
 #include "compiler/schedules/gemm_gpu/lowering.h"
 #include "compiler/schedules/groups/lowering.h"
+#include "compiler/schedules/implicit_gemm/implicit_gemm.h"
 #include "compiler/schedules/int8_dot/lowering.h"
 #include "compiler/schedules/loops/lowering.h"
 #include "compiler/schedules/loops/scan.h"
@@ -71,6 +72,17 @@ constexpr std::array kStrategies =
               .is_of = [](const Schedule& s) { return s.matrix() && s.matrix()->pipe; },
               .lower = lower_pipelined_gemm,
               .describe = describe_pipe,
+              .neighbours = gemm_neighbours},
+     Strategy{.name = "gemm.implicit",
+              .folder = "implicit_gemm",
+              .has_groups = true,
+              .match =
+                  [](const KernelIr& k, const TargetInfo& t, uint32_t units, const Limits& l) {
+                    return is_plain(l) ? Found() : make_implicit_schedule(k, t, units, l);
+                  },
+              .is_of = [](const Schedule& s) { return s.implicit() != nullptr; },
+              .lower = lower_implicit_gemm,
+              .describe = describe_implicit,
               .neighbours = gemm_neighbours},
      Strategy{
          .name = "gemm.register",

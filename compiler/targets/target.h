@@ -82,6 +82,10 @@ struct TargetInfo {
   uint64_t row_bytes = 0;
   /// Results of at least this many bytes get non-temporal stores; 0: never.
   uint64_t stream_bytes = 0;
+  bool has_unaligned_words = false;  ///< words at any address cost what aligned ones do
+  /// Its compiler moves waits for memory in front of products that need not wait; see
+  /// PipeOp::kOrder.
+  bool hoists_loads = false;
   bool has_groups = false;  ///< kernels run in work-groups of up to max_block work-items
   uint32_t max_block = 1;
   uint32_t shared_memory_bytes = 0;  ///< shared memory (LDS) of a work-group

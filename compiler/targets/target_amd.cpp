@@ -141,7 +141,8 @@ Status check_amd(const hal::Arch& arch) {
 TargetInfo amd_info(const hal::Arch& arch, TargetInfo info) {
   const AmdRow* row = find_row(arch.name);
   if (row == nullptr) return info;
-  info.has_f16c = info.has_f64 = info.keeps_subnormals = true;
+  info.has_f16c = info.has_f64 = info.keeps_subnormals = info.has_unaligned_words = true;
+  info.hoists_loads = true;
   info.max_block = arch.max_block > 1 ? std::min(arch.max_block, kMaxBlock) : kMaxBlock;
   info.shared_memory_bytes = arch.vendor == hal::Vendor::kAmd && arch.shared_memory_bytes != 0
                                  ? std::min(arch.shared_memory_bytes, row->local_bytes)

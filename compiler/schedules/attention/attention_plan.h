@@ -53,17 +53,22 @@ struct AttentionPlan {
   uint32_t query_tile() const { return vectors * lanes; }
 };
 
-/// The same by groups of work-items and matrix instructions on registers (mma.sync): a sub-group
-/// has 16 queries, whose fragments, maxima, sums and results it keeps in registers. Keys and values
-/// go through local memory, `kKeys` of them at a time, while the next ones are on their way. Scores
-/// are left by the first product where the second wants its left operand: they never leave the
-/// registers.
+/// The same by groups of work-items and matrix instructions on registers: a sub-group has 16
+/// queries, whose maxima, sums and results it keeps in registers. Keys and values go through local
+/// memory, `key_block` of them at a time, while the next ones are on their way. Scores are left by
+/// the first product where the second wants an operand: they never leave the registers.
+///
+/// Instructions whose results lie along rows (mma.sync) multiply queries by keys and weights by
+/// values; those whose results lie along columns (WMMA, MFMA: is_transposed) keys by queries and
+/// values by weights, so that a work-item has scores of one query only.
 struct GroupAttentionPlan {
-  static constexpr int64_t kRows = 16;    ///< queries of a sub-group
-  static constexpr int64_t kKeys = 64;    ///< of a block
-  static constexpr uint32_t kStages = 2;  ///< blocks of keys in local memory
+  static constexpr int64_t kRows = 16;  ///< queries of a sub-group
   static constexpr int64_t kLineBytes = 128;
-  AttentionParts parts;  ///< scores are in the unit that `scale` belongs to
+  /// Numbers of a query that stay in registers; longer ones are read again for every block of keys.
+  static constexpr int64_t kMostKept = 128;
+  int64_t key_block = 64;  ///< a power of two
+  uint32_t stages = 2;     ///< blocks of keys in local memory
+  AttentionParts parts;    ///< scores are in the unit that `scale` belongs to
   MatrixInfo score_info, value_info;
   const ir::Node *query = nullptr, *keys = nullptr, *values = nullptr;  ///< loads
   double scale = 1;  ///< the power is 2^((score - maximum)·scale)
@@ -73,19 +78,33 @@ struct GroupAttentionPlan {
   /// the order longest … middle, shortest … middle: the first and second half share compute units.
   bool is_paired = false;
   int64_t rows() const { return kRows * sub_groups; }
+  bool is_transposed() const { return score_info.row_step != 0; }
+  bool keeps_queries() const { return parts.head_dim->src[0]->imm <= kMostKept; }
   /// Lines of 128 bytes that a row of a factor takes, one per panel.
   static int64_t panels(const ir::Node* load, const ir::Node* along) {
     return (along->src[0]->imm * item_size(load->dtype) + kLineBytes - 1) / kLineBytes;
   }
-  int64_t keys_bytes() const { return panels(keys, parts.head_dim) * kKeys * kLineBytes; }
+  int64_t keys_bytes() const {
+    if (is_transposed()) return wave_panels() * key_block * kWaveLine;
+    return panels(keys, parts.head_dim) * key_block * kLineBytes;
+  }
   int64_t stage_bytes() const {
-    return keys_bytes() + panels(values, parts.column) * kKeys * kLineBytes;
+    if (is_transposed()) return keys_bytes() + parts.column->src[0]->imm * kWaveLine;
+    return keys_bytes() + panels(values, parts.column) * key_block * kLineBytes;
   }
-  /// Queries are there before the second stage is.
+  int64_t query_bytes() const {
+    if (is_transposed()) return wave_panels() * rows() * kWaveLine;
+    return panels(query, parts.head_dim) * rows() * kLineBytes;
+  }
+  /// Queries that are kept in registers are in local memory before the second stage is.
   int64_t local_bytes() const {
-    const int64_t queries = panels(query, parts.head_dim) * rows() * kLineBytes;
-    return stage_bytes() + (queries > stage_bytes() ? queries : stage_bytes());
+    if (!keeps_queries()) return stages * stage_bytes() + query_bytes();
+    if (is_transposed()) return stages * stage_bytes();
+    return stage_bytes() + (query_bytes() > stage_bytes() ? query_bytes() : stage_bytes());
   }
+  /// is_transposed: lines of 64 bytes along K (PieceStage), of keys and of elements of the results.
+  static constexpr int64_t kWaveLine = 64, kWaveKeys = 32;
+  int64_t wave_panels() const { return (parts.head_dim->src[0]->imm + 31) / 32; }
 };
 
 /// Finds attention in a kernel whatever its loops, masks and types; nothing: it is something else.
@@ -106,5 +125,7 @@ Rewritten rewritten(const AttentionParts& parts);
 /// Lower schedules with an AttentionPlan, with a GroupAttentionPlan.
 void lower_tiled_attention(Emitter& e);
 void lower_flash_attention(Emitter& e);
+/// Of those, plans that are transposed.
+void lower_wave_attention(Emitter& e);
 
 }  // namespace bm::compiler

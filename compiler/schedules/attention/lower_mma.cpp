@@ -25,19 +25,20 @@ bool is_uneven(const Node* extent, int64_t step) {
 
 }  // namespace
 
-void FlashAttention::place(ValueId row_block, ValueId head, BlockId block) {
-  s_.env = e_.unbound();
+/// Loops over heads, the group's queries and the keys they see.
+void GroupAttention::place_block(ValueId row_block, ValueId head, BlockId block) {
+  g_.env = e_.unbound();
   ValueId rest = head;
   for (size_t i = a_.batch.size(); i-- > 0;) {
-    const ValueId count = e_.emit(a_.batch[i]->src[0], s_.env);
+    const ValueId count = e_.emit(a_.batch[i]->src[0], g_.env);
     const ValueId digit = e_.next_digit(&rest, count, i == 0);
-    s_.env = e_.bound(s_.env, a_.batch[i], e_.make_bindings(digit, block, 0, 1, 0));
+    g_.env = e_.bound(g_.env, a_.batch[i], e_.make_bindings(digit, block, 0, 1, 0));
   }
-  s_.row_extent = e_.emit(a_.row->src[0], s_.env);
-  s_.all_keys = e_.emit(a_.key->src[0], s_.env);
+  g_.row_extent = e_.emit(a_.row->src[0], g_.env);
+  g_.all_keys = e_.emit(a_.key->src[0], g_.env);
   // Later queries see more keys: groups that take longer start first.
   if (a_.hidden_from) {
-    const Index most = index(s_.row_extent) + (p_.rows() - 1);
+    const Index most = index(g_.row_extent) + (p_.rows() - 1);
     const Index blocks = index(e_.divide_index(Op::kDiv, most, b_.index(p_.rows()), true));
     const Index longest = blocks + -1 - index(row_block);
     if (p_.is_paired) {
@@ -49,25 +50,43 @@ void FlashAttention::place(ValueId row_block, ValueId head, BlockId block) {
       row_block = longest;
     }
   }
-  s_.first_row = Index(index(row_block) * p_.rows());
+  g_.first_row = Index(index(row_block) * p_.rows());
+}
+
+void GroupAttention::find_visible_keys(BlockId block) {
+  g_.visible_keys = g_.all_keys;
+  if (!a_.hidden_from) return;
+  const Index last = min(index(g_.first_row) + p_.rows(), index(g_.row_extent)) + -1;
+  const ValueId hidden =
+      e_.emit(a_.hidden_from, e_.bound(g_.env, a_.row, e_.make_bindings(last, block, 0, 1, 0)));
+  g_.visible_keys = e_.min_index(g_.all_keys, hidden);
+}
+
+void GroupAttention::open_groups(
+    const std::function<void(ValueId row_block, ValueId head, BlockId body)>& run) {
+  const Builder::Loop first = b_.open_loop(e_.root(), LoopKind::kGroup);
+  const Builder::Loop second = b_.open_loop(first.body, LoopKind::kGroup);
+  const ValueId row_block = p_.is_paired ? second.index : first.index;
+  run(row_block, p_.is_paired ? first.index : second.index, second.body);
+  b_.close_groups(second, 1, kNone);
+  b_.close_groups(first, 0, kNone);
+}
+
+void FlashAttention::place(ValueId row_block, ValueId head, BlockId block) {
+  place_block(row_block, head, block);
   const Index item = index(b_.item());
   const Index lane = item & (p_.sub_group - 1);
   s_.part = Index(item & (p_.score_info.parts - 1));
-  s_.own_lines = Index((item >> std::countr_zero(p_.sub_group)) * Plan::kRows);
+  g_.own_lines = Index((item >> std::countr_zero(p_.sub_group)) * Plan::kRows);
   const Index line = lane >> std::countr_zero(p_.score_info.parts);
-  const Index own = index(s_.first_row) + index(s_.own_lines) + line;
+  const Index own = index(g_.first_row) + index(g_.own_lines) + line;
   // Where something is loaded for queries that are not there, the last one stands for them.
   const bool has_tail = is_uneven(a_.row->src[0], p_.rows());
   for (size_t r = 0; r < s_.rows.size(); ++r) {
     const Index row = own + static_cast<int64_t>(r) * p_.score_info.slot;
-    s_.rows[r] = Offsets(e_, row, block, has_tail ? s_.row_extent : kNone, true).at(0);
+    s_.rows[r] = Offsets(e_, row, block, has_tail ? g_.row_extent : kNone, true).at(0);
   }
-  s_.visible_keys = s_.all_keys;
-  if (!a_.hidden_from) return;
-  const Index last = min(index(s_.first_row) + p_.rows(), index(s_.row_extent)) + -1;
-  const ValueId hidden =
-      e_.emit(a_.hidden_from, e_.bound(s_.env, a_.row, e_.make_bindings(last, block, 0, 1, 0)));
-  s_.visible_keys = e_.min_index(s_.all_keys, hidden);
+  find_visible_keys(block);
 }
 
 void FlashAttention::clear_sums(BlockId block) {
@@ -81,7 +100,7 @@ void FlashAttention::clear_sums(BlockId block) {
     for (int64_t c = 0; c < columns; c += p_.score_info.slot)
       out->push_back(clear_registers(b_, block, type, sums).front());
   };
-  tiles(Plan::kKeys, p_.score_info.sums, &s_.scores);
+  tiles(p_.key_block, p_.score_info.sums, &s_.scores);
   tiles(p_.parts.column->src[0]->imm, p_.value_info.sums, &s_.results);
   for (uint32_t& reg : s_.from) reg = add(-HUGE_VAL);
   for (uint32_t& reg : s_.totals) reg = add(0);
@@ -104,7 +123,7 @@ LineTile FlashAttention::tile(const Node* load, const Node* line, const Node* in
 std::array<FlashAttention::Copy, 2> FlashAttention::stage_tiles(ValueId first_key, ValueId stage,
                                                                 BlockId block) const {
   const auto keys = [&](const Node* load, const Node* inner) {
-    return tile(load, a_.key, inner, first_key, s_.all_keys, Plan::kKeys, block);
+    return tile(load, a_.key, inner, first_key, g_.all_keys, p_.key_block, block);
   };
   const Index second = index(stage) + p_.keys_bytes();
   return {Copy{keys(p_.keys, a_.head_dim), stage}, Copy{keys(p_.values, a_.column), second}};
@@ -114,11 +133,12 @@ std::array<FlashAttention::Copy, 2> FlashAttention::stage_tiles(ValueId first_ke
 void FlashAttention::copy_tiles(std::span<const Copy> tiles, BlockId block) {
   std::vector<LineCopy> copies;
   for (const auto& [tile, at] : tiles)
-    stage_->for_copies(tile, at, s_.env, [&](const LineCopy& c) { copies.push_back(c); });
+    stage_->for_copies(tile, at, g_.env, [&](const LineCopy& c) { copies.push_back(c); });
+  const CopyKind fast = has_async() ? CopyKind::kAsync : CopyKind::kWords;
   for (const bool is_fast : {true, false}) {
     const BlockId inside = b_.open_block(block);
     for (const LineCopy& c : copies)
-      stage_->issue(inside, is_fast ? CopyKind::kAsync : CopyKind::kUnalignedWords, c);
+      stage_->issue(inside, is_fast ? fast : CopyKind::kUnalignedWords, c);
     b_.close_if(inside, is_fast ? s_.is_aligned : s_.is_not);
   }
 }
@@ -131,22 +151,29 @@ SlotWords FlashAttention::fragment(const LineFragments& f, ValueId start, int64_
   return stage_->load_fragment(f, place, block);
 }
 
-/// Queries come to where the second stage will be, and from there into registers.
+/// Queries come to where the second stage will be and from there into registers, or stay behind the
+/// stages.
 void FlashAttention::read_queries(BlockId block) {
-  const ValueId start = b_.index(p_.stage_bytes());
+  const ValueId start = b_.index(p_.keeps_queries() ? p_.stage_bytes() : query_start());
   const auto stage = stage_tiles(b_.index(0), b_.index(0), block);
   const std::array tiles{
-      Copy{tile(p_.query, a_.row, a_.head_dim, s_.first_row, s_.row_extent, p_.rows(), block),
+      Copy{tile(p_.query, a_.row, a_.head_dim, g_.first_row, g_.row_extent, p_.rows(), block),
            start},
       stage[0], stage[1]};
   copy_tiles(tiles, block);
-  b_.pipe(block, PipeOp::kCommitCopies);
-  b_.pipe(block, PipeOp::kWaitCopies, 0);
+  if (has_async()) b_.pipe(block, PipeOp::kCommitCopies);
+  if (has_async()) b_.pipe(block, PipeOp::kWaitCopies, 0);
   b_.barrier(block);
-  const LineFragments f{
-      .is_left = true, .is_k_major = true, .lines = p_.rows(), .own = s_.own_lines};
+  if (!p_.keeps_queries()) return;
   for (int64_t step = 0; step * kStep < a_.head_dim->src[0]->imm; ++step)
-    s_.queries.push_back(fragment(f, start, 0, step, block));
+    s_.queries.push_back(query_fragment(start, step, block));
+}
+
+/// Of the sub-group's queries, which lie from byte `start` on.
+SlotWords FlashAttention::query_fragment(ValueId start, int64_t step, BlockId block) const {
+  const LineFragments f{
+      .is_left = true, .is_k_major = true, .lines = p_.rows(), .own = g_.own_lines};
+  return fragment(f, start, 0, step, block);
 }
 
 // --- the kernel ---------------------------------------------------------------------------------
@@ -154,21 +181,21 @@ void FlashAttention::read_queries(BlockId block) {
 void FlashAttention::run_keys(BlockId block) {
   const Builder::Loop loop = b_.open_loop(block);
   // Everybody's copies are there, and nobody reads the stage any more that the next ones go to.
-  b_.pipe(loop.body, PipeOp::kWaitCopies, 0);
+  if (has_async()) b_.pipe(loop.body, PipeOp::kWaitCopies, 0);
   b_.barrier(loop.body);
-  const int shift = std::countr_zero(static_cast<uint64_t>(Plan::kKeys));
+  const int shift = std::countr_zero(static_cast<uint64_t>(p_.key_block));
   const Index key = index(loop.index);
-  const Index stage = ((key >> shift) & (Plan::kStages - 1)) * p_.stage_bytes();
+  const Index stage = ((key >> shift) & (p_.stages - 1)) * p_.stage_bytes();
   const Index other = p_.stage_bytes() - stage;
-  const Index next = key + Plan::kKeys;
+  const Index next = key + p_.key_block;
   const BlockId ahead = b_.open_block(loop.body);
   copy_tiles(stage_tiles(next, other, ahead), ahead);
-  b_.close_if(ahead, b_.lt(next, s_.visible_keys));
-  b_.pipe(loop.body, PipeOp::kCommitCopies);
+  b_.close_if(ahead, b_.lt(next, g_.visible_keys));
+  if (has_async()) b_.pipe(loop.body, PipeOp::kCommitCopies);
   multiply_keys(stage, loop.body);
   finish_scores(loop.index, loop.body);
   add_values(Index(stage + p_.keys_bytes()), loop.body);
-  b_.close_loop(loop, b_.index(0), s_.visible_keys, Plan::kKeys);
+  b_.close_loop(loop, b_.index(0), g_.visible_keys, p_.key_block);
 }
 
 void FlashAttention::store_results(BlockId block) {
@@ -178,7 +205,7 @@ void FlashAttention::store_results(BlockId block) {
     // The sum of what the four work-items of a row have.
     ValueId total = b_.read(block, s_.totals[r]);
     for (const uint32_t with : {1U, 2U}) total = b_.add(total, b_.shuffle(block, total, with));
-    const Env row = e_.bound(s_.env, a_.row, s_.rows[r].binding);
+    const Env row = e_.bound(g_.env, a_.row, s_.rows[r].binding);
     e_.set_known(a_.total, row, total);
     Offsets columns(e_, first, block);
     for (size_t n = 0; n < s_.results.size(); ++n)
@@ -197,13 +224,11 @@ void FlashAttention::run() {
   stage_.emplace(e_, e_.schedule().block, b_.add_local(DType::kU8, bytes));
   e_.program().locals[stage_->array()].alignment = LineTile::kAlignment;
   e_.program().has_dynamic_shared = bytes > b_.target().shared_memory_bytes;
-  const Builder::Loop first = b_.open_loop(e_.root(), LoopKind::kGroup);
-  const Builder::Loop second = b_.open_loop(first.body, LoopKind::kGroup);
-  const BlockId body = second.body;
-  if (p_.is_paired)
-    place(second.index, first.index, body);
-  else
-    place(first.index, second.index, body);
+  open_groups([&](ValueId row_block, ValueId head, BlockId body) { run(row_block, head, body); });
+}
+
+void FlashAttention::run(ValueId row_block, ValueId head, BlockId body) {
+  place(row_block, head, body);
   s_.is_aligned = b_.is_aligned(e_.kernel().stores[0].param);
   for (const Node* load : {p_.query, p_.keys, p_.values}) {
     const ValueId one = b_.is_aligned(static_cast<int>(load->imm));
@@ -214,10 +239,11 @@ void FlashAttention::run() {
   read_queries(body);
   run_keys(body);
   store_results(body);
-  b_.close_groups(second, 1, kNone);
-  b_.close_groups(first, 0, kNone);
 }
 
-void lower_flash_attention(Emitter& e) { FlashAttention(e).run(); }
+void lower_flash_attention(Emitter& e) {
+  if (e.schedule().group_attention()->is_transposed()) return lower_wave_attention(e);
+  FlashAttention(e).run();
+}
 
 }  // namespace bm::compiler

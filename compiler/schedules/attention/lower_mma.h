@@ -2,6 +2,7 @@
 // Lowering of attention by matrix instructions; private to lower_mma*.cpp.
 
 #include <array>
+#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
@@ -13,12 +14,35 @@
 
 namespace bm::compiler {
 
+/// What groups of a GroupAttentionPlan have in common, whatever their instructions are.
+class GroupAttention {
+ protected:
+  struct Place {
+    Env env;                                         // loops over heads
+    ValueId first_row = kNone, row_extent = kNone;   // queries
+    ValueId all_keys = kNone, visible_keys = kNone;  // of any query, of this group's
+    ValueId own_lines = kNone;                       // the sub-group's first query in the group
+  };
+  explicit GroupAttention(Emitter& e)
+      : e_(e), b_(e.builder()), p_(*e.schedule().group_attention()), a_(p_.parts) {}
+
+  Index index(ValueId v) const { return {b_, v}; }
+  void place_block(ValueId row_block, ValueId head, BlockId block);
+  void find_visible_keys(BlockId block);
+  void open_groups(const std::function<void(ValueId row_block, ValueId head, BlockId body)>& run);
+
+  Emitter& e_;
+  Builder& b_;
+  const GroupAttentionPlan& p_;
+  const AttentionParts& a_;
+  Place g_;
+};
+
 /// What a group and each work-item of it do; see GroupAttentionPlan. Results of an instruction lie
 /// with work-item 4·g + t of a sub-group: columns 2t and 2t+1 of rows g and g+8.
-class FlashAttention {
+class FlashAttention : GroupAttention {
  public:
-  explicit FlashAttention(Emitter& e)
-      : e_(e), b_(e.builder()), p_(*e.schedule().group_attention()), a_(p_.parts) {}
+  explicit FlashAttention(Emitter& e) : GroupAttention(e) {}
 
   void run();
 
@@ -31,21 +55,19 @@ class FlashAttention {
     std::array<ValueId, 2> from = {};
   };
   struct State {
-    Env env;                                         // loops over heads
-    ValueId first_row = kNone, row_extent = kNone;   // queries
-    ValueId all_keys = kNone, visible_keys = kNone;  // of any query, of this group's
-    ValueId lane = kNone, part = kNone;              // in the sub-group; t
-    ValueId own_lines = kNone;                       // the sub-group's first query in the group
-    ValueId is_aligned = kNone, is_not = kNone;      // params start at multiples of 16 bytes
-    std::array<Offsets::Place, 2> rows = {};         // the queries g and g + 8
-    std::vector<SlotWords> queries;                  // by 16 steps of K
+    ValueId part = kNone;                        // t
+    ValueId is_aligned = kNone, is_not = kNone;  // params start at multiples of 16 bytes
+    std::array<Offsets::Place, 2> rows = {};     // the queries g and g + 8
+    std::vector<SlotWords> queries;              // by 16 steps of K
     // First of four registers for 8 keys, for 8 elements of the results.
     std::vector<uint32_t> scores, results;
     std::array<uint32_t, 2> from = {}, totals = {};  // registers, by row; totals of this work-item
   };
 
-  Index index(ValueId v) const { return {b_, v}; }
+  bool has_async() const { return b_.target().pipe.has_async_copies; }
+  int64_t query_start() const { return p_.stages * p_.stage_bytes(); }
   // lower_mma.cpp
+  void run(ValueId row_block, ValueId head, BlockId body);
   void place(ValueId row_block, ValueId head, BlockId block);
   void clear_sums(BlockId block);
   LineTile tile(const Node* load, const Node* line, const Node* inner, ValueId first,
@@ -54,6 +76,7 @@ class FlashAttention {
   void copy_tiles(std::span<const Copy> tiles, BlockId block);
   SlotWords fragment(const LineFragments& f, ValueId start, int64_t row, int64_t step,
                      BlockId block) const;
+  SlotWords query_fragment(ValueId start, int64_t step, BlockId block) const;
   void read_queries(BlockId block);
   void run_keys(BlockId block);
   void store_results(BlockId block);
@@ -65,10 +88,6 @@ class FlashAttention {
   void fade(const std::array<ValueId, 2>& before, const std::array<ValueId, 2>& now, BlockId block);
   void add_values(ValueId stage, BlockId block);
 
-  Emitter& e_;
-  Builder& b_;
-  const GroupAttentionPlan& p_;
-  const AttentionParts& a_;
   State s_;
   std::optional<LineStage> stage_;
 };

@@ -10,8 +10,6 @@
 namespace bm::compiler {
 namespace {
 
-using Plan = GroupAttentionPlan;
-
 constexpr int64_t kStep = 16;
 constexpr uint32_t kPair = 2;
 /// Largest power of two that a score may be above what powers count from: far from float16's end.
@@ -38,29 +36,34 @@ void FlashAttention::multiply_keys(ValueId stage, BlockId block) {
   for (const uint32_t first : s_.scores)
     for (uint32_t i = 0; i < p_.score_info.sums; ++i)
       b_.assign(block, first + i, b_.constant(type, 0));
-  const LineFragments f{.is_k_major = true, .lines = Plan::kKeys};
-  for (size_t step = 0; step < s_.queries.size(); ++step)
+  const LineFragments f{.is_k_major = true, .lines = p_.key_block};
+  const auto steps = static_cast<size_t>(a_.head_dim->src[0]->imm / kStep);
+  for (size_t step = 0; step < steps; ++step) {
+    const SlotWords queries =
+        p_.keeps_queries()
+            ? s_.queries[step]
+            : query_fragment(b_.index(query_start()), static_cast<int64_t>(step), block);
     for (size_t n = 0; n < s_.scores.size(); n += 2) {
       const SlotWords keys = fragment(f, stage, static_cast<int64_t>(n / 2) * LineFragments::kRows,
                                       static_cast<int64_t>(step), block);
-      contract_mma(b_, block, p_.score_info, std::span(s_.scores).subspan(n, 2), s_.queries[step],
-                   keys);
+      contract_mma(b_, block, p_.score_info, std::span(s_.scores).subspan(n, 2), queries, keys);
     }
+  }
 }
 
 /// Products become scores. Blocks of keys that are all there and that all queries of the group see
 /// need no comparisons.
 void FlashAttention::finish_scores(ValueId first_key, BlockId block) {
   const Node* extent = a_.key->src[0];
-  const bool has_tail = !extent->is_const() || extent->imm % Plan::kKeys != 0;
+  const bool has_tail = !extent->is_const() || extent->imm % p_.key_block != 0;
   if (!has_tail && !a_.hidden_from) return write_scores(a_.score, first_key, false, block);
-  ValueId end = s_.all_keys;
+  ValueId end = g_.all_keys;
   if (a_.seen_score) {
     // What the first query sees, all see.
-    const uint32_t first = e_.make_bindings(s_.first_row, b_.block_of(s_.first_row), 0, 1, 0);
-    end = e_.min_index(end, e_.emit(a_.hidden_from, e_.bound(s_.env, a_.row, first)));
+    const uint32_t first = e_.make_bindings(g_.first_row, b_.block_of(g_.first_row), 0, 1, 0);
+    end = e_.min_index(end, e_.emit(a_.hidden_from, e_.bound(g_.env, a_.row, first)));
   }
-  const Index last = index(first_key) + (Plan::kKeys - 1);
+  const Index last = index(first_key) + (p_.key_block - 1);
   const ValueId is_inside = b_.lt(last, end);
   const ValueId is_edge = b_.raw(Op::kNot, DType::kBool, {is_inside});
   const Node* seen = a_.seen_score ? a_.seen_score : a_.score;
@@ -86,14 +89,14 @@ void FlashAttention::write_scores(const Node* score, ValueId first_key, bool has
   };
   std::vector<Score> scores;
   Instances instances;
-  Offsets keys(e_, base, block, has_tail ? s_.all_keys : kNone, p_.has_loads);
+  Offsets keys(e_, base, block, has_tail ? g_.all_keys : kNone, p_.has_loads);
   for (size_t n = 0; n < s_.scores.size(); ++n)
     for (uint32_t e = 0; e < kPair; ++e) {
       const Offsets::Place key = keys.at(static_cast<int64_t>(n * p_.score_info.slot + e));
       for (uint32_t r = 0; r < s_.rows.size(); ++r) {
         const uint32_t reg = s_.scores[n] + r * kPair + e;
         scores.push_back({reg, key.exists});
-        const Env row = e_.bound(s_.env, a_.row, s_.rows[r].binding);
+        const Env row = e_.bound(g_.env, a_.row, s_.rows[r].binding);
         instances.push_back(e_.bound(row, a_.key, key.binding));
         e_.set_known(a_.product, instances.back(), b_.read(block, reg));
       }
@@ -159,9 +162,9 @@ void FlashAttention::fade(const std::array<ValueId, 2>& before, const std::array
 /// Adds the values of these keys, which lie in local memory from byte `stage` on.
 void FlashAttention::add_values(ValueId stage, BlockId block) {
   const Powers powers = take_maxima(block);
-  const LineFragments f{.lines = Plan::kKeys};
+  const LineFragments f{.lines = p_.key_block};
   std::array<ValueId, 2> totals = {kNone, kNone};
-  for (int64_t step = 0; step * kStep < Plan::kKeys; ++step) {
+  for (int64_t step = 0; step * kStep < p_.key_block; ++step) {
     SlotWords shares(totals.size());
     for (size_t half = 0; half < 2; ++half)
       for (size_t r = 0; r < totals.size(); ++r) {

@@ -19,14 +19,15 @@ using ir::Graph;
 using ir::Node;
 using ir::Op;
 
-/// Numbers of a query, key or value: results and fragments of more would not stay in registers.
-constexpr int64_t kMostWidth = 128;
+/// Numbers of a query, key or value: results of more would not stay in registers.
+constexpr int64_t kMostWidth = 256;
 /// Of these one instruction takes so many, as two of 16 bytes.
 constexpr int64_t kStep = 16, kPiece = 8;
 /// Fewer queries would leave most of a sub-group's rows empty.
 constexpr int64_t kLeastQueries = GroupAttentionPlan::kRows;
 /// Sub-groups of a group, and with enough groups: keys and values are then read half as often.
 constexpr uint32_t kSubGroups = 4, kManySubGroups = 8;
+constexpr int64_t kKeyBlock = 64;
 /// Of groups of unequal length, the longest first, in so many the shortest fill what is left.
 constexpr double kManyRounds = 3;
 /// Groups are worth it if they occupy one in so many compute units, or soon done.
@@ -36,10 +37,17 @@ constexpr double kLeastScale = 0x1p-60;  // of Builder::exp2_of_distance
 /// Of the maximum, the sum of powers, the products and the result.
 constexpr int kReductions = 4;
 
+/// mma.sync, or instructions of 16 by 16 results along columns.
 bool is_for_groups(const MatrixInfo& info, DType in) {
-  return info.in == in && is_half_like(in) && info.sum == DType::kF32 && info.sub_groups == 1 &&
-         info.k_words == 8 && info.a_slots == 2 && info.parts == 4 && info.is_part_low &&
-         info.row_step == 0 && info.sums == 4;
+  if (info.in != in || !is_half_like(in) || info.sum != DType::kF32 || info.sub_groups != 1)
+    return false;
+  if (info.row_step != 0) return info.slot == 16 && info.a_slots == 1 && !info.is_part_low;
+  return info.a_slots == 2 && info.parts == 4 && info.is_part_low && info.sums == 4;
+}
+
+/// Shared memory that a group may have: fragments of mma.sync come from where copies go.
+int64_t shared_bytes(const TargetInfo& target, bool is_transposed) {
+  return is_transposed ? target.shared_memory_bytes : target.pipe.group_memory_bytes;
 }
 
 const MatrixInfo* info_for(const TargetInfo& target, DType in) {
@@ -63,8 +71,9 @@ class GroupAttentionScheduler {
     take_scale();
     if (p_.scale < kLeastScale || p_.scale > 1 / kLeastScale) return std::nullopt;
     p_.has_loads = has_loads(parts().score) || has_loads(parts().seen_score);
+    choose_blocks();
     choose_sub_groups();
-    if (p_.local_bytes() > target_.pipe.group_memory_bytes || has_few_groups()) return std::nullopt;
+    if (!has_room() || has_few_groups()) return std::nullopt;
     return finish();
   }
 
@@ -92,6 +101,9 @@ class GroupAttentionScheduler {
     const MatrixInfo* score = info_for(target_, p_.keys->dtype);
     const MatrixInfo* value = info_for(target_, p_.values->dtype);
     if (!score || !value) return false;
+    // Instructions take whole pieces of every part of K.
+    const int64_t width = parts().head_dim->src[0]->imm;
+    if (score->row_step != 0 && width % (kPiece * score->parts) != 0) return false;
     p_.score_info = *score;
     p_.value_info = *value;
     return true;
@@ -156,6 +168,29 @@ class GroupAttentionScheduler {
   /// Sub-groups of the busiest compute unit.
   double busiest() const { return std::ceil(groups() / units_) * p_.sub_groups; }
 
+  bool has_room() const { return p_.local_bytes() <= shared_bytes(target_, p_.is_transposed()); }
+
+  /// Keys of a block, for four sub-groups.
+  void choose_blocks() {
+    if (p_.is_transposed()) {
+      p_.key_block = GroupAttentionPlan::kWaveKeys;
+      p_.stages = p_.keeps_queries() && widest() <= GroupAttentionPlan::kMostKept ? 2 : 1;
+      return;
+    }
+    p_.sub_groups = kSubGroups;
+    p_.key_block = widest() <= GroupAttentionPlan::kMostKept ? kKeyBlock : kKeyBlock / 2;
+    while (!has_room() && p_.key_block > kStep) p_.key_block /= 2;
+  }
+
+  int64_t widest() const {
+    return std::max(p_.parts.head_dim->src[0]->imm, p_.parts.column->src[0]->imm);
+  }
+
+  /// All work-items copy lines of a block at once.
+  bool has_lines() const {
+    return p_.is_transposed() || p_.sub_groups * p_.sub_group / kPiece <= p_.key_block;
+  }
+
   void choose_sub_groups() {
     const double few = busiest();
     const bool is_uneven = parts().hidden_from != nullptr;
@@ -163,7 +198,7 @@ class GroupAttentionScheduler {
     const bool is_whole = most(parts().row) >= static_cast<double>(p_.rows());
     const bool is_shared = is_uneven ? groups() >= kManyRounds * units_ : busiest() <= few;
     if (!is_whole || !is_shared || target_.max_block < p_.sub_groups * p_.sub_group ||
-        p_.local_bytes() > target_.pipe.group_memory_bytes)
+        !has_room() || !has_lines())
       p_.sub_groups = kSubGroups;
     take_asked();
     p_.is_paired = is_uneven && groups() > units_ && groups() <= 2 * units_;
@@ -175,7 +210,7 @@ class GroupAttentionScheduler {
     if (!asked) return;
     const uint32_t chosen = std::exchange(p_.sub_groups, static_cast<uint32_t>(*asked));
     if (!std::has_single_bit(p_.sub_groups) || p_.sub_groups * p_.sub_group > target_.max_block ||
-        p_.local_bytes() > target_.pipe.group_memory_bytes)
+        !has_room() || !has_lines())
       p_.sub_groups = chosen;
   }
 
@@ -222,10 +257,11 @@ bool has_reductions(const ir::KernelIr& kernel) {
                                [](const Node* n) { return n->op == Op::kReduce; }) >= kReductions;
 }
 
-/// Whether there are such instructions for some type.
+/// Whether there are such instructions for some type, and room for tiles.
 bool has_group_attention(const TargetInfo& target) {
-  return target.has_groups && target.pipe.has_async_copies && target.pipe.group_memory_bytes > 0 &&
-         (info_for(target, DType::kF16) || info_for(target, DType::kBF16));
+  return target.has_groups && std::ranges::any_of(target.matrix, [&](const MatrixInfo& info) {
+           return is_for_groups(info, info.in) && shared_bytes(target, info.row_step != 0) > 0;
+         });
 }
 
 }  // namespace

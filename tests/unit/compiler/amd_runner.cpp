@@ -103,7 +103,7 @@ Result<AmdRun> run_on_amd(const hal::CodeObject& code, std::span<std::vector<std
   if (launch.grid.x == 0 || launch.grid.y == 0 || launch.grid.z == 0) return AmdRun{};
   auto done = sim::amd::run(launch, memory);
   if (!done) return fail(Code::kInternal, "{}", done.error().text());
-  return AmdRun{done->instructions, std::move(done->opcodes)};
+  return AmdRun{done->instructions, std::move(done->opcodes), done->lds_conflicts};
 }
 
 }  // namespace bm::test

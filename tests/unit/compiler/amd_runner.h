@@ -19,6 +19,7 @@ hal::Arch amd_arch(std::string_view chip);
 struct AmdRun {
   uint64_t instructions = 0;                               ///< of all waves
   std::unordered_map<std::string_view, uint64_t> opcodes;  ///< executed, by name
+  uint64_t lds_conflicts = 0;  ///< passes that only conflicts of banks need
 };
 
 /// Loads the code object with the driver's loader and runs it once. Buffers start `shift` bytes

@@ -163,6 +163,7 @@ class Machine {
           if (!run_group({x, y, z})) return tl::unexpected(fault_);
     for (size_t i = 0; i < counts_.size(); ++i)
       if (counts_[i]) stats_.opcodes[opcode_rows()[i].name] += counts_[i];
+    stats_.lds_conflicts = group_.lds_conflicts;
     return stats_;
   }
 

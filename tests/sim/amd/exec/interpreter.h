@@ -106,6 +106,9 @@ std::string_view fault_name(Fault::Kind kind);
 
 struct Statistics {
   uint64_t instructions = 0, groups = 0, waves = 0;
+  /// Passes over LDS beyond one for every 128 bytes that loads and stores of a wave move: 32 banks
+  /// of four bytes, each of which gives one word a pass. Source: AMD RDNA3 ISA guide, "LDS".
+  uint64_t lds_conflicts = 0;
   /// Executed instructions by the name of the opcode; a VOPD counts once for each half.
   std::unordered_map<std::string_view, uint64_t> opcodes;
 };

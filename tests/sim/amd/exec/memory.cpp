@@ -1,6 +1,7 @@
 // DS, FLAT, GLOBAL, SCRATCH and BUFFER: where lanes point and what is moved.
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "tests/sim/amd/exec/access_kind.h"
@@ -164,6 +165,28 @@ void find_places(Wave& w, const Step& in, U32 bytes, Access access, Places& out)
   }
 }
 
+/// What a wave's lanes ask of the banks of LDS, as many lanes at a time as move 128 bytes.
+void count_conflicts(Wave& w, const Places& places, U32 bytes) {
+  constexpr U32 kBanks = 32;
+  const U32 words = std::max<U32>((bytes + 3) / 4, 1), each = kBanks / std::bit_ceil(words);
+  for (U32 first = 0; first < w.lanes; first += each) {
+    U64 asked[kBanks][kBanks];
+    U32 count[kBanks] = {}, passes = 1;
+    for (U32 l = first; l < first + each; ++l) {
+      if (!places.at[l]) continue;
+      const auto start = static_cast<U64>(places.at[l] - w.group->lds.data()) / 4;
+      for (U64 word = start; word < start + words; ++word) {
+        const U32 bank = word % kBanks;
+        U64* end = asked[bank] + count[bank];
+        if (std::find(asked[bank], end, word) != end) continue;
+        *end = word;
+        passes = std::max(passes, ++count[bank]);
+      }
+    }
+    w.group->lds_conflicts += passes - 1;
+  }
+}
+
 /// The register that holds what is stored: FLAT and DS have it as a source, BUFFER as destination.
 const Slot& data_slot(const Step& in) {
   return in.format() == Format::kBuffer ? in.dst : in.src[1];
@@ -192,6 +215,7 @@ void load(Wave& w, const Step& in) {
   Places places;
   find_places(w, in, k.bytes, Access::kRead, places);
   if (w.failed) return;
+  if (in.format() == Format::kDs) count_conflicts(w, places, k.bytes);
   U32* d = w.reg(in.dst.code - kVgpr);
   if (k.bytes < 4) {
     each_lane(w.exec(),
@@ -210,6 +234,7 @@ void store(Wave& w, const Step& in) {
   Places places;
   find_places(w, in, k.bytes, Access::kWrite, places);
   if (w.failed) return;
+  if (in.format() == Format::kDs) count_conflicts(w, places, k.bytes);
   const U32* d = w.reg(data_slot(in).code - kVgpr);
   each_lane(w.exec(), [&](U32 l) {
     if (!places.at[l]) return;
@@ -300,6 +325,7 @@ void two_addresses(Wave& w, const Step& in) {
     });
   }
   if (w.failed) return;
+  for (const Places& one : places) count_conflicts(w, one, k.bytes);
   const U32 dwords = k.bytes / 4;
   U32 old[4][kMaxLanes];
   for (U32 i = 0; i < 2; ++i) {

@@ -34,6 +34,7 @@ struct Group {
   Extent3 id;
   uint32_t live_waves = 0, arrived = 0;
   uint64_t barrier_phase = 0;
+  uint64_t lds_conflicts = 0;  ///< see Statistics
 };
 
 inline constexpr uint32_t kMaxLanes = 64;

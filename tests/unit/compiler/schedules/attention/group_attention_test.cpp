@@ -139,19 +139,25 @@ struct Inputs {
 };
 
 TEST(GroupAttentionPlans, OneKernelWhereTilesFit) {
-  for (const char* device : {"NULL::sm_80", "NULL::sm_86", "NULL::sm_90", "NULL::sm_120"})
+  for (const char* device : {"NULL::sm_80", "NULL::sm_86", "NULL::sm_90", "NULL::sm_120",
+                             "NULL::gfx1100", "NULL::gfx1201", "NULL::gfx942"})
     for (const DType t : {DType::kF16, DType::kBF16})
       EXPECT_EQ((Inputs{.type = t, .device = device}.kernels()), 1u) << device;
+  EXPECT_EQ((Inputs{.device = "NULL::sm_75"}.kernels()), 1u);
+  for (const char* device : {"NULL::sm_75", "NULL::sm_80", "NULL::gfx1100"})
+    for (const int64_t width : {144, 192, 256})
+      EXPECT_EQ((Inputs{.head_dim = width, .width = width, .device = device}.kernels()), 1u)
+          << device << ' ' << width;
   EXPECT_EQ((Inputs{.queries = 16, .keys = 5, .head_dim = 16, .width = 128}.kernels()), 1u);
 }
 
 /// Elsewhere kernels are what they would be without it.
 TEST(GroupAttentionPlans, SeveralKernelsElsewhere) {
-  const size_t others = Inputs{.device = "NULL::sm_75"}.kernels();
+  const size_t others = Inputs{.device = "NULL::gfx1030"}.kernels();
   EXPECT_GT(others, 2u);
   EXPECT_GT((Inputs{.type = DType::kF32}.kernels()), 1u);
-  for (const Inputs& i : {Inputs{.head_dim = 72}, Inputs{.head_dim = 144}, Inputs{.width = 40},
-                          Inputs{.width = 256}, Inputs{.queries = 15}})
+  for (const Inputs& i : {Inputs{.head_dim = 72}, Inputs{.head_dim = 272}, Inputs{.width = 40},
+                          Inputs{.width = 272}, Inputs{.queries = 15}})
     EXPECT_EQ(i.kernels(), others) << i.head_dim << " " << i.width << " " << i.queries;
   const Inputs i;
   // Keys that lie the other way round, values that are computed.
