@@ -191,8 +191,7 @@ using StrategyPlan =
     std::variant<std::monostate, MatrixPlan, StagedPlan, TransposePlan,
                  std::shared_ptr<const PanelPlan>, std::shared_ptr<const AttentionPlan>,
                  std::shared_ptr<const GroupAttentionPlan>, std::shared_ptr<const SplitKPlan>,
-                 std::shared_ptr<const QuantisedPlan>,
-                 std::shared_ptr<const ImplicitPlan>>;
+                 std::shared_ptr<const QuantisedPlan>, std::shared_ptr<const ImplicitPlan>>;
 
 struct Schedule {
   std::vector<AxisPlan> loops;       ///< outer to inner
