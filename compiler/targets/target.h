@@ -63,9 +63,9 @@ struct TargetInfo {
   uint64_t l2_bytes = 1 << 20;   ///< last level that one core has to itself
   uint64_t llc_bytes = 8 << 20;  ///< last level of all
   uint32_t cache_line_bytes = 64;
-  uint32_t page_bytes = 4096;   ///< least distance of addresses that need translations of their own
-  bool has_masks = false;       ///< loads and stores of some lanes, at no cost
-  bool has_scaling = false;     ///< vectors times powers of two in one instruction
+  uint32_t page_bytes = 4096;  ///< least distance of addresses that need translations of their own
+  bool has_masks = false;      ///< loads and stores of some lanes, at no cost
+  bool has_scaling = false;    ///< vectors times powers of two in one instruction
   /// Widest vectors whose bytes are looked up in a table of sixteen in one instruction; 0: none.
   uint32_t byte_lookup_bits = 0;
   bool has_fma = false;         ///< fused multiply-add of float32 and float64

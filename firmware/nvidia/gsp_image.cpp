@@ -25,14 +25,6 @@ Result<std::string_view> version_text(const Image& file, std::span<const std::by
   return std::string_view(text, bytes.size() - 1);
 }
 
-/// A name out of a file, for a message of one line.
-std::string shown(std::string_view name) {
-  std::string text(name);
-  for (char& one : text)
-    if (static_cast<unsigned char>(one) < 0x20 || one == 0x7f) one = '?';
-  return text;
-}
-
 // Elf32_Ehdr and Elf32_Shdr. Source: System V gABI 4.1, chapters "Object Files" and "Sections".
 struct Elf32Header {
   uint8_t ident[16];
@@ -91,7 +83,7 @@ Result<std::span<const std::byte>> GspImage::signature_of(std::string_view famil
   const auto found = std::ranges::find(signatures, wanted, &Signature::family);
   if (found != signatures.end()) return found->bytes;
   std::vector<std::string> known;
-  for (const Signature& signature : signatures) known.push_back(shown(signature.family));
+  for (const Signature& signature : signatures) known.push_back(elf::one_line(signature.family));
   return fail(Code::kUnsupported, "{}: version {} has no signature for {}; it has {}", name,
               version, wanted, fmt::join(known, ", "));
 }
@@ -106,7 +98,8 @@ Result<GspImage> parse_gsp_image(const Image& file) {
     const bool is_image = section.name == ".fwimage", is_version = section.name == ".fwversion";
     if (!is_image && !is_version && !section.name.starts_with(kSignaturePrefix)) continue;
     if (section.bytes.empty())
-      return fail(Code::kCorrupt, "{}: section {} is empty", file.name(), shown(section.name));
+      return fail(Code::kCorrupt, "{}: section {} is empty", file.name(),
+                  elf::one_line(section.name));
     const std::string_view family =
         is_image || is_version ? "" : section.name.substr(kSignaturePrefix.size());
     const bool is_there =
@@ -116,13 +109,14 @@ Result<GspImage> parse_gsp_image(const Image& file) {
                            image.signatures.end();
     if (is_there)
       return fail(Code::kCorrupt, "{}: two sections {}, the second at {:#x}", file.name(),
-                  shown(section.name), section.offset);
+                  elf::one_line(section.name), section.offset);
     if (is_image)
       image.image = section.bytes;
     else if (is_version)
       version = section.bytes;
     else if (family.empty())
-      return fail(Code::kCorrupt, "{}: section {} names no chip", file.name(), shown(section.name));
+      return fail(Code::kCorrupt, "{}: section {} names no chip", file.name(),
+                  elf::one_line(section.name));
     else
       image.signatures.push_back({.family = family, .bytes = section.bytes});
   }

@@ -23,6 +23,17 @@ T load(std::span<const std::byte> bytes, uint64_t offset) {
   return value;
 }
 
+}  // namespace
+
+std::string one_line(std::string_view name) {
+  std::string text(name);
+  for (char& one : text)
+    if (static_cast<unsigned char>(one) < 0x20 || one == 0x7f) one = '?';
+  return text;
+}
+
+namespace {
+
 bool is_processor_specific(uint32_t type) { return type >= 0x70000000 && type <= 0x7fffffff; }
 
 bool lies_inside(uint64_t offset, uint64_t size, uint64_t whole) {
@@ -230,7 +241,8 @@ Status File::check_overlap(const Header& header) const {
   for (size_t i = 1; i < ranges.size(); ++i)
     if (ranges[i].begin < ranges[i - 1].end)
       return fail(Code::kCorrupt, "ELF: '{}' at offset {:#x} overlaps '{}', which ends at {:#x}",
-                  ranges[i].what, ranges[i].begin, ranges[i - 1].what, ranges[i - 1].end);
+                  one_line(ranges[i].what), ranges[i].begin, one_line(ranges[i - 1].what),
+                  ranges[i - 1].end);
   return {};
 }
 
@@ -269,17 +281,17 @@ Status File::read_symbols(uint32_t index) {
     symbol.name = BM_TRY(name_at(strings, load<uint32_t>(table.bytes, at), "symbol", i));
     if (symbol.section == kExtendedIndex)
       return fail(Code::kUnsupported,
-                  "ELF: symbol '{}' at offset {:#x} uses an extended section index", symbol.name,
-                  table.offset + at);
+                  "ELF: symbol '{}' at offset {:#x} uses an extended section index",
+                  one_line(symbol.name), table.offset + at);
     if (symbol.section < kFirstReserved && symbol.section >= sections_.size())
       return fail(Code::kCorrupt, "ELF: symbol '{}' at offset {:#x} is in section {} of {}",
-                  symbol.name, table.offset + at, symbol.section, sections_.size());
+                  one_line(symbol.name), table.offset + at, symbol.section, sections_.size());
     if (type_ == FileType::kRelocatable && symbol.section != kUndefined &&
         symbol.section < kFirstReserved && symbol.value > sections_[symbol.section].size)
       return fail(
           Code::kCorrupt,
           "ELF: symbol '{}' at offset {:#x} has value {:#x} beyond its section of {:#x} bytes",
-          symbol.name, table.offset + at, symbol.value, sections_[symbol.section].size);
+          one_line(symbol.name), table.offset + at, symbol.value, sections_[symbol.section].size);
     symbols_.push_back(symbol);
   }
   return {};
@@ -303,7 +315,8 @@ const Symbol* File::find_symbol(std::string_view name) const {
 
 Result<std::vector<Relocation>> File::relocations(const Section& table) const {
   if (table.type != kRela && table.type != kRel)
-    return fail(Code::kInvalidArgument, "ELF: section '{}' holds no relocations", table.name);
+    return fail(Code::kInvalidArgument, "ELF: section '{}' holds no relocations",
+                one_line(table.name));
   const bool has_addend = table.type == kRela;
   const uint64_t entry = has_addend ? kRelaBytes : kRelBytes;
   const uint64_t count = BM_TRY(table_entries(table, entry, "relocation table"));
@@ -330,7 +343,7 @@ Result<std::vector<Relocation>> File::relocations(const Section& table) const {
       return fail(
           Code::kCorrupt,
           "ELF: relocation at offset {:#x} patches {:#x}, outside section '{}' of {:#x} bytes",
-          table.offset + at, relocation.offset, sections_[table.info].name,
+          table.offset + at, relocation.offset, one_line(sections_[table.info].name),
           sections_[table.info].size);
     entries.push_back(relocation);
   }

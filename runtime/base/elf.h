@@ -6,12 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/base/result.h"
 
 namespace bm::elf {
+
+/// A name out of a file, for a message of one line: control characters become '?'.
+std::string one_line(std::string_view name);
 
 enum class FileType : uint16_t {
   kNone = 0,

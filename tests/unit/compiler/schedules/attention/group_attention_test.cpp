@@ -160,10 +160,10 @@ TEST(GroupAttentionPlans, SeveralKernelsElsewhere) {
                           Inputs{.width = 272}, Inputs{.queries = 15}})
     EXPECT_EQ(i.kernels(), others) << i.head_dim << " " << i.width << " " << i.queries;
   const Inputs i;
-  // Keys that lie the other way round, values that are computed.
+  // Keys that lie the other way round; values that are computed are stored first.
   const Tensor keys = Tensor::empty({2, 64, 64}, DType::kF16, i.device).transpose(-2, -1);
   EXPECT_GE(kernels_of(Tensor::attention(i.q(), keys, i.v())), others);
-  EXPECT_GE(kernels_of(Tensor::attention(i.q(), i.k(), i.v() * 2.0)), others);
+  EXPECT_GT(kernels_of(Tensor::attention(i.q(), i.k(), i.v() * 2.0)), 1u);
   // Weights that the formula does not round.
   const Tensor scores = i.q().matmul(i.k().transpose(), DType::kF32) * 0.125;
   const Tensor weights = scores.softmax(-1);
