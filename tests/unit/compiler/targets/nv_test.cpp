@@ -344,7 +344,7 @@ TEST_P(OnInterpreter, ProductsGoThroughLocalMemory) {
   }
 }
 
-/// Instructions of all threads for each multiplication; docs/hw/nv/compiler.md has the numbers.
+/// Instructions of all threads for each multiplication; docs/hw/nvidia/compiler.md has the numbers.
 TEST(Nv, ProductsTakeFewInstructions) {
   struct Row {
     Product product;

@@ -335,7 +335,7 @@ TEST(GroupAttentionPlans, RegistersSuffice) {
   }
 }
 
-/// docs/hw/nv/compiler.md has them.
+/// docs/hw/nvidia/compiler.md has them.
 TEST(GroupAttentionPlans, ScoresTakeFewInstructions) {
   for (const int64_t width : {64, 128})
     for (const char* renderer : {"PTX", "NVRTC"}) {

@@ -321,7 +321,7 @@ TEST_P(Pipe, SimtTilesReachBeyondTheMatrices) {
                       way, GetParam(), {1, 64, 65, 150}, 64);
 }
 
-/// Instructions of all threads for each multiplication; docs/hw/nv/code.md has them.
+/// Instructions of all threads for each multiplication; docs/hw/nvidia/code.md has them.
 TEST(NvPipe, OddFloat32ProductsTakeFewInstructions) {
   const Product p{.in = DType::kF32, .m = 250, .n = 250, .k = 250};
   const ir::KernelIr kernel = product_kernel(p);
@@ -438,7 +438,7 @@ TEST(NvPipe, MistakesAreNoticed) {
 
 // --- numbers ------------------------------------------------------------------------------------
 
-/// docs/hw/nv/compiler.md has them.
+/// docs/hw/nvidia/compiler.md has them.
 TEST(NvPipe, ProductsLoadEachNumberFewTimes) {
   struct Row {
     Way way;

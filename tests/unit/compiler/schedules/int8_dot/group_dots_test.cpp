@@ -237,7 +237,7 @@ TEST(GroupDot, CardsFromPascalOnHaveDp4a) {
 }
 
 /// Instructions of one work-item for each multiplication, with words and where the matrix begins at
-/// an odd address of them; docs/hw/amd/compiler.md and docs/hw/nv/compiler.md have the numbers.
+/// an odd address of them; docs/hw/amd/compiler.md and docs/hw/nvidia/compiler.md have the numbers.
 TEST(GroupDot, ProductsTakeFewInstructions) {
   const ScopedSetting text("BM_NV_CODE", "ptx");
   for (const char* where : {"PTX", "GFX1100", "GFX1201"}) {
