@@ -105,7 +105,9 @@ struct Case {
   Program program;
   std::vector<Judged> results;
 };
-Case draw_case(uint64_t seed);
+/// Of up to 2,048 elements a value, or of up to 65,536.
+enum class Size : uint8_t { kSmall, kLarge };
+Case draw_case(uint64_t seed, Size size = Size::kSmall);
 /// Nothing where the program cannot be judged.
 std::optional<Case> case_of(Program p);
 

@@ -24,6 +24,7 @@ struct Share {
   const char* name;
   const char* device;
   uint64_t first, count;
+  Size size = Size::kSmall;
 };
 
 void PrintTo(const Share& share, std::ostream* out) { *out << share.device; }
@@ -76,7 +77,10 @@ std::vector<Share> shares() {
                          {"CPU_LLVM", "CPU:LLVM", 1, 175},
                          {"CPU_LLVM_2", "CPU:LLVM", 176, 175},
                          {"CPU_CLANG", "CPU:CLANG", 1001, 12},
-                         {"CL", "CL", 2001, 12}};
+                         {"CL", "CL", 2001, 12},
+                         {"CPU_LLVM_LARGE", "CPU:LLVM", 1, 40, Size::kLarge},
+                         {"CPU_CLANG_LARGE", "CPU:CLANG", 1001, 4, Size::kLarge},
+                         {"CL_LARGE", "CL", 2001, 4, Size::kLarge}};
   // Simulated GPUs, by name.
   for (const char* device : devices_and({})) {
     static std::deque<std::string> names;
@@ -84,6 +88,7 @@ std::vector<Share> shares() {
     for (char& c : name)
       if (c == ':') c = '_';
     out.push_back({name.c_str(), device, 3001, 30});
+    out.push_back({names.emplace_back(name + "_LARGE").c_str(), device, 3001, 4, Size::kLarge});
   }
   return out;
 }
@@ -116,7 +121,7 @@ TEST_P(RandomProgram, AgreesWithTheReference) {
     const Target target{share.device, static_cast<Mode>(only < 4 ? only : seed % 4)};
     snprintf(g_running, sizeof g_running, "random program: seed %llu on %s, %s\n",
              static_cast<unsigned long long>(seed), share.device, mode_name(target.mode));
-    const Case c = draw_case(seed);
+    const Case c = draw_case(seed, share.size);
     const std::string what = difference(c, target, &tally);
     if (seed % kSaveEvery == 0 && failures == 0) progress.reach(share.name, seed + 1);
     if (what.empty()) continue;
@@ -138,7 +143,8 @@ TEST_P(RandomProgram, AgreesWithTheReference) {
       tally.compared, tally.hidden);
   if (tally.programs >= 20) {
     EXPECT_LT(tally.hidden * 50, tally.compared) << "too much is hidden to be worth something";
-    EXPECT_GE(tally.steps, tally.programs * 10) << "programs are too short";
+    EXPECT_GE(tally.steps, tally.programs * (share.size == Size::kSmall ? 10 : 6))
+        << "programs are too short";
   }
 }
 
