@@ -243,8 +243,8 @@ NvProgram::NvProgram(std::shared_ptr<Gpu> gpu, hal::CodeObject code, LaunchPlan 
 
 NvProgram::~NvProgram() { retire(); }
 
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> driver,
-                                                 const DeviceOptions& options) {
+hal::OpenedDevice make_device(std::unique_ptr<DriverInterface> driver,
+                              const DeviceOptions& options) {
   auto device =
       std::make_unique<NvDevice>(std::make_shared<Gpu>(std::move(driver), options.slab_bytes));
   BM_TRY(device->open(options));

@@ -20,14 +20,12 @@ namespace bm::nv {
 Result<uint32_t> count_devices(std::string_view interface);
 /// `arch`: empty, or "sm_90" to insist. Errors: as open_rm(), or as open_card(), naming the card;
 /// kInvalidArgument for another `arch`.
-Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
-                                                 std::string_view arch);
+hal::OpenedDevice open_device(std::string_view interface, uint32_t index, std::string_view arch);
 
 /// A card without a kernel driver, booted with the files of `firmware` (gsp/card.h), whoever gives
 /// its function. Errors: of the boot, naming the stage; kInvalidArgument for another `arch`.
-Result<std::unique_ptr<hal::Device>> open_card(
-    std::unique_ptr<PciFunction> function, std::string_view arch,
-    const firmware::Search& firmware = firmware::default_search());
+hal::OpenedDevice open_card(std::unique_ptr<PciFunction> function, std::string_view arch,
+                            const firmware::Search& firmware = firmware::default_search());
 
 struct DeviceOptions {
   uint64_t slab_bytes = hcq::MemoryPool::kSlabBytes;
@@ -37,7 +35,7 @@ struct DeviceOptions {
 };
 
 /// A device over any owner of a GPU. Errors: what creating its channels returns.
-Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> driver,
-                                                 const DeviceOptions& options = {});
+hal::OpenedDevice make_device(std::unique_ptr<DriverInterface> driver,
+                              const DeviceOptions& options = {});
 
 }  // namespace bm::nv

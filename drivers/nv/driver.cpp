@@ -1,5 +1,6 @@
 // What the table of drivers calls: the nvidia kernel driver of this machine, or a card of our own.
 
+#include "drivers/hcq/device.h"
 #include "drivers/nv/cards.h"
 #include "drivers/nv/device.h"
 #include "drivers/nv/gsp/card.h"
@@ -13,17 +14,12 @@ namespace bm::nv {
 namespace {
 
 Status check_interface(std::string_view interface) {
-  if (interface.empty() || interface == "NVK" || interface == "PCI") return {};
-  return fail(Code::kInvalidArgument, "DEV=NV has no interface '{}' (there are: NVK PCI)",
-              interface);
+  return hcq::check_interface("NV", interface, {"NVK", "PCI"});
 }
 
 /// A device over whoever owns the GPU.
-Result<std::unique_ptr<hal::Device>> make_checked(std::unique_ptr<DriverInterface> driver,
-                                                  std::string_view arch) {
-  const std::string name = fmt::format("sm_{}", driver->facts().sm_version);
-  if (!arch.empty() && arch != name)
-    return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, name);
+hal::OpenedDevice make_checked(std::unique_ptr<DriverInterface> driver, std::string_view arch) {
+  BM_TRY(hcq::check_arch(arch, fmt::format("sm_{}", driver->facts().sm_version)));
   return make_device(std::move(driver));
 }
 
@@ -35,8 +31,7 @@ Result<uint32_t> count_devices(std::string_view interface) {
   return count_rm(real_system());
 }
 
-Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uint32_t index,
-                                                 std::string_view arch) {
+hal::OpenedDevice open_device(std::string_view interface, uint32_t index, std::string_view arch) {
   BM_TRY(check_interface(interface));
   if (interface == "PCI")
     return open_card_at(kCardVendor, index,
@@ -47,9 +42,8 @@ Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uin
   return make_checked(std::move(kernel), arch);
 }
 
-Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,
-                                               std::string_view arch,
-                                               const firmware::Search& firmware) {
+hal::OpenedDevice open_card(std::unique_ptr<PciFunction> function, std::string_view arch,
+                            const firmware::Search& firmware) {
   auto card = BM_TRY(gsp::GspCard::open(std::move(function), {.firmware = firmware}));
   auto gpu = BM_TRY(gsp::GspGpu::open(gsp::make_running(std::move(card))));
   return make_checked(std::move(gpu), arch);

@@ -334,7 +334,7 @@ std::string Autopsy::text(size_t most) const {
   }
   for (const PageWalk& walk : walks) {
     lines.push_back(walk.text());
-    for (const PageStep& step : walk.steps)
+    for (const memory::PageStep& step : walk.steps)
       lines.push_back(fmt::format("    {} at {:#x}, entry {}: {:#x}", step.level, step.table,
                                   step.index, step.entry));
   }

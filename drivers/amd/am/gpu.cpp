@@ -10,6 +10,7 @@
 #include "drivers/amd/am/memory.h"
 #include "drivers/amd/chips.h"
 #include "drivers/amd/pm4/packets.h"
+#include "drivers/memory/address_windows.h"
 #include "drivers/transport/pci_config.h"
 #include "runtime/base/bits.h"
 #include "runtime/base/log.h"
@@ -32,33 +33,10 @@ constexpr uint64_t kResetUs = 500'000, kBackUs = 5'000'000;
 // Standard header: registers that a reset may clear (amdgpu_device_cache_pci_state).
 constexpr uint32_t kCommand = 0x04, kFirstBar = 0x10, kPastBars = 0x28;
 
-/// Windows of addresses that GPUs of this process have: one for the process, since what GPUs map of
-/// each other must not lie at the same place twice.
-class Windows {
- public:
-  static Windows& of_process() {
-    static Windows windows;
-    return windows;
-  }
-  Result<uint32_t> take() {
-    const std::lock_guard lock(mutex_);
-    for (uint32_t window = 0; window < Gmc::kWindows; ++window) {
-      if ((taken_ >> window & 1) != 0) continue;
-      taken_ |= 1u << window;
-      return window;
-    }
-    return fail(Code::kOutOfMemory, "{} GPUs are open in this process already", Gmc::kWindows);
-  }
-  void give_back(uint32_t window) {
-    const std::lock_guard lock(mutex_);
-    taken_ &= ~(1u << window);
-  }
-
- private:
-  static_assert(Gmc::kWindows <= 32);
-  std::mutex mutex_;
-  uint32_t taken_ = 0;
-};
+memory::AddressWindows& windows() {
+  static memory::AddressWindows of_process(Gmc::kWindows);
+  return of_process;
+}
 
 }  // namespace
 
@@ -183,7 +161,7 @@ Status AmGpu::start_bus() {
 Status AmGpu::create_tables() {
   BM_TRY(gmc_->read_location());
   BM_TRY(restore_kept());
-  window_ = BM_TRY(Windows::of_process().take());
+  window_ = BM_TRY(windows().take());
   return gmc_->create_tables(card_, *window_);
 }
 
@@ -660,7 +638,7 @@ AmGpu::~AmGpu() {
   leave();
   abandoned_.clear();
   for (const auto& [va, peer] : peers_) static_cast<void>(function_->dma_unmap(peer.host));
-  if (window_) Windows::of_process().give_back(*window_);
+  if (window_) windows().give_back(*window_);
 }
 
 }  // namespace bm::amd::am

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "drivers/memory/address_windows.h"
 #include "drivers/nv/rm/channel.h"
 #include "drivers/nv/rm/fault.h"
 #include "runtime/base/bits.h"
@@ -30,31 +31,10 @@ static_assert(kLowBase + kWindows * kLowBytes <= uint64_t{1} << 40);
 constexpr uint64_t kSharedWindow = 0x7294'0000'0000, kLocalWindow = 0x7293'0000'0000;
 static_assert(kHighBase + kWindows * kHighBytes <= kLocalWindow);
 
-/// Windows of addresses that GPUs of this process have.
-class Windows {
- public:
-  static Windows& of_process() {
-    static Windows windows;  // one for the process: see above
-    return windows;
-  }
-  Result<uint32_t> take() {
-    const std::lock_guard lock(mutex_);
-    for (uint32_t window = 0; window < kWindows; ++window) {
-      if ((taken_ >> window & 1) != 0) continue;
-      taken_ |= 1u << window;
-      return window;
-    }
-    return fail(Code::kOutOfMemory, "{} GPUs are open in this process already", kWindows);
-  }
-  void give_back(uint32_t window) {
-    const std::lock_guard lock(mutex_);
-    taken_ &= ~(1u << window);
-  }
-
- private:
-  std::mutex mutex_;
-  uint32_t taken_ = 0;
-};
+memory::AddressWindows& windows() {
+  static memory::AddressWindows of_process(kWindows);
+  return of_process;
+}
 
 Status at(UpperStage stage, Status status) {
   if (!status) return tl::unexpected(at_stage(stage, std::move(status.error())));
@@ -155,7 +135,7 @@ Status GspGpu::start_memory() {
   memory_ =
       BM_TRY(CardMemory::create(function, card_->iovas(), std::move(window), std::move(video)));
   mmu_ = std::make_unique<Mmu>(card_->registers(), *memory_, row_->page_tables());
-  window_ = BM_TRY(Windows::of_process().take());
+  window_ = BM_TRY(windows().take());
   const AddressSpace::Window windows[] = {{kLowBase + *window_ * kLowBytes, kLowBytes},
                                           {kHighBase + *window_ * kHighBytes, kHighBytes}};
   space_ = BM_TRY(AddressSpace::create(*mmu_, windows));
@@ -217,7 +197,7 @@ GspGpu::~GspGpu() {
     log("nv", LogLevel::kWarning, "{}", down.error().message);
   golden_.reset();
   space_.reset();
-  if (window_) Windows::of_process().give_back(*window_);
+  if (window_) windows().give_back(*window_);
   mmu_.reset();
   memory_.reset();
 }

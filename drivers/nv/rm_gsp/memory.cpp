@@ -1,7 +1,6 @@
 #include "drivers/nv/rm_gsp/memory.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "runtime/base/bits.h"
@@ -77,23 +76,6 @@ uint64_t VideoMemory::free_bytes() const {
   for (const std::vector<memory::VaSpace>* spaces : {&visible_, &hidden_})
     for (const memory::VaSpace& space : *spaces) bytes += space.free_bytes();
   return bytes;
-}
-
-bool VideoMemory::is_cleared(uint64_t address, uint64_t bytes) const {
-  const auto after = cleared_.upper_bound(address);
-  return after != cleared_.begin() && std::prev(after)->second >= address + bytes;
-}
-
-void VideoMemory::note_cleared(uint64_t address, uint64_t bytes) {
-  uint64_t start = address, end = address + bytes;
-  auto at = cleared_.upper_bound(address);
-  if (at != cleared_.begin() && std::prev(at)->second >= start) --at;
-  while (at != cleared_.end() && at->first <= end) {
-    start = std::min(start, at->first);
-    end = std::max(end, at->second);
-    at = cleared_.erase(at);
-  }
-  cleared_.emplace(start, end);
 }
 
 // --- Blocks

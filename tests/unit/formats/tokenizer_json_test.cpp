@@ -7,6 +7,7 @@
 
 #include "models/tokenizer.h"
 #include "tests/unit/formats/test_support.h"
+#include "tests/unit/formats/open_tokenizer.h"
 #include "tests/unit/formats/vocab_builder.h"
 
 namespace bm::models {
@@ -14,17 +15,8 @@ namespace {
 
 using nlohmann::json;
 using test::GgufBuilder;
+using test::open;
 using Ids = std::vector<int32_t>;
-
-std::unique_ptr<Tokenizer> open(const GgufBuilder& builder) {
-  const auto bytes = builder.build();
-  auto tokenizer = Tokenizer::from_gguf(GgufFile::from_bytes(bytes).value());
-  if (!tokenizer) {
-    ADD_FAILURE() << tokenizer.error().message;
-    return nullptr;
-  }
-  return std::move(*tokenizer);
-}
 
 std::unique_ptr<Tokenizer> open(const json& root) {
   GgufBuilder b;

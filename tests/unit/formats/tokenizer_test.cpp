@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tests/unit/formats/test_support.h"
+#include "tests/unit/formats/open_tokenizer.h"
 #include "tests/unit/formats/vocab_builder.h"
 
 namespace bm::models {
@@ -13,21 +14,11 @@ namespace {
 
 using test::bpe_file;
 using test::GgufBuilder;
+using test::open;
 using test::spm_tokens;
 using test::TestToken;
 using test::tokenizer_file;
 using Ids = std::vector<int32_t>;
-
-std::unique_ptr<Tokenizer> open(const GgufBuilder& builder) {
-  const auto bytes = builder.build();
-  const GgufFile file = GgufFile::from_bytes(bytes).value();
-  auto tokenizer = Tokenizer::from_gguf(file);
-  if (!tokenizer) {
-    ADD_FAILURE() << tokenizer.error().message;
-    return nullptr;
-  }
-  return std::move(*tokenizer);
-}
 
 Ids encode(const Tokenizer& t, std::string_view text, bool parse_special = false) {
   return t.encode(text, {.add_bos = false, .add_eos = false, .parse_special = parse_special})
