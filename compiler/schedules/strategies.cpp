@@ -13,7 +13,7 @@
 #include "compiler/schedules/split_k/split_k.h"
 #include "compiler/schedules/strategy.h"
 #include "compiler/schedules/topk/lowering.h"
-#include "compiler/tune/neighbours.h"
+#include "compiler/tune/candidates.h"
 
 namespace bm::compiler {
 namespace {
@@ -38,7 +38,7 @@ constexpr std::array kStrategies = {
              .rewritten = [](const Schedule& s) { return rewritten(s.group_attention()->parts); },
              .lower = lower_flash_attention,
              .describe = describe_group_attention,
-             .neighbours = group_attention_neighbours},
+             .candidates = group_attention_candidates},
     Strategy{.name = "gemm.quantised",
              .folder = "quantised_gemm",
              .has_groups = true,
@@ -49,7 +49,7 @@ constexpr std::array kStrategies = {
              .is_of = [](const Schedule& s) { return s.quantised() != nullptr; },
              .lower = lower_quantised_gemm,
              .describe = describe_quantised,
-             .neighbours = [](const KernelIr&, const TargetInfo&, const Schedule&,
+             .candidates = [](const KernelIr&, const TargetInfo&, const Schedule&,
                               const Knobs&) { return std::vector<Knobs>(); }},
     Strategy{.name = "gemm.split_k",
              .folder = "split_k",
@@ -61,7 +61,7 @@ constexpr std::array kStrategies = {
              .is_of = [](const Schedule& s) { return s.split_k() != nullptr; },
              .lower = lower_split_k,
              .describe = describe_split_k,
-             .neighbours = split_k_neighbours},
+             .candidates = split_k_candidates},
     Strategy{.name = "gemm.pipelined",
              .folder = "gemm_gpu",
              .has_groups = true,
@@ -72,7 +72,7 @@ constexpr std::array kStrategies = {
              .is_of = [](const Schedule& s) { return s.matrix() && s.matrix()->pipe; },
              .lower = lower_pipelined_gemm,
              .describe = describe_pipe,
-             .neighbours = gemm_neighbours},
+             .candidates = gemm_candidates},
     Strategy{.name = "gemm.implicit",
              .folder = "implicit_gemm",
              .has_groups = true,
@@ -83,7 +83,7 @@ constexpr std::array kStrategies = {
              .is_of = [](const Schedule& s) { return s.implicit() != nullptr; },
              .lower = lower_implicit_gemm,
              .describe = describe_implicit,
-             .neighbours = gemm_neighbours},
+             .candidates = gemm_candidates},
     Strategy{
         .name = "gemm.register",
         .folder = "gemm_gpu",
@@ -95,7 +95,7 @@ constexpr std::array kStrategies = {
         .is_of = [](const Schedule& s) { return s.matrix() && !s.matrix()->pipe; },
         .lower = lower_register_gemm,
         .describe = describe_matrix,
-        .neighbours = gemm_neighbours},
+        .candidates = gemm_candidates},
     Strategy{
         .name = "gemm.simt",
         .folder = "gemm_gpu",
@@ -107,7 +107,7 @@ constexpr std::array kStrategies = {
         .is_of = [](const Schedule& s) { return s.staged() != nullptr; },
         .lower = lower_simt_gemm,
         .describe = describe_staged,
-        .neighbours = gemm_neighbours},
+        .candidates = gemm_candidates},
     Strategy{
         .name = "transpose",
         .folder = "groups",
@@ -119,7 +119,7 @@ constexpr std::array kStrategies = {
         .is_of = [](const Schedule& s) { return s.transposed() != nullptr; },
         .lower = lower_transpose,
         .describe = describe_transpose,
-        .neighbours = group_neighbours},
+        .candidates = group_candidates},
     Strategy{.name = "topk",
              .folder = "topk",
              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
@@ -127,7 +127,7 @@ constexpr std::array kStrategies = {
              .is_of = [](const Schedule& s) { return s.least != nullptr; },
              .lower = lower_topk,
              .describe = describe_least,
-             .neighbours = loop_neighbours},
+             .candidates = loop_candidates},
     Strategy{.name = "dot.int8",
              .folder = "int8_dot",
              .match =
@@ -137,7 +137,7 @@ constexpr std::array kStrategies = {
              .is_of = [](const Schedule& s) { return s.block == 0 && !s.dots.empty(); },
              .lower = lower_int8_dot,
              .describe = describe_dots,
-             .neighbours = tile_neighbours},
+             .candidates = tile_candidates},
     Strategy{
         .name = "attention.tiled",
         .folder = "attention",
@@ -151,7 +151,7 @@ constexpr std::array kStrategies = {
         .rewritten = [](const Schedule& s) { return rewritten(s.attention()->parts); },
         .lower = lower_tiled_attention,
         .describe = describe_attention,
-        .neighbours = loop_neighbours},
+        .candidates = loop_candidates},
     Strategy{.name = "gemm.packed",
              .folder = "gemm_cpu",
              .match =
@@ -163,7 +163,7 @@ constexpr std::array kStrategies = {
              .rewritten = [](const Schedule& s) { return rewritten(*s.panels()); },
              .lower = lower_packed_gemm,
              .describe = describe_panels,
-             .neighbours = tile_neighbours},
+             .candidates = tile_candidates},
     // These take every kernel: they stand last.
     Strategy{.name = "groups",
              .folder = "groups",
@@ -173,7 +173,7 @@ constexpr std::array kStrategies = {
              .is_of = [](const Schedule& s) { return s.block != 0; },
              .lower = lower_groups,
              .describe = describe_loops,
-             .neighbours = group_neighbours},
+             .candidates = group_candidates},
     Strategy{.name = "loops",
              .folder = "loops",
              .match = [](const KernelIr& k, const TargetInfo& t, uint32_t units,
@@ -181,7 +181,7 @@ constexpr std::array kStrategies = {
              .is_of = [](const Schedule&) { return true; },
              .lower = lower_loops,
              .describe = describe_loops,
-             .neighbours = loop_neighbours}};
+             .candidates = loop_candidates}};
 
 }  // namespace
 

@@ -39,7 +39,7 @@ struct Strategy {
   void (*lower)(Emitter&) = nullptr;
   std::string (*describe)(const Schedule&) = nullptr;  ///< lines for people, each with its end
   /// `from` with one choice changed, in every way that makes sense for such a schedule.
-  std::vector<Knobs> (*neighbours)(const ir::KernelIr&, const TargetInfo&, const Schedule&,
+  std::vector<Knobs> (*candidates)(const ir::KernelIr&, const TargetInfo&, const Schedule&,
                                    const Knobs& from) = nullptr;
 };
 

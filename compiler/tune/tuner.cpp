@@ -60,7 +60,7 @@ class Search {
   std::vector<Knobs> candidates(const std::vector<Candidate>& beam) {
     std::vector<std::pair<double, Knobs>> ranked;
     for (const Candidate& from : beam)
-      for (Knobs& k : neighbours(kernel_, target_, from.knobs, arch_.units)) {
+      for (Knobs& k : tuning_candidates(kernel_, target_, from.knobs, arch_.units)) {
         if (!known_.insert(k.text()).second) continue;
         const double cost = predict(k);
         ranked.emplace_back(cost, std::move(k));

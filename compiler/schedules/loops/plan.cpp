@@ -186,7 +186,7 @@ class Scheduler {
     s_.stages = plan_stages(kernel_, model_, target_.row_bytes);
     // Scratch has room for the row, not for vectors that reach beyond it.
     for (AxisPlan& a : s_.loops) a.is_masked = a.is_masked && s_.stages.empty();
-    // Neighbours in scratch are neighbours along the producer's last loop.
+    // Contiguous elements in scratch are adjacent along the producer's last loop.
     std::erase_if(s_.stages, [&](const StagePlan& stage) {
       const auto& loops = stage.producer->src;
       const auto is_across = [&](const Node* lanes) {

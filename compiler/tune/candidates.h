@@ -1,5 +1,5 @@
 #pragma once
-// Neighbours of a choice of knobs, by what the schedule is made of; rows of strategies() name them.
+// Candidates of a choice of knobs, by what the schedule is made of; rows of strategies() name them.
 
 #include <vector>
 
@@ -9,18 +9,18 @@
 namespace bm::compiler {
 
 /// Loops in lanes, without work-groups.
-std::vector<Knobs> loop_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
+std::vector<Knobs> loop_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                    const Schedule& schedule, const Knobs& from);
 /// Loops by work-groups.
-std::vector<Knobs> group_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
+std::vector<Knobs> group_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                     const Schedule& schedule, const Knobs& from);
 /// Packed GEMM and int8 dot products (schedules/gemm_cpu/knobs.cpp).
-std::vector<Knobs> tile_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
+std::vector<Knobs> tile_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                    const Schedule& schedule, const Knobs& from);
 /// GEMM on GPUs.
-std::vector<Knobs> gemm_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
+std::vector<Knobs> gemm_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                    const Schedule& schedule, const Knobs& from);
-std::vector<Knobs> group_attention_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
+std::vector<Knobs> group_attention_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                               const Schedule& schedule, const Knobs& from);
 
 }  // namespace bm::compiler

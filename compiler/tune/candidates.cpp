@@ -1,4 +1,4 @@
-#include "compiler/tune/neighbours.h"
+#include "compiler/tune/candidates.h"
 
 #include <algorithm>
 #include <string>
@@ -15,9 +15,9 @@ namespace {
 
 using Changes = std::vector<std::pair<std::string, int64_t>>;
 
-class Neighbours {
+class Candidates {
  public:
-  Neighbours(const ir::KernelIr& kernel, const TargetInfo& target, const Knobs& from)
+  Candidates(const ir::KernelIr& kernel, const TargetInfo& target, const Knobs& from)
       : kernel_(kernel), target_(target), from_(from) {}
 
   void lanes() {
@@ -63,9 +63,9 @@ class Neighbours {
 
 }  // namespace
 
-std::vector<Knobs> loop_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
+std::vector<Knobs> loop_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                    const Schedule&, const Knobs& from) {
-  Neighbours n(kernel, target, from);
+  Candidates n(kernel, target, from);
   n.add({{"plain", 1}});
   n.lanes();
   n.jams();
@@ -78,18 +78,18 @@ std::vector<Knobs> loop_neighbours(const ir::KernelIr& kernel, const TargetInfo&
   return n.take();
 }
 
-std::vector<Knobs> group_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
+std::vector<Knobs> group_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                     const Schedule&, const Knobs& from) {
-  Neighbours n(kernel, target, from);
+  Candidates n(kernel, target, from);
   for (const int64_t block : {32, 64, 128, 256, 512, 1024})
     if (block <= int64_t{target.max_block}) n.add({{"block", block}});
   for (const int64_t items : {1, 2, 4, 8}) n.add({{"items", items}});
   return n.take();
 }
 
-std::vector<Knobs> gemm_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
+std::vector<Knobs> gemm_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                    const Schedule& schedule, const Knobs& from) {
-  Neighbours n(kernel, target, from);
+  Candidates n(kernel, target, from);
   int64_t rows = 0, columns = 0, tile_k = 0;
   if (const MatrixPlan* p = schedule.matrix()) {
     rows = p->block_m();
@@ -113,9 +113,9 @@ std::vector<Knobs> gemm_neighbours(const ir::KernelIr& kernel, const TargetInfo&
   return n.take();
 }
 
-std::vector<Knobs> group_attention_neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
+std::vector<Knobs> group_attention_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                                               const Schedule& schedule, const Knobs& from) {
-  Neighbours n(kernel, target, from);
+  Candidates n(kernel, target, from);
   for (const int64_t sub_groups : {2, 4, 8})
     if (sub_groups != int64_t{schedule.group_attention()->sub_groups})
       n.add({{"sub_groups", sub_groups}});
@@ -123,10 +123,10 @@ std::vector<Knobs> group_attention_neighbours(const ir::KernelIr& kernel, const 
   return n.take();
 }
 
-std::vector<Knobs> neighbours(const ir::KernelIr& kernel, const TargetInfo& target,
+std::vector<Knobs> tuning_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
                               const Knobs& from, uint32_t units) {
   const Schedule schedule = make_schedule(kernel, target, units, {.knobs = &from});
-  return strategy_of(schedule).neighbours(kernel, target, schedule, from);
+  return strategy_of(schedule).candidates(kernel, target, schedule, from);
 }
 
 }  // namespace bm::compiler
