@@ -50,7 +50,7 @@ int own_cost(const Node& n) {
   }
 }
 
-/// Short integer sums of products of 8-bit numbers, as blocks of quantised matrices have: part of
+/// Short integer sums of products of 8-bit elements, as blocks of quantised matrices have: part of
 /// the sum around them, and nothing on their own.
 bool is_inner_sum(const Node& n) {
   const Node& product = *n.src[0];
@@ -201,7 +201,7 @@ class StorageRules {
     return is_end_of_reduction || is_repeated || is_shared;
   }
 
-  /// Of 16-bit numbers that are widened, perhaps in another shape, on their way into a product:
+  /// Of 16-bit elements that are widened, perhaps in another shape, on their way into a product:
   /// what is stored of them on devices whose matrix instructions take them as they are. Else
   /// nullptr.
   const Node* narrow_source(const Node* n) const {

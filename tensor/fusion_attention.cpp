@@ -7,7 +7,7 @@ namespace bm {
 namespace {
 
 constexpr size_t kMaxSteps = 128;
-/// Two rows of scores for a few queries at once stay within the private cache.
+/// Two rows of scores for a few queries at once stay within L2.
 constexpr uint64_t kCacheShare = 32;
 
 bool is_elementwise(const Node& n) {

@@ -27,7 +27,7 @@ constexpr int64_t kGroupColumns = 8;
 constexpr int64_t kContractionPart = 1 << 11, kFewProducts = 1 << 11;
 constexpr int64_t kLeastProducts = 512 * kContractionPart;
 
-/// Contractions of 16-bit numbers on devices with work-groups: a group has a tile of at least so
+/// Contractions of 16-bit elements on devices with work-groups: a group has a tile of at least so
 /// many results, and K is long enough to be worth a second kernel.
 constexpr int64_t kGroupTile = 64 * 64, kLongContraction = 1 << 13, kLeastContractionPart = 1024;
 /// Parts begin at such a multiple: matrix instructions read 16 bytes at a time.
@@ -83,7 +83,7 @@ bool is_contraction(const Tensor& a, int64_t k) {
          !has_exponential(*n.src[1]);
 }
 
-/// Whether both factors are 16-bit numbers before they are widened.
+/// Whether both factors are 16-bit elements before they are widened.
 bool has_half_factors(const Tensor& a) {
   const auto is_half = [](const NodePtr& factor) {
     const Node* n = factor.get();

@@ -66,7 +66,7 @@ struct MatrixOperand {
   const ir::Node* load = nullptr;
   const ir::Node* along = nullptr;  ///< output loop over rows (left) or columns (right)
   /// What is contiguous in memory is along K; otherwise along the rows or columns, and slots
-  /// come in groups, interleaved, of as many numbers as one load brings.
+  /// come in groups, interleaved, of as many elements as one load brings.
   bool is_k_major = true;
   uint32_t slots = 1;  ///< of one sub-group's tile
   uint32_t slot = 8;
@@ -119,16 +119,16 @@ struct MatrixPlan {
   int64_t tile_k() const { return chunk() * chunks; }
 };
 
-/// An inner sum over products of 8-bit numbers, written out as dot products of words: four
-/// neighbours along the loop `along`. On targets with work-groups every word begins at a multiple
-/// of four elements of its param.
+/// An int8 dot product, written out as instructions on packed words: four
+/// contiguous elements along the loop `along`. On targets with work-groups every word begins at a
+/// multiple of four elements of its param.
 struct DotPlan {
   DotKind kind = DotKind::kU8S8;
   const ir::Node* left = nullptr;
   const ir::Node* right = nullptr;
   const ir::Node* along = nullptr;
 };
-struct PanelPlan;
+struct PackedGemmPlan;
 struct AttentionPlan;
 struct GroupAttentionPlan;
 struct SplitKPlan;
@@ -175,8 +175,8 @@ struct TransposePlan {
   /// Iterations along the second loop of a pass that the work-items do at once.
   uint32_t rows() const { return kBlock / tile; }
   uint32_t copies() const { return tile / rows(); }
-  /// Elements between neighbours along `along` in local memory. An odd number of banks, or of pairs
-  /// of them where an element takes two: neither pass has two work-items wait for one bank.
+  /// Elements between adjacent ones along `along` in local memory. An odd number of banks, or of
+  /// pairs of them where an element takes two: neither pass has two work-items wait for one bank.
   uint32_t row(const ir::Node* load) const {
     const auto size = static_cast<uint32_t>(item_size(load->dtype));
     return tile + (size < bank_bytes ? bank_bytes / size : 1);
@@ -189,7 +189,7 @@ struct TransposePlan {
 /// What a schedule for one shape of kernel is made of; none: loops, in lanes or in groups.
 using StrategyPlan =
     std::variant<std::monostate, MatrixPlan, StagedPlan, TransposePlan,
-                 std::shared_ptr<const PanelPlan>, std::shared_ptr<const AttentionPlan>,
+                 std::shared_ptr<const PackedGemmPlan>, std::shared_ptr<const AttentionPlan>,
                  std::shared_ptr<const GroupAttentionPlan>, std::shared_ptr<const SplitKPlan>,
                  std::shared_ptr<const QuantisedPlan>, std::shared_ptr<const ImplicitPlan>>;
 
@@ -220,7 +220,7 @@ struct Schedule {
   std::unordered_map<const ir::Node*, ReducePlan> reduces;
   std::unordered_map<const ir::Node*, DotPlan> dots;  ///< reductions without a loop of their own
   std::vector<StagePlan> stages;
-  std::set<int> streams;  ///< params whose stores go around the caches
+  std::set<int> streams;  ///< params whose stores are non-temporal
   StrategyPlan plan;      ///< of a schedule for one shape of kernel
 
   /// GEMM by matrix instructions, by SIMT code: `loops` are those besides the rows and columns of
@@ -231,7 +231,7 @@ struct Schedule {
   const TransposePlan* transposed() const { return std::get_if<TransposePlan>(&plan); }
   /// The kernel is lowered as gemm_cpu/gemm_plan.h and attention/attention_plan.h say; of the
   /// schedule only the grid counts.
-  const PanelPlan* panels() const { return shared<PanelPlan>(); }
+  const PackedGemmPlan* panels() const { return shared<PackedGemmPlan>(); }
   const AttentionPlan* attention() const { return shared<AttentionPlan>(); }
   const GroupAttentionPlan* group_attention() const { return shared<GroupAttentionPlan>(); }
   const SplitKPlan* split_k() const { return shared<SplitKPlan>(); }
@@ -278,7 +278,7 @@ Schedule make_loop_schedule(const ir::KernelIr& kernel, const TargetInfo& target
 Schedule make_group_schedule(const ir::KernelIr& kernel, const TargetInfo& target, uint32_t units,
                              ScheduleLimits limits);
 
-/// For kernels around inner sums of products of 8-bit numbers, on targets without work-groups.
+/// For kernels around int8 dot products, on targets without work-groups.
 std::optional<Schedule> make_dot_schedule(const ir::KernelIr& kernel, const TargetInfo& target,
                                           uint32_t units, ScheduleLimits limits);
 

@@ -51,7 +51,7 @@ std::string describe_loops(const Schedule& schedule) {
   if (schedule.scan)
     out += fmt::format("scan along {}: results so far in registers\n", range_name(schedule.scan));
   if (!schedule.dots.empty())
-    out += fmt::format("dot products of 8-bit numbers: {} sums\n", schedule.dots.size());
+    out += fmt::format("int8 dot products: {} sums\n", schedule.dots.size());
   if (schedule.has_copies)
     out += fmt::format("{} iterations of a work-item side by side\n", schedule.trip_count);
   return out;
@@ -66,7 +66,7 @@ std::string describe_least(const Schedule& schedule) {
 std::string describe_dots(const Schedule& schedule) { return describe_loops(schedule); }
 
 std::string describe_panels(const Schedule& schedule) {
-  const PanelPlan& p = *schedule.panels();
+  const PackedGemmPlan& p = *schedule.panels();
   std::string out =
       fmt::format("packed GEMM: tiles of {} rows × {} vectors of {}, blocks of {} × {}", p.rows,
                   p.vectors, p.lanes, p.row_block, p.column_block);
@@ -77,8 +77,8 @@ std::string describe_panels(const Schedule& schedule) {
     return out + "; GEMV: accumulators in the workspace, B streamed in its own order\n";
   if (p.is_transposed) out += "; transposed: vectors across the results";
   if (p.products[0].dot) out += "; int8 dot products";
-  out += p.reads_left ? "; A read in place" : "; A packed into the workspace";
-  return out + (p.products[0].reads_right ? ", B prepacked\n" : ", B packed\n");
+  out += p.reads_a_in_place ? "; A read in place" : "; A packed into the workspace";
+  return out + (p.products[0].reads_b_in_place ? ", B prepacked\n" : ", B packed\n");
 }
 
 std::string describe_attention(const Schedule& schedule) {

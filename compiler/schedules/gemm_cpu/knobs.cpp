@@ -26,7 +26,7 @@ class TileCandidates {
  public:
   TileCandidates(const TargetInfo& target, const Knobs& from) : target_(target), from_(from) {}
 
-  std::vector<Knobs> panels(const PanelPlan& plan) {
+  std::vector<Knobs> panels(const PackedGemmPlan& plan) {
     add({{"plain", 1}});
     tiles({plan.rows, plan.vectors}, plan.is_skinny);
     sizes("ctiles", plan.column_block / plan.tile_columns());
@@ -92,7 +92,7 @@ int64_t kc_of(const Knobs* knobs, int64_t chosen) {
   return knobs ? knobs->get("kc").value_or(chosen) : chosen;
 }
 
-void set_blocks(const Knobs* knobs, const TargetInfo& target, PanelPlan* plan) {
+void set_blocks(const Knobs* knobs, const TargetInfo& target, PackedGemmPlan* plan) {
   if (!knobs) return;
   const int64_t rows = plan->row_block, columns = plan->column_block;
   if (const auto tiles = knobs->get("rtiles"); tiles && !plan->is_skinny)

@@ -30,7 +30,7 @@ double GroupScheduler::scattered(const Node* load, const Node* along, int width)
   return stride && std::abs(*stride) <= width ? 0 : kScattered - 1;
 }
 
-/// One iteration of a reduction whose neighbouring work-items differ in `along`.
+/// One iteration of a reduction whose adjacent work-items differ in `along`.
 double GroupScheduler::body_cost(const ReduceFacts& r, const Node* along) {
   double cost = 1;
   for (const Node* n : model_.body(r.node)) {
@@ -64,7 +64,7 @@ uint64_t GroupScheduler::shared_bytes(const Level& level, uint32_t block) const 
   return sum;
 }
 
-/// The loop around `r` along which neighbouring work-items differ, if a group shares one.
+/// The loop around `r` along which adjacent work-items differ, if a group shares one.
 const Node* GroupScheduler::shared_loop(const ReduceFacts& r, const Level& level) const {
   if (side_.loop) return side_.loop;
   for (const ReduceFacts& around : reduces_)

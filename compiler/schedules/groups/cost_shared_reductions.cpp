@@ -23,9 +23,9 @@ constexpr uint32_t kMostCopies = 32;
 constexpr double kMostNodes = 1600;
 /// Iterations per iteration where there are more, and loads of an iteration.
 constexpr uint32_t kLoopCopies = 16, kIterationLoads = 16;
-/// Of memory, and what every halving of it costs: of neighbouring results, of pieces of short rows.
+/// Of memory, and what every halving of it costs: of adjacent results, of pieces of short rows.
 constexpr double kLineBytes = 128, kNarrowLine = 0.25, kNarrow = 0.1;
-/// Rows of a work-item that stay in the first cache until all of them is read.
+/// Rows of a work-item that stay in L1 until all of them is read.
 constexpr double kShortBytes = 64;
 /// Work-items for a row where a group has several.
 constexpr uint32_t kLeastParts = 16;
@@ -103,7 +103,7 @@ bool GroupScheduler::has_streams(const ReduceFacts& r) {
 }
 
 /// What memory takes for the numbers that reductions load once: several times as much where
-/// neighbouring work-items read far apart, and more where they are fewer than a line has numbers.
+/// adjacent work-items read far apart, and more where they are fewer than a line has elements.
 /// `is_plain_known`: only what is more than the numbers themselves.
 double GroupScheduler::memory_time(const Level& level, bool is_plain_known) {
   double bytes = 0;

@@ -19,7 +19,7 @@ int64_t largest(const Node* extent) { return std::max<int64_t>(extent->hi, 1); }
 }  // namespace
 
 /// Binds `loops` to the digits of `index` in the mixed base `counts`, last digit lowest. Copies of
-/// a merged loop are count iterations apart, so that neighbouring work-items stay neighbours.
+/// a merged loop are count iterations apart, so that adjacent work-items stay adjacent.
 Instances GroupLowering::split_index(ValueId index, const std::vector<size_t>& loops,
                                      const std::vector<ValueId>& counts, bool is_narrow,
                                      BlockId block, const Instances& instances) {

@@ -40,7 +40,7 @@ void GroupLowering::lower_item_loop(const ItemLoops& items, BlockId block) {
   b_.close_items(loop, begin, schedule_.is_exact ? kNone : items.total, schedule_.trip_count);
 }
 
-/// Copies are as far apart as the block is wide, so that neighbouring work-items stay neighbours.
+/// Copies are as far apart as the block is wide, so that adjacent work-items stay adjacent.
 void GroupLowering::lower_copies(const ItemLoops& items, BlockId block) {
   const ValueId begin = b_.mul(items.chunk, b_.index(schedule_.chunk));
   const ValueId first = b_.add(begin, b_.item());

@@ -37,8 +37,8 @@ Schedule GroupScheduler::run() {
   return std::move(s_);
 }
 
-/// The loop along which neighbouring elements are stored, or else loaded, goes last: its
-/// iterations become neighbouring work-items.
+/// The loop along which adjacent elements are stored, or else loaded, goes last: its
+/// iterations become adjacent work-items.
 void GroupScheduler::order_loops() {
   const Node* last = nullptr;
   const auto consider = [&](const Node* index) {
@@ -126,7 +126,7 @@ void GroupScheduler::choose_level() {
   side_ = best;
 }
 
-/// Whether some number that a shared reduction loads has its neighbour along `loop`.
+/// Whether some load of a shared reduction is contiguous along `loop`.
 bool GroupScheduler::has_neighbours(const Level& level, const Node* loop) {
   for (const ReduceFacts& r : reduces_) {
     if (!is_shared(r, level)) continue;
@@ -136,7 +136,7 @@ bool GroupScheduler::has_neighbours(const Level& level, const Node* loop) {
   return false;
 }
 
-/// None, and results that a group may do side by side: neighbours in memory, or where reductions
+/// None, and results that a group may do at once: contiguous ones, or where reductions
 /// are short those of the last loop.
 std::vector<GroupScheduler::Side> GroupScheduler::sides(const Level& level) {
   std::vector<Side> out(1);
@@ -158,7 +158,7 @@ std::vector<GroupScheduler::Side> GroupScheduler::sides(const Level& level) {
 }
 
 /// Where a group shares the reductions of every result, its work-items read words far apart. If
-/// neighbouring results have neighbouring words, a group takes some of them side by side.
+/// adjacent results have adjacent words, a group takes some of them side by side.
 void GroupScheduler::choose_side() {
   const bool is_shared_level =
       std::ranges::all_of(is_group_, std::identity{}) &&

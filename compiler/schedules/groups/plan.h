@@ -15,21 +15,21 @@ namespace bm::compiler {
 
 /// Work-items that one compute unit runs side by side.
 inline constexpr double kItemsPerUnit = 1024;
-/// Work-items that read neighbouring words, where a group shares reductions for as many results.
+/// Work-items that read adjacent words, where a group shares reductions for as many results.
 inline constexpr uint32_t kSide = 16;
 /// Start of a work-item. Costs: time in which each of kItemsPerUnit work-items does one operation.
 inline constexpr double kStartCost = 10;
-/// Most results that a group does side by side elsewhere: neighbours fill lines of memory.
+/// Most results that a group does side by side elsewhere: contiguous ones fill cache lines.
 inline constexpr uint32_t kWidestSide = 32;
 /// Until a load from memory is there.
 inline constexpr double kLoadLatency = 120;
 /// Loads of a loop that are on their way at once.
 inline constexpr double kLoopLoads = 4;
-/// Cost of a load whose neighbouring work-items read far apart, against neighbouring elements.
+/// Cost of a load whose adjacent work-items read far apart, against adjacent elements.
 inline constexpr double kScattered = 4;
 /// Reductions below this many iterations are not worth a barrier.
 inline constexpr double kLeastShared = 16;
-/// Numbers of a dot product's word.
+/// Elements of a dot product's word.
 inline constexpr int kWord = 4;
 
 class GroupScheduler {
@@ -54,7 +54,7 @@ class GroupScheduler {
     double trip_count = 1;      ///< of its own loops
     double evaluations = 1;     ///< of its body per iteration of those output loops
     bool is_inner = false;      ///< depends on a loop of a reduction around it
-    bool is_dot = false;        ///< done in words of four numbers
+    bool is_dot = false;        ///< done in words of four elements
     uint64_t bytes = 4;         ///< of its accumulator
   };
 
@@ -143,7 +143,7 @@ class GroupScheduler {
   ScheduleLimits limits_;
   CostModel model_;
   Schedule s_;
-  std::vector<const Node*> loops_;  // the item loop with neighbouring elements last
+  std::vector<const Node*> loops_;  // the item loop with adjacent elements last
   std::vector<uint32_t> jams_;      // by loop
   std::vector<ReduceFacts> reduces_;
   std::unordered_map<const Node*, DotPlan> dots_;

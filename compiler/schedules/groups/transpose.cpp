@@ -56,7 +56,7 @@ class TransposeScheduler {
     });
   }
 
-  /// Its neighbours in memory are neighbours along `across` and not along `along`.
+  /// Its contiguous elements are adjacent along `across` and not along `along`.
   bool is_transposed(const Node* load, const Node* along, const Node* across) {
     const Node* index = load->src[0];
     if (kernel_.params[static_cast<size_t>(load->imm)].is_written ||
