@@ -91,7 +91,7 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, const
   }
   BM_TRY(check_program(s.program, target, arch));
   if (is_checked(arch)) {
-    insert_checks(s.program, !s.schedule.stages.empty());
+    insert_checks(s.program, !s.schedule.row_caches.empty());
     BM_TRY(verify(s.program));
   }
   s.source = {.text = backend.render(s.program, target),

@@ -50,7 +50,7 @@ int own_cost(const Node& n) {
   }
 }
 
-/// Short integer sums of products of 8-bit elements, as blocks of quantised matrices have: part of
+/// Short int8 dot products, as blocks of quantised matrices have: part of
 /// the sum around them, and nothing on their own.
 bool is_inner_sum(const Node& n) {
   const Node& product = *n.src[0];
@@ -172,7 +172,7 @@ class StorageRules {
   bool should_store(const Node* n, Ends* ends) {
     if (is_stored(n) || fused_.contains(n)) return false;
     const Facts& f = facts_.at(n);
-    if (n->kind == NodeKind::kScan || n->kind == NodeKind::kLeast) {
+    if (n->kind == NodeKind::kScan || n->kind == NodeKind::kTopK) {
       // Their loops are the kernel's own: at most the rounding of what they give joins them.
       const bool is_rounded =
           f.users.size() == 1 && f.users[0]->kind == NodeKind::kCast && is_stored(f.users[0]);

@@ -235,7 +235,7 @@ class Lowering {
       case NodeKind::kContiguous: return emit(*n.src[0], index, gate);
       case NodeKind::kReduce: return emit_reduce(n, index, gate);
       case NodeKind::kScan: return emit_scan(n, index, gate);
-      case NodeKind::kLeast: return emit_least(n, index, gate);
+      case NodeKind::kTopK: return emit_top_k(n, index, gate);
       case NodeKind::kGather: return emit_gather(n, index, gate);
       case NodeKind::kPad: {
         const ir::Node* inside = nullptr;
@@ -292,12 +292,12 @@ class Lowering {
     return g_->scan(n.reduce_op, value, index[static_cast<size_t>(n.ints[0])]);
   }
 
-  const ir::Node* emit_least(const Node& n, const Index& index, const ir::Node* gate) {
+  const ir::Node* emit_top_k(const Node& n, const Index& index, const ir::Node* gate) {
     kind_ = 'o';
     const auto axis = static_cast<size_t>(n.ints[0]);
     Index inner = index;
     inner[axis] = loop(n.src[0]->shape[axis]);
-    return g_->least(emit(*n.src[0], inner, gate), inner[axis], index[axis]);
+    return g_->top_k(emit(*n.src[0], inner, gate), inner[axis], index[axis]);
   }
 
   const ir::Node* emit_gather(const Node& n, const Index& index, const ir::Node* gate) {
@@ -339,7 +339,7 @@ Result<LoweredKernel> lower(const Node& root, const Node* target,
       for (const ir::Store& s : lowered->ir.stores) roots.insert(roots.end(), {s.index, s.value});
       const auto nodes = ir::topological(roots);
       const bool is_free = std::none_of(nodes.begin(), nodes.end(), [](const ir::Node* n) {
-        return n->op == ir::Op::kReduce || n->op == ir::Op::kScan || n->op == ir::Op::kLeast ||
+        return n->op == ir::Op::kReduce || n->op == ir::Op::kScan || n->op == ir::Op::kTopK ||
                (n->dtype == DType::kI64 && (n->op == ir::Op::kDiv || n->op == ir::Op::kMod));
       });
       if (is_free) return lowered;

@@ -258,7 +258,7 @@ class Builder {
       case NodeKind::kConst: return "const";
       case NodeKind::kReduce: return "reduce";
       case NodeKind::kScan: return "scan";
-      case NodeKind::kLeast: return "least";
+      case NodeKind::kTopK: return "top_k";
       case NodeKind::kGather: return "gather";
       case NodeKind::kCast: return "cast";
       default: return "move";

@@ -120,7 +120,7 @@ class Counter {
     }
   }
 
-  double trips(const Stmt& s) {
+  double iterations(const Stmt& s) {
     if (s.loop == LoopKind::kGroup || s.loop == LoopKind::kGrid) return 1;
     const auto begin = value(s.begin), end = value(s.end);
     if (s.loop == LoopKind::kItem) {
@@ -147,7 +147,7 @@ class Counter {
         return slots(slots_of(v));
       }
       case StmtKind::kLoop: {
-        const double count = std::max(trips(s), 0.0);
+        const double count = std::max(iterations(s), 0.0);
         const auto begin = value(s.begin), end = value(s.end);
         if (s.value != kNone && begin)
           known_[s.value] = end && *end > *begin ? *begin + (*end - *begin) / 2 : *begin;

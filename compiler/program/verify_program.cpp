@@ -273,11 +273,11 @@ class Verifier {
   Status loop(const Stmt& s) {
     BM_TRY(use(s.begin));
     if (s.end != kNone) BM_TRY(use(s.end));
-    const bool is_dealt = s.loop == LoopKind::kGroup || s.loop == LoopKind::kItem;
-    if (s.step <= 0 || (is_dealt && s.step != 1))
+    const bool is_partitioned = s.loop == LoopKind::kGroup || s.loop == LoopKind::kItem;
+    if (s.step <= 0 || (is_partitioned && s.step != 1))
       return bad(s.value, "loop without a positive step");
-    if (!is_dealt && s.end == kNone) return bad(s.value, "loop without an end");
-    if (is_dealt && p_.block == 0) return bad(s.value, "work-items without a block");
+    if (!is_partitioned && s.end == kNone) return bad(s.value, "loop without an end");
+    if (is_partitioned && p_.block == 0) return bad(s.value, "work-items without a block");
     if (s.loop == LoopKind::kItem && s.end == kNone && s.trip_count == 0)
       return bad(s.value, "loop without an end");
     const bool is_own =

@@ -43,15 +43,15 @@ class CudaRenderer final : public CppItems {
                          "\"f\"(a)); return h;";
   }
 
-  std::string float_to_brain(const std::string& value) const override {
-    return fmt::format("bm_float_to_brain({})", value);
+  std::string float_to_bf16(const std::string& value) const override {
+    return fmt::format("bm_float_to_bf16({})", value);
   }
   static std::string half_name(Op op, DType t) {
     return fmt::format("{}.rn.{}", ir::op_name(op), t == DType::kF16 ? "f16" : "bf16");
   }
   std::string half_arithmetic(Op op, DType t, const std::string& a,
                               const std::string& b) const override {
-    return fmt::format("bm_{}_{}({}, {})", ir::op_name(op), t == DType::kF16 ? "half" : "brain", a,
+    return fmt::format("bm_{}_{}({}, {})", ir::op_name(op), t == DType::kF16 ? "half" : "bf16", a,
                        b);
   }
   /// An operation that says how it rounds is never fused with another.
@@ -72,7 +72,7 @@ class CudaRenderer final : public CppItems {
           return v.op == ValueOp::kConvert && v.type.dtype == DType::kBF16;
         }))
       line(
-          "{}unsigned short bm_float_to_brain(float a) {{ unsigned short h; asm(\"cvt.rn.bf16.f32 "
+          "{}unsigned short bm_float_to_bf16(float a) {{ unsigned short h; asm(\"cvt.rn.bf16.f32 "
           "%0, %1;\" : \"=h\"(h) : \"f\"(a)); return h; }}",
           names_.device);
   }

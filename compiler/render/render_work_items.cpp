@@ -187,7 +187,7 @@ std::string WorkItemC::convert(ValueId id) {
   const std::string a = ref(v.args[0]);
   if (p_.type(v.args[0]).dtype == DType::kF16) return half_to_float(a);
   if (v.type.dtype == DType::kF16) return float_to_half(a);
-  if (v.type.dtype == DType::kBF16) return float_to_brain(a);
+  if (v.type.dtype == DType::kBF16) return float_to_bf16(a);
   return fmt::format("({}){}", value_type(id), a);
 }
 

@@ -20,7 +20,7 @@ class WorkItemC : public CLike {
   virtual std::string half_to_float(const std::string& bits) const = 0;
   virtual std::string float_to_half(const std::string& value) const = 0;
   /// Where targets have an instruction for it.
-  virtual std::string float_to_brain(const std::string&) const { return "?"; }
+  virtual std::string float_to_bf16(const std::string&) const { return "?"; }
   virtual std::string half_arithmetic(Op, DType, const std::string&, const std::string&) const {
     return "?";
   }

@@ -29,7 +29,7 @@ std::string text_of(const AxisPlan& axis) {
   if (axis.tile > 0) return out + fmt::format(" in tiles of {}", axis.tile);
   if (axis.lanes > 1) out += fmt::format(", {} lanes", axis.lanes);
   if (axis.is_masked) out += ", the last ones masked";
-  if (axis.is_side) out += ", work-items side by side";
+  if (axis.has_group_outputs) out += ", work-items side by side";
   if (axis.jam > 1) out += fmt::format(", {} vectors side by side", axis.jam);
   return out;
 }
@@ -57,9 +57,9 @@ std::string describe_loops(const Schedule& schedule) {
   return out;
 }
 
-std::string describe_least(const Schedule& schedule) {
+std::string describe_top_k(const Schedule& schedule) {
   return fmt::format("smallest values of {}: one pass, sorted in registers\n",
-                     range_name(schedule.least->src[1])) +
+                     range_name(schedule.top_k->src[1])) +
          describe_loops(schedule);
 }
 

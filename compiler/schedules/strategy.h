@@ -51,7 +51,7 @@ const Strategy& strategy_of(const Schedule& schedule);
 
 // What rows describe, each for schedules that are theirs (schedule_text.cpp).
 std::string describe_loops(const Schedule& schedule);
-std::string describe_least(const Schedule& schedule);
+std::string describe_top_k(const Schedule& schedule);
 std::string describe_dots(const Schedule& schedule);
 std::string describe_panels(const Schedule& schedule);
 std::string describe_attention(const Schedule& schedule);

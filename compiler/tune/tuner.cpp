@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 /// A step must gain this much to be followed by another, and a winner over the untuned kernel.
 constexpr double kLeastGain = 0.99;
-/// Candidates that the cost model finds so much dearer than the best known are not tried.
+/// Candidates that the cost model finds so much more expensive than the best known are not tried.
 constexpr double kHopeless = 8;
 
 struct Candidate {

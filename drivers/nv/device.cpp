@@ -173,7 +173,7 @@ bool NvDevice::sleep_until_event(uint64_t longest_ns) {
   return woken.has_value();
 }
 
-/// Engines are not told apart: a ring that lives may be waiting for one that died.
+/// Engines are not distinguished: a ring that lives may be waiting for one that died.
 Status NvDevice::recover() {
   const std::lock_guard lock(gpu_->mutex);
   return recover_with(gpu_->health_locked(), "channels", [this] { return rebuild(); });

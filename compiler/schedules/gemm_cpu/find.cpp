@@ -1,5 +1,5 @@
 // Matches GEMM and other contractions: which loops are M, N and K.
-// Which loops of sums of products are rows, columns and K. Nothing here knows of matrix
+// Which loops of a GEMM are M, N and K. Nothing here knows of matrix
 // products or convolutions: what counts is which output loops each factor varies along.
 #include <cmath>
 

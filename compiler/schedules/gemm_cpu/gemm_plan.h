@@ -1,5 +1,5 @@
 #pragma once
-// PackedGemmPlan: sums of products (matrix products, convolutions, …) in tiles of vector registers.
+// PackedGemmPlan: GEMM (and convolutions as implicit GEMM) in tiles of vector registers.
 
 #include <cstdint>
 #include <memory>

@@ -134,7 +134,7 @@ void PackedGemm::prefetch_rows_ahead(const Node* value, const Instances& all, co
 }
 
 /// Asks for what pack_a will copy next: the rows of the tile below are shared out over the tiles
-/// of this one's row, and each is asked for as this one's K goes by.
+/// of this one's row, and each is prefetched as this one's K goes by.
 void PackedGemm::prefetch_left(const PanelProduct& product, const Tile& tile, ValueId step,
                                BlockId body) {
   if (!p_.row || p_.is_transposed || product.left_lanes == 1) return;

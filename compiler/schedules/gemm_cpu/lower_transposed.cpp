@@ -86,7 +86,7 @@ void PackedGemm::split_rows(const Builder::Loop& loop, uint32_t vectors, const N
 }
 
 /// One panel of B stays in L1 for all rows; meanwhile the next one is
-/// asked for.
+/// prefetched.
 void PackedGemm::multiply_transposed(const Contraction& c, BlockId parent) {
   const PanelProduct& product = c.product;
   const KBlock k = open_k_block(c, parent);

@@ -19,7 +19,7 @@ constexpr double kEvenCycles = 8;  // every other element, in vectors
 constexpr double kFarCycles = 8;   // more where it comes from beyond the private caches
 /// Per number of A that is not contiguous along K; per vector
 /// of sums that is transposed and stored afterwards.
-constexpr double kElementCycles = 2, kTransposeCycles = 12;
+constexpr double kElementCycles = 2, kTransposedStoreCycles = 12;
 constexpr double kLatency = 4;  // of a multiply-add, two of which start per cycle
 /// Share of the time from which on copies are worth avoiding.
 constexpr double kExpensivePacking = 0.04;
@@ -230,7 +230,7 @@ class PanelScheduler {
       }
       const double line = extent(p.line), lanes = line / std::ceil(line / plan_.lanes);
       const double copy = line_cycles(p) + far_cycles(p, p.left, extent(plan_.row));
-      cycles += elements * copy / lanes + columns * kTransposeCycles / plan_.lanes;
+      cycles += elements * copy / lanes + columns * kTransposedStoreCycles / plan_.lanes;
     }
     return cycles;
   }

@@ -132,7 +132,7 @@ class Packer {
     for (const GemmMatch::Product& p : sides.products)
       for (const Node* f : p.factors) {
         if (!ir::depends_on(f, sides.columns[0]) || !loads_operand(f)) continue;
-        if (factor) return false;  // two that cannot be told apart
+        if (factor) return false;  // two that cannot be distinguished
         factor = f;
         reduce = p.reduce;
       }

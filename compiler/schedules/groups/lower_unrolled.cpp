@@ -1,5 +1,5 @@
 // Unrolled iterations of a work-item.
-// Iterations of a work-item written out side by side: all loads, then arithmetic, then stores.
+// Iterations of a work-item unrolled: all loads, then arithmetic, then stores.
 #include <algorithm>
 #include <unordered_set>
 

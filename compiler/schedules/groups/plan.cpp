@@ -27,8 +27,8 @@ Schedule GroupScheduler::run() {
   choose_side();
   if (limits_.has_tiles) choose_tile();
   shape_ = best_shape(is_group_);
-  if (side_.loop && shape_.block < 2 * side_.width) {
-    side_ = {};
+  if (outputs_.loop && shape_.block < 2 * outputs_.width) {
+    outputs_ = {};
     shape_ = best_shape(is_group_);
   }
   share_reductions();
@@ -109,25 +109,25 @@ void GroupScheduler::choose_level() {
   place_symbols(&none);
   is_group_ = none;
   double least = best_shape(none).time + memory_time(none, false);
-  Side best;
+  GroupOutputs best;
   for (const ReduceFacts& r : reduces_) {
     if (r.is_inner || r.is_dot || r.trip_count < kLeastShared) continue;
     Level level = r.outputs;
     place_symbols(&level);
-    for (const Side& side : sides(level)) {
-      side_ = side;
+    for (const GroupOutputs& outputs : group_outputs(level)) {
+      outputs_ = outputs;
       const double time = best_shape(level).time + memory_time(level, costs(level).is_stream);
       if (time >= least * 0.95) continue;
       least = time;
       is_group_ = level;
-      best = side;
+      best = outputs;
     }
   }
-  side_ = best;
+  outputs_ = best;
 }
 
 /// Whether some load of a shared reduction is contiguous along `loop`.
-bool GroupScheduler::has_neighbours(const Level& level, const Node* loop) {
+bool GroupScheduler::has_contiguous(const Level& level, const Node* loop) {
   for (const ReduceFacts& r : reduces_) {
     if (!is_shared(r, level)) continue;
     for (const Node* n : model_.body(r.node))
@@ -138,8 +138,8 @@ bool GroupScheduler::has_neighbours(const Level& level, const Node* loop) {
 
 /// None, and results that a group may do at once: contiguous ones, or where reductions
 /// are short those of the last loop.
-std::vector<GroupScheduler::Side> GroupScheduler::sides(const Level& level) {
-  std::vector<Side> out(1);
+std::vector<GroupScheduler::GroupOutputs> GroupScheduler::group_outputs(const Level& level) {
+  std::vector<GroupOutputs> out(1);
   const bool has_streams_only = std::ranges::all_of(
       reduces_, [&](const ReduceFacts& r) { return !is_shared(r, level) || has_streams(r); });
   if (!found_dots_.empty() || !has_streams_only) return out;
@@ -148,11 +148,12 @@ std::vector<GroupScheduler::Side> GroupScheduler::sides(const Level& level) {
     const Node* extent = loops_[i]->src[0];
     if (!level[i] || !extent->is_const() || extent->imm < 2) continue;
     last = loops_[i];
-    if (has_neighbours(level, last))
-      for (uint32_t width = kWidestSide; width >= kWidestSide / 4; width /= 2)
+    if (has_contiguous(level, last))
+      for (uint32_t width = kMostGroupOutputs; width >= kMostGroupOutputs / 4; width /= 2)
         if (extent->imm >= width) out.push_back({last, width, false});
   }
-  for (uint32_t width = 2; last && width <= kWidestSide && width <= last->src[0]->imm; width *= 2)
+  for (uint32_t width = 2; last && width <= kMostGroupOutputs && width <= last->src[0]->imm;
+       width *= 2)
     out.push_back({last, width, true});
   return out;
 }
@@ -166,10 +167,10 @@ void GroupScheduler::choose_side() {
   if (!is_shared_level || found_dots_.empty()) return;  // else it is there already
   for (const Node* range : loops_) {
     const Node* extent = range->src[0];
-    if (extent->is_const() && extent->imm > 0 && extent->imm % kSide == 0 &&
-        std::ranges::all_of(found_dots_,
-                            [&](const InnerDot& d) { return d.has_neighbours(range, kSide); }))
-      side_ = {range, kSide, false};
+    if (extent->is_const() && extent->imm > 0 && extent->imm % kDotOutputs == 0 &&
+        std::ranges::all_of(
+            found_dots_, [&](const InnerDot& d) { return d.has_contiguous(range, kDotOutputs); }))
+      outputs_ = {range, kDotOutputs, false};
   }
 }
 
@@ -199,11 +200,13 @@ void GroupScheduler::set_launch() {
   for (const bool is_group : {true, false})
     for (size_t i = 0; i < loops_.size(); ++i)
       if (is_group_[i] == is_group)
-        s_.loops.push_back(
-            {.range = loops_[i], .lanes = 1, .jam = jams_[i], .is_side = loops_[i] == side_.loop});
-  s_.side = side_.width;
-  s_.is_side_high = side_.is_high;
-  s_.item_copies = shape_.item_copies;
+        s_.loops.push_back({.range = loops_[i],
+                            .lanes = 1,
+                            .jam = jams_[i],
+                            .has_group_outputs = loops_[i] == outputs_.loop});
+  s_.group_outputs = outputs_.width;
+  s_.is_output_major = outputs_.is_high;
+  s_.item_unroll = shape_.item_unroll;
   s_.grid_loops = static_cast<uint32_t>(std::count(is_group_.begin(), is_group_.end(), true));
   s_.block = shape_.block;
   bool is_const = false;
@@ -227,7 +230,7 @@ void GroupScheduler::set_launch() {
     for (uint32_t i = s_.grid_loops; i-- > 0;)
       if (s_.loops[i].range->src[0]->is_const() != is_symbol) add_loop(i);
   const Costs c = costs(is_group_);
-  const double ops = c.dealt + static_cast<double>(block) * (kStartCost + c.repeated) +
+  const double ops = c.partitioned + static_cast<double>(block) * (kStartCost + c.repeated) +
                      c.element * std::min(c.iterations, static_cast<double>(s_.chunk));
   s_.work_per_block = static_cast<uint64_t>(std::min(ops, 1e18));
 }
@@ -270,8 +273,8 @@ void GroupScheduler::add_loop(uint32_t loop) {
     is_closed_ = false;
   }
   bool is_exact = true;
-  if (s_.loops[loop].is_side)
-    s_.grid[axis_].constant *= s_.side_groups(loop);
+  if (s_.loops[loop].has_group_outputs)
+    s_.grid[axis_].constant *= s_.output_groups(loop);
   else
     is_exact = multiply(&s_.grid[axis_], extent, 1);
   s_.axes[axis_].push_back({.loop = loop, .is_bounded = !is_exact});
@@ -312,7 +315,7 @@ void GroupScheduler::merge_all() {
   is_group_.assign(loops_.size(), false);
   jams_.assign(loops_.size(), 1);
   is_tiled_ = is_closed_ = false;
-  side_ = {};
+  outputs_ = {};
   axis_ = 0;
   shape_ = best_shape(is_group_);
   share_reductions();

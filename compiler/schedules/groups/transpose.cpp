@@ -27,7 +27,7 @@ constexpr uint32_t kLargeTile = 64;
 /// leaves every unit so many of them; of two kinds, short rows need them sooner.
 constexpr int64_t kRowBytes = 128;
 constexpr double kFewTiles = 1, kManyTiles = 16;
-/// Of the local memory that a group may have: several groups share a compute unit.
+/// Of the shared memory that a group may have: several groups share a compute unit.
 constexpr uint64_t kLocalShare = 2;
 
 class TransposeScheduler {
@@ -86,7 +86,7 @@ class TransposeScheduler {
     return nodes * p.copies() <= kMostNodes;
   }
 
-  /// Leaves out loads that local memory has no room for.
+  /// Leaves out loads that shared memory has no room for.
   void fit(TransposePlan* p) const {
     uint64_t bytes = 0;
     std::erase_if(p->loads, [&](const Node* load) {

@@ -9,7 +9,7 @@
 namespace bm::compiler {
 namespace {
 
-/// Memory asked for ahead of a stream of words.
+/// Prefetch distance of a stream of words.
 constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kCacheLine = 64;
 /// Sums that are written out step by step, and instructions of work-items, whose compilers do not

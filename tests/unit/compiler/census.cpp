@@ -100,7 +100,7 @@ constexpr std::array kRows = {
           return std::any_of(k.s.reduces.begin(), k.s.reduces.end(),
                              [](const auto& r) { return r.second.unroll > 1; });
         }},
-    Row{"row cache", Needs::kCpu, [](const Kernel& k) { return !k.s.stages.empty(); }},
+    Row{"row cache", Needs::kCpu, [](const Kernel& k) { return !k.s.row_caches.empty(); }},
     Row{"several loops in the grid", Needs::kCpu,
         [](const Kernel& k) { return k.is_plain() && k.s.grid_loops > 1; }},
     Row{"several iterations per block", Needs::kCpu,
@@ -121,7 +121,7 @@ constexpr std::array kRows = {
         [](const Kernel& k) {
           return k.s.scan && k.scan_lanes(true) == 1 && k.scan_lanes(false) == 1;
         }},
-    Row{"top-k", Needs::kCpu, [](const Kernel& k) { return k.s.least != nullptr; }},
+    Row{"top-k", Needs::kCpu, [](const Kernel& k) { return k.s.top_k != nullptr; }},
     Row{"int8 dot products", Needs::kCpu, [](const Kernel& k) { return !k.s.dots.empty(); }},
     Row{"int8 dot products, a tile of vectors", Needs::kCpu,
         [](const Kernel& k) { return !k.s.dots.empty() && k.s.loops.back().jam > 1; }},
