@@ -103,6 +103,8 @@ class Gfx {
   uint32_t *gfx_index_ = nullptr, *wave_index_ = nullptr;
   Field pipe_, me_, vmid_, queue_, halt_, complete_, offset_, enable_, size_, command_;
   std::array<Field, kPipes> pipe_reset_, pipe_active_;
+  Field time_stamp_, opcode_error_;
+  std::array<std::atomic<uint32_t>, kPipes> pipe_interrupts_{};  ///< CP_ME1_PIPEn_INT_CNTL
   std::atomic<uint32_t> mec_state_{0};  ///< a copy of mec_control_ for queue threads
   std::function<void(uint32_t)> soft_reset_sdma_;
 };
