@@ -85,13 +85,18 @@ class Connection {
   Connection(StreamSocket socket, const RemotePciOptions& options)
       : socket_(std::move(socket)),
         is_unix_(socket_.is_unix()),
-        limit_(options.reply_limit),
+        limit_(options.open_limit),
         slow_limit_(options.reset_limit) {}
 
   std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
   Status status() const {
     const auto held = lock();
     return status_;
+  }
+  /// From here on kernels may run before an answer comes.
+  void is_open(std::chrono::milliseconds limit) {
+    const auto held = lock();
+    limit_ = limit;
   }
   bool is_unix() const { return is_unix_; }
   const std::string& name() const { return socket_.name(); }
@@ -184,7 +189,8 @@ class Connection {
   mutable std::recursive_mutex mutex_;
   StreamSocket socket_;
   const bool is_unix_;
-  const std::chrono::milliseconds limit_, slow_limit_;
+  std::chrono::milliseconds limit_;
+  const std::chrono::milliseconds slow_limit_;
   Status status_;
   std::vector<std::byte> posted_;
 };
@@ -645,7 +651,7 @@ Result<std::unique_ptr<DmaMemory>> RemotePci::dma_allocate(uint64_t bytes, bool 
 }
 
 Result<std::unique_ptr<Connection>> connect(System& system, const RemotePciOptions& options) {
-  StreamSocket socket = BM_TRY(StreamSocket::connect(system, options.address, options.reply_limit));
+  StreamSocket socket = BM_TRY(StreamSocket::connect(system, options.address, options.open_limit));
   return std::make_unique<Connection>(std::move(socket), options);
 }
 
@@ -695,8 +701,9 @@ Result<std::vector<RemotePciName>> probe_remote_pci(System& system,
   return probe(*connection, options.probe.value_or(RemotePciProbe{}));
 }
 
-Result<std::unique_ptr<PciFunction>> open_remote_pci(System& system,
-                                                     const RemotePciOptions& options) {
+namespace {
+
+Result<std::unique_ptr<PciFunction>> open_named(System& system, const RemotePciOptions& options) {
   std::unique_ptr<Connection> connection = BM_TRY(connect(system, options));
   RemotePciName name{.bus = "", .id = options.index};
   if (options.probe) {
@@ -706,8 +713,20 @@ Result<std::unique_ptr<PciFunction>> open_remote_pci(System& system,
                   options.address, options.index, names.size(), options.probe->vendor);
     name = names[options.index];
   }
+  Connection& opened = *connection;
   auto function = std::make_unique<RemotePci>(system, std::move(connection), name.id);
   BM_TRY(function->open(options, name.bus));
+  opened.is_open(options.reply_limit);
+  return function;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PciFunction>> open_remote_pci(System& system,
+                                                     const RemotePciOptions& options) {
+  auto function = open_named(system, options);
+  if (!function && function.error().code == Code::kTimeout)
+    function.error().message += kOneClient;
   return function;
 }
 
