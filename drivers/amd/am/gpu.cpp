@@ -384,14 +384,16 @@ Status AmGpu::reset_card() {
   if (smu_->is_alive()) {
     BM_TRY(smu_->reset_card());
   } else {
-    // Its power management firmware is dead: only the slot can reset it.
+    // Its power management firmware is dead: only the slot can reset it, or whatever the transport
+    // has for the function.
     BM_TRY(bus_.status());
-    if (const Status done = function_->reset(PciReset::kBus); !done)
+    const Status slot = function_->reset(PciReset::kBus);
+    const Status done = slot ? slot : function_->reset(PciReset::kFunction);
+    if (!done)
       return fail(done.error().code,
-                  "the card was started by somebody else, its SMU does not answer, and the bus "
-                  "cannot reset "
-                  "it ({}): switch the machine off and on",
-                  done.error().message);
+                  "the card was started by somebody else, its SMU does not answer, and neither the "
+                  "bus nor the function can be reset ({}; {}): switch the machine off and on",
+                  slot.error().message, done.error().message);
   }
   bus_.sleep_us(kResetUs);
   for (size_t i = 0; i < bars.size(); ++i) {

@@ -156,6 +156,28 @@ TEST_P(AmInterrupts, OverVfioUserByADescriptor) {
 INSTANTIATE_TEST_SUITE_P(Chips, AmInterrupts, ::testing::Values("gfx1100", "gfx1101", "gfx1201"),
                          [](const auto& chip) { return std::string(chip.param); });
 
+// The protocol has no reset of the bus, and the boot loader goes on where it was left.
+TEST(AmSockets, ABootLoaderThatWasLeftHalfWayStartsAnew) {
+  CardRig rig({.chip = "gfx1200"});
+  const auto stopped = [&] {
+    // In the middle of the PSP's system, wherever that is.
+    for (uint64_t access = 5000; access < 6000; access += 5) {
+      rig.card->options().fault = sim::amd::BusFault::kUnplug;
+      rig.card->options().fault_access = rig.card->accesses() + access;
+      const auto gpu = rig.open();
+      rig.card->options().fault = sim::amd::BusFault::kNone;
+      rig.card->plug_in();
+      if (gpu) return false;
+      if (gpu.error().message.find("stage 'PSP system'") != std::string::npos) return true;
+    }
+    return false;
+  }();
+  ASSERT_TRUE(stopped);
+  Served<sim::VfioUserServer> served(rig, "vfio-user");
+  const auto gpu = served.open(rig);
+  EXPECT_TRUE(gpu) << gpu.error().message;
+}
+
 // The model's engines want the memory of its client by descriptor; callers copy instead.
 TEST(AmSockets, MemoryOfThisProcessIsUnsupportedNotAFailure) {
   CardRig rig;
