@@ -78,6 +78,10 @@ std::string one_line(std::string text) {
   return text;
 }
 
+std::chrono::milliseconds limit_of_opening(const RemotePciOptions& options) {
+  return std::min(options.open_limit, options.reply_limit);
+}
+
 /// The connection. Its first failure is the last thing that happens on it. Thread: any; who needs
 /// several calls in a row holds lock().
 class Connection {
@@ -85,7 +89,7 @@ class Connection {
   Connection(StreamSocket socket, const RemotePciOptions& options)
       : socket_(std::move(socket)),
         is_unix_(socket_.is_unix()),
-        limit_(options.open_limit),
+        limit_(limit_of_opening(options)),
         slow_limit_(options.reset_limit) {}
 
   std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
@@ -651,7 +655,8 @@ Result<std::unique_ptr<DmaMemory>> RemotePci::dma_allocate(uint64_t bytes, bool 
 }
 
 Result<std::unique_ptr<Connection>> connect(System& system, const RemotePciOptions& options) {
-  StreamSocket socket = BM_TRY(StreamSocket::connect(system, options.address, options.open_limit));
+  StreamSocket socket =
+      BM_TRY(StreamSocket::connect(system, options.address, limit_of_opening(options)));
   return std::make_unique<Connection>(std::move(socket), options);
 }
 
@@ -725,8 +730,7 @@ Result<std::unique_ptr<PciFunction>> open_named(System& system, const RemotePciO
 Result<std::unique_ptr<PciFunction>> open_remote_pci(System& system,
                                                      const RemotePciOptions& options) {
   auto function = open_named(system, options);
-  if (!function && function.error().code == Code::kTimeout)
-    function.error().message += kOneClient;
+  if (!function && function.error().code == Code::kTimeout) function.error().message += kOneClient;
   return function;
 }
 

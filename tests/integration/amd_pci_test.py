@@ -46,6 +46,10 @@ HELD = tempfile.TemporaryDirectory(prefix="amd-pci-")
 FIRMWARE = os.path.join(HELD.name, "firmware")
 
 
+# A boot loader that was left half way refuses to begin again, and the next boot resets the card.
+NOT_STRICT = ["--tolerate", "PSP: boot loader command 0x80000"]
+
+
 def check(is_right, what):
     if not is_right:
         sys.exit(f"{CHIP} over {TRANSPORT}: {what}")
@@ -63,7 +67,7 @@ class Card:
         # A file: it has a line for every client, and a pipe that nobody reads is full after some hundred of them.
         self.said = tempfile.TemporaryFile("w+", dir=HELD.name)
         self.server = subprocess.Popen([os.path.join(FOLDER, "sim-amd-pci"), "--" + TRANSPORT, self.path, "--chip", CHIP,
-                                        "--clients", "0", *(["--strict"] if strict else []), *options], stderr=self.said, text=True)
+                                        "--clients", "0", *(["--strict"] if strict else NOT_STRICT), *options], stderr=self.said, text=True)
         atexit.register(self.server.kill)
         limit = time.monotonic() + seconds(30)
         while not os.path.exists(self.path):
@@ -223,10 +227,10 @@ def part_hot():
     check(len(copied) == len(clients), f"{len(clients)} clients: {text}")
     by_state = dict(zip(clients, copied))
     print(by_state)
-    # Slabs of 32 MiB are cleared by copies of zeros here, and so is what weights are loaded into.
+    # Over remote PCI slabs of 32 MiB are cleared by copies of zeros, and so is what weights are loaded into.
     slab = 32 << 20
     check(by_state["hot"] % slab < 1 << 20, f"bytes copied: {by_state}")
-    check(by_state["cold"] % slab > size * 3 // 2, f"bytes copied: {by_state}")
+    check(by_state["cold"] - by_state["hot"] > size * 3 // 4, f"bytes copied: {by_state}")
     # Where it cannot be done it is said, before anything is loaded.
     for device in ("CPU", "NULL"):
         done = subprocess.run([PROGRAM, "generate", MODEL, "x", "--keep-weights"], env={**os.environ, "DEV": device},

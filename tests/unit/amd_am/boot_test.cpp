@@ -212,8 +212,7 @@ TEST(AmBootFaults, AHungCommandProcessorIsResetAndTheNextBootWorks) {
 TEST(AmBootFaults, ASemaphoreThatAKilledProcessHoldsIsTakenBack) {
   CardRig rig;
   sim::amd::RegisterBus& registers = rig.card->registers();
-  const auto semaphore =
-      registers.address_of(sim::amd::Ip::kMmhub, "MMVM_INVALIDATE_ENG17_SEM");
+  const auto semaphore = registers.address_of(sim::amd::Ip::kMmhub, "MMVM_INVALIDATE_ENG17_SEM");
   ASSERT_TRUE(semaphore);
   ASSERT_EQ(registers.read(*semaphore), 1u);
   const auto gpu = rig.open();

@@ -17,7 +17,8 @@
 //       arrive.
 //   X6  queues of another VMID than 0, without an EOP buffer, with SH_MEM_CONFIG never set.
 //   X7  SQ_IND_INDEX or SQ_IND_DATA while GRBM_GFX_INDEX broadcasts or selects what is not there.
-//   X8  no violation, no interrupt: ends of packets without TIME_STAMP_INT_ENABLE of their pipe, bad
+//   X8  no violation, no interrupt: ends of packets without TIME_STAMP_INT_ENABLE of their pipe,
+//   bad
 //       packets without OPCODE_ERROR_INT_ENABLE: gfx_v11_0_set_compute_eop_interrupt_state(),
 //       gfx_v11_0_set_bad_op_fault_state().
 // A read of CP_HQD_PQ_RPTR gives the packet that is being executed; hardware fetches ahead. Waves
