@@ -103,7 +103,16 @@ Status AmGpu::boot() {
   if (needs_reset) BM_TRY(run(kReset));
   BM_TRY(run(kBase));
   if (!was_warm_) {
-    if (!psp_survived_) BM_TRY(run(kSystem));
+    if (Status loaded = psp_survived_ ? Status{} : run(kSystem); !loaded) {
+      // Whoever was stopped in the middle of this has left a boot loader that goes on where it was.
+      if (needs_reset || psp_->has_taken_any() || loaded.error().code != Code::kTimeout)
+        return loaded;
+      log("amd", LogLevel::kWarning, "{}; the card is reset and asked once more",
+          loaded.error().message);
+      BM_TRY(run(kReset));
+      BM_TRY(run(kBase));
+      if (!psp_survived_) BM_TRY(run(kSystem));
+    }
     BM_TRY(run(kCold));
   }
   BM_TRY(run(kEngines));
@@ -161,7 +170,7 @@ Status AmGpu::start_bus() {
 Status AmGpu::create_tables() {
   BM_TRY(gmc_->read_location());
   BM_TRY(restore_kept());
-  window_ = BM_TRY(windows().take());
+  if (!window_) window_ = BM_TRY(windows().take());
   return gmc_->create_tables(card_, *window_);
 }
 
@@ -353,14 +362,16 @@ Status AmGpu::reset_card() {
   if (smu_->is_alive()) {
     BM_TRY(smu_->reset_card());
   } else {
-    // Its power management firmware is dead: only the slot can reset it.
+    // Its power management firmware is dead: only the slot can reset it, or whatever the transport
+    // has for the function.
     BM_TRY(bus_.status());
-    if (const Status done = function_->reset(PciReset::kBus); !done)
+    const Status slot = function_->reset(PciReset::kBus);
+    const Status done = slot ? slot : function_->reset(PciReset::kFunction);
+    if (!done)
       return fail(done.error().code,
-                  "the card was started by somebody else, its SMU does not answer, and the bus "
-                  "cannot reset "
-                  "it ({}): switch the machine off and on",
-                  done.error().message);
+                  "the card was started by somebody else, its SMU does not answer, and neither the "
+                  "bus nor the function can be reset ({}; {}): switch the machine off and on",
+                  slot.error().message, done.error().message);
   }
   bus_.sleep_us(kResetUs);
   for (size_t i = 0; i < bars.size(); ++i) {
@@ -426,14 +437,15 @@ void AmGpu::read_facts() {
 }
 
 Result<bool> AmGpu::wait_event(uint32_t timeout_ms) {
-  // End-of-pipe interrupts may be lost to whoever drained the ring first, so nobody sleeps longer.
-  constexpr uint32_t kLongestMs = 2;
-  const uint32_t slice = std::min(timeout_ms, kLongestMs);
+  // TIMEOUT: another thread may have taken the interrupt, and a card may lose one; whoever waits
+  // looks again after so long.
+  constexpr uint32_t kLongestMs = 20;
   if (has_msi_) {
-    const auto woken = function_->wait_interrupt(0, static_cast<int>(slice));
+    const auto woken =
+        function_->wait_interrupt(0, static_cast<int>(std::min(timeout_ms, kLongestMs)));
     if (woken || woken.error().code != Code::kUnsupported) return woken;
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(std::min(slice, 1u)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(std::min(timeout_ms, 1u)));
   return true;
 }
 
