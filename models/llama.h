@@ -1,5 +1,5 @@
 #pragma once
-// Decoder-only transformers: weights on a device, and the network as tensor operations. What the
+// Transformers: weights on a device, and the network as tensor operations. What the
 // families differ in is in llama_architectures.h.
 
 #include <functional>
@@ -85,6 +85,9 @@ class Llama {
   /// What is computed for a row does not depend on the others: everything but attention, which is
   /// a kernel per run, runs in kernels for any number of rows.
   Tensor forward_batch(const BatchStep& step, PagedKvCache& cache) const;
+  /// Hidden states of a whole text of which every token sees all others, [count, embedding length].
+  /// Shapes: tokens [>= count] int32.
+  Tensor encode(const Tensor& tokens, const SymInt& count) const;
   /// What logits are made of, [rows, embedding length]: the last block's output, normalised.
   Tensor hidden_batch(const BatchStep& step, PagedKvCache& cache) const;
 
@@ -104,6 +107,7 @@ class Llama {
     Projection router;
     Tensor router_bias;  ///< [experts], added to choose by; invalid where there is none
     Matrix gate, up, down;
+    Matrix gate_up;  ///< of both, gate first; invalid where they are apart
     Tensor gate_bias, up_bias, down_bias;
     Matrix shared_router;  ///< [1, embedding length]: how much the shared expert counts
     Projection shared_gate, shared_up, shared_down;
@@ -123,7 +127,8 @@ class Llama {
     Projection output;
     /// [head length], [heads, head length], or [heads · head length]: over all heads at once.
     Norm query_norm, key_norm;
-    Norm attention_post_norm, feed_forward_norm, feed_forward_post_norm;
+    Norm attention_post_norm, second_post_norm, feed_forward_norm, feed_forward_post_norm;
+    FeedForward feed_forward = FeedForward::kGated;
     Projection gate, up, down;
     Experts experts;
     Tensor sinks;  ///< [heads]; invalid without kSinks
@@ -136,7 +141,8 @@ class Llama {
   Matrix embedding_;
   Norm embedding_norm_, output_norm_;
   Projection output_;
-  Tensor positions_;  ///< [context, embedding length]; invalid without kPositionTable
+  Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
+  Tensor token_type_;  ///< [1, embedding length], added to all tokens; invalid where there is none
   Tensor slopes_;     ///< ALiBi: [kv heads, heads of each, 1, 1]
   /// [context, 1, rotated length]; sines carry the pair's sign.
   struct RopeTable {
@@ -153,7 +159,8 @@ class Llama {
   /// Rows of a rotary table, [rows, 1, rotated length].
   using RopeRows = std::function<Tensor(const Tensor& table, int64_t width)>;
   /// The pieces of a feed-forward of the architecture.
-  Tensor activated(const Tensor& gate, const Tensor& up) const;
+  Tensor activate(size_t block, const Tensor& x) const;
+  Tensor activated(size_t block, const Tensor& gate, const Tensor& up) const;
   static Tensor project(const QuantisedActivations& in, const Projection& p);
   Tensor norm(const Tensor& x, const Norm& n) const;
   Tensor rotate(const Tensor& x, const RopeTable& table, const RopeRows& rows) const;
@@ -173,14 +180,17 @@ class Llama {
   /// components, and has no values of its own.
   Tensor attend_latent(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                        KvCache& cache) const;
-  Tensor feed_forward(const Block& b, const Tensor& x) const;
+  Tensor attend_all(size_t block, const Tensor& x, const SymInt& count) const;
+  Tensor feed_forward(size_t block, const Tensor& x) const;
   Tensor attend_paged(size_t block, const Tensor& x, const BatchStep& step,
                       PagedKvCache& cache) const;
-  Tensor gated(const QuantisedActivations& in, const Projection& gate, const Projection& up,
-               const Projection& down) const;
+  Tensor gated(size_t block, const QuantisedActivations& in, const Projection& gate,
+               const Projection& up, const Projection& down) const;
   /// Which experts each of x [m, embedding length] takes, and with which weights: both [m, used].
   std::pair<Tensor, Tensor> route(const Block& b, const QuantisedActivations& x) const;
-  Tensor mix_experts(const Block& b, const Tensor& x) const;
+  Tensor mix_experts(size_t block, const Tensor& x) const;
+  /// What the first block reads; `rows`: those of the table of positions.
+  Tensor embed(const Tensor& tokens, const std::function<Tensor(const Tensor& table)>& rows) const;
   /// `attention` is given the block's normalised input.
   Tensor run_block(size_t block, const Tensor& x,
                    const std::function<Tensor(const Tensor&)>& attention) const;

@@ -268,6 +268,9 @@ Result<std::unique_ptr<LlamaBatch>> LlamaBatch::create(std::shared_ptr<const Lla
     return fail(Code::kInvalidArgument, "{} sequences: 1 to {} go together", options.sequences,
                 kMostSequences);
   const LlamaConfig& c = model->config();
+  if (!c.is_causal)
+    return fail(Code::kUnsupported, "{}: this model makes embeddings and writes no text",
+                c.architecture);
   if (c.latent.rank > 0)
     return fail(Code::kUnsupported,
                 "{}: latent attention is not computed in batches yet; generate and chat do it",

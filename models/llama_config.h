@@ -1,5 +1,5 @@
 #pragma once
-// Hyper-parameters of decoder-only transformers, read from GGUF metadata and checked against each
+// Hyper-parameters of transformers, read from GGUF metadata and checked against each
 // other.
 
 #include <cstdint>
@@ -33,6 +33,10 @@ struct BlockConfig {
   uint32_t chunk = 0;   ///< a token sees its own run of this many positions; 0: all
   bool is_rotated = true;
   bool is_local = false;  ///< rotates by `local_rope`
+  /// Activation::kXielu: of positive values, of negative ones, of both, and the least of them.
+  struct Xielu {
+    float alpha_p = 0, alpha_n = 0, beta = 0, eps = 0;
+  } xielu;
   bool has_experts = false;
 };
 
@@ -91,6 +95,8 @@ struct LlamaConfig {
   float alibi_bias = 0.0F;   ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()
   bool is_parallel = false;  ///< kParallelBlock, or the file says so
   bool has_tied_output = false;
+  bool is_causal = true;     ///< false: every token sees all others, and hidden states are the result
+  Activation activation = Activation::kSilu;  ///< that of the row, unless the file says otherwise
   const Architecture* row = nullptr;
 
   /// Every key under the architecture's prefix is read, or known to change no result.

@@ -15,7 +15,8 @@ namespace {
 
 constexpr const char *kEmbedding = "token_embd.weight", *kOutput = "output.weight",
                      *kFactors = "rope_freqs.weight", *kLongFactors = "rope_factors_long.weight",
-                     *kShortFactors = "rope_factors_short.weight";
+                     *kShortFactors = "rope_factors_short.weight",
+                     *kTokenTypes = "token_types.weight";
 
 /// Stored type if kernels read it directly.
 std::optional<DType> direct_dtype(GgmlType type) {
@@ -268,6 +269,7 @@ class LlamaLoader {
   /// Source: llama.cpp, gguf-py/gguf/constants.py, MODEL_TENSOR_SKIP. And blocks that guess.
   bool is_idle(std::string_view name) const {
     const LlamaConfig& c = model_->config_;
+    if (!c.is_causal && name == kOutput) return true;
     for (uint32_t i = 0; i < c.draft_block_count; ++i)
       if (name.starts_with(fmt::format("blk.{}.", c.block_count + i))) return true;
     for (uint32_t i = 0; i < model_->config_.block_count; ++i)
@@ -295,7 +297,7 @@ class LlamaLoader {
 
   enum class Need : uint8_t { kYes, kIfThere };
 
-  /// `name` without ".weight" and ".bias". A norm's bias exists where means are taken off.
+  /// `name` without ".weight" and ".bias".
   Result<Llama::Norm> load_norm(const std::string& name, std::initializer_list<uint64_t> dims,
                                 Need need) {
     const LlamaConfig& c = model_->config_;
@@ -307,7 +309,7 @@ class LlamaLoader {
     if (need == Need::kIfThere && !file_->find_tensor(name + ".weight")) return norm;
     norm.is_used = true;
     norm.weight = BM_TRY(load(name + ".weight", dims));
-    if (c.row->norm == NormKind::kLayer) BM_TRY(load_optional(norm.bias, name + ".bias", dims));
+    BM_TRY(load_optional(norm.bias, name + ".bias", dims));
     return norm;
   }
 
@@ -393,9 +395,18 @@ class LlamaLoader {
     LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length;
     const char* const after_attention = "post_attention_norm";
+    if (c.row->has(kNormsAfterSums)) {
+      b->attention_post_norm = BM_TRY(load_norm(p + "attn_output_norm", {width}, Need::kYes));
+      b->second_post_norm = BM_TRY(load_norm(p + "attn_norm_2", {width}, Need::kIfThere));
+      b->feed_forward_post_norm = BM_TRY(load_norm(p + "layer_output_norm", {width}, Need::kYes));
+      return {};
+    }
+    // The embeddings of ModernBERT are normalised already when its first block reads them.
+    const bool may_lack_norm = c.row->has(kEmbeddingNorm) && c.row->has(kNoLogits);
     if (!c.row->has(kNoPreNorms))
-      b->attention_norm = BM_TRY(load_norm(p + "attn_norm", {width}, Need::kYes));
-    if (c.architecture == "falcon")
+      b->attention_norm = BM_TRY(
+          load_norm(p + "attn_norm", {width}, may_lack_norm ? Need::kIfThere : Need::kYes));
+    if (c.row->has(kSecondAttentionNorm))
       b->second_attention_norm = BM_TRY(load_norm(p + "attn_norm_2", {width}, Need::kIfThere));
     if (c.row->has(kPostNorms)) {
       b->attention_post_norm = BM_TRY(load_norm(p + after_attention, {width}, Need::kYes));
@@ -423,8 +434,13 @@ class LlamaLoader {
                   p);
     x.router = BM_TRY(load_projection(p + "ffn_gate_inp", width, e.count));
     BM_TRY(load_optional(x.router_bias, p + "exp_probs_b.bias", {e.count}));
-    x.gate = BM_TRY(load_stack(p + "ffn_gate_exps.weight", width, e.length));
-    x.up = BM_TRY(load_stack(p + "ffn_up_exps.weight", width, e.length));
+    if (file_->find_tensor(p + "ffn_gate_up_exps.weight")) {
+      x.gate_up = BM_TRY(load_stack(p + "ffn_gate_up_exps.weight", width, uint64_t{2} * e.length));
+    } else {
+      if (c.row->feed_forward == FeedForward::kGated)
+        x.gate = BM_TRY(load_stack(p + "ffn_gate_exps.weight", width, e.length));
+      x.up = BM_TRY(load_stack(p + "ffn_up_exps.weight", width, e.length));
+    }
     x.down = BM_TRY(load_stack(p + "ffn_down_exps.weight", e.length, width));
     BM_TRY(load_optional(x.gate_bias, p + "ffn_gate_exps.bias", {e.length, e.count}));
     BM_TRY(load_optional(x.up_bias, p + "ffn_up_exps.bias", {e.length, e.count}));
@@ -443,11 +459,32 @@ class LlamaLoader {
     const LlamaConfig& c = model_->config_;
     if (c.blocks[block].has_experts) return load_experts(p, b);
     const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
-    const bool is_fused = c.row->feed_forward == FeedForward::kFused;
-    if (c.row->feed_forward == FeedForward::kGated)
+    b->feed_forward = c.row->feed_forward;
+    if (c.row->has(kTensorsTellFeedForward) && !file_->find_tensor(p + "ffn_gate.weight")) {
+      const GgufTensor* up = file_->find_tensor(p + "ffn_up.weight");
+      b->feed_forward = up != nullptr && up->rank == 2 && up->dims[1] == 2 * hidden
+                            ? FeedForward::kFused
+                            : FeedForward::kPlain;
+    }
+    const bool is_fused = b->feed_forward == FeedForward::kFused;
+    if (b->feed_forward == FeedForward::kGated)
       b->gate = BM_TRY(load_projection(p + "ffn_gate", width, hidden));
     b->up = BM_TRY(load_projection(p + "ffn_up", width, is_fused ? 2 * hidden : hidden));
     b->down = BM_TRY(load_projection(p + "ffn_down", hidden, width));
+    return {};
+  }
+
+  /// Encoders tell the parts of a pair of texts apart; a text alone is all of the first kind.
+  Status load_token_type() {
+    const LlamaConfig& c = model_->config_;
+    const GgufTensor* t = c.row->has(kNoLogits) ? file_->find_tensor(kTokenTypes) : nullptr;
+    if (t == nullptr) return {};
+    const uint64_t width = c.embedding_length;
+    if (t->rank != 2 || t->dims[0] != width || t->dims[1] == 0)
+      return fail(Code::kCorrupt, "tensor {} has dimensions {}", kTokenTypes,
+                  dims_text(std::span(t->dims.data(), t->rank)));
+    const Tensor table = BM_TRY(load(kTokenTypes, {width, t->dims[1]}));
+    if (is_loading_) model_->token_type_ = table.slice(0, {0, 1}).contiguous();
     return {};
   }
 
@@ -460,8 +497,12 @@ class LlamaLoader {
       model_->embedding_norm_ = BM_TRY(load_norm("token_embd_norm", {width}, Need::kYes));
     if (c.row->has(kPositionTable))
       model_->positions_ = BM_TRY(load("position_embd.weight", {width, c.context_length}));
-    model_->output_norm_ = BM_TRY(load_norm("output_norm", {width}, Need::kYes));
-    if (file_->find_tensor(kOutput))
+    BM_TRY(load_token_type());
+    const bool is_neo = c.architecture == "neo-bert";
+    if (!c.row->has(kNormsAfterSums))
+      model_->output_norm_ =
+          BM_TRY(load_norm(is_neo ? "enc.output_norm" : "output_norm", {width}, Need::kYes));
+    if (c.is_causal && file_->find_tensor(kOutput))
       model_->output_.matrix = BM_TRY(load_matrix(kOutput, width, c.vocab_size));
     BM_TRY(load_optional(model_->output_.bias, "output.bias", {c.vocab_size}));
     model_->blocks_.clear();

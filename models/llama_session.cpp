@@ -85,6 +85,11 @@ uint32_t LlamaSession::room() const { return impl_->model->context() - impl_->po
 void LlamaSession::reset() { impl_->position = 0; }
 
 Status LlamaSession::feed(std::span<const int32_t> tokens) {
+  if (!impl_->model->config().is_causal)
+    return fail(Code::kUnsupported,
+                "{}: this model makes embeddings and writes no text; `bellmetal serve` answers "
+                "/v1/embeddings with it",
+                impl_->model->config().architecture);
   if (tokens.empty()) return fail(Code::kInvalidArgument, "no tokens to feed");
   if (tokens.size() > room())
     return fail(Code::kInvalidArgument, "{} tokens do not fit: {} of the {} positions are left",
