@@ -66,7 +66,16 @@ KvCache Llama::make_cache() const {
   const Shape shape = is_latent ? Shape{1, context_, config_.latent.rank + config_.rope_length}
                                 : Shape{config_.head_count_kv, context_, config_.head_length};
   KvCache cache;
+  const auto zeros = [&](const Shape& s) {
+    return Tensor::zeros(s, DType::kF32, device_).contiguous().realize();
+  };
   for (uint32_t i = 0; i < config_.block_count; ++i) {
+    if (config_.blocks[i].is_recurrent) {
+      const RecurrentConfig& r = config_.recurrent;
+      cache.keys.push_back(zeros({r.channels, r.kernel - 1}));
+      cache.values.push_back(r.heads > 0 ? zeros({r.heads, r.length, r.length}) : Tensor());
+      continue;
+    }
     cache.keys.push_back(Tensor::zeros(shape, DType::kF32, device_).contiguous().realize());
     if (!is_latent)
       cache.values.push_back(Tensor::zeros(shape, DType::kF32, device_).contiguous().realize());
@@ -200,7 +209,14 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   const bool is_late = config_.row->has(kLateHeadNorms);
   const Norm none;
   Heads out;
-  out.query = normed(take(b.query, 0, heads).contiguous(), is_late ? none : b.query_norm, heads);
+  Tensor query = all.is_valid() || !config_.row->has(kDeltaNet)
+                     ? take(b.query, 0, heads).contiguous()
+                     : project(in, b.query).contiguous().reshape({count, heads, 2 * width});
+  if (config_.row->has(kDeltaNet)) {
+    out.gate = query.slice(2, {width, 2 * width}).reshape({count, heads * width}).sigmoid();
+    query = query.slice(2, {0, width}).contiguous();
+  }
+  out.query = normed(query, is_late ? none : b.query_norm, heads);
   out.key =
       normed(take(b.key, heads, kv_heads).contiguous(), is_late ? none : b.key_norm, kv_heads);
   out.value = take(b.value, heads + kv_heads, kv_heads).reshape({count, kv_heads, width});
@@ -278,6 +294,7 @@ Tensor Llama::gated(size_t block, const QuantisedActivations& in, const Projecti
 Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                      KvCache& cache) const {
   if (config_.latent.rank > 0) return attend_latent(block, x, count, position, cache);
+  if (config_.blocks[block].is_recurrent) return attend_recurrent(block, x, position, cache);
   Tensor &keys = cache.keys[block], &values = cache.values[block];
   const Heads h = project_heads(
       block, x, count,
@@ -293,8 +310,9 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
   const SymInt end = position + count;
   rows(keys, position, end).assign(h.key.permute({1, 0, 2}));
   rows(values, position, end).assign(h.value.permute({1, 0, 2}));
-  return project_output(
-      block, mix(block, h.query, rows(keys, 0, end), rows(values, 0, end), count, position));
+  const Tensor mixed =
+      mix(block, h.query, rows(keys, 0, end), rows(values, 0, end), count, position);
+  return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
 
 /// Without a cache: every token sees all others.

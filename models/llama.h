@@ -15,7 +15,8 @@ namespace bm::models {
 
 /// Keys and values of every position so far, one pair per block: [kv heads, capacity, head length].
 /// With latent attention, of both together: keys [1, capacity, components + rotated length], and no
-/// values.
+/// values. Of recurrent blocks: keys [channels, kernel − 1], the convolution's inputs, and values
+/// [heads, length, length], the state of a delta network.
 struct KvCache {
   std::vector<Tensor> keys, values;
 };
@@ -120,6 +121,13 @@ class Llama {
     Tensor key_up;        ///< [heads, key length without what is rotated, components]
     Tensor value_up;      ///< [heads, value length, components]
   };
+  struct Recurrent {
+    Projection in, gate, out;
+    Projection beta, alpha, beta_alpha;  ///< the third: of both, by groups
+    Tensor convolution;                  ///< [channels, kernel]
+    Tensor step, rate;                   ///< [heads]
+    Norm norm;
+  };
   struct Block {
     Norm attention_norm, second_attention_norm;  ///< the second: of attention alone
     Projection qkv;                              ///< rows of all three, or
@@ -133,6 +141,7 @@ class Llama {
     Experts experts;
     Tensor sinks;  ///< [heads]; invalid without kSinks
     Latent latent;
+    Recurrent recurrent;
   };
   LlamaConfig config_;
   uint32_t context_ = 0;
@@ -155,6 +164,7 @@ class Llama {
   /// Of all rows: [rows, heads or kv heads, head length], rotated.
   struct Heads {
     Tensor query, key, value;
+    Tensor gate;  ///< of the results; invalid where they are not gated
   };
   /// Rows of a rotary table, [rows, 1, rotated length].
   using RopeRows = std::function<Tensor(const Tensor& table, int64_t width)>;
@@ -180,6 +190,11 @@ class Llama {
   /// components, and has no values of its own.
   Tensor attend_latent(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                        KvCache& cache) const;
+  /// Of one token.
+  Tensor attend_recurrent(size_t block, const Tensor& x, const SymInt& position,
+                          KvCache& cache) const;
+  Tensor delta_net(size_t block, const QuantisedActivations& in, const SymInt& position,
+                   KvCache& cache) const;
   Tensor attend_all(size_t block, const Tensor& x, const SymInt& count) const;
   Tensor feed_forward(size_t block, const Tensor& x) const;
   Tensor attend_paged(size_t block, const Tensor& x, const BatchStep& step,

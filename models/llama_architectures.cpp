@@ -14,12 +14,17 @@ constexpr auto kSilu = Activation::kSilu, kGelu = Activation::kGelu,
                kRelu2 = Activation::kReluSquared, kClamped = Activation::kClampedSwiglu,
                kXielu = Activation::kXielu;
 constexpr uint32_t kMoe = kExperts, kNormMoe = kExperts | kNormalisedExperts,
+                   kDelta = kDeltaNet | kLateFeedForwardNorm,
                    kEncoder = kNormsAfterSums | kNoLogits | kEmbeddingNorm;
 
 constexpr const char *kWindow = "attention.sliding_window",
                      *kWindows = "attention.sliding_window attention.sliding_window_pattern";
 // Pictures and videos tell positions in parts; those of text are the same in all.
 constexpr const char* kSections = "rope.dimension_sections n_deepstack_layers";
+constexpr const char* kDeltaKeys =
+    "ssm.conv_kernel ssm.inner_size ssm.state_size ssm.time_step_rank ssm.group_count "
+    "attention.recurrent_layers full_attention_interval rope.dimension_sections "
+    "nextn_predict_layers";
 constexpr const char* kScales = "embedding_scale residual_scale logit_scale attention.scale";
 
 // Source: llama.cpp, the files of src/models (norms, order of a block, activations) and
@@ -76,6 +81,9 @@ constexpr Architecture kArchitectures[] = {
     {"jais", kNone, kLayer, kGated, kSilu, kAlibi, 0, "attention.max_alibi_bias"},
     {"jina-bert-v2", kNone, kLayer, kGated, kGelu, kEncoder | kAlibi | kTensorsTellFeedForward, 0, ""},
     {"jina-bert-v3", kHalves, kLayer, kPlain, kGelu, kEncoder, 0, ""},
+    {"lfm2", kHalves, kRms, kGated, kSilu, kShortConvolution, 0, "shortconv.l_cache"},
+    {"lfm2moe", kHalves, kRms, kGated, kSilu, kShortConvolution | kNormMoe | kSigmoidGating, 0,
+     "shortconv.l_cache"},
     {"llama-embed", kInter, kRms, kGated, kSilu, kNormMoe, 0, kWindow},
     {"minicpm", kInter, kRms, kGated, kSilu, kDividedLogits, 0,
      "embedding_scale residual_scale logit_scale"},
@@ -111,6 +119,11 @@ constexpr Architecture kArchitectures[] = {
     {"qwen2vl", kHalves, kRms, kGated, kSilu, 0, 0, kSections},
     {"qwen3", kHalves, kRms, kGated, kSilu, 0, 0, ""},
     {"qwen3moe", kHalves, kRms, kGated, kSilu, kNormMoe, 0, ""},
+    {"qwen35", kHalves, kRms, kGated, kSilu, kDelta, 0, kDeltaKeys},
+    {"qwen35moe", kHalves, kRms, kGated, kSilu,
+     kDelta | kNormMoe | kSharedExpert | kGatedSharedExpert, 0, kDeltaKeys},
+    {"qwen3next", kHalves, kRms, kGated, kSilu,
+     kDelta | kNormMoe | kSharedExpert | kGatedSharedExpert, 0, kDeltaKeys},
     {"qwen3vl", kHalves, kRms, kGated, kSilu, 0, 0, kSections},
     {"qwen3vlmoe", kHalves, kRms, kGated, kSilu, kNormMoe, 0, kSections},
     {"refact", kNone, kRms, kGated, kSilu, kAlibi, 0, ""},

@@ -66,6 +66,9 @@ enum Trait : uint32_t {
   kSecondAttentionNorm = 1u << 27,  ///< attention may have a norm of its own (attn_norm_2)
   kTensorsTellFeedForward = 1u << 28,  ///< which of the three a block has, its tensors say
   kGlobalFirst = 1u << 29,             ///< of a period of windows the first block sees all
+  /// Gated delta networks in most blocks; attention in the others, its results gated.
+  kDeltaNet = 1u << 30,
+  kShortConvolution = 1u << 31,  ///< in blocks without heads of keys; the output norm's other name
 };
 
 struct Architecture {

@@ -171,7 +171,6 @@ Status read_blocks(const GgufFile& file, const std::string& p, LlamaConfig* c) {
   c->is_causal = BM_TRY(file.get_bool(p + "attention.causal", !is_encoder));
   if (is_encoder && c->is_causal)
     return fail(Code::kUnsupported, "metadata {}attention.causal is true: encoders see all", p);
-  c->blocks.resize(c->block_count);
   const bool is_gemma2 = c->architecture == "gemma2";
   const bool is_chunked = c->row->has(kChunked);
   uint32_t window = 0;
@@ -414,6 +413,58 @@ Status read_activation(const GgufFile& file, const std::string& p, LlamaConfig* 
                      [&](auto& b, float v) { b.xielu.alpha_n = b.xielu.beta + softplus(v); });
 }
 
+Status read_delta_net(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  RecurrentConfig& r = c->recurrent;
+  r.kernel = BM_TRY(need(file, p + "ssm.conv_kernel", 1024));
+  r.length = BM_TRY(need(file, p + "ssm.state_size", kMaxWidth));
+  r.heads = BM_TRY(need(file, p + "ssm.time_step_rank", kMaxWidth));
+  r.groups = BM_TRY(need(file, p + "ssm.group_count", kMaxWidth));
+  const uint32_t inner = BM_TRY(need(file, p + "ssm.inner_size", kMaxWidth));
+  if (r.kernel < 2 || r.heads % r.groups != 0 || uint64_t{r.heads} * r.length != inner)
+    return fail(Code::kCorrupt,
+                "metadata {0}ssm: inner_size {1}, state_size {2}, time_step_rank {3}, group_count "
+                "{4}, conv_kernel {5} make no delta network",
+                p, inner, r.length, r.heads, r.groups, r.kernel);
+  r.channels = inner + 2 * r.groups * r.length;
+  const std::string list = p + "attention.recurrent_layers";
+  const uint32_t all = c->block_count + c->draft_block_count;
+  std::vector<uint32_t> chosen;
+  if (const GgufValue* value = file.find(list); value && value->type == GgufType::kArray)
+    chosen = BM_TRY(read_pattern(*value, list, all));
+  const uint32_t period = BM_TRY(need_or(file, p + "full_attention_interval", 4, kMaxBlocks));
+  for (uint32_t i = 0; i < c->block_count; ++i)
+    c->blocks[i].is_recurrent = chosen.empty() ? (i + 1) % period != 0 : chosen[i] != 0;
+  return {};
+}
+
+/// Heads of keys, a number for all blocks or a list; blocks without have short convolutions.
+Status read_kv_heads(const GgufFile& file, const std::string& p, LlamaConfig* c) {
+  const std::string key = p + "attention.head_count_kv";
+  const GgufValue* value = file.find(key);
+  if (!c->row->has(kShortConvolution) || value == nullptr || value->type != GgufType::kArray) {
+    c->head_count_kv = BM_TRY(need_or(file, key, c->head_count, kMaxWidth));
+    return {};
+  }
+  const std::vector<int32_t> list = BM_TRY(file.get_i32s(key));
+  if (list.size() != c->block_count)
+    return fail(Code::kCorrupt, "metadata {} is not a list of {} numbers", key, c->block_count);
+  for (size_t i = 0; i < list.size(); ++i) {
+    c->blocks[i].is_recurrent = list[i] == 0;
+    if (list[i] == 0) continue;
+    if (list[i] < 0 || (c->head_count_kv != 0 && static_cast<uint32_t>(list[i]) != c->head_count_kv))
+      return fail(Code::kUnsupported, "metadata {}: {} heads in one block, {} in another", key,
+                  list[i], c->head_count_kv);
+    c->head_count_kv = static_cast<uint32_t>(list[i]);
+  }
+  if (c->head_count_kv == 0)
+    return fail(Code::kUnsupported, "metadata {}: no block has attention", key);
+  c->recurrent.kernel = BM_TRY(need(file, p + "shortconv.l_cache", 1024));
+  if (c->recurrent.kernel < 2)
+    return fail(Code::kCorrupt, "metadata {}shortconv.l_cache is 1", p);
+  c->recurrent.channels = c->embedding_length;
+  return {};
+}
+
 std::string epsilon_key(const LlamaConfig& c) {
   return c.architecture + (c.row->norm == NormKind::kRms ? ".attention.layer_norm_rms_epsilon"
                                                          : ".attention.layer_norm_epsilon");
@@ -462,11 +513,17 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
                 "metadata {0}nextn_predict_layers {1} is not below {0}block_count {2}", p,
                 c.draft_block_count, c.block_count);
   c.block_count -= c.draft_block_count;
-  c.feed_forward_length = BM_TRY(need(file, p + "feed_forward_length", kMaxWidth));
+  c.blocks.resize(c.block_count);
+  // Files whose blocks all have experts may lack it.
+  const uint32_t expert_length = BM_TRY(file.get_u32(p + "expert_feed_forward_length", 0));
+  c.feed_forward_length = expert_length == 0
+                              ? BM_TRY(need(file, p + "feed_forward_length", kMaxWidth))
+                              : BM_TRY(need_or(file, p + "feed_forward_length", expert_length,
+                                               kMaxWidth));
   // The first Qwen counts the rows of gate and up together.
   if (c.architecture == "qwen") c.feed_forward_length /= 2;
   c.head_count = BM_TRY(need(file, p + "attention.head_count", kMaxWidth));
-  c.head_count_kv = BM_TRY(need_or(file, p + "attention.head_count_kv", c.head_count, kMaxWidth));
+  BM_TRY(read_kv_heads(file, p, &c));
   if (!file.find(p + "attention.key_length") && c.embedding_length % c.head_count != 0)
     return fail(Code::kCorrupt,
                 "metadata {0}embedding_length {1} is not a multiple of {0}attention.head_count {2}",
@@ -480,6 +537,7 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
                 value_length, c.head_length);
   c.rope_length = BM_TRY(need_or(file, p + "rope.dimension_count", c.head_length, kMaxWidth));
   BM_TRY(read_latent(file, p, &c));
+  if (c.row->has(kDeltaNet)) BM_TRY(read_delta_net(file, p, &c));
   c.norm_epsilon = BM_TRY(file.get_f32(epsilon_key(c), 1e-5F));
   c.rope.base = BM_TRY(file.get_f32(p + "rope.freq_base", 10000.0F));
   BM_TRY(read_rope_scaling(file, p, &c));

@@ -144,7 +144,10 @@ class LlamaLoader {
     }
     const uint64_t per_position = c.latent.rank > 0 ? uint64_t{c.latent.rank} + c.rope_length
                                                     : uint64_t{2} * c.head_count_kv * c.head_length;
-    const uint64_t cache = c.block_count * per_position * model_->context_ * sizeof(float);
+    const auto attention_blocks = static_cast<uint64_t>(
+        std::count_if(c.blocks.begin(), c.blocks.end(),
+                      [](const BlockConfig& b) { return !b.is_recurrent; }));
+    const uint64_t cache = attention_blocks * per_position * model_->context_ * sizeof(float);
     const hal::MemoryInfo memory = device_->hal().memory();
     const uint64_t available = memory.total > memory.used ? memory.total - memory.used : 0;
     if (needed + cache > available)
@@ -339,7 +342,7 @@ class LlamaLoader {
     if (file_->find_tensor(p + "attn_qkv.weight")) {
       b->qkv = BM_TRY(load_projection(p + "attn_qkv", width, q + 2 * kv));
     } else {
-      b->query = BM_TRY(load_projection(p + "attn_q", width, q));
+      b->query = BM_TRY(load_projection(p + "attn_q", width, c.row->has(kDeltaNet) ? 2 * q : q));
       b->key = BM_TRY(load_projection(p + "attn_k", width, kv));
       b->value = BM_TRY(load_projection(p + "attn_v", width, kv));
     }
@@ -388,6 +391,37 @@ class LlamaLoader {
       b->latent.value_up = BM_TRY(load(p + "attn_v_b.weight", {rank, l.value_length, heads}));
     }
     b->output = BM_TRY(load_projection(p + "attn_output", heads * l.value_length, width));
+    return {};
+  }
+
+  Status load_recurrent(const std::string& p, Llama::Recurrent* r) {
+    const LlamaConfig& c = model_->config_;
+    const RecurrentConfig& rc = c.recurrent;
+    const uint64_t width = c.embedding_length, inner = uint64_t{rc.heads} * rc.length;
+    if (c.row->has(kShortConvolution)) {
+      r->in = BM_TRY(load_projection(p + "shortconv.in_proj", width, 3 * width));
+      r->convolution = BM_TRY(load(p + "shortconv.conv.weight", {rc.kernel, width}));
+      r->out = BM_TRY(load_projection(p + "shortconv.out_proj", width, width));
+      return {};
+    }
+    if (file_->find_tensor(p + "ssm_in.weight"))
+      return fail(Code::kUnsupported,
+                  "tensor {}ssm_in.weight: early files of this architecture are not supported; "
+                  "convert the model anew",
+                  p);
+    r->in = BM_TRY(load_projection(p + "attn_qkv", width, rc.channels));
+    r->gate = BM_TRY(load_projection(p + "attn_gate", width, inner));
+    r->convolution = BM_TRY(load(p + "ssm_conv1d.weight", {rc.kernel, rc.channels}));
+    r->step = BM_TRY(load(p + "ssm_dt.bias", {rc.heads}));
+    r->rate = BM_TRY(load(p + "ssm_a", {rc.heads}));
+    if (file_->find_tensor(p + "ssm_ba.weight")) {
+      r->beta_alpha = BM_TRY(load_projection(p + "ssm_ba", width, uint64_t{2} * rc.heads));
+    } else {
+      r->beta = BM_TRY(load_projection(p + "ssm_beta", width, rc.heads));
+      r->alpha = BM_TRY(load_projection(p + "ssm_alpha", width, rc.heads));
+    }
+    r->norm = BM_TRY(load_norm(p + "ssm_norm", {rc.length}, Need::kYes));
+    r->out = BM_TRY(load_projection(p + "ssm_out", inner, width));
     return {};
   }
 
@@ -498,10 +532,14 @@ class LlamaLoader {
     if (c.row->has(kPositionTable))
       model_->positions_ = BM_TRY(load("position_embd.weight", {width, c.context_length}));
     BM_TRY(load_token_type());
+    // LFM2 calls what stands before the logits the embeddings' norm; older files do not.
     const bool is_neo = c.architecture == "neo-bert";
+    const bool is_lfm = c.row->has(kShortConvolution) && !file_->find_tensor("output_norm.weight");
+    const char* const output_norm = is_neo   ? "enc.output_norm"
+                                    : is_lfm ? "token_embd_norm"
+                                             : "output_norm";
     if (!c.row->has(kNormsAfterSums))
-      model_->output_norm_ =
-          BM_TRY(load_norm(is_neo ? "enc.output_norm" : "output_norm", {width}, Need::kYes));
+      model_->output_norm_ = BM_TRY(load_norm(output_norm, {width}, Need::kYes));
     if (c.is_causal && file_->find_tensor(kOutput))
       model_->output_.matrix = BM_TRY(load_matrix(kOutput, width, c.vocab_size));
     BM_TRY(load_optional(model_->output_.bias, "output.bias", {c.vocab_size}));
@@ -510,7 +548,7 @@ class LlamaLoader {
       const std::string p = fmt::format("blk.{}.", i);
       Llama::Block b;
       BM_TRY(load_norms(p, &b));
-      BM_TRY(load_attention(p, &b));
+      BM_TRY(c.blocks[i].is_recurrent ? load_recurrent(p, &b.recurrent) : load_attention(p, &b));
       BM_TRY(load_feed_forward(i, p, &b));
       model_->blocks_.push_back(std::move(b));
     }

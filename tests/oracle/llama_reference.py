@@ -34,7 +34,7 @@ INTERLEAVED = {"llama", "arcee", "chatglm", "cohere2", "command-r", "glm4", "gra
 HALVES = {"exaone", "falcon", "gemma", "gemma2", "gemma3", "gptneox", "nemotron", "olmo2", "orion", "phi2", "phi3", "qwen2",
           "qwen3", "seed_oss", "stablelm", "starcoder2", "dbrx", "dots1", "glm4moe", "gpt-oss", "hunyuan-moe", "minicpm3", "olmoe",
           "qwen2moe", "qwen3moe", "apertus", "bailingmoe2", "codeshell", "exaone4", "hunyuan-dense", "minimax-m2", "pangu-embedded",
-          "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
+          "phimoe", "qwen", "qwen2vl", "qwen3vl", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "qwen3vlmoe", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert",
           "gemma-embedding"}
 UNROTATED = {"bloom", "gpt2", "mpt", "starcoder", "jais", "refact", "bert", "jina-bert-v2"}
 # x = norm(x + f(x)), and no logits.
@@ -43,8 +43,9 @@ GELU = ENCODERS - {"nomic-bert"} | {"codeshell", "modern-bert", "gemma-embedding
 PARALLEL = {"cohere2", "command-r", "falcon", "phi2"}
 WINDOW_PERIOD = {"exaone4": 4, "gemma-embedding": 6, "modern-bert": 3, "cohere2": 4, "gemma2": 2, "gemma3": 6, "olmo2": 4, "gpt-oss": 2, "llama4": 4}
 # Weights of a token's experts sum to 1, where the file does not say.
-NORMALISED = {"llama", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe"}
-SIGMOID = {"glm4moe", "llama4"}
+NORMALISED = {"llama", "dbrx", "ernie4_5-moe", "granitemoe", "hunyuan-moe", "qwen3moe", "minimax-m2", "phimoe", "qwen3vlmoe", "qwen35moe", "qwen3next",
+              "lfm2moe"}
+SIGMOID = {"lfm2moe", "glm4moe", "llama4"}
 
 
 class Llama:
@@ -59,6 +60,8 @@ class Llama:
         self.layers = self.meta("block_count") - self.meta("nextn_predict_layers", 0)
         self.heads = self.meta("attention.head_count")
         self.kv_heads = self.meta("attention.head_count_kv", self.heads)
+        if isinstance(self.kv_heads, list):  # 0: no attention in that block
+            self.kv_heads = max(self.kv_heads)
         self.eps = self.meta(f"attention.layer_norm_{'' if a in LAYER_NORM else 'rms_'}epsilon", 1e-5)
         self.dim = self.meta("embedding_length")
         self.head_dim = self.meta("attention.key_length", self.dim // self.heads)
@@ -171,11 +174,19 @@ class Llama:
         t, p = h.shape[0], f"blk.{layer}."
         if self.rank:
             return self.latent_attention(h, layer)
+        if p + "ssm_conv1d.weight" in self.w:
+            return self.delta_net(h, p)
+        if p + "shortconv.conv.weight" in self.w:
+            b, c, x = self.linear(h, p + "shortconv.in_proj").chunk(3, -1)
+            return self.linear(c * self.convolve(b * x, p + "shortconv.conv"), p + "shortconv.out_proj")
         q_size, kv_size = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if p + "attn_qkv.weight" in self.w:
             q, k, v = self.linear(h, p + "attn_qkv").split([q_size, kv_size, kv_size], -1)
         else:
             q, k, v = (self.linear(h, p + "attn_" + name) for name in "qkv")
+        gate = None
+        if q.shape[-1] == 2 * q_size:  # of every head: queries, then what its result is multiplied with
+            q, gate = (part.reshape(t, q_size) for part in q.view(t, self.heads, 2, self.head_dim).unbind(2))
         limit = self.meta("attention.clamp_kqv", 0)
         if limit:
             q, k, v = (x.clamp(-limit, limit) for x in (q, k, v))
@@ -217,7 +228,40 @@ class Llama:
                 scores = torch.cat([scores, self.w[p + "attn_sinks.weight"][head].expand(t, 1)], -1)
             weights = torch.softmax(scores, -1)[:, :t]
             out.append(weights @ v[:, shared])
-        return self.linear(torch.cat(out, -1), p + "attn_output")
+        out = torch.cat(out, -1)
+        return self.linear(out if gate is None else out * torch.sigmoid(gate), p + "attn_output")
+
+    def convolve(self, x, name):
+        """Causal, each channel alone: a token and those before it."""
+        w = self.w[name + ".weight"]
+        padded = torch.cat([x.new_zeros(w.shape[1] - 1, x.shape[1]), x])
+        return sum(padded[i:i + len(x)] * w[:, i] for i in range(w.shape[1]))
+
+    def delta_net(self, h, p):
+        """The recurrence as it is written in the paper, token by token."""
+        length, heads, groups = (self.meta("ssm." + key) for key in ("state_size", "time_step_rank", "group_count"))
+        mixed = self.convolve(self.linear(h, p + "attn_qkv"), p + "ssm_conv1d")
+        mixed = mixed * torch.sigmoid(mixed)
+        q, k, v = mixed.split([groups * length, groups * length, heads * length], -1)
+        q, k = (x.view(-1, groups, length) for x in (q, k))
+        q, k = (x / torch.sqrt((x * x).sum(-1, keepdim=True)).clamp(min=self.eps) for x in (q, k))
+        if p + "ssm_ba.weight" in self.w:  # heads of a group lie side by side
+            q, k = (x.repeat_interleave(heads // groups, 1) for x in (q, k))
+            beta, alpha = (x.reshape(-1, heads) for x in self.linear(h, p + "ssm_ba").view(-1, groups, 2, heads // groups).unbind(2))
+        else:
+            q, k = (x.repeat(1, heads // groups, 1) for x in (q, k))
+            beta, alpha = self.linear(h, p + "ssm_beta"), self.linear(h, p + "ssm_alpha")
+        decay = torch.exp(self.w[p + "ssm_a"] * torch.nn.functional.softplus(alpha + self.w[p + "ssm_dt.bias"]))
+        beta, v = torch.sigmoid(beta), v.view(-1, heads, length)
+        state, out = h.new_zeros(heads, length, length), []
+        for t in range(len(h)):
+            state = state * decay[t][:, None, None]
+            change = (v[t] - torch.einsum("hvk,hk->hv", state, k[t])) * beta[t][:, None]
+            state = state + torch.einsum("hv,hk->hvk", change, k[t])
+            out.append(torch.einsum("hvk,hk->hv", state, q[t]) / length ** 0.5)
+        gate = self.linear(h, p + "attn_gate").view(-1, heads, length)
+        out = self.norm(torch.stack(out), p + "ssm_norm") * gate * torch.sigmoid(gate)
+        return self.linear(out.reshape(len(h), -1), p + "ssm_out")
 
     def latent_attention(self, h, layer):
         """As in the paper, keys and values of every head written out: nothing is absorbed."""
@@ -345,7 +389,7 @@ class Llama:
         read = self.norm(x, p + "attn_norm_2") if p + "attn_norm_2.weight" in self.w else h
         y = self.attention(read, layer)
         after = p + "post_attention_norm"
-        late = self.arch in ("seed_oss", "glm4moe", "gpt-oss")
+        late = self.arch in ("seed_oss", "glm4moe", "gpt-oss", "qwen35", "qwen35moe", "qwen3next")
         before = after if late else p + "attn_output_norm" if self.arch == "dbrx" else p + "ffn_norm"
         if after + ".weight" in self.w and not late:
             y = self.norm(y, after)
@@ -369,13 +413,13 @@ class Llama:
             x = x + self.w["position_embd.weight"][:len(tokens)]
         if "token_types.weight" in self.w:
             x = x + self.w["token_types.weight"][0]
-        if "token_embd_norm.weight" in self.w:
+        if "token_embd_norm.weight" in self.w and not self.arch.startswith("lfm2"):
             x = self.norm(x, "token_embd_norm")
         for layer in range(self.layers):
             x = self.block(x, layer)
         if self.arch in ENCODERS:
             return x
-        x = self.norm(x, "enc.output_norm" if self.arch == "neo-bert" else "output_norm")
+        x = self.norm(x, "enc.output_norm" if self.arch == "neo-bert" else "token_embd_norm" if self.arch.startswith("lfm2") else "output_norm")
         if not self.is_causal:
             return x
         out = self.linear(x, "output") if "output.weight" in self.w else x @ self.w["token_embd.weight"].T

@@ -40,6 +40,9 @@ ARCHITECTURES = {
     "minimax-m2": "rms gated moe wholeqknorm probsbias half", "mistral3": "rms gated", "pangu-embedded": "rms gated qkvbias outbias",
     "phimoe": "rmsb gated moe qkvbias outbias", "qwen": "rms gated qkv onlyqkvbias", "qwen2vl": "rms gated qkvbias",
     "qwen3vl": "rms gated qknorm", "qwen3vlmoe": "rms gated moe qknorm", "refact": "rms gated norope",
+    "qwen35": "rms gated delta qknorm latenorm half", "qwen35moe": "rms gated moe delta qknorm latenorm half sharedgate",
+    "qwen3next": "rms gated moe delta qknorm latenorm half sharedgate ba",
+    "lfm2": "rms gated shortconv qknorm", "lfm2moe": "rms gated moe shortconv qknorm probsbias",
     # Encoders: no logits.
     "bert": "layerb plain bias positions norope encoder types embdnorm", "jina-bert-v2": "layerb gated downbias qkvbias norope encoder types embdnorm",
     "jina-bert-v3": "layerb plain qkv bias encoder types embdnorm", "nomic-bert": "layerb gated qkv encoder types embdnorm",
@@ -49,7 +52,7 @@ ARCHITECTURES = {
 # Of mixtures of experts: how many, how many are used, their length, that of the shared expert. llama.cpp demands keys.
 EXPERTS, USED, LENGTH = 6, 2, 64
 SHARED = {"bailingmoe": 64, "deepseek": 128, "deepseek2": 64, "dots1": 64, "ernie4_5-moe": 96, "glm4moe": 64, "hunyuan-moe": 96,
-          "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128}
+          "llama4": 64, "qwen2moe": 96, "bailingmoe2": 128, "qwen35moe": 96, "qwen3next": 96}
 # Metadata that llama.cpp demands, or that makes a difference in so small a model; with a slash: without the prefix.
 KEYS = {
     "cohere2": {"attention.sliding_window": 5, "logit_scale": 0.25}, "command-r": {"logit_scale": 0.0625},
@@ -75,6 +78,10 @@ KEYS = {
     "bailingmoe2": {"leading_dense_block_count": 1, "expert_shared_count": 2, "expert_shared_feed_forward_length": 64,
                     "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2, "expert_group_count": 3,
                     "expert_group_used_count": 2},
+    **{name: {"ssm.conv_kernel": 4, "ssm.inner_size": 64, "ssm.state_size": 16, "ssm.time_step_rank": 4, "ssm.group_count": 2,
+              "rope.dimension_sections": [2, 1, 1, 0], "expert_shared_feed_forward_length": 96} for name in ("qwen35", "qwen35moe", "qwen3next")},
+    "lfm2": {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 0, 2, 0, 2]},
+    "lfm2moe": {"shortconv.l_cache": 3, "attention.head_count_kv": [0, 0, 2, 0, 2], "leading_dense_block_count": 2, "expert_gating_func": 2},
     "jais": {"attention.max_alibi_bias": 8.0},
     "minimax-m2": {"expert_gating_func": 2},
     "qwen2vl": {"rope.dimension_sections": [2, 3, 3, 0]}, "qwen3vl": {"rope.dimension_sections": [3, 3, 2, 0]},
@@ -88,7 +95,7 @@ KEYS = {
     "gemma-embedding": {"attention.causal": False, "attention.sliding_window": 6, "rope.freq_base": 1e6},
     "mpt": {"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 0.9}, "olmo": {"attention.clamp_kqv": 0.8},
 }
-LAYERS = {"gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
+LAYERS = {**dict.fromkeys(("qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe"), 5), "gemma-embedding": 7, "modern-bert": 5, "cohere2": 5, "gemma2": 3, "gemma3": 7, "smollm3": 5, "olmo2": 4, "llama4": 4}
 SINGLE_KV = {**dict.fromkeys(("bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe", "modern-bert", "neo-bert",
                               "jais", "qwen"), 6),
              "refact": 1, "starcoder": 1, "bloom": 6, "gpt2": 6, "mpt": 6, "gptneox": 6, "phi2": 6, "dots1": 6, "olmoe": 6}
@@ -185,7 +192,7 @@ def main():
         t["token_types.weight"] = matrix(2, a.dim) * 4
         m["tokenizer.ggml.token_type_count"] = 2
     if not is_encoder:
-        norm("enc.output_norm" if a.arch == "neo-bert" else "output_norm")
+        norm("enc.output_norm" if a.arch == "neo-bert" else "token_embd_norm" if "shortconv" in words else "output_norm")
     if "tied" not in words and not is_encoder and "nohead" not in words:
         linear("output", a.vocab, a.dim, a.arch in ("phi2", "phimoe"))
     for name in a.tensor:
@@ -230,6 +237,23 @@ def main():
             for name, rows, columns in (("gate", SHARED[a.arch], a.dim), ("up", SHARED[a.arch], a.dim), ("down", a.dim, SHARED[a.arch])):
                 linear(b + f"ffn_{name}_shexp", rows, columns, False)
 
+    def delta_net(b):
+        length, heads, groups, kernel = (m[p + "ssm." + key] for key in ("state_size", "time_step_rank", "group_count", "conv_kernel"))
+        channels = (heads + 2 * groups) * length
+        linear(b + "attn_qkv", channels, a.dim, False)
+        linear(b + "attn_gate", heads * length, a.dim, False)
+        t[b + "ssm_conv1d.weight"] = matrix(channels, kernel)
+        t[b + "ssm_dt.bias"], t[b + "ssm_a"] = bias(heads), -np.exp(bias(heads)).astype(np.float32)
+        for name, rows in (("ba", 2 * heads),) if "ba" in words else (("beta", heads), ("alpha", heads)):
+            linear(b + "ssm_" + name, rows, a.dim, False)
+        t[b + "ssm_norm.weight"] = gain(length)
+        linear(b + "ssm_out", a.dim, heads * length, False)
+
+    def short_convolution(b):
+        linear(b + "shortconv.in_proj", 3 * a.dim, a.dim, False)
+        t[b + "shortconv.conv.weight"] = matrix(a.dim, m[p + "shortconv.l_cache"])
+        linear(b + "shortconv.out_proj", a.dim, a.dim, False)
+
     if "nextn" in a.tensor:  # one more block, which guesses the token after the next
         m[p + "block_count"], m[p + "nextn_predict_layers"] = layers + 1, 1
         layers += 1
@@ -252,18 +276,21 @@ def main():
         if "postnorm" in words:
             norm(b + "post_attention_norm")
             norm(b + "post_ffw_norm")
-        if is_latent:
+        is_recurrent = "delta" in words and (n + 1) % 4 != 0 or "shortconv" in words and m[p + "attention.head_count_kv"][n] == 0
+        if is_recurrent:
+            delta_net(b) if "delta" in words else short_convolution(b)
+        elif is_latent:
             latent_attention(b)
         elif "qkv" in words:
             linear(b + "attn_qkv", q + 2 * kv, a.dim, everywhere or "qkvbias" in words or "onlyqkvbias" in words)
         else:
-            for name, rows in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
+            for name, rows in (("attn_q", 2 * q if "delta" in words else q), ("attn_k", kv), ("attn_v", kv)):
                 linear(b + name, rows, a.dim, everywhere or "qkvbias" in words)
-        if not is_latent:
+        if not is_latent and not is_recurrent:
             linear(b + "attn_output", a.dim, q, everywhere or "outbias" in words or "downbias" in words)
         if "sinks" in words:
             t[b + "attn_sinks.weight"] = 2 * bias(a.heads) + 1
-        if "qknorm" in words:
+        if "qknorm" in words and not is_recurrent:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(head), gain(head)
         if "wholeqknorm" in words or "wholeqknorm" in a.tensor:
             t[b + "attn_q_norm.weight"], t[b + "attn_k_norm.weight"] = gain(q), gain(kv)
