@@ -8,12 +8,13 @@
 namespace bm::models {
 namespace {
 
-Tensor activate(const Tensor& x, Activation activation) {
-  switch (activation) {
-    case Activation::kGelu: return x.gelu();
-    case Activation::kReluSquared: return x.relu() * x.relu();
-    default: return x.silu();
-  }
+/// Source: "Deriving Activation Functions Using Integration" (Huang, Schlag, 2024), section 3, and
+/// op_xielu() of ggml.
+Tensor xielu(const Tensor& x, const BlockConfig::Xielu& p) {
+  const Tensor above = x * x * static_cast<double>(p.alpha_p);
+  const Tensor least = x.clip(std::nullopt, static_cast<double>(p.eps));
+  const Tensor below = (least.exp() - 1.0 - x) * static_cast<double>(p.alpha_n);
+  return (x > 0.0).where(above, below) + x * static_cast<double>(p.beta);
 }
 
 /// Source: llama.cpp, ggml_swiglu_oai() and its constants in build_moe_ffn().
@@ -65,7 +66,16 @@ KvCache Llama::make_cache() const {
   const Shape shape = is_latent ? Shape{1, context_, config_.latent.rank + config_.rope_length}
                                 : Shape{config_.head_count_kv, context_, config_.head_length};
   KvCache cache;
+  const auto zeros = [&](const Shape& s) {
+    return Tensor::zeros(s, DType::kF32, device_).contiguous().realize();
+  };
   for (uint32_t i = 0; i < config_.block_count; ++i) {
+    if (config_.blocks[i].is_recurrent) {
+      const RecurrentConfig& r = config_.recurrent;
+      cache.keys.push_back(zeros({r.channels, r.kernel - 1}));
+      cache.values.push_back(r.heads > 0 ? zeros({r.heads, r.length, r.length}) : Tensor());
+      continue;
+    }
     cache.keys.push_back(Tensor::zeros(shape, DType::kF32, device_).contiguous().realize());
     if (!is_latent)
       cache.values.push_back(Tensor::zeros(shape, DType::kF32, device_).contiguous().realize());
@@ -149,12 +159,20 @@ Tensor Llama::mask_scores(const Tensor& scores, const SymInt& count, const SymIn
                           const BlockConfig& config) const {
   const bool is_chunked = config.chunk != 0 && config.chunk < context_;
   const bool has_window = is_chunked || (config.window != 0 && config.window < context_);
-  if (count.is(1) && !has_window && !slopes_.is_valid()) return scores;
+  if ((count.is(1) || !config_.is_causal) && !has_window && !slopes_.is_valid()) return scores;
   const Tensor query_at =
       (Tensor::arange(count, DType::kI64, device_) + Tensor::value_of(position, device_))
           .unsqueeze(1);
   const Tensor key_at = Tensor::arange(position + count, DType::kI64, device_).unsqueeze(0);
   Tensor out = scores;
+  if (!config_.is_causal) {
+    const Tensor distance = (key_at - query_at).cast(DType::kF32).abs();
+    if (slopes_.is_valid()) out = out - slopes_ * distance;
+    // Half a window on either side.
+    if (!has_window) return out;
+    return (distance <= static_cast<double>(config.window / 2))
+        .where(out, -std::numeric_limits<double>::infinity());
+  }
   if (slopes_.is_valid()) out = out + slopes_ * (key_at - query_at).cast(DType::kF32);
   Tensor is_visible = key_at <= query_at;
   if (is_chunked) {
@@ -191,7 +209,14 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
   const bool is_late = config_.row->has(kLateHeadNorms);
   const Norm none;
   Heads out;
-  out.query = normed(take(b.query, 0, heads).contiguous(), is_late ? none : b.query_norm, heads);
+  Tensor query = all.is_valid() || !config_.row->has(kDeltaNet)
+                     ? take(b.query, 0, heads).contiguous()
+                     : project(in, b.query).contiguous().reshape({count, heads, 2 * width});
+  if (config_.row->has(kDeltaNet)) {
+    out.gate = query.slice(2, {width, 2 * width}).reshape({count, heads * width}).sigmoid();
+    query = query.slice(2, {0, width}).contiguous();
+  }
+  out.query = normed(query, is_late ? none : b.query_norm, heads);
   out.key =
       normed(take(b.key, heads, kv_heads).contiguous(), is_late ? none : b.key_norm, kv_heads);
   out.value = take(b.value, heads + kv_heads, kv_heads).reshape({count, kv_heads, width});
@@ -246,21 +271,30 @@ Tensor Llama::project(const QuantisedActivations& in, const Projection& p) {
   return p.bias.is_valid() ? out + p.bias.cast(DType::kF32) : out;
 }
 
-Tensor Llama::activated(const Tensor& gate, const Tensor& up) const {
-  const Activation activation = config_.row->activation;
-  return activation == Activation::kClampedSwiglu ? clamped_swiglu(gate, up)
-                                                  : activate(gate, activation) * up;
+Tensor Llama::activate(size_t block, const Tensor& x) const {
+  switch (config_.activation) {
+    case Activation::kGelu: return x.gelu();
+    case Activation::kReluSquared: return x.relu() * x.relu();
+    case Activation::kXielu: return xielu(x.contiguous(), config_.blocks[block].xielu);
+    default: return x.silu();
+  }
 }
 
-Tensor Llama::gated(const QuantisedActivations& in, const Projection& gate, const Projection& up,
-                    const Projection& down) const {
+Tensor Llama::activated(size_t block, const Tensor& gate, const Tensor& up) const {
+  return config_.activation == Activation::kClampedSwiglu ? clamped_swiglu(gate, up)
+                                                          : activate(block, gate) * up;
+}
+
+Tensor Llama::gated(size_t block, const QuantisedActivations& in, const Projection& gate,
+                    const Projection& up, const Projection& down) const {
   const Tensor scores = project(in, gate);
-  return project(QuantisedActivations(activated(scores, project(in, up))), down);
+  return project(QuantisedActivations(activated(block, scores, project(in, up))), down);
 }
 
 Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const SymInt& position,
                      KvCache& cache) const {
   if (config_.latent.rank > 0) return attend_latent(block, x, count, position, cache);
+  if (config_.blocks[block].is_recurrent) return attend_recurrent(block, x, position, cache);
   Tensor &keys = cache.keys[block], &values = cache.values[block];
   const Heads h = project_heads(
       block, x, count,
@@ -276,23 +310,38 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
   const SymInt end = position + count;
   rows(keys, position, end).assign(h.key.permute({1, 0, 2}));
   rows(values, position, end).assign(h.value.permute({1, 0, 2}));
-  return project_output(
-      block, mix(block, h.query, rows(keys, 0, end), rows(values, 0, end), count, position));
+  const Tensor mixed =
+      mix(block, h.query, rows(keys, 0, end), rows(values, 0, end), count, position);
+  return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
 
-Tensor Llama::feed_forward(const Block& b, const Tensor& x) const {
-  if (b.experts.up.is_valid()) return mix_experts(b, x);
+/// Without a cache: every token sees all others.
+Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count) const {
+  const Heads h = project_heads(
+      block, x, count,
+      [&](const Tensor& table, int64_t width) {
+        return table.shrink({{0, count}, {0, 1}, {0, width}});
+      },
+      [&] { return Tensor::arange(count, DType::kI64, device_); });
+  const Tensor keys = h.key.permute({1, 0, 2}).contiguous(),
+               values = h.value.permute({1, 0, 2}).contiguous();
+  return project_output(block, mix(block, h.query, keys, values, count, 0));
+}
+
+Tensor Llama::feed_forward(size_t block, const Tensor& x) const {
+  const Block& b = blocks_[block];
+  if (b.experts.down.is_valid()) return mix_experts(block, x);
   const QuantisedActivations in(x);
-  const Activation activation = config_.row->activation;
   Tensor hidden;
-  if (config_.row->feed_forward == FeedForward::kFused) {
-    const int64_t length = config_.feed_forward_length;
-    const Tensor both = project(in, b.up).contiguous();
-    hidden = activate(both.slice(1, {0, length}), activation) * both.slice(1, {length, 2 * length});
-  } else if (config_.row->feed_forward == FeedForward::kPlain) {
-    hidden = activate(project(in, b.up), activation);
-  } else {
-    return gated(in, b.gate, b.up, b.down);
+  switch (b.feed_forward) {
+    case FeedForward::kGated: return gated(block, in, b.gate, b.up, b.down);
+    case FeedForward::kPlain: hidden = activate(block, project(in, b.up)); break;
+    case FeedForward::kFused: {
+      const int64_t length = config_.feed_forward_length;
+      const Tensor both = project(in, b.up).contiguous();
+      hidden = activate(block, both.slice(1, {0, length})) * both.slice(1, {length, 2 * length});
+      break;
+    }
   }
   return project(QuantisedActivations(hidden), b.down);
 }
@@ -303,6 +352,11 @@ Tensor Llama::run_block(size_t block, const Tensor& x,
   const auto scaled = [&](const Tensor& t) {
     return config_.residual_scale == 1.0F ? t : t * static_cast<double>(config_.residual_scale);
   };
+  if (config_.row->has(kNormsAfterSums)) {
+    Tensor sum = norm(x + attention(x), b.attention_post_norm).contiguous();
+    if (b.second_post_norm.is_used) sum = norm(sum + x, b.second_post_norm).contiguous();
+    return norm(sum + feed_forward(block, sum), b.feed_forward_post_norm).contiguous();
+  }
   const Tensor in = norm(x, b.attention_norm);
   const Tensor attention_in =
       b.second_attention_norm.is_used ? norm(x, b.second_attention_norm) : in;
@@ -310,7 +364,7 @@ Tensor Llama::run_block(size_t block, const Tensor& x,
   Tensor feed_forward_in = config_.is_parallel ? in : norm(sum, b.feed_forward_norm);
   if (config_.is_parallel && b.feed_forward_norm.is_used)
     feed_forward_in = norm(x, b.feed_forward_norm);
-  return sum + scaled(norm(feed_forward(b, feed_forward_in), b.feed_forward_post_norm));
+  return sum + scaled(norm(feed_forward(block, feed_forward_in), b.feed_forward_post_norm));
 }
 
 /// x [m, embedding length] → [m, vocabulary].
@@ -322,14 +376,29 @@ Tensor Llama::project_logits(const Tensor& x) const {
   return soft_capped(logits, config_.logit_softcap);
 }
 
+Tensor Llama::embed(const Tensor& tokens,
+                    const std::function<Tensor(const Tensor& table)>& rows) const {
+  Tensor x = embedding_.take(tokens);
+  if (config_.embedding_scale != 1.0F) x = x * static_cast<double>(config_.embedding_scale);
+  if (token_type_.is_valid()) x = x + token_type_.cast(DType::kF32);
+  if (positions_.is_valid()) x = x + rows(positions_).cast(DType::kF32);
+  return norm(x, embedding_norm_);
+}
+
+Tensor Llama::encode(const Tensor& tokens, const SymInt& count) const {
+  Tensor x = embed(tokens.shrink({{0, count}}), [&](const Tensor& table) {
+    return table.shrink({{0, count}, {0, config_.embedding_length}});
+  });
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    x = run_block(i, x, [&](const Tensor& in) { return attend_all(i, in, count); });
+  return norm(x, output_norm_).contiguous();
+}
+
 Tensor Llama::forward(const Tensor& tokens, const SymInt& count, const SymInt& position,
                       KvCache& cache) const {
-  Tensor x = embedding_.take(tokens.shrink({{0, count}}));
-  if (config_.embedding_scale != 1.0F) x = x * static_cast<double>(config_.embedding_scale);
-  if (positions_.is_valid())
-    x = x + positions_.shrink({{position, position + count}, {0, config_.embedding_length}})
-                .cast(DType::kF32);
-  x = norm(x, embedding_norm_);
+  Tensor x = embed(tokens.shrink({{0, count}}), [&](const Tensor& table) {
+    return table.shrink({{position, position + count}, {0, config_.embedding_length}});
+  });
   for (size_t i = 0; i < blocks_.size(); ++i)
     x = run_block(i, x, [&](const Tensor& in) { return attend(i, in, count, position, cache); });
   const Tensor last = x.shrink({{count - 1, count}, {0, config_.embedding_length}});

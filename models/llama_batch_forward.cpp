@@ -54,11 +54,9 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
 }
 
 Tensor Llama::run_blocks(const BatchStep& step, PagedKvCache& cache) const {
-  Tensor x = embedding_.take(step.tokens.shrink({{0, step.rows}}));
-  if (config_.embedding_scale != 1.0F) x = x * static_cast<double>(config_.embedding_scale);
-  if (positions_.is_valid())
-    x = x + positions_.take(step.positions.shrink({{0, step.rows}})).cast(DType::kF32);
-  x = norm(x, embedding_norm_);
+  Tensor x = embed(step.tokens.shrink({{0, step.rows}}), [&](const Tensor& table) {
+    return table.take(step.positions.shrink({{0, step.rows}}));
+  });
   for (size_t i = 0; i < blocks_.size(); ++i)
     x = run_block(i, x, [&](const Tensor& in) { return attend_paged(i, in, step, cache); });
   return x;

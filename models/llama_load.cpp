@@ -15,7 +15,8 @@ namespace {
 
 constexpr const char *kEmbedding = "token_embd.weight", *kOutput = "output.weight",
                      *kFactors = "rope_freqs.weight", *kLongFactors = "rope_factors_long.weight",
-                     *kShortFactors = "rope_factors_short.weight";
+                     *kShortFactors = "rope_factors_short.weight",
+                     *kTokenTypes = "token_types.weight";
 
 /// Stored type if kernels read it directly.
 std::optional<DType> direct_dtype(GgmlType type) {
@@ -143,7 +144,10 @@ class LlamaLoader {
     }
     const uint64_t per_position = c.latent.rank > 0 ? uint64_t{c.latent.rank} + c.rope_length
                                                     : uint64_t{2} * c.head_count_kv * c.head_length;
-    const uint64_t cache = c.block_count * per_position * model_->context_ * sizeof(float);
+    const auto attention_blocks = static_cast<uint64_t>(
+        std::count_if(c.blocks.begin(), c.blocks.end(),
+                      [](const BlockConfig& b) { return !b.is_recurrent; }));
+    const uint64_t cache = attention_blocks * per_position * model_->context_ * sizeof(float);
     const hal::MemoryInfo memory = device_->hal().memory();
     const uint64_t available = memory.total > memory.used ? memory.total - memory.used : 0;
     if (needed + cache > available)
@@ -268,6 +272,7 @@ class LlamaLoader {
   /// Source: llama.cpp, gguf-py/gguf/constants.py, MODEL_TENSOR_SKIP. And blocks that guess.
   bool is_idle(std::string_view name) const {
     const LlamaConfig& c = model_->config_;
+    if (!c.is_causal && name == kOutput) return true;
     for (uint32_t i = 0; i < c.draft_block_count; ++i)
       if (name.starts_with(fmt::format("blk.{}.", c.block_count + i))) return true;
     for (uint32_t i = 0; i < model_->config_.block_count; ++i)
@@ -295,7 +300,7 @@ class LlamaLoader {
 
   enum class Need : uint8_t { kYes, kIfThere };
 
-  /// `name` without ".weight" and ".bias". A norm's bias exists where means are taken off.
+  /// `name` without ".weight" and ".bias".
   Result<Llama::Norm> load_norm(const std::string& name, std::initializer_list<uint64_t> dims,
                                 Need need) {
     const LlamaConfig& c = model_->config_;
@@ -307,7 +312,7 @@ class LlamaLoader {
     if (need == Need::kIfThere && !file_->find_tensor(name + ".weight")) return norm;
     norm.is_used = true;
     norm.weight = BM_TRY(load(name + ".weight", dims));
-    if (c.row->norm == NormKind::kLayer) BM_TRY(load_optional(norm.bias, name + ".bias", dims));
+    BM_TRY(load_optional(norm.bias, name + ".bias", dims));
     return norm;
   }
 
@@ -337,7 +342,7 @@ class LlamaLoader {
     if (file_->find_tensor(p + "attn_qkv.weight")) {
       b->qkv = BM_TRY(load_projection(p + "attn_qkv", width, q + 2 * kv));
     } else {
-      b->query = BM_TRY(load_projection(p + "attn_q", width, q));
+      b->query = BM_TRY(load_projection(p + "attn_q", width, c.row->has(kDeltaNet) ? 2 * q : q));
       b->key = BM_TRY(load_projection(p + "attn_k", width, kv));
       b->value = BM_TRY(load_projection(p + "attn_v", width, kv));
     }
@@ -389,13 +394,53 @@ class LlamaLoader {
     return {};
   }
 
+  Status load_recurrent(const std::string& p, Llama::Recurrent* r) {
+    const LlamaConfig& c = model_->config_;
+    const RecurrentConfig& rc = c.recurrent;
+    const uint64_t width = c.embedding_length, inner = uint64_t{rc.heads} * rc.length;
+    if (c.row->has(kShortConvolution)) {
+      r->in = BM_TRY(load_projection(p + "shortconv.in_proj", width, 3 * width));
+      r->convolution = BM_TRY(load(p + "shortconv.conv.weight", {rc.kernel, width}));
+      r->out = BM_TRY(load_projection(p + "shortconv.out_proj", width, width));
+      return {};
+    }
+    if (file_->find_tensor(p + "ssm_in.weight"))
+      return fail(Code::kUnsupported,
+                  "tensor {}ssm_in.weight: early files of this architecture are not supported; "
+                  "convert the model anew",
+                  p);
+    r->in = BM_TRY(load_projection(p + "attn_qkv", width, rc.channels));
+    r->gate = BM_TRY(load_projection(p + "attn_gate", width, inner));
+    r->convolution = BM_TRY(load(p + "ssm_conv1d.weight", {rc.kernel, rc.channels}));
+    r->step = BM_TRY(load(p + "ssm_dt.bias", {rc.heads}));
+    r->rate = BM_TRY(load(p + "ssm_a", {rc.heads}));
+    if (file_->find_tensor(p + "ssm_ba.weight")) {
+      r->beta_alpha = BM_TRY(load_projection(p + "ssm_ba", width, uint64_t{2} * rc.heads));
+    } else {
+      r->beta = BM_TRY(load_projection(p + "ssm_beta", width, rc.heads));
+      r->alpha = BM_TRY(load_projection(p + "ssm_alpha", width, rc.heads));
+    }
+    r->norm = BM_TRY(load_norm(p + "ssm_norm", {rc.length}, Need::kYes));
+    r->out = BM_TRY(load_projection(p + "ssm_out", inner, width));
+    return {};
+  }
+
   Status load_norms(const std::string& p, Llama::Block* b) {
     LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length;
     const char* const after_attention = "post_attention_norm";
+    if (c.row->has(kNormsAfterSums)) {
+      b->attention_post_norm = BM_TRY(load_norm(p + "attn_output_norm", {width}, Need::kYes));
+      b->second_post_norm = BM_TRY(load_norm(p + "attn_norm_2", {width}, Need::kIfThere));
+      b->feed_forward_post_norm = BM_TRY(load_norm(p + "layer_output_norm", {width}, Need::kYes));
+      return {};
+    }
+    // The embeddings of ModernBERT are normalised already when its first block reads them.
+    const bool may_lack_norm = c.row->has(kEmbeddingNorm) && c.row->has(kNoLogits);
     if (!c.row->has(kNoPreNorms))
-      b->attention_norm = BM_TRY(load_norm(p + "attn_norm", {width}, Need::kYes));
-    if (c.architecture == "falcon")
+      b->attention_norm = BM_TRY(
+          load_norm(p + "attn_norm", {width}, may_lack_norm ? Need::kIfThere : Need::kYes));
+    if (c.row->has(kSecondAttentionNorm))
       b->second_attention_norm = BM_TRY(load_norm(p + "attn_norm_2", {width}, Need::kIfThere));
     if (c.row->has(kPostNorms)) {
       b->attention_post_norm = BM_TRY(load_norm(p + after_attention, {width}, Need::kYes));
@@ -423,8 +468,13 @@ class LlamaLoader {
                   p);
     x.router = BM_TRY(load_projection(p + "ffn_gate_inp", width, e.count));
     BM_TRY(load_optional(x.router_bias, p + "exp_probs_b.bias", {e.count}));
-    x.gate = BM_TRY(load_stack(p + "ffn_gate_exps.weight", width, e.length));
-    x.up = BM_TRY(load_stack(p + "ffn_up_exps.weight", width, e.length));
+    if (file_->find_tensor(p + "ffn_gate_up_exps.weight")) {
+      x.gate_up = BM_TRY(load_stack(p + "ffn_gate_up_exps.weight", width, uint64_t{2} * e.length));
+    } else {
+      if (c.row->feed_forward == FeedForward::kGated)
+        x.gate = BM_TRY(load_stack(p + "ffn_gate_exps.weight", width, e.length));
+      x.up = BM_TRY(load_stack(p + "ffn_up_exps.weight", width, e.length));
+    }
     x.down = BM_TRY(load_stack(p + "ffn_down_exps.weight", e.length, width));
     BM_TRY(load_optional(x.gate_bias, p + "ffn_gate_exps.bias", {e.length, e.count}));
     BM_TRY(load_optional(x.up_bias, p + "ffn_up_exps.bias", {e.length, e.count}));
@@ -443,11 +493,32 @@ class LlamaLoader {
     const LlamaConfig& c = model_->config_;
     if (c.blocks[block].has_experts) return load_experts(p, b);
     const uint64_t width = c.embedding_length, hidden = c.feed_forward_length;
-    const bool is_fused = c.row->feed_forward == FeedForward::kFused;
-    if (c.row->feed_forward == FeedForward::kGated)
+    b->feed_forward = c.row->feed_forward;
+    if (c.row->has(kTensorsTellFeedForward) && !file_->find_tensor(p + "ffn_gate.weight")) {
+      const GgufTensor* up = file_->find_tensor(p + "ffn_up.weight");
+      b->feed_forward = up != nullptr && up->rank == 2 && up->dims[1] == 2 * hidden
+                            ? FeedForward::kFused
+                            : FeedForward::kPlain;
+    }
+    const bool is_fused = b->feed_forward == FeedForward::kFused;
+    if (b->feed_forward == FeedForward::kGated)
       b->gate = BM_TRY(load_projection(p + "ffn_gate", width, hidden));
     b->up = BM_TRY(load_projection(p + "ffn_up", width, is_fused ? 2 * hidden : hidden));
     b->down = BM_TRY(load_projection(p + "ffn_down", hidden, width));
+    return {};
+  }
+
+  /// Encoders tell the parts of a pair of texts apart; a text alone is all of the first kind.
+  Status load_token_type() {
+    const LlamaConfig& c = model_->config_;
+    const GgufTensor* t = c.row->has(kNoLogits) ? file_->find_tensor(kTokenTypes) : nullptr;
+    if (t == nullptr) return {};
+    const uint64_t width = c.embedding_length;
+    if (t->rank != 2 || t->dims[0] != width || t->dims[1] == 0)
+      return fail(Code::kCorrupt, "tensor {} has dimensions {}", kTokenTypes,
+                  dims_text(std::span(t->dims.data(), t->rank)));
+    const Tensor table = BM_TRY(load(kTokenTypes, {width, t->dims[1]}));
+    if (is_loading_) model_->token_type_ = table.slice(0, {0, 1}).contiguous();
     return {};
   }
 
@@ -460,8 +531,16 @@ class LlamaLoader {
       model_->embedding_norm_ = BM_TRY(load_norm("token_embd_norm", {width}, Need::kYes));
     if (c.row->has(kPositionTable))
       model_->positions_ = BM_TRY(load("position_embd.weight", {width, c.context_length}));
-    model_->output_norm_ = BM_TRY(load_norm("output_norm", {width}, Need::kYes));
-    if (file_->find_tensor(kOutput))
+    BM_TRY(load_token_type());
+    // LFM2 calls what stands before the logits the embeddings' norm; older files do not.
+    const bool is_neo = c.architecture == "neo-bert";
+    const bool is_lfm = c.row->has(kShortConvolution) && !file_->find_tensor("output_norm.weight");
+    const char* const output_norm = is_neo   ? "enc.output_norm"
+                                    : is_lfm ? "token_embd_norm"
+                                             : "output_norm";
+    if (!c.row->has(kNormsAfterSums))
+      model_->output_norm_ = BM_TRY(load_norm(output_norm, {width}, Need::kYes));
+    if (c.is_causal && file_->find_tensor(kOutput))
       model_->output_.matrix = BM_TRY(load_matrix(kOutput, width, c.vocab_size));
     BM_TRY(load_optional(model_->output_.bias, "output.bias", {c.vocab_size}));
     model_->blocks_.clear();
@@ -469,7 +548,7 @@ class LlamaLoader {
       const std::string p = fmt::format("blk.{}.", i);
       Llama::Block b;
       BM_TRY(load_norms(p, &b));
-      BM_TRY(load_attention(p, &b));
+      BM_TRY(c.blocks[i].is_recurrent ? load_recurrent(p, &b.recurrent) : load_attention(p, &b));
       BM_TRY(load_feed_forward(i, p, &b));
       model_->blocks_.push_back(std::move(b));
     }

@@ -59,6 +59,7 @@ Result<VocabDefaults> defaults_for(const std::string& model, const std::string& 
                          .unknown = 100,
                          .eos_key = "tokenizer.ggml.seperator_token_id"};
   if (model == "rwkv") return VocabDefaults{};
+  if (model == "gemma4") return VocabDefaults{.add_bos = true};
   return fail(Code::kUnsupported, "tokenizer.ggml.model {} is not supported", quote_name(model));
 }
 
@@ -67,6 +68,7 @@ Result<std::unique_ptr<TokenModel>> make_model(const GgufFile& file, TokenizerPa
   if (parts.model == "t5") return make_unigram_model(file, parts.vocab);
   if (parts.model == "bert") return make_wordpiece_model(file, parts.vocab);
   if (parts.model == "rwkv") return make_rwkv_model(file, parts.vocab);
+  if (parts.model == "gemma4") return make_character_bpe_model(file, parts.vocab);
   return make_bpe_model(file, parts.vocab, parts.pre);
 }
 
