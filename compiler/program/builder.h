@@ -67,6 +67,10 @@ class Builder {
   ValueId fragment(BlockId block, uint32_t array, ValueId byte, bool is_transposed);
   void warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register, uint32_t sums,
                      uint32_t array, std::array<ValueId, 2> bytes, std::array<TileLayout, 2> tiles);
+  /// The same where sub-groups have their rows of A as `words` of mma.sync. `is_new_sum`: see Stmt.
+  void warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register, uint32_t sums,
+                     uint32_t array, const std::array<ValueId, 4>& words, ValueId byte,
+                     const TileLayout& tile, bool is_new_sum);
   /// Contiguous elements, at an address that is a multiple of them all.
   void store_together(BlockId block, int param, ValueId index, std::vector<ValueId> values,
                       ValueId gate);

@@ -70,6 +70,20 @@ void Builder::warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t firs
   program_.blocks[block].stmts.push_back(std::move(s));
 }
 
+void Builder::warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register,
+                            uint32_t sums, uint32_t array, const std::array<ValueId, 4>& words,
+                            ValueId byte, const TileLayout& tile, bool is_new_sum) {
+  Stmt s{.kind = StmtKind::kWarpgroupMma, .target = first_register};
+  s.matrix = info.in;
+  s.sums = sums;
+  s.is_new_sum = is_new_sum;
+  s.local = array;
+  s.tiles[1] = tile;
+  s.operands.assign(words.begin(), words.end());
+  s.operands.push_back(byte);
+  program_.blocks[block].stmts.push_back(std::move(s));
+}
+
 void Builder::store_together(BlockId block, int param, ValueId at, std::vector<ValueId> values,
                              ValueId gate) {
   Stmt s{.kind = StmtKind::kStore,

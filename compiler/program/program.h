@@ -126,9 +126,10 @@ enum class StmtKind : uint8_t {
   kPipe,  ///< see PipeOp
   kWarpgroupMma,  ///< wgmma: accumulators from target on += product of two tiles in shared memory,
                   ///< `operands` bytes from the start of array `local`; see TileLayout. A warpgroup
-                  ///< (four sub-groups) issues it together, asynchronously
-  kBarrier,       ///< all work-items of a group arrive, and see each other's local stores so far
-  kFault,         ///< reports Program::faults[target] at element `begin` and ends the process
+                  ///< (four sub-groups) issues it together, asynchronously. Five `operands`: A is
+                  ///< in registers, words as of kMma for mma.sync, then the byte of B's tile
+  kBarrier,  ///< all work-items of a group arrive, and see each other's local stores so far
+  kFault,    ///< reports Program::faults[target] at element `begin` and ends the process
 };
 
 /// Programs of targets with work-groups run once per work-item: statements outside kItem loops are
@@ -172,6 +173,7 @@ struct Stmt {
   DType matrix = DType::kF16;            ///< kMma: of the operands
   bool has_signed_right = false;         ///< kMma of uint8: B is int8
   uint32_t sums = 4;                     ///< kMma: accumulators
+  bool is_new_sum = false;               ///< kWarpgroupMma: accumulators count as zeros before
   CopyKind copy = CopyKind::kAsync;      ///< kCopy
   PipeOp pipe = PipeOp::kCommitCopies;   ///< kPipe
   uint32_t param = 0;                    ///< kCopy

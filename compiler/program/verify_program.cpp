@@ -228,11 +228,16 @@ class Verifier {
   Status warpgroup_mma(const Stmt& s) {
     BM_TRY(sums(s));
     if (is_bytes(s.local)) BM_TRY(read(s.local));
-    for (const ValueId v : s.operands) {
+    const size_t words = s.operands.size() > 2 ? 4 : 0;
+    for (size_t i = 0; i < s.operands.size(); ++i) {
+      const ValueId v = s.operands[i];
       BM_TRY(use(v));
-      if (p_.type(v) != Type{DType::kI64, 1}) return bad(v, "tile at no int64 index");
+      if (i >= words && p_.type(v) != Type{DType::kI64, 1}) return bad(v, "tile at no int64 index");
+      if (i < words && p_.type(v) != Type{DType::kU32, 1})
+        return bad(v, "fragment of a matrix is no word");
     }
-    return s.operands.size() == 2 && is_bytes(s.local) && s.sums % 4 == 0 && s.sums <= 128
+    return s.operands.size() == (words == 0 ? 2 : 5) && is_bytes(s.local) && s.sums % 4 == 0 &&
+                   s.sums <= 128
                ? Status{}
                : fail(Code::kInternal, "program {}: malformed warpgroup MMA", p_.name);
   }

@@ -47,8 +47,11 @@ std::string warpgroup_mma_name(const Stmt& s) {
 
 std::string warpgroup_mma_flags(const Stmt& s) {
   if (!is_float(s.matrix)) return "";
-  return fmt::format(", 1, 1, {}, {}", s.tiles[0].is_transposed ? 1 : 0,
-                     s.tiles[1].is_transposed ? 1 : 0);
+  std::string flags = ", 1, 1";
+  // Only 16-bit numbers in shared memory may be transposed.
+  if (!is_half_like(s.matrix)) return flags;
+  if (s.operands.size() == 2) flags += s.tiles[0].is_transposed ? ", 1" : ", 0";
+  return flags + (s.tiles[1].is_transposed ? ", 1" : ", 0");
 }
 
 /// Source: PTX ISA 9.0, "Matrix Descriptor Format" and "Strides".

@@ -74,11 +74,19 @@ std::string PtxRenderer::descriptor(uint32_t array, ValueId byte, const TileLayo
 }
 
 void PtxRenderer::warpgroup_mma(const Stmt& s) {
-  const std::string left = descriptor(s.local, s.operands[0], s.tiles[0]);
-  const std::string right = descriptor(s.local, s.operands[1], s.tiles[1]);
+  std::string left;
+  if (s.operands.size() == 2) {
+    left = descriptor(s.local, s.operands[0], s.tiles[0]);
+  } else {
+    std::vector<std::string> words;
+    for (size_t i = 0; i + 1 < s.operands.size(); ++i)
+      words.push_back(v_.in_register(s.operands[i]));
+    left = braced(words);
+  }
+  const std::string right = descriptor(s.local, s.operands.back(), s.tiles[1]);
   const auto first = registers_.begin() + s.target;
   const std::string p = out_.fresh(File::kPred);
-  out_.line("setp.ne.s32 {}, 1, 0;", p);  // sums are added to
+  out_.line("setp.ne.s32 {}, {}, 0;", p, s.is_new_sum ? 0 : 1);  // whether sums are added to
   out_.line("{} {}, {}, {}, {}{};", warpgroup_mma_name(s), braced({first, first + s.sums}), left,
             right, p, warpgroup_mma_flags(s));
 }

@@ -234,19 +234,30 @@ class CudaRenderer final : public CppItems {
   }
 
   void warpgroup_mma(const Stmt& s) {
-    std::string sums;
-    for (uint32_t r = 0; r < s.sums; ++r) sums += fmt::format("{}%{}", r ? ", " : "", r);
-    const auto descriptor = [&](size_t side) {
-      return fmt::format("(unsigned long)(({}) >> {}) | {}ul",
-                         shared_address(s.local, s.operands[side]), kDescriptorShift,
-                         descriptor_bits(s.tiles[side]));
+    const bool is_tile = s.operands.size() == 2;
+    const auto list = [](size_t first, size_t count) {
+      std::string out;
+      for (size_t i = first; i < first + count; ++i)
+        out += fmt::format("{}%{}", i == first ? "{" : ", ", i);
+      return out + "}";
     };
+    const auto descriptor = [&](ValueId byte, const TileLayout& tile) {
+      return fmt::format("\"l\"((unsigned long)(({}) >> {}) | {}ul)", shared_address(s.local, byte),
+                         kDescriptorShift, descriptor_bits(tile));
+    };
+    std::string given;
+    if (is_tile) given = descriptor(s.operands[0], s.tiles[0]);
+    for (size_t i = 0; !is_tile && i + 1 < s.operands.size(); ++i)
+      given += fmt::format("{}\"r\"({})", i ? ", " : "", ref(s.operands[i]));
+    const size_t words = s.operands.size() - 1;
     line(
-        "asm volatile(\"{{ .reg .pred p; setp.ne.s32 p, 1, 0; {} {{{}}}, %{}, %{}, p{}; }}\" : {} "
-        ": "
-        "\"l\"({}), \"l\"({}) : \"memory\");",
-        warpgroup_mma_name(s), sums, s.sums, s.sums + 1, warpgroup_mma_flags(s),
-        changed(s.target, s.sums), descriptor(0), descriptor(1));
+        "asm volatile(\"{{ .reg .pred p; setp.ne.s32 p, {}, 0; {} {}, {}, %{}, p{}; }}\" : {} : "
+        "{}, "
+        "{} : \"memory\");",
+        s.is_new_sum ? 0 : 1, warpgroup_mma_name(s), list(0, s.sums),
+        is_tile ? fmt::format("%{}", s.sums) : list(s.sums, words), s.sums + words,
+        warpgroup_mma_flags(s), changed(s.target, s.sums), given,
+        descriptor(s.operands.back(), s.tiles[1]));
   }
 
   /// Contiguous elements in one store.

@@ -30,8 +30,21 @@ ValueId all_of(std::vector<ValueId> values, F&& join) {
 
 }  // namespace
 
+/// Sums of a warpgroup, which are adjacent registers, = or (values) += `left` · the tile from byte
+/// `start` on, all of it at once.
+void FlashAttention::multiply_warpgroup(const MatrixInfo& info, std::span<const uint32_t> sums,
+                                        std::span<const SlotWords> left, ValueId start,
+                                        bool is_k_major, BlockId block) {
+  const auto count = static_cast<uint32_t>(sums.size()) * info.sums;
+  const TileOperand right{start, 0, is_k_major, p_.key_block * LineTile::kLine};
+  contract_group_mma(b_, block, info, sums[0], count, stage_->array(), left, right, is_k_major);
+  b_.wait_wgmma(block, sums[0], count);
+}
+
 /// Scores = queries · keys of the block in local memory from byte `stage` on.
 void FlashAttention::multiply_keys(ValueId stage, BlockId block) {
+  if (p_.has_warpgroups)
+    return multiply_warpgroup(p_.score_info, s_.scores, s_.queries, stage, true, block);
   const Type type{p_.score_info.sum, 1};
   for (const uint32_t first : s_.scores)
     for (uint32_t i = 0; i < p_.score_info.sums; ++i)
@@ -164,6 +177,7 @@ void FlashAttention::add_values(ValueId stage, BlockId block) {
   const Powers powers = take_maxima(block);
   const LineFragments f{.lines = p_.key_block};
   std::array<ValueId, 2> totals = {kNone, kNone};
+  std::vector<SlotWords> all;
   for (int64_t step = 0; step * kStep < p_.key_block; ++step) {
     SlotWords shares(totals.size());
     for (size_t half = 0; half < 2; ++half)
@@ -178,12 +192,14 @@ void FlashAttention::add_values(ValueId stage, BlockId block) {
         totals[r] = totals[r] == kNone ? both : b_.add(totals[r], both);
         shares[r].push_back(b_.pack_half2(pair[0], pair[1], p_.value_info.in));
       }
-    for (size_t n = 0; n < s_.results.size(); n += 2) {
+    all.push_back(shares);
+    for (size_t n = 0; n < s_.results.size() && !p_.has_warpgroups; n += 2) {
       const SlotWords values =
           fragment(f, stage, static_cast<int64_t>(n / 2) * LineFragments::kRows, step, block);
       contract_mma(b_, block, p_.value_info, std::span(s_.results).subspan(n, 2), shares, values);
     }
   }
+  if (p_.has_warpgroups) multiply_warpgroup(p_.value_info, s_.results, all, stage, false, block);
   for (size_t r = 0; r < totals.size(); ++r) {
     const ValueId before = b_.read(block, s_.totals[r]);
     b_.assign(block, s_.totals[r], b_.add(before, totals[r]));
