@@ -24,6 +24,11 @@ std::string_view dp4a_name(const Value& v) {
   return static_cast<DotKind>(v.imm) == DotKind::kS8S8 ? "dp4a.s32.s32" : "dp4a.u32.s32";
 }
 
+std::string_view async_copy_name(const Stmt& s) {
+  // Words go through L1: only pieces of 16 bytes may pass it.
+  return s.step == 16 ? "cp.async.cg.shared.global" : "cp.async.ca.shared.global";
+}
+
 std::string_view pack_half2_name(const Value& v) {
   return static_cast<DType>(v.imm) == DType::kBF16 ? "cvt.rn.bf16x2.f32" : "cvt.rn.f16x2.f32";
 }

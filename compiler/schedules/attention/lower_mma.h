@@ -82,6 +82,7 @@ class FlashAttention : GroupAttention {
   void store_results(BlockId block);
   // lower_mma_softmax.cpp
   void multiply_keys(ValueId stage, BlockId block);
+  ValueId power(ValueId distance);
   void multiply_warpgroup(const MatrixInfo& info, std::span<const uint32_t> sums,
                           std::span<const SlotWords> left, ValueId start, bool is_k_major,
                           BlockId block);
