@@ -94,6 +94,7 @@ class Counter {
       case ValueOp::kFragment:
       case ValueOp::kShuffle:
       case ValueOp::kPackHalf2:
+      case ValueOp::kExp2:
       case ValueOp::kLdexp: return 1;
       case ValueOp::kDot: return static_cast<double>(v.type.lanes);
       case ValueOp::kConvert: return 0.5 * static_cast<double>(v.type.lanes);
@@ -163,7 +164,9 @@ class Counter {
       }
       case StmtKind::kStore:
       case StmtKind::kLocalStore: return slots(1);
-      case StmtKind::kCopy: return slots(s.copy == CopyKind::kAsync ? 1 : 2);
+      case StmtKind::kCopy:
+        if (s.copy == CopyKind::kRoundTf32) return slots(2.0 + static_cast<double>(s.step) / 4);
+        return slots(s.copy == CopyKind::kAsync ? 1 : 2);
       case StmtKind::kMma:
       case StmtKind::kWarpgroupMma: return mma(s, times);
       case StmtKind::kBarrier:

@@ -112,6 +112,11 @@ struct MatrixPlan {
   uint32_t stage_k() const {
     return PipePlan::kLineBytes / static_cast<uint32_t>(item_size(info.in));
   }
+  /// Warpgroup MMA of float32 (tf32): what was staged is rounded before it is multiplied, and all
+  /// of it is K-major.
+  bool has_rounding() const { return pipe && info.sub_groups > 1 && info.in == DType::kF32; }
+  /// Whether an operand becomes K-major while it is staged, word by word.
+  bool has_words(const MatrixOperand& o) const { return has_rounding() && !o.is_k_major; }
   uint32_t stage_bytes() const {
     return static_cast<uint32_t>(block_m() + block_n()) * PipePlan::kLineBytes;
   }

@@ -95,10 +95,10 @@ std::string describe_attention(const Schedule& schedule) {
 std::string describe_group_attention(const Schedule& schedule) {
   const GroupAttentionPlan& p = *schedule.group_attention();
   std::string out = fmt::format(
-      "attention: {} sub-groups of {} queries × {} keys by MMA, {} stages of keys and values in "
+      "attention: {} sub-groups of {} queries × {} keys by {}MMA, {} stages of keys and values in "
       "shared memory; queries {}, keys {}",
-      p.sub_groups, p.kRows, p.key_block, p.stages, range_name(p.parts.row),
-      range_name(p.parts.key));
+      p.sub_groups, p.kRows, p.key_block, p.has_warpgroups ? "warpgroup " : "", p.stages,
+      range_name(p.parts.row), range_name(p.parts.key));
   for (const ir::Node* b : p.parts.batch) out += fmt::format("; for each {}", range_name(b));
   if (p.is_paired) out += "; causal load balancing: long and short blocks of queries side by side";
   return out + (p.parts.hidden_from ? "; masked keys are skipped\n" : "\n");

@@ -74,6 +74,7 @@ struct TargetInfo {
   /// Sums, differences and products of 16-bit floats in one instruction and one rounding; subnormal
   /// numbers are kept, NaN may lose its payload.
   bool has_f16_arithmetic = false, has_bf16_arithmetic = false;
+  bool has_exp2 = false;         ///< ValueOp::kExp2
   bool has_nan_min_max = false;  ///< scalar max and min of float32: NaN if one is, either zero
   bool has_round = false;        ///< truncation of floats in one instruction
   bool has_f64 = true;           ///< float64 arithmetic

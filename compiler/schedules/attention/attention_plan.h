@@ -70,6 +70,9 @@ struct GroupAttentionPlan {
   uint32_t stages = 2;     ///< blocks of keys in local memory
   AttentionParts parts;    ///< scores are in the unit that `scale` belongs to
   MatrixInfo score_info, value_info;
+  /// Warpgroup MMA: keys and values are multiplied where they lie in shared memory, by four
+  /// sub-groups together; what these have in registers is laid out as for mma.sync.
+  bool has_warpgroups = false;
   const ir::Node *query = nullptr, *keys = nullptr, *values = nullptr;  ///< loads
   double scale = 1;  ///< the power is 2^((score - maximum)·scale)
   uint32_t sub_group = 32, sub_groups = 4;
