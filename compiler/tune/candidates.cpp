@@ -124,7 +124,7 @@ std::vector<Knobs> group_attention_candidates(const ir::KernelIr& kernel, const 
 }
 
 std::vector<Knobs> tuning_candidates(const ir::KernelIr& kernel, const TargetInfo& target,
-                              const Knobs& from, uint32_t units) {
+                                     const Knobs& from, uint32_t units) {
   const Schedule schedule = make_schedule(kernel, target, units, {.knobs = &from});
   return strategy_of(schedule).candidates(kernel, target, schedule, from);
 }
