@@ -15,6 +15,10 @@
 
 namespace bm::nv {
 
+namespace gsp {
+class GspCard;
+}
+
 /// GPUs that the nvidia kernel driver lists, or for the interface "PCI" the cards of BM_PCI, else
 /// those that are free (cards.h). Errors: kNotFound, kPermission naming the node; of find_cards().
 Result<uint32_t> count_devices(std::string_view interface);
@@ -35,6 +39,12 @@ struct DeviceOptions {
   uint64_t command_bytes = 4 << 20;
   std::string launch_form = {};  ///< as BM_NV_LAUNCH, which it overrides when not empty
 };
+
+/// A device over a card whose GSP runs. Errors: name the stage (P12 to P15); kInvalidArgument as
+/// above.
+Result<std::unique_ptr<hal::Device>> open_booted(std::unique_ptr<gsp::GspCard> card,
+                                                 std::string_view arch = {},
+                                                 const DeviceOptions& options = {});
 
 /// A device over any owner of a GPU. Errors: what creating its channels returns.
 Result<std::unique_ptr<hal::Device>> make_device(std::unique_ptr<DriverInterface> driver,

@@ -18,13 +18,10 @@ Status check_interface(std::string_view interface) {
               interface);
 }
 
-/// A device over whoever owns the GPU.
-Result<std::unique_ptr<hal::Device>> make_checked(std::unique_ptr<DriverInterface> driver,
-                                                  std::string_view arch) {
-  const std::string name = fmt::format("sm_{}", driver->facts().sm_version);
-  if (!arch.empty() && arch != name)
-    return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, name);
-  return make_device(std::move(driver));
+Status check_arch(const DriverInterface& driver, std::string_view arch) {
+  const std::string name = fmt::format("sm_{}", driver.facts().sm_version);
+  if (arch.empty() || arch == name) return {};
+  return fail(Code::kInvalidArgument, "{} was asked for, this GPU is {}", arch, name);
 }
 
 }  // namespace
@@ -44,15 +41,27 @@ Result<std::unique_ptr<hal::Device>> open_device(std::string_view interface, uin
   auto kernel = BM_TRY(open_rm(
       real_system(),
       {.index = index, .window = settings().nv_window, .version_override = settings().nv_version}));
-  return make_checked(std::move(kernel), arch);
+  BM_TRY(check_arch(*kernel, arch));
+  return make_device(std::move(kernel));
 }
 
 Result<std::unique_ptr<hal::Device>> open_card(std::unique_ptr<PciFunction> function,
                                                std::string_view arch,
                                                const firmware::Search& firmware) {
   auto card = BM_TRY(gsp::GspCard::open(std::move(function), {.firmware = firmware}));
+  return open_booted(std::move(card), arch);
+}
+
+Result<std::unique_ptr<hal::Device>> open_booted(std::unique_ptr<gsp::GspCard> card,
+                                                 std::string_view arch,
+                                                 const DeviceOptions& options) {
   auto gpu = BM_TRY(gsp::GspGpu::open(gsp::make_running(std::move(card))));
-  return make_checked(std::move(gpu), arch);
+  BM_TRY(check_arch(*gpu, arch));
+  auto device = make_device(std::move(gpu), options);
+  // Its own rings and their memory are the last of what a start makes.
+  if (!device && !device.error().message.starts_with("stage P"))
+    return tl::unexpected(gsp::at_stage(gsp::UpperStage::kObjects, std::move(device.error())));
+  return device;
 }
 
 }  // namespace bm::nv
