@@ -1,5 +1,6 @@
 // What the table of drivers calls: the nvidia kernel driver of this machine, or a card of our own.
 
+#include "drivers/hcq/shadow_device.h"
 #include "drivers/nv/cards.h"
 #include "drivers/nv/device.h"
 #include "drivers/nv/gsp/card.h"
@@ -57,11 +58,13 @@ Result<std::unique_ptr<hal::Device>> open_booted(std::unique_ptr<gsp::GspCard> c
                                                  const DeviceOptions& options) {
   auto gpu = BM_TRY(gsp::GspGpu::open(gsp::make_running(std::move(card))));
   BM_TRY(check_arch(*gpu, arch));
+  hcq::HostPath* const path = gpu->host_path();
   auto device = make_device(std::move(gpu), options);
   // Its own rings and their memory are the last of what a start makes.
   if (!device && !device.error().message.starts_with("stage P"))
     return tl::unexpected(gsp::at_stage(gsp::UpperStage::kObjects, std::move(device.error())));
-  return device;
+  return !device || path == nullptr ? std::move(device)
+                                    : hcq::make_shadowed(std::move(*device), *path);
 }
 
 }  // namespace bm::nv

@@ -317,8 +317,7 @@ class RemotePci final : public PciFunction {
  public:
   RemotePci(System& system, std::unique_ptr<Connection> connection, uint32_t id)
       : system_(system), connection_(std::move(connection)), id_(id) {
-    // The server's memory is no memory of this process, unless its descriptors come along.
-    limits_.reaches_host = connection_->is_unix();
+    limits_.reaches_host = false;  // open() looks
   }
   ~RemotePci() override {
     for (const std::unique_ptr<Allocation>& allocation : free_)
@@ -439,6 +438,7 @@ Status RemotePci::open(const RemotePciOptions& options, const std::string& bus) 
     // Models of devices may serve an empty configuration space. They have said what they are by
     // answering the probe.
     identity_.vendor = options.probe->vendor;
+    identity_.class_code = uint32_t{options.probe->base_class} << 16;
     if (options.probe->devices.size() == 1)
       identity_.device = static_cast<uint16_t>(options.probe->devices[0].device);
   } else {
@@ -453,7 +453,14 @@ Status RemotePci::open(const RemotePciOptions& options, const std::string& bus) 
     (void)connection_->call({.command = Command::kResizeBar, .device = id_, .place = bar});
   }
   BM_TRY(status());
-  return read_bars();
+  BM_TRY(read_bars());
+  if (!connection_->is_unix()) return {};
+  // The server's memory is no memory of this process, unless its descriptors come along.
+  if (auto page = allocate(kPage, true); page && (*page)->mapped != nullptr) {
+    limits_.reaches_host = true;
+    free_.push_back(std::move(*page));
+  }
+  return status();
 }
 
 Status RemotePci::read_bars() {

@@ -70,6 +70,7 @@ class GspMemory final : public Memory {
   explicit GspMemory(GspGpu& gpu) : gpu_(gpu) {}
   ~GspMemory() override {
     for (GspGpu* const peer : peers) peer->drop_peer(va);
+    if (is_moved_) gpu_.path_->remove(va);
     if (handle != 0) gpu_.transport_->delist(handle);
     if (is_mapped_) {
       if (const Status gone = gpu_.space_->unmap(va, size); !gone)
@@ -83,9 +84,15 @@ class GspMemory final : public Memory {
     domain = is_host ? MemoryDomain::kSystem : request.domain;
     const bool is_seen = domain != MemoryDomain::kVideo;
     CardMemory& memory = *gpu_.memory_;
+    if (is_host && gpu_.path_)
+      return fail(Code::kUnsupported,
+                  "{} bytes at {}: the card reaches no memory of this process through its server; "
+                  "copy into a buffer of the device instead",
+                  request.size, request.host);
+    const bool is_moved = gpu_.path_ && is_system(domain);
     if (is_host)
       block_ = BM_TRY(memory.pin(request.host, request.size));
-    else if (is_system(domain))
+    else if (is_system(domain) && !is_moved)
       block_ = BM_TRY(memory.take_system(request.size, request.is_contiguous));
     else
       block_ = BM_TRY(memory.take_video(request.size,
@@ -105,6 +112,8 @@ class GspMemory final : public Memory {
     }
     va = address;
     is_mapped_ = true;
+    is_moved_ = is_moved;
+    if (is_moved) gpu_.path_->add(va, block_->address(), size);
     handle = gpu_.transport_->enlist(*block_);
     return {};
   }
@@ -121,6 +130,7 @@ class GspMemory final : public Memory {
   GspGpu& gpu_;
   std::optional<Block> block_;
   bool is_mapped_ = false;
+  bool is_moved_ = false;  ///< system memory that is video memory: see BarPath
 };
 
 Result<std::unique_ptr<GspGpu>> GspGpu::open(std::unique_ptr<RunningCard> card) {
@@ -154,6 +164,8 @@ Status GspGpu::start_memory() {
   VideoMemory video = BM_TRY(VideoMemory::create(info_.regions, window.visible_bytes()));
   memory_ =
       BM_TRY(CardMemory::create(function, card_->iovas(), std::move(window), std::move(video)));
+  if (const VideoWindow& seen = memory_->window(); !function.dma_limits().reaches_host)
+    path_.emplace(seen.view(0, seen.visible_bytes()));
   mmu_ = std::make_unique<Mmu>(card_->registers(), *memory_, row_->page_tables());
   window_ = BM_TRY(Windows::of_process().take());
   const AddressSpace::Window windows[] = {{kLowBase + *window_ * kLowBytes, kLowBytes},

@@ -117,9 +117,6 @@ Block::~Block() {
 Result<std::unique_ptr<CardMemory>> CardMemory::create(PciFunction& function,
                                                        memory::IovaAllocator* iovas,
                                                        VideoWindow window, VideoMemory video) {
-  if (!function.dma_limits().reaches_host)
-    return fail(Code::kUnsupported,
-                "the card reaches no memory of this host, and its GSP needs it");
   return std::unique_ptr<CardMemory>(
       new CardMemory(function, iovas, std::move(window), std::move(video)));
 }

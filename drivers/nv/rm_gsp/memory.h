@@ -86,8 +86,6 @@ class Block {
 /// Not thread-safe. `function` and `iovas` outlive it.
 class CardMemory {
  public:
-  /// Errors: as VideoMemory and VideoWindow; kUnsupported where the card reaches no memory of the
-  /// host.
   static Result<std::unique_ptr<CardMemory>> create(PciFunction& function,
                                                     memory::IovaAllocator* iovas,
                                                     VideoWindow window, VideoMemory video);
