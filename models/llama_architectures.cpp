@@ -84,7 +84,7 @@ constexpr Architecture kArchitectures[] = {
     {"lfm2", kHalves, kRms, kGated, kSilu, kShortConvolution, 0, "shortconv.l_cache"},
     {"lfm2moe", kHalves, kRms, kGated, kSilu, kShortConvolution | kNormMoe | kSigmoidGating, 0,
      "shortconv.l_cache"},
-    {"llama-embed", kInter, kRms, kGated, kSilu, kNormMoe, 0, kWindow},
+    {"llama-embed", kInter, kRms, kGated, kSilu, kNormMoe | kNoLogits, 0, kWindow},
     {"minicpm", kInter, kRms, kGated, kSilu, kDividedLogits, 0,
      "embedding_scale residual_scale logit_scale"},
     {"llama4", kInter, kRms, kGated, kSilu,

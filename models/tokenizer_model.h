@@ -14,7 +14,7 @@ class TokenModel {
  public:
   virtual ~TokenModel() = default;
   /// Appends the tokens of `text` (not empty, valid UTF-8). `starts_text` says that nothing, or a
-  /// control token, comes before: models with a space prefix put it here.
+  /// control or user-defined token, comes before: models with a space prefix put it here.
   virtual void encode(std::string_view text, bool starts_text, std::vector<int32_t>& out) const = 0;
   /// Models that look closer: `is_first` says that nothing comes before, `is_continued` that the
   /// text goes on where another ended.

@@ -135,7 +135,7 @@ def main():
     ap.add_argument("names", nargs="*")
     ap.add_argument("--texts", type=int, default=300)
     ap.add_argument("--seed", type=int, default=1)
-    a = ap.parse_args()
+    a = ap.parse_intermixed_args()
     texts = random_texts.texts(a.texts, a.seed)
     is_bad = False
     with tempfile.TemporaryDirectory() as folder:

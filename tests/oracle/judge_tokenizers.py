@@ -54,12 +54,15 @@ def sentence_pieces(model):
     words = marked_words()
     merges = random_texts.train(words, 500, 7)
     characters = sorted({c for w in words[:150] for c in w if c.isprintable()} | {"\n"})
-    tokens = [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)] + [(f"<0x{b:02X}>", BYTE) for b in range(256)]
+    # Unigram models have no bytes: what is in no piece is unknown.
+    tokens = [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)]
+    tokens += [(f"<0x{b:02X}>", BYTE) for b in range(256)] if model != "t5" else []
+    first = len(tokens)
     made = [a + b for a, b in merges if all(c in characters for c in a + b)]
     taken = {t for t, _ in tokens}
     made = [t for t in dict.fromkeys([*made, *characters, "▁"]) if t not in taken]
     tokens += [(t, NORMAL) for t in made] + [("<tool> x", USER)]
-    scores = [0.0] * 259 + [-float(i) for i in range(len(made))] + [0.0]
+    scores = [0.0] * first + [-float(i) for i in range(len(made))] + [0.0]
     meta = {"tokenizer.ggml.model": model, "tokenizer.ggml.scores": scores, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
             "tokenizer.ggml.unknown_token_id": 0}
     if model == "gemma4":
@@ -68,7 +71,7 @@ def sentence_pieces(model):
         scores += [0.0] * (len(tokens) - len(scores))
     if model == "t5":
         rng = random.Random(3)
-        meta["tokenizer.ggml.scores"] = [0.0] * 259 + [-rng.uniform(2, 12) * (1 + 1 / len(t)) for t in made] + [0.0]
+        meta["tokenizer.ggml.scores"] = [0.0] * first + [-rng.uniform(2, 12) * (1 + 1 / len(t)) for t in made] + [0.0]
         meta.update({"tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.add_bos_token": False, "tokenizer.ggml.add_eos_token": True,
                      "tokenizer.ggml.remove_extra_whitespaces": True, "tokenizer.ggml.add_space_prefix": True})
     return tokens, meta
@@ -158,7 +161,7 @@ def main():
     ap.add_argument("names", nargs="*")
     ap.add_argument("--texts", type=int, default=400)
     ap.add_argument("--seed", type=int, default=1)
-    a = ap.parse_args()
+    a = ap.parse_intermixed_args()
     folder = os.path.abspath(a.chroot) + INSIDE
     os.makedirs(folder, exist_ok=True)
     for name in ("judge_tokenizers.py", "llama_cpp_logits.py", "random_texts.py"):

@@ -210,10 +210,11 @@ TEST(Llama, EveryArchitectureEqualsTheReference) {
         "rope.scaling.original_context_length=32",
         "phi3 --tensor rope_long --tensor rope_short --key rope.scaling.type=longrope --key "
         "rope.scaling.original_context_length=512 --key rope.scaling.attn_factor=1.19",
-        "llama --tensor moe", "baichuan --layers 40",
-        "qwen3moe --tensor gateup", "exaone4 --layers 5 --key attention.sliding_window=5",
+        "llama --tensor moe", "baichuan --layers 40", "qwen3moe --tensor gateup",
+        "exaone4 --layers 5 --key attention.sliding_window=5",
         "mistral3 --key rope.scaling.type=yarn --key rope.scaling.factor=4.0 --key "
-        "rope.scaling.original_context_length=32 --key rope.scaling.yarn_log_multiplier=1.0", "glm4moe --tensor nextn",
+        "rope.scaling.original_context_length=32 --key rope.scaling.yarn_log_multiplier=1.0",
+        "glm4moe --tensor nextn",
         "llama4 --key attention.sliding_window=4 --key attention.temperature_length=3",
         "deepseek2 --tensor split --tensor plainq --tensor probsbias --key expert_gating_func=2 "
         "--key expert_weights_norm=true --key expert_group_count=3 --key "
@@ -243,7 +244,7 @@ TEST(Llama, EveryEncoderEqualsTheReference) {
     if (row.has(kNoLogits)) options.push_back(row.name);
   for (const char* more :
        {"jina-bert-v2 --tensor attn_norm_2 --tensor wholeqknorm", "jina-bert-v2 --tensor fusedup",
-        "jina-bert-v2 --tensor plainup", "bert --heads 4", "qwen3 --key attention.causal=false",
+        "jina-bert-v2 --tensor plainup", "bert --layers 1", "qwen3 --key attention.causal=false",
         "modern-bert --key hidden_activation=silu"})
     options.emplace_back(more);
   constexpr size_t kWidth = 96;  // of random_transformer.py
