@@ -188,6 +188,11 @@ class StorageRules {
         ends->copies = 1;
         return false;
       }
+    if (is_end_of_reduction && !wanted_.contains(n))
+      if (const Node* source = shared_source(n)) {
+        wanted_.insert(source);
+        return false;
+      }
     const bool is_repeated =
         wanted_.contains(n) || (ends->copies > 1 && f.cost > kMaxRepeatedCost &&
                                 (f.reads_memory || f.cost > kMaxSharedCost));
@@ -212,6 +217,24 @@ class StorageRules {
     while (is_bijective(*s) && !is_elementwise(*s) && !s->is_realized() && !is_stored(s))
       s = s->src[0].get();
     return is_elementwise(*s) && !s->is_realized() && !fused_.contains(s) ? s : nullptr;
+  }
+
+  /// Where others use what a reduction gives, and `n` is one cheap step behind it on the way into
+  /// the next reduction (the square of a sum of residuals): what is stored in its place, for all of
+  /// them. Else nullptr.
+  const Node* shared_source(const Node* n) const {
+    // Sums of a CPU may round their products or not: which one is stored decides that.
+    if (n->kind != NodeKind::kAlu || !has_work_groups(n->device->hal().arch())) return nullptr;
+    if (facts_.at(n).users.size() != 1 || facts_.at(n).users[0]->kind != NodeKind::kReduce)
+      return nullptr;
+    const Node* source = n->src[0].get();
+    const bool is_one = std::ranges::all_of(
+        n->src, [&](const NodePtr& s) { return s.get() == source || s->kind == NodeKind::kConst; });
+    if (!is_one || own_cost(*n) > kMaxRepeatedCost || source->is_realized() ||
+        fused_.contains(source) || (!is_elementwise(*source) && source->kind != NodeKind::kReduce))
+      return nullptr;
+    const Facts& f = facts_.at(source);
+    return f.has_reduce && f.users.size() > 1 ? source : nullptr;
   }
 
   const FactsMap& facts_;
