@@ -162,7 +162,7 @@ class Llama {
                       const std::function<Tensor()>& positions) const;
   Tensor project_output(size_t block, const Tensor& joined) const;
   /// Attention of queries [count, heads, head length] over keys and values [kv heads, position +
-  /// count, head length] → [count, heads · head length].
+  /// count, head length] → [count, kv heads, heads of each, head length].
   Tensor mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
              const SymInt& count, const SymInt& position) const;
   Tensor mask_scores(const Tensor& scores, const SymInt& count, const SymInt& position,
