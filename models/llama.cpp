@@ -187,8 +187,8 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
         n.weight.is_valid() && n.weight.elements() != width && n.weight.shape().size() == 1;
     return is_whole ? norm(t, n).reshape({count, h, width}) : norm(t.reshape({count, h, width}), n);
   };
-  // Stored: a rotation reads every number twice.
-  const auto stored = [&](const Tensor& t) { return all.is_valid() ? t : t.contiguous(); };
+  // Stored: a rotation reads every number twice. Parts of one matrix are.
+  const auto stored = [&](const Tensor& t) { return b.has_joined_heads ? t : t.contiguous(); };
   const bool is_late = config_.row->has(kLateHeadNorms);
   const Norm none;
   Heads out;

@@ -120,6 +120,7 @@ class Llama {
     Norm attention_norm, second_attention_norm;  ///< the second: of attention alone
     Projection qkv;                              ///< rows of all three, or
     Projection query, key, value;
+    bool has_joined_heads = false;  ///< qkv is made of what the file has as three
     Projection output;
     /// [head length], [heads, head length], or [heads · head length]: over all heads at once.
     Norm query_norm, key_norm;

@@ -375,6 +375,7 @@ class LlamaLoader {
       b->qkv = BM_TRY(load_projection(p + "attn_qkv", width, q + 2 * kv));
     } else if (can_join_heads(p)) {
       b->qkv.matrix = BM_TRY(load_joined_heads(p, width, {q, kv, kv}));
+      b->has_joined_heads = true;
     } else {
       b->query = BM_TRY(load_projection(p + "attn_q", width, q));
       b->key = BM_TRY(load_projection(p + "attn_k", width, kv));
