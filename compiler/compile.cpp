@@ -15,6 +15,7 @@
 #include "compiler/lowering/lower.h"
 #include "compiler/program/checks.h"
 #include "compiler/render/render.h"
+#include "compiler/schedules/groups/segments.h"
 #include "compiler/schedules/schedule.h"
 #include "compiler/schedules/strategy.h"
 #include "compiler/targets/card.h"
@@ -168,6 +169,12 @@ bool would_fuse(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_v
     return row.fuses_reductions && row.has_groups == target.has_groups &&
            row.match(kernel, target, arch.units, {});
   });
+}
+
+bool would_share_segments(const ir::KernelIr& kernel, const hal::Arch& arch,
+                          std::string_view renderer) {
+  const auto backend = find_backend(arch, renderer);
+  return backend && has_segments_only(kernel, target_of(arch, **backend));
 }
 
 Result<std::string> schedule_id(const ir::KernelIr& kernel, const hal::Arch& arch,

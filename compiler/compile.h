@@ -49,6 +49,11 @@ Result<hal::CodeObject> compile(const ir::KernelIr& kernel, const hal::Arch& arc
 /// renderer.
 bool would_fuse(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_view renderer);
 
+/// Whether reductions along the last loop of `kernel` are done by lanes of sub-groups, and all
+/// others once a row: several results of adjacent elements then cost one pass.
+bool would_share_segments(const ir::KernelIr& kernel, const hal::Arch& arch,
+                          std::string_view renderer);
+
 /// What stands for kernel, target and compiler version in lists of tuned schedules.
 /// Errors: kUnsupported (arch or renderer).
 Result<std::string> schedule_id(const ir::KernelIr& kernel, const hal::Arch& arch,

@@ -194,7 +194,6 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
                 width = config_.head_length;
   const QuantisedActivations in(x);
   const Tensor all = b.qkv.matrix.is_valid() ? project(in, b.qkv).contiguous() : Tensor();
-  // Stored: a rotation reads every number twice.
   const auto take = [&](const Projection& p, int64_t first, int64_t n) {
     Tensor t = all.is_valid() ? all.slice(1, {first * width, (first + n) * width}) : project(in, p);
     if (config_.qkv_limit > 0)
@@ -206,19 +205,20 @@ Llama::Heads Llama::project_heads(size_t block, const Tensor& x, const SymInt& c
         n.weight.is_valid() && n.weight.elements() != width && n.weight.shape().size() == 1;
     return is_whole ? norm(t, n).reshape({count, h, width}) : norm(t.reshape({count, h, width}), n);
   };
+  // Stored: a rotation reads every number twice. Parts of one matrix are.
+  const auto stored = [&](const Tensor& t) { return b.has_joined_heads ? t : t.contiguous(); };
   const bool is_late = config_.row->has(kLateHeadNorms);
   const Norm none;
   Heads out;
   Tensor query = all.is_valid() || !config_.row->has(kDeltaNet)
-                     ? take(b.query, 0, heads).contiguous()
+                     ? stored(take(b.query, 0, heads))
                      : project(in, b.query).contiguous().reshape({count, heads, 2 * width});
   if (config_.row->has(kDeltaNet)) {
     out.gate = query.slice(2, {width, 2 * width}).reshape({count, heads * width}).sigmoid();
     query = query.slice(2, {0, width}).contiguous();
   }
   out.query = normed(query, is_late ? none : b.query_norm, heads);
-  out.key =
-      normed(take(b.key, heads, kv_heads).contiguous(), is_late ? none : b.key_norm, kv_heads);
+  out.key = normed(stored(take(b.key, heads, kv_heads)), is_late ? none : b.key_norm, kv_heads);
   out.value = take(b.value, heads + kv_heads, kv_heads).reshape({count, kv_heads, width});
   if (rope_.cosines.is_valid() && config.is_rotated) {
     const RopeTable& table = config.is_local ? local_rope_ : rope_;
@@ -258,8 +258,7 @@ Tensor Llama::mix(size_t block, const Tensor& queries, const Tensor& keys, const
       sinks.is_valid()
           ? softmax_with_sinks(scores, sinks.cast(DType::kF32).reshape({kv_heads, group, 1, 1}))
           : scores.softmax(-1);
-  const Tensor mixed = shares.matmul(values.unsqueeze(1));
-  return mixed.permute({2, 0, 1, 3}).reshape({count, heads * width});
+  return shares.matmul(values.unsqueeze(1)).permute({2, 0, 1, 3});
 }
 
 Tensor Llama::project_output(size_t block, const Tensor& joined) const {
@@ -311,7 +310,8 @@ Tensor Llama::attend(size_t block, const Tensor& x, const SymInt& count, const S
   rows(keys, position, end).assign(h.key.permute({1, 0, 2}));
   rows(values, position, end).assign(h.value.permute({1, 0, 2}));
   const Tensor mixed =
-      mix(block, h.query, rows(keys, 0, end), rows(values, 0, end), count, position);
+      mix(block, h.query, rows(keys, 0, end), rows(values, 0, end), count, position)
+          .reshape({count, int64_t{config_.head_count} * config_.head_length});
   return project_output(block, h.gate.is_valid() ? mixed * h.gate : mixed);
 }
 
@@ -325,7 +325,9 @@ Tensor Llama::attend_all(size_t block, const Tensor& x, const SymInt& count) con
       [&] { return Tensor::arange(count, DType::kI64, device_); });
   const Tensor keys = h.key.permute({1, 0, 2}).contiguous(),
                values = h.value.permute({1, 0, 2}).contiguous();
-  return project_output(block, mix(block, h.query, keys, values, count, 0));
+  return project_output(block,
+                        mix(block, h.query, keys, values, count, 0)
+                            .reshape({count, int64_t{config_.head_count} * config_.head_length}));
 }
 
 Tensor Llama::feed_forward(size_t block, const Tensor& x) const {

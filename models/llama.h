@@ -132,6 +132,7 @@ class Llama {
     Norm attention_norm, second_attention_norm;  ///< the second: of attention alone
     Projection qkv;                              ///< rows of all three, or
     Projection query, key, value;
+    bool has_joined_heads = false;  ///< qkv is made of what the file has as three
     Projection output;
     /// [head length], [heads, head length], or [heads · head length]: over all heads at once.
     Norm query_norm, key_norm;
@@ -179,7 +180,7 @@ class Llama {
                       const std::function<Tensor()>& positions) const;
   Tensor project_output(size_t block, const Tensor& joined) const;
   /// Attention of queries [count, heads, head length] over keys and values [kv heads, position +
-  /// count, head length] → [count, heads · head length].
+  /// count, head length] → [count, kv heads, heads of each, head length].
   Tensor mix(size_t block, const Tensor& queries, const Tensor& keys, const Tensor& values,
              const SymInt& count, const SymInt& position) const;
   Tensor mask_scores(const Tensor& scores, const SymInt& count, const SymInt& position,

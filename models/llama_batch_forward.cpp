@@ -34,6 +34,11 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
   };
   for (const BatchRun& run : step.runs)
     of_run(run, slots, run.slot).assign(of_run(run, step.pairs, run.row).cast(slots.dtype()));
+  // On GPUs the axes are as mix() has them: what it makes goes straight to its place.
+  const bool has_axes = slots.device().hal().arch().max_block > 1;
+  const Tensor joined =
+      has_axes ? step.joined.reshape({step.joined.size(0), kv_heads, heads / kv_heads, width})
+               : step.joined;
   const int64_t shift = std::countr_zero(static_cast<uint64_t>(cache.page_length));
   for (const BatchRun& run : step.runs) {
     const SymInt end = run.position + run.count;
@@ -46,9 +51,12 @@ Tensor Llama::attend_paged(size_t block, const Tensor& x, const BatchStep& step,
           .permute({1, 0, 2})
           .cast(DType::kF32);
     };
-    of_run(run, step.joined, run.row)
-        .assign(mix(block, of_run(run, step.queries, run.row), part(0), part(1), run.count,
-                    run.position));
+    const auto placed = [&](const Tensor& mixed) {
+      return has_axes ? mixed : mixed.reshape({run.count, heads * width});
+    };
+    of_run(run, joined, run.row)
+        .assign(placed(mix(block, of_run(run, step.queries, run.row), part(0), part(1), run.count,
+                           run.position)));
   }
   return project_output(block, step.joined.shrink({{0, step.rows}, {0, heads * width}}));
 }

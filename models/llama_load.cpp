@@ -1,5 +1,6 @@
 // Loading: names, shapes and formats of weights; what has no use; what fits in memory.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -104,6 +105,13 @@ class LlamaLoader {
                0;
   }
 
+  /// NULL stands for a CPU or, where it runs work-groups, for a card of NVIDIA or AMD.
+  bool is_for_gpu() const {
+    const hal::Arch& arch = device_->hal().arch();
+    return arch.vendor == hal::Vendor::kAmd || arch.vendor == hal::Vendor::kNv ||
+           (arch.vendor == hal::Vendor::kNull && arch.max_block > 1);
+  }
+
   /// Whether the matrix is packed. CPUs read what lies in the order of their loops faster; GPUs
   /// keep what is in blocks, a quarter of the memory and of the bytes per token or less. Elsewhere
   /// int8 is multiplied no faster than float32.
@@ -112,13 +120,9 @@ class LlamaLoader {
     // Rows that are only taken are best where they are.
     if (direct_dtype(t.type) && t.name == kEmbedding && file_->find_tensor(kOutput)) return false;
     const hal::Vendor vendor = device_->hal().arch().vendor;
-    // NULL stands for a CPU or, where it runs work-groups, for a card of NVIDIA or AMD.
-    const bool is_null = vendor == hal::Vendor::kNull;
-    const bool has_groups = device_->hal().arch().max_block > 1;
-    const bool is_gpu =
-        vendor == hal::Vendor::kAmd || vendor == hal::Vendor::kNv || (is_null && has_groups);
-    const bool is_cpu = vendor == hal::Vendor::kCpu || (is_null && !has_groups);
-    return options_.keep_blocks && (is_cpu || (is_gpu && !direct_dtype(t.type))) &&
+    const bool is_cpu =
+        vendor == hal::Vendor::kCpu || (vendor == hal::Vendor::kNull && !is_for_gpu());
+    return options_.keep_blocks && (is_cpu || (is_for_gpu() && !direct_dtype(t.type))) &&
            (t.rank == 2 || (is_stack && t.dims[1] % kPackedRows == 0)) &&
            Matrix::can_pack(t.type, t.dims[1], t.dims[0]);
   }
@@ -333,6 +337,41 @@ class LlamaLoader {
     return load_norm(name, {is_whole ? heads * length : length}, Need::kIfThere);
   }
 
+  static constexpr std::array kHeadMatrices = {"attn_q", "attn_k", "attn_v"};
+
+  /// Whether what makes queries, keys and values is one matrix on the device: one launch for a
+  /// token instead of three. Kept weights are looked for by the file's tensors.
+  bool can_join_heads(const std::string& p) const {
+    // Rows of gates lie among those of queries there.
+    if (model_->config_.row->has(kDeltaNet)) return false;
+    if (!is_for_gpu() || options_.keep_weights) return false;
+    const GgufTensor* first = file_->find_tensor(p + kHeadMatrices[0] + ".weight");
+    return std::ranges::all_of(kHeadMatrices, [&](const char* name) {
+      const GgufTensor* t = file_->find_tensor(p + name + ".weight");
+      return first && t && t->rank == 2 && t->type == first->type &&
+             !file_->find_tensor(p + name + ".bias") && is_packed(*t) == is_packed(*first) &&
+             (is_packed(*t) || direct_dtype(t->type));
+    });
+  }
+
+  Result<Matrix> load_joined_heads(const std::string& p, uint64_t columns,
+                                   std::array<uint64_t, kHeadMatrices.size()> rows) {
+    std::vector<std::byte> data;
+    const GgufTensor* t = nullptr;
+    uint64_t all = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      t = BM_TRY(find(p + kHeadMatrices[i] + ".weight", {columns, rows[i]}));
+      all += rows[i];
+      if (!is_loading_) continue;
+      data.insert(data.end(), t->data.begin(), t->data.end());
+      report(*t);
+    }
+    if (!is_loading_) return Matrix();
+    const auto m = static_cast<int64_t>(all), n = static_cast<int64_t>(columns);
+    if (is_packed(*t)) return Matrix::pack(t->type, data, m, n, options_.device, nullptr, false);
+    return Matrix(Tensor::from_bytes(data, {m, n}, *direct_dtype(t->type), options_.device));
+  }
+
   Status load_attention(const std::string& p, Llama::Block* b) {
     const LlamaConfig& c = model_->config_;
     const uint64_t width = c.embedding_length, q = uint64_t{c.head_count} * c.head_length,
@@ -341,6 +380,9 @@ class LlamaLoader {
     if (c.row->has(kSinks)) b->sinks = BM_TRY(load(p + "attn_sinks.weight", {c.head_count}));
     if (file_->find_tensor(p + "attn_qkv.weight")) {
       b->qkv = BM_TRY(load_projection(p + "attn_qkv", width, q + 2 * kv));
+    } else if (can_join_heads(p)) {
+      b->qkv.matrix = BM_TRY(load_joined_heads(p, width, {q, kv, kv}));
+      b->has_joined_heads = true;
     } else {
       b->query = BM_TRY(load_projection(p + "attn_q", width, c.row->has(kDeltaNet) ? 2 * q : q));
       b->key = BM_TRY(load_projection(p + "attn_k", width, kv));

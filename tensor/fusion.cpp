@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "compiler/compile.h"
+#include "compiler/schedules/attention/split.h"
 #include "tensor/fusion_attention.h"
 #include "tensor/fusion_products.h"
 #include "tensor/fusion_rows.h"
@@ -188,6 +189,11 @@ class StorageRules {
         ends->copies = 1;
         return false;
       }
+    if (is_end_of_reduction && !wanted_.contains(n))
+      if (const Node* source = shared_source(n)) {
+        wanted_.insert(source);
+        return false;
+      }
     const bool is_repeated =
         wanted_.contains(n) || (ends->copies > 1 && f.cost > kMaxRepeatedCost &&
                                 (f.reads_memory || f.cost > kMaxSharedCost));
@@ -212,6 +218,24 @@ class StorageRules {
     while (is_bijective(*s) && !is_elementwise(*s) && !s->is_realized() && !is_stored(s))
       s = s->src[0].get();
     return is_elementwise(*s) && !s->is_realized() && !fused_.contains(s) ? s : nullptr;
+  }
+
+  /// Where others use what a reduction gives, and `n` is one cheap step behind it on the way into
+  /// the next reduction (the square of a sum of residuals): what is stored in its place, for all of
+  /// them. Else nullptr.
+  const Node* shared_source(const Node* n) const {
+    // Sums of a CPU may round their products or not: which one is stored decides that.
+    if (n->kind != NodeKind::kAlu || !has_work_groups(n->device->hal().arch())) return nullptr;
+    if (facts_.at(n).users.size() != 1 || facts_.at(n).users[0]->kind != NodeKind::kReduce)
+      return nullptr;
+    const Node* source = n->src[0].get();
+    const bool is_one = std::ranges::all_of(
+        n->src, [&](const NodePtr& s) { return s.get() == source || s->kind == NodeKind::kConst; });
+    if (!is_one || own_cost(*n) > kMaxRepeatedCost || source->is_realized() ||
+        fused_.contains(source) || (!is_elementwise(*source) && source->kind != NodeKind::kReduce))
+      return nullptr;
+    const Facts& f = facts_.at(source);
+    return f.has_reduce && f.users.size() > 1 ? source : nullptr;
   }
 
   const FactsMap& facts_;
@@ -285,11 +309,43 @@ class Planner {
     NodeSet results;
     return find_attention(
         plan_.order, view, [this](const Node* n) { return facts_[n].has_reduce; },
-        [&](std::span<const Node* const> nodes, const Node* result) {
-          if (!is_one_kernel(nodes, result, results)) return false;
+        [&](std::vector<const Node*>* nodes, const Node* result) {
+          const std::vector<const Node*> all = with_operands(*nodes, result);
+          if (all.size() > nodes->size() && has_kernel(all, result, results, true))
+            *nodes = all;
+          else if (!has_kernel(*nodes, result, results, false))
+            return false;
           results.insert(result);
           return true;
         });
+  }
+
+  /// `nodes`, and what is computed for them alone without a reduction. Decoding reads every key and
+  /// value once, and queries of few heads: a rotation or a look-up in a page table on the way is
+  /// cheaper than what it gives in memory.
+  std::vector<const Node*> with_operands(std::span<const Node* const> nodes, const Node* result) {
+    std::vector<const Node*> all(nodes.begin(), nodes.end());
+    NodeSet inside(nodes.begin(), nodes.end());
+    inside.insert(result);
+    bool has_product = false;  // of queries and keys; no other reduction is computed there
+    for (size_t i = facts_[result].position; i-- > 0;) {
+      const Node* n = plan_.order[i].get();
+      const Facts& f = facts_[n];
+      const bool is_inside =
+          std::ranges::all_of(f.users, [&](const Node* user) { return inside.contains(user); });
+      const bool is_computed = is_bijective(*n) || n->kind == NodeKind::kExpand ||
+                               n->kind == NodeKind::kShrink || n->kind == NodeKind::kPad ||
+                               n->kind == NodeKind::kGather || n->kind == NodeKind::kIota ||
+                               n->kind == NodeKind::kConst || n->kind == NodeKind::kVarValue;
+      const bool is_product = n->kind == NodeKind::kReduce && !has_product;
+      if (f.users.empty() || !is_inside || is_stored(n) || inside.contains(n) ||
+          (!is_product && (!is_computed || (f.has_reduce && has_product))))
+        continue;
+      has_product |= is_product;
+      inside.insert(n);
+      all.push_back(n);
+    }
+    return all;
   }
 
   /// Whether the device's compiler makes one kernel of `result` with `nodes` inside. What that
@@ -297,8 +353,9 @@ class Planner {
   /// kernel alone often enough to be stored or cheap enough not to be. Only an operand of as many
   /// elements as there are scores may be stored for another user's sake later, and is then read
   /// where it would have been computed. `results`: of attention, stored too.
-  bool is_one_kernel(std::span<const Node* const> nodes, const Node* result,
-                     const NodeSet& results) {
+  /// `is_decoding`: only as decode attention, which reads operands where they are.
+  bool has_kernel(std::span<const Node* const> nodes, const Node* result, const NodeSet& results,
+                  bool is_decoding) {
     FusedNodes fused;
     for (const Node* n : nodes) fused[n] = result;
     NodeSet stored = results;
@@ -316,8 +373,10 @@ class Planner {
         if (!s->is_realized()) next.push(facts_[s.get()].position);
     }
     const auto kernel = lower(*result, nullptr, [&](const Node* n) { return rules.is_stored(n); });
-    return kernel && compiler::would_fuse(kernel->ir, result->device->hal().arch(),
-                                          result->device->renderer());
+    const hal::Arch& arch = result->device->hal().arch();
+    const std::string_view renderer = result->device->renderer();
+    return kernel && ((!is_decoding && compiler::would_fuse(kernel->ir, arch, renderer)) ||
+                      compiler::split_attention(kernel->ir, arch, renderer));
   }
 
   /// Whether what a reduction gives is stored before `user` reads it, other than element for

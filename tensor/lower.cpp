@@ -62,6 +62,33 @@ class Lowering {
     return std::move(out_);
   }
 
+  /// Loops of `root` over segments, and one of `length` inside them.
+  Result<LoweredKernel> run_segments(std::span<const Node* const> roots, int64_t length) {
+    for (const Node* n : roots) out_.ir.params[static_cast<size_t>(param_of(n))].is_written = true;
+    row_step_ = length;
+    const Index outer = loop_index();
+    const ir::Node* inner = loop(length);
+    out_.ir.ranges.push_back(inner);
+    Index all = outer;
+    all.push_back(inner);
+    Shape shape = root_.shape;
+    shape.emplace_back(length);
+    for (const Node* n : roots) {
+      const bool is_element = max_elements(n->shape) == max_elements(shape);
+      BM_TRY(reshape_groups(n->shape, is_element ? shape : root_.shape));
+      const Index index = is_element ? reshape_index(shape, n->shape, all)
+                                     : reshape_index(root_.shape, n->shape, outer);
+      const ir::Node* gate = is_element ? nullptr : g_->less(inner, g_->index(1));
+      const ir::Node* value = emit_here(*n, index, nullptr);
+      const ir::Node* at = flatten(index, strides_of(n->shape));
+      out_.ir.stores.push_back({param_of(n), at, value, gate});
+    }
+    out_.ir.name = name(false) + fmt::format("x{}_{}", length, roots.size());
+    if (has_reduce_) compiler::unify_ranges(&out_.ir);
+    BM_TRY(ir::verify(out_.ir));
+    return std::move(out_);
+  }
+
  private:
   const Node& root_;
   const Node* target_;
@@ -71,7 +98,8 @@ class Lowering {
   std::unordered_map<MemoKey, const ir::Node*, MemoHash> memo_;
   std::vector<const ir::Node*> loads_of_destination_;
   bool has_reduce_ = false;
-  char kind_ = 'E';  // first letter of the kernel's name
+  int64_t row_step_ = 0;  // longer loops of reductions are two, the inner one of so many iterations
+  char kind_ = 'E';       // first letter of the kernel's name
   std::string reduce_dims_;
 
   // --- arguments ---------------------------------------------------------------------------
@@ -277,7 +305,16 @@ class Lowering {
       if (n.src[0]->shape[i].max() ==
           0)  // nothing to reduce: the identity (max and min are refused earlier)
         return g_->constant(n.dtype, n.reduce_op == ir::ReduceOp::kProd ? 1 : 0);
-      inner[i] = loop(n.src[0]->shape[i]);
+      const SymInt& extent = n.src[0]->shape[i];
+      if (row_step_ > 0 && extent.is_const() && extent.constant() > row_step_ &&
+          extent.constant() % row_step_ == 0) {
+        // Then they are the loops over segments and elements.
+        ranges.push_back(loop(extent.constant() / row_step_));
+        ranges.push_back(loop(row_step_));
+        inner[i] = g_->add(g_->mul(ranges[ranges.size() - 2], row_step_), ranges.back());
+        continue;
+      }
+      inner[i] = loop(extent);
       if (inner[i]->is_const()) continue;
       ranges.push_back(inner[i]);
       reduce_dims_ += fmt::format("_{}", n.src[0]->shape[i].max());
@@ -346,6 +383,12 @@ Result<LoweredKernel> lower(const Node& root, const Node* target,
     }
   }
   return Lowering(root, target, is_stored).run(false);
+}
+
+Result<LoweredKernel> lower_segments(std::span<const Node* const> roots, const Node& segments,
+                                     int64_t length,
+                                     const std::function<bool(const Node*)>& is_stored) {
+  return Lowering(segments, nullptr, is_stored).run_segments(roots, length);
 }
 
 }  // namespace bm

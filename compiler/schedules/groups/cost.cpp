@@ -161,6 +161,8 @@ bool GroupScheduler::is_wanted(const Shape& s) const {
 
 void GroupScheduler::consider(const Costs& c, Shape s, Shape* best) const {
   if (!is_wanted(s)) return;
+  // Lanes of a segment do the same iteration, and all of them do one.
+  if (segments_ != nullptr && (s.per_item > 1 || s.is_single)) return;
   if (s.per_item > 1 &&
       (is_tiled_ || c.iterations < resident_items_ * static_cast<double>(s.per_item)))
     return;

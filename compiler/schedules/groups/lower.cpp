@@ -5,6 +5,7 @@
 
 #include "compiler/program/index.h"
 #include "compiler/schedules/groups/lowering.h"
+#include "compiler/schedules/groups/segments.h"
 #include "compiler/schedules/int8_dot/lowering.h"
 #include "compiler/schedules/loops/lowering.h"
 
@@ -57,7 +58,10 @@ void lower_with(Emitter& e) {
 
 }  // namespace
 
-void lower_groups(Emitter& e) { lower_with<GroupLowering>(e); }
+void lower_groups(Emitter& e) {
+  if (segment_loop(e.kernel(), e.builder().target()) != nullptr) return lower_segment_groups(e);
+  lower_with<GroupLowering>(e);
+}
 void lower_transpose(Emitter& e) { lower_with<TransposeLowering>(e); }
 
 void GroupLowering::run() {

@@ -40,7 +40,7 @@ Schedule GroupScheduler::run() {
 /// The loop along which adjacent elements are stored, or else loaded, goes last: its
 /// iterations become adjacent work-items.
 void GroupScheduler::order_loops() {
-  const Node* last = nullptr;
+  const Node* last = segments_;
   const auto consider = [&](const Node* index) {
     for (const Node* r : kernel_.ranges)
       if (!last && CostModel::trip_count(r) > 1 && model_.strides(r, 0).stride(index) == 1)
@@ -57,6 +57,7 @@ void GroupScheduler::order_loops() {
 
 void GroupScheduler::find_reductions() {
   for (const Node* n : model_.reduces()) {
+    if (is_segment(n, segments_)) continue;  // one operation of a lane
     ReduceFacts f{.node = n, .outputs = {}};
     for (size_t i = 1; i < n->src.size(); ++i) f.trip_count *= CostModel::trip_count(n->src[i]);
     for (const Node* r : loops_) f.outputs.push_back(model_.depends(n, r));
@@ -140,6 +141,7 @@ bool GroupScheduler::has_contiguous(const Level& level, const Node* loop) {
 /// are short those of the last loop.
 std::vector<GroupScheduler::GroupOutputs> GroupScheduler::group_outputs(const Level& level) {
   std::vector<GroupOutputs> out(1);
+  if (segments_ != nullptr) return out;  // lanes of a segment stay together
   const bool has_streams_only = std::ranges::all_of(
       reduces_, [&](const ReduceFacts& r) { return !is_shared(r, level) || has_streams(r); });
   if (!found_dots_.empty() || !has_streams_only) return out;

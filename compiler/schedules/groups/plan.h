@@ -9,6 +9,7 @@
 
 #include "compiler/analysis/cost.h"
 #include "compiler/analysis/dot_products.h"
+#include "compiler/schedules/groups/segments.h"
 #include "compiler/schedules/schedule.h"
 
 namespace bm::compiler {
@@ -41,7 +42,8 @@ class GroupScheduler {
         resident_items_(std::max(units, 1u) * kItemsPerUnit),
         units_(std::max(units, 1u)),
         limits_(limits),
-        model_(kernel, target, 1) {}
+        model_(kernel, target, 1),
+        segments_(segment_loop(kernel, target)) {}
 
   Schedule run();
 
@@ -142,6 +144,7 @@ class GroupScheduler {
   double resident_items_, units_;
   ScheduleLimits limits_;
   CostModel model_;
+  const Node* segments_;  // see segments.h; nullptr: none
   Schedule s_;
   std::vector<const Node*> loops_;  // the item loop with adjacent elements last
   std::vector<uint32_t> jams_;      // by loop

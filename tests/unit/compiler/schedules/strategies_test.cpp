@@ -1,4 +1,5 @@
 // The table of strategies: every row is reached, says what it does, and can be tuned.
+#include "compiler/schedules/attention/split.h"
 #include "compiler/schedules/strategy.h"
 
 #include <gtest/gtest.h>
@@ -56,6 +57,11 @@ std::optional<Sample> sample_of(const Strategy& row) {
         (is_attention ? test::random_tiled_attention(seed) : test::random_pattern(seed)).kernel,
         arch};
     s.arch.units = row.has_groups && is_attention ? 4 : s.arch.units;
+    if (row.name == "attention.decode") {
+      auto split = split_attention(s.kernel, s.arch, "PTX");
+      if (!split) continue;
+      s.kernel = std::move(split->parts);
+    }
     if (is_of(s)) return s;
   }
   return std::nullopt;
