@@ -94,6 +94,7 @@ class Counter {
       case ValueOp::kFragment:
       case ValueOp::kShuffle:
       case ValueOp::kPackHalf2:
+      case ValueOp::kRoundTf32:
       case ValueOp::kLdexp: return 1;
       case ValueOp::kDot: return static_cast<double>(v.type.lanes);
       case ValueOp::kConvert: return 0.5 * static_cast<double>(v.type.lanes);

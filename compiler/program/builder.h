@@ -74,6 +74,8 @@ class Builder {
   ValueId shuffle(BlockId block, ValueId value, uint32_t with);
   /// Two float32 as one word of 16-bit floats, `low` in its lower half.
   ValueId pack_half2(ValueId low, ValueId high, DType dtype);
+  /// See ValueOp::kRoundTf32.
+  ValueId round_tf32(ValueId word);
   void matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
               std::vector<ValueId> operands);
   /// Prefetches an element that may lie outside the param; never faults.

@@ -69,6 +69,7 @@ enum class ValueOp : uint8_t {
   kShuffle,  ///< args[0], 32 bits wide, of the lane whose id is this one's ^ imm in the sub-group;
              ///< all of them come here together
   kPackHalf2,  ///< word of two float32 rounded to the 16-bit floats of DType imm, args[0] low
+  kRoundTf32,  ///< word of a float32: its bits rounded to those that MMA of tf32 reads
   kRead,       ///< current content of register imm
   kCall,       ///< function imm of Program::functions on scalars
   kDot,  ///< args[0] plus, in every lane, the products of the elements in two words; imm = DotKind

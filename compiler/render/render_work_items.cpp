@@ -155,7 +155,8 @@ void WorkItemC::let(ValueId id) {
       return set(fmt::format("v{}.{}", v.args[0], "xyzw"[v.imm]));
     case ValueOp::kFragment: return fragment(id);
     case ValueOp::kShuffle:
-    case ValueOp::kPackHalf2: return sub_group(id);
+    case ValueOp::kPackHalf2:
+    case ValueOp::kRoundTf32: return sub_group(id);
     case ValueOp::kTable: return set(entry(static_cast<size_t>(v.imm), ref(v.args[0])));
     case ValueOp::kLocalLoad:
       // One by one: compilers see that they are contiguous.
