@@ -56,9 +56,13 @@ int64_t product_of(const std::vector<const Node*>& loops) {
   return n;
 }
 
-/// A load, perhaps with a gate, perhaps widened to the type of the sum; else nullptr.
+/// A load, perhaps with a gate, perhaps widened to the type of the sum; else nullptr. Padding by
+/// zeros is a choice between the two, which the gate makes already.
 const Node* gathered_factor(const Node* n, DType sum) {
   if (n->op == Op::kCast && n->dtype == sum) n = n->src[0];
+  if (n->op == Op::kSelect && n->src[2]->is_const() && n->src[2]->imm == 0 &&
+      n->src[1]->op == Op::kLoad && n->src[1]->src.size() > 1 && n->src[1]->src[1] == n->src[0])
+    n = n->src[1];
   return n->op == Op::kLoad ? n : nullptr;
 }
 
