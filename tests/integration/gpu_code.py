@@ -6,8 +6,8 @@ usage: gpu_code.py BELLMETAL [--only REGEX] [--cards sm_90,gfx1100] [--check] [-
 
 Compiles each workload by `bellmetal explain` and prints its share of the static roofline: of the operations or of the bytes
 of the whole workload, by the sum of the times of its kernels. Spilled registers and what ptxas says of products that it
-puts in a row (messages C75xx) are named behind it. --check: exit code 1 if anything spills, is put in a row or is below
-its floor. With a model: launches, share of multiplications by matrix instructions and predicted time of a prompt and a token.
+puts in a row (messages C75xx) are named behind it. --check: exit code 1 if anything spills or is put in a row; `*` marks
+what is below its floor, and docs/hw/{nvidia,amd}/code.md says why. With a model: launches, share of multiplications by matrix instructions and predicted time of a prompt and a token.
 """
 import argparse
 import concurrent.futures
