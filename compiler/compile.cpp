@@ -80,12 +80,13 @@ Result<Stages> generate(const ir::KernelIr& kernel, const hal::Arch& arch, const
   Stages s;
   for (ScheduleLimits limits : kLimits) {
     limits.knobs = knobs.empty() ? nullptr : &knobs;
-    const bool is_same = limits.max_sums < ScheduleLimits{}.max_sums && !s.schedule.matrix();
+    const bool has_sums = s.schedule.matrix() || s.schedule.implicit();
+    const bool is_same = limits.max_sums < ScheduleLimits{}.max_sums && !has_sums;
     if (is_same && !s.program.values.empty()) continue;
     s.schedule = make_schedule(kernel, target, arch.units, limits);
     s.program = BM_TRY(lower(kernel, s.schedule, target));
     // Without its tiles attention would compute every logit many times.
-    const bool is_gemm = s.schedule.matrix() || s.schedule.quantised();
+    const bool is_gemm = s.schedule.matrix() || s.schedule.quantised() || s.schedule.implicit();
     if (s.schedule.group_attention() ||
         s.program.values.size() <= (is_gemm ? kMaxMatrixValues : kMaxValues))
       break;

@@ -183,7 +183,7 @@ class StorageRules {
     // A movement node is a way of indexing: storing its source serves every view of it.
     if (!is_elementwise(*n) && n->kind != NodeKind::kReduce) return false;
     const bool is_end_of_reduction = f.has_reduce && !ends->sink;
-    if (is_end_of_reduction)
+    if (is_end_of_reduction && !wanted_.contains(n))
       if (const Node* kernel = rows_.kernel_of(n, f.reduced)) {
         ends->sink = kernel;
         ends->copies = 1;
@@ -197,11 +197,12 @@ class StorageRules {
     const bool is_repeated =
         wanted_.contains(n) || (ends->copies > 1 && f.cost > kMaxRepeatedCost &&
                                 (f.reads_memory || f.cost > kMaxSharedCost));
-    if (is_repeated && !is_end_of_reduction)
+    if (is_repeated || is_end_of_reduction)
       if (const Node* narrow = narrow_source(n)) {
         wanted_.insert(narrow);
         return false;
       }
+    if (is_repeated && !is_end_of_reduction && is_padded_read(n)) return false;
     const bool is_shared =
         !ends->sink && !ends->kernel && f.users.size() > 1 && f.cost > kMaxSharedCost;
     return is_end_of_reduction || is_repeated || is_shared;
@@ -214,9 +215,7 @@ class StorageRules {
     if (n->kind != NodeKind::kCast || !is_half_like(n->src[0]->dtype) || is_half_like(n->dtype) ||
         !has_work_groups(n->device->hal().arch()))
       return nullptr;
-    const Node* s = n->src[0].get();
-    while (is_bijective(*s) && !is_elementwise(*s) && !s->is_realized() && !is_stored(s))
-      s = s->src[0].get();
+    const Node* s = moved_source(n->src[0].get());
     return is_elementwise(*s) && !s->is_realized() && !fused_.contains(s) ? s : nullptr;
   }
 
@@ -236,6 +235,24 @@ class StorageRules {
       return nullptr;
     const Facts& f = facts_.at(source);
     return f.has_reduce && f.users.size() > 1 ? source : nullptr;
+  }
+
+  /// What is moved, padding included.
+  const Node* moved_source(const Node* s) const {
+    while (((is_bijective(*s) && !is_elementwise(*s)) || s->kind == NodeKind::kPad) &&
+           !s->is_realized() && !is_stored(s))
+      s = s->src[0].get();
+    return s;
+  }
+
+  /// Numbers of 8 or 16 bits from memory, padded and widened: matrix instructions take them as they
+  /// are, and zeros around them cost nothing on the way to shared memory. Stored they would be
+  /// wider than before.
+  bool is_padded_read(const Node* n) const {
+    if (n->kind != NodeKind::kCast || !has_work_groups(n->device->hal().arch())) return false;
+    const Node* s = moved_source(n->src[0].get());
+    return item_size(s->dtype) <= 2 && item_size(s->dtype) < item_size(n->dtype) &&
+           (s->is_realized() || is_stored(s));
   }
 
   const FactsMap& facts_;

@@ -95,6 +95,7 @@ class Counter {
       case ValueOp::kShuffle:
       case ValueOp::kPackHalf2:
       case ValueOp::kExp2:
+      case ValueOp::kRoundTf32:
       case ValueOp::kLdexp: return 1;
       case ValueOp::kDot: return static_cast<double>(v.type.lanes);
       case ValueOp::kConvert: return 0.5 * static_cast<double>(v.type.lanes);

@@ -58,6 +58,9 @@ void contract_mma(Builder& b, BlockId block, const MatrixInfo& info, std::span<c
           for (size_t row = 0; row < together; ++row)
             operands.push_back(left[together * i + row][h]);
         for (size_t h = w; h < w + each; ++h) operands.push_back(right[j][h]);
+        // The instruction would cut the low bits off: every sum would be too near to 0.
+        if (info.in == DType::kF32)
+          for (ValueId& word : operands) word = b.round_tf32(word);
         b.matrix(block, info, sums[i * right.size() + j], std::move(operands));
       }
 }

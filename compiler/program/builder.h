@@ -82,6 +82,8 @@ class Builder {
   ValueId pack_half2(ValueId low, ValueId high, DType dtype);
   /// See ValueOp::kExp2.
   ValueId fast_exp2(ValueId value);
+  /// See ValueOp::kRoundTf32.
+  ValueId round_tf32(ValueId word);
   void matrix(BlockId block, const MatrixInfo& info, uint32_t first_register,
               std::vector<ValueId> operands);
   /// Prefetches an element that may lie outside the param; never faults.

@@ -72,6 +72,14 @@ ValueId Builder::pack_half2(ValueId low, ValueId high, DType dtype) {
                  .args = {low, high}});
 }
 
+ValueId Builder::round_tf32(ValueId word) {
+  return intern({.op = ValueOp::kRoundTf32,
+                 .alu = Op::kConst,
+                 .type = {DType::kU32, 1},
+                 .imm = 0,
+                 .args = {word}});
+}
+
 void Builder::warpgroup_mma(BlockId block, const MatrixInfo& info, uint32_t first_register,
                             uint32_t sums, uint32_t array, std::array<ValueId, 2> bytes,
                             std::array<TileLayout, 2> tiles) {

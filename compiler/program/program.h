@@ -71,9 +71,10 @@ enum class ValueOp : uint8_t {
   kPackHalf2,  ///< word of two float32 rounded to the 16-bit floats of DType imm, args[0] low
   kExp2,  ///< 2^args[0] of float32, at most 2^-22 of it away; 0 where that is subnormal; targets
           ///< that have it: TargetInfo::has_exp2
-  kRead,  ///< current content of register imm
-  kCall,  ///< function imm of Program::functions on scalars
-  kDot,   ///< args[0] plus, in every lane, the products of the elements in two words; imm = DotKind
+  kRoundTf32,  ///< word of a float32: its bits rounded to those that MMA of tf32 reads
+  kRead,       ///< current content of register imm
+  kCall,       ///< function imm of Program::functions on scalars
+  kDot,  ///< args[0] plus, in every lane, the products of the elements in two words; imm = DotKind
   kLdexp,    ///< args[0]·2^args[1], rounded once; args[1] is whole, where args[0] is no NaN
   kLookup,   ///< words: every byte of args[0], all below 16, becomes that byte of table imm
   kAny,      ///< bool vector → scalar: true in any lane

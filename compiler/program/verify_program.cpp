@@ -82,6 +82,11 @@ class Verifier {
       return v.args.size() == 1 && p_.type(v.args[0]) == one && v.type == one && p_.block != 0
                  ? Status{}
                  : bad(id, "malformed power of two");
+    if (v.op == ValueOp::kRoundTf32)
+      return v.args.size() == 1 && p_.type(v.args[0]) == v.type && v.type == Type{DType::kU32, 1} &&
+                     p_.block != 0
+                 ? Status{}
+                 : bad(id, "malformed rounding to tf32");
     return v.args.size() == 1 && p_.type(v.args[0]) == v.type && v.type.lanes == 1 &&
                    item_size(v.type.dtype) == 4 && v.imm > 0 && p_.block != 0 && divergence_ == 0
                ? Status{}
@@ -134,7 +139,8 @@ class Verifier {
          v.type != Type{DType::kU32, 4} || !is_bytes(static_cast<uint32_t>(v.imm / 2)) ||
          divergence_ != 0))
       return bad(id, "malformed fragment of a tile");
-    if (v.op == ValueOp::kShuffle || v.op == ValueOp::kPackHalf2 || v.op == ValueOp::kExp2)
+    if (v.op == ValueOp::kShuffle || v.op == ValueOp::kPackHalf2 || v.op == ValueOp::kExp2 ||
+        v.op == ValueOp::kRoundTf32)
       BM_TRY(sub_group(id, v));
     if (v.op == ValueOp::kLocalLoad &&
         (v.args.size() != 1 || p_.type(v.args[0]) != Type{DType::kI64, 1} ||

@@ -279,6 +279,7 @@ void LlvmText::let(ValueId id) {
     case ValueOp::kShuffle:
     case ValueOp::kPackHalf2:
     case ValueOp::kExp2:
+    case ValueOp::kRoundTf32:
     case ValueOp::kDot:
     case ValueOp::kLdexp:
     case ValueOp::kLookup:

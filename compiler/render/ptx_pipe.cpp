@@ -62,6 +62,8 @@ void PtxRenderer::sub_group(ValueId id) {
   const std::string low = v_.in_register(v.args[0]);
   if (v.op == ValueOp::kExp2) return out_.line("{} {}, {};", kExp2Name, v_.define(id), low);
   if (v.op == ValueOp::kShuffle) return out_.line("{}", shuffle_text(v_.define(id), low, v));
+  if (v.op == ValueOp::kRoundTf32)
+    return out_.line("{} {}, {};", kRoundTf32Name, v_.define(id), low);
   const std::string high = v_.in_register(v.args[1]);
   out_.line("{} {}, {}, {};", pack_half2_name(v), v_.define(id), high, low);
 }

@@ -275,6 +275,7 @@ class CRenderer final : public CLike {
       case ValueOp::kShuffle:
       case ValueOp::kPackHalf2:
       case ValueOp::kExp2:
+      case ValueOp::kRoundTf32:
       case ValueOp::kIsAligned:
       case ValueOp::kItem: no_groups();
       case ValueOp::kLocalLoad:

@@ -234,6 +234,9 @@ class CudaRenderer final : public CppItems {
                   pack_half2_name(v), id, ref(v.args[1]), ref(v.args[0]));
     if (v.op == ValueOp::kExp2)
       return line("asm(\"{} %0, %1;\" : \"=f\"(v{}) : \"f\"({}));", kExp2Name, id, ref(v.args[0]));
+    if (v.op == ValueOp::kRoundTf32)
+      return line("asm(\"{} %0, %1;\" : \"=r\"(v{}) : \"r\"({}));", kRoundTf32Name, id,
+                  ref(v.args[0]));
     const std::string_view kind = is_float(v.type.dtype) ? "f" : "r";
     line("asm volatile(\"{}\" : \"={}\"(v{}) : \"{}\"({}));", shuffle_text("%0", "%1", v), kind, id,
          kind, ref(v.args[0]));

@@ -169,7 +169,8 @@ void PtxRenderer::let(ValueId id) {
     case ValueOp::kFragment: return fragment(id);
     case ValueOp::kShuffle:
     case ValueOp::kPackHalf2:
-    case ValueOp::kExp2: return sub_group(id);
+    case ValueOp::kExp2:
+    case ValueOp::kRoundTf32: return sub_group(id);
     case ValueOp::kWords: return words(id);
     case ValueOp::kUnalignedWords: return any_words(id);
     case ValueOp::kIsAligned: return is_aligned(id);

@@ -156,7 +156,8 @@ void WorkItemC::let(ValueId id) {
     case ValueOp::kFragment: return fragment(id);
     case ValueOp::kShuffle:
     case ValueOp::kPackHalf2:
-    case ValueOp::kExp2: return sub_group(id);
+    case ValueOp::kExp2:
+    case ValueOp::kRoundTf32: return sub_group(id);
     case ValueOp::kTable: return set(entry(static_cast<size_t>(v.imm), ref(v.args[0])));
     case ValueOp::kLocalLoad:
       // One by one: compilers see that they are contiguous.

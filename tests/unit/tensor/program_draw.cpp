@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kSmallSizes[] = {1, 2, 2, 3, 4, 5, 7, 8, 16, 16, 32, 64, 64};
 constexpr int64_t kLargeSizes[] = {1,   2,   3,   7,   16,  17,  32,  64,   64,   65,
                                    100, 127, 128, 129, 256, 256, 384, 1000, 1024, 4099};
+constexpr int64_t kProductSizes[] = {16, 16, 24, 32, 32, 40, 64, 64, 128};
 
 int64_t rank(const std::vector<int64_t>& shape) { return static_cast<int64_t>(shape.size()); }
 
@@ -40,7 +41,13 @@ double small_value(std::mt19937_64& random, DType t) {
 const Scale& scale_of(Size size) {
   static constexpr Scale kSmall{kSmallSizes, 2048, 1 << 17, 40'000, 10, 11};
   static constexpr Scale kLarge{kLargeSizes, 65'536, 1 << 22, 1 << 21, 6, 7};
-  return size == Size::kSmall ? kSmall : kLarge;
+  static constexpr Scale kProducts{kProductSizes, 8192, 1 << 19, 1 << 18, 6, 5};
+  switch (size) {
+    case Size::kSmall: return kSmall;
+    case Size::kLarge: return kLarge;
+    case Size::kProducts: return kProducts;
+  }
+  __builtin_unreachable();
 }
 
 Drawer::Drawer(uint64_t seed, Size size)
@@ -51,13 +58,19 @@ Drawer::Drawer(uint64_t seed, Size size)
                                DType::kI16, DType::kU16, DType::kU32, DType::kU64, DType::kI64};
   program.seed = seed;
   for (int k = 0; k < 10; ++k) random();
-  real = kReals[pick(std::size(kReals))];
+  real = size == Size::kProducts ? kReals[3 + pick(4)] : kReals[pick(std::size(kReals))];
   whole = kWholes[pick(std::size(kWholes))];
   const int64_t kinds = 1 + pick(3);
   for (int64_t k = 0; k < kinds; ++k)
     sizes.push_back(scale.sizes[static_cast<size_t>(pick(std::ssize(scale.sizes)))]);
   if (chance(30)) sizes.push_back(1);
   if (chance(2)) sizes.push_back(0);
+  has_products = size == Size::kProducts;
+  // Few results of long sums.
+  if (has_products && chance(15)) {
+    real = DType::kF32;
+    sizes = {4, 6, 512};
+  }
 }
 
 int Drawer::input(std::vector<int64_t> shape, DType t) {
@@ -238,7 +251,7 @@ bool weighted(Drawer& d, Step& s) {
 bool kernel(Drawer& d, Step& s) {
   const Dims x = shape_of_x(d, s);
   if (rank(x) < 3 || count_of(x) == 0) return false;
-  const int64_t channels = 1 + d.pick(4);
+  const int64_t channels = d.has_products ? d.size() : 1 + d.pick(4);
   Dims shape{channels, x[1]};
   int64_t products = channels * count_of(x);
   for (int64_t a = 2; a < rank(x); ++a) {
@@ -524,7 +537,8 @@ Case draw_case(uint64_t seed, Size size) {
   Drawer d(seed, size);
   const auto fresh_shape = [&] {
     std::vector<int64_t> shape;
-    for (int64_t n = 1 + d.pick(4); n > 0; --n) shape.push_back(d.size());
+    for (int64_t n = d.has_products ? 2 + d.pick(3) : 1 + d.pick(4); n > 0; --n)
+      shape.push_back(d.size());
     while (count_of(shape) > d.scale.most_elements) shape.pop_back();
     return shape;
   };
@@ -533,7 +547,14 @@ Case draw_case(uint64_t seed, Size size) {
   if (d.chance(40)) d.input(fresh_shape(), d.whole);
   // BM_RANDOM_WITHOUT: operations left out, to look behind a failure that is known.
   std::vector<int> weights;
-  for (const Row& r : rows()) weights.push_back(is_left_out(r) ? 0 : r.weight);
+  constexpr int kMoreProducts = 12;
+  for (const Row& r : rows()) {
+    const bool is_wanted = r.draw == draw::right || r.draw == draw::linear ||
+                           r.draw == draw::transposed || r.draw == draw::kernel ||
+                           r.draw == draw::keys;
+    const int more = d.has_products && is_wanted ? kMoreProducts : 1;
+    weights.push_back(is_left_out(r) ? 0 : more * r.weight);
+  }
   const int total = std::accumulate(weights.begin(), weights.end(), 0);
   const auto wanted = static_cast<size_t>(d.scale.fewest_steps + d.pick(d.scale.more_steps));
   for (int tries = 0; tries < 1000 && d.program.steps.size() < wanted; ++tries) {

@@ -34,6 +34,7 @@ struct Drawer {
   std::mt19937_64 random;
   std::vector<int64_t> sizes;  ///< the few this program has
   bool prefers_newest = false;
+  bool has_products = false;  ///< Size::kProducts
   DType real = DType::kF32, whole = DType::kI32;
 
   Drawer(uint64_t seed, Size size);

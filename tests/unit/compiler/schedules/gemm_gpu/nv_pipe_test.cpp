@@ -272,6 +272,53 @@ void expect_near_float64(const Product& p, const Way& way, const char* renderer,
   }
 }
 
+/// Mean relative error of a product of float32 numbers between 1 and 2; -1: it does not run.
+double mean_error(const Product& p, const hal::CodeObject& code, uint64_t seed) {
+  Buffers start = random_numbers(product_kernel(p), seed);
+  const auto number = [&](const Buffers& from, size_t param, int64_t at) {
+    return number_at(DType::kF32, &from[param][static_cast<size_t>(at) * sizeof(float)]);
+  };
+  for (const size_t param : {1u, 2u})
+    for (int64_t i = 0; i < static_cast<int64_t>(start[param].size() / sizeof(float)); ++i)
+      put(DType::kF32, number(start, param, i) / 2 + 1.5,
+          &start[param][static_cast<size_t>(i) * sizeof(float)]);
+  Buffers got = start;
+  if (!run_on_ptx(code, got, {})) return -1;
+  double sum = 0;
+  for (int64_t i = 0; i < p.m; ++i)
+    for (int64_t j = 0; j < p.n; ++j) {
+      double want = 0;
+      for (int64_t k = 0; k < p.k; ++k)
+        want += number(start, 1, i * p.k + k) *
+                number(start, 2, p.is_right_deep ? j * p.k + k : k * p.n + j);
+      sum += number(got, 0, i * p.n + j) / want - 1;
+    }
+  return sum / static_cast<double>(p.m * p.n);
+}
+
+/// MMA of tf32 does not look at the lowest 13 bits of its operands. If these were cut off, sums of
+/// positive numbers would be too small by 2^-10.5 in the mean; rounded, by nothing.
+TEST_P(Pipe, Tf32OperandsAreRounded) {
+  const ScopedSetting tf32("ALLOW_TF32", "1");
+  constexpr std::string_view kRounding = "cvt.rna.tf32.f32";
+  for (const bool is_right_deep : {true, false}) {
+    const Product p{.in = DType::kF32, .m = 64, .n = 64, .k = 128, .is_right_deep = is_right_deep};
+    const auto code = compile_text(product_kernel(p), card("sm_80"), GetParam());
+    ASSERT_TRUE(code) << code.error().message;
+    std::string text = text_of(*code);
+    EXPECT_NE(text.find("mma.sync.aligned.m16n8k8.row.col.f32.tf32"), std::string::npos);
+    EXPECT_NE(text.find(is_right_deep ? "cp.async" : "st.shared"), std::string::npos);
+    const uint64_t seed = std::random_device()();
+    EXPECT_LT(std::abs(mean_error(p, *code, seed)), 0x1p-14) << seed;
+    hal::CodeObject cut = *code;
+    for (size_t at; (at = text.find(kRounding)) != std::string::npos;)
+      text.replace(at, kRounding.size(), "mov.b32");
+    const auto bytes = std::as_bytes(std::span(text.c_str(), text.size() + 1));
+    cut.image.assign(bytes.begin(), bytes.end());
+    EXPECT_LT(mean_error(p, cut, seed), -0x1p-11) << seed;
+  }
+}
+
 TEST(NvPipe, EpiloguesAreNearFloat64) {
   for (const Way& way : {kFragments, kGroups})
     for (const Tail tail : kTails) {
