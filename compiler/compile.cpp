@@ -172,6 +172,13 @@ bool would_fuse(const ir::KernelIr& kernel, const hal::Arch& arch, std::string_v
   });
 }
 
+std::optional<SplitAttention> split_attention(const ir::KernelIr& kernel, const hal::Arch& arch,
+                                              std::string_view renderer) {
+  const auto backend = find_backend(arch, renderer);
+  if (!backend) return std::nullopt;
+  return split_attention(kernel, target_of(arch, **backend), arch.units);
+}
+
 bool would_share_segments(const ir::KernelIr& kernel, const hal::Arch& arch,
                           std::string_view renderer) {
   const auto backend = find_backend(arch, renderer);

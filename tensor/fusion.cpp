@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "compiler/compile.h"
-#include "compiler/schedules/attention/split.h"
 #include "tensor/fusion_attention.h"
 #include "tensor/fusion_products.h"
 #include "tensor/fusion_rows.h"

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "compiler/schedules/attention/split.h"
+#include "compiler/compile.h"
 #include "tensor/assign_host.h"
 #include "tensor/capture_scope.h"
 #include "tensor/exception.h"

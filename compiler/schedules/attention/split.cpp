@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "compiler/backends.h"
 #include "compiler/schedules/attention/attention_plan.h"
 
 namespace bm::compiler {
@@ -189,16 +188,11 @@ class Splitter {
 
 }  // namespace
 
-std::optional<SplitAttention> split_attention(const ir::KernelIr& kernel, const hal::Arch& arch,
-                                              std::string_view renderer) {
-  if (!has_attention(kernel)) return std::nullopt;
-  const auto backend = find_backend(arch, renderer);
-  if (!backend) return std::nullopt;
-  const TargetInfo target = target_of(arch, **backend);
-  if (!target.has_groups || !target.has_segments) return std::nullopt;
-  auto split = Splitter(kernel).run(std::max<int64_t>(arch.units, 1));
-  if (!split || !make_decode_attention_schedule(split->parts, target, arch.units))
-    return std::nullopt;
+std::optional<SplitAttention> split_attention(const ir::KernelIr& kernel, const TargetInfo& target,
+                                              uint32_t units) {
+  if (!has_attention(kernel) || !target.has_groups || !target.has_segments) return std::nullopt;
+  auto split = Splitter(kernel).run(std::max<int64_t>(units, 1));
+  if (!split || !make_decode_attention_schedule(split->parts, target, units)) return std::nullopt;
   return split;
 }
 

@@ -4,10 +4,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "compiler/ir/kernel.h"
-#include "runtime/hal/arch.h"
+#include "compiler/targets/target.h"
 
 namespace bm::compiler {
 
@@ -22,7 +21,7 @@ struct SplitAttention {
 /// schedule of the device takes the parts (attention.decode). How many parts there are depends on
 /// the device and on extents that are known here alone, so that what is computed for a sequence
 /// does not depend on others.
-std::optional<SplitAttention> split_attention(const ir::KernelIr& kernel, const hal::Arch& arch,
-                                              std::string_view renderer);
+std::optional<SplitAttention> split_attention(const ir::KernelIr& kernel, const TargetInfo& target,
+                                              uint32_t units);
 
 }  // namespace bm::compiler
