@@ -153,7 +153,7 @@ class Llama {
   Projection output_;
   Tensor positions_;   ///< [context, embedding length]; invalid without kPositionTable
   Tensor token_type_;  ///< [1, embedding length], added to all tokens; invalid where there is none
-  Tensor slopes_;     ///< ALiBi: [kv heads, heads of each, 1, 1]
+  Tensor slopes_;      ///< ALiBi: [kv heads, heads of each, 1, 1]
   /// [context, 1, rotated length]; sines carry the pair's sign.
   struct RopeTable {
     Tensor cosines, sines;

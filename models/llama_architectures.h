@@ -62,8 +62,8 @@ enum Trait : uint32_t {
   /// An encoder: norms follow the sums, x = norm(x + f(x)); no logits are made. Source: "Attention
   /// Is All You Need" (2017), section 3.1.
   kNormsAfterSums = 1u << 25,
-  kNoLogits = 1u << 26,        ///< hidden states are all that a model gives
-  kSecondAttentionNorm = 1u << 27,  ///< attention may have a norm of its own (attn_norm_2)
+  kNoLogits = 1u << 26,                ///< hidden states are all that a model gives
+  kSecondAttentionNorm = 1u << 27,     ///< attention may have a norm of its own (attn_norm_2)
   kTensorsTellFeedForward = 1u << 28,  ///< which of the three a block has, its tensors say
   kGlobalFirst = 1u << 29,             ///< of a period of windows the first block sees all
   /// Gated delta networks in most blocks; attention in the others, its results gated.

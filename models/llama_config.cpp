@@ -343,8 +343,7 @@ Status read_experts(const GgufFile& file, const std::string& p, LlamaConfig* c) 
   const uint32_t step = BM_TRY(need_or(file, p + "interleave_moe_layer_step", 1, kMaxBlocks));
   // Source: llama.cpp, src/models/bert.cpp.
   const bool is_sparse = has_key(*c->row, "moe_every_n_layers");
-  const uint32_t every =
-      is_sparse ? BM_TRY(need(file, p + "moe_every_n_layers", kMaxBlocks)) : 0;
+  const uint32_t every = is_sparse ? BM_TRY(need(file, p + "moe_every_n_layers", kMaxBlocks)) : 0;
   for (uint32_t i = 0; i < c->block_count; ++i)
     c->blocks[i].has_experts = is_sparse ? i % every == 1 : i >= leading && (i + 1) % step == 0;
   return {};
@@ -451,7 +450,8 @@ Status read_kv_heads(const GgufFile& file, const std::string& p, LlamaConfig* c)
   for (size_t i = 0; i < list.size(); ++i) {
     c->blocks[i].is_recurrent = list[i] == 0;
     if (list[i] == 0) continue;
-    if (list[i] < 0 || (c->head_count_kv != 0 && static_cast<uint32_t>(list[i]) != c->head_count_kv))
+    if (list[i] < 0 ||
+        (c->head_count_kv != 0 && static_cast<uint32_t>(list[i]) != c->head_count_kv))
       return fail(Code::kUnsupported, "metadata {}: {} heads in one block, {} in another", key,
                   list[i], c->head_count_kv);
     c->head_count_kv = static_cast<uint32_t>(list[i]);
@@ -459,8 +459,7 @@ Status read_kv_heads(const GgufFile& file, const std::string& p, LlamaConfig* c)
   if (c->head_count_kv == 0)
     return fail(Code::kUnsupported, "metadata {}: no block has attention", key);
   c->recurrent.kernel = BM_TRY(need(file, p + "shortconv.l_cache", 1024));
-  if (c->recurrent.kernel < 2)
-    return fail(Code::kCorrupt, "metadata {}shortconv.l_cache is 1", p);
+  if (c->recurrent.kernel < 2) return fail(Code::kCorrupt, "metadata {}shortconv.l_cache is 1", p);
   c->recurrent.channels = c->embedding_length;
   return {};
 }
@@ -516,10 +515,10 @@ Result<LlamaConfig> LlamaConfig::from_gguf(const GgufFile& file) {
   c.blocks.resize(c.block_count);
   // Files whose blocks all have experts may lack it.
   const uint32_t expert_length = BM_TRY(file.get_u32(p + "expert_feed_forward_length", 0));
-  c.feed_forward_length = expert_length == 0
-                              ? BM_TRY(need(file, p + "feed_forward_length", kMaxWidth))
-                              : BM_TRY(need_or(file, p + "feed_forward_length", expert_length,
-                                               kMaxWidth));
+  c.feed_forward_length =
+      expert_length == 0
+          ? BM_TRY(need(file, p + "feed_forward_length", kMaxWidth))
+          : BM_TRY(need_or(file, p + "feed_forward_length", expert_length, kMaxWidth));
   // The first Qwen counts the rows of gate and up together.
   if (c.architecture == "qwen") c.feed_forward_length /= 2;
   c.head_count = BM_TRY(need(file, p + "attention.head_count", kMaxWidth));

@@ -32,7 +32,7 @@ struct BlockConfig {
   uint32_t window = 0;  ///< positions that a token sees, itself among them; 0: all
   uint32_t chunk = 0;   ///< a token sees its own run of this many positions; 0: all
   bool is_rotated = true;
-  bool is_local = false;  ///< rotates by `local_rope`
+  bool is_local = false;      ///< rotates by `local_rope`
   bool is_recurrent = false;  ///< has a state instead of keys and values
   /// Activation::kXielu: of positive values, of negative ones, of both, and the least of them.
   struct Xielu {
@@ -63,7 +63,7 @@ struct LatentConfig {
 
 /// Blocks with a state instead of keys and values.
 struct RecurrentConfig {
-  uint32_t kernel = 0;                        ///< tokens that a convolution sees; 0: no such blocks
+  uint32_t kernel = 0;  ///< tokens that a convolution sees; 0: no such blocks
   uint32_t length = 0, heads = 0, groups = 0;  ///< delta networks: heads share keys by groups
   uint32_t channels = 0;                       ///< of the convolution
 };
@@ -104,7 +104,7 @@ struct LlamaConfig {
   float alibi_bias = 0.0F;   ///< largest slope's exponent; see llama.cpp, ggml_soft_max_ext()
   bool is_parallel = false;  ///< kParallelBlock, or the file says so
   bool has_tied_output = false;
-  bool is_causal = true;     ///< false: every token sees all others, and hidden states are the result
+  bool is_causal = true;  ///< false: every token sees all others, and hidden states are the result
   Activation activation = Activation::kSilu;  ///< that of the row, unless the file says otherwise
   const Architecture* row = nullptr;
 

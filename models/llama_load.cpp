@@ -148,9 +148,8 @@ class LlamaLoader {
     }
     const uint64_t per_position = c.latent.rank > 0 ? uint64_t{c.latent.rank} + c.rope_length
                                                     : uint64_t{2} * c.head_count_kv * c.head_length;
-    const auto attention_blocks = static_cast<uint64_t>(
-        std::count_if(c.blocks.begin(), c.blocks.end(),
-                      [](const BlockConfig& b) { return !b.is_recurrent; }));
+    const auto attention_blocks = static_cast<uint64_t>(std::count_if(
+        c.blocks.begin(), c.blocks.end(), [](const BlockConfig& b) { return !b.is_recurrent; }));
     const uint64_t cache = attention_blocks * per_position * model_->context_ * sizeof(float);
     const hal::MemoryInfo memory = device_->hal().memory();
     const uint64_t available = memory.total > memory.used ? memory.total - memory.used : 0;
@@ -316,7 +315,10 @@ class LlamaLoader {
     if (need == Need::kIfThere && !file_->find_tensor(name + ".weight")) return norm;
     norm.is_used = true;
     norm.weight = BM_TRY(load(name + ".weight", dims));
-    BM_TRY(load_optional(norm.bias, name + ".bias", dims));
+    // PhiMoE was trained with means taken off; its files are run without. Source: llama.cpp,
+    // phi3.cpp.
+    if (c.row->norm == NormKind::kLayer || c.architecture == "phimoe")
+      BM_TRY(load_optional(norm.bias, name + ".bias", dims));
     return norm;
   }
 
@@ -480,8 +482,8 @@ class LlamaLoader {
     // The embeddings of ModernBERT are normalised already when its first block reads them.
     const bool may_lack_norm = c.row->has(kEmbeddingNorm) && c.row->has(kNoLogits);
     if (!c.row->has(kNoPreNorms))
-      b->attention_norm = BM_TRY(
-          load_norm(p + "attn_norm", {width}, may_lack_norm ? Need::kIfThere : Need::kYes));
+      b->attention_norm =
+          BM_TRY(load_norm(p + "attn_norm", {width}, may_lack_norm ? Need::kIfThere : Need::kYes));
     if (c.row->has(kSecondAttentionNorm))
       b->second_attention_norm = BM_TRY(load_norm(p + "attn_norm_2", {width}, Need::kIfThere));
     if (c.row->has(kPostNorms)) {

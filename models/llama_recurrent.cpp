@@ -42,8 +42,8 @@ Tensor Llama::attend_recurrent(size_t block, const Tensor& x, const SymInt& posi
   const int64_t width = config_.embedding_length;
   const Tensor all = project(in, r.in).contiguous();
   const auto part = [&](int64_t i) { return all.slice(1, {i * width, (i + 1) * width}); };
-  const Tensor mixed = convolve((part(0) * part(2)).contiguous(), r.convolution,
-                                cache.keys[block], position, device_);
+  const Tensor mixed = convolve((part(0) * part(2)).contiguous(), r.convolution, cache.keys[block],
+                                position, device_);
   return project(QuantisedActivations((part(1) * mixed.reshape({1, width})).contiguous()), r.out);
 }
 

@@ -28,8 +28,7 @@ struct LlamaSession::Impl {
         cache(model->make_cache()),
         logits(model->config().vocab_size),
         // States go from token to token.
-        chunk(model->config().recurrent.kernel > 0 ? 0
-                                                   : std::min(kChunk, model->context() / 2)),
+        chunk(model->config().recurrent.kernel > 0 ? 0 : std::min(kChunk, model->context() / 2)),
         chunk_count("count", 1, std::max<int64_t>(chunk, 1)),
         chunk_position("position", 0, std::max<int64_t>(int64_t{model->context()} - chunk, 0)),
         step_position("position", 0, int64_t{model->context()} - 1),

@@ -212,8 +212,8 @@ class CharacterBpeModel final : public TokenModel {
     WordMerger merger(symbols_);
     for (size_t begin = 0; begin < escaped.size();) {
       const bool is_break = escaped[begin] == '\n';
-      const size_t found = is_break ? escaped.find_first_not_of('\n', begin)
-                                    : escaped.find('\n', begin);
+      const size_t found =
+          is_break ? escaped.find_first_not_of('\n', begin) : escaped.find('\n', begin);
       const size_t end = found == escaped.npos ? escaped.size() : found;
       encode_run(merger, std::string_view(escaped).substr(begin, end - begin), is_break, out);
       begin = end;

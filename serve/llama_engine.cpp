@@ -45,7 +45,9 @@ class LlamaEngine final : public Engine {
   }
 
   /// An encoder sees a text as a whole: it is one piece, whatever its length.
-  uint32_t page_length() const override { return writes_text_ ? LlamaBatch::kPageLength : context_; }
+  uint32_t page_length() const override {
+    return writes_text_ ? LlamaBatch::kPageLength : context_;
+  }
   uint32_t page_count() const override { return writes_text_ ? page_count_ : most_sequences(); }
   bool writes_text() const override { return writes_text_; }
   uint32_t most_sequences() const override { return options_.batch.sequences; }
