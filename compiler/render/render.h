@@ -50,9 +50,6 @@ inline constexpr std::string_view kExp2Name = "ex2.approx.ftz.f32",
 /// The same of a kPackHalf2: "cvt.rn.f16x2.f32".
 std::string_view pack_half2_name(const Value& v);
 
-/// The PTX instruction of a kRoundTf32: to nearest, ties away from zero.
-inline constexpr std::string_view kRoundTf32Name = "cvt.rna.tf32.f32";
-
 /// The PTX instruction of a kShuffle, by registers or operands of an asm statement.
 std::string shuffle_text(std::string_view to, std::string_view from, const Value& v);
 

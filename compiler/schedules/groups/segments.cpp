@@ -71,7 +71,7 @@ bool has_segments_only(const ir::KernelIr& kernel, const TargetInfo& target) {
   const auto nodes = nodes_of(kernel);
   const auto inside = varying(nodes, loop), outside = varying(nodes, around);
   return std::ranges::all_of(nodes, [&](const Node* n) {
-    if (n->op == Op::kScan || n->op == Op::kLeast) return false;
+    if (n->op == Op::kScan || n->op == Op::kTopK) return false;
     return n->op != Op::kReduce || is_segment(n, loop) ||
            (!inside.contains(n) && !outside.contains(n));
   });
