@@ -27,8 +27,8 @@ constexpr int64_t kGroupColumns = 8;
 constexpr int64_t kContractionPart = 1 << 11, kFewProducts = 1 << 11;
 constexpr int64_t kLeastProducts = 512 * kContractionPart;
 
-/// Contractions of float32 and 16-bit elements on devices with work-groups: a group has a tile of at
-/// least so many results, and K is long enough to be worth a second kernel.
+/// Contractions of float32 and 16-bit elements on devices with work-groups: a group has a tile of
+/// at least so many results, and K is long enough to be worth a second kernel.
 constexpr int64_t kGroupTile = 64 * 64, kLongContraction = 1 << 13, kLeastContractionPart = 1024;
 /// Parts begin at such a multiple: matrix instructions read 16 bytes at a time.
 constexpr int64_t kPartStep = 64;

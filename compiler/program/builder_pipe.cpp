@@ -65,6 +65,12 @@ ValueId Builder::fast_exp2(ValueId value) {
 }
 
 ValueId Builder::pack_half2(ValueId low, ValueId high, DType dtype) {
+  if (!target_.has_pack_half2) {
+    const auto bits = [&](ValueId v) {
+      return convert(bitcast(convert(v, dtype), DType::kU16), DType::kU32);
+    };
+    return bit_or(bits(low), shl(bits(high), 16));
+  }
   return intern({.op = ValueOp::kPackHalf2,
                  .alu = Op::kConst,
                  .type = {DType::kU32, 1},

@@ -239,6 +239,9 @@ constexpr int kFirstBf16Arithmetic = 90;
 /// First cards whose max and min give NaN if an operand is. Source: PTX ISA 9.0, "max".
 constexpr int kFirstNanMinMax = 80;
 
+/// First cards that convert two float32 to two 16-bit floats at once. Source: PTX ISA 9.0, "cvt".
+constexpr int kFirstPackHalf2 = 80;
+
 /// First cards with dp4a, whose operands say whether they have signs. Source: PTX ISA 9.0, "dp4a".
 constexpr int kFirstDots = 61;
 
@@ -261,6 +264,7 @@ TargetInfo cuda_info(const hal::Arch& arch) {
   info.has_f16_arithmetic = true;
   info.has_bf16_arithmetic = capability >= kFirstBf16Arithmetic;
   info.has_nan_min_max = capability >= kFirstNanMinMax;
+  info.has_pack_half2 = capability >= kFirstPackHalf2;
   info.pipe = pipe_info(capability);
   info.has_exp2 = true;
   if (settings().nv_wgmma) add_group_matrices(arch, &info);

@@ -134,7 +134,9 @@ void FlashAttention::write_scores(const Node* score, ValueId first_key, bool has
 /// power would not fit the type of the values. Then sums so far fade.
 FlashAttention::Powers FlashAttention::take_maxima(BlockId block) {
   // Where one is NaN, so are its power and the row.
-  const auto larger = [&](ValueId a, ValueId b) { return b_.raw(Op::kMax, DType::kF32, {a, b}); };
+  const auto larger = [&](ValueId a, ValueId b) {
+    return b_.reduce_step(ir::ReduceOp::kMax, a, b);
+  };
   Powers out;
   std::array<ValueId, 2> before = {}, now = {};
   ValueId is_any = kNone;

@@ -14,6 +14,9 @@ namespace {
 constexpr int64_t kMax32 = 0xffffffff;
 /// Partial results that every work-item reads by itself: a second barrier would cost more.
 constexpr uint32_t kFewParts = 8;
+/// Partial results that a work-item has in registers at once: a group of 1024 leaves it 64 on RDNA2,
+/// whose kernels may not spill.
+constexpr uint32_t kMostLoads = 32;
 
 int64_t up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
@@ -288,7 +291,7 @@ void GroupLowering::combine_partials(ReduceState& s, BlockId block) {
   uint32_t left = parts();
   if (left > kFewParts) {
     // What is left is read by all, so less of it than the few read before.
-    left = uint32_t{1} << (std::countr_zero(left) - 1) / 2;
+    left = std::max(uint32_t{1} << (std::countr_zero(left) - 1) / 2, left / kMostLoads);
     const BlockId body = b_.open_block(block), floor = b_.set_floor(body);
     for (size_t m = 0; m < s.members(); ++m)
       b_.local_store(body, arrays[m], item,

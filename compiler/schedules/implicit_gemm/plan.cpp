@@ -226,7 +226,14 @@ class ImplicitScheduler : GemmPlanner {
   static double registers(const ImplicitPlan& p) {
     const double fragments =
         static_cast<double>(p.left.slots + p.right.slots) * std::max(p.info.words(), 4u);
-    const double staged = static_cast<double>(p.stage_words()) / p.items();
+    // What lies at no multiple of 16 bytes is made of two words for each; two single elements of a
+    // word have an address and a gate.
+    const auto words = [](const ImplicitOperand& o, int64_t rows) {
+      const int each = o.gather == Gather::kElements ? 5 : o.is_unaligned ? 2 : 1;
+      return static_cast<double>(rows * ImplicitPlan::kLineBytes / 4 * each);
+    };
+    const double staged =
+        (words(p.left, p.block_m()) + words(p.right, p.block_n())) / static_cast<double>(p.items());
     return p.sums() + fragments + staged + kImplicitRegisters / 2;
   }
 

@@ -1,7 +1,6 @@
 #include "drivers/amd/am/host_path.h"
 
 #include <cstring>
-#include <iterator>
 
 namespace bm::amd::am {
 namespace {
@@ -41,35 +40,13 @@ std::unique_ptr<RemoteWindow> HostPath::window(uint64_t physical, uint64_t bytes
   return std::make_unique<Window>(*this, physical, bytes);
 }
 
-void HostPath::add(uint64_t va, uint64_t physical, uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  places_[va] = {physical, bytes};
-}
-
-void HostPath::remove(uint64_t va) {
-  const std::lock_guard lock(mutex_);
-  places_.erase(va);
-}
-
-Result<uint64_t> HostPath::find(uint64_t va, uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  auto after = places_.upper_bound(va);
-  if (after != places_.begin()) {
-    const auto& [start, place] = *std::prev(after);
-    if (bytes <= place.bytes && va - start <= place.bytes - bytes)
-      return place.physical + (va - start);
-  }
-  return fail(Code::kInvalidArgument, "{} bytes at {:#x} are no memory that the host sees", bytes,
-              va);
-}
-
 void HostPath::use(BridgeCopies* copies) {
   const std::lock_guard lock(copies_mutex_);
   copies_ = copies;
 }
 
 Status HostPath::write(uint64_t va, std::span<const std::byte> from) {
-  const uint64_t physical = BM_TRY(find(va, from.size()));
+  const uint64_t physical = BM_TRY(places_.find(va, from.size()));
   if (from.size() >= BridgeCopies::kLeastBytes) {
     const std::lock_guard lock(copies_mutex_);
     if (copies_ != nullptr) {
@@ -83,7 +60,7 @@ Status HostPath::write(uint64_t va, std::span<const std::byte> from) {
 }
 
 Status HostPath::read(uint64_t va, std::span<std::byte> to) {
-  const uint64_t physical = BM_TRY(find(va, to.size()));
+  const uint64_t physical = BM_TRY(places_.find(va, to.size()));
   if (to.size() >= BridgeCopies::kLeastBytes) {
     const std::lock_guard lock(copies_mutex_);
     if (copies_ != nullptr) {

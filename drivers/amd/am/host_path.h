@@ -3,7 +3,6 @@
 // bridge): through the card's BARs, or much of them at once through the bridge's memory.
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -13,6 +12,7 @@
 #include "drivers/amd/am/bus.h"
 #include "drivers/amd/am/gmc.h"
 #include "drivers/hcq/host_shadow.h"
+#include "drivers/memory/visible_places.h"
 #include "drivers/transport/mmio.h"
 #include "runtime/base/result.h"
 
@@ -27,8 +27,7 @@ class HostPath final : public hcq::HostPath {
   Status read(uint64_t va, std::span<std::byte> to) override;
   void publish() override;
   /// Addresses that write() and read() serve.
-  void add(uint64_t va, uint64_t physical, uint64_t bytes);
-  void remove(uint64_t va);
+  memory::VisiblePlaces& places() { return places_; }
   /// What moves long ranges from here on; nullptr: the BAR. Waits for a range on its way. Outlives
   /// the path or the next call.
   void use(BridgeCopies* copies);
@@ -42,7 +41,6 @@ class HostPath final : public hcq::HostPath {
   void put(uint64_t physical, std::span<const std::byte> from);
   void get(uint64_t physical, std::span<std::byte> to);
   void send_run();
-  Result<uint64_t> find(uint64_t va, uint64_t bytes);
 
   Bus& bus_;
   Gmc& gmc_;
@@ -52,11 +50,8 @@ class HostPath final : public hcq::HostPath {
       mutex_;            ///< before the transport's, which a read of the bridge's memory holds
   uint64_t run_at_ = 0;  ///< physical
   std::vector<std::byte> run_;  ///< written, not sent yet
-  struct Place {
-    uint64_t physical = 0, bytes = 0;
-  };
-  std::map<uint64_t, Place> places_;  ///< by address on the GPU
-  bool is_unpublished_ = false;       ///< sent, and perhaps still in the host data path
+  memory::VisiblePlaces places_;
+  bool is_unpublished_ = false;  ///< sent, and perhaps still in the host data path
 };
 
 }  // namespace bm::amd::am

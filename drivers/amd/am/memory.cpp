@@ -84,7 +84,7 @@ Status AmMemory::make(const MemoryRequest& request) {
   has_addresses_ = true;
   BM_TRY(gpu_.gmc_->map(va, ranges, attributes));
   is_mapped_ = true;
-  if (window_) gpu_.path_->add(va, physical_, size);
+  if (window_) gpu_.path_->places().add(va, physical_, size);
   if (is_system(domain) && view.size() != 0) gpu_.host_views_.insert_or_assign(va, view);
   return {};
 }
@@ -161,7 +161,7 @@ Status AmMemory::check_reach() const {
 
 /// Under the mutex. What the card may still reach stays taken.
 void AmMemory::release() {
-  if (window_) gpu_.path_->remove(va);
+  if (window_) gpu_.path_->places().remove(va);
   if (is_mapped_) {
     is_mapped_ = false;
     // A card that was left is the next process's.

@@ -50,7 +50,7 @@ class GspMemory final : public Memory {
   explicit GspMemory(GspGpu& gpu) : gpu_(gpu) {}
   ~GspMemory() override {
     for (GspGpu* const peer : peers) peer->drop_peer(va);
-    if (is_moved_) gpu_.path_->remove(va);
+    if (is_moved_) gpu_.path_->places().remove(va);
     if (handle != 0) gpu_.transport_->delist(handle);
     if (is_mapped_) {
       if (const Status gone = gpu_.space_->unmap(va, size); !gone)
@@ -93,7 +93,7 @@ class GspMemory final : public Memory {
     va = address;
     is_mapped_ = true;
     is_moved_ = is_moved;
-    if (is_moved) gpu_.path_->add(va, block_->address(), size);
+    if (is_moved) gpu_.path_->places().add(va, block_->address(), size);
     handle = gpu_.transport_->enlist(*block_);
     return {};
   }

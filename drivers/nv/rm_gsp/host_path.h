@@ -3,11 +3,10 @@
 // TCP): through BAR1. What would be memory of the host for both is video memory then.
 
 #include <cstdint>
-#include <map>
-#include <mutex>
 #include <span>
 
 #include "drivers/hcq/host_shadow.h"
+#include "drivers/memory/visible_places.h"
 #include "drivers/transport/mmio.h"
 #include "runtime/base/result.h"
 
@@ -22,18 +21,11 @@ class BarPath final : public hcq::HostPath {
   Status read(uint64_t va, std::span<std::byte> to) override;
   void publish() override { bar1_.publish(); }
   /// Addresses that write() and read() serve.
-  void add(uint64_t va, uint64_t physical, uint64_t bytes);
-  void remove(uint64_t va);
+  memory::VisiblePlaces& places() { return places_; }
 
  private:
-  struct Place {
-    uint64_t physical = 0, bytes = 0;
-  };
-  Result<uint64_t> find(uint64_t va, uint64_t bytes);
-
   const HostView bar1_;
-  std::mutex mutex_;
-  std::map<uint64_t, Place> places_;  ///< by address on the GPU
+  memory::VisiblePlaces places_;
 };
 
 }  // namespace bm::nv::gsp

@@ -37,6 +37,54 @@ Schedule schedule_of(const Sample& s) {
   return make_schedule(s.kernel, target_info(s.arch), s.arch.units);
 }
 
+/// Parts of attention of one query a head, 512 float32 keys of 64 elements or fewer, split over
+/// keys.
+std::optional<ir::KernelIr> decode_attention_parts(const hal::Arch& arch) {
+  using ir::Node;
+  using ir::Op;
+  constexpr int64_t kHeads = 4, kKeys = 512, kWidth = 64;
+  ir::KernelIr k;
+  k.name = "decode";
+  k.graph = std::make_unique<ir::Graph>();
+  ir::Graph& g = *k.graph;
+  k.vars.push_back({"length", 1, kKeys});
+  k.params = {{DType::kF32, kHeads * kWidth, true, false},
+              {DType::kF32, kHeads * kWidth, false, true},
+              {DType::kF32, kHeads * kKeys * kWidth, false, true},
+              {DType::kF32, kHeads * kKeys * kWidth, false, true}};
+  const Node* length = g.var(0, 1, kKeys);
+  const Node *head = g.range(g.index(kHeads)), *column = g.range(g.index(kWidth)),
+             *key = g.range(length);
+  const auto element = [&](int param, const Node* line, const Node* at) {
+    return g.load(param, DType::kF32, g.add(g.mul(line, kWidth), at));
+  };
+  const auto line_of = [&](const Node* at) { return g.add(g.mul(head, kKeys), at); };
+  const auto score = [&](const Node* at) {
+    const Node* depth = g.range(g.index(kWidth));
+    return g.reduce(ir::ReduceOp::kSum,
+                    g.binary(Op::kMul, element(1, head, depth), element(2, line_of(at), depth)),
+                    std::array{depth});
+  };
+  const auto over_keys = [&](ir::ReduceOp op, const auto& value) {
+    const Node* at = g.range(length);
+    return g.reduce(op, value(at), std::array{at});
+  };
+  const Node* most = over_keys(ir::ReduceOp::kMax, score);
+  const auto power = [&](const Node* at) {
+    const Node* distance = g.binary(Op::kSub, score(at), most);
+    return g.unary(Op::kExp2, g.binary(Op::kMul, distance, g.constant_f(DType::kF32, 1.442695)));
+  };
+  const Node* total = over_keys(ir::ReduceOp::kSum, power);
+  const Node* weight = g.binary(Op::kMul, power(key), g.unary(Op::kRecip, total));
+  const Node* mix =
+      g.reduce(ir::ReduceOp::kSum, g.binary(Op::kMul, weight, element(3, line_of(key), column)),
+               std::array{key});
+  k.ranges = {head, column};
+  k.stores.push_back({0, g.add(g.mul(head, kWidth), column), mix, nullptr});
+  auto split = split_attention(k, arch, "PTX");
+  return split ? std::optional(std::move(split->parts)) : std::nullopt;
+}
+
 /// A kernel that the row takes and those before it do not; nothing: none was drawn.
 std::optional<Sample> sample_of(const Strategy& row) {
   const auto is_of = [&](const Sample& s) { return strategy_of(schedule_of(s)).name == row.name; };
@@ -48,6 +96,8 @@ std::optional<Sample> sample_of(const Strategy& row) {
     fixed.push_back({test::transpose_kernel(n, n, DType::kF32), card("sm_90")});
     fixed.push_back({test::matmul_kernel(n, n, 16384, DType::kF32), card("sm_90")});
   }
+  if (auto parts = decode_attention_parts(card("sm_80")))
+    fixed.push_back({std::move(*parts), card("sm_80")});
   for (Sample& s : fixed)
     if (is_of(s)) return std::move(s);
   for (uint64_t seed = 1; seed < 600; ++seed) {
@@ -57,11 +107,6 @@ std::optional<Sample> sample_of(const Strategy& row) {
         (is_attention ? test::random_tiled_attention(seed) : test::random_pattern(seed)).kernel,
         arch};
     s.arch.units = row.has_groups && is_attention ? 4 : s.arch.units;
-    if (row.name == "attention.decode") {
-      auto split = split_attention(s.kernel, s.arch, "PTX");
-      if (!split) continue;
-      s.kernel = std::move(split->parts);
-    }
     if (is_of(s)) return s;
   }
   return std::nullopt;
